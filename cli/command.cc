@@ -1,0 +1,49 @@
+#include "cli/command.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <string>
+
+#include "common/rpc/reason.h"
+
+namespace cairn::cli {
+
+nlohmann::ordered_json ErrorToJson(const absl::Status& status) {
+  nlohmann::ordered_json json;
+  const auto reason = ReasonOf(status);
+  json["code"] = absl::StatusCodeToString(status.code());
+  json["reason"] = reason ? std::string(InfoOf(*reason).name) : "UNKNOWN";
+  json["message"] = std::string(status.message());
+  json["metadata"] = MetadataOf(status);
+  return json;
+}
+
+int ExitStatusFor(const absl::Status& status) {
+  if (status.ok()) return kDone;
+  const auto reason = ReasonOf(status);
+  if (reason == Reason::kInterrupted) return kInterrupted;
+  if (reason == Reason::kCoordinatorUnreachable || reason == Reason::kAgentUnreachable || reason == Reason::kTimedOut) {
+    return kUnknown;
+  }
+  if (!reason && (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status))) return kUnknown;
+  return kFailed;
+}
+
+int ReportError(const CommandContext& context, const absl::Status& status) {
+  if (context.json()) {
+    const std::string text = nlohmann::ordered_json{{"error", ErrorToJson(status)}}.dump(
+        2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+    std::fprintf(stderr, "%s\n", text.c_str());
+    return ExitStatusFor(status);
+  }
+  const bool colour = isatty(STDERR_FILENO) && std::getenv("NO_COLOR") == nullptr;
+  const auto reason = ReasonOf(status);
+  const std::string name = reason ? std::string(InfoOf(*reason).name) : absl::StatusCodeToString(status.code());
+  std::fprintf(stderr, "%serror:%s %s: %s\n", colour ? "\033[1;31m" : "", colour ? "\033[0m" : "", name.c_str(),
+               std::string(status.message()).c_str());
+  if (reason) std::fprintf(stderr, "  next: %s\n", std::string(InfoOf(*reason).next_action).c_str());
+  return ExitStatusFor(status);
+}
+
+}  // namespace cairn::cli

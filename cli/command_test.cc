@@ -1,0 +1,26 @@
+#include "cli/command.h"
+
+#include <gtest/gtest.h>
+
+#include "common/rpc/reason.h"
+
+namespace cairn::cli {
+namespace {
+
+TEST(ExitStatusForTest, KnownAndUnknownOutcomes) {
+  EXPECT_EQ(ExitStatusFor(absl::OkStatus()), 0);
+  EXPECT_EQ(ExitStatusFor(MakeError(Reason::kRankLate, "x")), 1);
+  EXPECT_EQ(ExitStatusFor(MakeError(Reason::kCoordinatorUnreachable, "x")), 3);
+  EXPECT_EQ(ExitStatusFor(MakeError(Reason::kTimedOut, "x")), 3);
+  EXPECT_EQ(ExitStatusFor(MakeError(Reason::kInterrupted, "x")), 130);
+  EXPECT_EQ(ExitStatusFor(absl::UnavailableError("socket")), 3);
+}
+
+TEST(ErrorToJsonTest, HasTheFourKeys) {
+  const auto json = ErrorToJson(MakeError(Reason::kNoSpace, "disk full", {{"rank", "3"}}));
+  EXPECT_EQ(json.dump(),
+            R"({"code":"RESOURCE_EXHAUSTED","reason":"NO_SPACE","message":"disk full","metadata":{"rank":"3"}})");
+}
+
+}  // namespace
+}  // namespace cairn::cli

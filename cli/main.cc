@@ -1,0 +1,25 @@
+// The `cairn` command.
+#include <cstdlib>
+
+#include "cli/command.h"
+
+int main(int argc, char** argv) {
+  using namespace cairn::cli;  // NOLINT: the whole file is this program
+  CommandContext context;
+  CLI::App app("Checkpoints of distributed training, coordinated: save, inspect, verify and load them.", "cairn");
+  app.require_subcommand(1);
+  app.fallthrough();
+  app.add_option("--format", context.format, "Output: a table for people, or JSON with stable keys")
+      ->check(CLI::IsMember({"table", "json"}))
+      ->capture_default_str();
+  app.add_option("--coordinator", context.coordinator, "Address of the coordinator, host:port")
+      ->envname("CAIRN_COORDINATOR");
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int status = app.exit(error);
+    return status == 0 ? kDone : kUsage;
+  }
+  return context.exit_status;
+}

@@ -1,0 +1,39 @@
+// SHA-256 digests (FIPS 180-4): the identity of layouts and plans. Peers choose the bytes, so collisions must be
+// out of reach.
+#ifndef CAIRN_COMMON_BASE_DIGEST_H_
+#define CAIRN_COMMON_BASE_DIGEST_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace cairn {
+
+inline constexpr size_t kDigestBytes = 32;
+
+// The 32 raw bytes of the digest of `bytes`.
+std::string Digest(std::string_view bytes);
+
+// Several parts, each preceded by its length, so that no two lists of parts agree by accident. Not thread-safe.
+class Digester {
+ public:
+  Digester();
+  ~Digester();
+  Digester(const Digester&) = delete;
+  Digester& operator=(const Digester&) = delete;
+
+  Digester& Add(std::string_view part);
+  Digester& Add(uint64_t number);
+  // To be called once.
+  std::string Finish();
+
+ private:
+  void* context_;  // EVP_MD_CTX
+};
+
+// Lower-case hexadecimal, for people and file names.
+std::string DigestHex(std::string_view digest);
+
+}  // namespace cairn
+
+#endif  // CAIRN_COMMON_BASE_DIGEST_H_

@@ -1,0 +1,35 @@
+#include "common/base/random_id.h"
+
+#include <sys/random.h>
+
+#include <cstdlib>
+
+namespace cairn {
+namespace {
+
+void Fill(void* bytes, size_t size) {
+  // Up to 256 bytes are never interrupted and never short once the pool is ready (getrandom(2)).
+  if (getrandom(bytes, size, 0) != static_cast<ssize_t>(size)) std::abort();
+}
+
+}  // namespace
+
+uint64_t RandomId() {
+  uint64_t id = 0;
+  while (id == 0) Fill(&id, sizeof(id));
+  return id;
+}
+
+std::string RandomToken(int bytes) {
+  static constexpr char kHex[] = "0123456789abcdef";
+  std::string token;
+  for (int i = 0; i < bytes; ++i) {
+    unsigned char byte;
+    Fill(&byte, 1);
+    token += kHex[byte >> 4];
+    token += kHex[byte & 15];
+  }
+  return token;
+}
+
+}  // namespace cairn
