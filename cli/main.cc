@@ -2,6 +2,7 @@
 #include <cstdlib>
 
 #include "cli/command.h"
+#include "cli/corpus_command.h"
 
 int main(int argc, char** argv) {
   using namespace cairn::cli;  // NOLINT: the whole file is this program
@@ -14,6 +15,8 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--coordinator", context.coordinator, "Address of the coordinator, host:port")
       ->envname("CAIRN_COORDINATOR");
+
+  AddCorpusCommand(app, context);
 
   try {
     app.parse(argc, argv);

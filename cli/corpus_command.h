@@ -1,0 +1,15 @@
+// `cairn corpus`: the training-data tools.
+#ifndef CAIRN_CLI_CORPUS_COMMAND_H_
+#define CAIRN_CLI_CORPUS_COMMAND_H_
+
+#include "cli/command.h"
+
+namespace cairn::cli {
+
+void AddCorpusCommand(CLI::App& app, CommandContext& context);
+
+// One tool each, below `cairn corpus`; in files of their own.
+
+}  // namespace cairn::cli
+
+#endif  // CAIRN_CLI_CORPUS_COMMAND_H_
