@@ -27,9 +27,10 @@ constexpr std::array<std::pair<std::string_view, int64_t>, 10> kUnits = {{{"", 1
 
 absl::StatusOr<absl::Duration> ParseDuration(std::string_view text) {
   absl::Duration duration;
-  if (!absl::ParseDuration(absl::string_view(text.data(), text.size()), &duration) ||
-      duration < absl::ZeroDuration() || duration == absl::InfiniteDuration()) {
-    return MakeError(Reason::kBadQuantity, absl::StrCat("\"", std::string(text), "\" is no duration such as 90s or 10m"));
+  if (!absl::ParseDuration(absl::string_view(text.data(), text.size()), &duration) || duration < absl::ZeroDuration() ||
+      duration == absl::InfiniteDuration()) {
+    return MakeError(Reason::kBadQuantity,
+                     absl::StrCat("\"", std::string(text), "\" is no duration such as 90s or 10m"));
   }
   return duration;
 }

@@ -8,11 +8,11 @@
 #include "absl/status/statusor.h"
 
 // Returns from the enclosing function if `expression` is an error.
-#define CAIRN_RETURN_IF_ERROR(expression)                                   \
-  do {                                                                      \
-    if (::absl::Status cairn_status = (expression); !cairn_status.ok()) {   \
-      return cairn_status;                                                  \
-    }                                                                       \
+#define CAIRN_RETURN_IF_ERROR(expression)                                 \
+  do {                                                                    \
+    if (::absl::Status cairn_status = (expression); !cairn_status.ok()) { \
+      return cairn_status;                                                \
+    }                                                                     \
   } while (false)
 
 // Assigns the value of an absl::StatusOr, or returns its error: CAIRN_ASSIGN_OR_RETURN(auto plan, MakePlan(layout));

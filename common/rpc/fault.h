@@ -13,11 +13,11 @@ namespace cairn {
 
 struct Fault {
   Reason reason;
-  std::string name;            // tensor, object or alias; empty if none is to blame
-  std::vector<int> ranks;      // those that declared it, ascending; may be empty
-  std::vector<int64_t> offset; // the region in elements of the global tensor; empty if none
+  std::string name;             // tensor, object or alias; empty if none is to blame
+  std::vector<int> ranks;       // those that declared it, ascending; may be empty
+  std::vector<int64_t> offset;  // the region in elements of the global tensor; empty if none
   std::vector<int64_t> shape;
-  std::string message;         // complete by itself: names tensor, ranks, region
+  std::string message;  // complete by itself: names tensor, ranks, region
 };
 
 // Keeps the first `capacity` faults and counts all.

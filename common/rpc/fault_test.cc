@@ -15,8 +15,7 @@ TEST(FaultListTest, ManyFaults_AreCountedAndCapped) {
   EXPECT_EQ(list.faults().size(), 3u);
   const absl::Status status = list.ToStatus();
   EXPECT_EQ(ReasonOf(status), Reason::kShardGap);
-  EXPECT_EQ(status.message(),
-            "w: nobody holds row 0; w: nobody holds row 1; w: nobody holds row 2; and 7 more");
+  EXPECT_EQ(status.message(), "w: nobody holds row 0; w: nobody holds row 1; w: nobody holds row 2; and 7 more");
   EXPECT_EQ(MetadataOf(status).at("faults"), "10");
   EXPECT_EQ(MetadataOf(status).at("ranks"), "1, 2");
 }

@@ -112,10 +112,10 @@ enum class Reason {
 
 struct ReasonInfo {
   Reason reason;
-  std::string_view name;        // UPPER_SNAKE, as on the wire
-  absl::StatusCode code;        // the canonical code that goes with it
-  std::string_view meaning;     // one sentence: when it is given
-  std::string_view next_action; // one sentence: what its reader should do
+  std::string_view name;         // UPPER_SNAKE, as on the wire
+  absl::StatusCode code;         // the canonical code that goes with it
+  std::string_view meaning;      // one sentence: when it is given
+  std::string_view next_action;  // one sentence: what its reader should do
 };
 
 // All reasons, in the order of the enum.

@@ -22,7 +22,8 @@ TEST(ReasonTableTest, RowsStandInTheOrderOfTheEnum_AndAreComplete) {
 }
 
 TEST(MakeErrorTest, CarriesCodeReasonMessageAndMetadata) {
-  const absl::Status status = MakeError(Reason::kStepCommitted, "demo@7 is committed", {{"job", "demo"}, {"step", "7"}});
+  const absl::Status status =
+      MakeError(Reason::kStepCommitted, "demo@7 is committed", {{"job", "demo"}, {"step", "7"}});
   EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists);
   EXPECT_EQ(status.message(), "demo@7 is committed");
   EXPECT_EQ(ReasonOf(status), Reason::kStepCommitted);

@@ -46,8 +46,7 @@ bool Contains(std::span<const int64_t> global_shape, const Box& box) {
 
 bool Contains(const Box& outer, const Box& inner) {
   for (size_t i = 0; i < outer.ndim(); ++i) {
-    if (inner.offset[i] < outer.offset[i] ||
-        inner.offset[i] + inner.shape[i] > outer.offset[i] + outer.shape[i]) {
+    if (inner.offset[i] < outer.offset[i] || inner.offset[i] + inner.shape[i] > outer.offset[i] + outer.shape[i]) {
       return false;
     }
   }

@@ -1,0 +1,459 @@
+#include "common/format/safetensors_header.h"
+
+#include <simdjson.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "common/rpc/reason.h"
+
+namespace cairn {
+namespace {
+
+constexpr int kFormatVersion = 1;
+constexpr int kLengthDigits = 12;  // of an object's true length, fixed
+
+// The header is written through one of two sinks, so that its length and its text cannot disagree.
+class CountSink {
+ public:
+  void Raw(std::string_view text) { bytes_ += text.size(); }
+  void Number(uint64_t number) {
+    do {
+      ++bytes_;
+      number /= 10;
+    } while (number != 0);
+  }
+  void Char(char) { ++bytes_; }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  uint64_t bytes_ = 0;
+};
+
+class StringSink {
+ public:
+  explicit StringSink(std::string& text) : text_(text) {}
+  void Raw(std::string_view text) { text_.append(text); }
+  void Number(uint64_t number) { absl::StrAppend(&text_, number); }
+  void Char(char c) { text_.push_back(c); }
+
+ private:
+  std::string& text_;
+};
+
+// Writes JSON into a sink; with depth 1 the JSON itself stands within a JSON string.
+template <typename Sink, int depth>
+class JsonWriter {
+ public:
+  explicit JsonWriter(Sink& sink) : sink_(sink) {}
+
+  void Text(std::string_view text) {
+    Quote();
+    for (char c : text) {
+      if (c == '"' || c == '\\') {
+        Backslash();
+        if constexpr (depth == 1) sink_.Char('\\');
+      }
+      sink_.Char(c);
+    }
+    Quote();
+  }
+  // A text that needs no escapes.
+  void Plain(std::string_view text) {
+    Quote();
+    sink_.Raw(text);
+    Quote();
+  }
+  void Key(std::string_view key) {
+    Plain(key);
+    sink_.Char(':');
+  }
+  void Raw(std::string_view text) { sink_.Raw(text); }
+  void Number(uint64_t number) { sink_.Number(number); }
+  template <typename Numbers>
+  void List(const Numbers& numbers) {
+    sink_.Char('[');
+    bool first = true;
+    for (auto number : numbers) {
+      if (!first) sink_.Char(',');
+      first = false;
+      sink_.Number(static_cast<uint64_t>(number));
+    }
+    sink_.Char(']');
+  }
+  Sink& sink() { return sink_; }
+
+ private:
+  void Backslash() {
+    sink_.Char('\\');
+    if constexpr (depth == 1) sink_.Char('\\');
+  }
+  void Quote() {
+    if constexpr (depth == 1) sink_.Char('\\');
+    sink_.Char('"');
+  }
+
+  Sink& sink_;
+};
+
+// A `"` of a name is `\"` in JSON, and `\\\"` where that JSON stands in a string; so is a `\`. The writer above emits
+// the backslash of the escape and, at depth 1, both doubled.
+
+std::string Hex(uint32_t value) { return std::string(absl::StrCat(absl::Hex(value, absl::kZeroPad8))); }
+
+template <typename Sink>
+void WriteShardingInfo(JsonWriter<Sink, 1> json, const StoredItem& item, const std::string& stored_name) {
+  json.Text(stored_name);
+  json.Raw(":{");
+  json.Key("saved_offsets");
+  json.List(item.flat ? Shape{0} : item.box.offset);
+  json.Raw("}");
+}
+
+template <typename Sink>
+void WriteChecksums(JsonWriter<Sink, 1>& json, uint64_t bytes, const ItemChecksums* checksums) {
+  const uint64_t blocks = ChecksumBlockCount(bytes);
+  const auto hex = [&](uint64_t count, auto value) {
+    for (uint64_t i = 0; i < count; ++i) json.Raw(checksums ? Hex(value(i)) : "00000000");
+  };
+  json.Key("crc32c");
+  json.Raw("\\\"");
+  hex(1, [&](uint64_t) { return checksums->crc32c; });
+  json.Raw("\\\"");
+  // One block has the item's own checksum.
+  if (blocks > 1) {
+    json.Raw(",");
+    json.Key("blocks");
+    json.Raw("\\\"");
+    if constexpr (std::is_same_v<Sink, CountSink>) {
+      for (uint64_t i = 0; i < blocks; ++i) json.Raw("00000000");
+    } else {
+      hex(blocks, [&](uint64_t i) { return checksums->blocks[i]; });
+    }
+    json.Raw("\\\"");
+  }
+}
+
+template <typename Sink>
+void WriteCairnItem(JsonWriter<Sink, 1> json, const StoredItem& item, const std::string& stored_name,
+                    const ItemChecksums* checksums) {
+  json.Text(stored_name);
+  json.Raw(":{");
+  if (item.object) {
+    std::string length = absl::StrCat(checksums ? checksums->object_bytes : 0);
+    length.insert(0, kLengthDigits - std::min<size_t>(length.size(), kLengthDigits), '0');
+    json.Key("object");
+    json.Text(item.name);
+    json.Raw(",");
+    json.Key("bytes");
+    json.Plain(length);
+    if (item.object_rank) {
+      json.Raw(",");
+      json.Key("rank");
+      json.Number(static_cast<uint64_t>(*item.object_rank));
+    }
+  } else {
+    json.Key("dtype");
+    json.Plain(NameOf(item.dtype));
+    json.Raw(",");
+    json.Key("global_shape");
+    json.List(item.global_shape);
+    if (item.flat) {
+      json.Raw(",");
+      json.Key("tensor");
+      json.Text(item.name);
+      json.Raw(",");
+      json.Key("offset");
+      json.List(item.box.offset);
+      json.Raw(",");
+      json.Key("shape");
+      json.List(item.box.shape);
+      json.Raw(",");
+      json.Key("flat_range");
+      json.List(Shape{item.flat->begin, item.flat->end});
+    }
+  }
+  json.Raw(",");
+  WriteChecksums(json, item.bytes(), checksums);
+  json.Raw("}");
+}
+
+// The entry that any safetensors reader sees.
+template <typename Sink>
+void WriteEntry(JsonWriter<Sink, 0> json, const StoredItem& item, const std::string& stored_name, uint64_t begin) {
+  const DTypeInfo& info = InfoOf(item.dtype);
+  // A dtype that readers do not know is stored as bytes: the last dimension counts them.
+  Shape shape = item.flat ? Shape{item.flat->end - item.flat->begin} : item.box.shape;
+  const bool as_bytes = info.safetensors == "U8" && info.bytes > 1;
+  if (as_bytes && shape.empty()) shape = {1};
+  if (as_bytes) shape.back() *= info.bytes;
+  json.Text(stored_name);
+  json.Raw(":{\"dtype\":\"");
+  json.Raw(info.safetensors);
+  json.Raw("\",\"shape\":");
+  json.List(shape);
+  json.Raw(",\"data_offsets\":");
+  json.List(Shape{static_cast<int64_t>(begin), static_cast<int64_t>(begin + item.bytes())});
+  json.Raw("}");
+}
+
+constexpr std::string_view kOpen = R"({"__metadata__":{"DCP_SHARDING_INFO":"{)";
+constexpr std::string_view kMiddle = R"(}","DCP_VERSION":"1.0","cairn":"{\"version\":1,\"items\":{)";
+constexpr std::string_view kClose = R"(}}","format":"pt"})";
+constexpr std::string_view kEnd = "}";
+
+uint64_t Padded(uint64_t bytes) { return (bytes + kDataAlignment - 1) / kDataAlignment * kDataAlignment; }
+
+}  // namespace
+
+void HeaderSizer::Add(const StoredItem& item) {
+  CountSink sink;
+  const std::string stored_name = item.stored_name();
+  WriteShardingInfo(JsonWriter<CountSink, 1>(sink), item, stored_name);
+  WriteCairnItem(JsonWriter<CountSink, 1>(sink), item, stored_name, nullptr);
+  // The digits of an item's position depend on the items before it; the length is that of the largest position, so that
+  // the sum does not depend on their order. RenderHeader pads to the same.
+  WriteEntry(JsonWriter<CountSink, 0>(sink), item, stored_name, 0);
+  inner_bytes_ += sink.bytes() + 3;  // a comma in each of the three lists
+  data_bytes_ += item.bytes();
+  ++items_;
+}
+
+uint64_t HeaderSizer::PaddedBytes() const {
+  CountSink digits;
+  digits.Number(data_bytes_);
+  return Padded(8 + kOpen.size() + kMiddle.size() + kClose.size() + kEnd.size() + inner_bytes_ +
+                items_ * 2 * digits.bytes());
+}
+
+std::string RenderHeader(std::span<const StoredItem> items, std::span<const ItemChecksums> checksums) {
+  HeaderSizer sizer;
+  std::vector<std::string> names;
+  names.reserve(items.size());
+  for (const StoredItem& item : items) {
+    sizer.Add(item);
+    names.push_back(item.stored_name());
+  }
+  const uint64_t padded = sizer.PaddedBytes();
+  std::string text(8, '\0');
+  text.reserve(padded);
+  StringSink sink(text);
+  text.append(kOpen);
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (i > 0) text.push_back(',');
+    WriteShardingInfo(JsonWriter<StringSink, 1>(sink), items[i], names[i]);
+  }
+  text.append(kMiddle);
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (i > 0) text.push_back(',');
+    WriteCairnItem(JsonWriter<StringSink, 1>(sink), items[i], names[i], &checksums[i]);
+  }
+  text.append(kClose);
+  uint64_t begin = 0;
+  for (size_t i = 0; i < items.size(); ++i) {
+    text.push_back(',');
+    WriteEntry(JsonWriter<StringSink, 0>(sink), items[i], names[i], begin);
+    begin += items[i].bytes();
+  }
+  text.append(kEnd);
+  text.resize(padded, ' ');
+  const uint64_t length = padded - 8;
+  for (int i = 0; i < 8; ++i) text[static_cast<size_t>(i)] = static_cast<char>(length >> (8 * i));
+  return text;
+}
+
+absl::StatusOr<uint64_t> HeaderBytesFrom(std::string_view first_8_bytes) {
+  uint64_t length = 0;
+  if (first_8_bytes.size() < 8) return MakeError(Reason::kBadSafetensors, "the file is shorter than 8 bytes");
+  for (int i = 7; i >= 0; --i) length = length << 8 | static_cast<unsigned char>(first_8_bytes[static_cast<size_t>(i)]);
+  if (length > kMaxHeaderBytes || (length + 8) % kDataAlignment != 0) {
+    return MakeError(Reason::kBadSafetensors,
+                     absl::StrCat("a header of ", length, " bytes is not one that Cairn writes"));
+  }
+  return length + 8;
+}
+
+namespace {
+
+namespace dom = simdjson::dom;
+
+absl::Status Bad(std::string_view what) {
+  return MakeError(Reason::kBadSafetensors, absl::StrCat("bad header: ", absl::string_view(what.data(), what.size())));
+}
+
+bool ReadDims(simdjson::simdjson_result<dom::element> element, Shape& dims) {
+  dom::array array;
+  if (element.get(array) != simdjson::SUCCESS || array.size() > 64) return false;
+  for (dom::element entry : array) {
+    int64_t value;
+    if (entry.get(value) != simdjson::SUCCESS || value < 0) return false;
+    dims.push_back(value);
+  }
+  return true;
+}
+
+bool ReadHex(std::string_view text, uint32_t& value) {
+  return text.size() == 8 && absl::SimpleHexAtoi(absl::string_view(text.data(), text.size()), &value);
+}
+
+// One entry of the "cairn" metadata.
+absl::Status ReadCairnItem(std::string_view stored_name, dom::object fields, ParsedItem& parsed) {
+  StoredItem& item = parsed.item;
+  std::string_view text;
+  if (fields["object"].get(text) == simdjson::SUCCESS) {
+    item.object = true;
+    item.name = std::string(text);
+    item.dtype = DType::kUint8;
+    if (fields["bytes"].get(text) != simdjson::SUCCESS ||
+        !absl::SimpleAtoi(absl::string_view(text.data(), text.size()), &parsed.checksums.object_bytes)) {
+      return Bad("an object without its length");
+    }
+    uint64_t rank;
+    if (fields["rank"].get(rank) == simdjson::SUCCESS) {
+      if (rank > INT32_MAX) return Bad("an object's rank");
+      item.object_rank = static_cast<int>(rank);
+    }
+  } else {
+    if (fields["dtype"].get(text) != simdjson::SUCCESS) return Bad("an item without dtype");
+    const auto dtype = DTypeFromName(text);
+    if (!dtype) return MakeError(Reason::kFormatTooNew, absl::StrCat("unknown dtype ", std::string(text)));
+    item.dtype = *dtype;
+    if (!ReadDims(fields["global_shape"], item.global_shape) || !ElementCount(item.global_shape)) {
+      return Bad("an item without a sound global shape");
+    }
+    item.name = std::string(stored_name);
+    if (fields["tensor"].get(text) == simdjson::SUCCESS) {
+      item.name = std::string(text);
+      Shape range;
+      if (!ReadDims(fields["offset"], item.box.offset) || !ReadDims(fields["shape"], item.box.shape) ||
+          !ReadDims(fields["flat_range"], range) || range.size() != 2 || range[0] > range[1] ||
+          !Contains(item.global_shape, item.box) || range[1] > item.box.size()) {
+        return Bad("a flat piece outside its box");
+      }
+      item.flat = FlatRange{range[0], range[1]};
+    }
+  }
+  if (fields["crc32c"].get(text) != simdjson::SUCCESS || !ReadHex(text, parsed.checksums.crc32c)) {
+    return Bad("an item without checksum");
+  }
+  if (fields["blocks"].get(text) == simdjson::SUCCESS) {
+    if (text.size() % 8 != 0) return Bad("block checksums");
+    for (size_t i = 0; i < text.size(); i += 8) {
+      uint32_t value;
+      if (!ReadHex(text.substr(i, 8), value)) return Bad("block checksums");
+      parsed.checksums.blocks.push_back(value);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The safetensors entry and the sharding info of an item whose "cairn" entry was read.
+absl::Status ReadEntry(dom::object entry, simdjson::simdjson_result<dom::element> sharding, uint64_t data_bytes,
+                       ParsedItem& parsed) {
+  StoredItem& item = parsed.item;
+  Shape shape, range;
+  std::string_view dtype;
+  if (entry["dtype"].get(dtype) != simdjson::SUCCESS || dtype != InfoOf(item.dtype).safetensors ||
+      !ReadDims(entry["shape"], shape) || !ReadDims(entry["data_offsets"], range) || range.size() != 2 ||
+      range[0] > range[1] || static_cast<uint64_t>(range[1]) > data_bytes) {
+    return Bad("a tensor's dtype, shape or position");
+  }
+  parsed.begin = static_cast<uint64_t>(range[0]);
+  parsed.end = static_cast<uint64_t>(range[1]);
+  if (item.object) {
+    if (shape.size() != 1 || parsed.checksums.object_bytes > static_cast<uint64_t>(shape[0]))
+      return Bad("an object's slot");
+    item.global_shape = shape;
+    item.box = {{0}, shape};
+  } else if (!item.flat) {
+    Shape offset;
+    dom::element fields;
+    if (sharding.get(fields) != simdjson::SUCCESS || !ReadDims(fields["saved_offsets"], offset)) {
+      return Bad("a tensor without saved_offsets");
+    }
+    const DTypeInfo& info = InfoOf(item.dtype);
+    if (info.safetensors == "U8" && info.bytes > 1) {
+      if (shape.empty() || shape.back() % info.bytes != 0) return Bad("a shape in bytes");
+      shape.back() /= info.bytes;
+      if (offset.empty()) shape.clear();
+    }
+    item.box = {offset, shape};
+    if (!Contains(item.global_shape, item.box)) return Bad("a shard outside its tensor");
+  }
+  if (parsed.end - parsed.begin != item.bytes()) return Bad("a tensor's length");
+  if (parsed.checksums.blocks.empty()) parsed.checksums.blocks.assign(item.bytes() ? 1 : 0, parsed.checksums.crc32c);
+  if (parsed.checksums.blocks.size() != ChecksumBlockCount(item.bytes())) return Bad("the number of block checksums");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<ParsedHeader> ParseHeader(std::string_view bytes) {
+  ParsedHeader header;
+  CAIRN_ASSIGN_OR_RETURN(header.header_bytes, HeaderBytesFrom(bytes));
+  if (bytes.size() < header.header_bytes) return Bad("it is cut off");
+  dom::parser parser, sharding_parser, cairn_parser;
+  dom::object top, metadata, sharding, cairn, items;
+  if (parser.parse(bytes.data() + 8, header.header_bytes - 8).get(top) != simdjson::SUCCESS)
+    return Bad("no JSON object");
+  if (top["__metadata__"].get(metadata) != simdjson::SUCCESS) return Bad("no __metadata__");
+  std::string_view text;
+  if (metadata["DCP_SHARDING_INFO"].get(text) != simdjson::SUCCESS ||
+      sharding_parser.parse(text.data(), text.size()).get(sharding) != simdjson::SUCCESS) {
+    return Bad("no DCP_SHARDING_INFO");
+  }
+  if (metadata["cairn"].get(text) != simdjson::SUCCESS ||
+      cairn_parser.parse(text.data(), text.size()).get(cairn) != simdjson::SUCCESS ||
+      cairn["items"].get(items) != simdjson::SUCCESS) {
+    return Bad("no metadata of Cairn's");
+  }
+  int64_t version;
+  if (cairn["version"].get(version) != simdjson::SUCCESS || version < 1) return Bad("no version");
+  if (version > kFormatVersion) {
+    return MakeError(Reason::kFormatTooNew,
+                     absl::StrCat("the bin has format ", version, ", this version reads ", kFormatVersion));
+  }
+
+  absl::flat_hash_map<std::string, dom::object> entries;
+  for (const auto& [name, value] : top) {
+    if (name == "__metadata__") continue;
+    dom::object entry;
+    if (value.get(entry) != simdjson::SUCCESS || !entries.emplace(std::string(name), entry).second) {
+      return Bad("an entry that is no object, or stands twice");
+    }
+  }
+  absl::flat_hash_map<std::string, dom::element> shardings;
+  for (const auto& [name, value] : sharding) shardings.emplace(std::string(name), value);
+
+  absl::flat_hash_set<std::string> seen;
+  for (const auto& [name, value] : items) {
+    dom::object fields;
+    const auto entry = entries.find(absl::string_view(name.data(), name.size()));
+    if (value.get(fields) != simdjson::SUCCESS || entry == entries.end() || !seen.insert(std::string(name)).second) {
+      return Bad("metadata of a tensor that is not there, or stands twice");
+    }
+    ParsedItem parsed;
+    CAIRN_RETURN_IF_ERROR(ReadCairnItem(name, fields, parsed));
+    const auto found = shardings.find(absl::string_view(name.data(), name.size()));
+    simdjson::simdjson_result<dom::element> info(simdjson::NO_SUCH_FIELD);
+    if (found != shardings.end()) info = simdjson::simdjson_result<dom::element>(dom::element(found->second));
+    CAIRN_RETURN_IF_ERROR(ReadEntry(entry->second, info, INT64_MAX, parsed));
+    header.items.push_back(std::move(parsed));
+  }
+  if (seen.size() != entries.size()) return Bad("a tensor without metadata of Cairn's");
+  std::sort(header.items.begin(), header.items.end(), [](const ParsedItem& a, const ParsedItem& b) {
+    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+  });
+  for (const ParsedItem& parsed : header.items) {
+    if (parsed.begin != header.data_bytes) return Bad("a gap or overlap between tensors");
+    header.data_bytes = parsed.end;
+  }
+  return header;
+}
+
+}  // namespace cairn

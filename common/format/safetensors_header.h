@@ -1,0 +1,76 @@
+// The header of a bin: a plain safetensors header that torch's HuggingFace storage reader takes, and that says enough
+// of Cairn's own to rebuild the manifest and to check any part of the data. docs/storage_format.md has it byte by byte.
+//
+// Format: huggingface/safetensors README, "Format". Its length depends only on the items, not on their checksums or on
+// the objects' true lengths, so all positions of a file are known before a byte is written.
+#ifndef CAIRN_COMMON_FORMAT_SAFETENSORS_HEADER_H_
+#define CAIRN_COMMON_FORMAT_SAFETENSORS_HEADER_H_
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/format/stored_item.h"
+
+namespace cairn {
+
+// Data begins on a multiple of this, so that it can be written and read directly.
+inline constexpr uint64_t kDataAlignment = 4096;
+// Of the safetensors format.
+inline constexpr uint64_t kMaxHeaderBytes = 100'000'000;
+
+// Adds up the length of a header item by item, without writing it. Linear in the items; order does not matter.
+class HeaderSizer {
+ public:
+  void Add(const StoredItem& item);
+  // Length of the header with its 8 bytes of length and its padding: a multiple of kDataAlignment.
+  uint64_t PaddedBytes() const;
+
+ private:
+  uint64_t inner_bytes_ = 0;
+  uint64_t data_bytes_ = 0;
+  uint64_t items_ = 0;
+};
+
+// What becomes known while an item is written.
+struct ItemChecksums {
+  uint32_t crc32c = 0;
+  // One per block of kChecksumBlockBytes.
+  std::vector<uint32_t> blocks;
+  // For an object: its true length, at most its slot. Bytes behind it are zero.
+  uint64_t object_bytes = 0;
+};
+
+// The padded header of a file that holds `items` in this order, without gaps. `checksums` is parallel to it.
+std::string RenderHeader(std::span<const StoredItem> items, std::span<const ItemChecksums> checksums);
+
+struct ParsedItem {
+  StoredItem item;
+  // Relative to the begin of the data.
+  uint64_t begin = 0;
+  uint64_t end = 0;
+  ItemChecksums checksums;
+};
+
+struct ParsedHeader {
+  // With the 8 bytes of length and the padding: where the data begins in the file.
+  uint64_t header_bytes = 0;
+  uint64_t data_bytes = 0;
+  // By position.
+  std::vector<ParsedItem> items;
+};
+
+// Length of the header by the first 8 bytes of a file, the 8 included.
+// DATA_LOSS (BAD_SAFETENSORS): more than the format allows, or no multiple of kDataAlignment.
+absl::StatusOr<uint64_t> HeaderBytesFrom(std::string_view first_8_bytes);
+
+// Reads the header of a bin that Cairn wrote. `bytes` are untrusted; memory is bounded by their length.
+// DATA_LOSS (BAD_SAFETENSORS): not such a header; the message says where. FAILED_PRECONDITION (FORMAT_TOO_NEW).
+absl::StatusOr<ParsedHeader> ParseHeader(std::string_view bytes);
+
+}  // namespace cairn
+
+#endif  // CAIRN_COMMON_FORMAT_SAFETENSORS_HEADER_H_

@@ -1,0 +1,56 @@
+// One entry of a bin: a shard, a flat piece of one, or an object, under the name that stands in the file.
+#ifndef CAIRN_COMMON_FORMAT_STORED_ITEM_H_
+#define CAIRN_COMMON_FORMAT_STORED_ITEM_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "common/tensor/box.h"
+#include "common/tensor/dtype.h"
+
+namespace cairn {
+
+// Items are checked in blocks of this many bytes, counted from the item's begin; the last one may be shorter.
+inline constexpr uint64_t kChecksumBlockBytes = uint64_t{1} << 20;
+
+inline uint64_t ChecksumBlockCount(uint64_t item_bytes) {
+  return (item_bytes + kChecksumBlockBytes - 1) / kChecksumBlockBytes;
+}
+
+// [begin, end) of the row-major flattening of a box.
+struct FlatRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+  bool operator==(const FlatRange&) const = default;
+};
+
+struct StoredItem {
+  // The tensor's fully qualified name, or the object's.
+  std::string name;
+  // For an object: kUint8, and `box` is the slot: offset {0}, shape {slot bytes}.
+  DType dtype = DType::kUnspecified;
+  Shape global_shape;
+  Box box;
+  // Set for a flat piece: it holds only this range of the box, as a 1-d tensor.
+  std::optional<FlatRange> flat;
+  bool object = false;
+  // Set for an object of which every rank has one of its own.
+  std::optional<int> object_rank;
+
+  // Bytes that the item takes in the file.
+  uint64_t bytes() const;
+  // The name in the file: unique there, and such that readers who know nothing of flat pieces keep them apart.
+  std::string stored_name() const;
+};
+
+// INVALID_ARGUMENT (BAD_NAME): the name of a tensor or object is empty, longer than 1024 bytes, not UTF-8, has a
+// control character, is "__metadata__", or contains one of the marks that stored names are made with ("#flat:",
+// "#rank:").
+absl::Status CheckName(std::string_view name);
+
+}  // namespace cairn
+
+#endif  // CAIRN_COMMON_FORMAT_STORED_ITEM_H_
