@@ -1,0 +1,110 @@
+#include "common/storage/checkpoint_path.h"
+
+#include <algorithm>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "common/rpc/reason.h"
+
+namespace cairn {
+namespace {
+
+constexpr std::string_view kVerdictEnding = ".verdict";
+
+bool AllDigits(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+}  // namespace
+
+absl::Status CheckJobName(std::string_view job) {
+  constexpr size_t kMaxBytes = 200;
+  const auto fault = [&](std::string_view why) {
+    std::string shown;
+    for (char c : job.substr(0, 80)) shown += (c >= 0x20 && c < 0x7f) ? c : '?';
+    return MakeError(Reason::kBadJobName, absl::StrCat("the job name \"", shown, "\" ", std::string(why)),
+                     {{"job", shown}});
+  };
+  if (job.size() > kMaxBytes) return fault("is longer than 200 bytes");
+  for (absl::string_view segment : absl::StrSplit(absl::string_view(job.data(), job.size()), '/')) {
+    if (segment.empty()) return fault("has an empty segment");
+    const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
+    if (!letter(segment.front()) || !std::all_of(segment.begin(), segment.end(), [&](char c) {
+          return letter(c) || c == '.' || c == '_' || c == '-';
+        })) {
+      return fault("must be segments of [a-z0-9][a-z0-9._-]* joined by '/'");
+    }
+    if (segment.size() == 12 && AllDigits({segment.data(), segment.size()})) {
+      return fault("has a segment of twelve digits, which is how steps are named");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckStep(int64_t step) {
+  if (step >= 0 && step <= kMaxStep) return absl::OkStatus();
+  return MakeError(Reason::kBadStep, absl::StrCat("step ", step, " is not within 0 and ", kMaxStep),
+                   {{"step", absl::StrCat(step)}});
+}
+
+std::string StepName(int64_t step) { return absl::StrFormat("%012d", step); }
+
+std::string StepDirectory(std::string_view job, int64_t step) {
+  return absl::StrCat(std::string(job), "/", StepName(step));
+}
+
+std::string AttemptDirectory(std::string_view job, int64_t step, uint32_t attempt) {
+  return absl::StrFormat("%s/%04d", StepDirectory(job, step), attempt);
+}
+
+std::string VerdictPath(std::string_view job, int64_t step, uint32_t attempt) {
+  return absl::StrCat(AttemptDirectory(job, step, attempt), std::string(kVerdictEnding));
+}
+
+std::string BinName(int rank, int bin, int extra) {
+  std::string name = absl::StrFormat("rank%05d-bin%02d", rank, bin);
+  if (extra > 0) absl::StrAppend(&name, "-", extra);
+  return name;
+}
+
+std::optional<int64_t> ParseStepName(std::string_view name) {
+  int64_t step;
+  if (name.size() != 12 || !AllDigits(name) || !absl::SimpleAtoi(absl::string_view(name.data(), name.size()), &step)) {
+    return std::nullopt;
+  }
+  return step;
+}
+
+std::optional<uint32_t> ParseAttemptName(std::string_view name) {
+  uint32_t attempt;
+  if (name.size() != 4 || !AllDigits(name) ||
+      !absl::SimpleAtoi(absl::string_view(name.data(), name.size()), &attempt) || attempt == 0) {
+    return std::nullopt;
+  }
+  return attempt;
+}
+
+std::optional<uint32_t> ParseVerdictName(std::string_view name) {
+  if (!name.ends_with(kVerdictEnding)) return std::nullopt;
+  return ParseAttemptName(name.substr(0, name.size() - kVerdictEnding.size()));
+}
+
+absl::StatusOr<CheckpointName> ParseCheckpointName(std::string_view text) {
+  CheckpointName name;
+  const size_t at = text.find('@');
+  name.job = std::string(text.substr(0, at));
+  if (absl::Status status = CheckJobName(name.job); !status.ok()) return status;
+  if (at == std::string_view::npos) return name;
+  const std::string_view step = text.substr(at + 1);
+  int64_t value;
+  if (step.size() > 12 || !AllDigits(step) || !absl::SimpleAtoi(absl::string_view(step.data(), step.size()), &value)) {
+    return MakeError(Reason::kBadStep,
+                     absl::StrCat("\"", std::string(step.substr(0, 40)), "\" is no step from 0 to ", kMaxStep));
+  }
+  name.step = value;
+  return name;
+}
+
+}  // namespace cairn

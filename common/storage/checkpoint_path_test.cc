@@ -1,0 +1,47 @@
+#include "common/storage/checkpoint_path.h"
+
+#include <gtest/gtest.h>
+
+#include "common/rpc/reason.h"
+
+namespace cairn {
+namespace {
+
+TEST(CheckJobNameTest, Rules) {
+  for (const char* job : {"demo", "team/llama-3.1_70b", "0", "a/123456789012x", "1234567890123", "12345678901"}) {
+    EXPECT_TRUE(CheckJobName(job).ok()) << job;
+  }
+  for (std::string_view job :
+       {std::string_view(""), std::string_view("/a"), std::string_view("a/"), std::string_view("a//b"),
+        std::string_view("A"), std::string_view("../x"), std::string_view(".cairn"), std::string_view("-a"),
+        std::string_view("a b"), std::string_view("a\0", 2), std::string_view("a/000000000042"),
+        std::string_view("\xc3\xa9")}) {
+    EXPECT_TRUE(HasReason(CheckJobName(job), Reason::kBadJobName)) << job;
+  }
+  EXPECT_FALSE(CheckJobName(std::string(201, 'a')).ok());
+}
+
+TEST(CheckpointPathTest, NamesAndBack) {
+  EXPECT_EQ(AttemptDirectory("a/b", 42, 1), "a/b/000000000042/0001");
+  EXPECT_EQ(VerdictPath("a/b", 42, 1), "a/b/000000000042/0001.verdict");
+  EXPECT_EQ(BinName(3, 1), "rank00003-bin01");
+  EXPECT_EQ(BinName(3, 1, 2), "rank00003-bin01-2");
+  EXPECT_EQ(ParseStepName(StepName(kMaxStep)), kMaxStep);
+  EXPECT_EQ(ParseStepName("42"), std::nullopt);
+  EXPECT_EQ(ParseStepName("+00000000042"), std::nullopt);
+  EXPECT_EQ(ParseVerdictName("0007.verdict"), 7u);
+  EXPECT_EQ(ParseVerdictName("0000.verdict"), std::nullopt);
+  EXPECT_EQ(ParseAttemptName("0007.verdict"), std::nullopt);
+}
+
+TEST(ParseCheckpointNameTest, Forms) {
+  EXPECT_EQ(ParseCheckpointName("a/b@7")->step, 7);
+  EXPECT_EQ(ParseCheckpointName("a/b")->step, std::nullopt);
+  for (const char* text : {"a@", "a@-1", "a@x", "a@1234567890123", "a@1@2"}) {
+    EXPECT_TRUE(HasReason(ParseCheckpointName(text).status(), Reason::kBadStep)) << text;
+  }
+  EXPECT_TRUE(HasReason(ParseCheckpointName("@1").status(), Reason::kBadJobName));
+}
+
+}  // namespace
+}  // namespace cairn

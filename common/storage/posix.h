@@ -1,0 +1,85 @@
+// The one door to a checkpoint root on a POSIX file system.
+//
+// All paths are relative to the root and are walked component by component without following symbolic links, so nothing
+// that a name or a planted link says can leave the root. The root itself may be a link.
+#ifndef CAIRN_COMMON_STORAGE_POSIX_H_
+#define CAIRN_COMMON_STORAGE_POSIX_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/storage/unique_fd.h"
+
+namespace cairn {
+
+// Thread-safe. Every method may fail with the reasons of errno_error.h, and with INVALID_ARGUMENT (PATH_ESCAPE) for a
+// path that is absolute, has an empty component, "." or "..", or runs over a symbolic link.
+class PosixStorage {
+ public:
+  // Opens a root directory; with `create` makes it (its parent must exist).
+  static absl::StatusOr<std::unique_ptr<PosixStorage>> Open(const std::string& root, bool create);
+
+  const std::string& root() const { return root_; }
+
+  // Checks that PutIfAbsent can be trusted here, by doing it twice below ".cairn/".
+  // FAILED_PRECONDITION (NO_ATOMIC_CREATE): neither link nor renameat2(RENAME_NOREPLACE) works, or both "succeed"
+  // twice.
+  absl::Status ProbeAtomicCreate();
+
+  // Makes a directory and its parents; all of them survive a power cut when it returns.
+  absl::Status MakeDirectories(std::string_view path);
+
+  // open(2) with O_CLOEXEC and O_NOFOLLOW.
+  absl::StatusOr<UniqueFd> OpenFile(std::string_view path, int flags, unsigned mode = 0644);
+
+  enum class Put { kCreated, kExists };
+  // Writes a file that is complete and durable, or not there, under its final name: a temporary name, fsync, link (or
+  // renameat2 with RENAME_NOREPLACE), fsync of the directory. kExists: something stands there and was left as it is.
+  // The directory must exist.
+  absl::StatusOr<Put> PutIfAbsent(std::string_view path, std::string_view bytes);
+  // The same, but takes the place of what stands there. For records that may be lost, never for verdicts of a commit.
+  absl::Status PutReplacing(std::string_view path, std::string_view bytes);
+
+  // NOT_FOUND-like DATA_LOSS (FILE_MISSING) if it is not there; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE) above
+  // `max_bytes`.
+  absl::StatusOr<std::string> ReadFile(std::string_view path, uint64_t max_bytes);
+
+  struct Entry {
+    std::string name;
+    bool directory = false;
+    bool operator<(const Entry& other) const { return name < other.name; }
+  };
+  // Sorted by name, without "." and "..". An absent directory is FILE_MISSING.
+  absl::StatusOr<std::vector<Entry>> List(std::string_view path);
+  bool Exists(std::string_view path);
+
+  // Renames within one directory, refusing to replace; durable.
+  absl::Status Rename(std::string_view from, std::string_view to);
+  // Removes a file or a directory with all below it; absent is fine. Durable.
+  absl::Status RemoveAll(std::string_view path);
+  // fsync of a directory.
+  absl::Status SyncDirectory(std::string_view path);
+
+ private:
+  PosixStorage(std::string root, UniqueFd fd) : root_(std::move(root)), root_fd_(std::move(fd)) {}
+
+  // The directory that holds the last component of `path`, which goes to `leaf`.
+  absl::StatusOr<UniqueFd> OpenParent(std::string_view path, std::string& leaf);
+  absl::StatusOr<UniqueFd> OpenDirectory(std::string_view path);
+  absl::StatusOr<std::string> WriteTemporary(int directory, std::string_view path, std::string_view bytes);
+  std::string Full(std::string_view path) const;
+
+  const std::string root_;
+  const UniqueFd root_fd_;
+};
+
+// Writes all of `bytes` at the file's offset, through short writes and EINTR. The errno, or 0.
+int WriteFully(int fd, std::string_view bytes);
+
+}  // namespace cairn
+
+#endif  // CAIRN_COMMON_STORAGE_POSIX_H_
