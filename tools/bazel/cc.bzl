@@ -9,7 +9,6 @@ WARNINGS = [
     "-Wno-sign-conversion",
     "-Wno-missing-field-initializers",
     "-Wnon-virtual-dtor",
-    "-Woverloaded-virtual",
     "-Werror",
 ]
 

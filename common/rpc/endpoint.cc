@@ -1,0 +1,103 @@
+#include "common/rpc/endpoint.h"
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/rpc/grpc_status.h"
+#include "common/rpc/reason.h"
+#include "common/rpc/token.h"
+
+namespace cairn {
+namespace {
+
+// Client and server must agree: a server that allows fewer pings than its clients send cuts healthy connections with
+// "too many pings" (gRPC doc/keepalive.md).
+constexpr int kKeepaliveMs = 10'000;
+constexpr int kKeepaliveTimeoutMs = 5'000;
+constexpr int kMinPingIntervalMs = 5'000;
+// The details of an error may take 2 KiB; gRPC's own limit of all metadata is 8 KiB, which is cut close.
+constexpr int kMaxMetadataBytes = 64 << 10;
+constexpr char kTokenKey[] = "authorization";
+constexpr std::string_view kTokenPrefix = "Bearer ";
+
+}  // namespace
+
+void ConfigureServer(grpc::ServerBuilder& builder, int max_message_bytes) {
+  builder.SetMaxReceiveMessageSize(max_message_bytes);
+  builder.SetMaxSendMessageSize(max_message_bytes);
+  builder.SetDefaultCompressionAlgorithm(GRPC_COMPRESS_NONE);
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kMinPingIntervalMs);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+}
+
+absl::Status CheckListenAddress(std::string_view address, bool has_token) {
+  const absl::string_view text(address.data(), address.size());
+  if (has_token || absl::StartsWith(text, "127.") || absl::StartsWith(text, "[::1]:") ||
+      absl::StartsWith(text, "localhost:")) {
+    return absl::OkStatus();
+  }
+  return MakeError(Reason::kNotLoopback,
+                   absl::StrCat("--listen ", text, " is not on loopback and there is no --token-file"));
+}
+
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, int max_message_bytes) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(max_message_bytes);
+  arguments.SetMaxSendMessageSize(max_message_bytes);
+  arguments.SetInt(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  // A restarted peer is tried again soon, and channels of one process do not share a connection that may hang.
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
+void PrepareCall(grpc::ClientContext& context, absl::Duration timeout, std::string_view token) {
+  context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMicroseconds(timeout));
+  if (!token.empty()) context.AddMetadata(kTokenKey, absl::StrCat(std::string(kTokenPrefix), std::string(token)));
+}
+
+absl::Status CheckToken(const grpc::ServerContextBase& context, std::string_view expected) {
+  if (expected.empty()) return absl::OkStatus();
+  const auto& metadata = context.client_metadata();
+  if (const auto found = metadata.find(kTokenKey); found != metadata.end()) {
+    std::string_view given(found->second.data(), found->second.size());
+    if (given.starts_with(kTokenPrefix) && TokenMatches(expected, given.substr(kTokenPrefix.size()))) {
+      return absl::OkStatus();
+    }
+    return MakeError(Reason::kBadToken, "the token is wrong");
+  }
+  return MakeError(Reason::kBadToken, "a token is needed and none was sent");
+}
+
+absl::Status CallError(const grpc::Status& status, PeerKind kind, std::string_view peer) {
+  absl::Status error = FromGrpcStatus(status);
+  if (error.ok() || ReasonOf(error)) return error;
+  const bool coordinator = kind == PeerKind::kCoordinator;
+  const std::string who = absl::StrCat(coordinator ? "coordinator " : "agent ", std::string(peer));
+  if (absl::IsUnavailable(error) || absl::IsDeadlineExceeded(error)) {
+    return MakeError(coordinator ? Reason::kCoordinatorUnreachable : Reason::kAgentUnreachable,
+                     absl::StrCat(who, " did not answer: ", error.message()), {{"address", std::string(peer)}});
+  }
+  // gRPC's own refusals come without a reason.
+  if (absl::IsResourceExhausted(error)) {
+    return MakeError(Reason::kMessageTooLarge, absl::StrCat(who, ": ", error.message()));
+  }
+  if (absl::IsUnimplemented(error)) return MakeError(Reason::kUnsupported, absl::StrCat(who, ": ", error.message()));
+  if (absl::IsCancelled(error))
+    return MakeError(Reason::kInterrupted, absl::StrCat("the call to ", who, " was cancelled"));
+  return MakeError(Reason::kInternal, absl::StrCat(who, ": ", error.message()));
+}
+
+}  // namespace cairn

@@ -1,0 +1,45 @@
+// Servers and channels with the settings that both sides must share: message limits, keepalive, compression off,
+// tokens.
+#ifndef CAIRN_COMMON_RPC_ENDPOINT_H_
+#define CAIRN_COMMON_RPC_ENDPOINT_H_
+
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+namespace cairn {
+
+// Of one message on every connection between machines. Larger things travel in chunks.
+inline constexpr int kMaxMessageBytes = 4 << 20;
+inline constexpr uint32_t kProtocolVersion = 1;
+inline constexpr std::string_view kVersion = "0.1.0";
+
+// Prepares a builder: limits, keepalive that fits MakeChannel's, no compression (a small message could else swell to
+// hundreds of megabytes), no port sharing. Ports and services are the caller's.
+void ConfigureServer(grpc::ServerBuilder& builder, int max_message_bytes = kMaxMessageBytes);
+
+// FAILED_PRECONDITION (NOT_LOOPBACK): `address` ("host:port", "[::1]:0") is not on loopback and there is no token.
+absl::Status CheckListenAddress(std::string_view address, bool has_token);
+
+// A channel to "host:port" or "unix:/path". Never blocks. A peer that is gone without a word is noticed within 15 s.
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, int max_message_bytes = kMaxMessageBytes);
+
+// Sets deadline and token of a call.
+void PrepareCall(grpc::ClientContext& context, absl::Duration timeout, std::string_view token = {});
+
+// UNAUTHENTICATED (BAD_TOKEN): `expected` is not empty and the caller did not send it.
+absl::Status CheckToken(const grpc::ServerContextBase& context, std::string_view expected);
+
+// What a failed call means: the server's own reason if it gave one; for a server that could not be reached or did not
+// answer in time an error with `unreachable` (COORDINATOR_UNREACHABLE or AGENT_UNREACHABLE) that names `peer`.
+enum class PeerKind { kCoordinator, kAgent };
+absl::Status CallError(const grpc::Status& status, PeerKind kind, std::string_view peer);
+
+}  // namespace cairn
+
+#endif  // CAIRN_COMMON_RPC_ENDPOINT_H_

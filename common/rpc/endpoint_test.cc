@@ -1,0 +1,148 @@
+#include "common/rpc/endpoint.h"
+
+#include <gtest/gtest.h>
+
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "cairn/v1/checkpoint_service.grpc.pb.h"
+#include "common/rpc/reactor.h"
+#include "common/rpc/reason.h"
+
+namespace cairn {
+namespace {
+
+class Service final : public v1::CheckpointService::CallbackService {
+ public:
+  // Fails with all that an error may carry.
+  grpc::ServerUnaryReactor* GetCheckpoint(grpc::CallbackServerContext* context, const v1::GetCheckpointRequest*,
+                                          v1::Checkpoint*) override {
+    if (absl::Status status = CheckToken(*context, token); !status.ok()) return FinishNow(context, status);
+    return FinishNow(context, MakeError(Reason::kRankLate, std::string(500, 'x'), {{"ranks", std::string(900, '1')}}));
+  }
+  // Held until Release, its timer, or its cancellation.
+  grpc::ServerUnaryReactor* WaitCheckpoint(grpc::CallbackServerContext*, const v1::WaitCheckpointRequest* request,
+                                           v1::Checkpoint* response) override {
+    auto call = HeldCall::Start(absl::Milliseconds(request->max_wait().nanos() / 1'000'000),
+                                [this, response](HeldCall& held, bool timer) {
+                                  ++ended;
+                                  if (!timer || !held.Claim()) return;
+                                  response->set_revision(1);
+                                  held.AnswerClaimed(absl::OkStatus());
+                                });
+    std::lock_guard lock(mutex);
+    calls.push_back(call);
+    return call->reactor();
+  }
+
+  std::string token;
+  std::mutex mutex;
+  std::vector<std::shared_ptr<HeldCall>> calls;
+  std::atomic<int> ended = 0;
+};
+
+class EndpointTest : public testing::Test {
+ protected:
+  EndpointTest() {
+    grpc::ServerBuilder builder;
+    ConfigureServer(builder);
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(&service_);
+    server_ = builder.BuildAndStart();
+    address_ = "127.0.0.1:" + std::to_string(port);
+    stub_ = v1::CheckpointService::NewStub(MakeChannel(address_));
+  }
+  ~EndpointTest() override { server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(5)); }
+
+  Service service_;
+  std::unique_ptr<grpc::Server> server_;
+  std::string address_;
+  std::unique_ptr<v1::CheckpointService::Stub> stub_;
+};
+
+TEST_F(EndpointTest, LargestError_ArrivesWhole) {
+  grpc::ClientContext context;
+  PrepareCall(context, absl::Seconds(10));
+  v1::Checkpoint response;
+  const absl::Status status =
+      CallError(stub_->GetCheckpoint(&context, {}, &response), PeerKind::kCoordinator, address_);
+  EXPECT_EQ(ReasonOf(status), Reason::kRankLate);
+  EXPECT_EQ(status.message(), std::string(500, 'x'));
+  EXPECT_EQ(MetadataOf(status).at("ranks"), std::string(900, '1'));
+}
+
+TEST_F(EndpointTest, Token_MissingWrongAndRight) {
+  service_.token = "0123456789abcdef";
+  for (const auto& [token, reason] :
+       {std::pair("", Reason::kBadToken), std::pair("0123456789abcdeg", Reason::kBadToken),
+        std::pair("0123456789abcdef", Reason::kRankLate)}) {
+    grpc::ClientContext context;
+    PrepareCall(context, absl::Seconds(10), token);
+    v1::Checkpoint response;
+    EXPECT_EQ(ReasonOf(CallError(stub_->GetCheckpoint(&context, {}, &response), PeerKind::kAgent, "a")), reason);
+  }
+}
+
+TEST_F(EndpointTest, OversizeMessage_IsRefusedWithReason) {
+  v1::GetCheckpointRequest request;
+  request.set_job(std::string(5 << 20, 'x'));
+  grpc::ClientContext context;
+  PrepareCall(context, absl::Seconds(10));
+  v1::Checkpoint response;
+  auto stub = v1::CheckpointService::NewStub(MakeChannel(address_, 64 << 20));
+  EXPECT_EQ(ReasonOf(CallError(stub->GetCheckpoint(&context, request, &response), PeerKind::kCoordinator, address_)),
+            Reason::kMessageTooLarge);
+}
+
+TEST_F(EndpointTest, NoServer_IsUnreachable) {
+  auto stub = v1::CheckpointService::NewStub(MakeChannel("127.0.0.1:1"));
+  grpc::ClientContext context;
+  PrepareCall(context, absl::Seconds(10));
+  v1::Checkpoint response;
+  EXPECT_EQ(ReasonOf(CallError(stub->GetCheckpoint(&context, {}, &response), PeerKind::kCoordinator, "127.0.0.1:1")),
+            Reason::kCoordinatorUnreachable);
+}
+
+TEST_F(EndpointTest, HeldCall_TimerAnswers) {
+  v1::WaitCheckpointRequest request;
+  request.mutable_max_wait()->set_nanos(20'000'000);
+  grpc::ClientContext context;
+  PrepareCall(context, absl::Seconds(10));
+  v1::Checkpoint response;
+  EXPECT_TRUE(stub_->WaitCheckpoint(&context, request, &response).ok());
+  EXPECT_EQ(response.revision(), 1u);
+  EXPECT_FALSE(service_.calls[0]->Answer(absl::OkStatus())) << "answered twice";
+}
+
+TEST_F(EndpointTest, HeldCall_DrainCancelsIt_AndTheServerEnds) {
+  v1::WaitCheckpointRequest request;
+  request.mutable_max_wait()->set_nanos(900'000'000);
+  grpc::Status status;
+  std::thread caller([&] {
+    grpc::ClientContext context;
+    PrepareCall(context, absl::Seconds(10));
+    v1::Checkpoint response;
+    status = stub_->WaitCheckpoint(&context, request, &response);
+  });
+  for (;;) {
+    std::lock_guard lock(service_.mutex);
+    if (!service_.calls.empty()) break;
+  }
+  server_->Shutdown(std::chrono::system_clock::now());
+  caller.join();
+  EXPECT_FALSE(status.ok());
+}
+
+TEST(CheckListenAddressTest, LoopbackOrToken) {
+  for (const char* address : {"127.0.0.1:0", "localhost:7420", "[::1]:0"})
+    EXPECT_TRUE(CheckListenAddress(address, false).ok());
+  for (const char* address : {"0.0.0.0:7420", "10.0.0.1:0", "[::]:0", "12.7.0.1:1"}) {
+    EXPECT_TRUE(HasReason(CheckListenAddress(address, false), Reason::kNotLoopback)) << address;
+    EXPECT_TRUE(CheckListenAddress(address, true).ok());
+  }
+}
+
+}  // namespace
+}  // namespace cairn

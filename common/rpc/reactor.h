@@ -1,0 +1,94 @@
+// Unary calls that are answered later. A held call is finished exactly once: by its answer, by its timer, by the
+// caller's cancellation or by the server's drain, whichever comes first. (gRPC's Server::Shutdown waits for every
+// reactor, so one that is forgotten hangs the process.)
+#ifndef CAIRN_COMMON_RPC_REACTOR_H_
+#define CAIRN_COMMON_RPC_REACTOR_H_
+
+#include <grpcpp/alarm.h>
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "common/rpc/grpc_status.h"
+
+namespace cairn {
+
+// Answers at once.
+inline grpc::ServerUnaryReactor* FinishNow(grpc::CallbackServerContext* context, const absl::Status& status) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpcStatus(status));
+  return reactor;
+}
+
+// A call that waits for something. Deletes itself when gRPC has let go of it. Thread-safe.
+//
+// `shared` keeps the object alive for whoever may answer: they hold a std::shared_ptr<HeldCall> and call Answer; a late
+// one is ignored. Never call Answer while holding a lock that `on_end` takes.
+class HeldCall : public std::enable_shared_from_this<HeldCall> {
+ public:
+  // Starts a held call; return `reactor()` from the handler. `on_end` runs once, when the call ends for another reason
+  // than Answer (timer: true; cancellation: false). On the timer it must call Answer; its owner forgets the call.
+  static std::shared_ptr<HeldCall> Start(absl::Duration max_wait, std::function<void(HeldCall&, bool timer)> on_end) {
+    auto call = std::shared_ptr<HeldCall>(new HeldCall(std::move(on_end)));
+    call->reactor_ = new Reactor(call);
+    auto on_alarm = [call](bool fired) {
+      // A cancelled alarm comes too, with fired = false.
+      if (fired) call->End(true);
+    };
+    call->alarm_.Set(std::chrono::system_clock::now() + absl::ToChronoMicroseconds(max_wait), std::move(on_alarm));
+    return call;
+  }
+
+  grpc::ServerUnaryReactor* reactor() { return reactor_; }
+
+  // Finishes the call with what its response message holds. Returns false if it has ended already.
+  bool Answer(const absl::Status& status) {
+    if (finished_.exchange(true)) return false;
+    alarm_.Cancel();
+    reactor_->Finish(ToGrpcStatus(status));
+    return true;
+  }
+  // For writing into the response: true if this caller alone may fill it and must then call AnswerClaimed.
+  bool Claim() { return !finished_.exchange(true); }
+  void AnswerClaimed(const absl::Status& status) {
+    alarm_.Cancel();
+    reactor_->Finish(ToGrpcStatus(status));
+  }
+  bool finished() const { return finished_.load(); }
+
+ private:
+  class Reactor final : public grpc::ServerUnaryReactor {
+   public:
+    explicit Reactor(std::shared_ptr<HeldCall> call) : call_(std::move(call)) {}
+    void OnCancel() override {
+      call_->End(false);
+      call_->Answer(absl::CancelledError("cancelled by the caller"));
+    }
+    void OnDone() override { delete this; }
+
+   private:
+    const std::shared_ptr<HeldCall> call_;
+  };
+
+  explicit HeldCall(std::function<void(HeldCall&, bool)> on_end) : on_end_(std::move(on_end)) {}
+
+  void End(bool timer) {
+    if (!finished() && !ended_.exchange(true)) on_end_(*this, timer);
+  }
+
+  const std::function<void(HeldCall&, bool)> on_end_;
+  Reactor* reactor_ = nullptr;
+  grpc::Alarm alarm_;
+  std::atomic<bool> finished_ = false;
+  std::atomic<bool> ended_ = false;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_COMMON_RPC_REACTOR_H_
