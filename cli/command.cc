@@ -31,6 +31,7 @@ int ExitStatusFor(const absl::Status& status) {
 }
 
 int ReportError(const CommandContext& context, const absl::Status& status) {
+  if (status.ok()) return kDone;
   if (context.json()) {
     const std::string text = nlohmann::ordered_json{{"error", ErrorToJson(status)}}.dump(
         2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);

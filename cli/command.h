@@ -25,13 +25,14 @@ enum ExitStatus : int {
 struct CommandContext {
   std::string format = "table";  // or "json"
   std::string coordinator;       // address; --coordinator or CAIRN_COORDINATOR
+  std::string token_file;        // --token-file or CAIRN_TOKEN_FILE
   int exit_status = kDone;
 
   bool json() const { return format == "json"; }
 };
 
 // "error: REASON: text" and the next action on standard error (a JSON object with --format=json), colour on a
-// terminal. Returns the exit status that fits the error's reason.
+// terminal; nothing for OK. Returns the exit status that fits the error's reason.
 int ReportError(const CommandContext& context, const absl::Status& status);
 
 // {"code", "reason", "message", "metadata"}: the error as scripts see it.

@@ -3,6 +3,8 @@
 
 #include "cli/command.h"
 #include "cli/corpus_command.h"
+#include "cli/save_command.h"
+#include "cli/status_command.h"
 
 int main(int argc, char** argv) {
   using namespace cairn::cli;  // NOLINT: the whole file is this program
@@ -16,6 +18,10 @@ int main(int argc, char** argv) {
   app.add_option("--coordinator", context.coordinator, "Address of the coordinator, host:port")
       ->envname("CAIRN_COORDINATOR");
 
+  app.add_option("--token-file", context.token_file, "File with the token that the coordinator asks for")
+      ->envname("CAIRN_TOKEN_FILE");
+  AddSaveCommand(app, context);
+  AddStatusCommand(app, context);
   AddCorpusCommand(app, context);
 
   try {

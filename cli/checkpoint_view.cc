@@ -1,0 +1,94 @@
+#include "cli/checkpoint_view.h"
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "cli/command.h"
+#include "common/base/quantity.h"
+#include "common/rpc/status_proto.h"
+
+namespace cairn::cli {
+namespace {
+
+absl::Duration FromProto(const google::protobuf::Duration& proto) {
+  return absl::Seconds(proto.seconds()) + absl::Nanoseconds(proto.nanos());
+}
+
+std::string Name(const v1::Checkpoint& checkpoint) {
+  return checkpoint.has_step() ? absl::StrCat(checkpoint.job(), "@", checkpoint.step())
+                               : absl::StrCat(checkpoint.job(), " (step not agreed yet)");
+}
+
+}  // namespace
+
+std::string StateName(v1::Checkpoint::State state) { return v1::Checkpoint::State_Name(state); }
+
+bool IsEnded(const v1::Checkpoint& checkpoint) {
+  return checkpoint.state() == v1::Checkpoint::COMMITTED || checkpoint.state() == v1::Checkpoint::ABORTED;
+}
+
+std::string TimeText(const google::protobuf::Timestamp& time) {
+  if (time.seconds() == 0 && time.nanos() == 0) return "";
+  return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::FromUnixSeconds(time.seconds()), absl::UTCTimeZone());
+}
+
+nlohmann::ordered_json CommittedToJson(const v1::Checkpoint& checkpoint) {
+  return {{"job", checkpoint.job()},         {"step", checkpoint.step()},
+          {"attempt", checkpoint.attempt()}, {"commit_time", TimeText(checkpoint.commit_time())},
+          {"bytes", checkpoint.bytes()},     {"world_size", checkpoint.world_size()}};
+}
+
+nlohmann::ordered_json ProgressToJson(const v1::Checkpoint& checkpoint) {
+  nlohmann::ordered_json json;
+  json["job"] = checkpoint.job();
+  json["step"] = checkpoint.has_step() ? nlohmann::ordered_json(checkpoint.step()) : nullptr;
+  json["state"] = StateName(checkpoint.state());
+  json["attempt"] = checkpoint.attempt();
+  json["phase"] = absl::AsciiStrToLower(StateName(checkpoint.state()));
+  json["ranks"] = nlohmann::ordered_json::array();
+  for (const v1::RankProgress& rank : checkpoint.rank()) {
+    json["ranks"].push_back({{"rank", rank.rank()},
+                             {"phase", rank.phase()},
+                             {"bytes_done", rank.bytes_done()},
+                             {"bytes_total", rank.bytes_total()},
+                             {"late", rank.late()},
+                             {"node", rank.node()},
+                             {"note", rank.note()}});
+  }
+  json["error"] = checkpoint.has_error() ? ErrorToJson(StatusFromProto(checkpoint.error())) : nullptr;
+  if (checkpoint.state() == v1::Checkpoint::COMMITTED) {
+    json["bytes"] = checkpoint.bytes();
+    json["commit_time"] = TimeText(checkpoint.commit_time());
+    json["data_directory"] = checkpoint.data_directory();
+  }
+  return json;
+}
+
+Table RankTable(const google::protobuf::RepeatedPtrField<v1::RankProgress>& ranks) {
+  Table table({"RANK", "NODE", "PHASE", "DONE", "TOTAL", "IDLE", "NOTE"});
+  for (const v1::RankProgress& rank : ranks) {
+    table.Add(
+        {absl::StrCat(rank.rank()), rank.node(), rank.phase(), FormatSize(static_cast<int64_t>(rank.bytes_done())),
+         FormatSize(static_cast<int64_t>(rank.bytes_total())), ShortDuration(FromProto(rank.idle())),
+         rank.late() ? absl::StrCat("LATE ", rank.note()) : rank.note()},
+        rank.late() ? Colour::kRed : Colour::kNone);
+  }
+  return table;
+}
+
+std::string ProgressText(const v1::Checkpoint& checkpoint) {
+  int64_t done = 0, total = 0;
+  std::string late;
+  for (const v1::RankProgress& rank : checkpoint.rank()) {
+    done += static_cast<int64_t>(rank.bytes_done());
+    total += static_cast<int64_t>(rank.bytes_total());
+    if (rank.late() && late.size() < 60) {
+      absl::StrAppend(&late, late.empty() ? "; late: rank " : ", ", rank.rank(), " (", rank.phase(),
+                      ", no progress for ", ShortDuration(FromProto(rank.idle())), ")");
+    }
+  }
+  return absl::StrCat(Name(checkpoint), " ", absl::AsciiStrToLower(StateName(checkpoint.state())), " ",
+                      total > 0 ? ProgressBar(done, total) : "", late);
+}
+
+}  // namespace cairn::cli

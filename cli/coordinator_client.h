@@ -1,0 +1,49 @@
+// Calls of CheckpointService, as the commands make them.
+#ifndef CAIRN_CLI_COORDINATOR_CLIENT_H_
+#define CAIRN_CLI_COORDINATOR_CLIENT_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "cairn/v1/checkpoint_service.grpc.pb.h"
+#include "cli/command.h"
+#include "common/rpc/endpoint.h"
+
+namespace cairn::cli {
+
+class CoordinatorClient {
+ public:
+  // INVALID_ARGUMENT (BAD_REQUEST): no address was given. UNAUTHENTICATED (BAD_TOKEN): the token file is of no use.
+  static absl::StatusOr<std::unique_ptr<CoordinatorClient>> Connect(const CommandContext& context);
+
+  // Calls `method`, for example &v1::CheckpointService::Stub::GetJob. With `patience`, a coordinator that does not
+  // answer is tried again for that long: right for calls that are idempotent, which all of them are.
+  template <typename Method, typename Request, typename Response>
+  absl::Status Call(Method method, const Request& request, Response* response,
+                    absl::Duration patience = absl::ZeroDuration(), absl::Duration timeout = absl::Seconds(10)) {
+    return Retry(patience, [&] {
+      grpc::ClientContext call;
+      PrepareCall(call, timeout, token_);
+      return CallError((stub_.get()->*method)(&call, request, response), PeerKind::kCoordinator, address_);
+    });
+  }
+
+ private:
+  CoordinatorClient(std::string address, std::string token);
+  // Tries `call` until it gives another answer than COORDINATOR_UNREACHABLE, or `patience` is over, or Ctrl-C.
+  static absl::Status Retry(absl::Duration patience, const std::function<absl::Status()>& call);
+
+  const std::string address_;
+  const std::string token_;
+  const std::unique_ptr<v1::CheckpointService::Stub> stub_;
+};
+
+// From now on SIGINT and SIGTERM only set a flag, which Interrupted() reads; a second one ends the process.
+void CatchInterrupts();
+bool Interrupted();
+
+}  // namespace cairn::cli
+
+#endif  // CAIRN_CLI_COORDINATOR_CLIENT_H_

@@ -1,0 +1,132 @@
+#include "cli/save_command.h"
+
+#include <cstdio>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "cli/checkpoint_view.h"
+#include "cli/coordinator_client.h"
+#include "common/base/clock.h"
+#include "common/base/quantity.h"
+#include "common/base/random_id.h"
+#include "common/base/status.h"
+#include "common/rpc/reason.h"
+#include "common/rpc/status_proto.h"
+#include "common/storage/checkpoint_path.h"
+
+namespace cairn::cli {
+namespace {
+
+// A coordinator that restarts is back within this; a save goes on without it.
+constexpr absl::Duration kPatience = absl::Minutes(1);
+// What a coordinator may take beyond the request's timeout to write the tombstone and to answer.
+constexpr absl::Duration kGrace = absl::Seconds(30);
+
+struct Arguments {
+  std::string job;
+  std::optional<int64_t> step;
+  bool no_wait = false;
+  std::string timeout;
+};
+
+absl::StatusOr<v1::Checkpoint> Follow(CoordinatorClient& client, v1::Checkpoint checkpoint,
+                                      const std::string& request_id, absl::Time deadline) {
+  ProgressLine progress;
+  while (!IsEnded(checkpoint)) {
+    progress.Show(ProgressText(checkpoint));
+    if (Interrupted()) {
+      return MakeError(Reason::kInterrupted, absl::StrCat("interrupted; the save of ", checkpoint.job(), " goes on"),
+                       {{"job", checkpoint.job()}});
+    }
+    if (Clock::Real().SteadyNow() >= deadline) {
+      return MakeError(Reason::kTimedOut, absl::StrCat("the save of ", checkpoint.job(), " has no verdict yet"),
+                       {{"job", checkpoint.job()}, {"phase", StateName(checkpoint.state())}});
+    }
+    v1::WaitCheckpointRequest request;
+    request.set_job(checkpoint.job());
+    request.set_request_id(request_id);
+    request.set_known_revision(checkpoint.revision());
+    request.set_coordinator_epoch(checkpoint.coordinator_epoch());
+    request.mutable_max_wait()->set_seconds(1);
+    CAIRN_RETURN_IF_ERROR(client.Call(&v1::CheckpointService::Stub::WaitCheckpoint, request, &checkpoint, kPatience));
+  }
+  return checkpoint;
+}
+
+absl::StatusOr<v1::Checkpoint> Save(const CommandContext& context, const Arguments& arguments) {
+  CAIRN_RETURN_IF_ERROR(CheckJobName(arguments.job));
+  absl::Duration timeout = absl::InfiniteDuration();
+  if (!arguments.timeout.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(timeout, ParseDuration(arguments.timeout));
+  }
+  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context));
+  CatchInterrupts();
+  v1::CreateCheckpointRequest request;
+  request.set_job(arguments.job);
+  request.set_request_id(RandomToken());
+  if (arguments.step) {
+    CAIRN_RETURN_IF_ERROR(CheckStep(*arguments.step));
+    request.set_step(*arguments.step);
+  }
+  if (timeout != absl::InfiniteDuration()) {
+    request.mutable_timeout()->set_seconds(absl::ToInt64Seconds(timeout));
+    request.mutable_timeout()->set_nanos(
+        static_cast<int32_t>(absl::ToInt64Nanoseconds(timeout - absl::Seconds(request.timeout().seconds()))));
+  }
+  const absl::Time deadline = Clock::Real().SteadyNow() + timeout + kGrace;
+  v1::Checkpoint checkpoint;
+  // Long enough for a save of another step to end first.
+  const absl::Duration wait = std::min(timeout + kGrace, absl::Duration(absl::Minutes(30)));
+  CAIRN_RETURN_IF_ERROR(
+      client->Call(&v1::CheckpointService::Stub::CreateCheckpoint, request, &checkpoint, absl::Seconds(10), wait));
+  if (arguments.no_wait) return checkpoint;
+  return Follow(*client, std::move(checkpoint), request.request_id(), deadline);
+}
+
+void Report(CommandContext& context, const v1::Checkpoint& checkpoint) {
+  const bool aborted = checkpoint.state() == v1::Checkpoint::ABORTED;
+  if (context.json()) {
+    std::printf("%s\n", ProgressToJson(checkpoint).dump(2).c_str());
+  } else if (checkpoint.state() == v1::Checkpoint::COMMITTED) {
+    const absl::Duration took = absl::Seconds(checkpoint.commit_time().seconds() - checkpoint.create_time().seconds()) +
+                                absl::Nanoseconds(checkpoint.commit_time().nanos() - checkpoint.create_time().nanos());
+    std::printf("%s %s@%lld: %s by %u ranks in %s\n", Coloured(stdout, Colour::kGreen, "committed").c_str(),
+                checkpoint.job().c_str(), static_cast<long long>(checkpoint.step()),
+                FormatSize(static_cast<int64_t>(checkpoint.bytes())).c_str(), checkpoint.world_size(),
+                ShortDuration(took).c_str());
+  } else if (!aborted) {
+    std::printf("%s\n", ProgressText(checkpoint).c_str());
+  }
+  if (!aborted) return;
+  if (!context.json()) {
+    if (checkpoint.rank_size() > 0) RankTable(checkpoint.rank()).Print(stderr);
+    ReportError(context, StatusFromProto(checkpoint.error()));
+  }
+  context.exit_status = kFailed;
+}
+
+}  // namespace
+
+void AddSaveCommand(CLI::App& app, CommandContext& context) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("save", "Saves a job: all ranks at one step, followed to its verdict");
+  command->add_option("JOB", arguments->job, "The job's name")->required();
+  command->add_option("--step", arguments->step, "Save at this step; without it the ranks agree on one");
+  command->add_flag("--no-wait", arguments->no_wait, "Return when the save has been started");
+  command->add_option("--timeout", arguments->timeout, "Abort the save if it has no verdict by then, for example 10m");
+  command->footer(
+      "Examples:\n"
+      "  cairn save demo\n"
+      "  cairn save demo --timeout 10m --format=json\n"
+      "Exit status: 0 committed, 1 aborted (the error names ranks and phase), 3 the answer is unknown.");
+  command->callback([arguments, &context] {
+    const auto checkpoint = Save(context, *arguments);
+    if (!checkpoint.ok()) {
+      context.exit_status = ReportError(context, checkpoint.status());
+      return;
+    }
+    Report(context, *checkpoint);
+  });
+}
+
+}  // namespace cairn::cli

@@ -1,0 +1,13 @@
+// `cairn save`: triggers a save over RPC and follows it to its verdict.
+#ifndef CAIRN_CLI_SAVE_COMMAND_H_
+#define CAIRN_CLI_SAVE_COMMAND_H_
+
+#include "cli/command.h"
+
+namespace cairn::cli {
+
+void AddSaveCommand(CLI::App& app, CommandContext& context);
+
+}  // namespace cairn::cli
+
+#endif  // CAIRN_CLI_SAVE_COMMAND_H_

@@ -1,0 +1,115 @@
+#include "cli/status_command.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <memory>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "cli/checkpoint_view.h"
+#include "cli/coordinator_client.h"
+#include "common/base/status.h"
+#include "common/rpc/reason.h"
+#include "common/rpc/status_proto.h"
+#include "common/storage/checkpoint_path.h"
+
+namespace cairn::cli {
+namespace {
+
+struct Arguments {
+  std::string job;
+  bool watch = false;
+};
+
+nlohmann::ordered_json LoadToJson(const v1::Load& load) {
+  nlohmann::ordered_json json = {
+      {"number", load.number()}, {"state", v1::Load::State_Name(load.state())}, {"step", load.step()}};
+  json["error"] = load.has_error() ? ErrorToJson(StatusFromProto(load.error())) : nullptr;
+  return json;
+}
+
+nlohmann::ordered_json JobToJson(const v1::Job& job) {
+  nlohmann::ordered_json json = ProgressToJson(job.checkpoint());
+  json["job"] = job.job();
+  if (!job.has_checkpoint()) {
+    json["state"] = nullptr;
+    json["phase"] = nullptr;
+  }
+  json["world_size"] = job.world_size();
+  json["agents"] = nlohmann::ordered_json::array();
+  for (const v1::JobRank& rank : job.rank()) {
+    nlohmann::ordered_json agent = {{"rank", rank.rank()},
+                                    {"node", rank.node()},
+                                    {"address", rank.address()},
+                                    {"trainer_attached", rank.trainer_attached()}};
+    agent["current_step"] = rank.has_current_step() ? nlohmann::ordered_json(rank.current_step()) : nullptr;
+    json["agents"].push_back(std::move(agent));
+  }
+  json["loads"] = nlohmann::ordered_json::array();
+  for (const v1::Load& load : job.load()) json["loads"].push_back(LoadToJson(load));
+  return json;
+}
+
+void PrintJob(const v1::Job& job) {
+  std::printf("%s: %d of %u agents, coordinator epoch %llu\n", Coloured(stdout, Colour::kBold, job.job()).c_str(),
+              job.rank_size(), job.world_size(), static_cast<unsigned long long>(job.coordinator_epoch()));
+  Table agents({"RANK", "NODE", "TRAINER", "STEP", "HEARD"});
+  for (const v1::JobRank& rank : job.rank()) {
+    agents.Add({absl::StrCat(rank.rank()), rank.node(), rank.trainer_attached() ? "attached" : "none",
+                rank.has_current_step() ? absl::StrCat(rank.current_step()) : "",
+                absl::StrCat(ShortDuration(absl::Seconds(rank.last_heard().seconds()) +
+                                           absl::Nanoseconds(rank.last_heard().nanos())),
+                             " ago")});
+  }
+  agents.Print(stdout);
+  if (job.has_checkpoint()) {
+    std::printf("\nsave: %s\n", ProgressText(job.checkpoint()).c_str());
+    if (!IsEnded(job.checkpoint())) RankTable(job.checkpoint().rank()).Print(stdout);
+    if (job.checkpoint().has_error()) {
+      std::printf("  %s\n", Coloured(stdout, Colour::kRed, job.checkpoint().error().message()).c_str());
+    }
+  }
+  for (const v1::Load& load : job.load()) {
+    std::printf("\nload %llu of step %lld: %s\n", static_cast<unsigned long long>(load.number()),
+                static_cast<long long>(load.step()), absl::AsciiStrToLower(v1::Load::State_Name(load.state())).c_str());
+    if (load.rank_size() > 0) RankTable(load.rank()).Print(stdout);
+  }
+}
+
+absl::Status Show(const CommandContext& context, const Arguments& arguments) {
+  CAIRN_RETURN_IF_ERROR(CheckJobName(arguments.job));
+  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context));
+  v1::WaitJobRequest request;
+  request.set_job(arguments.job);
+  v1::Job job;
+  if (arguments.watch) CatchInterrupts();
+  do {
+    CAIRN_RETURN_IF_ERROR(client->Call(&v1::CheckpointService::Stub::WaitJob, request, &job,
+                                       arguments.watch ? absl::Minutes(1) : absl::ZeroDuration()));
+    if (context.json()) {
+      std::printf("%s\n", JobToJson(job).dump(arguments.watch ? -1 : 2).c_str());
+    } else {
+      if (arguments.watch && isatty(STDOUT_FILENO)) std::printf("\033[H\033[2J");
+      PrintJob(job);
+    }
+    std::fflush(stdout);
+    request.set_known_revision(job.revision());
+    request.set_coordinator_epoch(job.coordinator_epoch());
+    request.mutable_max_wait()->set_seconds(1);
+  } while (arguments.watch && !Interrupted());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddStatusCommand(CLI::App& app, CommandContext& context) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("status", "Shows a job live: phase, bytes per rank, who is late and why");
+  command->add_option("JOB", arguments->job, "The job's name")->required();
+  command->add_flag("--watch", arguments->watch, "Show it again whenever it changes, until Ctrl-C");
+  command->footer("Examples:\n  cairn status demo\n  cairn status demo --watch");
+  command->callback([arguments, &context] { context.exit_status = ReportError(context, Show(context, *arguments)); });
+}
+
+}  // namespace cairn::cli

@@ -1,0 +1,13 @@
+// `cairn status`: what a job does now.
+#ifndef CAIRN_CLI_STATUS_COMMAND_H_
+#define CAIRN_CLI_STATUS_COMMAND_H_
+
+#include "cli/command.h"
+
+namespace cairn::cli {
+
+void AddStatusCommand(CLI::App& app, CommandContext& context);
+
+}  // namespace cairn::cli
+
+#endif  // CAIRN_CLI_STATUS_COMMAND_H_

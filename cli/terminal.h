@@ -1,0 +1,61 @@
+// What people see: tables, colours, one line of progress.
+#ifndef CAIRN_CLI_TERMINAL_H_
+#define CAIRN_CLI_TERMINAL_H_
+
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/time/time.h"
+
+namespace cairn::cli {
+
+enum class Colour { kNone, kRed, kGreen, kYellow, kDim, kBold };
+
+// `text` in a colour if `stream` is a terminal and NO_COLOR is not set.
+std::string Coloured(std::FILE* stream, Colour colour, std::string_view text);
+
+// Columns aligned by the widest cell; numbers (cells that begin with a digit) to the right. Colours are given per row.
+class Table {
+ public:
+  explicit Table(std::vector<std::string> header) : header_(std::move(header)) {}
+
+  void Add(std::vector<std::string> row, Colour colour = Colour::kNone);
+  void Print(std::FILE* stream) const;
+  // Without colours, for tests and logs.
+  std::string ToString() const;
+
+ private:
+  std::string Line(const std::vector<std::string>& cells, const std::vector<size_t>& widths) const;
+  std::vector<size_t> Widths() const;
+
+  std::vector<std::string> header_;
+  std::vector<std::vector<std::string>> rows_;
+  std::vector<Colour> colours_;
+};
+
+// One line on standard error that is rewritten in place; nothing where that is no terminal. Cleared when destroyed.
+class ProgressLine {
+ public:
+  ProgressLine();
+  ~ProgressLine() { Clear(); }
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+
+  void Show(std::string_view text);
+  void Clear();
+
+ private:
+  const bool terminal_;
+  size_t shown_ = 0;
+};
+
+// "[#####     ]  50%  1.00 GiB of 2.00 GiB"
+std::string ProgressBar(int64_t done, int64_t total);
+// "3.2 s", "4m10s", "12 ms".
+std::string ShortDuration(absl::Duration duration);
+
+}  // namespace cairn::cli
+
+#endif  // CAIRN_CLI_TERMINAL_H_

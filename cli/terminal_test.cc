@@ -1,0 +1,31 @@
+#include "cli/terminal.h"
+
+#include <gtest/gtest.h>
+
+namespace cairn::cli {
+namespace {
+
+TEST(TableTest, AlignsTextLeftAndNumbersRight) {
+  Table table({"RANK", "PHASE", "NOTE"});
+  table.Add({"7", "writing", ""});
+  table.Add({"12", "té", "late"});
+  EXPECT_EQ(table.ToString(),
+            "RANK  PHASE    NOTE\n"
+            "   7  writing\n"
+            "  12  té       late\n");
+}
+
+TEST(ProgressBarTest, Borders) {
+  EXPECT_EQ(ProgressBar(0, 0), "[                        ]   0%  0 B of 0 B");
+  EXPECT_EQ(ProgressBar(5, 2), "[########################] 100%  5 B of 2 B");
+}
+
+TEST(ShortDurationTest, Forms) {
+  EXPECT_EQ(ShortDuration(absl::Milliseconds(12)), "12 ms");
+  EXPECT_EQ(ShortDuration(absl::Milliseconds(3240)), "3.2 s");
+  EXPECT_EQ(ShortDuration(absl::Seconds(250)), "4m10s");
+  EXPECT_EQ(ShortDuration(absl::Seconds(3720)), "1h02m");
+}
+
+}  // namespace
+}  // namespace cairn::cli
