@@ -5,6 +5,7 @@
 #include "cli/corpus_command.h"
 #include "cli/save_command.h"
 #include "cli/status_command.h"
+#include "cli/up_command.h"
 
 int main(int argc, char** argv) {
   using namespace cairn::cli;  // NOLINT: the whole file is this program
@@ -20,6 +21,7 @@ int main(int argc, char** argv) {
 
   app.add_option("--token-file", context.token_file, "File with the token that the coordinator asks for")
       ->envname("CAIRN_TOKEN_FILE");
+  AddUpCommand(app, context);
   AddSaveCommand(app, context);
   AddStatusCommand(app, context);
   AddCorpusCommand(app, context);

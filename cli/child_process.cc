@@ -1,0 +1,118 @@
+#include "cli/child_process.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "cli/coordinator_client.h"
+#include "common/base/clock.h"
+#include "common/rpc/reason.h"
+#include "common/storage/errno_error.h"
+
+namespace cairn::cli {
+namespace {
+
+std::string LastLines(const std::string& path) {
+  constexpr size_t kBytes = 300;
+  std::ifstream file(path);
+  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  absl::StripTrailingAsciiWhitespace(&text);
+  return text.size() <= kBytes ? text : text.substr(text.size() - kBytes);
+}
+
+}  // namespace
+
+absl::StatusOr<ChildProcess> ChildProcess::Start(const std::vector<std::string>& arguments, const std::string& log) {
+  const int log_fd = ::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (log_fd < 0) return ErrnoError(errno, "open", log);
+  std::vector<char*> argv;
+  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid < 0) {
+    const int error = errno;
+    ::close(log_fd);
+    return ErrnoError(error, "fork", arguments[0]);
+  }
+  if (pid == 0) {
+    // Only async-signal-safe calls from here on. The child ends with the command, and does not take its Ctrl-C.
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(127);
+    setpgid(0, 0);
+    const int null_fd = ::open("/dev/null", O_RDONLY);
+    dup2(null_fd, STDIN_FILENO);
+    dup2(log_fd, STDOUT_FILENO);
+    dup2(log_fd, STDERR_FILENO);
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+  ::close(log_fd);
+  return ChildProcess(pid, log);
+}
+
+ChildProcess::ChildProcess(ChildProcess&& other) noexcept
+    : pid_(std::exchange(other.pid_, -1)), log_(std::move(other.log_)), end_(std::move(other.end_)) {}
+
+ChildProcess::~ChildProcess() {
+  if (pid_ < 0 || Ended()) return;
+  Signal(SIGKILL);
+  Wait(absl::Seconds(10));
+}
+
+std::optional<std::string> ChildProcess::Ended() {
+  int status = 0;
+  if (!end_ && waitpid(pid_, &status, WNOHANG) == pid_) {
+    end_ = WIFSIGNALED(status) ? absl::StrCat("signal ", WTERMSIG(status))
+                               : absl::StrCat("exit status ", WEXITSTATUS(status));
+  }
+  return end_;
+}
+
+void ChildProcess::Signal(int signal) {
+  if (!Ended()) ::kill(pid_, signal);
+}
+
+bool ChildProcess::Wait(absl::Duration timeout) {
+  const absl::Time deadline = Clock::Real().SteadyNow() + timeout;
+  while (!Ended()) {
+    if (Clock::Real().SteadyNow() >= deadline) return false;
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  return true;
+}
+
+absl::StatusOr<std::string> AwaitAddress(ChildProcess& child, const std::string& path, bool coordinator,
+                                         absl::Duration timeout) {
+  const absl::Time deadline = Clock::Real().SteadyNow() + timeout;
+  for (;;) {
+    std::ifstream file(path);
+    std::string address;
+    // The file appears whole: its writer renames it into place.
+    if (std::getline(file, address) && !address.empty()) return address;
+    const auto end = child.Ended();
+    if (Interrupted()) return MakeError(Reason::kInterrupted, "interrupted");
+    if (!end && Clock::Real().SteadyNow() < deadline) {
+      absl::SleepFor(absl::Milliseconds(10));
+      continue;
+    }
+    return MakeError(coordinator ? Reason::kCoordinatorUnreachable : Reason::kAgentUnreachable,
+                     absl::StrCat(coordinator ? "the coordinator " : "an agent ",
+                                  end ? absl::StrCat("ended with ", *end) : "was not ready in time", "; its log ",
+                                  child.log(), " ends with: ", LastLines(child.log())),
+                     {{"log", child.log()}});
+  }
+}
+
+}  // namespace cairn::cli

@@ -1,0 +1,13 @@
+// `cairn up`: a coordinator and its agents on this machine, until Ctrl-C.
+#ifndef CAIRN_CLI_UP_COMMAND_H_
+#define CAIRN_CLI_UP_COMMAND_H_
+
+#include "cli/command.h"
+
+namespace cairn::cli {
+
+void AddUpCommand(CLI::App& app, CommandContext& context);
+
+}  // namespace cairn::cli
+
+#endif  // CAIRN_CLI_UP_COMMAND_H_
