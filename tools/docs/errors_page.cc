@@ -1,0 +1,37 @@
+#include "tools/docs/errors_page.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/reason.h"
+
+namespace cairn {
+namespace {
+
+constexpr char kIntroduction[] = R"(# Errors
+
+Every refusal of Cairn is a `google.rpc.Status` with exactly one `google.rpc.ErrorInfo`: a `reason` of the table below, the
+domain `cairn.v1`, and metadata that repeats what the message says in names and numbers (`job`, `step`, `attempt`, `rank`,
+`ranks`, `phase`, `file`, `tensor`, `errno`, ...). Switch on the reason, never on the text. Lists of ranks are cut at eight,
+with a count of the rest; several faults of one input are reported together, with their number as `faults`.
+
+* `cairn` prints `error: REASON: text` and the next action on standard error; with `--format=json` the object
+  `{"code", "reason", "message", "metadata"}`. Exit status: 0 done, 1 the operation failed, 2 usage, 3 the answer is
+  unknown (`COORDINATOR_UNREACHABLE`, `AGENT_UNREACHABLE`, `TIMED_OUT`), 130 interrupted.
+* Python raises `cairn.Error` with `reason`, `message`, `metadata`.
+* A checkpoint that was aborted keeps its error in its tombstone.
+
+| reason | code | when | next |
+|---|---|---|---|
+)";
+
+}  // namespace
+
+std::string RenderErrorsPage() {
+  std::string page = kIntroduction;
+  for (const ReasonInfo& info : ReasonTable()) {
+    absl::StrAppend(&page, "| `", std::string(info.name), "` | ", absl::StatusCodeToString(info.code), " | ",
+                    std::string(info.meaning), " | ", std::string(info.next_action), " |\n");
+  }
+  return page;
+}
+
+}  // namespace cairn

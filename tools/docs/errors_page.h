@@ -1,0 +1,13 @@
+// docs/errors.md, made from the table of reasons.
+#ifndef CAIRN_TOOLS_DOCS_ERRORS_PAGE_H_
+#define CAIRN_TOOLS_DOCS_ERRORS_PAGE_H_
+
+#include <string>
+
+namespace cairn {
+
+std::string RenderErrorsPage();
+
+}  // namespace cairn
+
+#endif  // CAIRN_TOOLS_DOCS_ERRORS_PAGE_H_
