@@ -3,9 +3,11 @@
 
 #include "cli/command.h"
 #include "cli/corpus_command.h"
+#include "cli/list_command.h"
 #include "cli/save_command.h"
 #include "cli/status_command.h"
 #include "cli/up_command.h"
+#include "cli/verify_command.h"
 
 int main(int argc, char** argv) {
   using namespace cairn::cli;  // NOLINT: the whole file is this program
@@ -24,6 +26,9 @@ int main(int argc, char** argv) {
   AddUpCommand(app, context);
   AddSaveCommand(app, context);
   AddStatusCommand(app, context);
+  AddListCommand(app, context);
+  AddShowCommand(app, context);
+  AddVerifyCommand(app, context);
   AddCorpusCommand(app, context);
 
   try {

@@ -1,0 +1,14 @@
+// `cairn list` and `cairn show`: committed checkpoints, from the coordinator or straight from storage.
+#ifndef CAIRN_CLI_LIST_COMMAND_H_
+#define CAIRN_CLI_LIST_COMMAND_H_
+
+#include "cli/command.h"
+
+namespace cairn::cli {
+
+void AddListCommand(CLI::App& app, CommandContext& context);
+void AddShowCommand(CLI::App& app, CommandContext& context);
+
+}  // namespace cairn::cli
+
+#endif  // CAIRN_CLI_LIST_COMMAND_H_

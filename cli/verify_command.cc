@@ -1,0 +1,113 @@
+#include "cli/verify_command.h"
+
+#include <atomic>
+#include <cstdio>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "cli/coordinator_client.h"
+#include "cli/terminal.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
+#include "common/base/quantity.h"
+#include "common/base/status.h"
+#include "common/rpc/reason.h"
+#include "common/storage/checkpoint_path.h"
+#include "common/storage/checkpoint_store.h"
+#include "common/storage/verify.h"
+
+namespace cairn::cli {
+namespace {
+
+struct Arguments {
+  std::string name;
+  std::string root;
+  int threads = 2;
+};
+
+nlohmann::ordered_json ReportToJson(const Manifest& manifest, const VerifyReport& report) {
+  nlohmann::ordered_json json = {{"job", manifest.job},
+                                 {"step", manifest.step},
+                                 {"attempt", manifest.attempt},
+                                 {"files", report.files},
+                                 {"bytes", report.bytes},
+                                 {"ok", report.faults.empty()},
+                                 {"faults_in_all", report.faults_in_all}};
+  json["faults"] = nlohmann::ordered_json::array();
+  for (const VerifyFault& fault : report.faults) {
+    json["faults"].push_back({{"reason", std::string(InfoOf(fault.reason).name)},
+                              {"file", fault.file},
+                              {"offset", fault.offset},
+                              {"tensor", fault.tensor},
+                              {"message", fault.message}});
+  }
+  return json;
+}
+
+absl::Status Verify(CommandContext& context, const Arguments& arguments) {
+  CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(arguments.name));
+  CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(arguments.root, false));
+  CAIRN_ASSIGN_OR_RETURN(const Manifest manifest, CheckpointStore(*storage).ReadManifest(name.job, name.step));
+  CatchInterrupts();
+  ProgressLine line;
+  Mutex mutex;
+  VerifyOptions options;
+  options.threads = arguments.threads;
+  options.interrupted = [] { return Interrupted(); };
+  const auto total = static_cast<int64_t>(manifest.total_bytes());
+  options.progress = [&](uint64_t bytes) {
+    MutexLock lock(mutex);
+    line.Show(absl::StrCat("verifying ", manifest.job, "@", manifest.step, " ",
+                           ProgressBar(static_cast<int64_t>(bytes), total)));
+  };
+  const absl::Time begin = Clock::Real().SteadyNow();
+  const VerifyReport report = VerifyCheckpoint(*storage, manifest, options);
+  line.Clear();
+  if (Interrupted()) return MakeError(Reason::kInterrupted, "interrupted");
+  if (context.json()) {
+    std::printf("%s\n", ReportToJson(manifest, report).dump(2).c_str());
+    if (!report.faults.empty()) context.exit_status = kFailed;
+    return absl::OkStatus();
+  }
+  if (report.faults.empty()) {
+    std::printf("%s %s@%lld: %llu files, %s read in %s, every checksum agrees\n",
+                Coloured(stdout, Colour::kGreen, "verified").c_str(), manifest.job.c_str(),
+                static_cast<long long>(manifest.step), static_cast<unsigned long long>(report.files),
+                FormatSize(static_cast<int64_t>(report.bytes)).c_str(),
+                ShortDuration(Clock::Real().SteadyNow() - begin).c_str());
+    return absl::OkStatus();
+  }
+  Table table({"FILE", "OFFSET", "TENSOR", "REASON", "WHAT"});
+  for (const VerifyFault& fault : report.faults) {
+    table.Add(
+        {fault.file, absl::StrCat(fault.offset), fault.tensor, std::string(InfoOf(fault.reason).name), fault.message},
+        Colour::kRed);
+  }
+  table.Print(stdout);
+  const VerifyFault& first = report.faults.front();
+  return MakeError(first.reason,
+                   absl::StrCat(manifest.job, "@", manifest.step, " has ", report.faults_in_all,
+                                " faults; the first: ", first.message),
+                   {{"file", first.file}, {"tensor", first.tensor}, {"faults", absl::StrCat(report.faults_in_all)}});
+}
+
+}  // namespace
+
+void AddVerifyCommand(CLI::App& app, CommandContext& context) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("verify", "Reads every byte of a checkpoint and compares all checksums");
+  command->add_option("JOB@STEP", arguments->name, "The checkpoint; JOB alone is its latest")->required();
+  command->add_option("--root", arguments->root, "The storage")->required();
+  command->add_option("--threads", arguments->threads, "Files read at once")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  command->footer(
+      "Example:\n  cairn verify demo@1200 --root /checkpoints\n"
+      "Exit status: 0 whole, 1 damaged (file, offset and tensor of each fault are listed).");
+  command->callback([arguments, &context] {
+    const absl::Status status = Verify(context, *arguments);
+    if (!status.ok()) context.exit_status = ReportError(context, status);
+  });
+}
+
+}  // namespace cairn::cli

@@ -1,0 +1,13 @@
+// `cairn verify`: reads every byte of a checkpoint.
+#ifndef CAIRN_CLI_VERIFY_COMMAND_H_
+#define CAIRN_CLI_VERIFY_COMMAND_H_
+
+#include "cli/command.h"
+
+namespace cairn::cli {
+
+void AddVerifyCommand(CLI::App& app, CommandContext& context);
+
+}  // namespace cairn::cli
+
+#endif  // CAIRN_CLI_VERIFY_COMMAND_H_
