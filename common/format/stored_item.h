@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "common/tensor/box.h"
 #include "common/tensor/dtype.h"
+#include "common/tensor/flat_range.h"
 
 namespace cairn {
 
@@ -19,13 +20,6 @@ inline constexpr uint64_t kChecksumBlockBytes = uint64_t{1} << 20;
 inline uint64_t ChecksumBlockCount(uint64_t item_bytes) {
   return (item_bytes + kChecksumBlockBytes - 1) / kChecksumBlockBytes;
 }
-
-// [begin, end) of the row-major flattening of a box.
-struct FlatRange {
-  int64_t begin = 0;
-  int64_t end = 0;
-  bool operator==(const FlatRange&) const = default;
-};
 
 struct StoredItem {
   // The tensor's fully qualified name, or the object's.

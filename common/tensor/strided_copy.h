@@ -1,0 +1,36 @@
+// Copies of a region between two row-major boxes, as strides.
+#ifndef CAIRN_COMMON_TENSOR_STRIDED_COPY_H_
+#define CAIRN_COMMON_TENSOR_STRIDED_COPY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "common/tensor/box.h"
+
+namespace cairn {
+
+// For every index vector within `extent`: element_bytes bytes from source_offset + sum(index * source_stride) to
+// target_offset + sum(index * target_stride). All in bytes. Without extent it is one contiguous copy.
+struct StridedCopy {
+  int64_t source_offset = 0;
+  int64_t target_offset = 0;
+  int64_t element_bytes = 0;
+  Shape extent;
+  Shape source_stride;
+  Shape target_stride;
+
+  int64_t bytes() const;
+};
+
+// The copy of `region`, a box within both `source` and `target` (all three in the coordinates of one tensor), where
+// source and target are stored row-major and contiguous. Dimensions that are contiguous on both sides are merged, so
+// the copy has as few dimensions as possible.
+StridedCopy CopyOfRegion(const Box& region, const Box& source, const Box& target, int bytes_per_element);
+
+// Does the copy. The caller guarantees that both memories hold it.
+void Execute(const StridedCopy& copy, const std::byte* source, std::byte* target);
+
+}  // namespace cairn
+
+#endif  // CAIRN_COMMON_TENSOR_STRIDED_COPY_H_
