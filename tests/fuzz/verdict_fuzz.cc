@@ -1,0 +1,32 @@
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "common/base/crc32c.h"
+#include "common/format/manifest.h"
+
+namespace {
+
+// Whatever DecodeVerdict accepts can be written and read again, and is the same then.
+void Check(const std::string& bytes) {
+  const auto verdict = cairn::DecodeVerdict(bytes, 64 << 20);
+  if (!verdict.ok()) return;
+  const auto again = cairn::DecodeVerdict(cairn::EncodeVerdict(*verdict), 256 << 20);
+  if (!again.ok() || !(*again == *verdict)) std::abort();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  std::string bytes(reinterpret_cast<const char*>(data), size);
+  Check(bytes);
+  // Once more with a checksum that fits, so that damage behind it is reached.
+  constexpr size_t kHeader = 24;
+  if (size > kHeader) {
+    const uint32_t crc =
+        cairn::ExtendCrc32c(cairn::Crc32c(bytes.data(), kHeader - 4), bytes.data() + kHeader, size - kHeader);
+    std::memcpy(bytes.data() + 20, &crc, sizeof(crc));
+    Check(bytes);
+  }
+  return 0;
+}

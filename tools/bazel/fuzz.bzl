@@ -1,0 +1,28 @@
+"""cairn_fuzz_target: a libFuzzer binary, and an ordinary test that replays its seeds."""
+
+load("//tools/bazel:cc.bzl", "cairn_cc_library")
+
+def cairn_fuzz_target(name, srcs, deps, seeds):
+    """`srcs` define LLVMFuzzerTestOneInput.
+
+    bazel build --config=fuzz //tests/fuzz:NAME makes the fuzzer. NAME_seeds_test runs in every build, with every
+    compiler: each seed, each of its prefixes up to a limit, and each seed damaged in many places.
+    """
+    cairn_cc_library(name = name + "_entry", testonly = True, srcs = srcs, deps = deps, alwayslink = True)
+    native.cc_binary(
+        name = name,
+        testonly = True,
+        linkopts = ["-fsanitize=fuzzer"],
+        tags = ["manual"],
+        deps = [":" + name + "_entry"],
+    )
+    native.cc_test(
+        name = name + "_seeds_test",
+        size = "small",
+        args = ["$(rootpath %s)" % seed for seed in seeds],
+        data = seeds,
+        deps = [
+            ":" + name + "_entry",
+            "//tests/fuzz:replay_main",
+        ],
+    )
