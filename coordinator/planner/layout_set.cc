@@ -684,6 +684,10 @@ LayoutSet::LayoutSet(std::span<const RankInput> inputs, FaultList& faults) {
 }
 
 void LayoutSet::SortShards() {
+  by_name_.resize(tensors_.size());
+  std::iota(by_name_.begin(), by_name_.end(), 0u);
+  std::sort(by_name_.begin(), by_name_.end(),
+            [&](uint32_t a, uint32_t b) { return tensors_[a].name < tensors_[b].name; });
   holder_begin_.assign(shards_.size() + 1, 0);
   for (uint32_t shard : items_) {
     if (shard < kInvalidShard) ++holder_begin_[shard + 1];
@@ -724,11 +728,11 @@ void LayoutSet::SortShards() {
   }
 }
 
-std::vector<uint32_t> LayoutSet::TensorsByName() const {
-  std::vector<uint32_t> order(tensors_.size());
-  std::iota(order.begin(), order.end(), 0u);
-  std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return tensors_[a].name < tensors_[b].name; });
-  return order;
+std::optional<uint32_t> LayoutSet::FindTensor(std::string_view name) const {
+  const auto found = std::lower_bound(by_name_.begin(), by_name_.end(), name,
+                                      [&](uint32_t tensor, std::string_view n) { return tensors_[tensor].name < n; });
+  if (found == by_name_.end() || tensors_[*found].name != name) return std::nullopt;
+  return *found;
 }
 
 Box LayoutSet::BoxOf(uint32_t shard) const {

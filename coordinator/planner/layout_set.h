@@ -73,7 +73,7 @@ class LayoutSet {
   // Sorted by name.
   const std::vector<Alias>& aliases() const { return aliases_; }
   // Numbers of the tensors in the order of their names.
-  std::vector<uint32_t> TensorsByName() const;
+  const std::vector<uint32_t>& TensorsByName() const { return by_name_; }
   std::optional<uint32_t> FindTensor(std::string_view name) const;
 
   // The shard numbers of a layout's items.
@@ -136,6 +136,7 @@ class LayoutSet {
   std::vector<uint32_t> holders_;
   std::vector<uint32_t> tensor_begin_;
   std::vector<uint32_t> by_tensor_;
+  std::vector<uint32_t> by_name_;
 };
 
 }  // namespace cairn

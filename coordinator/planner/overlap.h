@@ -1,0 +1,57 @@
+// The common elements of a stored item and a target shard, each a box or a flat piece of one.
+#ifndef CAIRN_COORDINATOR_PLANNER_OVERLAP_H_
+#define CAIRN_COORDINATOR_PLANNER_OVERLAP_H_
+
+#include <optional>
+#include <vector>
+
+#include "common/tensor/box.h"
+#include "common/tensor/flat_range.h"
+#include "common/tensor/strided_copy.h"
+
+namespace cairn {
+
+// What one side stores: the elements of `box`, or of `flat` of its flattening, row-major and contiguous.
+struct Piece {
+  Box box;
+  std::optional<FlatRange> flat;
+
+  int64_t size() const { return flat ? flat->size() : box.size(); }
+};
+
+// The smallest box that holds the piece. It must not be empty.
+Box BoundsOf(const Piece& piece);
+
+// The common elements as disjoint boxes, and how to copy them. Both pieces must outlive it.
+class Overlap {
+ public:
+  Overlap(const Piece& source, const Piece& target);
+
+  bool empty() const { return regions_.empty(); }
+  int64_t size() const;
+  const std::vector<Box>& regions() const { return regions_; }
+  // The span of elements of the source, from its begin, that the common ones lie in.
+  FlatRange source_span() const;
+  // True if they fill it.
+  bool contiguous() const { return source_span().size() == size(); }
+
+  // Ranges of elements of the source, from its begin, ascending, disjoint, not touching.
+  void AppendRuns(std::vector<FlatRange>& runs) const;
+
+  // The copies of those common elements that lie in `part` of the source's elements. Offsets count from the begins of
+  // the source's part and of the target.
+  void AppendCopies(FlatRange part, int bytes_per_element, std::vector<StridedCopy>& copies) const;
+
+ private:
+  // Both pieces in the coordinates that are used: those of the tensor or, where both have one box, of its flattening.
+  Box source_box_;
+  Box target_box_;
+  int64_t source_begin_ = 0;  // of the piece within its box, flat
+  int64_t source_size_ = 0;
+  int64_t target_begin_ = 0;
+  std::vector<Box> regions_;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_COORDINATOR_PLANNER_OVERLAP_H_
