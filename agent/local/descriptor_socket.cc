@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "agent/local/socket_directory.h"
+#include "common/base/clock.h"
 #include "common/base/random_id.h"
 #include "common/base/status.h"
 #include "common/rpc/reason.h"
@@ -112,7 +113,7 @@ void DescriptorSocket::Serve() {
     for (const Connection& connection : connections) polled.push_back({connection.fd.get(), POLLIN, 0});
     (void)poll(polled.data(), polled.size(), connections.empty() ? -1 : 1000);
     if (polled[0].revents != 0) return;
-    const absl::Time now = absl::Now();
+    const absl::Time now = Clock::Real().SteadyNow();
     std::vector<Connection> kept;
     for (size_t i = 0; i < connections.size(); ++i) {
       Connection& connection = connections[i];

@@ -156,7 +156,8 @@ class Session {
 
   void OnSlab(absl::StatusOr<SlabDescription> slab, absl::Time now);
   void OnWriteProgress(uint64_t save, uint64_t bytes_done);
-  void OnWriteEnded(uint64_t save, absl::StatusOr<v1::WriteResult> result, absl::Time now);
+  // `path` is the way that was taken, "direct" or "buffered".
+  void OnWriteEnded(uint64_t save, absl::StatusOr<v1::WriteResult> result, const std::string& path, absl::Time now);
   void OnReadProgress(uint64_t number, uint64_t bytes_done, uint64_t storage_bytes, const std::string& path,
                       bool all_read);
   void OnReadFailed(uint64_t number, const absl::Status& status);
@@ -185,6 +186,7 @@ class Session {
     uint32_t write_attempt = 0;
     uint64_t bytes_done = 0;
     v1::WriteResult result;
+    std::string path;
     absl::Status error;
     // The trainer has been given the error: its next BeginSave is a new call, which waits until this one has its verdict.
     bool told = false;

@@ -383,7 +383,7 @@ void Session::OnWriteProgress(uint64_t id, uint64_t bytes_done) {
   if (Save* save = FindSaveById(id)) save->bytes_done = bytes_done;
 }
 
-void Session::OnWriteEnded(uint64_t id, absl::StatusOr<v1::WriteResult> result, absl::Time) {
+void Session::OnWriteEnded(uint64_t id, absl::StatusOr<v1::WriteResult> result, const std::string& path, absl::Time) {
   if (writer_ != id) return;
   writer_.reset();
   const bool stopping = std::exchange(writer_stopping_, false);
@@ -396,6 +396,7 @@ void Session::OnWriteEnded(uint64_t id, absl::StatusOr<v1::WriteResult> result, 
       save->phase = v1::SaveState::WRITTEN;
       save->bytes_done = save->target->file_bytes;
       save->result = *std::move(result);
+      save->path = path;
     } else {
       Fail(*save, Annotate(result.status(), absl::StrCat("rank ", options_.rank),
                            {{"rank", absl::StrCat(options_.rank)}, {"ranks", absl::StrCat(options_.rank)},
@@ -425,7 +426,10 @@ v1::SaveState Session::StateOf(const Save& save) const {
   }
   state.set_bytes_done(save.bytes_done);
   if (!save.error.ok()) *state.mutable_error() = StatusToProto(save.error);
-  if (save.phase == v1::SaveState::WRITTEN) *state.mutable_result() = save.result;
+  if (save.phase == v1::SaveState::WRITTEN) {
+    *state.mutable_result() = save.result;
+    state.set_path(save.path);
+  }
   for (const v1::ReplicaChecksum& checksum : save.replica_checksum) *state.add_replica_checksum() = checksum;
   state.set_allow_dropped_names(save.allow_dropped_names);
   state.set_call(save.call);
