@@ -1,0 +1,303 @@
+#include "agent/agent.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "agent/local/socket_directory.h"
+#include "agent/log.h"
+#include "agent/staging/memory_limit.h"
+#include "common/base/quantity.h"
+#include "common/base/random_id.h"
+#include "common/base/status.h"
+#include "common/rpc/endpoint.h"
+#include "common/rpc/reason.h"
+
+namespace cairn {
+namespace {
+
+constexpr absl::Duration kTickInterval = absl::Milliseconds(50);
+// How old the coordinator's idea of the trainer's step may become.
+constexpr absl::Duration kStepInterval = absl::Milliseconds(500);
+
+std::string ReadBootId() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(file, id);
+  return id;
+}
+
+int FaultThreads() { return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 8); }
+
+double Seconds(absl::Time since) { return absl::ToDoubleSeconds(Clock::Real().SteadyNow() - since); }
+
+}  // namespace
+
+Agent::Agent(AgentOptions options)
+    : options_(std::move(options)),
+      incarnation_(RandomId()),
+      host_({.job = options_.job,
+             .rank = options_.rank,
+             .world_size = options_.world_size,
+             .incarnation = incarnation_,
+             .memory_budget = options_.memory_budget,
+             .round_bytes = options_.round_bytes},
+            Clock::Real(), [this](Action action) { Execute(std::move(action)); }) {}
+
+absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
+  CAIRN_RETURN_IF_ERROR(CheckListenAddress(options.listen, !options.token.empty()));
+  if (options.socket_directory.empty()) {
+    options.socket_directory = DefaultSocketDirectory(options.job, options.rank);
+  }
+  std::unique_ptr<Agent> agent(new Agent(std::move(options)));
+  const AgentOptions& given = agent->options_;
+  CAIRN_ASSIGN_OR_RETURN(agent->storage_, PosixStorage::Open(given.root, false));
+  const UserPolicy policy(given.allowed_users);
+  CAIRN_RETURN_IF_ERROR(PrepareSocketDirectory(given.socket_directory, !policy.only_self()));
+  CAIRN_ASSIGN_OR_RETURN(agent->descriptors_,
+                         DescriptorSocket::Listen(given.socket_directory + "/descriptors.sock", policy));
+  agent->watch_ = std::make_unique<TrainerWatch>([raw = agent.get()](uint64_t trainer) {
+    Log(LogLevel::kWarn, "trainer_ended");
+    raw->TrainerGone(trainer, false);
+  });
+  CoordinatorLinkOptions link;
+  link.address = given.coordinator;
+  link.token = given.token;
+  link.registration.set_world_size(given.world_size);
+  link.registration.set_node(given.node);
+  link.registration.set_descriptor_socket(agent->descriptors_->path());
+  link.registration.set_boot_id(ReadBootId());
+  link.registration.set_protocol(kProtocolVersion);
+  link.registration.set_version(std::string(kVersion));
+  link.current_step = [raw = agent.get()] { return raw->CurrentStep(); };
+  link.on_fatal = given.on_fatal ? given.on_fatal : [](const absl::Status&) {};
+  agent->link_ = std::make_unique<CoordinatorLink>(agent->host_, std::move(link));
+  agent->link_->Start();
+  agent->ticker_ = std::thread([raw = agent.get()] { raw->Tick(); });
+  return agent;
+}
+
+Agent::~Agent() { Stop(false); }
+
+void Agent::Quiesce() {
+  MutexLock lock(mutex_);
+  if (writing_ != nullptr) writing_->stop = true;
+}
+
+void Agent::Stop(bool unregister) {
+  {
+    MutexLock lock(mutex_);
+    if (std::exchange(stopped_, true)) return;
+    if (writing_ != nullptr) writing_->stop = true;
+    ended_.NotifyAll();
+  }
+  if (ticker_.joinable()) ticker_.join();
+  if (link_ != nullptr) link_->Stop(unregister);
+  watch_.reset();
+  background_.Stop();
+  host_.Stop();
+  if (writer_.joinable()) writer_.join();
+  descriptors_.reset();
+}
+
+bool Agent::Drain(absl::Duration timeout) {
+  const absl::Time deadline = Clock::Real().SteadyNow() + timeout;
+  while (true) {
+    uint64_t version = 0;
+    const bool holds = host_.Do([&](Session& session, absl::Time) {
+      version = session.version();
+      return session.HoldsStagedSaves();
+    });
+    const absl::Duration left = deadline - Clock::Real().SteadyNow();
+    if (!holds) return true;
+    if (left <= absl::ZeroDuration()) return false;
+    host_.WaitForChange(version, left);
+  }
+}
+
+absl::StatusOr<v1::AttachResponse> Agent::Attach(const v1::AttachRequest& request, std::optional<pid_t> pid) {
+  if (request.trainer_incarnation() == 0) return MakeError(Reason::kBadRequest, "a trainer's incarnation is not 0");
+  if (request.protocol() > kProtocolVersion) {
+    return MakeError(Reason::kUnsupported, absl::StrCat("the trainer speaks protocol ", request.protocol(),
+                                                        ", this agent up to ", kProtocolVersion));
+  }
+  v1::AttachResponse response;
+  {
+    MutexLock lock(mutex_);
+    if (page_trainer_ != request.trainer_incarnation()) {
+      CAIRN_ASSIGN_OR_RETURN(std::shared_ptr<ControlPage> page, ControlPage::Create());
+      CAIRN_ASSIGN_OR_RETURN(const uint64_t id, descriptors_->Offer(page->memory(), false));
+      if (page_id_ != 0) descriptors_->Withdraw(page_id_);
+      page_ = std::move(page);
+      page_id_ = id;
+      page_trainer_ = request.trainer_incarnation();
+    }
+    response.set_control_page_descriptor(page_id_);
+  }
+  const bool watched = watch_->Watch(request.trainer_incarnation(), pid.value_or(0));
+  host_.Do([&](Session& session, absl::Time) { session.Attach(request.trainer_incarnation()); });
+  Log(LogLevel::kInfo, "trainer_attached", {{"pid", pid.value_or(0)}, {"watched", watched ? "yes" : "no"},
+                                            {"client", request.client_version()}});
+  response.set_job(options_.job);
+  response.set_rank(options_.rank);
+  response.set_world_size(options_.world_size);
+  response.set_agent_incarnation(incarnation_);
+  response.set_descriptor_socket(descriptors_->path());
+  response.set_agent_version(std::string(kVersion));
+  return response;
+}
+
+void Agent::TrainerGone(uint64_t incarnation, bool detached) {
+  {
+    MutexLock lock(mutex_);
+    if (page_trainer_ != incarnation) return;
+    page_.reset();
+    descriptors_->Withdraw(page_id_);
+    page_id_ = 0;
+    page_trainer_ = 0;
+  }
+  if (detached) watch_->Clear();
+  host_.Do([&](Session& session, absl::Time) { session.OnTrainerGone(incarnation, detached); });
+}
+
+std::optional<int64_t> Agent::CurrentStep() {
+  MutexLock lock(mutex_);
+  return page_ ? page_->CurrentStep() : std::nullopt;
+}
+
+void Agent::Execute(Action action) {
+  if (const auto* put = std::get_if<action::PutLayout>(&action)) {
+    link_->PutLayout(put->layout);
+  } else if (const auto* get = std::get_if<action::GetPlan>(&action)) {
+    link_->GetPlan(get->digest);
+  } else if (const auto* slab = std::get_if<action::MakeSlab>(&action)) {
+    background_.Post([this, bytes = slab->bytes] { MakeSlab(bytes); });
+  } else if (const auto* write = std::get_if<action::StartWrite>(&action)) {
+    StartWrite(*write);
+  } else if (const auto* stop = std::get_if<action::StopWrite>(&action)) {
+    MutexLock lock(mutex_);
+    if (writing_ != nullptr && writing_->save == stop->save) writing_->stop = true;
+  } else if (const auto* page = std::get_if<action::ControlPage>(&action)) {
+    ApplyToPage(page->order);
+  } else if (const auto* read = std::get_if<action::StartRead>(&action)) {
+    host_.Do([&](Session& session, absl::Time) {
+      session.OnReadFailed(read->number, MakeError(Reason::kUnsupported, "loads are not there yet"));
+    });
+  } else if (const auto* stop_read = std::get_if<action::StopRead>(&action)) {
+    host_.Do([&](Session& session, absl::Time) { session.OnReadStopped(stop_read->number); });
+  }
+}
+
+void Agent::ApplyToPage(const v1::ArmOrder& order) {
+  auto status = v1::ArmState::REFUSED;
+  {
+    MutexLock lock(mutex_);
+    if (order.action() == v1::ArmOrder::DISARM) {
+      if (page_) page_->Disarm();
+      status = v1::ArmState::DISARMED;
+    } else if (order.action() == v1::ArmOrder::ARM) {
+      if (page_ && page_->Arm(order.step())) status = v1::ArmState::ARMED;
+    } else if (page_ && page_->Agree(order.step())) {
+      status = v1::ArmState::AGREED;
+    }
+  }
+  host_.Do([&](Session& session, absl::Time) { session.OnControlPage(order.number(), status); });
+}
+
+void Agent::MakeSlab(uint64_t bytes) {
+  const absl::Time begin = Clock::Real().SteadyNow();
+  {
+    MutexLock lock(mutex_);
+    if (slab_ != nullptr) {
+      descriptors_->Withdraw(slab_id_);
+      // A trainer may hold its mapping for a while: its pages are given back all the same.
+      (void)fallocate(slab_->fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(slab_->bytes()));
+      slab_.reset();
+    }
+  }
+  const auto make = [&]() -> absl::StatusOr<SlabDescription> {
+    CAIRN_RETURN_IF_ERROR(CheckMemory(bytes, 0, options_.memory_budget, ReadMemoryLimits()));
+    CAIRN_ASSIGN_OR_RETURN(auto slab, SharedMemory::Create("cairn-slab", bytes));
+    CAIRN_RETURN_IF_ERROR(slab->Populate(FaultThreads()));
+    CAIRN_ASSIGN_OR_RETURN(const uint64_t id, descriptors_->Offer(slab, false));
+    MutexLock lock(mutex_);
+    slab_ = std::move(slab);
+    slab_id_ = id;
+    return SlabDescription{id, slab_->bytes()};
+  };
+  auto made = make();
+  if (made.ok()) {
+    Log(LogLevel::kInfo, "slab_made", {{"bytes", made->bytes}, {"seconds", Seconds(begin)}});
+  } else {
+    Log(LogLevel::kError, "slab_refused", {{"bytes", bytes}, {"error", made.status()}});
+  }
+  host_.Do([&](Session& session, absl::Time now) { session.OnSlab(std::move(made), now); });
+}
+
+void Agent::StartWrite(const action::StartWrite& order) {
+  if (writer_.joinable()) writer_.join();  // the session has heard of its end
+  auto run = std::make_shared<WriterRun>();
+  run->save = order.save;
+  std::shared_ptr<SharedMemory> slab;
+  {
+    MutexLock lock(mutex_);
+    if (stopped_) return;
+    writing_ = run;
+    slab = slab_;
+  }
+  writer_ = std::thread([this, order, run, slab] {
+    const absl::Time begin = Clock::Real().SteadyNow();
+    const BinWriteJob job = {order.directory, order.staged, order.target, order.object_bytes, slab->data()};
+    const BinWriterOptions options = {.io_threads = options_.io_threads, .direct = options_.direct_io};
+    auto outcome = WriteBins(*storage_, job, options, run->stop, run->bytes_done);
+    const double seconds = Seconds(begin);
+    if (outcome.ok()) {
+      Log(LogLevel::kInfo, "written", {{"step", order.step}, {"attempt", order.attempt}, {"bytes", order.target->file_bytes},
+                                       {"seconds", seconds}, {"path", outcome->path}});
+    } else {
+      Log(LogLevel::kError, "write_failed", {{"step", order.step}, {"attempt", order.attempt}, {"error", outcome.status()}});
+    }
+    {
+      MutexLock lock(mutex_);
+      writing_.reset();
+    }
+    host_.Do([&](Session& session, absl::Time now) {
+      if (outcome.ok()) {
+        session.OnWriteEnded(order.save, std::move(outcome->result), outcome->path, now);
+      } else {
+        session.OnWriteEnded(order.save, outcome.status(), "", now);
+      }
+    });
+  });
+}
+
+// What changes without an event: deadlines, the writer's progress, the trainer's step.
+void Agent::Tick() {
+  std::optional<int64_t> told_step;
+  absl::Time told_at = absl::InfinitePast();
+  while (true) {
+    std::shared_ptr<WriterRun> writing;
+    {
+      MutexLock lock(mutex_);
+      if (!stopped_) ended_.WaitFor(mutex_, kTickInterval);
+      if (stopped_) return;
+      writing = writing_;
+    }
+    host_.Do([&](Session& session, absl::Time now) {
+      if (writing != nullptr) session.OnWriteProgress(writing->save, writing->bytes_done);
+      session.OnTick(now);
+    });
+    const absl::Time now = Clock::Real().SteadyNow();
+    if (const auto step = CurrentStep(); step != told_step && now - told_at >= kStepInterval) {
+      told_step = step;
+      told_at = now;
+      link_->Nudge();
+    }
+  }
+}
+
+}  // namespace cairn

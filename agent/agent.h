@@ -1,0 +1,119 @@
+// One rank's agent: carries out what its session decides, with threads, memory, files and sockets.
+#ifndef CAIRN_AGENT_AGENT_H_
+#define CAIRN_AGENT_AGENT_H_
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "agent/coordinator_link.h"
+#include "agent/local/descriptor_socket.h"
+#include "agent/local/trainer_watch.h"
+#include "agent/session_host.h"
+#include "agent/staging/control_page.h"
+#include "agent/staging/shared_memory.h"
+#include "agent/task_queue.h"
+#include "agent/writer/bin_writer.h"
+#include "common/storage/posix.h"
+
+namespace cairn {
+
+struct AgentOptions {
+  std::string coordinator;
+  std::string job;
+  uint32_t rank = 0;
+  uint32_t world_size = 1;
+  std::string root;
+  std::string listen = "127.0.0.1:0";
+  // Address that other agents are told; empty: the one that was bound.
+  std::string advertise;
+  std::string socket_directory;  // empty: DefaultSocketDirectory
+  std::string node;
+  std::string token;
+  std::vector<uid_t> allowed_users;
+  uint64_t memory_budget = 0;  // 0: what the container and the machine allow
+  uint64_t round_bytes = uint64_t{256} << 20;
+  int io_threads = 2;
+  bool direct_io = true;
+  // False: bytes between agents always go over gRPC.
+  bool shared_memory = true;
+  // Called once, from a thread of the agent, if it must end: the coordinator has refused it for good.
+  std::function<void(const absl::Status&)> on_fatal;
+};
+
+// Thread-safe.
+class Agent {
+ public:
+  // Checks storage and socket directory, then starts to register. Does not wait for the coordinator.
+  // FAILED_PRECONDITION (SOCKET_DIRECTORY, NOT_LOOPBACK), DATA_LOSS (FILE_MISSING): no root, and others of storage.
+  static absl::StatusOr<std::unique_ptr<Agent>> Start(AgentOptions options);
+  ~Agent();
+
+  SessionHost& host() { return host_; }
+  CoordinatorLink& link() { return *link_; }
+  const AgentOptions& options() const { return options_; }
+  const std::string& descriptor_socket() const { return descriptors_->path(); }
+
+  // A trainer begins its session. `pid`: its process, if the kernel said so.
+  absl::StatusOr<v1::AttachResponse> Attach(const v1::AttachRequest& request, std::optional<pid_t> pid);
+  void TrainerGone(uint64_t incarnation, bool detached);
+
+  // Where other agents reach this one.
+  const std::string& transfer_address() const { return transfer_address_; }
+
+  // Waits until staged saves have their verdicts, at most for `timeout`. True if none is left.
+  bool Drain(absl::Duration timeout);
+  // From now on the session changes no more; calls that wait are given up by their server.
+  void Quiesce();
+  // Ends everything; with `unregister` the rank is given back. Idempotent.
+  void Stop(bool unregister);
+
+ private:
+  struct WriterRun {
+    uint64_t save = 0;
+    std::atomic<bool> stop = false;
+    std::atomic<uint64_t> bytes_done = 0;
+  };
+
+  explicit Agent(AgentOptions options);
+  void Execute(Action action);
+  void MakeSlab(uint64_t bytes);
+  void StartWrite(const action::StartWrite& order);
+  void ApplyToPage(const v1::ArmOrder& order);
+  std::optional<int64_t> CurrentStep();
+  void Tick();
+
+  const AgentOptions options_;
+  const uint64_t incarnation_;
+  std::unique_ptr<PosixStorage> storage_;
+  std::unique_ptr<DescriptorSocket> descriptors_;
+  std::string transfer_address_;
+
+  Mutex mutex_;
+  CondVar ended_;
+  std::shared_ptr<ControlPage> page_ ABSL_GUARDED_BY(mutex_);
+  uint64_t page_id_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t page_trainer_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::shared_ptr<SharedMemory> slab_ ABSL_GUARDED_BY(mutex_);
+  uint64_t slab_id_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::shared_ptr<WriterRun> writing_ ABSL_GUARDED_BY(mutex_);
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+
+  SessionHost host_;
+  std::unique_ptr<CoordinatorLink> link_;
+  std::unique_ptr<TrainerWatch> watch_;
+  std::thread writer_;    // of the thread that executes actions
+  TaskQueue background_{1};
+  std::thread ticker_;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_AGENT_AGENT_H_

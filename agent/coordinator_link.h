@@ -1,0 +1,76 @@
+// The agent's side of AgentCoordinationService: keeps it registered, exchanges state for orders in one long-poll loop, and
+// moves layouts and plans. Every call has a deadline; failed ones are tried again with growing pauses.
+#ifndef CAIRN_AGENT_COORDINATOR_LINK_H_
+#define CAIRN_AGENT_COORDINATOR_LINK_H_
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "agent/session_host.h"
+#include "agent/task_queue.h"
+#include "cairn/v1/agent_coordination_service.grpc.pb.h"
+#include "cairn/v1/checkpoint_service.grpc.pb.h"
+
+namespace cairn {
+
+struct CoordinatorLinkOptions {
+  std::string address;
+  std::string token;
+  // All of it but the identity.
+  v1::RegisterAgentRequest registration;
+  // The trainer's step now.
+  std::function<std::optional<int64_t>()> current_step;
+  // The coordinator will never take this agent (STALE_INCARNATION, a bad rank or job): it must end.
+  std::function<void(const absl::Status&)> on_fatal;
+};
+
+// Thread-safe.
+class CoordinatorLink {
+ public:
+  CoordinatorLink(SessionHost& host, CoordinatorLinkOptions options);
+  ~CoordinatorLink();
+
+  void Start();
+  // Ends all calls; with `unregister`, gives the rank back. Idempotent.
+  void Stop(bool unregister);
+
+  // Sends the state now rather than at the end of the current wait.
+  void Nudge();
+
+  // Answered by the session's events.
+  void PutLayout(RankLayoutPtr layout);
+  void GetPlan(std::string digest);
+
+  // One page of the job's committed checkpoints; `done` is called on one of gRPC's threads.
+  void ListCheckpoints(v1::ListCheckpointsRequest request,
+                       std::function<void(absl::StatusOr<v1::ListCheckpointsResponse>)> done);
+
+ private:
+  void Loop();
+  absl::Status Register();
+  absl::Status Synchronize();
+  absl::Status SendLayout(const RankLayout& layout);
+  absl::StatusOr<std::string> FetchPlan(const std::string& digest);
+  absl::Status ErrorOf(const grpc::Status& status) const;
+
+  SessionHost& host_;
+  const CoordinatorLinkOptions options_;
+  const std::unique_ptr<v1::AgentCoordinationService::Stub> stub_;
+  const std::unique_ptr<v1::CheckpointService::Stub> checkpoints_;
+  std::atomic<bool> stopping_ = false;
+  Mutex mutex_;
+  grpc::ClientContext* waiting_ ABSL_GUARDED_BY(mutex_) = nullptr;  // the call that a change ends
+  absl::Duration lease_ttl_ = absl::Seconds(10);  // of the loop's thread
+  TaskQueue transfers_{2};
+  std::thread thread_;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_AGENT_COORDINATOR_LINK_H_

@@ -1,0 +1,174 @@
+// cairn-agent: moves the bytes of one rank.
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "agent/address_file.h"
+#include "agent/agent.h"
+#include "agent/local/local_server.h"
+#include "agent/local/local_service.h"
+#include "agent/local/socket_directory.h"
+#include "agent/log.h"
+#include "common/base/quantity.h"
+#include "common/rpc/endpoint.h"
+#include "common/rpc/reason.h"
+#include "common/rpc/token.h"
+#include "common/storage/checkpoint_path.h"
+
+namespace {
+
+constexpr char kFooter[] = R"(Examples:
+  cairn-agent --coordinator 127.0.0.1:7400 --job demo --rank 0 --world-size 4 --root /ckpt
+  CAIRN_COORDINATOR=coordinator:7400 CAIRN_JOB=llm RANK=3 WORLD_SIZE=64 cairn-agent --root /ckpt \
+      --listen 0.0.0.0:7421 --token-file /etc/cairn/token
+
+Every flag can also be given as CAIRN_<FLAG>, for example CAIRN_MEMORY_BUDGET=64GiB. A trainer finds its agent by
+CAIRN_AGENT, the address that --address-file is given. SIGTERM drains: staged saves are finished first.)";
+
+int Fail(const absl::Status& status) {
+  const auto reason = cairn::ReasonOf(status);
+  std::string text = "error: ";
+  if (reason) absl::StrAppend(&text, std::string(cairn::InfoOf(*reason).name), ": ");
+  absl::StrAppend(&text, status.message(), "\n");
+  if (reason) absl::StrAppend(&text, std::string(cairn::InfoOf(*reason).next_action), "\n");
+  (void)!write(STDERR_FILENO, text.data(), text.size());
+  return 1;
+}
+
+// Of a flag that has a shorter name in launchers' environments.
+void Fallback(CLI::Option* option, const char* variable) {
+  if (const char* value = std::getenv(variable); value != nullptr && std::getenv(option->get_envname().c_str()) == nullptr) {
+    option->envname(variable);
+  }
+}
+
+std::string HostName() {
+  char name[256] = {};
+  if (gethostname(name, sizeof(name) - 1) != 0) return "unknown";
+  return name;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("The agent of one rank: stages, writes, reads and exchanges its part of checkpoints.", "cairn-agent");
+  app.footer(kFooter);
+  app.set_version_flag("--version", std::string(cairn::kVersion));
+  cairn::AgentOptions options;
+  std::string memory_budget = "0", round_bytes = "256MiB", token_file, address_file, shared_memory = "auto", io = "auto";
+  std::string drain_timeout = "10m";
+  const auto add = [&app](const std::string& flag, auto& value, const std::string& help) {
+    std::string variable = "CAIRN_";
+    for (char c : flag.substr(2)) variable += c == '-' ? '_' : static_cast<char>(std::toupper(c));
+    return app.add_option(flag, value, help)->envname(variable)->capture_default_str();
+  };
+  add("--coordinator", options.coordinator, "address of the coordinator, host:port")->required();
+  add("--job", options.job, "name of the training job")->required();
+  Fallback(add("--rank", options.rank, "rank of the trainer (also RANK)")->required(), "RANK");
+  Fallback(add("--world-size", options.world_size, "number of ranks of the job (also WORLD_SIZE)")->required(), "WORLD_SIZE");
+  add("--root", options.root, "directory of all checkpoints, the same for coordinator and agents")->required();
+  add("--listen", options.listen, "where other agents connect; other than loopback needs --token-file");
+  add("--advertise", options.advertise, "address that other agents are told, if it is not the one of --listen");
+  add("--socket-directory", options.socket_directory,
+      "directory of the trainer's socket (default: below XDG_RUNTIME_DIR or /tmp)");
+  add("--memory-budget", memory_budget, "largest shared memory for staging and reading; 0: what container and machine allow");
+  add("--round-bytes", round_bytes, "largest read buffer; an agent holds two");
+  add("--io-threads", options.io_threads, "threads that write and read files")->check(CLI::Range(1, 64));
+  add("--io", io, "auto: direct where the file system takes it; buffered: always through the page cache")
+      ->check(CLI::IsMember({"auto", "buffered"}));
+  add("--shared-memory", shared_memory, "auto: with agents of this machine; never: bytes between agents go over the network")
+      ->check(CLI::IsMember({"auto", "never"}));
+  add("--node", options.node, "name of this machine, for people and for planning (default: the host's name)");
+  add("--allow-uid", options.allowed_users, "user whose trainers may connect besides this agent's own")->delimiter(',');
+  add("--token-file", token_file, "file with the secret that coordinator and agents share");
+  add("--address-file", address_file, "written when the agent serves: the address for CAIRN_AGENT");
+  add("--drain-timeout", drain_timeout, "how long SIGTERM waits for staged saves");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int code = app.exit(error);
+    return code == 0 ? 0 : 2;
+  }
+  if (options.node.empty()) options.node = HostName();
+  options.shared_memory = shared_memory == "auto";
+  options.direct_io = io == "auto";
+  const auto budget = cairn::ParseSize(memory_budget);
+  const auto round = cairn::ParseSize(round_bytes);
+  const auto drain = cairn::ParseDuration(drain_timeout);
+  const auto token = cairn::ReadTokenFile(token_file);
+  for (const absl::Status& status :
+       {budget.status(), round.status(), drain.status(), cairn::CheckJobName(options.job)}) {
+    if (!status.ok()) return Fail(status), 2;
+  }
+  if (options.rank >= options.world_size) {
+    return Fail(cairn::MakeError(cairn::Reason::kRankOutOfRange,
+                                 absl::StrCat("rank ", options.rank, " of a world of ", options.world_size))),
+           2;
+  }
+  if (!token.ok()) return Fail(token.status());
+  options.memory_budget = static_cast<uint64_t>(*budget);
+  options.round_bytes = static_cast<uint64_t>(*round);
+  options.token = *token;
+  if (options.socket_directory.empty()) {
+    options.socket_directory = cairn::DefaultSocketDirectory(options.job, options.rank);
+  }
+  cairn::SetLogContext({{"job", options.job}, {"rank", options.rank}});
+
+  // Signals arrive as reads of the main thread; every thread started from here on inherits the mask.
+  signal(SIGPIPE, SIG_IGN);
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  const int signal_fd = signalfd(-1, &signals, SFD_CLOEXEC);
+  const int fatal_fd = eventfd(0, EFD_CLOEXEC);
+  options.on_fatal = [fatal_fd](const absl::Status&) {
+    const uint64_t one = 1;
+    (void)!write(fatal_fd, &one, sizeof(one));
+  };
+
+  auto agent = cairn::Agent::Start(options);
+  if (!agent.ok()) return Fail(agent.status());
+  cairn::LocalService service(**agent);
+  auto server = cairn::LocalServer::Start(options.socket_directory + "/agent.sock",
+                                          cairn::UserPolicy(options.allowed_users), &service);
+  if (!server.ok()) return Fail(server.status());
+  service.SetPeerLookup([raw = server->get()](const std::string& peer) { return raw->PeerOfCall(peer); });
+  const std::string address = "unix:" + (*server)->path();
+  if (!address_file.empty()) {
+    if (const absl::Status written = cairn::WriteAddressFile(address_file, address); !written.ok()) return Fail(written);
+  }
+  cairn::Log(cairn::LogLevel::kInfo, "serving", {{"address", address}, {"transfer", (*agent)->transfer_address()},
+                                                 {"coordinator", options.coordinator}, {"root", options.root},
+                                                 {"node", options.node}, {"version", cairn::kVersion}});
+
+  pollfd polled[] = {{signal_fd, POLLIN, 0}, {fatal_fd, POLLIN, 0}};
+  while (poll(polled, 2, -1) < 0) {
+  }
+  const bool fatal = polled[1].revents != 0;
+  if (!fatal) {
+    signalfd_siginfo info = {};
+    (void)!read(signal_fd, &info, sizeof(info));
+    cairn::Log(cairn::LogLevel::kInfo, "draining", {{"timeout", drain_timeout}});
+    // A second signal ends the process at once.
+    pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+    if (!(*agent)->Drain(*drain)) cairn::Log(cairn::LogLevel::kWarn, "drain_timed_out");
+  }
+  (*agent)->Quiesce();
+  (*server)->Shutdown(absl::Milliseconds(500));
+  (*agent)->Stop(!fatal);
+  cairn::Log(cairn::LogLevel::kInfo, "ended");
+  return fatal ? 1 : 0;
+}

@@ -1,0 +1,115 @@
+#include "agent/session/rank_layout.h"
+
+#include <span>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "cairn/v1/layout.pb.h"
+#include "common/base/digest.h"
+#include "common/base/status.h"
+#include "common/rpc/reason.h"
+
+namespace cairn {
+namespace {
+
+absl::Status Bad(Reason reason, const std::string& name, std::string_view what) {
+  return MakeError(reason, absl::StrCat(name, ": ", absl::string_view(what.data(), what.size())), {{"name", name}});
+}
+
+absl::Status Malformed(std::string_view what) {
+  return MakeError(Reason::kBadRequest,
+                   absl::StrCat("not a layout: ", absl::string_view(what.data(), what.size())));
+}
+
+}  // namespace
+
+absl::StatusOr<RankLayoutPtr> ParseRankLayout(std::string_view digest, std::string bytes, uint32_t rank) {
+  if (bytes.size() > kMaxLayoutBytes) {
+    return MakeError(Reason::kMessageTooLarge,
+                     absl::StrCat("a layout of ", bytes.size(), " bytes; the limit is ", kMaxLayoutBytes));
+  }
+  if (Digest(bytes) != digest) return Malformed("its bytes do not have the digest that was given");
+  v1::Layout proto;
+  v1::TensorSchema schema;
+  if (!proto.ParseFromString(bytes)) return Malformed("the message does not parse");
+  if (!schema.ParseFromString(proto.tensor_schema())) return Malformed("the tensor schema does not parse");
+  const int tensors = schema.name_size();
+  if (schema.dtype_size() != tensors || schema.ndim_size() != tensors) {
+    return Malformed("the columns of the tensor schema differ in length");
+  }
+  // Where each tensor's dimensions begin in global_dim.
+  std::vector<size_t> first_dim(static_cast<size_t>(tensors) + 1, 0);
+  for (int i = 0; i < tensors; ++i) first_dim[static_cast<size_t>(i) + 1] = first_dim[static_cast<size_t>(i)] + schema.ndim(i);
+  if (first_dim.back() != static_cast<size_t>(schema.global_dim_size())) {
+    return Malformed("the global shapes do not have the dimensions that the schema says");
+  }
+  if (proto.flat_begin_size() != proto.flat_shard_size() || proto.flat_end_size() != proto.flat_shard_size()) {
+    return Malformed("the columns of flat shards differ in length");
+  }
+
+  auto layout = std::make_shared<RankLayout>();
+  layout->digest = std::string(digest);
+  layout->shard_count = static_cast<size_t>(proto.shard_tensor_size());
+  layout->items.reserve(layout->shard_count + static_cast<size_t>(proto.object_size()));
+  size_t at = 0;
+  int flat = 0;
+  for (int i = 0; i < proto.shard_tensor_size(); ++i) {
+    const uint32_t tensor = proto.shard_tensor(i);
+    if (tensor >= static_cast<uint32_t>(tensors)) return Malformed("a shard of a tensor that the schema lacks");
+    const size_t ndim = schema.ndim(static_cast<int>(tensor));
+    if (static_cast<size_t>(proto.shard_offset_size()) < at + ndim ||
+        static_cast<size_t>(proto.shard_shape_size()) < at + ndim) {
+      return Malformed("the shards' offsets or shapes are too short");
+    }
+    StoredItem item;
+    item.name = schema.name(static_cast<int>(tensor));
+    CAIRN_RETURN_IF_ERROR(CheckName(item.name));
+    const auto dtype = DTypeFromNumber(schema.dtype(static_cast<int>(tensor)));
+    if (!dtype) return Bad(Reason::kBadDtype, item.name, "its dtype is not known");
+    item.dtype = *dtype;
+    const auto dims = [&](const auto& column, size_t first) {
+      return Shape(column.begin() + static_cast<int64_t>(first), column.begin() + static_cast<int64_t>(first + ndim));
+    };
+    item.global_shape = dims(schema.global_dim(), first_dim[tensor]);
+    item.box = {dims(proto.shard_offset(), at), dims(proto.shard_shape(), at)};
+    at += ndim;
+    for (int64_t dim : item.global_shape) {
+      if (dim < 0) return Bad(Reason::kBadShape, item.name, "a negative dimension");
+    }
+    const auto elements = ElementCount(item.global_shape);
+    if (!elements || *elements > INT64_MAX / BytesOf(*dtype)) {
+      return Bad(Reason::kShapeOverflow, item.name, "it has 2^63 bytes or more");
+    }
+    if (!Contains(item.global_shape, item.box)) {
+      return Bad(Reason::kShardOutOfBounds, item.name,
+                 absl::StrCat("the shard ", ToString(item.box), " is outside ", ShapeToString(item.global_shape)));
+    }
+    if (flat < proto.flat_shard_size() && proto.flat_shard(flat) == static_cast<uint32_t>(i)) {
+      item.flat = FlatRange{proto.flat_begin(flat), proto.flat_end(flat)};
+      if (item.flat->begin < 0 || item.flat->end < item.flat->begin || item.flat->end > item.box.size()) {
+        return Bad(Reason::kShardOutOfBounds, item.name, "a flat range outside its box");
+      }
+      ++flat;
+    }
+    layout->items.push_back(std::move(item));
+  }
+  if (flat != proto.flat_shard_size()) return Malformed("flat shards are not ascending");
+  if (static_cast<size_t>(proto.shard_offset_size()) != at || static_cast<size_t>(proto.shard_shape_size()) != at) {
+    return Malformed("the shards' offsets or shapes are too long");
+  }
+  for (const v1::ObjectDeclaration& object : proto.object()) {
+    CAIRN_RETURN_IF_ERROR(CheckName(object.name()));
+    if (object.slot_bytes() == 0 || object.slot_bytes() % 4096 != 0 || object.slot_bytes() > uint64_t{1} << 40) {
+      return Malformed(absl::StrCat("the slot of object ", object.name(), " has ", object.slot_bytes(), " bytes"));
+    }
+    const int64_t slot = static_cast<int64_t>(object.slot_bytes());
+    StoredItem item{.name = object.name(), .dtype = DType::kUint8, .global_shape = {slot}, .box = {{0}, {slot}}};
+    item.object = true;
+    if (object.per_rank()) item.object_rank = static_cast<int>(rank);
+    layout->items.push_back(std::move(item));
+  }
+  layout->bytes = std::move(bytes);
+  return RankLayoutPtr(std::move(layout));
+}
+
+}  // namespace cairn

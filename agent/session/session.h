@@ -1,0 +1,305 @@
+// The agent's decisions: merges what the trainer asks, what the coordinator orders and what writer and reader report
+// into the state that goes to the coordinator, and says what is to be done. No thread, clock, file or socket in it: a
+// function of (state, event, now). The shell (agent/agent.h) feeds events and carries out the actions.
+//
+// A save:                                   A load:
+//   BEGUN -> STAGING -> STAGED -> WRITING     BEGUN -> READING -> DONE
+//     |         |          |         |          |         |
+//     +---------+----------+---------+-> WRITTEN (saves)  +-> FAILED -> STOPPED
+//     +-> FAILED (own reason) -> STOPPED (ordered to abort) -> verdict: told to the trainer and forgotten
+#ifndef CAIRN_AGENT_SESSION_SESSION_H_
+#define CAIRN_AGENT_SESSION_SESSION_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "agent/session/rank_layout.h"
+#include "agent/session/save_image.h"
+#include "cairn/v1/agent_coordination_service.pb.h"
+#include "cairn/v1/local_agent_service.pb.h"
+#include "cairn/v1/plan.pb.h"
+
+namespace cairn {
+
+using ReadPlanPtr = std::shared_ptr<const v1::ReadPlan>;
+
+// What the shell is to do. Each is answered by the event named.
+namespace action {
+
+// Upload a layout that the coordinator lacks. -> OnLayoutPut
+struct PutLayout {
+  RankLayoutPtr layout;
+};
+// Fetch this rank's part of a plan. -> OnPlan
+struct GetPlan {
+  std::string digest;
+};
+// Make a pre-faulted slab of at least `bytes` in place of the one that is there. -> OnSlab
+struct MakeSlab {
+  uint64_t bytes = 0;
+};
+// Write the bins of `target` below the root's `directory`, taking the items from where `staged` has them in the slab.
+// -> OnWriteProgress, then OnWriteEnded
+struct StartWrite {
+  uint64_t save = 0;
+  int64_t step = 0;
+  uint32_t attempt = 0;
+  std::string directory;
+  SaveImagePtr staged;
+  SaveImagePtr target;
+  std::vector<uint64_t> object_bytes;
+};
+// Stop the writer of this save; its files are removed unless all were complete. -> OnWriteEnded
+struct StopWrite {
+  uint64_t save = 0;
+};
+// Write into the control page. -> OnControlPage
+struct ControlPage {
+  v1::ArmOrder order;
+};
+// Read, and deliver to this rank and to others. -> OnReadProgress, OnReadFailed
+struct StartRead {
+  uint64_t number = 0;
+  ReadPlanPtr plan;
+  v1::LoadOrder order;
+};
+// Free all that a load holds. -> OnReadStopped
+struct StopRead {
+  uint64_t number = 0;
+};
+
+}  // namespace action
+
+using Action = std::variant<action::PutLayout, action::GetPlan, action::MakeSlab, action::StartWrite,
+                            action::StopWrite, action::ControlPage, action::StartRead, action::StopRead>;
+
+struct SessionOptions {
+  std::string job;
+  uint32_t rank = 0;
+  uint32_t world_size = 1;
+  uint64_t incarnation = 0;
+  uint64_t memory_budget = 0;
+  uint64_t round_bytes = 0;
+};
+
+struct SlabDescription {
+  uint64_t descriptor_id = 0;
+  uint64_t bytes = 0;
+};
+
+// A call of the trainer that cannot be answered yet is answered with `pending`; the shell asks again with the same
+// arguments whenever something has changed, and gives the trainer the pending answer when max_wait is over.
+// Not thread-safe.
+class Session {
+ public:
+  explicit Session(SessionOptions options);
+
+  // Everything to be done since the last call, in order.
+  std::vector<Action> TakeActions();
+  // Grows whenever something changed that the coordinator should hear of at once (not by mere progress).
+  uint64_t version() const { return version_; }
+  // True while progress is worth reporting more often than the lease needs.
+  bool active() const;
+
+  // --- With the coordinator.
+
+  bool registered() const { return registered_; }
+  v1::AgentIdentity Identity() const;
+  // ABORTED (STALE_EPOCH): the answer comes from a coordinator older than one that was heard before; it is not obeyed.
+  absl::Status OnRegistered(const v1::RegisterAgentResponse& response);
+  // The coordinator does not know this agent any more. Saves and loads in flight are kept and told to it again.
+  void OnUnregistered();
+  // The state to send. Orders that come back are understood as an answer to the last one that was built.
+  v1::SynchronizeAgentRequest BuildRequest(std::optional<int64_t> current_step);
+  // Errors as OnRegistered.
+  absl::Status OnOrders(const v1::SynchronizeAgentResponse& response, absl::Time now);
+  void OnLayoutPut(const std::string& digest, const absl::Status& status);
+  void OnPlan(const std::string& digest, absl::StatusOr<std::string> bytes, absl::Time now);
+  void OnControlPage(uint64_t number, v1::ArmState::Status status);
+  // Deadlines.
+  void OnTick(absl::Time now);
+
+  // --- With the trainer. Errors are those of LocalAgentService.
+
+  void Attach(uint64_t trainer);
+  // The trainer has ended or detached. What is staged goes on.
+  void OnTrainerGone(uint64_t trainer, bool detached);
+  absl::Status CheckAttached(uint64_t trainer) const;
+  std::optional<uint64_t> attached_trainer() const { return trainer_; }
+  // Makes a layout known, so that calls may name it by digest.
+  void AddLayout(RankLayoutPtr layout);
+  bool KnowsLayout(const std::string& digest) const { return layouts_.contains(digest); }
+
+  absl::StatusOr<v1::PrepareResponse> Prepare(const v1::PrepareRequest& request, absl::Time now);
+  absl::StatusOr<v1::BeginSaveResponse> BeginSave(const v1::BeginSaveRequest& request, absl::Time now);
+  absl::Status CommitStaging(const v1::CommitStagingRequest& request, absl::Time now);
+  absl::StatusOr<v1::WaitSaveResponse> WaitSave(const v1::WaitSaveRequest& request);
+  absl::Status CancelSave(const v1::CancelSaveRequest& request, absl::Time now);
+  absl::StatusOr<v1::BeginLoadResponse> BeginLoad(const v1::BeginLoadRequest& request);
+  // OK while the load may still give batches; its error otherwise.
+  absl::Status CheckLoad(uint64_t trainer, uint64_t number) const;
+  absl::StatusOr<v1::EndLoadResponse> EndLoad(const v1::EndLoadRequest& request);
+  // True if a save or load is not at its end: what a drain waits for.
+  bool HoldsStagedSaves() const;
+
+  // --- With slab, writer and reader.
+
+  void OnSlab(absl::StatusOr<SlabDescription> slab, absl::Time now);
+  void OnWriteProgress(uint64_t save, uint64_t bytes_done);
+  // `path` is the way that was taken, "direct" or "buffered".
+  void OnWriteEnded(uint64_t save, absl::StatusOr<v1::WriteResult> result, const std::string& path, absl::Time now);
+  void OnReadProgress(uint64_t number, uint64_t bytes_done, uint64_t storage_bytes, const std::string& path,
+                      bool all_read);
+  void OnReadFailed(uint64_t number, const absl::Status& status);
+  void OnReadStopped(uint64_t number);
+
+ private:
+  struct Save {
+    uint64_t id = 0;
+    int64_t step = 0;
+    uint64_t call = 0;
+    uint64_t trainer = 0;
+    RankLayoutPtr layout;
+    bool allow_dropped_names = false;
+    absl::Time stage_deadline = absl::InfiniteFuture();
+    v1::SaveState::Phase phase = v1::SaveState::BEGUN;
+    // The plan by which the slab was opened, and the one to write by: they differ if another rank's layout changed.
+    SaveImagePtr staged;
+    SaveImagePtr target;
+    bool check_replicas = false;
+    std::vector<uint64_t> object_bytes;
+    std::vector<v1::ReplicaChecksum> replica_checksum;
+    v1::SaveOrder order;
+    uint32_t attempt = 0;
+    std::string request_id;
+    // Of the writer that ran or runs.
+    uint32_t write_attempt = 0;
+    uint64_t bytes_done = 0;
+    v1::WriteResult result;
+    std::string path;
+    absl::Status error;
+    // The trainer has been given the error: its next BeginSave is a new call, which waits until this one has its verdict.
+    bool told = false;
+    std::optional<absl::Time> next_call_deadline;
+  };
+  struct EndedSave {
+    uint64_t id = 0;
+    int64_t step = 0;
+    uint64_t call = 0;
+    // It ended before the trainer had staged and the trainer does not know yet.
+    bool untold = false;
+    absl::Status error;
+    v1::Checkpoint checkpoint;
+  };
+  struct Load {
+    uint64_t number = 0;
+    uint64_t trainer = 0;
+    std::optional<int64_t> wanted_step;
+    RankLayoutPtr layout;
+    bool strict = true;
+    v1::LoadState::Phase phase = v1::LoadState::BEGUN;
+    v1::LoadOrder order;
+    ReadPlanPtr plan;
+    bool reading = false;   // the shell holds something for it
+    bool stopping = false;
+    bool all_read = false;
+    bool consumed = false;
+    bool ended = false;     // ordered DONE (the totals stand in `order`) or FAILED
+    uint64_t bytes_done = 0;
+    uint64_t storage_bytes = 0;
+    std::string path;
+    absl::Status error;
+  };
+
+  void Changed() { ++version_; }
+  void Do(Action action) { actions_.push_back(std::move(action)); }
+  absl::Status CheckEpoch(uint64_t epoch) const;
+  void ForgetOldLayouts();
+  Save* FindSave(int64_t step);
+  Save* FindSaveById(uint64_t id);
+  const EndedSave* FindEnded(int64_t step, uint64_t id) const;
+  Load* FindLoad(uint64_t number);
+
+  void ApplyArm(const v1::ArmOrder& order);
+  void ApplySave(const v1::SaveOrder& order, absl::Time now);
+  void ApplyLoad(const v1::LoadOrder& order);
+  void EndSave(Save& save, const v1::SaveOrder& verdict);
+  void Fail(Save& save, absl::Status error);
+  void Fail(Load& load, absl::Status error);
+  void StopReading(Load& load);
+
+  // Takes every step that has become possible.
+  void Advance();
+  void AdvanceSave(Save& save);
+  void AdvanceLoad(Load& load);
+  // The bytes of a plan if they are there; else asks for them.
+  const std::string* WantPlan(const std::string& digest);
+  // The image of a plan for this layout; null while the plan is being fetched.
+  absl::StatusOr<SaveImagePtr> WantImage(const std::string& plan_digest, const RankLayoutPtr& layout);
+  // True if the slab is free and large enough; else asks for one. Errors: why it cannot be made.
+  absl::StatusOr<bool> WantSlab(uint64_t bytes);
+  bool SlabIsHeld() const;
+  v1::SaveState StateOf(const Save& save) const;
+  v1::LoadState StateOf(const Load& load) const;
+
+  const SessionOptions options_;
+  std::vector<Action> actions_;
+  uint64_t version_ = 1;
+
+  bool registered_ = false;
+  uint64_t coordinator_epoch_ = 0;  // the highest heard of
+  uint64_t membership_epoch_ = 0;
+  uint64_t known_revision_ = 0;
+  uint64_t sequence_ = 0;
+  std::string current_plan_digest_;
+  bool current_plan_checks_replicas_ = false;
+  absl::Status current_plan_error_;
+  // Of the last request: what orders speak of.
+  std::map<int64_t, uint64_t> told_saves_;     // step -> id
+  std::map<uint64_t, uint64_t> told_loads_;    // number -> trainer
+  std::string told_layout_;
+
+  std::optional<uint64_t> trainer_;
+  std::string trainer_layout_;
+  v1::ArmState arm_;
+
+  std::map<std::string, RankLayoutPtr> layouts_;
+  std::deque<std::string> layout_order_;
+  std::set<std::string> puts_;                // layouts being uploaded
+  std::map<std::string, std::string> plans_;  // fetched: serialized WritePlan or ReadPlan
+  std::deque<std::string> plan_order_;
+  std::set<std::string> gets_;                  // plans being fetched
+  std::map<std::string, SaveImagePtr> images_;  // of plans_, by plan digest
+
+  // The image under which the last save was staged or the last prepare ended.
+  SaveImagePtr cached_;
+  std::optional<SlabDescription> slab_;
+  bool making_slab_ = false;
+  // Why a slab of this many bytes could not be made; tried again when the next save begins.
+  absl::Status slab_error_;
+  uint64_t slab_error_bytes_ = 0;
+  // A trainer that is gone may still write into the slab that it had mapped.
+  bool slab_tainted_ = false;
+  // The save whose writer runs, though the save may have ended.
+  std::optional<uint64_t> writer_;
+  bool writer_stopping_ = false;
+
+  uint64_t next_save_ = 1;
+  std::map<int64_t, Save> saves_;  // by step
+  std::deque<EndedSave> ended_;
+  std::map<uint64_t, Load> loads_;  // by number
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_AGENT_SESSION_SESSION_H_

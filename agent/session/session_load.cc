@@ -1,0 +1,229 @@
+// Loads: see the diagram in session.h.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "agent/session/session.h"
+#include "common/base/digest.h"
+#include "common/base/status.h"
+#include "common/rpc/reason.h"
+#include "common/rpc/status_proto.h"
+
+namespace cairn {
+namespace {
+
+constexpr size_t kKeptLoads = 16;
+
+}  // namespace
+
+Session::Load* Session::FindLoad(uint64_t number) {
+  const auto load = loads_.find(number);
+  return load == loads_.end() ? nullptr : &load->second;
+}
+
+absl::StatusOr<v1::BeginLoadResponse> Session::BeginLoad(const v1::BeginLoadRequest& request) {
+  CAIRN_RETURN_IF_ERROR(CheckAttached(request.trainer_incarnation()));
+  v1::BeginLoadResponse response;
+  const auto layout = layouts_.find(request.layout().digest());
+  if (layout == layouts_.end()) {
+    response.set_need_layout(true);
+    return response;
+  }
+  if (request.number() == 0) return MakeError(Reason::kBadRequest, "loads are counted from 1");
+  Load* load = FindLoad(request.number());
+  if (load != nullptr && load->trainer != request.trainer_incarnation()) {
+    // One of a trainer that has ended; what it holds must be given back before the number can be used again.
+    StopReading(*load);
+    if (load->reading) {
+      response.set_pending(true);
+      return response;
+    }
+    loads_.erase(request.number());
+    load = nullptr;
+  }
+  if (load == nullptr) {
+    while (loads_.size() >= kKeptLoads && loads_.begin()->second.ended && !loads_.begin()->second.reading) {
+      loads_.erase(loads_.begin());
+    }
+    load = &loads_[request.number()];
+    load->number = request.number();
+    load->trainer = request.trainer_incarnation();
+    if (request.has_step()) load->wanted_step = request.step();
+    load->layout = layout->second;
+    load->strict = request.strict();
+    Changed();
+  }
+  if (!load->error.ok()) return load->error;
+  if (load->plan == nullptr) {
+    response.set_pending(true);
+    return response;
+  }
+  response.set_step(load->order.step());
+  *response.mutable_object() = load->plan->object();
+  *response.mutable_missing() = load->order.missing();
+  *response.mutable_unexpected() = load->order.unexpected();
+  return response;
+}
+
+absl::Status Session::CheckLoad(uint64_t trainer, uint64_t number) const {
+  CAIRN_RETURN_IF_ERROR(CheckAttached(trainer));
+  const auto load = loads_.find(number);
+  if (load == loads_.end() || load->second.trainer != trainer) {
+    return MakeError(Reason::kBadRequest, absl::StrCat("rank ", options_.rank, ": load ", number, " was not begun"));
+  }
+  return load->second.error;
+}
+
+absl::StatusOr<v1::EndLoadResponse> Session::EndLoad(const v1::EndLoadRequest& request) {
+  CAIRN_RETURN_IF_ERROR(CheckAttached(request.trainer_incarnation()));
+  Load* load = FindLoad(request.number());
+  if (load == nullptr || load->trainer != request.trainer_incarnation()) {
+    return MakeError(Reason::kBadRequest, absl::StrCat("rank ", options_.rank, ": load ", request.number(), " was not begun"));
+  }
+  if (request.has_error() && request.error().code() != 0 && !load->ended) {
+    absl::Status error = StatusFromProto(request.error());
+    if (!ReasonOf(error)) {
+      error = MakeError(Reason::kInterrupted, absl::StrCat("rank ", options_.rank, ": the trainer gave the load up: ", error.message()),
+                        {{"rank", absl::StrCat(options_.rank)}});
+    }
+    Fail(*load, error);
+    Advance();
+  }
+  if (!load->error.ok()) return load->error;
+  if (load->plan == nullptr) {
+    return MakeError(Reason::kBadRequest, absl::StrCat("load ", request.number(), " has no plan yet"));
+  }
+  if (!std::exchange(load->consumed, true)) {
+    Changed();
+    Advance();
+  }
+  v1::EndLoadResponse response;
+  if (!load->ended) {
+    response.set_pending(true);
+    return response;
+  }
+  response.set_bytes_read(load->plan->read_bytes());
+  response.set_total_bytes_read(load->order.total_bytes_read());
+  response.set_unique_bytes(load->order.unique_bytes());
+  response.set_storage_bytes(load->order.storage_bytes());
+  response.set_path(load->order.path().empty() ? load->path : load->order.path());
+  return response;
+}
+
+void Session::Fail(Load& load, absl::Status error) {
+  if (load.error.ok()) load.error = std::move(error);
+  if (load.phase != v1::LoadState::STOPPED) load.phase = v1::LoadState::FAILED;
+  Changed();
+}
+
+void Session::StopReading(Load& load) {
+  if (!load.reading || std::exchange(load.stopping, true)) return;
+  Do(action::StopRead{load.number});
+}
+
+void Session::ApplyLoad(const v1::LoadOrder& order) {
+  Load* load = FindLoad(order.number());
+  const auto told = told_loads_.find(order.number());
+  if (load == nullptr || load->ended || told == told_loads_.end() || told->second != load->trainer) return;
+  if (order.trainer_incarnation() != 0 && order.trainer_incarnation() != load->trainer) return;
+  switch (order.action()) {
+    case v1::LoadOrder::READ:
+      if (load->phase == v1::LoadState::BEGUN) load->order = order;
+      return;  // Advance follows
+    case v1::LoadOrder::DONE:
+      load->order = order;
+      load->ended = true;
+      StopReading(*load);
+      Changed();
+      return;
+    case v1::LoadOrder::ABORT:
+    case v1::LoadOrder::FAILED:
+      if (load->error.ok()) load->error = StatusFromProto(order.error());
+      if (load->error.ok()) load->error = MakeError(Reason::kInterrupted, absl::StrCat("load ", load->number, " was aborted"));
+      StopReading(*load);
+      if (!load->reading && load->phase != v1::LoadState::STOPPED) {
+        load->phase = v1::LoadState::STOPPED;
+        Changed();
+      }
+      if (order.action() == v1::LoadOrder::FAILED) {
+        load->ended = true;
+        Changed();
+      }
+      return;
+    default:
+      return;
+  }
+}
+
+void Session::AdvanceLoad(Load& load) {
+  if (load.phase == v1::LoadState::BEGUN && load.order.action() == v1::LoadOrder::READ && load.plan == nullptr) {
+    const std::string* bytes = WantPlan(load.order.plan_digest());
+    if (bytes == nullptr) return;
+    auto plan = std::make_shared<v1::ReadPlan>();
+    if (!plan->ParseFromString(*bytes) || plan->plan_digest() != load.order.plan_digest() || plan->rank() != options_.rank ||
+        plan->layout_digest() != load.layout->digest) {
+      return Fail(load, MakeError(Reason::kInternal, absl::StrCat("rank ", options_.rank, ": the coordinator sent something else for plan ",
+                                                                  DigestHex(load.order.plan_digest()).substr(0, 12))));
+    }
+    load.plan = plan;
+    load.reading = true;
+    load.phase = v1::LoadState::READING;
+    Do(action::StartRead{load.number, load.plan, load.order});
+    Changed();
+    return;
+  }
+  if (load.phase == v1::LoadState::READING && load.consumed && load.all_read) {
+    load.phase = v1::LoadState::DONE;
+    Changed();
+  }
+}
+
+void Session::OnReadProgress(uint64_t number, uint64_t bytes_done, uint64_t storage_bytes, const std::string& path,
+                             bool all_read) {
+  Load* load = FindLoad(number);
+  if (load == nullptr || !load->reading) return;
+  load->bytes_done = bytes_done;
+  load->storage_bytes = storage_bytes;
+  load->path = path;
+  if (all_read && !load->all_read) {
+    load->all_read = true;
+    Changed();
+    Advance();
+  }
+}
+
+void Session::OnReadFailed(uint64_t number, const absl::Status& status) {
+  Load* load = FindLoad(number);
+  if (load == nullptr || !load->reading || load->ended) return;
+  Fail(*load, Annotate(status, absl::StrCat("rank ", options_.rank), {{"rank", absl::StrCat(options_.rank)}}));
+}
+
+void Session::OnReadStopped(uint64_t number) {
+  Load* load = FindLoad(number);
+  if (load == nullptr) return;
+  load->reading = false;
+  load->stopping = false;
+  if (!load->error.ok()) load->phase = v1::LoadState::STOPPED;
+  Advance();
+  Changed();
+}
+
+v1::LoadState Session::StateOf(const Load& load) const {
+  v1::LoadState state;
+  state.set_number(load.number);
+  state.set_phase(load.phase);
+  if (load.wanted_step) state.set_step(*load.wanted_step);
+  state.set_layout_digest(load.layout->digest);
+  state.set_strict(load.strict);
+  if (load.plan) {
+    state.set_plan_digest(load.plan->plan_digest());
+    state.set_bytes_total(load.plan->read_bytes());
+  }
+  state.set_bytes_done(load.bytes_done);
+  if (!load.error.ok()) *state.mutable_error() = StatusToProto(load.error);
+  state.set_storage_bytes(load.storage_bytes);
+  state.set_path(load.path);
+  state.set_trainer_incarnation(load.trainer);
+  return state;
+}
+
+}  // namespace cairn

@@ -1,0 +1,440 @@
+// Saves: see the diagram in session.h.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "agent/session/session.h"
+#include "common/base/digest.h"
+#include "common/base/status.h"
+#include "common/rpc/reason.h"
+#include "common/rpc/status_proto.h"
+#include "common/storage/checkpoint_path.h"
+
+namespace cairn {
+namespace {
+
+constexpr size_t kKeptEnded = 64;
+constexpr absl::Duration kDefaultStageTimeout = absl::Minutes(10);
+
+absl::Duration FromProto(const google::protobuf::Duration& duration) {
+  return absl::Seconds(duration.seconds()) + absl::Nanoseconds(duration.nanos());
+}
+
+bool Staged(v1::SaveState::Phase phase) {
+  return phase == v1::SaveState::STAGED || phase == v1::SaveState::WRITING || phase == v1::SaveState::WRITTEN;
+}
+
+}  // namespace
+
+Session::Save* Session::FindSave(int64_t step) {
+  const auto save = saves_.find(step);
+  return save == saves_.end() ? nullptr : &save->second;
+}
+
+Session::Save* Session::FindSaveById(uint64_t id) {
+  for (auto& [step, save] : saves_) {
+    if (save.id == id && id != 0) return &save;
+  }
+  return nullptr;
+}
+
+const Session::EndedSave* Session::FindEnded(int64_t step, uint64_t id) const {
+  for (auto ended = ended_.rbegin(); ended != ended_.rend(); ++ended) {
+    if (id != 0 ? ended->id == id : ended->step == step) return &*ended;
+  }
+  return nullptr;
+}
+
+absl::StatusOr<v1::BeginSaveResponse> Session::BeginSave(const v1::BeginSaveRequest& request, absl::Time now) {
+  CAIRN_RETURN_IF_ERROR(CheckAttached(request.trainer_incarnation()));
+  const int64_t step = request.step();
+  CAIRN_RETURN_IF_ERROR(CheckStep(step));
+  v1::BeginSaveResponse response;
+  const auto layout = layouts_.find(request.layout().digest());
+  if (layout == layouts_.end()) {
+    response.set_need_layout(true);
+    return response;
+  }
+  const absl::Duration timeout = request.has_timeout() ? FromProto(request.timeout()) : kDefaultStageTimeout;
+  Save* save = FindSave(step);
+  if (save == nullptr) {
+    EndedSave* ended = nullptr;
+    uint64_t calls = 0;
+    for (EndedSave& one : ended_) {
+      if (one.step == step) {
+        ended = &one;
+        calls = std::max(calls, one.call);
+      }
+    }
+    if (ended != nullptr && ended->error.ok()) {
+      return MakeError(Reason::kStepCommitted, absl::StrCat(options_.job, "@", step, " is committed"),
+                       {{"job", options_.job}, {"step", absl::StrCat(step)}});
+    }
+    if (ended != nullptr && std::exchange(ended->untold, false)) return ended->error;
+    save = &saves_[step];
+    save->id = next_save_++;
+    save->step = step;
+    save->call = calls + 1;
+    save->trainer = request.trainer_incarnation();
+    save->layout = layout->second;
+    save->allow_dropped_names = request.allow_dropped_names();
+    save->stage_deadline = now + timeout;
+    trainer_layout_ = layout->first;
+    Changed();
+    Advance();
+  } else if (save->told || save->trainer != request.trainer_incarnation() || save->id == 0) {
+    // The next call of this step: it begins when the one before has its verdict.
+    if (!save->next_call_deadline) save->next_call_deadline = now + timeout;
+    if (now >= *save->next_call_deadline) {
+      save->next_call_deadline.reset();
+      return MakeError(Reason::kSaveInProgress,
+                       absl::StrCat("rank ", options_.rank, ": the attempt before to save step ", step,
+                                    " has not ended within ", absl::FormatDuration(timeout)),
+                       {{"step", absl::StrCat(step)}, {"rank", absl::StrCat(options_.rank)}});
+    }
+    response.set_pending(true);
+    return response;
+  }
+  if (!save->error.ok()) {
+    save->told = true;
+    return save->error;
+  }
+  if (save->phase == v1::SaveState::BEGUN) {
+    response.set_pending(true);
+    return response;
+  }
+  response.set_save(save->id);
+  response.mutable_slab()->set_descriptor_id(slab_->descriptor_id);
+  response.mutable_slab()->set_bytes(slab_->bytes);
+  const SaveImage& image = *save->staged;
+  for (uint32_t item = 0; item < image.slab_offset.size(); ++item) {
+    if (image.slab_offset[item] == SaveImage::kNotStaged) continue;
+    auto* placement = response.add_placement();
+    placement->set_item(item);
+    placement->set_slab_offset(image.slab_offset[item]);
+    placement->set_bytes(image.layout->items[item].bytes());
+  }
+  if (save->check_replicas) {
+    for (uint32_t item : image.replica) response.add_check_item(item);
+  }
+  return response;
+}
+
+absl::Status Session::CommitStaging(const v1::CommitStagingRequest& request, absl::Time) {
+  CAIRN_RETURN_IF_ERROR(CheckAttached(request.trainer_incarnation()));
+  Save* save = FindSaveById(request.save());
+  if (save == nullptr) {
+    for (EndedSave& ended : ended_) {
+      if (ended.id != request.save() || ended.id == 0) continue;
+      ended.untold = false;
+      return ended.error;
+    }
+    return MakeError(Reason::kBadRequest, absl::StrCat("rank ", options_.rank, ": no save ", request.save(), " was begun"));
+  }
+  if (!save->error.ok()) {
+    save->told = true;
+    return save->error;
+  }
+  if (Staged(save->phase)) return absl::OkStatus();
+  if (save->phase != v1::SaveState::STAGING) {
+    return MakeError(Reason::kBadRequest, absl::StrCat("save ", save->id, " of step ", save->step, " has no slab yet"));
+  }
+  const RankLayout& layout = *save->layout;
+  if (static_cast<size_t>(request.object_bytes_size()) != layout.object_count()) {
+    return MakeError(Reason::kBadRequest, absl::StrCat("lengths of ", request.object_bytes_size(), " objects were given, the layout has ",
+                                                       layout.object_count()));
+  }
+  for (size_t i = 0; i < layout.object_count(); ++i) {
+    const StoredItem& object = layout.items[layout.shard_count + i];
+    const uint64_t bytes = request.object_bytes(static_cast<int>(i));
+    if (bytes > object.bytes()) {
+      return MakeError(Reason::kBadRequest, absl::StrCat("object ", object.name, " has ", bytes, " bytes, its slot only ", object.bytes()),
+                       {{"name", object.name}});
+    }
+  }
+  const size_t checks = save->check_replicas ? save->staged->replica.size() : 0;
+  if (static_cast<size_t>(request.check_crc32c_size()) != checks) {
+    return MakeError(Reason::kBadRequest, absl::StrCat("checksums of ", request.check_crc32c_size(), " replicas were given, ",
+                                                       checks, " were asked for"));
+  }
+  save->object_bytes.assign(request.object_bytes().begin(), request.object_bytes().end());
+  for (size_t i = 0; i < checks; ++i) {
+    v1::ReplicaChecksum& checksum = save->replica_checksum.emplace_back();
+    checksum.set_item(save->staged->replica[i]);
+    checksum.set_crc32c(request.check_crc32c(static_cast<int>(i)));
+  }
+  save->phase = v1::SaveState::STAGED;
+  Changed();
+  Advance();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::WaitSaveResponse> Session::WaitSave(const v1::WaitSaveRequest& request) {
+  CAIRN_RETURN_IF_ERROR(CheckAttached(request.trainer_incarnation()));
+  v1::WaitSaveResponse response;
+  const Save* save = request.save() != 0 ? FindSaveById(request.save()) : FindSave(request.step());
+  if (save != nullptr && save->id != 0) {
+    response.set_pending(true);
+    return response;
+  }
+  for (EndedSave& ended : ended_) {
+    if (request.save() != 0 ? ended.id != request.save() : &ended != FindEnded(request.step(), 0)) continue;
+    ended.untold = false;
+    *response.mutable_checkpoint() = ended.checkpoint;
+    return response;
+  }
+  return MakeError(Reason::kNotCommitted,
+                   absl::StrCat("rank ", options_.rank, ": this agent knows of no save of step ", request.step()),
+                   {{"step", absl::StrCat(request.step())}, {"rank", absl::StrCat(options_.rank)}});
+}
+
+absl::Status Session::CancelSave(const v1::CancelSaveRequest& request, absl::Time) {
+  CAIRN_RETURN_IF_ERROR(CheckAttached(request.trainer_incarnation()));
+  Save* save = FindSaveById(request.save());
+  if (save == nullptr || (save->phase != v1::SaveState::BEGUN && save->phase != v1::SaveState::STAGING)) {
+    return absl::OkStatus();
+  }
+  absl::Status error = StatusFromProto(request.error());
+  if (error.ok() || !ReasonOf(error)) {
+    const std::string why = error.ok() ? "" : absl::StrCat(": ", error.message());
+    error = MakeError(Reason::kSaveCancelled,
+                      absl::StrCat("rank ", options_.rank, ": the trainer gave up saving step ", save->step, why),
+                      {{"rank", absl::StrCat(options_.rank)}, {"step", absl::StrCat(save->step)}});
+  }
+  Fail(*save, std::move(error));
+  save->told = true;
+  Advance();
+  return absl::OkStatus();
+}
+
+void Session::Fail(Save& save, absl::Status error) {
+  if (save.error.ok()) save.error = std::move(error);
+  if (save.phase != v1::SaveState::STOPPED) save.phase = v1::SaveState::FAILED;
+  Changed();
+}
+
+void Session::OnTick(absl::Time now) {
+  bool late = false;
+  for (auto& [step, save] : saves_) {
+    if (save.phase != v1::SaveState::BEGUN && save.phase != v1::SaveState::STAGING) continue;
+    if (now < save.stage_deadline) continue;
+    late = true;
+    const ErrorMetadata metadata = {{"step", absl::StrCat(step)},
+                                    {"rank", absl::StrCat(options_.rank)},
+                                    {"ranks", absl::StrCat(options_.rank)},
+                                    {"phase", save.phase == v1::SaveState::STAGING ? "staging" : "planning"}};
+    if (save.phase == v1::SaveState::STAGING) {
+      Fail(save, MakeError(Reason::kRankLate, absl::StrCat("rank ", options_.rank, ": the trainer has not staged step ", step,
+                                                           " within the save's timeout"), metadata));
+    } else if (SlabIsHeld()) {
+      Fail(save, MakeError(Reason::kSaveInProgress, absl::StrCat("rank ", options_.rank, ": the slab was held by the save of another step for the whole timeout of step ", step), metadata));
+    } else if (!registered_) {
+      Fail(save, MakeError(Reason::kCoordinatorUnreachable, absl::StrCat("rank ", options_.rank, ": the coordinator was not heard of within the timeout of the save of step ", step), metadata));
+    } else {
+      Fail(save, MakeError(Reason::kRankLate, absl::StrCat("rank ", options_.rank, ": no plan for step ", step,
+                                                           " within the save's timeout; other ranks have not called save or prepare"), metadata));
+    }
+  }
+  if (late) Advance();
+}
+
+void Session::ApplySave(const v1::SaveOrder& order, absl::Time) {
+  Save* save = FindSave(order.step());
+  if (save == nullptr) {
+    // An order from before this process: nothing here touches that attempt.
+    if (order.action() != v1::SaveOrder::ABORT) return;
+    Save& stub = saves_[order.step()];
+    stub.step = order.step();
+    stub.attempt = order.attempt();
+    stub.phase = v1::SaveState::STOPPED;
+    stub.error = StatusFromProto(order.error());
+    Changed();
+    return;
+  }
+  // Begun after the request that this answers was sent.
+  const auto told = told_saves_.find(order.step());
+  if (told == told_saves_.end() || told->second != save->id) return;
+  if (order.call() != 0 && order.call() != save->call && save->id != 0) return;
+  if (!order.request_id().empty()) save->request_id = order.request_id();
+  switch (order.action()) {
+    case v1::SaveOrder::COMMITTED:
+    case v1::SaveOrder::ABORTED:
+      EndSave(*save, order);
+      return;
+    case v1::SaveOrder::ABORT: {
+      if (save->order.action() == v1::SaveOrder::ABORT && save->attempt == order.attempt()) return;
+      save->order = order;
+      save->attempt = order.attempt();
+      if (save->error.ok()) save->error = StatusFromProto(order.error());
+      if (save->error.ok()) save->error = MakeError(Reason::kSaveCancelled, absl::StrCat("the save of step ", save->step, " was aborted"));
+      if (writer_ == save->id && save->id != 0) {
+        if (!std::exchange(writer_stopping_, true)) Do(action::StopWrite{save->id});
+      } else {
+        save->phase = v1::SaveState::STOPPED;
+      }
+      Changed();
+      return;
+    }
+    case v1::SaveOrder::WAIT:
+    case v1::SaveOrder::STAGE:
+    case v1::SaveOrder::WRITE:
+      if (save->attempt != order.attempt()) Changed();
+      save->order = order;
+      save->attempt = order.attempt();
+      return;  // Advance follows
+    default:
+      return;
+  }
+}
+
+void Session::EndSave(Save& save, const v1::SaveOrder& verdict) {
+  const bool committed = verdict.action() == v1::SaveOrder::COMMITTED;
+  EndedSave ended;
+  ended.id = save.id;
+  ended.step = save.step;
+  ended.call = save.call;
+  if (!committed) {
+    ended.error = StatusFromProto(verdict.error());
+    if (ended.error.ok()) ended.error = save.error;
+    if (ended.error.ok()) ended.error = MakeError(Reason::kSaveCancelled, absl::StrCat("the save of step ", save.step, " was aborted"));
+    ended.untold = !save.told && !Staged(save.phase) && save.id != 0;
+  }
+  v1::Checkpoint& checkpoint = ended.checkpoint;
+  checkpoint.set_job(options_.job);
+  checkpoint.set_step(save.step);
+  checkpoint.set_state(committed ? v1::Checkpoint::COMMITTED : v1::Checkpoint::ABORTED);
+  checkpoint.set_attempt(verdict.attempt() != 0 ? verdict.attempt() : save.attempt);
+  checkpoint.set_bytes(verdict.bytes());
+  checkpoint.set_world_size(verdict.world_size() != 0 ? verdict.world_size() : options_.world_size);
+  checkpoint.set_data_directory(verdict.directory());
+  checkpoint.set_request_id(save.request_id);
+  checkpoint.set_coordinator_epoch(coordinator_epoch_);
+  if (!committed) *checkpoint.mutable_error() = StatusToProto(ended.error);
+  if (committed && save.target != nullptr) cached_ = save.target;
+  if (writer_ == save.id && save.id != 0 && !std::exchange(writer_stopping_, true)) Do(action::StopWrite{save.id});
+  if (save.id != 0) ended_.push_back(std::move(ended));
+  if (ended_.size() > kKeptEnded) ended_.pop_front();
+  saves_.erase(save.step);
+  Changed();
+}
+
+void Session::AdvanceSave(Save& save) {
+  const bool ordered = save.order.action() == v1::SaveOrder::STAGE || save.order.action() == v1::SaveOrder::WRITE;
+  if (save.phase == v1::SaveState::BEGUN && save.id != 0) {
+    SaveImagePtr image;
+    if (ordered) {
+      auto wanted = WantImage(save.order.plan_digest(), save.layout);
+      if (!wanted.ok()) return Fail(save, wanted.status());
+      image = *std::move(wanted);
+    } else if (cached_ && cached_->layout->digest == save.layout->digest &&
+               (current_plan_digest_.empty() || current_plan_digest_ == cached_->plan_digest)) {
+      // Nothing here has changed, so the trainer need not wait for the other ranks: the last plan is taken until the
+      // coordinator orders another.
+      image = cached_;
+    }
+    if (image == nullptr) return;
+    const auto ready = WantSlab(image->slab_bytes);
+    if (!ready.ok()) return Fail(save, ready.status());
+    if (!*ready) return;
+    save.staged = image;
+    save.target = image;
+    save.check_replicas = ordered ? save.order.check_replicas() : current_plan_checks_replicas_;
+    save.phase = v1::SaveState::STAGING;
+    Changed();
+    return;
+  }
+  if (save.phase != v1::SaveState::STAGING && !Staged(save.phase)) return;
+  if (!ordered) return;
+  if (save.order.plan_digest() != save.target->plan_digest) {
+    // Another rank's layout changed. The image is rebuilt while it is written: each item is taken from where the trainer
+    // put it.
+    auto wanted = WantImage(save.order.plan_digest(), save.layout);
+    if (!wanted.ok()) return Fail(save, wanted.status());
+    if (*wanted == nullptr) return;
+    if (const auto item = FirstUnstaged(*save.staged, **wanted)) {
+      const std::string& name = save.layout->items[*item].name;
+      return Fail(save, MakeError(Reason::kLayoutChanged,
+                                  absl::StrCat("rank ", options_.rank, ": by the new plan it writes ", name,
+                                               ", which was not staged under the one before; save again"),
+                                  {{"rank", absl::StrCat(options_.rank)}, {"tensor", name}}));
+    }
+    save.target = *std::move(wanted);
+    Changed();
+  }
+  if (save.order.action() != v1::SaveOrder::WRITE || save.order.attempt() == save.write_attempt) return;
+  if (save.phase == v1::SaveState::WRITING) {
+    // Another attempt: the files of this one are given up.
+    if (writer_ == save.id && !std::exchange(writer_stopping_, true)) Do(action::StopWrite{save.id});
+    return;
+  }
+  if (save.phase == v1::SaveState::STAGING || writer_) return;
+  save.phase = v1::SaveState::WRITING;
+  save.write_attempt = save.order.attempt();
+  save.bytes_done = 0;
+  save.result.Clear();
+  writer_ = save.id;
+  writer_stopping_ = false;
+  Do(action::StartWrite{save.id, save.step, save.write_attempt, save.order.directory(), save.staged, save.target,
+                        save.object_bytes});
+  Changed();
+}
+
+void Session::OnWriteProgress(uint64_t id, uint64_t bytes_done) {
+  if (Save* save = FindSaveById(id)) save->bytes_done = bytes_done;
+}
+
+void Session::OnWriteEnded(uint64_t id, absl::StatusOr<v1::WriteResult> result, const std::string& path, absl::Time) {
+  if (writer_ != id) return;
+  writer_.reset();
+  const bool stopping = std::exchange(writer_stopping_, false);
+  if (Save* save = FindSaveById(id); save != nullptr && save->phase == v1::SaveState::WRITING) {
+    if (save->order.action() == v1::SaveOrder::ABORT) {
+      save->phase = v1::SaveState::STOPPED;
+    } else if (stopping) {
+      save->phase = v1::SaveState::STAGED;  // for the next attempt
+    } else if (result.ok()) {
+      save->phase = v1::SaveState::WRITTEN;
+      save->bytes_done = save->target->file_bytes;
+      save->result = *std::move(result);
+      save->path = path;
+    } else {
+      Fail(*save, Annotate(result.status(), absl::StrCat("rank ", options_.rank),
+                           {{"rank", absl::StrCat(options_.rank)}, {"ranks", absl::StrCat(options_.rank)},
+                            {"step", absl::StrCat(save->step)}, {"phase", "writing"}}));
+    }
+  }
+  Advance();
+  Changed();
+}
+
+bool Session::HoldsStagedSaves() const {
+  return writer_ || std::any_of(saves_.begin(), saves_.end(), [](const auto& entry) {
+           const auto phase = entry.second.phase;
+           return Staged(phase) || (entry.second.id != 0 && phase == v1::SaveState::FAILED);
+         });
+}
+
+v1::SaveState Session::StateOf(const Save& save) const {
+  v1::SaveState state;
+  state.set_step(save.step);
+  state.set_phase(save.phase);
+  state.set_attempt(save.attempt);
+  if (save.layout) state.set_layout_digest(save.layout->digest);
+  if (save.target) {
+    state.set_plan_digest(save.target->plan_digest);
+    state.set_bytes_total(save.target->file_bytes);
+  }
+  state.set_bytes_done(save.bytes_done);
+  if (!save.error.ok()) *state.mutable_error() = StatusToProto(save.error);
+  if (save.phase == v1::SaveState::WRITTEN) {
+    *state.mutable_result() = save.result;
+    state.set_path(save.path);
+  }
+  for (const v1::ReplicaChecksum& checksum : save.replica_checksum) *state.add_replica_checksum() = checksum;
+  state.set_allow_dropped_names(save.allow_dropped_names);
+  state.set_call(save.call);
+  state.set_request_id(save.request_id);
+  return state;
+}
+
+}  // namespace cairn

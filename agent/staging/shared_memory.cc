@@ -1,0 +1,98 @@
+#include "agent/staging/shared_memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/quantity.h"
+#include "common/rpc/reason.h"
+#include "common/storage/errno_error.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+namespace cairn {
+namespace {
+
+constexpr uint64_t kPage = 4096;
+constexpr uint64_t kPiece = uint64_t{16} << 20;
+
+absl::Status Refused(std::string_view what, uint64_t bytes, int error) {
+  return MakeError(Reason::kMemoryLimit,
+                   absl::StrCat(absl::string_view(what.data(), what.size()), " of ", FormatSize(static_cast<int64_t>(bytes)),
+                                " was refused: ", std::generic_category().message(error)),
+                   {{"bytes", absl::StrCat(bytes)}, {"errno", absl::StrCat(error)}});
+}
+
+// Makes the pages of a range; 0 or an errno. Kernels before 5.14 do not know MADV_POPULATE_WRITE.
+int PopulateRange(char* begin, uint64_t bytes) {
+  while (madvise(begin, bytes, MADV_POPULATE_WRITE) != 0) {
+    if (errno == EINTR || errno == EAGAIN) continue;
+    if (errno != EINVAL) return errno;
+    for (uint64_t at = 0; at < bytes; at += kPage) {
+      // Nobody else has the memory yet, but the compiler must not drop the write.
+      *static_cast<volatile char*>(begin + at) = 0;
+    }
+    return 0;
+  }
+  return 0;
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<SharedMemory>> SharedMemory::Create(const std::string& name, uint64_t bytes) {
+  if (bytes == 0 || bytes > uint64_t{1} << 46) return Refused("shared memory", bytes, EINVAL);
+  bytes = (bytes + kPage - 1) / kPage * kPage;
+  UniqueFd fd(memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd.valid()) return Refused("shared memory", bytes, errno);
+  if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0 ||
+      fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
+    return Refused("shared memory", bytes, errno);
+  }
+  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (data == MAP_FAILED) return Refused("mapping shared memory", bytes, errno);
+  madvise(data, bytes, MADV_HUGEPAGE);  // fewer faults where the system allows it for shared memory
+  madvise(data, bytes, MADV_DONTDUMP);  // a core file of a checkpoint helps nobody
+  return std::shared_ptr<SharedMemory>(new SharedMemory(std::move(fd), static_cast<char*>(data), bytes));
+}
+
+SharedMemory::~SharedMemory() { munmap(data_, bytes_); }
+
+absl::Status SharedMemory::Populate(int threads) {
+  std::atomic<uint64_t> next = 0;
+  std::atomic<int> error = 0;
+  const auto work = [&] {
+    while (error.load() == 0) {
+      const uint64_t begin = next.fetch_add(kPiece);
+      if (begin >= bytes_) return;
+      const int failed = PopulateRange(data_ + begin, std::min(kPiece, bytes_ - begin));
+      if (failed != 0) error = failed;
+    }
+  };
+  const uint64_t useful = std::min<uint64_t>(static_cast<uint64_t>(std::max(threads, 1)), (bytes_ + kPiece - 1) / kPiece);
+  std::vector<std::thread> others;
+  for (uint64_t i = 1; i < useful; ++i) others.emplace_back(work);
+  work();
+  for (std::thread& thread : others) thread.join();
+  if (error != 0) return Refused("shared memory", bytes_, error);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<UniqueFd> SharedMemory::OpenReadOnly() const {
+  const std::string path = absl::StrCat("/proc/self/fd/", fd_.get());
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return ErrnoError(errno, "open", path);
+  return fd;
+}
+
+}  // namespace cairn

@@ -1,0 +1,337 @@
+#include "agent/writer/bin_writer.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "agent/writer/item_checksum.h"
+#include "common/base/crc32c.h"
+#include "common/base/mutex.h"
+#include "common/base/status.h"
+#include "common/format/safetensors_header.h"
+#include "common/rpc/reason.h"
+#include "common/storage/errno_error.h"
+
+namespace cairn {
+namespace {
+
+constexpr uint64_t kAlign = kDataAlignment;
+
+uint64_t Padded(uint64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+
+struct AlignedFree {
+  void operator()(char* bytes) const { std::free(bytes); }
+};
+using AlignedBuffer = std::unique_ptr<char, AlignedFree>;
+
+AlignedBuffer AllocateAligned(uint64_t bytes) {
+  return AlignedBuffer(static_cast<char*>(std::aligned_alloc(kAlign, Padded(std::max<uint64_t>(bytes, 1)))));
+}
+
+// One file while it is written.
+class BinFile {
+ public:
+  BinFile(PosixStorage& storage, const BinWriteJob& job, const BinWriterOptions& options, const ImageFile& file,
+          int index)
+      : storage_(storage),
+        job_(job),
+        options_(options),
+        file_(file),
+        index_(index),
+        checksummer_(Begins()),
+        contiguous_(IsContiguous()),
+        final_path_(absl::StrCat(job.directory, "/", file.name, ".safetensors")),
+        partial_path_(absl::StrCat(job.directory, "/", file.name, ".partial")),
+        chunks_((Padded(file.data_bytes) + options.chunk_bytes - 1) / options.chunk_bytes),
+        fragments_(chunks_),
+        chunks_left_(chunks_) {}
+
+  int index() const { return index_; }
+  uint64_t chunks() const { return chunks_; }
+  bool buffered() const { return buffered_; }
+
+  // Makes the file with room for all of it, so that a full disk is found before anything is written.
+  absl::Status Open() {
+    constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL;
+    // A name left by an attempt of the same number: its writer, if there still is one, keeps the unlinked file.
+    CAIRN_RETURN_IF_ERROR(storage_.RemoveAll(partial_path_));
+    auto fd = storage_.OpenFile(partial_path_, options_.direct ? kFlags | O_DIRECT : kFlags);
+    if (!fd.ok() && options_.direct && MetadataOf(fd.status())["errno"] == absl::StrCat(EINVAL)) {
+      // Some file systems make the file before they refuse the flag.
+      CAIRN_RETURN_IF_ERROR(storage_.RemoveAll(partial_path_));
+      fd = storage_.OpenFile(partial_path_, kFlags);
+      buffered_ = true;
+    }
+    CAIRN_RETURN_IF_ERROR(fd.status());
+    fd_ = *std::move(fd);
+    if (!options_.direct) buffered_ = true;
+    const off_t bytes = static_cast<off_t>(Padded(file_.bytes()));
+    while (fallocate(fd_.get(), 0, 0, bytes) != 0) {
+      if (errno == EINTR) continue;
+      if (errno == EOPNOTSUPP || errno == ENOSYS) break;
+      return Failed(errno, "allocate", absl::StrCat(bytes, " bytes"));
+    }
+    return absl::OkStatus();
+  }
+
+  // Writes chunk `number`. True for the caller that wrote the last one and must now call Finish. Thread-safe.
+  absl::StatusOr<bool> WriteChunk(uint64_t number, AlignedBuffer& scratch) {
+    const uint64_t begin = number * options_.chunk_bytes;
+    const uint64_t size = std::min(options_.chunk_bytes, Padded(file_.data_bytes) - begin);
+    const char* bytes = job_.slab + file_.slab_offset + file_.header_bytes + begin;
+    if (!contiguous_) {
+      if (scratch == nullptr) scratch = AllocateAligned(options_.chunk_bytes);
+      Gather(begin, size, scratch.get());
+      bytes = scratch.get();
+    }
+    fragments_[number] = checksummer_.Touch(begin, bytes, size);
+    CAIRN_RETURN_IF_ERROR(WriteAt(file_.header_bytes + begin, bytes, size));
+    return chunks_left_.fetch_sub(1) == 1;
+  }
+
+  // The header, which needs all checksums; then the file is made durable and gets its name.
+  absl::StatusOr<v1::FileResult> Finish() {
+    std::vector<ItemChecksums> checksums = checksummer_.Combine(fragments_);
+    std::vector<StoredItem> items;
+    items.reserve(file_.item.size());
+    v1::FileResult result;
+    const RankLayout& layout = *job_.target->layout;
+    for (size_t i = 0; i < file_.item.size(); ++i) {
+      const uint32_t number = file_.item[i];
+      items.push_back(layout.items[number]);
+      result.add_item_crc32c(checksums[i].crc32c);
+      if (number < layout.shard_count) continue;
+      checksums[i].object_bytes = job_.object_bytes[number - layout.shard_count];
+      result.add_object_bytes(checksums[i].object_bytes);
+    }
+    const std::string header = RenderHeader(items, checksums);
+    if (header.size() != file_.header_bytes) {
+      return MakeError(Reason::kInternal, absl::StrCat(final_path_, ": the header has ", header.size(), " bytes, planned were ",
+                                                       file_.header_bytes));
+    }
+    result.set_header_crc32c(Crc32c(header.data(), header.size()));
+    result.set_file_bytes(file_.bytes());
+    AlignedBuffer buffer = AllocateAligned(header.size());
+    std::memcpy(buffer.get(), header.data(), header.size());
+    CAIRN_RETURN_IF_ERROR(WriteAt(0, buffer.get(), header.size()));
+    if (ftruncate(fd_.get(), static_cast<off_t>(file_.bytes())) != 0) return Failed(errno, "truncate", "");
+    if (fsync(fd_.get()) != 0) return Failed(errno, "fsync", absl::StrCat(file_.bytes(), " bytes"));
+    fd_ = UniqueFd();
+    CAIRN_RETURN_IF_ERROR(storage_.Rename(partial_path_, final_path_));
+    return result;
+  }
+
+  // Gives its space back.
+  absl::Status Remove() {
+    fd_ = UniqueFd();
+    const absl::Status partial = storage_.RemoveAll(partial_path_);
+    const absl::Status complete = storage_.RemoveAll(final_path_);
+    return partial.ok() ? complete : partial;
+  }
+
+ private:
+  std::vector<uint64_t> Begins() const {
+    std::vector<uint64_t> begins = {0};
+    for (uint32_t number : file_.item) begins.push_back(begins.back() + job_.target->layout->items[number].bytes());
+    return begins;
+  }
+
+  // True if the slab holds this file as it will be.
+  bool IsContiguous() const {
+    return std::all_of(file_.item.begin(), file_.item.end(), [&](uint32_t number) {
+      return job_.staged->slab_offset[number] == job_.target->slab_offset[number];
+    }) && file_.slab_offset + Padded(file_.bytes()) <= job_.staged->slab_bytes && job_.staged == job_.target;
+  }
+
+  // data[begin, begin + size) of the target, from where the items lie in the staged image.
+  void Gather(uint64_t begin, uint64_t size, char* to) const {
+    std::memset(to, 0, size);
+    uint64_t item_begin = 0;
+    for (uint32_t number : file_.item) {
+      const uint64_t item_bytes = job_.target->layout->items[number].bytes();
+      const uint64_t from = std::max(begin, item_begin);
+      const uint64_t until = std::min(begin + size, item_begin + item_bytes);
+      if (from < until) {
+        std::memcpy(to + (from - begin), job_.slab + job_.staged->slab_offset[number] + (from - item_begin), until - from);
+      }
+      item_begin += item_bytes;
+      if (item_begin >= begin + size) return;
+    }
+  }
+
+  absl::Status WriteAt(uint64_t offset, const char* bytes, uint64_t size) {
+    uint64_t done = 0;
+    while (done < size) {
+      const ssize_t written = options_.pwrite
+                                  ? options_.pwrite(fd_.get(), bytes + done, size - done, static_cast<off_t>(offset + done))
+                                  : ::pwrite(fd_.get(), bytes + done, size - done, static_cast<off_t>(offset + done));
+      if (written < 0) {
+        if (errno == EINTR) continue;
+        if (errno == EINVAL && !buffered_.exchange(true)) {
+          // Refused only now: this file goes through the page cache.
+          const int flags = fcntl(fd_.get(), F_GETFL);
+          if (fcntl(fd_.get(), F_SETFL, flags & ~O_DIRECT) == 0) continue;
+        }
+        return Failed(errno, "write", absl::StrCat(size - done, " bytes at ", offset + done));
+      }
+      if (written == 0) return Failed(ENOSPC, "write", absl::StrCat(size - done, " bytes at ", offset + done));
+      done += static_cast<uint64_t>(written);
+      if (done < size) done = done / kAlign * kAlign;  // a direct write goes on at a whole block
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Failed(int error, std::string_view operation, const std::string& what) const {
+    const std::string path = absl::StrCat(storage_.root(), "/", partial_path_);
+    const absl::Status status = ErrnoError(error, operation, path);
+    return what.empty() ? status : Annotate(status, what);
+  }
+
+  PosixStorage& storage_;
+  const BinWriteJob& job_;
+  const BinWriterOptions& options_;
+  const ImageFile& file_;
+  const int index_;
+  const ItemChecksummer checksummer_;
+  const bool contiguous_;
+  const std::string final_path_;
+  const std::string partial_path_;
+  const uint64_t chunks_;
+  UniqueFd fd_;
+  std::atomic<bool> buffered_ = false;
+  // By chunk; each is written by the thread that has the chunk, and read after the last one is done.
+  std::vector<std::vector<ItemChecksummer::Fragment>> fragments_;
+  std::atomic<uint64_t> chunks_left_;
+};
+
+// Zeroes what the trainer leaves undefined: behind each object in its slot, and behind the data of each file.
+void ZeroRests(const BinWriteJob& job) {
+  const RankLayout& layout = *job.staged->layout;
+  for (size_t i = 0; i < layout.object_count(); ++i) {
+    const uint64_t offset = job.staged->slab_offset[layout.shard_count + i];
+    if (offset == SaveImage::kNotStaged) continue;
+    const uint64_t slot = layout.items[layout.shard_count + i].bytes();
+    std::memset(job.slab + offset + job.object_bytes[i], 0, slot - job.object_bytes[i]);
+  }
+  for (const ImageFile& file : job.staged->file) {
+    std::memset(job.slab + file.slab_offset + file.bytes(), 0, Padded(file.bytes()) - file.bytes());
+  }
+}
+
+class Run {
+ public:
+  Run(PosixStorage& storage, const BinWriteJob& job, const BinWriterOptions& options, const std::atomic<bool>& stop,
+      std::atomic<uint64_t>& bytes_done)
+      : storage_(storage), job_(job), options_(options), stop_(stop), bytes_done_(bytes_done) {
+    for (const ImageFile& file : job.target->file) {
+      files_.push_back(std::make_unique<BinFile>(storage, job, options, file, static_cast<int>(files_.size())));
+    }
+    outcome_.result.mutable_file()->Reserve(static_cast<int>(files_.size()));
+    for (size_t i = 0; i < files_.size(); ++i) outcome_.result.add_file();
+  }
+
+  absl::StatusOr<BinWriteOutcome> Go() {
+    absl::Status status = storage_.MakeDirectories(job_.directory);
+    if (status.ok()) {
+      ZeroRests(job_);
+      std::vector<std::thread> threads;
+      for (int i = 1; i < options_.io_threads; ++i) threads.emplace_back([this] { Work(); });
+      Work();
+      for (std::thread& thread : threads) thread.join();
+      MutexLock lock(mutex_);
+      status = error_;
+    }
+    if (status.ok()) status = storage_.SyncDirectory(job_.directory);
+    if (!status.ok()) {
+      for (const auto& file : files_) {
+        if (const absl::Status removed = file->Remove(); !removed.ok()) {
+          status = Annotate(status, absl::StrCat("(and its files could not be removed: ", removed.message(), ")"));
+        }
+      }
+      return status;
+    }
+    outcome_.path = "direct";
+    for (const auto& file : files_) {
+      if (file->buffered()) outcome_.path = "buffered";
+    }
+    return std::move(outcome_);
+  }
+
+ private:
+  // Takes chunks in the order of the files until there is none.
+  void Work() {
+    AlignedBuffer scratch;
+    while (true) {
+      BinFile* file = nullptr;
+      uint64_t chunk = 0;
+      {
+        MutexLock lock(mutex_);
+        if (error_.ok() && stop_) error_ = MakeError(Reason::kSaveCancelled, absl::StrCat("writing ", job_.directory, " was stopped"));
+        if (!error_.ok() || next_file_ == files_.size()) return;
+        file = files_[next_file_].get();
+        if (next_chunk_ == 0) {
+          if (const absl::Status opened = file->Open(); !opened.ok()) {
+            error_ = opened;
+            return;
+          }
+        }
+        chunk = next_chunk_++;
+        if (next_chunk_ >= file->chunks()) {
+          ++next_file_;
+          next_chunk_ = 0;
+        }
+      }
+      if (const absl::Status status = Do(*file, chunk, scratch); !status.ok()) {
+        MutexLock lock(mutex_);
+        if (error_.ok()) error_ = status;
+        return;
+      }
+    }
+  }
+
+  absl::Status Do(BinFile& file, uint64_t chunk, AlignedBuffer& scratch) {
+    bool last = true;  // a file without data has no chunk
+    if (chunk < file.chunks()) {
+      CAIRN_ASSIGN_OR_RETURN(last, file.WriteChunk(chunk, scratch));
+      const uint64_t data = job_.target->file[static_cast<size_t>(file.index())].data_bytes;
+      const uint64_t begin = chunk * options_.chunk_bytes;
+      bytes_done_ += std::min(options_.chunk_bytes, data - std::min(data, begin));
+    }
+    if (!last) return absl::OkStatus();
+    CAIRN_ASSIGN_OR_RETURN(v1::FileResult result, file.Finish());
+    bytes_done_ += job_.target->file[static_cast<size_t>(file.index())].header_bytes;
+    MutexLock lock(mutex_);
+    *outcome_.result.mutable_file(file.index()) = std::move(result);
+    return absl::OkStatus();
+  }
+
+  PosixStorage& storage_;
+  const BinWriteJob& job_;
+  const BinWriterOptions& options_;
+  const std::atomic<bool>& stop_;
+  std::atomic<uint64_t>& bytes_done_;
+  std::vector<std::unique_ptr<BinFile>> files_;
+
+  Mutex mutex_;
+  size_t next_file_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t next_chunk_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status error_ ABSL_GUARDED_BY(mutex_);
+  BinWriteOutcome outcome_;
+};
+
+}  // namespace
+
+absl::StatusOr<BinWriteOutcome> WriteBins(PosixStorage& storage, const BinWriteJob& job, const BinWriterOptions& options,
+                                          const std::atomic<bool>& stop, std::atomic<uint64_t>& bytes_done) {
+  return Run(storage, job, options, stop, bytes_done).Go();
+}
+
+}  // namespace cairn
