@@ -1,6 +1,7 @@
 // The `cairn` command.
 #include <cstdlib>
 
+#include "cli/aoa_command.h"
 #include "cli/command.h"
 #include "cli/corpus_command.h"
 #include "cli/list_command.h"
@@ -29,6 +30,7 @@ int main(int argc, char** argv) {
   AddListCommand(app, context);
   AddShowCommand(app, context);
   AddVerifyCommand(app, context);
+  AddAoaCommand(app, context);
   AddCorpusCommand(app, context);
 
   try {

@@ -100,6 +100,7 @@ enum class Reason {
   kMappingShape,
   kMappingDtype,
   kMappingUncovered,
+  kMappingRange,
   // Training data.
   kInputUnreadable,
   kBadJsonLine,

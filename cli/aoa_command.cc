@@ -1,0 +1,163 @@
+#include "cli/aoa_command.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/reason.h"
+#include "coordinator/aoa/json.h"
+#include "coordinator/aoa/mapping.h"
+#include "coordinator/aoa/ready_mapping.h"
+#include "coordinator/aoa/report.h"
+
+namespace cairn::cli {
+namespace {
+
+// A request larger than this is refused: the whole text has to be held.
+constexpr size_t kMaxRequestBytes = size_t{1} << 30;
+
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  std::FILE* file = path == "-" ? stdin : std::fopen(path.c_str(), "rb");
+  const auto failed = [&](int error) {
+    return MakeError(Reason::kInputUnreadable, absl::StrCat("cannot read '", path, "': ", std::strerror(error)),
+                     {{"file", path}});
+  };
+  if (file == nullptr) return failed(errno);
+  std::unique_ptr<std::FILE, void (*)(std::FILE*)> closer(file, [](std::FILE* open) {
+    if (open != stdin) std::fclose(open);
+  });
+  std::string text;
+  size_t used = 0;
+  while (true) {
+    if (used == text.size()) {
+      // A file's size is known: no growing, no second copy.
+      size_t room = std::max<size_t>(1 << 16, used);
+      if (used == 0 && std::fseek(file, 0, SEEK_END) == 0) {
+        const long size = std::ftell(file);
+        std::rewind(file);
+        if (size > 0) room = static_cast<size_t>(size) + 1;
+      }
+      if (used + room > kMaxRequestBytes) {
+        return MakeError(Reason::kBadRequest, absl::StrCat("'", path, "' is larger than ", kMaxRequestBytes, " bytes"));
+      }
+      text.resize(used + room);
+    }
+    const size_t got = std::fread(text.data() + used, 1, text.size() - used, file);
+    used += got;
+    if (got == 0) {
+      if (std::ferror(file)) return failed(errno);
+      break;
+    }
+  }
+  text.resize(used);
+  return text;
+}
+
+void ToStdout(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+
+int Resolve(const CommandContext& context, const std::string& path, bool table) {
+  std::vector<aoa::MappingError> errors;
+  size_t total = 0;
+  const auto fail = [&](const absl::Status& status) {
+    if (!table) {
+      aoa::WriteFailure(status, errors, total, ToStdout);
+      return ExitStatusFor(status);
+    }
+    // JSON is the other form of this very command, so the table's errors are always text.
+    if (errors.empty()) return ReportError(context, status);
+    for (const aoa::MappingError& error : errors) {
+      ReportError(context, MakeError(error.reason, error.message));
+      if (error.statement.has_value()) std::fprintf(stderr, "  statement: %s\n", error.statement->c_str());
+      for (const std::string& step : error.chain) std::fprintf(stderr, "    %s\n", step.c_str());
+    }
+    if (total > errors.size()) std::fprintf(stderr, "... and %zu more errors\n", total - errors.size());
+    return ExitStatusFor(status);
+  };
+  absl::StatusOr<std::string> text = ReadFile(path);
+  if (!text.ok()) return fail(text.status());
+  const absl::StatusOr<aoa::Request> request = aoa::ParseRequest(*std::move(text));
+  if (!request.ok()) return fail(request.status());
+  const absl::StatusOr<aoa::MappedState> mapped =
+      aoa::BuildMapping(request->config, request->source, request->destination_span(), &errors, &total);
+  if (!mapped.ok()) return fail(mapped.status());
+  if (table) {
+    ToStdout(aoa::FormatReport(aoa::MakeReport(*mapped, request->destination_span())));
+  } else {
+    aoa::WriteAnswer(*mapped, request->queries, ToStdout);
+  }
+  if (std::fflush(stdout) != 0) {
+    return ReportError(context, MakeError(Reason::kStorageError,
+                                          absl::StrCat("cannot write the answer: ", std::strerror(errno))));
+  }
+  return kDone;
+}
+
+int Show(const CommandContext& context, const std::string& name, const aoa::ModelNumbers& numbers) {
+  if (name.empty()) {
+    if (context.json()) {
+      nlohmann::ordered_json list = nlohmann::ordered_json::array();
+      for (const aoa::ReadyMapping& mapping : aoa::ReadyMappings()) {
+        list.push_back({{"name", mapping.name}, {"description", mapping.description}});
+      }
+      std::printf("%s\n", nlohmann::ordered_json{{"mappings", list}}.dump(2).c_str());
+      return kDone;
+    }
+    for (const aoa::ReadyMapping& mapping : aoa::ReadyMappings()) {
+      std::printf("%-18s %s\n", std::string(mapping.name).c_str(), std::string(mapping.description).c_str());
+    }
+    return kDone;
+  }
+  const absl::StatusOr<std::string> text = aoa::ReadyMappingText(name, numbers);
+  if (!text.ok()) return ReportError(context, text.status());
+  if (context.json()) {
+    std::printf("%s\n", nlohmann::ordered_json{{"aoa_statements", aoa::StatementsOf(*text)}}.dump(2).c_str());
+  } else {
+    std::fputs(text->c_str(), stdout);
+  }
+  return kDone;
+}
+
+}  // namespace
+
+void AddAoaCommand(CLI::App& app, CommandContext& context) {
+  CLI::App* aoa = app.add_subcommand("aoa", "The mapping language: load under other names, layouts and dtypes");
+  aoa->require_subcommand(1);
+  // Not the default "table" of other commands: scripts call this one.
+  const CLI::Option* format = app.get_option_no_throw("--format");
+
+  auto path = std::make_shared<std::string>();
+  CLI::App* resolve = aoa->add_subcommand(
+      "resolve", "Runs a mapping on descriptions of tensors and answers where each target comes from, as JSON");
+  resolve->add_option("FILE", *path, "The request as JSON; - reads standard input")->required();
+  resolve->footer(
+      "Examples:\n"
+      "  cairn aoa resolve request.json > answer.json\n"
+      "  cairn aoa --format=table resolve request.json      # what the mapping does, for people\n"
+      "Request: {\"aoa_config\": {\"aoa_statements\": [..]}, \"source\": [{\"key\", \"local_shape\", \"global_shape\",\n"
+      "\"global_offset\", \"dtype\"}..], \"destination\": [..] or null, \"queries\": [..]}");
+  resolve->callback([&context, path, format] {
+    const bool table = format != nullptr && format->count() > 0 && !context.json();
+    context.exit_status = Resolve(context, *path, table);
+  });
+
+  auto name = std::make_shared<std::string>();
+  auto numbers = std::make_shared<aoa::ModelNumbers>();
+  CLI::App* show = aoa->add_subcommand("show", "Prints a ready-made mapping, or lists them");
+  show->add_option("NAME", *name, "Its name; none: list all");
+  show->add_option("--num-heads", numbers->heads, "Query heads of the model");
+  show->add_option("--num-kv-heads", numbers->kv_heads, "KV heads of the model");
+  show->add_option("--q-lora-rank", numbers->q_lora_rank, "Rows of q_a_proj (DeepSeek)");
+  show->add_option("--kv-lora-rank", numbers->kv_lora_rank, "Rows of kv_a_proj_with_mqa (DeepSeek)");
+  show->footer(
+      "Examples:\n"
+      "  cairn aoa show\n"
+      "  cairn aoa show llama --num-heads 64 --num-kv-heads 8\n"
+      "  cairn aoa --format=json show deepseek-v3 > mapping.json");
+  show->callback([&context, name, numbers] { context.exit_status = Show(context, *name, *numbers); });
+}
+
+}  // namespace cairn::cli

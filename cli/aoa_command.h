@@ -1,0 +1,13 @@
+// `cairn aoa`: the mapping language.
+#ifndef CAIRN_CLI_AOA_COMMAND_H_
+#define CAIRN_CLI_AOA_COMMAND_H_
+
+#include "cli/command.h"
+
+namespace cairn::cli {
+
+void AddAoaCommand(CLI::App& app, CommandContext& context);
+
+}  // namespace cairn::cli
+
+#endif  // CAIRN_CLI_AOA_COMMAND_H_

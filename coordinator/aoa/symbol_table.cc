@@ -1,0 +1,93 @@
+#include "coordinator/aoa/symbol_table.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/hash/hash.h"
+#include "absl/strings/string_view.h"
+
+namespace cairn::aoa {
+namespace {
+
+constexpr size_t kChunkBytes = 1 << 18;
+
+constexpr std::string_view kPredefined[] = {
+    "axis",    "fused_ffn", "fused_qkv_old", "fused_qkv", "num_heads", "num_key_value_groups", "num_kv_heads",
+    "permute", "dtype",     "src_dtype",     "dst_dtype", "reshape",   "sizes",                "_"};
+
+uint32_t HashOf(std::string_view text) {
+  return static_cast<uint32_t>(absl::HashOf(absl::string_view(text.data(), text.size())));
+}
+
+uint8_t TraitsOf(std::string_view text) {
+  uint8_t traits = 0;
+  for (size_t at = text.find('$'); at != std::string_view::npos; at = text.find('$', at + 1)) {
+    const std::string_view rest = text.substr(at);
+    if (rest.starts_with("$LAYER_ID_OFFSET")) {
+      traits |= kHasOffsetTag;
+    } else if (rest.starts_with("$LAYER_ID") || rest.starts_with("$EXPERT_ID")) {
+      traits |= kHasIdTag;
+    }
+  }
+  if (text.find('*') != std::string_view::npos) traits |= kHasStar;
+  if (text.ends_with("^T")) traits |= kHasTransposeTag;
+  return traits;
+}
+
+}  // namespace
+
+SymbolTable::SymbolTable() {
+  slots_.resize(1024);
+  for (std::string_view text : kPredefined) Intern(text);
+}
+
+std::string_view SymbolTable::Keep(std::string_view text) {
+  if (text.size() > chunk_left_) {
+    const size_t bytes = std::max(kChunkBytes, text.size());
+    chunks_.push_back(std::make_unique_for_overwrite<char[]>(bytes));
+    chunk_next_ = chunks_.back().get();
+    chunk_left_ = bytes;
+  }
+  if (!text.empty()) std::memcpy(chunk_next_, text.data(), text.size());
+  const std::string_view kept(chunk_next_, text.size());
+  chunk_next_ += text.size();
+  chunk_left_ -= text.size();
+  return kept;
+}
+
+void SymbolTable::Grow() {
+  slots_.assign(slots_.size() * 2, 0);
+  const size_t mask = slots_.size() - 1;
+  for (size_t symbol = 0; symbol < entries_.size(); ++symbol) {
+    size_t slot = entries_[symbol].hash & mask;
+    while (slots_[slot] != 0) slot = (slot + 1) & mask;
+    slots_[slot] = static_cast<uint32_t>(symbol + 1);
+  }
+}
+
+Symbol SymbolTable::Intern(std::string_view text) {
+  const uint32_t hash = HashOf(text);
+  const size_t mask = slots_.size() - 1;
+  size_t slot = hash & mask;
+  for (; slots_[slot] != 0; slot = (slot + 1) & mask) {
+    const Entry& entry = entries_[slots_[slot] - 1];
+    if (entry.hash == hash && entry.text == text) return slots_[slot] - 1;
+  }
+  const auto symbol = static_cast<Symbol>(entries_.size());
+  entries_.push_back({Keep(text), hash, TraitsOf(text)});
+  slots_[slot] = symbol + 1;
+  if (entries_.size() * 2 > slots_.size()) Grow();
+  return symbol;
+}
+
+std::optional<Symbol> SymbolTable::Find(std::string_view text) const {
+  const uint32_t hash = HashOf(text);
+  const size_t mask = slots_.size() - 1;
+  for (size_t slot = hash & mask; slots_[slot] != 0; slot = (slot + 1) & mask) {
+    const Entry& entry = entries_[slots_[slot] - 1];
+    if (entry.hash == hash && entry.text == text) return slots_[slot] - 1;
+  }
+  return std::nullopt;
+}
+
+}  // namespace cairn::aoa

@@ -1,0 +1,78 @@
+// Names as small numbers. A mapping touches every tensor name many times; each is hashed once.
+#ifndef CAIRN_COORDINATOR_AOA_SYMBOL_TABLE_H_
+#define CAIRN_COORDINATOR_AOA_SYMBOL_TABLE_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace cairn::aoa {
+
+using Symbol = uint32_t;
+
+// The reserved words of the language, interned first, so that their symbols are constants. No variable may bear
+// such a name.
+enum Keyword : Symbol {
+  kAxis = 0,
+  kFusedFfn,
+  kFusedQkvOld,
+  kFusedQkv,
+  kNumHeads,
+  kNumKeyValueGroups,
+  kNumKvHeads,
+  kPermute,
+  kDtype,
+  kSrcDtype,
+  kDstDtype,
+  kReshape,
+  kSizes,
+  kKeywordCount,
+  kNothing = kKeywordCount,  // "_": the left side of an addition, the right side of a removal
+};
+
+inline bool IsKeyword(Symbol symbol) { return symbol < kKeywordCount; }
+
+// What a name contains that some macro acts on.
+enum NameTrait : uint8_t {
+  kHasOffsetTag = 1,     // $LAYER_ID_OFFSET
+  kHasIdTag = 2,         // $LAYER_ID (and not ..._OFFSET) or $EXPERT_ID
+  kHasStar = 4,          // *
+  kHasTransposeTag = 8,  // ends with ^T
+};
+
+// Not thread-safe while it is filled; const access is. Texts live as long as the table.
+class SymbolTable {
+ public:
+  SymbolTable();
+  SymbolTable(const SymbolTable&) = delete;
+  SymbolTable& operator=(const SymbolTable&) = delete;
+
+  Symbol Intern(std::string_view text);
+  std::optional<Symbol> Find(std::string_view text) const;
+  std::string_view Text(Symbol symbol) const { return entries_[symbol].text; }
+  uint8_t Traits(Symbol symbol) const { return entries_[symbol].traits; }
+  // All symbols are below this.
+  size_t size() const { return entries_.size(); }
+
+ private:
+  struct Entry {
+    std::string_view text;
+    uint32_t hash;
+    uint8_t traits;
+  };
+
+  std::string_view Keep(std::string_view text);
+  void Grow();
+
+  std::vector<Entry> entries_;
+  std::vector<uint32_t> slots_;  // symbol + 1; 0 is empty; a power of two
+  std::vector<std::unique_ptr<char[]>> chunks_;
+  size_t chunk_left_ = 0;
+  char* chunk_next_ = nullptr;
+};
+
+}  // namespace cairn::aoa
+
+#endif  // CAIRN_COORDINATOR_AOA_SYMBOL_TABLE_H_
