@@ -289,15 +289,17 @@ void Engine::ExecuteMany(const Statement& statement) {
     return Write(Right(statement, 0), *merged);
   }
   const auto shape = variables.shape(in[0]);
-  const std::string what = absl::StrCat("split of ", Quoted(Left(statement, 0)), ", shape ", ShapeToString(shape),
-                                        ", into ", m, " parts along axis ", *axis, ": ");
+  const auto what = [&] {
+    return absl::StrCat("split of ", Quoted(Left(statement, 0)), ", shape ", ShapeToString(variables.shape(in[0])),
+                        ", into ", m, " parts along axis ", *axis, ": ");
+  };
   if (*axis >= static_cast<int64_t>(shape.size())) {
-    return fail(Reason::kMappingShape, absl::StrCat(what, "the axis is out of range"));
+    return fail(Reason::kMappingShape, absl::StrCat(what(), "the axis is out of range"));
   }
   if (!sizes.has_value()) {
     if (shape[*axis] % m != 0) {
       return fail(Reason::kMappingShape,
-                  absl::StrCat(what, shape[*axis], " is not divisible by ", m, "; unequal parts need sizes='[...]'"));
+                  absl::StrCat(what(), shape[*axis], " is not divisible by ", m, "; unequal parts need sizes='[...]'"));
     }
     sizes = Shape(m, shape[*axis] / m);
   }
@@ -308,11 +310,11 @@ void Engine::ExecuteMany(const Statement& statement) {
   }
   if (total != shape[*axis]) {
     return fail(Reason::kMappingShape,
-                absl::StrCat(what, "the sizes do not add up to ", shape[*axis]));
+                absl::StrCat(what(), "the sizes do not add up to ", shape[*axis]));
   }
   const auto pieces = variables.Split(in[0], *axis, *sizes);
   if (!pieces.ok()) {
-    Fail(statement.line, pieces.status(), what);
+    Fail(statement.line, pieces.status(), what());
     return spoil();
   }
   for (uint32_t i = 0; i < m; ++i) Write(Right(statement, i), (*pieces)[i]);

@@ -7,6 +7,56 @@
 namespace cairn::aoa {
 namespace {
 
+// The length of the valid character that `text` begins with; 0 if it is none.
+size_t Utf8Bytes(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const size_t size = byte(0) >= 0xf0 && byte(0) < 0xf5 ? 4 : byte(0) >= 0xe0 ? 3 : byte(0) >= 0xc2 ? 2 : 0;
+  if (byte(0) >= 0xf5 || size == 0 || text.size() < size) return 0;
+  for (size_t i = 1; i < size; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  }
+  // Overlong forms, surrogates, and what lies beyond U+10FFFF.
+  if ((byte(0) == 0xe0 && byte(1) < 0xa0) || (byte(0) == 0xed && byte(1) > 0x9f) ||
+      (byte(0) == 0xf0 && byte(1) < 0x90) || (byte(0) == 0xf4 && byte(1) > 0x8f)) {
+    return 0;
+  }
+  return size;
+}
+
+// Appends text as it stands inside a JSON string; invalid UTF-8 becomes U+FFFD, so that the answer is always JSON.
+void AppendEscaped(std::string_view text, std::string& out) {
+  size_t plain = 0;
+  for (size_t at = 0; at < text.size();) {
+    const auto c = static_cast<unsigned char>(text[at]);
+    if (c >= 0x20 && c < 0x80 && c != '"' && c != '\\') {
+      ++at;
+      continue;
+    }
+    out.append(text.substr(plain, at - plain));
+    const size_t bytes = c < 0x80 ? 1 : Utf8Bytes(text.substr(at));
+    if (c >= 0x80) {
+      out.append(bytes > 0 ? text.substr(at, bytes) : "\xef\xbf\xbd");
+    } else if (c == '"' || c == '\\') {
+      out += '\\';
+      out += text[at];
+    } else if (c == '\n') {
+      out += "\\n";
+    } else if (c == '\t') {
+      out += "\\t";
+    } else if (c == '\r') {
+      out += "\\r";
+    } else {
+      constexpr char kHex[] = "0123456789abcdef";
+      out += "\\u00";
+      out += kHex[c >> 4];
+      out += kHex[c & 15];
+    }
+    at += bytes > 0 ? bytes : 1;
+    plain = at;
+  }
+  out.append(text.substr(plain));
+}
+
 // Writes JSON text in large pieces.
 class Writer {
  public:
@@ -25,43 +75,15 @@ class Writer {
   }
 
   void String(std::string_view text) {
-    Raw("\"");
-    AppendEscaped(text);
+    buffer_ += '"';
+    AppendEscaped(text, buffer_);
     Raw("\"");
   }
 
-  // Text without its quotes; invalid UTF-8 becomes U+FFFD, so that the answer is always JSON.
-  void AppendEscaped(std::string_view text) {
-    size_t plain = 0;
-    for (size_t at = 0; at < text.size();) {
-      const auto c = static_cast<unsigned char>(text[at]);
-      if (c >= 0x20 && c < 0x80 && c != '"' && c != '\\') {
-        ++at;
-        continue;
-      }
-      buffer_.append(text.substr(plain, at - plain));
-      const size_t bytes = c < 0x80 ? 1 : Utf8Bytes(text.substr(at));
-      if (c >= 0x80) {
-        buffer_.append(bytes > 0 ? text.substr(at, bytes) : "\xef\xbf\xbd");
-      } else if (c == '"' || c == '\\') {
-        buffer_ += '\\';
-        buffer_ += text[at];
-      } else if (c == '\n') {
-        buffer_ += "\\n";
-      } else if (c == '\t') {
-        buffer_ += "\\t";
-      } else if (c == '\r') {
-        buffer_ += "\\r";
-      } else {
-        constexpr char kHex[] = "0123456789abcdef";
-        buffer_ += "\\u00";
-        buffer_ += kHex[c >> 4];
-        buffer_ += kHex[c & 15];
-      }
-      at += bytes > 0 ? bytes : 1;
-      plain = at;
-    }
-    Raw(text.substr(plain));
+  // Text without its quotes.
+  void Escaped(std::string_view text) {
+    AppendEscaped(text, buffer_);
+    Raw({});
   }
 
   void List(std::span<const int64_t> numbers) {
@@ -76,22 +98,6 @@ class Writer {
  private:
   static constexpr size_t kPiece = 1 << 18;
 
-  // The length of the valid character that `text` begins with; 0 if it is none.
-  static size_t Utf8Bytes(std::string_view text) {
-    const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-    const size_t size = byte(0) >= 0xf0 && byte(0) < 0xf5 ? 4 : byte(0) >= 0xe0 ? 3 : byte(0) >= 0xc2 ? 2 : 0;
-    if (byte(0) >= 0xf5 || size == 0 || text.size() < size) return 0;
-    for (size_t i = 1; i < size; ++i) {
-      if ((byte(i) & 0xc0) != 0x80) return 0;
-    }
-    // Overlong forms, surrogates, and what lies beyond U+10FFFF.
-    if ((byte(0) == 0xe0 && byte(1) < 0xa0) || (byte(0) == 0xed && byte(1) > 0x9f) ||
-        (byte(0) == 0xf0 && byte(1) < 0x90) || (byte(0) == 0xf4 && byte(1) > 0x8f)) {
-      return 0;
-    }
-    return size;
-  }
-
   void Flush() {
     if (!buffer_.empty()) sink_(buffer_);
     buffer_.clear();
@@ -104,8 +110,8 @@ class Writer {
 void WriteDesc(Writer& out, std::string_view key, std::string_view suffix, std::span<const int64_t> local,
                std::span<const int64_t> global, std::span<const int64_t> offset, DType dtype) {
   out.Raw("{\"key\": \"");
-  out.AppendEscaped(key);
-  out.AppendEscaped(suffix);
+  out.Escaped(key);
+  out.Escaped(suffix);
   out.Raw("\", \"local_shape\": ");
   out.List(local);
   out.Raw(", \"global_shape\": ");
@@ -136,21 +142,39 @@ std::string_view ReasonName(const absl::Status& status) {
   return reason.has_value() ? InfoOf(*reason).name : "UNKNOWN";
 }
 
+// The statement as it stands inside a JSON string. Names, numbers and punctuation need no escapes.
+void AppendJsonText(const Program& program, LineId line, std::string& text) {
+  for (const Token& token : program.tokens(line)) {
+    if (!token.is_string()) {
+      AppendToken(token, program.symbols(), text);
+      continue;
+    }
+    std::string string;
+    AppendToken(token, program.symbols(), string);
+    AppendEscaped(string, text);
+  }
+}
+
 void WriteStages(Writer& out, const Program& program) {
   out.Raw("{\"stages\": [");
-  std::string text;
+  // Most macros leave most programs as they were: such a stage is written again, not made again.
+  std::string statements;
+  const std::vector<LineId>* written = nullptr;
   for (size_t i = 0; i < kMacroStages.size(); ++i) {
     out.Raw(i == 0 ? "\n  {\"macro\": " : ",\n  {\"macro\": ");
     out.String(NameOf(kMacroStages[i]));
     out.Raw(", \"statements\": [");
-    bool first = true;
-    for (LineId line : program.After(kMacroStages[i])) {
-      text.clear();
-      program.AppendText(line, text);
-      if (!first) out.Raw(", ");
-      out.String(text);
-      first = false;
+    const std::vector<LineId>& lines = program.After(kMacroStages[i]);
+    if (written == nullptr || *written != lines) {
+      statements.clear();
+      for (LineId line : lines) {
+        statements += statements.empty() ? "\"" : ", \"";
+        AppendJsonText(program, line, statements);
+        statements += '"';
+      }
+      written = &lines;
     }
+    out.Raw(statements);
     out.Raw("]}");
   }
   out.Raw("],\n");

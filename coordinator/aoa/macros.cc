@@ -137,10 +137,25 @@ namespace {
 
 struct Combination {
   std::string_view expert, layer;
-  bool operator==(const Combination&) const = default;
+  uint64_t expert_number, layer_number;  // saturated: only numbers of 20 digits and more need their texts compared
+
+  Combination(std::string_view e, std::string_view l)
+      : expert(e), layer(l), expert_number(NumberOf(e)), layer_number(NumberOf(l)) {}
+  bool operator==(const Combination& other) const {
+    return expert_number == other.expert_number && layer_number == other.layer_number && expert == other.expert &&
+           layer == other.layer;
+  }
+
+  static uint64_t NumberOf(std::string_view digits) {
+    uint64_t number = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    return error == std::errc() || digits.empty() ? number : UINT64_MAX;
+  }
 };
 
 bool Less(const Combination& a, const Combination& b) {
+  if (a.expert_number != b.expert_number) return a.expert_number < b.expert_number;
+  if (a.layer_number != b.layer_number) return a.layer_number < b.layer_number;
   if (a.expert != b.expert) return NumberLess(a.expert, b.expert);
   return NumberLess(a.layer, b.layer);
 }
@@ -151,10 +166,8 @@ std::vector<Combination> Combinations(MacroContext& context, std::string_view na
   KeySpace& side = left ? context.left : context.right;
   const NamePattern pattern(name.ends_with("^T") ? name.substr(0, name.size() - 2) : name);
   side.Match(pattern, context.symbols(), [&](Symbol, const NamePattern::Captures& captures) {
-    if (const Combination combination{captures[kExpert], captures[kLayer]};
-        found.empty() || !(found.back() == combination)) {
-      found.push_back(combination);
-    }
+    const Combination combination(captures[kExpert], captures[kLayer]);
+    if (found.empty() || !(found.back() == combination)) found.push_back(combination);
   });
   return found;
 }
@@ -168,7 +181,7 @@ std::vector<Combination> AmongEarlier(MacroContext& context, std::string_view na
     const StatementNames names = NamesOf(context.program, line);
     for (uint32_t at : context.reverse ? names.left : names.right) {
       if (pattern.Match(context.symbols().Text(context.program.TokenAt(line, at).symbol), captures)) {
-        found.push_back({captures[kExpert], captures[kLayer]});
+        found.emplace_back(captures[kExpert], captures[kLayer]);
       }
     }
   }
@@ -222,7 +235,6 @@ void ExpandIds(MacroContext& context, LineId line, std::vector<LineId>& out) {
     if (!first.has_value()) return fail("no name contains a placeholder");
     return fail(NoMatch(context, symbols.Text(first->first), first->second));
   }
-  // Fixed-width numbers sort fast; only absurdly long ones need the general comparison.
   std::sort(combinations.begin(), combinations.end(), Less);
   combinations.erase(std::unique(combinations.begin(), combinations.end()), combinations.end());
 

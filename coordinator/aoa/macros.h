@@ -91,6 +91,7 @@ class TemporaryMacros {
   int64_t ShardCount(LineId line, Stage stage, Symbol name, bool on_left);
   int64_t CountOf(LineId line, Stage stage, Symbol name, const KeySpace& side);
   void IndexChains();
+  Symbol WithoutTranspose(Symbol name);
 
   void Emit(LineId parent, Stage stage, const std::vector<Symbol>& left, const std::vector<Symbol>& right,
             int64_t axis, std::vector<LineId>& out);
@@ -99,8 +100,8 @@ class TemporaryMacros {
   std::vector<bool> taken_;  // by symbol: used by the program itself
   std::vector<LineId> statements_;  // as they stood before temporaries
   bool chains_indexed_ = false;
-  std::vector<std::vector<uint32_t>> readers_, writers_;  // by symbol: indexes into statements_
-  absl::flat_hash_map<Symbol, Symbol> transposed_;        // temporary -> the name that it transposes
+  std::vector<LineId> last_reader_, last_writer_;  // by symbol; kNoLine
+  std::vector<Symbol> transposed_;                 // by temporary: the name that it transposes; kAxis: none
 };
 
 }  // namespace cairn::aoa

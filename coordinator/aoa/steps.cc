@@ -22,10 +22,14 @@ int64_t TrailingProduct(const Shape& canonical) {
 
 StepTable::StepTable() { chains_.emplace_back(); }
 
-ChainId StepTable::Append(ChainId chain, Step step, std::string text) {
-  auto key = std::pair(chain, std::move(text));
+ChainId StepTable::Append(ChainId chain, const Step& step, const std::string& text) {
+  if (chain == last_from_ && chains_[last_made_].texts.back() == text) return last_made_;
+  auto key = std::pair(chain, text);
   const auto found = by_text_.find(key);
-  if (found != by_text_.end()) return found->second;
+  if (found != by_text_.end()) {
+    last_from_ = chain;
+    return last_made_ = found->second;
+  }
   Chain next = chains_[chain];
   switch (step.kind) {
     case Step::Kind::kCast: next.last_cast = step.dtype; break;
@@ -43,12 +47,13 @@ ChainId StepTable::Append(ChainId chain, Step step, std::string text) {
   }
   // Permutations after a reshape compose another way: such chains are walked step by step.
   if (next.reshapes) next.net.clear();
-  next.steps.push_back(std::move(step));
+  next.steps.push_back(step);
   next.texts.push_back(key.second);
   chains_.push_back(std::move(next));
   const auto id = static_cast<ChainId>(chains_.size() - 1);
   by_text_.emplace(std::move(key), id);
-  return id;
+  last_from_ = chain;
+  return last_made_ = id;
 }
 
 bool StepTable::MapBack(ChainId id, std::span<const int64_t> offset, std::span<const int64_t> shape,

@@ -36,7 +36,7 @@ class StepTable {
   StepTable();
 
   // `chain` and one step more. `text` is the step as Paddle writes it in a postprocess list.
-  ChainId Append(ChainId chain, Step step, std::string text);
+  ChainId Append(ChainId chain, const Step& step, const std::string& text);
 
   std::span<const Step> steps(ChainId chain) const { return chains_[chain].steps; }
   std::span<const std::string> texts(ChainId chain) const { return chains_[chain].texts; }
@@ -58,6 +58,7 @@ class StepTable {
   };
   std::vector<Chain> chains_;
   absl::flat_hash_map<std::pair<ChainId, std::string>, ChainId> by_text_;
+  ChainId last_from_ = UINT32_MAX, last_made_ = kNoSteps;  // most chains are made many times in a row
 };
 
 }  // namespace cairn::aoa

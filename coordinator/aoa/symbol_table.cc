@@ -55,37 +55,46 @@ std::string_view SymbolTable::Keep(std::string_view text) {
   return kept;
 }
 
-void SymbolTable::Grow() {
-  slots_.assign(slots_.size() * 2, 0);
-  const size_t mask = slots_.size() - 1;
-  for (size_t symbol = 0; symbol < entries_.size(); ++symbol) {
-    size_t slot = entries_[symbol].hash & mask;
-    while (slots_[slot] != 0) slot = (slot + 1) & mask;
-    slots_[slot] = static_cast<uint32_t>(symbol + 1);
+void SymbolTable::Rehash(size_t count) {
+  std::vector<Slot> old(count);
+  old.swap(slots_);
+  const size_t mask = count - 1;
+  for (const Slot& from : old) {
+    if (from.symbol_plus_1 == 0) continue;
+    size_t slot = from.hash & mask;
+    while (slots_[slot].symbol_plus_1 != 0) slot = (slot + 1) & mask;
+    slots_[slot] = from;
   }
+}
+
+void SymbolTable::Reserve(size_t more) {
+  const size_t wanted = entries_.size() + more;
+  entries_.reserve(wanted);
+  size_t count = slots_.size();
+  while (count < 2 * wanted) count *= 2;
+  if (count > slots_.size()) Rehash(count);
 }
 
 Symbol SymbolTable::Intern(std::string_view text) {
   const uint32_t hash = HashOf(text);
   const size_t mask = slots_.size() - 1;
   size_t slot = hash & mask;
-  for (; slots_[slot] != 0; slot = (slot + 1) & mask) {
-    const Entry& entry = entries_[slots_[slot] - 1];
-    if (entry.hash == hash && entry.text == text) return slots_[slot] - 1;
+  for (; slots_[slot].symbol_plus_1 != 0; slot = (slot + 1) & mask) {
+    if (slots_[slot].hash == hash && Text(slots_[slot].symbol_plus_1 - 1) == text) return slots_[slot].symbol_plus_1 - 1;
   }
   const auto symbol = static_cast<Symbol>(entries_.size());
-  entries_.push_back({Keep(text), hash, TraitsOf(text)});
-  slots_[slot] = symbol + 1;
-  if (entries_.size() * 2 > slots_.size()) Grow();
+  const std::string_view kept = Keep(text);
+  entries_.push_back({kept.data(), static_cast<uint32_t>(kept.size()), TraitsOf(text)});
+  slots_[slot] = {hash, symbol + 1};
+  if (entries_.size() * 2 > slots_.size()) Rehash(2 * slots_.size());
   return symbol;
 }
 
 std::optional<Symbol> SymbolTable::Find(std::string_view text) const {
   const uint32_t hash = HashOf(text);
   const size_t mask = slots_.size() - 1;
-  for (size_t slot = hash & mask; slots_[slot] != 0; slot = (slot + 1) & mask) {
-    const Entry& entry = entries_[slots_[slot] - 1];
-    if (entry.hash == hash && entry.text == text) return slots_[slot] - 1;
+  for (size_t slot = hash & mask; slots_[slot].symbol_plus_1 != 0; slot = (slot + 1) & mask) {
+    if (slots_[slot].hash == hash && Text(slots_[slot].symbol_plus_1 - 1) == text) return slots_[slot].symbol_plus_1 - 1;
   }
   return std::nullopt;
 }

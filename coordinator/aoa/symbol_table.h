@@ -49,25 +49,31 @@ class SymbolTable {
   SymbolTable(const SymbolTable&) = delete;
   SymbolTable& operator=(const SymbolTable&) = delete;
 
+  // Makes room for `more` further symbols at once.
+  void Reserve(size_t more);
   Symbol Intern(std::string_view text);
   std::optional<Symbol> Find(std::string_view text) const;
-  std::string_view Text(Symbol symbol) const { return entries_[symbol].text; }
+  std::string_view Text(Symbol symbol) const { return {entries_[symbol].data, entries_[symbol].bytes}; }
   uint8_t Traits(Symbol symbol) const { return entries_[symbol].traits; }
   // All symbols are below this.
   size_t size() const { return entries_.size(); }
 
  private:
   struct Entry {
-    std::string_view text;
-    uint32_t hash;
+    const char* data;
+    uint32_t bytes;
     uint8_t traits;
   };
 
   std::string_view Keep(std::string_view text);
-  void Grow();
+  void Rehash(size_t slots);
 
   std::vector<Entry> entries_;
-  std::vector<uint32_t> slots_;  // symbol + 1; 0 is empty; a power of two
+  struct Slot {
+    uint32_t hash;
+    uint32_t symbol_plus_1;  // 0: empty
+  };
+  std::vector<Slot> slots_;  // a power of two of them
   std::vector<std::unique_ptr<char[]>> chunks_;
   size_t chunk_left_ = 0;
   char* chunk_next_ = nullptr;

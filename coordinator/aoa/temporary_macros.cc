@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "coordinator/aoa/macros.h"
 #include "coordinator/aoa/state_key.h"
@@ -95,34 +96,40 @@ void TemporaryMacros::ExpandTranspose(LineId line, std::vector<LineId>& out) {
   Program& program = context_.program;
   SymbolTable& symbols = program.symbols();
   const size_t count = program.line(line).count;
-  std::vector<std::pair<Symbol, Symbol>> transposes;  // variable, temporary
+  struct Transpose {
+    Symbol written, variable, temporary;
+  };
+  absl::InlinedVector<Transpose, 4> transposes;
   bool left = true;
+  std::string temporary;
   for (size_t i = 0; i < count; ++i) {
     const Token token = program.TokenAt(line, i);
     if (token.is(TokenKind::kArrow)) left = false;
     if (!token.is(TokenKind::kIdentifier) || !(symbols.Traits(token.symbol) & kHasTransposeTag)) continue;
     const std::string_view written = symbols.Text(token.symbol);
-    const std::string_view name = written.substr(0, written.size() - 2);
     if (!left) {
       return Fail(line, Stage::kTranspose, Reason::kMappingMacro,
                   absl::StrCat("Cannot assign to transpose '", View(written), "' (e.g., 'A -> B^T'): B^T is a view. ",
                                "Assign first, then transpose: 'A -> B', 'B^T -> B'"));
     }
-    const Symbol variable = symbols.Intern(name);
     const bool known = std::any_of(transposes.begin(), transposes.end(),
-                                   [&](const auto& pair) { return pair.first == variable; });
+                                   [&](const Transpose& other) { return other.written == token.symbol; });
     if (known) continue;
-    std::string temporary(name);
+    temporary.assign(written.substr(0, written.size() - 2));
+    const Symbol variable = symbols.Intern(temporary);
     temporary += "_transpose_tmp";
-    transposes.emplace_back(variable, FreeName(temporary));
+    transposes.push_back({token.symbol, variable, FreeName(temporary)});
   }
   const Symbol reversed = symbols.Intern("[]");
-  for (const auto& [variable, temporary] : transposes) {
-    transposed_[temporary] = variable;
+  for (const Transpose& transpose : transposes) {
+    if (transposed_.size() <= transpose.temporary) {
+      transposed_.resize(std::max<size_t>(2 * transposed_.size(), transpose.temporary + 1), kAxis);
+    }
+    transposed_[transpose.temporary] = transpose.variable;
     program.Begin(line, Stage::kTranspose);
-    program.PushName(variable, 0);
+    program.PushName(transpose.variable, 0);
     program.Push(MakeToken(TokenKind::kArrow, 0, 0));
-    program.PushName(temporary, 0);
+    program.PushName(transpose.temporary, 0);
     program.Push(MakeToken(TokenKind::kComma, 0, 0));
     program.PushName(kPermute, 0);
     program.Push(MakeToken(TokenKind::kEqual, 0, 0));
@@ -132,12 +139,8 @@ void TemporaryMacros::ExpandTranspose(LineId line, std::vector<LineId>& out) {
   program.Begin(line, Stage::kTranspose);
   for (size_t i = 0; i < count; ++i) {
     Token token = program.TokenAt(line, i);
-    if (token.is(TokenKind::kIdentifier) && (symbols.Traits(token.symbol) & kHasTransposeTag)) {
-      const std::string_view written = symbols.Text(token.symbol);
-      const auto variable = symbols.Find(written.substr(0, written.size() - 2));
-      for (const auto& pair : transposes) {
-        if (pair.first == variable) token.symbol = pair.second;
-      }
+    for (const Transpose& transpose : transposes) {
+      if (token.is(TokenKind::kIdentifier) && token.symbol == transpose.written) token.symbol = transpose.temporary;
     }
     program.Push(token);
   }
@@ -408,24 +411,27 @@ void TemporaryMacros::ExpandFusedQkv(LineId line, std::vector<LineId>& out) {
   }
 }
 
+Symbol TemporaryMacros::WithoutTranspose(Symbol name) {
+  SymbolTable& symbols = context_.program.symbols();
+  if (!(symbols.Traits(name) & kHasTransposeTag)) return name;
+  const std::string_view text = symbols.Text(name);
+  return symbols.Intern(text.substr(0, text.size() - 2));
+}
+
 void TemporaryMacros::IndexChains() {
   if (std::exchange(chains_indexed_, true)) return;
-  const SymbolTable& symbols = context_.symbols();
-  for (uint32_t i = 0; i < statements_.size(); ++i) {
-    const StatementNames names = NamesOf(context_.program, statements_[i]);
-    const auto note = [&](const std::vector<uint32_t>& side, std::vector<std::vector<uint32_t>>& by_name) {
-      for (uint32_t at : side) {
-        Symbol name = context_.program.TokenAt(statements_[i], at).symbol;
-        if (symbols.Traits(name) & kHasTransposeTag) {
-          const std::string_view text = symbols.Text(name);
-          name = context_.program.symbols().Intern(text.substr(0, text.size() - 2));
-        }
-        if (by_name.size() <= name) by_name.resize(symbols.size());
-        by_name[name].push_back(i);
-      }
-    };
-    note(names.left, readers_);
-    note(names.right, writers_);
+  for (LineId line : statements_) {
+    bool left = true;
+    for (uint32_t i = 0; i < context_.program.line(line).count; ++i) {
+      const Token token = context_.program.TokenAt(line, i);
+      if (token.is(TokenKind::kArrow)) left = false;
+      if (!token.is(TokenKind::kIdentifier)) continue;
+      if (IsKeyword(token.symbol)) break;
+      const Symbol name = WithoutTranspose(token.symbol);
+      std::vector<LineId>& by_name = left ? last_reader_ : last_writer_;
+      if (by_name.size() <= name) by_name.resize(std::max<size_t>(name + 1, context_.symbols().size()), kNoLine);
+      by_name[name] = line;
+    }
   }
 }
 
@@ -456,21 +462,20 @@ int64_t TemporaryMacros::ShardCount(LineId line, Stage stage, Symbol name, bool 
     return 0;
   }
   if (!side.known()) return 1;
-  const auto transposed = transposed_.find(name);
-  if (transposed != transposed_.end()) name = transposed->second;
+  if (name < transposed_.size() && transposed_[name] != kAxis) name = transposed_[name];
   // A temporary has as many shards as the tensor that it is made from, or goes into.
-  IndexChains();
   std::vector<Symbol> seen;
   while (!side.HasWeight(name)) {
-    const auto& by_name = on_left ? writers_ : readers_;
-    if (name >= by_name.size() || by_name[name].empty()) break;
+    IndexChains();
+    const auto& by_name = on_left ? last_writer_ : last_reader_;
+    if (name >= by_name.size() || by_name[name] == kNoLine) break;
     if (std::find(seen.begin(), seen.end(), name) != seen.end()) {
       Fail(line, stage, Reason::kMappingMacro,
            absl::StrCat("the statements around ", context_.Quoted(name), " form a loop that meets no tensor"));
       return 0;
     }
     seen.push_back(name);
-    const LineId next = statements_[by_name[name].back()];
+    const LineId next = by_name[name];
     const StatementNames names = NamesOf(context_.program, next);
     const std::vector<uint32_t>& others = on_left ? names.left : names.right;
     if (others.empty()) break;
@@ -480,9 +485,7 @@ int64_t TemporaryMacros::ShardCount(LineId line, Stage stage, Symbol name, bool 
                         " goes with ", others.size(), " names in '", context_.program.Text(next), "'"));
       return 0;
     }
-    name = context_.program.TokenAt(next, others[0]).symbol;
-    const std::string_view text = context_.symbols().Text(name);
-    if (text.ends_with("^T")) name = context_.program.symbols().Intern(text.substr(0, text.size() - 2));
+    name = WithoutTranspose(context_.program.TokenAt(next, others[0]).symbol);
   }
   return CountOf(line, stage, name, side);
 }

@@ -231,6 +231,7 @@ absl::StatusOr<VariableId> Variables::Permute(VariableId from, const Shape& axes
     return MakeError(Reason::kMappingShape, absl::StrCat("permute='", text, "' is no permutation of the ", n,
                                                          " axes of shape ", ShapeToString(shape(from))));
   }
+  const Step step{.kind = Step::Kind::kPermute, .axes = axes};
   const auto first = static_cast<uint32_t>(slices_.size());
   for (uint32_t i = 0; i < variable.slice_count; ++i) {
     Slice slice = slices_[variable.first_slice + i];
@@ -246,7 +247,7 @@ absl::StatusOr<VariableId> Variables::Permute(VariableId from, const Shape& axes
       dims_[slice.dims + source_dims + k] = dims_[old + source_dims + axes[k]];
       dims_[slice.dims + source_dims + n + k] = dims_[old + source_dims + n + axes[k]];
     }
-    slice.chain = steps_.Append(slice.chain, {.kind = Step::Kind::kPermute, .axes = axes}, text);
+    slice.chain = steps_.Append(slice.chain, step, text);
     slices_.push_back(slice);
   }
   Shape permuted(n);
@@ -257,6 +258,8 @@ absl::StatusOr<VariableId> Variables::Permute(VariableId from, const Shape& axes
 absl::StatusOr<VariableId> Variables::Cast(VariableId from, DType dtype) {
   const Variable variable = variables_[from];
   const auto first = static_cast<uint32_t>(slices_.size());
+  const Step step{.kind = Step::Kind::kCast, .dtype = dtype};
+  const std::string name(NameOf(dtype));
   for (uint32_t i = 0; i < variable.slice_count; ++i) {
     Slice slice = slices_[variable.first_slice + i];
     const DType source = sources_[slice.source].dtype;
@@ -265,7 +268,7 @@ absl::StatusOr<VariableId> Variables::Cast(VariableId from, DType dtype) {
                        absl::StrCat("a cast of ", DtypeText(source), " to ", DtypeText(dtype),
                                     " is not safe: a mapping casts between ", CastableNames(), " only"));
     }
-    slice.chain = steps_.Append(slice.chain, {.kind = Step::Kind::kCast, .dtype = dtype}, std::string(NameOf(dtype)));
+    slice.chain = steps_.Append(slice.chain, step, name);
     slices_.push_back(slice);
   }
   const auto same = shape(from);
@@ -300,6 +303,7 @@ absl::StatusOr<VariableId> Variables::Reshape(VariableId from, const Shape& cano
   const auto first = static_cast<uint32_t>(slices_.size());
   const size_t n = have.size(), m = flattens ? 2 : canonical.size();
   const int64_t width = canonical[1];
+  const std::string marker = absl::StrCat(flattens ? "flatten:" : "reshape:", text);
   const Step step{.kind = flattens ? Step::Kind::kFlatten : Step::Kind::kReshape, .canonical = canonical};
   for (uint32_t i = 0; i < variable.slice_count; ++i) {
     Slice slice = slices_[variable.first_slice + i];
@@ -334,7 +338,7 @@ absl::StatusOr<VariableId> Variables::Reshape(VariableId from, const Shape& cano
       offset[0] = own[0] / width;
       extent[0] = own[2] / width;
     }
-    slice.chain = steps_.Append(slice.chain, step, absl::StrCat(flattens ? "flatten:" : "reshape:", text));
+    slice.chain = steps_.Append(slice.chain, step, marker);
     slices_.push_back(slice);
   }
   return AddVariable(flattens ? flat : canonical, first, variable.source_dtype, variable.dtype);
