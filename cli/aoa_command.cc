@@ -90,8 +90,8 @@ int Resolve(const CommandContext& context, const std::string& path, bool table) 
     aoa::WriteAnswer(*mapped, request->queries, ToStdout);
   }
   if (std::fflush(stdout) != 0) {
-    return ReportError(context, MakeError(Reason::kStorageError,
-                                          absl::StrCat("cannot write the answer: ", std::strerror(errno))));
+    return ReportError(
+        context, MakeError(Reason::kStorageError, absl::StrCat("cannot write the answer: ", std::strerror(errno))));
   }
   return kDone;
 }
@@ -137,7 +137,8 @@ void AddAoaCommand(CLI::App& app, CommandContext& context) {
       "Examples:\n"
       "  cairn aoa resolve request.json > answer.json\n"
       "  cairn aoa --format=table resolve request.json      # what the mapping does, for people\n"
-      "Request: {\"aoa_config\": {\"aoa_statements\": [..]}, \"source\": [{\"key\", \"local_shape\", \"global_shape\",\n"
+      "Request: {\"aoa_config\": {\"aoa_statements\": [..]}, \"source\": [{\"key\", \"local_shape\", "
+      "\"global_shape\",\n"
       "\"global_offset\", \"dtype\"}..], \"destination\": [..] or null, \"queries\": [..]}");
   resolve->callback([&context, path, format] {
     const bool table = format != nullptr && format->count() > 0 && !context.json();

@@ -56,8 +56,10 @@ int main(int argc, char** argv) {
     }
     // Paddle's objects are not freed in its measured time either way; ours is counted.
     const double freed = CpuSeconds();
-    std::printf("{\"statements\": %zu, \"entries\": %zu, \"build_s\": %.6f, \"queries_s\": %.6f, \"free_s\": %.6f, \"total_s\": %.6f}\n",
-                statements, count, built - begin, answered - built, freed - answered, freed - begin);
+    std::printf(
+        "{\"statements\": %zu, \"entries\": %zu, \"build_s\": %.6f, \"queries_s\": %.6f, \"free_s\": %.6f, "
+        "\"total_s\": %.6f}\n",
+        statements, count, built - begin, answered - built, freed - answered, freed - begin);
   }
   return 0;
 }

@@ -77,8 +77,9 @@ VariableId Engine::Read(const Statement& statement, Symbol name) {
     return variable;
   }
   const std::string_view text = program_.symbols().Text(name);
-  std::string message = absl::StrCat(Quoted(name), " should be assigned before! No source tensor and no earlier "
-                                                   "statement gives it");
+  std::string message = absl::StrCat(Quoted(name),
+                                     " should be assigned before! No source tensor and no earlier "
+                                     "statement gives it");
   if (const StateKey state = SplitStateKey(text); !state.suffix.empty()) {
     absl::StrAppend(&message, "; mappings name weights, their optimizer states follow: write '", View(state.weight),
                     "'");
@@ -130,8 +131,7 @@ void Engine::Execute(const Statement& statement) {
 void Engine::ExecuteOne(const Statement& statement, Symbol from, Symbol to) {
   const VariableId in = Read(statement, from);
   if (in == kSpoiled) return Write(to, kSpoiled);
-  absl::StatusOr<VariableId> out =
-      statement.attributes.empty() ? variables.Rename(in) : Transform(statement, in, to);
+  absl::StatusOr<VariableId> out = statement.attributes.empty() ? variables.Rename(in) : Transform(statement, in, to);
   if (!out.ok()) {
     Fail(statement.line, out.status(), absl::StrCat(Quoted(from), ": "));
     return Write(to, kSpoiled);
@@ -189,7 +189,8 @@ absl::StatusOr<VariableId> Engine::Transform(const Statement& statement, Variabl
       }
       return variables.Rename(in);
     }
-    case kDtype: return CastBy(statement, in);
+    case kDtype:
+      return CastBy(statement, in);
     case kPermute: {
       auto axes = ParseList(value);
       if (!axes.has_value()) {
@@ -219,12 +220,12 @@ absl::StatusOr<VariableId> Engine::Transform(const Statement& statement, Variabl
         return MakeError(Reason::kMappingSyntax,
                          absl::StrCat("reshape='", View(value), "' is no shape like '[8, 128, 64]'"));
       }
-      const uint32_t shard =
-          destination_.HasWeight(to) ? destination_.ShapeShard(to, symbols) : KeySpace::kNone;
+      const uint32_t shard = destination_.HasWeight(to) ? destination_.ShapeShard(to, symbols) : KeySpace::kNone;
       return variables.Reshape(in, *canonical, std::string(value),
                                shard == KeySpace::kNone ? nullptr : &destination_.shard(shard).global_shape);
     }
-    default: return unsupported("");
+    default:
+      return unsupported("");
   }
 }
 
@@ -266,9 +267,8 @@ void Engine::ExecuteMany(const Statement& statement) {
   if (sizes_attribute != nullptr) {
     sizes = ParseList(symbols.Text(sizes_attribute->value));
     if (!sizes_attribute->is_string || !sizes.has_value() || sizes->size() != std::max(n, m)) {
-      return fail(Reason::kMappingSyntax,
-                  absl::StrCat("sizes='", View(symbols.Text(sizes_attribute->value)), "' must list ", std::max(n, m),
-                               " sizes, one for each part"));
+      return fail(Reason::kMappingSyntax, absl::StrCat("sizes='", View(symbols.Text(sizes_attribute->value)),
+                                                       "' must list ", std::max(n, m), " sizes, one for each part"));
     }
   }
   if (!readable) return spoil();
@@ -276,14 +276,12 @@ void Engine::ExecuteMany(const Statement& statement) {
     for (uint32_t i = 0; sizes.has_value() && i < n; ++i) {
       const auto shape = variables.shape(in[i]);
       if (*axis >= static_cast<int64_t>(shape.size()) || shape[*axis] == (*sizes)[i]) continue;
-      return fail(Reason::kMappingShape,
-                  absl::StrCat(Quoted(Left(statement, i)), " has shape ", ShapeToString(shape), ", but sizes says ",
-                               (*sizes)[i], " along axis ", *axis));
+      return fail(Reason::kMappingShape, absl::StrCat(Quoted(Left(statement, i)), " has shape ", ShapeToString(shape),
+                                                      ", but sizes says ", (*sizes)[i], " along axis ", *axis));
     }
     const auto merged = variables.Merge(in, *axis);
     if (!merged.ok()) {
-      Fail(statement.line, merged.status(),
-           absl::StrCat("merge of ", n, " into ", Quoted(Right(statement, 0)), ": "));
+      Fail(statement.line, merged.status(), absl::StrCat("merge of ", n, " into ", Quoted(Right(statement, 0)), ": "));
       return spoil();
     }
     return Write(Right(statement, 0), *merged);
@@ -309,8 +307,7 @@ void Engine::ExecuteMany(const Statement& statement) {
     if (total < 0) break;
   }
   if (total != shape[*axis]) {
-    return fail(Reason::kMappingShape,
-                absl::StrCat(what(), "the sizes do not add up to ", shape[*axis]));
+    return fail(Reason::kMappingShape, absl::StrCat(what(), "the sizes do not add up to ", shape[*axis]));
   }
   const auto pieces = variables.Split(in[0], *axis, *sizes);
   if (!pieces.ok()) {

@@ -23,8 +23,7 @@ class Engine {
     bool missing;
   };
 
-  Engine(Program& program, const KeySpace& source, const KeySpace& destination, bool reverse,
-         Diagnostics& diagnostics);
+  Engine(Program& program, const KeySpace& source, const KeySpace& destination, bool reverse, Diagnostics& diagnostics);
 
   // Executes the statements: in order, or backwards with their sides swapped. A statement that fails spoils the names
   // it gives; those that read them are skipped without an error of their own.
@@ -34,9 +33,9 @@ class Engine {
   void Finish(bool allow_missing);
 
   Variables variables;
-  std::vector<Result> results;       // by name, ascending
-  std::vector<Symbol> removed;       // source tensors, in order of removal
-  std::vector<bool> used_sources;    // by SourceId
+  std::vector<Result> results;     // by name, ascending
+  std::vector<Symbol> removed;     // source tensors, in order of removal
+  std::vector<bool> used_sources;  // by SourceId
 
  private:
   static constexpr VariableId kUnset = UINT32_MAX;

@@ -228,8 +228,8 @@ void WriteAnswer(const MappedState& mapped, std::span<const ShardDesc> queries, 
       out.Raw(i == 0 ? "{\"target\": " : ", {\"target\": ");
       WriteDesc(out, query.key, {}, entry.target.shape, query.global_shape, entry.target.offset, query.dtype);
       out.Raw(", \"source\": ");
-      WriteDesc(out, entry.source_key, entry.source_suffix, entry.source.shape, entry.source_shape,
-                entry.source.offset, entry.source_dtype);
+      WriteDesc(out, entry.source_key, entry.source_suffix, entry.source.shape, entry.source_shape, entry.source.offset,
+                entry.source_dtype);
       out.Raw(", \"postprocess\": ");
       const auto steps = mapped.postprocess(entry);
       for (size_t k = 0; k < steps.size(); ++k) {

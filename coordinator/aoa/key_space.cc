@@ -94,7 +94,8 @@ std::vector<Symbol> KeySpace::MatchStar(std::string_view name, const SymbolTable
     Match(pattern, symbols, [&](Symbol weight, const NamePattern::Captures& captures) {
       matches.emplace_back(captures[static_cast<size_t>(Placeholder::kStar)], weight);
     });
-    std::sort(matches.begin(), matches.end(), [](const auto& a, const auto& b) { return NumberLess(a.first, b.first); });
+    std::sort(matches.begin(), matches.end(),
+              [](const auto& a, const auto& b) { return NumberLess(a.first, b.first); });
     for (const auto& match : matches) found.push_back(match.second);
     return found;
   }

@@ -83,12 +83,23 @@ std::optional<LexFault> Lex(std::string_view text, SymbolTable& symbols, std::ve
       at += 2;
     } else {
       switch (c) {
-        case '=': push(TokenKind::kEqual, at); break;
-        case ':': push(TokenKind::kColon, at); break;
-        case '[': push(TokenKind::kLeftBracket, at); break;
-        case ']': push(TokenKind::kRightBracket, at); break;
-        case ',': push(TokenKind::kComma, at); break;
-        default: return LexFault{at, Unexpected(text, at)};
+        case '=':
+          push(TokenKind::kEqual, at);
+          break;
+        case ':':
+          push(TokenKind::kColon, at);
+          break;
+        case '[':
+          push(TokenKind::kLeftBracket, at);
+          break;
+        case ']':
+          push(TokenKind::kRightBracket, at);
+          break;
+        case ',':
+          push(TokenKind::kComma, at);
+          break;
+        default:
+          return LexFault{at, Unexpected(text, at)};
       }
       ++at;
     }
@@ -98,17 +109,27 @@ std::optional<LexFault> Lex(std::string_view text, SymbolTable& symbols, std::ve
 
 std::string_view NameOf(TokenKind kind) {
   switch (kind) {
-    case TokenKind::kIdentifier: return "IDENTIFIER";
-    case TokenKind::kNumber: return "NUMBER";
+    case TokenKind::kIdentifier:
+      return "IDENTIFIER";
+    case TokenKind::kNumber:
+      return "NUMBER";
     case TokenKind::kDoubleQuoted:
-    case TokenKind::kSingleQuoted: return "STRING";
-    case TokenKind::kArrow: return "RARROW";
-    case TokenKind::kEqual: return "EQUAL";
-    case TokenKind::kColon: return "COLON";
-    case TokenKind::kLeftBracket: return "LBRACKET";
-    case TokenKind::kRightBracket: return "RBRACKET";
-    case TokenKind::kComma: return "COMMA";
-    case TokenKind::kNewline: return "NEWLINE";
+    case TokenKind::kSingleQuoted:
+      return "STRING";
+    case TokenKind::kArrow:
+      return "RARROW";
+    case TokenKind::kEqual:
+      return "EQUAL";
+    case TokenKind::kColon:
+      return "COLON";
+    case TokenKind::kLeftBracket:
+      return "LBRACKET";
+    case TokenKind::kRightBracket:
+      return "RBRACKET";
+    case TokenKind::kComma:
+      return "COMMA";
+    case TokenKind::kNewline:
+      return "NEWLINE";
   }
   return "?";
 }
@@ -116,16 +137,36 @@ std::string_view NameOf(TokenKind kind) {
 void AppendToken(const Token& token, const SymbolTable& symbols, std::string& text) {
   switch (token.kind()) {
     case TokenKind::kIdentifier:
-    case TokenKind::kNumber: text += symbols.Text(token.symbol); break;
-    case TokenKind::kDoubleQuoted: (((text += '"') += symbols.Text(token.symbol)) += '"'); break;
-    case TokenKind::kSingleQuoted: (((text += '\'') += symbols.Text(token.symbol)) += '\''); break;
-    case TokenKind::kArrow: text += " -> "; break;
-    case TokenKind::kEqual: text += '='; break;
-    case TokenKind::kColon: text += ':'; break;
-    case TokenKind::kLeftBracket: text += '['; break;
-    case TokenKind::kRightBracket: text += ']'; break;
-    case TokenKind::kComma: text += ", "; break;
-    case TokenKind::kNewline: text += '\n'; break;
+    case TokenKind::kNumber:
+      text += symbols.Text(token.symbol);
+      break;
+    case TokenKind::kDoubleQuoted:
+      (((text += '"') += symbols.Text(token.symbol)) += '"');
+      break;
+    case TokenKind::kSingleQuoted:
+      (((text += '\'') += symbols.Text(token.symbol)) += '\'');
+      break;
+    case TokenKind::kArrow:
+      text += " -> ";
+      break;
+    case TokenKind::kEqual:
+      text += '=';
+      break;
+    case TokenKind::kColon:
+      text += ':';
+      break;
+    case TokenKind::kLeftBracket:
+      text += '[';
+      break;
+    case TokenKind::kRightBracket:
+      text += ']';
+      break;
+    case TokenKind::kComma:
+      text += ", ";
+      break;
+    case TokenKind::kNewline:
+      text += '\n';
+      break;
   }
 }
 

@@ -32,7 +32,7 @@ enum class TokenKind : uint8_t {
 };
 
 struct Token {
-  Symbol symbol;         // identifiers and numbers: the text; strings: the text inside the quotes; else 0
+  Symbol symbol;  // identifiers and numbers: the text; strings: the text inside the quotes; else 0
   uint32_t kind_bits : 4;
   uint32_t column : 28;  // where it stands in the user's statement, from 0; macros keep it
 

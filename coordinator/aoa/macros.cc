@@ -98,9 +98,8 @@ void ExpandLayerIdOffset(MacroContext& context, LineId line, std::vector<LineId>
   std::vector<std::string_view> numbers;
   const NamePattern pattern(context.symbols().Text(*reference));
   (reference_left ? context.left : context.right)
-      .Match(pattern, context.symbols(), [&](Symbol, const NamePattern::Captures& captures) {
-        numbers.push_back(captures[kOffset]);
-      });
+      .Match(pattern, context.symbols(),
+             [&](Symbol, const NamePattern::Captures& captures) { numbers.push_back(captures[kOffset]); });
   std::sort(numbers.begin(), numbers.end(), NumberLess);
   numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
   if (numbers.empty()) {
@@ -111,8 +110,8 @@ void ExpandLayerIdOffset(MacroContext& context, LineId line, std::vector<LineId>
   for (std::string_view number : numbers) {
     const auto other = Add(number, reference_left ? -1 : 1);
     if (!other.has_value()) {
-      return fail(absl::StrCat("layer ", View(number), " of '", View(context.symbols().Text(*reference)),
-                               "' has no ", reference_left ? "predecessor" : "successor",
+      return fail(absl::StrCat("layer ", View(number), " of '", View(context.symbols().Text(*reference)), "' has no ",
+                               reference_left ? "predecessor" : "successor",
                                ": $LAYER_ID_OFFSET writes N left of the arrow and N - 1 right of it"));
     }
     program.Begin(line, Stage::kLayerIdOffset);
@@ -173,7 +172,8 @@ std::vector<Combination> Combinations(MacroContext& context, std::string_view na
 }
 
 // The same over names that earlier statements give: temporaries.
-std::vector<Combination> AmongEarlier(MacroContext& context, std::string_view name, const std::vector<LineId>& earlier) {
+std::vector<Combination> AmongEarlier(MacroContext& context, std::string_view name,
+                                      const std::vector<LineId>& earlier) {
   std::vector<Combination> found;
   const NamePattern pattern(name.ends_with("^T") ? name.substr(0, name.size() - 2) : name);
   NamePattern::Captures captures;
@@ -275,10 +275,9 @@ void ExpandArrays(MacroContext& context, LineId line, std::vector<LineId>& out) 
   Program& program = context.program;
   const size_t count = program.line(line).count;
   const auto fail = [&](size_t at, std::string_view what) {
-    context.diagnostics.Add(
-        Reason::kMappingMacro, line, Stage::kArray,
-        absl::StrCat("an array must be written NAME[START:END], but at column ", program.TokenAt(line, at).column + 1,
-                     " ", View(what)));
+    context.diagnostics.Add(Reason::kMappingMacro, line, Stage::kArray,
+                            absl::StrCat("an array must be written NAME[START:END], but at column ",
+                                         program.TokenAt(line, at).column + 1, " ", View(what)));
   };
   struct Array {
     size_t bracket;
@@ -359,9 +358,9 @@ void ExpandStars(MacroContext& context, LineId line, std::vector<LineId>& out) {
     stars.emplace_back(i, std::move(found));
   }
   if (total > kMaxNamesPerStatement) {
-    return context.diagnostics.Add(Reason::kMappingMacro, line, Stage::kStar,
-                                   absl::StrCat("the statement would name ", total, " tensors, more than ",
-                                                kMaxNamesPerStatement));
+    return context.diagnostics.Add(
+        Reason::kMappingMacro, line, Stage::kStar,
+        absl::StrCat("the statement would name ", total, " tensors, more than ", kMaxNamesPerStatement));
   }
   program.Begin(line, Stage::kStar);
   size_t next = 0;

@@ -42,7 +42,7 @@ void RunMacros(MacroContext& context);
 
 // The names of a statement left and right of its arrow, up to the first reserved word. Views of token positions.
 struct StatementNames {
-  std::vector<uint32_t> left;   // token indexes of identifiers
+  std::vector<uint32_t> left;  // token indexes of identifiers
   std::vector<uint32_t> right;
   bool has_arrow = false;
 };
@@ -80,6 +80,8 @@ class TemporaryMacros {
 
   bool ParseFused(LineId line, Stage stage, Fused& fused);
   bool CheckHeads(LineId line, Stage stage, const Fused& fused);
+  // True if q, k and v, where they are tensors, have heads of one size.
+  bool CheckHeadWidths(LineId line, const Fused& fused);
   void Fail(LineId line, Stage stage, Reason reason, std::string message);
   bool IsTaken(Symbol name) const;
   // A name that is free: `wanted`, or one like it if a tensor or a variable of the program bears that.
@@ -93,11 +95,11 @@ class TemporaryMacros {
   void IndexChains();
   Symbol WithoutTranspose(Symbol name);
 
-  void Emit(LineId parent, Stage stage, const std::vector<Symbol>& left, const std::vector<Symbol>& right,
-            int64_t axis, std::vector<LineId>& out);
+  void Emit(LineId parent, Stage stage, const std::vector<Symbol>& left, const std::vector<Symbol>& right, int64_t axis,
+            std::vector<LineId>& out);
 
   MacroContext& context_;
-  std::vector<bool> taken_;  // by symbol: used by the program itself
+  std::vector<bool> taken_;         // by symbol: used by the program itself
   std::vector<LineId> statements_;  // as they stood before temporaries
   bool chains_indexed_ = false;
   std::vector<LineId> last_reader_, last_writer_;  // by symbol; kNoLine

@@ -47,7 +47,8 @@ void CheckDescs(const KeySpace& side, std::span<const ShardDesc> shards, std::st
       fail(Reason::kBadShape, shard, absl::StrCat("has ", n, " dimensions, more than ", kMaxDims));
     } else if (!ElementCount(shard.global_shape).has_value()) {
       fail(Reason::kBadShape, shard,
-           absl::StrCat("has the global shape ", ShapeToString(shard.global_shape), ", negative or beyond 2^63 elements"));
+           absl::StrCat("has the global shape ", ShapeToString(shard.global_shape),
+                        ", negative or beyond 2^63 elements"));
     }
   }
   for (Symbol weight : side.weights()) {
@@ -124,34 +125,39 @@ absl::Status MappedState::Resolve(const ShardDesc& target, std::vector<Entry>& e
     return absl::OkStatus();
   }
   if (target.local_shape.size() != shape.size() || target.global_offset.size() != shape.size()) {
-    return MakeError(Reason::kMappingShape,
-                     absl::StrCat("For the key '", View(target.key), "', the target has ", target.local_shape.size(),
-                                  " dimensions, but the mapped tensor has ", shape.size(), " (shape ",
-                                  ShapeToString(shape), ")"),
-                     metadata);
+    return MakeError(
+        Reason::kMappingShape,
+        absl::StrCat("For the key '", View(target.key), "', the target has ", target.local_shape.size(),
+                     " dimensions, but the mapped tensor has ", shape.size(), " (shape ", ShapeToString(shape), ")"),
+        metadata);
   }
   const Box box{target.global_offset, target.local_shape};
   const Shape& declared = declared_[output - outputs_.data()];
   const bool fits = Contains(shape, box);
   // A shard of a tensor whose transpose was forgotten may lie inside by chance.
-  const bool same_tensor = std::equal(shape.begin(), shape.end(), target.global_shape.begin(), target.global_shape.end());
+  const bool same_tensor =
+      std::equal(shape.begin(), shape.end(), target.global_shape.begin(), target.global_shape.end());
   const bool as_declared = declared.empty() || declared == target.global_shape;
   if (!fits || (!same_tensor && as_declared)) {
     for (size_t i = 0; i < shape.size(); ++i) {
       int64_t end;
       if (box.offset[i] < 0 || box.shape[i] < 0 || __builtin_add_overflow(box.offset[i], box.shape[i], &end)) {
         return MakeError(Reason::kMappingRange,
-                         absl::StrCat("'", View(target.key), "' has no valid box: offset ",
-                                      ShapeToString(box.offset), ", shape ", ShapeToString(box.shape)),
+                         absl::StrCat("'", View(target.key), "' has no valid box: offset ", ShapeToString(box.offset),
+                                      ", shape ", ShapeToString(box.shape)),
                          metadata);
       }
     }
     return MakeError(
         Reason::kMappingRange,
-        absl::StrCat("the target '", View(target.key), "' does not fit what is mapped to it: current model param slice range: ",
-                     SliceText(box.offset, box.shape), ", preloaded weights param slice range: ",
-                     SliceText(Shape(shape.size(), 0), shape), ", Please check", fits ? absl::StrCat(" the global shapes: ", ShapeToString(target.global_shape), " wanted, ", ShapeToString(shape), " mapped") : "",
-                     ": is a transpose missing, or a number of shards wrong?"),
+        absl::StrCat(
+            "the target '", View(target.key),
+            "' does not fit what is mapped to it: current model param slice range: ", SliceText(box.offset, box.shape),
+            ", preloaded weights param slice range: ", SliceText(Shape(shape.size(), 0), shape), ", Please check",
+            fits ? absl::StrCat(" the global shapes: ", ShapeToString(target.global_shape), " wanted, ",
+                                ShapeToString(shape), " mapped")
+                 : "",
+            ": is a transpose missing, or a number of shards wrong?"),
         metadata);
   }
   std::vector<Variables::Part> parts;
@@ -172,9 +178,9 @@ absl::Status MappedState::Resolve(const ShardDesc& target, std::vector<Entry>& e
             Reason::kMappingDtype,
             absl::StrCat("Direct assignment of Tensors with different types is prohibited in AOA: '",
                          View(Text(source.name)), "' is ", DtypeText(dtype),
-                         arrives == DType::kUnspecified ? "" : absl::StrCat(", cast to ", DtypeText(arrives)), ", and '",
-                         View(target.key), "' is ", DtypeText(target.dtype), "; cast it: src_dtype='", DtypeText(dtype),
-                         "', dst_dtype='", DtypeText(target.dtype), "'"),
+                         arrives == DType::kUnspecified ? "" : absl::StrCat(", cast to ", DtypeText(arrives)),
+                         ", and '", View(target.key), "' is ", DtypeText(target.dtype), "; cast it: src_dtype='",
+                         DtypeText(dtype), "', dst_dtype='", DtypeText(target.dtype), "'"),
             metadata);
       }
     } else {
@@ -269,7 +275,8 @@ absl::StatusOr<MappedState> BuildMapping(const Config& config, std::span<const S
   for (const Engine::Result& result : engine.results) {
     outputs.push_back(
         {.name = result.name, .variable = result.variable, .added = result.added, .missing = result.missing});
-    const uint32_t shard = destinations.known() ? destinations.ShapeShard(result.name, program->symbols()) : KeySpace::kNone;
+    const uint32_t shard =
+        destinations.known() ? destinations.ShapeShard(result.name, program->symbols()) : KeySpace::kNone;
     declared.push_back(shard == KeySpace::kNone ? Shape() : destinations.shard(shard).global_shape);
   }
   return MappedState(std::move(program), std::move(engine.variables), std::move(outputs), std::move(engine.removed),

@@ -39,7 +39,7 @@ struct Entry {
   std::string_view source_key;     // the source's weight, and the target's optimizer suffix: both views into the
   std::string_view source_suffix;  // mapping. Together they name the stored tensor
   Box source;
-  Shape source_shape;      // global
+  Shape source_shape;  // global
   DType source_dtype = DType::kUnspecified;
   ChainId chain = kNoSteps;
 };
@@ -75,9 +75,7 @@ class MappedState {
 
   // The steps of an entry in order, as types and as Paddle writes them ("[1, 0]", "float32", "reshape:[2, 3, 4]").
   std::span<const Step> steps(const Entry& entry) const { return variables_.steps().steps(entry.chain); }
-  std::span<const std::string> postprocess(const Entry& entry) const {
-    return variables_.steps().texts(entry.chain);
-  }
+  std::span<const std::string> postprocess(const Entry& entry) const { return variables_.steps().texts(entry.chain); }
 
   // Sources that `name -> _` removed, and those that neither an output uses nor a removal names, ascending.
   std::vector<std::string_view> removed() const;
@@ -93,7 +91,7 @@ class MappedState {
   std::vector<uint32_t> output_of_;  // by symbol; UINT32_MAX: none
   std::vector<Symbol> removed_;
   std::vector<bool> used_sources_;
-  std::vector<Shape> declared_;       // by output: the destination's global shape; empty if not known
+  std::vector<Shape> declared_;  // by output: the destination's global shape; empty if not known
 };
 
 // Builds a mapping. `destination` none: the outputs are what the statements leave over, whole.

@@ -67,9 +67,9 @@ class LineParser {
       }
       if (IsKeyword(tokens_[at_].symbol)) {
         std::string name(program_.symbols().Text(tokens_[at_].symbol));
-        Fail(absl::StrCat("'", name, "' is a reserved word and cannot be a tensor's name",
-                          Is(at_ + 1, TokenKind::kEqual) ? "; a comma separates an attribute from what is before it"
-                                                         : ""));
+        Fail(absl::StrCat(
+            "'", name, "' is a reserved word and cannot be a tensor's name",
+            Is(at_ + 1, TokenKind::kEqual) ? "; a comma separates an attribute from what is before it" : ""));
         return 0;
       }
       ++count;
@@ -91,8 +91,8 @@ class LineParser {
     attribute.value = tokens_[at_++].symbol;
     for (const Attribute& other : statement.attributes) {
       if (other.key == attribute.key) {
-        return Fail(absl::StrCat("the attribute '", std::string(program_.symbols().Text(attribute.key)),
-                                 "' is given twice"));
+        return Fail(
+            absl::StrCat("the attribute '", std::string(program_.symbols().Text(attribute.key)), "' is given twice"));
       }
     }
     statement.attributes.push_back(attribute);

@@ -9,18 +9,30 @@ namespace cairn::aoa {
 
 std::string_view NameOf(Stage stage) {
   switch (stage) {
-    case Stage::kLexer: return "lexer";
-    case Stage::kLayerIdOffset: return "layer_id_offset";
-    case Stage::kId: return "id";
-    case Stage::kArray: return "array";
-    case Stage::kStar: return "star";
-    case Stage::kMappingChain: return "get_var_mapping_chain";
-    case Stage::kTranspose: return "transpose";
-    case Stage::kFusedQkvOld: return "fused_qkv_old";
-    case Stage::kFusedFfn: return "fused_ffn";
-    case Stage::kFusedQkv: return "fused_qkv";
-    case Stage::kParser: return "parser";
-    case Stage::kEngine: return "engine";
+    case Stage::kLexer:
+      return "lexer";
+    case Stage::kLayerIdOffset:
+      return "layer_id_offset";
+    case Stage::kId:
+      return "id";
+    case Stage::kArray:
+      return "array";
+    case Stage::kStar:
+      return "star";
+    case Stage::kMappingChain:
+      return "get_var_mapping_chain";
+    case Stage::kTranspose:
+      return "transpose";
+    case Stage::kFusedQkvOld:
+      return "fused_qkv_old";
+    case Stage::kFusedFfn:
+      return "fused_ffn";
+    case Stage::kFusedQkv:
+      return "fused_qkv";
+    case Stage::kParser:
+      return "parser";
+    case Stage::kEngine:
+      return "engine";
   }
   return "?";
 }

@@ -34,9 +34,9 @@ enum class Stage : uint8_t {
 std::string_view NameOf(Stage stage);
 
 // The eight macros whose results are kept.
-inline constexpr std::array<Stage, 8> kMacroStages = {
-    Stage::kLayerIdOffset, Stage::kId,          Stage::kArray,    Stage::kStar,
-    Stage::kTranspose,     Stage::kFusedQkvOld, Stage::kFusedFfn, Stage::kFusedQkv};
+inline constexpr std::array<Stage, 8> kMacroStages = {Stage::kLayerIdOffset, Stage::kId,        Stage::kArray,
+                                                      Stage::kStar,          Stage::kTranspose, Stage::kFusedQkvOld,
+                                                      Stage::kFusedFfn,      Stage::kFusedQkv};
 
 using LineId = uint32_t;
 inline constexpr LineId kNoLine = UINT32_MAX;
@@ -45,8 +45,8 @@ inline constexpr LineId kNoLine = UINT32_MAX;
 struct Line {
   uint32_t first;  // token
   uint32_t count;
-  LineId parent;   // the statement it was rewritten from; kNoLine for the user's own
-  uint32_t root;   // index of the user's statement
+  LineId parent;  // the statement it was rewritten from; kNoLine for the user's own
+  uint32_t root;  // index of the user's statement
   Stage made_by;
   uint8_t traits;  // NameTrait of all its names together
   bool has_bracket;
@@ -70,9 +70,7 @@ class Program {
 
   const Line& line(LineId id) const { return lines_[id]; }
   size_t line_count() const { return lines_.size(); }
-  std::span<const Token> tokens(LineId id) const {
-    return {tokens_.data() + lines_[id].first, lines_[id].count};
-  }
+  std::span<const Token> tokens(LineId id) const { return {tokens_.data() + lines_[id].first, lines_[id].count}; }
   // The user's own text of the statement that `id` came from.
   std::string_view UserText(LineId id) const { return roots_[lines_[id].root]; }
   void AppendText(LineId id, std::string& text) const;

@@ -58,15 +58,25 @@ model.layers.$LAYER_ID.mlp.experts.$EXPERT_ID.gate_proj.weight, model.layers.$LA
 )";
 
 constexpr ReadyMapping kTable[] = {
-    {"llama", "Llama, Mistral, Qwen3 dense: fused QKV by KV head, fused gate and up; torch layout", kLlama,
+    {"llama",
+     "Llama, Mistral, Qwen3 dense: fused QKV by KV head, fused gate and up; torch layout",
+     kLlama,
      {.heads = 32, .kv_heads = 8}},
-    {"llama-transposed", "the same with weights transposed to [in, out], as Paddle keeps them", kLlamaTransposed,
+    {"llama-transposed",
+     "the same with weights transposed to [in, out], as Paddle keeps them",
+     kLlamaTransposed,
      {.heads = 32, .kv_heads = 8}},
-    {"qwen-moe", "Qwen3-MoE: fused QKV, fused gate and up of every expert; torch layout", kQwenMoe,
+    {"qwen-moe",
+     "Qwen3-MoE: fused QKV, fused gate and up of every expert; torch layout",
+     kQwenMoe,
      {.heads = 32, .kv_heads = 4}},
-    {"qwen-moe-stacked", "Qwen3-MoE: fused QKV, the experts of a layer stacked into one tensor", kQwenMoeStacked,
+    {"qwen-moe-stacked",
+     "Qwen3-MoE: fused QKV, the experts of a layer stacked into one tensor",
+     kQwenMoeStacked,
      {.heads = 32, .kv_heads = 4}},
-    {"deepseek-v3", "DeepSeek-V3, R1, Kimi-K2: fused latent attention, fused gate and up; torch layout", kDeepseekV3,
+    {"deepseek-v3",
+     "DeepSeek-V3, R1, Kimi-K2: fused latent attention, fused gate and up; torch layout",
+     kDeepseekV3,
      {.q_lora_rank = 1536, .kv_lora_rank = 576}},
 };
 

@@ -16,7 +16,7 @@ namespace cairn::aoa {
 
 // Numbers of a model that its mapping needs. Those not given come from the family's best-known model.
 struct ModelNumbers {
-  std::optional<int64_t> heads;         // query heads
+  std::optional<int64_t> heads;  // query heads
   std::optional<int64_t> kv_heads;
   std::optional<int64_t> q_lora_rank;   // DeepSeek's latent attention
   std::optional<int64_t> kv_lora_rank;  // with the rotary part: kv_lora_rank + qk_rope_head_dim

@@ -59,7 +59,8 @@ MappingReport MakeReport(const MappedState& mapped, std::optional<std::span<cons
       if (text != steps) steps = "different steps";
       if (!seen.emplace(part.source, true).second) continue;
       const std::string pattern = Wildcarded(mapped.Text(variables.source(part.source).name));
-      const auto found = std::find_if(sources.begin(), sources.end(), [&](const auto& s) { return s.first == pattern; });
+      const auto found =
+          std::find_if(sources.begin(), sources.end(), [&](const auto& s) { return s.first == pattern; });
       if (found == sources.end()) {
         sources.emplace_back(pattern, 1);
       } else {
@@ -123,11 +124,11 @@ MappingReport MakeReport(const MappedState& mapped, std::optional<std::span<cons
 }
 
 std::string FormatReport(const MappingReport& report, const ReportLimits& limits) {
-  std::string text = absl::StrCat(
-      "Mapping: ", report.matched, " matched (", report.identities, " unchanged), ", report.missing.size(), " missing, ",
-      report.unexpected.size(), " unexpected, ", report.shape_mismatches.size(), " of another shape, ",
-      report.dtype_mismatches.size(), " of another dtype, ", report.added.size(), " added, ", report.removed.size(),
-      " removed\n");
+  std::string text =
+      absl::StrCat("Mapping: ", report.matched, " matched (", report.identities, " unchanged), ", report.missing.size(),
+                   " missing, ", report.unexpected.size(), " unexpected, ", report.shape_mismatches.size(),
+                   " of another shape, ", report.dtype_mismatches.size(), " of another dtype, ", report.added.size(),
+                   " added, ", report.removed.size(), " removed\n");
   Names(text, "Missing: wanted, and given by no source and no statement", report.missing, limits.names);
   Names(text, "Unexpected: in the source, and used by nothing", report.unexpected, limits.names);
   if (!report.shape_mismatches.empty()) {

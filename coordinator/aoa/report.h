@@ -31,15 +31,15 @@ struct MappingReport {
     size_t count = 0;                  // outputs
   };
 
-  size_t matched = 0;      // outputs with a source
-  size_t identities = 0;   // of these, same name, whole, unchanged
+  size_t matched = 0;                   // outputs with a source
+  size_t identities = 0;                // of these, same name, whole, unchanged
   std::vector<std::string> missing;     // destination tensors that nothing gives
   std::vector<std::string> unexpected;  // source tensors that nothing uses
   std::vector<std::string> added;       // kept at their initial value, by `_ -> name`
   std::vector<std::string> removed;     // left out, by `name -> _`
   std::vector<ShapeMismatch> shape_mismatches;
   std::vector<DtypeMismatch> dtype_mismatches;
-  std::vector<Group> groups;            // without identities; in order of names
+  std::vector<Group> groups;  // without identities; in order of names
 };
 
 // `destination` as given to BuildMapping. Linear in outputs and slices.
@@ -49,7 +49,7 @@ struct ReportLimits {
   size_t names = 50;       // of each list
   size_t mismatches = 20;  // of each kind
   size_t groups = 100;
-  size_t sources = 5;      // of a group
+  size_t sources = 5;  // of a group
 };
 
 // A table of plain text, ending with a newline. What the limits cut off is counted.

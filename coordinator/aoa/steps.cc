@@ -32,7 +32,9 @@ ChainId StepTable::Append(ChainId chain, const Step& step, const std::string& te
   }
   Chain next = chains_[chain];
   switch (step.kind) {
-    case Step::Kind::kCast: next.last_cast = step.dtype; break;
+    case Step::Kind::kCast:
+      next.last_cast = step.dtype;
+      break;
     case Step::Kind::kPermute:
       if (next.net.empty()) {
         next.net = step.axes;
@@ -43,7 +45,9 @@ ChainId StepTable::Append(ChainId chain, const Step& step, const std::string& te
       }
       break;
     case Step::Kind::kReshape:
-    case Step::Kind::kFlatten: next.reshapes = true; break;
+    case Step::Kind::kFlatten:
+      next.reshapes = true;
+      break;
   }
   // Permutations after a reshape compose another way: such chains are walked step by step.
   if (next.reshapes) next.net.clear();

@@ -22,9 +22,9 @@ struct Step {
     kFlatten,  // the other way round
   };
   Kind kind;
-  Shape axes;       // kPermute
+  Shape axes;                         // kPermute
   DType dtype = DType::kUnspecified;  // kCast
-  Shape canonical;  // kReshape, kFlatten
+  Shape canonical;                    // kReshape, kFlatten
 };
 
 using ChainId = uint32_t;

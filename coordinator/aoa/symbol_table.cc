@@ -12,8 +12,9 @@ namespace {
 constexpr size_t kChunkBytes = 1 << 18;
 
 constexpr std::string_view kPredefined[] = {
-    "axis",    "fused_ffn", "fused_qkv_old", "fused_qkv", "num_heads", "num_key_value_groups", "num_kv_heads",
-    "permute", "dtype",     "src_dtype",     "dst_dtype", "reshape",   "sizes",                "_"};
+    "axis",         "fused_ffn", "fused_qkv_old", "fused_qkv", "num_heads", "num_key_value_groups",
+    "num_kv_heads", "permute",   "dtype",         "src_dtype", "dst_dtype", "reshape",
+    "sizes",        "_"};
 
 uint32_t HashOf(std::string_view text) {
   return static_cast<uint32_t>(absl::HashOf(absl::string_view(text.data(), text.size())));
@@ -80,7 +81,8 @@ Symbol SymbolTable::Intern(std::string_view text) {
   const size_t mask = slots_.size() - 1;
   size_t slot = hash & mask;
   for (; slots_[slot].symbol_plus_1 != 0; slot = (slot + 1) & mask) {
-    if (slots_[slot].hash == hash && Text(slots_[slot].symbol_plus_1 - 1) == text) return slots_[slot].symbol_plus_1 - 1;
+    if (slots_[slot].hash == hash && Text(slots_[slot].symbol_plus_1 - 1) == text)
+      return slots_[slot].symbol_plus_1 - 1;
   }
   const auto symbol = static_cast<Symbol>(entries_.size());
   const std::string_view kept = Keep(text);
@@ -94,7 +96,8 @@ std::optional<Symbol> SymbolTable::Find(std::string_view text) const {
   const uint32_t hash = HashOf(text);
   const size_t mask = slots_.size() - 1;
   for (size_t slot = hash & mask; slots_[slot].symbol_plus_1 != 0; slot = (slot + 1) & mask) {
-    if (slots_[slot].hash == hash && Text(slots_[slot].symbol_plus_1 - 1) == text) return slots_[slot].symbol_plus_1 - 1;
+    if (slots_[slot].hash == hash && Text(slots_[slot].symbol_plus_1 - 1) == text)
+      return slots_[slot].symbol_plus_1 - 1;
   }
   return std::nullopt;
 }

@@ -16,17 +16,19 @@ absl::string_view View(std::string_view text) { return {text.data(), text.size()
 
 Symbol FlagOf(Stage stage) {
   switch (stage) {
-    case Stage::kFusedQkvOld: return kFusedQkvOld;
-    case Stage::kFusedFfn: return kFusedFfn;
-    default: return kFusedQkv;
+    case Stage::kFusedQkvOld:
+      return kFusedQkvOld;
+    case Stage::kFusedFfn:
+      return kFusedFfn;
+    default:
+      return kFusedQkv;
   }
 }
 
 bool HasToken(const Program& program, LineId line, Symbol name) {
   const auto tokens = program.tokens(line);
-  return std::any_of(tokens.begin(), tokens.end(), [&](const Token& token) {
-    return token.is(TokenKind::kIdentifier) && token.symbol == name;
-  });
+  return std::any_of(tokens.begin(), tokens.end(),
+                     [&](const Token& token) { return token.is(TokenKind::kIdentifier) && token.symbol == name; });
 }
 
 std::vector<Symbol> Part(const std::vector<Symbol>& names, int64_t from, int64_t count) {
@@ -185,8 +187,8 @@ bool TemporaryMacros::ParseFused(LineId line, Stage stage, Fused& fused) {
   std::string last = "the names";
   while (at < tokens.size()) {
     if (!tokens[at].is(TokenKind::kComma)) {
-      return fail(absl::StrCat("The different attributes must be split by a comma, but after ", last, " comes ",
-                               text(at)));
+      return fail(
+          absl::StrCat("The different attributes must be split by a comma, but after ", last, " comes ", text(at)));
     }
     ++at;
     if (at >= tokens.size() || !tokens[at].is(TokenKind::kIdentifier)) {
@@ -199,7 +201,8 @@ bool TemporaryMacros::ParseFused(LineId line, Stage stage, Fused& fused) {
       return fail(absl::StrCat("one statement carries one fused layout, not both ", flag, " and ", last));
     }
     if (at + 1 >= tokens.size() || !tokens[at].is(TokenKind::kEqual) || !tokens[at + 1].is(TokenKind::kNumber)) {
-      return fail(absl::StrCat("attribute '", last, "' of ", flag, " needs '=' and a number, but here stands ", text(at)));
+      return fail(
+          absl::StrCat("attribute '", last, "' of ", flag, " needs '=' and a number, but here stands ", text(at)));
     }
     const std::string_view digits = symbols.Text(tokens[at + 1].symbol);
     int64_t value = 0;
@@ -245,13 +248,34 @@ bool TemporaryMacros::CheckHeads(LineId line, Stage stage, const Fused& fused) {
   } else if (fused.kv_heads <= 0) {
     wrong = "the number of KV heads must be positive: give num_kv_heads=N (or num_key_value_groups=N)";
   } else if (fused.heads % fused.kv_heads != 0) {
-    wrong = absl::StrCat("num_heads (", fused.heads, ") must be divisible by num_key_value_groups (", fused.kv_heads, ")");
+    wrong =
+        absl::StrCat("num_heads (", fused.heads, ") must be divisible by num_key_value_groups (", fused.kv_heads, ")");
   } else if (fused.heads > static_cast<int64_t>(kMaxNamesPerStatement)) {
     wrong = absl::StrCat("num_heads (", fused.heads, ") is more than ", kMaxNamesPerStatement);
   } else {
     return true;
   }
   Fail(line, stage, Reason::kMappingMacro, std::move(wrong));
+  return false;
+}
+
+bool TemporaryMacros::CheckHeadWidths(LineId line, const Fused& fused) {
+  // Equal pieces of q, k and v side by side would not show that one of them has other heads.
+  int64_t widths[3];
+  for (size_t i = 0; i < 3; ++i) {
+    if (!context_.left.HasWeight(fused.left[i])) return true;
+    const Shape& shape = context_.left.shard(context_.left.ShapeShard(fused.left[i], context_.symbols())).global_shape;
+    if (fused.axis >= static_cast<int64_t>(shape.size())) return true;  // the merge says so
+    widths[i] = shape[fused.axis];
+  }
+  const auto fits = [](int64_t width, int64_t heads, int64_t other, int64_t other_heads) {
+    return width % heads == 0 && other % other_heads == 0 && width / heads == other / other_heads;
+  };
+  if (fits(widths[0], fused.heads, widths[1], fused.kv_heads) && widths[1] == widths[2]) return true;
+  Fail(line, Stage::kFusedQkvOld, Reason::kMappingShape,
+       absl::StrCat("q, k, v have ", widths[0], ", ", widths[1], " and ", widths[2], " elements along axis ",
+                    fused.axis, ", which are not ", fused.heads, ", ", fused.kv_heads, " and ", fused.kv_heads,
+                    " heads of one size"));
   return false;
 }
 
@@ -287,9 +311,10 @@ void TemporaryMacros::ExpandFusedQkvOld(LineId line, std::vector<LineId>& out) {
   if (!ParseFused(line, kStage, fused) || !CheckHeads(line, kStage, fused)) return;
   const size_t n = fused.left.size(), m = fused.right.size();
   if (!((n == 1 && (m == 1 || m == 3)) || (n == 3 && m == 1))) {
-    return Fail(line, kStage, Reason::kMappingMacro,
-                absl::StrCat("Unsupported fused_qkv_old macro format: it maps 1 name to 1, 1 to 3 (q, k, v) or 3 to 1, ",
-                             "not ", n, " to ", m));
+    return Fail(
+        line, kStage, Reason::kMappingMacro,
+        absl::StrCat("Unsupported fused_qkv_old macro format: it maps 1 name to 1, 1 to 3 (q, k, v) or 3 to 1, ",
+                     "not ", n, " to ", m));
   }
   const int64_t from = n == 1 ? ShardCount(line, kStage, fused.left[0], true) : 1;
   const int64_t to = m == 1 ? ShardCount(line, kStage, fused.right[0], false) : 1;
@@ -314,6 +339,14 @@ void TemporaryMacros::ExpandFusedQkvOld(LineId line, std::vector<LineId>& out) {
     }
     return names;
   };
+  if (n == 3 && !CheckHeadWidths(line, fused)) return;
+  if (n == 3 && context_.reverse && fused.heads != fused.kv_heads) {
+    // Backwards, a merge of q, k and v would be a split into equal parts, which they are not.
+    Emit(line, kStage, Part(fused.left, 0, 1), q, fused.axis, out);
+    Emit(line, kStage, Part(fused.left, 1, 1), k, fused.axis, out);
+    Emit(line, kStage, Part(fused.left, 2, 1), v, fused.axis, out);
+    return Emit(line, kStage, blocks(to), fused.right, fused.axis, out);
+  }
   std::vector<Symbol> whole = fused.left;
   if (n == 3) {
     const auto name = [&](size_t i) { return View(context_.symbols().Text(fused.left[i])); };
@@ -338,9 +371,10 @@ void TemporaryMacros::ExpandFusedFfn(LineId line, std::vector<LineId>& out) {
   if (!ParseFused(line, kStage, fused)) return;
   const size_t n = fused.left.size(), m = fused.right.size();
   if (!((n == 1 && (m == 1 || m == 2)) || (n == 2 && m == 1))) {
-    return Fail(line, kStage, Reason::kMappingMacro,
-                absl::StrCat("Unsupported fused_ffn macro format: it maps 1 name to 1, 1 to 2 (gate, up) or 2 to 1, not ",
-                             n, " to ", m));
+    return Fail(
+        line, kStage, Reason::kMappingMacro,
+        absl::StrCat("Unsupported fused_ffn macro format: it maps 1 name to 1, 1 to 2 (gate, up) or 2 to 1, not ", n,
+                     " to ", m));
   }
   const int64_t from = n == 1 ? ShardCount(line, kStage, fused.left[0], true) : 1;
   const int64_t to = m == 1 ? ShardCount(line, kStage, fused.right[0], false) : 1;

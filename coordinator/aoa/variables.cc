@@ -21,7 +21,9 @@ bool Same(DType a, DType b) { return a == b || a == DType::kUnspecified || b == 
 
 }  // namespace
 
-bool IsCastable(DType dtype) { return std::find(std::begin(kCastable), std::end(kCastable), dtype) != std::end(kCastable); }
+bool IsCastable(DType dtype) {
+  return std::find(std::begin(kCastable), std::end(kCastable), dtype) != std::end(kCastable);
+}
 
 std::string CastableNames() {
   std::string names;
@@ -113,10 +115,10 @@ absl::StatusOr<VariableId> Variables::Merge(std::span<const VariableId> parts, i
       fits = static_cast<int64_t>(i) == axis || part_shape[i] == merged[i];
     }
     if (!fits) {
-      return MakeError(Reason::kMappingShape,
-                       absl::StrCat("a merge along axis ", axis, " needs equal other dimensions, but part 1 has shape ",
-                                    ShapeToString(shape(parts[0])), " and part ", p + 1, " has ",
-                                    ShapeToString(part_shape)));
+      return MakeError(
+          Reason::kMappingShape,
+          absl::StrCat("a merge along axis ", axis, " needs equal other dimensions, but part 1 has shape ",
+                       ShapeToString(shape(parts[0])), " and part ", p + 1, " has ", ShapeToString(part_shape)));
     }
     if (__builtin_add_overflow(merged[axis], part_shape[axis], &merged[axis])) {
       return MakeError(Reason::kShapeOverflow, "the merged dimension exceeds 2^63");
@@ -316,10 +318,11 @@ absl::StatusOr<VariableId> Variables::Reshape(VariableId from, const Shape& cano
       aligned = width > 0 && own[0] % width == 0 && own[2] % width == 0 && own[1] == 0 && own[3] == flat[1];
     }
     if (!aligned) {
-      return MakeError(Reason::kMappingShape,
-                       absl::StrCat("reshape='", text, "': the part at ",
-                                    ToString(Box{Shape(own.begin(), own.begin() + n), Shape(own.begin() + n, own.end())}),
-                                    " is not aligned to blocks of ", width, " whole rows"));
+      return MakeError(
+          Reason::kMappingShape,
+          absl::StrCat("reshape='", text, "': the part at ",
+                       ToString(Box{Shape(own.begin(), own.begin() + n), Shape(own.begin() + n, own.end())}),
+                       " is not aligned to blocks of ", width, " whole rows"));
     }
     const uint32_t old = slice.dims;
     slice.dims = static_cast<uint32_t>(dims_.size());

@@ -37,11 +37,11 @@ struct Slice {
 struct Variable {
   uint32_t first_slice;
   uint32_t slice_count;
-  uint32_t shape;       // where it stands
+  uint32_t shape;  // where it stands
   uint8_t ndim;
-  int8_t sorted_axis;   // slices ascend along this axis without overlap; -1: no such axis is known
-  DType source_dtype;   // common to all sources, before casts
-  DType dtype;          // after casts
+  int8_t sorted_axis;  // slices ascend along this axis without overlap; -1: no such axis is known
+  DType source_dtype;  // common to all sources, before casts
+  DType dtype;         // after casts
 };
 
 // All variables ever made; none is changed afterwards, so that a temporary may have any number of readers. Slices are
