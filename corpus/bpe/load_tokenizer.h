@@ -15,9 +15,9 @@ namespace cairn::corpus {
 
 // What a file does not say itself.
 struct BpeLoadOptions {
-  // The pre-tokenizer of a tiktoken file or a vocab.json + merges.txt pair: "gpt2", "gpt4", "cl100k", "llama3", "qwen2",
-  // "o200k", "whitespace" or a regular expression. Default: gpt2 for a pair; for a tiktoken file the one that goes with
-  // its name (cl100k_base.tiktoken ...) or with the tokenizer.json beside it.
+  // The pre-tokenizer of a tiktoken file or a vocab.json + merges.txt pair: "gpt2", "gpt4", "cl100k", "llama3",
+  // "qwen2", "o200k", "whitespace" or a regular expression. Default: gpt2 for a pair; for a tiktoken file the one that
+  // goes with its name (cl100k_base.tiktoken ...) or with the tokenizer.json beside it.
   std::optional<std::string> pretokenizer;
   // Special tokens of a tiktoken file or a pair, by their text. Default: those that go with the file's name.
   std::map<std::string, uint32_t> special_tokens;
