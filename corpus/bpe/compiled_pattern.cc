@@ -12,7 +12,7 @@ namespace cairn::corpus {
 namespace {
 
 // Enough for any pre-token that a sane expression cuts; a runaway expression stops within about a second.
-constexpr uint32_t kMatchLimit = 50'000'000;
+constexpr uint32_t kMatchLimit = 10'000'000;
 constexpr uint32_t kHeapLimitKib = 256 * 1024;
 constexpr size_t kMaxPatternBytes = 64 * 1024;
 
