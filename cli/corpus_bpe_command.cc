@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -17,8 +18,11 @@
 #include "common/base/quantity.h"
 #include "common/base/status.h"
 #include "common/rpc/reason.h"
+#include "corpus/bpe/encode_lines.h"
+#include "corpus/bpe/load_tokenizer.h"
 #include "corpus/bpe/trainer.h"
 #include "corpus/bpe/vocabulary.h"
+#include "corpus/bpe/word_runs.h"
 
 namespace cairn::cli {
 namespace {
@@ -71,7 +75,7 @@ struct TrainArguments {
   std::vector<std::string> inputs;
   uint32_t vocab_size = 0;
   std::string output;
-  std::string pretokenizer = "gpt2";
+  std::string pretokenizer;
   std::string pattern;
   std::vector<std::string> special_tokens;
   uint64_t min_frequency = 1;
@@ -84,6 +88,7 @@ struct TrainArguments {
   std::string temp_dir;
   bool resume = false;
   std::string checkpoint_every = "4GiB";
+  std::string extend;
 };
 
 bool HasEnding(const std::string& text, const std::string& ending) {
@@ -139,6 +144,9 @@ absl::StatusOr<corpus::TrainOptions> ToOptions(const TrainArguments& arguments) 
   CAIRN_ASSIGN_OR_RETURN(const int64_t every, ParseSize(arguments.checkpoint_every));
   options.checkpoint_bytes = static_cast<uint64_t>(every);
   options.resume = arguments.resume;
+  if (!arguments.extend.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(options.extend, corpus::LoadBpeVocabulary(arguments.extend));
+  }
   const std::string parent = arguments.temp_dir.empty() ? arguments.output : arguments.temp_dir;
   // A resumed count must find what the last one left; others must not meet.
   options.work_directory = parent + (arguments.resume ? "/.bpe-count" : absl::StrCat("/.bpe-count-", getpid()));
@@ -148,11 +156,15 @@ absl::StatusOr<corpus::TrainOptions> ToOptions(const TrainArguments& arguments) 
   return options;
 }
 
+absl::StatusOr<Pretokenizer> ChoosePretokenizer(const TrainArguments& arguments, const corpus::TrainOptions& options) {
+  if (!arguments.pattern.empty()) return Pretokenizer::FromPattern(arguments.pattern);
+  if (!arguments.pretokenizer.empty()) return Pretokenizer::Named(arguments.pretokenizer);
+  return options.extend ? Pretokenizer::FromPattern(options.extend->pattern) : Pretokenizer::Named("gpt2");
+}
+
 absl::Status Train(const TrainArguments& arguments, const CommandContext& context) {
   CAIRN_ASSIGN_OR_RETURN(corpus::TrainOptions options, ToOptions(arguments));
-  CAIRN_ASSIGN_OR_RETURN(const Pretokenizer pretokenizer, arguments.pattern.empty()
-                                                              ? Pretokenizer::Named(arguments.pretokenizer)
-                                                              : Pretokenizer::FromPattern(arguments.pattern));
+  CAIRN_ASSIGN_OR_RETURN(const Pretokenizer pretokenizer, ChoosePretokenizer(arguments, options));
   CatchInterrupts();
   Progress progress(FileBytes(options.inputs));
   options.progress = [&](const char* phase, uint64_t done) {
@@ -204,8 +216,8 @@ void AddTrain(CLI::App& bpe, CommandContext& context) {
       ->required();
   auto* name = command
                    ->add_option("--pretokenizer", arguments->pretokenizer,
-                                "gpt2, gpt4, cl100k, llama3, qwen2, o200k or whitespace")
-                   ->capture_default_str();
+                                "How text is cut into words (default: gpt2, or as what is extended)")
+                   ->check(CLI::IsMember({"gpt2", "gpt4", "cl100k", "llama3", "qwen2", "o200k", "whitespace"}));
   command->add_option("--pattern", arguments->pattern, "Any other regular expression (PCRE2) that cuts words")
       ->excludes(name);
   command->add_option("--special-token", arguments->special_tokens, "A token that cuts the text and is not counted")
@@ -232,6 +244,8 @@ void AddTrain(CLI::App& bpe, CommandContext& context) {
   command->add_flag("--resume", arguments->resume, "Keep what was counted, and go on from there when run again");
   command->add_option("--checkpoint-every", arguments->checkpoint_every, "With --resume: input between two records")
       ->capture_default_str();
+  command->add_option("--extend", arguments->extend,
+                      "A tokenizer (directory or tokenizer.json) whose tokens keep their ids; merges are added to it");
   command->footer(R"(Examples:
   cairn corpus bpe train corpus.txt --vocab-size 32768 --special-token '<|endoftext|>' --output tokenizer
   cairn corpus bpe train shard-*.jsonl.zst --vocab-size 128000 --pretokenizer o200k --output tokenizer --resume
@@ -242,12 +256,101 @@ void AddTrain(CLI::App& bpe, CommandContext& context) {
   });
 }
 
+struct EncodeArguments {
+  std::string tokenizer;
+  std::string merges;
+  std::string input;
+  std::string output;
+  std::string pretokenizer;
+  int threads = DefaultThreads();
+};
+
+// Standard output, or a file that takes its name when it is whole.
+class Output {
+ public:
+  explicit Output(std::string path) : path_(std::move(path)) {}
+  ~Output() {
+    if (file_ != nullptr && file_ != stdout) std::fclose(file_);
+    if (!finished_ && !path_.empty() && file_ != nullptr) unlink((path_ + ".tmp").c_str());
+  }
+  Output(const Output&) = delete;
+  Output& operator=(const Output&) = delete;
+
+  absl::Status Open() {
+    file_ = path_.empty() ? stdout : std::fopen((path_ + ".tmp").c_str(), "wbe");
+    return file_ == nullptr ? corpus::WriteError(path_, errno) : absl::OkStatus();
+  }
+  absl::Status Write(std::string_view bytes) {
+    return std::fwrite(bytes.data(), 1, bytes.size(), file_) == bytes.size() ? absl::OkStatus() : Failed();
+  }
+  absl::Status Finish() {
+    if (std::fflush(file_) != 0) return Failed();
+    if (path_.empty()) return absl::OkStatus();
+    if (fsync(fileno(file_)) != 0 || rename((path_ + ".tmp").c_str(), path_.c_str()) != 0) return Failed();
+    finished_ = true;
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status Failed() const { return corpus::WriteError(path_.empty() ? "standard output" : path_, errno); }
+
+  const std::string path_;
+  std::FILE* file_ = nullptr;
+  bool finished_ = false;
+};
+
+absl::Status Encode(const EncodeArguments& arguments) {
+  corpus::BpeLoadOptions load;
+  if (!arguments.pretokenizer.empty()) load.pretokenizer = arguments.pretokenizer;
+  CAIRN_ASSIGN_OR_RETURN(const auto tokenizer,
+                         arguments.merges.empty()
+                             ? corpus::LoadBpeTokenizer(arguments.tokenizer, load)
+                             : corpus::LoadGpt2Tokenizer(arguments.tokenizer, arguments.merges, load));
+  CatchInterrupts();
+  Output output(arguments.output);
+  CAIRN_RETURN_IF_ERROR(output.Open());
+  Progress progress(FileBytes({arguments.input}));
+  corpus::EncodeLinesOptions options;
+  options.input = arguments.input;
+  options.threads = arguments.threads;
+  options.write = [&](std::string_view bytes) { return output.Write(bytes); };
+  options.progress = [&](uint64_t bytes) {
+    if (!arguments.output.empty()) progress.Show("encoding", bytes, 0);
+    return !interrupted.load();
+  };
+  CAIRN_RETURN_IF_ERROR(corpus::EncodeLines(*tokenizer, options).status());
+  return output.Finish();
+}
+
+void AddEncode(CLI::App& bpe, CommandContext& context) {
+  auto arguments = std::make_shared<EncodeArguments>();
+  CLI::App* command = bpe.add_subcommand("encode", "Turn each line of a text into a line of token ids");
+  command
+      ->add_option("--tokenizer", arguments->tokenizer,
+                   "A directory, tokenizer.json, *.tiktoken, or vocab.json beside its merges.txt")
+      ->required();
+  command->add_option("--merges", arguments->merges, "merges.txt, if it does not stand beside vocab.json");
+  command->add_option("--pretokenizer", arguments->pretokenizer,
+                      "For files that do not say it (tiktoken): a name as for train, or a regular expression");
+  command->add_option("INPUT", arguments->input, "Text, perhaps gzip or zstd; - is standard input")->required();
+  command->add_option("--output", arguments->output, "File for the ids (default: standard output)");
+  command->add_option("--threads", arguments->threads, "Threads")->check(CLI::Range(1, 1024))->capture_default_str();
+  command->footer(R"(Examples:
+  cairn corpus bpe encode --tokenizer tokenizer corpus.txt > ids.txt
+  cairn corpus bpe encode --tokenizer cl100k_base.tiktoken corpus.txt.zst --output ids.txt)");
+  command->callback([arguments, &context] {
+    const absl::Status status = Encode(*arguments);
+    if (!status.ok()) context.exit_status = ReportError(context, status);
+  });
+}
+
 }  // namespace
 
 void AddCorpusBpeCommand(CLI::App& corpus, CommandContext& context) {
   CLI::App* bpe = corpus.add_subcommand("bpe", "Byte-level BPE: train a vocabulary, encode text");
   bpe->require_subcommand(1);
   AddTrain(*bpe, context);
+  AddEncode(*bpe, context);
 }
 
 }  // namespace cairn::cli

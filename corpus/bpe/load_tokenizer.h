@@ -9,6 +9,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "corpus/bpe/vocabulary.h"
 #include "corpus/tokenizer/tokenizer.h"
 
 namespace cairn::corpus {
@@ -33,6 +34,10 @@ struct BpeLoadOptions {
 // UNIMPLEMENTED (UNSUPPORTED): a tokenizer of another kind (normalizers, byte fallback, word suffixes ...).
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadBpeTokenizer(const std::string& path,
                                                             const BpeLoadOptions& options = {});
+
+// The vocabulary in a directory or tokenizer.json, to go on training from it. Errors as above; BAD_TOKENIZER also for
+// ids that are not 0..n-1.
+absl::StatusOr<BpeVocabulary> LoadBpeVocabulary(const std::string& path);
 
 // Loads GPT-2's pair. "<|endoftext|>" is special, as in Hugging Face's GPT2TokenizerFast: with the id of vocab.json, or
 // with the next free one. Errors as above.

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "corpus/bpe/word_key.h"
+
 namespace cairn::corpus {
 
 // Words of up to 15 bytes live in their slot, so that one cache line answers for them; longer ones in an arena.
@@ -41,26 +43,17 @@ class WordTable {
   void Clear();
 
  private:
-  // Up to 15 bytes: the bytes, zero-padded, and the length in the last byte. Longer: the hash, then kLongTag and where
-  // the arena holds the word.
-  struct Key {
-    uint64_t low;
-    uint64_t high;
-  };
   struct Slot {
-    Key key;
+    WordKey key;     // of a long word with the place in the arena
     uint64_t count;  // 0: free
   };
 
-  static constexpr uint64_t kLongTag = uint64_t{0xFF} << 56;
-  static constexpr size_t kInlineBytes = 15;
   static constexpr size_t kChunkBytes = size_t{1} << 20;
 
-  static bool IsLong(const Key& key) { return key.high >= kLongTag; }
   std::string_view WordOf(const Slot& slot) const;
-  std::string_view ArenaWord(const Key& key) const;
-  Key Store(std::string_view word, uint64_t hash);
-  void AddShort(const Key& key, uint64_t hash, uint64_t count);
+  std::string_view ArenaWord(const WordKey& key) const;
+  WordKey Store(std::string_view word, uint64_t hash);
+  void AddShort(const WordKey& key, uint64_t hash, uint64_t count);
   void AddLong(std::string_view word, uint64_t hash, uint64_t count);
   void Grow();
 
