@@ -13,7 +13,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "cli/coordinator_client.h"
+#include "cli/interrupt.h"
 #include "common/base/clock.h"
 #include "common/rpc/reason.h"
 #include "common/storage/errno_error.h"
@@ -102,7 +102,7 @@ absl::StatusOr<std::string> AwaitAddress(ChildProcess& child, const std::string&
     // The file appears whole: its writer renames it into place.
     if (std::getline(file, address) && !address.empty()) return address;
     const auto end = child.Ended();
-    if (Interrupted()) return MakeError(Reason::kInterrupted, "interrupted");
+    if (InterruptFlag()) return MakeError(Reason::kInterrupted, "interrupted");
     if (!end && Clock::Real().SteadyNow() < deadline) {
       absl::SleepFor(absl::Milliseconds(10));
       continue;

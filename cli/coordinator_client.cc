@@ -1,34 +1,16 @@
 #include "cli/coordinator_client.h"
 
-#include <csignal>
 #include <functional>
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "cli/interrupt.h"
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "common/rpc/reason.h"
 #include "common/rpc/token.h"
 
 namespace cairn::cli {
-namespace {
-
-volatile std::sig_atomic_t interrupted = 0;
-
-void OnSignal(int signal) {
-  interrupted = 1;
-  std::signal(signal, SIG_DFL);
-}
-
-}  // namespace
-
-void CatchInterrupts() {
-  std::signal(SIGINT, OnSignal);
-  std::signal(SIGTERM, OnSignal);
-}
-
-bool Interrupted() { return interrupted != 0; }
-
 absl::StatusOr<std::unique_ptr<CoordinatorClient>> CoordinatorClient::Connect(const CommandContext& context) {
   if (context.coordinator.empty()) {
     return MakeError(Reason::kBadRequest,
@@ -47,7 +29,7 @@ absl::Status CoordinatorClient::Retry(absl::Duration patience, const std::functi
   const absl::Time deadline = Clock::Real().SteadyNow() + patience;
   for (;;) {
     const absl::Status status = call();
-    if (Interrupted()) return MakeError(Reason::kInterrupted, "interrupted");
+    if (InterruptFlag()) return MakeError(Reason::kInterrupted, "interrupted");
     if (!HasReason(status, Reason::kCoordinatorUnreachable) || Clock::Real().SteadyNow() >= deadline) return status;
     absl::SleepFor(absl::Milliseconds(300));
   }

@@ -40,10 +40,6 @@ class CoordinatorClient {
   const std::unique_ptr<v1::CheckpointService::Stub> stub_;
 };
 
-// From now on SIGINT and SIGTERM only set a flag, which Interrupted() reads; a second one ends the process.
-void CatchInterrupts();
-bool Interrupted();
-
 }  // namespace cairn::cli
 
 #endif  // CAIRN_CLI_COORDINATOR_CLIENT_H_

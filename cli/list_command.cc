@@ -74,8 +74,8 @@ absl::Status List(CommandContext& context, const Arguments& arguments) {
 absl::StatusOr<Manifest> FetchManifest(const CommandContext& context, const CheckpointName& name, std::string& root) {
   CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context));
   v1::Capabilities capabilities;
-  CAIRN_RETURN_IF_ERROR(client->Call(&v1::CheckpointService::Stub::GetCapabilities, v1::GetCapabilitiesRequest(),
-                                     &capabilities));
+  CAIRN_RETURN_IF_ERROR(
+      client->Call(&v1::CheckpointService::Stub::GetCapabilities, v1::GetCapabilitiesRequest(), &capabilities));
   root = capabilities.root();
   std::string bytes;
   v1::GetManifestRequest request;

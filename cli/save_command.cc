@@ -6,7 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "cli/checkpoint_view.h"
 #include "cli/coordinator_client.h"
+#include "cli/interrupt.h"
+#include "cli/progress_line.h"
 #include "common/base/clock.h"
+#include "common/base/mutex.h"
 #include "common/base/quantity.h"
 #include "common/base/random_id.h"
 #include "common/base/status.h"
@@ -31,10 +34,18 @@ struct Arguments {
 
 absl::StatusOr<v1::Checkpoint> Follow(CoordinatorClient& client, v1::Checkpoint checkpoint,
                                       const std::string& request_id, absl::Time deadline) {
-  ProgressLine progress;
+  Mutex mutex;
+  std::string text;
+  const ProgressLine progress([&] {
+    MutexLock lock(mutex);
+    return text;
+  });
   while (!IsEnded(checkpoint)) {
-    progress.Show(ProgressText(checkpoint));
-    if (Interrupted()) {
+    {
+      MutexLock lock(mutex);
+      text = ProgressText(checkpoint);
+    }
+    if (InterruptFlag()) {
       return MakeError(Reason::kInterrupted, absl::StrCat("interrupted; the save of ", checkpoint.job(), " goes on"),
                        {{"job", checkpoint.job()}});
     }
@@ -60,7 +71,6 @@ absl::StatusOr<v1::Checkpoint> Save(const CommandContext& context, const Argumen
     CAIRN_ASSIGN_OR_RETURN(timeout, ParseDuration(arguments.timeout));
   }
   CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context));
-  CatchInterrupts();
   v1::CreateCheckpointRequest request;
   request.set_job(arguments.job);
   request.set_request_id(RandomToken());

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/checkpoint_view.h"
 #include "cli/coordinator_client.h"
+#include "cli/interrupt.h"
 #include "common/base/status.h"
 #include "common/rpc/reason.h"
 #include "common/rpc/status_proto.h"
@@ -83,7 +84,6 @@ absl::Status Show(const CommandContext& context, const Arguments& arguments) {
   v1::WaitJobRequest request;
   request.set_job(arguments.job);
   v1::Job job;
-  if (arguments.watch) CatchInterrupts();
   do {
     CAIRN_RETURN_IF_ERROR(client->Call(&v1::CheckpointService::Stub::WaitJob, request, &job,
                                        arguments.watch ? absl::Minutes(1) : absl::ZeroDuration()));
@@ -97,7 +97,7 @@ absl::Status Show(const CommandContext& context, const Arguments& arguments) {
     request.set_known_revision(job.revision());
     request.set_coordinator_epoch(job.coordinator_epoch());
     request.mutable_max_wait()->set_seconds(1);
-  } while (arguments.watch && !Interrupted());
+  } while (arguments.watch && !InterruptFlag());
   return absl::OkStatus();
 }
 

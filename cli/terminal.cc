@@ -86,22 +86,6 @@ std::string Table::ToString() const {
   return text;
 }
 
-ProgressLine::ProgressLine() : terminal_(isatty(STDERR_FILENO)) {}
-
-void ProgressLine::Show(std::string_view text) {
-  if (!terminal_) return;
-  std::fprintf(stderr, "\r\033[K%.*s", static_cast<int>(text.size()), text.data());
-  std::fflush(stderr);
-  shown_ = text.size();
-}
-
-void ProgressLine::Clear() {
-  if (shown_ == 0) return;
-  std::fprintf(stderr, "\r\033[K");
-  std::fflush(stderr);
-  shown_ = 0;
-}
-
 std::string ProgressBar(int64_t done, int64_t total) {
   constexpr int kCells = 24;
   const double part = total <= 0 ? 0 : std::clamp(static_cast<double>(done) / static_cast<double>(total), 0.0, 1.0);

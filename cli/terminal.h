@@ -35,22 +35,6 @@ class Table {
   std::vector<Colour> colours_;
 };
 
-// One line on standard error that is rewritten in place; nothing where that is no terminal. Cleared when destroyed.
-class ProgressLine {
- public:
-  ProgressLine();
-  ~ProgressLine() { Clear(); }
-  ProgressLine(const ProgressLine&) = delete;
-  ProgressLine& operator=(const ProgressLine&) = delete;
-
-  void Show(std::string_view text);
-  void Clear();
-
- private:
-  const bool terminal_;
-  size_t shown_ = 0;
-};
-
 // "[#####     ]  50%  1.00 GiB of 2.00 GiB"
 std::string ProgressBar(int64_t done, int64_t total);
 // "3.2 s", "4m10s", "12 ms".

@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "cli/child_process.h"
-#include "cli/coordinator_client.h"
+#include "cli/interrupt.h"
 #include "cli/terminal.h"
 #include "common/base/status.h"
 #include "common/rpc/reason.h"
@@ -137,7 +137,7 @@ class LocalCluster {
   // Until Ctrl-C (OK), or until a service ends by itself.
   absl::Status Supervise() {
     for (;;) {
-      if (Interrupted()) return absl::OkStatus();
+      if (InterruptFlag()) return absl::OkStatus();
       for (size_t i = 0; i < children_.size(); ++i) {
         if (const auto end = children_[i].Ended()) {
           return MakeError(Reason::kAgentUnreachable,
@@ -180,7 +180,7 @@ absl::Status Up(const CommandContext& context, const Arguments& arguments) {
     return MakeError(Reason::kUnsupported,
                      absl::StrCat("--transport ", arguments.transport, ": this version moves bytes by host only"));
   }
-  CatchInterrupts();
+  InterruptFlag();  // from here on Ctrl-C drains
   std::error_code error;
   std::filesystem::create_directories(arguments.root, error);
   if (error) return ErrnoError(error.value(), "mkdir", arguments.root);

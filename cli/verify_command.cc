@@ -5,10 +5,10 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "cli/coordinator_client.h"
+#include "cli/interrupt.h"
+#include "cli/progress_line.h"
 #include "cli/terminal.h"
 #include "common/base/clock.h"
-#include "common/base/mutex.h"
 #include "common/base/quantity.h"
 #include "common/base/status.h"
 #include "common/rpc/reason.h"
@@ -48,22 +48,21 @@ absl::Status Verify(CommandContext& context, const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(arguments.name));
   CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(arguments.root, false));
   CAIRN_ASSIGN_OR_RETURN(const Manifest manifest, CheckpointStore(*storage).ReadManifest(name.job, name.step));
-  CatchInterrupts();
-  ProgressLine line;
-  Mutex mutex;
+  std::atomic<uint64_t> done = 0;
   VerifyOptions options;
   options.threads = arguments.threads;
-  options.interrupted = [] { return Interrupted(); };
-  const auto total = static_cast<int64_t>(manifest.total_bytes());
-  options.progress = [&](uint64_t bytes) {
-    MutexLock lock(mutex);
-    line.Show(absl::StrCat("verifying ", manifest.job, "@", manifest.step, " ",
-                           ProgressBar(static_cast<int64_t>(bytes), total)));
-  };
+  options.interrupted = [] { return InterruptFlag().load(); };
+  options.progress = [&](uint64_t bytes) { done = bytes; };
   const absl::Time begin = Clock::Real().SteadyNow();
-  const VerifyReport report = VerifyCheckpoint(*storage, manifest, options);
-  line.Clear();
-  if (Interrupted()) return MakeError(Reason::kInterrupted, "interrupted");
+  VerifyReport report;
+  {
+    const ProgressLine line([&] {
+      return DescribeProgress(absl::StrCat("verifying ", manifest.job, "@", manifest.step, ":"), done,
+                              manifest.total_bytes(), absl::ToDoubleSeconds(Clock::Real().SteadyNow() - begin));
+    });
+    report = VerifyCheckpoint(*storage, manifest, options);
+  }
+  if (InterruptFlag()) return MakeError(Reason::kInterrupted, "interrupted");
   if (context.json()) {
     std::printf("%s\n", ReportToJson(manifest, report).dump(2).c_str());
     if (!report.faults.empty()) context.exit_status = kFailed;

@@ -1,0 +1,356 @@
+#include "cli/corpus_bpe_command.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/quantity.h"
+#include "common/base/status.h"
+#include "common/rpc/reason.h"
+#include "corpus/bpe/encode_lines.h"
+#include "corpus/bpe/load_tokenizer.h"
+#include "corpus/bpe/trainer.h"
+#include "corpus/bpe/vocabulary.h"
+#include "corpus/bpe/word_runs.h"
+
+namespace cairn::cli {
+namespace {
+
+using corpus::Pretokenizer;
+
+std::atomic<bool> interrupted = false;
+
+void CatchInterrupts() {
+  struct sigaction action = {};
+  action.sa_handler = [](int) { interrupted = true; };
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+int DefaultThreads() { return static_cast<int>(std::max(1u, std::thread::hardware_concurrency())); }
+
+// A line on a terminal's standard error, at most ten times a second.
+class Progress {
+ public:
+  explicit Progress(uint64_t total_bytes) : total_(total_bytes), on_(isatty(STDERR_FILENO) != 0) {}
+  ~Progress() {
+    if (shown_) std::fprintf(stderr, "\r\033[K");
+  }
+
+  void Show(const char* phase, uint64_t done, uint32_t merges) {
+    if (!on_) return;
+    const auto now = std::chrono::steady_clock::now();
+    if (shown_ && now - last_ < std::chrono::milliseconds(100)) return;
+    last_ = now;
+    shown_ = true;
+    if (merges > 0) {
+      std::fprintf(stderr, "\r\033[K%s: %llu of %u", phase, static_cast<unsigned long long>(done), merges);
+    } else {
+      const std::string text = FormatSize(static_cast<int64_t>(done));
+      std::fprintf(stderr, "\r\033[K%s: %s of %s", phase, text.c_str(),
+                   FormatSize(static_cast<int64_t>(total_)).c_str());
+    }
+  }
+
+ private:
+  uint64_t total_;
+  bool on_;
+  bool shown_ = false;
+  std::chrono::steady_clock::time_point last_;
+};
+
+struct TrainArguments {
+  std::vector<std::string> inputs;
+  uint32_t vocab_size = 0;
+  std::string output;
+  std::string pretokenizer;
+  std::string pattern;
+  std::vector<std::string> special_tokens;
+  uint64_t min_frequency = 1;
+  std::string tie_break = "bytes";
+  bool by_line = false;
+  int threads = DefaultThreads();
+  std::string json_key;
+  std::string invalid_utf8 = "bytes";
+  std::string memory;
+  std::string temp_dir;
+  bool resume = false;
+  std::string checkpoint_every = "4GiB";
+  std::string extend;
+};
+
+bool HasEnding(const std::string& text, const std::string& ending) {
+  return text.size() >= ending.size() && text.compare(text.size() - ending.size(), ending.size(), ending) == 0;
+}
+
+bool IsJsonLines(const std::string& input) {
+  std::string name = input;
+  for (const char* ending : {".gz", ".zst"}) {
+    if (HasEnding(name, ending)) name.resize(name.size() - std::string(ending).size());
+  }
+  return HasEnding(name, ".jsonl") || HasEnding(name, ".ndjson");
+}
+
+uint64_t FileBytes(const std::vector<std::string>& inputs) {
+  uint64_t bytes = 0;
+  for (const std::string& input : inputs) {
+    struct stat info;
+    if (stat(input.c_str(), &info) == 0) bytes += static_cast<uint64_t>(info.st_size);
+  }
+  return bytes;
+}
+
+absl::StatusOr<corpus::TrainOptions> ToOptions(const TrainArguments& arguments) {
+  corpus::TrainOptions options;
+  options.inputs = arguments.inputs;
+  const auto json_lines = static_cast<size_t>(std::count_if(options.inputs.begin(), options.inputs.end(), IsJsonLines));
+  if (!arguments.json_key.empty() || json_lines == options.inputs.size()) {
+    options.unit = corpus::TextUnit::kJson;
+    options.json_key = arguments.json_key.empty() ? "text" : arguments.json_key;
+    if (arguments.by_line) {
+      return MakeError(Reason::kBadRequest,
+                       "--by-line is for plain text: in JSON lines each object is a text of its own");
+    }
+  } else if (json_lines > 0) {
+    return MakeError(Reason::kBadRequest,
+                     "some inputs are JSON lines and some are not; train on one kind, or give --json-key for all");
+  } else if (arguments.by_line) {
+    options.unit = corpus::TextUnit::kLine;
+  }
+  CAIRN_ASSIGN_OR_RETURN(options.invalid_utf8, corpus::ParseInvalidUtf8(arguments.invalid_utf8));
+  options.vocab_size = arguments.vocab_size;
+  options.special_tokens = arguments.special_tokens;
+  options.min_frequency = arguments.min_frequency;
+  options.tie_break = arguments.tie_break == "huggingface" ? corpus::TieBreak::kHuggingFace : corpus::TieBreak::kBytes;
+  options.threads = arguments.threads;
+  if (!arguments.memory.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(const int64_t memory, ParseSize(arguments.memory));
+    constexpr int64_t kLeast = int64_t{32} << 20;
+    if (memory < kLeast) return MakeError(Reason::kBadRequest, "--memory is below 32MiB");
+    options.memory_bytes = static_cast<uint64_t>(memory);
+  }
+  CAIRN_ASSIGN_OR_RETURN(const int64_t every, ParseSize(arguments.checkpoint_every));
+  options.checkpoint_bytes = static_cast<uint64_t>(every);
+  options.resume = arguments.resume;
+  if (!arguments.extend.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(options.extend, corpus::LoadBpeVocabulary(arguments.extend));
+  }
+  const std::string parent = arguments.temp_dir.empty() ? arguments.output : arguments.temp_dir;
+  // A resumed count must find what the last one left; others must not meet.
+  options.work_directory = parent + (arguments.resume ? "/.bpe-count" : absl::StrCat("/.bpe-count-", getpid()));
+  if (options.resume && std::count(options.inputs.begin(), options.inputs.end(), "-") > 0) {
+    return MakeError(Reason::kBadRequest, "--resume cannot read standard input again; give a file");
+  }
+  return options;
+}
+
+absl::StatusOr<Pretokenizer> ChoosePretokenizer(const TrainArguments& arguments, const corpus::TrainOptions& options) {
+  if (!arguments.pattern.empty()) return Pretokenizer::FromPattern(arguments.pattern);
+  if (!arguments.pretokenizer.empty()) return Pretokenizer::Named(arguments.pretokenizer);
+  return options.extend ? Pretokenizer::FromPattern(options.extend->pattern) : Pretokenizer::Named("gpt2");
+}
+
+absl::Status Train(const TrainArguments& arguments, const CommandContext& context) {
+  CAIRN_ASSIGN_OR_RETURN(corpus::TrainOptions options, ToOptions(arguments));
+  CAIRN_ASSIGN_OR_RETURN(const Pretokenizer pretokenizer, ChoosePretokenizer(arguments, options));
+  CatchInterrupts();
+  Progress progress(FileBytes(options.inputs));
+  options.progress = [&](const char* phase, uint64_t done) {
+    progress.Show(phase, done, phase == std::string("merging") ? options.vocab_size : 0);
+    return !interrupted.load();
+  };
+  const auto begin = std::chrono::steady_clock::now();
+  CAIRN_ASSIGN_OR_RETURN(const corpus::TrainSummary summary, corpus::TrainBpe(options, pretokenizer));
+  CAIRN_RETURN_IF_ERROR(corpus::WriteVocabulary(summary.vocabulary, arguments.output));
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const auto& vocabulary = summary.vocabulary;
+  const auto specials = std::count_if(vocabulary.tokens.begin(), vocabulary.tokens.end(),
+                                      [](const auto& token) { return token.special; });
+  if (context.json()) {
+    const nlohmann::ordered_json json = {{"output", arguments.output},
+                                         {"vocab_size", vocabulary.tokens.size()},
+                                         {"merges", vocabulary.merges.size()},
+                                         {"special_tokens", specials},
+                                         {"distinct_words", summary.count.distinct_words},
+                                         {"input_bytes", summary.count.file_bytes},
+                                         {"resumed", summary.count.resumed},
+                                         {"spilled", summary.count.spilled},
+                                         {"seconds", seconds}};
+    std::printf("%s\n", json.dump(2).c_str());
+  } else {
+    std::printf("%s: %zu tokens (%zu merges, %td special) from %s, %llu distinct words, in %.2f s\n",
+                arguments.output.c_str(), vocabulary.tokens.size(), vocabulary.merges.size(), specials,
+                FormatSize(static_cast<int64_t>(summary.count.file_bytes)).c_str(),
+                static_cast<unsigned long long>(summary.count.distinct_words), seconds);
+  }
+  if (vocabulary.tokens.size() < options.vocab_size) {
+    std::fprintf(stderr, "note: no pair was left to merge after %zu tokens, fewer than the %u asked for\n",
+                 vocabulary.tokens.size(), options.vocab_size);
+  }
+  return absl::OkStatus();
+}
+
+void AddTrain(CLI::App& bpe, CommandContext& context) {
+  auto arguments = std::make_shared<TrainArguments>();
+  CLI::App* command = bpe.add_subcommand("train", "Train a byte-level BPE vocabulary");
+  command
+      ->add_option("INPUT", arguments->inputs, "Text or JSON lines (.jsonl), perhaps gzip or zstd; - is standard input")
+      ->required();
+  command->add_option("--vocab-size", arguments->vocab_size, "All tokens: 256 bytes + merges + special tokens")
+      ->required();
+  command
+      ->add_option("--output", arguments->output,
+                   "Directory for tokenizer.json, vocab.json, merges.txt, tokenizer.tiktoken")
+      ->required();
+  auto* name = command
+                   ->add_option("--pretokenizer", arguments->pretokenizer,
+                                "How text is cut into words (default: gpt2, or as what is extended)")
+                   ->check(CLI::IsMember({"gpt2", "gpt4", "cl100k", "llama3", "qwen2", "o200k", "whitespace"}));
+  command->add_option("--pattern", arguments->pattern, "Any other regular expression (PCRE2) that cuts words")
+      ->excludes(name);
+  command->add_option("--special-token", arguments->special_tokens, "A token that cuts the text and is not counted")
+      ->expected(1)
+      ->take_all();
+  command->add_option("--min-frequency", arguments->min_frequency, "Pairs that are rarer do not merge")
+      ->capture_default_str();
+  command
+      ->add_option("--tie-break", arguments->tie_break,
+                   "Of equally frequent pairs: bytes (greatest byte strings), or as huggingface")
+      ->check(CLI::IsMember({"bytes", "huggingface"}))
+      ->capture_default_str();
+  command->add_flag("--by-line", arguments->by_line,
+                    "Each line with its newline is a text, as Hugging Face reads files");
+  command->add_option("--json-key", arguments->json_key, "Key of the text in JSON lines (default: text)");
+  command
+      ->add_option("--invalid-utf8", arguments->invalid_utf8,
+                   "Bytes outside UTF-8: bytes (learn them), error, skip or replace (by U+FFFD)")
+      ->check(CLI::IsMember({"bytes", "error", "skip", "replace"}))
+      ->capture_default_str();
+  command->add_option("--threads", arguments->threads, "Threads")->check(CLI::Range(1, 1024))->capture_default_str();
+  command->add_option("--memory", arguments->memory, "Spill word counts to disk above this (2GiB; default: no limit)");
+  command->add_option("--temp-dir", arguments->temp_dir, "Directory for spilled counts (default: the output)");
+  command->add_flag("--resume", arguments->resume, "Keep what was counted, and go on from there when run again");
+  command->add_option("--checkpoint-every", arguments->checkpoint_every, "With --resume: input between two records")
+      ->capture_default_str();
+  command->add_option("--extend", arguments->extend,
+                      "A tokenizer (directory or tokenizer.json) whose tokens keep their ids; merges are added to it");
+  command->footer(R"(Examples:
+  cairn corpus bpe train corpus.txt --vocab-size 32768 --special-token '<|endoftext|>' --output tokenizer
+  cairn corpus bpe train shard-*.jsonl.zst --vocab-size 128000 --pretokenizer o200k --output tokenizer --resume
+  cairn corpus bpe train corpus.txt --vocab-size 32000 --tie-break huggingface --by-line --output like-hf)");
+  command->callback([arguments, &context] {
+    const absl::Status status = Train(*arguments, context);
+    if (!status.ok()) context.exit_status = ReportError(context, status);
+  });
+}
+
+struct EncodeArguments {
+  std::string tokenizer;
+  std::string merges;
+  std::string input;
+  std::string output;
+  std::string pretokenizer;
+  int threads = DefaultThreads();
+};
+
+// Standard output, or a file that takes its name when it is whole.
+class Output {
+ public:
+  explicit Output(std::string path) : path_(std::move(path)) {}
+  ~Output() {
+    if (file_ != nullptr && file_ != stdout) std::fclose(file_);
+    if (!finished_ && !path_.empty() && file_ != nullptr) unlink((path_ + ".tmp").c_str());
+  }
+  Output(const Output&) = delete;
+  Output& operator=(const Output&) = delete;
+
+  absl::Status Open() {
+    file_ = path_.empty() ? stdout : std::fopen((path_ + ".tmp").c_str(), "wbe");
+    return file_ == nullptr ? corpus::WriteError(path_, errno) : absl::OkStatus();
+  }
+  absl::Status Write(std::string_view bytes) {
+    return std::fwrite(bytes.data(), 1, bytes.size(), file_) == bytes.size() ? absl::OkStatus() : Failed();
+  }
+  absl::Status Finish() {
+    if (std::fflush(file_) != 0) return Failed();
+    if (path_.empty()) return absl::OkStatus();
+    if (fsync(fileno(file_)) != 0 || rename((path_ + ".tmp").c_str(), path_.c_str()) != 0) return Failed();
+    finished_ = true;
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status Failed() const { return corpus::WriteError(path_.empty() ? "standard output" : path_, errno); }
+
+  const std::string path_;
+  std::FILE* file_ = nullptr;
+  bool finished_ = false;
+};
+
+absl::Status Encode(const EncodeArguments& arguments) {
+  corpus::BpeLoadOptions load;
+  if (!arguments.pretokenizer.empty()) load.pretokenizer = arguments.pretokenizer;
+  CAIRN_ASSIGN_OR_RETURN(const auto tokenizer,
+                         arguments.merges.empty()
+                             ? corpus::LoadBpeTokenizer(arguments.tokenizer, load)
+                             : corpus::LoadGpt2Tokenizer(arguments.tokenizer, arguments.merges, load));
+  CatchInterrupts();
+  Output output(arguments.output);
+  CAIRN_RETURN_IF_ERROR(output.Open());
+  Progress progress(FileBytes({arguments.input}));
+  corpus::EncodeLinesOptions options;
+  options.input = arguments.input;
+  options.threads = arguments.threads;
+  options.write = [&](std::string_view bytes) { return output.Write(bytes); };
+  options.progress = [&](uint64_t bytes) {
+    if (!arguments.output.empty()) progress.Show("encoding", bytes, 0);
+    return !interrupted.load();
+  };
+  CAIRN_RETURN_IF_ERROR(corpus::EncodeLines(*tokenizer, options).status());
+  return output.Finish();
+}
+
+void AddEncode(CLI::App& bpe, CommandContext& context) {
+  auto arguments = std::make_shared<EncodeArguments>();
+  CLI::App* command = bpe.add_subcommand("encode", "Turn each line of a text into a line of token ids");
+  command
+      ->add_option("--tokenizer", arguments->tokenizer,
+                   "A directory, tokenizer.json, *.tiktoken, or vocab.json beside its merges.txt")
+      ->required();
+  command->add_option("--merges", arguments->merges, "merges.txt, if it does not stand beside vocab.json");
+  command->add_option("--pretokenizer", arguments->pretokenizer,
+                      "For files that do not say it (tiktoken): a name as for train, or a regular expression");
+  command->add_option("INPUT", arguments->input, "Text, perhaps gzip or zstd; - is standard input")->required();
+  command->add_option("--output", arguments->output, "File for the ids (default: standard output)");
+  command->add_option("--threads", arguments->threads, "Threads")->check(CLI::Range(1, 1024))->capture_default_str();
+  command->footer(R"(Examples:
+  cairn corpus bpe encode --tokenizer tokenizer corpus.txt > ids.txt
+  cairn corpus bpe encode --tokenizer cl100k_base.tiktoken corpus.txt.zst --output ids.txt)");
+  command->callback([arguments, &context] {
+    const absl::Status status = Encode(*arguments);
+    if (!status.ok()) context.exit_status = ReportError(context, status);
+  });
+}
+
+}  // namespace
+
+void AddCorpusBpeCommand(CLI::App& corpus, CommandContext& context) {
+  CLI::App* bpe = corpus.add_subcommand("bpe", "Byte-level BPE: train a vocabulary, encode text");
+  bpe->require_subcommand(1);
+  AddTrain(*bpe, context);
+  AddEncode(*bpe, context);
+}
+
+}  // namespace cairn::cli

@@ -1,0 +1,13 @@
+// `cairn corpus bpe`: train a byte-level BPE vocabulary, encode text with one.
+#ifndef CAIRN_CLI_CORPUS_BPE_COMMAND_H_
+#define CAIRN_CLI_CORPUS_BPE_COMMAND_H_
+
+#include "cli/command.h"
+
+namespace cairn::cli {
+
+void AddCorpusBpeCommand(CLI::App& corpus, CommandContext& context);
+
+}  // namespace cairn::cli
+
+#endif  // CAIRN_CLI_CORPUS_BPE_COMMAND_H_

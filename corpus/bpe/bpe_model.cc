@@ -1,0 +1,163 @@
+#include "corpus/bpe/bpe_model.h"
+
+#include <algorithm>
+
+namespace cairn::corpus {
+namespace {
+
+constexpr size_t kShort = 48;  // symbols up to which a linear search for the best pair is the fastest
+constexpr size_t kFirstSlots = 1024;
+
+size_t HashPair(uint64_t pair) {
+  pair *= 0x9E3779B97F4A7C15u;
+  return pair ^ pair >> 32;
+}
+
+uint64_t PairOf(uint32_t left, uint32_t right) { return uint64_t{left} << 32 | right; }
+
+}  // namespace
+
+BpeModel::BpeModel() : merges_(kFirstSlots) { std::fill(std::begin(byte_id_), std::end(byte_id_), kNone); }
+
+void BpeModel::AddToken(std::string bytes, uint32_t id) {
+  if (bytes.size() == 1) byte_id_[static_cast<uint8_t>(bytes[0])] = id;
+  id_of_[std::move(bytes)] = id;
+}
+
+void BpeModel::AddMerge(uint32_t left, uint32_t right, uint32_t rank, uint32_t result) {
+  if ((merge_count_ + 1) * 2 > merges_.size()) GrowMerges();
+  const uint64_t pair = PairOf(left, right);
+  size_t i = HashPair(pair) & (merges_.size() - 1);
+  while (merges_[i].rank != kNone && merges_[i].pair != pair) i = (i + 1) & (merges_.size() - 1);
+  if (merges_[i].rank == kNone) ++merge_count_;
+  merges_[i] = {pair, rank, result};
+}
+
+void BpeModel::GrowMerges() {
+  std::vector<MergeSlot> old(merges_.size() * 2);
+  old.swap(merges_);
+  for (const MergeSlot& slot : old) {
+    if (slot.rank == kNone) continue;
+    size_t i = HashPair(slot.pair) & (merges_.size() - 1);
+    while (merges_[i].rank != kNone) i = (i + 1) & (merges_.size() - 1);
+    merges_[i] = slot;
+  }
+}
+
+inline const BpeModel::MergeSlot* BpeModel::FindMerge(uint32_t left, uint32_t right) const {
+  const uint64_t pair = PairOf(left, right);
+  const size_t mask = merges_.size() - 1;
+  for (size_t i = HashPair(pair) & mask;; i = (i + 1) & mask) {
+    const MergeSlot& slot = merges_[i];
+    if (slot.pair == pair) return &slot;
+    if (slot.rank == kNone) return nullptr;
+  }
+}
+
+std::optional<uint32_t> BpeModel::Find(std::string_view bytes) const {
+  const auto it = id_of_.find(absl::string_view(bytes.data(), bytes.size()));
+  if (it == id_of_.end()) return std::nullopt;
+  return it->second;
+}
+
+// The bytes as symbols.
+void BpeModel::Start(std::string_view word, std::vector<uint32_t>& ids) const {
+  bool after_unknown = false;
+  for (const char c : word) {
+    uint32_t id = byte_id_[static_cast<uint8_t>(c)];
+    if (id != kNone) {
+      after_unknown = false;
+    } else {
+      if (unknown_ == kNone || (fuse_unknown_ && after_unknown)) continue;
+      id = unknown_;
+      after_unknown = true;
+    }
+    ids.push_back(id);
+  }
+}
+
+void BpeModel::Encode(std::string_view word, Scratch& scratch, std::vector<uint32_t>& ids) const {
+  if (ignore_merges_) {
+    if (const auto whole = Find(word)) {
+      ids.push_back(*whole);
+      return;
+    }
+  }
+  scratch.ids.clear();
+  Start(word, scratch.ids);
+  if (scratch.ids.size() <= kShort) {
+    MergeShort(scratch);
+  } else {
+    MergeLong(scratch);
+  }
+  ids.insert(ids.end(), scratch.ids.begin(), scratch.ids.end());
+}
+
+void BpeModel::MergeShort(Scratch& scratch) const {
+  std::vector<uint32_t>& ids = scratch.ids;
+  std::vector<uint32_t>& ranks = scratch.ranks;  // of the pair that begins at each symbol
+  if (ids.size() < 2) return;
+  const auto rank_at = [&](size_t i) {
+    const MergeSlot* merge = FindMerge(ids[i], ids[i + 1]);
+    return merge == nullptr ? kNone : merge->rank;
+  };
+  ranks.resize(ids.size() - 1);
+  for (size_t i = 0; i < ranks.size(); ++i) ranks[i] = rank_at(i);
+  while (!ranks.empty()) {
+    size_t best = 0;
+    for (size_t i = 1; i < ranks.size(); ++i) {
+      if (ranks[i] < ranks[best]) best = i;
+    }
+    if (ranks[best] == kNone) return;
+    ids[best] = FindMerge(ids[best], ids[best + 1])->result;
+    ids.erase(ids.begin() + static_cast<ptrdiff_t>(best) + 1);
+    ranks.erase(ranks.begin() + static_cast<ptrdiff_t>(best));
+    if (best > 0) ranks[best - 1] = rank_at(best - 1);
+    if (best < ranks.size()) ranks[best] = rank_at(best);
+  }
+}
+
+// With a heap and a linked list: n log n in the length of the word.
+void BpeModel::MergeLong(Scratch& scratch) const {
+  auto& symbols = scratch.symbols;
+  auto& heap = scratch.heap;
+  const auto count = static_cast<uint32_t>(scratch.ids.size());
+  const auto after = [](const Scratch::Candidate& a, const Scratch::Candidate& b) {
+    return a.rank != b.rank ? a.rank > b.rank : a.at > b.at;
+  };
+  symbols.resize(count);
+  heap.clear();
+  const auto add = [&](uint32_t at) {
+    const uint32_t next = symbols[at].next;
+    if (next == kNone) return false;
+    const MergeSlot* merge = FindMerge(symbols[at].id, symbols[next].id);
+    if (merge == nullptr) return false;
+    heap.push_back({merge->rank, at, symbols[at].id, symbols[next].id, merge->result});
+    return true;
+  };
+  for (uint32_t i = 0; i < count; ++i)
+    symbols[i] = {scratch.ids[i], i == 0 ? kNone : i - 1, i + 1 < count ? i + 1 : kNone};
+  for (uint32_t i = 0; i + 1 < count; ++i) add(i);
+  std::make_heap(heap.begin(), heap.end(), after);
+  while (!heap.empty()) {
+    std::pop_heap(heap.begin(), heap.end(), after);
+    const Scratch::Candidate best = heap.back();
+    heap.pop_back();
+    Scratch::Symbol& left = symbols[best.at];
+    // A symbol that was merged away has kNone for its id.
+    if (left.id != best.left || left.next == kNone || symbols[left.next].id != best.right) continue;
+    Scratch::Symbol& right = symbols[left.next];
+    left.id = best.result;
+    left.next = right.next;
+    if (right.next != kNone) symbols[right.next].previous = best.at;
+    right.id = kNone;
+    if (left.previous != kNone && add(left.previous)) std::push_heap(heap.begin(), heap.end(), after);
+    if (add(best.at)) std::push_heap(heap.begin(), heap.end(), after);
+  }
+  scratch.ids.clear();
+  for (const Scratch::Symbol& symbol : symbols) {
+    if (symbol.id != kNone) scratch.ids.push_back(symbol.id);
+  }
+}
+
+}  // namespace cairn::corpus

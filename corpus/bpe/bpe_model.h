@@ -1,0 +1,81 @@
+// Applies merges to words.
+#ifndef CAIRN_CORPUS_BPE_BPE_MODEL_H_
+#define CAIRN_CORPUS_BPE_BPE_MODEL_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+
+namespace cairn::corpus {
+
+// Tokens and merges of a byte-level vocabulary. Built once, then immutable and thread-safe.
+class BpeModel {
+ public:
+  static constexpr uint32_t kNone = ~uint32_t{0};
+
+  BpeModel();
+
+  // Of tokens with equal bytes the last counts.
+  void AddToken(std::string bytes, uint32_t id);
+  // Of a pair given twice the last rank counts, as in Hugging Face's model.
+  void AddMerge(uint32_t left, uint32_t right, uint32_t rank, uint32_t result);
+  // A word that is a token stays whole, whatever the merges would make of it.
+  void set_ignore_merges(bool ignore) { ignore_merges_ = ignore; }
+  // Stands for a byte that is no token; without it such a byte vanishes, as in Hugging Face's model. With `fuse` one
+  // stands for several bytes in a row.
+  void set_unknown(uint32_t id, bool fuse) {
+    unknown_ = id;
+    fuse_unknown_ = fuse;
+  }
+
+  std::optional<uint32_t> Find(std::string_view bytes) const;
+
+  struct Scratch {
+    struct Symbol {
+      uint32_t id;
+      uint32_t previous;
+      uint32_t next;
+    };
+    struct Candidate {
+      uint32_t rank;
+      uint32_t at;
+      uint32_t left, right, result;
+    };
+    std::vector<uint32_t> ids, ranks;
+    std::vector<Symbol> symbols;
+    std::vector<Candidate> heap;
+  };
+
+  // Appends the ids of one word: of all pairs the one of lowest rank merges, the leftmost of equals, until none is
+  // left.
+  void Encode(std::string_view word, Scratch& scratch, std::vector<uint32_t>& ids) const;
+
+ private:
+  struct MergeSlot {
+    uint64_t pair = ~uint64_t{0};
+    uint32_t rank = kNone;
+    uint32_t result = kNone;
+  };
+
+  const MergeSlot* FindMerge(uint32_t left, uint32_t right) const;
+  void Start(std::string_view word, std::vector<uint32_t>& ids) const;
+  void MergeShort(Scratch& scratch) const;
+  void MergeLong(Scratch& scratch) const;
+  void GrowMerges();
+
+  uint32_t byte_id_[256];
+  absl::flat_hash_map<std::string, uint32_t> id_of_;
+  std::vector<MergeSlot> merges_;  // open addressing, a power of two
+  size_t merge_count_ = 0;
+  bool ignore_merges_ = false;
+  uint32_t unknown_ = kNone;
+  bool fuse_unknown_ = false;
+};
+
+}  // namespace cairn::corpus
+
+#endif  // CAIRN_CORPUS_BPE_BPE_MODEL_H_

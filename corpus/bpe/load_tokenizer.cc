@@ -1,0 +1,172 @@
+#include "corpus/bpe/load_tokenizer.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "common/rpc/reason.h"
+#include "corpus/bpe/bpe_tokenizer.h"
+#include "corpus/bpe/byte_source.h"
+#include "corpus/bpe/scanners.h"
+#include "corpus/bpe/tokenizer_files.h"
+
+namespace cairn::corpus {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kEndOfText[] = "<|endoftext|>";
+constexpr size_t kMaxFileBytes = size_t{1} << 30;
+
+// tiktoken's own files say neither their pattern nor their special tokens.
+struct KnownFile {
+  std::string_view name;
+  const char* pretokenizer;
+  std::vector<std::pair<const char*, uint32_t>> specials;
+};
+
+const std::vector<KnownFile>& KnownFiles() {
+  static const auto& files = *new std::vector<KnownFile>{
+      {"r50k_base.tiktoken", "gpt2", {{kEndOfText, 50256}}},
+      {"p50k_base.tiktoken", "gpt2", {{kEndOfText, 50256}}},
+      {"cl100k_base.tiktoken",
+       "cl100k",
+       {{kEndOfText, 100257},
+        {"<|fim_prefix|>", 100258},
+        {"<|fim_middle|>", 100259},
+        {"<|fim_suffix|>", 100260},
+        {"<|endofprompt|>", 100276}}},
+      {"o200k_base.tiktoken", "o200k", {{kEndOfText, 199999}, {"<|endofprompt|>", 200018}}},
+  };
+  return files;
+}
+
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  CAIRN_ASSIGN_OR_RETURN(const auto source, ByteSource::Open(path));
+  std::string content;
+  constexpr size_t kStep = size_t{1} << 20;
+  while (true) {
+    const size_t size = content.size();
+    if (size > kMaxFileBytes) {
+      return MakeError(Reason::kBadTokenizer, absl::StrCat(path, ": larger than 1 GiB"), {{"file", path}});
+    }
+    content.resize(size + kStep);
+    CAIRN_ASSIGN_OR_RETURN(const size_t got, source->Read(content.data() + size, kStep));
+    content.resize(size + got);
+    if (got == 0) return content;
+  }
+}
+
+std::vector<AddedToken> Specials(const std::map<std::string, uint32_t>& tokens) {
+  std::vector<AddedToken> added;
+  for (const auto& [text, id] : tokens) added.push_back({.content = text, .id = id});
+  return added;
+}
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> Finish(absl::StatusOr<BpeTokenizer::Parts> parts) {
+  if (!parts.ok()) return std::move(parts).status();
+  return std::make_unique<BpeTokenizer>(*std::move(parts));
+}
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizerJson(const std::string& path) {
+  CAIRN_ASSIGN_OR_RETURN(const std::string content, ReadFile(path));
+  CAIRN_ASSIGN_OR_RETURN(const TokenizerFile file, ParseTokenizerJson(content, path));
+  return Finish(BuildTokenizer(file, path));
+}
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTiktoken(const std::string& path, const BpeLoadOptions& options) {
+  CAIRN_ASSIGN_OR_RETURN(const std::string content, ReadFile(path));
+  CAIRN_ASSIGN_OR_RETURN(const auto ranks, ParseTiktoken(content, path));
+  std::string pretokenizer = options.pretokenizer.value_or("");
+  std::vector<AddedToken> specials = Specials(options.special_tokens);
+  const fs::path beside = fs::path(path).parent_path() / "tokenizer.json";
+  std::error_code ignored;
+  for (const KnownFile& known : KnownFiles()) {
+    if (fs::path(path).filename().string() != known.name) continue;
+    if (pretokenizer.empty()) pretokenizer = known.pretokenizer;
+    if (specials.empty()) {
+      for (const auto& [text, id] : known.specials) specials.push_back({.content = text, .id = id});
+    }
+  }
+  if (pretokenizer.empty() && fs::exists(beside, ignored)) {
+    CAIRN_ASSIGN_OR_RETURN(const std::string json, ReadFile(beside.string()));
+    CAIRN_ASSIGN_OR_RETURN(const TokenizerFile file, ParseTokenizerJson(json, beside.string()));
+    pretokenizer = file.pattern;
+    if (specials.empty()) specials = file.added;
+  }
+  if (pretokenizer.empty()) {
+    return MakeError(
+        Reason::kBadTokenizer,
+        absl::StrCat(path, ": a tiktoken file does not say how text is cut into words; give --pretokenizer"),
+        {{"file", path}});
+  }
+  return Finish(BuildTiktoken(ranks, specials, pretokenizer, path));
+}
+
+// Which file of a directory holds the tokenizer; `path` itself if it is a file.
+absl::StatusOr<std::string> FindFile(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return path;
+  for (const char* name : {"tokenizer.json", "vocab.json"}) {
+    const fs::path file = fs::path(path) / name;
+    if (fs::exists(file, error)) return file.string();
+  }
+  std::vector<std::string> tiktoken;
+  for (const auto& entry : fs::directory_iterator(path, error)) {
+    if (entry.path().extension() == ".tiktoken") tiktoken.push_back(entry.path().string());
+  }
+  if (tiktoken.size() == 1) return tiktoken[0];
+  return MakeError(Reason::kInputUnreadable,
+                   absl::StrCat(path, ": has neither tokenizer.json nor vocab.json nor one .tiktoken file"),
+                   {{"file", path}});
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> LoadBpeTokenizer(const std::string& path, const BpeLoadOptions& options) {
+  CAIRN_ASSIGN_OR_RETURN(const std::string file, FindFile(path));
+  const fs::path name(file);
+  if (name.extension() == ".tiktoken") return LoadTiktoken(file, options);
+  if (name.filename() == "vocab.json") {
+    return LoadGpt2Tokenizer(file, (name.parent_path() / "merges.txt").string(), options);
+  }
+  return LoadTokenizerJson(file);
+}
+
+absl::StatusOr<BpeVocabulary> LoadBpeVocabulary(const std::string& path) {
+  CAIRN_ASSIGN_OR_RETURN(const std::string name, FindFile(path));
+  CAIRN_ASSIGN_OR_RETURN(const std::string content, ReadFile(name));
+  CAIRN_ASSIGN_OR_RETURN(const TokenizerFile file, ParseTokenizerJson(content, name));
+  return ToVocabulary(file, name);
+}
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> LoadGpt2Tokenizer(const std::string& vocab_json,
+                                                             const std::string& merges_txt,
+                                                             const BpeLoadOptions& options) {
+  TokenizerFile file;
+  CAIRN_ASSIGN_OR_RETURN(const std::string vocab, ReadFile(vocab_json));
+  CAIRN_ASSIGN_OR_RETURN(file.vocab, ParseVocabJson(vocab, vocab_json));
+  CAIRN_ASSIGN_OR_RETURN(const std::string merges, ReadFile(merges_txt));
+  CAIRN_ASSIGN_OR_RETURN(file.merges, ParseMergesTxt(merges, merges_txt));
+  CAIRN_ASSIGN_OR_RETURN(const Pretokenizer pretokenizer,
+                         Pretokenizer::NamedOrPattern(options.pretokenizer.value_or("gpt2")));
+  file.pattern = pretokenizer.pattern();
+  file.added = Specials(options.special_tokens);
+  if (options.special_tokens.count(kEndOfText) == 0) {
+    uint32_t next = 0, id = 0;
+    bool known = false;
+    for (const auto& [text, number] : file.vocab) {
+      next = std::max(next, number + 1);
+      if (text == kEndOfText) {
+        known = true;
+        id = number;
+      }
+    }
+    file.added.push_back({.content = kEndOfText, .id = known ? id : next});
+  }
+  return Finish(BuildTokenizer(file, vocab_json));
+}
+
+}  // namespace cairn::corpus

@@ -1,0 +1,85 @@
+// Counts of pairs of tokens: an open-addressing table with prefetch.
+#ifndef CAIRN_CORPUS_BPE_PAIR_TABLE_H_
+#define CAIRN_CORPUS_BPE_PAIR_TABLE_H_
+
+#include <cstdint>
+#include <vector>
+
+namespace cairn::corpus {
+
+// Not thread-safe.
+class PairTable {
+ public:
+  static constexpr uint32_t kNoList = ~uint32_t{0};
+
+  struct Slot {
+    uint64_t pair = kFree;
+    int64_t count = 0;
+    uint32_t list = kNoList;  // the newest list of its places
+    uint32_t lists = 0;       // how many were made
+  };
+
+  static uint64_t Pair(uint32_t left, uint32_t right) { return uint64_t{left} << 32 | right; }
+
+  PairTable() : slots_(kFirstSlots), mask_(kFirstSlots - 1) {}
+
+  void Prefetch(uint64_t pair) const { __builtin_prefetch(&slots_[Hash(pair) & mask_]); }
+
+  // The pair's slot, made if it is not there. Valid until the next call.
+  Slot& At(uint64_t pair) {
+    for (size_t i = Hash(pair) & mask_;; i = (i + 1) & mask_) {
+      Slot& slot = slots_[i];
+      if (slot.pair == pair) return slot;
+      if (slot.pair == kFree) {
+        if (++used_ * 4 > slots_.size() * 3) {
+          Grow();
+          return At(pair);
+        }
+        slot.pair = pair;
+        return slot;
+      }
+    }
+  }
+  // Null if it is not there.
+  Slot* Find(uint64_t pair) {
+    for (size_t i = Hash(pair) & mask_;; i = (i + 1) & mask_) {
+      Slot& slot = slots_[i];
+      if (slot.pair == pair) return &slot;
+      if (slot.pair == kFree) return nullptr;
+    }
+  }
+
+  size_t bytes() const { return slots_.size() * sizeof(Slot); }
+
+ private:
+  static constexpr uint64_t kFree = ~uint64_t{0};
+  static constexpr size_t kFirstSlots = size_t{1} << 16;
+
+  static size_t Hash(uint64_t pair) {
+    pair *= 0x9E3779B97F4A7C15u;
+    return pair ^ pair >> 32;
+  }
+
+  void Grow() {
+    used_ = 0;
+    std::vector<Slot> old(slots_.size() * 2);
+    old.swap(slots_);
+    mask_ = slots_.size() - 1;
+    for (const Slot& slot : old) {
+      // Pairs that stand nowhere any more are forgotten.
+      if (slot.pair == kFree || (slot.count == 0 && slot.lists == 0)) continue;
+      size_t i = Hash(slot.pair) & mask_;
+      while (slots_[i].pair != kFree) i = (i + 1) & mask_;
+      slots_[i] = slot;
+      ++used_;
+    }
+  }
+
+  std::vector<Slot> slots_;  // a power of two
+  size_t mask_;
+  size_t used_ = 0;
+};
+
+}  // namespace cairn::corpus
+
+#endif  // CAIRN_CORPUS_BPE_PAIR_TABLE_H_

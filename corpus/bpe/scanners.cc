@@ -1,0 +1,226 @@
+#include "corpus/bpe/scanners.h"
+
+#include "corpus/unicode/class_table.h"
+
+namespace cairn::corpus {
+namespace {
+
+using Byte = const uint8_t*;
+
+constexpr uint8_t kNotOther = kLetter | kNumber | kSpace;
+constexpr uint8_t kCased = kUpper | kLower;
+
+// The class of the character at p, which is before end.
+inline uint8_t ClassAt(Byte p, Byte end) {
+  const uint8_t fast = kByteClass[*p];
+  return fast != kNotAscii ? fast : DecodeCharacter(p, end).char_class;
+}
+
+// The end of the longest run of characters with a bit of `mask`, from p on.
+template <uint8_t mask>
+inline Byte SkipClass(Byte p, Byte end) {
+  while (p < end) {
+    const uint8_t fast = kByteClass[*p];
+    if (fast & mask) {
+      ++p;
+    } else if (fast == kNotAscii) {
+      const Character character = DecodeCharacter(p, end);
+      if (!(character.char_class & mask)) break;
+      p += character.length;
+    } else {
+      break;
+    }
+  }
+  return p;
+}
+
+// The same for characters without any bit of `mask`.
+template <uint8_t mask>
+inline Byte SkipOutside(Byte p, Byte end) {
+  while (p < end) {
+    const uint8_t fast = kByteClass[*p];
+    if (fast == kNotAscii) {
+      const Character character = DecodeCharacter(p, end);
+      if (character.char_class & mask) break;
+      p += character.length;
+    } else if (!(fast & mask)) {
+      ++p;
+    } else {
+      break;
+    }
+  }
+  return p;
+}
+
+// Up to `most` numbers.
+inline Byte SkipNumbers(Byte p, Byte end, int most) {
+  for (; most > 0 && p < end; --most) {
+    const Character character = DecodeCharacter(p, end);
+    if (!(character.char_class & kNumber)) break;
+    p += character.length;
+  }
+  return p;
+}
+
+inline bool IsLineEnd(uint8_t byte) { return byte == '\r' || byte == '\n'; }
+
+// 's|'t|'re|'ve|'m|'ll|'d at p (which is at '); p if there is none. With `fold`, as (?i:...) matches it: U+017F is an
+// s.
+template <bool fold>
+inline Byte SkipContraction(Byte p, Byte end) {
+  const auto lower = [](uint8_t byte) -> uint8_t {
+    return fold && byte >= 'A' && byte <= 'Z' ? static_cast<uint8_t>(byte | 0x20) : byte;
+  };
+  if (end - p < 2) return p;
+  const uint8_t first = lower(p[1]);
+  if (first == 's' || first == 't' || first == 'm' || first == 'd') return p + 2;
+  if (end - p < 3) return p;
+  if (fold && p[1] == 0xC5 && p[2] == 0xBF) return p + 3;
+  const uint8_t second = lower(p[2]);
+  if ((first == 'r' || first == 'v') && second == 'e') return p + 3;
+  if (first == 'l' && second == 'l') return p + 3;
+  return p;
+}
+
+// \s+(?!\S)|\s+ at p, where white space ends at `stop` (> p): all of it before the end of the text, else all but its
+// last character unless that is the only one.
+inline Byte SpaceEnd(Byte p, Byte stop, Byte end) {
+  if (stop == end) return stop;
+  Byte last = stop - 1;
+  while (IsUtf8Continuation(*last)) --last;
+  return last > p ? last : stop;
+}
+
+// \s*[\r\n]+|\s+(?!\S)|\s+ at p, which is at white space; with `whole_tail`, \s++$ before them.
+template <bool whole_tail>
+inline Byte SpaceOrLines(Byte p, Byte end) {
+  const Byte stop = SkipClass<kSpace>(p, end);
+  if (whole_tail && stop == end) return stop;
+  for (Byte q = stop; q > p; --q) {
+    if (IsLineEnd(q[-1])) return q;
+  }
+  return SpaceEnd(p, stop, end);
+}
+
+struct Gpt2 {
+  static Byte Next(Byte p, Byte end) {
+    if (*p == '\'') {
+      if (const Byte q = SkipContraction<false>(p, end); q != p) return q;
+    }
+    // The optional blank belongs to what follows it, unless that is white space.
+    const Byte q = *p == ' ' && p + 1 < end ? p + 1 : p;
+    const uint8_t c = ClassAt(q, end);
+    if (c & kLetter) return SkipClass<kLetter>(q, end);
+    if (c & kNumber) return SkipClass<kNumber>(q, end);
+    if (!(c & kSpace)) return SkipOutside<kNotOther>(q, end);
+    return SpaceEnd(p, SkipClass<kSpace>(p, end), end);
+  }
+};
+
+// gpt4, llama3, cl100k, qwen2: they differ in the digits of a number and in trailing white space.
+template <int digits, bool whole_tail>
+struct Gpt4 {
+  static Byte Next(Byte p, Byte end) {
+    if (*p == '\'') {
+      if (const Byte q = SkipContraction<true>(p, end); q != p) return q;
+    }
+    const Character first = DecodeCharacter(p, end);
+    if (first.char_class & kLetter) return SkipClass<kLetter>(p + first.length, end);
+    if (first.char_class & kNumber) return SkipNumbers(p, end, digits);
+    // [^\r\n\p{L}\p{N}]?\p{L}+ with its first character taken.
+    const Byte q = p + first.length;
+    const uint8_t second = q < end ? ClassAt(q, end) : 0;
+    if (q < end && (second & kLetter) && !IsLineEnd(*p)) return SkipClass<kLetter>(q, end);
+    if (!(first.char_class & kSpace) || (*p == ' ' && q < end && !(second & kNotOther))) {
+      Byte r = SkipOutside<kNotOther>(q, end);
+      while (r < end && IsLineEnd(*r)) ++r;
+      return r;
+    }
+    return SpaceOrLines<whole_tail>(p, end);
+  }
+};
+
+struct O200k {
+  // U*W+ (with `lower_needed`) or U+W*, U = kUpper and W = kLower; p if it does not match. Greedy, then giving back.
+  template <bool lower_needed>
+  static Byte Word(Byte p, Byte end) {
+    const Byte upper_end = SkipClass<kUpper>(p, end);
+    if (!lower_needed) return upper_end == p ? p : SkipClass<kLower>(upper_end, end);
+    const Byte lower_end = SkipClass<kLower>(upper_end, end);
+    if (lower_end != upper_end) return lower_end;
+    // The last character of U* that is in W too ends the match.
+    for (Byte q = upper_end; q > p;) {
+      Byte start = q - 1;
+      while (start > p && IsUtf8Continuation(*start)) --start;
+      if (ClassAt(start, end) & kLower) return q;
+      q = start;
+    }
+    return p;
+  }
+
+  template <bool lower_needed>
+  static Byte WordAfterPrefix(Byte p, Byte after_prefix, Byte end) {
+    if (after_prefix != p) {
+      if (const Byte q = Word<lower_needed>(after_prefix, end); q != after_prefix) return q;
+    }
+    return Word<lower_needed>(p, end);
+  }
+
+  static Byte Next(Byte p, Byte end) {
+    const Character first = DecodeCharacter(p, end);
+    const Byte next = p + first.length;
+    if (first.char_class & kNumber) return SkipNumbers(p, end, 3);
+    const bool letter = first.char_class & kLetter;
+    const Byte after_prefix = letter || IsLineEnd(*p) ? p : next;
+    const bool word = (first.char_class & kCased) || (after_prefix != p && next < end && (ClassAt(next, end) & kCased));
+    if (word) {
+      Byte q = WordAfterPrefix<true>(p, after_prefix, end);
+      if (q == p) q = WordAfterPrefix<false>(p, after_prefix, end);
+      if (q != p) return q < end && *q == '\'' ? SkipContraction<true>(q, end) : q;
+    }
+    if (!(first.char_class & kSpace) || (*p == ' ' && next < end && !(ClassAt(next, end) & kNotOther))) {
+      Byte r = SkipOutside<kNotOther>(next, end);
+      while (r < end && (IsLineEnd(*r) || *r == '/')) ++r;
+      return r;
+    }
+    return SpaceOrLines<false>(p, end);
+  }
+};
+
+struct Whitespace {
+  static Byte Next(Byte p, Byte end) {
+    return ClassAt(p, end) & kSpace ? SkipClass<kSpace>(p, end) : SkipOutside<kSpace>(p, end);
+  }
+};
+
+template <typename Rule>
+inline size_t Scan(std::string_view text, size_t from, std::span<uint32_t> ends) {
+  const Byte begin = reinterpret_cast<Byte>(text.data());
+  const Byte end = begin + text.size();
+  Byte p = begin + from;
+  size_t count = 0;
+  while (p < end && count < ends.size()) {
+    p = Rule::Next(p, end);
+    ends[count++] = static_cast<uint32_t>(p - begin);
+  }
+  return count;
+}
+
+}  // namespace
+
+size_t ScanGpt2(std::string_view text, size_t from, std::span<uint32_t> ends) { return Scan<Gpt2>(text, from, ends); }
+size_t ScanGpt4(std::string_view text, size_t from, std::span<uint32_t> ends) {
+  return Scan<Gpt4<3, false>>(text, from, ends);
+}
+size_t ScanCl100k(std::string_view text, size_t from, std::span<uint32_t> ends) {
+  return Scan<Gpt4<3, true>>(text, from, ends);
+}
+size_t ScanQwen2(std::string_view text, size_t from, std::span<uint32_t> ends) {
+  return Scan<Gpt4<1, false>>(text, from, ends);
+}
+size_t ScanO200k(std::string_view text, size_t from, std::span<uint32_t> ends) { return Scan<O200k>(text, from, ends); }
+size_t ScanWhitespace(std::string_view text, size_t from, std::span<uint32_t> ends) {
+  return Scan<Whitespace>(text, from, ends);
+}
+
+}  // namespace cairn::corpus

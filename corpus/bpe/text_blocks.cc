@@ -1,0 +1,190 @@
+#include "corpus/bpe/text_blocks.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "common/rpc/reason.h"
+#include "corpus/unicode/class_table.h"
+
+namespace cairn::corpus {
+namespace {
+
+constexpr size_t kMaxBlockBytes = (size_t{1} << 32) - 1;
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
+
+// The length of the maximal subpart of an ill-formed sequence at p (Unicode 16, section 3.9, D93b), and whether it is
+// only cut off by the end.
+size_t MaximalSubpart(const uint8_t* p, const uint8_t* end, bool* cut_off) {
+  *cut_off = false;
+  const uint8_t b0 = p[0];
+  if (b0 < 0xC2 || b0 > 0xF4) return 1;
+  const size_t needed = b0 < 0xE0 ? 2 : b0 < 0xF0 ? 3 : 4;
+  const uint8_t low = b0 == 0xE0 ? 0xA0 : b0 == 0xF0 ? 0x90 : 0x80;
+  const uint8_t high = b0 == 0xED ? 0x9F : b0 == 0xF4 ? 0x8F : 0xBF;
+  for (size_t i = 1; i < needed; ++i) {
+    if (p + i == end) {
+      *cut_off = true;
+      return i;
+    }
+    const bool fits = i == 1 ? p[i] >= low && p[i] <= high : IsUtf8Continuation(p[i]);
+    if (!fits) return i;
+  }
+  return needed;
+}
+
+}  // namespace
+
+absl::StatusOr<InvalidUtf8> ParseInvalidUtf8(std::string_view name) {
+  if (name == "bytes") return InvalidUtf8::kBytes;
+  if (name == "error") return InvalidUtf8::kError;
+  if (name == "skip") return InvalidUtf8::kSkip;
+  if (name == "replace") return InvalidUtf8::kReplace;
+  return MakeError(Reason::kBadRequest, absl::StrCat("'", std::string(name),
+                                                     "' is no policy for invalid UTF-8: bytes, error, skip, replace"));
+}
+
+size_t RepairUtf8(std::string_view text, InvalidUtf8 policy, bool last, std::string& out) {
+  while (true) {
+    const size_t bad = FindInvalidUtf8(text);
+    if (bad == std::string_view::npos) {
+      out.append(text);
+      return 0;
+    }
+    out.append(text.substr(0, bad));
+    const auto* p = reinterpret_cast<const uint8_t*>(text.data()) + bad;
+    bool cut_off = false;
+    const size_t length = MaximalSubpart(p, reinterpret_cast<const uint8_t*>(text.data()) + text.size(), &cut_off);
+    if (cut_off && !last) return length;
+    if (policy == InvalidUtf8::kReplace) out.append(kReplacement);
+    text.remove_prefix(bad + length);
+  }
+}
+
+BlockReader::BlockReader(Options options, const Pretokenizer& pretokenizer, const SpecialMatcher& specials)
+    : options_(std::move(options)), pretokenizer_(pretokenizer), specials_(specials) {
+  chunk_.resize(options_.block_bytes);
+}
+
+// Adds what was read of an input, as the policy for invalid UTF-8 leaves it.
+absl::Status BlockReader::Append(std::string_view bytes, bool last) {
+  std::string& unread = position_.unread;
+  if (options_.invalid_utf8 == InvalidUtf8::kBytes) {
+    unread.append(bytes);
+    return absl::OkStatus();
+  }
+  std::string& incomplete = position_.incomplete;
+  incomplete.append(bytes);
+  size_t rest = 0;
+  if (options_.invalid_utf8 == InvalidUtf8::kError) {
+    const size_t bad = FindInvalidUtf8(incomplete);
+    if (bad == std::string_view::npos) {
+      unread.append(incomplete);
+    } else {
+      bool cut_off = false;
+      const auto* p = reinterpret_cast<const uint8_t*>(incomplete.data());
+      MaximalSubpart(p + bad, p + incomplete.size(), &cut_off);
+      if (!cut_off || last) {
+        const std::string& input = options_.inputs[position_.input];
+        const uint64_t offset = position_.offset - incomplete.size() + bad;
+        return MakeError(
+            Reason::kInvalidUtf8,
+            absl::StrCat(input, ": byte ", static_cast<int>(p[bad]), " at offset ", offset, " is not valid UTF-8"),
+            {{"file", input}, {"offset", absl::StrCat(offset)}});
+      }
+      unread.append(incomplete, 0, bad);
+      rest = incomplete.size() - bad;
+    }
+  } else {
+    rest = RepairUtf8(incomplete, options_.invalid_utf8, last, unread);
+  }
+  incomplete.erase(0, incomplete.size() - rest);
+  return absl::OkStatus();
+}
+
+// Reads on until `wanted` bytes are there or the input ends.
+absl::Status BlockReader::Fill(size_t wanted) {
+  position_.unread.reserve(wanted + 64);  // parsers may read a little past the end
+  while (position_.unread.size() < wanted && !at_end_) {
+    const size_t room = std::min(chunk_.size(), wanted - position_.unread.size());
+    CAIRN_ASSIGN_OR_RETURN(const size_t got, source_->Read(chunk_.data(), room));
+    position_.offset += got;
+    at_end_ = got == 0;
+    CAIRN_RETURN_IF_ERROR(Append(std::string_view(chunk_.data(), got), at_end_));
+  }
+  return absl::OkStatus();
+}
+
+// How much of what is there can go into a block; 0 if there is no place to cut yet.
+size_t BlockReader::CutPlace() const {
+  const std::string& text = position_.unread;
+  if (at_end_) return text.size();
+  if (options_.unit != TextUnit::kFile) {
+    const void* newline = memrchr(text.data(), '\n', text.size());
+    return newline == nullptr ? 0 : static_cast<size_t>(static_cast<const char*>(newline) - text.data()) + 1;
+  }
+  if (!pretokenizer_.has_safe_cuts()) return 0;
+  // Room for the character behind the cut and for a special token that might begin before it.
+  const size_t margin = 4 + specials_.longest();
+  size_t cut = text.size() > margin ? text.size() - margin : 0;
+  while (cut > 0) {
+    cut = pretokenizer_.LastSafeCut(text, cut);
+    if (cut == 0 || !specials_.Crosses(text, cut)) break;
+    --cut;
+  }
+  return cut;
+}
+
+absl::StatusOr<TextBlock> BlockReader::Next() {
+  for (; position_.input < options_.inputs.size();) {
+    const std::string& input = options_.inputs[position_.input];
+    if (source_ == nullptr) {
+      CAIRN_ASSIGN_OR_RETURN(source_, ByteSource::Open(input));
+      at_end_ = false;
+    }
+    size_t cut = 0;
+    for (size_t wanted = options_.block_bytes; cut == 0; wanted *= 2) {
+      CAIRN_RETURN_IF_ERROR(Fill(std::min(wanted, kMaxBlockBytes)));
+      cut = CutPlace();
+      if (at_end_) break;
+      if (cut == 0 && wanted > kMaxBlockBytes) {
+        return MakeError(Reason::kMemoryLimit,
+                         absl::StrCat(input,
+                                      ": more than 4 GiB of text without a place where the pre-tokenizer lets it "
+                                      "be cut; --by-line cuts at newlines"),
+                         {{"file", input}});
+      }
+    }
+    TextBlock block;
+    block.input = position_.input;
+    block.first_line = position_.line;
+    // The rest is what has to be copied: a few bytes.
+    std::string rest = position_.unread.substr(cut);
+    position_.unread.resize(cut);
+    block.bytes = std::move(position_.unread);
+    position_.unread = std::move(rest);
+    if (options_.unit == TextUnit::kJson) {
+      position_.line += static_cast<uint64_t>(std::count(block.bytes.begin(), block.bytes.end(), '\n'));
+    }
+    if (at_end_) {
+      finished_bytes_ += source_->file_bytes_read();
+      source_.reset();
+      position_ = Position{.input = position_.input + 1};
+    }
+    if (!block.bytes.empty()) return block;
+  }
+  return TextBlock{};
+}
+
+BlockReader::Position BlockReader::Tell() const { return position_; }
+
+absl::Status BlockReader::Seek(Position position) {
+  position_ = std::move(position);
+  if (position_.input >= options_.inputs.size()) return absl::OkStatus();
+  CAIRN_ASSIGN_OR_RETURN(source_, ByteSource::Open(options_.inputs[position_.input]));
+  at_end_ = false;
+  return source_->Skip(position_.offset);
+}
+
+}  // namespace cairn::corpus

@@ -1,0 +1,89 @@
+// Cuts inputs into blocks of text that can be pre-tokenized independently.
+#ifndef CAIRN_CORPUS_BPE_TEXT_BLOCKS_H_
+#define CAIRN_CORPUS_BPE_TEXT_BLOCKS_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "corpus/bpe/byte_source.h"
+#include "corpus/bpe/pretokenizer.h"
+#include "corpus/bpe/special_matcher.h"
+
+namespace cairn::corpus {
+
+// What becomes of bytes outside valid UTF-8.
+enum class InvalidUtf8 { kBytes, kError, kSkip, kReplace };
+
+// "bytes", "error", "skip" or "replace".
+absl::StatusOr<InvalidUtf8> ParseInvalidUtf8(std::string_view name);
+
+// Copies `text` to `out` with each ill-formed sequence dropped (kSkip) or, as Python's errors="replace" does, its
+// maximal subparts replaced by U+FFFD (kReplace). A sequence that the end cuts off stays in the rest, whose length (0
+// to 3) is returned, unless `last`.
+size_t RepairUtf8(std::string_view text, InvalidUtf8 policy, bool last, std::string& out);
+
+enum class TextUnit {
+  kFile,  // a file is one text
+  kLine,  // each line with its newline is a text
+  kJson,  // each line is a JSON object that holds a text
+};
+
+struct TextBlock {
+  std::string bytes;        // whole lines (kLine, kJson), or a part of a file that begins and ends at safe cuts
+  size_t input = 0;         // which input
+  uint64_t first_line = 0;  // of `bytes` in the input, from 1 (kJson)
+};
+
+// Reads inputs one after the other. Not thread-safe: callers share it under a lock, and work on blocks outside.
+class BlockReader {
+ public:
+  struct Options {
+    std::vector<std::string> inputs;
+    TextUnit unit = TextUnit::kFile;
+    InvalidUtf8 invalid_utf8 = InvalidUtf8::kBytes;
+    size_t block_bytes = size_t{1} << 20;
+  };
+  // Where it stands: enough to go on in another process.
+  struct Position {
+    size_t input = 0;
+    uint64_t offset = 0;  // decompressed bytes of this input that were read
+    uint64_t line = 1;
+    std::string unread;      // of them, those that no block has had
+    std::string incomplete;  // the beginning of a character whose rest was not read
+  };
+
+  // Both must outlive the reader.
+  BlockReader(Options options, const Pretokenizer& pretokenizer, const SpecialMatcher& specials);
+
+  // The next block; one without bytes at the end of all inputs.
+  // NOT_FOUND (INPUT_UNREADABLE), INVALID_ARGUMENT (INVALID_UTF8; the message has file and offset),
+  // RESOURCE_EXHAUSTED (MEMORY_LIMIT): 4 GiB of text without a place where it can be cut.
+  absl::StatusOr<TextBlock> Next();
+
+  Position Tell() const;
+  absl::Status Seek(Position position);
+  // Of the input files themselves (compressed, if they are): for progress.
+  uint64_t file_bytes_read() const { return finished_bytes_ + (source_ == nullptr ? 0 : source_->file_bytes_read()); }
+
+ private:
+  absl::Status Fill(size_t wanted);
+  absl::Status Append(std::string_view bytes, bool last);
+  size_t CutPlace() const;
+
+  const Options options_;
+  const Pretokenizer& pretokenizer_;
+  const SpecialMatcher& specials_;
+  std::unique_ptr<ByteSource> source_;
+  bool at_end_ = false;  // of the current input
+  uint64_t finished_bytes_ = 0;
+  Position position_;
+  std::string chunk_;
+};
+
+}  // namespace cairn::corpus
+
+#endif  // CAIRN_CORPUS_BPE_TEXT_BLOCKS_H_

@@ -1,0 +1,424 @@
+#include "corpus/bpe/tokenizer_files.h"
+
+#include <simdjson.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "common/rpc/reason.h"
+#include "corpus/bpe/byte_level.h"
+#include "corpus/bpe/scanners.h"
+
+namespace cairn::corpus {
+namespace {
+
+namespace json = simdjson::dom;
+
+// Ids below 2^24: no vocabulary comes near, and tables by id stay small.
+constexpr uint64_t kMaxId = (uint64_t{1} << 24) - 1;
+constexpr size_t kMaxTokenBytes = 4096;
+
+absl::Status Bad(const std::string& name, const std::string& what) {
+  return MakeError(Reason::kBadTokenizer, absl::StrCat(name, ": ", what), {{"file", name}});
+}
+
+absl::Status Unsupported(const std::string& name, const std::string& what) {
+  return MakeError(Reason::kUnsupported, absl::StrCat(name, ": ", what, " is not supported: only byte-level BPE is"),
+                   {{"file", name}});
+}
+
+struct Reader {
+  const std::string& name;
+
+  absl::StatusOr<bool> Bool(json::object object, std::string_view key, bool otherwise) const {
+    json::element value;
+    if (object.at_key(key).get(value) || value.is_null()) return otherwise;
+    bool result;
+    if (value.get(result)) return Bad(name, absl::StrCat("'", std::string(key), "' is neither true nor false"));
+    return result;
+  }
+  absl::StatusOr<std::string> String(json::object object, std::string_view key) const {
+    json::element value;
+    if (object.at_key(key).get(value) || value.is_null()) return std::string();
+    std::string_view result;
+    if (value.get(result)) return Bad(name, absl::StrCat("'", std::string(key), "' is no string"));
+    return std::string(result);
+  }
+  absl::StatusOr<uint32_t> Id(json::element value, std::string_view token) const {
+    uint64_t id;
+    if (value.get(id) || id > kMaxId) {
+      return Bad(name,
+                 absl::StrCat("the id of '", std::string(token.substr(0, 100)), "' is no number from 0 to ", kMaxId));
+    }
+    return static_cast<uint32_t>(id);
+  }
+  absl::StatusOr<std::vector<std::pair<std::string, uint32_t>>> Vocab(json::element value) const {
+    json::object object;
+    if (value.get(object)) return Bad(name, "the vocabulary is no JSON object");
+    std::vector<std::pair<std::string, uint32_t>> vocab;
+    for (const auto& [token, id] : object) {
+      CAIRN_ASSIGN_OR_RETURN(const uint32_t number, Id(id, token));
+      vocab.emplace_back(std::string(token), number);
+    }
+    return vocab;
+  }
+};
+
+absl::StatusOr<std::pair<std::string, std::string>> SplitMerge(std::string_view text, const std::string& name,
+                                                               const std::string& where) {
+  const size_t blank = text.find(' ');
+  if (blank == std::string_view::npos || blank == 0 || blank + 1 == text.size() ||
+      text.find(' ', blank + 1) != std::string_view::npos) {
+    return Bad(name, absl::StrCat(where, ", '", std::string(text.substr(0, 100)), "', is not two tokens"));
+  }
+  return std::pair(std::string(text.substr(0, blank)), std::string(text.substr(blank + 1)));
+}
+
+absl::Status ReadMerges(json::element value, const std::string& name, TokenizerFile& file) {
+  json::array merges;
+  if (value.get(merges)) return Bad(name, "model.merges is no list");
+  for (const json::element merge : merges) {
+    const std::string where = absl::StrCat("merge ", file.merges.size() + 1);
+    std::string_view text;
+    json::array pair;
+    if (!merge.get(text)) {
+      CAIRN_ASSIGN_OR_RETURN(auto parts, SplitMerge(text, name, where));
+      file.merges.push_back(std::move(parts));
+    } else if (std::string_view left, right;
+               !merge.get(pair) && pair.size() == 2 && !pair.at(0).get(left) && !pair.at(1).get(right)) {
+      file.merges.emplace_back(left, right);
+    } else {
+      return Bad(name, absl::StrCat(where, " is neither \"a b\" nor [\"a\", \"b\"]"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadModel(json::element value, const std::string& name, TokenizerFile& file) {
+  const Reader reader{name};
+  json::object model;
+  if (value.get(model)) return Bad(name, "has no model");
+  std::string type;
+  CAIRN_ASSIGN_OR_RETURN(type, reader.String(model, "type"));
+  if (!type.empty() && type != "BPE") return Unsupported(name, absl::StrCat("a model of type ", type));
+  json::element member;
+  double dropout = 0;
+  if (!model.at_key("dropout").get(member) && !member.is_null() && (member.get(dropout) || dropout != 0)) {
+    return Unsupported(name, "dropout");
+  }
+  for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+    std::string text;
+    CAIRN_ASSIGN_OR_RETURN(text, reader.String(model, affix));
+    if (!text.empty()) return Unsupported(name, absl::StrCat(affix, " '", text, "'"));
+  }
+  CAIRN_ASSIGN_OR_RETURN(const bool byte_fallback, reader.Bool(model, "byte_fallback", false));
+  if (byte_fallback) return Unsupported(name, "byte_fallback");
+  CAIRN_ASSIGN_OR_RETURN(file.ignore_merges, reader.Bool(model, "ignore_merges", false));
+  CAIRN_ASSIGN_OR_RETURN(file.unknown, reader.String(model, "unk_token"));
+  CAIRN_ASSIGN_OR_RETURN(file.fuse_unknown, reader.Bool(model, "fuse_unk", false));
+  json::element vocab, merges;
+  if (model.at_key("vocab").get(vocab)) return Bad(name, "model.vocab is missing");
+  if (model.at_key("merges").get(merges)) return Bad(name, "model.merges is missing");
+  CAIRN_ASSIGN_OR_RETURN(file.vocab, reader.Vocab(vocab));
+  return ReadMerges(merges, name, file);
+}
+
+absl::Status ReadAdded(json::element value, const std::string& name, TokenizerFile& file) {
+  const Reader reader{name};
+  json::array tokens;
+  if (value.is_null()) return absl::OkStatus();
+  if (value.get(tokens)) return Bad(name, "added_tokens is no list");
+  for (const json::element element : tokens) {
+    json::object object;
+    json::element id;
+    if (element.get(object) || object.at_key("id").get(id)) return Bad(name, "an added token has no id");
+    AddedToken token;
+    CAIRN_ASSIGN_OR_RETURN(token.content, reader.String(object, "content"));
+    if (token.content.empty()) return Bad(name, "an added token is empty");
+    CAIRN_ASSIGN_OR_RETURN(token.id, reader.Id(id, token.content));
+    CAIRN_ASSIGN_OR_RETURN(token.special, reader.Bool(object, "special", false));
+    CAIRN_ASSIGN_OR_RETURN(token.normalized, reader.Bool(object, "normalized", !token.special));
+    CAIRN_ASSIGN_OR_RETURN(token.single_word, reader.Bool(object, "single_word", false));
+    CAIRN_ASSIGN_OR_RETURN(token.lstrip, reader.Bool(object, "lstrip", false));
+    CAIRN_ASSIGN_OR_RETURN(token.rstrip, reader.Bool(object, "rstrip", false));
+    file.added.push_back(std::move(token));
+  }
+  return absl::OkStatus();
+}
+
+// Of the escapes that a literal needs in a regular expression.
+std::string EscapeRegex(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    if (static_cast<uint8_t>(c) < 0x80 && !absl::ascii_isalnum(static_cast<unsigned char>(c))) result += '\\';
+    result += c;
+  }
+  return result;
+}
+
+absl::Status ReadByteLevel(json::object object, const std::string& name, bool after_split, TokenizerFile& file) {
+  const Reader reader{name};
+  CAIRN_ASSIGN_OR_RETURN(file.add_prefix_space, reader.Bool(object, "add_prefix_space", true));
+  CAIRN_ASSIGN_OR_RETURN(const bool use_regex, reader.Bool(object, "use_regex", true));
+  if (after_split) {
+    if (use_regex) return Unsupported(name, "a Split before ByteLevel with use_regex");
+    if (file.add_prefix_space) return Unsupported(name, "a Split before ByteLevel with add_prefix_space");
+    return absl::OkStatus();
+  }
+  file.pattern = use_regex ? kGpt2Pattern : R"((?s:.)+)";
+  return absl::OkStatus();
+}
+
+absl::Status ReadSplit(json::object object, const std::string& name, TokenizerFile& file) {
+  const Reader reader{name};
+  json::object pattern;
+  if (object.at_key("pattern").get(pattern)) return Bad(name, "a Split has no pattern");
+  CAIRN_ASSIGN_OR_RETURN(file.pattern, reader.String(pattern, "Regex"));
+  if (file.pattern.empty()) {
+    std::string literal;
+    CAIRN_ASSIGN_OR_RETURN(literal, reader.String(pattern, "String"));
+    if (literal.empty()) return Bad(name, "a Split has an empty pattern");
+    file.pattern = EscapeRegex(literal);
+  }
+  std::string behavior;
+  CAIRN_ASSIGN_OR_RETURN(behavior, reader.String(object, "behavior"));
+  CAIRN_ASSIGN_OR_RETURN(const bool invert, reader.Bool(object, "invert", false));
+  if (behavior == "Isolated" && !invert) return absl::OkStatus();
+  if (behavior == "Removed" && invert) {
+    // Drops what does not match: nothing, for expressions that match everywhere.
+    CAIRN_ASSIGN_OR_RETURN(const Pretokenizer pretokenizer, Pretokenizer::FromPattern(file.pattern));
+    if (pretokenizer.has_safe_cuts()) return absl::OkStatus();
+  }
+  return Unsupported(name, absl::StrCat("a Split with behavior ", behavior, invert ? ", inverted," : ""));
+}
+
+absl::Status ReadPretokenizer(json::element value, const std::string& name, TokenizerFile& file) {
+  const Reader reader{name};
+  json::object object;
+  if (value.get(object)) return Unsupported(name, "a tokenizer without a pre-tokenizer");
+  std::string type;
+  CAIRN_ASSIGN_OR_RETURN(type, reader.String(object, "type"));
+  if (type == "ByteLevel") return ReadByteLevel(object, name, false, file);
+  if (type != "Sequence") return Unsupported(name, absl::StrCat("the pre-tokenizer ", type));
+  json::array steps;
+  if (object.at_key("pretokenizers").get(steps)) return Bad(name, "a Sequence has no list of pre-tokenizers");
+  std::vector<json::object> parts;
+  std::vector<std::string> types;
+  for (const json::element step : steps) {
+    if (step.get(parts.emplace_back())) return Bad(name, "a pre-tokenizer is no object");
+    CAIRN_ASSIGN_OR_RETURN(types.emplace_back(), reader.String(parts.back(), "type"));
+  }
+  if (types == std::vector<std::string>{"ByteLevel"}) return ReadByteLevel(parts[0], name, false, file);
+  if (types == std::vector<std::string>{"Split", "ByteLevel"}) {
+    CAIRN_RETURN_IF_ERROR(ReadSplit(parts[0], name, file));
+    return ReadByteLevel(parts[1], name, true, file);
+  }
+  std::string list;
+  for (const std::string& step : types) absl::StrAppend(&list, list.empty() ? "" : ", ", step);
+  return Unsupported(name, absl::StrCat("the pre-tokenizer Sequence [", list, "]"));
+}
+
+absl::Status CheckNormalizer(json::element value, const std::string& name) {
+  const Reader reader{name};
+  json::object object;
+  if (value.get(object)) return absl::OkStatus();
+  std::string type;
+  CAIRN_ASSIGN_OR_RETURN(type, reader.String(object, "type"));
+  json::array steps;
+  if (type == "Sequence" && !object.at_key("normalizers").get(steps) && steps.size() == 0) return absl::OkStatus();
+  return Unsupported(name, absl::StrCat("the normalizer ", type));
+}
+
+absl::StatusOr<json::element> ParseJson(json::parser& parser, const std::string& content, const std::string& name) {
+  json::element document;
+  if (const auto error = parser.parse(content).get(document)) {
+    return Bad(name, absl::StrCat("not JSON: ", simdjson::error_message(error)));
+  }
+  return document;
+}
+
+}  // namespace
+
+absl::StatusOr<TokenizerFile> ParseTokenizerJson(const std::string& content, const std::string& name) {
+  json::parser parser;
+  CAIRN_ASSIGN_OR_RETURN(const json::element document, ParseJson(parser, content, name));
+  json::object object;
+  if (document.get(object)) return Bad(name, "not a JSON object");
+  TokenizerFile file;
+  json::element member;
+  if (!object.at_key("normalizer").get(member)) CAIRN_RETURN_IF_ERROR(CheckNormalizer(member, name));
+  if (object.at_key("model").get(member)) return Bad(name, "has no model");
+  CAIRN_RETURN_IF_ERROR(ReadModel(member, name, file));
+  if (object.at_key("pre_tokenizer").get(member) || member.is_null()) {
+    return Unsupported(name, "a tokenizer without a pre-tokenizer");
+  }
+  CAIRN_RETURN_IF_ERROR(ReadPretokenizer(member, name, file));
+  if (!object.at_key("added_tokens").get(member)) CAIRN_RETURN_IF_ERROR(ReadAdded(member, name, file));
+  return file;
+}
+
+absl::StatusOr<std::vector<std::pair<std::string, uint32_t>>> ParseVocabJson(const std::string& content,
+                                                                             const std::string& name) {
+  json::parser parser;
+  CAIRN_ASSIGN_OR_RETURN(const json::element document, ParseJson(parser, content, name));
+  return Reader{name}.Vocab(document);
+}
+
+absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ParseMergesTxt(std::string_view content,
+                                                                                const std::string& name) {
+  std::vector<std::pair<std::string, std::string>> merges;
+  size_t number = 0;
+  for (size_t from = 0; from < content.size();) {
+    const size_t newline = std::min(content.find('\n', from), content.size());
+    std::string_view line = content.substr(from, newline - from);
+    from = newline + 1;
+    ++number;
+    if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
+    if (line.empty() || line.substr(0, 8) == "#version") continue;
+    CAIRN_ASSIGN_OR_RETURN(auto parts, SplitMerge(line, name, absl::StrCat("line ", number)));
+    merges.push_back(std::move(parts));
+  }
+  return merges;
+}
+
+absl::StatusOr<std::vector<std::pair<std::string, uint32_t>>> ParseTiktoken(std::string_view content,
+                                                                            const std::string& name) {
+  std::vector<std::pair<std::string, uint32_t>> ranks;
+  size_t number = 0;
+  for (size_t from = 0; from < content.size();) {
+    const size_t newline = std::min(content.find('\n', from), content.size());
+    std::string_view line = content.substr(from, newline - from);
+    from = newline + 1;
+    ++number;
+    if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
+    if (line.empty()) continue;
+    const size_t blank = line.find(' ');
+    const std::string_view digits = blank == std::string_view::npos ? "" : line.substr(blank + 1);
+    uint32_t rank = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), rank);
+    std::string bytes;
+    if (digits.empty() || error != std::errc() || end != digits.data() + digits.size() || rank > kMaxId ||
+        !absl::Base64Unescape(absl::string_view(line.data(), blank), &bytes) || bytes.empty()) {
+      return Bad(name, absl::StrCat("line ", number, " is not a token in base64, a blank and a rank"));
+    }
+    if (bytes.size() > kMaxTokenBytes) {
+      return Bad(name, absl::StrCat("line ", number, " has a token of ", bytes.size(), " bytes; at most ",
+                                    kMaxTokenBytes, " are taken"));
+    }
+    ranks.emplace_back(std::move(bytes), rank);
+  }
+  if (ranks.empty()) return Bad(name, "holds no tokens");
+  return ranks;
+}
+
+absl::StatusOr<BpeTokenizer::Parts> BuildTokenizer(const TokenizerFile& file, const std::string& name) {
+  CAIRN_ASSIGN_OR_RETURN(Pretokenizer pretokenizer, Pretokenizer::FromPattern(file.pattern));
+  BpeTokenizer::Parts parts = {.model = {}, .added = file.added, .pretokenizer = std::move(pretokenizer)};
+  parts.add_prefix_space = file.add_prefix_space;
+  absl::flat_hash_map<std::string, uint32_t> id_of;
+  for (const auto& [text, id] : file.vocab) {
+    parts.vocab_size = std::max(parts.vocab_size, id + 1);
+    id_of[text] = id;
+    // Text outside the byte-level alphabet can only be a special token: no bytes lead to it.
+    if (auto bytes = FromByteLevel(text)) parts.model.AddToken(*std::move(bytes), id);
+  }
+  for (const AddedToken& token : file.added) parts.vocab_size = std::max(parts.vocab_size, token.id + 1);
+  for (size_t rank = 0; rank < file.merges.size(); ++rank) {
+    const auto& [left, right] = file.merges[rank];
+    uint32_t ids[3];
+    size_t part = 0;
+    for (const std::string& text : {left, right, left + right}) {
+      const auto it = id_of.find(text);
+      if (it == id_of.end()) {
+        return Bad(name, absl::StrCat("merge ", rank + 1, " ('", left.substr(0, 60), "' + '", right.substr(0, 60),
+                                      "'): '", text.substr(0, 120), "' is not in the vocabulary"));
+      }
+      ids[part++] = it->second;
+    }
+    parts.model.AddMerge(ids[0], ids[1], static_cast<uint32_t>(rank), ids[2]);
+  }
+  parts.model.set_ignore_merges(file.ignore_merges);
+  if (!file.unknown.empty()) {
+    const auto it = id_of.find(file.unknown);
+    if (it == id_of.end()) return Bad(name, absl::StrCat("unk_token '", file.unknown, "' is not in the vocabulary"));
+    parts.model.set_unknown(it->second, file.fuse_unknown);
+  }
+  return parts;
+}
+
+// tiktoken merges the pair whose bytes together have the lowest rank: each way to cut a token into two tokens is a
+// merge.
+absl::StatusOr<BpeTokenizer::Parts> BuildTiktoken(const std::vector<std::pair<std::string, uint32_t>>& ranks,
+                                                  const std::vector<AddedToken>& specials, const std::string& pattern,
+                                                  const std::string& name) {
+  CAIRN_ASSIGN_OR_RETURN(Pretokenizer pretokenizer, Pretokenizer::NamedOrPattern(pattern));
+  BpeTokenizer::Parts parts = {.model = {}, .added = specials, .pretokenizer = std::move(pretokenizer)};
+  absl::flat_hash_map<std::string_view, uint32_t> id_of;
+  int bytes = 0;
+  for (const auto& [token, rank] : ranks) {
+    if (!id_of.emplace(token, rank).second)
+      return Bad(name, absl::StrCat("rank ", rank, " has the token of another rank"));
+    parts.model.AddToken(token, rank);
+    parts.vocab_size = std::max(parts.vocab_size, rank + 1);
+    if (token.size() == 1) ++bytes;
+  }
+  if (bytes != 256) return Bad(name, absl::StrCat("has ", bytes, " of the 256 single bytes"));
+  for (const auto& [token, rank] : ranks) {
+    const std::string_view text = token;
+    for (size_t cut = 1; cut < text.size(); ++cut) {
+      const auto left = id_of.find(text.substr(0, cut));
+      if (left == id_of.end()) continue;
+      const auto right = id_of.find(text.substr(cut));
+      if (right != id_of.end()) parts.model.AddMerge(left->second, right->second, rank, rank);
+    }
+  }
+  for (const AddedToken& token : specials) parts.vocab_size = std::max(parts.vocab_size, token.id + 1);
+  parts.model.set_ignore_merges(true);  // a word that has a rank is one token
+  return parts;
+}
+
+absl::StatusOr<BpeVocabulary> ToVocabulary(const TokenizerFile& file, const std::string& name) {
+  BpeVocabulary vocabulary;
+  vocabulary.pattern = file.pattern;
+  size_t size = file.vocab.size();
+  for (const AddedToken& token : file.added) size = std::max<size_t>(size, token.id + 1);
+  std::vector<bool> set(size);
+  vocabulary.tokens.resize(size);
+  const auto put = [&](uint32_t id, std::string bytes, bool special) {
+    if (id >= size) return Bad(name, absl::StrCat("the ids are not 0 to n-1: ", id, " is beyond ", size, " tokens"));
+    set[id] = true;
+    vocabulary.tokens[id] = {std::move(bytes), special};
+    return absl::OkStatus();
+  };
+  absl::flat_hash_map<std::string, uint32_t> id_of;
+  absl::flat_hash_map<std::string, uint32_t> added;
+  for (const AddedToken& token : file.added) {
+    added.emplace(token.content, token.id);
+    CAIRN_RETURN_IF_ERROR(put(token.id, token.content, true));
+  }
+  for (const auto& [text, id] : file.vocab) {
+    if (added.contains(text)) continue;
+    id_of[text] = id;
+    auto bytes = FromByteLevel(text);
+    if (!bytes.has_value()) return Bad(name, absl::StrCat("'", text.substr(0, 100), "' is no byte-level token"));
+    CAIRN_RETURN_IF_ERROR(put(id, *std::move(bytes), false));
+  }
+  const auto gap = std::find(set.begin(), set.end(), false);
+  if (gap != set.end()) return Bad(name, absl::StrCat("no token has the id ", gap - set.begin()));
+  for (size_t rank = 0; rank < file.merges.size(); ++rank) {
+    const auto left = id_of.find(file.merges[rank].first);
+    const auto right = id_of.find(file.merges[rank].second);
+    if (left == id_of.end() || right == id_of.end()) {
+      return Bad(name, absl::StrCat("merge ", rank + 1, " has a token that is not in the vocabulary"));
+    }
+    vocabulary.merges.emplace_back(left->second, right->second);
+  }
+  return vocabulary;
+}
+
+}  // namespace cairn::corpus

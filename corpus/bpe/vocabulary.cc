@@ -1,0 +1,102 @@
+#include "corpus/bpe/vocabulary.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "common/rpc/reason.h"
+#include "corpus/bpe/byte_level.h"
+#include "corpus/bpe/word_runs.h"
+
+namespace cairn::corpus {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string TextOf(const BpeVocabulary::Token& token) { return token.special ? token.bytes : ToByteLevel(token.bytes); }
+
+Json ByteLevelJson(bool use_regex, bool add_prefix_space) {
+  return {
+      {"type", "ByteLevel"}, {"add_prefix_space", add_prefix_space}, {"trim_offsets", true}, {"use_regex", use_regex}};
+}
+
+Json PretokenizerJson(const BpeVocabulary& vocabulary) {
+  if (vocabulary.gpt2_pretokenizer) return ByteLevelJson(true, false);
+  const Json split = {
+      {"type", "Split"}, {"pattern", {{"Regex", vocabulary.pattern}}}, {"behavior", "Isolated"}, {"invert", false}};
+  return {{"type", "Sequence"}, {"pretokenizers", Json::array({split, ByteLevelJson(false, false)})}};
+}
+
+// nlohmann's ordered map searches linearly, so objects with many keys are written by hand.
+std::string VocabObject(const BpeVocabulary& vocabulary) {
+  std::string text = "{";
+  for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
+    absl::StrAppend(&text, id == 0 ? "" : ",", Json(TextOf(vocabulary.tokens[id])).dump(), ":", id);
+  }
+  return text += "}";
+}
+
+std::string MergesArray(const BpeVocabulary& vocabulary) {
+  std::string text = "[";
+  for (size_t rank = 0; rank < vocabulary.merges.size(); ++rank) {
+    const auto& [left, right] = vocabulary.merges[rank];
+    absl::StrAppend(&text, rank == 0 ? "" : ",", "[", Json(TextOf(vocabulary.tokens[left])).dump(), ",",
+                    Json(TextOf(vocabulary.tokens[right])).dump(), "]");
+  }
+  return text += "]";
+}
+
+}  // namespace
+
+std::string TokenizerJson(const BpeVocabulary& vocabulary) {
+  Json added = Json::array();
+  for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
+    if (!vocabulary.tokens[id].special) continue;
+    added.push_back({{"id", id},
+                     {"content", vocabulary.tokens[id].bytes},
+                     {"single_word", false},
+                     {"lstrip", false},
+                     {"rstrip", false},
+                     {"normalized", false},
+                     {"special", true}});
+  }
+  return absl::StrCat(R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":)", added.dump(),
+                      R"(,"normalizer":null,"pre_tokenizer":)", PretokenizerJson(vocabulary).dump(),
+                      R"(,"post_processor":null,"decoder":)", ByteLevelJson(true, true).dump(),
+                      R"(,"model":{"type":"BPE","dropout":null,"unk_token":null,"continuing_subword_prefix":null,)",
+                      R"("end_of_word_suffix":null,"fuse_unk":false,"byte_fallback":false,"ignore_merges":false,)",
+                      R"("vocab":)", VocabObject(vocabulary), R"(,"merges":)", MergesArray(vocabulary), "}}\n");
+}
+
+std::string VocabJson(const BpeVocabulary& vocabulary) { return VocabObject(vocabulary) + "\n"; }
+
+std::string MergesTxt(const BpeVocabulary& vocabulary) {
+  std::string text = "#version: 0.2\n";
+  for (const auto& [left, right] : vocabulary.merges) {
+    absl::StrAppend(&text, TextOf(vocabulary.tokens[left]), " ", TextOf(vocabulary.tokens[right]), "\n");
+  }
+  return text;
+}
+
+std::string TiktokenFile(const BpeVocabulary& vocabulary) {
+  std::string text;
+  for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
+    if (vocabulary.tokens[id].special) continue;
+    absl::StrAppend(&text, absl::Base64Escape(vocabulary.tokens[id].bytes), " ", id, "\n");
+  }
+  return text;
+}
+
+absl::Status WriteVocabulary(const BpeVocabulary& vocabulary, const std::string& directory) {
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (error) return WriteError(directory, error.value());
+  CAIRN_RETURN_IF_ERROR(WriteFileAtomically(directory + "/vocab.json", VocabJson(vocabulary)));
+  CAIRN_RETURN_IF_ERROR(WriteFileAtomically(directory + "/merges.txt", MergesTxt(vocabulary)));
+  CAIRN_RETURN_IF_ERROR(WriteFileAtomically(directory + "/tokenizer.tiktoken", TiktokenFile(vocabulary)));
+  return WriteFileAtomically(directory + "/tokenizer.json", TokenizerJson(vocabulary));
+}
+
+}  // namespace cairn::corpus

@@ -1,0 +1,43 @@
+// A byte-level BPE vocabulary, and the files in which it is kept.
+#ifndef CAIRN_CORPUS_BPE_VOCABULARY_H_
+#define CAIRN_CORPUS_BPE_VOCABULARY_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "corpus/bpe/pretokenizer.h"
+
+namespace cairn::corpus {
+
+struct BpeVocabulary {
+  struct Token {
+    std::string bytes;  // of a special token, its text
+    bool special = false;
+  };
+  std::vector<Token> tokens;                          // by id
+  std::vector<std::pair<uint32_t, uint32_t>> merges;  // by rank, as ids
+  std::string pattern;                                // of the pre-tokenizer
+  bool gpt2_pretokenizer = false;
+};
+
+// The files' contents.
+// tokenizer.json, as Hugging Face tokenizers loads and writes it.
+std::string TokenizerJson(const BpeVocabulary& vocabulary);
+// {"token": id, ...} ascending by id, tokens in the byte-level alphabet, special tokens as they are.
+std::string VocabJson(const BpeVocabulary& vocabulary);
+// "left right" per line, in order, below a line with the version.
+std::string MergesTxt(const BpeVocabulary& vocabulary);
+// "base64 rank" per line; a rank is the token's id, so special tokens leave gaps.
+std::string TiktokenFile(const BpeVocabulary& vocabulary);
+
+// Writes tokenizer.json, vocab.json, merges.txt and tokenizer.tiktoken into `directory`, which is made if needed. Each
+// file is replaced at once; tokenizer.json is the last.
+// RESOURCE_EXHAUSTED (NO_SPACE), FAILED_PRECONDITION (STORAGE_READ_ONLY), UNAVAILABLE (STORAGE_ERROR).
+absl::Status WriteVocabulary(const BpeVocabulary& vocabulary, const std::string& directory);
+
+}  // namespace cairn::corpus
+
+#endif  // CAIRN_CORPUS_BPE_VOCABULARY_H_

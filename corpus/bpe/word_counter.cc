@@ -1,0 +1,288 @@
+#include "corpus/bpe/word_counter.h"
+
+#include <simdjson.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/mutex.h"
+#include "common/base/status.h"
+#include "common/rpc/reason.h"
+#include "corpus/bpe/count_record.h"
+#include "corpus/bpe/word_runs.h"
+#include "corpus/bpe/word_table.h"
+
+namespace cairn::corpus {
+namespace {
+
+constexpr size_t kEnds = 1024;
+
+// One thread's part of the count.
+class Worker {
+ public:
+  Worker(const CountOptions& options, const Pretokenizer& pretokenizer, const SpecialMatcher& specials)
+      : options_(options), specials_(specials), splitter_(pretokenizer) {}
+
+  absl::Status CountBlock(TextBlock& block) {
+    switch (options_.blocks.unit) {
+      case TextUnit::kFile:
+        return CountText(block.bytes, End(block));
+      case TextUnit::kLine:
+        return CountLines(block);
+      case TextUnit::kJson:
+        return CountJson(block);
+    }
+    return absl::OkStatus();
+  }
+
+  WordTable& table() { return table_; }
+
+ private:
+  static const char* End(const TextBlock& block) { return block.bytes.data() + block.bytes.size(); }
+
+  // Special tokens cut the text and are not counted.
+  absl::Status CountText(std::string_view text, const char* readable_end) {
+    size_t from = 0;
+    while (from < text.size()) {
+      const SpecialMatcher::Match special = specials_.Find(text, from);
+      const size_t until = special.found() ? special.begin : text.size();
+      CAIRN_RETURN_IF_ERROR(CountPiece(text.substr(from, until - from), readable_end));
+      from = special.found() ? special.end : until;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CountPiece(std::string_view piece, const char* readable_end) {
+    for (size_t from = 0; from < piece.size();) {
+      CAIRN_ASSIGN_OR_RETURN(const size_t count, splitter_.Split(piece, from, ends_));
+      table_.AddWords(piece, from, std::span(ends_).first(count), readable_end);
+      from = ends_[count - 1];
+    }
+    return absl::OkStatus();
+  }
+
+  template <typename Visit>
+  static absl::Status ForEachLine(const TextBlock& block, Visit&& visit) {
+    const std::string_view text = block.bytes;
+    uint64_t number = block.first_line;
+    for (size_t from = 0; from < text.size(); ++number) {
+      const size_t newline = text.find('\n', from);
+      const size_t until = newline == std::string_view::npos ? text.size() : newline + 1;
+      CAIRN_RETURN_IF_ERROR(visit(text.substr(from, until - from), number));
+      from = until;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CountLines(const TextBlock& block) {
+    return ForEachLine(block, [&](std::string_view line, uint64_t) { return CountText(line, End(block)); });
+  }
+
+  absl::Status CountJson(TextBlock& block) {
+    block.bytes.reserve(block.bytes.size() + simdjson::SIMDJSON_PADDING);
+    return ForEachLine(block,
+                       [&](std::string_view line, uint64_t number) { return CountJsonLine(block, line, number); });
+  }
+
+  absl::Status CountJsonLine(const TextBlock& block, std::string_view line, uint64_t number) {
+    if (line.find_first_not_of(" \t\r\n") == std::string_view::npos) return absl::OkStatus();
+    const auto bad = [&](const std::string& what) {
+      const std::string& input = options_.blocks.inputs[block.input];
+      return MakeError(Reason::kBadJsonLine, absl::StrCat(input, ":", number, ": ", what),
+                       {{"file", input}, {"line", absl::StrCat(number)}});
+    };
+    simdjson::dom::element document;
+    if (const auto error = parser_.parse(line.data(), line.size(), false).get(document)) {
+      return bad(absl::StrCat("not JSON: ", simdjson::error_message(error)));
+    }
+    simdjson::dom::object object;
+    if (document.get(object)) return bad("not a JSON object");
+    std::string_view text;
+    simdjson::dom::element value;
+    if (object.at_key(options_.json_key).get(value)) return bad(absl::StrCat("has no key '", options_.json_key, "'"));
+    if (value.get(text)) return bad(absl::StrCat("the value of '", options_.json_key, "' is no string"));
+    return CountText(text, text.data() + text.size());
+  }
+
+  const CountOptions& options_;
+  const SpecialMatcher& specials_;
+  Splitter splitter_;
+  WordTable table_;
+  std::array<uint32_t, kEnds> ends_;
+  simdjson::dom::parser parser_;
+};
+
+// All of the count: threads work until the inputs end, a checkpoint is due or memory is short, then the tables are
+// spilled, and on it goes.
+class Counter {
+ public:
+  Counter(const CountOptions& options, const Pretokenizer& pretokenizer, const SpecialMatcher& specials)
+      : options_(options), reader_(options.blocks, pretokenizer, specials) {
+    for (int i = 0; i < options.threads; ++i) {
+      workers_.push_back(std::make_unique<Worker>(options, pretokenizer, specials));
+    }
+  }
+
+  ~Counter() {
+    if (options_.resume) return;
+    for (const WordRun& run : runs_) unlink(run.path.c_str());
+  }
+
+  absl::StatusOr<CountSummary> Run(const std::function<absl::Status(std::string_view, uint64_t)>& visit) {
+    if (options_.resume) CAIRN_RETURN_IF_ERROR(Resume());
+    while (true) {
+      CAIRN_RETURN_IF_ERROR(Work());
+      if (finished_ && runs_.empty()) break;
+      CAIRN_RETURN_IF_ERROR(Spill());
+      if (finished_) break;
+    }
+    return Deliver(visit);
+  }
+
+ private:
+  absl::Status Resume() {
+    fingerprint_ = CountFingerprint(options_.blocks.inputs, options_.settings);
+    CAIRN_ASSIGN_OR_RETURN(auto record, LoadCountRecord(options_.directory));
+    if (!record.has_value()) return absl::OkStatus();
+    if (record->fingerprint != fingerprint_) {
+      return MakeError(Reason::kBadRequest, absl::StrCat(CountRecordPath(options_.directory),
+                                                         " was made from other inputs or with other options; remove ",
+                                                         options_.directory, " to begin anew"));
+    }
+    runs_ = std::move(record->runs);
+    summary_.resumed = true;
+    return reader_.Seek(std::move(record->position));
+  }
+
+  // Until the inputs end or tables must be spilled.
+  absl::Status Work() {
+    stop_ = false;
+    epoch_begin_ = reader_.file_bytes_read();
+    std::vector<std::thread> threads;
+    for (size_t i = 1; i < workers_.size(); ++i) {
+      threads.emplace_back([this, i] { WorkOn(*workers_[i]); });
+    }
+    WorkOn(*workers_[0]);
+    for (std::thread& thread : threads) thread.join();
+    MutexLock lock(mutex_);
+    return error_;
+  }
+
+  void WorkOn(Worker& worker) {
+    while (!stop_) {
+      TextBlock block;
+      {
+        MutexLock lock(mutex_);
+        if (stop_) return;
+        auto next = reader_.Next();
+        if (!next.ok()) return Fail(next.status());
+        block = *std::move(next);
+        const uint64_t read = reader_.file_bytes_read();
+        if (options_.progress && !options_.progress(read)) {
+          return Fail(MakeError(Reason::kInterrupted, "interrupted while words were counted"));
+        }
+        if (block.bytes.empty()) {
+          finished_ = stop_ = true;
+          return;
+        }
+        if (options_.resume && read - epoch_begin_ >= options_.checkpoint_bytes) stop_ = true;
+      }
+      const absl::Status status = worker.CountBlock(block);
+      if (!status.ok()) {
+        MutexLock lock(mutex_);
+        return Fail(status);
+      }
+      if (options_.memory_bytes > 0 && worker.table().bytes_when_growing() > options_.memory_bytes / workers_.size()) {
+        stop_ = true;
+      }
+    }
+  }
+
+  void Fail(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (error_.ok()) error_ = status;
+    stop_ = true;
+  }
+
+  // Writes every table as a run, and with `resume` the record of it.
+  absl::Status Spill() {
+    summary_.spilled = true;
+    const size_t first = runs_.size();
+    runs_.resize(first + workers_.size());
+    std::vector<absl::Status> statuses(workers_.size());
+    const auto write = [&](size_t i) {
+      // Names never recur, so that a record that is there never points to a file that is being replaced.
+      const std::string path = absl::StrCat(options_.directory, "/run-", getpid(), "-", first + i);
+      auto run = WriteRun(workers_[i]->table(), path);
+      workers_[i]->table().Clear();
+      statuses[i] = run.status();
+      runs_[first + i] = run.ok() ? *std::move(run) : WordRun{path, 0, 0};
+    };
+    std::vector<std::thread> threads;
+    for (size_t i = 1; i < workers_.size(); ++i) threads.emplace_back(write, i);
+    write(0);
+    for (std::thread& thread : threads) thread.join();
+    for (const absl::Status& status : statuses) CAIRN_RETURN_IF_ERROR(status);
+    if (!options_.resume) return absl::OkStatus();
+    return SaveCountRecord(options_.directory, {fingerprint_, runs_, reader_.Tell()});
+  }
+
+  absl::StatusOr<CountSummary> Deliver(const std::function<absl::Status(std::string_view, uint64_t)>& visit) {
+    summary_.file_bytes = reader_.file_bytes_read();
+    const auto count = [&](std::string_view word, uint64_t times) {
+      ++summary_.distinct_words;
+      return visit(word, times);
+    };
+    if (!runs_.empty()) {
+      CAIRN_RETURN_IF_ERROR(MergeRuns(runs_, count));
+      return summary_;
+    }
+    // Tables are put together two and two.
+    for (size_t step = 1; step < workers_.size(); step *= 2) {
+      std::vector<std::thread> threads;
+      for (size_t i = 0; i + step < workers_.size(); i += 2 * step) {
+        threads.emplace_back([this, i, step] {
+          WordTable& a = workers_[i]->table();
+          WordTable& b = workers_[i + step]->table();
+          if (a.size() < b.size()) std::swap(a, b);
+          a.AddAll(b);
+          b.Clear();
+        });
+      }
+      for (std::thread& thread : threads) thread.join();
+    }
+    absl::Status status;
+    workers_[0]->table().ForEach([&](std::string_view word, uint64_t times) {
+      if (status.ok()) status = count(word, times);
+    });
+    CAIRN_RETURN_IF_ERROR(status);
+    return summary_;
+  }
+
+  const CountOptions& options_;
+  std::string fingerprint_;
+  CountSummary summary_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  std::vector<WordRun> runs_;
+  bool finished_ = false;  // written under the lock, read when no thread runs
+  uint64_t epoch_begin_ = 0;
+  std::atomic<bool> stop_ = false;
+
+  Mutex mutex_;
+  BlockReader reader_;  // by threads under mutex_
+  absl::Status error_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+absl::StatusOr<CountSummary> CountWords(const CountOptions& options, const Pretokenizer& pretokenizer,
+                                        const SpecialMatcher& specials,
+                                        const std::function<absl::Status(std::string_view, uint64_t)>& visit) {
+  Counter counter(options, pretokenizer, specials);
+  return counter.Run(visit);
+}
+
+}  // namespace cairn::corpus

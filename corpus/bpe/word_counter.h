@@ -1,0 +1,51 @@
+// Counts the words of a corpus, on several threads, in bounded memory, so that it can be resumed.
+#ifndef CAIRN_CORPUS_BPE_WORD_COUNTER_H_
+#define CAIRN_CORPUS_BPE_WORD_COUNTER_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "corpus/bpe/pretokenizer.h"
+#include "corpus/bpe/special_matcher.h"
+#include "corpus/bpe/text_blocks.h"
+
+namespace cairn::corpus {
+
+struct CountOptions {
+  BlockReader::Options blocks;
+  std::string json_key = "text";  // TextUnit::kJson
+  int threads = 1;
+  // The tables of words stay below this many bytes; what does not fit is spilled to sorted runs. 0: no limit.
+  uint64_t memory_bytes = 0;
+  // Where runs are written. With `resume` they stay there together with a record of how far the count came, after
+  // every `checkpoint_bytes` of input, and a later count of the same inputs goes on from there.
+  std::string directory;
+  bool resume = false;
+  uint64_t checkpoint_bytes = uint64_t{4} << 30;
+  // What the count depends on besides the inputs: a record made with other settings is refused.
+  std::string settings;
+  // Called by one thread at a time with the bytes of the files read; false ends with CANCELLED (INTERRUPTED).
+  std::function<bool(uint64_t)> progress;
+};
+
+struct CountSummary {
+  uint64_t file_bytes = 0;
+  uint64_t distinct_words = 0;
+  bool resumed = false;
+  bool spilled = false;
+};
+
+// Calls visit(word, count) once for every distinct word, in no particular order, when all inputs are read.
+// Errors: those of BlockReader and Splitter; INVALID_ARGUMENT (BAD_JSON_LINE), the message has file and line; those of
+// MergeRuns and WriteRun; INVALID_ARGUMENT (BAD_REQUEST): the record to resume from
+// belongs to other inputs or settings; whatever `visit` returns.
+absl::StatusOr<CountSummary> CountWords(const CountOptions& options, const Pretokenizer& pretokenizer,
+                                        const SpecialMatcher& specials,
+                                        const std::function<absl::Status(std::string_view, uint64_t)>& visit);
+
+}  // namespace cairn::corpus
+
+#endif  // CAIRN_CORPUS_BPE_WORD_COUNTER_H_

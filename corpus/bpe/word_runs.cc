@@ -1,0 +1,173 @@
+#include "corpus/bpe/word_runs.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <queue>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/crc32c.h"
+#include "common/base/status.h"
+#include "common/rpc/reason.h"
+
+namespace cairn::corpus {
+namespace {
+
+constexpr size_t kBufferBytes = size_t{256} << 10;
+constexpr size_t kHeaderBytes = 12;
+
+absl::Status WriteAll(int fd, const std::string& path, const char* data, size_t size) {
+  while (size > 0) {
+    const ssize_t written = write(fd, data, size);
+    if (written < 0) {
+      if (errno == EINTR) continue;
+      return WriteError(path, errno);
+    }
+    data += written;
+    size -= static_cast<size_t>(written);
+  }
+  return absl::OkStatus();
+}
+
+class RunReader {
+ public:
+  explicit RunReader(const WordRun& run) : run_(run), file_(std::fopen(run.path.c_str(), "rbe")) {}
+  ~RunReader() {
+    if (file_ != nullptr) std::fclose(file_);
+  }
+  RunReader(const RunReader&) = delete;
+  RunReader& operator=(const RunReader&) = delete;
+
+  const std::string& word() const { return word_; }
+  uint64_t count() const { return count_; }
+  bool done() const { return done_; }
+
+  absl::Status Advance() {
+    if (file_ == nullptr) return Bad(Reason::kFileTruncated, "cannot be opened");
+    if (read_ == run_.bytes) {
+      done_ = true;
+      char more;
+      if (std::fread(&more, 1, 1, file_) != 0) return Bad(Reason::kFileTruncated, "is longer than it was");
+      if (crc_ != run_.crc32c) return Bad(Reason::kChecksumMismatch, "does not have the bytes that were written");
+      return absl::OkStatus();
+    }
+    char header[kHeaderBytes];
+    CAIRN_RETURN_IF_ERROR(Read(header, sizeof(header)));
+    uint32_t length;
+    std::memcpy(&length, header, 4);
+    std::memcpy(&count_, header + 4, 8);
+    if (length > run_.bytes - read_) return Bad(Reason::kChecksumMismatch, "has a record that is longer than the file");
+    word_.resize(length);
+    return Read(word_.data(), length);
+  }
+
+ private:
+  absl::Status Read(char* out, size_t size) {
+    if (std::fread(out, 1, size, file_) != size) return Bad(Reason::kFileTruncated, "is shorter than it was");
+    crc_ = ExtendCrc32c(crc_, out, size);
+    read_ += size;
+    return absl::OkStatus();
+  }
+  absl::Status Bad(Reason reason, const char* what) const {
+    return MakeError(reason, absl::StrCat(run_.path, ": the file of word counts ", what), {{"file", run_.path}});
+  }
+
+  const WordRun& run_;
+  std::FILE* file_;
+  uint64_t read_ = 0;
+  uint32_t crc_ = 0;
+  std::string word_;
+  uint64_t count_ = 0;
+  bool done_ = false;
+};
+
+}  // namespace
+
+absl::Status WriteError(const std::string& what, int error_number) {
+  const std::string message = absl::StrCat(what, ": ", std::strerror(error_number));
+  const ErrorMetadata metadata = {{"file", what}};
+  if (error_number == ENOSPC || error_number == EDQUOT) return MakeError(Reason::kNoSpace, message, metadata);
+  if (error_number == EROFS || error_number == EACCES || error_number == EPERM) {
+    return MakeError(Reason::kStorageReadOnly, message, metadata);
+  }
+  return MakeError(Reason::kStorageError, message, metadata);
+}
+
+absl::Status WriteFileAtomically(const std::string& path, std::string_view bytes) {
+  const std::string temporary = path + ".tmp";
+  const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (fd < 0) return WriteError(temporary, errno);
+  absl::Status status = WriteAll(fd, temporary, bytes.data(), bytes.size());
+  if (status.ok() && fsync(fd) != 0) status = WriteError(temporary, errno);
+  if (close(fd) != 0 && status.ok()) status = WriteError(temporary, errno);
+  if (status.ok() && rename(temporary.c_str(), path.c_str()) != 0) status = WriteError(path, errno);
+  if (!status.ok()) unlink(temporary.c_str());
+  return status;
+}
+
+absl::StatusOr<WordRun> WriteRun(const WordTable& words, const std::string& path) {
+  std::vector<std::pair<std::string_view, uint64_t>> sorted;
+  sorted.reserve(words.size());
+  words.ForEach([&](std::string_view word, uint64_t count) { sorted.emplace_back(word, count); });
+  std::sort(sorted.begin(), sorted.end());
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (fd < 0) return WriteError(path, errno);
+  WordRun run = {path, 0, 0};
+  std::string buffer;
+  absl::Status status;
+  const auto flush = [&] {
+    run.crc32c = ExtendCrc32c(run.crc32c, buffer.data(), buffer.size());
+    run.bytes += buffer.size();
+    status = WriteAll(fd, path, buffer.data(), buffer.size());
+    buffer.clear();
+  };
+  for (const auto& [word, count] : sorted) {
+    const auto length = static_cast<uint32_t>(word.size());
+    buffer.append(reinterpret_cast<const char*>(&length), sizeof(length));
+    buffer.append(reinterpret_cast<const char*>(&count), sizeof(count));
+    buffer.append(word);
+    if (buffer.size() >= kBufferBytes) flush();
+    if (!status.ok()) break;
+  }
+  if (status.ok()) flush();
+  if (status.ok() && fsync(fd) != 0) status = WriteError(path, errno);
+  if (close(fd) != 0 && status.ok()) status = WriteError(path, errno);
+  if (!status.ok()) {
+    unlink(path.c_str());
+    return status;
+  }
+  return run;
+}
+
+absl::Status MergeRuns(const std::vector<WordRun>& runs,
+                       const std::function<absl::Status(std::string_view, uint64_t)>& visit) {
+  std::vector<std::unique_ptr<RunReader>> readers;
+  const auto later = [](const RunReader* a, const RunReader* b) { return a->word() > b->word(); };
+  std::priority_queue<RunReader*, std::vector<RunReader*>, decltype(later)> queue(later);
+  for (const WordRun& run : runs) {
+    readers.push_back(std::make_unique<RunReader>(run));
+    CAIRN_RETURN_IF_ERROR(readers.back()->Advance());
+    if (!readers.back()->done()) queue.push(readers.back().get());
+  }
+  std::string word;
+  while (!queue.empty()) {
+    word = queue.top()->word();
+    uint64_t count = 0;
+    while (!queue.empty() && queue.top()->word() == word) {
+      RunReader* const reader = queue.top();
+      queue.pop();
+      count += reader->count();
+      CAIRN_RETURN_IF_ERROR(reader->Advance());
+      if (!reader->done()) queue.push(reader);
+    }
+    CAIRN_RETURN_IF_ERROR(visit(word, count));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace cairn::corpus
