@@ -1,0 +1,42 @@
+// Bytes that are appended, then read back once in order: what must wait until its place in a file is known.
+#ifndef CAIRN_CORPUS_INDEXED_SPOOL_H_
+#define CAIRN_CORPUS_INDEXED_SPOOL_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace cairn::corpus {
+
+// Holds up to 256 KiB in memory and the rest in a file without a name in `directory`, which the kernel frees whatever
+// becomes of the process. Not thread-safe.
+class Spool {
+ public:
+  explicit Spool(std::string directory) : directory_(std::move(directory)) {}
+  Spool(Spool&& other) noexcept;
+  Spool& operator=(Spool&&) = delete;
+  ~Spool();
+
+  // NO_SPACE, STORAGE_READ_ONLY, STORAGE_ERROR.
+  absl::Status Append(std::string_view bytes);
+  // Gives all bytes in order, in pieces that are multiples of 8 bytes but for the last. STORAGE_ERROR; visitor's
+  // errors.
+  absl::Status Read(absl::FunctionRef<absl::Status(std::string_view)> visitor);
+  uint64_t size() const { return spilled_ + buffer_.size(); }
+
+ private:
+  absl::Status Spill();
+
+  std::string directory_;
+  int fd_ = -1;
+  uint64_t spilled_ = 0;
+  std::string buffer_;
+};
+
+}  // namespace cairn::corpus
+
+#endif  // CAIRN_CORPUS_INDEXED_SPOOL_H_

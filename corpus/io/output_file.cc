@@ -1,0 +1,213 @@
+#include "corpus/io/output_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/random_id.h"
+#include "common/base/status.h"
+#include "common/rpc/reason.h"
+#include "corpus/io/errno_status.h"
+
+namespace cairn::corpus {
+namespace {
+
+std::string DirectoryOf(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+}
+
+std::string HiddenName(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
+  return absl::StrCat(DirectoryOf(path), "/.", name, ".", RandomToken(4), ".partial");
+}
+
+// Opens with O_DIRECT where it is wanted and possible.
+int OpenForWriting(const std::string& path, int flags, bool* direct) {
+  if (*direct) {
+    const int fd = open(path.c_str(), flags | O_DIRECT, 0666);
+    if (fd >= 0 || errno != EINVAL) return fd;
+    *direct = false;
+  }
+  return open(path.c_str(), flags, 0666);
+}
+
+}  // namespace
+
+absl::Status SyncDirectoryOf(const std::string& path) {
+  const std::string directory = DirectoryOf(path);
+  const int fd = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return OutputError("open the directory", directory, errno);
+  // Some network file systems cannot sync a directory and say EINVAL; their rename is durable by itself.
+  const int result = fsync(fd);
+  const int error = errno;
+  close(fd);
+  if (result != 0 && error != EINVAL && error != EROFS) {
+    return MakeError(Reason::kFsyncFailed, absl::StrCat("cannot sync the directory ", directory),
+                     {{"file", directory}});
+  }
+  return absl::OkStatus();
+}
+
+OutputFile::OutputFile(std::string path, std::string partial_path, int fd, bool direct, size_t buffer_bytes,
+                       int buffers)
+    : path_(std::move(path)),
+      partial_path_(std::move(partial_path)),
+      fd_(fd),
+      buffer_bytes_(buffer_bytes),
+      direct_(direct),
+      current_(buffer_bytes) {
+  for (int i = 1; i < std::max(buffers, 2); ++i) free_.emplace_back(buffer_bytes);
+  thread_ = std::thread([this] { WriteLoop(); });
+}
+
+absl::StatusOr<std::unique_ptr<OutputFile>> OutputFile::Create(std::string path, Options options) {
+  const std::string partial = options.partial_path.empty() ? HiddenName(path) : options.partial_path;
+  struct stat target;
+  if (stat(path.c_str(), &target) == 0 && S_ISDIR(target.st_mode)) return OutputError("write", path, EISDIR);
+  bool direct = options.direct;
+  const int fd = OpenForWriting(partial, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, &direct);
+  if (fd < 0) return OutputError("create", partial, errno);
+  return std::unique_ptr<OutputFile>(
+      new OutputFile(std::move(path), partial, fd, direct, RoundUpToIo(options.buffer_bytes), options.buffers));
+}
+
+absl::StatusOr<std::unique_ptr<OutputFile>> OutputFile::Resume(std::string path, Options options,
+                                                               const Position& position) {
+  bool direct = options.direct;
+  const int fd = OpenForWriting(options.partial_path, O_WRONLY | O_CLOEXEC, &direct);
+  if (fd < 0) return OutputError("open", options.partial_path, errno);
+  struct stat found;
+  if (fstat(fd, &found) != 0 || static_cast<uint64_t>(found.st_size) < position.durable_bytes ||
+      ftruncate(fd, static_cast<off_t>(position.durable_bytes)) != 0) {
+    close(fd);
+    return MakeError(Reason::kFileTruncated,
+                     absl::StrCat(options.partial_path, " lacks bytes that were written before the interruption"),
+                     {{"file", options.partial_path}});
+  }
+  auto file = std::unique_ptr<OutputFile>(new OutputFile(std::move(path), options.partial_path, fd, direct,
+                                                         RoundUpToIo(options.buffer_bytes), options.buffers));
+  file->written_ = position.durable_bytes;
+  CAIRN_RETURN_IF_ERROR(file->Append(position.tail));
+  return file;
+}
+
+OutputFile::~OutputFile() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+    queue_.clear();
+    changed_.NotifyAll();
+  }
+  thread_.join();
+  close(fd_);
+  if (!committed_ && !keep_) unlink(partial_path_.c_str());
+}
+
+absl::Status OutputFile::WriteAt(const char* data, size_t size, uint64_t offset) {
+  while (size > 0) {
+    const ssize_t done = pwrite(fd_, data, size, static_cast<off_t>(offset));
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0 && errno == EINVAL) {
+      // A file system may take O_DIRECT at open and refuse it now.
+      const int flags = fcntl(fd_, F_GETFL);
+      if ((flags & O_DIRECT) != 0 && fcntl(fd_, F_SETFL, flags & ~O_DIRECT) == 0) continue;
+    }
+    if (done <= 0) return OutputError("write", partial_path_, done == 0 ? ENOSPC : errno);
+    data += done;
+    offset += static_cast<uint64_t>(done);
+    size -= static_cast<size_t>(done);
+    // A short write (nearly full disk) leaves an unaligned rest, which only a buffered write can take.
+    if (size > 0 && offset % kIoAlignment != 0) fcntl(fd_, F_SETFL, fcntl(fd_, F_GETFL) & ~O_DIRECT);
+  }
+  return absl::OkStatus();
+}
+
+void OutputFile::WriteLoop() {
+  while (true) {
+    Pending pending;
+    {
+      MutexLock lock(mutex_);
+      while (queue_.empty() && !stopping_) changed_.Wait(mutex_);
+      if (queue_.empty()) return;
+      pending = std::move(queue_.front());
+      queue_.pop_front();
+    }
+    const absl::Status status = WriteAt(pending.buffer.data(), pending.size, pending.offset);
+    MutexLock lock(mutex_);
+    if (error_.ok()) error_ = status;
+    free_.push_back(std::move(pending.buffer));
+    --unwritten_;
+    changed_.NotifyAll();
+  }
+}
+
+absl::Status OutputFile::SubmitBuffer() {
+  MutexLock lock(mutex_);
+  queue_.push_back({std::move(current_), RoundUpToIo(filled_), written_});
+  current_ = AlignedBuffer();
+  ++unwritten_;
+  written_ += filled_;
+  filled_ = 0;
+  changed_.NotifyAll();
+  while (free_.empty()) changed_.Wait(mutex_);
+  current_ = std::move(free_.back());
+  free_.pop_back();
+  return error_;
+}
+
+absl::Status OutputFile::WaitForWrites() {
+  MutexLock lock(mutex_);
+  while (unwritten_ > 0) changed_.Wait(mutex_);
+  return error_;
+}
+
+absl::Status OutputFile::Append(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const size_t taken = std::min(bytes.size(), buffer_bytes_ - filled_);
+    std::memcpy(current_.data() + filled_, bytes.data(), taken);
+    filled_ += taken;
+    bytes.remove_prefix(taken);
+    if (filled_ == buffer_bytes_) CAIRN_RETURN_IF_ERROR(SubmitBuffer());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<OutputFile::Position> OutputFile::Checkpoint() {
+  CAIRN_RETURN_IF_ERROR(WaitForWrites());
+  if (fdatasync(fd_) != 0) {
+    return MakeError(Reason::kFsyncFailed, absl::StrCat("cannot sync ", partial_path_), {{"file", partial_path_}});
+  }
+  return Position{written_, std::string(current_.data(), filled_)};
+}
+
+absl::Status OutputFile::Finish() {
+  if (finished_) return absl::OkStatus();
+  if (filled_ > 0) {
+    const size_t padded = RoundUpToIo(filled_);
+    std::memset(current_.data() + filled_, 0, padded - filled_);
+    CAIRN_RETURN_IF_ERROR(SubmitBuffer());
+  }
+  CAIRN_RETURN_IF_ERROR(WaitForWrites());
+  if (ftruncate(fd_, static_cast<off_t>(written_)) != 0) return OutputError("cut", partial_path_, errno);
+  if (fsync(fd_) != 0) {
+    return MakeError(Reason::kFsyncFailed, absl::StrCat("cannot sync ", partial_path_), {{"file", partial_path_}});
+  }
+  finished_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status OutputFile::Commit() {
+  CAIRN_RETURN_IF_ERROR(Finish());
+  if (rename(partial_path_.c_str(), path_.c_str()) != 0) return OutputError("rename to", path_, errno);
+  committed_ = true;
+  return SyncDirectoryOf(path_);
+}
+
+}  // namespace cairn::corpus

@@ -1,0 +1,105 @@
+// A file that appears under its name only when it is whole: bytes are appended to a hidden file beside it, which is
+// synced and renamed at the end. Writes go around the page cache (O_DIRECT) where the file system allows it, from a
+// thread of their own, so the caller computes while the disk writes; buffered writing costs about three seconds of
+// kernel time per gigabyte.
+#ifndef CAIRN_CORPUS_IO_OUTPUT_FILE_H_
+#define CAIRN_CORPUS_IO_OUTPUT_FILE_H_
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/mutex.h"
+#include "corpus/io/aligned_buffer.h"
+
+namespace cairn::corpus {
+
+// For one thread at a time. The destructor removes the hidden file unless it was committed or kept.
+class OutputFile {
+ public:
+  struct Options {
+    bool direct = true;             // try O_DIRECT; without it where the file system refuses
+    size_t buffer_bytes = 1 << 20;  // a multiple of kIoAlignment
+    int buffers = 3;                // at least 2; memory is the product
+    std::string partial_path;       // the hidden file; empty: a fresh name beside the output
+  };
+  // Where a file stood at a Checkpoint: what Resume needs.
+  struct Position {
+    uint64_t durable_bytes = 0;  // on disk and synced, a multiple of the buffer size
+    std::string tail;            // the bytes after them, less than one buffer
+  };
+
+  // NO_SPACE, STORAGE_READ_ONLY, STORAGE_ERROR: the hidden file cannot be created (the directory is missing, say).
+  static absl::StatusOr<std::unique_ptr<OutputFile>> Create(std::string path, Options options);
+  // Goes on with the hidden file `options.partial_path` from `position`; what lies behind it is cut off.
+  static absl::StatusOr<std::unique_ptr<OutputFile>> Resume(std::string path, Options options,
+                                                            const Position& position);
+  ~OutputFile();
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  // Errors of earlier writes are reported by the next call: NO_SPACE, STORAGE_ERROR.
+  absl::Status Append(std::string_view bytes);
+
+  // Waits until all whole buffers are on disk. FSYNC_FAILED, NO_SPACE, STORAGE_ERROR.
+  absl::StatusOr<Position> Checkpoint();
+
+  // Writes the rest, cuts the file to its length and syncs it; it keeps its hidden name. Nothing can be appended then.
+  absl::Status Finish();
+  // Finish, if not done; then renames it to its path, replacing what stood there, and syncs the directory.
+  absl::Status Commit();
+  // The destructor leaves the hidden file: another process will resume it.
+  void Keep() { keep_ = true; }
+
+  uint64_t bytes() const { return written_ + filled_; }
+  bool direct() const { return direct_; }
+  const std::string& path() const { return path_; }
+  const std::string& partial_path() const { return partial_path_; }
+
+ private:
+  struct Pending {
+    AlignedBuffer buffer;
+    size_t size;
+    uint64_t offset;
+  };
+
+  OutputFile(std::string path, std::string partial_path, int fd, bool direct, size_t buffer_bytes, int buffers);
+  void WriteLoop();
+  absl::Status SubmitBuffer();
+  absl::Status WaitForWrites();
+  absl::Status WriteAt(const char* data, size_t size, uint64_t offset);
+
+  const std::string path_;
+  const std::string partial_path_;
+  const int fd_;
+  const size_t buffer_bytes_;
+  bool direct_;
+  bool finished_ = false;
+  bool committed_ = false;
+  bool keep_ = false;
+  AlignedBuffer current_;
+  size_t filled_ = 0;     // in current_
+  uint64_t written_ = 0;  // handed to the writing thread
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<Pending> queue_ ABSL_GUARDED_BY(mutex_);
+  std::vector<AlignedBuffer> free_ ABSL_GUARDED_BY(mutex_);
+  int unwritten_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status error_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+// Makes a rename in `path`'s directory durable. STORAGE_ERROR, FSYNC_FAILED.
+absl::Status SyncDirectoryOf(const std::string& path);
+
+}  // namespace cairn::corpus
+
+#endif  // CAIRN_CORPUS_IO_OUTPUT_FILE_H_
