@@ -62,11 +62,12 @@ def check_hangul(scalar, lowered):
         raise ValueError(f"U+{scalar:04X}: Hangul decomposes to {lowered!r}")
 
 
-def note_combining(profile, combining_class):
+def note_combining(profile, combining_class, decompose):
     """Canonical classes of the characters that survive: canonical reordering may swap only these. A stripped mark
-    of class 0 still stands between two of them."""
+    of class 0, or one that decomposes into such, still stands between two of them."""
     for scalar in profile.lower_drop:
-        profile.lower_drop[scalar] = combining_class(chr(scalar)) == 0
+        ordered = decompose("\u302e" + chr(scalar) + "\U0001d165")  # classes 224 and 216
+        profile.lower_drop[scalar] = ordered.index("\u302e") < ordered.index("\U0001d165")
     for scalar in SCALARS:
         if profile.classes.get(scalar) == DROP or scalar in profile.lower_drop or scalar in HANGUL:
             continue
@@ -112,7 +113,7 @@ def fast_profile():
                 cache[char] = equal[0] if equal else (above[-1] + 1 if above else 1)
         return cache[char]
 
-    note_combining(profile, combining_class)
+    note_combining(profile, combining_class, nfd.normalize_str)
     return profile
 
 
@@ -140,7 +141,7 @@ def legacy_profile():
         if scalar in HANGUL:
             check_hangul(scalar, lowered)
         sort_into_profile(profile, scalar, cased, lowered, ascii_punct or category.startswith("P"), char.isspace())
-    note_combining(profile, unicodedata.combining)
+    note_combining(profile, unicodedata.combining, lambda text: unicodedata.normalize("NFD", text))
     return profile
 
 
