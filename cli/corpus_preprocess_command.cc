@@ -10,6 +10,7 @@
 #include <csignal>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -19,6 +20,9 @@
 #include "common/rpc/reason.h"
 #include "corpus/preprocess/preprocess.h"
 #include "corpus/preprocess/tokenizer_choice.h"
+#include "corpus/punkt/icu_splitter.h"
+#include "corpus/punkt/punkt_model.h"
+#include "corpus/punkt/punkt_splitter.h"
 
 namespace cairn::cli {
 namespace {
@@ -169,6 +173,19 @@ absl::Status RunPreprocess(const CommandContext& context, const Arguments& given
   if (!given.vocab.empty()) choice.vocab_file = given.vocab;
   choice.include_special_tokens = !given.no_special;
   CAIRN_ASSIGN_OR_RETURN(const corpus::ChosenTokenizer chosen, corpus::LoadChosenTokenizer(choice));
+  std::optional<corpus::PunktModel> punkt;
+  if (given.split_sentences && !given.punkt_model.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(punkt, corpus::LoadPunktModel(given.punkt_model));
+    sentences = fmt::format("Punkt, {}", given.punkt_model);
+    options.new_splitter = [&] { return std::make_unique<corpus::PunktSplitter>(*punkt); };
+  } else if (given.split_sentences) {
+    CAIRN_RETURN_IF_ERROR(corpus::IcuSplitter::Create().status());
+    sentences =
+        fmt::format("{}'s rules; with --punkt-model they are those of Megatron-LM", corpus::IcuSplitter::Version());
+    options.new_splitter = [] { return *corpus::IcuSplitter::Create(); };
+  } else if (!given.punkt_model.empty()) {
+    return MakeError(Reason::kBadRequest, "--punkt-model needs --split-sentences");
+  }
   const InterruptScope scope;
   options.interrupted = &interrupted;
   std::optional<ProgressLine> line;
