@@ -15,21 +15,24 @@ UChar32 Icu(char32_t c) { return static_cast<UChar32>(c); }
 
 }  // namespace
 
-bool IsPythonSpace(char32_t c) {
-  if (c < 0x80) return (c >= 0x9 && c <= 0xD) || (c >= 0x1C && c <= 0x20);
+bool IsPythonSpace(char32_t c) { return (c >= 0x1C && c <= 0x1F) || IsRegexSpace(c); }
+
+bool IsRegexSpace(char32_t c) {
+  if (c < 0x80) return (c >= 0x9 && c <= 0xD) || c == 0x20;
   return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 ||
          c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
-bool IsPythonDigit(char32_t c) {
+bool IsRegexDigit(char32_t c) {
   if (c < 0x80) return c >= '0' && c <= '9';
   return u_charType(Icu(c)) == U_DECIMAL_DIGIT_NUMBER;
 }
 
-bool IsPythonLetter(char32_t c) {
+bool IsRegexLetter(char32_t c) {
   if (c < 0x80) return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-  if ((U_MASK(u_charType(Icu(c))) & U_GC_L_MASK) != 0) return true;
-  return !IsPythonDigit(c) && u_getIntPropertyValue(Icu(c), UCHAR_NUMERIC_TYPE) != U_NT_NONE;
+  constexpr uint32_t kMarksAndConnectors = U_GC_M_MASK | U_GC_PC_MASK;
+  return u_hasBinaryProperty(Icu(c), UCHAR_ALPHABETIC) != 0 || u_hasBinaryProperty(Icu(c), UCHAR_JOIN_CONTROL) != 0 ||
+         (U_MASK(u_charType(Icu(c))) & kMarksAndConnectors) != 0;
 }
 
 bool IsPythonUpper(char32_t c) { return c < 0x80 ? c >= 'A' && c <= 'Z' : u_isUUppercase(Icu(c)) != 0; }

@@ -23,10 +23,10 @@ char32_t FirstOf(std::string_view text) {
 bool IsNumber(std::string_view text) {
   size_t at = text.starts_with('-') ? 1 : 0;
   if (at < text.size() && (text[at] == '.' || text[at] == ',')) ++at;
-  if (at >= text.size() || !IsPythonDigit(NextScalar(text, at))) return false;
+  if (at >= text.size() || !IsRegexDigit(NextScalar(text, at))) return false;
   while (at < text.size()) {
     const char32_t c = NextScalar(text, at);
-    if (c != ',' && c != '.' && c != '-' && !IsPythonDigit(c)) return false;
+    if (c != ',' && c != '.' && c != '-' && !IsRegexDigit(c)) return false;
   }
   return true;
 }
@@ -34,7 +34,7 @@ bool IsNumber(std::string_view text) {
 // One letter and a period.
 bool IsInitial(std::string_view text) {
   size_t at = 0;
-  return IsPythonLetter(NextScalar(text, at)) && text.substr(at) == ".";
+  return IsRegexLetter(NextScalar(text, at)) && text.substr(at) == ".";
 }
 
 bool IsClosing(char32_t c) {
@@ -56,7 +56,7 @@ Closing ClosingMarks(std::string_view sentence) {
     size_t blanks_end = at;
     while (blanks_end < sentence.size()) {
       size_t next = blanks_end;
-      if (!IsPythonSpace(NextScalar(sentence, next))) break;
+      if (!IsRegexSpace(NextScalar(sentence, next))) break;
       blanks_end = next;
     }
     if (blanks_end > at || at == sentence.size() || sentence.substr(at).starts_with("--")) {
@@ -128,14 +128,14 @@ void PunktSplitter::FindSlices(std::string_view text) {
       at = mark + 1;
       while (at < text.size()) {
         size_t next = at;
-        if (!IsPythonSpace(NextScalar(text, next))) break;
+        if (!IsRegexSpace(NextScalar(text, next))) break;
         at = next;
       }
       if (at == mark + 1 || at == text.size()) continue;
       candidate.next_begin = at;
       while (at < text.size()) {
         size_t next = at;
-        if (IsPythonSpace(NextScalar(text, next))) break;
+        if (IsRegexSpace(NextScalar(text, next))) break;
         at = next;
       }
       candidate.context_end = at;

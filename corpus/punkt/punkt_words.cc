@@ -14,7 +14,7 @@ bool BeginsNoWord(char32_t c) {
 size_t BlankAt(std::string_view text, size_t at) {
   if (at >= text.size()) return 0;
   size_t next = at;
-  return IsPythonSpace(NextScalar(text, next)) ? next - at : 0;
+  return IsRegexSpace(NextScalar(text, next)) ? next - at : 0;
 }
 
 size_t RunOf(std::string_view text, size_t at, char c) {
@@ -63,7 +63,7 @@ bool EndsPlainly(std::string_view text, size_t at) {
   if (at >= text.size()) return true;
   size_t next = at;
   const char32_t c = NextScalar(text, next);
-  return IsPythonSpace(c) || IsNonWord(c) || HasMultiChar(text, at);
+  return IsRegexSpace(c) || IsNonWord(c) || HasMultiChar(text, at);
 }
 
 void SplitLine(std::string_view line, std::vector<std::string_view>& words) {
@@ -75,7 +75,7 @@ void SplitLine(std::string_view line, std::vector<std::string_view>& words) {
     }
     size_t end = at;
     const char32_t first = NextScalar(line, end);
-    if (IsPythonSpace(first)) {
+    if (IsRegexSpace(first)) {
       at = end;
       continue;
     }
@@ -97,7 +97,8 @@ bool IsNonWord(char32_t c) {
 void SplitPunktWords(std::string_view text, std::vector<std::string_view>& words) {
   while (!text.empty()) {
     const size_t end = std::min(text.find('\n'), text.size());
-    SplitLine(text.substr(0, end), words);
+    const std::string_view line = text.substr(0, end);
+    if (!PythonRstrip(line).empty()) SplitLine(line, words);
     text.remove_prefix(std::min(end + 1, text.size()));
   }
 }

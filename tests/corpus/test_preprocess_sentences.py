@@ -33,6 +33,10 @@ def prose(rng, sentences):
             elif roll < 0.14:
                 word += rng.choice(["--", "---", "..", "-", "/"]) + rng.choice(WORDS)
             words.append(word)
+        if rng.random() < 0.1:
+            words.insert(rng.randrange(len(words) + 1), "J. Bach")
+        if rng.random() < 0.3:
+            words.insert(0, rng.choice(["However", "They", "It"]))
         words[0] = words[0][:1].upper() + words[0][1:] if rng.random() < 0.9 else words[0]
         line = ""
         for word in words:
