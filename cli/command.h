@@ -1,7 +1,8 @@
 // What every command of `cairn` shares: exit statuses, the form of errors, table or JSON.
 //
 // A command is one file `<name>_command.cc` with one function `void Add<Name>Command(CLI::App& app, CommandContext&)`
-// that declares its arguments and sets a callback; main.cc lists them. A callback leaves its exit status in the context.
+// that declares its arguments and sets a callback; main.cc lists them. A callback leaves its exit status in the
+// context.
 #ifndef CAIRN_CLI_COMMAND_H_
 #define CAIRN_CLI_COMMAND_H_
 
@@ -15,9 +16,9 @@ namespace cairn::cli {
 
 enum ExitStatus : int {
   kDone = 0,
-  kFailed = 1,        // the operation failed; the answer is known
+  kFailed = 1,  // the operation failed; the answer is known
   kUsage = 2,
-  kUnknown = 3,       // could not be reached or timed out; the answer is unknown
+  kUnknown = 3,  // could not be reached or timed out; the answer is unknown
   kInterrupted = 130,
 };
 

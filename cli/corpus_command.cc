@@ -1,6 +1,7 @@
 #include "cli/corpus_command.h"
 
 #include "cli/corpus_preprocess_command.h"
+#include "cli/corpus_shuffle_command.h"
 
 namespace cairn::cli {
 
@@ -8,6 +9,7 @@ void AddCorpusCommand(CLI::App& app, CommandContext& context) {
   CLI::App* corpus = app.add_subcommand("corpus", "Training-data tools: shuffle, tokenize, .bin/.idx");
   corpus->require_subcommand(1);
   AddCorpusPreprocessCommand(*corpus, context);
+  AddCorpusShuffleCommand(*corpus, context);
 }
 
 }  // namespace cairn::cli

@@ -1,5 +1,5 @@
 // Properties of characters as nltk's Punkt asks for them: by Python's str, and by regular expressions, which nltk runs
-// on the `regex` package (whose \\s and \\w follow Unicode Technical Standard 18, unlike those of `re`).
+// on the `regex` package (whose \s and \w follow Unicode Technical Standard 18, unlike those of `re`).
 #ifndef CAIRN_CORPUS_PUNKT_PUNKT_CHARS_H_
 #define CAIRN_CORPUS_PUNKT_PUNKT_CHARS_H_
 

@@ -1,0 +1,14 @@
+// `cairn corpus shuffle`: a uniform permutation of lines.
+#ifndef CAIRN_CLI_CORPUS_SHUFFLE_COMMAND_H_
+#define CAIRN_CLI_CORPUS_SHUFFLE_COMMAND_H_
+
+#include "cli/command.h"
+
+namespace cairn::cli {
+
+// Below `corpus`.
+void AddCorpusShuffleCommand(CLI::App& corpus, CommandContext& context);
+
+}  // namespace cairn::cli
+
+#endif  // CAIRN_CLI_CORPUS_SHUFFLE_COMMAND_H_

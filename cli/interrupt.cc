@@ -1,0 +1,24 @@
+#include "cli/interrupt.h"
+
+#include <csignal>
+
+namespace cairn::cli {
+namespace {
+
+std::atomic<bool> interrupted{false};
+static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler may touch nothing else");
+
+extern "C" void OnSignal(int) { interrupted.store(true); }
+
+}  // namespace
+
+const std::atomic<bool>& InterruptFlag() {
+  struct sigaction action = {};
+  action.sa_handler = OnSignal;
+  // No SA_RESTART: a read that waits is woken. SA_RESETHAND: a second signal means it.
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaction(signal, &action, nullptr);
+  return interrupted;
+}
+
+}  // namespace cairn::cli

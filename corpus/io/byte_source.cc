@@ -1,0 +1,181 @@
+#include "corpus/io/byte_source.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "common/rpc/reason.h"
+#include "corpus/io/aligned_buffer.h"
+#include "corpus/io/decoder.h"
+#include "corpus/io/errno_status.h"
+
+namespace cairn::corpus {
+namespace {
+
+constexpr size_t kTailBytes = 64 << 10;
+constexpr int kPollMilliseconds = 100;
+
+absl::Status StopStatus(const std::atomic<bool>* stop) {
+  if (stop == nullptr || !stop->load(std::memory_order_relaxed)) return absl::OkStatus();
+  return MakeError(Reason::kInterrupted, "interrupted");
+}
+
+class PlainSource final : public ByteSource {
+ public:
+  PlainSource(std::string path, int fd, bool direct, uint64_t begin, uint64_t soft_end, const std::atomic<bool>* stop)
+      : path_(std::move(path)), fd_(fd), direct_(direct), offset_(begin), soft_end_(soft_end), stop_(stop) {}
+  ~PlainSource() override { close(fd_); }
+
+  absl::StatusOr<size_t> Read(char* buffer, size_t size) override {
+    CAIRN_RETURN_IF_ERROR(StopStatus(stop_));
+    if (ended_) return 0;
+    if (offset_ >= soft_end_) {
+      size = std::min(size, kTailBytes);
+    } else if (soft_end_ - offset_ < size) {
+      size = std::min(size, RoundUpToIo(soft_end_ - offset_ + 1));
+    }
+    // A direct read starts at a multiple of the alignment; what lies before the wanted byte is dropped.
+    const size_t skip = offset_ % kIoAlignment;
+    ssize_t count;
+    while (true) {
+      count = pread(fd_, buffer, size, static_cast<off_t>(offset_ - skip));
+      if (count < 0 && errno == EINTR) {
+        CAIRN_RETURN_IF_ERROR(StopStatus(stop_));
+        continue;
+      }
+      if (count < 0 && errno == EINVAL && direct_) {
+        direct_ = false;
+        if (fcntl(fd_, F_SETFL, fcntl(fd_, F_GETFL) & ~O_DIRECT) == 0) continue;
+      }
+      break;
+    }
+    if (count < 0) return InputError("read", path_, errno);
+    if (static_cast<size_t>(count) <= skip) {
+      ended_ = true;
+      return 0;
+    }
+    const size_t useful = static_cast<size_t>(count) - skip;
+    if (skip > 0) std::memmove(buffer, buffer + skip, useful);
+    offset_ += useful;
+    return useful;
+  }
+  bool direct() const override { return direct_; }
+
+ private:
+  const std::string path_;
+  const int fd_;
+  bool direct_;
+  uint64_t offset_;
+  const uint64_t soft_end_;
+  const std::atomic<bool>* const stop_;
+  bool ended_ = false;
+};
+
+// Standard input, FIFOs and devices: no offsets, and a read may wait for ever.
+class PipeSource final : public ByteSource {
+ public:
+  PipeSource(std::string path, int fd, bool owned, const std::atomic<bool>* stop)
+      : path_(std::move(path)), fd_(fd), owned_(owned), stop_(stop) {}
+  ~PipeSource() override {
+    if (owned_) close(fd_);
+  }
+
+  absl::StatusOr<size_t> Read(char* buffer, size_t size) override {
+    while (true) {
+      CAIRN_RETURN_IF_ERROR(StopStatus(stop_));
+      pollfd waiting{fd_, POLLIN, 0};
+      const int ready = poll(&waiting, 1, kPollMilliseconds);
+      if (ready == 0 || (ready < 0 && errno == EINTR)) continue;
+      const ssize_t count = read(fd_, buffer, size);
+      if (count >= 0) return static_cast<size_t>(count);
+      if (errno != EINTR && errno != EAGAIN) return InputError("read", path_, errno);
+    }
+  }
+
+ private:
+  const std::string path_;
+  const int fd_;
+  const bool owned_;
+  const std::atomic<bool>* const stop_;
+};
+
+class SkippingSource final : public ByteSource {
+ public:
+  SkippingSource(std::unique_ptr<ByteSource> source, uint64_t bytes) : source_(std::move(source)), skip_(bytes) {}
+  absl::StatusOr<size_t> Read(char* buffer, size_t size) override {
+    while (true) {
+      CAIRN_ASSIGN_OR_RETURN(const size_t count, source_->Read(buffer, size));
+      if (skip_ == 0 || count == 0) return count;
+      const size_t dropped = static_cast<size_t>(std::min<uint64_t>(skip_, count));
+      skip_ -= dropped;
+      if (dropped == count) continue;
+      std::memmove(buffer, buffer + dropped, count - dropped);
+      return count - dropped;
+    }
+  }
+  bool direct() const override { return source_->direct(); }
+
+ private:
+  const std::unique_ptr<ByteSource> source_;
+  uint64_t skip_;
+};
+
+}  // namespace
+
+std::unique_ptr<ByteSource> SkipBytes(std::unique_ptr<ByteSource> source, uint64_t bytes) {
+  return std::make_unique<SkippingSource>(std::move(source), bytes);
+}
+
+Compression CompressionOf(const std::string& path) {
+  const std::string name = absl::AsciiStrToLower(path);
+  if (absl::EndsWith(name, ".gz")) return Compression::kGzip;
+  if (absl::EndsWith(name, ".zst") || absl::EndsWith(name, ".zstd")) return Compression::kZstd;
+  return Compression::kNone;
+}
+
+absl::StatusOr<std::unique_ptr<ByteSource>> OpenPlainSource(const std::string& path, uint64_t begin, uint64_t soft_end,
+                                                            const SourceOptions& options) {
+  bool direct = options.direct;
+  int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | (direct ? O_DIRECT : 0));
+  if (fd < 0 && errno == EINVAL && direct) {
+    direct = false;
+    fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  }
+  if (fd < 0) return InputError("open", path, errno);
+  struct stat found;
+  if (fstat(fd, &found) != 0 || S_ISDIR(found.st_mode)) {
+    close(fd);
+    return InputError("read", path, EISDIR);
+  }
+  if (!S_ISREG(found.st_mode)) {
+    if (direct) fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_DIRECT);
+    return std::make_unique<PipeSource>(path, fd, true, options.stop);
+  }
+  if (!direct) posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+  return std::make_unique<PlainSource>(path, fd, direct, begin, soft_end, options.stop);
+}
+
+absl::StatusOr<std::unique_ptr<ByteSource>> OpenSource(const std::string& path, const SourceOptions& options) {
+  if (path == "-") return std::make_unique<PipeSource>("standard input", STDIN_FILENO, false, options.stop);
+  CAIRN_ASSIGN_OR_RETURN(auto raw, OpenPlainSource(path, 0, UINT64_MAX, options));
+  switch (CompressionOf(path)) {
+    case Compression::kGzip:
+      return NewGzipSource(path, std::move(raw));
+    case Compression::kZstd:
+      return NewZstdSource(path, std::move(raw), options.max_window);
+    case Compression::kNone:
+      break;
+  }
+  return raw;
+}
+
+}  // namespace cairn::corpus

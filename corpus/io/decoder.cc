@@ -1,0 +1,168 @@
+#include "corpus/io/decoder.h"
+
+#include <isa-l/igzip_lib.h>
+#include <zstd.h>
+#include <zstd_errors.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "common/rpc/reason.h"
+#include "corpus/io/aligned_buffer.h"
+
+namespace cairn::corpus {
+namespace {
+
+constexpr size_t kInputBytes = 256 << 10;
+
+absl::Status Damaged(const std::string& path, std::string_view what, uint64_t offset) {
+  return MakeError(
+      Reason::kInputUnreadable,
+      absl::StrCat(path, " is damaged: ", std::string(what), " near byte ", offset, " of the compressed file"),
+      {{"file", path}});
+}
+
+class GzipSource final : public ByteSource {
+ public:
+  GzipSource(std::string path, std::unique_ptr<ByteSource> raw)
+      : path_(std::move(path)), raw_(std::move(raw)), input_(kInputBytes), state_(new inflate_state) {
+    StartMember();
+  }
+
+  absl::StatusOr<size_t> Read(char* buffer, size_t size) override {
+    state_->next_out = reinterpret_cast<uint8_t*>(buffer);
+    state_->avail_out = static_cast<uint32_t>(std::min<size_t>(size, 1u << 30));
+    const uint32_t room = state_->avail_out;
+    while (state_->avail_out == room) {
+      if (state_->avail_in == 0 && !ended_) CAIRN_RETURN_IF_ERROR(Fill());
+      if (between_ && state_->avail_in > 0) {
+        // Padding, or another member.
+        if (*state_->next_in == 0) {
+          padded_ = true;
+          ++state_->next_in;
+          --state_->avail_in;
+          continue;
+        }
+        if (padded_ || *state_->next_in != 0x1f) return Damaged(path_, "bytes after the last gzip member", Offset());
+        StartMember();
+      }
+      if (ended_ && state_->avail_in == 0 && between_) return 0;
+      const bool input_was_empty = state_->avail_in == 0;
+      const int result = isal_inflate(state_.get());
+      if (result != ISAL_DECOMP_OK) {
+        return Damaged(path_, result == ISAL_INCORRECT_CHECKSUM ? "its checksum is wrong" : "no valid gzip data",
+                       Offset());
+      }
+      if (state_->block_state == ISAL_BLOCK_FINISH) {
+        between_ = true;
+      } else if (input_was_empty && ended_ && state_->avail_out == room) {
+        return Damaged(path_, "it ends inside a gzip member", Offset());
+      }
+    }
+    return room - state_->avail_out;
+  }
+  bool direct() const override { return raw_->direct(); }
+
+ private:
+  void StartMember() {
+    uint8_t* const next_in = state_->next_in;
+    const uint32_t avail_in = started_ ? state_->avail_in : 0;
+    uint8_t* const next_out = state_->next_out;
+    const uint32_t avail_out = started_ ? state_->avail_out : 0;
+    isal_inflate_init(state_.get());
+    state_->crc_flag = ISAL_GZIP;
+    state_->next_in = next_in;
+    state_->avail_in = avail_in;
+    state_->next_out = next_out;
+    state_->avail_out = avail_out;
+    started_ = true;
+    between_ = false;
+  }
+  absl::Status Fill() {
+    CAIRN_ASSIGN_OR_RETURN(const size_t count, raw_->Read(input_.data(), input_.size()));
+    state_->next_in = reinterpret_cast<uint8_t*>(input_.data());
+    state_->avail_in = static_cast<uint32_t>(count);
+    read_ += count;
+    ended_ = count == 0;
+    // An empty file is no gzip file, but gzip -d and we take it for an empty text.
+    if (ended_ && read_ == 0) between_ = true;
+    return absl::OkStatus();
+  }
+  uint64_t Offset() const { return read_ - state_->avail_in; }
+
+  const std::string path_;
+  const std::unique_ptr<ByteSource> raw_;
+  AlignedBuffer input_;
+  std::unique_ptr<inflate_state> state_;
+  uint64_t read_ = 0;
+  bool started_ = false;
+  bool between_ = false;  // members
+  bool padded_ = false;
+  bool ended_ = false;
+};
+
+class ZstdSource final : public ByteSource {
+ public:
+  ZstdSource(std::string path, std::unique_ptr<ByteSource> raw, size_t max_window)
+      : path_(std::move(path)), raw_(std::move(raw)), input_(kInputBytes), max_window_(max_window) {
+    ZSTD_DCtx_setParameter(context_.get(), ZSTD_d_windowLogMax,
+                           std::clamp(static_cast<int>(std::bit_width(max_window)) - 1, 10, 31));
+  }
+
+  absl::StatusOr<size_t> Read(char* buffer, size_t size) override {
+    ZSTD_outBuffer out{buffer, size, 0};
+    while (out.pos == 0) {
+      if (in_.pos == in_.size && !ended_) {
+        CAIRN_ASSIGN_OR_RETURN(const size_t count, raw_->Read(input_.data(), input_.size()));
+        in_ = {input_.data(), count, 0};
+        read_ += count;
+        ended_ = count == 0;
+      }
+      if (ended_ && frame_complete_) return 0;
+      const size_t result = ZSTD_decompressStream(context_.get(), &out, &in_);
+      if (ZSTD_isError(result)) {
+        if (ZSTD_getErrorCode(result) == ZSTD_error_frameParameter_windowTooLarge) {
+          return MakeError(Reason::kMemoryLimit,
+                           absl::StrCat(path_, " was compressed with a window above ", max_window_,
+                                        " bytes, the most that this memory budget allows"),
+                           {{"file", path_}});
+        }
+        return Damaged(path_, ZSTD_getErrorName(result), read_ - (in_.size - in_.pos));
+      }
+      frame_complete_ = result == 0;
+      if (ended_ && !frame_complete_ && out.pos == 0) return Damaged(path_, "it ends inside a zstd frame", read_);
+    }
+    return out.pos;
+  }
+  bool direct() const override { return raw_->direct(); }
+
+ private:
+  struct FreeContext {
+    void operator()(ZSTD_DCtx* context) const { ZSTD_freeDCtx(context); }
+  };
+
+  const std::string path_;
+  const std::unique_ptr<ByteSource> raw_;
+  AlignedBuffer input_;
+  const size_t max_window_;
+  std::unique_ptr<ZSTD_DCtx, FreeContext> context_{ZSTD_createDCtx()};
+  ZSTD_inBuffer in_{nullptr, 0, 0};
+  uint64_t read_ = 0;
+  bool frame_complete_ = true;
+  bool ended_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<ByteSource> NewGzipSource(std::string path, std::unique_ptr<ByteSource> raw) {
+  return std::make_unique<GzipSource>(std::move(path), std::move(raw));
+}
+
+std::unique_ptr<ByteSource> NewZstdSource(std::string path, std::unique_ptr<ByteSource> raw, size_t max_window) {
+  return std::make_unique<ZstdSource>(std::move(path), std::move(raw), max_window);
+}
+
+}  // namespace cairn::corpus

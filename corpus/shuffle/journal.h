@@ -1,0 +1,48 @@
+// What a shuffle has done so far, so that a killed one goes on: a file of lines "CRC32C JSON", synced one by one; a
+// torn last line does not count.
+#ifndef CAIRN_CORPUS_SHUFFLE_JOURNAL_H_
+#define CAIRN_CORPUS_SHUFFLE_JOURNAL_H_
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace cairn::corpus {
+
+// For one thread at a time.
+class Journal {
+ public:
+  // Opens or creates the file and locks it against other processes. BAD_REQUEST: another process runs this shuffle.
+  // STORAGE_ERROR, STORAGE_READ_ONLY, NO_SPACE.
+  static absl::StatusOr<std::unique_ptr<Journal>> Open(const std::string& path);
+  ~Journal();
+  Journal(const Journal&) = delete;
+  Journal& operator=(const Journal&) = delete;
+
+  // The entries found at Open, in order; empty when called again.
+  std::vector<nlohmann::json> TakeEntries() { return std::exchange(entries_, {}); }
+  // For TakeEntries to give again.
+  void Restore(std::vector<nlohmann::json> entries) { entries_ = std::move(entries); }
+  // Forgets all entries, also in the file.
+  absl::Status Clear();
+  // Durable when it returns.
+  absl::Status Append(const nlohmann::json& entry);
+
+ private:
+  Journal(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+  absl::Status Load();
+
+  const std::string path_;
+  const int fd_;
+  uint64_t size_ = 0;
+  std::vector<nlohmann::json> entries_;
+};
+
+}  // namespace cairn::corpus
+
+#endif  // CAIRN_CORPUS_SHUFFLE_JOURNAL_H_

@@ -1,0 +1,132 @@
+#include "corpus/shuffle/scratch_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "common/rpc/reason.h"
+#include "corpus/io/errno_status.h"
+
+namespace cairn::corpus {
+namespace {
+
+int OpenScratch(const std::string& directory, const std::string& path, int extra) {
+  if (!path.empty()) return open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | extra, 0600);
+  const int fd = open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC | extra, 0600);
+  if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR)) return fd;
+  std::string name = directory + "/.cairn-shuffle-XXXXXX";
+  const int named = mkostemp(name.data(), O_CLOEXEC | extra);
+  if (named >= 0) unlink(name.c_str());
+  return named;
+}
+
+}  // namespace
+
+ScratchFile::ScratchFile(std::string place, int fd, bool direct, const Options& options)
+    : place_(std::move(place)), fd_(fd), direct_(direct), allocated_(options.resume_at) {
+  for (int i = 0; i < options.threads; ++i) threads_.emplace_back([this] { Loop(); });
+}
+
+absl::StatusOr<std::unique_ptr<ScratchFile>> ScratchFile::Create(const std::string& directory, const Options& options) {
+  bool direct = options.direct;
+  int fd = OpenScratch(directory, options.path, direct ? O_DIRECT : 0);
+  if (fd < 0 && errno == EINVAL && direct) {
+    direct = false;
+    fd = OpenScratch(directory, options.path, 0);
+  }
+  if (fd < 0) return OutputError("create a temporary file in", directory, errno);
+  struct stat found;
+  if (!options.path.empty() && (fstat(fd, &found) != 0 || static_cast<uint64_t>(found.st_size) < options.resume_at)) {
+    close(fd);
+    return MakeError(Reason::kFileTruncated,
+                     absl::StrCat(options.path, " lacks what was written before the interruption"),
+                     {{"file", options.path}});
+  }
+  if (ftruncate(fd, static_cast<off_t>(options.resume_at)) != 0) {
+    const int error = errno;
+    close(fd);
+    return OutputError("cut the temporary file in", directory, error);
+  }
+  return std::unique_ptr<ScratchFile>(new ScratchFile(directory, fd, direct, options));
+}
+
+ScratchFile::~ScratchFile() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+    changed_.NotifyAll();
+  }
+  for (std::thread& thread : threads_) thread.join();
+  close(fd_);
+}
+
+absl::Status ScratchFile::Transfer(bool write, char* data, size_t bytes, uint64_t offset) const {
+  while (bytes > 0) {
+    const ssize_t count = write ? pwrite(fd_, data, bytes, static_cast<off_t>(offset))
+                                : pread(fd_, data, bytes, static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    const bool unaligned = count > 0 && static_cast<size_t>(count) < bytes && count % 4096 != 0;
+    if ((count < 0 && errno == EINVAL && direct()) || unaligned) {
+      direct_.store(false, std::memory_order_relaxed);
+      fcntl(fd_, F_SETFL, fcntl(fd_, F_GETFL) & ~O_DIRECT);
+      if (count < 0) continue;
+    }
+    if (count <= 0) {
+      const int error = count < 0 ? errno : write ? ENOSPC : EIO;
+      return OutputError(write ? "write a temporary file in" : "read back a temporary file in", place_, error);
+    }
+    data += count;
+    offset += static_cast<uint64_t>(count);
+    bytes -= static_cast<size_t>(count);
+  }
+  return absl::OkStatus();
+}
+
+void ScratchFile::Loop() {
+  while (true) {
+    Job job;
+    {
+      MutexLock lock(mutex_);
+      while (jobs_.empty() && !stopping_) changed_.Wait(mutex_);
+      if (jobs_.empty()) return;
+      job = std::move(jobs_.front());
+      jobs_.pop_front();
+    }
+    job.done(Transfer(job.write, job.data, job.bytes, job.offset));
+  }
+}
+
+void ScratchFile::Write(const char* data, size_t bytes, uint64_t offset, Done done) {
+  MutexLock lock(mutex_);
+  jobs_.push_back({true, const_cast<char*>(data), bytes, offset, std::move(done)});
+  changed_.NotifyOne();
+}
+
+void ScratchFile::Read(char* data, size_t bytes, uint64_t offset, Done done) {
+  MutexLock lock(mutex_);
+  jobs_.push_back({false, data, bytes, offset, std::move(done)});
+  changed_.NotifyOne();
+}
+
+absl::Status ScratchFile::ReadNow(char* data, size_t bytes, uint64_t offset) const {
+  return Transfer(false, data, bytes, offset);
+}
+
+absl::Status ScratchFile::Sync() {
+  if (fdatasync(fd_) == 0) return absl::OkStatus();
+  return MakeError(Reason::kFsyncFailed, absl::StrCat("cannot sync the temporary file in ", place_));
+}
+
+void ScratchFile::Discard(const ScratchExtent& extent) {
+  // Not every file system can; the space then comes back at the end.
+  (void)fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(extent.offset()),
+                  static_cast<off_t>(extent.bytes()));
+}
+
+}  // namespace cairn::corpus

@@ -1,0 +1,104 @@
+// The temporary disk of a shuffle: one file, written and read in aligned blocks by a few threads.
+#ifndef CAIRN_CORPUS_SHUFFLE_SCRATCH_FILE_H_
+#define CAIRN_CORPUS_SHUFFLE_SCRATCH_FILE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/mutex.h"
+
+namespace cairn::corpus {
+
+// A stretch of the file: a multiple of 4 KiB at a multiple of 4 KiB, in one number.
+class ScratchExtent {
+ public:
+  ScratchExtent() = default;
+  ScratchExtent(uint64_t offset, uint64_t bytes) : packed_((offset / 4096) << 20 | bytes / 4096) {}
+  uint64_t offset() const { return (packed_ >> 20) * 4096; }
+  size_t bytes() const { return static_cast<size_t>((packed_ & 0xfffff) * 4096); }
+
+  uint64_t packed() const { return packed_; }
+  static ScratchExtent FromPacked(uint64_t packed) {
+    ScratchExtent extent;
+    extent.packed_ = packed;
+    return extent;
+  }
+
+ private:
+  uint64_t packed_ = 0;
+};
+
+// Thread-safe. One file however many buckets there are (no limit of open files matters), written in the order of time,
+// so the disk sees long sequential writes.
+class ScratchFile {
+ public:
+  struct Options {
+    bool direct = true;  // try O_DIRECT
+    int threads = 4;
+    // Empty: a file without a name in `directory`, which the kernel frees however the process ends. Else this file,
+    // which is kept; `resume_at` bytes of it count.
+    std::string path;
+    uint64_t resume_at = 0;
+  };
+
+  // NO_SPACE, STORAGE_READ_ONLY, STORAGE_ERROR.
+  static absl::StatusOr<std::unique_ptr<ScratchFile>> Create(const std::string& directory, const Options& options);
+  ~ScratchFile();
+  ScratchFile(const ScratchFile&) = delete;
+  ScratchFile& operator=(const ScratchFile&) = delete;
+
+  // A stretch that no one else has, of a multiple of 4 KiB.
+  uint64_t Allocate(uint64_t bytes) { return allocated_.fetch_add(bytes, std::memory_order_relaxed); }
+  uint64_t allocated() const { return allocated_.load(std::memory_order_relaxed); }
+
+  // Starts a transfer between page-aligned memory and the file; both sizes multiples of 4 KiB. `done` is called from
+  // another thread with the result: NO_SPACE, STORAGE_ERROR (also a read behind what was written).
+  using Done = std::function<void(const absl::Status&)>;
+  void Write(const char* data, size_t bytes, uint64_t offset, Done done);
+  void Read(char* data, size_t bytes, uint64_t offset, Done done);
+  // The same, waiting for the result.
+  absl::Status ReadNow(char* data, size_t bytes, uint64_t offset) const;
+
+  // What was written is on disk. FSYNC_FAILED.
+  absl::Status Sync();
+  // Gives the stretch's space back to the file system, if it can.
+  void Discard(const ScratchExtent& extent);
+
+  bool direct() const { return direct_.load(std::memory_order_relaxed); }
+  const std::string& place() const { return place_; }
+
+ private:
+  struct Job {
+    bool write;
+    char* data;
+    size_t bytes;
+    uint64_t offset;
+    Done done;
+  };
+
+  ScratchFile(std::string place, int fd, bool direct, const Options& options);
+  void Loop();
+  absl::Status Transfer(bool write, char* data, size_t bytes, uint64_t offset) const;
+
+  const std::string place_;  // for messages
+  const int fd_;
+  mutable std::atomic<bool> direct_;
+  std::atomic<uint64_t> allocated_{0};
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<Job> jobs_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace cairn::corpus
+
+#endif  // CAIRN_CORPUS_SHUFFLE_SCRATCH_FILE_H_

@@ -1,0 +1,236 @@
+#include "corpus/shuffle/shuffle.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/digest.h"
+#include "common/base/quantity.h"
+#include "common/base/status.h"
+#include "common/rpc/reason.h"
+#include "corpus/io/errno_status.h"
+#include "corpus/shuffle/shuffle_job.h"
+
+namespace cairn::corpus {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kSlack = uint64_t{16} << 20;         // that the contract allows above the budget
+constexpr uint64_t kSmallThings = uint64_t{5} << 20;    // stacks, heap, kernel's rounding
+constexpr uint64_t kOutputBuffers = uint64_t{3} << 20;  // of OutputFile
+constexpr uint64_t kFrameMemory = uint64_t{4} << 20;    // of one compressing thread: text, frame, tables
+constexpr uint64_t kDecoderMemory = uint64_t{1} << 20;  // of one reader of compressed files, without its window
+constexpr uint64_t kLeastRegion = uint64_t{8} << 20;
+constexpr size_t kSampleBytes = 256 << 10;
+// How much larger texts are than their compressed form, for the first guess.
+constexpr uint64_t kGuessedRatio = 4;
+
+// What the process holds already: the program itself, above all.
+uint64_t ResidentBytes() {
+  std::FILE* const file = std::fopen("/proc/self/statm", "re");
+  if (file == nullptr) return kSlack;
+  unsigned long long total = 0, resident = 0;
+  const int count = std::fscanf(file, "%llu %llu", &total, &resident);
+  std::fclose(file);
+  return count == 2 ? resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) : kSlack;
+}
+
+absl::Status Validate(const ShuffleOptions& options) {
+  const auto bad = [](std::string_view message) { return MakeError(Reason::kBadRequest, message); };
+  if (options.inputs.empty()) return bad("no input is given");
+  if (options.output.empty() || options.output == "-")
+    return bad("--output must be a file: it gets its name when it is whole");
+  if ((options.split_lines > 0) + (options.split_bytes > 0) + (options.split_files > 0) > 1) {
+    return bad("give one of --split-lines, --split-bytes and --split-files");
+  }
+  if (options.split_files > 1'000'000) return bad("--split-files is above 1000000");
+  if (options.threads < 1) return bad("--threads must be at least 1");
+  if (options.memory < kMinShuffleMemory) {
+    return MakeError(
+        Reason::kMemoryLimit,
+        absl::StrCat("--memory is ", FormatSize(static_cast<int64_t>(options.memory)), "; a shuffle needs 32 MiB"));
+  }
+  return absl::OkStatus();
+}
+
+std::string DirectoryOf(const std::string& path) {
+  const std::string parent = fs::path(path).parent_path().string();
+  return parent.empty() ? "." : parent;
+}
+
+// The mean length of the first lines, for the plan.
+uint64_t SampleLineBytes(const ShuffleJob& job) {
+  AlignedBuffer buffer(kSampleBytes);
+  uint64_t lines = 0, bytes = 0;
+  int files = 0;
+  for (const InputFile& input : job.inputs) {
+    if (!input.rereadable || input.size == 0) continue;
+    if (++files > 8) break;
+    auto source = OpenSource(input.path, job.source);
+    if (!source.ok()) continue;  // the pass will report it
+    const auto count = (*source)->Read(buffer.data(), buffer.size());
+    if (!count.ok()) continue;
+    lines += static_cast<uint64_t>(std::count(buffer.data(), buffer.data() + *count, job.options.separator));
+    bytes += *count;
+  }
+  return lines == 0 ? std::max<uint64_t>(bytes, 64) : bytes / lines;
+}
+
+// Divides what the budget leaves.
+absl::Status Plan(ShuffleJob& job) {
+  const bool compressed = std::any_of(job.inputs.begin(), job.inputs.end(),
+                                      [](const InputFile& input) { return input.compression != Compression::kNone; });
+  const bool piped =
+      std::any_of(job.inputs.begin(), job.inputs.end(), [](const InputFile& i) { return !i.rereadable; });
+  uint64_t budget = job.options.memory + kSlack;
+  uint64_t reserved = ResidentBytes() + kSmallThings + kOutputBuffers;
+  int threads = job.options.threads;
+  // With little memory, few threads: each costs stacks and buffers.
+  threads = static_cast<int>(std::min<uint64_t>(threads, job.options.memory / (uint64_t{8} << 20)));
+  if (job.options.compression != Compression::kNone) reserved += kFrameMemory * static_cast<uint64_t>(threads);
+  if (compressed) {
+    // Decompression windows: 8 MiB for each reader is what the tools' usual levels want, more where there is room.
+    threads = static_cast<int>(std::clamp<uint64_t>(job.options.memory / (uint64_t{32} << 20), 1, threads));
+    const uint64_t window =
+        std::clamp<uint64_t>(job.options.memory / 8 / static_cast<uint64_t>(threads), 8 << 20, 128 << 20);
+    job.source.max_window = window;
+    reserved += (window + kDecoderMemory) * static_cast<uint64_t>(threads);
+  }
+  if (reserved + kLeastRegion > budget) {
+    return MakeError(Reason::kMemoryLimit,
+                     absl::StrCat("--memory ", FormatSize(static_cast<int64_t>(job.options.memory)), " leaves ",
+                                  "too little after buffers of ", FormatSize(static_cast<int64_t>(reserved)), "; give ",
+                                  FormatSize(static_cast<int64_t>(reserved + kLeastRegion - kSlack)), " or more"));
+  }
+  MemoryPlanInput input;
+  input.region_bytes = RoundUpToIo(std::min(budget - reserved, job.options.memory)) - kIoAlignment;
+  input.threads = threads;
+  for (const InputFile& file : job.inputs) {
+    input.text_bytes += file.compression == Compression::kNone ? file.size : file.size * kGuessedRatio;
+  }
+  if (piped) input.text_bytes = std::max<uint64_t>(input.text_bytes, 64 * input.region_bytes);
+  job.progress->bytes_total = compressed || piped ? 0 : input.text_bytes;
+  input.line_bytes = SampleLineBytes(job);
+  job.plan = job.options.plan ? *job.options.plan : PlanMemory(input);
+  if (compressed || piped) job.plan.fits = job.plan.fits && !piped;
+  job.region = AlignedBuffer(std::max<size_t>(
+      input.region_bytes, std::max(job.plan.sorters * job.plan.sorter_bytes,
+                                   job.plan.readers * (2 * job.plan.read_block + job.plan.writer_bytes))));
+  return absl::OkStatus();
+}
+
+// All that decides the output's bytes: another run with the same may go on with this one's work.
+std::string Fingerprint(const ShuffleJob& job, const std::string& header) {
+  const ShuffleOptions& options = job.options;
+  Digester digester;
+  digester.Add("shuffle 1")
+      .Add(options.seed)
+      .Add(options.split_lines)
+      .Add(options.split_bytes)
+      .Add(options.split_files);
+  digester.Add(static_cast<uint64_t>(options.compression)).Add(options.header_lines).Add(header);
+  digester.Add(static_cast<uint64_t>(static_cast<unsigned char>(options.separator))).Add(options.range_bytes);
+  digester.Add(fs::absolute(options.output).string());
+  for (const InputFile& input : job.inputs) {
+    digester.Add(fs::absolute(input.path).string()).Add(input.size).Add(static_cast<uint64_t>(input.modified_ns));
+  }
+  return DigestHex(digester.Finish());
+}
+
+absl::Status MakeDirectory(const std::string& path) {
+  if (mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) return absl::OkStatus();
+  return OutputError("create", path, errno);
+}
+
+// Removes the hidden parts of an older, interrupted run.
+void RemovePartials(const std::string& prefix) {
+  for (uint64_t part = 0; unlink(absl::StrCat(prefix, ".", part).c_str()) == 0;) ++part;
+}
+
+absl::Status RunResumable(ShuffleJob& job, ShuffleOutputOptions output_options, const std::string& header) {
+  const std::string output = fs::absolute(job.options.output).lexically_normal().string();
+  const std::string name = fs::path(output).filename().string();
+  const std::string id = DigestHex(Digest(output)).substr(0, 12);
+  const std::string state = absl::StrCat(job.options.temp_dir, "/.", name, ".", id, ".shuffle");
+  output_options.partial_prefix = absl::StrCat(DirectoryOf(output), "/.", name, ".", id, ".partial");
+  CAIRN_RETURN_IF_ERROR(MakeDirectory(state));
+  const std::string journal_path = state + "/journal";
+  CAIRN_ASSIGN_OR_RETURN(auto journal, Journal::Open(journal_path));
+  const std::string fingerprint = Fingerprint(job, header);
+  std::vector<nlohmann::json> entries = journal->TakeEntries();
+  const bool same = !entries.empty() && entries.front().value("fingerprint", "") == fingerprint;
+  if (!same) {
+    // Nothing to go on from, or the work of other inputs or options.
+    CAIRN_RETURN_IF_ERROR(journal->Clear());
+    RemovePartials(output_options.partial_prefix);
+    unlink((state + "/scratch").c_str());
+    CAIRN_RETURN_IF_ERROR(journal->Append({{"kind", "begin"}, {"fingerprint", fingerprint}}));
+  } else {
+    journal->Restore(std::move(entries));
+  }
+  CAIRN_RETURN_IF_ERROR(ShuffleThroughScratch(job, std::move(output_options), journal.get(), state));
+  // Whole: nothing of the state is needed any more.
+  unlink((state + "/scratch").c_str());
+  unlink(journal_path.c_str());
+  rmdir(state.c_str());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<ShuffleReport> Shuffle(const ShuffleOptions& options, const std::atomic<bool>& stop,
+                                      ShuffleProgress* progress) {
+  CAIRN_RETURN_IF_ERROR(Validate(options));
+  ShuffleProgress unseen;
+  ShuffleJob job;
+  job.options = options;
+  job.stop = &stop;
+  job.progress = progress != nullptr ? progress : &unseen;
+  job.source.direct = options.direct;
+  job.source.stop = &stop;
+  if (options.temp_dir.empty()) job.options.temp_dir = DirectoryOf(options.output);
+
+  CAIRN_ASSIGN_OR_RETURN(job.inputs, ListInputs(options.inputs));
+  for (const InputFile& input : job.inputs) {
+    if (input.rereadable) continue;
+    const std::string_view flag = options.no_scratch ? "--no-scratch" : options.resume ? "--resume" : "";
+    if (!flag.empty()) {
+      return MakeError(Reason::kBadRequest, absl::StrCat(std::string(flag), " needs inputs that can be read again; ",
+                                                         input.path, " is a pipe"));
+    }
+  }
+  CAIRN_ASSIGN_OR_RETURN(const std::string header,
+                         ReadHeaders(job.inputs, options.header_lines, options.separator, job.source));
+  job.ranges = DivideInputs(job.inputs, options.range_bytes);
+  job.report.input_files = job.inputs.size();
+  CAIRN_RETURN_IF_ERROR(Plan(job));
+
+  ShuffleOutputOptions output;
+  output.path = options.output;
+  output.split_lines = options.split_lines;
+  output.split_bytes = options.split_bytes;
+  output.split_files = options.split_files;
+  output.compression = options.compression;
+  output.threads = static_cast<int>(std::clamp<uint64_t>(options.memory / (uint64_t{8} << 20), 1, options.threads));
+  output.separator = options.separator;
+  output.header = header;
+  output.direct = options.direct;
+
+  if (options.no_scratch || (job.plan.fits && !options.plan && !options.resume)) {
+    CAIRN_RETURN_IF_ERROR(ShuffleByRereading(job, std::move(output)));
+  } else if (options.resume) {
+    CAIRN_RETURN_IF_ERROR(RunResumable(job, std::move(output), header));
+  } else {
+    CAIRN_RETURN_IF_ERROR(ShuffleThroughScratch(job, std::move(output), nullptr, ""));
+  }
+  return std::move(job.report);
+}
+
+}  // namespace cairn::corpus

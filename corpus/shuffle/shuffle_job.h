@@ -1,0 +1,47 @@
+// What the parts of one shuffle share.
+#ifndef CAIRN_CORPUS_SHUFFLE_SHUFFLE_JOB_H_
+#define CAIRN_CORPUS_SHUFFLE_SHUFFLE_JOB_H_
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "corpus/io/aligned_buffer.h"
+#include "corpus/shuffle/input_reader.h"
+#include "corpus/shuffle/journal.h"
+#include "corpus/shuffle/shuffle.h"
+#include "corpus/shuffle/shuffle_output.h"
+
+namespace cairn::corpus {
+
+struct ShuffleJob {
+  ShuffleOptions options;
+  const std::atomic<bool>* stop;
+  ShuffleProgress* progress;  // never null
+  std::vector<InputFile> inputs;
+  std::vector<InputRange> ranges;
+  SourceOptions source;
+  MemoryPlan plan;
+  AlignedBuffer region;  // all large memory but the output's buffers
+  ShuffleReport report;
+
+  bool Stopped() const { return stop->load(std::memory_order_relaxed); }
+  std::string_view Memory(int part, size_t part_bytes) const {
+    return {region.data() + static_cast<size_t>(part) * part_bytes, part_bytes};
+  }
+};
+
+// With the temporary disk. `journal` may be null; with it, `state_directory` holds the temporary file.
+absl::Status ShuffleThroughScratch(ShuffleJob& job, ShuffleOutputOptions output_options, Journal* journal,
+                                   const std::string& state_directory);
+
+// Without: reads the input again for every range of keys that fits in memory.
+absl::Status ShuffleByRereading(ShuffleJob& job, ShuffleOutputOptions output_options);
+
+// CHECKSUM_MISMATCH if they differ; names the numbers.
+absl::Status CheckMultisets(const LineMultiset& read, const LineMultiset& written);
+
+}  // namespace cairn::corpus
+
+#endif  // CAIRN_CORPUS_SHUFFLE_SHUFFLE_JOB_H_

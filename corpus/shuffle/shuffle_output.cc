@@ -1,0 +1,228 @@
+#include "corpus/shuffle/shuffle_output.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/status.h"
+#include "common/rpc/reason.h"
+#include "corpus/io/errno_status.h"
+#include "corpus/io/frame_encoder.h"
+
+namespace cairn::corpus {
+
+std::string PartPath(const std::string& path, uint64_t part) {
+  const size_t slash = path.rfind('/');
+  const size_t name = slash == std::string::npos ? 0 : slash + 1;
+  size_t stem_end = path.size();
+  if (CompressionOf(path) != Compression::kNone) stem_end = path.rfind('.');
+  const size_t dot = path.substr(0, stem_end).rfind('.');
+  if (dot != std::string::npos && dot > name) stem_end = dot;
+  if (stem_end == name) stem_end = path.size();
+  return absl::StrCat(path.substr(0, stem_end), absl::StrFormat("-%05d", part), path.substr(stem_end));
+}
+
+ShuffleOutput::ShuffleOutput(ShuffleOutputOptions options) : options_(std::move(options)) {}
+
+OutputFile::Options ShuffleOutput::FileOptions(uint64_t part) const {
+  OutputFile::Options file;
+  file.direct = options_.direct;
+  if (!options_.partial_prefix.empty()) file.partial_path = absl::StrCat(options_.partial_prefix, ".", part);
+  return file;
+}
+
+absl::StatusOr<std::unique_ptr<ShuffleOutput>> ShuffleOutput::Create(ShuffleOutputOptions options) {
+  auto output = std::unique_ptr<ShuffleOutput>(new ShuffleOutput(std::move(options)));
+  // Opened now: a directory that is missing or full of someone else's rights shows before the work.
+  CAIRN_RETURN_IF_ERROR(output->OpenPart());
+  return output;
+}
+
+absl::StatusOr<std::unique_ptr<ShuffleOutput>> ShuffleOutput::Resume(ShuffleOutputOptions options,
+                                                                     const nlohmann::json& checkpoint) {
+  auto output = std::unique_ptr<ShuffleOutput>(new ShuffleOutput(std::move(options)));
+  output->Keep();  // until it is open, nothing of it may be removed
+  try {
+    for (uint64_t part = 0; part < checkpoint.at("closed").get<uint64_t>(); ++part) {
+      output->parts_.push_back({output->FileOptions(part).partial_path, PartPath(output->options_.path, part)});
+    }
+    output->file_bytes_ = checkpoint.at("file_bytes").get<uint64_t>();
+    output->part_lines_ = checkpoint.at("part_lines").get<uint64_t>();
+    output->part_bytes_ = checkpoint.at("part_bytes").get<uint64_t>();
+    absl::Base64Unescape(checkpoint.at("frames").get<std::string>(), &output->frames_);
+    output->lines_ = {checkpoint.at("lines").get<uint64_t>(), checkpoint.at("bytes").get<uint64_t>(),
+                      checkpoint.at("sum_a").get<uint64_t>(), checkpoint.at("sum_b").get<uint64_t>()};
+    OutputFile::Position position;
+    position.durable_bytes = checkpoint.at("durable_bytes").get<uint64_t>();
+    absl::Base64Unescape(checkpoint.at("tail").get<std::string>(), &position.tail);
+    const uint64_t part = output->parts_.size();
+    const std::string& path = output->options_.path;
+    CAIRN_ASSIGN_OR_RETURN(output->file_, OutputFile::Resume(output->Splits() ? PartPath(path, part) : path,
+                                                             output->FileOptions(part), position));
+  } catch (const nlohmann::json::exception& error) {
+    return MakeError(Reason::kManifestCorrupt, absl::StrCat("the journal of the interrupted run: ", error.what()));
+  }
+  for (const Part& part : output->parts_) {
+    if (access(part.partial.c_str(), F_OK) != 0) return OutputError("find", part.partial, errno);
+  }
+  output->keep_ = false;
+  return output;
+}
+
+ShuffleOutput::~ShuffleOutput() {
+  if (keep_ && file_ != nullptr) file_->Keep();
+  if (committed_ || keep_) return;
+  for (const Part& part : parts_) unlink(part.partial.c_str());
+}
+
+void ShuffleOutput::Keep() {
+  keep_ = true;
+  if (file_ != nullptr) file_->Keep();
+}
+
+absl::Status ShuffleOutput::OpenPart() {
+  const uint64_t part = parts_.size();
+  CAIRN_ASSIGN_OR_RETURN(
+      file_, OutputFile::Create(Splits() ? PartPath(options_.path, part) : options_.path, FileOptions(part)));
+  part_lines_ = part_bytes_ = 0;
+  return Write(options_.header);
+}
+
+absl::Status ShuffleOutput::ClosePart() {
+  CAIRN_RETURN_IF_ERROR(WriteFrames());
+  CAIRN_RETURN_IF_ERROR(file_->Finish());
+  file_bytes_ += file_->bytes();
+  direct_ = direct_ && file_->direct();
+  parts_.push_back({file_->partial_path(), file_->path()});
+  file_->Keep();  // parts_ removes it if need be
+  file_.reset();
+  return absl::OkStatus();
+}
+
+absl::Status ShuffleOutput::PlaceLine(uint64_t length) {
+  while (true) {
+    bool full = false;
+    if (options_.split_lines > 0) full = part_lines_ >= options_.split_lines;
+    if (options_.split_bytes > 0) full = part_lines_ > 0 && part_bytes_ + length + 1 > options_.split_bytes;
+    if (options_.split_files > 0) {
+      // Part i ends before line (i + 1) * lines / files: sizes differ by at most one line.
+      // (At most 2^20 files of less than 2^44 lines.)
+      const uint64_t end = total_lines_ * (parts_.size() + 1) / options_.split_files;
+      full = parts_.size() + 1 < options_.split_files && lines_.lines >= end;
+    }
+    if (!full) break;
+    CAIRN_RETURN_IF_ERROR(ClosePart());
+    CAIRN_RETURN_IF_ERROR(OpenPart());
+  }
+  ++part_lines_;
+  return absl::OkStatus();
+}
+
+absl::Status ShuffleOutput::Write(std::string_view bytes) {
+  part_bytes_ += bytes.size();
+  if (options_.compression == Compression::kNone) return file_->Append(bytes);
+  // Whole frames alone, except at a part's end. (A resumed run may have fewer threads than frames wait.)
+  const size_t waiting = (frames_.size() + kFrameBytes - 1) / kFrameBytes * kFrameBytes;
+  const size_t batch = std::max(kFrameBytes * static_cast<size_t>(options_.threads), waiting);
+  while (!bytes.empty()) {
+    const size_t taken = std::min(bytes.size(), batch - frames_.size());
+    frames_.append(bytes.substr(0, taken));
+    bytes.remove_prefix(taken);
+    if (frames_.size() == batch) CAIRN_RETURN_IF_ERROR(WriteFrames());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ShuffleOutput::WriteFrames() {
+  std::vector<std::string_view> texts;
+  for (size_t begin = 0; begin < frames_.size(); begin += kFrameBytes) {
+    texts.push_back(std::string_view(frames_).substr(begin, kFrameBytes));
+  }
+  // A part without a line is a valid compressed file too.
+  if (texts.empty() && part_bytes_ == 0 && options_.compression != Compression::kNone) texts.emplace_back();
+  if (texts.empty()) return absl::OkStatus();
+  for (const std::string& frame : EncodeFrames(options_.compression, texts, options_.threads)) {
+    CAIRN_RETURN_IF_ERROR(file_->Append(frame));
+  }
+  frames_.clear();
+  return absl::OkStatus();
+}
+
+absl::Status ShuffleOutput::Line(std::string_view line) {
+  CAIRN_RETURN_IF_ERROR(PlaceLine(line.size()));
+  lines_.Add(line);
+  CAIRN_RETURN_IF_ERROR(Write(line));
+  return Write({&options_.separator, 1});
+}
+
+absl::Status ShuffleOutput::BeginLongLine(uint64_t length) {
+  long_hash_ = long_length_ = 0;
+  return PlaceLine(length);
+}
+
+absl::Status ShuffleOutput::LongLinePiece(std::string_view piece) {
+  long_hash_ = LineMultiset::Hash(long_hash_, piece);
+  long_length_ += piece.size();
+  return Write(piece);
+}
+
+absl::Status ShuffleOutput::EndLongLine() {
+  lines_.AddHashed(long_hash_, long_length_);
+  return Write({&options_.separator, 1});
+}
+
+absl::StatusOr<nlohmann::json> ShuffleOutput::Checkpoint() {
+  CAIRN_ASSIGN_OR_RETURN(const OutputFile::Position position, file_->Checkpoint());
+  nlohmann::json json;
+  json["closed"] = parts_.size();
+  json["file_bytes"] = file_bytes_;
+  json["part_lines"] = part_lines_;
+  json["part_bytes"] = part_bytes_;
+  json["frames"] = absl::Base64Escape(frames_);
+  json["lines"] = lines_.lines;
+  json["bytes"] = lines_.bytes;
+  json["sum_a"] = lines_.sum_a;
+  json["sum_b"] = lines_.sum_b;
+  json["durable_bytes"] = position.durable_bytes;
+  json["tail"] = absl::Base64Escape(position.tail);
+  return json;
+}
+
+absl::Status ShuffleOutput::Finish() {
+  if (file_ != nullptr) CAIRN_RETURN_IF_ERROR(ClosePart());
+  while (parts_.size() < options_.split_files) {
+    CAIRN_RETURN_IF_ERROR(OpenPart());
+    CAIRN_RETURN_IF_ERROR(ClosePart());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ShuffleOutput::Commit() {
+  CAIRN_RETURN_IF_ERROR(Finish());
+  for (const Part& part : parts_) {
+    if (rename(part.partial.c_str(), part.path.c_str()) == 0) continue;
+    // After an interruption between two renames the first ones are done.
+    if (errno == ENOENT && !options_.partial_prefix.empty() && access(part.path.c_str(), F_OK) == 0) continue;
+    return OutputError("rename to", part.path, errno);
+  }
+  if (Splits()) {
+    for (uint64_t part = parts_.size(); unlink(PartPath(options_.path, part).c_str()) == 0;) ++part;
+  }
+  committed_ = true;
+  return SyncDirectoryOf(options_.path);
+}
+
+std::vector<std::string> ShuffleOutput::paths() const {
+  std::vector<std::string> paths;
+  for (const Part& part : parts_) paths.push_back(part.path);
+  return paths;
+}
+
+}  // namespace cairn::corpus
