@@ -1,6 +1,7 @@
 #include "cli/corpus_command.h"
 
 #include "cli/corpus_bpe_command.h"
+#include "cli/corpus_preprocess_command.h"
 #include "cli/corpus_shuffle_command.h"
 
 namespace cairn::cli {
@@ -8,8 +9,9 @@ namespace cairn::cli {
 void AddCorpusCommand(CLI::App& app, CommandContext& context) {
   CLI::App* corpus = app.add_subcommand("corpus", "Training-data tools: shuffle, tokenize, .bin/.idx");
   corpus->require_subcommand(1);
-  AddCorpusShuffleCommand(*corpus, context);
   AddCorpusBpeCommand(*corpus, context);
+  AddCorpusPreprocessCommand(*corpus, context);
+  AddCorpusShuffleCommand(*corpus, context);
 }
 
 }  // namespace cairn::cli

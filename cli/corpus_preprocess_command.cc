@@ -1,0 +1,251 @@
+#include "cli/corpus_preprocess_command.h"
+
+#include <fmt/format.h>
+#include <glob.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/base/quantity.h"
+#include "common/base/status.h"
+#include "common/rpc/reason.h"
+#include "corpus/preprocess/preprocess.h"
+#include "corpus/preprocess/tokenizer_choice.h"
+#include "corpus/punkt/icu_splitter.h"
+#include "corpus/punkt/punkt_model.h"
+#include "corpus/punkt/punkt_splitter.h"
+
+namespace cairn::cli {
+namespace {
+
+constexpr const char* kHelp =
+    R"(Examples:
+  cairn corpus preprocess --input corpus.jsonl --output-prefix data/corpus \
+      --tokenizer-type GPT2BPETokenizer --vocab-file vocab.json --merge-file merges.txt --append-eod --workers 8
+  cairn corpus preprocess --input 'shards/*.jsonl.zst' --output-prefix data/bert --tokenizer-type BertWordPieceCase \
+      --vocab-file vocab.txt --split-sentences --punkt-model punkt_tab/english
+Writes PREFIX_KEY_document.bin and .idx (PREFIX_KEY_sentence with --split-sentences) for each key, byte for byte as
+Megatron-LM's tools/preprocess_data.py. Nothing stands under these names before they are whole.)";
+
+std::atomic<bool> interrupted{false};
+
+void Interrupt(int) { interrupted.store(true, std::memory_order_relaxed); }
+
+// Ctrl-C and SIGTERM end the run between two batches, while this lives.
+class InterruptScope {
+ public:
+  InterruptScope() {
+    interrupted = false;
+    struct sigaction action = {};
+    action.sa_handler = Interrupt;
+    sigaction(SIGINT, &action, &old_int_);
+    sigaction(SIGTERM, &action, &old_term_);
+  }
+  ~InterruptScope() {
+    sigaction(SIGINT, &old_int_, nullptr);
+    sigaction(SIGTERM, &old_term_, nullptr);
+  }
+  InterruptScope(const InterruptScope&) = delete;
+  InterruptScope& operator=(const InterruptScope&) = delete;
+
+ private:
+  struct sigaction old_int_, old_term_;
+};
+
+struct Arguments {
+  std::vector<std::string> inputs;
+  std::string output_prefix, punkt_model, vocab, dataset_impl, language;
+  std::vector<std::string> keys = {"text"};
+  corpus::TokenizerChoice tokenizer;
+  bool split_sentences = false, keep_sequential = false, no_special = false;
+  int workers = 0, partitions = 1, log_interval = 1000;
+};
+
+// A name that exists is itself; else it is a pattern, its matches in the order of their bytes.
+absl::StatusOr<std::vector<std::string>> ExpandInputs(const std::vector<std::string>& inputs) {
+  std::vector<std::string> files;
+  for (const std::string& input : inputs) {
+    std::error_code error;
+    if (std::filesystem::exists(input, error)) {
+      files.push_back(input);
+      continue;
+    }
+    glob_t found = {};
+    if (glob(input.c_str(), GLOB_NOSORT, nullptr, &found) == 0) {
+      std::vector<std::string> matches(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+      std::sort(matches.begin(), matches.end());
+      files.insert(files.end(), matches.begin(), matches.end());
+    }
+    const bool none = found.gl_pathc == 0;
+    globfree(&found);
+    if (none) {
+      return MakeError(Reason::kInputUnreadable, fmt::format("{}: no such file, and no file matches it", input),
+                       {{"file", input}});
+    }
+  }
+  for (const std::string& file : files) {
+    std::error_code error;
+    if (std::filesystem::is_directory(file, error)) {
+      return MakeError(Reason::kInputUnreadable,
+                       fmt::format("{}: is a directory; a JSON lines file was expected", file), {{"file", file}});
+    }
+  }
+  return files;
+}
+
+// One line on a terminal, rewritten at most four times a second.
+class ProgressLine {
+ public:
+  void Show(const corpus::PreprocessProgress& progress) {
+    const auto now = Clock::now();
+    if (now - shown_ < std::chrono::milliseconds(250)) return;
+    shown_ = now;
+    any_ = true;
+    const double seconds = std::chrono::duration<double>(now - start_).count();
+    std::fprintf(stderr, "\r%s\033[K",
+                 fmt::format("{} documents  {} tokens  {}  {:.0f} documents/s  {}/s", progress.documents,
+                             progress.tokens, FormatSize(static_cast<int64_t>(progress.input_bytes)),
+                             static_cast<double>(progress.documents) / seconds,
+                             FormatSize(static_cast<int64_t>(static_cast<double>(progress.input_bytes) / seconds)))
+                     .c_str());
+  }
+  ~ProgressLine() {
+    if (any_) std::fprintf(stderr, "\r\033[K");
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point start_ = Clock::now();
+  Clock::time_point shown_ = start_;
+  bool any_ = false;
+};
+
+void Print(const CommandContext& context, const corpus::PreprocessReport& report, const std::string& sentences) {
+  if (context.json()) {
+    nlohmann::ordered_json json;
+    json["documents"] = report.documents;
+    json["input_bytes"] = report.input_bytes;
+    if (!sentences.empty()) json["sentences"] = sentences;
+    json["outputs"] = nlohmann::ordered_json::array();
+    for (const corpus::PreprocessedKey& key : report.keys) {
+      json["outputs"].push_back({{"key", key.key},
+                                 {"prefix", key.prefix},
+                                 {"dtype", key.dtype},
+                                 {"documents", key.documents},
+                                 {"sequences", key.sequences},
+                                 {"tokens", key.tokens}});
+    }
+    fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    return;
+  }
+  if (!sentences.empty()) fmt::print("sentences: {}\n", sentences);
+  for (const corpus::PreprocessedKey& key : report.keys) {
+    fmt::print("{}.bin, .idx: {} documents, {} sequences, {} tokens ({})\n", key.prefix, key.documents, key.sequences,
+               key.tokens, key.dtype);
+  }
+}
+
+absl::Status RunPreprocess(const CommandContext& context, const Arguments& given) {
+  corpus::PreprocessOptions options;
+  CAIRN_ASSIGN_OR_RETURN(options.inputs, ExpandInputs(given.inputs));
+  options.output_prefix = given.output_prefix;
+  options.keys = given.keys;
+  options.partitions = given.partitions;
+  options.keep_sequential = given.keep_sequential;
+  options.workers = given.workers;
+  if (given.workers == 0) {
+    options.workers = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  } else if (given.workers % given.partitions != 0) {
+    return MakeError(Reason::kBadRequest, fmt::format("--workers {} must be a multiple of --partitions {}",
+                                                      given.workers, given.partitions));
+  }
+  std::string sentences;
+  corpus::TokenizerChoice choice = given.tokenizer;
+  if (!given.vocab.empty()) choice.vocab_file = given.vocab;
+  choice.include_special_tokens = !given.no_special;
+  CAIRN_ASSIGN_OR_RETURN(const corpus::ChosenTokenizer chosen, corpus::LoadChosenTokenizer(choice));
+  std::optional<corpus::PunktModel> punkt;
+  if (given.split_sentences && !given.punkt_model.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(punkt, corpus::LoadPunktModel(given.punkt_model));
+    sentences = fmt::format("Punkt, {}", given.punkt_model);
+    options.new_splitter = [&] { return std::make_unique<corpus::PunktSplitter>(*punkt); };
+  } else if (given.split_sentences) {
+    CAIRN_RETURN_IF_ERROR(corpus::IcuSplitter::Create().status());
+    sentences =
+        fmt::format("{}'s rules; with --punkt-model they are those of Megatron-LM", corpus::IcuSplitter::Version());
+    options.new_splitter = [] { return *corpus::IcuSplitter::Create(); };
+  } else if (!given.punkt_model.empty()) {
+    return MakeError(Reason::kBadRequest, "--punkt-model needs --split-sentences");
+  }
+  const InterruptScope scope;
+  options.interrupted = &interrupted;
+  std::optional<ProgressLine> line;
+  if (isatty(STDERR_FILENO)) {
+    line.emplace();
+    options.progress = [&](const corpus::PreprocessProgress& progress) { line->Show(progress); };
+  }
+  CAIRN_ASSIGN_OR_RETURN(const corpus::PreprocessReport report,
+                         corpus::Preprocess(options, *chosen.tokenizer, chosen.framing));
+  line.reset();
+  Print(context, report, sentences);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddCorpusPreprocessCommand(CLI::App& corpus, CommandContext& context) {
+  auto given = std::make_shared<Arguments>();
+  CLI::App* app = corpus.add_subcommand("preprocess", "JSON lines to Megatron-LM's .bin/.idx");
+  app->footer(kHelp);
+  app->add_option("--input", given->inputs, "JSON lines, plain, .gz or .zst: files or quoted patterns")
+      ->required()
+      ->expected(1, -1);
+  app->add_option("--output-prefix", given->output_prefix, "The output's path without _KEY_document.bin")->required();
+  app->add_option("--json-keys", given->keys, "Keys to take from each object; one pair of files for each")
+      ->expected(1, -1)
+      ->capture_default_str();
+  app->add_option("--tokenizer-type", given->tokenizer.type,
+                  "BertWordPieceCase, BertWordPieceLowerCase, GPT2BPETokenizer or HuggingFaceTokenizer")
+      ->required();
+  auto* vocab =
+      app->add_option("--vocab-file", given->tokenizer.vocab_file, "vocab.txt (WordPiece), vocab.json (GPT-2)");
+  app->add_option("--vocab", given->vocab, "The same, by its older name")->excludes(vocab);
+  app->add_option("--merge-file", given->tokenizer.merge_file, "merges.txt (GPT-2)");
+  app->add_option("--tokenizer-model", given->tokenizer.tokenizer_model,
+                  "HuggingFaceTokenizer: a directory with tokenizer.json, or the file");
+  app->add_flag("--tokenizer-hf-no-include-special-tokens", given->no_special,
+                "Do not put [CLS] and [SEP], or what else the tokenizer adds, around every sentence");
+  app->add_flag("--tokenizer-legacy-wordpiece", given->tokenizer.legacy_wordpiece,
+                "WordPiece as the original BERT and Megatron-LM before 2026 had it: words of up to 200 characters, "
+                "another table of characters, no special tokens in the text");
+  app->add_flag("--append-eod", given->tokenizer.append_eod, "An end-of-document token behind each document");
+  app->add_flag("--split-sentences", given->split_sentences, "Each sentence is a sequence of its own");
+  app->add_option("--punkt-model", given->punkt_model,
+                  "Model of --split-sentences: a language's directory of nltk's punkt_tab; without it, ICU's rules");
+  app->add_option("--workers", given->workers, "Threads; 0 = one for each core")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  app->add_option("--partitions", given->partitions,
+                  "Order of the documents: i, i + N, i + 2N .. of each i < N, as Megatron-LM's partitions")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  app->add_flag("--keep-sequential-samples", given->keep_sequential, "Keep the input's order with --partitions too");
+  app->add_option("--dataset-impl", given->dataset_impl, "Accepted for older scripts")->check(CLI::IsMember({"mmap"}));
+  app->add_option("--lang", given->language, "Accepted for older scripts; --punkt-model decides");
+  app->add_option("--log-interval", given->log_interval, "Accepted for older scripts");
+  app->callback([given, &context] {
+    const absl::Status status = RunPreprocess(context, *given);
+    context.exit_status = status.ok() ? kDone : ReportError(context, status);
+  });
+}
+
+}  // namespace cairn::cli

@@ -1,0 +1,13 @@
+// `cairn corpus preprocess`: JSON lines to .bin/.idx.
+#ifndef CAIRN_CLI_CORPUS_PREPROCESS_COMMAND_H_
+#define CAIRN_CLI_CORPUS_PREPROCESS_COMMAND_H_
+
+#include "cli/command.h"
+
+namespace cairn::cli {
+
+void AddCorpusPreprocessCommand(CLI::App& corpus, CommandContext& context);
+
+}  // namespace cairn::cli
+
+#endif  // CAIRN_CLI_CORPUS_PREPROCESS_COMMAND_H_

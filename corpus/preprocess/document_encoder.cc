@@ -1,0 +1,86 @@
+#include "corpus/preprocess/document_encoder.h"
+
+#include <fmt/format.h>
+
+#include <limits>
+#include <utility>
+
+#include "common/base/status.h"
+#include "common/rpc/reason.h"
+
+namespace cairn::corpus {
+namespace {
+
+// Megatron-LM gives its sentence splitter at most so many characters at a time, and cuts there.
+constexpr size_t kSplitCharacters = 1000000;
+
+// The end of the first `characters` characters of text[begin..], which is valid UTF-8.
+size_t CharactersEnd(std::string_view text, size_t begin, size_t characters) {
+  if (text.size() - begin <= characters) return text.size();
+  size_t at = begin;
+  for (size_t n = 0; at < text.size(); ++at) {
+    if ((static_cast<unsigned char>(text[at]) & 0xC0) != 0x80 && n++ == characters) break;
+  }
+  return at;
+}
+
+}  // namespace
+
+DocumentEncoder::DocumentEncoder(std::vector<std::string> keys, const Tokenizer& tokenizer, const Framing& framing,
+                                 std::unique_ptr<SentenceSplitter> splitter)
+    : keys_(keys),
+      framing_(framing),
+      parser_(std::move(keys)),
+      encoder_(tokenizer.NewEncoder()),
+      splitter_(std::move(splitter)) {}
+
+absl::Status DocumentEncoder::Encode(std::string_view line, std::vector<EncodedDocuments>& out) {
+  CAIRN_RETURN_IF_ERROR(parser_.Parse(line));
+  for (size_t i = 0; i < keys_.size(); ++i) {
+    CAIRN_RETURN_IF_ERROR(EncodeField(parser_.values()[i], keys_[i], out[i]));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DocumentEncoder::EncodeField(const FieldValue& value, const std::string& key, EncodedDocuments& out) {
+  const std::vector<std::string_view>* sentences = &value.texts;
+  if (splitter_ != nullptr) {
+    if (value.is_list) {
+      return MakeError(
+          Reason::kBadJsonLine,
+          fmt::format("the value of '{}' is a list of sentences already; --split-sentences wants a text", key));
+    }
+    sentences_.clear();
+    const std::string_view text = value.texts.front();
+    for (size_t begin = 0; begin < text.size();) {
+      const size_t end = CharactersEnd(text, begin, kSplitCharacters);
+      splitter_->Split(text.substr(begin, end - begin), sentences_);
+      begin = end;
+    }
+    sentences = &sentences_;
+  }
+
+  const size_t first_id = out.ids.size(), first_sequence = out.sequence_lengths.size();
+  for (const std::string_view sentence : *sentences) {
+    const size_t begin = out.ids.size();
+    out.ids.insert(out.ids.end(), framing_.before.begin(), framing_.before.end());
+    if (const absl::Status status = encoder_->Encode(sentence, out.ids); !status.ok()) {
+      return MakeError(Reason::kBadJsonLine, fmt::format("the text of '{}': {}", key, std::string(status.message())));
+    }
+    out.ids.insert(out.ids.end(), framing_.after.begin(), framing_.after.end());
+    const size_t length = out.ids.size() - begin;
+    if (length >= static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
+      return MakeError(Reason::kBadJsonLine,
+                       fmt::format("the text of '{}' has {} tokens; an index counts to 2^31 - 1", key, length));
+    }
+    if (length != 0) out.sequence_lengths.push_back(static_cast<int32_t>(length));
+  }
+  if (out.ids.size() > first_id && framing_.end_of_document) {
+    out.ids.push_back(*framing_.end_of_document);
+    ++out.sequence_lengths.back();
+  }
+  out.document_sequences.push_back(static_cast<uint32_t>(out.sequence_lengths.size() - first_sequence));
+  return absl::OkStatus();
+}
+
+}  // namespace cairn::corpus

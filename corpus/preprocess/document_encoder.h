@@ -1,0 +1,64 @@
+// One worker of the preprocessing: a line of JSON to the token ids of its documents.
+#ifndef CAIRN_CORPUS_PREPROCESS_DOCUMENT_ENCODER_H_
+#define CAIRN_CORPUS_PREPROCESS_DOCUMENT_ENCODER_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "corpus/preprocess/document_parser.h"
+#include "corpus/preprocess/sentence_splitter.h"
+#include "corpus/tokenizer/tokenizer.h"
+
+namespace cairn::corpus {
+
+// What is put around the ids of the text.
+struct Framing {
+  std::vector<uint32_t> before, after;      // every sentence: [CLS] and [SEP] for BERT
+  std::optional<uint32_t> end_of_document;  // behind the last sentence of a document that has any token
+};
+
+// The documents of one key: their ids in a row, cut into sequences (sentences, or the whole document), cut into
+// documents. A sentence without ids is no sequence; a document without any has none.
+struct EncodedDocuments {
+  std::vector<uint32_t> ids;
+  std::vector<int32_t> sequence_lengths;
+  std::vector<uint32_t> document_sequences;  // how many sequences each document has
+
+  void Clear() {
+    ids.clear();
+    sequence_lengths.clear();
+    document_sequences.clear();
+  }
+};
+
+// Not thread-safe.
+class DocumentEncoder {
+ public:
+  // `splitter` null: a text is one sentence. The tokenizer and `framing` must outlive this.
+  DocumentEncoder(std::vector<std::string> keys, const Tokenizer& tokenizer, const Framing& framing,
+                  std::unique_ptr<SentenceSplitter> splitter);
+
+  // Appends one document per key, out[i] for keys[i]. kLinePadding readable bytes must follow `line`.
+  // INVALID_ARGUMENT (BAD_JSON_LINE): see DocumentParser; or a list of sentences where texts are to be split; or a
+  // document of 2^31 tokens.
+  absl::Status Encode(std::string_view line, std::vector<EncodedDocuments>& out);
+
+ private:
+  absl::Status EncodeField(const FieldValue& value, const std::string& key, EncodedDocuments& out);
+
+  const std::vector<std::string> keys_;
+  const Framing& framing_;
+  DocumentParser parser_;
+  std::unique_ptr<Encoder> encoder_;
+  std::unique_ptr<SentenceSplitter> splitter_;
+  std::vector<std::string_view> sentences_;
+};
+
+}  // namespace cairn::corpus
+
+#endif  // CAIRN_CORPUS_PREPROCESS_DOCUMENT_ENCODER_H_

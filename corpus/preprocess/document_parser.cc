@@ -1,0 +1,47 @@
+#include "corpus/preprocess/document_parser.h"
+
+#include <fmt/format.h>
+
+#include "common/base/status.h"
+#include "common/rpc/reason.h"
+
+namespace cairn::corpus {
+
+absl::Status DocumentParser::Parse(std::string_view line) {
+  if (ParseFast(line) == Outcome::kDone) return absl::OkStatus();
+  // The unhurried parser decides, and knows what to say.
+  return exact_.Parse(line, keys_, values_);
+}
+
+DocumentParser::Outcome DocumentParser::ParseFast(std::string_view line) {
+  simdjson::dom::object object;
+  if (parser_.parse(line.data(), line.size(), /*realloc_if_needed=*/false).get(object) != simdjson::SUCCESS) {
+    return Outcome::kUnsure;
+  }
+  values_.assign(keys_.size(), {});
+  for (const auto [name, element] : object) {
+    for (size_t i = 0; i < keys_.size(); ++i) {
+      if (name != keys_[i]) continue;
+      FieldValue& value = values_[i];
+      value = {};
+      std::string_view text;
+      if (element.get(text) == simdjson::SUCCESS) {
+        value.texts.push_back(text);
+        continue;
+      }
+      simdjson::dom::array list;
+      if (element.get(list) != simdjson::SUCCESS) return Outcome::kUnsure;
+      value.is_list = true;
+      for (const auto item : list) {
+        if (item.get(text) != simdjson::SUCCESS) return Outcome::kUnsure;
+        value.texts.push_back(text);
+      }
+    }
+  }
+  for (const FieldValue& value : values_) {
+    if (!value.is_list && value.texts.empty()) return Outcome::kUnsure;
+  }
+  return Outcome::kDone;
+}
+
+}  // namespace cairn::corpus

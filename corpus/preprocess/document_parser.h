@@ -1,0 +1,51 @@
+// One JSON line to the texts that are to be tokenized, as Python's json.loads reads it.
+#ifndef CAIRN_CORPUS_PREPROCESS_DOCUMENT_PARSER_H_
+#define CAIRN_CORPUS_PREPROCESS_DOCUMENT_PARSER_H_
+
+#include <simdjson.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "corpus/preprocess/python_json.h"
+
+namespace cairn::corpus {
+
+// What must stand behind a line in memory, readable, whatever it is.
+inline constexpr size_t kLinePadding = simdjson::SIMDJSON_PADDING;
+
+// The value of one key: a text, or a list of sentences. The texts are valid UTF-8.
+struct FieldValue {
+  bool is_list = false;
+  std::vector<std::string_view> texts;  // just one if it is no list
+};
+
+// simdjson where it can, and Python's own rules (NaN, integers of any length, unpaired surrogates in fields that nobody
+// asked for) where that refuses. Not thread-safe.
+class DocumentParser {
+ public:
+  // `keys`: different from each other.
+  explicit DocumentParser(std::vector<std::string> keys) : keys_(std::move(keys)) {}
+
+  // Parses `line`, behind which kLinePadding bytes can be read. values()[i] is then the value of keys[i]; of equal keys
+  // in the line the last counts. Valid until the next call.
+  // INVALID_ARGUMENT (BAD_JSON_LINE): not JSON, not an object, a key is missing, or its value is neither a text nor a
+  // list of texts. The message says where in the line, not which line.
+  absl::Status Parse(std::string_view line);
+  const std::vector<FieldValue>& values() const { return values_; }
+
+ private:
+  enum class Outcome { kDone, kUnsure };
+  Outcome ParseFast(std::string_view line);
+
+  std::vector<std::string> keys_;
+  simdjson::dom::parser parser_;
+  PythonJson exact_;
+  std::vector<FieldValue> values_;
+};
+
+}  // namespace cairn::corpus
+
+#endif  // CAIRN_CORPUS_PREPROCESS_DOCUMENT_PARSER_H_

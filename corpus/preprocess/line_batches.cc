@@ -1,0 +1,124 @@
+#include "corpus/preprocess/line_batches.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <limits>
+#include <utility>
+
+#include "common/base/status.h"
+#include "common/rpc/reason.h"
+#include "corpus/preprocess/document_parser.h"
+
+namespace cairn::corpus {
+namespace {
+
+constexpr size_t kMaxLine = std::numeric_limits<uint32_t>::max() - kLinePadding;
+
+// One past the last line end in `text` that is surely whole: a final CR may be half of CR LF.
+size_t LastLineEnd(std::string_view text) {
+  const size_t lf = text.rfind('\n');
+  const size_t cr = text.substr(0, text.empty() ? 0 : text.size() - 1).rfind('\r');
+  if (lf == std::string_view::npos && cr == std::string_view::npos) return 0;
+  if (lf == std::string_view::npos) return cr + 1;
+  return cr == std::string_view::npos ? lf + 1 : std::max(lf, cr) + 1;
+}
+
+}  // namespace
+
+void GrowingBuffer::Reserve(size_t capacity, size_t keep) {
+  if (capacity <= capacity_ && data_ != nullptr) return;
+  auto larger = std::make_unique_for_overwrite<char[]>(capacity + kLinePadding);
+  std::memset(larger.get() + capacity, 0, kLinePadding);
+  if (keep != 0) std::memcpy(larger.get(), data_.get(), keep);
+  data_ = std::move(larger);
+  capacity_ = capacity;
+}
+
+uint64_t CountLines(std::string_view text) {
+  uint64_t lines = 0;
+  (void)ForEachLine(text, [&](std::string_view) {
+    ++lines;
+    return absl::OkStatus();
+  });
+  return lines;
+}
+
+struct LineBatches::Source {
+  int fd = -1;
+  ~Source() {
+    if (fd >= 0) close(fd);
+  }
+  absl::StatusOr<size_t> Read(char* data, size_t size) {
+    while (true) {
+      const ssize_t n = read(fd, data, size);
+      if (n >= 0) return static_cast<size_t>(n);
+      if (errno != EINTR) return MakeError(Reason::kInputUnreadable, fmt::format("{}", std::strerror(errno)));
+    }
+  }
+};
+
+LineBatches::LineBatches(std::vector<std::string> files, size_t batch_bytes)
+    : files_(std::move(files)), batch_bytes_(batch_bytes) {}
+LineBatches::~LineBatches() = default;
+
+absl::Status LineBatches::Open() {
+  source_ = std::make_unique<Source>();
+  source_->fd = open(files_[file_].c_str(), O_RDONLY | O_CLOEXEC);
+  if (source_->fd < 0)
+    return MakeError(Reason::kInputUnreadable, fmt::format("{}: {}", files_[file_], std::strerror(errno)));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> LineBatches::Next(LineBatch& batch) {
+  while (file_ < files_.size()) {
+    if (source_ == nullptr) CAIRN_RETURN_IF_ERROR(Open());
+    batch.buffer.Reserve(std::max(batch_bytes_, carry_.size() * 2), 0);
+    std::memcpy(batch.buffer.data(), carry_.data(), carry_.size());
+    size_t size = carry_.size(), whole = 0;
+    carry_.clear();
+    bool ended = false;
+    while (!ended && whole == 0) {
+      if (size == batch.buffer.capacity()) {
+        if (size > kMaxLine) {
+          return MakeError(Reason::kBadJsonLine, fmt::format("{}: line {} is longer than 4 GiB", files_[file_], line_),
+                           {{"file", files_[file_]}, {"line", std::to_string(line_)}});
+        }
+        batch.buffer.Reserve(size * 2, size);
+      }
+      const size_t before = size;
+      while (!ended && size < batch.buffer.capacity()) {
+        CAIRN_ASSIGN_OR_RETURN(const size_t n,
+                               source_->Read(batch.buffer.data() + size, batch.buffer.capacity() - size));
+        ended = n == 0;
+        size += n;
+      }
+      // A line end cannot stand before what is new, but for a CR that was last.
+      const size_t from = before == 0 ? 0 : before - 1;
+      const size_t end = LastLineEnd({batch.buffer.data() + from, size - from});
+      whole = ended ? size : (end == 0 ? 0 : from + end);
+    }
+    if (!ended) carry_.assign(batch.buffer.data() + whole, size - whole);
+    batch.file = file_;
+    batch.first_line = line_;
+    batch.lines_before = lines_;
+    batch.size = whole;
+    if (ended) {
+      source_.reset();
+      ++file_;
+      line_ = 1;
+    }
+    if (whole == 0) continue;  // an empty file, or nothing behind the last line end
+    const uint64_t lines = CountLines(batch.text());
+    if (!ended) line_ += lines;
+    lines_ += lines;
+    bytes_ += whole;
+    return true;
+  }
+  return false;
+}
+
+}  // namespace cairn::corpus

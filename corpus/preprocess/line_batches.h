@@ -1,0 +1,96 @@
+// Text files as batches of whole lines, for several workers to take.
+#ifndef CAIRN_CORPUS_PREPROCESS_LINE_BATCHES_H_
+#define CAIRN_CORPUS_PREPROCESS_LINE_BATCHES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace cairn::corpus {
+
+// Bytes that grow without being cleared; `padding` more are always allocated behind them.
+class GrowingBuffer {
+ public:
+  char* data() { return data_.get(); }
+  const char* data() const { return data_.get(); }
+  size_t capacity() const { return capacity_; }
+  // Keeps the first `keep` bytes.
+  void Reserve(size_t capacity, size_t keep);
+
+ private:
+  std::unique_ptr<char[]> data_;
+  size_t capacity_ = 0;
+};
+
+struct LineBatch {
+  size_t file = 0;            // which of the inputs
+  uint64_t first_line = 1;    // its number in the file, from 1
+  uint64_t lines_before = 0;  // in all files
+  GrowingBuffer buffer;       // kLinePadding bytes behind `size` can be read
+  size_t size = 0;
+
+  std::string_view text() const { return {buffer.data(), size}; }
+};
+
+// Lines end at LF, CR LF or CR, as in Python's text mode. Not thread-safe.
+class LineBatches {
+ public:
+  // `files`: read one after the other; *.gz and *.zst are decompressed.
+  LineBatches(std::vector<std::string> files, size_t batch_bytes);
+  ~LineBatches();
+
+  // The next lines, all of one file, about batch_bytes or one line if that is longer. False at the end.
+  // NOT_FOUND (INPUT_UNREADABLE): a file cannot be read, or is damaged. INVALID_ARGUMENT (BAD_JSON_LINE): a line is
+  // longer than 4 GiB.
+  absl::StatusOr<bool> Next(LineBatch& batch);
+
+  const std::vector<std::string>& files() const { return files_; }
+  // Bytes handed out so far.
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  struct Source;
+
+  absl::Status Open();
+
+  std::vector<std::string> files_;
+  size_t batch_bytes_;
+  std::unique_ptr<Source> source_;
+  size_t file_ = 0;
+  uint64_t line_ = 1, lines_ = 0, bytes_ = 0;
+  std::string carry_;  // read, but its line has not ended
+};
+
+// Calls visit(line) for each line of `text`, without its end; stops at the first error. A text that ends in a line end
+// has no line behind it.
+template <typename Visit>
+absl::Status ForEachLine(std::string_view text, Visit&& visit) {
+  const bool returns = std::memchr(text.data(), '\r', text.size()) != nullptr;
+  while (!text.empty()) {
+    size_t end = text.find('\n');
+    size_t next = end + 1;
+    if (returns) {
+      if (const size_t cr = text.substr(0, end).find('\r'); cr != std::string_view::npos) {
+        end = cr;
+        next = cr + 1 < text.size() && text[cr + 1] == '\n' ? cr + 2 : cr + 1;
+      }
+    }
+    if (end == std::string_view::npos) end = next = text.size();
+    if (absl::Status status = visit(text.substr(0, end)); !status.ok()) return status;
+    text.remove_prefix(next);
+  }
+  return absl::OkStatus();
+}
+
+uint64_t CountLines(std::string_view text);
+
+}  // namespace cairn::corpus
+
+#endif  // CAIRN_CORPUS_PREPROCESS_LINE_BATCHES_H_

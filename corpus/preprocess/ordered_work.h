@@ -1,0 +1,127 @@
+// Items in, results out in the same order, the work between on several threads, and only so much of it on the way.
+#ifndef CAIRN_CORPUS_PREPROCESS_ORDERED_WORK_H_
+#define CAIRN_CORPUS_PREPROCESS_ORDERED_WORK_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/mutex.h"
+
+namespace cairn::corpus {
+
+// The three steps. Any of them may fail; the failure that comes first in the order of the items is the outcome, and
+// nothing behind it is delivered.
+template <typename Item, typename Result>
+struct OrderedSteps {
+  // Fills the next item; false at the end. Called by one thread at a time, in order.
+  std::function<absl::StatusOr<bool>(Item&)> next;
+  // Called by all threads at once, each with its own number, 0 .. threads - 1.
+  std::function<absl::StatusOr<Result>(int thread, Item&)> work;
+  // Called by one thread at a time, in the order of the items.
+  std::function<absl::Status(Result)> deliver;
+};
+
+// Runs them on `threads` threads, the caller's among them; at most `window` (>= 1) items are between `next` and the end
+// of `deliver`. Whoever finishes the item that is due delivers it, and those waiting behind it.
+template <typename Item, typename Result>
+class OrderedWork {
+ public:
+  OrderedWork(int threads, uint64_t window, OrderedSteps<Item, Result> steps)
+      : threads_(threads), window_(window), steps_(std::move(steps)) {}
+
+  absl::Status Run() {
+    std::vector<std::thread> helpers;
+    for (int i = 1; i < threads_; ++i) {
+      try {
+        helpers.emplace_back([this, i] { Loop(i); });
+      } catch (const std::system_error&) {
+        break;  // the machine gives no more threads; those that run do the work
+      }
+    }
+    Loop(0);
+    for (std::thread& helper : helpers) helper.join();
+    return outcome_;
+  }
+
+ private:
+  void Loop(int thread) {
+    Item item;
+    uint64_t place = 0;
+    while (Take(item, place)) {
+      absl::StatusOr<Result> result = steps_.work(thread, item);
+      Finish(place, std::move(result));
+    }
+  }
+
+  // False when there is nothing more to take.
+  bool Take(Item& item, uint64_t& place) {
+    mutex_.Lock();
+    while (!ended_ && (taking_ || taken_ - delivered_ >= window_)) changed_.Wait(mutex_);
+    if (ended_) {
+      mutex_.Unlock();
+      return false;
+    }
+    taking_ = true;
+    mutex_.Unlock();
+    absl::StatusOr<bool> more = steps_.next(item);
+    mutex_.Lock();
+    taking_ = false;
+    place = taken_;
+    if (more.ok() && *more) {
+      ++taken_;
+    } else {
+      ended_ = true;
+    }
+    changed_.NotifyAll();
+    mutex_.Unlock();
+    if (more.ok()) return *more;
+    Finish(place, std::move(more).status());
+    return false;
+  }
+
+  void Finish(uint64_t place, absl::StatusOr<Result> result) {
+    mutex_.Lock();
+    waiting_.emplace(place, std::move(result));
+    while (!delivering_ && outcome_.ok() && !waiting_.empty() && waiting_.begin()->first == delivered_) {
+      absl::StatusOr<Result> due = std::move(waiting_.begin()->second);
+      waiting_.erase(waiting_.begin());
+      delivering_ = true;
+      mutex_.Unlock();
+      absl::Status status = due.ok() ? steps_.deliver(*std::move(due)) : std::move(due).status();
+      mutex_.Lock();
+      delivering_ = false;
+      ++delivered_;
+      if (!status.ok()) {
+        outcome_ = std::move(status);
+        ended_ = true;
+      }
+      changed_.NotifyAll();
+    }
+    mutex_.Unlock();
+  }
+
+  const int threads_;
+  const uint64_t window_;
+  const OrderedSteps<Item, Result> steps_;
+
+  Mutex mutex_;
+  CondVar changed_;
+  bool taking_ ABSL_GUARDED_BY(mutex_) = false;
+  bool delivering_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t taken_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t delivered_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<uint64_t, absl::StatusOr<Result>> waiting_ ABSL_GUARDED_BY(mutex_);
+  absl::Status outcome_;  // written under the mutex, read when all threads have ended
+};
+
+}  // namespace cairn::corpus
+
+#endif  // CAIRN_CORPUS_PREPROCESS_ORDERED_WORK_H_

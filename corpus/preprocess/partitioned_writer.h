@@ -1,0 +1,45 @@
+// One key's documents on their way to P_KEY_LEVEL.bin and .idx, in Megatron-LM's order of partitions.
+#ifndef CAIRN_CORPUS_PREPROCESS_PARTITIONED_WRITER_H_
+#define CAIRN_CORPUS_PREPROCESS_PARTITIONED_WRITER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "corpus/indexed/indexed_writer.h"
+#include "corpus/preprocess/document_encoder.h"
+
+namespace cairn::corpus {
+
+// With n partitions, document i belongs to partition i mod n, and the output has the documents of partition 0, then 1,
+// and so on. Those of partition 0 are written at once; the others wait in nameless files beside the output. Not
+// thread-safe. Errors: IndexedWriter's.
+class PartitionedWriter {
+ public:
+  static absl::StatusOr<std::unique_ptr<PartitionedWriter>> Create(const std::string& prefix, IndexedDtype dtype,
+                                                                   int partitions);
+
+  // `first`: how many documents came before, in all.
+  absl::Status Add(uint64_t first, const EncodedDocuments& documents);
+  // Both files stand under their names when it has succeeded; else neither.
+  absl::Status Finish();
+
+  const IndexedWriter& writer() const { return *writer_; }
+
+ private:
+  PartitionedWriter(std::unique_ptr<IndexedWriter> writer, int partitions)
+      : writer_(std::move(writer)), partitions_(static_cast<uint64_t>(partitions)) {}
+
+  absl::Status Replay(Spool& spool);
+
+  std::unique_ptr<IndexedWriter> writer_;
+  const uint64_t partitions_;
+  std::vector<Spool> waiting_;  // of partitions 1, 2 ..: records of counts, lengths, ids
+};
+
+}  // namespace cairn::corpus
+
+#endif  // CAIRN_CORPUS_PREPROCESS_PARTITIONED_WRITER_H_

@@ -1,0 +1,62 @@
+// JSON lines to Megatron-LM's .bin/.idx pairs, byte for byte as its tools/preprocess_data.py writes them.
+#ifndef CAIRN_CORPUS_PREPROCESS_PREPROCESS_H_
+#define CAIRN_CORPUS_PREPROCESS_PREPROCESS_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "corpus/preprocess/document_encoder.h"
+#include "corpus/preprocess/sentence_splitter.h"
+#include "corpus/tokenizer/tokenizer.h"
+
+namespace cairn::corpus {
+
+struct PreprocessProgress {
+  uint64_t documents = 0;
+  uint64_t input_bytes = 0;  // of text, decompressed
+  uint64_t tokens = 0;       // of all keys
+};
+
+struct PreprocessOptions {
+  std::vector<std::string> inputs;  // files, read in this order
+  std::string output_prefix;        // P: P_KEY_document.bin, or P_KEY_sentence.bin
+  std::vector<std::string> keys = {"text"};
+  int workers = 1;  // threads
+  int partitions = 1;
+  bool keep_sequential = false;  // partitions do not change the order
+  size_t batch_bytes = 1 << 20;
+  // Null: a text is one sentence.
+  std::function<std::unique_ptr<SentenceSplitter>()> new_splitter;
+  // Called after each batch, by one thread at a time; may be null.
+  std::function<void(const PreprocessProgress&)> progress;
+  // Set by a signal handler; may be null.
+  const std::atomic<bool>* interrupted = nullptr;
+};
+
+struct PreprocessedKey {
+  std::string key, prefix;  // prefix.bin and prefix.idx
+  std::string dtype;
+  uint64_t documents = 0, sequences = 0, tokens = 0;
+};
+
+struct PreprocessReport {
+  std::vector<PreprocessedKey> keys;
+  uint64_t documents = 0, input_bytes = 0;
+};
+
+// Memory: about 12 batches for each worker, and the longest document a few times. On any error nothing stands under the
+// output's names that this call wrote.
+//
+// BAD_REQUEST: no key, a key twice, workers or partitions below 1. INPUT_UNREADABLE. BAD_JSON_LINE: the first bad line,
+// by its file and number. INTERRUPTED. NO_SPACE, STORAGE_READ_ONLY, STORAGE_ERROR: the output cannot be written.
+absl::StatusOr<PreprocessReport> Preprocess(const PreprocessOptions& options, const Tokenizer& tokenizer,
+                                            const Framing& framing);
+
+}  // namespace cairn::corpus
+
+#endif  // CAIRN_CORPUS_PREPROCESS_PREPROCESS_H_

@@ -1,0 +1,32 @@
+// JSON as Python's json module reads it: RFC 8259, and NaN, Infinity, numbers of any length, unpaired surrogates. Slow
+// and exact: it decides about lines that the fast parser refuses, and says what is wrong with them.
+#ifndef CAIRN_CORPUS_PREPROCESS_PYTHON_JSON_H_
+#define CAIRN_CORPUS_PREPROCESS_PYTHON_JSON_H_
+
+#include <deque>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace cairn::corpus {
+
+struct FieldValue;
+
+// Not thread-safe; holds the texts of the last line.
+class PythonJson {
+ public:
+  // Fills values[i] with the value of keys[i]; texts are valid until the next call. Nesting is limited to 1,000 levels,
+  // as Python's is.
+  // INVALID_ARGUMENT (BAD_JSON_LINE): see DocumentParser::Parse; the message names the column (in bytes, from 1).
+  absl::Status Parse(std::string_view line, const std::vector<std::string>& keys, std::vector<FieldValue>& values);
+
+ private:
+  class Reader;
+  std::deque<std::string> texts_;  // elements stay where they are
+};
+
+}  // namespace cairn::corpus
+
+#endif  // CAIRN_CORPUS_PREPROCESS_PYTHON_JSON_H_

@@ -1,0 +1,69 @@
+#include "corpus/preprocess/tokenizer_choice.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "common/base/status.h"
+#include "common/rpc/reason.h"
+#include "corpus/wordpiece/wordpiece.h"
+
+namespace cairn::corpus {
+namespace {
+
+constexpr uint32_t kCaseExtraIds = 100;
+
+absl::Status Need(const std::string& value, std::string_view flag, std::string_view type, std::string_view what) {
+  if (!value.empty()) return absl::OkStatus();
+  return MakeError(Reason::kBadRequest, fmt::format("--tokenizer-type {} needs {}, {}", type, flag, what));
+}
+
+absl::StatusOr<uint32_t> IdOf(const Tokenizer& tokenizer, std::string_view token) {
+  if (const std::optional<uint32_t> id = tokenizer.IdOf(token)) return *id;
+  return MakeError(Reason::kBadTokenizer, fmt::format("the vocabulary has no token {}", token));
+}
+
+absl::StatusOr<ChosenTokenizer> WordPiece(const TokenizerChoice& choice, bool lower_case) {
+  CAIRN_RETURN_IF_ERROR(Need(choice.vocab_file, "--vocab-file", choice.type, "a vocab.txt with one token per line"));
+  const bool legacy = choice.legacy_wordpiece;
+  WordPieceOptions options{.dialect = legacy ? BertDialect::kLegacy : BertDialect::kFast, .lower_case = lower_case};
+  if (!lower_case && !legacy) options.extra_ids = kCaseExtraIds;
+  ChosenTokenizer chosen;
+  CAIRN_ASSIGN_OR_RETURN(chosen.tokenizer, WordPieceTokenizer::FromVocabFile(choice.vocab_file, options));
+  CAIRN_ASSIGN_OR_RETURN(chosen.framing.end_of_document, IdOf(*chosen.tokenizer, legacy ? "[EOS]" : "[SEP]"));
+  if (!legacy) {
+    CAIRN_ASSIGN_OR_RETURN(const uint32_t cls, IdOf(*chosen.tokenizer, "[CLS]"));
+    chosen.framing.before = {cls};
+    chosen.framing.after = {*chosen.framing.end_of_document};
+  }
+  return chosen;
+}
+
+absl::StatusOr<ChosenTokenizer> Load(const TokenizerChoice& choice) {
+  if (choice.type == "BertWordPieceCase") return WordPiece(choice, /*lower_case=*/false);
+  if (choice.type == "BertWordPieceLowerCase") return WordPiece(choice, /*lower_case=*/true);
+  return MakeError(Reason::kBadRequest,
+                   fmt::format("--tokenizer-type {} is none of BertWordPieceCase, BertWordPieceLowerCase, "
+                               "GPT2BPETokenizer, HuggingFaceTokenizer",
+                               choice.type));
+}
+
+}  // namespace
+
+absl::StatusOr<ChosenTokenizer> LoadChosenTokenizer(const TokenizerChoice& choice) {
+  CAIRN_ASSIGN_OR_RETURN(ChosenTokenizer chosen, Load(choice));
+  if (!choice.include_special_tokens) {
+    chosen.framing.before.clear();
+    chosen.framing.after.clear();
+  }
+  if (!choice.append_eod) {
+    chosen.framing.end_of_document.reset();
+  } else if (!chosen.framing.end_of_document) {
+    return MakeError(Reason::kBadTokenizer,
+                     fmt::format("--append-eod: {} names neither an eos_token nor a sep_token in tokenizer_config.json",
+                                 choice.tokenizer_model));
+  }
+  return chosen;
+}
+
+}  // namespace cairn::corpus

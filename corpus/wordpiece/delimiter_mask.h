@@ -1,0 +1,55 @@
+// Where words of ASCII end, 64 bytes at a time.
+#ifndef CAIRN_CORPUS_WORDPIECE_DELIMITER_MASK_H_
+#define CAIRN_CORPUS_WORDPIECE_DELIMITER_MASK_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+namespace cairn::corpus {
+
+// Blank (tab, line feed, carriage return, space) or punctuation mark of ASCII: both end a word in every dialect, and
+// neither changes under normalization. Other control characters vanish, so they do not end one.
+inline constexpr bool IsAsciiBlank(unsigned char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
+inline constexpr bool IsAsciiPunct(unsigned char c) {
+  return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') || (c >= '{' && c <= '~');
+}
+
+inline constexpr size_t kMaskBytes = 64;
+
+// Bit i is set if data[i] is such a byte; reads kMaskBytes bytes.
+inline uint64_t DelimiterMask(const char* data) {
+#ifdef __SSE2__
+  const auto within = [](__m128i v, char first, char last) {
+    // Unsigned v - first <= last - first.
+    const __m128i offset = _mm_sub_epi8(v, _mm_set1_epi8(first));
+    const __m128i width = _mm_set1_epi8(static_cast<char>(last - first));
+    return _mm_cmpeq_epi8(_mm_min_epu8(offset, width), offset);
+  };
+  uint64_t mask = 0;
+  for (size_t i = 0; i < kMaskBytes; i += 16) {
+    const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(data + i));
+    // '!'..'/' and the space before it are one range.
+    const __m128i ends = _mm_or_si128(_mm_or_si128(_mm_or_si128(within(v, ' ', '/'), within(v, ':', '@')),
+                                                   _mm_or_si128(within(v, '[', '`'), within(v, '{', '~'))),
+                                      _mm_or_si128(within(v, '\t', '\n'), _mm_cmpeq_epi8(v, _mm_set1_epi8('\r'))));
+    mask |= static_cast<uint64_t>(static_cast<uint32_t>(_mm_movemask_epi8(ends))) << i;
+  }
+  return mask;
+#else
+  uint64_t mask = 0;
+  for (size_t i = 0; i < kMaskBytes; ++i) {
+    const auto c = static_cast<unsigned char>(data[i]);
+    mask |= uint64_t{IsAsciiBlank(c) || IsAsciiPunct(c)} << i;
+  }
+  return mask;
+#endif
+}
+
+}  // namespace cairn::corpus
+
+#endif  // CAIRN_CORPUS_WORDPIECE_DELIMITER_MASK_H_

@@ -1,0 +1,48 @@
+// The vocabulary of WordPiece as a byte trie: the longest entry that begins a text in one walk.
+//
+// Edges live in one open-addressing table keyed by (node, byte): compact for the sparse nodes of a vocabulary, and one
+// probe per byte.
+#ifndef CAIRN_CORPUS_WORDPIECE_PIECE_TRIE_H_
+#define CAIRN_CORPUS_WORDPIECE_PIECE_TRIE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace cairn::corpus {
+
+// Thread-safe once it is filled.
+class PieceTrie {
+ public:
+  PieceTrie();
+
+  // Empty pieces are ignored; of equal ones the last counts. At most 2^32 - 2 bytes of pieces in all.
+  void Add(std::string_view piece, uint32_t id);
+
+  struct Match {
+    size_t length = 0;  // bytes; 0: no piece begins `text`
+    uint32_t id = 0;
+  };
+  Match Longest(std::string_view text) const;
+
+ private:
+  static constexpr uint32_t kNone = ~uint32_t{0};
+  struct Edge {
+    uint64_t key = 0;  // (node << 8 | byte) + 1; 0 is a free place
+    uint32_t child = 0;
+  };
+
+  size_t PlaceOf(uint64_t key) const;
+  uint32_t Child(uint32_t node, unsigned char byte) const;
+  void Grow();
+
+  std::vector<Edge> edges_;
+  size_t edge_count_ = 0;
+  std::vector<uint32_t> ids_;  // per node; kNone: no piece ends here
+};
+
+}  // namespace cairn::corpus
+
+#endif  // CAIRN_CORPUS_WORDPIECE_PIECE_TRIE_H_

@@ -1,0 +1,146 @@
+#include "corpus/wordpiece/wordpiece_encoder.h"
+
+#include <simdjson.h>
+
+#include <bit>
+#include <cstring>
+
+#include "common/rpc/reason.h"
+#include "corpus/wordpiece/delimiter_mask.h"
+#include "corpus/wordpiece/utf8.h"
+
+namespace cairn::corpus {
+namespace {
+
+constexpr std::string_view kCapitalSigma = "\xCE\xA3";
+
+}  // namespace
+
+WordPieceEncoder::WordPieceEncoder(const WordPieceTokenizer& tokenizer)
+    : tokenizer_(tokenizer),
+      chars_(BertChars::Get(tokenizer.options().dialect, tokenizer.options().lower_case)),
+      splitter_(tokenizer.options().dialect, tokenizer.options().lower_case) {}
+
+absl::Status WordPieceEncoder::Encode(std::string_view text, std::vector<uint32_t>& ids) {
+  if (!simdjson::validate_utf8(text.data(), text.size())) {
+    return MakeError(Reason::kInvalidUtf8, "the text is not UTF-8");
+  }
+  count_ = 0;
+  unread_ = text.size();
+  if (out_.size() < text.size() + WordCache::kMaxIds) out_.resize(text.size() + WordCache::kMaxIds);
+  const WordPieceOptions& options = tokenizer_.options();
+  if (options.dialect == BertDialect::kLegacy && options.lower_case && text.find(kCapitalSigma) != text.npos) {
+    // The form of a small sigma depends on what stands around it, punctuation included.
+    Slow(text);
+    unread_ = 0;
+    PutSlow();
+  } else {
+    Scan(text);
+  }
+  ids.insert(ids.end(), out_.begin(), out_.begin() + static_cast<std::ptrdiff_t>(count_));
+  return absl::OkStatus();
+}
+
+void WordPieceEncoder::Scan(std::string_view text) {
+  size_t begin = 0;  // of the chunk being read; perhaps in an earlier block, or behind a special token in a later one
+  char tail[kMaskBytes] = {};
+  for (size_t base = 0; base < text.size(); base += kMaskBytes) {
+    const char* block = text.data() + base;
+    if (const size_t left = text.size() - base; left < kMaskBytes) {
+      std::memcpy(tail, block, left);
+      block = tail;
+    }
+    for (uint64_t mask = DelimiterMask(block); mask != 0; mask &= mask - 1) {
+      const size_t at = base + static_cast<size_t>(std::countr_zero(mask));
+      if (at < begin) continue;
+      if (at > begin) Chunk(text, begin, at);
+      begin = at + 1;
+      const auto c = static_cast<unsigned char>(text[at]);
+      if (IsAsciiBlank(c)) continue;
+      if (tokenizer_.begins_special_[c]) {
+        if (const PieceTrie::Match special = SpecialAt(text, at); special.length != 0) {
+          Put(special.id);
+          begin = at + special.length;
+          continue;
+        }
+      }
+      Put(tokenizer_.punct_ids_[c]);
+    }
+  }
+  if (begin < text.size()) Chunk(text, begin, text.size());
+}
+
+// All special tokens begin with a punctuation mark, so none begins inside a chunk; and none begins another one.
+PieceTrie::Match WordPieceEncoder::SpecialAt(std::string_view text, size_t at) const {
+  const std::string_view rest = text.substr(at);
+  for (const auto& [token, id] : tokenizer_.vocab_.specials) {
+    if (rest.starts_with(token)) return {token.size(), id};
+  }
+  return {};
+}
+
+void WordPieceEncoder::Chunk(std::string_view text, size_t begin, size_t end) {
+  unread_ = text.size() - end;
+  const std::string_view chunk = text.substr(begin, end - begin);
+  if (chunk.size() > WordCache::kMaxKey) return Parts(chunk);
+  const WordCache::Key key = WordCache::MakeKey(chunk, text.size() - begin);
+  if (const WordCache::Entry* entry = cache_.Find(key)) {
+    // All of the entry, so that the copy is two instructions; the count says what of it counts.
+    std::memcpy(&out_[count_], entry->ids, sizeof(entry->ids));
+    count_ += entry->count;
+    return;
+  }
+  Parts(chunk);
+}
+
+void WordPieceEncoder::Parts(std::string_view chunk) {
+  size_t begin = 0;
+  for (size_t i = 0; i < chunk.size();) {
+    if (static_cast<unsigned char>(chunk[i]) < 0x80) {
+      ++i;
+      continue;
+    }
+    const size_t at = i;
+    const char32_t scalar = NextScalar(chunk, i);
+    const CharClass kind = chars_.ClassOf(scalar);
+    if (kind == CharClass::kWord || kind == CharClass::kDrop) continue;
+    if (at > begin) PartOrCached(chunk.substr(begin, at - begin));
+    if (kind != CharClass::kSpace) PartOrCached(chunk.substr(at, i - at));
+    begin = i;
+  }
+  if (begin < chunk.size()) PartOrCached(chunk.substr(begin));
+}
+
+void WordPieceEncoder::PartOrCached(std::string_view part) {
+  if (part.size() > WordCache::kMaxKey) {
+    Slow(part);
+    return PutSlow();
+  }
+  const WordCache::Key key = WordCache::MakeKey(part, part.size());
+  if (const WordCache::Entry* entry = cache_.Find(key)) {
+    slow_ids_.assign(entry->ids, entry->ids + entry->count);
+    return PutSlow();
+  }
+  Slow(part);
+  // No more ids than bytes: the room in out_ is reckoned so.
+  if (!slow_ids_.empty() && slow_ids_.size() <= std::min(WordCache::kMaxIds, part.size())) {
+    cache_.Insert(key, slow_ids_.data(), slow_ids_.size());
+  }
+  PutSlow();
+}
+
+void WordPieceEncoder::Slow(std::string_view part) {
+  slow_ids_.clear();
+  for (const WordSplitter::Word& word : splitter_.Split(part)) {
+    tokenizer_.CutWord(splitter_.TextOf(word), word.scalars, slow_ids_);
+  }
+}
+
+void WordPieceEncoder::PutSlow() {
+  const size_t room = count_ + slow_ids_.size() + unread_ + WordCache::kMaxIds;
+  if (out_.size() < room) out_.resize(room * 2);
+  std::copy(slow_ids_.begin(), slow_ids_.end(), out_.begin() + static_cast<std::ptrdiff_t>(count_));
+  count_ += slow_ids_.size();
+}
+
+}  // namespace cairn::corpus
