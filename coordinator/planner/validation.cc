@@ -1,6 +1,7 @@
 #include "coordinator/planner/validation.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/tensor/tiling.h"
@@ -22,12 +23,13 @@ bool SameBox(const LayoutSet& set, uint32_t a, uint32_t b, size_t ndim) {
   return std::equal(set.DimsOf(a), set.DimsOf(a) + 2 * ndim, set.DimsOf(b));
 }
 
-void AppendFlatPiece(const LayoutSet& set, uint32_t shard, size_t ndim, std::vector<size_t>& at, BoxesOfTensor& out) {
+void AppendFlatPiece(const LayoutSet& set, uint32_t shard, size_t ndim, std::vector<std::pair<size_t, size_t>>& at,
+                     BoxesOfTensor& out) {
   const Box box = set.BoxOf(shard);
   std::vector<Box> parts;
   AppendBoxes(box.shape, *set.FlatRangeOf(shard), parts);
   for (const Box& part : parts) {
-    at.push_back(out.pool.size());
+    at.emplace_back(out.boxes.size(), out.pool.size());
     for (size_t d = 0; d < ndim; ++d) out.pool.push_back(box.offset[d] + part.offset[d]);
     out.pool.insert(out.pool.end(), part.shape.begin(), part.shape.end());
     out.boxes.push_back(nullptr);  // placed when the pool no longer grows
@@ -40,7 +42,7 @@ BoxesOfTensor AsBoxes(const LayoutSet& set, std::span<const uint32_t> shards, si
   BoxesOfTensor out;
   out.boxes.reserve(shards.size());
   out.shards.reserve(shards.size());
-  std::vector<size_t> at;  // in the pool, of the boxes that are null
+  std::vector<std::pair<size_t, size_t>> at;  // index of a box, and where it lies in the pool
   for (size_t i = 0; i < shards.size();) {
     if (!set.IsFlat(shards[i])) {
       out.boxes.push_back(set.DimsOf(shards[i]));
@@ -63,10 +65,7 @@ BoxesOfTensor AsBoxes(const LayoutSet& set, std::span<const uint32_t> shards, si
     }
     i = end;
   }
-  size_t next = 0;
-  for (PackedBox& box : out.boxes) {
-    if (box == nullptr) box = out.pool.data() + at[next++];
-  }
+  for (const auto& [box, place] : at) out.boxes[box] = out.pool.data() + place;
   return out;
 }
 
