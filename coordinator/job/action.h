@@ -18,7 +18,7 @@
 namespace cairn {
 
 // What ended an attempt, as it stands in storage.
-struct Verdict {
+struct VerdictSummary {
   int64_t step = 0;
   uint32_t attempt = 0;
   bool committed = false;
@@ -102,7 +102,7 @@ struct Action {
 };
 
 struct Recovered {
-  std::vector<Verdict> verdict;  // ascending by (step, attempt)
+  std::vector<VerdictSummary> verdict;  // ascending by (step, attempt)
   std::vector<Leftover> leftover;
 };
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/rpc/reason.h"
 #include "coordinator/job/context.h"
 
 namespace cairn {

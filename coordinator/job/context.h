@@ -31,6 +31,7 @@ struct Context {
   const std::string& job;
   const CoreOptions& options;
   absl::Time now;
+  absl::Time wall;  // for people
   const Membership& members;
   // Digests of the layouts whose bytes are here.
   const std::set<std::string>& layouts;

@@ -393,13 +393,4 @@ v1::Load Load::View(const Context& context) const {
   return view;
 }
 
-absl::Time Load::NextDeadline(const Context& context) const {
-  if (ended()) return absl::InfiniteFuture();
-  absl::Time next = first_failure_ + kFailureGrace;
-  const std::vector<int> awaited = Awaited(context);
-  for (int rank : awaited) next = std::min(next, ProgressOf(rank, context) + context.options.phase_timeout);
-  if (awaited.empty()) next = std::min(next, progress_base_ + context.options.phase_timeout);
-  return next;
-}
-
 }  // namespace cairn

@@ -26,7 +26,7 @@ class Load {
  public:
   enum class Phase { kCollecting, kReading, kDone, kFailed };
 
-  Load(uint64_t number, absl::Time now) : number_(number), created_(now), progress_base_(now) {}
+  Load(uint64_t number, absl::Time now) : number_(number), progress_base_(now) {}
 
   uint64_t number() const { return number_; }
   Phase phase() const { return phase_; }
@@ -44,7 +44,6 @@ class Load {
   bool Answers(const Member& member, const v1::LoadState& state) const;
   v1::LoadOrder OrderFor(const Member& member, const Context& context) const;
   v1::Load View(const Context& context) const;
-  absl::Time NextDeadline(const Context& context) const;
 
  private:
   struct Rank {
@@ -70,7 +69,6 @@ class Load {
   void SetPhase(Phase phase, Context& context);
 
   const uint64_t number_;
-  const absl::Time created_;
   Phase phase_ = Phase::kCollecting;
   std::vector<Rank> ranks_;
   absl::Time progress_base_;

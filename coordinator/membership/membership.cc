@@ -124,16 +124,6 @@ std::vector<int> Membership::Expire(absl::Time now) {
   return ranks;
 }
 
-void Membership::ExtendLeases(absl::Duration gap) {
-  for (auto& [rank, member] : members_) member.lease_end += gap;
-}
-
-absl::Time Membership::NextExpiry() const {
-  absl::Time next = absl::InfiniteFuture();
-  for (const auto& [rank, member] : members_) next = std::min(next, member.lease_end);
-  return next;
-}
-
 const Member* Membership::Find(int rank) const {
   const auto found = members_.find(rank);
   return found == members_.end() ? nullptr : &found->second;

@@ -60,11 +60,6 @@ class Membership {
   void Remove(int rank);
   // Removes members whose lease has ended and returns their ranks.
   std::vector<int> Expire(absl::Time now);
-  // The coordinator itself was stopped for `gap`: what it could not hear is nobody's fault.
-  void ExtendLeases(absl::Duration gap);
-
-  // The earliest end of a lease; InfiniteFuture without members.
-  absl::Time NextExpiry() const;
 
   const std::map<int, Member>& members() const { return members_; }
   const Member* Find(int rank) const;

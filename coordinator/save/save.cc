@@ -430,13 +430,13 @@ void Save::AdvanceCommit(Context& context) {
                         request_ids_.empty() ? "" : request_ids_.front(), verdict_ticket_});
 }
 
-void Save::Commit(const Verdict& verdict, Context& context) {
+void Save::Commit(const VerdictSummary& verdict, Context& context) {
   verdict_ = verdict;
   error_ = absl::OkStatus();
   End(Phase::kCommitted, context);
 }
 
-void Save::OnVerdict(uint64_t ticket, const absl::StatusOr<Verdict>& standing, Context& context) {
+void Save::OnVerdict(uint64_t ticket, const absl::StatusOr<VerdictSummary>& standing, Context& context) {
   if (ticket != verdict_ticket_ || ended()) return;
   verdict_ticket_ = 0;
   if (!standing.ok()) {
@@ -563,6 +563,11 @@ bool Save::Answers(const Member& member, const v1::SaveState& state) const {
   if (attempt_ > 0 && state.attempt() == attempt_ && (!rank.begun || state.call() <= rank.state.call())) return true;
   return rank.agent == member.incarnation &&
          (rank.trainer == member.state.trainer().incarnation() || rank.begun) && state.call() <= rank.state.call();
+}
+
+std::string Save::OrdersSignature() const {
+  return absl::StrCat(step_, ",", static_cast<int>(phase_), ",", plan_digest_, ",", attempt_, ",", tombstone_stands_,
+                      check_replicas_, request_ids_.size());
 }
 
 v1::SaveOrder Save::OrderFor(const Member& member, const v1::SaveState& state,

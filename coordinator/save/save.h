@@ -33,7 +33,9 @@ class Save {
  public:
   enum class Phase { kCollecting, kWriting, kCommitting, kCommitted, kAborting, kAborted };
 
-  Save(int64_t step, absl::Time now) : step_(step), created_(now), progress_base_(now) {}
+  // `wall` is for people alone.
+  Save(int64_t step, uint64_t first_revision, absl::Time now, absl::Time wall)
+      : step_(step), created_(now), created_wall_(wall), revision_(first_revision), progress_base_(now) {}
 
   int64_t step() const { return step_; }
   Phase phase() const { return phase_; }
@@ -58,18 +60,18 @@ class Save {
   // Results of this save's actions; those of an older one (by ticket) are ignored.
   void OnReserved(uint64_t ticket, const absl::StatusOr<uint32_t>& attempt, Context& context);
   void OnManifest(uint64_t ticket, const absl::StatusOr<MadeManifest>& made, Context& context);
-  void OnVerdict(uint64_t ticket, const absl::StatusOr<Verdict>& standing, Context& context);
+  void OnVerdict(uint64_t ticket, const absl::StatusOr<VerdictSummary>& standing, Context& context);
   void OnRemoved(uint64_t ticket, const absl::Status& status, Context& context);
 
   // Whether `state` of `member` belongs to this save, so that this save's order answers it, and not to a later call.
   bool Answers(const Member& member, const v1::SaveState& state) const;
   v1::SaveOrder OrderFor(const Member& member, const v1::SaveState& state, const Context& context) const;
 
+  // Changes whenever the orders of ranks change by more than their own reports.
+  std::string OrdersSignature() const;
+
   // For people; `request_id` as asked for.
   v1::Checkpoint View(const Context& context) const;
-
-  // When Advance may decide something by time alone.
-  absl::Time NextDeadline(const Context& context) const;
 
   // The saves before this one of the same step: calls that they have answered, by rank.
   void TakeAnsweredCalls(const Save& previous);
@@ -115,14 +117,15 @@ class Save {
   bool AllStopped(const Context& context) const;
   void PutTombstone(Context& context);
   void SetPhase(Phase phase, Context& context);
-  void Commit(const Verdict& verdict, Context& context);
+  void Commit(const VerdictSummary& verdict, Context& context);
   void End(Phase phase, Context& context);
   void Touch() { ++revision_; }
 
   const int64_t step_;
   const absl::Time created_;
+  const absl::Time created_wall_;
   Phase phase_ = Phase::kCollecting;
-  uint64_t revision_ = 1;
+  uint64_t revision_;
   std::vector<Rank> ranks_;
   std::vector<std::string> request_ids_;
   absl::Time deadline_ = absl::InfiniteFuture();
@@ -132,7 +135,6 @@ class Save {
   std::string plan_digest_;
   uint64_t plan_bytes_ = 0;
   bool check_replicas_ = false;
-  absl::Time plan_wanted_ = absl::InfiniteFuture();
 
   uint32_t attempt_ = 0;
   // The number came from agents that began under an earlier coordinator.
@@ -152,7 +154,7 @@ class Save {
   bool tombstone_stands_ = false;
   absl::Time next_verdict_try_ = absl::InfinitePast();
   uint64_t remove_ticket_ = 0;
-  Verdict verdict_;
+  VerdictSummary verdict_;
 };
 
 std::string_view SavePhaseName(Save::Phase phase);

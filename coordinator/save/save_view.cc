@@ -1,4 +1,4 @@
-// What people see of a save, and when it must be looked at again.
+// What people see of a save.
 #include <algorithm>
 
 #include "common/rpc/status_proto.h"
@@ -34,7 +34,10 @@ v1::Checkpoint Save::View(const Context& context) const {
     view.mutable_commit_time()->set_seconds(nanos / 1'000'000'000);
     view.mutable_commit_time()->set_nanos(static_cast<int32_t>(nanos % 1'000'000'000));
   }
-  if (ended()) return view;
+  const int64_t created = absl::ToUnixNanos(created_wall_);
+  view.mutable_create_time()->set_seconds(created / 1'000'000'000);
+  view.mutable_create_time()->set_nanos(static_cast<int32_t>(created % 1'000'000'000));
+  if (phase_ == Phase::kCommitted) return view;
   const std::vector<int> awaited = Awaited(context);
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const int index = static_cast<int>(i);
@@ -50,37 +53,12 @@ v1::Checkpoint Save::View(const Context& context) const {
     progress.mutable_idle()->set_seconds(absl::ToInt64Seconds(idle));
     progress.mutable_idle()->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(idle) % 1'000'000'000));
     const bool is_awaited = std::binary_search(awaited.begin(), awaited.end(), index);
-    const bool late = is_awaited && (member == nullptr || idle > context.options.phase_timeout / 2 ||
+    const bool late = !ended() && is_awaited && (member == nullptr || idle > context.options.phase_timeout / 2 ||
                                      context.now - member->heard > context.options.lease_ttl / 2);
     progress.set_late(late);
     if (late) progress.set_note(DetailOf(index, rank, context));
   }
   return view;
-}
-
-absl::Time Save::NextDeadline(const Context& context) const {
-  if (ended()) return absl::InfiniteFuture();
-  absl::Time next = deadline_;
-  switch (phase_) {
-    case Phase::kCollecting:
-    case Phase::kWriting: {
-      next = std::min(next, first_failure_ + kSaveFailureGrace);
-      if (adopted_) next = std::min(next, std::max(context.now, created_ + 2 * context.options.lease_ttl));
-      const std::vector<int> awaited = Awaited(context);
-      for (int rank : awaited) {
-        next = std::min(next, ProgressOf(rank, ranks_[static_cast<size_t>(rank)], context) +
-                                  context.options.phase_timeout);
-      }
-      if (awaited.empty()) next = std::min(next, progress_base_ + context.options.phase_timeout);
-      break;
-    }
-    case Phase::kAborting:
-      if (verdict_ticket_ == 0 && !tombstone_stands_) next = std::min(next, next_verdict_try_);
-      next = std::min(next, abort_time_ + context.options.lease_ttl);
-      break;
-    default: break;
-  }
-  return next;
 }
 
 }  // namespace cairn
