@@ -108,8 +108,7 @@ struct Recovered {
 
 struct PlannedSave {
   std::string plan_digest;
-  uint64_t bytes = 0;              // unique payload
-  std::vector<bool> has_replicas;  // by rank: it holds shards that it does not write
+  uint64_t bytes = 0;  // of all files
 };
 
 struct MadeManifest {

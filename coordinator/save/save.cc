@@ -401,15 +401,10 @@ void Save::OnManifest(uint64_t ticket, const absl::StatusOr<MadeManifest>& made,
           context);
     return;
   }
-  if (check_replicas_) {
-    if (SavePlanEntry* entry = context.plans.Find(plan_digest_); entry != nullptr) {
-      bool complete = true;
-      for (size_t i = 0; i < ranks_.size(); ++i) {
-        const bool wanted = i < entry->plan.has_replicas.size() && entry->plan.has_replicas[i];
-        complete = complete && (!wanted || ranks_[i].state.replica_checksum_size() > 0);
-      }
-      entry->replicas_checked = complete;
-    }
+  const bool compared = std::any_of(ranks_.begin(), ranks_.end(),
+                                    [](const Rank& rank) { return rank.state.replica_checksum_size() > 0; });
+  if (SavePlanEntry* entry = context.plans.Find(plan_digest_); entry != nullptr && compared) {
+    entry->replicas_checked = true;
   }
   manifest_ = *made;
 }
