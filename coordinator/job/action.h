@@ -41,7 +41,7 @@ struct Leftover {
 struct RecoverJob {};
 
 // Plans a save of these layouts, by rank. Answered by Job::OnSavePlanned.
-struct MakeSavePlan {
+struct PlanSave {
   std::string key;  // identifies layouts and nodes; echoed
   std::vector<std::string> layout;
   std::vector<std::string> node;
@@ -87,7 +87,7 @@ struct RemoveFiles {
 };
 
 // Plans a load of these target layouts, by rank. Answered by Job::OnLoadPlanned.
-struct MakeLoadPlan {
+struct PlanLoad {
   uint64_t number = 0;
   std::optional<int64_t> step;  // unset: the latest committed
   std::vector<std::string> layout;
@@ -96,9 +96,9 @@ struct MakeLoadPlan {
   uint64_t ticket = 0;
 };
 
-struct Action {
+struct CoreAction {
   std::string job;
-  std::variant<RecoverJob, MakeSavePlan, ReserveAttempt, MakeManifest, PutVerdict, RemoveFiles, MakeLoadPlan> what;
+  std::variant<RecoverJob, PlanSave, ReserveAttempt, MakeManifest, PutVerdict, RemoveFiles, PlanLoad> what;
 };
 
 struct Recovered {

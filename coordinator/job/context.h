@@ -40,7 +40,7 @@ struct Context {
   // The smallest step of the saves in flight: it commits first.
   std::optional<int64_t> earliest_step;
 
-  std::vector<Action>& actions;
+  std::vector<CoreAction>& actions;
   // One line per change of state, "key=value ...", for the log.
   std::vector<std::string>& log;
   uint64_t& next_ticket;

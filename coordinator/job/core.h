@@ -38,14 +38,14 @@ class Core {
   void RemoveLayout(const std::string& digest) { layouts_.erase(digest); }
 
   bool busy() const;
-  std::vector<Action> TakeActions() { return std::exchange(actions_, {}); }
+  std::vector<CoreAction> TakeActions() { return std::exchange(actions_, {}); }
   std::vector<std::string> TakeLog() { return std::exchange(log_, {}); }
 
  private:
   const CoreOptions options_;
   std::map<std::string, std::unique_ptr<Job>> jobs_;
   std::set<std::string> layouts_;
-  std::vector<Action> actions_;
+  std::vector<CoreAction> actions_;
   std::vector<std::string> log_;
   uint64_t next_ticket_ = 1;
   absl::Time last_now_ = absl::InfinitePast();

@@ -29,7 +29,7 @@ struct Environment {
   absl::Time now;   // never runs backwards, and does not count time during which the coordinator itself was stopped
   absl::Time wall;  // for people
   const std::set<std::string>& layouts;
-  std::vector<Action>& actions;
+  std::vector<CoreAction>& actions;
   std::vector<std::string>& log;
   uint64_t& next_ticket;
 };

@@ -26,7 +26,7 @@ SavePlanEntry* PlanTable::Request(const std::vector<std::string>& layout, Contex
   }
   entries_.push_front({key, layout});
   if (entries_.size() > kCapacity) entries_.pop_back();
-  context.Do(MakeSavePlan{key, layout, std::move(node)});
+  context.Do(PlanSave{key, layout, std::move(node)});
   return &entries_.front();
 }
 

@@ -260,7 +260,7 @@ void Load::Advance(Context& context) {
   if (!AllBegun(context)) return;
   if (!has_plan()) {
     if (ticket_ != 0 || !awaited.empty() || !CheckAgreement(context)) return;
-    MakeLoadPlan make;
+    PlanLoad make;
     make.number = number_;
     make.step = wanted_step();
     make.strict = ranks_.front().state.strict();

@@ -73,7 +73,7 @@ void Dispatcher::Release(Effects effects) {
     if (answer.respond) answer.respond();
     call->AnswerClaimed(answer.status);
   }
-  for (Action& action : effects.actions) {
+  for (CoreAction& action : effects.actions) {
     workers_.Submit([this, action = std::move(action)] { Execute(action); });
   }
 }
@@ -161,7 +161,7 @@ void Dispatcher::Stop() {
   workers_.Stop();
 }
 
-void Dispatcher::Execute(const Action& action) {
+void Dispatcher::Execute(const CoreAction& action) {
   const std::string& name = action.job;
   // A job that was forgotten meanwhile needs no result.
   const auto apply = [&](auto function) {
@@ -176,7 +176,7 @@ void Dispatcher::Execute(const Action& action) {
         const auto result = executor_.Run(name, what);
         apply([&](Job& job, const Environment& environment) {
           if constexpr (std::is_same_v<What, RecoverJob>) job.OnRecovered(result, environment);
-          if constexpr (std::is_same_v<What, MakeSavePlan>) job.OnSavePlanned(what.key, result, environment);
+          if constexpr (std::is_same_v<What, PlanSave>) job.OnSavePlanned(what.key, result, environment);
           if constexpr (std::is_same_v<What, ReserveAttempt>) {
             job.OnReserved(what.step, what.ticket, result, environment);
           }
@@ -185,7 +185,7 @@ void Dispatcher::Execute(const Action& action) {
           }
           if constexpr (std::is_same_v<What, PutVerdict>) job.OnVerdict(what.step, what.ticket, result, environment);
           if constexpr (std::is_same_v<What, RemoveFiles>) job.OnRemoved(what.step, what.ticket, result, environment);
-          if constexpr (std::is_same_v<What, MakeLoadPlan>) {
+          if constexpr (std::is_same_v<What, PlanLoad>) {
             job.OnLoadPlanned(what.number, what.ticket, result, environment);
           }
         });

@@ -69,7 +69,7 @@ class Dispatcher {
     std::shared_ptr<HeldCall> call;
   };
   struct Effects {
-    std::vector<Action> actions;
+    std::vector<CoreAction> actions;
     std::vector<std::string> log;
     std::vector<std::pair<std::shared_ptr<HeldCall>, Answer>> answers;
   };
@@ -79,7 +79,7 @@ class Dispatcher {
   void Collect(Effects& effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Release(Effects effects);
   void OnEnd(HeldCall& call, bool timer);
-  void Execute(const Action& action);
+  void Execute(const CoreAction& action);
   void RunTimer();
 
   const Clock& clock_;

@@ -27,7 +27,7 @@ std::string JoinNames(const std::vector<std::string>& names) {
 
 absl::StatusOr<Recovered> Executor::Run(const std::string& job, const RecoverJob&) { return catalog_.Recover(job); }
 
-absl::StatusOr<PlannedSave> Executor::Run(const std::string&, const MakeSavePlan& action) {
+absl::StatusOr<PlannedSave> Executor::Run(const std::string&, const PlanSave& action) {
   CAIRN_ASSIGN_OR_RETURN(const SavePlan plan, plans_.MakeSave(action.layout, action.node));
   return PlannedSave{plan.digest(), plan.total_bytes()};
 }
@@ -102,7 +102,7 @@ absl::Status Executor::Run(const std::string& job, const RemoveFiles& action) {
   return catalog_.Remove(job, action.step, action.attempt);
 }
 
-absl::StatusOr<PlannedLoad> Executor::Run(const std::string& job, const MakeLoadPlan& action) {
+absl::StatusOr<PlannedLoad> Executor::Run(const std::string& job, const PlanLoad& action) {
   CAIRN_ASSIGN_OR_RETURN(const auto manifest, catalog_.ReadManifest(job, action.step));
   CAIRN_ASSIGN_OR_RETURN(const LoadPlan plan, plans_.MakeLoad(*manifest, action.layout, action.node));
   const std::string name = absl::StrCat(job, "@", manifest->step);

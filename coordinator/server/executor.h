@@ -18,7 +18,7 @@ class Executor {
   Executor(Catalog& catalog, PlanStore& plans, const Clock& clock) : catalog_(catalog), plans_(plans), clock_(clock) {}
 
   absl::StatusOr<Recovered> Run(const std::string& job, const RecoverJob& action);
-  absl::StatusOr<PlannedSave> Run(const std::string& job, const MakeSavePlan& action);
+  absl::StatusOr<PlannedSave> Run(const std::string& job, const PlanSave& action);
   // FAILED_PRECONDITION (NAMES_DROPPED), ALREADY_EXISTS (STEP_COMMITTED).
   absl::StatusOr<uint32_t> Run(const std::string& job, const ReserveAttempt& action);
   // FAILED_PRECONDITION (REPLICA_MISMATCH, OBJECT_MISMATCH), INVALID_ARGUMENT (BAD_REQUEST).
@@ -26,7 +26,7 @@ class Executor {
   absl::StatusOr<VerdictSummary> Run(const std::string& job, const PutVerdict& action);
   absl::Status Run(const std::string& job, const RemoveFiles& action);
   // NOT_FOUND (NOT_COMMITTED, MISSING_NAMES), FAILED_PRECONDITION (UNEXPECTED_NAMES), DATA_LOSS (MANIFEST_CORRUPT).
-  absl::StatusOr<PlannedLoad> Run(const std::string& job, const MakeLoadPlan& action);
+  absl::StatusOr<PlannedLoad> Run(const std::string& job, const PlanLoad& action);
 
  private:
   absl::Status CheckNames(const std::string& job, int64_t step, const SavePlan& plan);
