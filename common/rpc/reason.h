@@ -81,6 +81,7 @@ enum class Reason {
   kFsyncFailed,
   kNoAtomicCreate,
   kPathEscape,
+  kRootInUse,
   // Machine.
   kMemoryLimit,
   kSocketDirectory,

@@ -1,0 +1,39 @@
+// Election without a standby: whoever holds the lock of `<root>/.cairn/epoch` is the coordinator of the root, and counts
+// its coordinator epoch up there. The kernel gives the lock back when the process ends, however it ends; a process that
+// is only frozen keeps it, and with it the root.
+#ifndef CAIRN_COORDINATOR_ELECTION_EPOCH_FILE_H_
+#define CAIRN_COORDINATOR_ELECTION_EPOCH_FILE_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/base/clock.h"
+#include "common/storage/posix.h"
+#include "common/storage/unique_fd.h"
+
+namespace cairn {
+
+class EpochFile {
+ public:
+  // Takes the lock and counts up; durable when it returns. If another process holds the lock, tells `waiting` who it is,
+  // once, and tries for `patience`.
+  // FAILED_PRECONDITION (ROOT_IN_USE): still held; DATA_LOSS (FILE_TRUNCATED): the file does not hold an epoch; and the
+  // errors of storage.
+  static absl::StatusOr<EpochFile> Acquire(PosixStorage& storage, absl::Duration patience, const Clock& clock,
+                                           const std::function<void(const std::string& holder)>& waiting);
+
+  uint64_t epoch() const { return epoch_; }
+
+ private:
+  EpochFile(UniqueFd fd, uint64_t epoch) : fd_(std::move(fd)), epoch_(epoch) {}
+
+  UniqueFd fd_;  // holds the lock
+  uint64_t epoch_;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_COORDINATOR_ELECTION_EPOCH_FILE_H_

@@ -1,0 +1,132 @@
+// What the core wants done outside of it, and what came of it. The shell executes actions on its workers and hands the
+// results back as events; the simulator does the same in memory.
+#ifndef CAIRN_COORDINATOR_JOB_ACTION_H_
+#define CAIRN_COORDINATOR_JOB_ACTION_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "cairn/v1/agent_coordination_service.pb.h"
+
+namespace cairn {
+
+// What ended an attempt, as it stands in storage.
+struct VerdictSummary {
+  int64_t step = 0;
+  uint32_t attempt = 0;
+  bool committed = false;
+  std::string request_id;
+  // Of a tombstone.
+  absl::Status error;
+  // Of a manifest.
+  uint64_t bytes = 0;
+  uint32_t world_size = 0;
+  absl::Time commit_time = absl::UnixEpoch();
+};
+
+// An attempt's directory without a verdict.
+struct Leftover {
+  int64_t step = 0;
+  uint32_t attempt = 0;
+};
+
+// Lists what storage knows of the job. Answered by Job::OnRecovered.
+struct RecoverJob {};
+
+// Plans a save of these layouts, by rank. Answered by Job::OnSavePlanned.
+struct PlanSave {
+  std::string key;  // identifies layouts and nodes; echoed
+  std::vector<std::string> layout;
+  std::vector<std::string> node;
+};
+
+// Finds a number for a new attempt at a step: above every verdict and directory of the step and above `above`. Puts
+// tombstones on attempts that have no verdict and removes the files of those that have one. Compares the plan's names
+// with those of the last committed step unless `allow_dropped_names`. Answered by Job::OnReserved.
+struct ReserveAttempt {
+  int64_t step = 0;
+  uint32_t above = 0;
+  std::string plan_digest;
+  bool allow_dropped_names = false;
+  uint64_t ticket = 0;
+};
+
+// Puts together the manifest; compares the checksums of replicas on the way. Answered by Job::OnManifest.
+struct MakeManifest {
+  int64_t step = 0;
+  uint32_t attempt = 0;
+  std::string plan_digest;
+  std::string request_id;
+  std::vector<v1::WriteResult> result;                         // by rank
+  std::vector<std::vector<v1::ReplicaChecksum>> replica_checksum;  // by rank
+  uint64_t ticket = 0;
+};
+
+// Puts the record that ends an attempt, if none stands there. Answered by Job::OnVerdict.
+struct PutVerdict {
+  int64_t step = 0;
+  uint32_t attempt = 0;
+  std::shared_ptr<const std::string> manifest;  // null for a tombstone
+  absl::Status error;                           // of a tombstone
+  std::string request_id;
+  uint64_t ticket = 0;
+};
+
+// Removes an attempt's directory. Only given when a tombstone stands. Answered by Job::OnRemoved.
+struct RemoveFiles {
+  int64_t step = 0;
+  uint32_t attempt = 0;
+  uint64_t ticket = 0;
+};
+
+// Plans a load of these target layouts, by rank. Answered by Job::OnLoadPlanned.
+struct PlanLoad {
+  uint64_t number = 0;
+  std::optional<int64_t> step;  // unset: the latest committed
+  std::vector<std::string> layout;
+  std::vector<std::string> node;
+  bool strict = true;
+  uint64_t ticket = 0;
+};
+
+struct CoreAction {
+  std::string job;
+  std::variant<RecoverJob, PlanSave, ReserveAttempt, MakeManifest, PutVerdict, RemoveFiles, PlanLoad> what;
+};
+
+struct Recovered {
+  std::vector<VerdictSummary> verdict;  // ascending by (step, attempt)
+  std::vector<Leftover> leftover;
+};
+
+struct PlannedSave {
+  std::string plan_digest;
+  uint64_t bytes = 0;  // of all files
+};
+
+struct MadeManifest {
+  std::shared_ptr<const std::string> manifest;
+  uint64_t bytes = 0;
+};
+
+struct PlannedLoad {
+  int64_t step = 0;
+  std::string plan_digest;
+  // Shows an agent that its peer takes part in the load. Not to be guessed.
+  std::string transfer_token;
+  std::vector<std::string> missing;
+  std::vector<std::string> unexpected;
+  uint64_t total_bytes_read = 0;
+  uint64_t unique_bytes = 0;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_COORDINATOR_JOB_ACTION_H_

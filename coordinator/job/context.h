@@ -1,0 +1,60 @@
+// What a decision of a job may look at.
+#ifndef CAIRN_COORDINATOR_JOB_CONTEXT_H_
+#define CAIRN_COORDINATOR_JOB_CONTEXT_H_
+
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "coordinator/job/action.h"
+#include "coordinator/membership/membership.h"
+
+namespace cairn {
+
+enum class ReplicaCheck { kFirst, kAlways, kNever };
+
+struct CoreOptions {
+  uint64_t coordinator_epoch = 1;
+  // A rank without progress for that long in a phase ends the operation.
+  absl::Duration phase_timeout = absl::Minutes(10);
+  // An agent not heard of for that long is lost.
+  absl::Duration lease_ttl = absl::Seconds(10);
+  ReplicaCheck check_replicas = ReplicaCheck::kFirst;
+};
+
+class PlanTable;
+
+struct Context {
+  const std::string& job;
+  const CoreOptions& options;
+  absl::Time now;
+  absl::Time wall;  // for people
+  const Membership& members;
+  // Digests of the layouts whose bytes are here.
+  const std::set<std::string>& layouts;
+  PlanTable& plans;
+  std::optional<int64_t> last_committed;
+  // The smallest step of the saves in flight: it commits first.
+  std::optional<int64_t> earliest_step;
+
+  std::vector<CoreAction>& actions;
+  // One line per change of state, "key=value ...", for the log.
+  std::vector<std::string>& log;
+  uint64_t& next_ticket;
+
+  template <typename What>
+  void Do(What what) {
+    actions.push_back({job, std::move(what)});
+  }
+  template <typename... Parts>
+  void Log(const Parts&... parts) {
+    log.push_back(absl::StrCat("job=", job, " ", parts...));
+  }
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_COORDINATOR_JOB_CONTEXT_H_

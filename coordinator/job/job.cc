@@ -1,0 +1,495 @@
+#include "coordinator/job/job.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/reason.h"
+#include "common/rpc/status_proto.h"
+#include "common/storage/checkpoint_path.h"
+
+namespace cairn {
+namespace {
+
+constexpr size_t kEndedKept = 16;
+constexpr absl::Duration kRecoveryRetry = absl::Seconds(1);
+
+void SetDuration(absl::Duration from, google::protobuf::Duration& to) {
+  const int64_t nanos = absl::ToInt64Nanoseconds(from);
+  to.set_seconds(nanos / 1'000'000'000);
+  to.set_nanos(static_cast<int32_t>(nanos % 1'000'000'000));
+}
+
+}  // namespace
+
+Job::Job(std::string name, const CoreOptions& options, absl::Time now)
+    : name_(std::move(name)), options_(options), started_(now), members_(name_, options.lease_ttl), last_used_(now) {}
+
+Context Job::MakeContext(Environment& environment) const {
+  // The tables are the job's own: a context is only ever made by its methods.
+  Job& self = const_cast<Job&>(*this);
+  return Context{name_,          options_,          environment.now,     environment.wall,
+                 members_,       environment.layouts, self.plans_,       last_committed_,
+                 EarliestUndecided(), environment.actions, environment.log, environment.next_ticket};
+}
+
+bool Job::busy() const {
+  return std::any_of(saves_.begin(), saves_.end(), [](const Save& save) { return !save.ended(); }) ||
+         std::any_of(loads_.begin(), loads_.end(), [](const Load& load) { return !load.ended(); }) ||
+         std::any_of(requests_.begin(), requests_.end(),
+                     [](const SaveRequest& request) { return request.state == SaveRequest::State::kWaiting; });
+}
+
+bool Job::idle() const { return members_.members().empty() && !recovering_ && !busy(); }
+
+Save* Job::ActiveSave(int64_t step) {
+  for (Save& save : saves_) {
+    if (save.step() == step && !save.ended()) return &save;
+  }
+  return nullptr;
+}
+
+const Save* Job::FindSave(int64_t step, bool active) const {
+  const Save* found = nullptr;
+  for (const Save& save : saves_) {
+    if (save.step() == step && save.ended() != active) found = &save;
+  }
+  return found;
+}
+
+const Save* Job::EndedSaveFor(const Member& member, const v1::SaveState& state) const {
+  const Save* found = nullptr;
+  for (const Save& save : saves_) {
+    if (save.step() == state.step() && save.ended() && save.Answers(member, state)) found = &save;
+  }
+  return found;
+}
+
+bool Job::Committed(int64_t step) const {
+  for (auto it = verdicts_.lower_bound({step, 0}); it != verdicts_.end() && it->first.first == step; ++it) {
+    if (it->second.committed) return true;
+  }
+  return false;
+}
+
+void Job::Keep(const VerdictSummary& verdict) {
+  verdicts_[{verdict.step, verdict.attempt}] = verdict;
+  if (verdict.committed) last_committed_ = std::max(last_committed_.value_or(verdict.step), verdict.step);
+}
+
+std::optional<int64_t> Job::EarliestUndecided() const {
+  std::optional<int64_t> earliest;
+  for (const Save& save : saves_) {
+    if (save.ended() || save.phase() == Save::Phase::kAborting) continue;
+    if (!earliest.has_value() || save.step() < *earliest) earliest = save.step();
+  }
+  return earliest;
+}
+
+absl::Status Job::StepCommitted(int64_t step) const {
+  return MakeError(Reason::kStepCommitted, absl::StrCat(name_, "@", step, " is committed already"),
+                   {{"job", name_}, {"step", absl::StrCat(step)}});
+}
+
+// Agents.
+
+absl::StatusOr<v1::RegisterAgentResponse> Job::Register(const v1::RegisterAgentRequest& request,
+                                                        Environment environment) {
+  Context context = MakeContext(environment);
+  last_used_ = context.now;
+  OnLost(members_.Expire(context.now), context);
+  const auto changed = members_.Register(request, context.now);
+  if (!changed.ok()) return changed.status();
+  if (*changed) {
+    ++revision_;
+    context.Log("rank=", request.agent().rank(), " incarnation=", absl::Hex(request.agent().incarnation()), " node=",
+                request.node(), " event=registered agents=", members_.members().size(), "/", members_.world_size());
+  }
+  EnsureRecovered(environment);
+  Advance(context);
+  v1::RegisterAgentResponse response;
+  response.set_coordinator_epoch(options_.coordinator_epoch);
+  response.set_membership_epoch(members_.epoch());
+  SetDuration(options_.lease_ttl, *response.mutable_lease_ttl());
+  return response;
+}
+
+absl::Status Job::Touch(const v1::AgentIdentity& agent, bool uploaded, Environment environment) {
+  Context context = MakeContext(environment);
+  last_used_ = context.now;
+  OnLost(members_.Expire(context.now), context);
+  const auto member = members_.Authenticate(agent, context.now);
+  if (!member.ok()) return member.status();
+  if (uploaded) {
+    (*member)->uploaded = context.now;
+    Advance(context);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Job::Synchronize(const v1::SynchronizeAgentRequest& request, Environment environment) {
+  Context context = MakeContext(environment);
+  last_used_ = context.now;
+  OnLost(members_.Expire(context.now), context);
+  const auto member = members_.Authenticate(request.agent(), context.now);
+  if (!member.ok()) return member.status();
+  if (!members_.Report(**member, request.state(), request.sequence(), context.now)) return absl::OkStatus();
+  ++revision_;
+  if (recovered_) Apply(**member, context);
+  Advance(context);
+  return absl::OkStatus();
+}
+
+absl::Status Job::Unregister(const v1::AgentIdentity& agent, Environment environment) {
+  Context context = MakeContext(environment);
+  OnLost(members_.Expire(context.now), context);
+  const auto member = members_.Authenticate(agent, context.now);
+  if (!member.ok()) return member.status();
+  const int rank = (*member)->rank;
+  members_.Remove(rank);
+  context.Log("rank=", rank, " event=unregistered");
+  OnLost({rank}, context);
+  Advance(context);
+  return absl::OkStatus();
+}
+
+void Job::OnLost(const std::vector<int>& ranks, Context& context) {
+  if (ranks.empty()) return;
+  ++revision_;
+  std::vector<Culprit> culprits;
+  for (int rank : ranks) {
+    context.Log("rank=", rank, " event=lost");
+    culprits.push_back({rank, "arming", "its agent is gone"});
+  }
+  for (SaveRequest& request : requests_) {
+    if (request.state != SaveRequest::State::kWaiting) continue;
+    request.state = SaveRequest::State::kEnded;
+    request.error = Blame(Reason::kRankLost, context, {"save", request.step}, "lost", culprits);
+    request.revision = ++revision_;
+  }
+}
+
+Save& Job::NewSave(int64_t step, Context& context) {
+  Save save(step, ++revision_, context.now, context.wall);
+  if (const Save* previous = FindSave(step, /*active=*/false); previous != nullptr) save.TakeAnsweredCalls(*previous);
+  saves_.push_back(std::move(save));
+  context.Log("step=", step, " state=COLLECTING");
+  return saves_.back();
+}
+
+void Job::Apply(const Member& member, Context& context) {
+  for (const v1::SaveState& state : member.state.save()) {
+    if (!CheckStep(state.step()).ok()) continue;
+    Save* save = ActiveSave(state.step());
+    if (save == nullptr) {
+      const bool settled = state.attempt() > 0 && verdicts_.contains({state.step(), state.attempt()});
+      if (settled || EndedSaveFor(member, state) != nullptr || Committed(state.step())) continue;
+      save = &NewSave(state.step(), context);
+      for (SaveRequest& request : requests_) {
+        // A request that ended after the ranks had agreed takes its save with it.
+        if (request.state == SaveRequest::State::kEnded && request.agreed && request.step == state.step()) {
+          save->Abort(request.error, context);
+          request.agreed = false;
+        }
+      }
+    }
+    save->Report(member, state, context);
+  }
+  for (const v1::LoadState& state : member.state.load()) {
+    Load* load = nullptr;
+    for (Load& candidate : loads_) {
+      if (candidate.number() == state.number() && candidate.Answers(member, state)) load = &candidate;
+    }
+    if (load == nullptr) {
+      loads_.emplace_back(state.number(), context.now);
+      load = &loads_.back();
+      context.Log("load=", state.number(), " state=COLLECTING");
+    }
+    load->Report(member, state, context);
+  }
+}
+
+void Job::Advance(Context& context) {
+  if (recovered_) {
+    // One end may let another go on: a later step may commit, a call that came meanwhile begins the next attempt.
+    for (bool again = true; again;) {
+      again = false;
+      context.earliest_step = EarliestUndecided();
+      for (Save& save : saves_) {
+        if (save.ended()) continue;
+        const Save::Phase before = save.phase();
+        save.Advance(context);
+        again = again || save.phase() != before;
+      }
+      for (Load& load : loads_) {
+        if (load.ended()) continue;
+        load.Advance(context);
+        again = again || load.ended();
+      }
+      if (again) {
+        ++revision_;
+        for (const auto& [rank, member] : members_.members()) {
+          if (member.reported) Apply(member, context);
+        }
+      }
+    }
+    if (!agreement_recovered_ && members_.complete() &&
+        std::all_of(members_.members().begin(), members_.members().end(),
+                    [](const auto& entry) { return entry.second.reported; })) {
+      agreement_recovered_ = true;
+      agreement_.Recover(context);
+    }
+    AdvanceRequests(context);
+    AdvanceCurrentPlan(context);
+    Forget();
+  }
+  RefreshOrders(context);
+}
+
+void Job::AdvanceCurrentPlan(Context& context) {
+  std::vector<std::string> layout;
+  std::vector<int> silent;
+  for (const auto& [rank, member] : members_.members()) {
+    if (member.state.trainer().layout_digest().empty()) {
+      silent.push_back(rank);
+    } else {
+      layout.push_back(member.state.trainer().layout_digest());
+    }
+  }
+  for (int rank : members_.Absent()) silent.push_back(rank);
+  current_plan_.clear();
+  current_plan_check_ = false;
+  if (layout.empty() || !silent.empty()) {
+    if (layout.empty()) {
+      plan_partial_since_ = absl::InfiniteFuture();
+      current_plan_error_ = absl::OkStatus();
+      return;
+    }
+    plan_partial_since_ = std::min(plan_partial_since_, context.now);
+    const bool late = context.now - plan_partial_since_ >= options_.phase_timeout;
+    if (late && current_plan_error_.ok()) {
+      std::vector<Culprit> culprits;
+      for (int rank : silent) {
+        culprits.push_back({rank, "waiting", members_.Find(rank) == nullptr ? "no agent registered"
+                                                                            : "its trainer has declared no layout"});
+      }
+      current_plan_error_ = Blame(Reason::kRankLate, context, {"save", std::nullopt}, "held up the plan", culprits);
+    } else if (!late) {
+      current_plan_error_ = absl::OkStatus();
+    }
+    return;
+  }
+  plan_partial_since_ = absl::InfiniteFuture();
+  current_plan_error_ = absl::OkStatus();
+  const SavePlanEntry* entry = plans_.Request(layout, context);
+  if (entry == nullptr) return;
+  if (entry->state == SavePlanEntry::State::kReady) {
+    current_plan_ = entry->plan.plan_digest;
+    current_plan_check_ = options_.check_replicas == ReplicaCheck::kAlways ||
+                          (options_.check_replicas == ReplicaCheck::kFirst && !entry->replicas_checked);
+  } else if (entry->state == SavePlanEntry::State::kFailed) {
+    current_plan_error_ = entry->error;
+  }
+}
+
+// Orders.
+
+void Job::RefreshOrders(const Context& context) {
+  wanted_.clear();
+  const auto want = [&](const std::string& digest, int rank) {
+    if (!digest.empty() && !context.layouts.contains(digest)) wanted_.emplace(digest, rank);
+  };
+  for (const auto& [rank, member] : members_.members()) {
+    want(member.state.trainer().layout_digest(), rank);
+    for (const auto& save : member.state.save()) {
+      if (ActiveSave(save.step()) != nullptr) want(save.layout_digest(), rank);
+    }
+    for (const auto& load : member.state.load()) want(load.layout_digest(), rank);
+  }
+  // Everything that orders are made of, apart from the report of the rank itself.
+  std::string signature = absl::StrCat(recovered_, "|", members_.epoch(), "|", static_cast<int>(agreement_.state()), ",",
+                                       agreement_.OrderFor(0).has_value() ? agreement_.OrderFor(0)->number() : 0, "|",
+                                       current_plan_, current_plan_check_, current_plan_error_.message());
+  for (const Save& save : saves_) absl::StrAppend(&signature, "|", save.OrdersSignature());
+  for (const Load& load : loads_) absl::StrAppend(&signature, "|", load.number(), ",", static_cast<int>(load.phase()));
+  for (const auto& [digest, rank] : wanted_) absl::StrAppend(&signature, "|", digest, rank);
+  if (signature == signature_) return;
+  signature_ = std::move(signature);
+  ++orders_version_;
+}
+
+v1::SaveOrder Job::SaveOrderFor(const Member& member, const v1::SaveState& state, const Context& context) const {
+  if (const Save* save = FindSave(state.step(), /*active=*/true); save != nullptr) {
+    return save->OrderFor(member, state, context);
+  }
+  if (const Save* save = EndedSaveFor(member, state); save != nullptr) return save->OrderFor(member, state, context);
+  v1::SaveOrder order;
+  order.set_step(state.step());
+  order.set_call(state.call());
+  order.set_attempt(state.attempt());
+  if (!recovered_ || !CheckStep(state.step()).ok()) {
+    order.set_action(v1::SaveOrder::WAIT);
+    return order;
+  }
+  if (const auto found = verdicts_.find({state.step(), state.attempt()}); found != verdicts_.end()) {
+    const VerdictSummary& verdict = found->second;
+    const bool stopped = state.phase() == v1::SaveState::STOPPED || state.phase() == v1::SaveState::FAILED;
+    if (verdict.committed) {
+      order.set_action(v1::SaveOrder::COMMITTED);
+      order.set_bytes(verdict.bytes);
+      order.set_world_size(verdict.world_size);
+    } else {
+      order.set_action(stopped ? v1::SaveOrder::ABORTED : v1::SaveOrder::ABORT);
+      *order.mutable_error() = StatusToProto(verdict.error);
+    }
+    return order;
+  }
+  order.set_action(Committed(state.step()) ? v1::SaveOrder::ABORTED : v1::SaveOrder::WAIT);
+  if (order.action() == v1::SaveOrder::ABORTED) *order.mutable_error() = StatusToProto(StepCommitted(state.step()));
+  return order;
+}
+
+v1::SynchronizeAgentResponse Job::OrdersFor(int rank, Environment environment) {
+  const Context context = MakeContext(environment);
+  v1::SynchronizeAgentResponse response;
+  const Member* member = members_.Find(rank);
+  if (member == nullptr) return response;
+  for (const auto& [digest, asked] : wanted_) {
+    if (asked == rank) response.add_wanted_layout(digest);
+  }
+  if (const auto arm = agreement_.OrderFor(rank); arm.has_value()) *response.mutable_arm() = *arm;
+  for (const v1::SaveState& state : member->state.save()) {
+    *response.add_save() = SaveOrderFor(*member, state, context);
+  }
+  for (const v1::LoadState& state : member->state.load()) {
+    const Load* load = nullptr;
+    for (const Load& candidate : loads_) {
+      if (candidate.number() == state.number() && candidate.Answers(*member, state)) load = &candidate;
+    }
+    if (load != nullptr) {
+      *response.add_load() = load->OrderFor(*member, context);
+    } else {
+      v1::LoadOrder& order = *response.add_load();
+      order.set_number(state.number());
+      order.set_action(v1::LoadOrder::WAIT);
+    }
+  }
+  if (!member->state.trainer().layout_digest().empty()) {
+    response.set_current_plan_digest(current_plan_);
+    response.set_check_replicas(current_plan_check_);
+    if (!current_plan_error_.ok()) *response.mutable_current_plan_error() = StatusToProto(current_plan_error_);
+  }
+  response.set_membership_epoch(members_.epoch());
+  Orders& orders = orders_[rank];
+  std::string bytes = response.SerializeAsString();
+  if (orders.incarnation != member->incarnation || orders.bytes != bytes) {
+    orders = {member->incarnation, std::move(bytes), ++revision_};
+  }
+  response.set_coordinator_epoch(options_.coordinator_epoch);
+  response.set_revision(orders.revision);
+  SetDuration(options_.lease_ttl, *response.mutable_lease_ttl());
+  return response;
+}
+
+// Results.
+
+void Job::EnsureRecovered(Environment environment) {
+  if (recovered_ || recovering_ || environment.now < next_recovery_) return;
+  recovering_ = true;
+  environment.actions.push_back({name_, RecoverJob{}});
+}
+
+void Job::OnRecovered(const absl::StatusOr<Recovered>& recovered, Environment environment) {
+  recovering_ = false;
+  ++revision_;
+  if (!recovered.ok()) {
+    recovery_error_ = recovered.status();
+    next_recovery_ = environment.now + kRecoveryRetry;
+    MakeContext(environment).Log("event=recovery-failed error=\"", recovered.status().message(), "\"");
+    return;
+  }
+  recovered_ = true;
+  recovery_error_ = absl::OkStatus();
+  for (const VerdictSummary& verdict : recovered->verdict) Keep(verdict);
+  Context context = MakeContext(environment);
+  context.Log("event=recovered verdicts=", recovered->verdict.size(), " unfinished=", recovered->leftover.size());
+  for (const auto& [rank, member] : members_.members()) {
+    if (member.reported) Apply(member, context);
+  }
+  Advance(context);
+}
+
+void Job::OnSavePlanned(const std::string& key, const absl::StatusOr<PlannedSave>& plan, Environment environment) {
+  Context context = MakeContext(environment);
+  plans_.OnPlanned(key, plan);
+  ++revision_;
+  Advance(context);
+}
+
+void Job::OnReserved(int64_t step, uint64_t ticket, const absl::StatusOr<uint32_t>& attempt, Environment environment) {
+  Context context = MakeContext(environment);
+  ++revision_;
+  if (Save* save = ActiveSave(step); save != nullptr) save->OnReserved(ticket, attempt, context);
+  Advance(context);
+}
+
+void Job::OnManifest(int64_t step, uint64_t ticket, const absl::StatusOr<MadeManifest>& made, Environment environment) {
+  Context context = MakeContext(environment);
+  ++revision_;
+  if (Save* save = ActiveSave(step); save != nullptr) save->OnManifest(ticket, made, context);
+  Advance(context);
+}
+
+void Job::OnVerdict(int64_t step, uint64_t ticket, const absl::StatusOr<VerdictSummary>& standing,
+                    Environment environment) {
+  if (standing.ok()) Keep(*standing);
+  Context context = MakeContext(environment);
+  ++revision_;
+  if (Save* save = ActiveSave(step); save != nullptr) save->OnVerdict(ticket, standing, context);
+  Advance(context);
+}
+
+void Job::OnRemoved(int64_t step, uint64_t ticket, const absl::Status& status, Environment environment) {
+  Context context = MakeContext(environment);
+  ++revision_;
+  if (Save* save = ActiveSave(step); save != nullptr) save->OnRemoved(ticket, status, context);
+  Advance(context);
+}
+
+void Job::OnLoadPlanned(uint64_t number, uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan,
+                        Environment environment) {
+  Context context = MakeContext(environment);
+  ++revision_;
+  for (Load& load : loads_) {
+    if (load.number() == number && !load.ended()) load.OnPlanned(ticket, plan, context);
+  }
+  Advance(context);
+}
+
+void Job::Tick(Environment environment) {
+  if (!recovered_ && !members_.members().empty()) EnsureRecovered(environment);
+  Context context = MakeContext(environment);
+  OnLost(members_.Expire(context.now), context);
+  Advance(context);
+}
+
+void Job::Forget() {
+  const auto held = [&](const Save& save) {
+    for (const auto& [rank, member] : members_.members()) {
+      for (const auto& state : member.state.save()) {
+        if (state.step() == save.step()) return true;
+      }
+    }
+    return false;
+  };
+  for (auto save = saves_.begin(); saves_.size() > kEndedKept && save != saves_.end();) {
+    save = save->ended() && !held(*save) ? saves_.erase(save) : std::next(save);
+  }
+  for (auto load = loads_.begin(); loads_.size() > kEndedKept && load != loads_.end();) {
+    load = load->ended() ? loads_.erase(load) : std::next(load);
+  }
+  for (auto request = requests_.begin(); requests_.size() > 4 * kEndedKept && request != requests_.end();) {
+    request = request->state == SaveRequest::State::kWaiting ? std::next(request) : requests_.erase(request);
+  }
+}
+
+}  // namespace cairn

@@ -1,0 +1,165 @@
+// One job: its members, its saves and loads, and the requests for saves from outside.
+#ifndef CAIRN_COORDINATOR_JOB_JOB_H_
+#define CAIRN_COORDINATOR_JOB_JOB_H_
+
+#include <list>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "cairn/v1/agent_coordination_service.pb.h"
+#include "cairn/v1/checkpoint_service.pb.h"
+#include "coordinator/job/context.h"
+#include "coordinator/job/plan_table.h"
+#include "coordinator/job/save_request.h"
+#include "coordinator/load/load.h"
+#include "coordinator/membership/membership.h"
+#include "coordinator/save/save.h"
+#include "coordinator/save/step_agreement.h"
+
+namespace cairn {
+
+// What an event of a job brings along, besides itself.
+struct Environment {
+  absl::Time now;   // never runs backwards, and does not count time during which the coordinator itself was stopped
+  absl::Time wall;  // for people
+  const std::set<std::string>& layouts;
+  std::vector<CoreAction>& actions;
+  std::vector<std::string>& log;
+  uint64_t& next_ticket;
+};
+
+// Which checkpoint a call is about: the step, else the request, else the latest committed.
+struct CheckpointKey {
+  std::optional<int64_t> step;
+  std::string request_id;
+};
+
+// A function of events and time; effects are actions in the environment. Not thread-safe.
+class Job {
+ public:
+  Job(std::string name, const CoreOptions& options, absl::Time now);
+
+  const std::string& name() const { return name_; }
+  uint64_t revision() const { return revision_; }
+  const Membership& members() const { return members_; }
+  // Changes whenever what some agent should do may have changed by more than its own report.
+  uint64_t orders_version() const { return orders_version_; }
+  // Nothing would be lost if the job were forgotten.
+  bool idle() const;
+  bool busy() const;
+  absl::Time last_used() const { return last_used_; }
+
+  // Agents. Errors as the RPCs of AgentCoordinationService.
+  absl::StatusOr<v1::RegisterAgentResponse> Register(const v1::RegisterAgentRequest& request, Environment environment);
+  absl::Status Synchronize(const v1::SynchronizeAgentRequest& request, Environment environment);
+  absl::Status Unregister(const v1::AgentIdentity& agent, Environment environment);
+  // Extends the lease; for uploads and downloads. `uploaded`: a chunk of a layout came.
+  absl::Status Touch(const v1::AgentIdentity& agent, bool uploaded, Environment environment);
+  // What `rank`'s agent should do; its revision is that of the last change of these orders.
+  v1::SynchronizeAgentResponse OrdersFor(int rank, Environment environment);
+
+  // People. Nothing if the answer must wait: for the recovery from storage or, with `patient`, for agents that come back
+  // after the coordinator's restart.
+  std::optional<absl::StatusOr<v1::Checkpoint>> Create(const v1::CreateCheckpointRequest& request, bool patient,
+                                                       Environment environment);
+  // `known_epoch`: the coordinator that the caller heard of this request before, 0 for none. What that one knew may come
+  // back with its agents.
+  std::optional<absl::StatusOr<v1::Checkpoint>> Get(const CheckpointKey& key, uint64_t known_epoch,
+                                                    Environment environment);
+  std::optional<absl::StatusOr<v1::Checkpoint>> Cancel(const CheckpointKey& key, Environment environment);
+  v1::Job View(Environment environment) const;
+
+  // Time has passed.
+  void Tick(Environment environment);
+
+  // Results of actions.
+  void OnRecovered(const absl::StatusOr<Recovered>& recovered, Environment environment);
+  void OnSavePlanned(const std::string& key, const absl::StatusOr<PlannedSave>& plan, Environment environment);
+  void OnReserved(int64_t step, uint64_t ticket, const absl::StatusOr<uint32_t>& attempt, Environment environment);
+  void OnManifest(int64_t step, uint64_t ticket, const absl::StatusOr<MadeManifest>& made, Environment environment);
+  void OnVerdict(int64_t step, uint64_t ticket, const absl::StatusOr<VerdictSummary>& standing,
+                 Environment environment);
+  void OnRemoved(int64_t step, uint64_t ticket, const absl::Status& status, Environment environment);
+  void OnLoadPlanned(uint64_t number, uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan,
+                     Environment environment);
+
+  // Starts reading what storage knows of the job, once.
+  void EnsureRecovered(Environment environment);
+  bool recovered() const { return recovered_; }
+  bool known() const { return members_.world_size() > 0 || !verdicts_.empty(); }
+
+ private:
+  struct Orders {
+    uint64_t incarnation = 0;
+    std::string bytes;
+    uint64_t revision = 0;
+  };
+
+  Context MakeContext(Environment& environment) const;
+  void Apply(const Member& member, Context& context);
+  void Advance(Context& context);
+  void AdvanceRequests(Context& context);
+  void AdvanceCurrentPlan(Context& context);
+  void RefreshOrders(const Context& context);
+  void OnLost(const std::vector<int>& ranks, Context& context);
+
+  Save* ActiveSave(int64_t step);
+  const Save* FindSave(int64_t step, bool active) const;
+  const Save* EndedSaveFor(const Member& member, const v1::SaveState& state) const;
+  Save& NewSave(int64_t step, Context& context);
+  bool Committed(int64_t step) const;
+  void Keep(const VerdictSummary& verdict);
+  std::optional<int64_t> EarliestUndecided() const;
+  v1::SaveOrder SaveOrderFor(const Member& member, const v1::SaveState& state, const Context& context) const;
+  absl::Status StepCommitted(int64_t step) const;
+  void CheckTrainers(SaveRequest& request, Context& context);
+  void CheckRequestTime(SaveRequest& request, bool blocked, Context& context);
+  void EndRequest(SaveRequest& request, absl::Status error, Context& context);
+  // The save or request that answers to a request id; both null if there is none.
+  const VerdictSummary* FindVerdict(const CheckpointKey& key) const;
+  v1::Checkpoint ViewOf(const VerdictSummary& verdict) const;
+  v1::Checkpoint ViewOf(const SaveRequest& request, const Context& context) const;
+  void Forget();
+
+  const std::string name_;
+  const CoreOptions options_;
+  const absl::Time started_;
+
+  Membership members_;
+  PlanTable plans_;
+  StepAgreement agreement_;
+  std::list<Save> saves_;  // oldest first; ended ones stay as the answer to late calls
+  std::list<Load> loads_;
+  std::list<SaveRequest> requests_;
+  std::map<std::pair<int64_t, uint32_t>, VerdictSummary> verdicts_;
+  std::optional<int64_t> last_committed_;
+
+  bool recovering_ = false;
+  bool recovered_ = false;
+  bool agreement_recovered_ = false;
+  absl::Time next_recovery_ = absl::InfinitePast();
+  absl::Status recovery_error_;
+
+  std::string current_plan_;
+  bool current_plan_check_ = false;
+  absl::Status current_plan_error_;
+  absl::Time plan_partial_since_ = absl::InfiniteFuture();
+
+  uint64_t revision_ = 1;
+  uint64_t orders_version_ = 1;
+  std::string signature_;
+  // Layouts that are missing, with the rank that is asked for each.
+  std::map<std::string, int> wanted_;
+  std::map<int, Orders> orders_;
+  absl::Time last_used_;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_COORDINATOR_JOB_JOB_H_

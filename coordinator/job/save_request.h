@@ -1,0 +1,39 @@
+// A request from outside for a save that no rank has begun yet.
+#ifndef CAIRN_COORDINATOR_JOB_SAVE_REQUEST_H_
+#define CAIRN_COORDINATOR_JOB_SAVE_REQUEST_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+namespace cairn {
+
+struct SaveRequest {
+  enum class State {
+    kWaiting,   // for another save to end, or for the ranks to agree, or to get to the step
+    kAttached,  // a save answers it
+    kEnded,     // before any rank began
+  };
+
+  std::string id;
+  // As asked for, or as agreed since.
+  std::optional<int64_t> step;
+  bool step_given = false;
+  bool agreed = false;
+  State state = State::kWaiting;
+  absl::Status error;
+  absl::Time deadline = absl::InfiniteFuture();
+  absl::Time progress;
+  absl::Time created_wall;
+  uint64_t revision = 1;
+  // Trainers that were there when it came, by rank.
+  std::map<int, uint64_t> trainer;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_COORDINATOR_JOB_SAVE_REQUEST_H_

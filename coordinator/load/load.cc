@@ -1,0 +1,396 @@
+#include "coordinator/load/load.h"
+
+#include <algorithm>
+#include <array>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/quantity.h"
+#include "common/rpc/reason.h"
+#include "common/rpc/status_proto.h"
+
+namespace cairn {
+namespace {
+
+constexpr absl::Duration kFailureGrace = absl::Milliseconds(500);
+
+// From the fastest to the slowest: a load took the slowest way that one of its ranks took.
+constexpr std::array<std::string_view, 3> kPaths = {"slab", "cached", "direct"};
+
+size_t PathRank(std::string_view path) {
+  return static_cast<size_t>(std::find(kPaths.begin(), kPaths.end(), path) - kPaths.begin());
+}
+
+bool Failed(const v1::LoadState& state) {
+  return state.phase() == v1::LoadState::FAILED || state.phase() == v1::LoadState::STOPPED;
+}
+
+}  // namespace
+
+std::optional<int64_t> Load::wanted_step() const {
+  if (has_plan()) return plan_.step;
+  for (const Rank& rank : ranks_) {
+    if (rank.begun && rank.state.has_step()) return rank.state.step();
+  }
+  return std::nullopt;
+}
+
+bool Load::AllBegun(const Context& context) const {
+  return context.members.world_size() > 0 && ranks_.size() == static_cast<size_t>(context.members.world_size()) &&
+         std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.begun; });
+}
+
+void Load::SetPhase(Phase phase, Context& context) {
+  static constexpr std::array<const char*, 4> kNames = {"COLLECTING", "READING", "DONE", "FAILED"};
+  if (phase_ == phase) return;
+  phase_ = phase;
+  context.Log("load=", number_, wanted_step().has_value() ? absl::StrCat(" step=", *wanted_step()) : "",
+              " state=", kNames[static_cast<size_t>(phase)],
+              error_.ok() ? "" : absl::StrCat(" error=\"", error_.message(), "\""));
+}
+
+void Load::Report(const Member& member, const v1::LoadState& state, Context& context) {
+  if (ended()) return;
+  const size_t size =
+      std::max(static_cast<size_t>(member.rank) + 1, static_cast<size_t>(context.members.world_size()));
+  if (ranks_.size() < size) ranks_.resize(size);
+  Rank& rank = ranks_[static_cast<size_t>(member.rank)];
+  if (rank.begun && rank.state.trainer_incarnation() != state.trainer_incarnation()) {
+    Fail(Blame(Reason::kTrainerLost, context, operation(), "lost the trainer",
+               {{member.rank, PhaseOf(rank), "another trainer has begun a load of the same number"}}),
+         context);
+    return;
+  }
+  if (rank.begun && rank.agent != member.incarnation) return;  // found by CheckMembers
+  const bool moved = !rank.begun || rank.state.phase() != state.phase() ||
+                     rank.state.bytes_done() != state.bytes_done() ||
+                     rank.state.storage_bytes() != state.storage_bytes() ||
+                     rank.state.plan_digest() != state.plan_digest();
+  if (!moved) return;
+  if (rank.begun && rank.state.phase() == v1::LoadState::DONE && !Failed(state)) return;
+  rank.begun = true;
+  rank.agent = member.incarnation;
+  rank.progress = context.now;
+  rank.state = state;
+}
+
+std::string Load::PhaseOf(const Rank& rank) const {
+  if (!rank.begun) return "waiting";
+  switch (rank.state.phase()) {
+    case v1::LoadState::READING: return "reading";
+    case v1::LoadState::DONE: return "done";
+    default: return has_plan() ? "reading" : "planning";
+  }
+}
+
+absl::Time Load::ProgressOf(int index, const Context& context) const {
+  const Rank& rank = ranks_[static_cast<size_t>(index)];
+  absl::Time progress = std::max(rank.progress, progress_base_);
+  const Member* member = context.members.Find(index);
+  if (member != nullptr && rank.begun && !has_plan()) progress = std::max(progress, member->uploaded);
+  return progress;
+}
+
+std::vector<int> Load::Awaited(const Context& context) const {
+  std::vector<int> ranks;
+  const bool all_begun = AllBegun(context);
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    const Rank& rank = ranks_[i];
+    const bool awaited = !all_begun    ? !rank.begun
+                         : !has_plan() ? !context.layouts.contains(rank.state.layout_digest())
+                                       : rank.state.phase() != v1::LoadState::DONE;
+    if (awaited) ranks.push_back(static_cast<int>(i));
+  }
+  return ranks;
+}
+
+std::vector<Culprit> Load::Culprits(const std::vector<int>& ranks, const Context& context) const {
+  std::vector<Culprit> culprits;
+  for (int index : ranks) {
+    const Rank& rank = ranks_[static_cast<size_t>(index)];
+    const Member* member = context.members.Find(index);
+    std::string detail = absl::StrCat("no progress for ", Seconds(context.now - ProgressOf(index, context)));
+    if (member == nullptr) {
+      absl::StrAppend(&detail, ", no agent registered");
+    } else {
+      if (!rank.begun) absl::StrAppend(&detail, ", its trainer has not begun the load");
+      if (rank.state.bytes_total() > 0) {
+        absl::StrAppend(&detail, ", ", FormatSize(static_cast<int64_t>(rank.state.bytes_done())), " of ",
+                        FormatSize(static_cast<int64_t>(rank.state.bytes_total())));
+      }
+      const absl::Duration silent = context.now - member->heard;
+      if (silent > absl::Seconds(1)) absl::StrAppend(&detail, ", agent last heard ", Seconds(silent), " ago");
+      if (!member->node.empty()) absl::StrAppend(&detail, ", node ", member->node);
+    }
+    culprits.push_back({index, PhaseOf(rank), std::move(detail)});
+  }
+  return culprits;
+}
+
+void Load::Fail(absl::Status error, Context& context) {
+  if (ended()) return;
+  error_ = std::move(error);
+  SetPhase(Phase::kFailed, context);
+}
+
+bool Load::CheckMembers(Context& context) {
+  const size_t world = static_cast<size_t>(context.members.world_size());
+  if (ranks_.size() < world) ranks_.resize(world);
+  if (world > 0 && ranks_.size() != world) {
+    Fail(OperationError(Reason::kRankLost, context, operation(), "the job's world size changed during the load"),
+         context);
+    return false;
+  }
+  std::vector<Culprit> lost;
+  std::vector<Culprit> trainers;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    Rank& rank = ranks_[i];
+    const int index = static_cast<int>(i);
+    const Member* member = context.members.Find(index);
+    if (member == nullptr) {
+      // Others may still take bytes from a rank that is done itself.
+      if (rank.begun || rank.seen) lost.push_back({index, PhaseOf(rank), "its agent is gone"});
+      continue;
+    }
+    rank.seen = true;
+    if (rank.begun && member->incarnation != rank.agent) {
+      lost.push_back({index, PhaseOf(rank), "its agent was restarted"});
+      continue;
+    }
+    if (!member->reported) continue;
+    const v1::TrainerState& trainer = member->state.trainer();
+    const uint64_t known = rank.begun ? rank.state.trainer_incarnation() : rank.seen_trainer;
+    if (trainer.attached() && rank.seen_trainer == 0) rank.seen_trainer = trainer.incarnation();
+    if (known == 0 || rank.state.phase() == v1::LoadState::DONE || rank.seen_trainer == 0) continue;
+    if (!trainer.attached() || trainer.incarnation() != known) {
+      trainers.push_back({index, PhaseOf(rank), "its trainer ended"});
+    }
+  }
+  if (!lost.empty()) {
+    Fail(Blame(Reason::kRankLost, context, operation(), "lost", std::move(lost)), context);
+  } else if (!trainers.empty()) {
+    Fail(Blame(Reason::kTrainerLost, context, operation(), "lost the trainer", std::move(trainers)), context);
+  }
+  return !ended();
+}
+
+bool Load::CheckErrors(Context& context) {
+  std::vector<RankError> errors;
+  bool others_over = true;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    const Rank& rank = ranks_[i];
+    if (rank.begun && Failed(rank.state)) {
+      absl::Status error = StatusFromProto(rank.state.error());
+      if (error.ok()) error = MakeError(Reason::kInternal, "the agent gave the load up without a reason");
+      errors.push_back({static_cast<int>(i), "reading", std::move(error)});
+    } else {
+      others_over = others_over && rank.begun && rank.state.phase() == v1::LoadState::DONE;
+    }
+  }
+  if (errors.empty()) return true;
+  first_failure_ = std::min(first_failure_, context.now);
+  if (!others_over && context.now - first_failure_ < kFailureGrace) return true;
+  const bool timed_out = std::all_of(errors.begin(), errors.end(), [](const RankError& error) {
+    return HasReason(error.error, Reason::kTimedOut) || HasReason(error.error, Reason::kRankLate);
+  });
+  std::vector<int> awaited;
+  for (int rank : Awaited(context)) {
+    if (!Failed(ranks_[static_cast<size_t>(rank)].state)) awaited.push_back(rank);
+  }
+  if (timed_out && !awaited.empty()) {
+    Fail(Blame(Reason::kRankLate, context, operation(), "held up the others beyond their timeout",
+               Culprits(awaited, context)),
+         context);
+  } else {
+    Fail(BlameErrors(context, operation(), errors), context);
+  }
+  return false;
+}
+
+bool Load::CheckAgreement(Context& context) {
+  const v1::LoadState& first = ranks_.front().state;
+  for (size_t i = 1; i < ranks_.size(); ++i) {
+    const v1::LoadState& other = ranks_[i].state;
+    if (first.has_step() == other.has_step() && first.step() == other.step() && first.strict() == other.strict()) {
+      continue;
+    }
+    const auto name = [](const v1::LoadState& state) {
+      return absl::StrCat(state.has_step() ? absl::StrCat("step ", state.step()) : "the latest step",
+                          state.strict() ? "" : " (not strict)");
+    };
+    Fail(MakeError(Reason::kBadRequest,
+                   absl::StrCat(context.job, ": ranks do not load the same: rank 0 wants ", name(first), ", rank ", i,
+                                " wants ", name(other)),
+                   {{"job", context.job}, {"ranks", absl::StrCat("0, ", i)}}),
+         context);
+    return false;
+  }
+  // A load that began under an earlier coordinator goes on if all ranks have its plan; its secret is theirs alone, so a
+  // rank without it could not join.
+  const size_t planned = static_cast<size_t>(std::count_if(
+      ranks_.begin(), ranks_.end(), [](const Rank& rank) { return !rank.state.plan_digest().empty(); }));
+  const bool same = std::all_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) {
+    return rank.state.plan_digest() == first.plan_digest();
+  });
+  if (planned == 0 || same) return true;
+  Fail(OperationError(Reason::kCoordinatorRestarted, context, operation(),
+                      "not all ranks had the plan when the coordinator restarted"),
+       context);
+  return false;
+}
+
+void Load::Advance(Context& context) {
+  if (ended() || !CheckMembers(context) || !CheckErrors(context)) return;
+  const std::vector<int> awaited = Awaited(context);
+  std::vector<int> late;
+  for (int rank : awaited) {
+    if (context.now - ProgressOf(rank, context) >= context.options.phase_timeout) late.push_back(rank);
+  }
+  if (!late.empty()) {
+    Fail(Blame(Reason::kRankLate, context, operation(), late.size() == 1 ? "is late" : "are late",
+               Culprits(late, context)),
+         context);
+    return;
+  }
+  if (awaited.empty() && !has_plan() && context.now - progress_base_ >= context.options.phase_timeout) {
+    Fail(OperationError(Reason::kTimedOut, context, operation(),
+                        "the coordinator could not plan the load within the phase timeout; is its storage slow?"),
+         context);
+    return;
+  }
+  if (!AllBegun(context)) return;
+  if (!has_plan()) {
+    if (ticket_ != 0 || !awaited.empty() || !CheckAgreement(context)) return;
+    PlanLoad make;
+    make.number = number_;
+    make.step = wanted_step();
+    make.strict = ranks_.front().state.strict();
+    for (size_t i = 0; i < ranks_.size(); ++i) {
+      make.layout.push_back(ranks_[i].state.layout_digest());
+      make.node.push_back(context.members.Find(static_cast<int>(i))->node);
+    }
+    ticket_ = make.ticket = context.next_ticket++;
+    progress_base_ = context.now;
+    context.Do(std::move(make));
+    return;
+  }
+  if (!std::all_of(ranks_.begin(), ranks_.end(),
+                   [](const Rank& rank) { return rank.state.phase() == v1::LoadState::DONE; })) {
+    return;
+  }
+  size_t slowest = 0;
+  for (const Rank& rank : ranks_) {
+    storage_bytes_ += rank.state.storage_bytes();
+    if (rank.state.path().empty()) continue;
+    const size_t path = PathRank(rank.state.path());
+    if (path_.empty() || path >= slowest) {
+      path_ = rank.state.path();
+      slowest = path;
+    }
+  }
+  SetPhase(Phase::kDone, context);
+}
+
+void Load::OnPlanned(uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, Context& context) {
+  if (ticket != ticket_ || ended() || has_plan()) return;
+  if (!plan.ok()) {
+    if (HasReason(plan.status(), Reason::kPlanUnknown)) {
+      ticket_ = 0;  // a layout was evicted meanwhile: it is asked for again
+      return;
+    }
+    Fail(Annotate(plan.status(), absl::StrCat(context.job, " (load)"), {{"job", context.job}, {"phase", "planning"}}),
+         context);
+    return;
+  }
+  const std::string& theirs = ranks_.front().state.plan_digest();
+  if (!theirs.empty() && theirs != plan->plan_digest) {
+    Fail(OperationError(Reason::kCoordinatorRestarted, context, operation(),
+                        "the ranks read by a plan that is not today's"),
+         context);
+    return;
+  }
+  plan_ = *plan;
+  progress_base_ = context.now;
+  SetPhase(Phase::kReading, context);
+}
+
+bool Load::Answers(const Member& member, const v1::LoadState& state) const {
+  if (!ended()) return true;
+  if (static_cast<size_t>(member.rank) >= ranks_.size()) return false;
+  const Rank& rank = ranks_[static_cast<size_t>(member.rank)];
+  // A rank that came too late for a failed load is told so, if its trainer is the one that was missed.
+  return rank.begun ? rank.state.trainer_incarnation() == state.trainer_incarnation()
+                    : rank.seen_trainer == state.trainer_incarnation();
+}
+
+v1::LoadOrder Load::OrderFor(const Member& member, const Context& context) const {
+  v1::LoadOrder order;
+  order.set_number(number_);
+  if (wanted_step().has_value()) order.set_step(*wanted_step());
+  switch (phase_) {
+    case Phase::kCollecting: order.set_action(v1::LoadOrder::WAIT); break;
+    case Phase::kReading:
+      order.set_action(v1::LoadOrder::READ);
+      order.set_plan_digest(plan_.plan_digest);
+      order.set_transfer_token(plan_.transfer_token);
+      for (const auto& [rank, peer] : context.members.members()) {
+        v1::TransferPeer& entry = *order.add_peer();
+        entry.set_rank(static_cast<uint32_t>(rank));
+        entry.set_incarnation(peer.incarnation);
+        entry.set_transfer_address(peer.transfer_address);
+        // The socket is of use only where the boot id agrees.
+        if (peer.boot_id == member.boot_id) entry.set_descriptor_socket(peer.descriptor_socket);
+        entry.set_boot_id(peer.boot_id);
+      }
+      break;
+    case Phase::kDone:
+      order.set_action(v1::LoadOrder::DONE);
+      order.set_plan_digest(plan_.plan_digest);
+      order.set_total_bytes_read(plan_.total_bytes_read);
+      order.set_unique_bytes(plan_.unique_bytes);
+      order.set_storage_bytes(storage_bytes_);
+      order.set_path(path_);
+      break;
+    case Phase::kFailed:
+      order.set_action(v1::LoadOrder::FAILED);
+      *order.mutable_error() = StatusToProto(error_);
+      break;
+  }
+  if (has_plan() && !ended()) {
+    for (const std::string& name : plan_.missing) order.add_missing(name);
+    for (const std::string& name : plan_.unexpected) order.add_unexpected(name);
+  }
+  return order;
+}
+
+v1::Load Load::View(const Context& context) const {
+  v1::Load view;
+  view.set_number(number_);
+  if (wanted_step().has_value()) view.set_step(*wanted_step());
+  switch (phase_) {
+    case Phase::kCollecting: view.set_state(v1::Load::COLLECTING); break;
+    case Phase::kReading: view.set_state(v1::Load::READING); break;
+    case Phase::kDone: view.set_state(v1::Load::DONE); break;
+    case Phase::kFailed: view.set_state(v1::Load::FAILED); break;
+  }
+  if (phase_ == Phase::kFailed) *view.mutable_error() = StatusToProto(error_);
+  if (ended()) return view;
+  const std::vector<int> awaited = Awaited(context);
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    const int index = static_cast<int>(i);
+    const Rank& rank = ranks_[i];
+    v1::RankProgress& progress = *view.add_rank();
+    progress.set_rank(static_cast<uint32_t>(index));
+    progress.set_phase(PhaseOf(rank));
+    progress.set_bytes_done(rank.state.bytes_done());
+    progress.set_bytes_total(rank.state.bytes_total());
+    const absl::Duration idle = context.now - ProgressOf(index, context);
+    progress.mutable_idle()->set_seconds(absl::ToInt64Seconds(idle));
+    progress.set_late(idle > context.options.phase_timeout / 2 &&
+                      std::binary_search(awaited.begin(), awaited.end(), index));
+    if (progress.late()) progress.set_note(Culprits({index}, context).front().detail);
+    if (const Member* member = context.members.Find(index); member != nullptr) progress.set_node(member->node);
+  }
+  return view;
+}
+
+}  // namespace cairn

@@ -1,0 +1,141 @@
+// cairn-coordinator: gathers what every rank holds, decides who writes what, and commits checkpoints.
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/clock.h"
+#include "common/base/quantity.h"
+#include "common/base/random_id.h"
+#include "common/base/status.h"
+#include "common/rpc/endpoint.h"
+#include "common/rpc/reason.h"
+#include "common/rpc/token.h"
+#include "common/storage/posix.h"
+#include "coordinator/election/epoch_file.h"
+#include "coordinator/server/dispatcher.h"
+#include "coordinator/server/server.h"
+
+namespace cairn {
+namespace {
+
+struct Flags {
+  std::string listen = "127.0.0.1:0";
+  std::string address_file;
+  std::string root;
+  std::string phase_timeout = "10m";
+  std::string lease_ttl = "10s";
+  std::string check_replicas = "first";
+  int bins_per_rank = 2;
+  std::string token_file;
+  std::string drain_timeout = "30s";
+  std::string lock_timeout = "10s";
+};
+
+// Whoever finds the file finds the whole address in it.
+absl::Status WriteAddressFile(const std::string& path, const std::string& address) {
+  const std::string temporary = absl::StrCat(path, ".", getpid());
+  std::FILE* file = std::fopen(temporary.c_str(), "w");
+  const bool written = file != nullptr && std::fprintf(file, "%s\n", address.c_str()) > 0;
+  const bool closed = file != nullptr && std::fclose(file) == 0;
+  if (written && closed && std::rename(temporary.c_str(), path.c_str()) == 0) return absl::OkStatus();
+  return MakeError(Reason::kStorageError, absl::StrCat("cannot write --address-file ", path), {{"file", path}});
+}
+
+absl::Status Serve(const Flags& flags) {
+  const Clock& clock = Clock::Real();
+  ServerOptions options;
+  options.listen = flags.listen;
+  options.bins_per_rank = flags.bins_per_rank;
+  CAIRN_ASSIGN_OR_RETURN(options.core.phase_timeout, ParseDuration(flags.phase_timeout));
+  CAIRN_ASSIGN_OR_RETURN(options.core.lease_ttl, ParseDuration(flags.lease_ttl));
+  CAIRN_ASSIGN_OR_RETURN(const absl::Duration drain_timeout, ParseDuration(flags.drain_timeout));
+  CAIRN_ASSIGN_OR_RETURN(const absl::Duration lock_timeout, ParseDuration(flags.lock_timeout));
+  if (options.core.phase_timeout <= absl::ZeroDuration() || options.core.lease_ttl < absl::Milliseconds(300)) {
+    return MakeError(Reason::kBadQuantity, "--phase-timeout must be above 0s, --lease-ttl at least 300ms");
+  }
+  options.core.check_replicas = flags.check_replicas == "always"  ? ReplicaCheck::kAlways
+                                : flags.check_replicas == "never" ? ReplicaCheck::kNever
+                                                                  : ReplicaCheck::kFirst;
+  CAIRN_ASSIGN_OR_RETURN(options.token, ReadTokenFile(flags.token_file));
+  CAIRN_RETURN_IF_ERROR(CheckListenAddress(flags.listen, !options.token.empty()));
+
+  // Signals are taken by the loop below alone; threads that start later inherit the mask.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+
+  CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(flags.root, /*create=*/true));
+  CAIRN_ASSIGN_OR_RETURN(const EpochFile epoch,
+                         EpochFile::Acquire(*storage, lock_timeout, clock, [&](const std::string& holder) {
+                           LogLine(clock, absl::StrCat("event=waiting root=", flags.root, " holder=\"", holder, "\""));
+                         }));
+  CAIRN_RETURN_IF_ERROR(storage->ProbeAtomicCreate());
+  options.core.coordinator_epoch = epoch.epoch();
+  CAIRN_ASSIGN_OR_RETURN(const auto server, CoordinatorServer::Start(options, *storage, clock));
+  LogLine(clock, absl::StrCat("event=serving address=", server->address(), " root=", flags.root,
+                              " epoch=", epoch.epoch(), " version=", std::string(kVersion), " pid=", getpid()));
+  std::printf("%s\n", server->address().c_str());
+  std::fflush(stdout);
+  if (!flags.address_file.empty()) CAIRN_RETURN_IF_ERROR(WriteAddressFile(flags.address_file, server->address()));
+
+  int received = 0;
+  sigwait(&signals, &received);
+  LogLine(clock, absl::StrCat("event=draining signal=", received));
+  server->Drain(drain_timeout);
+  LogLine(clock, "event=stopped");
+  return absl::OkStatus();
+}
+
+int Main(int argc, char** argv) {
+  Flags flags;
+  CLI::App app("cairn-coordinator: decides who writes what, and commits checkpoints.", "cairn-coordinator");
+  const auto add = [&](const std::string& name, auto& value, const std::string& text) {
+    std::string variable = "CAIRN_";
+    for (char c : name) variable += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    return app.add_option("--" + name, value, text)->envname(variable)->capture_default_str();
+  };
+  add("listen", flags.listen, "Address to listen on; port 0 takes a free one. Beyond loopback a token is needed");
+  add("address-file", flags.address_file, "Write the address that was bound into this file");
+  add("root", flags.root, "Directory of all checkpoints, the same on every machine")->required();
+  add("phase-timeout", flags.phase_timeout, "A rank without progress for that long in a phase ends the operation");
+  add("lease-ttl", flags.lease_ttl, "An agent not heard of for that long is lost");
+  add("check-replicas", flags.check_replicas, "Compare the replicas of a layout's first save, of all, or of none")
+      ->check(CLI::IsMember({"first", "always", "never"}));
+  add("bins-per-rank", flags.bins_per_rank, "Files that each rank writes")->check(CLI::Range(1, 99));
+  add("token-file", flags.token_file, "File whose first line all callers must present");
+  add("drain-timeout", flags.drain_timeout, "How long saves in flight may go on after SIGTERM");
+  add("lock-timeout", flags.lock_timeout, "How long to wait for another coordinator of the root to end");
+  app.footer(
+      "Prints the address that was bound on standard output, one line per change of state on standard error.\n"
+      "Every flag can be set by an environment variable: --phase-timeout by CAIRN_PHASE_TIMEOUT.\n"
+      "Examples:\n"
+      "  cairn-coordinator --root /ckpt --listen 127.0.0.1:7420\n"
+      "  cairn-coordinator --root /ckpt --listen 0.0.0.0:7420 --token-file /run/secrets/cairn-token\n"
+      "Exit status: 0 drained, 1 failed, 2 usage.");
+  app.set_version_flag("--version", std::string(kVersion));
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  const absl::Status status = Serve(flags);
+  if (status.ok()) return 0;
+  const auto reason = ReasonOf(status);
+  std::fprintf(stderr, "error: %s: %s\n", reason ? std::string(InfoOf(*reason).name).c_str() : "INTERNAL",
+               std::string(status.message()).c_str());
+  if (reason) std::fprintf(stderr, "  %s\n", std::string(InfoOf(*reason).next_action).c_str());
+  return reason == Reason::kBadQuantity ? 2 : 1;
+}
+
+}  // namespace
+}  // namespace cairn
+
+int main(int argc, char** argv) { return cairn::Main(argc, argv); }

@@ -1,0 +1,164 @@
+// One attempt to save one step, from the first rank that begins it to its verdict.
+//
+//   COLLECTING --all begun, planned, numbered, staged--> WRITING --all durable--> COMMITTING --manifest stands--> COMMITTED
+//        \_______________________\________________________________/
+//                                 ABORTING --tombstone stands, agents stopped, files removed--> ABORTED
+//
+// What a rank may do follows from the plan and the attempt's number alone: it writes as soon as both are there and it
+// has staged, without waiting for the others. Commit and abort are one decision, the record that is put if none stands;
+// whatever is found there is obeyed, in either direction.
+#ifndef CAIRN_COORDINATOR_SAVE_SAVE_H_
+#define CAIRN_COORDINATOR_SAVE_SAVE_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "cairn/v1/agent_coordination_service.pb.h"
+#include "cairn/v1/checkpoint_service.pb.h"
+#include "coordinator/job/blame.h"
+#include "coordinator/job/context.h"
+
+namespace cairn {
+
+// Ranks that fail for one cause (a full disk) fail within moments of each other: they are reported together.
+inline constexpr absl::Duration kSaveFailureGrace = absl::Milliseconds(500);
+
+// A function of reports, results and `context.now`; effects are pushed to `context.actions`. Not thread-safe.
+class Save {
+ public:
+  enum class Phase { kCollecting, kWriting, kCommitting, kCommitted, kAborting, kAborted };
+
+  // `wall` is for people alone.
+  Save(int64_t step, uint64_t first_revision, absl::Time now, absl::Time wall)
+      : step_(step), created_(now), created_wall_(wall), revision_(first_revision), progress_base_(now) {}
+
+  int64_t step() const { return step_; }
+  Phase phase() const { return phase_; }
+  bool ended() const { return phase_ == Phase::kCommitted || phase_ == Phase::kAborted; }
+  const absl::Status& error() const { return error_; }
+  uint32_t attempt() const { return attempt_; }
+  uint64_t revision() const { return revision_; }
+
+  // A request that this save answers; the first one is written into the verdict.
+  void AddRequest(const std::string& request_id, absl::Time deadline);
+  bool HasRequest(const std::string& request_id) const;
+
+  // What `member` says of this step.
+  void Report(const Member& member, const v1::SaveState& state, Context& context);
+  // Everything that follows from the state and the time. Call after every event.
+  void Advance(Context& context);
+  // Aborts, unless a verdict is being put already.
+  void Abort(absl::Status error, Context& context);
+  // By a person. As Abort.
+  void Cancel(Context& context);
+
+  // Results of this save's actions; those of an older one (by ticket) are ignored.
+  void OnReserved(uint64_t ticket, const absl::StatusOr<uint32_t>& attempt, Context& context);
+  void OnManifest(uint64_t ticket, const absl::StatusOr<MadeManifest>& made, Context& context);
+  void OnVerdict(uint64_t ticket, const absl::StatusOr<VerdictSummary>& standing, Context& context);
+  void OnRemoved(uint64_t ticket, const absl::Status& status, Context& context);
+
+  // Whether `state` of `member` belongs to this save, so that this save's order answers it, and not to a later call.
+  bool Answers(const Member& member, const v1::SaveState& state) const;
+  v1::SaveOrder OrderFor(const Member& member, const v1::SaveState& state, const Context& context) const;
+
+  // Changes whenever the orders of ranks change by more than their own reports.
+  std::string OrdersSignature() const;
+
+  // For people; `request_id` as asked for.
+  v1::Checkpoint View(const Context& context) const;
+
+  // The saves before this one of the same step: calls that they have answered, by rank.
+  void TakeAnsweredCalls(const Save& previous);
+
+ private:
+  struct Rank {
+    bool begun = false;
+    uint64_t agent = 0;
+    uint64_t trainer = 0;
+    bool trainer_attached = false;
+    v1::SaveState state;
+    absl::Time progress = absl::InfinitePast();
+    bool stopped = false;
+    // Seen while this save waited for it.
+    bool seen = false;
+    uint64_t seen_trainer = 0;
+    // The last call of (agent, trainer) that an earlier save of this step has answered.
+    uint64_t answered_agent = 0;
+    uint64_t answered_trainer = 0;
+    uint64_t answered_call = 0;
+  };
+
+  Operation operation() const { return {"save", step_, attempt_}; }
+  Rank& At(int rank, const Context& context);
+  bool Written(const Rank& rank) const;
+  bool AllBegun(const Context& context) const;
+  bool has_plan() const { return !plan_digest_.empty(); }
+  std::string PhaseOf(const Rank& rank) const;
+  // When the rank last got nearer to what it is waited for.
+  absl::Time ProgressOf(int rank, const Rank& state, const Context& context) const;
+  std::string DetailOf(int rank, const Rank& state, const Context& context) const;
+  // Ranks that the save waits for now.
+  std::vector<int> Awaited(const Context& context) const;
+  std::vector<Culprit> Culprits(const std::vector<int>& ranks, const Context& context) const;
+
+  bool CheckMembers(Context& context);
+  bool CheckErrors(Context& context);
+  bool CheckDeadlines(Context& context);
+  void AdvanceForward(Context& context);
+  void AdvancePlan(Context& context);
+  void AdvanceCommit(Context& context);
+  void AdvanceAbort(Context& context);
+  bool AllStopped(const Context& context) const;
+  void PutTombstone(Context& context);
+  void SetPhase(Phase phase, Context& context);
+  void Commit(const VerdictSummary& verdict, Context& context);
+  void End(Phase phase, Context& context);
+  void Touch() { ++revision_; }
+
+  const int64_t step_;
+  const absl::Time created_;
+  const absl::Time created_wall_;
+  Phase phase_ = Phase::kCollecting;
+  uint64_t revision_;
+  std::vector<Rank> ranks_;
+  std::vector<std::string> request_ids_;
+  absl::Time deadline_ = absl::InfiniteFuture();
+
+  // Resets what everyone is measured against: the plan is there, the number is there.
+  absl::Time progress_base_;
+  std::string plan_digest_;
+  uint64_t plan_bytes_ = 0;
+  bool check_replicas_ = false;
+
+  uint32_t attempt_ = 0;
+  // The number came from agents that began under an earlier coordinator.
+  bool adopted_ = false;
+  uint64_t reserve_ticket_ = 0;
+
+  absl::Time first_failure_ = absl::InfiniteFuture();
+
+  uint64_t manifest_ticket_ = 0;
+  std::optional<MadeManifest> manifest_;
+  uint64_t verdict_ticket_ = 0;
+  // A manifest was handed over to be put: only what stands in storage decides from now on.
+  bool decided_ = false;
+
+  absl::Status error_;
+  absl::Time abort_time_ = absl::InfiniteFuture();
+  bool tombstone_stands_ = false;
+  absl::Time next_verdict_try_ = absl::InfinitePast();
+  uint64_t remove_ticket_ = 0;
+  VerdictSummary verdict_;
+};
+
+std::string_view SavePhaseName(Save::Phase phase);
+
+}  // namespace cairn
+
+#endif  // CAIRN_COORDINATOR_SAVE_SAVE_H_

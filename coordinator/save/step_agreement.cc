@@ -1,0 +1,188 @@
+#include "coordinator/save/step_agreement.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/reason.h"
+
+namespace cairn {
+namespace {
+
+// What an order needs to reach every control page, generously. A step is chosen that no rank reaches before.
+constexpr double kMarginSeconds = 0.25;
+// A rank's step is guessed at most this far beyond its last report.
+constexpr double kMaxGuessSeconds = 5;
+constexpr int kMaxDoublings = 16;
+
+std::string_view NameOf(StepAgreement::State state) {
+  switch (state) {
+    case StepAgreement::State::kIdle: return "idle";
+    case StepAgreement::State::kArming: return "arming";
+    case StepAgreement::State::kAgreeing: return "agreeing";
+    case StepAgreement::State::kAgreed: return "agreed";
+    case StepAgreement::State::kDisarming: return "disarming";
+  }
+  return "unknown";
+}
+
+// What `member` answered to order `number`.
+v1::ArmState::Status AnswerOf(const Member& member, uint64_t number) {
+  const v1::ArmState& arm = member.state.arm();
+  return member.reported && arm.number() == number ? arm.status() : v1::ArmState::STATUS_UNSPECIFIED;
+}
+
+}  // namespace
+
+void StepAgreement::Set(State state, Context& context) {
+  if (state_ == state) return;
+  state_ = state;
+  progress_ = context.now;
+  context.Log("step=", step_, " agreement=", std::string(NameOf(state)), " number=", number_);
+}
+
+absl::Status StepAgreement::Want(std::optional<int64_t> step, Context& context) {
+  if (state_ != State::kIdle || !context.members.complete()) return absl::OkStatus();
+  double farthest = -1;
+  double fastest = 0;
+  std::vector<Culprit> passed;
+  for (const auto& [rank, member] : context.members.members()) {
+    const std::optional<int64_t> at = member.current_step();
+    if (!at.has_value()) return absl::OkStatus();
+    if (step.has_value() && *at >= *step) {
+      passed.push_back({rank, "arming", absl::StrCat("last reported step ", *at)});
+    }
+    const double since = std::min(absl::ToDoubleSeconds(context.now - member.stepped), kMaxGuessSeconds);
+    farthest = std::max(farthest, static_cast<double>(*at) + member.steps_per_second * since);
+    fastest = std::max(fastest, member.steps_per_second);
+  }
+  if (!passed.empty()) {
+    return Blame(Reason::kStepPassed, context, {"save", step}, absl::StrCat("passed step ", *step), std::move(passed));
+  }
+  const double doubled = std::ldexp(1.0, std::min(refusals_, kMaxDoublings));
+  step_ = step.has_value()
+              ? *step
+              : static_cast<int64_t>(std::ceil(farthest + 1 + fastest * kMarginSeconds * doubled + (doubled - 1)));
+  number_ = (context.options.coordinator_epoch << 32) | ++counter_;
+  Set(State::kArming, context);
+  return absl::OkStatus();
+}
+
+void StepAgreement::Stop(Context& context) {
+  if (state_ == State::kArming) {
+    Set(State::kDisarming, context);
+  } else if (state_ == State::kAgreeing || state_ == State::kAgreed) {
+    Set(State::kIdle, context);
+    refusals_ = 0;
+  }
+}
+
+void StepAgreement::Advance(Context& context) {
+  if (state_ == State::kIdle || state_ == State::kAgreed) return;
+  bool all_armed = context.members.complete();
+  bool all_agreed = all_armed;
+  bool all_over = true;
+  bool refused = false;
+  for (const auto& [rank, member] : context.members.members()) {
+    // What was armed for a step that the trainer has passed can no longer be answered.
+    const bool passed = member.current_step().value_or(-1) >= step_;
+    switch (AnswerOf(member, number_)) {
+      case v1::ArmState::ARMED:
+        all_agreed = false;
+        all_over = all_over && passed;
+        break;
+      case v1::ArmState::AGREED: all_over = all_over && passed; break;
+      case v1::ArmState::REFUSED:
+        refused = true;
+        all_armed = all_agreed = false;
+        break;
+      case v1::ArmState::DISARMED: all_armed = all_agreed = false; break;
+      // An agent that has said nothing may have armed it all the same.
+      default: all_armed = all_agreed = all_over = false; break;
+    }
+  }
+  switch (state_) {
+    case State::kArming:
+      if (refused) {
+        ++refusals_;
+        Set(State::kDisarming, context);
+      } else if (all_armed) {
+        Set(State::kAgreeing, context);
+      }
+      break;
+    case State::kAgreeing:
+      if (refused) {
+        // A trainer gave up waiting between the two rounds. Ranks that saw the agreement begin a save that the others
+        // will not join; it ends by naming those.
+        ++refusals_;
+        Set(State::kDisarming, context);
+      } else if (all_agreed) {
+        refusals_ = 0;
+        Set(State::kAgreed, context);
+      }
+      break;
+    case State::kDisarming:
+      if (all_over || context.now - progress_ >= context.options.phase_timeout) Set(State::kIdle, context);
+      break;
+    default: break;
+  }
+}
+
+void StepAgreement::Recover(Context& context) {
+  if (state_ != State::kIdle) return;
+  uint64_t number = 0;
+  int64_t step = 0;
+  bool agreed = false;
+  for (const auto& [rank, member] : context.members.members()) {
+    const v1::ArmState& arm = member.state.arm();
+    const bool open = arm.status() == v1::ArmState::ARMED || arm.status() == v1::ArmState::AGREED;
+    if (!open || arm.number() < number) continue;
+    if (arm.number() > number) agreed = false;
+    number = arm.number();
+    step = arm.step();
+    agreed = agreed || arm.status() == v1::ArmState::AGREED;
+  }
+  if (number == 0) return;
+  number_ = number;
+  step_ = step;
+  // If one rank was told to agree, all had armed; else nobody has acted on it.
+  Set(agreed && step > 0 ? State::kAgreeing : State::kDisarming, context);
+}
+
+std::optional<v1::ArmOrder> StepAgreement::OrderFor(int) const {
+  v1::ArmOrder order;
+  order.set_number(number_);
+  order.set_step(step_);
+  switch (state_) {
+    case State::kIdle: return std::nullopt;
+    case State::kArming: order.set_action(v1::ArmOrder::ARM); break;
+    case State::kAgreeing:
+    case State::kAgreed: order.set_action(v1::ArmOrder::AGREE); break;
+    case State::kDisarming: order.set_action(v1::ArmOrder::DISARM); break;
+  }
+  return order;
+}
+
+std::vector<Culprit> StepAgreement::Awaited(const Context& context) const {
+  std::vector<Culprit> culprits;
+  for (int rank : context.members.Absent()) culprits.push_back({rank, "arming", "no agent registered"});
+  for (const auto& [rank, member] : context.members.members()) {
+    const std::string heard = absl::StrCat("agent last heard ", Seconds(context.now - member.heard), " ago");
+    if (!member.current_step().has_value()) {
+      culprits.push_back({rank, "arming",
+                          member.reported && member.state.trainer().attached() ? "its trainer has reported no step"
+                                                                               : "no trainer attached"});
+    } else if (state_ != State::kIdle) {
+      const auto answer = AnswerOf(member, number_);
+      const bool done = (state_ == State::kArming && answer == v1::ArmState::ARMED) ||
+                        (state_ == State::kAgreeing && answer == v1::ArmState::AGREED) ||
+                        (state_ == State::kDisarming &&
+                         (answer == v1::ArmState::DISARMED || answer == v1::ArmState::REFUSED)) ||
+                        state_ == State::kAgreed;
+      if (!done) culprits.push_back({rank, "arming", absl::StrCat("has not answered for step ", step_, ", ", heard)});
+    }
+  }
+  return culprits;
+}
+
+}  // namespace cairn

@@ -1,0 +1,60 @@
+// Agreement on the step of a save that was asked for from outside, while every trainer runs at its own pace.
+//
+// The step is armed in every trainer's control page, which refuses if the trainer has reported it already. Only when all
+// have armed it are they told to answer save_requested(): two rounds, so that no trainer saves at a step that another
+// one has passed. One refusal disarms all, and a later step is tried, with a margin that doubles.
+#ifndef CAIRN_COORDINATOR_SAVE_STEP_AGREEMENT_H_
+#define CAIRN_COORDINATOR_SAVE_STEP_AGREEMENT_H_
+
+#include <optional>
+#include <vector>
+
+#include "coordinator/job/blame.h"
+#include "coordinator/job/context.h"
+
+namespace cairn {
+
+// A function of the members' reported states and `context.now`. Not thread-safe.
+class StepAgreement {
+ public:
+  enum class State { kIdle, kArming, kAgreeing, kAgreed, kDisarming };
+
+  State state() const { return state_; }
+  // The step under way; only unless kIdle.
+  int64_t step() const { return step_; }
+
+  // Asks for an agreement on `step`, or on one that the ranks can still reach. Nothing while one is under way, or while
+  // ranks or their steps are missing.
+  // FAILED_PRECONDITION (STEP_PASSED): `step` was given and a rank has passed it.
+  absl::Status Want(std::optional<int64_t> step, Context& context);
+  // Gives up: armed ranks are disarmed. After the agreement nothing is taken back; it is only forgotten.
+  void Stop(Context& context);
+  // Applies what the ranks answered.
+  void Advance(Context& context);
+  // Takes up what an earlier coordinator had begun: call when all ranks have reported for the first time.
+  void Recover(Context& context);
+
+  // What this rank should do; nothing if there is nothing under way.
+  std::optional<v1::ArmOrder> OrderFor(int rank) const;
+
+  // Why there is no agreement yet, rank by rank; empty when every rank has answered.
+  std::vector<Culprit> Awaited(const Context& context) const;
+  // When something last moved.
+  absl::Time progress() const { return progress_; }
+  // How many steps were refused since the last agreement.
+  int refusals() const { return refusals_; }
+
+ private:
+  void Set(State state, Context& context);
+
+  State state_ = State::kIdle;
+  uint64_t number_ = 0;
+  uint32_t counter_ = 0;
+  int64_t step_ = 0;
+  int refusals_ = 0;
+  absl::Time progress_ = absl::InfinitePast();
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_COORDINATOR_SAVE_STEP_AGREEMENT_H_

@@ -1,0 +1,168 @@
+#include "coordinator/server/agent_service.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/digest.h"
+#include "common/base/status.h"
+#include "common/rpc/endpoint.h"
+#include "common/rpc/reason.h"
+
+namespace cairn {
+namespace {
+
+absl::Duration FromProto(const google::protobuf::Duration& proto) {
+  return absl::Seconds(proto.seconds()) + absl::Nanoseconds(proto.nanos());
+}
+
+std::string NameOf(const v1::AgentIdentity& agent) { return absl::StrCat(agent.job(), ":", agent.rank()); }
+
+absl::Status NotRegistered(const v1::AgentIdentity& agent) {
+  return MakeError(Reason::kNotRegistered, absl::StrCat(agent.job(), ": rank ", agent.rank(), " is not registered"),
+                   {{"job", agent.job()}, {"rank", absl::StrCat(agent.rank())}});
+}
+
+}  // namespace
+
+absl::Status AgentService::CheckEpoch(const v1::AgentIdentity& agent) const {
+  if (agent.coordinator_epoch() == options_.coordinator_epoch) return absl::OkStatus();
+  return MakeError(Reason::kStaleEpoch,
+                   absl::StrCat(agent.job(), ": rank ", agent.rank(), " speaks to coordinator epoch ",
+                                agent.coordinator_epoch(), ", this is ", options_.coordinator_epoch),
+                   {{"job", agent.job()}, {"rank", absl::StrCat(agent.rank())}});
+}
+
+absl::Status AgentService::Authenticate(const grpc::CallbackServerContext& context, const v1::AgentIdentity& agent,
+                                        bool uploaded) {
+  CAIRN_RETURN_IF_ERROR(CheckToken(context, token_));
+  CAIRN_RETURN_IF_ERROR(CheckEpoch(agent));
+  return dispatcher_.Event([&](Core& core, const Environment& environment) {
+    Job* job = core.Find(agent.job());
+    return job == nullptr ? NotRegistered(agent) : job->Touch(agent, uploaded, environment);
+  });
+}
+
+grpc::ServerUnaryReactor* AgentService::RegisterAgent(grpc::CallbackServerContext* context,
+                                                      const v1::RegisterAgentRequest* request,
+                                                      v1::RegisterAgentResponse* response) {
+  if (absl::Status status = CheckToken(*context, token_); !status.ok()) return FinishNow(context, status);
+  const v1::AgentIdentity& agent = request->agent();
+  if (agent.coordinator_epoch() > options_.coordinator_epoch) {
+    return FinishNow(context, MakeError(Reason::kStaleEpoch,
+                                        absl::StrCat("the agent has seen coordinator epoch ", agent.coordinator_epoch(),
+                                                     ", this is ", options_.coordinator_epoch),
+                                        {{"job", agent.job()}, {"rank", absl::StrCat(agent.rank())}}));
+  }
+  if (request->protocol() > kProtocolVersion) {
+    return FinishNow(context, MakeError(Reason::kUnsupported,
+                                        absl::StrCat("the agent speaks protocol ", request->protocol(),
+                                                     ", this coordinator ", kProtocolVersion)));
+  }
+  const auto registered = dispatcher_.Event(
+      [&](Core& core, const Environment& environment) -> absl::StatusOr<v1::RegisterAgentResponse> {
+        CAIRN_ASSIGN_OR_RETURN(Job * job, core.JobFor(agent.job(), environment));
+        return job->Register(*request, environment);
+      });
+  if (!registered.ok()) return FinishNow(context, registered.status());
+  *response = *registered;
+  return FinishNow(context, absl::OkStatus());
+}
+
+grpc::ServerUnaryReactor* AgentService::SynchronizeAgent(grpc::CallbackServerContext* context,
+                                                         const v1::SynchronizeAgentRequest* request,
+                                                         v1::SynchronizeAgentResponse* response) {
+  absl::Status status = CheckToken(*context, token_);
+  if (status.ok()) status = CheckEpoch(request->agent());
+  if (!status.ok()) return FinishNow(context, status);
+  const v1::AgentIdentity agent = request->agent();
+  const int rank = static_cast<int>(agent.rank());
+  status = dispatcher_.Event([&](Core& core, const Environment& environment) {
+    Job* job = core.Find(agent.job());
+    return job == nullptr ? NotRegistered(agent) : job->Synchronize(*request, environment);
+  });
+  if (!status.ok()) return FinishNow(context, status);
+  const absl::Duration max_wait = std::min(FromProto(request->max_wait()), options_.lease_ttl / 3);
+  const absl::Duration next_delay =
+      max_wait > absl::ZeroDuration() ? absl::ZeroDuration() : std::min(absl::Seconds(1), options_.lease_ttl / 3);
+  const uint64_t known = request->known_revision();
+  // The orders are only put together anew when something that they depend on has changed.
+  auto version = std::make_shared<uint64_t>(0);
+  const auto poll = [=](Core& core, const Environment& environment,
+                        bool last) -> std::optional<Dispatcher::Answer> {
+    Job* job = core.Find(agent.job());
+    const Member* member = job == nullptr ? nullptr : job->members().Find(rank);
+    if (member == nullptr || member->incarnation != agent.incarnation()) return Dispatcher::Answer{NotRegistered(agent)};
+    if (!last && *version == job->orders_version()) return std::nullopt;
+    v1::SynchronizeAgentResponse orders = job->OrdersFor(rank, environment);
+    *version = job->orders_version();
+    if (!last && known != 0 && orders.revision() <= known) return std::nullopt;
+    orders.mutable_next_delay()->set_seconds(absl::ToInt64Seconds(next_delay));
+    orders.mutable_next_delay()->set_nanos(
+        static_cast<int32_t>(absl::ToInt64Nanoseconds(next_delay - absl::Seconds(orders.next_delay().seconds()))));
+    auto shared = std::make_shared<v1::SynchronizeAgentResponse>(std::move(orders));
+    return Dispatcher::Answer{absl::OkStatus(), [response, shared] { response->Swap(shared.get()); }};
+  };
+  return dispatcher_.Hold(context, absl::StrCat("agent ", NameOf(agent)), max_wait, poll);
+}
+
+grpc::ServerUnaryReactor* AgentService::PutLayout(grpc::CallbackServerContext* context,
+                                                  const v1::PutLayoutRequest* request,
+                                                  v1::PutLayoutResponse* response) {
+  if (absl::Status status = Authenticate(*context, request->agent(), /*uploaded=*/true); !status.ok()) {
+    return FinishNow(context, status);
+  }
+  // The last chunk is hashed, which takes a while for a large layout.
+  return dispatcher_.OnWorker([this, request, response](std::function<void()>& respond) -> absl::Status {
+    CAIRN_ASSIGN_OR_RETURN(const uint64_t next,
+                           layouts_.PutChunk(NameOf(request->agent()), request->digest(), request->total_bytes(),
+                                             request->offset(), request->chunk()));
+    const bool complete = next == request->total_bytes() && layouts_.Get(request->digest()) != nullptr;
+    const std::string digest = request->digest();
+    if (complete) {
+      dispatcher_.Event([&](Core& core, const Environment& environment) {
+        core.AddLayout(digest);
+        for (const std::string& evicted : layouts_.TakeEvicted()) core.RemoveLayout(evicted);
+        if (Job* job = core.Find(request->agent().job()); job != nullptr) job->Tick(environment);
+        return 0;
+      });
+    }
+    respond = [response, next] { response->set_received_bytes(next); };
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* AgentService::GetPlan(grpc::CallbackServerContext* context,
+                                                const v1::GetPlanRequest* request, v1::GetPlanResponse* response) {
+  if (absl::Status status = Authenticate(*context, request->agent(), /*uploaded=*/false); !status.ok()) {
+    return FinishNow(context, status);
+  }
+  const std::string digest = request->plan_digest();
+  const int rank = static_cast<int>(request->agent().rank());
+  const uint64_t offset = request->offset();
+  return dispatcher_.OnWorker([this, digest, rank, offset, response](std::function<void()>& respond) -> absl::Status {
+    CAIRN_ASSIGN_OR_RETURN(const auto part, plans_.PartFor(digest, rank));
+    if (offset > part->size()) {
+      return MakeError(Reason::kBadRequest, absl::StrCat("offset ", offset, " of a plan of ", part->size(), " bytes"));
+    }
+    respond = [response, part, offset] {
+      response->set_total_bytes(part->size());
+      response->set_chunk(part->substr(offset, kMaxChunkBytes));
+    };
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* AgentService::UnregisterAgent(grpc::CallbackServerContext* context,
+                                                        const v1::UnregisterAgentRequest* request,
+                                                        v1::UnregisterAgentResponse*) {
+  absl::Status status = CheckToken(*context, token_);
+  if (status.ok()) status = CheckEpoch(request->agent());
+  if (!status.ok()) return FinishNow(context, status);
+  layouts_.Forget(NameOf(request->agent()));
+  return FinishNow(context, dispatcher_.Event([&](Core& core, const Environment& environment) {
+    Job* job = core.Find(request->agent().job());
+    return job == nullptr ? NotRegistered(request->agent()) : job->Unregister(request->agent(), environment);
+  }));
+}
+
+}  // namespace cairn

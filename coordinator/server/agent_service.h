@@ -1,0 +1,48 @@
+// AgentCoordinationService in front of the core.
+#ifndef CAIRN_COORDINATOR_SERVER_AGENT_SERVICE_H_
+#define CAIRN_COORDINATOR_SERVER_AGENT_SERVICE_H_
+
+#include <string>
+
+#include "cairn/v1/agent_coordination_service.grpc.pb.h"
+#include "coordinator/server/dispatcher.h"
+#include "coordinator/server/layout_store.h"
+#include "coordinator/server/plan_store.h"
+
+namespace cairn {
+
+// Thread-safe.
+class AgentService final : public v1::AgentCoordinationService::CallbackService {
+ public:
+  AgentService(const CoreOptions& options, std::string token, Dispatcher& dispatcher, LayoutStore& layouts,
+               PlanStore& plans)
+      : options_(options), token_(std::move(token)), dispatcher_(dispatcher), layouts_(layouts), plans_(plans) {}
+
+  grpc::ServerUnaryReactor* RegisterAgent(grpc::CallbackServerContext* context, const v1::RegisterAgentRequest* request,
+                                          v1::RegisterAgentResponse* response) override;
+  grpc::ServerUnaryReactor* SynchronizeAgent(grpc::CallbackServerContext* context,
+                                             const v1::SynchronizeAgentRequest* request,
+                                             v1::SynchronizeAgentResponse* response) override;
+  grpc::ServerUnaryReactor* PutLayout(grpc::CallbackServerContext* context, const v1::PutLayoutRequest* request,
+                                      v1::PutLayoutResponse* response) override;
+  grpc::ServerUnaryReactor* GetPlan(grpc::CallbackServerContext* context, const v1::GetPlanRequest* request,
+                                    v1::GetPlanResponse* response) override;
+  grpc::ServerUnaryReactor* UnregisterAgent(grpc::CallbackServerContext* context,
+                                            const v1::UnregisterAgentRequest* request,
+                                            v1::UnregisterAgentResponse* response) override;
+
+ private:
+  absl::Status CheckEpoch(const v1::AgentIdentity& agent) const;
+  // Token, epoch, membership; extends the lease.
+  absl::Status Authenticate(const grpc::CallbackServerContext& context, const v1::AgentIdentity& agent, bool uploaded);
+
+  const CoreOptions options_;
+  const std::string token_;
+  Dispatcher& dispatcher_;
+  LayoutStore& layouts_;
+  PlanStore& plans_;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_COORDINATOR_SERVER_AGENT_SERVICE_H_

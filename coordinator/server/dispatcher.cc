@@ -1,0 +1,196 @@
+#include "coordinator/server/dispatcher.h"
+
+#include <cstdio>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/reason.h"
+
+namespace cairn {
+namespace {
+
+constexpr absl::Duration kTick = absl::Milliseconds(100);
+
+}  // namespace
+
+void LogLine(const Clock& clock, const std::string& text) {
+  std::string safe = text;
+  for (char& c : safe) {
+    if (static_cast<unsigned char>(c) < 0x20) c = ' ';
+  }
+  const std::string line =
+      absl::StrCat(absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", clock.WallNow(), absl::UTCTimeZone()), " ", safe, "\n");
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+Dispatcher::Dispatcher(const CoreOptions& options, Executor& executor, const Clock& clock, int workers)
+    : clock_(clock), executor_(executor), workers_(workers), core_(options), timer_([this] { RunTimer(); }) {}
+
+void Dispatcher::RunTimer() {
+  for (;;) {
+    {
+      MutexLock lock(mutex_);
+      if (!stopped_) stop_.WaitFor(mutex_, kTick);
+      if (stopped_) return;
+    }
+    Effects effects;
+    {
+      MutexLock lock(mutex_);
+      core_.Tick(clock_.SteadyNow(), clock_.WallNow());
+      Collect(effects);
+    }
+    Release(std::move(effects));
+  }
+}
+
+std::optional<Dispatcher::Answer> Dispatcher::Ask(const Poll& poll, const Environment& environment, bool last) {
+  std::optional<Answer> answer = poll(core_, environment, last);
+  if (last && !answer.has_value()) {
+    answer = Answer{MakeError(Reason::kTimedOut, "the coordinator has not heard from its storage yet")};
+  }
+  return answer;
+}
+
+void Dispatcher::Collect(Effects& effects) {
+  const Environment environment = core_.At(clock_.SteadyNow(), clock_.WallNow());
+  for (auto held = held_.begin(); held != held_.end();) {
+    std::optional<Answer> answer = Ask(held->poll, environment, /*last=*/stopped_);
+    if (!answer.has_value()) {
+      ++held;
+      continue;
+    }
+    effects.answers.emplace_back(held->call, *std::move(answer));
+    held = held_.erase(held);
+  }
+  effects.actions = core_.TakeActions();
+  effects.log = core_.TakeLog();
+}
+
+void Dispatcher::Release(Effects effects) {
+  for (const std::string& line : effects.log) LogLine(clock_, line);
+  for (auto& [call, answer] : effects.answers) {
+    if (!call->Claim()) continue;
+    if (answer.respond) answer.respond();
+    call->AnswerClaimed(answer.status);
+  }
+  for (CoreAction& action : effects.actions) {
+    workers_.Submit([this, action = std::move(action)] { Execute(action); });
+  }
+}
+
+grpc::ServerUnaryReactor* Dispatcher::Hold(grpc::CallbackServerContext* context, const std::string& agent,
+                                           absl::Duration max_wait, Poll poll) {
+  Effects effects;
+  std::optional<Answer> now;
+  std::shared_ptr<HeldCall> call;
+  {
+    MutexLock lock(mutex_);
+    const Environment environment = core_.At(clock_.SteadyNow(), clock_.WallNow());
+    for (auto held = held_.begin(); held != held_.end() && !agent.empty();) {
+      if (held->agent != agent) {
+        ++held;
+        continue;
+      }
+      effects.answers.emplace_back(held->call, *Ask(held->poll, environment, /*last=*/true));
+      held = held_.erase(held);
+    }
+    now = Ask(poll, environment, /*last=*/stopped_ || max_wait <= absl::ZeroDuration());
+    if (!now.has_value()) {
+      // The call's end takes the lock too, so it cannot come before the call stands in the list.
+      call = HeldCall::Start(max_wait, [this](HeldCall& ended, bool timer) { OnEnd(ended, timer); });
+      held_.push_back({agent, std::move(poll), call});
+    }
+    Collect(effects);
+  }
+  Release(std::move(effects));
+  if (call != nullptr) return call->reactor();
+  if (now->respond) now->respond();
+  return FinishNow(context, now->status);
+}
+
+void Dispatcher::OnEnd(HeldCall& call, bool timer) {
+  Effects effects;
+  {
+    MutexLock lock(mutex_);
+    for (auto held = held_.begin(); held != held_.end(); ++held) {
+      if (held->call.get() != &call) continue;
+      if (timer) {
+        const Environment environment = core_.At(clock_.SteadyNow(), clock_.WallNow());
+        effects.answers.emplace_back(held->call, *Ask(held->poll, environment, /*last=*/true));
+      }
+      held_.erase(held);
+      break;
+    }
+    Collect(effects);
+  }
+  Release(std::move(effects));
+}
+
+grpc::ServerUnaryReactor* Dispatcher::OnWorker(std::function<absl::Status(std::function<void()>& respond)> work) {
+  // Cancellation is all that ends it early: what runs on a worker is bounded by storage.
+  auto call = HeldCall::Start(absl::Minutes(5), [](HeldCall& ended, bool timer) {
+    if (timer) ended.Answer(MakeError(Reason::kTimedOut, "storage did not answer in time"));
+  });
+  grpc::ServerUnaryReactor* reactor = call->reactor();
+  workers_.Submit([call, work = std::move(work)] {
+    std::function<void()> respond;
+    const absl::Status status = work(respond);
+    if (!call->Claim()) return;
+    if (respond) respond();
+    call->AnswerClaimed(status);
+  });
+  return reactor;
+}
+
+bool Dispatcher::busy() {
+  MutexLock lock(mutex_);
+  return core_.busy();
+}
+
+void Dispatcher::Stop() {
+  Effects effects;
+  {
+    MutexLock lock(mutex_);
+    if (stopped_) return;
+    stopped_ = true;
+    stop_.NotifyAll();
+    Collect(effects);
+  }
+  Release(std::move(effects));
+  timer_.join();
+  workers_.Stop();
+}
+
+void Dispatcher::Execute(const CoreAction& action) {
+  const std::string& name = action.job;
+  // A job that was forgotten meanwhile needs no result.
+  const auto apply = [&](auto function) {
+    Event([&](Core& core, const Environment& environment) {
+      if (Job* job = core.Find(name); job != nullptr) function(*job, environment);
+      return 0;
+    });
+  };
+  std::visit(
+      [&](const auto& what) {
+        using What = std::decay_t<decltype(what)>;
+        const auto result = executor_.Run(name, what);
+        apply([&](Job& job, const Environment& environment) {
+          if constexpr (std::is_same_v<What, RecoverJob>) job.OnRecovered(result, environment);
+          if constexpr (std::is_same_v<What, PlanSave>) job.OnSavePlanned(what.key, result, environment);
+          if constexpr (std::is_same_v<What, ReserveAttempt>) {
+            job.OnReserved(what.step, what.ticket, result, environment);
+          }
+          if constexpr (std::is_same_v<What, MakeManifest>) {
+            job.OnManifest(what.step, what.ticket, result, environment);
+          }
+          if constexpr (std::is_same_v<What, PutVerdict>) job.OnVerdict(what.step, what.ticket, result, environment);
+          if constexpr (std::is_same_v<What, RemoveFiles>) job.OnRemoved(what.step, what.ticket, result, environment);
+          if constexpr (std::is_same_v<What, PlanLoad>) {
+            job.OnLoadPlanned(what.number, what.ticket, result, environment);
+          }
+        });
+      },
+      action.what);
+}
+
+}  // namespace cairn

@@ -1,0 +1,135 @@
+#include "coordinator/server/executor.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/random_id.h"
+#include "common/base/status.h"
+#include "common/rpc/endpoint.h"
+#include "common/rpc/fault.h"
+#include "common/rpc/reason.h"
+
+namespace cairn {
+namespace {
+
+constexpr size_t kMaxNames = 8;
+
+std::string JoinNames(const std::vector<std::string>& names) {
+  const std::vector<std::string> shown(names.begin(), names.begin() + std::min(names.size(), kMaxNames));
+  std::string text = absl::StrJoin(shown, ", ");
+  if (names.size() > kMaxNames) absl::StrAppend(&text, " and ", names.size() - kMaxNames, " more");
+  return text;
+}
+
+}  // namespace
+
+absl::StatusOr<Recovered> Executor::Run(const std::string& job, const RecoverJob&) { return catalog_.Recover(job); }
+
+absl::StatusOr<PlannedSave> Executor::Run(const std::string&, const PlanSave& action) {
+  CAIRN_ASSIGN_OR_RETURN(const SavePlan plan, plans_.MakeSave(action.layout, action.node));
+  return PlannedSave{plan.digest(), plan.total_bytes()};
+}
+
+absl::Status Executor::CheckNames(const std::string& job, int64_t step, const SavePlan& plan) {
+  const auto last = catalog_.ReadManifest(job, std::nullopt);
+  if (HasReason(last.status(), Reason::kNotCommitted)) return absl::OkStatus();
+  // A damaged checkpoint must not keep the job from making a sound one.
+  if (HasReason(last.status(), Reason::kManifestCorrupt) || HasReason(last.status(), Reason::kFormatTooNew)) {
+    return absl::OkStatus();
+  }
+  if (!last.ok()) return last.status();
+  if ((*last)->plan_digest == plan.digest()) return absl::OkStatus();
+  std::vector<std::string> before;
+  for (const ManifestTensor& tensor : (*last)->tensors) before.push_back(tensor.name);
+  for (const ManifestObject& object : (*last)->objects) {
+    if (before.empty() || before.back() != object.name) before.push_back(object.name);
+  }
+  std::sort(before.begin(), before.end());
+  const std::vector<std::string> now = plan.names();
+  std::vector<std::string> dropped;
+  std::set_difference(before.begin(), before.end(), now.begin(), now.end(), std::back_inserter(dropped));
+  if (dropped.empty()) return absl::OkStatus();
+  return MakeError(Reason::kNamesDropped,
+                   absl::StrCat(job, "@", step, " lacks ", dropped.size(), " names of step ", (*last)->step, ": ",
+                                JoinNames(dropped)),
+                   {{"job", job},
+                    {"step", absl::StrCat(step)},
+                    {"last_committed", absl::StrCat((*last)->step)},
+                    {"names", JoinNames(dropped)},
+                    {"count", absl::StrCat(dropped.size())}});
+}
+
+absl::StatusOr<uint32_t> Executor::Run(const std::string& job, const ReserveAttempt& action) {
+  if (!action.allow_dropped_names) {
+    CAIRN_ASSIGN_OR_RETURN(const SavePlan plan, plans_.FindSave(action.plan_digest));
+    CAIRN_RETURN_IF_ERROR(CheckNames(job, action.step, plan));
+  }
+  return catalog_.Reserve(job, action.step, action.above);
+}
+
+absl::StatusOr<MadeManifest> Executor::Run(const std::string& job, const MakeManifest& action) {
+  CAIRN_ASSIGN_OR_RETURN(const SavePlan plan, plans_.FindSave(action.plan_digest));
+  std::vector<RankResult> results;
+  std::vector<HolderChecksums> holders;
+  for (size_t i = 0; i < action.result.size(); ++i) {
+    const int rank = static_cast<int>(i);
+    results.push_back({rank, action.result[i]});
+    if (!action.replica_checksum[i].empty()) holders.push_back({rank, action.replica_checksum[i]});
+  }
+  FaultList faults;
+  plan.CompareReplicas(results, holders, faults);
+  CAIRN_RETURN_IF_ERROR(faults.ToStatus());
+  CommitInfo commit;
+  commit.job = job;
+  commit.step = action.step;
+  commit.attempt = action.attempt;
+  commit.request_id = action.request_id;
+  commit.world_size = static_cast<uint32_t>(action.result.size());
+  commit.commit_time = clock_.WallNow();
+  commit.writer = absl::StrCat("cairn ", std::string(kVersion));
+  CAIRN_ASSIGN_OR_RETURN(const Manifest manifest, plan.MakeManifest(results, commit));
+  return MadeManifest{std::make_shared<const std::string>(EncodeVerdict(manifest)), manifest.total_bytes()};
+}
+
+absl::StatusOr<VerdictSummary> Executor::Run(const std::string& job, const PutVerdict& action) {
+  if (action.manifest != nullptr) return catalog_.Put(job, action.step, action.attempt, *action.manifest);
+  return catalog_.PutTombstone(job, action.step, action.attempt, action.error, action.request_id);
+}
+
+absl::Status Executor::Run(const std::string& job, const RemoveFiles& action) {
+  return catalog_.Remove(job, action.step, action.attempt);
+}
+
+absl::StatusOr<PlannedLoad> Executor::Run(const std::string& job, const PlanLoad& action) {
+  CAIRN_ASSIGN_OR_RETURN(const auto manifest, catalog_.ReadManifest(job, action.step));
+  CAIRN_ASSIGN_OR_RETURN(const LoadPlan plan, plans_.MakeLoad(*manifest, action.layout, action.node));
+  const std::string name = absl::StrCat(job, "@", manifest->step);
+  const ErrorMetadata metadata = {{"job", job}, {"step", absl::StrCat(manifest->step)}};
+  const auto fault = [&](Reason reason, const std::vector<std::string>& names, const std::string& what) {
+    ErrorMetadata more = metadata;
+    more.emplace_back("names", JoinNames(names));
+    more.emplace_back("count", absl::StrCat(names.size()));
+    return MakeError(reason, absl::StrCat(name, " ", what, ": ", JoinNames(names)), more);
+  };
+  if (action.strict && !plan.missing().empty()) {
+    return fault(Reason::kMissingNames, plan.missing(),
+                 absl::StrCat("lacks ", plan.missing().size(), " names that the target wants"));
+  }
+  if (action.strict && !plan.unexpected().empty()) {
+    return fault(Reason::kUnexpectedNames, plan.unexpected(),
+                 absl::StrCat("has ", plan.unexpected().size(), " tensors that the target does not want"));
+  }
+  PlannedLoad planned;
+  planned.step = manifest->step;
+  planned.plan_digest = plan.digest();
+  planned.transfer_token = RandomToken();
+  planned.missing = plan.missing();
+  planned.unexpected = plan.unexpected();
+  planned.total_bytes_read = plan.total_bytes_read();
+  planned.unique_bytes = plan.unique_bytes();
+  return planned;
+}
+
+}  // namespace cairn

@@ -1,0 +1,41 @@
+// Carries out the core's actions that need planning or storage. Blocks; runs on workers.
+#ifndef CAIRN_COORDINATOR_SERVER_EXECUTOR_H_
+#define CAIRN_COORDINATOR_SERVER_EXECUTOR_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/base/clock.h"
+#include "coordinator/job/action.h"
+#include "coordinator/server/catalog.h"
+#include "coordinator/server/plan_store.h"
+
+namespace cairn {
+
+// Thread-safe. Each method is one action; its errors become the action's result.
+class Executor {
+ public:
+  Executor(Catalog& catalog, PlanStore& plans, const Clock& clock) : catalog_(catalog), plans_(plans), clock_(clock) {}
+
+  absl::StatusOr<Recovered> Run(const std::string& job, const RecoverJob& action);
+  absl::StatusOr<PlannedSave> Run(const std::string& job, const PlanSave& action);
+  // FAILED_PRECONDITION (NAMES_DROPPED), ALREADY_EXISTS (STEP_COMMITTED).
+  absl::StatusOr<uint32_t> Run(const std::string& job, const ReserveAttempt& action);
+  // FAILED_PRECONDITION (REPLICA_MISMATCH, OBJECT_MISMATCH), INVALID_ARGUMENT (BAD_REQUEST).
+  absl::StatusOr<MadeManifest> Run(const std::string& job, const MakeManifest& action);
+  absl::StatusOr<VerdictSummary> Run(const std::string& job, const PutVerdict& action);
+  absl::Status Run(const std::string& job, const RemoveFiles& action);
+  // NOT_FOUND (NOT_COMMITTED, MISSING_NAMES), FAILED_PRECONDITION (UNEXPECTED_NAMES), DATA_LOSS (MANIFEST_CORRUPT).
+  absl::StatusOr<PlannedLoad> Run(const std::string& job, const PlanLoad& action);
+
+ private:
+  absl::Status CheckNames(const std::string& job, int64_t step, const SavePlan& plan);
+
+  Catalog& catalog_;
+  PlanStore& plans_;
+  const Clock& clock_;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_COORDINATOR_SERVER_EXECUTOR_H_

@@ -1,0 +1,106 @@
+#include "coordinator/server/server.h"
+
+#include <grpcpp/ext/health_check_service_server_builder_option.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/health_check_service_interface.h>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "common/rpc/endpoint.h"
+#include "common/rpc/reason.h"
+#include "coordinator/server/agent_service.h"
+#include "coordinator/server/people_service.h"
+
+namespace cairn {
+namespace {
+
+constexpr int kWorkers = 4;
+constexpr uint64_t kLayoutCapacity = uint64_t{1} << 30;
+// Streams that ask for nothing new end within this once the server stops.
+constexpr absl::Duration kShutdown = absl::Seconds(2);
+
+}  // namespace
+
+class CoordinatorServer::Impl {
+ public:
+  Impl(ServerOptions options, PosixStorage& storage, const Clock& clock)
+      : options_(std::move(options)),
+        clock_(clock),
+        layouts_(kLayoutCapacity),
+        plans_(storage, layouts_, options_.bins_per_rank),
+        catalog_(storage, clock),
+        executor_(catalog_, plans_, clock),
+        dispatcher_(options_.core, executor_, clock, kWorkers),
+        agents_(options_.core, options_.token, dispatcher_, layouts_, plans_),
+        people_(options_.core, options_.token, storage.root(), dispatcher_, catalog_) {}
+
+  absl::Status Start() {
+    CAIRN_RETURN_IF_ERROR(CheckListenAddress(options_.listen, !options_.token.empty()));
+    CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> layouts, plans_.Recover());
+    dispatcher_.Event([&](Core& core, const Environment&) {
+      for (const std::string& digest : layouts) core.AddLayout(digest);
+      return 0;
+    });
+    grpc::EnableDefaultHealthCheckService(true);
+    grpc::ServerBuilder builder;
+    ConfigureServer(builder);
+    int port = 0;
+    builder.AddListeningPort(options_.listen, grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(&agents_);
+    builder.RegisterService(&people_);
+    server_ = builder.BuildAndStart();
+    if (server_ == nullptr || port == 0) {
+      return MakeError(Reason::kCoordinatorUnreachable, absl::StrCat("cannot listen on ", options_.listen),
+                       {{"address", options_.listen}});
+    }
+    const size_t colon = options_.listen.rfind(':');
+    address_ = absl::StrCat(options_.listen.substr(0, colon), ":", port);
+    return absl::OkStatus();
+  }
+
+  ~Impl() { Drain(absl::ZeroDuration()); }
+
+  const std::string& address() const { return address_; }
+
+  void Drain(absl::Duration timeout) {
+    if (server_ == nullptr) return;
+    if (auto* health = server_->GetHealthCheckService(); health != nullptr) health->SetServingStatus(false);
+    people_.Drain();
+    const absl::Time deadline = clock_.SteadyNow() + timeout;
+    while (dispatcher_.busy() && clock_.SteadyNow() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    dispatcher_.Stop();
+    server_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kShutdown));
+    server_->Wait();
+    server_ = nullptr;
+  }
+
+ private:
+  const ServerOptions options_;
+  const Clock& clock_;
+  LayoutStore layouts_;
+  PlanStore plans_;
+  Catalog catalog_;
+  Executor executor_;
+  Dispatcher dispatcher_;
+  AgentService agents_;
+  PeopleService people_;
+  std::unique_ptr<grpc::Server> server_;
+  std::string address_;
+};
+
+CoordinatorServer::CoordinatorServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+CoordinatorServer::~CoordinatorServer() = default;
+
+absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(ServerOptions options,
+                                                                            PosixStorage& storage, const Clock& clock) {
+  auto impl = std::make_unique<Impl>(std::move(options), storage, clock);
+  CAIRN_RETURN_IF_ERROR(impl->Start());
+  return std::unique_ptr<CoordinatorServer>(new CoordinatorServer(std::move(impl)));
+}
+
+const std::string& CoordinatorServer::address() const { return impl_->address(); }
+void CoordinatorServer::Drain(absl::Duration timeout) { impl_->Drain(timeout); }
+
+}  // namespace cairn

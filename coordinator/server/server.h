@@ -1,0 +1,48 @@
+// The coordinator's shell: gRPC in front, the core under one lock, workers and storage behind.
+#ifndef CAIRN_COORDINATOR_SERVER_SERVER_H_
+#define CAIRN_COORDINATOR_SERVER_SERVER_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/base/clock.h"
+#include "common/storage/posix.h"
+#include "coordinator/job/context.h"
+
+namespace cairn {
+
+struct ServerOptions {
+  std::string listen = "127.0.0.1:0";
+  std::string token;  // empty: none is asked for
+  int bins_per_rank = 2;
+  CoreOptions core;  // with the coordinator's epoch
+};
+
+// Thread-safe.
+class CoordinatorServer {
+ public:
+  // Starts serving. `storage` and `clock` must outlive the server.
+  // FAILED_PRECONDITION (NOT_LOOPBACK), UNAVAILABLE (COORDINATOR_UNREACHABLE): the address cannot be bound; and the
+  // errors of storage.
+  static absl::StatusOr<std::unique_ptr<CoordinatorServer>> Start(ServerOptions options, PosixStorage& storage,
+                                                                  const Clock& clock);
+  // Stops as Drain(0) does.
+  ~CoordinatorServer();
+
+  // "host:port" with the port that was bound.
+  const std::string& address() const;
+  // Takes no new saves, lets those in flight go on for `timeout` at most, answers all held calls, stops. Agents notice
+  // the end by their next call. Idempotent.
+  void Drain(absl::Duration timeout);
+
+ private:
+  class Impl;
+  explicit CoordinatorServer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_COORDINATOR_SERVER_SERVER_H_
