@@ -40,6 +40,9 @@ double Seconds(absl::Time since) { return absl::ToDoubleSeconds(Clock::Real().St
 Agent::Agent(AgentOptions options)
     : options_(std::move(options)),
       incarnation_(RandomId()),
+      boot_id_(ReadBootId()),
+      pool_(options_.memory_budget, FaultThreads()),
+      transfers_({options_.job, options_.rank, incarnation_, options_.token}),
       host_({.job = options_.job,
              .rank = options_.rank,
              .world_size = options_.world_size,
@@ -60,6 +63,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
   CAIRN_RETURN_IF_ERROR(PrepareSocketDirectory(given.socket_directory, !policy.only_self()));
   CAIRN_ASSIGN_OR_RETURN(agent->descriptors_,
                          DescriptorSocket::Listen(given.socket_directory + "/descriptors.sock", policy));
+  CAIRN_RETURN_IF_ERROR(agent->StartTransferServer());
   agent->watch_ = std::make_unique<TrainerWatch>([raw = agent.get()](uint64_t trainer) {
     Log(LogLevel::kWarn, "trainer_ended");
     raw->TrainerGone(trainer, false);
@@ -70,7 +74,8 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
   link.registration.set_world_size(given.world_size);
   link.registration.set_node(given.node);
   link.registration.set_descriptor_socket(agent->descriptors_->path());
-  link.registration.set_boot_id(ReadBootId());
+  link.registration.set_transfer_address(agent->transfer_address_);
+  link.registration.set_boot_id(agent->boot_id_);
   link.registration.set_protocol(kProtocolVersion);
   link.registration.set_version(std::string(kVersion));
   link.current_step = [raw = agent.get()] { return raw->CurrentStep(); };
@@ -84,8 +89,13 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
 Agent::~Agent() { Stop(false); }
 
 void Agent::Quiesce() {
-  MutexLock lock(mutex_);
-  if (writing_ != nullptr) writing_->stop = true;
+  std::vector<uint64_t> numbers;
+  {
+    MutexLock lock(mutex_);
+    if (writing_ != nullptr) writing_->stop = true;
+    for (const auto& [number, load] : loads_) numbers.push_back(number);
+  }
+  for (uint64_t number : numbers) StopRead(number);
 }
 
 void Agent::Stop(bool unregister) {
@@ -95,13 +105,15 @@ void Agent::Stop(bool unregister) {
     if (writing_ != nullptr) writing_->stop = true;
     ended_.NotifyAll();
   }
+  Quiesce();
   if (ticker_.joinable()) ticker_.join();
+  if (transfer_server_ != nullptr) transfer_server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
   if (link_ != nullptr) link_->Stop(unregister);
   watch_.reset();
   background_.Stop();
   host_.Stop();
   if (writer_.joinable()) writer_.join();
-  descriptors_.reset();
+  Quiesce();  // what was started meanwhile
 }
 
 bool Agent::Drain(absl::Duration timeout) {
@@ -184,12 +196,123 @@ void Agent::Execute(Action action) {
   } else if (const auto* page = std::get_if<action::ControlPage>(&action)) {
     ApplyToPage(page->order);
   } else if (const auto* read = std::get_if<action::StartRead>(&action)) {
-    host_.Do([&](Session& session, absl::Time) {
-      session.OnReadFailed(read->number, MakeError(Reason::kUnsupported, "loads are not there yet"));
-    });
+    StartRead(*read);
   } else if (const auto* stop_read = std::get_if<action::StopRead>(&action)) {
-    host_.Do([&](Session& session, absl::Time) { session.OnReadStopped(stop_read->number); });
+    background_.Post([this, number = stop_read->number] { StopRead(number); });
   }
+}
+
+absl::Status Agent::StartTransferServer() {
+  grpc::ServerBuilder builder;
+  ConfigureServer(builder);
+  int port = 0;
+  builder.AddListeningPort(options_.listen, grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(&transfers_);
+  transfer_server_ = builder.BuildAndStart();
+  if (transfer_server_ == nullptr || port == 0) {
+    return MakeError(Reason::kBadRequest, absl::StrCat("--listen ", options_.listen, " cannot be bound"));
+  }
+  std::string host = options_.listen.substr(0, options_.listen.rfind(':'));
+  if (host == "0.0.0.0" || host == "[::]") host = options_.node;
+  transfer_address_ = options_.advertise.empty() ? absl::StrCat(host, ":", port) : options_.advertise;
+  return absl::OkStatus();
+}
+
+std::shared_ptr<LoadConsumer> Agent::FindLoad(uint64_t number) {
+  MutexLock lock(mutex_);
+  const auto load = loads_.find(number);
+  return load == loads_.end() ? nullptr : load->second.consumer;
+}
+
+void Agent::ReportProgress(const ActiveLoad& load) {
+  const RoundSource::Progress read = load.source->progress();
+  host_.Do([&](Session& session, absl::Time) {
+    session.OnReadProgress(load.number, {read.bytes_done, read.storage_bytes, read.path,
+                                         load.consumer->transport(), read.all_read});
+  });
+}
+
+void Agent::StartRead(const action::StartRead& order) {
+  const auto offer = [this](std::shared_ptr<SharedMemory> memory) { return descriptors_->Offer(std::move(memory), true); };
+  const auto withdraw = [this](uint64_t id) { descriptors_->Withdraw(id); };
+  const auto on_error = [this, number = order.number](const absl::Status& error) {
+    Log(LogLevel::kError, "load_failed", {{"load", number}, {"error", error}});
+    host_.Do([&](Session& session, absl::Time) { session.OnReadFailed(number, error); });
+  };
+  ActiveLoad load;
+  load.number = order.number;
+  load.plan_digest = order.plan->plan_digest();
+  RoundSourceOptions source;
+  source.reader.io_threads = options_.io_threads;
+  source.reader.range.direct = options_.direct_io;
+  source.offer = offer;
+  source.withdraw = withdraw;
+  source.on_error = on_error;
+  source.on_progress = [this, number = order.number] {
+    ActiveLoad found;
+    {
+      MutexLock lock(mutex_);
+      if (const auto active = loads_.find(number); active != loads_.end()) found = active->second;
+    }
+    if (found.source != nullptr) ReportProgress(found);
+  };
+  load.source = std::make_shared<RoundSource>(*storage_, pool_, options_.job, order.plan, std::move(source));
+  LoadConsumerOptions consumer;
+  consumer.job = options_.job;
+  consumer.rank = options_.rank;
+  consumer.boot_id = boot_id_;
+  consumer.descriptor_socket = descriptors_->path();
+  consumer.token = options_.token;
+  consumer.shared_memory = options_.shared_memory;
+  consumer.window_bytes = 2 * options_.round_bytes;
+  consumer.offer = offer;
+  consumer.withdraw = withdraw;
+  consumer.on_error = on_error;
+  load.consumer = std::make_shared<LoadConsumer>(order.plan, order.order, load.source, pool_, std::move(consumer));
+  transfers_.Add(load.plan_digest, load.number, order.order.transfer_token(), load.source);
+  Log(LogLevel::kInfo, "load_started", {{"load", load.number}, {"step", order.order.step()},
+                                        {"bytes", order.plan->read_bytes()}, {"rounds", order.plan->round_size()}});
+  {
+    MutexLock lock(mutex_);
+    if (stopped_) return;
+    loads_[load.number] = load;
+  }
+  load.consumer->Start();
+  ReportProgress(load);  // those who wait for the load look again
+}
+
+void Agent::StopRead(uint64_t number) {
+  ActiveLoad load;
+  {
+    MutexLock lock(mutex_);
+    const auto found = loads_.find(number);
+    if (found != loads_.end()) {
+      load = std::move(found->second);
+      loads_.erase(found);
+    }
+  }
+  if (load.source != nullptr) {
+    const RoundSource::Progress read = load.source->progress();
+    Log(LogLevel::kInfo, "load_ended", {{"load", number}, {"bytes", read.bytes_done}, {"storage_bytes", read.storage_bytes},
+                                        {"path", read.path}, {"transport", load.consumer->transport()}});
+    transfers_.Remove(load.plan_digest, number);
+    const absl::Status why = MakeError(Reason::kInterrupted, absl::StrCat("load ", number, " has ended"));
+    load.consumer->Stop(why);
+    load.source->Stop(why);
+    load.source.reset();
+    MutexLock lock(mutex_);
+    retired_.push_back(std::move(load.consumer));
+  }
+  host_.Do([&](Session& session, absl::Time) { session.OnReadStopped(number); });
+}
+
+void Agent::DestroyRetired() {
+  std::vector<std::shared_ptr<LoadConsumer>> last;  // destroyed after the lock is given up
+  MutexLock lock(mutex_);
+  for (auto& consumer : retired_) {
+    if (consumer.use_count() == 1) last.push_back(std::move(consumer));
+  }
+  std::erase(retired_, nullptr);
 }
 
 void Agent::ApplyToPage(const v1::ArmOrder& order) {
@@ -220,6 +343,7 @@ void Agent::MakeSlab(uint64_t bytes) {
     }
   }
   const auto make = [&]() -> absl::StatusOr<SlabDescription> {
+    pool_.Trim();
     CAIRN_RETURN_IF_ERROR(CheckMemory(bytes, 0, options_.memory_budget, ReadMemoryLimits()));
     CAIRN_ASSIGN_OR_RETURN(auto slab, SharedMemory::Create("cairn-slab", bytes));
     CAIRN_RETURN_IF_ERROR(slab->Populate(FaultThreads()));
@@ -281,12 +405,17 @@ void Agent::Tick() {
   absl::Time told_at = absl::InfinitePast();
   while (true) {
     std::shared_ptr<WriterRun> writing;
+    std::vector<ActiveLoad> loads;
     {
       MutexLock lock(mutex_);
       if (!stopped_) ended_.WaitFor(mutex_, kTickInterval);
       if (stopped_) return;
       writing = writing_;
+      for (const auto& [number, load] : loads_) loads.push_back(load);
     }
+    for (const ActiveLoad& load : loads) ReportProgress(load);
+    loads.clear();
+    DestroyRetired();
     host_.Do([&](Session& session, absl::Time now) {
       if (writing != nullptr) session.OnWriteProgress(writing->save, writing->bytes_done);
       session.OnTick(now);

@@ -16,10 +16,14 @@
 #include "agent/coordinator_link.h"
 #include "agent/local/descriptor_socket.h"
 #include "agent/local/trainer_watch.h"
+#include "agent/reader/buffer_pool.h"
+#include "agent/reader/round_source.h"
 #include "agent/session_host.h"
 #include "agent/staging/control_page.h"
 #include "agent/staging/shared_memory.h"
 #include "agent/task_queue.h"
+#include "agent/transport/load_consumer.h"
+#include "agent/transport/transfer_service.h"
 #include "agent/writer/bin_writer.h"
 #include "common/storage/posix.h"
 
@@ -68,6 +72,9 @@ class Agent {
   // Where other agents reach this one.
   const std::string& transfer_address() const { return transfer_address_; }
 
+  // What delivers a load's bytes to the trainer; null before it has begun to read and after its end.
+  std::shared_ptr<LoadConsumer> FindLoad(uint64_t number);
+
   // Waits until staged saves have their verdicts, at most for `timeout`. True if none is left.
   bool Drain(absl::Duration timeout);
   // From now on the session changes no more; calls that wait are given up by their server.
@@ -82,10 +89,23 @@ class Agent {
     std::atomic<uint64_t> bytes_done = 0;
   };
 
+  // Both sides of one load.
+  struct ActiveLoad {
+    uint64_t number = 0;
+    std::string plan_digest;
+    std::shared_ptr<RoundSource> source;
+    std::shared_ptr<LoadConsumer> consumer;
+  };
+
   explicit Agent(AgentOptions options);
+  absl::Status StartTransferServer();
   void Execute(Action action);
   void MakeSlab(uint64_t bytes);
   void StartWrite(const action::StartWrite& order);
+  void StartRead(const action::StartRead& order);
+  void StopRead(uint64_t number);
+  void DestroyRetired();
+  void ReportProgress(const ActiveLoad& load);
   void ApplyToPage(const v1::ArmOrder& order);
   std::optional<int64_t> CurrentStep();
   void Tick();
@@ -95,6 +115,9 @@ class Agent {
   std::unique_ptr<PosixStorage> storage_;
   std::unique_ptr<DescriptorSocket> descriptors_;
   std::string transfer_address_;
+  const std::string boot_id_;
+  BufferPool pool_;
+  TransferService transfers_;
 
   Mutex mutex_;
   CondVar ended_;
@@ -104,13 +127,18 @@ class Agent {
   std::shared_ptr<SharedMemory> slab_ ABSL_GUARDED_BY(mutex_);
   uint64_t slab_id_ ABSL_GUARDED_BY(mutex_) = 0;
   std::shared_ptr<WriterRun> writing_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, ActiveLoad> loads_ ABSL_GUARDED_BY(mutex_);  // by number
+  // Ended, but perhaps still in use by a call: the last user must not be one of gRPC's threads, which would then have to
+  // end its own channel.
+  std::vector<std::shared_ptr<LoadConsumer>> retired_ ABSL_GUARDED_BY(mutex_);
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
 
   SessionHost host_;
   std::unique_ptr<CoordinatorLink> link_;
   std::unique_ptr<TrainerWatch> watch_;
+  std::unique_ptr<grpc::Server> transfer_server_;
   std::thread writer_;    // of the thread that executes actions
-  TaskQueue background_{1};
+  TaskQueue background_{2};
   std::thread ticker_;
 };
 

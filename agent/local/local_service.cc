@@ -1,6 +1,7 @@
 #include "agent/local/local_service.h"
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <utility>
 
@@ -13,6 +14,7 @@ namespace {
 
 constexpr absl::Duration kDefaultWait = absl::Seconds(10);
 constexpr absl::Duration kLongestWait = absl::Seconds(30);
+constexpr absl::Duration kStartWait = absl::Milliseconds(5);
 
 template <typename Request>
 absl::Duration MaxWait(const Request& request) {
@@ -139,14 +141,53 @@ grpc::ServerUnaryReactor* LocalService::BeginLoad(grpc::CallbackServerContext* c
 }
 
 grpc::ServerUnaryReactor* LocalService::ReceiveLoad(grpc::CallbackServerContext* context,
-                                                    const v1::ReceiveLoadRequest* request, v1::ReceiveLoadResponse*) {
-  return FinishNow(context, agent_.host().Do([&](Session& session, absl::Time) {
-    return session.CheckLoad(request->trainer_incarnation(), request->number());
-  }));
+                                                    const v1::ReceiveLoadRequest* request,
+                                                    v1::ReceiveLoadResponse* response) {
+  const auto check = [this, trainer = request->trainer_incarnation(), number = request->number()] {
+    return agent_.host().Do([&](Session& session, absl::Time) { return session.CheckLoad(trainer, number); });
+  };
+  if (const absl::Status status = check(); !status.ok()) return FinishNow(context, status);
+  const std::shared_ptr<LoadConsumer> load = agent_.FindLoad(request->number());
+  if (load == nullptr &&
+      agent_.host().Do([&](Session& session, absl::Time) { return session.LoadHasEnded(request->number()); })) {
+    response->set_complete(true);
+    return FinishNow(context, absl::OkStatus());
+  }
+  auto received = std::make_shared<std::atomic<uint64_t>>(0);
+  const auto call = HeldCall::Start(
+      load == nullptr ? std::min(MaxWait(*request), kStartWait) : MaxWait(*request),
+      [weak = std::weak_ptr<LoadConsumer>(load), received](HeldCall& held, bool timer) {
+        if (const auto alive = weak.lock()) alive->Forget(*received);
+        if (timer) held.Answer(absl::OkStatus());  // nothing yet
+      });
+  grpc::ServerUnaryReactor* reactor = call->reactor();
+  // Its plan has just come: called again, the load is there.
+  if (load == nullptr) return reactor;
+  *received = load->Receive({request->released_batch().begin(), request->released_batch().end()},
+                            [call, response, check](absl::StatusOr<LoadConsumer::Received> now) {
+                              // A load that others ended has their reason.
+                              absl::Status status = now.status();
+                              if (HasReason(status, Reason::kInterrupted)) {
+                                if (const absl::Status reason = check(); !reason.ok()) status = reason;
+                              }
+                              if (!call->Claim()) return;
+                              if (now.ok()) {
+                                response->set_complete(now->complete);
+                                for (v1::LoadBatch& batch : now->batches) *response->add_batch() = std::move(batch);
+                              }
+                              call->AnswerClaimed(status);
+                            });
+  if (call->finished()) load->Forget(*received);
+  return reactor;
 }
 
 grpc::ServerUnaryReactor* LocalService::EndLoad(grpc::CallbackServerContext* context, const v1::EndLoadRequest* request,
                                                 v1::EndLoadResponse* response) {
+  const absl::Status attached = agent_.host().Do(
+      [&](Session& session, absl::Time) { return session.CheckLoad(request->trainer_incarnation(), request->number()); });
+  if (attached.ok() && !request->has_error()) {
+    if (const auto load = agent_.FindLoad(request->number())) load->ReleaseAll();
+  }
   return LongPoll<v1::EndLoadRequest, v1::EndLoadResponse>(
       agent_.host(), context, *request, response,
       [](Session& session, const v1::EndLoadRequest& asked, absl::Time) { return session.EndLoad(asked); });

@@ -148,6 +148,8 @@ class Session {
   absl::StatusOr<v1::BeginLoadResponse> BeginLoad(const v1::BeginLoadRequest& request);
   // OK while the load may still give batches; its error otherwise.
   absl::Status CheckLoad(uint64_t trainer, uint64_t number) const;
+  // True when the load's verdict is known: nothing more comes.
+  bool LoadHasEnded(uint64_t number) const;
   absl::StatusOr<v1::EndLoadResponse> EndLoad(const v1::EndLoadRequest& request);
   // True if a save or load is not at its end: what a drain waits for.
   bool HoldsStagedSaves() const;
@@ -158,8 +160,14 @@ class Session {
   void OnWriteProgress(uint64_t save, uint64_t bytes_done);
   // `path` is the way that was taken, "direct" or "buffered".
   void OnWriteEnded(uint64_t save, absl::StatusOr<v1::WriteResult> result, const std::string& path, absl::Time now);
-  void OnReadProgress(uint64_t number, uint64_t bytes_done, uint64_t storage_bytes, const std::string& path,
-                      bool all_read);
+  struct ReadProgress {
+    uint64_t bytes_done = 0;
+    uint64_t storage_bytes = 0;
+    std::string path;
+    std::string transport;
+    bool all_read = false;
+  };
+  void OnReadProgress(uint64_t number, const ReadProgress& progress);
   void OnReadFailed(uint64_t number, const absl::Status& status);
   void OnReadStopped(uint64_t number);
 
@@ -218,6 +226,7 @@ class Session {
     uint64_t bytes_done = 0;
     uint64_t storage_bytes = 0;
     std::string path;
+    std::string transport;
     absl::Status error;
   };
 

@@ -73,6 +73,11 @@ absl::Status Session::CheckLoad(uint64_t trainer, uint64_t number) const {
   return load->second.error;
 }
 
+bool Session::LoadHasEnded(uint64_t number) const {
+  const auto load = loads_.find(number);
+  return load != loads_.end() && load->second.ended;
+}
+
 absl::StatusOr<v1::EndLoadResponse> Session::EndLoad(const v1::EndLoadRequest& request) {
   CAIRN_RETURN_IF_ERROR(CheckAttached(request.trainer_incarnation()));
   Load* load = FindLoad(request.number());
@@ -177,14 +182,14 @@ void Session::AdvanceLoad(Load& load) {
   }
 }
 
-void Session::OnReadProgress(uint64_t number, uint64_t bytes_done, uint64_t storage_bytes, const std::string& path,
-                             bool all_read) {
+void Session::OnReadProgress(uint64_t number, const ReadProgress& progress) {
   Load* load = FindLoad(number);
   if (load == nullptr || !load->reading) return;
-  load->bytes_done = bytes_done;
-  load->storage_bytes = storage_bytes;
-  load->path = path;
-  if (all_read && !load->all_read) {
+  load->bytes_done = progress.bytes_done;
+  load->storage_bytes = progress.storage_bytes;
+  load->path = progress.path;
+  load->transport = progress.transport;
+  if (progress.all_read && !load->all_read) {
     load->all_read = true;
     Changed();
     Advance();
@@ -222,6 +227,7 @@ v1::LoadState Session::StateOf(const Load& load) const {
   if (!load.error.ok()) *state.mutable_error() = StatusToProto(load.error);
   state.set_storage_bytes(load.storage_bytes);
   state.set_path(load.path);
+  state.set_transport(load.transport);
   state.set_trainer_incarnation(load.trainer);
   return state;
 }

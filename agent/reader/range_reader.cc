@@ -1,0 +1,141 @@
+#include "agent/reader/range_reader.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "common/rpc/reason.h"
+#include "common/storage/errno_error.h"
+
+#ifndef SYS_cachestat
+#define SYS_cachestat 451
+#endif
+
+namespace cairn {
+namespace {
+
+// cachestat(2), Linux 6.5; not in Debian 12's headers.
+struct CacheRange {
+  uint64_t offset;
+  uint64_t bytes;
+};
+struct CacheStat {
+  uint64_t cached;
+  uint64_t dirty;
+  uint64_t writeback;
+  uint64_t evicted;
+  uint64_t recently_evicted;
+};
+
+struct Free {
+  void operator()(char* bytes) const { std::free(bytes); }
+};
+
+uint64_t Down(uint64_t value) { return value / kReadAlignment * kReadAlignment; }
+uint64_t Up(uint64_t value) { return Down(value + kReadAlignment - 1); }
+
+}  // namespace
+
+bool IsCached(int fd, uint64_t offset, uint64_t size) {
+  if (size == 0) return true;
+  const uint64_t begin = Down(offset);
+  const uint64_t pages = (Up(offset + size) - begin) / kReadAlignment;
+  CacheRange range = {begin, pages * kReadAlignment};
+  CacheStat stat = {};
+  if (syscall(SYS_cachestat, fd, &range, &stat, 0) == 0) return stat.cached >= pages;
+  void* mapped = mmap(nullptr, pages * kReadAlignment, PROT_READ, MAP_SHARED, fd, static_cast<off_t>(begin));
+  if (mapped == MAP_FAILED) return false;
+  std::vector<unsigned char> resident(pages);
+  const bool known = mincore(mapped, pages * kReadAlignment, resident.data()) == 0;
+  munmap(mapped, pages * kReadAlignment);
+  return known && std::all_of(resident.begin(), resident.end(), [](unsigned char page) { return page & 1; });
+}
+
+std::string ReadCounters::path() const {
+  if (total() == 0) return "";
+  if (cached >= direct && cached >= buffered) return "cached";
+  return direct >= buffered ? "direct" : "buffered";
+}
+
+absl::StatusOr<std::unique_ptr<RangeReader>> RangeReader::Open(PosixStorage& storage, const std::string& path,
+                                                               uint64_t file_bytes, const RangeReaderOptions& options,
+                                                               ReadCounters& counters) {
+  std::unique_ptr<RangeReader> reader(
+      new RangeReader(absl::StrCat(storage.root(), "/", path), file_bytes, options, counters));
+  CAIRN_ASSIGN_OR_RETURN(reader->buffered_, storage.OpenFile(path, O_RDONLY));
+  struct stat info;
+  if (fstat(reader->buffered_.get(), &info) != 0) return ErrnoError(errno, "stat", reader->path_);
+  if (!S_ISREG(info.st_mode)) return ErrnoError(EISDIR, "read", reader->path_);
+  if (static_cast<uint64_t>(info.st_size) != file_bytes) {
+    return MakeError(Reason::kFileTruncated,
+                     absl::StrCat(reader->path_, " has ", info.st_size, " bytes, its manifest says ", file_bytes),
+                     {{"file", reader->path_}, {"bytes", absl::StrCat(info.st_size)}, {"expected", absl::StrCat(file_bytes)}});
+  }
+  if (options.direct) {
+    auto direct = storage.OpenFile(path, O_RDONLY | O_DIRECT);
+    if (direct.ok()) reader->direct_ = *std::move(direct);
+  }
+  if (!reader->direct_.valid()) reader->direct_refused_ = true;
+  return reader;
+}
+
+absl::Status RangeReader::ReadFully(int fd, uint64_t offset, uint64_t size, uint64_t wanted, char* to,
+                                    std::atomic<uint64_t>& count) {
+  uint64_t done = 0;
+  while (done < wanted) {
+    const ssize_t got = options_.pread ? options_.pread(fd, to + done, size - done, static_cast<off_t>(offset + done))
+                                       : ::pread(fd, to + done, size - done, static_cast<off_t>(offset + done));
+    if (got < 0) {
+      if (errno == EINTR) continue;
+      return Annotate(ErrnoError(errno, "read", path_), absl::StrCat(size - done, " bytes at ", offset + done));
+    }
+    if (got == 0) {
+      return MakeError(Reason::kFileTruncated,
+                       absl::StrCat(path_, " ends at ", offset + done, ", its manifest says ", file_bytes_),
+                       {{"file", path_}, {"expected", absl::StrCat(file_bytes_)}});
+    }
+    done += static_cast<uint64_t>(got);
+    count += static_cast<uint64_t>(got);
+    // A direct read goes on at a whole block.
+    if (done < wanted && fd == direct_.get()) done = Down(done);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RangeReader::ReadDirect(uint64_t offset, uint64_t size, char* to, bool in_place) {
+  const uint64_t begin = Down(offset), end = Up(offset + size);
+  if (in_place) {
+    return ReadFully(direct_.get(), begin, end - begin, offset + size - begin, to - (offset - begin), counters_.direct);
+  }
+  const std::unique_ptr<char, Free> bounce(static_cast<char*>(std::aligned_alloc(kReadAlignment, end - begin)));
+  CAIRN_RETURN_IF_ERROR(
+      ReadFully(direct_.get(), begin, end - begin, offset + size - begin, bounce.get(), counters_.direct));
+  std::memcpy(to, bounce.get() + (offset - begin), size);
+  return absl::OkStatus();
+}
+
+absl::Status RangeReader::Read(uint64_t offset, uint64_t size, char* to, bool in_place) {
+  if (size == 0) return absl::OkStatus();
+  if (IsCached(buffered_.get(), offset, size)) {
+    return ReadFully(buffered_.get(), offset, size, size, to, counters_.cached);
+  }
+  if (!direct_refused_) {
+    const absl::Status read = ReadDirect(offset, size, to, in_place);
+    // Some file systems take the flag and refuse the read.
+    if (read.ok() || MetadataOf(read)["errno"] != absl::StrCat(EINVAL)) return read;
+    direct_refused_ = true;
+  }
+  return ReadFully(buffered_.get(), offset, size, size, to, counters_.buffered);
+}
+
+}  // namespace cairn

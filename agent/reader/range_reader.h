@@ -1,0 +1,77 @@
+// Reads ranges of one file by the quickest way: pages that are cached already through the page cache, the rest directly
+// into place.
+#ifndef CAIRN_AGENT_READER_RANGE_READER_H_
+#define CAIRN_AGENT_READER_RANGE_READER_H_
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/storage/posix.h"
+
+namespace cairn {
+
+inline constexpr uint64_t kReadAlignment = 4096;
+
+// Counts of one load; bytes.
+struct ReadCounters {
+  std::atomic<uint64_t> cached = 0;
+  std::atomic<uint64_t> direct = 0;
+  std::atomic<uint64_t> buffered = 0;  // not cached, where O_DIRECT is refused
+
+  uint64_t total() const { return cached + direct + buffered; }
+  // The way that most bytes took: "cached", "direct" or "buffered"; empty if there was none.
+  std::string path() const;
+};
+
+struct RangeReaderOptions {
+  bool direct = true;
+  // The system call, for tests that make it fail or read less.
+  std::function<ssize_t(int, void*, size_t, off_t)> pread;
+};
+
+// Thread-safe.
+class RangeReader {
+ public:
+  // `path` is below the root. DATA_LOSS (FILE_MISSING): it is not there; (FILE_TRUNCATED): it does not have
+  // `file_bytes`. Others of storage.
+  static absl::StatusOr<std::unique_ptr<RangeReader>> Open(PosixStorage& storage, const std::string& path,
+                                                           uint64_t file_bytes, const RangeReaderOptions& options,
+                                                           ReadCounters& counters);
+
+  // Reads [offset, offset + size) to `to`. With `in_place`, `to` and `offset` are equal modulo kReadAlignment and up to
+  // the next multiples of it on both sides the memory around may be overwritten; without it nothing around is touched.
+  // DATA_LOSS (FILE_TRUNCATED): the file ends before. UNAVAILABLE (STORAGE_ERROR) and others of storage.
+  absl::Status Read(uint64_t offset, uint64_t size, char* to, bool in_place);
+
+  // For messages.
+  const std::string& path() const { return path_; }
+
+ private:
+  RangeReader(std::string path, uint64_t file_bytes, const RangeReaderOptions& options, ReadCounters& counters)
+      : path_(std::move(path)), file_bytes_(file_bytes), options_(options), counters_(counters) {}
+
+  // At least `wanted` of `size` bytes; the number read may be above `wanted` only where the file goes on.
+  absl::Status ReadFully(int fd, uint64_t offset, uint64_t size, uint64_t wanted, char* to, std::atomic<uint64_t>& count);
+  absl::Status ReadDirect(uint64_t offset, uint64_t size, char* to, bool in_place);
+
+  const std::string path_;
+  const uint64_t file_bytes_;
+  const RangeReaderOptions& options_;
+  ReadCounters& counters_;
+  UniqueFd buffered_;
+  UniqueFd direct_;
+  std::atomic<bool> direct_refused_ = false;
+};
+
+// True if all pages of the range are in the page cache; false also where the kernel does not say.
+bool IsCached(int fd, uint64_t offset, uint64_t size);
+
+}  // namespace cairn
+
+#endif  // CAIRN_AGENT_READER_RANGE_READER_H_

@@ -1,0 +1,57 @@
+#include "agent/reader/round_ledger.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/reason.h"
+
+namespace cairn {
+
+RoundLedger::RoundLedger(const v1::ReadPlan& plan) {
+  for (const v1::ReadRound& round : plan.round()) {
+    consumers_.emplace_back(round.consumer().begin(), round.consumer().end());
+    for (uint32_t consumer : round.consumer()) released_below_.emplace(consumer, 0);
+  }
+}
+
+bool RoundLedger::Released(uint32_t round) const {
+  return std::all_of(consumers_[round].begin(), consumers_[round].end(),
+                     [&](uint32_t consumer) { return released_below_.at(consumer) > round; });
+}
+
+bool RoundLedger::all_released() const {
+  for (uint32_t round = 0; round < rounds(); ++round) {
+    if (!Released(round)) return false;
+  }
+  return true;
+}
+
+std::optional<uint32_t> RoundLedger::NextToRead() const {
+  if (all_read() || (read_ >= 2 && !Released(read_ - 2))) return std::nullopt;
+  return read_;
+}
+
+void RoundLedger::MarkReady(uint32_t round) { read_ = std::max(read_, round + 1); }
+
+void RoundLedger::Release(uint32_t consumer, uint32_t below) {
+  const auto released = released_below_.find(consumer);
+  if (released != released_below_.end()) released->second = std::max(released->second, std::min(below, read_));
+}
+
+RoundLedger::Standing RoundLedger::StandingOf(uint32_t round) const {
+  if (round >= read_) return Standing::kNotYet;
+  // The buffer is the next but one's as soon as all have released it.
+  return Released(round) ? Standing::kGone : Standing::kReady;
+}
+
+absl::Status RoundLedger::CheckConsumer(uint32_t consumer, uint32_t round) const {
+  if (round >= rounds()) {
+    return MakeError(Reason::kBadRequest, absl::StrCat("round ", round, " of a plan with ", rounds()));
+  }
+  if (!std::binary_search(consumers_[round].begin(), consumers_[round].end(), consumer)) {
+    return MakeError(Reason::kBadRequest, absl::StrCat("rank ", consumer, " takes nothing from round ", round));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace cairn

@@ -1,0 +1,330 @@
+#include "agent/reader/round_reader.h"
+
+#include <algorithm>
+#include <limits>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/crc32c.h"
+#include "common/base/status.h"
+#include "common/rpc/reason.h"
+
+namespace cairn {
+namespace {
+
+uint64_t Down(uint64_t value) { return value / kReadAlignment * kReadAlignment; }
+uint64_t Up(uint64_t value) { return Down(value + kReadAlignment - 1); }
+
+std::string Hex(uint32_t value) { return absl::StrCat(absl::Hex(value, absl::kZeroPad8)); }
+
+}  // namespace
+
+struct RoundReader::File {
+  const v1::ReadFile* plan = nullptr;
+  std::unique_ptr<RangeReader> reader;
+  // Read when the first part of an item is verified.
+  Mutex mutex;
+  bool header_read ABSL_GUARDED_BY(mutex) = false;
+  absl::Status header_error ABSL_GUARDED_BY(mutex);
+  // Per item of the plan's; set once.
+  std::vector<ItemChecksums> checksums ABSL_GUARDED_BY(mutex);
+};
+
+// The CRC32C of some bytes of one block of one item, by where the bytes begin in the item.
+struct RoundReader::Fragment {
+  size_t item = 0;
+  uint64_t begin = 0;
+  uint64_t bytes = 0;
+  uint32_t crc32c = 0;
+};
+
+// A part of a read that is read at once.
+struct RoundReader::Piece {
+  size_t read = 0;
+  uint64_t file_offset = 0;
+  uint64_t bytes = 0;
+  uint64_t buffer_offset = 0;
+  bool in_place = true;
+  std::vector<Fragment> fragments;
+};
+
+struct RoundReader::Job {
+  const v1::ReadRound* round = nullptr;
+  std::vector<Piece> pieces;                       // by read, ascending
+  std::vector<size_t> first_piece;                 // by read; one more at the end
+  std::unique_ptr<std::atomic<size_t>[]> left;     // pieces of each read that are not done
+  std::atomic<size_t> next = 0;
+  Mutex mutex;
+  absl::Status error ABSL_GUARDED_BY(mutex);
+};
+
+RoundReader::RoundReader(PosixStorage& storage, std::string directory, const v1::ReadPlan& plan,
+                         RoundReaderOptions options)
+    : storage_(storage), directory_(std::move(directory)), plan_(plan), options_(std::move(options)) {}
+
+RoundReader::~RoundReader() = default;
+
+absl::Status RoundReader::CheckPlan() const {
+  const auto bad = [](const std::string& what) {
+    return MakeError(Reason::kBadRequest, absl::StrCat("the read plan contradicts itself: ", what));
+  };
+  for (const v1::ReadFile& file : plan_.file()) {
+    const int items = file.item_offset_size();
+    if (file.item_bytes_size() != items || file.item_crc32c_size() != items || file.item_name_size() != items) {
+      return bad(absl::StrCat("the columns of ", file.path(), " differ in length"));
+    }
+    uint64_t end = file.header_bytes();
+    for (int i = 0; i < items; ++i) {
+      if (file.item_offset(i) < end || file.item_bytes(i) > file.file_bytes() ||
+          file.item_offset(i) > file.file_bytes() - file.item_bytes(i)) {
+        return bad(absl::StrCat("item ", file.item_name(i), " of ", file.path(), " lies outside it"));
+      }
+      end = file.item_offset(i) + file.item_bytes(i);
+    }
+    if (file.header_bytes() > kMaxHeaderBytes + 8) return bad(absl::StrCat("the header of ", file.path()));
+  }
+  for (const v1::ReadRound& round : plan_.round()) {
+    for (const v1::Read& read : round.read()) {
+      if (read.file() >= static_cast<uint32_t>(plan_.file_size())) return bad("a read of no file");
+      const v1::ReadFile& file = plan_.file(static_cast<int>(read.file()));
+      if (read.bytes() > file.file_bytes() || read.file_offset() > file.file_bytes() - read.bytes() ||
+          read.bytes() > round.buffer_bytes() || read.buffer_offset() > round.buffer_bytes() - read.bytes()) {
+        return bad(absl::StrCat("a read of ", read.bytes(), " bytes at ", read.file_offset(), " of ", file.path(),
+                                " lies outside the file or its buffer"));
+      }
+      if (read.file_offset() % kReadAlignment != read.buffer_offset() % kReadAlignment) {
+        return bad(absl::StrCat("a read of ", file.path(), " cannot land in place"));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RoundReader::File*> RoundReader::OpenFile(uint32_t number) {
+  MutexLock lock(mutex_);
+  auto& file = files_[number];
+  if (file == nullptr) {
+    const v1::ReadFile& plan = plan_.file(static_cast<int>(number));
+    auto opened = std::make_unique<File>();
+    opened->plan = &plan;
+    CAIRN_ASSIGN_OR_RETURN(opened->reader, RangeReader::Open(storage_, absl::StrCat(directory_, "/", plan.path()),
+                                                             plan.file_bytes(), options_.range, counters_));
+    file = std::move(opened);
+  }
+  return file.get();
+}
+
+// The block checksums of an item, from the file's header.
+absl::StatusOr<const ItemChecksums*> RoundReader::BlocksOf(File& file, size_t item) {
+  MutexLock lock(file.mutex);
+  if (!file.header_read) {
+    file.header_read = true;
+    const auto read = [&]() -> absl::Status {
+      std::string bytes(file.plan->header_bytes(), '\0');
+      CAIRN_RETURN_IF_ERROR(file.reader->Read(0, bytes.size(), bytes.data(), false));
+      const uint32_t crc32c = Crc32c(bytes.data(), bytes.size());
+      if (crc32c != file.plan->header_crc32c()) {
+        return MakeError(Reason::kChecksumMismatch,
+                         absl::StrCat(file.reader->path(), ": the header of ", bytes.size(), " bytes has CRC32C ", Hex(crc32c),
+                                      ", its manifest says ", Hex(file.plan->header_crc32c())),
+                         {{"file", file.reader->path()}, {"offset", "0"}});
+      }
+      auto header = ParseHeader(bytes);
+      if (!header.ok()) return Annotate(header.status(), file.reader->path(), {{"file", file.reader->path()}});
+      std::map<std::string, const ParsedItem*> by_name;
+      for (const ParsedItem& parsed : header->items) by_name[parsed.item.stored_name()] = &parsed;
+      for (int i = 0; i < file.plan->item_name_size(); ++i) {
+        const auto found = by_name.find(file.plan->item_name(i));
+        if (found == by_name.end() || header->header_bytes + found->second->begin != file.plan->item_offset(i) ||
+            found->second->item.bytes() != file.plan->item_bytes(i)) {
+          return MakeError(Reason::kBadSafetensors,
+                           absl::StrCat(file.reader->path(), ": its header has ", file.plan->item_name(i),
+                                        " elsewhere than the manifest"),
+                           {{"file", file.reader->path()}, {"tensor", file.plan->item_name(i)}});
+        }
+        file.checksums.push_back(found->second->checksums);
+      }
+      return absl::OkStatus();
+    };
+    file.header_error = read();
+  }
+  CAIRN_RETURN_IF_ERROR(file.header_error);
+  return &file.checksums[item];
+}
+
+absl::Status RoundReader::Mismatch(const File& file, size_t item, uint64_t offset, uint32_t found,
+                                   uint32_t expected) const {
+  const std::string& name = file.plan->item_name(static_cast<int>(item));
+  return MakeError(Reason::kChecksumMismatch,
+                   absl::StrCat(file.reader->path(), " at ", offset, ": ", name, " has CRC32C ", Hex(found), ", expected ",
+                                Hex(expected)),
+                   {{"file", file.reader->path()}, {"offset", absl::StrCat(offset)}, {"tensor", name}});
+}
+
+absl::Status RoundReader::ReadPiece(Job& job, Piece& piece, char* buffer) {
+  const v1::Read& read = job.round->read(static_cast<int>(piece.read));
+  CAIRN_ASSIGN_OR_RETURN(File * file, OpenFile(read.file()));
+  char* to = buffer + piece.buffer_offset;
+  CAIRN_RETURN_IF_ERROR(file->reader->Read(piece.file_offset, piece.bytes, to, piece.in_place));
+  // While the bytes are in the processor's cache: their checksums, cut at the borders of items and blocks.
+  const auto& offsets = file->plan->item_offset();
+  size_t item = static_cast<size_t>(std::upper_bound(offsets.begin(), offsets.end(), piece.file_offset) - offsets.begin());
+  if (item > 0) --item;
+  const uint64_t end = piece.file_offset + piece.bytes;
+  for (; item < static_cast<size_t>(offsets.size()); ++item) {
+    const uint64_t item_begin = offsets[static_cast<int>(item)];
+    const uint64_t item_end = item_begin + file->plan->item_bytes(static_cast<int>(item));
+    if (item_begin >= end) break;
+    uint64_t at = std::max(item_begin, piece.file_offset);
+    while (at < std::min(item_end, end)) {
+      const uint64_t block_end = item_begin + ((at - item_begin) / kChecksumBlockBytes + 1) * kChecksumBlockBytes;
+      const uint64_t stop = std::min({item_end, end, block_end});
+      piece.fragments.push_back({item, at - item_begin, stop - at, Crc32c(to + (at - piece.file_offset), stop - at)});
+      at = stop;
+    }
+  }
+  return absl::OkStatus();
+}
+
+// `crc32c` is that of [from, until) of the item, within one block; the rest of the block is read here.
+absl::Status RoundReader::VerifyBlock(File& file, size_t item, uint64_t block, uint64_t from, uint64_t until,
+                                      uint32_t crc32c) {
+  CAIRN_ASSIGN_OR_RETURN(const ItemChecksums* expected, BlocksOf(file, item));
+  const uint64_t item_begin = file.plan->item_offset(static_cast<int>(item));
+  const uint64_t begin = block * kChecksumBlockBytes;
+  const uint64_t end = std::min(begin + kChecksumBlockBytes, file.plan->item_bytes(static_cast<int>(item)));
+  std::string rest(std::max(from - begin, end - until), '\0');
+  uint32_t whole = crc32c;
+  if (from > begin) {
+    CAIRN_RETURN_IF_ERROR(file.reader->Read(item_begin + begin, from - begin, rest.data(), false));
+    whole = CombineCrc32c(Crc32c(rest.data(), from - begin), crc32c, until - from);
+  }
+  if (until < end) {
+    CAIRN_RETURN_IF_ERROR(file.reader->Read(item_begin + until, end - until, rest.data(), false));
+    whole = ExtendCrc32c(whole, rest.data(), end - until);
+  }
+  if (whole != expected->blocks[block]) return Mismatch(file, item, item_begin + begin, whole, expected->blocks[block]);
+  return absl::OkStatus();
+}
+
+absl::Status RoundReader::VerifyRead(Job& job, size_t number) {
+  const v1::Read& read = job.round->read(static_cast<int>(number));
+  CAIRN_ASSIGN_OR_RETURN(File * file, OpenFile(read.file()));
+  std::vector<const Fragment*> fragments;
+  for (size_t p = job.first_piece[number]; p < job.first_piece[number + 1]; ++p) {
+    for (const Fragment& fragment : job.pieces[p].fragments) fragments.push_back(&fragment);
+  }
+  size_t i = 0;
+  while (i < fragments.size()) {
+    const size_t item = fragments[i]->item;
+    const uint64_t item_bytes = file->plan->item_bytes(static_cast<int>(item));
+    size_t end = i;
+    uint64_t covered = 0;
+    uint32_t whole = 0;
+    for (; end < fragments.size() && fragments[end]->item == item; ++end) {
+      whole = CombineCrc32c(whole, fragments[end]->crc32c, fragments[end]->bytes);
+      covered += fragments[end]->bytes;
+    }
+    const uint32_t expected = file->plan->item_crc32c(static_cast<int>(item));
+    if (covered == item_bytes && whole == expected) {
+      i = end;
+      continue;
+    }
+    if (covered == item_bytes) {
+      // Which block? If the header can be trusted, the message is that much more exact.
+      const uint64_t item_begin = file->plan->item_offset(static_cast<int>(item));
+      if (!BlocksOf(*file, item).ok()) return Mismatch(*file, item, item_begin, whole, expected);
+    }
+    while (i < end) {
+      const uint64_t block = fragments[i]->begin / kChecksumBlockBytes;
+      const uint64_t from = fragments[i]->begin;
+      uint64_t until = from;
+      uint32_t crc32c = 0;
+      for (; i < end && fragments[i]->begin / kChecksumBlockBytes == block; ++i) {
+        crc32c = CombineCrc32c(crc32c, fragments[i]->crc32c, fragments[i]->bytes);
+        until += fragments[i]->bytes;
+      }
+      CAIRN_RETURN_IF_ERROR(VerifyBlock(*file, item, block, from, until, crc32c));
+    }
+    if (covered == item_bytes) {
+      // All blocks are right and the whole is not: manifest and header disagree.
+      return Mismatch(*file, item, file->plan->item_offset(static_cast<int>(item)), whole, expected);
+    }
+  }
+  bytes_done_ += read.bytes();
+  return absl::OkStatus();
+}
+
+absl::Status RoundReader::ReadRound(uint32_t round, char* buffer, const std::atomic<bool>& stop) {
+  Job job;
+  job.round = &plan_.round(static_cast<int>(round));
+  const size_t reads = static_cast<size_t>(job.round->read_size());
+  // Pages of the buffer that two reads share cannot be read in place whole.
+  std::vector<size_t> order(reads);
+  for (size_t i = 0; i < reads; ++i) order[i] = i;
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return job.round->read(static_cast<int>(a)).buffer_offset() < job.round->read(static_cast<int>(b)).buffer_offset();
+  });
+  std::vector<bool> head_shared(reads), tail_shared(reads);
+  for (size_t k = 1; k < reads; ++k) {
+    const v1::Read& before = job.round->read(static_cast<int>(order[k - 1]));
+    const v1::Read& after = job.round->read(static_cast<int>(order[k]));
+    if (Up(before.buffer_offset() + before.bytes()) > Down(after.buffer_offset())) {
+      tail_shared[order[k - 1]] = head_shared[order[k]] = true;
+    }
+  }
+  job.left = std::make_unique<std::atomic<size_t>[]>(reads);
+  for (size_t i = 0; i < reads; ++i) {
+    const v1::Read& read = job.round->read(static_cast<int>(i));
+    job.first_piece.push_back(job.pieces.size());
+    const uint64_t end = read.file_offset() + read.bytes();
+    uint64_t at = read.file_offset();
+    while (at < end) {
+      uint64_t stop_at = std::min(end, Down(at) + options_.chunk_bytes);
+      bool in_place = true;
+      if (at == read.file_offset() && head_shared[i] && at % kReadAlignment != 0) {
+        stop_at = std::min(end, Up(at));
+        in_place = false;
+      } else if (stop_at == end && tail_shared[i] && end % kReadAlignment != 0) {
+        if (Down(end) > at) {
+          stop_at = Down(end);
+        } else {
+          in_place = false;
+        }
+      }
+      job.pieces.push_back({i, at, stop_at - at, read.buffer_offset() + (at - read.file_offset()), in_place, {}});
+      at = stop_at;
+    }
+    job.left[i] = job.pieces.size() - job.first_piece.back();
+  }
+  job.first_piece.push_back(job.pieces.size());
+
+  const auto work = [&] {
+    while (true) {
+      {
+        MutexLock lock(job.mutex);
+        if (job.error.ok() && stop) job.error = MakeError(Reason::kInterrupted, "the load was stopped");
+        if (!job.error.ok()) return;
+      }
+      const size_t number = job.next.fetch_add(1);
+      if (number >= job.pieces.size()) return;
+      Piece& piece = job.pieces[number];
+      absl::Status status = ReadPiece(job, piece, buffer);
+      if (status.ok() && job.left[piece.read].fetch_sub(1) == 1) status = VerifyRead(job, piece.read);
+      if (status.ok()) continue;
+      MutexLock lock(job.mutex);
+      if (job.error.ok()) job.error = status;
+      return;
+    }
+  };
+  std::vector<std::thread> threads;
+  const size_t useful = std::min<size_t>(static_cast<size_t>(std::max(options_.io_threads, 1)), job.pieces.size());
+  for (size_t i = 1; i < useful; ++i) threads.emplace_back(work);
+  work();
+  for (std::thread& thread : threads) thread.join();
+  MutexLock lock(job.mutex);
+  return job.error;
+}
+
+}  // namespace cairn

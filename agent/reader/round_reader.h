@@ -1,0 +1,76 @@
+// Fills the buffer of a round from storage and verifies what it read.
+#ifndef CAIRN_AGENT_READER_ROUND_READER_H_
+#define CAIRN_AGENT_READER_ROUND_READER_H_
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "agent/reader/range_reader.h"
+#include "cairn/v1/plan.pb.h"
+#include "common/base/mutex.h"
+#include "common/format/safetensors_header.h"
+#include "common/storage/posix.h"
+
+namespace cairn {
+
+struct RoundReaderOptions {
+  int io_threads = 2;
+  // Of one read; a multiple of 4096.
+  uint64_t chunk_bytes = uint64_t{8} << 20;
+  RangeReaderOptions range;
+};
+
+// Of one load. An item that a read covers whole is checked by its CRC32C of the manifest; of the others the blocks that a
+// read touches are checked by those of the file's header, for which the rest of a block is read too. Thread-safe but for
+// ReadRound.
+class RoundReader {
+ public:
+  // `plan` must outlive it; `directory` is put before its files' paths ("<job>").
+  RoundReader(PosixStorage& storage, std::string directory, const v1::ReadPlan& plan, RoundReaderOptions options);
+  ~RoundReader();
+
+  // INVALID_ARGUMENT (BAD_REQUEST): the plan's numbers contradict each other.
+  absl::Status CheckPlan() const;
+
+  // Reads all of a round into `buffer`, which has the round's buffer_bytes rounded up to 4096, 4096-aligned. Returns when
+  // all is there and right, at the first error, or soon after `stop`.
+  // DATA_LOSS (CHECKSUM_MISMATCH): names file, offset and tensor; (FILE_MISSING, FILE_TRUNCATED, BAD_SAFETENSORS);
+  // UNAVAILABLE (STORAGE_ERROR); CANCELLED (INTERRUPTED): stopped.
+  absl::Status ReadRound(uint32_t round, char* buffer, const std::atomic<bool>& stop);
+
+  // Planned bytes that were read and verified.
+  uint64_t bytes_done() const { return bytes_done_; }
+  // What storage gave, with alignment and verification.
+  const ReadCounters& counters() const { return counters_; }
+
+ private:
+  struct File;
+  struct Piece;
+  struct Fragment;
+  struct Job;
+
+  absl::StatusOr<File*> OpenFile(uint32_t number);
+  absl::StatusOr<const ItemChecksums*> BlocksOf(File& file, size_t item);
+  absl::Status ReadPiece(Job& job, Piece& piece, char* buffer);
+  absl::Status VerifyRead(Job& job, size_t read);
+  absl::Status VerifyBlock(File& file, size_t item, uint64_t block, uint64_t from, uint64_t until, uint32_t crc32c);
+  absl::Status Mismatch(const File& file, size_t item, uint64_t offset, uint32_t found, uint32_t expected) const;
+
+  PosixStorage& storage_;
+  const std::string directory_;
+  const v1::ReadPlan& plan_;
+  const RoundReaderOptions options_;
+  ReadCounters counters_;
+  std::atomic<uint64_t> bytes_done_ = 0;
+  Mutex mutex_;
+  std::map<uint32_t, std::unique_ptr<File>> files_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_AGENT_READER_ROUND_READER_H_

@@ -1,0 +1,98 @@
+// The source's side of a load: reads this rank's rounds into two buffers and lends them to consumers, its own rank and
+// others, until all have released them.
+#ifndef CAIRN_AGENT_READER_ROUND_SOURCE_H_
+#define CAIRN_AGENT_READER_ROUND_SOURCE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "agent/reader/buffer_pool.h"
+#include "agent/reader/round_ledger.h"
+#include "agent/reader/round_reader.h"
+#include "agent/session/session.h"
+
+namespace cairn {
+
+// A round that stands in its buffer. The bytes stay as they are until the consumer has released the round.
+struct RoundBuffer {
+  uint64_t descriptor_id = 0;
+  uint64_t bytes = 0;
+  std::shared_ptr<SharedMemory> memory;
+};
+
+struct RoundSourceOptions {
+  RoundReaderOptions reader;
+  // Offers memory to other processes, read-only; and takes that back.
+  std::function<absl::StatusOr<uint64_t>(std::shared_ptr<SharedMemory>)> offer;
+  std::function<void(uint64_t)> withdraw;
+  // Progress, and the first error; called from the source's thread, without a lock.
+  std::function<void()> on_progress;
+  std::function<void(const absl::Status&)> on_error;
+};
+
+// Thread-safe.
+class RoundSource {
+ public:
+  using Done = std::function<void(absl::StatusOr<RoundBuffer>)>;
+
+  RoundSource(PosixStorage& storage, BufferPool& pool, std::string job, ReadPlanPtr plan, RoundSourceOptions options);
+  // Stops.
+  ~RoundSource();
+
+  // Notes the release, then calls `done` once: when the round stands, or with the error of the load. Returns a number to
+  // forget the call by; 0 if `done` was called already.
+  uint64_t Await(uint32_t consumer, uint32_t round, uint32_t released_below, Done done);
+  // `done` will not be called any more, unless it is being called now.
+  void Forget(uint64_t call);
+  void Release(uint32_t consumer, uint32_t released_below);
+
+  // Ends reading; those who wait are told `why`. Returns soon, waits for what is being read. Idempotent.
+  void Stop(const absl::Status& why);
+
+  struct Progress {
+    uint64_t bytes_done = 0;
+    uint64_t storage_bytes = 0;
+    std::string path;
+    bool all_read = false;
+  };
+  Progress progress();
+
+ private:
+  struct Waiting {
+    uint32_t consumer = 0;
+    uint32_t round = 0;
+    Done done;
+  };
+
+  void Run();
+  absl::Status ReadAll();
+  // What a waiting call would be answered now; nothing if it has to wait.
+  std::optional<absl::StatusOr<RoundBuffer>> AnswerFor(uint32_t consumer, uint32_t round)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AnswerWaiting();
+
+  BufferPool& pool_;
+  const ReadPlanPtr plan_;
+  const RoundSourceOptions options_;
+  RoundReader reader_;
+  std::atomic<bool> stop_ = false;
+  Mutex mutex_;
+  CondVar changed_;
+  RoundLedger ledger_ ABSL_GUARDED_BY(mutex_);
+  absl::Status error_ ABSL_GUARDED_BY(mutex_);
+  RoundBuffer buffers_[2] ABSL_GUARDED_BY(mutex_);
+  uint64_t next_call_ ABSL_GUARDED_BY(mutex_) = 1;
+  std::map<uint64_t, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
+  Mutex stop_mutex_;  // held by the one that stops
+  std::thread thread_;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_AGENT_READER_ROUND_SOURCE_H_

@@ -1,0 +1,171 @@
+#include "agent/testing/fake_coordinator.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/clock.h"
+#include "common/rpc/endpoint.h"
+#include "common/rpc/grpc_status.h"
+#include "common/rpc/reason.h"
+
+namespace cairn::testing {
+namespace {
+
+constexpr size_t kChunk = 1 << 16;  // small, so that tests have several
+
+grpc::Status Refuse(Reason reason) { return ToGrpcStatus(MakeError(reason, "refused by the fake")); }
+
+}  // namespace
+
+FakeCoordinator::FakeCoordinator() {
+  grpc::ServerBuilder builder;
+  ConfigureServer(builder);
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(this);
+  server_ = builder.BuildAndStart();
+  address_ = absl::StrCat("127.0.0.1:", port);
+}
+
+FakeCoordinator::~FakeCoordinator() {
+  {
+    MutexLock lock(mutex_);
+    ending_ = true;
+    changed_.NotifyAll();
+  }
+  server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
+}
+
+void FakeCoordinator::Order(uint32_t rank, v1::SynchronizeAgentResponse orders) {
+  MutexLock lock(mutex_);
+  ranks_[rank].orders = std::move(orders);
+  ++ranks_[rank].revision;
+  changed_.NotifyAll();
+}
+
+void FakeCoordinator::AddPlan(uint32_t rank, const std::string& digest, std::string bytes) {
+  MutexLock lock(mutex_);
+  ranks_[rank].plans[digest] = std::move(bytes);
+}
+
+v1::AgentState FakeCoordinator::Await(uint32_t rank, const std::function<bool(const v1::AgentState&)>& wanted) {
+  MutexLock lock(mutex_);
+  const absl::Time deadline = Clock::Real().SteadyNow() + absl::Seconds(10);
+  while (!ranks_[rank].heard || !wanted(ranks_[rank].state)) {
+    const absl::Duration left = deadline - Clock::Real().SteadyNow();
+    if (left <= absl::ZeroDuration()) {
+      ADD_FAILURE() << "rank " << rank << " is still at " << ranks_[rank].state.DebugString();
+      break;
+    }
+    changed_.WaitFor(mutex_, left);
+  }
+  return ranks_[rank].state;
+}
+
+void FakeCoordinator::Restart(uint64_t epoch) {
+  MutexLock lock(mutex_);
+  epoch_ = epoch;
+  for (auto& [number, rank] : ranks_) {
+    rank.registered = false;
+    rank.heard = false;
+    rank.sequence = 0;
+  }
+  changed_.NotifyAll();
+}
+
+v1::RegisterAgentRequest FakeCoordinator::registration(uint32_t rank) {
+  MutexLock lock(mutex_);
+  return ranks_[rank].registration;
+}
+
+std::string FakeCoordinator::layout(const std::string& digest) {
+  MutexLock lock(mutex_);
+  return layouts_[digest];
+}
+
+int FakeCoordinator::registrations() {
+  MutexLock lock(mutex_);
+  return registrations_;
+}
+
+bool FakeCoordinator::unregistered(uint32_t rank) {
+  MutexLock lock(mutex_);
+  return ranks_[rank].unregistered;
+}
+
+grpc::Status FakeCoordinator::RegisterAgent(grpc::ServerContext*, const v1::RegisterAgentRequest* request,
+                                            v1::RegisterAgentResponse* response) {
+  MutexLock lock(mutex_);
+  Rank& rank = ranks_[request->agent().rank()];
+  rank.registration = *request;
+  rank.registered = true;
+  ++registrations_;
+  response->set_coordinator_epoch(epoch_);
+  response->set_membership_epoch(1);
+  response->mutable_lease_ttl()->set_seconds(3);
+  changed_.NotifyAll();
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeCoordinator::SynchronizeAgent(grpc::ServerContext* context, const v1::SynchronizeAgentRequest* request,
+                                               v1::SynchronizeAgentResponse* response) {
+  MutexLock lock(mutex_);
+  Rank& rank = ranks_[request->agent().rank()];
+  if (!rank.registered) return Refuse(Reason::kNotRegistered);
+  if (request->agent().coordinator_epoch() != epoch_) return Refuse(Reason::kStaleEpoch);
+  if (request->sequence() > rank.sequence) {
+    rank.sequence = request->sequence();
+    rank.state = request->state();
+    rank.heard = true;
+    changed_.NotifyAll();
+  }
+  const absl::Time deadline =
+      Clock::Real().SteadyNow() + absl::Seconds(request->max_wait().seconds()) + absl::Nanoseconds(request->max_wait().nanos());
+  while (rank.revision == request->known_revision() && rank.registered && !ending_ && !context->IsCancelled() &&
+         rank.sequence == request->sequence()) {
+    const absl::Duration left = deadline - Clock::Real().SteadyNow();
+    if (left <= absl::ZeroDuration()) break;
+    changed_.WaitFor(mutex_, std::min(left, absl::Milliseconds(20)));
+  }
+  if (!rank.registered) return Refuse(Reason::kNotRegistered);
+  *response = rank.orders;
+  response->set_coordinator_epoch(epoch_);
+  response->set_membership_epoch(1);
+  response->set_revision(rank.revision);
+  response->mutable_lease_ttl()->set_seconds(3);
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeCoordinator::PutLayout(grpc::ServerContext*, const v1::PutLayoutRequest* request,
+                                        v1::PutLayoutResponse* response) {
+  MutexLock lock(mutex_);
+  std::string& layout = layouts_[request->digest()];
+  if (request->offset() == 0) layout.clear();
+  if (request->offset() != layout.size()) return Refuse(Reason::kBadRequest);
+  layout += request->chunk();
+  response->set_received_bytes(layout.size());
+  changed_.NotifyAll();
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeCoordinator::GetPlan(grpc::ServerContext*, const v1::GetPlanRequest* request,
+                                      v1::GetPlanResponse* response) {
+  MutexLock lock(mutex_);
+  const auto& plans = ranks_[request->agent().rank()].plans;
+  const auto plan = plans.find(request->plan_digest());
+  if (plan == plans.end() || request->offset() > plan->second.size()) return Refuse(Reason::kPlanUnknown);
+  response->set_chunk(plan->second.substr(request->offset(), kChunk));
+  response->set_total_bytes(plan->second.size());
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeCoordinator::UnregisterAgent(grpc::ServerContext*, const v1::UnregisterAgentRequest* request,
+                                              v1::UnregisterAgentResponse*) {
+  MutexLock lock(mutex_);
+  ranks_[request->agent().rank()].unregistered = true;
+  return grpc::Status::OK;
+}
+
+}  // namespace cairn::testing

@@ -1,0 +1,105 @@
+#include "agent/transport/copy_packer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/reason.h"
+
+namespace cairn {
+namespace {
+
+constexpr int kMaxDimensions = 64;
+
+// Products of two numbers of 64 bits.
+__extension__ typedef __int128 Wide;
+__extension__ typedef unsigned __int128 UnsignedWide;
+
+absl::Status Bad(std::string_view what) {
+  return MakeError(Reason::kBadRequest, absl::StrCat("a copy ", absl::string_view(what.data(), what.size())));
+}
+
+}  // namespace
+
+absl::StatusOr<uint64_t> CopyBytes(const v1::Copy& copy) {
+  if (copy.extent_size() != copy.source_stride_size() || copy.extent_size() > kMaxDimensions) {
+    return Bad("whose extents and strides differ in number");
+  }
+  UnsignedWide bytes = copy.element_bytes();
+  for (int64_t extent : copy.extent()) {
+    if (extent < 0) return Bad("with a negative extent");
+    bytes *= static_cast<uint64_t>(extent);
+    if (bytes > INT64_MAX) return Bad("of 2^63 bytes or more");
+  }
+  if (bytes > INT64_MAX) return Bad("of 2^63 bytes or more");
+  return static_cast<uint64_t>(bytes);
+}
+
+absl::Status CheckSource(const v1::Copy& copy, uint64_t buffer_bytes) {
+  const auto bytes = CopyBytes(copy);
+  if (!bytes.ok()) return bytes.status();
+  if (*bytes == 0) return absl::OkStatus();
+  Wide low = copy.source_offset(), high = low;
+  for (int d = 0; d < copy.extent_size(); ++d) {
+    const Wide reach = static_cast<Wide>(copy.extent(d) - 1) * copy.source_stride(d);
+    (reach < 0 ? low : high) += reach;
+  }
+  if (low < 0 || high + copy.element_bytes() > buffer_bytes) return Bad("from outside the round's buffer");
+  return absl::OkStatus();
+}
+
+v1::Copy PackedCopy(const v1::Copy& copy, uint64_t source_offset) {
+  v1::Copy packed = copy;
+  packed.set_source_offset(source_offset);
+  int64_t stride = static_cast<int64_t>(copy.element_bytes());
+  for (int d = copy.extent_size() - 1; d >= 0; --d) {
+    packed.set_source_stride(d, stride);
+    stride *= copy.extent(d);
+  }
+  return packed;
+}
+
+CopyPacker::CopyPacker(const char* buffer, std::vector<v1::Copy> copies) : buffer_(buffer), copies_(std::move(copies)) {
+  Begin();
+}
+
+// Goes to the first element of a copy that has any.
+void CopyPacker::Begin() {
+  while (copy_ < copies_.size()) {
+    const auto bytes = CopyBytes(copies_[copy_]);
+    if (bytes.ok() && *bytes > 0) break;
+    ++copy_;
+  }
+  done_ = 0;
+  if (copy_ < copies_.size()) index_.assign(static_cast<size_t>(copies_[copy_].extent_size()), 0);
+}
+
+// Goes to the next element. False when the copy has no further.
+bool CopyPacker::Advance() {
+  done_ = 0;
+  for (size_t d = index_.size(); d > 0; --d) {
+    if (++index_[d - 1] < copies_[copy_].extent(static_cast<int>(d - 1))) return true;
+    index_[d - 1] = 0;
+  }
+  return false;
+}
+
+std::string CopyPacker::Next(size_t max_bytes) {
+  std::string packed;
+  while (packed.size() < max_bytes && copy_ < copies_.size()) {
+    const v1::Copy& copy = copies_[copy_];
+    int64_t offset = static_cast<int64_t>(copy.source_offset());
+    for (size_t d = 0; d < index_.size(); ++d) offset += index_[d] * copy.source_stride(static_cast<int>(d));
+    const uint64_t bytes = std::min<uint64_t>(copy.element_bytes() - done_, max_bytes - packed.size());
+    packed.append(buffer_ + offset + done_, bytes);
+    done_ += bytes;
+    if (done_ < copy.element_bytes()) break;
+    if (!Advance()) {
+      ++copy_;
+      Begin();
+    }
+  }
+  return packed;
+}
+
+}  // namespace cairn

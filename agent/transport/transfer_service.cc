@@ -1,0 +1,148 @@
+#include "agent/transport/transfer_service.h"
+
+#include <algorithm>
+#include <atomic>
+#include <optional>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "agent/transport/copy_packer.h"
+#include "common/base/status.h"
+#include "common/rpc/endpoint.h"
+#include "common/rpc/grpc_status.h"
+#include "common/rpc/reactor.h"
+#include "common/rpc/reason.h"
+#include "common/rpc/token.h"
+
+namespace cairn {
+namespace {
+
+constexpr absl::Duration kLongestWait = absl::Seconds(30);
+constexpr size_t kChunkBytes = size_t{1} << 20;
+
+// Streams packed copies. Deletes itself.
+class FetchReactor final : public grpc::ServerWriteReactor<v1::FetchCopiesResponse> {
+ public:
+  explicit FetchReactor(const absl::Status& refused) { Finish(ToGrpcStatus(refused)); }
+  FetchReactor(RoundBuffer buffer, std::vector<v1::Copy> copies)
+      : buffer_(std::move(buffer)), packer_(std::in_place, buffer_.memory->data(), std::move(copies)) {
+    Send();
+  }
+  void OnWriteDone(bool ok) override {
+    if (ok) {
+      Send();
+    } else {
+      Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the consumer went away"));
+    }
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  void Send() {
+    chunk_.set_data(packer_->Next(kChunkBytes));
+    if (chunk_.data().empty()) {
+      Finish(grpc::Status::OK);
+    } else {
+      StartWrite(&chunk_);
+    }
+  }
+
+  // Kept until the stream has ended, whatever becomes of the load.
+  RoundBuffer buffer_;
+  std::optional<CopyPacker> packer_;
+  v1::FetchCopiesResponse chunk_;
+};
+
+}  // namespace
+
+void TransferService::Add(const std::string& plan_digest, uint64_t number, std::string token,
+                          std::shared_ptr<RoundSource> source) {
+  MutexLock lock(mutex_);
+  served_[{plan_digest, number}] = {std::move(token), std::move(source)};
+}
+
+void TransferService::Remove(const std::string& plan_digest, uint64_t number) {
+  std::shared_ptr<RoundSource> last;  // not destroyed under the lock
+  MutexLock lock(mutex_);
+  const auto served = served_.find({plan_digest, number});
+  if (served == served_.end()) return;
+  last = std::move(served->second.source);
+  served_.erase(served);
+}
+
+absl::StatusOr<std::shared_ptr<RoundSource>> TransferService::SourceFor(const grpc::CallbackServerContext& context,
+                                                                        const v1::TransferIdentity& transfer) {
+  CAIRN_RETURN_IF_ERROR(CheckToken(context, options_.token));
+  if (transfer.job() != options_.job || transfer.source_rank() != options_.rank ||
+      transfer.source_incarnation() != options_.incarnation) {
+    return MakeError(Reason::kStaleIncarnation,
+                     absl::StrCat("this is rank ", options_.rank, " of ", options_.job, ", not the agent that the plan was made for"),
+                     {{"rank", absl::StrCat(options_.rank)}});
+  }
+  MutexLock lock(mutex_);
+  const auto served = served_.find({transfer.plan_digest(), transfer.load_number()});
+  // A load that is not known has no token to check: its callers learn only that.
+  if (served == served_.end()) {
+    return MakeError(Reason::kPlanUnknown, absl::StrCat("rank ", options_.rank, ": load ", transfer.load_number(), " is not known here"),
+                     {{"rank", absl::StrCat(options_.rank)}});
+  }
+  if (!TokenMatches(served->second.token, transfer.token())) {
+    return MakeError(Reason::kBadToken, absl::StrCat("rank ", options_.rank, ": the token is not that of load ", transfer.load_number()));
+  }
+  return served->second.source;
+}
+
+grpc::ServerUnaryReactor* TransferService::AwaitRound(grpc::CallbackServerContext* context,
+                                                      const v1::AwaitRoundRequest* request,
+                                                      v1::AwaitRoundResponse* response) {
+  auto source = SourceFor(*context, request->transfer());
+  if (!source.ok()) return FinishNow(context, source.status());
+  const uint32_t consumer = request->transfer().consumer_rank();
+  const absl::Duration asked = absl::Seconds(request->max_wait().seconds()) + absl::Nanoseconds(request->max_wait().nanos());
+  const absl::Duration max_wait = std::clamp(asked, absl::ZeroDuration(), kLongestWait);
+  if (max_wait <= absl::ZeroDuration()) {
+    // Only a release.
+    (*source)->Release(consumer, request->released_below());
+    return FinishNow(context, absl::OkStatus());
+  }
+  auto awaited = std::make_shared<std::atomic<uint64_t>>(0);
+  const auto call = HeldCall::Start(max_wait, [source = *source, awaited](HeldCall& held, bool timer) {
+    source->Forget(*awaited);
+    if (timer) held.Answer(absl::OkStatus());  // not ready
+  });
+  grpc::ServerUnaryReactor* reactor = call->reactor();
+  *awaited = (*source)->Await(consumer, request->round(), request->released_below(),
+                              [call, response](absl::StatusOr<RoundBuffer> buffer) {
+                                if (!call->Claim()) return;
+                                if (buffer.ok()) {
+                                  response->set_ready(true);
+                                  response->set_descriptor_id(buffer->descriptor_id);
+                                  response->set_bytes(buffer->bytes);
+                                }
+                                call->AnswerClaimed(buffer.status());
+                              });
+  if (call->finished()) (*source)->Forget(*awaited);
+  return reactor;
+}
+
+grpc::ServerWriteReactor<v1::FetchCopiesResponse>* TransferService::FetchCopies(grpc::CallbackServerContext* context,
+                                                                                const v1::FetchCopiesRequest* request) {
+  auto source = SourceFor(*context, request->transfer());
+  if (!source.ok()) return new FetchReactor(source.status());
+  // A round that has been awaited stands there, so this is answered at once.
+  auto buffer = std::make_shared<absl::StatusOr<RoundBuffer>>(MakeError(
+      Reason::kBadRequest, absl::StrCat("round ", request->round(), " is fetched before it was awaited")));
+  const uint64_t call = (*source)->Await(request->transfer().consumer_rank(), request->round(), 0,
+                                         [buffer](absl::StatusOr<RoundBuffer> now) { *buffer = std::move(now); });
+  if (call != 0) {
+    (*source)->Forget(call);
+    return new FetchReactor(MakeError(Reason::kBadRequest, absl::StrCat("round ", request->round(), " is fetched before it was awaited")));
+  }
+  if (!buffer->ok()) return new FetchReactor(buffer->status());
+  for (const v1::Copy& copy : request->copy()) {
+    if (const absl::Status bad = CheckSource(copy, (*buffer)->bytes); !bad.ok()) return new FetchReactor(bad);
+  }
+  return new FetchReactor(**buffer, {request->copy().begin(), request->copy().end()});
+}
+
+}  // namespace cairn
