@@ -155,7 +155,7 @@ class Client:
         except BaseException:
             self._agent.close()
             raise
-        self._watch = _ReconnectWatch(self)
+        self._watch = _RestartWatch(self)
         _OPEN.add(self)
 
     # The session.
@@ -205,6 +205,7 @@ class Client:
 
     def _call_with_layout(self, name: str, request, declared: _layout.Declared, deadline: float, late: str):
         """Repeats a call that carries a layout until it is no longer pending. TIMED_OUT by the deadline."""
+        uploads = 0
         while True:
             request.layout.digest = declared.digest
             request.layout.layout = b"" if declared.digest in self._known_layouts else declared.layout
@@ -213,6 +214,10 @@ class Client:
                 raise Error("TIMED_OUT", late, {"job": self.job, "rank": str(self.rank)})
             response = self._call(name, request, min(_agent.MAX_WAIT, max(remaining, 0.05)))
             if response.need_layout:
+                # The agent restarted, or made room; more than a few times in one call is neither.
+                uploads += 1
+                if uploads > 5:
+                    raise Error("INTERNAL", f"the agent asked for the layout {uploads} times")
                 self._known_layouts.discard(declared.digest)
                 continue
             self._known_layouts.add(declared.digest)
@@ -518,38 +523,45 @@ def _check_step(step) -> None:
         raise Error("BAD_STEP", f"step {step} is not between 0 and {_MAX_STEP}", {"step": str(step)})
 
 
-class _ReconnectWatch:
-    """Attaches again when the agent came back under the same address.
+class _RestartWatch:
+    """Attaches again when another agent process serves the client's address.
 
-    A training loop that only reports its steps makes no calls, so nothing else would notice.
+    A training loop that only reports its steps makes no calls, so nothing else would notice. A restarted agent binds its
+    socket anew, which shows as another file: looking costs the agent nothing.
     """
 
+    _PERIOD = 0.5
+
     def __init__(self, client: Client):
-        self._client = weakref.ref(client)
-        self._channel = client._agent.channel
-        self._lost = False
-        self._channel.subscribe(self._changed, try_to_connect=True)
+        self._path = client._agent.address.removeprefix("unix:")
+        self._seen = self._look()
+        self._stopped = threading.Event()
+        if self._seen is not None:
+            threading.Thread(target=self._run, args=(weakref.ref(client),), name="cairn-watch", daemon=True).start()
 
-    def _changed(self, state) -> None:
-        import grpc
-
-        if state in (grpc.ChannelConnectivity.TRANSIENT_FAILURE, grpc.ChannelConnectivity.IDLE):
-            self._lost = True
-        elif state is grpc.ChannelConnectivity.READY and self._lost:
-            self._lost = False
-            threading.Thread(target=self._attach, name="cairn-attach", daemon=True).start()
-
-    def _attach(self) -> None:
-        client = self._client()
-        if client is None or client._closed:
-            return
+    def _look(self) -> tuple | None:
         try:
-            client._attach(_CONNECT_PATIENCE)
-        except Error:
-            pass  # the next call of the trainer meets the same error and raises it
+            status = os.stat(self._path)
+            return status.st_ino, status.st_ctime_ns  # a number alone may be used again
+        except OSError:
+            return None
+
+    def _run(self, client_reference) -> None:
+        while not self._stopped.wait(self._PERIOD):
+            seen = self._look()
+            client = client_reference()
+            if client is None:
+                return
+            if seen is not None and seen != self._seen:
+                try:
+                    client._attach(0.0)
+                    self._seen = seen
+                except Error:
+                    pass  # not serving yet: looked at again; the trainer's next call would raise what remains wrong
+            del client
 
     def stop(self) -> None:
-        self._channel.unsubscribe(self._changed)
+        self._stopped.set()
 
 
 _OPEN: "weakref.WeakSet[Client]" = weakref.WeakSet()
