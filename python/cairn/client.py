@@ -150,12 +150,13 @@ class Client:
         self._known_layouts: set[bytes] = set()
         self._session: tuple | None = None
         self._closed = False
+        self._watch = _RestartWatch(address)
         try:
             self._attach(timeout)
         except BaseException:
             self._agent.close()
             raise
-        self._watch = _RestartWatch(self)
+        self._watch.start(self)
         _OPEN.add(self)
 
     # The session.
@@ -181,6 +182,7 @@ class Client:
             self._known_layouts.clear()
             self._slabs.clear()
             self._session = session
+            self._watch.attached()
             if self._reported is not None:
                 page.report(self._reported)
             self._page = page
@@ -201,6 +203,8 @@ class Client:
                     raise
                 if error.reason == "AGENT_UNREACHABLE" and "DEADLINE_EXCEEDED" in error.message:
                     raise  # it is there, but does not answer
+                if error.reason == "NOT_REGISTERED" and not self._watch.restarted():
+                    raise  # the same process: another trainer has taken this one's place
                 self._attach(_CONNECT_PATIENCE)
 
     def _call_with_layout(self, name: str, request, declared: _layout.Declared, deadline: float, late: str):
@@ -532,12 +536,17 @@ class _RestartWatch:
 
     _PERIOD = 0.5
 
-    def __init__(self, client: Client):
-        self._path = client._agent.address.removeprefix("unix:")
-        self._seen = self._look()
+    def __init__(self, address: str):
+        self._path = address.removeprefix("unix:")
+        self._seen: tuple | None = None
         self._stopped = threading.Event()
+
+    def start(self, client: Client) -> None:
         if self._seen is not None:
             threading.Thread(target=self._run, args=(weakref.ref(client),), name="cairn-watch", daemon=True).start()
+
+    def attached(self) -> None:
+        self._seen = self._look()
 
     def _look(self) -> tuple | None:
         try:
@@ -545,6 +554,10 @@ class _RestartWatch:
             return status.st_ino, status.st_ctime_ns  # a number alone may be used again
         except OSError:
             return None
+
+    def restarted(self) -> bool:
+        """Whether the agent is, or may be, another process than the one last attached to."""
+        return self._seen is None or self._look() != self._seen
 
     def _run(self, client_reference) -> None:
         while not self._stopped.wait(self._PERIOD):
@@ -555,7 +568,6 @@ class _RestartWatch:
             if seen is not None and seen != self._seen:
                 try:
                     client._attach(0.0)
-                    self._seen = seen
                 except Error:
                     pass  # not serving yet: looked at again; the trainer's next call would raise what remains wrong
             del client
