@@ -12,8 +12,9 @@ See docs/python.md. `cairn.torch` takes state dicts of PyTorch, `cairn.shards` d
 
 from cairn import local, shards
 from cairn._errors import Error
+from cairn._results import Checkpoint, LoadReport
 from cairn._state import Alias, PerRank, Shard, alias, per_rank
-from cairn.client import Checkpoint, Client, LoadReport, Saving, connect
+from cairn.client import Client, Saving, connect
 
 __all__ = [
     "Alias", "Checkpoint", "Client", "Error", "LoadReport", "PerRank", "Saving", "Shard", "alias", "connect", "local",

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import dataclasses
-import datetime
 import itertools
 import os
 import secrets
@@ -15,8 +13,9 @@ from typing import Any
 
 import numpy
 
-from cairn import _agent, _layout, _memory, _native, _objects, _wire
+from cairn import _agent, _layout, _memory, _native, _objects, _watch, _wire
 from cairn._errors import Error
+from cairn._results import Checkpoint, LoadReport
 
 _PROTOCOL = 1
 _VERSION = "0.1"
@@ -24,53 +23,6 @@ _CONNECT_PATIENCE = 10.0
 _MAX_STEP = 999_999_999_999
 # An agent ends an attempt itself and says who was late; only if it does not, the client gives up.
 _TIMEOUT_GRACE = 5.0
-
-
-@dataclasses.dataclass(frozen=True)
-class Checkpoint:
-    """A committed checkpoint."""
-
-    job: str
-    step: int
-    attempt: int
-    bytes: int
-    world_size: int
-    data_directory: str  # below the root: holds the bins
-    commit_time: datetime.datetime | None
-
-    @classmethod
-    def from_wire(cls, message) -> "Checkpoint":
-        time_ = None
-        if message.HasField("commit_time"):
-            time_ = datetime.datetime.fromtimestamp(message.commit_time.seconds, datetime.timezone.utc)
-            time_ = time_.replace(microsecond=message.commit_time.nanos // 1000)
-        return cls(message.job, message.step, message.attempt, message.bytes, message.world_size,
-                   message.data_directory, time_)
-
-
-@dataclasses.dataclass(frozen=True)
-class LoadReport:
-    """What a load did.
-
-    Attributes:
-      step: that was loaded.
-      objects: name -> value of all objects of the checkpoint, declared or not.
-      missing, unexpected: tensor and object names that only the target, only the checkpoint had (strict=False).
-      bytes_read: payload planned for this rank to read from storage.
-      total_bytes_read, unique_bytes, storage_bytes: for the whole job: payload read, payload needed (each byte once),
-        and what the disk really gave, with alignment and verification.
-      path: "slab", "cached" or "direct".
-    """
-
-    step: int
-    objects: dict[str, Any]
-    missing: list[str]
-    unexpected: list[str]
-    bytes_read: int
-    total_bytes_read: int
-    unique_bytes: int
-    storage_bytes: int
-    path: str
 
 
 class Saving:
@@ -150,7 +102,7 @@ class Client:
         self._known_layouts: set[bytes] = set()
         self._session: tuple | None = None
         self._closed = False
-        self._watch = _RestartWatch(address)
+        self._watch = _watch.RestartWatch(address)
         try:
             self._attach(timeout)
         except BaseException:
@@ -525,55 +477,6 @@ def _check_step(step) -> None:
         raise Error("BAD_STEP", f"a step is an integer, not {step!r}")
     if not 0 <= step <= _MAX_STEP:
         raise Error("BAD_STEP", f"step {step} is not between 0 and {_MAX_STEP}", {"step": str(step)})
-
-
-class _RestartWatch:
-    """Attaches again when another agent process serves the client's address.
-
-    A training loop that only reports its steps makes no calls, so nothing else would notice. A restarted agent binds its
-    socket anew, which shows as another file: looking costs the agent nothing.
-    """
-
-    _PERIOD = 0.5
-
-    def __init__(self, address: str):
-        self._path = address.removeprefix("unix:")
-        self._seen: tuple | None = None
-        self._stopped = threading.Event()
-
-    def start(self, client: Client) -> None:
-        if self._seen is not None:
-            threading.Thread(target=self._run, args=(weakref.ref(client),), name="cairn-watch", daemon=True).start()
-
-    def attached(self) -> None:
-        self._seen = self._look()
-
-    def _look(self) -> tuple | None:
-        try:
-            status = os.stat(self._path)
-            return status.st_ino, status.st_ctime_ns  # a number alone may be used again
-        except OSError:
-            return None
-
-    def restarted(self) -> bool:
-        """Whether the agent is, or may be, another process than the one last attached to."""
-        return self._seen is None or self._look() != self._seen
-
-    def _run(self, client_reference) -> None:
-        while not self._stopped.wait(self._PERIOD):
-            seen = self._look()
-            client = client_reference()
-            if client is None:
-                return
-            if seen is not None and seen != self._seen:
-                try:
-                    client._attach(0.0)
-                except Error:
-                    pass  # not serving yet: looked at again; the trainer's next call would raise what remains wrong
-            del client
-
-    def stop(self) -> None:
-        self._stopped.set()
 
 
 _OPEN: "weakref.WeakSet[Client]" = weakref.WeakSet()

@@ -164,6 +164,7 @@ class Cluster:
         self._coordinator_flags = list(coordinator_flags)
         self._agent_flags = list(agent_flags)
         self._clients: list = []
+        self._spawned: list[subprocess.Popen] = []
         self._reaper: subprocess.Popen | None = None
         self._directory: pathlib.Path | None = None
 
@@ -234,6 +235,12 @@ class Cluster:
         self._clients.append(client)
         return client
 
+    def spawn(self, command: list[str], **options) -> subprocess.Popen:
+        """Starts a process of the caller's (a trainer) that ends with the cluster at the latest; see Popen."""
+        process = subprocess.Popen(command, process_group=self._reaper.pid, **options)
+        self._spawned.append(process)
+        return process
+
     def __exit__(self, kind, error, traceback) -> None:
         self._end(keep_logs=error is not None)
         if error is not None and hasattr(error, "add_note"):
@@ -242,6 +249,9 @@ class Cluster:
     def _end(self, keep_logs: bool) -> None:
         for client in self._clients:
             client.close()
+        for process in self._spawned:
+            process.kill()
+            process.wait()
         services = [*self.agents, *([self.coordinator] if hasattr(self, "coordinator") else [])]
         for service in services:
             service._stop()
