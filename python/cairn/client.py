@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy
 
-from cairn import _agent, _layout, _memory, _native, _objects, _watch, _wire
+from cairn import _agent, _layout, _loading, _memory, _native, _objects, _watch, _wire
 from cairn._errors import Error
 from cairn._results import Checkpoint, LoadReport
 
@@ -310,7 +310,7 @@ class Client:
             if item < shards:
                 checks.add_array(declared.shards[item].array, 0, -1, 0)
             else:
-                data = _as_array(declared.objects[item - shards].data)
+                data = numpy.frombuffer(declared.objects[item - shards].data, numpy.uint8)
                 keep.append(data)
                 checks.add_array(data, 0, -1, 0)
         return checks.checksums()
@@ -365,7 +365,7 @@ class Client:
                                        f"no plan for the load within {timeout:g} s: have all ranks called load?")
         end = _wire.LOCAL_AGENT["EndLoad"].request(trainer_incarnation=self._incarnation, number=number)
         try:
-            data = self._receive(declared, begun, number, timeout)
+            data = _loading.receive(self._agent, self._incarnation, number, declared, begun, timeout)
         except BaseException as error:
             end.error.CopyFrom(_wire.status_from_error(error))
             try:
@@ -383,34 +383,6 @@ class Client:
         return LoadReport(begun.step, self._decode(begun, data), list(begun.missing), list(begun.unexpected),
                           ended.bytes_read, ended.total_bytes_read, ended.unique_bytes, ended.storage_bytes,
                           ended.path)
-
-    def _receive(self, declared: _layout.Declared, begun, number: int, timeout: float) -> list[bytearray]:
-        """Copies batch after batch into the arrays; answers the objects' bytes."""
-        targets: list[_Target] = [_Target(entry.array) for entry in declared.shards]
-        objects = [bytearray(entry.bytes) for entry in begun.object]
-        targets += [_Target(_as_array(data)) for data in objects]
-        buffers = _memory.MappingCache(capacity=64)
-        released: list[int] = []
-        copied: set[int] = set()
-        deadline = time.monotonic() + timeout
-        while True:
-            request = _wire.LOCAL_AGENT["ReceiveLoad"].request(trainer_incarnation=self._incarnation, number=number,
-                                                               released_batch=released)
-            response = self._agent.call("ReceiveLoad", request, _agent.MAX_WAIT)
-            released = []
-            for batch in response.batch:
-                if batch.batch not in copied:
-                    _copy_batch(batch, buffers.get(batch.buffer, writable=False), targets)
-                    copied.add(batch.batch)
-                released.append(batch.batch)
-                deadline = time.monotonic() + timeout
-            if response.complete and not response.batch:
-                break
-            if time.monotonic() > deadline:
-                raise Error("TIMED_OUT", f"no bytes arrived for {timeout:g} s")
-        for target in targets:
-            target.finish()
-        return objects
 
     def _decode(self, begun, data: list[bytearray]) -> dict[str, Any]:
         result: dict[str, Any] = {}
@@ -440,36 +412,6 @@ class Client:
     def checkpoints(self) -> list[int]:
         """The committed steps of this job, ascending."""
         return [checkpoint.step for checkpoint in self._committed()]
-
-
-class _Target:
-    """Where one item of a load goes."""
-
-    def __init__(self, array):
-        self._array = array
-        # Plans speak of packed elements: another memory order gets a packed copy first.
-        self._packed = array if array.flags.c_contiguous else array.copy(order="C")
-        self.address = self._packed.__array_interface__["data"][0]
-        self.nbytes = self._packed.nbytes
-
-    def finish(self) -> None:
-        if self._packed is not self._array:
-            self._array[...] = self._packed
-
-
-def _copy_batch(batch, buffer: _memory.Mapping, targets: list[_Target]) -> None:
-    copies = _native.CopyList()
-    for copy in batch.copy:
-        if copy.target >= len(targets) or not len(copy.extent) == len(copy.source_stride) == len(copy.target_stride):
-            raise Error("INTERNAL", f"the agent's plan copies to item {copy.target} of {len(targets)}")
-        target = targets[copy.target]
-        copies.add(buffer.address, buffer.size, copy.source_offset, target.address, target.nbytes, copy.target_offset,
-                   copy.element_bytes, copy.extent, copy.source_stride, copy.target_stride)
-    copies.run()
-
-
-def _as_array(data):
-    return numpy.frombuffer(data, numpy.uint8)
 
 
 def _check_step(step) -> None:
