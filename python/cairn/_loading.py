@@ -15,7 +15,8 @@ def receive(agent: _agent.Agent, incarnation: int, number: int, declared: _layou
     """Copies batch after batch into the arrays; answers the objects' bytes."""
     targets: list[_Target] = [_Target(entry.array) for entry in declared.shards]
     objects = [bytearray(entry.bytes) for entry in begun.object]
-    targets += [_Target(numpy.frombuffer(data, numpy.uint8) if data else numpy.empty(0, numpy.uint8)) for data in objects]
+    for data in objects:
+        targets.append(_Target(numpy.frombuffer(data, numpy.uint8) if data else numpy.empty(0, numpy.uint8)))
     buffers = _memory.MappingCache(capacity=64)
     released: list[int] = []
     copied: set[int] = set()

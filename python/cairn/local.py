@@ -103,7 +103,8 @@ class Service:
             if not self.alive():
                 raise _error_of_log(self)
             if time.monotonic() > deadline:
-                raise Error("TIMED_OUT", f"{self.name} did not start within {_START_TIMEOUT:g} s; its log is {self.log}")
+                raise Error("TIMED_OUT", f"{self.name} did not start within {_START_TIMEOUT:g} s; its log is "
+                            f"{self.log}")
             time.sleep(0.01)
 
     def _stop(self) -> None:

@@ -229,7 +229,7 @@ def _merged(intervals: Intervals) -> Intervals:
 def _array(tensor: torch.Tensor, name: str, devices: list) -> numpy.ndarray:
     """The memory of a local tensor as an array of raw elements; of a stand-in on the host if it is on a device."""
     tensor = tensor.detach()
-    if hasattr(tensor, "wait") and type(tensor) is not torch.Tensor and type(tensor).__name__ == "AsyncCollectiveTensor":
+    if type(tensor).__name__ == "AsyncCollectiveTensor":  # of a collective that is still under way
         tensor = tensor.wait()
     if tensor.is_meta:
         raise Error("BAD_REQUEST", f"{name!r} is on the meta device: it has no data", {"tensor": name})
