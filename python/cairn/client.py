@@ -424,6 +424,10 @@ def _check_step(step) -> None:
 _OPEN: "weakref.WeakSet[Client]" = weakref.WeakSet()
 
 
+# A forked child is another process: it must neither end its parent's sessions nor wait for locks that are held there.
+os.register_at_fork(after_in_child=_OPEN.clear)
+
+
 @atexit.register
 def _close_all() -> None:
     for client in list(_OPEN):
