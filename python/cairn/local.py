@@ -88,7 +88,7 @@ class Service:
         with open(self.log, "ab") as log:
             self._process = subprocess.Popen(
                 [str(binary(self._program)), *flags, f"--address-file={self._address_file}"],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=self._group)
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=self._group, env=_environment())
 
     def _await_address(self) -> None:
         deadline = time.monotonic() + _START_TIMEOUT
@@ -124,6 +124,11 @@ class Service:
 
     def __repr__(self) -> str:
         return f"<{self.name} {self.address} pid {self._process.pid if self._process else None}>"
+
+
+def _environment() -> dict[str, str]:
+    """This process's, without what would set the services' flags from outside."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("CAIRN_")}
 
 
 def _error_of_log(service: Service) -> Error:
