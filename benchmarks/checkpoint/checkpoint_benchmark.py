@@ -1,0 +1,283 @@
+"""Saves and loads of one state by Cairn and by torch.distributed.checkpoint, side by side in the same run.
+
+    PYTHONPATH=dist/python python benchmarks/checkpoint/checkpoint_benchmark.py --size 2GiB --ranks 4
+
+Every rank is a process with CPU tensors (fp32, DTensors split by rows). Each round does, one after the other and with all
+ranks starting together:
+
+  memcpy     each rank copies its state into memory that is there already: the floor of "blocked"
+  save       Cairn: blocked = until save() returns; durable = until the commit is known (all bytes and names fsynced)
+             DCP: dcp.save with FileSystemWriter(sync_files=True): blocked all the time; it fsyncs its files, not their
+             directory
+  cold load  after the page cache was dropped (as root; otherwise the files' pages are, by fadvise)
+  warm load  again
+  reshard    cold, into tensors split by columns instead of rows
+
+A time is that of the slowest rank. The table gives the median and the range over the rounds, and Cairn as a ratio of DCP.
+"read / unique" is bytes read from storage over bytes needed: as planned, and by the agents' own counters in /proc.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
+
+
+def size_of(text: str) -> int:
+    found = re.fullmatch(r"([0-9.]+)\s*([A-Za-z]*)", text)
+    if not found or found[2].upper() not in UNITS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size such as 2GiB")
+    return int(float(found[1]) * UNITS[found[2].upper()])
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], epilog="See the head of the file.")
+    parser.add_argument("--size", type=size_of, default=size_of("2GiB"), help="of the whole state (default 2GiB)")
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--tensors", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--directory", help="where checkpoints are written (default: a temporary directory)")
+    parser.add_argument("--only", choices=["cairn", "dcp"], help="leave the other out")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+# One rank.
+
+def drop_caches(directory: pathlib.Path) -> None:
+    os.sync()
+    try:
+        pathlib.Path("/proc/sys/vm/drop_caches").write_text("1\n")
+    except OSError:
+        for path in directory.rglob("*"):
+            if path.is_file():
+                with open(path, "rb") as file:
+                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def io_of(pid: int) -> dict[str, int]:
+    return {key: int(value) for key, value in
+            (line.split(": ") for line in pathlib.Path(f"/proc/{pid}/io").read_text().splitlines())}
+
+
+def worker(options: argparse.Namespace) -> None:
+    import numpy as np
+    import torch
+    import torch.distributed as dist
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Shard
+
+    import cairn
+    import cairn.torch
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    mesh = init_device_mesh("cpu", (world,))
+    directory = pathlib.Path(options.directory)
+    agents = [int(pid) for pid in os.environ.get("AGENT_PIDS", "").split()]
+
+    # Tensors of one width; rows and columns divide by the ranks.
+    width = 1024 * world
+    rows = max(1, round(options.size / 4 / options.tensors / width / world)) * world
+
+    def state(axis: int, fill: bool) -> dict[str, DTensor]:
+        shape = (rows // world, width) if axis == 0 else (rows, width // world)
+        chance = np.random.default_rng(rank)
+        result = {}
+        for number in range(options.tensors):
+            local = torch.zeros(shape)
+            if fill:
+                local.copy_(torch.from_numpy(chance.random(shape, dtype=np.float32)))
+            else:
+                local.fill_(-1.0)  # touched, as a model's parameters are
+            result[f"layers.{number:03}.weight"] = DTensor.from_local(local, mesh, [Shard(axis)], run_check=False,
+                                                                      shape=(rows, width), stride=(width, 1))
+        return result
+
+    source = state(0, fill=True)
+    total = options.tensors * rows * width * 4
+    results: dict[str, list[float]] = {}
+
+    def timed(name: str, work) -> object:
+        """All ranks start together; the slowest counts."""
+        dist.barrier()
+        started = time.perf_counter()
+        answer = work()
+        seconds = torch.tensor(time.perf_counter() - started, dtype=torch.float64)
+        dist.all_reduce(seconds, dist.ReduceOp.MAX)
+        results.setdefault(name, []).append(seconds.item())
+        return answer
+
+    def cold() -> None:
+        dist.barrier()
+        if rank == 0:
+            drop_caches(directory)
+        dist.barrier()
+
+    def check(target: dict[str, DTensor]) -> None:
+        """The loaded bytes are the saved ones: by each tensor's sum of rows, and bit for bit where the layout is the same."""
+        for name, tensor in target.items():
+            if tensor.placements == source[name].placements:
+                assert torch.equal(tensor.to_local(), source[name].to_local()), name
+            else:
+                local = tensor.to_local().double().sum()
+                whole = source[name].to_local().double().sum()
+                sums = torch.stack([local, whole])
+                dist.all_reduce(sums)
+                assert abs(sums[0] - sums[1]) <= 1e-9 * abs(sums[1]), name
+
+    buffers = [torch.empty_like(tensor.to_local()).fill_(1.0) for tensor in source.values()]
+
+    def memcpy() -> None:
+        for buffer, tensor in zip(buffers, source.values()):
+            np.copyto(buffer.numpy(), tensor.to_local().numpy())
+
+    client = None
+    if options.only != "dcp":
+        client = cairn.connect()
+        cairn.torch.prepare(client, source)
+
+    ratios: dict[str, list[float]] = {}
+
+    def cairn_load(name: str, target: dict[str, DTensor]) -> None:
+        before = [io_of(pid) for pid in agents] if rank == 0 else []
+        dist.barrier()
+        report = timed(name, lambda: cairn.torch.load(client, target))
+        dist.barrier()
+        if rank == 0:
+            after = [io_of(pid) for pid in agents]
+            ratios.setdefault(f"{name}: planned", []).append(report.total_bytes_read / report.unique_bytes)
+            ratios.setdefault(f"{name}: storage, as reported ({report.path})", []).append(
+                report.storage_bytes / report.unique_bytes)
+            for key in ("rchar", "read_bytes"):
+                ratios.setdefault(f"{name}: agents' {key} in /proc", []).append(
+                    sum(a[key] - b[key] for a, b in zip(after, before)) / report.unique_bytes)
+        check(target)
+
+    target = state(0, fill=False)
+    other = state(1, fill=False)
+    for step in range(1, options.rounds + 2):  # the first round warms up and is not counted
+        timed("plain memcpy", memcpy)
+        if client:
+            started = time.perf_counter()
+            saving = timed("cairn blocked", lambda: cairn.torch.save(client, step, source))
+            checkpoint = saving.wait()
+            seconds = torch.tensor(time.perf_counter() - started, dtype=torch.float64)
+            dist.all_reduce(seconds, dist.ReduceOp.MAX)
+            results.setdefault("cairn durable", []).append(seconds.item())
+        place = directory / f"dcp-{step}"
+        if options.only != "cairn":
+            timed("dcp durable", lambda: dcp.save(source, storage_writer=dcp.FileSystemWriter(place, sync_files=True)))
+        for kind, into in (("cold load", target), ("warm load", target), ("reshard", other)):
+            if client:
+                if kind != "warm load":
+                    cold()
+                else:
+                    cairn.torch.load(client, into)
+                cairn_load(f"cairn {kind}", into)
+            if options.only != "cairn":
+                if kind != "warm load":
+                    cold()
+                else:
+                    dcp.load(into, storage_reader=dcp.FileSystemReader(place))
+                timed(f"dcp {kind}", lambda: dcp.load(into, storage_reader=dcp.FileSystemReader(place)))
+                check(into)
+        dist.barrier()
+        if rank == 0:
+            print(f"round {step - 1} of {options.rounds}", file=sys.stderr, flush=True)
+            shutil.rmtree(place, ignore_errors=True)
+            if client and step > 1:
+                shutil.rmtree((directory / checkpoint.data_directory).parent.parent / f"{step - 1:012}", ignore_errors=True)
+        dist.barrier()
+    if rank == 0:
+        print(json.dumps({"bytes": total, "times": {name: values[1:] for name, values in results.items()},
+                          "ratios": {name: values[1:] for name, values in ratios.items()}}))
+    if client:
+        client.close()
+    dist.destroy_process_group()
+
+
+# The table.
+
+def report(answer: dict, options: argparse.Namespace) -> None:
+    times = answer["times"]
+
+    def text(name: str) -> str:
+        if name not in times:
+            return ""
+        values = times[name]
+        return f"{statistics.median(values):7.3f} s  ({min(values):.3f} .. {max(values):.3f})"
+
+    def ratio(a: str, b: str) -> str:
+        return f"{statistics.median(times[a]) / statistics.median(times[b]):.2f}" if a in times and b in times else ""
+
+    print(f"{answer['bytes'] / 1e9:.3f} GB in {options.tensors} fp32 tensors over {options.ranks} ranks, "
+          f"{options.rounds} rounds, {os.cpu_count()} cores")
+    print(f"{'':14}{'Cairn':32}{'peer':32}{'ratio':8}peer is")
+    rows = [("blocked", "cairn blocked", "plain memcpy", "plain memcpy"),
+            ("blocked", "cairn blocked", "dcp durable", "dcp.save"),
+            ("durable save", "cairn durable", "dcp durable", "dcp.save"),
+            ("cold load", "cairn cold load", "dcp cold load", "dcp.load"),
+            ("warm load", "cairn warm load", "dcp warm load", "dcp.load"),
+            ("reshard, cold", "cairn reshard", "dcp reshard", "dcp.load")]
+    for title, ours, peer, name in rows:
+        if ours in times or peer in times:
+            print(f"{title:14}{text(ours):32}{text(peer):32}{ratio(ours, peer):8}{name}")
+    if answer["ratios"]:
+        print("read / unique:")
+        for name, values in answer["ratios"].items():
+            print(f"  {name:60}{statistics.median(values):.4f}")
+
+
+def main() -> int:
+    options = parse()
+    if options.worker:
+        worker(options)
+        return 0
+    import cairn
+
+    directory = pathlib.Path(options.directory or tempfile.mkdtemp(prefix="cairn-benchmark-"))
+    directory.mkdir(parents=True, exist_ok=True)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    try:
+        with cairn.local.Cluster(ranks=options.ranks, root=directory / "root", job="benchmark") as cluster:
+            workers = []
+            for rank in range(options.ranks):
+                environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(options.ranks),
+                               "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1",
+                               "GLOO_SOCKET_IFNAME": "lo", "CAIRN_AGENT": cluster.agents[rank].address,
+                               "AGENT_PIDS": " ".join(str(agent.pid) for agent in cluster.agents)}
+                workers.append(cluster.spawn(
+                    [sys.executable, __file__, "--worker", f"--size={options.size}", f"--tensors={options.tensors}",
+                     f"--rounds={options.rounds}", f"--directory={directory / 'root'}",
+                     *([f"--only={options.only}"] if options.only else [])],
+                    env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE if rank == 0 else None, text=True))
+            output = workers[0].communicate()[0]
+            if any([process.wait() for process in workers]):
+                print("error: a rank failed", file=sys.stderr)
+                return 1
+        report(json.loads(output.strip().splitlines()[-1]), options)
+    finally:
+        if options.directory is None:
+            shutil.rmtree(directory, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,22 @@
+"""Cairn's client for trainers: save and load distributed state through the agent beside each rank.
+
+    import cairn
+    client = cairn.connect()                       # the agent's address: CAIRN_AGENT
+    saving = client.save(step, {"w": cairn.Shard(array, global_shape, offset)})
+    checkpoint = saving.wait()
+    report = client.load({"w": cairn.Shard(array, global_shape, offset)})
+
+See docs/python.md. `cairn.torch` takes state dicts of PyTorch, `cairn.shards` describes the shards of parallel layers,
+`cairn.local` starts a coordinator and agents on this machine.
+"""
+
+from cairn import local, shards
+from cairn._errors import Error
+from cairn._results import Checkpoint, LoadReport
+from cairn._state import Alias, PerRank, Shard, alias, per_rank
+from cairn.client import Client, Saving, connect
+
+__all__ = [
+    "Alias", "Checkpoint", "Client", "Error", "LoadReport", "PerRank", "Saving", "Shard", "alias", "connect", "local",
+    "per_rank", "shards",
+]

@@ -1,0 +1,101 @@
+"""Calls to one agent: deadlines on every call, errors with reasons."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import grpc
+
+from cairn import _wire
+from cairn._errors import Error
+
+# The agent answers long calls within the `max_wait` they carry; by this much later it is taken for dead.
+GRACE = 10.0
+MAX_WAIT = 5.0
+_MAX_MESSAGE = 64 << 20
+_OPTIONS = [
+    ("grpc.max_send_message_length", _MAX_MESSAGE),
+    ("grpc.max_receive_message_length", _MAX_MESSAGE),
+    ("grpc.max_metadata_size", 64 << 10),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.enable_http_proxy", 0),
+    # Two clients of one process are two sessions: they must not share a connection.
+    ("grpc.use_local_subchannel_pool", 1),
+]
+
+
+def target_of(address: str) -> str:
+    """gRPC's name for an address as people write it: unix:/path, unix:///path, /path or host:port."""
+    if address.startswith("/"):
+        return "unix:" + address
+    return address
+
+
+def error_of(call_error: grpc.RpcError, what: str) -> Error:
+    """The Error that a failed call carries; one of the connection itself becomes AGENT_UNREACHABLE."""
+    details = dict(call_error.trailing_metadata() or ()).get("grpc-status-details-bin")
+    if details:
+        try:
+            status = _wire.Status.FromString(details)
+        except Exception:  # protobuf's DecodeError has no stable home
+            status = None
+        if status is not None and status.details:
+            return _wire.error_from_status(status)
+    code = call_error.code()
+    if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED):
+        return Error("AGENT_UNREACHABLE", f"{what}: {code.name}: {call_error.details()}")
+    if code == grpc.StatusCode.RESOURCE_EXHAUSTED:
+        return Error("MESSAGE_TOO_LARGE", f"{what}: {call_error.details()}")
+    if code == grpc.StatusCode.UNIMPLEMENTED:
+        return Error("UNSUPPORTED", f"{what}: the other side does not know this call: {call_error.details()}")
+    return Error("INTERNAL", f"{what}: {code.name}: {call_error.details()}")
+
+
+def make_channel(address: str) -> grpc.Channel:
+    return grpc.insecure_channel(target_of(address), options=_OPTIONS)
+
+
+class Agent:
+    """The connection to one agent. Thread-safe."""
+
+    def __init__(self, address: str):
+        self.address = address
+        self.channel = make_channel(address)
+        self._process = os.getpid()
+        self._calls = {
+            name: self.channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
+            for name, method in _wire.LOCAL_AGENT.items()
+        }
+
+    def call(self, name: str, request, max_wait: float = 0.0):
+        """One call; `max_wait` is what the request lets the agent wait. Raises Error."""
+        if os.getpid() != self._process:
+            raise Error("BAD_REQUEST", "this client was made before a fork; call cairn.connect in the new process")
+        if max_wait:
+            _wire.set_duration(request.max_wait, max_wait)
+        try:
+            return self._calls[name](request, timeout=max_wait + GRACE)
+        except grpc.RpcError as error:
+            raise error_of(error, f"agent {self.address}, {name}") from None
+        except ValueError as error:  # the channel was closed, in this or another thread
+            raise Error("AGENT_UNREACHABLE", f"agent {self.address}, {name}: {error}") from None
+
+    def call_patiently(self, name: str, request, patience: float):
+        """As call, but an agent that is not there (yet) is waited for."""
+        deadline = time.monotonic() + patience
+        pause = 0.05
+        while True:
+            try:
+                return self.call(name, request)
+            except Error as error:
+                if error.reason != "AGENT_UNREACHABLE" or time.monotonic() + pause > deadline:
+                    raise
+            time.sleep(pause)
+            pause = min(2 * pause, 0.5)
+
+    def close(self) -> None:
+        if os.getpid() == self._process:
+            self.channel.close()

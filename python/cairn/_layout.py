@@ -1,0 +1,189 @@
+"""From a state to the layout that the agent is told: canonical form, digest, and the order of items."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import threading
+
+import numpy
+
+from cairn import _dtypes, _objects, _wire
+from cairn._errors import Error
+from cairn._state import Alias, PerRank, Shard
+
+_SLOT_BYTES = 4096
+
+
+@dataclasses.dataclass
+class DeclaredShard:
+    name: str
+    array: numpy.ndarray
+
+    @property
+    def nbytes(self) -> int:
+        return self.array.nbytes
+
+
+@dataclasses.dataclass
+class DeclaredObject:
+    name: str
+    data: bytes
+    per_rank: bool
+
+
+@dataclasses.dataclass
+class Declared:
+    """A state in the order of the layout's items: shards, then objects."""
+
+    layout: bytes
+    digest: bytes
+    shards: list[DeclaredShard]
+    objects: list[DeclaredObject]
+
+
+def slot_bytes(length: int) -> int:
+    """The slot of an object of this length: a power of two of whole 4 KiB blocks with half as much room to grow.
+
+    A function of the length alone, so that all ranks agree whatever they saved before.
+    """
+    slot = _SLOT_BYTES
+    while slot < length + length // 2:
+        slot *= 2
+    return slot
+
+
+def _shard_key(name: str, shard: Shard, writable: bool) -> tuple:
+    """All of the shard that the layout says. Raises if the parts do not belong together."""
+    array = shard.array
+    dtype = _dtypes.of_array(array, shard._dtype, name)
+    ndim = len(shard.global_shape)
+    if len(shard.offset) != ndim or len(shard.shape) != ndim:
+        raise Error("BAD_SHAPE", f"{name!r}: global_shape {shard.global_shape}, offset {shard.offset} and shape "
+                    f"{shard.shape} differ in their number of dimensions", {"tensor": name})
+    if min(shard.global_shape + shard.offset + shard.shape, default=0) < 0:
+        raise Error("BAD_SHAPE", f"{name!r}: global_shape {shard.global_shape}, offset {shard.offset} or shape "
+                    f"{shard.shape} is negative", {"tensor": name})
+    if shard.flat_range is None:
+        if array.shape != shard.shape:
+            raise Error("BAD_SHAPE", f"{name!r}: the array has shape {array.shape}, the shard says {shard.shape}",
+                        {"tensor": name})
+        flat = None
+    else:
+        if len(shard.flat_range) != 2 or shard.flat_range[0] > shard.flat_range[1]:
+            raise Error("BAD_SHAPE", f"{name!r}: flat_range {shard.flat_range} is not (begin, end)", {"tensor": name})
+        flat = shard.flat_range
+        if array.shape != (flat[1] - flat[0],):
+            raise Error("BAD_SHAPE", f"{name!r}: flat_range {flat} needs a 1-d array of {flat[1] - flat[0]} elements, "
+                        f"not one of shape {array.shape}", {"tensor": name})
+    if writable and not array.flags.writeable:
+        raise Error("BAD_REQUEST", f"{name!r}: the array is read-only, nothing can be loaded into it",
+                    {"tensor": name})
+    return (name, dtype, shard.global_shape, shard.offset, shard.shape, flat)
+
+
+class LayoutBuilder:
+    """Makes layouts, keeping the last: an unchanged state costs a comparison. Thread-safe."""
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._signature = None
+        self._layout = b""
+        self._digest = b""
+        self._shard_order: list[int] = []
+
+    def declare(self, state, writable: bool = False) -> Declared:
+        """Raises Error for what no layout can say; what it can say is judged by the coordinator, for all ranks.
+
+        Args:
+          state: name -> Shard, list of Shards, numpy array, alias, per_rank, bytes or JSON value.
+          writable: the arrays are to be loaded into.
+        """
+        if not isinstance(state, dict):
+            raise Error("BAD_REQUEST", f"the state must be a dict, not {type(state).__name__}")
+        keys: list[tuple] = []
+        shards: list[DeclaredShard] = []
+        objects: list[DeclaredObject] = []
+        aliases: list[tuple[str, str]] = []
+        for name, value in state.items():
+            _check_name(name)
+            if isinstance(value, Shard):
+                keys.append(_shard_key(name, value, writable))
+                shards.append(DeclaredShard(name, value.array))
+            elif isinstance(value, numpy.ndarray):
+                shard = Shard(value, value.shape, (0,) * value.ndim)
+                keys.append(_shard_key(name, shard, writable))
+                shards.append(DeclaredShard(name, value))
+            elif isinstance(value, (list, tuple)) and any(isinstance(part, Shard) for part in value):
+                for part in value:
+                    if not isinstance(part, Shard):
+                        raise Error("BAD_REQUEST", f"{name!r} mixes shards and other values in a list")
+                    keys.append(_shard_key(name, part, writable))
+                    shards.append(DeclaredShard(name, part.array))
+            elif isinstance(value, Alias):
+                aliases.append((name, value.target))
+            elif isinstance(value, PerRank):
+                objects.append(DeclaredObject(name, _objects.encode(value.value, name), True))
+            else:
+                objects.append(DeclaredObject(name, _objects.encode(value, name), False))
+        objects.sort(key=lambda entry: entry.name.encode())
+        aliases.sort()
+        slots = [(entry.name, slot_bytes(len(entry.data)), entry.per_rank) for entry in objects]
+        signature = (keys, slots, aliases)
+        with self._lock:
+            if signature != self._signature:
+                self._layout, self._shard_order = _serialize(keys, slots, aliases)
+                self._digest = hashlib.sha256(self._layout).digest()
+                self._signature = signature
+            return Declared(self._layout, self._digest, [shards[i] for i in self._shard_order], objects)
+
+
+def _check_name(name) -> None:
+    if not isinstance(name, str):
+        raise Error("BAD_NAME", f"names must be strings, not {name!r}")
+    if not name:
+        raise Error("BAD_NAME", "a name is empty")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise Error("BAD_NAME", f"{name!r} cannot be written as UTF-8") from None
+
+
+def _serialize(keys: list[tuple], slots: list[tuple], aliases: list[tuple]) -> tuple[bytes, list[int]]:
+    """The layout's bytes, and the order of its shards as positions in `keys`."""
+    schema = _wire.TensorSchema()
+    layout = _wire.Layout()
+    names: dict[str, int] = {}
+    # By the bytes of the name, as every language sorts them.
+    order = sorted(range(len(keys)), key=lambda i: (keys[i][0].encode(), keys[i][3], keys[i][5] or (-1, -1)))
+    previous = None
+    for position, index in enumerate(order):
+        name, dtype, global_shape, offset, shape, flat = keys[index]
+        if name not in names:
+            names[name] = len(names)
+            schema.name.append(name)
+            schema.dtype.append(_dtypes.NUMBER[dtype])
+            schema.ndim.append(len(global_shape))
+            schema.global_dim.extend(global_shape)
+            tensor = (dtype, global_shape)
+        elif tensor != (dtype, global_shape):
+            raise Error("DTYPE_MISMATCH" if tensor[0] != dtype else "SHAPE_MISMATCH",
+                        f"{name!r} was declared as {tensor[0]} {tensor[1]} and as {dtype} {global_shape}",
+                        {"tensor": name})
+        if previous == keys[index]:
+            raise Error("NAME_COLLISION", f"{name!r}: this rank declares the shard at offset {offset} twice",
+                        {"tensor": name})
+        previous = keys[index]
+        layout.shard_tensor.append(names[name])
+        layout.shard_offset.extend(offset)
+        layout.shard_shape.extend(shape)
+        if flat is not None:
+            layout.flat_shard.append(position)
+            layout.flat_begin.append(flat[0])
+            layout.flat_end.append(flat[1])
+    layout.tensor_schema = schema.SerializeToString(deterministic=True)
+    for name, slot, per_rank in sorted(slots, key=lambda entry: entry[0].encode()):
+        layout.object.add(name=name, slot_bytes=slot, per_rank=per_rank)
+    for name, target in sorted(aliases, key=lambda entry: entry[0].encode()):
+        layout.alias.add(name=name, target=target)
+    return layout.SerializeToString(deterministic=True), order

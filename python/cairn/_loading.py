@@ -1,0 +1,67 @@
+"""Receiving a load: batch after batch out of the agent's buffers into the trainer's arrays."""
+
+from __future__ import annotations
+
+import time
+
+import numpy
+
+from cairn import _agent, _layout, _memory, _native, _wire
+from cairn._errors import Error
+
+
+def receive(agent: _agent.Agent, incarnation: int, number: int, declared: _layout.Declared, begun,
+            timeout: float) -> list[bytearray]:
+    """Copies batch after batch into the arrays; answers the objects' bytes."""
+    targets: list[_Target] = [_Target(entry.array) for entry in declared.shards]
+    objects = [bytearray(entry.bytes) for entry in begun.object]
+    for data in objects:
+        targets.append(_Target(numpy.frombuffer(data, numpy.uint8) if data else numpy.empty(0, numpy.uint8)))
+    buffers = _memory.MappingCache(capacity=64)
+    released: list[int] = []
+    copied: set[int] = set()
+    deadline = time.monotonic() + timeout
+    while True:
+        request = _wire.LOCAL_AGENT["ReceiveLoad"].request(trainer_incarnation=incarnation, number=number,
+                                                           released_batch=released)
+        response = agent.call("ReceiveLoad", request, _agent.MAX_WAIT)
+        released = []
+        for batch in response.batch:
+            if batch.batch not in copied:
+                _copy_batch(batch, buffers.get(batch.buffer, writable=False), targets)
+                copied.add(batch.batch)
+            released.append(batch.batch)
+            deadline = time.monotonic() + timeout
+        if response.complete and not response.batch:
+            break
+        if time.monotonic() > deadline:
+            raise Error("TIMED_OUT", f"no bytes arrived for {timeout:g} s")
+    for target in targets:
+        target.finish()
+    return objects
+
+
+class _Target:
+    """Where one item of a load goes."""
+
+    def __init__(self, array: numpy.ndarray):
+        self._array = array
+        # Plans speak of packed elements: another memory order gets a packed copy first.
+        self._packed = array if array.flags.c_contiguous else array.copy(order="C")
+        self.address = self._packed.__array_interface__["data"][0]
+        self.nbytes = self._packed.nbytes
+
+    def finish(self) -> None:
+        if self._packed is not self._array:
+            self._array[...] = self._packed
+
+
+def _copy_batch(batch, buffer: _memory.Mapping, targets: list[_Target]) -> None:
+    copies = _native.CopyList()
+    for copy in batch.copy:
+        if copy.target >= len(targets) or not len(copy.extent) == len(copy.source_stride) == len(copy.target_stride):
+            raise Error("INTERNAL", f"the agent's plan copies to item {copy.target} of {len(targets)}")
+        target = targets[copy.target]
+        copies.add(buffer.address, buffer.size, copy.source_offset, target.address, target.nbytes, copy.target_offset,
+                   copy.element_bytes, copy.extent, copy.source_stride, copy.target_stride)
+    copies.run()

@@ -1,0 +1,112 @@
+"""The native helper library: strided copies by several threads, checksums, fenced words (python/native)."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pathlib
+
+import numpy
+
+from cairn._errors import Error
+
+_INTERFACE_VERSION = 1
+# A row of the copies' table, as struct CairnCopy.
+SOURCE, SOURCE_BYTES, SOURCE_OFFSET, TARGET, TARGET_BYTES, TARGET_OFFSET, ELEMENT_BYTES, DIMENSIONS, FIRST = range(9)
+
+
+def _load() -> ctypes.CDLL:
+    path = pathlib.Path(__file__).parent / "libcairn_trainer.so"
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise ImportError(f"{error}: run tools/build and import cairn from dist/python") from error
+    pointer, number = ctypes.c_void_p, ctypes.c_int64
+    library.cairn_interface_version.restype = number
+    if library.cairn_interface_version() != _INTERFACE_VERSION:
+        raise ImportError(f"{path} belongs to another version of the package: run tools/build again")
+    library.cairn_copy.argtypes = [pointer, number, pointer, number]
+    library.cairn_copy.restype = number
+    library.cairn_checksum.argtypes = [pointer, number, pointer, number, pointer]
+    library.cairn_checksum.restype = number
+    library.cairn_store_then_load.argtypes = [pointer, ctypes.c_uint64, pointer]
+    library.cairn_store_then_load.restype = ctypes.c_uint64
+    return library
+
+
+_LIBRARY = _load()
+store_then_load = _LIBRARY.cairn_store_then_load
+
+
+def _copy_threads() -> int:
+    """Two threads reach most of a socket's memory bandwidth; more would take cores from the training of neighbours."""
+    text = os.environ.get("CAIRN_COPY_THREADS", "")
+    if text:
+        try:
+            return min(max(int(text), 1), 64)
+        except ValueError:
+            raise Error("BAD_QUANTITY", f"CAIRN_COPY_THREADS={text!r} is no number") from None
+    return min(len(os.sched_getaffinity(0)), 4)
+
+
+class CopyList:
+    """Copies to be executed together. Not thread-safe; addresses must stay valid until it is dropped."""
+
+    def __init__(self):
+        self._rows: list[tuple] = []
+        self._dimensions: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(self, source, source_bytes, source_offset, target, target_bytes, target_offset, element_bytes,
+            extent=(), source_stride=(), target_stride=()) -> None:
+        """Adds a copy (see Copy in plan.proto); sizes of -1 are not checked."""
+        self._rows.append((source, source_bytes, source_offset, target, target_bytes, target_offset, element_bytes,
+                           len(extent), len(self._dimensions)))
+        if extent:
+            self._dimensions.extend(extent)
+            self._dimensions.extend(source_stride)
+            self._dimensions.extend(target_stride)
+
+    def add_array(self, array: numpy.ndarray, target: int, target_bytes: int, target_offset: int) -> None:
+        """Adds a copy of a whole array, in row-major order, to contiguous bytes."""
+        address = array.__array_interface__["data"][0]
+        if array.flags.c_contiguous:
+            self.add(address, -1, 0, target, target_bytes, target_offset, array.nbytes)
+        else:
+            self.add(address, -1, 0, target, target_bytes, target_offset, array.itemsize, array.shape, array.strides,
+                     row_major_strides(array.shape, array.itemsize))
+
+    def _tables(self):
+        rows = numpy.array(self._rows, numpy.int64).reshape(len(self._rows), 9)
+        return rows, numpy.array(self._dimensions, numpy.int64)
+
+    def run(self) -> None:
+        if not self._rows:
+            return
+        rows, dimensions = self._tables()
+        bad = _LIBRARY.cairn_copy(rows.ctypes.data, len(rows), dimensions.ctypes.data, _copy_threads())
+        if bad >= 0:
+            raise Error("INTERNAL", f"a copy of the agent's plan leaves its buffer: {self._rows[bad]}")
+
+    def checksums(self) -> list[int]:
+        """CRC32C of each copy's source."""
+        if not self._rows:
+            return []
+        rows, dimensions = self._tables()
+        result = numpy.zeros(len(rows), numpy.uint32)
+        bad = _LIBRARY.cairn_checksum(rows.ctypes.data, len(rows), dimensions.ctypes.data, _copy_threads(),
+                                      result.ctypes.data)
+        if bad >= 0:
+            raise Error("INTERNAL", f"a checksum's source is not sound: {self._rows[bad]}")
+        return result.tolist()
+
+
+def row_major_strides(shape, itemsize: int) -> list[int]:
+    strides = [0] * len(shape)
+    step = itemsize
+    for i in range(len(shape) - 1, -1, -1):
+        strides[i] = step
+        step *= shape[i]
+    return strides

@@ -1,0 +1,88 @@
+"""Values that are no tensors, as bytes and back. Nothing is pickled.
+
+The stored bytes begin with one byte that says what follows: 0 raw bytes, 1 JSON text in UTF-8, 2 JSON text in which
+what JSON lacks (tuples, bytes, dicts with keys that are no strings) stands as {"$cairn": kind, "value": ...}.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+
+from cairn._errors import Error
+
+_BYTES, _JSON, _TAGGED = 0, 1, 2
+_TAG = "$cairn"
+_PLAIN = (str, int, float, bool, type(None))
+_MAX_DEPTH = 200
+
+
+def encode(value, name: str) -> bytes:
+    """Raises BAD_REQUEST with the path of what cannot be stored."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return b"\x00" + bytes(value)
+    tagged = _Tagged()
+    document = _to_json(value, name, tagged, 0)
+    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=True)
+    try:
+        return (b"\x02" if tagged.used else b"\x01") + text.encode()
+    except UnicodeEncodeError:
+        raise Error("BAD_REQUEST", f"{name!r} holds text with lone surrogates, which UTF-8 cannot say") from None
+
+
+class _Tagged:
+    used = False
+
+
+def _to_json(value, path: str, tagged: _Tagged, depth: int):
+    if depth > _MAX_DEPTH:
+        raise Error("BAD_REQUEST", f"{path[:200]!r}: nested more than {_MAX_DEPTH} levels deep (or in a circle)")
+    # Exact types: an enum or numpy scalar is a str or float by inheritance, but would come back as another type.
+    if type(value) in _PLAIN:
+        return value
+    if type(value) is list:
+        return [_to_json(item, f"{path}[{i}]", tagged, depth + 1) for i, item in enumerate(value)]
+    if type(value) is tuple:
+        tagged.used = True
+        return {_TAG: "tuple", "value": [_to_json(v, f"{path}[{i}]", tagged, depth + 1) for i, v in enumerate(value)]}
+    if isinstance(value, dict):
+        if all(type(key) is str for key in value) and _TAG not in value:
+            return {key: _to_json(item, f"{path}[{key!r}]", tagged, depth + 1) for key, item in value.items()}
+        tagged.used = True
+        return {_TAG: "dict", "value": [[_to_json(key, path, tagged, depth + 1),
+                                         _to_json(item, f"{path}[{key!r}]", tagged, depth + 1)]
+                                        for key, item in value.items()]}
+    if type(value) in (bytes, bytearray):
+        tagged.used = True
+        return {_TAG: "bytes", "value": base64.b64encode(value).decode()}
+    raise Error("BAD_REQUEST", f"{path!r} is a {type(value).__module__}.{type(value).__qualname__}; the state may hold "
+                "cairn.Shard, numpy arrays, bytes and JSON values (a numpy or torch scalar: use .item())",
+                {"object": path[:200]})
+
+
+def decode(data: bytes, name: str):
+    kind = data[0] if data else None
+    try:
+        if kind == _BYTES:
+            return bytes(data[1:])
+        if kind == _JSON:
+            return json.loads(bytes(data[1:]))
+        if kind == _TAGGED:
+            return json.loads(bytes(data[1:]), object_hook=_untag)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise Error("CHECKSUM_MISMATCH", f"object {name!r} cannot be decoded: {error}", {"object": name}) from None
+    raise Error("FORMAT_TOO_NEW", f"object {name!r} has an encoding that this version does not know ({kind})",
+                {"object": name})
+
+
+def _untag(document: dict):
+    if _TAG not in document:
+        return document
+    kind, value = document[_TAG], document["value"]
+    if kind == "tuple":
+        return tuple(value)
+    if kind == "bytes":
+        return base64.b64decode(value)
+    if kind == "dict":
+        return {key: item for key, item in value}
+    raise ValueError(f"unknown kind {kind!r}")

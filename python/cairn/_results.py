@@ -1,0 +1,54 @@
+"""What saves and loads answer."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """A committed checkpoint."""
+
+    job: str
+    step: int
+    attempt: int
+    bytes: int
+    world_size: int
+    data_directory: str  # below the root: holds the bins
+    commit_time: datetime.datetime | None
+
+    @classmethod
+    def from_wire(cls, message) -> "Checkpoint":
+        time_ = None
+        if message.HasField("commit_time"):
+            time_ = datetime.datetime.fromtimestamp(message.commit_time.seconds, datetime.timezone.utc)
+            time_ = time_.replace(microsecond=message.commit_time.nanos // 1000)
+        return cls(message.job, message.step, message.attempt, message.bytes, message.world_size,
+                   message.data_directory, time_)
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadReport:
+    """What a load did.
+
+    Attributes:
+      step: that was loaded.
+      objects: name -> value of all objects of the checkpoint, declared or not.
+      missing, unexpected: tensor and object names that only the target, only the checkpoint had (strict=False).
+      bytes_read: payload planned for this rank to read from storage.
+      total_bytes_read, unique_bytes, storage_bytes: for the whole job: payload read, payload needed (each byte once),
+        and what the disk really gave, with alignment and verification.
+      path: "slab", "cached" or "direct".
+    """
+
+    step: int
+    objects: dict[str, Any]
+    missing: list[str]
+    unexpected: list[str]
+    bytes_read: int
+    total_bytes_read: int
+    unique_bytes: int
+    storage_bytes: int
+    path: str

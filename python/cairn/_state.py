@@ -1,0 +1,91 @@
+"""What a trainer may put into a state."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy
+
+from cairn._errors import Error
+
+
+class Shard:
+    """A part of a global tensor that this rank holds.
+
+    Args:
+      array: the elements, in this process's memory. Need not be contiguous.
+      global_shape: of the whole tensor, in elements.
+      offset: where this shard's box begins in it.
+      shape: of the box; that of the array unless `flat_range` is given.
+      flat_range: (a, b): the array is 1-d and holds only the elements [a, b) of the row-major flattening of the box.
+      dtype: torch name of the elements, for what numpy lacks ("bfloat16"); as wide as the array's.
+
+    What a shard says is checked when it is saved or loaded, together with what all other ranks say.
+    """
+
+    __slots__ = ("array", "global_shape", "offset", "shape", "flat_range", "_dtype")
+
+    def __init__(self, array, global_shape, offset, shape=None, flat_range=None, dtype=None):
+        if not isinstance(array, numpy.ndarray):
+            raise Error("BAD_REQUEST", f"a shard's array must be a numpy array, not {type(array).__name__} "
+                        "(for torch tensors use cairn.torch)")
+        self.array = array
+        self.global_shape = _integers(global_shape, "global_shape")
+        self.offset = _integers(offset, "offset")
+        self.shape = array.shape if shape is None else _integers(shape, "shape")
+        self.flat_range = None if flat_range is None else _integers(flat_range, "flat_range")
+        self._dtype = dtype
+
+    @property
+    def dtype(self) -> str:
+        return self._dtype or self.array.dtype.name
+
+    def __repr__(self) -> str:
+        flat = "" if self.flat_range is None else f", flat_range={self.flat_range}"
+        return (f"Shard(global_shape={self.global_shape}, offset={self.offset}, shape={self.shape}{flat}, "
+                f"dtype={self.dtype!r})")
+
+
+def _integers(values, what: str) -> tuple[int, ...]:
+    try:
+        result = tuple(values)
+    except TypeError:
+        raise Error("BAD_SHAPE", f"a shard's {what} must be a sequence of integers, not {values!r}") from None
+    if any(type(value) is not int for value in result):
+        try:
+            result = tuple(value.__index__() for value in result)
+        except AttributeError:
+            raise Error("BAD_SHAPE", f"a shard's {what} must hold integers: {values!r}") from None
+    if any(not -(2**63) <= value < 2**63 for value in result):
+        raise Error("SHAPE_OVERFLOW", f"a shard's {what} {result} leaves 64 bits")
+    return result
+
+
+@dataclasses.dataclass(frozen=True)
+class Alias:
+    """A second name of another tensor of the state; see alias()."""
+
+    target: str
+
+
+@dataclasses.dataclass(frozen=True)
+class PerRank:
+    """A value that each rank has one of; see per_rank()."""
+
+    value: Any
+
+
+def alias(name: str) -> Alias:
+    """Declares that this entry of the state is the tensor `name` under a second name (tied weights)."""
+    if not isinstance(name, str):
+        raise Error("BAD_NAME", f"an alias names its tensor by a string, not {name!r}")
+    return Alias(name)
+
+
+def per_rank(value) -> PerRank:
+    """Marks a value that differs between ranks: every rank's is kept.
+
+    A load gives back this rank's own; the list of all, in order of rank, when the number of ranks has changed.
+    """
+    return PerRank(value)

@@ -1,0 +1,96 @@
+"""The wire contract as Python messages.
+
+They live in a descriptor pool of their own: a process that also uses other packages with `google/rpc/status.proto` (or
+another version of Cairn's protos) meets no conflict in protobuf's default pool.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+from cairn._errors import Error
+
+ERROR_DOMAIN = "cairn.v1"
+_ERROR_INFO_URL = "type.googleapis.com/google.rpc.ErrorInfo"
+
+
+def _make_pool() -> descriptor_pool.DescriptorPool:
+    try:
+        data = importlib.resources.files("cairn").joinpath("_proto/descriptors.binpb").read_bytes()
+    except FileNotFoundError as error:
+        raise ImportError(
+            "cairn._proto/descriptors.binpb is missing: run tools/build and import cairn from dist/python"
+        ) from error
+    pool = descriptor_pool.DescriptorPool()
+    for file in descriptor_pb2.FileDescriptorSet.FromString(data).file:
+        pool.AddSerializedFile(file.SerializeToString())
+    return pool
+
+
+_POOL = _make_pool()
+
+
+def message(name: str):
+    """The class of a message by its full name."""
+    return message_factory.GetMessageClass(_POOL.FindMessageTypeByName(name))
+
+
+def enum_numbers(name: str) -> dict[str, int]:
+    return {value.name: value.number for value in _POOL.FindEnumTypeByName(name).values}
+
+
+class Method:
+    """An RPC of a service: its path and message classes."""
+
+    def __init__(self, descriptor):
+        self.name = descriptor.name
+        self.path = f"/{descriptor.containing_service.full_name}/{descriptor.name}"
+        self.request = message_factory.GetMessageClass(descriptor.input_type)
+        self.response = message_factory.GetMessageClass(descriptor.output_type)
+
+
+def service(name: str) -> dict[str, Method]:
+    return {method.name: Method(method) for method in _POOL.FindServiceByName(name).methods}
+
+
+Layout = message("cairn.v1.Layout")
+TensorSchema = message("cairn.v1.TensorSchema")
+Status = message("google.rpc.Status")
+ErrorInfo = message("google.rpc.ErrorInfo")
+CHECKPOINT_STATES = enum_numbers("cairn.v1.Checkpoint.State")
+DTYPE_NUMBERS = enum_numbers("cairn.v1.DType")
+LOCAL_AGENT = service("cairn.v1.LocalAgentService")
+CHECKPOINTS = service("cairn.v1.CheckpointService")
+
+
+def error_from_status(status) -> Error:
+    """The Error that a google.rpc.Status carries; without an ErrorInfo of ours the reason is INTERNAL."""
+    for detail in status.details:
+        if detail.type_url == _ERROR_INFO_URL:
+            info = ErrorInfo.FromString(detail.value)
+            if info.domain == ERROR_DOMAIN:
+                return Error(info.reason, status.message, dict(info.metadata))
+    return Error("INTERNAL", status.message or f"status code {status.code} without a reason")
+
+
+def status_from_error(error: BaseException):
+    """A google.rpc.Status for the agent: why this trainer gave something up."""
+    reason = error.reason if isinstance(error, Error) else "INTERNAL"
+    text = error.message if isinstance(error, Error) else f"{type(error).__name__}: {error}"
+    status = Status(code=10, message=text[:512])  # ABORTED
+    info = ErrorInfo(reason=reason, domain=ERROR_DOMAIN)
+    if isinstance(error, Error):
+        for key, value in error.metadata.items():
+            info.metadata[key] = str(value)[:256]
+    detail = status.details.add()
+    detail.type_url = _ERROR_INFO_URL
+    detail.value = info.SerializeToString()
+    return status
+
+
+def set_duration(field, seconds: float) -> None:
+    """Sets a google.protobuf.Duration field; negative values become zero."""
+    nanos = max(0, round(seconds * 1e9))
+    field.seconds, field.nanos = divmod(nanos, 1_000_000_000)

@@ -1,0 +1,434 @@
+"""The trainer's client of the agent beside it."""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import os
+import secrets
+import threading
+import time
+import weakref
+from typing import Any
+
+import numpy
+
+from cairn import _agent, _layout, _loading, _memory, _native, _objects, _watch, _wire
+from cairn._errors import Error
+from cairn._results import Checkpoint, LoadReport
+
+_PROTOCOL = 1
+_VERSION = "0.1"
+_CONNECT_PATIENCE = 10.0
+_MAX_STEP = 999_999_999_999
+# An agent ends an attempt itself and says who was late; only if it does not, the client gives up.
+_TIMEOUT_GRACE = 5.0
+
+
+class Saving:
+    """A save whose state is staged: it goes on without the trainer."""
+
+    def __init__(self, client: "Client", step: int, number: int):
+        self.step = step
+        self._client = client
+        self._number = number
+        self._outcome: Checkpoint | Error | None = None
+        self._lock = threading.Lock()
+
+    def wait(self, timeout: float = 600) -> Checkpoint:
+        """The committed checkpoint. Raises the Error that ended the save; TIMED_OUT leaves it going on."""
+        deadline = time.monotonic() + timeout
+        while True:
+            with self._lock:
+                if isinstance(self._outcome, Error):
+                    raise Error(self._outcome.reason, self._outcome.message, self._outcome.metadata)
+                if self._outcome is not None:
+                    return self._outcome
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                raise Error("TIMED_OUT", f"step {self.step} was not committed within {timeout:g} s; it goes on",
+                            {"step": str(self.step), "job": self._client.job})
+            self._poll(min(_agent.MAX_WAIT, remaining))
+
+    def done(self) -> bool:
+        """Whether wait() would answer at once."""
+        if self._outcome is None:
+            self._poll(0.0)
+        return self._outcome is not None
+
+    def _poll(self, max_wait: float) -> None:
+        outcome = self._client._verdict(self.step, self._number, max_wait)
+        with self._lock:
+            if self._outcome is None:
+                self._outcome = outcome
+
+    def __repr__(self) -> str:
+        return f"Saving(step={self.step})"
+
+
+def connect(address: str | None = None, timeout: float = _CONNECT_PATIENCE) -> "Client":
+    """A client of the agent at `address` (default: the environment's CAIRN_AGENT), such as "unix:/run/cairn/0.sock".
+
+    Waits up to `timeout` seconds for an agent that is just starting. Raises AGENT_UNREACHABLE.
+    """
+    if address is None:
+        address = os.environ.get("CAIRN_AGENT", "")
+        if not address:
+            raise Error("AGENT_UNREACHABLE", "no agent's address: give one to cairn.connect or set CAIRN_AGENT "
+                        "(`cairn up` prints it)")
+    if not isinstance(address, str):
+        raise Error("BAD_REQUEST", f"an agent's address is a string, not {address!r}")
+    return Client(address, timeout)
+
+
+class Client:
+    """One trainer's session with its agent. Made by connect().
+
+    Thread-safe, but saves and loads of one client follow one another; several clients of one process are independent.
+    Not usable in a process forked after connect(): connect there again.
+    """
+
+    def __init__(self, address: str, timeout: float):
+        self._agent = _agent.Agent(address)
+        self._incarnation = secrets.randbits(64) or 1
+        self._builder = _layout.LayoutBuilder()
+        self._loads = _layout.LayoutBuilder()
+        self._slabs = _memory.MappingCache(capacity=2)
+        self._operation = threading.RLock()
+        self._attach_lock = threading.Lock()
+        self._load_numbers = itertools.count(1)
+        self._page: _memory.ControlPage | None = None
+        self._reported: int | None = None
+        self._known_layouts: set[bytes] = set()
+        self._session: tuple | None = None
+        self._closed = False
+        self._watch = _watch.RestartWatch(address)
+        try:
+            self._attach(timeout)
+        except BaseException:
+            self._agent.close()
+            raise
+        self._watch.start(self)
+        _OPEN.add(self)
+
+    # The session.
+
+    def _attach(self, patience: float) -> None:
+        request = _wire.LOCAL_AGENT["Attach"].request(
+            trainer_incarnation=self._incarnation, pid=os.getpid(), client_version=_VERSION, protocol=_PROTOCOL)
+        with self._attach_lock:
+            answer = self._agent.call_patiently("Attach", request, patience)
+            session = (answer.agent_incarnation, answer.control_page_descriptor)
+            if session == self._session:
+                return
+            if self._session is not None and (answer.job, answer.rank, answer.world_size) != (
+                    self.job, self.rank, self.world_size):
+                raise Error("RANK_CONFLICT", f"the agent at {self._agent.address} was that of rank {self.rank} of "
+                            f"{self.world_size} of {self.job}, and is now that of rank {answer.rank} of "
+                            f"{answer.world_size} of {answer.job}")
+            self.job: str = answer.job
+            self.rank: int = answer.rank
+            self.world_size: int = answer.world_size
+            page = _memory.ControlPage(_memory.Mapping(answer.descriptor_socket, answer.control_page_descriptor, 4096,
+                                                       writable=True, populate=False))
+            self._known_layouts.clear()
+            self._slabs.clear()
+            self._session = session
+            self._watch.attached()
+            if self._reported is not None:
+                page.report(self._reported)
+            self._page = page
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Error("BAD_REQUEST", "this client was closed")
+
+    def _call(self, name: str, request, max_wait: float = 0.0):
+        """A call of a session that may have to be begun again, because the agent restarted."""
+        self._check_open()
+        for last in (False, True):
+            try:
+                return self._agent.call(name, request, max_wait)
+            except Error as error:
+                # Either the agent is a new process that does not know this trainer, or it is just coming up again.
+                if last or error.reason not in ("NOT_REGISTERED", "AGENT_UNREACHABLE"):
+                    raise
+                if error.reason == "AGENT_UNREACHABLE" and "DEADLINE_EXCEEDED" in error.message:
+                    raise  # it is there, but does not answer
+                if error.reason == "NOT_REGISTERED" and not self._watch.restarted():
+                    raise  # the same process: another trainer has taken this one's place
+                self._attach(_CONNECT_PATIENCE)
+
+    def _call_with_layout(self, name: str, request, declared: _layout.Declared, deadline: float, late: str):
+        """Repeats a call that carries a layout until it is no longer pending. TIMED_OUT by the deadline."""
+        uploads = 0
+        while True:
+            request.layout.digest = declared.digest
+            request.layout.layout = b"" if declared.digest in self._known_layouts else declared.layout
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                raise Error("TIMED_OUT", late, {"job": self.job, "rank": str(self.rank)})
+            response = self._call(name, request, min(_agent.MAX_WAIT, max(remaining, 0.05)))
+            if response.need_layout:
+                # The agent restarted, or made room; more than a few times in one call is neither.
+                uploads += 1
+                if uploads > 5:
+                    raise Error("INTERNAL", f"the agent asked for the layout {uploads} times")
+                self._known_layouts.discard(declared.digest)
+                continue
+            self._known_layouts.add(declared.digest)
+            if not response.pending:
+                return response
+
+    def close(self) -> None:
+        """Ends the session; saves that are staged go on. Idempotent."""
+        with self._attach_lock:
+            if self._closed:
+                return
+            self._closed = True
+        _OPEN.discard(self)
+        self._watch.stop()
+        if os.getpid() == self._agent._process:
+            request = _wire.LOCAL_AGENT["Detach"].request(trainer_incarnation=self._incarnation)
+            try:
+                self._agent._calls["Detach"](request, timeout=1.0)
+            except Exception:  # the agent notices by itself
+                pass
+        self._agent.close()
+        self._slabs.clear()
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<cairn.Client rank {self.rank} of {self.world_size}, job {self.job!r}, at {self._agent.address}>"
+
+    # Steps and agreement; no calls.
+
+    def report_step(self, step: int) -> None:
+        """Says that this rank has reached `step`. A store into shared memory."""
+        _check_step(step)
+        self._check_open()
+        self._reported = step
+        self._page.report(step)
+
+    def save_requested(self) -> int | None:
+        """The step just reported, if the job has agreed to save at it, else None.
+
+        A load from shared memory; only at a step that is being agreed on it waits for the answer (5 s at most).
+        """
+        self._check_open()
+        if self._reported is None:
+            return None
+        return self._reported if self._page.agreed(self._reported) else None
+
+    # Saving.
+
+    def prepare(self, state: dict, timeout: float = 600) -> int:
+        """Declares the layout of the coming saves, so that the agent plans and makes its memory ahead.
+
+        All ranks must call it. Returns the bytes of this rank's staging memory.
+        """
+        with self._operation:
+            declared = self._builder.declare(state)
+            request = _wire.LOCAL_AGENT["Prepare"].request(trainer_incarnation=self._incarnation)
+            return self._call_with_layout(
+                "Prepare", request, declared, time.monotonic() + timeout,
+                f"no plan within {timeout:g} s: have all ranks called prepare?").slab_bytes
+
+    def save(self, step: int, state: dict, timeout: float = 60, *, allow_dropped_names: bool = False) -> Saving:
+        """Copies the state to the agent; returns when that is done, and the arrays may change again.
+
+        Every rank of the job must call it for the same step. `timeout` (seconds) bounds all until this rank has staged.
+
+        Args:
+          allow_dropped_names: do not refuse a state that lacks names of the job's last committed step.
+        """
+        _check_step(step)
+        with self._operation:
+            declared = self._builder.declare(state)
+            started = time.monotonic()
+            request = _wire.LOCAL_AGENT["BeginSave"].request(
+                trainer_incarnation=self._incarnation, step=step, allow_dropped_names=allow_dropped_names)
+            _wire.set_duration(request.timeout, timeout)
+            pause = 0.02
+            while True:
+                try:
+                    begun = self._call_with_layout(
+                        "BeginSave", request, declared, started + timeout + _TIMEOUT_GRACE,
+                        f"step {step}: staging could not begin within {timeout:g} s")
+                    break
+                except Error as error:
+                    # The agent's memory holds an earlier step: it is free when that is written.
+                    if error.reason != "SAVE_IN_PROGRESS" or time.monotonic() + pause > started + timeout:
+                        raise
+                time.sleep(pause)
+                pause = min(2 * pause, 0.5)
+            try:
+                checksums = self._stage(declared, begun)
+                commit = _wire.LOCAL_AGENT["CommitStaging"].request(
+                    trainer_incarnation=self._incarnation, save=begun.save,
+                    object_bytes=[len(entry.data) for entry in declared.objects], check_crc32c=checksums)
+                self._agent.call("CommitStaging", commit)
+            except BaseException as error:
+                self._cancel(begun.save, error)
+                raise
+            return Saving(self, step, begun.save)
+
+    def _cancel(self, save: int, error: BaseException) -> None:
+        request = _wire.LOCAL_AGENT["CancelSave"].request(trainer_incarnation=self._incarnation, save=save,
+                                                          error=_wire.status_from_error(error))
+        try:
+            self._agent.call("CancelSave", request)
+        except Error:
+            pass  # the first error is the one to be told; the agent's own deadline ends the attempt
+
+    def _stage(self, declared: _layout.Declared, begun) -> list[int]:
+        """Copies everything to its place in the slab; answers the checksums that were asked for."""
+        copies = _native.CopyList()
+        shards = len(declared.shards)
+        keep = []
+        if begun.placement:
+            slab = self._slabs.get(begun.slab, writable=True)
+            for place in begun.placement:
+                if place.item < shards:
+                    array = declared.shards[place.item].array
+                    copies.add_array(array, slab.address, slab.size, place.slab_offset)
+                else:
+                    entry = declared.objects[place.item - shards]
+                    end = place.slab_offset + place.bytes
+                    if len(entry.data) > place.bytes or end > slab.size:
+                        raise Error("INTERNAL", f"object {entry.name!r} does not fit its place in the slab")
+                    slab.bytes[place.slab_offset:place.slab_offset + len(entry.data)] = memoryview(entry.data)
+                    slab.bytes[place.slab_offset + len(entry.data):end] = 0
+            copies.run()
+        checks = _native.CopyList()
+        for item in begun.check_item:
+            if item < shards:
+                checks.add_array(declared.shards[item].array, 0, -1, 0)
+            else:
+                data = numpy.frombuffer(declared.objects[item - shards].data, numpy.uint8)
+                keep.append(data)
+                checks.add_array(data, 0, -1, 0)
+        return checks.checksums()
+
+    def _verdict(self, step: int, save: int, max_wait: float) -> Checkpoint | Error | None:
+        request = _wire.LOCAL_AGENT["WaitSave"].request(trainer_incarnation=self._incarnation, step=step, save=save)
+        try:
+            response = self._call("WaitSave", request, max_wait)
+        except Error as error:
+            if error.reason != "NOT_COMMITTED":
+                raise
+            # An agent that restarted meanwhile does not know the save; the verdict may stand all the same.
+            for checkpoint in self._committed():
+                if checkpoint.step == step:
+                    return checkpoint
+            return error
+        if response.pending:
+            return None
+        if response.checkpoint.state == _wire.CHECKPOINT_STATES["COMMITTED"]:
+            return Checkpoint.from_wire(response.checkpoint)
+        return _wire.error_from_status(response.checkpoint.error)
+
+    # Loading.
+
+    def load(self, state: dict, step: int | None = None, mapping=None, strict: bool = True, *,
+             timeout: float = 1800) -> LoadReport:
+        """Fills the arrays of `state` in place from a committed checkpoint, made under this or any other layout.
+
+        Every rank of the job must call it. On an Error the arrays may be partly filled.
+
+        Args:
+          step: None for the latest committed one.
+          strict: refuse names that only the checkpoint or only the state has.
+          timeout: seconds without any progress after which the load is given up.
+        """
+        if step is not None:
+            _check_step(step)
+        if mapping is not None:
+            raise Error("UNSUPPORTED", "this version loads without a mapping only")
+        with self._operation:
+            return self._load(state, step, strict, timeout)
+
+    def _load(self, state: dict, step: int | None, strict: bool, timeout: float) -> LoadReport:
+        # Counted before anything can fail here, so that the ranks stay together when one of them fails.
+        number = next(self._load_numbers)
+        declared = self._loads.declare(state, writable=True)
+        request = _wire.LOCAL_AGENT["BeginLoad"].request(trainer_incarnation=self._incarnation, number=number,
+                                                         strict=strict)
+        if step is not None:
+            request.step = step
+        begun = self._call_with_layout("BeginLoad", request, declared, time.monotonic() + timeout,
+                                       f"no plan for the load within {timeout:g} s: have all ranks called load?")
+        end = _wire.LOCAL_AGENT["EndLoad"].request(trainer_incarnation=self._incarnation, number=number)
+        try:
+            data = _loading.receive(self._agent, self._incarnation, number, declared, begun, timeout)
+        except BaseException as error:
+            end.error.CopyFrom(_wire.status_from_error(error))
+            try:
+                self._agent.call("EndLoad", end)
+            except Error:
+                pass  # the first error is the one to be told
+            raise
+        deadline = time.monotonic() + timeout
+        while True:
+            ended = self._agent.call("EndLoad", end, _agent.MAX_WAIT)
+            if not ended.pending:
+                break
+            if time.monotonic() > deadline:
+                raise Error("TIMED_OUT", f"the other ranks did not end the load within {timeout:g} s")
+        return LoadReport(begun.step, self._decode(begun, data), list(begun.missing), list(begun.unexpected),
+                          ended.bytes_read, ended.total_bytes_read, ended.unique_bytes, ended.storage_bytes,
+                          ended.path)
+
+    def _decode(self, begun, data: list[bytearray]) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        of_ranks: dict[str, dict[int, Any]] = {}
+        for entry, content in zip(begun.object, data):
+            value = _objects.decode(content, entry.name)
+            if entry.per_rank:
+                of_ranks.setdefault(entry.name, {})[entry.rank] = value
+            else:
+                result[entry.name] = value
+        if of_ranks:
+            saved_by = {c.step: c.world_size for c in self._committed()}.get(begun.step, self.world_size)
+            for name, values in of_ranks.items():
+                if saved_by != self.world_size:
+                    result[name] = [values.get(rank) for rank in range(saved_by)]
+                elif self.rank in values:
+                    result[name] = values[self.rank]
+        return result
+
+    # Looking around.
+
+    def _committed(self) -> list[Checkpoint]:
+        request = _wire.LOCAL_AGENT["ListLocalCheckpoints"].request(trainer_incarnation=self._incarnation)
+        response = self._call("ListLocalCheckpoints", request)
+        return [Checkpoint.from_wire(message) for message in response.checkpoint]
+
+    def checkpoints(self) -> list[int]:
+        """The committed steps of this job, ascending."""
+        return [checkpoint.step for checkpoint in self._committed()]
+
+
+def _check_step(step) -> None:
+    if isinstance(step, bool) or not hasattr(step, "__index__"):
+        raise Error("BAD_STEP", f"a step is an integer, not {step!r}")
+    if not 0 <= step <= _MAX_STEP:
+        raise Error("BAD_STEP", f"step {step} is not between 0 and {_MAX_STEP}", {"step": str(step)})
+
+
+_OPEN: "weakref.WeakSet[Client]" = weakref.WeakSet()
+
+
+# A forked child is another process: it must neither end its parent's sessions nor wait for locks that are held there.
+os.register_at_fork(after_in_child=_OPEN.clear)
+
+
+@atexit.register
+def _close_all() -> None:
+    for client in list(_OPEN):
+        client.close()

@@ -1,0 +1,270 @@
+"""A coordinator and agents on this machine, for tests, examples and notebooks."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import shutil
+import signal as signals
+import subprocess
+import tempfile
+import time
+
+import grpc
+
+from cairn import _agent, _wire
+from cairn._errors import Error
+
+_START_TIMEOUT = 30.0
+_STOP_TIMEOUT = 5.0
+
+
+def binary(name: str) -> pathlib.Path:
+    """A program of Cairn: in CAIRN_BIN_DIR, in bin/ beside the installed package, or on PATH."""
+    places = []
+    if os.environ.get("CAIRN_BIN_DIR"):
+        places.append(pathlib.Path(os.environ["CAIRN_BIN_DIR"]) / name)
+    else:
+        places.append(pathlib.Path(__file__).resolve().parents[2] / "bin" / name)
+        found = shutil.which(name)
+        if found:
+            places.append(pathlib.Path(found))
+    for place in places:
+        if os.access(place, os.X_OK):
+            return place
+    raise Error("INPUT_UNREADABLE", f"{name} is not at {', '.join(map(str, places))}: run tools/build, or set "
+                "CAIRN_BIN_DIR")
+
+
+class Service:
+    """A process of the cluster.
+
+    Attributes:
+      address: where it listens; the same after restart().
+      pid: of the running process, or of the last one.
+      log: path of its output (of all its incarnations).
+    """
+
+    def __init__(self, name: str, program: str, flags: list[str], directory: pathlib.Path, group: int):
+        self.name = name
+        self.log = directory / f"{name}.log"
+        self.address = ""
+        self._program = program
+        self._flags = flags
+        self._address_file = directory / f"{name}.address"
+        self._group = group
+        self._process: subprocess.Popen | None = None
+
+    @property
+    def pid(self) -> int:
+        if self._process is None:
+            raise Error("BAD_REQUEST", f"{self.name} was never started")
+        return self._process.pid
+
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def kill(self, signal: int = signals.SIGKILL) -> None:
+        """Sends a signal. After SIGKILL the process is gone when this returns."""
+        if not self.alive():
+            return
+        self._process.send_signal(signal)
+        if signal == signals.SIGKILL:
+            self._process.wait()
+
+    def restart(self) -> None:
+        """A new process under the same address and flags; the old one is killed if it still runs."""
+        self.kill()
+        self._spawn()
+        self._await_address()
+
+    def _spawn(self) -> None:
+        self._address_file.unlink(missing_ok=True)
+        flags = list(self._flags)
+        if self.address and self._program == "cairn-coordinator":
+            # The agents know it by the port that the first process was given.
+            flags = [f for f in flags if not f.startswith("--listen=")] + [f"--listen={self.address}"]
+        with open(self.log, "ab") as log:
+            self._process = subprocess.Popen(
+                [str(binary(self._program)), *flags, f"--address-file={self._address_file}"],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=self._group, env=_environment())
+
+    def _await_address(self) -> None:
+        deadline = time.monotonic() + _START_TIMEOUT
+        while True:
+            try:
+                text = self._address_file.read_text().strip()
+            except OSError:
+                text = ""
+            if text:
+                self.address = text
+                return
+            if not self.alive():
+                raise _error_of_log(self)
+            if time.monotonic() > deadline:
+                raise Error("TIMED_OUT", f"{self.name} did not start within {_START_TIMEOUT:g} s; its log is "
+                            f"{self.log}")
+            time.sleep(0.01)
+
+    def _stop(self) -> None:
+        """Asks to end; see _reap."""
+        if self.alive():
+            self._process.send_signal(signals.SIGTERM)
+            self._process.send_signal(signals.SIGCONT)
+
+    def _reap(self, deadline: float) -> None:
+        if self._process is None:
+            return
+        try:
+            self._process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def __repr__(self) -> str:
+        return f"<{self.name} {self.address} pid {self._process.pid if self._process else None}>"
+
+
+def _environment() -> dict[str, str]:
+    """This process's, without what would set the services' flags from outside."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("CAIRN_")}
+
+
+def _error_of_log(service: Service) -> Error:
+    """Why a process ended at its start, in its own words."""
+    text = service.log.read_text(errors="replace")[-4000:]
+    found = re.findall(r"^error: ([A-Z_]+): (.*)$", text, re.MULTILINE)
+    if found:
+        return Error(found[-1][0], f"{service.name}: {found[-1][1]}", {"log": str(service.log)})
+    status = service._process.returncode
+    return Error("INTERNAL", f"{service.name} ended with status {status} at its start: {text[-500:].strip()}",
+                 {"log": str(service.log)})
+
+
+class Cluster:
+    """A coordinator and one agent for each rank, as real processes on free loopback ports.
+
+    To be used as a context manager. Its processes end with the block, and also when this process is killed.
+
+    Args:
+      ranks: number of ranks.
+      root: directory of the checkpoints; stays.
+      coordinator_flags, agent_flags: strings such as "--phase-timeout=5s".
+
+    Attributes:
+      coordinator: the coordinator's Service; its address serves the CLI.
+      agents: the agents' Services by rank; cairn.connect(address) works from any process of this user.
+    """
+
+    def __init__(self, ranks: int, root, job: str = "demo", coordinator_flags=(), agent_flags=()):
+        if ranks < 1:
+            raise Error("RANK_OUT_OF_RANGE", f"a cluster of {ranks} ranks")
+        if isinstance(coordinator_flags, str) or isinstance(agent_flags, str):
+            raise Error("BAD_REQUEST", "flags are a list of strings, not a string")
+        self.ranks = ranks
+        self.root = pathlib.Path(root).absolute()
+        self.job = job
+        self.coordinator: Service
+        self.agents: list[Service] = []
+        self._coordinator_flags = list(coordinator_flags)
+        self._agent_flags = list(agent_flags)
+        self._clients: list = []
+        self._spawned: list[subprocess.Popen] = []
+        self._reaper: subprocess.Popen | None = None
+        self._directory: pathlib.Path | None = None
+
+    def __enter__(self) -> "Cluster":
+        binary("cairn-coordinator"), binary("cairn-agent")
+        self.root.mkdir(parents=True, exist_ok=True)
+        # Names of Unix sockets are short: not below the test's own, long directory.
+        self._directory = pathlib.Path(tempfile.mkdtemp(prefix="cairn-"))
+        # Leads the process group of all services, and kills it when this process ends in whatever way: its standard
+        # input is then closed.
+        self._reaper = subprocess.Popen(["/bin/sh", "-c", "read _; kill -KILL 0"], stdin=subprocess.PIPE,
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, process_group=0)
+        try:
+            self._start()
+        except BaseException:
+            self._end(keep_logs=True)
+            raise
+        return self
+
+    def _start(self) -> None:
+        group = self._reaper.pid
+        self.coordinator = Service(
+            "coordinator", "cairn-coordinator",
+            ["--listen=127.0.0.1:0", f"--root={self.root}", *self._coordinator_flags], self._directory, group)
+        self.coordinator._spawn()
+        self.coordinator._await_address()
+        for rank in range(self.ranks):
+            self.agents.append(Service(
+                f"agent-{rank}", "cairn-agent",
+                [f"--coordinator={self.coordinator.address}", f"--job={self.job}", f"--rank={rank}",
+                 f"--world-size={self.ranks}", f"--root={self.root}",
+                 f"--socket-directory={self._directory}/sockets-{rank}", *self._agent_flags], self._directory, group))
+        for agent in self.agents:
+            agent._spawn()
+        for agent in self.agents:
+            agent._await_address()
+        self._await_registration()
+
+    def _await_registration(self) -> None:
+        """Until the coordinator knows all agents: a save asked for over RPC would find no job before."""
+        deadline = time.monotonic() + _START_TIMEOUT
+        method = _wire.CHECKPOINTS["GetJob"]
+        with _agent.make_channel(self.coordinator.address) as channel:
+            call = channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
+            while True:
+                try:
+                    if len(call(method.request(job=self.job), timeout=5.0).rank) == self.ranks:
+                        return
+                except grpc.RpcError as error:
+                    reason = _agent.error_of(error, "coordinator").reason
+                    if reason == "BAD_TOKEN":
+                        return  # started with a token, which this cluster does not read
+                for agent in self.agents:
+                    if not agent.alive():
+                        raise _error_of_log(agent)
+                if time.monotonic() > deadline:
+                    raise Error("WORLD_INCOMPLETE", f"not all {self.ranks} agents registered within "
+                                f"{_START_TIMEOUT:g} s; their logs are in {self._directory}")
+                time.sleep(0.01)
+
+    def connect(self, rank: int):
+        """A client of this rank's agent; closed with the cluster."""
+        import cairn
+
+        if not 0 <= rank < self.ranks:
+            raise Error("RANK_OUT_OF_RANGE", f"rank {rank} of a cluster of {self.ranks}")
+        client = cairn.connect(self.agents[rank].address)
+        self._clients.append(client)
+        return client
+
+    def spawn(self, command: list[str], **options) -> subprocess.Popen:
+        """Starts a process of the caller's (a trainer) that ends with the cluster at the latest; see Popen."""
+        process = subprocess.Popen(command, process_group=self._reaper.pid, **options)
+        self._spawned.append(process)
+        return process
+
+    def __exit__(self, kind, error, traceback) -> None:
+        self._end(keep_logs=error is not None)
+        if error is not None and hasattr(error, "add_note"):
+            error.add_note(f"The cluster's logs are in {self._directory}.")
+
+    def _end(self, keep_logs: bool) -> None:
+        for client in self._clients:
+            client.close()
+        for process in self._spawned:
+            process.kill()
+            process.wait()
+        services = [*self.agents, *([self.coordinator] if hasattr(self, "coordinator") else [])]
+        for service in services:
+            service._stop()
+        deadline = time.monotonic() + _STOP_TIMEOUT
+        for service in services:
+            service._reap(deadline)
+        self._reaper.stdin.close()
+        self._reaper.wait()
+        if not keep_logs:
+            shutil.rmtree(self._directory, ignore_errors=True)

@@ -1,0 +1,261 @@
+"""Processes that die or freeze, in each phase: every rank learns the same by a deadline, with names; the next save works."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import cairn
+from testing.ranks import blank, command, noise, on_ranks, reasons, rows, until
+
+FLAGS = {"coordinator_flags": ["--phase-timeout=3s", "--lease-ttl=2s"]}
+WHOLE = noise((64, 16), np.float32, 1)
+
+
+@pytest.fixture
+def root(tmp_path):
+    return tmp_path / "checkpoints"
+
+
+def state(rank, world):
+    return {"w": rows(WHOLE, rank, world), "o": {"step": 1}}
+
+
+def save(step, world, timeout=20):
+    def work(rank, client):
+        return client.save(step, state(rank, world), timeout=timeout).wait(timeout=60)
+    return work
+
+
+def assert_next_save_works(cluster, step):
+    def all_back():
+        answers = on_ranks(cluster, save(step, cluster.ranks), errors=True)
+        # The step may have been committed by one try of which another rank learnt too late.
+        return all(reason in ("", "STEP_COMMITTED") for reason in reasons(answers))
+
+    until(all_back, 60, "a save after the fault")
+
+    def load(rank, client):
+        target = {"w": blank(rows(WHOLE, rank, cluster.ranks))}
+        client.load(target, step=step)
+        assert target["w"].array.tobytes() == rows(WHOLE, rank, cluster.ranks).array.tobytes()
+
+    on_ranks(cluster, load)
+
+
+def assert_no_partial_checkpoint(root, committed):
+    with cairn.local.Cluster(ranks=1, root=root) as cluster:
+        with cluster.connect(0) as client:
+            assert client.checkpoints() == committed
+
+
+def test_agent_that_is_dead_is_named(root):
+    with cairn.local.Cluster(ranks=3, root=root, **FLAGS) as cluster:
+        on_ranks(cluster, save(1, 3))
+        cluster.agents[2].kill()
+        started = time.monotonic()
+        answers = on_ranks(cluster, save(2, 3), ranks=[0, 1], errors=True)
+        assert time.monotonic() - started < 30
+        for error in answers:
+            assert isinstance(error, cairn.Error) and error.reason in ("RANK_LOST", "RANK_LATE", "WORLD_INCOMPLETE"), error
+            assert error.metadata["ranks"] == "2" and error.metadata["phase"]
+        assert len({error.reason for error in answers}) == 1
+        cluster.agents[2].restart()
+        assert_next_save_works(cluster, 3)
+
+
+def test_agent_that_is_frozen_is_named_and_thaws(root):
+    with cairn.local.Cluster(ranks=3, root=root, **FLAGS) as cluster:
+        on_ranks(cluster, save(1, 3))
+        cluster.agents[1].kill(signal.SIGSTOP)
+        answers = on_ranks(cluster, save(2, 3), ranks=[0, 2], errors=True)
+        for error in answers:
+            assert isinstance(error, cairn.Error) and error.reason in ("RANK_LOST", "RANK_LATE"), error
+            assert error.metadata["ranks"] == "1"
+        cluster.agents[1].kill(signal.SIGCONT)
+        assert_next_save_works(cluster, 3)
+
+
+def test_rank_that_never_saves_is_named(root):
+    with cairn.local.Cluster(ranks=3, root=root, **FLAGS) as cluster:
+        answers = on_ranks(cluster, save(1, 3), ranks=[0, 2], errors=True)
+        for error in answers:
+            assert isinstance(error, cairn.Error) and error.reason == "RANK_LATE", error
+            assert error.metadata["ranks"] == "1" and error.metadata["phase"]
+        assert_next_save_works(cluster, 2)
+
+
+TRAINER = """
+import sys, threading
+import numpy as np
+import cairn
+address, step, when = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+from testing.ranks import noise, rows
+whole = noise((64, 16), np.float32, 1)
+client = cairn.connect(address)
+state = {"w": rows(whole, client.rank, client.world_size), "o": {"step": 1}}
+def stop():
+    print("now", flush=True)
+    threading.Event().wait()
+if when == "attached":
+    stop()
+if when == "staging":
+    cairn._native.CopyList.run = lambda self: stop()
+client.save(step, state)
+stop()
+"""
+
+
+def trainer_process(cluster, rank, step, when):
+    """A trainer in a process of its own that stops at a point of its save and says so."""
+    paths = os.pathsep.join([str(pathlib.Path(cairn.__file__).parents[1]), str(pathlib.Path(__file__).parents[1])])
+    process = cluster.spawn([sys.executable, "-c", TRAINER, cluster.agents[rank].address, str(step), when],
+                            stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": paths})
+    assert process.stdout.readline() == "now\n"
+    return process
+
+
+@pytest.mark.parametrize("when", ["attached", "staging"])
+@pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGSTOP])
+def test_trainer_that_dies_or_freezes_before_it_has_staged(root, when, stop):
+    with cairn.local.Cluster(ranks=2, root=root, **FLAGS) as cluster:
+        on_ranks(cluster, save(1, 2))
+        answers = []
+        other = threading.Thread(target=lambda: answers.extend(on_ranks(cluster, save(2, 2), ranks=[0], errors=True)))
+        if when == "staging":
+            other.start()
+        process = trainer_process(cluster, 1, 2, when)
+        process.send_signal(stop)
+        if when == "attached":
+            other.start()
+        other.join(60)
+        assert isinstance(answers[0], cairn.Error), answers
+        assert answers[0].reason in ("RANK_LATE", "TRAINER_LOST", "RANK_LOST"), answers
+        assert answers[0].metadata["ranks"] == "1"
+        process.kill()
+        process.wait()
+        assert_next_save_works(cluster, 3)
+
+
+def test_trainer_that_dies_after_it_has_staged_changes_nothing(root):
+    with cairn.local.Cluster(ranks=2, root=root, **FLAGS) as cluster:
+        processes = []
+        starter = threading.Thread(target=lambda: processes.append(trainer_process(cluster, 1, 1, "staged")))
+        starter.start()
+        with cluster.connect(0) as client:
+            saving = client.save(1, state(0, 2))
+            starter.join()
+            processes[0].kill()
+            processes[0].wait()
+            assert saving.wait().step == 1
+            assert client.checkpoints() == [1]
+
+
+@pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGSTOP])
+def test_coordinator_that_goes_away_during_a_save(root, stop):
+    """Killed and restarted, or frozen and thawed, while ranks wait for one another: committed or aborted, then works."""
+    with cairn.local.Cluster(ranks=2, root=root, coordinator_flags=["--phase-timeout=20s", "--lease-ttl=2s"]) as cluster:
+        on_ranks(cluster, save(1, 2))
+        answers = {}
+
+        def one(rank):
+            answers[rank] = on_ranks(cluster, save(2, 2, timeout=40), ranks=[rank], errors=True)[0]
+
+        first = threading.Thread(target=one, args=(0,))
+        first.start()
+        time.sleep(0.3)  # rank 0 is in the save; no state of another process says so
+        cluster.coordinator.kill(stop)
+        second = threading.Thread(target=one, args=(1,))
+        second.start()
+        time.sleep(0.5)
+        if stop == signal.SIGKILL:
+            cluster.coordinator.restart()
+        else:
+            cluster.coordinator.kill(signal.SIGCONT)
+        first.join(90)
+        second.join(90)
+        outcomes = reasons([answers[0], answers[1]])
+        assert outcomes[0] == outcomes[1] or "" not in outcomes, answers
+        assert_next_save_works(cluster, 3)
+        with cluster.connect(0) as client:
+            committed = client.checkpoints()
+        assert committed == ([1, 2, 3] if outcomes[0] == "" else [1, 3])
+
+
+def test_whole_job_killed_during_writing_leaves_nothing_half(root):
+    with cairn.local.Cluster(ranks=2, root=root) as cluster:
+        on_ranks(cluster, save(1, 2))
+        large = noise((16 << 20,), np.uint8, 3)
+        for _ in range(3):
+            staged = []
+
+            def work(rank, client):
+                client.save(2, {"w": rows(large, rank, 2), "o": {"step": 2}}, allow_dropped_names=True)
+                staged.append(rank)
+
+            try:
+                on_ranks(cluster, work)
+            except cairn.Error as error:
+                assert error.reason == "STEP_COMMITTED"
+                break
+            for service in (*cluster.agents, cluster.coordinator):
+                service.kill()
+            cluster.coordinator.restart()
+            for agent in cluster.agents:
+                agent.restart()
+            with cluster.connect(0) as client:
+                steps = client.checkpoints()
+            assert steps in ([1], [1, 2])
+            for step in steps:
+                command("verify", f"demo@{step}", f"--root={root}")
+
+
+def test_agent_killed_during_a_load_is_named_or_the_load_succeeds(root):
+    with cairn.local.Cluster(ranks=2, root=root, **FLAGS) as cluster:
+        on_ranks(cluster, save(1, 2))
+        cluster.agents[1].kill()
+
+        def load(rank, client):
+            return client.load({"w": blank(rows(WHOLE, rank, 2))})
+
+        started = time.monotonic()
+        answers = on_ranks(cluster, load, ranks=[0], errors=True)
+        assert time.monotonic() - started < 30
+        assert isinstance(answers[0], cairn.Error) and answers[0].reason in ("RANK_LOST", "RANK_LATE", "WORLD_INCOMPLETE")
+        assert answers[0].metadata["ranks"] == "1"
+        cluster.agents[1].restart()
+
+        def both(rank, client):
+            target = {"w": blank(rows(WHOLE, rank, 2))}
+            client.load(target)
+            assert target["w"].array.tobytes() == rows(WHOLE, rank, 2).array.tobytes()
+
+        until(lambda: reasons(on_ranks(cluster, both, errors=True)) == ["", ""], 40, "a load after the fault")
+
+
+def test_cluster_ends_with_a_process_that_is_killed(root):
+    code = ("import sys, threading, cairn\n"
+            "with cairn.local.Cluster(ranks=2, root=sys.argv[1]) as cluster:\n"
+            "    print(cluster.coordinator.pid, *[agent.pid for agent in cluster.agents], flush=True)\n"
+            "    threading.Event().wait()\n")
+    paths = str(pathlib.Path(cairn.__file__).parents[1])
+    process = subprocess.Popen([sys.executable, "-c", code, str(root)], stdout=subprocess.PIPE, text=True,
+                               env={**os.environ, "PYTHONPATH": paths})
+    pids = [int(word) for word in process.stdout.readline().split()]
+    assert len(pids) == 3
+    process.kill()
+    process.wait()
+
+    def gone(pid):
+        try:
+            return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        except FileNotFoundError:
+            return True
+
+    until(lambda: all(map(gone, pids)), 10, "the end of the cluster's processes")

@@ -1,0 +1,99 @@
+"""One rank of a torch job for test_torch_distributed.py: saves or loads a model and its optimizer under a layout."""
+
+import hashlib
+import json
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+import cairn
+import cairn.torch
+
+
+def build(layout: str):
+    """Dimensions that no world divides: uneven and empty shards."""
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(10, 24), nn.GELU(), nn.Linear(24, 5), nn.LayerNorm(5), nn.Linear(5, 3))
+    world = dist.get_world_size()
+    plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
+    if layout == "fsdp":
+        fully_shard(model, mesh=init_device_mesh("cpu", (world,)))
+    elif layout == "tensor":
+        parallelize_module(model, init_device_mesh("cpu", (world,)), plan)
+    elif layout == "fsdp+tensor":
+        mesh = init_device_mesh("cpu", (world // 2, 2), mesh_dim_names=("data", "tensor"))
+        parallelize_module(model, mesh["tensor"], plan)
+        fully_shard(model, mesh=mesh["data"])
+    elif layout == "replicated+fsdp":
+        fully_shard(model, mesh=init_device_mesh("cpu", (world // 2, 2), mesh_dim_names=("replicate", "shard")))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, foreach=False)
+    return model, optimizer
+
+
+def digest(state) -> dict[str, str]:
+    result = {}
+
+    def walk(value, path):
+        if isinstance(value, dict):
+            for key, item in value.items():
+                walk(item, f"{path}.{key}")
+        elif isinstance(value, torch.Tensor):
+            whole = value.full_tensor() if isinstance(value, DTensor) else value
+            result[path] = hashlib.sha256(whole.detach().contiguous().reshape(-1).view(torch.uint8).numpy()).hexdigest()
+
+    walk(state, "")
+    return result
+
+
+def main() -> None:
+    action, layout = sys.argv[1:]
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    model, optimizer = build(layout)
+    with cairn.connect() as client:
+        # Placements that no model has: two mesh dimensions on one tensor dimension, and both on different ones.
+        world = dist.get_world_size()
+        mesh = init_device_mesh("cpu", (2, world // 2) if world % 2 == 0 else (1, world))
+        table = torch.arange(13 * 7, dtype=torch.float64).reshape(13, 7)
+        if action == "load":
+            table = torch.zeros_like(table)
+        extra = {"twice": distribute_tensor(table.clone(), mesh, [Shard(0), Shard(0)]),
+                 "both": distribute_tensor(table.clone(), mesh, [Shard(1), Shard(0)]),
+                 "half": distribute_tensor(table.clone(), mesh, [Replicate(), Shard(1)]),
+                 "plain": table.clone()}
+        if action == "save":
+            for _ in range(2):
+                model(torch.ones(4, 10)).square().sum().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        model_state, optimizer_state = get_state_dict(model, optimizer)
+        state = {"model": model_state, "optimizer": optimizer_state, "extra": extra, "note": {"epoch": 4, "pair": (1, 2)}}
+        if action == "save":
+            cairn.torch.save(client, 7, state).wait()
+        else:
+            for value in (*optimizer_state["state"].values(), model_state):
+                for tensor in value.values():
+                    tensor.zero_()
+            state["note"] = {"epoch": 0, "pair": None}
+            report = cairn.torch.load(client, state)
+            assert report.total_bytes_read == report.unique_bytes
+            assert state["note"] == {"epoch": 4, "pair": (1, 2)}
+            set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+            state["model"], state["optimizer"] = get_state_dict(model, optimizer)
+        digests = digest(state)
+        if dist.get_rank() == 0:
+            with open(os.environ["DIGESTS"], "w") as file:
+                json.dump(digests, file)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

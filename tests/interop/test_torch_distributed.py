@@ -1,0 +1,44 @@
+"""Models and optimizers of real torch jobs: saved under one parallel layout, loaded under others, equal bit for bit."""
+
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("torch")
+
+import cairn
+
+WORKER = pathlib.Path(__file__).with_name("dtensor_worker.py")
+
+
+def run(root: pathlib.Path, action: str, layout: str, world: int) -> dict:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    digests = root.parent / f"{action}-{layout}-{world}.json"
+    with cairn.local.Cluster(ranks=world, root=root) as cluster:
+        processes = []
+        for rank in range(world):
+            environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1",
+                           "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo",
+                           "CAIRN_AGENT": cluster.agents[rank].address, "DIGESTS": str(digests),
+                           "PYTHONPATH": str(pathlib.Path(cairn.__file__).parents[1])}
+            processes.append(cluster.spawn([sys.executable, str(WORKER), action, layout], env=environment,
+                                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+        outputs = [process.communicate(timeout=240)[0] for process in processes]
+        assert [process.returncode for process in processes] == [0] * world, "\n".join(outputs)[-3000:]
+    return json.loads(digests.read_text())
+
+
+def test_every_layout_loads_what_another_saved(tmp_path):
+    root = tmp_path / "root"
+    saved = run(root, "save", "fsdp+tensor", 4)
+    assert len(saved) > 20
+    for layout, world in (("fsdp", 3), ("tensor", 2), ("replicated+fsdp", 4), ("plain", 1)):
+        loaded = run(root, "load", layout, world)
+        assert loaded == saved, (layout, world)

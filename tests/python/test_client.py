@@ -1,0 +1,352 @@
+"""The client against an agent in this process."""
+
+import os
+import pathlib
+import shutil
+import struct
+import tempfile
+import threading
+import time
+
+import grpc
+import numpy as np
+import pytest
+
+import cairn
+from cairn import _native
+from testing.fake_agent import FakeAgent, Refusal
+
+
+@pytest.fixture
+def agent():
+    directory = pathlib.Path(tempfile.mkdtemp(prefix="cairn-"))
+    fake = FakeAgent(directory)
+    yield fake
+    fake.close()
+    shutil.rmtree(directory)
+
+
+@pytest.fixture
+def client(agent):
+    with cairn.connect(agent.address) as client:
+        yield client
+
+
+def noise(shape, dtype, seed=0):
+    count = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    return np.frombuffer(np.random.default_rng(seed).bytes(count), dtype).reshape(shape).copy()
+
+
+def test_save_then_load_every_dtype_and_memory_order(client):
+    dtypes = [np.bool_, np.uint8, np.int8, np.uint16, np.int16, np.uint32, np.int32, np.uint64, np.int64, np.float16,
+              np.float32, np.float64, np.complex64, np.complex128]
+    state, target = {}, {}
+    for number, dtype in enumerate(dtypes):
+        value = noise((6, 5, 4), np.uint8 if dtype is np.bool_ else dtype, number)
+        value = (value & 1).astype(bool) if dtype is np.bool_ else value
+        orders = {"plain": value, "transposed": value.T, "sliced": value[::2, 1:, ::-1], "scalar": value[0, 0, 0:1][0:1].reshape(()),
+                  "empty": value[:0]}
+        for order, array in orders.items():
+            state[f"{np.dtype(dtype).name}.{order}"] = array
+            # Loads into yet another memory order.
+            target[f"{np.dtype(dtype).name}.{order}"] = np.zeros(array.shape[::-1], array.dtype).T
+    checkpoint = client.save(3, state).wait()
+    assert (checkpoint.step, checkpoint.job) == (3, "demo")
+    report = client.load(target)
+    assert report.step == 3 and report.path == "cached"
+    for name, array in state.items():
+        assert target[name].tobytes() == array.tobytes(), name
+
+
+def test_load_into_other_boxes(client):
+    whole = noise((40, 30), np.float32)
+    client.save(1, {"w": cairn.Shard(whole, (40, 30), (0, 0))}).wait()
+    part = np.zeros((7, 30), np.float32)
+    inner = np.zeros((5, 11), np.float32)
+    client.load({"w": [cairn.Shard(part, (40, 30), (33, 0)), cairn.Shard(inner, (40, 30), (2, 19))]})
+    assert part.tobytes() == whole[33:].tobytes() and inner.tobytes() == whole[2:7, 19:].tobytes()
+
+
+def test_raw_dtypes_keep_their_bits(client):
+    bits = noise((16,), np.uint16)
+    client.save(1, {"b": cairn.Shard(bits, (16,), (0,), dtype="bfloat16")}).wait()
+    out = np.zeros(16, np.int16)
+    client.load({"b": cairn.Shard(out, (16,), (0,), dtype="bfloat16")})
+    assert out.tobytes() == bits.tobytes()
+
+
+def test_objects_come_back_as_they_were(client):
+    objects = {"bytes": b"\x00\xff" * 5000, "json": {"a": [1, 2.5, None, True, "ü"]}, "number": 7, "none": None,
+               "infinite": float("inf"), "tuple": {"betas": (0.9, 0.999)}, "keys": {1: "one", (2, 3): b"x"},
+               "tag": {"$cairn": "dict"}, "empty": b""}
+    client.save(5, {**objects, "mine": cairn.per_rank([1, 2])}).wait()
+    report = client.load({})  # undeclared objects are given too
+    assert report.objects == {**objects, "mine": [1, 2]}
+    assert type(report.objects["tuple"]["betas"]) is tuple
+
+
+def test_per_rank_objects_of_another_world_are_all_given(agent, client):
+    client.save(1, {"mine": cairn.per_rank("r0")}).wait()
+    agent.saved_world = 2
+    agent.per_rank_objects = {"mine": {0: b'\x01"r0"', 1: b'\x01"r1"'}}
+    assert client.load({"mine": cairn.per_rank(None)}).objects == {"mine": ["r0", "r1"]}
+
+
+def test_layout_is_sent_once_and_again_when_asked_for(agent, client):
+    state = {"w": np.arange(10), "step": 1}
+    client.prepare(state)
+    client.save(1, state).wait()
+    state["step"] = 123456  # within its slot
+    client.save(2, state).wait()
+    assert agent.layout_uploads == 1
+    agent.forget_layouts = True
+    client.save(3, state).wait()
+    assert agent.layout_uploads == 2
+    state["w"] = np.arange(11)
+    client.save(4, state).wait()
+    assert agent.layout_uploads == 3
+
+
+def test_pending_answers_are_asked_again(agent, client):
+    agent.pending_calls = 3
+    client.prepare({"w": np.zeros(4)})
+    agent.pending_calls = 2
+    saving = client.save(1, {"w": np.zeros(4)})
+    agent.pending_calls = 2
+    assert saving.wait().step == 1
+    agent.pending_calls = 1
+    client.load({"w": np.zeros(4)})
+    assert agent.pending_calls == 0
+
+
+def test_checksums_are_those_of_the_packed_bytes(agent, client):
+    agent.check_items = True
+    array = noise((64, 33), np.float32)
+    client.save(1, {"a": array.T, "z": b"123456789"})
+    expected = _native.CopyList()
+    packed = np.ascontiguousarray(array.T)
+    expected.add_array(packed, 0, -1, 0)
+    content = np.frombuffer(b"\x00123456789", np.uint8)
+    expected.add_array(content, 0, -1, 0)
+    assert agent.checksums == expected.checksums()
+    # The published check value of CRC-32C (RFC 3720 has the polynomial).
+    check = _native.CopyList()
+    digits = np.frombuffer(b"123456789", np.uint8)
+    check.add_array(digits, 0, -1, 0)
+    assert check.checksums() == [0xE3069283]
+
+
+def test_batches_given_twice_are_copied_once(agent, client):
+    agent.repeat_batches = True
+    state = {f"w{i}": noise((50,), np.int32, i) for i in range(7)}
+    client.save(1, state).wait()
+    target = {name: np.zeros_like(array) for name, array in state.items()}
+    client.load(target)
+    assert all((target[name] == state[name]).all() for name in state)
+
+
+def test_refusals_arrive_with_reason_and_metadata(agent, client):
+    agent.refuse["BeginSave"] = [Refusal(grpc.StatusCode.DEADLINE_EXCEEDED, "RANK_LATE", "rank 3 is late",
+                                         {"ranks": "3", "phase": "staging"})]
+    with pytest.raises(cairn.Error) as caught:
+        client.save(1, {"w": np.zeros(3)})
+    assert caught.value.reason == "RANK_LATE"
+    assert caught.value.metadata == {"ranks": "3", "phase": "staging"}
+    assert "rank 3 is late" in str(caught.value)
+
+
+def test_aborted_save_raises_its_verdict_each_time(agent, client):
+    saving = client.save(1, {"w": np.zeros(3)})
+    agent.verdict = Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "NO_SPACE", "disk full")
+    for _ in range(2):
+        with pytest.raises(cairn.Error, match="NO_SPACE"):
+            saving.wait()
+    assert client.save(1, {"w": np.zeros(3)}).wait().step == 1
+
+
+def test_slab_held_by_another_step_is_waited_for(agent, client):
+    held = Refusal(grpc.StatusCode.UNAVAILABLE, "SAVE_IN_PROGRESS", "step 1 is being written")
+    agent.refuse["BeginSave"] = [held, held]
+    assert client.save(2, {"w": np.zeros(3)}).wait().step == 2
+    agent.refuse["BeginSave"] = [held] * 1000
+    with pytest.raises(cairn.Error, match="SAVE_IN_PROGRESS"):
+        client.save(3, {"w": np.zeros(3)}, timeout=0.3)
+
+
+def test_wait_that_times_out_leaves_the_save_going_on(agent, client):
+    saving = client.save(1, {"w": np.zeros(3)})
+    agent.pending_calls = 10**9
+    with pytest.raises(cairn.Error, match="TIMED_OUT"):
+        saving.wait(timeout=0.05)
+    agent.pending_calls = 0
+    assert saving.wait().step == 1
+
+
+def test_agent_that_is_gone_is_named_within_bounded_time(agent, client, monkeypatch):
+    monkeypatch.setattr(cairn.client, "_CONNECT_PATIENCE", 0.3)
+    agent.close()
+    started = time.monotonic()
+    with pytest.raises(cairn.Error) as caught:
+        client.save(1, {"w": np.zeros(3)})
+    assert caught.value.reason == "AGENT_UNREACHABLE" and agent.address in caught.value.message
+    assert time.monotonic() - started < 10
+    agent.start()
+
+
+def test_agent_that_does_not_answer_is_named_within_bounded_time(agent, client, monkeypatch):
+    monkeypatch.setattr(cairn._agent, "GRACE", 0.3)
+    monkeypatch.setattr(cairn._agent, "MAX_WAIT", 0.1)
+    agent.hang.add("BeginSave")
+    started = time.monotonic()
+    with pytest.raises(cairn.Error, match="AGENT_UNREACHABLE"):
+        client.save(1, {"w": np.zeros(3)}, timeout=60)
+    assert time.monotonic() - started < 10
+    agent.hang.clear()
+
+
+def test_restarted_agent_is_attached_again(agent, client):
+    client.report_step(41)
+    agent.close()
+    agent.start()
+    assert client.save(1, {"w": np.zeros(3)}).wait().step == 1
+    client.report_step(42)
+    assert struct.unpack_from("<Q", agent.page, 8)[0] == 43
+
+
+def test_restarted_agent_is_found_without_a_call(agent, client):
+    """A trainer that only reports steps: the watch on the connection attaches again and repeats the step."""
+    client.report_step(41)
+    agent.close()
+    agent.start()
+    deadline = time.monotonic() + 20
+    while struct.unpack_from("<Q", agent.page, 8)[0] != 42:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_save_requested_follows_the_control_page(agent, client):
+    def order(step, status):
+        struct.pack_into("<Q", agent.page, 16, step << 2 | status)
+
+    assert client.save_requested() is None
+    client.report_step(9)
+    assert client.save_requested() is None
+    order(10, 2)
+    assert client.save_requested() is None  # not the step just reported
+    client.report_step(10)
+    assert client.save_requested() == 10
+    order(11, 1)
+    threading.Timer(0.1, order, (11, 2)).start()
+    client.report_step(11)
+    assert client.save_requested() == 11  # waited for the agreement
+    order(12, 1)
+    threading.Timer(0.1, struct.pack_into, ("<Q", agent.page, 16, 0)).start()
+    client.report_step(12)
+    assert client.save_requested() is None  # cleared meanwhile
+
+
+def test_save_requested_gives_up_on_an_order_that_is_never_decided(agent, client, monkeypatch):
+    monkeypatch.setattr(cairn._memory, "_AGREEMENT_WAIT", 0.05)
+    struct.pack_into("<Q", agent.page, 16, 7 << 2 | 1)
+    client.report_step(7)
+    assert client.save_requested() is None
+    assert struct.unpack_from("<Q", agent.page, 24)[0] == 8
+
+
+def test_error_while_copying_cancels_the_save(agent, client, monkeypatch):
+    def fail(self):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_native.CopyList, "run", fail)
+        with pytest.raises(KeyboardInterrupt):
+            client.save(1, {"w": np.zeros(3)})
+    assert len(agent.cancelled) == 1
+    with monkeypatch.context() as patch:
+        client.save(1, {"w": np.zeros(3)}).wait()
+        patch.setattr(_native.CopyList, "run", fail)
+        with pytest.raises(KeyboardInterrupt):
+            client.load({"w": np.zeros(3)})
+    assert agent.ended_with[-1].HasField("error")
+
+
+def test_client_of_another_process_is_refused(agent, client):
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            client.checkpoints()
+        except cairn.Error as error:
+            os.write(writer, error.reason.encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(reader, 100) == b"BAD_REQUEST"
+    assert client.checkpoints() == []
+
+
+def test_close_detaches_and_later_calls_are_refused(agent):
+    client = cairn.connect(agent.address)
+    client.close()
+    client.close()
+    assert agent.detached == 1
+    with pytest.raises(cairn.Error, match="closed"):
+        client.checkpoints()
+
+
+def test_connect_without_an_address(monkeypatch):
+    monkeypatch.delenv("CAIRN_AGENT", raising=False)
+    with pytest.raises(cairn.Error, match="CAIRN_AGENT"):
+        cairn.connect()
+    with pytest.raises(cairn.Error) as caught:
+        cairn.connect("unix:/nonexistent/agent.sock", timeout=0.1)
+    assert caught.value.reason == "AGENT_UNREACHABLE"
+
+
+@pytest.mark.parametrize("state, reason", [
+    ([1, 2], "BAD_REQUEST"),
+    ({"": np.zeros(2)}, "BAD_NAME"),
+    ({3: np.zeros(2)}, "BAD_NAME"),
+    ({"w": np.zeros(2, ">f4")}, "BAD_DTYPE"),
+    ({"w": np.array(["a"])}, "BAD_DTYPE"),
+    ({"w": np.array([object()])}, "BAD_DTYPE"),
+    ({"w": np.zeros(2, np.longdouble)}, "BAD_DTYPE"),
+    ({"w": cairn.Shard(np.zeros(2, np.int16), (2,), (0,), dtype="float32")}, "BAD_DTYPE"),
+    ({"w": cairn.Shard(np.zeros(2), (2,), (0,), dtype="float33")}, "BAD_DTYPE"),
+    ({"w": cairn.Shard(np.zeros(2), (2, 2), (0,))}, "BAD_SHAPE"),
+    ({"w": cairn.Shard(np.zeros(2), (2,), (-1,))}, "BAD_SHAPE"),
+    ({"w": cairn.Shard(np.zeros(2), (2,), (0,), shape=(3,))}, "BAD_SHAPE"),
+    ({"w": cairn.Shard(np.zeros(2), (4,), (0,), shape=(4,), flat_range=(0, 3))}, "BAD_SHAPE"),
+    ({"w": np.float32(1)}, "BAD_REQUEST"),
+    ({"w": {"x": {1, 2}}}, "BAD_REQUEST"),
+    ({"w": [cairn.Shard(np.zeros(2), (2,), (0,)), 3]}, "BAD_REQUEST"),
+    ({"w": [cairn.Shard(np.zeros(2), (2,), (0,)), cairn.Shard(np.ones(2), (2,), (0,))]}, "NAME_COLLISION"),
+    ({"w": [cairn.Shard(np.zeros(2), (4,), (0,)), cairn.Shard(np.ones(2), (5,), (2,))]}, "SHAPE_MISMATCH"),
+])
+def test_what_no_layout_can_say_is_refused(client, state, reason):
+    with pytest.raises(cairn.Error) as caught:
+        client.save(1, state)
+    assert caught.value.reason == reason
+
+
+def test_other_mistakes_are_refused(client):
+    for step in (-1, 10**12, 1.5, "3", True, None):
+        with pytest.raises(cairn.Error, match="BAD_STEP"):
+            client.save(step, {"w": np.zeros(2)})
+    readonly = np.zeros(2)
+    readonly.flags.writeable = False
+    client.save(1, {"w": readonly}).wait()
+    with pytest.raises(cairn.Error, match="read-only"):
+        client.load({"w": readonly})
+    with pytest.raises(cairn.Error, match="UNSUPPORTED"):
+        client.load({"w": np.zeros(2)}, mapping={"aoa_statements": []})
+    circle = []
+    circle.append(circle)
+    with pytest.raises(cairn.Error, match="circle"):
+        client.save(2, {"x": circle})
+
+
+def test_two_clients_of_one_process_are_two_sessions(agent):
+    with cairn.connect(agent.address) as one, cairn.connect(agent.address) as two:
+        assert one._incarnation != two._incarnation
+        one.save(1, {"w": np.zeros(2)}).wait()
+        assert two.checkpoints() == [1]

@@ -1,0 +1,59 @@
+"""Where DTensor's local elements lie in the global tensor: torch's own splitting is the oracle."""
+
+import itertools
+import random
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.placement_types import _StridedShard
+
+import cairn
+import cairn.torch
+from cairn.torch import boxes_of
+
+
+def local_by_torch(whole, mesh_shape, coordinate, placements):
+    """Splits the way DTensor does, placement by placement."""
+    for mesh_dim, placement in enumerate(placements):
+        if isinstance(placement, (Shard, _StridedShard)):
+            pieces, _ = placement._split_tensor(whole, mesh_shape[mesh_dim], with_padding=False, contiguous=True)
+            whole = pieces[coordinate[mesh_dim]]
+    return whole
+
+
+def local_by_boxes(whole, boxes):
+    for dim, intervals in enumerate(boxes):
+        whole = torch.cat([whole.narrow(dim, a, b - a) for a, b in intervals], dim)
+    return whole
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_random_meshes_and_placements(seed):
+    chance = random.Random(seed)
+    shape = [chance.randint(1, 13) for _ in range(chance.randint(1, 3))]
+    mesh_shape = [chance.randint(1, 4) for _ in range(chance.randint(1, 3))]
+    placements = []
+    for _ in mesh_shape:
+        dim = chance.randrange(len(shape))
+        placements.append(chance.choice([Replicate(), Shard(dim), _StridedShard(dim, split_factor=chance.randint(1, 3))]))
+    whole = torch.arange(torch.Size(shape).numel()).view(shape)
+    for coordinate in itertools.product(*map(range, mesh_shape)):
+        boxes = boxes_of(shape, mesh_shape, coordinate, placements)
+        expected = local_by_torch(whole, mesh_shape, coordinate, placements)
+        actual = local_by_boxes(whole, boxes)
+        assert actual.shape == expected.shape and torch.equal(actual, expected), (shape, mesh_shape, placements)
+
+
+def test_fsdp_over_tensor_parallelism_is_one_box():
+    """[TP first, FSDP inside]: the combination of _StridedShard and Shard picks one interval."""
+    for coordinate, rows in {(0, 0): (0, 2), (0, 1): (4, 6), (1, 0): (2, 4), (1, 1): (6, 8)}.items():
+        assert boxes_of((8, 3), (2, 2), coordinate, [_StridedShard(0, split_factor=2), Shard(0)]) == [[rows], [(0, 3)]]
+
+
+def test_partial_sums_are_refused():
+    from torch.distributed.tensor import Partial
+
+    with pytest.raises(cairn.Error, match="partial sum"):
+        boxes_of((8,), (2,), (0,), [Partial()])

@@ -1,0 +1,104 @@
+"""cairn.torch against an agent in this process: nested dicts, dtypes, strides, leaves."""
+
+import collections
+import pathlib
+import shutil
+import tempfile
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import cairn
+import cairn.torch
+from testing.fake_agent import FakeAgent
+
+
+@pytest.fixture
+def client():
+    directory = pathlib.Path(tempfile.mkdtemp(prefix="cairn-"))
+    agent = FakeAgent(directory)
+    with cairn.connect(agent.address) as client:
+        yield client
+    agent.close()
+    shutil.rmtree(directory)
+
+
+def bits(tensor):
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8).tolist()
+
+
+def random_tensor(shape, dtype):
+    width = torch.empty((), dtype=dtype).element_size()
+    raw = torch.randint(0, 256, (*shape, width), dtype=torch.uint8)
+    if dtype is torch.bool:
+        raw &= 1
+    return raw.view(dtype).reshape(shape)
+
+
+DTYPES = [torch.bool, torch.uint8, torch.int8, torch.uint16, torch.int16, torch.uint32, torch.int32, torch.uint64,
+          torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128,
+          torch.complex32, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz,
+          torch.float8_e8m0fnu]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_every_dtype_keeps_its_bits(client, dtype):
+    tensors = {"matrix": random_tensor((5, 6), dtype), "scalar": random_tensor((), dtype),
+               "empty": random_tensor((0, 3), dtype), "transposed": random_tensor((4, 7), dtype).t(),
+               "every_second": random_tensor((9,), dtype)[::2]}
+    cairn.torch.save(client, 1, tensors).wait()
+    target = {name: torch.zeros(tensor.shape[::-1], dtype=dtype).permute(tuple(range(tensor.dim()))[::-1])
+              for name, tensor in tensors.items()}
+    cairn.torch.load(client, target)
+    for name, tensor in tensors.items():
+        assert bits(target[name]) == bits(tensor), name
+
+
+def test_nested_state_keeps_keys_order_and_values(client):
+    model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3))
+    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.8, 0.95))
+    model(torch.randn(8, 4)).sum().backward()
+    optimizer.step()
+    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3, "none": None,
+             "schedule": {"milestones": collections.Counter({80: 1}), "empty": {}}, "history": [1.5, 2.5],
+             "mixed": [torch.arange(3), {"x": torch.ones(2)}], "data": b"\x00\x01", "mine": cairn.per_rank(7)}
+    cairn.torch.save(client, 1, state).wait()
+
+    other = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3))
+    other_optimizer = torch.optim.AdamW(other.parameters())
+    other(torch.zeros(8, 4)).sum().backward()
+    other_optimizer.step()
+    target = {"model": other.state_dict(), "optimizer": other_optimizer.state_dict(), "epoch": 0, "none": 1,
+              "schedule": {"milestones": {1: 1}, "empty": {}}, "history": [], "mixed": [torch.zeros(3, dtype=torch.int64),
+              {"x": torch.zeros(2)}], "data": b"", "mine": cairn.per_rank(0)}
+    # A dict that is no empty one is walked: its keys are those of the target.
+    target["schedule"]["milestones"] = {80: 0}
+    cairn.torch.load(client, target)
+    assert target["epoch"] == 3 and target["none"] is None and target["history"] == [1.5, 2.5]
+    assert target["schedule"] == {"milestones": {80: 1}, "empty": {}} and target["data"] == b"\x00\x01"
+    assert target["mine"] == cairn.per_rank(7) and torch.equal(target["mixed"][1]["x"], torch.ones(2))
+    assert list(target) == list(state)
+    other_optimizer.load_state_dict(target["optimizer"])
+    assert other_optimizer.param_groups[0]["betas"] == (0.8, 0.95)
+    for mine, theirs in zip(other.parameters(), model.parameters()):
+        assert torch.equal(mine, theirs)  # state_dict() shares the model's memory: filled in place
+        for key, value in optimizer.state[theirs].items():
+            assert torch.equal(other_optimizer.state[mine][key], value), key
+
+
+@pytest.mark.parametrize("make, reason", [
+    (lambda: {"a.b": torch.zeros(1), "a": {"b": torch.zeros(1)}}, "NAME_COLLISION"),
+    (lambda: {"a": {1: torch.zeros(1), "1": torch.zeros(1)}}, "NAME_COLLISION"),
+    (lambda: {(1, 2): torch.zeros(1)}, "BAD_NAME"),
+    (lambda: {"m": torch.zeros(2, device="meta")}, "BAD_REQUEST"),
+    (lambda: {"s": torch.eye(3).to_sparse()}, "UNSUPPORTED"),
+    (lambda: {"t": (torch.zeros(1),)}, "UNSUPPORTED"),
+    (lambda: {"c": torch.zeros(2, dtype=torch.complex64).conj()}, "UNSUPPORTED"),
+    (lambda: {"f": torch.nn.Linear(1, 1)}, "BAD_REQUEST"),
+    (lambda: [torch.zeros(1)], "BAD_REQUEST"),
+])
+def test_what_cannot_be_stored_is_refused(client, make, reason):
+    with pytest.raises(cairn.Error) as caught:
+        cairn.torch.save(client, 1, make())
+    assert caught.value.reason == reason

@@ -1,0 +1,339 @@
+"""An agent of a job with one rank, in this process: the other side of LocalAgentService for tests of the client.
+
+It keeps checkpoints in memory. Faults are set as attributes; see __init__.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+import mmap
+import os
+import pathlib
+import secrets
+import socket
+import struct
+import threading
+import time
+from concurrent import futures
+
+import grpc
+
+from cairn import _dtypes, _wire
+from cairn._native import row_major_strides
+
+_DTYPE_NAMES = {number: name for name, number in _dtypes.NUMBER.items()}
+
+
+class Refusal(Exception):
+    def __init__(self, code, reason, message, metadata=None):
+        self.code = code
+        info = _wire.ErrorInfo(reason=reason, domain=_wire.ERROR_DOMAIN)
+        info.metadata.update(metadata or {})
+        self.status = _wire.Status(code=code.value[0], message=message)
+        self.status.details.add(type_url="type.googleapis.com/google.rpc.ErrorInfo", value=info.SerializeToString())
+
+
+class Item:
+    """A shard or object of a parsed layout."""
+
+    def __init__(self, name, dtype, offset, shape, flat, size):
+        self.name, self.dtype, self.offset, self.shape, self.flat, self.size = name, dtype, offset, shape, flat, size
+
+
+def parse_layout(data: bytes) -> tuple[list[Item], list]:
+    layout = _wire.Layout.FromString(data)
+    schema = _wire.TensorSchema.FromString(layout.tensor_schema)
+    flats = {s: (a, b) for s, a, b in zip(layout.flat_shard, layout.flat_begin, layout.flat_end)}
+    items, at = [], 0
+    for i, tensor in enumerate(layout.shard_tensor):
+        n = schema.ndim[tensor]
+        offset, shape = list(layout.shard_offset[at:at + n]), list(layout.shard_shape[at:at + n])
+        at += n
+        dtype = _DTYPE_NAMES[schema.dtype[tensor]]
+        flat = flats.get(i)
+        count = flat[1] - flat[0] if flat else math.prod(shape)
+        items.append(Item(schema.name[tensor], dtype, offset, shape, flat, count * _dtypes.ITEMSIZE[dtype]))
+    return items, list(layout.object)
+
+
+class FakeAgent:
+    """Serves at `address` until close(). The client under test may be any number of sessions."""
+
+    def __init__(self, directory: pathlib.Path, rank: int = 0, world_size: int = 1):
+        self.directory = directory
+        self.address = f"unix:{directory}/agent.sock"
+        self.rank, self.world_size = rank, world_size
+        # Faults and settings.
+        self.pending_calls = 0          # so many long calls answer "pending" first
+        self.forget_layouts = False     # ask for every layout again
+        self.check_items = False        # ask for checksums of everything
+        self.refuse: dict[str, list[Refusal]] = {}  # method -> refusals of its next calls
+        self.hang: set[str] = set()     # methods that never answer
+        self.repeat_batches = False     # give unreleased batches again
+        self.verdict: Refusal | None = None  # of the next save, instead of a commit
+        self.saved_world = world_size
+        self.per_rank_objects: dict[str, dict[int, bytes]] = {}
+        # What was seen.
+        self.calls: list[str] = []
+        self.layout_uploads = 0
+        self.checksums: list[int] = []
+        self.cancelled: list = []
+        self.ended_with: list = []
+        self.committed: dict[int, tuple] = {}
+        self.detached = 0
+        self.start()
+
+    def start(self) -> None:
+        self._incarnation = secrets.randbits(63)
+        self._attached: set[int] = set()
+        self._layouts: dict[bytes, bytes] = {}
+        self._descriptors: dict[int, int] = {}
+        self._saves: dict[int, dict] = {}
+        self._loads: dict[int, dict] = {}
+        self._ids = itertools.count(1)
+        self._stop = threading.Event()
+        self.page_descriptor, page = self._memory(4096)
+        page[0:8] = struct.pack("<Q", 0x314E524941430001)
+        self.page = page
+        self._serve_descriptors()
+        self._server = grpc.server(futures.ThreadPoolExecutor(8))
+        handlers = {name: grpc.unary_unary_rpc_method_handler(self._wrap(name), method.request.FromString,
+                                                              method.response.SerializeToString)
+                    for name, method in _wire.LOCAL_AGENT.items()}
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("cairn.v1.LocalAgentService",
+                                                                                    handlers),))
+        if not self._server.add_insecure_port(self.address):
+            raise OSError(self.address)
+        self._server.start()
+
+    def close(self) -> None:
+        self._stop.set()
+        self._server.stop(0).wait()
+        self._listener.close()
+        for descriptor in self._descriptors.values():
+            os.close(descriptor)
+        self._descriptors.clear()
+        for name in ("agent.sock", "descriptors.sock"):
+            (self.directory / name).unlink(missing_ok=True)
+
+    # Shared memory.
+
+    def _memory(self, size: int) -> tuple[int, mmap.mmap]:
+        descriptor = os.memfd_create("fake-agent")
+        os.ftruncate(descriptor, max(size, 1))
+        number = next(self._ids) + (secrets.randbits(31) << 32)
+        self._descriptors[number] = descriptor
+        return number, mmap.mmap(descriptor, max(size, 1))
+
+    def _serve_descriptors(self) -> None:
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(f"{self.directory}/descriptors.sock")
+        self._listener.listen()
+
+        def serve():
+            while True:
+                try:
+                    peer, _ = self._listener.accept()
+                except OSError:
+                    return
+                with peer:
+                    number = struct.unpack("<Q", peer.recv(8))[0]
+                    if number in self._descriptors:
+                        socket.send_fds(peer, [b"\0"], [self._descriptors[number]])
+                    else:
+                        peer.sendall(b"\x02")
+
+        threading.Thread(target=serve, daemon=True).start()
+
+    def _slab(self, number: int, size: int) -> dict:
+        return {"descriptor_id": number, "bytes": max(size, 1),
+                "descriptor_socket": f"{self.directory}/descriptors.sock"}
+
+    # Calls.
+
+    def _wrap(self, name):
+        def handle(request, context):
+            self.calls.append(name)
+            while name in self.hang and not self._stop.is_set() and context.is_active():
+                time.sleep(0.01)
+            try:
+                if self.refuse.get(name):
+                    raise self.refuse[name].pop(0)
+                if name != "Attach" and request.trainer_incarnation not in self._attached:
+                    raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, "NOT_REGISTERED", "not attached")
+                return getattr(self, name)(request)
+            except Refusal as refusal:
+                context.set_trailing_metadata((("grpc-status-details-bin", refusal.status.SerializeToString()),))
+                context.abort(refusal.code, refusal.status.message)
+        return handle
+
+    def _response(self, name, **fields):
+        return _wire.LOCAL_AGENT[name].response(**fields)
+
+    def _is_pending(self) -> bool:
+        if self.pending_calls > 0:
+            self.pending_calls -= 1
+            return True
+        return False
+
+    def _layout(self, reference) -> bytes | None:
+        if reference.layout or reference.digest == hashlib.sha256(b"").digest():  # that of the empty layout
+            self.layout_uploads += 1
+            self._layouts[reference.digest] = reference.layout
+        elif self.forget_layouts:
+            self.forget_layouts = False
+            self._layouts.clear()
+        return self._layouts.get(reference.digest)
+
+    def Attach(self, request):
+        self._attached.add(request.trainer_incarnation)
+        return self._response("Attach", job="demo", rank=self.rank, world_size=self.world_size,
+                              agent_incarnation=self._incarnation, agent_version="fake",
+                              descriptor_socket=f"{self.directory}/descriptors.sock",
+                              control_page_descriptor=self.page_descriptor)
+
+    def Prepare(self, request):
+        layout = self._layout(request.layout)
+        if layout is None:
+            return self._response("Prepare", need_layout=True)
+        if self._is_pending():
+            return self._response("Prepare", pending=True)
+        return self._response("Prepare", slab_bytes=sum(item.size for item in parse_layout(layout)[0]))
+
+    def BeginSave(self, request):
+        layout = self._layout(request.layout)
+        if layout is None:
+            return self._response("BeginSave", need_layout=True)
+        if self._is_pending():
+            return self._response("BeginSave", pending=True)
+        items, objects = parse_layout(layout)
+        placements, at = [], 0
+        for i, item in enumerate(items):
+            if item.size:
+                placements.append({"item": i, "slab_offset": at, "bytes": item.size})
+                at += item.size
+        for i, entry in enumerate(objects):
+            placements.append({"item": len(items) + i, "slab_offset": at, "bytes": entry.slot_bytes})
+            at += entry.slot_bytes
+        number, slab = self._memory(at)
+        save = next(self._ids)
+        self._saves[save] = {"step": request.step, "items": items, "objects": objects, "slab": slab,
+                             "places": placements, "committed": False}
+        checks = range(len(items) + len(objects)) if self.check_items else []
+        return self._response("BeginSave", save=save, slab=self._slab(number, at), placement=placements,
+                              check_item=checks)
+
+    def CommitStaging(self, request):
+        save = self._saves[request.save]
+        save["lengths"] = list(request.object_bytes)
+        save["committed"] = True
+        self.checksums = list(request.check_crc32c)
+        return self._response("CommitStaging")
+
+    def CancelSave(self, request):
+        self.cancelled.append(request)
+        return self._response("CancelSave")
+
+    def WaitSave(self, request):
+        save = self._saves.get(request.save)
+        if save is None:
+            raise Refusal(grpc.StatusCode.NOT_FOUND, "NOT_COMMITTED", "no such save")
+        if self._is_pending():
+            return self._response("WaitSave", pending=True)
+        checkpoint = {"job": "demo", "step": save["step"], "attempt": 1, "world_size": self.world_size}
+        if self.verdict is not None:
+            checkpoint["state"] = _wire.CHECKPOINT_STATES["ABORTED"]
+            checkpoint["error"], self.verdict = self.verdict.status, None
+        else:
+            checkpoint["state"] = _wire.CHECKPOINT_STATES["COMMITTED"]
+            self._commit(save)
+        return self._response("WaitSave", checkpoint=checkpoint)
+
+    def _commit(self, save) -> None:
+        shards, objects = [], {}
+        for place in save["places"]:
+            data = save["slab"][place["slab_offset"]:place["slab_offset"] + place["bytes"]]
+            if place["item"] < len(save["items"]):
+                shards.append((save["items"][place["item"]], data))
+            else:
+                index = place["item"] - len(save["items"])
+                entry, length = save["objects"][index], save["lengths"][index]
+                assert data[length:].count(0) == len(data) - length, "the rest of a slot is zero"
+                objects[entry.name] = (data[:length], entry.per_rank)
+        self.committed[save["step"]] = (shards, objects)
+
+    def ListLocalCheckpoints(self, request):
+        return self._response("ListLocalCheckpoints", checkpoint=[
+            {"job": "demo", "step": step, "state": _wire.CHECKPOINT_STATES["COMMITTED"],
+             "world_size": self.saved_world} for step in sorted(self.committed)])
+
+    def BeginLoad(self, request):
+        layout = self._layout(request.layout)
+        if layout is None:
+            return self._response("BeginLoad", need_layout=True)
+        if self._is_pending():
+            return self._response("BeginLoad", pending=True)
+        step = request.step if request.HasField("step") else max(self.committed, default=None)
+        if step not in self.committed:
+            raise Refusal(grpc.StatusCode.NOT_FOUND, "NOT_COMMITTED", f"step {step}")
+        shards, objects = self.committed[step]
+        items, _ = parse_layout(layout)
+        held = []
+        for name, (data, per_rank) in sorted(objects.items()):
+            for rank, content in (self.per_rank_objects.get(name) or {self.rank: data}).items():
+                held.append(({"name": name, "bytes": len(content), "per_rank": per_rank, "rank": rank}, content))
+        batches = [self._batch(source, data, items) for source, data in shards]
+        batches += [self._object_batch(len(items) + i, content) for i, (_, content) in enumerate(held)]
+        self._loads[request.number] = {"batches": [b for b in batches if b], "given": set()}
+        return self._response("BeginLoad", step=step, object=[entry for entry, _ in held])
+
+    def _buffer(self, data: bytes) -> dict:
+        number, memory = self._memory(len(data))
+        memory[:len(data)] = data
+        return self._slab(number, len(data))
+
+    def _object_batch(self, target, data):
+        return {"batch": next(self._ids), "buffer": self._buffer(data),
+                "copy": [{"target": target, "element_bytes": len(data)}]}
+
+    def _batch(self, source: Item, data: bytes, items):
+        """The parts of one saved box (no flat shards) that the target's items want."""
+        copies = []
+        width = _dtypes.ITEMSIZE[source.dtype]
+        for index, item in enumerate(items):
+            if item.name != source.name:
+                continue
+            low = [max(a, b) for a, b in zip(source.offset, item.offset)]
+            extent = [min(a + m, b + n) - lo for a, m, b, n, lo in
+                      zip(source.offset, source.shape, item.offset, item.shape, low)]
+            if any(e <= 0 for e in extent):
+                continue
+            source_stride = row_major_strides(source.shape, width)
+            target_stride = row_major_strides(item.shape, width)
+            copies.append({
+                "target": index, "element_bytes": width, "extent": extent, "source_stride": source_stride,
+                "target_stride": target_stride,
+                "source_offset": sum((lo - o) * s for lo, o, s in zip(low, source.offset, source_stride)),
+                "target_offset": sum((lo - o) * s for lo, o, s in zip(low, item.offset, target_stride))})
+        return {"batch": next(self._ids), "buffer": self._buffer(data), "copy": copies} if copies else None
+
+    def ReceiveLoad(self, request):
+        load = self._loads[request.number]
+        load["batches"] = [b for b in load["batches"] if b["batch"] not in request.released_batch]
+        given = [b for b in load["batches"] if self.repeat_batches or b["batch"] not in load["given"]][:2]
+        load["given"] |= {b["batch"] for b in given}
+        return self._response("ReceiveLoad", batch=given, complete=not load["batches"])
+
+    def EndLoad(self, request):
+        self.ended_with.append(request)
+        if self._is_pending():
+            return self._response("EndLoad", pending=True)
+        return self._response("EndLoad", bytes_read=1, total_bytes_read=2, unique_bytes=2, storage_bytes=4096,
+                              path="cached")
+
+    def Detach(self, request):
+        self.detached += 1
+        self._attached.discard(request.trainer_incarnation)
+        return self._response("Detach")

@@ -1,0 +1,98 @@
+"""Ranks as threads of one process, each with its own client of a real agent."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+import time
+
+import numpy as np
+
+import cairn
+
+LIMIT = 120.0
+
+
+def on_ranks(cluster, work, ranks=None, errors: bool = False) -> list:
+    """work(rank, client) on every rank at once, each with a client of its own. With `errors` exceptions are answered."""
+    ranks = range(cluster.ranks) if ranks is None else ranks
+    results: dict[int, object] = {}
+
+    def run(rank):
+        try:
+            with cairn.connect(cluster.agents[rank].address) as client:
+                results[rank] = work(rank, client)
+        except BaseException as error:
+            results[rank] = error
+
+    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in ranks]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + LIMIT
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    late = [rank for rank, thread in zip(ranks, threads) if thread.is_alive()]
+    assert not late, f"ranks {late} did not end within {LIMIT:g} s"
+    answers = [results[rank] for rank in ranks]
+    if not errors:
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+    return answers
+
+
+def reasons(answers) -> list[str]:
+    """The reasons of what on_ranks(errors=True) answered; "" for a success. Any other exception is raised."""
+    for answer in answers:
+        if isinstance(answer, BaseException) and not isinstance(answer, cairn.Error):
+            raise answer
+    return [answer.reason if isinstance(answer, cairn.Error) else "" for answer in answers]
+
+
+def noise(shape, dtype=np.float32, seed=0) -> np.ndarray:
+    """Random bits, NaNs included: compare bytes."""
+    count = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    array = np.frombuffer(np.random.default_rng(seed).bytes(count), np.uint8)
+    return (array & 1).astype(bool).reshape(shape) if np.dtype(dtype) == bool else array.view(dtype).reshape(shape).copy()
+
+
+def rows(whole: np.ndarray, rank: int, world: int, axis: int = 0) -> cairn.Shard:
+    """Rank's part as torch.chunk cuts: uneven at the end, empty where there is nothing left."""
+    size = -(-whole.shape[axis] // world)
+    begin, end = (min(edge * size, whole.shape[axis]) for edge in (rank, rank + 1))
+    index = [slice(None)] * whole.ndim
+    index[axis] = slice(begin, end)
+    offset = [0] * whole.ndim
+    offset[axis] = begin
+    return cairn.Shard(whole[tuple(index)].copy(), whole.shape, offset)
+
+
+def blank(shard: cairn.Shard) -> cairn.Shard:
+    """The same shard, all zeros."""
+    return cairn.Shard(np.zeros_like(shard.array), shard.global_shape, shard.offset, shard.shape, shard.flat_range,
+                       shard.dtype)
+
+
+def command(*arguments: str, expect: int | None = 0, timeout: float = 60) -> subprocess.CompletedProcess:
+    """Runs the `cairn` command."""
+    done = subprocess.run([str(cairn.local.binary("cairn")), *arguments], capture_output=True, text=True,
+                          timeout=timeout, stdin=subprocess.DEVNULL, env={**os.environ, "NO_COLOR": "1"})
+    assert expect is None or done.returncode == expect, (arguments, done.returncode, done.stdout, done.stderr)
+    return done
+
+
+def command_json(*arguments: str, expect: int | None = 0, timeout: float = 60):
+    return json.loads(command(*arguments, "--format=json", expect=expect, timeout=timeout).stdout)
+
+
+def until(what, limit: float = 30.0, text: str = "it"):
+    """Waits for a condition of another process; answers its true value."""
+    deadline = time.monotonic() + limit
+    while True:
+        value = what()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"{text} did not come true within {limit:g} s"
+        time.sleep(0.01)
