@@ -23,13 +23,27 @@ ShardDesc Shard(std::string_view key, Shape global, Shape local, Shape offset, D
 ShardDesc Whole(std::string_view key, Shape shape) { return Shard(key, shape, shape, Shape(shape.size(), 0)); }
 
 const std::vector<ShardDesc>& Tensors() {
-  static const auto* tensors = new std::vector<ShardDesc>{
-      Whole("l.0.w", {2, 4}),     Whole("l.1.w", {2, 4}),   Whole("l.0.e.0.w", {2, 2}), Whole("l.0.e.1.w", {2, 2}),
-      Whole("l.0.e.10.w", {2, 2}), Whole("m.0.w", {2, 4}),  Whole("a", {2, 4}),         Whole("q", {2, 8}),
-      Whole("k", {2, 4}),         Whole("v", {2, 4}),       Whole("gate", {2, 4}),      Whole("up", {2, 4}),
-      Whole("s", {6, 4}),         Whole("u", {3}),          Whole("a.w_0", {2, 4}),     Whole("scalar", {}),
-      Whole("empty", {0, 4}),     Shard("f", {2, 16}, {2, 8}, {0, 0}), Shard("f", {2, 16}, {2, 8}, {0, 8}),
-      Shard("h", {2, 8}, {2, 4}, {0, 0}), Shard("h", {2, 8}, {2, 4}, {0, 4})};
+  static const auto* tensors = new std::vector<ShardDesc>{Whole("l.0.w", {2, 4}),
+                                                          Whole("l.1.w", {2, 4}),
+                                                          Whole("l.0.e.0.w", {2, 2}),
+                                                          Whole("l.0.e.1.w", {2, 2}),
+                                                          Whole("l.0.e.10.w", {2, 2}),
+                                                          Whole("m.0.w", {2, 4}),
+                                                          Whole("a", {2, 4}),
+                                                          Whole("q", {2, 8}),
+                                                          Whole("k", {2, 4}),
+                                                          Whole("v", {2, 4}),
+                                                          Whole("gate", {2, 4}),
+                                                          Whole("up", {2, 4}),
+                                                          Whole("s", {6, 4}),
+                                                          Whole("u", {3}),
+                                                          Whole("a.w_0", {2, 4}),
+                                                          Whole("scalar", {}),
+                                                          Whole("empty", {0, 4}),
+                                                          Shard("f", {2, 16}, {2, 8}, {0, 0}),
+                                                          Shard("f", {2, 16}, {2, 8}, {0, 8}),
+                                                          Shard("h", {2, 8}, {2, 4}, {0, 0}),
+                                                          Shard("h", {2, 8}, {2, 4}, {0, 4})};
   return *tensors;
 }
 
