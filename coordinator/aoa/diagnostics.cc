@@ -6,6 +6,31 @@
 #include "absl/strings/str_cat.h"
 
 namespace cairn::aoa {
+namespace {
+
+// A status crosses the wire as UTF-8: text that is none (no JSON can bring it, a program can) has its bytes beyond
+// ASCII replaced.
+std::string Utf8(std::string text) {
+  for (size_t at = 0; at < text.size();) {
+    const auto byte = static_cast<unsigned char>(text[at]);
+    const size_t size = byte < 0x80                   ? 1
+                        : byte >= 0xc2 && byte < 0xe0 ? 2
+                        : byte >= 0xe0 && byte < 0xf0 ? 3
+                        : byte >= 0xf0 && byte < 0xf5 ? 4
+                                                      : 0;
+    const auto second = at + 1 < text.size() ? static_cast<unsigned char>(text[at + 1]) : 0;
+    bool valid = size > 0 && at + size <= text.size();
+    for (size_t i = 1; valid && i < size; ++i) valid = (static_cast<unsigned char>(text[at + i]) & 0xc0) == 0x80;
+    // Overlong forms, surrogates, and what lies beyond U+10FFFF.
+    valid = valid && !(byte == 0xe0 && second < 0xa0) && !(byte == 0xed && second > 0x9f) &&
+            !(byte == 0xf0 && second < 0x90) && !(byte == 0xf4 && second > 0x8f);
+    if (!valid) text[at] = '?';
+    at += valid ? size : 1;
+  }
+  return text;
+}
+
+}  // namespace
 
 void Diagnostics::Add(Reason reason, LineId line, Stage stage, std::string message) {
   ++total_;
@@ -47,8 +72,8 @@ absl::Status ToStatus(const std::vector<MappingError>& errors, size_t total) {
   if (first.statement.has_value()) absl::StrAppend(&message, " (statement: ", *first.statement, ")");
   if (total > 1) absl::StrAppend(&message, "; and ", total - 1, " more");
   ErrorMetadata metadata = {{"faults", absl::StrCat(total)}};
-  if (first.statement.has_value()) metadata.emplace_back("statement", *first.statement);
-  return MakeError(first.reason, message, metadata);
+  if (first.statement.has_value()) metadata.emplace_back("statement", Utf8(*first.statement));
+  return MakeError(first.reason, Utf8(message), metadata);
 }
 
 }  // namespace cairn::aoa

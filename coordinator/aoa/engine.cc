@@ -98,6 +98,9 @@ void Engine::Write(Symbol name, VariableId variable) {
 }
 
 void Engine::Run(const std::vector<Statement>& statements) {
+  size_t made = 0;
+  for (const Statement& statement : statements) made += RightCount(statement);
+  variables.Reserve(std::min<size_t>(made, 1 << 20));
   if (reverse_) {
     for (size_t i = statements.size(); i-- > 0;) Execute(statements[i]);
   } else {
@@ -158,6 +161,37 @@ absl::StatusOr<VariableId> Engine::CastBy(const Statement& statement, VariableId
   return variables.Cast(in, *DTypeFromName(symbols.Text(target)));
 }
 
+absl::StatusOr<VariableId> Engine::PermuteBy(const Attribute& attribute, VariableId in) {
+  const size_t dims = variables.shape(in).size();
+  if (permutation_.value == attribute.value && permutation_.dims == dims && !permutation_.text.empty()) {
+    return variables.Permute(in, permutation_.axes, permutation_.text);
+  }
+  const std::string_view value = program_.symbols().Text(attribute.value);
+  auto axes = ParseList(value);
+  if (!axes.has_value()) {
+    return MakeError(Reason::kMappingSyntax,
+                     absl::StrCat("permute='", View(value), "' is no list of axes like '[1, 0]'"));
+  }
+  std::string text(value);
+  if (axes->empty()) {
+    axes->resize(dims);
+    std::iota(axes->rbegin(), axes->rend(), 0);
+    text = ListText(*axes);
+  } else if (reverse_) {
+    Shape inverse(axes->size(), -1);
+    for (size_t i = 0; i < axes->size(); ++i) {
+      if ((*axes)[i] < static_cast<int64_t>(axes->size())) inverse[(*axes)[i]] = static_cast<int64_t>(i);
+    }
+    // One that is no permutation has no inverse: it is refused below, as it was written.
+    if (std::find(inverse.begin(), inverse.end(), -1) == inverse.end()) {
+      axes = inverse;
+      text = ListText(*axes);
+    }
+  }
+  permutation_ = {attribute.value, dims, *axes, text};
+  return variables.Permute(in, *axes, text);
+}
+
 absl::StatusOr<VariableId> Engine::Transform(const Statement& statement, VariableId in, Symbol to) {
   const SymbolTable& symbols = program_.symbols();
   const auto& attributes = statement.attributes;
@@ -191,29 +225,8 @@ absl::StatusOr<VariableId> Engine::Transform(const Statement& statement, Variabl
     }
     case kDtype:
       return CastBy(statement, in);
-    case kPermute: {
-      auto axes = ParseList(value);
-      if (!axes.has_value()) {
-        return MakeError(Reason::kMappingSyntax,
-                         absl::StrCat("permute='", View(value), "' is no list of axes like '[1, 0]'"));
-      }
-      std::string text(value);
-      if (axes->empty()) {
-        axes->resize(variables.shape(in).size());
-        std::iota(axes->rbegin(), axes->rend(), 0);
-        text = ListText(*axes);
-      } else if (reverse_) {
-        Shape inverse(axes->size());
-        for (size_t i = 0; i < axes->size(); ++i) {
-          if ((*axes)[i] >= static_cast<int64_t>(axes->size())) break;  // refused below, as it stands
-          inverse[(*axes)[i]] = static_cast<int64_t>(i);
-        }
-        const bool valid = std::is_permutation(inverse.begin(), inverse.end(), axes->begin());
-        if (valid) axes = inverse;
-        if (valid) text = ListText(*axes);
-      }
-      return variables.Permute(in, *axes, text);
-    }
+    case kPermute:
+      return PermuteBy(first, in);
     case kReshape: {
       const auto canonical = ParseList(value);
       if (!canonical.has_value()) {

@@ -45,6 +45,7 @@ class Engine {
   void ExecuteOne(const Statement& statement, Symbol from, Symbol to);
   void ExecuteMany(const Statement& statement);
   absl::StatusOr<VariableId> Transform(const Statement& statement, VariableId in, Symbol to);
+  absl::StatusOr<VariableId> PermuteBy(const Attribute& attribute, VariableId in);
   absl::StatusOr<VariableId> CastBy(const Statement& statement, VariableId in);
 
   // The variable of a name, kSpoiled after a failed statement; adds the error if there is none.
@@ -77,6 +78,12 @@ class Engine {
   std::vector<bool> added_;           // by symbol
   std::vector<LineId> removed_by_;    // by symbol; kNoLine
   std::vector<Symbol> input_names_;
+  struct {  // the list that was read last: a mapping transposes thousands of tensors in one way
+    Symbol value = 0;
+    size_t dims = 0;
+    Shape axes;
+    std::string text;
+  } permutation_;
 };
 
 }  // namespace cairn::aoa

@@ -36,6 +36,12 @@ SourceId Variables::AddSource(SourceTensor tensor) {
   return static_cast<SourceId>(sources_.size() - 1);
 }
 
+void Variables::Reserve(size_t more) {
+  variables_.reserve(variables_.size() + more);
+  slices_.reserve(slices_.size() + more);
+  dims_.reserve(dims_.size() + 10 * more);
+}
+
 uint32_t Variables::AddDims(std::span<const int64_t> dims) {
   const auto at = static_cast<uint32_t>(dims_.size());
   dims_.insert(dims_.end(), dims.begin(), dims.end());
