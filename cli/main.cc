@@ -5,6 +5,7 @@
 #include "cli/command.h"
 #include "cli/corpus_command.h"
 #include "cli/list_command.h"
+#include "cli/plan_command.h"
 #include "cli/save_command.h"
 #include "cli/status_command.h"
 #include "cli/up_command.h"
@@ -30,6 +31,7 @@ int main(int argc, char** argv) {
   AddListCommand(app, context);
   AddShowCommand(app, context);
   AddVerifyCommand(app, context);
+  AddPlanCommand(app, context);
   AddAoaCommand(app, context);
   AddCorpusCommand(app, context);
 

@@ -1,0 +1,109 @@
+#include "cli/plan_command.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "common/rpc/reason.h"
+#include "coordinator/planner/plan_json.h"
+
+namespace cairn::cli {
+namespace {
+
+// The whole request has to be held.
+constexpr size_t kMaxRequestBytes = size_t{1} << 30;
+
+absl::StatusOr<std::string> ReadRequest(const std::string& path) {
+  std::FILE* file = path == "-" ? stdin : std::fopen(path.c_str(), "rb");
+  const auto failed = [&](absl::string_view what) {
+    return MakeError(Reason::kInputUnreadable, absl::StrCat("cannot read '", path, "': ", what), {{"file", path}});
+  };
+  if (file == nullptr) return failed(std::strerror(errno));
+  const std::unique_ptr<std::FILE, void (*)(std::FILE*)> closer(file, [](std::FILE* open) {
+    if (open != stdin) std::fclose(open);
+  });
+  std::string text;
+  char buffer[1 << 16];
+  while (const size_t got = std::fread(buffer, 1, sizeof(buffer), file)) {
+    text.append(buffer, got);
+    if (text.size() > kMaxRequestBytes) return failed(absl::StrCat("it has more than ", kMaxRequestBytes, " bytes"));
+  }
+  if (std::ferror(file)) return failed(std::strerror(errno));
+  return text;
+}
+
+int Run(const CommandContext& context, const std::string& path, bool table, PlanAnswer (*plan)(std::string_view)) {
+  const absl::StatusOr<std::string> text = ReadRequest(path);
+  PlanAnswer answer;
+  if (text.ok()) {
+    answer = plan(*text);
+  } else {
+    answer.json["errors"] = {{{"reason", ErrorToJson(text.status())["reason"]},
+                              {"name", ""},
+                              {"ranks", nlohmann::json::array()},
+                              {"offset", nlohmann::json::array()},
+                              {"shape", nlohmann::json::array()},
+                              {"message", std::string(text.status().message())}}};
+    answer.summary = absl::StrCat(text.status().message(), "\n");
+  }
+  if (table) {
+    std::fputs(answer.summary.c_str(), answer.ok ? stdout : stderr);
+  } else {
+    const std::string out = answer.json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+    std::fwrite(out.data(), 1, out.size(), stdout);
+    std::fputc('\n', stdout);
+  }
+  if (std::fflush(stdout) != 0) {
+    return ReportError(
+        context, MakeError(Reason::kStorageError, absl::StrCat("cannot write the answer: ", std::strerror(errno))));
+  }
+  return answer.ok ? kDone : kFailed;
+}
+
+void AddDryRun(CLI::App& plan, CommandContext& context, const CLI::Option* format, const char* name,
+               const char* description, const char* footer, PlanAnswer (*run)(std::string_view)) {
+  auto path = std::make_shared<std::string>();
+  CLI::App* command = plan.add_subcommand(name, description);
+  command->add_option("FILE", *path, "The request as JSON; - reads standard input")->required();
+  command->footer(footer);
+  command->callback([&context, format, path, run] {
+    // JSON unless a table was asked for: scripts call this command.
+    const bool table = format != nullptr && format->count() > 0 && !context.json();
+    context.exit_status = Run(context, *path, table, run);
+  });
+}
+
+}  // namespace
+
+void AddPlanCommand(CLI::App& app, CommandContext& context) {
+  CLI::App* plan = app.add_subcommand("plan", "Dry runs of the planner: who writes, reads and sends what");
+  plan->require_subcommand(1);
+  const CLI::Option* format = app.get_option_no_throw("--format");
+  AddDryRun(
+      *plan, context, format, "save", "Validates layouts and plans a save: files, positions, balance, moves",
+      "Examples:\n"
+      "  cairn plan save layouts.json\n"
+      "  cairn --format=table plan save layouts.json     # balance, for people\n"
+      "Request: {\"layouts\": [{\"ranks\": [0, 1], \"node\": \"a\", \"tensors\": [{\"name\": \"w\", \"dtype\": "
+      "\"float32\",\n"
+      "  \"global_shape\": [4, 8], \"shards\": [{\"offset\": [0, 0], \"shape\": [4, 8], \"flat_range\": [0, 16]}]}],\n"
+      "  \"objects\": [{\"name\": \"scheduler\", \"bytes\": 100}], \"aliases\": {\"head\": \"w\"}}],\n"
+      "  \"bins\": 2, \"moves\": \"never\"}",
+      PlanSaveJson);
+  AddDryRun(*plan, context, format, "load", "Plans a load from one set of layouts into another: reads, copies, gaps",
+            "Example:\n"
+            "  cairn plan load pair.json\n"
+            "Request: {\"source\": {\"layouts\": [..]}, \"target\": {\"layouts\": [..]}, \"bins\": 2}",
+            PlanLoadJson);
+  AddDryRun(
+      *plan, context, format, "bins", "Splits items into bins as Megatron does",
+      "Example:\n"
+      "  echo '{\"bins\": 2, \"items\": [{\"name\": \"a\", \"kind\": \"tensor\", \"bytes\": 8}]}' | cairn plan bins -",
+      PlanBinsJson);
+}
+
+}  // namespace cairn::cli

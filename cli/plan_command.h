@@ -1,0 +1,13 @@
+// `cairn plan`: dry runs of the planner.
+#ifndef CAIRN_CLI_PLAN_COMMAND_H_
+#define CAIRN_CLI_PLAN_COMMAND_H_
+
+#include "cli/command.h"
+
+namespace cairn::cli {
+
+void AddPlanCommand(CLI::App& app, CommandContext& context);
+
+}  // namespace cairn::cli
+
+#endif  // CAIRN_CLI_PLAN_COMMAND_H_
