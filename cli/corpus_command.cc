@@ -1,5 +1,7 @@
 #include "cli/corpus_command.h"
 
+#include "cli/corpus_inspect_command.h"
+#include "cli/corpus_merge_command.h"
 #include "cli/corpus_shuffle_command.h"
 
 namespace cairn::cli {
@@ -8,6 +10,8 @@ void AddCorpusCommand(CLI::App& app, CommandContext& context) {
   CLI::App* corpus = app.add_subcommand("corpus", "Training-data tools: shuffle, tokenize, .bin/.idx");
   corpus->require_subcommand(1);
   AddCorpusShuffleCommand(*corpus, context);
+  AddCorpusMergeCommand(*corpus, context);
+  AddCorpusInspectCommands(*corpus, context);
 }
 
 }  // namespace cairn::cli
