@@ -160,23 +160,25 @@ class Merger {
       for (size_t i = 0; i < count; ++i) moved[i] = values[i] + static_cast<int64_t>(base);
       return append(moved.data(), count);
     };
-    CAIRN_RETURN_IF_ERROR(ForEach([&](const IndexedReader& r) -> absl::Status {
-      CAIRN_RETURN_IF_ERROR(r.VisitPointers(append_moved));
+    absl::Status status = ForEach([&](const IndexedReader& r) {
+      absl::Status appended = r.VisitPointers(append_moved);
       base += r.bin_bytes();
-      return absl::OkStatus();
-    }));
+      return appended;
+    });
+    CAIRN_RETURN_IF_ERROR(status);
     base = 0;
     const int64_t zero = 0;
     CAIRN_RETURN_IF_ERROR(append(&zero, 1));
-    CAIRN_RETURN_IF_ERROR(ForEach([&](const IndexedReader& r) -> absl::Status {
+    status = ForEach([&](const IndexedReader& r) {
       bool skipped = false;  // the leading 0
-      CAIRN_RETURN_IF_ERROR(r.VisitDocuments([&](const int64_t* values, size_t count) {
+      absl::Status appended = r.VisitDocuments([&](const int64_t* values, size_t count) {
         const size_t skip = std::exchange(skipped, true) ? 0 : 1;
         return append_moved(values + skip, count - skip);
-      }));
+      });
       base += r.header().sequences;
-      return absl::OkStatus();
-    }));
+      return appended;
+    });
+    CAIRN_RETURN_IF_ERROR(status);
     CAIRN_RETURN_IF_ERROR(ForEach([&](const IndexedReader& r) { return r.VisitModes(append); }));
     return idx;
   }
