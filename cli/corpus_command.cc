@@ -1,6 +1,8 @@
 #include "cli/corpus_command.h"
 
 #include "cli/corpus_bpe_command.h"
+#include "cli/corpus_inspect_command.h"
+#include "cli/corpus_merge_command.h"
 #include "cli/corpus_preprocess_command.h"
 #include "cli/corpus_shuffle_command.h"
 
@@ -12,6 +14,8 @@ void AddCorpusCommand(CLI::App& app, CommandContext& context) {
   AddCorpusBpeCommand(*corpus, context);
   AddCorpusPreprocessCommand(*corpus, context);
   AddCorpusShuffleCommand(*corpus, context);
+  AddCorpusMergeCommand(*corpus, context);
+  AddCorpusInspectCommands(*corpus, context);
 }
 
 }  // namespace cairn::cli

@@ -22,12 +22,6 @@ std::string DirectoryOf(const std::string& path) {
   return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
 }
 
-std::string HiddenName(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
-  return absl::StrCat(DirectoryOf(path), "/.", name, ".", RandomToken(4), ".partial");
-}
-
 // Opens with O_DIRECT where it is wanted and possible.
 int OpenForWriting(const std::string& path, int flags, bool* direct) {
   if (*direct) {
@@ -39,6 +33,12 @@ int OpenForWriting(const std::string& path, int flags, bool* direct) {
 }
 
 }  // namespace
+
+std::string FreshHiddenName(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
+  return absl::StrCat(DirectoryOf(path), "/.", name, ".", RandomToken(4), ".partial");
+}
 
 absl::Status SyncDirectoryOf(const std::string& path) {
   const std::string directory = DirectoryOf(path);
@@ -68,7 +68,7 @@ OutputFile::OutputFile(std::string path, std::string partial_path, int fd, bool 
 }
 
 absl::StatusOr<std::unique_ptr<OutputFile>> OutputFile::Create(std::string path, Options options) {
-  const std::string partial = options.partial_path.empty() ? HiddenName(path) : options.partial_path;
+  const std::string partial = options.partial_path.empty() ? FreshHiddenName(path) : options.partial_path;
   struct stat target;
   if (stat(path.c_str(), &target) == 0 && S_ISDIR(target.st_mode)) return OutputError("write", path, EISDIR);
   bool direct = options.direct;

@@ -97,6 +97,9 @@ class OutputFile {
   std::thread thread_;
 };
 
+// A hidden name beside `path` that no one else takes.
+std::string FreshHiddenName(const std::string& path);
+
 // Makes a rename in `path`'s directory durable. STORAGE_ERROR, FSYNC_FAILED.
 absl::Status SyncDirectoryOf(const std::string& path);
 

@@ -43,9 +43,12 @@ MemoryPlan PlanMemory(const MemoryPlanInput& input) {
   uint64_t buckets = static_cast<uint64_t>(std::clamp(wanted, 2.0, static_cast<double>(most)));
   // Blocks as large as memory allows: eight bytes of memory remember each, a sixteenth of the region in all.
   const double least = text * 128 / static_cast<double>(region);
-  size_t block =
-      std::clamp(std::bit_floor(plan.writer_bytes / (buckets + kSpareBlocks)), kSmallestBlock, kLargestBlock);
-  while (static_cast<double>(block) < least && block < plan.writer_bytes / 16) block *= 2;
+  // (A sorter that divides a bucket needs some of them too.)
+  const size_t largest = std::min(kLargestBlock, std::bit_floor(plan.sorter_bytes / 8));
+  size_t block = std::clamp(std::bit_floor(plan.writer_bytes / (buckets + kSpareBlocks)), kSmallestBlock, largest);
+  while (static_cast<double>(block) < least && 2 * block <= plan.sorter_bytes / 8 && block < plan.writer_bytes / 16) {
+    block *= 2;
+  }
   buckets = std::clamp<uint64_t>(plan.writer_bytes / block - 2, 2, buckets);
   plan.block_bytes = block;
   plan.buckets = static_cast<uint32_t>(buckets);

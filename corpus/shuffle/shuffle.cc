@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kSlack = uint64_t{16} << 20;         // that the contract allows above the budget
-constexpr uint64_t kSmallThings = uint64_t{5} << 20;    // stacks, heap, kernel's rounding
+constexpr uint64_t kSmallThings = uint64_t{6} << 20;    // stacks, heap, kernel's rounding
 constexpr uint64_t kOutputBuffers = uint64_t{3} << 20;  // of OutputFile
 constexpr uint64_t kFrameMemory = uint64_t{4} << 20;    // of one compressing thread: text, frame, tables
 constexpr uint64_t kDecoderMemory = uint64_t{1} << 20;  // of one reader of compressed files, without its window
@@ -100,7 +100,7 @@ absl::Status Plan(ShuffleJob& job) {
     threads = static_cast<int>(std::clamp<uint64_t>(job.options.memory / (uint64_t{32} << 20), 1, threads));
     const uint64_t window =
         std::clamp<uint64_t>(job.options.memory / 8 / static_cast<uint64_t>(threads), 8 << 20, 128 << 20);
-    job.source.max_window = window;
+    if (zstd) job.source.max_window = window;
     reserved += (window + kDecoderMemory) * static_cast<uint64_t>(threads);
   }
   if (reserved + kLeastRegion > budget) {

@@ -1,0 +1,119 @@
+"""Out-of-core shuffle against terashuf and against the bound of two direct copies, interleaved, medians.
+
+    benchmarks/corpus/shuffle_benchmark.py --size 2GiB --terashuf PATH
+
+The file is eight times the memory budget. The bound is `dd` with O_DIRECT on both sides, twice: what any two-pass shuffle reads and
+writes. terashuf (github.com/alexandres/terashuf, built with -O3) gets the same memory; its output is synced inside the measured
+time, as ours is. Caches are dropped before every run (root only; said if not). Prints one line a figure and a JSON object.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import random
+import shutil
+import statistics
+import subprocess
+import tempfile
+import time
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+UNITS = {"MiB": 1 << 20, "GiB": 1 << 30}
+
+
+def write_text(path, size, mean=625):
+    """JSON lines of seeded random lengths; the words repeat, the lines do not."""
+    rng = random.Random(1)
+    words = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(2, 11))) for _ in range(5000)]
+    pool = " ".join(rng.choices(words, k=400_000))
+    with open(path, "wb", buffering=1 << 22) as file:
+        written, number = 0, 0
+        while written < size:
+            start = rng.randrange(len(pool) - 4 * mean)
+            line = f'{{"id": {number}, "text": "{pool[start:start + int(rng.expovariate(1 / mean)) % (4 * mean)]}"}}\n'.encode()
+            file.write(line)
+            written += len(line)
+            number += 1
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def drop_caches():
+    os.sync()
+    try:
+        pathlib.Path("/proc/sys/vm/drop_caches").write_text("3")
+        return True
+    except OSError:
+        return False
+
+
+def measure(command, **more):
+    drop_caches()
+    start = time.monotonic()
+    process = subprocess.Popen(command, **more)
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(f"error: {command[0]} ended with status {status}")
+    return time.monotonic() - start, usage
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", default="2GiB", help="of the file; the memory is an eighth of it")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--terashuf", help="the built program; without it only the bound is compared")
+    parser.add_argument("--directory", default=".", help="on the disk to measure")
+    arguments = parser.parse_args()
+    size = int(float(arguments.size[:-3]) * UNITS[arguments.size[-3:]])
+    cairn = pathlib.Path(os.environ.get("CAIRN_BIN_DIR", REPOSITORY / "dist" / "bin")) / "cairn"
+    directory = pathlib.Path(tempfile.mkdtemp(prefix="shuffle-benchmark-", dir=arguments.directory))
+    runs = {"cairn": [], "bound": [], "terashuf": []}
+    cpu = {name: [] for name in runs}
+    resident = {}
+    try:
+        source = directory / "in.jsonl"
+        write_text(source, size)
+        memory = size // 8
+        if not drop_caches():
+            print("note: not root, caches stay warm")
+        for _ in range(arguments.rounds):
+            total = 0.0
+            for _ in range(2):
+                seconds, usage = measure(["dd", f"if={source}", f"of={directory / 'copy'}", "bs=4M", "iflag=direct",
+                                          "oflag=direct", "conv=fsync", "status=none"])
+                total += seconds
+                (directory / "copy").unlink()
+            runs["bound"].append(total)
+            cpu["bound"].append(2 * (usage.ru_utime + usage.ru_stime))
+            seconds, usage = measure([cairn, "corpus", "shuffle", source, "--output", directory / "out", "--memory", f"{memory}B",
+                                      "--threads", str(arguments.threads)], stdout=subprocess.DEVNULL)
+            runs["cairn"].append(seconds)
+            cpu["cairn"].append(usage.ru_utime + usage.ru_stime)
+            resident["cairn"] = usage.ru_maxrss * 1024
+            if os.path.getsize(directory / "out") != os.path.getsize(source):
+                raise SystemExit("error: the output has another size than the input")
+            (directory / "out").unlink()
+            if arguments.terashuf:
+                environment = dict(os.environ, MEMORY=str(memory / 1e9), TMPDIR=str(directory))
+                seconds, usage = measure(["sh", "-c", '"$0" < "$1" > "$2" 2>/dev/null && sync "$2"', os.path.abspath(arguments.terashuf),
+                                          str(source), str(directory / "tera")], env=environment)
+                runs["terashuf"].append(seconds)
+                cpu["terashuf"].append(usage.ru_utime + usage.ru_stime)
+                resident["terashuf"] = usage.ru_maxrss * 1024
+                (directory / "tera").unlink()
+    finally:
+        shutil.rmtree(directory)
+    median = {name: statistics.median(values) for name, values in runs.items() if values}
+    result = {"size": size, "memory": memory, "seconds": runs, "median": median, "cpu_seconds": cpu, "resident": resident,
+              "to_bound": median["cairn"] / median["bound"]}
+    print(f"cairn {median['cairn']:.2f} s, two direct copies {median['bound']:.2f} s: {result['to_bound']:.2f} x (target 1.15)")
+    if "terashuf" in median:
+        result["to_terashuf"] = median["cairn"] / median["terashuf"]
+        print(f"terashuf {median['terashuf']:.2f} s: {result['to_terashuf']:.2f} x (target 0.40)")
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

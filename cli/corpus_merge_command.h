@@ -1,0 +1,14 @@
+// `cairn corpus merge`: one .bin/.idx pair of many.
+#ifndef CAIRN_CLI_CORPUS_MERGE_COMMAND_H_
+#define CAIRN_CLI_CORPUS_MERGE_COMMAND_H_
+
+#include "cli/command.h"
+
+namespace cairn::cli {
+
+// Below `corpus`.
+void AddCorpusMergeCommand(CLI::App& corpus, CommandContext& context);
+
+}  // namespace cairn::cli
+
+#endif  // CAIRN_CLI_CORPUS_MERGE_COMMAND_H_

@@ -1,0 +1,201 @@
+#include "corpus/indexed/indexed_merge.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/status.h"
+#include "common/rpc/reason.h"
+#include "corpus/indexed/indexed_reader.h"
+#include "corpus/io/copied_file.h"
+#include "corpus/io/errno_status.h"
+#include "corpus/io/output_file.h"
+
+namespace cairn::corpus {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kCopyStep = uint64_t{64} << 20;  // between looks at the stop flag
+
+absl::Status CheckAlike(const IndexedReader& first, const IndexedReader& other) {
+  if (first.header().dtype != other.header().dtype) {
+    return MakeError(
+        Reason::kBadRequest,
+        absl::StrCat(IdxPath(other.prefix()), " holds ", std::string(IndexedDtypeName(other.header().dtype)), ", but ",
+                     IdxPath(first.prefix()), " holds ", std::string(IndexedDtypeName(first.header().dtype))),
+        {{"file", IdxPath(other.prefix())}});
+  }
+  // A pair without sequences has no modes either way.
+  if (first.header().sequences > 0 && other.header().sequences > 0 && first.multimodal() != other.multimodal()) {
+    return MakeError(Reason::kBadRequest, absl::StrCat("one of ", first.prefix(), " and ", other.prefix(),
+                                                       " is multimodal, the other is not"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> ListIndexed(const std::string& directory) {
+  std::error_code error;
+  fs::directory_iterator entry(directory, error);
+  if (error) return InputError("list", directory, error.value());
+  std::map<std::string, int> found;  // bit 0: .bin, bit 1: .idx
+  for (; entry != fs::directory_iterator(); entry.increment(error)) {
+    if (error) return InputError("list", directory, error.value());
+    const fs::path& path = entry->path();
+    const std::string extension = path.extension().string();
+    if (path.filename().string().front() == '.' || (extension != ".bin" && extension != ".idx")) continue;
+    found[(path.parent_path() / path.stem()).string()] |= extension == ".bin" ? 1 : 2;
+  }
+  std::vector<std::string> prefixes, lonely;
+  for (const auto& [prefix, files] : found) {
+    if (files == 3) {
+      prefixes.push_back(prefix);
+    } else {
+      lonely.push_back(files == 1 ? BinPath(prefix) : IdxPath(prefix));
+    }
+  }
+  if (!lonely.empty()) {
+    return MakeError(Reason::kInputUnreadable,
+                     absl::StrCat("without the other file of the pair: ", absl::StrJoin(lonely, ", ")));
+  }
+  // A map sorts by bytes, which for UTF-8 is by code point.
+  return prefixes;
+}
+
+namespace {
+
+class Merger {
+ public:
+  Merger(const std::vector<std::string>& prefixes, const std::string& output, const std::atomic<bool>& stop,
+         std::atomic<uint64_t>* bytes_done)
+      : prefixes_(prefixes), output_(output), stop_(stop), bytes_done_(bytes_done) {}
+
+  absl::StatusOr<MergeReport> Run() {
+    CAIRN_RETURN_IF_ERROR(Survey());
+    CAIRN_ASSIGN_OR_RETURN(auto bin, CopyTokens());
+    CAIRN_ASSIGN_OR_RETURN(auto idx, WriteIndex());
+    CAIRN_RETURN_IF_ERROR(idx->Finish());
+    CAIRN_RETURN_IF_ERROR(bin->Commit());
+    CAIRN_RETURN_IF_ERROR(idx->Commit());
+    return std::move(report_);
+  }
+
+ private:
+  absl::Status Stopped() const {
+    return stop_.load() ? MakeError(Reason::kInterrupted, "interrupted") : absl::OkStatus();
+  }
+
+  // One pair is open at a time: there may be more of them than file descriptors.
+  absl::Status ForEach(absl::FunctionRef<absl::Status(const IndexedReader&)> visitor) const {
+    for (const std::string& prefix : prefixes_) {
+      CAIRN_RETURN_IF_ERROR(Stopped());
+      CAIRN_ASSIGN_OR_RETURN(const auto reader, IndexedReader::Open(prefix));
+      CAIRN_RETURN_IF_ERROR(visitor(*reader));
+    }
+    return absl::OkStatus();
+  }
+
+  // Everything is checked before anything is written.
+  absl::Status Survey() {
+    if (prefixes_.empty()) return MakeError(Reason::kBadRequest, "there is no .bin/.idx pair to merge");
+    std::unique_ptr<IndexedReader> first;
+    return ForEach([&](const IndexedReader& reader) -> absl::Status {
+      if (first == nullptr) {
+        CAIRN_ASSIGN_OR_RETURN(first, IndexedReader::Open(reader.prefix()));
+      }
+      CAIRN_RETURN_IF_ERROR(CheckAlike(*first, reader));
+      if (first->header().sequences == 0 && reader.header().sequences > 0) {
+        CAIRN_ASSIGN_OR_RETURN(first, IndexedReader::Open(reader.prefix()));
+      }
+      CAIRN_RETURN_IF_ERROR(VerifyIndexed(reader, false).status());
+      header_.dtype = reader.header().dtype;
+      header_.sequences += reader.header().sequences;
+      report_.documents += reader.documents();
+      report_.tokens += reader.tokens();
+      report_.prefixes.push_back(reader.prefix());
+      report_.sequences = header_.sequences;
+      header_.document_indices = report_.documents + 1;
+      return absl::OkStatus();
+    });
+  }
+
+  absl::StatusOr<std::unique_ptr<CopiedFile>> CopyTokens() {
+    CAIRN_ASSIGN_OR_RETURN(auto bin, CopiedFile::Create(BinPath(output_)));
+    CAIRN_RETURN_IF_ERROR(ForEach([&](const IndexedReader& reader) { return CopyBin(reader, *bin); }));
+    report_.kernel_bytes = bin->kernel_bytes();
+    return bin;
+  }
+
+  absl::Status CopyBin(const IndexedReader& reader, CopiedFile& bin) {
+    uint64_t done = 0;
+    while (done < reader.bin_bytes()) {
+      CAIRN_RETURN_IF_ERROR(Stopped());
+      const uint64_t step = std::min(kCopyStep, reader.bin_bytes() - done);
+      CAIRN_ASSIGN_OR_RETURN(const uint64_t copied,
+                             bin.AppendFrom(reader.bin_fd(), BinPath(reader.prefix()), done, step));
+      done += copied;
+      if (bytes_done_ != nullptr) bytes_done_->fetch_add(copied);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::unique_ptr<OutputFile>> WriteIndex() {
+    CAIRN_ASSIGN_OR_RETURN(auto idx, OutputFile::Create(IdxPath(output_), {}));
+    CAIRN_RETURN_IF_ERROR(idx->Append(EncodeIndexHeader(header_)));
+    const auto append = [&idx](const auto* values, size_t count) {
+      return idx->Append({reinterpret_cast<const char*>(values), count * sizeof *values});
+    };
+    CAIRN_RETURN_IF_ERROR(ForEach([&](const IndexedReader& r) { return r.VisitLengths(append); }));
+    std::vector<int64_t> moved;
+    uint64_t base = 0;
+    const auto append_moved = [&](const int64_t* values, size_t count) {
+      moved.resize(count);
+      for (size_t i = 0; i < count; ++i) moved[i] = values[i] + static_cast<int64_t>(base);
+      return append(moved.data(), count);
+    };
+    absl::Status status = ForEach([&](const IndexedReader& r) {
+      absl::Status appended = r.VisitPointers(append_moved);
+      base += r.bin_bytes();
+      return appended;
+    });
+    CAIRN_RETURN_IF_ERROR(status);
+    base = 0;
+    const int64_t zero = 0;
+    CAIRN_RETURN_IF_ERROR(append(&zero, 1));
+    status = ForEach([&](const IndexedReader& r) {
+      bool skipped = false;  // the leading 0
+      absl::Status appended = r.VisitDocuments([&](const int64_t* values, size_t count) {
+        const size_t skip = std::exchange(skipped, true) ? 0 : 1;
+        return append_moved(values + skip, count - skip);
+      });
+      base += r.header().sequences;
+      return appended;
+    });
+    CAIRN_RETURN_IF_ERROR(status);
+    CAIRN_RETURN_IF_ERROR(ForEach([&](const IndexedReader& r) { return r.VisitModes(append); }));
+    return idx;
+  }
+
+  const std::vector<std::string>& prefixes_;
+  const std::string& output_;
+  const std::atomic<bool>& stop_;
+  std::atomic<uint64_t>* const bytes_done_;
+  IndexHeader header_{};
+  MergeReport report_;
+};
+
+}  // namespace
+
+absl::StatusOr<MergeReport> MergeIndexed(const std::vector<std::string>& prefixes, const std::string& output,
+                                         const std::atomic<bool>& stop, std::atomic<uint64_t>* bytes_done) {
+  return Merger(prefixes, output, stop, bytes_done).Run();
+}
+
+}  // namespace cairn::corpus

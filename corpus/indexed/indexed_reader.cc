@@ -1,0 +1,242 @@
+#include "corpus/indexed/indexed_reader.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/status.h"
+#include "common/rpc/reason.h"
+#include "corpus/io/aligned_buffer.h"
+#include "corpus/io/byte_source.h"
+#include "corpus/io/errno_status.h"
+
+namespace cairn::corpus {
+namespace {
+
+constexpr size_t kPieceBytes = 1 << 20;
+constexpr size_t kMostFaults = 8;
+
+absl::Status Corrupt(const std::string& path, std::string_view what) {
+  return MakeError(Reason::kIndexCorrupt, absl::StrCat(path, ": ", std::string(what)), {{"file", path}});
+}
+
+absl::Status ReadAt(int fd, const std::string& path, void* data, size_t bytes, uint64_t offset) {
+  auto* out = static_cast<char*>(data);
+  while (bytes > 0) {
+    const ssize_t count = pread(fd, out, bytes, static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return InputError("read", path, errno);
+    if (count == 0) return Corrupt(path, absl::StrCat("it ends at byte ", offset));
+    out += count;
+    offset += static_cast<uint64_t>(count);
+    bytes -= static_cast<size_t>(count);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int> OpenFile(const std::string& path, uint64_t* size) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return InputError("open", path, errno);
+  struct stat found;
+  if (fstat(fd, &found) != 0 || !S_ISREG(found.st_mode)) {
+    close(fd);
+    return InputError("read", path, EINVAL);
+  }
+  *size = static_cast<uint64_t>(found.st_size);
+  return fd;
+}
+
+}  // namespace
+
+IndexedReader::IndexedReader(std::string prefix, int idx_fd, int bin_fd)
+    : prefix_(std::move(prefix)), idx_fd_(idx_fd), bin_fd_(bin_fd) {}
+
+IndexedReader::~IndexedReader() {
+  close(idx_fd_);
+  close(bin_fd_);
+}
+
+absl::StatusOr<std::unique_ptr<IndexedReader>> IndexedReader::Open(const std::string& prefix) {
+  const std::string idx = IdxPath(prefix);
+  uint64_t idx_bytes = 0, bin_bytes = 0;
+  CAIRN_ASSIGN_OR_RETURN(const int idx_fd, OpenFile(idx, &idx_bytes));
+  const absl::StatusOr<int> bin_fd = OpenFile(BinPath(prefix), &bin_bytes);
+  if (!bin_fd.ok()) {
+    close(idx_fd);
+    return bin_fd.status();
+  }
+  auto reader = std::unique_ptr<IndexedReader>(new IndexedReader(prefix, idx_fd, *bin_fd));
+  reader->bin_bytes_ = bin_bytes;
+
+  if (idx_bytes < kIndexHeaderBytes) {
+    return Corrupt(idx, absl::StrCat("it has ", idx_bytes, " bytes, fewer than a header's ", kIndexHeaderBytes));
+  }
+  char bytes[kIndexHeaderBytes];
+  CAIRN_RETURN_IF_ERROR(ReadAt(idx_fd, idx, bytes, sizeof bytes, 0));
+  if (std::string_view(bytes, kIndexMagic.size()) != kIndexMagic) {
+    const bool legacy = std::string_view(bytes, 6) == "TNTIDX";
+    return Corrupt(idx, legacy ? "it is of Megatron's old lazy/cached format; make the dataset again with mmap"
+                               : "it does not begin with MMIDIDX");
+  }
+  uint64_t version;
+  std::memcpy(&version, bytes + 9, 8);
+  if (version != kIndexVersion) return Corrupt(idx, absl::StrCat("its version is ", version, ", not 1"));
+  const auto dtype = IndexedDtypeFromCode(static_cast<uint8_t>(bytes[17]));
+  if (!dtype) {
+    return Corrupt(
+        idx, absl::StrCat("its dtype code is ", static_cast<int>(static_cast<uint8_t>(bytes[17])), ", not 1 to 8"));
+  }
+  IndexHeader& header = reader->header_;
+  header.dtype = *dtype;
+  std::memcpy(&header.sequences, bytes + 18, 8);
+  std::memcpy(&header.document_indices, bytes + 26, 8);
+  // First bounds that keep the sums below 2^64.
+  if (header.sequences > idx_bytes / 12 || header.document_indices > idx_bytes / 8 || header.document_indices == 0) {
+    return Corrupt(idx, absl::StrCat("its header says ", header.sequences, " sequences and ", header.document_indices,
+                                     " document indices, which its ", idx_bytes, " bytes cannot hold"));
+  }
+  const uint64_t expected = header.modes_offset();
+  reader->multimodal_ = header.sequences > 0 && idx_bytes == expected + header.sequences;
+  if (idx_bytes != expected && !reader->multimodal_) {
+    return Corrupt(idx, absl::StrCat("it has ", idx_bytes, " bytes; ", header.sequences, " sequences and ",
+                                     header.document_indices, " document indices take ", expected));
+  }
+  if (bin_bytes % IndexedDtypeBytes(*dtype) != 0) {
+    return Corrupt(BinPath(prefix), absl::StrCat("it has ", bin_bytes, " bytes, no whole number of tokens of type ",
+                                                 std::string(IndexedDtypeName(*dtype))));
+  }
+  return reader;
+}
+
+template <typename T>
+absl::Status IndexedReader::Visit(uint64_t offset, uint64_t count, Visitor<T> visitor) const {
+  const std::string path = IdxPath(prefix_);
+  std::vector<T> values(static_cast<size_t>(std::min<uint64_t>(count, kPieceBytes / sizeof(T))));
+  while (count > 0) {
+    const size_t taken = static_cast<size_t>(std::min<uint64_t>(count, values.size()));
+    CAIRN_RETURN_IF_ERROR(ReadAt(idx_fd_, path, values.data(), taken * sizeof(T), offset));
+    CAIRN_RETURN_IF_ERROR(visitor(values.data(), taken));
+    offset += taken * sizeof(T);
+    count -= taken;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status IndexedReader::VisitLengths(Visitor<int32_t> visitor) const {
+  return Visit<int32_t>(kIndexHeaderBytes, header_.sequences, visitor);
+}
+absl::Status IndexedReader::VisitLengthsAndPointers(
+    absl::FunctionRef<absl::Status(const int32_t*, const int64_t*, size_t)> visitor) const {
+  std::vector<int64_t> pointers;
+  uint64_t offset = header_.pointers_offset();
+  return VisitLengths([&](const int32_t* lengths, size_t count) -> absl::Status {
+    pointers.resize(count);
+    CAIRN_RETURN_IF_ERROR(ReadAt(idx_fd_, IdxPath(prefix_), pointers.data(), count * 8, offset));
+    offset += count * 8;
+    return visitor(lengths, pointers.data(), count);
+  });
+}
+absl::Status IndexedReader::VisitPointers(Visitor<int64_t> visitor) const {
+  return Visit<int64_t>(header_.pointers_offset(), header_.sequences, visitor);
+}
+absl::Status IndexedReader::VisitDocuments(Visitor<int64_t> visitor) const {
+  return Visit<int64_t>(header_.documents_offset(), header_.document_indices, visitor);
+}
+absl::Status IndexedReader::VisitModes(Visitor<int8_t> visitor) const {
+  return Visit<int8_t>(header_.modes_offset(), multimodal_ ? header_.sequences : 0, visitor);
+}
+
+absl::StatusOr<std::string> IndexedReader::ReadSequence(uint64_t sequence) const {
+  const std::string idx = IdxPath(prefix_);
+  if (sequence >= header_.sequences) {
+    return Corrupt(idx, absl::StrCat("there is no sequence ", sequence, " among ", header_.sequences));
+  }
+  int32_t length;
+  int64_t pointer;
+  CAIRN_RETURN_IF_ERROR(ReadAt(idx_fd_, idx, &length, 4, kIndexHeaderBytes + 4 * sequence));
+  CAIRN_RETURN_IF_ERROR(ReadAt(idx_fd_, idx, &pointer, 8, header_.pointers_offset() + 8 * sequence));
+  const uint64_t bytes = static_cast<uint64_t>(std::max(length, 0)) * IndexedDtypeBytes(header_.dtype);
+  if (length < 0 || pointer < 0 || bytes > bin_bytes_ || static_cast<uint64_t>(pointer) > bin_bytes_ - bytes) {
+    return Corrupt(idx, absl::StrCat("sequence ", sequence, " has ", length, " tokens at byte ", pointer,
+                                     " of a .bin of ", bin_bytes_, " bytes"));
+  }
+  std::string tokens(static_cast<size_t>(bytes), '\0');
+  CAIRN_RETURN_IF_ERROR(
+      ReadAt(bin_fd_, BinPath(prefix_), tokens.data(), tokens.size(), static_cast<uint64_t>(pointer)));
+  return tokens;
+}
+
+absl::StatusOr<IndexedStatistics> VerifyIndexed(const IndexedReader& reader, bool read_bin) {
+  const IndexHeader& header = reader.header();
+  const uint64_t token_bytes = IndexedDtypeBytes(header.dtype);
+  std::vector<std::string> faults;
+  uint64_t fault_count = 0;
+  const auto fault = [&](const auto&... parts) {
+    if (++fault_count <= kMostFaults) faults.push_back(absl::StrCat(parts...));
+  };
+  IndexedStatistics statistics;
+  statistics.shortest_sequence = header.sequences > 0 ? UINT64_MAX : 0;
+
+  // Lengths and pointers side by side: the pointers of a piece are checked while its lengths are at hand.
+  uint64_t sequence = 0, expected = 0;
+  const std::string idx = IdxPath(reader.prefix());
+  CAIRN_RETURN_IF_ERROR(reader.VisitLengthsAndPointers([&](const int32_t* lengths, const int64_t* at, size_t count) {
+    for (size_t i = 0; i < count; ++i, ++sequence) {
+      if (at[i] != static_cast<int64_t>(expected)) {
+        fault("sequence ", sequence, " is said to begin at byte ", at[i], " of .bin, not ", expected);
+      }
+      if (lengths[i] < 0) {
+        fault("sequence ", sequence, " has ", lengths[i], " tokens");
+        continue;
+      }
+      const uint64_t length = static_cast<uint64_t>(lengths[i]);
+      expected += length * token_bytes;
+      statistics.longest_sequence = std::max(statistics.longest_sequence, length);
+      statistics.shortest_sequence = std::min(statistics.shortest_sequence, length);
+      statistics.empty_sequences += length == 0;
+    }
+    return absl::OkStatus();
+  }));
+  if (expected != reader.bin_bytes()) {
+    fault("the sequences take ", expected, " bytes, but .bin has ", reader.bin_bytes());
+  }
+  uint64_t document = 0;
+  int64_t last = 0;
+  CAIRN_RETURN_IF_ERROR(reader.VisitDocuments([&](const int64_t* ends, size_t count) {
+    for (size_t i = 0; i < count; ++i, ++document) {
+      if (document == 0 && ends[i] != 0) fault("the first document index is ", ends[i], ", not 0");
+      if (document > 0 && ends[i] < last)
+        fault("document index ", document, " is ", ends[i], ", below the one before it, ", last);
+      if (document > 0 && ends[i] == last) ++statistics.empty_documents;
+      last = ends[i];
+    }
+    return absl::OkStatus();
+  }));
+  if (last != static_cast<int64_t>(header.sequences)) {
+    fault("the last document ends at sequence ", last, ", but there are ", header.sequences);
+  }
+  if (fault_count > 0) {
+    if (fault_count > faults.size()) faults.push_back(absl::StrCat("and ", fault_count - faults.size(), " more"));
+    return Corrupt(idx, absl::StrJoin(faults, "; "));
+  }
+  if (read_bin) {
+    CAIRN_ASSIGN_OR_RETURN(auto source, OpenPlainSource(BinPath(reader.prefix()), 0, UINT64_MAX, {}));
+    AlignedBuffer buffer(4 << 20);
+    for (uint64_t done = 0;;) {
+      CAIRN_ASSIGN_OR_RETURN(const size_t count, source->Read(buffer.data(), buffer.size()));
+      done += count;
+      if (count == 0 && done != reader.bin_bytes())
+        return Corrupt(BinPath(reader.prefix()), "its size changed meanwhile");
+      if (count == 0) break;
+    }
+  }
+  return statistics;
+}
+
+}  // namespace cairn::corpus

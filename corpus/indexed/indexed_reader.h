@@ -1,0 +1,79 @@
+// Reads and checks a pair P.bin, P.idx with little memory, however many documents there are.
+#ifndef CAIRN_CORPUS_INDEXED_INDEXED_READER_H_
+#define CAIRN_CORPUS_INDEXED_INDEXED_READER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "corpus/indexed/indexed_format.h"
+
+namespace cairn::corpus {
+
+// Immutable after Open; thread-safe but for the file offsets of the kernel, which it does not use. The index is read in
+// pieces; nothing is mapped, so a file that shrinks gives an error and no signal.
+class IndexedReader {
+ public:
+  // Reads the header and compares the sizes of both files with it. Whether there are modes follows from the size.
+  // INPUT_UNREADABLE: a file is missing or cannot be read. INDEX_CORRUPT: no such index, an unknown dtype or version,
+  // or a size that does not fit the counts; the message names file and numbers.
+  static absl::StatusOr<std::unique_ptr<IndexedReader>> Open(const std::string& prefix);
+  ~IndexedReader();
+  IndexedReader(const IndexedReader&) = delete;
+  IndexedReader& operator=(const IndexedReader&) = delete;
+
+  const IndexHeader& header() const { return header_; }
+  bool multimodal() const { return multimodal_; }
+  uint64_t documents() const { return header_.document_indices - 1; }
+  uint64_t bin_bytes() const { return bin_bytes_; }
+  uint64_t tokens() const { return bin_bytes_ / IndexedDtypeBytes(header_.dtype); }
+  const std::string& prefix() const { return prefix_; }
+  int bin_fd() const { return bin_fd_; }
+
+  // Each part of the index in order, in pieces of up to some 100,000 numbers. The visitor's errors; INPUT_UNREADABLE.
+  template <typename T>
+  using Visitor = absl::FunctionRef<absl::Status(const T* values, size_t count)>;
+  absl::Status VisitLengths(Visitor<int32_t> visitor) const;
+  absl::Status VisitLengthsAndPointers(
+      absl::FunctionRef<absl::Status(const int32_t* lengths, const int64_t* pointers, size_t count)> visitor) const;
+  absl::Status VisitPointers(Visitor<int64_t> visitor) const;
+  absl::Status VisitDocuments(Visitor<int64_t> visitor) const;
+  absl::Status VisitModes(Visitor<int8_t> visitor) const;
+
+  // The tokens of one sequence as they lie in .bin. OUT of range and damaged indices are INDEX_CORRUPT.
+  absl::StatusOr<std::string> ReadSequence(uint64_t sequence) const;
+
+ private:
+  IndexedReader(std::string prefix, int idx_fd, int bin_fd);
+  template <typename T>
+  absl::Status Visit(uint64_t offset, uint64_t count, Visitor<T> visitor) const;
+
+  const std::string prefix_;
+  const int idx_fd_;
+  const int bin_fd_;
+  IndexHeader header_{};
+  bool multimodal_ = false;
+  uint64_t bin_bytes_ = 0;
+};
+
+struct IndexedStatistics {
+  uint64_t empty_documents = 0;
+  uint64_t empty_sequences = 0;
+  uint64_t longest_sequence = 0;  // tokens
+  uint64_t shortest_sequence = 0;
+};
+
+// Checks every number of the index: lengths not negative, each pointer the sum of the lengths before it, document
+// indices from 0 ascending to the number of sequences, the last byte of .bin reached. So every truncation and every
+// flipped bit of header, lengths, pointers and last document index is found; a changed inner document index that still
+// ascends, mode or token is not: the format has no checksum. With `read_bin`, every byte of .bin is read too, which
+// finds a disk that cannot. INDEX_CORRUPT: all kinds of faults found, with their positions; INPUT_UNREADABLE.
+absl::StatusOr<IndexedStatistics> VerifyIndexed(const IndexedReader& reader, bool read_bin);
+
+}  // namespace cairn::corpus
+
+#endif  // CAIRN_CORPUS_INDEXED_INDEXED_READER_H_

@@ -1,0 +1,208 @@
+#include "corpus/indexed/indexed_reader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "common/rpc/reason.h"
+#include "corpus/indexed/indexed_merge.h"
+#include "corpus/indexed/indexed_writer.h"
+
+namespace cairn::corpus {
+namespace {
+
+std::string ReadAll(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+void WriteAll(const std::string& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
+
+using Document = std::vector<std::vector<uint32_t>>;
+
+class IndexedReaderTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = testing::TempDir() + "/reader-XXXXXX";
+    directory_ = mkdtemp(name.data());
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+  std::string Path(const std::string& name) const { return directory_ + "/" + name; }
+
+  void Make(const std::string& prefix, const std::vector<Document>& documents, IndexedWriter::Options options = {}) {
+    auto writer = IndexedWriter::Create(prefix, options);
+    ASSERT_TRUE(writer.ok()) << writer.status();
+    for (const Document& document : documents) {
+      std::vector<uint32_t> tokens;
+      std::vector<int32_t> lengths;
+      std::vector<int8_t> modes;
+      for (const auto& sequence : document) {
+        tokens.insert(tokens.end(), sequence.begin(), sequence.end());
+        lengths.push_back(static_cast<int32_t>(sequence.size()));
+        if (options.multimodal) modes.push_back(static_cast<int8_t>(sequence.size() % 2));
+      }
+      ASSERT_TRUE((*writer)->AddDocument(tokens, lengths, modes).ok());
+    }
+    ASSERT_TRUE((*writer)->Finish().ok());
+  }
+
+  // The pair is refused, by Open or by Verify, as damaged.
+  testing::AssertionResult Refused(const std::string& prefix) {
+    const auto reader = IndexedReader::Open(prefix);
+    const absl::Status status = reader.ok() ? VerifyIndexed(**reader, true).status() : reader.status();
+    if (status.ok()) return testing::AssertionFailure() << "accepted";
+    if (!HasReason(status, Reason::kIndexCorrupt)) return testing::AssertionFailure() << status;
+    return testing::AssertionSuccess();
+  }
+
+  std::string directory_;
+};
+
+const std::vector<Document> kDocuments = {{{1, 2, 3}, {4, 5}}, {}, {{6}}, {{7, 8, 9, 10}}, {{}}, {}};
+
+TEST_F(IndexedReaderTest, WrittenPair_ReadsBack) {
+  Make(Path("p"), kDocuments);
+  const auto reader = IndexedReader::Open(Path("p"));
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  EXPECT_EQ((*reader)->documents(), 6u);
+  EXPECT_EQ((*reader)->header().sequences, 5u);
+  EXPECT_EQ((*reader)->tokens(), 10u);
+  EXPECT_FALSE((*reader)->multimodal());
+  EXPECT_EQ(*(*reader)->ReadSequence(1), std::string("\4\0\5\0", 4));
+  EXPECT_EQ(*(*reader)->ReadSequence(4), "");
+  EXPECT_FALSE((*reader)->ReadSequence(5).ok());
+  const auto statistics = VerifyIndexed(**reader, true);
+  ASSERT_TRUE(statistics.ok()) << statistics.status();
+  EXPECT_EQ(statistics->empty_documents, 2u);
+  EXPECT_EQ(statistics->longest_sequence, 4u);
+}
+
+TEST_F(IndexedReaderTest, EveryTruncation_IsFound) {
+  for (const bool multimodal : {false, true}) {
+    const std::string good = Path("good");
+    Make(good, kDocuments, {IndexedDtype::kUint16, multimodal});
+    for (const std::string extension : {".bin", ".idx"}) {
+      const std::string bytes = ReadAll(good + extension);
+      for (size_t size = 0; size < bytes.size(); ++size) {
+        std::filesystem::copy_file(good + ".bin", Path("bad.bin"), std::filesystem::copy_options::overwrite_existing);
+        std::filesystem::copy_file(good + ".idx", Path("bad.idx"), std::filesystem::copy_options::overwrite_existing);
+        WriteAll(Path("bad") + extension, bytes.substr(0, size));
+        // A multimodal index without its modes is a sound index without modes: nothing in the file tells them apart.
+        if (multimodal && extension == ".idx" && size + 5 == bytes.size()) continue;
+        EXPECT_TRUE(Refused(Path("bad"))) << extension << " of " << size;
+      }
+    }
+  }
+}
+
+TEST_F(IndexedReaderTest, EveryFlippedHeaderOrPointerBit_IsFound) {
+  Make(Path("good"), kDocuments);
+  const std::string bytes = ReadAll(Path("good.idx"));
+  std::filesystem::copy_file(Path("good.bin"), Path("bad.bin"));
+  const size_t documents = kIndexHeaderBytes + 12 * 5;
+  for (size_t bit = 0; bit < 8 * bytes.size(); ++bit) {
+    // Inner document indices that still ascend are as good as the true ones.
+    if (bit >= 8 * (documents + 8) && bit < 8 * (bytes.size() - 8)) continue;
+    std::string flipped = bytes;
+    flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ (1 << bit % 8));
+    WriteAll(Path("bad.idx"), flipped);
+    // uint16 and int16 have one size: code 8 cannot become 3 by one bit.
+    EXPECT_TRUE(Refused(Path("bad"))) << "bit " << bit % 8 << " of byte " << bit / 8;
+  }
+}
+
+TEST_F(IndexedReaderTest, RandomBytes_NeverCrash) {
+  Make(Path("f"), kDocuments);
+  const std::string bytes = ReadAll(Path("f.idx"));
+  std::mt19937 random(5);
+  for (int round = 0; round < 2000; ++round) {
+    std::string mutated = bytes;
+    for (uint32_t i = 0; i < 1 + random() % 8; ++i) mutated[random() % mutated.size()] = static_cast<char>(random());
+    if (random() % 4 == 0) mutated.resize(random() % (mutated.size() + 40));
+    WriteAll(Path("f.idx"), mutated);
+    const auto reader = IndexedReader::Open(Path("f"));
+    if (!reader.ok()) continue;
+    VerifyIndexed(**reader, true).status().IgnoreError();
+    for (uint64_t s = 0; s < 8; ++s) (*reader)->ReadSequence(s).status().IgnoreError();
+  }
+}
+
+TEST_F(IndexedReaderTest, SizesBeyondMemory_AreRefusedBeforeAllocation) {
+  WriteAll(Path("h.bin"), "");
+  WriteAll(Path("h.idx"), EncodeIndexHeader({IndexedDtype::kInt32, UINT64_MAX / 12, UINT64_MAX / 8}) + "xx");
+  EXPECT_TRUE(Refused(Path("h")));
+  WriteAll(Path("h.idx"), EncodeIndexHeader({IndexedDtype::kInt32, 0, 0}));
+  EXPECT_TRUE(Refused(Path("h")));
+}
+
+TEST_F(IndexedReaderTest, MissingFile_IsUnreadable) {
+  EXPECT_TRUE(HasReason(IndexedReader::Open(Path("none")).status(), Reason::kInputUnreadable));
+}
+
+TEST_F(IndexedReaderTest, Merge_EqualsOneWriter) {
+  std::mt19937 random(11);
+  std::vector<Document> all;
+  std::filesystem::create_directory(Path("in"));
+  // Python's order: capitals first, '0' before '_'.
+  for (const std::string name : {"Part", "part10_", "part1_", "part2_"}) {
+    std::vector<Document> documents(name == "part1_" ? 0 : 1 + random() % 2000);
+    for (Document& document : documents) {
+      document.resize(random() % 4);
+      for (auto& sequence : document) {
+        sequence.resize(random() % 30);
+        for (uint32_t& token : sequence) token = random() % 65536;
+      }
+    }
+    Make(Path("in/" + name), documents);
+    all.insert(all.end(), documents.begin(), documents.end());
+  }
+  const auto prefixes = ListIndexed(Path("in"));
+  ASSERT_TRUE(prefixes.ok());
+  const std::atomic<bool> stop{false};
+  const auto report = MergeIndexed(*prefixes, Path("merged"), stop, nullptr);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->documents, all.size());
+  Make(Path("expected"), all);
+  EXPECT_TRUE(ReadAll(Path("merged.bin")) == ReadAll(Path("expected.bin")));
+  EXPECT_TRUE(ReadAll(Path("merged.idx")) == ReadAll(Path("expected.idx")));
+}
+
+TEST_F(IndexedReaderTest, MergeOfUnlikePairs_IsRefusedAndLeavesNothing) {
+  std::filesystem::create_directory(Path("in"));
+  Make(Path("in/a"), kDocuments);
+  Make(Path("in/b"), kDocuments, {IndexedDtype::kInt32, false});
+  const std::atomic<bool> stop{false};
+  const auto prefixes = ListIndexed(Path("in"));
+  EXPECT_TRUE(HasReason(MergeIndexed(*prefixes, Path("m"), stop, nullptr).status(), Reason::kBadRequest));
+  Make(Path("in/b"), kDocuments, {IndexedDtype::kUint16, true});
+  EXPECT_TRUE(HasReason(MergeIndexed(*prefixes, Path("m"), stop, nullptr).status(), Reason::kBadRequest));
+  WriteAll(Path("in/b.idx"), ReadAll(Path("in/b.idx")).substr(0, 60));
+  EXPECT_TRUE(HasReason(MergeIndexed(*prefixes, Path("m"), stop, nullptr).status(), Reason::kIndexCorrupt));
+  std::filesystem::remove(Path("in/b.idx"));
+  const absl::Status lonely = ListIndexed(Path("in")).status();
+  EXPECT_THAT(std::string(lonely.message()), testing::HasSubstr("b.bin"));
+  EXPECT_TRUE(HasReason(MergeIndexed({}, Path("m"), stop, nullptr).status(), Reason::kBadRequest));
+  size_t files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(directory_)) files += entry.is_regular_file() ? 1 : 0;
+  EXPECT_EQ(files, 0u);
+}
+
+TEST_F(IndexedReaderTest, MergeInterrupted_LeavesNothing) {
+  std::filesystem::create_directory(Path("in"));
+  Make(Path("in/a"), kDocuments);
+  const std::atomic<bool> stop{true};
+  EXPECT_TRUE(HasReason(MergeIndexed({Path("in/a")}, Path("m"), stop, nullptr).status(), Reason::kInterrupted));
+  EXPECT_FALSE(std::filesystem::exists(Path("m.bin")));
+}
+
+}  // namespace
+}  // namespace cairn::corpus

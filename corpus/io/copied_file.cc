@@ -1,0 +1,90 @@
+#include "corpus/io/copied_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "common/rpc/reason.h"
+#include "corpus/io/errno_status.h"
+#include "corpus/io/output_file.h"
+
+namespace cairn::corpus {
+namespace {
+
+constexpr size_t kBufferBytes = 4 << 20;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CopiedFile>> CopiedFile::Create(std::string path) {
+  std::string partial = FreshHiddenName(path);
+  const int fd = open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (fd < 0) return OutputError("create", partial, errno);
+  return std::unique_ptr<CopiedFile>(new CopiedFile(std::move(path), std::move(partial), fd));
+}
+
+CopiedFile::~CopiedFile() {
+  close(fd_);
+  if (!committed_) unlink(partial_path_.c_str());
+}
+
+absl::StatusOr<uint64_t> CopiedFile::AppendFrom(int source, const std::string& source_path, uint64_t offset,
+                                                uint64_t bytes) {
+  auto from = static_cast<off_t>(offset);
+  auto to = static_cast<off_t>(bytes_);
+  ssize_t count;
+  do {
+    count = copy_file_range(source, &from, fd_, &to, bytes, 0);
+  } while (count < 0 && errno == EINTR);
+  // 0 also comes from file systems that cannot do it (some FUSE ones): the buffer tells that from the end.
+  if (count <= 0) {
+    if (count < 0 && errno != EXDEV && errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP && errno != EPERM) {
+      return OutputError("copy to", partial_path_, errno);
+    }
+    return AppendThroughBuffer(source, source_path, offset, bytes);
+  }
+  // The disk begins at once instead of at the sync.
+  (void)sync_file_range(fd_, static_cast<off_t>(bytes_), count, SYNC_FILE_RANGE_WRITE);
+  bytes_ += static_cast<uint64_t>(count);
+  kernel_bytes_ += static_cast<uint64_t>(count);
+  return static_cast<uint64_t>(count);
+}
+
+absl::StatusOr<uint64_t> CopiedFile::AppendThroughBuffer(int source, const std::string& source_path, uint64_t offset,
+                                                         uint64_t bytes) {
+  if (buffer_.size() == 0) buffer_ = AlignedBuffer(kBufferBytes);
+  ssize_t count;
+  do {
+    count = pread(source, buffer_.data(), std::min<uint64_t>(bytes, buffer_.size()), static_cast<off_t>(offset));
+  } while (count < 0 && errno == EINTR);
+  if (count < 0) return InputError("read", source_path, errno);
+  if (count == 0) {
+    return MakeError(Reason::kInputUnreadable, absl::StrCat(source_path, " ends at byte ", offset),
+                     {{"file", source_path}});
+  }
+  for (ssize_t done = 0; done < count;) {
+    const ssize_t written =
+        pwrite(fd_, buffer_.data() + done, static_cast<size_t>(count - done), static_cast<off_t>(bytes_));
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return OutputError("write", partial_path_, written == 0 ? ENOSPC : errno);
+    done += written;
+    bytes_ += static_cast<uint64_t>(written);
+  }
+  return static_cast<uint64_t>(count);
+}
+
+absl::Status CopiedFile::Commit() {
+  if (fsync(fd_) != 0) {
+    if (errno == ENOSPC || errno == EDQUOT) return OutputError("sync", partial_path_, errno);
+    return MakeError(Reason::kFsyncFailed, absl::StrCat("cannot sync ", partial_path_), {{"file", partial_path_}});
+  }
+  if (rename(partial_path_.c_str(), path_.c_str()) != 0) return OutputError("rename to", path_, errno);
+  committed_ = true;
+  return SyncDirectoryOf(path_);
+}
+
+}  // namespace cairn::corpus

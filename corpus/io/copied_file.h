@@ -1,0 +1,54 @@
+// A file put together from stretches of other files, which the kernel copies (or shares, where the file system can)
+// without their passing through this process; like OutputFile it appears under its name only when it is whole.
+#ifndef CAIRN_CORPUS_IO_COPIED_FILE_H_
+#define CAIRN_CORPUS_IO_COPIED_FILE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "corpus/io/aligned_buffer.h"
+
+namespace cairn::corpus {
+
+// For one thread. The destructor removes the hidden file unless it was committed.
+class CopiedFile {
+ public:
+  // NO_SPACE, STORAGE_READ_ONLY, STORAGE_ERROR.
+  static absl::StatusOr<std::unique_ptr<CopiedFile>> Create(std::string path);
+  ~CopiedFile();
+  CopiedFile(const CopiedFile&) = delete;
+  CopiedFile& operator=(const CopiedFile&) = delete;
+
+  // Appends up to `bytes` bytes of `source` (its name is for messages) from `offset` on, by copy_file_range, or by a
+  // small buffer where that does not work. Returns how many, at least one. INPUT_UNREADABLE: the source ends there;
+  // storage's errors.
+  absl::StatusOr<uint64_t> AppendFrom(int source, const std::string& source_path, uint64_t offset, uint64_t bytes);
+
+  // Syncs, renames, syncs the directory. FSYNC_FAILED, STORAGE_ERROR.
+  absl::Status Commit();
+
+  uint64_t bytes() const { return bytes_; }
+  // Bytes that the kernel copied or shared by itself.
+  uint64_t kernel_bytes() const { return kernel_bytes_; }
+
+ private:
+  CopiedFile(std::string path, std::string partial_path, int fd)
+      : path_(std::move(path)), partial_path_(std::move(partial_path)), fd_(fd) {}
+  absl::StatusOr<uint64_t> AppendThroughBuffer(int source, const std::string& source_path, uint64_t offset,
+                                               uint64_t bytes);
+
+  const std::string path_;
+  const std::string partial_path_;
+  const int fd_;
+  AlignedBuffer buffer_;
+  uint64_t bytes_ = 0;
+  uint64_t kernel_bytes_ = 0;
+  bool committed_ = false;
+};
+
+}  // namespace cairn::corpus
+
+#endif  // CAIRN_CORPUS_IO_COPIED_FILE_H_

@@ -1,0 +1,315 @@
+#include "corpus/shuffle/shuffle.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <random>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/reason.h"
+#include "corpus/shuffle/bucket_sorter.h"
+#include "corpus/shuffle/line_key.h"
+
+namespace cairn::corpus {
+namespace {
+
+std::string ReadAll(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+void WriteAll(const std::string& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
+
+std::vector<std::string> Lines(const std::string& text) {
+  std::vector<std::string> lines;
+  std::stringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+// Small blocks and little memory, so that a few lines go out of core; `sorter` below a bucket's size divides it again.
+MemoryPlan TinyPlan(uint32_t buckets, int readers = 1, size_t sorter = 128 << 10) {
+  MemoryPlan plan;
+  plan.readers = readers;
+  plan.read_block = 4096;
+  plan.block_bytes = 8192;
+  plan.buckets = buckets;
+  plan.writer_bytes = (buckets + 3) * plan.block_bytes;
+  plan.sorters = 2;
+  plan.sorter_bytes = sorter;
+  return plan;
+}
+
+class ShuffleTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = testing::TempDir() + "/shuffle-XXXXXX";
+    directory_ = mkdtemp(name.data());
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+  std::string Path(const std::string& name) const { return directory_ + "/" + name; }
+  ShuffleOptions Options(const std::string& input) const {
+    ShuffleOptions options;
+    options.inputs = {Path(input)};
+    options.output = Path("out");
+    options.memory = 64 << 20;
+    return options;
+  }
+  std::string Run(const ShuffleOptions& options) {
+    const auto report = Shuffle(options, stop_, nullptr);
+    EXPECT_TRUE(report.ok()) << report.status();
+    return report.ok() ? ReadAll(options.output) : "";
+  }
+  std::string directory_;
+  std::atomic<bool> stop_{false};
+};
+
+// Pearson's statistic of `counts` against equal chances, as a normal deviate (Wilson and Hilferty 1931).
+double Deviate(const std::vector<uint64_t>& counts) {
+  double total = 0;
+  for (const uint64_t count : counts) total += static_cast<double>(count);
+  const double expected = total / static_cast<double>(counts.size());
+  double chi = 0;
+  for (const uint64_t count : counts) chi += std::pow(static_cast<double>(count) - expected, 2) / expected;
+  const double k = static_cast<double>(counts.size() - 1);
+  return (std::cbrt(chi / k) - (1 - 2 / (9 * k))) / std::sqrt(2 / (9 * k));
+}
+
+// Which of the n! orders a permutation is (Lehmer code).
+size_t RankOf(const std::vector<int>& order) {
+  size_t rank = 0;
+  for (size_t i = 0; i < order.size(); ++i) {
+    size_t smaller = 0;
+    for (size_t j = i + 1; j < order.size(); ++j) smaller += order[j] < order[i];
+    rank = rank * (order.size() - i) + smaller;
+  }
+  return rank;
+}
+
+std::vector<uint64_t> CountOrders(int n, uint64_t rounds, const std::function<std::vector<int>(uint64_t)>& shuffle) {
+  size_t orders = 1;
+  for (int i = 2; i <= n; ++i) orders *= static_cast<size_t>(i);
+  std::vector<uint64_t> counts(orders);
+  for (uint64_t round = 0; round < rounds; ++round) ++counts[RankOf(shuffle(round))];
+  return counts;
+}
+
+// The order in which the keys put n lines, through buckets as the two passes do.
+std::vector<int> KeyOrder(int n, uint64_t seed, uint32_t buckets) {
+  LineKeyMaker maker(seed);
+  std::vector<LinePosition> positions;
+  for (int i = 0; i < n; ++i)
+    positions.push_back(MakePosition(static_cast<uint64_t>(i % 2), static_cast<uint64_t>(9 * i)));
+  std::vector<LineKey> keys(positions.size());
+  maker.Make(positions, keys);
+  std::vector<int> order(positions.size());
+  for (int i = 0; i < n; ++i) order[static_cast<size_t>(i)] = i;
+  std::sort(order.begin(), order.end(), [&](int a, int b) {
+    const auto bucket = [&](int i) { return KeyRange().BucketOf(keys[static_cast<size_t>(i)].high, buckets); };
+    if (bucket(a) != bucket(b)) return bucket(a) < bucket(b);
+    return SortEntry::Of(keys[static_cast<size_t>(a)], 0) < SortEntry::Of(keys[static_cast<size_t>(b)], 0);
+  });
+  return order;
+}
+
+// What bojone's shuffler does: in each round, one line of every chunk. Two lines of a chunk are never neighbours there.
+std::vector<int> BiasedOrder(int n, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<int> first, second, order;
+  for (int i = 0; i < n; ++i) (i < n / 2 ? first : second).push_back(i);
+  std::shuffle(first.begin(), first.end(), random);
+  std::shuffle(second.begin(), second.end(), random);
+  for (size_t i = 0; i < second.size(); ++i) {
+    std::vector<int> round = {second[i]};
+    if (i < first.size()) round.push_back(first[i]);
+    std::shuffle(round.begin(), round.end(), random);
+    order.insert(order.end(), round.begin(), round.end());
+  }
+  return order;
+}
+
+TEST(ShuffleLawTest, KeysThroughBuckets_AllOrdersEquallyLikely) {
+  for (int n = 2; n <= 7; ++n) {
+    const uint64_t rounds = n == 7 ? 150'000 : 30'000;
+    const double deviate = Deviate(CountOrders(n, rounds, [n](uint64_t seed) { return KeyOrder(n, seed, 3); }));
+    EXPECT_LT(std::abs(deviate), 4.5) << n << " lines";
+  }
+}
+
+TEST(ShuffleLawTest, BiasedShuffler_IsRejected) {
+  EXPECT_GT(Deviate(CountOrders(5, 60'000, [](uint64_t seed) { return BiasedOrder(5, seed); })), 50);
+  // Also a small bias: one order in twenty has its first two lines sorted.
+  const auto nearly = [](uint64_t seed) {
+    std::mt19937_64 random(seed);
+    std::vector<int> order = {0, 1, 2, 3, 4};
+    std::shuffle(order.begin(), order.end(), random);
+    if (random() % 20 == 0) std::sort(order.begin(), order.begin() + 2);
+    return order;
+  };
+  EXPECT_GT(Deviate(CountOrders(5, 200'000, nearly)), 4.5);
+}
+
+// The same law of the whole machine, through the temporary file; fewer rounds, as each opens files.
+TEST_F(ShuffleTest, OutOfCore_AllOrdersEquallyLikely) {
+  WriteAll(Path("in"), "0\n1\n2\n3\n");
+  ShuffleOptions options = Options("in");
+  options.plan = TinyPlan(3);
+  options.direct = false;
+  const auto shuffle = [&](uint64_t seed) {
+    options.seed = seed;
+    std::vector<int> order;
+    for (const std::string& line : Lines(Run(options))) order.push_back(line[0] - '0');
+    return order;
+  };
+  EXPECT_LT(std::abs(Deviate(CountOrders(4, 600, shuffle))), 4.5);
+}
+
+std::string RandomText(uint32_t seed, size_t lines, size_t longest, bool last_newline) {
+  std::mt19937 random(seed);
+  std::string text;
+  for (size_t i = 0; i < lines; ++i) {
+    for (size_t left = random() % (longest + 1); left > 0; --left) {
+      const char byte = static_cast<char>(random());
+      text += byte == '\n' ? '\xff' : byte;
+    }
+    if (i + 1 < lines || last_newline) text += '\n';
+  }
+  return text;
+}
+
+TEST_F(ShuffleTest, OneSeed_OneOutput_WhateverTheDivision) {
+  const std::string text = RandomText(1, 6000, 200, false) + "x";
+  WriteAll(Path("in"), text);
+  ShuffleOptions options = Options("in");
+  options.seed = 42;
+  const std::string expected = Run(options);
+  std::vector<std::string> sorted = Lines(text), found = Lines(expected);
+  EXPECT_NE(sorted, found);
+  std::sort(sorted.begin(), sorted.end());
+  std::sort(found.begin(), found.end());
+  EXPECT_EQ(sorted, found);
+  options.range_bytes = 50'000;
+  for (const uint32_t buckets : {1u, 2u, 7u, 40u}) {
+    for (const int readers : {1, 3}) {
+      options.plan = TinyPlan(buckets, readers, buckets < 7 ? 64 << 10 : 256 << 10);
+      EXPECT_TRUE(Run(options) == expected) << buckets << " buckets, " << readers << " readers";
+    }
+  }
+  options.plan.reset();
+  options.no_scratch = true;
+  EXPECT_TRUE(Run(options) == expected) << "without temporary disk";
+  options.seed = 43;
+  EXPECT_FALSE(Run(options) == expected);
+}
+
+// Lines that end just before, at and behind every boundary there is.
+TEST_F(ShuffleTest, SizesAroundEveryBuffer_LoseNothing) {
+  for (const size_t boundary : {size_t{4096}, size_t{8192}, BucketWriter::LongestLine(8192), size_t{50'000}}) {
+    for (size_t size = boundary - 3; size <= boundary + 3; ++size) {
+      const std::string text = std::string(size, 'a') + "\n" + std::string(size, 'b') + "\n\nc";
+      WriteAll(Path("in"), text);
+      ShuffleOptions options = Options("in");
+      options.plan = TinyPlan(2, 2);
+      options.range_bytes = boundary;
+      std::vector<std::string> lines = Lines(Run(options));
+      std::sort(lines.begin(), lines.end());
+      EXPECT_EQ(lines, (std::vector<std::string>{"", std::string(size, 'a'), std::string(size, 'b'), "c"})) << size;
+    }
+  }
+}
+
+TEST_F(ShuffleTest, InterruptedAndResumed_SameOutput) {
+  WriteAll(Path("in"), RandomText(3, 20'000, 100, true));
+  ShuffleOptions options = Options("in");
+  const std::string expected = Run(options);
+  std::filesystem::remove(Path("out"));
+  options.plan = TinyPlan(12);
+  options.range_bytes = 20'000;
+  options.resume = true;
+  options.checkpoint_bytes = 30'000;
+  stop_ = true;
+  EXPECT_TRUE(HasReason(Shuffle(options, stop_, nullptr).status(), Reason::kInterrupted));
+  EXPECT_FALSE(std::filesystem::exists(Path("out")));
+  stop_ = false;
+  EXPECT_TRUE(Run(options) == expected);
+  size_t files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(directory_)) files += !entry.path().empty();
+  EXPECT_EQ(files, 2u) << "in and out, no state";
+}
+
+TEST_F(ShuffleTest, Errors_LeaveNothing) {
+  WriteAll(Path("in"), "a\nb\n");
+  ShuffleOptions options = Options("in");
+  options.inputs.push_back(Path("missing"));
+  options.inputs.push_back(Path("absent"));
+  const absl::Status status = Shuffle(options, stop_, nullptr).status();
+  EXPECT_TRUE(HasReason(status, Reason::kInputUnreadable));
+  EXPECT_THAT(std::string(status.message()),
+              testing::AllOf(testing::HasSubstr("missing"), testing::HasSubstr("absent")));
+  options = Options("in");
+  options.memory = 31 << 20;
+  EXPECT_TRUE(HasReason(Shuffle(options, stop_, nullptr).status(), Reason::kMemoryLimit));
+  options = Options("in");
+  options.split_files = options.split_lines = 1;
+  EXPECT_TRUE(HasReason(Shuffle(options, stop_, nullptr).status(), Reason::kBadRequest));
+  WriteAll(Path("bad.gz"), "no gzip");
+  options = Options("bad.gz");
+  EXPECT_TRUE(HasReason(Shuffle(options, stop_, nullptr).status(), Reason::kInputUnreadable));
+  EXPECT_FALSE(std::filesystem::exists(Path("out")));
+}
+
+TEST(PartPathTest, NumberStandsBeforeTheEndings) {
+  EXPECT_EQ(PartPath("d/a.jsonl.gz", 3), "d/a-00003.jsonl.gz");
+  EXPECT_EQ(PartPath("d.x/a", 12), "d.x/a-00012");
+  EXPECT_EQ(PartPath(".hidden", 0), ".hidden-00000");
+  EXPECT_EQ(PartPath("a.txt", 123456), "a-123456.txt");
+}
+
+TEST(MemoryPlanTest, EveryPlan_StaysInTheRegion) {
+  for (uint64_t region = 8 << 20; region < uint64_t{1} << 40; region *= 3) {
+    for (const int threads : {1, 2, 16, 200}) {
+      for (uint64_t text = 1; text < uint64_t{1} << 50; text *= 97) {
+        for (const uint64_t line : {1, 600, 1 << 20}) {
+          const MemoryPlan plan = PlanMemory({region, threads, text, line});
+          ASSERT_LE(static_cast<size_t>(plan.readers) * (2 * plan.read_block + plan.writer_bytes), region);
+          ASSERT_LE(static_cast<size_t>(plan.sorters) * plan.sorter_bytes, region);
+          ASSERT_LE((plan.buckets + 2) * plan.block_bytes, plan.writer_bytes);
+          ASSERT_LE(6 * plan.block_bytes, plan.sorter_bytes);
+          ASSERT_GE(plan.buckets, 2u);
+          ASSERT_EQ(plan.writer_bytes % 4096 + plan.read_block % 4096 + plan.block_bytes % 4096, 0u);
+        }
+      }
+    }
+  }
+}
+
+TEST(KeyRangeTest, PartsHoldTheirKeys) {
+  std::mt19937_64 random(9);
+  for (int round = 0; round < 20'000; ++round) {
+    KeyRange range;
+    const uint64_t high = random();
+    for (int depth = 0; depth < 4; ++depth) {
+      const auto buckets = static_cast<uint32_t>(2 + random() % 500);
+      const uint32_t bucket = range.BucketOf(high, buckets);
+      ASSERT_LT(bucket, buckets);
+      range = range.Part(bucket, buckets);
+      ASSERT_GE(high, range.low);
+      ASSERT_LT(Uint128{high - range.low}, range.width);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cairn::corpus

@@ -1,0 +1,221 @@
+"""`cairn corpus shuffle` from outside: one seed, one output; kills; hostile lines; full disks."""
+
+import collections
+import gzip
+import hashlib
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+CAIRN = pathlib.Path(os.environ.get("CAIRN_BIN_DIR", REPOSITORY / "dist" / "bin")) / "cairn"
+
+
+def shuffle(*arguments, check=True, **more):
+    command = [str(CAIRN), "--format=json", "corpus", "shuffle", *map(str, arguments)]
+    result = subprocess.run(command, capture_output=True, timeout=300, **more)
+    if check:
+        assert result.returncode == 0, result.stderr.decode()
+    return result
+
+
+def digest(path):
+    return hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()
+
+
+def lines_of(data, separator=b"\n"):
+    """The independent oracle: what `data` holds, a missing last separator added."""
+    if not data:
+        return []
+    return (data[:-1] if data.endswith(separator) else data).split(separator)
+
+
+def hostile_text(seed, size):
+    rng = random.Random(seed)
+    lines, total = [], 0
+    while total < size:
+        length = rng.choice([0, 0, 1, 8, 100, 900]) if rng.random() < 0.999 else rng.randrange(3 << 20)
+        lines.append(rng.randbytes(length).replace(b"\n", b"\xff") + rng.choice([b"", b"\r", b"\0"]))
+        total += length + 1
+    return b"\n".join(lines) + b"end without newline"
+
+
+def leftovers(directory, *expected):
+    return sorted(set(os.listdir(directory)) - set(expected))
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("text")
+    path = directory / "a.txt"
+    path.write_bytes(hostile_text(1, 72 << 20))
+    with gzip.open(str(path) + ".gz", "wb", compresslevel=1) as file:
+        file.write(path.read_bytes())
+    if shutil.which("zstd"):
+        subprocess.run(["zstd", "-q", "-1", str(path)], check=True)
+    shuffle(path, "--output", directory / "expected", "--seed", 9)
+    return path
+
+
+def test_one_seed_one_output(text, tmp_path):
+    expected = digest(text.with_name("expected"))
+    data = lines_of(text.read_bytes())
+    assert collections.Counter(lines_of(text.with_name("expected").read_bytes())) == collections.Counter(data)
+    inputs = [text, text.with_name("a.txt.gz"), text.with_name("a.txt.zst")]
+    for source in filter(os.path.exists, inputs):
+        for memory, threads in (("32MiB", 1), ("40MiB", 4), ("200MiB", 2)):
+            shuffle(source, "--output", tmp_path / "o", "--seed", 9, "--memory", memory, "--threads", threads)
+            assert digest(tmp_path / "o") == expected, (source, memory, threads)
+    for extra in (["--no-scratch"], ["--resume"], ["--buffered"]):
+        shuffle(text, "--output", tmp_path / "o", "--seed", 9, "--memory", "48MiB", *extra)
+        assert digest(tmp_path / "o") == expected, extra
+    shuffle("-", "--output", tmp_path / "o", "--seed", 9, "--memory", "48MiB", input=text.read_bytes())
+    assert digest(tmp_path / "o") == expected
+    assert leftovers(tmp_path, "o") == []
+
+
+def test_killed_at_random_moments_and_resumed(text, tmp_path):
+    rng = random.Random(4)
+    command = [str(CAIRN), "corpus", "shuffle", str(text), "--output", str(tmp_path / "o"), "--seed", "9", "--memory"]
+    kills = 0
+    for attempt in range(40):
+        process = subprocess.Popen([*command, "36MiB", "--resume", "--checkpoint-interval", "4MiB"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            process.communicate(timeout=rng.uniform(0.02, 0.2 + 0.1 * attempt))
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+            kills += 1
+            assert not (tmp_path / "o").exists()
+            continue
+        assert process.returncode == 0
+        break
+    assert kills > 0
+    assert digest(tmp_path / "o") == digest(text.with_name("expected"))
+    assert leftovers(tmp_path, "o") == []
+
+
+def test_sigterm_leaves_nothing(text, tmp_path):
+    process = subprocess.Popen([str(CAIRN), "corpus", "shuffle", "-", "--output", str(tmp_path / "o")],
+                               stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdin.write(b"a line\n" * 1000)
+    process.stdin.flush()
+    deadline = time.monotonic() + 30
+    while not os.listdir(tmp_path) and time.monotonic() < deadline:
+        os.sched_yield()
+    process.terminate()
+    _, error = process.communicate(timeout=30)
+    assert process.returncode == 130, error
+    assert b"INTERRUPTED" in error
+    assert leftovers(tmp_path) == []
+
+
+def test_line_larger_than_the_budget(tmp_path):
+    big = random.Random(2).randbytes(80 << 20).replace(b"\n", b".")
+    (tmp_path / "in").write_bytes(b"first\n" + big + b"\n\nlast")
+    for extra in ([], ["--no-scratch"], ["--compress", "gz"]):
+        shuffle(tmp_path / "in", "--output", tmp_path / "o", "--memory", "32MiB", *extra)
+        found = (tmp_path / "o").read_bytes()
+        found = gzip.decompress(found) if extra == ["--compress", "gz"] else found
+        assert sorted(lines_of(found)) == sorted([b"first", big, b"", b"last"])
+
+
+@pytest.mark.parametrize("extra", [[], ["--no-scratch"]])
+def test_resident_size_with_eight_byte_lines(tmp_path, extra):
+    (tmp_path / "in").write_bytes(b"".join(b"%07x\n" % i for i in range(6_000_000)))
+    command = [str(CAIRN), "corpus", "shuffle", str(tmp_path / "in"), "--output", str(tmp_path / "o"), "--memory", "32MiB"]
+    process = subprocess.Popen([*command, *extra], stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    assert status == 0
+    assert usage.ru_maxrss <= (32 + 16) * 1024
+    assert sum(1 for _ in open(tmp_path / "o", "rb")) == 6_000_000
+
+
+def test_files_patterns_directories_and_empty_files(tmp_path):
+    source = tmp_path / "in"
+    (source / "sub").mkdir(parents=True)
+    expected = []
+    for i in range(300):
+        content = b"" if i % 7 == 0 else b"".join(b"%d-%d\n" % (i, j) for j in range(i % 5)) + b"%d-end" % i
+        (source / ("sub" if i % 2 else ".") / f"f{i:03}.txt").write_bytes(content)
+        expected += lines_of(content)
+    (source / ".hidden").write_bytes(b"not this\n")
+    shuffle(source, "--output", tmp_path / "o")
+    assert sorted(lines_of((tmp_path / "o").read_bytes())) == sorted(expected)
+    shuffle(source / "f*.txt", source / "sub", "--output", tmp_path / "p")
+    assert sorted(lines_of((tmp_path / "p").read_bytes())) == sorted(expected)
+    result = shuffle(source / "*.none", "--output", tmp_path / "q", check=False)
+    assert result.returncode == 1 and b"INPUT_UNREADABLE" in result.stderr
+
+
+def test_splits(tmp_path):
+    (tmp_path / "in").write_bytes(b"".join(b"line %d\n" % i for i in range(1000)))
+    shuffle(tmp_path / "in", "--output", tmp_path / "whole", "--seed", 3)
+    whole = (tmp_path / "whole").read_bytes()
+    for name, arguments in (("l", ["--split-lines", 300]), ("b", ["--split-bytes", 2048]), ("f", ["--split-files", 7])):
+        report = json.loads(shuffle(tmp_path / "in", "--output", tmp_path / f"{name}.txt", "--seed", 3, *arguments).stdout)
+        parts = [pathlib.Path(path).read_bytes() for path in report["outputs"]]
+        assert b"".join(parts) == whole
+        counts = [part.count(b"\n") for part in parts]
+        if name == "l":
+            assert counts == [300, 300, 300, 100]
+        if name == "b":
+            assert all(len(part) <= 2048 for part in parts) and len(parts) < len(whole) / 2048 + 2
+        if name == "f":
+            assert len(parts) == 7 and max(counts) - min(counts) <= 1
+        assert report["outputs"][0].endswith(f"{name}-00000.txt")
+
+
+def test_header_and_separator(tmp_path):
+    (tmp_path / "a").write_bytes(b"id,text\n1,a\n2,b")
+    (tmp_path / "b").write_bytes(b"id,text\n3,c\n")
+    shuffle(tmp_path / "a", tmp_path / "b", "--output", tmp_path / "o", "--header", 1)
+    found = lines_of((tmp_path / "o").read_bytes())
+    assert found[0] == b"id,text" and sorted(found[1:]) == [b"1,a", b"2,b", b"3,c"]
+    (tmp_path / "c").write_bytes(b"other\n4,d\n")
+    result = shuffle(tmp_path / "a", tmp_path / "c", "--output", tmp_path / "p", "--header", 1, check=False)
+    assert result.returncode == 1 and not (tmp_path / "p").exists()
+    (tmp_path / "z").write_bytes(b"x\ny\0\0z")
+    shuffle(tmp_path / "z", "--output", tmp_path / "o", "--separator", "\\0")
+    assert sorted(lines_of((tmp_path / "o").read_bytes(), b"\0")) == [b"", b"x\ny", b"z"]
+
+
+def test_damaged_input_and_existing_output(tmp_path):
+    with gzip.open(tmp_path / "a.gz", "wb") as file:
+        file.write(random.Random(1).randbytes(100_000))
+    whole = (tmp_path / "a.gz").read_bytes()
+    (tmp_path / "o").write_bytes(b"older\n")
+    for damaged in (whole[:-10], whole[:5000] + b"\0" * 9 + whole[5009:], whole + b"garbage", b"text"):
+        (tmp_path / "a.gz").write_bytes(damaged)
+        result = shuffle(tmp_path / "a.gz", "--output", tmp_path / "o", check=False)
+        assert result.returncode == 1 and b"a.gz" in result.stderr, result.stderr
+        assert (tmp_path / "o").read_bytes() == b"older\n"
+    (tmp_path / "a.gz").write_bytes(whole + whole + b"\0" * 512)
+    shuffle(tmp_path / "a.gz", "--output", tmp_path / "o")
+    assert leftovers(tmp_path, "a.gz", "o") == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system")
+@pytest.mark.parametrize("which", ["temp", "output"])
+def test_full_disk(tmp_path, which):
+    small, roomy = tmp_path / "small", tmp_path / "roomy"
+    small.mkdir()
+    roomy.mkdir()
+    (roomy / "in").write_bytes(b"".join(b"%0500d\n" % i for i in range(160_000)))
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20m", "none", small], capture_output=True).returncode:
+        pytest.skip("may not mount")
+    try:
+        temp, output = (small, roomy) if which == "temp" else (roomy, small)
+        result = shuffle(roomy / "in", "--output", output / "o", "--temp-dir", temp, "--memory", "32MiB", check=False)
+        assert result.returncode == 1 and b"NO_SPACE" in result.stderr, result.stderr
+        assert leftovers(small) == [] and leftovers(roomy, "in") == []
+    finally:
+        subprocess.run(["umount", small], check=True)
