@@ -2,12 +2,10 @@
 
 #include <fmt/format.h>
 #include <glob.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <csignal>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -15,7 +13,8 @@
 #include <thread>
 #include <vector>
 
-#include "common/base/quantity.h"
+#include "cli/interrupt.h"
+#include "cli/progress_line.h"
 #include "common/base/status.h"
 #include "common/rpc/reason.h"
 #include "corpus/preprocess/preprocess.h"
@@ -35,31 +34,6 @@ constexpr const char* kHelp =
       --vocab-file vocab.txt --split-sentences --punkt-model punkt_tab/english
 Writes PREFIX_KEY_document.bin and .idx (PREFIX_KEY_sentence with --split-sentences) for each key, byte for byte as
 Megatron-LM's tools/preprocess_data.py. Nothing stands under these names before they are whole.)";
-
-std::atomic<bool> interrupted{false};
-
-void Interrupt(int) { interrupted.store(true, std::memory_order_relaxed); }
-
-// Ctrl-C and SIGTERM end the run between two batches, while this lives.
-class InterruptScope {
- public:
-  InterruptScope() {
-    interrupted = false;
-    struct sigaction action = {};
-    action.sa_handler = Interrupt;
-    sigaction(SIGINT, &action, &old_int_);
-    sigaction(SIGTERM, &action, &old_term_);
-  }
-  ~InterruptScope() {
-    sigaction(SIGINT, &old_int_, nullptr);
-    sigaction(SIGTERM, &old_term_, nullptr);
-  }
-  InterruptScope(const InterruptScope&) = delete;
-  InterruptScope& operator=(const InterruptScope&) = delete;
-
- private:
-  struct sigaction old_int_, old_term_;
-};
 
 struct Arguments {
   std::vector<std::string> inputs;
@@ -102,31 +76,14 @@ absl::StatusOr<std::vector<std::string>> ExpandInputs(const std::vector<std::str
   return files;
 }
 
-// One line on a terminal, rewritten at most four times a second.
-class ProgressLine {
- public:
-  void Show(const corpus::PreprocessProgress& progress) {
-    const auto now = Clock::now();
-    if (now - shown_ < std::chrono::milliseconds(250)) return;
-    shown_ = now;
-    any_ = true;
-    const double seconds = std::chrono::duration<double>(now - start_).count();
-    std::fprintf(stderr, "\r%s\033[K",
-                 fmt::format("{} documents  {} tokens  {}  {:.0f} documents/s  {}/s", progress.documents,
-                             progress.tokens, FormatSize(static_cast<int64_t>(progress.input_bytes)),
-                             static_cast<double>(progress.documents) / seconds,
-                             FormatSize(static_cast<int64_t>(static_cast<double>(progress.input_bytes) / seconds)))
-                     .c_str());
-  }
-  ~ProgressLine() {
-    if (any_) std::fprintf(stderr, "\r\033[K");
-  }
+// What the progress line reads from another thread.
+struct SharedProgress {
+  std::atomic<uint64_t> documents{0}, tokens{0}, bytes{0};
 
- private:
-  using Clock = std::chrono::steady_clock;
-  const Clock::time_point start_ = Clock::now();
-  Clock::time_point shown_ = start_;
-  bool any_ = false;
+  std::string Describe(double seconds) const {
+    return fmt::format("{} documents, {} tokens, {}", documents.load(), tokens.load(),
+                       DescribeProgress("read", bytes, 0, seconds));
+  }
 };
 
 void Print(const CommandContext& context, const corpus::PreprocessReport& report, const std::string& sentences) {
@@ -186,17 +143,22 @@ absl::Status RunPreprocess(const CommandContext& context, const Arguments& given
   } else if (!given.punkt_model.empty()) {
     return MakeError(Reason::kBadRequest, "--punkt-model needs --split-sentences");
   }
-  const InterruptScope scope;
-  options.interrupted = &interrupted;
-  std::optional<ProgressLine> line;
-  if (isatty(STDERR_FILENO)) {
-    line.emplace();
-    options.progress = [&](const corpus::PreprocessProgress& progress) { line->Show(progress); };
+  options.interrupted = &InterruptFlag();
+  SharedProgress shared;
+  options.progress = [&](const corpus::PreprocessProgress& progress) {
+    shared.documents = progress.documents;
+    shared.tokens = progress.tokens;
+    shared.bytes = progress.input_bytes;
+  };
+  std::optional<corpus::PreprocessReport> report;
+  {
+    const auto start = std::chrono::steady_clock::now();
+    const ProgressLine line([&] {
+      return shared.Describe(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    });
+    CAIRN_ASSIGN_OR_RETURN(report, corpus::Preprocess(options, *chosen.tokenizer, chosen.framing));
   }
-  CAIRN_ASSIGN_OR_RETURN(const corpus::PreprocessReport report,
-                         corpus::Preprocess(options, *chosen.tokenizer, chosen.framing));
-  line.reset();
-  Print(context, report, sentences);
+  Print(context, *report, sentences);
   return absl::OkStatus();
 }
 

@@ -1,21 +1,21 @@
 #include "corpus/preprocess/line_batches.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <limits>
 #include <utility>
 
 #include "common/base/status.h"
 #include "common/rpc/reason.h"
+#include "corpus/io/aligned_buffer.h"
+#include "corpus/io/byte_source.h"
 #include "corpus/preprocess/document_parser.h"
 
 namespace cairn::corpus {
 namespace {
 
+constexpr size_t kReadBytes = 1 << 20;
 constexpr size_t kMaxLine = std::numeric_limits<uint32_t>::max() - kLinePadding;
 
 // One past the last line end in `text` that is surely whole: a final CR may be half of CR LF.
@@ -47,29 +47,34 @@ uint64_t CountLines(std::string_view text) {
   return lines;
 }
 
+// Reads large pieces: the source wants aligned memory, a batch begins with what the last one left.
 struct LineBatches::Source {
-  int fd = -1;
-  ~Source() {
-    if (fd >= 0) close(fd);
-  }
+  std::unique_ptr<ByteSource> bytes;
+  AlignedBuffer buffer{kReadBytes};
+  std::string_view unread;
+
+  // 0 at the end alone.
   absl::StatusOr<size_t> Read(char* data, size_t size) {
-    while (true) {
-      const ssize_t n = read(fd, data, size);
-      if (n >= 0) return static_cast<size_t>(n);
-      if (errno != EINTR) return MakeError(Reason::kInputUnreadable, fmt::format("{}", std::strerror(errno)));
+    if (unread.empty()) {
+      CAIRN_ASSIGN_OR_RETURN(const size_t n, bytes->Read(buffer.data(), buffer.size()));
+      unread = {buffer.data(), n};
     }
+    const size_t n = std::min(size, unread.size());
+    std::memcpy(data, unread.data(), n);
+    unread.remove_prefix(n);
+    return n;
   }
 };
 
-LineBatches::LineBatches(std::vector<std::string> files, size_t batch_bytes)
-    : files_(std::move(files)), batch_bytes_(batch_bytes) {}
+LineBatches::LineBatches(std::vector<std::string> files, size_t batch_bytes, const std::atomic<bool>* stop)
+    : files_(std::move(files)), batch_bytes_(batch_bytes), stop_(stop) {}
 LineBatches::~LineBatches() = default;
 
 absl::Status LineBatches::Open() {
+  // Through the page cache: the kernel reads ahead while the workers encode.
+  CAIRN_ASSIGN_OR_RETURN(auto bytes, OpenSource(files_[file_], {.direct = false, .stop = stop_}));
   source_ = std::make_unique<Source>();
-  source_->fd = open(files_[file_].c_str(), O_RDONLY | O_CLOEXEC);
-  if (source_->fd < 0)
-    return MakeError(Reason::kInputUnreadable, fmt::format("{}: {}", files_[file_], std::strerror(errno)));
+  source_->bytes = std::move(bytes);
   return absl::OkStatus();
 }
 

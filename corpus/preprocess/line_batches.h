@@ -2,6 +2,7 @@
 #ifndef CAIRN_CORPUS_PREPROCESS_LINE_BATCHES_H_
 #define CAIRN_CORPUS_PREPROCESS_LINE_BATCHES_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -43,7 +44,8 @@ struct LineBatch {
 class LineBatches {
  public:
   // `files`: read one after the other; *.gz and *.zst are decompressed.
-  LineBatches(std::vector<std::string> files, size_t batch_bytes);
+  // `stop`, if not null, ends the reading with INTERRUPTED once it is set.
+  LineBatches(std::vector<std::string> files, size_t batch_bytes, const std::atomic<bool>* stop = nullptr);
   ~LineBatches();
 
   // The next lines, all of one file, about batch_bytes or one line if that is longer. False at the end.
@@ -62,6 +64,7 @@ class LineBatches {
 
   std::vector<std::string> files_;
   size_t batch_bytes_;
+  const std::atomic<bool>* stop_;
   std::unique_ptr<Source> source_;
   size_t file_ = 0;
   uint64_t line_ = 1, lines_ = 0, bytes_ = 0;

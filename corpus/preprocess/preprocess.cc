@@ -79,7 +79,7 @@ absl::StatusOr<PreprocessReport> Preprocess(const PreprocessOptions& options, co
                                                          options.new_splitter ? options.new_splitter() : nullptr));
   }
 
-  LineBatches batches(options.inputs, options.batch_bytes);
+  LineBatches batches(options.inputs, options.batch_bytes, options.interrupted);
   PreprocessProgress progress;
   OrderedSteps<LineBatch, EncodedBatch> steps;
   steps.next = [&](LineBatch& batch) -> absl::StatusOr<bool> {

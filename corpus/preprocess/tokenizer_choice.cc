@@ -6,6 +6,8 @@
 
 #include "common/base/status.h"
 #include "common/rpc/reason.h"
+#include "corpus/bpe/load_tokenizer.h"
+#include "corpus/preprocess/hf_framing.h"
 #include "corpus/wordpiece/wordpiece.h"
 
 namespace cairn::corpus {
@@ -39,9 +41,31 @@ absl::StatusOr<ChosenTokenizer> WordPiece(const TokenizerChoice& choice, bool lo
   return chosen;
 }
 
+// The given files always count, as with Megatron-LM where transformers finds no tokenizer.json of its own for gpt2.
+absl::StatusOr<ChosenTokenizer> Gpt2(const TokenizerChoice& choice) {
+  CAIRN_RETURN_IF_ERROR(Need(choice.vocab_file, "--vocab-file", choice.type, "GPT-2's vocab.json"));
+  CAIRN_RETURN_IF_ERROR(Need(choice.merge_file, "--merge-file", choice.type, "GPT-2's merges.txt"));
+  ChosenTokenizer chosen;
+  CAIRN_ASSIGN_OR_RETURN(chosen.tokenizer, LoadGpt2Tokenizer(choice.vocab_file, choice.merge_file));
+  CAIRN_ASSIGN_OR_RETURN(chosen.framing.end_of_document, IdOf(*chosen.tokenizer, "<|endoftext|>"));
+  return chosen;
+}
+
+absl::StatusOr<ChosenTokenizer> HuggingFace(const TokenizerChoice& choice) {
+  CAIRN_RETURN_IF_ERROR(
+      Need(choice.tokenizer_model, "--tokenizer-model", choice.type, "a directory with a tokenizer.json, or the file"));
+  CAIRN_ASSIGN_OR_RETURN(const HfFiles files, ReadHfFiles(choice.tokenizer_model));
+  ChosenTokenizer chosen;
+  CAIRN_ASSIGN_OR_RETURN(chosen.tokenizer, LoadBpeTokenizer(choice.tokenizer_model));
+  CAIRN_ASSIGN_OR_RETURN(chosen.framing, HfFraming(files, choice.tokenizer_model, *chosen.tokenizer));
+  return chosen;
+}
+
 absl::StatusOr<ChosenTokenizer> Load(const TokenizerChoice& choice) {
   if (choice.type == "BertWordPieceCase") return WordPiece(choice, /*lower_case=*/false);
   if (choice.type == "BertWordPieceLowerCase") return WordPiece(choice, /*lower_case=*/true);
+  if (choice.type == "GPT2BPETokenizer") return Gpt2(choice);
+  if (choice.type == "HuggingFaceTokenizer") return HuggingFace(choice);
   return MakeError(Reason::kBadRequest,
                    fmt::format("--tokenizer-type {} is none of BertWordPieceCase, BertWordPieceLowerCase, "
                                "GPT2BPETokenizer, HuggingFaceTokenizer",

@@ -27,7 +27,7 @@ absl::Status WordPieceEncoder::Encode(std::string_view text, std::vector<uint32_
   }
   count_ = 0;
   unread_ = text.size();
-  if (out_.size() < text.size() + WordCache::kMaxIds) out_.resize(text.size() + WordCache::kMaxIds);
+  if (out_.size() < text.size() + PieceCache::kMaxIds) out_.resize(text.size() + PieceCache::kMaxIds);
   const WordPieceOptions& options = tokenizer_.options();
   if (options.dialect == BertDialect::kLegacy && options.lower_case && text.find(kCapitalSigma) != text.npos) {
     // The form of a small sigma depends on what stands around it, punctuation included.
@@ -82,9 +82,9 @@ PieceTrie::Match WordPieceEncoder::SpecialAt(std::string_view text, size_t at) c
 void WordPieceEncoder::Chunk(std::string_view text, size_t begin, size_t end) {
   unread_ = text.size() - end;
   const std::string_view chunk = text.substr(begin, end - begin);
-  if (chunk.size() > WordCache::kMaxKey) return Parts(chunk);
-  const WordCache::Key key = WordCache::MakeKey(chunk, text.size() - begin);
-  if (const WordCache::Entry* entry = cache_.Find(key)) {
+  if (chunk.size() > PieceCache::kMaxKey) return Parts(chunk);
+  const PieceCache::Key key = PieceCache::MakeKey(chunk, text.size() - begin);
+  if (const PieceCache::Entry* entry = cache_.Find(key)) {
     // All of the entry, so that the copy is two instructions; the count says what of it counts.
     std::memcpy(&out_[count_], entry->ids, sizeof(entry->ids));
     count_ += entry->count;
@@ -112,18 +112,18 @@ void WordPieceEncoder::Parts(std::string_view chunk) {
 }
 
 void WordPieceEncoder::PartOrCached(std::string_view part) {
-  if (part.size() > WordCache::kMaxKey) {
+  if (part.size() > PieceCache::kMaxKey) {
     Slow(part);
     return PutSlow();
   }
-  const WordCache::Key key = WordCache::MakeKey(part, part.size());
-  if (const WordCache::Entry* entry = cache_.Find(key)) {
+  const PieceCache::Key key = PieceCache::MakeKey(part, part.size());
+  if (const PieceCache::Entry* entry = cache_.Find(key)) {
     slow_ids_.assign(entry->ids, entry->ids + entry->count);
     return PutSlow();
   }
   Slow(part);
   // No more ids than bytes: the room in out_ is reckoned so.
-  if (!slow_ids_.empty() && slow_ids_.size() <= std::min(WordCache::kMaxIds, part.size())) {
+  if (!slow_ids_.empty() && slow_ids_.size() <= std::min(PieceCache::kMaxIds, part.size())) {
     cache_.Insert(key, slow_ids_.data(), slow_ids_.size());
   }
   PutSlow();
@@ -137,7 +137,7 @@ void WordPieceEncoder::Slow(std::string_view part) {
 }
 
 void WordPieceEncoder::PutSlow() {
-  const size_t room = count_ + slow_ids_.size() + unread_ + WordCache::kMaxIds;
+  const size_t room = count_ + slow_ids_.size() + unread_ + PieceCache::kMaxIds;
   if (out_.size() < room) out_.resize(room * 2);
   std::copy(slow_ids_.begin(), slow_ids_.end(), out_.begin() + static_cast<std::ptrdiff_t>(count_));
   count_ += slow_ids_.size();

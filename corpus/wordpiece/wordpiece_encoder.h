@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "corpus/tokenizer/tokenizer.h"
-#include "corpus/wordpiece/word_cache.h"
+#include "corpus/wordpiece/piece_cache.h"
 #include "corpus/wordpiece/word_splitter.h"
 #include "corpus/wordpiece/wordpiece.h"
 
@@ -38,7 +38,7 @@ class WordPieceEncoder final : public Encoder {
   const WordPieceTokenizer& tokenizer_;
   const BertChars& chars_;
   WordSplitter splitter_;
-  WordCache cache_;
+  PieceCache cache_;
   // Ids of the running call. Room for one id per byte not yet read and a cache line's worth is always there.
   std::vector<uint32_t> out_;
   size_t count_ = 0;

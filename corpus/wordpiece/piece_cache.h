@@ -1,6 +1,6 @@
 // Ids of the words met lately. Natural text repeats itself: nearly every word is answered from here.
-#ifndef CAIRN_CORPUS_WORDPIECE_WORD_CACHE_H_
-#define CAIRN_CORPUS_WORDPIECE_WORD_CACHE_H_
+#ifndef CAIRN_CORPUS_WORDPIECE_PIECE_CACHE_H_
+#define CAIRN_CORPUS_WORDPIECE_PIECE_CACHE_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +11,7 @@
 namespace cairn::corpus {
 
 // Fixed size, two ways; a new word displaces the older one of its pair. One entry is one cache line. Not thread-safe.
-class WordCache {
+class PieceCache {
  public:
   static constexpr size_t kMaxKey = 31;  // bytes
   static constexpr size_t kMaxIds = 7;
@@ -26,7 +26,7 @@ class WordCache {
   };
 
   // 2^log2_pairs pairs of 128 bytes.
-  explicit WordCache(int log2_pairs = 14) : mask_((size_t{1} << log2_pairs) - 1), entries_(size_t{2} << log2_pairs) {}
+  explicit PieceCache(int log2_pairs = 14) : mask_((size_t{1} << log2_pairs) - 1), entries_(size_t{2} << log2_pairs) {}
 
   // `readable`: how many bytes from word.data() on may be read. word.size() <= kMaxKey.
   static Key MakeKey(std::string_view word, size_t readable) {
@@ -83,4 +83,4 @@ class WordCache {
 
 }  // namespace cairn::corpus
 
-#endif  // CAIRN_CORPUS_WORDPIECE_WORD_CACHE_H_
+#endif  // CAIRN_CORPUS_WORDPIECE_PIECE_CACHE_H_
