@@ -228,7 +228,14 @@ void Job::AdvanceRequests(Context& context) {
         return begun || member.current_step().value_or(-1) > agreement_.step();
       });
       const bool settled = FindSave(agreement_.step(), /*active=*/false) != nullptr || Committed(agreement_.step());
-      if (over || settled || !members_.complete()) agreement_.Stop(context);
+      const bool needed = std::any_of(requests_.begin(), requests_.end(), [&](const SaveRequest& request) {
+        return request.state == SaveRequest::State::kWaiting && (!request.agreed || request.step == agreement_.step());
+      });
+      if (over || settled || !members_.complete()) {
+        agreement_.Stop(context);
+      } else if (!needed && !agreement_.inherited() && ActiveSave(agreement_.step()) == nullptr) {
+        agreement_.Revoke(context);
+      }
       break;
     }
     case StepAgreement::State::kDisarming: break;

@@ -1,1 +1,114 @@
+#include "coordinator/membership/membership.h"
+
 #include <gtest/gtest.h>
+
+#include "common/rpc/reason.h"
+
+namespace cairn {
+namespace {
+
+constexpr absl::Duration kLease = absl::Seconds(10);
+const absl::Time kStart = absl::UnixEpoch() + absl::Hours(1);
+
+v1::RegisterAgentRequest Request(uint32_t rank, uint64_t incarnation, uint32_t world_size = 4) {
+  v1::RegisterAgentRequest request;
+  request.mutable_agent()->set_job("demo");
+  request.mutable_agent()->set_rank(rank);
+  request.mutable_agent()->set_incarnation(incarnation);
+  request.set_world_size(world_size);
+  request.set_node("host");
+  return request;
+}
+
+TEST(MembershipTest, SameIncarnationAgain_IsNoChange) {
+  Membership members("demo", kLease);
+  EXPECT_EQ(*members.Register(Request(1, 7), kStart), true);
+  EXPECT_EQ(members.epoch(), 1u);
+  EXPECT_EQ(*members.Register(Request(1, 7), kStart + absl::Seconds(5)), false);
+  EXPECT_EQ(members.epoch(), 1u);
+  EXPECT_EQ(members.Find(1)->lease_end, kStart + absl::Seconds(15));
+}
+
+TEST(MembershipTest, AnotherIncarnation_OnlyAfterTheLease) {
+  Membership members("demo", kLease);
+  ASSERT_TRUE(members.Register(Request(1, 7), kStart).ok());
+  const absl::Status early = members.Register(Request(1, 8), kStart + kLease).status();
+  EXPECT_TRUE(HasReason(early, Reason::kRankConflict)) << early;
+  EXPECT_EQ(MetadataOf(early)["rank"], "1");
+  const absl::Time later = kStart + kLease + absl::Milliseconds(1);
+  EXPECT_EQ(*members.Register(Request(1, 8), later), true);
+  // The old one learns that it is not wanted any more.
+  EXPECT_TRUE(HasReason(members.Authenticate(Request(1, 7).agent(), later).status(), Reason::kStaleIncarnation));
+  EXPECT_TRUE(members.Authenticate(Request(1, 8).agent(), later).ok());
+}
+
+TEST(MembershipTest, EndedLease_IsNotRegisteredAndNamesTheRank) {
+  Membership members("demo", kLease);
+  ASSERT_TRUE(members.Register(Request(0, 7), kStart).ok());
+  ASSERT_TRUE(members.Register(Request(2, 8), kStart + absl::Seconds(5)).ok());
+  EXPECT_EQ(members.Expire(kStart + kLease), std::vector<int>());
+  EXPECT_EQ(members.Expire(kStart + kLease + absl::Nanoseconds(1)), std::vector<int>{0});
+  EXPECT_TRUE(HasReason(members.Authenticate(Request(0, 7).agent(), kStart + absl::Seconds(11)).status(),
+                        Reason::kNotRegistered));
+  EXPECT_EQ(members.Absent(), (std::vector<int>{0, 1, 3}));
+  // It comes back by itself.
+  EXPECT_TRUE(members.Register(Request(0, 7), kStart + absl::Seconds(11)).ok());
+}
+
+TEST(MembershipTest, WorldSize_IsThatOfTheLiveAgents) {
+  Membership members("demo", kLease);
+  ASSERT_TRUE(members.Register(Request(0, 7), kStart).ok());
+  EXPECT_TRUE(HasReason(members.Register(Request(1, 8, 2), kStart).status(), Reason::kWorldSizeMismatch));
+  // Alone, or after the others have gone, an agent may bring another one.
+  EXPECT_TRUE(members.Register(Request(0, 7, 2), kStart).ok());
+  EXPECT_EQ(members.world_size(), 2);
+  EXPECT_FALSE(members.complete());
+  EXPECT_TRUE(members.Register(Request(1, 8, 2), kStart).ok());
+  EXPECT_TRUE(members.complete());
+  EXPECT_TRUE(members.Register(Request(5, 9, 8), kStart + absl::Seconds(20)).ok());
+  EXPECT_EQ(members.world_size(), 8);
+}
+
+TEST(MembershipTest, BadNumbers_AreRefused) {
+  Membership members("demo", kLease);
+  EXPECT_TRUE(HasReason(members.Register(Request(4, 7), kStart).status(), Reason::kRankOutOfRange));
+  EXPECT_TRUE(HasReason(members.Register(Request(0, 7, 0), kStart).status(), Reason::kBadRequest));
+  EXPECT_TRUE(HasReason(members.Register(Request(0, 7, 2'000'000), kStart).status(), Reason::kBadRequest));
+  EXPECT_TRUE(HasReason(members.Register(Request(0, 0), kStart).status(), Reason::kBadRequest));
+}
+
+TEST(MembershipTest, OvertakenReport_ChangesNothing) {
+  Membership members("demo", kLease);
+  ASSERT_TRUE(members.Register(Request(0, 7), kStart).ok());
+  Member& member = **members.Authenticate(Request(0, 7).agent(), kStart);
+  v1::AgentState state;
+  state.mutable_trainer()->set_current_step(5);
+  EXPECT_TRUE(members.Report(member, state, 2, kStart));
+  state.mutable_trainer()->set_current_step(4);
+  EXPECT_FALSE(members.Report(member, state, 1, kStart));
+  EXPECT_FALSE(members.Report(member, state, 2, kStart)) << "a duplicate";
+  EXPECT_EQ(member.current_step(), 5);
+}
+
+TEST(MembershipTest, StepRate_FollowsTheTrainer) {
+  Membership members("demo", kLease);
+  ASSERT_TRUE(members.Register(Request(0, 7), kStart).ok());
+  Member& member = **members.Authenticate(Request(0, 7).agent(), kStart);
+  v1::AgentState state;
+  state.mutable_trainer()->set_incarnation(1);
+  absl::Time now = kStart;
+  for (int64_t step = 0; step < 100; step += 10) {
+    now += absl::Seconds(1);
+    state.mutable_trainer()->set_current_step(step);
+    members.Report(member, state, 0, now);
+  }
+  EXPECT_NEAR(member.steps_per_second, 10, 0.01);
+  EXPECT_EQ(member.stepped, now);
+  state.mutable_trainer()->set_incarnation(2);
+  state.mutable_trainer()->set_current_step(0);
+  members.Report(member, state, 0, now + absl::Seconds(1));
+  EXPECT_EQ(member.steps_per_second, 0) << "another trainer has a pace of its own";
+}
+
+}  // namespace
+}  // namespace cairn

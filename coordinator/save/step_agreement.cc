@@ -63,6 +63,7 @@ absl::Status StepAgreement::Want(std::optional<int64_t> step, Context& context) 
   step_ = step.has_value()
               ? *step
               : static_cast<int64_t>(std::ceil(farthest + 1 + fastest * kMarginSeconds * doubled + (doubled - 1)));
+  own_epoch_ = context.options.coordinator_epoch;
   number_ = (context.options.coordinator_epoch << 32) | ++counter_;
   Set(State::kArming, context);
   return absl::OkStatus();
@@ -75,6 +76,10 @@ void StepAgreement::Stop(Context& context) {
     Set(State::kIdle, context);
     refusals_ = 0;
   }
+}
+
+void StepAgreement::Revoke(Context& context) {
+  if (state_ != State::kIdle) Set(State::kDisarming, context);
 }
 
 void StepAgreement::Advance(Context& context) {
@@ -143,6 +148,7 @@ void StepAgreement::Recover(Context& context) {
     agreed = agreed || arm.status() == v1::ArmState::AGREED;
   }
   if (number == 0) return;
+  own_epoch_ = context.options.coordinator_epoch;
   number_ = number;
   step_ = step;
   // If one rank was told to agree, all had armed; else nobody has acted on it.

@@ -29,6 +29,9 @@ class StepAgreement {
   absl::Status Want(std::optional<int64_t> step, Context& context);
   // Gives up: armed ranks are disarmed. After the agreement nothing is taken back; it is only forgotten.
   void Stop(Context& context);
+  // Takes an agreement back that no request needs any more. A trainer that has reached the step already begins its save all
+  // the same.
+  void Revoke(Context& context);
   // Applies what the ranks answered.
   void Advance(Context& context);
   // Takes up what an earlier coordinator had begun: call when all ranks have reported for the first time.
@@ -41,6 +44,8 @@ class StepAgreement {
   std::vector<Culprit> Awaited(const Context& context) const;
   // When something last moved.
   absl::Time progress() const { return progress_; }
+  // It was begun by an earlier coordinator: nobody here asked for it.
+  bool inherited() const { return number_ != 0 && number_ >> 32 != (own_epoch_ & 0xffffffff); }
   // How many steps were refused since the last agreement.
   int refusals() const { return refusals_; }
 
@@ -49,6 +54,7 @@ class StepAgreement {
 
   State state_ = State::kIdle;
   uint64_t number_ = 0;
+  uint64_t own_epoch_ = 0;
   uint32_t counter_ = 0;
   int64_t step_ = 0;
   int refusals_ = 0;

@@ -1,0 +1,474 @@
+#include "tests/testing/fake_agent.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "cairn/v1/layout.pb.h"
+#include "common/base/crc32c.h"
+#include "common/base/digest.h"
+#include "common/base/random_id.h"
+#include "common/base/status.h"
+#include "common/format/safetensors_header.h"
+#include "common/rpc/endpoint.h"
+#include "common/rpc/reason.h"
+#include "common/rpc/status_proto.h"
+
+namespace cairn::testing {
+namespace {
+
+constexpr int64_t kRows = 256;
+constexpr int64_t kColumns = 32;
+constexpr int64_t kBias = 100;
+constexpr char kMeta[] = "{\"made by\": \"a test\"}";
+constexpr absl::Duration kCallTimeout = absl::Seconds(10);
+
+}  // namespace
+
+struct FakeAgent::Item {
+  StoredItem stored;
+  std::string bytes;  // without padding
+};
+
+FakeAgent::FakeAgent(FakeAgentOptions options)
+    : options_(std::move(options)), incarnation_(RandomId()), trainer_(RandomId()) {
+  v1::TensorSchema schema;
+  const auto add_tensor = [&](const std::string& name, std::vector<int64_t> shape) {
+    schema.add_name(name);
+    schema.add_dtype(v1::DTYPE_FLOAT32);
+    schema.add_ndim(static_cast<uint32_t>(shape.size()));
+    for (int64_t size : shape) schema.add_global_dim(size);
+  };
+  v1::Layout layout;
+  const auto add_shard = [&](const std::string& name, Shape global, Shape offset, Shape shape, char fill) {
+    layout.add_shard_tensor(static_cast<uint32_t>(schema.name_size() - 1));
+    for (int64_t at : offset) layout.add_shard_offset(at);
+    for (int64_t size : shape) layout.add_shard_shape(size);
+    Item item;
+    item.stored.name = name;
+    item.stored.dtype = DType::kFloat32;
+    item.stored.global_shape = global;
+    item.stored.box = {offset, shape};
+    item.bytes.assign(item.stored.bytes(), fill);
+    items_.push_back(std::move(item));
+  };
+  if (!options_.without_b) {
+    add_tensor("b", {kBias});
+    add_shard("b", {kBias}, {0}, {kBias}, options_.diverged ? 'x' : 'b');
+  }
+  const Shape global = {kRows * options_.world_size, kColumns};
+  add_tensor("w", {global.begin(), global.end()});
+  add_shard("w", global, {kRows * options_.rank, 0}, {kRows, kColumns}, static_cast<char>('0' + options_.rank));
+  layout.set_tensor_schema(schema.SerializeAsString());
+  v1::ObjectDeclaration& object = *layout.add_object();
+  object.set_name("meta");
+  object.set_slot_bytes(4096);
+  Item meta;
+  meta.stored.name = "meta";
+  meta.stored.dtype = DType::kUint8;
+  meta.stored.global_shape = {4096};
+  meta.stored.box = {{0}, {4096}};
+  meta.stored.object = true;
+  meta.bytes = kMeta;
+  items_.push_back(std::move(meta));
+  layout_ = layout.SerializeAsString();
+  layout_digest_ = Digest(layout_);
+  stub_ = v1::AgentCoordinationService::NewStub(MakeChannel(options_.coordinator));
+  thread_ = std::thread([this] { Run(); });
+}
+
+FakeAgent::~FakeAgent() { Kill(); }
+
+void FakeAgent::Kill() {
+  {
+    std::lock_guard lock(mutex_);
+    ended_ = true;
+    changed_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+template <typename Predicate>
+bool FakeAgent::WaitFor(absl::Duration timeout, Predicate predicate) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, absl::ToChronoMilliseconds(timeout), predicate);
+}
+
+void FakeAgent::ReportStep(int64_t step) {
+  std::unique_lock lock(mutex_);
+  step_ = step;
+  if (arm_.step() != step || (arm_.status() != v1::ArmState::ARMED && arm_.status() != v1::ArmState::AGREED)) return;
+  changed_.wait_for(lock, std::chrono::seconds(20), [&] { return arm_.status() != v1::ArmState::ARMED; });
+  const bool agreed = arm_.status() == v1::ArmState::AGREED;
+  lock.unlock();
+  if (agreed) Save(step);
+}
+
+void FakeAgent::Save(int64_t step, bool allow_dropped_names) {
+  std::lock_guard lock(mutex_);
+  v1::SaveState& save = saves_[step];
+  save.Clear();
+  save.set_step(step);
+  save.set_phase(v1::SaveState::BEGUN);
+  save.set_layout_digest(layout_digest_);
+  save.set_allow_dropped_names(allow_dropped_names);
+  save.set_call(++calls_[step]);
+  verdicts_.erase(step);
+  changed_.notify_all();
+}
+
+void FakeAgent::LoseTrainer() {
+  std::lock_guard lock(mutex_);
+  trainer_attached_ = false;
+}
+
+void FakeAgent::HoldAt(v1::SaveState::Phase phase) {
+  std::lock_guard lock(mutex_);
+  hold_ = phase;
+}
+
+void FakeAgent::Release() { HoldAt(v1::SaveState::PHASE_UNSPECIFIED); }
+
+void FakeAgent::FailWith(absl::Status error) {
+  std::lock_guard lock(mutex_);
+  failure_ = std::move(error);
+}
+
+absl::Status FakeAgent::WaitVerdict(int64_t step, absl::Duration timeout) {
+  if (!WaitFor(timeout, [&] { return verdicts_.contains(step); })) {
+    return absl::DeadlineExceededError(absl::StrCat("rank ", options_.rank, " has no verdict of step ", step));
+  }
+  std::lock_guard lock(mutex_);
+  return verdicts_[step];
+}
+
+bool FakeAgent::WaitPhase(int64_t step, v1::SaveState::Phase phase, absl::Duration timeout) {
+  return WaitFor(timeout, [&] { return saves_.contains(step) && saves_[step].phase() == phase; });
+}
+
+bool FakeAgent::WaitRegistered(absl::Duration timeout) {
+  return WaitFor(timeout, [&] { return registered_ && revision_ > 0; });
+}
+
+void FakeAgent::Load(uint64_t number, std::optional<int64_t> step) {
+  std::lock_guard lock(mutex_);
+  v1::LoadState& load = loads_[number];
+  load.set_number(number);
+  load.set_phase(v1::LoadState::BEGUN);
+  load.set_layout_digest(layout_digest_);
+  load.set_strict(true);
+  load.set_trainer_incarnation(trainer_);
+  if (step.has_value()) load.set_step(*step);
+}
+
+absl::StatusOr<v1::LoadOrder> FakeAgent::WaitLoad(uint64_t number, absl::Duration timeout) {
+  if (!WaitFor(timeout, [&] { return load_results_.contains(number); })) {
+    return absl::DeadlineExceededError(absl::StrCat("rank ", options_.rank, " has no end of load ", number));
+  }
+  std::lock_guard lock(mutex_);
+  return load_results_[number];
+}
+
+v1::ReadPlan FakeAgent::read_plan() {
+  std::lock_guard lock(mutex_);
+  return read_plan_;
+}
+
+std::vector<absl::Status> FakeAgent::registration_errors() {
+  std::lock_guard lock(mutex_);
+  return registration_errors_;
+}
+
+uint64_t FakeAgent::epoch() {
+  std::lock_guard lock(mutex_);
+  return epoch_;
+}
+
+v1::AgentIdentity FakeAgent::Identity() const {
+  v1::AgentIdentity identity;
+  identity.set_job(options_.job);
+  identity.set_rank(static_cast<uint32_t>(options_.rank));
+  identity.set_incarnation(incarnation_);
+  identity.set_coordinator_epoch(epoch_);
+  return identity;
+}
+
+bool FakeAgent::Register() {
+  v1::RegisterAgentRequest request;
+  {
+    std::lock_guard lock(mutex_);
+    *request.mutable_agent() = Identity();
+  }
+  request.set_world_size(static_cast<uint32_t>(options_.world_size));
+  request.set_node("node");
+  request.set_transfer_address(absl::StrCat("127.0.0.1:", 40000 + options_.rank));
+  request.set_protocol(kProtocolVersion);
+  grpc::ClientContext context;
+  PrepareCall(context, kCallTimeout, options_.token);
+  v1::RegisterAgentResponse response;
+  const absl::Status status =
+      CallError(stub_->RegisterAgent(&context, request, &response), PeerKind::kCoordinator, options_.coordinator);
+  std::lock_guard lock(mutex_);
+  if (!status.ok()) {
+    registration_errors_.push_back(status);
+    return false;
+  }
+  epoch_ = response.coordinator_epoch();
+  registered_ = true;
+  revision_ = 0;
+  return true;
+}
+
+void FakeAgent::Run() {
+  uint64_t sequence = 0;
+  for (;;) {
+    v1::SynchronizeAgentRequest request;
+    bool registered;
+    {
+      std::unique_lock lock(mutex_);
+      if (ended_) return;
+      registered = registered_;
+      *request.mutable_agent() = Identity();
+      request.set_known_revision(revision_);
+      v1::AgentState& state = *request.mutable_state();
+      state.mutable_trainer()->set_attached(trainer_attached_);
+      state.mutable_trainer()->set_incarnation(trainer_);
+      state.mutable_trainer()->set_layout_digest(layout_digest_);
+      if (step_.has_value()) state.mutable_trainer()->set_current_step(*step_);
+      *state.mutable_arm() = arm_;
+      for (const auto& [step, save] : saves_) *state.add_save() = save;
+      for (const auto& [number, load] : loads_) *state.add_load() = load;
+    }
+    if (!registered) {
+      if (!Register()) {
+        std::unique_lock lock(mutex_);
+        changed_.wait_for(lock, std::chrono::milliseconds(50), [&] { return ended_; });
+      }
+      continue;
+    }
+    request.set_sequence(++sequence);
+    request.mutable_max_wait()->set_nanos(30'000'000);
+    grpc::ClientContext context;
+    PrepareCall(context, kCallTimeout, options_.token);
+    v1::SynchronizeAgentResponse response;
+    const absl::Status status =
+        CallError(stub_->SynchronizeAgent(&context, request, &response), PeerKind::kCoordinator, options_.coordinator);
+    if (status.ok()) {
+      Obey(response);
+      continue;
+    }
+    std::unique_lock lock(mutex_);
+    if (HasReason(status, Reason::kNotRegistered) || HasReason(status, Reason::kStaleEpoch)) registered_ = false;
+    changed_.wait_for(lock, std::chrono::milliseconds(20), [&] { return ended_; });
+  }
+}
+
+void FakeAgent::Obey(const v1::SynchronizeAgentResponse& response) {
+  for (const std::string& digest : response.wanted_layout()) {
+    if (digest == layout_digest_) PutLayout();
+  }
+  {
+    std::lock_guard lock(mutex_);
+    revision_ = response.revision();
+    changed_.notify_all();
+    if (response.has_arm()) {
+      const v1::ArmOrder& order = response.arm();
+      if (order.action() == v1::ArmOrder::ARM && order.number() != arm_.number()) {
+        arm_.set_status(step_.value_or(-1) >= order.step() ? v1::ArmState::REFUSED : v1::ArmState::ARMED);
+      } else if (order.action() == v1::ArmOrder::AGREE && arm_.status() == v1::ArmState::ARMED) {
+        arm_.set_status(v1::ArmState::AGREED);
+      } else if (order.action() == v1::ArmOrder::DISARM) {
+        arm_.set_status(v1::ArmState::DISARMED);
+      }
+      arm_.set_number(order.number());
+      arm_.set_step(order.step());
+      changed_.notify_all();
+    }
+  }
+  for (const v1::SaveOrder& order : response.save()) ObeySave(order);
+  for (const v1::LoadOrder& order : response.load()) {
+    bool fetch;
+    {
+      std::lock_guard lock(mutex_);
+      if (!loads_.contains(order.number())) continue;
+      fetch = order.action() == v1::LoadOrder::READ && loads_[order.number()].phase() == v1::LoadState::BEGUN;
+      if (order.action() == v1::LoadOrder::DONE || order.action() == v1::LoadOrder::FAILED) {
+        load_results_[order.number()] = order;
+        loads_.erase(order.number());
+        changed_.notify_all();
+        continue;
+      }
+    }
+    if (!fetch) continue;
+    const auto bytes = GetPlan(order.plan_digest());
+    std::lock_guard lock(mutex_);
+    v1::LoadState& load = loads_[order.number()];
+    if (bytes.ok() && read_plan_.ParseFromString(*bytes)) {
+      load.set_phase(v1::LoadState::DONE);
+      load.set_plan_digest(order.plan_digest());
+      load.set_storage_bytes(read_plan_.read_bytes());
+      load.set_path("direct");
+    } else {
+      load.set_phase(v1::LoadState::FAILED);
+      *load.mutable_error() = StatusToProto(bytes.status());
+    }
+  }
+}
+
+void FakeAgent::ObeySave(const v1::SaveOrder& order) {
+  std::unique_lock lock(mutex_);
+  const auto found = saves_.find(order.step());
+  if (found == saves_.end()) return;
+  v1::SaveState& save = found->second;
+  if (order.call() != 0 && order.call() < save.call()) return;
+  const auto set = [&](v1::SaveState::Phase phase) {
+    save.set_phase(phase);
+    changed_.notify_all();
+  };
+  switch (order.action()) {
+    case v1::SaveOrder::STAGE:
+    case v1::SaveOrder::WRITE: {
+      save.set_plan_digest(order.plan_digest());
+      save.set_request_id(order.request_id());
+      save.set_bytes_total(100);
+      if (save.phase() == hold_) return;
+      if (save.phase() == v1::SaveState::BEGUN) {
+        set(v1::SaveState::STAGING);
+      } else if (save.phase() == v1::SaveState::STAGING) {
+        set(v1::SaveState::STAGED);
+      } else if (save.phase() == v1::SaveState::STAGED && order.action() == v1::SaveOrder::WRITE) {
+        save.set_attempt(order.attempt());
+        set(v1::SaveState::WRITING);
+      } else if (save.phase() == v1::SaveState::WRITING && failure_.ok()) {
+        v1::SaveState written = save;
+        lock.unlock();
+        const absl::Status status = Write(written, order);
+        lock.lock();
+        if (!saves_.contains(order.step())) return;
+        saves_[order.step()] = written;
+        saves_[order.step()].set_phase(status.ok() ? v1::SaveState::WRITTEN : v1::SaveState::FAILED);
+        if (!status.ok()) *saves_[order.step()].mutable_error() = StatusToProto(status);
+        changed_.notify_all();
+      } else if (save.phase() == v1::SaveState::WRITING) {
+        *save.mutable_error() = StatusToProto(failure_);
+        set(v1::SaveState::FAILED);
+      }
+      break;
+    }
+    case v1::SaveOrder::ABORT: set(v1::SaveState::STOPPED); break;
+    case v1::SaveOrder::COMMITTED:
+      verdicts_[order.step()] = absl::OkStatus();
+      saves_.erase(found);
+      changed_.notify_all();
+      break;
+    case v1::SaveOrder::ABORTED:
+      verdicts_[order.step()] = StatusFromProto(order.error());
+      saves_.erase(found);
+      changed_.notify_all();
+      break;
+    default: break;
+  }
+}
+
+void FakeAgent::PutLayout() {
+  v1::PutLayoutRequest request;
+  {
+    std::lock_guard lock(mutex_);
+    *request.mutable_agent() = Identity();
+  }
+  request.set_digest(layout_digest_);
+  request.set_total_bytes(layout_.size());
+  // In two chunks, as a large one.
+  const size_t half = layout_.size() / 2;
+  for (const auto& [offset, size] : {std::pair<size_t, size_t>{0, half}, {half, layout_.size() - half}}) {
+    request.set_offset(offset);
+    request.set_chunk(layout_.substr(offset, size));
+    grpc::ClientContext context;
+    PrepareCall(context, kCallTimeout, options_.token);
+    v1::PutLayoutResponse response;
+    if (!stub_->PutLayout(&context, request, &response).ok()) return;
+  }
+}
+
+absl::StatusOr<std::string> FakeAgent::GetPlan(const std::string& digest) {
+  v1::GetPlanRequest request;
+  {
+    std::lock_guard lock(mutex_);
+    *request.mutable_agent() = Identity();
+  }
+  request.set_plan_digest(digest);
+  std::string bytes;
+  for (;;) {
+    request.set_offset(bytes.size());
+    grpc::ClientContext context;
+    PrepareCall(context, kCallTimeout, options_.token);
+    v1::GetPlanResponse response;
+    CAIRN_RETURN_IF_ERROR(
+        CallError(stub_->GetPlan(&context, request, &response), PeerKind::kCoordinator, options_.coordinator));
+    bytes += response.chunk();
+    if (bytes.size() >= response.total_bytes()) return bytes;
+  }
+}
+
+std::string FakeAgent::BytesOf(uint32_t item) const {
+  std::string bytes = items_[item].bytes;
+  bytes.resize(items_[item].stored.bytes(), '\0');
+  return bytes;
+}
+
+absl::Status FakeAgent::Write(v1::SaveState& save, const v1::SaveOrder& order) {
+  CAIRN_ASSIGN_OR_RETURN(const std::string bytes, GetPlan(order.plan_digest()));
+  v1::WritePlan plan;
+  if (!plan.ParseFromString(bytes)) return MakeError(Reason::kInternal, "the plan cannot be parsed");
+  std::vector<bool> written(items_.size(), false);
+  save.clear_result();
+  for (const v1::PlannedFile& file : plan.file()) {
+    std::vector<StoredItem> stored;
+    std::vector<ItemChecksums> checksums;
+    std::string data;
+    v1::FileResult& result = *save.mutable_result()->add_file();
+    for (uint32_t item : file.item()) {
+      const std::string content = BytesOf(item);
+      written[item] = true;
+      ItemChecksums sums;
+      sums.crc32c = Crc32c(content.data(), content.size());
+      for (size_t at = 0; at < content.size(); at += kChecksumBlockBytes) {
+        sums.blocks.push_back(Crc32c(content.data() + at, std::min<size_t>(kChecksumBlockBytes, content.size() - at)));
+      }
+      if (items_[item].stored.object) {
+        sums.object_bytes = items_[item].bytes.size();
+        result.add_object_bytes(sums.object_bytes);
+      }
+      result.add_item_crc32c(sums.crc32c);
+      stored.push_back(items_[item].stored);
+      checksums.push_back(std::move(sums));
+      data += content;
+    }
+    const std::string header = RenderHeader(stored, checksums);
+    if (header.size() != file.header_bytes() || data.size() != file.data_bytes()) {
+      return MakeError(Reason::kInternal, absl::StrCat(file.name(), ": the plan's positions are not those of the file"));
+    }
+    result.set_header_crc32c(Crc32c(header.data(), header.size()));
+    result.set_file_bytes(header.size() + data.size());
+    const std::string path = absl::StrCat(options_.root, "/", order.directory(), "/", file.name(), ".safetensors");
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+    std::ofstream out(path, std::ios::binary);
+    out << header << data;
+    if (!out.flush()) return MakeError(Reason::kStorageError, absl::StrCat("cannot write ", path));
+  }
+  save.clear_replica_checksum();
+  for (uint32_t item = 0; item < items_.size() && order.check_replicas(); ++item) {
+    if (written[item]) continue;
+    const std::string content = BytesOf(item);
+    v1::ReplicaChecksum& checksum = *save.add_replica_checksum();
+    checksum.set_item(item);
+    checksum.set_crc32c(Crc32c(content.data(), content.size()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace cairn::testing

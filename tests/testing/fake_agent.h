@@ -1,0 +1,121 @@
+// An agent and its trainer in one thread, for tests of the coordinator: it speaks the real protocol and writes real bins,
+// and can be told to stop anywhere. Every rank holds a third of "w" (or its share of it), the whole of "b", and the object
+// "meta".
+#ifndef CAIRN_TESTS_TESTING_FAKE_AGENT_H_
+#define CAIRN_TESTS_TESTING_FAKE_AGENT_H_
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "cairn/v1/agent_coordination_service.grpc.pb.h"
+#include "cairn/v1/plan.pb.h"
+
+namespace cairn::testing {
+
+struct FakeAgentOptions {
+  std::string coordinator;
+  std::string root;
+  std::string job = "demo";
+  int rank = 0;
+  int world_size = 3;
+  std::string token;
+  // Holds a "b" that differs from the other ranks' in its bytes.
+  bool diverged = false;
+  // Declares no "b" at all.
+  bool without_b = false;
+};
+
+// Thread-safe.
+class FakeAgent {
+ public:
+  explicit FakeAgent(FakeAgentOptions options);
+  // Ends without a word, as a killed agent does.
+  ~FakeAgent();
+
+  // The trainer reports a step; it saves there if the job has agreed on it, as save_requested() would say.
+  void ReportStep(int64_t step);
+  // The trainer calls save(step).
+  void Save(int64_t step, bool allow_dropped_names = false);
+  // The trainer ends.
+  void LoseTrainer();
+  // The save gets no further than this phase, until Release.
+  void HoldAt(v1::SaveState::Phase phase);
+  void Release();
+  // In WRITING this error comes instead of WRITTEN.
+  void FailWith(absl::Status error);
+  void Kill();
+
+  // OK if the step was committed, its error if it was aborted, DEADLINE_EXCEEDED if there is no verdict in time.
+  absl::Status WaitVerdict(int64_t step, absl::Duration timeout = absl::Seconds(60));
+  // Waits until the save of `step` is in `phase`.
+  bool WaitPhase(int64_t step, v1::SaveState::Phase phase, absl::Duration timeout = absl::Seconds(60));
+  // Waits until the coordinator has answered once since the last registration.
+  bool WaitRegistered(absl::Duration timeout = absl::Seconds(60));
+
+  // A load whose reading succeeds at once. The answer to all ranks.
+  void Load(uint64_t number, std::optional<int64_t> step);
+  absl::StatusOr<v1::LoadOrder> WaitLoad(uint64_t number, absl::Duration timeout = absl::Seconds(60));
+  // The part of the load plan that this rank got.
+  v1::ReadPlan read_plan();
+  // Errors of registration, in order.
+  std::vector<absl::Status> registration_errors();
+  uint64_t epoch();
+
+ private:
+  struct Item;
+
+  void Run();
+  bool Register();
+  void Obey(const v1::SynchronizeAgentResponse& response);
+  void ObeySave(const v1::SaveOrder& order);
+  void PutLayout();
+  absl::StatusOr<std::string> GetPlan(const std::string& digest);
+  absl::Status Write(v1::SaveState& save, const v1::SaveOrder& order);
+  std::string BytesOf(uint32_t item) const;
+  v1::AgentIdentity Identity() const;
+  template <typename Predicate>
+  bool WaitFor(absl::Duration timeout, Predicate predicate);
+
+  const FakeAgentOptions options_;
+  const uint64_t incarnation_;
+  std::string layout_;
+  std::string layout_digest_;
+  std::vector<Item> items_;
+  std::unique_ptr<v1::AgentCoordinationService::Stub> stub_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool ended_ = false;
+  bool registered_ = false;
+  uint64_t trainer_;
+  bool trainer_attached_ = true;
+  std::optional<int64_t> step_;
+  uint64_t epoch_ = 0;
+  uint64_t revision_ = 0;
+  v1::ArmState arm_;
+  std::map<int64_t, v1::SaveState> saves_;
+  std::map<int64_t, uint64_t> calls_;
+  std::map<int64_t, absl::Status> verdicts_;
+  v1::SaveState::Phase hold_ = v1::SaveState::PHASE_UNSPECIFIED;
+  absl::Status failure_;
+  std::map<uint64_t, v1::LoadState> loads_;
+  std::map<uint64_t, v1::LoadOrder> load_results_;
+  v1::ReadPlan read_plan_;
+  std::vector<absl::Status> registration_errors_;
+
+  std::thread thread_;
+};
+
+}  // namespace cairn::testing
+
+#endif  // CAIRN_TESTS_TESTING_FAKE_AGENT_H_
