@@ -107,7 +107,8 @@ void Agent::Stop(bool unregister) {
   }
   Quiesce();
   if (ticker_.joinable()) ticker_.join();
-  if (transfer_server_ != nullptr) transfer_server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
+  if (transfer_server_ != nullptr)
+    transfer_server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
   if (link_ != nullptr) link_->Stop(unregister);
   watch_.reset();
   background_.Stop();
@@ -152,8 +153,8 @@ absl::StatusOr<v1::AttachResponse> Agent::Attach(const v1::AttachRequest& reques
   }
   const bool watched = watch_->Watch(request.trainer_incarnation(), pid.value_or(0));
   host_.Do([&](Session& session, absl::Time) { session.Attach(request.trainer_incarnation()); });
-  Log(LogLevel::kInfo, "trainer_attached", {{"pid", pid.value_or(0)}, {"watched", watched ? "yes" : "no"},
-                                            {"client", request.client_version()}});
+  Log(LogLevel::kInfo, "trainer_attached",
+      {{"pid", pid.value_or(0)}, {"watched", watched ? "yes" : "no"}, {"client", request.client_version()}});
   response.set_job(options_.job);
   response.set_rank(options_.rank);
   response.set_world_size(options_.world_size);
@@ -227,13 +228,15 @@ std::shared_ptr<LoadConsumer> Agent::FindLoad(uint64_t number) {
 void Agent::ReportProgress(const ActiveLoad& load) {
   const RoundSource::Progress read = load.source->progress();
   host_.Do([&](Session& session, absl::Time) {
-    session.OnReadProgress(load.number, {read.bytes_done, read.storage_bytes, read.path,
-                                         load.consumer->transport(), read.all_read});
+    session.OnReadProgress(load.number,
+                           {read.bytes_done, read.storage_bytes, read.path, load.consumer->transport(), read.all_read});
   });
 }
 
 void Agent::StartRead(const action::StartRead& order) {
-  const auto offer = [this](std::shared_ptr<SharedMemory> memory) { return descriptors_->Offer(std::move(memory), true); };
+  const auto offer = [this](std::shared_ptr<SharedMemory> memory) {
+    return descriptors_->Offer(std::move(memory), true);
+  };
   const auto withdraw = [this](uint64_t id) { descriptors_->Withdraw(id); };
   const auto on_error = [this, number = order.number](const absl::Status& error) {
     Log(LogLevel::kError, "load_failed", {{"load", number}, {"error", error}});
@@ -270,8 +273,11 @@ void Agent::StartRead(const action::StartRead& order) {
   consumer.on_error = on_error;
   load.consumer = std::make_shared<LoadConsumer>(order.plan, order.order, load.source, pool_, std::move(consumer));
   transfers_.Add(load.plan_digest, load.number, order.order.transfer_token(), load.source);
-  Log(LogLevel::kInfo, "load_started", {{"load", load.number}, {"step", order.order.step()},
-                                        {"bytes", order.plan->read_bytes()}, {"rounds", order.plan->round_size()}});
+  Log(LogLevel::kInfo, "load_started",
+      {{"load", load.number},
+       {"step", order.order.step()},
+       {"bytes", order.plan->read_bytes()},
+       {"rounds", order.plan->round_size()}});
   {
     MutexLock lock(mutex_);
     if (stopped_) return;
@@ -293,8 +299,12 @@ void Agent::StopRead(uint64_t number) {
   }
   if (load.source != nullptr) {
     const RoundSource::Progress read = load.source->progress();
-    Log(LogLevel::kInfo, "load_ended", {{"load", number}, {"bytes", read.bytes_done}, {"storage_bytes", read.storage_bytes},
-                                        {"path", read.path}, {"transport", load.consumer->transport()}});
+    Log(LogLevel::kInfo, "load_ended",
+        {{"load", number},
+         {"bytes", read.bytes_done},
+         {"storage_bytes", read.storage_bytes},
+         {"path", read.path},
+         {"transport", load.consumer->transport()}});
     transfers_.Remove(load.plan_digest, number);
     const absl::Status why = MakeError(Reason::kInterrupted, absl::StrCat("load ", number, " has ended"));
     load.consumer->Stop(why);
@@ -380,10 +390,15 @@ void Agent::StartWrite(const action::StartWrite& order) {
     auto outcome = WriteBins(*storage_, job, options, run->stop, run->bytes_done);
     const double seconds = Seconds(begin);
     if (outcome.ok()) {
-      Log(LogLevel::kInfo, "written", {{"step", order.step}, {"attempt", order.attempt}, {"bytes", order.target->file_bytes},
-                                       {"seconds", seconds}, {"path", outcome->path}});
+      Log(LogLevel::kInfo, "written",
+          {{"step", order.step},
+           {"attempt", order.attempt},
+           {"bytes", order.target->file_bytes},
+           {"seconds", seconds},
+           {"path", outcome->path}});
     } else {
-      Log(LogLevel::kError, "write_failed", {{"step", order.step}, {"attempt", order.attempt}, {"error", outcome.status()}});
+      Log(LogLevel::kError, "write_failed",
+          {{"step", order.step}, {"attempt", order.attempt}, {"error", outcome.status()}});
     }
     {
       MutexLock lock(mutex_);

@@ -128,8 +128,8 @@ class Agent {
   uint64_t slab_id_ ABSL_GUARDED_BY(mutex_) = 0;
   std::shared_ptr<WriterRun> writing_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, ActiveLoad> loads_ ABSL_GUARDED_BY(mutex_);  // by number
-  // Ended, but perhaps still in use by a call: the last user must not be one of gRPC's threads, which would then have to
-  // end its own channel.
+  // Ended, but perhaps still in use by a call: the last user must not be one of gRPC's threads, which would then have
+  // to end its own channel.
   std::vector<std::shared_ptr<LoadConsumer>> retired_ ABSL_GUARDED_BY(mutex_);
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
 
@@ -137,7 +137,7 @@ class Agent {
   std::unique_ptr<CoordinatorLink> link_;
   std::unique_ptr<TrainerWatch> watch_;
   std::unique_ptr<grpc::Server> transfer_server_;
-  std::thread writer_;    // of the thread that executes actions
+  std::thread writer_;  // of the thread that executes actions
   TaskQueue background_{2};
   std::thread ticker_;
 };

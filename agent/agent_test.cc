@@ -89,7 +89,8 @@ class AgentTest : public ::testing::Test {
     options.socket_directory = directory_ + "/" + std::to_string(rank);
     return options;
   }
-  static v1::SaveOrder SaveOrderOf(int64_t step, v1::SaveOrder::Action action, const std::string& plan, uint32_t attempt = 1) {
+  static v1::SaveOrder SaveOrderOf(int64_t step, v1::SaveOrder::Action action, const std::string& plan,
+                                   uint32_t attempt = 1) {
     v1::SaveOrder order;
     order.set_step(step);
     order.set_action(action);
@@ -122,11 +123,10 @@ class AgentTest : public ::testing::Test {
 };
 
 RankLayoutPtr SmallLayout() {
-  return MakeLayout({Tensor("a.weight", DType::kFloat32, {8, 1000}, {4, 0}, {4, 1000}),
-                     Whole("b.bias", DType::kBfloat16, {3}),
-                     Whole("c.big", DType::kFloat32, {700, 1024}),
-                     Whole("d.scalar", DType::kInt64, {})},
-                    {Object("rng", 8192), Object("schedule", 4096)});
+  return MakeLayout(
+      {Tensor("a.weight", DType::kFloat32, {8, 1000}, {4, 0}, {4, 1000}), Whole("b.bias", DType::kBfloat16, {3}),
+       Whole("c.big", DType::kFloat32, {700, 1024}), Whole("d.scalar", DType::kInt64, {})},
+      {Object("rng", 8192), Object("schedule", 4096)});
 }
 
 std::vector<std::string> Contents(const RankLayout& layout, const std::string& salt = "") {
@@ -235,7 +235,9 @@ class LoadTest : public AgentTest {
     }
   }
 
-  std::string FileOf(uint32_t rank) { return root_ + "/demo/000000000007/0001/" + BinName(static_cast<int>(rank), 0) + ".safetensors"; }
+  std::string FileOf(uint32_t rank) {
+    return root_ + "/demo/000000000007/0001/" + BinName(static_cast<int>(rank), 0) + ".safetensors";
+  }
 
   void Save() {
     for (uint32_t rank = 0; rank < 2; ++rank) {
@@ -345,9 +347,8 @@ class LoadTest : public AgentTest {
   }
 
   v1::LoadState AwaitLoad(uint32_t rank, v1::LoadState::Phase phase) {
-    const v1::AgentState state = coordinator_.Await(rank, [&](const v1::AgentState& now) {
-      return now.load_size() == 1 && now.load(0).phase() == phase;
-    });
+    const v1::AgentState state = coordinator_.Await(
+        rank, [&](const v1::AgentState& now) { return now.load_size() == 1 && now.load(0).phase() == phase; });
     return state.load_size() == 1 ? state.load(0) : v1::LoadState();
   }
 
@@ -373,7 +374,7 @@ class LoadTest : public AgentTest {
     for (size_t t = 0; t < layout->items.size(); ++t) {
       std::string expected(layout->items[t].bytes(), '\0');
       for (uint32_t rank = 0; rank < 2; ++rank) {
-        const StoredItem& half = HalfLayout(rank)->items[t];
+        const StoredItem half = HalfLayout(rank)->items[t];
         const std::string bytes = Pattern(std::to_string(rank) + half.name, half.bytes());
         const size_t rows = static_cast<size_t>(half.box.shape[0]), row = bytes.size() / rows;
         for (size_t i = 0; i < rows; ++i) {
@@ -398,7 +399,8 @@ class LoadTest : public AgentTest {
     EXPECT_EQ(trainers_[0]->sources().size(), transport == "shared-memory" ? 2u : 1u);
     std::vector<std::thread> enders;
     std::vector<absl::StatusOr<v1::EndLoadResponse>> ended(2, absl::UnknownError(""));
-    for (uint32_t rank = 0; rank < 2; ++rank) enders.emplace_back([&, rank] { ended[rank] = trainers_[rank]->EndLoad(1); });
+    for (uint32_t rank = 0; rank < 2; ++rank)
+      enders.emplace_back([&, rank] { ended[rank] = trainers_[rank]->EndLoad(1); });
     for (uint32_t rank = 0; rank < 2; ++rank) {
       const v1::LoadState done = AwaitLoad(rank, v1::LoadState::DONE);
       EXPECT_EQ(done.transport(), transport);

@@ -126,9 +126,10 @@ absl::Status CoordinatorLink::Register() {
   CAIRN_RETURN_IF_ERROR(ErrorOf(stub_->RegisterAgent(&context, request, &response)));
   CAIRN_RETURN_IF_ERROR(host_.Do([&](Session& session, absl::Time) { return session.OnRegistered(response); }));
   if (response.has_lease_ttl()) lease_ttl_ = std::max(FromProto(response.lease_ttl()), absl::Milliseconds(100));
-  Log(LogLevel::kInfo, "registered", {{"coordinator_epoch", response.coordinator_epoch()},
-                                      {"membership_epoch", response.membership_epoch()},
-                                      {"lease", absl::FormatDuration(lease_ttl_)}});
+  Log(LogLevel::kInfo, "registered",
+      {{"coordinator_epoch", response.coordinator_epoch()},
+       {"membership_epoch", response.membership_epoch()},
+       {"lease", absl::FormatDuration(lease_ttl_)}});
   return absl::OkStatus();
 }
 
@@ -212,7 +213,8 @@ absl::Status CoordinatorLink::SendLayout(const RankLayout& layout) {
 void CoordinatorLink::GetPlan(std::string digest) {
   transfers_.Post([this, digest = std::move(digest)] {
     auto plan = FetchPlan(digest);
-    if (!plan.ok()) Log(LogLevel::kWarn, "get_plan_failed", {{"plan", DigestHex(digest).substr(0, 12)}, {"error", plan.status()}});
+    if (!plan.ok())
+      Log(LogLevel::kWarn, "get_plan_failed", {{"plan", DigestHex(digest).substr(0, 12)}, {"error", plan.status()}});
     host_.Do([&](Session& session, absl::Time now) { session.OnPlan(digest, std::move(plan), now); });
   });
 }
@@ -233,8 +235,8 @@ absl::StatusOr<std::string> CoordinatorLink::FetchPlan(const std::string& digest
     if (total == 0) total = response.total_bytes();
     if (response.total_bytes() != total || total > kMaxPlanBytes || plan.size() + response.chunk().size() > total ||
         (response.chunk().empty() && plan.size() < total)) {
-      return MakeError(Reason::kInternal, absl::StrCat("the plan's chunk at ", plan.size(), " of ", response.total_bytes(),
-                                                       " bytes does not fit the others"));
+      return MakeError(Reason::kInternal, absl::StrCat("the plan's chunk at ", plan.size(), " of ",
+                                                       response.total_bytes(), " bytes does not fit the others"));
     }
     plan += response.chunk();
   } while (plan.size() < total);

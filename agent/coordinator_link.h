@@ -1,5 +1,5 @@
-// The agent's side of AgentCoordinationService: keeps it registered, exchanges state for orders in one long-poll loop, and
-// moves layouts and plans. Every call has a deadline; failed ones are tried again with growing pauses.
+// The agent's side of AgentCoordinationService: keeps it registered, exchanges state for orders in one long-poll loop,
+// and moves layouts and plans. Every call has a deadline; failed ones are tried again with growing pauses.
 #ifndef CAIRN_AGENT_COORDINATOR_LINK_H_
 #define CAIRN_AGENT_COORDINATOR_LINK_H_
 
@@ -66,7 +66,7 @@ class CoordinatorLink {
   std::atomic<bool> stopping_ = false;
   Mutex mutex_;
   grpc::ClientContext* waiting_ ABSL_GUARDED_BY(mutex_) = nullptr;  // the call that a change ends
-  absl::Duration lease_ttl_ = absl::Seconds(10);  // of the loop's thread
+  absl::Duration lease_ttl_ = absl::Seconds(10);                    // of the loop's thread
   TaskQueue transfers_{2};
   std::thread thread_;
 };

@@ -5,12 +5,11 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdlib>
 #include <string>
 #include <vector>
-
-#include <CLI/CLI.hpp>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -48,7 +47,8 @@ int Fail(const absl::Status& status) {
 
 // Of a flag that has a shorter name in launchers' environments.
 void Fallback(CLI::Option* option, const char* variable) {
-  if (const char* value = std::getenv(variable); value != nullptr && std::getenv(option->get_envname().c_str()) == nullptr) {
+  if (const char* value = std::getenv(variable);
+      value != nullptr && std::getenv(option->get_envname().c_str()) == nullptr) {
     option->envname(variable);
   }
 }
@@ -66,7 +66,8 @@ int main(int argc, char** argv) {
   app.footer(kFooter);
   app.set_version_flag("--version", std::string(cairn::kVersion));
   cairn::AgentOptions options;
-  std::string memory_budget = "0", round_bytes = "256MiB", token_file, address_file, shared_memory = "auto", io = "auto";
+  std::string memory_budget = "0", round_bytes = "256MiB", token_file, address_file, shared_memory = "auto",
+              io = "auto";
   std::string drain_timeout = "10m";
   const auto add = [&app](const std::string& flag, auto& value, const std::string& help) {
     std::string variable = "CAIRN_";
@@ -76,18 +77,21 @@ int main(int argc, char** argv) {
   add("--coordinator", options.coordinator, "address of the coordinator, host:port")->required();
   add("--job", options.job, "name of the training job")->required();
   Fallback(add("--rank", options.rank, "rank of the trainer (also RANK)")->required(), "RANK");
-  Fallback(add("--world-size", options.world_size, "number of ranks of the job (also WORLD_SIZE)")->required(), "WORLD_SIZE");
+  Fallback(add("--world-size", options.world_size, "number of ranks of the job (also WORLD_SIZE)")->required(),
+           "WORLD_SIZE");
   add("--root", options.root, "directory of all checkpoints, the same for coordinator and agents")->required();
   add("--listen", options.listen, "where other agents connect; other than loopback needs --token-file");
   add("--advertise", options.advertise, "address that other agents are told, if it is not the one of --listen");
   add("--socket-directory", options.socket_directory,
       "directory of the trainer's socket (default: below XDG_RUNTIME_DIR or /tmp)");
-  add("--memory-budget", memory_budget, "largest shared memory for staging and reading; 0: what container and machine allow");
+  add("--memory-budget", memory_budget,
+      "largest shared memory for staging and reading; 0: what container and machine allow");
   add("--round-bytes", round_bytes, "largest read buffer; an agent holds two");
   add("--io-threads", options.io_threads, "threads that write and read files")->check(CLI::Range(1, 64));
   add("--io", io, "auto: direct where the file system takes it; buffered: always through the page cache")
       ->check(CLI::IsMember({"auto", "buffered"}));
-  add("--shared-memory", shared_memory, "auto: with agents of this machine; never: bytes between agents go over the network")
+  add("--shared-memory", shared_memory,
+      "auto: with agents of this machine; never: bytes between agents go over the network")
       ->check(CLI::IsMember({"auto", "never"}));
   add("--node", options.node, "name of this machine, for people and for planning (default: the host's name)");
   add("--allow-uid", options.allowed_users, "user whose trainers may connect besides this agent's own")->delimiter(',');
@@ -148,11 +152,16 @@ int main(int argc, char** argv) {
   service.SetPeerLookup([raw = server->get()](const std::string& peer) { return raw->PeerOfCall(peer); });
   const std::string address = "unix:" + (*server)->path();
   if (!address_file.empty()) {
-    if (const absl::Status written = cairn::WriteAddressFile(address_file, address); !written.ok()) return Fail(written);
+    if (const absl::Status written = cairn::WriteAddressFile(address_file, address); !written.ok())
+      return Fail(written);
   }
-  cairn::Log(cairn::LogLevel::kInfo, "serving", {{"address", address}, {"transfer", (*agent)->transfer_address()},
-                                                 {"coordinator", options.coordinator}, {"root", options.root},
-                                                 {"node", options.node}, {"version", cairn::kVersion}});
+  cairn::Log(cairn::LogLevel::kInfo, "serving",
+             {{"address", address},
+              {"transfer", (*agent)->transfer_address()},
+              {"coordinator", options.coordinator},
+              {"root", options.root},
+              {"node", options.node},
+              {"version", cairn::kVersion}});
 
   pollfd polled[] = {{signal_fd, POLLIN, 0}, {fatal_fd, POLLIN, 0}};
   while (poll(polled, 2, -1) < 0) {

@@ -146,9 +146,9 @@ void DescriptorSocket::Serve() {
 
 absl::StatusOr<UniqueFd> ReceiveDescriptor(const std::string& path, uint64_t id) {
   const auto unreachable = [&](std::string_view why, int error) {
-    return MakeError(Reason::kAgentUnreachable, absl::StrCat("descriptor socket ", path, ": ",
-                                                             absl::string_view(why.data(), why.size()), ": ",
-                                                             std::generic_category().message(error)),
+    return MakeError(Reason::kAgentUnreachable,
+                     absl::StrCat("descriptor socket ", path, ": ", absl::string_view(why.data(), why.size()), ": ",
+                                  std::generic_category().message(error)),
                      {{"address", path}});
   };
   sockaddr_un address = {};
@@ -159,7 +159,8 @@ absl::StatusOr<UniqueFd> ReceiveDescriptor(const std::string& path, uint64_t id)
   const timeval timeout = {kTimeoutSeconds, 0};
   setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
   setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
-  if (connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) return unreachable("connect", errno);
+  if (connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0)
+    return unreachable("connect", errno);
   unsigned char request[8];
   for (int i = 0; i < 8; ++i) request[i] = static_cast<unsigned char>(id >> (8 * i));
   // A refused peer's answer may be there before its request is sent.
@@ -175,7 +176,8 @@ absl::StatusOr<UniqueFd> ReceiveDescriptor(const std::string& path, uint64_t id)
   const ssize_t got = recvmsg(fd.get(), &message, MSG_CMSG_CLOEXEC);
   if (got < 0) return unreachable("receive", errno);
   if (got == 0) return unreachable("receive", ECONNRESET);
-  if (byte == EPERM) return MakeError(Reason::kPeerUid, absl::StrCat("descriptor socket ", path, ": it serves another user"));
+  if (byte == EPERM)
+    return MakeError(Reason::kPeerUid, absl::StrCat("descriptor socket ", path, ": it serves another user"));
   if (byte != 0) return unreachable("the descriptor", byte);
   const cmsghdr* header = CMSG_FIRSTHDR(&message);
   if (header == nullptr || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) {

@@ -1,5 +1,5 @@
-// Hands shared memory to other processes: they connect, send the 8 bytes of a descriptor id (little-endian), and get one
-// byte (0 or an errno) with the descriptor as SCM_RIGHTS. Ids are random, so knowing one is being told it.
+// Hands shared memory to other processes: they connect, send the 8 bytes of a descriptor id (little-endian), and get
+// one byte (0 or an errno) with the descriptor as SCM_RIGHTS. Ids are random, so knowing one is being told it.
 #ifndef CAIRN_AGENT_LOCAL_DESCRIPTOR_SOCKET_H_
 #define CAIRN_AGENT_LOCAL_DESCRIPTOR_SOCKET_H_
 

@@ -45,8 +45,7 @@ absl::StatusOr<std::unique_ptr<LocalServer>> LocalServer::Start(const std::strin
                                                                 grpc::Service* service) {
   CAIRN_ASSIGN_OR_RETURN(UniqueFd listener, ListenOnUnixSocket(path, !policy.only_self()));
   UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  std::unique_ptr<LocalServer> server(
-      new LocalServer(path, std::move(policy), std::move(listener), std::move(wake)));
+  std::unique_ptr<LocalServer> server(new LocalServer(path, std::move(policy), std::move(listener), std::move(wake)));
   grpc::ServerBuilder builder;
   ConfigureServer(builder, kMaxLocalMessageBytes);
   builder.RegisterService(service);

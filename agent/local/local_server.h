@@ -2,8 +2,8 @@
 #ifndef CAIRN_AGENT_LOCAL_LOCAL_SERVER_H_
 #define CAIRN_AGENT_LOCAL_LOCAL_SERVER_H_
 
-#include <grpcpp/grpcpp.h>
 #include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/grpcpp.h>
 
 #include <map>
 #include <memory>
@@ -25,8 +25,8 @@ inline constexpr int kMaxLocalMessageBytes = 68 << 20;
 // Thread-safe.
 class LocalServer {
  public:
-  // Serves `service` at `path` to the users of `policy`; everyone else gets PEER_UID for every call, and cannot make the
-  // server read more than a few bytes. FAILED_PRECONDITION (SOCKET_DIRECTORY).
+  // Serves `service` at `path` to the users of `policy`; everyone else gets PEER_UID for every call, and cannot make
+  // the server read more than a few bytes. FAILED_PRECONDITION (SOCKET_DIRECTORY).
   static absl::StatusOr<std::unique_ptr<LocalServer>> Start(const std::string& path, UserPolicy policy,
                                                             grpc::Service* service);
   ~LocalServer();

@@ -19,15 +19,16 @@ constexpr absl::Duration kStartWait = absl::Milliseconds(5);
 template <typename Request>
 absl::Duration MaxWait(const Request& request) {
   if (!request.has_max_wait()) return kDefaultWait;
-  const absl::Duration wait = absl::Seconds(request.max_wait().seconds()) + absl::Nanoseconds(request.max_wait().nanos());
+  const absl::Duration wait =
+      absl::Seconds(request.max_wait().seconds()) + absl::Nanoseconds(request.max_wait().nanos());
   return std::clamp(wait, absl::ZeroDuration(), kLongestWait);
 }
 
 // Answers by `ask`, when it says something that is not pending, or with what is pending when the time is over.
 template <typename Request, typename Response>
-grpc::ServerUnaryReactor* LongPoll(
-    SessionHost& host, grpc::CallbackServerContext* context, Request request, Response* response,
-    std::function<absl::StatusOr<Response>(Session&, const Request&, absl::Time)> ask) {
+grpc::ServerUnaryReactor* LongPoll(SessionHost& host, grpc::CallbackServerContext* context, Request request,
+                                   Response* response,
+                                   std::function<absl::StatusOr<Response>(Session&, const Request&, absl::Time)> ask) {
   auto now_or_later = host.Do([&](Session& session, absl::Time now) { return ask(session, request, now); });
   const absl::Duration max_wait = MaxWait(request);
   if (!now_or_later.ok() || !now_or_later->pending() || max_wait <= absl::ZeroDuration()) {
@@ -96,7 +97,8 @@ grpc::ServerUnaryReactor* LocalService::Prepare(grpc::CallbackServerContext* con
 }
 
 grpc::ServerUnaryReactor* LocalService::BeginSave(grpc::CallbackServerContext* context,
-                                                  const v1::BeginSaveRequest* request, v1::BeginSaveResponse* response) {
+                                                  const v1::BeginSaveRequest* request,
+                                                  v1::BeginSaveResponse* response) {
   if (const absl::Status taken = TakeLayout(request->layout()); !taken.ok()) return FinishNow(context, taken);
   v1::BeginSaveRequest kept = *request;
   kept.mutable_layout()->clear_layout();
@@ -117,8 +119,8 @@ grpc::ServerUnaryReactor* LocalService::CommitStaging(grpc::CallbackServerContex
   }));
 }
 
-grpc::ServerUnaryReactor* LocalService::WaitSave(grpc::CallbackServerContext* context, const v1::WaitSaveRequest* request,
-                                                 v1::WaitSaveResponse* response) {
+grpc::ServerUnaryReactor* LocalService::WaitSave(grpc::CallbackServerContext* context,
+                                                 const v1::WaitSaveRequest* request, v1::WaitSaveResponse* response) {
   return LongPoll<v1::WaitSaveRequest, v1::WaitSaveResponse>(
       agent_.host(), context, *request, response,
       [](Session& session, const v1::WaitSaveRequest& asked, absl::Time) { return session.WaitSave(asked); });
@@ -131,7 +133,8 @@ grpc::ServerUnaryReactor* LocalService::CancelSave(grpc::CallbackServerContext* 
 }
 
 grpc::ServerUnaryReactor* LocalService::BeginLoad(grpc::CallbackServerContext* context,
-                                                  const v1::BeginLoadRequest* request, v1::BeginLoadResponse* response) {
+                                                  const v1::BeginLoadRequest* request,
+                                                  v1::BeginLoadResponse* response) {
   if (const absl::Status taken = TakeLayout(request->layout()); !taken.ok()) return FinishNow(context, taken);
   v1::BeginLoadRequest kept = *request;
   kept.mutable_layout()->clear_layout();
@@ -154,12 +157,11 @@ grpc::ServerUnaryReactor* LocalService::ReceiveLoad(grpc::CallbackServerContext*
     return FinishNow(context, absl::OkStatus());
   }
   auto received = std::make_shared<std::atomic<uint64_t>>(0);
-  const auto call = HeldCall::Start(
-      load == nullptr ? std::min(MaxWait(*request), kStartWait) : MaxWait(*request),
-      [weak = std::weak_ptr<LoadConsumer>(load), received](HeldCall& held, bool timer) {
-        if (const auto alive = weak.lock()) alive->Forget(*received);
-        if (timer) held.Answer(absl::OkStatus());  // nothing yet
-      });
+  const auto call = HeldCall::Start(load == nullptr ? std::min(MaxWait(*request), kStartWait) : MaxWait(*request),
+                                    [weak = std::weak_ptr<LoadConsumer>(load), received](HeldCall& held, bool timer) {
+                                      if (const auto alive = weak.lock()) alive->Forget(*received);
+                                      if (timer) held.Answer(absl::OkStatus());  // nothing yet
+                                    });
   grpc::ServerUnaryReactor* reactor = call->reactor();
   // Its plan has just come: called again, the load is there.
   if (load == nullptr) return reactor;
@@ -183,8 +185,9 @@ grpc::ServerUnaryReactor* LocalService::ReceiveLoad(grpc::CallbackServerContext*
 
 grpc::ServerUnaryReactor* LocalService::EndLoad(grpc::CallbackServerContext* context, const v1::EndLoadRequest* request,
                                                 v1::EndLoadResponse* response) {
-  const absl::Status attached = agent_.host().Do(
-      [&](Session& session, absl::Time) { return session.CheckLoad(request->trainer_incarnation(), request->number()); });
+  const absl::Status attached = agent_.host().Do([&](Session& session, absl::Time) {
+    return session.CheckLoad(request->trainer_incarnation(), request->number());
+  });
   if (attached.ok() && !request->has_error()) {
     if (const auto load = agent_.FindLoad(request->number())) load->ReleaseAll();
   }
@@ -201,7 +204,8 @@ grpc::ServerUnaryReactor* LocalService::ListLocalCheckpoints(grpc::CallbackServe
   if (!attached.ok()) return FinishNow(context, attached);
   // The calls to the coordinator have deadlines of their own; this bounds the pages together.
   const auto call = HeldCall::Start(kLongestWait, [](HeldCall& held, bool timer) {
-    if (timer) held.Answer(MakeError(Reason::kCoordinatorUnreachable, "the coordinator did not list its checkpoints in time"));
+    if (timer)
+      held.Answer(MakeError(Reason::kCoordinatorUnreachable, "the coordinator did not list its checkpoints in time"));
   });
   struct Pages : std::enable_shared_from_this<Pages> {
     Agent* agent = nullptr;

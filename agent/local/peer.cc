@@ -16,7 +16,8 @@ namespace cairn {
 absl::StatusOr<Peer> PeerOf(int fd) {
   ucred credentials = {};
   socklen_t size = sizeof(credentials);
-  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) return ErrnoError(errno, "peer of", "a socket");
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0)
+    return ErrnoError(errno, "peer of", "a socket");
   return Peer{credentials.pid, credentials.uid};
 }
 

@@ -29,7 +29,8 @@ absl::Status Fault(const std::string& path, std::string_view why) {
 }
 
 absl::Status Fault(const std::string& path, std::string_view what, int error) {
-  return Fault(path, absl::StrCat(absl::string_view(what.data(), what.size()), ": ", std::generic_category().message(error)));
+  return Fault(path,
+               absl::StrCat(absl::string_view(what.data(), what.size()), ": ", std::generic_category().message(error)));
 }
 
 absl::Status MakeOwn(const std::string& path, mode_t mode) {
@@ -41,7 +42,8 @@ absl::Status MakeOwn(const std::string& path, mode_t mode) {
   struct stat info;
   if (lstat(path.c_str(), &info) != 0) return Fault(path, "it cannot be looked at", errno);
   if (!S_ISDIR(info.st_mode)) return Fault(path, "it is no directory");
-  if (info.st_uid != geteuid()) return Fault(path, absl::StrCat("it belongs to user ", info.st_uid, ", not to ", geteuid()));
+  if (info.st_uid != geteuid())
+    return Fault(path, absl::StrCat("it belongs to user ", info.st_uid, ", not to ", geteuid()));
   if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0) return Fault(path, "others may write to it: chmod go-w it");
   if ((info.st_mode & 0777 & ~mode) != 0 && chmod(path.c_str(), mode) != 0) {
     return Fault(path, "its mode cannot be set", errno);
@@ -66,7 +68,8 @@ std::string DefaultSocketDirectory(const std::string& job, uint32_t rank) {
 
 absl::Status PrepareSocketDirectory(const std::string& path, bool others_may_enter) {
   if (path.size() + kSocketNameRoom > kMaxSocketPath) {
-    return Fault(path, absl::StrCat("its path is longer than the ", kMaxSocketPath - kSocketNameRoom, " bytes that a socket allows"));
+    return Fault(path, absl::StrCat("its path is longer than the ", kMaxSocketPath - kSocketNameRoom,
+                                    " bytes that a socket allows"));
   }
   const mode_t mode = others_may_enter ? 0711 : 0700;
   const size_t cut = path.find_last_of('/');

@@ -77,9 +77,10 @@ absl::StatusOr<std::unique_ptr<RangeReader>> RangeReader::Open(PosixStorage& sto
   if (fstat(reader->buffered_.get(), &info) != 0) return ErrnoError(errno, "stat", reader->path_);
   if (!S_ISREG(info.st_mode)) return ErrnoError(EISDIR, "read", reader->path_);
   if (static_cast<uint64_t>(info.st_size) != file_bytes) {
-    return MakeError(Reason::kFileTruncated,
-                     absl::StrCat(reader->path_, " has ", info.st_size, " bytes, its manifest says ", file_bytes),
-                     {{"file", reader->path_}, {"bytes", absl::StrCat(info.st_size)}, {"expected", absl::StrCat(file_bytes)}});
+    return MakeError(
+        Reason::kFileTruncated,
+        absl::StrCat(reader->path_, " has ", info.st_size, " bytes, its manifest says ", file_bytes),
+        {{"file", reader->path_}, {"bytes", absl::StrCat(info.st_size)}, {"expected", absl::StrCat(file_bytes)}});
   }
   if (options.direct) {
     auto direct = storage.OpenFile(path, O_RDONLY | O_DIRECT);

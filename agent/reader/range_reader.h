@@ -57,7 +57,8 @@ class RangeReader {
       : path_(std::move(path)), file_bytes_(file_bytes), options_(options), counters_(counters) {}
 
   // At least `wanted` of `size` bytes; the number read may be above `wanted` only where the file goes on.
-  absl::Status ReadFully(int fd, uint64_t offset, uint64_t size, uint64_t wanted, char* to, std::atomic<uint64_t>& count);
+  absl::Status ReadFully(int fd, uint64_t offset, uint64_t size, uint64_t wanted, char* to,
+                         std::atomic<uint64_t>& count);
   absl::Status ReadDirect(uint64_t offset, uint64_t size, char* to, bool in_place);
 
   const std::string path_;

@@ -51,9 +51,9 @@ struct RoundReader::Piece {
 
 struct RoundReader::Job {
   const v1::ReadRound* round = nullptr;
-  std::vector<Piece> pieces;                       // by read, ascending
-  std::vector<size_t> first_piece;                 // by read; one more at the end
-  std::unique_ptr<std::atomic<size_t>[]> left;     // pieces of each read that are not done
+  std::vector<Piece> pieces;                    // by read, ascending
+  std::vector<size_t> first_piece;              // by read; one more at the end
+  std::unique_ptr<std::atomic<size_t>[]> left;  // pieces of each read that are not done
   std::atomic<size_t> next = 0;
   Mutex mutex;
   absl::Status error ABSL_GUARDED_BY(mutex);
@@ -126,8 +126,8 @@ absl::StatusOr<const ItemChecksums*> RoundReader::BlocksOf(File& file, size_t it
       const uint32_t crc32c = Crc32c(bytes.data(), bytes.size());
       if (crc32c != file.plan->header_crc32c()) {
         return MakeError(Reason::kChecksumMismatch,
-                         absl::StrCat(file.reader->path(), ": the header of ", bytes.size(), " bytes has CRC32C ", Hex(crc32c),
-                                      ", its manifest says ", Hex(file.plan->header_crc32c())),
+                         absl::StrCat(file.reader->path(), ": the header of ", bytes.size(), " bytes has CRC32C ",
+                                      Hex(crc32c), ", its manifest says ", Hex(file.plan->header_crc32c())),
                          {{"file", file.reader->path()}, {"offset", "0"}});
       }
       auto header = ParseHeader(bytes);
@@ -157,8 +157,8 @@ absl::Status RoundReader::Mismatch(const File& file, size_t item, uint64_t offse
                                    uint32_t expected) const {
   const std::string& name = file.plan->item_name(static_cast<int>(item));
   return MakeError(Reason::kChecksumMismatch,
-                   absl::StrCat(file.reader->path(), " at ", offset, ": ", name, " has CRC32C ", Hex(found), ", expected ",
-                                Hex(expected)),
+                   absl::StrCat(file.reader->path(), " at ", offset, ": ", name, " has CRC32C ", Hex(found),
+                                ", expected ", Hex(expected)),
                    {{"file", file.reader->path()}, {"offset", absl::StrCat(offset)}, {"tensor", name}});
 }
 
@@ -169,7 +169,8 @@ absl::Status RoundReader::ReadPiece(Job& job, Piece& piece, char* buffer) {
   CAIRN_RETURN_IF_ERROR(file->reader->Read(piece.file_offset, piece.bytes, to, piece.in_place));
   // While the bytes are in the processor's cache: their checksums, cut at the borders of items and blocks.
   const auto& offsets = file->plan->item_offset();
-  size_t item = static_cast<size_t>(std::upper_bound(offsets.begin(), offsets.end(), piece.file_offset) - offsets.begin());
+  size_t item =
+      static_cast<size_t>(std::upper_bound(offsets.begin(), offsets.end(), piece.file_offset) - offsets.begin());
   if (item > 0) --item;
   const uint64_t end = piece.file_offset + piece.bytes;
   for (; item < static_cast<size_t>(offsets.size()); ++item) {

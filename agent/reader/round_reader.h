@@ -25,9 +25,9 @@ struct RoundReaderOptions {
   RangeReaderOptions range;
 };
 
-// Of one load. An item that a read covers whole is checked by its CRC32C of the manifest; of the others the blocks that a
-// read touches are checked by those of the file's header, for which the rest of a block is read too. Thread-safe but for
-// ReadRound.
+// Of one load. An item that a read covers whole is checked by its CRC32C of the manifest; of the others the blocks that
+// a read touches are checked by those of the file's header, for which the rest of a block is read too. Thread-safe but
+// for ReadRound.
 class RoundReader {
  public:
   // `plan` must outlive it; `directory` is put before its files' paths ("<job>").
@@ -37,10 +37,10 @@ class RoundReader {
   // INVALID_ARGUMENT (BAD_REQUEST): the plan's numbers contradict each other.
   absl::Status CheckPlan() const;
 
-  // Reads all of a round into `buffer`, which has the round's buffer_bytes rounded up to 4096, 4096-aligned. Returns when
-  // all is there and right, at the first error, or soon after `stop`.
-  // DATA_LOSS (CHECKSUM_MISMATCH): names file, offset and tensor; (FILE_MISSING, FILE_TRUNCATED, BAD_SAFETENSORS);
-  // UNAVAILABLE (STORAGE_ERROR); CANCELLED (INTERRUPTED): stopped.
+  // Reads all of a round into `buffer`, which has the round's buffer_bytes rounded up to 4096, 4096-aligned. Returns
+  // when all is there and right, at the first error, or soon after `stop`. DATA_LOSS (CHECKSUM_MISMATCH): names file,
+  // offset and tensor; (FILE_MISSING, FILE_TRUNCATED, BAD_SAFETENSORS); UNAVAILABLE (STORAGE_ERROR); CANCELLED
+  // (INTERRUPTED): stopped.
   absl::Status ReadRound(uint32_t round, char* buffer, const std::atomic<bool>& stop);
 
   // Planned bytes that were read and verified.

@@ -45,8 +45,8 @@ class RoundSource {
   // Stops.
   ~RoundSource();
 
-  // Notes the release, then calls `done` once: when the round stands, or with the error of the load. Returns a number to
-  // forget the call by; 0 if `done` was called already.
+  // Notes the release, then calls `done` once: when the round stands, or with the error of the load. Returns a number
+  // to forget the call by; 0 if `done` was called already.
   uint64_t Await(uint32_t consumer, uint32_t round, uint32_t released_below, Done done);
   // `done` will not be called any more, unless it is being called now.
   void Forget(uint64_t call);

@@ -17,8 +17,7 @@ absl::Status Bad(Reason reason, const std::string& name, std::string_view what) 
 }
 
 absl::Status Malformed(std::string_view what) {
-  return MakeError(Reason::kBadRequest,
-                   absl::StrCat("not a layout: ", absl::string_view(what.data(), what.size())));
+  return MakeError(Reason::kBadRequest, absl::StrCat("not a layout: ", absl::string_view(what.data(), what.size())));
 }
 
 }  // namespace
@@ -39,7 +38,8 @@ absl::StatusOr<RankLayoutPtr> ParseRankLayout(std::string_view digest, std::stri
   }
   // Where each tensor's dimensions begin in global_dim.
   std::vector<size_t> first_dim(static_cast<size_t>(tensors) + 1, 0);
-  for (int i = 0; i < tensors; ++i) first_dim[static_cast<size_t>(i) + 1] = first_dim[static_cast<size_t>(i)] + schema.ndim(i);
+  for (int i = 0; i < tensors; ++i)
+    first_dim[static_cast<size_t>(i) + 1] = first_dim[static_cast<size_t>(i)] + schema.ndim(i);
   if (first_dim.back() != static_cast<size_t>(schema.global_dim_size())) {
     return Malformed("the global shapes do not have the dimensions that the schema says");
   }

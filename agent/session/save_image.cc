@@ -63,7 +63,8 @@ absl::StatusOr<SaveImagePtr> MakeSaveImage(RankLayoutPtr layout, const v1::Write
     file.header_bytes = planned.header_bytes();
     if (file.header_bytes != sizer.PaddedBytes() || file.data_bytes != planned.data_bytes()) {
       return Contradiction(absl::StrCat(file.name, " has ", file.header_bytes, " + ", planned.data_bytes(),
-                                        " bytes in it, ", sizer.PaddedBytes(), " + ", file.data_bytes, " by its items"));
+                                        " bytes in it, ", sizer.PaddedBytes(), " + ", file.data_bytes,
+                                        " by its items"));
     }
     image->slab_bytes += Padded(file.bytes());
     image->file_bytes += file.bytes();

@@ -97,7 +97,8 @@ absl::Status Session::OnOrders(const v1::SynchronizeAgentResponse& response, abs
   current_plan_digest_ = response.current_plan_digest();
   current_plan_checks_replicas_ = response.check_replicas();
   // An answer to a request that named another layout says nothing about this one.
-  current_plan_error_ = told_layout_ == trainer_layout_ ? StatusFromProto(response.current_plan_error()) : absl::OkStatus();
+  current_plan_error_ =
+      told_layout_ == trainer_layout_ ? StatusFromProto(response.current_plan_error()) : absl::OkStatus();
   for (const std::string& digest : response.wanted_layout()) {
     const auto layout = layouts_.find(digest);
     if (layout == layouts_.end() || !puts_.insert(digest).second) continue;
@@ -288,8 +289,9 @@ absl::StatusOr<SaveImagePtr> Session::WantImage(const std::string& plan_digest, 
   if (bytes == nullptr) return nullptr;
   v1::WritePlan plan;
   if (!plan.ParseFromString(*bytes) || plan.plan_digest() != plan_digest || plan.rank() != options_.rank) {
-    return MakeError(Reason::kInternal, absl::StrCat("rank ", options_.rank, ": the coordinator sent something else for plan ",
-                                                     DigestHex(plan_digest).substr(0, 12)));
+    return MakeError(Reason::kInternal,
+                     absl::StrCat("rank ", options_.rank, ": the coordinator sent something else for plan ",
+                                  DigestHex(plan_digest).substr(0, 12)));
   }
   CAIRN_ASSIGN_OR_RETURN(SaveImagePtr made, MakeSaveImage(layout, plan));
   images_[plan_digest] = made;
@@ -325,7 +327,8 @@ void Session::OnSlab(absl::StatusOr<SlabDescription> slab, absl::Time) {
     slab_tainted_ = false;
     slab_error_ = absl::OkStatus();
   } else {
-    slab_error_ = Annotate(slab.status(), absl::StrCat("rank ", options_.rank), {{"rank", absl::StrCat(options_.rank)}});
+    slab_error_ =
+        Annotate(slab.status(), absl::StrCat("rank ", options_.rank), {{"rank", absl::StrCat(options_.rank)}});
   }
   Advance();
   Changed();

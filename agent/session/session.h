@@ -80,8 +80,8 @@ struct StopRead {
 
 }  // namespace action
 
-using Action = std::variant<action::PutLayout, action::GetPlan, action::MakeSlab, action::StartWrite,
-                            action::StopWrite, action::ControlPage, action::StartRead, action::StopRead>;
+using Action = std::variant<action::PutLayout, action::GetPlan, action::MakeSlab, action::StartWrite, action::StopWrite,
+                            action::ControlPage, action::StartRead, action::StopRead>;
 
 struct SessionOptions {
   std::string job;
@@ -196,7 +196,8 @@ class Session {
     v1::WriteResult result;
     std::string path;
     absl::Status error;
-    // The trainer has been given the error: its next BeginSave is a new call, which waits until this one has its verdict.
+    // The trainer has been given the error: its next BeginSave is a new call, which waits until this one has its
+    // verdict.
     bool told = false;
     std::optional<absl::Time> next_call_deadline;
   };
@@ -218,11 +219,11 @@ class Session {
     v1::LoadState::Phase phase = v1::LoadState::BEGUN;
     v1::LoadOrder order;
     ReadPlanPtr plan;
-    bool reading = false;   // the shell holds something for it
+    bool reading = false;  // the shell holds something for it
     bool stopping = false;
     bool all_read = false;
     bool consumed = false;
-    bool ended = false;     // ordered DONE (the totals stand in `order`) or FAILED
+    bool ended = false;  // ordered DONE (the totals stand in `order`) or FAILED
     uint64_t bytes_done = 0;
     uint64_t storage_bytes = 0;
     std::string path;
@@ -274,8 +275,8 @@ class Session {
   bool current_plan_checks_replicas_ = false;
   absl::Status current_plan_error_;
   // Of the last request: what orders speak of.
-  std::map<int64_t, uint64_t> told_saves_;     // step -> id
-  std::map<uint64_t, uint64_t> told_loads_;    // number -> trainer
+  std::map<int64_t, uint64_t> told_saves_;   // step -> id
+  std::map<uint64_t, uint64_t> told_loads_;  // number -> trainer
   std::string told_layout_;
 
   std::optional<uint64_t> trainer_;
@@ -290,7 +291,7 @@ class Session {
   std::set<std::string> gets_;                  // plans being fetched
   std::map<std::string, SaveImagePtr> images_;  // of plans_, by plan digest
 
-  // The image under which the last save was staged or the last prepare ended.
+  // The newest image that an order or a prepare gave: what the next save of its layout follows unasked.
   SaveImagePtr cached_;
   std::optional<SlabDescription> slab_;
   bool making_slab_ = false;

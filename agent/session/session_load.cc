@@ -82,12 +82,14 @@ absl::StatusOr<v1::EndLoadResponse> Session::EndLoad(const v1::EndLoadRequest& r
   CAIRN_RETURN_IF_ERROR(CheckAttached(request.trainer_incarnation()));
   Load* load = FindLoad(request.number());
   if (load == nullptr || load->trainer != request.trainer_incarnation()) {
-    return MakeError(Reason::kBadRequest, absl::StrCat("rank ", options_.rank, ": load ", request.number(), " was not begun"));
+    return MakeError(Reason::kBadRequest,
+                     absl::StrCat("rank ", options_.rank, ": load ", request.number(), " was not begun"));
   }
   if (request.has_error() && request.error().code() != 0 && !load->ended) {
     absl::Status error = StatusFromProto(request.error());
     if (!ReasonOf(error)) {
-      error = MakeError(Reason::kInterrupted, absl::StrCat("rank ", options_.rank, ": the trainer gave the load up: ", error.message()),
+      error = MakeError(Reason::kInterrupted,
+                        absl::StrCat("rank ", options_.rank, ": the trainer gave the load up: ", error.message()),
                         {{"rank", absl::StrCat(options_.rank)}});
     }
     Fail(*load, error);
@@ -143,7 +145,8 @@ void Session::ApplyLoad(const v1::LoadOrder& order) {
     case v1::LoadOrder::ABORT:
     case v1::LoadOrder::FAILED:
       if (load->error.ok()) load->error = StatusFromProto(order.error());
-      if (load->error.ok()) load->error = MakeError(Reason::kInterrupted, absl::StrCat("load ", load->number, " was aborted"));
+      if (load->error.ok())
+        load->error = MakeError(Reason::kInterrupted, absl::StrCat("load ", load->number, " was aborted"));
       StopReading(*load);
       if (!load->reading && load->phase != v1::LoadState::STOPPED) {
         load->phase = v1::LoadState::STOPPED;
@@ -164,9 +167,10 @@ void Session::AdvanceLoad(Load& load) {
     const std::string* bytes = WantPlan(load.order.plan_digest());
     if (bytes == nullptr) return;
     auto plan = std::make_shared<v1::ReadPlan>();
-    if (!plan->ParseFromString(*bytes) || plan->plan_digest() != load.order.plan_digest() || plan->rank() != options_.rank ||
-        plan->layout_digest() != load.layout->digest) {
-      return Fail(load, MakeError(Reason::kInternal, absl::StrCat("rank ", options_.rank, ": the coordinator sent something else for plan ",
+    if (!plan->ParseFromString(*bytes) || plan->plan_digest() != load.order.plan_digest() ||
+        plan->rank() != options_.rank || plan->layout_digest() != load.layout->digest) {
+      return Fail(load, MakeError(Reason::kInternal, absl::StrCat("rank ", options_.rank,
+                                                                  ": the coordinator sent something else for plan ",
                                                                   DigestHex(load.order.plan_digest()).substr(0, 12))));
     }
     load.plan = plan;

@@ -129,7 +129,8 @@ absl::Status Session::CommitStaging(const v1::CommitStagingRequest& request, abs
       ended.untold = false;
       return ended.error;
     }
-    return MakeError(Reason::kBadRequest, absl::StrCat("rank ", options_.rank, ": no save ", request.save(), " was begun"));
+    return MakeError(Reason::kBadRequest,
+                     absl::StrCat("rank ", options_.rank, ": no save ", request.save(), " was begun"));
   }
   if (!save->error.ok()) {
     save->told = true;
@@ -141,21 +142,22 @@ absl::Status Session::CommitStaging(const v1::CommitStagingRequest& request, abs
   }
   const RankLayout& layout = *save->layout;
   if (static_cast<size_t>(request.object_bytes_size()) != layout.object_count()) {
-    return MakeError(Reason::kBadRequest, absl::StrCat("lengths of ", request.object_bytes_size(), " objects were given, the layout has ",
-                                                       layout.object_count()));
+    return MakeError(Reason::kBadRequest, absl::StrCat("lengths of ", request.object_bytes_size(),
+                                                       " objects were given, the layout has ", layout.object_count()));
   }
   for (size_t i = 0; i < layout.object_count(); ++i) {
     const StoredItem& object = layout.items[layout.shard_count + i];
     const uint64_t bytes = request.object_bytes(static_cast<int>(i));
     if (bytes > object.bytes()) {
-      return MakeError(Reason::kBadRequest, absl::StrCat("object ", object.name, " has ", bytes, " bytes, its slot only ", object.bytes()),
+      return MakeError(Reason::kBadRequest,
+                       absl::StrCat("object ", object.name, " has ", bytes, " bytes, its slot only ", object.bytes()),
                        {{"name", object.name}});
     }
   }
   const size_t checks = save->check_replicas ? save->staged->replica.size() : 0;
   if (static_cast<size_t>(request.check_crc32c_size()) != checks) {
-    return MakeError(Reason::kBadRequest, absl::StrCat("checksums of ", request.check_crc32c_size(), " replicas were given, ",
-                                                       checks, " were asked for"));
+    return MakeError(Reason::kBadRequest, absl::StrCat("checksums of ", request.check_crc32c_size(),
+                                                       " replicas were given, ", checks, " were asked for"));
   }
   save->object_bytes.assign(request.object_bytes().begin(), request.object_bytes().end());
   for (size_t i = 0; i < checks; ++i) {
@@ -224,15 +226,27 @@ void Session::OnTick(absl::Time now) {
                                     {"ranks", absl::StrCat(options_.rank)},
                                     {"phase", save.phase == v1::SaveState::STAGING ? "staging" : "planning"}};
     if (save.phase == v1::SaveState::STAGING) {
-      Fail(save, MakeError(Reason::kRankLate, absl::StrCat("rank ", options_.rank, ": the trainer has not staged step ", step,
-                                                           " within the save's timeout"), metadata));
+      Fail(save, MakeError(Reason::kRankLate,
+                           absl::StrCat("rank ", options_.rank, ": the trainer has not staged step ", step,
+                                        " within the save's timeout"),
+                           metadata));
     } else if (SlabIsHeld()) {
-      Fail(save, MakeError(Reason::kSaveInProgress, absl::StrCat("rank ", options_.rank, ": the slab was held by the save of another step for the whole timeout of step ", step), metadata));
+      Fail(save, MakeError(Reason::kSaveInProgress,
+                           absl::StrCat(
+                               "rank ", options_.rank,
+                               ": the slab was held by the save of another step for the whole timeout of step ", step),
+                           metadata));
     } else if (!registered_) {
-      Fail(save, MakeError(Reason::kCoordinatorUnreachable, absl::StrCat("rank ", options_.rank, ": the coordinator was not heard of within the timeout of the save of step ", step), metadata));
+      Fail(save,
+           MakeError(Reason::kCoordinatorUnreachable,
+                     absl::StrCat("rank ", options_.rank,
+                                  ": the coordinator was not heard of within the timeout of the save of step ", step),
+                     metadata));
     } else {
-      Fail(save, MakeError(Reason::kRankLate, absl::StrCat("rank ", options_.rank, ": no plan for step ", step,
-                                                           " within the save's timeout; other ranks have not called save or prepare"), metadata));
+      Fail(save, MakeError(Reason::kRankLate,
+                           absl::StrCat("rank ", options_.rank, ": no plan for step ", step,
+                                        " within the save's timeout; other ranks have not called save or prepare"),
+                           metadata));
     }
   }
   if (late) Advance();
@@ -266,7 +280,8 @@ void Session::ApplySave(const v1::SaveOrder& order, absl::Time) {
       save->order = order;
       save->attempt = order.attempt();
       if (save->error.ok()) save->error = StatusFromProto(order.error());
-      if (save->error.ok()) save->error = MakeError(Reason::kSaveCancelled, absl::StrCat("the save of step ", save->step, " was aborted"));
+      if (save->error.ok())
+        save->error = MakeError(Reason::kSaveCancelled, absl::StrCat("the save of step ", save->step, " was aborted"));
       if (writer_ == save->id && save->id != 0) {
         if (!std::exchange(writer_stopping_, true)) Do(action::StopWrite{save->id});
       } else {
@@ -296,7 +311,8 @@ void Session::EndSave(Save& save, const v1::SaveOrder& verdict) {
   if (!committed) {
     ended.error = StatusFromProto(verdict.error());
     if (ended.error.ok()) ended.error = save.error;
-    if (ended.error.ok()) ended.error = MakeError(Reason::kSaveCancelled, absl::StrCat("the save of step ", save.step, " was aborted"));
+    if (ended.error.ok())
+      ended.error = MakeError(Reason::kSaveCancelled, absl::StrCat("the save of step ", save.step, " was aborted"));
     ended.untold = !save.told && !Staged(save.phase) && save.id != 0;
   }
   v1::Checkpoint& checkpoint = ended.checkpoint;
@@ -310,7 +326,6 @@ void Session::EndSave(Save& save, const v1::SaveOrder& verdict) {
   checkpoint.set_request_id(save.request_id);
   checkpoint.set_coordinator_epoch(coordinator_epoch_);
   if (!committed) *checkpoint.mutable_error() = StatusToProto(ended.error);
-  if (committed && save.target != nullptr) cached_ = save.target;
   if (writer_ == save.id && save.id != 0 && !std::exchange(writer_stopping_, true)) Do(action::StopWrite{save.id});
   if (save.id != 0) ended_.push_back(std::move(ended));
   if (ended_.size() > kKeptEnded) ended_.pop_front();
@@ -338,6 +353,7 @@ void Session::AdvanceSave(Save& save) {
     if (!*ready) return;
     save.staged = image;
     save.target = image;
+    cached_ = image;
     save.check_replicas = ordered ? save.order.check_replicas() : current_plan_checks_replicas_;
     save.phase = v1::SaveState::STAGING;
     Changed();
@@ -346,11 +362,12 @@ void Session::AdvanceSave(Save& save) {
   if (save.phase != v1::SaveState::STAGING && !Staged(save.phase)) return;
   if (!ordered) return;
   if (save.order.plan_digest() != save.target->plan_digest) {
-    // Another rank's layout changed. The image is rebuilt while it is written: each item is taken from where the trainer
-    // put it.
+    // Another rank's layout changed. The image is rebuilt while it is written: each item is taken from where the
+    // trainer put it.
     auto wanted = WantImage(save.order.plan_digest(), save.layout);
     if (!wanted.ok()) return Fail(save, wanted.status());
     if (*wanted == nullptr) return;
+    cached_ = *wanted;  // what the next save follows, also if this one cannot
     if (const auto item = FirstUnstaged(*save.staged, **wanted)) {
       const std::string& name = save.layout->items[*item].name;
       return Fail(save, MakeError(Reason::kLayoutChanged,
@@ -399,8 +416,10 @@ void Session::OnWriteEnded(uint64_t id, absl::StatusOr<v1::WriteResult> result, 
       save->path = path;
     } else {
       Fail(*save, Annotate(result.status(), absl::StrCat("rank ", options_.rank),
-                           {{"rank", absl::StrCat(options_.rank)}, {"ranks", absl::StrCat(options_.rank)},
-                            {"step", absl::StrCat(save->step)}, {"phase", "writing"}}));
+                           {{"rank", absl::StrCat(options_.rank)},
+                            {"ranks", absl::StrCat(options_.rank)},
+                            {"step", absl::StrCat(save->step)},
+                            {"phase", "writing"}}));
     }
   }
   Advance();

@@ -28,10 +28,11 @@ constexpr uint64_t kPage = 4096;
 constexpr uint64_t kPiece = uint64_t{16} << 20;
 
 absl::Status Refused(std::string_view what, uint64_t bytes, int error) {
-  return MakeError(Reason::kMemoryLimit,
-                   absl::StrCat(absl::string_view(what.data(), what.size()), " of ", FormatSize(static_cast<int64_t>(bytes)),
-                                " was refused: ", std::generic_category().message(error)),
-                   {{"bytes", absl::StrCat(bytes)}, {"errno", absl::StrCat(error)}});
+  return MakeError(
+      Reason::kMemoryLimit,
+      absl::StrCat(absl::string_view(what.data(), what.size()), " of ", FormatSize(static_cast<int64_t>(bytes)),
+                   " was refused: ", std::generic_category().message(error)),
+      {{"bytes", absl::StrCat(bytes)}, {"errno", absl::StrCat(error)}});
 }
 
 // Makes the pages of a range; 0 or an errno. Kernels before 5.14 do not know MADV_POPULATE_WRITE.
@@ -79,7 +80,8 @@ absl::Status SharedMemory::Populate(int threads) {
       if (failed != 0) error = failed;
     }
   };
-  const uint64_t useful = std::min<uint64_t>(static_cast<uint64_t>(std::max(threads, 1)), (bytes_ + kPiece - 1) / kPiece);
+  const uint64_t useful =
+      std::min<uint64_t>(static_cast<uint64_t>(std::max(threads, 1)), (bytes_ + kPiece - 1) / kPiece);
   std::vector<std::thread> others;
   for (uint64_t i = 1; i < useful; ++i) others.emplace_back(work);
   work();

@@ -117,12 +117,14 @@ grpc::Status FakeCoordinator::SynchronizeAgent(grpc::ServerContext* context, con
   if (request->agent().coordinator_epoch() != epoch_) return Refuse(Reason::kStaleEpoch);
   if (request->sequence() > rank.sequence) {
     rank.sequence = request->sequence();
+    // A real one would have other orders for another state.
+    if (rank.state.SerializeAsString() != request->state().SerializeAsString()) ++rank.revision;
     rank.state = request->state();
     rank.heard = true;
     changed_.NotifyAll();
   }
-  const absl::Time deadline =
-      Clock::Real().SteadyNow() + absl::Seconds(request->max_wait().seconds()) + absl::Nanoseconds(request->max_wait().nanos());
+  const absl::Time deadline = Clock::Real().SteadyNow() + absl::Seconds(request->max_wait().seconds()) +
+                              absl::Nanoseconds(request->max_wait().nanos());
   while (rank.revision == request->known_revision() && rank.registered && !ending_ && !context->IsCancelled() &&
          rank.sequence == request->sequence()) {
     const absl::Duration left = deadline - Clock::Real().SteadyNow();

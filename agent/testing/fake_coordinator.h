@@ -37,7 +37,8 @@ class FakeCoordinator final : public v1::AgentCoordinationService::Service {
   int registrations();
   bool unregistered(uint32_t rank);
 
-  grpc::Status RegisterAgent(grpc::ServerContext*, const v1::RegisterAgentRequest*, v1::RegisterAgentResponse*) override;
+  grpc::Status RegisterAgent(grpc::ServerContext*, const v1::RegisterAgentRequest*,
+                             v1::RegisterAgentResponse*) override;
   grpc::Status SynchronizeAgent(grpc::ServerContext*, const v1::SynchronizeAgentRequest*,
                                 v1::SynchronizeAgentResponse*) override;
   grpc::Status PutLayout(grpc::ServerContext*, const v1::PutLayoutRequest*, v1::PutLayoutResponse*) override;

@@ -23,7 +23,8 @@ absl::Status Check(const grpc::Status& status) { return CallError(status, PeerKi
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Mapping>> Mapping::Open(const v1::SlabReference& reference, bool writable) {
-  CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, ReceiveDescriptor(reference.descriptor_socket(), reference.descriptor_id()));
+  CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd,
+                         ReceiveDescriptor(reference.descriptor_socket(), reference.descriptor_id()));
   void* data = mmap(nullptr, reference.bytes(), writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd.get(), 0);
   if (data == MAP_FAILED) return MakeError(Reason::kInternal, std::strerror(errno));
   return std::unique_ptr<Mapping>(new Mapping(static_cast<char*>(data), reference.bytes()));
@@ -62,7 +63,8 @@ absl::StatusOr<v1::PrepareResponse> FakeTrainer::Prepare(const RankLayout& layou
   }
 }
 
-absl::StatusOr<v1::BeginSaveResponse> FakeTrainer::BeginSave(const RankLayout& layout, int64_t step, int timeout_seconds) {
+absl::StatusOr<v1::BeginSaveResponse> FakeTrainer::BeginSave(const RankLayout& layout, int64_t step,
+                                                             int timeout_seconds) {
   v1::BeginSaveRequest request;
   request.set_trainer_incarnation(incarnation_);
   request.set_step(step);

@@ -55,7 +55,10 @@ RankLayoutPtr MakeLayout(const std::vector<StoredItem>& shards, const std::vecto
 }
 
 StoredItem Tensor(std::string name, DType dtype, Shape global_shape, Shape offset, Shape shape) {
-  return {.name = std::move(name), .dtype = dtype, .global_shape = std::move(global_shape), .box = {std::move(offset), std::move(shape)}};
+  return {.name = std::move(name),
+          .dtype = dtype,
+          .global_shape = std::move(global_shape),
+          .box = {std::move(offset), std::move(shape)}};
 }
 
 StoredItem Whole(std::string name, DType dtype, Shape shape) {

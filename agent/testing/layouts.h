@@ -16,7 +16,8 @@ namespace cairn::testing {
 std::string SerializeLayout(const std::vector<StoredItem>& shards, const std::vector<StoredItem>& objects);
 
 // Parsed; dies on an error.
-RankLayoutPtr MakeLayout(const std::vector<StoredItem>& shards, const std::vector<StoredItem>& objects, uint32_t rank = 0);
+RankLayoutPtr MakeLayout(const std::vector<StoredItem>& shards, const std::vector<StoredItem>& objects,
+                         uint32_t rank = 0);
 
 StoredItem Tensor(std::string name, DType dtype, Shape global_shape, Shape offset, Shape shape);
 StoredItem Whole(std::string name, DType dtype, Shape shape);

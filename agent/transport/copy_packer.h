@@ -15,7 +15,8 @@ namespace cairn {
 // Bytes that a copy moves. INVALID_ARGUMENT (BAD_REQUEST): negative extents, or 2^63 bytes or more.
 absl::StatusOr<uint64_t> CopyBytes(const v1::Copy& copy);
 
-// INVALID_ARGUMENT (BAD_REQUEST): the source of `copy` does not lie within [0, buffer_bytes). Copies come from the wire.
+// INVALID_ARGUMENT (BAD_REQUEST): the source of `copy` does not lie within [0, buffer_bytes). Copies come from the
+// wire.
 absl::Status CheckSource(const v1::Copy& copy, uint64_t buffer_bytes);
 
 // `copy` with its source packed at `source_offset`, row-major.

@@ -100,8 +100,11 @@ LoadConsumer::LoadConsumer(ReadPlanPtr plan, const v1::LoadOrder& order, std::sh
   for (Source& source : sources_) {
     for (const auto& [round, copies] : source.copies) source.rounds.push_back(round);
     if (!source.local) {
-      Log(LogLevel::kInfo, "load_source", {{"load", number_}, {"source", source.rank}, {"rounds", source.rounds.size()},
-                                           {"transport", source.mapped ? "shared-memory" : "grpc"}});
+      Log(LogLevel::kInfo, "load_source",
+          {{"load", number_},
+           {"source", source.rank},
+           {"rounds", source.rounds.size()},
+           {"transport", source.mapped ? "shared-memory" : "grpc"}});
     }
   }
   if (fetches) fetchers_ = std::make_unique<TaskQueue>(2);
@@ -135,7 +138,8 @@ void LoadConsumer::Start() {
     sources = sources_.size();
     for (const Source& source : sources_) {
       if (!source.local && source.address.empty()) {
-        error_ = MakeError(Reason::kTransportFailed, absl::StrCat("no address of rank ", source.rank, ", which reads for rank ", options_.rank),
+        error_ = MakeError(Reason::kTransportFailed,
+                           absl::StrCat("no address of rank ", source.rank, ", which reads for rank ", options_.rank),
                            {{"rank", absl::StrCat(source.rank)}});
       }
     }
@@ -205,7 +209,8 @@ void LoadConsumer::OnAnswer(Call& call, const grpc::Status& answered) {
   std::shared_ptr<Call> kept;
   {
     MutexLock lock(mutex_);
-    status = CallError(answered, PeerKind::kAgent, absl::StrCat("of rank ", sources_[call.source].rank, " at ", sources_[call.source].address));
+    status = CallError(answered, PeerKind::kAgent,
+                       absl::StrCat("of rank ", sources_[call.source].rank, " at ", sources_[call.source].address));
     kept = calls_[&call];
   }
   const auto reason = ReasonOf(status);
@@ -232,9 +237,10 @@ void LoadConsumer::OnAnswer(Call& call, const grpc::Status& answered) {
       MutexLock lock(mutex_);
       rank = sources_[call.source].rank;
     }
-    Fail(MakeError(Reason::kTransportFailed,
-                   absl::StrCat("rank ", options_.rank, " cannot get its bytes from rank ", rank, ": ", status.message()),
-                   {{"rank", absl::StrCat(rank)}, {"ranks", absl::StrCat(rank)}}));
+    Fail(MakeError(
+        Reason::kTransportFailed,
+        absl::StrCat("rank ", options_.rank, " cannot get its bytes from rank ", rank, ": ", status.message()),
+        {{"rank", absl::StrCat(rank)}, {"ranks", absl::StrCat(rank)}}));
   } else if (!call.notice) {
     Fail(status);
   }
@@ -296,7 +302,8 @@ absl::Status LoadConsumer::Fetch(size_t number, uint32_t round) {
       CAIRN_ASSIGN_OR_RETURN(const uint64_t more, CopyBytes(copy));
       bytes += more;
     }
-    while (!stopped_ && error_.ok() && windows_out_ > 0 && windows_out_ + bytes > options_.window_bytes) changed_.Wait(mutex_);
+    while (!stopped_ && error_.ok() && windows_out_ > 0 && windows_out_ + bytes > options_.window_bytes)
+      changed_.Wait(mutex_);
     if (stopped_ || !error_.ok()) return absl::OkStatus();
     windows_out_ += bytes;
   }
@@ -392,18 +399,23 @@ absl::Status LoadConsumer::FetchInto(const Source& source, uint32_t round, const
       fetches_.erase(&context);
     }
     if (!too_much && !ended.ok()) {
-      const absl::Status error = CallError(ended, PeerKind::kAgent, absl::StrCat("of rank ", source.rank, " at ", source.address));
+      const absl::Status error =
+          CallError(ended, PeerKind::kAgent, absl::StrCat("of rank ", source.rank, " at ", source.address));
       if (!HasReason(error, Reason::kAgentUnreachable)) return error;
-      return MakeError(Reason::kTransportFailed, absl::StrCat("rank ", options_.rank, " lost the connection to rank ", source.rank, ": ", error.message()),
-                       {{"rank", absl::StrCat(source.rank)}, {"ranks", absl::StrCat(source.rank)}});
+      return MakeError(
+          Reason::kTransportFailed,
+          absl::StrCat("rank ", options_.rank, " lost the connection to rank ", source.rank, ": ", error.message()),
+          {{"rank", absl::StrCat(source.rank)}, {"ranks", absl::StrCat(source.rank)}});
     }
     if (too_much) break;
   }
   uint64_t expected = 0;
   for (const v1::Copy& copy : copies) expected += *CopyBytes(copy);
   if (filled != expected) {
-    return MakeError(Reason::kTransportFailed, absl::StrCat("rank ", source.rank, " sent ", filled, " bytes of round ", round, " instead of ", expected),
-                     {{"rank", absl::StrCat(source.rank)}, {"ranks", absl::StrCat(source.rank)}});
+    return MakeError(
+        Reason::kTransportFailed,
+        absl::StrCat("rank ", source.rank, " sent ", filled, " bytes of round ", round, " instead of ", expected),
+        {{"rank", absl::StrCat(source.rank)}, {"ranks", absl::StrCat(source.rank)}});
   }
   return absl::OkStatus();
 }

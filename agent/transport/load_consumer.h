@@ -1,6 +1,6 @@
-// The consumer's side of a load: follows the rounds of every rank it takes bytes from, and hands batches of copies to the
-// trainer as their bytes become reachable. Same machine: the trainer copies straight out of the source's buffer. Else the
-// bytes are fetched into a window of this agent.
+// The consumer's side of a load: follows the rounds of every rank it takes bytes from, and hands batches of copies to
+// the trainer as their bytes become reachable. Same machine: the trainer copies straight out of the source's buffer.
+// Else the bytes are fetched into a window of this agent.
 #ifndef CAIRN_AGENT_TRANSPORT_LOAD_CONSUMER_H_
 #define CAIRN_AGENT_TRANSPORT_LOAD_CONSUMER_H_
 
@@ -61,8 +61,8 @@ class LoadConsumer {
     bool complete = false;
   };
   using Done = std::function<void(absl::StatusOr<Received>)>;
-  // Takes `released` back, then calls `done` once: with the batches that are ready, when all have been given, or with the
-  // error of the load. Returns a number to forget the call by; 0 if `done` was called already.
+  // Takes `released` back, then calls `done` once: with the batches that are ready, when all have been given, or with
+  // the error of the load. Returns a number to forget the call by; 0 if `done` was called already.
   uint64_t Receive(const std::vector<uint64_t>& released, Done done);
   void Forget(uint64_t call);
   // The trainer has copied all batches.
@@ -77,13 +77,13 @@ class LoadConsumer {
     uint32_t rank = 0;
     uint64_t incarnation = 0;
     std::string address;
-    std::string descriptor_socket;  // of the agent whose buffers the trainer maps
-    bool local = false;             // this agent itself
-    bool mapped = false;            // the trainer maps its buffers
-    std::vector<uint32_t> rounds;   // that have something for this rank, ascending
+    std::string descriptor_socket;                     // of the agent whose buffers the trainer maps
+    bool local = false;                                // this agent itself
+    bool mapped = false;                               // the trainer maps its buffers
+    std::vector<uint32_t> rounds;                      // that have something for this rank, ascending
     std::map<uint32_t, std::vector<v1::Copy>> copies;  // by round; given away with the batch
-    size_t next = 0;                // into rounds: being awaited
-    std::set<uint32_t> held;  // rounds that came and are not released
+    size_t next = 0;                                   // into rounds: being awaited
+    std::set<uint32_t> held;                           // rounds that came and are not released
     std::shared_ptr<v1::TransferService::Stub> stub;
   };
   struct Batch {

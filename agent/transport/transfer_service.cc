@@ -76,18 +76,21 @@ absl::StatusOr<std::shared_ptr<RoundSource>> TransferService::SourceFor(const gr
   if (transfer.job() != options_.job || transfer.source_rank() != options_.rank ||
       transfer.source_incarnation() != options_.incarnation) {
     return MakeError(Reason::kStaleIncarnation,
-                     absl::StrCat("this is rank ", options_.rank, " of ", options_.job, ", not the agent that the plan was made for"),
+                     absl::StrCat("this is rank ", options_.rank, " of ", options_.job,
+                                  ", not the agent that the plan was made for"),
                      {{"rank", absl::StrCat(options_.rank)}});
   }
   MutexLock lock(mutex_);
   const auto served = served_.find({transfer.plan_digest(), transfer.load_number()});
   // A load that is not known has no token to check: its callers learn only that.
   if (served == served_.end()) {
-    return MakeError(Reason::kPlanUnknown, absl::StrCat("rank ", options_.rank, ": load ", transfer.load_number(), " is not known here"),
+    return MakeError(Reason::kPlanUnknown,
+                     absl::StrCat("rank ", options_.rank, ": load ", transfer.load_number(), " is not known here"),
                      {{"rank", absl::StrCat(options_.rank)}});
   }
   if (!TokenMatches(served->second.token, transfer.token())) {
-    return MakeError(Reason::kBadToken, absl::StrCat("rank ", options_.rank, ": the token is not that of load ", transfer.load_number()));
+    return MakeError(Reason::kBadToken,
+                     absl::StrCat("rank ", options_.rank, ": the token is not that of load ", transfer.load_number()));
   }
   return served->second.source;
 }
@@ -98,7 +101,8 @@ grpc::ServerUnaryReactor* TransferService::AwaitRound(grpc::CallbackServerContex
   auto source = SourceFor(*context, request->transfer());
   if (!source.ok()) return FinishNow(context, source.status());
   const uint32_t consumer = request->transfer().consumer_rank();
-  const absl::Duration asked = absl::Seconds(request->max_wait().seconds()) + absl::Nanoseconds(request->max_wait().nanos());
+  const absl::Duration asked =
+      absl::Seconds(request->max_wait().seconds()) + absl::Nanoseconds(request->max_wait().nanos());
   const absl::Duration max_wait = std::clamp(asked, absl::ZeroDuration(), kLongestWait);
   if (max_wait <= absl::ZeroDuration()) {
     // Only a release.
@@ -130,13 +134,14 @@ grpc::ServerWriteReactor<v1::FetchCopiesResponse>* TransferService::FetchCopies(
   auto source = SourceFor(*context, request->transfer());
   if (!source.ok()) return new FetchReactor(source.status());
   // A round that has been awaited stands there, so this is answered at once.
-  auto buffer = std::make_shared<absl::StatusOr<RoundBuffer>>(MakeError(
-      Reason::kBadRequest, absl::StrCat("round ", request->round(), " is fetched before it was awaited")));
+  auto buffer = std::make_shared<absl::StatusOr<RoundBuffer>>(
+      MakeError(Reason::kBadRequest, absl::StrCat("round ", request->round(), " is fetched before it was awaited")));
   const uint64_t call = (*source)->Await(request->transfer().consumer_rank(), request->round(), 0,
                                          [buffer](absl::StatusOr<RoundBuffer> now) { *buffer = std::move(now); });
   if (call != 0) {
     (*source)->Forget(call);
-    return new FetchReactor(MakeError(Reason::kBadRequest, absl::StrCat("round ", request->round(), " is fetched before it was awaited")));
+    return new FetchReactor(
+        MakeError(Reason::kBadRequest, absl::StrCat("round ", request->round(), " is fetched before it was awaited")));
   }
   if (!buffer->ok()) return new FetchReactor(buffer->status());
   for (const v1::Copy& copy : request->copy()) {

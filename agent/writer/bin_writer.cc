@@ -47,7 +47,8 @@ class BinFile {
         file_(file),
         index_(index),
         checksummer_(Begins()),
-        contiguous_(IsContiguous()),
+        // The slab holds the files as they will be.
+        contiguous_(job.staged == job.target),
         final_path_(absl::StrCat(job.directory, "/", file.name, ".safetensors")),
         partial_path_(absl::StrCat(job.directory, "/", file.name, ".partial")),
         chunks_((Padded(file.data_bytes) + options.chunk_bytes - 1) / options.chunk_bytes),
@@ -114,8 +115,8 @@ class BinFile {
     }
     const std::string header = RenderHeader(items, checksums);
     if (header.size() != file_.header_bytes) {
-      return MakeError(Reason::kInternal, absl::StrCat(final_path_, ": the header has ", header.size(), " bytes, planned were ",
-                                                       file_.header_bytes));
+      return MakeError(Reason::kInternal, absl::StrCat(final_path_, ": the header has ", header.size(),
+                                                       " bytes, planned were ", file_.header_bytes));
     }
     result.set_header_crc32c(Crc32c(header.data(), header.size()));
     result.set_file_bytes(file_.bytes());
@@ -144,13 +145,6 @@ class BinFile {
     return begins;
   }
 
-  // True if the slab holds this file as it will be.
-  bool IsContiguous() const {
-    return std::all_of(file_.item.begin(), file_.item.end(), [&](uint32_t number) {
-      return job_.staged->slab_offset[number] == job_.target->slab_offset[number];
-    }) && file_.slab_offset + Padded(file_.bytes()) <= job_.staged->slab_bytes && job_.staged == job_.target;
-  }
-
   // data[begin, begin + size) of the target, from where the items lie in the staged image.
   void Gather(uint64_t begin, uint64_t size, char* to) const {
     std::memset(to, 0, size);
@@ -160,7 +154,8 @@ class BinFile {
       const uint64_t from = std::max(begin, item_begin);
       const uint64_t until = std::min(begin + size, item_begin + item_bytes);
       if (from < until) {
-        std::memcpy(to + (from - begin), job_.slab + job_.staged->slab_offset[number] + (from - item_begin), until - from);
+        std::memcpy(to + (from - begin), job_.slab + job_.staged->slab_offset[number] + (from - item_begin),
+                    until - from);
       }
       item_begin += item_bytes;
       if (item_begin >= begin + size) return;
@@ -170,9 +165,9 @@ class BinFile {
   absl::Status WriteAt(uint64_t offset, const char* bytes, uint64_t size) {
     uint64_t done = 0;
     while (done < size) {
-      const ssize_t written = options_.pwrite
-                                  ? options_.pwrite(fd_.get(), bytes + done, size - done, static_cast<off_t>(offset + done))
-                                  : ::pwrite(fd_.get(), bytes + done, size - done, static_cast<off_t>(offset + done));
+      const ssize_t written =
+          options_.pwrite ? options_.pwrite(fd_.get(), bytes + done, size - done, static_cast<off_t>(offset + done))
+                          : ::pwrite(fd_.get(), bytes + done, size - done, static_cast<off_t>(offset + done));
       if (written < 0) {
         if (errno == EINTR) continue;
         if (errno == EINVAL && !buffered_.exchange(true)) {
@@ -274,7 +269,8 @@ class Run {
       uint64_t chunk = 0;
       {
         MutexLock lock(mutex_);
-        if (error_.ok() && stop_) error_ = MakeError(Reason::kSaveCancelled, absl::StrCat("writing ", job_.directory, " was stopped"));
+        if (error_.ok() && stop_)
+          error_ = MakeError(Reason::kSaveCancelled, absl::StrCat("writing ", job_.directory, " was stopped"));
         if (!error_.ok() || next_file_ == files_.size()) return;
         file = files_[next_file_].get();
         if (next_chunk_ == 0) {
@@ -329,8 +325,9 @@ class Run {
 
 }  // namespace
 
-absl::StatusOr<BinWriteOutcome> WriteBins(PosixStorage& storage, const BinWriteJob& job, const BinWriterOptions& options,
-                                          const std::atomic<bool>& stop, std::atomic<uint64_t>& bytes_done) {
+absl::StatusOr<BinWriteOutcome> WriteBins(PosixStorage& storage, const BinWriteJob& job,
+                                          const BinWriterOptions& options, const std::atomic<bool>& stop,
+                                          std::atomic<uint64_t>& bytes_done) {
   return Run(storage, job, options, stop, bytes_done).Go();
 }
 

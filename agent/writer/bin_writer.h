@@ -1,5 +1,5 @@
-// Writes a rank's bins straight from its slab: large aligned direct writes from a few threads, checksums computed on the
-// way, so that each byte is touched once by the processor and copied by none.
+// Writes a rank's bins straight from its slab: large aligned direct writes from a few threads, checksums computed on
+// the way, so that each byte is touched once by the processor and copied by none.
 #ifndef CAIRN_AGENT_WRITER_BIN_WRITER_H_
 #define CAIRN_AGENT_WRITER_BIN_WRITER_H_
 
@@ -52,8 +52,9 @@ struct BinWriteOutcome {
 // On any error, all files of the job are removed before it returns.
 // RESOURCE_EXHAUSTED (NO_SPACE), FAILED_PRECONDITION (STORAGE_READ_ONLY), DATA_LOSS (FSYNC_FAILED), UNAVAILABLE
 // (STORAGE_ERROR), INVALID_ARGUMENT (PATH_ESCAPE), CANCELLED (SAVE_CANCELLED): `stop` became true.
-absl::StatusOr<BinWriteOutcome> WriteBins(PosixStorage& storage, const BinWriteJob& job, const BinWriterOptions& options,
-                                          const std::atomic<bool>& stop, std::atomic<uint64_t>& bytes_done);
+absl::StatusOr<BinWriteOutcome> WriteBins(PosixStorage& storage, const BinWriteJob& job,
+                                          const BinWriterOptions& options, const std::atomic<bool>& stop,
+                                          std::atomic<uint64_t>& bytes_done);
 
 }  // namespace cairn
 

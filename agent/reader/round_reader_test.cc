@@ -1,0 +1,250 @@
+#include "agent/reader/round_reader.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "agent/reader/round_ledger.h"
+#include "agent/staging/shared_memory.h"
+#include "agent/testing/layouts.h"
+#include "common/base/crc32c.h"
+#include "common/base/random_id.h"
+#include "common/format/safetensors_header.h"
+#include "common/rpc/reason.h"
+
+namespace cairn {
+namespace {
+
+using testing::Pattern;
+using testing::Whole;
+
+// A bin made by the header's own code from known bytes, and plans that read parts of it.
+class RoundReaderTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    root_ = std::string(::testing::TempDir()) + "/reader-" + RandomToken(6);
+    std::filesystem::create_directories(root_ + "/demo");
+    auto storage = PosixStorage::Open(root_, false);
+    ASSERT_TRUE(storage.ok()) << storage.status();
+    storage_ = *std::move(storage);
+    const std::vector<StoredItem> items = {Whole("a", DType::kUint8, {5000}),
+                                           Whole("b", DType::kUint8, {(5 << 20) + 77}), Whole("c", DType::kUint8, {3}),
+                                           Whole("d", DType::kUint8, {1 << 20})};
+    std::vector<ItemChecksums> checksums;
+    std::string data;
+    for (const StoredItem& item : items) {
+      const std::string bytes = Pattern(item.name, item.bytes());
+      ItemChecksums one;
+      one.crc32c = Crc32c(bytes.data(), bytes.size());
+      for (uint64_t at = 0; at < bytes.size(); at += kChecksumBlockBytes) {
+        one.blocks.push_back(Crc32c(bytes.data() + at, std::min(kChecksumBlockBytes, bytes.size() - at)));
+      }
+      checksums.push_back(one);
+      data += bytes;
+    }
+    const std::string header = RenderHeader(items, checksums);
+    bytes_ = header + data;
+    Write(bytes_);
+    auto* file = plan_.add_file();
+    file->set_path("bin.safetensors");
+    file->set_header_bytes(header.size());
+    file->set_file_bytes(bytes_.size());
+    file->set_header_crc32c(Crc32c(header.data(), header.size()));
+    uint64_t at = header.size();
+    for (size_t i = 0; i < items.size(); ++i) {
+      file->add_item_offset(at);
+      file->add_item_bytes(items[i].bytes());
+      file->add_item_crc32c(checksums[i].crc32c);
+      file->add_item_name(items[i].name);
+      at += items[i].bytes();
+    }
+  }
+  void TearDown() override { std::filesystem::remove_all(root_); }
+
+  void Write(const std::string& bytes) { std::ofstream(root_ + "/demo/bin.safetensors", std::ios::binary) << bytes; }
+  // Adds a round with these ranges, packed as closely as their alignment allows: neighbours share pages.
+  uint32_t AddRound(const std::vector<std::pair<uint64_t, uint64_t>>& ranges) {
+    auto* round = plan_.add_round();
+    uint64_t at = 0;
+    for (const auto& [begin, end] : ranges) {
+      while (at % 4096 != begin % 4096) ++at;
+      auto* read = round->add_read();
+      read->set_file_offset(begin);
+      read->set_bytes(end - begin);
+      read->set_buffer_offset(at);
+      at += end - begin;
+    }
+    round->set_buffer_bytes(at);
+    round->add_consumer(0);
+    return static_cast<uint32_t>(plan_.round_size() - 1);
+  }
+  absl::Status Read(uint32_t round, RoundReaderOptions options = {}) {
+    RoundReader reader(*storage_, "demo", plan_, options);
+    if (const absl::Status bad = reader.CheckPlan(); !bad.ok()) return bad;
+    buffer_ = *SharedMemory::Create("test", std::max<uint64_t>(plan_.round(static_cast<int>(round)).buffer_bytes(), 1));
+    const absl::Status status = reader.ReadRound(round, buffer_->data(), stop_);
+    done_ = reader.bytes_done();
+    storage_bytes_ = reader.counters().total();
+    path_ = reader.counters().path();
+    return status;
+  }
+  void ExpectRound(uint32_t round) {
+    for (const v1::Read& read : plan_.round(static_cast<int>(round)).read()) {
+      EXPECT_EQ(std::memcmp(buffer_->data() + read.buffer_offset(), bytes_.data() + read.file_offset(), read.bytes()),
+                0)
+          << read.ShortDebugString();
+    }
+  }
+
+  std::string root_, bytes_, path_;
+  std::unique_ptr<PosixStorage> storage_;
+  v1::ReadPlan plan_;
+  std::shared_ptr<SharedMemory> buffer_;
+  std::atomic<bool> stop_ = false;
+  uint64_t done_ = 0, storage_bytes_ = 0;
+};
+
+TEST_F(RoundReaderTest, WholeItems_AreReadOnce) {
+  const uint64_t header = plan_.file(0).header_bytes();
+  const uint32_t round = AddRound({{header, bytes_.size()}});
+  ASSERT_TRUE(Read(round).ok());
+  ExpectRound(round);
+  EXPECT_EQ(done_, bytes_.size() - header);
+  EXPECT_LE(storage_bytes_, done_ + 4096);
+  EXPECT_TRUE(path_ == "cached" || path_ == "direct" || path_ == "buffered") << path_;
+}
+
+TEST_F(RoundReaderTest, RandomRanges_AnyChunk_AnyWay) {
+  std::mt19937 random(23);
+  const uint64_t header = plan_.file(0).header_bytes();
+  for (int i = 0; i < 60; ++i) {
+    std::vector<uint64_t> cuts;
+    for (uint32_t k = 2 + 2 * (random() % 5); k > 0; --k) {
+      cuts.push_back(header + (random() % 2 ? random() % 9000 : random() % (bytes_.size() - header)));
+    }
+    std::sort(cuts.begin(), cuts.end());
+    std::vector<std::pair<uint64_t, uint64_t>> ranges;
+    for (size_t k = 0; k + 1 < cuts.size(); k += 2) {
+      if (cuts[k] < cuts[k + 1]) ranges.push_back({cuts[k], cuts[k + 1]});
+    }
+    const uint32_t round = AddRound(ranges);
+    RoundReaderOptions options = {.io_threads = 1 + static_cast<int>(random() % 3),
+                                  .chunk_bytes = 4096 * (1 + random() % 300)};
+    options.range.direct = random() % 2;
+    // Reads that come up short must be continued.
+    options.range.pread = [&](int fd, void* to, size_t size, off_t offset) -> ssize_t {
+      return ::pread(fd, to, size > 8192 && offset % 3 == 0 ? 8192 : size, offset);
+    };
+    const absl::Status status = Read(round, options);
+    ASSERT_TRUE(status.ok()) << status;
+    ExpectRound(round);
+  }
+}
+
+TEST_F(RoundReaderTest, EveryFlippedByte_IsFound_AndNamed) {
+  std::mt19937 random(29);
+  const uint64_t header = plan_.file(0).header_bytes();
+  const uint64_t b = plan_.file(0).item_offset(1);
+  const uint32_t part = AddRound({{b + 100'000, b + 3'000'000}});
+  const uint32_t whole = AddRound({{header, bytes_.size()}});
+  for (int i = 0; i < 30; ++i) {
+    std::string damaged = bytes_;
+    const bool in_part = i % 2 == 0;
+    const uint64_t at = in_part ? b + random() % (3 << 20) : header + random() % (bytes_.size() - header);
+    damaged[at] = static_cast<char>(damaged[at] ^ (1 << random() % 8));
+    Write(damaged);
+    const absl::Status status = Read(in_part ? part : whole);
+    ASSERT_TRUE(HasReason(status, Reason::kChecksumMismatch)) << at << ": " << status;
+    const uint64_t offset = std::stoull(MetadataOf(status)["offset"]);
+    EXPECT_LE(offset, at);
+    EXPECT_GT(offset + kChecksumBlockBytes, at) << "the block is named";
+    if (in_part) EXPECT_EQ(MetadataOf(status)["tensor"], "b");
+  }
+  std::string damaged = bytes_;
+  damaged[50] = '~';
+  Write(damaged);
+  EXPECT_TRUE(HasReason(Read(part), Reason::kChecksumMismatch)) << "the header that has the blocks' checksums";
+}
+
+TEST_F(RoundReaderTest, FaultsOfStorage_HaveTheirReason) {
+  const uint32_t round = AddRound({{plan_.file(0).header_bytes(), bytes_.size()}});
+  RoundReaderOptions options;
+  options.range.pread = [](int, void*, size_t, off_t) -> ssize_t {
+    errno = EIO;
+    return -1;
+  };
+  EXPECT_TRUE(HasReason(Read(round, options), Reason::kStorageError));
+  options.range.pread = [](int, void*, size_t, off_t) -> ssize_t { return 0; };
+  EXPECT_TRUE(HasReason(Read(round, options), Reason::kFileTruncated));
+  stop_ = true;
+  EXPECT_TRUE(HasReason(Read(round), Reason::kInterrupted));
+  stop_ = false;
+  std::filesystem::resize_file(root_ + "/demo/bin.safetensors", 9000);
+  EXPECT_TRUE(HasReason(Read(round), Reason::kFileTruncated));
+  std::filesystem::remove(root_ + "/demo/bin.safetensors");
+  EXPECT_TRUE(HasReason(Read(round), Reason::kFileMissing));
+}
+
+TEST_F(RoundReaderTest, PlansThatReachOutside_AreRefused) {
+  const uint32_t round = AddRound({{5000, 6000}});
+  auto* read = plan_.mutable_round(static_cast<int>(round))->mutable_read(0);
+  const v1::Read good = *read;
+  read->set_bytes(UINT64_MAX);
+  EXPECT_TRUE(HasReason(Read(round), Reason::kBadRequest));
+  *read = good;
+  read->set_buffer_offset(good.buffer_offset() + 4096);
+  EXPECT_TRUE(HasReason(Read(round), Reason::kBadRequest));
+  *read = good;
+  read->set_file(9);
+  EXPECT_TRUE(HasReason(Read(round), Reason::kBadRequest));
+  *read = good;
+  plan_.mutable_file(0)->set_item_offset(1, 1);
+  EXPECT_TRUE(HasReason(Read(round), Reason::kBadRequest));
+}
+
+TEST(RoundLedgerTest, ABufferIsReused_OnlyWhenAllHaveReleasedIt) {
+  v1::ReadPlan plan;
+  for (int r = 0; r < 4; ++r) {
+    auto* round = plan.add_round();
+    round->add_consumer(1);
+    if (r != 2) round->add_consumer(5);
+  }
+  RoundLedger ledger(plan);
+  EXPECT_EQ(ledger.NextToRead(), 0u);
+  EXPECT_EQ(ledger.StandingOf(0), RoundLedger::Standing::kNotYet);
+  ledger.MarkReady(0);
+  EXPECT_EQ(ledger.NextToRead(), 1u);
+  ledger.MarkReady(1);
+  EXPECT_EQ(ledger.NextToRead(), std::nullopt);
+  ledger.Release(1, 1);
+  EXPECT_EQ(ledger.NextToRead(), std::nullopt) << "rank 5 still has it";
+  EXPECT_EQ(ledger.StandingOf(0), RoundLedger::Standing::kReady);
+  ledger.Release(5, 1);
+  EXPECT_EQ(ledger.StandingOf(0), RoundLedger::Standing::kGone);
+  EXPECT_EQ(ledger.NextToRead(), 2u);
+  ledger.MarkReady(2);
+  ledger.Release(1, 9);
+  EXPECT_FALSE(ledger.all_released()) << "nobody can release what was not read";
+  EXPECT_EQ(ledger.NextToRead(), std::nullopt);
+  ledger.Release(5, 2);
+  EXPECT_EQ(ledger.NextToRead(), 3u);
+  ledger.Release(5, 0);
+  EXPECT_EQ(ledger.NextToRead(), 3u) << "a release is not taken back";
+  ledger.MarkReady(3);
+  EXPECT_TRUE(ledger.all_read());
+  EXPECT_TRUE(ledger.CheckConsumer(5, 1).ok());
+  EXPECT_TRUE(HasReason(ledger.CheckConsumer(5, 2), Reason::kBadRequest));
+  EXPECT_TRUE(HasReason(ledger.CheckConsumer(1, 4), Reason::kBadRequest));
+  ledger.Release(1, 4);
+  ledger.Release(5, 4);
+  EXPECT_TRUE(ledger.all_released());
+}
+
+}  // namespace
+}  // namespace cairn
