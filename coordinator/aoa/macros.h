@@ -80,8 +80,6 @@ class TemporaryMacros {
 
   bool ParseFused(LineId line, Stage stage, Fused& fused);
   bool CheckHeads(LineId line, Stage stage, const Fused& fused);
-  // True if q, k and v, where they are tensors, have heads of one size.
-  bool CheckHeadWidths(LineId line, const Fused& fused);
   void Fail(LineId line, Stage stage, Reason reason, std::string message);
   bool IsTaken(Symbol name) const;
   // A name that is free: `wanted`, or one like it if a tensor or a variable of the program bears that.

@@ -30,7 +30,7 @@ std::string SliceText(std::span<const int64_t> offset, std::span<const int64_t> 
 }
 
 // What no computation may be done with. Whether shards tile their tensor is the planner's question.
-void CheckDescs(const KeySpace& side, std::span<const ShardDesc> shards, std::string_view name, const Program& program,
+void CheckDescs(const KeySpace& side, std::span<const ShardDesc> shards, std::string_view name,
                 Diagnostics& diagnostics) {
   const auto fail = [&](Reason reason, const ShardDesc& shard, std::string what) {
     diagnostics.Add(reason, kNoLine, Stage::kEngine,
@@ -69,7 +69,6 @@ void CheckDescs(const KeySpace& side, std::span<const ShardDesc> shards, std::st
       }
     }
   }
-  (void)program;
 }
 
 }  // namespace
@@ -235,8 +234,8 @@ absl::StatusOr<MappedState> BuildMapping(const Config& config, std::span<const S
   program->symbols().Reserve(3 * source.size() + (destination.has_value() ? destination->size() : 0));
   KeySpace sources(source, program->symbols());
   KeySpace destinations = destination.has_value() ? KeySpace(*destination, program->symbols()) : KeySpace();
-  CheckDescs(sources, source, "source", *program, diagnostics);
-  if (destination.has_value()) CheckDescs(destinations, *destination, "destination", *program, diagnostics);
+  CheckDescs(sources, source, "source", diagnostics);
+  if (destination.has_value()) CheckDescs(destinations, *destination, "destination", diagnostics);
   if (!diagnostics.empty()) return failed();
 
   for (const std::string& text : config.statements) {

@@ -259,26 +259,6 @@ bool TemporaryMacros::CheckHeads(LineId line, Stage stage, const Fused& fused) {
   return false;
 }
 
-bool TemporaryMacros::CheckHeadWidths(LineId line, const Fused& fused) {
-  // Equal pieces of q, k and v side by side would not show that one of them has other heads.
-  int64_t widths[3];
-  for (size_t i = 0; i < 3; ++i) {
-    if (!context_.left.HasWeight(fused.left[i])) return true;
-    const Shape& shape = context_.left.shard(context_.left.ShapeShard(fused.left[i], context_.symbols())).global_shape;
-    if (fused.axis >= static_cast<int64_t>(shape.size())) return true;  // the merge says so
-    widths[i] = shape[fused.axis];
-  }
-  const auto fits = [](int64_t width, int64_t heads, int64_t other, int64_t other_heads) {
-    return width % heads == 0 && other % other_heads == 0 && width / heads == other / other_heads;
-  };
-  if (fits(widths[0], fused.heads, widths[1], fused.kv_heads) && widths[1] == widths[2]) return true;
-  Fail(line, Stage::kFusedQkvOld, Reason::kMappingShape,
-       absl::StrCat("q, k, v have ", widths[0], ", ", widths[1], " and ", widths[2], " elements along axis ",
-                    fused.axis, ", which are not ", fused.heads, ", ", fused.kv_heads, " and ", fused.kv_heads,
-                    " heads of one size"));
-  return false;
-}
-
 void TemporaryMacros::Emit(LineId parent, Stage stage, const std::vector<Symbol>& left,
                            const std::vector<Symbol>& right, int64_t axis, std::vector<LineId>& out) {
   Program& program = context_.program;
@@ -339,7 +319,6 @@ void TemporaryMacros::ExpandFusedQkvOld(LineId line, std::vector<LineId>& out) {
     }
     return names;
   };
-  if (n == 3 && !CheckHeadWidths(line, fused)) return;
   if (n == 3 && context_.reverse && fused.heads != fused.kv_heads) {
     // Backwards, a merge of q, k and v would be a split into equal parts, which they are not.
     Emit(line, kStage, Part(fused.left, 0, 1), q, fused.axis, out);
