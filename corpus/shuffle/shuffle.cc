@@ -98,8 +98,11 @@ absl::Status Plan(ShuffleJob& job) {
   if (compressed) {
     // Decompression windows: 8 MiB for each reader is what the tools' usual levels want, more where there is room.
     threads = static_cast<int>(std::clamp<uint64_t>(job.options.memory / (uint64_t{32} << 20), 1, threads));
-    const uint64_t window =
+    const bool zstd = std::any_of(job.inputs.begin(), job.inputs.end(),
+                                  [](const InputFile& input) { return input.compression == Compression::kZstd; });
+    const uint64_t room =
         std::clamp<uint64_t>(job.options.memory / 8 / static_cast<uint64_t>(threads), 8 << 20, 128 << 20);
+    const uint64_t window = zstd ? room : 0;
     if (zstd) job.source.max_window = window;
     reserved += (window + kDecoderMemory) * static_cast<uint64_t>(threads);
   }
