@@ -222,7 +222,9 @@ void AddTrain(CLI::App& bpe, CommandContext& context) {
       ->excludes(name);
   command->add_option("--special-token", arguments->special_tokens, "A token that cuts the text and is not counted")
       ->expected(1)
-      ->take_all();
+      ->take_all()
+      ->allow_extra_args(false)  // or CLI11 would read "[PAD]" as a list
+      ;
   command->add_option("--min-frequency", arguments->min_frequency, "Pairs that are rarer do not merge")
       ->capture_default_str();
   command

@@ -6,7 +6,7 @@
 
 #include "common/base/status.h"
 #include "corpus/bpe/byte_level.h"
-#include "corpus/bpe/word_cache.h"
+#include "corpus/bpe/id_cache.h"
 #include "corpus/unicode/class_table.h"
 
 namespace cairn::corpus {
@@ -122,7 +122,7 @@ class BpeEncoder final : public Encoder {
 
   const BpeTokenizer& tokenizer_;
   Splitter splitter_;
-  WordCache cache_;
+  IdCache cache_;
   BpeModel::Scratch scratch_;
   std::array<uint32_t, kEnds> ends_;
   std::string prefixed_;

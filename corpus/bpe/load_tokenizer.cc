@@ -8,8 +8,8 @@
 #include "common/base/status.h"
 #include "common/rpc/reason.h"
 #include "corpus/bpe/bpe_tokenizer.h"
-#include "corpus/bpe/byte_source.h"
 #include "corpus/bpe/scanners.h"
+#include "corpus/bpe/text_input.h"
 #include "corpus/bpe/tokenizer_files.h"
 
 namespace cairn::corpus {
@@ -44,7 +44,7 @@ const std::vector<KnownFile>& KnownFiles() {
 }
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  CAIRN_ASSIGN_OR_RETURN(const auto source, ByteSource::Open(path));
+  CAIRN_ASSIGN_OR_RETURN(const auto source, TextInput::Open(path));
   std::string content;
   constexpr size_t kStep = size_t{1} << 20;
   while (true) {

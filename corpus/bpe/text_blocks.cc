@@ -140,7 +140,7 @@ absl::StatusOr<TextBlock> BlockReader::Next() {
   for (; position_.input < options_.inputs.size();) {
     const std::string& input = options_.inputs[position_.input];
     if (source_ == nullptr) {
-      CAIRN_ASSIGN_OR_RETURN(source_, ByteSource::Open(input));
+      CAIRN_ASSIGN_OR_RETURN(source_, TextInput::Open(input));
       at_end_ = false;
     }
     size_t cut = 0;
@@ -182,7 +182,7 @@ BlockReader::Position BlockReader::Tell() const { return position_; }
 absl::Status BlockReader::Seek(Position position) {
   position_ = std::move(position);
   if (position_.input >= options_.inputs.size()) return absl::OkStatus();
-  CAIRN_ASSIGN_OR_RETURN(source_, ByteSource::Open(options_.inputs[position_.input]));
+  CAIRN_ASSIGN_OR_RETURN(source_, TextInput::Open(options_.inputs[position_.input]));
   at_end_ = false;
   return source_->Skip(position_.offset);
 }

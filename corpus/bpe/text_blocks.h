@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "corpus/bpe/byte_source.h"
 #include "corpus/bpe/pretokenizer.h"
 #include "corpus/bpe/special_matcher.h"
+#include "corpus/bpe/text_input.h"
 
 namespace cairn::corpus {
 
@@ -77,7 +77,7 @@ class BlockReader {
   const Options options_;
   const Pretokenizer& pretokenizer_;
   const SpecialMatcher& specials_;
-  std::unique_ptr<ByteSource> source_;
+  std::unique_ptr<TextInput> source_;
   bool at_end_ = false;  // of the current input
   uint64_t finished_bytes_ = 0;
   Position position_;

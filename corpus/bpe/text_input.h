@@ -1,6 +1,6 @@
 // The bytes of a file: as they are, or decompressed if it begins as gzip or Zstandard files do.
-#ifndef CAIRN_CORPUS_BPE_BYTE_SOURCE_H_
-#define CAIRN_CORPUS_BPE_BYTE_SOURCE_H_
+#ifndef CAIRN_CORPUS_BPE_TEXT_INPUT_H_
+#define CAIRN_CORPUS_BPE_TEXT_INPUT_H_
 
 #include <cstdint>
 #include <memory>
@@ -11,14 +11,14 @@
 namespace cairn::corpus {
 
 // Not thread-safe.
-class ByteSource {
+class TextInput {
  public:
   // `path` may be "-" for standard input.
   // NOT_FOUND (INPUT_UNREADABLE): it cannot be opened or is a directory.
-  static absl::StatusOr<std::unique_ptr<ByteSource>> Open(const std::string& path);
-  ~ByteSource();
-  ByteSource(const ByteSource&) = delete;
-  ByteSource& operator=(const ByteSource&) = delete;
+  static absl::StatusOr<std::unique_ptr<TextInput>> Open(const std::string& path);
+  ~TextInput();
+  TextInput(const TextInput&) = delete;
+  TextInput& operator=(const TextInput&) = delete;
 
   // Reads up to `size` bytes, more than 0; 0 only at the end.
   // NOT_FOUND (INPUT_UNREADABLE): the disk failed, or the compressed data is damaged or cut off.
@@ -33,7 +33,7 @@ class ByteSource {
  private:
   struct Decoder;
 
-  ByteSource(std::string path, int fd);
+  TextInput(std::string path, int fd);
   absl::StatusOr<size_t> ReadFile(char* out, size_t size);
   absl::Status Failed(const std::string& what) const;
 
@@ -47,4 +47,4 @@ class ByteSource {
 
 }  // namespace cairn::corpus
 
-#endif  // CAIRN_CORPUS_BPE_BYTE_SOURCE_H_
+#endif  // CAIRN_CORPUS_BPE_TEXT_INPUT_H_

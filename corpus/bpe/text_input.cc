@@ -1,4 +1,4 @@
-#include "corpus/bpe/byte_source.h"
+#include "corpus/bpe/text_input.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -29,7 +29,7 @@ bool IsZstd(const std::string& head) {
 
 }  // namespace
 
-struct ByteSource::Decoder {
+struct TextInput::Decoder {
   explicit Decoder(bool is_gzip) : gzip(is_gzip), input(kCompressedBytes) {
     if (gzip) {
       inflateInit2(&inflate_state, 15 + 16);
@@ -54,22 +54,22 @@ struct ByteSource::Decoder {
   ZSTD_DCtx* zstd = nullptr;
 };
 
-ByteSource::ByteSource(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+TextInput::TextInput(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
 
-ByteSource::~ByteSource() {
+TextInput::~TextInput() {
   if (fd_ != STDIN_FILENO) close(fd_);
 }
 
-absl::Status ByteSource::Failed(const std::string& what) const {
+absl::Status TextInput::Failed(const std::string& what) const {
   return MakeError(Reason::kInputUnreadable, absl::StrCat(path_, ": ", what), {{"file", path_}});
 }
 
-absl::StatusOr<std::unique_ptr<ByteSource>> ByteSource::Open(const std::string& path) {
+absl::StatusOr<std::unique_ptr<TextInput>> TextInput::Open(const std::string& path) {
   const int fd = path == "-" ? STDIN_FILENO : open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) {
     return MakeError(Reason::kInputUnreadable, absl::StrCat(path, ": ", std::strerror(errno)), {{"file", path}});
   }
-  std::unique_ptr<ByteSource> source(new ByteSource(path, fd));
+  std::unique_ptr<TextInput> source(new TextInput(path, fd));
   struct stat info;
   if (fstat(fd, &info) == 0 && S_ISDIR(info.st_mode)) return source->Failed("is a directory");
   posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
@@ -88,7 +88,7 @@ absl::StatusOr<std::unique_ptr<ByteSource>> ByteSource::Open(const std::string& 
   return source;
 }
 
-absl::StatusOr<size_t> ByteSource::ReadFile(char* out, size_t size) {
+absl::StatusOr<size_t> TextInput::ReadFile(char* out, size_t size) {
   ssize_t got;
   do {
     got = read(fd_, out, size);
@@ -98,7 +98,7 @@ absl::StatusOr<size_t> ByteSource::ReadFile(char* out, size_t size) {
   return static_cast<size_t>(got);
 }
 
-absl::StatusOr<size_t> ByteSource::Read(char* out, size_t size) {
+absl::StatusOr<size_t> TextInput::Read(char* out, size_t size) {
   if (decoder_ == nullptr) {
     if (head_used_ < head_.size()) {
       const size_t count = std::min(size, head_.size() - head_used_);
@@ -149,7 +149,7 @@ absl::StatusOr<size_t> ByteSource::Read(char* out, size_t size) {
   }
 }
 
-absl::Status ByteSource::Skip(uint64_t bytes) {
+absl::Status TextInput::Skip(uint64_t bytes) {
   if (decoder_ == nullptr && fd_ != STDIN_FILENO && lseek(fd_, static_cast<off_t>(bytes), SEEK_SET) >= 0) {
     head_used_ = head_.size();
     struct stat info;

@@ -1,6 +1,6 @@
 // Ids of words seen before.
-#ifndef CAIRN_CORPUS_BPE_WORD_CACHE_H_
-#define CAIRN_CORPUS_BPE_WORD_CACHE_H_
+#ifndef CAIRN_CORPUS_BPE_ID_CACHE_H_
+#define CAIRN_CORPUS_BPE_ID_CACHE_H_
 
 #include <cstdint>
 #include <cstring>
@@ -14,11 +14,11 @@ namespace cairn::corpus {
 
 // Forgets everything when it has become large, so that its memory is bounded (about 100 MiB) on any text.
 // Not thread-safe.
-class WordCache {
+class IdCache {
  public:
   static constexpr size_t kMaxWordBytes = 255;  // longer ones are rare and not kept
 
-  WordCache() : slots_(kFirstSlots), mask_(kFirstSlots - 1) {}
+  IdCache() : slots_(kFirstSlots), mask_(kFirstSlots - 1) {}
 
   void Prefetch(uint64_t hash) const { __builtin_prefetch(&slots_[hash & mask_]); }
 
@@ -44,7 +44,7 @@ class WordCache {
   // The word must not be known.
   void Add(WordKey key, uint64_t hash, std::string_view word, const uint32_t* ids, size_t count) {
     if (word.size() > kMaxWordBytes) return;
-    if (used_ >= kMaxWords || bytes_.size() > kMaxBytes || long_ids_.size() > kMaxBytes / 4) *this = WordCache();
+    if (used_ >= kMaxWords || bytes_.size() > kMaxBytes || long_ids_.size() > kMaxBytes / 4) *this = IdCache();
     if ((used_ + 1) * 2 > slots_.size()) Grow();
     ++used_;
     if (key.is_long()) {
@@ -107,4 +107,4 @@ class WordCache {
 
 }  // namespace cairn::corpus
 
-#endif  // CAIRN_CORPUS_BPE_WORD_CACHE_H_
+#endif  // CAIRN_CORPUS_BPE_ID_CACHE_H_
