@@ -31,10 +31,11 @@ struct VerdictSummary {
   absl::Time commit_time = absl::UnixEpoch();
 };
 
-// An attempt's directory without a verdict.
+// An attempt's directory without a manifest.
 struct Leftover {
   int64_t step = 0;
   uint32_t attempt = 0;
+  bool tombstone = false;  // one stands; only the files are left
 };
 
 // Lists what storage knows of the job. Answered by Job::OnRecovered.

@@ -45,7 +45,9 @@ void Core::Tick(absl::Time now, absl::Time wall) {
   const Environment environment = At(now, wall);
   for (auto job = jobs_.begin(); job != jobs_.end();) {
     job->second->Tick(environment);
-    const bool forget = job->second->idle() && environment.now - job->second->last_used() > kForgetAfter;
+    // A name that was only asked for is no job.
+    const absl::Duration after = job->second->known() ? kForgetAfter : options_.lease_ttl;
+    const bool forget = job->second->idle() && environment.now - job->second->last_used() > after;
     job = forget ? jobs_.erase(job) : std::next(job);
   }
 }

@@ -185,6 +185,14 @@ class World {
     if (std::get_if<RecoverJob>(&action.what) != nullptr) {
       Recovered recovered;
       for (const auto& [key, verdict] : verdicts_) recovered.verdict.push_back(verdict);
+      for (const auto& [step, attempts] : directories_) {
+        for (uint32_t attempt : attempts) {
+          const auto verdict = verdicts_.find({step, attempt});
+          if (verdict == verdicts_.end() || !verdict->second.committed) {
+            recovered.leftover.push_back({step, attempt, verdict != verdicts_.end()});
+          }
+        }
+      }
       reply([&](Job& job, const Environment& environment) {
         job.OnRecovered(fails ? absl::StatusOr<Recovered>(error) : recovered, environment);
       });
@@ -210,6 +218,13 @@ class World {
           if (put.committed) attempt = MakeError(Reason::kStepCommitted, "committed");
         }
       }
+      if (attempt.ok()) {
+        // What has a tombstone goes, as it does in the catalog.
+        for (uint32_t number : directories_[reserve->step]) {
+          for (const Agent& agent : agents_) files_.erase({reserve->step, number, agent.rank});
+        }
+        directories_[reserve->step].clear();
+      }
       if (fails) attempt = error;
       if (attempt.ok()) directories_[reserve->step].insert(*attempt);
       reply([&](Job& job, const Environment& environment) {
@@ -234,6 +249,7 @@ class World {
         Violation(absl::StrCat("files of step ", remove->step, " attempt ", remove->attempt, " removed without a tombstone"));
       }
       for (const Agent& agent : agents_) files_.erase({remove->step, remove->attempt, agent.rank});
+      directories_[remove->step].erase(remove->attempt);
       reply([&](Job& job, const Environment& environment) {
         job.OnRemoved(remove->step, remove->ticket, absl::OkStatus(), environment);
       });
@@ -494,6 +510,13 @@ class World {
           Violation(absl::StrCat("rank ", agent.rank, " still waits for the verdict of step ", step, " after ",
                                  absl::FormatDuration(now_ - at), " in phase ",
                                  v1::SaveState::Phase_Name(agent.saves[step].phase())));
+        }
+      }
+    }
+    for (const auto& [step, attempts] : directories_) {
+      for (uint32_t attempt : attempts) {
+        if (!verdicts_.contains({step, attempt}) || !verdicts_[{step, attempt}].committed) {
+          Violation(absl::StrCat("files of step ", step, " attempt ", attempt, " were never removed"));
         }
       }
     }

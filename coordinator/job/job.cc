@@ -39,7 +39,7 @@ bool Job::busy() const {
                      [](const SaveRequest& request) { return request.state == SaveRequest::State::kWaiting; });
 }
 
-bool Job::idle() const { return members_.members().empty() && !recovering_ && !busy(); }
+bool Job::idle() const { return members_.members().empty() && !recovering_ && !busy() && sweeps_.empty(); }
 
 Save* Job::ActiveSave(int64_t step) {
   for (Save& save : saves_) {
@@ -240,9 +240,38 @@ void Job::Advance(Context& context) {
     }
     AdvanceRequests(context);
     AdvanceCurrentPlan(context);
+    AdvanceSweeps(context);
     Forget();
   }
   RefreshOrders(context);
+}
+
+void Job::AdvanceSweeps(Context& context) {
+  if (context.now - started_ < 2 * options_.lease_ttl) return;
+  for (Sweep& sweep : sweeps_) {
+    if (sweep.ticket != 0 || sweep.done || context.now < sweep.next_try) continue;
+    const auto& [step, attempt, tombstone] = sweep.leftover;
+    // Taken up by a save, or by the number of a new attempt, in the meantime.
+    const auto verdict = verdicts_.find({step, attempt});
+    if (verdict != verdicts_.end() && verdict->second.committed) sweep.done = true;
+    if (const Save* save = FindSave(step, /*active=*/true); save != nullptr && save->attempt() == attempt) continue;
+    for (const auto& [rank, member] : members_.members()) {
+      for (const auto& state : member.state.save()) {
+        if (state.step() == step && state.attempt() == attempt) sweep.next_try = context.now + options_.lease_ttl;
+      }
+    }
+    if (sweep.done || context.now < sweep.next_try) continue;
+    sweep.ticket = context.next_ticket++;
+    context.Log("step=", step, " attempt=", attempt, " event=sweeping");
+    if (tombstone) {
+      context.Do(RemoveFiles{step, attempt, sweep.ticket});
+    } else {
+      const absl::Status error = OperationError(Reason::kCoordinatorRestarted, context, {"save", step, attempt},
+                                                "left unfinished, and no rank came back with it");
+      context.Do(PutVerdict{step, attempt, nullptr, error, "", sweep.ticket});
+    }
+  }
+  sweeps_.remove_if([](const Sweep& sweep) { return sweep.done; });
 }
 
 void Job::AdvanceCurrentPlan(Context& context) {
@@ -411,6 +440,7 @@ void Job::OnRecovered(const absl::StatusOr<Recovered>& recovered, Environment en
   recovery_error_ = absl::OkStatus();
   for (const VerdictSummary& verdict : recovered->verdict) Keep(verdict);
   Context context = MakeContext(environment);
+  for (const Leftover& leftover : recovered->leftover) sweeps_.push_back({leftover});
   context.Log("event=recovered verdicts=", recovered->verdict.size(), " unfinished=", recovered->leftover.size());
   for (const auto& [rank, member] : members_.members()) {
     if (member.reported) Apply(member, context);
@@ -445,6 +475,12 @@ void Job::OnVerdict(int64_t step, uint64_t ticket, const absl::StatusOr<VerdictS
   Context context = MakeContext(environment);
   ++revision_;
   if (Save* save = ActiveSave(step); save != nullptr) save->OnVerdict(ticket, standing, context);
+  for (Sweep& sweep : sweeps_) {
+    if (sweep.ticket != ticket) continue;
+    sweep.ticket = 0;
+    sweep.leftover.tombstone = standing.ok() && !standing->committed;
+    if (!standing.ok()) sweep.next_try = context.now + options_.lease_ttl;
+  }
   Advance(context);
 }
 
@@ -452,6 +488,9 @@ void Job::OnRemoved(int64_t step, uint64_t ticket, const absl::Status& status, E
   Context context = MakeContext(environment);
   ++revision_;
   if (Save* save = ActiveSave(step); save != nullptr) save->OnRemoved(ticket, status, context);
+  for (Sweep& sweep : sweeps_) {
+    if (sweep.ticket == ticket) sweep.done = true;
+  }
   Advance(context);
 }
 

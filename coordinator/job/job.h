@@ -107,6 +107,7 @@ class Job {
   void AdvanceRequests(Context& context);
   void AdvanceCurrentPlan(Context& context);
   void RefreshOrders(const Context& context);
+  void AdvanceSweeps(Context& context);
   void OnLost(const std::vector<int>& ranks, Context& context);
 
   Save* ActiveSave(int64_t step);
@@ -139,6 +140,15 @@ class Job {
   std::list<SaveRequest> requests_;
   std::map<std::pair<int64_t, uint32_t>, VerdictSummary> verdicts_;
   std::optional<int64_t> last_committed_;
+
+  // Attempts that nobody finished: buried and removed when their agents have had the time to come back.
+  struct Sweep {
+    Leftover leftover;
+    uint64_t ticket = 0;
+    absl::Time next_try = absl::InfinitePast();
+    bool done = false;
+  };
+  std::list<Sweep> sweeps_;
 
   bool recovering_ = false;
   bool recovered_ = false;

@@ -460,7 +460,8 @@ void Save::OnVerdict(uint64_t ticket, const absl::StatusOr<VerdictSummary>& stan
     Abort(standing->error.ok() ? OperationError(Reason::kSuperseded, context, operation(), "ended by a tombstone")
                                : standing->error,
           context);
-  } else if (!standing->error.ok()) {
+  } else if (!standing->error.ok() && standing->error.message() != error_.message()) {
+    // Another one's. Our own comes back without its metadata, which a tombstone does not hold.
     error_ = standing->error;
   }
   Touch();

@@ -122,8 +122,14 @@ absl::StatusOr<Recovered> Catalog::Recover(const std::string& job) {
       }
     }
     for (uint32_t attempt : listed.directory) {
-      if (std::find(listed.verdict.begin(), listed.verdict.end(), attempt) == listed.verdict.end()) {
-        recovered.leftover.push_back({step, attempt});
+      const auto verdict = std::find_if(
+          recovered.verdict.begin(), recovered.verdict.end(),
+          [&](const VerdictSummary& each) { return each.step == step && each.attempt == attempt; });
+      if (verdict == recovered.verdict.end()) {
+        recovered.leftover.push_back({step, attempt, /*tombstone=*/false});
+      } else if (!verdict->committed && !HasReason(verdict->error, Reason::kManifestCorrupt) &&
+                 !HasReason(verdict->error, Reason::kFormatTooNew)) {
+        recovered.leftover.push_back({step, attempt, /*tombstone=*/true});
       }
     }
   }

@@ -42,7 +42,9 @@ TEST(LayoutStoreTest, Room_IsBounded) {
   for (char c = 'a'; c <= 'c'; ++c) {
     digests.push_back(Digest(std::string(1000, c)));
     ASSERT_TRUE(store.Put(digests.back(), std::string(1000, c)).ok());
-    if (c == 'b') EXPECT_NE(store.Get(digests[0]), nullptr);  // used: it stays longer
+    if (c == 'b') {
+      EXPECT_NE(store.Get(digests[0]), nullptr);  // used: it stays longer
+    }
   }
   EXPECT_NE(store.Get(digests[0]), nullptr);
   EXPECT_EQ(store.Get(digests[1]), nullptr);

@@ -15,6 +15,7 @@ namespace {
 constexpr absl::Duration kMaxWait = absl::Seconds(30);
 // How long a call may wait for storage, or for agents that come back after a restart.
 constexpr absl::Duration kPatience = absl::Seconds(8);
+constexpr absl::Duration kProgressInterval = absl::Milliseconds(100);
 constexpr uint32_t kMaxPage = 1000;
 constexpr uint32_t kFormatVersion = 1;
 constexpr uint64_t kManifestChunkBytes = uint64_t{2} << 20;
@@ -94,6 +95,7 @@ grpc::ServerUnaryReactor* PeopleService::WaitCheckpoint(grpc::CallbackServerCont
   const uint64_t known = request->known_revision();
   const uint64_t known_epoch = request->coordinator_epoch();
   const uint64_t epoch = options_.coordinator_epoch;
+  auto begun = std::make_shared<absl::Time>(absl::InfinitePast());
   return dispatcher_.Hold(
       context, "", MaxWait(request->has_max_wait(), request->max_wait()),
       [=](Core& core, const Environment& environment, bool last) -> std::optional<Dispatcher::Answer> {
@@ -106,7 +108,12 @@ grpc::ServerUnaryReactor* PeopleService::WaitCheckpoint(grpc::CallbackServerCont
         const bool unsure = (*checkpoint)->state() == v1::Checkpoint::PREPARING && !(*checkpoint)->has_step() &&
                             known_epoch != 0 && known_epoch != epoch;
         const bool news = (known_epoch != epoch && !unsure) || (*checkpoint)->revision() > known;
-        if (!last && (!news || unsure)) return std::nullopt;
+        const bool ended =
+            (*checkpoint)->state() == v1::Checkpoint::COMMITTED || (*checkpoint)->state() == v1::Checkpoint::ABORTED;
+        if (*begun == absl::InfinitePast()) *begun = environment.now;
+        // Ends are told at once, mere progress at a pace that people can follow.
+        const bool soon = known != 0 && !ended && environment.now - *begun < kProgressInterval;
+        if (!last && (!news || unsure || soon)) return std::nullopt;
         return AnswerWith(*checkpoint, response);
       });
 }
@@ -208,7 +215,9 @@ grpc::ServerUnaryReactor* PeopleService::HoldJob(grpc::CallbackServerContext* co
                                                            " is registered, and it has no checkpoint"),
                                               {{"job", name}})};
         }
-        if (!last && (*job)->revision() <= known) return std::nullopt;
+        if (*begun == absl::InfinitePast()) *begun = environment.now;
+        const bool soon = known != 0 && environment.now - *begun < kProgressInterval;
+        if (!last && ((*job)->revision() <= known || soon)) return std::nullopt;
         auto view = std::make_shared<v1::Job>((*job)->View(environment));
         return Dispatcher::Answer{absl::OkStatus(), [response, view] { response->Swap(view.get()); }};
       });

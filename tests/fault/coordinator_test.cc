@@ -135,7 +135,8 @@ class CoordinatorTest : public ::testing::Test {
     v1::ListCheckpointsRequest request;
     request.set_job("demo");
     v1::ListCheckpointsResponse response;
-    EXPECT_TRUE(Call(&v1::CheckpointService::Stub::ListCheckpoints, request, response).ok());
+    const absl::Status status = Call(&v1::CheckpointService::Stub::ListCheckpoints, request, response);
+    EXPECT_TRUE(status.ok()) << status;
     std::vector<int64_t> steps;
     for (const v1::Checkpoint& checkpoint : response.checkpoint()) steps.push_back(checkpoint.step());
     return steps;
@@ -149,7 +150,8 @@ class CoordinatorTest : public ::testing::Test {
     request.set_job("demo");
     request.set_step(step);
     v1::Checkpoint checkpoint;
-    ASSERT_TRUE(Call(&v1::CheckpointService::Stub::GetCheckpoint, request, checkpoint).ok());
+    const absl::Status status = Call(&v1::CheckpointService::Stub::GetCheckpoint, request, checkpoint);
+    ASSERT_TRUE(status.ok()) << status;
     ASSERT_EQ(checkpoint.state(), State::COMMITTED);
     const auto verdict =
         DecodeVerdict(ReadWhole(absl::StrCat(root_, "/", VerdictPath("demo", step, checkpoint.attempt()))));
@@ -314,7 +316,7 @@ TEST_F(CoordinatorTest, ReplicaThatDiffers_IsRefusedByName) {
   SaveAll(1);
   const absl::Status verdict = Verdict(1);
   EXPECT_TRUE(HasReason(verdict, Reason::kReplicaMismatch)) << verdict;
-  EXPECT_NE(verdict.message().find("\"b\""), std::string::npos) << verdict;
+  EXPECT_NE(verdict.message().find("tensor b "), std::string::npos) << verdict;
   EXPECT_TRUE(Steps().empty());
 }
 
@@ -410,8 +412,7 @@ TEST_F(CoordinatorTest, FrozenCoordinator_CannotCommitAnAttemptThatHasATombstone
   tombstone.reason = "RANK_LOST";
   tombstone.message = "aborted by another coordinator";
   ASSERT_EQ(*(*storage)->PutIfAbsent(VerdictPath("demo", 8, 1), EncodeVerdict(tombstone)), PosixStorage::Put::kCreated);
-  agents_[1]->Release();  // its file is written while nobody listens: everything is there for a commit
-  ASSERT_TRUE(agents_[1]->WaitPhase(8, v1::SaveState::WRITTEN) || true);
+  agents_[1]->Release();  // it writes as soon as it is answered: then everything is there for a commit
   coordinator_.Signal(SIGCONT);
   const absl::Status verdict = Verdict(8);
   EXPECT_TRUE(HasReason(verdict, Reason::kRankLost)) << verdict;
@@ -482,7 +483,9 @@ TEST_F(CoordinatorTest, Load_IsPlannedOnceForAllRanks) {
     EXPECT_EQ(order->total_bytes_read(), order->unique_bytes());
     EXPECT_EQ(order->path(), "direct");
     read += agent->read_plan().read_bytes();
-    if (agent == agents_.back()) EXPECT_EQ(read, order->total_bytes_read());
+    if (agent == agents_.back()) {
+      EXPECT_EQ(read, order->total_bytes_read());
+    }
   }
   // Ranks that do not load the same.
   agents_[0]->Load(3, 4);
@@ -550,7 +553,7 @@ TEST_F(CoordinatorTest, Token_IsNeededWhereOneIsSet) {
   SaveAll(1);
   EXPECT_TRUE(Verdict(1).ok());
   const std::string right = token_;
-  for (const std::string wrong : {std::string(), std::string("another token, just as long as that")}) {
+  for (const char* wrong : {"", "another token, just as long as that"}) {
     token_ = wrong;
     EXPECT_TRUE(HasReason(Create().status(), Reason::kBadToken));
     FakeAgent stranger(AgentOptions(0));
