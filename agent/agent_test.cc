@@ -47,7 +47,8 @@ class Running {
     EXPECT_TRUE(agent.ok()) << agent.status();
     agent_ = *std::move(agent);
     service_ = std::make_unique<LocalService>(*agent_);
-    auto server = LocalServer::Start(options.socket_directory + "/agent.sock", UserPolicy(), service_.get());
+    auto server =
+        LocalServer::Start(options.socket_directory + "/agent.sock", UserPolicy(options.allowed_users), service_.get());
     EXPECT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     service_->SetPeerLookup([this](const std::string& peer) { return server_->PeerOfCall(peer); });
@@ -199,6 +200,165 @@ TEST_F(AgentTest, Save_WritesExactBins_AndTellsTheVerdict) {
   EXPECT_EQ(checkpoint->data_directory(), "demo/000000000007/0001");
   coordinator_.Await(0, [](const v1::AgentState& state) { return state.save_size() == 0; });
   EXPECT_TRUE(HasReason(trainer.BeginSave(*layout, 7).status(), Reason::kStepCommitted));
+}
+
+class SaveTest : public AgentTest {
+ protected:
+  // Brings a save to STAGED by plan-1, which is made for the layout.
+  uint64_t Stage(FakeTrainer& trainer, const RankLayout& layout, int64_t step, uint64_t* slab_id = nullptr) {
+    coordinator_.AddPlan(0, "plan-1", MakeWritePlan(layout, 0, {{0, 2}, {1}}, "plan-1").SerializeAsString());
+    OrderSave(0, SaveOrderOf(step, v1::SaveOrder::STAGE, "plan-1"));
+    auto begun = trainer.BeginSave(layout, step);
+    EXPECT_TRUE(begun.ok()) << begun.status();
+    if (!begun.ok()) return 0;
+    if (slab_id != nullptr) *slab_id = begun->slab().descriptor_id();
+    EXPECT_TRUE(trainer.Fill(*begun, Contents(layout, std::to_string(step))).ok());
+    EXPECT_TRUE(trainer.Commit(*begun, {}).ok());
+    AwaitPhase(0, step, v1::SaveState::STAGED);
+    return begun->save();
+  }
+  void Commit(int64_t step) {
+    OrderSave(0, SaveOrderOf(step, v1::SaveOrder::COMMITTED, "plan-1"));
+    coordinator_.Await(0, [](const v1::AgentState& state) { return state.save_size() == 0; });
+  }
+  const RankLayoutPtr layout_ = MakeLayout(
+      {Whole("a", DType::kFloat32, {100'000}), Whole("b", DType::kFloat32, {50'000}), Whole("c", DType::kInt8, {7})},
+      {});
+};
+
+TEST_F(SaveTest, Slab_IsUsedAgain) {
+  Running agent(Options());
+  FakeTrainer trainer(agent.address());
+  ASSERT_TRUE(trainer.Attach().ok());
+  uint64_t slabs[3] = {};
+  for (int64_t step = 0; step < 3; ++step) {
+    Stage(trainer, *layout_, step, &slabs[step]);
+    OrderSave(0, SaveOrderOf(step, v1::SaveOrder::WRITE, "plan-1"));
+    const v1::SaveState written = AwaitPhase(0, step, v1::SaveState::WRITTEN);
+    CheckBin(root_ + "/" + AttemptDirectory("demo", step, 1) + "/rank00000-bin00.safetensors", *layout_, {0, 2},
+             Contents(*layout_, std::to_string(step)), written.result().file(0));
+    Commit(step);
+  }
+  EXPECT_EQ(slabs[0], slabs[1]);
+  EXPECT_EQ(slabs[0], slabs[2]);
+}
+
+TEST_F(SaveTest, CoordinatorRestarts_TheAgentRegistersAgain_AndTheSaveGoesOn) {
+  Running agent(Options());
+  FakeTrainer trainer(agent.address());
+  ASSERT_TRUE(trainer.Attach().ok());
+  const uint64_t save = Stage(trainer, *layout_, 3);
+  OrderSave(0, SaveOrderOf(3, v1::SaveOrder::WRITE, "plan-1"));
+  coordinator_.Restart(6);
+  AwaitPhase(0, 3, v1::SaveState::WRITTEN);
+  EXPECT_EQ(coordinator_.registration(0).agent().coordinator_epoch(), 5u) << "the highest that it had heard of";
+  EXPECT_EQ(coordinator_.registrations(), 2);
+  Commit(3);
+  EXPECT_EQ(trainer.WaitSave(3, save)->state(), v1::Checkpoint::COMMITTED);
+  // One that is older than it was is not obeyed: the agent stays without a coordinator.
+  const int before = coordinator_.registrations();
+  coordinator_.Restart(4);
+  while (coordinator_.registrations() < before + 2) {
+    agent.agent().host().WaitForChange(
+        agent.agent().host().Do([](Session& session, absl::Time) { return session.version(); }),
+        absl::Milliseconds(50));
+  }
+  EXPECT_FALSE(agent.agent().host().Do([](Session& session, absl::Time) { return session.registered(); }));
+}
+
+TEST_F(SaveTest, TrainerDies_AfterStaging_TheSaveIsWritten) {
+  Running agent(Options());
+  {
+    FakeTrainer trainer(agent.address());
+    ASSERT_TRUE(trainer.Attach().ok());
+    Stage(trainer, *layout_, 3);
+    agent.agent().TrainerGone(trainer.incarnation(), false);
+  }
+  OrderSave(0, SaveOrderOf(3, v1::SaveOrder::WRITE, "plan-1"));
+  AwaitPhase(0, 3, v1::SaveState::WRITTEN);
+  Commit(3);
+  FakeTrainer next(agent.address());
+  ASSERT_TRUE(next.Attach().ok());
+  EXPECT_EQ(next.WaitSave(3)->state(), v1::Checkpoint::COMMITTED);
+}
+
+TEST_F(SaveTest, SlabAboveTheBudget_IsAMemoryLimit_WithTheNumbers) {
+  AgentOptions options = Options();
+  options.memory_budget = 100'000;
+  Running agent(options);
+  FakeTrainer trainer(agent.address());
+  ASSERT_TRUE(trainer.Attach().ok());
+  coordinator_.AddPlan(0, "plan-1", MakeWritePlan(*layout_, 0, {{0, 1, 2}}, "plan-1").SerializeAsString());
+  OrderSave(0, SaveOrderOf(3, v1::SaveOrder::STAGE, "plan-1"));
+  const absl::Status status = trainer.BeginSave(*layout_, 3).status();
+  EXPECT_TRUE(HasReason(status, Reason::kMemoryLimit)) << status;
+  EXPECT_EQ(MetadataOf(status)["limit"], "100000");
+  EXPECT_EQ(MetadataOf(status)["rank"], "0");
+  AwaitPhase(0, 3, v1::SaveState::FAILED);
+}
+
+TEST_F(SaveTest, Abort_RemovesTheRanksFiles_UnlessTheyWereReported) {
+  Running agent(Options());
+  FakeTrainer trainer(agent.address());
+  ASSERT_TRUE(trainer.Attach().ok());
+  const uint64_t save = Stage(trainer, *layout_, 3);
+  OrderSave(0, SaveOrderOf(3, v1::SaveOrder::WRITE, "plan-1"));
+  AwaitPhase(0, 3, v1::SaveState::WRITTEN);
+  v1::SaveOrder abort = SaveOrderOf(3, v1::SaveOrder::ABORT, "plan-1");
+  *abort.mutable_error() = StatusToProto(MakeError(Reason::kRankLate, "rank 9 is late", {{"ranks", "9"}}));
+  OrderSave(0, abort);
+  AwaitPhase(0, 3, v1::SaveState::STOPPED);
+  // Another coordinator may have committed them.
+  EXPECT_TRUE(std::filesystem::exists(root_ + "/" + AttemptDirectory("demo", 3, 1) + "/rank00000-bin00.safetensors"));
+  abort.set_action(v1::SaveOrder::ABORTED);
+  OrderSave(0, abort);
+  const auto checkpoint = trainer.WaitSave(3, save);
+  ASSERT_TRUE(checkpoint.ok());
+  EXPECT_EQ(checkpoint->state(), v1::Checkpoint::ABORTED);
+  EXPECT_TRUE(HasReason(StatusFromProto(checkpoint->error()), Reason::kRankLate));
+}
+
+TEST_F(SaveTest, DirectoryThatCannotBeMade_FailsTheSave_WithItsPath) {
+  Running agent(Options());
+  FakeTrainer trainer(agent.address());
+  ASSERT_TRUE(trainer.Attach().ok());
+  Stage(trainer, *layout_, 3);
+  std::ofstream(root_ + "/demo") << "in the way";
+  OrderSave(0, SaveOrderOf(3, v1::SaveOrder::WRITE, "plan-1"));
+  const absl::Status error = StatusFromProto(AwaitPhase(0, 3, v1::SaveState::FAILED).error());
+  EXPECT_TRUE(HasReason(error, Reason::kStorageError)) << error;
+  EXPECT_EQ(MetadataOf(error)["rank"], "0");
+  EXPECT_NE(MetadataOf(error)["file"].find("/demo"), std::string::npos);
+}
+
+TEST_F(SaveTest, Unattached_AndDrain) {
+  Running agent(Options());
+  FakeTrainer trainer(agent.address());
+  EXPECT_TRUE(HasReason(trainer.BeginSave(*layout_, 1).status(), Reason::kNotRegistered));
+  ASSERT_TRUE(trainer.Attach().ok());
+  EXPECT_TRUE(agent.agent().Drain(absl::ZeroDuration()));
+  Stage(trainer, *layout_, 3);
+  EXPECT_FALSE(agent.agent().Drain(absl::Milliseconds(20)));
+  OrderSave(0, SaveOrderOf(3, v1::SaveOrder::ABORTED, "plan-1"));
+  EXPECT_TRUE(agent.agent().Drain(absl::Seconds(10)));
+  agent.agent().Stop(true);
+  EXPECT_TRUE(coordinator_.unregistered(0));
+}
+
+TEST_F(AgentTest, PeerOfAnotherUser_IsRefused_UnlessAllowed) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  AgentOptions options = Options();
+  options.allowed_users = {54321};
+  Running agent(options);
+  const auto attach_as = [&](uid_t user) {
+    // The kernel takes the credentials of the process at connect(2).
+    EXPECT_EQ(seteuid(user), 0);
+    const absl::Status status = FakeTrainer(agent.address()).Attach();
+    EXPECT_EQ(seteuid(0), 0);
+    return status;
+  };
+  EXPECT_TRUE(attach_as(54321).ok());
+  EXPECT_TRUE(HasReason(attach_as(54322), Reason::kPeerUid));
 }
 
 // Two ranks that hold halves: rows of the first two tensors, columns of the third.

@@ -35,6 +35,26 @@ void ToProto(absl::Duration duration, google::protobuf::Duration* proto) {
 
 }  // namespace
 
+class CoordinatorLink::StoppableCall {
+ public:
+  StoppableCall(CoordinatorLink& link, absl::Duration timeout) : link_(link) {
+    PrepareCall(context_, timeout, link.options_.token);
+    MutexLock lock(link_.mutex_);
+    link_.calls_.insert(&context_);
+    if (link_.stopping_) context_.TryCancel();
+  }
+  ~StoppableCall() {
+    MutexLock lock(link_.mutex_);
+    link_.calls_.erase(&context_);
+    if (link_.waiting_ == &context_) link_.waiting_ = nullptr;
+  }
+  grpc::ClientContext* context() { return &context_; }
+
+ private:
+  CoordinatorLink& link_;
+  grpc::ClientContext context_;
+};
+
 CoordinatorLink::CoordinatorLink(SessionHost& host, CoordinatorLinkOptions options)
     : host_(host),
       options_(std::move(options)),
@@ -53,7 +73,7 @@ void CoordinatorLink::Stop(bool unregister) {
   host_.SetOnChange(nullptr);
   {
     MutexLock lock(mutex_);
-    if (waiting_ != nullptr) waiting_->TryCancel();
+    for (grpc::ClientContext* call : calls_) call->TryCancel();
   }
   transfers_.Stop();
   if (thread_.joinable()) thread_.join();
@@ -120,10 +140,9 @@ void CoordinatorLink::Loop() {
 absl::Status CoordinatorLink::Register() {
   v1::RegisterAgentRequest request = options_.registration;
   host_.Do([&](Session& session, absl::Time) { *request.mutable_agent() = session.Identity(); });
-  grpc::ClientContext context;
-  PrepareCall(context, kCallTimeout, options_.token);
+  StoppableCall call(*this, kCallTimeout);
   v1::RegisterAgentResponse response;
-  CAIRN_RETURN_IF_ERROR(ErrorOf(stub_->RegisterAgent(&context, request, &response)));
+  CAIRN_RETURN_IF_ERROR(ErrorOf(stub_->RegisterAgent(call.context(), request, &response)));
   CAIRN_RETURN_IF_ERROR(host_.Do([&](Session& session, absl::Time) { return session.OnRegistered(response); }));
   if (response.has_lease_ttl()) lease_ttl_ = std::max(FromProto(response.lease_ttl()), absl::Milliseconds(100));
   Log(LogLevel::kInfo, "registered",
@@ -145,18 +164,17 @@ absl::Status CoordinatorLink::Synchronize() {
   absl::Duration max_wait = lease_ttl_ / 3;
   if (active) max_wait = std::min(max_wait, kProgressInterval);
   ToProto(max_wait, request.mutable_max_wait());
-  grpc::ClientContext context;
-  PrepareCall(context, max_wait + kCallTimeout, options_.token);
+  StoppableCall call(*this, max_wait + kCallTimeout);
   {
     MutexLock lock(mutex_);
-    waiting_ = &context;
+    waiting_ = call.context();
   }
   v1::SynchronizeAgentResponse response;
   // Changed since the state was taken: nobody would have interrupted this call.
   const bool outdated =
       host_.Do([&](Session& session, absl::Time) { return session.version() != version; }) || stopping_;
-  const grpc::Status called =
-      outdated ? grpc::Status(grpc::StatusCode::CANCELLED, "") : stub_->SynchronizeAgent(&context, request, &response);
+  const grpc::Status called = outdated ? grpc::Status(grpc::StatusCode::CANCELLED, "")
+                                       : stub_->SynchronizeAgent(call.context(), request, &response);
   {
     MutexLock lock(mutex_);
     waiting_ = nullptr;
@@ -196,10 +214,9 @@ absl::Status CoordinatorLink::SendLayout(const RankLayout& layout) {
     request.set_total_bytes(layout.bytes.size());
     request.set_offset(offset);
     request.set_chunk(layout.bytes.substr(offset, kChunkBytes));
-    grpc::ClientContext context;
-    PrepareCall(context, kChunkTimeout, options_.token);
+    StoppableCall call(*this, kChunkTimeout);
     v1::PutLayoutResponse response;
-    CAIRN_RETURN_IF_ERROR(ErrorOf(stub_->PutLayout(&context, request, &response)));
+    CAIRN_RETURN_IF_ERROR(ErrorOf(stub_->PutLayout(call.context(), request, &response)));
     if (response.received_bytes() <= offset || response.received_bytes() > layout.bytes.size()) {
       if (response.received_bytes() == layout.bytes.size()) return absl::OkStatus();
       return MakeError(Reason::kInternal, absl::StrCat("after the chunk at ", offset, " the coordinator wants ",
@@ -228,10 +245,9 @@ absl::StatusOr<std::string> CoordinatorLink::FetchPlan(const std::string& digest
     host_.Do([&](Session& session, absl::Time) { *request.mutable_agent() = session.Identity(); });
     request.set_plan_digest(digest);
     request.set_offset(plan.size());
-    grpc::ClientContext context;
-    PrepareCall(context, kChunkTimeout, options_.token);
+    StoppableCall call(*this, kChunkTimeout);
     v1::GetPlanResponse response;
-    CAIRN_RETURN_IF_ERROR(ErrorOf(stub_->GetPlan(&context, request, &response)));
+    CAIRN_RETURN_IF_ERROR(ErrorOf(stub_->GetPlan(call.context(), request, &response)));
     if (total == 0) total = response.total_bytes();
     if (response.total_bytes() != total || total > kMaxPlanBytes || plan.size() + response.chunk().size() > total ||
         (response.chunk().empty() && plan.size() < total)) {
@@ -253,15 +269,16 @@ void CoordinatorLink::ListCheckpoints(v1::ListCheckpointsRequest request,
   auto call = std::make_shared<Call>();
   call->request = std::move(request);
   PrepareCall(call->context, kCallTimeout, options_.token);
-  checkpoints_->async()->ListCheckpoints(&call->context, &call->request, &call->response,
-                                         [this, call, done = std::move(done)](const grpc::Status& status) {
-                                           const absl::Status error = ErrorOf(status);
-                                           if (error.ok()) {
-                                             done(std::move(call->response));
-                                           } else {
-                                             done(error);
-                                           }
-                                         });
+  checkpoints_->async()->ListCheckpoints(
+      &call->context, &call->request, &call->response,
+      [call, address = options_.address, done = std::move(done)](const grpc::Status& status) {
+        const absl::Status error = CallError(status, PeerKind::kCoordinator, address);
+        if (error.ok()) {
+          done(std::move(call->response));
+        } else {
+          done(error);
+        }
+      });
 }
 
 }  // namespace cairn

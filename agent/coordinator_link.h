@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -52,6 +53,9 @@ class CoordinatorLink {
                        std::function<void(absl::StatusOr<v1::ListCheckpointsResponse>)> done);
 
  private:
+  // A call that Stop ends.
+  class StoppableCall;
+
   void Loop();
   absl::Status Register();
   absl::Status Synchronize();
@@ -65,6 +69,7 @@ class CoordinatorLink {
   const std::unique_ptr<v1::CheckpointService::Stub> checkpoints_;
   std::atomic<bool> stopping_ = false;
   Mutex mutex_;
+  std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mutex_);
   grpc::ClientContext* waiting_ ABSL_GUARDED_BY(mutex_) = nullptr;  // the call that a change ends
   absl::Duration lease_ttl_ = absl::Seconds(10);                    // of the loop's thread
   TaskQueue transfers_{2};

@@ -125,7 +125,7 @@ TEST_F(RoundReaderTest, RandomRanges_AnyChunk_AnyWay) {
   const uint64_t header = plan_.file(0).header_bytes();
   for (int i = 0; i < 60; ++i) {
     std::vector<uint64_t> cuts;
-    for (uint32_t k = 2 + 2 * (random() % 5); k > 0; --k) {
+    for (auto k = 2 + 2 * (random() % 5); k > 0; --k) {
       cuts.push_back(header + (random() % 2 ? random() % 9000 : random() % (bytes_.size() - header)));
     }
     std::sort(cuts.begin(), cuts.end());
@@ -164,7 +164,9 @@ TEST_F(RoundReaderTest, EveryFlippedByte_IsFound_AndNamed) {
     const uint64_t offset = std::stoull(MetadataOf(status)["offset"]);
     EXPECT_LE(offset, at);
     EXPECT_GT(offset + kChecksumBlockBytes, at) << "the block is named";
-    if (in_part) EXPECT_EQ(MetadataOf(status)["tensor"], "b");
+    if (in_part) {
+      EXPECT_EQ(MetadataOf(status)["tensor"], "b");
+    }
   }
   std::string damaged = bytes_;
   damaged[50] = '~';

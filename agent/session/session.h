@@ -151,7 +151,7 @@ class Session {
   // True when the load's verdict is known: nothing more comes.
   bool LoadHasEnded(uint64_t number) const;
   absl::StatusOr<v1::EndLoadResponse> EndLoad(const v1::EndLoadRequest& request);
-  // True if a save or load is not at its end: what a drain waits for.
+  // True while a staged save has no verdict: what a drain waits for.
   bool HoldsStagedSaves() const;
 
   // --- With slab, writer and reader.

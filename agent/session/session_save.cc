@@ -427,10 +427,8 @@ void Session::OnWriteEnded(uint64_t id, absl::StatusOr<v1::WriteResult> result, 
 }
 
 bool Session::HoldsStagedSaves() const {
-  return writer_ || std::any_of(saves_.begin(), saves_.end(), [](const auto& entry) {
-           const auto phase = entry.second.phase;
-           return Staged(phase) || (entry.second.id != 0 && phase == v1::SaveState::FAILED);
-         });
+  return writer_ ||
+         std::any_of(saves_.begin(), saves_.end(), [](const auto& entry) { return Staged(entry.second.phase); });
 }
 
 v1::SaveState Session::StateOf(const Save& save) const {

@@ -117,7 +117,9 @@ TEST_F(BinWriterTest, WritesEveryByte_DirectAndBuffered_WithSmallChunks) {
       auto outcome = WriteBins(*storage_, job, {.io_threads = 3, .chunk_bytes = chunk, .direct = direct}, stop_, done_);
       ASSERT_TRUE(outcome.ok()) << outcome.status();
       EXPECT_EQ(done_, job.target->file_bytes);
-      if (!direct) EXPECT_EQ(outcome->path, "buffered");
+      if (!direct) {
+        EXPECT_EQ(outcome->path, "buffered");
+      }
       ExpectFiles(job, outcome->result);
       std::filesystem::remove_all(root_ + "/demo");
     }
@@ -232,7 +234,7 @@ TEST(ItemChecksummerTest, RandomItemsAndChunks_AgreeWithWholeChecksums) {
   std::mt19937 random(17);
   for (int round = 0; round < 40; ++round) {
     std::vector<uint64_t> begins = {0};
-    for (uint32_t i = random() % 12; i > 0; --i) {
+    for (auto i = random() % 12; i > 0; --i) {
       begins.push_back(begins.back() + (random() % 3 == 0 ? 0 : random() % (3 << 20)));
     }
     const std::string data = Pattern("x", begins.back());

@@ -1,0 +1,92 @@
+#include "agent/transport/copy_packer.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "common/rpc/reason.h"
+
+namespace cairn {
+namespace {
+
+v1::Copy Make(uint64_t offset, uint64_t element, std::vector<int64_t> extent, std::vector<int64_t> stride) {
+  v1::Copy copy;
+  copy.set_source_offset(offset);
+  copy.set_element_bytes(element);
+  for (int64_t value : extent) copy.add_extent(value);
+  for (int64_t value : stride) {
+    copy.add_source_stride(value);
+    copy.add_target_stride(value);
+  }
+  return copy;
+}
+
+// Elements one by one, from the definition.
+void Walk(const std::string& buffer, const v1::Copy& copy, int dimension, int64_t offset, std::string& packed) {
+  if (dimension == copy.extent_size()) {
+    packed += buffer.substr(static_cast<size_t>(offset), copy.element_bytes());
+    return;
+  }
+  for (int64_t i = 0; i < copy.extent(dimension); ++i) {
+    Walk(buffer, copy, dimension + 1, offset + i * copy.source_stride(dimension), packed);
+  }
+}
+
+TEST(CopyPackerTest, RandomCopies_ArePackedInOrder_WhateverThePieces) {
+  std::mt19937 random(31);
+  std::string buffer(5000, '\0');
+  for (char& c : buffer) c = static_cast<char>(random());
+  for (int round = 0; round < 300; ++round) {
+    std::vector<v1::Copy> copies;
+    std::string expected;
+    for (auto n = random() % 4; n > 0; --n) {
+      std::vector<int64_t> extent, stride;
+      for (auto d = random() % 4; d > 0; --d) {
+        extent.push_back(static_cast<int64_t>(random() % 5));
+        stride.push_back(static_cast<int64_t>(random() % 200) - 60);
+      }
+      copies.push_back(Make(random() % 5000, random() % 40, extent, stride));
+      if (!CheckSource(copies.back(), buffer.size()).ok()) {
+        copies.pop_back();
+        continue;
+      }
+      std::string one;
+      Walk(buffer, copies.back(), 0, static_cast<int64_t>(copies.back().source_offset()), one);
+      EXPECT_EQ(*CopyBytes(copies.back()), one.size());
+      // What the consumer makes of it finds each element in the packed bytes.
+      std::string again;
+      Walk(one, PackedCopy(copies.back(), 0), 0, 0, again);
+      EXPECT_EQ(again, one);
+      expected += one;
+    }
+    CopyPacker packer(buffer.data(), copies);
+    std::string packed;
+    const size_t piece = 1 + random() % 100;
+    for (std::string more = packer.Next(piece); !more.empty(); more = packer.Next(piece)) {
+      EXPECT_LE(more.size(), piece);
+      packed += more;
+    }
+    EXPECT_EQ(packed, expected);
+  }
+}
+
+TEST(CheckSourceTest, HostileCopies_AreRefused) {
+  const auto bad = [](const v1::Copy& copy) { return HasReason(CheckSource(copy, 1000), Reason::kBadRequest); };
+  EXPECT_TRUE(CheckSource(Make(0, 1000, {}, {}), 1000).ok());
+  EXPECT_TRUE(CheckSource(Make(990, 10, {100}, {-10}), 1000).ok());
+  EXPECT_TRUE(CheckSource(Make(UINT64_MAX, 5, {0}, {1}), 1000).ok()) << "moves nothing";
+  EXPECT_TRUE(bad(Make(1, 1000, {}, {})));
+  EXPECT_TRUE(bad(Make(UINT64_MAX, 1, {}, {})));
+  EXPECT_TRUE(bad(Make(0, UINT64_MAX, {}, {})));
+  EXPECT_TRUE(bad(Make(980, 10, {100}, {-10})));
+  EXPECT_TRUE(bad(Make(0, 10, {100}, {10, 10})));
+  EXPECT_TRUE(bad(Make(0, 10, {-1}, {10})));
+  EXPECT_TRUE(bad(Make(0, 10, {INT64_MAX, INT64_MAX}, {INT64_MAX, INT64_MAX})));
+  EXPECT_TRUE(bad(Make(0, 1, {3}, {INT64_MIN})));
+}
+
+}  // namespace
+}  // namespace cairn
