@@ -202,6 +202,7 @@ grpc::ServerUnaryReactor* PeopleService::GetManifest(grpc::CallbackServerContext
 
 grpc::ServerUnaryReactor* PeopleService::HoldJob(grpc::CallbackServerContext* context, const std::string& name,
                                                  uint64_t known, absl::Duration max_wait, v1::Job* response) {
+  auto begun = std::make_shared<absl::Time>(absl::InfinitePast());
   return dispatcher_.Hold(
       context, "", max_wait,
       [=](Core& core, const Environment& environment, bool last) -> std::optional<Dispatcher::Answer> {
