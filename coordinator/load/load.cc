@@ -189,7 +189,7 @@ bool Load::CheckErrors(Context& context) {
   if (errors.empty()) return true;
   first_failure_ = std::min(first_failure_, context.now);
   if (!others_over && context.now - first_failure_ < kFailureGrace) return true;
-  const bool timed_out = std::all_of(errors.begin(), errors.end(), [](const RankError& error) {
+  const bool timed_out = !has_plan() && std::all_of(errors.begin(), errors.end(), [](const RankError& error) {
     return HasReason(error.error, Reason::kTimedOut) || HasReason(error.error, Reason::kRankLate);
   });
   std::vector<int> awaited;

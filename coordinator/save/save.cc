@@ -268,8 +268,8 @@ bool Save::CheckErrors(Context& context) {
   if (errors.empty()) return true;
   first_failure_ = std::min(first_failure_, context.now);
   if (!all_done && context.now - first_failure_ < kSaveFailureGrace) return true;
-  // A rank that gave up waiting is not to blame for it: those that it waited for are.
-  const bool timed_out = std::all_of(errors.begin(), errors.end(), [](const RankError& error) {
+  // A rank that gave up waiting for the others is not to blame for it: they are.
+  const bool timed_out = !has_plan() && std::all_of(errors.begin(), errors.end(), [](const RankError& error) {
     return HasReason(error.error, Reason::kTimedOut) || HasReason(error.error, Reason::kRankLate);
   });
   if (timed_out) {
@@ -579,7 +579,7 @@ v1::SaveOrder Save::OrderFor(const Member& member, const v1::SaveState& state,
     case Phase::kCommitting:
       if (!has_plan()) {
         order.set_action(v1::SaveOrder::WAIT);
-        return order;
+        break;
       }
       order.set_plan_digest(plan_digest_);
       order.set_check_replicas(check_replicas_);
