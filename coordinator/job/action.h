@@ -94,6 +94,7 @@ struct PlanLoad {
   std::vector<std::string> layout;
   std::vector<std::string> node;
   bool strict = true;
+  uint64_t round_bytes = 0;  // largest read buffer that every agent can make; 0 for no wish
   uint64_t ticket = 0;
 };
 

@@ -401,6 +401,7 @@ v1::SynchronizeAgentResponse Job::OrdersFor(int rank, Environment environment) {
       order.set_number(state.number());
       order.set_action(v1::LoadOrder::WAIT);
     }
+    response.mutable_load(response.load_size() - 1)->set_trainer_incarnation(state.trainer_incarnation());
   }
   if (!member->state.trainer().layout_digest().empty()) {
     response.set_current_plan_digest(current_plan_);

@@ -266,7 +266,10 @@ void Load::Advance(Context& context) {
     make.strict = ranks_.front().state.strict();
     for (size_t i = 0; i < ranks_.size(); ++i) {
       make.layout.push_back(ranks_[i].state.layout_digest());
-      make.node.push_back(context.members.Find(static_cast<int>(i))->node);
+      const Member& member = *context.members.Find(static_cast<int>(i));
+      make.node.push_back(member.node);
+      const uint64_t wish = member.state.round_bytes();
+      if (wish != 0) make.round_bytes = make.round_bytes == 0 ? wish : std::min(make.round_bytes, wish);
     }
     ticket_ = make.ticket = context.next_ticket++;
     progress_base_ = context.now;

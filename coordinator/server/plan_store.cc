@@ -22,6 +22,8 @@ constexpr char kMagic[] = "cairn plan 1";
 constexpr uint64_t kMaxRecordBytes = uint64_t{64} << 20;
 // Plans on disk; older ones are made anew from what agents upload.
 constexpr size_t kRecordsKept = 16;
+// Of the planner.
+constexpr uint64_t kMinRoundBytes = uint64_t{2} << 20;
 
 std::string PathOf(std::string_view digest, std::string_view ending) {
   return absl::StrCat(kDirectory, "/", DigestHex(digest), std::string(ending));
@@ -167,9 +169,11 @@ absl::Status PlanStore::Persist(const SavePlan& plan, const std::vector<std::str
 }
 
 absl::StatusOr<LoadPlan> PlanStore::MakeLoad(const Manifest& source, const std::vector<std::string>& layout,
-                                             const std::vector<std::string>& node) {
+                                             const std::vector<std::string>& node, uint64_t round_bytes) {
   CAIRN_ASSIGN_OR_RETURN(const Inputs inputs, Collect(layout, node));
-  CAIRN_ASSIGN_OR_RETURN(const LoadPlan plan, MakeLoadPlan(source, inputs.ranks, LoadOptions()));
+  LoadOptions options;
+  if (round_bytes != 0) options.round_bytes = std::max(round_bytes, kMinRoundBytes);
+  CAIRN_ASSIGN_OR_RETURN(const LoadPlan plan, MakeLoadPlan(source, inputs.ranks, options));
   MutexLock lock(mutex_);
   Keep(loads_, plan, kPlansKept);
   return plan;

@@ -32,7 +32,7 @@ class PlanStore {
   // NOT_FOUND (PLAN_UNKNOWN): a layout's bytes are gone; else the planner's errors.
   absl::StatusOr<SavePlan> MakeSave(const std::vector<std::string>& layout, const std::vector<std::string>& node);
   absl::StatusOr<LoadPlan> MakeLoad(const Manifest& source, const std::vector<std::string>& layout,
-                                    const std::vector<std::string>& node);
+                                    const std::vector<std::string>& node, uint64_t round_bytes);
 
   // Made before, perhaps by an earlier coordinator. NOT_FOUND (PLAN_UNKNOWN).
   absl::StatusOr<SavePlan> FindSave(const std::string& digest);
