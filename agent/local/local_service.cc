@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "common/base/digest.h"
 #include "common/base/status.h"
 #include "common/rpc/reactor.h"
 #include "common/rpc/reason.h"
@@ -65,7 +66,8 @@ grpc::ServerUnaryReactor* LongPoll(SessionHost& host, grpc::CallbackServerContex
 }  // namespace
 
 absl::Status LocalService::TakeLayout(const v1::LayoutReference& reference) {
-  if (reference.layout().empty()) return absl::OkStatus();
+  // No bytes mean that the agent is expected to know the layout, except where they are all of it: a state without entries.
+  if (reference.layout().empty() && reference.digest() != Digest("")) return absl::OkStatus();
   const bool known =
       agent_.host().Do([&](Session& session, absl::Time) { return session.KnowsLayout(reference.digest()); });
   if (known) return absl::OkStatus();
