@@ -59,17 +59,17 @@ def main():
         for _ in range(arguments.rounds):
             # cat gets the indices too: merge must read and write them as well.
             command = 'cat "$0"/a.bin "$0"/b.bin > "$1" && cat "$0"/a.idx "$0"/b.idx > "$2" && sync "$1" "$2"'
-            seconds, _ = measure(["sh", "-c", command, str(parts), str(directory / "cat.bin"), str(directory / "cat.idx")])
+            seconds, _, _ = measure(["sh", "-c", command, str(parts), str(directory / "cat.bin"), str(directory / "cat.idx")])
             runs["cat"].append(seconds)
-            seconds, usage = measure([cairn, "corpus", "merge", "--input", parts, "--output-prefix", directory / "all"],
+            seconds, _, peak = measure([cairn, "corpus", "merge", "--input", parts, "--output-prefix", directory / "all"],
                                      stdout=subprocess.DEVNULL)
             runs["merge"].append(seconds)
-            resident = usage.ru_maxrss * 1024
-            seconds, _ = measure(["sh", "-c", 'cat "$0".bin "$0".idx > /dev/null', str(directory / "all")])
+            resident = peak
+            seconds, _, _ = measure(["sh", "-c", 'cat "$0".bin "$0".idx > /dev/null', str(directory / "all")])
             runs["read"].append(seconds)
-            seconds, usage = measure([cairn, "corpus", "verify", directory / "all"], stdout=subprocess.DEVNULL)
+            seconds, _, peak = measure([cairn, "corpus", "verify", directory / "all"], stdout=subprocess.DEVNULL)
             runs["verify"].append(seconds)
-            resident = max(resident, usage.ru_maxrss * 1024)
+            resident = max(resident, peak)
             for name in ("all.bin", "all.idx", "cat.bin", "cat.idx"):
                 (directory / name).unlink()
     finally:

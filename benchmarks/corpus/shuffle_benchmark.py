@@ -15,6 +15,7 @@ import random
 import shutil
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -48,14 +49,28 @@ def drop_caches():
         return False
 
 
+# In a small process of its own: a child begins with the peak resident size of the one that forked it.
+LAUNCHER = """
+import json, os, sys, time
+report = int(sys.argv[1])
+start = time.monotonic()
+_, status, usage = os.wait4(os.spawnvp(os.P_NOWAIT, sys.argv[2], sys.argv[2:]), 0)
+seconds = time.monotonic() - start
+os.write(report, json.dumps([status, seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024]).encode())
+"""
+
+
 def measure(command, **more):
+    """Wall seconds, CPU seconds and largest resident size of a command that begins with cold caches."""
     drop_caches()
-    start = time.monotonic()
-    process = subprocess.Popen(command, **more)
-    _, status, usage = os.wait4(process.pid, 0)
+    read_end, write_end = os.pipe()
+    subprocess.run([sys.executable, "-S", "-c", LAUNCHER, str(write_end), *map(str, command)], pass_fds=[write_end], check=True, **more)
+    os.close(write_end)
+    with open(read_end, "rb") as report:
+        status, seconds, cpu, resident = json.load(report)
     if status:
         raise SystemExit(f"error: {command[0]} ended with status {status}")
-    return time.monotonic() - start, usage
+    return seconds, cpu, resident
 
 
 def main():
@@ -81,27 +96,27 @@ def main():
         for _ in range(arguments.rounds):
             total = 0.0
             for _ in range(2):
-                seconds, usage = measure(["dd", f"if={source}", f"of={directory / 'copy'}", "bs=4M", "iflag=direct",
+                seconds, used, peak = measure(["dd", f"if={source}", f"of={directory / 'copy'}", "bs=4M", "iflag=direct",
                                           "oflag=direct", "conv=fsync", "status=none"])
                 total += seconds
                 (directory / "copy").unlink()
             runs["bound"].append(total)
-            cpu["bound"].append(2 * (usage.ru_utime + usage.ru_stime))
-            seconds, usage = measure([cairn, "corpus", "shuffle", source, "--output", directory / "out", "--memory", f"{memory}B",
+            cpu["bound"].append(2 * used)
+            seconds, used, peak = measure([cairn, "corpus", "shuffle", source, "--output", directory / "out", "--memory", f"{memory}B",
                                       "--threads", str(arguments.threads)], stdout=subprocess.DEVNULL)
             runs["cairn"].append(seconds)
-            cpu["cairn"].append(usage.ru_utime + usage.ru_stime)
-            resident["cairn"] = usage.ru_maxrss * 1024
+            cpu["cairn"].append(used)
+            resident["cairn"] = peak
             if os.path.getsize(directory / "out") != os.path.getsize(source):
                 raise SystemExit("error: the output has another size than the input")
             (directory / "out").unlink()
             if arguments.terashuf:
                 environment = dict(os.environ, MEMORY=str(memory / 1e9), TMPDIR=str(directory))
-                seconds, usage = measure(["sh", "-c", '"$0" < "$1" > "$2" 2>/dev/null && sync "$2"', os.path.abspath(arguments.terashuf),
+                seconds, used, peak = measure(["sh", "-c", '"$0" < "$1" > "$2" 2>/dev/null && sync "$2"', os.path.abspath(arguments.terashuf),
                                           str(source), str(directory / "tera")], env=environment)
                 runs["terashuf"].append(seconds)
-                cpu["terashuf"].append(usage.ru_utime + usage.ru_stime)
-                resident["terashuf"] = usage.ru_maxrss * 1024
+                cpu["terashuf"].append(used)
+                resident["terashuf"] = peak
                 (directory / "tera").unlink()
     finally:
         shutil.rmtree(directory)
