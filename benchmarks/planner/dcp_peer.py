@@ -37,7 +37,7 @@ def fsdp(ranks):
             if begin < end:
                 name = f"model.layers.{i // 10}.module.{i % 10}.weight"
                 items.append(item(name, [rows, 4096], [begin, 0], [end - begin, 4096]))
-        yield SavePlan(items)
+        yield SavePlan(items, planner_data={})
 
 
 def megatron(ranks):
@@ -59,7 +59,7 @@ def megatron(ranks):
                 end = min(size, begin + step)
                 for state in ("exp_avg", "exp_avg_sq", "fp32_param"):
                     items.append(item(f"optimizer.{state}.{name}.{t}", [size], [begin], [end - begin]))
-        yield SavePlan(items)
+        yield SavePlan(items, planner_data={})
 
 
 def main():

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-
 #include "common/rpc/reason.h"
 
 namespace cairn {

@@ -224,6 +224,12 @@ void HeaderSizer::Add(const StoredItem& item) {
   ++items_;
 }
 
+void HeaderSizer::AddMeasured(uint64_t inner_bytes, uint64_t data_bytes) {
+  inner_bytes_ += inner_bytes;
+  data_bytes_ += data_bytes;
+  ++items_;
+}
+
 uint64_t HeaderSizer::PaddedBytes() const {
   CountSink digits;
   digits.Number(data_bytes_);

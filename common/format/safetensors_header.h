@@ -26,6 +26,10 @@ inline constexpr uint64_t kMaxHeaderBytes = 100'000'000;
 class HeaderSizer {
  public:
   void Add(const StoredItem& item);
+  // The same for an item whose part of the header was measured otherwise: what Add would add to inner_bytes().
+  void AddMeasured(uint64_t inner_bytes, uint64_t data_bytes);
+  // Length of all items' own parts of the header, without the digits of their positions.
+  uint64_t inner_bytes() const { return inner_bytes_; }
   // Length of the header with its 8 bytes of length and its padding: a multiple of kDataAlignment.
   uint64_t PaddedBytes() const;
 

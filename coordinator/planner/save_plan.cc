@@ -11,6 +11,7 @@
 #include "common/base/digest.h"
 #include "common/format/safetensors_header.h"
 #include "coordinator/planner/bins.h"
+#include "coordinator/planner/header_lengths.h"
 #include "coordinator/planner/layout_set.h"
 #include "coordinator/planner/validation.h"
 #include "coordinator/planner/wire.h"
@@ -116,7 +117,11 @@ class SavePlan::Impl {
           }
           items.push_back(ref);
           file.data_bytes += sizes[i].bytes;
-          sizer.Add(ItemOf(ref, r));
+          if (ref.index & kObjectBit) {
+            sizer.Add(ItemOf(ref, r));
+          } else {
+            sizer.AddMeasured(lengths_.Of(ref.index), sizes[i].bytes);
+          }
         }
         file.items = static_cast<uint32_t>(items.size() - file.first_item);
         file.header_bytes = sizer.PaddedBytes();
@@ -230,6 +235,7 @@ class SavePlan::Impl {
   // tensor_stamp_[t] == stamp_: the file being filled has a box of tensor t.
   std::vector<uint32_t> tensor_stamp_ = std::vector<uint32_t>(set->tensors().size(), 0);
   uint32_t stamp_ = 0;
+  const HeaderLengths lengths_ = HeaderLengths(*set);
 };
 
 const std::string& SavePlan::digest() const { return impl_->digest; }
