@@ -1,5 +1,6 @@
 #include "agent/session/rank_layout.h"
 
+#include <algorithm>
 #include <span>
 #include <utility>
 
@@ -80,13 +81,19 @@ absl::StatusOr<RankLayoutPtr> ParseRankLayout(std::string_view digest, std::stri
     if (!elements || *elements > INT64_MAX / BytesOf(*dtype)) {
       return Bad(Reason::kShapeOverflow, item.name, "it has 2^63 bytes or more");
     }
-    if (!Contains(item.global_shape, item.box)) {
-      return Bad(Reason::kShardOutOfBounds, item.name,
-                 absl::StrCat("the shard ", ToString(item.box), " is outside ", ShapeToString(item.global_shape)));
+    // Where the shard lies is judged by the coordinator, for all ranks at once: a refusal here would reach only this
+    // rank, and the others would wait for it.
+    const auto nonnegative = [](const Shape& dims) { return std::all_of(dims.begin(), dims.end(), [](int64_t dim) { return dim >= 0; }); };
+    if (!nonnegative(item.box.offset) || !nonnegative(item.box.shape)) {
+      return Bad(Reason::kBadShape, item.name, "a negative offset or dimension");
+    }
+    const auto held = ElementCount(item.box.shape);
+    if (!held || *held > INT64_MAX / BytesOf(*dtype)) {
+      return Bad(Reason::kShapeOverflow, item.name, "the shard has 2^63 bytes or more");
     }
     if (flat < proto.flat_shard_size() && proto.flat_shard(flat) == static_cast<uint32_t>(i)) {
       item.flat = FlatRange{proto.flat_begin(flat), proto.flat_end(flat)};
-      if (item.flat->begin < 0 || item.flat->end < item.flat->begin || item.flat->end > item.box.size()) {
+      if (item.flat->begin < 0 || item.flat->end < item.flat->begin || item.flat->end > *held) {
         return Bad(Reason::kShardOutOfBounds, item.name, "a flat range outside its box");
       }
       ++flat;

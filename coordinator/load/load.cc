@@ -160,6 +160,8 @@ bool Load::CheckMembers(Context& context) {
     const v1::TrainerState& trainer = member->state.trainer();
     const uint64_t known = rank.begun ? rank.state.trainer_incarnation() : rank.seen_trainer;
     if (trainer.attached() && rank.seen_trainer == 0) rank.seen_trainer = trainer.incarnation();
+    // Of a load that has failed the error counts, not that its trainer then ended.
+    if (rank.begun && Failed(rank.state)) continue;
     if (known == 0 || rank.state.phase() == v1::LoadState::DONE || rank.seen_trainer == 0) continue;
     if (!trainer.attached() || trainer.incarnation() != known) {
       trainers.push_back({index, PhaseOf(rank), "its trainer ended"});

@@ -138,6 +138,8 @@ def _error_of_log(service: Service) -> Error:
     if found:
         return Error(found[-1][0], f"{service.name}: {found[-1][1]}", {"log": str(service.log)})
     status = service._process.returncode
+    if status == 2:  # usage
+        return Error("BAD_REQUEST", f"{service.name}: {text.strip()}", {"log": str(service.log)})
     return Error("INTERNAL", f"{service.name} ended with status {status} at its start: {text[-500:].strip()}",
                  {"log": str(service.log)})
 
