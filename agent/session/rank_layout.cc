@@ -83,8 +83,10 @@ absl::StatusOr<RankLayoutPtr> ParseRankLayout(std::string_view digest, std::stri
     }
     // Where the shard lies is judged by the coordinator, for all ranks at once: a refusal here would reach only this
     // rank, and the others would wait for it.
-    const auto nonnegative = [](const Shape& dims) { return std::all_of(dims.begin(), dims.end(), [](int64_t dim) { return dim >= 0; }); };
-    if (!nonnegative(item.box.offset) || !nonnegative(item.box.shape)) {
+    const auto negative = [](const Shape& numbers) {
+      return std::any_of(numbers.begin(), numbers.end(), [](int64_t number) { return number < 0; });
+    };
+    if (negative(item.box.offset) || negative(item.box.shape)) {
       return Bad(Reason::kBadShape, item.name, "a negative offset or dimension");
     }
     const auto held = ElementCount(item.box.shape);
