@@ -71,6 +71,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
   CoordinatorLinkOptions link;
   link.address = given.coordinator;
   link.token = given.token;
+  link.register_timeout = given.register_timeout;
   link.registration.set_world_size(given.world_size);
   link.registration.set_node(given.node);
   link.registration.set_descriptor_socket(agent->descriptors_->path());

@@ -48,6 +48,7 @@ struct AgentOptions {
   bool direct_io = true;
   // False: bytes between agents always go over gRPC.
   bool shared_memory = true;
+  absl::Duration register_timeout = absl::Seconds(20);
   // Called once, from a thread of the agent, if it must end: the coordinator has refused it for good.
   std::function<void(const absl::Status&)> on_fatal;
 };

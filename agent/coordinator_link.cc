@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "agent/log.h"
+#include "common/base/clock.h"
 #include "common/base/digest.h"
 #include "common/base/status.h"
 #include "common/rpc/endpoint.h"
@@ -105,6 +106,7 @@ void CoordinatorLink::Loop() {
   std::mt19937 random(std::random_device{}());
   absl::Duration pause = kFirstPause;
   std::string last_error;
+  absl::Time conflict_since = absl::InfiniteFuture();
   while (!stopping_) {
     const bool registered = host_.Do([](Session& session, absl::Time) { return session.registered(); });
     const absl::Status status = registered ? Synchronize() : Register();
@@ -116,16 +118,19 @@ void CoordinatorLink::Loop() {
       continue;
     }
     const auto reason = ReasonOf(status);
+    const absl::Time now = Clock::Real().SteadyNow();
+    const bool conflict = reason == Reason::kRankConflict || reason == Reason::kWorldSizeMismatch;
+    conflict_since = conflict ? std::min(conflict_since, now) : absl::InfiniteFuture();
     if (reason == Reason::kNotRegistered || reason == Reason::kStaleEpoch) {
       Log(LogLevel::kInfo, "register_again", {{"error", status}});
       host_.Do([](Session& session, absl::Time) { session.OnUnregistered(); });
       if (registered) continue;  // at once; a second refusal pauses
     } else if (reason == Reason::kStaleIncarnation || reason == Reason::kBadJobName ||
-               reason == Reason::kRankOutOfRange) {
+               reason == Reason::kRankOutOfRange || now - conflict_since >= options_.register_timeout) {
       Log(LogLevel::kError, "refused", {{"error", status}});
       options_.on_fatal(status);
       return;
-    } else if (const std::string text = status.ToString(); text != last_error) {
+    } else if (const std::string text(status.message()); text != last_error) {
       Log(LogLevel::kWarn, registered ? "synchronize_failed" : "register_failed", {{"error", status}});
       last_error = text;
     }

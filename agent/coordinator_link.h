@@ -27,7 +27,11 @@ struct CoordinatorLinkOptions {
   v1::RegisterAgentRequest registration;
   // The trainer's step now.
   std::function<std::optional<int64_t>()> current_step;
-  // The coordinator will never take this agent (STALE_INCARNATION, a bad rank or job): it must end.
+  // How long a rank that another agent holds, or a world size that others disagree with, is asked for again: after a
+  // crash the lease of the one before must end first.
+  absl::Duration register_timeout = absl::Seconds(20);
+  // The coordinator will not take this agent (STALE_INCARNATION, a bad rank or job; RANK_CONFLICT or
+  // WORLD_SIZE_MISMATCH for all of register_timeout): it must end.
   std::function<void(const absl::Status&)> on_fatal;
 };
 

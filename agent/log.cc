@@ -4,6 +4,7 @@
 
 #include "absl/time/time.h"
 #include "common/base/clock.h"
+#include "common/rpc/reason.h"
 
 namespace cairn {
 namespace {
@@ -37,6 +38,12 @@ void Append(std::string& line, const LogField& field) {
 }
 
 }  // namespace
+
+LogField::LogField(std::string_view field_key, const absl::Status& status) : key(field_key) {
+  const auto reason = ReasonOf(status);
+  const std::string name = reason ? std::string(InfoOf(*reason).name) : absl::StatusCodeToString(status.code());
+  value = status.ok() ? "OK" : absl::StrCat(name, ": ", status.message());
+}
 
 void Log(LogLevel level, std::string_view event, std::initializer_list<LogField> fields) {
   constexpr const char* kNames[] = {"info", "warn", "error"};

@@ -22,7 +22,8 @@ struct LogField {
   LogField(std::string_view field_key, std::string_view field_value) : key(field_key), value(field_value) {}
   LogField(std::string_view field_key, const char* field_value) : key(field_key), value(field_value) {}
   LogField(std::string_view field_key, const std::string& field_value) : key(field_key), value(field_value) {}
-  LogField(std::string_view field_key, const absl::Status& status) : key(field_key), value(status.ToString()) {}
+  // "NO_SPACE: write /ckpt/...": the reason and the text.
+  LogField(std::string_view field_key, const absl::Status& status);
   template <typename Number>
   LogField(std::string_view field_key, Number number) : key(field_key), value(absl::StrCat(number)) {}
 

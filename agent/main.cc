@@ -68,7 +68,7 @@ int main(int argc, char** argv) {
   cairn::AgentOptions options;
   std::string memory_budget = "0", round_bytes = "256MiB", token_file, address_file, shared_memory = "auto",
               io = "auto";
-  std::string drain_timeout = "10m";
+  std::string drain_timeout = "10m", register_timeout = "20s";
   const auto add = [&app](const std::string& flag, auto& value, const std::string& help) {
     std::string variable = "CAIRN_";
     for (char c : flag.substr(2)) variable += c == '-' ? '_' : static_cast<char>(std::toupper(c));
@@ -98,6 +98,14 @@ int main(int argc, char** argv) {
   add("--token-file", token_file, "file with the secret that coordinator and agents share");
   add("--address-file", address_file, "written when the agent serves: the address for CAIRN_AGENT");
   add("--drain-timeout", drain_timeout, "how long SIGTERM waits for staged saves");
+  add("--register-timeout", register_timeout,
+      "how long a rank that another agent still holds is asked for again; more than the coordinator's --lease-ttl");
+  for (int i = 1; i < argc; ++i) {
+    // The parser would take the next flag for its value.
+    if (const std::string_view flag = argv[i]; flag.starts_with("--") && flag.ends_with('=')) {
+      return Fail(cairn::MakeError(cairn::Reason::kBadRequest, absl::StrCat(argv[i], " has no value"))), 2;
+    }
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -110,9 +118,10 @@ int main(int argc, char** argv) {
   const auto budget = cairn::ParseSize(memory_budget);
   const auto round = cairn::ParseSize(round_bytes);
   const auto drain = cairn::ParseDuration(drain_timeout);
+  const auto registering = cairn::ParseDuration(register_timeout);
   const auto token = cairn::ReadTokenFile(token_file);
   for (const absl::Status& status :
-       {budget.status(), round.status(), drain.status(), cairn::CheckJobName(options.job)}) {
+       {budget.status(), round.status(), drain.status(), registering.status(), cairn::CheckJobName(options.job)}) {
     if (!status.ok()) return Fail(status), 2;
   }
   if (options.rank >= options.world_size) {
@@ -123,6 +132,7 @@ int main(int argc, char** argv) {
   if (!token.ok()) return Fail(token.status());
   options.memory_budget = static_cast<uint64_t>(*budget);
   options.round_bytes = static_cast<uint64_t>(*round);
+  options.register_timeout = *registering;
   options.token = *token;
   if (options.socket_directory.empty()) {
     options.socket_directory = cairn::DefaultSocketDirectory(options.job, options.rank);
@@ -138,7 +148,9 @@ int main(int argc, char** argv) {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   const int signal_fd = signalfd(-1, &signals, SFD_CLOEXEC);
   const int fatal_fd = eventfd(0, EFD_CLOEXEC);
-  options.on_fatal = [fatal_fd](const absl::Status&) {
+  absl::Status refused;  // written before the event that makes the main thread read it
+  options.on_fatal = [fatal_fd, &refused](const absl::Status& status) {
+    refused = status;
     const uint64_t one = 1;
     (void)!write(fatal_fd, &one, sizeof(one));
   };
@@ -179,5 +191,5 @@ int main(int argc, char** argv) {
   (*server)->Shutdown(absl::Milliseconds(500));
   (*agent)->Stop(!fatal);
   cairn::Log(cairn::LogLevel::kInfo, "ended");
-  return fatal ? 1 : 0;
+  return fatal ? Fail(refused) : 0;
 }

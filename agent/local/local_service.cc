@@ -66,7 +66,7 @@ grpc::ServerUnaryReactor* LongPoll(SessionHost& host, grpc::CallbackServerContex
 }  // namespace
 
 absl::Status LocalService::TakeLayout(const v1::LayoutReference& reference) {
-  // No bytes mean that the agent is expected to know the layout, except where they are all of it: a state without entries.
+  // A rank that declares nothing has a layout of no bytes: it is given by its digest alone.
   if (reference.layout().empty() && reference.digest() != Digest("")) return absl::OkStatus();
   const bool known =
       agent_.host().Do([&](Session& session, absl::Time) { return session.KnowsLayout(reference.digest()); });

@@ -23,12 +23,26 @@ std::string Hex(uint32_t value) { return absl::StrCat(absl::Hex(value, absl::kZe
 struct RoundReader::File {
   const v1::ReadFile* plan = nullptr;
   std::unique_ptr<RangeReader> reader;
-  // Read when the first part of an item is verified.
   Mutex mutex;
-  bool header_read ABSL_GUARDED_BY(mutex) = false;
+  // Right by its checksum; parsed when the first part of an item is verified, and then dropped.
+  std::string header ABSL_GUARDED_BY(mutex);
+  bool header_parsed ABSL_GUARDED_BY(mutex) = false;
   absl::Status header_error ABSL_GUARDED_BY(mutex);
   // Per item of the plan's; set once.
   std::vector<ItemChecksums> checksums ABSL_GUARDED_BY(mutex);
+
+  // UNAVAILABLE or DATA_LOSS: the header cannot be read or is not the one that was written.
+  absl::Status ReadHeader() {
+    MutexLock lock(mutex);
+    header.resize(plan->header_bytes());
+    CAIRN_RETURN_IF_ERROR(reader->Read(0, header.size(), header.data(), false));
+    const uint32_t crc32c = Crc32c(header.data(), header.size());
+    if (crc32c == plan->header_crc32c()) return absl::OkStatus();
+    return MakeError(Reason::kChecksumMismatch,
+                     absl::StrCat(reader->path(), ": the header of ", header.size(), " bytes has CRC32C ", Hex(crc32c),
+                                  ", its manifest says ", Hex(plan->header_crc32c())),
+                     {{"file", reader->path()}, {"offset", "0"}});
+  }
 };
 
 // The CRC32C of some bytes of one block of one item, by where the bytes begin in the item.
@@ -110,6 +124,7 @@ absl::StatusOr<RoundReader::File*> RoundReader::OpenFile(uint32_t number) {
     opened->plan = &plan;
     CAIRN_ASSIGN_OR_RETURN(opened->reader, RangeReader::Open(storage_, absl::StrCat(directory_, "/", plan.path()),
                                                              plan.file_bytes(), options_.range, counters_));
+    CAIRN_RETURN_IF_ERROR(opened->ReadHeader());
     file = std::move(opened);
   }
   return file.get();
@@ -118,18 +133,10 @@ absl::StatusOr<RoundReader::File*> RoundReader::OpenFile(uint32_t number) {
 // The block checksums of an item, from the file's header.
 absl::StatusOr<const ItemChecksums*> RoundReader::BlocksOf(File& file, size_t item) {
   MutexLock lock(file.mutex);
-  if (!file.header_read) {
-    file.header_read = true;
-    const auto read = [&]() -> absl::Status {
-      std::string bytes(file.plan->header_bytes(), '\0');
-      CAIRN_RETURN_IF_ERROR(file.reader->Read(0, bytes.size(), bytes.data(), false));
-      const uint32_t crc32c = Crc32c(bytes.data(), bytes.size());
-      if (crc32c != file.plan->header_crc32c()) {
-        return MakeError(Reason::kChecksumMismatch,
-                         absl::StrCat(file.reader->path(), ": the header of ", bytes.size(), " bytes has CRC32C ",
-                                      Hex(crc32c), ", its manifest says ", Hex(file.plan->header_crc32c())),
-                         {{"file", file.reader->path()}, {"offset", "0"}});
-      }
+  if (!file.header_parsed) {
+    file.header_parsed = true;
+    const auto parse = [&]() -> absl::Status {
+      const std::string bytes = std::move(file.header);
       auto header = ParseHeader(bytes);
       if (!header.ok()) return Annotate(header.status(), file.reader->path(), {{"file", file.reader->path()}});
       std::map<std::string, const ParsedItem*> by_name;
@@ -147,7 +154,7 @@ absl::StatusOr<const ItemChecksums*> RoundReader::BlocksOf(File& file, size_t it
       }
       return absl::OkStatus();
     };
-    file.header_error = read();
+    file.header_error = parse();
   }
   CAIRN_RETURN_IF_ERROR(file.header_error);
   return &file.checksums[item];

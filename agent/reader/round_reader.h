@@ -25,9 +25,9 @@ struct RoundReaderOptions {
   RangeReaderOptions range;
 };
 
-// Of one load. An item that a read covers whole is checked by its CRC32C of the manifest; of the others the blocks that
-// a read touches are checked by those of the file's header, for which the rest of a block is read too. Thread-safe but
-// for ReadRound.
+// Of one load. Each file's header is read and compared with the manifest's checksum. An item that a read covers whole
+// is checked by its CRC32C of the manifest; of the others the blocks that a read touches are checked by those of the
+// file's header, for which the rest of a block is read too. Thread-safe but for ReadRound.
 class RoundReader {
  public:
   // `plan` must outlive it; `directory` is put before its files' paths ("<job>").

@@ -1,6 +1,5 @@
 #include "agent/session/rank_layout.h"
 
-#include <algorithm>
 #include <span>
 #include <utility>
 
@@ -21,14 +20,7 @@ absl::Status Malformed(std::string_view what) {
   return MakeError(Reason::kBadRequest, absl::StrCat("not a layout: ", absl::string_view(what.data(), what.size())));
 }
 
-}  // namespace
-
-absl::StatusOr<RankLayoutPtr> ParseRankLayout(std::string_view digest, std::string bytes, uint32_t rank) {
-  if (bytes.size() > kMaxLayoutBytes) {
-    return MakeError(Reason::kMessageTooLarge,
-                     absl::StrCat("a layout of ", bytes.size(), " bytes; the limit is ", kMaxLayoutBytes));
-  }
-  if (Digest(bytes) != digest) return Malformed("its bytes do not have the digest that was given");
+absl::Status ReadItems(const std::string& bytes, uint32_t rank, std::vector<StoredItem>& items, size_t& shard_count) {
   v1::Layout proto;
   v1::TensorSchema schema;
   if (!proto.ParseFromString(bytes)) return Malformed("the message does not parse");
@@ -48,10 +40,8 @@ absl::StatusOr<RankLayoutPtr> ParseRankLayout(std::string_view digest, std::stri
     return Malformed("the columns of flat shards differ in length");
   }
 
-  auto layout = std::make_shared<RankLayout>();
-  layout->digest = std::string(digest);
-  layout->shard_count = static_cast<size_t>(proto.shard_tensor_size());
-  layout->items.reserve(layout->shard_count + static_cast<size_t>(proto.object_size()));
+  shard_count = static_cast<size_t>(proto.shard_tensor_size());
+  items.reserve(shard_count + static_cast<size_t>(proto.object_size()));
   size_t at = 0;
   int flat = 0;
   for (int i = 0; i < proto.shard_tensor_size(); ++i) {
@@ -81,26 +71,18 @@ absl::StatusOr<RankLayoutPtr> ParseRankLayout(std::string_view digest, std::stri
     if (!elements || *elements > INT64_MAX / BytesOf(*dtype)) {
       return Bad(Reason::kShapeOverflow, item.name, "it has 2^63 bytes or more");
     }
-    // Where the shard lies is judged by the coordinator, for all ranks at once: a refusal here would reach only this
-    // rank, and the others would wait for it.
-    const auto negative = [](const Shape& numbers) {
-      return std::any_of(numbers.begin(), numbers.end(), [](int64_t number) { return number < 0; });
-    };
-    if (negative(item.box.offset) || negative(item.box.shape)) {
-      return Bad(Reason::kBadShape, item.name, "a negative offset or dimension");
-    }
-    const auto held = ElementCount(item.box.shape);
-    if (!held || *held > INT64_MAX / BytesOf(*dtype)) {
-      return Bad(Reason::kShapeOverflow, item.name, "the shard has 2^63 bytes or more");
+    if (!Contains(item.global_shape, item.box)) {
+      return Bad(Reason::kShardOutOfBounds, item.name,
+                 absl::StrCat("the shard ", ToString(item.box), " is outside ", ShapeToString(item.global_shape)));
     }
     if (flat < proto.flat_shard_size() && proto.flat_shard(flat) == static_cast<uint32_t>(i)) {
       item.flat = FlatRange{proto.flat_begin(flat), proto.flat_end(flat)};
-      if (item.flat->begin < 0 || item.flat->end < item.flat->begin || item.flat->end > *held) {
+      if (item.flat->begin < 0 || item.flat->end < item.flat->begin || item.flat->end > item.box.size()) {
         return Bad(Reason::kShardOutOfBounds, item.name, "a flat range outside its box");
       }
       ++flat;
     }
-    layout->items.push_back(std::move(item));
+    items.push_back(std::move(item));
   }
   if (flat != proto.flat_shard_size()) return Malformed("flat shards are not ascending");
   if (static_cast<size_t>(proto.shard_offset_size()) != at || static_cast<size_t>(proto.shard_shape_size()) != at) {
@@ -115,7 +97,25 @@ absl::StatusOr<RankLayoutPtr> ParseRankLayout(std::string_view digest, std::stri
     StoredItem item{.name = object.name(), .dtype = DType::kUint8, .global_shape = {slot}, .box = {{0}, {slot}}};
     item.object = true;
     if (object.per_rank()) item.object_rank = static_cast<int>(rank);
-    layout->items.push_back(std::move(item));
+    items.push_back(std::move(item));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<RankLayoutPtr> ParseRankLayout(std::string_view digest, std::string bytes, uint32_t rank) {
+  if (bytes.size() > kMaxLayoutBytes) {
+    return MakeError(Reason::kMessageTooLarge,
+                     absl::StrCat("a layout of ", bytes.size(), " bytes; the limit is ", kMaxLayoutBytes));
+  }
+  if (Digest(bytes) != digest) return Malformed("its bytes do not have the digest that was given");
+  auto layout = std::make_shared<RankLayout>();
+  layout->digest = std::string(digest);
+  layout->fault = ReadItems(bytes, rank, layout->items, layout->shard_count);
+  if (!layout->fault.ok()) {
+    layout->items.clear();
+    layout->shard_count = 0;
   }
   layout->bytes = std::move(bytes);
   return RankLayoutPtr(std::move(layout));

@@ -14,12 +14,18 @@
 namespace cairn {
 
 // Immutable. Items are numbered as in WritePlan: shards first, then objects.
+//
+// A layout with a fault is kept and forwarded all the same: the coordinator validates those of all ranks together, and
+// then every rank hears of it, not this one alone. Only no image can be made of it.
 struct RankLayout {
   std::string digest;
   // The serialized cairn.v1.Layout: forwarded as it came, never serialized anew.
   std::string bytes;
+  // Empty if there is a fault.
   std::vector<StoredItem> items;
   size_t shard_count = 0;
+  // The first thing that cannot be: columns that differ in length, sizes that overflow, a shard outside its tensor.
+  absl::Status fault;
 
   size_t object_count() const { return items.size() - shard_count; }
 };
@@ -29,10 +35,8 @@ using RankLayoutPtr = std::shared_ptr<const RankLayout>;
 // Largest layout that is taken.
 inline constexpr size_t kMaxLayoutBytes = size_t{64} << 20;
 
-// Takes a layout apart. Only what this agent itself relies on is checked (columns of equal length, positions and sizes
-// that do not overflow, shards inside their tensors); the coordinator validates the whole job.
-// INVALID_ARGUMENT (BAD_REQUEST): no layout, or not the bytes of `digest`; (BAD_DTYPE, BAD_SHAPE, SHAPE_OVERFLOW,
-// SHARD_OUT_OF_BOUNDS, BAD_NAME): the first such fault. RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE).
+// Takes a layout apart.
+// INVALID_ARGUMENT (BAD_REQUEST): these are not the bytes of `digest`. RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE).
 absl::StatusOr<RankLayoutPtr> ParseRankLayout(std::string_view digest, std::string bytes, uint32_t rank);
 
 }  // namespace cairn

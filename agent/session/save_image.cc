@@ -36,6 +36,7 @@ absl::StatusOr<SaveImagePtr> MakeSaveImage(RankLayoutPtr layout, const v1::Write
     return MakeError(Reason::kLayoutChanged, absl::StrCat("the plan ", DigestHex(plan.plan_digest()).substr(0, 12),
                                                           " was made for another layout of this rank"));
   }
+  if (!layout->fault.ok()) return layout->fault;
   if (plan.moved_in_size() > 0 || plan.moved_out_size() > 0) {
     return MakeError(Reason::kUnsupported, "the write plan moves shards between ranks, which this agent cannot do");
   }

@@ -48,7 +48,7 @@ using SaveImagePtr = std::shared_ptr<const SaveImage>;
 // The image that `plan` asks for. The plan is checked: every number it gives must be the one that follows from the
 // layout, so that a plan of another version cannot write a file that does not parse.
 // FAILED_PRECONDITION or INTERNAL (LAYOUT_CHANGED, INTERNAL, UNSUPPORTED): the plan is for another layout, contradicts
-// itself, or wants shards moved between ranks, which this version does not do.
+// itself, or wants shards moved between ranks, which this version does not do. The layout's own fault.
 absl::StatusOr<SaveImagePtr> MakeSaveImage(RankLayoutPtr layout, const v1::WritePlan& plan);
 
 // The first item that `wanted` writes and `staged` has no bytes of; nothing if `staged` has all. Both must be of the

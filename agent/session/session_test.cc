@@ -200,9 +200,7 @@ TEST_F(SessionTest, AnotherPlanThatNeedsWhatWasNotStaged_IsLayoutChanged) {
   EXPECT_TRUE(HasReason(told, Reason::kLayoutChanged)) << told;
   EXPECT_EQ(MetadataOf(told)["tensor"], "c");
   ASSERT_TRUE(Order(8, v1::SaveOrder::ABORTED, "p3", 1, told).ok());
-  EXPECT_EQ(Begin(9)->pending(), true) << "the slab is too small for the new plan";
-  Serve();
-  EXPECT_EQ(Begin(9)->placement_size(), 4);
+  EXPECT_EQ(Begin(9)->placement_size(), 4) << "the next save follows the new plan, unasked";
   EXPECT_EQ(Only().plan_digest(), "p3");
 }
 
@@ -539,19 +537,28 @@ TEST(SaveImageTest, PlansThatContradictTheLayout_AreRefused) {
   EXPECT_TRUE(HasReason(MakeSaveImage(layout, bad).status(), Reason::kLayoutChanged));
 }
 
-TEST(RankLayoutTest, HostileLayouts_AreRefused) {
-  const auto parse = [](std::string bytes) { return ParseRankLayout(Digest(bytes), bytes, 0).status(); };
+TEST(RankLayoutTest, BytesOfAnotherDigest_AreRefused) {
   EXPECT_TRUE(HasReason(ParseRankLayout("wrong", "", 0).status(), Reason::kBadRequest));
-  EXPECT_TRUE(HasReason(parse("garbage"), Reason::kBadRequest));
-  EXPECT_TRUE(HasReason(parse(testing::SerializeLayout({testing::Tensor("a", DType::kFloat32, {4}, {-1}, {3})}, {})),
-                        Reason::kBadShape));
-  // Reaching outside its tensor is judged by the coordinator, which tells all ranks.
-  EXPECT_TRUE(parse(testing::SerializeLayout({testing::Tensor("a", DType::kFloat32, {4}, {2}, {3})}, {})).ok());
-  EXPECT_TRUE(HasReason(parse(testing::SerializeLayout({Whole("a", DType::kFloat64, {int64_t{1} << 62})}, {})),
+  EXPECT_TRUE(ParseRankLayout(Digest(""), "", 0).ok()) << "a rank that declares nothing";
+}
+
+TEST(RankLayoutTest, LayoutsWithFaults_AreForwarded_ButNeverWritten) {
+  const auto fault = [](std::string bytes) {
+    const auto layout = ParseRankLayout(Digest(bytes), bytes, 0);
+    if (!layout.ok()) return layout.status();
+    v1::WritePlan plan;
+    plan.set_layout_digest((*layout)->digest);
+    EXPECT_EQ(MakeSaveImage(*layout, plan).status(), (*layout)->fault);
+    return (*layout)->fault;
+  };
+  EXPECT_TRUE(HasReason(fault("garbage"), Reason::kBadRequest));
+  EXPECT_TRUE(HasReason(fault(testing::SerializeLayout({testing::Tensor("a", DType::kFloat32, {4}, {2}, {3})}, {})),
+                        Reason::kShardOutOfBounds));
+  EXPECT_TRUE(HasReason(fault(testing::SerializeLayout({Whole("a", DType::kFloat64, {int64_t{1} << 62})}, {})),
                         Reason::kShapeOverflow));
-  EXPECT_TRUE(HasReason(parse(testing::SerializeLayout({Whole("a\n", DType::kFloat64, {1})}, {})), Reason::kBadName));
+  EXPECT_TRUE(HasReason(fault(testing::SerializeLayout({Whole("a\n", DType::kFloat64, {1})}, {})), Reason::kBadName));
   EXPECT_TRUE(
-      HasReason(parse(testing::SerializeLayout({Whole("a", DType::kUnspecified, {1})}, {})), Reason::kBadDtype));
+      HasReason(fault(testing::SerializeLayout({Whole("a", DType::kUnspecified, {1})}, {})), Reason::kBadDtype));
 }
 
 }  // namespace
