@@ -294,8 +294,9 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Job::Get(const CheckpointKey& key,
     v1::Checkpoint lost;
     lost.set_job(name_);
     lost.set_request_id(key.request_id);
-    lost.set_coordinator_epoch(options_.coordinator_epoch);
     const bool waiting = context.now - started_ < 2 * options_.lease_ttl;
+    // Until it is certain the answer is one of the coordinator that the caller knows: it will ask with that one's epoch.
+    lost.set_coordinator_epoch(waiting ? known_epoch : options_.coordinator_epoch);
     lost.set_revision(waiting ? 1 : 2);
     lost.set_state(waiting ? v1::Checkpoint::PREPARING : v1::Checkpoint::ABORTED);
     if (!waiting) {

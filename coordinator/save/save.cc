@@ -591,8 +591,8 @@ v1::SaveOrder Save::OrderFor(const Member& member, const v1::SaveState& state,
         order.set_action(v1::SaveOrder::WAIT);  // its call is answered when this attempt has ended
         return order;
       }
-      const bool early = tombstone_stands_ && rank->stopped;
-      order.set_action(early ? v1::SaveOrder::ABORTED : v1::SaveOrder::ABORT);
+      // Who is told ABORTED finds the files gone and may save again.
+      order.set_action(v1::SaveOrder::ABORT);
       *order.mutable_error() = StatusToProto(error_);
       order.set_call(rank->state.call());
       break;

@@ -35,7 +35,7 @@ class CoordinatorTest : public ::testing::Test {
   }
   ~CoordinatorTest() override {
     agents_.clear();
-    if (HasFailure()) std::fprintf(stderr, "%s\n", ReadWhole(log_).c_str());
+    if (HasFailure() || std::getenv("CAIRN_TEST_LOG") != nullptr) std::fprintf(stderr, "%s\n", ReadWhole(log_).c_str());
   }
 
   // Starts the coordinator, at its old address if it had one.
@@ -92,6 +92,7 @@ class CoordinatorTest : public ::testing::Test {
                     const Request& request, Response& response) {
     grpc::ClientContext context;
     PrepareCall(context, absl::Seconds(60), token_);
+    context.set_wait_for_ready(true);  // a coordinator that has just been started may not listen yet
     return CallError((stub_.get()->*method)(&context, request, &response), PeerKind::kCoordinator, address_);
   }
   absl::StatusOr<v1::Checkpoint> Create(std::optional<int64_t> step = std::nullopt, const std::string& id = RandomToken(),

@@ -333,6 +333,7 @@ void FakeAgent::ObeySave(const v1::SaveOrder& order) {
     case v1::SaveOrder::STAGE:
     case v1::SaveOrder::WRITE: {
       save.set_plan_digest(order.plan_digest());
+      save.set_attempt(order.attempt());
       save.set_request_id(order.request_id());
       save.set_bytes_total(100);
       if (save.phase() == hold_) return;
@@ -341,7 +342,6 @@ void FakeAgent::ObeySave(const v1::SaveOrder& order) {
       } else if (save.phase() == v1::SaveState::STAGING) {
         set(v1::SaveState::STAGED);
       } else if (save.phase() == v1::SaveState::STAGED && order.action() == v1::SaveOrder::WRITE) {
-        save.set_attempt(order.attempt());
         set(v1::SaveState::WRITING);
       } else if (save.phase() == v1::SaveState::WRITING && failure_.ok()) {
         v1::SaveState written = save;
