@@ -68,8 +68,9 @@ absl::StatusOr<EpochFile> EpochFile::Acquire(PosixStorage& storage, absl::Durati
     const std::vector<std::string> words = absl::StrSplit(record, absl::ByAnyChar(" \n"), absl::SkipEmpty());
     if (words.size() < 2 || words[0] != "epoch" || !absl::SimpleAtoi(words[1], &epoch)) {
       return MakeError(Reason::kFileTruncated,
-                       absl::StrCat(path, " does not hold an epoch. Write \"epoch N\" with an N above every epoch in the "
-                                          "agents' logs into it"),
+                       absl::StrCat(path,
+                                    " does not hold an epoch. Write \"epoch N\" with an N above every epoch in the "
+                                    "agents' logs into it"),
                        {{"file", path}});
     }
   }

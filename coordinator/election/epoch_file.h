@@ -1,6 +1,6 @@
-// Election without a standby: whoever holds the lock of `<root>/.cairn/epoch` is the coordinator of the root, and counts
-// its coordinator epoch up there. The kernel gives the lock back when the process ends, however it ends; a process that
-// is only frozen keeps it, and with it the root.
+// Election without a standby: whoever holds the lock of `<root>/.cairn/epoch` is the coordinator of the root, and
+// counts its coordinator epoch up there. The kernel gives the lock back when the process ends, however it ends; a
+// process that is only frozen keeps it, and with it the root.
 #ifndef CAIRN_COORDINATOR_ELECTION_EPOCH_FILE_H_
 #define CAIRN_COORDINATOR_ELECTION_EPOCH_FILE_H_
 
@@ -18,10 +18,9 @@ namespace cairn {
 
 class EpochFile {
  public:
-  // Takes the lock and counts up; durable when it returns. If another process holds the lock, tells `waiting` who it is,
-  // once, and tries for `patience`.
-  // FAILED_PRECONDITION (ROOT_IN_USE): still held; DATA_LOSS (FILE_TRUNCATED): the file does not hold an epoch; and the
-  // errors of storage.
+  // Takes the lock and counts up; durable when it returns. If another process holds the lock, tells `waiting` who it
+  // is, once, and tries for `patience`. FAILED_PRECONDITION (ROOT_IN_USE): still held; DATA_LOSS (FILE_TRUNCATED): the
+  // file does not hold an epoch; and the errors of storage.
   static absl::StatusOr<EpochFile> Acquire(PosixStorage& storage, absl::Duration patience, const Clock& clock,
                                            const std::function<void(const std::string& holder)>& waiting);
 

@@ -24,7 +24,8 @@ class EpochFileTest : public testing::Test {
   ~EpochFileTest() override { std::filesystem::remove_all(root_); }
 
   absl::StatusOr<EpochFile> Acquire(absl::Duration patience = absl::ZeroDuration()) {
-    return EpochFile::Acquire(*storage_, patience, Clock::Real(), [this](const std::string& holder) { holder_ = holder; });
+    return EpochFile::Acquire(*storage_, patience, Clock::Real(),
+                              [this](const std::string& holder) { holder_ = holder; });
   }
 
   std::string root_;

@@ -65,7 +65,7 @@ struct MakeManifest {
   uint32_t attempt = 0;
   std::string plan_digest;
   std::string request_id;
-  std::vector<v1::WriteResult> result;                         // by rank
+  std::vector<v1::WriteResult> result;                             // by rank
   std::vector<std::vector<v1::ReplicaChecksum>> replica_checksum;  // by rank
   uint64_t ticket = 0;
 };

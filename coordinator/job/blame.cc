@@ -9,7 +9,7 @@
 namespace cairn {
 namespace {
 
-constexpr std::array<std::string_view, 9> kOrder = {"arming", "waiting", "planning", "staging", "staged",
+constexpr std::array<std::string_view, 9> kOrder = {"arming",  "waiting", "planning", "staging", "staged",
                                                     "writing", "reading", "written",  "done"};
 constexpr size_t kMaxDetails = 4;
 
@@ -48,8 +48,8 @@ void AddLastCommitted(const Context& context, ErrorMetadata& metadata) {
 }  // namespace
 
 std::string Seconds(absl::Duration duration) {
-  return absl::FormatDuration(absl::Trunc(duration, duration < absl::Seconds(10) ? absl::Milliseconds(100)
-                                                                                 : absl::Seconds(1)));
+  return absl::FormatDuration(
+      absl::Trunc(duration, duration < absl::Seconds(10) ? absl::Milliseconds(100) : absl::Seconds(1)));
 }
 
 absl::Status OperationError(Reason reason, const Context& context, const Operation& operation, std::string_view what) {

@@ -21,8 +21,8 @@ class Core {
 
   const CoreOptions& options() const { return options_; }
 
-  // The surroundings of an event at `now`. Time in which nothing was called for longer than half a lease does not count:
-  // then the coordinator itself was stopped (SIGSTOP, a suspended machine), and the silence is nobody's fault.
+  // The surroundings of an event at `now`. Time in which nothing was called for longer than half a lease does not
+  // count: then the coordinator itself was stopped (SIGSTOP, a suspended machine), and the silence is nobody's fault.
   Environment At(absl::Time now, absl::Time wall);
 
   // Makes the job if it is new. INVALID_ARGUMENT (BAD_JOB_NAME).

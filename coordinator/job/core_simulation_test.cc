@@ -1,6 +1,6 @@
 // The core under a seeded scheduler: agents, trainers, a network that delays, drops, duplicates and reorders, storage
-// that fails, processes that crash, freeze and come back, and coordinators that are replaced while their last actions are
-// still on the way. A failing seed prints how to run it alone: CAIRN_SIMULATION_SEED=N.
+// that fails, processes that crash, freeze and come back, and coordinators that are replaced while their last actions
+// are still on the way. A failing seed prints how to run it alone: CAIRN_SIMULATION_SEED=N.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -48,7 +48,8 @@ struct Agent {
 
 class World {
  public:
-  World(uint64_t seed, int ranks, Planted planted) : random_(seed), planted_(planted), agents_(static_cast<size_t>(ranks)) {
+  World(uint64_t seed, int ranks, Planted planted)
+      : random_(seed), planted_(planted), agents_(static_cast<size_t>(ranks)) {
     for (int rank = 0; rank < ranks; ++rank) Reset(agents_[static_cast<size_t>(rank)], rank);
     StartCoordinator();
   }
@@ -81,22 +82,19 @@ class World {
     absl::Time at;
     uint64_t order;
     std::function<void()> work;
-    bool operator<(const Event& other) const {
-      return at != other.at ? at > other.at : order > other.order;
-    }
+    bool operator<(const Event& other) const { return at != other.at ? at > other.at : order > other.order; }
   };
 
   bool stormy() const { return now_ < stormy_until_; }
   bool Chance(double p) { return std::uniform_real_distribution<>(0, 1)(random_) < p; }
   int Pick(int n) { return std::uniform_int_distribution<>(0, n - 1)(random_); }
-  absl::Duration Delay() {
-    return absl::Milliseconds(stormy() && Chance(0.05) ? 200 + Pick(3000) : 1 + Pick(40));
-  }
+  absl::Duration Delay() { return absl::Milliseconds(stormy() && Chance(0.05) ? 200 + Pick(3000) : 1 + Pick(40)); }
   void After(absl::Duration delay, std::function<void()> work) {
     queue_.push({now_ + delay, ++order_, std::move(work)});
   }
   void Violation(const std::string& what) {
-    if (violation_.empty()) violation_ = absl::StrCat("at ", absl::FormatDuration(now_ - absl::UnixEpoch()), ": ", what);
+    if (violation_.empty())
+      violation_ = absl::StrCat("at ", absl::FormatDuration(now_ - absl::UnixEpoch()), ": ", what);
   }
 
   void Reset(Agent& agent, int rank) {
@@ -160,12 +158,14 @@ class World {
       if (verdict.committed) {
         for (const Agent& agent : agents_) {
           if (!files_.contains({step, attempt, agent.rank})) {
-            Violation(absl::StrCat("step ", step, " attempt ", attempt, " committed without the files of rank ", agent.rank));
+            Violation(
+                absl::StrCat("step ", step, " attempt ", attempt, " committed without the files of rank ", agent.rank));
           }
         }
         if (!committed_steps_.insert(step).second) Violation(absl::StrCat("step ", step, " committed twice"));
         if (!verdicts_.empty() && told_aborted_.contains(key)) {
-          Violation(absl::StrCat("step ", step, " attempt ", attempt, " committed after a rank was told that it was not"));
+          Violation(
+              absl::StrCat("step ", step, " attempt ", attempt, " committed after a rank was told that it was not"));
         }
       }
       verdicts_[key] = verdict;
@@ -213,8 +213,9 @@ class World {
         if (!attempt.ok()) break;
         attempt = std::max(*attempt, number + 1);
         if (!verdicts_.contains({reserve->step, number})) {
-          const auto put = Put(reserve->step, number,
-                               PutVerdict{reserve->step, number, nullptr, MakeError(Reason::kCoordinatorRestarted, "left")});
+          const auto put =
+              Put(reserve->step, number,
+                  PutVerdict{reserve->step, number, nullptr, MakeError(Reason::kCoordinatorRestarted, "left")});
           if (put.committed) attempt = MakeError(Reason::kStepCommitted, "committed");
         }
       }
@@ -246,7 +247,8 @@ class World {
     } else if (const auto* remove = std::get_if<RemoveFiles>(&action.what); remove != nullptr) {
       const std::pair<int64_t, uint32_t> key{remove->step, remove->attempt};
       if (!verdicts_.contains(key) || verdicts_[key].committed) {
-        Violation(absl::StrCat("files of step ", remove->step, " attempt ", remove->attempt, " removed without a tombstone"));
+        Violation(
+            absl::StrCat("files of step ", remove->step, " attempt ", remove->attempt, " removed without a tombstone"));
       }
       for (const Agent& agent : agents_) files_.erase({remove->step, remove->attempt, agent.rank});
       directories_[remove->step].erase(remove->attempt);
@@ -306,8 +308,8 @@ class World {
       InCore([&](const Environment& environment) {
         Job* job = core_->Find(kJob);
         absl::Status status = request.agent().coordinator_epoch() != epoch_ ? MakeError(Reason::kStaleEpoch, "epoch")
-                              : job == nullptr                             ? MakeError(Reason::kNotRegistered, "job")
-                                                                           : job->Synchronize(request, environment);
+                              : job == nullptr                              ? MakeError(Reason::kNotRegistered, "job")
+                                                                            : job->Synchronize(request, environment);
         v1::SynchronizeAgentResponse orders;
         if (status.ok()) orders = job->OrdersFor(agent.rank, environment);
         Send([this, &agent, incarnation, status, orders] {
@@ -377,7 +379,8 @@ class World {
         case v1::SaveOrder::WRITE:
           save.set_plan_digest(order.plan_digest());
           save.set_request_id(order.request_id());
-          if (save.phase() == v1::SaveState::BEGUN) Move(agent, order.step(), v1::SaveState::BEGUN, v1::SaveState::STAGED);
+          if (save.phase() == v1::SaveState::BEGUN)
+            Move(agent, order.step(), v1::SaveState::BEGUN, v1::SaveState::STAGED);
           if (order.action() == v1::SaveOrder::WRITE && save.phase() == v1::SaveState::STAGED) {
             save.set_attempt(order.attempt());
             Move(agent, order.step(), v1::SaveState::STAGED, v1::SaveState::WRITTEN);
@@ -386,9 +389,14 @@ class World {
         case v1::SaveOrder::ABORT:
           if (save.phase() != v1::SaveState::STOPPED) Move(agent, order.step(), save.phase(), v1::SaveState::STOPPED);
           break;
-        case v1::SaveOrder::COMMITTED: Told(agent, order, true); break;
-        case v1::SaveOrder::ABORTED: Told(agent, order, false); break;
-        default: break;
+        case v1::SaveOrder::COMMITTED:
+          Told(agent, order, true);
+          break;
+        case v1::SaveOrder::ABORTED:
+          Told(agent, order, false);
+          break;
+        default:
+          break;
       }
     }
   }
@@ -489,11 +497,19 @@ class World {
     if (!stormy()) return;
     Agent& agent = agents_[static_cast<size_t>(Pick(static_cast<int>(agents_.size())))];
     switch (Pick(6)) {
-      case 0: Reset(agent, agent.rank); break;
-      case 1: agent.frozen_until = now_ + absl::Seconds(1 + Pick(30)); break;
+      case 0:
+        Reset(agent, agent.rank);
+        break;
+      case 1:
+        agent.frozen_until = now_ + absl::Seconds(1 + Pick(30));
+        break;
       case 2:
-      case 3: StartCoordinator(); break;
-      case 4: coordinator_frozen_until_ = now_ + absl::Seconds(1 + Pick(10)); break;
+      case 3:
+        StartCoordinator();
+        break;
+      case 4:
+        coordinator_frozen_until_ = now_ + absl::Seconds(1 + Pick(10));
+        break;
       case 5: {
         // The whole job dies and starts again from its last checkpoint.
         for (Agent& each : agents_) Reset(each, each.rank);
@@ -602,8 +618,7 @@ TEST_P(PlantedTest, Fault_IsCaughtWithinAFewSeeds) {
   EXPECT_GT(caught, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, PlantedTest,
-                         testing::Values(Planted::kVerdictOverwritten, Planted::kWrittenTooEarly));
+INSTANTIATE_TEST_SUITE_P(All, PlantedTest, testing::Values(Planted::kVerdictOverwritten, Planted::kWrittenTooEarly));
 
 }  // namespace
 }  // namespace cairn

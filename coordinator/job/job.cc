@@ -27,9 +27,9 @@ Job::Job(std::string name, const CoreOptions& options, absl::Time now)
 Context Job::MakeContext(Environment& environment) const {
   // The tables are the job's own: a context is only ever made by its methods.
   Job& self = const_cast<Job&>(*this);
-  return Context{name_,          options_,          environment.now,     environment.wall,
-                 members_,       environment.layouts, self.plans_,       last_committed_,
-                 EarliestUndecided(), environment.actions, environment.log, environment.next_ticket};
+  return Context{
+      name_,       options_,        environment.now,     environment.wall,    members_,        environment.layouts,
+      self.plans_, last_committed_, EarliestUndecided(), environment.actions, environment.log, environment.next_ticket};
 }
 
 bool Job::busy() const {
@@ -101,8 +101,9 @@ absl::StatusOr<v1::RegisterAgentResponse> Job::Register(const v1::RegisterAgentR
   if (!changed.ok()) return changed.status();
   if (*changed) {
     ++revision_;
-    context.Log("rank=", request.agent().rank(), " incarnation=", absl::Hex(request.agent().incarnation()), " node=",
-                request.node(), " event=registered agents=", members_.members().size(), "/", members_.world_size());
+    context.Log("rank=", request.agent().rank(), " incarnation=", absl::Hex(request.agent().incarnation()),
+                " node=", request.node(), " event=registered agents=", members_.members().size(), "/",
+                members_.world_size());
   }
   EnsureRecovered(environment);
   Advance(context);
@@ -298,8 +299,9 @@ void Job::AdvanceCurrentPlan(Context& context) {
     if (late && current_plan_error_.ok()) {
       std::vector<Culprit> culprits;
       for (int rank : silent) {
-        culprits.push_back({rank, "waiting", members_.Find(rank) == nullptr ? "no agent registered"
-                                                                            : "its trainer has declared no layout"});
+        culprits.push_back(
+            {rank, "waiting",
+             members_.Find(rank) == nullptr ? "no agent registered" : "its trainer has declared no layout"});
       }
       current_plan_error_ = Blame(Reason::kRankLate, context, {"save", std::nullopt}, "held up the plan", culprits);
     } else if (!late) {
@@ -335,9 +337,9 @@ void Job::RefreshOrders(const Context& context) {
     for (const auto& load : member.state.load()) want(load.layout_digest(), rank);
   }
   // Everything that orders are made of, apart from the report of the rank itself.
-  std::string signature = absl::StrCat(recovered_, "|", members_.epoch(), "|", static_cast<int>(agreement_.state()), ",",
-                                       agreement_.OrderFor(0).has_value() ? agreement_.OrderFor(0)->number() : 0, "|",
-                                       current_plan_, current_plan_check_, current_plan_error_.message());
+  std::string signature = absl::StrCat(recovered_, "|", members_.epoch(), "|", static_cast<int>(agreement_.state()),
+                                       ",", agreement_.OrderFor(0).has_value() ? agreement_.OrderFor(0)->number() : 0,
+                                       "|", current_plan_, current_plan_check_, current_plan_error_.message());
   for (const Save& save : saves_) absl::StrAppend(&signature, "|", save.OrdersSignature());
   for (const Load& load : loads_) absl::StrAppend(&signature, "|", load.number(), ",", static_cast<int>(load.phase()));
   for (const auto& [digest, rank] : wanted_) absl::StrAppend(&signature, "|", digest, rank);

@@ -64,12 +64,12 @@ class Job {
   // What `rank`'s agent should do; its revision is that of the last change of these orders.
   v1::SynchronizeAgentResponse OrdersFor(int rank, Environment environment);
 
-  // People. Nothing if the answer must wait: for the recovery from storage or, with `patient`, for agents that come back
-  // after the coordinator's restart.
+  // People. Nothing if the answer must wait: for the recovery from storage or, with `patient`, for agents that come
+  // back after the coordinator's restart.
   std::optional<absl::StatusOr<v1::Checkpoint>> Create(const v1::CreateCheckpointRequest& request, bool patient,
                                                        Environment environment);
-  // `known_epoch`: the coordinator that the caller heard of this request before, 0 for none. What that one knew may come
-  // back with its agents.
+  // `known_epoch`: the coordinator that the caller heard of this request before, 0 for none. What that one knew may
+  // come back with its agents.
   std::optional<absl::StatusOr<v1::Checkpoint>> Get(const CheckpointKey& key, uint64_t known_epoch,
                                                     Environment environment);
   std::optional<absl::StatusOr<v1::Checkpoint>> Cancel(const CheckpointKey& key, Environment environment);

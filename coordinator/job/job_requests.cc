@@ -51,7 +51,8 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Job::Create(const v1::CreateCheckp
     return std::nullopt;
   }
   OnLost(members_.Expire(context.now), context);
-  const absl::Duration timeout = absl::Seconds(request.timeout().seconds()) + absl::Nanoseconds(request.timeout().nanos());
+  const absl::Duration timeout =
+      absl::Seconds(request.timeout().seconds()) + absl::Nanoseconds(request.timeout().nanos());
   const absl::Time deadline = request.has_timeout() ? context.now + timeout : absl::InfiniteFuture();
   const CheckpointKey key{std::nullopt, request.request_id()};
   // A repeated request: in flight, ended since the start, or ended before.
@@ -91,7 +92,8 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Job::Create(const v1::CreateCheckp
     }
   }
   for (const auto& [rank, member] : members_.members()) {
-    if (member.reported && member.state.trainer().attached()) entry.trainer[rank] = member.state.trainer().incarnation();
+    if (member.reported && member.state.trainer().attached())
+      entry.trainer[rank] = member.state.trainer().incarnation();
   }
   requests_.push_back(std::move(entry));
   context.Log("request=", request.request_id(), request.has_step() ? absl::StrCat(" step=", request.step()) : "",
@@ -147,8 +149,7 @@ void Job::CheckRequestTime(SaveRequest& request, bool blocked, Context& context)
     if (context.now - request.progress >= options_.phase_timeout) late = culprits;
   }
   const bool out_of_time = context.now >= request.deadline;
-  if (late.empty() && !out_of_time &&
-      (request.agreed || context.now - request.progress < options_.phase_timeout)) {
+  if (late.empty() && !out_of_time && (request.agreed || context.now - request.progress < options_.phase_timeout)) {
     return;
   }
   const std::vector<Culprit>& named = late.empty() ? culprits : late;
@@ -170,8 +171,7 @@ void Job::CheckRequestTime(SaveRequest& request, bool blocked, Context& context)
 
 void Job::AdvanceRequests(Context& context) {
   agreement_.Advance(context);
-  const bool blocked =
-      std::any_of(saves_.begin(), saves_.end(), [](const Save& save) { return !save.ended(); });
+  const bool blocked = std::any_of(saves_.begin(), saves_.end(), [](const Save& save) { return !save.ended(); });
   SaveRequest* first = nullptr;
   for (SaveRequest& request : requests_) {
     if (request.state != SaveRequest::State::kWaiting) continue;
@@ -238,7 +238,8 @@ void Job::AdvanceRequests(Context& context) {
       }
       break;
     }
-    case StepAgreement::State::kDisarming: break;
+    case StepAgreement::State::kDisarming:
+      break;
   }
 }
 
@@ -279,8 +280,9 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Job::Get(const CheckpointKey& key,
   }
   for (const SaveRequest& request : requests_) {
     if (request.state == SaveRequest::State::kAttached) continue;
-    if (by_request ? request.id == key.request_id
-                   : key.step.has_value() && request.step == key.step && request.state == SaveRequest::State::kWaiting) {
+    if (by_request
+            ? request.id == key.request_id
+            : key.step.has_value() && request.step == key.step && request.state == SaveRequest::State::kWaiting) {
       return ViewOf(request, context);
     }
   }
@@ -295,13 +297,15 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Job::Get(const CheckpointKey& key,
     lost.set_job(name_);
     lost.set_request_id(key.request_id);
     const bool waiting = context.now - started_ < 2 * options_.lease_ttl;
-    // Until it is certain the answer is one of the coordinator that the caller knows: it will ask with that one's epoch.
+    // Until it is certain the answer is one of the coordinator that the caller knows: it will ask with that one's
+    // epoch.
     lost.set_coordinator_epoch(waiting ? known_epoch : options_.coordinator_epoch);
     lost.set_revision(waiting ? 1 : 2);
     lost.set_state(waiting ? v1::Checkpoint::PREPARING : v1::Checkpoint::ABORTED);
     if (!waiting) {
-      *lost.mutable_error() = StatusToProto(OperationError(
-          Reason::kCoordinatorRestarted, context, {"save"}, "no rank had begun the save when the coordinator restarted"));
+      *lost.mutable_error() =
+          StatusToProto(OperationError(Reason::kCoordinatorRestarted, context, {"save"},
+                                       "no rank had begun the save when the coordinator restarted"));
     }
     return lost;
   }
@@ -319,8 +323,7 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Job::Cancel(const CheckpointKey& k
   Context context = MakeContext(environment);
   for (Save& save : saves_) {
     if (save.ended()) continue;
-    if (key.step.has_value() ? save.step() == *key.step
-                             : key.request_id.empty() || save.HasRequest(key.request_id)) {
+    if (key.step.has_value() ? save.step() == *key.step : key.request_id.empty() || save.HasRequest(key.request_id)) {
       save.Cancel(context);
     }
   }

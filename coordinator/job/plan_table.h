@@ -16,8 +16,8 @@ struct SavePlanEntry {
   std::string key;
   std::vector<std::string> layout;
   State state = State::kPending;
-  PlannedSave plan;     // when kReady
-  absl::Status error;   // when kFailed: what is wrong with the layouts
+  PlannedSave plan;    // when kReady
+  absl::Status error;  // when kFailed: what is wrong with the layouts
   // The replicas of a save under this plan were compared and were equal.
   bool replicas_checked = false;
 };
@@ -25,7 +25,8 @@ struct SavePlanEntry {
 // Not thread-safe. Entries stay where they are until kCapacity newer ones were asked for.
 class PlanTable {
  public:
-  // The entry of these layouts (by rank), which is ordered when it is new. Null while the bytes of a layout are missing.
+  // The entry of these layouts (by rank), which is ordered when it is new. Null while the bytes of a layout are
+  // missing.
   SavePlanEntry* Request(const std::vector<std::string>& layout, Context& context);
   void OnPlanned(const std::string& key, const absl::StatusOr<PlannedSave>& plan);
   // The newest entry with this plan digest, if any.

@@ -50,8 +50,7 @@ void Load::SetPhase(Phase phase, Context& context) {
 
 void Load::Report(const Member& member, const v1::LoadState& state, Context& context) {
   if (ended()) return;
-  const size_t size =
-      std::max(static_cast<size_t>(member.rank) + 1, static_cast<size_t>(context.members.world_size()));
+  const size_t size = std::max(static_cast<size_t>(member.rank) + 1, static_cast<size_t>(context.members.world_size()));
   if (ranks_.size() < size) ranks_.resize(size);
   Rank& rank = ranks_[static_cast<size_t>(member.rank)];
   if (rank.begun && rank.state.trainer_incarnation() != state.trainer_incarnation()) {
@@ -61,10 +60,9 @@ void Load::Report(const Member& member, const v1::LoadState& state, Context& con
     return;
   }
   if (rank.begun && rank.agent != member.incarnation) return;  // found by CheckMembers
-  const bool moved = !rank.begun || rank.state.phase() != state.phase() ||
-                     rank.state.bytes_done() != state.bytes_done() ||
-                     rank.state.storage_bytes() != state.storage_bytes() ||
-                     rank.state.plan_digest() != state.plan_digest();
+  const bool moved =
+      !rank.begun || rank.state.phase() != state.phase() || rank.state.bytes_done() != state.bytes_done() ||
+      rank.state.storage_bytes() != state.storage_bytes() || rank.state.plan_digest() != state.plan_digest();
   if (!moved) return;
   if (rank.begun && rank.state.phase() == v1::LoadState::DONE && !Failed(state)) return;
   rank.begun = true;
@@ -76,9 +74,12 @@ void Load::Report(const Member& member, const v1::LoadState& state, Context& con
 std::string Load::PhaseOf(const Rank& rank) const {
   if (!rank.begun) return "waiting";
   switch (rank.state.phase()) {
-    case v1::LoadState::READING: return "reading";
-    case v1::LoadState::DONE: return "done";
-    default: return has_plan() ? "reading" : "planning";
+    case v1::LoadState::READING:
+      return "reading";
+    case v1::LoadState::DONE:
+      return "done";
+    default:
+      return has_plan() ? "reading" : "planning";
   }
 }
 
@@ -228,11 +229,10 @@ bool Load::CheckAgreement(Context& context) {
   }
   // A load that began under an earlier coordinator goes on if all ranks have its plan; its secret is theirs alone, so a
   // rank without it could not join.
-  const size_t planned = static_cast<size_t>(std::count_if(
-      ranks_.begin(), ranks_.end(), [](const Rank& rank) { return !rank.state.plan_digest().empty(); }));
-  const bool same = std::all_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) {
-    return rank.state.plan_digest() == first.plan_digest();
-  });
+  const size_t planned = static_cast<size_t>(
+      std::count_if(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return !rank.state.plan_digest().empty(); }));
+  const bool same = std::all_of(ranks_.begin(), ranks_.end(),
+                                [&](const Rank& rank) { return rank.state.plan_digest() == first.plan_digest(); });
   if (planned == 0 || same) return true;
   Fail(OperationError(Reason::kCoordinatorRestarted, context, operation(),
                       "not all ranks had the plan when the coordinator restarted"),
@@ -332,7 +332,9 @@ v1::LoadOrder Load::OrderFor(const Member& member, const Context& context) const
   order.set_number(number_);
   if (wanted_step().has_value()) order.set_step(*wanted_step());
   switch (phase_) {
-    case Phase::kCollecting: order.set_action(v1::LoadOrder::WAIT); break;
+    case Phase::kCollecting:
+      order.set_action(v1::LoadOrder::WAIT);
+      break;
     case Phase::kReading:
       order.set_action(v1::LoadOrder::READ);
       order.set_plan_digest(plan_.plan_digest);
@@ -372,10 +374,18 @@ v1::Load Load::View(const Context& context) const {
   view.set_number(number_);
   if (wanted_step().has_value()) view.set_step(*wanted_step());
   switch (phase_) {
-    case Phase::kCollecting: view.set_state(v1::Load::COLLECTING); break;
-    case Phase::kReading: view.set_state(v1::Load::READING); break;
-    case Phase::kDone: view.set_state(v1::Load::DONE); break;
-    case Phase::kFailed: view.set_state(v1::Load::FAILED); break;
+    case Phase::kCollecting:
+      view.set_state(v1::Load::COLLECTING);
+      break;
+    case Phase::kReading:
+      view.set_state(v1::Load::READING);
+      break;
+    case Phase::kDone:
+      view.set_state(v1::Load::DONE);
+      break;
+    case Phase::kFailed:
+      view.set_state(v1::Load::FAILED);
+      break;
   }
   if (phase_ == Phase::kFailed) *view.mutable_error() = StatusToProto(error_);
   if (ended()) return view;

@@ -33,7 +33,9 @@ class Load {
   bool ended() const { return phase_ == Phase::kDone || phase_ == Phase::kFailed; }
   const absl::Status& error() const { return error_; }
   // The step that it reads, once it is known: nobody may delete it until the load has ended.
-  std::optional<int64_t> pinned_step() const { return ended() || !has_plan() ? std::nullopt : std::optional(plan_.step); }
+  std::optional<int64_t> pinned_step() const {
+    return ended() || !has_plan() ? std::nullopt : std::optional(plan_.step);
+  }
 
   void Report(const Member& member, const v1::LoadState& state, Context& context);
   void Advance(Context& context);

@@ -101,9 +101,8 @@ bool Membership::Report(Member& member, const v1::AgentState& state, uint64_t se
     const double seconds = absl::ToDoubleSeconds(now - member.stepped);
     if (same_trainer && before.has_value() && after.has_value() && *after > *before && seconds > 0) {
       const double rate = static_cast<double>(*after - *before) / seconds;
-      member.steps_per_second = member.steps_per_second == 0
-                                    ? rate
-                                    : kRateSmoothing * rate + (1 - kRateSmoothing) * member.steps_per_second;
+      member.steps_per_second =
+          member.steps_per_second == 0 ? rate : kRateSmoothing * rate + (1 - kRateSmoothing) * member.steps_per_second;
     }
     member.stepped = now;
   }

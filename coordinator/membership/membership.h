@@ -23,7 +23,7 @@ struct Member {
   std::string transfer_address;
   std::string descriptor_socket;
   std::string boot_id;
-  absl::Time heard;      // any request
+  absl::Time heard;  // any request
   absl::Time lease_end;
   // What SynchronizeAgent carried; meaningless until `reported`.
   bool reported = false;

@@ -27,12 +27,18 @@ bool Staged(const v1::SaveState& state) {
 
 std::string_view SavePhaseName(Save::Phase phase) {
   switch (phase) {
-    case Save::Phase::kCollecting: return "COLLECTING";
-    case Save::Phase::kWriting: return "WRITING";
-    case Save::Phase::kCommitting: return "COMMITTING";
-    case Save::Phase::kCommitted: return "COMMITTED";
-    case Save::Phase::kAborting: return "ABORTING";
-    case Save::Phase::kAborted: return "ABORTED";
+    case Save::Phase::kCollecting:
+      return "COLLECTING";
+    case Save::Phase::kWriting:
+      return "WRITING";
+    case Save::Phase::kCommitting:
+      return "COMMITTING";
+    case Save::Phase::kCommitted:
+      return "COMMITTED";
+    case Save::Phase::kAborting:
+      return "ABORTING";
+    case Save::Phase::kAborted:
+      return "ABORTED";
   }
   return "UNKNOWN";
 }
@@ -107,14 +113,19 @@ void Save::Report(const Member& member, const v1::SaveState& state, Context& con
 std::string Save::PhaseOf(const Rank& rank) const {
   if (!rank.begun) return "waiting";
   switch (rank.state.phase()) {
-    case v1::SaveState::STAGING: return "staging";
-    case v1::SaveState::STAGED: return "staged";
-    case v1::SaveState::WRITING: return "writing";
-    case v1::SaveState::WRITTEN: return "written";
+    case v1::SaveState::STAGING:
+      return "staging";
+    case v1::SaveState::STAGED:
+      return "staged";
+    case v1::SaveState::WRITING:
+      return "writing";
+    case v1::SaveState::WRITTEN:
+      return "written";
     case v1::SaveState::FAILED:
     case v1::SaveState::STOPPED:
       return rank.state.attempt() > 0 ? "writing" : "staging";
-    default: return has_plan() ? "staging" : "planning";
+    default:
+      return has_plan() ? "staging" : "planning";
   }
 }
 
@@ -296,8 +307,8 @@ bool Save::CheckDeadlines(Context& context) {
     if (context.now - ProgressOf(rank, state, context) >= context.options.phase_timeout) late.push_back(rank);
   }
   if (!late.empty()) {
-    Abort(Blame(Reason::kRankLate, context, operation(),
-                absl::StrCat(late.size() == 1 ? "is" : "are", " late"), Culprits(late, context)),
+    Abort(Blame(Reason::kRankLate, context, operation(), absl::StrCat(late.size() == 1 ? "is" : "are", " late"),
+                Culprits(late, context)),
           context);
     return false;
   }
@@ -324,8 +335,8 @@ void Save::AdvanceForward(Context& context) {
   if (attempt_ == 0) {
     if (reserve_ticket_ != 0) return;
     reserve_ticket_ = context.next_ticket++;
-    const bool allow = std::all_of(ranks_.begin(), ranks_.end(),
-                                   [](const Rank& rank) { return rank.state.allow_dropped_names(); });
+    const bool allow =
+        std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.state.allow_dropped_names(); });
     uint32_t above = 0;
     for (const Rank& rank : ranks_) above = std::max(above, rank.state.attempt());
     context.Do(ReserveAttempt{step_, above, plan_digest_, allow, reserve_ticket_});
@@ -411,10 +422,11 @@ void Save::OnManifest(uint64_t ticket, const absl::StatusOr<MadeManifest>& made,
 
 void Save::AdvanceCommit(Context& context) {
   if (!decided_ && context.now >= deadline_) {
-    Abort(OperationError(Reason::kTimedOut, context, operation(),
-                         manifest_.has_value() ? "the request's timeout passed while an earlier step's save was undecided"
-                                               : "the request's timeout passed before the manifest was made"),
-          context);
+    Abort(
+        OperationError(Reason::kTimedOut, context, operation(),
+                       manifest_.has_value() ? "the request's timeout passed while an earlier step's save was undecided"
+                                             : "the request's timeout passed before the manifest was made"),
+        context);
     return;
   }
   if (!manifest_.has_value() || decided_) return;
@@ -490,8 +502,8 @@ bool Save::AllStopped(const Context& context) const {
 
 void Save::PutTombstone(Context& context) {
   verdict_ticket_ = context.next_ticket++;
-  context.Do(PutVerdict{step_, attempt_, nullptr, error_, request_ids_.empty() ? "" : request_ids_.front(),
-                        verdict_ticket_});
+  context.Do(
+      PutVerdict{step_, attempt_, nullptr, error_, request_ids_.empty() ? "" : request_ids_.front(), verdict_ticket_});
 }
 
 void Save::AdvanceAbort(Context& context) {
@@ -557,8 +569,8 @@ bool Save::Answers(const Member& member, const v1::SaveState& state) const {
   if (static_cast<size_t>(member.rank) >= ranks_.size()) return false;
   const Rank& rank = ranks_[static_cast<size_t>(member.rank)];
   if (attempt_ > 0 && state.attempt() == attempt_ && (!rank.begun || state.call() <= rank.state.call())) return true;
-  return rank.agent == member.incarnation &&
-         (rank.trainer == member.state.trainer().incarnation() || rank.begun) && state.call() <= rank.state.call();
+  return rank.agent == member.incarnation && (rank.trainer == member.state.trainer().incarnation() || rank.begun) &&
+         state.call() <= rank.state.call();
 }
 
 std::string Save::OrdersSignature() const {
@@ -566,8 +578,7 @@ std::string Save::OrdersSignature() const {
                       check_replicas_, request_ids_.size());
 }
 
-v1::SaveOrder Save::OrderFor(const Member& member, const v1::SaveState& state,
-                             const Context& context) const {
+v1::SaveOrder Save::OrderFor(const Member& member, const v1::SaveState& state, const Context& context) const {
   v1::SaveOrder order;
   order.set_step(step_);
   if (!request_ids_.empty()) order.set_request_id(request_ids_.front());

@@ -1,6 +1,7 @@
 // One attempt to save one step, from the first rank that begins it to its verdict.
 //
-//   COLLECTING --all begun, planned, numbered, staged--> WRITING --all durable--> COMMITTING --manifest stands--> COMMITTED
+//   COLLECTING --all begun, planned, numbered, staged--> WRITING --all durable--> COMMITTING --manifest stands-->
+//   COMMITTED
 //        \_______________________\________________________________/
 //                                 ABORTING --tombstone stands, agents stopped, files removed--> ABORTED
 //

@@ -19,12 +19,24 @@ v1::Checkpoint Save::View(const Context& context) const {
   view.set_world_size(static_cast<uint32_t>(ranks_.size()));
   view.set_bytes(plan_bytes_);
   switch (phase_) {
-    case Phase::kCollecting: view.set_state(v1::Checkpoint::COLLECTING); break;
-    case Phase::kWriting: view.set_state(v1::Checkpoint::WRITING); break;
-    case Phase::kCommitting: view.set_state(v1::Checkpoint::COMMITTING); break;
-    case Phase::kCommitted: view.set_state(v1::Checkpoint::COMMITTED); break;
-    case Phase::kAborting: view.set_state(v1::Checkpoint::ABORTING); break;
-    case Phase::kAborted: view.set_state(v1::Checkpoint::ABORTED); break;
+    case Phase::kCollecting:
+      view.set_state(v1::Checkpoint::COLLECTING);
+      break;
+    case Phase::kWriting:
+      view.set_state(v1::Checkpoint::WRITING);
+      break;
+    case Phase::kCommitting:
+      view.set_state(v1::Checkpoint::COMMITTING);
+      break;
+    case Phase::kCommitted:
+      view.set_state(v1::Checkpoint::COMMITTED);
+      break;
+    case Phase::kAborting:
+      view.set_state(v1::Checkpoint::ABORTING);
+      break;
+    case Phase::kAborted:
+      view.set_state(v1::Checkpoint::ABORTED);
+      break;
   }
   if (phase_ == Phase::kAborting || phase_ == Phase::kAborted) *view.mutable_error() = StatusToProto(error_);
   if (phase_ == Phase::kCommitted) {
@@ -53,8 +65,9 @@ v1::Checkpoint Save::View(const Context& context) const {
     progress.mutable_idle()->set_seconds(absl::ToInt64Seconds(idle));
     progress.mutable_idle()->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(idle) % 1'000'000'000));
     const bool is_awaited = std::binary_search(awaited.begin(), awaited.end(), index);
-    const bool late = !ended() && is_awaited && (member == nullptr || idle > context.options.phase_timeout / 2 ||
-                                     context.now - member->heard > context.options.lease_ttl / 2);
+    const bool late = !ended() && is_awaited &&
+                      (member == nullptr || idle > context.options.phase_timeout / 2 ||
+                       context.now - member->heard > context.options.lease_ttl / 2);
     progress.set_late(late);
     if (late) progress.set_note(DetailOf(index, rank, context));
   }

@@ -17,11 +17,16 @@ constexpr int kMaxDoublings = 16;
 
 std::string_view NameOf(StepAgreement::State state) {
   switch (state) {
-    case StepAgreement::State::kIdle: return "idle";
-    case StepAgreement::State::kArming: return "arming";
-    case StepAgreement::State::kAgreeing: return "agreeing";
-    case StepAgreement::State::kAgreed: return "agreed";
-    case StepAgreement::State::kDisarming: return "disarming";
+    case StepAgreement::State::kIdle:
+      return "idle";
+    case StepAgreement::State::kArming:
+      return "arming";
+    case StepAgreement::State::kAgreeing:
+      return "agreeing";
+    case StepAgreement::State::kAgreed:
+      return "agreed";
+    case StepAgreement::State::kDisarming:
+      return "disarming";
   }
   return "unknown";
 }
@@ -96,14 +101,20 @@ void StepAgreement::Advance(Context& context) {
         all_agreed = false;
         all_over = all_over && passed;
         break;
-      case v1::ArmState::AGREED: all_over = all_over && passed; break;
+      case v1::ArmState::AGREED:
+        all_over = all_over && passed;
+        break;
       case v1::ArmState::REFUSED:
         refused = true;
         all_armed = all_agreed = false;
         break;
-      case v1::ArmState::DISARMED: all_armed = all_agreed = false; break;
+      case v1::ArmState::DISARMED:
+        all_armed = all_agreed = false;
+        break;
       // An agent that has said nothing may have armed it all the same.
-      default: all_armed = all_agreed = all_over = false; break;
+      default:
+        all_armed = all_agreed = all_over = false;
+        break;
     }
   }
   switch (state_) {
@@ -129,7 +140,8 @@ void StepAgreement::Advance(Context& context) {
     case State::kDisarming:
       if (all_over || context.now - progress_ >= context.options.phase_timeout) Set(State::kIdle, context);
       break;
-    default: break;
+    default:
+      break;
   }
 }
 
@@ -160,11 +172,18 @@ std::optional<v1::ArmOrder> StepAgreement::OrderFor(int) const {
   order.set_number(number_);
   order.set_step(step_);
   switch (state_) {
-    case State::kIdle: return std::nullopt;
-    case State::kArming: order.set_action(v1::ArmOrder::ARM); break;
+    case State::kIdle:
+      return std::nullopt;
+    case State::kArming:
+      order.set_action(v1::ArmOrder::ARM);
+      break;
     case State::kAgreeing:
-    case State::kAgreed: order.set_action(v1::ArmOrder::AGREE); break;
-    case State::kDisarming: order.set_action(v1::ArmOrder::DISARM); break;
+    case State::kAgreed:
+      order.set_action(v1::ArmOrder::AGREE);
+      break;
+    case State::kDisarming:
+      order.set_action(v1::ArmOrder::DISARM);
+      break;
   }
   return order;
 }
@@ -180,11 +199,11 @@ std::vector<Culprit> StepAgreement::Awaited(const Context& context) const {
                                                                                : "no trainer attached"});
     } else if (state_ != State::kIdle) {
       const auto answer = AnswerOf(member, number_);
-      const bool done = (state_ == State::kArming && answer == v1::ArmState::ARMED) ||
-                        (state_ == State::kAgreeing && answer == v1::ArmState::AGREED) ||
-                        (state_ == State::kDisarming &&
-                         (answer == v1::ArmState::DISARMED || answer == v1::ArmState::REFUSED)) ||
-                        state_ == State::kAgreed;
+      const bool done =
+          (state_ == State::kArming && answer == v1::ArmState::ARMED) ||
+          (state_ == State::kAgreeing && answer == v1::ArmState::AGREED) ||
+          (state_ == State::kDisarming && (answer == v1::ArmState::DISARMED || answer == v1::ArmState::REFUSED)) ||
+          state_ == State::kAgreed;
       if (!done) culprits.push_back({rank, "arming", absl::StrCat("has not answered for step ", step_, ", ", heard)});
     }
   }

@@ -1,8 +1,8 @@
 // Agreement on the step of a save that was asked for from outside, while every trainer runs at its own pace.
 //
-// The step is armed in every trainer's control page, which refuses if the trainer has reported it already. Only when all
-// have armed it are they told to answer save_requested(): two rounds, so that no trainer saves at a step that another
-// one has passed. One refusal disarms all, and a later step is tried, with a margin that doubles.
+// The step is armed in every trainer's control page, which refuses if the trainer has reported it already. Only when
+// all have armed it are they told to answer save_requested(): two rounds, so that no trainer saves at a step that
+// another one has passed. One refusal disarms all, and a later step is tried, with a margin that doubles.
 #ifndef CAIRN_COORDINATOR_SAVE_STEP_AGREEMENT_H_
 #define CAIRN_COORDINATOR_SAVE_STEP_AGREEMENT_H_
 
@@ -29,8 +29,8 @@ class StepAgreement {
   absl::Status Want(std::optional<int64_t> step, Context& context);
   // Gives up: armed ranks are disarmed. After the agreement nothing is taken back; it is only forgotten.
   void Stop(Context& context);
-  // Takes an agreement back that no request needs any more. A trainer that has reached the step already begins its save all
-  // the same.
+  // Takes an agreement back that no request needs any more. A trainer that has reached the step already begins its save
+  // all the same.
   void Revoke(Context& context);
   // Applies what the ranks answered.
   void Advance(Context& context);

@@ -54,12 +54,12 @@ grpc::ServerUnaryReactor* AgentService::RegisterAgent(grpc::CallbackServerContex
                                         {{"job", agent.job()}, {"rank", absl::StrCat(agent.rank())}}));
   }
   if (request->protocol() > kProtocolVersion) {
-    return FinishNow(context, MakeError(Reason::kUnsupported,
-                                        absl::StrCat("the agent speaks protocol ", request->protocol(),
-                                                     ", this coordinator ", kProtocolVersion)));
+    return FinishNow(context,
+                     MakeError(Reason::kUnsupported, absl::StrCat("the agent speaks protocol ", request->protocol(),
+                                                                  ", this coordinator ", kProtocolVersion)));
   }
-  const auto registered = dispatcher_.Event(
-      [&](Core& core, const Environment& environment) -> absl::StatusOr<v1::RegisterAgentResponse> {
+  const auto registered =
+      dispatcher_.Event([&](Core& core, const Environment& environment) -> absl::StatusOr<v1::RegisterAgentResponse> {
         CAIRN_ASSIGN_OR_RETURN(Job * job, core.JobFor(agent.job(), environment));
         return job->Register(*request, environment);
       });
@@ -87,11 +87,11 @@ grpc::ServerUnaryReactor* AgentService::SynchronizeAgent(grpc::CallbackServerCon
   const uint64_t known = request->known_revision();
   // The orders are only put together anew when something that they depend on has changed.
   auto version = std::make_shared<uint64_t>(0);
-  const auto poll = [=](Core& core, const Environment& environment,
-                        bool last) -> std::optional<Dispatcher::Answer> {
+  const auto poll = [=](Core& core, const Environment& environment, bool last) -> std::optional<Dispatcher::Answer> {
     Job* job = core.Find(agent.job());
     const Member* member = job == nullptr ? nullptr : job->members().Find(rank);
-    if (member == nullptr || member->incarnation != agent.incarnation()) return Dispatcher::Answer{NotRegistered(agent)};
+    if (member == nullptr || member->incarnation != agent.incarnation())
+      return Dispatcher::Answer{NotRegistered(agent)};
     if (!last && *version == job->orders_version()) return std::nullopt;
     v1::SynchronizeAgentResponse orders = job->OrdersFor(rank, environment);
     *version = job->orders_version();
@@ -131,8 +131,8 @@ grpc::ServerUnaryReactor* AgentService::PutLayout(grpc::CallbackServerContext* c
   });
 }
 
-grpc::ServerUnaryReactor* AgentService::GetPlan(grpc::CallbackServerContext* context,
-                                                const v1::GetPlanRequest* request, v1::GetPlanResponse* response) {
+grpc::ServerUnaryReactor* AgentService::GetPlan(grpc::CallbackServerContext* context, const v1::GetPlanRequest* request,
+                                                v1::GetPlanResponse* response) {
   if (absl::Status status = Authenticate(*context, request->agent(), /*uploaded=*/false); !status.ok()) {
     return FinishNow(context, status);
   }

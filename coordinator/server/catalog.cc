@@ -33,9 +33,7 @@ VerdictSummary Summarize(int64_t step, uint32_t attempt, const Verdict& verdict)
   summary.request_id = tombstone.request_id;
   summary.commit_time = tombstone.time;
   summary.error = MakeError(ReasonFromName(tombstone.reason).value_or(Reason::kInternal), tombstone.message,
-                            {{"job", tombstone.job},
-                             {"step", absl::StrCat(step)},
-                             {"attempt", absl::StrCat(attempt)}});
+                            {{"job", tombstone.job}, {"step", absl::StrCat(step)}, {"attempt", absl::StrCat(attempt)}});
   return summary;
 }
 
@@ -122,9 +120,9 @@ absl::StatusOr<Recovered> Catalog::Recover(const std::string& job) {
       }
     }
     for (uint32_t attempt : listed.directory) {
-      const auto verdict = std::find_if(
-          recovered.verdict.begin(), recovered.verdict.end(),
-          [&](const VerdictSummary& each) { return each.step == step && each.attempt == attempt; });
+      const auto verdict =
+          std::find_if(recovered.verdict.begin(), recovered.verdict.end(),
+                       [&](const VerdictSummary& each) { return each.step == step && each.attempt == attempt; });
       if (verdict == recovered.verdict.end()) {
         recovered.leftover.push_back({step, attempt, /*tombstone=*/false});
       } else if (!verdict->committed && !HasReason(verdict->error, Reason::kManifestCorrupt) &&
@@ -193,10 +191,10 @@ absl::StatusOr<std::shared_ptr<const Manifest>> Catalog::ReadManifest(const std:
   if (!verdict.ok()) return Annotate(verdict.status(), path, {{"file", path}});
   auto manifest = std::make_shared<const Manifest>(std::get<Manifest>(*std::move(verdict)));
   if (manifest->job != job || manifest->step != found.step || manifest->attempt != found.attempt) {
-    return MakeError(Reason::kManifestCorrupt,
-                     absl::StrCat(path, " is the manifest of ", manifest->job, "@", manifest->step, " attempt ",
-                                  manifest->attempt),
-                     {{"job", job}, {"step", absl::StrCat(found.step)}, {"file", path}});
+    return MakeError(
+        Reason::kManifestCorrupt,
+        absl::StrCat(path, " is the manifest of ", manifest->job, "@", manifest->step, " attempt ", manifest->attempt),
+        {{"job", job}, {"step", absl::StrCat(found.step)}, {"file", path}});
   }
   MutexLock lock(mutex_);
   if (bytes_.bytes == found.bytes) {
@@ -229,8 +227,7 @@ absl::StatusOr<uint32_t> Catalog::Reserve(const std::string& job, int64_t step, 
   }
   for (uint32_t attempt : listed.directory) {
     highest = std::max(highest, attempt);
-    const bool has_verdict =
-        std::find(listed.verdict.begin(), listed.verdict.end(), attempt) != listed.verdict.end();
+    const bool has_verdict = std::find(listed.verdict.begin(), listed.verdict.end(), attempt) != listed.verdict.end();
     if (!has_verdict) {
       const absl::Status error = MakeError(Reason::kCoordinatorRestarted,
                                            absl::StrCat(job, "@", step, " attempt ", attempt, " was left unfinished"),

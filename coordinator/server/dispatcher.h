@@ -50,8 +50,8 @@ class Dispatcher {
     return result;
   }
 
-  // Answers a call when `poll` does: now, after an event, or when `max_wait` is over. `agent`: a later call with the same
-  // name (not empty) ends the wait of this one.
+  // Answers a call when `poll` does: now, after an event, or when `max_wait` is over. `agent`: a later call with the
+  // same name (not empty) ends the wait of this one.
   grpc::ServerUnaryReactor* Hold(grpc::CallbackServerContext* context, const std::string& agent,
                                  absl::Duration max_wait, Poll poll);
 

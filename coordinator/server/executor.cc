@@ -104,7 +104,8 @@ absl::Status Executor::Run(const std::string& job, const RemoveFiles& action) {
 
 absl::StatusOr<PlannedLoad> Executor::Run(const std::string& job, const PlanLoad& action) {
   CAIRN_ASSIGN_OR_RETURN(const auto manifest, catalog_.ReadManifest(job, action.step));
-  CAIRN_ASSIGN_OR_RETURN(const LoadPlan plan, plans_.MakeLoad(*manifest, action.layout, action.node, action.round_bytes));
+  CAIRN_ASSIGN_OR_RETURN(const LoadPlan plan,
+                         plans_.MakeLoad(*manifest, action.layout, action.node, action.round_bytes));
   const std::string name = absl::StrCat(job, "@", manifest->step);
   const ErrorMetadata metadata = {{"job", job}, {"step", absl::StrCat(manifest->step)}};
   const auto fault = [&](Reason reason, const std::vector<std::string>& names, const std::string& what) {

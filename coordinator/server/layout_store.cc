@@ -10,8 +10,8 @@ namespace cairn {
 absl::StatusOr<uint64_t> LayoutStore::PutChunk(const std::string& agent, const std::string& digest,
                                                uint64_t total_bytes, uint64_t offset, const std::string& chunk) {
   if (digest.size() != kDigestBytes) {
-    return MakeError(Reason::kBadRequest, absl::StrCat("a layout's digest has ", kDigestBytes, " bytes, not ",
-                                                       digest.size()));
+    return MakeError(Reason::kBadRequest,
+                     absl::StrCat("a layout's digest has ", kDigestBytes, " bytes, not ", digest.size()));
   }
   if (total_bytes > kMaxLayoutBytes || chunk.size() > kMaxChunkBytes) {
     return MakeError(Reason::kMessageTooLarge,
@@ -34,7 +34,8 @@ absl::StatusOr<uint64_t> LayoutStore::PutChunk(const std::string& agent, const s
                                                          total_bytes, ", expected one at ", next));
     }
     if (upload_bytes_ + chunk.size() > capacity_bytes_) {
-      return MakeError(Reason::kMessageTooLarge, absl::StrCat("uploads of layouts take ", upload_bytes_, " bytes already"));
+      return MakeError(Reason::kMessageTooLarge,
+                       absl::StrCat("uploads of layouts take ", upload_bytes_, " bytes already"));
     }
     upload.bytes += chunk;
     upload_bytes_ += chunk.size();
@@ -49,7 +50,8 @@ absl::StatusOr<uint64_t> LayoutStore::PutChunk(const std::string& agent, const s
 
 absl::Status LayoutStore::Put(const std::string& digest, std::string bytes) {
   if (Digest(bytes) != digest) {
-    return MakeError(Reason::kBadRequest, absl::StrCat("the layout's bytes do not have the digest ", DigestHex(digest)));
+    return MakeError(Reason::kBadRequest,
+                     absl::StrCat("the layout's bytes do not have the digest ", DigestHex(digest)));
   }
   MutexLock lock(mutex_);
   if (!index_.contains(digest)) Insert(digest, std::move(bytes));

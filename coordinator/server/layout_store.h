@@ -23,10 +23,10 @@ class LayoutStore {
  public:
   explicit LayoutStore(uint64_t capacity_bytes) : capacity_bytes_(capacity_bytes) {}
 
-  // Adds a chunk of `agent`'s upload (a new digest or offset 0 starts it anew) and returns where the next one begins; the
-  // whole length when the layout is there.
-  // INVALID_ARGUMENT (BAD_REQUEST): an offset that is not the next one, more bytes than announced, or another digest.
-  // RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE): more than kMaxLayoutBytes, a chunk above kMaxChunkBytes, or no room.
+  // Adds a chunk of `agent`'s upload (a new digest or offset 0 starts it anew) and returns where the next one begins;
+  // the whole length when the layout is there. INVALID_ARGUMENT (BAD_REQUEST): an offset that is not the next one, more
+  // bytes than announced, or another digest. RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE): more than kMaxLayoutBytes, a chunk
+  // above kMaxChunkBytes, or no room.
   absl::StatusOr<uint64_t> PutChunk(const std::string& agent, const std::string& digest, uint64_t total_bytes,
                                     uint64_t offset, const std::string& chunk);
   // A whole layout. INVALID_ARGUMENT (BAD_REQUEST): the bytes have another digest.

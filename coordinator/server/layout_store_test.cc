@@ -32,8 +32,8 @@ TEST(LayoutStoreTest, WrongChunks_AreRefused) {
   EXPECT_EQ(store.Get(digest), nullptr);
   // From the beginning again.
   EXPECT_EQ(*store.PutChunk("a", digest, 10, 0, "0123456789"), 10u);
-  EXPECT_TRUE(HasReason(store.PutChunk("a", Digest("y"), kMaxLayoutBytes + 1, 0, "y").status(),
-                        Reason::kMessageTooLarge));
+  EXPECT_TRUE(
+      HasReason(store.PutChunk("a", Digest("y"), kMaxLayoutBytes + 1, 0, "y").status(), Reason::kMessageTooLarge));
 }
 
 TEST(LayoutStoreTest, Room_IsBounded) {
@@ -51,8 +51,8 @@ TEST(LayoutStoreTest, Room_IsBounded) {
   EXPECT_EQ(store.TakeEvicted(), std::vector<std::string>{digests[1]});
   // Unfinished uploads count too, until they are dropped.
   ASSERT_TRUE(store.PutChunk("a", Digest("1"), 3000, 0, std::string(2000, '1')).ok());
-  EXPECT_TRUE(HasReason(store.PutChunk("b", Digest("2"), 3000, 0, std::string(2000, '2')).status(),
-                        Reason::kMessageTooLarge));
+  EXPECT_TRUE(
+      HasReason(store.PutChunk("b", Digest("2"), 3000, 0, std::string(2000, '2')).status(), Reason::kMessageTooLarge));
   store.Forget("a");
   EXPECT_TRUE(store.PutChunk("b", Digest("2"), 3000, 0, std::string(2000, '2')).ok());
 }

@@ -60,8 +60,7 @@ grpc::ServerUnaryReactor* PeopleService::CreateCheckpoint(grpc::CallbackServerCo
   const v1::CreateCheckpointRequest create = *request;
   return dispatcher_.Hold(
       context, "", kPatience,
-      [create, response](Core& core, const Environment& environment,
-                         bool last) -> std::optional<Dispatcher::Answer> {
+      [create, response](Core& core, const Environment& environment, bool last) -> std::optional<Dispatcher::Answer> {
         const auto job = core.JobFor(create.job(), environment);
         if (!job.ok()) return Dispatcher::Answer{job.status()};
         const auto checkpoint = (*job)->Create(create, /*patient=*/!last, environment);
@@ -211,10 +210,9 @@ grpc::ServerUnaryReactor* PeopleService::HoldJob(grpc::CallbackServerContext* co
         (*job)->EnsureRecovered(environment);
         if (!(*job)->known()) {
           if (!(*job)->recovered() && !last) return std::nullopt;
-          return Dispatcher::Answer{MakeError(Reason::kJobNotFound,
-                                              absl::StrCat("no agent of job ", name,
-                                                           " is registered, and it has no checkpoint"),
-                                              {{"job", name}})};
+          return Dispatcher::Answer{MakeError(
+              Reason::kJobNotFound, absl::StrCat("no agent of job ", name, " is registered, and it has no checkpoint"),
+              {{"job", name}})};
         }
         if (*begun == absl::InfinitePast()) *begun = environment.now;
         const bool soon = known != 0 && environment.now - *begun < kProgressInterval;

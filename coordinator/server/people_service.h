@@ -16,7 +16,10 @@ class PeopleService final : public v1::CheckpointService::CallbackService {
  public:
   PeopleService(const CoreOptions& options, std::string token, std::string root, Dispatcher& dispatcher,
                 Catalog& catalog)
-      : options_(options), token_(std::move(token)), root_(std::move(root)), dispatcher_(dispatcher),
+      : options_(options),
+        token_(std::move(token)),
+        root_(std::move(root)),
+        dispatcher_(dispatcher),
         catalog_(catalog) {}
 
   // Refuses new saves from now on.

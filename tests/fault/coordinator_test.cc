@@ -41,8 +41,13 @@ class CoordinatorTest : public ::testing::Test {
   // Starts the coordinator, at its old address if it had one.
   void Start(std::vector<std::string> flags = {"--phase-timeout=20s", "--lease-ttl=4s"}) {
     const std::string file = absl::StrCat(directory_.path(), "/address-", ++starts_);
-    std::vector<std::string> command = {"coordinator/cairn-coordinator", "--root", root_, "--address-file", file,
-                                        "--listen", address_.empty() ? "127.0.0.1:0" : address_};
+    std::vector<std::string> command = {"coordinator/cairn-coordinator",
+                                        "--root",
+                                        root_,
+                                        "--address-file",
+                                        file,
+                                        "--listen",
+                                        address_.empty() ? "127.0.0.1:0" : address_};
     command.insert(command.end(), flags.begin(), flags.end());
     flags_ = flags;
     coordinator_ = Process(command, log_);
@@ -88,14 +93,16 @@ class CoordinatorTest : public ::testing::Test {
   }
 
   template <typename Request, typename Response>
-  absl::Status Call(grpc::Status (v1::CheckpointService::Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+  absl::Status Call(grpc::Status (v1::CheckpointService::Stub::*method)(grpc::ClientContext*, const Request&,
+                                                                        Response*),
                     const Request& request, Response& response) {
     grpc::ClientContext context;
     PrepareCall(context, absl::Seconds(60), token_);
     context.set_wait_for_ready(true);  // a coordinator that has just been started may not listen yet
     return CallError((stub_.get()->*method)(&context, request, &response), PeerKind::kCoordinator, address_);
   }
-  absl::StatusOr<v1::Checkpoint> Create(std::optional<int64_t> step = std::nullopt, const std::string& id = RandomToken(),
+  absl::StatusOr<v1::Checkpoint> Create(std::optional<int64_t> step = std::nullopt,
+                                        const std::string& id = RandomToken(),
                                         absl::Duration timeout = absl::InfiniteDuration()) {
     v1::CreateCheckpointRequest request;
     request.set_job("demo");
@@ -231,7 +238,8 @@ TEST_F(CoordinatorTest, RankThatDoesNotMove_IsNamedInEveryPhase) {
   Start({"--phase-timeout=1500ms", "--lease-ttl=4s"});
   StartAgents();
   int64_t step = 0;
-  for (const auto& [phase, name] : {std::pair(v1::SaveState::STAGING, "staging"), {v1::SaveState::WRITING, "writing"}}) {
+  for (const auto& [phase, name] :
+       {std::pair(v1::SaveState::STAGING, "staging"), {v1::SaveState::WRITING, "writing"}}) {
     agents_[1]->HoldAt(phase);
     SaveAll(++step);
     const absl::Status verdict = Verdict(step);
@@ -505,17 +513,19 @@ TEST_F(CoordinatorTest, BadRequests_AreRefusedByReason) {
   v1::CreateCheckpointRequest request;
   request.set_job("Bad Name");
   request.set_request_id("r");
-  EXPECT_TRUE(HasReason(Call(&v1::CheckpointService::Stub::CreateCheckpoint, request, checkpoint), Reason::kBadJobName));
+  EXPECT_TRUE(
+      HasReason(Call(&v1::CheckpointService::Stub::CreateCheckpoint, request, checkpoint), Reason::kBadJobName));
   request.set_job("demo");
   request.set_step(-1);
   EXPECT_TRUE(HasReason(Call(&v1::CheckpointService::Stub::CreateCheckpoint, request, checkpoint), Reason::kBadStep));
   request.clear_step();
   request.set_request_id("");
-  EXPECT_TRUE(HasReason(Call(&v1::CheckpointService::Stub::CreateCheckpoint, request, checkpoint), Reason::kBadRequest));
+  EXPECT_TRUE(
+      HasReason(Call(&v1::CheckpointService::Stub::CreateCheckpoint, request, checkpoint), Reason::kBadRequest));
   EXPECT_TRUE(HasReason(Create().status(), Reason::kJobNotFound));
   request.set_request_id(std::string(5 << 20, 'x'));
-  EXPECT_TRUE(HasReason(Call(&v1::CheckpointService::Stub::CreateCheckpoint, request, checkpoint),
-                        Reason::kMessageTooLarge));
+  EXPECT_TRUE(
+      HasReason(Call(&v1::CheckpointService::Stub::CreateCheckpoint, request, checkpoint), Reason::kMessageTooLarge));
   v1::ListCheckpointsRequest list;
   list.set_job("demo");
   list.set_page_token("not mine");

@@ -359,7 +359,9 @@ void FakeAgent::ObeySave(const v1::SaveOrder& order) {
       }
       break;
     }
-    case v1::SaveOrder::ABORT: set(v1::SaveState::STOPPED); break;
+    case v1::SaveOrder::ABORT:
+      set(v1::SaveState::STOPPED);
+      break;
     case v1::SaveOrder::COMMITTED:
       verdicts_[order.step()] = absl::OkStatus();
       saves_.erase(found);
@@ -370,7 +372,8 @@ void FakeAgent::ObeySave(const v1::SaveOrder& order) {
       saves_.erase(found);
       changed_.notify_all();
       break;
-    default: break;
+    default:
+      break;
   }
 }
 
@@ -450,7 +453,8 @@ absl::Status FakeAgent::Write(v1::SaveState& save, const v1::SaveOrder& order) {
     }
     const std::string header = RenderHeader(stored, checksums);
     if (header.size() != file.header_bytes() || data.size() != file.data_bytes()) {
-      return MakeError(Reason::kInternal, absl::StrCat(file.name(), ": the plan's positions are not those of the file"));
+      return MakeError(Reason::kInternal,
+                       absl::StrCat(file.name(), ": the plan's positions are not those of the file"));
     }
     result.set_header_crc32c(Crc32c(header.data(), header.size()));
     result.set_file_bytes(header.size() + data.size());

@@ -1,6 +1,6 @@
-// An agent and its trainer in one thread, for tests of the coordinator: it speaks the real protocol and writes real bins,
-// and can be told to stop anywhere. Every rank holds a third of "w" (or its share of it), the whole of "b", and the object
-// "meta".
+// An agent and its trainer in one thread, for tests of the coordinator: it speaks the real protocol and writes real
+// bins, and can be told to stop anywhere. Every rank holds a third of "w" (or its share of it), the whole of "b", and
+// the object "meta".
 #ifndef CAIRN_TESTS_TESTING_FAKE_AGENT_H_
 #define CAIRN_TESTS_TESTING_FAKE_AGENT_H_
 
