@@ -53,7 +53,7 @@ class BinFile {
         partial_path_(absl::StrCat(job.directory, "/", file.name, ".partial")),
         chunks_((Padded(file.data_bytes) + options.chunk_bytes - 1) / options.chunk_bytes),
         fragments_(chunks_),
-        chunks_left_(chunks_) {}
+        left_(contiguous_ ? 2 * chunks_ : chunks_) {}
 
   int index() const { return index_; }
   uint64_t chunks() const { return chunks_; }
@@ -61,14 +61,9 @@ class BinFile {
 
   // Makes the file with room for all of it, so that a full disk is found before anything is written.
   absl::Status Open() {
-    constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL;
-    // A name left by an attempt of the same number: its writer, if there still is one, keeps the unlinked file.
-    CAIRN_RETURN_IF_ERROR(storage_.RemoveAll(partial_path_));
-    auto fd = storage_.OpenFile(partial_path_, options_.direct ? kFlags | O_DIRECT : kFlags);
+    auto fd = Create(options_.direct);
     if (!fd.ok() && options_.direct && MetadataOf(fd.status())["errno"] == absl::StrCat(EINVAL)) {
-      // Some file systems make the file before they refuse the flag.
-      CAIRN_RETURN_IF_ERROR(storage_.RemoveAll(partial_path_));
-      fd = storage_.OpenFile(partial_path_, kFlags);
+      fd = Create(false);
       buffered_ = true;
     }
     CAIRN_RETURN_IF_ERROR(fd.status());
@@ -83,7 +78,7 @@ class BinFile {
     return absl::OkStatus();
   }
 
-  // Writes chunk `number`. True for the caller that wrote the last one and must now call Finish. Thread-safe.
+  // Writes chunk `number`. True for the caller that did the last thing and must now call Finish. Thread-safe.
   absl::StatusOr<bool> WriteChunk(uint64_t number, AlignedBuffer& scratch) {
     const uint64_t begin = number * options_.chunk_bytes;
     const uint64_t size = std::min(options_.chunk_bytes, Padded(file_.data_bytes) - begin);
@@ -92,10 +87,21 @@ class BinFile {
       if (scratch == nullptr) scratch = AllocateAligned(options_.chunk_bytes);
       Gather(begin, size, scratch.get());
       bytes = scratch.get();
+      fragments_[number] = checksummer_.Touch(begin, bytes, size);
     }
-    fragments_[number] = checksummer_.Touch(begin, bytes, size);
     CAIRN_RETURN_IF_ERROR(WriteAt(file_.header_bytes + begin, bytes, size));
-    return chunks_left_.fetch_sub(1) == 1;
+    return left_.fetch_sub(1) == 1;
+  }
+
+  // True if the checksums of chunks are computed apart from their writing, so that the disk never waits for them: the
+  // memory stays as it is, so the order does not matter.
+  bool checked_apart() const { return contiguous_; }
+  // Computes the checksums of a chunk; returns as WriteChunk. Thread-safe.
+  bool CheckChunk(uint64_t number) {
+    const uint64_t begin = number * options_.chunk_bytes;
+    const uint64_t size = std::min(options_.chunk_bytes, Padded(file_.data_bytes) - begin);
+    fragments_[number] = checksummer_.Touch(begin, job_.slab + file_.slab_offset + file_.header_bytes + begin, size);
+    return left_.fetch_sub(1) == 1;
   }
 
   // The header, which needs all checksums; then the file is made durable and gets its name.
@@ -139,6 +145,16 @@ class BinFile {
   }
 
  private:
+  absl::StatusOr<UniqueFd> Create(bool direct) {
+    const int flags = O_WRONLY | O_CREAT | O_EXCL | (direct ? O_DIRECT : 0);
+    auto fd = storage_.OpenFile(partial_path_, flags);
+    if (fd.ok() || MetadataOf(fd.status())["errno"] != absl::StrCat(EEXIST)) return fd;
+    // Left by an attempt of the same number, whose writer, if there still is one, keeps the unlinked file; or by a file
+    // system that makes the file before it refuses the flag.
+    CAIRN_RETURN_IF_ERROR(storage_.RemoveAll(partial_path_));
+    return storage_.OpenFile(partial_path_, flags);
+  }
+
   std::vector<uint64_t> Begins() const {
     std::vector<uint64_t> begins = {0};
     for (uint32_t number : file_.item) begins.push_back(begins.back() + job_.target->layout->items[number].bytes());
@@ -204,7 +220,7 @@ class BinFile {
   std::atomic<bool> buffered_ = false;
   // By chunk; each is written by the thread that has the chunk, and read after the last one is done.
   std::vector<std::vector<ItemChecksummer::Fragment>> fragments_;
-  std::atomic<uint64_t> chunks_left_;
+  std::atomic<uint64_t> left_;  // chunks to write, and to check where that is done apart
 };
 
 // Zeroes what the trainer leaves undefined: behind each object in its slot, and behind the data of each file.
@@ -238,13 +254,12 @@ class Run {
     if (status.ok()) {
       ZeroRests(job_);
       std::vector<std::thread> threads;
-      for (int i = 1; i < options_.io_threads; ++i) threads.emplace_back([this] { Work(); });
-      Work();
+      for (int i = 0; i < options_.io_threads; ++i) threads.emplace_back([this] { Work(true); });
+      Work(false);
       for (std::thread& thread : threads) thread.join();
       MutexLock lock(mutex_);
       status = error_;
     }
-    if (status.ok()) status = storage_.SyncDirectory(job_.directory);
     if (!status.ok()) {
       for (const auto& file : files_) {
         if (const absl::Status removed = file->Remove(); !removed.ok()) {
@@ -261,31 +276,54 @@ class Run {
   }
 
  private:
-  // Takes chunks in the order of the files until there is none.
-  void Work() {
+  struct Task {
+    BinFile* file = nullptr;
+    uint64_t chunk = 0;
+    bool check = false;
+  };
+  // The chunks of all files, one after the other.
+  struct Cursor {
+    size_t file = 0;
+    uint64_t chunk = 0;
+  };
+
+  // What is next: with `write` a write if there is one left, else a check. No file: nothing is.
+  absl::StatusOr<Task> Next(bool write) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (write && to_write_.file < files_.size()) {
+      BinFile& file = *files_[to_write_.file];
+      if (to_write_.chunk == 0) CAIRN_RETURN_IF_ERROR(file.Open());
+      const Task task = {&file, to_write_.chunk, false};
+      if (++to_write_.chunk >= file.chunks()) to_write_ = {to_write_.file + 1, 0};
+      return task;
+    }
+    while (to_check_.file < files_.size()) {
+      BinFile& file = *files_[to_check_.file];
+      if (file.checked_apart() && to_check_.chunk < file.chunks()) return Task{&file, to_check_.chunk++, true};
+      to_check_ = {to_check_.file + 1, 0};
+    }
+    return Task();
+  }
+
+  // Takes tasks until there is none.
+  void Work(bool write) {
     AlignedBuffer scratch;
     while (true) {
-      BinFile* file = nullptr;
-      uint64_t chunk = 0;
+      Task task;
       {
         MutexLock lock(mutex_);
-        if (error_.ok() && stop_)
+        if (error_.ok() && stop_) {
           error_ = MakeError(Reason::kSaveCancelled, absl::StrCat("writing ", job_.directory, " was stopped"));
-        if (!error_.ok() || next_file_ == files_.size()) return;
-        file = files_[next_file_].get();
-        if (next_chunk_ == 0) {
-          if (const absl::Status opened = file->Open(); !opened.ok()) {
-            error_ = opened;
-            return;
-          }
         }
-        chunk = next_chunk_++;
-        if (next_chunk_ >= file->chunks()) {
-          ++next_file_;
-          next_chunk_ = 0;
+        if (!error_.ok()) return;
+        const auto next = Next(write);
+        if (!next.ok()) {
+          error_ = next.status();
+          return;
         }
+        task = *next;
       }
-      if (const absl::Status status = Do(*file, chunk, scratch); !status.ok()) {
+      if (task.file == nullptr) return;
+      if (const absl::Status status = Do(task, scratch); !status.ok()) {
         MutexLock lock(mutex_);
         if (error_.ok()) error_ = status;
         return;
@@ -293,12 +331,15 @@ class Run {
     }
   }
 
-  absl::Status Do(BinFile& file, uint64_t chunk, AlignedBuffer& scratch) {
+  absl::Status Do(const Task& task, AlignedBuffer& scratch) {
+    BinFile& file = *task.file;
     bool last = true;  // a file without data has no chunk
-    if (chunk < file.chunks()) {
-      CAIRN_ASSIGN_OR_RETURN(last, file.WriteChunk(chunk, scratch));
+    if (task.check) {
+      last = file.CheckChunk(task.chunk);
+    } else if (task.chunk < file.chunks()) {
+      CAIRN_ASSIGN_OR_RETURN(last, file.WriteChunk(task.chunk, scratch));
       const uint64_t data = job_.target->file[static_cast<size_t>(file.index())].data_bytes;
-      const uint64_t begin = chunk * options_.chunk_bytes;
+      const uint64_t begin = task.chunk * options_.chunk_bytes;
       bytes_done_ += std::min(options_.chunk_bytes, data - std::min(data, begin));
     }
     if (!last) return absl::OkStatus();
@@ -317,8 +358,8 @@ class Run {
   std::vector<std::unique_ptr<BinFile>> files_;
 
   Mutex mutex_;
-  size_t next_file_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t next_chunk_ ABSL_GUARDED_BY(mutex_) = 0;
+  Cursor to_write_ ABSL_GUARDED_BY(mutex_);
+  Cursor to_check_ ABSL_GUARDED_BY(mutex_);
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
   BinWriteOutcome outcome_;
 };
