@@ -12,6 +12,9 @@ namespace cairn {
 namespace {
 
 constexpr absl::Duration kFailureGrace = absl::Milliseconds(500);
+// When a job restarts, a trainer may ask for its load while another rank's old one is still seen, or ends. The next one
+// has this long to attach.
+constexpr absl::Duration kNextTrainerGrace = absl::Seconds(10);
 
 // From the fastest to the slowest: a load took the slowest way that one of its ranks took.
 constexpr std::array<std::string_view, 3> kPaths = {"slab", "cached", "direct"};
@@ -159,12 +162,21 @@ bool Load::CheckMembers(Context& context) {
     }
     if (!member->reported) continue;
     const v1::TrainerState& trainer = member->state.trainer();
-    const uint64_t known = rank.begun ? rank.state.trainer_incarnation() : rank.seen_trainer;
-    if (trainer.attached() && rank.seen_trainer == 0) rank.seen_trainer = trainer.incarnation();
+    if (trainer.attached() && (rank.seen_trainer == 0 || !rank.begun)) rank.seen_trainer = trainer.incarnation();
+    if (!rank.begun) {
+      if (trainer.attached()) {
+        rank.trainer_gone = absl::InfiniteFuture();
+      } else if (rank.seen_trainer != 0) {
+        rank.trainer_gone = std::min(rank.trainer_gone, context.now);
+        if (context.now - rank.trainer_gone >= kNextTrainerGrace) {
+          trainers.push_back({index, PhaseOf(rank), "its trainer ended and none has taken its place"});
+        }
+      }
+      continue;
+    }
     // Of a load that has failed the error counts, not that its trainer then ended.
-    if (rank.begun && Failed(rank.state)) continue;
-    if (known == 0 || rank.state.phase() == v1::LoadState::DONE || rank.seen_trainer == 0) continue;
-    if (!trainer.attached() || trainer.incarnation() != known) {
+    if (Failed(rank.state) || rank.state.phase() == v1::LoadState::DONE || rank.seen_trainer == 0) continue;
+    if (!trainer.attached() || trainer.incarnation() != rank.state.trainer_incarnation()) {
       trainers.push_back({index, PhaseOf(rank), "its trainer ended"});
     }
   }

@@ -55,6 +55,8 @@ class Load {
     absl::Time progress = absl::InfinitePast();
     bool seen = false;
     uint64_t seen_trainer = 0;
+    // Before it has begun: since when it has no trainer.
+    absl::Time trainer_gone = absl::InfiniteFuture();
   };
 
   Operation operation() const { return {"load", wanted_step(), 0}; }
