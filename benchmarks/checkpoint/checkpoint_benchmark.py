@@ -49,6 +49,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--tensors", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--directory", help="where checkpoints are written (default: a temporary directory)")
+    parser.add_argument("--agent-flag", action="append", default=[], metavar="FLAG", help="for each agent, e.g. --agent-flag=--io=buffered")
     parser.add_argument("--only", choices=["cairn", "dcp"], help="leave the other out")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -256,7 +257,8 @@ def main() -> int:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
     try:
-        with cairn.local.Cluster(ranks=options.ranks, root=directory / "root", job="benchmark") as cluster:
+        with cairn.local.Cluster(ranks=options.ranks, root=directory / "root", job="benchmark",
+                                 agent_flags=options.agent_flag) as cluster:
             workers = []
             for rank in range(options.ranks):
                 environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(options.ranks),

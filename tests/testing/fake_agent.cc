@@ -118,6 +118,7 @@ void FakeAgent::Save(int64_t step, bool allow_dropped_names) {
   save.set_allow_dropped_names(allow_dropped_names);
   save.set_call(++calls_[step]);
   verdicts_.erase(step);
+  told_.erase(step);
   changed_.notify_all();
 }
 
@@ -147,7 +148,7 @@ absl::Status FakeAgent::WaitVerdict(int64_t step, absl::Duration timeout) {
 }
 
 bool FakeAgent::WaitPhase(int64_t step, v1::SaveState::Phase phase, absl::Duration timeout) {
-  return WaitFor(timeout, [&] { return saves_.contains(step) && saves_[step].phase() == phase; });
+  return WaitFor(timeout, [&] { return told_.contains(step) && told_[step] == phase; });
 }
 
 bool FakeAgent::WaitRegistered(absl::Duration timeout) {
@@ -258,6 +259,11 @@ void FakeAgent::Run() {
     const absl::Status status =
         CallError(stub_->SynchronizeAgent(&context, request, &response), PeerKind::kCoordinator, options_.coordinator);
     if (status.ok()) {
+      {
+        std::lock_guard lock(mutex_);
+        for (const v1::SaveState& save : request.state().save()) told_[save.step()] = save.phase();
+        changed_.notify_all();
+      }
       Obey(response);
       continue;
     }
@@ -305,16 +311,17 @@ void FakeAgent::Obey(const v1::SynchronizeAgentResponse& response) {
     }
     if (!fetch) continue;
     const auto bytes = GetPlan(order.plan_digest());
+    if (!bytes.ok()) continue;  // the next orders say what to fetch
     std::lock_guard lock(mutex_);
     v1::LoadState& load = loads_[order.number()];
-    if (bytes.ok() && read_plan_.ParseFromString(*bytes)) {
+    if (read_plan_.ParseFromString(*bytes)) {
       load.set_phase(v1::LoadState::DONE);
       load.set_plan_digest(order.plan_digest());
       load.set_storage_bytes(read_plan_.read_bytes());
       load.set_path("direct");
     } else {
       load.set_phase(v1::LoadState::FAILED);
-      *load.mutable_error() = StatusToProto(bytes.status());
+      *load.mutable_error() = StatusToProto(MakeError(Reason::kInternal, "the plan cannot be parsed"));
     }
   }
 }
@@ -346,7 +353,9 @@ void FakeAgent::ObeySave(const v1::SaveOrder& order) {
       } else if (save.phase() == v1::SaveState::WRITING && failure_.ok()) {
         v1::SaveState written = save;
         lock.unlock();
-        const absl::Status status = Write(written, order);
+        const auto plan = GetPlan(order.plan_digest());
+        if (!plan.ok()) return;  // the next orders say what to fetch
+        const absl::Status status = Write(written, order, *plan);
         lock.lock();
         if (!saves_.contains(order.step())) return;
         saves_[order.step()] = written;
@@ -423,8 +432,7 @@ std::string FakeAgent::BytesOf(uint32_t item) const {
   return bytes;
 }
 
-absl::Status FakeAgent::Write(v1::SaveState& save, const v1::SaveOrder& order) {
-  CAIRN_ASSIGN_OR_RETURN(const std::string bytes, GetPlan(order.plan_digest()));
+absl::Status FakeAgent::Write(v1::SaveState& save, const v1::SaveOrder& order, const std::string& bytes) {
   v1::WritePlan plan;
   if (!plan.ParseFromString(bytes)) return MakeError(Reason::kInternal, "the plan cannot be parsed");
   std::vector<bool> written(items_.size(), false);

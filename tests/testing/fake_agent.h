@@ -57,7 +57,7 @@ class FakeAgent {
 
   // OK if the step was committed, its error if it was aborted, DEADLINE_EXCEEDED if there is no verdict in time.
   absl::Status WaitVerdict(int64_t step, absl::Duration timeout = absl::Seconds(60));
-  // Waits until the save of `step` is in `phase`.
+  // Waits until the coordinator has been told that the save of `step` is in `phase`.
   bool WaitPhase(int64_t step, v1::SaveState::Phase phase, absl::Duration timeout = absl::Seconds(60));
   // Waits until the coordinator has answered once since the last registration.
   bool WaitRegistered(absl::Duration timeout = absl::Seconds(60));
@@ -80,7 +80,7 @@ class FakeAgent {
   void ObeySave(const v1::SaveOrder& order);
   void PutLayout();
   absl::StatusOr<std::string> GetPlan(const std::string& digest);
-  absl::Status Write(v1::SaveState& save, const v1::SaveOrder& order);
+  absl::Status Write(v1::SaveState& save, const v1::SaveOrder& order, const std::string& plan);
   std::string BytesOf(uint32_t item) const;
   v1::AgentIdentity Identity() const;
   template <typename Predicate>
@@ -104,6 +104,7 @@ class FakeAgent {
   uint64_t revision_ = 0;
   v1::ArmState arm_;
   std::map<int64_t, v1::SaveState> saves_;
+  std::map<int64_t, v1::SaveState::Phase> told_;  // by the last request that was answered
   std::map<int64_t, uint64_t> calls_;
   std::map<int64_t, absl::Status> verdicts_;
   v1::SaveState::Phase hold_ = v1::SaveState::PHASE_UNSPECIFIED;
