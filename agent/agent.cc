@@ -33,6 +33,10 @@ std::string ReadBootId() {
 
 int FaultThreads() { return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 8); }
 
+// True if what this rank reads may stay in the page cache, where the next load of it is quickest: a restarted trainer,
+// another job on the machine. Eight times its bytes must be available, as eight ranks a machine are usual.
+bool FitsPageCache(uint64_t bytes) { return CheckMemory(8 * bytes, 0, 0, ReadMemoryLimits()).ok(); }
+
 double Seconds(absl::Time since) { return absl::ToDoubleSeconds(Clock::Real().SteadyNow() - since); }
 
 }  // namespace
@@ -248,7 +252,7 @@ void Agent::StartRead(const action::StartRead& order) {
   load.plan_digest = order.plan->plan_digest();
   RoundSourceOptions source;
   source.reader.io_threads = options_.io_threads;
-  source.reader.range.direct = options_.direct_io;
+  source.reader.range.direct = options_.direct_io && !FitsPageCache(order.plan->read_bytes());
   source.offer = offer;
   source.withdraw = withdraw;
   source.on_error = on_error;

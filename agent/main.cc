@@ -66,8 +66,7 @@ int main(int argc, char** argv) {
   app.footer(kFooter);
   app.set_version_flag("--version", std::string(cairn::kVersion));
   cairn::AgentOptions options;
-  std::string memory_budget = "0", round_bytes = "256MiB", token_file, address_file, shared_memory = "auto",
-              io = "auto";
+  std::string memory_budget = "0", round_bytes = "32MiB", token_file, address_file, shared_memory = "auto", io = "auto";
   std::string drain_timeout = "10m", register_timeout = "20s";
   const auto add = [&app](const std::string& flag, auto& value, const std::string& help) {
     std::string variable = "CAIRN_";
@@ -88,7 +87,9 @@ int main(int argc, char** argv) {
       "largest shared memory for staging and reading; 0: what container and machine allow");
   add("--round-bytes", round_bytes, "largest read buffer; an agent holds two");
   add("--io-threads", options.io_threads, "threads that write and read files")->check(CLI::Range(1, 64));
-  add("--io", io, "auto: direct where the file system takes it; buffered: always through the page cache")
+  add("--io", io,
+      "auto: direct, but loads through the page cache if the state is small beside free memory; buffered: always "
+      "through the page cache")
       ->check(CLI::IsMember({"auto", "buffered"}));
   add("--shared-memory", shared_memory,
       "auto: with agents of this machine; never: bytes between agents go over the network")

@@ -41,6 +41,9 @@ struct Free {
   void operator()(char* bytes) const { std::free(bytes); }
 };
 
+// What one request to fetch ahead asks for: the kernel cuts a larger one to what the disk takes at once.
+constexpr uint64_t kFetchBytes = uint64_t{1} << 20;
+
 uint64_t Down(uint64_t value) { return value / kReadAlignment * kReadAlignment; }
 uint64_t Up(uint64_t value) { return Down(value + kReadAlignment - 1); }
 
@@ -63,8 +66,7 @@ bool IsCached(int fd, uint64_t offset, uint64_t size) {
 
 std::string ReadCounters::path() const {
   if (total() == 0) return "";
-  if (cached >= direct && cached >= buffered) return "cached";
-  return direct >= buffered ? "direct" : "buffered";
+  return direct > cached + buffered ? "direct" : "cached";
 }
 
 absl::StatusOr<std::unique_ptr<RangeReader>> RangeReader::Open(PosixStorage& storage, const std::string& path,
@@ -87,6 +89,8 @@ absl::StatusOr<std::unique_ptr<RangeReader>> RangeReader::Open(PosixStorage& sto
     if (direct.ok()) reader->direct_ = *std::move(direct);
   }
   if (!reader->direct_.valid()) reader->direct_refused_ = true;
+  // Exactly what is asked for is read: neighbours belong to other ranks.
+  posix_fadvise(reader->buffered_.get(), 0, 0, POSIX_FADV_RANDOM);
   return reader;
 }
 
@@ -125,12 +129,20 @@ absl::Status RangeReader::ReadDirect(uint64_t offset, uint64_t size, char* to, b
   return absl::OkStatus();
 }
 
-absl::Status RangeReader::Read(uint64_t offset, uint64_t size, char* to, bool in_place) {
-  if (size == 0) return absl::OkStatus();
-  if (IsCached(buffered_.get(), offset, size)) {
-    return ReadFully(buffered_.get(), offset, size, size, to, counters_.cached);
+RangeReader::Way RangeReader::Begin(uint64_t offset, uint64_t size) {
+  if (IsCached(buffered_.get(), offset, size)) return Way::kCached;
+  if (!direct_refused_) return Way::kDirect;
+  for (uint64_t at = offset; at < offset + size; at += kFetchBytes) {
+    posix_fadvise(buffered_.get(), static_cast<off_t>(at),
+                  static_cast<off_t>(std::min(kFetchBytes, offset + size - at)), POSIX_FADV_WILLNEED);
   }
-  if (!direct_refused_) {
+  return Way::kBuffered;
+}
+
+absl::Status RangeReader::Read(Way way, uint64_t offset, uint64_t size, char* to, bool in_place) {
+  if (size == 0) return absl::OkStatus();
+  if (way == Way::kCached) return ReadFully(buffered_.get(), offset, size, size, to, counters_.cached);
+  if (way == Way::kDirect) {
     const absl::Status read = ReadDirect(offset, size, to, in_place);
     // Some file systems take the flag and refuse the read.
     if (read.ok() || MetadataOf(read)["errno"] != absl::StrCat(EINVAL)) return read;

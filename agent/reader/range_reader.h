@@ -1,5 +1,6 @@
-// Reads ranges of one file by the quickest way: pages that are cached already through the page cache, the rest directly
-// into place.
+// Reads ranges of one file by the quickest way: pages that are cached already through the page cache, the rest either
+// directly into place or, where the state is small beside the memory that is free, through the page cache too, where
+// the next load finds it.
 #ifndef CAIRN_AGENT_READER_RANGE_READER_H_
 #define CAIRN_AGENT_READER_RANGE_READER_H_
 
@@ -22,14 +23,15 @@ inline constexpr uint64_t kReadAlignment = 4096;
 struct ReadCounters {
   std::atomic<uint64_t> cached = 0;
   std::atomic<uint64_t> direct = 0;
-  std::atomic<uint64_t> buffered = 0;  // not cached, where O_DIRECT is refused
+  std::atomic<uint64_t> buffered = 0;  // through the page cache too, but it was not there before
 
   uint64_t total() const { return cached + direct + buffered; }
-  // The way that most bytes took: "cached", "direct" or "buffered"; empty if there was none.
+  // The way that most bytes took: "cached" (through the page cache) or "direct"; empty if there was none.
   std::string path() const;
 };
 
 struct RangeReaderOptions {
+  // False: what is not cached goes through the page cache. It does so too where O_DIRECT is refused.
   bool direct = true;
   // The system call, for tests that make it fail or read less.
   std::function<ssize_t(int, void*, size_t, off_t)> pread;
@@ -44,10 +46,19 @@ class RangeReader {
                                                            uint64_t file_bytes, const RangeReaderOptions& options,
                                                            ReadCounters& counters);
 
-  // Reads [offset, offset + size) to `to`. With `in_place`, `to` and `offset` are equal modulo kReadAlignment and up to
-  // the next multiples of it on both sides the memory around may be overwritten; without it nothing around is touched.
+  enum class Way { kCached, kBuffered, kDirect };
+  // Decides how [offset, offset + size) is read, and lets the kernel fetch it ahead where it goes through the page
+  // cache. Such a range is best read in parts that fit the processor's cache.
+  Way Begin(uint64_t offset, uint64_t size);
+
+  // Reads [offset, offset + size) to `to`, the range or a part of one that Begin was asked for. With `in_place`, `to`
+  // and `offset` are equal modulo kReadAlignment and up to the next multiples of it on both sides the memory around may
+  // be overwritten; without it nothing around is touched.
   // DATA_LOSS (FILE_TRUNCATED): the file ends before. UNAVAILABLE (STORAGE_ERROR) and others of storage.
-  absl::Status Read(uint64_t offset, uint64_t size, char* to, bool in_place);
+  absl::Status Read(Way way, uint64_t offset, uint64_t size, char* to, bool in_place);
+  absl::Status Read(uint64_t offset, uint64_t size, char* to, bool in_place) {
+    return Read(Begin(offset, size), offset, size, to, in_place);
+  }
 
   // For messages.
   const std::string& path() const { return path_; }

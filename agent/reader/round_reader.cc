@@ -16,6 +16,9 @@ namespace {
 uint64_t Down(uint64_t value) { return value / kReadAlignment * kReadAlignment; }
 uint64_t Up(uint64_t value) { return Down(value + kReadAlignment - 1); }
 
+// What comes through the page cache is read and checked in parts that a core's second-level cache holds.
+constexpr uint64_t kCachedPartBytes = uint64_t{256} << 10;
+
 std::string Hex(uint32_t value) { return absl::StrCat(absl::Hex(value, absl::kZeroPad8)); }
 
 }  // namespace
@@ -169,28 +172,38 @@ absl::Status RoundReader::Mismatch(const File& file, size_t item, uint64_t offse
                    {{"file", file.reader->path()}, {"offset", absl::StrCat(offset)}, {"tensor", name}});
 }
 
-absl::Status RoundReader::ReadPiece(Job& job, Piece& piece, char* buffer) {
-  const v1::Read& read = job.round->read(static_cast<int>(piece.read));
-  CAIRN_ASSIGN_OR_RETURN(File * file, OpenFile(read.file()));
-  char* to = buffer + piece.buffer_offset;
-  CAIRN_RETURN_IF_ERROR(file->reader->Read(piece.file_offset, piece.bytes, to, piece.in_place));
-  // While the bytes are in the processor's cache: their checksums, cut at the borders of items and blocks.
-  const auto& offsets = file->plan->item_offset();
-  size_t item =
-      static_cast<size_t>(std::upper_bound(offsets.begin(), offsets.end(), piece.file_offset) - offsets.begin());
+// Appends the checksums of what was just read, while it is in the processor's cache, cut at the borders of items and
+// blocks.
+void RoundReader::Touch(const File& file, uint64_t file_offset, const char* bytes, uint64_t size,
+                        std::vector<Fragment>& fragments) {
+  const auto& offsets = file.plan->item_offset();
+  size_t item = static_cast<size_t>(std::upper_bound(offsets.begin(), offsets.end(), file_offset) - offsets.begin());
   if (item > 0) --item;
-  const uint64_t end = piece.file_offset + piece.bytes;
+  const uint64_t end = file_offset + size;
   for (; item < static_cast<size_t>(offsets.size()); ++item) {
     const uint64_t item_begin = offsets[static_cast<int>(item)];
-    const uint64_t item_end = item_begin + file->plan->item_bytes(static_cast<int>(item));
+    const uint64_t item_end = item_begin + file.plan->item_bytes(static_cast<int>(item));
     if (item_begin >= end) break;
-    uint64_t at = std::max(item_begin, piece.file_offset);
+    uint64_t at = std::max(item_begin, file_offset);
     while (at < std::min(item_end, end)) {
       const uint64_t block_end = item_begin + ((at - item_begin) / kChecksumBlockBytes + 1) * kChecksumBlockBytes;
       const uint64_t stop = std::min({item_end, end, block_end});
-      piece.fragments.push_back({item, at - item_begin, stop - at, Crc32c(to + (at - piece.file_offset), stop - at)});
+      fragments.push_back({item, at - item_begin, stop - at, Crc32c(bytes + (at - file_offset), stop - at)});
       at = stop;
     }
+  }
+}
+
+absl::Status RoundReader::ReadPiece(Job& job, Piece& piece, char* buffer) {
+  const v1::Read& read = job.round->read(static_cast<int>(piece.read));
+  CAIRN_ASSIGN_OR_RETURN(File * file, OpenFile(read.file()));
+  const RangeReader::Way way = file->reader->Begin(piece.file_offset, piece.bytes);
+  const uint64_t part = way == RangeReader::Way::kDirect ? piece.bytes : kCachedPartBytes;
+  for (uint64_t at = 0; at < piece.bytes; at += part) {
+    const uint64_t bytes = std::min(part, piece.bytes - at);
+    char* to = buffer + piece.buffer_offset + at;
+    CAIRN_RETURN_IF_ERROR(file->reader->Read(way, piece.file_offset + at, bytes, to, piece.in_place));
+    Touch(*file, piece.file_offset + at, to, bytes, piece.fragments);
   }
   return absl::OkStatus();
 }

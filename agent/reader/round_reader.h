@@ -56,6 +56,8 @@ class RoundReader {
 
   absl::StatusOr<File*> OpenFile(uint32_t number);
   absl::StatusOr<const ItemChecksums*> BlocksOf(File& file, size_t item);
+  static void Touch(const File& file, uint64_t file_offset, const char* bytes, uint64_t size,
+                    std::vector<Fragment>& fragments);
   absl::Status ReadPiece(Job& job, Piece& piece, char* buffer);
   absl::Status VerifyRead(Job& job, size_t read);
   absl::Status VerifyBlock(File& file, size_t item, uint64_t block, uint64_t from, uint64_t until, uint32_t crc32c);

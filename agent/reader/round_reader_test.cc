@@ -117,7 +117,7 @@ TEST_F(RoundReaderTest, WholeItems_AreReadOnce) {
   ExpectRound(round);
   EXPECT_EQ(done_, bytes_.size() - header);
   EXPECT_LE(storage_bytes_, done_ + header + 2 * 4096);
-  EXPECT_TRUE(path_ == "cached" || path_ == "direct" || path_ == "buffered") << path_;
+  EXPECT_TRUE(path_ == "cached" || path_ == "direct") << path_;
 }
 
 TEST_F(RoundReaderTest, RandomRanges_AnyChunk_AnyWay) {
