@@ -6,6 +6,8 @@ Every rank is a process with CPU tensors (fp32, DTensors split by rows). Each ro
 ranks starting together:
 
   memcpy     each rank copies its state into memory that is there already: the floor of "blocked"
+  disk       each rank writes a file of its state's size with O_DIRECT (8 MiB at once, two threads, fsync), and reads it:
+             what this disk gives to anyone
   save       Cairn: blocked = until save() returns; durable = until the commit is known (all bytes and names fsynced)
              DCP: dcp.save with FileSystemWriter(sync_files=True): blocked all the time; it fsyncs its files, not their
              directory
@@ -21,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import mmap
 import os
 import pathlib
 import re
@@ -30,6 +33,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
@@ -147,6 +151,29 @@ def worker(options: argparse.Namespace) -> None:
         for buffer, tensor in zip(buffers, source.values()):
             np.copyto(buffer.numpy(), tensor.to_local().numpy())
 
+    def disk(read: bool) -> None:
+        size, chunk = total // world // 4096 * 4096, 8 << 20
+        path = directory / f"plain-{rank}"
+        fd = os.open(path, os.O_DIRECT | (os.O_RDONLY if read else os.O_WRONLY | os.O_CREAT))
+
+        def half(number: int) -> None:
+            for at in range(number * chunk, size, 2 * chunk):
+                part = memoryview(pages[number])[:min(chunk, size - at)]
+                if (os.preadv if read else os.pwritev)(fd, [part], at) != len(part):
+                    raise OSError("a short transfer")
+
+        threads = [threading.Thread(target=half, args=(number,)) for number in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        os.fsync(fd)
+        os.close(fd)
+
+    pages = [mmap.mmap(-1, 8 << 20) for _ in range(2)]
+    for page in pages:
+        page.write(np.random.default_rng(rank).bytes(len(page)))
+
     client = None
     if options.only != "dcp":
         client = cairn.connect()
@@ -173,6 +200,7 @@ def worker(options: argparse.Namespace) -> None:
     other = state(1, fill=False)
     for step in range(1, options.rounds + 2):  # the first round warms up and is not counted
         timed("plain memcpy", memcpy)
+        timed("plain write", lambda: disk(read=False))
         if client:
             started = time.perf_counter()
             saving = timed("cairn blocked", lambda: cairn.torch.save(client, step, source))
@@ -183,6 +211,8 @@ def worker(options: argparse.Namespace) -> None:
         place = directory / f"dcp-{step}"
         if options.only != "cairn":
             timed("dcp durable", lambda: dcp.save(source, storage_writer=dcp.FileSystemWriter(place, sync_files=True)))
+        timed("plain read", lambda: disk(read=True))
+        (directory / f"plain-{rank}").unlink()
         for kind, into in (("cold load", target), ("warm load", target), ("reshard", other)):
             if client:
                 if kind != "warm load":
@@ -232,9 +262,12 @@ def report(answer: dict, options: argparse.Namespace) -> None:
     rows = [("blocked", "cairn blocked", "plain memcpy", "plain memcpy"),
             ("blocked", "cairn blocked", "dcp durable", "dcp.save"),
             ("durable save", "cairn durable", "dcp durable", "dcp.save"),
+            ("durable save", "cairn durable", "plain write", "plain write, O_DIRECT, fsync"),
             ("cold load", "cairn cold load", "dcp cold load", "dcp.load"),
+            ("cold load", "cairn cold load", "plain read", "plain read, O_DIRECT"),
             ("warm load", "cairn warm load", "dcp warm load", "dcp.load"),
-            ("reshard, cold", "cairn reshard", "dcp reshard", "dcp.load")]
+            ("reshard, cold", "cairn reshard", "dcp reshard", "dcp.load"),
+            ("reshard, cold", "cairn reshard", "plain read", "plain read, O_DIRECT")]
     for title, ours, peer, name in rows:
         if ours in times or peer in times:
             print(f"{title:14}{text(ours):32}{text(peer):32}{ratio(ours, peer):8}{name}")
