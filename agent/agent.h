@@ -58,7 +58,7 @@ struct AgentOptions {
 class Agent {
  public:
   // Checks storage and socket directory, then starts to register. Does not wait for the coordinator.
-  // FAILED_PRECONDITION (SOCKET_DIRECTORY, NOT_LOOPBACK), DATA_LOSS (FILE_MISSING): no root, and others of storage.
+  // FAILED_PRECONDITION (SOCKET_DIRECTORY, NOT_LOOPBACK), NOT_FOUND (ROOT_MISSING), and others of storage.
   static absl::StatusOr<std::unique_ptr<Agent>> Start(AgentOptions options);
   ~Agent();
 

@@ -72,6 +72,7 @@ enum class Reason {
   kChecksumMismatch,
   kFileTruncated,
   kFileMissing,
+  kRootMissing,
   kBadSafetensors,
   kManifestCorrupt,
   kFormatTooNew,

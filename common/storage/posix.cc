@@ -74,9 +74,14 @@ std::string PosixStorage::Full(std::string_view path) const { return absl::StrCa
 
 absl::StatusOr<std::unique_ptr<PosixStorage>> PosixStorage::Open(const std::string& root, bool create) {
   if (root.empty()) return MakeError(Reason::kBadRequest, "no root directory was given (--root)");
-  if (create && mkdir(root.c_str(), 0777) != 0 && errno != EEXIST) return ErrnoError(errno, "mkdir", root);
+  const auto failed = [&](std::string_view operation) {
+    if (errno != ENOENT && errno != ENOTDIR) return ErrnoError(errno, operation, root);
+    return MakeError(Reason::kRootMissing, absl::StrCat(root, errno == ENOENT ? " does not exist" : " is no directory"),
+                     {{"file", root}});
+  };
+  if (create && mkdir(root.c_str(), 0777) != 0 && errno != EEXIST) return failed("mkdir");
   UniqueFd fd(::open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd.valid()) return ErrnoError(errno, "open", root);
+  if (!fd.valid()) return failed("open");
   std::string clean = root;
   while (clean.size() > 1 && clean.back() == '/') clean.pop_back();
   return std::unique_ptr<PosixStorage>(new PosixStorage(std::move(clean), std::move(fd)));

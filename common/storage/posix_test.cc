@@ -82,7 +82,8 @@ TEST_F(PosixStorageTest, Errors_HaveReasons) {
   EXPECT_TRUE(HasReason(storage_->ReadFile("none", 10).status(), Reason::kFileMissing));
   ASSERT_TRUE(storage_->PutIfAbsent("big", std::string(100, 'x')).ok());
   EXPECT_TRUE(HasReason(storage_->ReadFile("big", 99).status(), Reason::kMessageTooLarge));
-  EXPECT_TRUE(HasReason(PosixStorage::Open(directory_ + "/no/where", true).status(), Reason::kFileMissing));
+  EXPECT_TRUE(HasReason(PosixStorage::Open(directory_ + "/no/where", true).status(), Reason::kRootMissing));
+  EXPECT_TRUE(HasReason(PosixStorage::Open("/dev/null", false).status(), Reason::kRootMissing));
   EXPECT_FALSE(storage_->ReadFile("", 10).ok());
 }
 
