@@ -8,14 +8,14 @@
 
 #include <cstddef>
 #include <span>
+#include <vector>
 
-#include "absl/container/inlined_vector.h"
 #include "common/tensor/dtype.h"
 
 namespace cairn {
 
 // The dtype of the source, then the dtype after each cast. Empty or of one entry: the bytes stay as they are.
-using CastChain = absl::InlinedVector<DType, 4>;
+using CastChain = std::vector<DType>;
 
 // Can elements of this dtype be cast? Others lose their meaning without scales (float8, quantised integers) or are no
 // weights at all.
