@@ -53,15 +53,21 @@ template <size_t kBytes>
 inline void TransposeBlock(const std::byte* in, std::byte* out) {
   constexpr int64_t n = kBlock<kBytes>;
   constexpr int64_t stride = kTile * static_cast<int64_t>(kBytes);
+  // Unrolled, so that the rows stay in registers.
   __m128i a[n], b[n];
+#pragma GCC unroll 16
   for (int64_t i = 0; i < n; ++i) a[i] = Load(in + i * stride);
+#pragma GCC unroll 16
   for (int64_t pass = 1; pass < n; pass *= 2) {
+#pragma GCC unroll 16
     for (int64_t i = 0; i < n / 2; ++i) {
       b[2 * i] = InterleaveLow<kBytes>(a[i], a[i + n / 2]);
       b[2 * i + 1] = InterleaveHigh<kBytes>(a[i], a[i + n / 2]);
     }
+#pragma GCC unroll 16
     for (int64_t i = 0; i < n; ++i) a[i] = b[i];
   }
+#pragma GCC unroll 16
   for (int64_t i = 0; i < n; ++i) Store(out + i * stride, a[i]);
 }
 #else

@@ -41,6 +41,9 @@ class Overlap {
   // True if they fill it.
   bool contiguous() const { return source_span().size() == size(); }
 
+  // What the elements are cast through on their way; empty if they are not.
+  CastChain casts() const { return link_ == nullptr ? CastChain() : link_->casts; }
+
   // Ranges of elements of the source, from its begin, ascending, disjoint, not touching.
   void AppendRuns(std::vector<FlatRange>& runs) const;
 

@@ -20,7 +20,7 @@ struct Request {
            const std::vector<int64_t>& target_stride) {
     copies.push_back({source.data(), static_cast<int64_t>(source.size()), source_offset, target.data(),
                       static_cast<int64_t>(target.size()), target_offset, element_bytes,
-                      static_cast<int64_t>(extent.size()), static_cast<int64_t>(dimensions.size())});
+                      static_cast<int64_t>(extent.size()), static_cast<int64_t>(dimensions.size()), 0});
     for (const auto* part : {&extent, &source_stride, &target_stride}) {
       dimensions.insert(dimensions.end(), part->begin(), part->end());
     }
