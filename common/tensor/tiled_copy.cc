@@ -15,6 +15,9 @@ namespace {
 using Dimension = TiledCopy::Dimension;
 
 constexpr int64_t kTile = 64;
+constexpr int64_t kArea = 512;
+// Smaller targets may well be read soon.
+constexpr int64_t kStreamedBytes = int64_t{4} << 20;
 constexpr size_t kMaxElement = 8;  // larger ones are moved one by one
 
 template <size_t kBytes>
@@ -50,13 +53,13 @@ __m128i InterleaveHigh(__m128i a, __m128i b) {
 // A square block by interleaving rows half a block apart, log2(side) times (Eklundh, "A fast computer method for matrix
 // transposing", IEEE Transactions on Computers, 1972).
 template <size_t kBytes>
-inline void TransposeBlock(const std::byte* in, std::byte* out) {
+inline void TransposeBlock(const std::byte* in, int64_t in_stride, std::byte* out) {
   constexpr int64_t n = kBlock<kBytes>;
   constexpr int64_t stride = kTile * static_cast<int64_t>(kBytes);
   // Unrolled, so that the rows stay in registers.
   __m128i a[n], b[n];
 #pragma GCC unroll 16
-  for (int64_t i = 0; i < n; ++i) a[i] = Load(in + i * stride);
+  for (int64_t i = 0; i < n; ++i) a[i] = Load(in + i * in_stride);
 #pragma GCC unroll 16
   for (int64_t pass = 1; pass < n; pass *= 2) {
 #pragma GCC unroll 16
@@ -72,37 +75,82 @@ inline void TransposeBlock(const std::byte* in, std::byte* out) {
 }
 #else
 template <size_t kBytes>
-inline void TransposeBlock(const std::byte* in, std::byte* out) {
+inline void TransposeBlock(const std::byte* in, int64_t in_stride, std::byte* out) {
   constexpr int64_t n = kBlock<kBytes>;
   for (int64_t i = 0; i < n; ++i) {
-    for (int64_t j = 0; j < n; ++j) std::memcpy(out + (j * kTile + i) * kBytes, in + (i * kTile + j) * kBytes, kBytes);
+    for (int64_t j = 0; j < n; ++j)
+      std::memcpy(out + (j * kTile + i) * kBytes, in + i * in_stride + j * kBytes, kBytes);
   }
 }
 #endif
 
-// rows x columns of `in` become columns x rows of `out`; both are tiles of kTile x kTile. Whole blocks, so elements
-// outside rows x columns may be garbage in both.
+// rows x columns of `in` become columns x rows of `out`, a tile of kTile x kTile. Whole blocks are read and written, so
+// what lies outside rows x columns, up to the next multiple of a block, must be memory, if only of garbage.
 template <size_t kBytes>
-void TransposeTile(const std::byte* in, std::byte* out, int64_t rows, int64_t columns) {
+void TransposeTile(const std::byte* in, int64_t in_stride, std::byte* out, int64_t rows, int64_t columns) {
   constexpr int64_t n = kBlock<kBytes>;
-  for (int64_t c = 0; c < columns; c += n) {
-    for (int64_t r = 0; r < rows; r += n) {
-      TransposeBlock<kBytes>(in + (r * kTile + c) * static_cast<int64_t>(kBytes),
+  for (int64_t r = 0; r < rows; r += n) {
+    for (int64_t c = 0; c < columns; c += n) {
+      TransposeBlock<kBytes>(in + r * in_stride + c * static_cast<int64_t>(kBytes), in_stride,
                              out + (c * kTile + r) * static_cast<int64_t>(kBytes));
     }
   }
 }
 
-void TransposeTile(int64_t bytes, const std::byte* in, std::byte* out, int64_t rows, int64_t columns) {
+void TransposeTile(int64_t bytes, const std::byte* in, int64_t in_stride, std::byte* out, int64_t rows,
+                   int64_t columns) {
   switch (bytes) {
     case 1:
-      return TransposeTile<1>(in, out, rows, columns);
+      return TransposeTile<1>(in, in_stride, out, rows, columns);
     case 2:
-      return TransposeTile<2>(in, out, rows, columns);
+      return TransposeTile<2>(in, in_stride, out, rows, columns);
     case 4:
-      return TransposeTile<4>(in, out, rows, columns);
+      return TransposeTile<4>(in, in_stride, out, rows, columns);
     default:
-      return TransposeTile<8>(in, out, rows, columns);
+      return TransposeTile<8>(in, in_stride, out, rows, columns);
+  }
+}
+
+// Rows of a fixed length, so that no call is made for each.
+template <size_t kRowBytes>
+void MoveRows(const std::byte* from, int64_t from_stride, std::byte* to, int64_t to_stride, int64_t rows) {
+  for (int64_t r = 0; r < rows; ++r) std::memcpy(to + r * to_stride, from + r * from_stride, kRowBytes);
+}
+
+#if defined(__x86_64__)
+// The same past the caches: whole lines, which are not read first only to be overwritten.
+template <size_t kRowBytes>
+void StreamRows(const std::byte* from, int64_t from_stride, std::byte* to, int64_t to_stride, int64_t rows) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const std::byte* row = from + r * from_stride;
+    auto* line = reinterpret_cast<__m128i*>(to + r * to_stride);
+    for (size_t i = 0; i < kRowBytes / 16; ++i) _mm_stream_si128(line + i, Load(row + 16 * i));
+  }
+}
+#endif
+
+// `streamed`: the target is large and whole lines are written.
+void MoveRows(int64_t row_bytes, const std::byte* from, int64_t from_stride, std::byte* to, int64_t to_stride,
+              int64_t rows, bool streamed) {
+#if defined(__x86_64__)
+  if (streamed && row_bytes == 512) return StreamRows<512>(from, from_stride, to, to_stride, rows);
+  if (streamed && row_bytes == 256) return StreamRows<256>(from, from_stride, to, to_stride, rows);
+  if (streamed && row_bytes == 128) return StreamRows<128>(from, from_stride, to, to_stride, rows);
+  if (streamed && row_bytes == 64) return StreamRows<64>(from, from_stride, to, to_stride, rows);
+#endif
+  switch (row_bytes) {
+    case 512:
+      return MoveRows<512>(from, from_stride, to, to_stride, rows);
+    case 256:
+      return MoveRows<256>(from, from_stride, to, to_stride, rows);
+    case 128:
+      return MoveRows<128>(from, from_stride, to, to_stride, rows);
+    case 64:
+      return MoveRows<64>(from, from_stride, to, to_stride, rows);
+    default:
+      for (int64_t r = 0; r < rows; ++r) {
+        std::memcpy(to + r * to_stride, from + r * from_stride, static_cast<size_t>(row_bytes));
+      }
   }
 }
 
@@ -198,35 +246,73 @@ class Walker {
     }
   }
 
-  // `across_` is packed in the source, `inner_` in the target.
+  // `across_` is packed in the source, `inner_` in the target. Tiles are taken area by area, whose pages are few enough
+  // for the translation buffers of the processor.
   void Tiles(const std::byte* source, std::byte* target) {
-    // The smaller elements are transposed.
-    const bool cast_first = copy_.is_cast() && target_bytes_ < source_bytes_;
-    const int64_t bytes = cast_first ? target_bytes_ : source_bytes_;
-    for (int64_t s = 0; s < across_.extent; s += kTile) {
-      const int64_t columns = std::min(kTile, across_.extent - s);
-      for (int64_t t = 0; t < inner_.extent; t += kTile) {
-        const int64_t rows = std::min(kTile, inner_.extent - t);
-        const std::byte* from = source + s * across_.source_stride + t * inner_.source_stride;
-        for (int64_t r = 0; r < rows; ++r) {
-          std::byte* row = in_ + r * kTile * bytes;
-          if (cast_first) {
-            CastElements(copy_.casts, from + r * inner_.source_stride, row, static_cast<size_t>(columns));
-          } else {
-            std::memcpy(row, from + r * inner_.source_stride, static_cast<size_t>(columns * bytes));
-          }
-        }
-        TransposeTile(bytes, in_, out_, rows, columns);
-        std::byte* to = target + s * across_.target_stride + t * inner_.target_stride;
-        for (int64_t c = 0; c < columns; ++c) {
-          const std::byte* row = out_ + c * kTile * bytes;
-          if (copy_.is_cast() && !cast_first) {
-            CastElements(copy_.casts, row, to + c * across_.target_stride, static_cast<size_t>(rows));
-          } else {
-            std::memcpy(to + c * across_.target_stride, row, static_cast<size_t>(rows * bytes));
+    const auto aligned = [&](const std::byte* at, int64_t stride) {
+      return ((reinterpret_cast<uintptr_t>(at) | static_cast<uintptr_t>(stride)) & 63) == 0;
+    };
+    streamed_ =
+        aligned(target, across_.target_stride) && across_.extent * inner_.extent * target_bytes_ >= kStreamedBytes;
+    for (int64_t s = 0; s < across_.extent; s += kArea) {
+      for (int64_t t = 0; t < inner_.extent; t += kArea) {
+        const int64_t s_end = std::min(s + kArea, across_.extent), t_end = std::min(t + kArea, inner_.extent);
+        for (int64_t i = s; i < s_end; i += kTile) {
+          for (int64_t j = t; j < t_end; j += kTile) {
+            Tile(source + i * across_.source_stride + j * inner_.source_stride,
+                 target + i * across_.target_stride + j * inner_.target_stride, std::min(kTile, s_end - i),
+                 std::min(kTile, t_end - j));
           }
         }
       }
+    }
+#if defined(__x86_64__)
+    if (streamed_) _mm_sfence();
+#endif
+  }
+
+  // Rows go along `inner_`, columns along `across_`.
+  void Tile(const std::byte* from, std::byte* to, int64_t columns, int64_t rows) {
+    const bool whole = rows == kTile && columns == kTile;
+    const bool cast_first = copy_.is_cast() && target_bytes_ < source_bytes_;  // the smaller elements are transposed
+    const bool cast_last = copy_.is_cast() && !cast_first;
+    const int64_t bytes = cast_first ? target_bytes_ : source_bytes_;
+    constexpr auto kElements = static_cast<size_t>(kTile * kTile);
+    const std::byte* tile = from;
+    int64_t stride = inner_.source_stride;
+    std::byte *scratch = in_, *other = out_;
+    if (cast_first || !whole) {
+      MoveRows(columns * source_bytes_, from, stride, scratch, kTile * source_bytes_, rows, false);
+      tile = scratch;
+      stride = kTile * source_bytes_;
+      std::swap(scratch, other);
+    }
+    if (cast_first) {
+      CastElements(copy_.casts, tile, scratch, kElements);
+      tile = scratch;
+      stride = kTile * target_bytes_;
+      std::swap(scratch, other);
+    }
+    TransposeTile(bytes, tile, stride, scratch, rows, columns);
+    if (cast_last) {
+      CastElements(copy_.casts, scratch, other, kElements);
+      scratch = other;
+    }
+    if (!whole) {
+      MoveRows(rows * target_bytes_, scratch, kTile * target_bytes_, to, across_.target_stride, columns, streamed_);
+      return;
+    }
+    // While these rows are written, those of the next tile are fetched.
+    const std::byte* next = from + kTile * inner_.source_stride;
+    constexpr int64_t kRows = 8;
+    for (int64_t r = 0; r < kTile; r += kRows) {
+      for (int64_t i = r; i < r + kRows; ++i) {
+        for (int64_t k = 0; k < kTile * source_bytes_; k += 64) {
+          __builtin_prefetch(next + i * inner_.source_stride + k, 0, 3);
+        }
+      }
+      MoveRows(kTile * target_bytes_, scratch + r * kTile * target_bytes_, kTile * target_bytes_,
+               to + r * across_.target_stride, across_.target_stride, kRows, streamed_);
     }
   }
 
@@ -235,6 +321,7 @@ class Walker {
   Dimension inner_;
   Dimension across_;
   bool tiled_ = false;
+  bool streamed_ = false;
   int64_t source_bytes_ = 0;
   int64_t target_bytes_ = 0;
   // Of a partial tile whole blocks are transposed all the same; what was never filled is never written to a target.

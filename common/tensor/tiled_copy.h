@@ -36,8 +36,9 @@ struct TiledCopy {
 };
 
 // Executes a simplified copy. Where the innermost axes of both sides differ, tiles of 64 x 64 elements go through two
-// blocks of 32 KiB of the stack: each cache line of either side is touched once, whatever the strides, and there is no
-// other memory. Neither side needs to be aligned. Thread-safe.
+// blocks of 32 KiB of the stack, so that each cache line of either side is used whole, whatever the strides; there is
+// no other memory. Large targets whose rows are aligned to cache lines are written past the caches. Neither side needs
+// to be aligned. Thread-safe.
 void Execute(const TiledCopy& copy);
 
 }  // namespace cairn
