@@ -14,7 +14,9 @@ namespace {
 
 using Dimension = TiledCopy::Dimension;
 
+// Sides of tiles. A row should be a few cache lines long, and a tile of either kind has at most 32 KiB.
 constexpr int64_t kTile = 64;
+constexpr int64_t kNarrowTile = 128;  // of elements of one or two bytes
 constexpr int64_t kArea = 512;
 // Smaller targets may well be read soon.
 constexpr int64_t kStreamedBytes = int64_t{4} << 20;
@@ -52,10 +54,10 @@ __m128i InterleaveHigh(__m128i a, __m128i b) {
 
 // A square block by interleaving rows half a block apart, log2(side) times (Eklundh, "A fast computer method for matrix
 // transposing", IEEE Transactions on Computers, 1972).
-template <size_t kBytes>
+template <size_t kBytes, int64_t kSide>
 inline void TransposeBlock(const std::byte* in, int64_t in_stride, std::byte* out) {
   constexpr int64_t n = kBlock<kBytes>;
-  constexpr int64_t stride = kTile * static_cast<int64_t>(kBytes);
+  constexpr int64_t stride = kSide * static_cast<int64_t>(kBytes);
   // Unrolled, so that the rows stay in registers.
   __m128i a[n], b[n];
 #pragma GCC unroll 16
@@ -74,40 +76,43 @@ inline void TransposeBlock(const std::byte* in, int64_t in_stride, std::byte* ou
   for (int64_t i = 0; i < n; ++i) Store(out + i * stride, a[i]);
 }
 #else
-template <size_t kBytes>
+template <size_t kBytes, int64_t kSide>
 inline void TransposeBlock(const std::byte* in, int64_t in_stride, std::byte* out) {
   constexpr int64_t n = kBlock<kBytes>;
   for (int64_t i = 0; i < n; ++i) {
     for (int64_t j = 0; j < n; ++j)
-      std::memcpy(out + (j * kTile + i) * kBytes, in + i * in_stride + j * kBytes, kBytes);
+      std::memcpy(out + (j * kSide + i) * kBytes, in + i * in_stride + j * kBytes, kBytes);
   }
 }
 #endif
 
-// rows x columns of `in` become columns x rows of `out`, a tile of kTile x kTile. Whole blocks are read and written, so
+// rows x columns of `in` become columns x rows of `out`, a tile of kSide x kSide. Whole blocks are read and written, so
 // what lies outside rows x columns, up to the next multiple of a block, must be memory, if only of garbage.
-template <size_t kBytes>
+template <size_t kBytes, int64_t kSide>
 void TransposeTile(const std::byte* in, int64_t in_stride, std::byte* out, int64_t rows, int64_t columns) {
   constexpr int64_t n = kBlock<kBytes>;
   for (int64_t r = 0; r < rows; r += n) {
     for (int64_t c = 0; c < columns; c += n) {
-      TransposeBlock<kBytes>(in + r * in_stride + c * static_cast<int64_t>(kBytes), in_stride,
-                             out + (c * kTile + r) * static_cast<int64_t>(kBytes));
+      TransposeBlock<kBytes, kSide>(in + r * in_stride + c * static_cast<int64_t>(kBytes), in_stride,
+                                    out + (c * kSide + r) * static_cast<int64_t>(kBytes));
     }
   }
 }
 
-void TransposeTile(int64_t bytes, const std::byte* in, int64_t in_stride, std::byte* out, int64_t rows,
+void TransposeTile(int64_t bytes, int64_t side, const std::byte* in, int64_t in_stride, std::byte* out, int64_t rows,
                    int64_t columns) {
+  const bool narrow = side == kNarrowTile;
   switch (bytes) {
     case 1:
-      return TransposeTile<1>(in, in_stride, out, rows, columns);
+      return narrow ? TransposeTile<1, kNarrowTile>(in, in_stride, out, rows, columns)
+                    : TransposeTile<1, kTile>(in, in_stride, out, rows, columns);
     case 2:
-      return TransposeTile<2>(in, in_stride, out, rows, columns);
+      return narrow ? TransposeTile<2, kNarrowTile>(in, in_stride, out, rows, columns)
+                    : TransposeTile<2, kTile>(in, in_stride, out, rows, columns);
     case 4:
-      return TransposeTile<4>(in, in_stride, out, rows, columns);
+      return TransposeTile<4, kTile>(in, in_stride, out, rows, columns);
     default:
-      return TransposeTile<8>(in, in_stride, out, rows, columns);
+      return TransposeTile<8, kTile>(in, in_stride, out, rows, columns);
   }
 }
 
@@ -172,6 +177,7 @@ class Walker {
       across_ = dimensions_[d];
       dimensions_.erase(dimensions_.begin() + static_cast<std::ptrdiff_t>(d));
       tiled_ = true;
+      if (std::max(source_bytes_, target_bytes_) <= 2) side_ = kNarrowTile;
       return;
     }
   }
@@ -257,11 +263,11 @@ class Walker {
     for (int64_t s = 0; s < across_.extent; s += kArea) {
       for (int64_t t = 0; t < inner_.extent; t += kArea) {
         const int64_t s_end = std::min(s + kArea, across_.extent), t_end = std::min(t + kArea, inner_.extent);
-        for (int64_t i = s; i < s_end; i += kTile) {
-          for (int64_t j = t; j < t_end; j += kTile) {
+        for (int64_t i = s; i < s_end; i += side_) {
+          for (int64_t j = t; j < t_end; j += side_) {
             Tile(source + i * across_.source_stride + j * inner_.source_stride,
-                 target + i * across_.target_stride + j * inner_.target_stride, std::min(kTile, s_end - i),
-                 std::min(kTile, t_end - j));
+                 target + i * across_.target_stride + j * inner_.target_stride, std::min(side_, s_end - i),
+                 std::min(side_, t_end - j));
           }
         }
       }
@@ -273,45 +279,45 @@ class Walker {
 
   // Rows go along `inner_`, columns along `across_`.
   void Tile(const std::byte* from, std::byte* to, int64_t columns, int64_t rows) {
-    const bool whole = rows == kTile && columns == kTile;
+    const bool whole = rows == side_ && columns == side_;
     const bool cast_first = copy_.is_cast() && target_bytes_ < source_bytes_;  // the smaller elements are transposed
     const bool cast_last = copy_.is_cast() && !cast_first;
     const int64_t bytes = cast_first ? target_bytes_ : source_bytes_;
-    constexpr auto kElements = static_cast<size_t>(kTile * kTile);
+    const auto elements = static_cast<size_t>(side_ * side_);
     const std::byte* tile = from;
     int64_t stride = inner_.source_stride;
     std::byte *scratch = in_, *other = out_;
     if (cast_first || !whole) {
-      MoveRows(columns * source_bytes_, from, stride, scratch, kTile * source_bytes_, rows, false);
+      MoveRows(columns * source_bytes_, from, stride, scratch, side_ * source_bytes_, rows, false);
       tile = scratch;
-      stride = kTile * source_bytes_;
+      stride = side_ * source_bytes_;
       std::swap(scratch, other);
     }
     if (cast_first) {
-      CastElements(copy_.casts, tile, scratch, kElements);
+      CastElements(copy_.casts, tile, scratch, elements);
       tile = scratch;
-      stride = kTile * target_bytes_;
+      stride = side_ * target_bytes_;
       std::swap(scratch, other);
     }
-    TransposeTile(bytes, tile, stride, scratch, rows, columns);
+    TransposeTile(bytes, side_, tile, stride, scratch, rows, columns);
     if (cast_last) {
-      CastElements(copy_.casts, scratch, other, kElements);
+      CastElements(copy_.casts, scratch, other, elements);
       scratch = other;
     }
     if (!whole) {
-      MoveRows(rows * target_bytes_, scratch, kTile * target_bytes_, to, across_.target_stride, columns, streamed_);
+      MoveRows(rows * target_bytes_, scratch, side_ * target_bytes_, to, across_.target_stride, columns, streamed_);
       return;
     }
     // While these rows are written, those of the next tile are fetched.
-    const std::byte* next = from + kTile * inner_.source_stride;
+    const std::byte* next = from + side_ * inner_.source_stride;
     constexpr int64_t kRows = 8;
-    for (int64_t r = 0; r < kTile; r += kRows) {
+    for (int64_t r = 0; r < side_; r += kRows) {
       for (int64_t i = r; i < r + kRows; ++i) {
-        for (int64_t k = 0; k < kTile * source_bytes_; k += 64) {
+        for (int64_t k = 0; k < side_ * source_bytes_; k += 64) {
           __builtin_prefetch(next + i * inner_.source_stride + k, 0, 3);
         }
       }
-      MoveRows(kTile * target_bytes_, scratch + r * kTile * target_bytes_, kTile * target_bytes_,
+      MoveRows(side_ * target_bytes_, scratch + r * side_ * target_bytes_, side_ * target_bytes_,
                to + r * across_.target_stride, across_.target_stride, kRows, streamed_);
     }
   }
@@ -322,6 +328,7 @@ class Walker {
   Dimension across_;
   bool tiled_ = false;
   bool streamed_ = false;
+  int64_t side_ = kTile;
   int64_t source_bytes_ = 0;
   int64_t target_bytes_ = 0;
   // Of a partial tile whole blocks are transposed all the same; what was never filled is never written to a target.
