@@ -7,6 +7,7 @@
 #include "cli/aoa_command.h"
 #include "cli/command.h"
 #include "cli/corpus_command.h"
+#include "cli/export_command.h"
 #include "cli/list_command.h"
 #include "cli/plan_command.h"
 #include "cli/save_command.h"
@@ -65,6 +66,7 @@ int main(int argc, char** argv) {
   AddListCommand(app, context);
   AddShowCommand(app, context);
   AddVerifyCommand(app, context);
+  AddExportCommand(app, context);
   AddPlanCommand(app, context);
   AddAoaCommand(app, context);
   AddCorpusCommand(app, context);

@@ -97,7 +97,9 @@ void AddPlanCommand(CLI::App& app, CommandContext& context) {
   AddDryRun(*plan, context, format, "load", "Plans a load from one set of layouts into another: reads, copies, gaps",
             "Example:\n"
             "  cairn plan load pair.json\n"
-            "Request: {\"source\": {\"layouts\": [..]}, \"target\": {\"layouts\": [..]}, \"bins\": 2}",
+            "  cairn --format=table plan load pair.json        # what matches and what does not, for people\n"
+            "Request: {\"source\": {\"layouts\": [..]}, \"target\": {\"layouts\": [..]}, \"bins\": 2,\n"
+            "  \"mapping\": {\"aoa_statements\": [..]} or null}",
             PlanLoadJson);
   AddDryRun(
       *plan, context, format, "bins", "Splits items into bins as Megatron does",

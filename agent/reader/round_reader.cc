@@ -125,8 +125,14 @@ absl::StatusOr<RoundReader::File*> RoundReader::OpenFile(uint32_t number) {
     const v1::ReadFile& plan = plan_.file(static_cast<int>(number));
     auto opened = std::make_unique<File>();
     opened->plan = &plan;
-    CAIRN_ASSIGN_OR_RETURN(opened->reader, RangeReader::Open(storage_, absl::StrCat(directory_, "/", plan.path()),
-                                                             plan.file_bytes(), options_.range, counters_));
+    if (plan.path().starts_with('/')) {  // imported: it stands outside the storage
+      CAIRN_ASSIGN_OR_RETURN(const auto everything, PosixStorage::Open("/", false));
+      CAIRN_ASSIGN_OR_RETURN(opened->reader, RangeReader::Open(*everything, plan.path().substr(1), plan.file_bytes(),
+                                                               options_.range, counters_));
+    } else {
+      CAIRN_ASSIGN_OR_RETURN(opened->reader, RangeReader::Open(storage_, absl::StrCat(directory_, "/", plan.path()),
+                                                               plan.file_bytes(), options_.range, counters_));
+    }
     CAIRN_RETURN_IF_ERROR(opened->ReadHeader());
     file = std::move(opened);
   }
@@ -176,6 +182,7 @@ absl::Status RoundReader::Mismatch(const File& file, size_t item, uint64_t offse
 // blocks.
 void RoundReader::Touch(const File& file, uint64_t file_offset, const char* bytes, uint64_t size,
                         std::vector<Fragment>& fragments) {
+  if (file.plan->unverified()) return;
   const auto& offsets = file.plan->item_offset();
   size_t item = static_cast<size_t>(std::upper_bound(offsets.begin(), offsets.end(), file_offset) - offsets.begin());
   if (item > 0) --item;

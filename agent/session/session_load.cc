@@ -61,6 +61,7 @@ absl::StatusOr<v1::BeginLoadResponse> Session::BeginLoad(const v1::BeginLoadRequ
   *response.mutable_object() = load->plan->object();
   *response.mutable_missing() = load->order.missing();
   *response.mutable_unexpected() = load->order.unexpected();
+  response.set_mapping_report(load->plan->mapping_report());
   return response;
 }
 

@@ -19,6 +19,20 @@ absl::Status Bad(std::string_view what) {
   return MakeError(Reason::kBadRequest, absl::StrCat("a copy ", absl::string_view(what.data(), what.size())));
 }
 
+// Copies that permute or cast speak of single elements; what is contiguous in the source is packed at once all the
+// same.
+std::vector<v1::Copy> WithLongRuns(std::vector<v1::Copy> copies) {
+  for (v1::Copy& copy : copies) {
+    while (copy.extent_size() > 0 && CopyBytes(copy).ok() &&
+           copy.source_stride(copy.extent_size() - 1) == static_cast<int64_t>(copy.element_bytes())) {
+      copy.set_element_bytes(copy.element_bytes() * static_cast<uint64_t>(copy.extent(copy.extent_size() - 1)));
+      copy.mutable_extent()->RemoveLast();
+      copy.mutable_source_stride()->RemoveLast();
+    }
+  }
+  return copies;
+}
+
 }  // namespace
 
 absl::StatusOr<uint64_t> CopyBytes(const v1::Copy& copy) {
@@ -59,7 +73,8 @@ v1::Copy PackedCopy(const v1::Copy& copy, uint64_t source_offset) {
   return packed;
 }
 
-CopyPacker::CopyPacker(const char* buffer, std::vector<v1::Copy> copies) : buffer_(buffer), copies_(std::move(copies)) {
+CopyPacker::CopyPacker(const char* buffer, std::vector<v1::Copy> copies)
+    : buffer_(buffer), copies_(WithLongRuns(std::move(copies))) {
   Begin();
 }
 

@@ -391,6 +391,7 @@ StoredItem Manifest::item_of(const ManifestObject& object) {
 }
 
 std::string Manifest::path_of(const ManifestFile& file) const {
+  if (file.imported()) return file.name;
   return absl::StrFormat("%012d/%04d/%s.safetensors", step, attempt, file.name);
 }
 

@@ -31,7 +31,7 @@ struct ManifestTensor {
 };
 
 struct ManifestFile {
-  // Without its ending: "rank00003-bin01".
+  // Without its ending: "rank00003-bin01". Of an imported file: its absolute path.
   std::string name;
   int rank = 0;  // that wrote it
   uint64_t header_bytes = 0;
@@ -39,6 +39,8 @@ struct ManifestFile {
   uint32_t header_crc32c = 0;
 
   uint64_t bytes() const { return header_bytes + data_bytes; }
+  // Not written by Cairn: there are no checksums but the header's. Never stands in a verdict.
+  bool imported() const { return name.starts_with('/'); }
   bool operator==(const ManifestFile&) const = default;
 };
 

@@ -171,7 +171,7 @@ std::vector<Combination> Combinations(MacroContext& context, std::string_view na
   return found;
 }
 
-// The same over names that earlier statements give: temporaries.
+// The same over names that statements give which are executed earlier: temporaries.
 std::vector<Combination> AmongEarlier(MacroContext& context, std::string_view name,
                                       const std::vector<LineId>& earlier) {
   std::vector<Combination> found;
@@ -180,7 +180,9 @@ std::vector<Combination> AmongEarlier(MacroContext& context, std::string_view na
   for (LineId line : earlier) {
     const StatementNames names = NamesOf(context.program, line);
     for (uint32_t at : context.reverse ? names.left : names.right) {
-      if (pattern.Match(context.symbols().Text(context.program.TokenAt(line, at).symbol), captures)) {
+      std::string_view given = context.symbols().Text(context.program.TokenAt(line, at).symbol);
+      if (given.ends_with("^T")) given.remove_suffix(2);
+      if (pattern.Match(given, captures)) {
         found.emplace_back(captures[kExpert], captures[kLayer]);
       }
     }
@@ -228,7 +230,7 @@ void ExpandIds(MacroContext& context, LineId line, std::vector<LineId>& out) {
       combinations = Combinations(context, symbols.Text(name), left);
     }
   }
-  if (combinations.empty() && first.has_value() && !context.reverse) {
+  if (combinations.empty() && first.has_value()) {
     combinations = AmongEarlier(context, symbols.Text(first->first), out);
   }
   if (combinations.empty()) {
@@ -390,13 +392,20 @@ void RunMacros(MacroContext& context) {
     if (any) {
       next.clear();
       next.reserve(program.current().size());
-      for (LineId line : program.current()) {
+      // In the order of execution; placeholders of temporaries are looked up among the statements before.
+      std::vector<LineId> order = program.current();
+      if (context.reverse) std::reverse(order.begin(), order.end());
+      for (LineId line : order) {
+        const size_t first = next.size();
         if (concerns(program.line(line))) {
           expand(line, next);
         } else {
           next.push_back(line);
         }
+        // Backwards once more below.
+        if (context.reverse) std::reverse(next.begin() + static_cast<std::ptrdiff_t>(first), next.end());
       }
+      if (context.reverse) std::reverse(next.begin(), next.end());
       program.current().swap(next);
     }
     program.KeepStage(stage);

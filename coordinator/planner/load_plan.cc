@@ -10,6 +10,7 @@
 #include "common/base/digest.h"
 #include "common/base/status.h"
 #include "coordinator/planner/layout_set.h"
+#include "coordinator/planner/mapped_match.h"
 #include "coordinator/planner/name_match.h"
 #include "coordinator/planner/reads.h"
 #include "coordinator/planner/wire.h"
@@ -26,6 +27,7 @@ class LoadPlan::Impl {
   uint64_t total_bytes_read = 0;
   uint64_t unique_bytes = 0;
   LoadTotals totals;
+  std::shared_ptr<const aoa::MappingReport> mapping_report;
 };
 
 namespace {
@@ -36,9 +38,9 @@ constexpr uint64_t kMinRoundBytes = 2 * kChecksumBlockBytes;
 // Lays the segments of every reader into rounds, and writes every rank's part.
 class PartWriter {
  public:
-  PartWriter(const Manifest& source, const LayoutSet& targets, const Reads& reads, const LoadOptions& options,
-             LoadPlan::Impl& plan)
-      : source_(source), targets_(targets), reads_(reads), options_(options), plan_(plan) {}
+  PartWriter(const Manifest& source, const LayoutSet& targets, const NameMatch& match, const Reads& reads,
+             const LoadOptions& options, LoadPlan::Impl& plan)
+      : source_(source), targets_(targets), match_(match), reads_(reads), options_(options), plan_(plan) {}
 
   void Write() {
     const size_t ranks = targets_.ranks().size();
@@ -98,7 +100,8 @@ class PartWriter {
   void WriteReader(size_t reader, std::span<const OrderedSegment> segments);
   void Place(size_t reader, const Segment& segment, ByteRange range);
   void AddCopies(size_t reader, const Segment& segment, ByteRange range, uint64_t buffer_offset);
-  void AppendBody(uint32_t key, size_t reader, const StridedCopy& copy, std::vector<CopyBody>& bodies);
+  void AppendBody(uint32_t key, size_t reader, const StridedCopy& copy, std::span<const DType> casts,
+                  std::vector<CopyBody>& bodies);
   void Consume(int rank, uint64_t bytes);
   void ConsumeShard(uint32_t target, uint64_t bytes);
   void FlushRound();
@@ -109,6 +112,7 @@ class PartWriter {
 
   const Manifest& source_;
   const LayoutSet& targets_;
+  const NameMatch& match_;
   const Reads& reads_;
   const LoadOptions& options_;
   LoadPlan::Impl& plan_;
@@ -225,6 +229,7 @@ void PartWriter::WriteFiles(std::span<const OrderedSegment> segments) {
     inner.Packed(6, lengths);
     inner.PackedFixed32(7, checksums);
     for (const std::string& name : names) inner.Bytes(8, name);
+    inner.Number(9, file.imported() ? 1 : 0);
     WireWriter(*out_).Bytes(4, nested);
     begin = end;
   }
@@ -270,7 +275,7 @@ void PartWriter::AddCopies(size_t reader, const Segment& segment, ByteRange rang
     copy.source_offset = static_cast<int64_t>(buffer_offset);
     copy.target_offset = static_cast<int64_t>(range.begin);
     copy.element_bytes = static_cast<int64_t>(range.end - range.begin);
-    AppendBody(number, reader, copy, object_copies_);
+    AppendBody(number, reader, copy, {}, object_copies_);
     ForEachConsumer(source_.objects[number], [&](int rank) { Consume(rank, range.end - range.begin); });
     return;
   }
@@ -286,21 +291,24 @@ void PartWriter::AddCopies(size_t reader, const Segment& segment, ByteRange rang
     if (use.end <= range.begin || use.begin >= range.end) continue;
     auto overlap = cached_overlaps_.find(u);
     if (overlap == cached_overlaps_.end()) {
-      overlap = cached_overlaps_.try_emplace(u, PieceOf(source_, shard), PieceOf(targets_, use.target)).first;
+      overlap = cached_overlaps_.emplace(u, OverlapOf(source_, shard, targets_, match_, use)).first;
     }
+    std::span<const DType> casts;
+    if (use.link != NameMatch::kNone) casts = match_.links[use.link].casts;
     scratch_.clear();
     overlap->second.AppendCopies(part, element, scratch_);
     uint64_t bytes = 0;
     for (StridedCopy& copy : scratch_) {
       copy.source_offset += static_cast<int64_t>(buffer_offset);
-      AppendBody(use.target, reader, copy, shard_copies_);
+      AppendBody(use.target, reader, copy, casts, shard_copies_);
       bytes += static_cast<uint64_t>(copy.bytes());
     }
     if (bytes > 0) ConsumeShard(use.target, bytes);
   }
 }
 
-void PartWriter::AppendBody(uint32_t key, size_t reader, const StridedCopy& copy, std::vector<CopyBody>& bodies) {
+void PartWriter::AppendBody(uint32_t key, size_t reader, const StridedCopy& copy, std::span<const DType> casts,
+                            std::vector<CopyBody>& bodies) {
   const uint64_t at = bodies_.size();
   WireWriter writer(bodies_);
   writer.Number(1, static_cast<uint64_t>(targets_.ranks()[reader]));
@@ -311,6 +319,7 @@ void PartWriter::AppendBody(uint32_t key, size_t reader, const StridedCopy& copy
   writer.Packed(7, copy.extent);
   writer.Packed(8, copy.source_stride);
   writer.Packed(9, copy.target_stride);
+  if (casts.size() > 1) writer.Packed(10, casts);
   bodies.push_back({key, round_, static_cast<uint32_t>(reader), static_cast<uint32_t>(bodies_.size() - at), at});
 }
 
@@ -428,17 +437,25 @@ void PartWriter::WriteParts() {
     }
     part.append(objects);
     writer.Number(8, read_bytes_[r]);
+    // One copy is enough: it may be longer than all else that a rank needs.
+    if (r == 0 && plan_.mapping_report != nullptr) writer.String(9, aoa::FormatReport(*plan_.mapping_report));
     part.shrink_to_fit();
   }
 }
 
 std::string LoadPlanDigest(const Manifest& source, const LayoutSet& targets, const LoadOptions& options) {
   Digester digester;
-  digester.Add("cairn load plan 1")
+  digester.Add("cairn load plan 2")
       .Add(source.job)
       .Add(static_cast<uint64_t>(source.step))
       .Add(uint64_t{source.attempt});
   digester.Add(source.plan_digest).Add(uint64_t{options.round_bytes}).Add(uint64_t{options.owners_read});
+  digester.Add(uint64_t{options.mapping != nullptr});
+  if (options.mapping != nullptr) {
+    const aoa::Config& mapping = *options.mapping;
+    digester.Add(uint64_t{mapping.reverse}).Add(uint64_t{mapping.legacy_qkv}).Add(uint64_t{mapping.statements.size()});
+    for (const std::string& statement : mapping.statements) digester.Add(statement);
+  }
   digester.Add(uint64_t{targets.ranks().size()});
   for (size_t r = 0; r < targets.ranks().size(); ++r) {
     digester.Add(static_cast<uint64_t>(targets.ranks()[r])).Add(targets.nodes()[targets.rank_nodes()[r]]);
@@ -462,6 +479,7 @@ const std::vector<std::string>& LoadPlan::unexpected() const { return impl_->une
 uint64_t LoadPlan::total_bytes_read() const { return impl_->total_bytes_read; }
 uint64_t LoadPlan::unique_bytes() const { return impl_->unique_bytes; }
 const LoadTotals& LoadPlan::totals() const { return impl_->totals; }
+const aoa::MappingReport* LoadPlan::mapping_report() const { return impl_->mapping_report.get(); }
 
 absl::StatusOr<LoadPlan> MakeLoadPlan(const Manifest& source, std::span<const RankInput> targets,
                                       const LoadOptions& options, FaultList& faults) {
@@ -475,10 +493,17 @@ absl::StatusOr<LoadPlan> MakeLoadPlan(const Manifest& source, std::span<const Ra
     return faults.ToStatus();
   }
   const LayoutSet set(targets, faults);
-  NameMatch match = MatchNames(source, set, faults);
+  NameMatch match;
+  auto plan = std::make_shared<LoadPlan::Impl>();
+  if (options.mapping != nullptr) {
+    MappedMatch mapped = MapNames(source, set, *options.mapping, faults);
+    match = std::move(mapped.match);
+    plan->mapping_report = std::move(mapped.report);
+  } else {
+    match = MatchNames(source, set, faults);
+  }
   if (!faults.empty()) return faults.ToStatus();
   const Reads reads = PlanReads(source, set, match, options);
-  auto plan = std::make_shared<LoadPlan::Impl>();
   plan->digest = LoadPlanDigest(source, set, options);
   plan->ranks = set.ranks();
   plan->missing = std::move(match.missing);
@@ -488,7 +513,7 @@ absl::StatusOr<LoadPlan> MakeLoadPlan(const Manifest& source, std::span<const Ra
     faults.Add({Reason::kBadRequest, "", {}, {}, {}, "a rank that holds bytes of the source is not among the targets"});
     return faults.ToStatus();
   }
-  PartWriter(source, set, reads, options, *plan).Write();
+  PartWriter(source, set, match, reads, options, *plan).Write();
   return LoadPlan(std::move(plan));
 }
 

@@ -14,6 +14,8 @@
 #include "absl/status/statusor.h"
 #include "common/format/manifest.h"
 #include "common/rpc/fault.h"
+#include "coordinator/aoa/mapping.h"
+#include "coordinator/aoa/report.h"
 #include "coordinator/planner/rank_input.h"
 #include "coordinator/planner/save_plan.h"
 
@@ -24,6 +26,8 @@ struct LoadOptions {
   uint64_t round_bytes = uint64_t{64} << 20;
   // Every rank that a file names as its writer is the only one that can read it (in-memory reshard).
   bool owners_read = false;
+  // What the targets' tensors are made of; null: of those of the same names.
+  std::shared_ptr<const aoa::Config> mapping;
   size_t max_faults = 64;
 };
 
@@ -63,6 +67,8 @@ class LoadPlan {
   uint64_t total_bytes_read() const;
   uint64_t unique_bytes() const;
   const LoadTotals& totals() const;
+  // What the mapping does; null without one.
+  const aoa::MappingReport* mapping_report() const;
 
  private:
   std::shared_ptr<const Impl> impl_;
@@ -70,7 +76,7 @@ class LoadPlan {
 
 // Plans a load of `source` into the targets' layouts. A target may want parts only, and may want a byte several times.
 // INVALID_ARGUMENT with all faults: those of a layout by itself (see MakeSavePlan; gaps and overlaps are none here),
-// and SHAPE_MISMATCH, DTYPE_MISMATCH between checkpoint and target; BAD_QUANTITY: round_bytes.
+// SHAPE_MISMATCH, DTYPE_MISMATCH between checkpoint and target, and those of the mapping; BAD_QUANTITY: round_bytes.
 absl::StatusOr<LoadPlan> MakeLoadPlan(const Manifest& source, std::span<const RankInput> targets,
                                       const LoadOptions& options);
 absl::StatusOr<LoadPlan> MakeLoadPlan(const Manifest& source, std::span<const RankInput> targets,

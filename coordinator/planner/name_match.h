@@ -9,13 +9,16 @@
 #include "common/format/manifest.h"
 #include "common/rpc/fault.h"
 #include "coordinator/planner/layout_set.h"
+#include "coordinator/planner/link.h"
 
 namespace cairn {
 
 struct NameMatch {
   static constexpr uint32_t kNone = UINT32_MAX;
-  // By tensor of the target: the tensor of the checkpoint, or kNone.
+  // By tensor of the target: the tensor of the checkpoint that it equals, or kNone.
   std::vector<uint32_t> source_of;
+  // Of a mapping: what becomes parts of targets that equal no stored tensor.
+  std::vector<Link> links;
   std::vector<std::string> missing;     // sorted; tensors and objects
   std::vector<std::string> unexpected;  // sorted; tensors
 };

@@ -15,13 +15,13 @@ std::vector<Box> BoxesOf(const Box& box, FlatRange range) {
   return boxes;
 }
 
-int64_t FlatIndex(const Box& box, const Box& region, bool last) {
-  int64_t index = 0;
-  for (size_t d = 0; d < box.ndim(); ++d) {
-    const int64_t at = region.offset[d] - box.offset[d] + (last ? region.shape[d] - 1 : 0);
-    index = index * box.shape[d] + at;
-  }
-  return index;
+// Of a row-major box whose piece begins at `begin` of its flattening.
+Link::Walk WalkOver(const Box& box, int64_t begin) {
+  Link::Walk walk;
+  walk.strides = RowMajorStrides(box.shape);
+  walk.base = -begin;
+  for (size_t d = 0; d < box.ndim(); ++d) walk.base -= box.offset[d] * walk.strides[d];
+  return walk;
 }
 
 }  // namespace
@@ -33,31 +33,67 @@ Box BoundsOf(const Piece& piece) {
   return bounds;
 }
 
-Overlap::Overlap(const Piece& source, const Piece& target) {
+Overlap::Overlap(const Piece& source, const Piece& target, const Link* link) : link_(link) {
   source_size_ = source.size();
-  if ((source.flat || target.flat) && source.box == target.box) {
+  if (link == nullptr && (source.flat || target.flat) && source.box == target.box) {
     const int64_t size = source.box.size();
     const FlatRange a = source.flat.value_or(FlatRange{0, size}), b = target.flat.value_or(FlatRange{0, size});
     source_box_ = {{a.begin}, {a.size()}};
-    target_box_ = {{b.begin}, {b.size()}};
-    if (auto common = Intersect(source_box_, target_box_)) regions_.push_back(std::move(*common));
+    const Box target_box = {{b.begin}, {b.size()}};
+    source_walk_ = WalkOver(source_box_, 0);
+    target_walk_ = WalkOver(target_box, 0);
+    if (auto common = Intersect(source_box_, target_box)) regions_.push_back(std::move(*common));
     return;
   }
   source_box_ = source.box;
-  target_box_ = target.box;
   if (source.flat) source_begin_ = source.flat->begin;
-  if (target.flat) target_begin_ = target.flat->begin;
-  if (!source.flat && !target.flat) {
-    if (auto common = Intersect(source.box, target.box)) regions_.push_back(std::move(*common));
-    return;
+  const int64_t target_begin = target.flat ? target.flat->begin : 0;
+  if (link == nullptr) {
+    source_walk_ = WalkOver(source.box, source_begin_);
+    target_walk_ = WalkOver(target.box, target_begin);
+    if (!source.flat && !target.flat) {
+      if (auto common = Intersect(source.box, target.box)) regions_.push_back(std::move(*common));
+      return;
+    }
+  } else {
+    source_walk_ = link->SourceWalk(source.box);
+    source_walk_.base -= source_begin_;
+    target_walk_ = link->TargetWalk(target.box);
+    target_walk_.base -= target_begin;
   }
-  const std::vector<Box> a = source.flat ? BoxesOf(source.box, *source.flat) : std::vector<Box>{source.box};
-  const std::vector<Box> b = target.flat ? BoxesOf(target.box, *target.flat) : std::vector<Box>{target.box};
+  const std::vector<Box> a = SourceBoxes(source.flat.value_or(FlatRange{0, source_size_}));
+  std::vector<Box> b = target.flat ? BoxesOf(target.box, *target.flat) : std::vector<Box>{target.box};
+  if (link != nullptr) {
+    std::vector<Box> grids;
+    for (const Box& box : b) {
+      for (Box& grid : link->GridOfTarget(box)) grids.push_back(std::move(grid));
+    }
+    b = std::move(grids);
+  }
   for (const Box& x : a) {
     for (const Box& y : b) {
       if (auto common = Intersect(x, y)) regions_.push_back(std::move(*common));
     }
   }
+}
+
+std::vector<Box> Overlap::SourceBoxes(FlatRange range) const {
+  std::vector<Box> boxes =
+      range.begin == 0 && range.end == source_box_.size() ? std::vector<Box>{source_box_} : BoxesOf(source_box_, range);
+  if (link_ == nullptr) return boxes;
+  std::vector<Box> grids;
+  for (const Box& box : boxes) {
+    for (Box& grid : link_->GridOfSource(box)) grids.push_back(std::move(grid));
+  }
+  return grids;
+}
+
+int64_t Overlap::FlatIndex(const Box& region, bool last) const {
+  int64_t index = source_walk_.base;
+  for (size_t d = 0; d < region.ndim(); ++d) {
+    index += (region.offset[d] + (last ? region.shape[d] - 1 : 0)) * source_walk_.strides[d];
+  }
+  return index;
 }
 
 int64_t Overlap::size() const {
@@ -69,25 +105,21 @@ int64_t Overlap::size() const {
 FlatRange Overlap::source_span() const {
   FlatRange span{INT64_MAX, 0};
   for (const Box& region : regions_) {
-    span.begin = std::min(span.begin, FlatIndex(source_box_, region, false) - source_begin_);
-    span.end = std::max(span.end, FlatIndex(source_box_, region, true) + 1 - source_begin_);
+    span.begin = std::min(span.begin, FlatIndex(region, false));
+    span.end = std::max(span.end, FlatIndex(region, true) + 1);
   }
   return span;
 }
 
 void Overlap::AppendRuns(std::vector<FlatRange>& runs) const {
   const size_t first = runs.size();
+  const Shape& strides = source_walk_.strides;
   for (const Box& region : regions_) {
-    // The trailing axes that are whole in the source make one run; the others are counted through.
+    // Trailing axes, each as long as a step of the one before it, make one run; the others are counted through.
     size_t axis = region.ndim();
     int64_t length = 1;
-    while (axis > 0) {
-      --axis;
-      length *= region.shape[axis];
-      if (region.shape[axis] != source_box_.shape[axis]) break;
-    }
-    const Shape strides = RowMajorStrides(source_box_.shape);
-    int64_t begin = FlatIndex(source_box_, region, false) - source_begin_;
+    while (axis > 0 && (strides[axis - 1] == length || region.shape[axis - 1] == 1)) length *= region.shape[--axis];
+    int64_t begin = FlatIndex(region, false);
     Shape index(axis, 0);
     while (true) {
       runs.push_back({begin, begin + length});
@@ -109,17 +141,41 @@ void Overlap::AppendRuns(std::vector<FlatRange>& runs) const {
 }
 
 void Overlap::AppendCopies(FlatRange part, int bytes_per_element, std::vector<StridedCopy>& copies) const {
+  const bool cast = link_ != nullptr && link_->is_cast();
+  const int64_t target_bytes = cast ? BytesOf(link_->casts.back()) : bytes_per_element;
   const auto append = [&](const Box& region) {
-    StridedCopy copy = CopyOfRegion(region, source_box_, target_box_, bytes_per_element);
-    copy.source_offset -= (source_begin_ + part.begin) * bytes_per_element;
-    copy.target_offset -= target_begin_ * bytes_per_element;
-    copies.push_back(std::move(copy));
+    StridedCopy& copy = copies.emplace_back();
+    copy.element_bytes = bytes_per_element;
+    copy.source_offset = (source_walk_.base - part.begin) * bytes_per_element;
+    copy.target_offset = target_walk_.base * target_bytes;
+    // From the innermost dimension outwards; kept reversed until the end.
+    for (size_t d = region.ndim(); d-- > 0;) {
+      const int64_t source_stride = source_walk_.strides[d] * bytes_per_element;
+      const int64_t target_stride = target_walk_.strides[d] * target_bytes;
+      copy.source_offset += region.offset[d] * source_stride;
+      copy.target_offset += region.offset[d] * target_stride;
+      const int64_t n = region.shape[d];
+      if (n == 1) continue;
+      if (!cast && copy.extent.empty() && source_stride == copy.element_bytes && target_stride == copy.element_bytes) {
+        copy.element_bytes *= n;
+      } else if (!copy.extent.empty() && copy.source_stride.back() * copy.extent.back() == source_stride &&
+                 copy.target_stride.back() * copy.extent.back() == target_stride) {
+        copy.extent.back() *= n;
+      } else {
+        copy.extent.push_back(n);
+        copy.source_stride.push_back(source_stride);
+        copy.target_stride.push_back(target_stride);
+      }
+    }
+    std::reverse(copy.extent.begin(), copy.extent.end());
+    std::reverse(copy.source_stride.begin(), copy.source_stride.end());
+    std::reverse(copy.target_stride.begin(), copy.target_stride.end());
   };
   if (part.begin <= 0 && part.end >= source_size_) {
     for (const Box& region : regions_) append(region);
     return;
   }
-  const std::vector<Box> boxes = BoxesOf(source_box_, {source_begin_ + part.begin, source_begin_ + part.end});
+  const std::vector<Box> boxes = SourceBoxes({source_begin_ + part.begin, source_begin_ + part.end});
   for (const Box& box : boxes) {
     for (const Box& region : regions_) {
       if (const auto common = Intersect(box, region)) append(*common);

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/quantity.h"
+#include "coordinator/aoa/json.h"
 #include "coordinator/planner/bins.h"
 #include "coordinator/planner/layout_json.h"
 #include "coordinator/planner/load_plan.h"
@@ -181,9 +182,16 @@ PlanAnswer PlanLoadJson(std::string_view text) {
   if (!faults.empty()) return Failed(faults);
   SaveOptions options;
   options.bins_per_rank = ReadBins(request, faults);
+  LoadOptions load_options;
+  load_options.max_faults = kMaxFaults;
   const auto mapping = request.find("mapping");
   if (mapping != request.end() && !mapping->is_null()) {
-    faults.Add({Reason::kUnsupported, "", {}, {}, {}, "a dry run of a load with a mapping is not supported yet"});
+    auto config = aoa::ParseConfig(mapping->dump(-1, ' ', false, Json::error_handler_t::replace));
+    if (config.ok()) {
+      load_options.mapping = std::make_shared<const aoa::Config>(*std::move(config));
+    } else {
+      BadRequest(std::string(config.status().message()), faults);
+    }
   }
   const LayoutsFromJson source = ReadLayouts(request.value("source", Json()), faults);
   const LayoutsFromJson target = ReadLayouts(request.value("target", Json()), faults);
@@ -194,7 +202,7 @@ PlanAnswer PlanLoadJson(std::string_view text) {
   for (ManifestObject& object : manifest.objects) {
     object.bytes = source.object_bytes.at({object.name, object.rank.value_or(-1)});
   }
-  const auto plan = MakeLoadPlan(manifest, target.inputs, LoadOptions(), faults);
+  const auto plan = MakeLoadPlan(manifest, target.inputs, load_options, faults);
   if (!plan.ok()) return Failed(faults);
 
   PlanAnswer answer;
@@ -220,8 +228,13 @@ PlanAnswer PlanLoadJson(std::string_view text) {
       plan->ranks().size(), FormatSize(static_cast<int64_t>(plan->total_bytes_read())),
       FormatSize(static_cast<int64_t>(plan->unique_bytes())), FormatSize(static_cast<int64_t>(copied)), largest_fan_in);
   answer.summary += BalanceText(plan->ranks(), by_rank);
-  for (const std::string& name : plan->missing()) absl::StrAppend(&answer.summary, "missing: ", name, "\n");
-  for (const std::string& name : plan->unexpected()) absl::StrAppend(&answer.summary, "unexpected: ", name, "\n");
+  const aoa::MappingReport* report = plan->mapping_report();
+  if (report != nullptr) {
+    answer.summary += aoa::FormatReport(*report);
+  } else {
+    for (const std::string& name : plan->missing()) absl::StrAppend(&answer.summary, "missing: ", name, "\n");
+    for (const std::string& name : plan->unexpected()) absl::StrAppend(&answer.summary, "unexpected: ", name, "\n");
+  }
   answer.json = {{"reads", std::move(reads)},
                  {"read_bytes", plan->total_bytes_read()},
                  {"unique_bytes", plan->unique_bytes()},
@@ -229,6 +242,19 @@ PlanAnswer PlanLoadJson(std::string_view text) {
                  {"copy_bytes", copied},
                  {"missing", plan->missing()},
                  {"unexpected", plan->unexpected()}};
+  if (report != nullptr) {
+    answer.json["matched"] = report->matched;
+    answer.json["added"] = report->added;
+    answer.json["removed"] = report->removed;
+    Ordered groups = Ordered::array();
+    for (const aoa::MappingReport::Group& group : report->groups) {
+      groups.push_back({{"target", group.target},
+                        {"sources", group.sources},
+                        {"operation", group.operation},
+                        {"count", group.count}});
+    }
+    answer.json["mapping"] = std::move(groups);
+  }
   return answer;
 }
 

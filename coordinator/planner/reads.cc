@@ -20,9 +20,12 @@ class ReadsPlanner {
       : source_(source), targets_(targets), match_(match), options_(options) {}
 
   Reads Plan() {
-    std::vector<std::vector<uint32_t>> wanted(source_.tensors.size());  // by source tensor: tensors of the target
+    std::vector<std::vector<Wanted>> wanted(source_.tensors.size());  // by source tensor
     for (uint32_t i = 0; i < match_.source_of.size(); ++i) {
-      if (match_.source_of[i] != NameMatch::kNone) wanted[match_.source_of[i]].push_back(i);
+      if (match_.source_of[i] != NameMatch::kNone) wanted[match_.source_of[i]].push_back({i, NameMatch::kNone});
+    }
+    for (uint32_t i = 0; i < match_.links.size(); ++i) {
+      wanted[match_.links[i].source].push_back({match_.links[i].target, i});
     }
     for (uint32_t tensor = 0; tensor < wanted.size(); ++tensor) {
       if (!wanted[tensor].empty()) AddTensor(source_.tensors[tensor], wanted[tensor]);
@@ -35,8 +38,14 @@ class ReadsPlanner {
   }
 
  private:
-  void AddTensor(const ManifestTensor& tensor, const std::vector<uint32_t>& wanted);
-  void AddItem(uint32_t item, std::span<const uint32_t> target_shards);
+  // A tensor of the target that takes all of a source tensor or, by a link, a part; and one of its shards.
+  struct Wanted {
+    uint32_t target;
+    uint32_t link;
+  };
+
+  void AddTensor(const ManifestTensor& tensor, const std::vector<Wanted>& wanted);
+  void AddItem(uint32_t item, std::span<const Wanted> target_shards);
   void FindNeeded(const ManifestShard& shard, const Piece& piece, const std::vector<Overlap>& overlaps, int element);
   void AddObjects();
   void CutSegments();
@@ -57,25 +66,30 @@ class ReadsPlanner {
   Reads reads_;
 };
 
-void ReadsPlanner::AddTensor(const ManifestTensor& tensor, const std::vector<uint32_t>& wanted) {
+void ReadsPlanner::AddTensor(const ManifestTensor& tensor, const std::vector<Wanted>& wanted) {
   BoxIndex index(tensor.global_shape.size());
   for (uint32_t i = 0; i < tensor.shard_count; ++i) {
     const ManifestShard& shard = source_.shards[tensor.first_shard + i];
     index.Add(shard.flat ? BoundsOf(PieceOf(source_, shard)) : source_.box_of(shard));
   }
   index.Build();
-  std::vector<std::pair<uint32_t, uint32_t>> pairs;  // shard of the tensor, target shard
-  for (uint32_t target_tensor : wanted) {
-    for (uint32_t target : targets_.ShardsOf(target_tensor)) {
-      const Box bounds = targets_.IsFlat(target) ? BoundsOf(PieceOf(targets_, target)) : targets_.BoxOf(target);
-      index.ForEach(bounds, [&](size_t i) { pairs.emplace_back(static_cast<uint32_t>(i), target); });
+  std::vector<std::pair<uint32_t, Wanted>> pairs;  // shard of the tensor, target shard
+  for (const Wanted& want : wanted) {
+    for (uint32_t target : targets_.ShardsOf(want.target)) {
+      Box bounds = targets_.IsFlat(target) ? BoundsOf(PieceOf(targets_, target)) : targets_.BoxOf(target);
+      if (want.link != NameMatch::kNone) {
+        auto mapped = match_.links[want.link].SourceBounds(bounds);
+        if (!mapped) continue;
+        bounds = *std::move(mapped);
+      }
+      index.ForEach(bounds, [&](size_t i) { pairs.emplace_back(static_cast<uint32_t>(i), Wanted{target, want.link}); });
     }
   }
   // By shard, targets in order.
   std::vector<uint32_t> first(tensor.shard_count + 1, 0);
   for (const auto& pair : pairs) ++first[pair.first + 1];
   std::partial_sum(first.begin(), first.end(), first.begin());
-  std::vector<uint32_t> sorted(pairs.size());
+  std::vector<Wanted> sorted(pairs.size());
   {
     std::vector<uint32_t> next(first.begin(), first.end() - 1);
     for (const auto& [shard, target] : pairs) sorted[next[shard]++] = target;
@@ -85,19 +99,21 @@ void ReadsPlanner::AddTensor(const ManifestTensor& tensor, const std::vector<uin
   }
 }
 
-void ReadsPlanner::AddItem(uint32_t item, std::span<const uint32_t> target_shards) {
+void ReadsPlanner::AddItem(uint32_t item, std::span<const Wanted> target_shards) {
   const ManifestShard& shard = source_.shards[item];
   const int element = BytesOf(source_.tensors[shard.tensor].dtype);
   const Piece piece = PieceOf(source_, shard);
   std::vector<Overlap> overlaps;
   const auto first_use = static_cast<uint32_t>(reads_.uses.size());
-  for (uint32_t target : target_shards) {
-    const Piece target_piece = PieceOf(targets_, target);
-    Overlap overlap(piece, target_piece);
+  for (const Wanted& want : target_shards) {
+    Use use = {want.target, want.link};
+    Overlap overlap = OverlapOf(source_, shard, targets_, match_, use);
     if (overlap.empty()) continue;  // only the bounds of flat pieces met
     const FlatRange span = overlap.source_span();
     const auto bytes = static_cast<uint64_t>(element);
-    reads_.uses.push_back({target, static_cast<uint64_t>(span.begin) * bytes, static_cast<uint64_t>(span.end) * bytes});
+    use.begin = static_cast<uint64_t>(span.begin) * bytes;
+    use.end = static_cast<uint64_t>(span.end) * bytes;
+    reads_.uses.push_back(use);
     overlaps.push_back(std::move(overlap));
   }
   if (overlaps.empty()) return;
@@ -133,6 +149,7 @@ void ReadsPlanner::FindNeeded(const ManifestShard& shard, const Piece& piece, co
       std::vector<const Box*> regions;
       bool comparable = true;
       for (const Overlap& overlap : overlaps) {
+        comparable = comparable && overlap.in_source();
         for (const Box& region : overlap.regions()) {
           comparable = comparable && region.ndim() == ndim;
           regions.push_back(&region);
@@ -334,6 +351,12 @@ Piece PieceOf(const Manifest& source, const ManifestShard& shard) {
 }
 
 Piece PieceOf(const LayoutSet& targets, uint32_t shard) { return {targets.BoxOf(shard), targets.FlatRangeOf(shard)}; }
+
+Overlap OverlapOf(const Manifest& source, const ManifestShard& shard, const LayoutSet& targets, const NameMatch& match,
+                  const Use& use) {
+  return Overlap(PieceOf(source, shard), PieceOf(targets, use.target),
+                 use.link == NameMatch::kNone ? nullptr : &match.links[use.link]);
+}
 
 Reads PlanReads(const Manifest& source, const LayoutSet& targets, const NameMatch& match, const LoadOptions& options) {
   return ReadsPlanner(source, targets, match, options).Plan();

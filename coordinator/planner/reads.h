@@ -23,6 +23,7 @@ struct ByteRange {
 // A target shard that needs bytes of an item, all of them within [begin, end).
 struct Use {
   uint32_t target = 0;
+  uint32_t link = NameMatch::kNone;  // of NameMatch::links; none: the same elements of a tensor of the same shape
   uint64_t begin = 0;
   uint64_t end = 0;
 };
@@ -60,6 +61,9 @@ struct Reads {
 // What an item holds, for Overlap.
 Piece PieceOf(const Manifest& source, const ManifestShard& shard);
 Piece PieceOf(const LayoutSet& targets, uint32_t shard);
+// The common elements of a stored shard and what a use takes.
+Overlap OverlapOf(const Manifest& source, const ManifestShard& shard, const LayoutSet& targets, const NameMatch& match,
+                  const Use& use);
 
 // Every needed byte stands in exactly one segment. Objects have no uses: all of an object's bytes are needed by the
 // ranks that ObjectConsumers names.

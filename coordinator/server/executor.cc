@@ -10,6 +10,7 @@
 #include "common/rpc/endpoint.h"
 #include "common/rpc/fault.h"
 #include "common/rpc/reason.h"
+#include "common/storage/import_directory.h"
 
 namespace cairn {
 namespace {
@@ -103,10 +104,18 @@ absl::Status Executor::Run(const std::string& job, const RemoveFiles& action) {
 }
 
 absl::StatusOr<PlannedLoad> Executor::Run(const std::string& job, const PlanLoad& action) {
-  CAIRN_ASSIGN_OR_RETURN(const auto manifest, catalog_.ReadManifest(job, action.step));
+  CAIRN_ASSIGN_OR_RETURN(const LoadWish wish, plans_.WishOf(action.layout, action.node));
+  const bool import = !wish.import_directory.empty();
+  std::shared_ptr<const Manifest> manifest;
+  if (import) {
+    CAIRN_ASSIGN_OR_RETURN(Manifest imported, ReadImportDirectory(wish.import_directory));
+    manifest = std::make_shared<const Manifest>(std::move(imported));
+  } else {
+    CAIRN_ASSIGN_OR_RETURN(manifest, catalog_.ReadManifest(job, action.step));
+  }
   CAIRN_ASSIGN_OR_RETURN(const LoadPlan plan,
-                         plans_.MakeLoad(*manifest, action.layout, action.node, action.round_bytes));
-  const std::string name = absl::StrCat(job, "@", manifest->step);
+                         plans_.MakeLoad(*manifest, action.layout, action.node, action.round_bytes, wish));
+  const std::string name = import ? wish.import_directory : absl::StrCat(job, "@", manifest->step);
   const ErrorMetadata metadata = {{"job", job}, {"step", absl::StrCat(manifest->step)}};
   const auto fault = [&](Reason reason, const std::vector<std::string>& names, const std::string& what) {
     ErrorMetadata more = metadata;
@@ -116,11 +125,13 @@ absl::StatusOr<PlannedLoad> Executor::Run(const std::string& job, const PlanLoad
   };
   if (action.strict && !plan.missing().empty()) {
     return fault(Reason::kMissingNames, plan.missing(),
-                 absl::StrCat("lacks ", plan.missing().size(), " names that the target wants"));
+                 absl::StrCat("lacks ", plan.missing().size(), " names that the target wants",
+                              wish.mapping != nullptr ? " (the statement '_ -> NAME' keeps one as it is)" : ""));
   }
   if (action.strict && !plan.unexpected().empty()) {
     return fault(Reason::kUnexpectedNames, plan.unexpected(),
-                 absl::StrCat("has ", plan.unexpected().size(), " tensors that the target does not want"));
+                 absl::StrCat("has ", plan.unexpected().size(), " tensors that the target does not want",
+                              wish.mapping != nullptr ? " (the statement 'NAME -> _' leaves one out)" : ""));
   }
   PlannedLoad planned;
   planned.step = manifest->step;

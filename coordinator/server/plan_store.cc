@@ -169,14 +169,22 @@ absl::Status PlanStore::Persist(const SavePlan& plan, const std::vector<std::str
 }
 
 absl::StatusOr<LoadPlan> PlanStore::MakeLoad(const Manifest& source, const std::vector<std::string>& layout,
-                                             const std::vector<std::string>& node, uint64_t round_bytes) {
+                                             const std::vector<std::string>& node, uint64_t round_bytes,
+                                             const LoadWish& wish) {
   CAIRN_ASSIGN_OR_RETURN(const Inputs inputs, Collect(layout, node));
   LoadOptions options;
   if (round_bytes != 0) options.round_bytes = std::max(round_bytes, kMinRoundBytes);
+  options.mapping = wish.mapping;
   CAIRN_ASSIGN_OR_RETURN(const LoadPlan plan, MakeLoadPlan(source, inputs.ranks, options));
   MutexLock lock(mutex_);
   Keep(loads_, plan, kPlansKept);
   return plan;
+}
+
+absl::StatusOr<LoadWish> PlanStore::WishOf(const std::vector<std::string>& layout,
+                                           const std::vector<std::string>& node) {
+  CAIRN_ASSIGN_OR_RETURN(const Inputs inputs, Collect(layout, node));
+  return ReadLoadWish(inputs.ranks);
 }
 
 absl::StatusOr<SavePlan> PlanStore::FindSave(const std::string& digest) {

@@ -13,6 +13,7 @@
 #include "common/storage/posix.h"
 #include "coordinator/job/action.h"
 #include "coordinator/planner/load_plan.h"
+#include "coordinator/planner/load_wish.h"
 #include "coordinator/planner/save_plan.h"
 #include "coordinator/server/layout_store.h"
 
@@ -32,7 +33,9 @@ class PlanStore {
   // NOT_FOUND (PLAN_UNKNOWN): a layout's bytes are gone; else the planner's errors.
   absl::StatusOr<SavePlan> MakeSave(const std::vector<std::string>& layout, const std::vector<std::string>& node);
   absl::StatusOr<LoadPlan> MakeLoad(const Manifest& source, const std::vector<std::string>& layout,
-                                    const std::vector<std::string>& node, uint64_t round_bytes);
+                                    const std::vector<std::string>& node, uint64_t round_bytes, const LoadWish& wish);
+  // What these target layouts ask for. NOT_FOUND (PLAN_UNKNOWN), and the errors of ReadLoadWish.
+  absl::StatusOr<LoadWish> WishOf(const std::vector<std::string>& layout, const std::vector<std::string>& node);
 
   // Made before, perhaps by an earlier coordinator. NOT_FOUND (PLAN_UNKNOWN).
   absl::StatusOr<SavePlan> FindSave(const std::string& digest);

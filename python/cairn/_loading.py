@@ -63,5 +63,5 @@ def _copy_batch(batch, buffer: _memory.Mapping, targets: list[_Target]) -> None:
             raise Error("INTERNAL", f"the agent's plan copies to item {copy.target} of {len(targets)}")
         target = targets[copy.target]
         copies.add(buffer.address, buffer.size, copy.source_offset, target.address, target.nbytes, copy.target_offset,
-                   copy.element_bytes, copy.extent, copy.source_stride, copy.target_stride)
+                   copy.element_bytes, copy.extent, copy.source_stride, copy.target_stride, copy.cast)
     copies.run()

@@ -10,9 +10,9 @@ import numpy
 
 from cairn._errors import Error
 
-_INTERFACE_VERSION = 1
+_INTERFACE_VERSION = 2
 # A row of the copies' table, as struct CairnCopy.
-SOURCE, SOURCE_BYTES, SOURCE_OFFSET, TARGET, TARGET_BYTES, TARGET_OFFSET, ELEMENT_BYTES, DIMENSIONS, FIRST = range(9)
+SOURCE, SOURCE_BYTES, SOURCE_OFFSET, TARGET, TARGET_BYTES, TARGET_OFFSET, ELEMENT_BYTES, DIMENSIONS, FIRST, CASTS = range(10)
 
 
 def _load() -> ctypes.CDLL:
@@ -60,14 +60,15 @@ class CopyList:
         return len(self._rows)
 
     def add(self, source, source_bytes, source_offset, target, target_bytes, target_offset, element_bytes,
-            extent=(), source_stride=(), target_stride=()) -> None:
+            extent=(), source_stride=(), target_stride=(), casts=()) -> None:
         """Adds a copy (see Copy in plan.proto); sizes of -1 are not checked."""
         self._rows.append((source, source_bytes, source_offset, target, target_bytes, target_offset, element_bytes,
-                           len(extent), len(self._dimensions)))
+                           len(extent), len(self._dimensions), len(casts)))
         if extent:
             self._dimensions.extend(extent)
             self._dimensions.extend(source_stride)
             self._dimensions.extend(target_stride)
+        self._dimensions.extend(casts)
 
     def add_array(self, array: numpy.ndarray, target: int, target_bytes: int, target_offset: int) -> None:
         """Adds a copy of a whole array, in row-major order, to contiguous bytes."""
@@ -79,7 +80,7 @@ class CopyList:
                      row_major_strides(array.shape, array.itemsize))
 
     def _tables(self):
-        rows = numpy.array(self._rows, numpy.int64).reshape(len(self._rows), 9)
+        rows = numpy.array(self._rows, numpy.int64).reshape(len(self._rows), 10)
         return rows, numpy.array(self._dimensions, numpy.int64)
 
     def run(self) -> None:

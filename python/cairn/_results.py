@@ -34,16 +34,18 @@ class LoadReport:
     """What a load did.
 
     Attributes:
-      step: that was loaded.
+      step: that was loaded; None for an import.
       objects: name -> value of all objects of the checkpoint, declared or not.
       missing, unexpected: tensor and object names that only the target, only the checkpoint had (strict=False).
       bytes_read: payload planned for this rank to read from storage.
       total_bytes_read, unique_bytes, storage_bytes: for the whole job: payload read, payload needed (each byte once),
         and what the disk really gave, with alignment and verification.
       path: "slab", "cached" or "direct".
+      mapping: what the mapping did, as a text for people: matched, missing, unexpected, added and removed names, and
+        the rest grouped by pattern. On rank 0; "" on the others and without a mapping.
     """
 
-    step: int
+    step: int | None
     objects: dict[str, Any]
     missing: list[str]
     unexpected: list[str]
@@ -52,3 +54,4 @@ class LoadReport:
     unique_bytes: int
     storage_bytes: int
     path: str
+    mapping: str = ""

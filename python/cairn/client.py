@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy
 
-from cairn import _agent, _layout, _loading, _memory, _native, _objects, _watch, _wire
+from cairn import _agent, _layout, _loading, _mapping, _memory, _native, _objects, _watch, _wire
 from cairn._errors import Error
 from cairn._results import Checkpoint, LoadReport
 
@@ -336,27 +336,30 @@ class Client:
     # Loading.
 
     def load(self, state: dict, step: int | None = None, mapping=None, strict: bool = True, *,
-             timeout: float = 1800) -> LoadReport:
+             source: str | os.PathLike | None = None, timeout: float = 1800) -> LoadReport:
         """Fills the arrays of `state` in place from a committed checkpoint, made under this or any other layout.
 
         Every rank of the job must call it. On an Error the arrays may be partly filled.
 
         Args:
           step: None for the latest committed one.
+          mapping: statements of the mapping language (docs/mapping.md) by which the state's tensors are made of the
+            checkpoint's: a list of them, a text with one per line, a path to a file, or the dict of an aoa_config.
           strict: refuse names that only the checkpoint or only the state has.
+          source: a directory of safetensors files, as Hugging Face writes them, to import instead of a checkpoint.
           timeout: seconds without any progress after which the load is given up.
         """
         if step is not None:
             _check_step(step)
-        if mapping is not None:
-            raise Error("UNSUPPORTED", "this version loads without a mapping only")
+            if source is not None:
+                raise Error("BAD_REQUEST", "a load has a step or a source, not both")
         with self._operation:
-            return self._load(state, step, strict, timeout)
+            return self._load(state, step, mapping, source, strict, timeout)
 
-    def _load(self, state: dict, step: int | None, strict: bool, timeout: float) -> LoadReport:
+    def _load(self, state: dict, step: int | None, mapping, source, strict: bool, timeout: float) -> LoadReport:
         # Counted before anything can fail here, so that the ranks stay together when one of them fails.
         number = next(self._load_numbers)
-        declared = self._loads.declare(state, writable=True)
+        declared = _mapping.declare(self._loads.declare(state, writable=True), mapping, source)
         request = _wire.LOCAL_AGENT["BeginLoad"].request(trainer_incarnation=self._incarnation, number=number,
                                                          strict=strict)
         if step is not None:
@@ -380,9 +383,9 @@ class Client:
                 break
             if time.monotonic() > deadline:
                 raise Error("TIMED_OUT", f"the other ranks did not end the load within {timeout:g} s")
-        return LoadReport(begun.step, self._decode(begun, data), list(begun.missing), list(begun.unexpected),
+        return LoadReport(None if source is not None else begun.step, self._decode(begun, data), list(begun.missing), list(begun.unexpected),
                           ended.bytes_read, ended.total_bytes_read, ended.unique_bytes, ended.storage_bytes,
-                          ended.path)
+                          ended.path, begun.mapping_report)
 
     def _decode(self, begun, data: list[bytearray]) -> dict[str, Any]:
         result: dict[str, Any] = {}

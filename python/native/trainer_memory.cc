@@ -10,20 +10,21 @@
 #include <vector>
 
 #include "common/base/crc32c.h"
+#include "common/tensor/tiled_copy.h"
 
 namespace {
 
 constexpr int64_t kMaxDimensions = 32;
+constexpr int64_t kMaxCasts = 32;
+// A piece of a copy that changes the order of axes is so many elements wide, or a multiple of it.
+constexpr int64_t kTile = 64;
 // Work is handed to threads in pieces of about this size.
 constexpr int64_t kPieceBytes = int64_t{4} << 20;
 // Below this a second thread costs more than it saves.
 constexpr int64_t kBytesPerThread = int64_t{2} << 20;
 
-struct Dimension {
-  int64_t extent;
-  int64_t source_stride;
-  int64_t target_stride;
-};
+using cairn::TiledCopy;
+using Dimension = TiledCopy::Dimension;
 
 // A copy with its pointers resolved; outermost dimension first.
 struct Walk {
@@ -31,7 +32,9 @@ struct Walk {
   char* target;
   int64_t element_bytes;
   std::vector<Dimension> dimensions;
+  cairn::CastChain casts;
 
+  int64_t target_element_bytes() const { return casts.empty() ? element_bytes : cairn::BytesOf(casts.back()); }
   int64_t bytes() const {
     int64_t total = element_bytes;
     for (const Dimension& d : dimensions) total *= d.extent;
@@ -60,38 +63,41 @@ std::optional<Walk> Resolve(const CairnCopy& copy, const int64_t* numbers, bool 
   Walk walk{.source = static_cast<const char*>(copy.source) + copy.source_offset,
             .target = static_cast<char*>(copy.target) + copy.target_offset,
             .element_bytes = copy.element_bytes,
-            .dimensions = {}};
+            .dimensions = {},
+            .casts = {}};
   const int64_t* at = numbers + copy.first_dimension;
   for (int64_t i = 0; i < n; ++i) {
     if (at[i] < 0) return std::nullopt;
     walk.dimensions.push_back({at[i], at[n + i], at[2 * n + i]});
   }
+  if (copy.casts < 0 || copy.casts == 1 || copy.casts > kMaxCasts) return std::nullopt;
+  for (int64_t i = 0; i < copy.casts; ++i) {
+    const int64_t number = at[3 * n + i];
+    const auto dtype = number < 0 || number > 255 ? std::nullopt : cairn::DTypeFromNumber(static_cast<int>(number));
+    if (!dtype || !cairn::IsCastable(*dtype)) return std::nullopt;
+    walk.casts.push_back(*dtype);
+  }
+  if (!walk.casts.empty() && walk.element_bytes != cairn::BytesOf(walk.casts.front())) return std::nullopt;
   if (copy.source_bytes >= 0 &&
       !Within(copy.source_offset, copy.element_bytes, walk.dimensions, &Dimension::source_stride, copy.source_bytes)) {
     return std::nullopt;
   }
   if (with_target && copy.target_bytes >= 0 &&
-      !Within(copy.target_offset, copy.element_bytes, walk.dimensions, &Dimension::target_stride, copy.target_bytes)) {
+      !Within(copy.target_offset, walk.target_element_bytes(), walk.dimensions, &Dimension::target_stride,
+              copy.target_bytes)) {
     return std::nullopt;
   }
   return walk;
 }
 
-// Fewer, larger dimensions with the same meaning. `reorder` allows another order of the elements.
-void Simplify(Walk& walk, bool reorder) {
+// Fewer, larger dimensions with the same elements in the same order.
+void Simplify(Walk& walk) {
   std::erase_if(walk.dimensions, [](const Dimension& d) { return d.extent == 1; });
-  if (reorder) {
-    // The target is walked as it lies in memory, so that its cache lines are filled once.
-    std::stable_sort(walk.dimensions.begin(), walk.dimensions.end(), [](const Dimension& a, const Dimension& b) {
-      return std::abs(a.target_stride) > std::abs(b.target_stride);
-    });
-  }
   std::vector<Dimension> merged;  // innermost first
   for (auto d = walk.dimensions.rbegin(); d != walk.dimensions.rend(); ++d) {
-    if (merged.empty() && d->source_stride == walk.element_bytes && d->target_stride == walk.element_bytes) {
+    if (merged.empty() && d->source_stride == walk.element_bytes) {
       walk.element_bytes *= d->extent;
-    } else if (!merged.empty() && d->source_stride == merged.back().source_stride * merged.back().extent &&
-               d->target_stride == merged.back().target_stride * merged.back().extent) {
+    } else if (!merged.empty() && d->source_stride == merged.back().source_stride * merged.back().extent) {
       merged.back().extent *= d->extent;
     } else {
       merged.push_back(*d);
@@ -101,58 +107,28 @@ void Simplify(Walk& walk, bool reorder) {
   walk.dimensions = std::move(merged);
 }
 
-// Cuts a walk into pieces that threads may take.
-void Split(const Walk& walk, std::vector<Walk>& pieces) {
-  const int64_t bytes = walk.bytes();
+// Cuts a simplified copy into pieces that threads may take.
+void Split(const TiledCopy& copy, std::vector<TiledCopy>& pieces) {
+  const int64_t bytes = copy.source_bytes();
   if (bytes == 0) return;
-  if (walk.dimensions.empty()) {
+  if (copy.dimensions.empty()) {
+    if (copy.is_cast()) return pieces.push_back(copy);
     for (int64_t at = 0; at < bytes; at += kPieceBytes) {
-      pieces.push_back({walk.source + at, walk.target + at, std::min(kPieceBytes, bytes - at), {}});
+      TiledCopy& piece = pieces.emplace_back(copy);
+      piece.source += at;
+      piece.target += at;
+      piece.element_bytes = std::min(kPieceBytes, bytes - at);
     }
     return;
   }
-  const Dimension outer = walk.dimensions.front();
-  const int64_t step = std::clamp<int64_t>(kPieceBytes / (bytes / outer.extent), 1, outer.extent);
+  const Dimension outer = copy.dimensions.front();
+  int64_t step = std::clamp<int64_t>(kPieceBytes / (bytes / outer.extent), 1, outer.extent);
+  step = (step + kTile - 1) / kTile * kTile;
   for (int64_t at = 0; at < outer.extent; at += step) {
-    Walk piece = walk;
+    TiledCopy& piece = pieces.emplace_back(copy);
     piece.source += at * outer.source_stride;
     piece.target += at * outer.target_stride;
     piece.dimensions.front().extent = std::min(step, outer.extent - at);
-    pieces.push_back(std::move(piece));
-  }
-}
-
-template <size_t kBytes>
-void CopyRow(const char* source, char* target, const Dimension& d) {
-  for (int64_t i = 0; i < d.extent; ++i) {
-    std::memcpy(target + i * d.target_stride, source + i * d.source_stride, kBytes);
-  }
-}
-
-void CopyWalk(const char* source, char* target, const Walk& walk, size_t depth) {
-  if (depth == walk.dimensions.size()) {
-    std::memcpy(target, source, static_cast<size_t>(walk.element_bytes));
-    return;
-  }
-  const Dimension& d = walk.dimensions[depth];
-  if (depth + 1 == walk.dimensions.size()) {
-    switch (walk.element_bytes) {
-      case 1:
-        return CopyRow<1>(source, target, d);
-      case 2:
-        return CopyRow<2>(source, target, d);
-      case 4:
-        return CopyRow<4>(source, target, d);
-      case 8:
-        return CopyRow<8>(source, target, d);
-      case 16:
-        return CopyRow<16>(source, target, d);
-      default:
-        break;
-    }
-  }
-  for (int64_t i = 0; i < d.extent; ++i) {
-    CopyWalk(source + i * d.source_stride, target + i * d.target_stride, walk, depth + 1);
   }
 }
 
@@ -215,19 +191,22 @@ int64_t Useful(int64_t threads, int64_t bytes) {
 }  // namespace
 
 int64_t cairn_copy(const CairnCopy* copies, int64_t count, const int64_t* dimensions, int64_t threads) {
-  std::vector<Walk> pieces;
+  std::vector<TiledCopy> pieces;
   int64_t total = 0;
   for (int64_t i = 0; i < count; ++i) {
     std::optional<Walk> walk = Resolve(copies[i], dimensions, /*with_target=*/true);
     if (!walk.has_value()) return i;
-    Simplify(*walk, /*reorder=*/true);
-    total += walk->bytes();
-    Split(*walk, pieces);
+    TiledCopy copy = {.source = reinterpret_cast<const std::byte*>(walk->source),
+                      .target = reinterpret_cast<std::byte*>(walk->target),
+                      .element_bytes = walk->element_bytes,
+                      .dimensions = std::move(walk->dimensions),
+                      .casts = std::move(walk->casts)};
+    copy.Simplify();
+    total += copy.source_bytes();
+    Split(copy, pieces);
   }
-  Parallel(static_cast<int64_t>(pieces.size()), Useful(threads, total), [&](int64_t i) {
-    const Walk& piece = pieces[static_cast<size_t>(i)];
-    CopyWalk(piece.source, piece.target, piece, 0);
-  });
+  Parallel(static_cast<int64_t>(pieces.size()), Useful(threads, total),
+           [&](int64_t i) { cairn::Execute(pieces[static_cast<size_t>(i)]); });
   return -1;
 }
 
@@ -238,8 +217,7 @@ int64_t cairn_checksum(const CairnCopy* copies, int64_t count, const int64_t* di
   for (int64_t i = 0; i < count; ++i) {
     std::optional<Walk> walk = Resolve(copies[i], dimensions, /*with_target=*/false);
     if (!walk.has_value()) return i;
-    for (Dimension& d : walk->dimensions) d.target_stride = d.source_stride;  // merges depend on the source alone
-    Simplify(*walk, /*reorder=*/false);
+    Simplify(*walk);
     total += walk->bytes();
     walks.push_back(std::move(*walk));
   }
@@ -258,4 +236,4 @@ uint64_t cairn_store_then_load(uint64_t* store, uint64_t value, const uint64_t* 
   return __atomic_load_n(load, __ATOMIC_SEQ_CST);
 }
 
-int64_t cairn_interface_version() { return 1; }
+int64_t cairn_interface_version() { return 2; }

@@ -11,6 +11,9 @@ extern "C" {
 // source + source_offset + sum(index * source_stride) to target + target_offset + sum(index * target_stride).
 // `first_dimension` counts into the array of dimensions, where extent, source strides and target strides of this copy
 // follow one another (3 * dimensions numbers). A size of -1 means that the caller answers for that side's bounds.
+//
+// With `casts` (two or more; 0 for none) as many numbers of dtypes (cairn.v1.DType) follow these: each element is cast
+// from the first to the second, and so on. element_bytes is then the first one's width, and the last one's is written.
 struct CairnCopy {
   const void* source;
   int64_t source_bytes;
@@ -21,10 +24,12 @@ struct CairnCopy {
   int64_t element_bytes;
   int64_t dimensions;
   int64_t first_dimension;
+  int64_t casts;
 };
 
 // Executes `count` copies that do not overlap, with up to `threads` threads. Returns -1 if all was done; the index of
-// the first copy that would leave its source or target, or has more than 32 dimensions, else: then nothing was copied.
+// the first copy that would leave its source or target, has more than 32 dimensions, or casts what cannot be cast,
+// else: then nothing was copied.
 int64_t cairn_copy(const CairnCopy* copies, int64_t count, const int64_t* dimensions, int64_t threads);
 
 // CRC32C of the bytes that each copy's source side walks over, in order of its index vectors; the target side is not

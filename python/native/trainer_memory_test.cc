@@ -20,7 +20,7 @@ struct Request {
            const std::vector<int64_t>& target_stride) {
     copies.push_back({source.data(), static_cast<int64_t>(source.size()), source_offset, target.data(),
                       static_cast<int64_t>(target.size()), target_offset, element_bytes,
-                      static_cast<int64_t>(extent.size()), static_cast<int64_t>(dimensions.size())});
+                      static_cast<int64_t>(extent.size()), static_cast<int64_t>(dimensions.size()), 0});
     for (const auto* part : {&extent, &source_stride, &target_stride}) {
       dimensions.insert(dimensions.end(), part->begin(), part->end());
     }
@@ -134,6 +134,49 @@ TEST(CopyTest, CopyOutsideItsBuffers_IsRefusedAndNothingIsCopied) {
   Request negative;
   negative.Add(source, 4, target, 0, 4, {3}, {-4}, {4});
   EXPECT_EQ(negative.Run(1), 0);
+}
+
+// Numbers of cairn.v1.DType.
+constexpr int64_t kBfloat16 = 11, kFloat32 = 12, kInt32 = 7;
+
+TEST(CopyTest, CastAndTransposedBySeveralThreads_EqualsElementByElement) {
+  constexpr int64_t kRows = 1500, kColumns = 1300;
+  std::string source(kRows * kColumns * 4, '\0'), target(kRows * kColumns * 2, '\0');
+  for (int64_t i = 0; i < kRows * kColumns; ++i) {
+    const float value = static_cast<float>(i % 251) / 8;  // what bfloat16 holds exactly
+    std::memcpy(source.data() + 4 * i, &value, 4);
+  }
+  Request request;
+  request.Add(source, 0, target, 0, 4, {kRows, kColumns}, {4 * kColumns, 4}, {2, 2 * kRows});
+  request.copies[0].casts = 2;
+  request.dimensions.insert(request.dimensions.end(), {kFloat32, kBfloat16});
+  ASSERT_EQ(request.Run(4), -1);
+  for (int64_t r = 0; r < kRows; ++r) {
+    for (int64_t c = 0; c < kColumns; ++c) {
+      uint16_t wanted, got;
+      std::memcpy(&wanted, source.data() + 4 * (r * kColumns + c) + 2, 2);
+      std::memcpy(&got, target.data() + 2 * (c * kRows + r), 2);
+      ASSERT_EQ(got, wanted) << r << ", " << c;
+    }
+  }
+}
+
+TEST(CopyTest, CastsThatCannotBe_AreRefused) {
+  const std::string source(64, '1');
+  const auto result = [&](int64_t element_bytes, std::vector<int64_t> casts, int64_t target_bytes) {
+    std::string target(static_cast<size_t>(target_bytes), '-');
+    Request request;
+    request.Add(source, 0, target, 0, element_bytes, {8}, {element_bytes}, {4});
+    request.copies[0].casts = static_cast<int64_t>(casts.size());
+    request.dimensions.insert(request.dimensions.end(), casts.begin(), casts.end());
+    return request.Run(1);
+  };
+  EXPECT_EQ(result(2, {kBfloat16, kFloat32}, 32), -1);
+  EXPECT_EQ(result(2, {kBfloat16, kFloat32}, 31), 0);  // the target is counted in its own elements
+  EXPECT_EQ(result(4, {kBfloat16, kFloat32}, 32), 0);
+  EXPECT_EQ(result(2, {kBfloat16}, 32), 0);
+  EXPECT_EQ(result(4, {kInt32, kFloat32}, 32), 0);
+  EXPECT_EQ(result(2, {kBfloat16, 1 << 20}, 32), 0);
 }
 
 TEST(ChecksumTest, StridedSource_IsTheChecksumOfItsPackedBytes) {

@@ -8,6 +8,7 @@
 #include "cairn/v1/plan.pb.h"
 #include "common/base/crc32c.h"
 #include "common/format/safetensors_header.h"
+#include "tests/planner/float_codec.h"
 
 namespace cairn::testing {
 namespace {
@@ -237,10 +238,23 @@ std::string ExecuteLoad(const LoadPlan& plan, const Manifest& manifest, const St
           a += static_cast<uint64_t>(index[static_cast<size_t>(d)] * copy.source_stride(d));
           b += static_cast<uint64_t>(index[static_cast<size_t>(d)] * copy.target_stride(d));
         }
-        if (a + copy.element_bytes() > from.size() || b + copy.element_bytes() > to.size()) {
+        const uint64_t written = copy.cast_size() > 0
+                                     ? static_cast<uint64_t>(BytesOf(static_cast<DType>(*copy.cast().rbegin())))
+                                     : copy.element_bytes();
+        if (a + copy.element_bytes() > from.size() || b + written > to.size()) {
           return absl::StrCat("a copy outside its memory: ", copy.ShortDebugString());
         }
-        std::memcpy(to.data() + b, from.data() + a, copy.element_bytes());
+        if (copy.cast_size() > 0) {
+          if (copy.cast_size() < 2) return "a cast from nothing";
+          if (copy.element_bytes() != static_cast<uint64_t>(BytesOf(static_cast<DType>(copy.cast(0))))) {
+            return "a cast of more than one element";
+          }
+          double value = Decode(from.data() + a, static_cast<DType>(copy.cast(0)));
+          for (int k = 1; k < copy.cast_size(); ++k) value = RoundTo(value, static_cast<DType>(copy.cast(k)));
+          Encode(value, static_cast<DType>(*copy.cast().rbegin()), to.data() + b);
+        } else {
+          std::memcpy(to.data() + b, from.data() + a, copy.element_bytes());
+        }
         std::fill_n(marks.begin() + static_cast<std::ptrdiff_t>(a), copy.element_bytes(), uint8_t{1});
         int d = copy.extent_size();
         while (d > 0 && ++index[static_cast<size_t>(d - 1)] == copy.extent(d - 1)) index[static_cast<size_t>(--d)] = 0;

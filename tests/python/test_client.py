@@ -337,8 +337,13 @@ def test_other_mistakes_are_refused(client):
     client.save(1, {"w": readonly}).wait()
     with pytest.raises(cairn.Error, match="read-only"):
         client.load({"w": readonly})
-    with pytest.raises(cairn.Error, match="UNSUPPORTED"):
-        client.load({"w": np.zeros(2)}, mapping={"aoa_statements": []})
+    for mapping in (7, {}, {"aoa_statements": "a -> b"}, "{", [1]):
+        with pytest.raises(cairn.Error, match="BAD_REQUEST"):
+            client.load({"w": np.zeros(2)}, mapping=mapping)
+    with pytest.raises(cairn.Error, match="INPUT_UNREADABLE"):
+        client.load({"w": np.zeros(2)}, mapping=pathlib.Path("absent.aoa"))
+    with pytest.raises(cairn.Error, match="BAD_REQUEST"):
+        client.load({"w": np.zeros(2)}, step=1, source="somewhere")
     circle = []
     circle.append(circle)
     with pytest.raises(cairn.Error, match="circle"):

@@ -1,0 +1,153 @@
+#include "cli/export_command.h"
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "cli/interrupt.h"
+#include "cli/progress_line.h"
+#include "cli/terminal.h"
+#include "common/base/clock.h"
+#include "common/base/quantity.h"
+#include "common/base/status.h"
+#include "common/rpc/reason.h"
+#include "common/storage/checkpoint_path.h"
+#include "common/storage/checkpoint_store.h"
+#include "coordinator/aoa/json.h"
+#include "export/export_plan.h"
+#include "export/exporter.h"
+
+namespace cairn::cli {
+namespace {
+
+constexpr size_t kMaxMappingBytes = size_t{64} << 20;
+
+struct Arguments {
+  std::string name;
+  std::string root;
+  std::string directory;
+  std::string mapping;
+  bool reverse = false;
+  std::vector<std::string> include;
+  std::vector<std::string> exclude;
+  std::string max_shard_size = "5GB";
+  std::string memory = "1GiB";
+  int threads = 2;
+};
+
+// JSON as for `cairn aoa resolve`, or the statements as text.
+absl::StatusOr<aoa::Config> ReadMapping(const std::string& path) {
+  std::FILE* file = path == "-" ? stdin : std::fopen(path.c_str(), "rb");
+  const auto failed = [&](absl::string_view what) {
+    return MakeError(Reason::kInputUnreadable, absl::StrCat("cannot read the mapping '", path, "': ", what),
+                     {{"file", path}});
+  };
+  if (file == nullptr) return failed(std::strerror(errno));
+  const std::unique_ptr<std::FILE, void (*)(std::FILE*)> closer(file, [](std::FILE* open) {
+    if (open != stdin) std::fclose(open);
+  });
+  std::string text;
+  char buffer[1 << 16];
+  while (const size_t got = std::fread(buffer, 1, sizeof(buffer), file)) {
+    text.append(buffer, got);
+    if (text.size() > kMaxMappingBytes) return failed(absl::StrCat("it has more than ", kMaxMappingBytes, " bytes"));
+  }
+  if (std::ferror(file)) return failed(std::strerror(errno));
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  if (first != std::string::npos && (text[first] == '{' || text[first] == '[')) return aoa::ParseConfig(text);
+  aoa::Config config;
+  config.statements = {text};
+  return config;
+}
+
+absl::Status Export(const CommandContext& context, const Arguments& arguments) {
+  CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(arguments.name));
+  ExportOptions options;
+  CAIRN_ASSIGN_OR_RETURN(const int64_t max_shard, ParseSize(arguments.max_shard_size));
+  CAIRN_ASSIGN_OR_RETURN(const int64_t memory, ParseSize(arguments.memory));
+  if (max_shard <= 0) return MakeError(Reason::kBadQuantity, "--max-shard-size must be above 0");
+  options.max_shard_bytes = static_cast<uint64_t>(max_shard);
+  options.include = arguments.include;
+  options.exclude = arguments.exclude;
+  if (!arguments.mapping.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(options.mapping, ReadMapping(arguments.mapping));
+    if (arguments.reverse) options.mapping->reverse = !options.mapping->reverse;
+  } else if (arguments.reverse) {
+    return MakeError(Reason::kBadRequest, "--reverse needs a --mapping to run backwards");
+  }
+  CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(arguments.root, false));
+  CAIRN_ASSIGN_OR_RETURN(const Manifest manifest, CheckpointStore(*storage).ReadManifest(name.job, name.step));
+  CAIRN_ASSIGN_OR_RETURN(const ExportPlan plan, MakeExportPlan(manifest, options));
+  std::atomic<uint64_t> done = 0;
+  WriteExportOptions write;
+  write.memory_bytes = static_cast<uint64_t>(memory);
+  write.threads = arguments.threads;
+  InterruptFlag();
+  write.interrupted = [] { return InterruptFlag().load(); };
+  write.progress = [&](uint64_t bytes) { done = bytes; };
+  const absl::Time begin = Clock::Real().SteadyNow();
+  {
+    const ProgressLine line([&] {
+      return DescribeProgress(absl::StrCat("exporting ", manifest.job, "@", manifest.step, ":"), done, plan.total_bytes,
+                              absl::ToDoubleSeconds(Clock::Real().SteadyNow() - begin));
+    });
+    CAIRN_RETURN_IF_ERROR(WriteExport(*storage, manifest, plan, arguments.directory, write));
+  }
+  if (context.json()) {
+    nlohmann::ordered_json json = {{"job", manifest.job},
+                                   {"step", manifest.step},
+                                   {"directory", arguments.directory},
+                                   {"tensors", plan.tensors.size()},
+                                   {"bytes", plan.total_bytes}};
+    json["files"] = nlohmann::ordered_json::array();
+    for (const ExportFile& file : plan.files) {
+      json["files"].push_back({{"name", file.name}, {"bytes", file.header.size() + file.data_bytes}});
+    }
+    json["index"] = std::string(kPlainIndexName);
+    std::printf("%s\n", json.dump(2).c_str());
+    return absl::OkStatus();
+  }
+  std::printf("%s %s@%lld to %s: %zu tensors, %s in %zu files, %s\n",
+              Coloured(stdout, Colour::kGreen, "exported").c_str(), manifest.job.c_str(),
+              static_cast<long long>(manifest.step), arguments.directory.c_str(), plan.tensors.size(),
+              FormatSize(static_cast<int64_t>(plan.total_bytes)).c_str(), plan.files.size(),
+              ShortDuration(Clock::Real().SteadyNow() - begin).c_str());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddExportCommand(CLI::App& app, CommandContext& context) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("export", "Writes a checkpoint as Hugging Face safetensors: whole tensors");
+  command->add_option("JOB@STEP", arguments->name, "The checkpoint; JOB alone is its latest")->required();
+  command->add_option("--root", arguments->root, "The storage")->required();
+  command->add_option("--to", arguments->directory, "Directory to write into; made if it is not there")->required();
+  command->add_option("--mapping", arguments->mapping,
+                      "Statements of the mapping language, as JSON or text; - reads standard input");
+  command->add_flag("--reverse", arguments->reverse, "Run the mapping backwards: a load's mapping exports");
+  command->add_option("--include", arguments->include, "Only stored tensors whose names match this shell pattern");
+  command->add_option("--exclude", arguments->exclude, "Leave out stored tensors whose names match");
+  command->add_option("--max-shard-size", arguments->max_shard_size, "Largest file")->capture_default_str();
+  command->add_option("--memory", arguments->memory, "For the bytes under way, whatever the size of the model")
+      ->capture_default_str();
+  command->add_option("--threads", arguments->threads, "Read, permute and cast at once")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  command->footer(
+      "Examples:\n"
+      "  cairn export demo@1200 --root /checkpoints --to /models/demo --include 'model.*'\n"
+      "  cairn export demo --root /checkpoints --to /models/demo --mapping load.aoa --reverse\n"
+      "Files get their names only when all are whole, model.safetensors.index.json last.");
+  command->callback([arguments, &context] {
+    const absl::Status status = Export(context, *arguments);
+    if (!status.ok()) context.exit_status = ReportError(context, status);
+  });
+}
+
+}  // namespace cairn::cli

@@ -1,0 +1,13 @@
+#ifndef CAIRN_CLI_EXPORT_COMMAND_H_
+#define CAIRN_CLI_EXPORT_COMMAND_H_
+
+#include "cli/command.h"
+
+namespace cairn::cli {
+
+// cairn export: a checkpoint as Hugging Face safetensors.
+void AddExportCommand(CLI::App& app, CommandContext& context);
+
+}  // namespace cairn::cli
+
+#endif  // CAIRN_CLI_EXPORT_COMMAND_H_

@@ -1,0 +1,215 @@
+#include "common/storage/import_directory.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/crc32c.h"
+#include "common/base/digest.h"
+#include "common/base/status.h"
+#include "common/format/plain_header.h"
+#include "common/rpc/reason.h"
+#include "common/storage/errno_error.h"
+#include "common/storage/posix.h"
+
+namespace cairn {
+namespace {
+
+constexpr uint64_t kMaxIndexBytes = uint64_t{256} << 20;
+
+absl::StatusOr<std::string> Resolve(const std::string& path) {
+  const std::unique_ptr<char, void (*)(void*)> real(realpath(path.c_str(), nullptr), std::free);
+  if (real == nullptr) return ErrnoError(errno, "open", path);
+  return std::string(real.get());
+}
+
+struct OpenedFile {
+  UniqueFd fd;
+  struct stat info;
+};
+
+absl::StatusOr<OpenedFile> OpenRegular(const std::string& path) {
+  OpenedFile file;
+  file.fd = UniqueFd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (!file.fd.valid()) return ErrnoError(errno, "open", path);
+  if (fstat(file.fd.get(), &file.info) != 0) return ErrnoError(errno, "stat", path);
+  if (!S_ISREG(file.info.st_mode)) return ErrnoError(EISDIR, "read", path);
+  return file;
+}
+
+absl::StatusOr<std::string> ReadBytes(const OpenedFile& file, const std::string& path, uint64_t bytes) {
+  std::string text(bytes, '\0');
+  for (uint64_t done = 0; done < bytes;) {
+    const ssize_t got = pread(file.fd.get(), text.data() + done, bytes - done, static_cast<off_t>(done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return ErrnoError(errno, "read", path);
+    if (got == 0) {
+      return MakeError(Reason::kFileTruncated, absl::StrCat(path, " ends at ", done, ", expected ", bytes),
+                       {{"file", path}});
+    }
+    done += static_cast<uint64_t>(got);
+  }
+  return text;
+}
+
+class Importer {
+ public:
+  explicit Importer(std::string directory) : directory_(std::move(directory)) {}
+
+  absl::StatusOr<Manifest> Read() {
+    CAIRN_RETURN_IF_ERROR(FindFiles());
+    Digester digester;
+    digester.Add("cairn import 1");
+    for (const std::string& name : files_) CAIRN_RETURN_IF_ERROR(ReadFile(name, digester));
+    CAIRN_RETURN_IF_ERROR(CheckIndex());
+    manifest_.plan_digest = digester.Finish();
+    for (auto& [name, found] : tensors_) {
+      const auto number = static_cast<uint32_t>(manifest_.tensors.size());
+      ManifestTensor& tensor = manifest_.tensors.emplace_back();
+      tensor.name = name;
+      tensor.dtype = found.tensor.dtype;
+      tensor.global_shape = found.tensor.shape;
+      tensor.first_shard = static_cast<uint32_t>(manifest_.shards.size());
+      if (found.tensor.begin == found.tensor.end) continue;  // empty shards are not stored
+      tensor.shard_count = 1;
+      ManifestShard& shard = manifest_.shards.emplace_back();
+      shard.tensor = number;
+      shard.file = found.file;
+      shard.item = found.item;
+      shard.file_offset = manifest_.files[found.file].header_bytes + found.tensor.begin;
+      shard.bytes = found.tensor.end - found.tensor.begin;
+      shard.dims = static_cast<uint32_t>(manifest_.dims.size());
+      manifest_.dims.insert(manifest_.dims.end(), tensor.global_shape.size(), 0);
+      manifest_.dims.insert(manifest_.dims.end(), tensor.global_shape.begin(), tensor.global_shape.end());
+    }
+    return std::move(manifest_);
+  }
+
+ private:
+  struct Found {
+    PlainTensor tensor;
+    uint32_t file;
+    uint32_t item;
+  };
+
+  absl::Status Bad(const std::string& message, const std::string& file) const {
+    return MakeError(Reason::kBadSafetensors, message, {{"file", file}});
+  }
+
+  absl::Status FindFiles() {
+    const std::string path = absl::StrCat(directory_, "/", std::string(kPlainIndexName));
+    auto opened = OpenRegular(path);
+    if (opened.ok()) {
+      const auto bytes = static_cast<uint64_t>(opened->info.st_size);
+      if (bytes > kMaxIndexBytes) return Bad(absl::StrCat(path, " has ", bytes, " bytes"), path);
+      CAIRN_ASSIGN_OR_RETURN(const std::string text, ReadBytes(*opened, path, bytes));
+      auto index = ParsePlainIndex(text);
+      if (!index.ok()) return Annotate(index.status(), path, {{"file", path}});
+      index_ = *std::move(index);
+      for (const auto& [tensor, file] : index_->weight_map) files_.push_back(file);
+      std::sort(files_.begin(), files_.end());
+      files_.erase(std::unique(files_.begin(), files_.end()), files_.end());
+    } else if (HasReason(opened.status(), Reason::kFileMissing)) {
+      CAIRN_ASSIGN_OR_RETURN(const auto root, PosixStorage::Open("/", false));
+      CAIRN_ASSIGN_OR_RETURN(const auto entries, root->List(directory_.substr(1)));
+      for (const PosixStorage::Entry& entry : entries) {
+        if (!entry.directory && entry.name.ends_with(".safetensors") && !entry.name.starts_with(".")) {
+          files_.push_back(entry.name);
+        }
+      }
+    } else {
+      return opened.status();
+    }
+    if (files_.empty()) {
+      return MakeError(Reason::kFileMissing, absl::StrCat(directory_, " holds no safetensors files"),
+                       {{"file", directory_}});
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadFile(const std::string& name, Digester& digester) {
+    CAIRN_ASSIGN_OR_RETURN(const std::string path, Resolve(absl::StrCat(directory_, "/", name)));
+    CAIRN_ASSIGN_OR_RETURN(const OpenedFile opened, OpenRegular(path));
+    const auto bytes = static_cast<uint64_t>(opened.info.st_size);
+    CAIRN_ASSIGN_OR_RETURN(const std::string first, ReadBytes(opened, path, std::min<uint64_t>(8, bytes)));
+    const auto annotated = [&](const absl::Status& status) {
+      return Annotate(status, absl::StrCat(directory_, "/", name), {{"file", path}});
+    };
+    const auto header_bytes = PlainHeaderBytesFrom(first, bytes);
+    if (!header_bytes.ok()) return annotated(header_bytes.status());
+    CAIRN_ASSIGN_OR_RETURN(const std::string header, ReadBytes(opened, path, *header_bytes));
+    auto tensors = ParsePlainHeader(header, bytes);
+    if (!tensors.ok()) return annotated(tensors.status());
+    const auto number = static_cast<uint32_t>(manifest_.files.size());
+    ManifestFile& file = manifest_.files.emplace_back();
+    file.name = path;
+    file.header_bytes = *header_bytes;
+    file.data_bytes = bytes - *header_bytes;
+    file.header_crc32c = Crc32c(header.data(), header.size());
+    digester.Add(path).Add(bytes).Add(Digest(header));
+    digester.Add(static_cast<uint64_t>(opened.info.st_mtim.tv_sec))
+        .Add(static_cast<uint64_t>(opened.info.st_mtim.tv_nsec));
+    for (uint32_t i = 0; i < tensors->size(); ++i) {
+      const std::string tensor = (*tensors)[i].name;
+      const auto [at, fresh] = tensors_.try_emplace(tensor, Found{std::move((*tensors)[i]), number, i});
+      if (!fresh) {
+        return Bad(absl::StrCat("'", tensor, "' stands in both ", manifest_.files[at->second.file].name, " and ", path),
+                   path);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckIndex() const {
+    if (!index_) return absl::OkStatus();
+    size_t indexed = 0;
+    for (const auto& [tensor, name] : index_->weight_map) {
+      const auto found = tensors_.find(tensor);
+      const auto number = static_cast<uint32_t>(std::lower_bound(files_.begin(), files_.end(), name) - files_.begin());
+      if (found == tensors_.end() || found->second.file != number) {
+        return Bad(absl::StrCat(directory_, ": the index says that '", tensor, "' is in ", name, ", but it is not"),
+                   name);
+      }
+      ++indexed;
+    }
+    for (const auto& [tensor, found] : tensors_) {
+      if (indexed == tensors_.size()) break;
+      if (!std::binary_search(index_->weight_map.begin(), index_->weight_map.end(),
+                              std::pair(tensor, files_[found.file]))) {
+        return Bad(absl::StrCat(directory_, ": '", tensor, "' of ", files_[found.file], " is not in the index"),
+                   files_[found.file]);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  const std::string directory_;
+  std::optional<PlainIndex> index_;
+  std::vector<std::string> files_;
+  std::map<std::string, Found> tensors_;
+  Manifest manifest_;
+};
+
+}  // namespace
+
+absl::StatusOr<Manifest> ReadImportDirectory(const std::string& directory) {
+  if (directory.empty() || directory[0] != '/' || directory.find('\0') != std::string::npos) {
+    return MakeError(Reason::kBadRequest,
+                     absl::StrCat("the directory to import must be an absolute path, not '", directory, "'"));
+  }
+  CAIRN_ASSIGN_OR_RETURN(const std::string real, Resolve(directory));
+  return Importer(real).Read();
+}
+
+}  // namespace cairn

@@ -1,0 +1,201 @@
+#include "common/tensor/cast.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace cairn {
+namespace {
+
+constexpr DType kFloats[] = {DType::kFloat16, DType::kBfloat16, DType::kFloat32, DType::kFloat64};
+
+// The oracle: formats as (precision, largest exponent), values as long doubles, rounding by nearbyint.
+struct Format {
+  int precision;
+  int emax;
+};
+Format FormatOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat16:
+      return {11, 15};
+    case DType::kBfloat16:
+      return {8, 127};
+    case DType::kFloat32:
+      return {24, 127};
+    default:
+      return {53, 1023};
+  }
+}
+
+double Round(double value, DType dtype) {
+  if (std::isnan(value) || std::isinf(value) || value == 0 || dtype == DType::kFloat64) return value;
+  const Format format = FormatOf(dtype);
+  int exponent;
+  std::frexp(value, &exponent);  // value = m * 2^exponent, m in [0.5, 1)
+  const int quantum = std::max(exponent - format.precision, 2 - format.emax - format.precision);
+  const double rounded = std::ldexp(std::nearbyint(std::ldexp(value, -quantum)), quantum);
+  const double largest = std::ldexp(2.0 - std::ldexp(1.0, 1 - format.precision), format.emax);
+  return std::abs(rounded) > largest ? std::copysign(std::numeric_limits<double>::infinity(), value) : rounded;
+}
+
+double Decode(DType dtype, uint64_t bits) {
+  if (dtype == DType::kFloat64) return std::bit_cast<double>(bits);
+  if (dtype == DType::kFloat32) return std::bit_cast<float>(static_cast<uint32_t>(bits));
+  const Format format = FormatOf(dtype);
+  const int mantissa_bits = format.precision - 1;
+  const auto mantissa = static_cast<double>(bits & ((1u << mantissa_bits) - 1));
+  const int exponent_bits = 15 - mantissa_bits;
+  const int exponent = static_cast<int>(bits >> mantissa_bits & ((1u << exponent_bits) - 1));
+  const double sign = bits >> 15 ? -1 : 1;
+  if (exponent == (1 << exponent_bits) - 1) return sign * (mantissa != 0 ? std::nan("") : HUGE_VAL);
+  if (exponent == 0) return sign * std::ldexp(mantissa, 1 - format.emax - mantissa_bits);
+  return sign * std::ldexp(1 + std::ldexp(mantissa, -mantissa_bits), exponent - format.emax);
+}
+
+uint64_t Get(const std::vector<std::byte>& bytes, DType dtype, size_t i) {
+  uint64_t bits = 0;
+  const auto width = static_cast<size_t>(BytesOf(dtype));
+  std::memcpy(&bits, bytes.data() + i * width, width);
+  return bits;
+}
+
+std::vector<std::byte> Pack(const std::vector<uint64_t>& values, DType dtype) {
+  const auto width = static_cast<size_t>(BytesOf(dtype));
+  std::vector<std::byte> bytes(values.size() * width);
+  for (size_t i = 0; i < values.size(); ++i) std::memcpy(bytes.data() + i * width, &values[i], width);
+  return bytes;
+}
+
+// All patterns of 16 bits; of longer ones random bits, random values in the range of halves, and neighbours of what
+// lies half-way between two of theirs.
+std::vector<uint64_t> Patterns(DType dtype) {
+  std::vector<uint64_t> values;
+  if (BytesOf(dtype) == 2) {
+    for (uint64_t i = 0; i < 65536; ++i) values.push_back(i);
+    return values;
+  }
+  std::mt19937_64 random(7);
+  const auto add = [&](double value) {
+    values.push_back(dtype == DType::kFloat64 ? std::bit_cast<uint64_t>(value)
+                                              : std::bit_cast<uint32_t>(static_cast<float>(value)));
+  };
+  for (int i = 0; i < 20000; ++i) {
+    values.push_back(dtype == DType::kFloat64 ? random() : random() & 0xffffffff);
+    add(std::ldexp(static_cast<double>(static_cast<int64_t>(random())), static_cast<int>(random() % 60) - 100));
+  }
+  for (DType half : {DType::kFloat16, DType::kBfloat16}) {
+    for (uint64_t bits = 0; bits < 65535; bits += 7) {
+      const double a = Decode(half, bits), b = Decode(half, bits + 1);
+      if (!std::isfinite(a) || !std::isfinite(b)) continue;
+      const double middle = a / 2 + b / 2;
+      for (double value : {middle, std::nextafter(middle, 1e300), std::nextafter(middle, -1e300)}) add(value);
+      add(std::nextafterf(static_cast<float>(middle), 1e30f));
+    }
+  }
+  for (double value : {0.0, -0.0, 65504.0, 65519.99, 65520.0, 3.4e38, 3.3961775e38, 1e-45, 1e-320, 1e308, -1e308}) {
+    add(value);
+  }
+  for (double value : {HUGE_VAL, -HUGE_VAL, std::nan("")}) add(value);
+  return values;
+}
+
+TEST(CastTest, AnyDtypeToAnyOther_IsTheNearestValue) {
+  for (DType from : kFloats) {
+    const std::vector<uint64_t> values = Patterns(from);
+    const std::vector<std::byte> source = Pack(values, from);
+    for (DType to : kFloats) {
+      if (from == to) continue;
+      const CastChain chain = {from, to};
+      std::vector<std::byte> target(values.size() * static_cast<size_t>(BytesOf(to)));
+      CastElements(chain, source.data(), target.data(), values.size());
+      size_t wrong = 0;
+      for (size_t i = 0; i < values.size(); ++i) {
+        const double wanted = Round(Decode(from, values[i]), to), got = Decode(to, Get(target, to, i));
+        const bool same =
+            std::isnan(wanted) ? std::isnan(got) : wanted == got && std::signbit(wanted) == std::signbit(got);
+        if (!same && ++wrong < 5) {
+          ADD_FAILURE() << NameOf(from) << " to " << NameOf(to) << ": " << std::hex << values[i] << " became "
+                        << Get(target, to, i) << std::dec << " = " << got << ", not " << wanted;
+        }
+        // The vectors and what is left over at the end agree.
+        std::vector<std::byte> one(8);
+        CastElements(chain, source.data() + i * static_cast<size_t>(BytesOf(from)), one.data(), 1);
+        if (!std::isnan(wanted)) {
+          ASSERT_EQ(std::memcmp(one.data(), target.data() + i * static_cast<size_t>(BytesOf(to)),
+                                static_cast<size_t>(BytesOf(to))),
+                    0);
+        } else {
+          ASSERT_TRUE(std::isnan(Decode(to, Get(one, to, 0))));
+        }
+      }
+      EXPECT_EQ(wrong, 0u) << NameOf(from) << " to " << NameOf(to);
+    }
+  }
+}
+
+TEST(CastTest, UnalignedMemory_Works) {
+  std::vector<std::byte> source(1 + 4 * 1000), target(3 + 2 * 1000), aligned(2 * 1000);
+  for (size_t i = 0; i < 1000; ++i) {
+    const float value = 1.0f / static_cast<float>(i + 1);
+    std::memcpy(source.data() + 1 + 4 * i, &value, 4);
+  }
+  const CastChain chain = {DType::kFloat32, DType::kBfloat16};
+  CastElements(chain, source.data() + 1, target.data() + 3, 1000);
+  for (size_t i = 0; i < 1000; ++i) CastElements(chain, source.data() + 1 + 4 * i, aligned.data() + 2 * i, 1);
+  EXPECT_EQ(std::memcmp(target.data() + 3, aligned.data(), aligned.size()), 0);
+}
+
+TEST(SimplifyCastsTest, StepsThatLoseNothing_AreLeftOut) {
+  const auto chain = [](DType source, std::vector<DType> casts) {
+    std::string text;
+    for (DType dtype : SimplifyCasts(source, casts)) text += std::string(NameOf(dtype)) + " ";
+    return text;
+  };
+  EXPECT_EQ(chain(DType::kFloat32, {}), "float32 ");
+  EXPECT_EQ(chain(DType::kInt64, {DType::kInt64}), "int64 ");
+  EXPECT_EQ(chain(DType::kBfloat16, {DType::kFloat32, DType::kFloat16}), "bfloat16 float16 ");
+  EXPECT_EQ(chain(DType::kBfloat16, {DType::kFloat64, DType::kFloat32, DType::kBfloat16}), "bfloat16 ");
+  EXPECT_EQ(chain(DType::kFloat32, {DType::kBfloat16, DType::kFloat32}), "float32 bfloat16 float32 ");
+  EXPECT_EQ(chain(DType::kFloat64, {DType::kFloat32, DType::kFloat16}), "float64 float32 float16 ");
+}
+
+TEST(SimplifyCastsTest, RandomChains_GiveTheSameElements) {
+  std::mt19937_64 random(3);
+  for (int round = 0; round < 300; ++round) {
+    const DType source = kFloats[random() % 4];
+    std::vector<DType> casts(1 + random() % 6);
+    for (DType& cast : casts) cast = kFloats[random() % 4];
+    std::vector<uint64_t> values(1500);
+    for (uint64_t& value : values) {
+      const double number =
+          std::ldexp(static_cast<double>(static_cast<int64_t>(random())), -(40 + static_cast<int>(random() % 60)));
+      value = source == DType::kFloat64   ? std::bit_cast<uint64_t>(number)
+              : source == DType::kFloat32 ? std::bit_cast<uint32_t>(static_cast<float>(number))
+                                          : random() & 0xffff;
+    }
+    const std::vector<std::byte> bytes = Pack(values, source);
+    const CastChain chain = SimplifyCasts(source, casts);
+    ASSERT_EQ(chain.back(), casts.back());
+    std::vector<std::byte> target = bytes;
+    if (chain.size() > 1) {
+      target.resize(values.size() * static_cast<size_t>(BytesOf(chain.back())));
+      CastElements(chain, bytes.data(), target.data(), values.size());
+    }
+    for (size_t i = 0; i < values.size(); ++i) {
+      double wanted = Decode(source, values[i]);
+      for (DType cast : casts) wanted = Round(wanted, cast);
+      const double got = Decode(chain.back(), Get(target, chain.back(), i));
+      ASSERT_TRUE(std::isnan(wanted) ? std::isnan(got) : wanted == got) << wanted << " " << got;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cairn

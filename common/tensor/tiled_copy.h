@@ -1,0 +1,46 @@
+// Copies of elements between two memories in any order of axes, with casts on the way.
+#ifndef CAIRN_COMMON_TENSOR_TILED_COPY_H_
+#define CAIRN_COMMON_TENSOR_TILED_COPY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "common/tensor/cast.h"
+
+namespace cairn {
+
+// For every index vector within the extents: one element from source + sum(index * source_stride) to
+// target + sum(index * target_stride). Strides in bytes, of any sign. No two index vectors may have the same target.
+struct TiledCopy {
+  struct Dimension {
+    int64_t extent = 0;
+    int64_t source_stride = 0;
+    int64_t target_stride = 0;
+  };
+
+  const std::byte* source = nullptr;
+  std::byte* target = nullptr;
+  // Of one element in the source. With casts it is that of the first dtype; without, any number of bytes.
+  int64_t element_bytes = 0;
+  std::vector<Dimension> dimensions;
+  CastChain casts;
+
+  bool is_cast() const { return casts.size() > 1; }
+  int64_t target_element_bytes() const { return is_cast() ? BytesOf(casts.back()) : element_bytes; }
+  int64_t elements() const;
+  int64_t source_bytes() const { return elements() * element_bytes; }
+
+  // The same copy with fewer, larger dimensions, in the order of the target's memory.
+  void Simplify();
+};
+
+// Executes a simplified copy. Where the innermost axes of both sides differ, tiles of 64 x 64 elements (128 x 128
+// narrow ones) go through two blocks of 32 KiB of the stack, so that each cache line of either side is used whole,
+// whatever the strides; there is no other memory. Large targets whose rows are aligned to cache lines are written past
+// the caches. Neither side needs to be aligned. Thread-safe.
+void Execute(const TiledCopy& copy);
+
+}  // namespace cairn
+
+#endif  // CAIRN_COMMON_TENSOR_TILED_COPY_H_

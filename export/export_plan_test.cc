@@ -1,0 +1,106 @@
+#include "export/export_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/rpc/reason.h"
+
+namespace cairn {
+namespace {
+
+using ::testing::ElementsAre;
+
+Manifest ManifestOf(const std::vector<std::tuple<std::string, DType, Shape>>& tensors) {
+  Manifest manifest;
+  for (const auto& [name, dtype, shape] : tensors) {
+    ManifestTensor& tensor = manifest.tensors.emplace_back();
+    tensor.name = name;
+    tensor.dtype = dtype;
+    tensor.global_shape = shape;
+    tensor.first_shard = static_cast<uint32_t>(manifest.shards.size());
+    tensor.shard_count = 1;
+    ManifestShard& shard = manifest.shards.emplace_back();
+    shard.tensor = static_cast<uint32_t>(manifest.tensors.size() - 1);
+    shard.dims = static_cast<uint32_t>(manifest.dims.size());
+    manifest.dims.insert(manifest.dims.end(), shape.size(), 0);
+    manifest.dims.insert(manifest.dims.end(), shape.begin(), shape.end());
+  }
+  return manifest;
+}
+
+std::vector<std::string> NamesOf(const ExportPlan& plan, size_t file) {
+  std::vector<std::string> names;
+  for (uint32_t number : plan.files[file].tensors) names.push_back(plan.tensors[number].plain.name);
+  return names;
+}
+
+TEST(ExportPlanTest, FilesFillUp_InTheNaturalOrderOfNames) {
+  const Manifest manifest = ManifestOf({{"l.10", DType::kFloat32, {100}},
+                                        {"l.2", DType::kFloat32, {100}},
+                                        {"l.3", DType::kFloat32, {300}},
+                                        {"l.9", DType::kFloat32, {10}}});
+  ExportOptions options;
+  options.max_shard_bytes = 800;
+  const auto plan = MakeExportPlan(manifest, options);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_EQ(plan->files.size(), 3u);
+  EXPECT_THAT(NamesOf(*plan, 0), ElementsAre("l.2"));
+  EXPECT_THAT(NamesOf(*plan, 1), ElementsAre("l.3"));
+  EXPECT_THAT(NamesOf(*plan, 2), ElementsAre("l.9", "l.10"));
+  EXPECT_EQ(plan->files[2].name, "model-00003-of-00003.safetensors");
+  const auto index = ParsePlainIndex(plan->index);
+  ASSERT_TRUE(index.ok());
+  EXPECT_EQ(index->total_size, 4u * 510);
+  EXPECT_EQ(index->weight_map.size(), 4u);
+}
+
+TEST(ExportPlanTest, WideElementsStandFirst) {
+  const Manifest manifest =
+      ManifestOf({{"a", DType::kInt8, {3}}, {"b", DType::kFloat64, {1}}, {"c", DType::kBfloat16, {1}}});
+  const auto plan = MakeExportPlan(manifest, {});
+  ASSERT_TRUE(plan.ok());
+  EXPECT_THAT(NamesOf(*plan, 0), ElementsAre("b", "c", "a"));
+}
+
+TEST(ExportPlanTest, AMapping_GivesItsOutputsInTheirDtypes) {
+  Manifest manifest = ManifestOf({{"opt", DType::kFloat32, {2}}, {"w", DType::kFloat32, {4, 2}}});
+  manifest.aliases = {{"tied", "w"}};
+  ExportOptions options;
+  options.exclude = {"opt*"};
+  options.mapping.emplace();
+  options.mapping->statements = {"w -> v, dtype='bfloat16'", "v^T -> out"};
+  const auto plan = MakeExportPlan(manifest, options);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_EQ(plan->tensors.size(), 1u);
+  EXPECT_EQ(plan->tensors[0].plain.name, "out");
+  EXPECT_EQ(plan->tensors[0].plain.shape, (Shape{2, 4}));
+  EXPECT_EQ(plan->tensors[0].plain.dtype, DType::kBfloat16);
+}
+
+TEST(ExportPlanTest, WhatCannotBeWritten_IsNamed) {
+  const auto reason = [](const absl::StatusOr<ExportPlan>& plan) {
+    return plan.ok() ? "" : std::string(InfoOf(*ReasonOf(plan.status())).name);
+  };
+  const Manifest odd = ManifestOf({{"x", DType::kComplex128, {2}}});
+  EXPECT_EQ(reason(MakeExportPlan(odd, {})), "UNSUPPORTED");
+  ExportOptions none;
+  none.include = {"nothing"};
+  EXPECT_EQ(reason(MakeExportPlan(odd, none)), "BAD_REQUEST");
+  const Manifest mixed = ManifestOf({{"a", DType::kFloat32, {2}}, {"b", DType::kFloat32, {2}}});
+  ExportOptions wrong;
+  wrong.mapping.emplace();
+  wrong.mapping->statements = {"a, c -> d, axis=0"};
+  EXPECT_EQ(reason(MakeExportPlan(mixed, wrong)), "MAPPING_UNKNOWN_NAME");
+}
+
+TEST(NaturallyLessTest, NumbersByTheirValue) {
+  EXPECT_TRUE(NaturallyLess("l.2", "l.10"));
+  EXPECT_FALSE(NaturallyLess("l.10", "l.2"));
+  EXPECT_TRUE(NaturallyLess("l.2.a", "l.2.b"));
+  EXPECT_TRUE(NaturallyLess("a", "ab"));
+  EXPECT_NE(NaturallyLess("a01", "a1"), NaturallyLess("a1", "a01"));
+  EXPECT_FALSE(NaturallyLess("a", "a"));
+}
+
+}  // namespace
+}  // namespace cairn

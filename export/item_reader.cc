@@ -1,0 +1,92 @@
+#include "export/item_reader.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/crc32c.h"
+#include "common/base/status.h"
+#include "common/rpc/reason.h"
+#include "common/storage/errno_error.h"
+
+namespace cairn {
+namespace {
+
+absl::Status ReadFully(int fd, const std::string& path, uint64_t offset, uint64_t bytes, void* to) {
+  for (uint64_t done = 0; done < bytes;) {
+    const ssize_t got = pread(fd, static_cast<char*>(to) + done, bytes - done, static_cast<off_t>(offset + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return ErrnoError(errno, "read", path);
+    if (got == 0) {
+      return MakeError(Reason::kFileTruncated, absl::StrCat(path, " ends at ", offset + done), {{"file", path}});
+    }
+    done += static_cast<uint64_t>(got);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<const ItemReader::File*> ItemReader::Open(uint32_t number) {
+  MutexLock lock(mutex_);
+  std::unique_ptr<File>& kept = files_[number];
+  if (kept != nullptr) return kept.get();
+  const ManifestFile& file = manifest_.files[number];
+  auto opened = std::make_unique<File>();
+  opened->path = absl::StrCat(manifest_.job, "/", manifest_.path_of(file));
+  CAIRN_ASSIGN_OR_RETURN(opened->fd, storage_.OpenFile(opened->path, O_RDONLY));
+  struct stat info;
+  if (fstat(opened->fd.get(), &info) != 0) return ErrnoError(errno, "stat", opened->path);
+  if (static_cast<uint64_t>(info.st_size) != file.bytes()) {
+    return MakeError(
+        Reason::kFileTruncated,
+        absl::StrCat(opened->path, " has ", info.st_size, " bytes, its manifest says ", file.bytes()),
+        {{"file", opened->path}, {"bytes", absl::StrCat(info.st_size)}, {"expected", absl::StrCat(file.bytes())}});
+  }
+  if (file.header_bytes > kMaxHeaderBytes + 8) {
+    return MakeError(Reason::kBadSafetensors, absl::StrCat(opened->path, ": a header of ", file.header_bytes, " bytes"),
+                     {{"file", opened->path}});
+  }
+  std::string header(file.header_bytes, '\0');
+  CAIRN_RETURN_IF_ERROR(ReadFully(opened->fd.get(), opened->path, 0, header.size(), header.data()));
+  if (Crc32c(header.data(), header.size()) != file.header_crc32c) {
+    return MakeError(Reason::kChecksumMismatch,
+                     absl::StrCat(opened->path, ": the header is not the one that was written"),
+                     {{"file", opened->path}, {"offset", "0"}});
+  }
+  auto parsed = ParseHeader(header);
+  if (!parsed.ok()) return Annotate(parsed.status(), opened->path, {{"file", opened->path}});
+  for (ParsedItem& item : parsed->items) opened->blocks.push_back(std::move(item.checksums.blocks));
+  kept = std::move(opened);
+  return kept.get();
+}
+
+absl::Status ItemReader::Read(const ManifestShard& shard, uint64_t begin, uint64_t bytes, std::byte* to) {
+  CAIRN_ASSIGN_OR_RETURN(const File* file, Open(shard.file));
+  const std::string& name = manifest_.tensors[shard.tensor].name;
+  if (shard.item >= file->blocks.size() || file->blocks[shard.item].size() != ChecksumBlockCount(shard.bytes)) {
+    return MakeError(Reason::kBadSafetensors,
+                     absl::StrCat(file->path, ": its header has ", name, " not as the manifest"),
+                     {{"file", file->path}, {"tensor", name}});
+  }
+  CAIRN_RETURN_IF_ERROR(ReadFully(file->fd.get(), file->path, shard.file_offset + begin, bytes, to));
+  for (uint64_t at = 0; at < bytes; at += kChecksumBlockBytes) {
+    const uint64_t size = std::min(kChecksumBlockBytes, bytes - at);
+    const uint32_t found = Crc32c(to + at, size),
+                   expected = file->blocks[shard.item][(begin + at) / kChecksumBlockBytes];
+    if (found == expected) continue;
+    const uint64_t offset = shard.file_offset + begin + at;
+    return MakeError(
+        Reason::kChecksumMismatch,
+        absl::StrCat(file->path, " at ", offset, ": ", name, " has CRC32C ", absl::Hex(found, absl::kZeroPad8),
+                     ", expected ", absl::Hex(expected, absl::kZeroPad8)),
+        {{"file", file->path}, {"offset", absl::StrCat(offset)}, {"tensor", name}});
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace cairn

@@ -1,0 +1,46 @@
+// Reads parts of stored shards, block by block, and checks each block.
+#ifndef CAIRN_EXPORT_ITEM_READER_H_
+#define CAIRN_EXPORT_ITEM_READER_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/base/mutex.h"
+#include "common/format/manifest.h"
+#include "common/format/safetensors_header.h"
+#include "common/storage/posix.h"
+
+namespace cairn {
+
+// Thread-safe. Keeps a file open and its block checksums (4 bytes for each MiB) from the first read on.
+class ItemReader {
+ public:
+  // Both must outlive it.
+  ItemReader(PosixStorage& storage, const Manifest& manifest) : storage_(storage), manifest_(manifest) {}
+
+  // Reads [begin, begin + bytes) of a shard to `to`; begin is a multiple of kChecksumBlockBytes, and so is the end or
+  // it is the shard's. DATA_LOSS (FILE_MISSING, FILE_TRUNCATED, BAD_SAFETENSORS, CHECKSUM_MISMATCH) names file, offset
+  // and tensor; UNAVAILABLE (STORAGE_ERROR).
+  absl::Status Read(const ManifestShard& shard, uint64_t begin, uint64_t bytes, std::byte* to);
+
+ private:
+  struct File {
+    std::string path;
+    UniqueFd fd;
+    std::vector<std::vector<uint32_t>> blocks;  // by item
+  };
+  absl::StatusOr<const File*> Open(uint32_t number);
+
+  PosixStorage& storage_;
+  const Manifest& manifest_;
+  Mutex mutex_;
+  std::map<uint32_t, std::unique_ptr<File>> files_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_EXPORT_ITEM_READER_H_

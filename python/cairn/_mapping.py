@@ -1,0 +1,61 @@
+"""What a load asks for besides its tensors: a mapping, another source."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+
+from cairn import _layout, _wire
+from cairn._errors import Error
+
+
+def declare(declared: _layout.Declared, mapping, source) -> _layout.Declared:
+    """The layout with what is to be loaded into it; all ranks must say the same."""
+    wish = _wire.Layout()
+    if mapping is not None:
+        wish.mapping = as_json(mapping)
+    if source is not None:
+        if not isinstance(source, (str, os.PathLike)):
+            raise Error("BAD_REQUEST", f"source is a directory's path, not {source!r}")
+        wish.import_directory = os.path.abspath(os.fspath(source))
+    extra = wish.SerializeToString(deterministic=True)
+    if not extra:
+        return declared
+    # Fields that stand behind one another in bytes are one message.
+    layout = declared.layout + extra
+    return dataclasses.replace(declared, layout=layout, digest=hashlib.sha256(layout).digest())
+
+
+def as_json(mapping) -> str:
+    """A mapping in any of its forms as the JSON of an aoa_config."""
+    if isinstance(mapping, os.PathLike):
+        try:
+            mapping = pathlib.Path(mapping).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise Error("INPUT_UNREADABLE", f"the mapping {os.fspath(mapping)!r} cannot be read: {error}") from None
+    if isinstance(mapping, str):
+        text = mapping.lstrip()
+        if not text.startswith(("{", "[")):
+            mapping = [mapping]
+        else:
+            try:
+                mapping = json.loads(text)
+            except ValueError as error:
+                raise Error("BAD_REQUEST", f"the mapping is no JSON: {error}") from None
+    if isinstance(mapping, dict) and "aoa_config" in mapping and "aoa_statements" not in mapping:
+        mapping = mapping["aoa_config"]
+    if isinstance(mapping, (list, tuple)):
+        mapping = {"aoa_statements": list(mapping)}
+    if not isinstance(mapping, dict):
+        raise Error("BAD_REQUEST", "a mapping is a list of statements, a text, a path or an aoa_config, not "
+                    f"{type(mapping).__name__}")
+    statements = mapping.get("aoa_statements")
+    if not isinstance(statements, (list, tuple)) or not all(isinstance(text, str) for text in statements):
+        raise Error("BAD_REQUEST", "a mapping needs \"aoa_statements\", a list of strings")
+    try:
+        return json.dumps(mapping, ensure_ascii=False, sort_keys=True)
+    except (TypeError, ValueError) as error:
+        raise Error("BAD_REQUEST", f"the mapping cannot be written as JSON: {error}") from None

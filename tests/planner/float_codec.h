@@ -1,0 +1,96 @@
+// Floating-point formats by the book, slowly: an oracle for casts that shares nothing with the code that is tested.
+#ifndef CAIRN_TESTS_PLANNER_FLOAT_CODEC_H_
+#define CAIRN_TESTS_PLANNER_FLOAT_CODEC_H_
+
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "common/tensor/dtype.h"
+
+namespace cairn::testing {
+
+struct FloatFormat {
+  int precision;
+  int emax;
+};
+
+inline FloatFormat FormatOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat16:
+      return {11, 15};
+    case DType::kBfloat16:
+      return {8, 127};
+    case DType::kFloat32:
+      return {24, 127};
+    default:
+      return {53, 1023};
+  }
+}
+
+// The nearest value of a dtype, ties to even.
+inline double RoundTo(double value, DType dtype) {
+  if (std::isnan(value) || std::isinf(value) || value == 0 || dtype == DType::kFloat64) return value;
+  const FloatFormat format = FormatOf(dtype);
+  int exponent;
+  std::frexp(value, &exponent);
+  const int quantum = std::max(exponent - format.precision, 2 - format.emax - format.precision);
+  const double rounded = std::ldexp(std::nearbyint(std::ldexp(value, -quantum)), quantum);
+  const double largest = std::ldexp(2.0 - std::ldexp(1.0, 1 - format.precision), format.emax);
+  return std::abs(rounded) > largest ? std::copysign(HUGE_VAL, value) : rounded;
+}
+
+// The bytes of a value that the dtype has. Numbers and infinities only.
+inline void Encode(double value, DType dtype, std::byte* to) {
+  if (dtype == DType::kFloat64) {
+    std::memcpy(to, &value, 8);
+    return;
+  }
+  if (dtype == DType::kFloat32 || dtype == DType::kBfloat16) {
+    const auto narrow = static_cast<float>(value);
+    const auto bits = std::bit_cast<uint32_t>(narrow);
+    const uint16_t half = static_cast<uint16_t>(bits >> 16);
+    std::memcpy(to, dtype == DType::kFloat32 ? static_cast<const void*>(&bits) : &half,
+                dtype == DType::kFloat32 ? 4 : 2);
+    return;
+  }
+  uint16_t bits = std::signbit(value) ? 0x8000 : 0;
+  const double magnitude = std::abs(value);
+  if (std::isinf(value)) {
+    bits |= 0x7c00;
+  } else if (magnitude >= 0x1p-14) {
+    int exponent;
+    const double mantissa = std::frexp(magnitude, &exponent);  // [0.5, 1)
+    bits = static_cast<uint16_t>(bits | (exponent + 14) << 10 | (static_cast<int>(std::ldexp(mantissa, 11)) & 0x3ff));
+  } else {
+    bits = static_cast<uint16_t>(bits | static_cast<int>(std::ldexp(magnitude, 24)));
+  }
+  std::memcpy(to, &bits, 2);
+}
+
+inline double Decode(const std::byte* from, DType dtype) {
+  if (dtype == DType::kFloat64) {
+    double value;
+    std::memcpy(&value, from, 8);
+    return value;
+  }
+  if (dtype == DType::kFloat32) {
+    float value;
+    std::memcpy(&value, from, 4);
+    return value;
+  }
+  uint16_t bits;
+  std::memcpy(&bits, from, 2);
+  if (dtype == DType::kBfloat16) return std::bit_cast<float>(uint32_t{bits} << 16);
+  const double sign = bits >> 15 ? -1 : 1;
+  const int exponent = bits >> 10 & 0x1f, mantissa = bits & 0x3ff;
+  if (exponent == 0x1f) return mantissa != 0 ? std::nan("") : sign * HUGE_VAL;
+  if (exponent == 0) return sign * std::ldexp(mantissa, -24);
+  return sign * std::ldexp(1024 + mantissa, exponent - 25);
+}
+
+}  // namespace cairn::testing
+
+#endif  // CAIRN_TESTS_PLANNER_FLOAT_CODEC_H_
