@@ -227,8 +227,12 @@ void Session::AddLayout(RankLayoutPtr layout) {
 void Session::ForgetOldLayouts() {
   const auto in_use = [&](const std::string& digest) {
     const auto uses = [&](const auto& entry) { return entry.second.layout && entry.second.layout->digest == digest; };
+    const auto gives = [&](const auto& entry) {
+      return entry.second.source_layout && entry.second.source_layout->digest == digest;
+    };
     return digest == trainer_layout_ || digest == layout_order_.back() ||
-           std::any_of(saves_.begin(), saves_.end(), uses) || std::any_of(loads_.begin(), loads_.end(), uses);
+           std::any_of(saves_.begin(), saves_.end(), uses) || std::any_of(loads_.begin(), loads_.end(), uses) ||
+           std::any_of(loads_.begin(), loads_.end(), gives);
   };
   for (size_t tries = layout_order_.size(); tries > 0 && layout_order_.size() > kKeptLayouts; --tries) {
     const std::string digest = layout_order_.front();

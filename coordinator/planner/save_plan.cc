@@ -49,9 +49,12 @@ class SavePlan::Impl {
     moves = std::move(writers.moves);
     std::vector<std::vector<uint32_t>> moved_in(set->ranks().size());  // indices into moves
     std::vector<bool> moved(set->shard_count());
+    absl::flat_hash_map<uint32_t, uint32_t> move_of;  // by shard
+    from_shard.resize(moves.size());
     for (uint32_t i = 0; i < moves.size(); ++i) {
       moved_in[static_cast<size_t>(moves[i].to)].push_back(i);
       moved[moves[i].shard] = true;
+      move_of.emplace(moves[i].shard, i);
     }
     std::vector<uint32_t> taken(set->shard_count(), 0);  // rank index + 1 of the last that took it
     first_file.push_back(0);
@@ -69,6 +72,9 @@ class SavePlan::Impl {
         taken[shard] = static_cast<uint32_t>(r + 1);
         if (moved[shard]) {
           moved_out.push_back({static_cast<uint32_t>(r), i, shard});
+          const uint32_t move = move_of.at(shard);
+          moved_out.back().move = move;
+          from_shard[move] = i;
           continue;
         }
         own.push_back({i, shard});
@@ -197,6 +203,7 @@ class SavePlan::Impl {
         inner.Number(8, static_cast<uint64_t>(range->begin));
         inner.Number(9, static_cast<uint64_t>(range->end));
       }
+      inner.Number(10, from_shard[moved_in_shards[k]]);
       writer.Bytes(5, nested);
     }
     const auto of_rank = [](const MovedOut& out_item, size_t rank) { return out_item.rank_index < rank; };
@@ -205,19 +212,17 @@ class SavePlan::Impl {
       nested.clear();
       WireWriter inner(nested);
       inner.Number(1, it->item);
-      inner.Number(2, static_cast<uint64_t>(set->ranks()[static_cast<size_t>(MoveOf(it->shard).to)]));
+      inner.Number(2, static_cast<uint64_t>(set->ranks()[static_cast<size_t>(moves[it->move].to)]));
       writer.Bytes(6, nested);
     }
     return out;
-  }
-  const Writers::Move& MoveOf(uint32_t shard) const {
-    return *std::find_if(moves.begin(), moves.end(), [&](const Writers::Move& move) { return move.shard == shard; });
   }
 
   struct MovedOut {
     uint32_t rank_index;
     uint32_t item;
     uint32_t shard;
+    uint32_t move = 0;  // index into moves
   };
 
   std::shared_ptr<const LayoutSet> set;
@@ -227,6 +232,7 @@ class SavePlan::Impl {
   std::vector<size_t> first_file;  // by rank index, and the end
   std::vector<ItemRef> items;      // of the files, in their order
   std::vector<Writers::Move> moves;
+  std::vector<uint32_t> from_shard;       // by move: its number in the layout of the rank that holds it
   std::vector<uint32_t> moved_in_shards;  // indices into moves, by receiving rank
   std::vector<size_t> first_moved_in;     // by rank index: the end of its moved_in_shards
   std::vector<MovedOut> moved_out;        // by rank index
@@ -254,6 +260,25 @@ uint64_t SavePlan::unique_bytes() const {
 }
 
 std::vector<uint64_t> SavePlan::rank_bytes() const { return impl_->load; }
+
+uint64_t SavePlan::SoleBytes(int rank) const {
+  const auto r = impl_->IndexOf(rank);
+  uint64_t bytes = 0;
+  for (size_t f = r ? impl_->first_file[*r] : 0; r && f < impl_->first_file[*r + 1]; ++f) {
+    const File& file = impl_->files[f];
+    for (size_t i = 0; i < file.items; ++i) {
+      const ItemRef& ref = impl_->items[file.first_item + i];
+      bool sole = (ref.index & kObjectBit) && impl_->set->objects()[ref.index & ~kObjectBit].per_rank;
+      if (!(ref.index & kObjectBit)) {
+        const auto holders = impl_->set->HoldersOf(ref.index);
+        sole =
+            holders.size() == 1 && impl_->set->layouts()[holders[0]].rank_indices == std::vector<int>{file.rank_index};
+      }
+      if (sole) bytes += impl_->BytesOf(ref, file.rank_index);
+    }
+  }
+  return bytes;
+}
 
 std::vector<std::string> SavePlan::names() const {
   std::vector<std::string> names;
@@ -299,6 +324,16 @@ std::vector<PlannedMove> SavePlan::Moves() const {
                      impl_->set->ItemOf(move.shard)});
   }
   return moves;
+}
+
+std::vector<std::pair<int, int>> SavePlan::MovePairs() const {
+  std::vector<std::pair<int, int>> pairs;
+  for (const Writers::Move& move : impl_->moves) {
+    pairs.emplace_back(ranks()[static_cast<size_t>(move.from)], ranks()[static_cast<size_t>(move.to)]);
+  }
+  std::sort(pairs.begin(), pairs.end());
+  pairs.erase(std::unique(pairs.begin(), pairs.end()), pairs.end());
+  return pairs;
 }
 
 void SavePlan::CompareReplicas(std::span<const RankResult> results, std::span<const HolderChecksums> holders,

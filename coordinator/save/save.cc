@@ -2,12 +2,14 @@
 
 #include <algorithm>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/quantity.h"
 #include "common/rpc/reason.h"
 #include "common/rpc/status_proto.h"
 #include "common/storage/checkpoint_path.h"
 #include "coordinator/job/plan_table.h"
+#include "coordinator/job/transfer_peers.h"
 
 namespace cairn {
 namespace {
@@ -62,7 +64,7 @@ Save::Rank& Save::At(int rank, const Context& context) {
 
 bool Save::Written(const Rank& rank) const {
   return rank.begun && rank.state.phase() == v1::SaveState::WRITTEN && attempt_ > 0 &&
-         rank.state.attempt() == attempt_ && rank.state.plan_digest() == plan_digest_;
+         rank.state.attempt() == attempt_ && rank.state.plan_digest() == plan_.plan_digest;
 }
 
 bool Save::AllBegun(const Context& context) const {
@@ -101,7 +103,8 @@ void Save::Report(const Member& member, const v1::SaveState& state, Context& con
   if (rank.agent != member.incarnation || state.call() < rank.state.call()) return;
   const v1::SaveState& before = rank.state;
   const bool moved = before.phase() != state.phase() || before.bytes_done() != state.bytes_done() ||
-                     before.attempt() != state.attempt() || before.plan_digest() != state.plan_digest();
+                     before.attempt() != state.attempt() || before.plan_digest() != state.plan_digest() ||
+                     before.waiting_for_size() != state.waiting_for_size();
   if (!moved) return;
   // What is durable stays durable, whatever a message that was overtaken says.
   if (Written(rank) && !Failed(state)) return;
@@ -271,7 +274,13 @@ bool Save::CheckErrors(Context& context) {
     if (rank.begun && Failed(rank.state)) {
       absl::Status error = StatusFromProto(rank.state.error());
       if (error.ok()) error = MakeError(Reason::kInternal, "the agent gave the save up without a reason");
-      errors.push_back({static_cast<int>(i), PhaseOf(rank), std::move(error)});
+      // Who could not get another rank's shards is not to blame for it.
+      int blamed = static_cast<int>(i);
+      if (HasReason(error, Reason::kTransportFailed)) {
+        int source = 0;
+        if (absl::SimpleAtoi(MetadataOf(error)["source_rank"], &source) && source >= 0) blamed = source;
+      }
+      errors.push_back({blamed, PhaseOf(rank), std::move(error)});
     } else {
       all_done = all_done && Written(rank);
     }
@@ -299,8 +308,17 @@ bool Save::CheckErrors(Context& context) {
   return false;
 }
 
+std::vector<int> Save::WithoutExcused(std::vector<int> ranks) const {
+  std::erase_if(ranks, [&](int rank) {
+    const auto& others = ranks_[static_cast<size_t>(rank)].state.waiting_for();
+    return std::any_of(others.begin(), others.end(),
+                       [&](uint32_t other) { return other < ranks_.size() && !Staged(ranks_[other].state); });
+  });
+  return ranks;
+}
+
 bool Save::CheckDeadlines(Context& context) {
-  const std::vector<int> awaited = Awaited(context);
+  const std::vector<int> awaited = WithoutExcused(Awaited(context));
   std::vector<int> late;
   for (int rank : awaited) {
     const Rank& state = ranks_[static_cast<size_t>(rank)];
@@ -339,7 +357,7 @@ void Save::AdvanceForward(Context& context) {
         std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.state.allow_dropped_names(); });
     uint32_t above = 0;
     for (const Rank& rank : ranks_) above = std::max(above, rank.state.attempt());
-    context.Do(ReserveAttempt{step_, above, plan_digest_, allow, reserve_ticket_});
+    context.Do(ReserveAttempt{step_, above, plan_.plan_digest, allow, reserve_ticket_});
     return;
   }
   if (std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return Staged(rank.state); })) {
@@ -347,7 +365,7 @@ void Save::AdvanceForward(Context& context) {
   }
   if (!std::all_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) { return Written(rank); })) return;
   SetPhase(Phase::kCommitting, context);
-  MakeManifest make{step_, attempt_, plan_digest_, request_ids_.empty() ? "" : request_ids_.front()};
+  MakeManifest make{step_, attempt_, plan_.plan_digest, request_ids_.empty() ? "" : request_ids_.front()};
   for (const Rank& rank : ranks_) {
     make.result.push_back(rank.state.result());
     make.replica_checksum.emplace_back(rank.state.replica_checksum().begin(), rank.state.replica_checksum().end());
@@ -367,8 +385,7 @@ void Save::AdvancePlan(Context& context) {
           context);
     return;
   }
-  plan_digest_ = entry->plan.plan_digest;
-  plan_bytes_ = entry->plan.bytes;
+  plan_ = entry->plan;
   const bool first = !entry->replicas_checked;
   check_replicas_ = context.options.check_replicas == ReplicaCheck::kAlways ||
                     (context.options.check_replicas == ReplicaCheck::kFirst && first);
@@ -379,7 +396,7 @@ void Save::AdvancePlan(Context& context) {
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const v1::SaveState& state = ranks_[i].state;
     const bool writes = state.phase() == v1::SaveState::WRITING || state.phase() == v1::SaveState::WRITTEN;
-    if (writes && state.plan_digest() != plan_digest_) {
+    if (writes && state.plan_digest() != plan_.plan_digest) {
       other.push_back({static_cast<int>(i), PhaseOf(ranks_[i]), "it wrote by a plan that is not today's"});
     }
   }
@@ -414,7 +431,7 @@ void Save::OnManifest(uint64_t ticket, const absl::StatusOr<MadeManifest>& made,
   }
   const bool compared = std::any_of(ranks_.begin(), ranks_.end(),
                                     [](const Rank& rank) { return rank.state.replica_checksum_size() > 0; });
-  if (SavePlanEntry* entry = context.plans.Find(plan_digest_); entry != nullptr && compared) {
+  if (SavePlanEntry* entry = context.plans.Find(plan_.plan_digest); entry != nullptr && compared) {
     entry->replicas_checked = true;
   }
   manifest_ = *made;
@@ -574,8 +591,8 @@ bool Save::Answers(const Member& member, const v1::SaveState& state) const {
 }
 
 std::string Save::OrdersSignature() const {
-  return absl::StrCat(step_, ",", static_cast<int>(phase_), ",", plan_digest_, ",", attempt_, ",", tombstone_stands_,
-                      check_replicas_, request_ids_.size());
+  return absl::StrCat(step_, ",", static_cast<int>(phase_), ",", plan_.plan_digest, ",", attempt_, ",",
+                      tombstone_stands_, check_replicas_, request_ids_.size());
 }
 
 v1::SaveOrder Save::OrderFor(const Member& member, const v1::SaveState& state, const Context& context) const {
@@ -592,9 +609,15 @@ v1::SaveOrder Save::OrderFor(const Member& member, const v1::SaveState& state, c
         order.set_action(v1::SaveOrder::WAIT);
         break;
       }
-      order.set_plan_digest(plan_digest_);
+      order.set_plan_digest(plan_.plan_digest);
       order.set_check_replicas(check_replicas_);
       order.set_action(attempt_ == 0 ? v1::SaveOrder::STAGE : v1::SaveOrder::WRITE);
+      for (const auto& [from, to] : plan_.moves) {
+        if (from != member.rank && to != member.rank) continue;
+        order.set_transfer_token(plan_.transfer_token);
+        const Member* peer = to == member.rank ? context.members.Find(from) : nullptr;
+        if (peer != nullptr) *order.add_peer() = TransferPeerFor(*peer, member);
+      }
       break;
     case Phase::kAborting: {
       const bool begun = rank != nullptr && rank->begun && rank->agent == member.incarnation;

@@ -17,7 +17,7 @@ v1::Checkpoint Save::View(const Context& context) const {
   if (!request_ids_.empty()) view.set_request_id(request_ids_.front());
   if (attempt_ > 0) view.set_data_directory(AttemptDirectory(context.job, step_, attempt_));
   view.set_world_size(static_cast<uint32_t>(ranks_.size()));
-  view.set_bytes(plan_bytes_);
+  view.set_bytes(plan_.bytes);
   switch (phase_) {
     case Phase::kCollecting:
       view.set_state(v1::Checkpoint::COLLECTING);
