@@ -192,7 +192,7 @@ void Agent::Execute(Action action) {
   if (const auto* put = std::get_if<action::PutLayout>(&action)) {
     link_->PutLayout(put->layout);
   } else if (const auto* get = std::get_if<action::GetPlan>(&action)) {
-    link_->GetPlan(get->digest);
+    link_->GetPlan(get->digest, get->known);
   } else if (const auto* slab = std::get_if<action::MakeSlab>(&action)) {
     background_.Post([this, bytes = slab->bytes] { MakeSlab(bytes); });
   } else if (const auto* write = std::get_if<action::StartWrite>(&action)) {

@@ -277,10 +277,13 @@ absl::StatusOr<v1::PrepareResponse> Session::Prepare(const v1::PrepareRequest& r
   return response;
 }
 
-const std::string* Session::WantPlan(const std::string& digest) {
+const std::string* Session::WantPlan(const std::string& digest, const std::string& known) {
   const auto plan = plans_.find(digest);
   if (plan != plans_.end()) return &plan->second;
-  if (!digest.empty() && gets_.insert(digest).second) Do(action::GetPlan{digest});
+  if (!digest.empty() && gets_.insert(digest).second) {
+    const auto last = plans_.find(known);
+    Do(action::GetPlan{digest, last == plans_.end() ? "" : last->second});
+  }
   return nullptr;
 }
 
@@ -289,7 +292,7 @@ absl::StatusOr<SaveImagePtr> Session::WantImage(const std::string& plan_digest, 
   if (cached_ && cached_->plan_digest == plan_digest && cached_->layout->digest == layout->digest) return cached_;
   const auto image = images_.find(plan_digest);
   if (image != images_.end() && image->second->layout->digest == layout->digest) return image->second;
-  const std::string* bytes = WantPlan(plan_digest);
+  const std::string* bytes = WantPlan(plan_digest, cached_ ? cached_->plan_digest : "");
   if (bytes == nullptr) return nullptr;
   v1::WritePlan plan;
   if (!plan.ParseFromString(*bytes) || plan.plan_digest() != plan_digest || plan.rank() != options_.rank) {

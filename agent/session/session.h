@@ -43,6 +43,8 @@ struct PutLayout {
 // Fetch this rank's part of a plan. -> OnPlan
 struct GetPlan {
   std::string digest;
+  // The part that this rank had last: if it has the same to do, nothing need be sent. Empty for none.
+  std::string known;
 };
 // Make a pre-faulted slab of at least `bytes` in place of the one that is there. -> OnSlab
 struct MakeSlab {
@@ -279,8 +281,9 @@ class Session {
   void Advance();
   void AdvanceSave(Save& save);
   void AdvanceLoad(Load& load);
-  // The bytes of a plan if they are there; else asks for them.
-  const std::string* WantPlan(const std::string& digest);
+  // The bytes of a plan if they are there; else asks for them. `known`: the digest of a plan whose part may be the
+  // same.
+  const std::string* WantPlan(const std::string& digest, const std::string& known = "");
   // The image of a plan for this layout; null while the plan is being fetched.
   absl::StatusOr<SaveImagePtr> WantImage(const std::string& plan_digest, const RankLayoutPtr& layout);
   // True if the slab is free and large enough; else asks for one. Errors: why it cannot be made.

@@ -18,6 +18,7 @@
 #include "common/base/digest.h"
 #include "common/base/random_id.h"
 #include "common/rpc/endpoint.h"
+#include "common/rpc/plan_part.h"
 #include "common/storage/posix.h"
 #include "coordinator/planner/layout_description.h"
 #include "coordinator/server/server.h"
@@ -67,8 +68,9 @@ class Agent {
     digest_ = layout.empty() ? "" : Digest(layout);
   }
 
-  // Reports the layout's digest; `until_plan`: until the plan of all is known, else until it was taken note of.
-  void Report(bool until_plan) {
+  // Reports the layout's digest; `until_plan`: until the plan of all is known and is not `old`, else until it was taken
+  // note of.
+  void Report(bool until_plan, const std::string& old = "") {
     do {
       v1::SynchronizeAgentRequest request;
       v1::SynchronizeAgentResponse response;
@@ -97,7 +99,22 @@ class Agent {
         PrepareCall(upload, absl::Seconds(20));
         ASSERT_TRUE(stub_->PutLayout(&upload, put, &answer).ok());
       }
-    } while (until_plan && plan_.empty());
+    } while (until_plan && (plan_.empty() || plan_ == old));
+  }
+
+  // Fetches this rank's part of the plan; the bytes that were sent.
+  size_t Fetch() {
+    v1::GetPlanRequest request;
+    v1::GetPlanResponse response;
+    *request.mutable_agent() = Identity();
+    request.set_plan_digest(plan_);
+    request.set_known_part_digest(BodyDigestOf(part_));
+    grpc::ClientContext context;
+    PrepareCall(context, absl::Seconds(20));
+    const grpc::Status status = stub_->GetPlan(&context, request, &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    if (!response.same_part()) part_ = response.chunk();
+    return response.chunk().size();
   }
 
   const std::string& plan() const { return plan_; }
@@ -115,7 +132,7 @@ class Agent {
 
   const int rank_;
   std::unique_ptr<v1::AgentCoordinationService::Stub> stub_;
-  std::string layout_, digest_, plan_;
+  std::string layout_, digest_, plan_, part_;
   uint64_t epoch_ = 0, revision_ = 0;
   int uploads_ = 0;
 };
@@ -154,12 +171,12 @@ class PlanIdentityTest : public ::testing::Test {
   }
 
   // All but the last have said their digest; then the last does. Seconds until all know the plan.
-  double FromLastDigestToLastAnswer() {
+  double FromLastDigestToLastAnswer(const std::string& old = "") {
     for (size_t i = 0; i + 1 < agents_.size(); ++i) agents_[i]->Report(false);
     std::vector<std::thread> waiting;
-    for (size_t i = 0; i + 1 < agents_.size(); ++i) waiting.emplace_back([this, i] { agents_[i]->Report(true); });
+    for (size_t i = 0; i + 1 < agents_.size(); ++i) waiting.emplace_back([this, i, &old] { agents_[i]->Report(true, old); });
     const absl::Time begin = absl::Now();
-    agents_.back()->Report(true);
+    agents_.back()->Report(true, old);
     for (std::thread& thread : waiting) thread.join();
     return absl::ToDoubleSeconds(absl::Now() - begin);
   }
@@ -187,6 +204,7 @@ TEST_F(PlanIdentityTest, UnchangedLayouts_AreNeverSentAgain_NorAfterARestart) {
   const std::set<std::string> plan = Plans();
   ASSERT_EQ(plan.size(), 1u);
   EXPECT_EQ(Uploads(), kAgents);
+  for (auto& agent : agents_) EXPECT_GT(agent->Fetch(), 0u);
 
   // All trainers begin anew.
   ForAll([](Agent& agent) { agent.SetLayout(""); });
@@ -203,11 +221,12 @@ TEST_F(PlanIdentityTest, UnchangedLayouts_AreNeverSentAgain_NorAfterARestart) {
   EXPECT_EQ(Uploads(), kAgents) << "the plan was found by digest, with the layouts that it was made from";
 
   // One rank's layout changes: that one is sent, no other.
-  agents_[5]->SetLayout(LayoutOf(5, "new"));
-  const double changed = FromLastDigestToLastAnswer();
+  agents_.back()->SetLayout(LayoutOf(kAgents - 1, "new"));
+  const double changed = FromLastDigestToLastAnswer(*plan.begin());
   EXPECT_EQ(Plans().size(), 1u);
   EXPECT_NE(Plans(), plan);
   EXPECT_EQ(Uploads(), kAgents + 1);
+  for (int r = 0; r < kAgents; ++r) EXPECT_EQ(agents_[static_cast<size_t>(r)]->Fetch() > 0, r == kAgents - 1) << r;
   std::printf(
       "  %d agents, from the last digest in to the last answer out: first plan %.1f ms, unchanged %.1f ms, after a "
       "restart %.1f ms, one rank changed %.1f ms\n",

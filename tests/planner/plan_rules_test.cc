@@ -8,6 +8,7 @@
 #include "cairn/v1/plan.pb.h"
 #include "common/base/crc32c.h"
 #include "common/base/digest.h"
+#include "common/rpc/plan_part.h"
 #include "coordinator/planner/load_plan.h"
 #include "coordinator/planner/virtual_manifest.h"
 #include "tests/planner/executor.h"
@@ -202,7 +203,16 @@ TEST(PartDigestTest, AChangeOfOneRank_LeavesTheOthersTheirParts) {
   EXPECT_NE(before->digest(), after->digest());
   for (int rank = 0; rank < 6; ++rank) {
     EXPECT_EQ(before->PartDigest(rank) == after->PartDigest(rank), rank != 3) << rank;
+    // What goes over the wire tells the same.
+    const std::string old = before->PartFor(rank), now = after->PartFor(rank);
+    EXPECT_EQ(BodyDigestOf(old) == BodyDigestOf(now), rank != 3) << rank;
+    EXPECT_EQ(BodyDigestOf(now), after->PartDigest(rank));
+    if (rank != 3) {
+      EXPECT_EQ(PartOfPlan(after->digest(), old), now);
+    }
   }
+  EXPECT_EQ(BodyDigestOf(""), "");
+  EXPECT_EQ(BodyDigestOf("nothing of that kind, but long enough to be one"), "");
 }
 
 // A checkpoint of one tensor in `parts` row shards, and what `targets` would read of it.
