@@ -95,6 +95,7 @@ class Save {
     uint64_t answered_call = 0;
   };
 
+  static bool Staged(const v1::SaveState& state);
   Operation operation() const { return {"save", step_, attempt_}; }
   Rank& At(int rank, const Context& context);
   bool Written(const Rank& rank) const;
