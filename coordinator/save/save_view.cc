@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/quantity.h"
+#include "common/rpc/reason.h"
 #include "common/rpc/status_proto.h"
 #include "common/storage/checkpoint_path.h"
 #include "coordinator/save/save.h"
@@ -135,7 +136,7 @@ v1::Checkpoint Save::View(const Context& context) const {
   view.mutable_create_time()->set_seconds(created / 1'000'000'000);
   view.mutable_create_time()->set_nanos(static_cast<int32_t>(created % 1'000'000'000));
   if (phase_ == Phase::kCommitted) return view;
-  const std::vector<int> awaited = Awaited(context);
+  const std::vector<int> awaited = WithoutExcused(Awaited(context));
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const int index = static_cast<int>(i);
     const Rank& rank = ranks_[i];
@@ -155,6 +156,11 @@ v1::Checkpoint Save::View(const Context& context) const {
                        context.now - member->heard > context.options.lease_ttl / 2);
     progress.set_late(late);
     if (late) progress.set_note(DetailOf(index, rank, context));
+    if (!late && rank.state.waiting_for_size() > 0) {
+      const std::vector<int> others(rank.state.waiting_for().begin(), rank.state.waiting_for().end());
+      progress.set_note(
+          absl::StrCat("waits for shards of ", others.size() == 1 ? "rank " : "ranks ", JoinRanks(others)));
+    }
   }
   return view;
 }

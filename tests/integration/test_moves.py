@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import cairn
+from cairn import _agent, _wire
 from testing.ranks import blank, command_json, noise, on_ranks, reasons, rows, until
 
 FLAGS = {"coordinator_flags": ["--phase-timeout=20s", "--lease-ttl=2s"]}
@@ -110,6 +111,13 @@ def test_save_goes_on_when_the_coordinator_restarts_while_shards_move(root):
         check_load(cluster, 2)
 
 
+def job_of(cluster):
+    method = _wire.CHECKPOINTS["GetJob"]
+    with _agent.make_channel(cluster.coordinator.address) as channel:
+        call = channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
+        return call(method.request(job="demo"), timeout=10.0)
+
+
 class Held:
     """A save of all ranks in the background, of which rank 0 stages only when it is told to."""
 
@@ -148,6 +156,9 @@ def test_rank_that_does_not_stage_is_late_and_not_those_that_wait_for_its_shards
         on_ranks(cluster, lambda rank, client: client.save(1, state(rank), timeout=30).wait(60))
         go = threading.Event()
         saves = held_save(cluster, 2, go)
+        # Who waits for another rank's shards says so.
+        until(lambda: any("waits for shards of rank 0" in rank.note for rank in job_of(cluster).checkpoint.rank),
+              text="the note of a rank that waits")
         until(lambda: "RANK_LATE" in cluster.coordinator.log.read_text() or
               "state=ABORT" in cluster.coordinator.log.read_text(), text="the end of the save")
         go.set()

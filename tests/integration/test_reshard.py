@@ -208,3 +208,49 @@ def test_dry_run_says_what_would_move(root):
         with pytest.raises(grpc.RpcError) as error:
             plan_reshard(cluster, job="demo", step=9, target=rank_layouts(1, lambda rank: {"w": whole}))
         assert error.value.code() == grpc.StatusCode.NOT_FOUND
+
+
+def test_source_that_does_not_fit_the_budget_of_memory(root):
+    whole = noise((1024, 1024), np.float32, 1)
+    with cairn.local.Cluster(ranks=2, root=root, agent_flags=["--memory-budget=1MiB"], **FLAGS) as cluster:
+        answers = on_ranks(cluster, lambda rank, client: client.reshard({"w": rows(whole, rank, 2)},
+                                                                        {"w": np.zeros_like(whole)}), errors=True)
+        assert reasons(answers) == ["MEMORY_LIMIT"] * 2, answers
+        small = noise((64, 16), np.float32, 2)
+        reshard(cluster, lambda rank: {"w": rows(small, rank, 2)}, lambda rank: {"w": rows(small, 1 - rank, 2)})
+
+
+def test_coordinator_that_restarts_in_the_middle(root):
+    """Either the reshard goes on, because all ranks have the plan, or all are told why not; the next one works."""
+    whole = noise((64, 16), np.float32, 1)
+    with cairn.local.Cluster(ranks=2, root=root, **FLAGS) as cluster:
+        lending, go = threading.Event(), threading.Event()
+
+        def work(rank, client):
+            if rank == 1:
+                lend = client._lend
+
+                def held(*arguments):
+                    lending.set()
+                    assert go.wait(60)
+                    lend(*arguments)
+
+                client._lend = held
+            target = {"w": np.zeros_like(whole)}
+            client.reshard({"w": rows(whole, rank, 2)}, target)
+            return target["w"].tobytes()
+
+        answers = []
+        thread = threading.Thread(target=lambda: answers.extend(on_ranks(cluster, work, errors=True)), daemon=True)
+        thread.start()
+        assert lending.wait(60)
+        cluster.coordinator.kill(signal.SIGKILL)
+        cluster.coordinator.restart()
+        go.set()
+        thread.join(120)
+        assert len(answers) == 2
+        if isinstance(answers[0], bytes):
+            assert answers == [whole.tobytes()] * 2
+        else:
+            assert reasons(answers) == ["COORDINATOR_RESTARTED"] * 2, answers
+        reshard(cluster, lambda rank: {"w": rows(whole, rank, 2)}, lambda rank: {"w": rows(whole, 1 - rank, 2)})

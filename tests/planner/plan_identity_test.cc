@@ -4,6 +4,7 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -55,9 +56,15 @@ class Agent {
     *request.mutable_agent() = Identity();
     request.set_world_size(kAgents);
     request.set_node(absl::StrCat("node", rank_ / 8));
-    grpc::ClientContext context;
-    PrepareCall(context, absl::Seconds(20));
-    const grpc::Status status = stub_->RegisterAgent(&context, request, &response);
+    // A channel to the port of a server that has just ended may be broken; agents try again, too.
+    grpc::Status status;
+    const absl::Time until = absl::Now() + absl::Seconds(20);
+    do {
+      grpc::ClientContext context;
+      context.set_wait_for_ready(true);
+      PrepareCall(context, absl::Seconds(20));
+      status = stub_->RegisterAgent(&context, request, &response);
+    } while (status.error_code() == grpc::StatusCode::UNAVAILABLE && absl::Now() < until);
     ASSERT_TRUE(status.ok()) << status.error_message();
     epoch_ = response.coordinator_epoch();
     revision_ = 0;
@@ -117,6 +124,7 @@ class Agent {
     return response.chunk().size();
   }
 
+  const std::string& layout() const { return layout_; }
   const std::string& plan() const { return plan_; }
   int uploads() const { return uploads_; }
 
@@ -174,7 +182,19 @@ class PlanIdentityTest : public ::testing::Test {
   double FromLastDigestToLastAnswer(const std::string& old = "") {
     for (size_t i = 0; i + 1 < agents_.size(); ++i) agents_[i]->Report(false);
     std::vector<std::thread> waiting;
-    for (size_t i = 0; i + 1 < agents_.size(); ++i) waiting.emplace_back([this, i, &old] { agents_[i]->Report(true, old); });
+    std::atomic<size_t> asking = 0;
+    for (size_t i = 0; i + 1 < agents_.size(); ++i) {
+      waiting.emplace_back([this, i, &old, &asking] {
+        ++asking;
+        agents_[i]->Report(true, old);
+      });
+    }
+    // Until their long polls are held, as they are in a job; the last one's own calls pass the time.
+    const std::string layout = agents_.back()->layout();
+    agents_.back()->SetLayout("");
+    while (asking < waiting.size()) agents_.back()->Report(false);
+    for (int i = 0; i < 100; ++i) agents_.back()->Report(false);
+    agents_.back()->SetLayout(layout);
     const absl::Time begin = absl::Now();
     agents_.back()->Report(true, old);
     for (std::thread& thread : waiting) thread.join();
