@@ -97,7 +97,7 @@ void Agent::Quiesce() {
   std::vector<uint64_t> numbers;
   {
     MutexLock lock(mutex_);
-    if (writing_ != nullptr) writing_->stop = true;
+    if (writing_ != nullptr) writing_->Stop();
     for (const auto& [number, load] : loads_) numbers.push_back(number);
   }
   for (uint64_t number : numbers) StopRead(number);
@@ -107,7 +107,7 @@ void Agent::Stop(bool unregister) {
   {
     MutexLock lock(mutex_);
     if (std::exchange(stopped_, true)) return;
-    if (writing_ != nullptr) writing_->stop = true;
+    if (writing_ != nullptr) writing_->Stop();
     ended_.NotifyAll();
   }
   Quiesce();
@@ -117,6 +117,7 @@ void Agent::Stop(bool unregister) {
   if (link_ != nullptr) link_->Stop(unregister);
   watch_.reset();
   background_.Stop();
+  loads_queue_.Stop();
   host_.Stop();
   if (writer_.joinable()) writer_.join();
   Quiesce();  // what was started meanwhile
@@ -191,20 +192,35 @@ void Agent::Execute(Action action) {
   if (const auto* put = std::get_if<action::PutLayout>(&action)) {
     link_->PutLayout(put->layout);
   } else if (const auto* get = std::get_if<action::GetPlan>(&action)) {
-    link_->GetPlan(get->digest);
+    link_->GetPlan(get->digest, get->known);
   } else if (const auto* slab = std::get_if<action::MakeSlab>(&action)) {
     background_.Post([this, bytes = slab->bytes] { MakeSlab(bytes); });
   } else if (const auto* write = std::get_if<action::StartWrite>(&action)) {
     StartWrite(*write);
   } else if (const auto* stop = std::get_if<action::StopWrite>(&action)) {
     MutexLock lock(mutex_);
-    if (writing_ != nullptr && writing_->save == stop->save) writing_->stop = true;
+    if (writing_ != nullptr && writing_->save == stop->save) writing_->Stop();
+  } else if (const auto* lending = std::get_if<action::EndLending>(&action)) {
+    EndLending(lending->save);
   } else if (const auto* page = std::get_if<action::ControlPage>(&action)) {
     ApplyToPage(page->order);
   } else if (const auto* read = std::get_if<action::StartRead>(&action)) {
-    StartRead(*read);
+    if (read->source == nullptr) {
+      StartRead(*read);
+    } else {
+      loads_queue_.Post([this, order = *read] { StartRead(order); });  // makes memory
+    }
+  } else if (const auto* lend = std::get_if<action::LendSource>(&action)) {
+    loads_queue_.Post([this, number = lend->number] {
+      std::shared_ptr<SlabLender> lender;
+      {
+        MutexLock lock(mutex_);
+        if (const auto load = loads_.find(number); load != loads_.end()) lender = load->second.lender;
+      }
+      if (lender != nullptr) lender->MarkStaged();
+    });
   } else if (const auto* stop_read = std::get_if<action::StopRead>(&action)) {
-    background_.Post([this, number = stop_read->number] { StopRead(number); });
+    loads_queue_.Post([this, number = stop_read->number] { StopRead(number); });
   }
 }
 
@@ -231,31 +247,37 @@ std::shared_ptr<LoadConsumer> Agent::FindLoad(uint64_t number) {
 }
 
 void Agent::ReportProgress(const ActiveLoad& load) {
-  const RoundSource::Progress read = load.source->progress();
+  const RoundLender::Progress read = load.source->progress();
   host_.Do([&](Session& session, absl::Time) {
     session.OnReadProgress(load.number,
                            {read.bytes_done, read.storage_bytes, read.path, load.consumer->transport(), read.all_read});
   });
 }
 
-void Agent::StartRead(const action::StartRead& order) {
-  const auto offer = [this](std::shared_ptr<SharedMemory> memory) {
-    return descriptors_->Offer(std::move(memory), true);
-  };
-  const auto withdraw = [this](uint64_t id) { descriptors_->Withdraw(id); };
-  const auto on_error = [this, number = order.number](const absl::Status& error) {
-    Log(LogLevel::kError, "load_failed", {{"load", number}, {"error", error}});
-    host_.Do([&](Session& session, absl::Time) { session.OnReadFailed(number, error); });
-  };
-  ActiveLoad load;
-  load.number = order.number;
-  load.plan_digest = order.plan->plan_digest();
+absl::Status Agent::MakeSource(const action::StartRead& order, ActiveLoad& load) {
+  // Not out of the pool: a trainer that ended may have it mapped still.
+  const uint64_t bytes = std::max<uint64_t>(order.source->slab_bytes, 4096);
+  pool_.Trim();
+  CAIRN_RETURN_IF_ERROR(CheckMemory(bytes, 0, options_.memory_budget, ReadMemoryLimits()));
+  CAIRN_ASSIGN_OR_RETURN(auto memory, SharedMemory::Create("cairn-source", bytes));
+  CAIRN_RETURN_IF_ERROR(memory->Populate(FaultThreads()));
+  CAIRN_ASSIGN_OR_RETURN(load.writable_id, descriptors_->Offer(memory, false));
+  CAIRN_ASSIGN_OR_RETURN(load.read_only_id, descriptors_->Offer(memory, true));
+  load.lender = std::make_shared<SlabLender>(RoundBuffer{load.read_only_id, memory->bytes(), memory});
+  load.source = load.lender;
+  return absl::OkStatus();
+}
+
+std::shared_ptr<RoundSource> Agent::MakeReader(const action::StartRead& order) {
   RoundSourceOptions source;
   source.reader.io_threads = options_.io_threads;
   source.reader.range.direct = options_.direct_io && !FitsPageCache(order.plan->read_bytes());
-  source.offer = offer;
-  source.withdraw = withdraw;
-  source.on_error = on_error;
+  source.offer = [this](std::shared_ptr<SharedMemory> memory) { return descriptors_->Offer(std::move(memory), true); };
+  source.withdraw = [this](uint64_t id) { descriptors_->Withdraw(id); };
+  source.on_error = [this, number = order.number](const absl::Status& error) {
+    Log(LogLevel::kError, "load_failed", {{"load", number}, {"error", error}});
+    host_.Do([&](Session& session, absl::Time) { session.OnReadFailed(number, error); });
+  };
   source.on_progress = [this, number = order.number] {
     ActiveLoad found;
     {
@@ -264,7 +286,13 @@ void Agent::StartRead(const action::StartRead& order) {
     }
     if (found.source != nullptr) ReportProgress(found);
   };
-  load.source = std::make_shared<RoundSource>(*storage_, pool_, options_.job, order.plan, std::move(source));
+  return std::make_shared<RoundSource>(*storage_, pool_, options_.job, order.plan, std::move(source));
+}
+
+void Agent::StartRead(const action::StartRead& order) {
+  ActiveLoad load;
+  load.number = order.number;
+  load.plan_digest = order.plan->plan_digest();
   LoadConsumerOptions consumer;
   consumer.job = options_.job;
   consumer.rank = options_.rank;
@@ -273,12 +301,23 @@ void Agent::StartRead(const action::StartRead& order) {
   consumer.token = options_.token;
   consumer.shared_memory = options_.shared_memory;
   consumer.window_bytes = 2 * options_.round_bytes;
-  consumer.offer = offer;
-  consumer.withdraw = withdraw;
-  consumer.on_error = on_error;
+  consumer.offer = [this](std::shared_ptr<SharedMemory> memory) {
+    return descriptors_->Offer(std::move(memory), true);
+  };
+  consumer.withdraw = [this](uint64_t id) { descriptors_->Withdraw(id); };
+  consumer.on_error = [this, number = order.number](const absl::Status& error) {
+    Log(LogLevel::kError, "load_failed", {{"load", number}, {"error", error}});
+    host_.Do([&](Session& session, absl::Time) { session.OnReadFailed(number, error); });
+  };
+  if (order.source == nullptr) {
+    load.source = MakeReader(order);
+  } else if (const absl::Status made = MakeSource(order, load); !made.ok()) {
+    if (load.writable_id != 0) descriptors_->Withdraw(load.writable_id);
+    return consumer.on_error(made);
+  }
   load.consumer = std::make_shared<LoadConsumer>(order.plan, order.order, load.source, pool_, std::move(consumer));
-  transfers_.Add(load.plan_digest, load.number, order.order.transfer_token(), load.source);
-  Log(LogLevel::kInfo, "load_started",
+  transfers_.Add({load.plan_digest, load.number}, order.order.transfer_token(), load.source);
+  Log(LogLevel::kInfo, order.source == nullptr ? "load_started" : "reshard_started",
       {{"load", load.number},
        {"step", order.order.step()},
        {"bytes", order.plan->read_bytes()},
@@ -289,6 +328,11 @@ void Agent::StartRead(const action::StartRead& order) {
     loads_[load.number] = load;
   }
   load.consumer->Start();
+  if (load.lender != nullptr) {
+    host_.Do([&](Session& session, absl::Time) {
+      session.OnSource(load.number, {load.writable_id, std::max<uint64_t>(order.source->slab_bytes, 4096)});
+    });
+  }
   ReportProgress(load);  // those who wait for the load look again
 }
 
@@ -303,18 +347,22 @@ void Agent::StopRead(uint64_t number) {
     }
   }
   if (load.source != nullptr) {
-    const RoundSource::Progress read = load.source->progress();
+    const RoundLender::Progress read = load.source->progress();
     Log(LogLevel::kInfo, "load_ended",
         {{"load", number},
          {"bytes", read.bytes_done},
          {"storage_bytes", read.storage_bytes},
          {"path", read.path},
          {"transport", load.consumer->transport()}});
-    transfers_.Remove(load.plan_digest, number);
+    transfers_.Remove({load.plan_digest, number});
     const absl::Status why = MakeError(Reason::kInterrupted, absl::StrCat("load ", number, " has ended"));
     load.consumer->Stop(why);
     load.source->Stop(why);
     load.source.reset();
+    load.lender.reset();
+    for (uint64_t id : {load.writable_id, load.read_only_id}) {
+      if (id != 0) descriptors_->Withdraw(id);
+    }
     MutexLock lock(mutex_);
     retired_.push_back(std::move(load.consumer));
   }
@@ -377,10 +425,49 @@ void Agent::MakeSlab(uint64_t bytes) {
   host_.Do([&](Session& session, absl::Time now) { session.OnSlab(std::move(made), now); });
 }
 
+absl::Status Agent::Lend(const action::StartWrite& order, const std::shared_ptr<SharedMemory>& slab) {
+  EndLending(order.save);  // of an earlier attempt
+  if (order.target->moved_out.empty()) return absl::OkStatus();
+  CAIRN_ASSIGN_OR_RETURN(const uint64_t id, descriptors_->Offer(slab, true));
+  const auto lender = std::make_shared<SlabLender>(RoundBuffer{id, slab->bytes(), slab}, *order.staged, *order.target);
+  lender->MarkStaged();
+  const TransferService::Key key = {order.target->plan_digest, 0, order.step, order.attempt};
+  {
+    MutexLock lock(mutex_);
+    lent_.push_back({order.save, key, id});
+  }
+  transfers_.Add(key, order.order.transfer_token(), lender);
+  return absl::OkStatus();
+}
+
+void Agent::EndLending(uint64_t save) {
+  std::vector<Lent> ended;
+  {
+    MutexLock lock(mutex_);
+    for (const Lent& lent : lent_) {
+      if (lent.save == save) ended.push_back(lent);
+    }
+    std::erase_if(lent_, [&](const Lent& lent) { return lent.save == save; });
+  }
+  for (const Lent& lent : ended) {
+    transfers_.Remove(lent.key);
+    descriptors_->Withdraw(lent.descriptor_id);
+  }
+}
+
 void Agent::StartWrite(const action::StartWrite& order) {
   if (writer_.joinable()) writer_.join();  // the session has heard of its end
   auto run = std::make_shared<WriterRun>();
   run->save = order.save;
+  if (!order.target->moved_in.empty()) {
+    ShardFetcherOptions options;
+    options.job = options_.job;
+    options.rank = options_.rank;
+    options.boot_id = boot_id_;
+    options.token = options_.token;
+    options.shared_memory = options_.shared_memory;
+    run->fetcher = std::make_shared<ShardFetcher>(order.target, order.order, std::move(options));
+  }
   std::shared_ptr<SharedMemory> slab;
   {
     MutexLock lock(mutex_);
@@ -390,9 +477,18 @@ void Agent::StartWrite(const action::StartWrite& order) {
   }
   writer_ = std::thread([this, order, run, slab] {
     const absl::Time begin = Clock::Real().SteadyNow();
-    const BinWriteJob job = {order.directory, order.staged, order.target, order.object_bytes, slab->data()};
+    BinWriteJob job = {order.directory, order.staged, order.target, order.object_bytes, slab->data(), nullptr};
+    std::string transport;
+    if (run->fetcher != nullptr) {
+      job.fetch_moved = [&](size_t index, uint64_t offset, uint64_t bytes, char* to) {
+        return run->fetcher->Fetch(index, offset, bytes, to);
+      };
+    }
     const BinWriterOptions options = {.io_threads = options_.io_threads, .direct = options_.direct_io};
-    auto outcome = WriteBins(*storage_, job, options, run->stop, run->bytes_done);
+    absl::StatusOr<BinWriteOutcome> outcome = BinWriteOutcome();
+    if (const absl::Status lent = Lend(order, slab); !lent.ok()) outcome = lent;
+    if (outcome.ok()) outcome = WriteBins(*storage_, job, options, run->stop, run->bytes_done);
+    if (run->fetcher != nullptr) transport = run->fetcher->transport();
     const double seconds = Seconds(begin);
     if (outcome.ok()) {
       Log(LogLevel::kInfo, "written",
@@ -400,7 +496,10 @@ void Agent::StartWrite(const action::StartWrite& order) {
            {"attempt", order.attempt},
            {"bytes", order.target->file_bytes},
            {"seconds", seconds},
-           {"path", outcome->path}});
+           {"path", outcome->path},
+           {"moved_in", order.target->moved_in.size()},
+           {"moved_out", order.target->moved_out.size()},
+           {"transport", transport}});
     } else {
       Log(LogLevel::kError, "write_failed",
           {{"step", order.step}, {"attempt", order.attempt}, {"error", outcome.status()}});
@@ -411,9 +510,9 @@ void Agent::StartWrite(const action::StartWrite& order) {
     }
     host_.Do([&](Session& session, absl::Time now) {
       if (outcome.ok()) {
-        session.OnWriteEnded(order.save, std::move(outcome->result), outcome->path, now);
+        session.OnWriteEnded(order.save, std::move(outcome->result), outcome->path, transport, now);
       } else {
-        session.OnWriteEnded(order.save, outcome.status(), "", now);
+        session.OnWriteEnded(order.save, outcome.status(), "", "", now);
       }
     });
   });
@@ -434,10 +533,12 @@ void Agent::Tick() {
       for (const auto& [number, load] : loads_) loads.push_back(load);
     }
     for (const ActiveLoad& load : loads) ReportProgress(load);
+    const std::vector<uint32_t> waiting_for =
+        writing != nullptr && writing->fetcher != nullptr ? writing->fetcher->waiting_for() : std::vector<uint32_t>();
     loads.clear();
     DestroyRetired();
     host_.Do([&](Session& session, absl::Time now) {
-      if (writing != nullptr) session.OnWriteProgress(writing->save, writing->bytes_done);
+      if (writing != nullptr) session.OnWriteProgress(writing->save, writing->bytes_done, waiting_for);
       session.OnTick(now);
     });
     const absl::Time now = Clock::Real().SteadyNow();

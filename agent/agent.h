@@ -23,6 +23,8 @@
 #include "agent/staging/shared_memory.h"
 #include "agent/task_queue.h"
 #include "agent/transport/load_consumer.h"
+#include "agent/transport/shard_fetcher.h"
+#include "agent/transport/slab_lender.h"
 #include "agent/transport/transfer_service.h"
 #include "agent/writer/bin_writer.h"
 #include "common/storage/posix.h"
@@ -89,14 +91,31 @@ class Agent {
     uint64_t save = 0;
     std::atomic<bool> stop = false;
     std::atomic<uint64_t> bytes_done = 0;
+    // Null if nothing is moved in.
+    std::shared_ptr<ShardFetcher> fetcher;
+    void Stop() {
+      stop = true;
+      if (fetcher != nullptr) fetcher->Stop();
+    }
+  };
+
+  // Of the slab of the save that is being written or awaits its verdict.
+  struct Lent {
+    uint64_t save = 0;
+    TransferService::Key key;
+    uint64_t descriptor_id = 0;
   };
 
   // Both sides of one load.
   struct ActiveLoad {
     uint64_t number = 0;
     std::string plan_digest;
-    std::shared_ptr<RoundSource> source;
+    std::shared_ptr<RoundLender> source;
     std::shared_ptr<LoadConsumer> consumer;
+    // Of a reshard: `source` itself, and the ids of its memory, for this rank's trainer and for the others.
+    std::shared_ptr<SlabLender> lender;
+    uint64_t writable_id = 0;
+    uint64_t read_only_id = 0;
   };
 
   explicit Agent(AgentOptions options);
@@ -104,7 +123,13 @@ class Agent {
   void Execute(Action action);
   void MakeSlab(uint64_t bytes);
   void StartWrite(const action::StartWrite& order);
+  // Lends what other ranks write of this one's.
+  absl::Status Lend(const action::StartWrite& order, const std::shared_ptr<SharedMemory>& slab);
+  void EndLending(uint64_t save);
   void StartRead(const action::StartRead& order);
+  // Memory for the source of a reshard.
+  absl::Status MakeSource(const action::StartRead& order, ActiveLoad& load);
+  std::shared_ptr<RoundSource> MakeReader(const action::StartRead& order);
   void StopRead(uint64_t number);
   void DestroyRetired();
   void ReportProgress(const ActiveLoad& load);
@@ -129,6 +154,7 @@ class Agent {
   std::shared_ptr<SharedMemory> slab_ ABSL_GUARDED_BY(mutex_);
   uint64_t slab_id_ ABSL_GUARDED_BY(mutex_) = 0;
   std::shared_ptr<WriterRun> writing_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Lent> lent_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, ActiveLoad> loads_ ABSL_GUARDED_BY(mutex_);  // by number
   // Ended, but perhaps still in use by a call: the last user must not be one of gRPC's threads, which would then have
   // to end its own channel.
@@ -141,6 +167,7 @@ class Agent {
   std::unique_ptr<grpc::Server> transfer_server_;
   std::thread writer_;  // of the thread that executes actions
   TaskQueue background_{2};
+  TaskQueue loads_queue_{1};  // in order: a load is not ended before it has begun
   std::thread ticker_;
 };
 

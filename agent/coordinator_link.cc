@@ -10,6 +10,7 @@
 #include "common/base/digest.h"
 #include "common/base/status.h"
 #include "common/rpc/endpoint.h"
+#include "common/rpc/plan_part.h"
 #include "common/rpc/reason.h"
 
 namespace cairn {
@@ -232,16 +233,17 @@ absl::Status CoordinatorLink::SendLayout(const RankLayout& layout) {
   return absl::OkStatus();
 }
 
-void CoordinatorLink::GetPlan(std::string digest) {
-  transfers_.Post([this, digest = std::move(digest)] {
-    auto plan = FetchPlan(digest);
+void CoordinatorLink::GetPlan(std::string digest, std::string known) {
+  transfers_.Post([this, digest = std::move(digest), known = std::move(known)] {
+    auto plan = FetchPlan(digest, known);
     if (!plan.ok())
       Log(LogLevel::kWarn, "get_plan_failed", {{"plan", DigestHex(digest).substr(0, 12)}, {"error", plan.status()}});
     host_.Do([&](Session& session, absl::Time now) { session.OnPlan(digest, std::move(plan), now); });
   });
 }
 
-absl::StatusOr<std::string> CoordinatorLink::FetchPlan(const std::string& digest) {
+absl::StatusOr<std::string> CoordinatorLink::FetchPlan(const std::string& digest, const std::string& known) {
+  const std::string known_digest = BodyDigestOf(known);
   std::string plan;
   uint64_t total = 0;
   do {
@@ -250,9 +252,16 @@ absl::StatusOr<std::string> CoordinatorLink::FetchPlan(const std::string& digest
     host_.Do([&](Session& session, absl::Time) { *request.mutable_agent() = session.Identity(); });
     request.set_plan_digest(digest);
     request.set_offset(plan.size());
+    if (plan.empty()) request.set_known_part_digest(known_digest);
     StoppableCall call(*this, kChunkTimeout);
     v1::GetPlanResponse response;
     CAIRN_RETURN_IF_ERROR(ErrorOf(stub_->GetPlan(call.context(), request, &response)));
+    if (response.same_part()) {
+      if (known_digest.empty() || !plan.empty()) {
+        return MakeError(Reason::kInternal, "the coordinator says that the plan is one that was not named");
+      }
+      return PartOfPlan(digest, known);
+    }
     if (total == 0) total = response.total_bytes();
     if (response.total_bytes() != total || total > kMaxPlanBytes || plan.size() + response.chunk().size() > total ||
         (response.chunk().empty() && plan.size() < total)) {

@@ -50,7 +50,7 @@ class CoordinatorLink {
 
   // Answered by the session's events.
   void PutLayout(RankLayoutPtr layout);
-  void GetPlan(std::string digest);
+  void GetPlan(std::string digest, std::string known);
 
   // One page of the job's committed checkpoints; `done` is called on one of gRPC's threads.
   void ListCheckpoints(v1::ListCheckpointsRequest request,
@@ -64,7 +64,7 @@ class CoordinatorLink {
   absl::Status Register();
   absl::Status Synchronize();
   absl::Status SendLayout(const RankLayout& layout);
-  absl::StatusOr<std::string> FetchPlan(const std::string& digest);
+  absl::StatusOr<std::string> FetchPlan(const std::string& digest, const std::string& known);
   absl::Status ErrorOf(const grpc::Status& status) const;
 
   SessionHost& host_;

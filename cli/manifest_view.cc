@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -38,6 +39,33 @@ std::vector<std::vector<FileItem>> ItemsByFile(const Manifest& manifest) {
     std::sort(items.begin(), items.end(), [](const FileItem& a, const FileItem& b) { return a.offset < b.offset; });
   }
   return files;
+}
+
+// Who wrote most, and what of it is the largest.
+void PrintBalance(const Manifest& manifest) {
+  if (manifest.files.empty() || manifest.world_size == 0) return;
+  std::map<int, uint64_t> by_rank;
+  uint64_t total = 0;
+  for (const ManifestFile& file : manifest.files) {
+    by_rank[file.rank] += file.data_bytes;
+    total += file.data_bytes;
+  }
+  const auto heaviest = std::max_element(by_rank.begin(), by_rank.end(),
+                                         [](const auto& a, const auto& b) { return a.second < b.second; });
+  const ManifestShard* largest = nullptr;
+  for (const ManifestShard& shard : manifest.shards) {
+    if (manifest.files[shard.file].rank != heaviest->first) continue;
+    if (largest == nullptr || shard.bytes > largest->bytes) largest = &shard;
+  }
+  const double mean = static_cast<double>(total) / manifest.world_size;
+  std::printf("  balance    rank %d wrote most: %s, %.3f of the mean (%s)%s\n", heaviest->first,
+              FormatSize(static_cast<int64_t>(heaviest->second)).c_str(),
+              mean > 0 ? static_cast<double>(heaviest->second) / mean : 1.0,
+              FormatSize(static_cast<int64_t>(mean)).c_str(),
+              largest == nullptr ? ""
+                                 : absl::StrCat("; its largest shard is of ", manifest.tensors[largest->tensor].name,
+                                                ": ", FormatSize(static_cast<int64_t>(largest->bytes)))
+                                       .c_str());
 }
 
 }  // namespace
@@ -118,6 +146,7 @@ void PrintSummary(const Manifest& manifest, const std::string& root) {
               manifest.shards.size(), manifest.objects.size(), manifest.aliases.size(),
               FormatSize(static_cast<int64_t>(PayloadBytes(manifest))).c_str());
   std::printf("  files      %zu in %s\n", manifest.files.size(), DataDirectory(manifest, root).c_str());
+  PrintBalance(manifest);
 }
 
 void PrintTensors(const Manifest& manifest) {

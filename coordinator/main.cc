@@ -31,6 +31,7 @@ struct Flags {
   std::string lease_ttl = "10s";
   std::string check_replicas = "first";
   int bins_per_rank = 2;
+  std::string moves = "auto";
   std::string token_file;
   std::string drain_timeout = "30s";
   std::string lock_timeout = "10s";
@@ -50,7 +51,8 @@ absl::Status Serve(const Flags& flags) {
   const Clock& clock = Clock::Real();
   ServerOptions options;
   options.listen = flags.listen;
-  options.bins_per_rank = flags.bins_per_rank;
+  options.save.bins_per_rank = flags.bins_per_rank;
+  options.save.moves = flags.moves == "auto" ? MovePolicy::kAuto : MovePolicy::kNever;
   CAIRN_ASSIGN_OR_RETURN(options.core.phase_timeout, ParseDuration(flags.phase_timeout));
   CAIRN_ASSIGN_OR_RETURN(options.core.lease_ttl, ParseDuration(flags.lease_ttl));
   CAIRN_ASSIGN_OR_RETURN(const absl::Duration drain_timeout, ParseDuration(flags.drain_timeout));
@@ -110,6 +112,8 @@ int Main(int argc, char** argv) {
   add("check-replicas", flags.check_replicas, "Compare the replicas of a layout's first save, of all, or of none")
       ->check(CLI::IsMember({"first", "always", "never"}));
   add("bins-per-rank", flags.bins_per_rank, "Files that each rank writes")->check(CLI::Range(1, 99));
+  add("moves", flags.moves, "Let light ranks write shards of heavy ones, on the same machine first")
+      ->check(CLI::IsMember({"auto", "never"}));
   add("token-file", flags.token_file, "File whose first line all callers must present");
   add("drain-timeout", flags.drain_timeout, "How long saves in flight may go on after SIGTERM");
   add("lock-timeout", flags.lock_timeout, "How long to wait for another coordinator of the root to end");

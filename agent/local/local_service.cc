@@ -140,9 +140,24 @@ grpc::ServerUnaryReactor* LocalService::BeginLoad(grpc::CallbackServerContext* c
   if (const absl::Status taken = TakeLayout(request->layout()); !taken.ok()) return FinishNow(context, taken);
   v1::BeginLoadRequest kept = *request;
   kept.mutable_layout()->clear_layout();
+  if (request->has_source()) {
+    if (const absl::Status taken = TakeLayout(request->source()); !taken.ok()) return FinishNow(context, taken);
+    kept.mutable_source()->clear_layout();
+  }
   return LongPoll<v1::BeginLoadRequest, v1::BeginLoadResponse>(
       agent_.host(), context, std::move(kept), response,
-      [](Session& session, const v1::BeginLoadRequest& asked, absl::Time) { return session.BeginLoad(asked); });
+      [path = agent_.descriptor_socket()](Session& session, const v1::BeginLoadRequest& asked, absl::Time) {
+        auto answer = session.BeginLoad(asked);
+        if (answer.ok() && answer->has_source_memory()) answer->mutable_source_memory()->set_descriptor_socket(path);
+        return answer;
+      });
+}
+
+grpc::ServerUnaryReactor* LocalService::CommitSource(grpc::CallbackServerContext* context,
+                                                     const v1::CommitSourceRequest* request,
+                                                     v1::CommitSourceResponse*) {
+  return FinishNow(context,
+                   agent_.host().Do([&](Session& session, absl::Time) { return session.CommitSource(*request); }));
 }
 
 grpc::ServerUnaryReactor* LocalService::ReceiveLoad(grpc::CallbackServerContext* context,

@@ -34,6 +34,8 @@ class LocalService final : public v1::LocalAgentService::CallbackService {
                                        v1::CancelSaveResponse* response) override;
   grpc::ServerUnaryReactor* BeginLoad(grpc::CallbackServerContext* context, const v1::BeginLoadRequest* request,
                                       v1::BeginLoadResponse* response) override;
+  grpc::ServerUnaryReactor* CommitSource(grpc::CallbackServerContext* context, const v1::CommitSourceRequest* request,
+                                         v1::CommitSourceResponse* response) override;
   grpc::ServerUnaryReactor* ReceiveLoad(grpc::CallbackServerContext* context, const v1::ReceiveLoadRequest* request,
                                         v1::ReceiveLoadResponse* response) override;
   grpc::ServerUnaryReactor* EndLoad(grpc::CallbackServerContext* context, const v1::EndLoadRequest* request,

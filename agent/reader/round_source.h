@@ -14,17 +14,11 @@
 #include "absl/status/statusor.h"
 #include "agent/reader/buffer_pool.h"
 #include "agent/reader/round_ledger.h"
+#include "agent/reader/round_lender.h"
 #include "agent/reader/round_reader.h"
 #include "agent/session/session.h"
 
 namespace cairn {
-
-// A round that stands in its buffer. The bytes stay as they are until the consumer has released the round.
-struct RoundBuffer {
-  uint64_t descriptor_id = 0;
-  uint64_t bytes = 0;
-  std::shared_ptr<SharedMemory> memory;
-};
 
 struct RoundSourceOptions {
   RoundReaderOptions reader;
@@ -37,31 +31,20 @@ struct RoundSourceOptions {
 };
 
 // Thread-safe.
-class RoundSource {
+class RoundSource final : public RoundLender {
  public:
-  using Done = std::function<void(absl::StatusOr<RoundBuffer>)>;
-
   RoundSource(PosixStorage& storage, BufferPool& pool, std::string job, ReadPlanPtr plan, RoundSourceOptions options);
   // Stops.
-  ~RoundSource();
+  ~RoundSource() override;
 
-  // Notes the release, then calls `done` once: when the round stands, or with the error of the load. Returns a number
-  // to forget the call by; 0 if `done` was called already.
-  uint64_t Await(uint32_t consumer, uint32_t round, uint32_t released_below, Done done);
-  // `done` will not be called any more, unless it is being called now.
-  void Forget(uint64_t call);
-  void Release(uint32_t consumer, uint32_t released_below);
+  uint64_t Await(uint32_t consumer, uint32_t round, uint32_t released_below, Done done) override;
+  void Forget(uint64_t call) override;
+  void Release(uint32_t consumer, uint32_t released_below) override;
 
-  // Ends reading; those who wait are told `why`. Returns soon, waits for what is being read. Idempotent.
-  void Stop(const absl::Status& why);
+  // Returns soon, waits for what is being read.
+  void Stop(const absl::Status& why) override;
 
-  struct Progress {
-    uint64_t bytes_done = 0;
-    uint64_t storage_bytes = 0;
-    std::string path;
-    bool all_read = false;
-  };
-  Progress progress();
+  Progress progress() override;
 
  private:
   struct Waiting {

@@ -227,8 +227,12 @@ void Session::AddLayout(RankLayoutPtr layout) {
 void Session::ForgetOldLayouts() {
   const auto in_use = [&](const std::string& digest) {
     const auto uses = [&](const auto& entry) { return entry.second.layout && entry.second.layout->digest == digest; };
+    const auto gives = [&](const auto& entry) {
+      return entry.second.source_layout && entry.second.source_layout->digest == digest;
+    };
     return digest == trainer_layout_ || digest == layout_order_.back() ||
-           std::any_of(saves_.begin(), saves_.end(), uses) || std::any_of(loads_.begin(), loads_.end(), uses);
+           std::any_of(saves_.begin(), saves_.end(), uses) || std::any_of(loads_.begin(), loads_.end(), uses) ||
+           std::any_of(loads_.begin(), loads_.end(), gives);
   };
   for (size_t tries = layout_order_.size(); tries > 0 && layout_order_.size() > kKeptLayouts; --tries) {
     const std::string digest = layout_order_.front();
@@ -273,10 +277,13 @@ absl::StatusOr<v1::PrepareResponse> Session::Prepare(const v1::PrepareRequest& r
   return response;
 }
 
-const std::string* Session::WantPlan(const std::string& digest) {
+const std::string* Session::WantPlan(const std::string& digest, const std::string& known) {
   const auto plan = plans_.find(digest);
   if (plan != plans_.end()) return &plan->second;
-  if (!digest.empty() && gets_.insert(digest).second) Do(action::GetPlan{digest});
+  if (!digest.empty() && gets_.insert(digest).second) {
+    const auto last = plans_.find(known);
+    Do(action::GetPlan{digest, last == plans_.end() ? "" : last->second});
+  }
   return nullptr;
 }
 
@@ -285,7 +292,7 @@ absl::StatusOr<SaveImagePtr> Session::WantImage(const std::string& plan_digest, 
   if (cached_ && cached_->plan_digest == plan_digest && cached_->layout->digest == layout->digest) return cached_;
   const auto image = images_.find(plan_digest);
   if (image != images_.end() && image->second->layout->digest == layout->digest) return image->second;
-  const std::string* bytes = WantPlan(plan_digest);
+  const std::string* bytes = WantPlan(plan_digest, cached_ ? cached_->plan_digest : "");
   if (bytes == nullptr) return nullptr;
   v1::WritePlan plan;
   if (!plan.ParseFromString(*bytes) || plan.plan_digest() != plan_digest || plan.rank() != options_.rank) {

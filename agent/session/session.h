@@ -43,6 +43,8 @@ struct PutLayout {
 // Fetch this rank's part of a plan. -> OnPlan
 struct GetPlan {
   std::string digest;
+  // The part that this rank had last: if it has the same to do, nothing need be sent. Empty for none.
+  std::string known;
 };
 // Make a pre-faulted slab of at least `bytes` in place of the one that is there. -> OnSlab
 struct MakeSlab {
@@ -58,6 +60,12 @@ struct StartWrite {
   SaveImagePtr staged;
   SaveImagePtr target;
   std::vector<uint64_t> object_bytes;
+  // Says whom to ask for what is moved in, and with which secret; what is moved out is lent to whoever has it.
+  v1::SaveOrder order;
+};
+// Nobody needs this save's slab any more: what was lent of it is taken back.
+struct EndLending {
+  uint64_t save = 0;
 };
 // Stop the writer of this save; its files are removed unless all were complete. -> OnWriteEnded
 struct StopWrite {
@@ -72,6 +80,13 @@ struct StartRead {
   uint64_t number = 0;
   ReadPlanPtr plan;
   v1::LoadOrder order;
+  // Of a reshard: the image of the memory that the trainer fills and this agent lends, in place of files. Null for a
+  // load. -> also OnSource
+  SaveImagePtr source;
+};
+// The trainer has copied its source of a reshard: it may be lent.
+struct LendSource {
+  uint64_t number = 0;
 };
 // Free all that a load holds. -> OnReadStopped
 struct StopRead {
@@ -80,8 +95,9 @@ struct StopRead {
 
 }  // namespace action
 
-using Action = std::variant<action::PutLayout, action::GetPlan, action::MakeSlab, action::StartWrite, action::StopWrite,
-                            action::ControlPage, action::StartRead, action::StopRead>;
+using Action =
+    std::variant<action::PutLayout, action::GetPlan, action::MakeSlab, action::StartWrite, action::EndLending,
+                 action::StopWrite, action::ControlPage, action::StartRead, action::LendSource, action::StopRead>;
 
 struct SessionOptions {
   std::string job;
@@ -146,6 +162,8 @@ class Session {
   absl::StatusOr<v1::WaitSaveResponse> WaitSave(const v1::WaitSaveRequest& request);
   absl::Status CancelSave(const v1::CancelSaveRequest& request, absl::Time now);
   absl::StatusOr<v1::BeginLoadResponse> BeginLoad(const v1::BeginLoadRequest& request);
+  // Of a reshard.
+  absl::Status CommitSource(const v1::CommitSourceRequest& request);
   // OK while the load may still give batches; its error otherwise.
   absl::Status CheckLoad(uint64_t trainer, uint64_t number) const;
   // True when the load's verdict is known: nothing more comes.
@@ -157,9 +175,11 @@ class Session {
   // --- With slab, writer and reader.
 
   void OnSlab(absl::StatusOr<SlabDescription> slab, absl::Time now);
-  void OnWriteProgress(uint64_t save, uint64_t bytes_done);
-  // `path` is the way that was taken, "direct" or "buffered".
-  void OnWriteEnded(uint64_t save, absl::StatusOr<v1::WriteResult> result, const std::string& path, absl::Time now);
+  // `waiting_for`: ranks that have not staged what this one writes for them.
+  void OnWriteProgress(uint64_t save, uint64_t bytes_done, std::vector<uint32_t> waiting_for = {});
+  // `path` is the way that was taken, "direct" or "buffered"; `transport` that of moved shards, as in SaveState.
+  void OnWriteEnded(uint64_t save, absl::StatusOr<v1::WriteResult> result, const std::string& path,
+                    const std::string& transport, absl::Time now);
   struct ReadProgress {
     uint64_t bytes_done = 0;
     uint64_t storage_bytes = 0;
@@ -167,6 +187,8 @@ class Session {
     std::string transport;
     bool all_read = false;
   };
+  // The memory for a reshard's source.
+  void OnSource(uint64_t number, SlabDescription memory);
   void OnReadProgress(uint64_t number, const ReadProgress& progress);
   void OnReadFailed(uint64_t number, const absl::Status& status);
   void OnReadStopped(uint64_t number);
@@ -193,8 +215,10 @@ class Session {
     // Of the writer that ran or runs.
     uint32_t write_attempt = 0;
     uint64_t bytes_done = 0;
+    std::vector<uint32_t> waiting_for;
     v1::WriteResult result;
     std::string path;
+    std::string transport;
     absl::Status error;
     // The trainer has been given the error: its next BeginSave is a new call, which waits until this one has its
     // verdict.
@@ -215,6 +239,11 @@ class Session {
     uint64_t trainer = 0;
     std::optional<int64_t> wanted_step;
     RankLayoutPtr layout;
+    // Of a reshard, null for a load: what this rank holds, what of it it lends, and where the trainer copies that.
+    RankLayoutPtr source_layout;
+    SaveImagePtr source_image;
+    std::optional<SlabDescription> source_memory;
+    bool source_staged = false;
     bool strict = true;
     v1::LoadState::Phase phase = v1::LoadState::BEGUN;
     v1::LoadOrder order;
@@ -252,8 +281,9 @@ class Session {
   void Advance();
   void AdvanceSave(Save& save);
   void AdvanceLoad(Load& load);
-  // The bytes of a plan if they are there; else asks for them.
-  const std::string* WantPlan(const std::string& digest);
+  // The bytes of a plan if they are there; else asks for them. `known`: the digest of a plan whose part may be the
+  // same.
+  const std::string* WantPlan(const std::string& digest, const std::string& known = "");
   // The image of a plan for this layout; null while the plan is being fetched.
   absl::StatusOr<SaveImagePtr> WantImage(const std::string& plan_digest, const RankLayoutPtr& layout);
   // True if the slab is free and large enough; else asks for one. Errors: why it cannot be made.

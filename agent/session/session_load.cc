@@ -28,6 +28,15 @@ absl::StatusOr<v1::BeginLoadResponse> Session::BeginLoad(const v1::BeginLoadRequ
     response.set_need_layout(true);
     return response;
   }
+  RankLayoutPtr source;
+  if (request.has_source()) {
+    const auto known = layouts_.find(request.source().digest());
+    if (known == layouts_.end()) {
+      response.set_need_source(true);
+      return response;
+    }
+    source = known->second;
+  }
   if (request.number() == 0) return MakeError(Reason::kBadRequest, "loads are counted from 1");
   Load* load = FindLoad(request.number());
   if (load != nullptr && load->trainer != request.trainer_incarnation()) {
@@ -49,13 +58,26 @@ absl::StatusOr<v1::BeginLoadResponse> Session::BeginLoad(const v1::BeginLoadRequ
     load->trainer = request.trainer_incarnation();
     if (request.has_step()) load->wanted_step = request.step();
     load->layout = layout->second;
+    load->source_layout = std::move(source);
     load->strict = request.strict();
     Changed();
   }
   if (!load->error.ok()) return load->error;
-  if (load->plan == nullptr) {
+  if (load->plan == nullptr || (load->source_layout != nullptr && !load->source_memory)) {
     response.set_pending(true);
     return response;
+  }
+  if (load->source_memory) {
+    response.mutable_source_memory()->set_descriptor_id(load->source_memory->descriptor_id);
+    response.mutable_source_memory()->set_bytes(load->source_memory->bytes);
+    const SaveImage& image = *load->source_image;
+    for (uint32_t item = 0; item < image.slab_offset.size(); ++item) {
+      if (image.slab_offset[item] == SaveImage::kNotStaged) continue;
+      v1::Placement* placement = response.add_source_placement();
+      placement->set_item(item);
+      placement->set_slab_offset(image.slab_offset[item]);
+      placement->set_bytes(image.layout->items[item].bytes());
+    }
   }
   response.set_step(load->order.step());
   *response.mutable_object() = load->plan->object();
@@ -63,6 +85,19 @@ absl::StatusOr<v1::BeginLoadResponse> Session::BeginLoad(const v1::BeginLoadRequ
   *response.mutable_unexpected() = load->order.unexpected();
   response.set_mapping_report(load->plan->mapping_report());
   return response;
+}
+
+absl::Status Session::CommitSource(const v1::CommitSourceRequest& request) {
+  CAIRN_RETURN_IF_ERROR(CheckLoad(request.trainer_incarnation(), request.number()));
+  Load& load = *FindLoad(request.number());
+  if (!load.source_memory) {
+    return MakeError(Reason::kBadRequest,
+                     absl::StrCat("rank ", options_.rank, ": load ", request.number(), " has no memory for a source"));
+  }
+  if (std::exchange(load.source_staged, true)) return absl::OkStatus();
+  Do(action::LendSource{load.number});
+  Changed();
+  return absl::OkStatus();
 }
 
 absl::Status Session::CheckLoad(uint64_t trainer, uint64_t number) const {
@@ -109,7 +144,9 @@ absl::StatusOr<v1::EndLoadResponse> Session::EndLoad(const v1::EndLoadRequest& r
     response.set_pending(true);
     return response;
   }
-  response.set_bytes_read(load->plan->read_bytes());
+  // What a reshard takes from memory is not read from storage.
+  response.set_bytes_read(load->source_layout == nullptr ? load->plan->read_bytes() : 0);
+  response.set_transport(load->transport);
   response.set_total_bytes_read(load->order.total_bytes_read());
   response.set_unique_bytes(load->order.unique_bytes());
   response.set_storage_bytes(load->order.storage_bytes());
@@ -174,10 +211,16 @@ void Session::AdvanceLoad(Load& load) {
                                                                   ": the coordinator sent something else for plan ",
                                                                   DigestHex(load.order.plan_digest()).substr(0, 12))));
     }
+    if (load.source_layout != nullptr) {
+      auto image = WantImage(load.order.source_plan_digest(), load.source_layout);
+      if (!image.ok()) return Fail(load, image.status());
+      if (*image == nullptr) return;
+      load.source_image = *std::move(image);
+    }
     load.plan = plan;
     load.reading = true;
     load.phase = v1::LoadState::READING;
-    Do(action::StartRead{load.number, load.plan, load.order});
+    Do(action::StartRead{load.number, load.plan, load.order, load.source_image});
     Changed();
     return;
   }
@@ -185,6 +228,13 @@ void Session::AdvanceLoad(Load& load) {
     load.phase = v1::LoadState::DONE;
     Changed();
   }
+}
+
+void Session::OnSource(uint64_t number, SlabDescription memory) {
+  Load* load = FindLoad(number);
+  if (load == nullptr || !load->reading) return;
+  load->source_memory = memory;
+  Changed();
 }
 
 void Session::OnReadProgress(uint64_t number, const ReadProgress& progress) {
@@ -234,6 +284,10 @@ v1::LoadState Session::StateOf(const Load& load) const {
   state.set_path(load.path);
   state.set_transport(load.transport);
   state.set_trainer_incarnation(load.trainer);
+  if (load.source_layout != nullptr) {
+    state.set_source_layout_digest(load.source_layout->digest);
+    state.set_source_staged(load.source_staged);
+  }
   return state;
 }
 

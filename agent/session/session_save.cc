@@ -329,6 +329,7 @@ void Session::EndSave(Save& save, const v1::SaveOrder& verdict) {
   if (writer_ == save.id && save.id != 0 && !std::exchange(writer_stopping_, true)) Do(action::StopWrite{save.id});
   if (save.id != 0) ended_.push_back(std::move(ended));
   if (ended_.size() > kKeptEnded) ended_.pop_front();
+  if (save.write_attempt != 0 && !save.target->moved_out.empty()) Do(action::EndLending{save.id});
   saves_.erase(save.step);
   Changed();
 }
@@ -391,20 +392,28 @@ void Session::AdvanceSave(Save& save) {
   save.result.Clear();
   writer_ = save.id;
   writer_stopping_ = false;
+  save.waiting_for.clear();
   Do(action::StartWrite{save.id, save.step, save.write_attempt, save.order.directory(), save.staged, save.target,
-                        save.object_bytes});
+                        save.object_bytes, save.order});
   Changed();
 }
 
-void Session::OnWriteProgress(uint64_t id, uint64_t bytes_done) {
-  if (Save* save = FindSaveById(id)) save->bytes_done = bytes_done;
+void Session::OnWriteProgress(uint64_t id, uint64_t bytes_done, std::vector<uint32_t> waiting_for) {
+  Save* save = FindSaveById(id);
+  if (save == nullptr) return;
+  save->bytes_done = bytes_done;
+  if (save->waiting_for == waiting_for) return;
+  save->waiting_for = std::move(waiting_for);
+  Changed();
 }
 
-void Session::OnWriteEnded(uint64_t id, absl::StatusOr<v1::WriteResult> result, const std::string& path, absl::Time) {
+void Session::OnWriteEnded(uint64_t id, absl::StatusOr<v1::WriteResult> result, const std::string& path,
+                           const std::string& transport, absl::Time) {
   if (writer_ != id) return;
   writer_.reset();
   const bool stopping = std::exchange(writer_stopping_, false);
   if (Save* save = FindSaveById(id); save != nullptr && save->phase == v1::SaveState::WRITING) {
+    save->waiting_for.clear();
     if (save->order.action() == v1::SaveOrder::ABORT) {
       save->phase = v1::SaveState::STOPPED;
     } else if (stopping) {
@@ -414,6 +423,7 @@ void Session::OnWriteEnded(uint64_t id, absl::StatusOr<v1::WriteResult> result, 
       save->bytes_done = save->target->file_bytes;
       save->result = *std::move(result);
       save->path = path;
+      save->transport = transport;
     } else {
       Fail(*save, Annotate(result.status(), absl::StrCat("rank ", options_.rank),
                            {{"rank", absl::StrCat(options_.rank)},
@@ -446,6 +456,10 @@ v1::SaveState Session::StateOf(const Save& save) const {
   if (save.phase == v1::SaveState::WRITTEN) {
     *state.mutable_result() = save.result;
     state.set_path(save.path);
+    state.set_transport(save.transport);
+  }
+  if (save.phase == v1::SaveState::WRITING) {
+    state.mutable_waiting_for()->Assign(save.waiting_for.begin(), save.waiting_for.end());
   }
   for (const v1::ReplicaChecksum& checksum : save.replica_checksum) *state.add_replica_checksum() = checksum;
   state.set_allow_dropped_names(save.allow_dropped_names);

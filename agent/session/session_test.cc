@@ -153,7 +153,7 @@ TEST_F(SessionTest, Save_GoesThroughItsPhases_AndTellsItsVerdict) {
   const auto actions = Serve();
   ASSERT_EQ(actions.size(), 1u);
   EXPECT_EQ(std::get<action::StartWrite>(actions[0]).directory, "demo/dir");
-  session_.OnWriteEnded(begun->save(), Result(), "direct", now_);
+  session_.OnWriteEnded(begun->save(), Result(), "direct", "", now_);
   EXPECT_EQ(Only().phase(), v1::SaveState::WRITTEN);
   EXPECT_EQ(Only().result().file_size(), 1);
   ASSERT_TRUE(Order(7, v1::SaveOrder::COMMITTED).ok());
@@ -164,7 +164,7 @@ TEST_F(SessionTest, Save_GoesThroughItsPhases_AndTellsItsVerdict) {
 
 TEST_F(SessionTest, UnchangedLayout_OpensTheSlabAtOnce) {
   const uint64_t first = StartWriting(7);
-  session_.OnWriteEnded(first, Result(), "direct", now_);
+  session_.OnWriteEnded(first, Result(), "direct", "", now_);
   ASSERT_TRUE(Order(7, v1::SaveOrder::COMMITTED).ok());
   const auto begun = Begin(8);
   ASSERT_TRUE(begun.ok());
@@ -176,7 +176,7 @@ TEST_F(SessionTest, UnchangedLayout_OpensTheSlabAtOnce) {
 
 TEST_F(SessionTest, AnotherPlanAfterStaging_IsWrittenFromTheSlab_IfAllIsThere) {
   const uint64_t first = StartWriting(7);
-  session_.OnWriteEnded(first, Result(), "direct", now_);
+  session_.OnWriteEnded(first, Result(), "direct", "", now_);
   ASSERT_TRUE(Order(7, v1::SaveOrder::COMMITTED).ok());
   const auto begun = Begin(8);
   ASSERT_TRUE(Commit(begun->save()).ok());
@@ -190,7 +190,7 @@ TEST_F(SessionTest, AnotherPlanAfterStaging_IsWrittenFromTheSlab_IfAllIsThere) {
 
 TEST_F(SessionTest, AnotherPlanThatNeedsWhatWasNotStaged_IsLayoutChanged) {
   const uint64_t first = StartWriting(7);
-  session_.OnWriteEnded(first, Result(), "direct", now_);
+  session_.OnWriteEnded(first, Result(), "direct", "", now_);
   ASSERT_TRUE(Order(7, v1::SaveOrder::COMMITTED).ok());
   const auto begun = Begin(8);
   ASSERT_TRUE(Order(8, v1::SaveOrder::STAGE, "p3").ok());
@@ -244,7 +244,7 @@ TEST_F(SessionTest, CoordinatorRestart_KeepsTheSaveInFlight) {
   const uint64_t save = StartWriting(7);
   session_.OnUnregistered();
   EXPECT_FALSE(session_.registered());
-  session_.OnWriteEnded(save, Result(), "direct", now_);
+  session_.OnWriteEnded(save, Result(), "direct", "", now_);
   v1::RegisterAgentResponse registered;
   registered.set_coordinator_epoch(6);
   ASSERT_TRUE(session_.OnRegistered(registered).ok());
@@ -260,7 +260,7 @@ TEST_F(SessionTest, CoordinatorRestart_KeepsTheSaveInFlight) {
 TEST_F(SessionTest, TrainerDies_AfterStagingNothingChanges_BeforeItTheSaveFails) {
   const uint64_t save = StartWriting(7);
   session_.OnTrainerGone(kTrainer, false);
-  session_.OnWriteEnded(save, Result(), "direct", now_);
+  session_.OnWriteEnded(save, Result(), "direct", "", now_);
   EXPECT_EQ(Only().phase(), v1::SaveState::WRITTEN);
   EXPECT_TRUE(HasReason(Begin(8).status(), Reason::kNotRegistered));
   ASSERT_TRUE(Order(7, v1::SaveOrder::COMMITTED).ok());
@@ -289,7 +289,7 @@ TEST_F(SessionTest, Abort_StopsTheWriter_ThenSaysStopped) {
   ASSERT_EQ(actions.size(), 1u);
   EXPECT_TRUE(std::holds_alternative<action::StopWrite>(actions[0]));
   EXPECT_EQ(Only().phase(), v1::SaveState::WRITING) << "a file is still open";
-  session_.OnWriteEnded(save, MakeError(Reason::kSaveCancelled, "stopped"), "", now_);
+  session_.OnWriteEnded(save, MakeError(Reason::kSaveCancelled, "stopped"), "", "", now_);
   EXPECT_EQ(Only().phase(), v1::SaveState::STOPPED);
   ASSERT_TRUE(Order(7, v1::SaveOrder::ABORTED, "p1", 1, why).ok());
   const auto checkpoint = Wait(7, save)->checkpoint();
@@ -357,7 +357,7 @@ TEST_F(SessionTest, AnotherStep_WaitsForTheSlab_UntilItsTimeout) {
   EXPECT_TRUE(HasReason(Begin(8).status(), Reason::kSaveInProgress));
   ASSERT_TRUE(Order(8, v1::SaveOrder::ABORTED).ok());
   EXPECT_TRUE(Begin(9)->pending());
-  session_.OnWriteEnded(first, Result(), "direct", now_);
+  session_.OnWriteEnded(first, Result(), "direct", "", now_);
   ASSERT_TRUE(Order(7, v1::SaveOrder::COMMITTED).ok());
   EXPECT_FALSE(Begin(9)->pending());
 }

@@ -73,7 +73,32 @@ StoredItem Object(std::string name, int64_t slot_bytes) {
 
 v1::WritePlan MakeWritePlan(const RankLayout& layout, uint32_t rank, const std::vector<std::vector<uint32_t>>& files,
                             const std::string& plan_digest) {
+  return MakeMovingPlan(layout, rank, files, plan_digest, {}, {});
+}
+
+v1::WritePlan MakeMovingPlan(const RankLayout& layout, uint32_t rank, const std::vector<std::vector<uint32_t>>& files,
+                             const std::string& plan_digest, const std::vector<MovedInShard>& moved,
+                             const std::vector<std::pair<uint32_t, uint32_t>>& out) {
   v1::WritePlan plan;
+  for (const MovedInShard& one : moved) {
+    v1::MovedShard& shard = *plan.add_moved_in();
+    shard.set_from_rank(one.from_rank);
+    shard.set_from_shard(one.from_shard);
+    shard.set_name(one.item.name);
+    shard.set_dtype(static_cast<v1::DType>(one.item.dtype));
+    shard.mutable_global_shape()->Assign(one.item.global_shape.begin(), one.item.global_shape.end());
+    shard.mutable_offset()->Assign(one.item.box.offset.begin(), one.item.box.offset.end());
+    shard.mutable_shape()->Assign(one.item.box.shape.begin(), one.item.box.shape.end());
+    if (!one.item.flat) continue;
+    shard.set_flat(true);
+    shard.set_flat_begin(one.item.flat->begin);
+    shard.set_flat_end(one.item.flat->end);
+  }
+  for (const auto& [shard, to] : out) {
+    v1::MovedOut& one = *plan.add_moved_out();
+    one.set_shard(shard);
+    one.set_to_rank(to);
+  }
   plan.set_plan_digest(plan_digest);
   plan.set_layout_digest(layout.digest);
   plan.set_rank(rank);
@@ -83,8 +108,10 @@ v1::WritePlan MakeWritePlan(const RankLayout& layout, uint32_t rank, const std::
     HeaderSizer sizer;
     uint64_t data = 0;
     for (uint32_t item : files[bin]) {
-      sizer.Add(layout.items[item]);
-      data += layout.items[item].bytes();
+      const StoredItem& stored =
+          item < layout.items.size() ? layout.items[item] : moved[item - layout.items.size()].item;
+      sizer.Add(stored);
+      data += stored.bytes();
       file->add_item(item);
     }
     file->set_header_bytes(sizer.PaddedBytes());

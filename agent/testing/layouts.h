@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "agent/session/rank_layout.h"
@@ -26,6 +27,19 @@ StoredItem Object(std::string name, int64_t slot_bytes);
 // A plan that writes `files[k]` (items by number) as rank R's bin k.
 v1::WritePlan MakeWritePlan(const RankLayout& layout, uint32_t rank, const std::vector<std::vector<uint32_t>>& files,
                             const std::string& plan_digest);
+
+// A shard that moves in from another rank, as MakeWritePlan takes it.
+struct MovedInShard {
+  uint32_t from_rank = 0;
+  uint32_t from_shard = 0;
+  StoredItem item;
+};
+
+// The same with shards that move: in `files`, moved[k] is the item behind the layout's own; `out` are pairs of a shard
+// of the layout and the rank that writes it.
+v1::WritePlan MakeMovingPlan(const RankLayout& layout, uint32_t rank, const std::vector<std::vector<uint32_t>>& files,
+                             const std::string& plan_digest, const std::vector<MovedInShard>& moved,
+                             const std::vector<std::pair<uint32_t, uint32_t>>& out);
 
 // CRC32C bit by bit, from its definition: independent of common/base/crc32c.
 uint32_t SlowCrc32c(const std::string& bytes);

@@ -62,6 +62,43 @@ absl::Status CheckSource(const v1::Copy& copy, uint64_t buffer_bytes) {
   return absl::OkStatus();
 }
 
+void SplitCopy(const v1::Copy& copy, uint64_t max_bytes, std::vector<v1::Copy>& pieces) {
+  uint64_t inner = copy.element_bytes();  // bytes of one step of the outermost dimension
+  for (int d = 1; d < copy.extent_size(); ++d) inner *= static_cast<uint64_t>(copy.extent(d));
+  if (copy.extent_size() == 0) {
+    for (uint64_t done = 0; done < copy.element_bytes();) {
+      v1::Copy& piece = pieces.emplace_back(copy);
+      piece.set_element_bytes(std::min(max_bytes, copy.element_bytes() - done));
+      piece.set_source_offset(copy.source_offset() + done);
+      piece.set_target_offset(copy.target_offset() + done);
+      done += piece.element_bytes();
+    }
+    return;
+  }
+  const auto steps = static_cast<uint64_t>(copy.extent(0));
+  const uint64_t at_once = std::max<uint64_t>(1, inner == 0 ? steps : max_bytes / inner);
+  for (uint64_t done = 0; done < steps;) {
+    v1::Copy piece = copy;
+    const uint64_t count = std::min(at_once, steps - done);
+    const auto moved = [&](uint64_t offset, int64_t stride) {
+      return offset + done * static_cast<uint64_t>(stride);  // wraps for a negative stride, as it should
+    };
+    piece.set_source_offset(moved(copy.source_offset(), copy.source_stride(0)));
+    piece.set_target_offset(moved(copy.target_offset(), copy.target_stride(0)));
+    done += count;
+    if (count > 1 || inner <= max_bytes) {
+      piece.set_extent(0, static_cast<int64_t>(count));
+      pieces.push_back(std::move(piece));
+      continue;
+    }
+    // One step is too large still: cut within it.
+    piece.mutable_extent()->erase(piece.extent().begin());
+    piece.mutable_source_stride()->erase(piece.source_stride().begin());
+    piece.mutable_target_stride()->erase(piece.target_stride().begin());
+    SplitCopy(piece, max_bytes, pieces);
+  }
+}
+
 v1::Copy PackedCopy(const v1::Copy& copy, uint64_t source_offset) {
   v1::Copy packed = copy;
   packed.set_source_offset(source_offset);

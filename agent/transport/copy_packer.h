@@ -19,6 +19,10 @@ absl::StatusOr<uint64_t> CopyBytes(const v1::Copy& copy);
 // wire.
 absl::Status CheckSource(const v1::Copy& copy, uint64_t buffer_bytes);
 
+// Appends `copy` to `pieces`, cut into copies of at most `max_bytes` (> 0) that together do the same, in its order.
+// `copy` must have passed CheckSource.
+void SplitCopy(const v1::Copy& copy, uint64_t max_bytes, std::vector<v1::Copy>& pieces);
+
 // `copy` with its source packed at `source_offset`, row-major.
 v1::Copy PackedCopy(const v1::Copy& copy, uint64_t source_offset);
 

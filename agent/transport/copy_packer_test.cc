@@ -35,6 +35,34 @@ void Walk(const std::string& buffer, const v1::Copy& copy, int dimension, int64_
   }
 }
 
+TEST(CopyPackerTest, SplitCopies_AreSmallEnough_AndDoTheSame) {
+  std::mt19937 random(7);
+  std::string buffer(5000, '\0');
+  for (char& c : buffer) c = static_cast<char>(random());
+  for (int round = 0; round < 500; ++round) {
+    std::vector<int64_t> extent, stride;
+    for (auto d = random() % 4; d > 0; --d) {
+      extent.push_back(static_cast<int64_t>(random() % 5));
+      stride.push_back(static_cast<int64_t>(random() % 200) - 60);
+    }
+    v1::Copy copy = Make(random() % 5000, random() % 40, extent, stride);
+    copy.set_target_offset(copy.source_offset());
+    if (!CheckSource(copy, buffer.size()).ok() || *CopyBytes(copy) == 0) continue;
+    std::string expected, got;
+    Walk(buffer, copy, 0, static_cast<int64_t>(copy.source_offset()), expected);
+    const uint64_t most = 1 + random() % 100;
+    std::vector<v1::Copy> pieces;
+    SplitCopy(copy, most, pieces);
+    for (const v1::Copy& piece : pieces) {
+      EXPECT_LE(*CopyBytes(piece), most);
+      EXPECT_EQ(piece.target_offset(), piece.source_offset());  // strides are equal here, so offsets stay so
+      ASSERT_TRUE(CheckSource(piece, buffer.size()).ok());
+      Walk(buffer, piece, 0, static_cast<int64_t>(piece.source_offset()), got);
+    }
+    EXPECT_EQ(got, expected);
+  }
+}
+
 TEST(CopyPackerTest, RandomCopies_ArePackedInOrder_WhateverThePieces) {
   std::mt19937 random(31);
   std::string buffer(5000, '\0');

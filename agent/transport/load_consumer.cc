@@ -1,9 +1,6 @@
 #include "agent/transport/load_consumer.h"
 
 #include <grpcpp/alarm.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -12,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "agent/log.h"
 #include "agent/transport/copy_packer.h"
+#include "agent/transport/reachable.h"
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "common/rpc/endpoint.h"
@@ -28,16 +26,6 @@ constexpr absl::Duration kUnknownTimeout = absl::Minutes(2);
 // Of one FetchCopies request, far below the message limit.
 constexpr size_t kCopiesPerFetch = 8192;
 constexpr absl::Duration kFetchTimeout = absl::Minutes(10);
-
-// True if somebody listens at a Unix socket.
-bool CanConnect(const std::string& path) {
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  if (path.empty() || path.size() >= sizeof(address.sun_path)) return false;
-  std::memcpy(address.sun_path, path.data(), path.size());
-  const UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  return fd.valid() && connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
-}
 
 void ToProto(absl::Duration duration, google::protobuf::Duration* proto) {
   const int64_t nanos = absl::ToInt64Nanoseconds(duration);
@@ -60,7 +48,7 @@ struct LoadConsumer::Call {
   absl::Time failing_since = absl::InfiniteFuture();
 };
 
-LoadConsumer::LoadConsumer(ReadPlanPtr plan, const v1::LoadOrder& order, std::shared_ptr<RoundSource> own,
+LoadConsumer::LoadConsumer(ReadPlanPtr plan, const v1::LoadOrder& order, std::shared_ptr<RoundLender> own,
                            BufferPool& pool, LoadConsumerOptions options)
     : plan_(std::move(plan)),
       number_(order.number()),
@@ -254,6 +242,7 @@ void LoadConsumer::OnAnswer(Call& call, const grpc::Status& answered) {
 void LoadConsumer::OnRound(size_t number, uint32_t round, uint64_t descriptor_id, uint64_t bytes) {
   bool mapped = false;
   absl::Status bad;
+  std::vector<v1::Copy> copies;
   {
     MutexLock lock(mutex_);
     if (stopped_ || !error_.ok()) return;
@@ -277,31 +266,68 @@ void LoadConsumer::OnRound(size_t number, uint32_t round, uint64_t descriptor_id
       ready_.push_back(std::move(batch));
       --to_come_;
       if (!source.local) mapped_used_ = true;
+    } else {
+      copies = std::move(source.copies[round]);
+      source.copies.erase(round);
+      for (const v1::Copy& copy : copies) {
+        if (bad = CheckSource(copy, bytes); !bad.ok()) break;
+      }
     }
   }
   if (!bad.ok()) return Fail(bad);
   if (!mapped) {
-    fetchers_->Post([this, number, round] {
-      if (const absl::Status fetched = Fetch(number, round); !fetched.ok()) Fail(fetched);
-    });
+    auto groups = Cut(number, round, std::move(copies));
+    if (!groups.ok()) return Fail(groups.status());
+    {
+      MutexLock lock(mutex_);
+      to_come_ += groups->size() - 1;
+      sources_[number].fetching[round] = groups->size();
+    }
+    for (Group& group : *groups) {
+      fetchers_->Post([this, group = std::move(group)]() mutable {
+        if (const absl::Status fetched = Fetch(group); !fetched.ok()) Fail(fetched);
+      });
+    }
   }
   Answer();
   AwaitNext(number);
 }
 
-absl::Status LoadConsumer::Fetch(size_t number, uint32_t round) {
-  std::vector<v1::Copy> copies;
+absl::StatusOr<std::vector<LoadConsumer::Group>> LoadConsumer::Cut(size_t source, uint32_t round,
+                                                                   std::vector<v1::Copy> copies) const {
+  const uint64_t most = std::max<uint64_t>(options_.window_bytes / 2, uint64_t{1} << 20);
+  std::vector<Group> groups(1, {source, round, {}, 0});
+  std::vector<v1::Copy> pieces;
+  for (const v1::Copy& copy : copies) {
+    CAIRN_ASSIGN_OR_RETURN(const uint64_t all, CopyBytes(copy));
+    pieces.clear();
+    if (copy.target_stride_size() != copy.extent_size()) {
+      return MakeError(Reason::kBadRequest, "a copy of the plan whose extents and strides differ in number");
+    }
+    if (all <= most) {
+      pieces.push_back(copy);
+    } else {
+      SplitCopy(copy, most, pieces);
+    }
+    for (v1::Copy& piece : pieces) {
+      CAIRN_ASSIGN_OR_RETURN(const uint64_t bytes, CopyBytes(piece));
+      if (groups.back().bytes > 0 && groups.back().bytes + bytes > most) groups.push_back({source, round, {}, 0});
+      groups.back().bytes += bytes;
+      groups.back().copies.push_back(std::move(piece));
+    }
+  }
+  return groups;
+}
+
+absl::Status LoadConsumer::Fetch(Group& group) {
+  const size_t number = group.source;
+  const uint32_t round = group.round;
+  const std::vector<v1::Copy>& copies = group.copies;
+  const uint64_t bytes = group.bytes;
   const Source* source = nullptr;
-  uint64_t bytes = 0;
   {
     MutexLock lock(mutex_);
     source = &sources_[number];  // sources do not move; what FetchInto reads of them never changes
-    copies = std::move(sources_[number].copies[round]);
-    sources_[number].copies.erase(round);
-    for (const v1::Copy& copy : copies) {
-      CAIRN_ASSIGN_OR_RETURN(const uint64_t more, CopyBytes(copy));
-      bytes += more;
-    }
     while (!stopped_ && error_.ok() && windows_out_ > 0 && windows_out_ + bytes > options_.window_bytes)
       changed_.Wait(mutex_);
     if (stopped_ || !error_.ok()) return absl::OkStatus();
@@ -326,6 +352,7 @@ absl::Status LoadConsumer::Fetch(size_t number, uint32_t round) {
     return batch;
   };
   auto fetched = fetch();
+  bool last = false;
   {
     MutexLock lock(mutex_);
     if (!fetched.ok()) {
@@ -353,9 +380,10 @@ absl::Status LoadConsumer::Fetch(size_t number, uint32_t round) {
     --to_come_;
     fetched_used_ = true;
     // The bytes are here: the source need not keep them.
-    sources_[number].held.erase(round);
+    last = --sources_[number].fetching[round] == 0;
+    if (last) sources_[number].held.erase(round);
   }
-  SendReleases(number);
+  if (last) SendReleases(number);
   Answer();
   return absl::OkStatus();
 }

@@ -16,7 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "agent/reader/buffer_pool.h"
-#include "agent/reader/round_source.h"
+#include "agent/reader/round_lender.h"
 #include "agent/session/session.h"
 #include "agent/task_queue.h"
 #include "cairn/v1/local_agent_service.pb.h"
@@ -45,8 +45,8 @@ struct LoadConsumerOptions {
 // Thread-safe.
 class LoadConsumer {
  public:
-  // `own` reads this rank's rounds.
-  LoadConsumer(ReadPlanPtr plan, const v1::LoadOrder& order, std::shared_ptr<RoundSource> own, BufferPool& pool,
+  // `own` lends this rank's rounds.
+  LoadConsumer(ReadPlanPtr plan, const v1::LoadOrder& order, std::shared_ptr<RoundLender> own, BufferPool& pool,
                LoadConsumerOptions options);
   // Stops. `own` must have been stopped before.
   ~LoadConsumer();
@@ -84,6 +84,7 @@ class LoadConsumer {
     std::map<uint32_t, std::vector<v1::Copy>> copies;  // by round; given away with the batch
     size_t next = 0;                                   // into rounds: being awaited
     std::set<uint32_t> held;                           // rounds that came and are not released
+    std::map<uint32_t, size_t> fetching;               // groups of a round that are not fetched yet
     std::shared_ptr<v1::TransferService::Stub> stub;
   };
   struct Batch {
@@ -101,7 +102,16 @@ class LoadConsumer {
   void OnAnswer(Call& call, const grpc::Status& status);
   void SendReleases(size_t source);
   void OnRound(size_t source, uint32_t round, uint64_t descriptor_id, uint64_t bytes);
-  absl::Status Fetch(size_t source, uint32_t round);
+  // Copies of one round, which share its release.
+  struct Group {
+    size_t source = 0;
+    uint32_t round = 0;
+    std::vector<v1::Copy> copies;
+    uint64_t bytes = 0;
+  };
+  // Cuts the copies of a round so that each group fits half the windows.
+  absl::StatusOr<std::vector<Group>> Cut(size_t source, uint32_t round, std::vector<v1::Copy> copies) const;
+  absl::Status Fetch(Group& group);
   absl::Status FetchInto(const Source& source, uint32_t round, const std::vector<v1::Copy>& copies, char* window,
                          uint64_t bytes);
   void Release(uint64_t batch, std::vector<size_t>& sources) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -113,7 +123,7 @@ class LoadConsumer {
   const ReadPlanPtr plan_;
   const uint64_t number_;
   const std::string transfer_token_;
-  const std::shared_ptr<RoundSource> own_;
+  const std::shared_ptr<RoundLender> own_;
   BufferPool& pool_;
   const LoadConsumerOptions options_;
 

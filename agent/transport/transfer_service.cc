@@ -55,22 +55,21 @@ class FetchReactor final : public grpc::ServerWriteReactor<v1::FetchCopiesRespon
 
 }  // namespace
 
-void TransferService::Add(const std::string& plan_digest, uint64_t number, std::string token,
-                          std::shared_ptr<RoundSource> source) {
+void TransferService::Add(const Key& key, std::string token, std::shared_ptr<RoundLender> lender) {
   MutexLock lock(mutex_);
-  served_[{plan_digest, number}] = {std::move(token), std::move(source)};
+  served_[key] = {std::move(token), std::move(lender)};
 }
 
-void TransferService::Remove(const std::string& plan_digest, uint64_t number) {
-  std::shared_ptr<RoundSource> last;  // not destroyed under the lock
+void TransferService::Remove(const Key& key) {
+  std::shared_ptr<RoundLender> last;  // not destroyed under the lock
   MutexLock lock(mutex_);
-  const auto served = served_.find({plan_digest, number});
+  const auto served = served_.find(key);
   if (served == served_.end()) return;
-  last = std::move(served->second.source);
+  last = std::move(served->second.lender);
   served_.erase(served);
 }
 
-absl::StatusOr<std::shared_ptr<RoundSource>> TransferService::SourceFor(const grpc::CallbackServerContext& context,
+absl::StatusOr<std::shared_ptr<RoundLender>> TransferService::LenderFor(const grpc::CallbackServerContext& context,
                                                                         const v1::TransferIdentity& transfer) {
   CAIRN_RETURN_IF_ERROR(CheckToken(context, options_.token));
   if (transfer.job() != options_.job || transfer.source_rank() != options_.rank ||
@@ -81,24 +80,26 @@ absl::StatusOr<std::shared_ptr<RoundSource>> TransferService::SourceFor(const gr
                      {{"rank", absl::StrCat(options_.rank)}});
   }
   MutexLock lock(mutex_);
-  const auto served = served_.find({transfer.plan_digest(), transfer.load_number()});
-  // A load that is not known has no token to check: its callers learn only that.
+  const auto served =
+      served_.find({transfer.plan_digest(), transfer.load_number(), transfer.step(), transfer.attempt()});
+  const std::string what = transfer.load_number() != 0
+                               ? absl::StrCat("load ", transfer.load_number())
+                               : absl::StrCat("step ", transfer.step(), " attempt ", transfer.attempt());
+  // What is not known has no token to check: its callers learn only that.
   if (served == served_.end()) {
-    return MakeError(Reason::kPlanUnknown,
-                     absl::StrCat("rank ", options_.rank, ": load ", transfer.load_number(), " is not known here"),
+    return MakeError(Reason::kPlanUnknown, absl::StrCat("rank ", options_.rank, ": ", what, " is not known here"),
                      {{"rank", absl::StrCat(options_.rank)}});
   }
   if (!TokenMatches(served->second.token, transfer.token())) {
-    return MakeError(Reason::kBadToken,
-                     absl::StrCat("rank ", options_.rank, ": the token is not that of load ", transfer.load_number()));
+    return MakeError(Reason::kBadToken, absl::StrCat("rank ", options_.rank, ": the token is not that of ", what));
   }
-  return served->second.source;
+  return served->second.lender;
 }
 
 grpc::ServerUnaryReactor* TransferService::AwaitRound(grpc::CallbackServerContext* context,
                                                       const v1::AwaitRoundRequest* request,
                                                       v1::AwaitRoundResponse* response) {
-  auto source = SourceFor(*context, request->transfer());
+  auto source = LenderFor(*context, request->transfer());
   if (!source.ok()) return FinishNow(context, source.status());
   const uint32_t consumer = request->transfer().consumer_rank();
   const absl::Duration asked =
@@ -122,6 +123,12 @@ grpc::ServerUnaryReactor* TransferService::AwaitRound(grpc::CallbackServerContex
                                   response->set_ready(true);
                                   response->set_descriptor_id(buffer->descriptor_id);
                                   response->set_bytes(buffer->bytes);
+                                  for (const LentShard& shard : buffer->shards) {
+                                    v1::StagedShard& staged = *response->add_staged();
+                                    staged.set_shard(shard.shard);
+                                    staged.set_offset(shard.offset);
+                                    staged.set_bytes(shard.bytes);
+                                  }
                                 }
                                 call->AnswerClaimed(buffer.status());
                               });
@@ -131,7 +138,7 @@ grpc::ServerUnaryReactor* TransferService::AwaitRound(grpc::CallbackServerContex
 
 grpc::ServerWriteReactor<v1::FetchCopiesResponse>* TransferService::FetchCopies(grpc::CallbackServerContext* context,
                                                                                 const v1::FetchCopiesRequest* request) {
-  auto source = SourceFor(*context, request->transfer());
+  auto source = LenderFor(*context, request->transfer());
   if (!source.ok()) return new FetchReactor(source.status());
   // A round that has been awaited stands there, so this is answered at once.
   auto buffer = std::make_shared<absl::StatusOr<RoundBuffer>>(

@@ -2,13 +2,13 @@
 #ifndef CAIRN_AGENT_TRANSPORT_TRANSFER_SERVICE_H_
 #define CAIRN_AGENT_TRANSPORT_TRANSFER_SERVICE_H_
 
+#include <compare>
 #include <map>
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "absl/status/statusor.h"
-#include "agent/reader/round_source.h"
+#include "agent/reader/round_lender.h"
 #include "cairn/v1/transfer_service.grpc.pb.h"
 #include "common/base/mutex.h"
 
@@ -27,9 +27,18 @@ class TransferService final : public v1::TransferService::CallbackService {
  public:
   explicit TransferService(TransferServiceOptions options) : options_(std::move(options)) {}
 
-  // Serves a load from now on; to whoever has its token.
-  void Add(const std::string& plan_digest, uint64_t number, std::string token, std::shared_ptr<RoundSource> source);
-  void Remove(const std::string& plan_digest, uint64_t number);
+  // Which load, or attempt of a save.
+  struct Key {
+    std::string plan_digest;
+    uint64_t load_number = 0;
+    int64_t step = 0;
+    uint32_t attempt = 0;
+    auto operator<=>(const Key&) const = default;
+  };
+
+  // Serves it from now on; to whoever has its token.
+  void Add(const Key& key, std::string token, std::shared_ptr<RoundLender> lender);
+  void Remove(const Key& key);
 
   grpc::ServerUnaryReactor* AwaitRound(grpc::CallbackServerContext* context, const v1::AwaitRoundRequest* request,
                                        v1::AwaitRoundResponse* response) override;
@@ -39,16 +48,16 @@ class TransferService final : public v1::TransferService::CallbackService {
  private:
   struct Served {
     std::string token;
-    std::shared_ptr<RoundSource> source;
+    std::shared_ptr<RoundLender> lender;
   };
 
-  // The load that a call may take from.
-  absl::StatusOr<std::shared_ptr<RoundSource>> SourceFor(const grpc::CallbackServerContext& context,
+  // What a call may take from.
+  absl::StatusOr<std::shared_ptr<RoundLender>> LenderFor(const grpc::CallbackServerContext& context,
                                                          const v1::TransferIdentity& transfer);
 
   const TransferServiceOptions options_;
   Mutex mutex_;
-  std::map<std::pair<std::string, uint64_t>, Served> served_ ABSL_GUARDED_BY(mutex_);
+  std::map<Key, Served> served_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace cairn

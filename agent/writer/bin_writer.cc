@@ -52,8 +52,13 @@ class BinFile {
         final_path_(absl::StrCat(job.directory, "/", file.name, ".safetensors")),
         partial_path_(absl::StrCat(job.directory, "/", file.name, ".partial")),
         chunks_((Padded(file.data_bytes) + options.chunk_bytes - 1) / options.chunk_bytes),
+        moves_in_(ChunksMovedIn()),
         fragments_(chunks_),
-        left_(contiguous_ ? 2 * chunks_ : chunks_) {}
+        left_(chunks_) {
+    for (uint64_t chunk = 0; chunk < chunks_; ++chunk) {
+      if (checked_apart(chunk)) ++left_;
+    }
+  }
 
   int index() const { return index_; }
   uint64_t chunks() const { return chunks_; }
@@ -82,20 +87,23 @@ class BinFile {
   absl::StatusOr<bool> WriteChunk(uint64_t number, AlignedBuffer& scratch) {
     const uint64_t begin = number * options_.chunk_bytes;
     const uint64_t size = std::min(options_.chunk_bytes, Padded(file_.data_bytes) - begin);
-    const char* bytes = job_.slab + file_.slab_offset + file_.header_bytes + begin;
+    char* const place = job_.slab + file_.slab_offset + file_.header_bytes + begin;
+    const char* bytes = place;
     if (!contiguous_) {
       if (scratch == nullptr) scratch = AllocateAligned(options_.chunk_bytes);
-      Gather(begin, size, scratch.get());
+      CAIRN_RETURN_IF_ERROR(Gather(begin, size, scratch.get(), /*moved_only=*/false));
       bytes = scratch.get();
-      fragments_[number] = checksummer_.Touch(begin, bytes, size);
+    } else if (moves_in_[number]) {
+      CAIRN_RETURN_IF_ERROR(Gather(begin, size, place, /*moved_only=*/true));
     }
+    if (!checked_apart(number)) fragments_[number] = checksummer_.Touch(begin, bytes, size);
     CAIRN_RETURN_IF_ERROR(WriteAt(file_.header_bytes + begin, bytes, size));
     return left_.fetch_sub(1) == 1;
   }
 
-  // True if the checksums of chunks are computed apart from their writing, so that the disk never waits for them: the
+  // True if the checksums of a chunk are computed apart from its writing, so that the disk never waits for them: the
   // memory stays as it is, so the order does not matter.
-  bool checked_apart() const { return contiguous_; }
+  bool checked_apart(uint64_t number) const { return contiguous_ && !moves_in_[number]; }
   // Computes the checksums of a chunk; returns as WriteChunk. Thread-safe.
   bool CheckChunk(uint64_t number) {
     const uint64_t begin = number * options_.chunk_bytes;
@@ -113,9 +121,9 @@ class BinFile {
     const RankLayout& layout = *job_.target->layout;
     for (size_t i = 0; i < file_.item.size(); ++i) {
       const uint32_t number = file_.item[i];
-      items.push_back(layout.items[number]);
+      items.push_back(job_.target->ItemAt(number));
       result.add_item_crc32c(checksums[i].crc32c);
-      if (number < layout.shard_count) continue;
+      if (number < layout.shard_count || job_.target->IsMovedIn(number)) continue;
       checksums[i].object_bytes = job_.object_bytes[number - layout.shard_count];
       result.add_object_bytes(checksums[i].object_bytes);
     }
@@ -157,25 +165,46 @@ class BinFile {
 
   std::vector<uint64_t> Begins() const {
     std::vector<uint64_t> begins = {0};
-    for (uint32_t number : file_.item) begins.push_back(begins.back() + job_.target->layout->items[number].bytes());
+    for (uint32_t number : file_.item) begins.push_back(begins.back() + job_.target->ItemAt(number).bytes());
     return begins;
   }
 
-  // data[begin, begin + size) of the target, from where the items lie in the staged image.
-  void Gather(uint64_t begin, uint64_t size, char* to) const {
-    std::memset(to, 0, size);
+  // By chunk: whether bytes of other ranks' shards stand in it.
+  std::vector<bool> ChunksMovedIn() const {
+    std::vector<bool> moved(chunks_);
+    uint64_t begin = 0;
+    for (uint32_t number : file_.item) {
+      const uint64_t end = begin + job_.target->ItemAt(number).bytes();
+      if (job_.target->IsMovedIn(number) && begin < end) {
+        for (uint64_t chunk = begin / options_.chunk_bytes; chunk * options_.chunk_bytes < end; ++chunk) {
+          moved[chunk] = true;
+        }
+      }
+      begin = end;
+    }
+    return moved;
+  }
+
+  // data[begin, begin + size) of the target, from where the items lie in the staged image, and from other ranks; with
+  // `moved_only` only the latter.
+  absl::Status Gather(uint64_t begin, uint64_t size, char* to, bool moved_only) const {
+    if (!moved_only) std::memset(to, 0, size);
     uint64_t item_begin = 0;
     for (uint32_t number : file_.item) {
-      const uint64_t item_bytes = job_.target->layout->items[number].bytes();
+      const uint64_t item_bytes = job_.target->ItemAt(number).bytes();
       const uint64_t from = std::max(begin, item_begin);
       const uint64_t until = std::min(begin + size, item_begin + item_bytes);
-      if (from < until) {
+      if (from < until && job_.target->IsMovedIn(number)) {
+        CAIRN_RETURN_IF_ERROR(job_.fetch_moved(number - job_.target->layout->items.size(), from - item_begin,
+                                               until - from, to + (from - begin)));
+      } else if (from < until && !moved_only) {
         std::memcpy(to + (from - begin), job_.slab + job_.staged->slab_offset[number] + (from - item_begin),
                     until - from);
       }
       item_begin += item_bytes;
-      if (item_begin >= begin + size) return;
+      if (item_begin >= begin + size) break;
     }
+    return absl::OkStatus();
   }
 
   absl::Status WriteAt(uint64_t offset, const char* bytes, uint64_t size) {
@@ -216,6 +245,7 @@ class BinFile {
   const std::string final_path_;
   const std::string partial_path_;
   const uint64_t chunks_;
+  const std::vector<bool> moves_in_;  // by chunk
   UniqueFd fd_;
   std::atomic<bool> buffered_ = false;
   // By chunk; each is written by the thread that has the chunk, and read after the last one is done.
@@ -298,7 +328,10 @@ class Run {
     }
     while (to_check_.file < files_.size()) {
       BinFile& file = *files_[to_check_.file];
-      if (file.checked_apart() && to_check_.chunk < file.chunks()) return Task{&file, to_check_.chunk++, true};
+      while (to_check_.chunk < file.chunks()) {
+        const uint64_t chunk = to_check_.chunk++;
+        if (file.checked_apart(chunk)) return Task{&file, chunk, true};
+      }
       to_check_ = {to_check_.file + 1, 0};
     }
     return Task();

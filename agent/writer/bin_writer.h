@@ -38,8 +38,11 @@ struct BinWriteJob {
   SaveImagePtr target;
   // True lengths of the layout's objects, in its order. The rest of each slot is zeroed in the slab.
   std::vector<uint64_t> object_bytes;
-  // At least target->slab_bytes, 4096-aligned; nothing else may write to it meanwhile.
+  // At least staged->slab_bytes, 4096-aligned; nothing else may write to it meanwhile.
   char* slab = nullptr;
+  // Copies [offset, offset + bytes) of target->moved_in[index] to `to`; waits until they are there. Called from the
+  // writer's threads, only if shards are moved in. Its error ends the job.
+  std::function<absl::Status(size_t index, uint64_t offset, uint64_t bytes, char* to)> fetch_moved;
 };
 
 struct BinWriteOutcome {

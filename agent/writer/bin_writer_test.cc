@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <set>
 
 #include "agent/staging/shared_memory.h"
 #include "agent/testing/layouts.h"
@@ -24,7 +25,7 @@ namespace cairn {
 namespace {
 
 using testing::MakeLayout;
-using testing::MakeWritePlan;
+using testing::MakeMovingPlan;
 using testing::Object;
 using testing::Pattern;
 using testing::Whole;
@@ -46,12 +47,27 @@ class BinWriterTest : public ::testing::Test {
     storage_ = *std::move(storage);
   }
 
-  // A job whose slab is filled by `staged`'s plan and which writes `target`'s.
+  // A job whose slab is filled by `staged`'s plan and which writes `target`'s. Item 6 is moved in.
   BinWriteJob Job(const std::vector<std::vector<uint32_t>>& staged, const std::vector<std::vector<uint32_t>>& target) {
     BinWriteJob job;
     job.directory = "demo/000000000007/0001";
-    job.staged = *MakeSaveImage(layout_, MakeWritePlan(*layout_, 0, staged, "p1"));
-    job.target = staged == target ? job.staged : *MakeSaveImage(layout_, MakeWritePlan(*layout_, 0, target, "p2"));
+    const auto image = [&](const std::vector<std::vector<uint32_t>>& files, const std::string& digest) {
+      std::set<uint32_t> items;
+      for (const auto& file : files) items.insert(file.begin(), file.end());
+      std::vector<testing::MovedInShard> in;
+      if (items.contains(6)) in.push_back({7, 3, moved_});
+      auto made = MakeSaveImage(layout_, MakeMovingPlan(*layout_, 0, files, digest, in, {}));
+      EXPECT_TRUE(made.ok()) << made.status();
+      return *made;
+    };
+    job.staged = image(staged, "p1");
+    job.target = staged == target ? job.staged : image(target, "p2");
+    job.fetch_moved = [this](size_t index, uint64_t offset, uint64_t bytes, char* to) {
+      EXPECT_EQ(index, 0u);
+      fetched_ += bytes;
+      Pattern(moved_.name, moved_.bytes()).copy(to, bytes, offset);
+      return absl::OkStatus();
+    };
     job.object_bytes = {100};
     slab_ = *SharedMemory::Create("test", job.staged->slab_bytes);
     std::memset(slab_->data(), 0x55, slab_->bytes());  // of the save before
@@ -62,7 +78,8 @@ class BinWriterTest : public ::testing::Test {
     job.slab = slab_->data();
     return job;
   }
-  std::string Content(size_t item) const { return Pattern(layout_->items[item].name, layout_->items[item].bytes()); }
+  const StoredItem& ItemAt(size_t item) const { return item < layout_->items.size() ? layout_->items[item] : moved_; }
+  std::string Content(size_t item) const { return Pattern(ItemAt(item).name, ItemAt(item).bytes()); }
 
   void ExpectFiles(const BinWriteJob& job, const v1::WriteResult& result) {
     for (size_t f = 0; f < job.target->file.size(); ++f) {
@@ -70,7 +87,7 @@ class BinWriterTest : public ::testing::Test {
       std::string data;
       for (uint32_t item : file.item) {
         std::string content = Content(item);
-        if (layout_->items[item].object) content.replace(100, content.size() - 100, content.size() - 100, '\0');
+        if (ItemAt(item).object) content.replace(100, content.size() - 100, content.size() - 100, '\0');
         EXPECT_EQ(result.file(static_cast<int>(f)).item_crc32c(static_cast<int>(Index(file, item))),
                   testing::SlowCrc32c(content));
         data += content;
@@ -102,6 +119,13 @@ class BinWriterTest : public ::testing::Test {
       {Whole("a", DType::kFloat32, {1000}), Whole("b", DType::kFloat32, {700, 1024}), Whole("c", DType::kUint8, {5}),
        Whole("d", DType::kFloat32, {900, 1001}), Whole("e", DType::kFloat32, {0, 4})},
       {Object("o", 8192)});
+  // Of another rank: 3 MB, a flat piece.
+  const StoredItem moved_ = [] {
+    StoredItem item = Whole("m", DType::kFloat32, {1000, 1000});
+    item.flat = FlatRange{10, 800'010};
+    return item;
+  }();
+  std::atomic<uint64_t> fetched_ = 0;
   std::string root_;
   std::unique_ptr<PosixStorage> storage_;
   std::shared_ptr<SharedMemory> slab_;
@@ -131,6 +155,36 @@ TEST_F(BinWriterTest, AnotherPlan_TakesItemsFromWhereTheyWereStaged) {
   auto outcome = WriteBins(*storage_, job, {.io_threads = 2, .chunk_bytes = 65536}, stop_, done_);
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   ExpectFiles(job, outcome->result);
+}
+
+TEST_F(BinWriterTest, ShardsOfOtherRanks_AreFetchedOnceIntoTheirPlaces) {
+  for (const uint64_t chunk : {uint64_t{4096}, uint64_t{65536}, uint64_t{8} << 20}) {
+    const BinWriteJob job = Job({{3, 6, 2}, {5, 1}}, {{3, 6, 2}, {5, 1}});
+    done_ = fetched_ = 0;
+    auto outcome = WriteBins(*storage_, job, {.io_threads = 3, .chunk_bytes = chunk}, stop_, done_);
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    EXPECT_EQ(fetched_, moved_.bytes());
+    ExpectFiles(job, outcome->result);
+    std::filesystem::remove_all(root_ + "/demo");
+  }
+}
+
+TEST_F(BinWriterTest, ShardsOfOtherRanks_AlsoUnderAPlanThatWasNotStaged) {
+  const BinWriteJob job = Job({{3, 0, 2}, {5, 1}}, {{1, 6}, {0, 5, 3}});
+  auto outcome = WriteBins(*storage_, job, {.io_threads = 2, .chunk_bytes = 65536}, stop_, done_);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(fetched_, moved_.bytes());
+  ExpectFiles(job, outcome->result);
+}
+
+TEST_F(BinWriterTest, ShardsThatDoNotCome_EndTheJob_AndLeaveNoFile) {
+  BinWriteJob job = Job({{3, 6, 2}, {5, 1}}, {{3, 6, 2}, {5, 1}});
+  job.fetch_moved = [](size_t, uint64_t offset, uint64_t, char*) {
+    return offset < (1 << 20) ? absl::OkStatus() : MakeError(Reason::kTransportFailed, "rank 7 is gone");
+  };
+  const auto outcome = WriteBins(*storage_, job, {.io_threads = 2, .chunk_bytes = 65536}, stop_, done_);
+  EXPECT_TRUE(HasReason(outcome.status(), Reason::kTransportFailed)) << outcome.status();
+  EXPECT_TRUE(Empty());
 }
 
 TEST_F(BinWriterTest, ShortWrites_AreContinued) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -87,9 +88,11 @@ struct RemoveFiles {
   uint64_t ticket = 0;
 };
 
-// Plans a load of these target layouts, by rank. Answered by Job::OnLoadPlanned.
+// Plans a load of these target layouts, by rank; a reshard, if there are source layouts. Answered by
+// Job::OnLoadPlanned.
 struct PlanLoad {
   uint64_t number = 0;
+  std::vector<std::string> source_layout;
   std::optional<int64_t> step;  // unset: the latest committed
   std::vector<std::string> layout;
   std::vector<std::string> node;
@@ -111,6 +114,10 @@ struct Recovered {
 struct PlannedSave {
   std::string plan_digest;
   uint64_t bytes = 0;  // of all files
+  // Ranks (from, to): shards of the first are written by the second. Ascending, each pair once.
+  std::vector<std::pair<int, int>> moves;
+  // Shows an agent that its peer takes part in the save. Not to be guessed; the same after a restart.
+  std::string transfer_token;
 };
 
 struct MadeManifest {
@@ -119,8 +126,9 @@ struct MadeManifest {
 };
 
 struct PlannedLoad {
-  int64_t step = 0;
+  int64_t step = 0;  // not of a reshard
   std::string plan_digest;
+  std::string source_plan_digest;  // of a reshard
   // Shows an agent that its peer takes part in the load. Not to be guessed.
   std::string transfer_token;
   std::vector<std::string> missing;

@@ -334,7 +334,10 @@ void Job::RefreshOrders(const Context& context) {
     for (const auto& save : member.state.save()) {
       if (ActiveSave(save.step()) != nullptr) want(save.layout_digest(), rank);
     }
-    for (const auto& load : member.state.load()) want(load.layout_digest(), rank);
+    for (const auto& load : member.state.load()) {
+      want(load.layout_digest(), rank);
+      want(load.source_layout_digest(), rank);
+    }
   }
   // Everything that orders are made of, apart from the report of the rank itself.
   std::string signature = absl::StrCat(recovered_, "|", members_.epoch(), "|", static_cast<int>(agreement_.state()),

@@ -7,6 +7,7 @@
 #include "common/base/quantity.h"
 #include "common/rpc/reason.h"
 #include "common/rpc/status_proto.h"
+#include "coordinator/job/transfer_peers.h"
 
 namespace cairn {
 namespace {
@@ -23,13 +24,24 @@ size_t PathRank(std::string_view path) {
   return static_cast<size_t>(std::find(kPaths.begin(), kPaths.end(), path) - kPaths.begin());
 }
 
+bool HasLayouts(const v1::LoadState& state, const Context& context) {
+  return context.layouts.contains(state.layout_digest()) &&
+         (state.source_layout_digest().empty() || context.layouts.contains(state.source_layout_digest()));
+}
+
 bool Failed(const v1::LoadState& state) {
   return state.phase() == v1::LoadState::FAILED || state.phase() == v1::LoadState::STOPPED;
 }
 
 }  // namespace
 
+bool Load::IsReshard() const {
+  return std::any_of(ranks_.begin(), ranks_.end(),
+                     [](const Rank& rank) { return !rank.state.source_layout_digest().empty(); });
+}
+
 std::optional<int64_t> Load::wanted_step() const {
+  if (IsReshard()) return std::nullopt;
   if (has_plan()) return plan_.step;
   for (const Rank& rank : ranks_) {
     if (rank.begun && rank.state.has_step()) return rank.state.step();
@@ -65,7 +77,8 @@ void Load::Report(const Member& member, const v1::LoadState& state, Context& con
   if (rank.begun && rank.agent != member.incarnation) return;  // found by CheckMembers
   const bool moved =
       !rank.begun || rank.state.phase() != state.phase() || rank.state.bytes_done() != state.bytes_done() ||
-      rank.state.storage_bytes() != state.storage_bytes() || rank.state.plan_digest() != state.plan_digest();
+      rank.state.storage_bytes() != state.storage_bytes() || rank.state.plan_digest() != state.plan_digest() ||
+      rank.state.source_staged() != state.source_staged();
   if (!moved) return;
   if (rank.begun && rank.state.phase() == v1::LoadState::DONE && !Failed(state)) return;
   rank.begun = true;
@@ -78,7 +91,7 @@ std::string Load::PhaseOf(const Rank& rank) const {
   if (!rank.begun) return "waiting";
   switch (rank.state.phase()) {
     case v1::LoadState::READING:
-      return "reading";
+      return !rank.state.source_layout_digest().empty() && !rank.state.source_staged() ? "staging" : "reading";
     case v1::LoadState::DONE:
       return "done";
     default:
@@ -100,7 +113,7 @@ std::vector<int> Load::Awaited(const Context& context) const {
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const Rank& rank = ranks_[i];
     const bool awaited = !all_begun    ? !rank.begun
-                         : !has_plan() ? !context.layouts.contains(rank.state.layout_digest())
+                         : !has_plan() ? !HasLayouts(rank.state, context)
                                        : rank.state.phase() != v1::LoadState::DONE;
     if (awaited) ranks.push_back(static_cast<int>(i));
   }
@@ -116,7 +129,7 @@ std::vector<Culprit> Load::Culprits(const std::vector<int>& ranks, const Context
     if (member == nullptr) {
       absl::StrAppend(&detail, ", no agent registered");
     } else {
-      if (!rank.begun) absl::StrAppend(&detail, ", its trainer has not begun the load");
+      if (!rank.begun) absl::StrAppend(&detail, ", its trainer has not begun the ", std::string(operation().kind));
       if (rank.state.bytes_total() > 0) {
         absl::StrAppend(&detail, ", ", FormatSize(static_cast<int64_t>(rank.state.bytes_done())), " of ",
                         FormatSize(static_cast<int64_t>(rank.state.bytes_total())));
@@ -225,10 +238,13 @@ bool Load::CheckAgreement(Context& context) {
   const v1::LoadState& first = ranks_.front().state;
   for (size_t i = 1; i < ranks_.size(); ++i) {
     const v1::LoadState& other = ranks_[i].state;
-    if (first.has_step() == other.has_step() && first.step() == other.step() && first.strict() == other.strict()) {
+    if (first.source_layout_digest().empty() == other.source_layout_digest().empty() &&
+        first.has_step() == other.has_step() && first.step() == other.step() && first.strict() == other.strict()) {
       continue;
     }
     const auto name = [](const v1::LoadState& state) {
+      if (!state.source_layout_digest().empty())
+        return absl::StrCat("to reshard", state.strict() ? "" : " (not strict)");
       return absl::StrCat(state.has_step() ? absl::StrCat("step ", state.step()) : "the latest step",
                           state.strict() ? "" : " (not strict)");
     };
@@ -259,6 +275,12 @@ void Load::Advance(Context& context) {
   for (int rank : awaited) {
     if (context.now - ProgressOf(rank, context) >= context.options.phase_timeout) late.push_back(rank);
   }
+  // Who has not staged its source holds up all that take from it.
+  std::vector<int> unstaged;
+  for (int rank : late) {
+    if (has_plan() && IsReshard() && !ranks_[static_cast<size_t>(rank)].state.source_staged()) unstaged.push_back(rank);
+  }
+  if (!unstaged.empty()) late = std::move(unstaged);
   if (!late.empty()) {
     Fail(Blame(Reason::kRankLate, context, operation(), late.size() == 1 ? "is late" : "are late",
                Culprits(late, context)),
@@ -280,6 +302,7 @@ void Load::Advance(Context& context) {
     make.strict = ranks_.front().state.strict();
     for (size_t i = 0; i < ranks_.size(); ++i) {
       make.layout.push_back(ranks_[i].state.layout_digest());
+      if (IsReshard()) make.source_layout.push_back(ranks_[i].state.source_layout_digest());
       const Member& member = *context.members.Find(static_cast<int>(i));
       make.node.push_back(member.node);
       const uint64_t wish = member.state.round_bytes();
@@ -350,15 +373,10 @@ v1::LoadOrder Load::OrderFor(const Member& member, const Context& context) const
     case Phase::kReading:
       order.set_action(v1::LoadOrder::READ);
       order.set_plan_digest(plan_.plan_digest);
+      order.set_source_plan_digest(plan_.source_plan_digest);
       order.set_transfer_token(plan_.transfer_token);
       for (const auto& [rank, peer] : context.members.members()) {
-        v1::TransferPeer& entry = *order.add_peer();
-        entry.set_rank(static_cast<uint32_t>(rank));
-        entry.set_incarnation(peer.incarnation);
-        entry.set_transfer_address(peer.transfer_address);
-        // The socket is of use only where the boot id agrees.
-        if (peer.boot_id == member.boot_id) entry.set_descriptor_socket(peer.descriptor_socket);
-        entry.set_boot_id(peer.boot_id);
+        *order.add_peer() = TransferPeerFor(peer, member);
       }
       break;
     case Phase::kDone:

@@ -3,7 +3,8 @@
 //   COLLECTING --all begun, step found, planned--> READING --all done--> DONE
 //        \__________________________________________/--> FAILED, to all ranks alike
 //
-// Reading changes nothing in storage, so a failed load needs no verdict there.
+// Reading changes nothing in storage, so a failed load needs no verdict there. A reshard is a load whose source is what
+// the ranks hold in memory.
 #ifndef CAIRN_COORDINATOR_LOAD_LOAD_H_
 #define CAIRN_COORDINATOR_LOAD_LOAD_H_
 
@@ -34,7 +35,7 @@ class Load {
   const absl::Status& error() const { return error_; }
   // The step that it reads, once it is known: nobody may delete it until the load has ended.
   std::optional<int64_t> pinned_step() const {
-    return ended() || !has_plan() ? std::nullopt : std::optional(plan_.step);
+    return ended() || !has_plan() || IsReshard() ? std::nullopt : std::optional(plan_.step);
   }
 
   void Report(const Member& member, const v1::LoadState& state, Context& context);
@@ -59,7 +60,9 @@ class Load {
     absl::Time trainer_gone = absl::InfiniteFuture();
   };
 
-  Operation operation() const { return {"load", wanted_step(), 0}; }
+  // The bytes come from the ranks' memory instead of a checkpoint.
+  bool IsReshard() const;
+  Operation operation() const { return {IsReshard() ? "reshard" : "load", wanted_step(), 0}; }
   std::optional<int64_t> wanted_step() const;
   bool has_plan() const { return !plan_.plan_digest.empty(); }
   bool AllBegun(const Context& context) const;

@@ -97,6 +97,15 @@ class PartWriter {
   uint64_t OffsetOf(uint32_t item) const {
     return IsObject(item) ? ObjectOf(item).file_offset : source_.shards[item].file_offset;
   }
+  // Where a virtual file begins in the memory of its rank: files one after the other, padded to pages, as an agent lays
+  // them out in a slab.
+  uint64_t BaseOf(uint32_t file) const {
+    uint64_t base = 0;
+    for (uint32_t f = file; f-- > 0 && source_.files[f].rank == source_.files[file].rank;) {
+      base += (source_.files[f].bytes() + kPage - 1) / kPage * kPage;
+    }
+    return base;
+  }
   void WriteReader(size_t reader, std::span<const OrderedSegment> segments);
   void Place(size_t reader, const Segment& segment, ByteRange range);
   void AddCopies(size_t reader, const Segment& segment, ByteRange range, uint64_t buffer_offset);
@@ -245,7 +254,10 @@ void PartWriter::Place(size_t reader, const Segment& segment, ByteRange range) {
                          round_reads_.back().file_offset + round_reads_.back().bytes == offset;
   uint64_t at = continues ? cursor_ : (cursor_ + kPage - 1) / kPage * kPage + offset % kPage;
   bool extend = continues;
-  if (at + bytes > options_.round_bytes) {
+  if (options_.owners_read) {
+    // Memory is its own buffer: nothing is read, and nothing is moved within it.
+    at = BaseOf(FileOf(item)) + offset;
+  } else if (at + bytes > options_.round_bytes) {
     FlushRound();
     at = offset % kPage;
     extend = false;

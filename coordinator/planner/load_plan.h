@@ -24,7 +24,9 @@ namespace cairn {
 struct LoadOptions {
   // Largest read buffer of one round; an agent holds two. At least 2 MiB.
   uint64_t round_bytes = uint64_t{64} << 20;
-  // Every rank that a file names as its writer is the only one that can read it (in-memory reshard).
+  // In-memory reshard: the rank that a file names as its writer is the only one that can read it, and its memory is the
+  // buffer of the only round: buffer offsets count from its begin, where its files lie one after the other, padded to
+  // 4096 bytes each.
   bool owners_read = false;
   // What the targets' tensors are made of; null: of those of the same names.
   std::shared_ptr<const aoa::Config> mapping;
@@ -90,6 +92,8 @@ struct ReshardPlan {
 };
 absl::StatusOr<ReshardPlan> MakeReshardPlan(std::span<const RankInput> sources, std::span<const RankInput> targets,
                                             const LoadOptions& options);
+absl::StatusOr<ReshardPlan> MakeReshardPlan(std::span<const RankInput> sources, std::span<const RankInput> targets,
+                                            const LoadOptions& options, FaultList& faults);
 
 }  // namespace cairn
 

@@ -11,6 +11,7 @@
 #include "coordinator/planner/bins.h"
 #include "coordinator/planner/layout_json.h"
 #include "coordinator/planner/load_plan.h"
+#include "coordinator/planner/plan_summary.h"
 #include "coordinator/planner/save_plan.h"
 #include "coordinator/planner/virtual_manifest.h"
 
@@ -99,16 +100,6 @@ Ordered Describe(const StoredItem& item) {
   return json;
 }
 
-std::string BalanceText(const std::vector<int>& ranks, const std::vector<uint64_t>& bytes) {
-  if (bytes.empty()) return "";
-  const auto heaviest = std::max_element(bytes.begin(), bytes.end());
-  const double total = static_cast<double>(std::accumulate(bytes.begin(), bytes.end(), uint64_t{0}));
-  const double mean = total / static_cast<double>(bytes.size());
-  return absl::StrFormat(
-      "heaviest: rank %d with %s, %.3f of the mean\n", ranks[static_cast<size_t>(heaviest - bytes.begin())],
-      FormatSize(static_cast<int64_t>(*heaviest)), mean > 0 ? static_cast<double>(*heaviest) / mean : 1.0);
-}
-
 }  // namespace
 
 PlanAnswer PlanSaveJson(std::string_view text) {
@@ -159,18 +150,13 @@ PlanAnswer PlanSaveJson(std::string_view text) {
   std::vector<uint64_t> rank_bytes;
   for (const auto& [rank, bytes] : by_rank) rank_bytes.push_back(bytes);
   Ordered copies = Ordered::array();
-  uint64_t moved = 0;
   for (const PlannedMove& move : plan->Moves()) {
     Ordered copy{{"from", move.from}, {"to", move.to}};
     copy.update(Describe(move.item));
     copy["bytes"] = move.item.bytes();
-    moved += move.item.bytes();
     copies.push_back(std::move(copy));
   }
-  answer.summary =
-      absl::StrFormat("%d ranks write %s in %d files; %s move between ranks\n", plan->ranks().size(),
-                      FormatSize(static_cast<int64_t>(unique)), views.size(), FormatSize(static_cast<int64_t>(moved)));
-  answer.summary += BalanceText(plan->ranks(), rank_bytes);
+  answer.summary = SummaryOf(*plan, options.moves);
   answer.json = {
       {"files", std::move(files)}, {"rank_bytes", rank_bytes}, {"copies", std::move(copies)}, {"unique_bytes", unique}};
   return answer;
@@ -208,33 +194,15 @@ PlanAnswer PlanLoadJson(std::string_view text) {
   PlanAnswer answer;
   answer.ok = true;
   Ordered reads = Ordered::array(), copies = Ordered::array();
-  std::vector<uint64_t> by_rank(plan->ranks().size());
-  std::map<int, int> fan_in;
   for (const LoadTotals::RankFile& read : plan->totals().reads) {
     reads.push_back({{"rank", read.rank}, {"file", manifest.files[read.file].name}, {"bytes", read.bytes}});
-    const auto found = std::lower_bound(plan->ranks().begin(), plan->ranks().end(), read.rank);
-    by_rank[static_cast<size_t>(found - plan->ranks().begin())] += read.bytes;
   }
   uint64_t copied = 0;
   for (const LoadTotals::RankPair& pair : plan->totals().copies) {
     copies.push_back({{"from", pair.from}, {"to", pair.to}, {"bytes", pair.bytes}});
     copied += pair.bytes;
-    ++fan_in[pair.to];
   }
-  int largest_fan_in = 0;
-  for (const auto& [rank, count] : fan_in) largest_fan_in = std::max(largest_fan_in, count);
-  answer.summary = absl::StrFormat(
-      "%d ranks read %s, each byte once (%s needed); %s go from rank to rank, from at most %d ranks to one\n",
-      plan->ranks().size(), FormatSize(static_cast<int64_t>(plan->total_bytes_read())),
-      FormatSize(static_cast<int64_t>(plan->unique_bytes())), FormatSize(static_cast<int64_t>(copied)), largest_fan_in);
-  answer.summary += BalanceText(plan->ranks(), by_rank);
-  const aoa::MappingReport* report = plan->mapping_report();
-  if (report != nullptr) {
-    answer.summary += aoa::FormatReport(*report);
-  } else {
-    for (const std::string& name : plan->missing()) absl::StrAppend(&answer.summary, "missing: ", name, "\n");
-    for (const std::string& name : plan->unexpected()) absl::StrAppend(&answer.summary, "unexpected: ", name, "\n");
-  }
+  answer.summary = SummaryOf(*plan);
   answer.json = {{"reads", std::move(reads)},
                  {"read_bytes", plan->total_bytes_read()},
                  {"unique_bytes", plan->unique_bytes()},

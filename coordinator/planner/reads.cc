@@ -52,6 +52,8 @@ class ReadsPlanner {
   void ChooseReaders();
   int OwnerOf(const Segment& segment) const;
   bool SameLayouts() const;
+  // Whether the rank (an index) takes bytes of the segment itself.
+  bool Needs(int rank, const Segment& segment) const;
   uint64_t LargestSegment() const;
 
   uint64_t ItemBytes(uint32_t item) const {
@@ -197,6 +199,7 @@ void ReadsPlanner::AddObjects() {
 }
 
 uint64_t ReadsPlanner::LargestSegment() const {
+  if (options_.owners_read) return uint64_t{1} << 62;  // nothing is read in rounds, nobody else can read
   // With room for the offset of a read within its first page.
   const uint64_t by_round = std::max(kBlock, (options_.round_bytes - 2 * kDataPage) / kBlock * kBlock);
   const uint64_t share = reads_.unique_bytes / (kSegmentsPerRank * std::max<size_t>(1, targets_.ranks().size()));
@@ -210,7 +213,7 @@ void ReadsPlanner::CutSegments() {
     const NeededItem& needed = reads_.items[n];
     const uint64_t bytes = ItemBytes(needed.item);
     cuts.assign({0, bytes});
-    if (bytes > kBlock) {
+    if (bytes > kBlock && !options_.owners_read) {
       // Where the consumers change, moved to the next border of a block.
       for (uint32_t u = needed.first_use; u < needed.first_use + needed.uses; ++u) {
         for (uint64_t border : {reads_.uses[u].begin, reads_.uses[u].end}) {
@@ -249,6 +252,17 @@ void ReadsPlanner::CutSegments() {
   }
 }
 
+bool ReadsPlanner::Needs(int rank, const Segment& segment) const {
+  if (reads_.items[segment.needed].item >= source_.shards.size()) return true;
+  for (uint32_t u = segment.first_use; u < segment.last_use; ++u) {
+    for (uint32_t layout : targets_.HoldersOf(reads_.uses[u].target)) {
+      const std::vector<int>& ranks = targets_.layouts()[layout].rank_indices;
+      if (std::binary_search(ranks.begin(), ranks.end(), rank)) return true;
+    }
+  }
+  return false;
+}
+
 bool ReadsPlanner::SameLayouts() const {
   if (source_.world_size != targets_.ranks().size() || source_.rank_layout.size() != source_.world_size) return false;
   for (size_t r = 0; r < targets_.ranks().size(); ++r) {
@@ -271,13 +285,9 @@ int ReadsPlanner::OwnerOf(const Segment& segment) const {
 
 void ReadsPlanner::ChooseReaders() {
   if (targets_.ranks().empty()) return;
-  if (options_.owners_read || SameLayouts()) {
-    bool all = true;
-    for (Segment& segment : reads_.segments) {
-      segment.reader = OwnerOf(segment);
-      all = all && segment.reader >= 0;
-    }
-    if (all || options_.owners_read) return;
+  if (options_.owners_read) {
+    for (Segment& segment : reads_.segments) segment.reader = OwnerOf(segment);
+    return;
   }
   std::vector<uint64_t> load(targets_.ranks().size()), node_load(targets_.nodes().size());
   const auto give = [&](Segment& segment, int rank) {
@@ -290,8 +300,17 @@ void ReadsPlanner::ChooseReaders() {
     return std::tuple(load[r], node_load[targets_.rank_nodes()[r]], rank);
   };
   std::vector<uint32_t> shared;
+  const bool same = SameLayouts();
   for (uint32_t s = 0; s < reads_.segments.size(); ++s) {
     Segment& segment = reads_.segments[s];
+    if (same) {
+      // What was moved to be written does not move again to be read: its writer does not hold it.
+      const int owner = OwnerOf(segment);
+      if (owner >= 0 && Needs(owner, segment)) {
+        give(segment, owner);
+        continue;
+      }
+    }
     int only = -1;
     bool single = segment.first_use + 1 == segment.last_use;
     if (single) {

@@ -70,7 +70,7 @@ Overlap OverlapOf(const Manifest& source, const ManifestShard& shard, const Layo
 //
 // A segment is read by a rank that needs most of it. What only one rank needs is settled first; the rest follows,
 // heaviest first, each to the rank with the smallest (bytes so far, bytes of its node, rank). If every rank has the
-// layout that the checkpoint was saved with, each reads what it wrote.
+// layout that the checkpoint was saved with, each reads what it wrote, as far as it holds that.
 Reads PlanReads(const Manifest& source, const LayoutSet& targets, const NameMatch& match, const LoadOptions& options);
 
 // Ranks (indices) that get an object: all, but of an object that is one per rank only its own, if the world is the

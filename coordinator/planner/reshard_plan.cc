@@ -9,11 +9,11 @@
 namespace cairn {
 
 absl::StatusOr<ReshardPlan> MakeReshardPlan(std::span<const RankInput> sources, std::span<const RankInput> targets,
-                                            const LoadOptions& options) {
+                                            const LoadOptions& options, FaultList& faults) {
   SaveOptions save_options;
   save_options.bins_per_rank = 1;
   save_options.max_faults = options.max_faults;
-  CAIRN_ASSIGN_OR_RETURN(SavePlan source, MakeSavePlan(sources, save_options));
+  CAIRN_ASSIGN_OR_RETURN(SavePlan source, MakeSavePlan(sources, save_options, faults));
   // A rank that only gives needs a part, too: its target is an empty layout.
   const std::string empty_digest = Digest("");
   std::vector<RankInput> all(targets.begin(), targets.end());
@@ -24,8 +24,14 @@ absl::StatusOr<ReshardPlan> MakeReshardPlan(std::span<const RankInput> sources, 
   }
   LoadOptions load_options = options;
   load_options.owners_read = true;
-  CAIRN_ASSIGN_OR_RETURN(LoadPlan load, MakeLoadPlan(VirtualManifest(source), all, load_options));
+  CAIRN_ASSIGN_OR_RETURN(LoadPlan load, MakeLoadPlan(VirtualManifest(source), all, load_options, faults));
   return ReshardPlan{std::move(source), std::move(load)};
+}
+
+absl::StatusOr<ReshardPlan> MakeReshardPlan(std::span<const RankInput> sources, std::span<const RankInput> targets,
+                                            const LoadOptions& options) {
+  FaultList faults(options.max_faults);
+  return MakeReshardPlan(sources, targets, options, faults);
 }
 
 }  // namespace cairn

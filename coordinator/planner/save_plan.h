@@ -98,6 +98,8 @@ class SavePlan {
   uint64_t unique_bytes() const;
   // Data bytes that each rank writes, parallel to ranks().
   std::vector<uint64_t> rank_bytes() const;
+  // Of what a rank writes: data bytes that no other rank holds. 0 for a rank that is not in the plan.
+  uint64_t SoleBytes(int rank) const;
   // All names of tensors and objects, sorted; aliases are none.
   std::vector<std::string> names() const;
 
@@ -109,6 +111,8 @@ class SavePlan {
   // For people and dry runs: everything at once. Costs memory for every item.
   std::vector<PlannedFileView> Files() const;
   std::vector<PlannedMove> Moves() const;
+  // Ranks (from, to) between which shards move, each pair once; ascending.
+  std::vector<std::pair<int, int>> MovePairs() const;
 
   // REPLICA_MISMATCH and OBJECT_MISMATCH for each item whose holders report another CRC32C than its writer, naming the
   // item, the writer and the holders that differ. `results` may lack ranks; items without both sides are left out.

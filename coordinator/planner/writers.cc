@@ -1,6 +1,7 @@
 #include "coordinator/planner/writers.h"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <set>
 #include <utility>
@@ -151,9 +152,47 @@ class Chooser {
         }
       }
     }
+    EvenOut(limit, heavy, shards_of);
     std::sort(writers_.moves.begin(), writers_.moves.end(), [](const Writers::Move& a, const Writers::Move& b) {
       return std::pair(a.from, a.shard) < std::pair(b.from, b.shard);
     });
+  }
+
+  // What is still above the limit, because no shard fits below it elsewhere: the heaviest gives the lightest the shard
+  // that is nearest to half of what they differ by, as long as that makes the heavier of the two lighter.
+  void EvenOut(uint64_t limit, const std::vector<int>& heavy,
+               std::vector<std::vector<std::pair<uint64_t, uint32_t>>>& shards_of) {
+    std::vector<uint64_t>& load = writers_.load;
+    std::set<std::pair<uint64_t, int>> by_load;
+    for (size_t r = 0; r < load.size(); ++r) {
+      if (!slow_[r]) by_load.emplace(load[r], static_cast<int>(r));
+    }
+    std::set<std::pair<uint64_t, size_t>> giving;  // load, index into heavy
+    for (size_t h = 0; h < heavy.size(); ++h) giving.emplace(load[static_cast<size_t>(heavy[h])], h);
+    while (!giving.empty() && !by_load.empty() && giving.rbegin()->first > limit) {
+      const size_t h = giving.rbegin()->second;
+      const int from = heavy[h], to = by_load.begin()->second;
+      const auto f = static_cast<size_t>(from), t = static_cast<size_t>(to);
+      giving.erase(std::prev(giving.end()));
+      auto& own = shards_of[h];
+      const uint64_t differ = load[f] > load[t] ? load[f] - load[t] : 0;
+      auto pick = std::lower_bound(own.begin(), own.end(), std::pair(differ / 2, 0u));
+      if (pick != own.begin() &&
+          (pick == own.end() || pick->first - differ / 2 > differ / 2 - std::prev(pick)->first)) {
+        --pick;
+      }
+      if (pick == own.end() || pick->first == 0 || pick->first >= differ) continue;  // it stays as it is
+      const auto [bytes, shard] = *pick;
+      own.erase(pick);
+      by_load.erase({load[f], from});
+      by_load.erase({load[t], to});
+      load[f] -= bytes;
+      load[t] += bytes;
+      if (!slow_[f]) by_load.emplace(load[f], from);
+      by_load.emplace(load[t], to);
+      writers_.moves.push_back({shard, from, to});
+      giving.emplace(load[f], h);
+    }
   }
 
   const LayoutSet& set_;

@@ -31,7 +31,8 @@ struct Writers {
 //
 // Then, if the options allow moves and the largest load is above the threshold, ranks above
 // max(threshold * mean, largest item) give shards to ranks below it, first to those of their own node: the smallest
-// shard that is enough, else the largest. O(moves * log ranks).
+// shard that is enough, else the largest. If none fits there, the heaviest gives the lightest what evens them out best.
+// O(moves * log ranks). A shard moves once.
 Writers ChooseWriters(const LayoutSet& set, const SaveOptions& options);
 
 }  // namespace cairn

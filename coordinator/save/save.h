@@ -95,17 +95,20 @@ class Save {
     uint64_t answered_call = 0;
   };
 
+  static bool Staged(const v1::SaveState& state);
   Operation operation() const { return {"save", step_, attempt_}; }
   Rank& At(int rank, const Context& context);
   bool Written(const Rank& rank) const;
   bool AllBegun(const Context& context) const;
-  bool has_plan() const { return !plan_digest_.empty(); }
+  bool has_plan() const { return !plan_.plan_digest.empty(); }
   std::string PhaseOf(const Rank& rank) const;
   // When the rank last got nearer to what it is waited for.
   absl::Time ProgressOf(int rank, const Rank& state, const Context& context) const;
   std::string DetailOf(int rank, const Rank& state, const Context& context) const;
   // Ranks that the save waits for now.
   std::vector<int> Awaited(const Context& context) const;
+  // `ranks` without those that wait for another one to stage shards that they write for it: that one is to blame.
+  std::vector<int> WithoutExcused(std::vector<int> ranks) const;
   std::vector<Culprit> Culprits(const std::vector<int>& ranks, const Context& context) const;
 
   bool CheckMembers(Context& context);
@@ -133,8 +136,7 @@ class Save {
 
   // Resets what everyone is measured against: the plan is there, the number is there.
   absl::Time progress_base_;
-  std::string plan_digest_;
-  uint64_t plan_bytes_ = 0;
+  PlannedSave plan_;
   bool check_replicas_ = false;
 
   uint32_t attempt_ = 0;

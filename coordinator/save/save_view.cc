@@ -1,11 +1,97 @@
-// What people see of a save.
+// Where each rank of a save is, and what people see of it.
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
+#include "common/base/quantity.h"
+#include "common/rpc/reason.h"
 #include "common/rpc/status_proto.h"
 #include "common/storage/checkpoint_path.h"
 #include "coordinator/save/save.h"
 
 namespace cairn {
+
+bool Save::Staged(const v1::SaveState& state) {
+  return state.phase() == v1::SaveState::STAGED || state.phase() == v1::SaveState::WRITING ||
+         state.phase() == v1::SaveState::WRITTEN;
+}
+
+std::string Save::PhaseOf(const Rank& rank) const {
+  if (!rank.begun) return "waiting";
+  switch (rank.state.phase()) {
+    case v1::SaveState::STAGING:
+      return "staging";
+    case v1::SaveState::STAGED:
+      return "staged";
+    case v1::SaveState::WRITING:
+      return "writing";
+    case v1::SaveState::WRITTEN:
+      return "written";
+    case v1::SaveState::FAILED:
+    case v1::SaveState::STOPPED:
+      return rank.state.attempt() > 0 ? "writing" : "staging";
+    default:
+      return has_plan() ? "staging" : "planning";
+  }
+}
+
+absl::Time Save::ProgressOf(int index, const Rank& rank, const Context& context) const {
+  absl::Time progress = std::max(rank.progress, progress_base_);
+  const Member* member = context.members.Find(index);
+  if (member == nullptr) return progress;
+  if (!rank.begun) {
+    // A trainer on its way to the step is slow, not late; one that has passed it will not come.
+    const std::optional<int64_t> at = member->current_step();
+    if (at.has_value() && *at <= step_) progress = std::max(progress, member->stepped);
+  } else if (!has_plan()) {
+    progress = std::max(progress, member->uploaded);
+  }
+  return progress;
+}
+
+std::string Save::DetailOf(int index, const Rank& rank, const Context& context) const {
+  const Member* member = context.members.Find(index);
+  std::string text = absl::StrCat("no progress for ", Seconds(context.now - ProgressOf(index, rank, context)));
+  if (member == nullptr) return absl::StrCat(text, ", no agent registered");
+  if (!rank.begun) {
+    absl::StrAppend(&text, ", its trainer has not begun the save");
+    if (member->current_step().has_value()) absl::StrAppend(&text, ", last reported step ", *member->current_step());
+    if (member->reported && !member->state.trainer().attached()) absl::StrAppend(&text, ", no trainer attached");
+  } else if (rank.state.bytes_total() > 0) {
+    absl::StrAppend(&text, ", ", FormatSize(static_cast<int64_t>(rank.state.bytes_done())), " of ",
+                    FormatSize(static_cast<int64_t>(rank.state.bytes_total())));
+  }
+  const absl::Duration silent = context.now - member->heard;
+  if (silent > absl::Seconds(1)) absl::StrAppend(&text, ", agent last heard ", Seconds(silent), " ago");
+  if (!member->node.empty()) absl::StrAppend(&text, ", node ", member->node);
+  return text;
+}
+
+std::vector<int> Save::Awaited(const Context& context) const {
+  std::vector<int> ranks;
+  const bool all_begun = AllBegun(context);
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    const Rank& rank = ranks_[i];
+    bool awaited;
+    if (!all_begun) {
+      awaited = !rank.begun;
+    } else if (!has_plan()) {
+      awaited = !context.layouts.contains(rank.state.layout_digest());
+    } else {
+      awaited = attempt_ > 0 ? !Written(rank) : !Staged(rank.state);
+    }
+    if (awaited) ranks.push_back(static_cast<int>(i));
+  }
+  return ranks;
+}
+
+std::vector<Culprit> Save::Culprits(const std::vector<int>& ranks, const Context& context) const {
+  std::vector<Culprit> culprits;
+  for (int rank : ranks) {
+    const Rank& state = ranks_[static_cast<size_t>(rank)];
+    culprits.push_back({rank, PhaseOf(state), DetailOf(rank, state, context)});
+  }
+  return culprits;
+}
 
 v1::Checkpoint Save::View(const Context& context) const {
   v1::Checkpoint view;
@@ -17,7 +103,7 @@ v1::Checkpoint Save::View(const Context& context) const {
   if (!request_ids_.empty()) view.set_request_id(request_ids_.front());
   if (attempt_ > 0) view.set_data_directory(AttemptDirectory(context.job, step_, attempt_));
   view.set_world_size(static_cast<uint32_t>(ranks_.size()));
-  view.set_bytes(plan_bytes_);
+  view.set_bytes(plan_.bytes);
   switch (phase_) {
     case Phase::kCollecting:
       view.set_state(v1::Checkpoint::COLLECTING);
@@ -50,7 +136,7 @@ v1::Checkpoint Save::View(const Context& context) const {
   view.mutable_create_time()->set_seconds(created / 1'000'000'000);
   view.mutable_create_time()->set_nanos(static_cast<int32_t>(created % 1'000'000'000));
   if (phase_ == Phase::kCommitted) return view;
-  const std::vector<int> awaited = Awaited(context);
+  const std::vector<int> awaited = WithoutExcused(Awaited(context));
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const int index = static_cast<int>(i);
     const Rank& rank = ranks_[i];
@@ -70,6 +156,11 @@ v1::Checkpoint Save::View(const Context& context) const {
                        context.now - member->heard > context.options.lease_ttl / 2);
     progress.set_late(late);
     if (late) progress.set_note(DetailOf(index, rank, context));
+    if (!late && rank.state.waiting_for_size() > 0) {
+      const std::vector<int> others(rank.state.waiting_for().begin(), rank.state.waiting_for().end());
+      progress.set_note(
+          absl::StrCat("waits for shards of ", others.size() == 1 ? "rank " : "ranks ", JoinRanks(others)));
+    }
   }
   return view;
 }

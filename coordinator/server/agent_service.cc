@@ -6,6 +6,7 @@
 #include "common/base/digest.h"
 #include "common/base/status.h"
 #include "common/rpc/endpoint.h"
+#include "common/rpc/plan_part.h"
 #include "common/rpc/reason.h"
 
 namespace cairn {
@@ -139,8 +140,13 @@ grpc::ServerUnaryReactor* AgentService::GetPlan(grpc::CallbackServerContext* con
   const std::string digest = request->plan_digest();
   const int rank = static_cast<int>(request->agent().rank());
   const uint64_t offset = request->offset();
-  return dispatcher_.OnWorker([this, digest, rank, offset, response](std::function<void()>& respond) -> absl::Status {
+  const std::string known = request->known_part_digest();
+  return dispatcher_.OnWorker([=, this](std::function<void()>& respond) -> absl::Status {
     CAIRN_ASSIGN_OR_RETURN(const auto part, plans_.PartFor(digest, rank));
+    if (offset == 0 && !known.empty() && BodyDigestOf(*part) == known) {
+      respond = [response] { response->set_same_part(true); };
+      return absl::OkStatus();
+    }
     if (offset > part->size()) {
       return MakeError(Reason::kBadRequest, absl::StrCat("offset ", offset, " of a plan of ", part->size(), " bytes"));
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -30,7 +31,7 @@ absl::StatusOr<Recovered> Executor::Run(const std::string& job, const RecoverJob
 
 absl::StatusOr<PlannedSave> Executor::Run(const std::string&, const PlanSave& action) {
   CAIRN_ASSIGN_OR_RETURN(const SavePlan plan, plans_.MakeSave(action.layout, action.node));
-  return PlannedSave{plan.digest(), plan.total_bytes()};
+  return PlannedSave{plan.digest(), plan.total_bytes(), plan.MovePairs(), secret_.TokenFor(plan.digest())};
 }
 
 absl::Status Executor::CheckNames(const std::string& job, int64_t step, const SavePlan& plan) {
@@ -104,19 +105,32 @@ absl::Status Executor::Run(const std::string& job, const RemoveFiles& action) {
 }
 
 absl::StatusOr<PlannedLoad> Executor::Run(const std::string& job, const PlanLoad& action) {
-  CAIRN_ASSIGN_OR_RETURN(const LoadWish wish, plans_.WishOf(action.layout, action.node));
-  const bool import = !wish.import_directory.empty();
-  std::shared_ptr<const Manifest> manifest;
-  if (import) {
-    CAIRN_ASSIGN_OR_RETURN(Manifest imported, ReadImportDirectory(wish.import_directory));
-    manifest = std::make_shared<const Manifest>(std::move(imported));
+  LoadWish wish;
+  PlannedLoad planned;
+  std::optional<LoadPlan> made;
+  std::string name = absl::StrCat(job, " (the source of the reshard)");
+  ErrorMetadata metadata = {{"job", job}};
+  if (!action.source_layout.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(const ReshardPlan reshard,
+                           plans_.MakeReshard(action.source_layout, action.layout, action.node));
+    planned.source_plan_digest = reshard.source.digest();
+    made = reshard.load;
   } else {
-    CAIRN_ASSIGN_OR_RETURN(manifest, catalog_.ReadManifest(job, action.step));
+    CAIRN_ASSIGN_OR_RETURN(wish, plans_.WishOf(action.layout, action.node));
+    std::shared_ptr<const Manifest> manifest;
+    if (wish.import_directory.empty()) {
+      CAIRN_ASSIGN_OR_RETURN(manifest, catalog_.ReadManifest(job, action.step));
+      name = absl::StrCat(job, "@", manifest->step);
+      metadata.emplace_back("step", absl::StrCat(manifest->step));
+    } else {
+      CAIRN_ASSIGN_OR_RETURN(Manifest imported, ReadImportDirectory(wish.import_directory));
+      manifest = std::make_shared<const Manifest>(std::move(imported));
+      name = wish.import_directory;
+    }
+    CAIRN_ASSIGN_OR_RETURN(made, plans_.MakeLoad(*manifest, action.layout, action.node, action.round_bytes, wish));
+    planned.step = manifest->step;
   }
-  CAIRN_ASSIGN_OR_RETURN(const LoadPlan plan,
-                         plans_.MakeLoad(*manifest, action.layout, action.node, action.round_bytes, wish));
-  const std::string name = import ? wish.import_directory : absl::StrCat(job, "@", manifest->step);
-  const ErrorMetadata metadata = {{"job", job}, {"step", absl::StrCat(manifest->step)}};
+  const LoadPlan& plan = *made;
   const auto fault = [&](Reason reason, const std::vector<std::string>& names, const std::string& what) {
     ErrorMetadata more = metadata;
     more.emplace_back("names", JoinNames(names));
@@ -133,13 +147,11 @@ absl::StatusOr<PlannedLoad> Executor::Run(const std::string& job, const PlanLoad
                  absl::StrCat("has ", plan.unexpected().size(), " tensors that the target does not want",
                               wish.mapping != nullptr ? " (the statement 'NAME -> _' leaves one out)" : ""));
   }
-  PlannedLoad planned;
-  planned.step = manifest->step;
   planned.plan_digest = plan.digest();
   planned.transfer_token = RandomToken();
   planned.missing = plan.missing();
   planned.unexpected = plan.unexpected();
-  planned.total_bytes_read = plan.total_bytes_read();
+  if (action.source_layout.empty()) planned.total_bytes_read = plan.total_bytes_read();
   planned.unique_bytes = plan.unique_bytes();
   return planned;
 }

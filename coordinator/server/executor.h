@@ -3,19 +3,22 @@
 #define CAIRN_COORDINATOR_SERVER_EXECUTOR_H_
 
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "common/base/clock.h"
 #include "coordinator/job/action.h"
 #include "coordinator/server/catalog.h"
 #include "coordinator/server/plan_store.h"
+#include "coordinator/server/transfer_secret.h"
 
 namespace cairn {
 
 // Thread-safe. Each method is one action; its errors become the action's result.
 class Executor {
  public:
-  Executor(Catalog& catalog, PlanStore& plans, const Clock& clock) : catalog_(catalog), plans_(plans), clock_(clock) {}
+  Executor(Catalog& catalog, PlanStore& plans, TransferSecret secret, const Clock& clock)
+      : catalog_(catalog), plans_(plans), secret_(std::move(secret)), clock_(clock) {}
 
   absl::StatusOr<Recovered> Run(const std::string& job, const RecoverJob& action);
   absl::StatusOr<PlannedSave> Run(const std::string& job, const PlanSave& action);
@@ -33,6 +36,7 @@ class Executor {
 
   Catalog& catalog_;
   PlanStore& plans_;
+  const TransferSecret secret_;
   const Clock& clock_;
 };
 

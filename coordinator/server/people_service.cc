@@ -8,6 +8,7 @@
 #include "common/rpc/endpoint.h"
 #include "common/rpc/reason.h"
 #include "common/storage/checkpoint_path.h"
+#include "coordinator/server/reshard_preview.h"
 
 namespace cairn {
 namespace {
@@ -233,6 +234,31 @@ grpc::ServerUnaryReactor* PeopleService::WaitJob(grpc::CallbackServerContext* co
   if (absl::Status status = CheckToken(*context, token_); !status.ok()) return FinishNow(context, status);
   const uint64_t known = request->coordinator_epoch() == options_.coordinator_epoch ? request->known_revision() : 0;
   return HoldJob(context, request->job(), known, MaxWait(request->has_max_wait(), request->max_wait()), response);
+}
+
+grpc::ServerUnaryReactor* PeopleService::PlanReshard(grpc::CallbackServerContext* context,
+                                                     const v1::PlanReshardRequest* request,
+                                                     v1::PlanReshardResponse* response) {
+  absl::Status status = CheckToken(*context, token_);
+  const bool from_checkpoint = request->source_size() == 0;
+  if (status.ok() && from_checkpoint) status = CheckJobName(request->job());
+  if (status.ok() && request->has_step()) {
+    status = from_checkpoint ? CheckStep(request->step())
+                             : MakeError(Reason::kBadRequest, "the source is either layouts or a step, not both");
+  }
+  if (!status.ok()) return FinishNow(context, status);
+  return dispatcher_.OnWorker(
+      [this, from_checkpoint, asked = *request, response](std::function<void()>& respond) -> absl::Status {
+        std::shared_ptr<const Manifest> manifest;
+        if (from_checkpoint) {
+          const auto step = asked.has_step() ? std::optional(asked.step()) : std::nullopt;
+          CAIRN_ASSIGN_OR_RETURN(manifest, catalog_.ReadManifest(asked.job(), step));
+        }
+        CAIRN_ASSIGN_OR_RETURN(v1::PlanReshardResponse made, PreviewReshard(asked, manifest.get()));
+        auto kept = std::make_shared<v1::PlanReshardResponse>(std::move(made));
+        respond = [response, kept] { response->Swap(kept.get()); };
+        return absl::OkStatus();
+      });
 }
 
 grpc::ServerUnaryReactor* PeopleService::GetCapabilities(grpc::CallbackServerContext* context,

@@ -44,6 +44,8 @@ class PeopleService final : public v1::CheckpointService::CallbackService {
                                    v1::Job* response) override;
   grpc::ServerUnaryReactor* WaitJob(grpc::CallbackServerContext* context, const v1::WaitJobRequest* request,
                                     v1::Job* response) override;
+  grpc::ServerUnaryReactor* PlanReshard(grpc::CallbackServerContext* context, const v1::PlanReshardRequest* request,
+                                        v1::PlanReshardResponse* response) override;
   grpc::ServerUnaryReactor* GetCapabilities(grpc::CallbackServerContext* context,
                                             const v1::GetCapabilitiesRequest* request,
                                             v1::Capabilities* response) override;

@@ -1,8 +1,12 @@
 #include "coordinator/server/plan_store.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
@@ -22,6 +26,8 @@ constexpr char kMagic[] = "cairn plan 1";
 constexpr uint64_t kMaxRecordBytes = uint64_t{64} << 20;
 // Plans on disk; older ones are made anew from what agents upload.
 constexpr size_t kRecordsKept = 16;
+// Plans that a restarted coordinator makes ready unasked.
+constexpr size_t kPlansWarmed = 2;
 // Of the planner.
 constexpr uint64_t kMinRoundBytes = uint64_t{2} << 20;
 
@@ -33,15 +39,21 @@ absl::Status Unknown(std::string_view digest) {
   return MakeError(Reason::kPlanUnknown, absl::StrCat("no plan ", DigestHex(digest), " is known"));
 }
 
-// A plan's record: lines "cairn plan 1", "bins N", then per rank "LAYOUT-DIGEST NODE" with the node in hexadecimal.
+// A plan's record: lines "cairn plan 1", "bins N moves auto|never", then per rank "LAYOUT-DIGEST NODE" with the node in
+// hexadecimal.
 struct Record {
   int bins = 0;
+  MovePolicy moves = MovePolicy::kNever;
   std::vector<std::string> layout;
   std::vector<std::string> node;
 };
 
+constexpr char kMoves[] = " moves ";
+
+const char* MovesName(MovePolicy moves) { return moves == MovePolicy::kAuto ? "auto" : "never"; }
+
 std::string Render(const Record& record) {
-  std::string text = absl::StrCat(kMagic, "\nbins ", record.bins, "\n");
+  std::string text = absl::StrCat(kMagic, "\nbins ", record.bins, kMoves, MovesName(record.moves), "\n");
   for (size_t i = 0; i < record.layout.size(); ++i) {
     absl::StrAppend(&text, DigestHex(record.layout[i]), " ", absl::BytesToHexString(record.node[i]), "\n");
   }
@@ -51,10 +63,13 @@ std::string Render(const Record& record) {
 std::optional<Record> Parse(const std::string& text) {
   const std::vector<std::string> lines = absl::StrSplit(text, '\n');
   Record record;
-  if (lines.size() < 3 || lines[0] != kMagic || lines[1].rfind("bins ", 0) != 0 ||
-      !absl::SimpleAtoi(lines[1].substr(5), &record.bins)) {
+  const std::vector<std::string> options =
+      lines.size() < 3 ? std::vector<std::string>() : absl::StrSplit(lines[1], ' ');
+  if (options.size() != 4 || lines[0] != kMagic || options[0] != "bins" || options[2] != "moves" ||
+      !absl::SimpleAtoi(options[1], &record.bins)) {
     return std::nullopt;
   }
+  record.moves = options[3] == "auto" ? MovePolicy::kAuto : MovePolicy::kNever;
   for (size_t i = 2; i + 1 < lines.size(); ++i) {
     const std::vector<std::string> words = absl::StrSplit(lines[i], ' ');
     if (words.size() != 2 || words[0].size() != 2 * kDigestBytes || words[1].size() % 2 != 0) return std::nullopt;
@@ -121,6 +136,26 @@ absl::StatusOr<std::vector<std::string>> PlanStore::Recover() {
   return digests;
 }
 
+void PlanStore::Warm(const std::atomic<bool>& stop) {
+  const auto entries = storage_.List(kDirectory);
+  if (!entries.ok()) return;
+  std::vector<std::pair<timespec, std::string>> plans;  // by time of making
+  for (const PosixStorage::Entry& entry : *entries) {
+    if (!entry.name.ends_with(kPlanEnding)) continue;
+    const auto file = storage_.OpenFile(absl::StrCat(kDirectory, "/", entry.name), O_RDONLY);
+    struct stat status = {};
+    if (file.ok() && fstat(file->get(), &status) == 0) plans.emplace_back(status.st_mtim, entry.name);
+  }
+  std::sort(plans.begin(), plans.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.first.tv_sec, a.first.tv_nsec) > std::tie(b.first.tv_sec, b.first.tv_nsec);
+  });
+  for (size_t i = 0; i < plans.size() && i < kPlansWarmed && !stop; ++i) {
+    const std::string hex = plans[i].second.substr(0, plans[i].second.size() - kPlanEnding.size());
+    // One that cannot be made again is made anew when it is needed.
+    if (hex.size() == 2 * kDigestBytes) (void)FindSave(absl::HexStringToBytes(hex));
+  }
+}
+
 absl::StatusOr<PlanStore::Inputs> PlanStore::Collect(const std::vector<std::string>& layout,
                                                      const std::vector<std::string>& node) {
   Inputs inputs;
@@ -141,14 +176,12 @@ absl::StatusOr<PlanStore::Inputs> PlanStore::Collect(const std::vector<std::stri
 absl::StatusOr<SavePlan> PlanStore::MakeSave(const std::vector<std::string>& layout,
                                              const std::vector<std::string>& node) {
   CAIRN_ASSIGN_OR_RETURN(const Inputs inputs, Collect(layout, node));
-  SaveOptions options;
-  options.bins_per_rank = bins_per_rank_;
   {
-    const std::string digest = SavePlanDigest(inputs.ranks, options);
+    const std::string digest = SavePlanDigest(inputs.ranks, save_options_);
     MutexLock lock(mutex_);
     if (const SavePlan* known = Take(saves_, digest); known != nullptr) return *known;
   }
-  CAIRN_ASSIGN_OR_RETURN(const SavePlan plan, MakeSavePlan(inputs.ranks, options));
+  CAIRN_ASSIGN_OR_RETURN(const SavePlan plan, MakeSavePlan(inputs.ranks, save_options_));
   // A plan that cannot be kept is made again after a restart: no reason to fail a save.
   Persist(plan, layout, node).IgnoreError();
   MutexLock lock(mutex_);
@@ -158,6 +191,7 @@ absl::StatusOr<SavePlan> PlanStore::MakeSave(const std::vector<std::string>& lay
 
 absl::Status PlanStore::Persist(const SavePlan& plan, const std::vector<std::string>& layout,
                                 const std::vector<std::string>& node) {
+  if (storage_.Exists(PathOf(plan.digest(), kPlanEnding))) return absl::OkStatus();
   CAIRN_RETURN_IF_ERROR(storage_.MakeDirectories(kDirectory));
   const std::set<std::string> distinct(layout.begin(), layout.end());
   for (const std::string& digest : distinct) {
@@ -165,7 +199,8 @@ absl::Status PlanStore::Persist(const SavePlan& plan, const std::vector<std::str
     const auto bytes = layouts_.Get(digest);
     if (bytes != nullptr && !storage_.Exists(path)) CAIRN_RETURN_IF_ERROR(storage_.PutReplacing(path, *bytes));
   }
-  return storage_.PutReplacing(PathOf(plan.digest(), kPlanEnding), Render({bins_per_rank_, layout, node}));
+  return storage_.PutReplacing(PathOf(plan.digest(), kPlanEnding),
+                               Render({save_options_.bins_per_rank, save_options_.moves, layout, node}));
 }
 
 absl::StatusOr<LoadPlan> PlanStore::MakeLoad(const Manifest& source, const std::vector<std::string>& layout,
@@ -187,6 +222,18 @@ absl::StatusOr<LoadWish> PlanStore::WishOf(const std::vector<std::string>& layou
   return ReadLoadWish(inputs.ranks);
 }
 
+absl::StatusOr<ReshardPlan> PlanStore::MakeReshard(const std::vector<std::string>& source_layout,
+                                                   const std::vector<std::string>& layout,
+                                                   const std::vector<std::string>& node) {
+  CAIRN_ASSIGN_OR_RETURN(const Inputs sources, Collect(source_layout, node));
+  CAIRN_ASSIGN_OR_RETURN(const Inputs targets, Collect(layout, node));
+  CAIRN_ASSIGN_OR_RETURN(const ReshardPlan plan, MakeReshardPlan(sources.ranks, targets.ranks, LoadOptions()));
+  MutexLock lock(mutex_);
+  Keep(saves_, plan.source, kPlansKept);
+  Keep(loads_, plan.load, kPlansKept);
+  return plan;
+}
+
 absl::StatusOr<SavePlan> PlanStore::FindSave(const std::string& digest) {
   if (digest.size() != kDigestBytes) return Unknown(digest.substr(0, kDigestBytes));
   {
@@ -196,7 +243,9 @@ absl::StatusOr<SavePlan> PlanStore::FindSave(const std::string& digest) {
   const auto text = storage_.ReadFile(PathOf(digest, kPlanEnding), kMaxRecordBytes);
   if (!text.ok()) return Unknown(digest);
   const std::optional<Record> record = Parse(*text);
-  if (!record.has_value() || record->bins != bins_per_rank_) return Unknown(digest);
+  if (!record.has_value() || record->bins != save_options_.bins_per_rank || record->moves != save_options_.moves) {
+    return Unknown(digest);
+  }
   const auto plan = MakeSave(record->layout, record->node);
   if (!plan.ok() || plan->digest() != digest) return Unknown(digest);
   return plan;

@@ -2,6 +2,7 @@
 #ifndef CAIRN_COORDINATOR_SERVER_PLAN_STORE_H_
 #define CAIRN_COORDINATOR_SERVER_PLAN_STORE_H_
 
+#include <atomic>
 #include <list>
 #include <memory>
 #include <string>
@@ -24,11 +25,16 @@ namespace cairn {
 // Thread-safe; methods block on planning and storage.
 class PlanStore {
  public:
-  PlanStore(PosixStorage& storage, LayoutStore& layouts, int bins_per_rank)
-      : storage_(storage), layouts_(layouts), bins_per_rank_(bins_per_rank) {}
+  // `save`: the options of all save plans.
+  PlanStore(PosixStorage& storage, LayoutStore& layouts, SaveOptions save)
+      : storage_(storage), layouts_(layouts), save_options_(std::move(save)) {}
 
   // Puts the layouts that are kept on disk into the layout store and returns their digests.
   absl::StatusOr<std::vector<std::string>> Recover();
+
+  // Makes the plans that were made last ready again, before anyone asks: agents that come back with unchanged layouts
+  // then get them by digest at once. For a thread of its own; looks at `stop` between plans.
+  void Warm(const std::atomic<bool>& stop);
 
   // NOT_FOUND (PLAN_UNKNOWN): a layout's bytes are gone; else the planner's errors.
   absl::StatusOr<SavePlan> MakeSave(const std::vector<std::string>& layout, const std::vector<std::string>& node);
@@ -36,6 +42,10 @@ class PlanStore {
                                     const std::vector<std::string>& node, uint64_t round_bytes, const LoadWish& wish);
   // What these target layouts ask for. NOT_FOUND (PLAN_UNKNOWN), and the errors of ReadLoadWish.
   absl::StatusOr<LoadWish> WishOf(const std::vector<std::string>& layout, const std::vector<std::string>& node);
+
+  // From memory of one layout to memory of the other; `layout` and `source_layout` by rank.
+  absl::StatusOr<ReshardPlan> MakeReshard(const std::vector<std::string>& source_layout,
+                                          const std::vector<std::string>& layout, const std::vector<std::string>& node);
 
   // Made before, perhaps by an earlier coordinator. NOT_FOUND (PLAN_UNKNOWN).
   absl::StatusOr<SavePlan> FindSave(const std::string& digest);
@@ -56,7 +66,7 @@ class PlanStore {
 
   PosixStorage& storage_;
   LayoutStore& layouts_;
-  const int bins_per_rank_;
+  const SaveOptions save_options_;
   Mutex mutex_;
   std::list<SavePlan> saves_ ABSL_GUARDED_BY(mutex_);  // used last first
   std::list<LoadPlan> loads_ ABSL_GUARDED_BY(mutex_);

@@ -4,6 +4,9 @@
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
 
+#include <atomic>
+#include <thread>
+
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/rpc/endpoint.h"
@@ -23,13 +26,13 @@ constexpr absl::Duration kShutdown = absl::Seconds(2);
 
 class CoordinatorServer::Impl {
  public:
-  Impl(ServerOptions options, PosixStorage& storage, const Clock& clock)
+  Impl(ServerOptions options, TransferSecret secret, PosixStorage& storage, const Clock& clock)
       : options_(std::move(options)),
         clock_(clock),
         layouts_(kLayoutCapacity),
-        plans_(storage, layouts_, options_.bins_per_rank),
+        plans_(storage, layouts_, options_.save),
         catalog_(storage, clock),
-        executor_(catalog_, plans_, clock),
+        executor_(catalog_, plans_, std::move(secret), clock),
         dispatcher_(options_.core, executor_, clock, kWorkers),
         agents_(options_.core, options_.token, dispatcher_, layouts_, plans_),
         people_(options_.core, options_.token, storage.root(), dispatcher_, catalog_) {}
@@ -41,6 +44,7 @@ class CoordinatorServer::Impl {
       for (const std::string& digest : layouts) core.AddLayout(digest);
       return 0;
     });
+    warm_ = std::thread([this] { plans_.Warm(stop_warming_); });
     grpc::EnableDefaultHealthCheckService(true);
     grpc::ServerBuilder builder;
     ConfigureServer(builder);
@@ -58,7 +62,11 @@ class CoordinatorServer::Impl {
     return absl::OkStatus();
   }
 
-  ~Impl() { Drain(absl::ZeroDuration()); }
+  ~Impl() {
+    stop_warming_ = true;
+    if (warm_.joinable()) warm_.join();
+    Drain(absl::ZeroDuration());
+  }
 
   const std::string& address() const { return address_; }
 
@@ -86,6 +94,8 @@ class CoordinatorServer::Impl {
   Dispatcher dispatcher_;
   AgentService agents_;
   PeopleService people_;
+  std::atomic<bool> stop_warming_ = false;
+  std::thread warm_;
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
 };
@@ -95,7 +105,8 @@ CoordinatorServer::~CoordinatorServer() = default;
 
 absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(ServerOptions options,
                                                                             PosixStorage& storage, const Clock& clock) {
-  auto impl = std::make_unique<Impl>(std::move(options), storage, clock);
+  CAIRN_ASSIGN_OR_RETURN(TransferSecret secret, TransferSecret::Load(storage));
+  auto impl = std::make_unique<Impl>(std::move(options), std::move(secret), storage, clock);
   CAIRN_RETURN_IF_ERROR(impl->Start());
   return std::unique_ptr<CoordinatorServer>(new CoordinatorServer(std::move(impl)));
 }

@@ -10,14 +10,15 @@
 #include "common/base/clock.h"
 #include "common/storage/posix.h"
 #include "coordinator/job/context.h"
+#include "coordinator/planner/save_plan.h"
 
 namespace cairn {
 
 struct ServerOptions {
   std::string listen = "127.0.0.1:0";
   std::string token;  // empty: none is asked for
-  int bins_per_rank = 2;
-  CoreOptions core;  // with the coordinator's epoch
+  SaveOptions save;   // of all save plans
+  CoreOptions core;   // with the coordinator's epoch
 };
 
 // Thread-safe.

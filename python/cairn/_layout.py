@@ -13,6 +13,7 @@ from cairn._errors import Error
 from cairn._state import Alias, PerRank, Shard
 
 _SLOT_BYTES = 4096
+_LENGTH_BYTES = 8
 
 
 @dataclasses.dataclass
@@ -92,12 +93,13 @@ class LayoutBuilder:
         self._digest = b""
         self._shard_order: list[int] = []
 
-    def declare(self, state, writable: bool = False) -> Declared:
+    def declare(self, state, writable: bool = False, length_prefix: bool = False) -> Declared:
         """Raises Error for what no layout can say; what it can say is judged by the coordinator, for all ranks.
 
         Args:
           state: name -> Shard, list of Shards, numpy array, alias, per_rank, bytes or JSON value.
           writable: the arrays are to be loaded into.
+          length_prefix: objects begin with their length, which a layout does not tell (see without_length).
         """
         if not isinstance(state, dict):
             raise Error("BAD_REQUEST", f"the state must be a dict, not {type(state).__name__}")
@@ -126,6 +128,9 @@ class LayoutBuilder:
                 objects.append(DeclaredObject(name, _objects.encode(value.value, name), True))
             else:
                 objects.append(DeclaredObject(name, _objects.encode(value, name), False))
+        if length_prefix:
+            for entry in objects:
+                entry.data = len(entry.data).to_bytes(_LENGTH_BYTES, "little") + entry.data
         objects.sort(key=lambda entry: entry.name.encode())
         aliases.sort()
         slots = [(entry.name, slot_bytes(len(entry.data)), entry.per_rank) for entry in objects]
@@ -136,6 +141,14 @@ class LayoutBuilder:
                 self._digest = hashlib.sha256(self._layout).digest()
                 self._signature = signature
             return Declared(self._layout, self._digest, [shards[i] for i in self._shard_order], objects)
+
+
+def without_length(slot: bytearray, name: str) -> bytes:
+    """The object in a slot that LayoutBuilder.declare(length_prefix=True) filled."""
+    end = _LENGTH_BYTES + int.from_bytes(slot[:_LENGTH_BYTES], "little")
+    if len(slot) < _LENGTH_BYTES or end > len(slot):
+        raise Error("INTERNAL", f"object {name!r} is longer than its slot")
+    return bytes(slot[_LENGTH_BYTES:end])
 
 
 def _check_name(name) -> None:

@@ -31,16 +31,16 @@ class Checkpoint:
 
 @dataclasses.dataclass(frozen=True)
 class LoadReport:
-    """What a load did.
+    """What a load or a reshard did.
 
     Attributes:
-      step: that was loaded; None for an import.
-      objects: name -> value of all objects of the checkpoint, declared or not.
+      step: that was loaded; None of an import or a reshard.
+      objects: name -> value of all objects of the checkpoint (of the source), declared or not.
       missing, unexpected: tensor and object names that only the target, only the checkpoint had (strict=False).
       bytes_read: payload planned for this rank to read from storage.
       total_bytes_read, unique_bytes, storage_bytes: for the whole job: payload read, payload needed (each byte once),
         and what the disk really gave, with alignment and verification.
-      path: "slab", "cached" or "direct".
+      path: "slab", "cached" or "direct"; "memory" of a reshard, which reads nothing from storage.
       mapping: what the mapping did, as a text for people: matched, missing, unexpected, added and removed names, and
         the rest grouped by pattern. On rank 0; "" on the others and without a mapping.
     """

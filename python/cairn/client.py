@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import itertools
 import os
 import secrets
@@ -93,6 +94,7 @@ class Client:
         self._incarnation = secrets.randbits(64) or 1
         self._builder = _layout.LayoutBuilder()
         self._loads = _layout.LayoutBuilder()
+        self._sources = _layout.LayoutBuilder()
         self._slabs = _memory.MappingCache(capacity=2)
         self._operation = threading.RLock()
         self._attach_lock = threading.Lock()
@@ -159,24 +161,33 @@ class Client:
                     raise  # the same process: another trainer has taken this one's place
                 self._attach(_CONNECT_PATIENCE)
 
-    def _call_with_layout(self, name: str, request, declared: _layout.Declared, deadline: float, late: str):
-        """Repeats a call that carries a layout until it is no longer pending. TIMED_OUT by the deadline."""
+    def _call_with_layout(self, name: str, request, declared: _layout.Declared, deadline: float, late: str,
+                          source: _layout.Declared | None = None):
+        """Repeats a call that carries a layout, or two, until it is no longer pending. TIMED_OUT by the deadline."""
         uploads = 0
         while True:
             request.layout.digest = declared.digest
             request.layout.layout = b"" if declared.digest in self._known_layouts else declared.layout
+            if source is not None:
+                request.source.digest = source.digest
+                request.source.layout = b"" if source.digest in self._known_layouts else source.layout
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 raise Error("TIMED_OUT", late, {"job": self.job, "rank": str(self.rank)})
             response = self._call(name, request, min(_agent.MAX_WAIT, max(remaining, 0.05)))
-            if response.need_layout:
+            wanted = [declared] if response.need_layout else []
+            if source is not None and response.need_source:
+                wanted.append(source)
+            if wanted:
                 # The agent restarted, or made room; more than a few times in one call is neither.
                 uploads += 1
                 if uploads > 5:
                     raise Error("INTERNAL", f"the agent asked for the layout {uploads} times")
-                self._known_layouts.discard(declared.digest)
+                self._known_layouts.difference_update(layout.digest for layout in wanted)
                 continue
             self._known_layouts.add(declared.digest)
+            if source is not None:
+                self._known_layouts.add(source.digest)
             if not response.pending:
                 return response
 
@@ -288,23 +299,10 @@ class Client:
 
     def _stage(self, declared: _layout.Declared, begun) -> list[int]:
         """Copies everything to its place in the slab; answers the checksums that were asked for."""
-        copies = _native.CopyList()
         shards = len(declared.shards)
         keep = []
         if begun.placement:
-            slab = self._slabs.get(begun.slab, writable=True)
-            for place in begun.placement:
-                if place.item < shards:
-                    array = declared.shards[place.item].array
-                    copies.add_array(array, slab.address, slab.size, place.slab_offset)
-                else:
-                    entry = declared.objects[place.item - shards]
-                    end = place.slab_offset + place.bytes
-                    if len(entry.data) > place.bytes or end > slab.size:
-                        raise Error("INTERNAL", f"object {entry.name!r} does not fit its place in the slab")
-                    slab.bytes[place.slab_offset:place.slab_offset + len(entry.data)] = memoryview(entry.data)
-                    slab.bytes[place.slab_offset + len(entry.data):end] = 0
-            copies.run()
+            _copy_out(declared, begun.placement, self._slabs.get(begun.slab, writable=True))
         checks = _native.CopyList()
         for item in begun.check_item:
             if item < shards:
@@ -364,10 +362,20 @@ class Client:
                                                          strict=strict)
         if step is not None:
             request.step = step
+        report = self._receive(request, number, declared, None, timeout)
+        return report if source is None else dataclasses.replace(report, step=None)
+
+    def _receive(self, request, number: int, declared: _layout.Declared, source: _layout.Declared | None,
+                 timeout: float) -> LoadReport:
+        """A load from its request to its end; a reshard, if there is a source."""
+        what = "load" if source is None else "reshard"
         begun = self._call_with_layout("BeginLoad", request, declared, time.monotonic() + timeout,
-                                       f"no plan for the load within {timeout:g} s: have all ranks called load?")
+                                       f"no plan for the {what} within {timeout:g} s: have all ranks called {what}?",
+                                       source)
         end = _wire.LOCAL_AGENT["EndLoad"].request(trainer_incarnation=self._incarnation, number=number)
         try:
+            if source is not None:
+                self._lend(number, source, begun)
             data = _loading.receive(self._agent, self._incarnation, number, declared, begun, timeout)
         except BaseException as error:
             end.error.CopyFrom(_wire.status_from_error(error))
@@ -382,12 +390,45 @@ class Client:
             if not ended.pending:
                 break
             if time.monotonic() > deadline:
-                raise Error("TIMED_OUT", f"the other ranks did not end the load within {timeout:g} s")
-        return LoadReport(None if source is not None else begun.step, self._decode(begun, data), list(begun.missing), list(begun.unexpected),
-                          ended.bytes_read, ended.total_bytes_read, ended.unique_bytes, ended.storage_bytes,
-                          ended.path, begun.mapping_report)
+                raise Error("TIMED_OUT", f"the other ranks did not end the {what} within {timeout:g} s")
+        if source is not None:
+            data = [_layout.without_length(content, entry.name) for entry, content in zip(begun.object, data)]
+        return LoadReport(begun.step if source is None else None, self._decode(begun, data, source is not None),
+                          list(begun.missing), list(begun.unexpected), ended.bytes_read, ended.total_bytes_read,
+                          ended.unique_bytes, ended.storage_bytes, ended.path, begun.mapping_report)
 
-    def _decode(self, begun, data: list[bytearray]) -> dict[str, Any]:
+    # Resharding.
+
+    def reshard(self, source_state: dict, target_state: dict, *, strict: bool = True,
+                timeout: float = 1800) -> LoadReport:
+        """Fills the arrays of `target_state` in place from those of `source_state`, wherever in the job they are.
+
+        Both are live: nothing goes through storage. Every rank of the job must call it, with what it holds and what it
+        wants; either may be empty. Each distinct shard is lent by one of the ranks that hold it, which copies it to
+        memory that the others can read: about the job's state divided by its ranks. On an Error the targets may be
+        partly filled, the sources are as they were.
+
+        Args:
+          strict: refuse names that only the source or only the target has.
+          timeout: seconds without any progress after which it is given up.
+        """
+        with self._operation:
+            number = next(self._load_numbers)
+            source = self._sources.declare(source_state, length_prefix=True)
+            declared = self._loads.declare(target_state, writable=True)
+            request = _wire.LOCAL_AGENT["BeginLoad"].request(trainer_incarnation=self._incarnation, number=number,
+                                                             strict=strict)
+            return self._receive(request, number, declared, source, timeout)
+
+    def _lend(self, number: int, source: _layout.Declared, begun) -> None:
+        """Copies what this rank lends to where others can read it."""
+        memory = _memory.Mapping(begun.source_memory.descriptor_socket, begun.source_memory.descriptor_id,
+                                 begun.source_memory.bytes, writable=True, populate=False)
+        _copy_out(source, begun.source_placement, memory)
+        self._agent.call("CommitSource", _wire.LOCAL_AGENT["CommitSource"].request(
+            trainer_incarnation=self._incarnation, number=number))
+
+    def _decode(self, begun, data: list[bytearray], same_world: bool) -> dict[str, Any]:
         result: dict[str, Any] = {}
         of_ranks: dict[str, dict[int, Any]] = {}
         for entry, content in zip(begun.object, data):
@@ -397,7 +438,9 @@ class Client:
             else:
                 result[entry.name] = value
         if of_ranks:
-            saved_by = {c.step: c.world_size for c in self._committed()}.get(begun.step, self.world_size)
+            saved_by = self.world_size
+            if not same_world:
+                saved_by = {c.step: c.world_size for c in self._committed()}.get(begun.step, self.world_size)
             for name, values in of_ranks.items():
                 if saved_by != self.world_size:
                     result[name] = [values.get(rank) for rank in range(saved_by)]
@@ -415,6 +458,23 @@ class Client:
     def checkpoints(self) -> list[int]:
         """The committed steps of this job, ascending."""
         return [checkpoint.step for checkpoint in self._committed()]
+
+
+def _copy_out(declared: _layout.Declared, placement, memory: _memory.Mapping) -> None:
+    """Copies items of the layout to their places in shared memory."""
+    copies = _native.CopyList()
+    shards = len(declared.shards)
+    for place in placement:
+        if place.item < shards:
+            copies.add_array(declared.shards[place.item].array, memory.address, memory.size, place.slab_offset)
+        else:
+            entry = declared.objects[place.item - shards]
+            end = place.slab_offset + place.bytes
+            if len(entry.data) > place.bytes or end > memory.size:
+                raise Error("INTERNAL", f"object {entry.name!r} does not fit its place in shared memory")
+            memory.bytes[place.slab_offset:place.slab_offset + len(entry.data)] = memoryview(entry.data)
+            memory.bytes[place.slab_offset + len(entry.data):end] = 0
+    copies.run()
 
 
 def _check_step(step) -> None:

@@ -156,3 +156,23 @@ def test_bins_equal_megatrons():
         wanted = [[w.index.fqn for w in bucket] for bucket in filesystem._split_by_size_and_type(bins, writes)]
         code, answer = run("bins", {"bins": bins, "items": items})
         assert code == 0 and answer["bins"] == wanted
+
+
+def summary(command, request):
+    done = subprocess.run([CAIRN, "--format=table", "plan", command, "-"], input=json.dumps(request), capture_output=True,
+                          text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def test_summary_for_people_says_who_is_heaviest_and_why():
+    heavy = layout([0], *[tensor(f"w{i}", "float32", [1024, 64], ([0, 0], [1024, 64])) for i in range(9)])
+    layouts = [heavy, layout([1]), layout([2])]
+    text = summary("save", {"layouts": layouts, "bins": 2, "moves": "never"})
+    assert "heaviest: rank 0 with 2.25 MiB, 3.000 of the mean" in text
+    assert "9 items" in text and "no other rank holds" in text and '"auto"' in text and "no shard moves" in text
+    text = summary("save", {"layouts": layouts, "bins": 2, "moves": "auto"})
+    assert "1.000 of the mean" in text and "6 shards with 1.50 MiB move" in text and "most from rank 0" in text
+    text = summary("load", {"source": {"layouts": layouts}, "target": {"layouts": [dict(heavy, ranks=[0, 1])]}})
+    assert "each byte once" in text and "heaviest reader: rank" in text and "takes from 1 rank" in text
+    assert "2.25 MiB go from rank to rank" in text

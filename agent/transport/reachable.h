@@ -1,0 +1,14 @@
+// Whether another agent of this machine can hand over its memory.
+#ifndef CAIRN_AGENT_TRANSPORT_REACHABLE_H_
+#define CAIRN_AGENT_TRANSPORT_REACHABLE_H_
+
+#include <string>
+
+namespace cairn {
+
+// True if somebody listens at the Unix socket `path`. Does not wait.
+bool CanConnect(const std::string& path);
+
+}  // namespace cairn
+
+#endif  // CAIRN_AGENT_TRANSPORT_REACHABLE_H_

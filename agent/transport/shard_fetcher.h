@@ -1,0 +1,95 @@
+// Shards that other ranks hold and this one writes, taken from their slabs while the files are written.
+#ifndef CAIRN_AGENT_TRANSPORT_SHARD_FETCHER_H_
+#define CAIRN_AGENT_TRANSPORT_SHARD_FETCHER_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "agent/session/save_image.h"
+#include "cairn/v1/agent_coordination_service.pb.h"
+#include "cairn/v1/transfer_service.grpc.pb.h"
+#include "common/base/mutex.h"
+
+namespace cairn {
+
+struct ShardFetcherOptions {
+  std::string job;
+  uint32_t rank = 0;
+  std::string boot_id;
+  std::string token;
+  bool shared_memory = true;
+  // A rank that cannot be reached for so long ends the save.
+  absl::Duration unreachable_timeout = absl::Seconds(15);
+};
+
+// Same machine (equal boot id, and the source's descriptor socket answers): the source's slab is mapped and copied out
+// of. Else the bytes come over gRPC. The way is chosen when a source is first needed and logged; it never changes
+// silently. Holds no buffer of its own: bytes go where the caller wants them. Thread-safe.
+class ShardFetcher {
+ public:
+  // `order` brings the peers and the secret; `target` says what comes from whom.
+  ShardFetcher(SaveImagePtr target, const v1::SaveOrder& order, ShardFetcherOptions options);
+  // Stops.
+  ~ShardFetcher();
+
+  // Copies [offset, offset + bytes) of target->moved_in[index] to `to`. Waits until the rank that holds it has staged:
+  // who is late there is for the coordinator to decide, whose order to abort stops this.
+  // UNAVAILABLE (TRANSPORT_FAILED): names the rank that cannot be reached or sends something else; CANCELLED
+  // (SAVE_CANCELLED): stopped; ABORTED (STALE_INCARNATION), and others of the source.
+  absl::Status Fetch(size_t index, uint64_t offset, uint64_t bytes, char* to);
+
+  // Ends all that waits. Idempotent.
+  void Stop();
+
+  // Ranks that a Fetch waits for because they have not staged yet; ascending.
+  std::vector<uint32_t> waiting_for();
+  // As LoadConsumer::transport.
+  std::string transport();
+
+ private:
+  class Mapping;
+  struct Source {
+    uint32_t rank = 0;
+    v1::TransferPeer peer;
+    bool mapped = false;
+    bool resolving = false;
+    bool waiting = false;  // it has not staged yet
+    bool ready = false;
+    uint64_t slab_bytes = 0;
+    std::map<uint32_t, uint64_t> offset;  // by shard number of its layout
+    std::shared_ptr<Mapping> mapping;
+    std::shared_ptr<v1::TransferService::Stub> stub;
+  };
+
+  // Returns when the source's slab can be read.
+  absl::Status Resolve(Source& source);
+  absl::Status AwaitStaged(Source& source);
+  absl::Status Copy(const Source& source, uint64_t offset, uint64_t bytes, char* to);
+  v1::TransferIdentity Identity(const Source& source) const;
+  absl::Status Stopped() const;
+  absl::Status Failed(const Source& source, const std::string& what) const;
+
+  const SaveImagePtr target_;
+  const int64_t step_;
+  const uint32_t attempt_;
+  const std::string transfer_token_;
+  const ShardFetcherOptions options_;
+
+  Mutex mutex_;
+  CondVar changed_;
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  std::map<uint32_t, Source> sources_;  // by rank; the set does not change, and `ready` sources do not either
+  std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mutex_);
+  bool mapped_used_ ABSL_GUARDED_BY(mutex_) = false;
+  bool fetched_used_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_AGENT_TRANSPORT_SHARD_FETCHER_H_

@@ -1,0 +1,33 @@
+#include "common/rpc/plan_part.h"
+
+#include "common/base/digest.h"
+
+namespace cairn {
+namespace {
+
+// Field 1, of the wire type of bytes, and the length of a digest.
+constexpr char kBegin[] = {1 << 3 | 2, static_cast<char>(kDigestBytes)};
+constexpr size_t kBodyAt = sizeof(kBegin) + kDigestBytes;
+
+}  // namespace
+
+std::optional<std::string_view> BodyOfPart(std::string_view part) {
+  if (part.size() < kBodyAt || part.substr(0, sizeof(kBegin)) != std::string_view(kBegin, sizeof(kBegin))) {
+    return std::nullopt;
+  }
+  return part.substr(kBodyAt);
+}
+
+std::string BodyDigestOf(std::string_view part) {
+  const auto body = BodyOfPart(part);
+  return body ? Digest(*body) : std::string();
+}
+
+std::string PartOfPlan(std::string_view plan_digest, std::string_view part) {
+  std::string made(kBegin, sizeof(kBegin));
+  made += plan_digest;
+  made += *BodyOfPart(part);
+  return made;
+}
+
+}  // namespace cairn

@@ -1,0 +1,23 @@
+// A rank's part of a plan begins with the plan's digest; what follows is equal in two plans if the rank has the same to
+// do in both. So a change of one rank's layout need not be sent to the others.
+#ifndef CAIRN_COMMON_RPC_PLAN_PART_H_
+#define CAIRN_COMMON_RPC_PLAN_PART_H_
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace cairn {
+
+// What follows the plan's digest in a serialized WritePlan or ReadPlan; nothing if it does not begin with one.
+std::optional<std::string_view> BodyOfPart(std::string_view part);
+
+// The digest of the body; empty if there is none.
+std::string BodyDigestOf(std::string_view part);
+
+// The part with the same body in the plan of this digest (32 bytes). `part` must have a body.
+std::string PartOfPlan(std::string_view plan_digest, std::string_view part);
+
+}  // namespace cairn
+
+#endif  // CAIRN_COMMON_RPC_PLAN_PART_H_

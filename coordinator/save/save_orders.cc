@@ -1,0 +1,81 @@
+// What agents are told.
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/status_proto.h"
+#include "common/storage/checkpoint_path.h"
+#include "coordinator/job/transfer_peers.h"
+#include "coordinator/save/save.h"
+
+namespace cairn {
+
+bool Save::Answers(const Member& member, const v1::SaveState& state) const {
+  if (!ended()) return true;
+  if (static_cast<size_t>(member.rank) >= ranks_.size()) return false;
+  const Rank& rank = ranks_[static_cast<size_t>(member.rank)];
+  if (attempt_ > 0 && state.attempt() == attempt_ && (!rank.begun || state.call() <= rank.state.call())) return true;
+  return rank.agent == member.incarnation && (rank.trainer == member.state.trainer().incarnation() || rank.begun) &&
+         state.call() <= rank.state.call();
+}
+
+std::string Save::OrdersSignature() const {
+  return absl::StrCat(step_, ",", static_cast<int>(phase_), ",", plan_.plan_digest, ",", attempt_, ",",
+                      tombstone_stands_, check_replicas_, request_ids_.size());
+}
+
+v1::SaveOrder Save::OrderFor(const Member& member, const v1::SaveState& state, const Context& context) const {
+  v1::SaveOrder order;
+  order.set_step(step_);
+  if (!request_ids_.empty()) order.set_request_id(request_ids_.front());
+  const Rank* rank =
+      static_cast<size_t>(member.rank) < ranks_.size() ? &ranks_[static_cast<size_t>(member.rank)] : nullptr;
+  switch (phase_) {
+    case Phase::kCollecting:
+    case Phase::kWriting:
+    case Phase::kCommitting:
+      if (!has_plan()) {
+        order.set_action(v1::SaveOrder::WAIT);
+        break;
+      }
+      order.set_plan_digest(plan_.plan_digest);
+      order.set_check_replicas(check_replicas_);
+      order.set_action(attempt_ == 0 ? v1::SaveOrder::STAGE : v1::SaveOrder::WRITE);
+      for (const auto& [from, to] : plan_.moves) {
+        if (from != member.rank && to != member.rank) continue;
+        order.set_transfer_token(plan_.transfer_token);
+        const Member* peer = to == member.rank ? context.members.Find(from) : nullptr;
+        if (peer != nullptr) *order.add_peer() = TransferPeerFor(*peer, member);
+      }
+      break;
+    case Phase::kAborting: {
+      const bool begun = rank != nullptr && rank->begun && rank->agent == member.incarnation;
+      if (!begun || state.call() > rank->state.call()) {
+        order.set_action(v1::SaveOrder::WAIT);  // its call is answered when this attempt has ended
+        return order;
+      }
+      // Who is told ABORTED finds the files gone and may save again.
+      order.set_action(v1::SaveOrder::ABORT);
+      *order.mutable_error() = StatusToProto(error_);
+      order.set_call(rank->state.call());
+      break;
+    }
+    case Phase::kCommitted:
+      order.set_action(v1::SaveOrder::COMMITTED);
+      order.set_bytes(verdict_.bytes);
+      order.set_world_size(verdict_.world_size);
+      order.set_call(state.call());
+      break;
+    case Phase::kAborted:
+      order.set_action(v1::SaveOrder::ABORTED);
+      *order.mutable_error() = StatusToProto(error_);
+      order.set_call(state.call());
+      break;
+  }
+  if (attempt_ > 0) {
+    order.set_attempt(attempt_);
+    order.set_directory(AttemptDirectory(context.job, step_, attempt_));
+  }
+  return order;
+}
+
+}  // namespace cairn
