@@ -150,12 +150,9 @@ absl::StatusOr<Framing> HfFraming(const HfFiles& files, std::string_view name, c
   CAIRN_ASSIGN_OR_RETURN(const std::optional<uint32_t> sep, reader.TokenId(config, "sep_token"));
   Framing framing;
   framing.end_of_document = eos ? eos : sep;
-  if (config.contains("add_bos_token") || config.contains("add_eos_token")) {
-    CAIRN_ASSIGN_OR_RETURN(const std::optional<uint32_t> bos, reader.TokenId(config, "bos_token"));
-    if (config.value("add_bos_token", Json()) == true && bos) framing.before.push_back(*bos);
-    if (config.value("add_eos_token", Json()) == true && eos) framing.after.push_back(*eos);
-    return framing;
-  }
+  // add_bos_token and add_eos_token of the configuration say nothing here: transformers (5) takes them out of it as
+  // soon as there is a tokenizer.json (PreTrainedTokenizerBase._from_pretrained), since its post-processor already has
+  // them.
   CAIRN_RETURN_IF_ERROR(reader.Add(tokenizer_json.value("post_processor", Json()), framing));
   return framing;
 }

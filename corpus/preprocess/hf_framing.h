@@ -20,10 +20,11 @@ struct HfFiles {
 // NOT_FOUND (INPUT_UNREADABLE): no tokenizer.json, or unreadable.
 absl::StatusOr<HfFiles> ReadHfFiles(const std::string& path);
 
-// Framing as AutoTokenizer's: before and after from the post-processor of tokenizer.json (ByteLevel,
-// TemplateProcessing, BertProcessing, RobertaProcessing, or a Sequence of them), or from add_bos_token and
-// add_eos_token where tokenizer_config.json has either; end_of_document is the eos_token, else the sep_token, else
-// none. INVALID_ARGUMENT (BAD_TOKENIZER), naming `name`: damaged. UNIMPLEMENTED (UNSUPPORTED): another post-processor.
+// Framing as AutoTokenizer's (transformers 5): before and after from the post-processor of tokenizer.json (ByteLevel,
+// TemplateProcessing, BertProcessing, RobertaProcessing, or a Sequence of them); add_bos_token and add_eos_token of
+// tokenizer_config.json do not count beside a tokenizer.json. end_of_document is the eos_token, else the sep_token,
+// else none. INVALID_ARGUMENT (BAD_TOKENIZER), naming `name`: damaged. UNIMPLEMENTED (UNSUPPORTED): another
+// post-processor.
 absl::StatusOr<Framing> HfFraming(const HfFiles& files, std::string_view name, const Tokenizer& tokenizer);
 
 }  // namespace cairn::corpus

@@ -40,20 +40,21 @@ def test_gpt2(tmp_path, flags):
     assert_same_pairs(tmp_path / "peer", tmp_path / "ours")
 
 
-@pytest.mark.parametrize("framing", ["none", "template", "config"])
+# "config" asks for tokens that transformers does not add: what tokenizer.json says is all that counts.
+@pytest.mark.parametrize("framing", ["none", "template", "config", "template and config"])
 @pytest.mark.parametrize("flags", [("--append-eod",), ("--tokenizer-hf-no-include-special-tokens",)])
 def test_hugging_face(tmp_path, framing, flags):
     tokenizer = trained()
     tokenizer.add_special_tokens(["<|begin|>", "<|endoftext|>"])
     begin = tokenizer.token_to_id("<|begin|>")
-    if framing == "template":
+    if "template" in framing:
         tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
             single="<|begin|> $A", special_tokens=[("<|begin|>", begin)])
     directory = tmp_path / "hf"
     directory.mkdir()
     tokenizer.save(str(directory / "tokenizer.json"))
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>", "bos_token": "<|begin|>"}
-    if framing == "config":
+    if "config" in framing:
         config |= {"add_bos_token": True, "add_eos_token": True}
     (directory / "tokenizer_config.json").write_text(json.dumps(config))
     peer = HfPeer(transformers.AutoTokenizer.from_pretrained(directory), "--append-eod" in flags)
