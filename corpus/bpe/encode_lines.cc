@@ -60,7 +60,8 @@ class LineEncoder {
         options_(options),
         digits_(tokenizer.vocab_size()),
         pretokenizer_(*Pretokenizer::Named("gpt2")),
-        reader_({.inputs = {options.input}, .unit = TextUnit::kLine}, pretokenizer_, no_specials_) {}
+        reader_({.inputs = {options.input}, .unit = TextUnit::kLine, .stop = options.stop}, pretokenizer_,
+                no_specials_) {}
 
   absl::StatusOr<EncodeLinesSummary> Run() {
     std::vector<std::thread> threads;
@@ -77,13 +78,13 @@ class LineEncoder {
     const std::unique_ptr<Encoder> encoder = tokenizer_.NewEncoder();
     std::vector<uint32_t> ids;
     std::string out;
+    TextBlock block;
     while (true) {
-      TextBlock block;
       uint64_t turn;
       {
         MutexLock lock(mutex_);
         if (!error_.ok() || finished_) return;
-        auto next = reader_.Next();
+        auto next = reader_.Next(std::move(block));
         if (!next.ok()) return Fail(next.status());
         block = *std::move(next);
         if (options_.progress && !options_.progress(reader_.file_bytes_read())) {

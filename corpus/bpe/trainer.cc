@@ -147,6 +147,7 @@ absl::StatusOr<TrainSummary> TrainBpe(const TrainOptions& options, const Pretoke
   counting.blocks.inputs = options.inputs;
   counting.blocks.unit = options.unit;
   counting.blocks.invalid_utf8 = options.invalid_utf8;
+  counting.blocks.stop = options.stop;
   counting.json_key = options.json_key;
   counting.threads = options.threads;
   counting.memory_bytes = options.memory_bytes / 2;  // the other half is the blocks' and the engine's
@@ -159,6 +160,7 @@ absl::StatusOr<TrainSummary> TrainBpe(const TrainOptions& options, const Pretoke
   if (options.progress) {
     counting.progress = [&](uint64_t bytes) { return options.progress("counting", bytes); };
   }
+  counting.expect = [&](uint64_t words, uint64_t bytes) { engine.Reserve(words, bytes); };
   const SpecialMatcher matcher(specials);
   CAIRN_ASSIGN_OR_RETURN(CountSummary count,
                          CountWords(counting, pretokenizer, matcher, [&](std::string_view word, uint64_t times) {
