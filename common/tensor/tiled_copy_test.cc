@@ -88,6 +88,40 @@ TEST(TiledCopyTest, RandomPermutationsAndCasts_EqualElementByElement) {
   }
 }
 
+// Large targets with aligned rows are written past the caches.
+TEST(TiledCopyTest, LargeAlignedTargets_EqualElementByElement) {
+  struct Case {
+    int64_t element_bytes;
+    CastChain casts;
+  };
+  for (const Case& c : {Case{1, {}}, Case{2, {}}, Case{4, {}}, Case{8, {}}, Case{4, {DType::kFloat32, DType::kFloat16}},
+                        Case{2, {DType::kBfloat16, DType::kFloat32}}, Case{2, {DType::kFloat16, DType::kBfloat16}}}) {
+    TiledCopy copy;
+    copy.element_bytes = c.element_bytes;
+    copy.casts = c.casts;
+    const int64_t width = copy.target_element_bytes();
+    // Neither is a multiple of a tile; the rows of the target are whole cache lines.
+    const int64_t inner = 64 / width * (1200 * width / 64 + 1), across = (int64_t{5} << 20) / (inner * width) + 3;
+    copy.dimensions = {{across, c.element_bytes, inner * width}, {inner, (across + 5) * c.element_bytes, width}};
+    Bytes source(static_cast<size_t>(inner * (across + 5) * c.element_bytes));
+    std::mt19937_64 random(5);
+    for (std::byte& byte : source) byte = static_cast<std::byte>(random());
+    const auto size = static_cast<size_t>(across * inner * width);
+    Bytes memory(size + 128, std::byte{7}), wanted(size);
+    const size_t skew = 64 - reinterpret_cast<uintptr_t>(memory.data()) % 64;
+    copy.source = source.data();
+    copy.target = wanted.data();
+    Oracle(copy);
+    copy.target = memory.data() + skew;
+    copy.Simplify();
+    Execute(copy);
+    ASSERT_TRUE(std::equal(wanted.begin(), wanted.end(), memory.begin() + static_cast<std::ptrdiff_t>(skew)))
+        << c.element_bytes << " to " << width;
+    EXPECT_EQ(memory[skew - 1], std::byte{7});
+    EXPECT_EQ(memory[skew + size], std::byte{7});
+  }
+}
+
 TEST(TiledCopyTest, NegativeStrides_AreFollowed) {
   const std::vector<float> source = {1, 2, 3, 4, 5, 6};
   std::vector<float> target(6);
