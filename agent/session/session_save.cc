@@ -412,6 +412,8 @@ void Session::OnWriteEnded(uint64_t id, absl::StatusOr<v1::WriteResult> result, 
   if (writer_ != id) return;
   writer_.reset();
   const bool stopping = std::exchange(writer_stopping_, false);
+  // A verdict came while it was written: what the writer lent meanwhile is nobody's any more.
+  if (FindSaveById(id) == nullptr) Do(action::EndLending{id});
   if (Save* save = FindSaveById(id); save != nullptr && save->phase == v1::SaveState::WRITING) {
     save->waiting_for.clear();
     if (save->order.action() == v1::SaveOrder::ABORT) {

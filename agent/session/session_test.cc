@@ -13,6 +13,7 @@ namespace cairn {
 namespace {
 
 using testing::MakeLayout;
+using testing::MakeMovingPlan;
 using testing::MakeWritePlan;
 using testing::Object;
 using testing::Whole;
@@ -160,6 +161,128 @@ TEST_F(SessionTest, Save_GoesThroughItsPhases_AndTellsItsVerdict) {
   EXPECT_EQ(State().save_size(), 0);
   EXPECT_EQ(Wait(7, begun->save())->checkpoint().state(), v1::Checkpoint::COMMITTED);
   EXPECT_TRUE(HasReason(Begin(7).status(), Reason::kStepCommitted));
+}
+
+TEST_F(SessionTest, MovedShards_AreStagedAndLent_AndWhoIsWaitedForIsTold) {
+  // Rank 4 writes c for this rank (3), which writes m for rank 5.
+  const testing::MovedInShard in = {5, 2, Whole("m", DType::kFloat32, {50})};
+  plans_["p1"] = MakeMovingPlan(*layout_, 3, {{0, 1, 4}, {3}}, "p1", {in}, {{2, 4}}).SerializeAsString();
+  EXPECT_TRUE(Begin(7)->pending());
+  ASSERT_TRUE(Order(7, v1::SaveOrder::WRITE).ok());
+  Serve();
+  const auto begun = Begin(7);
+  ASSERT_TRUE(begun.ok());
+  EXPECT_EQ(begun->placement_size(), 4) << "a, b, o, and c, which another rank writes; nothing for m";
+  ASSERT_TRUE(Commit(begun->save()).ok());
+  const auto actions = Serve();
+  ASSERT_EQ(actions.size(), 1u);
+  const auto& write = std::get<action::StartWrite>(actions[0]);
+  ASSERT_EQ(write.target->moved_in.size(), 1u);
+  EXPECT_EQ(write.target->ItemAt(4).name, "m");
+  EXPECT_EQ(write.target->moved_out.size(), 1u);
+  EXPECT_NE(write.staged->slab_offset[2], SaveImage::kNotStaged);
+  EXPECT_EQ(write.order.step(), 7);
+  session_.OnWriteProgress(begun->save(), 100, {5});
+  ASSERT_EQ(Only().waiting_for_size(), 1);
+  EXPECT_EQ(Only().waiting_for(0), 5u);
+  session_.OnWriteProgress(begun->save(), 200, {});
+  EXPECT_EQ(Only().waiting_for_size(), 0);
+  session_.OnWriteEnded(begun->save(), Result(), "direct", "grpc", now_);
+  EXPECT_EQ(Only().transport(), "grpc");
+  EXPECT_TRUE(Serve().empty()) << "others may still take its shards";
+  ASSERT_TRUE(Order(7, v1::SaveOrder::COMMITTED).ok());
+  const auto after = Serve();
+  ASSERT_EQ(after.size(), 1u);
+  EXPECT_EQ(std::get<action::EndLending>(after[0]).save, begun->save());
+}
+
+TEST_F(SessionTest, AnotherPlan_ThatMovesOutWhatWasNotStaged_IsLayoutChanged) {
+  plans_["p2"] = MakeMovingPlan(*layout_, 3, {{0, 1}, {3}}, "p2", {}, {{2, 4}}).SerializeAsString();
+  EXPECT_TRUE(Begin(7)->pending());
+  ASSERT_TRUE(Order(7, v1::SaveOrder::STAGE).ok());
+  Serve();
+  const auto begun = Begin(7);
+  ASSERT_TRUE(begun.ok() && Commit(begun->save()).ok());
+  ASSERT_TRUE(Order(7, v1::SaveOrder::WRITE, "p2").ok());
+  Serve();
+  EXPECT_EQ(Only().phase(), v1::SaveState::FAILED);
+  EXPECT_TRUE(HasReason(StatusFromProto(Only().error()), Reason::kLayoutChanged));
+}
+
+TEST_F(SessionTest, NewPlan_IsAskedForWithThePartThatIsKnown) {
+  StartWriting(7);
+  plans_.erase("p2");
+  ASSERT_TRUE(Order(7, v1::SaveOrder::WRITE, "p2", 2).ok());
+  const auto actions = Serve();
+  ASSERT_FALSE(actions.empty());
+  const auto* get = std::get_if<action::GetPlan>(&actions[0]);
+  ASSERT_NE(get, nullptr);
+  EXPECT_EQ(get->digest, "p2");
+  EXPECT_EQ(get->known, plans_["p1"]);
+}
+
+TEST_F(SessionTest, Reshard_LendsItsSource_AndEndsWhenAllIsTaken) {
+  const RankLayoutPtr target = MakeLayout({Whole("a", DType::kFloat32, {100})}, {});
+  session_.AddLayout(target);
+  v1::BeginLoadRequest request;
+  request.set_trainer_incarnation(trainer_);
+  request.set_number(1);
+  request.mutable_layout()->set_digest(target->digest);
+  request.mutable_source()->set_digest("unknown");
+  EXPECT_TRUE(session_.BeginLoad(request)->need_source());
+  request.mutable_source()->set_digest(layout_->digest);
+  EXPECT_TRUE(session_.BeginLoad(request)->pending());
+  ASSERT_EQ(State().load_size(), 1);
+  EXPECT_EQ(State().load(0).source_layout_digest(), layout_->digest);
+  v1::ReadPlan read;
+  read.set_plan_digest("r1");
+  read.set_rank(3);
+  read.set_layout_digest(target->digest);
+  read.set_read_bytes(400);
+  plans_["r1"] = read.SerializeAsString();
+  v1::SynchronizeAgentResponse response;
+  response.set_coordinator_epoch(5);
+  v1::LoadOrder& order = *response.add_load();
+  order.set_number(1);
+  order.set_action(v1::LoadOrder::READ);
+  order.set_plan_digest("r1");
+  order.set_source_plan_digest("p1");
+  ASSERT_TRUE(session_.OnOrders(response, now_).ok());
+  auto actions = Serve();
+  ASSERT_EQ(actions.size(), 1u);
+  ASSERT_NE(std::get<action::StartRead>(actions[0]).source, nullptr);
+  EXPECT_TRUE(session_.BeginLoad(request)->pending()) << "no memory yet";
+  v1::CommitSourceRequest commit;
+  commit.set_trainer_incarnation(trainer_);
+  commit.set_number(1);
+  EXPECT_TRUE(HasReason(session_.CommitSource(commit), Reason::kBadRequest));
+  session_.OnSource(1, {77, 8192});
+  const auto begun = session_.BeginLoad(request);
+  ASSERT_TRUE(begun.ok());
+  EXPECT_EQ(begun->source_memory().descriptor_id(), 77u);
+  EXPECT_EQ(begun->source_placement_size(), 3) << "what the plan p1 has this rank lend";
+  EXPECT_FALSE(State().load(0).source_staged());
+  ASSERT_TRUE(session_.CommitSource(commit).ok());
+  ASSERT_TRUE(session_.CommitSource(commit).ok()) << "idempotent";
+  actions = Serve();
+  ASSERT_EQ(actions.size(), 1u);
+  EXPECT_EQ(std::get<action::LendSource>(actions[0]).number, 1u);
+  EXPECT_TRUE(State().load(0).source_staged());
+  session_.OnReadProgress(1, {0, 0, "memory", "grpc", true});
+  v1::EndLoadRequest end;
+  end.set_trainer_incarnation(trainer_);
+  end.set_number(1);
+  EXPECT_TRUE(session_.EndLoad(end)->pending());
+  EXPECT_EQ(State().load(0).phase(), v1::LoadState::DONE);
+  order.set_action(v1::LoadOrder::DONE);
+  order.set_unique_bytes(400);
+  order.set_path("memory");
+  ASSERT_TRUE(session_.OnOrders(response, now_).ok());
+  const auto ended = session_.EndLoad(end);
+  ASSERT_TRUE(ended.ok() && !ended->pending());
+  EXPECT_EQ(ended->bytes_read(), 0u) << "nothing came from storage";
+  EXPECT_EQ(ended->unique_bytes(), 400u);
+  EXPECT_EQ(ended->path(), "memory");
 }
 
 TEST_F(SessionTest, UnchangedLayout_OpensTheSlabAtOnce) {
