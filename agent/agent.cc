@@ -37,6 +37,24 @@ int FaultThreads() { return std::clamp(static_cast<int>(std::thread::hardware_co
 // another job on the machine. Eight times its bytes must be available, as eight ranks a machine are usual.
 bool FitsPageCache(uint64_t bytes) { return CheckMemory(8 * bytes, 0, 0, ReadMemoryLimits()).ok(); }
 
+// PERMISSION_DENIED (PEER_UID): the plan imports files that the trainer may have no right to read.
+absl::Status CheckImports(const v1::ReadPlan& plan, const AgentOptions& options) {
+  if (options.allowed_users.empty()) return absl::OkStatus();
+  for (const v1::ReadFile& file : plan.file()) {
+    if (!file.path().starts_with('/')) continue;
+    const bool below = std::any_of(options.import_roots.begin(), options.import_roots.end(), [&](std::string root) {
+      while (!root.empty() && root.back() == '/') root.pop_back();
+      return file.path().starts_with(root + "/");
+    });
+    if (below && file.path().find("/../") == std::string::npos) continue;
+    return MakeError(Reason::kPeerUid,
+                     absl::StrCat("rank ", options.rank, ": its agent serves other users (--allow-uid), so it imports ",
+                                  file.path(), " only if that is below an --import-root"),
+                     {{"rank", absl::StrCat(options.rank)}, {"file", file.path()}});
+  }
+  return absl::OkStatus();
+}
+
 double Seconds(absl::Time since) { return absl::ToDoubleSeconds(Clock::Real().SteadyNow() - since); }
 
 }  // namespace
@@ -309,6 +327,9 @@ void Agent::StartRead(const action::StartRead& order) {
     Log(LogLevel::kError, "load_failed", {{"load", number}, {"error", error}});
     host_.Do([&](Session& session, absl::Time) { session.OnReadFailed(number, error); });
   };
+  if (const absl::Status allowed = CheckImports(*order.plan, options_); !allowed.ok()) {
+    return consumer.on_error(allowed);
+  }
   if (order.source == nullptr) {
     load.source = MakeReader(order);
   } else if (const absl::Status made = MakeSource(order, load); !made.ok()) {

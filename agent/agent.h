@@ -44,6 +44,9 @@ struct AgentOptions {
   std::string node;
   std::string token;
   std::vector<uid_t> allowed_users;
+  // Directories below which loads may import. Needed only with `allowed_users`, who could read through this agent what
+  // they cannot read themselves.
+  std::vector<std::string> import_roots;
   uint64_t memory_budget = 0;  // 0: what the container and the machine allow
   // Small, so that reading and copying overlap and the copies find their bytes in the processor's cache.
   uint64_t round_bytes = uint64_t{32} << 20;

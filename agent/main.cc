@@ -96,6 +96,9 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember({"auto", "never"}));
   add("--node", options.node, "name of this machine, for people and for planning (default: the host's name)");
   add("--allow-uid", options.allowed_users, "user whose trainers may connect besides this agent's own")->delimiter(',');
+  add("--import-root", options.import_roots,
+      "with --allow-uid: directory below which loads may import safetensors files (default: none)")
+      ->delimiter(',');
   add("--token-file", token_file, "file with the secret that coordinator and agents share");
   add("--address-file", address_file, "written when the agent serves: the address for CAIRN_AGENT");
   add("--drain-timeout", drain_timeout, "how long SIGTERM waits for staged saves");

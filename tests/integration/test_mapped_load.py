@@ -121,7 +121,7 @@ def test_saved_by_four_loaded_by_two_fused_transposed_and_cast(root, agent_flags
 
 
 def write_huggingface(directory: pathlib.Path, state: dict[str, np.ndarray], files: int = 3) -> None:
-    directory.mkdir()
+    directory.mkdir(parents=True)
     names = sorted(state)
     weight_map = {}
     for number in range(files):
@@ -189,6 +189,20 @@ def test_damaged_huggingface_directories_are_refused(root, tmp_path):
         assert seen == {"truncated": "FILE_TRUNCATED", "short": "BAD_SAFETENSORS", "header": "BAD_SAFETENSORS",
                         "gone": "FILE_MISSING", "index": "BAD_SAFETENSORS", "wrong": "BAD_SAFETENSORS",
                         "empty": "FILE_MISSING"}
+
+
+def test_agent_for_other_users_imports_only_below_its_import_root(root, tmp_path):
+    source = {"a": values((64, 8), 1)}
+    write_huggingface(tmp_path / "models" / "allowed", source, files=1)
+    write_huggingface(tmp_path / "elsewhere", source, files=1)
+    flags = ["--allow-uid=54321", f"--import-root={tmp_path}/models/"]
+    with cairn.local.Cluster(ranks=1, root=root, agent_flags=flags) as cluster, cluster.connect(0) as client:
+        state = {"a": np.zeros_like(source["a"])}
+        with pytest.raises(cairn.Error) as caught:
+            client.load(state, source=tmp_path / "elsewhere")
+        assert caught.value.reason == "PEER_UID" and str(tmp_path / "elsewhere") in caught.value.message
+        client.load(state, source=tmp_path / "models" / "allowed")
+        assert state["a"].tobytes() == source["a"].tobytes()
 
 
 def test_wrong_mappings_are_refused_on_every_rank(root):
