@@ -33,13 +33,12 @@ KEYWORDS = "return if else for while int auto const def self import None True vo
 class Lexicon:
     """Words by rank with Zipf weights; past the end, words that occur once."""
 
-    def __init__(self, rng, make, size=30000, exponent=1.05):
+    def __init__(self, rng, make, size, exponent=1.05):
         seen = set()
         while len(seen) < size:
             seen.add(make(rng))
         self.words = sorted(seen)
         rng.shuffle(self.words)
-        self.words.sort(key=len) if size < 1000 else None
         self.cumulative = list(accumulate(1 / (rank + 2.7) ** exponent for rank in range(size)))
         self.make = make
 
@@ -101,11 +100,11 @@ def numbers(rng, _):
     )
 
 
-def parts(rng):
-    made = {name: Lexicon(rng, syllable_maker(syllables)) for name, syllables in SYLLABLES.items()}
-    chinese = Lexicon(rng, segments_maker(CHINESE))
-    japanese = Lexicon(rng, segments_maker(CHINESE[:900] + KANA * 4))
-    names = Lexicon(rng, identifier, size=6000)
+def parts(rng, words):
+    made = {name: Lexicon(rng, syllable_maker(syllables), words) for name, syllables in SYLLABLES.items()}
+    chinese = Lexicon(rng, segments_maker(CHINESE), words)
+    japanese = Lexicon(rng, segments_maker(CHINESE[:900] + KANA * 4), words)
+    names = Lexicon(rng, identifier, words // 5)
     table = [(6, lambda: sentences(rng, made["english"]))]
     for name in ("german", "french", "turkish", "russian", "greek"):
         table.append((1, lambda name=name: sentences(rng, made[name])))
@@ -118,9 +117,10 @@ def parts(rng):
     return table
 
 
-def lines(size, seed):
+def lines(size, seed, words=30000):
+    """Lines of together about `size` bytes; each language has `words` words besides those that occur once."""
     rng = random.Random(seed)
-    table = parts(rng)
+    table = parts(rng, words)
     bounds = list(accumulate(weight for weight, _ in table))
     written = 0
     while written < size:

@@ -107,7 +107,7 @@ def write_documents(path, count, size, text):
     if text:
         lines = pathlib.Path(text).read_text(encoding="utf-8").split("\n")
     else:
-        lexicon = multilingual_text.Lexicon(rng, multilingual_text.syllable_maker(multilingual_text.SYLLABLES["english"]))
+        lexicon = multilingual_text.Lexicon(rng, multilingual_text.syllable_maker(multilingual_text.SYLLABLES["english"]), 30000)
         lines = []
         for _ in range(min(count * 8, 100000)):
             words = lexicon.draw(rng, rng.randrange(20, 60))

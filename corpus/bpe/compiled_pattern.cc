@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/rpc/reason.h"
+#include "corpus/bpe/pattern_dialect.h"
 
 namespace cairn::corpus {
 namespace {
@@ -30,13 +31,19 @@ absl::StatusOr<std::shared_ptr<const CompiledPattern>> CompiledPattern::Compile(
     return MakeError(Reason::kBadPattern, absl::StrCat("the regular expression has ", pattern.size(),
                                                        " bytes; at most ", kMaxPatternBytes, " are taken"));
   }
+  const std::string translated = ToPcre2(pattern);
+  pcre2_compile_context* const context = pcre2_compile_context_create(nullptr);
+  pcre2_set_newline(context, PCRE2_NEWLINE_LF);
   int error = 0;
   PCRE2_SIZE offset = 0;
-  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
-                                   PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &offset, nullptr);
+  pcre2_code* code =
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
+                    PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &offset, context);
+  pcre2_compile_context_free(context);
   if (code == nullptr) {
     return MakeError(Reason::kBadPattern,
-                     absl::StrCat("the regular expression cannot be compiled: ", ErrorText(error), " at byte ", offset),
+                     absl::StrCat("the regular expression cannot be compiled: ", ErrorText(error), " at byte ", offset,
+                                  translated == pattern ? "" : absl::StrCat(" of ", translated)),
                      {{"pattern", pattern}});
   }
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // without it PCRE2 interprets

@@ -11,8 +11,8 @@
 
 namespace cairn::corpus {
 
-// Unicode-aware (UTF and UCP, with PCRE2's own Unicode version), compiled to machine code where PCRE2 can. Immutable;
-// thread-safe.
+// Read as Hugging Face tokenizers reads it (pattern_dialect.h), with PCRE2's own Unicode version; compiled to machine
+// code where PCRE2 can. Immutable; thread-safe.
 class CompiledPattern {
  public:
   // INVALID_ARGUMENT (BAD_PATTERN): not a regular expression; the message has the offset.

@@ -9,6 +9,7 @@
 #include "common/base/status.h"
 #include "common/rpc/reason.h"
 #include "corpus/bpe/byte_level.h"
+#include "corpus/bpe/huge_pages.h"
 #include "corpus/bpe/pair_table.h"
 #include "corpus/bpe/place_lists.h"
 
@@ -115,7 +116,7 @@ class MergeEngine::Impl {
 
   // All words, one cell per byte, kEdge before, between and behind them. The first and last cell of a token hold its
   // id, those between them kInside.
-  std::vector<uint32_t> cells_;
+  HugeVector<uint32_t> cells_;
   std::vector<uint64_t> counts_;                            // by word; given up after FindPairs()
   std::vector<std::pair<uint32_t, uint64_t>> big_weights_;  // (first cell, count) of words that count 2^32 - 1 or more
 

@@ -3,7 +3,7 @@
 #define CAIRN_CORPUS_BPE_PAIR_TABLE_H_
 
 #include <cstdint>
-#include <vector>
+#include "corpus/bpe/huge_pages.h"
 
 namespace cairn::corpus {
 
@@ -62,7 +62,7 @@ class PairTable {
 
   void Grow() {
     used_ = 0;
-    std::vector<Slot> old(slots_.size() * 2);
+    HugeVector<Slot> old(slots_.size() * 2);
     old.swap(slots_);
     mask_ = slots_.size() - 1;
     for (const Slot& slot : old) {
@@ -75,7 +75,7 @@ class PairTable {
     }
   }
 
-  std::vector<Slot> slots_;  // a power of two
+  HugeVector<Slot> slots_;  // a power of two
   size_t mask_;
   size_t used_ = 0;
 };

@@ -3,9 +3,10 @@
 #define CAIRN_CORPUS_BPE_PLACE_LISTS_H_
 
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
+
+#include "corpus/bpe/huge_pages.h"
 
 namespace cairn::corpus {
 
@@ -26,8 +27,8 @@ class PlaceLists {
     if (needed > kChunk - used_) {
       const uint64_t chunks = (needed + kChunk - 1) / kChunk;
       if (chunks_.size() + chunks > (uint64_t{1} << 32) / kChunk - 1) return kNone;
-      storage_.emplace_back(new Place[chunks * kChunk]);
-      for (uint64_t i = 0; i < chunks; ++i) chunks_.push_back(storage_.back().get() + i * kChunk);
+      storage_.emplace_back(chunks * kChunk);
+      for (uint64_t i = 0; i < chunks; ++i) chunks_.push_back(storage_.back().data() + i * kChunk);
       // A list that spans several chunks leaves the last one's rest unused.
       used_ = chunks == 1 ? 0 : kChunk;
       if (chunks > 1) {
@@ -53,7 +54,7 @@ class PlaceLists {
  private:
   static constexpr uint64_t kChunk = uint64_t{1} << 18;
 
-  std::vector<std::unique_ptr<Place[]>> storage_;
+  std::vector<HugeVector<Place>> storage_;
   std::vector<Place*> chunks_;
   uint64_t used_ = kChunk;
 };

@@ -128,8 +128,12 @@ absl::Status ReadModel(json::element value, const std::string& name, TokenizerFi
   return ReadMerges(merges, name, file);
 }
 
+// A token's id is that of the vocabulary, or else the next from the vocabulary's size on: so Hugging Face tokenizers
+// gives ids, whatever stands in the file (files that it wrote agree with it).
 absl::Status ReadAdded(json::element value, const std::string& name, TokenizerFile& file) {
   const Reader reader{name};
+  absl::flat_hash_map<std::string, uint32_t> known(file.vocab.begin(), file.vocab.end());
+  auto next = static_cast<uint32_t>(known.size());
   json::array tokens;
   if (value.is_null()) return absl::OkStatus();
   if (value.get(tokens)) return Bad(name, "added_tokens is no list");
@@ -140,7 +144,10 @@ absl::Status ReadAdded(json::element value, const std::string& name, TokenizerFi
     AddedToken token;
     CAIRN_ASSIGN_OR_RETURN(token.content, reader.String(object, "content"));
     if (token.content.empty()) return Bad(name, "an added token is empty");
-    CAIRN_ASSIGN_OR_RETURN(token.id, reader.Id(id, token.content));
+    CAIRN_RETURN_IF_ERROR(reader.Id(id, token.content).status());
+    const auto [it, is_new] = known.try_emplace(token.content, next);
+    if (is_new) ++next;
+    token.id = it->second;
     CAIRN_ASSIGN_OR_RETURN(token.special, reader.Bool(object, "special", false));
     CAIRN_ASSIGN_OR_RETURN(token.normalized, reader.Bool(object, "normalized", !token.special));
     CAIRN_ASSIGN_OR_RETURN(token.single_word, reader.Bool(object, "single_word", false));

@@ -77,7 +77,7 @@ void WordTable::AddLong(std::string_view word, uint64_t hash, uint64_t count) {
 }
 
 void WordTable::Grow() {
-  std::vector<Slot> old(slots_.size() * 2);
+  HugeVector<Slot> old(slots_.size() * 2);
   old.swap(slots_);
   mask_ = slots_.size() - 1;
   for (const Slot& slot : old) {

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "corpus/bpe/huge_pages.h"
 #include "corpus/bpe/word_key.h"
 
 namespace cairn::corpus {
@@ -57,7 +58,7 @@ class WordTable {
   void AddLong(std::string_view word, uint64_t hash, uint64_t count);
   void Grow();
 
-  std::vector<Slot> slots_;  // a power of two
+  HugeVector<Slot> slots_;  // a power of two
   size_t mask_;
   size_t used_ = 0;
   std::vector<std::unique_ptr<char[]>> chunks_;  // of kChunkBytes, or of the size of one very long word

@@ -1,4 +1,5 @@
 """What the tests of `cairn corpus bpe` share."""
+import functools
 import importlib.util
 import json
 import os
@@ -8,7 +9,7 @@ import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CAIRN = pathlib.Path(os.environ.get("CAIRN_BIN_DIR", ROOT / "dist" / "bin")) / "cairn"
-SLOW = bool(os.environ.get("CAIRN_SLOW_TESTS"))
+EXHAUSTIVE = bool(os.environ.get("CAIRN_EXHAUSTIVE"))
 
 
 def cairn(*arguments, stdin=None, timeout=120):
@@ -68,12 +69,15 @@ def from_bytes(data):
     return "".join(BYTE_TO_UNICODE[b] for b in data)
 
 
+spec = importlib.util.spec_from_file_location("multilingual_text", ROOT / "benchmarks/corpus/multilingual_text.py")
+multilingual_text = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(multilingual_text)
+
+
+@functools.lru_cache(maxsize=None)
 def multilingual(size, seed):
-    path = ROOT / "benchmarks" / "corpus" / "multilingual_text.py"
-    spec = importlib.util.spec_from_file_location("multilingual_text", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return b"".join(module.lines(size, seed)).decode()
+    """Text of many scripts, from few words so that it is made quickly."""
+    return b"".join(multilingual_text.lines(size, seed, words=400)).decode()
 
 
 PIECES = (

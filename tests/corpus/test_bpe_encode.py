@@ -18,7 +18,7 @@ SPECIALS = ["<|endoftext|>", "<|end|>", "<|end|>x", "[SEP]"]
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     path = tmp_path_factory.mktemp("corpus") / "text"
-    path.write_bytes((multilingual(400_000, 3) + random_text(rng(1), 20_000) + any_text(rng(2), 5000)).encode())
+    path.write_bytes((multilingual(250_000, 3) + random_text(rng(1), 20_000) + any_text(rng(2), 5000)).encode())
     return path
 
 
@@ -36,7 +36,7 @@ def trained(corpus, tmp_path_factory):
     return get
 
 
-def some_lines(seed, count=400):
+def some_lines(seed, count=250):
     r = rng(seed)
     lines = multilingual(40_000, seed).split("\n")
     for _ in range(count):
@@ -86,7 +86,7 @@ def test_encodes_as_tiktoken_does(trained, name, tmp_path):
         assert a == peer.encode(line, allowed_special="all"), repr(line)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lines=st.lists(st.text(alphabet=st.characters(codec="utf-8", exclude_characters="\n")), max_size=30))
 def test_any_text(trained, lines):
     directory = trained("o200k")
@@ -112,7 +112,7 @@ def test_lines_and_files(trained, tmp_path):
     assert encode(directory, b"\n") == [[]]
     assert encode(directory, b"a\n\n") == [encode(directory, b"a")[0], []]
     assert encode(directory, b"a\r\nb") == [encode(directory, b"a\r")[0], encode(directory, b"b")[0]]
-    lines = some_lines(5, 3000)
+    lines = some_lines(5, 1500)
     data = joined(lines)
     expected = encode(directory, data, "--threads", 1)
     assert encode(directory, data, "--threads", 7) == expected
@@ -127,13 +127,13 @@ def test_lines_of_megabytes(trained):
     peer = Tokenizer.from_file(str(directory / "tokenizer.json"))
     r = rng(6)
     lines = [
-        multilingual(3_000_000, 2).replace("\n", " "),
-        "".join(r.choices("abcde", k=300_000)),
-        "中文" * 100_000,
-        "-" * 200_000,
+        (multilingual(300_000, 2) * 4).replace("\n", " "),
+        "".join(r.choices("abcde", k=100_000)),
+        "中文" * 50_000,
+        "-" * 100_000,
         "short",
     ]
-    assert encode(directory, joined(lines)) == [peer.encode(line).ids for line in lines]
+    assert encode(directory, joined(lines)) == [e.ids for e in peer.encode_batch(lines)]
 
 
 @pytest.fixture(scope="module")
@@ -170,23 +170,36 @@ def build(pair, tmp_path, change):
 def same_as_peer(path, lines):
     peer = Tokenizer.from_file(str(path))
     ours = encode(path, joined(lines))
-    for line, a in zip(lines, ours, strict=True):
-        assert a == peer.encode(line, add_special_tokens=False).ids, repr(line)
+    for line, a, b in zip(lines, ours, peer.encode_batch(lines, add_special_tokens=False), strict=True):
+        assert a == b.ids, repr(line)
 
 
-@pytest.mark.parametrize("pattern", [r"\p{Lu}?\p{Ll}+|[0-9]{2}", r"(?<= )\w+|x*", r"[\s\S]{1,7}", r"\d+|\s|[^\d\s]+"])
-def test_other_regular_expressions(pair, tmp_path, pattern):
+def split_by(pattern):
     def change(tokenizer):
         split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
         level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
         tokenizer["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [split, level]}
 
+    return change
+
+
+# What a tokenizer.json may hold, with all that Oniguruma reads otherwise than PCRE2.
+OTHER_PATTERNS = [
+    r"\p{Lu}?\p{Ll}+|[0-9]{2}", r"(?<= )\w+|x*", r"[\s\S]{1,7}", r"\d+|\s|[^\d\s]+", r"\w+|\W", r"\b|[\W_]{2}",
+    r"\B.", r"[^\W\d]+|\S", r"[^\r\n\p{L}\p{N}]?[\p{L}&&[^\p{Han}]]+|\p{Han}{1,3}|[a-f[x-z\p{P}]]+", r"[\w&&\D]+|\H\h?",
+    r"^.|.$", r"(?m)a.+?b|(?i)THE.", r"(?:[a-z]{1,2})+x|\p{N}{1,3}+|\p{Nd}{2}+.", r"[[:punct:]]+|[^[:alpha:]\h]", r"(?i:[^a-f\W])++.?",
+]
+
+
+@pytest.mark.parametrize("pattern", OTHER_PATTERNS)
+def test_other_regular_expressions(pair, tmp_path, pattern):
     # Characters that are older than the Unicode version of any of the two engines.
-    same_as_peer(build(pair, tmp_path, change), multilingual(60_000, 4).split("\n"))
+    lines = multilingual(30_000, 4).split("\n") + ["".join(map(chr, range(256))).replace("\n", ""), "a\u180eb \u200d\u0940"]
+    same_as_peer(build(pair, tmp_path, split_by(pattern)), [*lines, "ab1234567", "1234", "the\u2028The thx abx", "x" * 99])
 
 
 def test_switches_of_the_model_and_the_pretokenizer(pair, tmp_path):
-    lines = some_lines(11, 150)
+    lines = some_lines(11, 60)
 
     def prefix(tokenizer):
         tokenizer["pre_tokenizer"]["add_prefix_space"] = True
@@ -248,7 +261,23 @@ def test_added_tokens(pair, tmp_path):
     path = build(pair, tmp_path, lambda tokenizer: tokenizer.update(added_tokens=tokens))
     r = rng(12)
     pieces = [t["content"] for t in tokens] + [" ", "  ", "\u3000", "x", "é", "_", "-", "1", "中", "s", "<a", "ly"]
-    same_as_peer(path, [random_text(r, r.randrange(1, 9), pieces) for _ in range(4000)])
+    same_as_peer(path, [random_text(r, r.randrange(1, 9), pieces) for _ in range(1500)])
+
+
+def test_ids_of_added_tokens_are_hugging_faces(pair, tmp_path):
+    """Hugging Face numbers them anew: as the vocabulary has them, else one after the other behind it."""
+    known = json.loads((pair / "vocab.json").read_text())
+    size = len(known)
+
+    def change(tokenizer):
+        tokenizer["added_tokens"] = [
+            added("<a>", 9), added("the", 3), added("<b>", 70_000), added("<b>", 5), added("<far>", 1), added("<c>", size + 1)
+        ]
+        tokenizer["model"]["vocab"]["<far>"] = size + 50
+
+    path = build(pair, tmp_path, change)
+    same_as_peer(path, ["<a> the<b>x<c><far>", "<b>the the"])
+    assert encode(path, b"<a><b><c>")[0] == [size + 1, size + 2, size + 3]
 
 
 def test_files_that_are_not_byte_level_bpe_are_refused(pair, tmp_path):
@@ -281,8 +310,8 @@ def test_damaged_files_never_crash(pair, tmp_path):
     r = random.Random(0)
     for name in ("tokenizer.json", "vocab.json", "merges.txt", "tokenizer.tiktoken"):
         content = (pair / name).read_bytes()
-        for i in range(25):
-            data = bytearray(content if i % 2 else content[:3000])
+        for i in range(12):
+            data = bytearray(content if i % 4 == 0 else content[:3000])
             for _ in range(r.randrange(1, 5)):
                 at = r.randrange(len(data))
                 if r.random() < 0.4:

@@ -12,7 +12,7 @@ import time
 import pytest
 import regex
 from bpe_testing import (
-    CAIRN, SLOW, any_text, cairn, from_bytes, load, multilingual, random_text, rng, to_bytes, train,
+    CAIRN, EXHAUSTIVE, any_text, cairn, from_bytes, load, multilingual, random_text, rng, to_bytes, train,
 )
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 
@@ -54,11 +54,10 @@ def agree(ours, theirs):
     assert vocab == theirs["model"]["vocab"]
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("vocab_size", [300, 4000, 60000])
+@pytest.mark.parametrize("seed, vocab_size", [(0, 300), (1, 4000), (2, 60000)])
 def test_by_line_gives_hugging_faces_merges(tmp_path, seed, vocab_size):
     path = tmp_path / "text"
-    path.write_text(multilingual(250_000, seed))
+    path.write_text(multilingual(150_000, seed))
     ours = train(path, tmp_path / "out", vocab_size, "--tie-break", "huggingface", "--by-line")
     agree(ours, hugging_face(None, vocab_size, files=[path]))
 
@@ -68,12 +67,12 @@ def test_whole_texts_give_hugging_faces_merges_with_every_pretokenizer(tmp_path,
     r = rng(5)
     paths, texts = [], []
     for i in range(4):
-        text = random_text(r, 8000) + any_text(r, 3000) + multilingual(20_000, i)
+        text = random_text(r, 4000) + any_text(r, 2000) + multilingual(20_000, i)
         paths.append(tmp_path / f"text{i}")
         paths[-1].write_bytes(text.encode())
         texts.append(text)
-    ours = train(paths, tmp_path / "out", 9000, "--tie-break", "huggingface", "--pretokenizer", name)
-    agree(ours, hugging_face(texts, 9000, PATTERNS[name]))
+    ours = train(paths, tmp_path / "out", 6000, "--tie-break", "huggingface", "--pretokenizer", name)
+    agree(ours, hugging_face(texts, 6000, PATTERNS[name]))
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -103,7 +102,7 @@ def test_min_frequency_and_special_tokens_as_hugging_face(tmp_path, minimum):
     assert Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json")).get_vocab_size() == len(ours[0])
 
 
-@pytest.mark.skipif(not SLOW, reason="CAIRN_SLOW_TESTS is not set")
+@pytest.mark.skipif(not EXHAUSTIVE, reason="CAIRN_EXHAUSTIVE is not set")
 def test_every_code_point_is_classed_as_hugging_face_does(tmp_path):
     """Words are merged whole, so that a character of another class would show as another merge."""
     for name in ("gpt2", "gpt4", "o200k"):
@@ -244,7 +243,7 @@ def test_a_bad_json_line_is_named(tmp_path, line):
 
 def test_threads_and_blocks_change_nothing(tmp_path):
     path = tmp_path / "text"
-    path.write_text("".join(multilingual(3_000_000, 4)))
+    path.write_text(multilingual(400_000, 4) * 8)
     expected = train(path, tmp_path / "out", 3000, "--threads", 1, "--special-token", "<|x|>")
     assert train(path, tmp_path / "out", 3000, "--threads", 5, "--special-token", "<|x|>") == expected
     lines = path.read_text().splitlines(keepends=True)
@@ -257,14 +256,14 @@ def test_threads_and_blocks_change_nothing(tmp_path):
 def test_special_tokens_across_blocks_are_found(tmp_path):
     path = tmp_path / "text"
     special = "<| end of text |>"
-    path.write_text(("word " * 7 + special) * 60_000)
+    path.write_text(("word " * 7 + special) * 50_000)
     vocab, merges = train(path, tmp_path / "out", 280, "--special-token", special, "--threads", 2)
     assert {"".join(pair).replace("Ġ", " ").strip() for pair in merges} <= {"wo", "or", "rd", "wor", "ord", "word"}
 
 
 def test_one_line_of_megabytes(tmp_path):
     r = rng(2)
-    text = "".join(r.choices("abcdefghij", k=300_000)) + "中文字" * 100_000 + "=" * 500_000 + " x" * 200_000
+    text = "".join(r.choices("abcdefghij", k=10_000)) + "中文字" * 2000 + "=" * 10_000 + " x" * 800_000  # HF: quadratic in a word
     path = tmp_path / "text"
     path.write_bytes(text.encode())
     agree(train(path, tmp_path / "out", 600, "--tie-break", "huggingface"), hugging_face([text], 600))
@@ -346,13 +345,13 @@ def test_tiktoken_file_has_the_ids_of_the_vocabulary(tmp_path):
 @pytest.mark.parametrize("flags", [[], ["--by-line"], ["--pretokenizer", "o200k"]])
 def test_an_extended_vocabulary_is_the_larger_one(tmp_path, flags):
     path = tmp_path / "text"
-    path.write_text(multilingual(200_000, 8))
+    path.write_text(multilingual(100_000, 8))
     small, small_merges = train(path, tmp_path / "small", 1000, *flags)
     large = train(path, tmp_path / "large", 3000, *flags)
     assert train(path, tmp_path / "out", 3000, "--extend", tmp_path / "small", *flags) == large
     # On another text the old tokens keep their ids, new ones follow, and so do new special tokens.
     other = tmp_path / "other"
-    other.write_text(multilingual(200_000, 9))
+    other.write_text(multilingual(100_000, 9))
     vocab, merges = train(other, tmp_path / "out", 2001, "--extend", tmp_path / "small", "--special-token", "<s>")
     assert {token: vocab[token] for token in small} == small
     assert merges[: len(small_merges)] == small_merges
@@ -364,10 +363,11 @@ def test_an_extended_vocabulary_is_the_larger_one(tmp_path, flags):
 def test_little_memory_gives_the_same_result(tmp_path):
     r = rng(11)
     path = tmp_path / "text"
-    path.write_text("\n".join("%x" % r.getrandbits(r.choice((20, 40, 80))) for _ in range(150_000)))
+    letters = str.maketrans("0123456789", "ghijklmnop")
+    path.write_text("\n".join(("%x" % r.getrandbits(r.choice((20, 40, 80)))).translate(letters) for _ in range(150_000)))
     expected = train(path, tmp_path / "out", 700)
     command = [CAIRN, "--format=json", "corpus", "bpe", "train", path, "--vocab-size=700", f"--output={tmp_path / 'out2'}"]
-    result = subprocess.run([*command, "--resume", "--checkpoint-every=300KB"], capture_output=True, check=True)
+    result = subprocess.run([*command, "--resume", "--checkpoint-every=200KB"], capture_output=True, check=True)
     assert json.loads(result.stdout)["spilled"]
     assert load(tmp_path / "out2") == expected
     limited = subprocess.run([*command, "--memory=32MiB"], capture_output=True)
@@ -379,10 +379,9 @@ def test_little_memory_gives_the_same_result(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("compress", [False, True])
+@pytest.mark.parametrize("seed, compress", [(0, False), (1, True)])
 def test_killed_and_resumed(tmp_path, seed, compress):
-    text = multilingual(2_500_000, seed).encode()
+    text = (multilingual(400_000, seed) * 5).encode()
     path = tmp_path / ("text.gz" if compress else "text")
     path.write_bytes(gzip.compress(text, 1) if compress else text)
     flags = ["--vocab-size", 2000, "--special-token", "the"]
@@ -425,7 +424,7 @@ def test_a_resumed_count_of_other_inputs_is_refused(tmp_path):
 
 def test_interrupted_training_leaves_nothing(tmp_path):
     path = tmp_path / "text"
-    path.write_text(multilingual(2_000_000, 1) * 40)
+    path.write_text(multilingual(400_000, 1) * 50)
     out = tmp_path / "out"
     process = subprocess.Popen(
         [CAIRN, "corpus", "bpe", "train", path, "--vocab-size", "30000", "--output", out], stderr=subprocess.PIPE
