@@ -77,13 +77,13 @@ class LineEncoder {
     const std::unique_ptr<Encoder> encoder = tokenizer_.NewEncoder();
     std::vector<uint32_t> ids;
     std::string out;
+    TextBlock block;
     while (true) {
-      TextBlock block;
       uint64_t turn;
       {
         MutexLock lock(mutex_);
         if (!error_.ok() || finished_) return;
-        auto next = reader_.Next();
+        auto next = reader_.Next(std::move(block));
         if (!next.ok()) return Fail(next.status());
         block = *std::move(next);
         if (options_.progress && !options_.progress(reader_.file_bytes_read())) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
@@ -24,6 +25,8 @@ constexpr uint32_t kBigWeight = ~uint32_t{0};
 constexpr size_t kMaxCells = (size_t{1} << 32) - 64;
 constexpr uint32_t kProgressEvery = 64;
 constexpr size_t kAhead = 12;  // places to prefetch
+constexpr uint64_t kTrackStep = 8;
+constexpr int kMostMadeAgain = 16;
 
 // A pair that could merge next, with the count that it had when it was put on the heap.
 struct Candidate {
@@ -33,6 +36,10 @@ struct Candidate {
   uint32_t right;
   uint32_t list;
 };
+
+absl::Status TooManyPlaces() {
+  return MakeError(Reason::kMemoryLimit, "the pairs stand at more than 4 Gi places; train on a sample");
+}
 
 uint64_t Prefix(std::string_view bytes) {
   uint64_t prefix = 0;
@@ -51,6 +58,11 @@ class MergeEngine::Impl {
       id_of_byte_[byte] = id;
       AddToken(std::string(1, static_cast<char>(byte)));
     }
+  }
+
+  void Reserve(uint64_t words, uint64_t bytes) {
+    cells_.reserve(std::min<uint64_t>(words + bytes + 1, kMaxCells));
+    counts_.reserve(words);
   }
 
   absl::Status AddWord(std::string_view word, uint64_t count) {
@@ -75,8 +87,8 @@ class MergeEngine::Impl {
   struct Change {
     int64_t weight = 0;
     uint32_t places = 0;
-    uint32_t next = 0;  // where its next place goes
     uint32_t list = 0;
+    Place* next = nullptr;  // where its next place goes
   };
   struct Event {
     uint32_t neighbour;
@@ -94,20 +106,31 @@ class MergeEngine::Impl {
       change.weight += static_cast<int64_t>(weight);
       events.push_back({neighbour, {position, weight32}});
     }
+
+    void Clear() {
+      for (const uint32_t n : touched) changes[n] = Change{};
+      touched.clear();
+      events.clear();
+    }
   };
 
   uint32_t AddToken(std::string bytes);
   uint64_t BigWeight(uint32_t position) const;
-  void FindPairs();
+  template <typename Visit>
+  void ForEachPair(Visit&& visit) const;
+  absl::Status FindPairs();
+  template <typename Wanted>
+  absl::Status Track(Wanted&& wanted);
   bool Before(const Candidate& a, const Candidate& b) const;
   void Push(uint32_t left, uint32_t right, uint32_t list, int64_t count);
   void PushCandidate(const Candidate& candidate);
-  bool Pop(Candidate& best);
+  absl::StatusOr<bool> Pop(Candidate& best);
   std::span<const Place> PlacesOf(const Candidate& candidate);
   std::span<const Place> AllPlaces(uint64_t pair);
   std::span<const Place> WholeWords(uint32_t list, uint32_t left, uint32_t right);
   absl::Status Apply(uint32_t left, uint32_t right, uint32_t result, std::span<const Place> places);
-  absl::Status NewPairs(Side& side, bool is_left, uint32_t result);
+  absl::Status NewPairs(Side& side, bool is_left, uint32_t result, int64_t more_of_result);
+  void Forget(uint64_t pair);
   absl::Status MergeFirst();
   absl::Status DoMerge(uint32_t left, uint32_t right, std::span<const Place> places);
 
@@ -117,7 +140,7 @@ class MergeEngine::Impl {
   // All words, one cell per byte, kEdge before, between and behind them. The first and last cell of a token hold its
   // id, those between them kInside.
   HugeVector<uint32_t> cells_;
-  std::vector<uint64_t> counts_;                            // by word; given up after FindPairs()
+  std::vector<uint64_t> counts_;                            // by word
   std::vector<std::pair<uint32_t, uint64_t>> big_weights_;  // (first cell, count) of words that count 2^32 - 1 or more
 
   std::vector<std::string> tokens_;
@@ -128,6 +151,11 @@ class MergeEngine::Impl {
 
   PairTable pairs_;
   PlaceLists lists_;
+  // Pairs that count less than this when they come into being are not in `pairs_` and have no list: most never merge.
+  // When all others are done, Track() finds them in the words. A guess that is too low costs memory, one that is too
+  // high another pass over the words.
+  uint64_t tracked_ = 1;
+  int made_again_ = 0;  // tokens that came into being by a second merge
   // A heap of the candidates with at least `floor_`; the many that are rarer wait in `rare_` until they are wanted.
   std::vector<Candidate> heap_;
   std::vector<Candidate> rare_;
@@ -154,51 +182,105 @@ uint64_t MergeEngine::Impl::BigWeight(uint32_t position) const {
   return std::prev(after)->second;
 }
 
-// The pairs of bytes, with the places of each in ascending order.
-void MergeEngine::Impl::FindPairs() {
-  constexpr size_t kPairs = 256 * 256;
-  std::vector<int64_t> weight(kPairs);
-  std::vector<uint32_t> places(kPairs);
-  const auto each = [&](auto&& visit) {
-    size_t word = 0;
-    for (size_t i = 1; i + 1 < cells_.size(); ++i) {
-      if (cells_[i] == kEdge) {
-        ++word;
-      } else if (cells_[i + 1] != kEdge) {
-        visit(cells_[i] << 8 | cells_[i + 1], i, counts_[word]);
-      }
+// Calls visit(left, right, position, count of the word) for every place of every pair.
+template <typename Visit>
+void MergeEngine::Impl::ForEachPair(Visit&& visit) const {
+  size_t word = 0;
+  for (size_t i = 1; i + 1 < cells_.size();) {
+    if (cells_[i] == kEdge) {
+      ++word;
+      ++i;
+      continue;
     }
-  };
-  each([&](uint32_t pair, size_t, uint64_t count) {
-    weight[pair] += static_cast<int64_t>(count);
-    ++places[pair];
-  });
-  std::vector<Place*> next(kPairs);
-  std::vector<uint32_t> list(kPairs);
-  for (size_t pair = 0; pair < kPairs; ++pair) {
-    if (places[pair] == 0) continue;
-    list[pair] = lists_.Add(places[pair], PlaceLists::kNone);
-    next[pair] = lists_.Get(list[pair]).data();
+    const size_t next = i + length_[cells_[i]];
+    if (cells_[next] != kEdge) visit(cells_[i], cells_[next], static_cast<uint32_t>(i), counts_[word]);
+    i = next;
   }
-  each([&](uint32_t pair, size_t position, uint64_t count) {
-    *next[pair]++ = {static_cast<uint32_t>(position), static_cast<uint32_t>(std::min<uint64_t>(count, kBigWeight))};
+}
+
+// Takes the pairs (left, right, count) that are wanted into the table, with the places of each in ascending order and a
+// candidate.
+template <typename Wanted>
+absl::Status MergeEngine::Impl::Track(Wanted&& wanted) {
+  struct Found {
+    uint64_t count = 0;
+    uint32_t places = 0;
+    uint32_t list = 0;
+    Place* next = nullptr;
+  };
+  absl::flat_hash_map<uint64_t, Found> found;
+  ForEachPair([&](uint32_t left, uint32_t right, uint32_t, uint64_t count) {
+    const uint64_t pair = PairTable::Pair(left, right);
+    if (!wanted(left, right, ~uint64_t{0}) || pairs_.Find(pair) != nullptr) return;
+    Found& one = found[pair];
+    one.count += count;
+    ++one.places;
   });
+  absl::erase_if(found, [&](const auto& one) {
+    return !wanted(static_cast<uint32_t>(one.first >> 32), static_cast<uint32_t>(one.first), one.second.count);
+  });
+  if (found.empty()) return absl::OkStatus();
+  for (auto& [pair, one] : found) {
+    one.list = lists_.Add(one.places, PlaceLists::kNone);
+    if (one.list == PlaceLists::kNone) return TooManyPlaces();
+    one.next = lists_.Get(one.list).data();
+  }
+  ForEachPair([&](uint32_t left, uint32_t right, uint32_t position, uint64_t count) {
+    const auto it = found.find(PairTable::Pair(left, right));
+    if (it == found.end()) return;
+    *it->second.next++ = {position, static_cast<uint32_t>(std::min<uint64_t>(count, kBigWeight))};
+  });
+  for (const auto& [pair, one] : found) {
+    PairTable::Slot& slot = pairs_.At(pair);
+    slot.count = static_cast<int64_t>(one.count);
+    slot.list = one.list;
+    slot.lists = 1;
+    Push(static_cast<uint32_t>(pair >> 32), static_cast<uint32_t>(pair), one.list, slot.count);
+  }
+  return absl::OkStatus();
+}
+
+// The pairs of bytes, with the places of each in ascending order.
+absl::Status MergeEngine::Impl::FindPairs() {
   uint32_t start = 1;
   for (const uint64_t count : counts_) {
     if (count >= kBigWeight) big_weights_.emplace_back(start, count);
     while (cells_[start] != kEdge) ++start;
     ++start;
   }
-  std::vector<uint64_t>().swap(counts_);
+  // Of `wanted` merges the last is more frequent, on text, than the word of that rank: most words need one or more.
+  if (options_.first.empty() && options_.wanted < counts_.size()) {
+    std::vector<uint64_t> counts = counts_;
+    const auto rank = counts.begin() + static_cast<ptrdiff_t>(options_.wanted);
+    std::nth_element(counts.begin(), rank, counts.end(), std::greater<>());
+    tracked_ = std::max<uint64_t>({*rank, options_.min_frequency, 1});
+  }
+  constexpr size_t kPairs = 256 * 256;
+  std::vector<int64_t> weight(kPairs);
+  std::vector<uint32_t> places(kPairs);
+  ForEachPair([&](uint32_t left, uint32_t right, uint32_t, uint64_t count) {
+    const uint32_t pair = left << 8 | right;
+    weight[pair] += static_cast<int64_t>(count);
+    ++places[pair];
+  });
+  std::vector<Place*> next(kPairs);
   floor_ = static_cast<uint64_t>(std::max<int64_t>(*std::max_element(weight.begin(), weight.end()) / 16, 1));
+  floor_ = std::max(floor_, tracked_);
   for (uint32_t pair = 0; pair < kPairs; ++pair) {
-    if (places[pair] == 0) continue;
+    if (places[pair] == 0 || weight[pair] < static_cast<int64_t>(tracked_)) continue;
     PairTable::Slot& slot = pairs_.At(PairTable::Pair(pair >> 8, pair & 0xFF));
     slot.count = weight[pair];
-    slot.list = list[pair];
+    slot.list = lists_.Add(places[pair], PlaceLists::kNone);
+    if (slot.list == PlaceLists::kNone) return TooManyPlaces();
     slot.lists = 1;
-    Push(pair >> 8, pair & 0xFF, list[pair], weight[pair]);
+    next[pair] = lists_.Get(slot.list).data();
+    Push(pair >> 8, pair & 0xFF, slot.list, weight[pair]);
   }
+  ForEachPair([&](uint32_t left, uint32_t right, uint32_t position, uint64_t count) {
+    Place*& place = next[left << 8 | right];
+    if (place != nullptr) *place++ = {position, static_cast<uint32_t>(std::min<uint64_t>(count, kBigWeight))};
+  });
+  return absl::OkStatus();
 }
 
 // Whether `b` merges before `a`: the order of std::push_heap.
@@ -229,12 +311,17 @@ void MergeEngine::Impl::Push(uint32_t left, uint32_t right, uint32_t list, int64
 }
 
 // The candidate that merges next; false if none is left.
-bool MergeEngine::Impl::Pop(Candidate& best) {
+absl::StatusOr<bool> MergeEngine::Impl::Pop(Candidate& best) {
   const auto order = [this](const auto& a, const auto& b) { return Before(a, b); };
+  const uint64_t least = std::max<uint64_t>(options_.min_frequency, 1);
   while (true) {
     while (heap_.empty()) {
-      if (rare_.empty()) return false;
-      floor_ = std::max<uint64_t>(floor_ / 4, 1);
+      if (floor_ <= tracked_) {
+        if (tracked_ <= least) return false;
+        tracked_ = std::max(tracked_ / kTrackStep, least);
+        CAIRN_RETURN_IF_ERROR(Track([this](uint32_t, uint32_t, uint64_t count) { return count >= tracked_; }));
+      }
+      floor_ = std::max(floor_ / 4, tracked_);
       const auto wanted =
           std::partition(rare_.begin(), rare_.end(), [this](const Candidate& c) { return c.count < floor_; });
       heap_.assign(wanted, rare_.end());
@@ -246,7 +333,7 @@ bool MergeEngine::Impl::Pop(Candidate& best) {
     heap_.pop_back();
     const PairTable::Slot* slot = pairs_.Find(PairTable::Pair(best.left, best.right));
     const int64_t count = slot == nullptr ? 0 : slot->count;
-    if (count == static_cast<int64_t>(best.count)) return best.count >= options_.min_frequency;
+    if (count == static_cast<int64_t>(best.count)) return best.count >= least;
     if (count <= 0) continue;
     best.count = static_cast<uint64_t>(count);
     PushCandidate(best);
@@ -317,60 +404,80 @@ absl::Status MergeEngine::Impl::Apply(uint32_t left, uint32_t right, uint32_t re
       right_.Record(y, p, weight32, weight);
     }
   }
+  // New pairs first: of two places side by side the second takes away again a pair that the first has made.
+  CAIRN_RETURN_IF_ERROR(NewPairs(left_, true, result, before_result));
+  CAIRN_RETURN_IF_ERROR(NewPairs(right_, false, result, 0));
+  const auto less = [&](uint64_t pair, int64_t weight) {
+    if (PairTable::Slot* slot = pairs_.Find(pair)) slot->count -= weight;
+  };
+  if (before_result != 0) less(PairTable::Pair(right, result), before_result);
   for (size_t i = 0; i < left_.touched.size(); ++i) {
-    if (i + kAhead < left_.touched.size()) {
-      pairs_.Prefetch(PairTable::Pair(left_.touched[i + kAhead], left));
-      pairs_.Prefetch(PairTable::Pair(left_.touched[i + kAhead], result));
-    }
-    const uint32_t x = left_.touched[i];
-    const int64_t weight = left_.changes[x].weight;
-    pairs_.At(PairTable::Pair(x, left)).count -= weight;
-    pairs_.At(PairTable::Pair(x, result)).count += weight + (x == result ? before_result : 0);
+    if (i + kAhead < left_.touched.size()) pairs_.Prefetch(PairTable::Pair(left_.touched[i + kAhead], left));
+    less(PairTable::Pair(left_.touched[i], left), left_.changes[left_.touched[i]].weight);
   }
-  if (before_result != 0) pairs_.At(PairTable::Pair(right, result)).count -= before_result;
   for (size_t i = 0; i < right_.touched.size(); ++i) {
-    if (i + kAhead < right_.touched.size()) {
-      pairs_.Prefetch(PairTable::Pair(right, right_.touched[i + kAhead]));
-      pairs_.Prefetch(PairTable::Pair(result, right_.touched[i + kAhead]));
-    }
-    const uint32_t y = right_.touched[i];
-    const int64_t weight = right_.changes[y].weight;
-    pairs_.At(PairTable::Pair(right, y)).count -= weight;
-    pairs_.At(PairTable::Pair(result, y)).count += weight;
+    if (i + kAhead < right_.touched.size()) pairs_.Prefetch(PairTable::Pair(right, right_.touched[i + kAhead]));
+    less(PairTable::Pair(right, right_.touched[i]), right_.changes[right_.touched[i]].weight);
   }
-  CAIRN_RETURN_IF_ERROR(NewPairs(left_, true, result));
-  return NewPairs(right_, false, result);
+  left_.Clear();
+  right_.Clear();
+  return absl::OkStatus();
 }
 
-// Makes the lists of the pairs that came into being, and candidates of them.
-absl::Status MergeEngine::Impl::NewPairs(Side& side, bool is_left, uint32_t result) {
+// Counts the pairs that came into being, and makes their lists and candidates.
+absl::Status MergeEngine::Impl::NewPairs(Side& side, bool is_left, uint32_t result, int64_t more_of_result) {
   const auto pair_of = [&](uint32_t n) { return is_left ? PairTable::Pair(n, result) : PairTable::Pair(result, n); };
-  for (const uint32_t n : side.touched) {
+  for (size_t i = 0; i < side.touched.size(); ++i) {
+    if (i + kAhead < side.touched.size()) pairs_.Prefetch(pair_of(side.touched[i + kAhead]));
+    const uint32_t n = side.touched[i];
     Change& change = side.changes[n];
-    PairTable::Slot& slot = pairs_.At(pair_of(n));
-    const uint32_t list = lists_.Add(change.places, slot.list);
-    if (list == PlaceLists::kNone) {
-      return MakeError(Reason::kMemoryLimit, "the pairs stand at more than 4 Gi places; train on a sample");
-    }
-    slot.list = change.list = list;
-    ++slot.lists;
-    change.next = 0;
-    Push(static_cast<uint32_t>(slot.pair >> 32), static_cast<uint32_t>(slot.pair), list, slot.count);
+    const int64_t weight = change.weight + (n == result ? more_of_result : 0);
+    const uint64_t pair = pair_of(n);
+    PairTable::Slot* const slot =
+        tracked_ <= 1 || weight >= static_cast<int64_t>(tracked_) ? &pairs_.At(pair) : pairs_.Find(pair);
+    change.list = PlaceLists::kNone;
+    if (slot == nullptr) continue;
+    change.list = lists_.Add(change.places, slot->list);
+    if (change.list == PlaceLists::kNone) return TooManyPlaces();
+    slot->count += weight;
+    slot->list = change.list;
+    ++slot->lists;
+    change.next = lists_.Get(change.list).data();
+    Push(static_cast<uint32_t>(pair >> 32), static_cast<uint32_t>(pair), change.list, slot->count);
   }
   for (const Event& event : side.events) {
     Change& change = side.changes[event.neighbour];
-    lists_.Get(change.list)[change.next++] = event.place;
+    if (change.list != PlaceLists::kNone) *change.next++ = event.place;
   }
-  for (const uint32_t n : side.touched) side.changes[n] = Change{};
-  side.touched.clear();
-  side.events.clear();
   return absl::OkStatus();
+}
+
+// Gives up the lists of a pair whose places are all merged.
+void MergeEngine::Impl::Forget(uint64_t pair) {
+  PairTable::Slot* const slot = pairs_.Find(pair);
+  if (slot == nullptr) return;
+  for (uint32_t list = slot->list; list != PlaceLists::kNone;) {
+    const uint32_t previous = lists_.Previous(list);
+    lists_.Free(list);
+    list = previous;
+  }
+  slot->count = 0;
+  slot->list = PlaceLists::kNone;
+  slot->lists = 0;
 }
 
 absl::Status MergeEngine::Impl::DoMerge(uint32_t left, uint32_t right, std::span<const Place> places) {
   std::string bytes = tokens_[left] + tokens_[right];
   const auto known = id_of_.find(bytes);
-  const uint32_t result = known != id_of_.end() ? known->second : AddToken(std::move(bytes));
+  const bool again = known != id_of_.end();
+  const uint32_t result = again ? known->second : AddToken(std::move(bytes));
+  // Pairs of a token that is there already come into being a second time: from now on all of them count, and if it
+  // happens often all pairs of all tokens do.
+  if (again && tracked_ > 1) {
+    if (++made_again_ > kMostMadeAgain) tracked_ = 1;
+    CAIRN_RETURN_IF_ERROR(
+        Track([&](uint32_t a, uint32_t b, uint64_t) { return tracked_ == 1 || a == result || b == result; }));
+  }
   merges_.push_back({left, right, result});
   return Apply(left, right, result, places);
 }
@@ -387,28 +494,25 @@ absl::Status MergeEngine::Impl::MergeFirst() {
     }
     const uint64_t pair = PairTable::Pair(left->second, right->second);
     CAIRN_RETURN_IF_ERROR(DoMerge(left->second, right->second, AllPlaces(pair)));
-    if (PairTable::Slot* slot = pairs_.Find(pair)) {
-      slot->count = 0;
-      slot->list = PlaceLists::kNone;
-      slot->lists = 0;
-    }
+    Forget(pair);
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<MergeResult> MergeEngine::Impl::Run() {
   const bool count_merges = options_.tie_break == TieBreak::kBytes;
-  FindPairs();
+  CAIRN_RETURN_IF_ERROR(FindPairs());
   CAIRN_RETURN_IF_ERROR(MergeFirst());
   const auto made = [&] { return count_merges ? merges_.size() : tokens_.size() - 256; };
   Candidate best;
-  while (made() < options_.wanted && Pop(best)) {
+  while (made() < options_.wanted) {
+    CAIRN_ASSIGN_OR_RETURN(const bool found, Pop(best));
+    if (!found) break;
     CAIRN_RETURN_IF_ERROR(DoMerge(best.left, best.right, PlacesOf(best)));
     if (count_merges) {
-      PairTable::Slot& slot = pairs_.At(PairTable::Pair(best.left, best.right));
-      slot.count = 0;
-      slot.list = PlaceLists::kNone;
-      slot.lists = 0;
+      Forget(PairTable::Pair(best.left, best.right));
+    } else {
+      lists_.Free(best.list);  // this candidate was the only one that knew it
     }
     if (options_.progress && merges_.size() % kProgressEvery == 0 &&
         !options_.progress(static_cast<uint32_t>(merges_.size()))) {
@@ -431,6 +535,7 @@ MergeEngine::MergeEngine(MergeOptions options) : impl_(std::make_unique<Impl>(st
 MergeEngine::~MergeEngine() = default;
 
 absl::Status MergeEngine::AddWord(std::string_view word, uint64_t count) { return impl_->AddWord(word, count); }
+void MergeEngine::Reserve(uint64_t words, uint64_t bytes) { impl_->Reserve(words, bytes); }
 uint64_t MergeEngine::EstimatedBytes() const { return impl_->EstimatedBytes(); }
 absl::StatusOr<MergeResult> MergeEngine::Run() { return impl_->Run(); }
 

@@ -57,6 +57,9 @@ class MergeEngine {
   MergeEngine(const MergeEngine&) = delete;
   MergeEngine& operator=(const MergeEngine&) = delete;
 
+  // Makes room for words of so many bytes together. Optional.
+  void Reserve(uint64_t words, uint64_t bytes);
+
   // `word` is not empty; counts of one word given twice add up in effect.
   // RESOURCE_EXHAUSTED (MEMORY_LIMIT): more than 4 Gi bytes of distinct words.
   absl::Status AddWord(std::string_view word, uint64_t count);

@@ -107,6 +107,18 @@ TEST(MergeEngine, RandomWords_FollowTheOracle) {
   }
 }
 
+// Pairs below a guessed count wait outside the table; here the guess is too high, and tokens are made twice.
+TEST(MergeEngine, RarePairs_AreFoundWhenTheyAreWanted) {
+  std::mt19937_64 random(5);
+  for (int i = 0; i < 200; ++i) {
+    Words words = RandomWords(random, 1 + static_cast<int>(random() % 5), 60, 14);
+    for (auto& [word, count] : words) count = uint64_t{1} << random() % 14;
+    const auto wanted = static_cast<uint32_t>(1 + random() % 59);
+    const uint64_t minimum = 1 + random() % 20;
+    ASSERT_EQ(Merges(words, wanted, minimum), Oracle(words, wanted, minimum)) << "seed step " << i;
+  }
+}
+
 TEST(MergeEngine, CountsBeyond32Bits_AreExact) {
   const uint64_t huge = uint64_t{1} << 40;
   EXPECT_EQ(Merges({{"ab", huge}, {"cd", huge + 1}, {"ce", huge - 1}}, 3), (Pairs{{"c", "d"}, {"a", "b"}, {"c", "e"}}));

@@ -1,9 +1,11 @@
-// Lists of places in the words, many of them, each made once with its final length.
+// Lists of places in the words, many of them, each made once with its final length; the memory of lists that are given
+// up serves new ones.
 #ifndef CAIRN_CORPUS_BPE_PLACE_LISTS_H_
 #define CAIRN_CORPUS_BPE_PLACE_LISTS_H_
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "corpus/bpe/huge_pages.h"
@@ -21,42 +23,78 @@ class PlaceLists {
  public:
   static constexpr uint32_t kNone = ~uint32_t{0};
 
-  // Makes a list of `size` places, not yet filled; kNone when 32 bits can number no more.
+  PlaceLists() = default;
+  ~PlaceLists() {
+    HugePageAllocator<Place> allocator;
+    for (const auto& [memory, count] : storage_) allocator.deallocate(memory, count);
+  }
+  PlaceLists(const PlaceLists&) = delete;
+  PlaceLists& operator=(const PlaceLists&) = delete;
+
+  // Makes a list of `size` places, not yet filled; kNone when 32 bits can number no more. Other lists stay where they
+  // are.
   uint32_t Add(uint32_t size, uint32_t previous) {
     const uint64_t needed = uint64_t{size} + 1;
-    if (needed > kChunk - used_) {
-      const uint64_t chunks = (needed + kChunk - 1) / kChunk;
-      if (chunks_.size() + chunks > (uint64_t{1} << 32) / kChunk - 1) return kNone;
-      storage_.emplace_back(chunks * kChunk);
-      for (uint64_t i = 0; i < chunks; ++i) chunks_.push_back(storage_.back().data() + i * kChunk);
-      // A list that spans several chunks leaves the last one's rest unused.
-      used_ = chunks == 1 ? 0 : kChunk;
-      if (chunks > 1) {
-        const uint32_t list = static_cast<uint32_t>((chunks_.size() - chunks) * kChunk);
-        *chunks_[list / kChunk] = {size, previous};
-        return list;
-      }
-    }
-    const auto list = static_cast<uint32_t>((chunks_.size() - 1) * kChunk + used_);
-    chunks_.back()[used_] = {size, previous};
-    used_ += needed;
+    if (needed > room_.size && !MakeRoom(needed)) return kNone;
+    const auto list = static_cast<uint32_t>(room_.begin);
+    room_.begin += needed;
+    room_.size -= needed;
+    *At(list) = {size, previous};
     return list;
   }
 
+  // Gives up a list.
+  void Free(uint32_t list) { Keep({list, uint64_t{At(list)->position} + 1}); }
+
   std::span<Place> Get(uint32_t list) {
-    Place* const header = chunks_[list / kChunk] + list % kChunk;
+    Place* const header = At(list);
     return {header + 1, header->position};
   }
-  uint32_t Previous(uint32_t list) const { return (chunks_[list / kChunk] + list % kChunk)->weight; }
+  uint32_t Previous(uint32_t list) const { return At(list)->weight; }
 
   size_t bytes() const { return chunks_.size() * kChunk * sizeof(Place); }
 
  private:
   static constexpr uint64_t kChunk = uint64_t{1} << 18;
+  static constexpr uint64_t kWorthKeeping = 512;
+  static constexpr size_t kTries = 8;
 
-  std::vector<HugeVector<Place>> storage_;
+  // Consecutive places, by number; in memory they are consecutive too.
+  struct Room {
+    uint64_t begin = 0;
+    uint64_t size = 0;
+  };
+
+  Place* At(uint32_t list) const { return chunks_[list / kChunk] + list % kChunk; }
+
+  void Keep(Room room) {
+    if (room.size >= kWorthKeeping) free_.push_back(room);
+  }
+
+  // Room for `needed` places: what was given up last, else new memory.
+  bool MakeRoom(uint64_t needed) {
+    Keep(std::exchange(room_, {}));
+    for (size_t i = free_.size(), tries = 0; i > 0 && tries < kTries; --i, ++tries) {
+      if (free_[i - 1].size < needed) continue;
+      room_ = free_[i - 1];
+      free_[i - 1] = free_.back();
+      free_.pop_back();
+      return true;
+    }
+    const uint64_t chunks = (needed + kChunk - 1) / kChunk;
+    if (chunks_.size() + chunks > (uint64_t{1} << 32) / kChunk - 1) return false;
+    HugePageAllocator<Place> allocator;
+    Place* const memory = allocator.allocate(chunks * kChunk);  // not touched before it is used
+    storage_.emplace_back(memory, chunks * kChunk);
+    room_ = {chunks_.size() * kChunk, chunks * kChunk};
+    for (uint64_t i = 0; i < chunks; ++i) chunks_.push_back(memory + i * kChunk);
+    return true;
+  }
+
+  std::vector<std::pair<Place*, size_t>> storage_;
   std::vector<Place*> chunks_;
-  uint64_t used_ = kChunk;
+  std::vector<Room> free_;
+  Room room_;  // where the next list goes
 };
 
 }  // namespace cairn::corpus

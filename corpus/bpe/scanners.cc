@@ -1,5 +1,9 @@
 #include "corpus/bpe/scanners.h"
 
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 #include "corpus/unicode/class_table.h"
 
 namespace cairn::corpus {
@@ -16,19 +20,64 @@ inline uint8_t ClassAt(Byte p, Byte end) {
   return fast != kNotAscii ? fast : DecodeCharacter(p, end).char_class;
 }
 
+// The end of the run of characters beyond ASCII with a bit of `mask`, from p on. Two and three bytes are the common
+// case.
+template <uint8_t mask>
+inline Byte SkipBeyondAscii(Byte p, Byte end) {
+  while (end - p >= 4 && *p >= 0xC2 && *p < 0xF0) {
+    const uint32_t b0 = p[0], b1 = p[1], b2 = p[2];
+    if (b0 < 0xE0) {
+      if (!IsUtf8Continuation(p[1]) || !(ClassOf((b0 & 0x1F) << 6 | (b1 & 0x3F)) & mask)) return p;
+      p += 2;
+    } else {
+      const char32_t code = (b0 & 0x0F) << 12 | (b1 & 0x3F) << 6 | (b2 & 0x3F);
+      if (!IsUtf8Continuation(p[1]) || !IsUtf8Continuation(p[2]) || code < 0x800) return p;
+      if (!(ClassOf(code) & mask)) return p;  // surrogates have no class
+      p += 3;
+    }
+  }
+  while (p < end && *p >= 0x80) {
+    const Character character = DecodeCharacter(p, end);
+    if (!(character.char_class & mask)) break;
+    p += character.length;
+  }
+  return p;
+}
+
+// The end of the run of ASCII letters from p on: sixteen bytes at a time, since the end of a word is what a processor
+// cannot predict.
+inline Byte SkipAsciiLetters(Byte p, Byte end) {
+#ifdef __SSE2__
+  while (end - p >= 16) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    // 'a'..'z' of either case as the 26 smallest signed numbers.
+    const __m128i lower = _mm_or_si128(bytes, _mm_set1_epi8(0x20));
+    const __m128i shifted = _mm_add_epi8(lower, _mm_set1_epi8(static_cast<char>(0x80 - 'a')));
+    const __m128i letters = _mm_cmplt_epi8(shifted, _mm_set1_epi8(static_cast<char>(0x80 + 26)));
+    const auto others = ~static_cast<uint32_t>(_mm_movemask_epi8(letters)) & 0xFFFF;
+    if (others != 0) return p + __builtin_ctz(others);
+    p += 16;
+  }
+#endif
+  while (p < end && (kByteClass[*p] & kLetter) && *p < 0x80) ++p;
+  return p;
+}
+
 // The end of the longest run of characters with a bit of `mask`, from p on.
 template <uint8_t mask>
 inline Byte SkipClass(Byte p, Byte end) {
   while (p < end) {
-    const uint8_t fast = kByteClass[*p];
-    if (fast & mask) {
-      ++p;
-    } else if (fast == kNotAscii) {
-      const Character character = DecodeCharacter(p, end);
-      if (!(character.char_class & mask)) break;
-      p += character.length;
+    if (*p >= 0x80) {
+      const Byte stop = SkipBeyondAscii<mask>(p, end);
+      if (stop == p) return p;
+      p = stop;
+    } else if constexpr (mask == kLetter) {
+      const Byte stop = SkipAsciiLetters(p, end);
+      p = stop;
+      if (p < end && *p < 0x80) return p;
     } else {
-      break;
+      if (!(kByteClass[*p] & mask)) return p;
+      ++p;
     }
   }
   return p;

@@ -136,7 +136,7 @@ size_t BlockReader::CutPlace() const {
   return cut;
 }
 
-absl::StatusOr<TextBlock> BlockReader::Next() {
+absl::StatusOr<TextBlock> BlockReader::Next(TextBlock used) {
   for (; position_.input < options_.inputs.size();) {
     const std::string& input = options_.inputs[position_.input];
     if (source_ == nullptr) {
@@ -160,10 +160,10 @@ absl::StatusOr<TextBlock> BlockReader::Next() {
     block.input = position_.input;
     block.first_line = position_.line;
     // The rest is what has to be copied: a few bytes.
-    std::string rest = position_.unread.substr(cut);
+    used.bytes.assign(position_.unread, cut);
     position_.unread.resize(cut);
     block.bytes = std::move(position_.unread);
-    position_.unread = std::move(rest);
+    position_.unread = std::move(used.bytes);
     if (options_.unit == TextUnit::kJson) {
       position_.line += static_cast<uint64_t>(std::count(block.bytes.begin(), block.bytes.end(), '\n'));
     }

@@ -62,7 +62,8 @@ class BlockReader {
   // The next block; one without bytes at the end of all inputs.
   // NOT_FOUND (INPUT_UNREADABLE), INVALID_ARGUMENT (INVALID_UTF8; the message has file and offset),
   // RESOURCE_EXHAUSTED (MEMORY_LIMIT): 4 GiB of text without a place where it can be cut.
-  absl::StatusOr<TextBlock> Next();
+  // The memory of `used`, a block that is done, serves another one.
+  absl::StatusOr<TextBlock> Next(TextBlock used = {});
 
   Position Tell() const;
   absl::Status Seek(Position position);

@@ -159,6 +159,7 @@ absl::StatusOr<TrainSummary> TrainBpe(const TrainOptions& options, const Pretoke
   if (options.progress) {
     counting.progress = [&](uint64_t bytes) { return options.progress("counting", bytes); };
   }
+  counting.expect = [&](uint64_t words, uint64_t bytes) { engine.Reserve(words, bytes); };
   const SpecialMatcher matcher(specials);
   CAIRN_ASSIGN_OR_RETURN(CountSummary count,
                          CountWords(counting, pretokenizer, matcher, [&](std::string_view word, uint64_t times) {

@@ -173,12 +173,12 @@ class Counter {
   }
 
   void WorkOn(Worker& worker) {
+    TextBlock block;
     while (!stop_) {
-      TextBlock block;
       {
         MutexLock lock(mutex_);
         if (stop_) return;
-        auto next = reader_.Next();
+        auto next = reader_.Next(std::move(block));
         if (!next.ok()) return Fail(next.status());
         block = *std::move(next);
         const uint64_t read = reader_.file_bytes_read();
@@ -253,6 +253,11 @@ class Counter {
         });
       }
       for (std::thread& thread : threads) thread.join();
+    }
+    if (options_.expect) {
+      uint64_t words = 0, bytes = 0;
+      workers_[0]->table().ForEach([&](std::string_view word, uint64_t) { ++words, bytes += word.size(); });
+      options_.expect(words, bytes);
     }
     absl::Status status;
     workers_[0]->table().ForEach([&](std::string_view word, uint64_t times) {

@@ -27,6 +27,8 @@ struct CountOptions {
   uint64_t checkpoint_bytes = uint64_t{4} << 30;
   // What the count depends on besides the inputs: a record made with other settings is refused.
   std::string settings;
+  // Called before the first visit with the number of distinct words and their bytes, if it is known.
+  std::function<void(uint64_t words, uint64_t bytes)> expect;
   // Called by one thread at a time with the bytes of the files read; false ends with CANCELLED (INTERRUPTED).
   std::function<bool(uint64_t)> progress;
 };
