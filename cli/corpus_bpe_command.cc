@@ -6,15 +6,18 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "cli/interrupt.h"
+#include "cli/progress_line.h"
+#include "common/base/clock.h"
 #include "common/base/quantity.h"
 #include "common/base/status.h"
 #include "common/rpc/reason.h"
@@ -29,47 +32,9 @@ namespace {
 
 using corpus::Pretokenizer;
 
-std::atomic<bool> interrupted = false;
-
-void CatchInterrupts() {
-  struct sigaction action = {};
-  action.sa_handler = [](int) { interrupted = true; };
-  action.sa_flags = SA_RESTART;
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-}
-
 int DefaultThreads() { return static_cast<int>(std::max(1u, std::thread::hardware_concurrency())); }
 
-// A line on a terminal's standard error, at most ten times a second.
-class Progress {
- public:
-  explicit Progress(uint64_t total_bytes) : total_(total_bytes), on_(isatty(STDERR_FILENO) != 0) {}
-  ~Progress() {
-    if (shown_) std::fprintf(stderr, "\r\033[K");
-  }
-
-  void Show(const char* phase, uint64_t done, uint32_t merges) {
-    if (!on_) return;
-    const auto now = std::chrono::steady_clock::now();
-    if (shown_ && now - last_ < std::chrono::milliseconds(100)) return;
-    last_ = now;
-    shown_ = true;
-    if (merges > 0) {
-      std::fprintf(stderr, "\r\033[K%s: %llu of %u", phase, static_cast<unsigned long long>(done), merges);
-    } else {
-      const std::string text = FormatSize(static_cast<int64_t>(done));
-      std::fprintf(stderr, "\r\033[K%s: %s of %s", phase, text.c_str(),
-                   FormatSize(static_cast<int64_t>(total_)).c_str());
-    }
-  }
-
- private:
-  uint64_t total_;
-  bool on_;
-  bool shown_ = false;
-  std::chrono::steady_clock::time_point last_;
-};
+double SecondsSince(absl::Time start) { return absl::ToDoubleSeconds(Clock::Real().SteadyNow() - start); }
 
 struct TrainArguments {
   std::vector<std::string> inputs;
@@ -165,16 +130,26 @@ absl::StatusOr<Pretokenizer> ChoosePretokenizer(const TrainArguments& arguments,
 absl::Status Train(const TrainArguments& arguments, const CommandContext& context) {
   CAIRN_ASSIGN_OR_RETURN(corpus::TrainOptions options, ToOptions(arguments));
   CAIRN_ASSIGN_OR_RETURN(const Pretokenizer pretokenizer, ChoosePretokenizer(arguments, options));
-  CatchInterrupts();
-  Progress progress(FileBytes(options.inputs));
+  const std::atomic<bool>& interrupted = InterruptFlag();
+  options.stop = &interrupted;
+  std::atomic<uint64_t> read = 0, merged = 0;
   options.progress = [&](const char* phase, uint64_t done) {
-    progress.Show(phase, done, phase == std::string("merging") ? options.vocab_size : 0);
+    (phase == std::string_view("merging") ? merged : read) = done;
     return !interrupted.load();
   };
-  const auto begin = std::chrono::steady_clock::now();
-  CAIRN_ASSIGN_OR_RETURN(const corpus::TrainSummary summary, corpus::TrainBpe(options, pretokenizer));
+  const auto start = Clock::Real().SteadyNow();
+  absl::StatusOr<corpus::TrainSummary> trained;
+  {
+    const uint64_t total = FileBytes(options.inputs);
+    const ProgressLine line([&] {
+      if (merged > 0) return absl::StrCat("merging: ", merged.load(), " of ", options.vocab_size);
+      return DescribeProgress("counting words", read, total, SecondsSince(start));
+    });
+    trained = corpus::TrainBpe(options, pretokenizer);
+  }
+  CAIRN_ASSIGN_OR_RETURN(const corpus::TrainSummary summary, std::move(trained));
   CAIRN_RETURN_IF_ERROR(corpus::WriteVocabulary(summary.vocabulary, arguments.output));
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const double seconds = SecondsSince(start);
   const auto& vocabulary = summary.vocabulary;
   const auto specials = std::count_if(vocabulary.tokens.begin(), vocabulary.tokens.end(),
                                       [](const auto& token) { return token.special; });
@@ -218,7 +193,9 @@ void AddTrain(CLI::App& bpe, CommandContext& context) {
                    ->add_option("--pretokenizer", arguments->pretokenizer,
                                 "How text is cut into words (default: gpt2, or as what is extended)")
                    ->check(CLI::IsMember({"gpt2", "gpt4", "cl100k", "llama3", "qwen2", "o200k", "whitespace"}));
-  command->add_option("--pattern", arguments->pattern, "Any other regular expression (PCRE2) that cuts words")
+  command
+      ->add_option("--pattern", arguments->pattern,
+                   "Any other regular expression that cuts words, as Hugging Face reads it")
       ->excludes(name);
   command->add_option("--special-token", arguments->special_tokens, "A token that cuts the text and is not counted")
       ->expected(1)
@@ -308,19 +285,28 @@ absl::Status Encode(const EncodeArguments& arguments) {
                          arguments.merges.empty()
                              ? corpus::LoadBpeTokenizer(arguments.tokenizer, load)
                              : corpus::LoadGpt2Tokenizer(arguments.tokenizer, arguments.merges, load));
-  CatchInterrupts();
+  const std::atomic<bool>& interrupted = InterruptFlag();
   Output output(arguments.output);
   CAIRN_RETURN_IF_ERROR(output.Open());
-  Progress progress(FileBytes({arguments.input}));
   corpus::EncodeLinesOptions options;
+  options.stop = &interrupted;
+  std::atomic<uint64_t> read = 0;
   options.input = arguments.input;
   options.threads = arguments.threads;
   options.write = [&](std::string_view bytes) { return output.Write(bytes); };
   options.progress = [&](uint64_t bytes) {
-    if (!arguments.output.empty()) progress.Show("encoding", bytes, 0);
+    read = bytes;
     return !interrupted.load();
   };
-  CAIRN_RETURN_IF_ERROR(corpus::EncodeLines(*tokenizer, options).status());
+  {
+    const uint64_t total = FileBytes({arguments.input});
+    const auto start = Clock::Real().SteadyNow();
+    std::optional<ProgressLine> line;  // not among ids on a terminal
+    if (!arguments.output.empty()) {
+      line.emplace([&] { return DescribeProgress("encoding", read, total, SecondsSince(start)); });
+    }
+    CAIRN_RETURN_IF_ERROR(corpus::EncodeLines(*tokenizer, options).status());
+  }
   return output.Finish();
 }
 

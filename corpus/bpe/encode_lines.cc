@@ -60,7 +60,8 @@ class LineEncoder {
         options_(options),
         digits_(tokenizer.vocab_size()),
         pretokenizer_(*Pretokenizer::Named("gpt2")),
-        reader_({.inputs = {options.input}, .unit = TextUnit::kLine}, pretokenizer_, no_specials_) {}
+        reader_({.inputs = {options.input}, .unit = TextUnit::kLine, .stop = options.stop}, pretokenizer_,
+                no_specials_) {}
 
   absl::StatusOr<EncodeLinesSummary> Run() {
     std::vector<std::thread> threads;

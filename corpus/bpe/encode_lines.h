@@ -2,6 +2,7 @@
 #ifndef CAIRN_CORPUS_BPE_ENCODE_LINES_H_
 #define CAIRN_CORPUS_BPE_ENCODE_LINES_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -15,6 +16,7 @@ namespace cairn::corpus {
 struct EncodeLinesOptions {
   std::string input;  // "-": standard input; may be gzip or Zstandard
   int threads = 1;
+  const std::atomic<bool>* stop = nullptr;  // as in BlockReader::Options
   // Takes a piece of the output, in order; an error ends the work.
   std::function<absl::Status(std::string_view)> write;
   // Called with the bytes of the file read; false ends with CANCELLED (INTERRUPTED). One thread at a time.

@@ -9,8 +9,9 @@
 #include "common/rpc/reason.h"
 #include "corpus/bpe/bpe_tokenizer.h"
 #include "corpus/bpe/scanners.h"
-#include "corpus/bpe/text_input.h"
 #include "corpus/bpe/tokenizer_files.h"
+#include "corpus/io/aligned_buffer.h"
+#include "corpus/io/byte_source.h"
 
 namespace cairn::corpus {
 namespace {
@@ -44,18 +45,16 @@ const std::vector<KnownFile>& KnownFiles() {
 }
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  CAIRN_ASSIGN_OR_RETURN(const auto source, TextInput::Open(path));
+  CAIRN_ASSIGN_OR_RETURN(const auto source, OpenSource(path, {.direct = false}));
   std::string content;
-  constexpr size_t kStep = size_t{1} << 20;
+  AlignedBuffer buffer(size_t{1} << 20);
   while (true) {
-    const size_t size = content.size();
-    if (size > kMaxFileBytes) {
+    CAIRN_ASSIGN_OR_RETURN(const size_t got, source->Read(buffer.data(), buffer.size()));
+    if (got == 0) return content;
+    if (content.size() + got > kMaxFileBytes) {
       return MakeError(Reason::kBadTokenizer, absl::StrCat(path, ": larger than 1 GiB"), {{"file", path}});
     }
-    content.resize(size + kStep);
-    CAIRN_ASSIGN_OR_RETURN(const size_t got, source->Read(content.data() + size, kStep));
-    content.resize(size + got);
-    if (got == 0) return content;
+    content.append(buffer.data(), got);
   }
 }
 

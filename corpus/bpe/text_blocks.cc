@@ -63,8 +63,22 @@ size_t RepairUtf8(std::string_view text, InvalidUtf8 policy, bool last, std::str
 }
 
 BlockReader::BlockReader(Options options, const Pretokenizer& pretokenizer, const SpecialMatcher& specials)
-    : options_(std::move(options)), pretokenizer_(pretokenizer), specials_(specials) {
-  chunk_.resize(options_.block_bytes);
+    : options_(std::move(options)), pretokenizer_(pretokenizer), specials_(specials), chunk_(options_.block_bytes) {}
+
+// Opens the current input, at an offset of its decompressed bytes.
+absl::Status BlockReader::Open(uint64_t offset) {
+  const std::string& input = options_.inputs[position_.input];
+  // Through the page cache: the same text is likely to be read again, for another vocabulary or to be encoded.
+  const SourceOptions reading = {.direct = false, .stop = options_.stop, .file_bytes = &file_bytes_};
+  at_end_ = false;
+  if (offset > 0 && input != "-" && CompressionOf(input) == Compression::kNone) {
+    file_bytes_ += offset;
+    CAIRN_ASSIGN_OR_RETURN(source_, OpenPlainSource(input, offset, UINT64_MAX, reading));
+    return absl::OkStatus();
+  }
+  CAIRN_ASSIGN_OR_RETURN(source_, OpenSource(input, reading));
+  if (offset > 0) source_ = SkipBytes(std::move(source_), offset);
+  return absl::OkStatus();
 }
 
 // Adds what was read of an input, as the policy for invalid UTF-8 leaves it.
@@ -105,10 +119,9 @@ absl::Status BlockReader::Append(std::string_view bytes, bool last) {
 
 // Reads on until `wanted` bytes are there or the input ends.
 absl::Status BlockReader::Fill(size_t wanted) {
-  position_.unread.reserve(wanted + 64);  // parsers may read a little past the end
+  position_.unread.reserve(wanted + chunk_.size() + 64);  // parsers may read a little past the end
   while (position_.unread.size() < wanted && !at_end_) {
-    const size_t room = std::min(chunk_.size(), wanted - position_.unread.size());
-    CAIRN_ASSIGN_OR_RETURN(const size_t got, source_->Read(chunk_.data(), room));
+    CAIRN_ASSIGN_OR_RETURN(const size_t got, source_->Read(chunk_.data(), chunk_.size()));
     position_.offset += got;
     at_end_ = got == 0;
     CAIRN_RETURN_IF_ERROR(Append(std::string_view(chunk_.data(), got), at_end_));
@@ -139,10 +152,7 @@ size_t BlockReader::CutPlace() const {
 absl::StatusOr<TextBlock> BlockReader::Next(TextBlock used) {
   for (; position_.input < options_.inputs.size();) {
     const std::string& input = options_.inputs[position_.input];
-    if (source_ == nullptr) {
-      CAIRN_ASSIGN_OR_RETURN(source_, TextInput::Open(input));
-      at_end_ = false;
-    }
+    if (source_ == nullptr) CAIRN_RETURN_IF_ERROR(Open(0));
     size_t cut = 0;
     for (size_t wanted = options_.block_bytes; cut == 0; wanted *= 2) {
       CAIRN_RETURN_IF_ERROR(Fill(std::min(wanted, kMaxBlockBytes)));
@@ -168,7 +178,6 @@ absl::StatusOr<TextBlock> BlockReader::Next(TextBlock used) {
       position_.line += static_cast<uint64_t>(std::count(block.bytes.begin(), block.bytes.end(), '\n'));
     }
     if (at_end_) {
-      finished_bytes_ += source_->file_bytes_read();
       source_.reset();
       position_ = Position{.input = position_.input + 1};
     }
@@ -182,9 +191,7 @@ BlockReader::Position BlockReader::Tell() const { return position_; }
 absl::Status BlockReader::Seek(Position position) {
   position_ = std::move(position);
   if (position_.input >= options_.inputs.size()) return absl::OkStatus();
-  CAIRN_ASSIGN_OR_RETURN(source_, TextInput::Open(options_.inputs[position_.input]));
-  at_end_ = false;
-  return source_->Skip(position_.offset);
+  return Open(position_.offset);
 }
 
 }  // namespace cairn::corpus

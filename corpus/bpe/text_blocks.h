@@ -2,6 +2,7 @@
 #ifndef CAIRN_CORPUS_BPE_TEXT_BLOCKS_H_
 #define CAIRN_CORPUS_BPE_TEXT_BLOCKS_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -11,7 +12,8 @@
 #include "absl/status/statusor.h"
 #include "corpus/bpe/pretokenizer.h"
 #include "corpus/bpe/special_matcher.h"
-#include "corpus/bpe/text_input.h"
+#include "corpus/io/aligned_buffer.h"
+#include "corpus/io/byte_source.h"
 
 namespace cairn::corpus {
 
@@ -46,6 +48,7 @@ class BlockReader {
     TextUnit unit = TextUnit::kFile;
     InvalidUtf8 invalid_utf8 = InvalidUtf8::kBytes;
     size_t block_bytes = size_t{1} << 20;
+    const std::atomic<bool>* stop = nullptr;  // ends reading with INTERRUPTED, also where input does not come
   };
   // Where it stands: enough to go on in another process.
   struct Position {
@@ -60,7 +63,8 @@ class BlockReader {
   BlockReader(Options options, const Pretokenizer& pretokenizer, const SpecialMatcher& specials);
 
   // The next block; one without bytes at the end of all inputs.
-  // NOT_FOUND (INPUT_UNREADABLE), INVALID_ARGUMENT (INVALID_UTF8; the message has file and offset),
+  // Files are decompressed by their names as corpus/io/byte_source.h says.
+  // NOT_FOUND (INPUT_UNREADABLE), CANCELLED (INTERRUPTED), INVALID_ARGUMENT (INVALID_UTF8; the message has file and offset),
   // RESOURCE_EXHAUSTED (MEMORY_LIMIT): 4 GiB of text without a place where it can be cut.
   // The memory of `used`, a block that is done, serves another one.
   absl::StatusOr<TextBlock> Next(TextBlock used = {});
@@ -68,9 +72,10 @@ class BlockReader {
   Position Tell() const;
   absl::Status Seek(Position position);
   // Of the input files themselves (compressed, if they are): for progress.
-  uint64_t file_bytes_read() const { return finished_bytes_ + (source_ == nullptr ? 0 : source_->file_bytes_read()); }
+  uint64_t file_bytes_read() const { return file_bytes_; }
 
  private:
+  absl::Status Open(uint64_t offset);
   absl::Status Fill(size_t wanted);
   absl::Status Append(std::string_view bytes, bool last);
   size_t CutPlace() const;
@@ -78,11 +83,11 @@ class BlockReader {
   const Options options_;
   const Pretokenizer& pretokenizer_;
   const SpecialMatcher& specials_;
-  std::unique_ptr<TextInput> source_;
+  std::unique_ptr<ByteSource> source_;
   bool at_end_ = false;  // of the current input
-  uint64_t finished_bytes_ = 0;
+  std::atomic<uint64_t> file_bytes_ = 0;
   Position position_;
-  std::string chunk_;
+  AlignedBuffer chunk_;
 };
 
 }  // namespace cairn::corpus

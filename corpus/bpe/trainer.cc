@@ -147,6 +147,7 @@ absl::StatusOr<TrainSummary> TrainBpe(const TrainOptions& options, const Pretoke
   counting.blocks.inputs = options.inputs;
   counting.blocks.unit = options.unit;
   counting.blocks.invalid_utf8 = options.invalid_utf8;
+  counting.blocks.stop = options.stop;
   counting.json_key = options.json_key;
   counting.threads = options.threads;
   counting.memory_bytes = options.memory_bytes / 2;  // the other half is the blocks' and the engine's

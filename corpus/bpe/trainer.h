@@ -2,6 +2,7 @@
 #ifndef CAIRN_CORPUS_BPE_TRAINER_H_
 #define CAIRN_CORPUS_BPE_TRAINER_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -35,6 +36,7 @@ struct TrainOptions {
   std::string work_directory;
   bool resume = false;
   uint64_t checkpoint_bytes = uint64_t{4} << 30;
+  const std::atomic<bool>* stop = nullptr;  // as in BlockReader::Options
   // Phase and how far it is (bytes read; merges made); false ends with CANCELLED (INTERRUPTED). One thread at a time.
   std::function<bool(const char* phase, uint64_t done)> progress;
 };

@@ -31,8 +31,14 @@ absl::Status StopStatus(const std::atomic<bool>* stop) {
 
 class PlainSource final : public ByteSource {
  public:
-  PlainSource(std::string path, int fd, bool direct, uint64_t begin, uint64_t soft_end, const std::atomic<bool>* stop)
-      : path_(std::move(path)), fd_(fd), direct_(direct), offset_(begin), soft_end_(soft_end), stop_(stop) {}
+  PlainSource(std::string path, int fd, bool direct, uint64_t begin, uint64_t soft_end, const SourceOptions& options)
+      : path_(std::move(path)),
+        fd_(fd),
+        direct_(direct),
+        offset_(begin),
+        soft_end_(soft_end),
+        stop_(options.stop),
+        file_bytes_(options.file_bytes) {}
   ~PlainSource() override { close(fd_); }
 
   absl::StatusOr<size_t> Read(char* buffer, size_t size) override {
@@ -66,6 +72,7 @@ class PlainSource final : public ByteSource {
     const size_t useful = static_cast<size_t>(count) - skip;
     if (skip > 0) std::memmove(buffer, buffer + skip, useful);
     offset_ += useful;
+    if (file_bytes_ != nullptr) *file_bytes_ += useful;
     return useful;
   }
   bool direct() const override { return direct_; }
@@ -77,14 +84,15 @@ class PlainSource final : public ByteSource {
   uint64_t offset_;
   const uint64_t soft_end_;
   const std::atomic<bool>* const stop_;
+  std::atomic<uint64_t>* const file_bytes_;
   bool ended_ = false;
 };
 
 // Standard input, FIFOs and devices: no offsets, and a read may wait for ever.
 class PipeSource final : public ByteSource {
  public:
-  PipeSource(std::string path, int fd, bool owned, const std::atomic<bool>* stop)
-      : path_(std::move(path)), fd_(fd), owned_(owned), stop_(stop) {}
+  PipeSource(std::string path, int fd, bool owned, const SourceOptions& options)
+      : path_(std::move(path)), fd_(fd), owned_(owned), stop_(options.stop), file_bytes_(options.file_bytes) {}
   ~PipeSource() override {
     if (owned_) close(fd_);
   }
@@ -96,6 +104,7 @@ class PipeSource final : public ByteSource {
       const int ready = poll(&waiting, 1, kPollMilliseconds);
       if (ready == 0 || (ready < 0 && errno == EINTR)) continue;
       const ssize_t count = read(fd_, buffer, size);
+      if (count >= 0 && file_bytes_ != nullptr) *file_bytes_ += static_cast<uint64_t>(count);
       if (count >= 0) return static_cast<size_t>(count);
       if (errno != EINTR && errno != EAGAIN) return InputError("read", path_, errno);
     }
@@ -106,6 +115,7 @@ class PipeSource final : public ByteSource {
   const int fd_;
   const bool owned_;
   const std::atomic<bool>* const stop_;
+  std::atomic<uint64_t>* const file_bytes_;
 };
 
 class SkippingSource final : public ByteSource {
@@ -158,14 +168,14 @@ absl::StatusOr<std::unique_ptr<ByteSource>> OpenPlainSource(const std::string& p
   }
   if (!S_ISREG(found.st_mode)) {
     if (direct) fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_DIRECT);
-    return std::make_unique<PipeSource>(path, fd, true, options.stop);
+    return std::make_unique<PipeSource>(path, fd, true, options);
   }
   if (!direct) posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
-  return std::make_unique<PlainSource>(path, fd, direct, begin, soft_end, options.stop);
+  return std::make_unique<PlainSource>(path, fd, direct, begin, soft_end, options);
 }
 
 absl::StatusOr<std::unique_ptr<ByteSource>> OpenSource(const std::string& path, const SourceOptions& options) {
-  if (path == "-") return std::make_unique<PipeSource>("standard input", STDIN_FILENO, false, options.stop);
+  if (path == "-") return std::make_unique<PipeSource>("standard input", STDIN_FILENO, false, options);
   CAIRN_ASSIGN_OR_RETURN(auto raw, OpenPlainSource(path, 0, UINT64_MAX, options));
   switch (CompressionOf(path)) {
     case Compression::kGzip:

@@ -35,6 +35,8 @@ struct SourceOptions {
   bool direct = true;                       // try O_DIRECT for plain files
   size_t max_window = size_t{128} << 20;    // the largest zstd window, in bytes
   const std::atomic<bool>* stop = nullptr;  // looked at between reads
+  // Counts up the bytes of the file itself as they are read, compressed if they are.
+  std::atomic<uint64_t>* file_bytes = nullptr;
 };
 
 // The bytes [begin, end of file) of a plain file. From `soft_end` on it reads in small pieces: the caller expects to
