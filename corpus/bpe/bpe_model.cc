@@ -17,7 +17,9 @@ uint64_t PairOf(uint32_t left, uint32_t right) { return uint64_t{left} << 32 | r
 
 }  // namespace
 
-BpeModel::BpeModel() : merges_(kFirstSlots) { std::fill(std::begin(byte_id_), std::end(byte_id_), kNone); }
+BpeModel::BpeModel() : merges_(kFirstSlots), filter_(kFirstSlots / 8) {
+  std::fill(std::begin(byte_id_), std::end(byte_id_), kNone);
+}
 
 void BpeModel::AddToken(std::string bytes, uint32_t id) {
   if (bytes.size() == 1) byte_id_[static_cast<uint8_t>(bytes[0])] = id;
@@ -31,23 +33,34 @@ void BpeModel::AddMerge(uint32_t left, uint32_t right, uint32_t rank, uint32_t r
   while (merges_[i].rank != kNone && merges_[i].pair != pair) i = (i + 1) & (merges_.size() - 1);
   if (merges_[i].rank == kNone) ++merge_count_;
   merges_[i] = {pair, rank, result};
+  Mark(HashPair(pair));
+}
+
+inline void BpeModel::Mark(size_t hash) {
+  const size_t bit = (hash >> 32) & (filter_.size() * 64 - 1);
+  filter_[bit / 64] |= uint64_t{1} << bit % 64;
 }
 
 void BpeModel::GrowMerges() {
   std::vector<MergeSlot> old(merges_.size() * 2);
   old.swap(merges_);
+  filter_.assign(merges_.size() / 8, 0);
   for (const MergeSlot& slot : old) {
     if (slot.rank == kNone) continue;
     size_t i = HashPair(slot.pair) & (merges_.size() - 1);
     while (merges_[i].rank != kNone) i = (i + 1) & (merges_.size() - 1);
     merges_[i] = slot;
+    Mark(HashPair(slot.pair));
   }
 }
 
 inline const BpeModel::MergeSlot* BpeModel::FindMerge(uint32_t left, uint32_t right) const {
   const uint64_t pair = PairOf(left, right);
   const size_t mask = merges_.size() - 1;
-  for (size_t i = HashPair(pair) & mask;; i = (i + 1) & mask) {
+  const size_t hash = HashPair(pair);
+  const size_t bit = (hash >> 32) & (filter_.size() * 64 - 1);
+  if (!(filter_[bit / 64] >> bit % 64 & 1)) return nullptr;
+  for (size_t i = hash & mask;; i = (i + 1) & mask) {
     const MergeSlot& slot = merges_[i];
     if (slot.pair == pair) return &slot;
     if (slot.rank == kNone) return nullptr;
@@ -93,28 +106,34 @@ void BpeModel::Encode(std::string_view word, Scratch& scratch, std::vector<uint3
   ids.insert(ids.end(), scratch.ids.begin(), scratch.ids.end());
 }
 
+// By looking at all pairs for each merge: of few symbols that is quicker than any order of them.
 void BpeModel::MergeShort(Scratch& scratch) const {
-  std::vector<uint32_t>& ids = scratch.ids;
-  std::vector<uint32_t>& ranks = scratch.ranks;  // of the pair that begins at each symbol
-  if (ids.size() < 2) return;
-  const auto rank_at = [&](size_t i) {
+  uint32_t* const ids = scratch.ids.data();
+  size_t last = scratch.ids.size();
+  if (last < 2) return;
+  --last;  // pairs that are left; pair i has the symbols i and i + 1
+  uint32_t ranks[kShort], results[kShort];
+  const auto look_up = [&](size_t i) {
     const MergeSlot* merge = FindMerge(ids[i], ids[i + 1]);
-    return merge == nullptr ? kNone : merge->rank;
+    ranks[i] = merge == nullptr ? kNone : merge->rank;
+    results[i] = merge == nullptr ? kNone : merge->result;
   };
-  ranks.resize(ids.size() - 1);
-  for (size_t i = 0; i < ranks.size(); ++i) ranks[i] = rank_at(i);
-  while (!ranks.empty()) {
+  for (size_t i = 0; i < last; ++i) look_up(i);
+  while (last > 0) {
     size_t best = 0;
-    for (size_t i = 1; i < ranks.size(); ++i) {
-      if (ranks[i] < ranks[best]) best = i;
+    for (size_t i = 1; i < last; ++i) best = ranks[i] < ranks[best] ? i : best;
+    if (ranks[best] == kNone) break;
+    ids[best] = results[best];
+    --last;
+    for (size_t i = best + 1; i <= last; ++i) ids[i] = ids[i + 1];
+    for (size_t i = best; i < last; ++i) {
+      ranks[i] = ranks[i + 1];
+      results[i] = results[i + 1];
     }
-    if (ranks[best] == kNone) return;
-    ids[best] = FindMerge(ids[best], ids[best + 1])->result;
-    ids.erase(ids.begin() + static_cast<ptrdiff_t>(best) + 1);
-    ranks.erase(ranks.begin() + static_cast<ptrdiff_t>(best));
-    if (best > 0) ranks[best - 1] = rank_at(best - 1);
-    if (best < ranks.size()) ranks[best] = rank_at(best);
+    if (best > 0) look_up(best - 1);
+    if (best < last) look_up(best);
   }
+  scratch.ids.resize(last + 1);
 }
 
 // With a heap and a linked list: n log n in the length of the word.

@@ -45,7 +45,7 @@ class BpeModel {
       uint32_t at;
       uint32_t left, right, result;
     };
-    std::vector<uint32_t> ids, ranks;
+    std::vector<uint32_t> ids;
     std::vector<Symbol> symbols;
     std::vector<Candidate> heap;
   };
@@ -62,6 +62,7 @@ class BpeModel {
   };
 
   const MergeSlot* FindMerge(uint32_t left, uint32_t right) const;
+  void Mark(size_t hash);
   void Start(std::string_view word, std::vector<uint32_t>& ids) const;
   void MergeShort(Scratch& scratch) const;
   void MergeLong(Scratch& scratch) const;
@@ -70,6 +71,9 @@ class BpeModel {
   uint32_t byte_id_[256];
   absl::flat_hash_map<std::string, uint32_t> id_of_;
   std::vector<MergeSlot> merges_;  // open addressing, a power of two
+  // A bit for each hash of a merge, eight bits per slot: of the pairs that are asked for most do not merge, and this
+  // much stays in the second-level cache.
+  std::vector<uint64_t> filter_;
   size_t merge_count_ = 0;
   bool ignore_merges_ = false;
   uint32_t unknown_ = kNone;
