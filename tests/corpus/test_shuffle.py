@@ -64,7 +64,7 @@ def leftovers(directory, *expected):
 def text(tmp_path_factory):
     directory = tmp_path_factory.mktemp("text")
     path = directory / "a.txt"
-    path.write_bytes(hostile_text(1, 72 << 20))
+    path.write_bytes(hostile_text(1, 52 << 20))
     with gzip.open(str(path) + ".gz", "wb", compresslevel=1) as file:
         file.write(path.read_bytes())
     if shutil.which("zstd"):
@@ -79,7 +79,8 @@ def test_one_seed_one_output(text, tmp_path):
     assert collections.Counter(lines_of(text.with_name("expected").read_bytes())) == collections.Counter(data)
     inputs = [text, text.with_name("a.txt.gz"), text.with_name("a.txt.zst")]
     for source in filter(os.path.exists, inputs):
-        for memory, threads in (("32MiB", 1), ("40MiB", 4), ("200MiB", 2)):
+        budgets = (("32MiB", 1), ("40MiB", 4), ("200MiB", 2))
+        for memory, threads in budgets if source == text else budgets[1:2]:
             shuffle(source, "--output", tmp_path / "o", "--seed", 9, "--memory", memory, "--threads", threads)
             assert digest(tmp_path / "o") == expected, (source, memory, threads)
     for extra in (["--no-scratch"], ["--resume"], ["--buffered"]):
@@ -139,13 +140,13 @@ def test_line_larger_than_the_budget(tmp_path):
 
 @pytest.mark.parametrize("extra", [[], ["--no-scratch"]])
 def test_resident_size_with_eight_byte_lines(tmp_path, extra):
-    (tmp_path / "in").write_bytes(b"".join(b"%07x\n" % i for i in range(6_000_000)))
+    (tmp_path / "in").write_bytes(b"".join(b"%07x\n" % i for i in range(5_000_000)))
     command = [str(CAIRN), "corpus", "shuffle", str(tmp_path / "in"), "--output", str(tmp_path / "o"), "--memory", "32MiB"]
     # Through a small process: a child begins with the peak of the one that forked it, and this one is large.
     launcher = [sys.executable, "-S", "-c", LAUNCHER]
     result = subprocess.run([*launcher, *command, *extra], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=True)
     assert int(result.stderr.split()[-1]) <= (32 + 16) * 1024
-    assert sum(1 for _ in open(tmp_path / "o", "rb")) == 6_000_000
+    assert sum(1 for _ in open(tmp_path / "o", "rb")) == 5_000_000
 
 
 def test_files_patterns_directories_and_empty_files(tmp_path):
