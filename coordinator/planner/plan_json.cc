@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/quantity.h"
 #include "coordinator/aoa/json.h"
+#include "coordinator/aoa/report.h"
 #include "coordinator/planner/bins.h"
 #include "coordinator/planner/layout_json.h"
 #include "coordinator/planner/load_plan.h"
@@ -210,7 +211,7 @@ PlanAnswer PlanLoadJson(std::string_view text) {
                  {"copy_bytes", copied},
                  {"missing", plan->missing()},
                  {"unexpected", plan->unexpected()}};
-  if (report != nullptr) {
+  if (const aoa::MappingReport* report = plan->mapping_report()) {
     answer.json["matched"] = report->matched;
     answer.json["added"] = report->added;
     answer.json["removed"] = report->removed;

@@ -25,7 +25,7 @@ absl::Status WordPieceEncoder::Encode(std::string_view text, std::vector<uint32_
   if (!simdjson::validate_utf8(text.data(), text.size())) {
     return MakeError(Reason::kInvalidUtf8, "the text is not UTF-8");
   }
-  count_ = 0;
+  count_ = pending_count_ = 0;
   unread_ = text.size();
   if (out_.size() < text.size() + PieceCache::kMaxIds) out_.resize(text.size() + PieceCache::kMaxIds);
   const WordPieceOptions& options = tokenizer_.options();
@@ -59,15 +59,16 @@ void WordPieceEncoder::Scan(std::string_view text) {
       if (IsAsciiBlank(c)) continue;
       if (tokenizer_.begins_special_[c]) {
         if (const PieceTrie::Match special = SpecialAt(text, at); special.length != 0) {
-          Put(special.id);
+          Mark(text, special.id);
           begin = at + special.length;
           continue;
         }
       }
-      Put(tokenizer_.punct_ids_[c]);
+      Mark(text, tokenizer_.punct_ids_[c]);
     }
   }
   if (begin < text.size()) Chunk(text, begin, text.size());
+  Flush(text);
 }
 
 // All special tokens begin with a punctuation mark, so none begins inside a chunk; and none begins another one.
@@ -80,17 +81,41 @@ PieceTrie::Match WordPieceEncoder::SpecialAt(std::string_view text, size_t at) c
 }
 
 void WordPieceEncoder::Chunk(std::string_view text, size_t begin, size_t end) {
-  unread_ = text.size() - end;
-  const std::string_view chunk = text.substr(begin, end - begin);
-  if (chunk.size() > PieceCache::kMaxKey) return Parts(chunk);
-  const PieceCache::Key key = PieceCache::MakeKey(chunk, text.size() - begin);
-  if (const PieceCache::Entry* entry = cache_.Find(key)) {
-    // All of the entry, so that the copy is two instructions; the count says what of it counts.
-    std::memcpy(&out_[count_], entry->ids, sizeof(entry->ids));
-    count_ += entry->count;
-    return;
+  if (pending_count_ == kPending) Flush(text);
+  Pending& one = pending_[pending_count_++];
+  one.begin = begin;
+  one.size = end - begin;
+  if (one.size > PieceCache::kMaxKey) return;
+  one.key = PieceCache::MakeKey(text.substr(begin, one.size), text.size() - begin);
+  one.place = cache_.Prefetch(one.key);
+}
+
+void WordPieceEncoder::Mark(std::string_view text, uint32_t id) {
+  if (pending_count_ == kPending) Flush(text);
+  Pending& one = pending_[pending_count_++];
+  one.size = 0;
+  one.id = id;
+}
+
+void WordPieceEncoder::Flush(std::string_view text) {
+  for (size_t i = 0; i < pending_count_; ++i) {
+    const Pending& one = pending_[i];
+    if (one.size == 0) {
+      out_[count_++] = one.id;
+      continue;
+    }
+    unread_ = text.size() - one.begin - one.size;
+    if (one.size <= PieceCache::kMaxKey) {
+      if (const PieceCache::Entry* entry = cache_.Find(one.key, one.place)) {
+        // All of the entry, so that the copy is two instructions; the count says what of it counts.
+        std::memcpy(&out_[count_], entry->ids, sizeof(entry->ids));
+        count_ += entry->count;
+        continue;
+      }
+    }
+    Parts(text.substr(one.begin, one.size));
   }
-  Parts(chunk);
+  pending_count_ = 0;
 }
 
 void WordPieceEncoder::Parts(std::string_view chunk) {
