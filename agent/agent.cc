@@ -264,6 +264,15 @@ std::shared_ptr<LoadConsumer> Agent::FindLoad(uint64_t number) {
   return load == loads_.end() ? nullptr : load->second.consumer;
 }
 
+void Agent::ReportLoad(uint64_t number) {
+  ActiveLoad found;
+  {
+    MutexLock lock(mutex_);
+    if (const auto active = loads_.find(number); active != loads_.end()) found = active->second;
+  }
+  if (found.source != nullptr) ReportProgress(found);
+}
+
 void Agent::ReportProgress(const ActiveLoad& load) {
   const RoundLender::Progress read = load.source->progress();
   host_.Do([&](Session& session, absl::Time) {
@@ -296,14 +305,7 @@ std::shared_ptr<RoundSource> Agent::MakeReader(const action::StartRead& order) {
     Log(LogLevel::kError, "load_failed", {{"load", number}, {"error", error}});
     host_.Do([&](Session& session, absl::Time) { session.OnReadFailed(number, error); });
   };
-  source.on_progress = [this, number = order.number] {
-    ActiveLoad found;
-    {
-      MutexLock lock(mutex_);
-      if (const auto active = loads_.find(number); active != loads_.end()) found = active->second;
-    }
-    if (found.source != nullptr) ReportProgress(found);
-  };
+  source.on_progress = [this, number = order.number] { ReportLoad(number); };
   return std::make_shared<RoundSource>(*storage_, pool_, options_.job, order.plan, std::move(source));
 }
 

@@ -81,6 +81,8 @@ class Agent {
 
   // What delivers a load's bytes to the trainer; null before it has begun to read and after its end.
   std::shared_ptr<LoadConsumer> FindLoad(uint64_t number);
+  // Tells the session how far a load is, before the next tick would.
+  void ReportLoad(uint64_t number);
 
   // Waits until staged saves have their verdicts, at most for `timeout`. True if none is left.
   bool Drain(absl::Duration timeout);

@@ -207,6 +207,7 @@ grpc::ServerUnaryReactor* LocalService::EndLoad(grpc::CallbackServerContext* con
   });
   if (attached.ok() && !request->has_error()) {
     if (const auto load = agent_.FindLoad(request->number())) load->ReleaseAll();
+    agent_.ReportLoad(request->number());  // what the load ends with is complete
   }
   return LongPoll<v1::EndLoadRequest, v1::EndLoadResponse>(
       agent_.host(), context, *request, response,
