@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "cli/text_input.h"
 #include "common/rpc/reason.h"
 #include "coordinator/aoa/json.h"
 #include "coordinator/aoa/mapping.h"
@@ -16,46 +17,6 @@
 
 namespace cairn::cli {
 namespace {
-
-// A request larger than this is refused: the whole text has to be held.
-constexpr size_t kMaxRequestBytes = size_t{1} << 30;
-
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  std::FILE* file = path == "-" ? stdin : std::fopen(path.c_str(), "rb");
-  const auto failed = [&](int error) {
-    return MakeError(Reason::kInputUnreadable, absl::StrCat("cannot read '", path, "': ", std::strerror(error)),
-                     {{"file", path}});
-  };
-  if (file == nullptr) return failed(errno);
-  std::unique_ptr<std::FILE, void (*)(std::FILE*)> closer(file, [](std::FILE* open) {
-    if (open != stdin) std::fclose(open);
-  });
-  std::string text;
-  size_t used = 0;
-  while (true) {
-    if (used == text.size()) {
-      // A file's size is known: no growing, no second copy.
-      size_t room = std::max<size_t>(1 << 16, used);
-      if (used == 0 && std::fseek(file, 0, SEEK_END) == 0) {
-        const long size = std::ftell(file);
-        std::rewind(file);
-        if (size > 0) room = static_cast<size_t>(size) + 1;
-      }
-      if (used + room > kMaxRequestBytes) {
-        return MakeError(Reason::kBadRequest, absl::StrCat("'", path, "' is larger than ", kMaxRequestBytes, " bytes"));
-      }
-      text.resize(used + room);
-    }
-    const size_t got = std::fread(text.data() + used, 1, text.size() - used, file);
-    used += got;
-    if (got == 0) {
-      if (std::ferror(file)) return failed(errno);
-      break;
-    }
-  }
-  text.resize(used);
-  return text;
-}
 
 void ToStdout(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 
@@ -77,7 +38,7 @@ int Resolve(const CommandContext& context, const std::string& path, bool table) 
     if (total > errors.size()) std::fprintf(stderr, "... and %zu more errors\n", total - errors.size());
     return ExitStatusFor(status);
   };
-  absl::StatusOr<std::string> text = ReadFile(path);
+  absl::StatusOr<std::string> text = ReadTextInput(path);
   if (!text.ok()) return fail(text.status());
   const absl::StatusOr<aoa::Request> request = aoa::ParseRequest(*std::move(text));
   if (!request.ok()) return fail(request.status());

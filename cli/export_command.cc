@@ -1,7 +1,6 @@
 #include "cli/export_command.h"
 
 #include <atomic>
-#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -12,6 +11,7 @@
 #include "cli/interrupt.h"
 #include "cli/progress_line.h"
 #include "cli/terminal.h"
+#include "cli/text_input.h"
 #include "common/base/clock.h"
 #include "common/base/quantity.h"
 #include "common/base/status.h"
@@ -42,22 +42,7 @@ struct Arguments {
 
 // JSON as for `cairn aoa resolve`, or the statements as text.
 absl::StatusOr<aoa::Config> ReadMapping(const std::string& path) {
-  std::FILE* file = path == "-" ? stdin : std::fopen(path.c_str(), "rb");
-  const auto failed = [&](absl::string_view what) {
-    return MakeError(Reason::kInputUnreadable, absl::StrCat("cannot read the mapping '", path, "': ", what),
-                     {{"file", path}});
-  };
-  if (file == nullptr) return failed(std::strerror(errno));
-  const std::unique_ptr<std::FILE, void (*)(std::FILE*)> closer(file, [](std::FILE* open) {
-    if (open != stdin) std::fclose(open);
-  });
-  std::string text;
-  char buffer[1 << 16];
-  while (const size_t got = std::fread(buffer, 1, sizeof(buffer), file)) {
-    text.append(buffer, got);
-    if (text.size() > kMaxMappingBytes) return failed(absl::StrCat("it has more than ", kMaxMappingBytes, " bytes"));
-  }
-  if (std::ferror(file)) return failed(std::strerror(errno));
+  CAIRN_ASSIGN_OR_RETURN(const std::string text, ReadTextInput(path, kMaxMappingBytes));
   const size_t first = text.find_first_not_of(" \t\r\n");
   if (first != std::string::npos && (text[first] == '{' || text[first] == '[')) return aoa::ParseConfig(text);
   aoa::Config config;

@@ -8,36 +8,15 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "cli/text_input.h"
 #include "common/rpc/reason.h"
 #include "coordinator/planner/plan_json.h"
 
 namespace cairn::cli {
 namespace {
 
-// The whole request has to be held.
-constexpr size_t kMaxRequestBytes = size_t{1} << 30;
-
-absl::StatusOr<std::string> ReadRequest(const std::string& path) {
-  std::FILE* file = path == "-" ? stdin : std::fopen(path.c_str(), "rb");
-  const auto failed = [&](absl::string_view what) {
-    return MakeError(Reason::kInputUnreadable, absl::StrCat("cannot read '", path, "': ", what), {{"file", path}});
-  };
-  if (file == nullptr) return failed(std::strerror(errno));
-  const std::unique_ptr<std::FILE, void (*)(std::FILE*)> closer(file, [](std::FILE* open) {
-    if (open != stdin) std::fclose(open);
-  });
-  std::string text;
-  char buffer[1 << 16];
-  while (const size_t got = std::fread(buffer, 1, sizeof(buffer), file)) {
-    text.append(buffer, got);
-    if (text.size() > kMaxRequestBytes) return failed(absl::StrCat("it has more than ", kMaxRequestBytes, " bytes"));
-  }
-  if (std::ferror(file)) return failed(std::strerror(errno));
-  return text;
-}
-
 int Run(const CommandContext& context, const std::string& path, bool table, PlanAnswer (*plan)(std::string_view)) {
-  const absl::StatusOr<std::string> text = ReadRequest(path);
+  const absl::StatusOr<std::string> text = ReadTextInput(path);
   PlanAnswer answer;
   if (text.ok()) {
     answer = plan(*text);

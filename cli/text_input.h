@@ -1,0 +1,18 @@
+// Files that commands take whole: requests, mappings.
+#ifndef CAIRN_CLI_TEXT_INPUT_H_
+#define CAIRN_CLI_TEXT_INPUT_H_
+
+#include <cstddef>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace cairn::cli {
+
+// All of the file, which has to be held; "-" is standard input.
+// NOT_FOUND (INPUT_UNREADABLE): it cannot be read. INVALID_ARGUMENT (BAD_REQUEST): it has more than `max_bytes`.
+absl::StatusOr<std::string> ReadTextInput(const std::string& path, size_t max_bytes = size_t{1} << 30);
+
+}  // namespace cairn::cli
+
+#endif  // CAIRN_CLI_TEXT_INPUT_H_
