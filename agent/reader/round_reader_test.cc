@@ -1,5 +1,6 @@
 #include "agent/reader/round_reader.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -17,6 +18,7 @@
 #include "common/base/random_id.h"
 #include "common/format/safetensors_header.h"
 #include "common/rpc/reason.h"
+#include "common/storage/unique_fd.h"
 
 namespace cairn {
 namespace {
@@ -91,8 +93,18 @@ class RoundReaderTest : public ::testing::Test {
     const absl::Status status = reader.ReadRound(round, buffer_->data(), stop_);
     done_ = reader.bytes_done();
     storage_bytes_ = reader.counters().total();
+    cached_ += reader.counters().cached;
+    direct_ += reader.counters().direct;
+    buffered_ += reader.counters().buffered;
     path_ = reader.counters().path();
     return status;
+  }
+  // Takes the file out of the page cache. False where the file system has nothing else, as tmpfs.
+  bool DropCache() {
+    const UniqueFd fd(::open((root_ + "/demo/bin.safetensors").c_str(), O_RDONLY | O_CLOEXEC));
+    fsync(fd.get());
+    posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED);
+    return !IsCached(fd.get(), 0, bytes_.size());
   }
   void ExpectRound(uint32_t round) {
     for (const v1::Read& read : plan_.round(static_cast<int>(round)).read()) {
@@ -108,6 +120,7 @@ class RoundReaderTest : public ::testing::Test {
   std::shared_ptr<SharedMemory> buffer_;
   std::atomic<bool> stop_ = false;
   uint64_t done_ = 0, storage_bytes_ = 0;
+  uint64_t cached_ = 0, direct_ = 0, buffered_ = 0;  // of all reads so far
 };
 
 TEST_F(RoundReaderTest, WholeItems_AreReadOnce) {
@@ -123,6 +136,7 @@ TEST_F(RoundReaderTest, WholeItems_AreReadOnce) {
 TEST_F(RoundReaderTest, RandomRanges_AnyChunk_AnyWay) {
   std::mt19937 random(23);
   const uint64_t header = plan_.file(0).header_bytes();
+  bool dropped = false;
   for (int i = 0; i < 60; ++i) {
     std::vector<uint64_t> cuts;
     for (auto k = 2 + 2 * (random() % 5); k > 0; --k) {
@@ -137,6 +151,8 @@ TEST_F(RoundReaderTest, RandomRanges_AnyChunk_AnyWay) {
     RoundReaderOptions options = {.io_threads = 1 + static_cast<int>(random() % 3),
                                   .chunk_bytes = 4096 * (1 + random() % 300)};
     options.range.direct = random() % 2;
+    const bool cold = random() % 2 && DropCache();
+    dropped = dropped || cold;
     // Reads that come up short must be continued.
     options.range.pread = [&](int fd, void* to, size_t size, off_t offset) -> ssize_t {
       return ::pread(fd, to, size > 8192 && offset % 3 == 0 ? 8192 : size, offset);
@@ -144,6 +160,14 @@ TEST_F(RoundReaderTest, RandomRanges_AnyChunk_AnyWay) {
     const absl::Status status = Read(round, options);
     ASSERT_TRUE(status.ok()) << status;
     ExpectRound(round);
+  }
+  EXPECT_GT(cached_, 0u);
+  if (dropped) {
+    EXPECT_GT(buffered_, 0u);
+    const UniqueFd direct(::open((root_ + "/demo/bin.safetensors").c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC));
+    if (direct.valid()) {
+      EXPECT_GT(direct_, 0u);
+    }
   }
 }
 
