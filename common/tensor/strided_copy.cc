@@ -11,34 +11,40 @@ int64_t StridedCopy::bytes() const {
   return bytes;
 }
 
+void StridedCopy::AddOuter(int64_t size, int64_t source_step, int64_t target_step, bool whole_elements) {
+  if (size == 1) return;
+  if (!whole_elements && extent.empty() && source_step == element_bytes && target_step == element_bytes) {
+    element_bytes *= size;
+  } else if (!extent.empty() && source_stride.back() * extent.back() == source_step &&
+             target_stride.back() * extent.back() == target_step) {
+    extent.back() *= size;
+  } else {
+    extent.push_back(size);
+    source_stride.push_back(source_step);
+    target_stride.push_back(target_step);
+  }
+}
+
+void StridedCopy::Finish() {
+  std::reverse(extent.begin(), extent.end());
+  std::reverse(source_stride.begin(), source_stride.end());
+  std::reverse(target_stride.begin(), target_stride.end());
+}
+
 StridedCopy CopyOfRegion(const Box& region, const Box& source, const Box& target, int bytes_per_element) {
   StridedCopy copy;
   copy.element_bytes = bytes_per_element;
   int64_t source_stride = bytes_per_element;
   int64_t target_stride = bytes_per_element;
-  // From the innermost dimension outwards; kept reversed until the end.
   for (size_t i = region.ndim(); i-- > 0;) {
     const int64_t n = region.shape[i];
     copy.source_offset += (region.offset[i] - source.offset[i]) * source_stride;
     copy.target_offset += (region.offset[i] - target.offset[i]) * target_stride;
-    if (n != 1) {
-      if (copy.extent.empty() && source_stride == copy.element_bytes && target_stride == copy.element_bytes) {
-        copy.element_bytes *= n;
-      } else if (!copy.extent.empty() && copy.source_stride.back() * copy.extent.back() == source_stride &&
-                 copy.target_stride.back() * copy.extent.back() == target_stride) {
-        copy.extent.back() *= n;
-      } else {
-        copy.extent.push_back(n);
-        copy.source_stride.push_back(source_stride);
-        copy.target_stride.push_back(target_stride);
-      }
-    }
+    copy.AddOuter(n, source_stride, target_stride);
     source_stride *= source.shape[i];
     target_stride *= target.shape[i];
   }
-  std::reverse(copy.extent.begin(), copy.extent.end());
-  std::reverse(copy.source_stride.begin(), copy.source_stride.end());
-  std::reverse(copy.target_stride.begin(), copy.target_stride.end());
+  copy.Finish();
   return copy;
 }
 

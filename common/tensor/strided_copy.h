@@ -21,6 +21,12 @@ struct StridedCopy {
   Shape target_stride;
 
   int64_t bytes() const;
+
+  // While a copy is made, its dimensions are added from the innermost outwards and stand in that order until Finish.
+  // One that goes on where the one before ends, on both sides, is merged with it; `whole_elements`: but never into the
+  // element, which a cast needs as it is.
+  void AddOuter(int64_t size, int64_t source_step, int64_t target_step, bool whole_elements = false);
+  void Finish();
 };
 
 // The copy of `region`, a box within both `source` and `target` (all three in the coordinates of one tensor), where

@@ -148,28 +148,14 @@ void Overlap::AppendCopies(FlatRange part, int bytes_per_element, std::vector<St
     copy.element_bytes = bytes_per_element;
     copy.source_offset = (source_walk_.base - part.begin) * bytes_per_element;
     copy.target_offset = target_walk_.base * target_bytes;
-    // From the innermost dimension outwards; kept reversed until the end.
     for (size_t d = region.ndim(); d-- > 0;) {
       const int64_t source_stride = source_walk_.strides[d] * bytes_per_element;
       const int64_t target_stride = target_walk_.strides[d] * target_bytes;
       copy.source_offset += region.offset[d] * source_stride;
       copy.target_offset += region.offset[d] * target_stride;
-      const int64_t n = region.shape[d];
-      if (n == 1) continue;
-      if (!cast && copy.extent.empty() && source_stride == copy.element_bytes && target_stride == copy.element_bytes) {
-        copy.element_bytes *= n;
-      } else if (!copy.extent.empty() && copy.source_stride.back() * copy.extent.back() == source_stride &&
-                 copy.target_stride.back() * copy.extent.back() == target_stride) {
-        copy.extent.back() *= n;
-      } else {
-        copy.extent.push_back(n);
-        copy.source_stride.push_back(source_stride);
-        copy.target_stride.push_back(target_stride);
-      }
+      copy.AddOuter(region.shape[d], source_stride, target_stride, cast);
     }
-    std::reverse(copy.extent.begin(), copy.extent.end());
-    std::reverse(copy.source_stride.begin(), copy.source_stride.end());
-    std::reverse(copy.target_stride.begin(), copy.target_stride.end());
+    copy.Finish();
   };
   if (part.begin <= 0 && part.end >= source_size_) {
     for (const Box& region : regions_) append(region);
