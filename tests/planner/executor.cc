@@ -7,8 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "cairn/v1/plan.pb.h"
 #include "common/base/crc32c.h"
+#include "common/base/digest.h"
 #include "common/format/safetensors_header.h"
 #include "tests/planner/float_codec.h"
+#include "tests/planner/model.h"
 
 namespace cairn::testing {
 namespace {
@@ -33,6 +35,32 @@ StoredItem ItemOf(const ShardRef& ref) {
 Shape ToShape(const google::protobuf::RepeatedField<int64_t>& dims) { return Shape(dims.begin(), dims.end()); }
 
 }  // namespace
+
+std::vector<RankMemory> MakeRanks(const std::map<std::string, Bytes>& contents,
+                                  const std::vector<LayoutDescription>& layouts, bool fill) {
+  std::vector<RankMemory> ranks;
+  for (size_t r = 0; r < layouts.size(); ++r) {
+    RankMemory& rank = ranks.emplace_back();
+    rank.layout = layouts[r];
+    rank.serialized = SerializeLayout(layouts[r]);
+    rank.digest = Digest(rank.serialized);
+    for (const TensorDescription& tensor : layouts[r].tensors) {
+      for (const ShardDescription& shard : tensor.shards) {
+        Bytes bytes = ContentOf(shard, tensor.global_shape, BytesOf(tensor.dtype), contents.at(tensor.name));
+        if (!fill) std::fill(bytes.begin(), bytes.end(), std::byte{0x55});
+        rank.shards.push_back(std::move(bytes));
+      }
+    }
+    if (!fill) continue;
+    for (const ObjectDescription& object : layouts[r].objects) {
+      const std::string text = object.per_rank ? absl::StrCat(object.name, " of rank ", r) : object.name;
+      Bytes bytes(text.size());
+      std::memcpy(bytes.data(), text.data(), text.size());
+      rank.objects[object.name] = bytes;
+    }
+  }
+  return ranks;
+}
 
 std::vector<RankInput> InputsOf(const std::vector<RankMemory>& ranks) {
   std::vector<RankInput> inputs;

@@ -25,6 +25,11 @@ struct RankMemory {
   std::map<std::string, Bytes> objects;
 };
 
+// Ranks that hold what is right by `contents` (whole tensors by name), each object with a text of its own; without
+// `fill`, other bytes and no objects, as before a load.
+std::vector<RankMemory> MakeRanks(const std::map<std::string, Bytes>& contents,
+                                  const std::vector<LayoutDescription>& layouts, bool fill);
+
 struct Storage {
   std::map<std::string, Bytes> files;  // by path below the job's directory
 };

@@ -8,7 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "cairn/v1/plan.pb.h"
-#include "common/base/digest.h"
 #include "tests/planner/executor.h"
 #include "tests/planner/model.h"
 
@@ -20,33 +19,6 @@ uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-std::vector<RankMemory> MakeRanks(const Model& model, const std::vector<LayoutDescription>& layouts, bool fill) {
-  std::map<std::string, Bytes> contents;
-  for (const Model::Tensor& tensor : model.tensors) contents[tensor.name] = Content(tensor);
-  std::vector<RankMemory> ranks;
-  for (size_t r = 0; r < layouts.size(); ++r) {
-    RankMemory& rank = ranks.emplace_back();
-    rank.layout = layouts[r];
-    rank.serialized = SerializeLayout(layouts[r]);
-    rank.digest = Digest(rank.serialized);
-    for (const TensorDescription& tensor : layouts[r].tensors) {
-      for (const ShardDescription& shard : tensor.shards) {
-        Bytes bytes = ContentOf(shard, tensor.global_shape, BytesOf(tensor.dtype), contents[tensor.name]);
-        if (!fill) std::fill(bytes.begin(), bytes.end(), std::byte{0x55});
-        rank.shards.push_back(std::move(bytes));
-      }
-    }
-    if (!fill) continue;
-    for (const ObjectDescription& object : layouts[r].objects) {
-      const std::string text = object.per_rank ? absl::StrCat(object.name, " of rank ", r) : object.name;
-      Bytes bytes(text.size());
-      std::memcpy(bytes.data(), text.data(), text.size());
-      rank.objects[object.name] = bytes;
-    }
-  }
-  return ranks;
-}
-
 struct Faults {
   std::function<void(int, std::string&)> in_write_plan;
   std::function<void(int, std::string&)> in_read_plan;
@@ -55,9 +27,9 @@ struct Faults {
 // Empty if all is well.
 std::string RunPair(uint64_t seed, uint64_t keep, const Faults& planted = {}) {
   const Model model = MakeModel(seed, keep);
-  const std::vector<RankMemory> sources = MakeRanks(model, MakeLayouts(model, seed * 2 + 1), true);
+  const std::vector<RankMemory> sources = MakeRanks(ContentsOf(model), MakeLayouts(model, seed * 2 + 1), true);
   const bool same = seed % 16 == 0;
-  std::vector<RankMemory> targets = MakeRanks(model, MakeLayouts(model, seed * 2 + (same ? 1 : 2)), false);
+  std::vector<RankMemory> targets = MakeRanks(ContentsOf(model), MakeLayouts(model, seed * 2 + (same ? 1 : 2)), false);
   SaveOptions options;
   options.bins_per_rank = 1 + static_cast<int>(seed % 3);
   options.moves = seed % 2 == 0 ? MovePolicy::kAuto : MovePolicy::kNever;
@@ -92,7 +64,7 @@ std::string RunPair(uint64_t seed, uint64_t keep, const Faults& planted = {}) {
   const std::vector<RankMemory> wanted = [&] {
     std::vector<LayoutDescription> layouts;
     for (const RankMemory& target : targets) layouts.push_back(target.layout);
-    return MakeRanks(model, layouts, true);
+    return MakeRanks(ContentsOf(model), layouts, true);
   }();
   for (size_t r = 0; r < targets.size(); ++r) {
     for (size_t i = 0; i < targets[r].shards.size(); ++i) {

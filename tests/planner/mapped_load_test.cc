@@ -282,24 +282,6 @@ Contents ContentsOf(const std::vector<Program::Variable>& variables, bool states
   return contents;
 }
 
-std::vector<RankMemory> MakeRanks(const Contents& contents, const std::vector<LayoutDescription>& layouts, bool fill) {
-  std::vector<RankMemory> ranks;
-  for (const LayoutDescription& layout : layouts) {
-    RankMemory& rank = ranks.emplace_back();
-    rank.layout = layout;
-    rank.serialized = SerializeLayout(layout);
-    rank.digest = Digest(rank.serialized);
-    for (const TensorDescription& tensor : layout.tensors) {
-      for (const ShardDescription& shard : tensor.shards) {
-        Bytes bytes = ContentOf(shard, tensor.global_shape, BytesOf(tensor.dtype), contents.bytes.at(tensor.name));
-        if (!fill) std::fill(bytes.begin(), bytes.end(), std::byte{0x55});
-        rank.shards.push_back(std::move(bytes));
-      }
-    }
-  }
-  return ranks;
-}
-
 struct Saved {
   Manifest manifest;
   Storage storage;
@@ -327,7 +309,7 @@ std::string RunSeed(uint64_t seed, const std::function<void(int, std::string&)>&
   Random random(seed);
   const Program program = MakeProgram(random);
   const Contents from = ContentsOf(program.sources, program.states);
-  const std::vector<RankMemory> sources = MakeRanks(from, MakeLayouts(from.model, seed * 2 + 1), true);
+  const std::vector<RankMemory> sources = MakeRanks(from.bytes, MakeLayouts(from.model, seed * 2 + 1), true);
   const auto saved = SaveAll(sources, 1 + static_cast<int>(seed % 3));
   if (!saved.ok()) return saved.status().ToString();
 
@@ -341,8 +323,8 @@ std::string RunSeed(uint64_t seed, const std::function<void(int, std::string&)>&
     mapping->statements.push_back("_ -> extra");
   }
   const std::vector<LayoutDescription> layouts = MakeLayouts(to.model, seed * 2 + 2);
-  std::vector<RankMemory> targets = MakeRanks(to, layouts, false);
-  const std::vector<RankMemory> wanted = MakeRanks(to, layouts, true);
+  std::vector<RankMemory> targets = MakeRanks(to.bytes, layouts, false);
+  const std::vector<RankMemory> wanted = MakeRanks(to.bytes, layouts, true);
   LoadOptions options;
   options.round_bytes = uint64_t{2} << 20;
   options.mapping = mapping;
@@ -421,7 +403,7 @@ Saved SaveWhole(const std::vector<std::pair<std::string, Array>>& arrays) {
     layout.tensors.push_back({name, array.dtype, array.shape, {{WholeBox(array.shape), std::nullopt}}});
   }
   Canonicalize(layout);
-  return *SaveAll(MakeRanks(contents, {layout}, true), 1);
+  return *SaveAll(MakeRanks(contents.bytes, {layout}, true), 1);
 }
 
 Array Counting(DType dtype, Shape shape) {

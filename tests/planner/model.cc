@@ -175,6 +175,12 @@ std::vector<std::byte> Content(const Model::Tensor& tensor) {
   return bytes;
 }
 
+std::map<std::string, std::vector<std::byte>> ContentsOf(const Model& model) {
+  std::map<std::string, std::vector<std::byte>> contents;
+  for (const Model::Tensor& tensor : model.tensors) contents[tensor.name] = Content(tensor);
+  return contents;
+}
+
 std::vector<std::byte> ContentOf(const ShardDescription& shard, const Shape& global_shape, int element,
                                  const std::vector<std::byte>& whole) {
   std::vector<std::byte> out;

@@ -3,6 +3,7 @@
 #define CAIRN_TESTS_PLANNER_MODEL_H_
 
 #include <cstdint>
+#include <map>
 #include <random>
 #include <set>
 #include <string>
@@ -42,6 +43,7 @@ std::vector<LayoutDescription> MakeLayouts(const Model& model, uint64_t seed);
 
 // The bytes of a whole tensor; different for each tensor and element.
 std::vector<std::byte> Content(const Model::Tensor& tensor);
+std::map<std::string, std::vector<std::byte>> ContentsOf(const Model& model);
 // The bytes of a shard, gathered element by element.
 std::vector<std::byte> ContentOf(const ShardDescription& shard, const Shape& global_shape, int element,
                                  const std::vector<std::byte>& whole);

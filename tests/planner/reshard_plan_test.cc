@@ -7,32 +7,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "cairn/v1/plan.pb.h"
-#include "common/base/digest.h"
 #include "coordinator/planner/load_plan.h"
 #include "tests/planner/executor.h"
 #include "tests/planner/model.h"
 
 namespace cairn::testing {
 namespace {
-
-// The ranks of a model under a layout, with the right bytes.
-std::vector<RankMemory> MakeRanks(const Model& model, const std::vector<LayoutDescription>& layouts) {
-  std::map<std::string, Bytes> contents;
-  for (const Model::Tensor& tensor : model.tensors) contents[tensor.name] = Content(tensor);
-  std::vector<RankMemory> ranks;
-  for (const LayoutDescription& layout : layouts) {
-    RankMemory& rank = ranks.emplace_back();
-    rank.layout = layout;
-    rank.serialized = SerializeLayout(layout);
-    rank.digest = Digest(rank.serialized);
-    for (const TensorDescription& tensor : layout.tensors) {
-      for (const ShardDescription& shard : tensor.shards) {
-        rank.shards.push_back(ContentOf(shard, tensor.global_shape, BytesOf(tensor.dtype), contents[tensor.name]));
-      }
-    }
-  }
-  return ranks;
-}
 
 uint64_t Padded(uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
@@ -56,8 +36,8 @@ Bytes SlabOf(const v1::WritePlan& plan, const RankMemory& rank) {
 
 // Empty if all is well.
 std::string RunReshard(const Model& model, uint64_t seed, const std::function<void(v1::ReadPlan&)>& spoil = nullptr) {
-  const std::vector<RankMemory> sources = MakeRanks(model, MakeLayouts(model, seed * 2 + 1));
-  const std::vector<RankMemory> wanted = MakeRanks(model, MakeLayouts(model, seed * 2 + 2));
+  const std::vector<RankMemory> sources = MakeRanks(ContentsOf(model), MakeLayouts(model, seed * 2 + 1), true);
+  const std::vector<RankMemory> wanted = MakeRanks(ContentsOf(model), MakeLayouts(model, seed * 2 + 2), true);
   const auto plan = MakeReshardPlan(InputsOf(sources), InputsOf(wanted), LoadOptions());
   if (!plan.ok()) return HasReason(plan.status(), Reason::kEmptyLayout) ? "" : plan.status().ToString();
   if (!plan->load.missing().empty()) return "missing: " + plan->load.missing()[0];
@@ -153,7 +133,7 @@ std::vector<RankMemory> Rows(int64_t rows, const std::vector<int64_t>& borders) 
     const ShardDescription shard{{{borders[r]}, {borders[r + 1] - borders[r]}}, std::nullopt};
     if (borders[r + 1] > borders[r]) layout.tensors.push_back({"w", DType::kFloat64, {rows}, {shard}});
   }
-  return MakeRanks(model, layouts);
+  return MakeRanks(ContentsOf(model), layouts, true);
 }
 
 TEST(ReshardPlanTest, OnlyOwnersLend_AndARankWithoutSourceTakes) {
