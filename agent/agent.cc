@@ -378,9 +378,10 @@ void Agent::StopRead(uint64_t number) {
          {"path", read.path},
          {"transport", load.consumer->transport()}});
     transfers_.Remove({load.plan_digest, number});
-    const absl::Status why = MakeError(Reason::kInterrupted, absl::StrCat("load ", number, " has ended"));
-    load.consumer->Stop(why);
-    load.source->Stop(why);
+    const std::string why = absl::StrCat("rank ", options_.rank, ": load ", number, " has ended");
+    load.consumer->Stop(MakeError(Reason::kInterrupted, why));
+    // As when it is not served any more: consumers await the coordinator's word, which says why.
+    load.source->Stop(MakeError(Reason::kPlanUnknown, why, {{"rank", absl::StrCat(options_.rank)}}));
     load.source.reset();
     load.lender.reset();
     for (uint64_t id : {load.writable_id, load.read_only_id}) {

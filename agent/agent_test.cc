@@ -605,6 +605,35 @@ class LoadTest : public AgentTest {
     return failed;
   }
 
+  void AbortSourceFirst() {
+    Save();
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      const v1::ReadPlan plan = PlanFor(rank, {0, 200'000, 400'000, 600'000, 800'000, 1'000'000});
+      coordinator_.AddPlan(rank, "load-plan", plan.SerializeAsString());
+      OrderLoad(rank, LoadOrderOf(v1::LoadOrder::READ));
+    }
+    // Rank 1 begins and takes nothing, so its later rounds do not come.
+    ASSERT_TRUE(trainers_[1]->BeginLoad(*WholeLayout(), 1).ok());
+    absl::Status received;
+    std::thread consumer([&] {
+      const RankLayoutPtr layout = WholeLayout();
+      std::vector<std::string> targets;
+      for (const StoredItem& item : layout->items) targets.emplace_back(item.bytes(), '\0');
+      const auto begun = trainers_[0]->BeginLoad(*layout, 1);
+      received = begun.ok() ? trainers_[0]->Receive(1, targets) : begun.status();
+    });
+    AwaitLoad(0, v1::LoadState::READING);
+    v1::LoadOrder abort = LoadOrderOf(v1::LoadOrder::ABORT);
+    *abort.mutable_error() = StatusToProto(MakeError(Reason::kRankLate, "demo: rank 1 is late", {{"ranks", "1"}}));
+    OrderLoad(1, abort);
+    AwaitLoad(1, v1::LoadState::STOPPED);
+    OrderLoad(0, abort);
+    AwaitLoad(0, v1::LoadState::STOPPED);
+    consumer.join();
+    EXPECT_TRUE(HasReason(received, Reason::kRankLate)) << received;
+    EXPECT_EQ(MetadataOf(received)["ranks"], "1");
+  }
+
   std::vector<std::unique_ptr<Running>> agents_;
   std::vector<std::unique_ptr<FakeTrainer>> trainers_;
   v1::FileResult written_[2];
@@ -663,6 +692,14 @@ TEST_F(LoadTest, WrongToken_IsRefused_AndNamed) {
   for (const absl::Status& status : Receive(targets)) {
     EXPECT_TRUE(HasReason(status, Reason::kBadToken)) << status;
   }
+}
+
+// A source that was told to abort before its consumers were does not end their load: the coordinator's word does.
+TEST_F(LoadTest, SourceAbortsFirst_TheConsumerTellsWhatTheCoordinatorSays) { AbortSourceFirst(); }
+
+TEST_F(LoadTest, SourceAbortsFirst_ForcedGrpc_TheConsumerTellsWhatTheCoordinatorSays) {
+  Start(false);
+  AbortSourceFirst();
 }
 
 TEST_F(LoadTest, TrainerDies_ItsLoadFails) {

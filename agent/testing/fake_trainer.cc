@@ -173,7 +173,17 @@ absl::Status FakeTrainer::Receive(uint64_t number, std::vector<std::string>& tar
     CAIRN_RETURN_IF_ERROR(Check(stub_->ReceiveLoad(&context, request, &response)));
     request.clear_released_batch();
     for (const v1::LoadBatch& batch : response.batch()) {
-      CAIRN_ASSIGN_OR_RETURN(const auto buffer, Mapping::Open(batch.buffer(), false));
+      const auto opened = Mapping::Open(batch.buffer(), false);
+      if (!opened.ok()) {  // its agent has ended the load: ours is about to hear why
+        for (int i = 0; i < 3; ++i) {
+          grpc::ClientContext again;
+          PrepareCall(again, kTimeout);
+          v1::ReceiveLoadResponse later;
+          CAIRN_RETURN_IF_ERROR(Check(stub_->ReceiveLoad(&again, request, &later)));
+        }
+        return opened.status();
+      }
+      const auto& buffer = *opened;
       ++sources_[batch.buffer().descriptor_socket()];
       for (const v1::Copy& copy : batch.copy()) RunCopy(copy, buffer->data(), targets.at(copy.target()).data());
       request.add_released_batch(batch.batch());

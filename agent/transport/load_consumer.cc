@@ -21,7 +21,7 @@ namespace {
 constexpr absl::Duration kRoundWait = absl::Seconds(10);
 constexpr absl::Duration kCallMargin = absl::Seconds(5);
 constexpr absl::Duration kRetryPause = absl::Milliseconds(50);
-// A source that has not heard of the load yet; the coordinator's phase timeout usually comes first.
+// A source that has not heard of the load yet, or has ended it already; the coordinator's word usually comes first.
 constexpr absl::Duration kUnknownTimeout = absl::Minutes(2);
 // Of one FetchCopies request, far below the message limit.
 constexpr size_t kCopiesPerFetch = 8192;
@@ -31,6 +31,11 @@ void ToProto(absl::Duration duration, google::protobuf::Duration* proto) {
   const int64_t nanos = absl::ToInt64Nanoseconds(duration);
   proto->set_seconds(nanos / 1'000'000'000);
   proto->set_nanos(static_cast<int32_t>(nanos % 1'000'000'000));
+}
+
+// An error that a source gave for an answer, with its name.
+absl::Status ToldBy(uint32_t rank, const absl::Status& error) {
+  return Annotate(error, absl::StrCat("from rank ", rank), {{"ranks", absl::StrCat(rank)}});
 }
 
 }  // namespace
@@ -230,7 +235,7 @@ void LoadConsumer::OnAnswer(Call& call, const grpc::Status& answered) {
         absl::StrCat("rank ", options_.rank, " cannot get its bytes from rank ", rank, ": ", status.message()),
         {{"rank", absl::StrCat(rank)}, {"ranks", absl::StrCat(rank)}}));
   } else if (!call.notice) {
-    Fail(status);
+    Fail(ToldBy(call.request.transfer().source_rank(), status));
   }
   MutexLock lock(mutex_);
   calls_.erase(&call);
@@ -429,7 +434,11 @@ absl::Status LoadConsumer::FetchInto(const Source& source, uint32_t round, const
     if (!too_much && !ended.ok()) {
       const absl::Status error =
           CallError(ended, PeerKind::kAgent, absl::StrCat("of rank ", source.rank, " at ", source.address));
-      if (!HasReason(error, Reason::kAgentUnreachable)) return error;
+      if (HasReason(error, Reason::kPlanUnknown)) {
+        AwaitStop(kUnknownTimeout);
+      } else if (!HasReason(error, Reason::kAgentUnreachable)) {
+        return ToldBy(source.rank, error);
+      }
       return MakeError(
           Reason::kTransportFailed,
           absl::StrCat("rank ", options_.rank, " lost the connection to rank ", source.rank, ": ", error.message()),
@@ -537,6 +546,17 @@ void LoadConsumer::Answer() {
     }
   }
   for (auto& [done, answer] : answers) done(std::move(answer));
+}
+
+// A source that serves the load no more was told to end it; so will this rank be, with the reason.
+void LoadConsumer::AwaitStop(absl::Duration timeout) {
+  const absl::Time until = Clock::Real().SteadyNow() + timeout;
+  MutexLock lock(mutex_);
+  while (!stopped_ && error_.ok()) {
+    const absl::Duration left = until - Clock::Real().SteadyNow();
+    if (left <= absl::ZeroDuration()) return;
+    changed_.WaitFor(mutex_, left);
+  }
 }
 
 void LoadConsumer::Fail(const absl::Status& status) {

@@ -115,6 +115,7 @@ class LoadConsumer {
   absl::Status FetchInto(const Source& source, uint32_t round, const std::vector<v1::Copy>& copies, char* window,
                          uint64_t bytes);
   void Release(uint64_t batch, std::vector<size_t>& sources) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AwaitStop(absl::Duration timeout);
   void Fail(const absl::Status& status);
   void Answer();
   v1::TransferIdentity Identity(const Source& source) const;

@@ -9,6 +9,8 @@ import numpy
 from cairn import _agent, _layout, _memory, _native, _wire
 from cairn._errors import Error
 
+_REASON_TIMEOUT = 15.0  # seconds; longer than the lease of an agent
+
 
 def receive(agent: _agent.Agent, incarnation: int, number: int, declared: _layout.Declared, begun,
             timeout: float) -> list[bytearray]:
@@ -28,7 +30,12 @@ def receive(agent: _agent.Agent, incarnation: int, number: int, declared: _layou
         released = []
         for batch in response.batch:
             if batch.batch not in copied:
-                _copy_batch(batch, buffers.get(batch.buffer, writable=False), targets)
+                try:
+                    buffer = buffers.get(batch.buffer, writable=False)
+                except Error:
+                    _await_reason(agent, request)
+                    raise
+                _copy_batch(batch, buffer, targets)
                 copied.add(batch.batch)
             released.append(batch.batch)
             deadline = time.monotonic() + timeout
@@ -39,6 +46,18 @@ def receive(agent: _agent.Agent, incarnation: int, number: int, declared: _layou
     for target in targets:
         target.finish()
     return objects
+
+
+def _await_reason(agent: _agent.Agent, request) -> None:
+    """Raises why the load has failed, if the agent learns it soon.
+
+    A buffer that is gone was another agent's, which was told to end the load, or is dead: this rank's agent is about to
+    hear from the coordinator who is to blame.
+    """
+    request.ClearField("released_batch")
+    until = time.monotonic() + _REASON_TIMEOUT
+    while (left := until - time.monotonic()) > 0:
+        agent.call("ReceiveLoad", request, min(left, _agent.MAX_WAIT))
 
 
 class _Target:

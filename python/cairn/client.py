@@ -381,8 +381,10 @@ class Client:
             end.error.CopyFrom(_wire.status_from_error(error))
             try:
                 self._agent.call("EndLoad", end)
-            except Error:
-                pass  # the first error is the one to be told
+            except Error as told:
+                # Memory that is gone is gone for a reason, which the agent has heard. Else this error was the first.
+                if isinstance(error, Error) and error.reason == "AGENT_UNREACHABLE" != told.reason:
+                    raise told from None
             raise
         deadline = time.monotonic() + timeout
         while True:

@@ -163,7 +163,7 @@ def test_rank_that_is_lost_before_it_has_lent_its_source_is_named(root, what):
         go.set()
         for rank in (0, 2):
             error = results[rank]
-            assert isinstance(error, cairn.Error) and error.metadata["ranks"] == "1", error
+            assert isinstance(error, cairn.Error) and error.metadata.get("ranks") == "1", error
             assert error.reason == {"agent": "RANK_LOST", "trainer": "INTERNAL", "late": "RANK_LATE"}[what], error
         for thread in threads:
             thread.join(60)
