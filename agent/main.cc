@@ -5,9 +5,9 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +19,7 @@
 #include "agent/local/local_service.h"
 #include "agent/local/socket_directory.h"
 #include "agent/log.h"
+#include "common/arguments/arguments.h"
 #include "common/base/quantity.h"
 #include "common/rpc/endpoint.h"
 #include "common/rpc/reason.h"
@@ -45,14 +46,6 @@ int Fail(const absl::Status& status) {
   return 1;
 }
 
-// Of a flag that has a shorter name in launchers' environments.
-void Fallback(CLI::Option* option, const char* variable) {
-  if (const char* value = std::getenv(variable);
-      value != nullptr && std::getenv(option->get_envname().c_str()) == nullptr) {
-    option->envname(variable);
-  }
-}
-
 std::string HostName() {
   char name[256] = {};
   if (gethostname(name, sizeof(name) - 1) != 0) return "unknown";
@@ -62,23 +55,25 @@ std::string HostName() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("The agent of one rank: stages, writes, reads and exchanges its part of checkpoints.", "cairn-agent");
-  app.footer(kFooter);
-  app.set_version_flag("--version", std::string(cairn::kVersion));
+  cairn::ArgumentParser app("cairn-agent",
+                            "The agent of one rank: stages, writes, reads and exchanges its part of checkpoints.",
+                            std::string(cairn::kVersion));
+  app.Footer(kFooter);
   cairn::AgentOptions options;
   std::string memory_budget = "0", round_bytes = "32MiB", token_file, address_file, shared_memory = "auto", io = "auto";
   std::string drain_timeout = "10m", register_timeout = "20s";
   const auto add = [&app](const std::string& flag, auto& value, const std::string& help) {
     std::string variable = "CAIRN_";
     for (char c : flag.substr(2)) variable += c == '-' ? '_' : static_cast<char>(std::toupper(c));
-    return app.add_option(flag, value, help)->envname(variable)->capture_default_str();
+    return app.AddOption(flag, value, help).FromEnvironment(variable).ShowDefault();
   };
-  add("--coordinator", options.coordinator, "address of the coordinator, host:port")->required();
-  add("--job", options.job, "name of the training job")->required();
-  Fallback(add("--rank", options.rank, "rank of the trainer (also RANK)")->required(), "RANK");
-  Fallback(add("--world-size", options.world_size, "number of ranks of the job (also WORLD_SIZE)")->required(),
-           "WORLD_SIZE");
-  add("--root", options.root, "directory of all checkpoints, the same for coordinator and agents")->required();
+  add("--coordinator", options.coordinator, "address of the coordinator, host:port").Required();
+  add("--job", options.job, "name of the training job").Required();
+  add("--rank", options.rank, "rank of the trainer (also RANK)").FromEnvironment("RANK").Required();
+  add("--world-size", options.world_size, "number of ranks of the job (also WORLD_SIZE)")
+      .FromEnvironment("WORLD_SIZE")
+      .Required();
+  add("--root", options.root, "directory of all checkpoints, the same for coordinator and agents").Required();
   add("--listen", options.listen, "where other agents connect; other than loopback needs --token-file");
   add("--advertise", options.advertise, "address that other agents are told, if it is not the one of --listen");
   add("--socket-directory", options.socket_directory,
@@ -86,36 +81,25 @@ int main(int argc, char** argv) {
   add("--memory-budget", memory_budget,
       "largest shared memory for staging and reading; 0: what container and machine allow");
   add("--round-bytes", round_bytes, "largest read buffer; an agent holds two");
-  add("--io-threads", options.io_threads, "threads that write and read files")->check(CLI::Range(1, 64));
+  add("--io-threads", options.io_threads, "threads that write and read files").Between(1, 64);
   add("--io", io,
       "auto: direct, but loads through the page cache if the state is small beside free memory; buffered: always "
       "through the page cache")
-      ->check(CLI::IsMember({"auto", "buffered"}));
+      .OneOf({"auto", "buffered"});
   add("--shared-memory", shared_memory,
       "auto: with agents of this machine; never: bytes between agents go over the network")
-      ->check(CLI::IsMember({"auto", "never"}));
+      .OneOf({"auto", "never"});
   add("--node", options.node, "name of this machine, for people and for planning (default: the host's name)");
-  add("--allow-uid", options.allowed_users, "user whose trainers may connect besides this agent's own")->delimiter(',');
+  add("--allow-uid", options.allowed_users, "user whose trainers may connect besides this agent's own").SplitAt(',');
   add("--import-root", options.import_roots,
       "with --allow-uid: directory below which loads may import safetensors files (default: none)")
-      ->delimiter(',');
+      .SplitAt(',');
   add("--token-file", token_file, "file with the secret that coordinator and agents share");
   add("--address-file", address_file, "written when the agent serves: the address for CAIRN_AGENT");
   add("--drain-timeout", drain_timeout, "how long SIGTERM waits for staged saves");
   add("--register-timeout", register_timeout,
       "how long a rank that another agent still holds is asked for again; more than the coordinator's --lease-ttl");
-  for (int i = 1; i < argc; ++i) {
-    // The parser would take the next flag for its value.
-    if (const std::string_view flag = argv[i]; flag.starts_with("--") && flag.ends_with('=')) {
-      return Fail(cairn::MakeError(cairn::Reason::kBadRequest, absl::StrCat(argv[i], " has no value"))), 2;
-    }
-  }
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    const int code = app.exit(error);
-    return code == 0 ? 0 : 2;
-  }
+  if (const std::optional<int> exit_status = app.Parse(argc, argv)) return *exit_status;
   if (options.node.empty()) options.node = HostName();
   options.shared_memory = shared_memory == "auto";
   options.direct_io = io == "auto";

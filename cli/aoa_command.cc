@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -84,42 +85,37 @@ int Show(const CommandContext& context, const std::string& name, const aoa::Mode
 
 }  // namespace
 
-void AddAoaCommand(CLI::App& app, CommandContext& context) {
-  CLI::App* aoa = app.add_subcommand("aoa", "The mapping language: load under other names, layouts and dtypes");
-  aoa->require_subcommand(1);
-  // Not the default "table" of other commands: scripts call this one.
-  const CLI::Option* format = app.get_option_no_throw("--format");
-
+void AddAoaCommand(Command app, CommandContext& context) {
+  Command aoa = app.AddCommand("aoa", "The mapping language: load under other names, layouts and dtypes");
+  aoa.RequireCommand();
   auto path = std::make_shared<std::string>();
-  CLI::App* resolve = aoa->add_subcommand(
+  Command resolve = aoa.AddCommand(
       "resolve", "Runs a mapping on descriptions of tensors and answers where each target comes from, as JSON");
-  resolve->add_option("FILE", *path, "The request as JSON; - reads standard input")->required();
-  resolve->footer(
+  resolve.AddOption("FILE", *path, "The request as JSON; - reads standard input").Required();
+  resolve.Footer(
       "Examples:\n"
       "  cairn aoa resolve request.json > answer.json\n"
       "  cairn aoa --format=table resolve request.json      # what the mapping does, for people\n"
       "Request: {\"aoa_config\": {\"aoa_statements\": [..]}, \"source\": [{\"key\", \"local_shape\", "
       "\"global_shape\",\n"
       "\"global_offset\", \"dtype\"}..], \"destination\": [..] or null, \"queries\": [..]}");
-  resolve->callback([&context, path, format] {
-    const bool table = format != nullptr && format->count() > 0 && !context.json();
-    context.exit_status = Resolve(context, *path, table);
-  });
+  // JSON unless a table was asked for: scripts call this command.
+  resolve.Action([&context, path] { context.exit_status = Resolve(context, *path, context.table_asked()); });
 
   auto name = std::make_shared<std::string>();
   auto numbers = std::make_shared<aoa::ModelNumbers>();
-  CLI::App* show = aoa->add_subcommand("show", "Prints a ready-made mapping, or lists them");
-  show->add_option("NAME", *name, "Its name; none: list all");
-  show->add_option("--num-heads", numbers->heads, "Query heads of the model");
-  show->add_option("--num-kv-heads", numbers->kv_heads, "KV heads of the model");
-  show->add_option("--q-lora-rank", numbers->q_lora_rank, "Rows of q_a_proj (DeepSeek)");
-  show->add_option("--kv-lora-rank", numbers->kv_lora_rank, "Rows of kv_a_proj_with_mqa (DeepSeek)");
-  show->footer(
+  Command show = aoa.AddCommand("show", "Prints a ready-made mapping, or lists them");
+  show.AddOption("NAME", *name, "Its name; none: list all");
+  show.AddOption("--num-heads", numbers->heads, "Query heads of the model");
+  show.AddOption("--num-kv-heads", numbers->kv_heads, "KV heads of the model");
+  show.AddOption("--q-lora-rank", numbers->q_lora_rank, "Rows of q_a_proj (DeepSeek)");
+  show.AddOption("--kv-lora-rank", numbers->kv_lora_rank, "Rows of kv_a_proj_with_mqa (DeepSeek)");
+  show.Footer(
       "Examples:\n"
       "  cairn aoa show\n"
       "  cairn aoa show llama --num-heads 64 --num-kv-heads 8\n"
       "  cairn aoa --format=json show deepseek-v3 > mapping.json");
-  show->callback([&context, name, numbers] { context.exit_status = Show(context, *name, *numbers); });
+  show.Action([&context, name, numbers] { context.exit_status = Show(context, *name, *numbers); });
 }
 
 }  // namespace cairn::cli

@@ -6,7 +6,7 @@
 
 namespace cairn::cli {
 
-void AddAoaCommand(CLI::App& app, CommandContext& context);
+void AddAoaCommand(Command app, CommandContext& context);
 
 }  // namespace cairn::cli
 

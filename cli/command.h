@@ -1,16 +1,15 @@
 // What every command of `cairn` shares: exit statuses, the form of errors, table or JSON.
 //
-// A command is one file `<name>_command.cc` with one function `void Add<Name>Command(CLI::App& app, CommandContext&)`
-// that declares its arguments and sets a callback; main.cc lists them. A callback leaves its exit status in the
-// context.
+// A command is one file `<name>_command.cc` with one function `void Add<Name>Command(Command parent, CommandContext&)`
+// that declares its arguments and sets an action; main.cc lists them. An action leaves its exit status in the context.
 #ifndef CAIRN_CLI_COMMAND_H_
 #define CAIRN_CLI_COMMAND_H_
 
-#include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "absl/status/status.h"
+#include "common/arguments/arguments.h"
 
 namespace cairn::cli {
 
@@ -23,12 +22,13 @@ enum ExitStatus : int {
 };
 
 struct CommandContext {
-  std::string format = "table";  // or "json"
-  std::string coordinator;       // address; --coordinator or CAIRN_COORDINATOR
-  std::string token_file;        // --token-file or CAIRN_TOKEN_FILE
+  std::string format;       // --format: "table", "json", or nothing: what the command gives by itself
+  std::string coordinator;  // address; --coordinator or CAIRN_COORDINATOR
+  std::string token_file;   // --token-file or CAIRN_TOKEN_FILE
   int exit_status = kDone;
 
   bool json() const { return format == "json"; }
+  bool table_asked() const { return format == "table"; }
 };
 
 // "error: REASON: text" and the next action on standard error (a JSON object with --format=json), colour on a

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <thread>
@@ -177,59 +178,55 @@ absl::Status Train(const TrainArguments& arguments, const CommandContext& contex
   return absl::OkStatus();
 }
 
-void AddTrain(CLI::App& bpe, CommandContext& context) {
+void AddTrain(Command bpe, CommandContext& context) {
   auto arguments = std::make_shared<TrainArguments>();
-  CLI::App* command = bpe.add_subcommand("train", "Train a byte-level BPE vocabulary");
+  Command command = bpe.AddCommand("train", "Train a byte-level BPE vocabulary");
   command
-      ->add_option("INPUT", arguments->inputs, "Text or JSON lines (.jsonl), perhaps gzip or zstd; - is standard input")
-      ->required();
-  command->add_option("--vocab-size", arguments->vocab_size, "All tokens: 256 bytes + merges + special tokens")
-      ->required();
+      .AddOption("INPUT", arguments->inputs, "Text or JSON lines (.jsonl), perhaps gzip or zstd; - is standard input")
+      .Required();
+  command.AddOption("--vocab-size", arguments->vocab_size, "All tokens: 256 bytes + merges + special tokens")
+      .Required();
   command
-      ->add_option("--output", arguments->output,
-                   "Directory for tokenizer.json, vocab.json, merges.txt, tokenizer.tiktoken")
-      ->required();
-  auto* name = command
-                   ->add_option("--pretokenizer", arguments->pretokenizer,
-                                "How text is cut into words (default: gpt2, or as what is extended)")
-                   ->check(CLI::IsMember({"gpt2", "gpt4", "cl100k", "llama3", "qwen2", "o200k", "whitespace"}));
+      .AddOption("--output", arguments->output,
+                 "Directory for tokenizer.json, vocab.json, merges.txt, tokenizer.tiktoken")
+      .Required();
+  const Argument name = command
+                   .AddOption("--pretokenizer", arguments->pretokenizer,
+                              "How text is cut into words (default: gpt2, or as what is extended)")
+                   .OneOf({"gpt2", "gpt4", "cl100k", "llama3", "qwen2", "o200k", "whitespace"});
   command
-      ->add_option("--pattern", arguments->pattern,
-                   "Any other regular expression that cuts words, as Hugging Face reads it")
-      ->excludes(name);
-  command->add_option("--special-token", arguments->special_tokens, "A token that cuts the text and is not counted")
-      ->expected(1)
-      ->take_all()
-      ->allow_extra_args(false)  // or CLI11 would read "[PAD]" as a list
+      .AddOption("--pattern", arguments->pattern,
+                 "Any other regular expression that cuts words, as Hugging Face reads it")
+      .Excludes(name);
+  command.AddOption("--special-token", arguments->special_tokens, "A token that cuts the text and is not counted")
+      .OneEachTime()  // "[PAD]" is not a list
       ;
-  command->add_option("--min-frequency", arguments->min_frequency, "Pairs that are rarer do not merge")
-      ->capture_default_str();
+  command.AddOption("--min-frequency", arguments->min_frequency, "Pairs that are rarer do not merge").ShowDefault();
   command
-      ->add_option("--tie-break", arguments->tie_break,
-                   "Of equally frequent pairs: bytes (greatest byte strings), or as huggingface")
-      ->check(CLI::IsMember({"bytes", "huggingface"}))
-      ->capture_default_str();
-  command->add_flag("--by-line", arguments->by_line,
-                    "Each line with its newline is a text, as Hugging Face reads files");
-  command->add_option("--json-key", arguments->json_key, "Key of the text in JSON lines (default: text)");
+      .AddOption("--tie-break", arguments->tie_break,
+                 "Of equally frequent pairs: bytes (greatest byte strings), or as huggingface")
+      .OneOf({"bytes", "huggingface"})
+      .ShowDefault();
+  command.AddFlag("--by-line", arguments->by_line, "Each line with its newline is a text, as Hugging Face reads files");
+  command.AddOption("--json-key", arguments->json_key, "Key of the text in JSON lines (default: text)");
   command
-      ->add_option("--invalid-utf8", arguments->invalid_utf8,
-                   "Bytes outside UTF-8: bytes (learn them), error, skip or replace (by U+FFFD)")
-      ->check(CLI::IsMember({"bytes", "error", "skip", "replace"}))
-      ->capture_default_str();
-  command->add_option("--threads", arguments->threads, "Threads")->check(CLI::Range(1, 1024))->capture_default_str();
-  command->add_option("--memory", arguments->memory, "Spill word counts to disk above this (2GiB; default: no limit)");
-  command->add_option("--temp-dir", arguments->temp_dir, "Directory for spilled counts (default: the output)");
-  command->add_flag("--resume", arguments->resume, "Keep what was counted, and go on from there when run again");
-  command->add_option("--checkpoint-every", arguments->checkpoint_every, "With --resume: input between two records")
-      ->capture_default_str();
-  command->add_option("--extend", arguments->extend,
-                      "A tokenizer (directory or tokenizer.json) whose tokens keep their ids; merges are added to it");
-  command->footer(R"(Examples:
+      .AddOption("--invalid-utf8", arguments->invalid_utf8,
+                 "Bytes outside UTF-8: bytes (learn them), error, skip or replace (by U+FFFD)")
+      .OneOf({"bytes", "error", "skip", "replace"})
+      .ShowDefault();
+  command.AddOption("--threads", arguments->threads, "Threads").Between(1, 1024).ShowDefault();
+  command.AddOption("--memory", arguments->memory, "Spill word counts to disk above this (2GiB; default: no limit)");
+  command.AddOption("--temp-dir", arguments->temp_dir, "Directory for spilled counts (default: the output)");
+  command.AddFlag("--resume", arguments->resume, "Keep what was counted, and go on from there when run again");
+  command.AddOption("--checkpoint-every", arguments->checkpoint_every, "With --resume: input between two records")
+      .ShowDefault();
+  command.AddOption("--extend", arguments->extend,
+                    "A tokenizer (directory or tokenizer.json) whose tokens keep their ids; merges are added to it");
+  command.Footer(R"(Examples:
   cairn corpus bpe train corpus.txt --vocab-size 32768 --special-token '<|endoftext|>' --output tokenizer
   cairn corpus bpe train shard-*.jsonl.zst --vocab-size 128000 --pretokenizer o200k --output tokenizer --resume
   cairn corpus bpe train corpus.txt --vocab-size 32000 --tie-break huggingface --by-line --output like-hf)");
-  command->callback([arguments, &context] {
+  command.Action([arguments, &context] {
     const absl::Status status = Train(*arguments, context);
     if (!status.ok()) context.exit_status = ReportError(context, status);
   });
@@ -310,23 +307,23 @@ absl::Status Encode(const EncodeArguments& arguments) {
   return output.Finish();
 }
 
-void AddEncode(CLI::App& bpe, CommandContext& context) {
+void AddEncode(Command bpe, CommandContext& context) {
   auto arguments = std::make_shared<EncodeArguments>();
-  CLI::App* command = bpe.add_subcommand("encode", "Turn each line of a text into a line of token ids");
+  Command command = bpe.AddCommand("encode", "Turn each line of a text into a line of token ids");
   command
-      ->add_option("--tokenizer", arguments->tokenizer,
-                   "A directory, tokenizer.json, *.tiktoken, or vocab.json beside its merges.txt")
-      ->required();
-  command->add_option("--merges", arguments->merges, "merges.txt, if it does not stand beside vocab.json");
-  command->add_option("--pretokenizer", arguments->pretokenizer,
-                      "For files that do not say it (tiktoken): a name as for train, or a regular expression");
-  command->add_option("INPUT", arguments->input, "Text, perhaps gzip or zstd; - is standard input")->required();
-  command->add_option("--output", arguments->output, "File for the ids (default: standard output)");
-  command->add_option("--threads", arguments->threads, "Threads")->check(CLI::Range(1, 1024))->capture_default_str();
-  command->footer(R"(Examples:
+      .AddOption("--tokenizer", arguments->tokenizer,
+                 "A directory, tokenizer.json, *.tiktoken, or vocab.json beside its merges.txt")
+      .Required();
+  command.AddOption("--merges", arguments->merges, "merges.txt, if it does not stand beside vocab.json");
+  command.AddOption("--pretokenizer", arguments->pretokenizer,
+                    "For files that do not say it (tiktoken): a name as for train, or a regular expression");
+  command.AddOption("INPUT", arguments->input, "Text, perhaps gzip or zstd; - is standard input").Required();
+  command.AddOption("--output", arguments->output, "File for the ids (default: standard output)");
+  command.AddOption("--threads", arguments->threads, "Threads").Between(1, 1024).ShowDefault();
+  command.Footer(R"(Examples:
   cairn corpus bpe encode --tokenizer tokenizer corpus.txt > ids.txt
   cairn corpus bpe encode --tokenizer cl100k_base.tiktoken corpus.txt.zst --output ids.txt)");
-  command->callback([arguments, &context] {
+  command.Action([arguments, &context] {
     const absl::Status status = Encode(*arguments);
     if (!status.ok()) context.exit_status = ReportError(context, status);
   });
@@ -334,11 +331,11 @@ void AddEncode(CLI::App& bpe, CommandContext& context) {
 
 }  // namespace
 
-void AddCorpusBpeCommand(CLI::App& corpus, CommandContext& context) {
-  CLI::App* bpe = corpus.add_subcommand("bpe", "Byte-level BPE: train a vocabulary, encode text");
-  bpe->require_subcommand(1);
-  AddTrain(*bpe, context);
-  AddEncode(*bpe, context);
+void AddCorpusBpeCommand(Command corpus, CommandContext& context) {
+  Command bpe = corpus.AddCommand("bpe", "Byte-level BPE: train a vocabulary, encode text");
+  bpe.RequireCommand();
+  AddTrain(bpe, context);
+  AddEncode(bpe, context);
 }
 
 }  // namespace cairn::cli

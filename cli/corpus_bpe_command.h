@@ -6,7 +6,7 @@
 
 namespace cairn::cli {
 
-void AddCorpusBpeCommand(CLI::App& corpus, CommandContext& context);
+void AddCorpusBpeCommand(Command corpus, CommandContext& context);
 
 }  // namespace cairn::cli
 

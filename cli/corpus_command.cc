@@ -8,14 +8,14 @@
 
 namespace cairn::cli {
 
-void AddCorpusCommand(CLI::App& app, CommandContext& context) {
-  CLI::App* corpus = app.add_subcommand("corpus", "Training-data tools: shuffle, tokenize, .bin/.idx");
-  corpus->require_subcommand(1);
-  AddCorpusBpeCommand(*corpus, context);
-  AddCorpusPreprocessCommand(*corpus, context);
-  AddCorpusShuffleCommand(*corpus, context);
-  AddCorpusMergeCommand(*corpus, context);
-  AddCorpusInspectCommands(*corpus, context);
+void AddCorpusCommand(Command app, CommandContext& context) {
+  Command corpus = app.AddCommand("corpus", "Training-data tools: shuffle, tokenize, .bin/.idx");
+  corpus.RequireCommand();
+  AddCorpusBpeCommand(corpus, context);
+  AddCorpusPreprocessCommand(corpus, context);
+  AddCorpusShuffleCommand(corpus, context);
+  AddCorpusMergeCommand(corpus, context);
+  AddCorpusInspectCommands(corpus, context);
 }
 
 }  // namespace cairn::cli

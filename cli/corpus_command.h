@@ -6,7 +6,7 @@
 
 namespace cairn::cli {
 
-void AddCorpusCommand(CLI::App& app, CommandContext& context);
+void AddCorpusCommand(Command app, CommandContext& context);
 
 // One tool each, below `cairn corpus`; in files of their own.
 

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "absl/strings/match.h"
@@ -59,13 +60,13 @@ absl::StatusOr<nlohmann::ordered_json> Verify(const std::string& prefix) {
   return json;
 }
 
-void AddOne(CLI::App& corpus, CommandContext& context, const std::string& name, const std::string& description,
+void AddOne(Command corpus, CommandContext& context, const std::string& name, const std::string& description,
             absl::StatusOr<nlohmann::ordered_json> (*run)(const std::string&)) {
   auto prefix = std::make_shared<std::string>();
-  CLI::App* command = corpus.add_subcommand(name, description);
-  command->add_option("PREFIX", *prefix, "The pair PREFIX.bin, PREFIX.idx")->required();
-  command->footer(absl::StrCat("Example:\n  cairn corpus ", name, " corpus_text_document"));
-  command->callback([prefix, run, &context] {
+  Command command = corpus.AddCommand(name, description);
+  command.AddOption("PREFIX", *prefix, "The pair PREFIX.bin, PREFIX.idx").Required();
+  command.Footer(absl::StrCat("Example:\n  cairn corpus ", name, " corpus_text_document"));
+  command.Action([prefix, run, &context] {
     const absl::StatusOr<nlohmann::ordered_json> json = run(PrefixOf(*prefix));
     if (!json.ok()) {
       context.exit_status = ReportError(context, json.status());
@@ -77,7 +78,7 @@ void AddOne(CLI::App& corpus, CommandContext& context, const std::string& name, 
 
 }  // namespace
 
-void AddCorpusInspectCommands(CLI::App& corpus, CommandContext& context) {
+void AddCorpusInspectCommands(Command corpus, CommandContext& context) {
   AddOne(corpus, context, "inspect", "Header and counts of a .bin/.idx pair; reads the header alone", Inspect);
   AddOne(corpus, context, "verify", "Reads a .bin/.idx pair and checks every length, pointer and document index",
          Verify);

@@ -7,7 +7,7 @@
 namespace cairn::cli {
 
 // Both below `corpus`.
-void AddCorpusInspectCommands(CLI::App& corpus, CommandContext& context);
+void AddCorpusInspectCommands(Command corpus, CommandContext& context);
 
 }  // namespace cairn::cli
 

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "absl/time/time.h"
@@ -50,15 +51,15 @@ void Run(const Arguments& arguments, CommandContext& context) {
 
 }  // namespace
 
-void AddCorpusMergeCommand(CLI::App& corpus, CommandContext& context) {
+void AddCorpusMergeCommand(Command corpus, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command =
-      corpus.add_subcommand("merge", "One .bin/.idx pair of all pairs in a directory, as Megatron's merge_datasets.py");
-  command->add_option("--input", arguments->input, "Directory of the pairs; they are taken in the order of their names")
-      ->required();
-  command->add_option("--output-prefix", arguments->output_prefix, "Writes PREFIX.bin and PREFIX.idx")->required();
-  command->footer("Example:\n  cairn corpus merge --input parts/ --output-prefix corpus_text_document");
-  command->callback([arguments, &context] { Run(*arguments, context); });
+  Command command =
+      corpus.AddCommand("merge", "One .bin/.idx pair of all pairs in a directory, as Megatron's merge_datasets.py");
+  command.AddOption("--input", arguments->input, "Directory of the pairs; they are taken in the order of their names")
+      .Required();
+  command.AddOption("--output-prefix", arguments->output_prefix, "Writes PREFIX.bin and PREFIX.idx").Required();
+  command.Footer("Example:\n  cairn corpus merge --input parts/ --output-prefix corpus_text_document");
+  command.Action([arguments, &context] { Run(*arguments, context); });
 }
 
 }  // namespace cairn::cli

@@ -7,7 +7,7 @@
 namespace cairn::cli {
 
 // Below `corpus`.
-void AddCorpusMergeCommand(CLI::App& corpus, CommandContext& context);
+void AddCorpusMergeCommand(Command corpus, CommandContext& context);
 
 }  // namespace cairn::cli
 

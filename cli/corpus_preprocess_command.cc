@@ -8,6 +8,7 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <thread>
@@ -164,47 +165,44 @@ absl::Status RunPreprocess(const CommandContext& context, const Arguments& given
 
 }  // namespace
 
-void AddCorpusPreprocessCommand(CLI::App& corpus, CommandContext& context) {
+void AddCorpusPreprocessCommand(Command corpus, CommandContext& context) {
   auto given = std::make_shared<Arguments>();
-  CLI::App* app = corpus.add_subcommand("preprocess", "JSON lines to Megatron-LM's .bin/.idx");
-  app->footer(kHelp);
-  app->add_option("--input", given->inputs, "JSON lines, plain, .gz or .zst: files or quoted patterns")
-      ->required()
-      ->expected(1, -1);
-  app->add_option("--output-prefix", given->output_prefix, "The output's path without _KEY_document.bin")->required();
-  app->add_option("--json-keys", given->keys, "Keys to take from each object; one pair of files for each")
-      ->expected(1, -1)
-      ->capture_default_str();
-  app->add_option("--tokenizer-type", given->tokenizer.type,
-                  "BertWordPieceCase, BertWordPieceLowerCase, GPT2BPETokenizer or HuggingFaceTokenizer")
-      ->required();
-  auto* vocab =
-      app->add_option("--vocab-file", given->tokenizer.vocab_file, "vocab.txt (WordPiece), vocab.json (GPT-2)");
-  app->add_option("--vocab", given->vocab, "The same, by its older name")->excludes(vocab);
-  app->add_option("--merge-file", given->tokenizer.merge_file, "merges.txt (GPT-2)");
-  app->add_option("--tokenizer-model", given->tokenizer.tokenizer_model,
-                  "HuggingFaceTokenizer: a directory with tokenizer.json, or the file");
-  app->add_flag("--tokenizer-hf-no-include-special-tokens", given->no_special,
-                "Do not put [CLS] and [SEP], or what else the tokenizer adds, around every sentence");
-  app->add_flag("--tokenizer-legacy-wordpiece", given->tokenizer.legacy_wordpiece,
-                "WordPiece as the original BERT and Megatron-LM before 2026 had it: words of up to 200 characters, "
-                "another table of characters, no special tokens in the text");
-  app->add_flag("--append-eod", given->tokenizer.append_eod, "An end-of-document token behind each document");
-  app->add_flag("--split-sentences", given->split_sentences, "Each sentence is a sequence of its own");
-  app->add_option("--punkt-model", given->punkt_model,
-                  "Model of --split-sentences: a language's directory of nltk's punkt_tab; without it, ICU's rules");
-  app->add_option("--workers", given->workers, "Threads; 0 = one for each core")
-      ->check(CLI::Range(0, 1024))
-      ->capture_default_str();
-  app->add_option("--partitions", given->partitions,
-                  "Order of the documents: i, i + N, i + 2N .. of each i < N, as Megatron-LM's partitions")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
-  app->add_flag("--keep-sequential-samples", given->keep_sequential, "Keep the input's order with --partitions too");
-  app->add_option("--dataset-impl", given->dataset_impl, "Accepted for older scripts")->check(CLI::IsMember({"mmap"}));
-  app->add_option("--lang", given->language, "Accepted for older scripts; --punkt-model decides");
-  app->add_option("--log-interval", given->log_interval, "Accepted for older scripts");
-  app->callback([given, &context] {
+  Command app = corpus.AddCommand("preprocess", "JSON lines to Megatron-LM's .bin/.idx");
+  app.Footer(kHelp);
+  app.AddOption("--input", given->inputs, "JSON lines, plain, .gz or .zst: files or quoted patterns")
+      .Required()
+      .TakesMany();
+  app.AddOption("--output-prefix", given->output_prefix, "The output's path without _KEY_document.bin").Required();
+  app.AddOption("--json-keys", given->keys, "Keys to take from each object; one pair of files for each")
+      .TakesMany()
+      .ShowDefault();
+  app.AddOption("--tokenizer-type", given->tokenizer.type,
+                "BertWordPieceCase, BertWordPieceLowerCase, GPT2BPETokenizer or HuggingFaceTokenizer")
+      .Required();
+  const Argument vocab = app.AddOption("--vocab-file", given->tokenizer.vocab_file, "vocab.txt (WordPiece), vocab.json (GPT-2)");
+  app.AddOption("--vocab", given->vocab, "The same, by its older name").Excludes(vocab);
+  app.AddOption("--merge-file", given->tokenizer.merge_file, "merges.txt (GPT-2)");
+  app.AddOption("--tokenizer-model", given->tokenizer.tokenizer_model,
+                "HuggingFaceTokenizer: a directory with tokenizer.json, or the file");
+  app.AddFlag("--tokenizer-hf-no-include-special-tokens", given->no_special,
+              "Do not put [CLS] and [SEP], or what else the tokenizer adds, around every sentence");
+  app.AddFlag("--tokenizer-legacy-wordpiece", given->tokenizer.legacy_wordpiece,
+              "WordPiece as the original BERT and Megatron-LM before 2026 had it: words of up to 200 characters, "
+              "another table of characters, no special tokens in the text");
+  app.AddFlag("--append-eod", given->tokenizer.append_eod, "An end-of-document token behind each document");
+  app.AddFlag("--split-sentences", given->split_sentences, "Each sentence is a sequence of its own");
+  app.AddOption("--punkt-model", given->punkt_model,
+                "Model of --split-sentences: a language's directory of nltk's punkt_tab; without it, ICU's rules");
+  app.AddOption("--workers", given->workers, "Threads; 0 = one for each core").Between(0, 1024).ShowDefault();
+  app.AddOption("--partitions", given->partitions,
+                "Order of the documents: i, i + N, i + 2N .. of each i < N, as Megatron-LM's partitions")
+      .Between(1, 1024)
+      .ShowDefault();
+  app.AddFlag("--keep-sequential-samples", given->keep_sequential, "Keep the input's order with --partitions too");
+  app.AddOption("--dataset-impl", given->dataset_impl, "Accepted for older scripts").OneOf({"mmap"});
+  app.AddOption("--lang", given->language, "Accepted for older scripts; --punkt-model decides");
+  app.AddOption("--log-interval", given->log_interval, "Accepted for older scripts");
+  app.Action([given, &context] {
     const absl::Status status = RunPreprocess(context, *given);
     context.exit_status = status.ok() ? kDone : ReportError(context, status);
   });

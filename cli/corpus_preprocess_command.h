@@ -6,7 +6,7 @@
 
 namespace cairn::cli {
 
-void AddCorpusPreprocessCommand(CLI::App& corpus, CommandContext& context);
+void AddCorpusPreprocessCommand(Command corpus, CommandContext& context);
 
 }  // namespace cairn::cli
 

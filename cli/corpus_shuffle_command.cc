@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 
@@ -176,58 +177,55 @@ void Run(const Arguments& arguments, CommandContext& context) {
 
 }  // namespace
 
-void AddCorpusShuffleCommand(CLI::App& corpus, CommandContext& context) {
+void AddCorpusShuffleCommand(Command corpus, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = corpus.add_subcommand("shuffle", "Uniform permutation of the lines of files of any size");
+  Command command = corpus.AddCommand("shuffle", "Uniform permutation of the lines of files of any size");
   command
-      ->add_option("INPUT", arguments->inputs,
-                   "Files (.gz and .zst are decompressed), patterns, directories, - for standard input")
-      ->required();
+      .AddOption("INPUT", arguments->inputs,
+                 "Files (.gz and .zst are decompressed), patterns, directories, - for standard input")
+      .Required();
   command
-      ->add_option("--output,-o", arguments->output,
-                   "The file to write; with a split, data.jsonl becomes data-00000.jsonl ...")
-      ->required();
-  command->add_option("--memory", arguments->memory, "Resident memory to stay below, 32MiB at least")
-      ->capture_default_str();
+      .AddOption("--output,-o", arguments->output,
+                 "The file to write; with a split, data.jsonl becomes data-00000.jsonl ...")
+      .Required();
+  command.AddOption("--memory", arguments->memory, "Resident memory to stay below, 32MiB at least").ShowDefault();
   command
-      ->add_option("--seed", arguments->seed,
-                   "Equal inputs and seeds give equal outputs, whatever the memory and threads")
-      ->capture_default_str();
-  command->add_option("--temp-dir", arguments->temp_dir,
-                      "Directory of the temporary file, as large as the text; default: the output's");
-  command->add_option("--threads", arguments->threads, "Default: all cores");
-  command->add_flag("--resume", arguments->resume,
-                    "Go on where an interrupted run stood, and keep what a later run needs for that");
-  command->add_flag("--no-scratch", arguments->no_scratch,
-                    "No temporary disk: read the input again for every part that fits in memory");
-  CLI::Option* lines = command->add_option("--split-lines", arguments->split_lines, "Lines of each output file")
-                           ->check(CLI::PositiveNumber);
-  CLI::Option* bytes = command->add_option("--split-bytes", arguments->split_bytes,
-                                           "Largest size of an output file before compression, as 512MiB");
-  CLI::Option* files =
-      command->add_option("--split-files", arguments->split_files, "Number of output files of equal numbers of lines")
-          ->check(CLI::PositiveNumber);
-  lines->excludes(bytes)->excludes(files);
-  bytes->excludes(files);
-  command->add_option("--compress", arguments->compress, "Compress the output")->check(CLI::IsMember({"gz", "zst"}));
-  command->add_option("--header", arguments->header,
-                      "First lines of every input that are a header: they begin every output file");
+      .AddOption("--seed", arguments->seed,
+                 "Equal inputs and seeds give equal outputs, whatever the memory and threads")
+      .ShowDefault();
+  command.AddOption("--temp-dir", arguments->temp_dir,
+                    "Directory of the temporary file, as large as the text; default: the output's");
+  command.AddOption("--threads", arguments->threads, "Default: all cores");
+  command.AddFlag("--resume", arguments->resume,
+                  "Go on where an interrupted run stood, and keep what a later run needs for that");
+  command.AddFlag("--no-scratch", arguments->no_scratch,
+                  "No temporary disk: read the input again for every part that fits in memory");
+  Argument lines = command.AddOption("--split-lines", arguments->split_lines, "Lines of each output file").Positive();
+  Argument bytes = command.AddOption("--split-bytes", arguments->split_bytes,
+                                     "Largest size of an output file before compression, as 512MiB");
+  Argument files =
+      command.AddOption("--split-files", arguments->split_files, "Number of output files of equal numbers of lines")
+          .Positive();
+  lines.Excludes(bytes).Excludes(files);
+  bytes.Excludes(files);
+  command.AddOption("--compress", arguments->compress, "Compress the output").OneOf({"gz", "zst"});
+  command.AddOption("--header", arguments->header,
+                    "First lines of every input that are a header: they begin every output file");
   command
-      ->add_option("--separator", arguments->separator,
-                   "The byte that ends a line: a character, \\n, \\t, \\0 or \\x1e")
-      ->capture_default_str();
+      .AddOption("--separator", arguments->separator, "The byte that ends a line: a character, \\n, \\t, \\0 or \\x1e")
+      .ShowDefault();
   command
-      ->add_option("--checkpoint-interval", arguments->checkpoint_interval,
-                   "With --resume: bytes of work that an interruption may cost")
-      ->capture_default_str();
-  command->add_flag("--buffered", arguments->buffered, "Read and write through the page cache instead of around it");
-  command->footer(
+      .AddOption("--checkpoint-interval", arguments->checkpoint_interval,
+                 "With --resume: bytes of work that an interruption may cost")
+      .ShowDefault();
+  command.AddFlag("--buffered", arguments->buffered, "Read and write through the page cache instead of around it");
+  command.Footer(
       "Examples:\n"
       "  cairn corpus shuffle data.jsonl --output shuffled.jsonl --memory 8GiB --seed 42\n"
       "  cairn corpus shuffle 'part-*.jsonl.zst' --output out.jsonl.zst --compress zst --split-files 64\n"
       "  cairn corpus shuffle big/ --output out.txt --temp-dir /scratch --resume   # again after a kill\n"
       "Nothing stands under the output's name before it is whole and its lines have been checked against those read.");
-  command->callback([arguments, &context] { Run(*arguments, context); });
+  command.Action([arguments, &context] { Run(*arguments, context); });
 }
 
 }  // namespace cairn::cli

@@ -7,7 +7,7 @@
 namespace cairn::cli {
 
 // Below `corpus`.
-void AddCorpusShuffleCommand(CLI::App& corpus, CommandContext& context);
+void AddCorpusShuffleCommand(Command corpus, CommandContext& context);
 
 }  // namespace cairn::cli
 

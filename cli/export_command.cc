@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -107,29 +108,27 @@ absl::Status Export(const CommandContext& context, const Arguments& arguments) {
 
 }  // namespace
 
-void AddExportCommand(CLI::App& app, CommandContext& context) {
+void AddExportCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = app.add_subcommand("export", "Writes a checkpoint as Hugging Face safetensors: whole tensors");
-  command->add_option("JOB@STEP", arguments->name, "The checkpoint; JOB alone is its latest")->required();
-  command->add_option("--root", arguments->root, "The storage")->required();
-  command->add_option("--to", arguments->directory, "Directory to write into; made if it is not there")->required();
-  command->add_option("--mapping", arguments->mapping,
-                      "Statements of the mapping language, as JSON or text; - reads standard input");
-  command->add_flag("--reverse", arguments->reverse, "Run the mapping backwards: a load's mapping exports");
-  command->add_option("--include", arguments->include, "Only stored tensors whose names match this shell pattern");
-  command->add_option("--exclude", arguments->exclude, "Leave out stored tensors whose names match");
-  command->add_option("--max-shard-size", arguments->max_shard_size, "Largest file")->capture_default_str();
-  command->add_option("--memory", arguments->memory, "For the bytes under way, whatever the size of the model")
-      ->capture_default_str();
-  command->add_option("--threads", arguments->threads, "Read, permute and cast at once")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
-  command->footer(
+  Command command = app.AddCommand("export", "Writes a checkpoint as Hugging Face safetensors: whole tensors");
+  command.AddOption("JOB@STEP", arguments->name, "The checkpoint; JOB alone is its latest").Required();
+  command.AddOption("--root", arguments->root, "The storage").Required();
+  command.AddOption("--to", arguments->directory, "Directory to write into; made if it is not there").Required();
+  command.AddOption("--mapping", arguments->mapping,
+                    "Statements of the mapping language, as JSON or text; - reads standard input");
+  command.AddFlag("--reverse", arguments->reverse, "Run the mapping backwards: a load's mapping exports");
+  command.AddOption("--include", arguments->include, "Only stored tensors whose names match this shell pattern");
+  command.AddOption("--exclude", arguments->exclude, "Leave out stored tensors whose names match");
+  command.AddOption("--max-shard-size", arguments->max_shard_size, "Largest file").ShowDefault();
+  command.AddOption("--memory", arguments->memory, "For the bytes under way, whatever the size of the model")
+      .ShowDefault();
+  command.AddOption("--threads", arguments->threads, "Read, permute and cast at once").Between(1, 64).ShowDefault();
+  command.Footer(
       "Examples:\n"
       "  cairn export demo@1200 --root /checkpoints --to /models/demo --include 'model.*'\n"
       "  cairn export demo --root /checkpoints --to /models/demo --mapping load.aoa --reverse\n"
       "Files get their names only when all are whole, model.safetensors.index.json last.");
-  command->callback([arguments, &context] {
+  command.Action([arguments, &context] {
     const absl::Status status = Export(context, *arguments);
     if (!status.ok()) context.exit_status = ReportError(context, status);
   });

@@ -6,7 +6,7 @@
 namespace cairn::cli {
 
 // cairn export: a checkpoint as Hugging Face safetensors.
-void AddExportCommand(CLI::App& app, CommandContext& context);
+void AddExportCommand(Command app, CommandContext& context);
 
 }  // namespace cairn::cli
 

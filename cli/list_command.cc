@@ -126,27 +126,27 @@ absl::Status Show(const CommandContext& context, const Arguments& arguments) {
 
 }  // namespace
 
-void AddListCommand(CLI::App& app, CommandContext& context) {
+void AddListCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = app.add_subcommand("list", "Lists a job's committed checkpoints");
-  command->add_option("JOB", arguments->name, "The job's name")->required();
-  command->add_option("--root", arguments->root, "Read this storage instead of asking a coordinator");
-  command->footer("Examples:\n  cairn list demo\n  cairn list demo --root /checkpoints --format=json");
-  command->callback([arguments, &context] {
+  Command command = app.AddCommand("list", "Lists a job's committed checkpoints");
+  command.AddOption("JOB", arguments->name, "The job's name").Required();
+  command.AddOption("--root", arguments->root, "Read this storage instead of asking a coordinator");
+  command.Footer("Examples:\n  cairn list demo\n  cairn list demo --root /checkpoints --format=json");
+  command.Action([arguments, &context] {
     const absl::Status status = List(context, *arguments);
     if (!status.ok()) context.exit_status = ReportError(context, status);
   });
 }
 
-void AddShowCommand(CLI::App& app, CommandContext& context) {
+void AddShowCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = app.add_subcommand("show", "Shows one checkpoint: tensors, files, who wrote what where");
-  command->add_option("JOB@STEP", arguments->name, "The checkpoint; JOB alone is its latest")->required();
-  command->add_option("--root", arguments->root, "Read this storage instead of asking a coordinator");
-  command->add_flag("--tensors", arguments->tensors, "List the tensors");
-  command->add_flag("--files", arguments->files, "List every item of every file");
-  command->footer("Examples:\n  cairn show demo\n  cairn show demo@1200 --tensors --root /checkpoints");
-  command->callback([arguments, &context] { context.exit_status = ReportError(context, Show(context, *arguments)); });
+  Command command = app.AddCommand("show", "Shows one checkpoint: tensors, files, who wrote what where");
+  command.AddOption("JOB@STEP", arguments->name, "The checkpoint; JOB alone is its latest").Required();
+  command.AddOption("--root", arguments->root, "Read this storage instead of asking a coordinator");
+  command.AddFlag("--tensors", arguments->tensors, "List the tensors");
+  command.AddFlag("--files", arguments->files, "List every item of every file");
+  command.Footer("Examples:\n  cairn show demo\n  cairn show demo@1200 --tensors --root /checkpoints");
+  command.Action([arguments, &context] { context.exit_status = ReportError(context, Show(context, *arguments)); });
 }
 
 }  // namespace cairn::cli

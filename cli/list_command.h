@@ -6,8 +6,8 @@
 
 namespace cairn::cli {
 
-void AddListCommand(CLI::App& app, CommandContext& context);
-void AddShowCommand(CLI::App& app, CommandContext& context);
+void AddListCommand(Command app, CommandContext& context);
+void AddShowCommand(Command app, CommandContext& context);
 
 }  // namespace cairn::cli
 

@@ -1,8 +1,6 @@
 // The `cairn` command.
-#include <cstdio>
-#include <cstdlib>
+#include <optional>
 #include <string>
-#include <vector>
 
 #include "cli/aoa_command.h"
 #include "cli/command.h"
@@ -16,50 +14,21 @@
 #include "cli/verify_command.h"
 #include "common/rpc/endpoint.h"
 
-namespace {
-
-using namespace cairn::cli;  // NOLINT: the whole file is this program
-
-std::string NameOf(const CLI::App& command) {
-  const CLI::App* parent = command.get_parent();
-  return parent == nullptr ? command.get_name() : NameOf(*parent) + " " + command.get_name();
-}
-
-// As every error: what is wrong, and the next action.
-int ReportUsage(const CLI::App& app, const CLI::ParseError& error) {
-  const CLI::App* command = &app;
-  while (!command->get_subcommands().empty()) command = command->get_subcommands().back();
-  std::string message = error.what();
-  const std::vector<std::string> rest = app.remaining(true);
-  if (command->get_require_subcommand_min() > 0) {
-    if (rest.empty()) {
-      std::fputs(command->help().c_str(), stderr);
-      return kUsage;
-    }
-    message = "unknown command '" + rest.front() + "'; there are:";
-    for (const CLI::App* known : command->get_subcommands([](const CLI::App*) { return true; })) {
-      message += " " + known->get_name();
-    }
-  }
-  std::fprintf(stderr, "error: BAD_REQUEST: %s\n  next: See `%s --help`.\n", message.c_str(), NameOf(*command).c_str());
-  return kUsage;
-}
-
-}  // namespace
-
 int main(int argc, char** argv) {
+  using namespace cairn::cli;  // NOLINT: the whole file is this program
   CommandContext context;
-  CLI::App app("Checkpoints of distributed training, coordinated: save, inspect, verify and load them.", "cairn");
-  app.require_subcommand(1);
-  app.fallthrough();
-  app.set_version_flag("--version", std::string(cairn::kVersion));
-  app.add_option("--format", context.format, "Output: a table for people, or JSON with stable keys")
-      ->check(CLI::IsMember({"table", "json"}))
-      ->capture_default_str();
-  app.add_option("--coordinator", context.coordinator, "Address of the coordinator, host:port")
-      ->envname("CAIRN_COORDINATOR");
-  app.add_option("--token-file", context.token_file, "File with the token that the coordinator asks for")
-      ->envname("CAIRN_TOKEN_FILE");
+  cairn::ArgumentParser app("cairn",
+                            "Checkpoints of distributed training, coordinated: save, inspect, verify and load them.",
+                            std::string(cairn::kVersion));
+  app.RequireCommand();
+  app.AddOption("--format", context.format,
+                "Output: a table for people, or JSON with stable keys (default: table; of "
+                "aoa and plan: JSON)")
+      .OneOf({"table", "json"});
+  app.AddOption("--coordinator", context.coordinator, "Address of the coordinator, host:port")
+      .FromEnvironment("CAIRN_COORDINATOR");
+  app.AddOption("--token-file", context.token_file, "File with the token that the coordinator asks for")
+      .FromEnvironment("CAIRN_TOKEN_FILE");
   AddUpCommand(app, context);
   AddSaveCommand(app, context);
   AddStatusCommand(app, context);
@@ -71,10 +40,6 @@ int main(int argc, char** argv) {
   AddAoaCommand(app, context);
   AddCorpusCommand(app, context);
 
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return error.get_exit_code() == 0 ? app.exit(error) : ReportUsage(app, error);
-  }
+  if (const std::optional<int> exit_status = app.Parse(argc, argv)) return *exit_status;
   return context.exit_status;
 }

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -43,27 +44,23 @@ int Run(const CommandContext& context, const std::string& path, bool table, Plan
   return answer.ok ? kDone : kFailed;
 }
 
-void AddDryRun(CLI::App& plan, CommandContext& context, const CLI::Option* format, const char* name,
-               const char* description, const char* footer, PlanAnswer (*run)(std::string_view)) {
+void AddDryRun(Command plan, CommandContext& context, const char* name, const char* description, const char* footer,
+               PlanAnswer (*run)(std::string_view)) {
   auto path = std::make_shared<std::string>();
-  CLI::App* command = plan.add_subcommand(name, description);
-  command->add_option("FILE", *path, "The request as JSON; - reads standard input")->required();
-  command->footer(footer);
-  command->callback([&context, format, path, run] {
-    // JSON unless a table was asked for: scripts call this command.
-    const bool table = format != nullptr && format->count() > 0 && !context.json();
-    context.exit_status = Run(context, *path, table, run);
-  });
+  Command command = plan.AddCommand(name, description);
+  command.AddOption("FILE", *path, "The request as JSON; - reads standard input").Required();
+  command.Footer(footer);
+  // JSON unless a table was asked for: scripts call this command.
+  command.Action([&context, path, run] { context.exit_status = Run(context, *path, context.table_asked(), run); });
 }
 
 }  // namespace
 
-void AddPlanCommand(CLI::App& app, CommandContext& context) {
-  CLI::App* plan = app.add_subcommand("plan", "Dry runs of the planner: who writes, reads and sends what");
-  plan->require_subcommand(1);
-  const CLI::Option* format = app.get_option_no_throw("--format");
+void AddPlanCommand(Command app, CommandContext& context) {
+  Command plan = app.AddCommand("plan", "Dry runs of the planner: who writes, reads and sends what");
+  plan.RequireCommand();
   AddDryRun(
-      *plan, context, format, "save", "Validates layouts and plans a save: files, positions, balance, moves",
+      plan, context, "save", "Validates layouts and plans a save: files, positions, balance, moves",
       "Examples:\n"
       "  cairn plan save layouts.json\n"
       "  cairn --format=table plan save layouts.json     # balance, for people\n"
@@ -73,7 +70,7 @@ void AddPlanCommand(CLI::App& app, CommandContext& context) {
       "  \"objects\": [{\"name\": \"scheduler\", \"bytes\": 100}], \"aliases\": {\"head\": \"w\"}}],\n"
       "  \"bins\": 2, \"moves\": \"never\"}",
       PlanSaveJson);
-  AddDryRun(*plan, context, format, "load", "Plans a load from one set of layouts into another: reads, copies, gaps",
+  AddDryRun(plan, context, "load", "Plans a load from one set of layouts into another: reads, copies, gaps",
             "Example:\n"
             "  cairn plan load pair.json\n"
             "  cairn --format=table plan load pair.json        # what matches and what does not, for people\n"
@@ -81,7 +78,7 @@ void AddPlanCommand(CLI::App& app, CommandContext& context) {
             "  \"mapping\": {\"aoa_statements\": [..]} or null}",
             PlanLoadJson);
   AddDryRun(
-      *plan, context, format, "bins", "Splits items into bins as Megatron does",
+      plan, context, "bins", "Splits items into bins as Megatron does",
       "Example:\n"
       "  echo '{\"bins\": 2, \"items\": [{\"name\": \"a\", \"kind\": \"tensor\", \"bytes\": 8}]}' | cairn plan bins -",
       PlanBinsJson);

@@ -6,7 +6,7 @@
 
 namespace cairn::cli {
 
-void AddPlanCommand(CLI::App& app, CommandContext& context);
+void AddPlanCommand(Command app, CommandContext& context);
 
 }  // namespace cairn::cli
 

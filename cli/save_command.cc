@@ -117,19 +117,19 @@ void Report(CommandContext& context, const v1::Checkpoint& checkpoint) {
 
 }  // namespace
 
-void AddSaveCommand(CLI::App& app, CommandContext& context) {
+void AddSaveCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = app.add_subcommand("save", "Saves a job: all ranks at one step, followed to its verdict");
-  command->add_option("JOB", arguments->job, "The job's name")->required();
-  command->add_option("--step", arguments->step, "Save at this step; without it the ranks agree on one");
-  command->add_flag("--no-wait", arguments->no_wait, "Return when the save has been started");
-  command->add_option("--timeout", arguments->timeout, "Abort the save if it has no verdict by then, for example 10m");
-  command->footer(
+  Command command = app.AddCommand("save", "Saves a job: all ranks at one step, followed to its verdict");
+  command.AddOption("JOB", arguments->job, "The job's name").Required();
+  command.AddOption("--step", arguments->step, "Save at this step; without it the ranks agree on one");
+  command.AddFlag("--no-wait", arguments->no_wait, "Return when the save has been started");
+  command.AddOption("--timeout", arguments->timeout, "Abort the save if it has no verdict by then, for example 10m");
+  command.Footer(
       "Examples:\n"
       "  cairn save demo\n"
       "  cairn save demo --timeout 10m --format=json\n"
       "Exit status: 0 committed, 1 aborted (the error names ranks and phase), 3 the answer is unknown.");
-  command->callback([arguments, &context] {
+  command.Action([arguments, &context] {
     const auto checkpoint = Save(context, *arguments);
     if (!checkpoint.ok()) {
       context.exit_status = ReportError(context, checkpoint.status());

@@ -6,7 +6,7 @@
 
 namespace cairn::cli {
 
-void AddSaveCommand(CLI::App& app, CommandContext& context);
+void AddSaveCommand(Command app, CommandContext& context);
 
 }  // namespace cairn::cli
 

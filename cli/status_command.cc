@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -103,13 +104,13 @@ absl::Status Show(const CommandContext& context, const Arguments& arguments) {
 
 }  // namespace
 
-void AddStatusCommand(CLI::App& app, CommandContext& context) {
+void AddStatusCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = app.add_subcommand("status", "Shows a job live: phase, bytes per rank, who is late and why");
-  command->add_option("JOB", arguments->job, "The job's name")->required();
-  command->add_flag("--watch", arguments->watch, "Show it again whenever it changes, until Ctrl-C");
-  command->footer("Examples:\n  cairn status demo\n  cairn status demo --watch");
-  command->callback([arguments, &context] { context.exit_status = ReportError(context, Show(context, *arguments)); });
+  Command command = app.AddCommand("status", "Shows a job live: phase, bytes per rank, who is late and why");
+  command.AddOption("JOB", arguments->job, "The job's name").Required();
+  command.AddFlag("--watch", arguments->watch, "Show it again whenever it changes, until Ctrl-C");
+  command.Footer("Examples:\n  cairn status demo\n  cairn status demo --watch");
+  command.Action([arguments, &context] { context.exit_status = ReportError(context, Show(context, *arguments)); });
 }
 
 }  // namespace cairn::cli

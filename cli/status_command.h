@@ -6,7 +6,7 @@
 
 namespace cairn::cli {
 
-void AddStatusCommand(CLI::App& app, CommandContext& context);
+void AddStatusCommand(Command app, CommandContext& context);
 
 }  // namespace cairn::cli
 

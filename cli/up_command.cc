@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -199,21 +200,21 @@ absl::Status Up(const CommandContext& context, const Arguments& arguments) {
 
 }  // namespace
 
-void AddUpCommand(CLI::App& app, CommandContext& context) {
+void AddUpCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = app.add_subcommand(
-      "up", "Runs a coordinator and N agents on this machine until Ctrl-C; prints what trainers need");
-  command->add_option("--ranks", arguments->ranks, "Number of ranks")->required()->check(CLI::Range(1, 4096));
-  command->add_option("--root", arguments->root, "Directory of the checkpoints; made if absent")->required();
-  command->add_option("--job", arguments->job, "The job's name")->capture_default_str();
-  command->add_option("--transport", arguments->transport, "How agents exchange bytes")
-      ->check(CLI::IsMember({"host", "nccl"}))
-      ->capture_default_str();
-  command->add_option("--coordinator-flag", arguments->coordinator_flags,
-                      "Passed on, for example --coordinator-flag=--phase-timeout=1m");
-  command->add_option("--agent-flag", arguments->agent_flags, "Passed on to every agent");
-  command->footer("Example:\n  cairn up --ranks 4 --root /checkpoints --job demo");
-  command->callback([arguments, &context] { context.exit_status = ReportError(context, Up(context, *arguments)); });
+  Command command =
+      app.AddCommand("up", "Runs a coordinator and N agents on this machine until Ctrl-C; prints what trainers need");
+  command.AddOption("--ranks", arguments->ranks, "Number of ranks").Required().Between(1, 4096);
+  command.AddOption("--root", arguments->root, "Directory of the checkpoints; made if absent").Required();
+  command.AddOption("--job", arguments->job, "The job's name").ShowDefault();
+  command.AddOption("--transport", arguments->transport, "How agents exchange bytes")
+      .OneOf({"host", "nccl"})
+      .ShowDefault();
+  command.AddOption("--coordinator-flag", arguments->coordinator_flags,
+                    "Passed on, for example --coordinator-flag=--phase-timeout=1m");
+  command.AddOption("--agent-flag", arguments->agent_flags, "Passed on to every agent");
+  command.Footer("Example:\n  cairn up --ranks 4 --root /checkpoints --job demo");
+  command.Action([arguments, &context] { context.exit_status = ReportError(context, Up(context, *arguments)); });
 }
 
 }  // namespace cairn::cli

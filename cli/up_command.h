@@ -6,7 +6,7 @@
 
 namespace cairn::cli {
 
-void AddUpCommand(CLI::App& app, CommandContext& context);
+void AddUpCommand(Command app, CommandContext& context);
 
 }  // namespace cairn::cli
 

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdio>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "cli/interrupt.h"
@@ -92,18 +93,16 @@ absl::Status Verify(CommandContext& context, const Arguments& arguments) {
 
 }  // namespace
 
-void AddVerifyCommand(CLI::App& app, CommandContext& context) {
+void AddVerifyCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = app.add_subcommand("verify", "Reads every byte of a checkpoint and compares all checksums");
-  command->add_option("JOB@STEP", arguments->name, "The checkpoint; JOB alone is its latest")->required();
-  command->add_option("--root", arguments->root, "The storage")->required();
-  command->add_option("--threads", arguments->threads, "Files read at once")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
-  command->footer(
+  Command command = app.AddCommand("verify", "Reads every byte of a checkpoint and compares all checksums");
+  command.AddOption("JOB@STEP", arguments->name, "The checkpoint; JOB alone is its latest").Required();
+  command.AddOption("--root", arguments->root, "The storage").Required();
+  command.AddOption("--threads", arguments->threads, "Files read at once").Between(1, 64).ShowDefault();
+  command.Footer(
       "Example:\n  cairn verify demo@1200 --root /checkpoints\n"
       "Exit status: 0 whole, 1 damaged (file, offset and tensor of each fault are listed).");
-  command->callback([arguments, &context] {
+  command.Action([arguments, &context] {
     const absl::Status status = Verify(context, *arguments);
     if (!status.ok()) context.exit_status = ReportError(context, status);
   });

@@ -6,7 +6,7 @@
 
 namespace cairn::cli {
 
-void AddVerifyCommand(CLI::App& app, CommandContext& context);
+void AddVerifyCommand(Command app, CommandContext& context);
 
 }  // namespace cairn::cli
 

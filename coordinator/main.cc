@@ -3,11 +3,12 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/arguments/arguments.h"
 #include "common/base/clock.h"
 #include "common/base/quantity.h"
 #include "common/base/random_id.h"
@@ -98,38 +99,33 @@ absl::Status Serve(const Flags& flags) {
 
 int Main(int argc, char** argv) {
   Flags flags;
-  CLI::App app("cairn-coordinator: decides who writes what, and commits checkpoints.", "cairn-coordinator");
+  ArgumentParser app("cairn-coordinator", "Decides who writes what, and commits checkpoints.", std::string(kVersion));
   const auto add = [&](const std::string& name, auto& value, const std::string& text) {
     std::string variable = "CAIRN_";
     for (char c : name) variable += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-    return app.add_option("--" + name, value, text)->envname(variable)->capture_default_str();
+    return app.AddOption("--" + name, value, text).FromEnvironment(variable).ShowDefault();
   };
   add("listen", flags.listen, "Address to listen on; port 0 takes a free one. Beyond loopback a token is needed");
   add("address-file", flags.address_file, "Write the address that was bound into this file");
-  add("root", flags.root, "Directory of all checkpoints, the same on every machine")->required();
+  add("root", flags.root, "Directory of all checkpoints, the same on every machine").Required();
   add("phase-timeout", flags.phase_timeout, "A rank without progress for that long in a phase ends the operation");
   add("lease-ttl", flags.lease_ttl, "An agent not heard of for that long is lost");
   add("check-replicas", flags.check_replicas, "Compare the replicas of a layout's first save, of all, or of none")
-      ->check(CLI::IsMember({"first", "always", "never"}));
-  add("bins-per-rank", flags.bins_per_rank, "Files that each rank writes")->check(CLI::Range(1, 99));
+      .OneOf({"first", "always", "never"});
+  add("bins-per-rank", flags.bins_per_rank, "Files that each rank writes").Between(1, 99);
   add("moves", flags.moves, "Let light ranks write shards of heavy ones, on the same machine first")
-      ->check(CLI::IsMember({"auto", "never"}));
+      .OneOf({"auto", "never"});
   add("token-file", flags.token_file, "File whose first line all callers must present");
   add("drain-timeout", flags.drain_timeout, "How long saves in flight may go on after SIGTERM");
   add("lock-timeout", flags.lock_timeout, "How long to wait for another coordinator of the root to end");
-  app.footer(
+  app.Footer(
       "Prints the address that was bound on standard output, one line per change of state on standard error.\n"
       "Every flag can be set by an environment variable: --phase-timeout by CAIRN_PHASE_TIMEOUT.\n"
       "Examples:\n"
       "  cairn-coordinator --root /ckpt --listen 127.0.0.1:7420\n"
       "  cairn-coordinator --root /ckpt --listen 0.0.0.0:7420 --token-file /run/secrets/cairn-token\n"
       "Exit status: 0 drained, 1 failed, 2 usage.");
-  app.set_version_flag("--version", std::string(kVersion));
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
+  if (const std::optional<int> exit_status = app.Parse(argc, argv)) return *exit_status;
   const absl::Status status = Serve(flags);
   if (status.ok()) return 0;
   const auto reason = ReasonOf(status);
