@@ -167,7 +167,7 @@ grpc::ServerUnaryReactor* LocalService::ReceiveLoad(grpc::CallbackServerContext*
     return agent_.host().Do([&](Session& session, absl::Time) { return session.CheckLoad(trainer, number); });
   };
   if (const absl::Status status = check(); !status.ok()) return FinishNow(context, status);
-  const std::shared_ptr<LoadConsumer> load = agent_.FindLoad(request->number());
+  const std::shared_ptr<LoadConsumer> load = agent_.loads().Find(request->number());
   if (load == nullptr &&
       agent_.host().Do([&](Session& session, absl::Time) { return session.LoadHasEnded(request->number()); })) {
     response->set_complete(true);
@@ -206,8 +206,8 @@ grpc::ServerUnaryReactor* LocalService::EndLoad(grpc::CallbackServerContext* con
     return session.CheckLoad(request->trainer_incarnation(), request->number());
   });
   if (attached.ok() && !request->has_error()) {
-    if (const auto load = agent_.FindLoad(request->number())) load->ReleaseAll();
-    agent_.ReportLoad(request->number());  // what the load ends with is complete
+    if (const auto load = agent_.loads().Find(request->number())) load->ReleaseAll();
+    agent_.loads().Report(request->number());  // what the load ends with is complete
   }
   return LongPoll<v1::EndLoadRequest, v1::EndLoadResponse>(
       agent_.host(), context, *request, response,
