@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status.h"
 #include "common/rpc/reason.h"
 
 namespace cairn {
@@ -97,6 +98,30 @@ void SplitCopy(const v1::Copy& copy, uint64_t max_bytes, std::vector<v1::Copy>& 
     piece.mutable_target_stride()->erase(piece.target_stride().begin());
     SplitCopy(piece, max_bytes, pieces);
   }
+}
+
+absl::StatusOr<std::vector<CopyWindow>> CutIntoWindows(const std::vector<v1::Copy>& copies, uint64_t max_bytes) {
+  std::vector<CopyWindow> windows(1);
+  std::vector<v1::Copy> pieces;
+  for (const v1::Copy& copy : copies) {
+    CAIRN_ASSIGN_OR_RETURN(const uint64_t all, CopyBytes(copy));
+    if (copy.source_stride_size() != copy.extent_size() || copy.target_stride_size() != copy.extent_size()) {
+      return Bad("whose extents and strides differ in number");
+    }
+    pieces.clear();
+    if (all <= max_bytes) {
+      pieces.push_back(copy);
+    } else {
+      SplitCopy(copy, max_bytes, pieces);
+    }
+    for (v1::Copy& piece : pieces) {
+      CAIRN_ASSIGN_OR_RETURN(const uint64_t bytes, CopyBytes(piece));
+      if (windows.back().bytes > 0 && windows.back().bytes + bytes > max_bytes) windows.emplace_back();
+      windows.back().bytes += bytes;
+      windows.back().copies.push_back(std::move(piece));
+    }
+  }
+  return windows;
 }
 
 v1::Copy PackedCopy(const v1::Copy& copy, uint64_t source_offset) {

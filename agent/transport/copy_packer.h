@@ -23,6 +23,16 @@ absl::Status CheckSource(const v1::Copy& copy, uint64_t buffer_bytes);
 // `copy` must have passed CheckSource.
 void SplitCopy(const v1::Copy& copy, uint64_t max_bytes, std::vector<v1::Copy>& pieces);
 
+// Copies that are packed into one window of memory.
+struct CopyWindow {
+  std::vector<v1::Copy> copies;
+  uint64_t bytes = 0;
+};
+
+// `copies` in their order, in windows of at most `max_bytes` (> 0); what is larger is split. At least one window.
+// INVALID_ARGUMENT (BAD_REQUEST): extents and strides that differ in number, and errors of CopyBytes.
+absl::StatusOr<std::vector<CopyWindow>> CutIntoWindows(const std::vector<v1::Copy>& copies, uint64_t max_bytes);
+
 // `copy` with its source packed at `source_offset`, row-major.
 v1::Copy PackedCopy(const v1::Copy& copy, uint64_t source_offset);
 

@@ -63,6 +63,49 @@ TEST(CopyPackerTest, SplitCopies_AreSmallEnough_AndDoTheSame) {
   }
 }
 
+TEST(CutIntoWindowsTest, WindowsAreSmallEnough_AndHoldAllInOrder) {
+  std::mt19937 random(8);
+  const std::string buffer(4000, 'x');
+  for (int round = 0; round < 300; ++round) {
+    std::vector<v1::Copy> copies;
+    std::vector<std::pair<uint64_t, uint64_t>> expected, got;  // element by element: offset, bytes
+    const auto walk = [](const v1::Copy& copy, std::vector<std::pair<uint64_t, uint64_t>>& to) {
+      const int64_t count = copy.extent_size() == 0 ? 1 : copy.extent(0);
+      for (int64_t i = 0; i < count; ++i) {
+        for (uint64_t byte = 0; byte < copy.element_bytes(); ++byte) {
+          const int64_t at = static_cast<int64_t>(copy.source_offset()) + (count > 1 ? i * copy.source_stride(0) : 0);
+          to.emplace_back(static_cast<uint64_t>(at) + byte, 1);
+        }
+      }
+    };
+    for (auto n = random() % 6; n > 0; --n) {
+      copies.push_back(Make(random() % 500, 1 + random() % 30, {1 + static_cast<int64_t>(random() % 9)}, {40}));
+      walk(copies.back(), expected);
+    }
+    const uint64_t most = 1 + random() % 120;
+    const auto windows = CutIntoWindows(copies, most);
+    ASSERT_TRUE(windows.ok());
+    ASSERT_FALSE(windows->empty());
+    for (const CopyWindow& window : *windows) {
+      uint64_t bytes = 0;
+      for (const v1::Copy& copy : window.copies) {
+        bytes += *CopyBytes(copy);
+        walk(copy, got);
+      }
+      EXPECT_EQ(bytes, window.bytes);
+      EXPECT_LE(window.bytes, most);
+    }
+    EXPECT_EQ(got, expected);
+    // No window could have been left out.
+    for (size_t i = 0; i + 1 < windows->size(); ++i) {
+      EXPECT_GT((*windows)[i].bytes + *CopyBytes((*windows)[i + 1].copies.front()), most);
+    }
+  }
+  v1::Copy lame = Make(0, 4, {3}, {4});
+  lame.clear_target_stride();
+  EXPECT_TRUE(HasReason(CutIntoWindows({lame}, 100).status(), Reason::kBadRequest));
+}
+
 TEST(CopyPackerTest, RandomCopies_ArePackedInOrder_WhateverThePieces) {
   std::mt19937 random(31);
   std::string buffer(5000, '\0');

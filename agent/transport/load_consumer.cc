@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "agent/log.h"
 #include "agent/transport/copy_packer.h"
+#include "agent/transport/copy_stream.h"
 #include "agent/transport/reachable.h"
 #include "common/base/clock.h"
 #include "common/base/status.h"
@@ -281,16 +282,16 @@ void LoadConsumer::OnRound(size_t number, uint32_t round, uint64_t descriptor_id
   }
   if (!bad.ok()) return Fail(bad);
   if (!mapped) {
-    auto groups = Cut(number, round, std::move(copies));
-    if (!groups.ok()) return Fail(groups.status());
+    auto windows = CutIntoWindows(copies, std::max<uint64_t>(options_.window_bytes / 2, uint64_t{1} << 20));
+    if (!windows.ok()) return Fail(windows.status());
     {
       MutexLock lock(mutex_);
-      to_come_ += groups->size() - 1;
-      sources_[number].fetching[round] = groups->size();
+      to_come_ += windows->size() - 1;
+      sources_[number].fetching[round] = windows->size();
     }
-    for (Group& group : *groups) {
-      fetchers_->Post([this, group = std::move(group)]() mutable {
-        if (const absl::Status fetched = Fetch(group); !fetched.ok()) Fail(fetched);
+    for (CopyWindow& window : *windows) {
+      fetchers_->Post([this, number, round, window = std::move(window)] {
+        if (const absl::Status fetched = Fetch(number, round, window); !fetched.ok()) Fail(fetched);
       });
     }
   }
@@ -298,37 +299,9 @@ void LoadConsumer::OnRound(size_t number, uint32_t round, uint64_t descriptor_id
   AwaitNext(number);
 }
 
-absl::StatusOr<std::vector<LoadConsumer::Group>> LoadConsumer::Cut(size_t source, uint32_t round,
-                                                                   std::vector<v1::Copy> copies) const {
-  const uint64_t most = std::max<uint64_t>(options_.window_bytes / 2, uint64_t{1} << 20);
-  std::vector<Group> groups(1, {source, round, {}, 0});
-  std::vector<v1::Copy> pieces;
-  for (const v1::Copy& copy : copies) {
-    CAIRN_ASSIGN_OR_RETURN(const uint64_t all, CopyBytes(copy));
-    pieces.clear();
-    if (copy.target_stride_size() != copy.extent_size()) {
-      return MakeError(Reason::kBadRequest, "a copy of the plan whose extents and strides differ in number");
-    }
-    if (all <= most) {
-      pieces.push_back(copy);
-    } else {
-      SplitCopy(copy, most, pieces);
-    }
-    for (v1::Copy& piece : pieces) {
-      CAIRN_ASSIGN_OR_RETURN(const uint64_t bytes, CopyBytes(piece));
-      if (groups.back().bytes > 0 && groups.back().bytes + bytes > most) groups.push_back({source, round, {}, 0});
-      groups.back().bytes += bytes;
-      groups.back().copies.push_back(std::move(piece));
-    }
-  }
-  return groups;
-}
-
-absl::Status LoadConsumer::Fetch(Group& group) {
-  const size_t number = group.source;
-  const uint32_t round = group.round;
-  const std::vector<v1::Copy>& copies = group.copies;
-  const uint64_t bytes = group.bytes;
+absl::Status LoadConsumer::Fetch(size_t number, uint32_t round, const CopyWindow& window) {
+  const std::vector<v1::Copy>& copies = window.copies;
+  const uint64_t bytes = window.bytes;
   const Source* source = nullptr;
   {
     MutexLock lock(mutex_);
@@ -396,6 +369,7 @@ absl::Status LoadConsumer::Fetch(Group& group) {
 absl::Status LoadConsumer::FetchInto(const Source& source, uint32_t round, const std::vector<v1::Copy>& copies,
                                      char* window, uint64_t bytes) {
   uint64_t filled = 0;
+  bool too_much = false;
   for (size_t first = 0; first < copies.size(); first += kCopiesPerFetch) {
     v1::FetchCopiesRequest request;
     *request.mutable_transfer() = Identity(source);
@@ -414,24 +388,15 @@ absl::Status LoadConsumer::FetchInto(const Source& source, uint32_t round, const
       if (stopped_) return MakeError(Reason::kInterrupted, "the load has ended");
       fetches_.insert(&context);
     }
-    const auto stream = source.stub->FetchCopies(&context, request);
-    v1::FetchCopiesResponse response;
-    bool too_much = false;
-    while (stream->Read(&response)) {
-      if (response.data().size() > bytes - filled) {
-        too_much = true;
-        context.TryCancel();
-        break;
-      }
-      std::memcpy(window + filled, response.data().data(), response.data().size());
-      filled += response.data().size();
-    }
-    const grpc::Status ended = stream->Finish();
+    const StreamedCopies streamed = StreamCopies(*source.stub, context, request, window + filled, bytes - filled);
+    filled += streamed.bytes;
     {
       MutexLock lock(mutex_);
       fetches_.erase(&context);
     }
-    if (!too_much && !ended.ok()) {
+    too_much = streamed.too_much;
+    if (too_much) break;
+    if (const grpc::Status& ended = streamed.ended; !ended.ok()) {
       const absl::Status error =
           CallError(ended, PeerKind::kAgent, absl::StrCat("of rank ", source.rank, " at ", source.address));
       if (HasReason(error, Reason::kPlanUnknown)) {
@@ -444,15 +409,12 @@ absl::Status LoadConsumer::FetchInto(const Source& source, uint32_t round, const
           absl::StrCat("rank ", options_.rank, " lost the connection to rank ", source.rank, ": ", error.message()),
           {{"rank", absl::StrCat(source.rank)}, {"ranks", absl::StrCat(source.rank)}});
     }
-    if (too_much) break;
   }
-  uint64_t expected = 0;
-  for (const v1::Copy& copy : copies) expected += *CopyBytes(copy);
-  if (filled != expected) {
-    return MakeError(
-        Reason::kTransportFailed,
-        absl::StrCat("rank ", source.rank, " sent ", filled, " bytes of round ", round, " instead of ", expected),
-        {{"rank", absl::StrCat(source.rank)}, {"ranks", absl::StrCat(source.rank)}});
+  if (too_much || filled != bytes) {
+    return MakeError(Reason::kTransportFailed,
+                     absl::StrCat("rank ", source.rank, " sent ", filled, too_much ? " bytes and more" : " bytes",
+                                  " of round ", round, " instead of ", bytes),
+                     {{"rank", absl::StrCat(source.rank)}, {"ranks", absl::StrCat(source.rank)}});
   }
   return absl::OkStatus();
 }

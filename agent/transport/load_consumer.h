@@ -19,6 +19,7 @@
 #include "agent/reader/round_lender.h"
 #include "agent/session/session.h"
 #include "agent/task_queue.h"
+#include "agent/transport/copy_packer.h"
 #include "cairn/v1/local_agent_service.pb.h"
 #include "cairn/v1/transfer_service.grpc.pb.h"
 
@@ -102,16 +103,8 @@ class LoadConsumer {
   void OnAnswer(Call& call, const grpc::Status& status);
   void SendReleases(size_t source);
   void OnRound(size_t source, uint32_t round, uint64_t descriptor_id, uint64_t bytes);
-  // Copies of one round, which share its release.
-  struct Group {
-    size_t source = 0;
-    uint32_t round = 0;
-    std::vector<v1::Copy> copies;
-    uint64_t bytes = 0;
-  };
-  // Cuts the copies of a round so that each group fits half the windows.
-  absl::StatusOr<std::vector<Group>> Cut(size_t source, uint32_t round, std::vector<v1::Copy> copies) const;
-  absl::Status Fetch(Group& group);
+  // Part of the copies of one round, which share its release.
+  absl::Status Fetch(size_t source, uint32_t round, const CopyWindow& window);
   absl::Status FetchInto(const Source& source, uint32_t round, const std::vector<v1::Copy>& copies, char* window,
                          uint64_t bytes);
   void Release(uint64_t batch, std::vector<size_t>& sources) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

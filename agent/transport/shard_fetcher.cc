@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "agent/local/descriptor_socket.h"
 #include "agent/log.h"
+#include "agent/transport/copy_stream.h"
 #include "agent/transport/reachable.h"
 #include "common/base/clock.h"
 #include "common/base/status.h"
@@ -200,31 +201,18 @@ absl::Status ShardFetcher::Copy(const Source& source, uint64_t offset, uint64_t 
     if (stopped_) return Stopped();
     calls_.insert(&context);
   }
-  const auto stream = source.stub->FetchCopies(&context, request);
-  v1::FetchCopiesResponse response;
-  uint64_t filled = 0;
-  bool too_much = false;
-  while (!too_much && stream->Read(&response)) {
-    too_much = response.data().size() > bytes - filled;
-    if (too_much) {
-      context.TryCancel();
-      break;
-    }
-    std::memcpy(to + filled, response.data().data(), response.data().size());
-    filled += response.data().size();
-  }
-  const grpc::Status ended = stream->Finish();
+  const StreamedCopies streamed = StreamCopies(*source.stub, context, request, to, bytes);
   MutexLock lock(mutex_);
   calls_.erase(&context);
   if (stopped_) return Stopped();
-  if (!too_much && !ended.ok()) {
-    const absl::Status error = CallError(ended, PeerKind::kAgent,
+  if (!streamed.too_much && !streamed.ended.ok()) {
+    const absl::Status error = CallError(streamed.ended, PeerKind::kAgent,
                                          absl::StrCat("of rank ", source.rank, " at ", source.peer.transfer_address()));
     return HasReason(error, Reason::kAgentUnreachable) ? Failed(source, std::string(error.message())) : error;
   }
-  if (too_much || filled != bytes) {
-    return Failed(source,
-                  absl::StrCat("it sent ", filled, too_much ? " bytes and more" : " bytes", " instead of ", bytes));
+  if (streamed.too_much || streamed.bytes != bytes) {
+    return Failed(source, absl::StrCat("it sent ", streamed.bytes, streamed.too_much ? " bytes and more" : " bytes",
+                                       " instead of ", bytes));
   }
   return absl::OkStatus();
 }
