@@ -13,8 +13,13 @@
 namespace cairn {
 namespace {
 
-// Elements that are cast at once through float32; two such rows stay in the first cache.
+// Elements of a chain that are cast before the next cast is begun; two such rows stay in the first cache.
 constexpr size_t kRow = 512;
+
+template <DType kDType>
+constexpr size_t kBytes = kDType == DType::kFloat64   ? 8
+                          : kDType == DType::kFloat32 ? 4
+                                                      : 2;
 
 template <typename T>
 T Get(const std::byte* from, size_t i) {
@@ -63,16 +68,33 @@ uint16_t Float16OfFloat(float value) {
   return static_cast<uint16_t>(sign | (rounded - (uint32_t{112} << 23)) >> 13);
 }
 
-// Round to odd: an inexact result has its last bit set. Rounding it again to fewer bits (at least two fewer) then gives
-// what rounding the first number once would give (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums",
-// IEEE Transactions on Computers, 2008).
+// The bits of a float64 that decide how it rounds to 16 bits: 14 bits of precision, the last of which is set if
+// anything was lost. Rounding this "to odd" number then gives what rounding the whole one would, as it is at least two
+// bits longer (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", IEEE Transactions on Computers,
+// 2008); in float32 it is exact unless it is too large or too small for either format.
+constexpr uint64_t kLostBits = (uint64_t{1} << 39) - 1;
+
 float FloatToOdd(double value) {
-  const auto rounded = static_cast<float>(value);
-  if (value != value || static_cast<double>(rounded) == value) return rounded;
-  auto bits = std::bit_cast<uint32_t>(rounded);
-  const double back = rounded;
-  if ((back < 0 ? -back : back) > (value < 0 ? -value : value)) --bits;  // towards zero
-  return std::bit_cast<float>(bits | 1);
+  const auto bits = std::bit_cast<uint64_t>(value);
+  const uint64_t sticky = (bits & kLostBits) != 0 ? kLostBits + 1 : 0;
+  return static_cast<float>(std::bit_cast<double>((bits & ~kLostBits) | sticky));
+}
+
+// One element: through float32, which holds every value of the shorter dtypes.
+template <DType kFrom, DType kTo>
+void CastOne(const std::byte* source, std::byte* target, size_t i) {
+  if constexpr (kFrom == DType::kFloat64 && kTo == DType::kFloat32) {
+    return Put(target, i, static_cast<float>(Get<double>(source, i)));
+  }
+  float value;
+  if constexpr (kFrom == DType::kFloat16) value = FloatOfFloat16(Get<uint16_t>(source, i));
+  if constexpr (kFrom == DType::kBfloat16) value = FloatOfBfloat16(Get<uint16_t>(source, i));
+  if constexpr (kFrom == DType::kFloat32) value = Get<float>(source, i);
+  if constexpr (kFrom == DType::kFloat64) value = FloatToOdd(Get<double>(source, i));
+  if constexpr (kTo == DType::kFloat16) Put(target, i, Float16OfFloat(value));
+  if constexpr (kTo == DType::kBfloat16) Put(target, i, Bfloat16OfFloat(value));
+  if constexpr (kTo == DType::kFloat32) Put(target, i, value);
+  if constexpr (kTo == DType::kFloat64) Put(target, i, static_cast<double>(value));
 }
 
 #if defined(__x86_64__)
@@ -82,137 +104,114 @@ bool HasAvx2() {
   return has;
 }
 
-// Each does as many elements as whole vectors hold and answers how many.
+CAIRN_CAST_AVX2 inline __m256d LoadDoubles(const std::byte* from, bool to_odd) {
+  const __m256d value = _mm256_loadu_pd(reinterpret_cast<const double*>(from));
+  if (!to_odd) return value;
+  const __m256i mask = _mm256_set1_epi64x(static_cast<int64_t>(kLostBits));
+  const __m256i bits = _mm256_castpd_si256(value);
+  const __m256i exact = _mm256_cmpeq_epi64(_mm256_and_si256(bits, mask), _mm256_setzero_si256());
+  const __m256i sticky = _mm256_andnot_si256(exact, _mm256_set1_epi64x(static_cast<int64_t>(kLostBits + 1)));
+  return _mm256_castsi256_pd(_mm256_or_si256(_mm256_andnot_si256(mask, bits), sticky));
+}
 
-CAIRN_CAST_AVX2 size_t WidenBfloat16(const std::byte* source, std::byte* target, size_t count) {
-  size_t i = 0;
-  for (; i + 8 <= count; i += 8) {
-    const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(source + 2 * i));
-    const __m256i wide = _mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(target + 4 * i), wide);
+template <DType kFrom>
+CAIRN_CAST_AVX2 inline __m256 LoadFloats(const std::byte* from, bool to_odd) {
+  if constexpr (kFrom == DType::kFloat64) {
+    return _mm256_set_m128(_mm256_cvtpd_ps(LoadDoubles(from + 32, to_odd)), _mm256_cvtpd_ps(LoadDoubles(from, to_odd)));
+  } else if constexpr (kFrom == DType::kFloat32) {
+    return _mm256_loadu_ps(reinterpret_cast<const float*>(from));
+  } else {
+    const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+    if constexpr (kFrom == DType::kFloat16) return _mm256_cvtph_ps(half);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
   }
-  return i;
 }
 
-CAIRN_CAST_AVX2 __m256i RoundToBfloat16(__m256i bits) {
+// 32 bits each whose upper half is the bfloat16.
+CAIRN_CAST_AVX2 inline __m256i RoundToBfloat16(__m256 value, bool nan) {
+  const __m256i bits = _mm256_castps_si256(value);
   const __m256i lowest = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-  const __m256i rounded =
-      _mm256_srli_epi32(_mm256_add_epi32(bits, _mm256_add_epi32(lowest, _mm256_set1_epi32(0x7fff))), 16);
-  const __m256i quiet = _mm256_or_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(0x40));
-  const __m256i magnitude = _mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff));
-  const __m256i nan = _mm256_cmpgt_epi32(magnitude, _mm256_set1_epi32(0x7f800000));
-  return _mm256_blendv_epi8(rounded, quiet, nan);
+  const __m256i rounded = _mm256_add_epi32(bits, _mm256_add_epi32(lowest, _mm256_set1_epi32(0x7fff)));
+  if (!nan) return rounded;
+  const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+  return _mm256_blendv_epi8(rounded, quiet, _mm256_castps_si256(_mm256_cmp_ps(value, value, _CMP_UNORD_Q)));
 }
 
-CAIRN_CAST_AVX2 size_t NarrowBfloat16(const std::byte* source, std::byte* target, size_t count) {
+template <DType kTo>
+CAIRN_CAST_AVX2 inline void StoreFloats(std::byte* to, __m256 low, __m256 high) {
+  if constexpr (kTo == DType::kBfloat16) {
+    const bool nan = _mm256_movemask_ps(_mm256_cmp_ps(low, high, _CMP_UNORD_Q)) != 0;  // rarely
+    const __m256i packed = _mm256_packus_epi32(_mm256_srli_epi32(RoundToBfloat16(low, nan), 16),
+                                               _mm256_srli_epi32(RoundToBfloat16(high, nan), 16));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_permute4x64_epi64(packed, 0xd8));
+  } else {
+    for (const __m256 value : {low, high}) {
+      if constexpr (kTo == DType::kFloat16) {
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
+        to += 16;
+      } else if constexpr (kTo == DType::kFloat32) {
+        _mm256_storeu_ps(reinterpret_cast<float*>(to), value);
+        to += 32;
+      } else {
+        _mm256_storeu_pd(reinterpret_cast<double*>(to), _mm256_cvtps_pd(_mm256_castps256_ps128(value)));
+        _mm256_storeu_pd(reinterpret_cast<double*>(to + 32), _mm256_cvtps_pd(_mm256_extractf128_ps(value, 1)));
+        to += 64;
+      }
+    }
+  }
+}
+
+// As many elements as whole vectors hold; answers how many.
+template <DType kFrom, DType kTo>
+CAIRN_CAST_AVX2 size_t CastVectors(const std::byte* source, std::byte* target, size_t count) {
+  constexpr bool kToOdd = kTo != DType::kFloat32;
   size_t i = 0;
   for (; i + 16 <= count; i += 16) {
-    const __m256i low = RoundToBfloat16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(source + 4 * i)));
-    const __m256i high = RoundToBfloat16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(source + 4 * i + 32)));
-    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), 0xd8);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(target + 2 * i), packed);
+    const std::byte* from = source + i * kBytes<kFrom>;
+    StoreFloats<kTo>(target + i * kBytes<kTo>, LoadFloats<kFrom>(from, kToOdd),
+                     LoadFloats<kFrom>(from + 8 * kBytes<kFrom>, kToOdd));
   }
   return i;
 }
-
-CAIRN_CAST_AVX2 size_t WidenFloat16(const std::byte* source, std::byte* target, size_t count) {
-  size_t i = 0;
-  for (; i + 8 <= count; i += 8) {
-    const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(source + 2 * i));
-    _mm256_storeu_ps(reinterpret_cast<float*>(target + 4 * i), _mm256_cvtph_ps(half));
-  }
-  return i;
-}
-
-CAIRN_CAST_AVX2 size_t NarrowFloat16(const std::byte* source, std::byte* target, size_t count) {
-  size_t i = 0;
-  for (; i + 8 <= count; i += 8) {
-    const __m256 wide = _mm256_loadu_ps(reinterpret_cast<const float*>(source + 4 * i));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(target + 2 * i), _mm256_cvtps_ph(wide, _MM_FROUND_TO_NEAREST_INT));
-  }
-  return i;
-}
-
-CAIRN_CAST_AVX2 size_t WidenFloat32(const std::byte* source, std::byte* target, size_t count) {
-  size_t i = 0;
-  for (; i + 4 <= count; i += 4) {
-    const __m128 narrow = _mm_loadu_ps(reinterpret_cast<const float*>(source + 4 * i));
-    _mm256_storeu_pd(reinterpret_cast<double*>(target + 8 * i), _mm256_cvtps_pd(narrow));
-  }
-  return i;
-}
-
-CAIRN_CAST_AVX2 size_t NarrowFloat64(const std::byte* source, std::byte* target, size_t count) {
-  size_t i = 0;
-  for (; i + 4 <= count; i += 4) {
-    const __m256d wide = _mm256_loadu_pd(reinterpret_cast<const double*>(source + 8 * i));
-    _mm_storeu_ps(reinterpret_cast<float*>(target + 4 * i), _mm256_cvtpd_ps(wide));
-  }
-  return i;
-}
-
-#define CAIRN_CAST_VECTORS(name) (HasAvx2() ? name(source, target, count) : 0)
-#else
-#define CAIRN_CAST_VECTORS(name) 0
 #endif
 
-// From a dtype to float32; exact, but for float64, which is rounded to odd.
-void ToFloat(DType from, const std::byte* source, std::byte* target, size_t count) {
-  size_t i = 0;
-  switch (from) {
-    case DType::kBfloat16:
-      i = CAIRN_CAST_VECTORS(WidenBfloat16);
-      for (; i < count; ++i) Put(target, i, FloatOfBfloat16(Get<uint16_t>(source, i)));
-      return;
-    case DType::kFloat16:
-      i = CAIRN_CAST_VECTORS(WidenFloat16);
-      for (; i < count; ++i) Put(target, i, FloatOfFloat16(Get<uint16_t>(source, i)));
-      return;
-    case DType::kFloat64:
-      for (; i < count; ++i) Put(target, i, FloatToOdd(Get<double>(source, i)));
-      return;
-    default:
-      std::memcpy(target, source, count * sizeof(float));
+template <DType kFrom, DType kTo>
+void CastRow(const std::byte* source, std::byte* target, size_t count) {
+  if constexpr (kFrom == kTo) {
+    std::memcpy(target, source, count * kBytes<kFrom>);
+    return;
   }
+  size_t i = 0;
+#if defined(__x86_64__)
+  if (HasAvx2()) i = CastVectors<kFrom, kTo>(source, target, count);
+#endif
+  for (; i < count; ++i) CastOne<kFrom, kTo>(source, target, i);
 }
 
-void FromFloat(DType to, const std::byte* source, std::byte* target, size_t count) {
-  size_t i = 0;
+template <DType kFrom>
+void CastRow(DType to, const std::byte* source, std::byte* target, size_t count) {
   switch (to) {
-    case DType::kBfloat16:
-      i = CAIRN_CAST_VECTORS(NarrowBfloat16);
-      for (; i < count; ++i) Put(target, i, Bfloat16OfFloat(Get<float>(source, i)));
-      return;
     case DType::kFloat16:
-      i = CAIRN_CAST_VECTORS(NarrowFloat16);
-      for (; i < count; ++i) Put(target, i, Float16OfFloat(Get<float>(source, i)));
-      return;
-    case DType::kFloat64:
-      i = CAIRN_CAST_VECTORS(WidenFloat32);
-      for (; i < count; ++i) Put(target, i, static_cast<double>(Get<float>(source, i)));
-      return;
+      return CastRow<kFrom, DType::kFloat16>(source, target, count);
+    case DType::kBfloat16:
+      return CastRow<kFrom, DType::kBfloat16>(source, target, count);
+    case DType::kFloat32:
+      return CastRow<kFrom, DType::kFloat32>(source, target, count);
     default:
-      std::memcpy(target, source, count * sizeof(float));
+      return CastRow<kFrom, DType::kFloat64>(source, target, count);
   }
 }
 
 void CastOnce(DType from, DType to, const std::byte* source, std::byte* target, size_t count) {
-  if (from == to) {
-    std::memcpy(target, source, count * static_cast<size_t>(BytesOf(from)));
-  } else if (from == DType::kFloat32) {
-    FromFloat(to, source, target, count);
-  } else if (from == DType::kFloat64 && to == DType::kFloat32) {
-    size_t i = CAIRN_CAST_VECTORS(NarrowFloat64);
-    for (; i < count; ++i) Put(target, i, static_cast<float>(Get<double>(source, i)));
-  } else if (to == DType::kFloat32) {
-    ToFloat(from, source, target, count);
-  } else {
-    alignas(64) std::byte row[kRow * sizeof(float)];
-    for (size_t i = 0; i < count; i += kRow) {
-      const size_t n = std::min(kRow, count - i);
-      ToFloat(from, source + i * static_cast<size_t>(BytesOf(from)), row, n);
-      FromFloat(to, row, target + i * static_cast<size_t>(BytesOf(to)), n);
-    }
+  switch (from) {
+    case DType::kFloat16:
+      return CastRow<DType::kFloat16>(to, source, target, count);
+    case DType::kBfloat16:
+      return CastRow<DType::kBfloat16>(to, source, target, count);
+    case DType::kFloat32:
+      return CastRow<DType::kFloat32>(to, source, target, count);
+    default:
+      return CastRow<DType::kFloat64>(to, source, target, count);
   }
 }
 
