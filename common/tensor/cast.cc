@@ -189,29 +189,16 @@ void CastRow(const std::byte* source, std::byte* target, size_t count) {
 }
 
 template <DType kFrom>
-void CastRow(DType to, const std::byte* source, std::byte* target, size_t count) {
+CastFunction FindCastTo(DType to) {
   switch (to) {
     case DType::kFloat16:
-      return CastRow<kFrom, DType::kFloat16>(source, target, count);
+      return CastRow<kFrom, DType::kFloat16>;
     case DType::kBfloat16:
-      return CastRow<kFrom, DType::kBfloat16>(source, target, count);
+      return CastRow<kFrom, DType::kBfloat16>;
     case DType::kFloat32:
-      return CastRow<kFrom, DType::kFloat32>(source, target, count);
+      return CastRow<kFrom, DType::kFloat32>;
     default:
-      return CastRow<kFrom, DType::kFloat64>(source, target, count);
-  }
-}
-
-void CastOnce(DType from, DType to, const std::byte* source, std::byte* target, size_t count) {
-  switch (from) {
-    case DType::kFloat16:
-      return CastRow<DType::kFloat16>(to, source, target, count);
-    case DType::kBfloat16:
-      return CastRow<DType::kBfloat16>(to, source, target, count);
-    case DType::kFloat32:
-      return CastRow<DType::kFloat32>(to, source, target, count);
-    default:
-      return CastRow<DType::kFloat64>(to, source, target, count);
+      return CastRow<kFrom, DType::kFloat64>;
   }
 }
 
@@ -235,17 +222,30 @@ CastChain SimplifyCasts(DType source, std::span<const DType> casts) {
   return chain;
 }
 
+CastFunction FindCast(DType from, DType to) {
+  switch (from) {
+    case DType::kFloat16:
+      return FindCastTo<DType::kFloat16>(to);
+    case DType::kBfloat16:
+      return FindCastTo<DType::kBfloat16>(to);
+    case DType::kFloat32:
+      return FindCastTo<DType::kFloat32>(to);
+    default:
+      return FindCastTo<DType::kFloat64>(to);
+  }
+}
+
 void CastElements(std::span<const DType> chain, const std::byte* source, std::byte* target, size_t count) {
-  if (chain.size() == 2) return CastOnce(chain[0], chain[1], source, target, count);
+  if (chain.size() == 2) return FindCast(chain[0], chain[1])(source, target, count);
   alignas(64) std::byte rows[2][kRow * sizeof(double)];
   for (size_t i = 0; i < count; i += kRow) {
     const size_t n = std::min(kRow, count - i);
     const std::byte* from = source + i * static_cast<size_t>(BytesOf(chain.front()));
     for (size_t step = 1; step + 1 < chain.size(); ++step) {
-      CastOnce(chain[step - 1], chain[step], from, rows[step % 2], n);
+      FindCast(chain[step - 1], chain[step])(from, rows[step % 2], n);
       from = rows[step % 2];
     }
-    CastOnce(chain[chain.size() - 2], chain.back(), from, target + i * static_cast<size_t>(BytesOf(chain.back())), n);
+    FindCast(chain[chain.size() - 2], chain.back())(from, target + i * static_cast<size_t>(BytesOf(chain.back())), n);
   }
 }
 

@@ -32,6 +32,10 @@ bool IsLossless(DType from, DType to);
 // entries or more. Thread-safe.
 void CastElements(std::span<const DType> chain, const std::byte* source, std::byte* target, size_t count);
 
+// The function that casts `count` packed elements, as CastElements does, from one castable dtype to another.
+using CastFunction = void (*)(const std::byte* source, std::byte* target, size_t count);
+CastFunction FindCast(DType from, DType to);
+
 }  // namespace cairn
 
 #endif  // CAIRN_COMMON_TENSOR_CAST_H_

@@ -35,10 +35,9 @@ struct TiledCopy {
   void Simplify();
 };
 
-// Executes a simplified copy. Where the innermost axes of both sides differ, tiles of 64 x 64 elements (128 x 128
-// narrow ones) go through two blocks of 32 KiB of the stack, so that each cache line of either side is used whole,
-// whatever the strides; there is no other memory. Large targets whose rows are aligned to cache lines are written past
-// the caches. Neither side needs to be aligned. Thread-safe.
+// Executes a simplified copy. Where the innermost axes of both sides differ it goes through a Transposer on the stack,
+// so that both memories see long runs, whatever the strides; there is no other memory. Neither side needs to be
+// aligned. Thread-safe.
 void Execute(const TiledCopy& copy);
 
 }  // namespace cairn
