@@ -17,11 +17,18 @@ KeySpace::KeySpace(std::span<const ShardDesc> shards, SymbolTable& symbols) : kn
     last_.resize(size, kNone);
     is_weight_.resize(size, false);
   };
-  Symbol previous = UINT32_MAX;
+  // The shards of one tensor usually stand side by side.
+  const auto follows = [&](size_t i) { return i > 0 && shards[i - 1].key == shards[i].key; };
+  std::vector<std::string_view> keys;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    if (!follows(i)) keys.push_back(shards[i].key);
+  }
+  std::vector<Symbol> interned;
+  symbols.Intern(keys, interned);
+  auto next_symbol = interned.begin();
   for (size_t i = 0; i < shards.size(); ++i) {
     const std::string_view key = shards[i].key;
-    // The shards of one tensor usually stand side by side.
-    const Symbol symbol = i > 0 && shards[i - 1].key == key ? previous : symbols.Intern(key);
+    const Symbol symbol = follows(i) ? next_symbol[-1] : *next_symbol++;
     room(symbol);
     if (first_[symbol] == kNone) {
       first_[symbol] = static_cast<uint32_t>(i);
@@ -36,7 +43,6 @@ KeySpace::KeySpace(std::span<const ShardDesc> shards, SymbolTable& symbols) : kn
       next_[last_[symbol]] = static_cast<uint32_t>(i);
     }
     last_[symbol] = static_cast<uint32_t>(i);
-    previous = symbol;
   }
 }
 

@@ -252,24 +252,46 @@ void ExpandIds(MacroContext& context, LineId line, std::vector<LineId>& out) {
       patterns.emplace_back(i, NamePattern(symbols.Text(token.symbol)));
     }
   }
-  std::string text;
   out.reserve(out.size() + combinations.size());
-  for (const Combination& combination : combinations) {
-    NamePattern::Captures values;
-    values[kExpert] = combination.expert;
-    values[kLayer] = combination.layer;
-    program.Begin(line, Stage::kId);
-    size_t next = 0;
-    for (size_t i = 0; i < count; ++i) {
-      Token token = program.TokenAt(line, i);
-      if (next < patterns.size() && patterns[next].first == i) {
-        text.clear();
-        patterns[next++].second.Substitute(values, text);
-        token.symbol = program.symbols().Intern(text);
+  // Names are looked up in blocks: they lie far apart.
+  constexpr size_t kBlock = 64;
+  std::string text;
+  std::vector<size_t> ends;
+  std::vector<std::string_view> texts;
+  std::vector<Symbol> made;
+  for (size_t begin = 0; begin < combinations.size(); begin += kBlock) {
+    const size_t end = std::min(begin + kBlock, combinations.size());
+    text.clear();
+    ends.clear();
+    for (size_t k = begin; k < end; ++k) {
+      NamePattern::Captures values;
+      values[kExpert] = combinations[k].expert;
+      values[kLayer] = combinations[k].layer;
+      for (const auto& pattern : patterns) {
+        pattern.second.Substitute(values, text);
+        ends.push_back(text.size());
       }
-      program.Push(token);
     }
-    out.push_back(program.End());
+    texts.clear();
+    for (size_t i = 0; i < ends.size(); ++i) {
+      const size_t from = i == 0 ? 0 : ends[i - 1];
+      texts.push_back(std::string_view(text).substr(from, ends[i] - from));
+    }
+    program.symbols().Intern(texts, made);
+    auto name = made.begin();
+    for (size_t k = begin; k < end; ++k) {
+      program.Begin(line, Stage::kId);
+      size_t next = 0;
+      for (size_t i = 0; i < count; ++i) {
+        Token token = program.TokenAt(line, i);
+        if (next < patterns.size() && patterns[next].first == i) {
+          token.symbol = *name++;
+          ++next;
+        }
+        program.Push(token);
+      }
+      out.push_back(program.End());
+    }
   }
 }
 

@@ -1,6 +1,7 @@
 #include "coordinator/aoa/symbol_table.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "absl/hash/hash.h"
@@ -76,8 +77,33 @@ void SymbolTable::Reserve(size_t more) {
   if (count > slots_.size()) Rehash(count);
 }
 
-Symbol SymbolTable::Intern(std::string_view text) {
-  const uint32_t hash = HashOf(text);
+void SymbolTable::Intern(std::span<const std::string_view> texts, std::vector<Symbol>& symbols) {
+  constexpr size_t kBatch = 16;
+  symbols.clear();
+  symbols.reserve(texts.size());
+  std::array<uint32_t, kBatch> hashes;
+  while (!texts.empty()) {
+    const auto batch = texts.first(std::min(kBatch, texts.size()));
+    texts = texts.subspan(batch.size());
+    const size_t mask = slots_.size() - 1;
+    for (size_t i = 0; i < batch.size(); ++i) {
+      hashes[i] = HashOf(batch[i]);
+      __builtin_prefetch(&slots_[hashes[i] & mask]);
+    }
+    const auto likely = [&](size_t i) { return slots_[hashes[i] & mask].symbol_plus_1; };
+    for (size_t i = 0; i < batch.size(); ++i) {
+      if (likely(i) != 0) __builtin_prefetch(&entries_[likely(i) - 1]);
+    }
+    for (size_t i = 0; i < batch.size(); ++i) {
+      if (likely(i) != 0) __builtin_prefetch(entries_[likely(i) - 1].data);
+    }
+    for (size_t i = 0; i < batch.size(); ++i) symbols.push_back(Intern(batch[i], hashes[i]));
+  }
+}
+
+Symbol SymbolTable::Intern(std::string_view text) { return Intern(text, HashOf(text)); }
+
+Symbol SymbolTable::Intern(std::string_view text, uint32_t hash) {
   const size_t mask = slots_.size() - 1;
   size_t slot = hash & mask;
   for (; slots_[slot].symbol_plus_1 != 0; slot = (slot + 1) & mask) {

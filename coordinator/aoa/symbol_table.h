@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -52,6 +53,8 @@ class SymbolTable {
   // Makes room for `more` further symbols at once.
   void Reserve(size_t more);
   Symbol Intern(std::string_view text);
+  // The same for many texts, several times as fast: where each lies is fetched while others are looked at.
+  void Intern(std::span<const std::string_view> texts, std::vector<Symbol>& symbols);
   std::optional<Symbol> Find(std::string_view text) const;
   std::string_view Text(Symbol symbol) const { return {entries_[symbol].data, entries_[symbol].bytes}; }
   uint8_t Traits(Symbol symbol) const { return entries_[symbol].traits; }
@@ -65,6 +68,7 @@ class SymbolTable {
     uint8_t traits;
   };
 
+  Symbol Intern(std::string_view text, uint32_t hash);
   std::string_view Keep(std::string_view text);
   void Rehash(size_t slots);
 
