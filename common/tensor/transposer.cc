@@ -13,20 +13,23 @@
 namespace cairn {
 namespace {
 
+constexpr int64_t kLine = 64;            // bytes of a cache line
+constexpr int64_t kRun = 256;            // bytes of a row of a tile, on either side
+constexpr int64_t kSlot = kLine + kRun;  // of a row of the target in the buffer
 // Rows that are fetched before they are needed: more, and rows a power of two apart drive each other out of the cache.
 constexpr int64_t kAhead = 8;
 
 template <size_t kBytes>
 constexpr int64_t kBlockColumns = 16 / static_cast<int64_t>(kBytes);
 
-// Columns of a group of 2 * kBlockColumns rows, `in_stride` apart, become rows, `out_stride` apart. Whole blocks.
+// A group of 2 * kBlockColumns rows becomes columns. Whole blocks.
 template <size_t kBytes>
-void TransposeElements(const std::byte* in, int64_t in_stride, std::byte* out, int64_t out_stride, int64_t columns) {
+void TransposeElements(const std::byte* in, std::byte* out, int64_t columns) {
   constexpr int64_t n = kBlockColumns<kBytes>;
   for (int64_t c = 0; c < (columns + n - 1) / n * n; ++c) {
     for (int64_t r = 0; r < 2 * n; ++r) {
-      std::memcpy(out + c * out_stride + r * static_cast<int64_t>(kBytes),
-                  in + r * in_stride + c * static_cast<int64_t>(kBytes), kBytes);
+      std::memcpy(out + c * kSlot + r * static_cast<int64_t>(kBytes), in + r * kRun + c * static_cast<int64_t>(kBytes),
+                  kBytes);
     }
   }
 }
@@ -66,16 +69,15 @@ CAIRN_AVX2_INLINE __m256i InterleaveHigh(__m256i a, __m256i b) {
 // Two square blocks, one below the other, each in one half of the vectors: by interleaving rows half a block apart,
 // log2(side) times (Eklundh, "A fast computer method for matrix transposing", IEEE Transactions on Computers, 1972).
 template <size_t kBytes>
-CAIRN_AVX2 void TransposeVectors(const std::byte* in, int64_t in_stride, std::byte* out, int64_t out_stride,
-                                 int64_t columns) {
+CAIRN_AVX2 void TransposeVectors(const std::byte* in, std::byte* out, int64_t columns) {
   constexpr int64_t n = kBlockColumns<kBytes>;
-  for (int64_t c = 0; c < columns; c += n, in += 16, out += n * out_stride) {
+  for (int64_t c = 0; c < columns; c += n, in += 16, out += n * kSlot) {
     // Unrolled, so that the rows stay in registers.
     __m256i a[n], b[n];
 #pragma GCC unroll 16
     for (int64_t r = 0; r < n; ++r) {
-      const auto* low = reinterpret_cast<const __m128i*>(in + r * in_stride);
-      const auto* high = reinterpret_cast<const __m128i*>(in + (r + n) * in_stride);
+      const auto* low = reinterpret_cast<const __m128i*>(in + r * kRun);
+      const auto* high = reinterpret_cast<const __m128i*>(in + (r + n) * kRun);
       a[r] = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128(low)), _mm_loadu_si128(high), 1);
     }
 #pragma GCC unroll 16
@@ -89,74 +91,97 @@ CAIRN_AVX2 void TransposeVectors(const std::byte* in, int64_t in_stride, std::by
       for (int64_t r = 0; r < n; ++r) a[r] = b[r];
     }
 #pragma GCC unroll 16
-    for (int64_t r = 0; r < n; ++r) Store(out + r * out_stride, a[r]);
+    for (int64_t r = 0; r < n; ++r) Store(out + r * kSlot, a[r]);
   }
 }
 
-CAIRN_AVX2 void StreamLines(const std::byte* from, std::byte* to, int64_t lines) {
-  for (int64_t i = 0; i < lines; ++i) {
-    const __m256i low = Load(from + 64 * i), high = Load(from + 64 * i + 32);
-    Stream(to + 64 * i, low);
-    Stream(to + 64 * i + 32, high);
+CAIRN_AVX2_INLINE void CopyLine(const std::byte* from, std::byte* to) {
+  const __m256i low = Load(from), high = Load(from + 32);
+  Store(to, low);
+  Store(to + 32, high);
+}
+CAIRN_AVX2_INLINE void StreamLine(const std::byte* from, std::byte* to) {
+  const __m256i low = Load(from), high = Load(from + 32);
+  Stream(to, low);
+  Stream(to + 32, high);
+}
+
+CAIRN_AVX2 void CopyRuns(const std::byte* from, int64_t from_stride, std::byte* to, int64_t to_stride, int64_t rows) {
+  for (int64_t r = 0; r < rows; ++r, from += from_stride, to += to_stride) {
+    for (int64_t i = 0; i < kRun; i += kLine) CopyLine(from + i, to + i);
   }
 }
+
+// Rows of `bytes` each in slots. Whole lines go past the caches; what lies before the first and behind the last of the
+// target's row goes through them.
+CAIRN_AVX2 void StreamRows(std::byte* row, int64_t bytes, std::byte* to, int64_t to_stride, int64_t rows,
+                           std::byte* carry, bool first, bool last) {
+  for (int64_t r = 0; r < rows; ++r, row += kSlot, to += to_stride, carry += kLine) {
+    const auto skew = static_cast<int64_t>(reinterpret_cast<uintptr_t>(to) & (kLine - 1));
+    int64_t at = -skew;
+    if (skew != 0 && first) {
+      at = std::min(kLine - skew, bytes);
+      std::memcpy(to, row, static_cast<size_t>(at));
+    } else if (skew != 0) {
+      CopyLine(carry, row - kLine);
+    }
+    for (; at + kLine <= bytes; at += kLine) StreamLine(row + at, to + at);
+    if (at == bytes) continue;
+    if (last) {
+      std::memcpy(to + at, row + at, static_cast<size_t>(bytes - at));
+    } else {
+      CopyLine(row + bytes - kLine, carry);
+    }
+  }
+}
+#else
+bool HasAvx2() { return false; }
 #endif
 
-void Prefetch(const std::byte* from, int64_t bytes) {
-  const auto skew = static_cast<int64_t>(reinterpret_cast<uintptr_t>(from) & 63);
-  for (int64_t i = -skew; i < bytes; i += 64) __builtin_prefetch(from + i, 0, 3);
+void CopyRows(const std::byte* from, int64_t from_stride, std::byte* to, int64_t to_stride, int64_t rows,
+              int64_t bytes) {
+#if defined(__x86_64__)
+  if (bytes == kRun && HasAvx2()) return CopyRuns(from, from_stride, to, to_stride, rows);
+#endif
+  for (int64_t r = 0; r < rows; ++r) {
+    std::memcpy(to + r * to_stride, from + r * from_stride, static_cast<size_t>(bytes));
+  }
 }
 
 template <size_t kBytes>
-void TransposeGroup(const std::byte* in, int64_t in_stride, std::byte* out, int64_t out_stride, int64_t columns) {
+void TransposeGroup(const std::byte* in, std::byte* out, int64_t columns) {
 #if defined(__x86_64__)
-  if (HasAvx2()) return TransposeVectors<kBytes>(in, in_stride, out, out_stride, columns);
+  if (HasAvx2()) return TransposeVectors<kBytes>(in, out, columns);
 #endif
-  TransposeElements<kBytes>(in, in_stride, out, out_stride, columns);
-}
-
-void TransposeGroup(int64_t bytes, const std::byte* in, int64_t in_stride, std::byte* out, int64_t out_stride,
-                    int64_t columns) {
-  switch (bytes) {
-    case 1:
-      return TransposeGroup<1>(in, in_stride, out, out_stride, columns);
-    case 2:
-      return TransposeGroup<2>(in, in_stride, out, out_stride, columns);
-    case 4:
-      return TransposeGroup<4>(in, in_stride, out, out_stride, columns);
-    default:
-      return TransposeGroup<8>(in, in_stride, out, out_stride, columns);
-  }
+  TransposeElements<kBytes>(in, out, columns);
 }
 
 }  // namespace
 
 struct Transposer::Tile {
   const std::byte* source;
-  int64_t stride;         // between rows of the source
+  int64_t source_stride;
   const std::byte* next;  // source of the tile after this one
   std::byte* target;
   int64_t target_stride;
   int64_t rows;
   int64_t columns;
+  bool past_caches;
   bool first;  // of those that fill the same rows of the target
   bool last;
-  std::byte* carries;  // a line for each row of the target
+  std::byte* carries;  // a line for each of these rows
 };
 
 bool Transposer::IsTransposable(int64_t bytes) { return bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8; }
 
 Transposer::Transposer(int64_t element_bytes, const CastChain& casts, bool past_caches)
-    : casts_(casts), source_bytes_(element_bytes), target_bytes_(element_bytes), past_caches_(past_caches) {
-#if defined(__x86_64__)
-  if (!HasAvx2()) past_caches_ = false;
-#else
-  past_caches_ = false;
-#endif
-  if (casts.size() < 2) return;
-  target_bytes_ = BytesOf(casts.back());
-  cast_first_ = target_bytes_ <= source_bytes_;  // the smaller elements are transposed
-  cast_last_ = !cast_first_;
+    : casts_(casts),
+      source_bytes_(element_bytes),
+      target_bytes_(casts.size() > 1 ? BytesOf(casts.back()) : element_bytes),
+      bytes_(std::min(source_bytes_, target_bytes_)),
+      cast_first_(casts.size() > 1 && target_bytes_ <= source_bytes_),
+      cast_last_(casts.size() > 1 && !cast_first_),
+      past_caches_(past_caches && HasAvx2()) {
   if (casts.size() == 2) cast_ = FindCast(casts[0], casts[1]);
 }
 
@@ -167,9 +192,7 @@ void Transposer::Cast(const std::byte* from, std::byte* to, int64_t count) const
 
 void Transposer::Copy(const Plane& plane) {
   const int64_t tile_rows = kRun / target_bytes_, tile_columns = kRun / source_bytes_;
-  const int64_t bytes = std::min(source_bytes_, target_bytes_), group = 2 * (16 / bytes);
-  const bool past_caches = past_caches_;
-  if (plane.rows * target_bytes_ < kRun) past_caches_ = false;  // hardly a whole line
+  const int64_t group = 2 * (16 / bytes_);
   // In areas of columns, so that the pages of the target are few enough for the translation buffers of the processor.
   for (int64_t begin = 0; begin < plane.columns; begin += kArea) {
     const int64_t end = std::min(begin + kArea, plane.columns);
@@ -177,11 +200,12 @@ void Transposer::Copy(const Plane& plane) {
       for (int64_t column = begin; column < end; column += tile_columns) {
         Tile tile;
         tile.source = plane.source + row * plane.source_stride + column * source_bytes_;
-        tile.stride = plane.source_stride;
+        tile.source_stride = plane.source_stride;
         tile.target = plane.target + column * plane.target_stride + row * target_bytes_;
         tile.target_stride = plane.target_stride;
         tile.rows = std::min(tile_rows, plane.rows - row);
         tile.columns = std::min(tile_columns, end - column);
+        tile.past_caches = past_caches_ && plane.rows * target_bytes_ >= kRun;
         tile.first = row == 0;
         tile.last = row + tile.rows == plane.rows;
         tile.next = column + tile.columns < end
@@ -190,73 +214,65 @@ void Transposer::Copy(const Plane& plane) {
         tile.carries = carries_ + (column - begin) * kLine;
         for (int64_t r = 0; r < tile.rows; r += group) {
           Gather(tile, r, std::min(group, tile.rows - r));
-          TransposeGroup(bytes, group_, kRun, tile_ + kLine + r * bytes, kSlot, tile.columns);
+          Transpose(tile, r);
         }
         Write(tile);
       }
     }
   }
-  past_caches_ = past_caches;
 }
 
 // A group of rows of the source, packed and perhaps cast.
 void Transposer::Gather(const Tile& tile, int64_t row, int64_t rows) {
   const int64_t bytes = tile.columns * source_bytes_;
-  for (int64_t r = 0; r < rows; ++r) {
-    const int64_t ahead = row + r + kAhead - tile.rows;
-    Prefetch(ahead < 0 ? tile.source + (row + r + kAhead) * tile.stride : tile.next + ahead * tile.stride, bytes);
-    const std::byte* from = tile.source + (row + r) * tile.stride;
-    std::byte* to = group_ + r * kRun;
+  for (int64_t r = row; r < row + rows; ++r) {
+    const std::byte* ahead = r + kAhead < tile.rows ? tile.source + (r + kAhead) * tile.source_stride
+                                                    : tile.next + (r + kAhead - tile.rows) * tile.source_stride;
+    for (int64_t i = 0; i < kRun; i += kLine) __builtin_prefetch(ahead + i, 0, 3);
+    __builtin_prefetch(ahead + kRun - 1, 0, 3);
+    const std::byte* from = tile.source + r * tile.source_stride;
+    std::byte* to = group_ + (r - row) * kRun;
     if (cast_first_) {
       Cast(from, to, tile.columns);
-    } else if (bytes == kRun) {
-      std::memcpy(to, from, kRun);
     } else {
-      std::memcpy(to, from, static_cast<size_t>(bytes));
+      CopyRows(from, 0, to, 0, 1, bytes);
     }
+  }
+}
+
+void Transposer::Transpose(const Tile& tile, int64_t row) {
+  std::byte* out = rows_ + kLine + row * bytes_;
+  switch (bytes_) {
+    case 1:
+      return TransposeGroup<1>(group_, out, tile.columns);
+    case 2:
+      return TransposeGroup<2>(group_, out, tile.columns);
+    case 4:
+      return TransposeGroup<4>(group_, out, tile.columns);
+    default:
+      return TransposeGroup<8>(group_, out, tile.columns);
   }
 }
 
 void Transposer::Write(const Tile& tile) {
   const int64_t bytes = tile.rows * target_bytes_;
-  for (int64_t c = 0; c < tile.columns; ++c) {
-    std::byte* row = tile_ + c * kSlot + kLine;
-    if (cast_last_) {
-      Cast(row, cast_row_ + kLine, tile.rows);
-      row = cast_row_ + kLine;
-    }
+  const int64_t step = cast_last_ ? kCastRows : tile.columns;
+  for (int64_t c = 0; c < tile.columns; c += step) {
+    const int64_t count = std::min(step, tile.columns - c);
+    std::byte* rows = rows_ + c * kSlot + kLine;
     std::byte* to = tile.target + c * tile.target_stride;
-    if (past_caches_) {
-      WriteRow(row, bytes, to, tile.carries + c * kLine, tile.first, tile.last);
-    } else if (bytes == kRun) {
-      std::memcpy(to, row, kRun);
-    } else {
-      std::memcpy(to, row, static_cast<size_t>(bytes));
+    if (cast_last_) {
+      for (int64_t r = 0; r < count; ++r) Cast(rows + r * kSlot, cast_rows_ + r * kSlot + kLine, tile.rows);
+      rows = cast_rows_ + kLine;
     }
-  }
-}
-
-// Whole lines past the caches; what lies before the first and behind the last of the target's row through them.
-void Transposer::WriteRow(std::byte* row, int64_t bytes, std::byte* to, std::byte* carry, bool first, bool last) {
 #if defined(__x86_64__)
-  const auto skew = static_cast<int64_t>(reinterpret_cast<uintptr_t>(to) & (kLine - 1));
-  int64_t begin = 0;
-  if (skew != 0 && first) {
-    begin = std::min(kLine - skew, bytes);
-    std::memcpy(to, row, static_cast<size_t>(begin));
-  } else if (skew != 0) {
-    std::memcpy(row - kLine, carry, kLine);
-    begin = -skew;
-  }
-  const int64_t lines = (bytes - begin) / kLine, end = begin + lines * kLine;
-  StreamLines(row + begin, to + begin, lines);
-  if (end == bytes) return;
-  if (last) {
-    std::memcpy(to + end, row + end, static_cast<size_t>(bytes - end));
-  } else {
-    std::memcpy(carry, row + bytes - kLine, kLine);
-  }
+    if (tile.past_caches) {
+      StreamRows(rows, bytes, to, tile.target_stride, count, tile.carries + c * kLine, tile.first, tile.last);
+      continue;
+    }
 #endif
+    CopyRows(rows, kSlot, to, tile.target_stride, count, bytes);
+  }
 }
 
 void Transposer::Finish() {

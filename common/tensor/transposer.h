@@ -42,32 +42,31 @@ class Transposer {
   void Finish();
 
  private:
-  static constexpr int64_t kRun = 256;  // bytes of a row of a tile, on either side
-  static constexpr int64_t kLine = 64;  // bytes of a cache line
-  static constexpr int64_t kSlot = kLine + kRun;
-  static constexpr int64_t kMostColumns = kRun;  // of a tile, of one byte each
-  static constexpr int64_t kMostGroup = 32;
-  static constexpr int64_t kArea = 512;
+  static constexpr int64_t kMostGroup = 32;  // rows that are transposed at once
+  static constexpr int64_t kMostColumns = 256;
+  static constexpr int64_t kCastRows = 8;  // rows of the target that are cast, then written
+  static constexpr int64_t kArea = 512;    // columns
 
   struct Tile;
   void Gather(const Tile& tile, int64_t row, int64_t rows);
+  void Transpose(const Tile& tile, int64_t row);
   void Write(const Tile& tile);
-  void WriteRow(std::byte* row, int64_t bytes, std::byte* to, std::byte* carry, bool first, bool last);
   void Cast(const std::byte* from, std::byte* to, int64_t count) const;
 
   const CastChain& casts_;
   CastFunction cast_ = nullptr;  // of the only cast
   const int64_t source_bytes_;
   int64_t target_bytes_;
+  int64_t bytes_;  // the smaller of both: elements are transposed while they are small
   bool cast_first_ = false;
   bool cast_last_ = false;
-  bool past_caches_;
+  const bool past_caches_;
   // Whole blocks are transposed even of a partial tile: what was never filled is never written to a target.
-  alignas(64) std::byte group_[kMostGroup * kRun];
+  alignas(64) std::byte group_[kMostGroup * 256];
   // Rows of the target, each with room before it for the line that the last tile left.
-  alignas(64) std::byte tile_[kMostColumns * kSlot];
-  alignas(64) std::byte cast_row_[kSlot];
-  alignas(64) std::byte carries_[kArea * kLine];
+  alignas(64) std::byte rows_[kMostColumns * (64 + 256)];
+  alignas(64) std::byte cast_rows_[kCastRows * (64 + 256)];
+  alignas(64) std::byte carries_[kArea * 64];
 };
 
 }  // namespace cairn
