@@ -37,6 +37,8 @@ Engine::Engine(Program& program, const KeySpace& source, const KeySpace& destina
   bindings_.assign(symbols, kUnset);
   added_.assign(symbols, false);
   removed_by_.assign(symbols, kNoLine);
+  // Most mappings transpose each tensor and give it another name.
+  variables.Reserve(source.weights().size(), 3 * source.weights().size());
   for (Symbol weight : source.weights()) {
     const uint32_t shard = source.ShapeShard(weight, program.symbols());
     // A weight that only its optimizer states tell of has a shape, but no dtype of its own.
@@ -100,7 +102,7 @@ void Engine::Write(Symbol name, VariableId variable) {
 void Engine::Run(const std::vector<Statement>& statements) {
   size_t made = 0;
   for (const Statement& statement : statements) made += RightCount(statement);
-  variables.Reserve(std::min<size_t>(made, 1 << 20));
+  variables.Reserve(0, std::min<size_t>(made, 1 << 20));
   if (reverse_) {
     for (size_t i = statements.size(); i-- > 0;) Execute(statements[i]);
   } else {

@@ -253,32 +253,19 @@ void ExpandIds(MacroContext& context, LineId line, std::vector<LineId>& out) {
     }
   }
   out.reserve(out.size() + combinations.size());
-  // Names are looked up in blocks: they lie far apart.
-  constexpr size_t kBlock = 64;
-  std::string text;
-  std::vector<size_t> ends;
-  std::vector<std::string_view> texts;
-  std::vector<Symbol> made;
-  for (size_t begin = 0; begin < combinations.size(); begin += kBlock) {
-    const size_t end = std::min(begin + kBlock, combinations.size());
-    text.clear();
-    ends.clear();
-    for (size_t k = begin; k < end; ++k) {
+  NameBatch batch;
+  for (size_t begin = 0, end = 0; begin < combinations.size(); begin = end) {
+    batch.Clear();
+    for (; end < combinations.size() && !batch.full(); ++end) {
       NamePattern::Captures values;
-      values[kExpert] = combinations[k].expert;
-      values[kLayer] = combinations[k].layer;
+      values[kExpert] = combinations[end].expert;
+      values[kLayer] = combinations[end].layer;
       for (const auto& pattern : patterns) {
-        pattern.second.Substitute(values, text);
-        ends.push_back(text.size());
+        pattern.second.Substitute(values, batch.text());
+        batch.End();
       }
     }
-    texts.clear();
-    for (size_t i = 0; i < ends.size(); ++i) {
-      const size_t from = i == 0 ? 0 : ends[i - 1];
-      texts.push_back(std::string_view(text).substr(from, ends[i] - from));
-    }
-    program.symbols().Intern(texts, made);
-    auto name = made.begin();
+    auto name = batch.Intern(program.symbols()).begin();
     for (size_t k = begin; k < end; ++k) {
       program.Begin(line, Stage::kId);
       size_t next = 0;
@@ -448,6 +435,7 @@ void RunMacros(MacroContext& context) {
   const auto member = [&](void (TemporaryMacros::*expand)(LineId, std::vector<LineId>&)) {
     return [&temporaries, expand](LineId line, std::vector<LineId>& out) { (temporaries.*expand)(line, out); };
   };
+  temporaries.NameTransposes();
   run(Stage::kTranspose, has(kHasTransposeTag), member(&TemporaryMacros::ExpandTranspose));
   run(Stage::kFusedQkvOld, fused, member(&TemporaryMacros::ExpandFusedQkvOld));
   run(Stage::kFusedFfn, fused, member(&TemporaryMacros::ExpandFusedFfn));

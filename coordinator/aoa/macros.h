@@ -61,6 +61,7 @@ class TemporaryMacros {
   explicit TemporaryMacros(MacroContext& context);
 
   void CheckChains();
+  void NameTransposes();  // before the first ExpandTranspose
   void ExpandTranspose(LineId line, std::vector<LineId>& out);
   void ExpandFusedQkvOld(LineId line, std::vector<LineId>& out);
   void ExpandFusedFfn(LineId line, std::vector<LineId>& out);
@@ -83,7 +84,7 @@ class TemporaryMacros {
   void Fail(LineId line, Stage stage, Reason reason, std::string message);
   bool IsTaken(Symbol name) const;
   // A name that is free: `wanted`, or one like it if a tensor or a variable of the program bears that.
-  Symbol FreeName(std::string_view wanted);
+  Symbol FreeName(Symbol wanted);
   // base0 .. base{count-1}, all free.
   std::vector<Symbol> FreeNames(std::string_view base, int64_t count);
 
@@ -96,9 +97,19 @@ class TemporaryMacros {
   void Emit(LineId parent, Stage stage, const std::vector<Symbol>& left, const std::vector<Symbol>& right, int64_t axis,
             std::vector<LineId>& out);
 
+  struct Transpose {
+    Symbol written;    // "a^T"
+    Symbol variable;   // "a"
+    Symbol temporary;  // what its transpose shall be called
+  };
+
+  static constexpr uint32_t kNoTranspose = UINT32_MAX;
+
   MacroContext& context_;
-  std::vector<bool> taken_;         // by symbol: used by the program itself
-  std::vector<LineId> statements_;  // as they stood before temporaries
+  std::vector<Transpose> transposes_;   // each name once
+  std::vector<uint32_t> transpose_of_;  // by symbol as written; kNoTranspose
+  std::vector<bool> taken_;             // by symbol: used by the program itself
+  std::vector<LineId> statements_;      // as they stood before temporaries
   bool chains_indexed_ = false;
   std::vector<LineId> last_reader_, last_writer_;  // by symbol; kNoLine
   std::vector<Symbol> transposed_;                 // by temporary: the name that it transposes; kAxis: none

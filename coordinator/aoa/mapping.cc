@@ -232,6 +232,7 @@ absl::StatusOr<MappedState> BuildMapping(const Config& config, std::span<const S
   // Most mappings name each tensor, its transpose and a temporary once. Names on the destination side come in several
   // shards each.
   program->symbols().Reserve(3 * source.size() + (destination.has_value() ? destination->size() : 0));
+  program->Reserve(3 * source.size());
   KeySpace sources(source, program->symbols());
   KeySpace destinations = destination.has_value() ? KeySpace(*destination, program->symbols()) : KeySpace();
   CheckDescs(sources, source, "source", diagnostics);

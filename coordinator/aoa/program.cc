@@ -99,6 +99,12 @@ Program::AddResult Program::AddText(std::string_view text) {
   return result;
 }
 
+void Program::Reserve(size_t more) {
+  constexpr size_t kUsualTokens = 6;
+  lines_.reserve(lines_.size() + more);
+  tokens_.reserve(tokens_.size() + kUsualTokens * more);
+}
+
 void Program::AppendText(LineId id, std::string& text) const {
   for (const Token& token : tokens(id)) AppendToken(token, symbols_, text);
 }

@@ -68,6 +68,9 @@ class Program {
   };
   AddResult AddText(std::string_view text);
 
+  // Makes room for as many further statements of usual length.
+  void Reserve(size_t more);
+
   const Line& line(LineId id) const { return lines_[id]; }
   size_t line_count() const { return lines_.size(); }
   std::span<const Token> tokens(LineId id) const { return {tokens_.data() + lines_[id].first, lines_[id].count}; }

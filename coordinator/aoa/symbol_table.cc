@@ -128,4 +128,20 @@ std::optional<Symbol> SymbolTable::Find(std::string_view text) const {
   return std::nullopt;
 }
 
+void NameBatch::Clear() {
+  text_.clear();
+  ends_.clear();
+}
+
+std::span<const Symbol> NameBatch::Intern(SymbolTable& symbols) {
+  names_.clear();
+  size_t begin = 0;
+  for (size_t end : ends_) {
+    names_.push_back(std::string_view(text_).substr(begin, end - begin));
+    begin = end;
+  }
+  symbols.Intern(names_, symbols_);
+  return symbols_;
+}
+
 }  // namespace cairn::aoa

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -81,6 +82,26 @@ class SymbolTable {
   std::vector<std::unique_ptr<char[]>> chunks_;
   size_t chunk_left_ = 0;
   char* chunk_next_ = nullptr;
+};
+
+// Names that are put together one after the other, then interned together.
+class NameBatch {
+ public:
+  void Clear();
+  // Where the next name is appended; End finishes it.
+  std::string& text() { return text_; }
+  void End() { ends_.push_back(text_.size()); }
+  bool full() const { return ends_.size() >= kEnough; }
+  // The symbols of all names, in their order; valid until the next call.
+  std::span<const Symbol> Intern(SymbolTable& symbols);
+
+ private:
+  static constexpr size_t kEnough = 64;
+
+  std::string text_;
+  std::vector<size_t> ends_;
+  std::vector<std::string_view> names_;
+  std::vector<Symbol> symbols_;
 };
 
 }  // namespace cairn::aoa

@@ -60,10 +60,10 @@ bool TemporaryMacros::IsTaken(Symbol name) const {
          context_.left.FirstShard(name) != KeySpace::kNone || context_.right.FirstShard(name) != KeySpace::kNone;
 }
 
-Symbol TemporaryMacros::FreeName(std::string_view wanted) {
+Symbol TemporaryMacros::FreeName(Symbol wanted) {
   SymbolTable& symbols = context_.program.symbols();
-  Symbol name = symbols.Intern(wanted);
-  for (int i = 0; IsTaken(name); ++i) name = symbols.Intern(absl::StrCat(View(wanted), "_free", i));
+  Symbol name = wanted;
+  for (int i = 0; IsTaken(name); ++i) name = symbols.Intern(absl::StrCat(View(symbols.Text(wanted)), "_free", i));
   return name;
 }
 
@@ -94,16 +94,43 @@ void TemporaryMacros::CheckChains() {
   }
 }
 
+void TemporaryMacros::NameTransposes() {
+  SymbolTable& symbols = context_.program.symbols();
+  transpose_of_.resize(symbols.size(), kNoTranspose);
+  for (LineId line : statements_) {
+    if (!(context_.program.line(line).traits & kHasTransposeTag)) continue;
+    for (const Token& token : context_.program.tokens(line)) {
+      if (!token.is(TokenKind::kIdentifier) || !(symbols.Traits(token.symbol) & kHasTransposeTag)) continue;
+      if (transpose_of_[token.symbol] != kNoTranspose) continue;
+      transpose_of_[token.symbol] = static_cast<uint32_t>(transposes_.size());
+      transposes_.push_back({.written = token.symbol});
+    }
+  }
+  NameBatch batch;
+  for (size_t begin = 0, end = 0; begin < transposes_.size(); begin = end) {
+    batch.Clear();
+    for (; end < transposes_.size() && !batch.full(); ++end) {
+      std::string_view name = symbols.Text(transposes_[end].written);
+      name.remove_suffix(2);
+      batch.text() += name;
+      batch.End();
+      batch.text().append(name) += "_transpose_tmp";
+      batch.End();
+    }
+    auto symbol = batch.Intern(symbols).begin();
+    for (size_t i = begin; i < end; ++i) {
+      transposes_[i].variable = *symbol++;
+      transposes_[i].temporary = *symbol++;
+    }
+  }
+}
+
 void TemporaryMacros::ExpandTranspose(LineId line, std::vector<LineId>& out) {
   Program& program = context_.program;
   SymbolTable& symbols = program.symbols();
   const size_t count = program.line(line).count;
-  struct Transpose {
-    Symbol written, variable, temporary;
-  };
   absl::InlinedVector<Transpose, 4> transposes;
   bool left = true;
-  std::string temporary;
   for (size_t i = 0; i < count; ++i) {
     const Token token = program.TokenAt(line, i);
     if (token.is(TokenKind::kArrow)) left = false;
@@ -117,10 +144,9 @@ void TemporaryMacros::ExpandTranspose(LineId line, std::vector<LineId>& out) {
     const bool known = std::any_of(transposes.begin(), transposes.end(),
                                    [&](const Transpose& other) { return other.written == token.symbol; });
     if (known) continue;
-    temporary.assign(written.substr(0, written.size() - 2));
-    const Symbol variable = symbols.Intern(temporary);
-    temporary += "_transpose_tmp";
-    transposes.push_back({token.symbol, variable, FreeName(temporary)});
+    Transpose transpose = transposes_[transpose_of_[token.symbol]];
+    transpose.temporary = FreeName(transpose.temporary);
+    transposes.push_back(transpose);
   }
   const Symbol reversed = symbols.Intern("[]");
   for (const Transpose& transpose : transposes) {
@@ -329,7 +355,7 @@ void TemporaryMacros::ExpandFusedQkvOld(LineId line, std::vector<LineId>& out) {
   std::vector<Symbol> whole = fused.left;
   if (n == 3) {
     const auto name = [&](size_t i) { return View(context_.symbols().Text(fused.left[i])); };
-    whole = {FreeName(absl::StrCat(name(0), ".", name(1), ".", name(2), ".tmp"))};
+    whole = {FreeName(context_.program.symbols().Intern(absl::StrCat(name(0), ".", name(1), ".", name(2), ".tmp")))};
     Emit(line, kStage, fused.left, whole, fused.axis, out);
   }
   Emit(line, kStage, whole, blocks(from), fused.axis, out);
@@ -373,8 +399,8 @@ void TemporaryMacros::ExpandFusedFfn(LineId line, std::vector<LineId>& out) {
   };
   std::vector<Symbol> whole = fused.left;
   if (n == 2) {
-    whole = {FreeName(absl::StrCat(View(context_.symbols().Text(fused.left[0])), ".",
-                                   View(context_.symbols().Text(fused.left[1])), ".tmp"))};
+    whole = {FreeName(context_.program.symbols().Intern(absl::StrCat(
+        View(context_.symbols().Text(fused.left[0])), ".", View(context_.symbols().Text(fused.left[1])), ".tmp")))};
     Emit(line, kStage, fused.left, whole, fused.axis, out);
   }
   Emit(line, kStage, whole, blocks(from), fused.axis, out);

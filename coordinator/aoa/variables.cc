@@ -36,7 +36,8 @@ SourceId Variables::AddSource(SourceTensor tensor) {
   return static_cast<SourceId>(sources_.size() - 1);
 }
 
-void Variables::Reserve(size_t more) {
+void Variables::Reserve(size_t sources, size_t more) {
+  sources_.reserve(sources_.size() + sources);
   variables_.reserve(variables_.size() + more);
   slices_.reserve(slices_.size() + more);
   dims_.reserve(dims_.size() + 10 * more);
@@ -75,17 +76,18 @@ VariableId Variables::AddVariable(std::span<const int64_t> shape, uint32_t first
 
 VariableId Variables::Whole(SourceId id) {
   const SourceTensor& source = sources_[id];
-  const Shape zero(source.shape.size(), 0);
+  const size_t n = source.shape.size();
   const auto first = static_cast<uint32_t>(slices_.size());
-  const uint32_t dims = AddDims(zero);
-  AddDims(source.shape);
-  AddDims(zero);
-  const uint32_t shape = AddDims(source.shape);
+  const auto dims = static_cast<uint32_t>(dims_.size());
+  dims_.resize(dims + 4 * n);  // offset 0 in the source and in itself
+  std::copy_n(source.shape.begin(), n, dims_.begin() + dims + n);
+  const auto shape = static_cast<uint32_t>(dims + 3 * n);
+  std::copy_n(source.shape.begin(), n, dims_.begin() + shape);
   slices_.push_back({id, kNoSteps, dims});
   variables_.push_back({.first_slice = first,
                         .slice_count = 1,
                         .shape = shape,
-                        .ndim = static_cast<uint8_t>(source.shape.size()),
+                        .ndim = static_cast<uint8_t>(n),
                         .sorted_axis = -1,
                         .source_dtype = source.dtype,
                         .dtype = source.dtype});

@@ -55,8 +55,8 @@ class Variables {
   const SourceTensor& source(SourceId id) const { return sources_[id]; }
   size_t source_count() const { return sources_.size(); }
 
-  // Makes room for about as many variables more, of one slice and two dimensions each.
-  void Reserve(size_t more);
+  // Makes room for sources, and about as many variables more, of one slice and two dimensions each.
+  void Reserve(size_t sources, size_t more);
 
   // The whole of a source tensor.
   VariableId Whole(SourceId source);
