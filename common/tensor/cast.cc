@@ -5,7 +5,8 @@
 #include <cstdint>
 #include <cstring>
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(CAIRN_PORTABLE)
+#define CAIRN_VECTORS
 #include <immintrin.h>
 #define CAIRN_CAST_AVX2 __attribute__((target("avx2,f16c")))
 #endif
@@ -97,7 +98,7 @@ void CastOne(const std::byte* source, std::byte* target, size_t i) {
   if constexpr (kTo == DType::kFloat64) Put(target, i, static_cast<double>(value));
 }
 
-#if defined(__x86_64__)
+#if defined(CAIRN_VECTORS)
 
 bool HasAvx2() {
   static const bool has = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
@@ -161,17 +162,18 @@ CAIRN_CAST_AVX2 inline void StoreFloats(std::byte* to, __m256 low, __m256 high) 
   }
 }
 
-// As many elements as whole vectors hold; answers how many.
+constexpr size_t kVector = 16;
+
+// At least kVector elements. The last vector overlaps the one before it if they do not come out even.
 template <DType kFrom, DType kTo>
-CAIRN_CAST_AVX2 size_t CastVectors(const std::byte* source, std::byte* target, size_t count) {
+CAIRN_CAST_AVX2 void CastVectors(const std::byte* source, std::byte* target, size_t count) {
   constexpr bool kToOdd = kTo != DType::kFloat32;
-  size_t i = 0;
-  for (; i + 16 <= count; i += 16) {
+  for (size_t i = 0;; i = std::min(i + kVector, count - kVector)) {
     const std::byte* from = source + i * kBytes<kFrom>;
     StoreFloats<kTo>(target + i * kBytes<kTo>, LoadFloats<kFrom>(from, kToOdd),
                      LoadFloats<kFrom>(from + 8 * kBytes<kFrom>, kToOdd));
+    if (i + kVector == count) return;
   }
-  return i;
 }
 #endif
 
@@ -181,11 +183,10 @@ void CastRow(const std::byte* source, std::byte* target, size_t count) {
     std::memcpy(target, source, count * kBytes<kFrom>);
     return;
   }
-  size_t i = 0;
-#if defined(__x86_64__)
-  if (HasAvx2()) i = CastVectors<kFrom, kTo>(source, target, count);
+#if defined(CAIRN_VECTORS)
+  if (count >= kVector && HasAvx2()) return CastVectors<kFrom, kTo>(source, target, count);
 #endif
-  for (; i < count; ++i) CastOne<kFrom, kTo>(source, target, i);
+  for (size_t i = 0; i < count; ++i) CastOne<kFrom, kTo>(source, target, i);
 }
 
 template <DType kFrom>

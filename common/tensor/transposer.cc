@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(CAIRN_PORTABLE)
+#define CAIRN_VECTORS
 #include <immintrin.h>
 // Inlined by force: a call between vectors costs more than what is done there.
 #define CAIRN_AVX2 __attribute__((target("avx2")))
@@ -13,10 +14,10 @@
 namespace cairn {
 namespace {
 
-constexpr int64_t kLine = 64;            // bytes of a cache line
-constexpr int64_t kRun = 256;            // bytes of a row of a tile, on either side
+constexpr int64_t kLine = Transposer::kLine;
+constexpr int64_t kRun = Transposer::kRun;
 constexpr int64_t kSlot = kLine + kRun;  // of a row of the target in the buffer
-// Rows that are fetched before they are needed: more, and rows a power of two apart drive each other out of the cache.
+// Rows that are fetched before they are needed.
 constexpr int64_t kAhead = 8;
 
 template <size_t kBytes>
@@ -24,17 +25,17 @@ constexpr int64_t kBlockColumns = 16 / static_cast<int64_t>(kBytes);
 
 // A group of 2 * kBlockColumns rows becomes columns. Whole blocks.
 template <size_t kBytes>
-void TransposeElements(const std::byte* in, std::byte* out, int64_t columns) {
+void TransposeElements(const std::byte* in, int64_t in_stride, std::byte* out, int64_t columns) {
   constexpr int64_t n = kBlockColumns<kBytes>;
   for (int64_t c = 0; c < (columns + n - 1) / n * n; ++c) {
     for (int64_t r = 0; r < 2 * n; ++r) {
-      std::memcpy(out + c * kSlot + r * static_cast<int64_t>(kBytes), in + r * kRun + c * static_cast<int64_t>(kBytes),
-                  kBytes);
+      std::memcpy(out + c * kSlot + r * static_cast<int64_t>(kBytes),
+                  in + r * in_stride + c * static_cast<int64_t>(kBytes), kBytes);
     }
   }
 }
 
-#if defined(__x86_64__)
+#if defined(CAIRN_VECTORS)
 
 bool HasAvx2() {
   static const bool has = __builtin_cpu_supports("avx2");
@@ -69,15 +70,15 @@ CAIRN_AVX2_INLINE __m256i InterleaveHigh(__m256i a, __m256i b) {
 // Two square blocks, one below the other, each in one half of the vectors: by interleaving rows half a block apart,
 // log2(side) times (Eklundh, "A fast computer method for matrix transposing", IEEE Transactions on Computers, 1972).
 template <size_t kBytes>
-CAIRN_AVX2 void TransposeVectors(const std::byte* in, std::byte* out, int64_t columns) {
+CAIRN_AVX2 void TransposeVectors(const std::byte* in, int64_t in_stride, std::byte* out, int64_t columns) {
   constexpr int64_t n = kBlockColumns<kBytes>;
   for (int64_t c = 0; c < columns; c += n, in += 16, out += n * kSlot) {
     // Unrolled, so that the rows stay in registers.
     __m256i a[n], b[n];
 #pragma GCC unroll 16
     for (int64_t r = 0; r < n; ++r) {
-      const auto* low = reinterpret_cast<const __m128i*>(in + r * kRun);
-      const auto* high = reinterpret_cast<const __m128i*>(in + (r + n) * kRun);
+      const auto* low = reinterpret_cast<const __m128i*>(in + r * in_stride);
+      const auto* high = reinterpret_cast<const __m128i*>(in + (r + n) * in_stride);
       a[r] = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128(low)), _mm_loadu_si128(high), 1);
     }
 #pragma GCC unroll 16
@@ -140,7 +141,7 @@ bool HasAvx2() { return false; }
 
 void CopyRows(const std::byte* from, int64_t from_stride, std::byte* to, int64_t to_stride, int64_t rows,
               int64_t bytes) {
-#if defined(__x86_64__)
+#if defined(CAIRN_VECTORS)
   if (bytes == kRun && HasAvx2()) return CopyRuns(from, from_stride, to, to_stride, rows);
 #endif
   for (int64_t r = 0; r < rows; ++r) {
@@ -149,11 +150,11 @@ void CopyRows(const std::byte* from, int64_t from_stride, std::byte* to, int64_t
 }
 
 template <size_t kBytes>
-void TransposeGroup(const std::byte* in, std::byte* out, int64_t columns) {
-#if defined(__x86_64__)
-  if (HasAvx2()) return TransposeVectors<kBytes>(in, out, columns);
+void TransposeGroup(const std::byte* in, int64_t in_stride, std::byte* out, int64_t columns) {
+#if defined(CAIRN_VECTORS)
+  if (HasAvx2()) return TransposeVectors<kBytes>(in, in_stride, out, columns);
 #endif
-  TransposeElements<kBytes>(in, out, columns);
+  TransposeElements<kBytes>(in, in_stride, out, columns);
 }
 
 }  // namespace
@@ -174,14 +175,14 @@ struct Transposer::Tile {
 
 bool Transposer::IsTransposable(int64_t bytes) { return bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8; }
 
-Transposer::Transposer(int64_t element_bytes, const CastChain& casts, bool past_caches)
+Transposer::Transposer(int64_t element_bytes, const CastChain& casts, bool large)
     : casts_(casts),
       source_bytes_(element_bytes),
       target_bytes_(casts.size() > 1 ? BytesOf(casts.back()) : element_bytes),
       bytes_(std::min(source_bytes_, target_bytes_)),
       cast_first_(casts.size() > 1 && target_bytes_ <= source_bytes_),
       cast_last_(casts.size() > 1 && !cast_first_),
-      past_caches_(past_caches && HasAvx2()) {
+      large_(large) {
   if (casts.size() == 2) cast_ = FindCast(casts[0], casts[1]);
 }
 
@@ -205,17 +206,14 @@ void Transposer::Copy(const Plane& plane) {
         tile.target_stride = plane.target_stride;
         tile.rows = std::min(tile_rows, plane.rows - row);
         tile.columns = std::min(tile_columns, end - column);
-        tile.past_caches = past_caches_ && plane.rows * target_bytes_ >= kRun;
+        tile.past_caches = large_ && HasAvx2() && plane.rows * target_bytes_ >= kRun;
         tile.first = row == 0;
         tile.last = row + tile.rows == plane.rows;
         tile.next = column + tile.columns < end
                         ? tile.source + kRun
                         : plane.source + (row + tile.rows) * plane.source_stride + begin * source_bytes_;
         tile.carries = carries_ + (column - begin) * kLine;
-        for (int64_t r = 0; r < tile.rows; r += group) {
-          Gather(tile, r, std::min(group, tile.rows - r));
-          Transpose(tile, r);
-        }
+        for (int64_t r = 0; r < tile.rows; r += group) Transpose(tile, r, std::min(group, tile.rows - r));
         Write(tile);
       }
     }
@@ -228,8 +226,8 @@ void Transposer::Gather(const Tile& tile, int64_t row, int64_t rows) {
   for (int64_t r = row; r < row + rows; ++r) {
     const std::byte* ahead = r + kAhead < tile.rows ? tile.source + (r + kAhead) * tile.source_stride
                                                     : tile.next + (r + kAhead - tile.rows) * tile.source_stride;
-    for (int64_t i = 0; i < kRun; i += kLine) __builtin_prefetch(ahead + i, 0, 3);
-    __builtin_prefetch(ahead + kRun - 1, 0, 3);
+    for (int64_t i = 0; i < kRun; i += kLine) __builtin_prefetch(ahead + i, 0, 2);
+    __builtin_prefetch(ahead + kRun - 1, 0, 2);
     const std::byte* from = tile.source + r * tile.source_stride;
     std::byte* to = group_ + (r - row) * kRun;
     if (cast_first_) {
@@ -240,17 +238,25 @@ void Transposer::Gather(const Tile& tile, int64_t row, int64_t rows) {
   }
 }
 
-void Transposer::Transpose(const Tile& tile, int64_t row) {
+void Transposer::Transpose(const Tile& tile, int64_t row, int64_t rows) {
+  const std::byte* in = tile.source + row * tile.source_stride;
+  int64_t in_stride = tile.source_stride;
+  // What is small is near already, and whole blocks of it may be read where they are.
+  if (large_ || cast_first_ || rows * bytes_ != 32 || tile.columns * bytes_ % 16 != 0) {
+    Gather(tile, row, rows);
+    in = group_;
+    in_stride = kRun;
+  }
   std::byte* out = rows_ + kLine + row * bytes_;
   switch (bytes_) {
     case 1:
-      return TransposeGroup<1>(group_, out, tile.columns);
+      return TransposeGroup<1>(in, in_stride, out, tile.columns);
     case 2:
-      return TransposeGroup<2>(group_, out, tile.columns);
+      return TransposeGroup<2>(in, in_stride, out, tile.columns);
     case 4:
-      return TransposeGroup<4>(group_, out, tile.columns);
+      return TransposeGroup<4>(in, in_stride, out, tile.columns);
     default:
-      return TransposeGroup<8>(group_, out, tile.columns);
+      return TransposeGroup<8>(in, in_stride, out, tile.columns);
   }
 }
 
@@ -262,10 +268,11 @@ void Transposer::Write(const Tile& tile) {
     std::byte* rows = rows_ + c * kSlot + kLine;
     std::byte* to = tile.target + c * tile.target_stride;
     if (cast_last_) {
-      for (int64_t r = 0; r < count; ++r) Cast(rows + r * kSlot, cast_rows_ + r * kSlot + kLine, tile.rows);
+      const int64_t whole = (tile.rows + 15) / 16 * 16;  // vectors are cast faster than what is left of one
+      for (int64_t r = 0; r < count; ++r) Cast(rows + r * kSlot, cast_rows_ + r * kSlot + kLine, whole);
       rows = cast_rows_ + kLine;
     }
-#if defined(__x86_64__)
+#if defined(CAIRN_VECTORS)
     if (tile.past_caches) {
       StreamRows(rows, bytes, to, tile.target_stride, count, tile.carries + c * kLine, tile.first, tile.last);
       continue;
@@ -276,8 +283,8 @@ void Transposer::Write(const Tile& tile) {
 }
 
 void Transposer::Finish() {
-#if defined(__x86_64__)
-  if (past_caches_) _mm_sfence();
+#if defined(CAIRN_VECTORS)
+  if (large_) _mm_sfence();
 #endif
 }
 
