@@ -52,7 +52,7 @@ class Walker {
     const std::byte* source = copy_.source;
     std::byte* target = copy_.target;
     if (tiled_) {
-      Transposer transposer(source_bytes_, copy_.casts, copy_.elements() * target_bytes_ >= kLargeBytes);
+      Transposer transposer(source_bytes_, copy_.casts, copy_.large);
       Walk(source, target, 0, [&](const std::byte* from, std::byte* to) { Transpose(from, to, transposer); });
       transposer.Finish();
     } else if (copy_.is_cast()) {
@@ -161,6 +161,7 @@ int64_t TiledCopy::elements() const {
 }
 
 void TiledCopy::Simplify() {
+  large = elements() * target_element_bytes() >= kLargeBytes;
   std::erase_if(dimensions, [](const Dimension& d) { return d.extent == 1; });
   // The target is walked as it lies in memory, so that its cache lines are filled once.
   std::stable_sort(dimensions.begin(), dimensions.end(), [](const Dimension& a, const Dimension& b) {

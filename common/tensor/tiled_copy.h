@@ -25,6 +25,8 @@ struct TiledCopy {
   int64_t element_bytes = 0;
   std::vector<Dimension> dimensions;
   CastChain casts;
+  // Of Simplify: the target is so large that it will hardly be read from the caches. Pieces of the copy keep it.
+  bool large = false;
 
   bool is_cast() const { return casts.size() > 1; }
   int64_t target_element_bytes() const { return is_cast() ? BytesOf(casts.back()) : element_bytes; }

@@ -11,13 +11,12 @@
 
 #include "common/base/crc32c.h"
 #include "common/tensor/tiled_copy.h"
+#include "common/tensor/transposer.h"
 
 namespace {
 
 constexpr int64_t kMaxDimensions = 32;
 constexpr int64_t kMaxCasts = 32;
-// A piece of a copy that changes the order of axes is so many elements wide, or a multiple of it.
-constexpr int64_t kTile = 64;
 // Work is handed to threads in pieces of about this size.
 constexpr int64_t kPieceBytes = int64_t{4} << 20;
 // Below this a second thread costs more than it saves.
@@ -123,7 +122,9 @@ void Split(const TiledCopy& copy, std::vector<TiledCopy>& pieces) {
   }
   const Dimension outer = copy.dimensions.front();
   int64_t step = std::clamp<int64_t>(kPieceBytes / (bytes / outer.extent), 1, outer.extent);
-  step = (step + kTile - 1) / kTile * kTile;
+  // Whole tiles, if the order of axes changes.
+  const int64_t tile = std::max<int64_t>(1, cairn::Transposer::kRun / copy.element_bytes);
+  step = (step + tile - 1) / tile * tile;
   for (int64_t at = 0; at < outer.extent; at += step) {
     TiledCopy& piece = pieces.emplace_back(copy);
     piece.source += at * outer.source_stride;
