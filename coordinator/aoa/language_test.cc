@@ -11,6 +11,7 @@
 #include "coordinator/aoa/program.h"
 #include "coordinator/aoa/state_key.h"
 #include "coordinator/aoa/suggestion.h"
+#include "coordinator/aoa/symbol_table.h"
 
 namespace cairn::aoa {
 namespace {
@@ -202,6 +203,28 @@ TEST(Suggest, ShowsTheNearest) {
   EXPECT_EQ(Suggest("model.norms.weight", names, symbols),
             "; did you mean 'model.norm.weight' or 'model.embed.weight'?");
   EXPECT_EQ(Suggest("completely.different.name", names, symbols), "");
+}
+
+// In blocks or one by one: the same names get the same symbols, also while the table grows and within one block.
+TEST(SymbolTable, NamesInternedTogether_EqualNamesInternedAlone) {
+  SymbolTable together, alone;
+  NameBatch batch;
+  for (int block = 0; block < 300; ++block) {
+    batch.Clear();
+    std::vector<std::string> names;
+    for (int i = 0; i < 40; ++i) {
+      names.push_back("layers." + std::to_string(block * 20 + i % 25) + ".weight");  // some twice, some known
+      batch.text() += names.back();
+      batch.End();
+    }
+    const auto symbols = batch.Intern(together);
+    ASSERT_EQ(symbols.size(), names.size());
+    for (size_t i = 0; i < names.size(); ++i) {
+      ASSERT_EQ(symbols[i], alone.Intern(names[i])) << names[i];
+      ASSERT_EQ(together.Text(symbols[i]), names[i]);
+    }
+  }
+  EXPECT_EQ(together.size(), alone.size());
 }
 
 }  // namespace
