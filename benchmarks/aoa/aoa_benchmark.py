@@ -9,10 +9,10 @@ starts; `whole` is a command from the request's JSON to the answer's.
 
 import argparse
 import json
-import os
 import pathlib
 import statistics
 import subprocess
+import sys
 import tempfile
 
 import models
@@ -51,18 +51,26 @@ json.dump([[{"target": plain(e.target_slice), "source": plain(e.source_slice), "
 print(json.dumps({"engine": stop - start, "whole": time.process_time() - begin, "entries": sum(map(len, answers))}))
 """
 
+MEASURE = r"""
+import json, resource, subprocess, sys
+with open(sys.argv[1], "w") as out:
+    subprocess.run(sys.argv[2:], check=True, stdout=out)
+usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(json.dumps({"cpu_s": usage.ru_utime + usage.ru_stime, "rss_mib": usage.ru_maxrss / 1024}))
+"""
+
 
 def ours(binaries, path, answer):
     engine = min(
         (json.loads(line) for line in subprocess.run([binaries / "engine_benchmark", path, "3"], check=True,
                                                      capture_output=True, text=True).stdout.splitlines()),
         key=lambda line: line["total_s"])
-    with open(answer, "w") as out:
-        process = subprocess.Popen([binaries / "cairn", "aoa", "resolve", path], stdout=out)
-        _, status, usage = os.wait4(process.pid, 0)
-        assert status == 0
-    return {"engine": engine["total_s"], "whole": usage.ru_utime + usage.ru_stime, "entries": engine["entries"],
-            "statements": engine["statements"], "rss_mib": usage.ru_maxrss / 1024}
+    # A process starts with the peak of the one that it is started from: not this one.
+    measured = subprocess.run([sys.executable, "-c", MEASURE, answer, binaries / "cairn", "aoa", "resolve", path],
+                              check=True, capture_output=True, text=True)
+    usage = json.loads(measured.stdout)
+    return {"engine": engine["total_s"], "whole": usage["cpu_s"], "entries": engine["entries"],
+            "statements": engine["statements"], "rss_mib": usage["rss_mib"]}
 
 
 def same(answer, peer):
