@@ -11,53 +11,14 @@
 #include <string>
 #include <vector>
 
+#include "common/tensor/testing/float_codec.h"
+
 namespace cairn {
 namespace {
 
 constexpr DType kFloats[] = {DType::kFloat16, DType::kBfloat16, DType::kFloat32, DType::kFloat64};
 
-// The oracle: formats as (precision, largest exponent), values as long doubles, rounding by nearbyint.
-struct Format {
-  int precision;
-  int emax;
-};
-Format FormatOf(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat16:
-      return {11, 15};
-    case DType::kBfloat16:
-      return {8, 127};
-    case DType::kFloat32:
-      return {24, 127};
-    default:
-      return {53, 1023};
-  }
-}
-
-double Round(double value, DType dtype) {
-  if (std::isnan(value) || std::isinf(value) || value == 0 || dtype == DType::kFloat64) return value;
-  const Format format = FormatOf(dtype);
-  int exponent;
-  std::frexp(value, &exponent);  // value = m * 2^exponent, m in [0.5, 1)
-  const int quantum = std::max(exponent - format.precision, 2 - format.emax - format.precision);
-  const double rounded = std::ldexp(std::nearbyint(std::ldexp(value, -quantum)), quantum);
-  const double largest = std::ldexp(2.0 - std::ldexp(1.0, 1 - format.precision), format.emax);
-  return std::abs(rounded) > largest ? std::copysign(std::numeric_limits<double>::infinity(), value) : rounded;
-}
-
-double Decode(DType dtype, uint64_t bits) {
-  if (dtype == DType::kFloat64) return std::bit_cast<double>(bits);
-  if (dtype == DType::kFloat32) return std::bit_cast<float>(static_cast<uint32_t>(bits));
-  const Format format = FormatOf(dtype);
-  const int mantissa_bits = format.precision - 1;
-  const auto mantissa = static_cast<double>(bits & ((1u << mantissa_bits) - 1));
-  const int exponent_bits = 15 - mantissa_bits;
-  const int exponent = static_cast<int>(bits >> mantissa_bits & ((1u << exponent_bits) - 1));
-  const double sign = bits >> 15 ? -1 : 1;
-  if (exponent == (1 << exponent_bits) - 1) return sign * (mantissa != 0 ? std::nan("") : HUGE_VAL);
-  if (exponent == 0) return sign * std::ldexp(mantissa, 1 - format.emax - mantissa_bits);
-  return sign * std::ldexp(1 + std::ldexp(mantissa, -mantissa_bits), exponent - format.emax);
-}
+double Value(DType dtype, uint64_t bits) { return testing::Decode(reinterpret_cast<const std::byte*>(&bits), dtype); }
 
 uint64_t Get(const std::vector<std::byte>& bytes, DType dtype, size_t i) {
   uint64_t bits = 0;
@@ -92,7 +53,7 @@ std::vector<uint64_t> Patterns(DType dtype) {
   }
   for (DType half : {DType::kFloat16, DType::kBfloat16}) {
     for (uint64_t bits = 0; bits < 65535; bits += 7) {
-      const double a = Decode(half, bits), b = Decode(half, bits + 1);
+      const double a = Value(half, bits), b = Value(half, bits + 1);
       if (!std::isfinite(a) || !std::isfinite(b)) continue;
       const double middle = a / 2 + b / 2;
       for (double value : {middle, std::nextafter(middle, 1e300), std::nextafter(middle, -1e300)}) add(value);
@@ -117,7 +78,7 @@ TEST(CastTest, AnyDtypeToAnyOther_IsTheNearestValue) {
       CastElements(chain, source.data(), target.data(), values.size());
       size_t wrong = 0;
       for (size_t i = 0; i < values.size(); ++i) {
-        const double wanted = Round(Decode(from, values[i]), to), got = Decode(to, Get(target, to, i));
+        const double wanted = testing::RoundTo(Value(from, values[i]), to), got = Value(to, Get(target, to, i));
         const bool same =
             std::isnan(wanted) ? std::isnan(got) : wanted == got && std::signbit(wanted) == std::signbit(got);
         if (!same && ++wrong < 5) {
@@ -132,7 +93,7 @@ TEST(CastTest, AnyDtypeToAnyOther_IsTheNearestValue) {
                                 static_cast<size_t>(BytesOf(to))),
                     0);
         } else {
-          ASSERT_TRUE(std::isnan(Decode(to, Get(one, to, 0))));
+          ASSERT_TRUE(std::isnan(Value(to, Get(one, to, 0))));
         }
       }
       EXPECT_EQ(wrong, 0u) << NameOf(from) << " to " << NameOf(to);
@@ -189,9 +150,9 @@ TEST(SimplifyCastsTest, RandomChains_GiveTheSameElements) {
       CastElements(chain, bytes.data(), target.data(), values.size());
     }
     for (size_t i = 0; i < values.size(); ++i) {
-      double wanted = Decode(source, values[i]);
-      for (DType cast : casts) wanted = Round(wanted, cast);
-      const double got = Decode(chain.back(), Get(target, chain.back(), i));
+      double wanted = Value(source, values[i]);
+      for (DType cast : casts) wanted = testing::RoundTo(wanted, cast);
+      const double got = Value(chain.back(), Get(target, chain.back(), i));
       ASSERT_TRUE(std::isnan(wanted) ? std::isnan(got) : wanted == got) << wanted << " " << got;
     }
   }

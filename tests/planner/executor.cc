@@ -9,7 +9,7 @@
 #include "common/base/crc32c.h"
 #include "common/base/digest.h"
 #include "common/format/safetensors_header.h"
-#include "tests/planner/float_codec.h"
+#include "common/tensor/testing/float_codec.h"
 #include "tests/planner/model.h"
 
 namespace cairn::testing {

@@ -15,8 +15,8 @@
 #include "cairn/v1/plan.pb.h"
 #include "common/base/digest.h"
 #include "common/tensor/cast.h"
+#include "common/tensor/testing/float_codec.h"
 #include "tests/planner/executor.h"
-#include "tests/planner/float_codec.h"
 #include "tests/planner/model.h"
 
 namespace cairn::testing {

@@ -1,7 +1,8 @@
 // Floating-point formats by the book, slowly: an oracle for casts that shares nothing with the code that is tested.
-#ifndef CAIRN_TESTS_PLANNER_FLOAT_CODEC_H_
-#define CAIRN_TESTS_PLANNER_FLOAT_CODEC_H_
+#ifndef CAIRN_COMMON_TENSOR_TESTING_FLOAT_CODEC_H_
+#define CAIRN_COMMON_TENSOR_TESTING_FLOAT_CODEC_H_
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -70,6 +71,7 @@ inline void Encode(double value, DType dtype, std::byte* to) {
   std::memcpy(to, &bits, 2);
 }
 
+// The value that an element has, NaN and infinities too.
 inline double Decode(const std::byte* from, DType dtype) {
   if (dtype == DType::kFloat64) {
     double value;
@@ -83,14 +85,16 @@ inline double Decode(const std::byte* from, DType dtype) {
   }
   uint16_t bits;
   std::memcpy(&bits, from, 2);
-  if (dtype == DType::kBfloat16) return std::bit_cast<float>(uint32_t{bits} << 16);
+  const FloatFormat format = FormatOf(dtype);
+  const int mantissa_bits = format.precision - 1, exponent_bits = 15 - mantissa_bits;
+  const double mantissa = bits & ((1 << mantissa_bits) - 1);
+  const int exponent = bits >> mantissa_bits & ((1 << exponent_bits) - 1);
   const double sign = bits >> 15 ? -1 : 1;
-  const int exponent = bits >> 10 & 0x1f, mantissa = bits & 0x3ff;
-  if (exponent == 0x1f) return mantissa != 0 ? std::nan("") : sign * HUGE_VAL;
-  if (exponent == 0) return sign * std::ldexp(mantissa, -24);
-  return sign * std::ldexp(1024 + mantissa, exponent - 25);
+  if (exponent == (1 << exponent_bits) - 1) return sign * (mantissa != 0 ? std::nan("") : HUGE_VAL);
+  if (exponent == 0) return sign * std::ldexp(mantissa, 1 - format.emax - mantissa_bits);
+  return sign * std::ldexp(1 + std::ldexp(mantissa, -mantissa_bits), exponent - format.emax);
 }
 
 }  // namespace cairn::testing
 
-#endif  // CAIRN_TESTS_PLANNER_FLOAT_CODEC_H_
+#endif  // CAIRN_COMMON_TENSOR_TESTING_FLOAT_CODEC_H_
