@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import cairn
+from cairn import _memory
 from testing.ranks import blank, command, noise, on_ranks, reasons, rows, until
 
 FLAGS = {"coordinator_flags": ["--phase-timeout=3s", "--lease-ttl=2s"]}
@@ -237,6 +238,30 @@ def test_agent_killed_during_a_load_is_named_or_the_load_succeeds(root):
             assert target["w"].array.tobytes() == rows(WHOLE, rank, 2).array.tobytes()
 
         until(lambda: reasons(on_ranks(cluster, both, errors=True)) == ["", ""], 40, "a load after the fault")
+
+
+def test_agent_killed_when_its_buffer_is_about_to_be_mapped_is_named(root, monkeypatch):
+    """What the trainer meets is a socket that is gone; what it tells is whom the coordinator has lost."""
+    with cairn.local.Cluster(ranks=2, root=root, **FLAGS) as cluster:
+        on_ranks(cluster, save(1, 2))
+        map_it, own = _memory.Mapping.__init__, threading.local()
+
+        def killed_first(self, socket, *arguments, **options):
+            own.__dict__.setdefault("socket", socket)  # a client maps something of its own agent first
+            if getattr(own, "rank", None) == 0 and socket != own.socket:
+                cluster.agents[1].kill(signal.SIGKILL)
+                pathlib.Path(socket).unlink(missing_ok=True)
+            map_it(self, socket, *arguments, **options)
+
+        monkeypatch.setattr(_memory.Mapping, "__init__", killed_first)
+
+        def load(rank, client):
+            own.rank = rank
+            return client.load({"w": np.zeros_like(WHOLE)})
+
+        answer = on_ranks(cluster, load, errors=True)[0]
+        assert isinstance(answer, cairn.Error) and answer.reason == "RANK_LOST", answer
+        assert answer.metadata["ranks"] == "1"
 
 
 def test_cluster_ends_with_a_process_that_is_killed(root):
