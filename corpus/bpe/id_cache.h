@@ -66,17 +66,17 @@ class IdCache {
 
  private:
   static constexpr uint32_t kFree = ~uint32_t{0};
-  static constexpr size_t kInlineIds = 3;
+  static constexpr size_t kInlineIds = 9;
   static constexpr size_t kFirstSlots = size_t{1} << 14;
-  static constexpr size_t kMaxWords = size_t{1} << 20;
+  static constexpr size_t kMaxWords = size_t{1} << 19;
   static constexpr size_t kMaxBytes = size_t{32} << 20;
 
   struct Slot {
     WordKey key;
     uint32_t count = kFree;
-    uint32_t ids[kInlineIds] = {};  // up to three; of more, where they begin in long_ids_
+    uint32_t ids[kInlineIds] = {};  // up to nine; of more, where they begin in long_ids_
   };
-  static_assert(sizeof(Slot) == 32);
+  static_assert(sizeof(Slot) == 64);
 
   bool Same(const Slot& slot, const WordKey& key, std::string_view word) const {
     if (slot.key.low != key.low) return false;

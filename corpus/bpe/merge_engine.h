@@ -4,6 +4,7 @@
 // computed incrementally: every pair has its count and a list of the places where it stood when it came into being. A
 // merge visits only its own places, and what it does to neighbouring pairs is added up per neighbour before the counts
 // are touched. The next pair comes from a heap whose stale entries are corrected when they surface.
+// The words are in shards that work side by side on each merge (word_shard.h); the counts are in one place.
 #ifndef CAIRN_CORPUS_BPE_MERGE_ENGINE_H_
 #define CAIRN_CORPUS_BPE_MERGE_ENGINE_H_
 
@@ -45,11 +46,13 @@ struct MergeOptions {
   uint32_t wanted = 0;
   // Merges done first, whatever their counts: an existing vocabulary that is extended. By token bytes.
   std::vector<std::pair<std::string, std::string>> first;
+  uint32_t threads = 1;  // that merge; the result does not depend on it
   // Called now and then with the number of merges made; false ends with CANCELLED (INTERRUPTED).
   std::function<bool(uint32_t)> progress;
 };
 
-// Not thread-safe. One use: AddWord for every word, then Run once.
+// One use: AddWord for every word, then Run once. Not thread-safe, except that different shards can be filled by
+// different threads at the same time.
 class MergeEngine {
  public:
   MergeEngine(MergeOptions options);
@@ -57,12 +60,15 @@ class MergeEngine {
   MergeEngine(const MergeEngine&) = delete;
   MergeEngine& operator=(const MergeEngine&) = delete;
 
-  // Makes room for words of so many bytes together. Optional.
-  void Reserve(uint64_t words, uint64_t bytes);
+  // The words are merged in so many parts, of about equal size at best; which word is in which does not matter.
+  size_t shards() const;
+
+  // Makes room in a shard for words of so many bytes together. Optional.
+  void Reserve(size_t shard, uint64_t words, uint64_t bytes);
 
   // `word` is not empty; counts of one word given twice add up in effect.
-  // RESOURCE_EXHAUSTED (MEMORY_LIMIT): more than 4 Gi bytes of distinct words.
-  absl::Status AddWord(std::string_view word, uint64_t count);
+  // RESOURCE_EXHAUSTED (MEMORY_LIMIT): more than 4 Gi bytes of distinct words in the shard.
+  absl::Status AddWord(size_t shard, std::string_view word, uint64_t count);
 
   // Memory that Run() is going to need, roughly, for the words given so far.
   uint64_t EstimatedBytes() const;

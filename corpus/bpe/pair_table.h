@@ -3,6 +3,8 @@
 #define CAIRN_CORPUS_BPE_PAIR_TABLE_H_
 
 #include <cstdint>
+#include <utility>
+
 #include "corpus/bpe/huge_pages.h"
 
 namespace cairn::corpus {
@@ -10,13 +12,13 @@ namespace cairn::corpus {
 // Not thread-safe.
 class PairTable {
  public:
-  static constexpr uint32_t kNoList = ~uint32_t{0};
+  static constexpr uint32_t kNoSet = ~uint32_t{0};
 
   struct Slot {
     uint64_t pair = kFree;
     int64_t count = 0;
-    uint32_t list = kNoList;  // the newest list of its places
-    uint32_t lists = 0;       // how many were made
+    uint32_t set = kNoSet;  // the newest set of its places
+    uint32_t sets = 0;      // how many were made
   };
 
   static uint64_t Pair(uint32_t left, uint32_t right) { return uint64_t{left} << 32 | right; }
@@ -41,15 +43,14 @@ class PairTable {
     }
   }
   // Null if it is not there.
-  Slot* Find(uint64_t pair) {
+  Slot* Find(uint64_t pair) { return const_cast<Slot*>(std::as_const(*this).Find(pair)); }
+  const Slot* Find(uint64_t pair) const {
     for (size_t i = Hash(pair) & mask_;; i = (i + 1) & mask_) {
-      Slot& slot = slots_[i];
+      const Slot& slot = slots_[i];
       if (slot.pair == pair) return &slot;
       if (slot.pair == kFree) return nullptr;
     }
   }
-
-  size_t bytes() const { return slots_.size() * sizeof(Slot); }
 
  private:
   static constexpr uint64_t kFree = ~uint64_t{0};
@@ -67,7 +68,7 @@ class PairTable {
     mask_ = slots_.size() - 1;
     for (const Slot& slot : old) {
       // Pairs that stand nowhere any more are forgotten.
-      if (slot.pair == kFree || (slot.count == 0 && slot.lists == 0)) continue;
+      if (slot.pair == kFree || (slot.count == 0 && slot.sets == 0)) continue;
       size_t i = Hash(slot.pair) & mask_;
       while (slots_[i].pair != kFree) i = (i + 1) & mask_;
       slots_[i] = slot;

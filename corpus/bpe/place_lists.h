@@ -12,20 +12,14 @@
 
 namespace cairn::corpus {
 
-// A place where a pair begins, and how often the word counts that it stands in.
-struct Place {
-  uint32_t position;
-  uint32_t weight;
-};
-
-// Not thread-safe. Lists are numbered by where they lie, so that 32 bits name them.
+// A place is the number of a cell. Not thread-safe. Lists are numbered by where they lie, so that 32 bits name them.
 class PlaceLists {
  public:
   static constexpr uint32_t kNone = ~uint32_t{0};
 
   PlaceLists() = default;
   ~PlaceLists() {
-    HugePageAllocator<Place> allocator;
+    HugePageAllocator<uint32_t> allocator;
     for (const auto& [memory, count] : storage_) allocator.deallocate(memory, count);
   }
   PlaceLists(const PlaceLists&) = delete;
@@ -33,29 +27,26 @@ class PlaceLists {
 
   // Makes a list of `size` places, not yet filled; kNone when 32 bits can number no more. Other lists stay where they
   // are.
-  uint32_t Add(uint32_t size, uint32_t previous) {
+  uint32_t Add(uint32_t size) {
     const uint64_t needed = uint64_t{size} + 1;
     if (needed > room_.size && !MakeRoom(needed)) return kNone;
     const auto list = static_cast<uint32_t>(room_.begin);
     room_.begin += needed;
     room_.size -= needed;
-    *At(list) = {size, previous};
+    *At(list) = size;
     return list;
   }
 
   // Gives up a list.
-  void Free(uint32_t list) { Keep({list, uint64_t{At(list)->position} + 1}); }
+  void Free(uint32_t list) { Keep({list, uint64_t{*At(list)} + 1}); }
 
-  std::span<Place> Get(uint32_t list) {
-    Place* const header = At(list);
-    return {header + 1, header->position};
+  std::span<uint32_t> Get(uint32_t list) const {
+    uint32_t* const size = At(list);
+    return {size + 1, *size};
   }
-  uint32_t Previous(uint32_t list) const { return At(list)->weight; }
-
-  size_t bytes() const { return chunks_.size() * kChunk * sizeof(Place); }
 
  private:
-  static constexpr uint64_t kChunk = uint64_t{1} << 18;
+  static constexpr uint64_t kChunk = uint64_t{1} << 19;
   static constexpr uint64_t kWorthKeeping = 512;
   static constexpr size_t kTries = 8;
 
@@ -65,7 +56,7 @@ class PlaceLists {
     uint64_t size = 0;
   };
 
-  Place* At(uint32_t list) const { return chunks_[list / kChunk] + list % kChunk; }
+  uint32_t* At(uint32_t list) const { return chunks_[list / kChunk] + list % kChunk; }
 
   void Keep(Room room) {
     if (room.size >= kWorthKeeping) free_.push_back(room);
@@ -83,16 +74,16 @@ class PlaceLists {
     }
     const uint64_t chunks = (needed + kChunk - 1) / kChunk;
     if (chunks_.size() + chunks > (uint64_t{1} << 32) / kChunk - 1) return false;
-    HugePageAllocator<Place> allocator;
-    Place* const memory = allocator.allocate(chunks * kChunk);  // not touched before it is used
+    HugePageAllocator<uint32_t> allocator;
+    uint32_t* const memory = allocator.allocate(chunks * kChunk);  // not touched before it is used
     storage_.emplace_back(memory, chunks * kChunk);
     room_ = {chunks_.size() * kChunk, chunks * kChunk};
     for (uint64_t i = 0; i < chunks; ++i) chunks_.push_back(memory + i * kChunk);
     return true;
   }
 
-  std::vector<std::pair<Place*, size_t>> storage_;
-  std::vector<Place*> chunks_;
+  std::vector<std::pair<uint32_t*, size_t>> storage_;
+  std::vector<uint32_t*> chunks_;
   std::vector<Room> free_;
   Room room_;  // where the next list goes
 };

@@ -64,9 +64,9 @@ class BlockReader {
 
   // The next block; one without bytes at the end of all inputs.
   // Files are decompressed by their names as corpus/io/byte_source.h says.
-  // NOT_FOUND (INPUT_UNREADABLE), CANCELLED (INTERRUPTED), INVALID_ARGUMENT (INVALID_UTF8; the message has file and offset),
-  // RESOURCE_EXHAUSTED (MEMORY_LIMIT): 4 GiB of text without a place where it can be cut.
-  // The memory of `used`, a block that is done, serves another one.
+  // NOT_FOUND (INPUT_UNREADABLE), CANCELLED (INTERRUPTED), INVALID_ARGUMENT (INVALID_UTF8; the message has file and
+  // offset), RESOURCE_EXHAUSTED (MEMORY_LIMIT): 4 GiB of text without a place where it can be cut. The memory of
+  // `used`, a block that is done, serves another one.
   absl::StatusOr<TextBlock> Next(TextBlock used = {});
 
   Position Tell() const;

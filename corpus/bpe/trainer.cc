@@ -133,6 +133,7 @@ absl::StatusOr<TrainSummary> TrainBpe(const TrainOptions& options, const Pretoke
   merging.tie_break = options.tie_break;
   merging.min_frequency = std::max<uint64_t>(options.min_frequency, 1);
   merging.wanted = options.vocab_size - kBytes - static_cast<uint32_t>(specials.size());
+  merging.threads = static_cast<uint32_t>(options.threads);
   if (options.extend) {
     for (const auto& [left, right] : options.extend->merges) {
       merging.first.emplace_back(options.extend->tokens[left].bytes, options.extend->tokens[right].bytes);
@@ -160,12 +161,13 @@ absl::StatusOr<TrainSummary> TrainBpe(const TrainOptions& options, const Pretoke
   if (options.progress) {
     counting.progress = [&](uint64_t bytes) { return options.progress("counting", bytes); };
   }
-  counting.expect = [&](uint64_t words, uint64_t bytes) { engine.Reserve(words, bytes); };
+  counting.parts = engine.shards();
+  counting.expect = [&](size_t part, uint64_t words, uint64_t bytes) { engine.Reserve(part, words, bytes); };
   const SpecialMatcher matcher(specials);
-  CAIRN_ASSIGN_OR_RETURN(CountSummary count,
-                         CountWords(counting, pretokenizer, matcher, [&](std::string_view word, uint64_t times) {
-                           return engine.AddWord(word, times);
-                         }));
+  CAIRN_ASSIGN_OR_RETURN(CountSummary count, CountWords(counting, pretokenizer, matcher,
+                                                        [&](size_t part, std::string_view word, uint64_t times) {
+                                                          return engine.AddWord(part, word, times);
+                                                        }));
   const uint64_t needed = engine.EstimatedBytes();
   if (options.memory_bytes > 0 && needed > options.memory_bytes) {
     return MakeError(

@@ -25,7 +25,7 @@ constexpr size_t kEnds = 1024;
 class Worker {
  public:
   Worker(const CountOptions& options, const Pretokenizer& pretokenizer, const SpecialMatcher& specials)
-      : options_(options), specials_(specials), splitter_(pretokenizer) {}
+      : options_(options), specials_(specials), splitter_(pretokenizer), table_(options.parts) {}
 
   absl::Status CountBlock(TextBlock& block) {
     switch (options_.blocks.unit) {
@@ -132,7 +132,7 @@ class Counter {
     for (const WordRun& run : runs_) unlink(run.path.c_str());
   }
 
-  absl::StatusOr<CountSummary> Run(const std::function<absl::Status(std::string_view, uint64_t)>& visit) {
+  absl::StatusOr<CountSummary> Run(const WordVisitor& visit) {
     if (options_.resume) CAIRN_RETURN_IF_ERROR(Resume());
     while (true) {
       CAIRN_RETURN_IF_ERROR(Work());
@@ -230,41 +230,52 @@ class Counter {
     return SaveCountRecord(options_.directory, {fingerprint_, runs_, reader_.Tell()});
   }
 
-  absl::StatusOr<CountSummary> Deliver(const std::function<absl::Status(std::string_view, uint64_t)>& visit) {
+  absl::StatusOr<CountSummary> Deliver(const WordVisitor& visit) {
     summary_.file_bytes = reader_.file_bytes_read();
-    const auto count = [&](std::string_view word, uint64_t times) {
-      ++summary_.distinct_words;
-      return visit(word, times);
-    };
     if (!runs_.empty()) {
-      CAIRN_RETURN_IF_ERROR(MergeRuns(runs_, count));
+      size_t part = 0;
+      CAIRN_RETURN_IF_ERROR(MergeRuns(runs_, [&](std::string_view word, uint64_t times) {
+        ++summary_.distinct_words;
+        part = (part + 1) % options_.parts;
+        return visit(part, word, times);
+      }));
       return summary_;
     }
-    // Tables are put together two and two.
-    for (size_t step = 1; step < workers_.size(); step *= 2) {
-      std::vector<std::thread> threads;
-      for (size_t i = 0; i + step < workers_.size(); i += 2 * step) {
-        threads.emplace_back([this, i, step] {
-          WordTable& a = workers_[i]->table();
-          WordTable& b = workers_[i + step]->table();
-          if (a.size() < b.size()) std::swap(a, b);
-          a.AddAll(b);
-          b.Clear();
-        });
+    std::vector<absl::Status> statuses(options_.parts);
+    std::vector<uint64_t> words(options_.parts);
+    std::atomic<size_t> next_part = 0;
+    const auto deliver = [&] {
+      for (size_t part = next_part++; part < options_.parts; part = next_part++) {
+        statuses[part] = DeliverPart(part, visit, words[part]);
       }
-      for (std::thread& thread : threads) thread.join();
-    }
-    if (options_.expect) {
-      uint64_t words = 0, bytes = 0;
-      workers_[0]->table().ForEach([&](std::string_view word, uint64_t) { ++words, bytes += word.size(); });
-      options_.expect(words, bytes);
-    }
-    absl::Status status;
-    workers_[0]->table().ForEach([&](std::string_view word, uint64_t times) {
-      if (status.ok()) status = count(word, times);
-    });
-    CAIRN_RETURN_IF_ERROR(status);
+    };
+    std::vector<std::thread> threads;
+    for (size_t i = 1; i < std::min(workers_.size(), options_.parts); ++i) threads.emplace_back(deliver);
+    deliver();
+    for (std::thread& thread : threads) thread.join();
+    for (const absl::Status& status : statuses) CAIRN_RETURN_IF_ERROR(status);
+    for (const uint64_t count : words) summary_.distinct_words += count;
     return summary_;
+  }
+
+  // Of all tables.
+  absl::Status DeliverPart(size_t part, const WordVisitor& visit, uint64_t& words) {
+    // Each table in turn takes what it shares with later ones: then every word is in one only.
+    for (size_t i = 0; i < workers_.size(); ++i) {
+      for (size_t j = i + 1; j < workers_.size(); ++j) workers_[i]->table().TakeShared(part, workers_[j]->table());
+    }
+    uint64_t bytes = 0;
+    for (const auto& worker : workers_) {
+      worker->table().ForEach(part, [&](std::string_view word, uint64_t) { ++words, bytes += word.size(); });
+    }
+    if (options_.expect) options_.expect(part, words, bytes);
+    absl::Status status;
+    for (const auto& worker : workers_) {
+      worker->table().ForEach(part, [&](std::string_view word, uint64_t times) {
+        if (status.ok()) status = visit(part, word, times);
+      });
+    }
+    return status;
   }
 
   const CountOptions& options_;
@@ -284,8 +295,7 @@ class Counter {
 }  // namespace
 
 absl::StatusOr<CountSummary> CountWords(const CountOptions& options, const Pretokenizer& pretokenizer,
-                                        const SpecialMatcher& specials,
-                                        const std::function<absl::Status(std::string_view, uint64_t)>& visit) {
+                                        const SpecialMatcher& specials, const WordVisitor& visit) {
   Counter counter(options, pretokenizer, specials);
   return counter.Run(visit);
 }

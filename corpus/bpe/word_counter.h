@@ -27,8 +27,10 @@ struct CountOptions {
   uint64_t checkpoint_bytes = uint64_t{4} << 30;
   // What the count depends on besides the inputs: a record made with other settings is refused.
   std::string settings;
-  // Called before the first visit with the number of distinct words and their bytes, if it is known.
-  std::function<void(uint64_t words, uint64_t bytes)> expect;
+  // Words are delivered in so many parts.
+  size_t parts = 1;
+  // Called before the first visit of a part with the number of its distinct words and their bytes, if it is known.
+  std::function<void(size_t part, uint64_t words, uint64_t bytes)> expect;
   // Called by one thread at a time with the bytes of the files read; false ends with CANCELLED (INTERRUPTED).
   std::function<bool(uint64_t)> progress;
 };
@@ -40,13 +42,15 @@ struct CountSummary {
   bool spilled = false;
 };
 
-// Calls visit(word, count) once for every distinct word, in no particular order, when all inputs are read.
+using WordVisitor = std::function<absl::Status(size_t part, std::string_view word, uint64_t count)>;
+
+// Calls visit(part, word, count) once for every distinct word, in no particular order, when all inputs are read; for
+// different parts it may be called by several threads at the same time. Parts are of about equal size.
 // Errors: those of BlockReader and Splitter; INVALID_ARGUMENT (BAD_JSON_LINE), the message has file and line; those of
 // MergeRuns and WriteRun; INVALID_ARGUMENT (BAD_REQUEST): the record to resume from
 // belongs to other inputs or settings; whatever `visit` returns.
 absl::StatusOr<CountSummary> CountWords(const CountOptions& options, const Pretokenizer& pretokenizer,
-                                        const SpecialMatcher& specials,
-                                        const std::function<absl::Status(std::string_view, uint64_t)>& visit);
+                                        const SpecialMatcher& specials, const WordVisitor& visit);
 
 }  // namespace cairn::corpus
 

@@ -1,4 +1,4 @@
-// Words as keys of hash tables: up to 15 bytes as two machine words, longer ones by their hash.
+// Words as keys of hash tables: up to 23 bytes as three machine words, longer ones by their hash.
 #ifndef CAIRN_CORPUS_BPE_WORD_KEY_H_
 #define CAIRN_CORPUS_BPE_WORD_KEY_H_
 
@@ -9,19 +9,23 @@
 
 namespace cairn::corpus {
 
-// Up to 15 bytes: the bytes, zero-padded, and the length in the last byte. Longer words: their hash, then kLongTag and
+// Up to 23 bytes: the bytes, zero-padded, and the length in the last byte. Longer words: their hash, then kLongTag and
 // what the table's owner puts into the low 56 bits.
 struct WordKey {
   static constexpr uint64_t kLongTag = uint64_t{0xFF} << 56;
-  static constexpr size_t kInlineBytes = 15;
+  static constexpr size_t kInlineBytes = 23;
 
   uint64_t low = 0;
+  uint64_t middle = 0;
   uint64_t high = 0;
 
   bool is_long() const { return high >= kLongTag; }
   // Of a short word; valid as long as the key.
   std::string_view word() const { return {reinterpret_cast<const char*>(this), static_cast<size_t>(high >> 56)}; }
-  bool operator==(const WordKey&) const = default;
+  // No || and &&: which of the words differs cannot be predicted, and need not be.
+  bool operator==(const WordKey& other) const {
+    return ((low ^ other.low) | (middle ^ other.middle) | (high ^ other.high)) == 0;
+  }
 };
 
 // Folded 128-bit multiplication, the mixing step of wyhash (Wang Yi, 2019).
@@ -38,10 +42,12 @@ inline uint64_t LoadWord(const char* p) {
 }
 
 inline uint64_t HashKey(const WordKey& key) {
-  return key.is_long() ? key.low : MixHash(key.low ^ 0xA0761D6478BD642Fu, key.high ^ 0xE7037ED1A0B428DBu);
+  if (key.is_long()) return key.low;
+  return MixHash(key.low ^ 0xA0761D6478BD642Fu, key.middle ^ 0xE7037ED1A0B428DBu) +
+         MixHash(key.high, 0x8EBC6AF09C88C6E3u);
 }
 
-// Of more than 15 bytes.
+// Of 16 bytes or more.
 inline uint64_t HashLongWord(const char* p, size_t size) {
   uint64_t hash = size * 0x9E3779B97F4A7C15u;
   const char* const tail = p + size - 16;
@@ -52,11 +58,14 @@ inline uint64_t HashLongWord(const char* p, size_t size) {
 }
 
 namespace internal {
-constexpr std::array<std::array<uint64_t, 2>, 16> MakeLengthMasks() {
-  std::array<std::array<uint64_t, 2>, 16> masks{};
-  for (size_t length = 0; length < 16; ++length) {
-    masks[length][0] = length >= 8 ? ~uint64_t{0} : (uint64_t{1} << (8 * length)) - 1;
-    masks[length][1] = length <= 8 ? 0 : (uint64_t{1} << (8 * (length - 8))) - 1;
+// By length: which bits of the three words belong to a word of so many bytes.
+constexpr std::array<std::array<uint64_t, 3>, 24> MakeLengthMasks() {
+  std::array<std::array<uint64_t, 3>, 24> masks{};
+  for (size_t length = 0; length < 24; ++length) {
+    for (size_t i = 0; i < 3; ++i) {
+      const size_t bytes = length <= 8 * i ? 0 : length - 8 * i;
+      masks[length][i] = bytes >= 8 ? ~uint64_t{0} : (uint64_t{1} << (8 * bytes)) - 1;
+    }
   }
   return masks;
 }
@@ -65,14 +74,14 @@ inline constexpr auto kLengthMasks = MakeLengthMasks();
 
 // The key of the `size` bytes at `p`. Memory up to `readable_end` may be read.
 inline WordKey MakeWordKey(const char* p, size_t size, const char* readable_end) {
-  if (size > WordKey::kInlineBytes) return {HashLongWord(p, size), WordKey::kLongTag};
-  if (readable_end - p >= 16) {
-    return {LoadWord(p) & internal::kLengthMasks[size][0],
-            (LoadWord(p + 8) & internal::kLengthMasks[size][1]) | uint64_t{size} << 56};
+  if (size > WordKey::kInlineBytes) return {HashLongWord(p, size), 0, WordKey::kLongTag};
+  const auto& mask = internal::kLengthMasks[size];
+  char bytes[24] = {};
+  if (readable_end - p < 24) {
+    std::memcpy(bytes, p, size);
+    p = bytes;
   }
-  char bytes[16] = {};
-  std::memcpy(bytes, p, size);
-  return {LoadWord(bytes), LoadWord(bytes + 8) | uint64_t{size} << 56};
+  return {LoadWord(p) & mask[0], LoadWord(p + 8) & mask[1], (LoadWord(p + 16) & mask[2]) | uint64_t{size} << 56};
 }
 
 }  // namespace cairn::corpus

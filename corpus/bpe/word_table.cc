@@ -1,7 +1,6 @@
 #include "corpus/bpe/word_table.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 namespace cairn::corpus {
@@ -12,61 +11,74 @@ constexpr size_t kBatch = 32;
 
 }  // namespace
 
-WordTable::WordTable() : slots_(kFirstSlots), mask_(kFirstSlots - 1) {}
+WordTable::WordTable(size_t parts) : parts_(parts) {}
 
-void WordTable::Clear() { *this = WordTable(); }
+void WordTable::Clear() { *this = WordTable(parts_.size()); }
 
-std::string_view WordTable::ArenaWord(const WordKey& key) const {
+size_t WordTable::size() const {
+  size_t words = 0;
+  for (const Part& part : parts_) words += part.used;
+  return words;
+}
+
+size_t WordTable::bytes_when_growing() const {
+  size_t bytes = 0;
+  for (const Part& part : parts_) bytes += 3 * part.slots.capacity() * sizeof(Slot) + part.arena_bytes;
+  return bytes;
+}
+
+WordTable::Part::Part() : slots(kFirstSlots), mask(kFirstSlots - 1) {}
+
+const char* WordTable::Part::ArenaPlace(const WordKey& key) const {
   const uint64_t place = key.high & ~WordKey::kLongTag;
-  const char* p = chunks_[place / kChunkBytes].get() + place % kChunkBytes;
+  return chunks[place / kChunkBytes].get() + place % kChunkBytes;
+}
+
+std::string_view WordTable::Part::ArenaWord(const WordKey& key) const {
+  const char* const p = ArenaPlace(key);
   uint32_t length;
   std::memcpy(&length, p, sizeof(length));
   return {p + sizeof(length), length};
 }
 
-std::string_view WordTable::WordOf(const Slot& slot) const {
-  if (slot.key.is_long()) return ArenaWord(slot.key);
-  return slot.key.word();
-}
-
-WordKey WordTable::Store(std::string_view word, uint64_t hash) {
+WordKey WordTable::Part::Store(std::string_view word, uint64_t hash) {
   const auto length = static_cast<uint32_t>(word.size());
   const size_t needed = sizeof(length) + word.size();
-  if (needed > kChunkBytes - chunk_used_) {
+  if (needed > kChunkBytes - chunk_used) {
     const size_t size = std::max(needed, kChunkBytes);
-    chunks_.emplace_back(new char[size]);
-    arena_bytes_ += size;
-    chunk_used_ = 0;
+    chunks.emplace_back(new char[size]);
+    arena_bytes += size;
+    chunk_used = 0;
   }
-  char* p = chunks_.back().get() + chunk_used_;
+  char* p = chunks.back().get() + chunk_used;
   std::memcpy(p, &length, sizeof(length));
   std::memcpy(p + sizeof(length), word.data(), word.size());
-  const uint64_t place = (chunks_.size() - 1) * kChunkBytes + chunk_used_;
-  chunk_used_ = std::min(kChunkBytes, chunk_used_ + needed);
-  return {hash, WordKey::kLongTag | place};
+  const uint64_t place = (chunks.size() - 1) * kChunkBytes + chunk_used;
+  chunk_used = std::min(kChunkBytes, chunk_used + needed);
+  return {hash, 0, WordKey::kLongTag | place};
 }
 
-inline void WordTable::AddShort(const WordKey& key, uint64_t hash, uint64_t count) {
-  for (size_t i = hash & mask_;; i = (i + 1) & mask_) {
-    Slot& slot = slots_[i];
+inline void WordTable::Part::AddShort(const WordKey& key, uint64_t hash, uint64_t count) {
+  for (size_t i = hash & mask;; i = (i + 1) & mask) {
+    Slot& slot = slots[i];
     if (slot.key == key) {
       slot.count += count;
       return;
     }
     if (slot.count == 0) {
       slot = {key, count};
-      if (++used_ * 5 > slots_.size() * 3) Grow();
+      if (++used * 5 > slots.size() * 3) Grow();
       return;
     }
   }
 }
 
-void WordTable::AddLong(std::string_view word, uint64_t hash, uint64_t count) {
-  for (size_t i = hash & mask_;; i = (i + 1) & mask_) {
-    Slot& slot = slots_[i];
+void WordTable::Part::AddLong(std::string_view word, uint64_t hash, uint64_t count) {
+  for (size_t i = hash & mask;; i = (i + 1) & mask) {
+    Slot& slot = slots[i];
     if (slot.count == 0) {
       slot = {Store(word, hash), count};
-      if (++used_ * 5 > slots_.size() * 3) Grow();
+      if (++used * 5 > slots.size() * 3) Grow();
       return;
     }
     if (slot.key.low == hash && slot.key.is_long() && ArenaWord(slot.key) == word) {
@@ -76,27 +88,52 @@ void WordTable::AddLong(std::string_view word, uint64_t hash, uint64_t count) {
   }
 }
 
-void WordTable::Grow() {
-  HugeVector<Slot> old(slots_.size() * 2);
-  old.swap(slots_);
-  mask_ = slots_.size() - 1;
+void WordTable::Part::Grow() {
+  HugeVector<Slot> old(slots.size() * 2);
+  old.swap(slots);
+  mask = slots.size() - 1;
   for (const Slot& slot : old) {
     if (slot.count == 0) continue;
-    const uint64_t hash = HashKey(slot.key);
-    size_t i = hash & mask_;
-    while (slots_[i].count != 0) i = (i + 1) & mask_;
-    slots_[i] = slot;
+    size_t i = HashKey(slot.key) & mask;
+    while (slots[i].count != 0) i = (i + 1) & mask;
+    slots[i] = slot;
+  }
+}
+
+WordTable::Slot* WordTable::Part::Find(const WordKey& key, uint64_t hash, std::string_view word) {
+  for (size_t i = hash & mask;; i = (i + 1) & mask) {
+    Slot& slot = slots[i];
+    if (slot.count == 0) {
+      if (slot.key.high == 0) return nullptr;
+      continue;  // its word was taken over
+    }
+    if (key.is_long() ? slot.key.low == hash && slot.key.is_long() && ArenaWord(slot.key) == word : slot.key == key) {
+      return &slot;
+    }
   }
 }
 
 void WordTable::Add(std::string_view word, uint64_t count) {
   const WordKey key = MakeWordKey(word.data(), word.size(), word.data() + word.size());
-  if (key.is_long()) return AddLong(word, key.low, count);
-  AddShort(key, HashKey(key), count);
+  const uint64_t hash = HashKey(key);
+  if (key.is_long()) return PartOf(hash).AddLong(word, hash, count);
+  PartOf(hash).AddShort(key, hash, count);
 }
 
-void WordTable::AddAll(const WordTable& other) {
-  other.ForEach([this](std::string_view word, uint64_t count) { Add(word, count); });
+void WordTable::TakeShared(size_t part, WordTable& other) {
+  Part& ours = parts_[part];
+  Part& theirs = other.parts_[part];
+  HugeVector<Slot>& slots = theirs.slots;
+  // Both tables order their words by the lower bits of the same hash: the look-ups run through ours nearly in order.
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (i + kAhead < slots.size()) theirs.PrefetchWord(slots[i + kAhead]);
+    if (slots[i].count == 0) continue;
+    Slot* const found = ours.Find(slots[i].key, HashKey(slots[i].key), theirs.WordOf(slots[i]));
+    if (found == nullptr) continue;
+    found->count += slots[i].count;
+    slots[i].count = 0;
+    --theirs.used;
+  }
 }
 
 // In batches: first the keys and hashes, with a prefetch of each slot, then the look-ups.
@@ -112,14 +149,15 @@ void WordTable::AddWords(std::string_view text, size_t begin, std::span<const ui
       starts[i] = static_cast<uint32_t>(begin);
       keys[i] = MakeWordKey(text.data() + begin, end - begin, readable_end);
       hashes[i] = HashKey(keys[i]);
-      __builtin_prefetch(&slots_[hashes[i] & mask_]);
+      PartOf(hashes[i]).Prefetch(hashes[i]);
       begin = end;
     }
     for (size_t i = 0; i < count; ++i) {
+      Part& part = PartOf(hashes[i]);
       if (keys[i].is_long()) {
-        AddLong(text.substr(starts[i], ends[at + i] - starts[i]), hashes[i], 1);
+        part.AddLong(text.substr(starts[i], ends[at + i] - starts[i]), hashes[i], 1);
       } else {
-        AddShort(keys[i], hashes[i], 1);
+        part.AddShort(keys[i], hashes[i], 1);
       }
     }
     at += count;

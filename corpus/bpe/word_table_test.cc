@@ -12,23 +12,25 @@ namespace {
 
 std::map<std::string, uint64_t> Content(const WordTable& table) {
   std::map<std::string, uint64_t> content;
-  table.ForEach([&](std::string_view word, uint64_t count) {
-    EXPECT_TRUE(content.emplace(std::string(word), count).second) << "twice: " << word;
-  });
+  for (size_t part = 0; part < table.parts(); ++part) {
+    table.ForEach(part, [&](std::string_view word, uint64_t count) {
+      EXPECT_TRUE(content.emplace(std::string(word), count).second) << "twice: " << word;
+    });
+  }
   EXPECT_EQ(content.size(), table.size());
   return content;
 }
 
 TEST(WordTable, RandomWords_AreCountedAsByAMap) {
   std::mt19937_64 random(1);
-  WordTable table;
+  WordTable table(3);
   std::map<std::string, uint64_t> expected;
   for (int round = 0; round < 200; ++round) {
     std::string text;
     std::vector<uint32_t> ends;
     for (int i = 0; i < 100; ++i) {
       // Lengths around the limit of what a slot holds, with NULs, which must not look like padding.
-      std::string word(1 + random() % 20, '\0');
+      std::string word(1 + random() % 28, '\0');
       for (char& c : word) c = static_cast<char>(random() % 3);
       if (random() % 50 == 0) word.resize(5000, 'x');
       text += word;
@@ -44,19 +46,35 @@ TEST(WordTable, RandomWords_AreCountedAsByAMap) {
   EXPECT_EQ(Content(table), expected);
 }
 
-TEST(WordTable, AddAll_AddsCounts_AndKeepsThemIn64Bits) {
-  WordTable a, b;
-  const std::string large(3 << 20, 'l');  // larger than a chunk of the arena
-  a.Add("one", uint64_t{1} << 40);
-  a.Add(large, 1);
-  b.Add("one", 2);
-  b.Add(large, 2);
-  b.Add("sixteen bytes ok", 3);
-  a.AddAll(b);
-  EXPECT_EQ(Content(a),
-            (std::map<std::string, uint64_t>{{"one", (uint64_t{1} << 40) + 2}, {large, 3}, {"sixteen bytes ok", 3}}));
-  a.Clear();
-  EXPECT_EQ(a.size(), 0u);
+TEST(WordTable, TakeShared_LeavesEachWordInOneTable_AndCountsStay64Bits) {
+  std::mt19937_64 random(2);
+  for (const size_t parts : {1, 2, 5}) {
+    std::vector<WordTable> tables;
+    for (int i = 0; i < 3; ++i) tables.emplace_back(parts);
+    std::map<std::string, uint64_t> expected;
+    for (int i = 0; i < 30000; ++i) {
+      // Few enough letters for many shared words, of lengths around the limit of what a slot holds.
+      std::string word(1 + random() % 26, 'a');
+      for (char& c : word) c = static_cast<char>('a' + random() % 4 / 3);
+      if (i % 1000 == 0) word.assign(3 << 20, static_cast<char>('a' + i / 1000));  // larger than a chunk of the arena
+      const uint64_t count = random() >> (30 + random() % 30);
+      if (count == 0) continue;
+      tables[random() % 3].Add(word, count);
+      expected[word] += count;
+    }
+    for (size_t part = 0; part < parts; ++part) {
+      tables[0].TakeShared(part, tables[1]);
+      tables[0].TakeShared(part, tables[2]);
+      tables[1].TakeShared(part, tables[2]);
+    }
+    std::map<std::string, uint64_t> content;
+    for (const WordTable& table : tables) content.merge(Content(table));
+    EXPECT_EQ(content, expected);
+    EXPECT_EQ(tables[0].size() + tables[1].size() + tables[2].size(), expected.size());
+    tables[0].Clear();
+    EXPECT_EQ(tables[0].size(), 0u);
+    EXPECT_EQ(tables[0].parts(), parts);
+  }
 }
 
 }  // namespace

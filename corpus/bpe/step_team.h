@@ -1,0 +1,49 @@
+// A few threads that take many short steps together: merging makes tens of thousands, of microseconds each.
+#ifndef CAIRN_CORPUS_BPE_STEP_TEAM_H_
+#define CAIRN_CORPUS_BPE_STEP_TEAM_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+
+namespace cairn::corpus {
+
+// Work of a fixed number of parts. Parts are claimed, not assigned: a helper that sleeps or that the system has taken
+// off its processor costs nothing, its caller does the part. Used by one thread.
+class StepTeam {
+ public:
+  // The caller and parts - 1 helpers.
+  explicit StepTeam(uint32_t parts);
+  ~StepTeam();
+  StepTeam(const StepTeam&) = delete;
+  StepTeam& operator=(const StepTeam&) = delete;
+
+  // Calls work(part) for each part, at the same time, and returns when all are done. What was written before is seen by
+  // the parts, and what they write is seen afterwards.
+  void Run(absl::FunctionRef<void(uint32_t)> work);
+
+ private:
+  // The number of the step in the upper half, the next part to claim in the lower.
+  static uint64_t First(uint64_t claim) { return ((claim >> 32) + 1) << 32; }
+  static uint32_t PartOf(uint64_t claim) { return static_cast<uint32_t>(claim); }
+
+  void Help();
+  // Does parts of the step that is under way until none is left; whether there was one.
+  bool WorkOn();
+
+  const uint32_t parts_;
+  const absl::FunctionRef<void(uint32_t)>* work_ = nullptr;
+  std::atomic<bool> ended_ = false;
+  // On cache lines of their own: helpers that look for work must not disturb those that count what is done.
+  alignas(64) std::atomic<uint64_t> claim_;
+  alignas(64) std::atomic<uint32_t> done_ = 0;
+  alignas(64) std::vector<std::thread> helpers_;
+};
+
+}  // namespace cairn::corpus
+
+#endif  // CAIRN_CORPUS_BPE_STEP_TEAM_H_
