@@ -2,16 +2,31 @@
 #ifndef CAIRN_CORPUS_BPE_HUGE_PAGES_H_
 #define CAIRN_CORPUS_BPE_HUGE_PAGES_H_
 
-#include <sys/mman.h>
-
 #include <cstddef>
 #include <new>
 #include <vector>
 
 namespace cairn::corpus {
 
-// A standard allocator. Arrays of a huge page (2 MiB) and more begin at one and ask the kernel for huge pages; where it
-// has none they are ordinary memory. Thread-safe.
+inline constexpr size_t kHugePageBytes = size_t{2} << 20;
+
+// Memory that begins at a huge page and asks the kernel for huge pages; where it has none it is ordinary memory.
+// `bytes` is a multiple of kHugePageBytes. Throws std::bad_alloc. Thread-safe. The bytes are undefined.
+void* AllocateHugePages(size_t bytes);
+void FreeHugePages(void* memory, size_t bytes);
+
+// While an object of this class lives, huge pages that are freed are kept for what is allocated next: the kernel clears
+// every page that it hands out, which costs more than most of what is then done with it (a machine whose host takes
+// free memory back pays tenfold).
+class HugePageReuse {
+ public:
+  HugePageReuse();
+  ~HugePageReuse();
+  HugePageReuse(const HugePageReuse&) = delete;
+  HugePageReuse& operator=(const HugePageReuse&) = delete;
+};
+
+// A standard allocator. Arrays of a huge page and more get huge pages. Thread-safe.
 template <typename T>
 class HugePageAllocator {
  public:
@@ -23,15 +38,12 @@ class HugePageAllocator {
 
   T* allocate(size_t count) {
     const size_t bytes = count * sizeof(T);
-    if (bytes < kHugePage) return static_cast<T*>(::operator new(bytes));
-    const size_t whole = (bytes + kHugePage - 1) / kHugePage * kHugePage;
-    void* const memory = ::operator new(whole, std::align_val_t(kHugePage));
-    madvise(memory, whole, MADV_HUGEPAGE);
-    return static_cast<T*>(memory);
+    return static_cast<T*>(bytes < kHugePageBytes ? ::operator new(bytes) : AllocateHugePages(Whole(bytes)));
   }
   void deallocate(T* memory, size_t count) {
-    if (count * sizeof(T) < kHugePage) return ::operator delete(memory);
-    ::operator delete(memory, std::align_val_t(kHugePage));
+    const size_t bytes = count * sizeof(T);
+    if (bytes < kHugePageBytes) return ::operator delete(memory);
+    FreeHugePages(memory, Whole(bytes));
   }
 
   template <typename U>
@@ -40,7 +52,7 @@ class HugePageAllocator {
   }
 
  private:
-  static constexpr size_t kHugePage = size_t{2} << 20;
+  static size_t Whole(size_t bytes) { return (bytes + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes; }
 };
 
 template <typename T>

@@ -10,6 +10,7 @@
 #include "common/base/status.h"
 #include "common/rpc/reason.h"
 #include "corpus/bpe/byte_level.h"
+#include "corpus/bpe/huge_pages.h"
 #include "corpus/bpe/word_runs.h"
 
 namespace cairn::corpus {
@@ -129,6 +130,7 @@ absl::StatusOr<TrainSummary> TrainBpe(const TrainOptions& options, const Pretoke
   CAIRN_RETURN_IF_ERROR(WorkDirectory::Make(options.work_directory));
   WorkDirectory work(options.work_directory, options.resume);
 
+  const HugePageReuse reuse;  // the memory of the tables of words serves merging
   MergeOptions merging;
   merging.tie_break = options.tie_break;
   merging.min_frequency = std::max<uint64_t>(options.min_frequency, 1);

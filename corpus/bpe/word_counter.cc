@@ -28,6 +28,15 @@ class Worker {
       : options_(options), specials_(specials), splitter_(pretokenizer), table_(options.parts) {}
 
   absl::Status CountBlock(TextBlock& block) {
+    const absl::Status status = CountUnits(block);
+    table_.Flush();
+    return status;
+  }
+
+  WordTable& table() { return table_; }
+
+ private:
+  absl::Status CountUnits(TextBlock& block) {
     switch (options_.blocks.unit) {
       case TextUnit::kFile:
         return CountText(block.bytes, End(block));
@@ -39,9 +48,6 @@ class Worker {
     return absl::OkStatus();
   }
 
-  WordTable& table() { return table_; }
-
- private:
   static const char* End(const TextBlock& block) { return block.bytes.data() + block.bytes.size(); }
 
   // Special tokens cut the text and are not counted.
@@ -105,7 +111,9 @@ class Worker {
     simdjson::dom::element value;
     if (object.at_key(options_.json_key).get(value)) return bad(absl::StrCat("has no key '", options_.json_key, "'"));
     if (value.get(text)) return bad(absl::StrCat("the value of '", options_.json_key, "' is no string"));
-    return CountText(text, text.data() + text.size());
+    const absl::Status status = CountText(text, text.data() + text.size());
+    table_.Flush();  // the next line takes the place of this text
+    return status;
   }
 
   const CountOptions& options_;

@@ -7,7 +7,6 @@ namespace cairn::corpus {
 namespace {
 
 constexpr size_t kFirstSlots = size_t{1} << 12;
-constexpr size_t kBatch = 32;
 
 }  // namespace
 
@@ -136,31 +135,38 @@ void WordTable::TakeShared(size_t part, WordTable& other) {
   }
 }
 
-// In batches: first the keys and hashes, with a prefetch of each slot, then the look-ups.
+inline void WordTable::Count(const Waiting& word) {
+  Part& part = PartOf(word.hash);
+  if (word.key.is_long()) {
+    part.AddLong({word.bytes, word.size}, word.hash, 1);
+  } else {
+    part.AddShort(word.key, word.hash, 1);
+  }
+}
+
+// Each word's slot is asked for here and looked at when so many others have been read that it has come.
 void WordTable::AddWords(std::string_view text, size_t begin, std::span<const uint32_t> ends,
                          const char* readable_end) {
-  WordKey keys[kBatch];
-  uint64_t hashes[kBatch];
-  uint32_t starts[kBatch];
-  for (size_t at = 0; at < ends.size();) {
-    const size_t count = std::min(kBatch, ends.size() - at);
-    for (size_t i = 0; i < count; ++i) {
-      const size_t end = ends[at + i];
-      starts[i] = static_cast<uint32_t>(begin);
-      keys[i] = MakeWordKey(text.data() + begin, end - begin, readable_end);
-      hashes[i] = HashKey(keys[i]);
-      PartOf(hashes[i]).Prefetch(hashes[i]);
-      begin = end;
-    }
-    for (size_t i = 0; i < count; ++i) {
-      Part& part = PartOf(hashes[i]);
-      if (keys[i].is_long()) {
-        part.AddLong(text.substr(starts[i], ends[at + i] - starts[i]), hashes[i], 1);
-      } else {
-        part.AddShort(keys[i], hashes[i], 1);
-      }
-    }
-    at += count;
+  size_t at = oldest_;
+  for (const uint32_t end : ends) {
+    Waiting& word = waiting_[at];
+    if (word.size != 0) Count(word);
+    const char* const bytes = text.data() + begin;
+    word.key = MakeWordKey(bytes, end - begin, readable_end);
+    word.hash = HashKey(word.key);
+    word.bytes = bytes;
+    word.size = end - begin;
+    PartOf(word.hash).Prefetch(word.hash);
+    begin = end;
+    at = (at + 1) % kWaiting;
+  }
+  oldest_ = at;
+}
+
+void WordTable::Flush() {
+  for (Waiting& word : waiting_) {
+    if (word.size != 0) Count(word);
+    word.size = 0;
   }
 }
 

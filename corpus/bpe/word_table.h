@@ -2,6 +2,7 @@
 #ifndef CAIRN_CORPUS_BPE_WORD_TABLE_H_
 #define CAIRN_CORPUS_BPE_WORD_TABLE_H_
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -23,8 +24,10 @@ class WordTable {
   WordTable& operator=(WordTable&&) = default;
 
   // Adds 1 for each word of `text`, which the ascending `ends` cut from `begin` on. Memory up to `readable_end`, at or
-  // after the end of the text, may be read.
+  // after the end of the text, may be read. The last words wait for their turn: Flush() must be called before the
+  // memory of the text changes and before the table is asked for anything.
   void AddWords(std::string_view text, size_t begin, std::span<const uint32_t> ends, const char* readable_end);
+  void Flush();
   // Adds `count` for a word that is not empty.
   void Add(std::string_view word, uint64_t count);
   // Takes over the counts of words of one part that both tables have: `other` has these words no more. After it nothing
@@ -86,10 +89,23 @@ class WordTable {
     size_t arena_bytes = 0;
   };
 
+  // A word that waits until its slot has come from memory.
+  struct Waiting {
+    WordKey key;
+    uint64_t hash = 0;
+    const char* bytes = nullptr;
+    size_t size = 0;  // 0: none
+  };
+  static constexpr size_t kWaiting = 32;
+
+  void Count(const Waiting& word);
+
   // By the upper bits of the hash; slots go by the lower ones.
   Part& PartOf(uint64_t hash) { return parts_[((hash >> 32) * parts_.size()) >> 32]; }
 
   std::vector<Part> parts_;
+  std::array<Waiting, kWaiting> waiting_;  // a ring
+  size_t oldest_ = 0;
 };
 
 }  // namespace cairn::corpus

@@ -42,6 +42,7 @@ TEST(WordTable, RandomWords_AreCountedAsByAMap) {
     const bool can_read_on = random() % 2 == 0;
     table.AddWords(std::string_view(padded).substr(0, text.size()), 0, ends,
                    padded.data() + (can_read_on ? padded.size() : text.size()));
+    table.Flush();
   }
   EXPECT_EQ(Content(table), expected);
 }
