@@ -25,7 +25,7 @@ constexpr size_t kEnds = 1024;
 class Worker {
  public:
   Worker(const CountOptions& options, const Pretokenizer& pretokenizer, const SpecialMatcher& specials)
-      : options_(options), specials_(specials), splitter_(pretokenizer), table_(options.parts) {}
+      : options_(options), specials_(specials), splitter_(pretokenizer) {}
 
   absl::Status CountBlock(TextBlock& block) {
     const absl::Status status = CountUnits(block);
@@ -204,9 +204,10 @@ class Counter {
         MutexLock lock(mutex_);
         return Fail(status);
       }
-      if (options_.memory_bytes > 0 && worker.table().bytes_when_growing() > options_.memory_bytes / workers_.size()) {
-        stop_ = true;
-      }
+      const WordTable& table = worker.table();
+      const bool too_large =
+          options_.memory_bytes > 0 && table.bytes_when_growing() > options_.memory_bytes / workers_.size();
+      if (too_large || table.size() > WordTable::kMostWords) stop_ = true;
     }
   }
 
@@ -270,16 +271,18 @@ class Counter {
   absl::Status DeliverPart(size_t part, const WordVisitor& visit, uint64_t& words) {
     // Each table in turn takes what it shares with later ones: then every word is in one only.
     for (size_t i = 0; i < workers_.size(); ++i) {
-      for (size_t j = i + 1; j < workers_.size(); ++j) workers_[i]->table().TakeShared(part, workers_[j]->table());
+      for (size_t j = i + 1; j < workers_.size(); ++j)
+        workers_[i]->table().TakeShared(part, options_.parts, workers_[j]->table());
     }
     uint64_t bytes = 0;
     for (const auto& worker : workers_) {
-      worker->table().ForEach(part, [&](std::string_view word, uint64_t) { ++words, bytes += word.size(); });
+      worker->table().ForEach(part, options_.parts,
+                              [&](std::string_view word, uint64_t) { ++words, bytes += word.size(); });
     }
     if (options_.expect) options_.expect(part, words, bytes);
     absl::Status status;
     for (const auto& worker : workers_) {
-      worker->table().ForEach(part, [&](std::string_view word, uint64_t times) {
+      worker->table().ForEach(part, options_.parts, [&](std::string_view word, uint64_t times) {
         if (status.ok()) status = visit(part, word, times);
       });
     }

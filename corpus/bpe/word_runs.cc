@@ -113,9 +113,7 @@ absl::Status WriteFileAtomically(const std::string& path, std::string_view bytes
 absl::StatusOr<WordRun> WriteRun(const WordTable& words, const std::string& path) {
   std::vector<std::pair<std::string_view, uint64_t>> sorted;
   sorted.reserve(words.size());
-  for (size_t part = 0; part < words.parts(); ++part) {
-    words.ForEach(part, [&](std::string_view word, uint64_t count) { sorted.emplace_back(word, count); });
-  }
+  words.ForEach([&](std::string_view word, uint64_t count) { sorted.emplace_back(word, count); });
   std::sort(sorted.begin(), sorted.end());
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (fd < 0) return WriteError(path, errno);

@@ -10,141 +10,115 @@ constexpr size_t kFirstSlots = size_t{1} << 12;
 
 }  // namespace
 
-WordTable::WordTable(size_t parts) : parts_(parts) {}
+WordTable::WordTable() : index_(kFirstSlots), mask_(kFirstSlots - 1) {}
 
-void WordTable::Clear() { *this = WordTable(parts_.size()); }
-
-size_t WordTable::size() const {
-  size_t words = 0;
-  for (const Part& part : parts_) words += part.used;
-  return words;
+void WordTable::FreeEntries() {
+  HugePageAllocator<Entry> allocator;
+  for (Entry* const chunk : chunks_) allocator.deallocate(chunk, kEntriesPerChunk);
+  chunks_.clear();
 }
 
-size_t WordTable::bytes_when_growing() const {
-  size_t bytes = 0;
-  for (const Part& part : parts_) bytes += 3 * part.slots.capacity() * sizeof(Slot) + part.arena_bytes;
-  return bytes;
+void WordTable::Clear() {
+  FreeEntries();
+  index_ = HugeVector<IndexSlot>(kFirstSlots);
+  mask_ = kFirstSlots - 1;
+  size_ = 0;
+  arena_.clear();
+  arena_used_ = kArenaChunk;
+  arena_bytes_ = 0;
+  waiting_ = {};
 }
 
-WordTable::Part::Part() : slots(kFirstSlots), mask(kFirstSlots - 1) {}
-
-const char* WordTable::Part::ArenaPlace(const WordKey& key) const {
+std::string_view WordTable::ArenaWord(const WordKey& key) const {
   const uint64_t place = key.high & ~WordKey::kLongTag;
-  return chunks[place / kChunkBytes].get() + place % kChunkBytes;
-}
-
-std::string_view WordTable::Part::ArenaWord(const WordKey& key) const {
-  const char* const p = ArenaPlace(key);
+  const char* const p = arena_[place / kArenaChunk].get() + place % kArenaChunk;
   uint32_t length;
   std::memcpy(&length, p, sizeof(length));
   return {p + sizeof(length), length};
 }
 
-WordKey WordTable::Part::Store(std::string_view word, uint64_t hash) {
+WordKey WordTable::Store(std::string_view word, uint64_t hash) {
   const auto length = static_cast<uint32_t>(word.size());
   const size_t needed = sizeof(length) + word.size();
-  if (needed > kChunkBytes - chunk_used) {
-    const size_t size = std::max(needed, kChunkBytes);
-    chunks.emplace_back(new char[size]);
-    arena_bytes += size;
-    chunk_used = 0;
+  if (needed > kArenaChunk - arena_used_) {
+    const size_t size = std::max(needed, kArenaChunk);
+    arena_.emplace_back(new char[size]);
+    arena_bytes_ += size;
+    arena_used_ = 0;
   }
-  char* p = chunks.back().get() + chunk_used;
+  char* p = arena_.back().get() + arena_used_;
   std::memcpy(p, &length, sizeof(length));
   std::memcpy(p + sizeof(length), word.data(), word.size());
-  const uint64_t place = (chunks.size() - 1) * kChunkBytes + chunk_used;
-  chunk_used = std::min(kChunkBytes, chunk_used + needed);
+  const uint64_t place = (arena_.size() - 1) * kArenaChunk + arena_used_;
+  arena_used_ = std::min(kArenaChunk, arena_used_ + needed);
   return {hash, 0, WordKey::kLongTag | place};
 }
 
-inline void WordTable::Part::AddShort(const WordKey& key, uint64_t hash, uint64_t count) {
-  for (size_t i = hash & mask;; i = (i + 1) & mask) {
-    Slot& slot = slots[i];
-    if (slot.key == key) {
-      slot.count += count;
-      return;
-    }
-    if (slot.count == 0) {
-      slot = {key, count};
-      if (++used * 5 > slots.size() * 3) Grow();
-      return;
-    }
+inline bool WordTable::Is(const Entry& entry, const WordKey& key, std::string_view word) const {
+  if (!key.is_long()) return entry.key == key;
+  return entry.key.low == key.low && entry.key.is_long() && ArenaWord(entry.key) == word;
+}
+
+uint32_t WordTable::Find(const WordKey& key, uint64_t hash, std::string_view word) const {
+  const uint32_t tag = TagOf(hash);
+  for (size_t i = tag & mask_;; i = (i + 1) & mask_) {
+    const IndexSlot slot = index_[i];
+    if (slot.entry == kNone) return kNone;
+    if (slot.tag == tag && Is(EntryAt(slot.entry), key, word)) return slot.entry;
   }
 }
 
-void WordTable::Part::AddLong(std::string_view word, uint64_t hash, uint64_t count) {
-  for (size_t i = hash & mask;; i = (i + 1) & mask) {
-    Slot& slot = slots[i];
-    if (slot.count == 0) {
-      slot = {Store(word, hash), count};
-      if (++used * 5 > slots.size() * 3) Grow();
-      return;
-    }
-    if (slot.key.low == hash && slot.key.is_long() && ArenaWord(slot.key) == word) {
-      slot.count += count;
-      return;
-    }
+void WordTable::Grow() {
+  HugeVector<IndexSlot> old(index_.size() * 2);
+  old.swap(index_);
+  mask_ = index_.size() - 1;
+  for (const IndexSlot slot : old) {
+    if (slot.entry == kNone) continue;
+    size_t i = slot.tag & mask_;
+    while (index_[i].entry != kNone) i = (i + 1) & mask_;
+    index_[i] = slot;
   }
 }
 
-void WordTable::Part::Grow() {
-  HugeVector<Slot> old(slots.size() * 2);
-  old.swap(slots);
-  mask = slots.size() - 1;
-  for (const Slot& slot : old) {
-    if (slot.count == 0) continue;
-    size_t i = HashKey(slot.key) & mask;
-    while (slots[i].count != 0) i = (i + 1) & mask;
-    slots[i] = slot;
+void WordTable::Add(const WordKey& key, uint64_t hash, std::string_view word, uint64_t count) {
+  const uint32_t known = Find(key, hash, word);
+  if (known != kNone) {
+    EntryAt(known).count += count;
+    return;
   }
-}
-
-WordTable::Slot* WordTable::Part::Find(const WordKey& key, uint64_t hash, std::string_view word) {
-  for (size_t i = hash & mask;; i = (i + 1) & mask) {
-    Slot& slot = slots[i];
-    if (slot.count == 0) {
-      if (slot.key.high == 0) return nullptr;
-      continue;  // its word was taken over
-    }
-    if (key.is_long() ? slot.key.low == hash && slot.key.is_long() && ArenaWord(slot.key) == word : slot.key == key) {
-      return &slot;
-    }
-  }
+  if ((size_ + 1) * 5 > index_.size() * 3) Grow();
+  if (size_ % kEntriesPerChunk == 0) chunks_.push_back(HugePageAllocator<Entry>().allocate(kEntriesPerChunk));
+  const uint32_t tag = TagOf(hash);
+  size_t i = tag & mask_;
+  while (index_[i].entry != kNone) i = (i + 1) & mask_;
+  index_[i] = {tag, static_cast<uint32_t>(size_)};
+  EntryAt(size_++) = {key.is_long() ? Store(word, hash) : key, count};
 }
 
 void WordTable::Add(std::string_view word, uint64_t count) {
   const WordKey key = MakeWordKey(word.data(), word.size(), word.data() + word.size());
-  const uint64_t hash = HashKey(key);
-  if (key.is_long()) return PartOf(hash).AddLong(word, hash, count);
-  PartOf(hash).AddShort(key, hash, count);
+  Add(key, HashKey(key), word, count);
 }
 
-void WordTable::TakeShared(size_t part, WordTable& other) {
-  Part& ours = parts_[part];
-  Part& theirs = other.parts_[part];
-  HugeVector<Slot>& slots = theirs.slots;
-  // Both tables order their words by the lower bits of the same hash: the look-ups run through ours nearly in order.
-  for (size_t i = 0; i < slots.size(); ++i) {
-    if (i + kAhead < slots.size()) theirs.PrefetchWord(slots[i + kAhead]);
-    if (slots[i].count == 0) continue;
-    Slot* const found = ours.Find(slots[i].key, HashKey(slots[i].key), theirs.WordOf(slots[i]));
-    if (found == nullptr) continue;
-    found->count += slots[i].count;
-    slots[i].count = 0;
-    --theirs.used;
-  }
+inline void WordTable::AskForEntry(Waiting& word) const {
+  const uint32_t tag = TagOf(word.hash);
+  size_t i = tag & mask_;
+  while (index_[i].tag != tag && index_[i].entry != kNone) i = (i + 1) & mask_;
+  word.entry = index_[i].entry;
+  if (word.entry != kNone) __builtin_prefetch(&EntryAt(word.entry), 1);
 }
 
 inline void WordTable::Count(const Waiting& word) {
-  Part& part = PartOf(word.hash);
-  if (word.key.is_long()) {
-    part.AddLong({word.bytes, word.size}, word.hash, 1);
-  } else {
-    part.AddShort(word.key, word.hash, 1);
+  if (word.entry != kNone && !word.key.is_long()) {
+    Entry& entry = EntryAt(word.entry);
+    if (entry.key == word.key) {
+      ++entry.count;
+      return;
+    }
   }
+  Add(word.key, word.hash, {word.bytes, word.size}, 1);
 }
 
-// Each word's slot is asked for here and looked at when so many others have been read that it has come.
 void WordTable::AddWords(std::string_view text, size_t begin, std::span<const uint32_t> ends,
                          const char* readable_end) {
   size_t at = oldest_;
@@ -156,7 +130,10 @@ void WordTable::AddWords(std::string_view text, size_t begin, std::span<const ui
     word.hash = HashKey(word.key);
     word.bytes = bytes;
     word.size = end - begin;
-    PartOf(word.hash).Prefetch(word.hash);
+    word.entry = kNone;
+    __builtin_prefetch(&index_[TagOf(word.hash) & mask_]);
+    Waiting& halfway = waiting_[(at + kWaiting / 2) % kWaiting];
+    if (halfway.size != 0) AskForEntry(halfway);
     begin = end;
     at = (at + 1) % kWaiting;
   }
@@ -164,9 +141,23 @@ void WordTable::AddWords(std::string_view text, size_t begin, std::span<const ui
 }
 
 void WordTable::Flush() {
-  for (Waiting& word : waiting_) {
+  for (size_t i = 0; i < kWaiting; ++i) {
+    Waiting& word = waiting_[(oldest_ + i) % kWaiting];
     if (word.size != 0) Count(word);
     word.size = 0;
+  }
+}
+
+void WordTable::TakeShared(size_t part, size_t parts, WordTable& other) {
+  for (size_t i = 0; i < other.size_; ++i) {
+    Entry& theirs = other.EntryAt(i);
+    if (theirs.count == 0) continue;
+    const uint64_t hash = HashKey(theirs.key);
+    if (PartOf(hash, parts) != part) continue;
+    const uint32_t ours = Find(theirs.key, hash, other.WordOf(theirs));
+    if (ours == kNone) continue;
+    EntryAt(ours).count += theirs.count;
+    theirs.count = 0;
   }
 }
 

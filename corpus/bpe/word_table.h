@@ -1,4 +1,4 @@
-// Counts of words: an open-addressing table made for billions of additions of mostly short byte strings.
+// Counts of words: a hash table made for billions of additions of mostly short byte strings.
 #ifndef CAIRN_CORPUS_BPE_WORD_TABLE_H_
 #define CAIRN_CORPUS_BPE_WORD_TABLE_H_
 
@@ -14,14 +14,19 @@
 
 namespace cairn::corpus {
 
-// Words of up to 23 bytes live in their slot, so that one cache line answers for them; longer ones in an arena.
-// The table has parts, and which part a word is in depends on the word only: several tables of as many parts can be
-// put together part by part, on several threads. Otherwise not thread-safe.
+// Words lie in the order in which they came, so that the frequent ones, which come early, share few cache lines and
+// pages; an open-addressing table of eight bytes per slot finds them. Words of up to 23 bytes are in their entry,
+// longer ones in an arena. The words of several tables can be put together on several threads, each of which does one
+// of `parts`; which part a word is in depends on the word only. Otherwise not thread-safe.
 class WordTable {
  public:
-  explicit WordTable(size_t parts = 1);
-  WordTable(WordTable&&) = default;
-  WordTable& operator=(WordTable&&) = default;
+  // A table does not take more words than this and those of one text that began before.
+  static constexpr size_t kMostWords = size_t{1} << 31;
+
+  WordTable();
+  ~WordTable() { FreeEntries(); }
+  WordTable(const WordTable&) = delete;
+  WordTable& operator=(const WordTable&) = delete;
 
   // Adds 1 for each word of `text`, which the ascending `ends` cut from `begin` on. Memory up to `readable_end`, at or
   // after the end of the text, may be read. The last words wait for their turn: Flush() must be called before the
@@ -30,80 +35,81 @@ class WordTable {
   void Flush();
   // Adds `count` for a word that is not empty.
   void Add(std::string_view word, uint64_t count);
-  // Takes over the counts of words of one part that both tables have: `other` has these words no more. After it nothing
-  // can be added to `other`.
-  void TakeShared(size_t part, WordTable& other);
+  // Takes over the counts of those words of a part that both tables have: in `other` they have none any more.
+  void TakeShared(size_t part, size_t parts, WordTable& other);
 
-  size_t parts() const { return parts_.size(); }
-  // Distinct words.
-  size_t size() const;
+  // Words that were added.
+  size_t size() const { return size_; }
   // Memory that it will hold while it grows the next time.
-  size_t bytes_when_growing() const;
+  size_t bytes_when_growing() const {
+    return 3 * index_.capacity() * sizeof(IndexSlot) + (chunks_.size() + 1) * kHugePageBytes + arena_bytes_;
+  }
 
-  // Calls visit(std::string_view word, uint64_t count) for each word of a part, in no particular order.
+  // Calls visit(std::string_view word, uint64_t count) for each word of a part that has a count, in the order in which
+  // they came.
   template <typename Visitor>
-  void ForEach(size_t part, Visitor&& visit) const {
-    const Part& p = parts_[part];
-    for (size_t i = 0; i < p.slots.size(); ++i) {
-      if (i + kAhead < p.slots.size()) p.PrefetchWord(p.slots[i + kAhead]);
-      if (p.slots[i].count != 0) visit(p.WordOf(p.slots[i]), p.slots[i].count);
+  void ForEach(size_t part, size_t parts, Visitor&& visit) const {
+    for (size_t i = 0; i < size_; ++i) {
+      const Entry& entry = EntryAt(i);
+      if (entry.count != 0 && PartOf(HashKey(entry.key), parts) == part) visit(WordOf(entry), entry.count);
     }
+  }
+  template <typename Visitor>
+  void ForEach(Visitor&& visit) const {
+    ForEach(0, 1, visit);
   }
 
   // Forgets everything.
   void Clear();
 
  private:
-  struct Slot {
-    WordKey key;     // of a long word with the place in the arena
-    uint64_t count;  // 0: free, or its word was taken over; then the key stays, and later slots can be reached
+  struct Entry {
+    WordKey key;  // of a long word with the place in the arena
+    uint64_t count;
   };
-  static_assert(sizeof(Slot) == 32);
-
-  static constexpr size_t kChunkBytes = size_t{1} << 20;
-  static constexpr size_t kAhead = 16;  // slots to prefetch
-
-  struct Part {
-    Part();
-
-    const char* ArenaPlace(const WordKey& key) const;
-    std::string_view ArenaWord(const WordKey& key) const;
-    std::string_view WordOf(const Slot& slot) const {
-      return slot.key.is_long() ? ArenaWord(slot.key) : slot.key.word();
-    }
-    void PrefetchWord(const Slot& slot) const {
-      if (slot.key.is_long()) __builtin_prefetch(ArenaPlace(slot.key));
-    }
-    void Prefetch(uint64_t hash) const { __builtin_prefetch(&slots[hash & mask]); }
-    WordKey Store(std::string_view word, uint64_t hash);
-    void AddShort(const WordKey& key, uint64_t hash, uint64_t count);
-    void AddLong(std::string_view word, uint64_t hash, uint64_t count);
-    Slot* Find(const WordKey& key, uint64_t hash, std::string_view word);
-    void Grow();
-
-    HugeVector<Slot> slots;  // a power of two
-    size_t mask;
-    size_t used = 0;
-    std::vector<std::unique_ptr<char[]>> chunks;  // of kChunkBytes, or of the size of one very long word
-    size_t chunk_used = kChunkBytes;
-    size_t arena_bytes = 0;
+  static_assert(sizeof(Entry) == 32);
+  struct IndexSlot {
+    uint32_t tag = 0;  // the upper half of the word's hash; where the slot is depends on it
+    uint32_t entry = kNone;
   };
-
-  // A word that waits until its slot has come from memory.
+  // A word on its way. Its slot of the index is asked for when it comes, its entry when it is halfway, and it is
+  // counted when so many others have come that both have arrived from memory.
   struct Waiting {
     WordKey key;
     uint64_t hash = 0;
     const char* bytes = nullptr;
-    size_t size = 0;  // 0: none
+    size_t size = 0;         // 0: none
+    uint32_t entry = kNone;  // what its tag leads to; kNone: not asked, or not there
   };
+
+  static constexpr uint32_t kNone = ~uint32_t{0};
   static constexpr size_t kWaiting = 32;
+  static constexpr size_t kEntriesPerChunk = kHugePageBytes / sizeof(Entry);
+  static constexpr size_t kArenaChunk = size_t{1} << 20;
 
+  static uint32_t TagOf(uint64_t hash) { return static_cast<uint32_t>(hash >> 32); }
+  static size_t PartOf(uint64_t hash, size_t parts) { return ((hash & 0xFFFFFFFF) * parts) >> 32; }
+  Entry& EntryAt(size_t i) const { return chunks_[i / kEntriesPerChunk][i % kEntriesPerChunk]; }
+  std::string_view ArenaWord(const WordKey& key) const;
+  std::string_view WordOf(const Entry& entry) const {
+    return entry.key.is_long() ? ArenaWord(entry.key) : entry.key.word();
+  }
+  bool Is(const Entry& entry, const WordKey& key, std::string_view word) const;
+  uint32_t Find(const WordKey& key, uint64_t hash, std::string_view word) const;
+  void Add(const WordKey& key, uint64_t hash, std::string_view word, uint64_t count);
+  void AskForEntry(Waiting& word) const;
   void Count(const Waiting& word);
+  WordKey Store(std::string_view word, uint64_t hash);
+  void Grow();
+  void FreeEntries();
 
-  // By the upper bits of the hash; slots go by the lower ones.
-  Part& PartOf(uint64_t hash) { return parts_[((hash >> 32) * parts_.size()) >> 32]; }
-
-  std::vector<Part> parts_;
+  HugeVector<IndexSlot> index_;  // a power of two
+  size_t mask_;
+  std::vector<Entry*> chunks_;
+  size_t size_ = 0;
+  std::vector<std::unique_ptr<char[]>> arena_;  // of kArenaChunk, or of the size of one very long word
+  size_t arena_used_ = kArenaChunk;             // of the last
+  size_t arena_bytes_ = 0;
   std::array<Waiting, kWaiting> waiting_;  // a ring
   size_t oldest_ = 0;
 };
