@@ -22,7 +22,9 @@ constexpr size_t kAhead = 12;  // pairs to prefetch
 constexpr uint64_t kTrackStep = 8;
 constexpr int kMostMadeAgain = 16;
 constexpr uint32_t kMostShards = 16;
-constexpr uint64_t kWorthTheTeam = 1500;  // places of a merge from which on several threads are quicker than one
+// From how many bytes of words on, and places of one merge, several threads are quicker than one.
+constexpr uint64_t kTeamBytes = uint64_t{1} << 20;
+constexpr uint64_t kTeamPlaces = 1500;
 
 // A pair that could merge next, with the count that it had when it was put on the heap.
 struct Candidate {
@@ -339,7 +341,7 @@ absl::Status MergeEngine::Impl::DoMerge(uint32_t left, uint32_t right, std::span
   const WordShard::Step step = {left, right, result, sets, whole_words};
   uint64_t places = pending_places_;
   for (const auto& shard : shards_) places += shard->PlacesOf(sets);
-  InShards(places >= kWorthTheTeam, [&](WordShard& shard, size_t) {
+  InShards(places >= kTeamPlaces, [&](WordShard& shard, size_t) {
     shard.MakeLists(left_.sets, right_.sets);  // of the merge before: for one step of the team instead of two
     shard.Merge(step);
   });
@@ -414,7 +416,11 @@ absl::Status MergeEngine::Impl::MergeFirst() {
 
 absl::StatusOr<MergeResult> MergeEngine::Impl::Run() {
   const bool count_merges = options_.tie_break == TieBreak::kBytes;
-  if (shards_.size() > 1) team_ = std::make_unique<StepTeam>(static_cast<uint32_t>(shards_.size()));
+  uint64_t bytes = 0;
+  for (const auto& shard : shards_) bytes += shard->word_bytes();
+  if (shards_.size() > 1 && bytes >= kTeamBytes) {
+    team_ = std::make_unique<StepTeam>(static_cast<uint32_t>(shards_.size()));
+  }
   CAIRN_RETURN_IF_ERROR(FindPairs());
   CAIRN_RETURN_IF_ERROR(MergeFirst());
   const auto made = [&] { return count_merges ? merges_.size() : tokens_.size() - 256; };

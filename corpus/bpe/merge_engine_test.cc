@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -119,6 +120,26 @@ TEST(MergeEngine, RarePairs_AreFoundWhenTheyAreWanted) {
     const auto wanted = static_cast<uint32_t>(1 + random() % 59);
     const uint64_t minimum = 1 + random() % 20;
     ASSERT_EQ(Merges(words, wanted, minimum), Oracle(words, wanted, minimum)) << "seed step " << i;
+  }
+}
+
+// Enough words for several threads, and tokens with so many places that they work at the same time.
+TEST(MergeEngine, ThreadsDoNotChangeTheResult) {
+  std::mt19937_64 random(6);
+  const Words words = RandomWords(random, 6, 120'000, 40);
+  for (const TieBreak tie_break : {TieBreak::kBytes, TieBreak::kHuggingFace}) {
+    std::optional<Pairs> expected;
+    for (const uint32_t threads : {1, 2, 5}) {
+      MergeEngine engine({.tie_break = tie_break, .wanted = 300, .threads = threads});
+      ASSERT_EQ(engine.shards(), threads);
+      size_t shard = 0;
+      for (const auto& [word, count] : words) ASSERT_TRUE(engine.AddWord(shard++ % threads, word, count).ok());
+      const auto result = engine.Run();
+      ASSERT_TRUE(result.ok()) << result.status();
+      if (!expected.has_value()) expected = PairsOf(*result);
+      EXPECT_EQ(PairsOf(*result), *expected) << threads << " threads";
+    }
+    EXPECT_EQ(expected->size(), 300u);
   }
 }
 

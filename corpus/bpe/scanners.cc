@@ -14,14 +14,23 @@ using Byte = const uint8_t*;
 constexpr uint8_t kNotOther = kLetter | kNumber | kSpace;
 constexpr uint8_t kCased = kUpper | kLower;
 
-// The class of the character at p, which is before end.
+// The class of the character at p, which is before end. Here and below two and three bytes are the common case beyond
+// ASCII.
 inline uint8_t ClassAt(Byte p, Byte end) {
   const uint8_t fast = kByteClass[*p];
-  return fast != kNotAscii ? fast : DecodeCharacter(p, end).char_class;
+  if (fast != kNotAscii) return fast;
+  if (end - p >= 3) {
+    const uint32_t b0 = p[0], b1 = p[1], b2 = p[2];
+    if (b0 >= 0xC2 && b0 < 0xE0 && IsUtf8Continuation(p[1])) return ClassOf((b0 & 0x1F) << 6 | (b1 & 0x3F));
+    const char32_t code = (b0 & 0x0F) << 12 | (b1 & 0x3F) << 6 | (b2 & 0x3F);
+    if (b0 >= 0xE0 && b0 < 0xF0 && IsUtf8Continuation(p[1]) && IsUtf8Continuation(p[2]) && code >= 0x800) {
+      return ClassOf(code);  // surrogates have no class
+    }
+  }
+  return DecodeCharacter(p, end).char_class;
 }
 
-// The end of the run of characters beyond ASCII with a bit of `mask`, from p on. Two and three bytes are the common
-// case.
+// The end of the run of characters beyond ASCII with a bit of `mask`, from p on.
 template <uint8_t mask>
 inline Byte SkipBeyondAscii(Byte p, Byte end) {
   while (end - p >= 4 && *p >= 0xC2 && *p < 0xF0) {

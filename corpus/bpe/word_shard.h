@@ -64,6 +64,8 @@ class WordShard {
   void Reserve(uint64_t words, uint64_t bytes);
   // RESOURCE_EXHAUSTED (MEMORY_LIMIT): more than 4 Gi bytes of words.
   absl::Status AddWord(std::string_view word, uint64_t count);
+  // Of the words added so far.
+  uint64_t word_bytes() const { return bytes_.size(); }
   // Memory that merging is going to need, roughly, for the words added so far.
   uint64_t EstimatedBytes() const { return bytes_.size() * 24; }
 

@@ -1,0 +1,38 @@
+#include "corpus/bpe/step_team.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+namespace cairn::corpus {
+namespace {
+
+TEST(StepTeam, EveryPartIsDoneOncePerStep_AndSeenAfterwards) {
+  for (const uint32_t parts : {1, 2, 3, 8}) {
+    StepTeam team(parts);
+    std::vector<uint64_t> done(parts);  // plain memory: the team must order the accesses
+    for (uint64_t step = 1; step <= 3000; ++step) {
+      const uint64_t add = step;
+      team.Run([&](uint32_t part) { done[part] += add; });
+      for (const uint64_t sum : done) ASSERT_EQ(sum, step * (step + 1) / 2);
+    }
+  }
+}
+
+TEST(StepTeam, HelpersThatSleep_WakeUpOrAreNotNeeded) {
+  StepTeam team(3);
+  std::vector<int> done(3);
+  for (int step = 1; step <= 5; ++step) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // longer than helpers look for work
+    team.Run([&](uint32_t part) { ++done[part]; });
+    ASSERT_EQ(done, std::vector<int>(3, step));
+  }
+}
+
+TEST(StepTeam, EndsWithoutAnyStep) { StepTeam team(4); }
+
+}  // namespace
+}  // namespace cairn::corpus
