@@ -79,9 +79,8 @@ class IdCache {
   static_assert(sizeof(Slot) == 64);
 
   bool Same(const Slot& slot, const WordKey& key, std::string_view word) const {
-    if (slot.key.low != key.low) return false;
-    if (!key.is_long()) return slot.key.high == key.high;
-    if (!slot.key.is_long()) return false;
+    if (!key.is_long()) return slot.key == key;
+    if (slot.key.low != key.low || !slot.key.is_long()) return false;
     const char* const p = bytes_.data() + (slot.key.high & ~WordKey::kLongTag);
     return static_cast<uint8_t>(*p) == word.size() && std::memcmp(p + 1, word.data(), word.size()) == 0;
   }
