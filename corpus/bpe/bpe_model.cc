@@ -15,9 +15,25 @@ size_t HashPair(uint64_t pair) {
 
 uint64_t PairOf(uint32_t left, uint32_t right) { return uint64_t{left} << 32 | right; }
 
+// What joints are known by: the last bytes of the left token, the first of the right one, up to three of each.
+constexpr size_t kJointBytes = 3;
+
+uint32_t ShapeOf(size_t left, size_t right) { return static_cast<uint32_t>((left - 1) * kJointBytes + right - 1); }
+
+uint64_t HashJoint(const uint8_t* place, size_t left, size_t right) {
+  uint64_t key = ShapeOf(left, right);
+  for (size_t i = 0; i < left; ++i) key = key << 8 | place[-1 - static_cast<ptrdiff_t>(i)];
+  for (size_t i = 0; i < right; ++i) key = key << 8 | place[i];
+  key *= 0x9E3779B97F4A7C15u;
+  return key >> 32;
+}
+
+// Whether pieces may be cut at p, between two characters of at least two and three bytes.
+bool IsPlaceForCut(const uint8_t* p) { return p[0] >= 0xE0 && p[-1] >= 0x80; }
+
 }  // namespace
 
-BpeModel::BpeModel() : merges_(kFirstSlots), filter_(kFirstSlots / 8) {
+BpeModel::BpeModel() : merges_(kFirstSlots), filter_(kFirstSlots / 4) {
   std::fill(std::begin(byte_id_), std::end(byte_id_), kNone);
 }
 
@@ -27,7 +43,7 @@ void BpeModel::AddToken(std::string bytes, uint32_t id) {
 }
 
 void BpeModel::AddMerge(uint32_t left, uint32_t right, uint32_t rank, uint32_t result) {
-  if ((merge_count_ + 1) * 2 > merges_.size()) GrowMerges();
+  if ((merge_count_ + 1) * 5 > merges_.size() * 4) GrowMerges();
   const uint64_t pair = PairOf(left, right);
   size_t i = HashPair(pair) & (merges_.size() - 1);
   while (merges_[i].rank != kNone && merges_[i].pair != pair) i = (i + 1) & (merges_.size() - 1);
@@ -44,7 +60,7 @@ inline void BpeModel::Mark(size_t hash) {
 void BpeModel::GrowMerges() {
   std::vector<MergeSlot> old(merges_.size() * 2);
   old.swap(merges_);
-  filter_.assign(merges_.size() / 8, 0);
+  filter_.assign(merges_.size() / 4, 0);
   for (const MergeSlot& slot : old) {
     if (slot.rank == kNone) continue;
     size_t i = HashPair(slot.pair) & (merges_.size() - 1);
@@ -65,6 +81,67 @@ inline const BpeModel::MergeSlot* BpeModel::FindMerge(uint32_t left, uint32_t ri
     if (slot.pair == pair) return &slot;
     if (slot.rank == kNone) return nullptr;
   }
+}
+
+void BpeModel::Finish() {
+  if (std::find(std::begin(byte_id_), std::end(byte_id_), kNone) != std::end(byte_id_)) return;
+  FindBytePairs();
+  if (!ignore_merges_) FindJoints();
+}
+
+void BpeModel::FindBytePairs() {
+  byte_merges_.resize(256 * 256);
+  for (size_t pair = 0; pair < byte_merges_.size(); ++pair) {
+    const MergeSlot* merge = FindMerge(byte_id_[pair >> 8], byte_id_[pair & 0xFF]);
+    if (merge != nullptr) byte_merges_[pair] = {merge->rank, merge->result};
+  }
+}
+
+void BpeModel::FindJoints() {
+  std::vector<absl::string_view> bytes_of;
+  for (const auto& [bytes, id] : id_of_) {
+    if (id >= bytes_of.size()) bytes_of.resize(id + 1);
+    bytes_of[id] = bytes;
+  }
+  joints_.assign(std::max<size_t>(merges_.size() / 4, 64), 0);
+  for (const MergeSlot& slot : merges_) {
+    if (slot.rank == kNone) continue;
+    const absl::string_view left = bytes_of[slot.pair >> 32];
+    const absl::string_view right = bytes_of[static_cast<uint32_t>(slot.pair)];
+    if (left.empty() || right.empty()) {  // an id without bytes: nothing is known of its places
+      joints_.clear();
+      return;
+    }
+    const size_t before = std::min(left.size(), kJointBytes), behind = std::min(right.size(), kJointBytes);
+    std::string text(left.substr(left.size() - before));
+    text.append(right.data(), behind);
+    const auto* const place = reinterpret_cast<const uint8_t*>(text.data()) + before;
+    if (!IsPlaceForCut(place)) continue;
+    const uint64_t bit = HashJoint(place, before, behind) & (joints_.size() * 64 - 1);
+    joints_[bit / 64] |= uint64_t{1} << bit % 64;
+    joint_shapes_ |= 1u << ShapeOf(before, behind);
+  }
+}
+
+// Three bytes before and after the place can be read.
+bool BpeModel::CanJoin(const uint8_t* place) const {
+  for (size_t left = kJointBytes; left > 0; --left) {
+    for (size_t right = kJointBytes; right > 0; --right) {
+      if (!(joint_shapes_ >> ShapeOf(left, right) & 1)) continue;
+      const uint64_t bit = HashJoint(place, left, right) & (joints_.size() * 64 - 1);
+      if (joints_[bit / 64] >> bit % 64 & 1) return true;
+    }
+  }
+  return false;
+}
+
+size_t BpeModel::PieceEnd(std::string_view word, size_t from) const {
+  if (joints_.empty()) return word.size();
+  const auto* const begin = reinterpret_cast<const uint8_t*>(word.data());
+  for (size_t at = from + kJointBytes; at + kJointBytes <= word.size(); ++at) {
+    if (IsPlaceForCut(begin + at) && !CanJoin(begin + at)) return at;
+  }
+  return word.size();
 }
 
 std::optional<uint32_t> BpeModel::Find(std::string_view bytes) const {
@@ -99,7 +176,7 @@ void BpeModel::Encode(std::string_view word, Scratch& scratch, std::vector<uint3
   scratch.ids.clear();
   Start(word, scratch.ids);
   if (scratch.ids.size() <= kShort) {
-    MergeShort(scratch);
+    MergeShort(word, scratch);
   } else {
     MergeLong(scratch);
   }
@@ -107,7 +184,7 @@ void BpeModel::Encode(std::string_view word, Scratch& scratch, std::vector<uint3
 }
 
 // By looking at all pairs for each merge: of few symbols that is quicker than any order of them.
-void BpeModel::MergeShort(Scratch& scratch) const {
+void BpeModel::MergeShort(std::string_view word, Scratch& scratch) const {
   uint32_t* const ids = scratch.ids.data();
   size_t last = scratch.ids.size();
   if (last < 2) return;
@@ -118,7 +195,15 @@ void BpeModel::MergeShort(Scratch& scratch) const {
     ranks[i] = merge == nullptr ? kNone : merge->rank;
     results[i] = merge == nullptr ? kNone : merge->result;
   };
-  for (size_t i = 0; i < last; ++i) look_up(i);
+  if (!byte_merges_.empty()) {
+    for (size_t i = 0; i < last; ++i) {
+      const auto [rank, result] = byte_merges_[static_cast<uint8_t>(word[i]) << 8 | static_cast<uint8_t>(word[i + 1])];
+      ranks[i] = rank;
+      results[i] = result;
+    }
+  } else {
+    for (size_t i = 0; i < last; ++i) look_up(i);
+  }
   while (last > 0) {
     size_t best = 0;
     for (size_t i = 1; i < last; ++i) best = ranks[i] < ranks[best] ? i : best;

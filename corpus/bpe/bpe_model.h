@@ -32,7 +32,16 @@ class BpeModel {
     fuse_unknown_ = fuse;
   }
 
+  // When all tokens and merges are there, before the first of what follows.
+  void Finish();
+
   std::optional<uint32_t> Find(std::string_view bytes) const;
+
+  // The end of the longest beginning of `word` from `from` on that the merges cannot join with what follows, as far as
+  // is known: both sides can be encoded on their own. The end of the word if there is no such place, which is always so
+  // where whole words or unknown bytes are treated apart.
+  // Looks at places between characters beyond ASCII only: scripts without blanks, whose "words" are whole sentences.
+  size_t PieceEnd(std::string_view word, size_t from) const;
 
   struct Scratch {
     struct Symbol {
@@ -62,18 +71,31 @@ class BpeModel {
   };
 
   const MergeSlot* FindMerge(uint32_t left, uint32_t right) const;
+  void FindBytePairs();
+  void FindJoints();
+  bool CanJoin(const uint8_t* place) const;
   void Mark(size_t hash);
   void Start(std::string_view word, std::vector<uint32_t>& ids) const;
-  void MergeShort(Scratch& scratch) const;
+  void MergeShort(std::string_view word, Scratch& scratch) const;
   void MergeLong(Scratch& scratch) const;
   void GrowMerges();
 
   uint32_t byte_id_[256];
   absl::flat_hash_map<std::string, uint32_t> id_of_;
   std::vector<MergeSlot> merges_;  // open addressing, a power of two
-  // A bit for each hash of a merge, eight bits per slot: of the pairs that are asked for most do not merge, and this
+  // A bit for each hash of a merge, sixteen bits per slot: of the pairs that are asked for most do not merge, and this
   // much stays in the second-level cache.
   std::vector<uint64_t> filter_;
+  // By left << 8 | right: what pairs of bytes, which every word begins with, merge to. Empty if some byte is no token.
+  struct ByteMerge {
+    uint32_t rank = kNone;
+    uint32_t result = kNone;
+  };
+  std::vector<ByteMerge> byte_merges_;
+  // A bit for each hash of the up to three bytes on either side of the place where a merge joins two tokens, and the
+  // combinations of lengths that occur.
+  std::vector<uint64_t> joints_;
+  uint32_t joint_shapes_ = 0;
   size_t merge_count_ = 0;
   bool ignore_merges_ = false;
   uint32_t unknown_ = kNone;

@@ -13,7 +13,7 @@ namespace cairn::corpus {
 namespace {
 
 constexpr size_t kEnds = 512;
-constexpr size_t kBatch = 16;
+constexpr size_t kBatch = 32;
 
 const uint8_t* Bytes(std::string_view text) { return reinterpret_cast<const uint8_t*>(text.data()); }
 
@@ -96,27 +96,44 @@ class BpeEncoder final : public Encoder {
     return absl::OkStatus();
   }
 
+  // Words, long ones in pieces that merges cannot join.
   void EncodeWords(std::string_view piece, size_t begin, std::span<const uint32_t> ends, std::vector<uint32_t>& ids) {
+    words_.clear();
+    for (const uint32_t end : ends) {
+      std::string_view word = piece.substr(begin, end - begin);
+      begin = end;
+      if (word.size() > WordKey::kInlineBytes) {
+        for (size_t from = 0; from < word.size();) {
+          const size_t until = tokenizer_.parts_.model.PieceEnd(word, from);
+          words_.push_back(word.substr(from, until - from));
+          from = until;
+        }
+      } else {
+        words_.push_back(word);
+      }
+    }
+    LookUp(words_, piece.data() + piece.size(), ids);
+  }
+
+  // In batches, so that the cache's answers come from memory together. Memory up to `limit` may be read.
+  void LookUp(std::span<const std::string_view> words, const char* limit, std::vector<uint32_t>& ids) {
     WordKey keys[kBatch];
     uint64_t hashes[kBatch];
-    std::string_view words[kBatch];
-    const char* const limit = piece.data() + piece.size();
-    for (size_t at = 0; at < ends.size();) {
-      const size_t count = std::min(kBatch, ends.size() - at);
+    uint32_t entries[kBatch];
+    for (; !words.empty(); words = words.subspan(std::min(kBatch, words.size()))) {
+      const size_t count = std::min(kBatch, words.size());
       for (size_t i = 0; i < count; ++i) {
-        words[i] = piece.substr(begin, ends[at + i] - begin);
-        begin = ends[at + i];
         keys[i] = MakeWordKey(words[i].data(), words[i].size(), limit);
         hashes[i] = HashKey(keys[i]);
-        cache_.Prefetch(hashes[i]);
+        cache_.AskForSlot(hashes[i]);
       }
+      for (size_t i = 0; i < count; ++i) entries[i] = cache_.AskForEntry(hashes[i]);
       for (size_t i = 0; i < count; ++i) {
-        if (cache_.Find(keys[i], hashes[i], words[i], ids)) continue;
+        if (cache_.Find(keys[i], hashes[i], words[i], entries[i], ids)) continue;
         const size_t old = ids.size();
         tokenizer_.parts_.model.Encode(words[i], scratch_, ids);
         cache_.Add(keys[i], hashes[i], words[i], ids.data() + old, ids.size() - old);
       }
-      at += count;
     }
   }
 
@@ -125,10 +142,12 @@ class BpeEncoder final : public Encoder {
   IdCache cache_;
   BpeModel::Scratch scratch_;
   std::array<uint32_t, kEnds> ends_;
+  std::vector<std::string_view> words_;
   std::string prefixed_;
 };
 
 BpeTokenizer::BpeTokenizer(Parts parts) : parts_(std::move(parts)) {
+  parts_.model.Finish();
   for (const AddedToken& token : parts_.added) (token.normalized ? second_ : first_).tokens.push_back(token);
   for (Group* group : {&first_, &second_}) {
     std::vector<std::string> contents;

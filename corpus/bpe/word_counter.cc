@@ -207,7 +207,7 @@ class Counter {
       const WordTable& table = worker.table();
       const bool too_large =
           options_.memory_bytes > 0 && table.bytes_when_growing() > options_.memory_bytes / workers_.size();
-      if (too_large || table.size() > WordTable::kMostWords) stop_ = true;
+      if (too_large || table.full()) stop_ = true;
     }
   }
 

@@ -67,7 +67,7 @@ class WordShard {
   // Of the words added so far.
   uint64_t word_bytes() const { return bytes_.size(); }
   // Memory that merging is going to need, roughly, for the words added so far.
-  uint64_t EstimatedBytes() const { return bytes_.size() * 24; }
+  uint64_t EstimatedBytes() const { return bytes_.size() * 16; }
 
   // When all words are there: makes tokens of their bytes.
   virtual void Arrange(const std::array<uint32_t, 256>& id_of_byte) = 0;

@@ -1,0 +1,141 @@
+#include "corpus/bpe/bpe_tokenizer.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "corpus/bpe/id_cache.h"
+
+namespace cairn::corpus {
+namespace {
+
+using Ids = std::vector<uint32_t>;
+
+// Tokens and merges made at random from characters of three bytes, also of parts of them.
+struct RandomVocabulary {
+  std::vector<std::string> tokens;                                                // by id; the first 256 are the bytes
+  std::map<std::pair<uint32_t, uint32_t>, std::pair<uint32_t, uint32_t>> merges;  // to (rank, result)
+
+  RandomVocabulary(std::mt19937_64& random, const std::string& letters, int count) {
+    std::map<std::string, uint32_t> id_of;
+    for (int byte = 0; byte < 256; ++byte) {
+      tokens.emplace_back(1, static_cast<char>(byte));
+      id_of[tokens.back()] = static_cast<uint32_t>(byte);
+    }
+    std::vector<uint32_t> used;
+    for (const char c : letters) used.push_back(static_cast<uint8_t>(c));
+    for (uint32_t rank = 0; rank < static_cast<uint32_t>(count); ++rank) {
+      const uint32_t left = used[random() % used.size()], right = used[random() % used.size()];
+      const std::string bytes = tokens[left] + tokens[right];
+      const bool occurs = (letters + letters).find(bytes) != std::string::npos || random() % 4 == 0;
+      if (bytes.size() > 12 || merges.contains({left, right}) || !occurs) continue;
+      const auto [it, fresh] = id_of.emplace(bytes, static_cast<uint32_t>(tokens.size()));
+      if (fresh) {
+        tokens.push_back(bytes);
+        used.push_back(it->second);
+      }
+      merges[{left, right}] = {rank, it->second};
+    }
+  }
+
+  BpeModel Model() const {
+    BpeModel model;
+    for (uint32_t id = 0; id < tokens.size(); ++id) model.AddToken(tokens[id], id);
+    for (const auto& [pair, merge] : merges) model.AddMerge(pair.first, pair.second, merge.first, merge.second);
+    return model;
+  }
+
+  // The definition: the leftmost pair of the lowest rank, again and again.
+  Ids Encode(std::string_view word) const {
+    Ids ids;
+    for (const char c : word) ids.push_back(static_cast<uint8_t>(c));
+    while (true) {
+      size_t best = ids.size();
+      uint32_t best_rank = BpeModel::kNone;
+      for (size_t i = 0; i + 1 < ids.size(); ++i) {
+        const auto it = merges.find({ids[i], ids[i + 1]});
+        if (it != merges.end() && it->second.first < best_rank) best = i, best_rank = it->second.first;
+      }
+      if (best == ids.size()) return ids;
+      ids[best] = merges.at({ids[best], ids[best + 1]}).second;
+      ids.erase(ids.begin() + static_cast<ptrdiff_t>(best) + 1);
+    }
+  }
+};
+
+TEST(BpeTokenizer, LongWordsCutIntoPieces_HaveTheIdsOfTheDefinition) {
+  std::mt19937_64 random(1);
+  const std::vector<std::string> characters = {"的", "是", "本", "あ", "한", "р", "x", "\U0001F600", "\x80", "\xE4"};
+  const Pretokenizer whole = *Pretokenizer::Named("whitespace");
+  size_t pieces = 0;
+  for (int round = 0; round < 60; ++round) {
+    std::string letters;
+    for (int i = 0; i < 12; ++i) letters += characters[random() % characters.size()];
+    const RandomVocabulary vocabulary(random, letters, 40 + static_cast<int>(random() % 400));
+    const BpeTokenizer tokenizer({.model = vocabulary.Model(), .added = {}, .pretokenizer = whole});
+    const auto encoder = tokenizer.NewEncoder();
+    for (int i = 0; i < 40; ++i) {
+      std::string word;
+      for (size_t n = 1 + random() % 60; n > 0; --n) {
+        word += random() % 3 == 0 ? letters : characters[random() % characters.size()];
+      }
+      word.resize(std::min<size_t>(word.size(), 1 + random() % 300));
+      Ids ids;
+      ASSERT_TRUE(encoder->Encode(word, ids).ok());
+      ASSERT_EQ(ids, vocabulary.Encode(word)) << "round " << round << ", word " << i;
+      for (size_t from = 0; from < word.size(); ++pieces) from = tokenizer.parts().model.PieceEnd(word, from);
+    }
+  }
+  EXPECT_GT(pieces, 60u * 40 * 2) << "hardly any word was cut";
+}
+
+TEST(BpeTokenizer, WholeWordsAndUnknownBytes_AreNotCut) {
+  const std::string word = "的的的的的的的的的的";
+  for (const bool ignore_merges : {false, true}) {
+    for (const int bytes : {255, 256}) {
+      BpeModel model;
+      for (int byte = 0; byte < bytes; ++byte) {
+        model.AddToken(std::string(1, static_cast<char>(byte)), static_cast<uint32_t>(byte));
+      }
+      model.set_ignore_merges(ignore_merges);
+      model.Finish();
+      const bool can_cut = !ignore_merges && bytes == 256;
+      EXPECT_EQ(model.PieceEnd(word, 0), can_cut ? 3 : word.size());
+    }
+  }
+}
+
+TEST(IdCache, RandomWords_AreKnownWithTheirIds) {
+  std::mt19937_64 random(2);
+  IdCache cache;
+  std::map<std::string, Ids> expected;
+  for (int i = 0; i < 100'000; ++i) {
+    // Words that differ in few places, of lengths around the limit of what a key holds.
+    std::string word(1 + random() % 30, 'a');
+    for (int changes = 0; changes < 2; ++changes) word[random() % word.size()] = static_cast<char>('a' + random() % 3);
+    if (random() % 500 == 0) word.resize(200 + random() % 100, 'b');
+    const WordKey key = MakeWordKey(word.data(), word.size(), word.data() + word.size());
+    const uint64_t hash = HashKey(key);
+    const uint32_t asked = random() % 2 == 0 ? cache.AskForEntry(hash) : WordMap::kNone;
+    Ids ids = {7};
+    const auto known = expected.find(word);
+    ASSERT_EQ(cache.Find(key, hash, word, asked, ids), known != expected.end()) << word;
+    if (known != expected.end()) {
+      ids.erase(ids.begin());
+      ASSERT_EQ(ids, known->second) << word;
+      continue;
+    }
+    Ids made(1 + random() % std::min<size_t>(word.size(), 12));
+    for (uint32_t& id : made) id = static_cast<uint32_t>(random());
+    cache.Add(key, hash, word, made.data(), made.size());
+    if (word.size() <= IdCache::kMaxWordBytes) expected[word] = made;
+  }
+}
+
+}  // namespace
+}  // namespace cairn::corpus
