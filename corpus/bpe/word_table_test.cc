@@ -57,7 +57,7 @@ TEST(WordTable, TakeShared_LeavesEachWordInOneTable_AndCountsStay64Bits) {
       // Few enough letters for many shared words, of lengths around the limit of what a slot holds.
       std::string word(1 + random() % 26, 'a');
       for (char& c : word) c = static_cast<char>('a' + random() % 4 / 3);
-      if (i % 1000 == 0) word.assign(3 << 20, static_cast<char>('a' + i / 1000));  // larger than a chunk of the arena
+      if (i % 3000 == 0) word.assign(3 << 20, static_cast<char>('a' + i / 3000));  // larger than a chunk of the arena
       const uint64_t count = random() >> (30 + random() % 30);
       if (count == 0) continue;
       tables[random() % 3].Add(word, count);
