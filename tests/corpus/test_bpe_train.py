@@ -364,7 +364,7 @@ def test_little_memory_gives_the_same_result(tmp_path):
     r = rng(11)
     path = tmp_path / "text"
     letters = str.maketrans("0123456789", "ghijklmnop")
-    path.write_text("\n".join(("%x" % r.getrandbits(r.choice((20, 40, 80)))).translate(letters) for _ in range(150_000)))
+    path.write_text("\n".join(("%x" % r.getrandbits(r.choice((20, 40, 80)))).translate(letters) for _ in range(250_000)))
     expected = train(path, tmp_path / "out", 700)
     command = [CAIRN, "--format=json", "corpus", "bpe", "train", path, "--vocab-size=700", f"--output={tmp_path / 'out2'}"]
     result = subprocess.run([*command, "--resume", "--checkpoint-every=200KB"], capture_output=True, check=True)
