@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <utility>
@@ -15,6 +16,8 @@
 
 namespace cairn::corpus {
 namespace {
+
+constexpr uint64_t kPrepareBytes = uint64_t{64} << 20;
 
 int OpenScratch(const std::string& directory, const std::string& path, int extra) {
   if (!path.empty()) return open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | extra, 0600);
@@ -29,7 +32,7 @@ int OpenScratch(const std::string& directory, const std::string& path, int extra
 }  // namespace
 
 ScratchFile::ScratchFile(std::string place, int fd, bool direct, const Options& options)
-    : place_(std::move(place)), fd_(fd), direct_(direct), allocated_(options.resume_at) {
+    : place_(std::move(place)), fd_(fd), direct_(direct), allocated_(options.resume_at), prepared_(options.resume_at) {
   for (int i = 0; i < options.threads; ++i) threads_.emplace_back([this] { Loop(); });
 }
 
@@ -64,6 +67,21 @@ ScratchFile::~ScratchFile() {
   }
   for (std::thread& thread : threads_) thread.join();
   close(fd_);
+}
+
+uint64_t ScratchFile::Allocate(uint64_t bytes) {
+  const uint64_t offset = allocated_.fetch_add(bytes, std::memory_order_relaxed);
+  // File systems let one write at a time make a file longer; inside it, several go on side by side. So space comes in
+  // large steps, from whoever passes the end of the last. Without it (a full disk, another file system) writes do as
+  // they can.
+  uint64_t prepared = prepared_.load(std::memory_order_relaxed);
+  while (offset + bytes > prepared) {
+    const uint64_t next = std::max(offset + bytes, prepared) + kPrepareBytes;
+    if (!prepared_.compare_exchange_weak(prepared, next, std::memory_order_relaxed)) continue;
+    (void)fallocate(fd_, 0, static_cast<off_t>(prepared), static_cast<off_t>(next - prepared));
+    break;
+  }
+  return offset;
 }
 
 absl::Status ScratchFile::Transfer(bool write, char* data, size_t bytes, uint64_t offset) const {

@@ -56,7 +56,7 @@ class ScratchFile {
   ScratchFile& operator=(const ScratchFile&) = delete;
 
   // A stretch that no one else has, of a multiple of 4 KiB.
-  uint64_t Allocate(uint64_t bytes) { return allocated_.fetch_add(bytes, std::memory_order_relaxed); }
+  uint64_t Allocate(uint64_t bytes);
   uint64_t allocated() const { return allocated_.load(std::memory_order_relaxed); }
 
   // Starts a transfer between page-aligned memory and the file; both sizes multiples of 4 KiB. `done` is called from
@@ -92,6 +92,7 @@ class ScratchFile {
   const int fd_;
   mutable std::atomic<bool> direct_;
   std::atomic<uint64_t> allocated_{0};
+  std::atomic<uint64_t> prepared_{0};  // the file system has given it space up to here, or been asked
   Mutex mutex_;
   CondVar changed_;
   std::deque<Job> jobs_ ABSL_GUARDED_BY(mutex_);
