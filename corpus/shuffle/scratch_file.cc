@@ -73,11 +73,12 @@ uint64_t ScratchFile::Allocate(uint64_t bytes) {
   const uint64_t offset = allocated_.fetch_add(bytes, std::memory_order_relaxed);
   // File systems let one write at a time make a file longer; inside it, several go on side by side. So space comes in
   // large steps, from whoever passes the end of the last. Without it (a full disk, another file system) writes do as
-  // they can.
+  // they can. Regions larger than a step are left alone: their last part may stay a hole.
   uint64_t prepared = prepared_.load(std::memory_order_relaxed);
   while (offset + bytes > prepared) {
-    const uint64_t next = std::max(offset + bytes, prepared) + kPrepareBytes;
+    const uint64_t next = offset + bytes + (bytes > kPrepareBytes ? 0 : kPrepareBytes);
     if (!prepared_.compare_exchange_weak(prepared, next, std::memory_order_relaxed)) continue;
+    if (bytes > kPrepareBytes) break;
     (void)fallocate(fd_, 0, static_cast<off_t>(prepared), static_cast<off_t>(next - prepared));
     break;
   }
