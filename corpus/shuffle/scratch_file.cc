@@ -17,7 +17,7 @@
 namespace cairn::corpus {
 namespace {
 
-constexpr uint64_t kPrepareBytes = uint64_t{64} << 20;
+constexpr uint64_t kLargestStep = uint64_t{64} << 20;
 
 int OpenScratch(const std::string& directory, const std::string& path, int extra) {
   if (!path.empty()) return open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | extra, 0600);
@@ -72,14 +72,14 @@ ScratchFile::~ScratchFile() {
 uint64_t ScratchFile::Allocate(uint64_t bytes) {
   const uint64_t offset = allocated_.fetch_add(bytes, std::memory_order_relaxed);
   // File systems let one write at a time make a file longer; inside it, several go on side by side. So space comes in
-  // large steps, from whoever passes the end of the last. Without it (a full disk, another file system) writes do as
-  // they can. Regions larger than a step are left alone: their last part may stay a hole.
+  // growing steps, from whoever passes the end of the last. Without it (a full disk, another file system, the page
+  // cache) writes do as they can. Regions larger than the largest step are left alone: their last part may stay a hole.
   uint64_t prepared = prepared_.load(std::memory_order_relaxed);
-  while (offset + bytes > prepared) {
-    const uint64_t next = offset + bytes + (bytes > kPrepareBytes ? 0 : kPrepareBytes);
+  const uint64_t end = offset + bytes;
+  while (direct() && end > prepared) {
+    const uint64_t next = bytes > kLargestStep ? end : end + std::min(end, kLargestStep);
     if (!prepared_.compare_exchange_weak(prepared, next, std::memory_order_relaxed)) continue;
-    if (bytes > kPrepareBytes) break;
-    (void)fallocate(fd_, 0, static_cast<off_t>(prepared), static_cast<off_t>(next - prepared));
+    if (next > end) (void)fallocate(fd_, 0, static_cast<off_t>(prepared), static_cast<off_t>(next - prepared));
     break;
   }
   return offset;
