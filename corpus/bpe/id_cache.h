@@ -2,7 +2,9 @@
 #ifndef CAIRN_CORPUS_BPE_ID_CACHE_H_
 #define CAIRN_CORPUS_BPE_ID_CACHE_H_
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <string_view>
 #include <vector>
 
@@ -27,7 +29,15 @@ class IdCache {
     if (asked == WordMap::kNone) return false;
     const uint64_t value = map_[asked].value;
     const uint32_t* const known = ids_.data() + (value >> kCountBits);
-    ids.insert(ids.end(), known, known + (value & kCountMask));
+    const size_t count = value & kCountMask;
+    const size_t size = ids.size();
+    ids.resize(size + std::max(count, kFew));
+    if (count <= kFew) {
+      std::memcpy(ids.data() + size, known, kFew * sizeof(uint32_t));  // of fixed size: no call, no loop
+    } else {
+      std::copy_n(known, count, ids.data() + size);
+    }
+    ids.resize(size + count);
     return true;
   }
 
@@ -36,20 +46,23 @@ class IdCache {
     if (word.size() > kMaxWordBytes) return;
     if (map_.size() >= kMaxWords || map_.arena_bytes() > kMaxBytes || ids_.size() > kMaxBytes / sizeof(uint32_t)) {
       map_.Clear();
-      ids_.clear();
+      ids_.assign(kFew, 0);
     }
-    map_.Insert(key, hash, word, uint64_t{ids_.size()} << kCountBits | count);
-    ids_.insert(ids_.end(), ids, ids + count);
+    const size_t begin = ids_.size() - kFew;
+    map_.Insert(key, hash, word, uint64_t{begin} << kCountBits | count);
+    ids_.resize(ids_.size() + count);
+    std::copy_n(ids, count, ids_.data() + begin);
   }
 
  private:
   static constexpr size_t kMaxWords = size_t{1} << 20;
   static constexpr size_t kMaxBytes = size_t{24} << 20;
+  static constexpr size_t kFew = 4;
   static constexpr int kCountBits = 8;  // a word has no more ids than bytes
   static constexpr uint64_t kCountMask = kMaxWordBytes;
 
   WordMap map_;  // values: where in ids_ the word's begin, and how many they are
-  std::vector<uint32_t> ids_;
+  std::vector<uint32_t> ids_ = std::vector<uint32_t>(kFew);  // ends with room for a read of kFew
 };
 
 }  // namespace cairn::corpus
