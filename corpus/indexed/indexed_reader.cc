@@ -19,7 +19,7 @@
 namespace cairn::corpus {
 namespace {
 
-constexpr size_t kPieceBytes = 128 << 10;  // what was read is still in the second-level cache when it is looked at
+constexpr size_t kPieceBytes = 1 << 20;
 constexpr size_t kMostFaults = 8;
 
 absl::Status Corrupt(const std::string& path, std::string_view what) {
