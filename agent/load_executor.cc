@@ -105,6 +105,11 @@ void LoadExecutor::ReportProgress(const ActiveLoad& load) {
   });
 }
 
+void LoadExecutor::Fail(uint64_t number, const absl::Status& error) {
+  Log(LogLevel::kError, "load_failed", {{"load", number}, {"error", error}});
+  context_.host.Do([&](Session& session, absl::Time) { session.OnReadFailed(number, error); });
+}
+
 absl::Status LoadExecutor::MakeSource(const action::StartRead& order, ActiveLoad& load) {
   // Not out of the pool: a trainer that ended may have it mapped still.
   const uint64_t bytes = std::max<uint64_t>(order.source->slab_bytes, 4096);
@@ -127,10 +132,7 @@ std::shared_ptr<RoundSource> LoadExecutor::MakeReader(const action::StartRead& o
     return context_.descriptors.Offer(std::move(memory), true);
   };
   source.withdraw = [this](uint64_t id) { context_.descriptors.Withdraw(id); };
-  source.on_error = [this, number = order.number](const absl::Status& error) {
-    Log(LogLevel::kError, "load_failed", {{"load", number}, {"error", error}});
-    context_.host.Do([&](Session& session, absl::Time) { session.OnReadFailed(number, error); });
-  };
+  source.on_error = [this, number = order.number](const absl::Status& error) { Fail(number, error); };
   source.on_progress = [this, number = order.number] { Report(number); };
   return std::make_shared<RoundSource>(context_.storage, context_.pool, context_.options.job, order.plan,
                                        std::move(source));
@@ -152,18 +154,15 @@ void LoadExecutor::Begin(const action::StartRead& order) {
     return context_.descriptors.Offer(std::move(memory), true);
   };
   consumer.withdraw = [this](uint64_t id) { context_.descriptors.Withdraw(id); };
-  consumer.on_error = [this, number = order.number](const absl::Status& error) {
-    Log(LogLevel::kError, "load_failed", {{"load", number}, {"error", error}});
-    context_.host.Do([&](Session& session, absl::Time) { session.OnReadFailed(number, error); });
-  };
+  consumer.on_error = [this, number = order.number](const absl::Status& error) { Fail(number, error); };
   if (const absl::Status allowed = CheckImports(*order.plan, context_.options); !allowed.ok()) {
-    return consumer.on_error(allowed);
+    return Fail(load.number, allowed);
   }
   if (order.source == nullptr) {
     load.source = MakeReader(order);
   } else if (const absl::Status made = MakeSource(order, load); !made.ok()) {
     if (load.writable_id != 0) context_.descriptors.Withdraw(load.writable_id);
-    return consumer.on_error(made);
+    return Fail(load.number, made);
   }
   load.consumer =
       std::make_shared<LoadConsumer>(order.plan, order.order, load.source, context_.pool, std::move(consumer));

@@ -64,6 +64,7 @@ class LoadExecutor {
   void EndNow(uint64_t number);
   void DestroyRetired();
   void ReportProgress(const ActiveLoad& load);
+  void Fail(uint64_t number, const absl::Status& error);
 
   const ExecutorContext context_;
   Mutex mutex_;

@@ -94,8 +94,6 @@ Argument& Argument::SplitAt(char delimiter) {
   return *this;
 }
 
-bool Argument::given() const { return option_->count() > 0; }
-
 template <typename T>
 Argument Command::AddOption(const std::string& names, T& value, const std::string& help) {
   return Argument(app_->add_option(names, value, help));

@@ -40,8 +40,6 @@ class Argument {
   // `--flag A,B` too.
   Argument& SplitAt(char delimiter);
 
-  bool given() const;
-
  private:
   friend class Command;
   explicit Argument(CLI::Option* option) : option_(option) {}
