@@ -83,8 +83,12 @@ enum class Reason {
   kNoAtomicCreate,
   kPathEscape,
   kRootInUse,
+  kRootMismatch,
+  kStorageStalled,
+  kCommitUnproven,
   // Machine.
   kMemoryLimit,
+  kMemoryUnsealed,
   kSocketDirectory,
   kPeerUid,
   kBadToken,

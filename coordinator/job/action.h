@@ -23,8 +23,11 @@ struct VerdictSummary {
   int64_t step = 0;
   uint32_t attempt = 0;
   bool committed = false;
+  // A verdict stands that cannot be read or is not what it should be: `error` says why. Nobody may load the attempt, and
+  // nothing of it is removed.
+  bool damaged = false;
   std::string request_id;
-  // Of a tombstone.
+  // Of a tombstone, or of a damaged verdict.
   absl::Status error;
   // Of a manifest.
   uint64_t bytes = 0;
@@ -41,6 +44,12 @@ struct Leftover {
 
 // Lists what storage knows of the job. Answered by Job::OnRecovered.
 struct RecoverJob {};
+
+// Lists what storage knows of one step now. Answered by Job::OnStepRead.
+struct ReadStep {
+  int64_t step = 0;
+  uint64_t ticket = 0;
+};
 
 // Plans a save of these layouts, by rank. Answered by Job::OnSavePlanned.
 struct PlanSave {
@@ -60,7 +69,8 @@ struct ReserveAttempt {
   uint64_t ticket = 0;
 };
 
-// Puts together the manifest; compares the checksums of replicas on the way. Answered by Job::OnManifest.
+// Puts together the manifest; compares the checksums of replicas on the way. Shared objects that differ are an error,
+// tensors only with `replicas_must_match`. Answered by Job::OnManifest.
 struct MakeManifest {
   int64_t step = 0;
   uint32_t attempt = 0;
@@ -68,14 +78,26 @@ struct MakeManifest {
   std::string request_id;
   std::vector<v1::WriteResult> result;                             // by rank
   std::vector<std::vector<v1::ReplicaChecksum>> replica_checksum;  // by rank
+  bool replicas_must_match = false;
   uint64_t ticket = 0;
 };
 
-// Puts the record that ends an attempt, if none stands there. Answered by Job::OnVerdict.
+// A file of an attempt, as it must be before the attempt may be committed.
+struct BinFile {
+  std::string name;  // with its ending
+  int rank = 0;
+  uint64_t bytes = 0;
+};
+using BinFiles = std::shared_ptr<const std::vector<BinFile>>;
+
+// Puts the record that ends an attempt, if none stands there. A manifest only if the attempt's directory holds `nonce`
+// and all `bins` in their sizes. Answered by Job::OnVerdict.
 struct PutVerdict {
   int64_t step = 0;
   uint32_t attempt = 0;
+  uint64_t nonce = 0;                           // of a manifest's attempt
   std::shared_ptr<const std::string> manifest;  // null for a tombstone
+  BinFiles bins;                                // of a manifest
   absl::Status error;                           // of a tombstone
   std::string request_id;
   uint64_t ticket = 0;
@@ -94,6 +116,7 @@ struct PlanLoad {
   uint64_t number = 0;
   std::vector<std::string> source_layout;
   std::optional<int64_t> step;  // unset: the latest committed
+  bool fallback = false;        // ... that is not proven to be damaged
   std::vector<std::string> layout;
   std::vector<std::string> node;
   bool strict = true;
@@ -103,12 +126,25 @@ struct PlanLoad {
 
 struct CoreAction {
   std::string job;
-  std::variant<RecoverJob, PlanSave, ReserveAttempt, MakeManifest, PutVerdict, RemoveFiles, PlanLoad> what;
+  std::variant<RecoverJob, ReadStep, PlanSave, ReserveAttempt, MakeManifest, PutVerdict, RemoveFiles, PlanLoad> what;
 };
 
 struct Recovered {
   std::vector<VerdictSummary> verdict;  // ascending by (step, attempt)
   std::vector<Leftover> leftover;
+};
+
+struct Reserved {
+  uint32_t attempt = 0;
+  uint64_t nonce = 0;  // stands in the attempt's directory
+};
+
+// What came of a PutVerdict.
+struct PutOutcome {
+  // What stands there now, durably.
+  absl::StatusOr<VerdictSummary> standing;
+  // `standing` is an error, and the record may stand there all the same, or come to stand there. False: it does not.
+  bool in_doubt = false;
 };
 
 struct PlannedSave {
@@ -123,6 +159,8 @@ struct PlannedSave {
 struct MadeManifest {
   std::shared_ptr<const std::string> manifest;
   uint64_t bytes = 0;
+  BinFiles bins;
+  absl::Status warning;  // replicas of tensors that differ
 };
 
 struct PlannedLoad {
@@ -133,6 +171,7 @@ struct PlannedLoad {
   std::string transfer_token;
   std::vector<std::string> missing;
   std::vector<std::string> unexpected;
+  std::vector<std::pair<int64_t, absl::Status>> passed_over;  // newest first
   uint64_t total_bytes_read = 0;
   uint64_t unique_bytes = 0;
 };

@@ -215,7 +215,7 @@ class World {
         if (!verdicts_.contains({reserve->step, number})) {
           const auto put =
               Put(reserve->step, number,
-                  PutVerdict{reserve->step, number, nullptr, MakeError(Reason::kCoordinatorRestarted, "left")});
+                  PutVerdict{reserve->step, number, 0, nullptr, nullptr, MakeError(Reason::kCoordinatorRestarted, "left")});
           if (put.committed) attempt = MakeError(Reason::kStepCommitted, "committed");
         }
       }
@@ -229,7 +229,9 @@ class World {
       if (fails) attempt = error;
       if (attempt.ok()) directories_[reserve->step].insert(*attempt);
       reply([&](Job& job, const Environment& environment) {
-        job.OnReserved(reserve->step, reserve->ticket, attempt, environment);
+        job.OnReserved(reserve->step, reserve->ticket,
+                       attempt.ok() ? absl::StatusOr<Reserved>(Reserved{*attempt, *attempt}) : attempt.status(),
+                       environment);
       });
     } else if (const auto* make = std::get_if<MakeManifest>(&action.what); make != nullptr) {
       reply([&](Job& job, const Environment& environment) {
@@ -242,7 +244,7 @@ class World {
       if (!before) standing = Put(put->step, put->attempt, *put);
       // The shell reads back what stands there, so that only a failure without effect is reported as one.
       reply([&](Job& job, const Environment& environment) {
-        job.OnVerdict(put->step, put->ticket, standing, environment);
+        job.OnVerdict(put->step, put->ticket, PutOutcome{standing}, environment);
       });
     } else if (const auto* remove = std::get_if<RemoveFiles>(&action.what); remove != nullptr) {
       const std::pair<int64_t, uint32_t> key{remove->step, remove->attempt};

@@ -269,7 +269,7 @@ void Job::AdvanceSweeps(Context& context) {
     } else {
       const absl::Status error = OperationError(Reason::kCoordinatorRestarted, context, {"save", step, attempt},
                                                 "left unfinished, and no rank came back with it");
-      context.Do(PutVerdict{step, attempt, nullptr, error, "", sweep.ticket});
+      context.Do(PutVerdict{step, attempt, 0, nullptr, nullptr, error, "", sweep.ticket});
     }
   }
   sweeps_.remove_if([](const Sweep& sweep) { return sweep.done; });
@@ -454,6 +454,11 @@ void Job::OnRecovered(const absl::StatusOr<Recovered>& recovered, Environment en
   Advance(context);
 }
 
+void Job::OnStepRead(int64_t, uint64_t, const absl::StatusOr<Recovered>&, Environment environment) {
+  Context context = MakeContext(environment);
+  Advance(context);
+}
+
 void Job::OnSavePlanned(const std::string& key, const absl::StatusOr<PlannedSave>& plan, Environment environment) {
   Context context = MakeContext(environment);
   plans_.OnPlanned(key, plan);
@@ -461,10 +466,10 @@ void Job::OnSavePlanned(const std::string& key, const absl::StatusOr<PlannedSave
   Advance(context);
 }
 
-void Job::OnReserved(int64_t step, uint64_t ticket, const absl::StatusOr<uint32_t>& attempt, Environment environment) {
+void Job::OnReserved(int64_t step, uint64_t ticket, const absl::StatusOr<Reserved>& reserved, Environment environment) {
   Context context = MakeContext(environment);
   ++revision_;
-  if (Save* save = ActiveSave(step); save != nullptr) save->OnReserved(ticket, attempt, context);
+  if (Save* save = ActiveSave(step); save != nullptr) save->OnReserved(ticket, reserved, context);
   Advance(context);
 }
 
@@ -475,12 +480,12 @@ void Job::OnManifest(int64_t step, uint64_t ticket, const absl::StatusOr<MadeMan
   Advance(context);
 }
 
-void Job::OnVerdict(int64_t step, uint64_t ticket, const absl::StatusOr<VerdictSummary>& standing,
-                    Environment environment) {
+void Job::OnVerdict(int64_t step, uint64_t ticket, const PutOutcome& outcome, Environment environment) {
+  const absl::StatusOr<VerdictSummary>& standing = outcome.standing;
   if (standing.ok()) Keep(*standing);
   Context context = MakeContext(environment);
   ++revision_;
-  if (Save* save = ActiveSave(step); save != nullptr) save->OnVerdict(ticket, standing, context);
+  if (Save* save = ActiveSave(step); save != nullptr) save->OnVerdict(ticket, outcome, context);
   for (Sweep& sweep : sweeps_) {
     if (sweep.ticket != ticket) continue;
     sweep.ticket = 0;

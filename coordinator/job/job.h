@@ -80,11 +80,11 @@ class Job {
 
   // Results of actions.
   void OnRecovered(const absl::StatusOr<Recovered>& recovered, Environment environment);
+  void OnStepRead(int64_t step, uint64_t ticket, const absl::StatusOr<Recovered>& recovered, Environment environment);
   void OnSavePlanned(const std::string& key, const absl::StatusOr<PlannedSave>& plan, Environment environment);
-  void OnReserved(int64_t step, uint64_t ticket, const absl::StatusOr<uint32_t>& attempt, Environment environment);
+  void OnReserved(int64_t step, uint64_t ticket, const absl::StatusOr<Reserved>& reserved, Environment environment);
   void OnManifest(int64_t step, uint64_t ticket, const absl::StatusOr<MadeManifest>& made, Environment environment);
-  void OnVerdict(int64_t step, uint64_t ticket, const absl::StatusOr<VerdictSummary>& standing,
-                 Environment environment);
+  void OnVerdict(int64_t step, uint64_t ticket, const PutOutcome& outcome, Environment environment);
   void OnRemoved(int64_t step, uint64_t ticket, const absl::Status& status, Environment environment);
   void OnLoadPlanned(uint64_t number, uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan,
                      Environment environment);

@@ -320,16 +320,17 @@ void Save::AdvancePlan(Context& context) {
         context);
 }
 
-void Save::OnReserved(uint64_t ticket, const absl::StatusOr<uint32_t>& attempt, Context& context) {
+void Save::OnReserved(uint64_t ticket, const absl::StatusOr<Reserved>& reserved, Context& context) {
   if (ticket != reserve_ticket_ || ended()) return;
   reserve_ticket_ = 0;
-  if (attempt.ok()) {
-    attempt_ = *attempt;
+  if (reserved.ok()) {
+    attempt_ = reserved->attempt;
+    attempt_nonce_ = reserved->nonce;
     progress_base_ = context.now;
     Touch();
     context.Log("step=", step_, " attempt=", attempt_, " event=numbered");
   } else {
-    Abort(Annotate(attempt.status(), absl::StrCat(context.job, "@", step_),
+    Abort(Annotate(reserved.status(), absl::StrCat(context.job, "@", step_),
                    {{"job", context.job}, {"step", absl::StrCat(step_)}}),
           context);
   }

@@ -59,9 +59,9 @@ class Save {
   void Cancel(Context& context);
 
   // Results of this save's actions; those of an older one (by ticket) are ignored.
-  void OnReserved(uint64_t ticket, const absl::StatusOr<uint32_t>& attempt, Context& context);
+  void OnReserved(uint64_t ticket, const absl::StatusOr<Reserved>& reserved, Context& context);
   void OnManifest(uint64_t ticket, const absl::StatusOr<MadeManifest>& made, Context& context);
-  void OnVerdict(uint64_t ticket, const absl::StatusOr<VerdictSummary>& standing, Context& context);
+  void OnVerdict(uint64_t ticket, const PutOutcome& outcome, Context& context);
   void OnRemoved(uint64_t ticket, const absl::Status& status, Context& context);
 
   // Whether `state` of `member` belongs to this save, so that this save's order answers it, and not to a later call.
@@ -140,6 +140,7 @@ class Save {
   bool check_replicas_ = false;
 
   uint32_t attempt_ = 0;
+  uint64_t attempt_nonce_ = 0;
   // The number came from agents that began under an earlier coordinator.
   bool adopted_ = false;
   uint64_t reserve_ticket_ = 0;

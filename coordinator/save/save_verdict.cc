@@ -26,7 +26,7 @@ void Save::AdvanceCommit(Context& context) {
   if (context.earliest_step.has_value() && *context.earliest_step < step_) return;
   decided_ = true;
   verdict_ticket_ = context.next_ticket++;
-  context.Do(PutVerdict{step_, attempt_, manifest_->manifest, absl::OkStatus(),
+  context.Do(PutVerdict{step_, attempt_, attempt_nonce_, manifest_->manifest, manifest_->bins, absl::OkStatus(),
                         request_ids_.empty() ? "" : request_ids_.front(), verdict_ticket_});
 }
 
@@ -36,7 +36,8 @@ void Save::Commit(const VerdictSummary& verdict, Context& context) {
   End(Phase::kCommitted, context);
 }
 
-void Save::OnVerdict(uint64_t ticket, const absl::StatusOr<VerdictSummary>& standing, Context& context) {
+void Save::OnVerdict(uint64_t ticket, const PutOutcome& outcome, Context& context) {
+  const absl::StatusOr<VerdictSummary>& standing = outcome.standing;
   if (ticket != verdict_ticket_ || ended()) return;
   verdict_ticket_ = 0;
   if (!standing.ok()) {
@@ -95,8 +96,8 @@ bool Save::AllStopped(const Context& context) const {
 
 void Save::PutTombstone(Context& context) {
   verdict_ticket_ = context.next_ticket++;
-  context.Do(
-      PutVerdict{step_, attempt_, nullptr, error_, request_ids_.empty() ? "" : request_ids_.front(), verdict_ticket_});
+  context.Do(PutVerdict{step_, attempt_, attempt_nonce_, nullptr, nullptr, error_,
+                        request_ids_.empty() ? "" : request_ids_.front(), verdict_ticket_});
 }
 
 void Save::AdvanceAbort(Context& context) {

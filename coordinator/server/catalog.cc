@@ -14,8 +14,6 @@ namespace cairn {
 namespace {
 
 constexpr uint64_t kMaxVerdictBytes = uint64_t{1} << 30;
-constexpr char kReservePath[] = ".cairn/tombstone-room";
-constexpr size_t kReserveBytes = 64 << 10;
 
 VerdictSummary Summarize(int64_t step, uint32_t attempt, const Verdict& verdict) {
   VerdictSummary summary;
@@ -37,9 +35,10 @@ VerdictSummary Summarize(int64_t step, uint32_t attempt, const Verdict& verdict)
   return summary;
 }
 
-// An unreadable verdict ends its attempt like a tombstone: nothing of it may be loaded, nothing is written over it.
-VerdictSummary Unreadable(int64_t step, uint32_t attempt, const absl::Status& error) {
+// A damaged verdict ends its attempt like a tombstone: nothing of it may be loaded, nothing is written over it.
+VerdictSummary Damaged(int64_t step, uint32_t attempt, const absl::Status& error) {
   VerdictSummary summary;
+  summary.damaged = true;
   summary.step = step;
   summary.attempt = attempt;
   summary.error = error;
@@ -103,33 +102,39 @@ absl::StatusOr<VerdictSummary> Catalog::Read(const std::string& job, int64_t ste
   return summary;
 }
 
+absl::StatusOr<Recovered> Catalog::RecoverStep(const std::string& job, int64_t step) {
+  CAIRN_ASSIGN_OR_RETURN(const Step listed, ListStep(job, step));
+  Recovered recovered;
+  for (uint32_t attempt : listed.verdict) {
+    const auto verdict = Read(job, step, attempt);
+    if (verdict.ok()) {
+      recovered.verdict.push_back(*verdict);
+    } else if (HasReason(verdict.status(), Reason::kManifestCorrupt) ||
+               HasReason(verdict.status(), Reason::kFormatTooNew)) {
+      recovered.verdict.push_back(Damaged(step, attempt, verdict.status()));
+    } else if (!HasReason(verdict.status(), Reason::kFileMissing)) {
+      return verdict.status();
+    }
+  }
+  for (uint32_t attempt : listed.directory) {
+    const auto verdict = std::find_if(recovered.verdict.begin(), recovered.verdict.end(),
+                                      [&](const VerdictSummary& each) { return each.attempt == attempt; });
+    if (verdict == recovered.verdict.end()) {
+      recovered.leftover.push_back({step, attempt, /*tombstone=*/false});
+    } else if (!verdict->committed && !verdict->damaged) {
+      recovered.leftover.push_back({step, attempt, /*tombstone=*/true});
+    }
+  }
+  return recovered;
+}
+
 absl::StatusOr<Recovered> Catalog::Recover(const std::string& job) {
   CAIRN_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, Steps(job));
   Recovered recovered;
   for (int64_t step : steps) {
-    CAIRN_ASSIGN_OR_RETURN(const Step listed, ListStep(job, step));
-    for (uint32_t attempt : listed.verdict) {
-      const auto verdict = Read(job, step, attempt);
-      if (verdict.ok()) {
-        recovered.verdict.push_back(*verdict);
-      } else if (HasReason(verdict.status(), Reason::kManifestCorrupt) ||
-                 HasReason(verdict.status(), Reason::kFormatTooNew)) {
-        recovered.verdict.push_back(Unreadable(step, attempt, verdict.status()));
-      } else if (!HasReason(verdict.status(), Reason::kFileMissing)) {
-        return verdict.status();
-      }
-    }
-    for (uint32_t attempt : listed.directory) {
-      const auto verdict =
-          std::find_if(recovered.verdict.begin(), recovered.verdict.end(),
-                       [&](const VerdictSummary& each) { return each.step == step && each.attempt == attempt; });
-      if (verdict == recovered.verdict.end()) {
-        recovered.leftover.push_back({step, attempt, /*tombstone=*/false});
-      } else if (!verdict->committed && !HasReason(verdict->error, Reason::kManifestCorrupt) &&
-                 !HasReason(verdict->error, Reason::kFormatTooNew)) {
-        recovered.leftover.push_back({step, attempt, /*tombstone=*/true});
-      }
-    }
+    CAIRN_ASSIGN_OR_RETURN(Recovered one, RecoverStep(job, step));
+    recovered.verdict.insert(recovered.verdict.end(), one.verdict.begin(), one.verdict.end());
+    recovered.leftover.insert(recovered.leftover.end(), one.leftover.begin(), one.leftover.end());
   }
   return recovered;
 }
@@ -202,92 +207,6 @@ absl::StatusOr<std::shared_ptr<const Manifest>> Catalog::ReadManifest(const std:
     manifest_ = manifest;
   }
   return manifest;
-}
-
-void Catalog::KeepReserve() {
-  // Best effort: without it an abort on a full disk has to wait until room was made.
-  if (!storage_.Exists(kReservePath)) {
-    storage_.PutReplacing(kReservePath, std::string(kReserveBytes, '\0')).IgnoreError();
-  }
-}
-
-void Catalog::ReleaseReserve() { storage_.RemoveAll(kReservePath).IgnoreError(); }
-
-absl::StatusOr<uint32_t> Catalog::Reserve(const std::string& job, int64_t step, uint32_t above) {
-  CAIRN_ASSIGN_OR_RETURN(const Step listed, ListStep(job, step));
-  uint32_t highest = above;
-  for (uint32_t attempt : listed.verdict) {
-    highest = std::max(highest, attempt);
-    const auto verdict = Read(job, step, attempt);
-    if (verdict.ok() && verdict->committed) {
-      return MakeError(Reason::kStepCommitted, absl::StrCat(job, "@", step, " is committed already"),
-                       {{"job", job}, {"step", absl::StrCat(step)}, {"attempt", absl::StrCat(attempt)}});
-    }
-    if (!verdict.ok() && !HasReason(verdict.status(), Reason::kManifestCorrupt)) return verdict.status();
-  }
-  for (uint32_t attempt : listed.directory) {
-    highest = std::max(highest, attempt);
-    const bool has_verdict = std::find(listed.verdict.begin(), listed.verdict.end(), attempt) != listed.verdict.end();
-    if (!has_verdict) {
-      const absl::Status error = MakeError(Reason::kCoordinatorRestarted,
-                                           absl::StrCat(job, "@", step, " attempt ", attempt, " was left unfinished"),
-                                           {{"job", job}, {"step", absl::StrCat(step)}});
-      CAIRN_ASSIGN_OR_RETURN(const VerdictSummary standing, PutTombstone(job, step, attempt, error, ""));
-      if (standing.committed) {
-        return MakeError(Reason::kStepCommitted, absl::StrCat(job, "@", step, " is committed already"),
-                         {{"job", job}, {"step", absl::StrCat(step)}, {"attempt", absl::StrCat(attempt)}});
-      }
-    } else {
-      const auto verdict = Read(job, step, attempt);
-      // What a damaged verdict belongs to may still be rescued by hand.
-      if (!verdict.ok()) continue;
-    }
-    CAIRN_RETURN_IF_ERROR(Remove(job, step, attempt));
-  }
-  if (highest >= kMaxAttempt) {
-    return MakeError(Reason::kUnsupported, absl::StrCat(job, "@", step, " has had ", highest, " attempts"),
-                     {{"job", job}, {"step", absl::StrCat(step)}});
-  }
-  KeepReserve();
-  CAIRN_RETURN_IF_ERROR(storage_.MakeDirectories(AttemptDirectory(job, step, highest + 1)));
-  return highest + 1;
-}
-
-absl::StatusOr<VerdictSummary> Catalog::Put(const std::string& job, int64_t step, uint32_t attempt,
-                                            const std::string& bytes) {
-  CAIRN_RETURN_IF_ERROR(storage_.MakeDirectories(StepDirectory(job, step)));
-  const auto put = storage_.PutIfAbsent(VerdictPath(job, step, attempt), bytes);
-  if (!put.ok()) {
-    // It may stand there all the same: the error may be that of a later fsync, or of its answer alone.
-    const auto standing = Read(job, step, attempt);
-    if (!standing.ok()) return put.status();
-    CAIRN_RETURN_IF_ERROR(storage_.SyncDirectory(StepDirectory(job, step)));
-    return standing;
-  }
-  return Read(job, step, attempt);
-}
-
-absl::StatusOr<VerdictSummary> Catalog::PutTombstone(const std::string& job, int64_t step, uint32_t attempt,
-                                                     const absl::Status& error, const std::string& request_id) {
-  Tombstone tombstone;
-  tombstone.job = job;
-  tombstone.step = step;
-  tombstone.attempt = attempt;
-  tombstone.request_id = request_id;
-  tombstone.reason = std::string(InfoOf(ReasonOf(error).value_or(Reason::kInternal)).name);
-  tombstone.message = std::string(error.message());
-  tombstone.time = clock_.WallNow();
-  const std::string bytes = EncodeVerdict(tombstone);
-  absl::StatusOr<VerdictSummary> standing = Put(job, step, attempt, bytes);
-  if (HasReason(standing.status(), Reason::kNoSpace)) {
-    ReleaseReserve();
-    standing = Put(job, step, attempt, bytes);
-  }
-  return standing;
-}
-
-absl::Status Catalog::Remove(const std::string& job, int64_t step, uint32_t attempt) {
-  return storage_.RemoveAll(AttemptDirectory(job, step, attempt));
 }
 
 }  // namespace cairn

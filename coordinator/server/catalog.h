@@ -1,5 +1,4 @@
-// What stands in storage: verdicts and attempts, per job. The only part of the coordinator that reads or writes below a
-// job's directory.
+// What stands in storage: verdicts and attempts, per job. Reads only; attempt_store.h writes.
 #ifndef CAIRN_COORDINATOR_SERVER_CATALOG_H_
 #define CAIRN_COORDINATOR_SERVER_CATALOG_H_
 
@@ -10,7 +9,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "common/format/manifest.h"
 #include "common/storage/posix.h"
@@ -21,10 +19,12 @@ namespace cairn {
 // Thread-safe; every method blocks on storage and may fail with its reasons.
 class Catalog {
  public:
-  Catalog(PosixStorage& storage, const Clock& clock) : storage_(storage), clock_(clock) {}
+  explicit Catalog(PosixStorage& storage) : storage_(storage) {}
 
   // Everything about a job; empty for one that never saved.
   absl::StatusOr<Recovered> Recover(const std::string& job);
+  // The same of one step.
+  absl::StatusOr<Recovered> RecoverStep(const std::string& job, int64_t step);
   // Committed checkpoints, by ascending step.
   absl::StatusOr<std::vector<VerdictSummary>> Committed(const std::string& job);
   // The manifest of a committed step, or of the latest.
@@ -38,30 +38,19 @@ class Catalog {
   };
   absl::StatusOr<ManifestBytes> ReadManifestBytes(const std::string& job, std::optional<int64_t> step);
 
-  // A free number for an attempt: see ReserveAttempt. Its directory stands when this returns.
-  // ALREADY_EXISTS (STEP_COMMITTED).
-  absl::StatusOr<uint32_t> Reserve(const std::string& job, int64_t step, uint32_t above);
-  // Puts a verdict if none stands there, and says what stands there then.
-  absl::StatusOr<VerdictSummary> Put(const std::string& job, int64_t step, uint32_t attempt, const std::string& bytes);
-  absl::StatusOr<VerdictSummary> PutTombstone(const std::string& job, int64_t step, uint32_t attempt,
-                                              const absl::Status& error, const std::string& request_id);
-  // Removes an attempt's directory.
-  absl::Status Remove(const std::string& job, int64_t step, uint32_t attempt);
-
- private:
   struct Step {
     int64_t step = 0;
     std::vector<uint32_t> verdict;    // attempts that have one
     std::vector<uint32_t> directory;  // attempts that have files
   };
-
-  absl::StatusOr<std::vector<int64_t>> Steps(const std::string& job);
+  // The attempts of one step; empty if there is none.
   absl::StatusOr<Step> ListStep(const std::string& job, int64_t step);
+  // DATA_LOSS (MANIFEST_CORRUPT, FILE_MISSING), FAILED_PRECONDITION (FORMAT_TOO_NEW).
   absl::StatusOr<VerdictSummary> Read(const std::string& job, int64_t step, uint32_t attempt);
+
+ private:
+  absl::StatusOr<std::vector<int64_t>> Steps(const std::string& job);
   absl::StatusOr<std::string> ReadBytes(const std::string& job, int64_t step, uint32_t attempt);
-  // Frees the room that is kept for tombstones on a full disk.
-  void ReleaseReserve();
-  void KeepReserve();
 
   struct Cached {
     uint64_t size = 0;
@@ -70,7 +59,6 @@ class Catalog {
   };
 
   PosixStorage& storage_;
-  const Clock& clock_;
   Mutex mutex_;
   std::map<std::string, Cached> cache_ ABSL_GUARDED_BY(mutex_);
   std::string manifest_key_ ABSL_GUARDED_BY(mutex_);

@@ -9,6 +9,7 @@
 #include "common/base/fake_clock.h"
 #include "common/rpc/reason.h"
 #include "common/storage/checkpoint_path.h"
+#include "coordinator/server/attempt_store.h"
 
 namespace cairn {
 namespace {
@@ -33,22 +34,36 @@ class CatalogTest : public testing::Test {
     manifest.commit_time = absl::FromUnixSeconds(1700000000);
     return manifest;
   }
+  absl::StatusOr<VerdictSummary> Put(int64_t step, uint32_t attempt) {
+    const auto manifest = std::make_shared<const std::string>(EncodeVerdict(SomeManifest(step, attempt)));
+    const auto bins = std::make_shared<const std::vector<BinFile>>();
+    return attempts().Put("demo", {step, attempt, 0, manifest, bins, absl::OkStatus(), ""}).standing;
+  }
   void Commit(int64_t step, uint32_t attempt) {
-    const auto put = catalog().Put("demo", step, attempt, EncodeVerdict(SomeManifest(step, attempt)));
+    const auto put = Put(step, attempt);
     ASSERT_TRUE(put.ok()) << put.status();
     EXPECT_TRUE(put->committed);
   }
   bool Exists(const std::string& path) { return std::filesystem::exists(root_ + "/" + path); }
   // As a coordinator that has just started.
   Catalog& catalog() {
-    catalog_ = std::make_unique<Catalog>(*storage_, clock_);
+    catalog_ = std::make_unique<Catalog>(*storage_);
     return *catalog_;
+  }
+  AttemptStore& attempts() {
+    attempts_ = std::make_unique<AttemptStore>(*storage_, catalog(), clock_);
+    return *attempts_;
+  }
+  absl::StatusOr<VerdictSummary> Bury(int64_t step, uint32_t attempt, const absl::Status& error,
+                                      const std::string& request_id = "") {
+    return attempts().Put("demo", {step, attempt, 0, nullptr, nullptr, error, request_id}).standing;
   }
 
   std::string root_;
   FakeClock clock_;
   std::unique_ptr<PosixStorage> storage_;
   std::unique_ptr<Catalog> catalog_;
+  std::unique_ptr<AttemptStore> attempts_;
 };
 
 const absl::Status kLate = MakeError(Reason::kRankLate, "demo@5: rank 1 is late", {{"ranks", "1"}});
@@ -60,41 +75,41 @@ TEST_F(CatalogTest, UnknownJob_IsEmpty) {
 }
 
 TEST_F(CatalogTest, FirstVerdict_Wins) {
-  ASSERT_EQ(*catalog().Reserve("demo", 5, 0), 1u);
-  const auto tombstone = catalog().PutTombstone("demo", 5, 1, kLate, "r1");
+  ASSERT_EQ(attempts().Reserve("demo", 5, 0)->attempt, 1u);
+  const auto tombstone = Bury(5, 1, kLate, "r1");
   ASSERT_TRUE(tombstone.ok()) << tombstone.status();
   EXPECT_FALSE(tombstone->committed);
   // A coordinator that wakes up late finds it, whatever it wanted to write.
-  const auto late = catalog().Put("demo", 5, 1, EncodeVerdict(SomeManifest(5, 1)));
+  const auto late = Put(5, 1);
   ASSERT_TRUE(late.ok()) << late.status();
   EXPECT_FALSE(late->committed);
   EXPECT_TRUE(HasReason(late->error, Reason::kRankLate));
   EXPECT_EQ(late->request_id, "r1");
   Commit(5, 2);
-  const auto too_late = catalog().PutTombstone("demo", 5, 2, kLate, "");
+  const auto too_late = Bury(5, 2, kLate);
   ASSERT_TRUE(too_late.ok());
   EXPECT_TRUE(too_late->committed);
 }
 
 TEST_F(CatalogTest, Numbers_LieAboveEverythingThatStands) {
-  EXPECT_EQ(*catalog().Reserve("demo", 5, 0), 1u);
+  EXPECT_EQ(attempts().Reserve("demo", 5, 0)->attempt, 1u);
   // Left without a verdict: it is buried and removed before a later one begins.
   std::ofstream(root_ + "/demo/000000000005/0001/rank00000-bin00.safetensors") << "half a file";
-  EXPECT_EQ(*catalog().Reserve("demo", 5, 0), 2u);
+  EXPECT_EQ(attempts().Reserve("demo", 5, 0)->attempt, 2u);
   EXPECT_FALSE(Exists(AttemptDirectory("demo", 5, 1)));
   EXPECT_TRUE(Exists(VerdictPath("demo", 5, 1)));
   EXPECT_TRUE(Exists(AttemptDirectory("demo", 5, 2)));
-  EXPECT_EQ(*catalog().Reserve("demo", 5, 7), 8u) << "agents have heard of attempt 7";
-  EXPECT_EQ(*catalog().Reserve("demo", 6, 0), 1u);
+  EXPECT_EQ(attempts().Reserve("demo", 5, 7)->attempt, 8u) << "agents have heard of attempt 7";
+  EXPECT_EQ(attempts().Reserve("demo", 6, 0)->attempt, 1u);
   Commit(6, 1);
-  EXPECT_TRUE(HasReason(catalog().Reserve("demo", 6, 0).status(), Reason::kStepCommitted));
+  EXPECT_TRUE(HasReason(attempts().Reserve("demo", 6, 0).status(), Reason::kStepCommitted));
   EXPECT_TRUE(Exists(AttemptDirectory("demo", 6, 1)));
 }
 
 TEST_F(CatalogTest, Recover_SeesVerdictsAndLeftovers) {
   Commit(10, 1);
-  ASSERT_TRUE(catalog().PutTombstone("demo", 20, 1, kLate, "r").ok());
-  ASSERT_EQ(*catalog().Reserve("demo", 20, 0), 2u);
+  ASSERT_TRUE(Bury(20, 1, kLate, "r").ok());
+  ASSERT_EQ(attempts().Reserve("demo", 20, 0)->attempt, 2u);
   ASSERT_TRUE(storage_->MakeDirectories("demo/not-a-step/0001").ok());
   ASSERT_TRUE(storage_->MakeDirectories("demo/sub/000000000007").ok());
   const auto recovered = catalog().Recover("demo");
@@ -118,7 +133,7 @@ TEST_F(CatalogTest, DamagedManifest_IsReportedAndNeverPassedOver) {
   ASSERT_TRUE(recovered.ok()) << recovered.status();
   EXPECT_FALSE(recovered->verdict[1].committed);
   // Its files are kept, and its number is not used again.
-  EXPECT_EQ(*catalog().Reserve("demo", 20, 0), 2u);
+  EXPECT_EQ(attempts().Reserve("demo", 20, 0)->attempt, 2u);
   // A manifest of another step under this step's name.
   std::filesystem::copy_file(root_ + "/" + VerdictPath("demo", 10, 1), root_ + "/" + VerdictPath("demo", 20, 2));
   EXPECT_TRUE(HasReason(catalog().ReadManifest("demo", 20).status(), Reason::kManifestCorrupt));

@@ -176,6 +176,7 @@ void Dispatcher::Execute(const CoreAction& action) {
         const auto result = executor_.Run(name, what);
         apply([&](Job& job, const Environment& environment) {
           if constexpr (std::is_same_v<What, RecoverJob>) job.OnRecovered(result, environment);
+          if constexpr (std::is_same_v<What, ReadStep>) job.OnStepRead(what.step, what.ticket, result, environment);
           if constexpr (std::is_same_v<What, PlanSave>) job.OnSavePlanned(what.key, result, environment);
           if constexpr (std::is_same_v<What, ReserveAttempt>) {
             job.OnReserved(what.step, what.ticket, result, environment);

@@ -29,6 +29,10 @@ std::string JoinNames(const std::vector<std::string>& names) {
 
 absl::StatusOr<Recovered> Executor::Run(const std::string& job, const RecoverJob&) { return catalog_.Recover(job); }
 
+absl::StatusOr<Recovered> Executor::Run(const std::string& job, const ReadStep& action) {
+  return catalog_.RecoverStep(job, action.step);
+}
+
 absl::StatusOr<PlannedSave> Executor::Run(const std::string&, const PlanSave& action) {
   CAIRN_ASSIGN_OR_RETURN(const SavePlan plan, plans_.MakeSave(action.layout, action.node));
   return PlannedSave{plan.digest(), plan.total_bytes(), plan.MovePairs(), secret_.TokenFor(plan.digest())};
@@ -63,12 +67,12 @@ absl::Status Executor::CheckNames(const std::string& job, int64_t step, const Sa
                     {"count", absl::StrCat(dropped.size())}});
 }
 
-absl::StatusOr<uint32_t> Executor::Run(const std::string& job, const ReserveAttempt& action) {
+absl::StatusOr<Reserved> Executor::Run(const std::string& job, const ReserveAttempt& action) {
   if (!action.allow_dropped_names) {
     CAIRN_ASSIGN_OR_RETURN(const SavePlan plan, plans_.FindSave(action.plan_digest));
     CAIRN_RETURN_IF_ERROR(CheckNames(job, action.step, plan));
   }
-  return catalog_.Reserve(job, action.step, action.above);
+  return attempts_.Reserve(job, action.step, action.above);
 }
 
 absl::StatusOr<MadeManifest> Executor::Run(const std::string& job, const MakeManifest& action) {
@@ -92,16 +96,18 @@ absl::StatusOr<MadeManifest> Executor::Run(const std::string& job, const MakeMan
   commit.commit_time = clock_.WallNow();
   commit.writer = absl::StrCat("cairn ", std::string(kVersion));
   CAIRN_ASSIGN_OR_RETURN(const Manifest manifest, plan.MakeManifest(results, commit));
-  return MadeManifest{std::make_shared<const std::string>(EncodeVerdict(manifest)), manifest.total_bytes()};
+  auto bins = std::make_shared<std::vector<BinFile>>();
+  for (const ManifestFile& file : manifest.files) {
+    bins->push_back({absl::StrCat(file.name, ".safetensors"), file.rank, file.header_bytes + file.data_bytes});
+  }
+  return MadeManifest{std::make_shared<const std::string>(EncodeVerdict(manifest)), manifest.total_bytes(),
+                      std::move(bins), absl::OkStatus()};
 }
 
-absl::StatusOr<VerdictSummary> Executor::Run(const std::string& job, const PutVerdict& action) {
-  if (action.manifest != nullptr) return catalog_.Put(job, action.step, action.attempt, *action.manifest);
-  return catalog_.PutTombstone(job, action.step, action.attempt, action.error, action.request_id);
-}
+PutOutcome Executor::Run(const std::string& job, const PutVerdict& action) { return attempts_.Put(job, action); }
 
 absl::Status Executor::Run(const std::string& job, const RemoveFiles& action) {
-  return catalog_.Remove(job, action.step, action.attempt);
+  return attempts_.Remove(job, action.step, action.attempt);
 }
 
 absl::StatusOr<PlannedLoad> Executor::Run(const std::string& job, const PlanLoad& action) {

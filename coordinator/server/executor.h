@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "common/base/clock.h"
 #include "coordinator/job/action.h"
+#include "coordinator/server/attempt_store.h"
 #include "coordinator/server/catalog.h"
 #include "coordinator/server/plan_store.h"
 #include "coordinator/server/transfer_secret.h"
@@ -17,16 +18,17 @@ namespace cairn {
 // Thread-safe. Each method is one action; its errors become the action's result.
 class Executor {
  public:
-  Executor(Catalog& catalog, PlanStore& plans, TransferSecret secret, const Clock& clock)
-      : catalog_(catalog), plans_(plans), secret_(std::move(secret)), clock_(clock) {}
+  Executor(Catalog& catalog, AttemptStore& attempts, PlanStore& plans, TransferSecret secret, const Clock& clock)
+      : catalog_(catalog), attempts_(attempts), plans_(plans), secret_(std::move(secret)), clock_(clock) {}
 
   absl::StatusOr<Recovered> Run(const std::string& job, const RecoverJob& action);
+  absl::StatusOr<Recovered> Run(const std::string& job, const ReadStep& action);
   absl::StatusOr<PlannedSave> Run(const std::string& job, const PlanSave& action);
   // FAILED_PRECONDITION (NAMES_DROPPED), ALREADY_EXISTS (STEP_COMMITTED).
-  absl::StatusOr<uint32_t> Run(const std::string& job, const ReserveAttempt& action);
+  absl::StatusOr<Reserved> Run(const std::string& job, const ReserveAttempt& action);
   // FAILED_PRECONDITION (REPLICA_MISMATCH, OBJECT_MISMATCH), INVALID_ARGUMENT (BAD_REQUEST).
   absl::StatusOr<MadeManifest> Run(const std::string& job, const MakeManifest& action);
-  absl::StatusOr<VerdictSummary> Run(const std::string& job, const PutVerdict& action);
+  PutOutcome Run(const std::string& job, const PutVerdict& action);
   absl::Status Run(const std::string& job, const RemoveFiles& action);
   // NOT_FOUND (NOT_COMMITTED, MISSING_NAMES), FAILED_PRECONDITION (UNEXPECTED_NAMES), DATA_LOSS (MANIFEST_CORRUPT).
   absl::StatusOr<PlannedLoad> Run(const std::string& job, const PlanLoad& action);
@@ -35,6 +37,7 @@ class Executor {
   absl::Status CheckNames(const std::string& job, int64_t step, const SavePlan& plan);
 
   Catalog& catalog_;
+  AttemptStore& attempts_;
   PlanStore& plans_;
   const TransferSecret secret_;
   const Clock& clock_;

@@ -31,8 +31,9 @@ class CoordinatorServer::Impl {
         clock_(clock),
         layouts_(kLayoutCapacity),
         plans_(storage, layouts_, options_.save),
-        catalog_(storage, clock),
-        executor_(catalog_, plans_, std::move(secret), clock),
+        catalog_(storage),
+        attempts_(storage, catalog_, clock),
+        executor_(catalog_, attempts_, plans_, std::move(secret), clock),
         dispatcher_(options_.core, executor_, clock, kWorkers),
         agents_(options_.core, options_.token, dispatcher_, layouts_, plans_),
         people_(options_.core, options_.token, storage.root(), dispatcher_, catalog_) {}
@@ -90,6 +91,7 @@ class CoordinatorServer::Impl {
   LayoutStore layouts_;
   PlanStore plans_;
   Catalog catalog_;
+  AttemptStore attempts_;
   Executor executor_;
   Dispatcher dispatcher_;
   AgentService agents_;
