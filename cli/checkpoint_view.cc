@@ -5,6 +5,7 @@
 #include "absl/time/time.h"
 #include "cli/command.h"
 #include "common/base/quantity.h"
+#include "common/rpc/reason.h"
 #include "common/rpc/status_proto.h"
 
 namespace cairn::cli {
@@ -32,10 +33,38 @@ std::string TimeText(const google::protobuf::Timestamp& time) {
   return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::FromUnixSeconds(time.seconds()), absl::UTCTimeZone());
 }
 
-nlohmann::ordered_json CommittedToJson(const v1::Checkpoint& checkpoint) {
-  return {{"job", checkpoint.job()},         {"step", checkpoint.step()},
-          {"attempt", checkpoint.attempt()}, {"commit_time", TimeText(checkpoint.commit_time())},
-          {"bytes", checkpoint.bytes()},     {"world_size", checkpoint.world_size()}};
+nlohmann::ordered_json ListedToJson(const v1::Checkpoint& checkpoint) {
+  nlohmann::ordered_json json = {{"job", checkpoint.job()},
+                                 {"step", checkpoint.step()},
+                                 {"state", StateName(checkpoint.state())},
+                                 {"attempt", checkpoint.attempt()}};
+  if (checkpoint.state() == v1::Checkpoint::DAMAGED) {
+    json["commit_time"] = json["bytes"] = json["world_size"] = nullptr;
+    json["error"] = ErrorToJson(StatusFromProto(checkpoint.error()));
+    return json;
+  }
+  json["commit_time"] = TimeText(checkpoint.commit_time());
+  json["bytes"] = checkpoint.bytes();
+  json["world_size"] = checkpoint.world_size();
+  return json;
+}
+
+Table ListTable(const std::vector<v1::Checkpoint>& checkpoints) {
+  Table table({"STEP", "STATE", "COMMITTED", "BYTES", "RANKS", "ATTEMPT", "ERROR"});
+  for (const v1::Checkpoint& checkpoint : checkpoints) {
+    const bool damaged = checkpoint.state() == v1::Checkpoint::DAMAGED;
+    const absl::Status error = StatusFromProto(checkpoint.error());
+    std::string text;
+    if (damaged) {
+      text = absl::StrCat(std::string(InfoOf(ReasonOf(error).value_or(Reason::kInternal)).name), ": ", error.message());
+    }
+    table.Add({absl::StrCat(checkpoint.step()), StateName(checkpoint.state()), TimeText(checkpoint.commit_time()),
+               damaged ? "" : FormatSize(static_cast<int64_t>(checkpoint.bytes())),
+               damaged ? "" : absl::StrCat(checkpoint.world_size()),
+               checkpoint.attempt() == 0 ? "" : absl::StrCat(checkpoint.attempt()), text},
+              damaged ? Colour::kRed : Colour::kNone);
+  }
+  return table;
 }
 
 nlohmann::ordered_json ProgressToJson(const v1::Checkpoint& checkpoint) {

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "cairn/v1/checkpoint_service.pb.h"
 #include "cli/terminal.h"
@@ -14,8 +15,11 @@ namespace cairn::cli {
 std::string StateName(v1::Checkpoint::State state);
 bool IsEnded(const v1::Checkpoint& checkpoint);
 
-// {"job", "step", "attempt", "commit_time", "bytes", "world_size"}
-nlohmann::ordered_json CommittedToJson(const v1::Checkpoint& checkpoint);
+// {"job", "step", "state", "attempt", "commit_time", "bytes", "world_size"}; of a damaged one "error" too, and null for
+// what is not known.
+nlohmann::ordered_json ListedToJson(const v1::Checkpoint& checkpoint);
+// STEP STATE COMMITTED BYTES RANKS ATTEMPT; what is damaged in red, with its error.
+Table ListTable(const std::vector<v1::Checkpoint>& checkpoints);
 // {"job", "step", "state", "attempt", "phase", "ranks": [...], "error"}
 nlohmann::ordered_json ProgressToJson(const v1::Checkpoint& checkpoint);
 

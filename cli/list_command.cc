@@ -8,11 +8,11 @@
 #include "cli/coordinator_client.h"
 #include "cli/manifest_view.h"
 #include "cli/terminal.h"
-#include "common/base/quantity.h"
 #include "common/base/status.h"
 #include "common/rpc/reason.h"
 #include "common/storage/checkpoint_path.h"
 #include "common/storage/checkpoint_store.h"
+#include "common/storage/listed_checkpoint.h"
 
 namespace cairn::cli {
 namespace {
@@ -24,50 +24,42 @@ struct Arguments {
   bool files = false;
 };
 
-void AddRow(Table& table, const nlohmann::ordered_json& row) {
-  table.Add({absl::StrCat(row["step"].get<int64_t>()), row["commit_time"].get<std::string>(),
-             FormatSize(row["bytes"].get<int64_t>()), absl::StrCat(row["world_size"].get<int64_t>()),
-             absl::StrCat(row["attempt"].get<int64_t>())});
-}
-
-absl::StatusOr<std::vector<nlohmann::ordered_json>> ListFromCoordinator(const CommandContext& context,
-                                                                        const std::string& job) {
+absl::StatusOr<std::vector<v1::Checkpoint>> ListFromCoordinator(const CommandContext& context, const std::string& job) {
   CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context));
-  std::vector<nlohmann::ordered_json> rows;
+  std::vector<v1::Checkpoint> listed;
   v1::ListCheckpointsRequest request;
   request.set_job(job);
   do {
     v1::ListCheckpointsResponse response;
     CAIRN_RETURN_IF_ERROR(client->Call(&v1::CheckpointService::Stub::ListCheckpoints, request, &response));
-    for (const v1::Checkpoint& checkpoint : response.checkpoint()) rows.push_back(CommittedToJson(checkpoint));
+    listed.insert(listed.end(), response.checkpoint().begin(), response.checkpoint().end());
     request.set_page_token(response.next_page_token());
   } while (!request.page_token().empty());
-  return rows;
+  return listed;
 }
 
-absl::Status List(CommandContext& context, const Arguments& arguments) {
+absl::StatusOr<std::vector<v1::Checkpoint>> ListFromStorage(const std::string& root, const std::string& job) {
+  CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(root, false));
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, CheckpointStore(*storage).ReadCheckpoints(job));
+  std::vector<v1::Checkpoint> listed;
+  for (const StepRecord& step : steps) listed.push_back(ListedCheckpoint(job, step));
+  return listed;
+}
+
+absl::Status List(const CommandContext& context, const Arguments& arguments) {
   CAIRN_RETURN_IF_ERROR(CheckJobName(arguments.name));
-  std::vector<nlohmann::ordered_json> rows;
-  std::vector<absl::Status> faults;
-  if (arguments.root.empty()) {
-    CAIRN_ASSIGN_OR_RETURN(rows, ListFromCoordinator(context, arguments.name));
-  } else {
-    CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(arguments.root, false));
-    CAIRN_ASSIGN_OR_RETURN(auto committed, CheckpointStore(*storage).ListCommitted(arguments.name));
-    for (const Manifest& manifest : committed.manifests) rows.push_back(SummaryToJson(manifest));
-    faults = std::move(committed.faults);
-  }
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<v1::Checkpoint> listed,
+                         arguments.root.empty() ? ListFromCoordinator(context, arguments.name)
+                                                : ListFromStorage(arguments.root, arguments.name));
   if (context.json()) {
-    std::printf("%s\n", nlohmann::ordered_json{{"checkpoints", rows}}.dump(2).c_str());
-  } else if (rows.empty()) {
+    nlohmann::ordered_json json = {{"checkpoints", nlohmann::ordered_json::array()}};
+    for (const v1::Checkpoint& checkpoint : listed) json["checkpoints"].push_back(ListedToJson(checkpoint));
+    std::printf("%s\n", json.dump(2).c_str());
+  } else if (listed.empty()) {
     std::printf("%s has no committed checkpoint\n", arguments.name.c_str());
   } else {
-    Table table({"STEP", "COMMITTED", "BYTES", "RANKS", "ATTEMPT"});
-    for (const auto& row : rows) AddRow(table, row);
-    table.Print(stdout);
+    ListTable(listed).Print(stdout);
   }
-  // What can be read is shown; what cannot is told, and makes the command fail.
-  for (const absl::Status& fault : faults) context.exit_status = ReportError(context, fault);
   return absl::OkStatus();
 }
 
@@ -128,7 +120,7 @@ absl::Status Show(const CommandContext& context, const Arguments& arguments) {
 
 void AddListCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
-  Command command = app.AddCommand("list", "Lists a job's committed checkpoints");
+  Command command = app.AddCommand("list", "Lists a job's checkpoints: the committed and the damaged ones");
   command.AddOption("JOB", arguments->name, "The job's name").Required();
   command.AddOption("--root", arguments->root, "Read this storage instead of asking a coordinator");
   command.Footer("Examples:\n  cairn list demo\n  cairn list demo --root /checkpoints --format=json");

@@ -70,13 +70,6 @@ void PrintBalance(const Manifest& manifest) {
 
 }  // namespace
 
-uint64_t PayloadBytes(const Manifest& manifest) {
-  uint64_t bytes = 0;
-  for (const ManifestShard& shard : manifest.shards) bytes += shard.bytes;
-  for (const ManifestObject& object : manifest.objects) bytes += object.bytes;
-  return bytes;
-}
-
 std::string CommitTimeText(const Manifest& manifest) {
   return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", manifest.commit_time, absl::UTCTimeZone());
 }
@@ -84,9 +77,10 @@ std::string CommitTimeText(const Manifest& manifest) {
 nlohmann::ordered_json SummaryToJson(const Manifest& manifest) {
   return {{"job", manifest.job},
           {"step", manifest.step},
+          {"state", "COMMITTED"},
           {"attempt", manifest.attempt},
           {"commit_time", CommitTimeText(manifest)},
-          {"bytes", PayloadBytes(manifest)},
+          {"bytes", manifest.total_bytes()},
           {"world_size", manifest.world_size}};
 }
 
@@ -144,7 +138,7 @@ void PrintSummary(const Manifest& manifest, const std::string& root) {
   std::printf("  saved by   %u ranks\n", manifest.world_size);
   std::printf("  holds      %zu tensors in %zu shards, %zu objects, %zu aliases: %s\n", manifest.tensors.size(),
               manifest.shards.size(), manifest.objects.size(), manifest.aliases.size(),
-              FormatSize(static_cast<int64_t>(PayloadBytes(manifest))).c_str());
+              FormatSize(static_cast<int64_t>(manifest.total_bytes())).c_str());
   std::printf("  files      %zu in %s\n", manifest.files.size(), DataDirectory(manifest, root).c_str());
   PrintBalance(manifest);
 }

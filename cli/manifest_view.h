@@ -9,12 +9,10 @@
 
 namespace cairn::cli {
 
-// Bytes of all tensors and objects; without headers.
-uint64_t PayloadBytes(const Manifest& manifest);
 // "2026-03-01T12:00:00Z"
 std::string CommitTimeText(const Manifest& manifest);
 
-// {"job", "step", "attempt", "commit_time", "bytes", "world_size"}
+// {"job", "step", "state", "attempt", "commit_time", "bytes", "world_size"}; bytes are those of the files.
 nlohmann::ordered_json SummaryToJson(const Manifest& manifest);
 // The summary with "data_directory", "tensors", "objects", "aliases", "files".
 nlohmann::ordered_json ManifestToJson(const Manifest& manifest, const std::string& root);

@@ -244,6 +244,7 @@ class Session {
     SaveImagePtr source_image;
     std::optional<SlabDescription> source_memory;
     bool source_staged = false;
+    bool fallback = false;
     bool strict = true;
     v1::LoadState::Phase phase = v1::LoadState::BEGUN;
     v1::LoadOrder order;

@@ -60,6 +60,7 @@ absl::StatusOr<v1::BeginLoadResponse> Session::BeginLoad(const v1::BeginLoadRequ
     load->layout = layout->second;
     load->source_layout = std::move(source);
     load->strict = request.strict();
+    load->fallback = request.fallback();
     Changed();
   }
   if (!load->error.ok()) return load->error;
@@ -83,6 +84,7 @@ absl::StatusOr<v1::BeginLoadResponse> Session::BeginLoad(const v1::BeginLoadRequ
   *response.mutable_object() = load->plan->object();
   *response.mutable_missing() = load->order.missing();
   *response.mutable_unexpected() = load->order.unexpected();
+  *response.mutable_passed_over() = load->order.passed_over();
   response.set_mapping_report(load->plan->mapping_report());
   return response;
 }
@@ -274,6 +276,7 @@ v1::LoadState Session::StateOf(const Load& load) const {
   if (load.wanted_step) state.set_step(*load.wanted_step);
   state.set_layout_digest(load.layout->digest);
   state.set_strict(load.strict);
+  state.set_fallback(load.fallback);
   if (load.plan) {
     state.set_plan_digest(load.plan->plan_digest());
     state.set_bytes_total(load.plan->read_bytes());

@@ -63,6 +63,10 @@ std::string VerdictPath(std::string_view job, int64_t step, uint32_t attempt) {
   return absl::StrCat(AttemptDirectory(job, step, attempt), std::string(kVerdictEnding));
 }
 
+std::string RepairedPath(std::string_view job, int64_t step, uint32_t attempt) {
+  return absl::StrCat(AttemptDirectory(job, step, attempt), ".repaired");
+}
+
 std::string BinName(int rank, int bin, int extra) {
   std::string name = absl::StrFormat("rank%05d-bin%02d", rank, bin);
   if (extra > 0) absl::StrAppend(&name, "-", extra);

@@ -28,6 +28,8 @@ std::string StepDirectory(std::string_view job, int64_t step);
 std::string AttemptDirectory(std::string_view job, int64_t step, uint32_t attempt);
 // "<job>/<step>/0001.verdict"
 std::string VerdictPath(std::string_view job, int64_t step, uint32_t attempt);
+// "<job>/<step>/0001.repaired": a manifest made of the attempt's bins, in the place of a damaged verdict.
+std::string RepairedPath(std::string_view job, int64_t step, uint32_t attempt);
 // "rank00003-bin01"; with `extra` > 0, for further shards of one name in a bin, "rank00003-bin01-1".
 std::string BinName(int rank, int bin, int extra = 0);
 

@@ -1,7 +1,9 @@
 #include "common/storage/checkpoint_store.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,7 +14,186 @@
 namespace cairn {
 namespace {
 
-absl::Status NotCommitted(std::string_view job, std::optional<int64_t> step, std::optional<int64_t> latest) {
+// Records that are remembered, a few hundred bytes each.
+constexpr size_t kMaxKnown = 100'000;
+
+bool IsGone(const absl::Status& status) { return HasReason(status, Reason::kFileMissing); }
+
+int64_t Nanoseconds(const struct timespec& time) { return time.tv_sec * 1'000'000'000 + time.tv_nsec; }
+
+// A record says which attempt it ends, and must stand there: a copied or restored one would commit another's files.
+absl::Status CheckPlace(std::string_view job, int64_t step, uint32_t attempt, const Verdict& verdict) {
+  return std::visit(
+      [&](const auto& record) -> absl::Status {
+        if (record.job == job && record.step == step && record.attempt == attempt) return absl::OkStatus();
+        return MakeError(Reason::kManifestCorrupt, absl::StrCat("it is the verdict of ", record.job, "@", record.step,
+                                                                " attempt ", record.attempt));
+      },
+      verdict);
+}
+
+// Decodes the bytes that stand at `path`.
+absl::StatusOr<Verdict> Decode(std::string_view job, int64_t step, uint32_t attempt, const std::string& file,
+                               std::string_view bytes) {
+  auto verdict = DecodeVerdict(bytes);
+  absl::Status status = verdict.ok() ? CheckPlace(job, step, attempt, *verdict) : verdict.status();
+  if (status.ok()) return verdict;
+  return Annotate(
+      status, file,
+      {{"job", std::string(job)}, {"step", absl::StrCat(step)}, {"attempt", absl::StrCat(attempt)}, {"file", file}});
+}
+
+AttemptRecord Summarize(int64_t step, uint32_t attempt, const Verdict& verdict) {
+  AttemptRecord record;
+  record.attempt = attempt;
+  if (const auto* manifest = std::get_if<Manifest>(&verdict)) {
+    record.kind = AttemptRecord::Kind::kManifest;
+    record.request_id = manifest->request_id;
+    record.time = manifest->commit_time;
+    record.bytes = manifest->total_bytes();
+    record.world_size = manifest->world_size;
+    return record;
+  }
+  const auto& tombstone = std::get<Tombstone>(verdict);
+  record.kind = AttemptRecord::Kind::kTombstone;
+  record.request_id = tombstone.request_id;
+  record.time = tombstone.time;
+  record.error = MakeError(ReasonFromName(tombstone.reason).value_or(Reason::kInternal), tombstone.message,
+                           {{"job", tombstone.job}, {"step", absl::StrCat(step)}, {"attempt", absl::StrCat(attempt)}});
+  return record;
+}
+
+}  // namespace
+
+bool IsProvenDamage(const absl::Status& status) {
+  return HasReason(status, Reason::kManifestCorrupt) || HasReason(status, Reason::kFileMissing) ||
+         HasReason(status, Reason::kFileTruncated);
+}
+
+const AttemptRecord* StepRecord::deciding() const {
+  const AttemptRecord* found = nullptr;
+  for (const AttemptRecord& record : attempts) {
+    const bool manifest = record.kind == AttemptRecord::Kind::kManifest;
+    const bool damaged = record.kind == AttemptRecord::Kind::kDamaged;
+    if (manifest || (damaged && (found == nullptr || found->kind == AttemptRecord::Kind::kDamaged))) found = &record;
+  }
+  return found;
+}
+
+StepRecord::State StepRecord::state() const {
+  if (!unlisted.ok()) return State::kDamaged;
+  const AttemptRecord* record = deciding();
+  if (record == nullptr) return State::kNothing;
+  return record->kind == AttemptRecord::Kind::kManifest ? State::kCommitted : State::kDamaged;
+}
+
+absl::Status StepRecord::damage() const {
+  if (!unlisted.ok()) return unlisted;
+  return state() == State::kDamaged ? deciding()->error : absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<int64_t>> CheckpointStore::Steps(std::string_view job) {
+  CAIRN_RETURN_IF_ERROR(CheckJobName(job));
+  const auto entries = storage_.List(job);
+  std::vector<int64_t> steps;
+  if (!entries.ok()) {
+    if (IsGone(entries.status())) return steps;
+    return entries.status();
+  }
+  // Whatever has a step's name counts, so that a link or a file there is told instead of being passed over.
+  for (const PosixStorage::Entry& entry : *entries) {
+    if (const auto step = ParseStepName(entry.name)) steps.push_back(*step);
+  }
+  return steps;  // names sort as numbers do
+}
+
+absl::StatusOr<AttemptRecord> CheckpointStore::ReadRecord(std::string_view job, int64_t step, uint32_t attempt,
+                                                          const std::string& path) {
+  // What is no regular file must not hold up who opens it.
+  CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, storage_.OpenFile(path, O_RDONLY | O_NONBLOCK));
+  struct stat info = {};
+  const bool known = fstat(fd.get(), &info) == 0;
+  const FileIdentity identity = {info.st_dev, info.st_ino, static_cast<uint64_t>(info.st_size),
+                                 Nanoseconds(info.st_mtim), Nanoseconds(info.st_ctim)};
+  if (known) {
+    MutexLock lock(mutex_);
+    const auto found = known_.find(path);
+    if (found != known_.end() && found->second.identity == identity) return found->second;
+  }
+  const std::string file = absl::StrCat(storage_.root(), "/", path);
+  CAIRN_ASSIGN_OR_RETURN(const std::string bytes, ReadWhole(fd.get(), file, kMaxVerdictBytes));
+  CAIRN_ASSIGN_OR_RETURN(const Verdict verdict, Decode(job, step, attempt, file, bytes));
+  AttemptRecord record = Summarize(step, attempt, verdict);
+  record.identity = identity;
+  MutexLock lock(mutex_);
+  if (known_.size() >= kMaxKnown) known_.clear();
+  if (known) known_[path] = record;
+  return record;
+}
+
+AttemptRecord CheckpointStore::ReadAttempt(std::string_view job, int64_t step, uint32_t attempt) {
+  auto record = ReadRecord(job, step, attempt, VerdictPath(job, step, attempt));
+  if (record.ok()) return *record;
+  AttemptRecord none;
+  none.attempt = attempt;
+  if (IsGone(record.status())) return none;
+  // A rebuilt manifest takes the place of a damaged verdict, never of one that can be read.
+  const auto repaired = ReadRecord(job, step, attempt, RepairedPath(job, step, attempt));
+  if (repaired.ok() && repaired->kind == AttemptRecord::Kind::kManifest) {
+    AttemptRecord found = *repaired;
+    found.repaired = true;
+    return found;
+  }
+  none.kind = AttemptRecord::Kind::kDamaged;
+  none.error = record.status();
+  return none;
+}
+
+StepRecord CheckpointStore::ReadStep(std::string_view job, int64_t step) {
+  StepRecord found;
+  found.step = step;
+  found.unlisted = CheckJobName(job);
+  if (found.unlisted.ok()) found.unlisted = CheckStep(step);
+  if (!found.unlisted.ok()) return found;
+  const auto entries = storage_.List(StepDirectory(job, step));
+  if (!entries.ok()) {
+    if (!IsGone(entries.status())) found.unlisted = entries.status();
+    return found;
+  }
+  std::map<uint32_t, bool> attempts;  // and whether the directory stands
+  for (const PosixStorage::Entry& entry : *entries) {
+    if (const auto number = ParseVerdictName(entry.name)) attempts.try_emplace(*number, false);
+    if (const auto number = ParseAttemptName(entry.name); number.has_value() && entry.directory) {
+      attempts[*number] = true;
+    }
+  }
+  for (const auto& [number, directory] : attempts) {
+    AttemptRecord record = ReadAttempt(job, step, number);
+    record.directory = directory;
+    // A verdict that went between listing and reading was deleted.
+    if (record.kind != AttemptRecord::Kind::kNone || directory) found.attempts.push_back(std::move(record));
+  }
+  return found;
+}
+
+absl::StatusOr<std::vector<StepRecord>> CheckpointStore::ReadJob(std::string_view job) {
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, Steps(job));
+  std::vector<StepRecord> records;
+  for (int64_t step : steps) {
+    StepRecord record = ReadStep(job, step);
+    if (!record.attempts.empty() || !record.unlisted.ok()) records.push_back(std::move(record));
+  }
+  return records;
+}
+
+absl::StatusOr<std::vector<StepRecord>> CheckpointStore::ReadCheckpoints(std::string_view job) {
+  CAIRN_ASSIGN_OR_RETURN(std::vector<StepRecord> steps, ReadJob(job));
+  std::erase_if(steps, [](const StepRecord& step) { return step.state() == StepRecord::State::kNothing; });
+  return steps;
+}
+
+absl::Status CheckpointStore::NotCommitted(std::string_view job, std::optional<int64_t> step,
+                                           std::optional<int64_t> latest) {
   const std::string name = step ? absl::StrCat(std::string(job), "@", *step) : std::string(job);
   ErrorMetadata metadata = {{"job", std::string(job)}};
   if (step) metadata.emplace_back("step", absl::StrCat(*step));
@@ -23,115 +204,43 @@ absl::Status NotCommitted(std::string_view job, std::optional<int64_t> step, std
       metadata);
 }
 
-}  // namespace
+CheckpointStore::ManifestFile CheckpointStore::ManifestFileOf(std::string_view job, const StepRecord& committed) {
+  const AttemptRecord& record = *committed.deciding();
+  const auto path = record.repaired ? RepairedPath : VerdictPath;
+  return {committed.step, record.attempt, path(job, committed.step, record.attempt), record.identity};
+}
 
-absl::StatusOr<std::vector<CheckpointStore::Attempt>> CheckpointStore::Attempts(std::string_view job, int64_t step) {
+absl::StatusOr<CheckpointStore::ManifestFile> CheckpointStore::Find(std::string_view job, std::optional<int64_t> step) {
   CAIRN_RETURN_IF_ERROR(CheckJobName(job));
-  const auto entries = storage_.List(StepDirectory(job, step));
-  if (!entries.ok()) {
-    if (HasReason(entries.status(), Reason::kFileMissing)) return std::vector<Attempt>();
-    return entries.status();
-  }
-  std::map<uint32_t, Attempt> attempts;
-  const auto of = [&](uint32_t number) -> Attempt& {
-    Attempt& attempt = attempts[number];
-    attempt.step = step;
-    attempt.attempt = number;
-    return attempt;
-  };
-  for (const PosixStorage::Entry& entry : *entries) {
-    if (entry.directory) {
-      if (const auto number = ParseAttemptName(entry.name)) of(*number).directory = true;
-    } else if (const auto number = ParseVerdictName(entry.name)) {
-      of(*number).verdict = true;
-    }
-  }
-  std::vector<Attempt> list;
-  for (const auto& [number, attempt] : attempts) list.push_back(attempt);
-  return list;
-}
-
-absl::StatusOr<std::vector<CheckpointStore::Attempt>> CheckpointStore::Attempts(std::string_view job) {
-  CAIRN_RETURN_IF_ERROR(CheckJobName(job));
-  const auto entries = storage_.List(job);
-  std::vector<Attempt> all;
-  if (!entries.ok()) {
-    if (HasReason(entries.status(), Reason::kFileMissing)) return all;
-    return entries.status();
-  }
-  for (const PosixStorage::Entry& entry : *entries) {
-    const auto step = entry.directory ? ParseStepName(entry.name) : std::nullopt;
-    if (!step) continue;
-    CAIRN_ASSIGN_OR_RETURN(const auto attempts, Attempts(job, *step));
-    all.insert(all.end(), attempts.begin(), attempts.end());
-  }
-  return all;
-}
-
-absl::StatusOr<Verdict> CheckpointStore::ReadVerdict(std::string_view job, int64_t step, uint32_t attempt) {
-  const std::string path = VerdictPath(job, step, attempt);
-  CAIRN_ASSIGN_OR_RETURN(const std::string bytes, storage_.ReadFile(path, kMaxVerdictBytes));
-  auto verdict = DecodeVerdict(bytes);
-  if (!verdict.ok()) {
-    return Annotate(verdict.status(), absl::StrCat(storage_.root(), "/", path),
-                    {{"job", std::string(job)}, {"step", absl::StrCat(step)}, {"file", path}});
-  }
-  return verdict;
-}
-
-absl::StatusOr<std::optional<Manifest>> CheckpointStore::ManifestOf(std::string_view job,
-                                                                    const std::vector<Attempt>& attempts,
-                                                                    int64_t step) {
-  for (const Attempt& attempt : attempts) {
-    if (attempt.step != step || !attempt.verdict) continue;
-    auto verdict = ReadVerdict(job, step, attempt.attempt);
-    if (!verdict.ok()) {
-      // It went between listing and reading: a deletion.
-      if (HasReason(verdict.status(), Reason::kFileMissing)) continue;
-      return verdict.status();
-    }
-    if (auto* manifest = std::get_if<Manifest>(&*verdict)) return std::optional<Manifest>(std::move(*manifest));
-  }
-  return std::optional<Manifest>();
-}
-
-absl::StatusOr<Manifest> CheckpointStore::ReadManifest(std::string_view job, std::optional<int64_t> step) {
-  if (step) CAIRN_RETURN_IF_ERROR(CheckStep(*step));
-  CAIRN_ASSIGN_OR_RETURN(const auto attempts, Attempts(job));
-  std::vector<int64_t> steps;
-  for (const Attempt& attempt : attempts) {
-    if (steps.empty() || steps.back() != attempt.step) steps.push_back(attempt.step);
-  }
   if (step) {
-    CAIRN_ASSIGN_OR_RETURN(auto manifest, ManifestOf(job, attempts, *step));
-    if (manifest) return *std::move(manifest);
+    CAIRN_RETURN_IF_ERROR(CheckStep(*step));
+    const StepRecord record = ReadStep(job, *step);
+    CAIRN_RETURN_IF_ERROR(record.damage());
+    if (record.state() == StepRecord::State::kCommitted) return ManifestFileOf(job, record);
   }
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, Steps(job));
   for (size_t i = steps.size(); i-- > 0;) {
-    auto manifest = ManifestOf(job, attempts, steps[i]);
-    if (!manifest.ok()) {
-      if (step) continue;  // only searched for a hint
-      return manifest.status();
-    }
-    if (!*manifest) continue;
+    const StepRecord record = ReadStep(job, steps[i]);
+    // With a step it is only searched for a hint.
+    if (!step) CAIRN_RETURN_IF_ERROR(record.damage());
+    if (record.state() != StepRecord::State::kCommitted) continue;
     if (step) return NotCommitted(job, step, steps[i]);
-    return **std::move(manifest);
+    return ManifestFileOf(job, record);
   }
   return NotCommitted(job, step, std::nullopt);
 }
 
-absl::StatusOr<CheckpointStore::Committed> CheckpointStore::ListCommitted(std::string_view job) {
-  CAIRN_ASSIGN_OR_RETURN(const auto attempts, Attempts(job));
-  Committed committed;
-  for (size_t i = 0; i < attempts.size(); ++i) {
-    if (i > 0 && attempts[i].step == attempts[i - 1].step) continue;
-    auto manifest = ManifestOf(job, attempts, attempts[i].step);
-    if (!manifest.ok()) {
-      committed.faults.push_back(manifest.status());
-    } else if (*manifest) {
-      committed.manifests.push_back(**std::move(manifest));
-    }
-  }
-  return committed;
+absl::StatusOr<Manifest> CheckpointStore::Read(std::string_view job, const ManifestFile& file) {
+  CAIRN_ASSIGN_OR_RETURN(const std::string bytes, storage_.ReadFile(file.path, kMaxVerdictBytes));
+  CAIRN_ASSIGN_OR_RETURN(Verdict verdict,
+                         Decode(job, file.step, file.attempt, absl::StrCat(storage_.root(), "/", file.path), bytes));
+  if (auto* manifest = std::get_if<Manifest>(&verdict)) return std::move(*manifest);
+  return NotCommitted(job, file.step, std::nullopt);
+}
+
+absl::StatusOr<Manifest> CheckpointStore::ReadManifest(std::string_view job, std::optional<int64_t> step) {
+  CAIRN_ASSIGN_OR_RETURN(const ManifestFile file, Find(job, step));
+  return Read(job, file);
 }
 
 }  // namespace cairn

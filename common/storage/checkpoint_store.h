@@ -1,14 +1,21 @@
-// What stands below a root: committed checkpoints, aborted attempts, files without a verdict.
+// What stands below a root: committed checkpoints, aborted attempts, files without a verdict, and what is damaged. The
+// one reader of it: coordinator, `list`, `show`, `verify`, `export` and `repair` all see what this sees.
 #ifndef CAIRN_COMMON_STORAGE_CHECKPOINT_STORE_H_
 #define CAIRN_COMMON_STORAGE_CHECKPOINT_STORE_H_
 
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/base/mutex.h"
 #include "common/format/manifest.h"
 #include "common/storage/posix.h"
 
@@ -17,46 +24,120 @@ namespace cairn {
 // Verdicts above this are not read.
 inline constexpr uint64_t kMaxVerdictBytes = uint64_t{1} << 30;
 
-// Reads only. Thread-safe. Everything comes from listing: there is no pointer file that could be stale. Besides the
-// errors named, those of PosixStorage.
+// Proof that a checkpoint is damaged, as opposed to storage that did not answer, or a version that is too old to tell:
+// MANIFEST_CORRUPT, FILE_MISSING, FILE_TRUNCATED.
+bool IsProvenDamage(const absl::Status& status);
+
+// What tells a file from every other that had or will have its name.
+struct FileIdentity {
+  uint64_t device = 0;
+  uint64_t inode = 0;
+  uint64_t size = 0;
+  int64_t modified = 0;  // nanoseconds
+  int64_t changed = 0;
+
+  bool operator==(const FileIdentity&) const = default;
+};
+
+// What stands of one attempt, in short.
+struct AttemptRecord {
+  enum class Kind {
+    kNone,       // no verdict
+    kManifest,   // the commit
+    kTombstone,  // the abort
+    kDamaged,    // a verdict that cannot be read, or is not this attempt's
+  };
+  uint32_t attempt = 0;
+  Kind kind = Kind::kNone;
+  // Its directory stands.
+  bool directory = false;
+  // The manifest is the one that a repair made of the bins; the verdict is damaged.
+  bool repaired = false;
+  std::string request_id;
+  // Of a manifest, or of a tombstone.
+  absl::Time time = absl::UnixEpoch();
+  // Of a manifest. All files with their headers.
+  uint64_t bytes = 0;
+  uint32_t world_size = 0;
+  // Of a tombstone: why it was aborted. Of a damaged verdict: what is wrong with it.
+  absl::Status error;
+  // Of the file that was read; not of a damaged one.
+  FileIdentity identity;
+};
+
+// What stands of one step.
+struct StepRecord {
+  enum class State {
+    kNothing,    // nothing that was ever committed
+    kCommitted,  // a readable manifest that says what its path says; of several the highest attempt counts
+    kDamaged,    // a verdict that cannot be read, and no manifest
+  };
+  int64_t step = 0;
+  std::vector<AttemptRecord> attempts;  // ascending
+  // The step's directory cannot be listed: nothing is known of its attempts.
+  absl::Status unlisted;
+
+  State state() const;
+  // The attempt that makes the step committed, or the highest damaged one; null if there is neither.
+  const AttemptRecord* deciding() const;
+  // Why the step is damaged; OK if it is not.
+  absl::Status damage() const;
+};
+
+// Reads only. Thread-safe. Everything comes from listing: there is no pointer file that could be stale. What was read
+// once is remembered by the identity of the file, so one that was removed and written anew is read anew. Trouble with
+// one step is that step's alone.
 class CheckpointStore {
  public:
   // `storage` must outlive it.
   explicit CheckpointStore(PosixStorage& storage) : storage_(storage) {}
 
-  struct Attempt {
+  PosixStorage& storage() const { return storage_; }
+
+  // The steps that have a directory, ascending; empty for an unknown job. INVALID_ARGUMENT (BAD_JOB_NAME), and the
+  // errors of listing the job's directory.
+  absl::StatusOr<std::vector<int64_t>> Steps(std::string_view job);
+
+  // A step; kNothing if there is no such step.
+  StepRecord ReadStep(std::string_view job, int64_t step);
+  // All steps of a job that have one attempt or more, ascending. As Steps.
+  absl::StatusOr<std::vector<StepRecord>> ReadJob(std::string_view job);
+  // Those of them that are committed or damaged.
+  absl::StatusOr<std::vector<StepRecord>> ReadCheckpoints(std::string_view job);
+
+  // What one attempt's record says now; its directory is not looked for.
+  AttemptRecord ReadAttempt(std::string_view job, int64_t step, uint32_t attempt);
+
+  // A file that holds a manifest.
+  struct ManifestFile {
     int64_t step = 0;
     uint32_t attempt = 0;
-    // A verdict stands. Which one, only reading it tells.
-    bool verdict = false;
-    // Its directory stands.
-    bool directory = false;
+    std::string path;  // below the root
+    FileIdentity identity;
+
+    bool operator==(const ManifestFile&) const = default;
   };
-  // All attempts of a job or of one step, by (step, attempt); empty for an unknown job.
-  absl::StatusOr<std::vector<Attempt>> Attempts(std::string_view job);
-  absl::StatusOr<std::vector<Attempt>> Attempts(std::string_view job, int64_t step);
-
-  // DATA_LOSS (MANIFEST_CORRUPT, FILE_MISSING), FAILED_PRECONDITION (FORMAT_TOO_NEW).
-  absl::StatusOr<Verdict> ReadVerdict(std::string_view job, int64_t step, uint32_t attempt);
-
-  // The manifest of a step, or of the latest committed one.
-  // NOT_FOUND (NOT_COMMITTED): the message names the latest committed step, if there is one. A corrupt verdict above
-  // the one asked for is an error, never skipped silently.
+  // That of a committed step.
+  static ManifestFile ManifestFileOf(std::string_view job, const StepRecord& committed);
+  // That of a step, or of the latest committed one.
+  // NOT_FOUND (NOT_COMMITTED): the message names the latest committed step, if there is one. The step's damage: one
+  // above the latest committed is an error, never skipped silently.
+  absl::StatusOr<ManifestFile> Find(std::string_view job, std::optional<int64_t> step);
+  // Decodes what Find found. DATA_LOSS (MANIFEST_CORRUPT, FILE_MISSING), FAILED_PRECONDITION (FORMAT_TOO_NEW).
+  absl::StatusOr<Manifest> Read(std::string_view job, const ManifestFile& file);
+  // Both.
   absl::StatusOr<Manifest> ReadManifest(std::string_view job, std::optional<int64_t> step);
 
-  struct Committed {
-    std::vector<Manifest> manifests;  // by step
-    // Verdicts that could not be read.
-    std::vector<absl::Status> faults;
-  };
-  // All committed checkpoints of a job.
-  absl::StatusOr<Committed> ListCommitted(std::string_view job);
+  // NOT_FOUND (NOT_COMMITTED) for `step`, or for the whole job.
+  static absl::Status NotCommitted(std::string_view job, std::optional<int64_t> step, std::optional<int64_t> latest);
 
  private:
-  absl::StatusOr<std::optional<Manifest>> ManifestOf(std::string_view job, const std::vector<Attempt>& attempts,
-                                                     int64_t step);
+  absl::StatusOr<AttemptRecord> ReadRecord(std::string_view job, int64_t step, uint32_t attempt,
+                                           const std::string& path);
 
   PosixStorage& storage_;
+  Mutex mutex_;
+  std::map<std::string, AttemptRecord> known_ ABSL_GUARDED_BY(mutex_);  // by path
 };
 
 }  // namespace cairn

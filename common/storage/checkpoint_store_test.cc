@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 
 #include "common/rpc/reason.h"
 #include "common/storage/checkpoint_path.h"
@@ -45,6 +46,12 @@ class CheckpointStoreTest : public testing::Test {
   std::unique_ptr<PosixStorage> storage_;
 };
 
+std::vector<int64_t> Steps(const absl::StatusOr<std::vector<StepRecord>>& records) {
+  std::vector<int64_t> steps;
+  for (const StepRecord& record : records.value()) steps.push_back(record.step);
+  return steps;
+}
+
 TEST_F(CheckpointStoreTest, OnlyManifestsCount) {
   Put(10, 1, Commit(10, 1));
   Put(20, 1, Abort(20, 1));
@@ -53,27 +60,31 @@ TEST_F(CheckpointStoreTest, OnlyManifestsCount) {
   ASSERT_TRUE(storage_->MakeDirectories(AttemptDirectory("a/b", 40, 1)).ok());
   ASSERT_TRUE(storage_->MakeDirectories("a/b/other/000000000050").ok());
   CheckpointStore store(*storage_);
-  const auto committed = store.ListCommitted("a/b");
-  ASSERT_TRUE(committed.ok()) << committed.status();
-  EXPECT_TRUE(committed->faults.empty());
-  ASSERT_EQ(committed->manifests.size(), 2u);
-  EXPECT_EQ(committed->manifests[1].step, 20);
-  EXPECT_EQ(committed->manifests[1].attempt, 2u);
+  const auto committed = store.ReadCheckpoints("a/b");
+  EXPECT_EQ(Steps(committed), (std::vector<int64_t>{10, 20}));
+  EXPECT_EQ(committed->back().deciding()->attempt, 2u);
+  EXPECT_EQ(committed->back().deciding()->world_size, 1u);
+  EXPECT_EQ(Steps(store.ReadJob("a/b")), (std::vector<int64_t>{10, 20, 30, 40}));
   EXPECT_EQ(store.ReadManifest("a/b", std::nullopt)->step, 20);
   EXPECT_EQ(store.ReadManifest("a/b", 10)->step, 10);
-  EXPECT_EQ(store.Attempts("a/b")->size(), 5u);
+  const StepRecord twenty = store.ReadStep("a/b", 20);
+  ASSERT_EQ(twenty.attempts.size(), 2u);
+  EXPECT_EQ(twenty.attempts[0].kind, AttemptRecord::Kind::kTombstone);
+  EXPECT_TRUE(HasReason(twenty.attempts[0].error, Reason::kRankLate));
+  EXPECT_EQ(store.ReadStep("a/b", 40).state(), StepRecord::State::kNothing);
 }
 
 TEST_F(CheckpointStoreTest, Absent_NamesTheLatest) {
   CheckpointStore store(*storage_);
   EXPECT_TRUE(HasReason(store.ReadManifest("a/b", std::nullopt).status(), Reason::kNotCommitted));
-  EXPECT_TRUE(store.ListCommitted("no/such")->manifests.empty());
+  EXPECT_TRUE(store.ReadCheckpoints("no/such")->empty());
   Put(10, 1, Commit(10, 1));
   Put(30, 1, Abort(30, 1));
   const auto manifest = store.ReadManifest("a/b", 30);
   EXPECT_TRUE(HasReason(manifest.status(), Reason::kNotCommitted));
   EXPECT_EQ(manifest.status().message(), "a/b@30 has no committed checkpoint; the latest committed step is 10");
   EXPECT_TRUE(HasReason(store.ReadManifest("../x", 1).status(), Reason::kBadJobName));
+  EXPECT_TRUE(HasReason(store.ReadManifest("a/b", -1).status(), Reason::kBadStep));
 }
 
 TEST_F(CheckpointStoreTest, CorruptVerdict_IsNeverSkippedSilently) {
@@ -83,10 +94,103 @@ TEST_F(CheckpointStoreTest, CorruptVerdict_IsNeverSkippedSilently) {
   Put(20, 1, bytes);
   CheckpointStore store(*storage_);
   EXPECT_TRUE(HasReason(store.ReadManifest("a/b", std::nullopt).status(), Reason::kManifestCorrupt));
-  const auto committed = store.ListCommitted("a/b");
-  EXPECT_EQ(committed->manifests.size(), 1u);
-  ASSERT_EQ(committed->faults.size(), 1u);
-  EXPECT_NE(std::string(committed->faults[0].message()).find("000000000020/0001.verdict"), std::string::npos);
+  const StepRecord twenty = store.ReadStep("a/b", 20);
+  EXPECT_EQ(twenty.state(), StepRecord::State::kDamaged);
+  EXPECT_TRUE(IsProvenDamage(twenty.damage()));
+  EXPECT_NE(std::string(twenty.damage().message()).find("000000000020/0001.verdict"), std::string::npos);
+  EXPECT_EQ(MetadataOf(twenty.damage())["step"], "20");
+  EXPECT_EQ(Steps(store.ReadCheckpoints("a/b")), (std::vector<int64_t>{10, 20}));
+}
+
+TEST_F(CheckpointStoreTest, LaterAttempt_CommitsAStepWithADamagedVerdict) {
+  Put(20, 1, "rubbish");
+  Put(20, 2, Commit(20, 2));
+  Put(20, 3, "rubbish");
+  CheckpointStore store(*storage_);
+  EXPECT_EQ(store.ReadStep("a/b", 20).state(), StepRecord::State::kCommitted);
+  EXPECT_EQ(store.ReadManifest("a/b", 20)->attempt, 2u);
+  Put(30, 1, "rubbish");
+  Put(30, 2, "more rubbish");
+  Put(30, 3, Abort(30, 3));
+  EXPECT_EQ(store.ReadStep("a/b", 30).deciding()->attempt, 2u);
+}
+
+// What no privilege gets around, so that it also fails for root.
+TEST_F(CheckpointStoreTest, UnreadableThings_AreTheirStepsTroubleAlone) {
+  Put(10, 1, Commit(10, 1));
+  Put(50, 1, Commit(50, 1));
+  const std::string step = root_ + "/a/b/0000000000";
+  for (const char* name : {"20", "30", "40"}) std::filesystem::create_directory(step + name);
+  std::filesystem::create_symlink("../000000000010/0001.verdict", step + "20/0001.verdict");
+  {
+    std::ofstream(step + "30/0001.verdict").flush();
+  }
+  std::filesystem::resize_file(step + "30/0001.verdict", kMaxVerdictBytes + 1);  // sparse
+  std::filesystem::create_directory(step + "40/0001.verdict");
+  std::filesystem::create_symlink("000000000010", step + "60");
+  {
+    std::ofstream(step + "70") << "a file";
+  }
+  CheckpointStore store(*storage_);
+  const auto listed = store.ReadCheckpoints("a/b");
+  ASSERT_TRUE(listed.ok()) << listed.status();
+  EXPECT_EQ(Steps(listed), (std::vector<int64_t>{10, 20, 30, 40, 50, 60, 70}));
+  const std::vector<Reason> reasons = {Reason::kPathEscape, Reason::kMessageTooLarge, Reason::kStorageError,
+                                       Reason::kPathEscape, Reason::kStorageError};
+  size_t i = 0;
+  for (const StepRecord& record : *listed) {
+    if (record.step == 10 || record.step == 50) {
+      EXPECT_EQ(record.state(), StepRecord::State::kCommitted);
+      continue;
+    }
+    EXPECT_EQ(record.state(), StepRecord::State::kDamaged);
+    EXPECT_TRUE(HasReason(record.damage(), reasons[i])) << record.step << " " << record.damage();
+    EXPECT_FALSE(IsProvenDamage(record.damage())) << record.step;
+    EXPECT_NE(std::string(record.damage().message()).find(StepName(record.step)), std::string::npos);
+    ++i;
+  }
+  EXPECT_EQ(store.ReadManifest("a/b", 50)->step, 50);
+}
+
+TEST_F(CheckpointStoreTest, VerdictOfAnotherPlace_IsDamaged) {
+  Put(10, 1, Commit(20, 1));
+  Put(20, 1, Commit(20, 2));
+  Put(30, 1, Abort(20, 1));
+  CheckpointStore store(*storage_);
+  for (int64_t step : {10, 20, 30}) {
+    EXPECT_TRUE(HasReason(store.ReadStep("a/b", step).damage(), Reason::kManifestCorrupt)) << step;
+  }
+}
+
+TEST_F(CheckpointStoreTest, RepairedManifest_TakesThePlaceOfADamagedVerdictOnly) {
+  Put(10, 1, "rubbish");
+  ASSERT_TRUE(storage_->PutIfAbsent(RepairedPath("a/b", 10, 1), Commit(10, 1)).ok());
+  Put(20, 1, Abort(20, 1));
+  ASSERT_TRUE(storage_->PutIfAbsent(RepairedPath("a/b", 20, 1), Commit(20, 1)).ok());
+  Put(30, 1, "rubbish");
+  ASSERT_TRUE(storage_->PutIfAbsent(RepairedPath("a/b", 30, 1), Commit(30, 2)).ok());
+  ASSERT_TRUE(storage_->MakeDirectories(StepDirectory("a/b", 40)).ok());
+  ASSERT_TRUE(storage_->PutIfAbsent(RepairedPath("a/b", 40, 1), Commit(40, 1)).ok());
+  CheckpointStore store(*storage_);
+  EXPECT_EQ(store.ReadStep("a/b", 10).state(), StepRecord::State::kCommitted);
+  EXPECT_TRUE(store.ReadStep("a/b", 10).deciding()->repaired);
+  EXPECT_EQ(store.ReadManifest("a/b", 10)->step, 10);
+  EXPECT_EQ(store.ReadStep("a/b", 20).state(), StepRecord::State::kNothing);
+  EXPECT_EQ(store.ReadStep("a/b", 30).state(), StepRecord::State::kDamaged);
+  EXPECT_EQ(store.ReadStep("a/b", 40).state(), StepRecord::State::kNothing);
+}
+
+TEST_F(CheckpointStoreTest, WhatWasRemoved_IsGone) {
+  CheckpointStore store(*storage_);
+  for (int round = 0; round < 3; ++round) {
+    Put(10, 1, round == 1 ? Abort(10, 1) : Commit(10, 1));
+    EXPECT_EQ(store.ReadStep("a/b", 10).state(),
+              round == 1 ? StepRecord::State::kNothing : StepRecord::State::kCommitted);
+    std::filesystem::remove_all(root_ + "/a/b/000000000010");
+    EXPECT_EQ(store.ReadStep("a/b", 10).state(), StepRecord::State::kNothing);
+    EXPECT_TRUE(store.ReadJob("a/b")->empty());
+    EXPECT_TRUE(HasReason(store.ReadManifest("a/b", 10).status(), Reason::kNotCommitted));
+  }
 }
 
 }  // namespace

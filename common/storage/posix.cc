@@ -70,6 +70,28 @@ int WriteFully(int fd, std::string_view bytes) {
   return 0;
 }
 
+absl::StatusOr<std::string> ReadWhole(int fd, const std::string& path, uint64_t max_bytes) {
+  struct stat info;
+  if (fstat(fd, &info) != 0) return ErrnoError(errno, "stat", path);
+  if (!S_ISREG(info.st_mode)) return ErrnoError(EISDIR, "read", path);
+  if (static_cast<uint64_t>(info.st_size) > max_bytes) {
+    return MakeError(Reason::kMessageTooLarge,
+                     absl::StrCat(path, " has ", info.st_size, " bytes, at most ", max_bytes, " are read"),
+                     {{"file", path}});
+  }
+  std::string bytes(static_cast<size_t>(info.st_size), '\0');
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t got = ::pread(fd, bytes.data() + done, bytes.size() - done, static_cast<off_t>(done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return ErrnoError(errno, "read", path);
+    if (got == 0) break;  // it became shorter meanwhile
+    done += static_cast<size_t>(got);
+  }
+  bytes.resize(done);
+  return bytes;
+}
+
 std::string PosixStorage::Full(std::string_view path) const { return absl::StrCat(root_, "/", std::string(path)); }
 
 absl::StatusOr<std::unique_ptr<PosixStorage>> PosixStorage::Open(const std::string& root, bool create) {
@@ -189,26 +211,8 @@ absl::Status PosixStorage::ProbeAtomicCreate() {
 }
 
 absl::StatusOr<std::string> PosixStorage::ReadFile(std::string_view path, uint64_t max_bytes) {
-  CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, OpenFile(path, O_RDONLY));
-  struct stat info;
-  if (fstat(fd.get(), &info) != 0) return ErrnoError(errno, "stat", Full(path));
-  if (!S_ISREG(info.st_mode)) return ErrnoError(EISDIR, "read", Full(path));
-  if (static_cast<uint64_t>(info.st_size) > max_bytes) {
-    return MakeError(Reason::kMessageTooLarge,
-                     absl::StrCat(Full(path), " has ", info.st_size, " bytes, at most ", max_bytes, " are read"),
-                     {{"file", Full(path)}});
-  }
-  std::string bytes(static_cast<size_t>(info.st_size), '\0');
-  size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t got = ::pread(fd.get(), bytes.data() + done, bytes.size() - done, static_cast<off_t>(done));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return ErrnoError(errno, "read", Full(path));
-    if (got == 0) break;  // it became shorter meanwhile
-    done += static_cast<size_t>(got);
-  }
-  bytes.resize(done);
-  return bytes;
+  CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, OpenFile(path, O_RDONLY | O_NONBLOCK));
+  return ReadWhole(fd.get(), Full(path), max_bytes);
 }
 
 absl::StatusOr<std::vector<PosixStorage::Entry>> PosixStorage::List(std::string_view path) {

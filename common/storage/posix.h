@@ -77,6 +77,9 @@ class PosixStorage {
   const UniqueFd root_fd_;
 };
 
+// All that an open regular file holds; `path` is for errors. As PosixStorage::ReadFile.
+absl::StatusOr<std::string> ReadWhole(int fd, const std::string& path, uint64_t max_bytes);
+
 // Writes all of `bytes` at the file's offset, through short writes and EINTR. The errno, or 0.
 int WriteFully(int fd, std::string_view bytes);
 

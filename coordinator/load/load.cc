@@ -29,6 +29,12 @@ bool HasLayouts(const v1::LoadState& state, const Context& context) {
          (state.source_layout_digest().empty() || context.layouts.contains(state.source_layout_digest()));
 }
 
+bool IsDamage(const absl::Status& error) {
+  const auto reason = ReasonOf(error);
+  return reason == Reason::kChecksumMismatch || reason == Reason::kFileMissing || reason == Reason::kFileTruncated ||
+         reason == Reason::kBadSafetensors;
+}
+
 bool Failed(const v1::LoadState& state) {
   return state.phase() == v1::LoadState::FAILED || state.phase() == v1::LoadState::STOPPED;
 }
@@ -229,7 +235,16 @@ bool Load::CheckErrors(Context& context) {
                Culprits(awaited, context)),
          context);
   } else {
-    Fail(BlameErrors(context, operation(), errors), context);
+    absl::Status error = BlameErrors(context, operation(), errors);
+    if (IsDamage(error) && has_plan() && !IsReshard() && !ranks_.front().state.has_step()) {
+      // Arrays may be filled in part, so only the trainers can tell what to load instead.
+      const auto details = MetadataOf(error);
+      error = MakeError(*ReasonOf(error),
+                        absl::StrCat(error.message(), "; step ", plan_.step,
+                                     " turned out to be damaged while it was read: load an older one by its step"),
+                        ErrorMetadata(details.begin(), details.end()));
+    }
+    Fail(std::move(error), context);
   }
   return false;
 }
@@ -239,14 +254,16 @@ bool Load::CheckAgreement(Context& context) {
   for (size_t i = 1; i < ranks_.size(); ++i) {
     const v1::LoadState& other = ranks_[i].state;
     if (first.source_layout_digest().empty() == other.source_layout_digest().empty() &&
-        first.has_step() == other.has_step() && first.step() == other.step() && first.strict() == other.strict()) {
+        first.has_step() == other.has_step() && first.step() == other.step() && first.strict() == other.strict() &&
+        first.fallback() == other.fallback()) {
       continue;
     }
     const auto name = [](const v1::LoadState& state) {
       if (!state.source_layout_digest().empty())
         return absl::StrCat("to reshard", state.strict() ? "" : " (not strict)");
       return absl::StrCat(state.has_step() ? absl::StrCat("step ", state.step()) : "the latest step",
-                          state.strict() ? "" : " (not strict)");
+                          state.strict() ? "" : " (not strict)",
+                          state.has_step() || state.fallback() ? "" : " (without fallback)");
     };
     Fail(MakeError(Reason::kBadRequest,
                    absl::StrCat(context.job, ": ranks do not load the same: rank 0 wants ", name(first), ", rank ", i,
@@ -300,6 +317,7 @@ void Load::Advance(Context& context) {
     make.number = number_;
     make.step = wanted_step();
     make.strict = ranks_.front().state.strict();
+    make.fallback = ranks_.front().state.fallback();
     for (size_t i = 0; i < ranks_.size(); ++i) {
       make.layout.push_back(ranks_[i].state.layout_digest());
       if (IsReshard()) make.source_layout.push_back(ranks_[i].state.source_layout_digest());
@@ -349,6 +367,9 @@ void Load::OnPlanned(uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, C
     return;
   }
   plan_ = *plan;
+  for (const auto& [step, error] : plan_.passed_over) {
+    context.Log("load=", number_, " step=", plan_.step, " passed-over=", step, " error=\"", error.message(), "\"");
+  }
   progress_base_ = context.now;
   SetPhase(Phase::kReading, context);
 }
@@ -395,6 +416,11 @@ v1::LoadOrder Load::OrderFor(const Member& member, const Context& context) const
   if (has_plan() && !ended()) {
     for (const std::string& name : plan_.missing) order.add_missing(name);
     for (const std::string& name : plan_.unexpected) order.add_unexpected(name);
+    for (const auto& [step, error] : plan_.passed_over) {
+      v1::PassedOver& passed_over = *order.add_passed_over();
+      passed_over.set_step(step);
+      *passed_over.mutable_error() = StatusToProto(error);
+    }
   }
   return order;
 }

@@ -1,212 +1,179 @@
 #include "coordinator/server/catalog.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/rpc/reason.h"
+#include "common/storage/check_files.h"
 #include "common/storage/checkpoint_path.h"
 
 namespace cairn {
 namespace {
 
-constexpr uint64_t kMaxVerdictBytes = uint64_t{1} << 30;
-
-VerdictSummary Summarize(int64_t step, uint32_t attempt, const Verdict& verdict) {
+VerdictSummary SummaryOf(int64_t step, const AttemptRecord& record) {
   VerdictSummary summary;
   summary.step = step;
-  summary.attempt = attempt;
-  if (const Manifest* manifest = std::get_if<Manifest>(&verdict); manifest != nullptr) {
-    summary.committed = true;
-    summary.request_id = manifest->request_id;
-    summary.bytes = manifest->total_bytes();
-    summary.world_size = manifest->world_size;
-    summary.commit_time = manifest->commit_time;
-    return summary;
-  }
-  const Tombstone& tombstone = std::get<Tombstone>(verdict);
-  summary.request_id = tombstone.request_id;
-  summary.commit_time = tombstone.time;
-  summary.error = MakeError(ReasonFromName(tombstone.reason).value_or(Reason::kInternal), tombstone.message,
-                            {{"job", tombstone.job}, {"step", absl::StrCat(step)}, {"attempt", absl::StrCat(attempt)}});
+  summary.attempt = record.attempt;
+  summary.committed = record.kind == AttemptRecord::Kind::kManifest;
+  summary.damaged = record.kind == AttemptRecord::Kind::kDamaged;
+  summary.request_id = record.request_id;
+  summary.error = record.error;
+  summary.bytes = record.bytes;
+  summary.world_size = record.world_size;
+  summary.commit_time = record.time;
   return summary;
 }
 
-// A damaged verdict ends its attempt like a tombstone: nothing of it may be loaded, nothing is written over it.
-VerdictSummary Damaged(int64_t step, uint32_t attempt, const absl::Status& error) {
-  VerdictSummary summary;
-  summary.damaged = true;
-  summary.step = step;
-  summary.attempt = attempt;
-  summary.error = error;
-  return summary;
+// A damaged verdict ends its attempt like a tombstone, and nothing of it is removed: it may still be rescued by hand.
+void AddTo(Recovered& recovered, const StepRecord& step) {
+  if (!step.unlisted.ok()) {
+    VerdictSummary summary;
+    summary.step = step.step;
+    summary.damaged = true;
+    summary.error = step.unlisted;
+    recovered.verdict.push_back(std::move(summary));
+  }
+  for (const AttemptRecord& record : step.attempts) {
+    if (record.kind == AttemptRecord::Kind::kNone) {
+      recovered.leftover.push_back({step.step, record.attempt, /*tombstone=*/false});
+      continue;
+    }
+    recovered.verdict.push_back(SummaryOf(step.step, record));
+    if (record.kind == AttemptRecord::Kind::kTombstone && record.directory) {
+      recovered.leftover.push_back({step.step, record.attempt, /*tombstone=*/true});
+    }
+  }
+}
+
+// A load goes no further back: so many in a row are no damage of checkpoints, but of what holds them.
+constexpr size_t kMaxPassedOver = 64;
+
+absl::Status CheckFilesOf(PosixStorage& storage, const Manifest& manifest) {
+  std::vector<FileSize> files;
+  files.reserve(manifest.files.size());
+  for (const ManifestFile& file : manifest.files) {
+    files.push_back({absl::StrCat(file.name, ".safetensors"), file.bytes()});
+  }
+  return CheckFiles(storage, AttemptDirectory(manifest.job, manifest.step, manifest.attempt), files);
 }
 
 }  // namespace
 
-absl::StatusOr<std::vector<int64_t>> Catalog::Steps(const std::string& job) {
-  const auto entries = storage_.List(job);
-  if (HasReason(entries.status(), Reason::kFileMissing)) return std::vector<int64_t>();
-  if (!entries.ok()) return entries.status();
-  std::vector<int64_t> steps;
-  for (const PosixStorage::Entry& entry : *entries) {
-    if (const auto step = ParseStepName(entry.name); step.has_value() && entry.directory) steps.push_back(*step);
-  }
-  return steps;  // names sort as numbers do
-}
-
-absl::StatusOr<Catalog::Step> Catalog::ListStep(const std::string& job, int64_t step) {
-  Step found{step, {}, {}};
-  const auto entries = storage_.List(StepDirectory(job, step));
-  if (HasReason(entries.status(), Reason::kFileMissing)) return found;
-  if (!entries.ok()) return entries.status();
-  for (const PosixStorage::Entry& entry : *entries) {
-    if (const auto attempt = ParseVerdictName(entry.name); attempt.has_value() && !entry.directory) {
-      found.verdict.push_back(*attempt);
-    } else if (const auto number = ParseAttemptName(entry.name); number.has_value() && entry.directory) {
-      found.directory.push_back(*number);
-    }
-  }
-  return found;
-}
-
-absl::StatusOr<std::string> Catalog::ReadBytes(const std::string& job, int64_t step, uint32_t attempt) {
-  return storage_.ReadFile(VerdictPath(job, step, attempt), kMaxVerdictBytes);
-}
-
-absl::StatusOr<VerdictSummary> Catalog::Read(const std::string& job, int64_t step, uint32_t attempt) {
-  const std::string path = VerdictPath(job, step, attempt);
-  CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, storage_.OpenFile(path, O_RDONLY));
-  struct stat info = {};
-  const bool known = fstat(fd.get(), &info) == 0;
-  const int64_t modified = info.st_mtim.tv_sec * 1'000'000'000 + info.st_mtim.tv_nsec;
-  if (known) {
-    MutexLock lock(mutex_);
-    const auto found = cache_.find(path);
-    if (found != cache_.end() && found->second.size == static_cast<uint64_t>(info.st_size) &&
-        found->second.modified == modified) {
-      return found->second.summary;
-    }
-  }
-  CAIRN_ASSIGN_OR_RETURN(const std::string bytes, ReadBytes(job, step, attempt));
-  const absl::StatusOr<Verdict> verdict = DecodeVerdict(bytes);
-  if (!verdict.ok()) return Annotate(verdict.status(), path, {{"file", path}});
-  VerdictSummary summary = Summarize(step, attempt, *verdict);
-  constexpr size_t kMaxCached = 100'000;
-  MutexLock lock(mutex_);
-  if (cache_.size() >= kMaxCached) cache_.clear();
-  cache_[path] = {static_cast<uint64_t>(info.st_size), modified, summary};
-  return summary;
-}
-
 absl::StatusOr<Recovered> Catalog::RecoverStep(const std::string& job, int64_t step) {
-  CAIRN_ASSIGN_OR_RETURN(const Step listed, ListStep(job, step));
+  CAIRN_RETURN_IF_ERROR(CheckJobName(job));
   Recovered recovered;
-  for (uint32_t attempt : listed.verdict) {
-    const auto verdict = Read(job, step, attempt);
-    if (verdict.ok()) {
-      recovered.verdict.push_back(*verdict);
-    } else if (HasReason(verdict.status(), Reason::kManifestCorrupt) ||
-               HasReason(verdict.status(), Reason::kFormatTooNew)) {
-      recovered.verdict.push_back(Damaged(step, attempt, verdict.status()));
-    } else if (!HasReason(verdict.status(), Reason::kFileMissing)) {
-      return verdict.status();
-    }
-  }
-  for (uint32_t attempt : listed.directory) {
-    const auto verdict = std::find_if(recovered.verdict.begin(), recovered.verdict.end(),
-                                      [&](const VerdictSummary& each) { return each.attempt == attempt; });
-    if (verdict == recovered.verdict.end()) {
-      recovered.leftover.push_back({step, attempt, /*tombstone=*/false});
-    } else if (!verdict->committed && !verdict->damaged) {
-      recovered.leftover.push_back({step, attempt, /*tombstone=*/true});
-    }
-  }
+  AddTo(recovered, store_.ReadStep(job, step));
   return recovered;
 }
 
 absl::StatusOr<Recovered> Catalog::Recover(const std::string& job) {
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, Steps(job));
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, store_.ReadJob(job));
   Recovered recovered;
-  for (int64_t step : steps) {
-    CAIRN_ASSIGN_OR_RETURN(Recovered one, RecoverStep(job, step));
-    recovered.verdict.insert(recovered.verdict.end(), one.verdict.begin(), one.verdict.end());
-    recovered.leftover.insert(recovered.leftover.end(), one.leftover.begin(), one.leftover.end());
-  }
+  for (const StepRecord& step : steps) AddTo(recovered, step);
   return recovered;
 }
 
-absl::StatusOr<std::vector<VerdictSummary>> Catalog::Committed(const std::string& job) {
-  CAIRN_ASSIGN_OR_RETURN(const Recovered recovered, Recover(job));
-  std::vector<VerdictSummary> committed;
-  for (const VerdictSummary& verdict : recovered.verdict) {
-    if (verdict.committed) committed.push_back(verdict);
+absl::StatusOr<std::vector<StepRecord>> Catalog::Checkpoints(const std::string& job) {
+  return store_.ReadCheckpoints(job);
+}
+
+absl::StatusOr<Catalog::Step> Catalog::ListStep(const std::string& job, int64_t step) {
+  CAIRN_RETURN_IF_ERROR(CheckJobName(job));
+  const StepRecord record = store_.ReadStep(job, step);
+  CAIRN_RETURN_IF_ERROR(record.unlisted);
+  Step found{step, {}, {}};
+  for (const AttemptRecord& attempt : record.attempts) {
+    if (attempt.kind != AttemptRecord::Kind::kNone) found.verdict.push_back(attempt.attempt);
+    if (attempt.directory) found.directory.push_back(attempt.attempt);
   }
-  return committed;
+  return found;
+}
+
+absl::StatusOr<VerdictSummary> Catalog::Read(const std::string& job, int64_t step, uint32_t attempt) {
+  const AttemptRecord record = store_.ReadAttempt(job, step, attempt);
+  switch (record.kind) {
+    case AttemptRecord::Kind::kNone:
+      return MakeError(Reason::kFileMissing, absl::StrCat(VerdictPath(job, step, attempt), " is not there"),
+                       {{"job", job}, {"step", absl::StrCat(step)}, {"file", VerdictPath(job, step, attempt)}});
+    case AttemptRecord::Kind::kDamaged:
+      return record.error;
+    default:
+      return SummaryOf(step, record);
+  }
 }
 
 absl::StatusOr<Catalog::ManifestBytes> Catalog::ReadManifestBytes(const std::string& job, std::optional<int64_t> step) {
-  std::vector<int64_t> steps;
-  if (step.has_value()) {
-    CAIRN_RETURN_IF_ERROR(CheckStep(*step));
-    steps.push_back(*step);
-  } else {
-    CAIRN_ASSIGN_OR_RETURN(steps, Steps(job));
-    std::reverse(steps.begin(), steps.end());
-  }
-  for (int64_t candidate : steps) {
-    CAIRN_ASSIGN_OR_RETURN(const Step listed, ListStep(job, candidate));
-    for (auto attempt = listed.verdict.rbegin(); attempt != listed.verdict.rend(); ++attempt) {
-      const auto verdict = Read(job, candidate, *attempt);
-      // A damaged manifest is not passed over in silence: an older step would be loaded in its place.
-      if (!verdict.ok()) return verdict.status();
-      if (!verdict->committed) continue;
-      const std::string key =
-          absl::StrCat(VerdictPath(job, candidate, *attempt), "@", absl::ToUnixNanos(verdict->commit_time));
-      {
-        MutexLock lock(mutex_);
-        if (bytes_key_ == key) return bytes_;
-      }
-      CAIRN_ASSIGN_OR_RETURN(std::string bytes, ReadBytes(job, candidate, *attempt));
-      ManifestBytes found{candidate, *attempt, std::make_shared<const std::string>(std::move(bytes))};
-      MutexLock lock(mutex_);
-      bytes_key_ = key;
-      bytes_ = found;
-      return found;
-    }
-  }
-  const std::string name = step.has_value() ? absl::StrCat(job, "@", *step) : job;
-  ErrorMetadata metadata = {{"job", job}};
-  if (step.has_value()) metadata.emplace_back("step", absl::StrCat(*step));
-  return MakeError(Reason::kNotCommitted, absl::StrCat(name, " has no committed checkpoint"), metadata);
-}
-
-absl::StatusOr<std::shared_ptr<const Manifest>> Catalog::ReadManifest(const std::string& job,
-                                                                      std::optional<int64_t> step) {
-  CAIRN_ASSIGN_OR_RETURN(const ManifestBytes found, ReadManifestBytes(job, step));
-  const std::string path = VerdictPath(job, found.step, found.attempt);
+  CAIRN_ASSIGN_OR_RETURN(const CheckpointStore::ManifestFile file, store_.Find(job, step));
   {
     MutexLock lock(mutex_);
-    if (manifest_key_ == bytes_key_ && bytes_.bytes == found.bytes && manifest_ != nullptr) return manifest_;
+    if (bytes_ != nullptr && bytes_file_ == file) return ManifestBytes{file.step, file.attempt, bytes_};
   }
-  absl::StatusOr<Verdict> verdict = DecodeVerdict(*found.bytes);
-  if (!verdict.ok()) return Annotate(verdict.status(), path, {{"file", path}});
-  auto manifest = std::make_shared<const Manifest>(std::get<Manifest>(*std::move(verdict)));
-  if (manifest->job != job || manifest->step != found.step || manifest->attempt != found.attempt) {
-    return MakeError(
-        Reason::kManifestCorrupt,
-        absl::StrCat(path, " is the manifest of ", manifest->job, "@", manifest->step, " attempt ", manifest->attempt),
-        {{"job", job}, {"step", absl::StrCat(found.step)}, {"file", path}});
-  }
+  CAIRN_ASSIGN_OR_RETURN(std::string read, store_.storage().ReadFile(file.path, kMaxVerdictBytes));
+  auto bytes = std::make_shared<const std::string>(std::move(read));
   MutexLock lock(mutex_);
-  if (bytes_.bytes == found.bytes) {
-    manifest_key_ = bytes_key_;
-    manifest_ = manifest;
+  bytes_file_ = file;
+  bytes_ = bytes;
+  return ManifestBytes{file.step, file.attempt, std::move(bytes)};
+}
+
+absl::StatusOr<Catalog::ManifestPtr> Catalog::Decode(const std::string& job,
+                                                     const CheckpointStore::ManifestFile& file) {
+  {
+    MutexLock lock(mutex_);
+    if (manifest_ != nullptr && manifest_file_ == file) return manifest_;
   }
+  CAIRN_ASSIGN_OR_RETURN(Manifest read, store_.Read(job, file));
+  auto manifest = std::make_shared<const Manifest>(std::move(read));
+  MutexLock lock(mutex_);
+  manifest_file_ = file;
+  manifest_ = manifest;
   return manifest;
+}
+
+absl::StatusOr<Catalog::ManifestPtr> Catalog::ReadManifest(const std::string& job, std::optional<int64_t> step) {
+  CAIRN_ASSIGN_OR_RETURN(const CheckpointStore::ManifestFile file, store_.Find(job, step));
+  return Decode(job, file);
+}
+
+absl::StatusOr<Catalog::ManifestPtr> Catalog::ReadNewestReadable(const std::string& job) {
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, store_.Steps(job));
+  for (size_t i = steps.size(); i-- > 0;) {
+    const StepRecord step = store_.ReadStep(job, steps[i]);
+    if (step.state() != StepRecord::State::kCommitted) continue;
+    if (auto manifest = Decode(job, CheckpointStore::ManifestFileOf(job, step)); manifest.ok()) return manifest;
+  }
+  return ManifestPtr();
+}
+
+absl::StatusOr<Catalog::ManifestPtr> Catalog::ReadSound(const std::string& job, const StepRecord& step) {
+  CAIRN_RETURN_IF_ERROR(step.damage());
+  CAIRN_ASSIGN_OR_RETURN(ManifestPtr manifest, Decode(job, CheckpointStore::ManifestFileOf(job, step)));
+  CAIRN_RETURN_IF_ERROR(CheckFilesOf(store_.storage(), *manifest));
+  return manifest;
+}
+
+absl::StatusOr<Catalog::SoundCheckpoint> Catalog::FindSound(const std::string& job, bool fallback) {
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, store_.Steps(job));
+  SoundCheckpoint found;
+  for (size_t i = steps.size(); i-- > 0;) {
+    const StepRecord step = store_.ReadStep(job, steps[i]);
+    if (step.state() == StepRecord::State::kNothing) continue;
+    auto manifest = ReadSound(job, step);
+    if (manifest.ok()) {
+      found.manifest = *std::move(manifest);
+      return found;
+    }
+    const absl::Status error = Annotate(manifest.status(), absl::StrCat(job, "@", step.step),
+                                        {{"job", job}, {"step", absl::StrCat(step.step)}});
+    if (!fallback || !IsProvenDamage(error)) return error;
+    found.passed_over.emplace_back(step.step, error);
+    if (found.passed_over.size() == kMaxPassedOver) break;
+  }
+  if (found.passed_over.empty()) return CheckpointStore::NotCommitted(job, std::nullopt, std::nullopt);
+  return found.passed_over.size() == 1
+             ? found.passed_over.front().second
+             : Annotate(found.passed_over.front().second,
+                        absl::StrCat("the newest ", found.passed_over.size(), " checkpoints of ", job,
+                                     " are damaged; the first of them"));
 }
 
 }  // namespace cairn

@@ -1,16 +1,18 @@
-// What stands in storage: verdicts and attempts, per job. Reads only; attempt_store.h writes.
+// What stands in storage, as the core and the RPCs want it. CheckpointStore reads; this translates, keeps the manifest
+// used last, and chooses the step that a load takes. attempt_store.h writes.
 #ifndef CAIRN_COORDINATOR_SERVER_CATALOG_H_
 #define CAIRN_COORDINATOR_SERVER_CATALOG_H_
 
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
 #include "common/format/manifest.h"
+#include "common/storage/checkpoint_store.h"
 #include "common/storage/posix.h"
 #include "coordinator/job/action.h"
 
@@ -19,18 +21,35 @@ namespace cairn {
 // Thread-safe; every method blocks on storage and may fail with its reasons.
 class Catalog {
  public:
-  explicit Catalog(PosixStorage& storage) : storage_(storage) {}
+  explicit Catalog(PosixStorage& storage) : store_(storage) {}
 
-  // Everything about a job; empty for one that never saved.
+  // Everything about a job; empty for one that never saved. A verdict that cannot be read, or a step's directory that
+  // cannot be listed (attempt 0), is a damaged one; nothing else fails for it.
   absl::StatusOr<Recovered> Recover(const std::string& job);
   // The same of one step.
   absl::StatusOr<Recovered> RecoverStep(const std::string& job, int64_t step);
-  // Committed checkpoints, by ascending step.
-  absl::StatusOr<std::vector<VerdictSummary>> Committed(const std::string& job);
+  // All steps that are committed or damaged, ascending.
+  absl::StatusOr<std::vector<StepRecord>> Checkpoints(const std::string& job);
+
+  using ManifestPtr = std::shared_ptr<const Manifest>;
   // The manifest of a committed step, or of the latest.
   // NOT_FOUND (NOT_COMMITTED), DATA_LOSS (MANIFEST_CORRUPT).
-  absl::StatusOr<std::shared_ptr<const Manifest>> ReadManifest(const std::string& job, std::optional<int64_t> step);
-  // Its bytes as they stand there.
+  absl::StatusOr<ManifestPtr> ReadManifest(const std::string& job, std::optional<int64_t> step);
+  // The newest manifest that can be read at all, whatever became of its files and of newer steps; null if there is
+  // none.
+  absl::StatusOr<ManifestPtr> ReadNewestReadable(const std::string& job);
+
+  struct SoundCheckpoint {
+    ManifestPtr manifest;
+    std::vector<std::pair<int64_t, absl::Status>> passed_over;  // newest first
+  };
+  // The newest committed step whose manifest can be read and whose files stand there in their lengths. With `fallback`
+  // steps that are proven to be damaged (see IsProvenDamage) are passed over; without, and for whatever is no proof,
+  // the error is that step's.
+  // NOT_FOUND (NOT_COMMITTED). If none is sound, or the newest 64 are not: the newest one's error.
+  absl::StatusOr<SoundCheckpoint> FindSound(const std::string& job, bool fallback);
+
+  // A manifest's bytes as they stand there.
   struct ManifestBytes {
     int64_t step = 0;
     uint32_t attempt = 0;
@@ -45,26 +64,22 @@ class Catalog {
   };
   // The attempts of one step; empty if there is none.
   absl::StatusOr<Step> ListStep(const std::string& job, int64_t step);
-  // DATA_LOSS (MANIFEST_CORRUPT, FILE_MISSING), FAILED_PRECONDITION (FORMAT_TOO_NEW).
+  // What ends an attempt. DATA_LOSS (FILE_MISSING): nothing yet; (MANIFEST_CORRUPT), FAILED_PRECONDITION
+  // (FORMAT_TOO_NEW).
   absl::StatusOr<VerdictSummary> Read(const std::string& job, int64_t step, uint32_t attempt);
 
  private:
-  absl::StatusOr<std::vector<int64_t>> Steps(const std::string& job);
-  absl::StatusOr<std::string> ReadBytes(const std::string& job, int64_t step, uint32_t attempt);
+  absl::StatusOr<ManifestPtr> Decode(const std::string& job, const CheckpointStore::ManifestFile& file);
+  // As Decode; and all its files stand there.
+  absl::StatusOr<ManifestPtr> ReadSound(const std::string& job, const StepRecord& step);
 
-  struct Cached {
-    uint64_t size = 0;
-    int64_t modified = 0;
-    VerdictSummary summary;
-  };
-
-  PosixStorage& storage_;
+  CheckpointStore store_;
   Mutex mutex_;
-  std::map<std::string, Cached> cache_ ABSL_GUARDED_BY(mutex_);
-  std::string manifest_key_ ABSL_GUARDED_BY(mutex_);
-  std::shared_ptr<const Manifest> manifest_ ABSL_GUARDED_BY(mutex_);
-  std::string bytes_key_ ABSL_GUARDED_BY(mutex_);
-  ManifestBytes bytes_ ABSL_GUARDED_BY(mutex_);
+  // Those used last, and the files that they came from.
+  CheckpointStore::ManifestFile manifest_file_ ABSL_GUARDED_BY(mutex_);
+  ManifestPtr manifest_ ABSL_GUARDED_BY(mutex_);
+  CheckpointStore::ManifestFile bytes_file_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<const std::string> bytes_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace cairn

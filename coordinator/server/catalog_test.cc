@@ -70,7 +70,7 @@ const absl::Status kLate = MakeError(Reason::kRankLate, "demo@5: rank 1 is late"
 
 TEST_F(CatalogTest, UnknownJob_IsEmpty) {
   EXPECT_TRUE(catalog().Recover("none")->verdict.empty());
-  EXPECT_TRUE(catalog().Committed("none")->empty());
+  EXPECT_TRUE(catalog().Checkpoints("none")->empty());
   EXPECT_TRUE(HasReason(catalog().ReadManifest("none", std::nullopt).status(), Reason::kNotCommitted));
 }
 
@@ -120,7 +120,7 @@ TEST_F(CatalogTest, Recover_SeesVerdictsAndLeftovers) {
   EXPECT_EQ(recovered->verdict[1].request_id, "r");
   ASSERT_EQ(recovered->leftover.size(), 1u);
   EXPECT_EQ(recovered->leftover[0].attempt, 2u);
-  EXPECT_EQ(catalog().Committed("demo")->size(), 1u);
+  EXPECT_EQ(catalog().Checkpoints("demo")->size(), 1u);
 }
 
 TEST_F(CatalogTest, DamagedManifest_IsReportedAndNeverPassedOver) {
@@ -134,9 +134,111 @@ TEST_F(CatalogTest, DamagedManifest_IsReportedAndNeverPassedOver) {
   EXPECT_FALSE(recovered->verdict[1].committed);
   // Its files are kept, and its number is not used again.
   EXPECT_EQ(attempts().Reserve("demo", 20, 0)->attempt, 2u);
+  EXPECT_TRUE(recovered->verdict[1].damaged);
+  EXPECT_EQ((*catalog().ReadNewestReadable("demo"))->step, 10);
   // A manifest of another step under this step's name.
   std::filesystem::copy_file(root_ + "/" + VerdictPath("demo", 10, 1), root_ + "/" + VerdictPath("demo", 20, 2));
   EXPECT_TRUE(HasReason(catalog().ReadManifest("demo", 20).status(), Reason::kManifestCorrupt));
+}
+
+TEST_F(CatalogTest, UnreadableVerdict_IsThatStepsTroubleAlone) {
+  Commit(10, 1);
+  Commit(30, 1);
+  std::filesystem::create_directories(root_ + "/demo/000000000020");
+  std::filesystem::create_symlink("loop", root_ + "/" + VerdictPath("demo", 20, 1));
+  std::filesystem::create_symlink("loop", root_ + "/demo/000000000025");
+  const auto recovered = catalog().Recover("demo");
+  ASSERT_TRUE(recovered.ok()) << recovered.status();
+  ASSERT_EQ(recovered->verdict.size(), 4u);
+  EXPECT_TRUE(recovered->verdict[1].damaged);
+  EXPECT_TRUE(HasReason(recovered->verdict[1].error, Reason::kPathEscape));
+  EXPECT_TRUE(recovered->verdict[2].damaged);
+  EXPECT_EQ(recovered->verdict[2].attempt, 0u);
+  EXPECT_TRUE(recovered->verdict[3].committed);
+  EXPECT_EQ(attempts().Reserve("demo", 40, 0)->attempt, 1u);
+  for (int64_t step : {20, 25}) {
+    const auto refused = attempts().Reserve("demo", step, 0);
+    EXPECT_TRUE(HasReason(refused.status(), Reason::kPathEscape)) << refused.status();
+    EXPECT_NE(std::string(refused.status().message()).find(StepName(step)), std::string::npos);
+  }
+}
+
+class SoundCheckpointTest : public CatalogTest {
+ protected:
+  // A committed step with two files of 4096 bytes of header each.
+  void CommitWithFiles(int64_t step) {
+    Manifest manifest = SomeManifest(step, 1);
+    const std::string directory = root_ + "/" + AttemptDirectory("demo", step, 1);
+    std::filesystem::create_directories(directory);
+    for (const std::string name : {"rank00000-bin00", "rank00001-bin00"}) {
+      manifest.files.push_back({name, 0, 4096, 0, 0});
+      std::ofstream(directory + "/" + name + ".safetensors") << std::string(4096, 'x');
+    }
+    ASSERT_TRUE(storage_->PutIfAbsent(VerdictPath("demo", step, 1), EncodeVerdict(manifest)).ok());
+  }
+  std::string Bin(int64_t step) {
+    return root_ + "/" + AttemptDirectory("demo", step, 1) + "/rank00001-bin00.safetensors";
+  }
+};
+
+TEST_F(SoundCheckpointTest, ProvenDamage_IsPassedOverAndNamed) {
+  for (int64_t step : {10, 20, 30, 40}) CommitWithFiles(step);
+  EXPECT_EQ(catalog().FindSound("demo", false)->manifest->step, 40);
+  std::filesystem::remove(Bin(40));
+  std::filesystem::resize_file(Bin(30), 4095);
+  std::ofstream(root_ + "/" + VerdictPath("demo", 20, 1), std::ios::trunc) << "rubbish";
+  const auto found = catalog().FindSound("demo", true);
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(found->manifest->step, 10);
+  ASSERT_EQ(found->passed_over.size(), 3u);
+  EXPECT_EQ(found->passed_over[0].first, 40);
+  EXPECT_TRUE(HasReason(found->passed_over[0].second, Reason::kFileMissing));
+  EXPECT_EQ(found->passed_over[1].first, 30);
+  EXPECT_TRUE(HasReason(found->passed_over[1].second, Reason::kFileTruncated));
+  EXPECT_EQ(found->passed_over[2].first, 20);
+  EXPECT_TRUE(HasReason(found->passed_over[2].second, Reason::kManifestCorrupt));
+  const auto refused = catalog().FindSound("demo", false);
+  EXPECT_TRUE(HasReason(refused.status(), Reason::kFileMissing)) << refused.status();
+  EXPECT_EQ(MetadataOf(refused.status())["step"], "40");
+  // Nothing sound is left: the newest one's error.
+  std::filesystem::remove_all(root_ + "/demo/000000000010");
+  EXPECT_TRUE(HasReason(catalog().FindSound("demo", true).status(), Reason::kFileMissing));
+  std::filesystem::remove_all(root_ + "/demo");
+  EXPECT_TRUE(HasReason(catalog().FindSound("demo", true).status(), Reason::kNotCommitted));
+}
+
+TEST_F(SoundCheckpointTest, WhatIsNoProof_EndsTheLoadByName) {
+  for (int64_t step : {10, 20}) CommitWithFiles(step);
+  std::filesystem::remove(Bin(20));
+  std::filesystem::create_symlink("elsewhere", Bin(20));
+  const auto bin = catalog().FindSound("demo", true);
+  EXPECT_TRUE(HasReason(bin.status(), Reason::kPathEscape)) << bin.status();
+  EXPECT_NE(std::string(bin.status().message()).find("demo@20"), std::string::npos);
+  std::filesystem::create_directories(root_ + "/demo/000000000030");
+  std::filesystem::create_symlink("elsewhere", root_ + "/" + VerdictPath("demo", 30, 1));
+  EXPECT_EQ(MetadataOf(catalog().FindSound("demo", true).status())["step"], "30");
+  // A newer version wrote it: nobody knows whether it is damaged.
+  std::string bytes = EncodeVerdict(SomeManifest(40, 1));
+  bytes[8] = 9;
+  ASSERT_TRUE(storage_->MakeDirectories(StepDirectory("demo", 40)).ok());
+  ASSERT_TRUE(storage_->PutIfAbsent(VerdictPath("demo", 40, 1), bytes).ok());
+  EXPECT_TRUE(HasReason(catalog().FindSound("demo", true).status(), Reason::kFormatTooNew));
+}
+
+TEST_F(SoundCheckpointTest, CachedManifests_AreThoseOfTheFilesThatStandThere) {
+  CommitWithFiles(10);
+  Catalog kept(*storage_);
+  EXPECT_EQ(kept.ReadManifest("demo", 10).value()->request_id, "request");
+  EXPECT_EQ(kept.ReadManifest("demo", 10).value(), kept.ReadManifest("demo", 10).value());
+  std::filesystem::remove_all(root_ + "/demo/000000000010");
+  EXPECT_TRUE(HasReason(kept.ReadManifest("demo", 10).status(), Reason::kNotCommitted));
+  EXPECT_TRUE(kept.Recover("demo")->verdict.empty());
+  Manifest other = SomeManifest(10, 1);
+  other.request_id = "another";
+  ASSERT_TRUE(storage_->MakeDirectories(StepDirectory("demo", 10)).ok());
+  ASSERT_TRUE(storage_->PutIfAbsent(VerdictPath("demo", 10, 1), EncodeVerdict(other)).ok());
+  EXPECT_EQ(kept.ReadManifest("demo", 10).value()->request_id, "another");
+  EXPECT_EQ(DecodeVerdict(*kept.ReadManifestBytes("demo", 10)->bytes).ok(), true);
 }
 
 }  // namespace

@@ -39,17 +39,12 @@ absl::StatusOr<PlannedSave> Executor::Run(const std::string&, const PlanSave& ac
 }
 
 absl::Status Executor::CheckNames(const std::string& job, int64_t step, const SavePlan& plan) {
-  const auto last = catalog_.ReadManifest(job, std::nullopt);
-  if (HasReason(last.status(), Reason::kNotCommitted)) return absl::OkStatus();
   // A damaged checkpoint must not keep the job from making a sound one.
-  if (HasReason(last.status(), Reason::kManifestCorrupt) || HasReason(last.status(), Reason::kFormatTooNew)) {
-    return absl::OkStatus();
-  }
-  if (!last.ok()) return last.status();
-  if ((*last)->plan_digest == plan.digest()) return absl::OkStatus();
+  CAIRN_ASSIGN_OR_RETURN(const Catalog::ManifestPtr last, catalog_.ReadNewestReadable(job));
+  if (last == nullptr || last->plan_digest == plan.digest()) return absl::OkStatus();
   std::vector<std::string> before;
-  for (const ManifestTensor& tensor : (*last)->tensors) before.push_back(tensor.name);
-  for (const ManifestObject& object : (*last)->objects) {
+  for (const ManifestTensor& tensor : last->tensors) before.push_back(tensor.name);
+  for (const ManifestObject& object : last->objects) {
     if (before.empty() || before.back() != object.name) before.push_back(object.name);
   }
   std::sort(before.begin(), before.end());
@@ -57,14 +52,14 @@ absl::Status Executor::CheckNames(const std::string& job, int64_t step, const Sa
   std::vector<std::string> dropped;
   std::set_difference(before.begin(), before.end(), now.begin(), now.end(), std::back_inserter(dropped));
   if (dropped.empty()) return absl::OkStatus();
-  return MakeError(Reason::kNamesDropped,
-                   absl::StrCat(job, "@", step, " lacks ", dropped.size(), " names of step ", (*last)->step, ": ",
-                                JoinNames(dropped)),
-                   {{"job", job},
-                    {"step", absl::StrCat(step)},
-                    {"last_committed", absl::StrCat((*last)->step)},
-                    {"names", JoinNames(dropped)},
-                    {"count", absl::StrCat(dropped.size())}});
+  return MakeError(
+      Reason::kNamesDropped,
+      absl::StrCat(job, "@", step, " lacks ", dropped.size(), " names of step ", last->step, ": ", JoinNames(dropped)),
+      {{"job", job},
+       {"step", absl::StrCat(step)},
+       {"last_committed", absl::StrCat(last->step)},
+       {"names", JoinNames(dropped)},
+       {"count", absl::StrCat(dropped.size())}});
 }
 
 absl::StatusOr<Reserved> Executor::Run(const std::string& job, const ReserveAttempt& action) {
@@ -123,9 +118,15 @@ absl::StatusOr<PlannedLoad> Executor::Run(const std::string& job, const PlanLoad
     made = reshard.load;
   } else {
     CAIRN_ASSIGN_OR_RETURN(wish, plans_.WishOf(action.layout, action.node));
-    std::shared_ptr<const Manifest> manifest;
+    Catalog::ManifestPtr manifest;
     if (wish.import_directory.empty()) {
-      CAIRN_ASSIGN_OR_RETURN(manifest, catalog_.ReadManifest(job, action.step));
+      if (action.step.has_value()) {
+        CAIRN_ASSIGN_OR_RETURN(manifest, catalog_.ReadManifest(job, action.step));
+      } else {
+        CAIRN_ASSIGN_OR_RETURN(Catalog::SoundCheckpoint sound, catalog_.FindSound(job, action.fallback));
+        manifest = std::move(sound.manifest);
+        planned.passed_over = std::move(sound.passed_over);
+      }
       name = absl::StrCat(job, "@", manifest->step);
       metadata.emplace_back("step", absl::StrCat(manifest->step));
     } else {

@@ -8,6 +8,7 @@
 #include "common/rpc/endpoint.h"
 #include "common/rpc/reason.h"
 #include "common/storage/checkpoint_path.h"
+#include "common/storage/listed_checkpoint.h"
 #include "coordinator/server/reshard_preview.h"
 
 namespace cairn {
@@ -32,12 +33,6 @@ CheckpointKey KeyOf(const Request& request) {
   if (request.has_step()) key.step = request.step();
   key.request_id = request.request_id();
   return key;
-}
-
-void SetTimestamp(absl::Time from, google::protobuf::Timestamp& to) {
-  const int64_t nanos = absl::ToUnixNanos(from);
-  to.set_seconds(nanos / 1'000'000'000);
-  to.set_nanos(static_cast<int32_t>(nanos % 1'000'000'000));
 }
 
 Dispatcher::Answer AnswerWith(const absl::StatusOr<v1::Checkpoint>& checkpoint, v1::Checkpoint* response) {
@@ -149,24 +144,16 @@ grpc::ServerUnaryReactor* PeopleService::ListCheckpoints(grpc::CallbackServerCon
   const std::string job = request->job();
   const uint32_t size = request->page_size() == 0 ? kMaxPage : std::min(request->page_size(), kMaxPage);
   return dispatcher_.OnWorker([this, job, size, after, response](std::function<void()>& respond) -> absl::Status {
-    CAIRN_ASSIGN_OR_RETURN(const std::vector<VerdictSummary> committed, catalog_.Committed(job));
+    CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, catalog_.Checkpoints(job));
     auto page = std::make_shared<v1::ListCheckpointsResponse>();
-    for (const VerdictSummary& verdict : committed) {
-      if (verdict.step <= after) continue;
+    for (const StepRecord& step : steps) {
+      if (step.step <= after) continue;
       if (page->checkpoint_size() == static_cast<int>(size)) {
         page->set_next_page_token(absl::StrCat(page->checkpoint(page->checkpoint_size() - 1).step()));
         break;
       }
       v1::Checkpoint& entry = *page->add_checkpoint();
-      entry.set_job(job);
-      entry.set_step(verdict.step);
-      entry.set_state(v1::Checkpoint::COMMITTED);
-      entry.set_attempt(verdict.attempt);
-      entry.set_request_id(verdict.request_id);
-      entry.set_bytes(verdict.bytes);
-      entry.set_world_size(verdict.world_size);
-      SetTimestamp(verdict.commit_time, *entry.mutable_commit_time());
-      entry.set_data_directory(AttemptDirectory(job, verdict.step, verdict.attempt));
+      entry = ListedCheckpoint(job, step);
       entry.set_coordinator_epoch(options_.coordinator_epoch);
       entry.set_revision(1);
     }

@@ -43,6 +43,7 @@ class LoadReport:
       path: "slab", "cached" or "direct"; "memory" of a reshard, which reads nothing from storage.
       mapping: what the mapping did, as a text for people: matched, missing, unexpected, added and removed names, and
         the rest grouped by pattern. On rank 0; "" on the others and without a mapping.
+      passed_over: newer steps that are damaged and were not loaded, newest first: {"step", "reason"} each.
     """
 
     step: int | None
@@ -55,3 +56,4 @@ class LoadReport:
     storage_bytes: int
     path: str
     mapping: str = ""
+    passed_over: list[dict[str, Any]] = dataclasses.field(default_factory=list)

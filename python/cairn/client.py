@@ -334,7 +334,7 @@ class Client:
     # Loading.
 
     def load(self, state: dict, step: int | None = None, mapping=None, strict: bool = True, *,
-             source: str | os.PathLike | None = None, timeout: float = 1800) -> LoadReport:
+             source: str | os.PathLike | None = None, fallback: bool = True, timeout: float = 1800) -> LoadReport:
         """Fills the arrays of `state` in place from a committed checkpoint, made under this or any other layout.
 
         Every rank of the job must call it. On an Error the arrays may be partly filled.
@@ -345,6 +345,9 @@ class Client:
             checkpoint's: a list of them, a text with one per line, a path to a file, or the dict of an aoa_config.
           strict: refuse names that only the checkpoint or only the state has.
           source: a directory of safetensors files, as Hugging Face writes them, to import instead of a checkpoint.
+          fallback: without a step, pass over newer steps that are proven to be damaged (an unreadable manifest, a missing
+            or short file) and name them in the report; False: the newest one's damage is the load's error. What cannot
+            be read for another reason, or turns out to be damaged while the arrays fill, is always an error.
           timeout: seconds without any progress after which the load is given up.
         """
         if step is not None:
@@ -352,9 +355,10 @@ class Client:
             if source is not None:
                 raise Error("BAD_REQUEST", "a load has a step or a source, not both")
         with self._operation:
-            return self._load(state, step, mapping, source, strict, timeout)
+            return self._load(state, step, mapping, source, strict, fallback, timeout)
 
-    def _load(self, state: dict, step: int | None, mapping, source, strict: bool, timeout: float) -> LoadReport:
+    def _load(self, state: dict, step: int | None, mapping, source, strict: bool, fallback: bool,
+              timeout: float) -> LoadReport:
         # Counted before anything can fail here, so that the ranks stay together when one of them fails.
         number = next(self._load_numbers)
         declared = _mapping.declare(self._loads.declare(state, writable=True), mapping, source)
@@ -362,6 +366,8 @@ class Client:
                                                          strict=strict)
         if step is not None:
             request.step = step
+        elif source is None:
+            request.fallback = fallback
         report = self._receive(request, number, declared, None, timeout)
         return report if source is None else dataclasses.replace(report, step=None)
 
@@ -397,7 +403,9 @@ class Client:
             data = [_layout.without_length(content, entry.name) for entry, content in zip(begun.object, data)]
         return LoadReport(begun.step if source is None else None, self._decode(begun, data, source is not None),
                           list(begun.missing), list(begun.unexpected), ended.bytes_read, ended.total_bytes_read,
-                          ended.unique_bytes, ended.storage_bytes, ended.path, begun.mapping_report)
+                          ended.unique_bytes, ended.storage_bytes, ended.path, begun.mapping_report,
+                          [{"step": each.step, "reason": _wire.error_from_status(each.error).reason}
+                           for each in begun.passed_over])
 
     # Resharding.
 
@@ -455,7 +463,8 @@ class Client:
     def _committed(self) -> list[Checkpoint]:
         request = _wire.LOCAL_AGENT["ListLocalCheckpoints"].request(trainer_incarnation=self._incarnation)
         response = self._call("ListLocalCheckpoints", request)
-        return [Checkpoint.from_wire(message) for message in response.checkpoint]
+        committed = _wire.CHECKPOINT_STATES["COMMITTED"]
+        return [Checkpoint.from_wire(message) for message in response.checkpoint if message.state == committed]
 
     def checkpoints(self) -> list[int]:
         """The committed steps of this job, ascending."""

@@ -43,13 +43,13 @@ def save(client: Client, step: int, state_dict: dict, timeout: float = 60, *,
 
 
 def load(client: Client, state_dict: dict, step: int | None = None, mapping=None, strict: bool = True, *,
-         source=None, timeout: float = 1800) -> LoadReport:
+         source=None, fallback: bool = True, timeout: float = 1800) -> LoadReport:
     """Client.load into a state dict: fills its tensors in place and replaces its other values.
 
     A model or optimizer takes them over by torch's set_state_dict, or at once where the dict holds its own tensors.
     """
     declared = _declare(state_dict)
-    report = client.load(declared.state, step, mapping, strict, source=source, timeout=timeout)
+    report = client.load(declared.state, step, mapping, strict, source=source, fallback=fallback, timeout=timeout)
     declared.copy_to_devices()
     for name, put in declared.objects.items():
         if name in report.objects:

@@ -1,0 +1,32 @@
+#include "common/storage/listed_checkpoint.h"
+
+#include "common/rpc/status_proto.h"
+#include "common/storage/checkpoint_path.h"
+
+namespace cairn {
+
+v1::Checkpoint ListedCheckpoint(const std::string& job, const StepRecord& step) {
+  v1::Checkpoint listed;
+  listed.set_job(job);
+  listed.set_step(step.step);
+  const AttemptRecord* attempt = step.deciding();
+  if (attempt != nullptr) {
+    listed.set_attempt(attempt->attempt);
+    listed.set_request_id(attempt->request_id);
+    listed.set_data_directory(AttemptDirectory(job, step.step, attempt->attempt));
+  }
+  if (step.state() != StepRecord::State::kCommitted) {
+    listed.set_state(v1::Checkpoint::DAMAGED);
+    *listed.mutable_error() = StatusToProto(step.damage());
+    return listed;
+  }
+  listed.set_state(v1::Checkpoint::COMMITTED);
+  listed.set_bytes(attempt->bytes);
+  listed.set_world_size(attempt->world_size);
+  const int64_t nanos = absl::ToUnixNanos(attempt->time);
+  listed.mutable_commit_time()->set_seconds(nanos / 1'000'000'000);
+  listed.mutable_commit_time()->set_nanos(static_cast<int32_t>(nanos % 1'000'000'000));
+  return listed;
+}
+
+}  // namespace cairn

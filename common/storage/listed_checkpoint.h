@@ -1,0 +1,17 @@
+// A step as lists show it, by the coordinator and straight from storage alike.
+#ifndef CAIRN_COMMON_STORAGE_LISTED_CHECKPOINT_H_
+#define CAIRN_COMMON_STORAGE_LISTED_CHECKPOINT_H_
+
+#include <string>
+
+#include "cairn/v1/checkpoint_service.pb.h"
+#include "common/storage/checkpoint_store.h"
+
+namespace cairn {
+
+// COMMITTED, or DAMAGED with its error; `step` must be one of the two.
+v1::Checkpoint ListedCheckpoint(const std::string& job, const StepRecord& step);
+
+}  // namespace cairn
+
+#endif  // CAIRN_COMMON_STORAGE_LISTED_CHECKPOINT_H_
