@@ -105,9 +105,14 @@ absl::StatusOr<VerdictSummary> Catalog::Read(const std::string& job, int64_t ste
 absl::StatusOr<Recovered> Catalog::RecoverStep(const std::string& job, int64_t step) {
   CAIRN_ASSIGN_OR_RETURN(const Step listed, ListStep(job, step));
   Recovered recovered;
+  // What is told of the step is durable: its maker may have ended before its own fsync.
+  absl::Status settled;
+  if (!listed.verdict.empty()) settled = storage_.SettleDirectory(StepDirectory(job, step));
   for (uint32_t attempt : listed.verdict) {
-    const auto verdict = Read(job, step, attempt);
-    if (verdict.ok()) {
+    const auto verdict = settled.ok() ? Read(job, step, attempt) : settled;
+    if (!settled.ok()) {
+      recovered.verdict.push_back(Damaged(step, attempt, settled));
+    } else if (verdict.ok()) {
       recovered.verdict.push_back(*verdict);
     } else if (HasReason(verdict.status(), Reason::kManifestCorrupt) ||
                HasReason(verdict.status(), Reason::kFormatTooNew)) {

@@ -40,12 +40,8 @@ absl::StatusOr<PlannedSave> Executor::Run(const std::string&, const PlanSave& ac
 
 absl::Status Executor::CheckNames(const std::string& job, int64_t step, const SavePlan& plan) {
   const auto last = catalog_.ReadManifest(job, std::nullopt);
-  if (HasReason(last.status(), Reason::kNotCommitted)) return absl::OkStatus();
-  // A damaged checkpoint must not keep the job from making a sound one.
-  if (HasReason(last.status(), Reason::kManifestCorrupt) || HasReason(last.status(), Reason::kFormatTooNew)) {
-    return absl::OkStatus();
-  }
-  if (!last.ok()) return last.status();
+  // A checkpoint that is damaged, or that cannot be read, must not keep the job from making a sound one.
+  if (!last.ok()) return absl::OkStatus();
   if ((*last)->plan_digest == plan.digest()) return absl::OkStatus();
   std::vector<std::string> before;
   for (const ManifestTensor& tensor : (*last)->tensors) before.push_back(tensor.name);
