@@ -51,13 +51,17 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
   std::unique_ptr<Agent> agent(new Agent(std::move(options)));
   const AgentOptions& given = agent->options_;
   CAIRN_ASSIGN_OR_RETURN(agent->storage_, PosixStorage::Open(given.root, false));
+  agent->root_ = std::make_unique<RootGuard>(*agent->storage_, [raw = agent.get()] {
+    raw->host_.Do([](Session& session, absl::Time) { session.OnUnregistered(); });
+  });
   const UserPolicy policy(given.allowed_users);
   CAIRN_RETURN_IF_ERROR(PrepareSocketDirectory(given.socket_directory, !policy.only_self()));
   CAIRN_ASSIGN_OR_RETURN(agent->descriptors_,
                          DescriptorSocket::Listen(given.socket_directory + "/descriptors.sock", policy));
   CAIRN_RETURN_IF_ERROR(agent->StartTransferServer());
-  const ExecutorContext context = {given,        agent->boot_id_,   *agent->storage_, *agent->descriptors_,
-                                   agent->pool_, agent->transfers_, agent->host_};
+  const ExecutorContext context = {
+      given,        agent->boot_id_,   *agent->storage_, *agent->root_, *agent->descriptors_,
+      agent->pool_, agent->transfers_, agent->host_};
   agent->saves_ = std::make_unique<SaveExecutor>(context);
   agent->loads_ = std::make_unique<LoadExecutor>(context);
   agent->watch_ = std::make_unique<TrainerWatch>([raw = agent.get()](uint64_t trainer) {
@@ -75,6 +79,9 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
   link.registration.set_boot_id(agent->boot_id_);
   link.registration.set_protocol(kProtocolVersion);
   link.registration.set_version(std::string(kVersion));
+  link.root = given.root;
+  link.read_root_proof = [raw = agent.get()] { return raw->root_->ReadProof(); };
+  link.on_registered = [raw = agent.get()](const std::string& proof) { raw->root_->Accepted(proof); };
   link.current_step = [raw = agent.get()] { return raw->CurrentStep(); };
   link.on_fatal = given.on_fatal ? given.on_fatal : [](const absl::Status&) {};
   agent->link_ = std::make_unique<CoordinatorLink>(agent->host_, std::move(link));

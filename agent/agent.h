@@ -15,6 +15,7 @@
 #include "agent/local/descriptor_socket.h"
 #include "agent/local/trainer_watch.h"
 #include "agent/reader/buffer_pool.h"
+#include "agent/root_guard.h"
 #include "agent/save_executor.h"
 #include "agent/session_host.h"
 #include "agent/staging/control_page.h"
@@ -64,6 +65,7 @@ class Agent {
   const AgentOptions options_;
   const uint64_t incarnation_;
   std::unique_ptr<PosixStorage> storage_;
+  std::unique_ptr<RootGuard> root_;
   std::unique_ptr<DescriptorSocket> descriptors_;
   std::string transfer_address_;
   const std::string boot_id_;

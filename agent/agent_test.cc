@@ -20,6 +20,7 @@
 #include "common/base/random_id.h"
 #include "common/rpc/reason.h"
 #include "common/rpc/status_proto.h"
+#include "common/storage/attempt_owner.h"
 #include "common/storage/checkpoint_path.h"
 
 namespace cairn {
@@ -69,6 +70,8 @@ class Running {
 
 class AgentTest : public ::testing::Test {
  protected:
+  static constexpr uint64_t kNonce = 0x1234;
+
   void SetUp() override {
     // Socket paths are short: not below the test's own long directory.
     directory_ = "/tmp/cairn-test-" + RandomToken(6);
@@ -98,12 +101,21 @@ class AgentTest : public ::testing::Test {
     order.set_attempt(attempt);
     order.set_plan_digest(plan);
     order.set_directory(AttemptDirectory("demo", step, attempt));
+    order.set_attempt_nonce(kNonce);
     return order;
   }
   void OrderSave(uint32_t rank, const v1::SaveOrder& order) {
+    if (order.action() == v1::SaveOrder::WRITE) MakeAttempt(order.directory());
     v1::SynchronizeAgentResponse orders;
     *orders.add_save() = order;
     coordinator_.Order(rank, orders);
+  }
+  // As the coordinator does; nothing if it is there, or cannot be made.
+  void MakeAttempt(const std::string& directory) {
+    const auto storage = PosixStorage::Open(root_, false);
+    ASSERT_TRUE(storage.ok()) << storage.status();
+    if (!(*storage)->MakeDirectories(directory).ok()) return;
+    PutAttemptOwner(**storage, directory, kNonce, "").IgnoreError();
   }
   v1::SaveState AwaitPhase(uint32_t rank, int64_t step, v1::SaveState::Phase phase) {
     const v1::AgentState state = coordinator_.Await(rank, [&](const v1::AgentState& now) {
@@ -318,7 +330,7 @@ TEST_F(SaveTest, Abort_RemovesTheRanksFiles_UnlessTheyWereReported) {
   EXPECT_TRUE(HasReason(StatusFromProto(checkpoint->error()), Reason::kRankLate));
 }
 
-TEST_F(SaveTest, DirectoryThatCannotBeMade_FailsTheSave_WithItsPath) {
+TEST_F(SaveTest, DirectoryThatCannotBeRead_FailsTheSave_WithItsPath) {
   Running agent(Options());
   FakeTrainer trainer(agent.address());
   ASSERT_TRUE(trainer.Attach().ok());
@@ -329,6 +341,46 @@ TEST_F(SaveTest, DirectoryThatCannotBeMade_FailsTheSave_WithItsPath) {
   EXPECT_TRUE(HasReason(error, Reason::kStorageError)) << error;
   EXPECT_EQ(MetadataOf(error)["rank"], "0");
   EXPECT_NE(MetadataOf(error)["file"].find("/demo"), std::string::npos);
+}
+
+TEST_F(SaveTest, RootThatIsNotTheCoordinators_IsNotWrittenTo_AndNamed) {
+  AgentOptions options = Options();
+  options.node = "node-7";
+  Running agent(options);
+  FakeTrainer trainer(agent.address());
+  ASSERT_TRUE(trainer.Attach().ok());
+  Stage(trainer, *layout_, 3);
+  v1::SaveOrder order = SaveOrderOf(3, v1::SaveOrder::WRITE, "plan-1");
+  MakeAttempt(order.directory());
+  order.set_attempt_nonce(kNonce + 1);
+  OrderSave(0, order);
+  const v1::SaveState failed = AwaitPhase(0, 3, v1::SaveState::FAILED);
+  EXPECT_EQ(failed.attempt_nonce(), kNonce + 1);
+  const absl::Status error = StatusFromProto(failed.error());
+  EXPECT_TRUE(HasReason(error, Reason::kRootMismatch)) << error;
+  EXPECT_EQ(MetadataOf(error)["rank"], "0");
+  EXPECT_EQ(MetadataOf(error)["node"], "node-7");
+  EXPECT_NE(error.message().find(root_), std::string::npos) << error;
+  EXPECT_FALSE(std::filesystem::exists(root_ + "/" + order.directory() + "/rank00000-bin00.partial"));
+}
+
+TEST_F(SaveTest, AnotherRootInPlaceOfTheProvenOne_IsProvenBeforeItIsWrittenTo) {
+  std::filesystem::create_directory(root_ + "/.cairn");
+  std::ofstream(root_ + "/.cairn/root-proof") << "proof";
+  Running agent(Options());
+  FakeTrainer trainer(agent.address());
+  ASSERT_TRUE(trainer.Attach().ok());
+  Stage(trainer, *layout_, 3);
+  EXPECT_EQ(coordinator_.registration(0).root_proof(), "proof");
+  // As if the file system had been unmounted: an empty directory stands there.
+  std::filesystem::rename(root_, root_ + "-away");
+  std::filesystem::create_directory(root_);
+  OrderSave(0, SaveOrderOf(3, v1::SaveOrder::WRITE, "plan-1"));
+  const absl::Status error = StatusFromProto(AwaitPhase(0, 3, v1::SaveState::FAILED).error());
+  EXPECT_TRUE(HasReason(error, Reason::kRootMismatch)) << error;
+  EXPECT_EQ(coordinator_.registration(0).root_proof(), "") << "it has registered again, with what it finds there";
+  EXPECT_EQ(coordinator_.registrations(), 2);
+  std::filesystem::remove_all(root_ + "-away");
 }
 
 TEST_F(SaveTest, Unattached_AndDrain) {

@@ -120,7 +120,8 @@ void CoordinatorLink::Loop() {
     }
     const auto reason = ReasonOf(status);
     const absl::Time now = Clock::Real().SteadyNow();
-    const bool conflict = reason == Reason::kRankConflict || reason == Reason::kWorldSizeMismatch;
+    const bool conflict =
+        reason == Reason::kRankConflict || reason == Reason::kWorldSizeMismatch || reason == Reason::kRootMismatch;
     conflict_since = conflict ? std::min(conflict_since, now) : absl::InfiniteFuture();
     if (reason == Reason::kNotRegistered || reason == Reason::kStaleEpoch) {
       Log(LogLevel::kInfo, "register_again", {{"error", status}});
@@ -146,9 +147,16 @@ void CoordinatorLink::Loop() {
 absl::Status CoordinatorLink::Register() {
   v1::RegisterAgentRequest request = options_.registration;
   host_.Do([&](Session& session, absl::Time) { *request.mutable_agent() = session.Identity(); });
+  const std::string proof = options_.read_root_proof();
+  request.set_root_proof(proof);
   StoppableCall call(*this, kCallTimeout);
   v1::RegisterAgentResponse response;
-  CAIRN_RETURN_IF_ERROR(ErrorOf(stub_->RegisterAgent(call.context(), request, &response)));
+  absl::Status status = ErrorOf(stub_->RegisterAgent(call.context(), request, &response));
+  if (HasReason(status, Reason::kRootMismatch)) {
+    status = Annotate(status, absl::StrCat("this agent's root is ", options_.root), {{"agent_root", options_.root}});
+  }
+  CAIRN_RETURN_IF_ERROR(status);
+  options_.on_registered(proof);
   CAIRN_RETURN_IF_ERROR(host_.Do([&](Session& session, absl::Time) { return session.OnRegistered(response); }));
   if (response.has_lease_ttl()) lease_ttl_ = std::max(FromProto(response.lease_ttl()), absl::Milliseconds(100));
   Log(LogLevel::kInfo, "registered",

@@ -25,13 +25,19 @@ struct CoordinatorLinkOptions {
   std::string token;
   // All of it but the identity.
   v1::RegisterAgentRequest registration;
+  // What stands below the root, to show at each registration that it is the coordinator's storage; and what is told
+  // when the coordinator has taken it.
+  std::function<std::string()> read_root_proof;
+  std::function<void(const std::string& proof)> on_registered;
+  // For people.
+  std::string root;
   // The trainer's step now.
   std::function<std::optional<int64_t>()> current_step;
   // How long a rank that another agent holds, or a world size that others disagree with, is asked for again: after a
-  // crash the lease of the one before must end first.
+  // crash the lease of the one before must end first. So long too for a root that is not the coordinator's (yet).
   absl::Duration register_timeout = absl::Seconds(20);
-  // The coordinator will not take this agent (STALE_INCARNATION, a bad rank or job; RANK_CONFLICT or
-  // WORLD_SIZE_MISMATCH for all of register_timeout): it must end.
+  // The coordinator will not take this agent (STALE_INCARNATION, a bad rank or job; RANK_CONFLICT,
+  // WORLD_SIZE_MISMATCH or ROOT_MISMATCH for all of register_timeout): it must end.
   std::function<void(const absl::Status&)> on_fatal;
 };
 

@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "agent/local/descriptor_socket.h"
 #include "agent/reader/buffer_pool.h"
+#include "agent/root_guard.h"
 #include "agent/session_host.h"
 #include "agent/transport/transfer_service.h"
 #include "common/storage/posix.h"
@@ -53,6 +54,7 @@ struct ExecutorContext {
   // Of this machine's kernel: agents with the same one can share memory.
   const std::string& boot_id;
   PosixStorage& storage;
+  RootGuard& root;
   DescriptorSocket& descriptors;
   BufferPool& pool;
   TransferService& transfers;

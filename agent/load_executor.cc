@@ -42,8 +42,7 @@ LoadExecutor::LoadExecutor(ExecutorContext context) : context_(context) {}
 LoadExecutor::~LoadExecutor() { Stop(); }
 
 void LoadExecutor::Start(const action::StartRead& order) {
-  if (order.source == nullptr) return Begin(order);
-  queue_.Post([this, order] { Begin(order); });  // makes memory
+  queue_.Post([this, order] { Begin(order); });  // makes memory, looks at the root
 }
 
 void LoadExecutor::LendSource(uint64_t number) {
@@ -159,6 +158,10 @@ void LoadExecutor::Begin(const action::StartRead& order) {
     return Fail(load.number, allowed);
   }
   if (order.source == nullptr) {
+    if (const absl::Status proven = context_.root.Check(); !proven.ok()) {
+      return Fail(load.number,
+                  Annotate(proven, absl::StrCat("rank ", context_.options.rank, " on ", context_.options.node)));
+    }
     load.source = MakeReader(order);
   } else if (const absl::Status made = MakeSource(order, load); !made.ok()) {
     if (load.writable_id != 0) context_.descriptors.Withdraw(load.writable_id);

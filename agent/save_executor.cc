@@ -4,12 +4,14 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "agent/log.h"
 #include "agent/staging/memory_limit.h"
 #include "agent/transport/slab_lender.h"
 #include "agent/writer/bin_writer.h"
 #include "common/base/clock.h"
 #include "common/base/status.h"
+#include "common/rpc/reason.h"
 
 namespace cairn {
 namespace {
@@ -142,7 +144,9 @@ void SaveExecutor::StartWrite(const action::StartWrite& order) {
   }
   writer_ = std::thread([this, order, run, slab] {
     const absl::Time begin = Clock::Real().SteadyNow();
-    BinWriteJob job = {order.directory, order.staged, order.target, order.object_bytes, slab->data(), nullptr};
+    BinWriteJob job = {order.directory, order.order.attempt_nonce(), order.staged,
+                       order.target,    order.object_bytes,          slab->data(),
+                       nullptr};
     std::string transport;
     if (run->fetcher != nullptr) {
       job.fetch_moved = [&](size_t index, uint64_t offset, uint64_t bytes, char* to) {
@@ -152,7 +156,12 @@ void SaveExecutor::StartWrite(const action::StartWrite& order) {
     const BinWriterOptions options = {.io_threads = context_.options.io_threads, .direct = context_.options.direct_io};
     absl::StatusOr<BinWriteOutcome> outcome = BinWriteOutcome();
     if (const absl::Status lent = Lend(order, slab); !lent.ok()) outcome = lent;
+    if (const absl::Status proven = context_.root.Check(); outcome.ok() && !proven.ok()) outcome = proven;
     if (outcome.ok()) outcome = WriteBins(context_.storage, job, options, run->stop, run->bytes_done);
+    if (HasReason(outcome.status(), Reason::kRootMismatch)) {
+      outcome =
+          Annotate(outcome.status(), absl::StrCat("on ", context_.options.node), {{"node", context_.options.node}});
+    }
     if (run->fetcher != nullptr) transport = run->fetcher->transport();
     const double seconds = Seconds(begin);
     if (outcome.ok()) {

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <optional>
 #include <string>
@@ -17,12 +18,17 @@
 #include "common/rpc/reason.h"
 #include "common/rpc/token.h"
 #include "common/storage/posix.h"
+#include "common/storage/root_proof.h"
 #include "coordinator/election/epoch_file.h"
 #include "coordinator/server/dispatcher.h"
 #include "coordinator/server/server.h"
 
 namespace cairn {
 namespace {
+
+constexpr int kLostRoot = SIGUSR1;
+// What is in flight is told how it ended; nothing is put in storage any more.
+constexpr absl::Duration kLostDrain = absl::Seconds(1);
 
 struct Flags {
   std::string listen = "127.0.0.1:0";
@@ -72,6 +78,7 @@ absl::Status Serve(const Flags& flags) {
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
+  sigaddset(&signals, kLostRoot);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
 
@@ -82,6 +89,15 @@ absl::Status Serve(const Flags& flags) {
                          }));
   CAIRN_RETURN_IF_ERROR(storage->ProbeAtomicCreate());
   options.core.coordinator_epoch = epoch.epoch();
+  options.core.root = storage->root();
+  CAIRN_ASSIGN_OR_RETURN(options.core.root_proof, PutRootProof(*storage));
+  // A root that is another coordinator's by now ends this one, as a signal does.
+  std::atomic<bool> lost = false;
+  options.holds_root = [&epoch, &lost] {
+    const absl::Status held = epoch.Check();
+    if (HasReason(held, Reason::kRootInUse) && !lost.exchange(true)) kill(getpid(), kLostRoot);
+    return held;
+  };
   CAIRN_ASSIGN_OR_RETURN(const auto server, CoordinatorServer::Start(options, *storage, clock));
   LogLine(clock, absl::StrCat("event=serving address=", server->address(), " root=", flags.root,
                               " epoch=", epoch.epoch(), " version=", std::string(kVersion), " pid=", getpid()));
@@ -91,6 +107,12 @@ absl::Status Serve(const Flags& flags) {
 
   int received = 0;
   sigwait(&signals, &received);
+  if (lost) {
+    const absl::Status error = epoch.Check();
+    LogLine(clock, absl::StrCat("event=root-lost error=\"", error.message(), "\""));
+    server->Drain(kLostDrain);
+    return error;
+  }
   LogLine(clock, absl::StrCat("event=draining signal=", received));
   server->Drain(drain_timeout);
   LogLine(clock, "event=stopped");

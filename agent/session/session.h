@@ -211,6 +211,7 @@ class Session {
     std::vector<v1::ReplicaChecksum> replica_checksum;
     v1::SaveOrder order;
     uint32_t attempt = 0;
+    uint64_t attempt_nonce = 0;
     std::string request_id;
     // Of the writer that ran or runs.
     uint32_t write_attempt = 0;

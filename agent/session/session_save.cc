@@ -296,6 +296,7 @@ void Session::ApplySave(const v1::SaveOrder& order, absl::Time) {
       if (save->attempt != order.attempt()) Changed();
       save->order = order;
       save->attempt = order.attempt();
+      save->attempt_nonce = order.attempt_nonce();
       return;  // Advance follows
     default:
       return;
@@ -448,6 +449,7 @@ v1::SaveState Session::StateOf(const Save& save) const {
   state.set_step(save.step);
   state.set_phase(save.phase);
   state.set_attempt(save.attempt);
+  state.set_attempt_nonce(save.attempt_nonce);
   if (save.layout) state.set_layout_digest(save.layout->digest);
   if (save.target) {
     state.set_plan_digest(save.target->plan_digest);

@@ -18,6 +18,7 @@
 #include "common/base/status.h"
 #include "common/format/safetensors_header.h"
 #include "common/rpc/reason.h"
+#include "common/storage/attempt_owner.h"
 #include "common/storage/errno_error.h"
 
 namespace cairn {
@@ -64,23 +65,26 @@ class BinFile {
   uint64_t chunks() const { return chunks_; }
   bool buffered() const { return buffered_; }
 
-  // Makes the file with room for all of it, so that a full disk is found before anything is written.
+  // Makes the file with room for all of it, so that a full disk is found before anything is written, and finds out how
+  // it may be written, before several threads do. A file that stands there is somebody's, and an error.
   absl::Status Open() {
-    auto fd = Create(options_.direct);
-    if (!fd.ok() && options_.direct && MetadataOf(fd.status())["errno"] == absl::StrCat(EINVAL)) {
-      fd = Create(false);
-      buffered_ = true;
-    }
-    CAIRN_RETURN_IF_ERROR(fd.status());
-    fd_ = *std::move(fd);
-    if (!options_.direct) buffered_ = true;
+    // Without O_DIRECT: a file system may make the file and then refuse the flag.
+    CAIRN_ASSIGN_OR_RETURN(fd_, storage_.OpenFile(partial_path_, O_WRONLY | O_CREAT | O_EXCL));
+    made_partial_ = true;
     const off_t bytes = static_cast<off_t>(Padded(file_.bytes()));
     while (fallocate(fd_.get(), 0, 0, bytes) != 0) {
       if (errno == EINTR) continue;
       if (errno == EOPNOTSUPP || errno == ENOSYS) break;
       return Failed(errno, "allocate", absl::StrCat(bytes, " bytes"));
     }
-    return absl::OkStatus();
+    if (!options_.direct || fcntl(fd_.get(), F_SETFL, fcntl(fd_.get(), F_GETFL) | O_DIRECT) != 0) {
+      buffered_ = true;
+      return absl::OkStatus();
+    }
+    // Some take the flag and refuse the write. The header comes here last.
+    const AlignedBuffer block = AllocateAligned(kAlign);
+    std::memset(block.get(), 0, kAlign);
+    return WriteAt(0, block.get(), kAlign);
   }
 
   // Writes chunk `number`. True for the caller that did the last thing and must now call Finish. Thread-safe.
@@ -140,29 +144,25 @@ class BinFile {
     if (ftruncate(fd_.get(), static_cast<off_t>(file_.bytes())) != 0) return Failed(errno, "truncate", "");
     if (fsync(fd_.get()) != 0) return Failed(errno, "fsync", absl::StrCat(file_.bytes(), " bytes"));
     fd_ = UniqueFd();
-    CAIRN_RETURN_IF_ERROR(storage_.Rename(partial_path_, final_path_));
+    const PosixStorage::PutResult renamed = storage_.Rename(partial_path_, final_path_);
+    made_final_ = renamed.put.ok() ? *renamed.put == PosixStorage::Put::kCreated : renamed.in_doubt;
+    CAIRN_RETURN_IF_ERROR(renamed.put.status());
+    if (*renamed.put == PosixStorage::Put::kExists) {
+      return ErrnoError(EEXIST, "rename", absl::StrCat(storage_.root(), "/", final_path_));
+    }
     return result;
   }
 
-  // Gives its space back.
+  // Gives its space back; nobody else's file is touched.
   absl::Status Remove() {
     fd_ = UniqueFd();
-    const absl::Status partial = storage_.RemoveAll(partial_path_);
-    const absl::Status complete = storage_.RemoveAll(final_path_);
+    absl::Status partial, complete;
+    if (made_partial_) partial = storage_.RemoveAll(partial_path_);
+    if (made_final_) complete = storage_.RemoveAll(final_path_);
     return partial.ok() ? complete : partial;
   }
 
  private:
-  absl::StatusOr<UniqueFd> Create(bool direct) {
-    const int flags = O_WRONLY | O_CREAT | O_EXCL | (direct ? O_DIRECT : 0);
-    auto fd = storage_.OpenFile(partial_path_, flags);
-    if (fd.ok() || MetadataOf(fd.status())["errno"] != absl::StrCat(EEXIST)) return fd;
-    // Left by an attempt of the same number, whose writer, if there still is one, keeps the unlinked file; or by a file
-    // system that makes the file before it refuses the flag.
-    CAIRN_RETURN_IF_ERROR(storage_.RemoveAll(partial_path_));
-    return storage_.OpenFile(partial_path_, flags);
-  }
-
   std::vector<uint64_t> Begins() const {
     std::vector<uint64_t> begins = {0};
     for (uint32_t number : file_.item) begins.push_back(begins.back() + job_.target->ItemAt(number).bytes());
@@ -210,15 +210,20 @@ class BinFile {
   absl::Status WriteAt(uint64_t offset, const char* bytes, uint64_t size) {
     uint64_t done = 0;
     while (done < size) {
+      // Before the write: another thread may change it meanwhile.
+      const bool direct = !buffered_;
       const ssize_t written =
           options_.pwrite ? options_.pwrite(fd_.get(), bytes + done, size - done, static_cast<off_t>(offset + done))
                           : ::pwrite(fd_.get(), bytes + done, size - done, static_cast<off_t>(offset + done));
       if (written < 0) {
         if (errno == EINTR) continue;
-        if (errno == EINVAL && !buffered_.exchange(true)) {
-          // Refused only now: this file goes through the page cache.
-          const int flags = fcntl(fd_.get(), F_GETFL);
-          if (fcntl(fd_.get(), F_SETFL, flags & ~O_DIRECT) == 0) continue;
+        if (errno == EINVAL && direct) {
+          // Refused: this file goes through the page cache, and whatever is under way is done again.
+          if (fcntl(fd_.get(), F_SETFL, fcntl(fd_.get(), F_GETFL) & ~O_DIRECT) == 0) {
+            buffered_ = true;
+            continue;
+          }
+          errno = EINVAL;
         }
         return Failed(errno, "write", absl::StrCat(size - done, " bytes at ", offset + done));
       }
@@ -247,6 +252,9 @@ class BinFile {
   const uint64_t chunks_;
   const std::vector<bool> moves_in_;  // by chunk
   UniqueFd fd_;
+  // What stands under these names was made here.
+  bool made_partial_ = false;
+  bool made_final_ = false;
   std::atomic<bool> buffered_ = false;
   // By chunk; each is written by the thread that has the chunk, and read after the last one is done.
   std::vector<std::vector<ItemChecksummer::Fragment>> fragments_;
@@ -280,7 +288,7 @@ class Run {
   }
 
   absl::StatusOr<BinWriteOutcome> Go() {
-    absl::Status status = storage_.MakeDirectories(job_.directory);
+    absl::Status status = CheckAttemptOwner(storage_, job_.directory, job_.nonce);
     if (status.ok()) {
       ZeroRests(job_);
       std::vector<std::thread> threads;

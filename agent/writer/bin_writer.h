@@ -30,8 +30,10 @@ struct BinWriterOptions {
 };
 
 struct BinWriteJob {
-  // Below the root, made if it is not there: "<job>/<step>/<attempt>".
+  // Below the root, made by the coordinator: "<job>/<step>/<attempt>". It must hold `nonce`
+  // (common/storage/attempt_owner.h) before anything is written.
   std::string directory;
+  uint64_t nonce = 0;
   // Where the items lie in the slab, and the files to write. If these are different images of one layout, every item is
   // copied once more on its way.
   SaveImagePtr staged;
@@ -53,9 +55,10 @@ struct BinWriteOutcome {
 
 // Returns when all files stand under their final names and would survive a power cut. While a file is written its name
 // ends in ".partial". `stop` is looked at between writes; `bytes_done` grows from 0 to target->file_bytes.
-// On any error, all files of the job are removed before it returns.
-// RESOURCE_EXHAUSTED (NO_SPACE), FAILED_PRECONDITION (STORAGE_READ_ONLY), DATA_LOSS (FSYNC_FAILED), UNAVAILABLE
-// (STORAGE_ERROR), INVALID_ARGUMENT (PATH_ESCAPE), CANCELLED (SAVE_CANCELLED): `stop` became true.
+// On any error, all files that it has made are removed before it returns.
+// FAILED_PRECONDITION (ROOT_MISMATCH): the directory is not there, or is another attempt's. RESOURCE_EXHAUSTED
+// (NO_SPACE), FAILED_PRECONDITION (STORAGE_READ_ONLY), DATA_LOSS (FSYNC_FAILED), UNAVAILABLE (STORAGE_ERROR),
+// INVALID_ARGUMENT (PATH_ESCAPE), CANCELLED (SAVE_CANCELLED): `stop` became true.
 absl::StatusOr<BinWriteOutcome> WriteBins(PosixStorage& storage, const BinWriteJob& job,
                                           const BinWriterOptions& options, const std::atomic<bool>& stop,
                                           std::atomic<uint64_t>& bytes_done);

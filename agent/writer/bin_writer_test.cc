@@ -1,5 +1,6 @@
 #include "agent/writer/bin_writer.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
 #include <sys/statvfs.h>
@@ -12,6 +13,7 @@
 #include <fstream>
 #include <random>
 #include <set>
+#include <thread>
 
 #include "agent/staging/shared_memory.h"
 #include "agent/testing/layouts.h"
@@ -20,6 +22,7 @@
 #include "common/base/random_id.h"
 #include "common/format/safetensors_header.h"
 #include "common/rpc/reason.h"
+#include "common/storage/attempt_owner.h"
 
 namespace cairn {
 namespace {
@@ -51,6 +54,10 @@ class BinWriterTest : public ::testing::Test {
   BinWriteJob Job(const std::vector<std::vector<uint32_t>>& staged, const std::vector<std::vector<uint32_t>>& target) {
     BinWriteJob job;
     job.directory = "demo/000000000007/0001";
+    job.nonce = 0xabcdef;
+    std::filesystem::remove_all(root_ + "/demo");
+    EXPECT_TRUE(storage_->MakeDirectories(job.directory).ok());
+    EXPECT_TRUE(PutAttemptOwner(*storage_, job.directory, job.nonce, "demo@7 attempt 1").ok());
     const auto image = [&](const std::vector<std::vector<uint32_t>>& files, const std::string& digest) {
       std::set<uint32_t> items;
       for (const auto& file : files) items.insert(file.begin(), file.end());
@@ -110,10 +117,16 @@ class BinWriterTest : public ::testing::Test {
     return static_cast<size_t>(std::find(file.item.begin(), file.item.end(), item) - file.item.begin());
   }
 
-  bool Empty() const {
-    const std::string directory = root_ + "/demo/000000000007/0001";
-    return !std::filesystem::exists(directory) || std::filesystem::is_empty(directory);
+  std::vector<std::string> Files() const {
+    const auto entries = storage_->List("demo/000000000007/0001");
+    if (!entries.ok()) return {std::string(entries.status().message())};
+    std::vector<std::string> names;
+    for (const PosixStorage::Entry& entry : *entries) {
+      if (entry.name != ".owner") names.push_back(entry.name);
+    }
+    return names;
   }
+  bool Empty() const { return Files().empty(); }
 
   const RankLayoutPtr layout_ = MakeLayout(
       {Whole("a", DType::kFloat32, {1000}), Whole("b", DType::kFloat32, {700, 1024}), Whole("c", DType::kUint8, {5}),
@@ -145,7 +158,6 @@ TEST_F(BinWriterTest, WritesEveryByte_DirectAndBuffered_WithSmallChunks) {
         EXPECT_EQ(outcome->path, "buffered");
       }
       ExpectFiles(job, outcome->result);
-      std::filesystem::remove_all(root_ + "/demo");
     }
   }
 }
@@ -165,7 +177,6 @@ TEST_F(BinWriterTest, ShardsOfOtherRanks_AreFetchedOnceIntoTheirPlaces) {
     ASSERT_TRUE(outcome.ok()) << outcome.status();
     EXPECT_EQ(fetched_, moved_.bytes());
     ExpectFiles(job, outcome->result);
-    std::filesystem::remove_all(root_ + "/demo");
   }
 }
 
@@ -257,6 +268,68 @@ TEST_F(BinWriterTest, RefusedDirectWrite_GoesThroughThePageCache_AndSaysSo) {
   ExpectFiles(job, outcome->result);
 }
 
+TEST_F(BinWriterTest, DirectWritesRefused_WithSeveralThreads_EverySaveGoesThroughThePageCache) {
+  for (int save = 0; save < 8; ++save) {
+    // As a file system that takes the flag and refuses the write; each refusal lets another thread go ahead.
+    BinWriterOptions options = {.io_threads = 2, .chunk_bytes = 65536};
+    options.pwrite = [&](int fd, const void* bytes, size_t size, off_t offset) -> ssize_t {
+      if ((fcntl(fd, F_GETFL) & O_DIRECT) == 0) return ::pwrite(fd, bytes, size, offset);
+      std::this_thread::yield();
+      errno = EINVAL;
+      return -1;
+    };
+    const BinWriteJob job = Job({{3, 0, 2}, {5, 1}}, {{3, 0, 2}, {5, 1}});
+    auto outcome = WriteBins(*storage_, job, options, stop_, done_);
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    EXPECT_EQ(outcome->path, "buffered");
+    ExpectFiles(job, outcome->result);
+  }
+}
+
+TEST_F(BinWriterTest, DirectWritesRefusedLater_ToTwoThreadsAtOnce_AreBothDoneAgain) {
+  BinWriterOptions options = {.io_threads = 2, .chunk_bytes = 65536};
+  // The probe passes; then two writes are under way, and both are refused.
+  std::atomic<int> calls = 0;
+  std::atomic<int> refused = 0;
+  options.pwrite = [&](int fd, const void* bytes, size_t size, off_t offset) -> ssize_t {
+    if (calls++ == 0 || refused >= 2) return ::pwrite(fd, bytes, size, offset);
+    ++refused;
+    while (refused < 2) std::this_thread::yield();
+    errno = EINVAL;
+    return -1;
+  };
+  const BinWriteJob job = Job({{3, 0, 1, 2}}, {{3, 0, 1, 2}});
+  auto outcome = WriteBins(*storage_, job, options, stop_, done_);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  ExpectFiles(job, outcome->result);
+}
+
+TEST_F(BinWriterTest, DirectoryOfAnother_OrNone_IsNotWrittenTo) {
+  BinWriteJob job = Job({{3}, {1}}, {{3}, {1}});
+  job.nonce = 0x1234;
+  auto outcome = WriteBins(*storage_, job, {.io_threads = 2}, stop_, done_);
+  EXPECT_TRUE(HasReason(outcome.status(), Reason::kRootMismatch)) << outcome.status();
+  EXPECT_NE(outcome.status().message().find(root_ + "/" + job.directory), std::string::npos) << outcome.status();
+  EXPECT_TRUE(Empty());
+  std::filesystem::remove_all(root_ + "/demo");  // as below a root where the right file system is not mounted
+  outcome = WriteBins(*storage_, job, {.io_threads = 2}, stop_, done_);
+  EXPECT_TRUE(HasReason(outcome.status(), Reason::kRootMismatch)) << outcome.status();
+  EXPECT_FALSE(std::filesystem::exists(root_ + "/demo")) << "agents make no directories";
+}
+
+TEST_F(BinWriterTest, FilesOfOthers_AreNeitherReplacedNorRemoved) {
+  for (const std::string ending : {".partial", ".safetensors"}) {
+    const BinWriteJob job = Job({{3}, {1}}, {{3}, {1}});
+    const std::string name = job.target->file[1].name + ending;
+    std::ofstream(root_ + "/" + job.directory + "/" + name) << "another's";
+    const auto outcome = WriteBins(*storage_, job, {.io_threads = 2}, stop_, done_);
+    EXPECT_FALSE(outcome.ok());
+    EXPECT_EQ(MetadataOf(outcome.status())["errno"], std::to_string(EEXIST)) << outcome.status();
+    EXPECT_EQ(Files(), std::vector<std::string>{name}) << "its own files are gone, the other's is there";
+    EXPECT_EQ(ReadAll(root_ + "/" + job.directory + "/" + name), "another's");
+  }
+}
+
 TEST_F(BinWriterTest, FullDisk_IsNamed_AndItsSpaceGivenBack) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can mount";
   const std::string mount_point = std::string(::testing::TempDir()) + "/full-" + RandomToken(6);
@@ -279,6 +352,7 @@ TEST_F(BinWriterTest, PathsThatLeaveTheRoot_AreRefused) {
   BinWriteJob job = Job({{0}}, {{0}});
   job.directory = "../elsewhere";
   EXPECT_TRUE(HasReason(WriteBins(*storage_, job, {}, stop_, done_).status(), Reason::kPathEscape));
+  std::filesystem::remove_all(root_ + "/demo");
   std::filesystem::create_directory_symlink("/tmp", root_ + "/demo");
   job.directory = "demo/000000000007/0001";
   EXPECT_TRUE(HasReason(WriteBins(*storage_, job, {}, stop_, done_).status(), Reason::kPathEscape));

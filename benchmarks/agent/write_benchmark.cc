@@ -19,6 +19,7 @@
 #include "agent/staging/shared_memory.h"
 #include "agent/testing/layouts.h"
 #include "agent/writer/bin_writer.h"
+#include "common/storage/attempt_owner.h"
 
 namespace {
 
@@ -105,10 +106,14 @@ int main(int argc, char** argv) {
   std::vector<double> ours, plain;
   for (int round = 0; round < rounds; ++round) {
     std::string path;
+    if (!(*storage)->MakeDirectories("benchmark/bins").ok() ||
+        !PutAttemptOwner(**storage, "benchmark/bins", 1, "").ok()) {
+      Die("make the directory");
+    }
     const Measured writer = Measure([&] {
       std::atomic<bool> stop = false;
       std::atomic<uint64_t> done = 0;
-      const BinWriteJob job = {"benchmark/bins", image, image, {}, slab->data()};
+      const BinWriteJob job = {"benchmark/bins", 1, image, image, {}, slab->data(), nullptr};
       const auto outcome = WriteBins(**storage, job, options, stop, done);
       if (!outcome.ok()) Die(outcome.status().ToString());
       path = outcome->path;

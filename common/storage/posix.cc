@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -44,6 +46,41 @@ int Retry(auto&& call) {
     result = call();
   } while (result < 0 && errno == EINTR);
   return result;
+}
+
+// True if the file system has refused to make the name, so that it will not appear later either. Everything else (EIO,
+// ESTALE, a time-out of a network file system) leaves open what became of it.
+bool Refused(int error) {
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+    case EROFS:
+    case EACCES:
+    case EPERM:
+    case ENOENT:
+    case ENOTDIR:
+    case ELOOP:
+    case EMLINK:
+    case ENAMETOOLONG:
+    case EINVAL:
+    case EOPNOTSUPP:
+    case ENOSYS:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Gives a directory's next fsync something to write: see SettleDirectory. The errno, or 0.
+int Dirty(int directory) {
+  const std::string name = absl::StrCat(".tmp-", RandomToken(8));
+  const UniqueFd fd(Retry(
+      [&] { return openat(directory, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644); }));
+  if (fd.valid()) return unlinkat(directory, name.c_str(), 0) == 0 ? 0 : errno;
+  // On a full disk its times must do.
+  if (errno == ENOSPC || errno == EDQUOT) return futimens(directory, nullptr) == 0 ? 0 : errno;
+  // What we may not write to was not left by one of us that has just ended: a person has put it there, or locked it.
+  return errno == EACCES || errno == EPERM ? 0 : errno;
 }
 
 // Links `from` to `to` in one directory without replacing: 0, EEXIST, or another errno.
@@ -101,16 +138,42 @@ absl::StatusOr<std::unique_ptr<PosixStorage>> PosixStorage::Open(const std::stri
     return MakeError(Reason::kRootMissing, absl::StrCat(root, errno == ENOENT ? " does not exist" : " is no directory"),
                      {{"file", root}});
   };
-  if (create && mkdir(root.c_str(), 0777) != 0 && errno != EEXIST) return failed("mkdir");
-  UniqueFd fd(::open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd.valid()) return failed("open");
   std::string clean = root;
   while (clean.size() > 1 && clean.back() == '/') clean.pop_back();
+  if (create) {
+    const bool made = mkdir(clean.c_str(), 0777) == 0;
+    if (!made && errno != EEXIST) return failed("mkdir");
+    // One that stood there was made durable by whoever made it, or is a place to mount; it is tried all the same.
+    const UniqueFd parent(::open(absl::StrCat(clean, "/..").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if ((!parent.valid() || fsync(parent.get()) != 0) && made) return failed("fsync");
+  }
+  UniqueFd fd(::open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd.valid()) return failed("open");
   return std::unique_ptr<PosixStorage>(new PosixStorage(std::move(clean), std::move(fd)));
 }
 
+std::shared_ptr<const UniqueFd> PosixStorage::root_fd() {
+  MutexLock lock(mutex_);
+  return root_fd_;
+}
+
+absl::StatusOr<bool> PosixStorage::Refresh() {
+  UniqueFd fd(::open(root_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  struct stat now;
+  if (!fd.valid() || fstat(fd.get(), &now) != 0) {
+    if (errno != ENOENT && errno != ENOTDIR) return ErrnoError(errno, "open", root_);
+    return MakeError(Reason::kRootMissing, absl::StrCat(root_, " is not there any more"), {{"file", root_}});
+  }
+  const auto held = root_fd();
+  struct stat before;
+  if (fstat(held->get(), &before) == 0 && before.st_dev == now.st_dev && before.st_ino == now.st_ino) return false;
+  MutexLock lock(mutex_);
+  root_fd_ = std::make_shared<const UniqueFd>(std::move(fd));
+  return true;
+}
+
 absl::StatusOr<UniqueFd> PosixStorage::OpenDirectory(std::string_view path) {
-  UniqueFd current(Retry([&] { return openat(root_fd_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
+  UniqueFd current(Retry([&] { return openat(root_fd()->get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
   if (!current.valid()) return ErrnoError(errno, "open", root_);
   if (path.empty()) return current;
   CAIRN_ASSIGN_OR_RETURN(const auto parts, Components(path));
@@ -133,18 +196,38 @@ absl::StatusOr<UniqueFd> PosixStorage::OpenParent(std::string_view path, std::st
 absl::Status PosixStorage::MakeDirectories(std::string_view path) {
   CAIRN_ASSIGN_OR_RETURN(const auto parts, Components(path));
   CAIRN_ASSIGN_OR_RETURN(UniqueFd current, OpenDirectory(""));
+  std::vector<UniqueFd> parents;
   for (const std::string& part : parts) {
     if (mkdirat(current.get(), part.c_str(), 0777) != 0) {
       if (errno != EEXIST) return ErrnoError(errno, "mkdir", Full(path));
-    } else if (fsync(current.get()) != 0) {
-      return ErrnoError(errno, "fsync", Full(path));
+      // Perhaps its maker has not come to its fsync, or that has failed. What is mounted below a read-only directory
+      // was there before any checkpoint.
+      if (const int error = Dirty(current.get()); error != 0 && error != EROFS) {
+        return ErrnoError(error, "create", Full(path));
+      }
     }
     UniqueFd next(
         Retry([&] { return openat(current.get(), part.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC); }));
     if (!next.valid()) return ErrnoError(LinkOrError(current.get(), part, errno), "open", Full(path));
+    parents.push_back(std::move(current));
     current = std::move(next);
   }
+  // All at the end: where they share a journal the first one writes them all.
+  for (const UniqueFd& parent : parents) {
+    if (fsync(parent.get()) != 0) return ErrnoError(errno, "fsync", Full(path));
+  }
   return absl::OkStatus();
+}
+
+absl::StatusOr<PosixStorage::Put> PosixStorage::MakeDirectoryExclusive(std::string_view path) {
+  std::string leaf;
+  CAIRN_ASSIGN_OR_RETURN(const UniqueFd directory, OpenParent(path, leaf));
+  if (mkdirat(directory.get(), leaf.c_str(), 0777) != 0) {
+    if (errno == EEXIST) return Put::kExists;
+    return ErrnoError(errno, "mkdir", Full(path));
+  }
+  if (fsync(directory.get()) != 0) return ErrnoError(errno, "fsync", Full(path));
+  return Put::kCreated;
 }
 
 absl::StatusOr<UniqueFd> PosixStorage::OpenFile(std::string_view path, int flags, unsigned mode) {
@@ -155,9 +238,10 @@ absl::StatusOr<UniqueFd> PosixStorage::OpenFile(std::string_view path, int flags
   return fd;
 }
 
-absl::StatusOr<std::string> PosixStorage::WriteTemporary(int directory, std::string_view path, std::string_view bytes) {
+absl::StatusOr<std::string> PosixStorage::WriteTemporary(int directory, std::string_view path, std::string_view bytes,
+                                                         unsigned mode) {
   const std::string name = absl::StrCat(".tmp-", RandomToken(8));
-  UniqueFd fd(openat(directory, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644));
+  UniqueFd fd(openat(directory, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode));
   if (!fd.valid()) return ErrnoError(errno, "create", Full(path));
   const int error = WriteFully(fd.get(), bytes);
   if (error != 0 || fsync(fd.get()) != 0) {
@@ -168,22 +252,25 @@ absl::StatusOr<std::string> PosixStorage::WriteTemporary(int directory, std::str
   return name;
 }
 
-absl::StatusOr<PosixStorage::Put> PosixStorage::PutIfAbsent(std::string_view path, std::string_view bytes) {
+PosixStorage::PutResult PosixStorage::TryPutIfAbsent(std::string_view path, std::string_view bytes, unsigned mode) {
   std::string leaf;
-  CAIRN_ASSIGN_OR_RETURN(const UniqueFd directory, OpenParent(path, leaf));
-  CAIRN_ASSIGN_OR_RETURN(const std::string temporary, WriteTemporary(directory.get(), path, bytes));
-  const int error = LinkNoReplace(directory.get(), temporary, leaf);
-  unlinkat(directory.get(), temporary.c_str(), 0);  // gone already where the rename was used
-  if (error == EEXIST) return Put::kExists;
-  if (error != 0) return ErrnoError(error, "link", Full(path));
-  if (fsync(directory.get()) != 0) return ErrnoError(errno, "fsync", Full(path));
-  return Put::kCreated;
+  const auto directory = OpenParent(path, leaf);
+  if (!directory.ok()) return {directory.status()};
+  const auto temporary = WriteTemporary(directory->get(), path, bytes, mode);
+  if (!temporary.ok()) return {temporary.status()};
+  const int error = LinkNoReplace(directory->get(), *temporary, leaf);
+  unlinkat(directory->get(), temporary->c_str(), 0);  // gone already where the rename was used
+  if (error != 0 && error != EEXIST) return {ErrnoError(error, "link", Full(path)), !Refused(error)};
+  // Also of what stood there: its maker may not have come to its own fsync, or that has failed. The temporary name has
+  // just changed the directory, so there is something for this one to write and to fail with: see SettleDirectory.
+  if (fsync(directory->get()) != 0) return {ErrnoError(errno, "fsync", Full(path)), /*in_doubt=*/true};
+  return {error == 0 ? Put::kCreated : Put::kExists};
 }
 
 absl::Status PosixStorage::PutReplacing(std::string_view path, std::string_view bytes) {
   std::string leaf;
   CAIRN_ASSIGN_OR_RETURN(const UniqueFd directory, OpenParent(path, leaf));
-  CAIRN_ASSIGN_OR_RETURN(const std::string temporary, WriteTemporary(directory.get(), path, bytes));
+  CAIRN_ASSIGN_OR_RETURN(const std::string temporary, WriteTemporary(directory.get(), path, bytes, 0644));
   if (renameat(directory.get(), temporary.c_str(), directory.get(), leaf.c_str()) != 0) {
     const absl::Status status = ErrnoError(errno, "rename", Full(path));
     unlinkat(directory.get(), temporary.c_str(), 0);
@@ -246,15 +333,53 @@ bool PosixStorage::Exists(std::string_view path) {
   return directory.ok() && fstatat(directory->get(), leaf.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-absl::Status PosixStorage::Rename(std::string_view from, std::string_view to) {
+absl::StatusOr<std::vector<std::optional<uint64_t>>> PosixStorage::SizesOf(std::string_view directory,
+                                                                           const std::vector<std::string>& names) {
+  CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, OpenDirectory(directory));
+  // A network file system answers one question in a fraction of a millisecond, and many at once.
+  constexpr size_t kNamesPerThread = 256;
+  constexpr size_t kMaxThreads = 16;
+  std::vector<std::optional<uint64_t>> sizes(names.size());
+  std::atomic<size_t> next = 0;
+  std::atomic<size_t> failed = names.size();
+  std::atomic<int> error = 0;
+  const auto work = [&] {
+    for (size_t i = next++; i < names.size() && error == 0; i = next++) {
+      struct stat info;
+      int result = 0;
+      if (Retry([&] { return fstatat(fd.get(), names[i].c_str(), &info, AT_SYMLINK_NOFOLLOW); }) != 0) {
+        if (errno == ENOENT) continue;
+        result = errno;
+      } else if (!S_ISREG(info.st_mode)) {
+        result = S_ISLNK(info.st_mode) ? ELOOP : EISDIR;
+      } else {
+        sizes[i] = static_cast<uint64_t>(info.st_size);
+      }
+      if (int expected = 0; result != 0 && error.compare_exchange_strong(expected, result)) failed = i;
+    }
+  };
+  std::vector<std::thread> threads;
+  for (size_t i = 1; i < std::min(kMaxThreads, names.size() / kNamesPerThread); ++i) threads.emplace_back(work);
+  work();
+  for (std::thread& thread : threads) thread.join();
+  if (error == 0) return sizes;
+  return ErrnoError(error, "stat", absl::StrCat(Full(directory), "/", names[failed]));
+}
+
+PosixStorage::PutResult PosixStorage::Rename(std::string_view from, std::string_view to) {
   std::string from_leaf, to_leaf;
-  CAIRN_ASSIGN_OR_RETURN(const UniqueFd directory, OpenParent(from, from_leaf));
-  CAIRN_ASSIGN_OR_RETURN(const UniqueFd target, OpenParent(to, to_leaf));
-  const int error = LinkNoReplace(directory.get(), from_leaf, to_leaf);
-  if (error != 0) return ErrnoError(error, "rename", Full(to));
-  unlinkat(directory.get(), from_leaf.c_str(), 0);
-  if (fsync(directory.get()) != 0) return ErrnoError(errno, "fsync", Full(to));
-  return absl::OkStatus();
+  const auto directory = OpenParent(from, from_leaf);
+  if (!directory.ok()) return {directory.status()};
+  if (from.substr(0, from.size() - from_leaf.size()) != to.substr(0, to.rfind('/') + 1)) {
+    return {ErrnoError(EXDEV, "rename", Full(to))};
+  }
+  to_leaf = std::string(to.substr(to.rfind('/') + 1));
+  const int error = LinkNoReplace(directory->get(), from_leaf, to_leaf);
+  if (error == EEXIST) return {Put::kExists};
+  if (error != 0) return {ErrnoError(error, "rename", Full(to)), !Refused(error)};
+  unlinkat(directory->get(), from_leaf.c_str(), 0);
+  if (fsync(directory->get()) != 0) return {ErrnoError(errno, "fsync", Full(to)), /*in_doubt=*/true};
+  return {Put::kCreated};
 }
 
 absl::Status PosixStorage::RemoveAll(std::string_view path) {
@@ -265,8 +390,10 @@ absl::Status PosixStorage::RemoveAll(std::string_view path) {
   }
   if (unlinkat(parent->get(), leaf.c_str(), 0) != 0 && errno != ENOENT) {
     if (errno != EISDIR && errno != EPERM) return ErrnoError(errno, "remove", Full(path));
-    CAIRN_ASSIGN_OR_RETURN(const auto entries, List(path));
-    for (const Entry& entry : entries) {
+    const auto entries = List(path);
+    if (HasReason(entries.status(), Reason::kFileMissing)) return absl::OkStatus();  // someone else removes it too
+    if (!entries.ok()) return entries.status();
+    for (const Entry& entry : *entries) {
       CAIRN_RETURN_IF_ERROR(RemoveAll(absl::StrCat(std::string(path), "/", entry.name)));
     }
     if (unlinkat(parent->get(), leaf.c_str(), AT_REMOVEDIR) != 0 && errno != ENOENT) {
@@ -277,10 +404,32 @@ absl::Status PosixStorage::RemoveAll(std::string_view path) {
   return absl::OkStatus();
 }
 
-absl::Status PosixStorage::SyncDirectory(std::string_view path) {
-  CAIRN_ASSIGN_OR_RETURN(const UniqueFd directory, OpenDirectory(path));
-  if (fsync(directory.get()) != 0) return ErrnoError(errno, "fsync", Full(path));
-  return absl::OkStatus();
+std::vector<absl::Status> PosixStorage::SettleDirectories(const std::vector<std::string>& paths) {
+  constexpr size_t kOpen = 256;  // directories at a time
+  std::vector<absl::Status> settled(paths.size());
+  for (size_t begin = 0; begin < paths.size(); begin += kOpen) {
+    const size_t end = std::min(begin + kOpen, paths.size());
+    std::vector<UniqueFd> directories(end - begin);
+    for (size_t i = begin; i < end; ++i) {
+      auto directory = OpenDirectory(paths[i]);
+      if (!directory.ok()) {
+        settled[i] = directory.status();
+      } else if (const int error = Dirty(directory->get()); error != 0) {
+        settled[i] = ErrnoError(error, "create", Full(paths[i]));
+      } else {
+        directories[i - begin] = *std::move(directory);
+      }
+    }
+    for (size_t i = begin; i < end; ++i) {
+      const UniqueFd& directory = directories[i - begin];
+      if (directory.valid() && fsync(directory.get()) != 0) settled[i] = ErrnoError(errno, "fsync", Full(paths[i]));
+    }
+  }
+  return settled;
+}
+
+absl::Status PosixStorage::SettleDirectory(std::string_view path) {
+  return SettleDirectories({std::string(path)}).front();
 }
 
 }  // namespace cairn

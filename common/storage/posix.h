@@ -7,11 +7,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/base/mutex.h"
 #include "common/storage/unique_fd.h"
 
 namespace cairn {
@@ -30,17 +32,36 @@ class PosixStorage {
   // twice.
   absl::Status ProbeAtomicCreate();
 
-  // Makes a directory and its parents; all of them survive a power cut when it returns.
+  // Looks whether another directory stands at the root's path than the one that is held (something was mounted or
+  // unmounted there), and holds that one from now on; calls under way end in the one that they began in. True if so.
+  // NOT_FOUND (ROOT_MISSING): none stands there; the one that was held is kept.
+  absl::StatusOr<bool> Refresh();
+
+  // Makes a directory and its parents; all of them survive a power cut when it returns, also those that stood there.
   absl::Status MakeDirectories(std::string_view path);
+  enum class Put { kCreated, kExists };
+  // Makes one directory, whose parent must exist; it survives a power cut when this says kCreated. kExists: another one
+  // made something there.
+  absl::StatusOr<Put> MakeDirectoryExclusive(std::string_view path);
 
   // open(2) with O_CLOEXEC and O_NOFOLLOW.
   absl::StatusOr<UniqueFd> OpenFile(std::string_view path, int flags, unsigned mode = 0644);
 
-  enum class Put { kCreated, kExists };
+  // How giving a file its name ended.
+  struct PutResult {
+    // What it says of the name is durable, kExists too.
+    absl::StatusOr<Put> put;
+    // `put` is an error that came after the name was asked for: the file may have it, or may come to have it. False: it
+    // has not.
+    bool in_doubt = false;
+  };
   // Writes a file that is complete and durable, or not there, under its final name: a temporary name, fsync, link (or
   // renameat2 with RENAME_NOREPLACE), fsync of the directory. kExists: something stands there and was left as it is.
-  // The directory must exist.
-  absl::StatusOr<Put> PutIfAbsent(std::string_view path, std::string_view bytes);
+  // The directory must exist. Whoever is in doubt does the whole of it again.
+  PutResult TryPutIfAbsent(std::string_view path, std::string_view bytes, unsigned mode = 0644);
+  absl::StatusOr<Put> PutIfAbsent(std::string_view path, std::string_view bytes, unsigned mode = 0644) {
+    return TryPutIfAbsent(path, bytes, mode).put;
+  }
   // The same, but takes the place of what stands there. For records that may be lost, never for verdicts of a commit.
   absl::Status PutReplacing(std::string_view path, std::string_view bytes);
 
@@ -57,24 +78,39 @@ class PosixStorage {
   absl::StatusOr<std::vector<Entry>> List(std::string_view path);
   bool Exists(std::string_view path);
 
-  // Renames within one directory, refusing to replace; durable.
-  absl::Status Rename(std::string_view from, std::string_view to);
+  // The sizes of files, in the order of `names`; nothing for one that is not there. Quick for many. Something else than
+  // a regular file is an error: PATH_ESCAPE for a symbolic link, else STORAGE_ERROR.
+  absl::StatusOr<std::vector<std::optional<uint64_t>>> SizesOf(std::string_view directory,
+                                                               const std::vector<std::string>& names);
+
+  // Renames within one directory, refusing to replace; durable. kExists: something stands at `to`, and `from` was left.
+  PutResult Rename(std::string_view from, std::string_view to);
   // Removes a file or a directory with all below it; absent is fine. Durable.
   absl::Status RemoveAll(std::string_view path);
-  // fsync of a directory.
-  absl::Status SyncDirectory(std::string_view path);
+  // Makes the names that stand in a directory durable, whoever made them and whatever became of an earlier fsync of it:
+  // the kernel tells a failed one once and takes the pages for clean afterwards, so an entry is made and removed first,
+  // which the fsync must write.
+  absl::Status SettleDirectory(std::string_view path);
+  // The same for many, each with its own result. All are changed before the first fsync, so that a journal which they
+  // share is written once.
+  std::vector<absl::Status> SettleDirectories(const std::vector<std::string>& paths);
 
  private:
-  PosixStorage(std::string root, UniqueFd fd) : root_(std::move(root)), root_fd_(std::move(fd)) {}
+  PosixStorage(std::string root, UniqueFd fd)
+      : root_(std::move(root)), root_fd_(std::make_shared<const UniqueFd>(std::move(fd))) {}
+
+  std::shared_ptr<const UniqueFd> root_fd();
 
   // The directory that holds the last component of `path`, which goes to `leaf`.
   absl::StatusOr<UniqueFd> OpenParent(std::string_view path, std::string& leaf);
   absl::StatusOr<UniqueFd> OpenDirectory(std::string_view path);
-  absl::StatusOr<std::string> WriteTemporary(int directory, std::string_view path, std::string_view bytes);
+  absl::StatusOr<std::string> WriteTemporary(int directory, std::string_view path, std::string_view bytes,
+                                             unsigned mode);
   std::string Full(std::string_view path) const;
 
   const std::string root_;
-  const UniqueFd root_fd_;
+  Mutex mutex_;
+  std::shared_ptr<const UniqueFd> root_fd_ ABSL_GUARDED_BY(mutex_);
 };
 
 // All that an open regular file holds; `path` is for errors. As PosixStorage::ReadFile.

@@ -3,9 +3,12 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "common/rpc/reason.h"
@@ -62,11 +65,88 @@ TEST_F(PosixStorageTest, PathsThatLeaveTheRoot_AreRefused) {
 TEST_F(PosixStorageTest, Rename_DoesNotReplace) {
   ASSERT_TRUE(storage_->PutIfAbsent("a", "1").ok());
   ASSERT_TRUE(storage_->PutIfAbsent("b", "2").ok());
-  EXPECT_FALSE(storage_->Rename("a", "b").ok());
+  EXPECT_EQ(*storage_->Rename("a", "b").put, PosixStorage::Put::kExists);
   EXPECT_EQ(*storage_->ReadFile("b", 10), "2");
-  EXPECT_TRUE(storage_->Rename("a", "c").ok());
+  EXPECT_EQ(*storage_->ReadFile("a", 10), "1");
+  EXPECT_EQ(*storage_->Rename("a", "c").put, PosixStorage::Put::kCreated);
   EXPECT_FALSE(storage_->Exists("a"));
   EXPECT_EQ(*storage_->ReadFile("c", 10), "1");
+  ASSERT_TRUE(storage_->MakeDirectories("d").ok());
+  const auto elsewhere = storage_->Rename("c", "d/c");
+  EXPECT_FALSE(elsewhere.put.ok());
+  EXPECT_FALSE(elsewhere.in_doubt);
+}
+
+TEST_F(PosixStorageTest, Puts_ThatWereRefused_LeaveNoDoubt) {
+  const auto no_directory = storage_->TryPutIfAbsent("none/x", "1");
+  EXPECT_TRUE(HasReason(no_directory.put.status(), Reason::kFileMissing));
+  EXPECT_FALSE(no_directory.in_doubt);
+  const auto too_long = storage_->TryPutIfAbsent(std::string(300, 'x'), "1");  // refused by the link
+  EXPECT_FALSE(too_long.put.ok());
+  EXPECT_FALSE(too_long.in_doubt);
+  EXPECT_TRUE(storage_->List("")->empty());
+  struct stat info;
+  ASSERT_TRUE(storage_->PutIfAbsent("secret", "1", 0600).ok());
+  ASSERT_EQ(stat((directory_ + "/root/secret").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+}
+
+TEST_F(PosixStorageTest, MakeDirectoryExclusive_ManyMakers_OneMakesIt) {
+  std::atomic<int> created = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&] {
+      const auto made = storage_->MakeDirectoryExclusive("mine");
+      ASSERT_TRUE(made.ok()) << made.status();
+      if (*made == PosixStorage::Put::kCreated) ++created;
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(created, 1);
+  ASSERT_TRUE(storage_->PutIfAbsent("file", "1").ok());
+  EXPECT_EQ(*storage_->MakeDirectoryExclusive("file"), PosixStorage::Put::kExists);
+  EXPECT_FALSE(storage_->MakeDirectoryExclusive("none/mine").ok());
+}
+
+TEST_F(PosixStorageTest, SizesOf_ManyFiles_TellsThoseThatAreMissing) {
+  ASSERT_TRUE(storage_->MakeDirectories("d/sub").ok());
+  std::vector<std::string> names;
+  for (int i = 0; i < 3000; ++i) {
+    names.push_back("f" + std::to_string(i));
+    if (i % 7 != 0) std::ofstream(directory_ + "/root/d/" + names.back()) << std::string(static_cast<size_t>(i), 'x');
+  }
+  names.push_back("sub");
+  const auto sizes = storage_->SizesOf("d", names);
+  ASSERT_TRUE(sizes.ok()) << sizes.status();
+  ASSERT_EQ(sizes->size(), names.size());
+  for (size_t i = 0; i < 3000; ++i) {
+    EXPECT_EQ((*sizes)[i], i % 7 != 0 ? std::optional<uint64_t>(i) : std::nullopt) << names[i];
+  }
+  EXPECT_EQ((*sizes)[3000], std::nullopt) << "a directory is no file";
+  EXPECT_TRUE(storage_->SizesOf("d", {})->empty());
+  EXPECT_TRUE(HasReason(storage_->SizesOf("none", names).status(), Reason::kFileMissing));
+}
+
+TEST_F(PosixStorageTest, Refresh_FollowsWhatStandsAtThePath) {
+  EXPECT_FALSE(*storage_->Refresh());
+  ASSERT_TRUE(storage_->PutIfAbsent("a", "first").ok());
+  const auto held = storage_->OpenFile("a", O_RDONLY);
+  std::filesystem::rename(directory_ + "/root", directory_ + "/away");
+  EXPECT_TRUE(HasReason(storage_->Refresh().status(), Reason::kRootMissing));
+  EXPECT_TRUE(storage_->Exists("a")) << "the held one is kept";
+  std::filesystem::create_directory(directory_ + "/root");
+  EXPECT_TRUE(*storage_->Refresh());
+  EXPECT_FALSE(storage_->Exists("a"));
+  EXPECT_FALSE(*storage_->Refresh());
+  char byte = 0;
+  EXPECT_EQ(pread(held->get(), &byte, 1, 0), 1);
+}
+
+TEST_F(PosixStorageTest, SettleDirectory_LeavesNothing) {
+  ASSERT_TRUE(storage_->PutIfAbsent("a", "1").ok());
+  EXPECT_TRUE(storage_->SettleDirectory("").ok());
+  EXPECT_EQ(storage_->List("")->size(), 1u);
+  EXPECT_TRUE(HasReason(storage_->SettleDirectory("none"), Reason::kFileMissing));
 }
 
 TEST_F(PosixStorageTest, RemoveAll_TakesTreesAndAbsentOnes) {

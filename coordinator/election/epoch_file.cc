@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "common/base/random_id.h"
 #include "common/base/status.h"
 #include "common/rpc/reason.h"
 #include "common/storage/errno_error.h"
@@ -36,6 +37,13 @@ absl::StatusOr<std::string> Read(int fd, const std::string& path) {
   return record;
 }
 
+// For people.
+std::string HolderIn(const std::string& record) {
+  const std::vector<std::string> words = absl::StrSplit(record, absl::ByAnyChar(" \n"), absl::SkipEmpty());
+  if (words.size() < 4) return "an unknown process";
+  return absl::StrCat("process ", words[2], " on ", words[3], " (epoch ", words[1], ")");
+}
+
 }  // namespace
 
 absl::StatusOr<EpochFile> EpochFile::Acquire(PosixStorage& storage, absl::Duration patience, const Clock& clock,
@@ -49,11 +57,7 @@ absl::StatusOr<EpochFile> EpochFile::Acquire(PosixStorage& storage, absl::Durati
     if (errno == EINTR) continue;
     if (errno != EWOULDBLOCK) return ErrnoError(errno, "lock", path);
     const auto record = Read(fd.get(), path);
-    std::string holder = "an unknown process";
-    if (record.ok()) {
-      const std::vector<std::string> words = absl::StrSplit(*record, absl::ByAnyChar(" \n"), absl::SkipEmpty());
-      if (words.size() >= 4) holder = absl::StrCat("process ", words[2], " on ", words[3], " (epoch ", words[1], ")");
-    }
+    const std::string holder = HolderIn(record.value_or(""));
     if (clock.SteadyNow() >= deadline) {
       return MakeError(Reason::kRootInUse, absl::StrCat(storage.root(), " is served by ", holder),
                        {{"root", storage.root()}, {"holder", holder}});
@@ -75,14 +79,28 @@ absl::StatusOr<EpochFile> EpochFile::Acquire(PosixStorage& storage, absl::Durati
     }
   }
   ++epoch;
-  std::string text = absl::StrFormat("epoch %u %d %s ", epoch, getpid(), HostName());
+  // Two that take the lock at once write the same epoch: the random word tells their records apart.
+  std::string text = absl::StrFormat("epoch %u %d %s %s ", epoch, getpid(), HostName(), RandomToken(8));
   text.resize(kRecordBytes - 1, ' ');
   text += '\n';
   if (pwrite(fd.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) || fsync(fd.get()) != 0) {
     return ErrnoError(errno, "write", path);
   }
-  CAIRN_RETURN_IF_ERROR(storage.SyncDirectory(".cairn"));
-  return EpochFile(std::move(fd), epoch);
+  CAIRN_RETURN_IF_ERROR(storage.SettleDirectory(".cairn"));
+  return EpochFile(storage, std::move(fd), epoch, std::move(text));
+}
+
+absl::Status EpochFile::Check() const {
+  const auto record = storage_->ReadFile(kPath, kRecordBytes);
+  const bool missing = HasReason(record.status(), Reason::kFileMissing);
+  if (!record.ok() && !missing && !HasReason(record.status(), Reason::kMessageTooLarge)) return record.status();
+  if (record.ok() && *record == record_) return absl::OkStatus();
+  const std::string holder = HolderIn(record.value_or(""));
+  return MakeError(Reason::kRootInUse,
+                   missing ? absl::StrCat(storage_->root(), "/", kPath, " is gone: nobody knows who serves the root")
+                           : absl::StrCat(storage_->root(), " is served by ", holder,
+                                          " now, though this process was never told that it lost the lock"),
+                   {{"root", storage_->root()}, {"holder", holder}});
 }
 
 }  // namespace cairn

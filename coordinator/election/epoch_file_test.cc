@@ -60,5 +60,35 @@ TEST_F(EpochFileTest, DamagedFile_IsNotTakenForANewRoot) {
   EXPECT_EQ(Acquire()->epoch(), 42u);
 }
 
+TEST_F(EpochFileTest, Check_FindsARivalThatTheLockDidNotKeepOut) {
+  const auto first = Acquire();
+  ASSERT_TRUE(first.ok());
+  EXPECT_TRUE(first->Check().ok());
+  // Where locks are local to a machine another one gets it too: here the lock of another file.
+  const std::string path = root_ + "/.cairn/epoch";
+  std::filesystem::copy(path, path + ".2");
+  std::filesystem::rename(path + ".2", path);
+  EXPECT_TRUE(first->Check().ok()) << "the record counts, not the file";
+  const auto rival = Acquire();
+  ASSERT_TRUE(rival.ok()) << rival.status();
+  EXPECT_TRUE(rival->Check().ok());
+  const absl::Status lost = first->Check();
+  EXPECT_TRUE(HasReason(lost, Reason::kRootInUse)) << lost;
+  EXPECT_NE(lost.message().find("(epoch 2)"), std::string::npos) << lost;
+}
+
+TEST_F(EpochFileTest, Check_TellsApartWhoTookOneEpochAtOnce) {
+  const auto first = Acquire();
+  ASSERT_TRUE(first.ok());
+  // The rival read the file before the first one wrote: same epoch, and here even the same process.
+  std::filesystem::remove(root_ + "/.cairn/epoch");
+  EXPECT_TRUE(HasReason(first->Check(), Reason::kRootInUse)) << "no record is not ours";
+  const auto rival = Acquire();
+  ASSERT_TRUE(rival.ok());
+  EXPECT_EQ(rival->epoch(), first->epoch());
+  EXPECT_TRUE(HasReason(first->Check(), Reason::kRootInUse));
+  EXPECT_TRUE(rival->Check().ok());
+}
+
 }  // namespace
 }  // namespace cairn

@@ -23,6 +23,10 @@ struct CoreOptions {
   // An agent not heard of for that long is lost.
   absl::Duration lease_ttl = absl::Seconds(10);
   ReplicaCheck check_replicas = ReplicaCheck::kFirst;
+  // For people: where the coordinator sees its checkpoints.
+  std::string root;
+  // What agents must read below their own roots (common/storage/root_proof.h). Empty: they are not asked.
+  std::string root_proof;
 };
 
 class PlanTable;

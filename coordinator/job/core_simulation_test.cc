@@ -213,9 +213,9 @@ class World {
         if (!attempt.ok()) break;
         attempt = std::max(*attempt, number + 1);
         if (!verdicts_.contains({reserve->step, number})) {
-          const auto put =
-              Put(reserve->step, number,
-                  PutVerdict{reserve->step, number, 0, nullptr, nullptr, MakeError(Reason::kCoordinatorRestarted, "left")});
+          const auto put = Put(
+              reserve->step, number,
+              PutVerdict{reserve->step, number, 0, nullptr, nullptr, MakeError(Reason::kCoordinatorRestarted, "left")});
           if (put.committed) attempt = MakeError(Reason::kStepCommitted, "committed");
         }
       }
@@ -385,6 +385,7 @@ class World {
             Move(agent, order.step(), v1::SaveState::BEGUN, v1::SaveState::STAGED);
           if (order.action() == v1::SaveOrder::WRITE && save.phase() == v1::SaveState::STAGED) {
             save.set_attempt(order.attempt());
+            save.set_attempt_nonce(order.attempt_nonce());
             Move(agent, order.step(), v1::SaveState::STAGED, v1::SaveState::WRITTEN);
           }
           break;

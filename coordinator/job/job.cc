@@ -90,12 +90,28 @@ absl::Status Job::StepCommitted(int64_t step) const {
                    {{"job", name_}, {"step", absl::StrCat(step)}});
 }
 
+absl::Status Job::RootMismatch(const v1::RegisterAgentRequest& request) const {
+  const uint32_t rank = request.agent().rank();
+  return MakeError(
+      Reason::kRootMismatch,
+      absl::StrCat(name_, ": rank ", rank, " on ", request.node().empty() ? "an unnamed node" : request.node(),
+                   request.root_proof().empty() ? " finds nothing below its root where"
+                                                : " finds something else below its root than what",
+                   " this coordinator has put into ", options_.root, "/.cairn/root-proof"),
+      {{"job", name_},
+       {"rank", absl::StrCat(rank)},
+       {"ranks", absl::StrCat(rank)},
+       {"node", request.node()},
+       {"root", options_.root}});
+}
+
 // Agents.
 
 absl::StatusOr<v1::RegisterAgentResponse> Job::Register(const v1::RegisterAgentRequest& request,
                                                         Environment environment) {
   Context context = MakeContext(environment);
   last_used_ = context.now;
+  if (!options_.root_proof.empty() && request.root_proof() != options_.root_proof) return RootMismatch(request);
   OnLost(members_.Expire(context.now), context);
   const auto changed = members_.Register(request, context.now);
   if (!changed.ok()) return changed.status();

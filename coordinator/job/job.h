@@ -119,6 +119,7 @@ class Job {
   std::optional<int64_t> EarliestUndecided() const;
   v1::SaveOrder SaveOrderFor(const Member& member, const v1::SaveState& state, const Context& context) const;
   absl::Status StepCommitted(int64_t step) const;
+  absl::Status RootMismatch(const v1::RegisterAgentRequest& request) const;
   void CheckTrainers(SaveRequest& request, Context& context);
   void CheckRequestTime(SaveRequest& request, bool blocked, Context& context);
   void EndRequest(SaveRequest& request, absl::Status error, Context& context);

@@ -56,7 +56,8 @@ Save::Rank& Save::At(int rank, const Context& context) {
 
 bool Save::Written(const Rank& rank) const {
   return rank.begun && rank.state.phase() == v1::SaveState::WRITTEN && attempt_ > 0 &&
-         rank.state.attempt() == attempt_ && rank.state.plan_digest() == plan_.plan_digest;
+         rank.state.attempt() == attempt_ && rank.state.attempt_nonce() == attempt_nonce_ &&
+         rank.state.plan_digest() == plan_.plan_digest;
 }
 
 bool Save::AllBegun(const Context& context) const {
@@ -85,6 +86,7 @@ void Save::Report(const Member& member, const v1::SaveState& state, Context& con
     rank.progress = context.now;
     if (attempt_ == 0 && reserve_ticket_ == 0 && state.attempt() > 0) {
       attempt_ = state.attempt();
+      attempt_nonce_ = state.attempt_nonce();
       adopted_ = true;
       context.Log("step=", step_, " attempt=", attempt_, " event=adopted rank=", member.rank);
     }
@@ -312,6 +314,8 @@ void Save::AdvancePlan(Context& context) {
     const bool writes = state.phase() == v1::SaveState::WRITING || state.phase() == v1::SaveState::WRITTEN;
     if (writes && state.plan_digest() != plan_.plan_digest) {
       other.push_back({static_cast<int>(i), PhaseOf(ranks_[i]), "it wrote by a plan that is not today's"});
+    } else if (state.attempt() == attempt_ && state.attempt_nonce() != attempt_nonce_) {
+      other.push_back({static_cast<int>(i), PhaseOf(ranks_[i]), "it holds the attempt of another coordinator"});
     }
   }
   if (other.empty()) return;

@@ -140,7 +140,7 @@ class Save {
   bool check_replicas_ = false;
 
   uint32_t attempt_ = 0;
-  uint64_t attempt_nonce_ = 0;
+  uint64_t attempt_nonce_ = 0;  // stands in the attempt's directory
   // The number came from agents that began under an earlier coordinator.
   bool adopted_ = false;
   uint64_t reserve_ticket_ = 0;

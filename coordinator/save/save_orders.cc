@@ -73,6 +73,7 @@ v1::SaveOrder Save::OrderFor(const Member& member, const v1::SaveState& state, c
   }
   if (attempt_ > 0) {
     order.set_attempt(attempt_);
+    order.set_attempt_nonce(attempt_nonce_);
     order.set_directory(AttemptDirectory(context.job, step_, attempt_));
   }
   return order;

@@ -3,9 +3,11 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/random_id.h"
 #include "common/base/status.h"
 #include "common/rpc/reason.h"
+#include "common/storage/attempt_owner.h"
 #include "common/storage/checkpoint_path.h"
 
 namespace cairn {
@@ -13,6 +15,7 @@ namespace {
 
 constexpr char kReservePath[] = ".cairn/tombstone-room";
 constexpr size_t kReserveBytes = 64 << 10;
+constexpr size_t kFaultsTold = 4;
 
 absl::Status StepCommitted(const std::string& job, int64_t step, uint32_t attempt) {
   return MakeError(Reason::kStepCommitted, absl::StrCat(job, "@", step, " is committed already"),
@@ -31,56 +34,139 @@ void AttemptStore::KeepReserve() {
 void AttemptStore::ReleaseReserve() { storage_.RemoveAll(kReservePath).IgnoreError(); }
 
 absl::StatusOr<Reserved> AttemptStore::Reserve(const std::string& job, int64_t step, uint32_t above) {
+  CAIRN_RETURN_IF_ERROR(holds_root_());
   CAIRN_ASSIGN_OR_RETURN(const Catalog::Step listed, catalog_.ListStep(job, step));
   uint32_t highest = above;
+  std::set<uint32_t> damaged;
   for (uint32_t attempt : listed.verdict) {
     highest = std::max(highest, attempt);
-    const auto verdict = catalog_.Read(job, step, attempt);
-    if (verdict.ok() && verdict->committed) return StepCommitted(job, step, attempt);
-    if (!verdict.ok() && !HasReason(verdict.status(), Reason::kManifestCorrupt)) return verdict.status();
+    const auto verdict = ReadBack(job, step, attempt);
+    if (!verdict.ok()) {
+      return Annotate(verdict.status(), absl::StrCat("nobody knows how attempt ", attempt, " of ", job, "@", step,
+                                                     " ended, so no other one is begun"));
+    }
+    if (verdict->committed) return StepCommitted(job, step, attempt);
+    if (verdict->damaged) damaged.insert(attempt);
   }
   for (uint32_t attempt : listed.directory) {
     highest = std::max(highest, attempt);
-    const bool has_verdict = std::find(listed.verdict.begin(), listed.verdict.end(), attempt) != listed.verdict.end();
-    if (!has_verdict) {
+    if (std::find(listed.verdict.begin(), listed.verdict.end(), attempt) == listed.verdict.end()) {
       const absl::Status error = MakeError(Reason::kCoordinatorRestarted,
                                            absl::StrCat(job, "@", step, " attempt ", attempt, " was left unfinished"),
                                            {{"job", job}, {"step", absl::StrCat(step)}});
       const PutOutcome put = PutTombstone(job, step, attempt, error, "");
       if (!put.standing.ok()) return put.standing.status();
       if (put.standing->committed) return StepCommitted(job, step, attempt);
-    } else {
-      const auto verdict = catalog_.Read(job, step, attempt);
-      // What a damaged verdict belongs to may still be rescued by hand.
-      if (!verdict.ok()) continue;
     }
-    CAIRN_RETURN_IF_ERROR(Remove(job, step, attempt));
-  }
-  if (highest >= kMaxAttempt) {
-    return MakeError(Reason::kUnsupported, absl::StrCat(job, "@", step, " has had ", highest, " attempts"),
-                     {{"job", job}, {"step", absl::StrCat(step)}});
+    // What a damaged verdict belongs to may still be rescued by hand.
+    if (!damaged.contains(attempt)) CAIRN_RETURN_IF_ERROR(Remove(job, step, attempt));
   }
   KeepReserve();
-  CAIRN_RETURN_IF_ERROR(storage_.MakeDirectories(AttemptDirectory(job, step, highest + 1)));
-  return Reserved{highest + 1, RandomId()};
+  CAIRN_RETURN_IF_ERROR(storage_.MakeDirectories(StepDirectory(job, step)));
+  for (uint32_t attempt = highest + 1; attempt <= kMaxAttempt; ++attempt) {
+    const std::string directory = AttemptDirectory(job, step, attempt);
+    CAIRN_ASSIGN_OR_RETURN(const PosixStorage::Put made, storage_.MakeDirectoryExclusive(directory));
+    if (made == PosixStorage::Put::kExists) continue;  // another coordinator's, made since we looked
+    const uint64_t nonce = RandomId();
+    const absl::Status owned =
+        PutAttemptOwner(storage_, directory, nonce, absl::StrCat(job, "@", step, " attempt ", attempt));
+    if (owned.ok()) return Reserved{attempt, nonce};
+    // Nobody has heard of it yet.
+    storage_.RemoveAll(directory).IgnoreError();
+    return owned;
+  }
+  return MakeError(Reason::kUnsupported, absl::StrCat(job, "@", step, " has had ", kMaxAttempt, " attempts"),
+                   {{"job", job}, {"step", absl::StrCat(step)}});
+}
+
+absl::StatusOr<VerdictSummary> AttemptStore::ReadBack(const std::string& job, int64_t step, uint32_t attempt) {
+  auto verdict = catalog_.Read(job, step, attempt);
+  if (!HasReason(verdict.status(), Reason::kManifestCorrupt)) return verdict;
+  VerdictSummary summary;
+  summary.step = step;
+  summary.attempt = attempt;
+  summary.damaged = true;
+  summary.error = verdict.status();
+  return summary;
+}
+
+std::optional<VerdictSummary> AttemptStore::Standing(const std::string& job, int64_t step, uint32_t attempt) {
+  auto verdict = ReadBack(job, step, attempt);
+  if (!verdict.ok() || !storage_.SettleDirectory(StepDirectory(job, step)).ok()) return std::nullopt;
+  return *std::move(verdict);
+}
+
+PutOutcome AttemptStore::WithDoubt(const std::string& path, PutOutcome outcome) {
+  MutexLock lock(mutex_);
+  if (outcome.standing.ok()) {
+    doubted_.erase(path);
+  } else if (outcome.in_doubt) {
+    doubted_.insert(path);
+  } else {
+    outcome.in_doubt = doubted_.contains(path);
+  }
+  return outcome;
 }
 
 PutOutcome AttemptStore::PutRecord(const std::string& job, int64_t step, uint32_t attempt, const std::string& bytes) {
-  if (absl::Status made = storage_.MakeDirectories(StepDirectory(job, step)); !made.ok()) return {std::move(made)};
-  const auto put = storage_.PutIfAbsent(VerdictPath(job, step, attempt), bytes);
-  if (!put.ok()) {
-    // It may stand there all the same: the error may be that of a later fsync, or of its answer alone.
-    auto standing = catalog_.Read(job, step, attempt);
-    if (!standing.ok()) return {put.status(), /*in_doubt=*/false};
-    if (absl::Status synced = storage_.SyncDirectory(StepDirectory(job, step)); !synced.ok()) return {synced, true};
-    return {std::move(standing)};
+  const std::string path = VerdictPath(job, step, attempt);
+  PosixStorage::PutResult result = storage_.TryPutIfAbsent(path, bytes);
+  if (HasReason(result.put.status(), Reason::kFileMissing)) {  // of a step that somebody has deleted
+    if (absl::Status made = storage_.MakeDirectories(StepDirectory(job, step)); !made.ok()) {
+      return WithDoubt(path, {std::move(made)});
+    }
+    result = storage_.TryPutIfAbsent(path, bytes);
   }
-  return {catalog_.Read(job, step, attempt)};
+  if (!result.put.ok()) return WithDoubt(path, {result.put.status(), result.in_doubt});
+  // Also of our own: a link over a network may say "exists" of what it has made itself.
+  auto standing = ReadBack(job, step, attempt);
+  const bool unread = !standing.ok();
+  return WithDoubt(path, {std::move(standing), unread});
+}
+
+absl::Status AttemptStore::CheckComplete(const std::string& job, const PutVerdict& action) {
+  const std::string directory = AttemptDirectory(job, action.step, action.attempt);
+  CAIRN_RETURN_IF_ERROR(CheckAttemptOwner(storage_, directory, action.nonce));
+  std::vector<std::string> names;
+  names.reserve(action.bins->size());
+  for (const BinFile& bin : *action.bins) names.push_back(bin.name);
+  CAIRN_ASSIGN_OR_RETURN(const auto sizes, storage_.SizesOf(directory, names));
+  std::set<int> ranks;
+  std::string faults;
+  size_t count = 0;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const BinFile& bin = (*action.bins)[i];
+    if (sizes[i] == bin.bytes) continue;
+    ranks.insert(bin.rank);
+    if (++count > kFaultsTold) continue;
+    absl::StrAppend(&faults, count > 1 ? ", " : "", bin.name, " of rank ", bin.rank, " ",
+                    sizes[i].has_value() ? absl::StrCat("has ", *sizes[i], " of ", bin.bytes, " bytes") : "is missing");
+  }
+  if (count == 0) return absl::OkStatus();
+  if (count > kFaultsTold) absl::StrAppend(&faults, " and ", count - kFaultsTold, " more");
+  return MakeError(
+      Reason::kRootMismatch,
+      absl::StrCat(job, "@", action.step, " attempt ", action.attempt, ": below the coordinator's root, in ",
+                   storage_.root(), "/", directory, ", ", faults,
+                   ", though the agents have written and synced every file: coordinator and agents may see "
+                   "different storage below their roots"),
+      {{"job", job},
+       {"step", absl::StrCat(action.step)},
+       {"attempt", absl::StrCat(action.attempt)},
+       {"ranks", absl::StrJoin(ranks, ",")},
+       {"root", storage_.root()}});
 }
 
 PutOutcome AttemptStore::Put(const std::string& job, const PutVerdict& action) {
+  const std::string path = VerdictPath(job, action.step, action.attempt);
+  if (absl::Status held = holds_root_(); !held.ok()) return WithDoubt(path, {std::move(held)});
   if (action.manifest == nullptr) {
     return PutTombstone(job, action.step, action.attempt, action.error, action.request_id);
+  }
+  if (absl::Status complete = CheckComplete(job, action); !complete.ok()) {
+    // Perhaps because the attempt has ended already, and its files are gone.
+    if (auto standing = Standing(job, action.step, action.attempt)) return WithDoubt(path, {*std::move(standing)});
+    return WithDoubt(path, {std::move(complete)});
   }
   return PutRecord(job, action.step, action.attempt, *action.manifest);
 }
@@ -105,6 +191,9 @@ PutOutcome AttemptStore::PutTombstone(const std::string& job, int64_t step, uint
 }
 
 absl::Status AttemptStore::Remove(const std::string& job, int64_t step, uint32_t attempt) {
+  CAIRN_ASSIGN_OR_RETURN(const VerdictSummary verdict, ReadBack(job, step, attempt));
+  if (verdict.committed) return StepCommitted(job, step, attempt);
+  if (verdict.damaged) return verdict.error;
   return storage_.RemoveAll(AttemptDirectory(job, step, attempt));
 }
 

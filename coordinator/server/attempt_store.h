@@ -4,10 +4,15 @@
 #define CAIRN_COORDINATOR_SERVER_ATTEMPT_STORE_H_
 
 #include <cstdint>
+#include <functional>
+#include <optional>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "common/base/clock.h"
+#include "common/base/mutex.h"
 #include "common/storage/posix.h"
 #include "coordinator/job/action.h"
 #include "coordinator/server/catalog.h"
@@ -17,29 +22,49 @@ namespace cairn {
 // Thread-safe; every method blocks on storage and may fail with its reasons.
 class AttemptStore {
  public:
-  // All must outlive it.
-  AttemptStore(PosixStorage& storage, Catalog& catalog, const Clock& clock)
-      : storage_(storage), catalog_(catalog), clock_(clock) {}
+  // `holds_root` says whether this coordinator still holds the root, by looking: asked before everything that another
+  // coordinator would do too. All must outlive it.
+  AttemptStore(
+      PosixStorage& storage, Catalog& catalog, const Clock& clock,
+      std::function<absl::Status()> holds_root = [] { return absl::OkStatus(); })
+      : storage_(storage), catalog_(catalog), clock_(clock), holds_root_(std::move(holds_root)) {}
 
-  // A free number for an attempt: see ReserveAttempt. Its directory stands when this returns, made by this call.
-  // ALREADY_EXISTS (STEP_COMMITTED).
+  // A free number for an attempt: see ReserveAttempt. Its directory stands when this returns, made by this call, and
+  // holds the nonce (common/storage/attempt_owner.h).
+  // ALREADY_EXISTS (STEP_COMMITTED), FAILED_PRECONDITION (ROOT_IN_USE); a verdict of the step that cannot be read is an
+  // error, as it may be a commit. One that is proven to be damaged is passed over.
   absl::StatusOr<Reserved> Reserve(const std::string& job, int64_t step, uint32_t above);
-  // Puts the record that ends an attempt, if none stands there, and says what stands there then, durably.
+  // Puts the record that ends an attempt, if none stands there, and says what stands there then, durably. An error in
+  // doubt is one until a later call has found out: see PutOutcome.
+  // FAILED_PRECONDITION (ROOT_IN_USE); (ROOT_MISMATCH): the attempt's directory is another coordinator's, or a file of
+  // a manifest is not there in its size.
   PutOutcome Put(const std::string& job, const PutVerdict& action);
-  // Removes an attempt's directory. Only when a tombstone stands.
+  // Removes an attempt's directory. Only where a tombstone is read now; else an error, and nothing is removed.
   absl::Status Remove(const std::string& job, int64_t step, uint32_t attempt);
 
  private:
+  // OK if the attempt may be committed: its directory is ours, and holds all files.
+  absl::Status CheckComplete(const std::string& job, const PutVerdict& action);
   PutOutcome PutRecord(const std::string& job, int64_t step, uint32_t attempt, const std::string& bytes);
   PutOutcome PutTombstone(const std::string& job, int64_t step, uint32_t attempt, const absl::Status& error,
                           const std::string& request_id);
-  // Frees the room that is kept for tombstones on a full disk.
+  // What stands there and is durable; nothing if nothing does, or it cannot be said.
+  std::optional<VerdictSummary> Standing(const std::string& job, int64_t step, uint32_t attempt);
+  // As Catalog::Read, but a record that is proven to be damaged is an answer too.
+  absl::StatusOr<VerdictSummary> ReadBack(const std::string& job, int64_t step, uint32_t attempt);
+  // Keeps the doubt of earlier calls.
+  PutOutcome WithDoubt(const std::string& path, PutOutcome outcome);
+  // Frees the room that is kept for tombstones on a full disk. It is the root's, whoever serves it.
   void ReleaseReserve();
   void KeepReserve();
 
   PosixStorage& storage_;
   Catalog& catalog_;
   const Clock& clock_;
+  const std::function<absl::Status()> holds_root_;
+  Mutex mutex_;
+  // Paths of records that may stand there though putting them has failed.
+  std::set<std::string> doubted_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace cairn

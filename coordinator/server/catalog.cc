@@ -1,5 +1,7 @@
 #include "coordinator/server/catalog.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/rpc/reason.h"
@@ -58,17 +60,40 @@ absl::Status CheckFilesOf(PosixStorage& storage, const Manifest& manifest) {
 
 }  // namespace
 
+std::vector<StepRecord> Catalog::Settled(const std::string& job, std::vector<StepRecord> steps) {
+  std::vector<std::string> directories;
+  std::vector<StepRecord*> told;
+  for (StepRecord& step : steps) {
+    const bool verdict = std::any_of(step.attempts.begin(), step.attempts.end(), [](const AttemptRecord& record) {
+      return record.kind == AttemptRecord::Kind::kManifest || record.kind == AttemptRecord::Kind::kTombstone;
+    });
+    if (!verdict) continue;
+    directories.push_back(StepDirectory(job, step.step));
+    told.push_back(&step);
+  }
+  const std::vector<absl::Status> settled = storage_.SettleDirectories(directories);
+  for (size_t i = 0; i < told.size(); ++i) {
+    if (settled[i].ok()) continue;
+    for (AttemptRecord& record : told[i]->attempts) {
+      if (record.kind == AttemptRecord::Kind::kNone) continue;
+      record.kind = AttemptRecord::Kind::kDamaged;
+      record.error = settled[i];
+    }
+  }
+  return steps;
+}
+
 absl::StatusOr<Recovered> Catalog::RecoverStep(const std::string& job, int64_t step) {
   CAIRN_RETURN_IF_ERROR(CheckJobName(job));
   Recovered recovered;
-  AddTo(recovered, store_.ReadStep(job, step));
+  AddTo(recovered, Settled(job, {store_.ReadStep(job, step)}).front());
   return recovered;
 }
 
 absl::StatusOr<Recovered> Catalog::Recover(const std::string& job) {
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, store_.ReadJob(job));
+  CAIRN_ASSIGN_OR_RETURN(std::vector<StepRecord> steps, store_.ReadJob(job));
   Recovered recovered;
-  for (const StepRecord& step : steps) AddTo(recovered, step);
+  for (const StepRecord& step : Settled(job, std::move(steps))) AddTo(recovered, step);
   return recovered;
 }
 

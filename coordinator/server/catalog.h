@@ -21,7 +21,7 @@ namespace cairn {
 // Thread-safe; every method blocks on storage and may fail with its reasons.
 class Catalog {
  public:
-  explicit Catalog(PosixStorage& storage) : store_(storage) {}
+  explicit Catalog(PosixStorage& storage) : storage_(storage), store_(storage) {}
 
   // Everything about a job; empty for one that never saved. A verdict that cannot be read, or a step's directory that
   // cannot be listed (attempt 0), is a damaged one; nothing else fails for it.
@@ -69,10 +69,14 @@ class Catalog {
   absl::StatusOr<VerdictSummary> Read(const std::string& job, int64_t step, uint32_t attempt);
 
  private:
+  // The same steps, and what they tell is durable: the maker of a verdict may have ended before its own fsync. Verdicts
+  // of which that cannot be said are damaged ones.
+  std::vector<StepRecord> Settled(const std::string& job, std::vector<StepRecord> steps);
   absl::StatusOr<ManifestPtr> Decode(const std::string& job, const CheckpointStore::ManifestFile& file);
   // As Decode; and all its files stand there.
   absl::StatusOr<ManifestPtr> ReadSound(const std::string& job, const StepRecord& step);
 
+  PosixStorage& storage_;
   CheckpointStore store_;
   Mutex mutex_;
   // Those used last, and the files that they came from.

@@ -8,6 +8,7 @@
 
 #include "common/base/fake_clock.h"
 #include "common/rpc/reason.h"
+#include "common/storage/attempt_owner.h"
 #include "common/storage/checkpoint_path.h"
 #include "coordinator/server/attempt_store.h"
 
@@ -37,7 +38,10 @@ class CatalogTest : public testing::Test {
   absl::StatusOr<VerdictSummary> Put(int64_t step, uint32_t attempt) {
     const auto manifest = std::make_shared<const std::string>(EncodeVerdict(SomeManifest(step, attempt)));
     const auto bins = std::make_shared<const std::vector<BinFile>>();
-    return attempts().Put("demo", {step, attempt, 0, manifest, bins, absl::OkStatus(), ""}).standing;
+    const std::string directory = AttemptDirectory("demo", step, attempt);
+    EXPECT_TRUE(storage_->MakeDirectories(directory).ok());
+    EXPECT_TRUE(PutAttemptOwner(*storage_, directory, 1, "").ok());
+    return attempts().Put("demo", {step, attempt, 1, manifest, bins, absl::OkStatus(), ""}).standing;
   }
   void Commit(int64_t step, uint32_t attempt) {
     const auto put = Put(step, attempt);
@@ -72,38 +76,6 @@ TEST_F(CatalogTest, UnknownJob_IsEmpty) {
   EXPECT_TRUE(catalog().Recover("none")->verdict.empty());
   EXPECT_TRUE(catalog().Checkpoints("none")->empty());
   EXPECT_TRUE(HasReason(catalog().ReadManifest("none", std::nullopt).status(), Reason::kNotCommitted));
-}
-
-TEST_F(CatalogTest, FirstVerdict_Wins) {
-  ASSERT_EQ(attempts().Reserve("demo", 5, 0)->attempt, 1u);
-  const auto tombstone = Bury(5, 1, kLate, "r1");
-  ASSERT_TRUE(tombstone.ok()) << tombstone.status();
-  EXPECT_FALSE(tombstone->committed);
-  // A coordinator that wakes up late finds it, whatever it wanted to write.
-  const auto late = Put(5, 1);
-  ASSERT_TRUE(late.ok()) << late.status();
-  EXPECT_FALSE(late->committed);
-  EXPECT_TRUE(HasReason(late->error, Reason::kRankLate));
-  EXPECT_EQ(late->request_id, "r1");
-  Commit(5, 2);
-  const auto too_late = Bury(5, 2, kLate);
-  ASSERT_TRUE(too_late.ok());
-  EXPECT_TRUE(too_late->committed);
-}
-
-TEST_F(CatalogTest, Numbers_LieAboveEverythingThatStands) {
-  EXPECT_EQ(attempts().Reserve("demo", 5, 0)->attempt, 1u);
-  // Left without a verdict: it is buried and removed before a later one begins.
-  std::ofstream(root_ + "/demo/000000000005/0001/rank00000-bin00.safetensors") << "half a file";
-  EXPECT_EQ(attempts().Reserve("demo", 5, 0)->attempt, 2u);
-  EXPECT_FALSE(Exists(AttemptDirectory("demo", 5, 1)));
-  EXPECT_TRUE(Exists(VerdictPath("demo", 5, 1)));
-  EXPECT_TRUE(Exists(AttemptDirectory("demo", 5, 2)));
-  EXPECT_EQ(attempts().Reserve("demo", 5, 7)->attempt, 8u) << "agents have heard of attempt 7";
-  EXPECT_EQ(attempts().Reserve("demo", 6, 0)->attempt, 1u);
-  Commit(6, 1);
-  EXPECT_TRUE(HasReason(attempts().Reserve("demo", 6, 0).status(), Reason::kStepCommitted));
-  EXPECT_TRUE(Exists(AttemptDirectory("demo", 6, 1)));
 }
 
 TEST_F(CatalogTest, Recover_SeesVerdictsAndLeftovers) {

@@ -32,7 +32,7 @@ class CoordinatorServer::Impl {
         layouts_(kLayoutCapacity),
         plans_(storage, layouts_, options_.save),
         catalog_(storage),
-        attempts_(storage, catalog_, clock),
+        attempts_(storage, catalog_, clock, options_.holds_root),
         executor_(catalog_, attempts_, plans_, std::move(secret), clock),
         dispatcher_(options_.core, executor_, clock, kWorkers),
         agents_(options_.core, options_.token, dispatcher_, layouts_, plans_),

@@ -2,9 +2,11 @@
 #ifndef CAIRN_COORDINATOR_SERVER_SERVER_H_
 #define CAIRN_COORDINATOR_SERVER_SERVER_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
@@ -19,6 +21,8 @@ struct ServerOptions {
   std::string token;  // empty: none is asked for
   SaveOptions save;   // of all save plans
   CoreOptions core;   // with the coordinator's epoch
+  // Whether this process still serves the root, asked before each thing that is decided in storage: EpochFile::Check.
+  std::function<absl::Status()> holds_root = [] { return absl::OkStatus(); };
 };
 
 // Thread-safe.

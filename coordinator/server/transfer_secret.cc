@@ -1,8 +1,5 @@
 #include "coordinator/server/transfer_secret.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,7 +7,6 @@
 #include "common/base/random_id.h"
 #include "common/base/status.h"
 #include "common/rpc/reason.h"
-#include "common/storage/errno_error.h"
 
 namespace cairn {
 namespace {
@@ -21,16 +17,10 @@ constexpr int kSecretBytes = 32;
 }  // namespace
 
 absl::StatusOr<TransferSecret> TransferSecret::Load(PosixStorage& storage) {
-  // Only the coordinator that holds the root's lock comes here, so nobody else makes it meanwhile.
+  CAIRN_RETURN_IF_ERROR(storage.MakeDirectories(".cairn"));
+  // Whoever comes first makes it, and all read that one.
   if (!storage.Exists(kPath)) {
-    CAIRN_RETURN_IF_ERROR(storage.MakeDirectories(".cairn"));
-    const std::string partial = absl::StrCat(kPath, ".partial");
-    CAIRN_RETURN_IF_ERROR(storage.RemoveAll(partial));
-    CAIRN_ASSIGN_OR_RETURN(const UniqueFd file, storage.OpenFile(partial, O_WRONLY | O_CREAT | O_EXCL, 0600));
-    int error = WriteFully(file.get(), RandomToken(kSecretBytes));
-    if (error == 0 && fsync(file.get()) != 0) error = errno;
-    if (error != 0) return ErrnoError(error, "write", absl::StrCat(storage.root(), "/", partial));
-    CAIRN_RETURN_IF_ERROR(storage.Rename(partial, kPath));
+    CAIRN_RETURN_IF_ERROR(storage.PutIfAbsent(kPath, RandomToken(kSecretBytes), 0600).status());
   }
   CAIRN_ASSIGN_OR_RETURN(std::string secret, storage.ReadFile(kPath, 4096));
   if (secret.size() != 2 * kSecretBytes) {

@@ -87,13 +87,15 @@ uint64_t ScratchFile::Allocate(uint64_t bytes) {
 
 absl::Status ScratchFile::Transfer(bool write, char* data, size_t bytes, uint64_t offset) const {
   while (bytes > 0) {
+    // Before the call: another thread may change it meanwhile.
+    const bool was_direct = direct_.load();
     const ssize_t count = write ? pwrite(fd_, data, bytes, static_cast<off_t>(offset))
                                 : pread(fd_, data, bytes, static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
     const bool unaligned = count > 0 && static_cast<size_t>(count) < bytes && count % 4096 != 0;
-    if ((count < 0 && errno == EINVAL && direct()) || unaligned) {
-      direct_.store(false, std::memory_order_relaxed);
+    if ((count < 0 && errno == EINVAL && was_direct) || unaligned) {
       fcntl(fd_, F_SETFL, fcntl(fd_, F_GETFL) & ~O_DIRECT);
+      direct_.store(false);  // after the flag is off: who reads false writes through the page cache
       if (count < 0) continue;
     }
     if (count <= 0) {

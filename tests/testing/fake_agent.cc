@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
@@ -17,6 +16,9 @@
 #include "common/rpc/endpoint.h"
 #include "common/rpc/reason.h"
 #include "common/rpc/status_proto.h"
+#include "common/storage/attempt_owner.h"
+#include "common/storage/posix.h"
+#include "common/storage/root_proof.h"
 
 namespace cairn::testing {
 namespace {
@@ -208,6 +210,9 @@ bool FakeAgent::Register() {
   request.set_node("node");
   request.set_transfer_address(absl::StrCat("127.0.0.1:", 40000 + options_.rank));
   request.set_protocol(kProtocolVersion);
+  if (const auto storage = PosixStorage::Open(options_.root, false); storage.ok()) {
+    request.set_root_proof(ReadRootProof(**storage).value_or(""));
+  }
   grpc::ClientContext context;
   PrepareCall(context, kCallTimeout, options_.token);
   v1::RegisterAgentResponse response;
@@ -341,6 +346,7 @@ void FakeAgent::ObeySave(const v1::SaveOrder& order) {
     case v1::SaveOrder::WRITE: {
       save.set_plan_digest(order.plan_digest());
       save.set_attempt(order.attempt());
+      save.set_attempt_nonce(order.attempt_nonce());
       save.set_request_id(order.request_id());
       save.set_bytes_total(100);
       if (save.phase() == hold_) return;
@@ -435,6 +441,8 @@ std::string FakeAgent::BytesOf(uint32_t item) const {
 absl::Status FakeAgent::Write(v1::SaveState& save, const v1::SaveOrder& order, const std::string& bytes) {
   v1::WritePlan plan;
   if (!plan.ParseFromString(bytes)) return MakeError(Reason::kInternal, "the plan cannot be parsed");
+  CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(options_.root, false));
+  CAIRN_RETURN_IF_ERROR(CheckAttemptOwner(*storage, order.directory(), order.attempt_nonce()));
   std::vector<bool> written(items_.size(), false);
   save.clear_result();
   for (const v1::PlannedFile& file : plan.file()) {
@@ -467,7 +475,6 @@ absl::Status FakeAgent::Write(v1::SaveState& save, const v1::SaveOrder& order, c
     result.set_header_crc32c(Crc32c(header.data(), header.size()));
     result.set_file_bytes(header.size() + data.size());
     const std::string path = absl::StrCat(options_.root, "/", order.directory(), "/", file.name(), ".safetensors");
-    std::filesystem::create_directories(std::filesystem::path(path).parent_path());
     std::ofstream out(path, std::ios::binary);
     out << header << data;
     if (!out.flush()) return MakeError(Reason::kStorageError, absl::StrCat("cannot write ", path));

@@ -1,0 +1,42 @@
+#include "common/storage/attempt_owner.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "common/rpc/reason.h"
+
+namespace cairn {
+namespace {
+
+constexpr uint64_t kMaxBytes = 4096;
+
+std::string PathOf(std::string_view directory) { return absl::StrCat(std::string(directory), "/.owner"); }
+std::string Hex(uint64_t nonce) { return absl::StrCat(absl::Hex(nonce, absl::kZeroPad16)); }
+
+}  // namespace
+
+absl::Status PutAttemptOwner(PosixStorage& storage, std::string_view directory, uint64_t nonce, std::string_view what) {
+  CAIRN_ASSIGN_OR_RETURN(
+      const PosixStorage::Put put,
+      storage.PutIfAbsent(PathOf(directory), absl::StrCat(Hex(nonce), "\n", std::string(what), "\n")));
+  if (put == PosixStorage::Put::kCreated) return absl::OkStatus();
+  return MakeError(Reason::kRootMismatch,
+                   absl::StrCat(storage.root(), "/", PathOf(directory), " was put there by another coordinator"),
+                   {{"file", absl::StrCat(storage.root(), "/", PathOf(directory))}});
+}
+
+absl::Status CheckAttemptOwner(PosixStorage& storage, std::string_view directory, uint64_t nonce) {
+  const std::string path = PathOf(directory);
+  const auto text = storage.ReadFile(path, kMaxBytes);
+  const bool missing = HasReason(text.status(), Reason::kFileMissing);
+  if (!text.ok() && !missing) return text.status();
+  if (!missing && text->substr(0, text->find('\n')) == Hex(nonce)) return absl::OkStatus();
+  return MakeError(
+      Reason::kRootMismatch,
+      absl::StrCat(storage.root(), "/", path,
+                   missing ? " is not there: below this root is other storage than below the coordinator's, "
+                             "or another coordinator has ended the attempt"
+                           : " holds another number: the attempt is another coordinator's"),
+      {{"root", storage.root()}, {"file", absl::StrCat(storage.root(), "/", path)}});
+}
+
+}  // namespace cairn

@@ -1,0 +1,24 @@
+// Whose an attempt's directory is. The coordinator that made it puts the file ".owner" there, with a random number that
+// its orders name; whoever writes into the directory, or commits it, first finds that number there. So two coordinators
+// that both believe to serve a root do not share a directory, and an agent that sees other storage does not write.
+#ifndef CAIRN_COMMON_STORAGE_ATTEMPT_OWNER_H_
+#define CAIRN_COMMON_STORAGE_ATTEMPT_OWNER_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "common/storage/posix.h"
+
+namespace cairn {
+
+// Of an attempt's directory, which must have been made by the caller. Durable. `what` is for people.
+absl::Status PutAttemptOwner(PosixStorage& storage, std::string_view directory, uint64_t nonce, std::string_view what);
+
+// FAILED_PRECONDITION (ROOT_MISMATCH): the directory is not there, has no owner, or has another one. Others of storage.
+absl::Status CheckAttemptOwner(PosixStorage& storage, std::string_view directory, uint64_t nonce);
+
+}  // namespace cairn
+
+#endif  // CAIRN_COMMON_STORAGE_ATTEMPT_OWNER_H_

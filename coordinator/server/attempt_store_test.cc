@@ -1,0 +1,205 @@
+#include "coordinator/server/attempt_store.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "common/base/fake_clock.h"
+#include "common/rpc/reason.h"
+#include "common/storage/attempt_owner.h"
+#include "common/storage/checkpoint_path.h"
+
+namespace cairn {
+namespace {
+
+const absl::Status kLate = MakeError(Reason::kRankLate, "demo@5: rank 1 is late", {{"ranks", "1"}});
+
+// A coordinator's view of a root; several of them stand for several coordinators.
+class Coordinator {
+ public:
+  Coordinator(const std::string& root, const Clock& clock)
+      : storage_(*PosixStorage::Open(root, false)),
+        catalog_(*storage_),
+        store_(*storage_, catalog_, clock, [this] { return held_; }) {}
+
+  absl::StatusOr<Reserved> Reserve(int64_t step, uint32_t above = 0) { return store_.Reserve("demo", step, above); }
+  PutOutcome Commit(int64_t step, const Reserved& reserved, std::vector<BinFile> bins = {}) {
+    Manifest manifest;
+    manifest.job = "demo";
+    manifest.step = step;
+    manifest.attempt = reserved.attempt;
+    manifest.world_size = 2;
+    return store_.Put(
+        "demo", {step, reserved.attempt, reserved.nonce, std::make_shared<const std::string>(EncodeVerdict(manifest)),
+                 std::make_shared<const std::vector<BinFile>>(std::move(bins)), absl::OkStatus(), ""});
+  }
+  PutOutcome Bury(int64_t step, uint32_t attempt, const std::string& request_id = "") {
+    return store_.Put("demo", {step, attempt, 0, nullptr, nullptr, kLate, request_id});
+  }
+  absl::Status Remove(int64_t step, uint32_t attempt) { return store_.Remove("demo", step, attempt); }
+  void LoseRoot() { held_ = MakeError(Reason::kRootInUse, "another one serves the root"); }
+
+ private:
+  std::unique_ptr<PosixStorage> storage_;
+  Catalog catalog_;
+  absl::Status held_;
+  AttemptStore store_;
+};
+
+class AttemptStoreTest : public testing::Test {
+ protected:
+  AttemptStoreTest() {
+    root_ = testing::TempDir() + "/attempts-XXXXXX";
+    EXPECT_NE(mkdtemp(root_.data()), nullptr);
+    std::filesystem::create_directory(root_ + "/.cairn");
+    first_ = std::make_unique<Coordinator>(root_, clock_);
+    second_ = std::make_unique<Coordinator>(root_, clock_);
+  }
+  ~AttemptStoreTest() override { std::filesystem::remove_all(root_); }
+
+  bool Exists(const std::string& path) { return std::filesystem::exists(root_ + "/" + path); }
+  void Write(const std::string& path, const std::string& bytes) { std::ofstream(root_ + "/" + path) << bytes; }
+
+  std::string root_;
+  FakeClock clock_;
+  std::unique_ptr<Coordinator> first_;
+  std::unique_ptr<Coordinator> second_;
+};
+
+TEST_F(AttemptStoreTest, FirstVerdict_Wins) {
+  const auto one = first_->Reserve(5);
+  ASSERT_EQ(one->attempt, 1u);
+  const auto tombstone = second_->Bury(5, 1, "r1");
+  ASSERT_TRUE(tombstone.standing.ok()) << tombstone.standing.status();
+  EXPECT_FALSE(tombstone.standing->committed);
+  // A coordinator that wakes up late finds it, whatever it wanted to write.
+  const auto late = first_->Commit(5, *one);
+  ASSERT_TRUE(late.standing.ok()) << late.standing.status();
+  EXPECT_FALSE(late.standing->committed);
+  EXPECT_TRUE(HasReason(late.standing->error, Reason::kRankLate));
+  EXPECT_EQ(late.standing->request_id, "r1");
+  const auto two = first_->Reserve(5);
+  EXPECT_TRUE(first_->Commit(5, *two).standing->committed);
+  EXPECT_TRUE(second_->Bury(5, 2).standing->committed);
+}
+
+TEST_F(AttemptStoreTest, EndedAttempt_WhoseFilesAreGone_IsObeyedToo) {
+  const auto one = first_->Reserve(5);
+  ASSERT_TRUE(second_->Bury(5, 1).standing.ok());
+  ASSERT_TRUE(second_->Remove(5, 1).ok());
+  const auto late = first_->Commit(5, *one, {{"rank00000-bin00.safetensors", 0, 10}});
+  ASSERT_TRUE(late.standing.ok()) << late.standing.status();
+  EXPECT_FALSE(late.standing->committed);
+}
+
+TEST_F(AttemptStoreTest, Numbers_LieAboveEverythingThatStands) {
+  EXPECT_EQ(first_->Reserve(5)->attempt, 1u);
+  // Left without a verdict: it is buried and removed before a later one begins.
+  Write("demo/000000000005/0001/rank00000-bin00.safetensors", "half a file");
+  EXPECT_EQ(first_->Reserve(5)->attempt, 2u);
+  EXPECT_FALSE(Exists(AttemptDirectory("demo", 5, 1)));
+  EXPECT_TRUE(Exists(VerdictPath("demo", 5, 1)));
+  EXPECT_TRUE(Exists(AttemptDirectory("demo", 5, 2)));
+  EXPECT_EQ(first_->Reserve(5, 7)->attempt, 8u) << "agents have heard of attempt 7";
+  const auto six = first_->Reserve(6);
+  EXPECT_EQ(six->attempt, 1u);
+  ASSERT_TRUE(first_->Commit(6, *six).standing.ok());
+  EXPECT_TRUE(HasReason(first_->Reserve(6).status(), Reason::kStepCommitted));
+  EXPECT_TRUE(Exists(AttemptDirectory("demo", 6, 1)));
+}
+
+TEST_F(AttemptStoreTest, TwoCoordinatorsAtOnce_NeverShareADirectory) {
+  for (int64_t step = 0; step < 30; ++step) {
+    absl::StatusOr<Reserved> one, two;
+    std::thread other([&] { two = second_->Reserve(step); });
+    one = first_->Reserve(step);
+    other.join();
+    // One may bury what the other has just made; then that one cannot commit.
+    int committed = 0;
+    for (auto* reserved : {&one, &two}) {
+      if (!reserved->ok()) continue;
+      const auto put = first_->Commit(step, **reserved);
+      committed += put.standing.ok() && put.standing->committed;
+    }
+    EXPECT_LE(committed, 2);
+    if (one.ok() && two.ok()) {
+      EXPECT_NE(one->attempt, two->attempt);
+      EXPECT_NE(one->nonce, two->nonce);
+    }
+  }
+}
+
+TEST_F(AttemptStoreTest, DirectoryOfAnother_IsNotCommitted) {
+  const auto reserved = first_->Reserve(5);
+  Reserved forged = *reserved;
+  forged.nonce ^= 1;
+  const auto put = first_->Commit(5, forged);
+  EXPECT_TRUE(HasReason(put.standing.status(), Reason::kRootMismatch)) << put.standing.status();
+  EXPECT_FALSE(put.in_doubt);
+  EXPECT_FALSE(Exists(VerdictPath("demo", 5, 1)));
+  EXPECT_TRUE(first_->Commit(5, *reserved).standing->committed);
+}
+
+TEST_F(AttemptStoreTest, Manifest_IsNotPut_WhileAFileIsMissingOrShort) {
+  const auto reserved = first_->Reserve(5);
+  const std::vector<BinFile> bins = {{"rank00000-bin00.safetensors", 0, 4}, {"rank00001-bin00.safetensors", 1, 6}};
+  const std::string directory = AttemptDirectory("demo", 5, 1) + "/";
+  Write(directory + bins[0].name, "four");
+  for (const std::string what : {"is missing", "has 5 of 6 bytes"}) {
+    const auto put = first_->Commit(5, *reserved, bins);
+    EXPECT_TRUE(HasReason(put.standing.status(), Reason::kRootMismatch)) << put.standing.status();
+    EXPECT_FALSE(put.in_doubt);
+    EXPECT_NE(put.standing.status().message().find("rank00001-bin00.safetensors of rank 1 " + what), std::string::npos)
+        << put.standing.status();
+    EXPECT_EQ(MetadataOf(put.standing.status())["ranks"], "1");
+    EXPECT_FALSE(Exists(VerdictPath("demo", 5, 1)));
+    Write(directory + bins[1].name, "five!");
+  }
+  Write(directory + bins[1].name, "six...");
+  EXPECT_TRUE(first_->Commit(5, *reserved, bins).standing->committed);
+}
+
+TEST_F(AttemptStoreTest, LostRoot_IsNotWrittenToAnyMore) {
+  const auto reserved = first_->Reserve(5);
+  first_->LoseRoot();
+  EXPECT_TRUE(HasReason(first_->Reserve(6).status(), Reason::kRootInUse));
+  EXPECT_FALSE(Exists(StepDirectory("demo", 6)));
+  EXPECT_TRUE(HasReason(first_->Commit(5, *reserved).standing.status(), Reason::kRootInUse));
+  EXPECT_TRUE(HasReason(first_->Bury(5, 1).standing.status(), Reason::kRootInUse));
+  EXPECT_FALSE(Exists(VerdictPath("demo", 5, 1)));
+}
+
+TEST_F(AttemptStoreTest, Files_GoOnlyWhereATombstoneIsRead) {
+  const auto reserved = first_->Reserve(5);
+  const std::string directory = AttemptDirectory("demo", 5, 1);
+  EXPECT_FALSE(first_->Remove(5, 1).ok()) << "it has no verdict";
+  EXPECT_TRUE(Exists(directory));
+  ASSERT_TRUE(first_->Commit(5, *reserved).standing.ok());
+  EXPECT_FALSE(first_->Remove(5, 1).ok());
+  EXPECT_TRUE(Exists(directory));
+  Write(VerdictPath("demo", 5, 1), "rubbish");
+  EXPECT_TRUE(HasReason(first_->Remove(5, 1), Reason::kManifestCorrupt));
+  EXPECT_TRUE(Exists(directory)) << "what a damaged verdict belongs to may be rescued";
+}
+
+TEST_F(AttemptStoreTest, VerdictThatCannotBeRead_StopsItsStepAlone) {
+  ASSERT_TRUE(first_->Reserve(5).ok());
+  std::filesystem::create_symlink("/nowhere", root_ + "/" + VerdictPath("demo", 5, 1));
+  const absl::Status error = first_->Reserve(5).status();
+  EXPECT_TRUE(HasReason(error, Reason::kPathEscape)) << error;
+  EXPECT_NE(error.message().find("0001.verdict"), std::string::npos) << error;
+  EXPECT_EQ(first_->Reserve(6)->attempt, 1u);
+  // One that is proven to be damaged is no commit: its files are kept, and its number is not used again.
+  std::filesystem::remove(root_ + "/" + VerdictPath("demo", 5, 1));
+  Write(VerdictPath("demo", 5, 1), "rubbish");
+  EXPECT_EQ(first_->Reserve(5)->attempt, 2u);
+  EXPECT_TRUE(Exists(AttemptDirectory("demo", 5, 1)));
+}
+
+}  // namespace
+}  // namespace cairn

@@ -1,0 +1,236 @@
+// The real binaries on storage that misbehaves: locks that keep nobody out, a coordinator that ends between a verdict's
+// name and its fsync, fsyncs that fail, file systems that refuse direct writes late, roots that are not one. The faults
+// are in storage_faults.cc.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "agent/testing/fake_trainer.h"
+#include "agent/testing/layouts.h"
+#include "common/format/manifest.h"
+#include "common/rpc/reason.h"
+#include "common/storage/checkpoint_path.h"
+#include "common/storage/posix.h"
+#include "common/storage/verify.h"
+#include "tests/testing/fake_agent.h"
+#include "tests/testing/process.h"
+
+namespace cairn::testing {
+namespace {
+
+// A binary with what goes wrong for it, and where it listens.
+struct Service {
+  Process process;
+  std::string address;
+  std::string log;
+};
+using Agents = std::vector<std::unique_ptr<FakeAgent>>;
+
+class StorageFaultTest : public ::testing::Test {
+ protected:
+  StorageFaultTest() : root_(Path("root")), trace_(Path("trace")) {
+    std::filesystem::create_directory(root_);
+    EXPECT_NE(mkdtemp(sockets_.data()), nullptr);
+  }
+  ~StorageFaultTest() override {
+    std::filesystem::remove_all(sockets_);
+    for (const std::string& log : logs_) {
+      if (HasFailure()) std::fprintf(stderr, "--- %s\n%s\n", log.c_str(), ReadWhole(log).c_str());
+    }
+  }
+
+  std::string Path(const std::string& name) const { return directory_.path() + "/" + name; }
+
+  Service Start(const std::string& binary, const std::vector<std::string>& flags,
+                const std::vector<std::string>& faults) {
+    Service service;
+    const std::string file = Path(absl::StrCat("address-", ++starts_));
+    service.log = Path(absl::StrCat("log-", starts_));
+    logs_.push_back(service.log);
+    std::vector<std::string> command = {"/usr/bin/env", "LD_PRELOAD=tests/fault/libstorage_faults.so"};
+    command.insert(command.end(), faults.begin(), faults.end());
+    for (const std::string& word : {binary, std::string("--address-file"), file}) command.push_back(word);
+    command.insert(command.end(), flags.begin(), flags.end());
+    service.process = Process(command, service.log);
+    for (int i = 0; i < 3000 && !std::filesystem::exists(file); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    service.address = ReadWhole(file);
+    while (!service.address.empty() && service.address.back() == '\n') service.address.pop_back();
+    EXPECT_FALSE(service.address.empty()) << ReadWhole(service.log);
+    return service;
+  }
+  Service StartCoordinator(const std::vector<std::string>& faults, const std::string& listen = "127.0.0.1:0") {
+    return Start("coordinator/cairn-coordinator",
+                 {"--root", root_, "--listen", listen, "--phase-timeout=60s", "--lease-ttl=4s", "--bins-per-rank=1"},
+                 faults);
+  }
+  std::vector<std::string> AgentFlags(const Service& coordinator, int rank, int world, const std::string& root) {
+    return {"--coordinator",
+            coordinator.address,
+            "--job",
+            "demo",
+            "--rank",
+            absl::StrCat(rank),
+            "--world-size",
+            absl::StrCat(world),
+            "--root",
+            root,
+            "--node",
+            absl::StrCat("node-", rank),
+            "--io-threads=2",
+            "--socket-directory",
+            absl::StrCat(sockets_, "/", rank),
+            "--register-timeout=1s"};
+  }
+
+  Agents StartAgents(const Service& coordinator, int count = 3) {
+    Agents agents;
+    for (int rank = 0; rank < count; ++rank) {
+      FakeAgentOptions options;
+      options.coordinator = coordinator.address;
+      options.root = root_;
+      options.rank = rank;
+      options.world_size = count;
+      agents.push_back(std::make_unique<FakeAgent>(options));
+    }
+    for (const auto& agent : agents) EXPECT_TRUE(agent->WaitRegistered());
+    return agents;
+  }
+
+  // Every byte of a committed step.
+  void ExpectWhole(int64_t step, uint32_t attempt) {
+    const auto storage = *PosixStorage::Open(root_, false);
+    const auto bytes = storage->ReadFile(VerdictPath("demo", step, attempt), 1 << 20);
+    ASSERT_TRUE(bytes.ok()) << bytes.status();
+    const auto verdict = DecodeVerdict(*bytes);
+    ASSERT_TRUE(verdict.ok()) << verdict.status();
+    const auto* manifest = std::get_if<Manifest>(&*verdict);
+    ASSERT_NE(manifest, nullptr) << "a tombstone";
+    const VerifyReport report = VerifyCheckpoint(*storage, *manifest, {});
+    EXPECT_GT(report.files, 0u);
+    EXPECT_EQ(report.faults_in_all, 0u) << report.faults[0].message;
+  }
+
+  // What happened to a directory, in order: "create", "ok" and "failed" of an fsync.
+  std::vector<std::string> TraceOf(const std::string& directory) const {
+    std::vector<std::string> events;
+    for (const std::string& line : std::vector<std::string>(absl::StrSplit(ReadWhole(trace_), '\n'))) {
+      const std::vector<std::string> words = absl::StrSplit(line, ' ');
+      if (words.size() < 2 || words[1] != root_ + "/" + directory) continue;
+      events.push_back(words.size() > 2 ? words[2] : words[0]);
+    }
+    return events;
+  }
+  // True if the directory was changed and then synced behind `begin`, so that a name in it is durable.
+  static bool Settled(const std::vector<std::string>& events, size_t begin) {
+    const auto create = std::find(events.begin() + static_cast<std::ptrdiff_t>(begin), events.end(), "create");
+    return std::find(create, events.end(), "ok") != events.end();
+  }
+
+  TemporaryDirectory directory_;
+  const std::string root_;
+  const std::string trace_;
+  std::string sockets_ = "/tmp/cairn-test-XXXXXX";  // paths of sockets are short
+  int starts_ = 0;
+  std::vector<std::string> logs_;
+};
+
+TEST_F(StorageFaultTest, LockThatKeepsNobodyOut_TwoCoordinatorsOfOneStep_OneCommits_TheOtherNamesTheRoot) {
+  // The first one has found no attempt, and stops before it makes the directory.
+  const std::string gate = Path("gate");
+  Service first = StartCoordinator({"FAULT_FLOCK=1", "FAULT_GATE_MKDIR=0001:" + gate});
+  Agents firsts = StartAgents(first);
+  for (auto& agent : firsts) agent->Save(5);
+  for (int i = 0; i < 3000 && !std::filesystem::exists(gate + ".reached"); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  ASSERT_TRUE(std::filesystem::exists(gate + ".reached"));
+  // The second one takes the number, and has begun to write.
+  Service second = StartCoordinator({"FAULT_FLOCK=1"});
+  Agents seconds = StartAgents(second);
+  seconds[1]->HoldAt(v1::SaveState::WRITING);
+  for (auto& agent : seconds) agent->Save(5);
+  ASSERT_TRUE(seconds[0]->WaitPhase(5, v1::SaveState::WRITTEN));
+  ASSERT_TRUE(seconds[1]->WaitPhase(5, v1::SaveState::WRITING));
+  std::ofstream(gate) << "open";
+  EXPECT_EQ(first.process.Wait(absl::Seconds(60)), 1) << "it stops serving";
+  EXPECT_NE(ReadWhole(first.log).find("error: ROOT_IN_USE"), std::string::npos);
+  seconds[1]->Release();
+  for (auto& agent : seconds) EXPECT_TRUE(agent->WaitVerdict(5).ok());
+  for (auto& agent : firsts) EXPECT_FALSE(agent->WaitVerdict(5, absl::ZeroDuration()).ok());
+  ExpectWhole(5, 1);
+}
+
+TEST_F(StorageFaultTest, KilledBetweenNameAndFsync_TheNextOneMakesItDurableBeforeItTells) {
+  Service coordinator = StartCoordinator({"FAULT_KILL_AFTER_LINK=.verdict"});
+  Agents agents = StartAgents(coordinator);
+  for (auto& agent : agents) agent->Save(5);
+  ASSERT_EQ(coordinator.process.Wait(absl::Seconds(60)), 128 + SIGKILL);
+  ASSERT_TRUE(std::filesystem::exists(root_ + "/" + VerdictPath("demo", 5, 1)));
+  coordinator = StartCoordinator({"FAULT_TRACE=" + trace_}, coordinator.address);
+  for (auto& agent : agents) EXPECT_TRUE(agent->WaitVerdict(5).ok());
+  EXPECT_TRUE(Settled(TraceOf(StepDirectory("demo", 5)), 0)) << ReadWhole(trace_);
+}
+
+TEST_F(StorageFaultTest, FailedFsyncOfAVerdict_IsNotBelievedUntilItWasDoneAgain) {
+  Service coordinator = StartCoordinator({"FAULT_FSYNC_AFTER_LINK=.verdict", "FAULT_TRACE=" + trace_});
+  Agents agents = StartAgents(coordinator);
+  for (auto& agent : agents) agent->Save(5);
+  for (auto& agent : agents) EXPECT_TRUE(agent->WaitVerdict(5).ok());
+  const std::vector<std::string> events = TraceOf(StepDirectory("demo", 5));
+  const auto failed = std::find(events.begin(), events.end(), "failed");
+  ASSERT_NE(failed, events.end()) << ReadWhole(trace_);
+  // The kernel tells an error once: an fsync of a directory that nobody has changed since proves nothing.
+  EXPECT_TRUE(Settled(events, static_cast<size_t>(failed - events.begin()))) << ReadWhole(trace_);
+  ExpectWhole(5, 1);
+}
+
+TEST_F(StorageFaultTest, DirectWritesRefusedLate_EverySaveCommits) {
+  const Service coordinator = StartCoordinator({});
+  const Service agent = Start("agent/cairn-agent", AgentFlags(coordinator, 0, 1, root_), {"FAULT_DIRECT_WRITES=1"});
+  FakeTrainer trainer(agent.address);
+  ASSERT_TRUE(trainer.Attach().ok());
+  const RankLayoutPtr layout = MakeLayout({Whole("w", DType::kFloat32, {5 << 20})}, {});  // several writes
+  const std::vector<std::string> contents = {Pattern("w", layout->items[0].bytes())};
+  for (int64_t step = 1; step <= 8; ++step) {
+    const auto begun = trainer.BeginSave(*layout, step);
+    ASSERT_TRUE(begun.ok()) << begun.status();
+    ASSERT_TRUE(trainer.Fill(*begun, contents).ok());
+    ASSERT_TRUE(trainer.Commit(*begun, {}).ok());
+    const auto checkpoint = trainer.WaitSave(step, begun->save());
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+    EXPECT_EQ(checkpoint->state(), v1::Checkpoint::COMMITTED) << checkpoint->ShortDebugString();
+  }
+  ExpectWhole(8, 1);
+}
+
+TEST_F(StorageFaultTest, AgentWithAnotherRoot_IsRefusedByName_AtItsRegistration) {
+  const Service coordinator = StartCoordinator({});
+  const std::string other = Path("other");
+  std::filesystem::create_directory(other);  // as where a file system was not mounted
+  const Service good = Start("agent/cairn-agent", AgentFlags(coordinator, 0, 2, root_), {});
+  Service bad = Start("agent/cairn-agent", AgentFlags(coordinator, 1, 2, other), {});
+  EXPECT_EQ(bad.process.Wait(absl::Seconds(60)), 1);
+  const std::string log = ReadWhole(bad.log);
+  EXPECT_NE(log.find("error: ROOT_MISMATCH"), std::string::npos) << log;
+  for (const std::string& part : {std::string("rank 1 on node-1"), root_, other}) {
+    EXPECT_NE(log.find(part), std::string::npos) << part << "\n" << log;
+  }
+  EXPECT_NE(ReadWhole(good.log).find("registered"), std::string::npos) << ReadWhole(good.log);
+  // Storage of another coordinator has a proof too.
+  std::filesystem::create_directory(other + "/.cairn");
+  std::ofstream(other + "/.cairn/root-proof") << "0123456789abcdef0123456789abcdef";
+  Service again = Start("agent/cairn-agent", AgentFlags(coordinator, 1, 2, other), {});
+  EXPECT_EQ(again.process.Wait(absl::Seconds(60)), 1);
+  EXPECT_NE(ReadWhole(again.log).find("error: ROOT_MISMATCH"), std::string::npos) << ReadWhole(again.log);
+}
+
+}  // namespace
+}  // namespace cairn::testing
