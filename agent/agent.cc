@@ -29,12 +29,13 @@ std::string ReadBootId() {
 
 }  // namespace
 
-Agent::Agent(AgentOptions options)
+Agent::Agent(AgentOptions options, std::shared_ptr<TokenSource> tokens)
     : options_(std::move(options)),
       incarnation_(RandomId()),
+      tokens_(std::move(tokens)),
       boot_id_(ReadBootId()),
       pool_(options_.memory_budget, FaultThreads()),
-      transfers_({options_.job, options_.rank, incarnation_, options_.token}),
+      transfers_({options_.job, options_.rank, incarnation_, [this] { return tokens_->Current(); }}),
       host_({.job = options_.job,
              .rank = options_.rank,
              .world_size = options_.world_size,
@@ -44,11 +45,15 @@ Agent::Agent(AgentOptions options)
             Clock::Real(), [this](Action action) { Execute(std::move(action)); }) {}
 
 absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
-  CAIRN_RETURN_IF_ERROR(CheckListenAddress(options.listen, !options.token.empty()));
+  CAIRN_RETURN_IF_ERROR(CheckListenAddress(options.listen, !options.token_file.empty()));
+  CAIRN_ASSIGN_OR_RETURN(auto tokens, TokenSource::Open({.insecure = options.insecure,
+                                                         .file = options.token_file,
+                                                         .address = options.coordinator,
+                                                         .root = options.root}));
   if (options.socket_directory.empty()) {
     options.socket_directory = DefaultSocketDirectory(options.job, options.rank);
   }
-  std::unique_ptr<Agent> agent(new Agent(std::move(options)));
+  std::unique_ptr<Agent> agent(new Agent(std::move(options), std::move(tokens)));
   const AgentOptions& given = agent->options_;
   CAIRN_ASSIGN_OR_RETURN(agent->storage_, PosixStorage::Open(given.root, false));
   agent->root_ = std::make_unique<RootGuard>(*agent->storage_, [raw = agent.get()] {
@@ -59,9 +64,15 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
   CAIRN_ASSIGN_OR_RETURN(agent->descriptors_,
                          DescriptorSocket::Listen(given.socket_directory + "/descriptors.sock", policy));
   CAIRN_RETURN_IF_ERROR(agent->StartTransferServer());
-  const ExecutorContext context = {
-      given,        agent->boot_id_,   *agent->storage_, *agent->root_, *agent->descriptors_,
-      agent->pool_, agent->transfers_, agent->host_};
+  const ExecutorContext context = {given,
+                                   agent->boot_id_,
+                                   *agent->storage_,
+                                   *agent->root_,
+                                   *agent->descriptors_,
+                                   agent->pool_,
+                                   agent->transfers_,
+                                   agent->host_,
+                                   *agent->tokens_};
   agent->saves_ = std::make_unique<SaveExecutor>(context);
   agent->loads_ = std::make_unique<LoadExecutor>(context);
   agent->watch_ = std::make_unique<TrainerWatch>([raw = agent.get()](uint64_t trainer) {
@@ -70,7 +81,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
   });
   CoordinatorLinkOptions link;
   link.address = given.coordinator;
-  link.token = given.token;
+  link.tokens = agent->tokens_;
   link.register_timeout = given.register_timeout;
   link.registration.set_world_size(given.world_size);
   link.registration.set_node(given.node);

@@ -29,7 +29,8 @@ namespace cairn {
 class Agent {
  public:
   // Checks storage and socket directory, then starts to register. Does not wait for the coordinator.
-  // FAILED_PRECONDITION (SOCKET_DIRECTORY, NOT_LOOPBACK), NOT_FOUND (ROOT_MISSING), and others of storage.
+  // FAILED_PRECONDITION (SOCKET_DIRECTORY, NOT_LOOPBACK), NOT_FOUND (ROOT_MISSING), UNAUTHENTICATED (BAD_TOKEN), and
+  // others of storage.
   static absl::StatusOr<std::unique_ptr<Agent>> Start(AgentOptions options);
   ~Agent();
 
@@ -55,7 +56,7 @@ class Agent {
   void Stop(bool unregister);
 
  private:
-  explicit Agent(AgentOptions options);
+  Agent(AgentOptions options, std::shared_ptr<TokenSource> tokens);
   absl::Status StartTransferServer();
   void Execute(Action action);
   void ApplyToPage(const v1::ArmOrder& order);
@@ -64,6 +65,7 @@ class Agent {
 
   const AgentOptions options_;
   const uint64_t incarnation_;
+  const std::shared_ptr<TokenSource> tokens_;
   std::unique_ptr<PosixStorage> storage_;
   std::unique_ptr<RootGuard> root_;
   std::unique_ptr<DescriptorSocket> descriptors_;

@@ -39,8 +39,9 @@ void ToProto(absl::Duration duration, google::protobuf::Duration* proto) {
 
 class CoordinatorLink::StoppableCall {
  public:
-  StoppableCall(CoordinatorLink& link, absl::Duration timeout) : link_(link) {
-    PrepareCall(context_, timeout, link.options_.token);
+  StoppableCall(CoordinatorLink& link, absl::Duration timeout)
+      : link_(link), token_(link.options_.tokens->Current()) {
+    PrepareCall(context_, timeout, token_);
     MutexLock lock(link_.mutex_);
     link_.calls_.insert(&context_);
     if (link_.stopping_) context_.TryCancel();
@@ -51,9 +52,12 @@ class CoordinatorLink::StoppableCall {
     if (link_.waiting_ == &context_) link_.waiting_ = nullptr;
   }
   grpc::ClientContext* context() { return &context_; }
+  // OK, or what the call's failure means.
+  absl::Status ErrorOf(const grpc::Status& status) const { return link_.ErrorOf(status, token_); }
 
  private:
   CoordinatorLink& link_;
+  const std::string token_;
   grpc::ClientContext context_;
 };
 
@@ -87,14 +91,16 @@ void CoordinatorLink::Stop(bool unregister) {
   });
   if (!registered) return;
   grpc::ClientContext context;
-  PrepareCall(context, kCallTimeout, options_.token);
+  const std::string token = options_.tokens->Current();
+  PrepareCall(context, kCallTimeout, token);
   v1::UnregisterAgentResponse response;
-  const absl::Status status = ErrorOf(stub_->UnregisterAgent(&context, request, &response));
+  const absl::Status status = ErrorOf(stub_->UnregisterAgent(&context, request, &response), token);
   if (!status.ok()) Log(LogLevel::kWarn, "unregister_failed", {{"error", status}});
 }
 
-absl::Status CoordinatorLink::ErrorOf(const grpc::Status& status) const {
-  return CallError(status, PeerKind::kCoordinator, options_.address);
+absl::Status CoordinatorLink::ErrorOf(const grpc::Status& status, const std::string& token) const {
+  const absl::Status error = CallError(status, PeerKind::kCoordinator, options_.address);
+  return HasReason(error, Reason::kBadToken) ? options_.tokens->Refused(token, error) : error;
 }
 
 // Ends the wait of the call that carries an older state, so that the newer one is sent.
@@ -120,8 +126,10 @@ void CoordinatorLink::Loop() {
     }
     const auto reason = ReasonOf(status);
     const absl::Time now = Clock::Real().SteadyNow();
-    const bool conflict =
-        reason == Reason::kRankConflict || reason == Reason::kWorldSizeMismatch || reason == Reason::kRootMismatch;
+    // May end by itself: a lease ends, storage is mounted, a coordinator that was started anew puts its token where
+    // agents look.
+    const bool conflict = reason == Reason::kRankConflict || reason == Reason::kWorldSizeMismatch ||
+                          reason == Reason::kRootMismatch || reason == Reason::kBadToken;
     conflict_since = conflict ? std::min(conflict_since, now) : absl::InfiniteFuture();
     if (reason == Reason::kNotRegistered || reason == Reason::kStaleEpoch) {
       Log(LogLevel::kInfo, "register_again", {{"error", status}});
@@ -151,7 +159,7 @@ absl::Status CoordinatorLink::Register() {
   request.set_root_proof(proof);
   StoppableCall call(*this, kCallTimeout);
   v1::RegisterAgentResponse response;
-  absl::Status status = ErrorOf(stub_->RegisterAgent(call.context(), request, &response));
+  absl::Status status = call.ErrorOf(stub_->RegisterAgent(call.context(), request, &response));
   if (HasReason(status, Reason::kRootMismatch)) {
     status = Annotate(status, absl::StrCat("this agent's root is ", options_.root), {{"agent_root", options_.root}});
   }
@@ -195,7 +203,7 @@ absl::Status CoordinatorLink::Synchronize() {
   }
   // A change of the state ended the wait: the next call carries it.
   if (called.error_code() == grpc::StatusCode::CANCELLED) return absl::OkStatus();
-  CAIRN_RETURN_IF_ERROR(ErrorOf(called));
+  CAIRN_RETURN_IF_ERROR(call.ErrorOf(called));
   uint64_t now_version = 0;
   CAIRN_RETURN_IF_ERROR(host_.Do([&](Session& session, absl::Time now) {
     const absl::Status status = session.OnOrders(response, now);
@@ -230,7 +238,7 @@ absl::Status CoordinatorLink::SendLayout(const RankLayout& layout) {
     request.set_chunk(layout.bytes.substr(offset, kChunkBytes));
     StoppableCall call(*this, kChunkTimeout);
     v1::PutLayoutResponse response;
-    CAIRN_RETURN_IF_ERROR(ErrorOf(stub_->PutLayout(call.context(), request, &response)));
+    CAIRN_RETURN_IF_ERROR(call.ErrorOf(stub_->PutLayout(call.context(), request, &response)));
     if (response.received_bytes() <= offset || response.received_bytes() > layout.bytes.size()) {
       if (response.received_bytes() == layout.bytes.size()) return absl::OkStatus();
       return MakeError(Reason::kInternal, absl::StrCat("after the chunk at ", offset, " the coordinator wants ",
@@ -263,7 +271,7 @@ absl::StatusOr<std::string> CoordinatorLink::FetchPlan(const std::string& digest
     if (plan.empty()) request.set_known_part_digest(known_digest);
     StoppableCall call(*this, kChunkTimeout);
     v1::GetPlanResponse response;
-    CAIRN_RETURN_IF_ERROR(ErrorOf(stub_->GetPlan(call.context(), request, &response)));
+    CAIRN_RETURN_IF_ERROR(call.ErrorOf(stub_->GetPlan(call.context(), request, &response)));
     if (response.same_part()) {
       if (known_digest.empty() || !plan.empty()) {
         return MakeError(Reason::kInternal, "the coordinator says that the plan is one that was not named");
@@ -290,7 +298,7 @@ void CoordinatorLink::ListCheckpoints(v1::ListCheckpointsRequest request,
   };
   auto call = std::make_shared<Call>();
   call->request = std::move(request);
-  PrepareCall(call->context, kCallTimeout, options_.token);
+  PrepareCall(call->context, kCallTimeout, options_.tokens->Current());
   checkpoints_->async()->ListCheckpoints(
       &call->context, &call->request, &call->response,
       [call, address = options_.address, done = std::move(done)](const grpc::Status& status) {

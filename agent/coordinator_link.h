@@ -17,12 +17,13 @@
 #include "agent/task_queue.h"
 #include "cairn/v1/agent_coordination_service.grpc.pb.h"
 #include "cairn/v1/checkpoint_service.grpc.pb.h"
+#include "common/rpc/token_source.h"
 
 namespace cairn {
 
 struct CoordinatorLinkOptions {
   std::string address;
-  std::string token;
+  std::shared_ptr<TokenSource> tokens;
   // All of it but the identity.
   v1::RegisterAgentRequest registration;
   // What stands below the root, to show at each registration that it is the coordinator's storage; and what is told
@@ -34,10 +35,11 @@ struct CoordinatorLinkOptions {
   // The trainer's step now.
   std::function<std::optional<int64_t>()> current_step;
   // How long a rank that another agent holds, or a world size that others disagree with, is asked for again: after a
-  // crash the lease of the one before must end first. So long too for a root that is not the coordinator's (yet).
+  // crash the lease of the one before must end first. So long, too, for a root that is not the coordinator's (yet), and
+  // for a token that the coordinator takes.
   absl::Duration register_timeout = absl::Seconds(20);
-  // The coordinator will not take this agent (STALE_INCARNATION, a bad rank or job; RANK_CONFLICT,
-  // WORLD_SIZE_MISMATCH or ROOT_MISMATCH for all of register_timeout): it must end.
+  // The coordinator will not take this agent (STALE_INCARNATION, a bad rank or job; RANK_CONFLICT, WORLD_SIZE_MISMATCH,
+  // ROOT_MISMATCH or BAD_TOKEN for all of register_timeout): it must end.
   std::function<void(const absl::Status&)> on_fatal;
 };
 
@@ -71,7 +73,8 @@ class CoordinatorLink {
   absl::Status Synchronize();
   absl::Status SendLayout(const RankLayout& layout);
   absl::StatusOr<std::string> FetchPlan(const std::string& digest, const std::string& known);
-  absl::Status ErrorOf(const grpc::Status& status) const;
+  // The error of a call; after BAD_TOKEN the next one sends another token, if there is one.
+  absl::Status ErrorOf(const grpc::Status& status, const std::string& token) const;
 
   SessionHost& host_;
   const CoordinatorLinkOptions options_;

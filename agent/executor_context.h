@@ -16,6 +16,7 @@
 #include "agent/root_guard.h"
 #include "agent/session_host.h"
 #include "agent/transport/transfer_service.h"
+#include "common/rpc/token_source.h"
 #include "common/storage/posix.h"
 
 namespace cairn {
@@ -31,7 +32,10 @@ struct AgentOptions {
   std::string advertise;
   std::string socket_directory;  // empty: DefaultSocketDirectory
   std::string node;
-  std::string token;
+  // Of the coordinator and of other agents; empty: it is looked for, see common/rpc/token_source.h.
+  std::string token_file;
+  // No token is sent, and other agents are asked for none.
+  bool insecure = false;
   std::vector<uid_t> allowed_users;
   // Directories below which loads may import. Needed only with `allowed_users`, who could read through this agent what
   // they cannot read themselves.
@@ -59,6 +63,7 @@ struct ExecutorContext {
   BufferPool& pool;
   TransferService& transfers;
   SessionHost& host;
+  const TokenSource& tokens;
 };
 
 // Threads that touch new pages of shared memory, in parallel as each page is cleared by the kernel.

@@ -146,7 +146,7 @@ void LoadExecutor::Begin(const action::StartRead& order) {
   consumer.rank = context_.options.rank;
   consumer.boot_id = context_.boot_id;
   consumer.descriptor_socket = context_.descriptors.path();
-  consumer.token = context_.options.token;
+  consumer.token = context_.tokens.Current();
   consumer.shared_memory = context_.options.shared_memory;
   consumer.window_bytes = 2 * context_.options.round_bytes;
   consumer.offer = [this](std::shared_ptr<SharedMemory> memory) {

@@ -23,7 +23,6 @@
 #include "common/base/quantity.h"
 #include "common/rpc/endpoint.h"
 #include "common/rpc/reason.h"
-#include "common/rpc/token.h"
 #include "common/storage/checkpoint_path.h"
 
 namespace {
@@ -60,7 +59,7 @@ int main(int argc, char** argv) {
                             std::string(cairn::kVersion));
   app.Footer(kFooter);
   cairn::AgentOptions options;
-  std::string memory_budget = "0", round_bytes = "32MiB", token_file, address_file, shared_memory = "auto", io = "auto";
+  std::string memory_budget = "0", round_bytes = "32MiB", address_file, shared_memory = "auto", io = "auto";
   std::string drain_timeout = "10m", register_timeout = "20s";
   const auto add = [&app](const std::string& flag, auto& value, const std::string& help) {
     std::string variable = "CAIRN_";
@@ -94,11 +93,18 @@ int main(int argc, char** argv) {
   add("--import-root", options.import_roots,
       "with --allow-uid: directory below which loads may import safetensors files (default: none)")
       .SplitAt(',');
-  add("--token-file", token_file, "file with the secret that coordinator and agents share");
+  cairn::Argument token_file =
+      add("--token-file", options.token_file,
+          "file with the secret that coordinator and agents share (default: looked for by the coordinator's address in "
+          "this user's runtime directory, then in <root>/.cairn/token)");
+  app.AddFlag("--insecure", options.insecure, "send no token, and ask other agents for none")
+      .FromEnvironment("CAIRN_INSECURE")
+      .Excludes(token_file);
   add("--address-file", address_file, "written when the agent serves: the address for CAIRN_AGENT");
   add("--drain-timeout", drain_timeout, "how long SIGTERM waits for staged saves");
   add("--register-timeout", register_timeout,
-      "how long a rank that another agent still holds is asked for again; more than the coordinator's --lease-ttl");
+      "how long a rank that another agent still holds is asked for again, and a token that the coordinator takes looked "
+      "for; more than the coordinator's --lease-ttl");
   if (const std::optional<int> exit_status = app.Parse(argc, argv)) return *exit_status;
   if (options.node.empty()) options.node = HostName();
   options.shared_memory = shared_memory == "auto";
@@ -107,7 +113,6 @@ int main(int argc, char** argv) {
   const auto round = cairn::ParseSize(round_bytes);
   const auto drain = cairn::ParseDuration(drain_timeout);
   const auto registering = cairn::ParseDuration(register_timeout);
-  const auto token = cairn::ReadTokenFile(token_file);
   for (const absl::Status& status :
        {budget.status(), round.status(), drain.status(), registering.status(), cairn::CheckJobName(options.job)}) {
     if (!status.ok()) return Fail(status), 2;
@@ -117,11 +122,9 @@ int main(int argc, char** argv) {
                                  absl::StrCat("rank ", options.rank, " of a world of ", options.world_size))),
            2;
   }
-  if (!token.ok()) return Fail(token.status());
   options.memory_budget = static_cast<uint64_t>(*budget);
   options.round_bytes = static_cast<uint64_t>(*round);
   options.register_timeout = *registering;
-  options.token = *token;
   if (options.socket_directory.empty()) {
     options.socket_directory = cairn::DefaultSocketDirectory(options.job, options.rank);
   }

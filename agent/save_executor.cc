@@ -131,7 +131,7 @@ void SaveExecutor::StartWrite(const action::StartWrite& order) {
     options.job = context_.options.job;
     options.rank = context_.options.rank;
     options.boot_id = context_.boot_id;
-    options.token = context_.options.token;
+    options.token = context_.tokens.Current();
     options.shared_memory = context_.options.shared_memory;
     run->fetcher = std::make_shared<ShardFetcher>(order.target, order.order, std::move(options));
   }

@@ -25,6 +25,7 @@ struct CommandContext {
   std::string format;       // --format: "table", "json", or nothing: what the command gives by itself
   std::string coordinator;  // address; --coordinator or CAIRN_COORDINATOR
   std::string token_file;   // --token-file or CAIRN_TOKEN_FILE
+  bool insecure = false;    // --insecure or CAIRN_INSECURE
   int exit_status = kDone;
 
   bool json() const { return format == "json"; }

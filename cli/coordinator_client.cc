@@ -1,6 +1,5 @@
 #include "cli/coordinator_client.h"
 
-#include <functional>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -8,7 +7,6 @@
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "common/rpc/reason.h"
-#include "common/rpc/token.h"
 
 namespace cairn::cli {
 absl::StatusOr<std::unique_ptr<CoordinatorClient>> CoordinatorClient::Connect(const CommandContext& context) {
@@ -16,19 +14,36 @@ absl::StatusOr<std::unique_ptr<CoordinatorClient>> CoordinatorClient::Connect(co
     return MakeError(Reason::kBadRequest,
                      "no coordinator was given: use --coordinator HOST:PORT or set CAIRN_COORDINATOR");
   }
-  CAIRN_ASSIGN_OR_RETURN(std::string token, ReadTokenFile(context.token_file));
-  return std::unique_ptr<CoordinatorClient>(new CoordinatorClient(context.coordinator, std::move(token)));
+  CAIRN_ASSIGN_OR_RETURN(
+      TokenCandidates tokens,
+      FindTokens({.insecure = context.insecure, .file = context.token_file, .address = context.coordinator}));
+  return std::unique_ptr<CoordinatorClient>(new CoordinatorClient(context.coordinator, std::move(tokens)));
 }
 
-CoordinatorClient::CoordinatorClient(std::string address, std::string token)
+CoordinatorClient::CoordinatorClient(std::string address, TokenCandidates tokens)
     : address_(std::move(address)),
-      token_(std::move(token)),
+      tokens_(std::move(tokens)),
       stub_(v1::CheckpointService::NewStub(MakeChannel(address_))) {}
 
-absl::Status CoordinatorClient::Retry(absl::Duration patience, const std::function<absl::Status()>& call) {
+absl::Status CoordinatorClient::TryTokens(const TryCall& call) {
+  if (tokens_.tokens.empty()) {
+    const absl::Status status = call("");
+    return HasReason(status, Reason::kBadToken) ? ExplainRefusal(status, tokens_) : status;
+  }
+  absl::Status status;
+  for (std::string& token : tokens_.tokens) {
+    status = call(token);
+    if (HasReason(status, Reason::kBadToken)) continue;
+    if (status.ok()) std::swap(token, tokens_.tokens.front());
+    return status;
+  }
+  return ExplainRefusal(status, tokens_);
+}
+
+absl::Status CoordinatorClient::Retry(absl::Duration patience, const TryCall& call) {
   const absl::Time deadline = Clock::Real().SteadyNow() + patience;
   for (;;) {
-    const absl::Status status = call();
+    const absl::Status status = TryTokens(call);
     if (InterruptFlag()) return MakeError(Reason::kInterrupted, "interrupted");
     if (!HasReason(status, Reason::kCoordinatorUnreachable) || Clock::Real().SteadyNow() >= deadline) return status;
     absl::SleepFor(absl::Milliseconds(300));

@@ -2,6 +2,7 @@
 #ifndef CAIRN_CLI_COORDINATOR_CLIENT_H_
 #define CAIRN_CLI_COORDINATOR_CLIENT_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -10,6 +11,7 @@
 #include "cairn/v1/checkpoint_service.grpc.pb.h"
 #include "cli/command.h"
 #include "common/rpc/endpoint.h"
+#include "common/rpc/token_source.h"
 
 namespace cairn::cli {
 
@@ -23,20 +25,23 @@ class CoordinatorClient {
   template <typename Method, typename Request, typename Response>
   absl::Status Call(Method method, const Request& request, Response* response,
                     absl::Duration patience = absl::ZeroDuration(), absl::Duration timeout = absl::Seconds(10)) {
-    return Retry(patience, [&] {
+    return Retry(patience, [&](const std::string& token) {
       grpc::ClientContext call;
-      PrepareCall(call, timeout, token_);
+      PrepareCall(call, timeout, token);
       return CallError((stub_.get()->*method)(&call, request, response), PeerKind::kCoordinator, address_);
     });
   }
 
  private:
-  CoordinatorClient(std::string address, std::string token);
+  CoordinatorClient(std::string address, TokenCandidates tokens);
+  using TryCall = std::function<absl::Status(const std::string& token)>;
   // Tries `call` until it gives another answer than COORDINATOR_UNREACHABLE, or `patience` is over, or Ctrl-C.
-  static absl::Status Retry(absl::Duration patience, const std::function<absl::Status()>& call);
+  absl::Status Retry(absl::Duration patience, const TryCall& call);
+  // Once with each token that there is, up to the first that is not refused.
+  absl::Status TryTokens(const TryCall& call);
 
   const std::string address_;
-  const std::string token_;
+  TokenCandidates tokens_;  // the first is the one that was taken last
   const std::unique_ptr<v1::CheckpointService::Stub> stub_;
 };
 

@@ -27,8 +27,14 @@ int main(int argc, char** argv) {
       .OneOf({"table", "json"});
   app.AddOption("--coordinator", context.coordinator, "Address of the coordinator, host:port")
       .FromEnvironment("CAIRN_COORDINATOR");
-  app.AddOption("--token-file", context.token_file, "File with the token that the coordinator asks for")
-      .FromEnvironment("CAIRN_TOKEN_FILE");
+  cairn::Argument token_file =
+      app.AddOption("--token-file", context.token_file,
+                    "File with the token that the coordinator asks for (default: looked for by its address in this "
+                    "user's runtime directory)")
+          .FromEnvironment("CAIRN_TOKEN_FILE");
+  app.AddFlag("--insecure", context.insecure, "Send no token; of `up`: ask for none")
+      .FromEnvironment("CAIRN_INSECURE")
+      .Excludes(token_file);
   AddUpCommand(app, context);
   AddSaveCommand(app, context);
   AddStatusCommand(app, context);

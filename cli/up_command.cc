@@ -67,6 +67,11 @@ class RunDirectory {
   bool keep_ = false;
 };
 
+void AddTokenFlags(const CommandContext& context, std::vector<std::string>& command) {
+  if (!context.token_file.empty()) command.insert(command.end(), {"--token-file", context.token_file});
+  if (context.insecure) command.push_back("--insecure");
+}
+
 class LocalCluster {
  public:
   LocalCluster(const Arguments& arguments, const std::string& run) : arguments_(arguments), run_(run) {}
@@ -81,7 +86,7 @@ class LocalCluster {
                                         arguments_.root,
                                         "--address-file",
                                         run_ + "/coordinator.address"};
-    if (!context.token_file.empty()) command.insert(command.end(), {"--token-file", context.token_file});
+    AddTokenFlags(context, command);
     command.insert(command.end(), arguments_.coordinator_flags.begin(), arguments_.coordinator_flags.end());
     CAIRN_RETURN_IF_ERROR(Launch(command, "coordinator"));
     CAIRN_ASSIGN_OR_RETURN(coordinator_address_,
@@ -103,7 +108,7 @@ class LocalCluster {
                  run_ + "/" + name,
                  "--address-file",
                  absl::StrCat(run_, "/", name, ".address")};
-      if (!context.token_file.empty()) command.insert(command.end(), {"--token-file", context.token_file});
+      AddTokenFlags(context, command);
       command.insert(command.end(), arguments_.agent_flags.begin(), arguments_.agent_flags.end());
       CAIRN_RETURN_IF_ERROR(Launch(command, name));
     }

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdio>
 #include <optional>
 #include <string>
@@ -17,6 +18,8 @@
 #include "common/rpc/endpoint.h"
 #include "common/rpc/reason.h"
 #include "common/rpc/token.h"
+#include "common/rpc/token_directory.h"
+#include "common/rpc/token_source.h"
 #include "common/storage/posix.h"
 #include "common/storage/root_proof.h"
 #include "coordinator/election/epoch_file.h"
@@ -40,6 +43,7 @@ struct Flags {
   int bins_per_rank = 2;
   std::string moves = "auto";
   std::string token_file;
+  bool insecure = false;
   std::string drain_timeout = "30s";
   std::string lock_timeout = "10s";
 };
@@ -52,6 +56,22 @@ absl::Status WriteAddressFile(const std::string& path, const std::string& addres
   const bool closed = file != nullptr && std::fclose(file) == 0;
   if (written && closed && std::rename(temporary.c_str(), path.c_str()) == 0) return absl::OkStatus();
   return MakeError(Reason::kStorageError, absl::StrCat("cannot write --address-file ", path), {{"file", path}});
+}
+
+// What callers must present; empty with --insecure.
+absl::StatusOr<std::string> TokenOf(const Flags& flags, PosixStorage& storage) {
+  if (flags.insecure) return std::string();
+  return flags.token_file.empty() ? MakeRootToken(storage) : ReadTokenFile(flags.token_file);
+}
+
+// Directories of this kind are tidied, and go when the user's last session ends.
+constexpr time_t kRenewCopySeconds = 60;
+
+void RenewCopy(TokenCopy& copy, const Clock& clock) {
+  // Agents find the token below their root; only commands need --token-file then.
+  if (const absl::Status status = copy.Renew(); !status.ok()) {
+    LogLine(clock, absl::StrCat("event=token-copy-failed error=\"", status.message(), "\""));
+  }
 }
 
 absl::Status Serve(const Flags& flags) {
@@ -70,8 +90,7 @@ absl::Status Serve(const Flags& flags) {
   options.core.check_replicas = flags.check_replicas == "always"  ? ReplicaCheck::kAlways
                                 : flags.check_replicas == "never" ? ReplicaCheck::kNever
                                                                   : ReplicaCheck::kFirst;
-  CAIRN_ASSIGN_OR_RETURN(options.token, ReadTokenFile(flags.token_file));
-  CAIRN_RETURN_IF_ERROR(CheckListenAddress(flags.listen, !options.token.empty()));
+  CAIRN_RETURN_IF_ERROR(CheckListenAddress(flags.listen, !flags.token_file.empty()));
 
   // Signals are taken by the loop below alone; threads that start later inherit the mask.
   sigset_t signals;
@@ -88,6 +107,11 @@ absl::Status Serve(const Flags& flags) {
                            LogLine(clock, absl::StrCat("event=waiting root=", flags.root, " holder=\"", holder, "\""));
                          }));
   CAIRN_RETURN_IF_ERROR(storage->ProbeAtomicCreate());
+  CAIRN_ASSIGN_OR_RETURN(options.token, TokenOf(flags, *storage));
+  if (flags.insecure) {
+    LogLine(clock, "event=INSECURE warning=\"no token is asked for (--insecure): every process of this machine can save, "
+                   "delete and pass for a rank\"");
+  }
   options.core.coordinator_epoch = epoch.epoch();
   options.core.root = storage->root();
   CAIRN_ASSIGN_OR_RETURN(options.core.root_proof, PutRootProof(*storage));
@@ -101,12 +125,21 @@ absl::Status Serve(const Flags& flags) {
   CAIRN_ASSIGN_OR_RETURN(const auto server, CoordinatorServer::Start(options, *storage, clock));
   LogLine(clock, absl::StrCat("event=serving address=", server->address(), " root=", flags.root,
                               " epoch=", epoch.epoch(), " version=", std::string(kVersion), " pid=", getpid()));
+  // Before anybody is told the address: who knows it finds the token.
+  std::optional<TokenCopy> copy;
+  if (flags.token_file.empty() && !flags.insecure) {
+    copy.emplace(TokenDirectory::OfThisUser(), server->address(), options.token);
+    RenewCopy(*copy, clock);
+  }
   std::printf("%s\n", server->address().c_str());
   std::fflush(stdout);
   if (!flags.address_file.empty()) CAIRN_RETURN_IF_ERROR(WriteAddressFile(flags.address_file, server->address()));
 
-  int received = 0;
-  sigwait(&signals, &received);
+  const timespec pause = {kRenewCopySeconds, 0};
+  int received = -1;
+  while ((received = sigtimedwait(&signals, nullptr, &pause)) < 0) {
+    if (errno == EAGAIN && copy) RenewCopy(*copy, clock);
+  }
   if (lost) {
     const absl::Status error = epoch.Check();
     LogLine(clock, absl::StrCat("event=root-lost error=\"", error.message(), "\""));
@@ -127,7 +160,7 @@ int Main(int argc, char** argv) {
     for (char c : name) variable += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
     return app.AddOption("--" + name, value, text).FromEnvironment(variable).ShowDefault();
   };
-  add("listen", flags.listen, "Address to listen on; port 0 takes a free one. Beyond loopback a token is needed");
+  add("listen", flags.listen, "Address to listen on; port 0 takes a free one. Beyond loopback --token-file is needed");
   add("address-file", flags.address_file, "Write the address that was bound into this file");
   add("root", flags.root, "Directory of all checkpoints, the same on every machine").Required();
   add("phase-timeout", flags.phase_timeout, "A rank without progress for that long in a phase ends the operation");
@@ -137,7 +170,12 @@ int Main(int argc, char** argv) {
   add("bins-per-rank", flags.bins_per_rank, "Files that each rank writes").Between(1, 99);
   add("moves", flags.moves, "Let light ranks write shards of heavy ones, on the same machine first")
       .OneOf({"auto", "never"});
-  add("token-file", flags.token_file, "File whose first line all callers must present");
+  Argument token_file = add("token-file", flags.token_file,
+                             "File whose first line all callers must present (default: a token made in "
+                             "<root>/.cairn/token, which agents and commands of this user on this machine find)");
+  app.AddFlag("--insecure", flags.insecure, "Ask for no token: any process of this machine may do everything")
+      .FromEnvironment("CAIRN_INSECURE")
+      .Excludes(token_file);
   add("drain-timeout", flags.drain_timeout, "How long saves in flight may go on after SIGTERM");
   add("lock-timeout", flags.lock_timeout, "How long to wait for another coordinator of the root to end");
   app.Footer(

@@ -71,7 +71,7 @@ void TransferService::Remove(const Key& key) {
 
 absl::StatusOr<std::shared_ptr<RoundLender>> TransferService::LenderFor(const grpc::CallbackServerContext& context,
                                                                         const v1::TransferIdentity& transfer) {
-  CAIRN_RETURN_IF_ERROR(CheckToken(context, options_.token));
+  if (options_.token) CAIRN_RETURN_IF_ERROR(CheckToken(context, options_.token()));
   if (transfer.job() != options_.job || transfer.source_rank() != options_.rank ||
       transfer.source_incarnation() != options_.incarnation) {
     return MakeError(Reason::kStaleIncarnation,

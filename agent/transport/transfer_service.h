@@ -3,6 +3,7 @@
 #define CAIRN_AGENT_TRANSPORT_TRANSFER_SERVICE_H_
 
 #include <compare>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -18,8 +19,8 @@ struct TransferServiceOptions {
   std::string job;
   uint32_t rank = 0;
   uint64_t incarnation = 0;
-  // Asked of every call; empty for none. Besides it every load has a token of its own.
-  std::string token;
+  // What is asked of every call now; none if it is empty. Besides it every load has a token of its own.
+  std::function<std::string()> token;
 };
 
 // Thread-safe.

@@ -2,6 +2,8 @@
 
 #include <sys/random.h>
 
+#include <cinttypes>
+#include <cstdio>
 #include <cstdlib>
 
 namespace cairn {
@@ -31,5 +33,13 @@ std::string RandomToken(int bytes) {
   }
   return token;
 }
+
+std::string ShortId(uint64_t id) {
+  char digits[17];
+  std::snprintf(digits, sizeof(digits), "%016" PRIx64, id);
+  return ShortId(std::string_view(digits, 16));
+}
+
+std::string ShortId(std::string_view token) { return std::string(token.substr(0, 4)) + "…"; }
 
 }  // namespace cairn

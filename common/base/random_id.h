@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace cairn {
 
@@ -12,6 +13,11 @@ uint64_t RandomId();
 
 // `bytes` random bytes as lower-case hexadecimal: a token that cannot be guessed. Thread-safe.
 std::string RandomToken(int bytes = 16);
+
+// How identities stand in messages and logs: enough to tell two apart, too little to pass for one of them. An
+// incarnation, a nonce or a token is all that its owner shows to prove who it is, so none is ever printed whole.
+std::string ShortId(uint64_t id);
+std::string ShortId(std::string_view token);
 
 }  // namespace cairn
 

@@ -1,7 +1,7 @@
 #include "common/rpc/endpoint.h"
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/rpc/address.h"
 #include "common/rpc/grpc_status.h"
 #include "common/rpc/reason.h"
 #include "common/rpc/token.h"
@@ -35,12 +35,9 @@ void ConfigureServer(grpc::ServerBuilder& builder, int max_message_bytes) {
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
 }
 
-absl::Status CheckListenAddress(std::string_view address, bool has_token) {
+absl::Status CheckListenAddress(std::string_view address, bool has_token_file) {
   const absl::string_view text(address.data(), address.size());
-  if (has_token || absl::StartsWith(text, "127.") || absl::StartsWith(text, "[::1]:") ||
-      absl::StartsWith(text, "localhost:")) {
-    return absl::OkStatus();
-  }
+  if (has_token_file || IsLoopback(address)) return absl::OkStatus();
   return MakeError(Reason::kNotLoopback,
                    absl::StrCat("--listen ", text, " is not on loopback and there is no --token-file"));
 }

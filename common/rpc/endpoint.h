@@ -23,8 +23,8 @@ inline constexpr std::string_view kVersion = "0.1.0";
 // hundreds of megabytes), no port sharing. Ports and services are the caller's.
 void ConfigureServer(grpc::ServerBuilder& builder, int max_message_bytes = kMaxMessageBytes);
 
-// FAILED_PRECONDITION (NOT_LOOPBACK): `address` ("host:port", "[::1]:0") is not on loopback and there is no token.
-absl::Status CheckListenAddress(std::string_view address, bool has_token);
+// FAILED_PRECONDITION (NOT_LOOPBACK): `address` ("host:port", "[::1]:0") is not on loopback and there is no token file.
+absl::Status CheckListenAddress(std::string_view address, bool has_token_file);
 
 // A channel to "host:port" or "unix:/path". Never blocks. A peer that is gone without a word is noticed within 15 s.
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, int max_message_bytes = kMaxMessageBytes);

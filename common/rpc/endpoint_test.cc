@@ -138,7 +138,7 @@ TEST_F(EndpointTest, HeldCall_DrainCancelsIt_AndTheServerEnds) {
 TEST(CheckListenAddressTest, LoopbackOrToken) {
   for (const char* address : {"127.0.0.1:0", "localhost:7420", "[::1]:0"})
     EXPECT_TRUE(CheckListenAddress(address, false).ok());
-  for (const char* address : {"0.0.0.0:7420", "10.0.0.1:0", "[::]:0", "12.7.0.1:1"}) {
+  for (const char* address : {"0.0.0.0:7420", "10.0.0.1:0", "[::]:0", "12.7.0.1:1", "127.example.org:1"}) {
     EXPECT_TRUE(HasReason(CheckListenAddress(address, false), Reason::kNotLoopback)) << address;
     EXPECT_TRUE(CheckListenAddress(address, true).ok());
   }

@@ -55,12 +55,34 @@ Engine::Engine(Program& program, const KeySpace& source, const KeySpace& destina
 
 std::string Engine::Quoted(Symbol name) const { return absl::StrCat("'", View(program_.symbols().Text(name)), "'"); }
 
+std::string Engine::Described(Symbol name, VariableId variable) const {
+  constexpr size_t kMaxSources = 4;
+  const auto described = [&](Symbol symbol, DType dtype, std::span<const int64_t> shape) {
+    return absl::StrCat(Quoted(symbol), " ", dtype == DType::kUnspecified ? "" : absl::StrCat(View(NameOf(dtype)), " "),
+                        ShapeToString(shape));
+  };
+  const std::string text = described(name, variables.variable(variable).dtype, variables.shape(variable));
+  std::string of;
+  std::vector<SourceId> sources;
+  for (const Slice& slice : variables.slices(variable)) {
+    if (std::find(sources.begin(), sources.end(), slice.source) == sources.end()) sources.push_back(slice.source);
+    if (sources.size() > kMaxSources) break;
+  }
+  if (sources.size() == 1 && variables.source(sources[0]).name == name) return text;
+  for (size_t i = 0; i < std::min(sources.size(), kMaxSources); ++i) {
+    const SourceTensor& source = variables.source(sources[i]);
+    absl::StrAppend(&of, i == 0 ? " (made of " : ", ", described(source.name, source.dtype, source.shape));
+  }
+  return absl::StrCat(text, of, sources.size() > kMaxSources ? " and others)" : ")");
+}
+
 void Engine::Fail(LineId line, Reason reason, std::string message) {
   diagnostics_.Add(reason, line, Stage::kEngine, std::move(message));
 }
 
-void Engine::Fail(LineId line, const absl::Status& status, std::string_view context) {
-  Fail(line, ReasonOf(status).value_or(Reason::kInternal), absl::StrCat(View(context), status.message()));
+void Engine::Fail(LineId line, const absl::Status& status, std::string_view before, std::string_view after) {
+  Fail(line, ReasonOf(status).value_or(Reason::kInternal),
+       absl::StrCat(View(before), status.message(), View(after)));
 }
 
 std::vector<Symbol> Engine::KnownNames() const {
@@ -294,9 +316,18 @@ void Engine::ExecuteMany(const Statement& statement) {
       return fail(Reason::kMappingShape, absl::StrCat(Quoted(Left(statement, i)), " has shape ", ShapeToString(shape),
                                                       ", but sizes says ", (*sizes)[i], " along axis ", *axis));
     }
-    const auto merged = variables.Merge(in, *axis);
+    const auto merged = variables.Merge(in, *axis, [&](size_t part) {
+      return Quoted(Left(statement, static_cast<uint32_t>(part)));
+    });
     if (!merged.ok()) {
-      Fail(statement.line, merged.status(), absl::StrCat("merge of ", n, " into ", Quoted(Right(statement, 0)), ": "));
+      constexpr uint32_t kMaxParts = 8;
+      std::string parts;
+      for (uint32_t i = 0; i < std::min(n, kMaxParts); ++i) {
+        absl::StrAppend(&parts, i == 0 ? "; the parts are " : ", ", Described(Left(statement, i), in[i]));
+      }
+      if (n > kMaxParts) absl::StrAppend(&parts, " and ", n - kMaxParts, " more");
+      Fail(statement.line, merged.status(), absl::StrCat("merge of ", n, " into ", Quoted(Right(statement, 0)), ": "),
+           parts);
       return spoil();
     }
     return Write(Right(statement, 0), *merged);

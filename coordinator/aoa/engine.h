@@ -52,8 +52,10 @@ class Engine {
   VariableId Read(const Statement& statement, Symbol name);
   void Write(Symbol name, VariableId variable);
   void Fail(LineId line, Reason reason, std::string message);
-  void Fail(LineId line, const absl::Status& status, std::string_view context);
+  void Fail(LineId line, const absl::Status& status, std::string_view before, std::string_view after = {});
   std::string Quoted(Symbol name) const;
+  // What `variable`, called `name`, is: "'a' float32 (4, 8)"; of a temporary with the source tensors it is made of.
+  std::string Described(Symbol name, VariableId variable) const;
   std::vector<Symbol> KnownNames() const;
 
   uint32_t LeftCount(const Statement& s) const { return reverse_ ? s.right_count : s.left_count; }

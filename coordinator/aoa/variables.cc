@@ -107,7 +107,8 @@ absl::Status Variables::CheckAxis(VariableId id, int64_t axis) const {
                                 static_cast<int>(variable.ndim), " dimensions"));
 }
 
-absl::StatusOr<VariableId> Variables::Merge(std::span<const VariableId> parts, int64_t axis) {
+absl::StatusOr<VariableId> Variables::Merge(std::span<const VariableId> parts, int64_t axis,
+                                             const PartName& name) {
   CAIRN_RETURN_IF_ERROR(CheckAxis(parts[0], axis));
   const auto first_shape = shape(parts[0]);
   Shape merged(first_shape.begin(), first_shape.end());
@@ -125,8 +126,8 @@ absl::StatusOr<VariableId> Variables::Merge(std::span<const VariableId> parts, i
     if (!fits) {
       return MakeError(
           Reason::kMappingShape,
-          absl::StrCat("a merge along axis ", axis, " needs equal other dimensions, but part 1 has shape ",
-                       ShapeToString(shape(parts[0])), " and part ", p + 1, " has ", ShapeToString(part_shape)));
+          absl::StrCat("a merge along axis ", axis, " needs equal other dimensions, but ", name(0), " has shape ",
+                       ShapeToString(shape(parts[0])), " and ", name(p), " has ", ShapeToString(part_shape)));
     }
     if (__builtin_add_overflow(merged[axis], part_shape[axis], &merged[axis])) {
       return MakeError(Reason::kShapeOverflow, "the merged dimension exceeds 2^63");
@@ -135,7 +136,7 @@ absl::StatusOr<VariableId> Variables::Merge(std::span<const VariableId> parts, i
     same_dtype &= Same(dtype, part.dtype);
     if (!same_source && !same_dtype) {
       return MakeError(Reason::kMappingDtype,
-                       absl::StrCat("all parts of a merge must have the same dtype, but part ", p + 1, " is ",
+                       absl::StrCat("all parts of a merge must have the same dtype, but ", name(p), " is ",
                                     DtypeText(part.dtype), " and those before it are ", DtypeText(dtype)));
     }
     if (source_dtype == DType::kUnspecified) source_dtype = part.source_dtype;

@@ -3,6 +3,7 @@
 #define CAIRN_COORDINATOR_AOA_VARIABLES_H_
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -71,7 +72,9 @@ class Variables {
   const StepTable& steps() const { return steps_; }
 
   VariableId Rename(VariableId from);
-  absl::StatusOr<VariableId> Merge(std::span<const VariableId> parts, int64_t axis);
+  // `name`: how an error names a part, by its index.
+  using PartName = std::function<std::string(size_t)>;
+  absl::StatusOr<VariableId> Merge(std::span<const VariableId> parts, int64_t axis, const PartName& name);
   // `sizes` add up to the axis' length.
   absl::StatusOr<std::vector<VariableId>> Split(VariableId from, int64_t axis, std::span<const int64_t> sizes);
   absl::StatusOr<VariableId> Permute(VariableId from, const Shape& axes, const std::string& text);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/random_id.h"
 #include "common/rpc/reason.h"
 #include "common/rpc/status_proto.h"
 #include "common/storage/checkpoint_path.h"
@@ -117,7 +118,7 @@ absl::StatusOr<v1::RegisterAgentResponse> Job::Register(const v1::RegisterAgentR
   if (!changed.ok()) return changed.status();
   if (*changed) {
     ++revision_;
-    context.Log("rank=", request.agent().rank(), " incarnation=", absl::Hex(request.agent().incarnation()),
+    context.Log("rank=", request.agent().rank(), " incarnation=", ShortId(request.agent().incarnation()),
                 " node=", request.node(), " event=registered agents=", members_.members().size(), "/",
                 members_.world_size());
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/random_id.h"
 #include "common/rpc/reason.h"
 
 namespace cairn {
@@ -10,8 +11,6 @@ namespace {
 
 constexpr uint32_t kMaxWorldSize = 1 << 20;
 constexpr double kRateSmoothing = 0.3;
-
-std::string Hex(uint64_t id) { return absl::StrCat(absl::Hex(id, absl::kZeroPad16)); }
 
 }  // namespace
 
@@ -39,7 +38,7 @@ absl::StatusOr<bool> Membership::Register(const v1::RegisterAgentRequest& reques
   if (held != members_.end() && held->second.incarnation != agent.incarnation()) {
     const Member& holder = held->second;
     return MakeError(Reason::kRankConflict,
-                     absl::StrCat(job_, ": rank ", rank, " is held by agent ", Hex(holder.incarnation), " on ",
+                     absl::StrCat(job_, ": rank ", rank, " is held by agent ", ShortId(holder.incarnation), " on ",
                                   holder.node.empty() ? "an unnamed node" : holder.node, ", heard ",
                                   absl::FormatDuration(absl::Trunc(now - holder.heard, absl::Milliseconds(100))),
                                   " ago; its lease ends in ",
@@ -79,8 +78,8 @@ absl::StatusOr<Member*> Membership::Authenticate(const v1::AgentIdentity& agent,
   Member& member = found->second;
   if (member.incarnation != agent.incarnation()) {
     return MakeError(Reason::kStaleIncarnation,
-                     absl::StrCat(job_, ": rank ", agent.rank(), " belongs to agent ", Hex(member.incarnation),
-                                  " now, not to ", Hex(agent.incarnation())),
+                     absl::StrCat(job_, ": rank ", agent.rank(), " belongs to agent ", ShortId(member.incarnation),
+                                  " now, not to ", ShortId(agent.incarnation())),
                      {{"job", job_}, {"rank", absl::StrCat(agent.rank())}});
   }
   member.heard = now;

@@ -39,7 +39,6 @@ class CoordinatorServer::Impl {
         people_(options_.core, options_.token, storage.root(), dispatcher_, catalog_) {}
 
   absl::Status Start() {
-    CAIRN_RETURN_IF_ERROR(CheckListenAddress(options_.listen, !options_.token.empty()));
     CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> layouts, plans_.Recover());
     dispatcher_.Event([&](Core& core, const Environment&) {
       for (const std::string& digest : layouts) core.AddLayout(digest);

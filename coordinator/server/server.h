@@ -18,7 +18,7 @@ namespace cairn {
 
 struct ServerOptions {
   std::string listen = "127.0.0.1:0";
-  std::string token;  // empty: none is asked for
+  std::string token;  // empty: none is asked for; whether `listen` may be then is the caller's to check
   SaveOptions save;   // of all save plans
   CoreOptions core;   // with the coordinator's epoch
   // Whether this process still serves the root, asked before each thing that is decided in storage: EpochFile::Check.
@@ -29,8 +29,7 @@ struct ServerOptions {
 class CoordinatorServer {
  public:
   // Starts serving. `storage` and `clock` must outlive the server.
-  // FAILED_PRECONDITION (NOT_LOOPBACK), UNAVAILABLE (COORDINATOR_UNREACHABLE): the address cannot be bound; and the
-  // errors of storage.
+  // UNAVAILABLE (COORDINATOR_UNREACHABLE): the address cannot be bound; and the errors of storage.
   static absl::StatusOr<std::unique_ptr<CoordinatorServer>> Start(ServerOptions options, PosixStorage& storage,
                                                                   const Clock& clock);
   // Stops as Drain(0) does.

@@ -56,10 +56,11 @@ absl::Status Journal::Load() {
   return absl::OkStatus();
 }
 
-absl::Status Journal::Clear() {
+absl::Status Journal::BeginAnew(const nlohmann::json& first) {
   entries_.clear();
   size_ = 0;
-  return ftruncate(fd_, 0) == 0 ? absl::OkStatus() : OutputError("cut", path_, errno);
+  if (ftruncate(fd_, 0) != 0) return OutputError("cut", path_, errno);
+  return Append(first);
 }
 
 absl::Status Journal::Append(const nlohmann::json& entry) {

@@ -28,8 +28,8 @@ class Journal {
   std::vector<nlohmann::json> TakeEntries() { return std::exchange(entries_, {}); }
   // For TakeEntries to give again.
   void Restore(std::vector<nlohmann::json> entries) { entries_ = std::move(entries); }
-  // Forgets all entries, also in the file.
-  absl::Status Clear();
+  // Forgets all entries, also in the file, and begins with this one.
+  absl::Status BeginAnew(const nlohmann::json& first);
   // Durable when it returns.
   absl::Status Append(const nlohmann::json& entry);
 

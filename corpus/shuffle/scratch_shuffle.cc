@@ -1,4 +1,7 @@
 // The two passes through the temporary disk.
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <optional>
 #include <thread>
@@ -226,9 +229,15 @@ struct Resumed {
   uint32_t next_bucket = 0;
 };
 
-// Takes up what the journal says was done. False if this run cannot go on from it: then everything begins anew.
-bool TakeUp(ShuffleJob& job, Journal& journal, Scattered& scattered, Resumed& resumed) {
-  const std::vector<nlohmann::json> entries = journal.TakeEntries();
+uint64_t BytesOf(const std::string& path) {
+  struct stat found;
+  return stat(path.c_str(), &found) == 0 ? static_cast<uint64_t>(found.st_size) : 0;
+}
+
+// Takes up what the journal says was done. False if this run cannot go on from it, because it has less memory, or
+// because files are gone (a run that was killed when its output had its name already): then everything begins anew.
+bool TakeUp(const std::vector<nlohmann::json>& entries, const std::string& scratch_path,
+            const ShuffleOutputOptions& output, ShuffleJob& job, Scattered& scattered, Resumed& resumed) {
   try {
     for (const nlohmann::json& entry : entries) {
       const std::string kind = entry.at("kind").get<std::string>();
@@ -250,9 +259,11 @@ bool TakeUp(ShuffleJob& job, Journal& journal, Scattered& scattered, Resumed& re
         resumed.next_bucket = entry.at("next_bucket").get<uint32_t>();
       }
     }
+    if (resumed.output && !ShuffleOutput::CanResume(output, *resumed.output)) return false;
   } catch (const std::exception&) {
     return false;
   }
+  if (BytesOf(scratch_path) < scattered.allocated) return false;
   return std::find(scattered.done.begin(), scattered.done.end(), true) != scattered.done.end();
 }
 
@@ -264,9 +275,14 @@ absl::Status ShuffleThroughScratch(ShuffleJob& job, ShuffleOutputOptions output_
   scattered.done.assign(job.ranges.size(), false);
   Resumed resumed;
   const MemoryPlan fresh_plan = job.plan;
+  const std::string scratch_path = journal != nullptr ? state_directory + "/scratch" : "";
   if (journal != nullptr) {
-    job.report.resumed = TakeUp(job, *journal, scattered, resumed);
+    const std::vector<nlohmann::json> entries = journal->TakeEntries();
+    job.report.resumed = TakeUp(entries, scratch_path, output_options, job, scattered, resumed);
     if (!job.report.resumed) {
+      CAIRN_RETURN_IF_ERROR(journal->BeginAnew(entries.front()));
+      ShuffleOutput::RemovePartials(output_options);
+      unlink(scratch_path.c_str());
       job.plan = fresh_plan;
       scattered = Scattered();
       scattered.done.assign(job.ranges.size(), false);
@@ -279,7 +295,7 @@ absl::Status ShuffleThroughScratch(ShuffleJob& job, ShuffleOutputOptions output_
   ScratchFile::Options scratch_options;
   scratch_options.direct = job.options.direct;
   if (journal != nullptr) {
-    scratch_options.path = state_directory + "/scratch";
+    scratch_options.path = scratch_path;
     scratch_options.resume_at = scattered.allocated;
   }
   const std::string& directory = journal != nullptr ? state_directory : job.options.temp_dir;
@@ -294,7 +310,6 @@ absl::Status ShuffleThroughScratch(ShuffleJob& job, ShuffleOutputOptions output_
   if (journal != nullptr) {
     output->Keep();
     if (!job.report.resumed) {
-      // The fingerprint that `journal` begins with stays.
       CAIRN_RETURN_IF_ERROR(
           journal->Append({{"kind", "plan"}, {"buckets", job.plan.buckets}, {"block_bytes", job.plan.block_bytes}}));
     }

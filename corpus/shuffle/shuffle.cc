@@ -152,11 +152,6 @@ absl::Status MakeDirectory(const std::string& path) {
   return OutputError("create", path, errno);
 }
 
-// Removes the hidden parts of an older, interrupted run.
-void RemovePartials(const std::string& prefix) {
-  for (uint64_t part = 0; unlink(absl::StrCat(prefix, ".", part).c_str()) == 0;) ++part;
-}
-
 absl::Status RunResumable(ShuffleJob& job, ShuffleOutputOptions output_options, const std::string& header) {
   const std::string output = fs::absolute(job.options.output).lexically_normal().string();
   const std::string name = fs::path(output).filename().string();
@@ -171,17 +166,14 @@ absl::Status RunResumable(ShuffleJob& job, ShuffleOutputOptions output_options, 
   const bool same = !entries.empty() && entries.front().value("fingerprint", "") == fingerprint;
   if (!same) {
     // Nothing to go on from, or the work of other inputs or options.
-    CAIRN_RETURN_IF_ERROR(journal->Clear());
-    RemovePartials(output_options.partial_prefix);
-    unlink((state + "/scratch").c_str());
-    CAIRN_RETURN_IF_ERROR(journal->Append({{"kind", "begin"}, {"fingerprint", fingerprint}}));
-  } else {
-    journal->Restore(std::move(entries));
+    entries.assign(1, {{"kind", "begin"}, {"fingerprint", fingerprint}});
   }
+  journal->Restore(std::move(entries));
   CAIRN_RETURN_IF_ERROR(ShuffleThroughScratch(job, std::move(output_options), journal.get(), state));
-  // Whole: nothing of the state is needed any more.
-  unlink((state + "/scratch").c_str());
+  // Whole: nothing of the state is needed any more. The journal first: what is left without one is removed by the next
+  // run.
   unlink(journal_path.c_str());
+  unlink((state + "/scratch").c_str());
   rmdir(state.c_str());
   return absl::OkStatus();
 }

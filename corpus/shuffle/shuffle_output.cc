@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
@@ -74,6 +75,27 @@ absl::StatusOr<std::unique_ptr<ShuffleOutput>> ShuffleOutput::Resume(ShuffleOutp
   }
   output->keep_ = false;
   return output;
+}
+
+bool ShuffleOutput::CanResume(const ShuffleOutputOptions& options, const nlohmann::json& checkpoint) {
+  const auto closed = checkpoint.at("closed").get<uint64_t>();
+  struct stat found = {};
+  for (uint64_t part = 0; part <= closed; ++part) {
+    if (stat(absl::StrCat(options.partial_prefix, ".", part).c_str(), &found) != 0) return false;
+  }
+  return static_cast<uint64_t>(found.st_size) >= checkpoint.at("durable_bytes").get<uint64_t>();
+}
+
+void ShuffleOutput::RemovePartials(const ShuffleOutputOptions& options) {
+  const std::filesystem::path prefix = absl::StrCat(options.partial_prefix, ".");
+  const std::string name = prefix.filename().string();
+  std::error_code error;
+  std::vector<std::filesystem::path> found;
+  for (std::filesystem::directory_iterator files(prefix.parent_path(), error), end; !error && files != end;
+       files.increment(error)) {
+    if (files->path().filename().string().starts_with(name)) found.push_back(files->path());
+  }
+  for (const std::filesystem::path& path : found) unlink(path.c_str());
 }
 
 ShuffleOutput::~ShuffleOutput() {

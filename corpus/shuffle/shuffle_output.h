@@ -48,6 +48,10 @@ class ShuffleOutput {
   // Goes on where Checkpoint stood. Also FILE_TRUNCATED, MANIFEST_CORRUPT: the hidden files are not what they were.
   static absl::StatusOr<std::unique_ptr<ShuffleOutput>> Resume(ShuffleOutputOptions options,
                                                                const nlohmann::json& checkpoint);
+  // Whether the hidden files that a checkpoint speaks of are there. Throws what nlohmann::json does.
+  static bool CanResume(const ShuffleOutputOptions& options, const nlohmann::json& checkpoint);
+  // Removes the hidden files of an older run with this prefix.
+  static void RemovePartials(const ShuffleOutputOptions& options);
   ~ShuffleOutput();
   ShuffleOutput(const ShuffleOutput&) = delete;
   ShuffleOutput& operator=(const ShuffleOutput&) = delete;

@@ -13,7 +13,7 @@ import time
 
 import grpc
 
-from cairn import _agent, _wire
+from cairn import _agent, _token, _wire
 from cairn._errors import Error
 
 _START_TIMEOUT = 30.0
@@ -215,16 +215,17 @@ class Cluster:
         """Until the coordinator knows all agents: a save asked for over RPC would find no job before."""
         deadline = time.monotonic() + _START_TIMEOUT
         method = _wire.CHECKPOINTS["GetJob"]
+        token = _token.metadata(self.root, self._coordinator_flags)
         with _agent.make_channel(self.coordinator.address) as channel:
             call = channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
             while True:
                 try:
-                    if len(call(method.request(job=self.job), timeout=5.0).rank) == self.ranks:
+                    if len(call(method.request(job=self.job), timeout=5.0, metadata=token).rank) == self.ranks:
                         return
                 except grpc.RpcError as error:
-                    reason = _agent.error_of(error, "coordinator").reason
-                    if reason == "BAD_TOKEN":
-                        return  # started with a token, which this cluster does not read
+                    refused = _agent.error_of(error, "coordinator")
+                    if refused.reason == "BAD_TOKEN":
+                        raise refused from None
                 for agent in self.agents:
                     if not agent.alive():
                         raise _error_of_log(agent)

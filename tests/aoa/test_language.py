@@ -260,6 +260,23 @@ def test_flattened_part_that_cuts_a_block_is_refused():
 # -- errors ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("statements, dtype, reason, has", [
+    (["a, b, c -> d, axis=0"], "float32", "MAPPING_SHAPE",
+     ["'a' has shape (4, 8) and 'c' has (4, 9)",
+      "the parts are 'a' float32 (4, 8), 'b' float32 (4, 8), 'c' float32 (4, 9)"]),
+    (["a, b -> t, axis=0", "t, c -> d, axis=0"], "float32", "MAPPING_SHAPE",
+     ["'t' has shape (8, 8) and 'c' has (4, 9)",
+      "'t' float32 (8, 8) (made of 'a' float32 (4, 8), 'b' float32 (4, 8)), 'c' float32 (4, 9)"]),
+    (["a, c -> d, axis=1"], "float16", "MAPPING_DTYPE", ["'c' is float16", "'a' float32 (4, 8), 'c' float16 (4, 9)"]),
+])
+def test_merge_of_parts_that_do_not_fit_names_each_source_tensor(statements, dtype, reason, has):
+    sources = [whole("a", [4, 8]), whole("b", [4, 8]), whole("c", [4, 9], dtype)]
+    status, answer = resolve(request({"aoa_statements": statements}, sources))
+    assert status == 1 and answer["error"]["reason"] == reason
+    for text in has:
+        assert text in answer["error"]["message"], answer["error"]
+
+
 @pytest.mark.parametrize("statement, has", [
     ("a - > d", "Unexpected character '-' at position 2"),
     ("a -> 'd", "never closed"),

@@ -91,23 +91,58 @@ def test_one_seed_one_output(text, tmp_path):
 
 def test_killed_at_random_moments_and_resumed(text, tmp_path):
     rng = random.Random(4)
-    command = [str(CAIRN), "corpus", "shuffle", str(text), "--output", str(tmp_path / "o"), "--seed", "9", "--memory"]
+    output, expected = tmp_path / "o", digest(text.with_name("expected"))
+    command = [str(CAIRN), "corpus", "shuffle", str(text), "--output", str(output), "--seed", "9", "--memory", "36MiB",
+               "--resume", "--checkpoint-interval", "4MiB"]
+    began = time.monotonic()
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    duration = time.monotonic() - began
+    output.unlink()
     kills = 0
-    for attempt in range(40):
-        process = subprocess.Popen([*command, "36MiB", "--resume", "--checkpoint-interval", "4MiB"],
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        try:
-            process.communicate(timeout=rng.uniform(0.02, 0.2 + 0.1 * attempt))
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.communicate()
-            kills += 1
-            assert not (tmp_path / "o").exists()
-            continue
-        assert process.returncode == 0
-        break
+    for _ in range(60):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        time.sleep(rng.uniform(0, duration))
+        process.kill()
+        _, error = process.communicate()
+        # It may have ended before the signal came, or have given the output its name just before.
+        assert process.returncode in (0, -signal.SIGKILL), error
+        assert process.returncode == -signal.SIGKILL or output.exists()
+        kills += process.returncode == -signal.SIGKILL
+        if output.exists():
+            assert digest(output) == expected
+            output.unlink()
+        if kills == 12:
+            break
     assert kills > 0
-    assert digest(tmp_path / "o") == digest(text.with_name("expected"))
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    assert digest(output) == expected
+    assert leftovers(tmp_path, "o") == []
+
+
+@pytest.mark.parametrize("gone", ["scratch", "partial"])
+def test_resume_without_what_the_journal_promises_begins_anew(text, tmp_path, gone):
+    """As after a kill while a run that was done tidies up: its output has its name, its journal is still there."""
+    output = tmp_path / "o"
+    command = [str(CAIRN), "corpus", "shuffle", str(text), "--output", str(output), "--seed", "9", "--memory", "36MiB",
+               "--resume", "--checkpoint-interval", "4MiB"]
+    for _ in range(40):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        while process.poll() is None and not any(
+                b'"kind":"output"' in journal.read_bytes() for journal in tmp_path.glob(".o.*.shuffle/journal")):
+            os.sched_yield()
+        process.kill()
+        _, error = process.communicate()
+        assert process.returncode in (0, -signal.SIGKILL), error
+        found = list(tmp_path.glob(".o.*.shuffle/scratch" if gone == "scratch" else ".o.*.partial.*"))
+        if not output.exists() and found:
+            break
+        output.unlink(missing_ok=True)
+    else:
+        pytest.fail("no run was killed in its second pass")
+    for path in found:
+        path.unlink()
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    assert digest(output) == digest(text.with_name("expected"))
     assert leftovers(tmp_path, "o") == []
 
 

@@ -57,6 +57,7 @@ class CoordinatorTest : public ::testing::Test {
     address_ = ReadWhole(file);
     while (!address_.empty() && address_.back() == '\n') address_.pop_back();
     ASSERT_FALSE(address_.empty()) << ReadWhole(log_);
+    if (token_.empty()) token_ = ReadWhole(root_ + "/.cairn/token");
     stub_ = v1::CheckpointService::NewStub(MakeChannel(address_, 64 << 20));
   }
   void Restart() {

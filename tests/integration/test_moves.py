@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import cairn
-from cairn import _agent, _wire
-from testing.ranks import blank, command_json, noise, on_ranks, reasons, rows, until
+from testing.ranks import blank, call_coordinator, command_json, noise, on_ranks, reasons, rows, until
 
 FLAGS = {"coordinator_flags": ["--phase-timeout=20s", "--lease-ttl=2s"]}
 # An FSDP-like unit that is wrapped unevenly: rank 0 has most of it. Each of the names is one shard of one rank.
@@ -112,10 +111,7 @@ def test_save_goes_on_when_the_coordinator_restarts_while_shards_move(root):
 
 
 def job_of(cluster):
-    method = _wire.CHECKPOINTS["GetJob"]
-    with _agent.make_channel(cluster.coordinator.address) as channel:
-        call = channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
-        return call(method.request(job="demo"), timeout=10.0)
+    return call_coordinator(cluster, "GetJob", job="demo")
 
 
 class Held:

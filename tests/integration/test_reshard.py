@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import cairn
-from cairn import _agent, _wire
+from cairn import _wire
 from testing.parallel import WHOLE, layout
-from testing.ranks import blank, noise, on_ranks, reasons, rows, until
+from testing.ranks import blank, call_coordinator, noise, on_ranks, reasons, rows, until
 
 FLAGS = {"coordinator_flags": ["--phase-timeout=20s", "--lease-ttl=2s"]}
 
@@ -173,10 +173,7 @@ def test_rank_that_is_lost_before_it_has_lent_its_source_is_named(root, what):
 
 
 def plan_reshard(cluster, **fields):
-    method = _wire.CHECKPOINTS["PlanReshard"]
-    with _agent.make_channel(cluster.coordinator.address) as channel:
-        call = channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
-        return call(method.request(**fields), timeout=30.0)
+    return call_coordinator(cluster, "PlanReshard", **fields)
 
 
 def rank_layouts(ranks, make):

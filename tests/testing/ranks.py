@@ -11,6 +11,7 @@ import time
 import numpy as np
 
 import cairn
+from cairn import _agent, _token, _wire
 
 LIMIT = 120.0
 
@@ -85,6 +86,14 @@ def command(*arguments: str, expect: int | None = 0, timeout: float = 60) -> sub
 
 def command_json(*arguments: str, expect: int | None = 0, timeout: float = 60):
     return json.loads(command(*arguments, "--format=json", expect=expect, timeout=timeout).stdout)
+
+
+def call_coordinator(cluster, name: str, **fields):
+    """An RPC of people's service, with the root's token; raises grpc.RpcError."""
+    method = _wire.CHECKPOINTS[name]
+    with _agent.make_channel(cluster.coordinator.address) as channel:
+        call = channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
+        return call(method.request(**fields), timeout=30.0, metadata=_token.metadata(cluster.root, []))
 
 
 def until(what, limit: float = 30.0, text: str = "it"):

@@ -1,0 +1,68 @@
+#include "common/rpc/address.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+
+namespace cairn {
+namespace {
+
+// The numeric form of a host, in its one spelling; an empty string for a name.
+std::string NumericHost(const std::string& host) {
+  char text[INET6_ADDRSTRLEN] = {};
+  in_addr four;
+  in6_addr six;
+  if (inet_pton(AF_INET, host.c_str(), &four) == 1) {
+    inet_ntop(AF_INET, &four, text, sizeof(text));
+  } else if (inet_pton(AF_INET6, host.c_str(), &six) == 1) {
+    if (IN6_IS_ADDR_V4MAPPED(&six)) {
+      inet_ntop(AF_INET, six.s6_addr + 12, text, sizeof(text));
+    } else {
+      inet_ntop(AF_INET6, &six, text, sizeof(text));
+    }
+  }
+  return text;
+}
+
+// Host without brackets, in lower case, and ":port" (empty without one).
+std::pair<std::string, std::string> Split(std::string_view address) {
+  for (const std::string_view scheme : {"dns:///", "dns:", "ipv4:", "ipv6:"}) {
+    if (address.starts_with(scheme)) {
+      address.remove_prefix(scheme.size());
+      break;
+    }
+  }
+  const size_t colon = address.rfind(':');
+  const bool has_port = colon != std::string_view::npos && address.find(']', colon) == std::string_view::npos;
+  std::string host(address.substr(0, has_port ? colon : std::string_view::npos));
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  absl::AsciiStrToLower(&host);
+  return {std::move(host), has_port ? std::string(address.substr(colon)) : std::string()};
+}
+
+std::string Join(const std::string& host, const std::string& port) {
+  return host.find(':') == std::string::npos ? absl::StrCat(host, port) : absl::StrCat("[", host, "]", port);
+}
+
+}  // namespace
+
+std::vector<std::string> CanonicalAddresses(std::string_view address) {
+  const auto [host, port] = Split(address);
+  if (host == "localhost") return {Join("127.0.0.1", port), Join("::1", port)};
+  const std::string numeric = NumericHost(host);
+  return {Join(numeric.empty() ? host : numeric, port)};
+}
+
+bool IsLoopback(std::string_view address) {
+  const std::string host = Split(address).first;
+  if (host == "localhost") return true;
+  const std::string numeric = NumericHost(host);
+  return numeric == "::1" || numeric.starts_with("127.");
+}
+
+}  // namespace cairn

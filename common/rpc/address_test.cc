@@ -1,0 +1,30 @@
+#include "common/rpc/address.h"
+
+#include <gtest/gtest.h>
+
+namespace cairn {
+namespace {
+
+using Addresses = std::vector<std::string>;
+
+TEST(CanonicalAddressesTest, OneSpellingOfEachSocket) {
+  for (const char* address : {"127.0.0.1:7420", "ipv4:127.0.0.1:7420", "dns:///127.0.0.1:7420", "[::ffff:127.0.0.1]:7420"})
+    EXPECT_EQ(CanonicalAddresses(address), Addresses{"127.0.0.1:7420"}) << address;
+  for (const char* address : {"[::1]:7420", "[0:0::1]:7420", "ipv6:[::1]:7420"})
+    EXPECT_EQ(CanonicalAddresses(address), Addresses{"[::1]:7420"}) << address;
+  EXPECT_EQ(CanonicalAddresses("LocalHost:1"), (Addresses{"127.0.0.1:1", "[::1]:1"}));
+  EXPECT_EQ(CanonicalAddresses("Node-7.cluster:7420"), Addresses{"node-7.cluster:7420"});
+  EXPECT_EQ(CanonicalAddresses(""), Addresses{""});
+  EXPECT_EQ(CanonicalAddresses("[::1]"), Addresses{"[::1]"});
+}
+
+TEST(IsLoopbackTest, NumbersAndOneName) {
+  for (const char* address : {"127.0.0.1:0", "127.9.9.9:1", "localhost:7420", "[::1]:0", "[::ffff:127.0.0.1]:1"})
+    EXPECT_TRUE(IsLoopback(address)) << address;
+  // A name may begin as a number does.
+  for (const char* address : {"0.0.0.0:1", "10.0.0.1:0", "[::]:0", "12.7.0.1:1", "127.example.org:1", "node:1", "", ":1"})
+    EXPECT_FALSE(IsLoopback(address)) << address;
+}
+
+}  // namespace
+}  // namespace cairn

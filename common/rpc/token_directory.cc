@@ -1,0 +1,219 @@
+#include "common/rpc/token_directory.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "common/base/random_id.h"
+#include "common/base/status.h"
+#include "common/rpc/address.h"
+#include "common/rpc/reason.h"
+#include "common/storage/posix.h"
+
+namespace cairn {
+namespace {
+
+constexpr char kTokens[] = "tokens";
+constexpr size_t kMaxBytes = 4096;
+constexpr time_t kOldSeconds = 24 * 60 * 60;
+
+absl::Status Unusable(std::string_view why) {
+  return MakeError(Reason::kBadToken, absl::StrCat(absl::string_view(why.data(), why.size())));
+}
+
+absl::Status Unusable(int error) { return Unusable(std::generic_category().message(error)); }
+
+// ELOOP and ENOTDIR are what O_NOFOLLOW says of a link.
+absl::Status CannotOpen(int error) {
+  if (error == ENOENT) return absl::NotFoundError("is not there");
+  if (error == ELOOP || error == ENOTDIR) return Unusable("is a link, or no directory");
+  return Unusable(error);
+}
+
+absl::Status CheckOwner(const struct stat& info, uid_t uid) {
+  if (info.st_uid == uid) return absl::OkStatus();
+  return Unusable(absl::StrCat("belongs to user ", info.st_uid, ", not to ", uid));
+}
+
+std::string FileName(const std::string& address) {
+  std::string name = address;
+  const auto odd = [](unsigned char c) { return !std::isalnum(c) && c != '.' && c != '-'; };
+  std::replace_if(name.begin(), name.end(), odd, '_');
+  if (!name.empty() && name.front() == '.') name.front() = '_';
+  return name.substr(0, 200);
+}
+
+void RemoveOld(int directory, time_t before) {
+  UniqueFd again(openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  DIR* list = again.valid() ? fdopendir(again.get()) : nullptr;
+  if (list == nullptr) return;
+  again.release();  // the list's now
+  while (const dirent* entry = readdir(list)) {
+    struct stat info;
+    if (fstatat(directory, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(info.st_mode) &&
+        info.st_mtime < before) {
+      unlinkat(directory, entry->d_name, 0);
+    }
+  }
+  closedir(list);
+}
+
+// A directory within `parent` that is this user's alone to write.
+absl::StatusOr<UniqueFd> EnterOwn(int parent, const std::string& name, uid_t uid, bool make) {
+  if (make && mkdirat(parent, name.c_str(), 0700) != 0 && errno != EEXIST) return Unusable(errno);
+  UniqueFd directory(openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!directory.valid()) return CannotOpen(errno);
+  struct stat info;
+  if (fstat(directory.get(), &info) != 0) return Unusable(errno);
+  CAIRN_RETURN_IF_ERROR(CheckOwner(info, uid));
+  if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0) return Unusable("may be written by others: chmod go-w it");
+  return directory;
+}
+
+}  // namespace
+
+TokenDirectory TokenDirectory::OfThisUser() {
+  const uid_t uid = geteuid();
+  std::vector<std::string> bases;
+  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
+  if (runtime != nullptr && runtime[0] == '/') bases.push_back(runtime);
+  // A shell that has no XDG_RUNTIME_DIR (cron, ssh with a command) finds what a session has put there.
+  for (std::string base : {absl::StrCat("/run/user/", uid), std::string("/tmp")}) {
+    if (std::find(bases.begin(), bases.end(), base) == bases.end()) bases.push_back(std::move(base));
+  }
+  return TokenDirectory(std::move(bases), uid);
+}
+
+std::string TokenDirectory::PathOf(const std::string& base) const {
+  return absl::StrCat(base, "/cairn-", uid_, "/", kTokens);
+}
+
+absl::StatusOr<UniqueFd> TokenDirectory::Open(const std::string& base, bool make) const {
+  UniqueFd directory(::open(base.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!directory.valid()) return CannotOpen(errno);
+  // Agents keep their sockets in the first one, which --allow-uid opens to others' eyes; the second is always closed.
+  CAIRN_ASSIGN_OR_RETURN(directory, EnterOwn(directory.get(), absl::StrCat("cairn-", uid_), uid_, make));
+  CAIRN_ASSIGN_OR_RETURN(directory, EnterOwn(directory.get(), kTokens, uid_, make));
+  if (make && fchmod(directory.get(), 0700) != 0) return Unusable(errno);
+  return directory;
+}
+
+absl::StatusOr<std::vector<std::string>> TokenDirectory::ReadLines(int directory, const std::string& name) const {
+  const UniqueFd file(openat(directory, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (!file.valid()) return CannotOpen(errno);
+  struct stat info;
+  if (fstat(file.get(), &info) != 0) return Unusable(errno);
+  CAIRN_RETURN_IF_ERROR(CheckOwner(info, uid_));
+  if (!S_ISREG(info.st_mode) || info.st_nlink != 1) return Unusable("is no file of its own");
+  if ((info.st_mode & (S_IRWXG | S_IRWXO)) != 0) return Unusable("can be read by others: chmod go= it");
+  std::string text(kMaxBytes, '\0');
+  const ssize_t bytes = ::read(file.get(), text.data(), text.size());
+  if (bytes < 0) return Unusable(errno);
+  text.resize(static_cast<size_t>(bytes));
+  std::vector<std::string> lines = absl::StrSplit(text, '\n');
+  if (lines.size() < 2 || lines[0].empty()) return Unusable("holds no token");
+  return lines;
+}
+
+TokenDirectory::Found TokenDirectory::Find(std::string_view address) const {
+  Found found;
+  const auto without = [&](std::string path, const absl::Status& why) {
+    if (absl::IsNotFound(why)) {
+      found.absent.push_back(std::move(path));
+    } else {
+      found.refused.push_back(absl::StrCat(path, " ", why.message()));
+    }
+  };
+  for (const std::string& base : bases_) {
+    const auto directory = Open(base, false);
+    if (!directory.ok()) {
+      without(PathOf(base), directory.status());
+      continue;
+    }
+    for (const std::string& each : CanonicalAddresses(address)) {
+      const auto lines = ReadLines(directory->get(), FileName(each));
+      if (!lines.ok()) {
+        without(absl::StrCat(PathOf(base), "/", FileName(each)), lines.status());
+      } else if (std::find(found.tokens.begin(), found.tokens.end(), lines->front()) == found.tokens.end()) {
+        found.tokens.push_back(lines->front());
+      }
+    }
+  }
+  return found;
+}
+
+absl::Status TokenDirectory::Put(std::string_view address, std::string_view token, std::string_view owner) const {
+  const std::string text = absl::StrCat(absl::string_view(token.data(), token.size()), "\n",
+                                        absl::string_view(owner.data(), owner.size()), "\n");
+  const auto put_in = [&](const std::string& base) -> absl::Status {
+    CAIRN_ASSIGN_OR_RETURN(const UniqueFd directory, Open(base, true));
+    for (const std::string& each : CanonicalAddresses(address)) {
+      const std::string name = FileName(each), temporary = absl::StrCat(".tmp-", RandomToken(8));
+      const UniqueFd file(
+          openat(directory.get(), temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+      if (!file.valid()) return Unusable(errno);
+      int error = WriteFully(file.get(), text);
+      if (error == 0 && renameat(directory.get(), temporary.c_str(), directory.get(), name.c_str()) != 0) error = errno;
+      if (error != 0) {
+        unlinkat(directory.get(), temporary.c_str(), 0);
+        return Unusable(error);
+      }
+    }
+    RemoveOld(directory.get(), time(nullptr) - kOldSeconds);
+    return absl::OkStatus();
+  };
+  std::vector<std::string> refused;
+  for (const std::string& base : bases_) {
+    const absl::Status status = put_in(base);
+    if (status.ok()) return status;
+    refused.push_back(absl::StrCat(PathOf(base), ": ", status.message()));
+  }
+  return MakeError(Reason::kBadToken,
+                   absl::StrCat("no place for the token of ", std::string(address), ": ", absl::StrJoin(refused, "; ")),
+                   {{"address", std::string(address)}});
+}
+
+void TokenDirectory::Remove(std::string_view address, std::string_view owner) const {
+  const auto owned = [&](int directory, const std::string& name) {
+    const auto lines = ReadLines(directory, name);
+    return lines.ok() && (*lines)[1] == owner;
+  };
+  for (const std::string& base : bases_) {
+    const auto opened = Open(base, false);
+    if (!opened.ok()) continue;
+    const int directory = opened->get();
+    for (const std::string& each : CanonicalAddresses(address)) {
+      const std::string name = FileName(each), taken = absl::StrCat(".tmp-", RandomToken(8));
+      if (!owned(directory, name)) continue;
+      // The next coordinator of the address may put its own now: what is removed is looked at once it is out of the way.
+      if (renameat(directory, name.c_str(), directory, taken.c_str()) != 0) continue;
+      if (!owned(directory, taken)) renameat2(directory, taken.c_str(), directory, name.c_str(), RENAME_NOREPLACE);
+      unlinkat(directory, taken.c_str(), 0);
+    }
+  }
+}
+
+TokenCopy::TokenCopy(TokenDirectory directory, std::string address, std::string token)
+    : directory_(std::move(directory)),
+      address_(std::move(address)),
+      token_(std::move(token)),
+      owner_(RandomToken(8)) {}
+
+TokenCopy::~TokenCopy() { directory_.Remove(address_, owner_); }
+
+absl::Status TokenCopy::Renew() { return directory_.Put(address_, token_, owner_); }
+
+}  // namespace cairn

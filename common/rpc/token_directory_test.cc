@@ -1,0 +1,163 @@
+#include "common/rpc/token_directory.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+
+#include "common/rpc/reason.h"
+
+namespace cairn {
+namespace {
+
+constexpr char kAddress[] = "127.0.0.1:7420";
+constexpr char kToken[] = "0123456789abcdef";
+
+class TokenDirectoryTest : public testing::Test {
+ protected:
+  TokenDirectoryTest() {
+    base_ = testing::TempDir() + "/runtime-XXXXXX";
+    if (mkdtemp(base_.data()) == nullptr) std::abort();
+  }
+  ~TokenDirectoryTest() override { std::filesystem::remove_all(base_); }
+
+  TokenDirectory Directory(uid_t uid = geteuid()) const { return TokenDirectory({base_}, uid); }
+  std::string Own() const { return base_ + "/cairn-" + std::to_string(geteuid()); }
+  std::string File() const { return Own() + "/tokens/127.0.0.1_7420"; }
+  // Why the copy is not used; empty if it is.
+  std::string Without() const {
+    const auto found = Directory().Find(kAddress);
+    EXPECT_EQ(found.tokens.empty(), !found.refused.empty());
+    return found.refused.empty() ? "" : found.refused.front();
+  }
+  static mode_t ModeOf(const std::string& path) {
+    struct stat info = {};
+    EXPECT_EQ(lstat(path.c_str(), &info), 0) << path;
+    return info.st_mode & 07777;
+  }
+
+  std::string base_;
+};
+
+TEST_F(TokenDirectoryTest, Put_IsFoundUnderEverySpelling_AndClosedToOthers) {
+  const mode_t before = umask(0);
+  ASSERT_TRUE(Directory().Put("localhost:7420", kToken, "me").ok());
+  umask(before);
+  for (const char* address : {"127.0.0.1:7420", "localhost:7420", "[::1]:7420", "ipv4:127.0.0.1:7420"})
+    EXPECT_EQ(Directory().Find(address).tokens, std::vector<std::string>{kToken}) << address;
+  const auto other = Directory().Find("127.0.0.1:7421");
+  EXPECT_TRUE(other.tokens.empty() && other.refused.empty());
+  EXPECT_EQ(other.absent, std::vector<std::string>{Own() + "/tokens/127.0.0.1_7421"});
+  EXPECT_EQ(ModeOf(File()), 0600u);
+  EXPECT_EQ(ModeOf(Own() + "/tokens"), 0700u);
+  EXPECT_EQ(ModeOf(Own()), 0700u);
+}
+
+TEST_F(TokenDirectoryTest, CopyThatOthersCouldHaveReadOrWritten_IsNotUsed) {
+  ASSERT_TRUE(Directory().Put(kAddress, kToken, "me").ok());
+  ASSERT_EQ(Without(), "");
+  for (const mode_t mode : {0640u, 0604u, 0620u}) {
+    chmod(File().c_str(), mode);
+    EXPECT_NE(Without().find("can be read by others"), std::string::npos) << Without();
+  }
+  chmod(File().c_str(), 0600);
+  for (const std::string& directory : {Own(), Own() + "/tokens"}) {
+    const mode_t mode = ModeOf(directory);
+    chmod(directory.c_str(), 0770);
+    EXPECT_NE(Without().find("may be written by others"), std::string::npos) << Without();
+    EXPECT_TRUE(HasReason(Directory().Put(kAddress, kToken, "me"), Reason::kBadToken));
+    chmod(directory.c_str(), mode);
+  }
+  EXPECT_EQ(Without(), "");
+}
+
+TEST_F(TokenDirectoryTest, Links_AreNotFollowed) {
+  ASSERT_TRUE(Directory().Put(kAddress, kToken, "me").ok());
+  const std::string elsewhere = base_ + "/elsewhere";
+  for (const std::string& path : {File(), Own() + "/tokens", Own()}) {
+    std::filesystem::rename(path, elsewhere);
+    std::filesystem::create_symlink(elsewhere, path);
+    EXPECT_NE(Without().find("is a link"), std::string::npos) << Without();
+    std::filesystem::remove(path);
+    std::filesystem::rename(elsewhere, path);
+  }
+  EXPECT_EQ(Without(), "");
+  // A second name elsewhere could be anybody's.
+  std::filesystem::create_hard_link(File(), elsewhere);
+  EXPECT_NE(Without(), "");
+}
+
+TEST_F(TokenDirectoryTest, DirectoryOfAnotherUser_IsNotBelieved) {
+  // What this user has made in the name of another one.
+  const uid_t other = geteuid() + 1;
+  const std::string theirs = base_ + "/cairn-" + std::to_string(other);
+  std::filesystem::create_directories(theirs + "/tokens");
+  std::ofstream(theirs + "/tokens/127.0.0.1_7420") << kToken << "\nme\n";
+  chmod((theirs + "/tokens/127.0.0.1_7420").c_str(), 0600);
+  const auto found = Directory(other).Find(kAddress);
+  EXPECT_TRUE(found.tokens.empty());
+  ASSERT_EQ(found.refused.size(), 1u);
+  EXPECT_NE(found.refused[0].find("belongs to user"), std::string::npos) << found.refused[0];
+  EXPECT_TRUE(HasReason(Directory(other).Put(kAddress, kToken, "me"), Reason::kBadToken));
+}
+
+TEST_F(TokenDirectoryTest, BadFiles_AreNoTokens) {
+  ASSERT_TRUE(Directory().Put(kAddress, kToken, "me").ok());
+  for (const char* text : {"", "\n", "without a newline"}) {
+    std::ofstream(File(), std::ios::trunc) << text;
+    EXPECT_NE(Without().find("holds no token"), std::string::npos) << Without();
+  }
+  std::filesystem::remove(File());
+  ASSERT_EQ(mkfifo(File().c_str(), 0600), 0);  // opening it must not wait
+  EXPECT_NE(Without().find("is no file"), std::string::npos) << Without();
+}
+
+TEST_F(TokenDirectoryTest, SecondBase_IsTakenIfTheFirstCannotBe_AndBothAreRead) {
+  const TokenDirectory directory({base_ + "/absent", base_}, geteuid());
+  ASSERT_TRUE(directory.Put(kAddress, kToken, "me").ok());
+  EXPECT_EQ(directory.Find(kAddress).tokens, std::vector<std::string>{kToken});
+  std::filesystem::create_directory(base_ + "/absent");
+  ASSERT_TRUE(directory.Put(kAddress, "fedcba9876543210", "me").ok());
+  EXPECT_EQ(directory.Find(kAddress).tokens, (std::vector<std::string>{"fedcba9876543210", kToken}));
+}
+
+TEST_F(TokenDirectoryTest, OldCopies_GoWithTheNextPut) {
+  ASSERT_TRUE(Directory().Put(kAddress, kToken, "killed").ok());
+  const auto day = std::chrono::hours(25);
+  std::filesystem::last_write_time(File(), std::filesystem::file_time_type::clock::now() - day);
+  ASSERT_TRUE(Directory().Put("[::1]:7421", kToken, "me").ok());
+  EXPECT_FALSE(std::filesystem::exists(File()));
+  EXPECT_EQ(Directory().Find("[::1]:7421").tokens, std::vector<std::string>{kToken});
+  ASSERT_TRUE(Directory().Put(kAddress, kToken, "me").ok());
+  EXPECT_EQ(Directory().Find("[::1]:7421").tokens, std::vector<std::string>{kToken});
+}
+
+TEST_F(TokenDirectoryTest, TokenCopy_IsRemovedByItsOwnerAlone) {
+  const auto count = [&] {
+    const std::filesystem::directory_iterator files(Own() + "/tokens");
+    return std::distance(begin(files), end(files));
+  };
+  {
+    TokenCopy first(Directory(), kAddress, kToken);
+    ASSERT_TRUE(first.Renew().ok());
+    std::filesystem::remove(File());
+    ASSERT_TRUE(first.Renew().ok());  // tidied away
+    EXPECT_EQ(Without(), "");
+  }
+  EXPECT_EQ(count(), 0);
+  auto first = std::make_unique<TokenCopy>(Directory(), kAddress, kToken);
+  ASSERT_TRUE(first->Renew().ok());
+  TokenCopy second(Directory(), kAddress, kToken);  // the same root's: only the owner tells them apart
+  ASSERT_TRUE(second.Renew().ok());
+  first = nullptr;
+  EXPECT_EQ(Without(), "");
+  EXPECT_EQ(count(), 1);
+}
+
+}  // namespace
+}  // namespace cairn

@@ -1,0 +1,111 @@
+#include "common/rpc/token_source.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "common/rpc/reason.h"
+
+namespace cairn {
+namespace {
+
+constexpr char kAddress[] = "127.0.0.1:7420";
+constexpr char kToken[] = "0123456789abcdef";
+
+class TokenSourceTest : public testing::Test {
+ protected:
+  TokenSourceTest() {
+    place_ = testing::TempDir() + "/source-XXXXXX";
+    if (mkdtemp(place_.data()) == nullptr) std::abort();
+    // Before /tmp, and nobody else's.
+    setenv("XDG_RUNTIME_DIR", place_.c_str(), 1);
+    root_ = place_ + "/root";
+    storage_ = *PosixStorage::Open(root_, true);
+  }
+  ~TokenSourceTest() override { std::filesystem::remove_all(place_); }
+
+  absl::StatusOr<TokenCandidates> Find(TokenPlaces places) {
+    places.address = kAddress;
+    return FindTokens(places, TokenDirectory({place_}, geteuid()));
+  }
+  void PutCopy(const std::string& token) {
+    ASSERT_TRUE(TokenDirectory({place_}, geteuid()).Put(kAddress, token, "me").ok());
+  }
+
+  std::string place_;
+  std::string root_;
+  std::unique_ptr<PosixStorage> storage_;
+};
+
+TEST_F(TokenSourceTest, RootToken_IsMadeOnce_ForItsOwnerAlone) {
+  const mode_t before = umask(0);
+  const auto token = MakeRootToken(*storage_);
+  umask(before);
+  ASSERT_TRUE(token.ok()) << token.status();
+  EXPECT_EQ(token->size(), 64u);
+  EXPECT_EQ(*MakeRootToken(*storage_), *token);
+  struct stat info = {};
+  ASSERT_EQ(stat((root_ + "/.cairn/token").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 07777, 0600u);
+  const auto other = PosixStorage::Open(place_ + "/other", true);
+  EXPECT_NE(*MakeRootToken(**other), *token);
+}
+
+TEST_F(TokenSourceTest, RootToken_ThatOthersCanReadOrThatIsNone_IsRefused) {
+  ASSERT_TRUE(MakeRootToken(*storage_).ok());
+  chmod((root_ + "/.cairn/token").c_str(), 0644);
+  EXPECT_TRUE(HasReason(MakeRootToken(*storage_).status(), Reason::kBadToken));
+  const auto found = Find({.root = root_});
+  ASSERT_TRUE(found.ok());
+  EXPECT_TRUE(found->tokens.empty());
+  EXPECT_NE(found->searched.find("can be read by others"), std::string::npos) << found->searched;
+  chmod((root_ + "/.cairn/token").c_str(), 0600);
+  std::ofstream(root_ + "/.cairn/token", std::ios::trunc) << "short";
+  EXPECT_TRUE(HasReason(MakeRootToken(*storage_).status(), Reason::kFileTruncated));
+}
+
+TEST_F(TokenSourceTest, Find_TakesTheFile_ThenTheCopy_ThenTheRoot) {
+  EXPECT_TRUE(Find({.root = root_})->tokens.empty());
+  const std::string of_root = *MakeRootToken(*storage_);
+  EXPECT_EQ(Find({.root = root_})->tokens, std::vector<std::string>{of_root});
+  PutCopy(kToken);
+  EXPECT_EQ(Find({.root = root_})->tokens, (std::vector<std::string>{kToken, of_root}));
+  EXPECT_EQ(Find({})->tokens, std::vector<std::string>{kToken});
+  PutCopy(of_root);
+  EXPECT_EQ(Find({.root = root_})->tokens, std::vector<std::string>{of_root});
+  const std::string file = place_ + "/given";
+  std::ofstream(file) << "fedcba9876543210\n";
+  chmod(file.c_str(), 0600);
+  EXPECT_EQ(Find({.file = file, .root = root_})->tokens, std::vector<std::string>{"fedcba9876543210"});
+  EXPECT_TRUE(HasReason(Find({.file = "/nowhere", .root = root_}).status(), Reason::kBadToken));
+  EXPECT_TRUE(Find({.insecure = true, .root = root_})->tokens.empty());
+}
+
+TEST_F(TokenSourceTest, RefusedToken_MakesWayForTheOthers) {
+  const absl::Status refused = MakeError(Reason::kBadToken, "the token is wrong");
+  const auto source = TokenSource::Open({.address = kAddress, .root = root_});
+  ASSERT_TRUE(source.ok());
+  EXPECT_EQ((*source)->Current(), "");
+  const absl::Status explained = (*source)->Refused("", refused);
+  EXPECT_TRUE(HasReason(explained, Reason::kBadToken));
+  EXPECT_NE(explained.message().find("nothing is at " + place_ + "/cairn-"), absl::string_view::npos) << explained;
+
+  const std::string of_root = *MakeRootToken(*storage_);
+  PutCopy(kToken);
+  (*source)->Refused("", refused).IgnoreError();
+  EXPECT_EQ((*source)->Current(), kToken);
+  (*source)->Refused("", refused).IgnoreError();  // of a call that had begun before
+  EXPECT_EQ((*source)->Current(), kToken);
+  (*source)->Refused(kToken, refused).IgnoreError();
+  EXPECT_EQ((*source)->Current(), of_root);
+  PutCopy("another coordinator's");
+  (*source)->Refused(of_root, refused).IgnoreError();
+  EXPECT_EQ((*source)->Current(), "another coordinator's");
+}
+
+}  // namespace
+}  // namespace cairn

@@ -1,0 +1,37 @@
+#include "common/storage/secret_file.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/random_id.h"
+#include "common/base/status.h"
+#include "common/rpc/reason.h"
+
+namespace cairn {
+
+absl::StatusOr<std::string> ReadSecret(PosixStorage& storage, std::string_view path) {
+  CAIRN_ASSIGN_OR_RETURN(std::string secret, storage.ReadFile(path, 4096));
+  const auto hex = [](unsigned char c) { return std::isxdigit(c) != 0; };
+  if (secret.size() != kSecretLength || !std::all_of(secret.begin(), secret.end(), hex)) {
+    return MakeError(Reason::kFileTruncated,
+                     absl::StrCat(storage.root(), "/", std::string(path), " has ", secret.size(),
+                                  " bytes and is not the secret of ", kSecretLength,
+                                  " digits that stood there; remove it, and a new one is made"),
+                     {{"file", std::string(path)}});
+  }
+  return secret;
+}
+
+absl::StatusOr<std::string> ReadOrMakeSecret(PosixStorage& storage, std::string_view path) {
+  if (!storage.Exists(path)) {
+    if (const size_t cut = path.rfind('/'); cut != std::string_view::npos) {
+      CAIRN_RETURN_IF_ERROR(storage.MakeDirectories(path.substr(0, cut)));
+    }
+    // Whoever comes first makes it, and all read that one.
+    CAIRN_RETURN_IF_ERROR(storage.PutIfAbsent(path, RandomToken(kSecretLength / 2), 0600).status());
+  }
+  return ReadSecret(storage, path);
+}
+
+}  // namespace cairn
