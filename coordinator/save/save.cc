@@ -284,6 +284,7 @@ void Save::AdvanceForward(Context& context) {
     make.result.push_back(rank.state.result());
     make.replica_checksum.emplace_back(rank.state.replica_checksum().begin(), rank.state.replica_checksum().end());
   }
+  make.replicas_must_match = check_replicas_;
   manifest_ticket_ = make.ticket = context.next_ticket++;
   context.Do(std::move(make));
 }
@@ -344,12 +345,16 @@ void Save::OnManifest(uint64_t ticket, const absl::StatusOr<MadeManifest>& made,
           context);
     return;
   }
-  const bool compared = std::any_of(ranks_.begin(), ranks_.end(),
-                                    [](const Rank& rank) { return rank.state.replica_checksum_size() > 0; });
+  const bool compared =
+      std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.state.all_replicas_checked(); });
   if (SavePlanEntry* entry = context.plans.Find(plan_.plan_digest); entry != nullptr && compared) {
     entry->replicas_checked = true;
   }
   manifest_ = *made;
+  if (made->warning.ok()) return;
+  warning_ = Annotate(made->warning, absl::StrCat(context.job, "@", step_, " attempt ", attempt_),
+                      {{"job", context.job}, {"step", absl::StrCat(step_)}, {"attempt", absl::StrCat(attempt_)}});
+  context.Log("step=", step_, " attempt=", attempt_, " event=replicas-differ warning=\"", warning_.message(), "\"");
 }
 
 }  // namespace cairn

@@ -149,6 +149,8 @@ class Save {
 
   uint64_t manifest_ticket_ = 0;
   std::optional<MadeManifest> manifest_;
+  // Replicas of tensors differed, which does not end the save.
+  absl::Status warning_;
   uint64_t verdict_ticket_ = 0;
   // A manifest was handed over to be put: only what stands in storage decides from now on.
   bool decided_ = false;

@@ -473,12 +473,15 @@ absl::Status FakeAgent::Write(v1::SaveState& save, const v1::SaveOrder& order, c
     if (!out.flush()) return MakeError(Reason::kStorageError, absl::StrCat("cannot write ", path));
   }
   save.clear_replica_checksum();
-  for (uint32_t item = 0; item < items_.size() && order.check_replicas(); ++item) {
-    if (written[item]) continue;
+  save.set_all_replicas_checked(order.check_replicas());
+  for (uint32_t item = 0; item < items_.size(); ++item) {
+    const bool object = items_[item].stored.object;
+    if (!object && (written[item] || !order.check_replicas())) continue;
     const std::string content = BytesOf(item);
     v1::ReplicaChecksum& checksum = *save.add_replica_checksum();
     checksum.set_item(item);
     checksum.set_crc32c(Crc32c(content.data(), content.size()));
+    if (object) checksum.set_object_bytes(items_[item].bytes.size());
   }
   return absl::OkStatus();
 }
