@@ -48,15 +48,20 @@ class Sampler:
 
     def sample(self, declared: _layout.Declared, items, blocked: float) -> list[int]:
         """Checksums of the first of `items`, as many as a save that blocked for so many seconds allows."""
-        self._aside += _SHARE * blocked
+        share = _SHARE * blocked
+        self._aside += share
+        spent = 0.0
         result: list[int] = []
         while len(result) < len(items):
-            batch, size = self._next_batch(declared, items, len(result))
+            # What was put aside is for an item that its own save could not pay.
+            batch, size = self._next_batch(declared, items, len(result),
+                                           min(self._aside, share - spent) if result else self._aside)
             if not batch:
                 break
             before = self._clock()
             result += checksums(declared, batch)
             took = self._clock() - before
+            spent += took
             self._aside -= took
             if size >= _BATCH_BYTES // 4:
                 self._rate = size / max(took, 1e-9)
@@ -66,14 +71,14 @@ class Sampler:
         self._aside = max(self._aside, -blocked)
         return result
 
-    def _next_batch(self, declared: _layout.Declared, items, begin: int) -> tuple[list[int], int]:
+    def _next_batch(self, declared: _layout.Declared, items, begin: int, budget: float) -> tuple[list[int], int]:
         batch: list[int] = []
         size = 0
         cost = 0.0
         for item in items[begin:]:
             nbytes = declared.shards[item].nbytes
             cost += _PER_ITEM + nbytes / self._rate
-            if cost > self._aside or (batch and size + nbytes > _BATCH_BYTES):
+            if cost > budget or (batch and size + nbytes > _BATCH_BYTES):
                 break
             batch.append(item)
             size += nbytes
