@@ -278,6 +278,7 @@ void Save::AdvanceForward(Context& context) {
     SetPhase(Phase::kWriting, context);
   }
   if (!std::all_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) { return Written(rank); })) return;
+  if (context.options.check_replicas == ReplicaCheck::kAlways && !CheckReplicasChecked(context)) return;
   SetPhase(Phase::kCommitting, context);
   MakeManifest make{step_, attempt_, plan_.plan_digest, request_ids_.empty() ? "" : request_ids_.front()};
   for (const Rank& rank : ranks_) {
@@ -287,6 +288,19 @@ void Save::AdvanceForward(Context& context) {
   make.replicas_must_match = check_replicas_;
   manifest_ticket_ = make.ticket = context.next_ticket++;
   context.Do(std::move(make));
+}
+
+bool Save::CheckReplicasChecked(Context& context) {
+  std::vector<Culprit> unchecked;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    if (ranks_[i].state.all_replicas_checked()) continue;
+    unchecked.push_back({static_cast<int>(i), PhaseOf(ranks_[i]), "it staged by an earlier plan or order"});
+  }
+  if (unchecked.empty()) return true;
+  Abort(Blame(Reason::kLayoutChanged, context, operation(), "did not check all replicas; save again",
+              std::move(unchecked)),
+        context);
+  return false;
 }
 
 void Save::AdvancePlan(Context& context) {

@@ -114,6 +114,8 @@ class Save {
   bool CheckMembers(Context& context);
   bool CheckErrors(Context& context);
   bool CheckDeadlines(Context& context);
+  // False if a rank staged without checking all its replicas; then the save was aborted.
+  bool CheckReplicasChecked(Context& context);
   void AdvanceForward(Context& context);
   void AdvancePlan(Context& context);
   void AdvanceCommit(Context& context);

@@ -51,16 +51,18 @@ class Sampler:
         share = _SHARE * blocked
         self._aside += share
         spent = 0.0
+        items = list(items)
         result: list[int] = []
+        before = self._clock()
         while len(result) < len(items):
             # What was put aside is for an item that its own save could not pay.
             batch, size = self._next_batch(declared, items, len(result),
                                            min(self._aside, share - spent) if result else self._aside)
             if not batch:
                 break
-            before = self._clock()
             result += checksums(declared, batch)
-            took = self._clock() - before
+            now = self._clock()
+            took, before = now - before, now
             spent += took
             self._aside -= took
             if size >= _BATCH_BYTES // 4:
@@ -75,11 +77,11 @@ class Sampler:
         batch: list[int] = []
         size = 0
         cost = 0.0
-        for item in items[begin:]:
-            nbytes = declared.shards[item].nbytes
+        for position in range(begin, len(items)):
+            nbytes = declared.shards[items[position]].nbytes
             cost += _PER_ITEM + nbytes / self._rate
             if cost > budget or (batch and size + nbytes > _BATCH_BYTES):
                 break
-            batch.append(item)
+            batch.append(items[position])
             size += nbytes
         return batch, size

@@ -184,6 +184,11 @@ std::vector<absl::Status> FakeAgent::registration_errors() {
   return registration_errors_;
 }
 
+bool FakeAgent::asked_to_check() {
+  std::lock_guard lock(mutex_);
+  return asked_to_check_;
+}
+
 uint64_t FakeAgent::epoch() {
   std::lock_guard lock(mutex_);
   return epoch_;
@@ -357,6 +362,7 @@ void FakeAgent::ObeySave(const v1::SaveOrder& order) {
         if (!plan.ok()) return;  // the next orders say what to fetch
         const absl::Status status = Write(written, order, *plan);
         lock.lock();
+        asked_to_check_ = order.check_replicas();
         if (!saves_.contains(order.step())) return;
         saves_[order.step()] = written;
         saves_[order.step()].set_phase(status.ok() ? v1::SaveState::WRITTEN : v1::SaveState::FAILED);
@@ -473,10 +479,11 @@ absl::Status FakeAgent::Write(v1::SaveState& save, const v1::SaveOrder& order, c
     if (!out.flush()) return MakeError(Reason::kStorageError, absl::StrCat("cannot write ", path));
   }
   save.clear_replica_checksum();
-  save.set_all_replicas_checked(order.check_replicas());
+  const bool check = order.check_replicas() && !options_.silent_on_tensors;
+  save.set_all_replicas_checked(check);
   for (uint32_t item = 0; item < items_.size(); ++item) {
     const bool object = items_[item].stored.object;
-    if (!object && (written[item] || !order.check_replicas())) continue;
+    if (object ? options_.silent_on_objects : written[item] || !check) continue;
     const std::string content = BytesOf(item);
     v1::ReplicaChecksum& checksum = *save.add_replica_checksum();
     checksum.set_item(item);
