@@ -189,7 +189,11 @@ TEST_F(AgentTest, Save_WritesExactBins_AndTellsTheVerdict) {
   std::vector<std::string> contents = Contents(*layout);
   // What the trainer leaves behind an object's end must not reach the file.
   ASSERT_TRUE(trainer.Fill(*begun, contents).ok());
-  ASSERT_TRUE(trainer.Commit(*begun, {77, 4096}).ok());
+  EXPECT_EQ(begun->check_item_size(), 2) << "shared objects, whoever writes them";
+  ASSERT_TRUE(trainer
+                  .Commit(*begun, {77, 4096},
+                          {testing::SlowCrc32c(contents[4].substr(0, 77)), testing::SlowCrc32c(contents[5])})
+                  .ok());
   contents[4].replace(77, std::string::npos, contents[4].size() - 77, '\0');
 
   AwaitPhase(0, 7, v1::SaveState::STAGED);
@@ -202,6 +206,12 @@ TEST_F(AgentTest, Save_WritesExactBins_AndTellsTheVerdict) {
   }
   EXPECT_EQ(written.result().file(0).object_bytes(0), 4096u);
   EXPECT_EQ(written.result().file(1).object_bytes(0), 77u);
+  // What the trainer says of its objects and what was written of them can be compared.
+  ASSERT_EQ(written.replica_checksum_size(), 2);
+  EXPECT_EQ(written.replica_checksum(0).crc32c(), written.result().file(1).item_crc32c(0));
+  EXPECT_EQ(written.replica_checksum(0).object_bytes(), 77u);
+  EXPECT_EQ(written.replica_checksum(1).crc32c(), written.result().file(0).item_crc32c(0));
+  EXPECT_EQ(written.replica_checksum(1).object_bytes(), 4096u);
   EXPECT_TRUE(written.path() == "direct" || written.path() == "buffered") << written.path();
   EXPECT_EQ(written.bytes_done(), written.bytes_total());
 

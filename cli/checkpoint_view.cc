@@ -85,6 +85,7 @@ nlohmann::ordered_json ProgressToJson(const v1::Checkpoint& checkpoint) {
                              {"note", rank.note()}});
   }
   json["error"] = checkpoint.has_error() ? ErrorToJson(StatusFromProto(checkpoint.error())) : nullptr;
+  json["warning"] = checkpoint.has_warning() ? ErrorToJson(StatusFromProto(checkpoint.warning())) : nullptr;
   if (checkpoint.state() == v1::Checkpoint::COMMITTED) {
     json["bytes"] = checkpoint.bytes();
     json["commit_time"] = TimeText(checkpoint.commit_time());
@@ -118,6 +119,13 @@ std::string ProgressText(const v1::Checkpoint& checkpoint) {
   }
   return absl::StrCat(Name(checkpoint), " ", absl::AsciiStrToLower(StateName(checkpoint.state())), " ",
                       total > 0 ? ProgressBar(done, total) : "", late);
+}
+
+std::string WarningText(const v1::Checkpoint& checkpoint) {
+  const absl::Status warning = StatusFromProto(checkpoint.warning());
+  const auto reason = ReasonOf(warning);
+  return absl::StrCat(Coloured(stdout, Colour::kYellow, "warning:"), " ",
+                      reason ? absl::StrCat(std::string(InfoOf(*reason).name), ": ") : "", warning.message());
 }
 
 }  // namespace cairn::cli

@@ -71,6 +71,7 @@ void PrintJob(const v1::Job& job) {
     if (job.checkpoint().has_error()) {
       std::printf("  %s\n", Coloured(stdout, Colour::kRed, job.checkpoint().error().message()).c_str());
     }
+    if (job.checkpoint().has_warning()) std::printf("  %s\n", WarningText(job.checkpoint()).c_str());
   }
   for (const v1::Load& load : job.load()) {
     std::printf("\nload %llu of step %lld: %s\n", static_cast<unsigned long long>(load.number()),

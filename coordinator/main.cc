@@ -165,7 +165,8 @@ int Main(int argc, char** argv) {
   add("root", flags.root, "Directory of all checkpoints, the same on every machine").Required();
   add("phase-timeout", flags.phase_timeout, "A rank without progress for that long in a phase ends the operation");
   add("lease-ttl", flags.lease_ttl, "An agent not heard of for that long is lost");
-  add("check-replicas", flags.check_replicas, "Compare the replicas of a layout's first save, of all, or of none")
+  add("check-replicas", flags.check_replicas,
+      "Tensors whose replicas differ end a layout's first save (later ones warn, of a sample), every save, or none")
       .OneOf({"first", "always", "never"});
   add("bins-per-rank", flags.bins_per_rank, "Files that each rank writes").Between(1, 99);
   add("moves", flags.moves, "Let light ranks write shards of heavy ones, on the same machine first")

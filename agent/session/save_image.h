@@ -54,7 +54,7 @@ struct SaveImage {
   uint64_t file_bytes = 0;
   // By item of the layout: where it lies in the slab, kNotStaged if it does not.
   std::vector<uint64_t> slab_offset;
-  // Shards that this rank holds but does not stage, which can be compared with what their writer wrote. Ascending.
+  // Shards that this rank holds but does not stage, to be compared with what their writer wrote. Ascending.
   std::vector<uint32_t> replica;
 
   static constexpr uint64_t kNotStaged = UINT64_MAX;

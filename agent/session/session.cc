@@ -96,6 +96,7 @@ absl::Status Session::OnOrders(const v1::SynchronizeAgentResponse& response, abs
   known_revision_ = response.revision();
   current_plan_digest_ = response.current_plan_digest();
   current_plan_checks_replicas_ = response.check_replicas();
+  current_plan_samples_replicas_ = response.sample_replicas();
   // An answer to a request that named another layout says nothing about this one.
   current_plan_error_ =
       told_layout_ == trainer_layout_ ? StatusFromProto(response.current_plan_error()) : absl::OkStatus();

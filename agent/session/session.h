@@ -24,6 +24,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "agent/session/rank_layout.h"
+#include "agent/session/replica_check.h"
 #include "agent/session/save_image.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "cairn/v1/local_agent_service.pb.h"
@@ -206,7 +207,7 @@ class Session {
     // The plan by which the slab was opened, and the one to write by: they differ if another rank's layout changed.
     SaveImagePtr staged;
     SaveImagePtr target;
-    bool check_replicas = false;
+    ReplicaChecklist checklist;  // when STAGING or later
     std::vector<uint64_t> object_bytes;
     std::vector<v1::ReplicaChecksum> replica_checksum;
     v1::SaveOrder order;
@@ -305,6 +306,7 @@ class Session {
   uint64_t sequence_ = 0;
   std::string current_plan_digest_;
   bool current_plan_checks_replicas_ = false;
+  bool current_plan_samples_replicas_ = false;
   absl::Status current_plan_error_;
   // Of the last request: what orders speak of.
   std::map<int64_t, uint64_t> told_saves_;   // step -> id
@@ -337,6 +339,8 @@ class Session {
   bool writer_stopping_ = false;
 
   uint64_t next_save_ = 1;
+  // The first item that the next save may sample.
+  uint32_t next_sample_ = 0;
   std::map<int64_t, Save> saves_;  // by step
   std::deque<EndedSave> ended_;
   std::map<uint64_t, Load> loads_;  // by number

@@ -114,9 +114,8 @@ absl::StatusOr<v1::BeginSaveResponse> Session::BeginSave(const v1::BeginSaveRequ
     placement->set_slab_offset(image.slab_offset[item]);
     placement->set_bytes(image.layout->items[item].bytes());
   }
-  if (save->check_replicas) {
-    for (uint32_t item : image.replica) response.add_check_item(item);
-  }
+  response.mutable_check_item()->Assign(save->checklist.must.begin(), save->checklist.must.end());
+  response.mutable_may_check_item()->Assign(save->checklist.may.begin(), save->checklist.may.end());
   return response;
 }
 
@@ -154,17 +153,11 @@ absl::Status Session::CommitStaging(const v1::CommitStagingRequest& request, abs
                        {{"name", object.name}});
     }
   }
-  const size_t checks = save->check_replicas ? save->staged->replica.size() : 0;
-  if (static_cast<size_t>(request.check_crc32c_size()) != checks) {
-    return MakeError(Reason::kBadRequest, absl::StrCat("checksums of ", request.check_crc32c_size(),
-                                                       " replicas were given, ", checks, " were asked for"));
+  CAIRN_RETURN_IF_ERROR(TakeReplicaChecksums(save->checklist, layout, request, save->replica_checksum));
+  if (const int sampled = request.sampled_crc32c_size(); sampled > 0) {
+    next_sample_ = save->checklist.may[static_cast<size_t>(sampled) - 1] + 1;
   }
   save->object_bytes.assign(request.object_bytes().begin(), request.object_bytes().end());
-  for (size_t i = 0; i < checks; ++i) {
-    v1::ReplicaChecksum& checksum = save->replica_checksum.emplace_back();
-    checksum.set_item(save->staged->replica[i]);
-    checksum.set_crc32c(request.check_crc32c(static_cast<int>(i)));
-  }
   save->phase = v1::SaveState::STAGED;
   Changed();
   Advance();
@@ -327,6 +320,7 @@ void Session::EndSave(Save& save, const v1::SaveOrder& verdict) {
   checkpoint.set_request_id(save.request_id);
   checkpoint.set_coordinator_epoch(coordinator_epoch_);
   if (!committed) *checkpoint.mutable_error() = StatusToProto(ended.error);
+  if (verdict.has_warning()) *checkpoint.mutable_warning() = verdict.warning();
   if (writer_ == save.id && save.id != 0 && !std::exchange(writer_stopping_, true)) Do(action::StopWrite{save.id});
   if (save.id != 0) ended_.push_back(std::move(ended));
   if (ended_.size() > kKeptEnded) ended_.pop_front();
@@ -356,7 +350,9 @@ void Session::AdvanceSave(Save& save) {
     save.staged = image;
     save.target = image;
     cached_ = image;
-    save.check_replicas = ordered ? save.order.check_replicas() : current_plan_checks_replicas_;
+    save.checklist =
+        MakeReplicaChecklist(*image, ordered ? save.order.check_replicas() : current_plan_checks_replicas_,
+                             ordered ? save.order.sample_replicas() : current_plan_samples_replicas_, next_sample_);
     save.phase = v1::SaveState::STAGING;
     Changed();
     return;
@@ -466,6 +462,10 @@ v1::SaveState Session::StateOf(const Save& save) const {
     state.mutable_waiting_for()->Assign(save.waiting_for.begin(), save.waiting_for.end());
   }
   for (const v1::ReplicaChecksum& checksum : save.replica_checksum) *state.add_replica_checksum() = checksum;
+  // By another plan than that of the checks it may hold more without writing it.
+  state.set_all_replicas_checked(Staged(save.phase) && save.checklist.all &&
+                                 std::includes(save.staged->replica.begin(), save.staged->replica.end(),
+                                               save.target->replica.begin(), save.target->replica.end()));
   state.set_allow_dropped_names(save.allow_dropped_names);
   state.set_call(save.call);
   state.set_request_id(save.request_id);

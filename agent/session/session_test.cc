@@ -50,7 +50,10 @@ class SessionTest : public ::testing::Test {
     v1::CommitStagingRequest request;
     request.set_trainer_incarnation(trainer_);
     request.set_save(save);
-    for (uint64_t bytes : objects) request.add_object_bytes(bytes);
+    for (uint64_t bytes : objects) {
+      request.add_object_bytes(bytes);
+      request.add_check_crc32c(5);
+    }
     return session_.CommitStaging(request, now_);
   }
   absl::StatusOr<v1::WaitSaveResponse> Wait(int64_t step, uint64_t save = 0) {
@@ -144,7 +147,7 @@ TEST_F(SessionTest, Save_GoesThroughItsPhases_AndTellsItsVerdict) {
   ASSERT_TRUE(begun.ok());
   EXPECT_EQ(begun->placement_size(), 3);
   EXPECT_EQ(begun->slab().descriptor_id(), 101u);
-  EXPECT_EQ(begun->check_item_size(), 0);
+  EXPECT_EQ(begun->check_item_size(), 1) << "the shared object";
   EXPECT_EQ(Only().phase(), v1::SaveState::STAGING);
   EXPECT_TRUE(Commit(begun->save()).ok());
   EXPECT_TRUE(Commit(begun->save()).ok()) << "idempotent";
@@ -340,16 +343,18 @@ TEST_F(SessionTest, CheckReplicas_AsksForWhatThisRankDoesNotWrite) {
   ASSERT_TRUE(session_.OnOrders(response, now_).ok());
   Serve();
   const auto begun = Begin(7);
-  ASSERT_EQ(begun->check_item_size(), 1);
+  ASSERT_EQ(begun->check_item_size(), 2);
   EXPECT_EQ(begun->check_item(0), 2u);
-  EXPECT_TRUE(HasReason(Commit(begun->save()), Reason::kBadRequest)) << "the checksum is missing";
+  EXPECT_EQ(begun->check_item(1), 3u) << "the shared object";
+  EXPECT_TRUE(HasReason(Commit(begun->save()), Reason::kBadRequest)) << "a checksum is missing";
   v1::CommitStagingRequest request;
   request.set_trainer_incarnation(kTrainer);
   request.set_save(begun->save());
   request.add_object_bytes(1);
   request.add_check_crc32c(0xabcd);
+  request.add_check_crc32c(0xef);
   ASSERT_TRUE(session_.CommitStaging(request, now_).ok());
-  ASSERT_EQ(Only().replica_checksum_size(), 1);
+  ASSERT_EQ(Only().replica_checksum_size(), 2);
   EXPECT_EQ(Only().replica_checksum(0).crc32c(), 0xabcdu);
 }
 

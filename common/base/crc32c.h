@@ -15,6 +15,9 @@ inline uint32_t Crc32c(const void* data, size_t size) { return ExtendCrc32c(0, d
 // CRC of A followed by B, given both CRCs and the length of B in bytes. O(log size_b).
 uint32_t CombineCrc32c(uint32_t crc_a, uint32_t crc_b, uint64_t size_b);
 
+// CRC of `count` zeros appended to bytes whose CRC is `crc`. O(log count).
+inline uint32_t ExtendCrc32cByZeros(uint32_t crc, uint64_t count) { return ~CombineCrc32c(~crc, 0, count); }
+
 }  // namespace cairn
 
 #endif  // CAIRN_COMMON_BASE_CRC32C_H_

@@ -42,5 +42,16 @@ TEST(Crc32cTest, RandomBytes_ExtendAndCombine_EqualTheDefinition) {
   }
 }
 
+TEST(Crc32cTest, ExtendByZeros_EqualsTheDefinition) {
+  std::vector<uint8_t> data = {1, 2, 3, 0};
+  for (size_t length : {0u, 1u, 3u, 4u}) {
+    for (size_t zeros : {0u, 1u, 7u, 4095u, 70000u}) {
+      std::vector<uint8_t> padded(data.begin(), data.begin() + static_cast<std::ptrdiff_t>(length));
+      padded.resize(length + zeros);
+      EXPECT_EQ(ExtendCrc32cByZeros(Crc32c(data.data(), length), zeros), Oracle(padded)) << length << " " << zeros;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace cairn

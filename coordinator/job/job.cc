@@ -304,7 +304,8 @@ void Job::AdvanceCurrentPlan(Context& context) {
   }
   for (int rank : members_.Absent()) silent.push_back(rank);
   current_plan_.clear();
-  current_plan_check_ = false;
+  // An agent may follow a plan that it has while none is known here.
+  current_plan_check_ = options_.check_replicas == ReplicaCheck::kAlways;
   if (layout.empty() || !silent.empty()) {
     if (layout.empty()) {
       plan_partial_since_ = absl::InfiniteFuture();
@@ -332,8 +333,8 @@ void Job::AdvanceCurrentPlan(Context& context) {
   if (entry == nullptr) return;
   if (entry->state == SavePlanEntry::State::kReady) {
     current_plan_ = entry->plan.plan_digest;
-    current_plan_check_ = options_.check_replicas == ReplicaCheck::kAlways ||
-                          (options_.check_replicas == ReplicaCheck::kFirst && !entry->replicas_checked);
+    current_plan_check_ =
+        current_plan_check_ || (options_.check_replicas == ReplicaCheck::kFirst && !entry->replicas_checked);
   } else if (entry->state == SavePlanEntry::State::kFailed) {
     current_plan_error_ = entry->error;
   }
@@ -427,9 +428,10 @@ v1::SynchronizeAgentResponse Job::OrdersFor(int rank, Environment environment) {
   }
   if (!member->state.trainer().layout_digest().empty()) {
     response.set_current_plan_digest(current_plan_);
-    response.set_check_replicas(current_plan_check_);
     if (!current_plan_error_.ok()) *response.mutable_current_plan_error() = StatusToProto(current_plan_error_);
   }
+  response.set_check_replicas(current_plan_check_);
+  response.set_sample_replicas(options_.check_replicas != ReplicaCheck::kNever);
   response.set_membership_epoch(members_.epoch());
   Orders& orders = orders_[rank];
   std::string bytes = response.SerializeAsString();

@@ -13,14 +13,18 @@
 namespace cairn {
 
 void SavePlan::CompareReplicas(std::span<const RankResult> results, std::span<const HolderChecksums> holders,
-                               FaultList& faults) const {
+                               FaultList& objects, FaultList& tensors) const {
   const LayoutSet& set = *impl_->set;
-  struct Written {
+  struct Content {
     bool known = false;
     uint32_t crc32c = 0;
+    uint64_t object_bytes = 0;
     int rank = 0;
   };
-  std::vector<Written> shards(set.shard_count()), objects(set.objects().size());
+  std::vector<Content> shards_written(set.shard_count()), objects_written(set.objects().size());
+  const auto written = [&](uint32_t index) -> Content& {
+    return index & kObjectBit ? objects_written[index & ~kObjectBit] : shards_written[index];
+  };
   for (const RankResult& result : results) {
     const auto r = impl_->IndexOf(result.rank);
     if (!r) continue;
@@ -28,40 +32,72 @@ void SavePlan::CompareReplicas(std::span<const RankResult> results, std::span<co
       const auto k = static_cast<int>(f - impl_->first_file[*r]);
       if (k >= result.result.file_size()) break;
       const PlanFile& file = impl_->files[f];
-      for (size_t i = 0; i < file.items && static_cast<int>(i) < result.result.file(k).item_crc32c_size(); ++i) {
+      const cairn::v1::FileResult& reported = result.result.file(k);
+      int object = 0;
+      for (size_t i = 0; i < file.items && static_cast<int>(i) < reported.item_crc32c_size(); ++i) {
         const ItemRef& ref = impl_->items[file.first_item + i];
-        Written& written = ref.index & kObjectBit ? objects[ref.index & ~kObjectBit] : shards[ref.index];
-        written = {true, result.result.file(k).item_crc32c(static_cast<int>(i)), result.rank};
+        uint64_t bytes = 0;
+        if (ref.index & kObjectBit) {
+          if (object < reported.object_bytes_size()) bytes = reported.object_bytes(object);
+          ++object;
+        }
+        written(ref.index) = {true, reported.item_crc32c(static_cast<int>(i)), bytes, result.rank};
       }
     }
   }
-  std::map<uint32_t, std::vector<int>> differing;  // by ItemRef::index
+  std::map<uint32_t, std::vector<int>> differing, missing;  // by ItemRef::index: ranks
+  std::map<int, std::vector<bool>> reported_objects;        // by rank: those of its layout
   for (const HolderChecksums& holder : holders) {
     const auto r = impl_->IndexOf(holder.rank);
     if (!r) continue;
     const LayoutSet::Layout& layout = set.layouts()[set.rank_layouts()[*r]];
+    std::vector<bool>& reported = reported_objects[holder.rank];
+    reported.resize(layout.objects.size());
     for (const cairn::v1::ReplicaChecksum& checksum : holder.checksums) {
       uint32_t index;
       if (checksum.item() < layout.shards) {
         index = set.ItemsOf(layout)[checksum.item()];
         if (index >= LayoutSet::kInvalidShard) continue;
-      } else if (checksum.item() - layout.shards < layout.objects.size()) {
-        const uint32_t object = layout.objects[checksum.item() - layout.shards].object;
+      } else if (const size_t number = checksum.item() - layout.shards; number < layout.objects.size()) {
+        reported[number] = true;
+        const uint32_t object = layout.objects[number].object;
         if (set.objects()[object].per_rank) continue;
         index = object | kObjectBit;
       } else {
         continue;
       }
-      const Written& written = index & kObjectBit ? objects[index & ~kObjectBit] : shards[index];
-      if (written.known && written.crc32c != checksum.crc32c() && written.rank != holder.rank) {
-        differing[index].push_back(holder.rank);
-      }
+      const Content& there = written(index);
+      const bool differs =
+          there.crc32c != checksum.crc32c() || (index & kObjectBit && there.object_bytes != checksum.object_bytes());
+      if (there.known && differs && there.rank != holder.rank) differing[index].push_back(holder.rank);
     }
+  }
+  for (size_t r = 0; r < ranks().size(); ++r) {
+    const LayoutSet::Layout& layout = set.layouts()[set.rank_layouts()[r]];
+    const auto reported = reported_objects.find(ranks()[r]);
+    for (size_t number = 0; number < layout.objects.size(); ++number) {
+      const uint32_t object = layout.objects[number].object;
+      const Content& there = objects_written[object];
+      if (set.objects()[object].per_rank || !there.known || there.rank == ranks()[r]) continue;
+      if (reported != reported_objects.end() && reported->second[number]) continue;
+      missing[object].push_back(ranks()[r]);
+    }
+  }
+  for (auto& [object, holding] : missing) {
+    std::sort(holding.begin(), holding.end());
+    const std::string& name = set.objects()[object].name;
+    objects.Add({Reason::kBadRequest,
+                 name,
+                 holding,
+                 {},
+                 {},
+                 absl::StrCat("object ", name, " is declared the same on all ranks, but ranks ", JoinRanks(holding),
+                              " gave no checksum of theirs")});
   }
   for (auto& [index, ranks] : differing) {
     std::sort(ranks.begin(), ranks.end());
     const bool object = index & kObjectBit;
-    const int writer = object ? objects[index & ~kObjectBit].rank : shards[index].rank;
+    const int writer = written(index).rank;
     Fault fault;
     fault.reason = object ? Reason::kObjectMismatch : Reason::kReplicaMismatch;
     fault.ranks = ranks;
@@ -78,7 +114,7 @@ void SavePlan::CompareReplicas(std::span<const RankResult> results, std::span<co
       fault.message = absl::StrCat("tensor ", set.Describe(index), " is declared as one shard, but the bytes of ranks ",
                                    JoinRanks(ranks), " differ from those of rank ", writer);
     }
-    faults.Add(std::move(fault));
+    (object ? objects : tensors).Add(std::move(fault));
   }
 }
 

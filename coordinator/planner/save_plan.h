@@ -46,7 +46,7 @@ struct RankResult {
   cairn::v1::WriteResult result;
 };
 
-// Checksums of the shards that a rank holds and did not write, by number of the item in its layout.
+// Checksums of what a rank holds, by number of the item in its layout: of every shared object, and of any shards.
 struct HolderChecksums {
   int rank = 0;
   std::vector<cairn::v1::ReplicaChecksum> checksums;
@@ -114,10 +114,13 @@ class SavePlan {
   // Ranks (from, to) between which shards move, each pair once; ascending.
   std::vector<std::pair<int, int>> MovePairs() const;
 
-  // REPLICA_MISMATCH and OBJECT_MISMATCH for each item whose holders report another CRC32C than its writer, naming the
-  // item, the writer and the holders that differ. `results` may lack ranks; items without both sides are left out.
+  // Compares what holders have with what was written. `objects` gets OBJECT_MISMATCH for each shared object, `tensors`
+  // REPLICA_MISMATCH for each shard whose holders report other bytes than its writer, naming the item, the writer and
+  // the holders that differ. Shards are compared where a holder reports them. Shared objects have to be reported by
+  // each rank that declares them: BAD_REQUEST in `objects` names one that was not. `results` may lack ranks; what
+  // nobody wrote is left out. The two lists may be one.
   void CompareReplicas(std::span<const RankResult> results, std::span<const HolderChecksums> holders,
-                       FaultList& faults) const;
+                       FaultList& objects, FaultList& tensors) const;
 
   // The manifest of an attempt that followed this plan. `results` needs every rank that writes a file.
   // INVALID_ARGUMENT (BAD_REQUEST): a rank's result is missing or does not fit its part.

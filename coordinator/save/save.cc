@@ -280,14 +280,29 @@ void Save::AdvanceForward(Context& context) {
     SetPhase(Phase::kWriting, context);
   }
   if (!std::all_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) { return Written(rank); })) return;
+  if (context.options.check_replicas == ReplicaCheck::kAlways && !CheckReplicasChecked(context)) return;
   SetPhase(Phase::kCommitting, context);
   MakeManifest make{step_, attempt_, plan_.plan_digest, request_ids_.empty() ? "" : request_ids_.front()};
   for (const Rank& rank : ranks_) {
     make.result.push_back(rank.state.result());
     make.replica_checksum.emplace_back(rank.state.replica_checksum().begin(), rank.state.replica_checksum().end());
   }
+  make.replicas_must_match = check_replicas_;
   manifest_ticket_ = make.ticket = context.next_ticket++;
   context.Do(std::move(make));
+}
+
+bool Save::CheckReplicasChecked(Context& context) {
+  std::vector<Culprit> unchecked;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    if (ranks_[i].state.all_replicas_checked()) continue;
+    unchecked.push_back({static_cast<int>(i), PhaseOf(ranks_[i]), "it staged by an earlier plan or order"});
+  }
+  if (unchecked.empty()) return true;
+  Abort(Blame(Reason::kLayoutChanged, context, operation(), "did not check all replicas; save again",
+              std::move(unchecked)),
+        context);
+  return false;
 }
 
 void Save::AdvancePlan(Context& context) {
@@ -348,12 +363,16 @@ void Save::OnManifest(uint64_t ticket, const absl::StatusOr<MadeManifest>& made,
           context);
     return;
   }
-  const bool compared = std::any_of(ranks_.begin(), ranks_.end(),
-                                    [](const Rank& rank) { return rank.state.replica_checksum_size() > 0; });
+  const bool compared =
+      std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.state.all_replicas_checked(); });
   if (SavePlanEntry* entry = context.plans.Find(plan_.plan_digest); entry != nullptr && compared) {
     entry->replicas_checked = true;
   }
   manifest_ = *made;
+  if (made->warning.ok()) return;
+  warning_ = Annotate(made->warning, absl::StrCat(context.job, "@", step_, " attempt ", attempt_),
+                      {{"job", context.job}, {"step", absl::StrCat(step_)}, {"attempt", absl::StrCat(attempt_)}});
+  context.Log("step=", step_, " attempt=", attempt_, " event=replicas-differ warning=\"", warning_.message(), "\"");
 }
 
 }  // namespace cairn

@@ -114,6 +114,8 @@ class Save {
   bool CheckMembers(Context& context);
   bool CheckErrors(Context& context);
   bool CheckDeadlines(Context& context);
+  // False if a rank staged without checking all its replicas; then the save was aborted.
+  bool CheckReplicasChecked(Context& context);
   void AdvanceForward(Context& context);
   void AdvancePlan(Context& context);
   void AdvanceCommit(Context& context);
@@ -149,6 +151,8 @@ class Save {
 
   uint64_t manifest_ticket_ = 0;
   std::optional<MadeManifest> manifest_;
+  // Replicas of tensors differed, which does not end the save.
+  absl::Status warning_;
   uint64_t verdict_ticket_ = 0;
   // A manifest was handed over to be put: only what stands in storage decides from now on.
   bool decided_ = false;

@@ -39,6 +39,7 @@ v1::SaveOrder Save::OrderFor(const Member& member, const v1::SaveState& state, c
       }
       order.set_plan_digest(plan_.plan_digest);
       order.set_check_replicas(check_replicas_);
+      order.set_sample_replicas(context.options.check_replicas != ReplicaCheck::kNever);
       order.set_action(attempt_ == 0 ? v1::SaveOrder::STAGE : v1::SaveOrder::WRITE);
       for (const auto& [from, to] : plan_.moves) {
         if (from != member.rank && to != member.rank) continue;
@@ -63,6 +64,7 @@ v1::SaveOrder Save::OrderFor(const Member& member, const v1::SaveState& state, c
       order.set_action(v1::SaveOrder::COMMITTED);
       order.set_bytes(verdict_.bytes);
       order.set_world_size(verdict_.world_size);
+      if (!warning_.ok()) *order.mutable_warning() = StatusToProto(warning_);
       order.set_call(state.call());
       break;
     case Phase::kAborted:

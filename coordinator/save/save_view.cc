@@ -131,6 +131,7 @@ v1::Checkpoint Save::View(const Context& context) const {
     const int64_t nanos = absl::ToUnixNanos(verdict_.commit_time);
     view.mutable_commit_time()->set_seconds(nanos / 1'000'000'000);
     view.mutable_commit_time()->set_nanos(static_cast<int32_t>(nanos % 1'000'000'000));
+    if (!warning_.ok()) *view.mutable_warning() = StatusToProto(warning_);
   }
   const int64_t created = absl::ToUnixNanos(created_wall_);
   view.mutable_create_time()->set_seconds(created / 1'000'000'000);

@@ -79,8 +79,8 @@ absl::StatusOr<MadeManifest> Executor::Run(const std::string& job, const MakeMan
     results.push_back({rank, action.result[i]});
     if (!action.replica_checksum[i].empty()) holders.push_back({rank, action.replica_checksum[i]});
   }
-  FaultList faults;
-  plan.CompareReplicas(results, holders, faults);
+  FaultList faults, differing;
+  plan.CompareReplicas(results, holders, faults, action.replicas_must_match ? faults : differing);
   CAIRN_RETURN_IF_ERROR(faults.ToStatus());
   CommitInfo commit;
   commit.job = job;
@@ -96,7 +96,7 @@ absl::StatusOr<MadeManifest> Executor::Run(const std::string& job, const MakeMan
     bins->push_back({absl::StrCat(file.name, ".safetensors"), file.rank, file.header_bytes + file.data_bytes});
   }
   return MadeManifest{std::make_shared<const std::string>(EncodeVerdict(manifest)), manifest.total_bytes(),
-                      std::move(bins), absl::OkStatus()};
+                      std::move(bins), differing.ToStatus()};
 }
 
 PutOutcome Executor::Run(const std::string& job, const PutVerdict& action) { return attempts_.Put(job, action); }

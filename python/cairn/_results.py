@@ -6,18 +6,28 @@ import dataclasses
 import datetime
 from typing import Any
 
+from cairn import _wire
+from cairn._errors import Error
+
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """A committed checkpoint."""
+    """A committed checkpoint.
+
+    Attributes:
+      data_directory: below the root: holds the bins.
+      warning: what a save found and was not ended by: replicas of tensors differ (REPLICA_MISMATCH). Told by
+        Saving.wait().
+    """
 
     job: str
     step: int
     attempt: int
     bytes: int
     world_size: int
-    data_directory: str  # below the root: holds the bins
+    data_directory: str
     commit_time: datetime.datetime | None
+    warning: Error | None = None
 
     @classmethod
     def from_wire(cls, message) -> "Checkpoint":
@@ -26,7 +36,8 @@ class Checkpoint:
             time_ = datetime.datetime.fromtimestamp(message.commit_time.seconds, datetime.timezone.utc)
             time_ = time_.replace(microsecond=message.commit_time.nanos // 1000)
         return cls(message.job, message.step, message.attempt, message.bytes, message.world_size,
-                   message.data_directory, time_)
+                   message.data_directory, time_,
+                   _wire.error_from_status(message.warning) if message.HasField("warning") else None)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,9 +12,7 @@ import time
 import weakref
 from typing import Any
 
-import numpy
-
-from cairn import _agent, _layout, _loading, _mapping, _memory, _native, _objects, _watch, _wire
+from cairn import _agent, _layout, _loading, _mapping, _memory, _native, _objects, _replicas, _watch, _wire
 from cairn._errors import Error
 from cairn._results import Checkpoint, LoadReport
 
@@ -37,7 +35,7 @@ class Saving:
         self._lock = threading.Lock()
 
     def wait(self, timeout: float = 600) -> Checkpoint:
-        """The committed checkpoint. Raises the Error that ended the save; TIMED_OUT leaves it going on."""
+        """The committed checkpoint; look at its `warning`. Raises the Error that ended the save; TIMED_OUT leaves it going on."""
         deadline = time.monotonic() + timeout
         while True:
             with self._lock:
@@ -96,6 +94,7 @@ class Client:
         self._loads = _layout.LayoutBuilder()
         self._sources = _layout.LayoutBuilder()
         self._slabs = _memory.MappingCache(capacity=2)
+        self._sampler = _replicas.Sampler()
         self._operation = threading.RLock()
         self._attach_lock = threading.Lock()
         self._load_numbers = itertools.count(1)
@@ -279,10 +278,13 @@ class Client:
                 time.sleep(pause)
                 pause = min(2 * pause, 0.5)
             try:
-                checksums = self._stage(declared, begun)
+                self._stage(declared, begun)
+                checksums = _replicas.checksums(declared, begun.check_item)
+                sampled = self._sampler.sample(declared, begun.may_check_item, time.monotonic() - started)
                 commit = _wire.LOCAL_AGENT["CommitStaging"].request(
                     trainer_incarnation=self._incarnation, save=begun.save,
-                    object_bytes=[len(entry.data) for entry in declared.objects], check_crc32c=checksums)
+                    object_bytes=[len(entry.data) for entry in declared.objects], check_crc32c=checksums,
+                    sampled_crc32c=sampled)
                 self._agent.call("CommitStaging", commit)
             except BaseException as error:
                 self._cancel(begun.save, error)
@@ -297,21 +299,10 @@ class Client:
         except Error:
             pass  # the first error is the one to be told; the agent's own deadline ends the attempt
 
-    def _stage(self, declared: _layout.Declared, begun) -> list[int]:
-        """Copies everything to its place in the slab; answers the checksums that were asked for."""
-        shards = len(declared.shards)
-        keep = []
+    def _stage(self, declared: _layout.Declared, begun) -> None:
+        """Copies everything to its place in the slab."""
         if begun.placement:
             _copy_out(declared, begun.placement, self._slabs.get(begun.slab, writable=True))
-        checks = _native.CopyList()
-        for item in begun.check_item:
-            if item < shards:
-                checks.add_array(declared.shards[item].array, 0, -1, 0)
-            else:
-                data = numpy.frombuffer(declared.objects[item - shards].data, numpy.uint8)
-                keep.append(data)
-                checks.add_array(data, 0, -1, 0)
-        return checks.checksums()
 
     def _verdict(self, step: int, save: int, max_wait: float) -> Checkpoint | Error | None:
         request = _wire.LOCAL_AGENT["WaitSave"].request(trainer_incarnation=self._incarnation, step=step, save=save)

@@ -54,7 +54,10 @@ std::vector<RankResult> Results(const SavePlan& plan) {
     for (const v1::PlannedFile& file : part.file()) {
       v1::FileResult& out = *result.result.add_file();
       out.set_file_bytes(file.header_bytes() + file.data_bytes());
-      for (int i = 0; i < file.item_size(); ++i) out.add_item_crc32c(77);
+      for (int i = 0; i < file.item_size(); ++i) {
+        out.add_item_crc32c(77);
+        out.add_object_bytes(10);  // more than there are objects, which is no harm
+      }
     }
   }
   return results;
@@ -93,16 +96,17 @@ TEST(CompareReplicasTest, NamesItemWriterAndThoseThatDiffer) {
                             : item == 2 && rank == 1 ? o_of_1
                             : item == 3              ? static_cast<uint32_t>(rank)  // differs rightly
                                                      : 77);
+        if (item >= 2) checksum.set_object_bytes(10);
       }
     }
     return all;
   };
   FaultList none;
-  plan->CompareReplicas(Results(*plan), holders(77, 77), none);
+  plan->CompareReplicas(Results(*plan), holders(77, 77), none, none);
   EXPECT_TRUE(none.empty()) << SharedLayoutNames(none);
   // One that differs and is not the writer's own report.
   FaultList faults;
-  plan->CompareReplicas(Results(*plan), holders(78, 79), faults);
+  plan->CompareReplicas(Results(*plan), holders(78, 79), faults, faults);
   std::set<Reason> reasons;
   for (const Fault& fault : faults.faults()) {
     reasons.insert(fault.reason);
@@ -135,10 +139,71 @@ TEST(CompareReplicasTest, AShardThatWasMoved_IsComparedWithItsOtherHolders) {
   holders[0].rank = 1 - move.from;
   holders[0].checksums.emplace_back().set_item(item);
   holders[0].checksums[0].set_crc32c(78);
-  FaultList faults;
-  plan->CompareReplicas(Results(*plan), holders, faults);
-  ASSERT_EQ(faults.total(), 1u);
-  EXPECT_EQ(faults.faults()[0].name, move.item.name);
+  FaultList objects, tensors;
+  plan->CompareReplicas(Results(*plan), holders, objects, tensors);
+  EXPECT_TRUE(objects.empty()) << SharedLayoutNames(objects);
+  ASSERT_EQ(tensors.total(), 1u);
+  EXPECT_EQ(tensors.faults()[0].name, move.item.name);
+}
+
+// Three ranks with one shared object "o" in slots of one size, and one that each has of its own.
+class CompareObjectsTest : public ::testing::Test {
+ protected:
+  CompareObjectsTest() {
+    LayoutDescription layout;
+    layout.objects = {{"o", 4096, false}, {"own", 4096, true}};
+    plan_ = MakeSavePlan(InputsOf(Ranks({layout, layout, layout})), SaveOptions());
+    EXPECT_TRUE(plan_.ok()) << plan_.status();
+    for (const PlannedFileView& file : plan_->Files()) {
+      for (const PlannedItem& item : file.items) {
+        if (item.item.name == "o") writer_ = file.rank;
+      }
+    }
+    for (int rank = 0; rank < 3; ++rank) {
+      v1::ReplicaChecksum& checksum = holders_.emplace_back(HolderChecksums{rank, {}}).checksums.emplace_back();
+      checksum.set_item(0);
+      checksum.set_crc32c(77);
+      checksum.set_object_bytes(10);
+    }
+  }
+  std::string Compare() {
+    FaultList objects, tensors;
+    plan_->CompareReplicas(Results(*plan_), holders_, objects, tensors);
+    EXPECT_TRUE(tensors.empty());
+    return SharedLayoutNames(objects);
+  }
+  v1::ReplicaChecksum& Of(int rank) { return holders_[static_cast<size_t>(rank)].checksums[0]; }
+
+  absl::StatusOr<SavePlan> plan_;
+  int writer_ = -1;
+  std::vector<HolderChecksums> holders_;
+};
+
+TEST_F(CompareObjectsTest, EqualOnes_AreNoFault) { EXPECT_EQ(Compare(), ""); }
+
+TEST_F(CompareObjectsTest, AnotherLengthInTheSameSlot_IsAnotherObject) {
+  const int other = (writer_ + 1) % 3;
+  Of(other).set_object_bytes(9);  // its slot holds the same bytes: the tenth is zero
+  EXPECT_EQ(Compare(),
+            absl::StrCat("OBJECT_MISMATCH o [", std::min(writer_, other), " ", std::max(writer_, other), " ]; "));
+}
+
+TEST_F(CompareObjectsTest, OneThatARankDoesNotReport_IsNotTakenForEqual) {
+  const int other = (writer_ + 1) % 3;
+  holders_[static_cast<size_t>(other)].checksums.clear();
+  EXPECT_EQ(Compare(), absl::StrCat("BAD_REQUEST o [", other, " ]; "));
+  // The same if nothing at all comes from the rank, and not if it is the writer.
+  holders_.erase(holders_.begin() + other);
+  EXPECT_EQ(Compare(), absl::StrCat("BAD_REQUEST o [", other, " ]; "));
+  holders_.clear();
+  for (int rank = 0; rank < 3; ++rank) {
+    if (rank == writer_) continue;
+    v1::ReplicaChecksum& checksum = holders_.emplace_back(HolderChecksums{rank, {}}).checksums.emplace_back();
+    checksum.set_item(0);
+    checksum.set_crc32c(77);
+    checksum.set_object_bytes(10);
+  }
+  EXPECT_EQ(Compare(), "");
 }
 
 TEST(MovesTest, PartsOfBothSidesAgree_NodeFirst_NoShardTwice) {

@@ -136,6 +136,20 @@ def test_checksums_are_those_of_the_packed_bytes(agent, client):
     assert check.checksums() == [0xE3069283]
 
 
+def test_samples_are_of_the_first_items_that_were_offered(agent, client):
+    state = {f"w{i}": np.full(100, i, np.int64) for i in range(6)}
+    agent.check_items = True
+    client.save(1, state)
+    everything, agent.check_items, agent.may_check = agent.checksums, False, [4, 5, 0, 1]
+    for step in range(2, 100):
+        client.save(step, state)
+        assert agent.checksums == [] and agent.sampled == [everything[i] for i in agent.may_check][:len(agent.sampled)]
+        if agent.sampled:
+            break
+    else:
+        raise AssertionError("nothing was ever sampled")
+
+
 def test_batches_given_twice_are_copied_once(agent, client):
     agent.repeat_batches = True
     state = {f"w{i}": noise((50,), np.int32, i) for i in range(7)}

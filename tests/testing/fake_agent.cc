@@ -186,6 +186,11 @@ std::vector<absl::Status> FakeAgent::registration_errors() {
   return registration_errors_;
 }
 
+bool FakeAgent::asked_to_check() {
+  std::lock_guard lock(mutex_);
+  return asked_to_check_;
+}
+
 uint64_t FakeAgent::epoch() {
   std::lock_guard lock(mutex_);
   return epoch_;
@@ -363,6 +368,7 @@ void FakeAgent::ObeySave(const v1::SaveOrder& order) {
         if (!plan.ok()) return;  // the next orders say what to fetch
         const absl::Status status = Write(written, order, *plan);
         lock.lock();
+        asked_to_check_ = order.check_replicas();
         if (!saves_.contains(order.step())) return;
         saves_[order.step()] = written;
         saves_[order.step()].set_phase(status.ok() ? v1::SaveState::WRITTEN : v1::SaveState::FAILED);
@@ -480,12 +486,16 @@ absl::Status FakeAgent::Write(v1::SaveState& save, const v1::SaveOrder& order, c
     if (!out.flush()) return MakeError(Reason::kStorageError, absl::StrCat("cannot write ", path));
   }
   save.clear_replica_checksum();
-  for (uint32_t item = 0; item < items_.size() && order.check_replicas(); ++item) {
-    if (written[item]) continue;
+  const bool check = order.check_replicas() && !options_.silent_on_tensors;
+  save.set_all_replicas_checked(check);
+  for (uint32_t item = 0; item < items_.size(); ++item) {
+    const bool object = items_[item].stored.object;
+    if (object ? options_.silent_on_objects : written[item] || !check) continue;
     const std::string content = BytesOf(item);
     v1::ReplicaChecksum& checksum = *save.add_replica_checksum();
     checksum.set_item(item);
     checksum.set_crc32c(Crc32c(content.data(), content.size()));
+    if (object) checksum.set_object_bytes(items_[item].bytes.size());
   }
   return absl::OkStatus();
 }

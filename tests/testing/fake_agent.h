@@ -33,6 +33,9 @@ struct FakeAgentOptions {
   bool diverged = false;
   // Declares no "b" at all.
   bool without_b = false;
+  // Gives no checksum of "meta"; of "b", though that was ordered.
+  bool silent_on_objects = false;
+  bool silent_on_tensors = false;
 };
 
 // Thread-safe.
@@ -70,6 +73,8 @@ class FakeAgent {
   // Errors of registration, in order.
   std::vector<absl::Status> registration_errors();
   uint64_t epoch();
+  // Whether the last order to write wanted all replicas checked.
+  bool asked_to_check();
 
  private:
   struct Item;
@@ -101,6 +106,7 @@ class FakeAgent {
   bool trainer_attached_ = true;
   std::optional<int64_t> step_;
   uint64_t epoch_ = 0;
+  bool asked_to_check_ = false;
   uint64_t revision_ = 0;
   v1::ArmState arm_;
   std::map<int64_t, v1::SaveState> saves_;

@@ -69,6 +69,7 @@ class FakeAgent:
         self.pending_calls = 0          # so many long calls answer "pending" first
         self.forget_layouts = False     # ask for every layout again
         self.check_items = False        # ask for checksums of everything
+        self.may_check: list[int] = []  # items that the client may check
         self.refuse: dict[str, list[Refusal]] = {}  # method -> refusals of its next calls
         self.hang: set[str] = set()     # methods that never answer
         self.repeat_batches = False     # give unreleased batches again
@@ -79,6 +80,7 @@ class FakeAgent:
         self.calls: list[str] = []
         self.layout_uploads = 0
         self.checksums: list[int] = []
+        self.sampled: list[int] = []
         self.cancelled: list = []
         self.ended_with: list = []
         self.committed: dict[int, tuple] = {}
@@ -223,13 +225,14 @@ class FakeAgent:
                              "places": placements, "committed": False}
         checks = range(len(items) + len(objects)) if self.check_items else []
         return self._response("BeginSave", save=save, slab=self._slab(number, at), placement=placements,
-                              check_item=checks)
+                              check_item=checks, may_check_item=self.may_check)
 
     def CommitStaging(self, request):
         save = self._saves[request.save]
         save["lengths"] = list(request.object_bytes)
         save["committed"] = True
         self.checksums = list(request.check_crc32c)
+        self.sampled = list(request.sampled_crc32c)
         return self._response("CommitStaging")
 
     def CancelSave(self, request):

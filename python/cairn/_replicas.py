@@ -1,0 +1,87 @@
+"""Checksums of what other ranks hold, too: by them the coordinator sees whether replicas are equal."""
+
+from __future__ import annotations
+
+import time
+
+import numpy
+
+from cairn import _layout, _native
+
+# Of the time that saves block the trainer, what samples may take. They are told to stay below 5 %.
+_SHARE = 0.04
+# Of a checksum, in bytes and items per second, before one was timed: slower than any machine that runs this.
+_SLOWEST = 1e9
+_PER_ITEM = 10e-6
+# Between two looks at the clock.
+_BATCH_BYTES = 4 << 20
+
+
+def checksums(declared: _layout.Declared, items) -> list[int]:
+    """CRC32C of items of the layout: arrays in row-major order, objects over their true length."""
+    shards = len(declared.shards)
+    keep = []
+    checks = _native.CopyList()
+    for item in items:
+        if item < shards:
+            checks.add_array(declared.shards[item].array, 0, -1, 0)
+        else:
+            data = numpy.frombuffer(declared.objects[item - shards].data, numpy.uint8)
+            keep.append(data)
+            checks.add_array(data, 0, -1, 0)
+    return checks.checksums()
+
+
+class Sampler:
+    """Spends a share of the time for which saves block on checking some replicas. Not thread-safe.
+
+    Each save puts its share aside, and each check takes from it what it really took, by the clock: however wrong an
+    estimate was, the mean is kept. What an item is expected to cost only says whether to begin it. One that costs more
+    than is there is waited for, first in line, until enough has been put aside over several saves: a checksum cannot
+    be taken in parts, since its writer has one of the whole item. So the most that one save pays is one large item.
+    """
+
+    def __init__(self, clock=time.perf_counter):
+        self._clock = clock
+        self._aside = 0.0  # seconds; below zero after a check that took longer than expected
+        self._rate = _SLOWEST
+
+    def sample(self, declared: _layout.Declared, items, blocked: float) -> list[int]:
+        """Checksums of the first of `items`, as many as a save that blocked for so many seconds allows."""
+        share = _SHARE * blocked
+        self._aside += share
+        spent = 0.0
+        items = list(items)
+        result: list[int] = []
+        before = self._clock()
+        while len(result) < len(items):
+            # What was put aside is for an item that its own save could not pay.
+            batch, size = self._next_batch(declared, items, len(result),
+                                           min(self._aside, share - spent) if result else self._aside)
+            if not batch:
+                break
+            result += checksums(declared, batch)
+            now = self._clock()
+            took, before = now - before, now
+            spent += took
+            self._aside -= took
+            if size >= _BATCH_BYTES // 4:
+                self._rate = size / max(took, 1e-9)
+        else:
+            self._aside = min(self._aside, 0.0)  # all was checked: there is nothing to put aside for
+        # A check that was held up (a stopped process) does not end all sampling.
+        self._aside = max(self._aside, -blocked)
+        return result
+
+    def _next_batch(self, declared: _layout.Declared, items, begin: int, budget: float) -> tuple[list[int], int]:
+        batch: list[int] = []
+        size = 0
+        cost = 0.0
+        for position in range(begin, len(items)):
+            nbytes = declared.shards[items[position]].nbytes
+            cost += _PER_ITEM + nbytes / self._rate
+            if cost > budget or (batch and size + nbytes > _BATCH_BYTES):
+                break
+            batch.append(items[position])
+            size += nbytes
+        return batch, size

@@ -1,0 +1,123 @@
+"""What ranks declare as the same: shared objects that differ end every save; tensors as --check-replicas says."""
+
+import numpy as np
+import pytest
+
+import cairn
+from testing.ranks import command_json, command, on_ranks, reasons
+
+OPTIONS = [None, "first", "always", "never"]
+MANY_SAVES = 200  # far more than it takes: a sample may be paid back for at most 25 saves, and takes one item at least
+
+
+@pytest.fixture
+def make_cluster(tmp_path):
+    def make(check, ranks=3):
+        flags = ["--phase-timeout=10s", "--lease-ttl=3s"] + ([f"--check-replicas={check}"] if check else [])
+        return cairn.local.Cluster(ranks=ranks, root=tmp_path / "checkpoints", coordinator_flags=flags)
+
+    return make
+
+
+def state(rank: int = 0, shift: float = 0) -> dict:
+    return {f"layer{i}.weight": np.full((64, 8), i + shift, np.float32) for i in range(12)} | {"config": {"a": 1}}
+
+
+@pytest.mark.parametrize("check", OPTIONS)
+def test_shared_objects_that_differ_end_the_save(make_cluster, check):
+    values = {
+        "number": lambda rank: rank,
+        "bytes of one length": lambda rank: b"abc%d" % rank,
+        # The slot holds the same bytes, since it is zero behind the object.
+        "zeros of another length": lambda rank: b"abc" + b"\0" * rank,
+        "another slot": lambda rank: b"x" * (1 + 9000 * rank),
+        "one rank of three": lambda rank: {"seed": 7 if rank == 1 else 6},
+    }
+    with make_cluster(check) as cluster:
+        for step, (what, value) in enumerate(values.items(), 1):
+            answers = on_ranks(cluster, lambda rank, client: client.save(
+                step, {"w": np.arange(5), "the.object": value(rank)}).wait(60), errors=True)
+            assert reasons(answers) == ["OBJECT_MISMATCH"] * 3, what
+            assert all("the.object" in answer.message and answer.metadata["ranks"] for answer in answers), answers
+            if what == "one rank of three":
+                assert "1" in answers[0].metadata["ranks"], answers[0]
+        with cluster.connect(0) as client:
+            assert client.checkpoints() == []
+
+
+@pytest.mark.parametrize("check", OPTIONS)
+def test_shared_objects_that_part_later_end_that_save(make_cluster, check):
+    with make_cluster(check) as cluster:
+        def train(rank, client):
+            for step in (1, 2):
+                client.save(step, {"o": {"lr": 0.5}, "mine": cairn.per_rank(rank), "w": np.ones(3)}).wait(60)
+            with pytest.raises(cairn.Error) as caught:
+                client.save(3, {"o": {"lr": 0.1 if rank == 2 else 0.5}, "mine": cairn.per_rank(rank),
+                                "w": np.ones(3)}).wait(60)
+            client.save(4, {"o": {"lr": 0.1}, "mine": cairn.per_rank(rank), "w": np.ones(3)}).wait(60)
+            return caught.value
+
+        for error in on_ranks(cluster, train, errors=True):
+            assert error.reason == "OBJECT_MISMATCH" and error.metadata["name"] == "o"
+            assert "2" in error.metadata["ranks"] and error.metadata["step"] == "3"
+        with cluster.connect(0) as client:
+            assert client.checkpoints() == [1, 2, 4]
+
+
+def test_replicas_that_part_after_the_first_save_are_warned_of(make_cluster):
+    with make_cluster(None) as cluster:
+        def train(rank, client):
+            assert client.save(1, state()).wait(60).warning is None
+            for step in range(2, MANY_SAVES):
+                checkpoint = client.save(step, state(rank, shift=0.5 if rank == 2 else 0)).wait(60)
+                if checkpoint.warning is not None:
+                    return checkpoint
+            raise AssertionError("nobody noticed")
+
+        told = on_ranks(cluster, train)
+        assert len({checkpoint.step for checkpoint in told}) == 1, "every rank hears it of the same save"
+        for checkpoint in told:
+            assert isinstance(checkpoint.warning, cairn.Error)
+            assert checkpoint.warning.reason == "REPLICA_MISMATCH"
+            assert "layer" in checkpoint.warning.message and "2" in checkpoint.warning.metadata["ranks"]
+        step = told[0].step
+        status = command_json("status", "demo", f"--coordinator={cluster.coordinator.address}")
+        assert (status["step"], status["state"]) == (step, "COMMITTED")
+        assert status["warning"]["reason"] == "REPLICA_MISMATCH" and status["error"] is None
+        table = command("status", "demo", f"--coordinator={cluster.coordinator.address}").stdout
+        assert "warning: REPLICA_MISMATCH" in table
+        assert cluster.coordinator.log.read_text().count("event=replicas-differ") == 1
+        # The save itself is whole, and so are the next ones.
+        loaded = on_ranks(cluster, lambda rank, client: client.load(state(rank), step=step).step)
+        assert loaded == [step] * 3
+
+
+def test_replicas_that_differ_end_a_save_where_that_is_asked_for(make_cluster):
+    with make_cluster("always") as cluster:
+        def train(rank, client):
+            for step in (1, 2):
+                client.save(step, state()).wait(60)
+            client.save(3, state(shift=0.5 if rank == 2 else 0)).wait(60)
+
+        answers = on_ranks(cluster, train, errors=True)
+        assert reasons(answers) == ["REPLICA_MISMATCH"] * 3
+        assert answers[0].metadata["step"] == "3"
+
+
+def test_replicas_are_let_be_where_that_is_asked_for(make_cluster):
+    with make_cluster("never") as cluster:
+        def train(rank, client):
+            return [client.save(step, state(shift=rank)).wait(60).warning for step in range(1, 8)]
+
+        assert on_ranks(cluster, train) == [[None] * 7] * 3
+
+
+def test_first_save_of_another_layout_ends_by_replicas_that_differ(make_cluster):
+    with make_cluster("first") as cluster:
+        def train(rank, client):
+            client.save(1, state()).wait(60)
+            client.save(2, state() | {"more": np.full(100, rank)}).wait(60)
+
+        answers = on_ranks(cluster, train, errors=True)
+        assert reasons(answers) == ["REPLICA_MISMATCH"] * 3
+        assert "more" in answers[0].message
