@@ -21,6 +21,7 @@ using testing::Whole;
 
 constexpr uint64_t kFirst = 71;
 constexpr uint64_t kSecond = 72;
+constexpr uint64_t kThird = 73;
 
 // A session whose shell does at once what it is asked for.
 class SessionMemoryTest : public ::testing::Test {
@@ -237,8 +238,8 @@ TEST_F(SessionMemoryTest, ANextCallsDeadline_IsThatOfItsOwnTrainer) {
   session_.Attach(kSecond);
   EXPECT_TRUE(Begin(kSecond, 1, 10)->pending());
   now_ += absl::Seconds(11);
-  session_.Attach(kFirst);
-  EXPECT_TRUE(Begin(kFirst, 1, 10)->pending()) << "its ten seconds begin now";
+  session_.Attach(kThird);
+  EXPECT_TRUE(Begin(kThird, 1, 10)->pending()) << "its ten seconds begin now";
 }
 
 TEST_F(SessionMemoryTest, AWantOfMemory_IsToldOnlyToWhoAskedForIt) {
