@@ -144,7 +144,10 @@ class FakeAgent:
                 except OSError:
                     return
                 with peer:
-                    number = struct.unpack("<Q", peer.recv(8))[0]
+                    request = peer.recv(8)
+                    if len(request) < 8:
+                        continue  # it did not like what it saw
+                    number = struct.unpack("<Q", request)[0]
                     if number in self._descriptors:
                         socket.send_fds(peer, [b"\0"], [self._descriptors[number]])
                     else:
