@@ -53,6 +53,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
   if (options.socket_directory.empty()) {
     options.socket_directory = DefaultSocketDirectory(options.job, options.rank);
   }
+  CAIRN_RETURN_IF_ERROR(SharedMemory::CheckSealing());
   std::unique_ptr<Agent> agent(new Agent(std::move(options), std::move(tokens)));
   const AgentOptions& given = agent->options_;
   CAIRN_ASSIGN_OR_RETURN(agent->storage_, PosixStorage::Open(given.root, false));
@@ -77,7 +78,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
   agent->loads_ = std::make_unique<LoadExecutor>(context);
   agent->watch_ = std::make_unique<TrainerWatch>([raw = agent.get()](uint64_t trainer) {
     Log(LogLevel::kWarn, "trainer_ended");
-    raw->TrainerGone(trainer, false);
+    raw->TrainerGone(trainer, TrainerEnd::kEnded);
   });
   CoordinatorLinkOptions link;
   link.address = given.coordinator;
@@ -162,7 +163,10 @@ absl::StatusOr<v1::AttachResponse> Agent::Attach(const v1::AttachRequest& reques
     response.set_control_page_descriptor(page_id_);
   }
   const bool watched = watch_->Watch(request.trainer_incarnation(), pid.value_or(0));
-  host_.Do([&](Session& session, absl::Time) { session.Attach(request.trainer_incarnation()); });
+  const absl::Duration lease_ttl = host_.Do([&](Session& session, absl::Time) {
+    session.Attach(request.trainer_incarnation());
+    return session.lease_ttl();
+  });
   Log(LogLevel::kInfo, "trainer_attached",
       {{"pid", pid.value_or(0)}, {"watched", watched ? "yes" : "no"}, {"client", request.client_version()}});
   response.set_job(options_.job);
@@ -171,20 +175,26 @@ absl::StatusOr<v1::AttachResponse> Agent::Attach(const v1::AttachRequest& reques
   response.set_agent_incarnation(incarnation_);
   response.set_descriptor_socket(descriptors_->path());
   response.set_agent_version(std::string(kVersion));
+  if (lease_ttl > absl::ZeroDuration()) {
+    response.mutable_lease_ttl()->set_seconds(absl::ToInt64Seconds(lease_ttl));
+    response.mutable_lease_ttl()->set_nanos(
+        static_cast<int32_t>(absl::ToInt64Nanoseconds(lease_ttl % absl::Seconds(1))));
+  }
   return response;
 }
 
-void Agent::TrainerGone(uint64_t incarnation, bool detached) {
+void Agent::TrainerGone(uint64_t incarnation, TrainerEnd how) {
   {
     MutexLock lock(mutex_);
-    if (page_trainer_ != incarnation) return;
-    page_.reset();
-    descriptors_->Withdraw(page_id_);
-    page_id_ = 0;
-    page_trainer_ = 0;
+    if (page_trainer_ == incarnation) {
+      page_.reset();
+      descriptors_->Withdraw(page_id_);
+      page_id_ = 0;
+      page_trainer_ = 0;
+    }
   }
-  if (detached) watch_->Clear();
-  host_.Do([&](Session& session, absl::Time) { session.OnTrainerGone(incarnation, detached); });
+  if (how == TrainerEnd::kUnmapped) watch_->Forget(incarnation);
+  host_.Do([&](Session& session, absl::Time) { session.OnTrainerGone(incarnation, how); });
 }
 
 std::optional<int64_t> Agent::CurrentStep() {

@@ -41,7 +41,8 @@ class Agent {
 
   // A trainer begins its session. `pid`: its process, if the kernel said so.
   absl::StatusOr<v1::AttachResponse> Attach(const v1::AttachRequest& request, std::optional<pid_t> pid);
-  void TrainerGone(uint64_t incarnation, bool detached);
+  // Also of one that is not attached any more.
+  void TrainerGone(uint64_t incarnation, TrainerEnd how);
 
   // Where other agents reach this one.
   const std::string& transfer_address() const { return transfer_address_; }

@@ -221,6 +221,10 @@ TEST_F(AgentTest, Save_WritesExactBins_AndTellsTheVerdict) {
   EXPECT_EQ(checkpoint->state(), v1::Checkpoint::COMMITTED);
   EXPECT_EQ(checkpoint->data_directory(), "demo/000000000007/0001");
   coordinator_.Await(0, [](const v1::AgentState& state) { return state.save_size() == 0; });
+  // Whether it still is, the coordinator says.
+  v1::SaveOrder refusal = SaveOrderOf(7, v1::SaveOrder::ABORTED, "plan-1");
+  *refusal.mutable_error() = StatusToProto(MakeError(Reason::kStepCommitted, "committed"));
+  OrderSave(0, refusal);
   EXPECT_TRUE(HasReason(trainer.BeginSave(*layout, 7).status(), Reason::kStepCommitted));
 }
 
@@ -294,7 +298,7 @@ TEST_F(SaveTest, TrainerDies_AfterStaging_TheSaveIsWritten) {
     FakeTrainer trainer(agent.address());
     ASSERT_TRUE(trainer.Attach().ok());
     Stage(trainer, *layout_, 3);
-    agent.agent().TrainerGone(trainer.incarnation(), false);
+    agent.agent().TrainerGone(trainer.incarnation(), TrainerEnd::kEnded);
   }
   OrderSave(0, SaveOrderOf(3, v1::SaveOrder::WRITE, "plan-1"));
   AwaitPhase(0, 3, v1::SaveState::WRITTEN);
@@ -772,7 +776,7 @@ TEST_F(LoadTest, TrainerDies_ItsLoadFails) {
   }
   ASSERT_TRUE(trainers_[0]->BeginLoad(*WholeLayout(), 1).ok());
   AwaitLoad(0, v1::LoadState::READING);
-  agents_[0]->agent().TrainerGone(trainers_[0]->incarnation(), false);
+  agents_[0]->agent().TrainerGone(trainers_[0]->incarnation(), TrainerEnd::kEnded);
   EXPECT_TRUE(HasReason(StatusFromProto(AwaitLoad(0, v1::LoadState::FAILED).error()), Reason::kTrainerLost));
 }
 

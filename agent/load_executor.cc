@@ -46,9 +46,7 @@ void LoadExecutor::Start(const action::StartRead& order) {
 }
 
 void LoadExecutor::LendSource(uint64_t number) {
-  queue_.Post([this, number] {
-    if (const auto lender = FindActive(number).lender; lender != nullptr) lender->MarkStaged();
-  });
+  queue_.Post([this, number] { LendNow(number); });
 }
 
 void LoadExecutor::End(uint64_t number) {
@@ -117,10 +115,23 @@ absl::Status LoadExecutor::MakeSource(const action::StartRead& order, ActiveLoad
   CAIRN_ASSIGN_OR_RETURN(auto memory, SharedMemory::Create("cairn-source", bytes));
   CAIRN_RETURN_IF_ERROR(memory->Populate(FaultThreads()));
   CAIRN_ASSIGN_OR_RETURN(load.writable_id, context_.descriptors.Offer(memory, false));
-  CAIRN_ASSIGN_OR_RETURN(load.read_only_id, context_.descriptors.Offer(memory, true));
-  load.lender = std::make_shared<SlabLender>(RoundBuffer{load.read_only_id, memory->bytes(), memory});
+  load.memory = memory;
+  load.lender = std::make_shared<SlabLender>(RoundBuffer{0, memory->bytes(), memory});
   load.source = load.lender;
   return absl::OkStatus();
+}
+
+// The trainer has it mapped and has copied: from here on others read it and nobody comes to write it.
+void LoadExecutor::LendNow(uint64_t number) {
+  const ActiveLoad load = FindActive(number);
+  if (load.lender == nullptr) return;
+  const auto id = context_.descriptors.Offer(load.memory, true);
+  if (!id.ok()) return Fail(number, id.status());
+  {
+    MutexLock lock(mutex_);
+    loads_[number].read_only_id = *id;  // ended by this queue alone, but for the agent's own end
+  }
+  load.lender->MarkStaged(*id);
 }
 
 std::shared_ptr<RoundSource> LoadExecutor::MakeReader(const action::StartRead& order) {
@@ -214,6 +225,7 @@ void LoadExecutor::EndNow(uint64_t number) {
     load.source->Stop(MakeError(Reason::kPlanUnknown, why, {{"rank", absl::StrCat(context_.options.rank)}}));
     load.source.reset();
     load.lender.reset();
+    load.memory.reset();
     for (uint64_t id : {load.writable_id, load.read_only_id}) {
       if (id != 0) context_.descriptors.Withdraw(id);
     }

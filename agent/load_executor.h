@@ -50,8 +50,10 @@ class LoadExecutor {
     std::string plan_digest;
     std::shared_ptr<RoundLender> source;
     std::shared_ptr<LoadConsumer> consumer;
-    // Of a reshard: `source` itself, and the ids of its memory, for this rank's trainer and for the others.
+    // Of a reshard: `source` itself, its memory, and that one's ids, for this rank's trainer and, once that has copied,
+    // for the others.
     std::shared_ptr<SlabLender> lender;
+    std::shared_ptr<SharedMemory> memory;
     uint64_t writable_id = 0;
     uint64_t read_only_id = 0;
   };
@@ -61,6 +63,7 @@ class LoadExecutor {
   // Memory for the source of a reshard.
   absl::Status MakeSource(const action::StartRead& order, ActiveLoad& load);
   std::shared_ptr<RoundSource> MakeReader(const action::StartRead& order);
+  void LendNow(uint64_t number);
   void EndNow(uint64_t number);
   void DestroyRetired();
   void ReportProgress(const ActiveLoad& load);

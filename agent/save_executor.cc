@@ -67,7 +67,8 @@ void SaveExecutor::MakeSlabNow(uint64_t bytes) {
     MutexLock lock(mutex_);
     if (slab_ != nullptr) {
       context_.descriptors.Withdraw(slab_id_);
-      // A trainer may hold its mapping for a while: its pages are given back all the same.
+      // A trainer may hold its mapping for a while: its pages are given back all the same. Those of a slab that was
+      // lent cannot be (it is sealed): they go when the trainer maps the new one in its place, or ends.
       (void)fallocate(slab_->fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(slab_->bytes()));
       slab_.reset();
     }
@@ -96,8 +97,8 @@ absl::Status SaveExecutor::Lend(const action::StartWrite& order, const std::shar
   EndLending(order.save);  // of an earlier attempt
   if (order.target->moved_out.empty()) return absl::OkStatus();
   CAIRN_ASSIGN_OR_RETURN(const uint64_t id, context_.descriptors.Offer(slab, true));
-  const auto lender = std::make_shared<SlabLender>(RoundBuffer{id, slab->bytes(), slab}, *order.staged, *order.target);
-  lender->MarkStaged();
+  const auto lender = std::make_shared<SlabLender>(RoundBuffer{0, slab->bytes(), slab}, *order.staged, *order.target);
+  lender->MarkStaged(id);
   const TransferService::Key key = {order.target->plan_digest, 0, order.step, order.attempt};
   {
     MutexLock lock(mutex_);

@@ -25,6 +25,8 @@ namespace {
 
 constexpr size_t kMaxConnections = 64;
 constexpr int kTimeoutSeconds = 5;
+// While nobody can be taken, because all places or the process's descriptors are in use.
+constexpr absl::Duration kAcceptPause = absl::Milliseconds(100);
 
 void SendAnswer(int connection, int error, int fd) {
   unsigned char byte = static_cast<unsigned char>(error);
@@ -108,12 +110,19 @@ void DescriptorSocket::Serve() {
     absl::Time deadline;
   };
   std::vector<Connection> connections;
+  absl::Time accept_from = absl::InfinitePast();
   while (true) {
-    std::vector<pollfd> polled = {{wake_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
+    absl::Time now = Clock::Real().SteadyNow();
+    // A listener whose connections cannot be taken stays readable: asked for that, poll would return at once, for ever.
+    const bool full = connections.size() >= kMaxConnections;
+    const bool accepting = !full && now >= accept_from;
+    std::vector<pollfd> polled = {{wake_.get(), POLLIN, 0}, {accepting ? listener_.get() : -1, POLLIN, 0}};
     for (const Connection& connection : connections) polled.push_back({connection.fd.get(), POLLIN, 0});
-    (void)poll(polled.data(), polled.size(), connections.empty() ? -1 : 1000);
+    int timeout = connections.empty() ? -1 : 1000;
+    if (!full && !accepting) timeout = static_cast<int>(absl::ToInt64Milliseconds(kAcceptPause));
+    (void)poll(polled.data(), polled.size(), timeout);
     if (polled[0].revents != 0) return;
-    const absl::Time now = Clock::Real().SteadyNow();
+    now = Clock::Real().SteadyNow();
     std::vector<Connection> kept;
     for (size_t i = 0; i < connections.size(); ++i) {
       Connection& connection = connections[i];
@@ -132,9 +141,12 @@ void DescriptorSocket::Serve() {
       if (keep) kept.push_back(std::move(connection));
     }
     connections = std::move(kept);
-    if (polled[1].revents == 0 || connections.size() >= kMaxConnections) continue;
+    if (polled[1].revents == 0) continue;
     UniqueFd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!fd.valid()) continue;
+    if (!fd.valid()) {
+      if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) accept_from = now + kAcceptPause;
+      continue;
+    }
     const auto peer = PeerOf(fd.get());
     if (!peer.ok() || !policy_.Check(*peer).ok()) {
       SendAnswer(fd.get(), EPERM, -1);
@@ -144,7 +156,7 @@ void DescriptorSocket::Serve() {
   }
 }
 
-absl::StatusOr<UniqueFd> ReceiveDescriptor(const std::string& path, uint64_t id) {
+absl::StatusOr<UniqueFd> ReceiveDescriptor(const std::string& path, uint64_t id, uid_t owner) {
   const auto unreachable = [&](std::string_view why, int error) {
     return MakeError(Reason::kAgentUnreachable,
                      absl::StrCat("descriptor socket ", path, ": ", absl::string_view(why.data(), why.size()), ": ",
@@ -161,6 +173,13 @@ absl::StatusOr<UniqueFd> ReceiveDescriptor(const std::string& path, uint64_t id)
   setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
   if (connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0)
     return unreachable("connect", errno);
+  CAIRN_ASSIGN_OR_RETURN(const Peer peer, PeerOf(fd.get()));
+  if (peer.uid != owner) {
+    return MakeError(Reason::kPeerUid,
+                     absl::StrCat("descriptor socket ", path, ": a process of user ", peer.uid,
+                                  " listens there, not one of user ", owner),
+                     {{"uid", absl::StrCat(peer.uid)}});
+  }
   unsigned char request[8];
   for (int i = 0; i < 8; ++i) request[i] = static_cast<unsigned char>(id >> (8 * i));
   // A refused peer's answer may be there before its request is sent.

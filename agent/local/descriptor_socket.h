@@ -23,7 +23,8 @@ class DescriptorSocket {
   static absl::StatusOr<std::unique_ptr<DescriptorSocket>> Listen(const std::string& path, UserPolicy policy);
   ~DescriptorSocket();
 
-  // Offers memory; through a read-only descriptor if `read_only`. Returns its id.
+  // Offers memory, to writers or, if `read_only`, to readers: then it is sealed first (SharedMemory::OpenReadOnly), so
+  // that no reader ever has memory that others may still come to write. Returns its id.
   absl::StatusOr<uint64_t> Offer(std::shared_ptr<SharedMemory> memory, bool read_only);
   // No more of it; those who have it keep it.
   void Withdraw(uint64_t id);
@@ -50,9 +51,10 @@ class DescriptorSocket {
   std::thread thread_;
 };
 
-// What a consumer does. `path` is an agent's descriptor socket. Waits at most a few seconds.
-// UNAVAILABLE (AGENT_UNREACHABLE): nobody there, or the id is not offered. PERMISSION_DENIED (PEER_UID).
-absl::StatusOr<UniqueFd> ReceiveDescriptor(const std::string& path, uint64_t id);
+// What a consumer does. `path` is the descriptor socket of an agent that must run as the user `owner`. Waits at most a
+// few seconds. What comes is not looked at yet: see LentMemory. UNAVAILABLE (AGENT_UNREACHABLE): nobody there, or the
+// id is not offered. PERMISSION_DENIED (PEER_UID): either side is of another user.
+absl::StatusOr<UniqueFd> ReceiveDescriptor(const std::string& path, uint64_t id, uid_t owner);
 
 }  // namespace cairn
 

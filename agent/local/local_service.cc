@@ -259,7 +259,8 @@ grpc::ServerUnaryReactor* LocalService::ListLocalCheckpoints(grpc::CallbackServe
 
 grpc::ServerUnaryReactor* LocalService::Detach(grpc::CallbackServerContext* context, const v1::DetachRequest* request,
                                                v1::DetachResponse*) {
-  agent_.TrainerGone(request->trainer_incarnation(), true);
+  agent_.TrainerGone(request->trainer_incarnation(),
+                     request->unmapped() ? TrainerEnd::kUnmapped : TrainerEnd::kDetached);
   return FinishNow(context, absl::OkStatus());
 }
 

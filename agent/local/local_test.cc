@@ -1,15 +1,25 @@
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
+#include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "agent/local/descriptor_socket.h"
+#include "agent/local/lent_memory.h"
 #include "agent/local/socket_directory.h"
 #include "agent/local/trainer_watch.h"
 #include "common/base/mutex.h"
@@ -23,6 +33,23 @@ class LocalTest : public ::testing::Test {
  protected:
   void SetUp() override { directory_ = "/tmp/cairn-local-" + RandomToken(6); }
   void TearDown() override { std::filesystem::remove_all(directory_); }
+  // What this process uses while this thread waits; one that polls without end uses most of it.
+  static absl::Duration ProcessorTimeOfHalfASecond() {
+    timespec before = {}, after = {};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+    poll(nullptr, 0, 500);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+    return absl::DurationFromTimespec(after) - absl::DurationFromTimespec(before);
+  }
+  // A connection that says nothing.
+  static UniqueFd Connect(const std::string& path) {
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path, path.data(), path.size());
+    UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) return UniqueFd();
+    return fd;
+  }
   // Runs `body` in a child process, as another user if `uid` says so; its exit status.
   static int InChild(const std::function<int()>& body, uid_t uid = 0) {
     const pid_t child = fork();
@@ -35,6 +62,7 @@ class LocalTest : public ::testing::Test {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
   std::string directory_;
+  const uid_t owner_ = geteuid();
 };
 
 TEST_F(LocalTest, SocketDirectory_IsMadeForItsOwnerAlone) {
@@ -95,24 +123,26 @@ TEST_F(LocalTest, Descriptor_ReachesAnotherProcess_ReadOnlyWhereAsked) {
   const auto memory = *SharedMemory::Create("test", 8192);
   memory->data()[5000] = 'q';
   const uint64_t writable = *(*socket)->Offer(memory, false);
-  const uint64_t read_only = *(*socket)->Offer(memory, true);
+  const auto other_memory = *SharedMemory::Create("test", 8192);
+  const uint64_t read_only = *(*socket)->Offer(other_memory, true);
   EXPECT_EQ(InChild([&] {
-              const auto fd = ReceiveDescriptor(directory_ + "/d", writable);
+              const auto fd = ReceiveDescriptor(directory_ + "/d", writable, owner_);
               if (!fd.ok()) return 1;
               void* mapped = mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd->get(), 0);
               if (mapped == MAP_FAILED || static_cast<char*>(mapped)[5000] != 'q') return 2;
               static_cast<char*>(mapped)[0] = 'w';
-              const auto other = ReceiveDescriptor(directory_ + "/d", read_only);
+              const auto other = ReceiveDescriptor(directory_ + "/d", read_only, owner_);
               if (!other.ok()) return 3;
               if (mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, other->get(), 0) != MAP_FAILED) return 4;
               return mmap(nullptr, 8192, PROT_READ, MAP_SHARED, other->get(), 0) == MAP_FAILED ? 5 : 0;
             }),
             0);
   EXPECT_EQ(memory->data()[0], 'w');
-  EXPECT_TRUE(HasReason(ReceiveDescriptor(directory_ + "/d", writable + 1).status(), Reason::kAgentUnreachable));
+  EXPECT_TRUE(
+      HasReason(ReceiveDescriptor(directory_ + "/d", writable + 1, owner_).status(), Reason::kAgentUnreachable));
   (*socket)->Withdraw(writable);
-  EXPECT_FALSE(ReceiveDescriptor(directory_ + "/d", writable).ok());
-  EXPECT_TRUE(HasReason(ReceiveDescriptor(directory_ + "/nobody", 1).status(), Reason::kAgentUnreachable));
+  EXPECT_FALSE(ReceiveDescriptor(directory_ + "/d", writable, owner_).ok());
+  EXPECT_TRUE(HasReason(ReceiveDescriptor(directory_ + "/nobody", 1, owner_).status(), Reason::kAgentUnreachable));
 }
 
 TEST_F(LocalTest, AnotherUser_GetsNoDescriptor_UnlessAllowed) {
@@ -123,7 +153,7 @@ TEST_F(LocalTest, AnotherUser_GetsNoDescriptor_UnlessAllowed) {
   ASSERT_TRUE(socket.ok()) << socket.status();
   const uint64_t id = *(*socket)->Offer(memory, false);
   const auto receive = [&] {
-    const auto fd = ReceiveDescriptor(directory_ + "/d", id);
+    const auto fd = ReceiveDescriptor(directory_ + "/d", id, owner_);
     return fd.ok() ? 0 : HasReason(fd.status(), Reason::kPeerUid) ? 7 : 1;
   };
   EXPECT_EQ(InChild(receive, 4321), 0);
@@ -159,6 +189,115 @@ TEST_F(LocalTest, TrainerWatch_NoticesTheEndOfAProcess) {
   close(pipe_ends[0]);
   close(pipe_ends[1]);
   EXPECT_FALSE(watch.Watch(43, 0)) << "a process that the kernel does not name";
+}
+
+TEST_F(LocalTest, TrainerWatch_TellsAlsoTheEndOfThoseThatWereReplaced_NotOfTheForgotten) {
+  Mutex mutex;
+  CondVar changed;
+  std::vector<uint64_t> ended;
+  TrainerWatch watch([&](uint64_t incarnation) {
+    MutexLock lock(mutex);
+    ended.push_back(incarnation);
+    changed.NotifyAll();
+  });
+  std::vector<pid_t> children;
+  for (uint64_t incarnation : {1, 2, 3}) {
+    children.push_back(fork());
+    if (children.back() == 0) {
+      while (true) pause();
+    }
+    EXPECT_TRUE(watch.Watch(incarnation, children.back()));
+  }
+  watch.Forget(1);
+  for (pid_t child : children) {
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+  }
+  MutexLock lock(mutex);
+  while (ended.size() < 2 && changed.WaitFor(mutex, absl::Seconds(10))) {
+  }
+  std::sort(ended.begin(), ended.end());
+  EXPECT_EQ(ended, (std::vector<uint64_t>{2, 3}));
+}
+
+TEST_F(LocalTest, LentMemory_IsReadOnlyForEverybodyElse_ByWhateverWay) {
+  ASSERT_TRUE(PrepareSocketDirectory(directory_, false).ok());
+  auto socket = DescriptorSocket::Listen(directory_ + "/d", UserPolicy());
+  ASSERT_TRUE(socket.ok()) << socket.status();
+  const auto memory = *SharedMemory::Create("test", 8192);
+  const uint64_t writers = *(*socket)->Offer(memory, false);
+  const auto opened = LentMemory::Map(directory_ + "/d", writers, 8192, owner_);
+  EXPECT_TRUE(HasReason(opened.status(), Reason::kMemoryUnsealed)) << "nobody lends it yet: " << opened.status();
+  const UniqueFd before = *ReceiveDescriptor(directory_ + "/d", writers, owner_);
+  char* const rightful = static_cast<char*>(mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, before.get(), 0));
+  ASSERT_NE(rightful, MAP_FAILED);
+
+  const uint64_t readers = *(*socket)->Offer(memory, true);
+  const auto lent = LentMemory::Map(directory_ + "/d", readers, 8192, owner_);
+  ASSERT_TRUE(lent.ok()) << lent.status();
+  rightful[5] = 'w';
+  memory->data()[6] = 'a';
+  EXPECT_EQ((*lent)->data()[5], 'w') << "who had it mapped goes on";
+  EXPECT_EQ((*lent)->data()[6], 'a');
+  const UniqueFd again = *ReceiveDescriptor(directory_ + "/d", writers, owner_);
+  const UniqueFd reader = *ReceiveDescriptor(directory_ + "/d", readers, owner_);
+  for (int fd : {before.get(), again.get(), reader.get()}) {
+    // With the rights of its owner the memory can be opened anew; it still cannot be written.
+    const UniqueFd anew(open(("/proc/self/fd/" + std::to_string(fd)).c_str(), O_RDWR | O_CLOEXEC));
+    for (int way : {fd, anew.get()}) {
+      if (way < 0) continue;
+      EXPECT_EQ(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, way, 0), MAP_FAILED);
+      EXPECT_LT(pwrite(way, "x", 1, 0), 0);
+      EXPECT_NE(ftruncate(way, 0), 0);
+      EXPECT_NE(fallocate(way, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), 0);
+    }
+    void* const readable = mmap(nullptr, 4096, PROT_READ, MAP_SHARED, fd, 0);
+    ASSERT_NE(readable, MAP_FAILED);
+    EXPECT_NE(mprotect(readable, 4096, PROT_READ | PROT_WRITE), 0);
+    munmap(readable, 4096);
+  }
+  EXPECT_TRUE((*socket)->Offer(memory, true).ok()) << "it may be lent again";
+  munmap(rightful, 8192);
+  EXPECT_TRUE(HasReason(LentMemory::Map(directory_ + "/d", readers, 16384, owner_).status(), Reason::kTransportFailed));
+  EXPECT_TRUE(HasReason(LentMemory::Map(directory_ + "/d", readers, 8192, owner_ + 1).status(), Reason::kPeerUid));
+}
+
+TEST_F(LocalTest, MoreConnectionsThanPlaces_AreTakenLater_AndCostNoProcessorTime) {
+  ASSERT_TRUE(PrepareSocketDirectory(directory_, false).ok());
+  auto socket = DescriptorSocket::Listen(directory_ + "/d", UserPolicy());
+  ASSERT_TRUE(socket.ok()) << socket.status();
+  const auto memory = *SharedMemory::Create("test", 4096);
+  const uint64_t id = *(*socket)->Offer(memory, true);
+  std::vector<UniqueFd> silent;
+  for (int i = 0; i < 70; ++i) silent.push_back(Connect(directory_ + "/d"));
+  EXPECT_LT(ProcessorTimeOfHalfASecond(), absl::Milliseconds(100));
+  silent.clear();
+  EXPECT_TRUE(ReceiveDescriptor(directory_ + "/d", id, owner_).ok());
+}
+
+TEST_F(LocalTest, OutOfDescriptors_WaitsWithoutSpinning) {
+  ASSERT_TRUE(PrepareSocketDirectory(directory_, false).ok());
+  EXPECT_EQ(InChild([&] {
+              auto socket = DescriptorSocket::Listen(directory_ + "/d", UserPolicy());
+              if (!socket.ok()) return 1;
+              const auto memory = *SharedMemory::Create("test", 4096);
+              const uint64_t id = *(*socket)->Offer(memory, true);
+              std::vector<UniqueFd> clients;
+              for (int i = 0; i < 3; ++i) clients.push_back(Connect(directory_ + "/d"));
+              // All that are left are taken; three connections stand before the listener or have been taken.
+              std::vector<UniqueFd> others;
+              while (true) {
+                UniqueFd other(dup(0));
+                if (!other.valid()) break;
+                others.push_back(std::move(other));
+              }
+              clients.erase(clients.begin());
+              UniqueFd late = Connect(directory_ + "/d");  // with the descriptor that this one gave back
+              if (!late.valid() || ProcessorTimeOfHalfASecond() > absl::Milliseconds(100)) return 2;
+              others.clear();
+              return ReceiveDescriptor(directory_ + "/d", id, owner_).ok() ? 0 : 3;
+            }),
+            0);
 }
 
 }  // namespace

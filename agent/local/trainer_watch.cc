@@ -6,8 +6,14 @@
 #include <unistd.h>
 
 #include <utility>
+#include <vector>
 
 namespace cairn {
+namespace {
+
+constexpr size_t kMaxWatched = 16;
+
+}  // namespace
 
 TrainerWatch::TrainerWatch(std::function<void(uint64_t)> on_end)
     : on_end_(std::move(on_end)), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), thread_([this] { Run(); }) {}
@@ -31,47 +37,47 @@ bool TrainerWatch::Watch(uint64_t incarnation, pid_t pid) {
   const bool watched = process.valid();
   {
     MutexLock lock(mutex_);
-    incarnation_ = incarnation;
-    process_ = std::move(process);
+    std::erase_if(watched_, [&](const Watched& one) { return one.incarnation == incarnation; });
+    if (watched) watched_.push_back({incarnation, std::make_shared<const UniqueFd>(std::move(process))});
+    if (watched_.size() > kMaxWatched) watched_.pop_front();
   }
   Wake();
   return watched;
 }
 
-void TrainerWatch::Clear() {
+void TrainerWatch::Forget(uint64_t incarnation) {
   {
     MutexLock lock(mutex_);
-    incarnation_ = 0;
-    process_ = UniqueFd();
+    std::erase_if(watched_, [&](const Watched& one) { return one.incarnation == incarnation; });
   }
   Wake();
 }
 
 void TrainerWatch::Run() {
   while (true) {
-    UniqueFd process;  // a copy, so that the watched one may be replaced meanwhile
-    uint64_t incarnation = 0;
+    std::deque<Watched> watched;  // keeps them open while they are polled
     {
       MutexLock lock(mutex_);
       if (stopped_) return;
-      incarnation = incarnation_;
-      if (process_.valid()) process = UniqueFd(dup(process_.get()));
+      watched = watched_;
     }
-    pollfd polled[] = {{wake_.get(), POLLIN, 0}, {process.get(), POLLIN, 0}};
-    if (poll(polled, process.valid() ? 2 : 1, -1) < 0) continue;
+    std::vector<pollfd> polled = {{wake_.get(), POLLIN, 0}};
+    for (const Watched& one : watched) polled.push_back({one.process->get(), POLLIN, 0});
+    if (poll(polled.data(), polled.size(), -1) < 0) continue;
     if (polled[0].revents != 0) {
       uint64_t count = 0;
       (void)!read(wake_.get(), &count, sizeof(count));
-      continue;
     }
-    if (!process.valid() || polled[1].revents == 0) continue;
-    {
-      MutexLock lock(mutex_);
-      if (incarnation_ != incarnation) continue;
-      incarnation_ = 0;
-      process_ = UniqueFd();
+    for (size_t i = 0; i < watched.size(); ++i) {
+      if ((polled[i + 1].revents & POLLIN) == 0) continue;
+      bool still = false;
+      {
+        MutexLock lock(mutex_);
+        still =
+            std::erase_if(watched_, [&](const Watched& one) { return one.incarnation == watched[i].incarnation; }) > 0;
+      }
+      if (still) on_end_(watched[i].incarnation);
     }
-    on_end_(incarnation);
   }
 }
 

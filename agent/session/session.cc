@@ -12,12 +12,17 @@
 namespace cairn {
 namespace {
 
+// Besides those in use.
 constexpr size_t kKeptLayouts = 8;
 constexpr size_t kKeptPlans = 8;
 
+absl::Duration FromProto(const google::protobuf::Duration& duration) {
+  return absl::Seconds(duration.seconds()) + absl::Nanoseconds(duration.nanos());
+}
+
 }  // namespace
 
-Session::Session(SessionOptions options) : options_(std::move(options)) {}
+Session::Session(SessionOptions options) : options_(std::move(options)), next_save_(options_.incarnation | 1) {}
 
 std::vector<Action> Session::TakeActions() { return std::exchange(actions_, {}); }
 
@@ -46,6 +51,7 @@ absl::Status Session::OnRegistered(const v1::RegisterAgentResponse& response) {
   coordinator_epoch_ = response.coordinator_epoch();
   membership_epoch_ = response.membership_epoch();
   known_revision_ = 0;
+  lease_ttl_ = FromProto(response.lease_ttl());
   registered_ = true;
   Changed();
   return absl::OkStatus();
@@ -94,6 +100,7 @@ absl::Status Session::OnOrders(const v1::SynchronizeAgentResponse& response, abs
   coordinator_epoch_ = response.coordinator_epoch();
   membership_epoch_ = response.membership_epoch();
   known_revision_ = response.revision();
+  if (response.has_lease_ttl()) lease_ttl_ = FromProto(response.lease_ttl());
   current_plan_digest_ = response.current_plan_digest();
   current_plan_checks_replicas_ = response.check_replicas();
   current_plan_samples_replicas_ = response.sample_replicas();
@@ -127,13 +134,15 @@ void Session::OnPlan(const std::string& digest, absl::StatusOr<std::string> byte
   // If it failed (another plan has taken its place, or the coordinator restarted), the next orders say what to fetch.
   if (!bytes.ok()) return;
   if (plans_.insert_or_assign(digest, *std::move(bytes)).second) plan_order_.push_back(digest);
-  while (plan_order_.size() > kKeptPlans) {
-    plans_.erase(plan_order_.front());
-    images_.erase(plan_order_.front());
-    plan_order_.pop_front();
-  }
+  while (plan_order_.size() > kKeptPlans) ForgetPlan(std::string(plan_order_.front()));
   Advance();
   Changed();
+}
+
+void Session::ForgetPlan(const std::string& digest) {
+  plans_.erase(digest);
+  images_.erase(digest);
+  std::erase(plan_order_, digest);
 }
 
 void Session::ApplyArm(const v1::ArmOrder& order) {
@@ -178,23 +187,31 @@ void Session::OnControlPage(uint64_t number, v1::ArmState::Status status) {
 
 void Session::Attach(uint64_t trainer) {
   if (trainer_ == trainer) return;
-  if (trainer_) OnTrainerGone(*trainer_, false);
+  if (trainer_) OnTrainerGone(*trainer_, TrainerEnd::kReplaced);
   trainer_ = trainer;
   trainer_layout_.clear();
   Changed();
 }
 
-void Session::OnTrainerGone(uint64_t trainer, bool detached) {
-  if (trainer_ != trainer) return;
+void Session::OnTrainerGone(uint64_t trainer, TrainerEnd how) {
+  slab_use_.TrainerGone(trainer, how);
+  if (trainer_ != trainer) {
+    Advance();  // the slab may be free now
+    Changed();
+    return;
+  }
+  const std::string_view ended = how == TrainerEnd::kEnded      ? "ended"
+                                 : how == TrainerEnd::kReplaced ? "was replaced by another one"
+                                                                : "detached";
   const auto lost = [&](std::string_view what) {
-    return MakeError(Reason::kTrainerLost,
-                     absl::StrCat("rank ", options_.rank, ": the trainer ", detached ? "detached" : "ended", " ",
-                                  absl::string_view(what.data(), what.size())),
-                     {{"rank", absl::StrCat(options_.rank)}, {"ranks", absl::StrCat(options_.rank)}});
+    return MakeError(
+        Reason::kTrainerLost,
+        absl::StrCat("rank ", options_.rank, ": the trainer ", absl::string_view(ended.data(), ended.size()), " ",
+                     absl::string_view(what.data(), what.size())),
+        {{"rank", absl::StrCat(options_.rank)}, {"ranks", absl::StrCat(options_.rank)}});
   };
   for (auto& [step, save] : saves_) {
     if (save.trainer != trainer) continue;
-    if (save.phase == v1::SaveState::STAGING && !detached) slab_tainted_ = true;
     if (save.phase == v1::SaveState::BEGUN || save.phase == v1::SaveState::STAGING) {
       Fail(save, lost("before its state was staged"));
     }
@@ -203,6 +220,7 @@ void Session::OnTrainerGone(uint64_t trainer, bool detached) {
     if (load.trainer == trainer && !load.ended && !load.consumed) Fail(load, lost("while it was loading"));
   }
   trainer_.reset();
+  slab_error_ = absl::OkStatus();
   // The page is made anew for the next trainer.
   if (arm_.status() == v1::ArmState::ARMED || arm_.status() == v1::ArmState::AGREED) {
     arm_.set_status(v1::ArmState::DISARMED);
@@ -221,29 +239,26 @@ absl::Status Session::CheckAttached(uint64_t trainer) const {
 
 void Session::AddLayout(RankLayoutPtr layout) {
   const std::string digest = layout->digest;
-  if (layouts_.emplace(digest, std::move(layout)).second) layout_order_.push_back(digest);
+  if (!layouts_.emplace(digest, std::move(layout)).second) std::erase(layout_order_, digest);
+  layout_order_.push_back(digest);
   ForgetOldLayouts();
 }
 
+// A layout is kept as long as the trainer, a save or a load that goes on has it, and a few more for calls to come.
 void Session::ForgetOldLayouts() {
   const auto in_use = [&](const std::string& digest) {
     const auto uses = [&](const auto& entry) { return entry.second.layout && entry.second.layout->digest == digest; };
     const auto gives = [&](const auto& entry) {
       return entry.second.source_layout && entry.second.source_layout->digest == digest;
     };
-    return digest == trainer_layout_ || digest == layout_order_.back() ||
-           std::any_of(saves_.begin(), saves_.end(), uses) || std::any_of(loads_.begin(), loads_.end(), uses) ||
-           std::any_of(loads_.begin(), loads_.end(), gives);
+    return digest == trainer_layout_ || std::any_of(saves_.begin(), saves_.end(), uses) ||
+           std::any_of(loads_.begin(), loads_.end(), uses) || std::any_of(loads_.begin(), loads_.end(), gives);
   };
-  for (size_t tries = layout_order_.size(); tries > 0 && layout_order_.size() > kKeptLayouts; --tries) {
-    const std::string digest = layout_order_.front();
-    layout_order_.pop_front();
-    if (in_use(digest)) {
-      layout_order_.push_back(digest);
-    } else {
-      layouts_.erase(digest);
-    }
+  size_t idle = 0;
+  for (auto digest = layout_order_.rbegin(); digest != layout_order_.rend(); ++digest) {
+    if (!in_use(*digest) && ++idle > kKeptLayouts) layouts_.erase(*digest);
   }
+  std::erase_if(layout_order_, [&](const std::string& digest) { return !layouts_.contains(digest); });
 }
 
 absl::StatusOr<v1::PrepareResponse> Session::Prepare(const v1::PrepareRequest& request, absl::Time) {
@@ -269,7 +284,7 @@ absl::StatusOr<v1::PrepareResponse> Session::Prepare(const v1::PrepareRequest& r
   if (*image == nullptr) return response;
   // A slab in use is large enough or will be replaced by the next save.
   if (!SlabIsHeld() || slab_->bytes < (*image)->slab_bytes) {
-    CAIRN_ASSIGN_OR_RETURN(const bool ready, WantSlab((*image)->slab_bytes));
+    CAIRN_ASSIGN_OR_RETURN(const bool ready, WantSlab((*image)->slab_bytes, request.trainer_incarnation()));
     if (!ready) return response;
   }
   cached_ = *image;
@@ -315,15 +330,17 @@ bool Session::SlabIsHeld() const {
   });
 }
 
-absl::StatusOr<bool> Session::WantSlab(uint64_t bytes) {
-  bytes = std::max<uint64_t>(bytes, 4096);  // something to map, even for a rank that writes nothing
+absl::StatusOr<bool> Session::WantSlab(uint64_t bytes, uint64_t trainer) {
+  bytes = std::max<uint64_t>(bytes, 4096);  // something to write from, even for a rank that stages nothing
   if (making_slab_ || SlabIsHeld()) return false;
-  if (slab_ && slab_->bytes >= bytes && !slab_tainted_) return true;
+  if (slab_ && slab_->bytes >= bytes && slab_use_.AllowedTo(trainer)) return true;
   if (!slab_error_.ok() && bytes >= slab_error_bytes_) return std::exchange(slab_error_, absl::OkStatus());
   making_slab_ = true;
   slab_error_ = absl::OkStatus();
   slab_error_bytes_ = bytes;
+  slab_asker_ = trainer;
   slab_.reset();
+  slab_use_ = SlabUse();
   Do(action::MakeSlab{bytes});
   return false;
 }
@@ -332,9 +349,8 @@ void Session::OnSlab(absl::StatusOr<SlabDescription> slab, absl::Time) {
   making_slab_ = false;
   if (slab.ok()) {
     slab_ = *slab;
-    slab_tainted_ = false;
     slab_error_ = absl::OkStatus();
-  } else {
+  } else if (trainer_ == slab_asker_) {
     slab_error_ =
         Annotate(slab.status(), absl::StrCat("rank ", options_.rank), {{"rank", absl::StrCat(options_.rank)}});
   }

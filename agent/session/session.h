@@ -26,6 +26,7 @@
 #include "agent/session/rank_layout.h"
 #include "agent/session/replica_check.h"
 #include "agent/session/save_image.h"
+#include "agent/session/slab_use.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "cairn/v1/local_agent_service.pb.h"
 #include "cairn/v1/plan.pb.h"
@@ -131,6 +132,8 @@ class Session {
   // --- With the coordinator.
 
   bool registered() const { return registered_; }
+  // After this time without a word an agent counts as lost; zero while the coordinator was not heard of.
+  absl::Duration lease_ttl() const { return lease_ttl_; }
   v1::AgentIdentity Identity() const;
   // ABORTED (STALE_EPOCH): the answer comes from a coordinator older than one that was heard before; it is not obeyed.
   absl::Status OnRegistered(const v1::RegisterAgentResponse& response);
@@ -149,8 +152,8 @@ class Session {
   // --- With the trainer. Errors are those of LocalAgentService.
 
   void Attach(uint64_t trainer);
-  // The trainer has ended or detached. What is staged goes on.
-  void OnTrainerGone(uint64_t trainer, bool detached);
+  // The trainer has ended or detached, also one that is not attached any more. What is staged goes on.
+  void OnTrainerGone(uint64_t trainer, TrainerEnd how);
   absl::Status CheckAttached(uint64_t trainer) const;
   std::optional<uint64_t> attached_trainer() const { return trainer_; }
   // Makes a layout known, so that calls may name it by digest.
@@ -202,6 +205,8 @@ class Session {
     uint64_t trainer = 0;
     RankLayoutPtr layout;
     bool allow_dropped_names = false;
+    // This step was committed once: only the coordinator, who asks storage, knows whether that stands.
+    bool ask_first = false;
     absl::Time stage_deadline = absl::InfiniteFuture();
     v1::SaveState::Phase phase = v1::SaveState::BEGUN;
     // The plan by which the slab was opened, and the one to write by: they differ if another rank's layout changed.
@@ -225,13 +230,17 @@ class Session {
     // The trainer has been given the error: its next BeginSave is a new call, which waits until this one has its
     // verdict.
     bool told = false;
-    std::optional<absl::Time> next_call_deadline;
+    struct NextCall {
+      uint64_t trainer = 0;
+      absl::Time deadline;
+    };
+    std::optional<NextCall> next_call;
   };
   struct EndedSave {
     uint64_t id = 0;
     int64_t step = 0;
-    uint64_t call = 0;
-    // It ended before the trainer had staged and the trainer does not know yet.
+    uint64_t trainer = 0;
+    // It ended before this trainer had staged and the trainer does not know yet.
     bool untold = false;
     absl::Status error;
     v1::Checkpoint checkpoint;
@@ -255,7 +264,8 @@ class Session {
     bool stopping = false;
     bool all_read = false;
     bool consumed = false;
-    bool ended = false;  // ordered DONE (the totals stand in `order`) or FAILED
+    bool ended = false;  // ordered DONE (the totals stand in `order`) or FAILED: layouts, plan and image are let go
+    uint64_t read_bytes = 0;  // by its plan
     uint64_t bytes_done = 0;
     uint64_t storage_bytes = 0;
     std::string path;
@@ -269,7 +279,6 @@ class Session {
   void ForgetOldLayouts();
   Save* FindSave(int64_t step);
   Save* FindSaveById(uint64_t id);
-  const EndedSave* FindEnded(int64_t step, uint64_t id) const;
   Load* FindLoad(uint64_t number);
 
   void ApplyArm(const v1::ArmOrder& order);
@@ -279,6 +288,9 @@ class Session {
   void Fail(Save& save, absl::Status error);
   void Fail(Load& load, absl::Status error);
   void StopReading(Load& load);
+  void End(Load& load);
+  // Room for one more.
+  void ForgetEndedLoads();
 
   // Takes every step that has become possible.
   void Advance();
@@ -287,10 +299,11 @@ class Session {
   // The bytes of a plan if they are there; else asks for them. `known`: the digest of a plan whose part may be the
   // same.
   const std::string* WantPlan(const std::string& digest, const std::string& known = "");
+  void ForgetPlan(const std::string& digest);
   // The image of a plan for this layout; null while the plan is being fetched.
   absl::StatusOr<SaveImagePtr> WantImage(const std::string& plan_digest, const RankLayoutPtr& layout);
-  // True if the slab is free and large enough; else asks for one. Errors: why it cannot be made.
-  absl::StatusOr<bool> WantSlab(uint64_t bytes);
+  // True if the slab is free for this trainer and large enough; else asks for one. Errors: why it cannot be made.
+  absl::StatusOr<bool> WantSlab(uint64_t bytes, uint64_t trainer);
   bool SlabIsHeld() const;
   v1::SaveState StateOf(const Save& save) const;
   v1::LoadState StateOf(const Load& load) const;
@@ -300,6 +313,7 @@ class Session {
   uint64_t version_ = 1;
 
   bool registered_ = false;
+  absl::Duration lease_ttl_;
   uint64_t coordinator_epoch_ = 0;  // the highest heard of
   uint64_t membership_epoch_ = 0;
   uint64_t known_revision_ = 0;
@@ -318,7 +332,7 @@ class Session {
   v1::ArmState arm_;
 
   std::map<std::string, RankLayoutPtr> layouts_;
-  std::deque<std::string> layout_order_;
+  std::deque<std::string> layout_order_;      // the one that was named last is the last
   std::set<std::string> puts_;                // layouts being uploaded
   std::map<std::string, std::string> plans_;  // fetched: serialized WritePlan or ReadPlan
   std::deque<std::string> plan_order_;
@@ -329,16 +343,18 @@ class Session {
   SaveImagePtr cached_;
   std::optional<SlabDescription> slab_;
   bool making_slab_ = false;
-  // Why a slab of this many bytes could not be made; tried again when the next save begins.
+  SlabUse slab_use_;
+  // Why a slab of this many bytes could not be made for this trainer; tried again when its next save begins.
   absl::Status slab_error_;
   uint64_t slab_error_bytes_ = 0;
-  // A trainer that is gone may still write into the slab that it had mapped.
-  bool slab_tainted_ = false;
+  uint64_t slab_asker_ = 0;
   // The save whose writer runs, though the save may have ended.
   std::optional<uint64_t> writer_;
   bool writer_stopping_ = false;
 
-  uint64_t next_save_ = 1;
+  // Saves have numbers that no other process of this rank gives: a trainer may ask the next agent for one of the last.
+  uint64_t next_save_;
+  uint64_t next_call_ = 1;
   // The first item that the next save may sample.
   uint32_t next_sample_ = 0;
   std::map<int64_t, Save> saves_;  // by step

@@ -1,4 +1,5 @@
 // Loads: see the diagram in session.h.
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -50,9 +51,7 @@ absl::StatusOr<v1::BeginLoadResponse> Session::BeginLoad(const v1::BeginLoadRequ
     load = nullptr;
   }
   if (load == nullptr) {
-    while (loads_.size() >= kKeptLoads && loads_.begin()->second.ended && !loads_.begin()->second.reading) {
-      loads_.erase(loads_.begin());
-    }
+    ForgetEndedLoads();
     load = &loads_[request.number()];
     load->number = request.number();
     load->trainer = request.trainer_incarnation();
@@ -64,6 +63,10 @@ absl::StatusOr<v1::BeginLoadResponse> Session::BeginLoad(const v1::BeginLoadRequ
     Changed();
   }
   if (!load->error.ok()) return load->error;
+  if (load->ended) {
+    return MakeError(Reason::kBadRequest,
+                     absl::StrCat("rank ", options_.rank, ": load ", request.number(), " has ended"));
+  }
   if (load->plan == nullptr || (load->source_layout != nullptr && !load->source_memory)) {
     response.set_pending(true);
     return response;
@@ -134,7 +137,7 @@ absl::StatusOr<v1::EndLoadResponse> Session::EndLoad(const v1::EndLoadRequest& r
     Advance();
   }
   if (!load->error.ok()) return load->error;
-  if (load->plan == nullptr) {
+  if (load->plan == nullptr && !load->ended) {
     return MakeError(Reason::kBadRequest, absl::StrCat("load ", request.number(), " has no plan yet"));
   }
   if (!std::exchange(load->consumed, true)) {
@@ -147,7 +150,7 @@ absl::StatusOr<v1::EndLoadResponse> Session::EndLoad(const v1::EndLoadRequest& r
     return response;
   }
   // What a reshard takes from memory is not read from storage.
-  response.set_bytes_read(load->source_layout == nullptr ? load->plan->read_bytes() : 0);
+  response.set_bytes_read(load->read_bytes);
   response.set_transport(load->transport);
   response.set_total_bytes_read(load->order.total_bytes_read());
   response.set_unique_bytes(load->order.unique_bytes());
@@ -160,6 +163,21 @@ void Session::Fail(Load& load, absl::Status error) {
   if (load.error.ok()) load.error = std::move(error);
   if (load.phase != v1::LoadState::STOPPED) load.phase = v1::LoadState::FAILED;
   Changed();
+}
+
+void Session::End(Load& load) {
+  load.ended = true;
+  load.layout.reset();
+  load.source_layout.reset();
+  load.source_image.reset();
+  load.plan.reset();
+  Changed();
+}
+
+void Session::ForgetEndedLoads() {
+  for (auto load = loads_.begin(); load != loads_.end() && loads_.size() >= kKeptLoads;) {
+    load = load->second.ended && !load->second.reading ? loads_.erase(load) : std::next(load);
+  }
 }
 
 void Session::StopReading(Load& load) {
@@ -178,9 +196,8 @@ void Session::ApplyLoad(const v1::LoadOrder& order) {
       return;  // Advance follows
     case v1::LoadOrder::DONE:
       load->order = order;
-      load->ended = true;
       StopReading(*load);
-      Changed();
+      End(*load);
       return;
     case v1::LoadOrder::ABORT:
     case v1::LoadOrder::FAILED:
@@ -192,10 +209,7 @@ void Session::ApplyLoad(const v1::LoadOrder& order) {
         load->phase = v1::LoadState::STOPPED;
         Changed();
       }
-      if (order.action() == v1::LoadOrder::FAILED) {
-        load->ended = true;
-        Changed();
-      }
+      if (order.action() == v1::LoadOrder::FAILED) End(*load);
       return;
     default:
       return;
@@ -220,6 +234,8 @@ void Session::AdvanceLoad(Load& load) {
       load.source_image = *std::move(image);
     }
     load.plan = plan;
+    if (load.source_layout == nullptr) load.read_bytes = plan->read_bytes();
+    ForgetPlan(load.order.plan_digest());  // only plans of saves are used again
     load.reading = true;
     load.phase = v1::LoadState::READING;
     Do(action::StartRead{load.number, load.plan, load.order, load.source_image});

@@ -38,13 +38,6 @@ Session::Save* Session::FindSaveById(uint64_t id) {
   return nullptr;
 }
 
-const Session::EndedSave* Session::FindEnded(int64_t step, uint64_t id) const {
-  for (auto ended = ended_.rbegin(); ended != ended_.rend(); ++ended) {
-    if (id != 0 ? ended->id == id : ended->step == step) return &*ended;
-  }
-  return nullptr;
-}
-
 absl::StatusOr<v1::BeginSaveResponse> Session::BeginSave(const v1::BeginSaveRequest& request, absl::Time now) {
   CAIRN_RETURN_IF_ERROR(CheckAttached(request.trainer_incarnation()));
   const int64_t step = request.step();
@@ -58,24 +51,18 @@ absl::StatusOr<v1::BeginSaveResponse> Session::BeginSave(const v1::BeginSaveRequ
   const absl::Duration timeout = request.has_timeout() ? FromProto(request.timeout()) : kDefaultStageTimeout;
   Save* save = FindSave(step);
   if (save == nullptr) {
-    EndedSave* ended = nullptr;
-    uint64_t calls = 0;
-    for (EndedSave& one : ended_) {
-      if (one.step == step) {
-        ended = &one;
-        calls = std::max(calls, one.call);
-      }
+    bool committed = false;
+    for (EndedSave& ended : ended_) {
+      if (ended.step != step) continue;
+      committed = ended.error.ok();
+      if (ended.trainer == request.trainer_incarnation() && std::exchange(ended.untold, false)) return ended.error;
     }
-    if (ended != nullptr && ended->error.ok()) {
-      return MakeError(Reason::kStepCommitted, absl::StrCat(options_.job, "@", step, " is committed"),
-                       {{"job", options_.job}, {"step", absl::StrCat(step)}});
-    }
-    if (ended != nullptr && std::exchange(ended->untold, false)) return ended->error;
     save = &saves_[step];
     save->id = next_save_++;
     save->step = step;
-    save->call = calls + 1;
+    save->call = next_call_++;
     save->trainer = request.trainer_incarnation();
+    save->ask_first = committed;
     save->layout = layout->second;
     save->allow_dropped_names = request.allow_dropped_names();
     save->stage_deadline = now + timeout;
@@ -84,9 +71,11 @@ absl::StatusOr<v1::BeginSaveResponse> Session::BeginSave(const v1::BeginSaveRequ
     Advance();
   } else if (save->told || save->trainer != request.trainer_incarnation() || save->id == 0) {
     // The next call of this step: it begins when the one before has its verdict.
-    if (!save->next_call_deadline) save->next_call_deadline = now + timeout;
-    if (now >= *save->next_call_deadline) {
-      save->next_call_deadline.reset();
+    if (!save->next_call || save->next_call->trainer != request.trainer_incarnation()) {
+      save->next_call = {request.trainer_incarnation(), now + timeout};
+    }
+    if (now >= save->next_call->deadline) {
+      save->next_call.reset();
       return MakeError(Reason::kSaveInProgress,
                        absl::StrCat("rank ", options_.rank, ": the attempt before to save step ", step,
                                     " has not ended within ", absl::FormatDuration(timeout)),
@@ -104,8 +93,6 @@ absl::StatusOr<v1::BeginSaveResponse> Session::BeginSave(const v1::BeginSaveRequ
     return response;
   }
   response.set_save(save->id);
-  response.mutable_slab()->set_descriptor_id(slab_->descriptor_id);
-  response.mutable_slab()->set_bytes(slab_->bytes);
   const SaveImage& image = *save->staged;
   for (uint32_t item = 0; item < image.slab_offset.size(); ++item) {
     if (image.slab_offset[item] == SaveImage::kNotStaged) continue;
@@ -113,6 +100,11 @@ absl::StatusOr<v1::BeginSaveResponse> Session::BeginSave(const v1::BeginSaveRequ
     placement->set_item(item);
     placement->set_slab_offset(image.slab_offset[item]);
     placement->set_bytes(image.layout->items[item].bytes());
+  }
+  if (response.placement_size() > 0) {  // whoever copies nothing need not be able to write
+    response.mutable_slab()->set_descriptor_id(slab_->descriptor_id);
+    response.mutable_slab()->set_bytes(slab_->bytes);
+    slab_use_.HandOut(save->trainer);
   }
   response.mutable_check_item()->Assign(save->checklist.must.begin(), save->checklist.must.end());
   response.mutable_may_check_item()->Assign(save->checklist.may.begin(), save->checklist.may.end());
@@ -122,9 +114,9 @@ absl::StatusOr<v1::BeginSaveResponse> Session::BeginSave(const v1::BeginSaveRequ
 absl::Status Session::CommitStaging(const v1::CommitStagingRequest& request, absl::Time) {
   CAIRN_RETURN_IF_ERROR(CheckAttached(request.trainer_incarnation()));
   Save* save = FindSaveById(request.save());
-  if (save == nullptr) {
+  if (save == nullptr || save->trainer != request.trainer_incarnation()) {
     for (EndedSave& ended : ended_) {
-      if (ended.id != request.save() || ended.id == 0) continue;
+      if (ended.id != request.save() || ended.trainer != request.trainer_incarnation()) continue;
       ended.untold = false;
       return ended.error;
     }
@@ -159,6 +151,7 @@ absl::Status Session::CommitStaging(const v1::CommitStagingRequest& request, abs
   }
   save->object_bytes.assign(request.object_bytes().begin(), request.object_bytes().end());
   save->phase = v1::SaveState::STAGED;
+  slab_use_.Staged(save->trainer);
   Changed();
   Advance();
   return absl::OkStatus();
@@ -172,10 +165,13 @@ absl::StatusOr<v1::WaitSaveResponse> Session::WaitSave(const v1::WaitSaveRequest
     response.set_pending(true);
     return response;
   }
-  for (EndedSave& ended : ended_) {
-    if (request.save() != 0 ? ended.id != request.save() : &ended != FindEnded(request.step(), 0)) continue;
-    ended.untold = false;
-    *response.mutable_checkpoint() = ended.checkpoint;
+  for (auto ended = ended_.rbegin(); ended != ended_.rend(); ++ended) {
+    if (ended->step != request.step() || (request.save() != 0 && ended->id != request.save())) continue;
+    const bool own = ended->trainer == request.trainer_incarnation();
+    // That a step is committed concerns everybody; why a save of it was aborted, only who called that save.
+    if (!own && !ended->error.ok()) continue;
+    if (own) ended->untold = false;
+    *response.mutable_checkpoint() = ended->checkpoint;
     return response;
   }
   return MakeError(Reason::kNotCommitted,
@@ -185,8 +181,10 @@ absl::StatusOr<v1::WaitSaveResponse> Session::WaitSave(const v1::WaitSaveRequest
 
 absl::Status Session::CancelSave(const v1::CancelSaveRequest& request, absl::Time) {
   CAIRN_RETURN_IF_ERROR(CheckAttached(request.trainer_incarnation()));
+  slab_use_.GaveUp(request.trainer_incarnation());
   Save* save = FindSaveById(request.save());
-  if (save == nullptr || (save->phase != v1::SaveState::BEGUN && save->phase != v1::SaveState::STAGING)) {
+  if (save == nullptr || save->trainer != request.trainer_incarnation() ||
+      (save->phase != v1::SaveState::BEGUN && save->phase != v1::SaveState::STAGING)) {
     return absl::OkStatus();
   }
   absl::Status error = StatusFromProto(request.error());
@@ -301,7 +299,7 @@ void Session::EndSave(Save& save, const v1::SaveOrder& verdict) {
   EndedSave ended;
   ended.id = save.id;
   ended.step = save.step;
-  ended.call = save.call;
+  ended.trainer = save.trainer;
   if (!committed) {
     ended.error = StatusFromProto(verdict.error());
     if (ended.error.ok()) ended.error = save.error;
@@ -337,14 +335,14 @@ void Session::AdvanceSave(Save& save) {
       auto wanted = WantImage(save.order.plan_digest(), save.layout);
       if (!wanted.ok()) return Fail(save, wanted.status());
       image = *std::move(wanted);
-    } else if (cached_ && cached_->layout->digest == save.layout->digest &&
+    } else if (!save.ask_first && cached_ && cached_->layout->digest == save.layout->digest &&
                (current_plan_digest_.empty() || current_plan_digest_ == cached_->plan_digest)) {
       // Nothing here has changed, so the trainer need not wait for the other ranks: the last plan is taken until the
       // coordinator orders another.
       image = cached_;
     }
     if (image == nullptr) return;
-    const auto ready = WantSlab(image->slab_bytes);
+    const auto ready = WantSlab(image->slab_bytes, save.trainer);
     if (!ready.ok()) return Fail(save, ready.status());
     if (!*ready) return;
     save.staged = image;
@@ -389,6 +387,7 @@ void Session::AdvanceSave(Save& save) {
   save.result.Clear();
   writer_ = save.id;
   writer_stopping_ = false;
+  if (!save.target->moved_out.empty()) slab_use_.Lend();
   save.waiting_for.clear();
   Do(action::StartWrite{save.id, save.step, save.write_attempt, save.order.directory(), save.staged, save.target,
                         save.object_bytes, save.order});

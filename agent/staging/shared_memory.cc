@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +20,9 @@
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
+#endif
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
 #endif
 
 namespace cairn {
@@ -56,7 +60,7 @@ absl::StatusOr<std::shared_ptr<SharedMemory>> SharedMemory::Create(const std::st
   bytes = (bytes + kPage - 1) / kPage * kPage;
   UniqueFd fd(memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) return Refused("shared memory", bytes, errno);
-  if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0 ||
+  if (fchmod(fd.get(), 0600) != 0 || ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0 ||
       fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
     return Refused("shared memory", bytes, errno);
   }
@@ -68,6 +72,16 @@ absl::StatusOr<std::shared_ptr<SharedMemory>> SharedMemory::Create(const std::st
 }
 
 SharedMemory::~SharedMemory() { munmap(data_, bytes_); }
+
+absl::Status SharedMemory::CheckSealing() {
+  const auto memory = Create("cairn-probe", kPage);
+  return memory.ok() ? (*memory)->OpenReadOnly().status() : memory.status();
+}
+
+bool SharedMemory::sealed() const {
+  const int seals = fcntl(fd_.get(), F_GET_SEALS);
+  return seals >= 0 && (seals & F_SEAL_FUTURE_WRITE) != 0;
+}
 
 absl::Status SharedMemory::Populate(int threads) {
   std::atomic<uint64_t> next = 0;
@@ -91,6 +105,14 @@ absl::Status SharedMemory::Populate(int threads) {
 }
 
 absl::StatusOr<UniqueFd> SharedMemory::OpenReadOnly() const {
+  // The last seal, so that nobody adds one that would take the memory from its writers.
+  if (!sealed() && fcntl(fd_.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) != 0 && !sealed()) {
+    return MakeError(Reason::kMemoryUnsealed,
+                     absl::StrCat("the kernel does not seal shared memory against writing: ",
+                                  std::generic_category().message(errno)),
+                     {{"errno", absl::StrCat(errno)}});
+  }
+  (void)fchmod(fd_.get(), 0400);  // what the seal says, for people who look
   const std::string path = absl::StrCat("/proc/self/fd/", fd_.get());
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd.valid()) return ErrnoError(errno, "open", path);

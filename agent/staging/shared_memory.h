@@ -13,9 +13,13 @@
 namespace cairn {
 
 // Mapped readable and writable for as long as it lives. Its size is sealed, so that no holder of the descriptor can
-// cut it off under another. Thread-safe but for the bytes themselves.
+// cut it off under another. Only its owner's processes can open it anew. Thread-safe but for the bytes themselves.
 class SharedMemory {
  public:
+  // FAILED_PRECONDITION (MEMORY_UNSEALED): this kernel cannot keep readers from writing. To be asked once, at the
+  // start.
+  static absl::Status CheckSealing();
+
   // `bytes` > 0, rounded up to whole pages. All zero. No page is there yet: see Populate.
   // RESOURCE_EXHAUSTED (MEMORY_LIMIT): the kernel refused.
   static absl::StatusOr<std::shared_ptr<SharedMemory>> Create(const std::string& name, uint64_t bytes);
@@ -28,8 +32,12 @@ class SharedMemory {
   // RESOURCE_EXHAUSTED (MEMORY_LIMIT).
   absl::Status Populate(int threads);
 
-  // A descriptor through which the memory can be read but neither written nor mapped writable.
+  // A descriptor to read through. The memory is sealed with the first one: from now on nobody maps it writable or
+  // writes to it through a descriptor, however it was come by (/proc/PID/fd too); whoever has it mapped writable keeps
+  // that. Its pages cannot be given back singly any more: they go with the last mapping and descriptor.
+  // FAILED_PRECONDITION (MEMORY_UNSEALED), UNAVAILABLE (STORAGE_ERROR): the process has no descriptor left.
   absl::StatusOr<UniqueFd> OpenReadOnly() const;
+  bool sealed() const;
 
   char* data() const { return data_; }
   uint64_t bytes() const { return bytes_; }

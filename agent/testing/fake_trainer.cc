@@ -1,6 +1,7 @@
 #include "agent/testing/fake_trainer.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -24,7 +25,7 @@ absl::Status Check(const grpc::Status& status) { return CallError(status, PeerKi
 
 absl::StatusOr<std::unique_ptr<Mapping>> Mapping::Open(const v1::SlabReference& reference, bool writable) {
   CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd,
-                         ReceiveDescriptor(reference.descriptor_socket(), reference.descriptor_id()));
+                         ReceiveDescriptor(reference.descriptor_socket(), reference.descriptor_id(), geteuid()));
   void* data = mmap(nullptr, reference.bytes(), writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd.get(), 0);
   if (data == MAP_FAILED) return MakeError(Reason::kInternal, std::strerror(errno));
   return std::unique_ptr<Mapping>(new Mapping(static_cast<char*>(data), reference.bytes()));
@@ -85,7 +86,7 @@ absl::StatusOr<v1::BeginSaveResponse> FakeTrainer::BeginSave(const RankLayout& l
 }
 
 absl::Status FakeTrainer::Fill(const v1::BeginSaveResponse& begun, const std::vector<std::string>& contents) {
-  if (slab_ == nullptr || slab_id_ != begun.slab().descriptor_id()) {
+  if (begun.placement_size() > 0 && (slab_ == nullptr || slab_id_ != begun.slab().descriptor_id())) {
     slab_.reset();
     CAIRN_ASSIGN_OR_RETURN(slab_, Mapping::Open(begun.slab(), true));
     slab_id_ = begun.slab().descriptor_id();

@@ -6,7 +6,7 @@
 
 namespace cairn {
 
-// True if somebody listens at the Unix socket `path`. Does not wait.
+// True if a process of this user listens at the Unix socket `path`: others' memory is not trusted. Does not wait.
 bool CanConnect(const std::string& path);
 
 }  // namespace cairn

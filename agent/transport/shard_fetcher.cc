@@ -1,13 +1,12 @@
 #include "agent/transport/shard_fetcher.h"
 
-#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "agent/local/descriptor_socket.h"
 #include "agent/log.h"
 #include "agent/transport/copy_stream.h"
 #include "agent/transport/reachable.h"
@@ -28,26 +27,6 @@ constexpr absl::Duration kLongestPause = absl::Milliseconds(500);
 
 }  // namespace
 
-// Another agent's slab, mapped read-only.
-class ShardFetcher::Mapping {
- public:
-  static absl::StatusOr<std::shared_ptr<Mapping>> Map(const std::string& socket, uint64_t id, uint64_t bytes) {
-    CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, ReceiveDescriptor(socket, id));
-    void* data = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd.get(), 0);
-    if (data == MAP_FAILED) {
-      return MakeError(Reason::kTransportFailed, absl::StrCat("its slab cannot be mapped: ", std::strerror(errno)));
-    }
-    return std::shared_ptr<Mapping>(new Mapping(static_cast<const char*>(data), bytes));
-  }
-  ~Mapping() { munmap(const_cast<char*>(data_), bytes_); }
-  const char* data() const { return data_; }
-
- private:
-  Mapping(const char* data, uint64_t bytes) : data_(data), bytes_(bytes) {}
-  const char* const data_;
-  const uint64_t bytes_;
-};
-
 ShardFetcher::ShardFetcher(SaveImagePtr target, const v1::SaveOrder& order, ShardFetcherOptions options)
     : target_(std::move(target)),
       step_(order.step()),
@@ -66,9 +45,9 @@ absl::Status ShardFetcher::Stopped() const {
   return MakeError(Reason::kSaveCancelled, absl::StrCat("moving shards of step ", step_, " was stopped"));
 }
 
-absl::Status ShardFetcher::Failed(const Source& source, const std::string& what) const {
+absl::Status ShardFetcher::Failed(const Source& source, const std::string& what, Reason reason) const {
   return MakeError(
-      Reason::kTransportFailed,
+      reason,
       absl::StrCat("rank ", options_.rank, " cannot get the shards that it writes for rank ", source.rank, ": ", what),
       {{"source_rank", absl::StrCat(source.rank)}});
 }
@@ -124,9 +103,14 @@ absl::Status ShardFetcher::AwaitStaged(Source& source) {
         }
       }
       if (source.mapped) {
-        auto mapping = Mapping::Map(source.peer.descriptor_socket(), response.descriptor_id(), response.bytes());
-        if (!mapping.ok()) return Failed(source, std::string(mapping.status().message()));
-        source.mapping = *std::move(mapping);
+        auto memory =
+            LentMemory::Map(source.peer.descriptor_socket(), response.descriptor_id(), response.bytes(), geteuid());
+        if (!memory.ok()) {
+          const bool unsealed = HasReason(memory.status(), Reason::kMemoryUnsealed);
+          return Failed(source, std::string(memory.status().message()),
+                        unsealed ? Reason::kMemoryUnsealed : Reason::kTransportFailed);
+        }
+        source.memory = *std::move(memory);
       }
       return absl::OkStatus();
     }
@@ -186,7 +170,7 @@ absl::Status ShardFetcher::Fetch(size_t index, uint64_t offset, uint64_t bytes, 
 
 absl::Status ShardFetcher::Copy(const Source& source, uint64_t offset, uint64_t bytes, char* to) {
   if (source.mapped) {
-    std::memcpy(to, source.mapping->data() + offset, bytes);
+    std::memcpy(to, source.memory->data() + offset, bytes);
     return absl::OkStatus();
   }
   v1::FetchCopiesRequest request;

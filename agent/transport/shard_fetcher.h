@@ -11,10 +11,12 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "agent/local/lent_memory.h"
 #include "agent/session/save_image.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "cairn/v1/transfer_service.grpc.pb.h"
 #include "common/base/mutex.h"
+#include "common/rpc/reason.h"
 
 namespace cairn {
 
@@ -41,7 +43,8 @@ class ShardFetcher {
   // Copies [offset, offset + bytes) of target->moved_in[index] to `to`. Waits until the rank that holds it has staged:
   // who is late there is for the coordinator to decide, whose order to abort stops this.
   // UNAVAILABLE (TRANSPORT_FAILED): names the rank that cannot be reached or sends something else; CANCELLED
-  // (SAVE_CANCELLED): stopped; ABORTED (STALE_INCARNATION), and others of the source.
+  // (SAVE_CANCELLED): stopped; FAILED_PRECONDITION (MEMORY_UNSEALED); ABORTED (STALE_INCARNATION), and others of the
+  // source.
   absl::Status Fetch(size_t index, uint64_t offset, uint64_t bytes, char* to);
 
   // Ends all that waits. Idempotent.
@@ -53,7 +56,6 @@ class ShardFetcher {
   std::string transport();
 
  private:
-  class Mapping;
   struct Source {
     uint32_t rank = 0;
     v1::TransferPeer peer;
@@ -63,7 +65,7 @@ class ShardFetcher {
     bool ready = false;
     uint64_t slab_bytes = 0;
     std::map<uint32_t, uint64_t> offset;  // by shard number of its layout
-    std::shared_ptr<Mapping> mapping;
+    std::shared_ptr<LentMemory> memory;
     std::shared_ptr<v1::TransferService::Stub> stub;
   };
 
@@ -73,7 +75,7 @@ class ShardFetcher {
   absl::Status Copy(const Source& source, uint64_t offset, uint64_t bytes, char* to);
   v1::TransferIdentity Identity(const Source& source) const;
   absl::Status Stopped() const;
-  absl::Status Failed(const Source& source, const std::string& what) const;
+  absl::Status Failed(const Source& source, const std::string& what, Reason reason = Reason::kTransportFailed) const;
 
   const SaveImagePtr target_;
   const int64_t step_;

@@ -8,7 +8,7 @@
 namespace cairn {
 
 SlabLender::SlabLender(RoundBuffer buffer, const SaveImage& staged, const SaveImage& target)
-    : buffer_(std::move(buffer)), of_save_(true) {
+    : of_save_(true), buffer_(std::move(buffer)) {
   for (const MovedOut& moved : target.moved_out) {
     shards_[moved.to_rank].push_back(
         {moved.shard, staged.slab_offset[moved.shard], target.layout->items[moved.shard].bytes()});
@@ -29,9 +29,10 @@ absl::StatusOr<RoundBuffer> SlabLender::AnswerFor(uint32_t consumer, uint32_t ro
   return buffer;
 }
 
-void SlabLender::MarkStaged() {
+void SlabLender::MarkStaged(uint64_t descriptor_id) {
   {
     MutexLock lock(mutex_);
+    buffer_.descriptor_id = descriptor_id;
     staged_ = true;
   }
   AnswerAll();

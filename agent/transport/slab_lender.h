@@ -17,14 +17,14 @@ namespace cairn {
 // The memory is round 0, and the only one. Thread-safe.
 class SlabLender final : public RoundLender {
  public:
-  // `buffer` is offered to other processes under its descriptor id.
+  // The buffer's descriptor id comes when it is lent.
   explicit SlabLender(RoundBuffer buffer) : buffer_(std::move(buffer)) {}
   // Of a save: `target` says what moves to whom, `staged` where it lies. Each consumer is told its own shards, and
   // whoever has none gets nothing.
   SlabLender(RoundBuffer buffer, const SaveImage& staged, const SaveImage& target);
 
-  // The trainer has copied everything: those who wait are answered.
-  void MarkStaged();
+  // The trainer has copied everything, and other processes may have it under this id: those who wait are answered.
+  void MarkStaged(uint64_t descriptor_id);
 
   uint64_t Await(uint32_t consumer, uint32_t round, uint32_t released_below, Done done) override;
   void Forget(uint64_t call) override;
@@ -42,10 +42,10 @@ class SlabLender final : public RoundLender {
   absl::StatusOr<RoundBuffer> AnswerFor(uint32_t consumer, uint32_t round) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AnswerAll();
 
-  const RoundBuffer buffer_;
   bool of_save_ = false;
   std::map<uint32_t, std::vector<LentShard>> shards_;  // by consumer
   Mutex mutex_;
+  RoundBuffer buffer_ ABSL_GUARDED_BY(mutex_);
   bool staged_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_call_ ABSL_GUARDED_BY(mutex_) = 1;

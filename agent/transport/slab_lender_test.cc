@@ -20,14 +20,14 @@ struct Answers {
 };
 
 TEST(SlabLenderTest, ConsumersWait_UntilTheTrainerHasStaged) {
-  SlabLender lender(RoundBuffer{9, 8192, nullptr});
+  SlabLender lender(RoundBuffer{0, 8192, nullptr});
   Answers answers;
   const uint64_t first = lender.Await(1, 0, 0, answers.Take());
   const uint64_t second = lender.Await(2, 0, 0, answers.Take());
   EXPECT_TRUE(first != 0 && second != 0 && answers.all.empty());
   EXPECT_FALSE(lender.progress().all_read);
   lender.Forget(second);
-  lender.MarkStaged();
+  lender.MarkStaged(9);
   ASSERT_EQ(answers.all.size(), 1u);
   EXPECT_EQ(answers.all[0]->descriptor_id, 9u);
   EXPECT_TRUE(lender.progress().all_read);
@@ -44,8 +44,8 @@ TEST(SlabLenderTest, OfASave_EachConsumerIsToldItsOwnShards_WhereTheyWereStaged)
   const auto staged = MakeSaveImage(layout, MakeMovingPlan(*layout, 0, {{3, 2, 1, 0}}, "p1", {}, {}));
   const auto target = MakeSaveImage(layout, MakeMovingPlan(*layout, 0, {{0}}, "p2", {}, {{1, 5}, {2, 6}, {3, 5}}));
   ASSERT_TRUE(staged.ok() && target.ok()) << target.status();
-  SlabLender lender(RoundBuffer{9, (*staged)->slab_bytes, nullptr}, **staged, **target);
-  lender.MarkStaged();
+  SlabLender lender(RoundBuffer{0, (*staged)->slab_bytes, nullptr}, **staged, **target);
+  lender.MarkStaged(9);
   Answers answers;
   for (uint32_t consumer : {5u, 6u, 7u}) lender.Await(consumer, 0, 0, answers.Take());
   ASSERT_EQ(answers.all[0]->shards.size(), 2u);
@@ -58,7 +58,7 @@ TEST(SlabLenderTest, OfASave_EachConsumerIsToldItsOwnShards_WhereTheyWereStaged)
 }
 
 TEST(SlabLenderTest, Stopped_TellsThoseWhoWaitWhy) {
-  SlabLender lender(RoundBuffer{9, 8192, nullptr});
+  SlabLender lender(RoundBuffer{0, 8192, nullptr});
   Answers answers;
   lender.Await(1, 0, 0, answers.Take());
   lender.Stop(MakeError(Reason::kInterrupted, "over"));

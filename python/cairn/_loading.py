@@ -9,12 +9,18 @@ import numpy
 from cairn import _agent, _layout, _memory, _native, _wire
 from cairn._errors import Error
 
-_REASON_TIMEOUT = 15.0  # seconds; longer than the lease of an agent
+# Of how long a reason is waited for, in leases and in seconds.
+_REASON_LEASES, _REASON_LEAST, _REASON_MOST = 1.5, 5.0, 300.0
 
 
-def receive(agent: _agent.Agent, incarnation: int, number: int, declared: _layout.Declared, begun,
-            timeout: float) -> list[bytearray]:
-    """Copies batch after batch into the arrays; answers the objects' bytes."""
+def receive(agent: _agent.Agent, incarnation: int, number: int, declared: _layout.Declared, begun, timeout: float,
+            owner: int, lease: float) -> list[bytearray]:
+    """Copies batch after batch into the arrays; answers the objects' bytes.
+
+    Args:
+      owner: the user of the agents whose memory is read.
+      lease: seconds without a word after which an agent counts as lost.
+    """
     targets: list[_Target] = [_Target(entry.array) for entry in declared.shards]
     objects = [bytearray(entry.bytes) for entry in begun.object]
     for data in objects:
@@ -31,9 +37,10 @@ def receive(agent: _agent.Agent, incarnation: int, number: int, declared: _layou
         for batch in response.batch:
             if batch.batch not in copied:
                 try:
-                    buffer = buffers.get(batch.buffer, writable=False)
-                except Error:
-                    _await_reason(agent, request)
+                    buffer = buffers.get(batch.buffer, owner, writable=False)
+                except Error as error:
+                    if error.reason == "AGENT_UNREACHABLE":
+                        _await_reason(agent, request, lease)
                     raise
                 _copy_batch(batch, buffer, targets)
                 copied.add(batch.batch)
@@ -48,14 +55,14 @@ def receive(agent: _agent.Agent, incarnation: int, number: int, declared: _layou
     return objects
 
 
-def _await_reason(agent: _agent.Agent, request) -> None:
+def _await_reason(agent: _agent.Agent, request, lease: float) -> None:
     """Raises why the load has failed, if the agent learns it soon.
 
     A buffer that is gone was another agent's, which was told to end the load, or is dead: this rank's agent is about to
-    hear from the coordinator who is to blame.
+    hear from the coordinator who is to blame, at the latest when the lease of a dead one has ended.
     """
     request.ClearField("released_batch")
-    until = time.monotonic() + _REASON_TIMEOUT
+    until = time.monotonic() + min(max(_REASON_LEASES * lease, _REASON_LEAST), _REASON_MOST)
     while (left := until - time.monotonic()) > 0:
         agent.call("ReceiveLoad", request, min(left, _agent.MAX_WAIT))
 

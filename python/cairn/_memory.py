@@ -1,14 +1,17 @@
-"""Memory shared with the agent: descriptors from its socket, mapped; the control page."""
+"""Memory shared with the agent: descriptors from its socket, looked at and mapped; the control page."""
 
 from __future__ import annotations
 
 import collections
+import ctypes
+import fcntl
 import mmap
 import os
 import socket
 import struct
 import threading
 import time
+import weakref
 
 import numpy
 
@@ -20,14 +23,31 @@ _MAGIC = 0x314E524941430001
 _ARMED, _AGREED = 1, 2
 # Longer than the agents need to answer and the coordinator to decide; a rank that is frozen meanwhile costs this once.
 _AGREEMENT_WAIT = 5.0
+_SIZE_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+_FUTURE_WRITE = 0x0010  # F_SEAL_FUTURE_WRITE, which Python names since 3.13
+_CREDENTIALS = struct.Struct("iII")  # struct ucred: pid, uid, gid
 
 
-def receive_descriptor(path: str, descriptor_id: int) -> int:
-    """Asks the agent's descriptor socket for a descriptor. Raises AGENT_UNREACHABLE."""
+def owner_of(address: str) -> int:
+    """The user of the agent that listens at this address: who may hand memory to its trainer."""
+    path = address.removeprefix("unix:")
+    try:
+        return os.stat(path).st_uid
+    except OSError as error:
+        raise Error("AGENT_UNREACHABLE", f"the agent's socket {path}: {error}") from None
+
+
+def receive_descriptor(path: str, descriptor_id: int, owner: int) -> int:
+    """Asks the descriptor socket of an agent of user `owner` for a descriptor. Raises AGENT_UNREACHABLE, PEER_UID."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
             channel.settimeout(_SOCKET_TIMEOUT)
             channel.connect(path)
+            _, user, _ = _CREDENTIALS.unpack(channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED,
+                                                                _CREDENTIALS.size))
+            if user != owner:
+                raise Error("PEER_UID", f"a process of user {user} listens at {path}, not one of the agent's user "
+                            f"{owner}", {"uid": str(user)})
             channel.sendall(struct.pack("<Q", descriptor_id))
             data, descriptors, _, _ = socket.recv_fds(channel, 1, 1)
     except OSError as error:
@@ -42,26 +62,71 @@ def receive_descriptor(path: str, descriptor_id: int) -> int:
                 f"{os.strerror(code) if code else 'the connection was closed'}")
 
 
-class Mapping:
-    """Shared memory of the agent. Stays mapped as long as the object (or a view of it) lives."""
+def _check_seals(descriptor: int, path: str, writable: bool) -> None:
+    """Memory that somebody can cut off would end this process; what is read must not change any more."""
+    try:
+        seals = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
+    except OSError:
+        seals = 0
+    if seals & _SIZE_SEALS != _SIZE_SEALS or not (writable or seals & (fcntl.F_SEAL_WRITE | _FUTURE_WRITE)):
+        raise Error("MEMORY_UNSEALED", f"the memory that {path} gives is not sealed against "
+                    f"{'being cut off' if writable else 'writing'}")
 
-    def __init__(self, path: str, descriptor_id: int, size: int, writable: bool, populate: bool):
-        descriptor = receive_descriptor(path, descriptor_id)
+
+class _Region:
+    """A mapping, from mmap to munmap. numpy arrays over it keep it; forked children do not have it.
+
+    Not Python's own mmap object, which keeps a duplicate of the descriptor: every forked child would hold the memory by
+    that, long after the agent has given it up.
+    """
+
+    def __init__(self, descriptor: int, size: int, writable: bool, populate: bool):
+        flags = mmap.MAP_SHARED | (getattr(mmap, "MAP_POPULATE", 0) if populate else 0)
+        protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+        address = _LIBC.mmap(None, size, protection, flags, descriptor, 0)
+        if address == _MAP_FAILED:
+            error = ctypes.get_errno()
+            raise OSError(error, os.strerror(error))
+        _LIBC.madvise(address, size, mmap.MADV_DONTFORK)
+        self._end = weakref.finalize(self, _unmap, address, size, os.getpid())
+        self._end.atexit = False  # a thread may be copying still
+        self.__array_interface__ = {"version": 3, "shape": (size,), "typestr": "|u1", "data": (address, not writable)}
+
+
+def _unmap(address: int, size: int, process: int) -> None:
+    if os.getpid() == process:  # in a forked child something else may be there
+        _LIBC.munmap(address, size)
+
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+_LIBC.mmap.restype = ctypes.c_void_p
+_LIBC.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+_LIBC.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_MAP_FAILED = ctypes.c_void_p(-1).value
+
+
+class Mapping:
+    """Shared memory of an agent of user `owner`. Stays mapped as long as the object (or a view of it) lives.
+
+    Raises AGENT_UNREACHABLE, PEER_UID, MEMORY_UNSEALED, MEMORY_LIMIT.
+    """
+
+    def __init__(self, path: str, descriptor_id: int, size: int, owner: int, writable: bool, populate: bool):
+        descriptor = receive_descriptor(path, descriptor_id, owner)
         try:
+            _check_seals(descriptor, path, writable)
             actual = os.fstat(descriptor).st_size
             if size <= 0 or actual < size:
                 raise Error("INTERNAL", f"the agent announced {size} bytes of memory and gave {actual}")
-            flags = mmap.MAP_SHARED | (getattr(mmap, "MAP_POPULATE", 0) if populate else 0)
-            protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
             try:
-                self._map = mmap.mmap(descriptor, size, flags, protection)
+                self._region = _Region(descriptor, size, writable, populate)
             except OSError as error:
                 raise Error("MEMORY_LIMIT", f"{size} bytes of the agent's memory cannot be mapped: {error}") from None
         finally:
             os.close(descriptor)
         self.size = size
-        # The array holds the mapping open: while it lives the address is valid.
-        self.bytes = numpy.frombuffer(self._map, numpy.uint8)
+        self.bytes = numpy.asarray(self._region)
         self.address = self.bytes.__array_interface__["data"][0]
 
 
@@ -72,25 +137,30 @@ class MappingCache:
         self._capacity = capacity
         self._lock = threading.Lock()
         self._entries: collections.OrderedDict[tuple, Mapping] = collections.OrderedDict()
+        # All that was ever mapped here and still is, by whomever it is held.
+        self._regions: weakref.WeakSet[_Region] = weakref.WeakSet()
 
-    def get(self, reference, writable: bool) -> Mapping:
-        """Of a SlabReference."""
+    def get(self, reference, owner: int, writable: bool) -> Mapping:
+        """Of a SlabReference. Errors as Mapping."""
         key = (reference.descriptor_socket, reference.descriptor_id, reference.bytes, writable)
         with self._lock:
             if key in self._entries:
                 self._entries.move_to_end(key)
                 return self._entries[key]
-        mapping = Mapping(reference.descriptor_socket, reference.descriptor_id, reference.bytes, writable,
-                          populate=True)
-        with self._lock:
-            self._entries[key] = mapping
-            while len(self._entries) > self._capacity:
+            # First, so that the memory of a slab that was given up is free before there is another one.
+            while len(self._entries) >= self._capacity:
                 self._entries.popitem(last=False)
-        return mapping
+            mapping = Mapping(reference.descriptor_socket, reference.descriptor_id, reference.bytes, owner, writable,
+                              populate=True)
+            self._regions.add(mapping._region)
+            self._entries[key] = mapping
+            return mapping
 
-    def clear(self) -> None:
+    def clear(self) -> bool:
+        """Lets go of all; answers whether nothing of it is mapped any more."""
         with self._lock:
             self._entries.clear()
+            return not self._regions
 
 
 class ControlPage:

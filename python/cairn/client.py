@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import collections
+import contextlib
 import dataclasses
 import itertools
 import os
@@ -20,8 +22,65 @@ _PROTOCOL = 1
 _VERSION = "0.1"
 _CONNECT_PATIENCE = 10.0
 _MAX_STEP = 999_999_999_999
+# How long close() lets a call of another thread end.
+_CLOSE_PATIENCE = 1.0
+_DEFAULT_LEASE = 10.0
+# Layouts that the agent need not be sent again; it keeps about as many.
+_KNOWN_LAYOUTS = 8
 # An agent ends an attempt itself and says who was late; only if it does not, the client gives up.
 _TIMEOUT_GRACE = 5.0
+
+
+class _Operation:
+    """Saves, loads and reshards of one client follow one another.
+
+    Not reentrant: a signal's handler that closes the client must not take the slab from under the save it interrupts.
+    """
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._what = ""
+
+    @contextlib.contextmanager
+    def of(self, what: str, timeout: float):
+        """Raises SAVE_IN_PROGRESS, or TIMED_OUT, if what another thread does has not ended within `timeout` seconds."""
+        if not self.acquire(timeout):
+            other = self._what
+            raise Error("SAVE_IN_PROGRESS" if other == "save" else "TIMED_OUT",
+                        f"a {other} of another thread has not ended within {timeout:g} s, so this {what} did not begin")
+        try:
+            self._what = what
+            yield
+        finally:
+            self.release()
+
+    def acquire(self, timeout: float) -> bool:
+        return self._lock.acquire(timeout=min(max(timeout, 0.0), threading.TIMEOUT_MAX))
+
+    def release(self) -> None:
+        self._lock.release()
+
+
+class _KnownLayouts:
+    """The last layouts that the agent was sent."""
+
+    def __init__(self):
+        self._digests: collections.OrderedDict[bytes, None] = collections.OrderedDict()
+
+    def __contains__(self, digest: bytes) -> bool:
+        return digest in self._digests
+
+    def add(self, digest: bytes) -> None:
+        self._digests[digest] = None
+        self._digests.move_to_end(digest)
+        while len(self._digests) > _KNOWN_LAYOUTS:
+            self._digests.popitem(last=False)
+
+    def forget(self, digest: bytes) -> None:
+        self._digests.pop(digest, None)
+
+    def clear(self) -> None:
+        self._digests.clear()
 
 
 class Saving:
@@ -93,16 +152,17 @@ class Client:
         self._builder = _layout.LayoutBuilder()
         self._loads = _layout.LayoutBuilder()
         self._sources = _layout.LayoutBuilder()
-        self._slabs = _memory.MappingCache(capacity=2)
+        # One at a time: what is mapped here is given to nobody else.
+        self._slabs = _memory.MappingCache(capacity=1)
         self._sampler = _replicas.Sampler()
-        self._operation = threading.RLock()
+        self._operation = _Operation()
         self._attach_lock = threading.Lock()
         self._load_numbers = itertools.count(1)
         self._page: _memory.ControlPage | None = None
         self._reported: int | None = None
-        self._known_layouts: set[bytes] = set()
+        self._known_layouts = _KnownLayouts()
         self._session: tuple | None = None
-        self._closed = False
+        self._closed: str | None = None  # why
         self._watch = _watch.RestartWatch(address)
         try:
             self._attach(timeout)
@@ -114,11 +174,13 @@ class Client:
 
     # The session.
 
-    def _attach(self, patience: float) -> None:
-        request = _wire.LOCAL_AGENT["Attach"].request(
+    def _attach_request(self):
+        return _wire.LOCAL_AGENT["Attach"].request(
             trainer_incarnation=self._incarnation, pid=os.getpid(), client_version=_VERSION, protocol=_PROTOCOL)
+
+    def _attach(self, patience: float) -> None:
         with self._attach_lock:
-            answer = self._agent.call_patiently("Attach", request, patience)
+            answer = self._agent.call_patiently("Attach", self._attach_request(), patience)
             session = (answer.agent_incarnation, answer.control_page_descriptor)
             if session == self._session:
                 return
@@ -130,8 +192,10 @@ class Client:
             self.job: str = answer.job
             self.rank: int = answer.rank
             self.world_size: int = answer.world_size
+            self._owner = _memory.owner_of(self._agent.address)
+            self._lease_ttl = _seconds(answer.lease_ttl)
             page = _memory.ControlPage(_memory.Mapping(answer.descriptor_socket, answer.control_page_descriptor, 4096,
-                                                       writable=True, populate=False))
+                                                       self._owner, writable=True, populate=False))
             self._known_layouts.clear()
             self._slabs.clear()
             self._session = session
@@ -140,9 +204,15 @@ class Client:
                 page.report(self._reported)
             self._page = page
 
+    def _lease(self) -> float:
+        """Seconds without a word after which the coordinator takes an agent for lost."""
+        if not self._lease_ttl:  # this client was quicker than its agent, which did not know it then
+            self._lease_ttl = _seconds(self._agent.call("Attach", self._attach_request()).lease_ttl)
+        return self._lease_ttl or _DEFAULT_LEASE
+
     def _check_open(self) -> None:
-        if self._closed:
-            raise Error("BAD_REQUEST", "this client was closed")
+        if self._closed is not None:
+            raise Error("BAD_REQUEST", self._closed)
 
     def _call(self, name: str, request, max_wait: float = 0.0):
         """A call of a session that may have to be begun again, because the agent restarted."""
@@ -182,7 +252,8 @@ class Client:
                 uploads += 1
                 if uploads > 5:
                     raise Error("INTERNAL", f"the agent asked for the layout {uploads} times")
-                self._known_layouts.difference_update(layout.digest for layout in wanted)
+                for layout in wanted:
+                    self._known_layouts.forget(layout.digest)
                 continue
             self._known_layouts.add(declared.digest)
             if source is not None:
@@ -192,20 +263,32 @@ class Client:
 
     def close(self) -> None:
         """Ends the session; saves that are staged go on. Idempotent."""
+        if self._closed is not None:
+            return
         with self._attach_lock:
-            if self._closed:
+            if self._closed is not None:
                 return
-            self._closed = True
+            self._closed = "this client was closed"
         _OPEN.discard(self)
         self._watch.stop()
-        if os.getpid() == self._agent._process:
-            request = _wire.LOCAL_AGENT["Detach"].request(trainer_incarnation=self._incarnation)
+        # Another thread that is in a save may copy into the slab yet. Then the agent gives it to nobody before this
+        # process has ended.
+        idle = self._operation.acquire(_CLOSE_PATIENCE)
+        try:
+            unmapped = idle and self._slabs.clear()
+            request = _wire.LOCAL_AGENT["Detach"].request(trainer_incarnation=self._incarnation, unmapped=unmapped)
             try:
                 self._agent._calls["Detach"](request, timeout=1.0)
             except Exception:  # the agent notices by itself
                 pass
-        self._agent.close()
-        self._slabs.clear()
+            self._agent.close()
+        finally:
+            if idle:
+                self._operation.release()
+
+    def _forked(self) -> None:
+        """In a child of the process that has this session, which has none of its memory."""
+        self._closed = "this client was made before a fork; call cairn.connect in the new process"
 
     def __enter__(self) -> "Client":
         return self
@@ -242,12 +325,16 @@ class Client:
 
         All ranks must call it. Returns the bytes of this rank's staging memory.
         """
-        with self._operation:
+        with self._operation.of("prepare", timeout):
             declared = self._builder.declare(state)
             request = _wire.LOCAL_AGENT["Prepare"].request(trainer_incarnation=self._incarnation)
-            return self._call_with_layout(
-                "Prepare", request, declared, time.monotonic() + timeout,
-                f"no plan within {timeout:g} s: have all ranks called prepare?").slab_bytes
+            try:
+                return self._call_with_layout(
+                    "Prepare", request, declared, time.monotonic() + timeout,
+                    f"no plan within {timeout:g} s: have all ranks called prepare?").slab_bytes
+            except Error as error:
+                self._give_up_slab(error)
+                raise
 
     def save(self, step: int, state: dict, timeout: float = 60, *, allow_dropped_names: bool = False) -> Saving:
         """Copies the state to the agent; returns when that is done, and the arrays may change again.
@@ -258,9 +345,9 @@ class Client:
           allow_dropped_names: do not refuse a state that lacks names of the job's last committed step.
         """
         _check_step(step)
-        with self._operation:
+        started = time.monotonic()
+        with self._operation.of("save", timeout):
             declared = self._builder.declare(state)
-            started = time.monotonic()
             request = _wire.LOCAL_AGENT["BeginSave"].request(
                 trainer_incarnation=self._incarnation, step=step, allow_dropped_names=allow_dropped_names)
             _wire.set_duration(request.timeout, timeout)
@@ -272,6 +359,7 @@ class Client:
                         f"step {step}: staging could not begin within {timeout:g} s")
                     break
                 except Error as error:
+                    self._give_up_slab(error)
                     # The agent's memory holds an earlier step: it is free when that is written.
                     if error.reason != "SAVE_IN_PROGRESS" or time.monotonic() + pause > started + timeout:
                         raise
@@ -291,7 +379,13 @@ class Client:
                 raise
             return Saving(self, step, begun.save)
 
+    def _give_up_slab(self, error: Error) -> None:
+        """An agent gives its slab up before it makes a larger one: if this one could not, nothing is kept here either."""
+        if error.reason == "MEMORY_LIMIT" and error.metadata.get("rank") == str(self.rank):
+            self._slabs.clear()
+
     def _cancel(self, save: int, error: BaseException) -> None:
+        """Gives a save up. Called when nothing copies for it any more: the agent takes it for that."""
         request = _wire.LOCAL_AGENT["CancelSave"].request(trainer_incarnation=self._incarnation, save=save,
                                                           error=_wire.status_from_error(error))
         try:
@@ -302,7 +396,7 @@ class Client:
     def _stage(self, declared: _layout.Declared, begun) -> None:
         """Copies everything to its place in the slab."""
         if begun.placement:
-            _copy_out(declared, begun.placement, self._slabs.get(begun.slab, writable=True))
+            _copy_out(declared, begun.placement, self._slabs.get(begun.slab, self._owner, writable=True))
 
     def _verdict(self, step: int, save: int, max_wait: float) -> Checkpoint | Error | None:
         request = _wire.LOCAL_AGENT["WaitSave"].request(trainer_incarnation=self._incarnation, step=step, save=save)
@@ -345,7 +439,7 @@ class Client:
             _check_step(step)
             if source is not None:
                 raise Error("BAD_REQUEST", "a load has a step or a source, not both")
-        with self._operation:
+        with self._operation.of("load", timeout):
             return self._load(state, step, mapping, source, strict, fallback, timeout)
 
     def _load(self, state: dict, step: int | None, mapping, source, strict: bool, fallback: bool,
@@ -373,7 +467,8 @@ class Client:
         try:
             if source is not None:
                 self._lend(number, source, begun)
-            data = _loading.receive(self._agent, self._incarnation, number, declared, begun, timeout)
+            data = _loading.receive(self._agent, self._incarnation, number, declared, begun, timeout, self._owner,
+                                    self._lease())
         except BaseException as error:
             end.error.CopyFrom(_wire.status_from_error(error))
             try:
@@ -413,7 +508,7 @@ class Client:
           strict: refuse names that only the source or only the target has.
           timeout: seconds without any progress after which it is given up.
         """
-        with self._operation:
+        with self._operation.of("reshard", timeout):
             number = next(self._load_numbers)
             source = self._sources.declare(source_state, length_prefix=True)
             declared = self._loads.declare(target_state, writable=True)
@@ -424,7 +519,7 @@ class Client:
     def _lend(self, number: int, source: _layout.Declared, begun) -> None:
         """Copies what this rank lends to where others can read it."""
         memory = _memory.Mapping(begun.source_memory.descriptor_socket, begun.source_memory.descriptor_id,
-                                 begun.source_memory.bytes, writable=True, populate=False)
+                                 begun.source_memory.bytes, self._owner, writable=True, populate=False)
         _copy_out(source, begun.source_placement, memory)
         self._agent.call("CommitSource", _wire.LOCAL_AGENT["CommitSource"].request(
             trainer_incarnation=self._incarnation, number=number))
@@ -479,6 +574,10 @@ def _copy_out(declared: _layout.Declared, placement, memory: _memory.Mapping) ->
     copies.run()
 
 
+def _seconds(duration) -> float:
+    return duration.seconds + duration.nanos / 1e9
+
+
 def _check_step(step) -> None:
     if isinstance(step, bool) or not hasattr(step, "__index__"):
         raise Error("BAD_STEP", f"a step is an integer, not {step!r}")
@@ -490,7 +589,13 @@ _OPEN: "weakref.WeakSet[Client]" = weakref.WeakSet()
 
 
 # A forked child is another process: it must neither end its parent's sessions nor wait for locks that are held there.
-os.register_at_fork(after_in_child=_OPEN.clear)
+def _after_fork() -> None:
+    for client in list(_OPEN):
+        client._forked()
+    _OPEN.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 @atexit.register

@@ -68,19 +68,31 @@ class _Declared:
         self.devices: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def copy_from_devices(self) -> None:
-        for tensor, host in self.devices:
-            host.copy_(tensor, non_blocking=True)
-        self._synchronize()
+        self._copy([(host, tensor) for tensor, host in self.devices])
 
     def copy_to_devices(self) -> None:
-        for tensor, host in self.devices:
-            tensor.copy_(host, non_blocking=True)
-        self._synchronize()
+        self._copy(self.devices)
 
-    def _synchronize(self) -> None:
-        for device in {tensor.device for tensor, _ in self.devices}:
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
+    def _copy(self, pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+        """Copies each second tensor to the first, between all that was begun before and all that comes after."""
+        waits = {tensor.device: _synchronizer(tensor.device) for tensor, _ in self.devices}
+        # What computes the tensors, or still reads them, may run on another stream than that of the copies.
+        for wait in waits.values():
+            if wait is not None:
+                wait()
+        for (to, source), (tensor, _) in zip(pairs, self.devices):
+            to.copy_(source, non_blocking=waits[tensor.device] is not None)
+        for wait in waits.values():
+            if wait is not None:
+                wait()
+
+
+def _synchronizer(device: torch.device) -> Callable[[], None] | None:
+    """Waits for all streams of a device. None where it has no such call: its copies have to wait themselves."""
+    synchronize = getattr(getattr(torch, device.type, None), "synchronize", None)
+    if synchronize is None:
+        return None
+    return synchronize if device.type == "mps" else lambda: synchronize(device)  # of Metal there is one device
 
 
 def _declare(state_dict: dict) -> _Declared:

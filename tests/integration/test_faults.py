@@ -106,6 +106,8 @@ def stop():
     threading.Event().wait()
 if when == "attached":
     stop()
+if when == "saving":
+    print("now", flush=True)
 if when == "staging":
     cairn._native.CopyList.run = lambda self: stop()
 client.save(step, state)
@@ -142,6 +144,17 @@ def test_trainer_that_dies_or_freezes_before_it_has_staged(root, when, stop):
         process.kill()
         process.wait()
         assert_next_save_works(cluster, 3)
+
+
+def test_verdict_of_a_dead_trainer_is_not_its_successors(root):
+    """The one that was killed waited for the other rank, so that nobody has heard how its save ended."""
+    with cairn.local.Cluster(ranks=2, root=root, **FLAGS) as cluster:
+        waiting = trainer_process(cluster, 0, 1, "saving")
+        until(lambda: "step=1 state=COLLECTING" in cluster.coordinator.log.read_text(), text="its save")
+        waiting.kill()
+        waiting.wait()
+        until(lambda: "state=ABORTED" in cluster.coordinator.log.read_text(), text="the end of its save")
+        assert reasons(on_ranks(cluster, save(1, 2), errors=True)) == ["", ""]
 
 
 def test_trainer_that_dies_after_it_has_staged_changes_nothing(root):

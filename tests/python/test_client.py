@@ -364,6 +364,76 @@ def test_other_mistakes_are_refused(client):
         client.save(2, {"x": circle})
 
 
+def test_memory_that_others_may_still_write_is_refused(agent, client):
+    client.save(1, {"w": np.arange(8)}).wait()
+    agent.unsealed = True
+    with pytest.raises(cairn.Error) as caught:
+        client.load({"w": np.zeros(8, np.int64)})
+    assert caught.value.reason == "MEMORY_UNSEALED"
+    agent.unsealed = False
+    target = {"w": np.zeros(8, np.int64)}
+    client.load(target)
+    assert (target["w"] == np.arange(8)).all()
+
+
+def test_memory_that_could_be_cut_off_is_refused(agent, monkeypatch):
+    monkeypatch.setattr("testing.fake_agent.fcntl.F_SEAL_GROW", 0)  # what the agent seals with is not all
+    agent.close()
+    agent.start()
+    with pytest.raises(cairn.Error, match="MEMORY_UNSEALED"):
+        cairn.connect(agent.address)
+
+
+def test_memory_of_another_users_process_is_refused(agent, client, monkeypatch):
+    client.save(1, {"w": np.arange(8)}).wait()
+    monkeypatch.setattr(client, "_owner", client._owner + 1)
+    with pytest.raises(cairn.Error) as caught:
+        client.load({"w": np.zeros(8, np.int64)})
+    assert caught.value.reason == "PEER_UID"
+
+
+def test_reason_of_a_vanished_buffer_is_waited_for_as_long_as_the_lease(agent, monkeypatch):
+    waited = []
+    monkeypatch.setattr(cairn._loading, "_await_reason", lambda agent, request, lease: waited.append(lease))
+
+    agent.lease_ttl = 0.0
+    with cairn.connect(agent.address) as client:
+        client.save(1, {"w": np.arange(8)}).wait()
+        agent.lease_ttl = 40.0  # heard of since
+        with monkeypatch.context() as patch:
+            patch.setattr(agent, "_buffer", lambda data: agent._slab(12345, len(data)))
+            with pytest.raises(cairn.Error, match="AGENT_UNREACHABLE"):
+                client.load({"w": np.zeros(8, np.int64)})
+    assert waited == [40.0]
+
+
+def test_layouts_that_the_agent_was_sent_are_not_remembered_for_ever(agent, client):
+    for size in range(1, 40):
+        client.prepare({"w": np.zeros(size)})
+    assert agent.layout_uploads == 39
+    assert len(client._known_layouts._digests) <= 8
+    client.prepare({"w": np.zeros(39)})
+    assert agent.layout_uploads == 39
+
+
+def test_closing_says_whether_the_slab_was_let_go(agent):
+    client = cairn.connect(agent.address)
+    client.save(1, {"w": np.zeros(8)}).wait()
+    client.close()
+    client = cairn.connect(agent.address)
+    client.save(2, {"w": np.zeros(8)}).wait()
+    view = next(iter(client._slabs._entries.values())).bytes[:4]
+    client.close()
+    assert agent.unmapped == [True, False]
+    assert view.nbytes == 4
+
+
+def test_one_slab_is_mapped_at_a_time(agent, client):
+    for step in range(4):  # this agent makes a new one for each save
+        client.save(step, {"w": np.zeros(8)}).wait()
+        assert len(client._slabs._regions) == 1
+
+
 def test_two_clients_of_one_process_are_two_sessions(agent):
     with cairn.connect(agent.address) as one, cairn.connect(agent.address) as two:
         assert one._incarnation != two._incarnation

@@ -102,3 +102,71 @@ def test_what_cannot_be_stored_is_refused(client, make, reason):
     with pytest.raises(cairn.Error) as caught:
         cairn.torch.save(client, 1, make())
     assert caught.value.reason == reason
+
+
+class Accelerator:
+    """A device whose work is done only when it is waited for, in the order in which it was given."""
+
+    def __init__(self, streams=True):
+        self.begun = []
+        self.log = []
+        if streams:
+            self.synchronize = self._synchronize
+
+    def _synchronize(self, device):
+        self.log.append("synchronize")
+        for work in self.begun:
+            work()
+        self.begun.clear()
+
+
+class OnDevice:
+    """A tensor of that device, as far as copies go."""
+
+    device = torch.device("xpu", 0)
+
+    def __init__(self, accelerator, value):
+        self.accelerator, self.value = accelerator, value
+
+    def copy_(self, host, non_blocking=False):
+        self.accelerator.log.append(f"to device, non_blocking={non_blocking}")
+        copy = lambda: setattr(self, "value", host.value)
+        self.accelerator.begun.append(copy) if non_blocking else copy()
+
+
+class OnHost:
+    def __init__(self):
+        self.value = None
+
+    def copy_(self, tensor, non_blocking=False):
+        tensor.accelerator.log.append(f"to host, non_blocking={non_blocking}")
+        value = tensor.value  # a side stream's result is not awaited by the stream of the copy
+        copy = lambda: setattr(self, "value", value)
+        tensor.accelerator.begun.append(copy) if non_blocking else copy()
+
+
+def test_copies_of_any_accelerator_wait_for_all_its_streams(monkeypatch):
+    accelerator = Accelerator()
+    monkeypatch.setattr(torch, "xpu", accelerator)
+    tensor, host = OnDevice(accelerator, "old"), OnHost()
+    declared = cairn.torch._Declared()
+    declared.devices.append((tensor, host))
+    accelerator.begun.append(lambda: setattr(tensor, "value", "computed on a side stream"))
+    declared.copy_from_devices()
+    assert host.value == "computed on a side stream"
+    assert accelerator.log == ["synchronize", "to host, non_blocking=True", "synchronize"]
+    host.value = "loaded"
+    accelerator.log.clear()
+    declared.copy_to_devices()
+    assert tensor.value == "loaded"
+    assert accelerator.log == ["synchronize", "to device, non_blocking=True", "synchronize"]
+
+
+def test_device_without_a_call_to_wait_is_copied_from_without_haste(monkeypatch):
+    accelerator = Accelerator(streams=False)
+    monkeypatch.setattr(torch, "xpu", accelerator)
+    tensor, host = OnDevice(accelerator, "value"), OnHost()
+    declared = cairn.torch._Declared()
+    declared.devices.append((tensor, host))
+    declared.copy_from_devices()
+    assert host.value == "value" and accelerator.log == ["to host, non_blocking=False"]

@@ -5,6 +5,7 @@ It keeps checkpoints in memory. Faults are set as attributes; see __init__.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import itertools
 import math
@@ -73,6 +74,8 @@ class FakeAgent:
         self.refuse: dict[str, list[Refusal]] = {}  # method -> refusals of its next calls
         self.hang: set[str] = set()     # methods that never answer
         self.repeat_batches = False     # give unreleased batches again
+        self.unsealed = False           # give read buffers that anybody may write
+        self.lease_ttl = 0.0            # told at the next attach; 0: not known
         self.verdict: Refusal | None = None  # of the next save, instead of a commit
         self.saved_world = world_size
         self.per_rank_objects: dict[str, dict[int, bytes]] = {}
@@ -85,6 +88,7 @@ class FakeAgent:
         self.ended_with: list = []
         self.committed: dict[int, tuple] = {}
         self.detached = 0
+        self.unmapped: list[bool] = []  # what detaching trainers said
         self.start()
 
     def start(self) -> None:
@@ -123,8 +127,9 @@ class FakeAgent:
     # Shared memory.
 
     def _memory(self, size: int) -> tuple[int, mmap.mmap]:
-        descriptor = os.memfd_create("fake-agent")
+        descriptor = os.memfd_create("fake-agent", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(descriptor, max(size, 1))
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
         number = next(self._ids) + (secrets.randbits(31) << 32)
         self._descriptors[number] = descriptor
         return number, mmap.mmap(descriptor, max(size, 1))
@@ -141,7 +146,10 @@ class FakeAgent:
                 except OSError:
                     return
                 with peer:
-                    number = struct.unpack("<Q", peer.recv(8))[0]
+                    request = peer.recv(8)
+                    if len(request) < 8:
+                        continue  # it did not like what it saw
+                    number = struct.unpack("<Q", request)[0]
                     if number in self._descriptors:
                         socket.send_fds(peer, [b"\0"], [self._descriptors[number]])
                     else:
@@ -191,7 +199,8 @@ class FakeAgent:
 
     def Attach(self, request):
         self._attached.add(request.trainer_incarnation)
-        return self._response("Attach", job="demo", rank=self.rank, world_size=self.world_size,
+        lease = {"lease_ttl": {"seconds": int(self.lease_ttl)}} if self.lease_ttl else {}
+        return self._response("Attach", **lease, job="demo", rank=self.rank, world_size=self.world_size,
                               agent_incarnation=self._incarnation, agent_version="fake",
                               descriptor_socket=f"{self.directory}/descriptors.sock",
                               control_page_descriptor=self.page_descriptor)
@@ -295,6 +304,8 @@ class FakeAgent:
     def _buffer(self, data: bytes) -> dict:
         number, memory = self._memory(len(data))
         memory[:len(data)] = data
+        if not self.unsealed:
+            fcntl.fcntl(self._descriptors[number], fcntl.F_ADD_SEALS, 0x0010)  # F_SEAL_FUTURE_WRITE
         return self._slab(number, len(data))
 
     def _object_batch(self, target, data):
@@ -338,5 +349,6 @@ class FakeAgent:
 
     def Detach(self, request):
         self.detached += 1
+        self.unmapped.append(request.unmapped)
         self._attached.discard(request.trainer_incarnation)
         return self._response("Detach")

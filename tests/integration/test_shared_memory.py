@@ -1,0 +1,371 @@
+"""Memory that processes share: who may still write it, who reads it, and how long it is kept. Real agents and trainers."""
+
+import array
+import ctypes
+import fcntl
+import mmap
+import os
+import pathlib
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import cairn
+from cairn import _agent, _loading, _memory
+from testing.ranks import blank, noise, on_ranks, rows, until
+
+FLAGS = {"coordinator_flags": ["--phase-timeout=20s", "--lease-ttl=2s"]}
+SHAPE = (256, 1024)
+
+
+@pytest.fixture
+def root(tmp_path):
+    return tmp_path / "checkpoints"
+
+
+def values(step: int) -> dict:
+    return {"w": np.full(SHAPE, step, np.int32), "step": step}
+
+
+def check(client, step: int) -> None:
+    target = {"w": np.zeros(SHAPE, np.int32)}
+    assert client.load(target, step).objects["step"] == step
+    assert (target["w"] == step).all(), f"step {step} holds values of another one"
+
+
+def slabs_made(cluster, rank: int = 0) -> int:
+    return cluster.agents[rank].log.read_text().count("event=slab_made")
+
+
+def spawn(cluster, code: str, *arguments: str) -> subprocess.Popen:
+    paths = os.pathsep.join([str(pathlib.Path(cairn.__file__).parents[1]), str(pathlib.Path(__file__).parents[1])])
+    return cluster.spawn([sys.executable, "-c", code, cluster.agents[0].address, *arguments], stdout=subprocess.PIPE,
+                         text=True, env={**os.environ, "PYTHONPATH": paths})
+
+
+# What a process may still write is nobody else's image.
+
+LATE = """
+import os, signal, sys
+import numpy as np
+import cairn, cairn.client
+client = cairn.connect(sys.argv[1])
+copy = cairn.client._copy_out
+def late(*arguments):
+    os.kill(os.getpid(), signal.SIGSTOP)
+    copy(*arguments)
+    print("copied", flush=True)
+cairn.client._copy_out = late
+try:
+    client.save(1, {"w": np.full((256, 1024), 1, np.int32), "step": 1}, timeout=1)
+    print("saved", flush=True)
+except cairn.Error as error:
+    print(error.reason, flush=True)
+"""
+
+
+def test_trainer_that_copies_after_its_successor_has_staged(root, monkeypatch):
+    with cairn.local.Cluster(ranks=1, root=root, **FLAGS) as cluster:
+        first = spawn(cluster, LATE)
+        _, status = os.waitpid(first.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        until(lambda: "state=ABORTED" in cluster.coordinator.log.read_text(), text="the end of the first one's save")
+        copy, told = cairn.client._copy_out, []
+
+        def overtaken(*arguments):
+            copy(*arguments)
+            first.send_signal(signal.SIGCONT)
+            told.append(first.stdout.readline().strip())
+
+        monkeypatch.setattr(cairn.client, "_copy_out", overtaken)
+        with cluster.connect(0) as client:
+            client.save(2, values(2)).wait()
+            assert told == ["copied"]
+            check(client, 2)
+            assert client.checkpoints() == [2]
+        assert first.stdout.readline().strip() == "NOT_REGISTERED"
+        first.wait()
+
+
+def test_client_that_is_closed_while_another_thread_copies(root, monkeypatch):
+    with cairn.local.Cluster(ranks=1, root=root, **FLAGS) as cluster:
+        copy, copying, go_on, copied = cairn.client._copy_out, threading.Event(), threading.Event(), threading.Event()
+
+        def late(declared, *arguments):
+            step = int(declared.shards[0].array[0, 0])
+            if step == 1:
+                copying.set()
+                assert go_on.wait(60)
+            copy(declared, *arguments)
+            if step == 1:
+                copied.set()
+            if step == 2:
+                go_on.set()
+                assert copied.wait(60)
+
+        monkeypatch.setattr(cairn.client, "_copy_out", late)
+        first = cluster.connect(0)
+        outcome = []
+
+        def save():
+            try:
+                outcome.append(first.save(1, values(1)))
+            except cairn.Error as error:
+                outcome.append(error)
+
+        thread = threading.Thread(target=save)
+        thread.start()
+        assert copying.wait(60)
+        first.close()
+        with cluster.connect(0) as second:
+            second.save(2, values(2)).wait()
+            check(second, 2)
+        thread.join(60)
+        assert isinstance(outcome[0], cairn.Error), outcome
+
+
+def test_save_beside_one_that_hangs_in_its_copy_is_told_so(root, monkeypatch):
+    with cairn.local.Cluster(ranks=1, root=root, **FLAGS) as cluster:
+        copy, copying, go_on = cairn.client._copy_out, threading.Event(), threading.Event()
+
+        def hanging(*arguments):
+            copying.set()
+            assert go_on.wait(60)
+            copy(*arguments)
+
+        with cluster.connect(0) as client:
+            with monkeypatch.context() as patch:
+                patch.setattr(cairn.client, "_copy_out", hanging)
+                outcome = []
+                thread = threading.Thread(target=lambda: outcome.append(client.save(1, values(1))))
+                thread.start()
+                assert copying.wait(60)
+                with pytest.raises(cairn.Error) as caught:
+                    client.save(2, values(2), timeout=0.2)
+                assert caught.value.reason == "SAVE_IN_PROGRESS"
+                go_on.set()
+                thread.join(60)
+            outcome[0].wait()
+            client.save(2, values(2)).wait()
+            check(client, 1)
+            check(client, 2)
+
+
+SAVER = """
+import sys, threading
+import numpy as np
+import cairn
+step = int(sys.argv[2])
+client = cairn.connect(sys.argv[1])
+client.save(step, {"w": np.full((256, 1024), step, np.int32), "step": step}).wait()
+print("saved", flush=True)
+threading.Event().wait()
+"""
+
+
+def test_slab_is_handed_on_when_its_writer_is_closed_or_dead_and_only_then(root):
+    with cairn.local.Cluster(ranks=1, root=root, **FLAGS) as cluster:
+        for step in (1, 2):
+            with cluster.connect(0) as client:
+                client.save(step, values(step)).wait()
+        assert slabs_made(cluster) == 1, "closed clients have unmapped it"
+        process = spawn(cluster, SAVER, "3")
+        assert process.stdout.readline() == "saved\n"
+        process.kill()
+        process.wait()
+        until(lambda: "event=trainer_ended" in cluster.agents[0].log.read_text(), text="the trainer's end")
+        left_open = cluster.connect(0)
+        left_open.save(4, values(4)).wait()
+        assert slabs_made(cluster) == 1, "a dead process writes nothing"
+        with cluster.connect(0) as client:
+            client.save(5, values(5)).wait()
+            assert slabs_made(cluster) == 2, "the other client lives"
+            for step in range(1, 6):
+                check(client, step)
+        left_open.close()
+
+
+def test_closed_client_has_nothing_mapped_and_forked_children_never_have(root):
+    def mapped() -> list[str]:
+        return [line for line in pathlib.Path("/proc/self/maps").read_text().splitlines() if "memfd:cairn" in line]
+
+    def held() -> list[str]:
+        links = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
+        return [os.readlink(link) for link in links if os.path.islink(link) and "memfd:cairn" in os.readlink(link)]
+
+    with cairn.local.Cluster(ranks=1, root=root, **FLAGS) as cluster:
+        before = set(mapped())  # what other tests' errors hold
+        client = cluster.connect(0)
+        client.save(1, values(1)).wait()
+        assert len(set(mapped()) - before) == 2 and not held(), "control page and slab, and no descriptor"
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                client.report_step(7)
+            except cairn.Error as error:
+                os.write(writer, f"{len(mapped())} {len(held())} {error.reason}".encode())
+            os._exit(0)
+        os.waitpid(child, 0)
+        os.close(writer)
+        assert os.read(reader, 100) == b"0 0 BAD_REQUEST"
+        os.close(reader)
+        client.save(2, values(2)).wait()
+        client.close()
+        assert not [line for line in set(mapped()) - before if "slab" in line]
+
+
+# What is lent cannot be written by those who read it.
+
+def descriptor_of(reference) -> int:
+    """Asks as any process of this user may."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
+        channel.connect(reference.descriptor_socket)
+        channel.sendall(struct.pack("<Q", reference.descriptor_id))
+        _, ancillary, _, _ = channel.recvmsg(1, socket.CMSG_SPACE(4))
+    return array.array("i", ancillary[0][2])[0]
+
+
+def ways_to_write(reference) -> list[str]:
+    """Those that this process finds."""
+    found = []
+    descriptor = descriptor_of(reference)
+    descriptors = [descriptor]
+    try:
+        descriptors.append(os.open(f"/proc/self/fd/{descriptor}", os.O_RDWR))
+    except PermissionError:
+        pass
+    for way in descriptors:
+        try:
+            mmap.mmap(way, 4096, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE).close()
+            found.append("mmap")
+        except OSError:
+            pass
+        for name, call in {"pwrite": lambda: os.pwrite(way, b"x", 0), "ftruncate": lambda: os.ftruncate(way, 0),
+                           "fallocate": lambda: fallocate_hole(way)}.items():
+            try:
+                call()
+                found.append(name)
+            except OSError:
+                pass
+        os.close(way)
+    return found
+
+
+def fallocate_hole(descriptor: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long]
+    if libc.fallocate(descriptor, 3, 0, 4096) != 0:  # FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
+        raise OSError(ctypes.get_errno(), "fallocate")
+
+
+@pytest.mark.parametrize("transport", ["mapped", "fetched"])
+def test_consumers_cannot_write_what_they_load(root, monkeypatch, transport):
+    flags = {**FLAGS, "agent_flags": ["--shared-memory=never"]} if transport == "fetched" else FLAGS
+    whole = noise((64, 4096), np.float32, 1)
+    tried = []
+
+    def trying(copy):
+        def first(batch, buffer, targets):
+            tried.append(ways_to_write(batch.buffer))
+            with pytest.raises(ValueError):
+                buffer.bytes[0] = 1
+            copy(batch, buffer, targets)
+        return first
+
+    monkeypatch.setattr(_loading, "_copy_batch", trying(_loading._copy_batch))
+    with cairn.local.Cluster(ranks=2, root=root, **flags) as cluster:
+        on_ranks(cluster, lambda rank, client: client.save(1, {"w": rows(whole, rank, 2)}).wait())
+
+        def load(rank, client):
+            for _ in range(2):  # the second one with buffers that were lent before
+                target = {"w": np.zeros_like(whole)}
+                client.load(target)
+                assert target["w"].tobytes() == whole.tobytes()
+            target = {"w": np.zeros_like(whole)}
+            client.reshard({"w": rows(whole, rank, 2)}, target)
+            assert target["w"].tobytes() == whole.tobytes()
+
+        on_ranks(cluster, load)
+        assert len(tried) >= 2 * (2 + 2 + 2) and not any(tried), tried
+
+
+def test_slab_that_was_lent_is_sealed_and_written_again_only_by_its_trainer(root, monkeypatch):
+    """Rank 0 holds most and lends some of it to rank 1, which writes it."""
+    sizes = {0: [20, 20, 20, 10, 10, 10, 10, 5, 5, 5, 5, 2, 2, 2, 1, 1], 1: [15]}
+
+    def state(rank: int, step: int) -> dict:
+        return {f"unit{rank}.w{i}": cairn.Shard(noise((size * 1024, 4), np.float32, 100 * rank + i + 1000 * step),
+                                                (size * 1024, 4), (0, 0)) for i, size in enumerate(sizes[rank])}
+
+    slabs = {}
+    get = _memory.MappingCache.get
+
+    def kept(cache, reference, *arguments, **options):
+        if options.get("writable"):
+            slabs[reference.descriptor_id] = reference
+        return get(cache, reference, *arguments, **options)
+
+    monkeypatch.setattr(_memory.MappingCache, "get", kept)
+
+    def saves(steps):
+        def work(rank, client):
+            for step in steps:
+                client.save(step, state(rank, step)).wait()
+        return work
+
+    with cairn.local.Cluster(ranks=2, root=root, **FLAGS) as cluster:
+        on_ranks(cluster, saves([1, 2, 3]))
+        assert "moved_out=0" not in cluster.agents[0].log.read_text()
+        assert slabs_made(cluster, 0) == slabs_made(cluster, 1) == 1, "a lent slab serves its own trainer on"
+        lent = [reference for reference in slabs.values() if "rank0" in reference.descriptor_socket or
+                reference.descriptor_socket.startswith(str(pathlib.Path(cluster.agents[0].address[5:]).parent))]
+        assert lent and all(ways_to_write(reference) == [] for reference in lent)
+        on_ranks(cluster, saves([4]))
+        assert (slabs_made(cluster, 0), slabs_made(cluster, 1)) == (2, 1), "the next one cannot map it to write"
+
+        def load(rank, client):
+            for step in (1, 2, 3, 4):
+                wanted = state(rank, step)
+                target = {name: blank(shard) for name, shard in wanted.items()}
+                client.load(target, step)
+                for name, shard in wanted.items():
+                    assert target[name].array.tobytes() == shard.array.tobytes(), (step, name)
+
+        on_ranks(cluster, load)
+
+
+# What is kept has an end.
+
+def test_a_loop_of_layouts_leaves_room_for_what_comes(root, monkeypatch):
+    whole = noise((400, 64), np.float32, 3)
+    asked = []
+    call = _agent.Agent.call
+
+    def counted(agent, name, request, max_wait=0.0):
+        response = call(agent, name, request, max_wait)
+        if name in ("BeginLoad", "BeginSave", "Prepare"):
+            asked.append(response.need_layout)
+        return response
+
+    monkeypatch.setattr(_agent.Agent, "call", counted)
+    with cairn.local.Cluster(ranks=1, root=root, **FLAGS) as cluster:
+        with cluster.connect(0) as client:
+            client.save(1, {"w": whole}).wait()
+            for turn in range(300):
+                begin = turn % 250  # the last fifty come again, after they were forgotten
+                part = cairn.Shard(np.zeros((100, 64), np.float32), whole.shape, (begin, 0))
+                client.load({"w": part}, 1)
+                assert part.array.tobytes() == whole[begin:begin + 100].tobytes()
+            client.reshard({"w": whole}, {"w": np.zeros_like(whole)})
+            client.save(2, {"w": whole}).wait()
+        with cluster.connect(0) as client:
+            client.save(3, {"w": whole}).wait()
+            client.load({"w": np.zeros_like(whole)}, 3)
+        assert not any(one and other for one, other in zip(asked, asked[1:]))
