@@ -148,6 +148,9 @@ void SaveExecutor::StartWrite(const action::StartWrite& order) {
     BinWriteJob job = {order.directory, order.order.attempt_nonce(), order.staged,
                        order.target,    order.object_bytes,          slab->data(),
                        nullptr};
+    job.job = context_.options.job;
+    job.step = order.step;
+    job.attempt = order.attempt;
     std::string transport;
     if (run->fetcher != nullptr) {
       job.fetch_moved = [&](size_t index, uint64_t offset, uint64_t bytes, char* to) {

@@ -8,6 +8,7 @@
 #include "cli/export_command.h"
 #include "cli/list_command.h"
 #include "cli/plan_command.h"
+#include "cli/repair_command.h"
 #include "cli/save_command.h"
 #include "cli/status_command.h"
 #include "cli/up_command.h"
@@ -41,6 +42,7 @@ int main(int argc, char** argv) {
   AddListCommand(app, context);
   AddShowCommand(app, context);
   AddVerifyCommand(app, context);
+  AddRepairCommand(app, context);
   AddExportCommand(app, context);
   AddPlanCommand(app, context);
   AddAoaCommand(app, context);

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "cli/fault_view.h"
 #include "cli/interrupt.h"
 #include "cli/progress_line.h"
 #include "cli/terminal.h"
@@ -34,14 +35,7 @@ nlohmann::ordered_json ReportToJson(const Manifest& manifest, const VerifyReport
                                  {"bytes", report.bytes},
                                  {"ok", report.faults.empty()},
                                  {"faults_in_all", report.faults_in_all}};
-  json["faults"] = nlohmann::ordered_json::array();
-  for (const VerifyFault& fault : report.faults) {
-    json["faults"].push_back({{"reason", std::string(InfoOf(fault.reason).name)},
-                              {"file", fault.file},
-                              {"offset", fault.offset},
-                              {"tensor", fault.tensor},
-                              {"message", fault.message}});
-  }
+  json["faults"] = FaultsToJson(report);
   return json;
 }
 
@@ -77,13 +71,7 @@ absl::Status Verify(CommandContext& context, const Arguments& arguments) {
                 ShortDuration(Clock::Real().SteadyNow() - begin).c_str());
     return absl::OkStatus();
   }
-  Table table({"FILE", "OFFSET", "TENSOR", "REASON", "WHAT"});
-  for (const VerifyFault& fault : report.faults) {
-    table.Add(
-        {fault.file, absl::StrCat(fault.offset), fault.tensor, std::string(InfoOf(fault.reason).name), fault.message},
-        Colour::kRed);
-  }
-  table.Print(stdout);
+  FaultTable(report).Print(stdout);
   const VerifyFault& first = report.faults.front();
   return MakeError(first.reason,
                    absl::StrCat(manifest.job, "@", manifest.step, " has ", report.faults_in_all,

@@ -20,7 +20,8 @@ absl::Status Malformed(std::string_view what) {
   return MakeError(Reason::kBadRequest, absl::StrCat("not a layout: ", absl::string_view(what.data(), what.size())));
 }
 
-absl::Status ReadItems(const std::string& bytes, uint32_t rank, std::vector<StoredItem>& items, size_t& shard_count) {
+absl::Status ReadItems(const std::string& bytes, uint32_t rank, std::vector<StoredItem>& items, size_t& shard_count,
+                       AliasList& aliases) {
   v1::Layout proto;
   v1::TensorSchema schema;
   if (!proto.ParseFromString(bytes)) return Malformed("the message does not parse");
@@ -99,6 +100,7 @@ absl::Status ReadItems(const std::string& bytes, uint32_t rank, std::vector<Stor
     if (object.per_rank()) item.object_rank = static_cast<int>(rank);
     items.push_back(std::move(item));
   }
+  for (const v1::AliasDeclaration& alias : proto.alias()) aliases.emplace_back(alias.name(), alias.target());
   return absl::OkStatus();
 }
 
@@ -112,7 +114,7 @@ absl::StatusOr<RankLayoutPtr> ParseRankLayout(std::string_view digest, std::stri
   if (Digest(bytes) != digest) return Malformed("its bytes do not have the digest that was given");
   auto layout = std::make_shared<RankLayout>();
   layout->digest = std::string(digest);
-  layout->fault = ReadItems(bytes, rank, layout->items, layout->shard_count);
+  layout->fault = ReadItems(bytes, rank, layout->items, layout->shard_count, layout->aliases);
   if (!layout->fault.ok()) {
     layout->items.clear();
     layout->shard_count = 0;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/format/safetensors_header.h"
 #include "common/format/stored_item.h"
 
 namespace cairn {
@@ -24,6 +25,8 @@ struct RankLayout {
   // Empty if there is a fault.
   std::vector<StoredItem> items;
   size_t shard_count = 0;
+  // Second names of tensors, as declared.
+  AliasList aliases;
   // The first thing that cannot be: columns that differ in length, sizes that overflow, a shard outside its tensor.
   absl::Status fault;
 

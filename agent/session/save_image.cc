@@ -78,6 +78,9 @@ absl::StatusOr<SaveImagePtr> MakeSaveImage(RankLayoutPtr layout, const v1::Write
   if (!layout->fault.ok()) return layout->fault;
   auto image = std::make_shared<SaveImage>();
   image->plan_digest = plan.plan_digest();
+  image->rank = plan.rank();
+  image->world_size = plan.world_size();
+  image->total_files = plan.total_files();
   image->slab_offset.assign(layout->items.size(), SaveImage::kNotStaged);
   for (const v1::MovedShard& moved : plan.moved_in()) {
     if (moved.from_rank() == plan.rank()) return Contradiction("it moves a shard in from its own rank");
@@ -94,6 +97,9 @@ absl::StatusOr<SaveImagePtr> MakeSaveImage(RankLayoutPtr layout, const v1::Write
     }
     file.slab_offset = image->slab_bytes;
     HeaderSizer sizer;
+    if (image->file.empty()) {
+      for (const auto& [name, target] : layout->aliases) sizer.AddAlias(name, target);
+    }
     for (uint32_t number : planned.item()) {
       const size_t own = layout->items.size();
       if (number >= own + written_in.size()) return Contradiction("it names an item that the layout lacks");
@@ -139,6 +145,11 @@ absl::StatusOr<SaveImagePtr> MakeSaveImage(RankLayoutPtr layout, const v1::Write
   }
   image->layout = std::move(layout);
   return SaveImagePtr(std::move(image));
+}
+
+const AliasList& AliasesIn(const SaveImage& image, size_t file) {
+  static const AliasList* const kNone = new AliasList();
+  return file == 0 ? image.layout->aliases : *kNone;
 }
 
 std::optional<uint32_t> FirstUnstaged(const SaveImage& staged, const SaveImage& wanted) {

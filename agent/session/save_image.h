@@ -45,6 +45,10 @@ struct MovedOut {
 struct SaveImage {
   std::string plan_digest;
   RankLayoutPtr layout;
+  uint32_t rank = 0;
+  // Of the whole plan.
+  uint32_t world_size = 0;
+  uint32_t total_files = 0;
   std::vector<ImageFile> file;
   std::vector<MovedIn> moved_in;
   std::vector<MovedOut> moved_out;
@@ -65,6 +69,9 @@ struct SaveImage {
     return IsMovedIn(number) ? moved_in[number - layout->items.size()].item : layout->items[number];
   }
 };
+
+// The second names that a file tells: the rank's first one tells all that its layout declares.
+const AliasList& AliasesIn(const SaveImage& image, size_t file);
 
 using SaveImagePtr = std::shared_ptr<const SaveImage>;
 

@@ -131,7 +131,10 @@ class BinFile {
       checksums[i].object_bytes = job_.object_bytes[number - layout.shard_count];
       result.add_object_bytes(checksums[i].object_bytes);
     }
-    const std::string header = RenderHeader(items, checksums);
+    const SaveImage& target = *job_.target;
+    const BinIdentity identity = {job_.job,          job_.step,         job_.attempt, static_cast<int>(target.rank),
+                                  target.world_size, target.total_files};
+    const std::string header = RenderHeader(items, checksums, identity, AliasesIn(target, static_cast<size_t>(index_)));
     if (header.size() != file_.header_bytes) {
       return MakeError(Reason::kInternal, absl::StrCat(final_path_, ": the header has ", header.size(),
                                                        " bytes, planned were ", file_.header_bytes));

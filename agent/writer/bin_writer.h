@@ -45,6 +45,10 @@ struct BinWriteJob {
   // Copies [offset, offset + bytes) of target->moved_in[index] to `to`; waits until they are there. Called from the
   // writer's threads, only if shards are moved in. Its error ends the job.
   std::function<absl::Status(size_t index, uint64_t offset, uint64_t bytes, char* to)> fetch_moved;
+  // What the headers say beside the items: whose files they are.
+  std::string job;
+  int64_t step = 0;
+  uint32_t attempt = 0;
 };
 
 struct BinWriteOutcome {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
@@ -514,6 +515,54 @@ absl::StatusOr<Verdict> DecodeVerdict(std::string_view bytes, uint64_t max_recor
       break;
   }
   return MakeError(Reason::kFormatTooNew, "the verdict is of a kind that this version does not know");
+}
+
+bool ShowsManifestOf(std::string_view bytes, std::string_view job, int64_t step, uint32_t attempt) {
+  if (bytes.size() < kPrefixBytes || bytes.substr(0, kMagic.size()) != kMagic) return false;
+  const std::string_view frame = bytes.substr(kPrefixBytes);
+  // More than the first fields take; a frame gives nothing of a block before all of it.
+  std::string plain(ZSTD_DStreamOutSize(), '\0');
+  const std::unique_ptr<ZSTD_DCtx, size_t (*)(ZSTD_DCtx*)> context(ZSTD_createDCtx(), ZSTD_freeDCtx);
+  ZSTD_inBuffer in = {frame.data(), frame.size(), 0};
+  ZSTD_outBuffer out = {plain.data(), plain.size(), 0};
+  while (in.pos < in.size && out.pos < out.size) {
+    const size_t before = in.pos + out.pos;
+    const size_t left = ZSTD_decompressStream(context.get(), &out, &in);
+    if (ZSTD_isError(left) || left == 0 || in.pos + out.pos == before) break;
+  }
+  // The two records begin with the same four fields; the fifth is a number in a manifest and a text in a tombstone.
+  std::string_view rest(plain.data(), out.pos);
+  const auto number = [&]() -> std::optional<uint64_t> {
+    uint64_t value = 0;
+    for (int shift = 0; shift < 64 && !rest.empty(); shift += 7) {
+      const auto byte = static_cast<unsigned char>(rest.front());
+      rest.remove_prefix(1);
+      value |= uint64_t{byte & 0x7fu} << shift;
+      if (byte < 0x80) return value;
+    }
+    return std::nullopt;
+  };
+  constexpr uint64_t kNumber = 0, kText = 2;  // wire types
+  if (number() != (v1::VerdictRecord::kManifestFieldNumber << 3 | kText) || !number()) return false;
+  std::string_view seen_job;
+  uint64_t seen_step = 0, seen_attempt = 0;
+  while (const auto tag = number()) {
+    const auto value = number();  // or a text's length
+    if (!value) return false;
+    if ((*tag & 7) == kText && *value <= rest.size()) {
+      if (*tag >> 3 == v1::ManifestRecord::kJobFieldNumber) seen_job = rest.substr(0, *value);
+      rest.remove_prefix(*value);
+      if (*tag >> 3 > v1::ManifestRecord::kRequestIdFieldNumber) return false;
+      continue;
+    }
+    if ((*tag & 7) != kNumber) return false;
+    if (*tag >> 3 == v1::ManifestRecord::kStepFieldNumber) seen_step = *value;
+    if (*tag >> 3 == v1::ManifestRecord::kAttemptFieldNumber) seen_attempt = *value;
+    if (*tag >> 3 < v1::ManifestRecord::kWorldSizeFieldNumber) continue;
+    return *tag >> 3 == v1::ManifestRecord::kWorldSizeFieldNumber && seen_job == job &&
+           seen_step == static_cast<uint64_t>(step) && seen_attempt == attempt;
+  }
+  return false;
 }
 
 }  // namespace cairn

@@ -140,6 +140,10 @@ std::string EncodeVerdict(const Verdict& verdict);
 // FAILED_PRECONDITION (FORMAT_TOO_NEW).
 absl::StatusOr<Verdict> DecodeVerdict(std::string_view bytes, uint64_t max_record_bytes = uint64_t{1} << 30);
 
+// Whether what is left of a damaged verdict shows that it was the manifest of this attempt: its zstd frame gives, up to
+// the damage, a record that begins as a manifest does and not as a tombstone. False proves nothing.
+bool ShowsManifestOf(std::string_view bytes, std::string_view job, int64_t step, uint32_t attempt);
+
 }  // namespace cairn
 
 #endif  // CAIRN_COMMON_FORMAT_MANIFEST_H_

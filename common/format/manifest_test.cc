@@ -101,5 +101,37 @@ TEST(VerdictTest, BadNamesAndPlaces_AreRefused) {
   }
 }
 
+TEST(ShowsManifestTest, OnlyManifestsOfTheAttemptDo_HoweverTheyAreDamaged) {
+  Manifest manifest;
+  manifest.job = "demo";
+  manifest.step = 12;
+  manifest.attempt = 3;
+  manifest.request_id = "request";
+  manifest.world_size = 2;
+  const std::string commit = EncodeVerdict(manifest);
+  EXPECT_TRUE(ShowsManifestOf(commit, "demo", 12, 3));
+  EXPECT_FALSE(ShowsManifestOf(commit, "demo", 12, 2));
+  EXPECT_FALSE(ShowsManifestOf(commit, "other", 12, 3));
+  const std::string abort =
+      EncodeVerdict(Tombstone{.job = "demo", .step = 12, .attempt = 3, .request_id = "request", .reason = "RANK_LATE"});
+  EXPECT_FALSE(ShowsManifestOf(abort, "demo", 12, 3));
+  // Numbers of the head, which say nothing about the record.
+  for (size_t at = 8; at < 24; ++at) {
+    for (const std::string* good : {&commit, &abort}) {
+      std::string bad = *good;
+      bad[at] = static_cast<char>(bad[at] ^ 0x55);
+      EXPECT_EQ(ShowsManifestOf(bad, "demo", 12, 3), good == &commit) << at;
+    }
+  }
+  // No single flipped bit makes a manifest of a tombstone; none makes it fail badly, nor does a cut.
+  for (size_t i = 0; i < abort.size() * 8; ++i) {
+    std::string bad = abort;
+    bad[i / 8] = static_cast<char>(bad[i / 8] ^ 1 << i % 8);
+    EXPECT_FALSE(ShowsManifestOf(bad, "demo", 12, 3)) << i;
+  }
+  for (size_t i = 0; i < commit.size(); ++i) EXPECT_FALSE(ShowsManifestOf(commit.substr(0, i), "demo", 12, 3)) << i;
+  EXPECT_FALSE(ShowsManifestOf("", "demo", 12, 3));
+}
+
 }  // namespace
 }  // namespace cairn

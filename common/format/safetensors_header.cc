@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/crc32c.h"
 #include "common/base/status.h"
 #include "common/rpc/reason.h"
 
@@ -17,6 +18,11 @@ namespace {
 
 constexpr int kFormatVersion = 1;
 constexpr int kLengthDigits = 12;  // of an object's true length, fixed
+// Room for the identity: more than the longest job's name and numbers take. Never changes.
+constexpr size_t kIdentityBytes = 400;
+// The header's own checksum: over all of it, with zeros in the place of these eight digits.
+constexpr std::string_view kOwnChecksum = R"(\"header_crc32c\":\")";
+constexpr std::string_view kNoChecksum = "00000000";
 
 // The header is written through one of two sinks, so that its length and its text cannot disagree.
 class CountSink {
@@ -204,8 +210,43 @@ void WriteEntry(JsonWriter<Sink, 0> json, const StoredItem& item, const std::str
 
 constexpr std::string_view kOpen = R"({"__metadata__":{"DCP_SHARDING_INFO":"{)";
 constexpr std::string_view kMiddle = R"(}","DCP_VERSION":"1.0","cairn":"{\"version\":1,\"items\":{)";
-constexpr std::string_view kClose = R"(}}","format":"pt"})";
+constexpr std::string_view kClose = R"(}","format":"pt"})";
+constexpr std::string_view kAliases = R"(,\"aliases\":{)";
 constexpr std::string_view kEnd = "}";
+
+// Behind the items: "}", who wrote the file, and blanks, which JSON allows there.
+std::string RenderIdentity(const BinIdentity& identity) {
+  std::string text = "},";
+  StringSink sink(text);
+  JsonWriter<StringSink, 1> json(sink);
+  json.Key("saved");
+  json.Raw("{");
+  json.Key("job");
+  json.Text(identity.job);
+  const auto number = [&](std::string_view key, uint64_t value) {
+    json.Raw(",");
+    json.Key(key);
+    json.Number(value);
+  };
+  number("step", static_cast<uint64_t>(identity.step));
+  number("attempt", identity.attempt);
+  number("rank", static_cast<uint64_t>(identity.rank));
+  number("world_size", identity.world_size);
+  number("files", identity.files);
+  json.Raw(",");
+  json.Raw(kOwnChecksum);
+  json.Raw(kNoChecksum);
+  json.Raw("\\\"}");
+  text.resize(std::max(text.size(), kIdentityBytes), ' ');
+  return text;
+}
+
+template <typename Sink>
+void WriteAlias(JsonWriter<Sink, 1> json, std::string_view name, std::string_view target) {
+  json.Text(name);
+  json.Raw(":");
+  json.Text(target);
+}
 
 uint64_t Padded(uint64_t bytes) { return (bytes + kDataAlignment - 1) / kDataAlignment * kDataAlignment; }
 
@@ -230,15 +271,24 @@ void HeaderSizer::AddMeasured(uint64_t inner_bytes, uint64_t data_bytes) {
   ++items_;
 }
 
+void HeaderSizer::AddAlias(std::string_view name, std::string_view target) {
+  CountSink sink;
+  WriteAlias(JsonWriter<CountSink, 1>(sink), name, target);
+  alias_bytes_ += sink.bytes() + 1;  // a comma, or the brace that closes the list
+  if (alias_bytes_ == sink.bytes() + 1) alias_bytes_ += kAliases.size();
+}
+
 uint64_t HeaderSizer::PaddedBytes() const {
   CountSink digits;
   digits.Number(data_bytes_);
-  return Padded(8 + kOpen.size() + kMiddle.size() + kClose.size() + kEnd.size() + inner_bytes_ +
-                items_ * 2 * digits.bytes());
+  return Padded(8 + kOpen.size() + kMiddle.size() + kIdentityBytes + alias_bytes_ + kClose.size() + kEnd.size() +
+                inner_bytes_ + items_ * 2 * digits.bytes());
 }
 
-std::string RenderHeader(std::span<const StoredItem> items, std::span<const ItemChecksums> checksums) {
+std::string RenderHeader(std::span<const StoredItem> items, std::span<const ItemChecksums> checksums,
+                         const BinIdentity& identity, const AliasList& aliases) {
   HeaderSizer sizer;
+  for (const auto& [name, target] : aliases) sizer.AddAlias(name, target);
   std::vector<std::string> names;
   names.reserve(items.size());
   for (const StoredItem& item : items) {
@@ -259,6 +309,14 @@ std::string RenderHeader(std::span<const StoredItem> items, std::span<const Item
     if (i > 0) text.push_back(',');
     WriteCairnItem(JsonWriter<StringSink, 1>(sink), items[i], names[i], &checksums[i]);
   }
+  const size_t identity_begin = text.size();
+  text.append(RenderIdentity(identity));
+  const size_t own_checksum = text.find(kOwnChecksum, identity_begin) + kOwnChecksum.size();
+  for (size_t i = 0; i < aliases.size(); ++i) {
+    text.append(i == 0 ? kAliases : ",");
+    WriteAlias(JsonWriter<StringSink, 1>(sink), aliases[i].first, aliases[i].second);
+  }
+  if (!aliases.empty()) text.push_back('}');
   text.append(kClose);
   uint64_t begin = 0;
   for (size_t i = 0; i < items.size(); ++i) {
@@ -270,6 +328,7 @@ std::string RenderHeader(std::span<const StoredItem> items, std::span<const Item
   text.resize(padded, ' ');
   const uint64_t length = padded - 8;
   for (int i = 0; i < 8; ++i) text[static_cast<size_t>(i)] = static_cast<char>(length >> (8 * i));
+  text.replace(own_checksum, kNoChecksum.size(), Hex(Crc32c(text.data(), text.size())));
   return text;
 }
 
@@ -292,6 +351,13 @@ absl::Status Bad(std::string_view what) {
   return MakeError(Reason::kBadSafetensors, absl::StrCat("bad header: ", absl::string_view(what.data(), what.size())));
 }
 
+// The CRC32C that RenderHeader gave the header.
+uint32_t OwnChecksum(std::string_view header, size_t digits) {
+  const std::string_view rest = header.substr(std::min(header.size(), digits + kNoChecksum.size()));
+  const uint32_t crc = ExtendCrc32c(Crc32c(header.data(), digits), kNoChecksum.data(), kNoChecksum.size());
+  return ExtendCrc32c(crc, rest.data(), rest.size());
+}
+
 bool ReadDims(simdjson::simdjson_result<dom::element> element, Shape& dims) {
   dom::array array;
   if (element.get(array) != simdjson::SUCCESS || array.size() > 64) return false;
@@ -305,6 +371,44 @@ bool ReadDims(simdjson::simdjson_result<dom::element> element, Shape& dims) {
 
 bool ReadHex(std::string_view text, uint32_t& value) {
   return text.size() == 8 && absl::SimpleHexAtoi(absl::string_view(text.data(), text.size()), &value);
+}
+
+// Whose file it is. The text that stands before the digits of the checksum can stand nowhere else: quotes of names have
+// more backslashes.
+absl::Status ReadIdentity(std::string_view bytes, dom::object cairn, ParsedHeader& header) {
+  dom::object saved, aliases;
+  const size_t marker = bytes.rfind(kOwnChecksum);
+  if ((cairn["saved"].get(saved) == simdjson::SUCCESS) != (marker != std::string_view::npos)) {
+    return Bad("whose file it is");
+  }
+  if (marker == std::string_view::npos) return absl::OkStatus();
+  const size_t digits = marker + kOwnChecksum.size();
+  if (bytes.substr(digits, kNoChecksum.size()) != Hex(OwnChecksum(bytes, digits))) {
+    return Bad("it is not what was written: its own checksum is wrong");
+  }
+  std::string_view job;
+  int64_t step;
+  uint64_t attempt, rank, world_size, files;
+  if (saved["job"].get(job) != simdjson::SUCCESS || saved["step"].get(step) != simdjson::SUCCESS || step < 0 ||
+      saved["attempt"].get(attempt) != simdjson::SUCCESS || attempt > UINT32_MAX ||
+      saved["rank"].get(rank) != simdjson::SUCCESS || rank > INT32_MAX ||
+      saved["world_size"].get(world_size) != simdjson::SUCCESS || world_size > UINT32_MAX ||
+      saved["files"].get(files) != simdjson::SUCCESS || files > UINT32_MAX) {
+    return Bad("whose file it is");
+  }
+  header.identity = {std::string(job),
+                     step,
+                     static_cast<uint32_t>(attempt),
+                     static_cast<int>(rank),
+                     static_cast<uint32_t>(world_size),
+                     static_cast<uint32_t>(files)};
+  if (cairn["aliases"].get(aliases) != simdjson::SUCCESS) return absl::OkStatus();
+  for (const auto& [name, value] : aliases) {
+    std::string_view target;
+    if (value.get(target) != simdjson::SUCCESS) return Bad("an alias");
+    header.aliases.emplace_back(std::string(name), std::string(target));
+  }
+  return absl::OkStatus();
 }
 
 // One entry of the "cairn" metadata.
@@ -424,6 +528,8 @@ absl::StatusOr<ParsedHeader> ParseHeader(std::string_view bytes) {
     return MakeError(Reason::kFormatTooNew,
                      absl::StrCat("the bin has format ", version, ", this version reads ", kFormatVersion));
   }
+
+  CAIRN_RETURN_IF_ERROR(ReadIdentity(bytes.substr(0, header.header_bytes), cairn, header));
 
   absl::flat_hash_map<std::string, dom::object> entries;
   for (const auto& [name, value] : top) {

@@ -7,9 +7,11 @@
 #define CAIRN_COMMON_FORMAT_SAFETENSORS_HEADER_H_
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -22,12 +24,29 @@ inline constexpr uint64_t kDataAlignment = 4096;
 // Of the safetensors format.
 inline constexpr uint64_t kMaxHeaderBytes = 100'000'000;
 
+// Whose file it is: what a manifest says that the items do not. Takes the same room in every header, so that one plan
+// serves all steps.
+struct BinIdentity {
+  std::string job;
+  int64_t step = 0;
+  uint32_t attempt = 0;
+  int rank = 0;  // that wrote it
+  uint32_t world_size = 0;
+  uint32_t files = 0;  // of the whole attempt
+
+  bool operator==(const BinIdentity&) const = default;
+};
+
+// Second names of tensors: name, target.
+using AliasList = std::vector<std::pair<std::string, std::string>>;
+
 // Adds up the length of a header item by item, without writing it. Linear in the items; order does not matter.
 class HeaderSizer {
  public:
   void Add(const StoredItem& item);
   // The same for an item whose part of the header was measured otherwise: what Add would add to inner_bytes().
   void AddMeasured(uint64_t inner_bytes, uint64_t data_bytes);
+  void AddAlias(std::string_view name, std::string_view target);
   // Length of all items' own parts of the header, without the digits of their positions.
   uint64_t inner_bytes() const { return inner_bytes_; }
   // Length of the header with its 8 bytes of length and its padding: a multiple of kDataAlignment.
@@ -35,6 +54,7 @@ class HeaderSizer {
 
  private:
   uint64_t inner_bytes_ = 0;
+  uint64_t alias_bytes_ = 0;
   uint64_t data_bytes_ = 0;
   uint64_t items_ = 0;
 };
@@ -48,8 +68,10 @@ struct ItemChecksums {
   uint64_t object_bytes = 0;
 };
 
-// The padded header of a file that holds `items` in this order, without gaps. `checksums` is parallel to it.
-std::string RenderHeader(std::span<const StoredItem> items, std::span<const ItemChecksums> checksums);
+// The padded header of a file that holds `items` in this order, without gaps. `checksums` is parallel to it. The job's
+// name must be sound (CheckJobName).
+std::string RenderHeader(std::span<const StoredItem> items, std::span<const ItemChecksums> checksums,
+                         const BinIdentity& identity = {}, const AliasList& aliases = {});
 
 struct ParsedItem {
   StoredItem item;
@@ -65,6 +87,9 @@ struct ParsedHeader {
   uint64_t data_bytes = 0;
   // By position.
   std::vector<ParsedItem> items;
+  // Files of earlier versions have none.
+  std::optional<BinIdentity> identity;
+  AliasList aliases;
 };
 
 // Length of the header by the first 8 bytes of a file, the 8 included.
@@ -72,7 +97,8 @@ struct ParsedHeader {
 absl::StatusOr<uint64_t> HeaderBytesFrom(std::string_view first_8_bytes);
 
 // Reads the header of a bin that Cairn wrote. `bytes` are untrusted; memory is bounded by their length.
-// DATA_LOSS (BAD_SAFETENSORS): not such a header; the message says where. FAILED_PRECONDITION (FORMAT_TOO_NEW).
+// DATA_LOSS (BAD_SAFETENSORS): not such a header, or not as it was written; the message says where. FAILED_PRECONDITION
+// (FORMAT_TOO_NEW).
 absl::StatusOr<ParsedHeader> ParseHeader(std::string_view bytes);
 
 }  // namespace cairn

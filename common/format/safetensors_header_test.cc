@@ -146,5 +146,52 @@ TEST(HeaderBytesFromTest, HugeLength_IsRefused) {
   EXPECT_FALSE(HeaderBytesFrom(std::string("\x01\0\0\0\0\0\0\0", 8)).ok());
 }
 
+const StoredItem kOne = {.name = "w", .dtype = DType::kFloat32, .global_shape = {4, 4}, .box = {{0, 0}, {4, 4}}};
+
+TEST(BinIdentityTest, TakesTheSameRoomInEveryHeader) {
+  const std::vector<StoredItem> items = {kOne};
+  const BinIdentity largest = {std::string(200, 'j'), 999'999'999'999, UINT32_MAX, INT32_MAX, UINT32_MAX, UINT32_MAX};
+  const AliasList aliases = {{"a", "w"}, {"b \\ \"", "a"}};
+  for (const AliasList& each : {AliasList(), aliases}) {
+    HeaderSizer sizer;
+    for (const auto& item : items) sizer.Add(item);
+    for (const auto& [name, target] : each) sizer.AddAlias(name, target);
+    for (const BinIdentity& identity : {BinIdentity{"j", 0, 1, 0, 1, 1}, largest}) {
+      const std::string text = RenderHeader(items, Checksums(items), identity, each);
+      EXPECT_EQ(text.size(), sizer.PaddedBytes());
+      const auto parsed = ParseHeader(text);
+      ASSERT_TRUE(parsed.ok()) << parsed.status();
+      EXPECT_EQ(parsed->identity, identity);
+      EXPECT_EQ(parsed->aliases, each);
+    }
+  }
+}
+
+TEST(BinIdentityTest, AliasesAreMeasured) {
+  std::vector<StoredItem> items = {kOne};
+  AliasList aliases;
+  for (int i = 0; i < 300; ++i) {
+    aliases.emplace_back(std::string(static_cast<size_t>(i), '"') + "name", "w");
+    HeaderSizer sizer;
+    for (const auto& item : items) sizer.Add(item);
+    for (const auto& [name, target] : aliases) sizer.AddAlias(name, target);
+    const std::string text = RenderHeader(items, Checksums(items), {"j", 1, 1, 0, 1, 1}, aliases);
+    ASSERT_EQ(text.size(), sizer.PaddedBytes()) << i;
+    ASSERT_TRUE(ParseHeader(text).ok()) << i;
+  }
+}
+
+TEST(BinIdentityTest, EveryFlippedBit_IsFound) {
+  const std::vector<StoredItem> items = {kOne};
+  const std::string good = RenderHeader(items, Checksums(items), {"demo", 12, 1, 3, 8, 16}, {{"a", "w"}});
+  for (size_t i = 0; i < good.size(); ++i) {
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string bad = good;
+      bad[i] = static_cast<char>(bad[i] ^ 1 << bit);
+      EXPECT_FALSE(ParseHeader(bad).ok()) << "byte " << i << " bit " << bit;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace cairn

@@ -398,6 +398,7 @@ void LayoutSet::Reader::ReadAlias(uint32_t layout, std::string_view bytes) {
   }
   if (!reader.ok()) return Malformed(layout, "an alias's bytes cannot be read");
   CheckName(layout, alias.name);
+  set_.layouts_[layout].aliases.emplace_back(alias.name, alias.target);
   aliases_.push_back(std::move(alias));
 }
 

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/format/safetensors_header.h"
 #include "common/format/stored_item.h"
 #include "common/rpc/fault.h"
 #include "common/tensor/tiling.h"
@@ -51,6 +52,7 @@ class LayoutSet {
     size_t first_item = 0;          // into items()
     uint32_t shards = 0;            // its items 0 .. shards-1
     std::vector<ObjectItem> objects;
+    AliasList aliases;  // as declared
     uint32_t schema = 0;
   };
 

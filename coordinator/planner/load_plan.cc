@@ -457,10 +457,12 @@ void PartWriter::WriteParts() {
 
 std::string LoadPlanDigest(const Manifest& source, const LayoutSet& targets, const LoadOptions& options) {
   Digester digester;
-  digester.Add("cairn load plan 2")
+  digester.Add("cairn load plan 3")
       .Add(source.job)
       .Add(static_cast<uint64_t>(source.step))
       .Add(uint64_t{source.attempt});
+  // A step that was removed and saved anew has all of that, but other bytes.
+  for (const ManifestFile& file : source.files) digester.Add(uint64_t{file.header_crc32c});
   digester.Add(source.plan_digest).Add(uint64_t{options.round_bytes}).Add(uint64_t{options.owners_read});
   digester.Add(uint64_t{options.mapping != nullptr});
   if (options.mapping != nullptr) {

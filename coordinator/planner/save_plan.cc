@@ -111,7 +111,7 @@ std::string SavePlanDigest(std::span<const RankInput> ranks, const SaveOptions& 
   std::vector<int> slow = options.slow_ranks;
   std::sort(slow.begin(), slow.end());
   Digester digester;
-  digester.Add("cairn save plan 1").Add(uint64_t{ranks.size()});
+  digester.Add("cairn save plan 2").Add(uint64_t{ranks.size()});
   for (const RankInput* input : sorted) {
     digester.Add(static_cast<uint64_t>(input->rank)).Add(input->node).Add(input->layout_digest);
   }

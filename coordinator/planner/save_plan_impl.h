@@ -112,6 +112,12 @@ class SavePlan::Impl {
       for (uint32_t part = 0; !left.empty(); ++part) {
         PlanFile file{r, bin, part, items.size(), 0, 0, 0};
         HeaderSizer sizer;
+        // The rank's first file tells what it declared beside its items.
+        if (files.size() == first_file.back()) {
+          for (const auto& [name, target] : set->layouts()[set->rank_layouts()[static_cast<size_t>(r)]].aliases) {
+            sizer.AddAlias(name, target);
+          }
+        }
         std::vector<uint32_t> rest;
         ++stamp_;
         for (uint32_t i : left) {
@@ -218,6 +224,8 @@ class SavePlan::Impl {
       inner.Number(2, static_cast<uint64_t>(set->ranks()[static_cast<size_t>(moves[it->move].to)]));
       writer.Bytes(6, nested);
     }
+    writer.Number(7, set->ranks().size());
+    writer.Number(8, files.size());
     return out;
   }
 

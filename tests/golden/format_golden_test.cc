@@ -39,8 +39,7 @@ std::vector<StoredItem> Items() {
   };
 }
 
-TEST(BinHeaderGoldenTest, Version1) {
-  const auto items = Items();
+std::vector<ItemChecksums> Checksums(const std::vector<StoredItem>& items) {
   std::vector<ItemChecksums> checksums(items.size());
   for (size_t i = 0; i < items.size(); ++i) {
     checksums[i].crc32c = static_cast<uint32_t>(0x01020304 * (i + 1));
@@ -50,11 +49,13 @@ TEST(BinHeaderGoldenTest, Version1) {
     }
   }
   checksums.back().object_bytes = 321;
-  const std::string rendered = RenderHeader(items, checksums);
-  const std::string golden = Golden("bin_header_v1", rendered);
-  EXPECT_EQ(rendered, golden);
-  const auto parsed = ParseHeader(golden);
+  return checksums;
+}
+
+void ExpectItems(const absl::StatusOr<ParsedHeader>& parsed) {
   ASSERT_TRUE(parsed.ok()) << parsed.status();
+  const auto items = Items();
+  const auto checksums = Checksums(items);
   ASSERT_EQ(parsed->items.size(), items.size());
   for (size_t i = 0; i < items.size(); ++i) {
     EXPECT_EQ(parsed->items[i].item.stored_name(), items[i].stored_name());
@@ -62,6 +63,29 @@ TEST(BinHeaderGoldenTest, Version1) {
     EXPECT_EQ(parsed->items[i].checksums.blocks, checksums[i].blocks);
   }
   EXPECT_EQ(parsed->items.back().checksums.object_bytes, 321u);
+}
+
+// Written before bins told whose they are.
+TEST(BinHeaderGoldenTest, Version1_WithoutIdentity) {
+  std::ifstream file("tests/golden/bin_header_v1", std::ios::binary);
+  const std::string golden{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const auto parsed = ParseHeader(golden);
+  ExpectItems(parsed);
+  EXPECT_FALSE(parsed->identity.has_value());
+  EXPECT_TRUE(parsed->aliases.empty());
+}
+
+TEST(BinHeaderGoldenTest, Version1) {
+  const BinIdentity identity = {"team/demo", 1200, 2, 12, 16, 31};
+  const AliasList aliases = {{"head \"x\"", "layers.0.w"}, {"tied", "head \"x\""}};
+  const auto items = Items();
+  const std::string rendered = RenderHeader(items, Checksums(items), identity, aliases);
+  const std::string golden = Golden("bin_header_v1_identity", rendered);
+  EXPECT_EQ(rendered, golden);
+  const auto parsed = ParseHeader(golden);
+  ExpectItems(parsed);
+  EXPECT_EQ(parsed->identity, identity);
+  EXPECT_EQ(parsed->aliases, aliases);
 }
 
 TEST(ManifestGoldenTest, Version1) {

@@ -293,6 +293,34 @@ absl::StatusOr<LoadPlan> LoadOf(int64_t rows, int64_t columns, int parts, const 
   return MakeLoadPlan(VirtualManifest(*save), InputsOf(targets), options);
 }
 
+TEST(PartTest, TellsTheWorldAndTheNumberOfAllFiles) {
+  std::vector<LayoutDescription> layouts(3);
+  for (int r = 0; r < 2; ++r) layouts[static_cast<size_t>(r)].tensors = {Part("w", {8, 8}, {4 * r, 0}, {4, 8})};
+  const auto plan = MakeSavePlan(InputsOf(Ranks(layouts)), SaveOptions());
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  for (int rank = 0; rank < 3; ++rank) {
+    v1::WritePlan message;
+    ASSERT_TRUE(message.ParseFromString(plan->PartFor(rank)));
+    EXPECT_EQ(message.world_size(), 3u);
+    EXPECT_EQ(message.total_files(), plan->Files().size());
+  }
+}
+
+TEST(LoadRulesTest, AStepThatWasSavedAnew_IsAnotherPlan) {
+  LayoutDescription wants;
+  wants.tensors = {Whole("w", {64, 64})};
+  const auto save = MakeSavePlan(InputsOf(Ranks({wants})), SaveOptions());
+  ASSERT_TRUE(save.ok()) << save.status();
+  const Manifest before = VirtualManifest(*save);
+  Manifest after = before;
+  after.files[0].header_crc32c ^= 1;  // as it does if any byte differs
+  const auto digest = [&](const Manifest& manifest) {
+    return MakeLoadPlan(manifest, InputsOf(Ranks({wants})), LoadOptions())->digest();
+  };
+  EXPECT_EQ(digest(before), digest(Manifest(before)));
+  EXPECT_NE(digest(before), digest(after));
+}
+
 TEST(LoadRulesTest, IdleRanksNeverRead) {
   // Rank 1 wants nothing; replicas on ranks 0, 2 and 3.
   LayoutDescription wants, idle;

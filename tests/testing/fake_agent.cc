@@ -473,7 +473,9 @@ absl::Status FakeAgent::Write(v1::SaveState& save, const v1::SaveOrder& order, c
       checksums.push_back(std::move(sums));
       data += content;
     }
-    const std::string header = RenderHeader(stored, checksums);
+    const BinIdentity identity = {options_.job,      order.step(),      order.attempt(), static_cast<int>(plan.rank()),
+                                  plan.world_size(), plan.total_files()};
+    const std::string header = RenderHeader(stored, checksums, identity);
     if (header.size() != file.header_bytes() || data.size() != file.data_bytes()) {
       return MakeError(Reason::kInternal,
                        absl::StrCat(file.name(), ": the plan's positions are not those of the file"));

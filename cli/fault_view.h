@@ -1,0 +1,20 @@
+// How the faults that a verification found look: as JSON with stable keys, and as a table.
+#ifndef CAIRN_CLI_FAULT_VIEW_H_
+#define CAIRN_CLI_FAULT_VIEW_H_
+
+#include <nlohmann/json.hpp>
+
+#include "cli/terminal.h"
+#include "common/storage/verify.h"
+
+namespace cairn::cli {
+
+// [{"reason", "file", "offset", "tensor", "message"}]
+nlohmann::ordered_json FaultsToJson(const VerifyReport& report);
+
+// FILE OFFSET TENSOR REASON WHAT
+Table FaultTable(const VerifyReport& report);
+
+}  // namespace cairn::cli
+
+#endif  // CAIRN_CLI_FAULT_VIEW_H_

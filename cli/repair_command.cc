@@ -1,0 +1,108 @@
+#include "cli/repair_command.h"
+
+#include <atomic>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "cli/fault_view.h"
+#include "cli/interrupt.h"
+#include "cli/progress_line.h"
+#include "cli/terminal.h"
+#include "common/base/clock.h"
+#include "common/base/quantity.h"
+#include "common/base/status.h"
+#include "common/rpc/reason.h"
+#include "common/storage/checkpoint_path.h"
+#include "common/storage/posix.h"
+#include "repair/repair.h"
+
+namespace cairn::cli {
+namespace {
+
+struct Arguments {
+  std::string name;
+  std::string root;
+  bool assume_committed = false;
+  int threads = 2;
+};
+
+nlohmann::ordered_json ReportToJson(const RepairReport& report) {
+  return {{"job", report.manifest.job},
+          {"step", report.manifest.step},
+          {"attempt", report.manifest.attempt},
+          {"repaired", report.repaired},
+          {"files", report.manifest.files.size()},
+          {"bytes", report.manifest.total_bytes()},
+          {"world_size", report.manifest.world_size},
+          {"unknown", report.unknown}};
+}
+
+void Print(const RepairReport& report, absl::Duration took) {
+  const std::string name = absl::StrCat(report.manifest.job, "@", report.manifest.step);
+  if (!report.repaired) {
+    std::printf("%s is committed (attempt %u): there is nothing to repair\n", name.c_str(), report.manifest.attempt);
+    return;
+  }
+  std::printf("%s %s (attempt %u): %zu tensors and %zu objects in %zu files, %s read in %s, every checksum agrees\n",
+              Coloured(stdout, Colour::kGreen, "repaired").c_str(), name.c_str(), report.manifest.attempt,
+              report.manifest.tensors.size(), report.manifest.objects.size(), report.manifest.files.size(),
+              FormatSize(static_cast<int64_t>(report.verified.bytes)).c_str(), ShortDuration(took).c_str());
+  std::printf("what its files do not tell:\n");
+  for (const std::string& line : report.unknown) std::printf("  %s\n", line.c_str());
+}
+
+absl::Status Repair(const CommandContext& context, const Arguments& arguments) {
+  CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(arguments.name));
+  if (!name.step) {
+    return MakeError(Reason::kBadRequest, absl::StrCat("say which step to repair: ", name.job, "@STEP"));
+  }
+  CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(arguments.root, false));
+  std::atomic<uint64_t> done = 0;
+  RepairOptions options;
+  options.assume_committed = arguments.assume_committed;
+  options.verify.threads = arguments.threads;
+  InterruptFlag();
+  options.verify.interrupted = [] { return InterruptFlag().load(); };
+  options.verify.progress = [&](uint64_t bytes) { done = bytes; };
+  const absl::Time begin = Clock::Real().SteadyNow();
+  RepairReport report;
+  absl::Status status;
+  {
+    const ProgressLine line([&] {
+      return absl::StrCat("verifying the files of ", arguments.name, ": ", FormatSize(static_cast<int64_t>(done)));
+    });
+    status = RepairCheckpoint(*storage, name.job, *name.step, Clock::Real(), options, report);
+  }
+  if (!context.json() && !report.verified.faults.empty()) FaultTable(report.verified).Print(stdout);
+  CAIRN_RETURN_IF_ERROR(status);
+  if (context.json()) {
+    std::printf("%s\n", ReportToJson(report).dump(2).c_str());
+  } else {
+    Print(report, Clock::Real().SteadyNow() - begin);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddRepairCommand(Command app, CommandContext& context) {
+  auto arguments = std::make_shared<Arguments>();
+  Command command = app.AddCommand("repair", "Makes a damaged manifest anew from the files of the checkpoint");
+  command.AddOption("JOB@STEP", arguments->name, "The checkpoint").Required();
+  command.AddOption("--root", arguments->root, "The storage; no coordinator may serve it meanwhile").Required();
+  command.AddFlag("--assume-committed", arguments->assume_committed,
+                  "You know that the step was committed, though nothing that is left proves it");
+  command.AddOption("--threads", arguments->threads, "Files read at once").Between(1, 64).ShowDefault();
+  command.Footer(
+      "Example:\n  cairn repair demo@1200 --root /checkpoints\n"
+      "Reads every byte first. The damaged verdict stays; the new manifest is put beside it, and read in its place.");
+  command.Action([arguments, &context] {
+    const absl::Status status = Repair(context, *arguments);
+    if (!status.ok()) context.exit_status = ReportError(context, status);
+  });
+}
+
+}  // namespace cairn::cli

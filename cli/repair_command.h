@@ -1,0 +1,13 @@
+// `cairn repair`: a damaged manifest, made anew from the files of the checkpoint.
+#ifndef CAIRN_CLI_REPAIR_COMMAND_H_
+#define CAIRN_CLI_REPAIR_COMMAND_H_
+
+#include "cli/command.h"
+
+namespace cairn::cli {
+
+void AddRepairCommand(Command app, CommandContext& context);
+
+}  // namespace cairn::cli
+
+#endif  // CAIRN_CLI_REPAIR_COMMAND_H_

@@ -1,0 +1,95 @@
+#include "repair/repair.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "common/rpc/reason.h"
+#include "common/storage/checkpoint_path.h"
+#include "common/storage/checkpoint_store.h"
+#include "coordinator/election/epoch_file.h"
+#include "repair/bin_headers.h"
+#include "repair/rebuild.h"
+
+namespace cairn {
+namespace {
+
+absl::Status CheckCommit(PosixStorage& storage, const std::string& job, int64_t step, const AttemptRecord& damaged,
+                         bool assume_committed) {
+  // A newer version may know of verdicts that this one must not overrule.
+  if (HasReason(damaged.error, Reason::kFormatTooNew)) return damaged.error;
+  const std::string path = VerdictPath(job, step, damaged.attempt);
+  const auto bytes = storage.ReadFile(path, kMaxVerdictBytes);
+  if (assume_committed || (bytes.ok() && ShowsManifestOf(*bytes, job, step, damaged.attempt))) return absl::OkStatus();
+  return MakeError(
+      Reason::kCommitUnproven,
+      absl::StrCat(job, "@", step, ": what is left of ", storage.root(), "/", path,
+                   " does not show that it was a commit (", damaged.error.message(), ")"),
+      {{"job", job}, {"step", absl::StrCat(step)}, {"attempt", absl::StrCat(damaged.attempt)}, {"file", path}});
+}
+
+absl::Status Verified(const RepairOptions& options, const std::string& job, int64_t step, const VerifyReport& report) {
+  if (options.verify.interrupted && options.verify.interrupted()) {
+    return MakeError(Reason::kInterrupted, "interrupted");
+  }
+  if (report.faults.empty()) return absl::OkStatus();
+  const VerifyFault& first = report.faults.front();
+  return MakeError(first.reason,
+                   absl::StrCat(job, "@", step, " cannot be repaired: its files have ", report.faults_in_all,
+                                " faults; the first: ", first.message),
+                   {{"job", job},
+                    {"step", absl::StrCat(step)},
+                    {"file", first.file},
+                    {"tensor", first.tensor},
+                    {"faults", absl::StrCat(report.faults_in_all)}});
+}
+
+}  // namespace
+
+absl::Status RepairCheckpoint(PosixStorage& storage, const std::string& job, int64_t step, const Clock& clock,
+                              const RepairOptions& options, RepairReport& report) {
+  CAIRN_RETURN_IF_ERROR(CheckJobName(job));
+  CAIRN_RETURN_IF_ERROR(CheckStep(step));
+  CheckpointStore store(storage);
+  StepRecord record = store.ReadStep(job, step);
+  CAIRN_RETURN_IF_ERROR(record.unlisted);
+  if (record.state() == StepRecord::State::kNothing) {
+    return CheckpointStore::NotCommitted(job, step, std::nullopt);
+  }
+  CAIRN_ASSIGN_OR_RETURN(const EpochFile lock,
+                         EpochFile::Acquire(storage, absl::ZeroDuration(), clock, [](const std::string&) {}));
+  record = store.ReadStep(job, step);
+  if (record.state() == StepRecord::State::kCommitted) {
+    CAIRN_ASSIGN_OR_RETURN(report.manifest, store.ReadManifest(job, step));
+    return absl::OkStatus();
+  }
+  const AttemptRecord* damaged = record.deciding();
+  if (damaged == nullptr) return CheckpointStore::NotCommitted(job, step, std::nullopt);
+  const uint32_t attempt = damaged->attempt;
+  CAIRN_RETURN_IF_ERROR(CheckCommit(storage, job, step, *damaged, options.assume_committed));
+  CAIRN_ASSIGN_OR_RETURN(const BinHeaders headers, ReadBinHeaders(storage, job, step, attempt));
+  CAIRN_ASSIGN_OR_RETURN(RebuiltManifest rebuilt, RebuildManifest(headers, job, step, attempt));
+  report.manifest = std::move(rebuilt.manifest);
+  report.unknown = std::move(rebuilt.unknown);
+  // What is put must be what readers make of it.
+  const std::string bytes = EncodeVerdict(report.manifest);
+  CAIRN_ASSIGN_OR_RETURN(const Verdict decoded, DecodeVerdict(bytes));
+  if (std::get<Manifest>(decoded) != report.manifest) {
+    return MakeError(Reason::kInternal,
+                     absl::StrCat(job, "@", step, ": the rebuilt manifest does not read as written"));
+  }
+  report.verified = VerifyCheckpoint(storage, report.manifest, options.verify);
+  CAIRN_RETURN_IF_ERROR(Verified(options, job, step, report.verified));
+  const std::string path = RepairedPath(job, step, attempt);
+  CAIRN_ASSIGN_OR_RETURN(const PosixStorage::Put put, storage.PutIfAbsent(path, bytes));
+  if (put == PosixStorage::Put::kExists) {
+    return MakeError(Reason::kManifestCorrupt,
+                     absl::StrCat(storage.root(), "/", path,
+                                  " stands there already and cannot be read: move it away, then repair again"),
+                     {{"job", job}, {"step", absl::StrCat(step)}, {"file", path}});
+  }
+  report.repaired = true;
+  return store.ReadStep(job, step).damage();
+}
+
+}  // namespace cairn
