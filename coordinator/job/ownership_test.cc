@@ -106,6 +106,11 @@ TEST_F(OwnershipTest, AdoptedAttempt_GoesOnUnderItsNonce) {
   }
 }
 
+TEST_F(OwnershipTest, AttemptReportedBeforeStorageWasRead_KeepsItsNonce) {
+  ASSERT_TRUE(Register(0, "proof").ok());
+  EXPECT_EQ(Report(0, 11).attempt_nonce(), 11u) << "the agent takes what it is told";
+}
+
 TEST_F(OwnershipTest, AdoptedAttempt_ThatAnotherRankHoldsFromAnotherCoordinator_IsAborted) {
   ASSERT_TRUE(Register(0, "proof").ok());
   ASSERT_TRUE(Register(1, "proof").ok());
