@@ -27,6 +27,7 @@
 #include "corpus/bpe/trainer.h"
 #include "corpus/bpe/vocabulary.h"
 #include "corpus/bpe/word_runs.h"
+#include "corpus/io/output_file.h"
 
 namespace cairn::cli {
 namespace {
@@ -191,9 +192,9 @@ void AddTrain(Command bpe, CommandContext& context) {
                  "Directory for tokenizer.json, vocab.json, merges.txt, tokenizer.tiktoken")
       .Required();
   const Argument name = command
-                   .AddOption("--pretokenizer", arguments->pretokenizer,
-                              "How text is cut into words (default: gpt2, or as what is extended)")
-                   .OneOf({"gpt2", "gpt4", "cl100k", "llama3", "qwen2", "o200k", "whitespace"});
+                            .AddOption("--pretokenizer", arguments->pretokenizer,
+                                       "How text is cut into words (default: gpt2, or as what is extended)")
+                            .OneOf({"gpt2", "gpt4", "cl100k", "llama3", "qwen2", "o200k", "whitespace"});
   command
       .AddOption("--pattern", arguments->pattern,
                  "Any other regular expression that cuts words, as Hugging Face reads it")
@@ -264,7 +265,7 @@ class Output {
     if (path_.empty()) return absl::OkStatus();
     if (fsync(fileno(file_)) != 0 || rename((path_ + ".tmp").c_str(), path_.c_str()) != 0) return Failed();
     finished_ = true;
-    return absl::OkStatus();
+    return corpus::SyncDirectoryOf(path_);
   }
 
  private:
