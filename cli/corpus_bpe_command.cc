@@ -27,6 +27,7 @@
 #include "corpus/bpe/trainer.h"
 #include "corpus/bpe/vocabulary.h"
 #include "corpus/bpe/word_runs.h"
+#include "corpus/io/output_file.h"
 
 namespace cairn::cli {
 namespace {
@@ -264,7 +265,7 @@ class Output {
     if (path_.empty()) return absl::OkStatus();
     if (fsync(fileno(file_)) != 0 || rename((path_ + ".tmp").c_str(), path_.c_str()) != 0) return Failed();
     finished_ = true;
-    return absl::OkStatus();
+    return corpus::SyncDirectoryOf(path_);
   }
 
  private:

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
+#include <mutex>
 #include <optional>
 #include <string>
 
@@ -116,10 +117,17 @@ absl::Status Serve(const Flags& flags) {
   options.core.root = storage->root();
   CAIRN_ASSIGN_OR_RETURN(options.core.root_proof, PutRootProof(*storage));
   // A root that is another coordinator's by now ends this one, as a signal does.
-  std::atomic<bool> lost = false;
-  options.holds_root = [&epoch, &lost] {
+  std::once_flag once;
+  absl::Status lost;
+  std::atomic<bool> is_lost = false;
+  options.holds_root = [&] {
     const absl::Status held = epoch.Check();
-    if (HasReason(held, Reason::kRootInUse) && !lost.exchange(true)) kill(getpid(), kLostRoot);
+    if (!HasReason(held, Reason::kRootInUse)) return held;
+    std::call_once(once, [&] {
+      lost = held;
+      is_lost = true;
+      kill(getpid(), kLostRoot);
+    });
     return held;
   };
   CAIRN_ASSIGN_OR_RETURN(const auto server, CoordinatorServer::Start(options, *storage, clock));
@@ -140,11 +148,10 @@ absl::Status Serve(const Flags& flags) {
   while ((received = sigtimedwait(&signals, nullptr, &pause)) < 0) {
     if (errno == EAGAIN && copy) RenewCopy(*copy, clock);
   }
-  if (lost) {
-    const absl::Status error = epoch.Check();
-    LogLine(clock, absl::StrCat("event=root-lost error=\"", error.message(), "\""));
+  if (is_lost) {
+    LogLine(clock, absl::StrCat("event=root-lost error=\"", lost.message(), "\""));
     server->Drain(kLostDrain);
-    return error;
+    return lost;
   }
   LogLine(clock, absl::StrCat("event=draining signal=", received));
   server->Drain(drain_timeout);

@@ -128,6 +128,10 @@ class Output {
       if (files_.size() <= 2) CAIRN_RETURN_IF_ERROR(SyncDirectory());
       files_.erase(files_.begin());
     }
+    if (made_directory_) {
+      const UniqueFd parent(openat(fd_.get(), "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+      if (!parent.valid() || fsync(parent.get()) != 0) return ErrnoError(errno, "fsync", directory_);
+    }
     done_ = true;
     published_.clear();
     return absl::OkStatus();

@@ -221,6 +221,7 @@ class Session {
     std::string request_id;
     // Of the writer that ran or runs.
     uint32_t write_attempt = 0;
+    uint64_t write_nonce = 0;
     uint64_t bytes_done = 0;
     std::vector<uint32_t> waiting_for;
     v1::WriteResult result;

@@ -286,8 +286,9 @@ void Session::ApplySave(const v1::SaveOrder& order, absl::Time) {
     case v1::SaveOrder::WRITE:
       if (save->attempt != order.attempt()) Changed();
       save->order = order;
+      // An order that only waits may name the attempt without its nonce.
+      if (order.attempt_nonce() != 0 || order.attempt() != save->attempt) save->attempt_nonce = order.attempt_nonce();
       save->attempt = order.attempt();
-      save->attempt_nonce = order.attempt_nonce();
       return;  // Advance follows
     default:
       return;
@@ -374,7 +375,8 @@ void Session::AdvanceSave(Save& save) {
     save.target = *std::move(wanted);
     Changed();
   }
-  if (save.order.action() != v1::SaveOrder::WRITE || save.order.attempt() == save.write_attempt) return;
+  if (save.order.action() != v1::SaveOrder::WRITE) return;
+  if (save.order.attempt() == save.write_attempt && save.order.attempt_nonce() == save.write_nonce) return;
   if (save.phase == v1::SaveState::WRITING) {
     // Another attempt: the files of this one are given up.
     if (writer_ == save.id && !std::exchange(writer_stopping_, true)) Do(action::StopWrite{save.id});
@@ -383,6 +385,7 @@ void Session::AdvanceSave(Save& save) {
   if (save.phase == v1::SaveState::STAGING || writer_) return;
   save.phase = v1::SaveState::WRITING;
   save.write_attempt = save.order.attempt();
+  save.write_nonce = save.order.attempt_nonce();
   save.bytes_done = 0;
   save.result.Clear();
   writer_ = save.id;

@@ -77,6 +77,7 @@ class SessionTest : public ::testing::Test {
     order->set_plan_digest(plan);
     order->set_attempt(attempt);
     order->set_directory("demo/dir");
+    if (action == v1::SaveOrder::WRITE) order->set_attempt_nonce(nonce_);
     if (!error.ok()) *order->mutable_error() = StatusToProto(error);
     return session_.OnOrders(response, now_);
   }
@@ -131,6 +132,7 @@ class SessionTest : public ::testing::Test {
       {"p3", MakeWritePlan(*layout_, 3, {{0, 1, 2, 3}}, "p3").SerializeAsString()}};
   absl::Time now_ = absl::UnixEpoch();
   uint64_t trainer_ = kTrainer;
+  uint64_t nonce_ = 11;  // of the attempt, in orders to write
   uint64_t revision_ = 0;
   uint64_t slabs_ = 0;
   absl::Status slab_error_;
@@ -209,6 +211,21 @@ TEST_F(SessionTest, AnotherPlan_ThatMovesOutWhatWasNotStaged_IsLayoutChanged) {
   Serve();
   EXPECT_EQ(Only().phase(), v1::SaveState::FAILED);
   EXPECT_TRUE(HasReason(StatusFromProto(Only().error()), Reason::kLayoutChanged));
+}
+
+TEST_F(SessionTest, AttemptsNonce_IsKeptUntilAnotherIsNamed_AndThenItIsWrittenAgain) {
+  StartWriting(7);
+  session_.OnWriteEnded(1, v1::WriteResult(), "direct", "", now_);
+  EXPECT_EQ(Only().phase(), v1::SaveState::WRITTEN);
+  EXPECT_EQ(Only().attempt_nonce(), 11u);
+  ASSERT_TRUE(Order(7, v1::SaveOrder::WAIT).ok());  // of a coordinator that has just started
+  EXPECT_EQ(Only().attempt_nonce(), 11u);
+  ASSERT_TRUE(Order(7, v1::SaveOrder::WRITE).ok());
+  EXPECT_EQ(Only().phase(), v1::SaveState::WRITTEN);
+  nonce_ = 12;  // the same number below another root
+  ASSERT_TRUE(Order(7, v1::SaveOrder::WRITE).ok());
+  EXPECT_EQ(Only().phase(), v1::SaveState::WRITING);
+  EXPECT_EQ(Only().attempt_nonce(), 12u);
 }
 
 TEST_F(SessionTest, NewPlan_IsAskedForWithThePartThatIsKnown) {

@@ -378,6 +378,7 @@ v1::SaveOrder Job::SaveOrderFor(const Member& member, const v1::SaveState& state
   order.set_step(state.step());
   order.set_call(state.call());
   order.set_attempt(state.attempt());
+  order.set_attempt_nonce(state.attempt_nonce());
   if (!recovered_ || !CheckStep(state.step()).ok()) {
     order.set_action(v1::SaveOrder::WAIT);
     return order;

@@ -14,6 +14,7 @@
 #include "common/base/crc32c.h"
 #include "common/base/status.h"
 #include "common/rpc/reason.h"
+#include "corpus/io/output_file.h"
 
 namespace cairn::corpus {
 namespace {
@@ -106,8 +107,11 @@ absl::Status WriteFileAtomically(const std::string& path, std::string_view bytes
   if (status.ok() && fsync(fd) != 0) status = WriteError(temporary, errno);
   if (close(fd) != 0 && status.ok()) status = WriteError(temporary, errno);
   if (status.ok() && rename(temporary.c_str(), path.c_str()) != 0) status = WriteError(path, errno);
-  if (!status.ok()) unlink(temporary.c_str());
-  return status;
+  if (!status.ok()) {
+    unlink(temporary.c_str());
+    return status;
+  }
+  return SyncDirectoryOf(path);
 }
 
 absl::StatusOr<WordRun> WriteRun(const WordTable& words, const std::string& path) {

@@ -1,0 +1,132 @@
+// Whose root and whose attempt: agents that see other storage are not registered, and agents that hold the attempts of
+// different coordinators do not commit together.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/reason.h"
+#include "common/rpc/status_proto.h"
+#include "coordinator/job/core.h"
+
+namespace cairn {
+namespace {
+
+class OwnershipTest : public testing::Test {
+ protected:
+  OwnershipTest() {
+    options_.root = "/ckpt";
+    options_.root_proof = "proof";
+  }
+
+  Core& core() {
+    if (core_ == nullptr) core_ = std::make_unique<Core>(options_);
+    return *core_;
+  }
+  Job& job() { return **core().JobFor("demo", At()); }
+  Environment At() { return core().At(now_, now_); }
+
+  v1::AgentIdentity Identity(uint32_t rank) {
+    v1::AgentIdentity identity;
+    identity.set_job("demo");
+    identity.set_rank(rank);
+    identity.set_incarnation(100 + rank);
+    identity.set_coordinator_epoch(1);
+    return identity;
+  }
+  absl::Status Register(uint32_t rank, const std::string& proof) {
+    v1::RegisterAgentRequest request;
+    *request.mutable_agent() = Identity(rank);
+    request.set_world_size(2);
+    request.set_node(absl::StrCat("node-", rank));
+    request.set_root_proof(proof);
+    return job().Register(request, At()).status();
+  }
+  // The rank's save of step 5 is being written, as attempt 3.
+  v1::SaveOrder Report(uint32_t rank, uint64_t nonce) {
+    v1::SynchronizeAgentRequest request;
+    *request.mutable_agent() = Identity(rank);
+    request.set_sequence(++sequence_);
+    request.mutable_state()->mutable_trainer()->set_incarnation(7);
+    request.mutable_state()->mutable_trainer()->set_attached(true);
+    v1::SaveState& save = *request.mutable_state()->add_save();
+    save.set_step(5);
+    save.set_call(1);
+    save.set_phase(v1::SaveState::WRITING);
+    save.set_layout_digest("layout");
+    save.set_plan_digest("plan");
+    save.set_attempt(3);
+    save.set_attempt_nonce(nonce);
+    EXPECT_TRUE(job().Synchronize(request, At()).ok());
+    const auto orders = job().OrdersFor(static_cast<int>(rank), At());
+    return orders.save_size() > 0 ? orders.save(0) : v1::SaveOrder();
+  }
+  // The plan comes out as it was.
+  void Plan() {
+    for (const CoreAction& action : core().TakeActions()) {
+      if (const auto* plan = std::get_if<PlanSave>(&action.what)) {
+        job().OnSavePlanned(plan->key, PlannedSave{"plan", 1}, At());
+      }
+    }
+  }
+  v1::SaveOrder OrderOf(int rank) { return job().OrdersFor(rank, At()).save(0); }
+
+  CoreOptions options_;
+  std::unique_ptr<Core> core_;
+  absl::Time now_ = absl::FromUnixSeconds(1000);
+  uint64_t sequence_ = 0;
+};
+
+TEST_F(OwnershipTest, AgentThatReadsAnotherProof_IsNotRegistered_AndHearsWhoSeesWhat) {
+  ASSERT_TRUE(Register(0, "proof").ok());
+  for (const std::string& proof : {std::string("other"), std::string()}) {
+    const absl::Status refused = Register(1, proof);
+    EXPECT_TRUE(HasReason(refused, Reason::kRootMismatch)) << refused;
+    for (const char* part : {"rank 1", "node-1", "/ckpt"}) {
+      EXPECT_NE(refused.message().find(part), std::string::npos) << refused;
+    }
+    EXPECT_EQ(job().members().members().size(), 1u);
+  }
+  EXPECT_TRUE(Register(1, "proof").ok());
+}
+
+TEST_F(OwnershipTest, AdoptedAttempt_GoesOnUnderItsNonce) {
+  ASSERT_TRUE(Register(0, "proof").ok());
+  ASSERT_TRUE(Register(1, "proof").ok());
+  core().AddLayout("layout");
+  job().OnRecovered(Recovered(), At());
+  Report(0, 11);
+  Report(1, 11);
+  Plan();
+  for (int rank : {0, 1}) {
+    EXPECT_EQ(OrderOf(rank).action(), v1::SaveOrder::WRITE) << OrderOf(rank).ShortDebugString();
+    EXPECT_EQ(OrderOf(rank).attempt(), 3u);
+    EXPECT_EQ(OrderOf(rank).attempt_nonce(), 11u);
+  }
+}
+
+TEST_F(OwnershipTest, AttemptReportedBeforeStorageWasRead_KeepsItsNonce) {
+  ASSERT_TRUE(Register(0, "proof").ok());
+  EXPECT_EQ(Report(0, 11).attempt_nonce(), 11u) << "the agent takes what it is told";
+}
+
+TEST_F(OwnershipTest, AdoptedAttempt_ThatAnotherRankHoldsFromAnotherCoordinator_IsAborted) {
+  ASSERT_TRUE(Register(0, "proof").ok());
+  ASSERT_TRUE(Register(1, "proof").ok());
+  core().AddLayout("layout");
+  job().OnRecovered(Recovered(), At());
+  Report(0, 11);
+  Report(1, 12);
+  Plan();
+  for (int rank : {0, 1}) {
+    const v1::SaveOrder order = OrderOf(rank);
+    EXPECT_EQ(order.action(), v1::SaveOrder::ABORT) << order.ShortDebugString();
+    const absl::Status error = StatusFromProto(order.error());
+    EXPECT_TRUE(HasReason(error, Reason::kCoordinatorRestarted)) << error;
+    EXPECT_EQ(MetadataOf(error)["ranks"], "1");
+  }
+}
+
+}  // namespace
+}  // namespace cairn
