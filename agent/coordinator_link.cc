@@ -39,8 +39,7 @@ void ToProto(absl::Duration duration, google::protobuf::Duration* proto) {
 
 class CoordinatorLink::StoppableCall {
  public:
-  StoppableCall(CoordinatorLink& link, absl::Duration timeout)
-      : link_(link), token_(link.options_.tokens->Current()) {
+  StoppableCall(CoordinatorLink& link, absl::Duration timeout) : link_(link), token_(link.options_.tokens->Current()) {
     PrepareCall(context_, timeout, token_);
     MutexLock lock(link_.mutex_);
     link_.calls_.insert(&context_);
@@ -127,8 +126,8 @@ void CoordinatorLink::Loop() {
     const auto reason = ReasonOf(status);
     const absl::Time now = Clock::Real().SteadyNow();
     // May end by itself: a lease ends, a coordinator that was started anew puts its token where agents look.
-    const bool conflict = reason == Reason::kRankConflict || reason == Reason::kWorldSizeMismatch ||
-                          reason == Reason::kBadToken;
+    const bool conflict =
+        reason == Reason::kRankConflict || reason == Reason::kWorldSizeMismatch || reason == Reason::kBadToken;
     conflict_since = conflict ? std::min(conflict_since, now) : absl::InfiniteFuture();
     if (reason == Reason::kNotRegistered || reason == Reason::kStaleEpoch) {
       Log(LogLevel::kInfo, "register_again", {{"error", status}});

@@ -32,6 +32,7 @@ class CoordinatorTest : public ::testing::Test {
     root_ = directory_.path() + "/root";
     std::filesystem::create_directory(root_);
     log_ = directory_.path() + "/coordinator.log";
+    setenv("XDG_RUNTIME_DIR", directory_.path().c_str(), 1);  // for the copies of tokens
   }
   ~CoordinatorTest() override {
     agents_.clear();
@@ -41,13 +42,8 @@ class CoordinatorTest : public ::testing::Test {
   // Starts the coordinator, always at the same address.
   void Start(std::vector<std::string> flags = {"--phase-timeout=20s", "--lease-ttl=4s"}) {
     const std::string file = absl::StrCat(directory_.path(), "/address-", ++starts_);
-    std::vector<std::string> command = {"coordinator/cairn-coordinator",
-                                        "--root",
-                                        root_,
-                                        "--address-file",
-                                        file,
-                                        "--listen",
-                                        port_.address()};
+    std::vector<std::string> command = {
+        "coordinator/cairn-coordinator", "--root", root_, "--address-file", file, "--listen", port_.address()};
     command.insert(command.end(), flags.begin(), flags.end());
     flags_ = flags;
     coordinator_ = Process(command, log_);

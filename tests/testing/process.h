@@ -43,8 +43,8 @@ class TemporaryDirectory {
   std::string path_;
 };
 
-// A free loopback port that nobody is given by chance while this lives, also not between two processes that listen there
-// one after the other.
+// A free loopback port that nobody is given by chance while this lives, also not between two processes that listen
+// there one after the other.
 class ReservedPort {
  public:
   ReservedPort();
