@@ -39,8 +39,7 @@ void ToProto(absl::Duration duration, google::protobuf::Duration* proto) {
 
 class CoordinatorLink::StoppableCall {
  public:
-  StoppableCall(CoordinatorLink& link, absl::Duration timeout)
-      : link_(link), token_(link.options_.tokens->Current()) {
+  StoppableCall(CoordinatorLink& link, absl::Duration timeout) : link_(link), token_(link.options_.tokens->Current()) {
     PrepareCall(context_, timeout, token_);
     MutexLock lock(link_.mutex_);
     link_.calls_.insert(&context_);

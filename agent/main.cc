@@ -103,8 +103,8 @@ int main(int argc, char** argv) {
   add("--address-file", address_file, "written when the agent serves: the address for CAIRN_AGENT");
   add("--drain-timeout", drain_timeout, "how long SIGTERM waits for staged saves");
   add("--register-timeout", register_timeout,
-      "how long a rank that another agent still holds is asked for again, and a token that the coordinator takes looked "
-      "for; more than the coordinator's --lease-ttl");
+      "how long a rank that another agent still holds is asked for again, and a token looked for that the coordinator "
+      "takes; more than the coordinator's --lease-ttl");
   if (const std::optional<int> exit_status = app.Parse(argc, argv)) return *exit_status;
   if (options.node.empty()) options.node = HostName();
   options.shared_memory = shared_memory == "auto";

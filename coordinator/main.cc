@@ -110,8 +110,9 @@ absl::Status Serve(const Flags& flags) {
   CAIRN_RETURN_IF_ERROR(storage->ProbeAtomicCreate());
   CAIRN_ASSIGN_OR_RETURN(options.token, TokenOf(flags, *storage));
   if (flags.insecure) {
-    LogLine(clock, "event=INSECURE warning=\"no token is asked for (--insecure): every process of this machine can save, "
-                   "delete and pass for a rank\"");
+    LogLine(clock,
+            "event=INSECURE warning=\"no token is asked for (--insecure): every process of this machine can save, "
+            "delete and pass for a rank\"");
   }
   options.core.coordinator_epoch = epoch.epoch();
   options.core.root = storage->root();
@@ -179,8 +180,8 @@ int Main(int argc, char** argv) {
   add("moves", flags.moves, "Let light ranks write shards of heavy ones, on the same machine first")
       .OneOf({"auto", "never"});
   Argument token_file = add("token-file", flags.token_file,
-                             "File whose first line all callers must present (default: a token made in "
-                             "<root>/.cairn/token, which agents and commands of this user on this machine find)");
+                            "File whose first line all callers must present (default: a token made in "
+                            "<root>/.cairn/token, which agents and commands of this user on this machine find)");
   app.AddFlag("--insecure", flags.insecure, "Ask for no token: any process of this machine may do everything")
       .FromEnvironment("CAIRN_INSECURE")
       .Excludes(token_file);

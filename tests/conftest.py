@@ -1,10 +1,19 @@
 """Where the tests find what they test: the interpreter they run under, binaries in CAIRN_BIN_DIR (default dist/bin)."""
 
+import atexit
 import os
 import pathlib
+import shutil
 import sys
+import tempfile
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 os.environ.setdefault("CAIRN_BIN_DIR", str(REPOSITORY / "dist/bin"))
 for directory in (REPOSITORY / "tests", REPOSITORY / "dist/python"):
     sys.path.insert(0, str(directory))
+
+# What the user who runs the tests has set is not for the services under test, and what they leave is not the user's.
+for name in ("CAIRN_COORDINATOR", "CAIRN_AGENT", "CAIRN_TOKEN_FILE", "CAIRN_INSECURE"):
+    os.environ.pop(name, None)
+os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="cairn-run-")
+atexit.register(shutil.rmtree, os.environ["XDG_RUNTIME_DIR"], ignore_errors=True)

@@ -8,7 +8,8 @@ namespace {
 using Addresses = std::vector<std::string>;
 
 TEST(CanonicalAddressesTest, OneSpellingOfEachSocket) {
-  for (const char* address : {"127.0.0.1:7420", "ipv4:127.0.0.1:7420", "dns:///127.0.0.1:7420", "[::ffff:127.0.0.1]:7420"})
+  for (const char* address :
+       {"127.0.0.1:7420", "ipv4:127.0.0.1:7420", "dns:///127.0.0.1:7420", "[::ffff:127.0.0.1]:7420"})
     EXPECT_EQ(CanonicalAddresses(address), Addresses{"127.0.0.1:7420"}) << address;
   for (const char* address : {"[::1]:7420", "[0:0::1]:7420", "ipv6:[::1]:7420"})
     EXPECT_EQ(CanonicalAddresses(address), Addresses{"[::1]:7420"}) << address;
@@ -22,7 +23,8 @@ TEST(IsLoopbackTest, NumbersAndOneName) {
   for (const char* address : {"127.0.0.1:0", "127.9.9.9:1", "localhost:7420", "[::1]:0", "[::ffff:127.0.0.1]:1"})
     EXPECT_TRUE(IsLoopback(address)) << address;
   // A name may begin as a number does.
-  for (const char* address : {"0.0.0.0:1", "10.0.0.1:0", "[::]:0", "12.7.0.1:1", "127.example.org:1", "node:1", "", ":1"})
+  for (const char* address :
+       {"0.0.0.0:1", "10.0.0.1:0", "[::]:0", "12.7.0.1:1", "127.example.org:1", "node:1", "", ":1"})
     EXPECT_FALSE(IsLoopback(address)) << address;
 }
 

@@ -198,7 +198,8 @@ void TokenDirectory::Remove(std::string_view address, std::string_view owner) co
     for (const std::string& each : CanonicalAddresses(address)) {
       const std::string name = FileName(each), taken = absl::StrCat(".tmp-", RandomToken(8));
       if (!owned(directory, name)) continue;
-      // The next coordinator of the address may put its own now: what is removed is looked at once it is out of the way.
+      // The next coordinator of the address may put its own now: what is removed is looked at when it is out of the
+      // way.
       if (renameat(directory, name.c_str(), directory, taken.c_str()) != 0) continue;
       if (!owned(directory, taken)) renameat2(directory, taken.c_str(), directory, name.c_str(), RENAME_NOREPLACE);
       unlinkat(directory, taken.c_str(), 0);

@@ -16,8 +16,8 @@
 namespace cairn {
 
 // "<base>/cairn-<uid>/tokens/<address>", mode 0600 in a directory of mode 0700. A directory or file that is a link,
-// belongs to somebody else or may be written (a file: read) by others is never used. Thread-safe, also between processes: a
-// file is replaced as a whole.
+// belongs to somebody else or may be written (a file: read) by others is never used. Thread-safe, also between
+// processes: a file is replaced as a whole.
 class TokenDirectory {
  public:
   // `bases`: readers look in all, in this order; a writer takes the first that lets it. `uid`: whose directories.
@@ -26,7 +26,7 @@ class TokenDirectory {
   static TokenDirectory OfThisUser();
 
   struct Found {
-    std::vector<std::string> tokens;  // best first, each once
+    std::vector<std::string> tokens;   // best first, each once
     std::vector<std::string> absent;   // paths where nothing was
     std::vector<std::string> refused;  // "<path> <why>": what must not be used
   };

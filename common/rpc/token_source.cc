@@ -71,12 +71,12 @@ absl::StatusOr<TokenCandidates> FindTokens(const TokenPlaces& places, const Toke
 absl::Status ExplainRefusal(const absl::Status& refused, const TokenCandidates& candidates) {
   if (candidates.searched.empty()) return refused;
   const auto metadata = MetadataOf(refused);
-  return MakeError(Reason::kBadToken,
-                   absl::StrCat(refused.message(), "; without --token-file ",
-                                candidates.tokens.empty() ? "none was found" : "only wrong ones were found",
-                                " (the one that a coordinator makes is <its root>/", kRootTokenPath, "): ",
-                                candidates.searched),
-                   {metadata.begin(), metadata.end()});
+  return MakeError(
+      Reason::kBadToken,
+      absl::StrCat(refused.message(), "; without --token-file ",
+                   candidates.tokens.empty() ? "none was found" : "only wrong ones were found",
+                   " (the one that a coordinator makes is <its root>/", kRootTokenPath, "): ", candidates.searched),
+      {metadata.begin(), metadata.end()});
 }
 
 absl::StatusOr<std::shared_ptr<TokenSource>> TokenSource::Open(TokenPlaces places) {

@@ -14,11 +14,11 @@ absl::StatusOr<std::string> ReadSecret(PosixStorage& storage, std::string_view p
   CAIRN_ASSIGN_OR_RETURN(std::string secret, storage.ReadFile(path, 4096));
   const auto hex = [](unsigned char c) { return std::isxdigit(c) != 0; };
   if (secret.size() != kSecretLength || !std::all_of(secret.begin(), secret.end(), hex)) {
-    return MakeError(Reason::kFileTruncated,
-                     absl::StrCat(storage.root(), "/", std::string(path), " has ", secret.size(),
-                                  " bytes and is not the secret of ", kSecretLength,
-                                  " digits that stood there; remove it, and a new one is made"),
-                     {{"file", std::string(path)}});
+    return MakeError(
+        Reason::kFileTruncated,
+        absl::StrCat(storage.root(), "/", std::string(path), " has ", secret.size(), " bytes and is not the secret of ",
+                     kSecretLength, " digits that stood there; remove it, and a new one is made"),
+        {{"file", std::string(path)}});
   }
   return secret;
 }

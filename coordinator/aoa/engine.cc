@@ -81,8 +81,7 @@ void Engine::Fail(LineId line, Reason reason, std::string message) {
 }
 
 void Engine::Fail(LineId line, const absl::Status& status, std::string_view before, std::string_view after) {
-  Fail(line, ReasonOf(status).value_or(Reason::kInternal),
-       absl::StrCat(View(before), status.message(), View(after)));
+  Fail(line, ReasonOf(status).value_or(Reason::kInternal), absl::StrCat(View(before), status.message(), View(after)));
 }
 
 std::vector<Symbol> Engine::KnownNames() const {
@@ -316,9 +315,8 @@ void Engine::ExecuteMany(const Statement& statement) {
       return fail(Reason::kMappingShape, absl::StrCat(Quoted(Left(statement, i)), " has shape ", ShapeToString(shape),
                                                       ", but sizes says ", (*sizes)[i], " along axis ", *axis));
     }
-    const auto merged = variables.Merge(in, *axis, [&](size_t part) {
-      return Quoted(Left(statement, static_cast<uint32_t>(part)));
-    });
+    const auto merged =
+        variables.Merge(in, *axis, [&](size_t part) { return Quoted(Left(statement, static_cast<uint32_t>(part))); });
     if (!merged.ok()) {
       constexpr uint32_t kMaxParts = 8;
       std::string parts;

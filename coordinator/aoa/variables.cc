@@ -107,8 +107,7 @@ absl::Status Variables::CheckAxis(VariableId id, int64_t axis) const {
                                 static_cast<int>(variable.ndim), " dimensions"));
 }
 
-absl::StatusOr<VariableId> Variables::Merge(std::span<const VariableId> parts, int64_t axis,
-                                             const PartName& name) {
+absl::StatusOr<VariableId> Variables::Merge(std::span<const VariableId> parts, int64_t axis, const PartName& name) {
   CAIRN_RETURN_IF_ERROR(CheckAxis(parts[0], axis));
   const auto first_shape = shape(parts[0]);
   Shape merged(first_shape.begin(), first_shape.end());

@@ -19,7 +19,8 @@ _OPTIONS = [
     ("grpc.max_receive_message_length", _MAX_MESSAGE),
     ("grpc.max_metadata_size", 64 << 10),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    # The time that an attempt to connect gets, handshake included: with less a busy machine never connects.
+    ("grpc.min_reconnect_backoff_ms", 1000),
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.enable_http_proxy", 0),
     # Two clients of one process are two sessions: they must not share a connection.

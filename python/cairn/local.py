@@ -7,6 +7,7 @@ import pathlib
 import re
 import shutil
 import signal as signals
+import socket
 import subprocess
 import tempfile
 import time
@@ -81,13 +82,9 @@ class Service:
 
     def _spawn(self) -> None:
         self._address_file.unlink(missing_ok=True)
-        flags = list(self._flags)
-        if self.address and self._program == "cairn-coordinator":
-            # The agents know it by the port that the first process was given.
-            flags = [f for f in flags if not f.startswith("--listen=")] + [f"--listen={self.address}"]
         with open(self.log, "ab") as log:
             self._process = subprocess.Popen(
-                [str(binary(self._program)), *flags, f"--address-file={self._address_file}"],
+                [str(binary(self._program)), *self._flags, f"--address-file={self._address_file}"],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=self._group, env=_environment())
 
     def _await_address(self) -> None:
@@ -124,6 +121,15 @@ class Service:
 
     def __repr__(self) -> str:
         return f"<{self.name} {self.address} pid {self._process.pid if self._process else None}>"
+
+
+def _reserve_port() -> socket.socket:
+    """A free loopback port that nobody is given by chance while the socket is open, also not between two processes that
+    listen there one after the other: Linux lets them bind it as long as it is bound here without being listened on."""
+    holder = socket.socket()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.bind(("127.0.0.1", 0))
+    return holder
 
 
 def _environment() -> dict[str, str]:
@@ -175,6 +181,7 @@ class Cluster:
         self._spawned: list[subprocess.Popen] = []
         self._reaper: subprocess.Popen | None = None
         self._directory: pathlib.Path | None = None
+        self._port: socket.socket | None = None
 
     def __enter__(self) -> "Cluster":
         binary("cairn-coordinator"), binary("cairn-agent")
@@ -194,9 +201,11 @@ class Cluster:
 
     def _start(self) -> None:
         group = self._reaper.pid
+        self._port = _reserve_port()  # agents and commands know the coordinator by it, whatever becomes of the process
         self.coordinator = Service(
             "coordinator", "cairn-coordinator",
-            ["--listen=127.0.0.1:0", f"--root={self.root}", *self._coordinator_flags], self._directory, group)
+            [f"--listen=127.0.0.1:{self._port.getsockname()[1]}", f"--root={self.root}", *self._coordinator_flags],
+            self._directory, group)
         self.coordinator._spawn()
         self.coordinator._await_address()
         for rank in range(self.ranks):
@@ -267,6 +276,8 @@ class Cluster:
         deadline = time.monotonic() + _STOP_TIMEOUT
         for service in services:
             service._reap(deadline)
+        if self._port is not None:
+            self._port.close()
         self._reaper.stdin.close()
         self._reaper.wait()
         if not keep_logs:

@@ -32,22 +32,18 @@ class CoordinatorTest : public ::testing::Test {
     root_ = directory_.path() + "/root";
     std::filesystem::create_directory(root_);
     log_ = directory_.path() + "/coordinator.log";
+    setenv("XDG_RUNTIME_DIR", directory_.path().c_str(), 1);  // for the copies of tokens
   }
   ~CoordinatorTest() override {
     agents_.clear();
     if (HasFailure() || std::getenv("CAIRN_TEST_LOG") != nullptr) std::fprintf(stderr, "%s\n", ReadWhole(log_).c_str());
   }
 
-  // Starts the coordinator, at its old address if it had one.
+  // Starts the coordinator, always at the same address.
   void Start(std::vector<std::string> flags = {"--phase-timeout=20s", "--lease-ttl=4s"}) {
     const std::string file = absl::StrCat(directory_.path(), "/address-", ++starts_);
-    std::vector<std::string> command = {"coordinator/cairn-coordinator",
-                                        "--root",
-                                        root_,
-                                        "--address-file",
-                                        file,
-                                        "--listen",
-                                        address_.empty() ? "127.0.0.1:0" : address_};
+    std::vector<std::string> command = {
+        "coordinator/cairn-coordinator", "--root", root_, "--address-file", file, "--listen", port_.address()};
     command.insert(command.end(), flags.begin(), flags.end());
     flags_ = flags;
     coordinator_ = Process(command, log_);
@@ -178,6 +174,7 @@ class CoordinatorTest : public ::testing::Test {
   }
 
   TemporaryDirectory directory_;
+  const ReservedPort port_;
   std::string root_;
   std::string log_;
   std::string address_;

@@ -170,7 +170,7 @@ def test_two_roots_one_after_the_other_on_one_port(tmp_path, runtime):
             agent.restart()
             until(lambda: "COORDINATOR_UNREACHABLE" in agent.log.read_text())
             second.coordinator.kill()
-            second.coordinator.address = address
+            second.coordinator._flags[0] = f"--listen={address}"
             second.coordinator.restart()
             second._await_registration()
             save(second, 2)

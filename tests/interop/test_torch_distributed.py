@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 
@@ -17,11 +16,9 @@ WORKER = pathlib.Path(__file__).with_name("dtensor_worker.py")
 
 
 def run(root: pathlib.Path, action: str, layout: str, world: int) -> dict:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
     digests = root.parent / f"{action}-{layout}-{world}.json"
-    with cairn.local.Cluster(ranks=world, root=root) as cluster:
+    with cairn.local._reserve_port() as holder, cairn.local.Cluster(ranks=world, root=root) as cluster:
+        port = holder.getsockname()[1]
         processes = []
         for rank in range(world):
             environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1",

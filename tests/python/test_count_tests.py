@@ -1,5 +1,6 @@
 """tools/count_tests: nothing that failed, crashed or never ran is counted as passed."""
 
+import itertools
 import json
 import pathlib
 import subprocess
@@ -11,6 +12,67 @@ TOOL = pathlib.Path(__file__).resolve().parents[2] / "tools/count_tests"
 JUNIT = "<testsuites><testsuite>{}</testsuite></testsuites>"
 GOOD, SKIPPED = "<testcase name='a'/>", "<testcase name='s'><skipped/></testcase>"
 BAD, ERROR = "<testcase name='b'><failure/></testcase>", "<testcase name='e'><error/></testcase>"
+
+
+def result(directory, label, cases, shard=1, attempt=1, run=1, log="the log"):
+    """A test's result as Bazel's build events tell it."""
+    outputs = []
+    for name, text in (("test.xml", JUNIT.format(cases)), ("test.log", log)):
+        file = directory / f"{label.strip('/')}-{run}-{shard}-{attempt}-{name}"
+        file.write_text(text)
+        outputs.append({"name": name, "uri": file.as_uri()})
+    number = {"run": run, "shard": shard, "attempt": attempt, "configuration": {"id": "c"}}
+    return {"id": {"testResult": {"label": label, **number}}, "testResult": {"testActionOutput": outputs}}
+
+
+def summary(label, status):
+    return {"id": {"testSummary": {"label": label}}, "testSummary": {"overallStatus": status}}
+
+
+def count(directory, events, python=GOOD, bazel_status=0, pytest_status=0, options=()):
+    """The last line, and what is said of failures."""
+    (directory / "bazel.json").write_text("\n".join(map(json.dumps, events)))
+    (directory / "bazel.status").write_text(str(bazel_status))
+    (directory / "pytest.xml").write_text(JUNIT.format(python))
+    (directory / "pytest.status").write_text(str(pytest_status))
+    done = subprocess.run([sys.executable, str(TOOL), str(directory), *map(str, options)], capture_output=True, text=True)
+    return done.stdout.splitlines()[-1], done.stderr.splitlines()
+
+
+def test_all_shards_count_in_whatever_order_they_end(tmp_path):
+    shards = [result(tmp_path, "//a", GOOD * (number + 1), shard=number) for number in range(4)]
+    for events in itertools.permutations(shards):
+        assert count(tmp_path, [*events, summary("//a", "PASSED")])[0] == "11 passed, 0 failed"
+
+
+def test_runs_count_each_and_attempts_by_their_last(tmp_path):
+    events = [result(tmp_path, "//a", GOOD * 3, run=number) for number in (1, 2, 3)]
+    assert count(tmp_path, [*events, summary("//a", "PASSED")])[0] == "10 passed, 0 failed"
+    events = [result(tmp_path, "//a", cases, attempt=number) for number, cases in ((1, GOOD + BAD), (2, GOOD * 2))]
+    for order in (events, events[::-1]):
+        assert count(tmp_path, [*order, summary("//a", "PASSED")])[0] == "3 passed, 0 failed"
+
+
+def test_failed_tests_are_named_with_their_round_and_output(tmp_path):
+    events = [result(tmp_path, "//a", GOOD, shard=1, log="nothing"), result(tmp_path, "//a", BAD, shard=2, log="why it failed"),
+              summary("//a", "FAILED"), result(tmp_path, "//b", GOOD, log="hangs"), summary("//b", "TIMEOUT")]
+    python = "<testcase classname='tests.x' name='e'><error>its trace</error></testcase>"
+    rounds = []
+    for number in (1, 2):
+        directory = tmp_path / f"round-{number}"
+        directory.mkdir()
+        line, told = count(directory, events, python, 3, 1, ["--round", number, "--keep", tmp_path / "kept"])
+        assert line == "2 passed, 3 failed"
+        for name, text in (("//a .b", "why it failed"), ("//b TIMEOUT", "hangs"), ("tests.x.e", "its trace")):
+            named = [entry for entry in told if entry.startswith(f"failed: round {number}: {name}: see ")]
+            assert len(named) == 1, told
+            assert text in pathlib.Path(named[0].rpartition(": see ")[2]).read_text()
+        rounds.append(directory)
+    done = subprocess.run([sys.executable, str(TOOL), "--sum", *map(str, rounds)], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "4 passed, 6 failed" and done.returncode == 1
+    assert sum(line.startswith("failed: round 2: ") for line in done.stdout.splitlines()) == 3
+    done = subprocess.run([sys.executable, str(TOOL), "--sum", *map(str, rounds), str(tmp_path)], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "4 passed, 8 failed"  # a round that left nothing
 
 
 def run(directory, targets, python, bazel_status=0, pytest_status=0):

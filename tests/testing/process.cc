@@ -1,7 +1,9 @@
 #include "tests/testing/process.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -71,6 +73,23 @@ TemporaryDirectory::~TemporaryDirectory() {
   std::error_code ignored;
   std::filesystem::remove_all(path_, ignored);
 }
+
+// Linux lets others bind the port with SO_REUSEADDR, as gRPC does, while it is bound here and not listened on.
+ReservedPort::ReservedPort() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  const int on = 1;
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  if (setsockopt(socket_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
+      bind(socket_, reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+      getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    std::abort();
+  }
+  address_ = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+}
+
+ReservedPort::~ReservedPort() { close(socket_); }
 
 std::string ReadWhole(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

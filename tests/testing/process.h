@@ -43,6 +43,20 @@ class TemporaryDirectory {
   std::string path_;
 };
 
+// A free loopback port that nobody is given by chance while this lives, also not between two processes that listen
+// there one after the other.
+class ReservedPort {
+ public:
+  ReservedPort();
+  ~ReservedPort();
+  // "127.0.0.1:port"
+  const std::string& address() const { return address_; }
+
+ private:
+  int socket_;
+  std::string address_;
+};
+
 std::string ReadWhole(const std::string& path);
 
 }  // namespace cairn::testing

@@ -1,0 +1,102 @@
+"""tools/test --repeat: rounds are added up, and a test that fails in one of them is named with it."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools"
+
+# Passes three C++ tests; fails one of them in the rounds that FAIL_IN names. Notes its arguments.
+BAZEL = """#!{python}
+import json, os, pathlib, sys
+rounds = pathlib.Path("rounds")
+number = len(rounds.read_text().splitlines()) + 1 if rounds.exists() else 1
+with rounds.open("a") as file:
+    print(*sys.argv[1:], file=file)
+bad = str(number) in os.environ.get("FAIL_IN", "").split()
+case = "<testcase classname='S' name='c'>" + ("<failure/>" if bad else "") + "</testcase>"
+xml, log = pathlib.Path("test.xml").absolute(), pathlib.Path("test.log").absolute()
+xml.write_text("<testsuites><testsuite>" + "<testcase name='g'/>" * 2 + case + "</testsuite></testsuites>")
+log.write_text(f"what round {{number}} said")
+outputs = [{{"name": file.name, "uri": file.as_uri()}} for file in (xml, log)]
+events = [{{"id": {{"testResult": {{"label": "//a:b", "run": 1}}}}, "testResult": {{"testActionOutput": outputs}}}},
+          {{"id": {{"testSummary": {{"label": "//a:b"}}}}, "testSummary": {{"overallStatus": "FAILED" if bad else "PASSED"}}}}]
+place = next(word.split("=", 1)[1] for word in sys.argv if word.startswith("--build_event_json_file="))
+pathlib.Path(place).write_text("\\n".join(map(json.dumps, events)))
+sys.exit(3 if bad else 0)
+"""
+# Two Python tests that pass. Notes how many children of tools/test keep a core busy.
+PYTEST = """#!{python}
+import os, pathlib, sys
+place = next(word.split("=", 1)[1] for word in sys.argv if word.startswith("--junitxml="))
+pathlib.Path(place).write_text("<testsuites><testsuite>" + "<testcase name='p'/>" * 2 + "</testsuite></testsuites>")
+def parent(pid):
+    try:
+        return int(pathlib.Path(f"/proc/{{pid}}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+siblings = [pid for pid in os.listdir("/proc") if pid.isdigit() and int(pid) != os.getpid() and parent(pid) == os.getppid()]
+with open("siblings", "a") as file:
+    print(len(siblings), file=file)
+with open("arguments", "a") as file:
+    print(*sys.argv[1:], file=file)
+"""
+
+
+def script(path: pathlib.Path, text: str) -> None:
+    path.write_text(text.format(python=sys.executable))
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def house(tmp_path):
+    tools, bin_ = tmp_path / "house/tools", tmp_path / "bin"
+    tools.mkdir(parents=True)
+    bin_.mkdir()
+    for name in ("test", "count_tests"):
+        shutil.copy(TOOLS / name, tools / name)
+    for name in ("install_packages", "build"):
+        script(tools / name, "#!/bin/sh\n")
+    script(tools / "python_env", f"#!/bin/sh\necho {bin_}/python\n")
+    script(bin_ / "bazel", BAZEL)
+    script(bin_ / "python", PYTEST)
+    return tmp_path / "house"
+
+
+def run(house, *arguments, fail_in=""):
+    environment = {**os.environ, "PATH": f"{house.parent / 'bin'}:{os.environ['PATH']}", "FAIL_IN": fail_in,
+                   "TMPDIR": str(house.parent)}
+    done = subprocess.run([str(house / "tools/test"), *arguments], capture_output=True, text=True, env=environment,
+                          timeout=120)
+    return done, done.stdout.splitlines()
+
+
+def test_one_round_as_ever(house):
+    done, lines = run(house)
+    assert (lines[-1], done.returncode) == ("5 passed, 0 failed", 0), done
+    assert "--nocache_test_results" not in (house / "rounds").read_text()
+    done, lines = run(house, fail_in="2")
+    assert (lines[-1], done.returncode) == ("4 passed, 1 failed", 1), done
+
+
+def test_rounds_add_up_and_every_second_one_is_busy(house):
+    done, lines = run(house, "--repeat", "4", "--busy", "-k", "some", fail_in="3")
+    assert (lines[-1], done.returncode) == ("19 passed, 1 failed", 1), done
+    named = [line for line in lines if line.startswith("failed: ")]
+    assert len(named) == 1 and named[0].startswith("failed: round 3: //a:b S.c: see "), lines
+    assert "what round 3 said" in pathlib.Path(named[0].rpartition(": see ")[2]).read_text()
+    assert [int(count) for count in (house / "siblings").read_text().split()] == [0, len(os.sched_getaffinity(0))] * 2
+    rounds = (house / "rounds").read_text().splitlines()
+    assert len(rounds) == 4 and all("--nocache_test_results" in round_ for round_ in rounds)
+    assert all("-k some tests" in line for line in (house / "arguments").read_text().splitlines())
+
+
+@pytest.mark.parametrize("arguments", [["--repeat"], ["--repeat", "0"], ["--repeat=many"]])
+def test_bad_arguments_are_told(house, arguments):
+    done, _ = run(house, *arguments)
+    assert done.returncode == 2 and "usage: tools/test" in done.stderr
+    assert not (house / "rounds").exists()
