@@ -78,6 +78,17 @@ def test_names_that_were_dropped(root):
         assert reasons(saved(cluster, lambda rank: {"w": WHOLE}, step=3, allow_dropped_names=True)) == ["", ""]
 
 
+def test_names_of_aliases_are_names(root):
+    with cairn.local.Cluster(ranks=2, root=root, **FLAGS) as cluster:
+        both = {"w": WHOLE, "head": WHOLE}
+        tied = {"w": WHOLE, "head": cairn.alias("w")}
+        assert reasons(saved(cluster, lambda rank: both)) == ["", ""]
+        assert reasons(saved(cluster, lambda rank: tied, step=2)) == ["", ""], "no name is gone"
+        answers = saved(cluster, lambda rank: {"w": WHOLE}, step=3)
+        assert reasons(answers) == ["NAMES_DROPPED"] * 2 and "head" in answers[0].message
+        assert reasons(saved(cluster, lambda rank: both, step=4)) == ["", ""]
+
+
 def test_missing_and_unexpected_names(root):
     with cairn.local.Cluster(ranks=2, root=root, **FLAGS) as cluster:
         assert reasons(saved(cluster, lambda rank: {"a": WHOLE, "b": WHOLE})) == ["", ""]
