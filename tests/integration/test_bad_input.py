@@ -39,6 +39,7 @@ def box(array, global_shape, offset):
      "DTYPE_MISMATCH"),
     ("shape", lambda rank: {"w": box(np.zeros((4, 2)), (8 + rank, 2), (4 * rank, 0))}, "SHAPE_MISMATCH"),
     ("slice as whole", lambda rank: {"w": np.full((4, 2), rank)}, "REPLICA_MISMATCH"),
+    ("own and shared", lambda rank: {"w": cairn.per_rank("x" * 9000) if rank else 1}, "NAME_COLLISION"),
     ("alias to nothing", lambda rank: {"w": np.zeros(2), "b": cairn.alias("c")}, "ALIAS_UNRESOLVED"),
 ])
 def test_layouts_that_do_not_fit(root, name, make, reason):
