@@ -11,6 +11,7 @@ namespace cairn {
 
 void LayoutSet::Reader::Finish() {
   FinishConflicts();
+  FinishObjectConflicts();
   FinishNames();
   FinishAliases();
 }
@@ -49,30 +50,43 @@ void LayoutSet::Reader::FinishConflicts() {
     std::sort(all.begin(), all.end());
     faults_.Add({reasons[key], tensor.name, all, {}, {}, std::move(text)});
   }
+}
+
+void LayoutSet::Reader::FinishObjectConflicts() {
+  using Kind = ObjectConflict::Kind;
   for (size_t object = 0; object < object_conflicts_.size(); ++object) {
-    std::vector<int> ranks;
-    bool kind = false;
-    for (uint32_t layout : object_conflicts_[object]) {
-      for (int rank : RanksOfLayout(layout)) ranks.push_back(rank);
-      for (const ObjectItem& item : set_.layouts_[layout].objects) {
-        if (item.object == object && item.slot_bytes == set_.objects_[object].slot_bytes) kind = true;
+    for (const Kind kind : {Kind::kPerRank, Kind::kSlot, Kind::kContent}) {
+      std::vector<int> ranks;
+      for (const ObjectConflict& conflict : object_conflicts_[object]) {
+        if (conflict.kind != kind) continue;
+        for (int rank : RanksOfLayout(conflict.layout)) ranks.push_back(rank);
       }
+      if (ranks.empty()) continue;
+      std::sort(ranks.begin(), ranks.end());
+      const std::string& name = set_.objects_[object].name;
+      const std::string those = RanksText(ranks), others = RanksText(RanksOfLayout(object_layout_[object]));
+      std::string text;
+      switch (kind) {
+        case Kind::kPerRank:
+          text = absl::StrCat("object ", name, " is one per rank on some ranks and the same on all on others: ", those,
+                              " disagree with ", others);
+          break;
+        case Kind::kSlot:
+          text = absl::StrCat("object ", name, " is the same on all ranks, but its slot on ", those, " is not that of ",
+                              others);
+          break;
+        case Kind::kContent:
+          text = absl::StrCat("object ", name, " is declared the same on all ranks, but the bytes of ", those,
+                              " differ from those of ", others);
+          break;
+      }
+      faults_.Add({kind == Kind::kPerRank ? Reason::kNameCollision : Reason::kObjectMismatch,
+                   name,
+                   std::move(ranks),
+                   {},
+                   {},
+                   std::move(text)});
     }
-    if (ranks.empty()) continue;
-    std::sort(ranks.begin(), ranks.end());
-    const std::vector<int> others = RanksOfLayout(object_layout_[object]);
-    const std::string& name = set_.objects_[object].name;
-    const bool collision = kind || set_.objects_[object].per_rank;
-    faults_.Add({collision ? Reason::kNameCollision : Reason::kObjectMismatch,
-                 name,
-                 ranks,
-                 {},
-                 {},
-                 collision
-                     ? absl::StrCat("object ", name, " is one per rank on some ranks and the same on all on others: ",
-                                    RanksText(ranks), " disagree with ", RanksText(others))
-                     : absl::StrCat("object ", name, " is the same on all ranks, but its slot on ", RanksText(ranks),
-                                    " is not that of ", RanksText(others))});
   }
 }
 

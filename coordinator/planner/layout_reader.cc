@@ -341,12 +341,13 @@ void LayoutSet::Reader::GrowTable(size_t size) {
 }
 
 void LayoutSet::Reader::ReadObject(uint32_t layout, std::string_view bytes) {
-  std::string_view name;
+  std::string_view name, content;
   uint64_t slot = 0;
   bool per_rank = false;
   WireReader reader(bytes);
   while (const uint32_t field = reader.NextField()) {
     if (field == 1 && reader.is_bytes()) name = reader.bytes();
+    if (field == 4 && reader.is_bytes()) content = reader.bytes();
     if (field == 2 && !reader.is_bytes()) slot = reader.number();
     if (field == 3 && !reader.is_bytes()) per_rank = reader.number() != 0;
   }
@@ -367,6 +368,7 @@ void LayoutSet::Reader::ReadObject(uint32_t layout, std::string_view bytes) {
   if (is_new) {
     set_.objects_.push_back({std::string(name), per_rank, slot});
     object_layout_.push_back(layout);
+    object_content_.emplace_back(content);
     object_conflicts_.emplace_back();
   }
   const uint32_t object = found->second;
@@ -384,8 +386,14 @@ void LayoutSet::Reader::ReadObject(uint32_t layout, std::string_view bytes) {
   }
   items.push_back({object, slot});
   const Object& first = set_.objects_[object];
-  if (first.per_rank != per_rank || (!per_rank && first.slot_bytes != slot))
-    object_conflicts_[object].push_back(layout);
+  using Kind = ObjectConflict::Kind;
+  if (first.per_rank != per_rank) {
+    object_conflicts_[object].push_back({layout, Kind::kPerRank});
+  } else if (!per_rank && first.slot_bytes != slot) {
+    object_conflicts_[object].push_back({layout, Kind::kSlot});
+  } else if (!per_rank && object_content_[object] != content) {
+    object_conflicts_[object].push_back({layout, Kind::kContent});
+  }
 }
 
 void LayoutSet::Reader::ReadAlias(uint32_t layout, std::string_view bytes) {

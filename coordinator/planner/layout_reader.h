@@ -44,6 +44,11 @@ class LayoutSet::Reader {
     DType dtype;
     Shape global_shape;
   };
+  struct ObjectConflict {
+    enum class Kind { kPerRank, kSlot, kContent };
+    uint32_t layout;
+    Kind kind;
+  };
   struct AliasDeclaration {
     std::string name;
     std::string target;
@@ -74,6 +79,7 @@ class LayoutSet::Reader {
                   FlatRange range, uint64_t bytes);
   void GrowTable(size_t size);
   void FinishConflicts();
+  void FinishObjectConflicts();
   void FinishNames();
   void FinishAliases();
 
@@ -84,9 +90,10 @@ class LayoutSet::Reader {
   absl::flat_hash_map<std::string, uint32_t> tensor_ids_;
   absl::flat_hash_map<std::string, uint32_t> object_ids_;
   absl::flat_hash_set<std::string> bad_names_;
-  std::vector<uint32_t> tensor_schema_;  // that a tensor was first seen in
-  std::vector<uint32_t> object_layout_;  // that an object was first seen in
-  std::vector<std::vector<uint32_t>> object_conflicts_;
+  std::vector<uint32_t> tensor_schema_;      // that a tensor was first seen in
+  std::vector<uint32_t> object_layout_;      // that an object was first seen in
+  std::vector<std::string> object_content_;  // digests, as first seen
+  std::vector<std::vector<ObjectConflict>> object_conflicts_;
   std::vector<Conflict> conflicts_;
   std::vector<AliasDeclaration> aliases_;
 

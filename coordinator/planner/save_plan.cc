@@ -52,6 +52,7 @@ std::vector<std::string> SavePlan::names() const {
   std::vector<std::string> names;
   for (const LayoutSet::Tensor& tensor : impl_->set->tensors()) names.push_back(tensor.name);
   for (const LayoutSet::Object& object : impl_->set->objects()) names.push_back(object.name);
+  for (const LayoutSet::Alias& alias : impl_->set->aliases()) names.push_back(alias.name);
   std::sort(names.begin(), names.end());
   return names;
 }

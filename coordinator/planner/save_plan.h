@@ -100,7 +100,7 @@ class SavePlan {
   std::vector<uint64_t> rank_bytes() const;
   // Of what a rank writes: data bytes that no other rank holds. 0 for a rank that is not in the plan.
   uint64_t SoleBytes(int rank) const;
-  // All names of tensors and objects, sorted; aliases are none.
+  // All names of tensors, objects and aliases, sorted.
   std::vector<std::string> names() const;
 
   // The serialized cairn.v1.WritePlan of a rank of this plan; empty for any other.

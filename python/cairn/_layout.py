@@ -99,7 +99,8 @@ class LayoutBuilder:
         Args:
           state: name -> Shard, list of Shards, numpy array, alias, per_rank, bytes or JSON value.
           writable: the arrays are to be loaded into.
-          length_prefix: objects begin with their length, which a layout does not tell (see without_length).
+          length_prefix: of a reshard's source: objects begin with their length, which a layout does not tell (see
+            without_length), and their digests are in the layout.
         """
         if not isinstance(state, dict):
             raise Error("BAD_REQUEST", f"the state must be a dict, not {type(state).__name__}")
@@ -133,7 +134,10 @@ class LayoutBuilder:
                 entry.data = len(entry.data).to_bytes(_LENGTH_BYTES, "little") + entry.data
         objects.sort(key=lambda entry: entry.name.encode())
         aliases.sort()
-        slots = [(entry.name, slot_bytes(len(entry.data)), entry.per_rank) for entry in objects]
+        # Whoever reshards takes shared objects from one rank: the layouts say whether all hold the same.
+        slots = [(entry.name, slot_bytes(len(entry.data)), entry.per_rank,
+                  hashlib.sha256(entry.data).digest() if length_prefix and not entry.per_rank else b"")
+                 for entry in objects]
         signature = (keys, slots, aliases)
         with self._lock:
             if signature != self._signature:
@@ -195,8 +199,8 @@ def _serialize(keys: list[tuple], slots: list[tuple], aliases: list[tuple]) -> t
             layout.flat_begin.append(flat[0])
             layout.flat_end.append(flat[1])
     layout.tensor_schema = schema.SerializeToString(deterministic=True)
-    for name, slot, per_rank in sorted(slots, key=lambda entry: entry[0].encode()):
-        layout.object.add(name=name, slot_bytes=slot, per_rank=per_rank)
+    for name, slot, per_rank, content in sorted(slots, key=lambda entry: entry[0].encode()):
+        layout.object.add(name=name, slot_bytes=slot, per_rank=per_rank, content_digest=content)
     for name, target in sorted(aliases, key=lambda entry: entry[0].encode()):
         layout.alias.add(name=name, target=target)
     return layout.SerializeToString(deterministic=True), order

@@ -39,6 +39,7 @@ def box(array, global_shape, offset):
      "DTYPE_MISMATCH"),
     ("shape", lambda rank: {"w": box(np.zeros((4, 2)), (8 + rank, 2), (4 * rank, 0))}, "SHAPE_MISMATCH"),
     ("slice as whole", lambda rank: {"w": np.full((4, 2), rank)}, "REPLICA_MISMATCH"),
+    ("own and shared", lambda rank: {"w": cairn.per_rank("x" * 9000) if rank else 1}, "NAME_COLLISION"),
     ("alias to nothing", lambda rank: {"w": np.zeros(2), "b": cairn.alias("c")}, "ALIAS_UNRESOLVED"),
 ])
 def test_layouts_that_do_not_fit(root, name, make, reason):
@@ -76,6 +77,17 @@ def test_names_that_were_dropped(root):
         answers = saved(cluster, lambda rank: {"w": WHOLE}, step=2)
         assert reasons(answers) == ["NAMES_DROPPED"] * 2 and "optimizer.w" in answers[0].message
         assert reasons(saved(cluster, lambda rank: {"w": WHOLE}, step=3, allow_dropped_names=True)) == ["", ""]
+
+
+def test_names_of_aliases_are_names(root):
+    with cairn.local.Cluster(ranks=2, root=root, **FLAGS) as cluster:
+        both = {"w": WHOLE, "head": WHOLE}
+        tied = {"w": WHOLE, "head": cairn.alias("w")}
+        assert reasons(saved(cluster, lambda rank: both)) == ["", ""]
+        assert reasons(saved(cluster, lambda rank: tied, step=2)) == ["", ""], "no name is gone"
+        answers = saved(cluster, lambda rank: {"w": WHOLE}, step=3)
+        assert reasons(answers) == ["NAMES_DROPPED"] * 2 and "head" in answers[0].message
+        assert reasons(saved(cluster, lambda rank: both, step=4)) == ["", ""]
 
 
 def test_missing_and_unexpected_names(root):

@@ -115,6 +115,12 @@ def test_what_does_not_fit_is_refused_on_all_ranks_and_the_next_works(root):
         for report in say(lambda rank: half(rank) | {"u": np.zeros(3)},
                           lambda rank: {"w": np.zeros_like(whole), "v": np.zeros(3)}, strict=False):
             assert (report.missing, report.unexpected) == (["v"], ["u"])
+        target = lambda rank: {"w": np.zeros_like(whole)}
+        for value in (lambda rank: rank, lambda rank: b"abc" + b"\0" * rank):
+            answers = say(lambda rank: half(rank) | {"the.object": value(rank)}, target)
+            assert reasons(answers) == ["OBJECT_MISMATCH"] * 2 and "the.object" in answers[0].message
+        for report in say(lambda rank: half(rank) | {"the.object": 5, "own": cairn.per_rank(rank)}, target):
+            assert report.objects["the.object"] == 5
         # One loads, the other reshards.
         answers = on_ranks(cluster, lambda rank, client: client.load({"w": np.zeros_like(whole)}) if rank else
                            client.reshard(half(rank), {"w": np.zeros_like(whole)}), errors=True)
