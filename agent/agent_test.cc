@@ -666,7 +666,7 @@ class LoadTest : public AgentTest {
       *abort.mutable_error() = failed.error();
       OrderLoad(rank, abort);
       AwaitLoad(rank, v1::LoadState::STOPPED);
-      EXPECT_EQ(agents_[rank]->agent().loads().Find(1), nullptr);
+      EXPECT_EQ(agents_[rank]->agent().loads().Find(1, trainers_[rank]->incarnation()), nullptr);
     }
     return failed;
   }

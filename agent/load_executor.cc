@@ -59,7 +59,10 @@ LoadExecutor::ActiveLoad LoadExecutor::FindActive(uint64_t number) {
   return load == loads_.end() ? ActiveLoad() : load->second;
 }
 
-std::shared_ptr<LoadConsumer> LoadExecutor::Find(uint64_t number) { return FindActive(number).consumer; }
+std::shared_ptr<LoadConsumer> LoadExecutor::Find(uint64_t number, uint64_t trainer) {
+  const ActiveLoad load = FindActive(number);
+  return load.trainer == trainer ? load.consumer : nullptr;
+}
 
 void LoadExecutor::Report(uint64_t number) {
   if (const ActiveLoad load = FindActive(number); load.source != nullptr) ReportProgress(load);
@@ -151,6 +154,7 @@ std::shared_ptr<RoundSource> LoadExecutor::MakeReader(const action::StartRead& o
 void LoadExecutor::Begin(const action::StartRead& order) {
   ActiveLoad load;
   load.number = order.number;
+  load.trainer = order.trainer;
   load.plan_digest = order.plan->plan_digest();
   LoadConsumerOptions consumer;
   consumer.job = context_.options.job;

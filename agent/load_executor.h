@@ -31,8 +31,8 @@ class LoadExecutor {
   // Frees all that the load holds; its consumers here and elsewhere end.
   void End(uint64_t number);
 
-  // What delivers a load's bytes to the trainer; null before it has begun to read and after its end.
-  std::shared_ptr<LoadConsumer> Find(uint64_t number);
+  // What delivers a load's bytes to its trainer; null before it has begun to read and after its end.
+  std::shared_ptr<LoadConsumer> Find(uint64_t number, uint64_t trainer);
   // Tells the session how far a load is, before the next tick would.
   void Report(uint64_t number);
   // Tells the session how far all loads are.
@@ -47,6 +47,7 @@ class LoadExecutor {
   // Both sides of one load.
   struct ActiveLoad {
     uint64_t number = 0;
+    uint64_t trainer = 0;
     std::string plan_digest;
     std::shared_ptr<RoundLender> source;
     std::shared_ptr<LoadConsumer> consumer;

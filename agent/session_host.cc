@@ -12,6 +12,7 @@ std::list<std::shared_ptr<SessionHost::Waiter>> SessionHost::AfterEvent() {
     if ((*waiter)->over()) {
       waiter = waiters_.erase(waiter);
     } else if ((*waiter)->poll(session_, now)) {
+      (*waiter)->standing = Waiter::Standing::kAnswered;
       ready.push_back(*waiter);
       waiters_.erase(waiter);
       waiter = waiters_.begin();
@@ -44,15 +45,19 @@ void SessionHost::Wait(std::shared_ptr<Waiter> waiter) {
   std::list<std::shared_ptr<Waiter>> ready;
   {
     MutexLock lock(mutex_);
+    if (waiter->standing == Waiter::Standing::kForgotten) return;
     waiters_.push_back(std::move(waiter));
     ready = AfterEvent();  // asks it at once: something may have changed since its caller looked
   }
   Finish(ready);
 }
 
-void SessionHost::Forget(const std::shared_ptr<Waiter>& waiter) {
+bool SessionHost::Forget(const std::shared_ptr<Waiter>& waiter) {
   MutexLock lock(mutex_);
+  if (waiter->standing == Waiter::Standing::kAnswered) return false;
+  waiter->standing = Waiter::Standing::kForgotten;
   waiters_.remove(waiter);
+  return true;
 }
 
 uint64_t SessionHost::WaitForChange(uint64_t version, absl::Duration timeout) {

@@ -54,9 +54,16 @@ class SessionHost {
     std::function<void()> finish;
     // True for one that need not be asked any more.
     std::function<bool()> over;
+
+   private:
+    friend class SessionHost;
+    enum class Standing { kAsked, kAnswered, kForgotten };
+    Standing standing = Standing::kAsked;  // under the host's lock
   };
   void Wait(std::shared_ptr<Waiter> waiter);
-  void Forget(const std::shared_ptr<Waiter>& waiter);
+  // It is asked no more, also if it comes to wait only now. False if it has been answered: then `finish` is called, and
+  // what the session has told by it must not be lost.
+  bool Forget(const std::shared_ptr<Waiter>& waiter);
 
   // Deadlines and whatever changed without an event.
   void Tick() {

@@ -39,7 +39,9 @@ grpc::ServerUnaryReactor* LongPoll(SessionHost& host, grpc::CallbackServerContex
   auto waiter = std::make_shared<SessionHost::Waiter>();
   const auto call = HeldCall::Start(
       max_wait, [&host, weak = std::weak_ptr<SessionHost::Waiter>(waiter), response](HeldCall& held, bool timer) {
-        if (const auto alive = weak.lock()) host.Forget(alive);
+        // An answer that is on its way is the one that is given: the session tells some of them once.
+        const auto alive = weak.lock();
+        if (alive == nullptr || !host.Forget(alive)) return;
         if (!timer || !held.Claim()) return;
         response->Clear();
         response->set_pending(true);
@@ -167,7 +169,7 @@ grpc::ServerUnaryReactor* LocalService::ReceiveLoad(grpc::CallbackServerContext*
     return agent_.host().Do([&](Session& session, absl::Time) { return session.CheckLoad(trainer, number); });
   };
   if (const absl::Status status = check(); !status.ok()) return FinishNow(context, status);
-  const std::shared_ptr<LoadConsumer> load = agent_.loads().Find(request->number());
+  const std::shared_ptr<LoadConsumer> load = agent_.loads().Find(request->number(), request->trainer_incarnation());
   if (load == nullptr &&
       agent_.host().Do([&](Session& session, absl::Time) { return session.LoadHasEnded(request->number()); })) {
     response->set_complete(true);
@@ -206,7 +208,9 @@ grpc::ServerUnaryReactor* LocalService::EndLoad(grpc::CallbackServerContext* con
     return session.CheckLoad(request->trainer_incarnation(), request->number());
   });
   if (attached.ok() && !request->has_error()) {
-    if (const auto load = agent_.loads().Find(request->number())) load->ReleaseAll();
+    if (const auto load = agent_.loads().Find(request->number(), request->trainer_incarnation())) {
+      load->ReleaseAll();
+    }
     agent_.loads().Report(request->number());  // what the load ends with is complete
   }
   return LongPoll<v1::EndLoadRequest, v1::EndLoadResponse>(

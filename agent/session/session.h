@@ -80,6 +80,7 @@ struct ControlPage {
 // Read, and deliver to this rank and to others. -> OnReadProgress, OnReadFailed
 struct StartRead {
   uint64_t number = 0;
+  uint64_t trainer = 0;  // whose load it is: its successor counts from 1 again
   ReadPlanPtr plan;
   v1::LoadOrder order;
   // Of a reshard: the image of the memory that the trainer fills and this agent lends, in place of files. Null for a

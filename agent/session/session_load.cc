@@ -238,7 +238,7 @@ void Session::AdvanceLoad(Load& load) {
     ForgetPlan(load.order.plan_digest());  // only plans of saves are used again
     load.reading = true;
     load.phase = v1::LoadState::READING;
-    Do(action::StartRead{load.number, load.plan, load.order, load.source_image});
+    Do(action::StartRead{load.number, load.trainer, load.plan, load.order, load.source_image});
     Changed();
     return;
   }
