@@ -53,9 +53,7 @@ absl::Status RepairCheckpoint(PosixStorage& storage, const std::string& job, int
   CheckpointStore store(storage);
   StepRecord record = store.ReadStep(job, step);
   CAIRN_RETURN_IF_ERROR(record.unlisted);
-  if (record.state() == StepRecord::State::kNothing) {
-    return CheckpointStore::NotCommitted(job, step, std::nullopt);
-  }
+  if (record.state() == StepRecord::State::kNothing) CAIRN_RETURN_IF_ERROR(store.Find(job, step).status());
   CAIRN_ASSIGN_OR_RETURN(const EpochFile lock,
                          EpochFile::Acquire(storage, absl::ZeroDuration(), clock, [](const std::string&) {}));
   record = store.ReadStep(job, step);
@@ -64,7 +62,7 @@ absl::Status RepairCheckpoint(PosixStorage& storage, const std::string& job, int
     return absl::OkStatus();
   }
   const AttemptRecord* damaged = record.deciding();
-  if (damaged == nullptr) return CheckpointStore::NotCommitted(job, step, std::nullopt);
+  if (damaged == nullptr) return store.Find(job, step).status();
   const uint32_t attempt = damaged->attempt;
   CAIRN_RETURN_IF_ERROR(CheckCommit(storage, job, step, *damaged, options.assume_committed));
   CAIRN_ASSIGN_OR_RETURN(const BinHeaders headers, ReadBinHeaders(storage, job, step, attempt));

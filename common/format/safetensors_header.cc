@@ -373,11 +373,11 @@ bool ReadHex(std::string_view text, uint32_t& value) {
   return text.size() == 8 && absl::SimpleHexAtoi(absl::string_view(text.data(), text.size()), &value);
 }
 
-// Whose file it is. The text that stands before the digits of the checksum can stand nowhere else: quotes of names have
-// more backslashes.
+// Whose file it is. Within the metadata the text before the checksum's digits can stand nowhere else, since quotes of
+// names have more backslashes there; behind it, in the entries, it could be a tensor's name.
 absl::Status ReadIdentity(std::string_view bytes, dom::object cairn, ParsedHeader& header) {
   dom::object saved, aliases;
-  const size_t marker = bytes.rfind(kOwnChecksum);
+  const size_t marker = bytes.substr(0, bytes.find(kClose)).find(kOwnChecksum);
   if ((cairn["saved"].get(saved) == simdjson::SUCCESS) != (marker != std::string_view::npos)) {
     return Bad("whose file it is");
   }

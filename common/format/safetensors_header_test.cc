@@ -181,6 +181,22 @@ TEST(BinIdentityTest, AliasesAreMeasured) {
   }
 }
 
+TEST(BinIdentityTest, NoNameIsTakenForIt) {
+  for (const std::string name :
+       {R"("header_crc32c":")", R"(\"header_crc32c\":\")", R"(}","format":"pt"})", R"("saved")"}) {
+    StoredItem item = kOne;
+    item.name = name;
+    const std::vector<StoredItem> items = {item};
+    const BinIdentity identity = {"demo", 12, 1, 3, 8, 16};
+    const AliasList aliases = {{name + "2", name}};
+    const auto parsed = ParseHeader(RenderHeader(items, Checksums(items), identity, aliases));
+    ASSERT_TRUE(parsed.ok()) << name << ": " << parsed.status();
+    EXPECT_EQ(parsed->identity, identity);
+    EXPECT_EQ(parsed->aliases, aliases);
+    EXPECT_EQ(parsed->items[0].item.name, name);
+  }
+}
+
 TEST(BinIdentityTest, EveryFlippedBit_IsFound) {
   const std::vector<StoredItem> items = {kOne};
   const std::string good = RenderHeader(items, Checksums(items), {"demo", 12, 1, 3, 8, 16}, {{"a", "w"}});

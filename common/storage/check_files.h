@@ -20,7 +20,7 @@ struct FileSize {
 // All `files` stand in `directory`, as regular files of just these lengths. Many are looked at from several threads,
 // since a network's file system answers one after the other.
 // DATA_LOSS (FILE_MISSING, FILE_TRUNCATED): the first in order that is absent or has another length, and how many more.
-// Anything else is no proof of damage, and comes before it: the errors of errno_error.h, PATH_ESCAPE for a symbolic link.
+// Anything else is no proof of damage, and comes before it: the errors of errno_error.h, PATH_ESCAPE for a link.
 absl::Status CheckFiles(PosixStorage& storage, std::string_view directory, std::span<const FileSize> files);
 
 }  // namespace cairn

@@ -235,7 +235,8 @@ absl::StatusOr<Manifest> CheckpointStore::Read(std::string_view job, const Manif
   CAIRN_ASSIGN_OR_RETURN(Verdict verdict,
                          Decode(job, file.step, file.attempt, absl::StrCat(storage_.root(), "/", file.path), bytes));
   if (auto* manifest = std::get_if<Manifest>(&verdict)) return std::move(*manifest);
-  return NotCommitted(job, file.step, std::nullopt);
+  return MakeError(Reason::kNotCommitted, absl::StrCat(file.path, " is no manifest any more"),
+                   {{"job", std::string(job)}, {"step", absl::StrCat(file.step)}, {"file", file.path}});
 }
 
 absl::StatusOr<Manifest> CheckpointStore::ReadManifest(std::string_view job, std::optional<int64_t> step) {

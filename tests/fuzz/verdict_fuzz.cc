@@ -20,6 +20,7 @@ void Check(const std::string& bytes) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string bytes(reinterpret_cast<const char*>(data), size);
   Check(bytes);
+  cairn::ShowsManifestOf(bytes, "demo", 1, 1);
   // Once more with a checksum that fits, so that damage behind it is reached.
   constexpr size_t kHeader = 24;
   if (size > kHeader) {
