@@ -171,10 +171,9 @@ absl::StatusOr<UniqueFd> PosixStorage::OpenParent(std::string_view path, std::st
   return OpenDirectory(path.substr(0, cut == 0 ? 0 : cut - 1));
 }
 
-absl::Status PosixStorage::MakeDirectories(std::string_view path) {
-  CAIRN_ASSIGN_OR_RETURN(const auto parts, Components(path));
+absl::StatusOr<UniqueFd> PosixStorage::OpenOrMake(const std::vector<std::string>& parts, std::string_view path,
+                                                  std::vector<UniqueFd>& parents) {
   CAIRN_ASSIGN_OR_RETURN(UniqueFd current, OpenDirectory(""));
-  std::vector<UniqueFd> parents;
   for (const std::string& part : parts) {
     if (mkdirat(current.get(), part.c_str(), 0777) != 0) {
       if (errno != EEXIST) return ErrnoError(errno, "mkdir", Full(path));
@@ -190,6 +189,13 @@ absl::Status PosixStorage::MakeDirectories(std::string_view path) {
     parents.push_back(std::move(current));
     current = std::move(next);
   }
+  return current;
+}
+
+absl::Status PosixStorage::MakeDirectories(std::string_view path) {
+  CAIRN_ASSIGN_OR_RETURN(const auto parts, Components(path));
+  std::vector<UniqueFd> parents;
+  CAIRN_RETURN_IF_ERROR(OpenOrMake(parts, path, parents).status());
   // All at the end: where they share a journal the first one writes them all.
   for (const UniqueFd& parent : parents) {
     if (fsync(parent.get()) != 0) return ErrnoError(errno, "fsync", Full(path));
@@ -197,15 +203,39 @@ absl::Status PosixStorage::MakeDirectories(std::string_view path) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<PosixStorage::Put> PosixStorage::MakeDirectoryExclusive(std::string_view path) {
-  std::string leaf;
-  CAIRN_ASSIGN_OR_RETURN(const UniqueFd directory, OpenParent(path, leaf));
-  if (mkdirat(directory.get(), leaf.c_str(), 0777) != 0) {
+absl::StatusOr<PosixStorage::Put> PosixStorage::MakeDirectoryExclusive(std::string_view path, const std::string& file,
+                                                                       std::string_view bytes) {
+  CAIRN_ASSIGN_OR_RETURN(auto parts, Components(path));
+  const std::string leaf = parts.back();
+  parts.pop_back();
+  std::vector<UniqueFd> parents;
+  CAIRN_ASSIGN_OR_RETURN(UniqueFd parent, OpenOrMake(parts, path, parents));
+  if (mkdirat(parent.get(), leaf.c_str(), 0777) != 0) {
     if (errno == EEXIST) return Put::kExists;
     return ErrnoError(errno, "mkdir", Full(path));
   }
-  if (fsync(directory.get()) != 0) return ErrnoError(errno, "fsync", Full(path));
-  return Put::kCreated;
+  const UniqueFd directory(
+      Retry([&] { return openat(parent.get(), leaf.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC); }));
+  const auto write = [&]() -> absl::Status {
+    if (!directory.valid()) return ErrnoError(errno, "open", Full(path));
+    const UniqueFd fd(
+        openat(directory.get(), file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644));
+    if (!fd.valid()) return ErrnoError(errno, "create", Full(path));
+    if (const int error = WriteFully(fd.get(), bytes); error != 0) return ErrnoError(error, "write", Full(path));
+    // As in MakeDirectories: the first one writes them all.
+    if (fsync(fd.get()) != 0 || fsync(directory.get()) != 0 || fsync(parent.get()) != 0) {
+      return ErrnoError(errno, "fsync", Full(path));
+    }
+    for (const UniqueFd& above : parents) {
+      if (fsync(above.get()) != 0) return ErrnoError(errno, "fsync", Full(path));
+    }
+    return absl::OkStatus();
+  };
+  const absl::Status written = write();
+  if (written.ok()) return Put::kCreated;
+  if (directory.valid()) unlinkat(directory.get(), file.c_str(), 0);
+  unlinkat(parent.get(), leaf.c_str(), AT_REMOVEDIR);
+  return written;
 }
 
 absl::StatusOr<UniqueFd> PosixStorage::OpenFile(std::string_view path, int flags, unsigned mode) {

@@ -40,9 +40,10 @@ class PosixStorage {
   // Makes a directory and its parents; all of them survive a power cut when it returns, also those that stood there.
   absl::Status MakeDirectories(std::string_view path);
   enum class Put { kCreated, kExists };
-  // Makes one directory, whose parent must exist; it survives a power cut when this says kCreated. kExists: another one
-  // made something there.
-  absl::StatusOr<Put> MakeDirectoryExclusive(std::string_view path);
+  // Makes a directory that did not exist, with its parents, and one file in it; all of it survives a power cut when
+  // this says kCreated. kExists: something stands there and was left as it is. After an error nothing was left, as far
+  // as it could be removed again.
+  absl::StatusOr<Put> MakeDirectoryExclusive(std::string_view path, const std::string& file, std::string_view bytes);
 
   // open(2) with O_CLOEXEC and O_NOFOLLOW.
   absl::StatusOr<UniqueFd> OpenFile(std::string_view path, int flags, unsigned mode = 0644);
@@ -100,6 +101,9 @@ class PosixStorage {
   // The directory that holds the last component of `path`, which goes to `leaf`.
   absl::StatusOr<UniqueFd> OpenParent(std::string_view path, std::string& leaf);
   absl::StatusOr<UniqueFd> OpenDirectory(std::string_view path);
+  // Makes directories and opens the last one; names in `parents` (the deepest last) have to be synced yet.
+  absl::StatusOr<UniqueFd> OpenOrMake(const std::vector<std::string>& parts, std::string_view path,
+                                      std::vector<UniqueFd>& parents);
   absl::StatusOr<std::string> WriteTemporary(int directory, std::string_view path, std::string_view bytes,
                                              unsigned mode);
   std::string Full(std::string_view path) const;
