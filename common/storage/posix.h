@@ -8,8 +8,10 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -101,9 +103,17 @@ class PosixStorage {
   // The directory that holds the last component of `path`, which goes to `leaf`.
   absl::StatusOr<UniqueFd> OpenParent(std::string_view path, std::string& leaf);
   absl::StatusOr<UniqueFd> OpenDirectory(std::string_view path);
-  // Makes directories and opens the last one; names in `parents` (the deepest last) have to be synced yet.
+  // A directory that cannot be taken for another one: device, inode, time of birth (0 where there is none).
+  using Identity = std::tuple<uint64_t, uint64_t, int64_t>;
+  // A name of a directory that has to be synced yet.
+  struct Unsynced {
+    UniqueFd parent;
+    Identity child;
+  };
+  // Makes directories and opens the last one.
   absl::StatusOr<UniqueFd> OpenOrMake(const std::vector<std::string>& parts, std::string_view path,
-                                      std::vector<UniqueFd>& parents);
+                                      std::vector<Unsynced>& unsynced);
+  absl::Status SyncAll(const std::vector<Unsynced>& unsynced, std::string_view path);
   absl::StatusOr<std::string> WriteTemporary(int directory, std::string_view path, std::string_view bytes,
                                              unsigned mode);
   std::string Full(std::string_view path) const;
@@ -111,6 +121,8 @@ class PosixStorage {
   const std::string root_;
   Mutex mutex_;
   std::shared_ptr<const UniqueFd> root_fd_ ABSL_GUARDED_BY(mutex_);
+  // Directories whose names OpenOrMake's callers have made durable: most are found again with every attempt.
+  std::set<Identity> durable_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Writes all of `bytes` at the file's offset, through short writes and EINTR. The errno, or 0.
