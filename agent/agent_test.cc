@@ -114,8 +114,7 @@ class AgentTest : public ::testing::Test {
   void MakeAttempt(const std::string& directory) {
     const auto storage = PosixStorage::Open(root_, false);
     ASSERT_TRUE(storage.ok()) << storage.status();
-    if (!(*storage)->MakeDirectories(directory).ok()) return;
-    PutAttemptOwner(**storage, directory, kNonce, "").IgnoreError();
+    MakeAttemptDirectory(**storage, directory, kNonce, "").IgnoreError();
   }
   v1::SaveState AwaitPhase(uint32_t rank, int64_t step, v1::SaveState::Phase phase) {
     const v1::AgentState state = coordinator_.Await(rank, [&](const v1::AgentState& now) {

@@ -56,8 +56,7 @@ class BinWriterTest : public ::testing::Test {
     job.directory = "demo/000000000007/0001";
     job.nonce = 0xabcdef;
     std::filesystem::remove_all(root_ + "/demo");
-    EXPECT_TRUE(storage_->MakeDirectories(job.directory).ok());
-    EXPECT_TRUE(PutAttemptOwner(*storage_, job.directory, job.nonce, "demo@7 attempt 1").ok());
+    EXPECT_TRUE(MakeAttemptDirectory(*storage_, job.directory, job.nonce, "demo@7 attempt 1").ok());
     const auto image = [&](const std::vector<std::vector<uint32_t>>& files, const std::string& digest) {
       std::set<uint32_t> items;
       for (const auto& file : files) items.insert(file.begin(), file.end());

@@ -106,10 +106,7 @@ int main(int argc, char** argv) {
   std::vector<double> ours, plain;
   for (int round = 0; round < rounds; ++round) {
     std::string path;
-    if (!(*storage)->MakeDirectories("benchmark/bins").ok() ||
-        !PutAttemptOwner(**storage, "benchmark/bins", 1, "").ok()) {
-      Die("make the directory");
-    }
+    if (!MakeAttemptDirectory(**storage, "benchmark/bins", 1, "").ok()) Die("make the directory");
     const Measured writer = Measure([&] {
       std::atomic<bool> stop = false;
       std::atomic<uint64_t> done = 0;

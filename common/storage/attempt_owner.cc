@@ -7,25 +7,20 @@
 namespace cairn {
 namespace {
 
+constexpr char kName[] = ".owner";
 constexpr uint64_t kMaxBytes = 4096;
 
-std::string PathOf(std::string_view directory) { return absl::StrCat(std::string(directory), "/.owner"); }
 std::string Hex(uint64_t nonce) { return absl::StrCat(absl::Hex(nonce, absl::kZeroPad16)); }
 
 }  // namespace
 
-absl::Status PutAttemptOwner(PosixStorage& storage, std::string_view directory, uint64_t nonce, std::string_view what) {
-  CAIRN_ASSIGN_OR_RETURN(
-      const PosixStorage::Put put,
-      storage.PutIfAbsent(PathOf(directory), absl::StrCat(Hex(nonce), "\n", std::string(what), "\n")));
-  if (put == PosixStorage::Put::kCreated) return absl::OkStatus();
-  return MakeError(Reason::kRootMismatch,
-                   absl::StrCat(storage.root(), "/", PathOf(directory), " was put there by another coordinator"),
-                   {{"file", absl::StrCat(storage.root(), "/", PathOf(directory))}});
+absl::StatusOr<PosixStorage::Put> MakeAttemptDirectory(PosixStorage& storage, std::string_view directory,
+                                                       uint64_t nonce, std::string_view what) {
+  return storage.MakeDirectoryExclusive(directory, kName, absl::StrCat(Hex(nonce), "\n", std::string(what), "\n"));
 }
 
 absl::Status CheckAttemptOwner(PosixStorage& storage, std::string_view directory, uint64_t nonce) {
-  const std::string path = PathOf(directory);
+  const std::string path = absl::StrCat(std::string(directory), "/", kName);
   const auto text = storage.ReadFile(path, kMaxBytes);
   const bool missing = HasReason(text.status(), Reason::kFileMissing);
   if (!text.ok() && !missing) return text.status();

@@ -9,12 +9,15 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "common/storage/posix.h"
 
 namespace cairn {
 
-// Of an attempt's directory, which must have been made by the caller. Durable. `what` is for people.
-absl::Status PutAttemptOwner(PosixStorage& storage, std::string_view directory, uint64_t nonce, std::string_view what);
+// Makes an attempt's directory, which must not exist, with its owner; durable. kExists: see MakeDirectoryExclusive.
+// `what` is for people.
+absl::StatusOr<PosixStorage::Put> MakeAttemptDirectory(PosixStorage& storage, std::string_view directory,
+                                                       uint64_t nonce, std::string_view what);
 
 // FAILED_PRECONDITION (ROOT_MISMATCH): the directory is not there, has no owner, or has another one. Others of storage.
 absl::Status CheckAttemptOwner(PosixStorage& storage, std::string_view directory, uint64_t nonce);

@@ -193,41 +193,85 @@ absl::StatusOr<UniqueFd> PosixStorage::OpenParent(std::string_view path, std::st
   return OpenDirectory(path.substr(0, cut == 0 ? 0 : cut - 1));
 }
 
-absl::Status PosixStorage::MakeDirectories(std::string_view path) {
-  CAIRN_ASSIGN_OR_RETURN(const auto parts, Components(path));
+absl::StatusOr<UniqueFd> PosixStorage::OpenOrMake(const std::vector<std::string>& parts, std::string_view path,
+                                                  std::vector<Unsynced>& unsynced) {
   CAIRN_ASSIGN_OR_RETURN(UniqueFd current, OpenDirectory(""));
-  std::vector<UniqueFd> parents;
   for (const std::string& part : parts) {
-    if (mkdirat(current.get(), part.c_str(), 0777) != 0) {
-      if (errno != EEXIST) return ErrnoError(errno, "mkdir", Full(path));
-      // Perhaps its maker has not come to its fsync, or that has failed. What is mounted below a read-only directory
-      // was there before any checkpoint.
-      if (const int error = Dirty(current.get()); error != 0 && error != EROFS) {
-        return ErrnoError(error, "create", Full(path));
-      }
-    }
+    const bool made = mkdirat(current.get(), part.c_str(), 0777) == 0;
+    if (!made && errno != EEXIST) return ErrnoError(errno, "mkdir", Full(path));
     UniqueFd next(
         Retry([&] { return openat(current.get(), part.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC); }));
     if (!next.valid()) return ErrnoError(LinkOrError(current.get(), part, errno), "open", Full(path));
-    parents.push_back(std::move(current));
+    struct statx info = {};
+    if (statx(next.get(), "", AT_EMPTY_PATH, STATX_INO | STATX_BTIME, &info) != 0) {
+      return ErrnoError(errno, "stat", Full(path));
+    }
+    const Identity child = {(uint64_t{info.stx_dev_major} << 32) | info.stx_dev_minor, info.stx_ino,
+                            info.stx_btime.tv_sec * 1'000'000'000 + info.stx_btime.tv_nsec};
+    const bool durable = !made && [&] {
+      MutexLock lock(mutex_);
+      return durable_.contains(child);
+    }();
+    if (!durable) {
+      // Perhaps its maker has not come to its fsync, or that has failed. What is mounted below a read-only directory
+      // was there before any checkpoint.
+      const int error = made ? 0 : Dirty(current.get());
+      if (error != 0 && error != EROFS) return ErrnoError(error, "create", Full(path));
+      unsynced.push_back({std::move(current), child});
+    }
     current = std::move(next);
   }
+  return current;
+}
+
+absl::Status PosixStorage::SyncAll(const std::vector<Unsynced>& unsynced, std::string_view path) {
   // All at the end: where they share a journal the first one writes them all.
-  for (const UniqueFd& parent : parents) {
-    if (fsync(parent.get()) != 0) return ErrnoError(errno, "fsync", Full(path));
+  for (const Unsynced& name : unsynced) {
+    if (fsync(name.parent.get()) != 0) return ErrnoError(errno, "fsync", Full(path));
   }
+  constexpr size_t kMaxDurable = 10'000;
+  MutexLock lock(mutex_);
+  if (durable_.size() > kMaxDurable) durable_.clear();
+  for (const Unsynced& name : unsynced) durable_.insert(name.child);
   return absl::OkStatus();
 }
 
-absl::StatusOr<PosixStorage::Put> PosixStorage::MakeDirectoryExclusive(std::string_view path) {
-  std::string leaf;
-  CAIRN_ASSIGN_OR_RETURN(const UniqueFd directory, OpenParent(path, leaf));
-  if (mkdirat(directory.get(), leaf.c_str(), 0777) != 0) {
+absl::Status PosixStorage::MakeDirectories(std::string_view path) {
+  CAIRN_ASSIGN_OR_RETURN(const auto parts, Components(path));
+  std::vector<Unsynced> unsynced;
+  CAIRN_RETURN_IF_ERROR(OpenOrMake(parts, path, unsynced).status());
+  return SyncAll(unsynced, path);
+}
+
+absl::StatusOr<PosixStorage::Put> PosixStorage::MakeDirectoryExclusive(std::string_view path, const std::string& file,
+                                                                       std::string_view bytes) {
+  CAIRN_ASSIGN_OR_RETURN(auto parts, Components(path));
+  const std::string leaf = parts.back();
+  parts.pop_back();
+  std::vector<Unsynced> unsynced;
+  CAIRN_ASSIGN_OR_RETURN(const UniqueFd parent, OpenOrMake(parts, path, unsynced));
+  if (mkdirat(parent.get(), leaf.c_str(), 0777) != 0) {
     if (errno == EEXIST) return Put::kExists;
     return ErrnoError(errno, "mkdir", Full(path));
   }
-  if (fsync(directory.get()) != 0) return ErrnoError(errno, "fsync", Full(path));
-  return Put::kCreated;
+  const UniqueFd directory(
+      Retry([&] { return openat(parent.get(), leaf.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC); }));
+  const auto write = [&]() -> absl::Status {
+    if (!directory.valid()) return ErrnoError(errno, "open", Full(path));
+    const UniqueFd fd(
+        openat(directory.get(), file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644));
+    if (!fd.valid()) return ErrnoError(errno, "create", Full(path));
+    if (const int error = WriteFully(fd.get(), bytes); error != 0) return ErrnoError(error, "write", Full(path));
+    if (fsync(fd.get()) != 0 || fsync(directory.get()) != 0 || fsync(parent.get()) != 0) {
+      return ErrnoError(errno, "fsync", Full(path));
+    }
+    return SyncAll(unsynced, path);
+  };
+  const absl::Status written = write();
+  if (written.ok()) return Put::kCreated;
+  if (directory.valid()) unlinkat(directory.get(), file.c_str(), 0);
+  unlinkat(parent.get(), leaf.c_str(), AT_REMOVEDIR);
+  return written;
 }
 
 absl::StatusOr<UniqueFd> PosixStorage::OpenFile(std::string_view path, int flags, unsigned mode) {

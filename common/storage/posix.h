@@ -8,8 +8,10 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -40,9 +42,10 @@ class PosixStorage {
   // Makes a directory and its parents; all of them survive a power cut when it returns, also those that stood there.
   absl::Status MakeDirectories(std::string_view path);
   enum class Put { kCreated, kExists };
-  // Makes one directory, whose parent must exist; it survives a power cut when this says kCreated. kExists: another one
-  // made something there.
-  absl::StatusOr<Put> MakeDirectoryExclusive(std::string_view path);
+  // Makes a directory that did not exist, with its parents, and one file in it; all of it survives a power cut when
+  // this says kCreated. kExists: something stands there and was left as it is. After an error nothing was left, as far
+  // as it could be removed again.
+  absl::StatusOr<Put> MakeDirectoryExclusive(std::string_view path, const std::string& file, std::string_view bytes);
 
   // open(2) with O_CLOEXEC and O_NOFOLLOW.
   absl::StatusOr<UniqueFd> OpenFile(std::string_view path, int flags, unsigned mode = 0644);
@@ -104,6 +107,17 @@ class PosixStorage {
   // The directory that holds the last component of `path`, which goes to `leaf`.
   absl::StatusOr<UniqueFd> OpenParent(std::string_view path, std::string& leaf);
   absl::StatusOr<UniqueFd> OpenDirectory(std::string_view path);
+  // A directory that cannot be taken for another one: device, inode, time of birth (0 where there is none).
+  using Identity = std::tuple<uint64_t, uint64_t, int64_t>;
+  // A name of a directory that has to be synced yet.
+  struct Unsynced {
+    UniqueFd parent;
+    Identity child;
+  };
+  // Makes directories and opens the last one.
+  absl::StatusOr<UniqueFd> OpenOrMake(const std::vector<std::string>& parts, std::string_view path,
+                                      std::vector<Unsynced>& unsynced);
+  absl::Status SyncAll(const std::vector<Unsynced>& unsynced, std::string_view path);
   absl::StatusOr<std::string> WriteTemporary(int directory, std::string_view path, std::string_view bytes,
                                              unsigned mode);
   std::string Full(std::string_view path) const;
@@ -111,6 +125,8 @@ class PosixStorage {
   const std::string root_;
   Mutex mutex_;
   std::shared_ptr<const UniqueFd> root_fd_ ABSL_GUARDED_BY(mutex_);
+  // Directories whose names OpenOrMake's callers have made durable: most are found again with every attempt.
+  std::set<Identity> durable_ ABSL_GUARDED_BY(mutex_);
 };
 
 // All that an open regular file holds; `path` is for errors. As PosixStorage::ReadFile.

@@ -95,17 +95,20 @@ TEST_F(PosixStorageTest, MakeDirectoryExclusive_ManyMakers_OneMakesIt) {
   std::atomic<int> created = 0;
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; ++i) {
-    threads.emplace_back([&] {
-      const auto made = storage_->MakeDirectoryExclusive("mine");
+    threads.emplace_back([&, i] {
+      const auto made = storage_->MakeDirectoryExclusive("all/ours/mine", "file", std::to_string(i));
       ASSERT_TRUE(made.ok()) << made.status();
       if (*made == PosixStorage::Put::kCreated) ++created;
     });
   }
   for (auto& thread : threads) thread.join();
   EXPECT_EQ(created, 1);
+  EXPECT_EQ(storage_->List("all/ours")->size(), 1u);
+  EXPECT_EQ(storage_->ReadFile("all/ours/mine/file", 10)->size(), 1u);
   ASSERT_TRUE(storage_->PutIfAbsent("file", "1").ok());
-  EXPECT_EQ(*storage_->MakeDirectoryExclusive("file"), PosixStorage::Put::kExists);
-  EXPECT_FALSE(storage_->MakeDirectoryExclusive("none/mine").ok());
+  EXPECT_EQ(*storage_->MakeDirectoryExclusive("file", "x", ""), PosixStorage::Put::kExists);
+  EXPECT_FALSE(storage_->MakeDirectoryExclusive("all/failed", std::string(300, 'x'), "").ok());
+  EXPECT_FALSE(storage_->Exists("all/failed"));
 }
 
 TEST_F(PosixStorageTest, SizesOf_ManyFiles_TellsThoseThatAreMissing) {

@@ -62,18 +62,13 @@ absl::StatusOr<Reserved> AttemptStore::Reserve(const std::string& job, int64_t s
     if (!damaged.contains(attempt)) CAIRN_RETURN_IF_ERROR(Remove(job, step, attempt));
   }
   KeepReserve();
-  CAIRN_RETURN_IF_ERROR(storage_.MakeDirectories(StepDirectory(job, step)));
   for (uint32_t attempt = highest + 1; attempt <= kMaxAttempt; ++attempt) {
-    const std::string directory = AttemptDirectory(job, step, attempt);
-    CAIRN_ASSIGN_OR_RETURN(const PosixStorage::Put made, storage_.MakeDirectoryExclusive(directory));
-    if (made == PosixStorage::Put::kExists) continue;  // another coordinator's, made since we looked
     const uint64_t nonce = RandomId();
-    const absl::Status owned =
-        PutAttemptOwner(storage_, directory, nonce, absl::StrCat(job, "@", step, " attempt ", attempt));
-    if (owned.ok()) return Reserved{attempt, nonce};
-    // Nobody has heard of it yet.
-    storage_.RemoveAll(directory).IgnoreError();
-    return owned;
+    CAIRN_ASSIGN_OR_RETURN(const PosixStorage::Put made,
+                           MakeAttemptDirectory(storage_, AttemptDirectory(job, step, attempt), nonce,
+                                                absl::StrCat(job, "@", step, " attempt ", attempt)));
+    // Else it is another coordinator's, who has made it since we looked.
+    if (made == PosixStorage::Put::kCreated) return Reserved{attempt, nonce};
   }
   return MakeError(Reason::kUnsupported, absl::StrCat(job, "@", step, " has had ", kMaxAttempt, " attempts"),
                    {{"job", job}, {"step", absl::StrCat(step)}});

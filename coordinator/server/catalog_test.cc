@@ -39,8 +39,7 @@ class CatalogTest : public testing::Test {
     const auto manifest = std::make_shared<const std::string>(EncodeVerdict(SomeManifest(step, attempt)));
     const auto bins = std::make_shared<const std::vector<BinFile>>();
     const std::string directory = AttemptDirectory("demo", step, attempt);
-    EXPECT_TRUE(storage_->MakeDirectories(directory).ok());
-    EXPECT_TRUE(PutAttemptOwner(*storage_, directory, 1, "").ok());
+    EXPECT_TRUE(MakeAttemptDirectory(*storage_, directory, 1, "").ok());
     return attempts().Put("demo", {step, attempt, 1, manifest, bins, absl::OkStatus(), ""}).standing;
   }
   void Commit(int64_t step, uint32_t attempt) {
