@@ -29,10 +29,13 @@ absl::StatusOr<std::string> ReadSecret(PosixStorage& storage, std::string_view p
 }
 
 absl::StatusOr<std::string> ReadOrMakeSecret(PosixStorage& storage, std::string_view path) {
-  if (!storage.Exists(path)) {
-    if (const size_t cut = path.rfind('/'); cut != std::string_view::npos) {
-      CAIRN_RETURN_IF_ERROR(storage.MakeDirectories(path.substr(0, cut)));
-    }
+  const size_t cut = path.rfind('/');
+  const std::string_view directory = cut == std::string_view::npos ? "" : path.substr(0, cut);
+  if (storage.Exists(path)) {
+    // Whoever made it may have ended before its name was durable.
+    CAIRN_RETURN_IF_ERROR(storage.SyncDirectory(directory));
+  } else {
+    if (!directory.empty()) CAIRN_RETURN_IF_ERROR(storage.MakeDirectories(directory));
     const std::string partial = absl::StrCat(std::string(path), ".partial");
     CAIRN_RETURN_IF_ERROR(storage.RemoveAll(partial));
     CAIRN_ASSIGN_OR_RETURN(const UniqueFd file, storage.OpenFile(partial, O_WRONLY | O_CREAT | O_EXCL, 0600));
