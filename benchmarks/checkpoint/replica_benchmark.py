@@ -62,19 +62,19 @@ def rank_of(address, options, saves, barrier, queue, root) -> None:
             with_samples = step % 2 == 0
             client._sampler = timed if with_samples else NoSamples()
             barrier.wait()
-            started = time.perf_counter()
+            started, cpu = time.perf_counter(), time.process_time()
             saving = client.save(step, state)
-            blocked = time.perf_counter() - started
+            blocked, cpu = time.perf_counter() - started, time.process_time() - cpu
             assert saving.wait().warning is None
-            queue.put((step, with_samples, blocked, timed.took if with_samples else 0.0, timed.sampled))
+            queue.put((step, with_samples, blocked, timed.took if with_samples else 0.0, timed.sampled, cpu))
             barrier.wait()
             if client.rank == 0 and step > 2:
                 for path in pathlib.Path(root).glob(f"*/{step - 2:012}/0001"):
                     shutil.rmtree(path)
 
 
-def run(options, check: str, saves: int) -> list[tuple]:
-    """One line for each save: (step, with samples, blocked, in samples, bytes sampled), of its slowest rank."""
+def run(options, check: str, saves: int) -> list[list[tuple]]:
+    """For each save the lines of its ranks, the slowest last: (step, with samples, blocked, in samples, sampled bytes, CPU)."""
     import cairn
 
     directory = tempfile.mkdtemp(prefix="cairn-benchmark-", dir=options.directory)
@@ -94,7 +94,7 @@ def run(options, check: str, saves: int) -> list[tuple]:
                 lines.setdefault(line[0], []).append(line)
             for worker in workers:
                 worker.join()
-            return [max(lines[step], key=lambda line: line[2]) for step in sorted(lines)]
+            return [sorted(lines[step], key=lambda line: line[2]) for step in sorted(lines)]
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -116,19 +116,22 @@ def main() -> None:
     options = parser.parse_args()
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores at the start")
     lines = run(options, "first", options.saves + 4)[4:]
-    without, with_samples = ([line[2] for line in lines if line[1] is sampled] for sampled in (False, True))
+    without, with_samples = ([ranks[-1][2] for ranks in lines if ranks[0][1] is sampled] for sampled in (False, True))
     ratios = [b / a for a, b in zip(without, with_samples)]
-    took = [line for line in lines if line[1]]
+    took = [line for ranks in lines for line in ranks if line[1]]
     print(f"later saves, without samples: {spread(without)}")
     print(f"later saves, with samples:    {spread(with_samples)}")
     print(f"ratio of medians {statistics.median(with_samples) / statistics.median(without):.3f}, "
           f"median of the pairs' ratios {statistics.median(ratios):.3f}")
-    print(f"in samples: {100 * sum(line[3] for line in took) / sum(line[2] for line in took):.2f} % of the blocked time; "
+    print(f"in samples, mean of the ranks: {100 * sum(line[3] for line in took) / sum(line[2] for line in took):.2f} % of the blocked time; "
           f"{sum(line[4] for line in took) / len(took) / 1e6:.1f} MB a save and rank")
+    cpu = [statistics.median(sum(line[5] for line in ranks) for ranks in lines if ranks[0][1] is sampled)
+           for sampled in (False, True)]
+    print(f"CPU time of all ranks' saves: {cpu[0]:.4f} s without samples, {cpu[1]:.4f} s with ({cpu[1] / cpu[0]:.3f})")
     compared, not_compared = [], []
     for _ in range(options.rounds):
-        compared.append(run(options, "first", 1)[0][2])
-        not_compared.append(run(options, "never", 1)[0][2])
+        compared.append(run(options, "first", 1)[0][-1][2])
+        not_compared.append(run(options, "never", 1)[0][-1][2])
     print(f"first save, all compared:     {spread(compared)}")
     print(f"first save, nothing compared: {spread(not_compared)}")
     print(f"load {os.getloadavg()[0]:.1f} at the end")
