@@ -134,15 +134,13 @@ void Session::OnPlan(const std::string& digest, absl::StatusOr<std::string> byte
   // If it failed (another plan has taken its place, or the coordinator restarted), the next orders say what to fetch.
   if (!bytes.ok()) return;
   if (plans_.insert_or_assign(digest, *std::move(bytes)).second) plan_order_.push_back(digest);
-  while (plan_order_.size() > kKeptPlans) ForgetPlan(std::string(plan_order_.front()));
+  while (plan_order_.size() > kKeptPlans) {
+    plans_.erase(plan_order_.front());
+    images_.erase(plan_order_.front());
+    plan_order_.pop_front();
+  }
   Advance();
   Changed();
-}
-
-void Session::ForgetPlan(const std::string& digest) {
-  plans_.erase(digest);
-  images_.erase(digest);
-  std::erase(plan_order_, digest);
 }
 
 void Session::ApplyArm(const v1::ArmOrder& order) {

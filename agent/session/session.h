@@ -301,7 +301,6 @@ class Session {
   // The bytes of a plan if they are there; else asks for them. `known`: the digest of a plan whose part may be the
   // same.
   const std::string* WantPlan(const std::string& digest, const std::string& known = "");
-  void ForgetPlan(const std::string& digest);
   // The image of a plan for this layout; null while the plan is being fetched.
   absl::StatusOr<SaveImagePtr> WantImage(const std::string& plan_digest, const RankLayoutPtr& layout);
   // True if the slab is free for this trainer and large enough; else asks for one. Errors: why it cannot be made.

@@ -235,7 +235,6 @@ void Session::AdvanceLoad(Load& load) {
     }
     load.plan = plan;
     if (load.source_layout == nullptr) load.read_bytes = plan->read_bytes();
-    ForgetPlan(load.order.plan_digest());  // only plans of saves are used again
     load.reading = true;
     load.phase = v1::LoadState::READING;
     Do(action::StartRead{load.number, load.trainer, load.plan, load.order, load.source_image});
