@@ -282,17 +282,14 @@ TEST_F(LocalTest, OutOfDescriptors_WaitsWithoutSpinning) {
               if (!socket.ok()) return 1;
               const auto memory = *SharedMemory::Create("test", 4096);
               const uint64_t id = *(*socket)->Offer(memory, true);
-              std::vector<UniqueFd> clients;
-              for (int i = 0; i < 3; ++i) clients.push_back(Connect(directory_ + "/d"));
-              // All that are left are taken; three connections stand before the listener or have been taken.
               std::vector<UniqueFd> others;
               while (true) {
                 UniqueFd other(dup(0));
                 if (!other.valid()) break;
                 others.push_back(std::move(other));
               }
-              clients.erase(clients.begin());
-              UniqueFd late = Connect(directory_ + "/d");  // with the descriptor that this one gave back
+              others.pop_back();
+              const UniqueFd late = Connect(directory_ + "/d");  // takes the last one: none is left to accept with
               if (!late.valid() || ProcessorTimeOfHalfASecond() > absl::Milliseconds(100)) return 2;
               others.clear();
               return ReceiveDescriptor(directory_ + "/d", id, owner_).ok() ? 0 : 3;
