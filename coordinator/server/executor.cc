@@ -47,7 +47,7 @@ absl::Status Executor::CheckNames(const std::string& job, int64_t step, const Sa
   for (const ManifestObject& object : last->objects) {
     if (before.empty() || before.back() != object.name) before.push_back(object.name);
   }
-  for (const auto& [alias, target] : (*last)->aliases) before.push_back(alias);
+  for (const auto& [alias, target] : last->aliases) before.push_back(alias);
   std::sort(before.begin(), before.end());
   const std::vector<std::string> now = plan.names();
   std::vector<std::string> dropped;
