@@ -199,6 +199,10 @@ TEST_F(AgentTest, Save_WritesExactBins_AndTellsTheVerdict) {
   EXPECT_EQ(checkpoint->state(), v1::Checkpoint::COMMITTED);
   EXPECT_EQ(checkpoint->data_directory(), "demo/000000000007/0001");
   coordinator_.Await(0, [](const v1::AgentState& state) { return state.save_size() == 0; });
+  // The coordinator is asked whether it still is.
+  v1::SaveOrder committed = SaveOrderOf(7, v1::SaveOrder::ABORTED, "", 0);
+  *committed.mutable_error() = StatusToProto(MakeError(Reason::kStepCommitted, "it is"));
+  OrderSave(0, committed);
   EXPECT_TRUE(HasReason(trainer.BeginSave(*layout, 7).status(), Reason::kStepCommitted));
 }
 

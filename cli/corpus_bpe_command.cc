@@ -191,9 +191,9 @@ void AddTrain(Command bpe, CommandContext& context) {
                  "Directory for tokenizer.json, vocab.json, merges.txt, tokenizer.tiktoken")
       .Required();
   const Argument name = command
-                   .AddOption("--pretokenizer", arguments->pretokenizer,
-                              "How text is cut into words (default: gpt2, or as what is extended)")
-                   .OneOf({"gpt2", "gpt4", "cl100k", "llama3", "qwen2", "o200k", "whitespace"});
+                            .AddOption("--pretokenizer", arguments->pretokenizer,
+                                       "How text is cut into words (default: gpt2, or as what is extended)")
+                            .OneOf({"gpt2", "gpt4", "cl100k", "llama3", "qwen2", "o200k", "whitespace"});
   command
       .AddOption("--pattern", arguments->pattern,
                  "Any other regular expression that cuts words, as Hugging Face reads it")

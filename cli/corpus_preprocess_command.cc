@@ -179,7 +179,8 @@ void AddCorpusPreprocessCommand(Command corpus, CommandContext& context) {
   app.AddOption("--tokenizer-type", given->tokenizer.type,
                 "BertWordPieceCase, BertWordPieceLowerCase, GPT2BPETokenizer or HuggingFaceTokenizer")
       .Required();
-  const Argument vocab = app.AddOption("--vocab-file", given->tokenizer.vocab_file, "vocab.txt (WordPiece), vocab.json (GPT-2)");
+  const Argument vocab =
+      app.AddOption("--vocab-file", given->tokenizer.vocab_file, "vocab.txt (WordPiece), vocab.json (GPT-2)");
   app.AddOption("--vocab", given->vocab, "The same, by its older name").Excludes(vocab);
   app.AddOption("--merge-file", given->tokenizer.merge_file, "merges.txt (GPT-2)");
   app.AddOption("--tokenizer-model", given->tokenizer.tokenizer_model,

@@ -201,6 +201,8 @@ class Session {
     uint64_t trainer = 0;
     RankLayoutPtr layout;
     bool allow_dropped_names = false;
+    // The step had a checkpoint. Whether it still has one the coordinator knows, so nothing is staged unasked.
+    bool was_committed = false;
     absl::Time stage_deadline = absl::InfiniteFuture();
     v1::SaveState::Phase phase = v1::SaveState::BEGUN;
     // The plan by which the slab was opened, and the one to write by: they differ if another rank's layout changed.
@@ -289,6 +291,8 @@ class Session {
   // True if the slab is free and large enough; else asks for one. Errors: why it cannot be made.
   absl::StatusOr<bool> WantSlab(uint64_t bytes);
   bool SlabIsHeld() const;
+  // STORAGE_STALLED if it is storage that keeps `waiting` from being staged; else OK.
+  absl::Status StalledStorage(const Save& waiting) const;
   v1::SaveState StateOf(const Save& save) const;
   v1::LoadState StateOf(const Load& load) const;
 

@@ -66,10 +66,6 @@ absl::StatusOr<v1::BeginSaveResponse> Session::BeginSave(const v1::BeginSaveRequ
         calls = std::max(calls, one.call);
       }
     }
-    if (ended != nullptr && ended->error.ok()) {
-      return MakeError(Reason::kStepCommitted, absl::StrCat(options_.job, "@", step, " is committed"),
-                       {{"job", options_.job}, {"step", absl::StrCat(step)}});
-    }
     if (ended != nullptr && std::exchange(ended->untold, false)) return ended->error;
     save = &saves_[step];
     save->id = next_save_++;
@@ -78,6 +74,7 @@ absl::StatusOr<v1::BeginSaveResponse> Session::BeginSave(const v1::BeginSaveRequ
     save->trainer = request.trainer_incarnation();
     save->layout = layout->second;
     save->allow_dropped_names = request.allow_dropped_names();
+    save->was_committed = ended != nullptr && ended->error.ok();
     save->stage_deadline = now + timeout;
     trainer_layout_ = layout->first;
     Changed();
@@ -87,6 +84,7 @@ absl::StatusOr<v1::BeginSaveResponse> Session::BeginSave(const v1::BeginSaveRequ
     if (!save->next_call_deadline) save->next_call_deadline = now + timeout;
     if (now >= *save->next_call_deadline) {
       save->next_call_deadline.reset();
+      if (save->order.has_stalled()) return StatusFromProto(save->order.stalled());
       return MakeError(Reason::kSaveInProgress,
                        absl::StrCat("rank ", options_.rank, ": the attempt before to save step ", step,
                                     " has not ended within ", absl::FormatDuration(timeout)),
@@ -177,6 +175,7 @@ absl::StatusOr<v1::WaitSaveResponse> Session::WaitSave(const v1::WaitSaveRequest
   const Save* save = request.save() != 0 ? FindSaveById(request.save()) : FindSave(request.step());
   if (save != nullptr && save->id != 0) {
     response.set_pending(true);
+    if (save->order.has_stalled()) *response.mutable_stalled() = save->order.stalled();
     return response;
   }
   for (EndedSave& ended : ended_) {
@@ -215,6 +214,15 @@ void Session::Fail(Save& save, absl::Status error) {
   Changed();
 }
 
+absl::Status Session::StalledStorage(const Save& waiting) const {
+  if (waiting.order.has_stalled()) return StatusFromProto(waiting.order.stalled());
+  if (!SlabIsHeld()) return absl::OkStatus();
+  for (const auto& [step, save] : saves_) {
+    if (save.order.has_stalled()) return StatusFromProto(save.order.stalled());
+  }
+  return absl::OkStatus();
+}
+
 void Session::OnTick(absl::Time now) {
   bool late = false;
   for (auto& [step, save] : saves_) {
@@ -230,6 +238,11 @@ void Session::OnTick(absl::Time now) {
                            absl::StrCat("rank ", options_.rank, ": the trainer has not staged step ", step,
                                         " within the save's timeout"),
                            metadata));
+    } else if (const absl::Status stalled = StalledStorage(save); !stalled.ok()) {
+      Fail(save, Annotate(stalled,
+                          absl::StrCat("rank ", options_.rank, ": step ", step,
+                                       " could not be staged within the save's timeout"),
+                          metadata));
     } else if (SlabIsHeld()) {
       Fail(save, MakeError(Reason::kSaveInProgress,
                            absl::StrCat(
@@ -325,6 +338,7 @@ void Session::EndSave(Save& save, const v1::SaveOrder& verdict) {
   checkpoint.set_data_directory(verdict.directory());
   checkpoint.set_request_id(save.request_id);
   checkpoint.set_coordinator_epoch(coordinator_epoch_);
+  if (verdict.has_commit_time()) *checkpoint.mutable_commit_time() = verdict.commit_time();
   if (!committed) *checkpoint.mutable_error() = StatusToProto(ended.error);
   if (writer_ == save.id && save.id != 0 && !std::exchange(writer_stopping_, true)) Do(action::StopWrite{save.id});
   if (save.id != 0) ended_.push_back(std::move(ended));
@@ -342,7 +356,7 @@ void Session::AdvanceSave(Save& save) {
       auto wanted = WantImage(save.order.plan_digest(), save.layout);
       if (!wanted.ok()) return Fail(save, wanted.status());
       image = *std::move(wanted);
-    } else if (cached_ && cached_->layout->digest == save.layout->digest &&
+    } else if (!save.was_committed && cached_ && cached_->layout->digest == save.layout->digest &&
                (current_plan_digest_.empty() || current_plan_digest_ == cached_->plan_digest)) {
       // Nothing here has changed, so the trainer need not wait for the other ranks: the last plan is taken until the
       // coordinator orders another.
