@@ -118,7 +118,10 @@ std::string ProgressText(const v1::Checkpoint& checkpoint) {
     }
   }
   return absl::StrCat(Name(checkpoint), " ", absl::AsciiStrToLower(StateName(checkpoint.state())), " ",
-                      total > 0 ? ProgressBar(done, total) : "", late);
+                      total > 0 ? ProgressBar(done, total) : "", late,
+                      checkpoint.state() == v1::Checkpoint::COMMITTING && checkpoint.has_error()
+                          ? "; storage does not answer, the outcome is unknown"
+                          : "");
 }
 
 std::string WarningText(const v1::Checkpoint& checkpoint) {

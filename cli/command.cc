@@ -24,7 +24,8 @@ int ExitStatusFor(const absl::Status& status) {
   if (status.ok()) return kDone;
   const auto reason = ReasonOf(status);
   if (reason == Reason::kInterrupted) return kInterrupted;
-  if (reason == Reason::kCoordinatorUnreachable || reason == Reason::kAgentUnreachable || reason == Reason::kTimedOut) {
+  if (reason == Reason::kCoordinatorUnreachable || reason == Reason::kAgentUnreachable || reason == Reason::kTimedOut ||
+      reason == Reason::kStorageStalled) {
     return kUnknown;
   }
   if (!reason && (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status))) return kUnknown;

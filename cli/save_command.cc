@@ -50,6 +50,8 @@ absl::StatusOr<v1::Checkpoint> Follow(CoordinatorClient& client, v1::Checkpoint 
                        {{"job", checkpoint.job()}});
     }
     if (Clock::Real().SteadyNow() >= deadline) {
+      // The coordinator knows why there is no verdict.
+      if (checkpoint.has_error()) return StatusFromProto(checkpoint.error());
       return MakeError(Reason::kTimedOut, absl::StrCat("the save of ", checkpoint.job(), " has no verdict yet"),
                        {{"job", checkpoint.job()}, {"phase", StateName(checkpoint.state())}});
     }

@@ -48,6 +48,7 @@ nlohmann::ordered_json JobToJson(const v1::Job& job) {
     agent["current_step"] = rank.has_current_step() ? nlohmann::ordered_json(rank.current_step()) : nullptr;
     json["agents"].push_back(std::move(agent));
   }
+  json["stalled_storage_calls"] = job.stalled_storage_calls();
   json["loads"] = nlohmann::ordered_json::array();
   for (const v1::Load& load : job.load()) json["loads"].push_back(LoadToJson(load));
   return json;
@@ -56,6 +57,12 @@ nlohmann::ordered_json JobToJson(const v1::Job& job) {
 void PrintJob(const v1::Job& job) {
   std::printf("%s: %d of %u agents, coordinator epoch %llu\n", Coloured(stdout, Colour::kBold, job.job()).c_str(),
               job.rank_size(), job.world_size(), static_cast<unsigned long long>(job.coordinator_epoch()));
+  if (job.stalled_storage_calls() > 0) {
+    std::printf("%s\n", Coloured(stdout, Colour::kRed,
+                                 absl::StrCat("storage does not answer ", job.stalled_storage_calls(),
+                                              " calls of the coordinator"))
+                            .c_str());
+  }
   Table agents({"RANK", "NODE", "TRAINER", "STEP", "HEARD"});
   for (const v1::JobRank& rank : job.rank()) {
     agents.Add({absl::StrCat(rank.rank()), rank.node(), rank.trainer_attached() ? "attached" : "none",

@@ -40,6 +40,7 @@ struct Flags {
   std::string root;
   std::string phase_timeout = "10m";
   std::string lease_ttl = "10s";
+  std::string storage_timeout = "2m";
   std::string check_replicas = "first";
   int bins_per_rank = 2;
   std::string moves = "auto";
@@ -83,10 +84,13 @@ absl::Status Serve(const Flags& flags) {
   options.save.moves = flags.moves == "auto" ? MovePolicy::kAuto : MovePolicy::kNever;
   CAIRN_ASSIGN_OR_RETURN(options.core.phase_timeout, ParseDuration(flags.phase_timeout));
   CAIRN_ASSIGN_OR_RETURN(options.core.lease_ttl, ParseDuration(flags.lease_ttl));
+  CAIRN_ASSIGN_OR_RETURN(options.core.storage_timeout, ParseDuration(flags.storage_timeout));
   CAIRN_ASSIGN_OR_RETURN(const absl::Duration drain_timeout, ParseDuration(flags.drain_timeout));
   CAIRN_ASSIGN_OR_RETURN(const absl::Duration lock_timeout, ParseDuration(flags.lock_timeout));
-  if (options.core.phase_timeout <= absl::ZeroDuration() || options.core.lease_ttl < absl::Milliseconds(300)) {
-    return MakeError(Reason::kBadQuantity, "--phase-timeout must be above 0s, --lease-ttl at least 300ms");
+  if (options.core.phase_timeout <= absl::ZeroDuration() || options.core.storage_timeout <= absl::ZeroDuration() ||
+      options.core.lease_ttl < absl::Milliseconds(300)) {
+    return MakeError(Reason::kBadQuantity,
+                     "--phase-timeout and --storage-timeout must be above 0s, --lease-ttl at least 300ms");
   }
   options.core.check_replicas = flags.check_replicas == "always"  ? ReplicaCheck::kAlways
                                 : flags.check_replicas == "never" ? ReplicaCheck::kNever
@@ -155,8 +159,10 @@ absl::Status Serve(const Flags& flags) {
     return lost;
   }
   LogLine(clock, absl::StrCat("event=draining signal=", received));
-  server->Drain(drain_timeout);
-  LogLine(clock, "event=stopped");
+  const bool ended = server->Drain(drain_timeout);
+  LogLine(clock, absl::StrCat("event=stopped", ended ? "" : " storage=stalled"));
+  // A thread that storage holds cannot be ended, and what it uses must stay.
+  if (!ended) _exit(0);
   return absl::OkStatus();
 }
 
@@ -172,6 +178,7 @@ int Main(int argc, char** argv) {
   add("address-file", flags.address_file, "Write the address that was bound into this file");
   add("root", flags.root, "Directory of all checkpoints, the same on every machine").Required();
   add("phase-timeout", flags.phase_timeout, "A rank without progress for that long in a phase ends the operation");
+  add("storage-timeout", flags.storage_timeout, "Storage that has not answered for that long is said to be stalled");
   add("lease-ttl", flags.lease_ttl, "An agent not heard of for that long is lost");
   add("check-replicas", flags.check_replicas,
       "Tensors whose replicas differ end a layout's first save (later ones warn, of a sample), every save, or none")

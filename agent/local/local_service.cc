@@ -37,16 +37,17 @@ grpc::ServerUnaryReactor* LongPoll(SessionHost& host, grpc::CallbackServerContex
     return FinishNow(context, now_or_later.status());
   }
   auto waiter = std::make_shared<SessionHost::Waiter>();
-  const auto call = HeldCall::Start(
-      max_wait, [&host, weak = std::weak_ptr<SessionHost::Waiter>(waiter), response](HeldCall& held, bool timer) {
-        // An answer that is on its way is the one that is given: the session tells some of them once.
-        const auto alive = weak.lock();
-        if (alive == nullptr || !host.Forget(alive)) return;
-        if (!timer || !held.Claim()) return;
-        response->Clear();
-        response->set_pending(true);
-        held.AnswerClaimed(absl::OkStatus());
-      });
+  const auto call = HeldCall::Start(max_wait, [&host, weak = std::weak_ptr<SessionHost::Waiter>(waiter), request,
+                                               response, ask](HeldCall& held, bool timer) {
+    // An answer that is on its way is the one that is given: the session tells some of them once.
+    const auto alive = weak.lock();
+    if (alive == nullptr || !host.Forget(alive)) return;
+    if (!timer || !held.Claim()) return;
+    // What is pending may say what it waits for.
+    auto last = host.Do([&](Session& session, absl::Time now) { return ask(session, request, now); });
+    if (last.ok()) *response = *std::move(last);
+    held.AnswerClaimed(last.status());
+  });
   auto answer = std::make_shared<absl::StatusOr<Response>>(absl::UnknownError(""));
   waiter->poll = [request = std::move(request), ask = std::move(ask), answer](Session& session, absl::Time now) {
     auto asked = ask(session, request, now);

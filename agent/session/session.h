@@ -306,6 +306,8 @@ class Session {
   // True if the slab is free for this trainer and large enough; else asks for one. Errors: why it cannot be made.
   absl::StatusOr<bool> WantSlab(uint64_t bytes, uint64_t trainer);
   bool SlabIsHeld() const;
+  // STORAGE_STALLED if it is storage that keeps `waiting` from being staged; else OK.
+  absl::Status StalledStorage(const Save& waiting) const;
   v1::SaveState StateOf(const Save& save) const;
   v1::LoadState StateOf(const Load& load) const;
 

@@ -76,6 +76,7 @@ absl::StatusOr<v1::BeginSaveResponse> Session::BeginSave(const v1::BeginSaveRequ
     }
     if (now >= save->next_call->deadline) {
       save->next_call.reset();
+      if (save->order.has_stalled()) return StatusFromProto(save->order.stalled());
       return MakeError(Reason::kSaveInProgress,
                        absl::StrCat("rank ", options_.rank, ": the attempt before to save step ", step,
                                     " has not ended within ", absl::FormatDuration(timeout)),
@@ -163,6 +164,7 @@ absl::StatusOr<v1::WaitSaveResponse> Session::WaitSave(const v1::WaitSaveRequest
   const Save* save = request.save() != 0 ? FindSaveById(request.save()) : FindSave(request.step());
   if (save != nullptr && save->id != 0) {
     response.set_pending(true);
+    if (save->order.has_stalled()) *response.mutable_stalled() = save->order.stalled();
     return response;
   }
   for (auto ended = ended_.rbegin(); ended != ended_.rend(); ++ended) {
@@ -206,6 +208,15 @@ void Session::Fail(Save& save, absl::Status error) {
   Changed();
 }
 
+absl::Status Session::StalledStorage(const Save& waiting) const {
+  if (waiting.order.has_stalled()) return StatusFromProto(waiting.order.stalled());
+  if (!SlabIsHeld()) return absl::OkStatus();
+  for (const auto& [step, save] : saves_) {
+    if (save.order.has_stalled()) return StatusFromProto(save.order.stalled());
+  }
+  return absl::OkStatus();
+}
+
 void Session::OnTick(absl::Time now) {
   bool late = false;
   for (auto& [step, save] : saves_) {
@@ -221,6 +232,11 @@ void Session::OnTick(absl::Time now) {
                            absl::StrCat("rank ", options_.rank, ": the trainer has not staged step ", step,
                                         " within the save's timeout"),
                            metadata));
+    } else if (const absl::Status stalled = StalledStorage(save); !stalled.ok()) {
+      Fail(save, Annotate(stalled,
+                          absl::StrCat("rank ", options_.rank, ": step ", step,
+                                       " could not be staged within the save's timeout"),
+                          metadata));
     } else if (SlabIsHeld()) {
       Fail(save, MakeError(Reason::kSaveInProgress,
                            absl::StrCat(
@@ -318,6 +334,7 @@ void Session::EndSave(Save& save, const v1::SaveOrder& verdict) {
   checkpoint.set_data_directory(verdict.directory());
   checkpoint.set_request_id(save.request_id);
   checkpoint.set_coordinator_epoch(coordinator_epoch_);
+  if (verdict.has_commit_time()) *checkpoint.mutable_commit_time() = verdict.commit_time();
   if (!committed) *checkpoint.mutable_error() = StatusToProto(ended.error);
   if (verdict.has_warning()) *checkpoint.mutable_warning() = verdict.warning();
   if (writer_ == save.id && save.id != 0 && !std::exchange(writer_stopping_, true)) Do(action::StopWrite{save.id});

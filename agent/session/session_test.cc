@@ -167,6 +167,57 @@ TEST_F(SessionTest, Save_GoesThroughItsPhases_AndTellsItsVerdict) {
   EXPECT_EQ(Wait(7, begun->save())->checkpoint().state(), v1::Checkpoint::COMMITTED);
 }
 
+TEST_F(SessionTest, SaveOfACommittedStep_AsksTheCoordinatorBeforeAnythingIsStaged) {
+  StartWriting(7);
+  ASSERT_TRUE(Order(7, v1::SaveOrder::COMMITTED).ok());
+  Serve();
+  EXPECT_TRUE(Begin(7)->pending()) << "people may have removed it";
+  EXPECT_EQ(Only().call(), 2u);
+  EXPECT_EQ(Only().phase(), v1::SaveState::BEGUN);
+  const absl::Status committed = MakeError(Reason::kStepCommitted, "it is");
+  ASSERT_TRUE(Order(7, v1::SaveOrder::ABORTED, "", 0, committed).ok());
+  EXPECT_TRUE(HasReason(Begin(7).status(), Reason::kStepCommitted));
+}
+
+TEST_F(SessionTest, StalledStorage_IsToldToWhoWaits_AndBlamedForTheSlab) {
+  const uint64_t first = StartWriting(7);
+  session_.OnWriteEnded(first, Result(), "direct", "", now_);
+  State();
+  v1::SynchronizeAgentResponse response;
+  response.set_coordinator_epoch(5);
+  response.set_revision(++revision_);
+  auto* order = response.add_save();
+  order->set_step(7);
+  order->set_action(v1::SaveOrder::WRITE);
+  order->set_plan_digest("p1");
+  order->set_attempt(1);
+  *order->mutable_stalled() = StatusToProto(MakeError(Reason::kStorageStalled, "storage does not answer"));
+  ASSERT_TRUE(session_.OnOrders(response, now_).ok());
+  const auto waiting = Wait(7, first);
+  EXPECT_TRUE(waiting->pending());
+  EXPECT_TRUE(HasReason(StatusFromProto(waiting->stalled()), Reason::kStorageStalled));
+  EXPECT_TRUE(Begin(8)->pending()) << "the slab holds step 7";
+  now_ += absl::Hours(1);
+  session_.OnTick(now_);
+  EXPECT_TRUE(HasReason(Begin(8).status(), Reason::kStorageStalled)) << Begin(8).status();
+}
+
+TEST_F(SessionTest, CommitTime_IsTold) {
+  const uint64_t save = StartWriting(7);
+  session_.OnWriteEnded(save, Result(), "direct", "", now_);
+  State();
+  v1::SynchronizeAgentResponse response;
+  response.set_coordinator_epoch(5);
+  response.set_revision(++revision_);
+  auto* order = response.add_save();
+  order->set_step(7);
+  order->set_action(v1::SaveOrder::COMMITTED);
+  order->set_attempt(1);
+  order->mutable_commit_time()->set_seconds(1234);
+  ASSERT_TRUE(session_.OnOrders(response, now_).ok());
+  EXPECT_EQ(Wait(7, save)->checkpoint().commit_time().seconds(), 1234);
+}
+
 TEST_F(SessionTest, MovedShards_AreStagedAndLent_AndWhoIsWaitedForIsTold) {
   // Rank 4 writes c for this rank (3), which writes m for rank 5.
   const testing::MovedInShard in = {5, 2, Whole("m", DType::kFloat32, {50})};

@@ -23,8 +23,8 @@ struct VerdictSummary {
   int64_t step = 0;
   uint32_t attempt = 0;
   bool committed = false;
-  // A verdict stands that cannot be read or is not what it should be: `error` says why. Nobody may load the attempt, and
-  // nothing of it is removed.
+  // A verdict stands that cannot be read or is not what it should be: `error` says why. Nobody may load the attempt,
+  // and nothing of it is removed.
   bool damaged = false;
   std::string request_id;
   // Of a tombstone, or of a damaged verdict.

@@ -3,13 +3,13 @@
 #define CAIRN_COORDINATOR_JOB_CONTEXT_H_
 
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "coordinator/job/action.h"
+#include "coordinator/membership/layout_table.h"
 #include "coordinator/membership/membership.h"
 
 namespace cairn {
@@ -22,6 +22,10 @@ struct CoreOptions {
   absl::Duration phase_timeout = absl::Minutes(10);
   // An agent not heard of for that long is lost.
   absl::Duration lease_ttl = absl::Seconds(10);
+  // Storage that has not answered for that long is stalled: whoever waits for it is told so.
+  absl::Duration storage_timeout = absl::Minutes(2);
+  // What is asked of storage is given up after this: it may have waited for a thread that another call held up.
+  absl::Duration storage_patience() const { return 2 * storage_timeout; }
   ReplicaCheck check_replicas = ReplicaCheck::kFirst;
   // For people: where the coordinator sees its checkpoints.
   std::string root;
@@ -37,12 +41,13 @@ struct Context {
   absl::Time now;
   absl::Time wall;  // for people
   const Membership& members;
-  // Digests of the layouts whose bytes are here.
-  const std::set<std::string>& layouts;
+  LayoutTable& layouts;
   PlanTable& plans;
   std::optional<int64_t> last_committed;
   // The smallest step of the saves in flight: it commits first.
   std::optional<int64_t> earliest_step;
+  // The smallest step whose commit waits for storage that does not answer.
+  std::optional<int64_t> stalled_step;
 
   std::vector<CoreAction>& actions;
   // One line per change of state, "key=value ...", for the log.

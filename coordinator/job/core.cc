@@ -41,8 +41,14 @@ Job* Core::Find(const std::string& name) {
   return found == jobs_.end() ? nullptr : found->second.get();
 }
 
+void Core::KeepForAWhile(const std::vector<std::string>& layouts, absl::Time now) {
+  HoldExactly(layouts_, layouts, from_before_);
+  from_before_until_ = now + kForgetAfter;
+}
+
 void Core::Tick(absl::Time now, absl::Time wall) {
   const Environment environment = At(now, wall);
+  if (environment.now >= from_before_until_) from_before_.clear();
   for (auto job = jobs_.begin(); job != jobs_.end();) {
     job->second->Tick(environment);
     // A name that was only asked for is no job.

@@ -5,12 +5,12 @@
 
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "coordinator/job/job.h"
+#include "coordinator/membership/layout_table.h"
 
 namespace cairn {
 
@@ -33,9 +33,10 @@ class Core {
   // Lets time pass for all jobs. To be called every few hundred milliseconds.
   void Tick(absl::Time now, absl::Time wall);
 
-  bool HasLayout(const std::string& digest) const { return layouts_.contains(digest); }
-  void AddLayout(const std::string& digest) { layouts_.insert(digest); }
-  void RemoveLayout(const std::string& digest) { layouts_.erase(digest); }
+  LayoutTable& layouts() { return layouts_; }
+  // Layouts of the plans of an earlier coordinator, whose bytes are here: they stay until the agents have had the time
+  // to come back.
+  void KeepForAWhile(const std::vector<std::string>& layouts, absl::Time now);
 
   bool busy() const;
   std::vector<CoreAction> TakeActions() { return std::exchange(actions_, {}); }
@@ -43,8 +44,10 @@ class Core {
 
  private:
   const CoreOptions options_;
+  LayoutTable layouts_;
+  std::vector<LayoutHold> from_before_;
+  absl::Time from_before_until_ = absl::InfinitePast();
   std::map<std::string, std::unique_ptr<Job>> jobs_;
-  std::set<std::string> layouts_;
   std::vector<CoreAction> actions_;
   std::vector<std::string> log_;
   uint64_t next_ticket_ = 1;

@@ -23,9 +23,10 @@ namespace {
 constexpr char kJob[] = "sim";
 constexpr absl::Duration kPhaseTimeout = absl::Seconds(20);
 constexpr absl::Duration kLease = absl::Seconds(4);
+constexpr absl::Duration kStorageTimeout = absl::Seconds(12);
 
 // What is wrong on purpose, to show that the invariants notice.
-enum class Planted { kNothing, kVerdictOverwritten, kWrittenTooEarly };
+enum class Planted { kNothing, kVerdictOverwritten, kWrittenTooEarly, kDoubtConcealed };
 
 struct Agent {
   int rank = 0;
@@ -40,6 +41,7 @@ struct Agent {
   std::map<int64_t, v1::SaveState> saves;
   std::map<int64_t, absl::Time> begun;
   std::map<int64_t, uint64_t> calls;
+  std::map<int64_t, absl::Time> stalled;  // when it was last told so
   v1::ArmState arm;
   int64_t armed_step = -1;
   bool agreed = false;
@@ -76,6 +78,8 @@ class World {
   int commits() const { return static_cast<int>(committed_steps_.size()); }
   int aborts() const { return aborts_; }
   int agreements() const { return agreements_; }
+  int doubts() const { return doubts_; }
+  int stalls() const { return stalls_; }
 
  private:
   struct Event {
@@ -90,6 +94,7 @@ class World {
   int Pick(int n) { return std::uniform_int_distribution<>(0, n - 1)(random_); }
   absl::Duration Delay() { return absl::Milliseconds(stormy() && Chance(0.05) ? 200 + Pick(3000) : 1 + Pick(40)); }
   void After(absl::Duration delay, std::function<void()> work) {
+    if (delay == absl::InfiniteDuration()) return;
     queue_.push({now_ + delay, ++order_, std::move(work)});
   }
   void Violation(const std::string& what) {
@@ -113,6 +118,7 @@ class World {
     options.coordinator_epoch = ++epoch_;
     options.phase_timeout = kPhaseTimeout;
     options.lease_ttl = kLease;
+    options.storage_timeout = kStorageTimeout;
     core_ = std::make_unique<Core>(options);
     ++generation_;
   }
@@ -130,8 +136,17 @@ class World {
     }
     for (CoreAction& action : actions) {
       const uint64_t generation = generation_;
-      After(Delay(), [this, generation, action = std::move(action)] { Execute(generation, action); });
+      const absl::Duration delay = StorageDelay();
+      if (delay == absl::InfiniteDuration()) ++never_;
+      After(delay, [this, generation, action = std::move(action)] { Execute(generation, action); });
     }
+  }
+
+  // A call that hangs takes effect, and is answered, long after everyone has stopped waiting for it; some never.
+  absl::Duration StorageDelay() {
+    if (!stormy() || !Chance(0.01)) return Delay();
+    if (Chance(0.3)) return absl::InfiniteDuration();
+    return absl::Seconds(5 + Pick(40));
   }
 
   void Tick() {
@@ -174,7 +189,7 @@ class World {
   }
 
   void Execute(uint64_t generation, const CoreAction& action) {
-    const bool fails = stormy() && Chance(0.03);
+    const bool fails = stormy() && (now_ < outage_until_ || Chance(0.03));
     const absl::Status error = MakeError(Reason::kStorageError, "the storage failed");
     const auto reply = [&](auto function) {
       if (generation != generation_) return;
@@ -195,6 +210,14 @@ class World {
       }
       reply([&](Job& job, const Environment& environment) {
         job.OnRecovered(fails ? absl::StatusOr<Recovered>(error) : recovered, environment);
+      });
+    } else if (const auto* read = std::get_if<ReadStep>(&action.what); read != nullptr) {
+      Recovered recovered;
+      for (const auto& [key, verdict] : verdicts_) {
+        if (key.first == read->step) recovered.verdict.push_back(verdict);
+      }
+      reply([&](Job& job, const Environment& environment) {
+        job.OnStepRead(read->step, read->ticket, fails ? absl::StatusOr<Recovered>(error) : recovered, environment);
       });
     } else if (const auto* plan = std::get_if<PlanSave>(&action.what); plan != nullptr) {
       std::string digest = "plan:";
@@ -228,6 +251,8 @@ class World {
       }
       if (fails) attempt = error;
       if (attempt.ok()) directories_[reserve->step].insert(*attempt);
+      // Of a dead coordinator's the next one to recover hears.
+      if (attempt.ok() && generation != generation_) orphans_.insert({reserve->step, *attempt});
       reply([&](Job& job, const Environment& environment) {
         job.OnReserved(reserve->step, reserve->ticket,
                        attempt.ok() ? absl::StatusOr<Reserved>(Reserved{*attempt, *attempt}) : attempt.status(),
@@ -238,13 +263,20 @@ class World {
         job.OnManifest(make->step, make->ticket, MadeManifest{std::make_shared<std::string>("m"), 1}, environment);
       });
     } else if (const auto* put = std::get_if<PutVerdict>(&action.what); put != nullptr) {
-      // A failure before it took effect, or after.
-      const bool before = fails && Chance(0.5);
-      absl::StatusOr<VerdictSummary> standing = error;
-      if (!before) standing = Put(put->step, put->attempt, *put);
-      // The shell reads back what stands there, so that only a failure without effect is reported as one.
+      // A failure before it took effect, after it, or before an effect that comes later: of the last two the shell
+      // knows only that it does not know.
+      const int failure = fails ? 1 + Pick(3) : 0;
+      PutOutcome outcome{error, failure > 1};
+      if (outcome.in_doubt && put->manifest != nullptr) ++doubts_;
+      if (planted_ == Planted::kDoubtConcealed) outcome.in_doubt = false;
+      if (failure == 0 || failure == 2) {
+        const VerdictSummary standing = Put(put->step, put->attempt, *put);
+        if (failure == 0) outcome.standing = standing;
+      } else if (failure == 3) {
+        After(absl::Milliseconds(1 + Pick(4000)), [this, late = *put] { Put(late.step, late.attempt, late); });
+      }
       reply([&](Job& job, const Environment& environment) {
-        job.OnVerdict(put->step, put->ticket, PutOutcome{standing}, environment);
+        job.OnVerdict(put->step, put->ticket, outcome, environment);
       });
     } else if (const auto* remove = std::get_if<RemoveFiles>(&action.what); remove != nullptr) {
       const std::pair<int64_t, uint32_t> key{remove->step, remove->attempt};
@@ -285,7 +317,7 @@ class World {
           const auto job = core_->JobFor(kJob, environment);
           const auto response = (*job)->Register(request, environment);
           if (!response.ok()) return;
-          for (const Agent& other : agents_) core_->AddLayout(Layout(other));
+          for (const Agent& other : agents_) core_->layouts().Add(Layout(other), 1);
           Send([&agent, incarnation, answer = *response] {
             if (agent.incarnation != incarnation || answer.coordinator_epoch() < agent.epoch) return;
             agent.epoch = answer.coordinator_epoch();
@@ -376,6 +408,12 @@ class World {
       if (found == agent.saves.end()) continue;
       v1::SaveState& save = found->second;
       if (order.call() != 0 && order.call() < save.call()) continue;
+      if (order.has_stalled()) {
+        ++stalls_;
+        agent.stalled[order.step()] = now_;
+        if (!HasReason(StatusFromProto(order.stalled()), Reason::kStorageStalled))
+          Violation("a stall without its reason");
+      }
       switch (order.action()) {
         case v1::SaveOrder::STAGE:
         case v1::SaveOrder::WRITE:
@@ -499,7 +537,12 @@ class World {
     After(absl::Seconds(2 + Pick(6)), [this] { Disturb(); });
     if (!stormy()) return;
     Agent& agent = agents_[static_cast<size_t>(Pick(static_cast<int>(agents_.size())))];
-    switch (Pick(6)) {
+    // Doubt that is concealed does harm when storage fails for longer than anyone waits for a tombstone.
+    if (planted_ == Planted::kDoubtConcealed) {
+      if (now_ >= outage_until_) outage_until_ = now_ + 2 * kPhaseTimeout;
+      return;
+    }
+    switch (Pick(7)) {
       case 0:
         Reset(agent, agent.rank);
         break;
@@ -513,6 +556,10 @@ class World {
       case 4:
         coordinator_frozen_until_ = now_ + absl::Seconds(1 + Pick(10));
         break;
+      case 6:
+        // Every answer of storage is an error; what is asked of it may be done all the same.
+        if (Chance(0.3)) outage_until_ = now_ + absl::Seconds(2 + Pick(60));
+        break;
       case 5: {
         // The whole job dies and starts again from its last checkpoint.
         for (Agent& each : agents_) Reset(each, each.rank);
@@ -525,6 +572,9 @@ class World {
   void CheckQuiet() {
     for (Agent& agent : agents_) {
       for (const auto& [step, at] : agent.begun) {
+        // Storage that never answers is named as long as it is waited for.
+        const auto stalled = agent.stalled.find(step);
+        if (stalled != agent.stalled.end() && now_ - stalled->second < kLease) continue;
         if (now_ - at > 3 * kPhaseTimeout) {
           Violation(absl::StrCat("rank ", agent.rank, " still waits for the verdict of step ", step, " after ",
                                  absl::FormatDuration(now_ - at), " in phase ",
@@ -533,7 +583,9 @@ class World {
       }
     }
     for (const auto& [step, attempts] : directories_) {
+      if (never_ > 0) break;  // what was to remove them may hang still
       for (uint32_t attempt : attempts) {
+        if (orphans_.contains({step, attempt})) continue;
         if (!verdicts_.contains({step, attempt}) || !verdicts_[{step, attempt}].committed) {
           Violation(absl::StrCat("files of step ", step, " attempt ", attempt, " were never removed"));
         }
@@ -547,7 +599,8 @@ class World {
         const auto checkpoint = job->Get({std::nullopt, id}, 0, environment);
         if (!checkpoint.has_value() || !checkpoint->ok()) continue;  // forgotten: it ended long ago
         const auto state = (*checkpoint)->state();
-        if (state != v1::Checkpoint::COMMITTED && state != v1::Checkpoint::ABORTED) {
+        const bool stalled = state == v1::Checkpoint::COMMITTING && (*checkpoint)->has_error();
+        if (state != v1::Checkpoint::COMMITTED && state != v1::Checkpoint::ABORTED && !stalled) {
           Violation(absl::StrCat("request ", id, " has no end: ", (*checkpoint)->ShortDebugString()));
         }
       }
@@ -568,15 +621,20 @@ class World {
   uint64_t epoch_ = 0;
   uint64_t generation_ = 0;
   absl::Time coordinator_frozen_until_ = absl::InfinitePast();
+  absl::Time outage_until_ = absl::InfinitePast();
 
   std::map<std::pair<int64_t, uint32_t>, VerdictSummary> verdicts_;
   std::map<int64_t, std::set<uint32_t>> directories_;
+  std::set<std::pair<int64_t, uint32_t>> orphans_;
   std::set<std::tuple<int64_t, uint32_t, int>> files_;
   std::set<std::pair<int64_t, uint32_t>> told_aborted_;
   std::set<int64_t> committed_steps_;
   std::map<std::string, std::pair<uint64_t, absl::Time>> asked_;
   int aborts_ = 0;
   int agreements_ = 0;
+  int doubts_ = 0;
+  int stalls_ = 0;
+  int never_ = 0;
 };
 
 constexpr absl::Duration kStorm = absl::Seconds(120);
@@ -594,6 +652,8 @@ TEST(CoreSimulationTest, Invariants_HoldForEverySeed) {
   int commits = 0;
   int aborts = 0;
   int agreements = 0;
+  int doubts = 0;
+  int stalls = 0;
   for (uint64_t seed = first; seed < first + seeds; ++seed) {
     World world(seed, 2 + static_cast<int>(seed % 4), Planted::kNothing);
     const std::string violation = world.Run(kStorm, kCalm);
@@ -601,12 +661,16 @@ TEST(CoreSimulationTest, Invariants_HoldForEverySeed) {
     commits += world.commits();
     aborts += world.aborts();
     agreements += world.agreements();
+    doubts += world.doubts();
+    stalls += world.stalls();
   }
   // The storm must neither have been so bad that nothing works nor so mild that nothing fails.
   if (seeds > 10) {
     EXPECT_GT(commits, 2 * static_cast<int>(seeds));
     EXPECT_GT(aborts, static_cast<int>(seeds));
     EXPECT_GT(agreements, static_cast<int>(seeds));
+    EXPECT_GT(doubts, 0);
+    EXPECT_GT(stalls, 0);
   }
 }
 
@@ -621,7 +685,9 @@ TEST_P(PlantedTest, Fault_IsCaughtWithinAFewSeeds) {
   EXPECT_GT(caught, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, PlantedTest, testing::Values(Planted::kVerdictOverwritten, Planted::kWrittenTooEarly));
+INSTANTIATE_TEST_SUITE_P(All, PlantedTest,
+                         testing::Values(Planted::kVerdictOverwritten, Planted::kWrittenTooEarly,
+                                         Planted::kDoubtConcealed));
 
 }  // namespace
 }  // namespace cairn

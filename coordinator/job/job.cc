@@ -6,6 +6,7 @@
 #include "common/base/random_id.h"
 #include "common/rpc/reason.h"
 #include "common/rpc/status_proto.h"
+#include "common/rpc/time_proto.h"
 #include "common/storage/checkpoint_path.h"
 
 namespace cairn {
@@ -13,12 +14,8 @@ namespace {
 
 constexpr size_t kEndedKept = 16;
 constexpr absl::Duration kRecoveryRetry = absl::Seconds(1);
-
-void SetDuration(absl::Duration from, google::protobuf::Duration& to) {
-  const int64_t nanos = absl::ToInt64Nanoseconds(from);
-  to.set_seconds(nanos / 1'000'000'000);
-  to.set_nanos(static_cast<int32_t>(nanos % 1'000'000'000));
-}
+// What a caller was told of a step is the same if it asks again within this.
+constexpr absl::Duration kStepReadKept = absl::Minutes(1);
 
 }  // namespace
 
@@ -28,9 +25,28 @@ Job::Job(std::string name, const CoreOptions& options, absl::Time now)
 Context Job::MakeContext(Environment& environment) const {
   // The tables are the job's own: a context is only ever made by its methods.
   Job& self = const_cast<Job&>(*this);
-  return Context{
-      name_,       options_,        environment.now,     environment.wall,    members_,        environment.layouts,
-      self.plans_, last_committed_, EarliestUndecided(), environment.actions, environment.log, environment.next_ticket};
+  const Save* stalled = StalledSave();
+  return Context{name_,
+                 options_,
+                 environment.now,
+                 environment.wall,
+                 members_,
+                 environment.layouts,
+                 self.plans_,
+                 last_committed_,
+                 EarliestUndecided(),
+                 stalled == nullptr ? std::nullopt : std::optional(stalled->step()),
+                 environment.actions,
+                 environment.log,
+                 environment.next_ticket};
+}
+
+const Save* Job::StalledSave() const {
+  const Save* found = nullptr;
+  for (const Save& save : saves_) {
+    if (!save.stalled().ok() && (found == nullptr || save.step() < found->step())) found = &save;
+  }
+  return found;
 }
 
 bool Job::busy() const {
@@ -53,6 +69,14 @@ const Save* Job::FindSave(int64_t step, bool active) const {
   const Save* found = nullptr;
   for (const Save& save : saves_) {
     if (save.step() == step && save.ended() != active) found = &save;
+  }
+  return found;
+}
+
+const Save* Job::EndedSaveOf(const Member& member, const v1::SaveState& state) const {
+  const Save* found = nullptr;
+  for (const Save& save : saves_) {
+    if (save.step() == state.step() && save.ended() && save.TookPart(member, state)) found = &save;
   }
   return found;
 }
@@ -150,7 +174,9 @@ absl::Status Job::Synchronize(const v1::SynchronizeAgentRequest& request, Enviro
   OnLost(members_.Expire(context.now), context);
   const auto member = members_.Authenticate(request.agent(), context.now);
   if (!member.ok()) return member.status();
-  if (!members_.Report(**member, request.state(), request.sequence(), context.now)) return absl::OkStatus();
+  if (!members_.Report(**member, request.state(), request.sequence(), context.layouts, context.now)) {
+    return absl::OkStatus();
+  }
   ++revision_;
   if (recovered_) Apply(**member, context);
   Advance(context);
@@ -196,11 +222,12 @@ Save& Job::NewSave(int64_t step, Context& context) {
 
 void Job::Apply(const Member& member, Context& context) {
   for (const v1::SaveState& state : member.state.save()) {
-    if (!CheckStep(state.step()).ok()) continue;
+    if (!CheckStep(state.step()).ok() || EndedSaveOf(member, state) != nullptr) continue;
     Save* save = ActiveSave(state.step());
     if (save == nullptr) {
       const bool settled = state.attempt() > 0 && verdicts_.contains({state.step(), state.attempt()});
-      if (settled || EndedSaveFor(member, state) != nullptr || Committed(state.step())) continue;
+      if (settled || EndedSaveFor(member, state) != nullptr) continue;
+      if (StillCommitted(state.step(), CallerOf(member, state), context).value_or(true)) continue;
       save = &NewSave(state.step(), context);
       for (SaveRequest& request : requests_) {
         // A request that ended after the ranks had agreed takes its save with it.
@@ -232,11 +259,14 @@ void Job::Advance(Context& context) {
     for (bool again = true; again;) {
       again = false;
       context.earliest_step = EarliestUndecided();
+      const Save* stalled = StalledSave();
+      context.stalled_step = stalled == nullptr ? std::nullopt : std::optional(stalled->step());
       for (Save& save : saves_) {
         if (save.ended()) continue;
         const Save::Phase before = save.phase();
         save.Advance(context);
         again = again || save.phase() != before;
+        SweepLater(save, context);
       }
       for (Load& load : loads_) {
         if (load.ended()) continue;
@@ -259,9 +289,14 @@ void Job::Advance(Context& context) {
     AdvanceRequests(context);
     AdvanceCurrentPlan(context);
     AdvanceSweeps(context);
-    Forget();
+    Forget(context.now);
   }
   RefreshOrders(context);
+}
+
+void Job::SweepLater(Save& save, const Context& context) {
+  const auto leftover = save.TakeLeftover();
+  if (leftover.has_value()) sweeps_.push_back({*leftover, 0, context.now + options_.storage_timeout});
 }
 
 void Job::AdvanceSweeps(Context& context) {
@@ -363,6 +398,8 @@ void Job::RefreshOrders(const Context& context) {
                                        "|", current_plan_, current_plan_check_, current_plan_error_.message());
   for (const Save& save : saves_) absl::StrAppend(&signature, "|", save.OrdersSignature());
   for (const Load& load : loads_) absl::StrAppend(&signature, "|", load.number(), ",", static_cast<int>(load.phase()));
+  for (const auto& [step, read] : step_reads_) absl::StrAppend(&signature, "|", step, "?", read.answered.size());
+  absl::StrAppend(&signature, "|", RecoveryStalled(context).ok());
   for (const auto& [digest, rank] : wanted_) absl::StrAppend(&signature, "|", digest, rank);
   if (signature == signature_) return;
   signature_ = std::move(signature);
@@ -370,6 +407,7 @@ void Job::RefreshOrders(const Context& context) {
 }
 
 v1::SaveOrder Job::SaveOrderFor(const Member& member, const v1::SaveState& state, const Context& context) const {
+  if (const Save* save = EndedSaveOf(member, state); save != nullptr) return save->OrderFor(member, state, context);
   if (const Save* save = FindSave(state.step(), /*active=*/true); save != nullptr) {
     return save->OrderFor(member, state, context);
   }
@@ -381,6 +419,9 @@ v1::SaveOrder Job::SaveOrderFor(const Member& member, const v1::SaveState& state
   order.set_attempt_nonce(state.attempt_nonce());
   if (!recovered_ || !CheckStep(state.step()).ok()) {
     order.set_action(v1::SaveOrder::WAIT);
+    if (const absl::Status stalled = RecoveryStalled(context); !stalled.ok()) {
+      *order.mutable_stalled() = StatusToProto(stalled);
+    }
     return order;
   }
   if (const auto found = verdicts_.find({state.step(), state.attempt()}); found != verdicts_.end()) {
@@ -390,15 +431,55 @@ v1::SaveOrder Job::SaveOrderFor(const Member& member, const v1::SaveState& state
       order.set_action(v1::SaveOrder::COMMITTED);
       order.set_bytes(verdict.bytes);
       order.set_world_size(verdict.world_size);
+      SetTimestamp(verdict.commit_time, *order.mutable_commit_time());
     } else {
       order.set_action(stopped ? v1::SaveOrder::ABORTED : v1::SaveOrder::ABORT);
       *order.mutable_error() = StatusToProto(verdict.error);
     }
     return order;
   }
-  order.set_action(Committed(state.step()) ? v1::SaveOrder::ABORTED : v1::SaveOrder::WAIT);
-  if (order.action() == v1::SaveOrder::ABORTED) *order.mutable_error() = StatusToProto(StepCommitted(state.step()));
+  order.set_action(v1::SaveOrder::WAIT);
+  const auto read = step_reads_.find(state.step());
+  if (read == step_reads_.end()) return order;
+  if (read->second.answered.contains(CallerOf(member, state))) {
+    order.set_action(v1::SaveOrder::ABORTED);
+    *order.mutable_error() = StatusToProto(StepCommitted(state.step()));
+  } else if (read->second.ticket != 0 && context.now - read->second.begun >= options_.storage_timeout) {
+    *order.mutable_stalled() =
+        StatusToProto(OperationError(Reason::kStorageStalled, context, {"save", state.step()},
+                                     absl::StrCat("storage has not said for ", Seconds(options_.storage_timeout),
+                                                  " whether the step is still committed")));
+  }
   return order;
+}
+
+std::string Job::CallerOf(const Member& member, const v1::SaveState& state) {
+  return absl::StrCat("rank ", member.rank, " ", member.incarnation, " ", state.call());
+}
+
+std::optional<bool> Job::StillCommitted(int64_t step, const std::string& caller, Context& context) {
+  if (!Committed(step)) return false;
+  StepRead& read = step_reads_[step];
+  if (read.answered.contains(caller)) return true;
+  if (!read.asking.contains(caller)) read.waiting.insert(caller);
+  ReadAgain(step, read, context);
+  return std::nullopt;
+}
+
+void Job::ReadAgain(int64_t step, StepRead& read, Context& context) {
+  if (read.ticket != 0 || read.waiting.empty()) return;
+  read.ticket = context.next_ticket++;
+  read.begun = context.now;
+  read.asking = std::exchange(read.waiting, {});
+  context.Do(ReadStep{step, read.ticket});
+}
+
+absl::Status Job::RecoveryStalled(const Context& context) const {
+  if (recovered_ || context.now - recovery_begun_ < options_.storage_timeout) return absl::OkStatus();
+  return MakeError(Reason::kStorageStalled,
+                   absl::StrCat(name_, ": storage has not said for ", Seconds(options_.storage_timeout),
+                                " what the job has saved", recovery_error_.ok() ? "" : ": ", recovery_error_.message()),
+                   {{"job", name_}});
 }
 
 v1::SynchronizeAgentResponse Job::OrdersFor(int rank, Environment environment) {
@@ -424,6 +505,10 @@ v1::SynchronizeAgentResponse Job::OrdersFor(int rank, Environment environment) {
       v1::LoadOrder& order = *response.add_load();
       order.set_number(state.number());
       order.set_action(v1::LoadOrder::WAIT);
+      if (const absl::Status stalled = RecoveryStalled(context); !stalled.ok()) {
+        order.set_action(v1::LoadOrder::FAILED);
+        *order.mutable_error() = StatusToProto(stalled);
+      }
     }
     response.mutable_load(response.load_size() - 1)->set_trainer_incarnation(state.trainer_incarnation());
   }
@@ -450,6 +535,7 @@ v1::SynchronizeAgentResponse Job::OrdersFor(int rank, Environment environment) {
 void Job::EnsureRecovered(Environment environment) {
   if (recovered_ || recovering_ || environment.now < next_recovery_) return;
   recovering_ = true;
+  recovery_begun_ = std::min(recovery_begun_, environment.now);
   environment.actions.push_back({name_, RecoverJob{}});
 }
 
@@ -474,8 +560,34 @@ void Job::OnRecovered(const absl::StatusOr<Recovered>& recovered, Environment en
   Advance(context);
 }
 
-void Job::OnStepRead(int64_t, uint64_t, const absl::StatusOr<Recovered>&, Environment environment) {
+void Job::OnStepRead(int64_t step, uint64_t ticket, const absl::StatusOr<Recovered>& recovered,
+                     Environment environment) {
+  const auto found = step_reads_.find(step);
+  if (found == step_reads_.end() || found->second.ticket != ticket) return;
+  ++revision_;
+  if (recovered.ok()) {
+    verdicts_.erase(verdicts_.lower_bound({step, 0}), verdicts_.lower_bound({step + 1, 0}));
+    last_committed_.reset();
+    for (const auto& [key, verdict] : verdicts_) {
+      if (verdict.committed) last_committed_ = key.first;
+    }
+    for (const VerdictSummary& verdict : recovered->verdict) Keep(verdict);
+  }
   Context context = MakeContext(environment);
+  StepRead& read = found->second;
+  read.ticket = 0;
+  if (Committed(step)) {
+    read.answered.merge(read.asking);
+    read.answered_time = context.now;
+    read.asking.clear();
+    ReadAgain(step, read, context);
+  } else {
+    context.Log("step=", step, " event=gone");
+    step_reads_.erase(found);
+    for (const auto& [rank, member] : members_.members()) {
+      if (member.reported) Apply(member, context);
+    }
+  }
   Advance(context);
 }
 
@@ -489,7 +601,10 @@ void Job::OnSavePlanned(const std::string& key, const absl::StatusOr<PlannedSave
 void Job::OnReserved(int64_t step, uint64_t ticket, const absl::StatusOr<Reserved>& reserved, Environment environment) {
   Context context = MakeContext(environment);
   ++revision_;
-  if (Save* save = ActiveSave(step); save != nullptr) save->OnReserved(ticket, reserved, context);
+  Save* save = ActiveSave(step);
+  const bool taken = save != nullptr && save->OnReserved(ticket, reserved, context);
+  // It comes too late: what was made is buried as what nobody finished.
+  if (!taken && reserved.ok()) sweeps_.push_back({{step, reserved->attempt}});
   Advance(context);
 }
 
@@ -510,6 +625,7 @@ void Job::OnVerdict(int64_t step, uint64_t ticket, const PutOutcome& outcome, En
     if (sweep.ticket != ticket) continue;
     sweep.ticket = 0;
     sweep.leftover.tombstone = standing.ok() && !standing->committed;
+    sweep.done = standing.ok() && standing->damaged;  // its files stay for whoever may rescue them
     if (!standing.ok()) sweep.next_try = context.now + options_.lease_ttl;
   }
   Advance(context);
@@ -518,7 +634,10 @@ void Job::OnVerdict(int64_t step, uint64_t ticket, const PutOutcome& outcome, En
 void Job::OnRemoved(int64_t step, uint64_t ticket, const absl::Status& status, Environment environment) {
   Context context = MakeContext(environment);
   ++revision_;
-  if (Save* save = ActiveSave(step); save != nullptr) save->OnRemoved(ticket, status, context);
+  if (Save* save = ActiveSave(step); save != nullptr) {
+    save->OnRemoved(ticket, status, context);
+    SweepLater(*save, context);
+  }
   for (Sweep& sweep : sweeps_) {
     if (sweep.ticket == ticket) sweep.done = true;
   }
@@ -542,7 +661,7 @@ void Job::Tick(Environment environment) {
   Advance(context);
 }
 
-void Job::Forget() {
+void Job::Forget(absl::Time now) {
   const auto held = [&](const Save& save) {
     for (const auto& [rank, member] : members_.members()) {
       for (const auto& state : member.state.save()) {
@@ -557,6 +676,10 @@ void Job::Forget() {
   for (auto load = loads_.begin(); loads_.size() > kEndedKept && load != loads_.end();) {
     load = load->ended() ? loads_.erase(load) : std::next(load);
   }
+  std::erase_if(step_reads_, [&](const auto& entry) {
+    const StepRead& read = entry.second;
+    return read.ticket == 0 && read.waiting.empty() && now - read.answered_time > kStepReadKept;
+  });
   for (auto request = requests_.begin(); requests_.size() > 4 * kEndedKept && request != requests_.end();) {
     request = request->state == SaveRequest::State::kWaiting ? std::next(request) : requests_.erase(request);
   }

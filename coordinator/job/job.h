@@ -28,7 +28,7 @@ namespace cairn {
 struct Environment {
   absl::Time now;   // never runs backwards, and does not count time during which the coordinator itself was stopped
   absl::Time wall;  // for people
-  const std::set<std::string>& layouts;
+  LayoutTable& layouts;
   std::vector<CoreAction>& actions;
   std::vector<std::string>& log;
   uint64_t& next_ticket;
@@ -108,15 +108,28 @@ class Job {
   void AdvanceCurrentPlan(Context& context);
   void RefreshOrders(const Context& context);
   void AdvanceSweeps(Context& context);
+  // Takes over what `save` has left in storage.
+  void SweepLater(Save& save, const Context& context);
   void OnLost(const std::vector<int>& ranks, Context& context);
 
   Save* ActiveSave(int64_t step);
   const Save* FindSave(int64_t step, bool active) const;
+  // The ended save that `state`'s call took part in, if it did in one; the one that answers it.
+  const Save* EndedSaveOf(const Member& member, const v1::SaveState& state) const;
   const Save* EndedSaveFor(const Member& member, const v1::SaveState& state) const;
   Save& NewSave(int64_t step, Context& context);
   bool Committed(int64_t step) const;
   void Keep(const VerdictSummary& verdict);
   std::optional<int64_t> EarliestUndecided() const;
+  const Save* StalledSave() const;
+  // Whether storage still says that a step is committed which memory says is: people may have removed it. Nothing while
+  // it is being read. `caller` asks again until it is answered, and gets what was read after it had first asked.
+  std::optional<bool> StillCommitted(int64_t step, const std::string& caller, Context& context);
+  struct StepRead;
+  static void ReadAgain(int64_t step, StepRead& read, Context& context);
+  static std::string CallerOf(const Member& member, const v1::SaveState& state);
+  // STORAGE_STALLED if storage has not said for too long what it knows of the job; else OK.
+  absl::Status RecoveryStalled(const Context& context) const;
   v1::SaveOrder SaveOrderFor(const Member& member, const v1::SaveState& state, const Context& context) const;
   absl::Status StepCommitted(int64_t step) const;
   absl::Status RootMismatch(const v1::RegisterAgentRequest& request) const;
@@ -127,7 +140,7 @@ class Job {
   const VerdictSummary* FindVerdict(const CheckpointKey& key) const;
   v1::Checkpoint ViewOf(const VerdictSummary& verdict) const;
   v1::Checkpoint ViewOf(const SaveRequest& request, const Context& context) const;
-  void Forget();
+  void Forget(absl::Time now);
 
   const std::string name_;
   const CoreOptions options_;
@@ -151,7 +164,19 @@ class Job {
   };
   std::list<Sweep> sweeps_;
 
+  // Reads of one step, for callers that memory would refuse.
+  struct StepRead {
+    uint64_t ticket = 0;  // of the read under way
+    absl::Time begun;
+    std::set<std::string> waiting;   // for the next read
+    std::set<std::string> asking;    // for the one under way
+    std::set<std::string> answered;  // the step is still committed
+    absl::Time answered_time = absl::InfinitePast();
+  };
+  std::map<int64_t, StepRead> step_reads_;
+
   bool recovering_ = false;
+  absl::Time recovery_begun_ = absl::InfiniteFuture();
   bool recovered_ = false;
   bool agreement_recovered_ = false;
   absl::Time next_recovery_ = absl::InfinitePast();

@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/rpc/reason.h"
 #include "common/rpc/status_proto.h"
+#include "common/rpc/time_proto.h"
 #include "common/storage/checkpoint_path.h"
 #include "coordinator/job/job.h"
 
@@ -11,18 +12,6 @@ namespace cairn {
 namespace {
 
 constexpr size_t kMaxRequestIdBytes = 128;
-
-void SetTimestamp(absl::Time from, google::protobuf::Timestamp& to) {
-  const int64_t nanos = absl::ToUnixNanos(from);
-  to.set_seconds(nanos / 1'000'000'000);
-  to.set_nanos(static_cast<int32_t>(nanos % 1'000'000'000));
-}
-
-void SetDuration(absl::Duration from, google::protobuf::Duration& to) {
-  const int64_t nanos = absl::ToInt64Nanoseconds(from);
-  to.set_seconds(nanos / 1'000'000'000);
-  to.set_nanos(static_cast<int32_t>(nanos % 1'000'000'000));
-}
 
 }  // namespace
 
@@ -63,7 +52,11 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Job::Create(const v1::CreateCheckp
     if (save.HasRequest(request.request_id())) return save.View(context);
   }
   if (const VerdictSummary* verdict = FindVerdict(key); verdict != nullptr) return ViewOf(*verdict);
-  if (request.has_step() && Committed(request.step())) return StepCommitted(request.step());
+  if (request.has_step()) {
+    const auto still = StillCommitted(request.step(), absl::StrCat("request ", request.request_id()), context);
+    if (!still.has_value()) return std::nullopt;
+    if (*still) return StepCommitted(request.step());
+  }
   if (members_.members().empty()) {
     // Agents come back by themselves after a coordinator's restart: not an unknown job, if they are given the time.
     if (patient && context.now - started_ < options_.lease_ttl) return std::nullopt;
@@ -122,7 +115,17 @@ void Job::CheckTrainers(SaveRequest& request, Context& context) {
 
 void Job::CheckRequestTime(SaveRequest& request, bool blocked, Context& context) {
   const Operation operation{"save", request.step};
+  const auto end_as_stalled = [&] {
+    if (!context.stalled_step.has_value()) return false;
+    EndRequest(request,
+               OperationError(Reason::kStorageStalled, context, operation,
+                              absl::StrCat("held up by the save of step ", *context.stalled_step,
+                                           ", whose commit waits for storage that does not answer")),
+               context);
+    return true;
+  };
   if (context.now >= request.deadline && blocked) {
+    if (end_as_stalled()) return;
     EndRequest(request,
                OperationError(Reason::kSaveInProgress, context, operation,
                               "another step's save did not end within the request's timeout"),
@@ -152,6 +155,7 @@ void Job::CheckRequestTime(SaveRequest& request, bool blocked, Context& context)
   if (late.empty() && !out_of_time && (request.agreed || context.now - request.progress < options_.phase_timeout)) {
     return;
   }
+  if (members_.complete() && end_as_stalled()) return;
   const std::vector<Culprit>& named = late.empty() ? culprits : late;
   if (!members_.complete()) {
     std::vector<Culprit> absent;
@@ -348,7 +352,9 @@ v1::Checkpoint Job::ViewOf(const VerdictSummary& verdict) const {
   view.set_request_id(verdict.request_id);
   view.set_coordinator_epoch(options_.coordinator_epoch);
   view.set_revision(1);
-  view.set_state(verdict.committed ? v1::Checkpoint::COMMITTED : v1::Checkpoint::ABORTED);
+  view.set_state(verdict.committed ? v1::Checkpoint::COMMITTED
+                 : verdict.damaged ? v1::Checkpoint::DAMAGED
+                                   : v1::Checkpoint::ABORTED);
   view.set_data_directory(AttemptDirectory(name_, verdict.step, verdict.attempt));
   if (verdict.committed) {
     view.set_bytes(verdict.bytes);

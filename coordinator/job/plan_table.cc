@@ -24,7 +24,8 @@ SavePlanEntry* PlanTable::Request(const std::vector<std::string>& layout, Contex
   for (const std::string& digest : layout) {
     if (!context.layouts.contains(digest)) return nullptr;
   }
-  entries_.push_front({key, layout});
+  entries_.emplace_front().key = key;
+  HoldExactly(context.layouts, layout, entries_.front().layouts);
   if (entries_.size() > kCapacity) entries_.pop_back();
   context.Do(PlanSave{key, layout, std::move(node)});
   return &entries_.front();

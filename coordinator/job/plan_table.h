@@ -14,7 +14,7 @@ namespace cairn {
 struct SavePlanEntry {
   enum class State { kPending, kReady, kFailed };
   std::string key;
-  std::vector<std::string> layout;
+  std::vector<LayoutHold> layouts;
   State state = State::kPending;
   PlannedSave plan;    // when kReady
   absl::Status error;  // when kFailed: what is wrong with the layouts

@@ -64,9 +64,24 @@ void Load::SetPhase(Phase phase, Context& context) {
   static constexpr std::array<const char*, 4> kNames = {"COLLECTING", "READING", "DONE", "FAILED"};
   if (phase_ == phase) return;
   phase_ = phase;
+  if (ended()) Drop();
   context.Log("load=", number_, wanted_step().has_value() ? absl::StrCat(" step=", *wanted_step()) : "",
               " state=", kNames[static_cast<size_t>(phase)],
               error_.ok() ? "" : absl::StrCat(" error=\"", error_.message(), "\""));
+}
+
+void Load::Drop() {
+  for (Rank& rank : ranks_) {
+    // What late calls are known by, and what was loaded.
+    v1::LoadState kept;
+    kept.set_trainer_incarnation(rank.state.trainer_incarnation());
+    kept.set_source_layout_digest(rank.state.source_layout_digest());
+    if (rank.state.has_step()) kept.set_step(rank.state.step());
+    rank.state = std::move(kept);
+  }
+  plan_.missing = {};
+  plan_.unexpected = {};
+  plan_.transfer_token.clear();
 }
 
 void Load::Report(const Member& member, const v1::LoadState& state, Context& context) {
@@ -75,6 +90,7 @@ void Load::Report(const Member& member, const v1::LoadState& state, Context& con
   if (ranks_.size() < size) ranks_.resize(size);
   Rank& rank = ranks_[static_cast<size_t>(member.rank)];
   if (rank.begun && rank.state.trainer_incarnation() != state.trainer_incarnation()) {
+    ReleaseSuccessors();
     Fail(Blame(Reason::kTrainerLost, context, operation(), "lost the trainer",
                {{member.rank, PhaseOf(rank), "another trainer has begun a load of the same number"}}),
          context);
@@ -87,6 +103,7 @@ void Load::Report(const Member& member, const v1::LoadState& state, Context& con
       rank.state.source_staged() != state.source_staged();
   if (!moved) return;
   if (rank.begun && rank.state.phase() == v1::LoadState::DONE && !Failed(state)) return;
+  rank.successor = rank.successor || (!rank.begun && IsSuccessor(rank, state.trainer_incarnation()));
   rank.begun = true;
   rank.agent = member.incarnation;
   rank.progress = context.now;
@@ -181,7 +198,10 @@ bool Load::CheckMembers(Context& context) {
     }
     if (!member->reported) continue;
     const v1::TrainerState& trainer = member->state.trainer();
-    if (trainer.attached() && (rank.seen_trainer == 0 || !rank.begun)) rank.seen_trainer = trainer.incarnation();
+    if (trainer.attached() && (rank.seen_trainer == 0 || !rank.begun)) {
+      rank.successor = rank.successor || IsSuccessor(rank, trainer.incarnation());
+      rank.seen_trainer = trainer.incarnation();
+    }
     if (!rank.begun) {
       if (trainer.attached()) {
         rank.trainer_gone = absl::InfiniteFuture();
@@ -199,12 +219,24 @@ bool Load::CheckMembers(Context& context) {
       trainers.push_back({index, PhaseOf(rank), "its trainer ended"});
     }
   }
+  if (!lost.empty() || !trainers.empty()) ReleaseSuccessors();
   if (!lost.empty()) {
     Fail(Blame(Reason::kRankLost, context, operation(), "lost", std::move(lost)), context);
   } else if (!trainers.empty()) {
     Fail(Blame(Reason::kTrainerLost, context, operation(), "lost the trainer", std::move(trainers)), context);
   }
   return !ended();
+}
+
+bool Load::IsSuccessor(const Rank& rank, uint64_t trainer) {
+  return rank.seen_trainer != 0 && rank.seen_trainer != trainer;
+}
+
+void Load::ReleaseSuccessors() {
+  if (ticket_ != 0) return;  // all have begun it: they are in it together
+  for (Rank& rank : ranks_) {
+    if (rank.successor) rank = Rank();
+  }
 }
 
 bool Load::CheckErrors(Context& context) {
@@ -304,9 +336,10 @@ void Load::Advance(Context& context) {
          context);
     return;
   }
-  if (awaited.empty() && !has_plan() && context.now - progress_base_ >= context.options.phase_timeout) {
-    Fail(OperationError(Reason::kTimedOut, context, operation(),
-                        "the coordinator could not plan the load within the phase timeout; is its storage slow?"),
+  if (ticket_ != 0 && !has_plan() && context.now - progress_base_ >= context.options.storage_patience()) {
+    Fail(OperationError(Reason::kStorageStalled, context, operation(),
+                        absl::StrCat("the coordinator's storage has not given what the load is planned from within ",
+                                     Seconds(context.options.storage_patience()))),
          context);
     return;
   }

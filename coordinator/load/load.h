@@ -56,6 +56,8 @@ class Load {
     absl::Time progress = absl::InfinitePast();
     bool seen = false;
     uint64_t seen_trainer = 0;
+    // ... which took the place of one that was waited for before.
+    bool successor = false;
     // Before it has begun: since when it has no trainer.
     absl::Time trainer_gone = absl::InfiniteFuture();
   };
@@ -71,9 +73,14 @@ class Load {
   std::vector<int> Awaited(const Context& context) const;
   std::vector<Culprit> Culprits(const std::vector<int>& ranks, const Context& context) const;
   bool CheckMembers(Context& context);
+  // Before the load ends for the loss of ranks or trainers: who came to take the place of one of them begins anew.
+  void ReleaseSuccessors();
   bool CheckErrors(Context& context);
   bool CheckAgreement(Context& context);
+  static bool IsSuccessor(const Rank& rank, uint64_t trainer);
   void SetPhase(Phase phase, Context& context);
+  // What is asked of an ended load is small.
+  void Drop();
 
   const uint64_t number_;
   Phase phase_ = Phase::kCollecting;

@@ -9,8 +9,18 @@
 namespace cairn {
 namespace {
 
-constexpr uint32_t kMaxWorldSize = 1 << 20;
+constexpr uint32_t kMaxWorldSize = 1 << 17;
 constexpr double kRateSmoothing = 0.3;
+
+std::vector<std::string> LayoutsOf(const v1::AgentState& state) {
+  std::vector<std::string> digests = {state.trainer().layout_digest()};
+  for (const v1::SaveState& save : state.save()) digests.push_back(save.layout_digest());
+  for (const v1::LoadState& load : state.load()) {
+    digests.push_back(load.layout_digest());
+    digests.push_back(load.source_layout_digest());
+  }
+  return digests;
+}
 
 }  // namespace
 
@@ -87,13 +97,15 @@ absl::StatusOr<Member*> Membership::Authenticate(const v1::AgentIdentity& agent,
   return &member;
 }
 
-bool Membership::Report(Member& member, const v1::AgentState& state, uint64_t sequence, absl::Time now) {
+bool Membership::Report(Member& member, const v1::AgentState& state, uint64_t sequence, LayoutTable& layouts,
+                        absl::Time now) {
   if (sequence != 0 && sequence <= member.sequence) return false;
   member.sequence = std::max(member.sequence, sequence);
   const std::optional<int64_t> before = member.current_step();
   const bool same_trainer = member.state.trainer().incarnation() == state.trainer().incarnation();
   member.reported = true;
   member.state = state;
+  HoldExactly(layouts, LayoutsOf(state), member.layouts);
   const std::optional<int64_t> after = member.current_step();
   if (!same_trainer) member.steps_per_second = 0;
   if (after != before) {

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
+#include "coordinator/membership/layout_table.h"
 
 namespace cairn {
 
@@ -29,6 +30,8 @@ struct Member {
   bool reported = false;
   uint64_t sequence = 0;
   v1::AgentState state;
+  // The layouts that `state` names.
+  std::vector<LayoutHold> layouts;
   // When the trainer's step last moved, and how fast it moves: smoothed over about the last five reports.
   absl::Time stepped;
   double steps_per_second = 0;
@@ -53,8 +56,8 @@ class Membership {
   // FAILED_PRECONDITION (NOT_REGISTERED), ABORTED (STALE_INCARNATION).
   absl::StatusOr<Member*> Authenticate(const v1::AgentIdentity& agent, absl::Time now);
 
-  // Keeps a report. False if a later one was kept already.
-  bool Report(Member& member, const v1::AgentState& state, uint64_t sequence, absl::Time now);
+  // Keeps a report, and with it the layouts that it names. False if a later one was kept already.
+  bool Report(Member& member, const v1::AgentState& state, uint64_t sequence, LayoutTable& layouts, absl::Time now);
 
   // Gives a rank back.
   void Remove(int rank);

@@ -78,19 +78,21 @@ TEST(MembershipTest, BadNumbers_AreRefused) {
 }
 
 TEST(MembershipTest, OvertakenReport_ChangesNothing) {
+  LayoutTable layouts;
   Membership members("demo", kLease);
   ASSERT_TRUE(members.Register(Request(0, 7), kStart).ok());
   Member& member = **members.Authenticate(Request(0, 7).agent(), kStart);
   v1::AgentState state;
   state.mutable_trainer()->set_current_step(5);
-  EXPECT_TRUE(members.Report(member, state, 2, kStart));
+  EXPECT_TRUE(members.Report(member, state, 2, layouts, kStart));
   state.mutable_trainer()->set_current_step(4);
-  EXPECT_FALSE(members.Report(member, state, 1, kStart));
-  EXPECT_FALSE(members.Report(member, state, 2, kStart)) << "a duplicate";
+  EXPECT_FALSE(members.Report(member, state, 1, layouts, kStart));
+  EXPECT_FALSE(members.Report(member, state, 2, layouts, kStart)) << "a duplicate";
   EXPECT_EQ(member.current_step(), 5);
 }
 
 TEST(MembershipTest, StepRate_FollowsTheTrainer) {
+  LayoutTable layouts;
   Membership members("demo", kLease);
   ASSERT_TRUE(members.Register(Request(0, 7), kStart).ok());
   Member& member = **members.Authenticate(Request(0, 7).agent(), kStart);
@@ -100,13 +102,13 @@ TEST(MembershipTest, StepRate_FollowsTheTrainer) {
   for (int64_t step = 0; step < 100; step += 10) {
     now += absl::Seconds(1);
     state.mutable_trainer()->set_current_step(step);
-    members.Report(member, state, 0, now);
+    members.Report(member, state, 0, layouts, now);
   }
   EXPECT_NEAR(member.steps_per_second, 10, 0.01);
   EXPECT_EQ(member.stepped, now);
   state.mutable_trainer()->set_incarnation(2);
   state.mutable_trainer()->set_current_step(0);
-  members.Report(member, state, 0, now + absl::Seconds(1));
+  members.Report(member, state, 0, layouts, now + absl::Seconds(1));
   EXPECT_EQ(member.steps_per_second, 0) << "another trainer has a pace of its own";
 }
 

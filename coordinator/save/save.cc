@@ -78,6 +78,7 @@ void Save::Report(const Member& member, const v1::SaveState& state, Context& con
     return;
   }
   if (!rank.begun) {
+    See(rank, member, context.now);
     rank.begun = true;
     rank.agent = member.incarnation;
     rank.trainer = member.state.trainer().incarnation();
@@ -164,13 +165,13 @@ bool Save::CheckMembers(Context& context) {
       lost.push_back({index, "waiting", "its agent was restarted and knows nothing of the save"});
       continue;
     }
-    const v1::TrainerState& trainer = member->state.trainer();
-    if (rank.seen_trainer != 0 && (!trainer.attached() || trainer.incarnation() != rank.seen_trainer)) {
-      trainers.push_back({index, "waiting", "its trainer ended before it began the save"});
-    } else if (trainer.attached()) {
-      rank.seen_trainer = trainer.incarnation();
+    // A trainer may begin while another rank's old one is still seen, or ends: the next one has the time to attach.
+    See(rank, *member, context.now);
+    if (context.now - rank.trainer_gone >= context.options.lease_ttl) {
+      trainers.push_back({index, "waiting", "its trainer ended before it began the save, and none took its place"});
     }
   }
+  if (!lost.empty() || !trainers.empty()) ReleaseSuccessors();
   if (!lost.empty()) {
     Abort(Blame(Reason::kRankLost, context, operation(), "lost", std::move(lost)), context);
     return false;
@@ -180,6 +181,27 @@ bool Save::CheckMembers(Context& context) {
     return false;
   }
   return true;
+}
+
+void Save::See(Rank& rank, const Member& member, absl::Time now) {
+  const v1::TrainerState& trainer = member.state.trainer();
+  if (!trainer.attached()) {
+    if (rank.seen_trainer != 0) rank.trainer_gone = std::min(rank.trainer_gone, now);
+    return;
+  }
+  rank.trainer_gone = absl::InfiniteFuture();
+  rank.successor = rank.successor || (rank.seen_trainer != 0 && rank.seen_trainer != trainer.incarnation());
+  rank.seen_trainer = trainer.incarnation();
+}
+
+void Save::ReleaseSuccessors() {
+  if (attempt_ > 0 || reserve_ticket_ != 0) return;  // all have begun it: they are in it together
+  for (Rank& rank : ranks_) {
+    if (!rank.successor) continue;
+    rank.begun = false;
+    rank.state.Clear();
+    rank.seen_trainer = 0;
+  }
 }
 
 bool Save::CheckErrors(Context& context) {
@@ -240,22 +262,42 @@ bool Save::CheckDeadlines(Context& context) {
     const Rank& state = ranks_[static_cast<size_t>(rank)];
     if (context.now - ProgressOf(rank, state, context) >= context.options.phase_timeout) late.push_back(rank);
   }
+  if (const auto storage = BlameStorage(late, context); !late.empty() && storage.has_value()) {
+    Abort(*storage, context);
+    return false;
+  }
   if (!late.empty()) {
     Abort(Blame(Reason::kRankLate, context, operation(), absl::StrCat(late.size() == 1 ? "is" : "are", " late"),
                 Culprits(late, context)),
           context);
     return false;
   }
-  if (awaited.empty() && context.now - progress_base_ >= context.options.phase_timeout &&
-      (!has_plan() || attempt_ == 0)) {
+  if (reserve_ticket_ != 0 && context.now - reserve_time_ >= context.options.storage_patience()) {
+    Abort(OperationError(Reason::kStorageStalled, context, operation(),
+                         absl::StrCat("storage has not given the attempt a directory within ",
+                                      Seconds(context.options.storage_patience()))),
+          context);
+    return false;
+  }
+  if (awaited.empty() && !has_plan() && context.now - progress_base_ >= context.options.phase_timeout) {
     Abort(OperationError(Reason::kTimedOut, context, operation(),
-                         "the coordinator could not plan the save within the phase timeout; is its storage slow?"),
+                         "the coordinator could not plan the save within the phase timeout"),
           context);
     return false;
   }
   if (context.now >= deadline_) {
-    Abort(Blame(Reason::kRankLate, context, operation(), "held up the save beyond the request's timeout",
-                Culprits(awaited, context)),
+    const auto storage = BlameStorage(awaited, context);
+    if (storage.has_value()) {
+      Abort(*storage, context);
+      return false;
+    }
+    Abort(!awaited.empty()
+              ? Blame(Reason::kRankLate, context, operation(), "held up the save beyond the request's timeout",
+                      Culprits(awaited, context))
+              : OperationError(reserve_ticket_ != 0 ? Reason::kStorageStalled : Reason::kTimedOut, context, operation(),
+                               reserve_ticket_ != 0
+                                   ? "storage has not given the attempt a directory before the request's timeout"
+                                   : "the coordinator has not planned the save before the request's timeout"),
           context);
     return false;
   }
@@ -269,6 +311,7 @@ void Save::AdvanceForward(Context& context) {
   if (attempt_ == 0) {
     if (reserve_ticket_ != 0) return;
     reserve_ticket_ = context.next_ticket++;
+    reserve_time_ = context.now;
     const bool allow =
         std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.state.allow_dropped_names(); });
     uint32_t above = 0;
@@ -289,6 +332,7 @@ void Save::AdvanceForward(Context& context) {
   }
   make.replicas_must_match = check_replicas_;
   manifest_ticket_ = make.ticket = context.next_ticket++;
+  manifest_time_ = context.now;
   context.Do(std::move(make));
 }
 
@@ -339,8 +383,8 @@ void Save::AdvancePlan(Context& context) {
         context);
 }
 
-void Save::OnReserved(uint64_t ticket, const absl::StatusOr<Reserved>& reserved, Context& context) {
-  if (ticket != reserve_ticket_ || ended()) return;
+bool Save::OnReserved(uint64_t ticket, const absl::StatusOr<Reserved>& reserved, Context& context) {
+  if (ticket != reserve_ticket_ || ended()) return false;
   reserve_ticket_ = 0;
   if (reserved.ok()) {
     attempt_ = reserved->attempt;
@@ -353,6 +397,7 @@ void Save::OnReserved(uint64_t ticket, const absl::StatusOr<Reserved>& reserved,
                    {{"job", context.job}, {"step", absl::StrCat(step_)}}),
           context);
   }
+  return true;
 }
 
 void Save::OnManifest(uint64_t ticket, const absl::StatusOr<MadeManifest>& made, Context& context) {

@@ -7,13 +7,15 @@
 //
 // What a rank may do follows from the plan and the attempt's number alone: it writes as soon as both are there and it
 // has staged, without waiting for the others. Commit and abort are one decision, the record that is put if none stands;
-// whatever is found there is obeyed, in either direction.
+// whatever is found there is obeyed, in either direction. Once a manifest was handed to storage nobody is told ABORTED
+// before storage has said what stands there: the save stays COMMITTING, and is *stalled* when that takes too long.
 #ifndef CAIRN_COORDINATOR_SAVE_SAVE_H_
 #define CAIRN_COORDINATOR_SAVE_SAVE_H_
 
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -53,19 +55,27 @@ class Save {
   void Report(const Member& member, const v1::SaveState& state, Context& context);
   // Everything that follows from the state and the time. Call after every event.
   void Advance(Context& context);
-  // Aborts, unless a verdict is being put already.
+  // Aborts, unless a manifest was handed out already.
   void Abort(absl::Status error, Context& context);
-  // By a person. As Abort.
+  // By a person. As Abort; if a manifest was handed out, a tombstone is put in its place, and whichever stands decides.
   void Cancel(Context& context);
+  // STORAGE_STALLED: the outcome is unknown, for longer than the storage timeout. OK otherwise.
+  const absl::Status& stalled() const { return stalled_; }
 
   // Results of this save's actions; those of an older one (by ticket) are ignored.
-  void OnReserved(uint64_t ticket, const absl::StatusOr<Reserved>& reserved, Context& context);
+  // False if a number was not taken: nobody writes there.
+  bool OnReserved(uint64_t ticket, const absl::StatusOr<Reserved>& reserved, Context& context);
   void OnManifest(uint64_t ticket, const absl::StatusOr<MadeManifest>& made, Context& context);
   void OnVerdict(uint64_t ticket, const PutOutcome& outcome, Context& context);
   void OnRemoved(uint64_t ticket, const absl::Status& status, Context& context);
 
+  // What an ended save has left in storage, because that did not answer: to be taken away later. Once.
+  std::optional<Leftover> TakeLeftover() { return std::exchange(leftover_, std::nullopt); }
+
   // Whether `state` of `member` belongs to this save, so that this save's order answers it, and not to a later call.
   bool Answers(const Member& member, const v1::SaveState& state) const;
+  // Whether that call took part in this save.
+  bool TookPart(const Member& member, const v1::SaveState& state) const;
   v1::SaveOrder OrderFor(const Member& member, const v1::SaveState& state, const Context& context) const;
 
   // Changes whenever the orders of ranks change by more than their own reports.
@@ -86,9 +96,13 @@ class Save {
     v1::SaveState state;
     absl::Time progress = absl::InfinitePast();
     bool stopped = false;
-    // Seen while this save waited for it.
+    // Seen while this save waited for it: its agent, and the trainer that is waited for.
     bool seen = false;
     uint64_t seen_trainer = 0;
+    // ... which took the place of one that was waited for before.
+    bool successor = false;
+    // Before it has begun: since when it has no trainer.
+    absl::Time trainer_gone = absl::InfiniteFuture();
     // The last call of (agent, trainer) that an earlier save of this step has answered.
     uint64_t answered_agent = 0;
     uint64_t answered_trainer = 0;
@@ -112,6 +126,10 @@ class Save {
   std::vector<Culprit> Culprits(const std::vector<int>& ranks, const Context& context) const;
 
   bool CheckMembers(Context& context);
+  // Notes which trainer a rank that has not begun is waited for with.
+  static void See(Rank& rank, const Member& member, absl::Time now);
+  // Before the save ends for the loss of ranks or trainers: who came to take the place of one of them begins anew.
+  void ReleaseSuccessors();
   bool CheckErrors(Context& context);
   bool CheckDeadlines(Context& context);
   // False if a rank staged without checking all its replicas; then the save was aborted.
@@ -121,7 +139,11 @@ class Save {
   void AdvanceCommit(Context& context);
   void AdvanceAbort(Context& context);
   bool AllStopped(const Context& context) const;
-  void PutTombstone(Context& context);
+  void PutManifest(Context& context);
+  void PutTombstone(const absl::Status& error, Context& context);
+  // Why storage is to blame, and no rank, for what these ranks did not do: an earlier save's commit holds them up.
+  std::optional<absl::Status> BlameStorage(const std::vector<int>& late, const Context& context) const;
+  void Stall(absl::Status stalled, Context& context);
   void SetPhase(Phase phase, Context& context);
   void Commit(const VerdictSummary& verdict, Context& context);
   void End(Phase phase, Context& context);
@@ -146,22 +168,34 @@ class Save {
   // The number came from agents that began under an earlier coordinator.
   bool adopted_ = false;
   uint64_t reserve_ticket_ = 0;
+  absl::Time reserve_time_ = absl::InfiniteFuture();
 
   absl::Time first_failure_ = absl::InfiniteFuture();
 
   uint64_t manifest_ticket_ = 0;
+  absl::Time manifest_time_ = absl::InfiniteFuture();
   std::optional<MadeManifest> manifest_;
   // Replicas of tensors differed, which does not end the save.
   absl::Status warning_;
+  // Of the last put that was not answered; 0 for none. Answers to those before it count too if they say what stands.
   uint64_t verdict_ticket_ = 0;
+  bool verdict_ticket_is_manifest_ = false;
   // A manifest was handed over to be put: only what stands in storage decides from now on.
   bool decided_ = false;
+  absl::Time decided_time_ = absl::InfiniteFuture();
+  // A put of the manifest failed in a way that leaves open whether it stands.
+  bool in_doubt_ = false;
+  // A person gave the save up when it was decided.
+  absl::Status cancelled_;
+  absl::Status stalled_;
 
   absl::Status error_;
   absl::Time abort_time_ = absl::InfiniteFuture();
   bool tombstone_stands_ = false;
   absl::Time next_verdict_try_ = absl::InfinitePast();
   uint64_t remove_ticket_ = 0;
+  absl::Time remove_time_ = absl::InfiniteFuture();
+  std::optional<Leftover> leftover_;
   VerdictSummary verdict_;
 };
 

@@ -3,24 +3,34 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/rpc/status_proto.h"
+#include "common/rpc/time_proto.h"
 #include "common/storage/checkpoint_path.h"
 #include "coordinator/job/transfer_peers.h"
 #include "coordinator/save/save.h"
 
 namespace cairn {
 
+bool Save::TookPart(const Member& member, const v1::SaveState& state) const {
+  if (static_cast<size_t>(member.rank) >= ranks_.size()) return false;
+  const Rank& rank = ranks_[static_cast<size_t>(member.rank)];
+  // An agent counts the calls of all its trainers, so what it says of a call is about that call, whoever is its trainer
+  // by now.
+  return rank.begun && rank.agent == member.incarnation && state.call() <= rank.state.call();
+}
+
 bool Save::Answers(const Member& member, const v1::SaveState& state) const {
-  if (!ended()) return true;
+  if (!ended() || TookPart(member, state)) return true;
   if (static_cast<size_t>(member.rank) >= ranks_.size()) return false;
   const Rank& rank = ranks_[static_cast<size_t>(member.rank)];
   if (attempt_ > 0 && state.attempt() == attempt_ && (!rank.begun || state.call() <= rank.state.call())) return true;
-  return rank.agent == member.incarnation && (rank.trainer == member.state.trainer().incarnation() || rank.begun) &&
+  // Of a rank that had not begun the trainer that was waited for is answered, and none that came later.
+  return rank.agent == member.incarnation && rank.trainer == member.state.trainer().incarnation() &&
          state.call() <= rank.state.call();
 }
 
 std::string Save::OrdersSignature() const {
   return absl::StrCat(step_, ",", static_cast<int>(phase_), ",", plan_.plan_digest, ",", attempt_, ",",
-                      tombstone_stands_, check_replicas_, request_ids_.size());
+                      tombstone_stands_, check_replicas_, request_ids_.size(), stalled_.ok());
 }
 
 v1::SaveOrder Save::OrderFor(const Member& member, const v1::SaveState& state, const Context& context) const {
@@ -40,6 +50,7 @@ v1::SaveOrder Save::OrderFor(const Member& member, const v1::SaveState& state, c
       order.set_plan_digest(plan_.plan_digest);
       order.set_check_replicas(check_replicas_);
       order.set_sample_replicas(context.options.check_replicas != ReplicaCheck::kNever);
+      if (!stalled_.ok()) *order.mutable_stalled() = StatusToProto(stalled_);
       order.set_action(attempt_ == 0 ? v1::SaveOrder::STAGE : v1::SaveOrder::WRITE);
       for (const auto& [from, to] : plan_.moves) {
         if (from != member.rank && to != member.rank) continue;
@@ -65,6 +76,7 @@ v1::SaveOrder Save::OrderFor(const Member& member, const v1::SaveState& state, c
       order.set_bytes(verdict_.bytes);
       order.set_world_size(verdict_.world_size);
       if (!warning_.ok()) *order.mutable_warning() = StatusToProto(warning_);
+      SetTimestamp(verdict_.commit_time, *order.mutable_commit_time());
       order.set_call(state.call());
       break;
     case Phase::kAborted:

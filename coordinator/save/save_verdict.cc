@@ -14,20 +14,54 @@ constexpr absl::Duration kVerdictRetry = absl::Seconds(1);
 }  // namespace
 
 void Save::AdvanceCommit(Context& context) {
-  if (!decided_ && context.now >= deadline_) {
-    Abort(
-        OperationError(Reason::kTimedOut, context, operation(),
-                       manifest_.has_value() ? "the request's timeout passed while an earlier step's save was undecided"
-                                             : "the request's timeout passed before the manifest was made"),
-        context);
+  const bool first = !context.earliest_step.has_value() || *context.earliest_step >= step_;
+  const bool held_up = manifest_.has_value() && !first && context.stalled_step.value_or(step_) < step_;
+  if (!decided_) {
+    if (context.now >= deadline_) {
+      Abort(held_up ? *BlameStorage({}, context)
+                    : OperationError(Reason::kTimedOut, context, operation(),
+                                     manifest_.has_value()
+                                         ? "the request's timeout passed while an earlier step's save was undecided"
+                                         : "the request's timeout passed before the manifest was made"),
+            context);
+      return;
+    }
+    if (!manifest_.has_value() && context.now - manifest_time_ >= context.options.storage_patience()) {
+      Abort(OperationError(Reason::kStorageStalled, context, operation(),
+                           absl::StrCat("the manifest was not made within ", Seconds(context.options.storage_patience()),
+                                        ", because the coordinator's storage does not answer")),
+            context);
+      return;
+    }
+    if (held_up) Stall(*BlameStorage({}, context), context);
+    if (!manifest_.has_value() || !first) return;
+    Stall(absl::OkStatus(), context);
+    decided_ = true;
+    decided_time_ = context.now;
+    PutManifest(context);
     return;
   }
-  if (!manifest_.has_value() || decided_) return;
-  if (context.earliest_step.has_value() && *context.earliest_step < step_) return;
-  decided_ = true;
-  verdict_ticket_ = context.next_ticket++;
-  context.Do(PutVerdict{step_, attempt_, attempt_nonce_, manifest_->manifest, manifest_->bins, absl::OkStatus(),
-                        request_ids_.empty() ? "" : request_ids_.front(), verdict_ticket_});
+  if (stalled_.ok() && context.now - decided_time_ >= context.options.storage_timeout) {
+    Stall(OperationError(Reason::kStorageStalled, context, operation(),
+                         absl::StrCat("storage has not said for ", Seconds(context.options.storage_timeout),
+                                      " whether the commit stands; nobody knows the outcome yet")),
+          context);
+  }
+  if (context.now < next_verdict_try_) return;
+  // Of puts that are repeated or answer one another any number may be under way: the first record that stands decides.
+  if (!cancelled_.ok() && (verdict_ticket_ == 0 || verdict_ticket_is_manifest_)) {
+    PutTombstone(cancelled_, context);
+  } else if (verdict_ticket_ == 0) {
+    PutManifest(context);
+  }
+}
+
+void Save::Stall(absl::Status stalled, Context& context) {
+  if (stalled_ == stalled) return;
+  stalled_ = std::move(stalled);
+  Touch();
+  context.Log("step=", step_, " attempt=", attempt_, stalled_.ok() ? " event=resumed" : " event=stalled",
+              stalled_.ok() ? "" : absl::StrCat(" error=\"", stalled_.message(), "\""));
 }
 
 void Save::Commit(const VerdictSummary& verdict, Context& context) {
@@ -38,33 +72,48 @@ void Save::Commit(const VerdictSummary& verdict, Context& context) {
 
 void Save::OnVerdict(uint64_t ticket, const PutOutcome& outcome, Context& context) {
   const absl::StatusOr<VerdictSummary>& standing = outcome.standing;
-  if (ticket != verdict_ticket_ || ended()) return;
-  verdict_ticket_ = 0;
+  if (ended() || (standing.ok() && standing->attempt != attempt_)) return;
+  const bool newest = ticket != 0 && ticket == verdict_ticket_;
   if (!standing.ok()) {
-    // Nothing is known to stand there: from here only a tombstone settles it.
+    // Of a put that another one has followed only what it found counts.
+    if (!newest) return;
+    const bool manifest = verdict_ticket_is_manifest_;
+    verdict_ticket_ = 0;
+    next_verdict_try_ = context.now + kVerdictRetry;
+    in_doubt_ = in_doubt_ || (manifest && outcome.in_doubt);
+    context.Log("step=", step_, " attempt=", attempt_, " event=", manifest ? "manifest" : "tombstone",
+                "-failed in_doubt=", in_doubt_, " error=\"", standing.status().message(), "\"");
+    if (phase_ != Phase::kCommitting || !manifest || in_doubt_) return;
+    // It does not stand there and never will: from here only a tombstone settles it.
     decided_ = false;
     manifest_.reset();
-    if (phase_ == Phase::kCommitting) {
-      Abort(Annotate(standing.status(), absl::StrCat(context.job, "@", step_, " attempt ", attempt_, ": committing"),
-                     {{"job", context.job}, {"step", absl::StrCat(step_)}, {"phase", "committing"}}),
-            context);
-    } else {
-      next_verdict_try_ = context.now + kVerdictRetry;
-      context.Log("step=", step_, " attempt=", attempt_, " event=tombstone-failed error=\"",
-                  standing.status().message(), "\"");
-    }
+    next_verdict_try_ = absl::InfinitePast();
+    Abort(!cancelled_.ok() ? cancelled_
+                           : Annotate(standing.status(),
+                                      absl::StrCat(context.job, "@", step_, " attempt ", attempt_, ": committing"),
+                                      {{"job", context.job}, {"step", absl::StrCat(step_)}, {"phase", "committing"}}),
+          context);
     return;
   }
+  verdict_ticket_ = 0;
   if (standing->committed) {
     Commit(*standing, context);
     return;
   }
+  if (standing->damaged) {
+    // Nobody can load it, and what it belongs to stays for whoever may rescue it.
+    error_ = standing->error;
+    End(Phase::kAborted, context);
+    return;
+  }
   tombstone_stands_ = true;
   if (phase_ == Phase::kCommitting) {
-    // Someone else ended the attempt: that is how it ended.
+    // Someone ended the attempt: that is how it ended.
     decided_ = false;
-    Abort(standing->error.ok() ? OperationError(Reason::kSuperseded, context, operation(), "ended by a tombstone")
-                               : standing->error,
+    const bool ours = !cancelled_.ok() && standing->error.message() == cancelled_.message();
+    Abort(ours                   ? cancelled_
+          : standing->error.ok() ? OperationError(Reason::kSuperseded, context, operation(), "ended by a tombstone")
+                                 : standing->error,
           context);
   } else if (!standing->error.ok() && standing->error.message() != error_.message()) {
     // Another one's. Our own comes back without its metadata, which a tombstone does not hold.
@@ -77,11 +126,29 @@ void Save::Abort(absl::Status error, Context& context) {
   if (ended() || phase_ == Phase::kAborting || decided_) return;
   error_ = std::move(error);
   abort_time_ = context.now;
+  stalled_ = absl::OkStatus();
   SetPhase(Phase::kAborting, context);
 }
 
 void Save::Cancel(Context& context) {
-  Abort(OperationError(Reason::kSaveCancelled, context, operation(), "cancelled on request"), context);
+  const absl::Status error = OperationError(Reason::kSaveCancelled, context, operation(), "cancelled on request");
+  if (phase_ == Phase::kCommitting && decided_) {
+    if (cancelled_.ok()) cancelled_ = error;
+    return;
+  }
+  Abort(error, context);
+}
+
+std::optional<absl::Status> Save::BlameStorage(const std::vector<int>& late, const Context& context) const {
+  if (context.stalled_step.value_or(step_) == step_) return std::nullopt;
+  // A rank that has got its memory is not held up by another step's save.
+  for (int rank : late) {
+    const Rank& state = ranks_[static_cast<size_t>(rank)];
+    if (state.begun && state.state.phase() != v1::SaveState::BEGUN) return std::nullopt;
+  }
+  return OperationError(Reason::kStorageStalled, context, operation(),
+                        absl::StrCat("held up by the save of step ", *context.stalled_step,
+                                     ", whose commit waits for storage that does not answer"));
 }
 
 bool Save::AllStopped(const Context& context) const {
@@ -94,32 +161,51 @@ bool Save::AllStopped(const Context& context) const {
   return true;
 }
 
-void Save::PutTombstone(Context& context) {
+void Save::PutManifest(Context& context) {
   verdict_ticket_ = context.next_ticket++;
-  context.Do(PutVerdict{step_, attempt_, attempt_nonce_, nullptr, nullptr, error_,
+  verdict_ticket_is_manifest_ = true;
+  context.Do(PutVerdict{step_, attempt_, attempt_nonce_, manifest_->manifest, manifest_->bins, absl::OkStatus(),
+                        request_ids_.empty() ? "" : request_ids_.front(), verdict_ticket_});
+}
+
+void Save::PutTombstone(const absl::Status& error, Context& context) {
+  verdict_ticket_ = context.next_ticket++;
+  verdict_ticket_is_manifest_ = false;
+  context.Do(PutVerdict{step_, attempt_, attempt_nonce_, nullptr, nullptr, error,
                         request_ids_.empty() ? "" : request_ids_.front(), verdict_ticket_});
 }
 
 void Save::AdvanceAbort(Context& context) {
-  if (reserve_ticket_ != 0) return;  // a number may come yet, and with it something to bury
+  if (reserve_ticket_ != 0 && context.now - reserve_time_ < context.options.storage_patience()) {
+    return;  // a number may come yet, and with it something to bury
+  }
   if (attempt_ == 0) {
+    // A number that comes later is buried as what nobody finished.
     End(Phase::kAborted, context);
     return;
   }
   if (!tombstone_stands_) {
-    if (verdict_ticket_ != 0 || context.now < next_verdict_try_) return;
+    // No manifest was handed out, or it is known not to stand: nobody can commit the attempt.
     if (context.now - abort_time_ >= context.options.phase_timeout) {
-      // Storage takes no tombstone. The files stay, and no later attempt of the step begins before one stands.
+      // Storage takes no tombstone for now. No later attempt of the step begins before one stands.
       context.Log("step=", step_, " attempt=", attempt_, " event=tombstone-given-up");
+      leftover_ = {step_, attempt_, /*tombstone=*/false};
       End(Phase::kAborted, context);
       return;
     }
-    PutTombstone(context);
+    if (verdict_ticket_ == 0 && context.now >= next_verdict_try_) PutTombstone(error_, context);
     return;
   }
-  if (remove_ticket_ != 0) return;
+  if (remove_ticket_ != 0) {
+    if (context.now - remove_time_ < context.options.storage_patience()) return;
+    context.Log("step=", step_, " attempt=", attempt_, " event=remove-given-up");
+    leftover_ = {step_, attempt_, /*tombstone=*/true};
+    End(Phase::kAborted, context);
+    return;
+  }
   if (!AllStopped(context) && context.now - abort_time_ < context.options.lease_ttl) return;
   remove_ticket_ = context.next_ticket++;
+  remove_time_ = context.now;
   context.Do(RemoveFiles{step_, attempt_, remove_ticket_});
 }
 
@@ -127,6 +213,7 @@ void Save::OnRemoved(uint64_t ticket, const absl::Status& status, Context& conte
   if (ticket != remove_ticket_ || phase_ != Phase::kAborting) return;
   if (!status.ok()) {
     context.Log("step=", step_, " attempt=", attempt_, " event=remove-failed error=\"", status.message(), "\"");
+    leftover_ = {step_, attempt_, /*tombstone=*/true};
   }
   End(Phase::kAborted, context);
 }
@@ -135,17 +222,25 @@ void Save::End(Phase phase, Context& context) {
   for (size_t i = 0; i < ranks_.size(); ++i) {
     Rank& rank = ranks_[i];
     const Member* member = context.members.Find(static_cast<int>(i));
-    if (!rank.begun && member != nullptr && member->reported) {
-      // The rank's next call of save for this step is answered by this verdict, as those of the others were.
+    if (!rank.begun && member != nullptr && member->reported && rank.seen_trainer != 0) {
+      // The next call of save for this step by the trainer that was waited for is answered by this verdict, as those
+      // of the others were.
       rank.agent = member->incarnation;
-      rank.trainer = member->state.trainer().incarnation();
+      rank.trainer = rank.seen_trainer;
       const bool before = rank.answered_agent == rank.agent && rank.answered_trainer == rank.trainer;
       rank.state.set_call((before ? rank.answered_call : 0) + 1);
     }
+    // What is asked of an ended save is small.
     rank.state.clear_result();
     rank.state.clear_replica_checksum();
+    rank.state.clear_waiting_for();
+    rank.state.clear_error();
   }
+  plan_.moves = {};
+  plan_.transfer_token.clear();
   manifest_.reset();
+  stalled_ = absl::OkStatus();
+  cancelled_ = absl::OkStatus();
   SetPhase(phase, context);
 }
 

@@ -5,6 +5,7 @@
 #include "common/base/quantity.h"
 #include "common/rpc/reason.h"
 #include "common/rpc/status_proto.h"
+#include "common/rpc/time_proto.h"
 #include "common/storage/checkpoint_path.h"
 #include "coordinator/save/save.h"
 
@@ -124,18 +125,15 @@ v1::Checkpoint Save::View(const Context& context) const {
       view.set_state(v1::Checkpoint::ABORTED);
       break;
   }
+  if (!stalled_.ok()) *view.mutable_error() = StatusToProto(stalled_);
   if (phase_ == Phase::kAborting || phase_ == Phase::kAborted) *view.mutable_error() = StatusToProto(error_);
   if (phase_ == Phase::kCommitted) {
     view.set_bytes(verdict_.bytes);
     view.set_world_size(verdict_.world_size);
-    const int64_t nanos = absl::ToUnixNanos(verdict_.commit_time);
-    view.mutable_commit_time()->set_seconds(nanos / 1'000'000'000);
-    view.mutable_commit_time()->set_nanos(static_cast<int32_t>(nanos % 1'000'000'000));
+    SetTimestamp(verdict_.commit_time, *view.mutable_commit_time());
     if (!warning_.ok()) *view.mutable_warning() = StatusToProto(warning_);
   }
-  const int64_t created = absl::ToUnixNanos(created_wall_);
-  view.mutable_create_time()->set_seconds(created / 1'000'000'000);
-  view.mutable_create_time()->set_nanos(static_cast<int32_t>(created % 1'000'000'000));
+  SetTimestamp(created_wall_, *view.mutable_create_time());
   if (phase_ == Phase::kCommitted) return view;
   const std::vector<int> awaited = WithoutExcused(Awaited(context));
   for (size_t i = 0; i < ranks_.size(); ++i) {
@@ -149,8 +147,7 @@ v1::Checkpoint Save::View(const Context& context) const {
     const Member* member = context.members.Find(index);
     if (member != nullptr) progress.set_node(member->node);
     const absl::Duration idle = context.now - ProgressOf(index, rank, context);
-    progress.mutable_idle()->set_seconds(absl::ToInt64Seconds(idle));
-    progress.mutable_idle()->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(idle) % 1'000'000'000));
+    SetDuration(idle, *progress.mutable_idle());
     const bool is_awaited = std::binary_search(awaited.begin(), awaited.end(), index);
     const bool late = !ended() && is_awaited &&
                       (member == nullptr || idle > context.options.phase_timeout / 2 ||

@@ -88,11 +88,12 @@ grpc::ServerUnaryReactor* AgentService::SynchronizeAgent(grpc::CallbackServerCon
   const uint64_t known = request->known_revision();
   // The orders are only put together anew when something that they depend on has changed.
   auto version = std::make_shared<uint64_t>(0);
-  const auto poll = [=](Core& core, const Environment& environment, bool last) -> std::optional<Dispatcher::Answer> {
+  const auto poll = [agent, rank, known, next_delay, version](
+                        Core& core, const Environment& environment,
+                        bool last) -> std::optional<absl::StatusOr<v1::SynchronizeAgentResponse>> {
     Job* job = core.Find(agent.job());
     const Member* member = job == nullptr ? nullptr : job->members().Find(rank);
-    if (member == nullptr || member->incarnation != agent.incarnation())
-      return Dispatcher::Answer{NotRegistered(agent)};
+    if (member == nullptr || member->incarnation != agent.incarnation()) return NotRegistered(agent);
     if (!last && *version == job->orders_version()) return std::nullopt;
     v1::SynchronizeAgentResponse orders = job->OrdersFor(rank, environment);
     *version = job->orders_version();
@@ -100,10 +101,9 @@ grpc::ServerUnaryReactor* AgentService::SynchronizeAgent(grpc::CallbackServerCon
     orders.mutable_next_delay()->set_seconds(absl::ToInt64Seconds(next_delay));
     orders.mutable_next_delay()->set_nanos(
         static_cast<int32_t>(absl::ToInt64Nanoseconds(next_delay - absl::Seconds(orders.next_delay().seconds()))));
-    auto shared = std::make_shared<v1::SynchronizeAgentResponse>(std::move(orders));
-    return Dispatcher::Answer{absl::OkStatus(), [response, shared] { response->Swap(shared.get()); }};
+    return orders;
   };
-  return dispatcher_.Hold(context, absl::StrCat("agent ", NameOf(agent)), max_wait, poll);
+  return dispatcher_.Hold(context, absl::StrCat("agent ", NameOf(agent)), max_wait, response, poll);
 }
 
 grpc::ServerUnaryReactor* AgentService::PutLayout(grpc::CallbackServerContext* context,
@@ -113,23 +113,25 @@ grpc::ServerUnaryReactor* AgentService::PutLayout(grpc::CallbackServerContext* c
     return FinishNow(context, status);
   }
   // The last chunk is hashed, which takes a while for a large layout.
-  return dispatcher_.OnWorker([this, request, response](std::function<void()>& respond) -> absl::Status {
-    CAIRN_ASSIGN_OR_RETURN(const uint64_t next,
-                           layouts_.PutChunk(NameOf(request->agent()), request->digest(), request->total_bytes(),
-                                             request->offset(), request->chunk()));
-    const bool complete = next == request->total_bytes() && layouts_.Get(request->digest()) != nullptr;
-    const std::string digest = request->digest();
-    if (complete) {
-      dispatcher_.Event([&](Core& core, const Environment& environment) {
-        core.AddLayout(digest);
-        for (const std::string& evicted : layouts_.TakeEvicted()) core.RemoveLayout(evicted);
-        if (Job* job = core.Find(request->agent().job()); job != nullptr) job->Tick(environment);
-        return 0;
+  return dispatcher_.OnWorker(
+      *this, *request, response,
+      [](AgentService& self, const v1::PutLayoutRequest& asked) -> absl::StatusOr<v1::PutLayoutResponse> {
+        const Computing computing;
+        CAIRN_ASSIGN_OR_RETURN(const uint64_t next,
+                               self.layouts_.PutChunk(NameOf(asked.agent()), asked.digest(), asked.total_bytes(),
+                                                      asked.offset(), asked.chunk()));
+        if (next == asked.total_bytes()) {
+          self.dispatcher_.Event([&](Core& core, const Environment& environment) {
+            const auto bytes = self.layouts_.Get(asked.digest());
+            if (bytes != nullptr) core.layouts().Add(asked.digest(), bytes->size());
+            if (Job* job = core.Find(asked.agent().job()); job != nullptr) job->Tick(environment);
+            return 0;
+          });
+        }
+        v1::PutLayoutResponse made;
+        made.set_received_bytes(next);
+        return made;
       });
-    }
-    respond = [response, next] { response->set_received_bytes(next); };
-    return absl::OkStatus();
-  });
 }
 
 grpc::ServerUnaryReactor* AgentService::GetPlan(grpc::CallbackServerContext* context, const v1::GetPlanRequest* request,
@@ -137,25 +139,25 @@ grpc::ServerUnaryReactor* AgentService::GetPlan(grpc::CallbackServerContext* con
   if (absl::Status status = Authenticate(*context, request->agent(), /*uploaded=*/false); !status.ok()) {
     return FinishNow(context, status);
   }
-  const std::string digest = request->plan_digest();
-  const int rank = static_cast<int>(request->agent().rank());
-  const uint64_t offset = request->offset();
-  const std::string known = request->known_part_digest();
-  return dispatcher_.OnWorker([=, this](std::function<void()>& respond) -> absl::Status {
-    CAIRN_ASSIGN_OR_RETURN(const auto part, plans_.PartFor(digest, rank));
-    if (offset == 0 && !known.empty() && BodyDigestOf(*part) == known) {
-      respond = [response] { response->set_same_part(true); };
-      return absl::OkStatus();
-    }
-    if (offset > part->size()) {
-      return MakeError(Reason::kBadRequest, absl::StrCat("offset ", offset, " of a plan of ", part->size(), " bytes"));
-    }
-    respond = [response, part, offset] {
-      response->set_total_bytes(part->size());
-      response->set_chunk(part->substr(offset, kMaxChunkBytes));
-    };
-    return absl::OkStatus();
-  });
+  return dispatcher_.OnWorker(
+      *this, *request, response,
+      [](AgentService& self, const v1::GetPlanRequest& asked) -> absl::StatusOr<v1::GetPlanResponse> {
+        CAIRN_ASSIGN_OR_RETURN(const auto part,
+                               self.plans_.PartFor(asked.plan_digest(), static_cast<int>(asked.agent().rank())));
+        v1::GetPlanResponse made;
+        if (asked.offset() == 0 && !asked.known_part_digest().empty() &&
+            BodyDigestOf(*part) == asked.known_part_digest()) {
+          made.set_same_part(true);
+          return made;
+        }
+        if (asked.offset() > part->size()) {
+          return MakeError(Reason::kBadRequest,
+                           absl::StrCat("offset ", asked.offset(), " of a plan of ", part->size(), " bytes"));
+        }
+        made.set_total_bytes(part->size());
+        made.set_chunk(part->substr(asked.offset(), kMaxChunkBytes));
+        return made;
+      });
 }
 
 grpc::ServerUnaryReactor* AgentService::UnregisterAgent(grpc::CallbackServerContext* context,

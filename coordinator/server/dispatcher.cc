@@ -9,7 +9,11 @@
 namespace cairn {
 namespace {
 
+// A call whose work takes longer is answered without it.
+constexpr absl::Duration kMaxWork = absl::Minutes(5);
 constexpr absl::Duration kTick = absl::Milliseconds(100);
+// What was begun may end within this when the coordinator stops.
+constexpr absl::Duration kStopPatience = absl::Seconds(5);
 
 }  // namespace
 
@@ -23,8 +27,14 @@ void LogLine(const Clock& clock, const std::string& text) {
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
-Dispatcher::Dispatcher(const CoreOptions& options, Executor& executor, const Clock& clock, int workers)
-    : clock_(clock), executor_(executor), workers_(workers), core_(options), timer_([this] { RunTimer(); }) {}
+Dispatcher::Dispatcher(const CoreOptions& options, Executor& executor, LayoutStore& layouts, const Clock& clock,
+                       int workers)
+    : clock_(clock),
+      executor_(executor),
+      layouts_(layouts),
+      workers_(workers, options.storage_timeout, clock),
+      core_(options),
+      timer_([this] { RunTimer(); }) {}
 
 void Dispatcher::RunTimer() {
   for (;;) {
@@ -40,13 +50,20 @@ void Dispatcher::RunTimer() {
       Collect(effects);
     }
     Release(std::move(effects));
+    WatchWorkers();
   }
 }
 
-std::optional<Dispatcher::Answer> Dispatcher::Ask(const Poll& poll, const Environment& environment, bool last) {
+void Dispatcher::WatchWorkers() {
+  const int stalled = workers_.ReplaceStalled();
+  if (stalled_calls_.exchange(stalled) != stalled)
+    LogLine(clock_, absl::StrCat("event=storage-stalled calls=", stalled));
+}
+
+std::optional<Dispatcher::Answer> Dispatcher::Ask(const AnswerPoll& poll, const Environment& environment, bool last) {
   std::optional<Answer> answer = poll(core_, environment, last);
   if (last && !answer.has_value()) {
-    answer = Answer{MakeError(Reason::kTimedOut, "the coordinator has not heard from its storage yet")};
+    answer = Answer{MakeError(Reason::kStorageStalled, "the coordinator has not heard from its storage yet")};
   }
   return answer;
 }
@@ -62,6 +79,8 @@ void Dispatcher::Collect(Effects& effects) {
     effects.answers.emplace_back(held->call, *std::move(answer));
     held = held_.erase(held);
   }
+  // Under the lock, so that what the core says is here is here.
+  for (const std::string& digest : core_.layouts().TakeDropped()) layouts_.Drop(digest);
   effects.actions = core_.TakeActions();
   effects.log = core_.TakeLog();
 }
@@ -78,8 +97,8 @@ void Dispatcher::Release(Effects effects) {
   }
 }
 
-grpc::ServerUnaryReactor* Dispatcher::Hold(grpc::CallbackServerContext* context, const std::string& agent,
-                                           absl::Duration max_wait, Poll poll) {
+grpc::ServerUnaryReactor* Dispatcher::HoldAnswer(grpc::CallbackServerContext* context, const std::string& agent,
+                                                 absl::Duration max_wait, AnswerPoll poll) {
   Effects effects;
   std::optional<Answer> now;
   std::shared_ptr<HeldCall> call;
@@ -126,19 +145,22 @@ void Dispatcher::OnEnd(HeldCall& call, bool timer) {
   Release(std::move(effects));
 }
 
-grpc::ServerUnaryReactor* Dispatcher::OnWorker(std::function<absl::Status(std::function<void()>& respond)> work) {
-  // Cancellation is all that ends it early: what runs on a worker is bounded by storage.
-  auto call = HeldCall::Start(absl::Minutes(5), [](HeldCall& ended, bool timer) {
-    if (timer) ended.Answer(MakeError(Reason::kTimedOut, "storage did not answer in time"));
+grpc::ServerUnaryReactor* Dispatcher::AnswerOnWorker(std::function<Answer()> work) {
+  auto call = HeldCall::Start(kMaxWork, [](HeldCall& ended, bool timer) {
+    if (timer) {
+      ended.Answer(MakeError(Reason::kStorageStalled, absl::StrCat("the coordinator's storage did not answer within ",
+                                                                   absl::FormatDuration(kMaxWork))));
+    }
   });
   grpc::ServerUnaryReactor* reactor = call->reactor();
-  workers_.Submit([call, work = std::move(work)] {
-    std::function<void()> respond;
-    const absl::Status status = work(respond);
+  const bool taken = workers_.Offer([call, work = std::move(work)] {
+    if (call->finished()) return;
+    const Answer answer = work();
     if (!call->Claim()) return;
-    if (respond) respond();
-    call->AnswerClaimed(status);
+    if (answer.respond) answer.respond();
+    call->AnswerClaimed(answer.status);
   });
+  if (!taken) call->Answer(MakeError(Reason::kStorageStalled, "too many calls wait for the coordinator's storage"));
   return reactor;
 }
 
@@ -147,18 +169,19 @@ bool Dispatcher::busy() {
   return core_.busy();
 }
 
-void Dispatcher::Stop() {
+bool Dispatcher::Stop() {
   Effects effects;
   {
     MutexLock lock(mutex_);
-    if (stopped_) return;
-    stopped_ = true;
-    stop_.NotifyAll();
-    Collect(effects);
+    if (!stopped_) {
+      stopped_ = true;
+      stop_.NotifyAll();
+      Collect(effects);
+    }
   }
   Release(std::move(effects));
-  timer_.join();
-  workers_.Stop();
+  if (timer_.joinable()) timer_.join();
+  return workers_.Stop(kStopPatience);
 }
 
 void Dispatcher::Execute(const CoreAction& action) {
@@ -190,6 +213,10 @@ void Dispatcher::Execute(const CoreAction& action) {
             job.OnLoadPlanned(what.number, what.ticket, result, environment);
           }
         });
+        // Nobody waits for it.
+        if constexpr (std::is_same_v<What, PlanSave>) {
+          if (result.ok()) executor_.Keep(what, *result);
+        }
       },
       action.what);
 }

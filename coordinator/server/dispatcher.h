@@ -2,37 +2,42 @@
 #ifndef CAIRN_COORDINATOR_SERVER_DISPATCHER_H_
 #define CAIRN_COORDINATOR_SERVER_DISPATCHER_H_
 
+#include <atomic>
 #include <functional>
 #include <list>
 #include <memory>
 #include <optional>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "common/rpc/reactor.h"
 #include "coordinator/job/core.h"
 #include "coordinator/server/executor.h"
+#include "coordinator/server/layout_store.h"
 #include "coordinator/server/worker_pool.h"
 
 namespace cairn {
 
 // Thread-safe. One lock; it is never held while a call is answered or an action runs.
+//
+// gRPC frees a call's request and response as soon as the call has ended, also by its caller's cancellation. So what
+// runs later is given neither: it makes a response of its own, which is swapped in by whoever may still answer.
 class Dispatcher {
  public:
   // Says under the lock what a held call answers, or nothing if it must wait on. `last`: its time is over, so that it
-  // must answer. The response is written by `respond` afterwards, without the lock.
-  struct Answer {
-    absl::Status status;
-    std::function<void()> respond = nullptr;
-  };
-  using Poll = std::function<std::optional<Answer>(Core& core, const Environment& environment, bool last)>;
+  // must answer. Must not hold pointers to the call's request.
+  template <typename Response>
+  using Poll =
+      std::function<std::optional<absl::StatusOr<Response>>(Core& core, const Environment& environment, bool last)>;
 
-  Dispatcher(const CoreOptions& options, Executor& executor, const Clock& clock, int workers);
+  Dispatcher(const CoreOptions& options, Executor& executor, LayoutStore& layouts, const Clock& clock, int workers);
   ~Dispatcher() { Stop(); }
 
   // Applies an event.
@@ -52,20 +57,56 @@ class Dispatcher {
 
   // Answers a call when `poll` does: now, after an event, or when `max_wait` is over. `agent`: a later call with the
   // same name (not empty) ends the wait of this one.
+  template <typename Response>
   grpc::ServerUnaryReactor* Hold(grpc::CallbackServerContext* context, const std::string& agent,
-                                 absl::Duration max_wait, Poll poll);
+                                 absl::Duration max_wait, Response* response,
+                                 std::type_identity_t<Poll<Response>> poll) {
+    return HoldAnswer(context, agent, max_wait,
+                      [response, poll = std::move(poll)](Core& core, const Environment& environment,
+                                                         bool last) -> std::optional<Answer> {
+                        std::optional<absl::StatusOr<Response>> made = poll(core, environment, last);
+                        if (!made.has_value()) return std::nullopt;
+                        return AnswerWith(*std::move(made), response);
+                      });
+  }
 
-  // Runs `work` on a worker and answers the call with its status.
-  grpc::ServerUnaryReactor* OnWorker(std::function<absl::Status(std::function<void()>& respond)> work);
+  // Answers a call with what `work` makes of a copy of its request on a worker. A function without captures, so that
+  // nothing of the call can slip in.
+  template <typename Service, typename Request, typename Response>
+  grpc::ServerUnaryReactor* OnWorker(
+      Service& service, const Request& request, Response* response,
+      std::type_identity_t<absl::StatusOr<Response> (*)(Service&, const Request&)> work) {
+    return AnswerOnWorker([&service, request, response, work] { return AnswerWith(work(service, request), response); });
+  }
+
+  // Runs `work` on a worker; ignored after Stop.
+  void InBackground(std::function<void()> work) { workers_.Submit(std::move(work)); }
 
   bool busy();
-  // Answers all held calls and ends workers and timer. Idempotent.
-  void Stop();
+  // Threads that wait for storage beyond CoreOptions.storage_timeout.
+  int stalled_calls() const { return stalled_calls_.load(); }
+  // Answers all held calls and ends workers and timer. False if storage holds a thread that uses the executor still:
+  // then nothing that it uses may be destroyed. Idempotent.
+  bool Stop();
 
  private:
+  struct Answer {
+    absl::Status status;
+    // Writes the response; called without the lock, by whoever may answer.
+    std::function<void()> respond = nullptr;
+  };
+  using AnswerPoll = std::function<std::optional<Answer>(Core& core, const Environment& environment, bool last)>;
+
+  template <typename Response>
+  static Answer AnswerWith(absl::StatusOr<Response> made, Response* response) {
+    if (!made.ok()) return {made.status()};
+    auto kept = std::make_shared<Response>(*std::move(made));
+    return {absl::OkStatus(), [response, kept] { response->Swap(kept.get()); }};
+  }
+
   struct Held {
     std::string agent;
-    Poll poll;
+    AnswerPoll poll;
     std::shared_ptr<HeldCall> call;
   };
   struct Effects {
@@ -74,21 +115,27 @@ class Dispatcher {
     std::vector<std::pair<std::shared_ptr<HeldCall>, Answer>> answers;
   };
 
-  std::optional<Answer> Ask(const Poll& poll, const Environment& environment, bool last)
+  grpc::ServerUnaryReactor* HoldAnswer(grpc::CallbackServerContext* context, const std::string& agent,
+                                       absl::Duration max_wait, AnswerPoll poll);
+  grpc::ServerUnaryReactor* AnswerOnWorker(std::function<Answer()> work);
+  std::optional<Answer> Ask(const AnswerPoll& poll, const Environment& environment, bool last)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Collect(Effects& effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Release(Effects effects);
   void OnEnd(HeldCall& call, bool timer);
   void Execute(const CoreAction& action);
   void RunTimer();
+  void WatchWorkers();
 
   const Clock& clock_;
   Executor& executor_;
+  LayoutStore& layouts_;
   WorkerPool workers_;
   Mutex mutex_;
   Core core_ ABSL_GUARDED_BY(mutex_);
   std::list<Held> held_ ABSL_GUARDED_BY(mutex_);
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  std::atomic<int> stalled_calls_ = 0;
   CondVar stop_;
   std::thread timer_;
 };

@@ -38,6 +38,11 @@ absl::StatusOr<PlannedSave> Executor::Run(const std::string&, const PlanSave& ac
   return PlannedSave{plan.digest(), plan.total_bytes(), plan.MovePairs(), secret_.TokenFor(plan.digest())};
 }
 
+void Executor::Keep(const PlanSave& action, const PlannedSave& plan) {
+  // A plan that cannot be kept is made again after a restart: no reason to fail a save.
+  plans_.Persist(plan.plan_digest, action.layout, action.node).IgnoreError();
+}
+
 absl::Status Executor::CheckNames(const std::string& job, int64_t step, const SavePlan& plan) {
   // A damaged checkpoint must not keep the job from making a sound one.
   CAIRN_ASSIGN_OR_RETURN(const Catalog::ManifestPtr last, catalog_.ReadNewestReadable(job));

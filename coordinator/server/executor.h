@@ -23,7 +23,10 @@ class Executor {
 
   absl::StatusOr<Recovered> Run(const std::string& job, const RecoverJob& action);
   absl::StatusOr<Recovered> Run(const std::string& job, const ReadStep& action);
+  // Touches no storage.
   absl::StatusOr<PlannedSave> Run(const std::string& job, const PlanSave& action);
+  // Lets a restarted coordinator find the plan that the action gave.
+  void Keep(const PlanSave& action, const PlannedSave& plan);
   // FAILED_PRECONDITION (NAMES_DROPPED), ALREADY_EXISTS (STEP_COMMITTED).
   absl::StatusOr<Reserved> Run(const std::string& job, const ReserveAttempt& action);
   // FAILED_PRECONDITION (REPLICA_MISMATCH, OBJECT_MISMATCH), INVALID_ARGUMENT (BAD_REQUEST).

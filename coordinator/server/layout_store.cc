@@ -1,5 +1,7 @@
 #include "coordinator/server/layout_store.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "common/base/digest.h"
 #include "common/base/status.h"
@@ -21,7 +23,7 @@ absl::StatusOr<uint64_t> LayoutStore::PutChunk(const std::string& agent, const s
   Upload whole;
   {
     MutexLock lock(mutex_);
-    if (index_.contains(digest)) return total_bytes;
+    if (layouts_.contains(digest)) return total_bytes;
     Upload& upload = uploads_[agent];
     if (upload.digest != digest || upload.total_bytes != total_bytes || offset == 0) {
       upload_bytes_ -= upload.bytes.size();
@@ -33,7 +35,16 @@ absl::StatusOr<uint64_t> LayoutStore::PutChunk(const std::string& agent, const s
       return MakeError(Reason::kBadRequest, absl::StrCat("chunk of ", chunk.size(), " bytes at ", offset, " of ",
                                                          total_bytes, ", expected one at ", next));
     }
-    if (upload_bytes_ + chunk.size() > capacity_bytes_) {
+    upload.used = ++uses_;
+    while (upload_bytes_ + chunk.size() > capacity_bytes_) {
+      // One that an agent has left behind, if there is any, is the oldest.
+      const auto oldest = std::min_element(uploads_.begin(), uploads_.end(),
+                                           [](const auto& a, const auto& b) { return a.second.used < b.second.used; });
+      if (oldest->first != agent) {
+        upload_bytes_ -= oldest->second.bytes.size();
+        uploads_.erase(oldest);
+        continue;
+      }
       return MakeError(Reason::kMessageTooLarge,
                        absl::StrCat("uploads of layouts take ", upload_bytes_, " bytes already"));
     }
@@ -54,28 +65,32 @@ absl::Status LayoutStore::Put(const std::string& digest, std::string bytes) {
                      absl::StrCat("the layout's bytes do not have the digest ", DigestHex(digest)));
   }
   MutexLock lock(mutex_);
-  if (!index_.contains(digest)) Insert(digest, std::move(bytes));
-  return absl::OkStatus();
-}
-
-void LayoutStore::Insert(const std::string& digest, std::string bytes) {
-  bytes_ += bytes.size();
-  entries_.push_front({digest, std::make_shared<const std::string>(std::move(bytes))});
-  index_[digest] = entries_.begin();
-  while (bytes_ > capacity_bytes_ && entries_.size() > 1) {
-    bytes_ -= entries_.back().bytes->size();
-    index_.erase(entries_.back().digest);
-    evicted_.push_back(entries_.back().digest);
-    entries_.pop_back();
+  if (layouts_.contains(digest)) return absl::OkStatus();
+  if (bytes_ + bytes.size() > capacity_bytes_) {
+    return MakeError(Reason::kMessageTooLarge, absl::StrCat("the layouts in use take ", bytes_, " bytes already"));
   }
+  bytes_ += bytes.size();
+  layouts_[digest] = std::make_shared<const std::string>(std::move(bytes));
+  return absl::OkStatus();
 }
 
 std::shared_ptr<const std::string> LayoutStore::Get(const std::string& digest) {
   MutexLock lock(mutex_);
-  const auto found = index_.find(digest);
-  if (found == index_.end()) return nullptr;
-  entries_.splice(entries_.begin(), entries_, found->second);
-  return found->second->bytes;
+  const auto found = layouts_.find(digest);
+  return found == layouts_.end() ? nullptr : found->second;
+}
+
+void LayoutStore::Drop(const std::string& digest) {
+  MutexLock lock(mutex_);
+  const auto found = layouts_.find(digest);
+  if (found == layouts_.end()) return;
+  bytes_ -= found->second->size();
+  layouts_.erase(found);
+}
+
+size_t LayoutStore::size() {
+  MutexLock lock(mutex_);
+  return layouts_.size();
 }
 
 void LayoutStore::Forget(const std::string& agent) {
@@ -84,11 +99,6 @@ void LayoutStore::Forget(const std::string& agent) {
   if (found == uploads_.end()) return;
   upload_bytes_ -= found->second.bytes.size();
   uploads_.erase(found);
-}
-
-std::vector<std::string> LayoutStore::TakeEvicted() {
-  MutexLock lock(mutex_);
-  return std::exchange(evicted_, {});
 }
 
 }  // namespace cairn

@@ -7,6 +7,7 @@
 #include "common/base/status.h"
 #include "common/rpc/endpoint.h"
 #include "common/rpc/reason.h"
+#include "common/rpc/time_proto.h"
 #include "common/storage/checkpoint_path.h"
 #include "common/storage/listed_checkpoint.h"
 #include "coordinator/server/reshard_preview.h"
@@ -35,11 +36,16 @@ CheckpointKey KeyOf(const Request& request) {
   return key;
 }
 
-Dispatcher::Answer AnswerWith(const absl::StatusOr<v1::Checkpoint>& checkpoint, v1::Checkpoint* response) {
-  if (!checkpoint.ok()) return {checkpoint.status()};
-  auto shared = std::make_shared<v1::Checkpoint>(*checkpoint);
-  return {absl::OkStatus(), [response, shared] { response->Swap(shared.get()); }};
+// The step after which a page begins, -1 for the first one. A page's token is the step of its predecessor's last
+// checkpoint; nothing if this one was not given by us.
+std::optional<int64_t> PageStart(const v1::ListCheckpointsRequest& request) {
+  int64_t after = -1;
+  if (request.page_token().empty()) return after;
+  if (!absl::SimpleAtoi(request.page_token(), &after) || !CheckStep(after).ok()) return std::nullopt;
+  return after;
 }
+
+using CheckpointAnswer = std::optional<absl::StatusOr<v1::Checkpoint>>;
 
 }  // namespace
 
@@ -54,15 +60,12 @@ grpc::ServerUnaryReactor* PeopleService::CreateCheckpoint(grpc::CallbackServerCo
     return FinishNow(context, MakeError(Reason::kBadRequest, "a timeout must not be negative"));
   }
   const v1::CreateCheckpointRequest create = *request;
-  return dispatcher_.Hold(
-      context, "", kPatience,
-      [create, response](Core& core, const Environment& environment, bool last) -> std::optional<Dispatcher::Answer> {
-        const auto job = core.JobFor(create.job(), environment);
-        if (!job.ok()) return Dispatcher::Answer{job.status()};
-        const auto checkpoint = (*job)->Create(create, /*patient=*/!last, environment);
-        if (!checkpoint.has_value()) return std::nullopt;
-        return AnswerWith(*checkpoint, response);
-      });
+  return dispatcher_.Hold(context, "", kPatience, response,
+                          [create](Core& core, const Environment& environment, bool last) -> CheckpointAnswer {
+                            const auto job = core.JobFor(create.job(), environment);
+                            if (!job.ok()) return job.status();
+                            return (*job)->Create(create, /*patient=*/!last, environment);
+                          });
 }
 
 grpc::ServerUnaryReactor* PeopleService::GetCheckpoint(grpc::CallbackServerContext* context,
@@ -71,13 +74,11 @@ grpc::ServerUnaryReactor* PeopleService::GetCheckpoint(grpc::CallbackServerConte
   if (absl::Status status = CheckToken(*context, token_); !status.ok()) return FinishNow(context, status);
   const std::string name = request->job();
   const CheckpointKey key = KeyOf(*request);
-  return dispatcher_.Hold(context, "", kPatience,
-                          [=](Core& core, const Environment& environment, bool) -> std::optional<Dispatcher::Answer> {
+  return dispatcher_.Hold(context, "", kPatience, response,
+                          [name, key](Core& core, const Environment& environment, bool) -> CheckpointAnswer {
                             const auto job = core.JobFor(name, environment);
-                            if (!job.ok()) return Dispatcher::Answer{job.status()};
-                            const auto checkpoint = (*job)->Get(key, 0, environment);
-                            if (!checkpoint.has_value()) return std::nullopt;
-                            return AnswerWith(*checkpoint, response);
+                            if (!job.ok()) return job.status();
+                            return (*job)->Get(key, 0, environment);
                           });
 }
 
@@ -91,26 +92,26 @@ grpc::ServerUnaryReactor* PeopleService::WaitCheckpoint(grpc::CallbackServerCont
   const uint64_t known_epoch = request->coordinator_epoch();
   const uint64_t epoch = options_.coordinator_epoch;
   auto begun = std::make_shared<absl::Time>(absl::InfinitePast());
-  return dispatcher_.Hold(
-      context, "", MaxWait(request->has_max_wait(), request->max_wait()),
-      [=](Core& core, const Environment& environment, bool last) -> std::optional<Dispatcher::Answer> {
-        const auto job = core.JobFor(name, environment);
-        if (!job.ok()) return Dispatcher::Answer{job.status()};
-        const auto checkpoint = (*job)->Get(key, known_epoch, environment);
-        if (!checkpoint.has_value()) return std::nullopt;
-        if (!checkpoint->ok()) return AnswerWith(*checkpoint, response);
-        // What came back from before a restart is news only if it says more than "perhaps".
-        const bool unsure = (*checkpoint)->state() == v1::Checkpoint::PREPARING && !(*checkpoint)->has_step() &&
-                            known_epoch != 0 && known_epoch != epoch;
-        const bool news = (known_epoch != epoch && !unsure) || (*checkpoint)->revision() > known;
-        const bool ended =
-            (*checkpoint)->state() == v1::Checkpoint::COMMITTED || (*checkpoint)->state() == v1::Checkpoint::ABORTED;
-        if (*begun == absl::InfinitePast()) *begun = environment.now;
-        // Ends are told at once, mere progress at a pace that people can follow.
-        const bool soon = known != 0 && !ended && environment.now - *begun < kProgressInterval;
-        if (!last && (!news || unsure || soon)) return std::nullopt;
-        return AnswerWith(*checkpoint, response);
-      });
+  return dispatcher_.Hold(context, "", MaxWait(request->has_max_wait(), request->max_wait()), response,
+                          [name, key, known, known_epoch, epoch, begun](Core& core, const Environment& environment,
+                                                                        bool last) -> CheckpointAnswer {
+                            const auto job = core.JobFor(name, environment);
+                            if (!job.ok()) return job.status();
+                            auto checkpoint = (*job)->Get(key, known_epoch, environment);
+                            if (!checkpoint.has_value() || !checkpoint->ok()) return checkpoint;
+                            // What came back from before a restart is news only if it says more than "perhaps".
+                            const bool unsure = (*checkpoint)->state() == v1::Checkpoint::PREPARING &&
+                                                !(*checkpoint)->has_step() && known_epoch != 0 && known_epoch != epoch;
+                            const bool news = (known_epoch != epoch && !unsure) || (*checkpoint)->revision() > known;
+                            const v1::Checkpoint::State state = (*checkpoint)->state();
+                            const bool ended = state == v1::Checkpoint::COMMITTED || state == v1::Checkpoint::ABORTED ||
+                                               state == v1::Checkpoint::DAMAGED;
+                            if (*begun == absl::InfinitePast()) *begun = environment.now;
+                            // Ends are told at once, mere progress at a pace that people can follow.
+                            const bool soon = known != 0 && !ended && environment.now - *begun < kProgressInterval;
+                            if (!last && (!news || unsure || soon)) return std::nullopt;
+                            return checkpoint;
+                          });
 }
 
 grpc::ServerUnaryReactor* PeopleService::CancelCheckpoint(grpc::CallbackServerContext* context,
@@ -119,13 +120,11 @@ grpc::ServerUnaryReactor* PeopleService::CancelCheckpoint(grpc::CallbackServerCo
   if (absl::Status status = CheckToken(*context, token_); !status.ok()) return FinishNow(context, status);
   const std::string name = request->job();
   const CheckpointKey key = KeyOf(*request);
-  return dispatcher_.Hold(context, "", kPatience,
-                          [=](Core& core, const Environment& environment, bool) -> std::optional<Dispatcher::Answer> {
+  return dispatcher_.Hold(context, "", kPatience, response,
+                          [name, key](Core& core, const Environment& environment, bool) -> CheckpointAnswer {
                             const auto job = core.JobFor(name, environment);
-                            if (!job.ok()) return Dispatcher::Answer{job.status()};
-                            const auto checkpoint = (*job)->Cancel(key, environment);
-                            if (!checkpoint.has_value()) return std::nullopt;
-                            return AnswerWith(*checkpoint, response);
+                            if (!job.ok()) return job.status();
+                            return (*job)->Cancel(key, environment);
                           });
 }
 
@@ -134,32 +133,30 @@ grpc::ServerUnaryReactor* PeopleService::ListCheckpoints(grpc::CallbackServerCon
                                                          v1::ListCheckpointsResponse* response) {
   absl::Status status = CheckToken(*context, token_);
   if (status.ok()) status = CheckJobName(request->job());
-  // A page's token is the step of its predecessor's last checkpoint.
-  int64_t after = -1;
-  if (status.ok() && !request->page_token().empty() &&
-      (!absl::SimpleAtoi(request->page_token(), &after) || !CheckStep(after).ok())) {
+  if (status.ok() && !PageStart(*request).has_value()) {
     status = MakeError(Reason::kBadRequest, "the page token was not given by this call", {{"job", request->job()}});
   }
   if (!status.ok()) return FinishNow(context, status);
-  const std::string job = request->job();
-  const uint32_t size = request->page_size() == 0 ? kMaxPage : std::min(request->page_size(), kMaxPage);
-  return dispatcher_.OnWorker([this, job, size, after, response](std::function<void()>& respond) -> absl::Status {
-    CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, catalog_.Checkpoints(job));
-    auto page = std::make_shared<v1::ListCheckpointsResponse>();
-    for (const StepRecord& step : steps) {
-      if (step.step <= after) continue;
-      if (page->checkpoint_size() == static_cast<int>(size)) {
-        page->set_next_page_token(absl::StrCat(page->checkpoint(page->checkpoint_size() - 1).step()));
-        break;
-      }
-      v1::Checkpoint& entry = *page->add_checkpoint();
-      entry = ListedCheckpoint(job, step);
-      entry.set_coordinator_epoch(options_.coordinator_epoch);
-      entry.set_revision(1);
-    }
-    respond = [response, page] { response->Swap(page.get()); };
-    return absl::OkStatus();
-  });
+  return dispatcher_.OnWorker(
+      *this, *request, response,
+      [](PeopleService& self, const v1::ListCheckpointsRequest& asked) -> absl::StatusOr<v1::ListCheckpointsResponse> {
+        const uint32_t size = asked.page_size() == 0 ? kMaxPage : std::min(asked.page_size(), kMaxPage);
+        const int64_t after = PageStart(asked).value_or(-1);
+        CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, self.catalog_.Checkpoints(asked.job()));
+        v1::ListCheckpointsResponse page;
+        for (const StepRecord& step : steps) {
+          if (step.step <= after) continue;
+          if (page.checkpoint_size() == static_cast<int>(size)) {
+            page.set_next_page_token(absl::StrCat(page.checkpoint(page.checkpoint_size() - 1).step()));
+            break;
+          }
+          v1::Checkpoint& entry = *page.add_checkpoint();
+          entry = ListedCheckpoint(asked.job(), step);
+          entry.set_coordinator_epoch(self.options_.coordinator_epoch);
+          entry.set_revision(1);
+        }
+        return page;
+      });
 }
 
 grpc::ServerUnaryReactor* PeopleService::GetManifest(grpc::CallbackServerContext* context,
@@ -168,46 +165,47 @@ grpc::ServerUnaryReactor* PeopleService::GetManifest(grpc::CallbackServerContext
   absl::Status status = CheckToken(*context, token_);
   if (status.ok()) status = CheckJobName(request->job());
   if (!status.ok()) return FinishNow(context, status);
-  const std::string job = request->job();
-  const std::optional<int64_t> step = request->has_step() ? std::optional(request->step()) : std::nullopt;
-  const uint64_t offset = request->offset();
-  return dispatcher_.OnWorker([this, job, step, offset, response](std::function<void()>& respond) -> absl::Status {
-    CAIRN_ASSIGN_OR_RETURN(const Catalog::ManifestBytes found, catalog_.ReadManifestBytes(job, step));
-    if (offset > found.bytes->size()) {
-      return MakeError(Reason::kBadRequest,
-                       absl::StrCat("offset ", offset, " of a manifest of ", found.bytes->size(), " bytes"));
-    }
-    respond = [response, found, offset] {
-      response->set_chunk(found.bytes->substr(offset, kManifestChunkBytes));
-      response->set_total_bytes(found.bytes->size());
-      response->set_step(found.step);
-      response->set_attempt(found.attempt);
-    };
-    return absl::OkStatus();
-  });
+  return dispatcher_.OnWorker(
+      *this, *request, response,
+      [](PeopleService& self, const v1::GetManifestRequest& asked) -> absl::StatusOr<v1::GetManifestResponse> {
+        const std::optional<int64_t> step = asked.has_step() ? std::optional(asked.step()) : std::nullopt;
+        CAIRN_ASSIGN_OR_RETURN(const Catalog::ManifestBytes found, self.catalog_.ReadManifestBytes(asked.job(), step));
+        if (asked.offset() > found.bytes->size()) {
+          return MakeError(Reason::kBadRequest, absl::StrCat("offset ", asked.offset(), " of a manifest of ",
+                                                             found.bytes->size(), " bytes"));
+        }
+        v1::GetManifestResponse made;
+        made.set_chunk(found.bytes->substr(asked.offset(), kManifestChunkBytes));
+        made.set_total_bytes(found.bytes->size());
+        made.set_step(found.step);
+        made.set_attempt(found.attempt);
+        return made;
+      });
 }
 
 grpc::ServerUnaryReactor* PeopleService::HoldJob(grpc::CallbackServerContext* context, const std::string& name,
                                                  uint64_t known, absl::Duration max_wait, v1::Job* response) {
   auto begun = std::make_shared<absl::Time>(absl::InfinitePast());
-  return dispatcher_.Hold(
-      context, "", max_wait,
-      [=](Core& core, const Environment& environment, bool last) -> std::optional<Dispatcher::Answer> {
-        const auto job = core.JobFor(name, environment);
-        if (!job.ok()) return Dispatcher::Answer{job.status()};
-        (*job)->EnsureRecovered(environment);
-        if (!(*job)->known()) {
-          if (!(*job)->recovered() && !last) return std::nullopt;
-          return Dispatcher::Answer{MakeError(
-              Reason::kJobNotFound, absl::StrCat("no agent of job ", name, " is registered, and it has no checkpoint"),
-              {{"job", name}})};
-        }
-        if (*begun == absl::InfinitePast()) *begun = environment.now;
-        const bool soon = known != 0 && environment.now - *begun < kProgressInterval;
-        if (!last && ((*job)->revision() <= known || soon)) return std::nullopt;
-        auto view = std::make_shared<v1::Job>((*job)->View(environment));
-        return Dispatcher::Answer{absl::OkStatus(), [response, view] { response->Swap(view.get()); }};
-      });
+  return dispatcher_.Hold(context, "", max_wait, response,
+                          [this, name, known, begun](Core& core, const Environment& environment,
+                                                     bool last) -> std::optional<absl::StatusOr<v1::Job>> {
+                            const auto job = core.JobFor(name, environment);
+                            if (!job.ok()) return job.status();
+                            (*job)->EnsureRecovered(environment);
+                            if (!(*job)->known()) {
+                              if (!(*job)->recovered() && !last) return std::nullopt;
+                              return MakeError(
+                                  Reason::kJobNotFound,
+                                  absl::StrCat("no agent of job ", name, " is registered, and it has no checkpoint"),
+                                  {{"job", name}});
+                            }
+                            if (*begun == absl::InfinitePast()) *begun = environment.now;
+                            const bool soon = known != 0 && environment.now - *begun < kProgressInterval;
+                            if (!last && ((*job)->revision() <= known || soon)) return std::nullopt;
+                            v1::Job view = (*job)->View(environment);
+                            view.set_stalled_storage_calls(static_cast<uint32_t>(dispatcher_.stalled_calls()));
+                            return view;
+                          });
 }
 
 grpc::ServerUnaryReactor* PeopleService::GetJob(grpc::CallbackServerContext* context, const v1::GetJobRequest* request,
@@ -235,16 +233,15 @@ grpc::ServerUnaryReactor* PeopleService::PlanReshard(grpc::CallbackServerContext
   }
   if (!status.ok()) return FinishNow(context, status);
   return dispatcher_.OnWorker(
-      [this, from_checkpoint, asked = *request, response](std::function<void()>& respond) -> absl::Status {
+      *this, *request, response,
+      [](PeopleService& self, const v1::PlanReshardRequest& asked) -> absl::StatusOr<v1::PlanReshardResponse> {
         std::shared_ptr<const Manifest> manifest;
-        if (from_checkpoint) {
+        if (asked.source_size() == 0) {
           const auto step = asked.has_step() ? std::optional(asked.step()) : std::nullopt;
-          CAIRN_ASSIGN_OR_RETURN(manifest, catalog_.ReadManifest(asked.job(), step));
+          CAIRN_ASSIGN_OR_RETURN(manifest, self.catalog_.ReadManifest(asked.job(), step));
         }
-        CAIRN_ASSIGN_OR_RETURN(v1::PlanReshardResponse made, PreviewReshard(asked, manifest.get()));
-        auto kept = std::make_shared<v1::PlanReshardResponse>(std::move(made));
-        respond = [response, kept] { response->Swap(kept.get()); };
-        return absl::OkStatus();
+        const Computing computing;
+        return PreviewReshard(asked, manifest.get());
       });
 }
 

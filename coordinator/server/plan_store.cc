@@ -4,9 +4,11 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
@@ -15,6 +17,7 @@
 #include "common/base/digest.h"
 #include "common/base/status.h"
 #include "common/rpc/reason.h"
+#include "coordinator/server/worker_pool.h"
 
 namespace cairn {
 namespace {
@@ -27,12 +30,16 @@ constexpr uint64_t kMaxRecordBytes = uint64_t{64} << 20;
 // Plans on disk; older ones are made anew from what agents upload.
 constexpr size_t kRecordsKept = 16;
 // Plans that a restarted coordinator makes ready unasked.
-constexpr size_t kPlansWarmed = 2;
+constexpr int kPlansWarmed = 2;
 // Of the planner.
 constexpr uint64_t kMinRoundBytes = uint64_t{2} << 20;
 
+std::string NameOf(std::string_view digest, std::string_view ending) {
+  return absl::StrCat(DigestHex(digest), std::string(ending));
+}
+
 std::string PathOf(std::string_view digest, std::string_view ending) {
-  return absl::StrCat(kDirectory, "/", DigestHex(digest), std::string(ending));
+  return absl::StrCat(kDirectory, "/", NameOf(digest, ending));
 }
 
 absl::Status Unknown(std::string_view digest) {
@@ -93,76 +100,80 @@ const Plan* Take(std::list<Plan>& plans, const std::string& digest) {
   return nullptr;
 }
 
-template <typename Plan>
-void Keep(std::list<Plan>& plans, const Plan& plan, size_t capacity) {
-  if (Take(plans, plan.digest()) != nullptr) return;
-  plans.push_front(plan);
-  if (plans.size() > capacity) plans.pop_back();
+// The digests of the plans on disk, newest first.
+absl::StatusOr<std::vector<std::string>> ListPlans(PosixStorage& storage) {
+  CAIRN_ASSIGN_OR_RETURN(const auto entries, storage.List(kDirectory));
+  std::vector<std::tuple<time_t, long, std::string>> plans;  // by time of making
+  for (const PosixStorage::Entry& entry : entries) {
+    if (!entry.name.ends_with(kPlanEnding)) continue;
+    const std::string hex = entry.name.substr(0, entry.name.size() - kPlanEnding.size());
+    const auto file = storage.OpenFile(absl::StrCat(kDirectory, "/", entry.name), O_RDONLY);
+    struct stat status = {};
+    if (hex.size() != 2 * kDigestBytes || !file.ok() || fstat(file->get(), &status) != 0) continue;
+    plans.emplace_back(status.st_mtim.tv_sec, status.st_mtim.tv_nsec, absl::HexStringToBytes(hex));
+  }
+  std::sort(plans.rbegin(), plans.rend());
+  std::vector<std::string> digests;
+  for (auto& [seconds, nanos, digest] : plans) digests.push_back(std::move(digest));
+  return digests;
 }
 
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> PlanStore::Recover() {
   CAIRN_RETURN_IF_ERROR(storage_.MakeDirectories(kDirectory));
-  CAIRN_ASSIGN_OR_RETURN(const auto entries, storage_.List(kDirectory));
-  std::vector<std::string> plans;
-  std::set<std::string> used;
-  for (const PosixStorage::Entry& entry : entries) {
-    if (!entry.name.ends_with(kPlanEnding)) continue;
-    const std::string path = absl::StrCat(kDirectory, "/", entry.name);
-    const auto text = storage_.ReadFile(path, kMaxRecordBytes);
-    const auto record = text.ok() ? Parse(*text) : std::nullopt;
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> plans, ListPlans(storage_));
+  std::list<Kept> kept;
+  std::set<std::string> used;  // file names
+  for (const std::string& digest : plans) {
+    const auto text = storage_.ReadFile(PathOf(digest, kPlanEnding), kMaxRecordBytes);
+    auto record = text.ok() ? Parse(*text) : std::nullopt;
     // More than enough are there, or it cannot be read: it is made anew when it is needed.
-    if (!record.has_value() || plans.size() >= kRecordsKept) {
-      CAIRN_RETURN_IF_ERROR(storage_.RemoveAll(path));
-      continue;
-    }
-    plans.push_back(entry.name);
-    for (const std::string& digest : record->layout) used.insert(DigestHex(digest));
+    if (!record.has_value() || kept.size() >= kRecordsKept) continue;
+    used.insert(NameOf(digest, kPlanEnding));
+    for (const std::string& layout : record->layout) used.insert(NameOf(layout, kLayoutEnding));
+    kept.push_back({digest, std::move(record->layout)});
   }
-  std::vector<std::string> digests;
+  CAIRN_ASSIGN_OR_RETURN(const auto entries, storage_.List(kDirectory));
   for (const PosixStorage::Entry& entry : entries) {
-    if (!entry.name.ends_with(kLayoutEnding)) continue;
-    const std::string path = absl::StrCat(kDirectory, "/", entry.name);
-    const std::string hex = entry.name.substr(0, entry.name.size() - kLayoutEnding.size());
-    auto bytes = used.contains(hex) ? storage_.ReadFile(path, kMaxLayoutBytes) : absl::NotFoundError("not used");
-    const std::string digest = hex.size() == 2 * kDigestBytes ? absl::HexStringToBytes(hex) : "";
-    if (bytes.ok() && layouts_.Put(digest, *std::move(bytes)).ok()) {
-      digests.push_back(digest);
-    } else {
-      CAIRN_RETURN_IF_ERROR(storage_.RemoveAll(path));
+    if (used.contains(entry.name)) continue;
+    CAIRN_RETURN_IF_ERROR(storage_.RemoveAll(absl::StrCat(kDirectory, "/", entry.name)));
+  }
+  std::set<std::string> digests;
+  for (auto plan = kept.begin(); plan != kept.end() && std::distance(kept.begin(), plan) < kPlansWarmed; ++plan) {
+    for (const std::string& digest : plan->layout) {
+      auto bytes = storage_.ReadFile(PathOf(digest, kLayoutEnding), kMaxLayoutBytes);
+      if (bytes.ok() && layouts_.Put(digest, *std::move(bytes)).ok()) digests.insert(digest);
     }
   }
-  return digests;
+  MutexLock lock(mutex_);
+  kept_ = std::move(kept);
+  return std::vector<std::string>(digests.begin(), digests.end());
 }
 
 void PlanStore::Warm(const std::atomic<bool>& stop) {
-  const auto entries = storage_.List(kDirectory);
-  if (!entries.ok()) return;
-  std::vector<std::pair<timespec, std::string>> plans;  // by time of making
-  for (const PosixStorage::Entry& entry : *entries) {
-    if (!entry.name.ends_with(kPlanEnding)) continue;
-    const auto file = storage_.OpenFile(absl::StrCat(kDirectory, "/", entry.name), O_RDONLY);
-    struct stat status = {};
-    if (file.ok() && fstat(file->get(), &status) == 0) plans.emplace_back(status.st_mtim, entry.name);
-  }
-  std::sort(plans.begin(), plans.end(), [](const auto& a, const auto& b) {
-    return std::tie(a.first.tv_sec, a.first.tv_nsec) > std::tie(b.first.tv_sec, b.first.tv_nsec);
-  });
-  for (size_t i = 0; i < plans.size() && i < kPlansWarmed && !stop; ++i) {
-    const std::string hex = plans[i].second.substr(0, plans[i].second.size() - kPlanEnding.size());
+  const auto plans = ListPlans(storage_);
+  if (!plans.ok()) return;
+  for (int i = 0; i < std::min(kPlansWarmed, static_cast<int>(plans->size())) && !stop; ++i) {
     // One that cannot be made again is made anew when it is needed.
-    if (hex.size() == 2 * kDigestBytes) (void)FindSave(absl::HexStringToBytes(hex));
+    (void)FindSave((*plans)[static_cast<size_t>(i)]);
   }
 }
 
+std::shared_ptr<const std::string> PlanStore::ReadLayout(const std::string& digest) {
+  auto bytes = storage_.ReadFile(PathOf(digest, kLayoutEnding), kMaxLayoutBytes);
+  if (!bytes.ok() || Digest(*bytes) != digest) return nullptr;
+  return std::make_shared<const std::string>(*std::move(bytes));
+}
+
 absl::StatusOr<PlanStore::Inputs> PlanStore::Collect(const std::vector<std::string>& layout,
-                                                     const std::vector<std::string>& node) {
+                                                     const std::vector<std::string>& node, bool from_disk) {
   Inputs inputs;
   std::map<std::string, std::shared_ptr<const std::string>> held;
   for (size_t rank = 0; rank < layout.size(); ++rank) {
     std::shared_ptr<const std::string>& bytes = held[layout[rank]];
     if (bytes == nullptr) bytes = layouts_.Get(layout[rank]);
+    if (bytes == nullptr && from_disk) bytes = ReadLayout(layout[rank]);
     if (bytes == nullptr) {
       return MakeError(Reason::kPlanUnknown, absl::StrCat("the layout ", DigestHex(layout[rank]), " of rank ", rank,
                                                           " is not here (any more)"));
@@ -173,64 +184,130 @@ absl::StatusOr<PlanStore::Inputs> PlanStore::Collect(const std::vector<std::stri
   return inputs;
 }
 
-absl::StatusOr<SavePlan> PlanStore::MakeSave(const std::vector<std::string>& layout,
-                                             const std::vector<std::string>& node) {
-  CAIRN_ASSIGN_OR_RETURN(const Inputs inputs, Collect(layout, node));
+template <typename Plan>
+void PlanStore::Keep(std::list<Plan>& plans, const Plan& plan) {
+  if (Take(plans, plan.digest()) != nullptr) return;
+  plans.push_front(plan);
+  if (plans.size() <= kPlansKept) return;
+  const std::string dropped = plans.back().digest();
+  plans.pop_back();
+  parts_.remove_if([&](const Part& part) {
+    if (part.digest != dropped) return false;
+    part_bytes_ -= part.bytes->size();
+    return true;
+  });
+}
+
+absl::StatusOr<SavePlan> PlanStore::Make(const Inputs& inputs) {
+  const Computing computing;
   {
     const std::string digest = SavePlanDigest(inputs.ranks, save_options_);
     MutexLock lock(mutex_);
     if (const SavePlan* known = Take(saves_, digest); known != nullptr) return *known;
   }
   CAIRN_ASSIGN_OR_RETURN(const SavePlan plan, MakeSavePlan(inputs.ranks, save_options_));
-  // A plan that cannot be kept is made again after a restart: no reason to fail a save.
-  Persist(plan, layout, node).IgnoreError();
   MutexLock lock(mutex_);
-  Keep(saves_, plan, kPlansKept);
+  Keep(saves_, plan);
   return plan;
 }
 
-absl::Status PlanStore::Persist(const SavePlan& plan, const std::vector<std::string>& layout,
+absl::StatusOr<SavePlan> PlanStore::MakeSave(const std::vector<std::string>& layout,
+                                             const std::vector<std::string>& node) {
+  CAIRN_ASSIGN_OR_RETURN(const Inputs inputs, Collect(layout, node, /*from_disk=*/false));
+  return Make(inputs);
+}
+
+absl::Status PlanStore::Persist(const std::string& digest, const std::vector<std::string>& layout,
                                 const std::vector<std::string>& node) {
-  if (storage_.Exists(PathOf(plan.digest(), kPlanEnding))) return absl::OkStatus();
+  {
+    MutexLock lock(mutex_);
+    if (!kept_.empty() && kept_.front().digest == digest) return absl::OkStatus();
+    to_write_.push_front({{digest, layout}, node});
+    if (to_write_.size() > kRecordsKept) to_write_.pop_back();
+    // One thread writes at a time, and nobody waits for it.
+    if (std::exchange(writing_, true)) return absl::OkStatus();
+  }
+  absl::Status status;
+  for (;;) {
+    Writing next;
+    std::list<Kept> kept;
+    {
+      MutexLock lock(mutex_);
+      if (to_write_.empty() || !status.ok()) {
+        writing_ = false;
+        return status;
+      }
+      next = std::move(to_write_.back());
+      to_write_.pop_back();
+      kept = kept_;
+    }
+    kept.remove_if([&](const Kept& each) { return each.digest == next.kept.digest; });
+    status = Write(next);
+    // Also of one that was written in part: what it left is removed with it.
+    kept.push_front(next.kept);
+    if (absl::Status trimmed = Trim(kept); status.ok()) status = trimmed;
+    MutexLock lock(mutex_);
+    kept_ = std::move(kept);
+  }
+}
+
+absl::Status PlanStore::Write(const Writing& writing) {
   CAIRN_RETURN_IF_ERROR(storage_.MakeDirectories(kDirectory));
-  const std::set<std::string> distinct(layout.begin(), layout.end());
+  const std::set<std::string> distinct(writing.kept.layout.begin(), writing.kept.layout.end());
   for (const std::string& digest : distinct) {
     const std::string path = PathOf(digest, kLayoutEnding);
     const auto bytes = layouts_.Get(digest);
     if (bytes != nullptr && !storage_.Exists(path)) CAIRN_RETURN_IF_ERROR(storage_.PutReplacing(path, *bytes));
   }
-  return storage_.PutReplacing(PathOf(plan.digest(), kPlanEnding),
-                               Render({save_options_.bins_per_rank, save_options_.moves, layout, node}));
+  return storage_.PutReplacing(
+      PathOf(writing.kept.digest, kPlanEnding),
+      Render({save_options_.bins_per_rank, save_options_.moves, writing.kept.layout, writing.node}));
+}
+
+absl::Status PlanStore::Trim(std::list<Kept>& kept) {
+  while (kept.size() > kRecordsKept) {
+    const Kept oldest = std::move(kept.back());
+    kept.pop_back();
+    std::set<std::string> unused(oldest.layout.begin(), oldest.layout.end());
+    for (const Kept& each : kept) {
+      for (const std::string& digest : each.layout) unused.erase(digest);
+    }
+    CAIRN_RETURN_IF_ERROR(storage_.RemoveAll(PathOf(oldest.digest, kPlanEnding)));
+    for (const std::string& digest : unused) CAIRN_RETURN_IF_ERROR(storage_.RemoveAll(PathOf(digest, kLayoutEnding)));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<LoadPlan> PlanStore::MakeLoad(const Manifest& source, const std::vector<std::string>& layout,
                                              const std::vector<std::string>& node, uint64_t round_bytes,
                                              const LoadWish& wish) {
-  CAIRN_ASSIGN_OR_RETURN(const Inputs inputs, Collect(layout, node));
+  CAIRN_ASSIGN_OR_RETURN(const Inputs inputs, Collect(layout, node, /*from_disk=*/false));
   LoadOptions options;
   if (round_bytes != 0) options.round_bytes = std::max(round_bytes, kMinRoundBytes);
   options.mapping = wish.mapping;
+  const Computing computing;
   CAIRN_ASSIGN_OR_RETURN(const LoadPlan plan, MakeLoadPlan(source, inputs.ranks, options));
   MutexLock lock(mutex_);
-  Keep(loads_, plan, kPlansKept);
+  Keep(loads_, plan);
   return plan;
 }
 
 absl::StatusOr<LoadWish> PlanStore::WishOf(const std::vector<std::string>& layout,
                                            const std::vector<std::string>& node) {
-  CAIRN_ASSIGN_OR_RETURN(const Inputs inputs, Collect(layout, node));
+  CAIRN_ASSIGN_OR_RETURN(const Inputs inputs, Collect(layout, node, /*from_disk=*/false));
   return ReadLoadWish(inputs.ranks);
 }
 
 absl::StatusOr<ReshardPlan> PlanStore::MakeReshard(const std::vector<std::string>& source_layout,
                                                    const std::vector<std::string>& layout,
                                                    const std::vector<std::string>& node) {
-  CAIRN_ASSIGN_OR_RETURN(const Inputs sources, Collect(source_layout, node));
-  CAIRN_ASSIGN_OR_RETURN(const Inputs targets, Collect(layout, node));
+  CAIRN_ASSIGN_OR_RETURN(const Inputs sources, Collect(source_layout, node, /*from_disk=*/false));
+  CAIRN_ASSIGN_OR_RETURN(const Inputs targets, Collect(layout, node, /*from_disk=*/false));
+  const Computing computing;
   CAIRN_ASSIGN_OR_RETURN(const ReshardPlan plan, MakeReshardPlan(sources.ranks, targets.ranks, LoadOptions()));
   MutexLock lock(mutex_);
-  Keep(saves_, plan.source, kPlansKept);
-  Keep(loads_, plan.load, kPlansKept);
+  Keep(saves_, plan.source);
+  Keep(loads_, plan.load);
   return plan;
 }
 
@@ -246,7 +323,9 @@ absl::StatusOr<SavePlan> PlanStore::FindSave(const std::string& digest) {
   if (!record.has_value() || record->bins != save_options_.bins_per_rank || record->moves != save_options_.moves) {
     return Unknown(digest);
   }
-  const auto plan = MakeSave(record->layout, record->node);
+  const auto inputs = Collect(record->layout, record->node, /*from_disk=*/true);
+  if (!inputs.ok()) return Unknown(digest);
+  const auto plan = Make(*inputs);
   if (!plan.ok() || plan->digest() != digest) return Unknown(digest);
   return plan;
 }
@@ -274,7 +353,7 @@ absl::StatusOr<std::shared_ptr<const std::string>> PlanStore::PartFor(const std:
   MutexLock lock(mutex_);
   part_bytes_ += part->size();
   parts_.push_front({digest, rank, part});
-  while (part_bytes_ > kPartBytesKept && parts_.size() > 1) {
+  while ((part_bytes_ > kPartBytesKept || parts_.size() > kPartsKept) && parts_.size() > 1) {
     part_bytes_ -= parts_.back().bytes->size();
     parts_.pop_back();
   }

@@ -3,6 +3,7 @@
 #define CAIRN_COORDINATOR_SERVER_PLAN_STORE_H_
 
 #include <atomic>
+#include <deque>
 #include <list>
 #include <memory>
 #include <string>
@@ -22,22 +23,25 @@ namespace cairn {
 
 // Save plans are kept below `<root>/.cairn/plans/` as what they were made from (layouts, nodes, options), so that a
 // restarted coordinator finds them by digest without asking the agents; load plans only in memory. Both are bounded.
-// Thread-safe; methods block on planning and storage.
+// Thread-safe; methods block on planning and, but for MakeSave, on storage.
 class PlanStore {
  public:
   // `save`: the options of all save plans.
   PlanStore(PosixStorage& storage, LayoutStore& layouts, SaveOptions save)
       : storage_(storage), layouts_(layouts), save_options_(std::move(save)) {}
 
-  // Puts the layouts that are kept on disk into the layout store and returns their digests.
+  // Trims what is kept on disk, puts the layouts of the newest plans into the layout store and returns their digests.
   absl::StatusOr<std::vector<std::string>> Recover();
 
   // Makes the plans that were made last ready again, before anyone asks: agents that come back with unchanged layouts
-  // then get them by digest at once. For a thread of its own; looks at `stop` between plans.
+  // then get them by digest at once. Takes a while; looks at `stop` between plans.
   void Warm(const std::atomic<bool>& stop);
 
   // NOT_FOUND (PLAN_UNKNOWN): a layout's bytes are gone; else the planner's errors.
   absl::StatusOr<SavePlan> MakeSave(const std::vector<std::string>& layout, const std::vector<std::string>& node);
+  // Keeps on disk what a plan that was made is made from, in place of that of the oldest plan.
+  absl::Status Persist(const std::string& digest, const std::vector<std::string>& layout,
+                       const std::vector<std::string>& node);
   absl::StatusOr<LoadPlan> MakeLoad(const Manifest& source, const std::vector<std::string>& layout,
                                     const std::vector<std::string>& node, uint64_t round_bytes, const LoadWish& wish);
   // What these target layouts ask for. NOT_FOUND (PLAN_UNKNOWN), and the errors of ReadLoadWish.
@@ -57,11 +61,28 @@ class PlanStore {
     std::vector<std::shared_ptr<const std::string>> bytes;
     std::vector<RankInput> ranks;
   };
-  absl::StatusOr<Inputs> Collect(const std::vector<std::string>& layout, const std::vector<std::string>& node);
-  absl::Status Persist(const SavePlan& plan, const std::vector<std::string>& layout,
-                       const std::vector<std::string>& node);
+  // A plan on disk.
+  struct Kept {
+    std::string digest;
+    std::vector<std::string> layout;
+  };
+  struct Writing {
+    Kept kept;
+    std::vector<std::string> node;
+  };
+  // `from_disk`: layouts that are not in memory are read.
+  absl::StatusOr<Inputs> Collect(const std::vector<std::string>& layout, const std::vector<std::string>& node,
+                                 bool from_disk);
+  std::shared_ptr<const std::string> ReadLayout(const std::string& digest);
+  absl::StatusOr<SavePlan> Make(const Inputs& inputs);
+  absl::Status Write(const Writing& writing);
+  // Removes the plans of `kept` that are too many, and layouts that only they used.
+  absl::Status Trim(std::list<Kept>& kept);
+  template <typename Plan>
+  void Keep(std::list<Plan>& plans, const Plan& plan) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   static constexpr size_t kPlansKept = 8;
+  static constexpr size_t kPartsKept = 4096;
   static constexpr size_t kPartBytesKept = size_t{256} << 20;
 
   PosixStorage& storage_;
@@ -78,6 +99,10 @@ class PlanStore {
   };
   std::list<Part> parts_ ABSL_GUARDED_BY(mutex_);
   size_t part_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  // What is on disk, newest first; belongs to the one thread that writes.
+  std::list<Kept> kept_ ABSL_GUARDED_BY(mutex_);
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  std::deque<Writing> to_write_ ABSL_GUARDED_BY(mutex_);  // newest first
 };
 
 }  // namespace cairn

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
@@ -34,17 +35,20 @@ class CoordinatorServer::Impl {
         catalog_(storage),
         attempts_(storage, catalog_, clock, options_.holds_root),
         executor_(catalog_, attempts_, plans_, std::move(secret), clock),
-        dispatcher_(options_.core, executor_, clock, kWorkers),
+        dispatcher_(options_.core, executor_, layouts_, clock, kWorkers),
         agents_(options_.core, options_.token, dispatcher_, layouts_, plans_),
         people_(options_.core, options_.token, storage.root(), dispatcher_, catalog_) {}
 
   absl::Status Start() {
     CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> layouts, plans_.Recover());
-    dispatcher_.Event([&](Core& core, const Environment&) {
-      for (const std::string& digest : layouts) core.AddLayout(digest);
+    dispatcher_.Event([&](Core& core, const Environment& environment) {
+      core.KeepForAWhile(layouts, environment.now);
+      for (const std::string& digest : layouts) {
+        if (const auto bytes = layouts_.Get(digest); bytes != nullptr) core.layouts().Add(digest, bytes->size());
+      }
       return 0;
     });
-    warm_ = std::thread([this] { plans_.Warm(stop_warming_); });
+    dispatcher_.InBackground([this] { plans_.Warm(stop_warming_); });
     grpc::EnableDefaultHealthCheckService(true);
     grpc::ServerBuilder builder;
     ConfigureServer(builder);
@@ -62,26 +66,27 @@ class CoordinatorServer::Impl {
     return absl::OkStatus();
   }
 
-  ~Impl() {
-    stop_warming_ = true;
-    if (warm_.joinable()) warm_.join();
-    Drain(absl::ZeroDuration());
-  }
-
   const std::string& address() const { return address_; }
 
-  void Drain(absl::Duration timeout) {
-    if (server_ == nullptr) return;
-    if (auto* health = server_->GetHealthCheckService(); health != nullptr) health->SetServingStatus(false);
-    people_.Drain();
-    const absl::Time deadline = clock_.SteadyNow() + timeout;
-    while (dispatcher_.busy() && clock_.SteadyNow() < deadline) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  // False if a thread that storage holds may still use any part of this.
+  bool Drain(absl::Duration timeout) {
+    if (std::exchange(drained_, true)) return ended_;
+    if (server_ != nullptr) {
+      if (auto* health = server_->GetHealthCheckService(); health != nullptr) health->SetServingStatus(false);
+      people_.Drain();
+      const absl::Time deadline = clock_.SteadyNow() + timeout;
+      while (dispatcher_.busy() && clock_.SteadyNow() < deadline) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      }
     }
-    dispatcher_.Stop();
-    server_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kShutdown));
-    server_->Wait();
-    server_ = nullptr;
+    stop_warming_ = true;
+    ended_ = dispatcher_.Stop();
+    if (server_ != nullptr) {
+      server_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kShutdown));
+      server_->Wait();
+      server_ = nullptr;
+    }
+    return ended_;
   }
 
  private:
@@ -96,23 +101,27 @@ class CoordinatorServer::Impl {
   AgentService agents_;
   PeopleService people_;
   std::atomic<bool> stop_warming_ = false;
-  std::thread warm_;
   std::unique_ptr<grpc::Server> server_;
+  bool drained_ = false;
+  bool ended_ = true;
   std::string address_;
 };
 
 CoordinatorServer::CoordinatorServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-CoordinatorServer::~CoordinatorServer() = default;
+CoordinatorServer::~CoordinatorServer() {
+  if (!impl_->Drain(absl::ZeroDuration())) (void)impl_.release();
+}
 
 absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(ServerOptions options,
                                                                             PosixStorage& storage, const Clock& clock) {
   CAIRN_ASSIGN_OR_RETURN(TransferSecret secret, TransferSecret::Load(storage));
-  auto impl = std::make_unique<Impl>(std::move(options), std::move(secret), storage, clock);
-  CAIRN_RETURN_IF_ERROR(impl->Start());
-  return std::unique_ptr<CoordinatorServer>(new CoordinatorServer(std::move(impl)));
+  std::unique_ptr<CoordinatorServer> server(
+      new CoordinatorServer(std::make_unique<Impl>(std::move(options), std::move(secret), storage, clock)));
+  CAIRN_RETURN_IF_ERROR(server->impl_->Start());
+  return server;
 }
 
 const std::string& CoordinatorServer::address() const { return impl_->address(); }
-void CoordinatorServer::Drain(absl::Duration timeout) { impl_->Drain(timeout); }
+bool CoordinatorServer::Drain(absl::Duration timeout) { return impl_->Drain(timeout); }
 
 }  // namespace cairn

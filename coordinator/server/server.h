@@ -32,14 +32,15 @@ class CoordinatorServer {
   // UNAVAILABLE (COORDINATOR_UNREACHABLE): the address cannot be bound; and the errors of storage.
   static absl::StatusOr<std::unique_ptr<CoordinatorServer>> Start(ServerOptions options, PosixStorage& storage,
                                                                   const Clock& clock);
-  // Stops as Drain(0) does.
+  // Stops as Drain(0) does. What a thread may still use that storage holds is never freed; storage and clock must then
+  // stay too.
   ~CoordinatorServer();
 
   // "host:port" with the port that was bound.
   const std::string& address() const;
   // Takes no new saves, lets those in flight go on for `timeout` at most, answers all held calls, stops. Agents notice
-  // the end by their next call. Idempotent.
-  void Drain(absl::Duration timeout);
+  // the end by their next call. False if storage still holds a thread: the process can only end by _exit. Idempotent.
+  bool Drain(absl::Duration timeout);
 
  private:
   class Impl;

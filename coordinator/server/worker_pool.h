@@ -2,63 +2,61 @@
 #ifndef CAIRN_COORDINATOR_SERVER_WORKER_POOL_H_
 #define CAIRN_COORDINATOR_SERVER_WORKER_POOL_H_
 
-#include <deque>
+#include <cstddef>
 #include <functional>
-#include <thread>
-#include <vector>
+#include <memory>
 
-#include "common/base/mutex.h"
+#include "absl/time/time.h"
+#include "common/base/clock.h"
 
 namespace cairn {
 
+// A storage call that hangs cannot be ended, so its thread is given up: another one takes its place, and the work of
+// other jobs goes on. What the pool itself needs outlives such a thread; what its work uses must outlive it too.
 // Thread-safe.
 class WorkerPool {
  public:
-  explicit WorkerPool(int threads) {
-    for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
-  }
-  // Finishes what was submitted.
-  ~WorkerPool() { Stop(); }
+  // Threads that may hang at a time. With one more nothing is run until one of them comes back.
+  static constexpr int kMaxStalled = 64;
+  // Work that Offer lets wait.
+  static constexpr size_t kMaxWaiting = 4096;
+
+  // `stall_after`: a thread that waits for storage that long hangs. `clock` must outlive the threads.
+  WorkerPool(int threads, absl::Duration stall_after, const Clock& clock);
+  ~WorkerPool() { Stop(absl::InfiniteDuration()); }
 
   // Ignored after Stop.
-  void Submit(std::function<void()> work) {
-    MutexLock lock(mutex_);
-    if (stopped_) return;
-    queue_.push_back(std::move(work));
-    changed_.NotifyOne();
-  }
+  void Submit(std::function<void()> work);
+  // The same for work that somebody else can ask for without end: false if too much of it waits.
+  bool Offer(std::function<void()> work);
 
-  void Stop() {
-    {
-      MutexLock lock(mutex_);
-      stopped_ = true;
-      changed_.NotifyAll();
-    }
-    for (std::thread& thread : threads_) {
-      if (thread.joinable()) thread.join();
-    }
-  }
+  // Puts a new thread in the place of each that hangs. To be called every few hundred milliseconds. Returns how many
+  // hang now.
+  int ReplaceStalled();
+
+  // Finishes what was submitted, for `patience` at most, and not what waits for threads that hang. Returns whether all
+  // threads have ended: if not, what their work uses must never be destroyed. Idempotent.
+  bool Stop(absl::Duration patience);
 
  private:
-  void Run() {
-    for (;;) {
-      std::function<void()> work;
-      {
-        MutexLock lock(mutex_);
-        while (queue_.empty() && !stopped_) changed_.Wait(mutex_);
-        if (queue_.empty()) return;
-        work = std::move(queue_.front());
-        queue_.pop_front();
-      }
-      work();
-    }
-  }
+  struct State;
+  struct Worker;
+  static void Start(const std::shared_ptr<State>& state);
+  static void Run(const std::shared_ptr<State>& state, const std::shared_ptr<Worker>& worker);
 
-  std::vector<std::thread> threads_;
-  Mutex mutex_;
-  CondVar changed_;
-  std::deque<std::function<void()>> queue_ ABSL_GUARDED_BY(mutex_);
-  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  const std::shared_ptr<State> state_;
+};
+
+// While one lives, this thread computes: its time is not the storage's. Nothing outside of a pool's threads.
+class Computing {
+ public:
+  Computing();
+  ~Computing();
+  Computing(const Computing&) = delete;
+  Computing& operator=(const Computing&) = delete;
+
+ private:
+  const bool outermost_;
 };
 
 }  // namespace cairn

@@ -91,10 +91,15 @@ class Saving:
         self._client = client
         self._number = number
         self._outcome: Checkpoint | Error | None = None
+        self._stalled: Error | None = None
         self._lock = threading.Lock()
 
     def wait(self, timeout: float = 600) -> Checkpoint:
-        """The committed checkpoint; look at its `warning`. Raises the Error that ended the save; TIMED_OUT leaves it going on."""
+        """The committed checkpoint; look at its `warning`. Raises the Error that ended the save.
+
+        TIMED_OUT leaves it going on. So does STORAGE_STALLED with `outcome` "unknown" in its metadata: storage has not
+        said whether the commit stands. Waiting again gives the verdict when it has.
+        """
         deadline = time.monotonic() + timeout
         while True:
             with self._lock:
@@ -104,6 +109,8 @@ class Saving:
                     return self._outcome
             remaining = deadline - time.monotonic()
             if remaining <= 0:
+                if self._stalled is not None:
+                    raise Error("STORAGE_STALLED", self._stalled.message, {**self._stalled.metadata, "outcome": "unknown"})
                 raise Error("TIMED_OUT", f"step {self.step} was not committed within {timeout:g} s; it goes on",
                             {"step": str(self.step), "job": self._client.job})
             self._poll(min(_agent.MAX_WAIT, remaining))
@@ -115,8 +122,9 @@ class Saving:
         return self._outcome is not None
 
     def _poll(self, max_wait: float) -> None:
-        outcome = self._client._verdict(self.step, self._number, max_wait)
+        outcome, stalled = self._client._verdict(self.step, self._number, max_wait)
         with self._lock:
+            self._stalled = stalled
             if self._outcome is None:
                 self._outcome = outcome
 
@@ -398,7 +406,8 @@ class Client:
         if begun.placement:
             _copy_out(declared, begun.placement, self._slabs.get(begun.slab, self._owner, writable=True))
 
-    def _verdict(self, step: int, save: int, max_wait: float) -> Checkpoint | Error | None:
+    def _verdict(self, step: int, save: int, max_wait: float) -> tuple[Checkpoint | Error | None, Error | None]:
+        """The verdict, if there is one, and why there may be none for long, if that is known."""
         request = _wire.LOCAL_AGENT["WaitSave"].request(trainer_incarnation=self._incarnation, step=step, save=save)
         try:
             response = self._call("WaitSave", request, max_wait)
@@ -408,13 +417,13 @@ class Client:
             # An agent that restarted meanwhile does not know the save; the verdict may stand all the same.
             for checkpoint in self._committed():
                 if checkpoint.step == step:
-                    return checkpoint
-            return error
+                    return checkpoint, None
+            return error, None
         if response.pending:
-            return None
+            return None, _wire.error_from_status(response.stalled) if response.HasField("stalled") else None
         if response.checkpoint.state == _wire.CHECKPOINT_STATES["COMMITTED"]:
-            return Checkpoint.from_wire(response.checkpoint)
-        return _wire.error_from_status(response.checkpoint.error)
+            return Checkpoint.from_wire(response.checkpoint), None
+        return _wire.error_from_status(response.checkpoint.error), None
 
     # Loading.
 

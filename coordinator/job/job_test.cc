@@ -1,0 +1,371 @@
+// Single orders of events, where the simulation would need luck: who is told what, and what ends if nobody answers.
+#include "coordinator/job/job.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/reason.h"
+#include "common/rpc/status_proto.h"
+#include "coordinator/job/core.h"
+
+namespace cairn {
+namespace {
+
+constexpr char kJob[] = "demo";
+
+class JobTest : public testing::Test {
+ protected:
+  JobTest() { Start(Options()); }
+
+  void Start(const CoreOptions& options) {
+    core_ = std::make_unique<Core>(options);
+    for (int rank = 0; rank < 2; ++rank) {
+      core_->layouts().Add(Layout(rank), 1);
+      Register(rank);
+      Report(rank, Trainer(rank));
+    }
+    Answer<RecoverJob>(
+        [](Job& job, const RecoverJob&, const Environment& environment) { job.OnRecovered(Recovered(), environment); });
+  }
+
+  static CoreOptions Options() {
+    CoreOptions options;
+    options.phase_timeout = absl::Seconds(20);
+    options.lease_ttl = absl::Minutes(10);  // agents are not what ends here
+    options.storage_timeout = absl::Seconds(5);
+    return options;
+  }
+  static std::string Layout(int rank) { return absl::StrCat("layout", rank); }
+  static uint64_t Trainer(int rank) { return static_cast<uint64_t>(100 + rank); }
+  Environment At() { return core_->At(now_, now_); }
+  Job& job() { return **core_->JobFor(kJob, At()); }
+
+  v1::AgentIdentity Identity(int rank) {
+    v1::AgentIdentity identity;
+    identity.set_job(kJob);
+    identity.set_rank(static_cast<uint32_t>(rank));
+    identity.set_incarnation(static_cast<uint64_t>(1 + rank));
+    return identity;
+  }
+  void Register(int rank) {
+    v1::RegisterAgentRequest request;
+    *request.mutable_agent() = Identity(rank);
+    request.set_world_size(2);
+    ASSERT_TRUE(job().Register(request, At()).ok());
+  }
+  // The rank's trainer (0: none) and its saves.
+  void Report(int rank, uint64_t trainer, const std::vector<v1::SaveState>& saves = {}) {
+    v1::SynchronizeAgentRequest request;
+    *request.mutable_agent() = Identity(rank);
+    v1::TrainerState& state = *request.mutable_state()->mutable_trainer();
+    state.set_attached(trainer != 0);
+    state.set_incarnation(trainer);
+    for (const v1::SaveState& save : saves) *request.mutable_state()->add_save() = save;
+    ASSERT_TRUE(job().Synchronize(request, At()).ok());
+  }
+  v1::SaveState Begun(int rank, int64_t step, uint64_t call = 1) {
+    v1::SaveState state;
+    state.set_step(step);
+    state.set_call(call);
+    state.set_phase(v1::SaveState::BEGUN);
+    state.set_layout_digest(Layout(rank));
+    return state;
+  }
+  v1::SaveState Written(int rank, int64_t step) {
+    v1::SaveState state = Begun(rank, step);
+    state.set_phase(v1::SaveState::WRITTEN);
+    state.set_plan_digest("plan");
+    state.set_attempt(1);
+    return state;
+  }
+  v1::SaveOrder OrderOf(int rank, int64_t step) {
+    const v1::SynchronizeAgentResponse orders = job().OrdersFor(rank, At());
+    for (const v1::SaveOrder& order : orders.save()) {
+      if (order.step() == step) return order;
+    }
+    return {};
+  }
+  static std::optional<Reason> ErrorOf(const v1::SaveOrder& order) { return ReasonOf(StatusFromProto(order.error())); }
+
+  // The action of this kind that was given; nothing if there was none.
+  template <typename What>
+  std::optional<What> Take() {
+    for (CoreAction& action : core_->TakeActions()) actions_.push_back(std::move(action));
+    for (auto action = actions_.begin(); action != actions_.end(); ++action) {
+      if (!std::holds_alternative<What>(action->what)) continue;
+      What found = std::get<What>(std::move(action->what));
+      actions_.erase(action);
+      return found;
+    }
+    return std::nullopt;
+  }
+  template <typename What, typename Function>
+  void Answer(Function function) {
+    const std::optional<What> what = Take<What>();
+    ASSERT_TRUE(what.has_value());
+    function(job(), *what, At());
+  }
+  void Pass(absl::Duration time) {
+    // In steps, as the shell's timer does.
+    for (const absl::Time end = now_ + time; now_ < end;) {
+      now_ += std::min(absl::Duration(absl::Milliseconds(500)), end - now_);
+      core_->Tick(now_, now_);
+    }
+  }
+  // Both ranks are in the save of `step`, which has its plan.
+  void Plan(int64_t step) {
+    for (int rank = 0; rank < 2; ++rank) Report(rank, Trainer(rank), {Begun(rank, step)});
+    if (const auto plan = Take<PlanSave>(); plan.has_value()) {
+      job().OnSavePlanned(plan->key, PlannedSave{"plan", 1}, At());
+    }
+  }
+  // ... and all its files; a manifest is made, and handed out.
+  PutVerdict BringToCommit(int64_t step) {
+    Plan(step);
+    Answer<ReserveAttempt>([](Job& job, const ReserveAttempt& what, const Environment& environment) {
+      job.OnReserved(what.step, what.ticket, Reserved{1, 7}, environment);
+    });
+    for (int rank = 0; rank < 2; ++rank) Report(rank, Trainer(rank), {Written(rank, step)});
+    Answer<MakeManifest>([](Job& job, const MakeManifest& what, const Environment& environment) {
+      job.OnManifest(what.step, what.ticket, MadeManifest{std::make_shared<std::string>("m"), 1}, environment);
+    });
+    return Take<PutVerdict>().value_or(PutVerdict());
+  }
+  static VerdictSummary Standing(const PutVerdict& put, bool committed) {
+    VerdictSummary verdict;
+    verdict.step = put.step;
+    verdict.attempt = put.attempt;
+    verdict.committed = committed;
+    verdict.error = put.error;
+    verdict.commit_time = absl::FromUnixSeconds(1700000000);
+    return verdict;
+  }
+  void Doubt(const PutVerdict& put) {
+    job().OnVerdict(put.step, put.ticket, PutOutcome{MakeError(Reason::kStorageError, "I/O error"), true}, At());
+  }
+
+  absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
+  std::unique_ptr<Core> core_;
+  std::vector<CoreAction> actions_;
+};
+
+TEST_F(JobTest, CommitInDoubt_IsPutAgainUntilStorageSaysWhatStands) {
+  PutVerdict put = BringToCommit(1);
+  for (int i = 0; i < 60; ++i) {  // for three phase timeouts
+    Doubt(put);
+    EXPECT_FALSE(Take<PutVerdict>().has_value());
+    Pass(absl::Seconds(1));
+    const auto again = Take<PutVerdict>();
+    ASSERT_TRUE(again.has_value());
+    EXPECT_NE(again->manifest, nullptr);
+    EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::WRITE);
+    put = *again;
+  }
+  EXPECT_TRUE(HasReason(StatusFromProto(OrderOf(0, 1).stalled()), Reason::kStorageStalled));
+  job().OnVerdict(1, put.ticket, PutOutcome{Standing(put, true)}, At());
+  EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::COMMITTED);
+  EXPECT_EQ(OrderOf(1, 1).commit_time().seconds(), 1700000000);
+}
+
+TEST_F(JobTest, CommitThatFailedForCertain_IsAborted) {
+  const PutVerdict put = BringToCommit(1);
+  job().OnVerdict(1, put.ticket, PutOutcome{MakeError(Reason::kNoSpace, "full"), false}, At());
+  EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::ABORT);
+  EXPECT_EQ(ErrorOf(OrderOf(0, 1)), Reason::kNoSpace);
+  const auto tombstone = Take<PutVerdict>();
+  ASSERT_TRUE(tombstone.has_value());
+  EXPECT_EQ(tombstone->manifest, nullptr);
+}
+
+TEST_F(JobTest, CommitThatFailedAfterDoubt_StaysInDoubt) {
+  PutVerdict put = BringToCommit(1);
+  Doubt(put);
+  Pass(absl::Seconds(1));
+  put = *Take<PutVerdict>();
+  job().OnVerdict(1, put.ticket, PutOutcome{MakeError(Reason::kNoSpace, "full"), false}, At());
+  EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::WRITE) << "the first put may come to stand yet";
+}
+
+TEST_F(JobTest, HangingCommit_IsStalled_NamedToAll_AndBlamedForLaterSaves) {
+  const PutVerdict put = BringToCommit(1);
+  Pass(absl::Seconds(5));
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_TRUE(HasReason(StatusFromProto(OrderOf(rank, 1).stalled()), Reason::kStorageStalled));
+  }
+  const auto view = job().Get({1, ""}, 0, At());
+  EXPECT_EQ((*view)->state(), v1::Checkpoint::COMMITTING);
+  EXPECT_TRUE(HasReason(StatusFromProto((*view)->error()), Reason::kStorageStalled));
+  // The next save: rank 0 waits for the memory that the first one holds, rank 1's trainer for the first one's verdict.
+  Report(0, Trainer(0), {Written(0, 1), Begun(0, 2)});
+  Pass(Options().phase_timeout);
+  EXPECT_EQ(OrderOf(0, 2).action(), v1::SaveOrder::ABORTED);
+  EXPECT_EQ(ErrorOf(OrderOf(0, 2)), Reason::kStorageStalled) << OrderOf(0, 2).error().message();
+  // A person gives up: a tombstone is put, and still nobody is told ABORTED before the answer.
+  const auto cancelled = job().Cancel({1, ""}, At());
+  EXPECT_EQ((*cancelled)->state(), v1::Checkpoint::COMMITTING);
+  EXPECT_TRUE(HasReason(StatusFromProto((*cancelled)->error()), Reason::kStorageStalled));
+  const auto tombstone = Take<PutVerdict>();
+  ASSERT_TRUE(tombstone.has_value());
+  EXPECT_EQ(tombstone->manifest, nullptr);
+  EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::WRITE);
+  // The manifest's put comes back first, and stood.
+  job().OnVerdict(1, put.ticket, PutOutcome{Standing(put, true)}, At());
+  EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::COMMITTED);
+}
+
+TEST_F(JobTest, CancelWhileInDoubt_AbortsWhenTheTombstoneStands) {
+  BringToCommit(1);
+  job().Cancel({1, ""}, At());
+  const auto tombstone = Take<PutVerdict>();
+  ASSERT_TRUE(tombstone.has_value());
+  job().OnVerdict(1, tombstone->ticket, PutOutcome{Standing(*tombstone, false)}, At());
+  EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::ABORT);
+  EXPECT_EQ(ErrorOf(OrderOf(0, 1)), Reason::kSaveCancelled);
+}
+
+TEST_F(JobTest, UnansweredActions_EndWithStorageAsTheCulprit) {
+  Plan(1);
+  ASSERT_TRUE(Take<ReserveAttempt>().has_value());
+  Pass(absl::Seconds(11));
+  EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::ABORTED);
+  EXPECT_EQ(ErrorOf(OrderOf(0, 1)), Reason::kStorageStalled);
+}
+
+TEST_F(JobTest, NumberThatComesTooLate_IsBuried) {
+  Plan(1);
+  const auto reserve = Take<ReserveAttempt>();
+  Pass(absl::Seconds(11));
+  job().OnReserved(1, reserve->ticket, Reserved{1, 7}, At());
+  Pass(3 * Options().lease_ttl);
+  const auto tombstone = Take<PutVerdict>();
+  ASSERT_TRUE(tombstone.has_value());
+  EXPECT_EQ(tombstone->manifest, nullptr);
+}
+
+TEST_F(JobTest, RemovalThatIsNotAnswered_HoldsNobodyUp) {
+  const PutVerdict put = BringToCommit(1);
+  job().OnVerdict(1, put.ticket, PutOutcome{MakeError(Reason::kNoSpace, "full"), false}, At());
+  const auto tombstone = Take<PutVerdict>();
+  job().OnVerdict(1, tombstone->ticket, PutOutcome{Standing(*tombstone, false)}, At());
+  for (int rank = 0; rank < 2; ++rank) {
+    v1::SaveState stopped = Written(rank, 1);
+    stopped.set_phase(v1::SaveState::STOPPED);
+    Report(rank, Trainer(rank), {stopped});
+  }
+  ASSERT_TRUE(Take<RemoveFiles>().has_value());
+  Pass(absl::Seconds(10));
+  EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::ABORTED);
+}
+
+TEST_F(JobTest, SuccessorOfATrainerThatEndedBeforeItBegan_TakesItsPlace) {
+  // What a client that closes and another that connects look like when the news of the first is late.
+  Report(0, Trainer(0), {Begun(0, 2)});
+  Report(1, 0);
+  Pass(absl::Seconds(1));
+  Report(1, 999, {Begun(1, 2)});
+  EXPECT_NE(OrderOf(0, 2).action(), v1::SaveOrder::ABORT);
+  EXPECT_TRUE(Take<PlanSave>().has_value()) << "both are in it";
+}
+
+TEST_F(JobTest, TrainerThatEndsAndHasNoSuccessor_IsNamed) {
+  CoreOptions options = Options();
+  options.lease_ttl = absl::Seconds(10);
+  Start(options);
+  for (int second = 0; second <= 10; ++second) {
+    Report(0, Trainer(0), {Begun(0, 2)});
+    Report(1, 0);
+    Pass(absl::Seconds(1));
+  }
+  EXPECT_EQ(ErrorOf(OrderOf(0, 2)), Reason::kTrainerLost) << OrderOf(0, 2).error().message();
+}
+
+TEST_F(JobTest, VerdictOfPredecessors_IsNotToldToTheirSuccessors) {
+  // The first trainer of rank 0 begins; both are killed; rank 1's successor begins before rank 0's death is known.
+  Report(0, Trainer(0), {Begun(0, 1)});
+  Report(1, 0);
+  Report(1, 901, {Begun(1, 1)});
+  Report(0, 0, {Begun(0, 1)});
+  EXPECT_EQ(ErrorOf(OrderOf(0, 1)), Reason::kTrainerLost);
+  Pass(absl::Seconds(1));
+  EXPECT_EQ(OrderOf(1, 1).action(), v1::SaveOrder::WAIT) << OrderOf(1, 1).ShortDebugString();
+  // The successor of rank 0 joins it.
+  Report(0, 900, {Begun(0, 1, 2)});
+  EXPECT_TRUE(Take<PlanSave>().has_value());
+}
+
+TEST_F(JobTest, TrainerThatAttachedAfterTheAbort_BeginsANewSave) {
+  Report(0, Trainer(0), {Begun(0, 1)});
+  Report(0, 0, {Begun(0, 1)});
+  Report(1, 901);
+  Report(1, 901, {Begun(1, 1)});
+  EXPECT_EQ(OrderOf(1, 1).action(), v1::SaveOrder::WAIT);
+}
+
+TEST_F(JobTest, StepThatWasCommitted_IsReadAgainBeforeASaveOfItIsRefused) {
+  const PutVerdict put = BringToCommit(1);
+  job().OnVerdict(1, put.ticket, PutOutcome{Standing(put, true)}, At());
+  for (int rank = 0; rank < 2; ++rank) Report(rank, Trainer(rank), {Begun(rank, 1, 2)});
+  auto read = Take<ReadStep>();
+  ASSERT_TRUE(read.has_value());
+  EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::WAIT);
+  Recovered recovered;
+  recovered.verdict.push_back(Standing(put, true));
+  job().OnStepRead(1, read->ticket, recovered, At());
+  EXPECT_EQ(ErrorOf(OrderOf(0, 1)), Reason::kStepCommitted);
+  // Rank 1 asked after the read had begun: it is read again.
+  read = Take<ReadStep>();
+  ASSERT_TRUE(read.has_value());
+  EXPECT_EQ(OrderOf(1, 1).action(), v1::SaveOrder::WAIT);
+  job().OnStepRead(1, read->ticket, recovered, At());
+  EXPECT_EQ(ErrorOf(OrderOf(1, 1)), Reason::kStepCommitted);
+  // People remove the step.
+  for (int rank = 0; rank < 2; ++rank) Report(rank, Trainer(rank), {Begun(rank, 1, 3)});
+  read = Take<ReadStep>();
+  ASSERT_TRUE(read.has_value());
+  job().OnStepRead(1, read->ticket, Recovered(), At());
+  EXPECT_TRUE(Take<ReserveAttempt>().has_value()) << "a save of it has begun";
+}
+
+TEST_F(JobTest, RecoveryThatHangs_IsToldToTheRanks) {
+  core_ = std::make_unique<Core>(Options());
+  for (int rank = 0; rank < 2; ++rank) Register(rank);
+  Report(0, Trainer(0), {Begun(0, 1)});
+  EXPECT_FALSE(OrderOf(0, 1).has_stalled());
+  Pass(absl::Seconds(6));
+  EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::WAIT);
+  EXPECT_TRUE(HasReason(StatusFromProto(OrderOf(0, 1).stalled()), Reason::kStorageStalled));
+}
+
+TEST_F(JobTest, TenThousandLayouts_LeaveNothingBehind) {
+  for (int i = 0; i < 10'000; ++i) {
+    const std::string digest = absl::StrCat("layout ", i);
+    v1::SynchronizeAgentRequest request;
+    *request.mutable_agent() = Identity(0);
+    request.mutable_state()->mutable_trainer()->set_attached(true);
+    request.mutable_state()->mutable_trainer()->set_incarnation(Trainer(0));
+    v1::LoadState& load = *request.mutable_state()->add_load();
+    load.set_number(static_cast<uint64_t>(i + 1));
+    load.set_layout_digest(digest);
+    load.set_trainer_incarnation(Trainer(0));
+    load.set_phase(v1::LoadState::FAILED);
+    ASSERT_TRUE(job().Synchronize(request, At()).ok());
+    core_->layouts().Add(digest, 100);
+    core_->layouts().TakeDropped();
+    core_->TakeActions();
+    core_->TakeLog();
+    now_ += absl::Seconds(1);
+    core_->Tick(now_, now_);
+    ASSERT_LE(core_->layouts().size(), LayoutTable::kUnheldKept + 4);
+    ASSERT_LE(job().View(At()).load_size(), 32);
+  }
+}
+
+}  // namespace
+}  // namespace cairn

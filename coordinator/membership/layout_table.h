@@ -1,0 +1,81 @@
+// Which layouts are kept, and for whom.
+#ifndef CAIRN_COORDINATOR_MEMBERSHIP_LAYOUT_TABLE_H_
+#define CAIRN_COORDINATOR_MEMBERSHIP_LAYOUT_TABLE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace cairn {
+
+class LayoutHold;
+
+// A layout is kept while somebody holds it: the agent that reports it, a plan. Of those that nobody holds only the
+// newest stay. The bytes themselves are elsewhere. Not thread-safe; must outlive its holds.
+class LayoutTable {
+ public:
+  static constexpr size_t kUnheldKept = 16;
+  static constexpr uint64_t kUnheldBytesKept = uint64_t{64} << 20;
+
+  // The bytes are here.
+  bool contains(const std::string& digest) const;
+  // The bytes have come.
+  void Add(const std::string& digest, uint64_t bytes);
+  LayoutHold Hold(const std::string& digest);
+  // Layouts that are not kept any more since the last call.
+  std::vector<std::string> TakeDropped() { return std::exchange(dropped_, {}); }
+  // Held or here.
+  size_t size() const { return entries_.size(); }
+
+ private:
+  friend class LayoutHold;
+  struct Entry {
+    size_t holds = 0;
+    bool here = false;
+    uint64_t bytes = 0;
+    std::list<std::string>::iterator unheld;  // if nobody holds it, which is only so of one that is here
+  };
+
+  void Release(const std::string& digest);
+  void SetUnheld(const std::string& digest, Entry& entry);
+
+  std::map<std::string, Entry> entries_;
+  std::list<std::string> unheld_;  // newest first
+  uint64_t unheld_bytes_ = 0;
+  std::vector<std::string> dropped_;
+};
+
+// Keeps one layout while it lives.
+class LayoutHold {
+ public:
+  LayoutHold(LayoutHold&& other) noexcept
+      : table_(std::exchange(other.table_, nullptr)), digest_(std::move(other.digest_)) {}
+  LayoutHold& operator=(LayoutHold&& other) noexcept {
+    std::swap(table_, other.table_);
+    std::swap(digest_, other.digest_);
+    return *this;
+  }
+  ~LayoutHold() {
+    if (table_ != nullptr) table_->Release(digest_);
+  }
+
+  const std::string& digest() const { return digest_; }
+
+ private:
+  friend class LayoutTable;
+  LayoutHold(LayoutTable& table, std::string digest) : table_(&table), digest_(std::move(digest)) {}
+
+  LayoutTable* table_;
+  std::string digest_;
+};
+
+// Makes `holds` those of `digests`, of which empty ones and repetitions count for nothing.
+void HoldExactly(LayoutTable& table, std::vector<std::string> digests, std::vector<LayoutHold>& holds);
+
+}  // namespace cairn
+
+#endif  // CAIRN_COORDINATOR_MEMBERSHIP_LAYOUT_TABLE_H_

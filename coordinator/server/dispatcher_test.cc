@@ -1,0 +1,172 @@
+// Calls that are answered later, with a real server and a caller that does not wait.
+#include "coordinator/server/dispatcher.h"
+
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "cairn/v1/agent_coordination_service.grpc.pb.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
+#include "common/rpc/endpoint.h"
+#include "common/storage/posix.h"
+
+namespace cairn {
+namespace {
+
+// Answers PutLayout on a worker that a test holds up, and SynchronizeAgent never by itself.
+class Service final : public v1::AgentCoordinationService::CallbackService {
+ public:
+  explicit Service(Dispatcher& dispatcher) : dispatcher_(dispatcher) {}
+
+  grpc::ServerUnaryReactor* PutLayout(grpc::CallbackServerContext*, const v1::PutLayoutRequest* request,
+                                      v1::PutLayoutResponse* response) override {
+    return dispatcher_.OnWorker(
+        *this, *request, response,
+        [](Service& self, const v1::PutLayoutRequest& asked) -> absl::StatusOr<v1::PutLayoutResponse> {
+          MutexLock lock(self.mutex_);
+          ++self.begun_;
+          self.changed_.NotifyAll();
+          while (!self.open_) self.changed_.Wait(self.mutex_);
+          self.seen_ += asked.chunk();
+          ++self.ended_;
+          self.changed_.NotifyAll();
+          v1::PutLayoutResponse made;
+          made.set_received_bytes(asked.chunk().size());
+          return made;
+        });
+  }
+  grpc::ServerUnaryReactor* SynchronizeAgent(grpc::CallbackServerContext* context,
+                                             const v1::SynchronizeAgentRequest* request,
+                                             v1::SynchronizeAgentResponse* response) override {
+    return dispatcher_.Hold(
+        context, "", absl::Minutes(1), response,
+        [node = request->agent().job()](Core&, const Environment&,
+                                        bool last) -> std::optional<absl::StatusOr<v1::SynchronizeAgentResponse>> {
+          if (!last) return std::nullopt;
+          v1::SynchronizeAgentResponse made;
+          made.set_current_plan_digest(node);
+          return made;
+        });
+  }
+
+  void AwaitBegun(int count) {
+    MutexLock lock(mutex_);
+    while (begun_ < count) changed_.Wait(mutex_);
+  }
+  void Open() {
+    MutexLock lock(mutex_);
+    open_ = true;
+    changed_.NotifyAll();
+  }
+  std::string AwaitEnded(int count) {
+    MutexLock lock(mutex_);
+    while (ended_ < count) changed_.Wait(mutex_);
+    return seen_;
+  }
+
+ private:
+  Dispatcher& dispatcher_;
+  Mutex mutex_;
+  CondVar changed_;
+  int begun_ ABSL_GUARDED_BY(mutex_) = 0;
+  int ended_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool open_ ABSL_GUARDED_BY(mutex_) = false;
+  std::string seen_ ABSL_GUARDED_BY(mutex_);
+};
+
+class DispatcherTest : public testing::Test {
+ protected:
+  DispatcherTest() {
+    root_ = testing::TempDir() + "/dispatcher-XXXXXX";
+    EXPECT_NE(mkdtemp(root_.data()), nullptr);
+    storage_ = *PosixStorage::Open(root_, false);
+    EXPECT_TRUE(storage_->MakeDirectories(".cairn").ok());
+    catalog_ = std::make_unique<Catalog>(*storage_);
+    attempts_ = std::make_unique<AttemptStore>(*storage_, *catalog_, Clock::Real());
+    plans_ = std::make_unique<PlanStore>(*storage_, layouts_, SaveOptions());
+    executor_ =
+        std::make_unique<Executor>(*catalog_, *attempts_, *plans_, *TransferSecret::Load(*storage_), Clock::Real());
+    dispatcher_ = std::make_unique<Dispatcher>(CoreOptions(), *executor_, layouts_, Clock::Real(), 2);
+    service_ = std::make_unique<Service>(*dispatcher_);
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(service_.get());
+    server_ = builder.BuildAndStart();
+    stub_ = v1::AgentCoordinationService::NewStub(MakeChannel(absl::StrCat("127.0.0.1:", port), 64 << 20));
+  }
+  ~DispatcherTest() override {
+    service_->Open();
+    EXPECT_TRUE(dispatcher_->Stop());
+    server_->Shutdown();
+    std::filesystem::remove_all(root_);
+  }
+
+  std::string root_;
+  std::unique_ptr<PosixStorage> storage_;
+  LayoutStore layouts_{1 << 20};
+  std::unique_ptr<Catalog> catalog_;
+  std::unique_ptr<AttemptStore> attempts_;
+  std::unique_ptr<PlanStore> plans_;
+  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<Dispatcher> dispatcher_;
+  std::unique_ptr<Service> service_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<v1::AgentCoordinationService::Stub> stub_;
+};
+
+TEST_F(DispatcherTest, CancelledCalls_LeaveTheirWorkWhatItNeeds) {
+  // Those that have begun, and some that wait for a worker.
+  constexpr int kCalls = 6;
+  std::vector<std::thread> callers;
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::atomic<int> cancelled = 0;
+  for (int i = 0; i < kCalls; ++i) {
+    contexts.push_back(std::make_unique<grpc::ClientContext>());
+    callers.emplace_back([&, context = contexts.back().get()] {
+      v1::PutLayoutRequest request;
+      request.set_chunk(std::string(1 << 20, 'x'));
+      v1::PutLayoutResponse response;
+      const grpc::Status status = stub_->PutLayout(context, request, &response);
+      if (status.error_code() == grpc::StatusCode::CANCELLED) ++cancelled;
+    });
+  }
+  service_->AwaitBegun(2);
+  for (auto& context : contexts) context->TryCancel();
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(cancelled, kCalls);
+  // gRPC frees a call when both of its sides are done with it: the next one shows that it has had the time.
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(50));
+  v1::SynchronizeAgentResponse orders;
+  EXPECT_EQ(stub_->SynchronizeAgent(&context, v1::SynchronizeAgentRequest(), &orders).error_code(),
+            grpc::StatusCode::DEADLINE_EXCEEDED);
+  service_->Open();
+  const std::string seen = service_->AwaitEnded(2);
+  EXPECT_EQ(seen, std::string(seen.size(), 'x'));
+  EXPECT_GE(seen.size(), size_t{2} << 20);
+}
+
+TEST_F(DispatcherTest, HeldCall_IsAnsweredByTheDrainWithWhatItsPollMade) {
+  std::thread caller([&] {
+    grpc::ClientContext context;
+    v1::SynchronizeAgentRequest request;
+    request.mutable_agent()->set_job("demo");
+    v1::SynchronizeAgentResponse orders;
+    EXPECT_TRUE(stub_->SynchronizeAgent(&context, request, &orders).ok());
+    EXPECT_EQ(orders.current_plan_digest(), "demo");
+  });
+  // Whether the call has come yet or not, it is answered.
+  EXPECT_TRUE(dispatcher_->Stop());
+  caller.join();
+}
+
+}  // namespace
+}  // namespace cairn

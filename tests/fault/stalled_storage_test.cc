@@ -1,0 +1,197 @@
+// The real coordinator with storage that hangs in a system call, and with callers that do not wait.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "cairn/v1/agent_coordination_service.grpc.pb.h"
+#include "cairn/v1/checkpoint_service.grpc.pb.h"
+#include "common/base/digest.h"
+#include "common/rpc/endpoint.h"
+#include "common/rpc/reason.h"
+#include "common/rpc/status_proto.h"
+#include "tests/testing/fake_agent.h"
+#include "tests/testing/process.h"
+
+namespace cairn::testing {
+namespace {
+
+class StalledStorageTest : public ::testing::Test {
+ protected:
+  StalledStorageTest() {
+    root_ = directory_.path() + "/root";
+    hang_ = directory_.path() + "/hang";
+    log_ = directory_.path() + "/coordinator.log";
+    std::filesystem::create_directory(root_);
+  }
+  ~StalledStorageTest() override {
+    agents_.clear();
+    if (HasFailure()) std::fprintf(stderr, "%s\n", ReadWhole(log_).c_str());
+  }
+
+  void Start() {
+    const std::string file = directory_.path() + "/address";
+    setenv("LD_PRELOAD", "tests/fault/libhanging_link.so", 1);
+    setenv("CAIRN_TEST_HANG", hang_.c_str(), 1);
+    coordinator_ =
+        Process({"coordinator/cairn-coordinator", "--root", root_, "--address-file", file, "--listen", "127.0.0.1:0",
+                 "--phase-timeout=20s", "--lease-ttl=4s", "--storage-timeout=500ms", "--drain-timeout=100ms"},
+                log_);
+    unsetenv("LD_PRELOAD");
+    for (int i = 0; i < 3000 && !std::filesystem::exists(file); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    address_ = ReadWhole(file);
+    while (!address_.empty() && address_.back() == '\n') address_.pop_back();
+    ASSERT_FALSE(address_.empty()) << ReadWhole(log_);
+    people_ = v1::CheckpointService::NewStub(MakeChannel(address_, 64 << 20));
+  }
+  std::vector<FakeAgent*> StartAgents(const std::string& job) {
+    std::vector<FakeAgent*> started;
+    for (int rank = 0; rank < 3; ++rank) {
+      FakeAgentOptions options;
+      options.coordinator = address_;
+      options.root = root_;
+      options.job = job;
+      options.rank = rank;
+      agents_.push_back(std::make_unique<FakeAgent>(options));
+      started.push_back(agents_.back().get());
+    }
+    for (FakeAgent* agent : started) EXPECT_TRUE(agent->WaitRegistered());
+    return started;
+  }
+  v1::Checkpoint Get(const std::string& job, int64_t step) {
+    grpc::ClientContext context;
+    PrepareCall(context, absl::Seconds(30), "");
+    v1::GetCheckpointRequest request;
+    request.set_job(job);
+    request.set_step(step);
+    v1::Checkpoint checkpoint;
+    (void)people_->GetCheckpoint(&context, request, &checkpoint);  // there may be none yet
+    return checkpoint;
+  }
+  v1::Job GetJob(const std::string& job) {
+    grpc::ClientContext context;
+    PrepareCall(context, absl::Seconds(30), "");
+    v1::GetJobRequest request;
+    request.set_job(job);
+    v1::Job view;
+    EXPECT_TRUE(people_->GetJob(&context, request, &view).ok());
+    return view;
+  }
+  // Waits until the coordinator says that the commit is stalled.
+  bool AwaitStalled(const std::string& job, int64_t step) {
+    for (int i = 0; i < 3000; ++i) {
+      const v1::Checkpoint checkpoint = Get(job, step);
+      if (checkpoint.state() == v1::Checkpoint::COMMITTING && checkpoint.has_error()) {
+        return HasReason(StatusFromProto(checkpoint.error()), Reason::kStorageStalled);
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return false;
+  }
+
+  TemporaryDirectory directory_;
+  std::string root_, hang_, log_, address_;
+  Process coordinator_;
+  std::unique_ptr<v1::CheckpointService::Stub> people_;
+  std::vector<std::unique_ptr<FakeAgent>> agents_;
+};
+
+TEST_F(StalledStorageTest, HangingCommits_AreNamed_OtherJobsGoOn_AndTheVerdictIsWhatStands) {
+  Start();
+  const auto slow = StartAgents("slow");
+  const auto other = StartAgents("other");
+  std::ofstream(hang_).flush();
+  // More than there are workers; each of its own job, or they would wait for one another.
+  std::vector<std::vector<FakeAgent*>> more;
+  for (int i = 0; i < 4; ++i) more.push_back(StartAgents(absl::StrCat("slow", i)));
+  for (FakeAgent* agent : slow) agent->Save(1);
+  for (const auto& agents : more) {
+    for (FakeAgent* agent : agents) agent->Save(1);
+  }
+  ASSERT_TRUE(AwaitStalled("slow", 1));
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(AwaitStalled(absl::StrCat("slow", i), 1));
+  EXPECT_GE(GetJob("slow").stalled_storage_calls(), 1u);
+  // A person who cancels is told the same, and nobody is told ABORTED.
+  grpc::ClientContext context;
+  PrepareCall(context, absl::Seconds(30), "");
+  v1::CancelCheckpointRequest cancel;
+  cancel.set_job("slow");
+  cancel.set_step(1);
+  v1::Checkpoint cancelled;
+  ASSERT_TRUE(people_->CancelCheckpoint(&context, cancel, &cancelled).ok());
+  EXPECT_EQ(cancelled.state(), v1::Checkpoint::COMMITTING);
+  EXPECT_TRUE(HasReason(StatusFromProto(cancelled.error()), Reason::kStorageStalled));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(slow[0]->WaitVerdict(1, absl::Seconds(1))));
+  // Another job is planned and written meanwhile: it gets as far as its own verdict.
+  for (FakeAgent* agent : other) agent->Save(1);
+  EXPECT_TRUE(other[0]->WaitPhase(1, v1::SaveState::WRITTEN));
+  // Storage comes back. Of the cancelled save's two records one stands, and all ranks hear which.
+  std::filesystem::remove(hang_);
+  const absl::Status verdict = slow[0]->WaitVerdict(1);
+  for (FakeAgent* agent : slow) EXPECT_EQ(agent->WaitVerdict(1).ok(), verdict.ok());
+  EXPECT_EQ(Get("slow", 1).state() == v1::Checkpoint::COMMITTED, verdict.ok());
+  for (const auto& agents : more) EXPECT_TRUE(agents[0]->WaitVerdict(1).ok());
+  EXPECT_TRUE(other[0]->WaitVerdict(1).ok());
+}
+
+TEST_F(StalledStorageTest, CoordinatorWhoseStorageHangs_Ends) {
+  Start();
+  const auto slow = StartAgents("slow");
+  std::ofstream(hang_).flush();
+  for (FakeAgent* agent : slow) agent->Save(1);
+  ASSERT_TRUE(AwaitStalled("slow", 1));
+  coordinator_.Signal(SIGTERM);
+  EXPECT_EQ(coordinator_.Wait(absl::Seconds(60)), 0);
+}
+
+TEST_F(StalledStorageTest, CallersThatDoNotWait_DoNoHarm) {
+  Start();
+  const auto stub = v1::AgentCoordinationService::NewStub(MakeChannel(address_, 64 << 20));
+  v1::RegisterAgentRequest registration;
+  registration.mutable_agent()->set_job("demo");
+  registration.mutable_agent()->set_incarnation(7);
+  registration.set_world_size(1);
+  registration.set_protocol(kProtocolVersion);
+  grpc::ClientContext registering;
+  PrepareCall(registering, absl::Seconds(30), "");
+  v1::RegisterAgentResponse registered;
+  ASSERT_TRUE(stub->RegisterAgent(&registering, registration, &registered).ok());
+  v1::PutLayoutRequest put;
+  *put.mutable_agent() = registration.agent();
+  put.mutable_agent()->set_coordinator_epoch(registered.coordinator_epoch());
+  put.set_chunk(std::string(2 << 20, 'x'));
+  put.set_digest(Digest(put.chunk()));
+  put.set_total_bytes(put.chunk().size() + 1);
+  std::vector<std::thread> callers;
+  std::atomic<int> late = 0;
+  for (int i = 0; i < 16; ++i) {
+    callers.emplace_back([&, i] {
+      for (int call = 0; call < 60; ++call) {
+        grpc::ClientContext context;
+        context.set_deadline(std::chrono::system_clock::now() + std::chrono::microseconds(500 * (1 + (i + call) % 40)));
+        v1::PutLayoutResponse response;
+        const grpc::Status status = stub->PutLayout(&context, put, &response);
+        if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) ++late;
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_GT(late, 0);
+  EXPECT_EQ(coordinator_.Wait(absl::ZeroDuration()), -1) << "it is alive";
+  grpc::ClientContext context;
+  PrepareCall(context, absl::Seconds(30), "");
+  v1::Capabilities capabilities;
+  EXPECT_TRUE(people_->GetCapabilities(&context, v1::GetCapabilitiesRequest(), &capabilities).ok());
+}
+
+}  // namespace
+}  // namespace cairn::testing
