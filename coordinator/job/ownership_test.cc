@@ -94,7 +94,7 @@ TEST_F(OwnershipTest, AgentThatReadsAnotherProof_IsNotRegistered_AndHearsWhoSees
 TEST_F(OwnershipTest, AdoptedAttempt_GoesOnUnderItsNonce) {
   ASSERT_TRUE(Register(0, "proof").ok());
   ASSERT_TRUE(Register(1, "proof").ok());
-  core().AddLayout("layout");
+  core().layouts().Add("layout", 1);
   job().OnRecovered(Recovered(), At());
   Report(0, 11);
   Report(1, 11);
@@ -114,7 +114,7 @@ TEST_F(OwnershipTest, AttemptReportedBeforeStorageWasRead_KeepsItsNonce) {
 TEST_F(OwnershipTest, AdoptedAttempt_ThatAnotherRankHoldsFromAnotherCoordinator_IsAborted) {
   ASSERT_TRUE(Register(0, "proof").ok());
   ASSERT_TRUE(Register(1, "proof").ok());
-  core().AddLayout("layout");
+  core().layouts().Add("layout", 1);
   job().OnRecovered(Recovered(), At());
   Report(0, 11);
   Report(1, 12);
