@@ -19,6 +19,7 @@ namespace cairn {
 namespace {
 
 constexpr char kJob[] = "demo";
+constexpr uint64_t kNonce = 7;
 
 class JobTest : public testing::Test {
  protected:
@@ -83,6 +84,7 @@ class JobTest : public testing::Test {
     state.set_phase(v1::SaveState::WRITTEN);
     state.set_plan_digest("plan");
     state.set_attempt(1);
+    state.set_attempt_nonce(kNonce);
     return state;
   }
   v1::SaveOrder OrderOf(int rank, int64_t step) {
@@ -130,7 +132,7 @@ class JobTest : public testing::Test {
   PutVerdict BringToCommit(int64_t step) {
     Plan(step);
     Answer<ReserveAttempt>([](Job& job, const ReserveAttempt& what, const Environment& environment) {
-      job.OnReserved(what.step, what.ticket, Reserved{1, 7}, environment);
+      job.OnReserved(what.step, what.ticket, Reserved{1, kNonce}, environment);
     });
     for (int rank = 0; rank < 2; ++rank) Report(rank, Trainer(rank), {Written(rank, step)});
     Answer<MakeManifest>([](Job& job, const MakeManifest& what, const Environment& environment) {
@@ -242,7 +244,7 @@ TEST_F(JobTest, NumberThatComesTooLate_IsBuried) {
   Plan(1);
   const auto reserve = Take<ReserveAttempt>();
   Pass(absl::Seconds(11));
-  job().OnReserved(1, reserve->ticket, Reserved{1, 7}, At());
+  job().OnReserved(1, reserve->ticket, Reserved{1, kNonce}, At());
   Pass(3 * Options().lease_ttl);
   const auto tombstone = Take<PutVerdict>();
   ASSERT_TRUE(tombstone.has_value());

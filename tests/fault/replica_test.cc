@@ -26,6 +26,7 @@ class ReplicaTest : public ::testing::Test {
   void Start(const std::string& flag, const std::function<void(FakeAgentOptions&)>& change) {
     const std::string root = directory_.path() + "/root", file = directory_.path() + "/address";
     std::filesystem::create_directory(root);
+    setenv("XDG_RUNTIME_DIR", directory_.path().c_str(), 1);  // for the copies of tokens
     coordinator_ = Process({"coordinator/cairn-coordinator", "--root", root, "--address-file", file, flag},
                            directory_.path() + "/log");
     for (int i = 0; i < 3000 && !std::filesystem::exists(file); ++i) {

@@ -30,6 +30,7 @@ class StalledStorageTest : public ::testing::Test {
     hang_ = directory_.path() + "/hang";
     log_ = directory_.path() + "/coordinator.log";
     std::filesystem::create_directory(root_);
+    setenv("XDG_RUNTIME_DIR", directory_.path().c_str(), 1);  // for the copies of tokens
   }
   ~StalledStorageTest() override {
     agents_.clear();
@@ -51,6 +52,7 @@ class StalledStorageTest : public ::testing::Test {
     address_ = ReadWhole(file);
     while (!address_.empty() && address_.back() == '\n') address_.pop_back();
     ASSERT_FALSE(address_.empty()) << ReadWhole(log_);
+    token_ = ReadWhole(root_ + "/.cairn/token");
     people_ = v1::CheckpointService::NewStub(MakeChannel(address_, 64 << 20));
   }
   std::vector<FakeAgent*> StartAgents(const std::string& job) {
@@ -69,7 +71,7 @@ class StalledStorageTest : public ::testing::Test {
   }
   v1::Checkpoint Get(const std::string& job, int64_t step) {
     grpc::ClientContext context;
-    PrepareCall(context, absl::Seconds(30), "");
+    PrepareCall(context, absl::Seconds(30), token_);
     v1::GetCheckpointRequest request;
     request.set_job(job);
     request.set_step(step);
@@ -79,7 +81,7 @@ class StalledStorageTest : public ::testing::Test {
   }
   v1::Job GetJob(const std::string& job) {
     grpc::ClientContext context;
-    PrepareCall(context, absl::Seconds(30), "");
+    PrepareCall(context, absl::Seconds(30), token_);
     v1::GetJobRequest request;
     request.set_job(job);
     v1::Job view;
@@ -99,7 +101,7 @@ class StalledStorageTest : public ::testing::Test {
   }
 
   TemporaryDirectory directory_;
-  std::string root_, hang_, log_, address_;
+  std::string root_, hang_, log_, address_, token_;
   Process coordinator_;
   std::unique_ptr<v1::CheckpointService::Stub> people_;
   std::vector<std::unique_ptr<FakeAgent>> agents_;
@@ -122,7 +124,7 @@ TEST_F(StalledStorageTest, HangingCommits_AreNamed_OtherJobsGoOn_AndTheVerdictIs
   EXPECT_GE(GetJob("slow").stalled_storage_calls(), 1u);
   // A person who cancels is told the same, and nobody is told ABORTED.
   grpc::ClientContext context;
-  PrepareCall(context, absl::Seconds(30), "");
+  PrepareCall(context, absl::Seconds(30), token_);
   v1::CancelCheckpointRequest cancel;
   cancel.set_job("slow");
   cancel.set_step(1);
@@ -161,8 +163,9 @@ TEST_F(StalledStorageTest, CallersThatDoNotWait_DoNoHarm) {
   registration.mutable_agent()->set_incarnation(7);
   registration.set_world_size(1);
   registration.set_protocol(kProtocolVersion);
+  registration.set_root_proof(ReadWhole(root_ + "/.cairn/root-proof"));
   grpc::ClientContext registering;
-  PrepareCall(registering, absl::Seconds(30), "");
+  PrepareCall(registering, absl::Seconds(30), token_);
   v1::RegisterAgentResponse registered;
   ASSERT_TRUE(stub->RegisterAgent(&registering, registration, &registered).ok());
   v1::PutLayoutRequest put;
@@ -188,7 +191,7 @@ TEST_F(StalledStorageTest, CallersThatDoNotWait_DoNoHarm) {
   EXPECT_GT(late, 0);
   EXPECT_EQ(coordinator_.Wait(absl::ZeroDuration()), -1) << "it is alive";
   grpc::ClientContext context;
-  PrepareCall(context, absl::Seconds(30), "");
+  PrepareCall(context, absl::Seconds(30), token_);
   v1::Capabilities capabilities;
   EXPECT_TRUE(people_->GetCapabilities(&context, v1::GetCapabilitiesRequest(), &capabilities).ok());
 }

@@ -37,6 +37,7 @@ class StorageFaultTest : public ::testing::Test {
   StorageFaultTest() : root_(Path("root")), trace_(Path("trace")) {
     std::filesystem::create_directory(root_);
     EXPECT_NE(mkdtemp(sockets_.data()), nullptr);
+    setenv("XDG_RUNTIME_DIR", directory_.path().c_str(), 1);  // for the copies of tokens
   }
   ~StorageFaultTest() override {
     std::filesystem::remove_all(sockets_);

@@ -19,6 +19,7 @@
 #include "common/storage/attempt_owner.h"
 #include "common/storage/posix.h"
 #include "common/storage/root_proof.h"
+#include "tests/testing/process.h"
 
 namespace cairn::testing {
 namespace {
@@ -38,6 +39,7 @@ struct FakeAgent::Item {
 
 FakeAgent::FakeAgent(FakeAgentOptions options)
     : options_(std::move(options)), incarnation_(RandomId()), trainer_(RandomId()) {
+  if (options_.token.empty()) options_.token = ReadWhole(options_.root + "/.cairn/token");
   v1::TensorSchema schema;
   const auto add_tensor = [&](const std::string& name, std::vector<int64_t> shape) {
     schema.add_name(name);

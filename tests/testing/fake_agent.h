@@ -28,7 +28,7 @@ struct FakeAgentOptions {
   std::string job = "demo";
   int rank = 0;
   int world_size = 3;
-  std::string token;
+  std::string token;  // empty: the root's, if there is one
   // Holds a "b" that differs from the other ranks' in its bytes.
   bool diverged = false;
   // Declares no "b" at all.
@@ -91,7 +91,7 @@ class FakeAgent {
   template <typename Predicate>
   bool WaitFor(absl::Duration timeout, Predicate predicate);
 
-  const FakeAgentOptions options_;
+  FakeAgentOptions options_;
   const uint64_t incarnation_;
   std::string layout_;
   std::string layout_digest_;
