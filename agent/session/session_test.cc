@@ -265,8 +265,8 @@ TEST_F(SessionTest, AnotherPlan_ThatMovesOutWhatWasNotStaged_IsLayoutChanged) {
 }
 
 TEST_F(SessionTest, AttemptsNonce_IsKeptUntilAnotherIsNamed_AndThenItIsWrittenAgain) {
-  StartWriting(7);
-  session_.OnWriteEnded(1, v1::WriteResult(), "direct", "", now_);
+  const uint64_t save = StartWriting(7);
+  session_.OnWriteEnded(save, v1::WriteResult(), "direct", "", now_);
   EXPECT_EQ(Only().phase(), v1::SaveState::WRITTEN);
   EXPECT_EQ(Only().attempt_nonce(), 11u);
   ASSERT_TRUE(Order(7, v1::SaveOrder::WAIT).ok());  // of a coordinator that has just started

@@ -58,9 +58,9 @@ def listed(address, *flags, expect=0):
     return [c["step"] for c in command_json("list", "demo", "--coordinator", address, *flags, expect=expect)["checkpoints"]]
 
 
-def registration(rank=0, world=2, incarnation=7):
+def registration(root, rank=0, world=2, incarnation=7):
     return {"agent": {"job": "demo", "rank": rank, "incarnation": incarnation}, "world_size": world, "node": "elsewhere",
-            "protocol": 1}
+            "protocol": 1, "root_proof": (root / ".cairn/root-proof").read_text()}
 
 
 def test_every_call_needs_the_token(root):
@@ -83,11 +83,11 @@ def test_process_without_a_token_passes_for_no_rank(root):
         address, right = cluster.coordinator.address, _token.metadata(root, [])
         cluster.agents[1].kill(signal.SIGTERM)  # gives its rank back
         until(lambda: "rank=1 event=unregistered" in cluster.coordinator.log.read_text())
-        assert reason(address, AGENTS["RegisterAgent"], **registration(rank=1)) == "BAD_TOKEN"
+        assert reason(address, AGENTS["RegisterAgent"], **registration(root, rank=1)) == "BAD_TOKEN"
         # What would make a rank's part of a checkpoint out of nothing.
-        forged = {"agent": registration(rank=1)["agent"], "state": {"save": [{"step": 1, "phase": "WRITTEN"}]}}
+        forged = {"agent": registration(root, rank=1)["agent"], "state": {"save": [{"step": 1, "phase": "WRITTEN"}]}}
         assert reason(address, AGENTS["SynchronizeAgent"], **forged) == "BAD_TOKEN"
-        assert reason(address, AGENTS["RegisterAgent"], right, **registration(rank=1)) == ""
+        assert reason(address, AGENTS["RegisterAgent"], right, **registration(root, rank=1)) == ""
 
 
 def test_refusals_do_not_tell_who_holds_a_rank(root):
@@ -96,7 +96,7 @@ def test_refusals_do_not_tell_who_holds_a_rank(root):
         with _agent.make_channel(cluster.coordinator.address) as channel:
             call = channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
             with pytest.raises(grpc.RpcError) as refused:
-                call(method.request(**registration()), timeout=30.0, metadata=_token.metadata(root, []))
+                call(method.request(**registration(root)), timeout=30.0, metadata=_token.metadata(root, []))
         error = _agent.error_of(refused.value, "coordinator")
         assert error.reason == "RANK_CONFLICT" and re.search(r"held by agent [0-9a-f]{4}… on ", error.message), error
         save(cluster, 1)
