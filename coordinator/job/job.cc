@@ -13,6 +13,8 @@ namespace cairn {
 namespace {
 
 constexpr size_t kEndedKept = 16;
+// Saves or loads of one rank at a time. An agent has one slab, and keeps at most 16 loads.
+constexpr int kMaxReported = 32;
 constexpr absl::Duration kRecoveryRetry = absl::Seconds(1);
 // What a caller was told of a step is the same if it asks again within this.
 constexpr absl::Duration kStepReadKept = absl::Minutes(1);
@@ -174,6 +176,13 @@ absl::Status Job::Synchronize(const v1::SynchronizeAgentRequest& request, Enviro
   OnLost(members_.Expire(context.now), context);
   const auto member = members_.Authenticate(request.agent(), context.now);
   if (!member.ok()) return member.status();
+  // Each of them costs memory for every rank of the job.
+  if (request.state().save_size() > kMaxReported || request.state().load_size() > kMaxReported) {
+    return MakeError(Reason::kBadRequest,
+                     absl::StrCat(name_, ": rank ", (*member)->rank, " reports ", request.state().save_size(),
+                                  " saves and ", request.state().load_size(), " loads at once; at most ", kMaxReported),
+                     {{"job", name_}, {"rank", absl::StrCat((*member)->rank)}});
+  }
   if (!members_.Report(**member, request.state(), request.sequence(), context.layouts, context.now)) {
     return absl::OkStatus();
   }

@@ -176,6 +176,27 @@ TEST_F(JobTest, CommitInDoubt_IsPutAgainUntilStorageSaysWhatStands) {
   EXPECT_EQ(OrderOf(1, 1).commit_time().seconds(), 1700000000);
 }
 
+TEST_F(JobTest, VerdictThatReadsAsDamaged_MayHaveBeenMisread) {
+  PutVerdict put = BringToCommit(1);
+  VerdictSummary damaged = Standing(put, false);
+  damaged.damaged = true;
+  damaged.error = MakeError(Reason::kManifestCorrupt, "checksum");
+  job().OnVerdict(1, put.ticket, PutOutcome{damaged}, At());
+  EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::WRITE) << "nobody hears ABORTED yet";
+  Pass(absl::Seconds(1));
+  put = *Take<PutVerdict>();
+  job().OnVerdict(1, put.ticket, PutOutcome{Standing(put, true)}, At());
+  EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::COMMITTED);
+}
+
+TEST_F(JobTest, RankThatReportsMoreSavesThanAnAgentHas_IsRefused) {
+  v1::SynchronizeAgentRequest request;
+  *request.mutable_agent() = Identity(0);
+  for (int step = 0; step < 33; ++step) *request.mutable_state()->add_save() = Begun(0, step);
+  EXPECT_TRUE(HasReason(job().Synchronize(request, At()), Reason::kBadRequest));
+  EXPECT_EQ(OrderOf(0, 5).step(), 0);
+}
+
 TEST_F(JobTest, CommitThatFailedForCertain_IsAborted) {
   const PutVerdict put = BringToCommit(1);
   job().OnVerdict(1, put.ticket, PutOutcome{MakeError(Reason::kNoSpace, "full"), false}, At());

@@ -101,6 +101,13 @@ void Save::OnVerdict(uint64_t ticket, const PutOutcome& outcome, Context& contex
     return;
   }
   if (standing->damaged) {
+    // It may have been misread: nobody hears how the save ended before that is certain.
+    if (decided_ && context.now - decided_time_ < context.options.storage_timeout) {
+      in_doubt_ = true;
+      next_verdict_try_ = context.now + kVerdictRetry;
+      context.Log("step=", step_, " attempt=", attempt_, " event=verdict-damaged error=\"", standing->error.message(), "\"");
+      return;
+    }
     // Nobody can load it, and what it belongs to stays for whoever may rescue it.
     error_ = standing->error;
     End(Phase::kAborted, context);
