@@ -262,9 +262,6 @@ absl::StatusOr<PosixStorage::Put> PosixStorage::MakeDirectoryExclusive(std::stri
         openat(directory.get(), file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644));
     if (!fd.valid()) return ErrnoError(errno, "create", Full(path));
     if (const int error = WriteFully(fd.get(), bytes); error != 0) return ErrnoError(error, "write", Full(path));
-    if (fsync(fd.get()) != 0 || fsync(directory.get()) != 0 || fsync(parent.get()) != 0) {
-      return ErrnoError(errno, "fsync", Full(path));
-    }
     return SyncAll(unsynced, path);
   };
   const absl::Status written = write();

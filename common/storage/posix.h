@@ -42,9 +42,10 @@ class PosixStorage {
   // Makes a directory and its parents; all of them survive a power cut when it returns, also those that stood there.
   absl::Status MakeDirectories(std::string_view path);
   enum class Put { kCreated, kExists };
-  // Makes a directory that did not exist, with its parents, and one file in it; all of it survives a power cut when
-  // this says kCreated. kExists: something stands there and was left as it is. After an error nothing was left, as far
-  // as it could be removed again.
+  // Makes a directory that did not exist, and one file in it; makes its parents too, and these survive a power cut when
+  // this returns. Its own name does when its parent is synced next, as by a put beside it; its file is never synced, so
+  // it may say whose the directory is while somebody works there, not after a power cut. kExists: something stands
+  // there and was left as it is. After an error nothing was left, as far as it could be removed again.
   absl::StatusOr<Put> MakeDirectoryExclusive(std::string_view path, const std::string& file, std::string_view bytes);
 
   // open(2) with O_CLOEXEC and O_NOFOLLOW.
