@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <thread>
 
 #include "common/base/fake_clock.h"
 #include "common/base/mutex.h"
@@ -52,6 +53,11 @@ struct Fixture {
   Gate other;
 };
 
+// A thread that comes back from storage is counted as hanging until it has said so.
+void AwaitNoneStalled(WorkerPool& pool) {
+  while (pool.ReplaceStalled() != 0) std::this_thread::yield();
+}
+
 TEST(WorkerPoolTest, HangingThreads_AreReplacedAndCounted_OthersGoOn) {
   auto fixture = std::make_shared<Fixture>();
   WorkerPool pool(2, kStall, fixture->clock);
@@ -69,6 +75,7 @@ TEST(WorkerPoolTest, HangingThreads_AreReplacedAndCounted_OthersGoOn) {
   // Those that came back or their replacements go on.
   pool.Submit([fixture] { fixture->other.Pass(); });
   fixture->other.AwaitPassed(2);
+  AwaitNoneStalled(pool);
   EXPECT_TRUE(pool.Stop(absl::InfiniteDuration()));
   EXPECT_EQ(pool.ReplaceStalled(), 0);
 }
@@ -93,6 +100,7 @@ TEST(WorkerPoolTest, Computing_IsNotHanging) {
   fixture->clock.Advance(kStall);
   EXPECT_EQ(pool.ReplaceStalled(), 1);
   fixture->other.Open();
+  AwaitNoneStalled(pool);
   EXPECT_TRUE(pool.Stop(absl::InfiniteDuration()));
 }
 
