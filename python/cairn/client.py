@@ -295,7 +295,7 @@ class Client:
                 self._operation.release()
 
     def _forked(self) -> None:
-        """In a child of the process that has this session, which has none of its memory."""
+        """In a forked child, which has none of the memory of its parent's session."""
         self._closed = "this client was made before a fork; call cairn.connect in the new process"
 
     def __enter__(self) -> "Client":
