@@ -234,7 +234,7 @@ void Job::Apply(const Member& member, Context& context) {
     if (!CheckStep(state.step()).ok() || EndedSaveOf(member, state) != nullptr) continue;
     Save* save = ActiveSave(state.step());
     if (save == nullptr) {
-      const bool settled = state.attempt() > 0 && verdicts_.contains({state.step(), state.attempt()});
+      const bool settled = state.attempt() > 0 && SettledVerdict(state) != nullptr;
       if (settled || EndedSaveFor(member, state) != nullptr) continue;
       if (StillCommitted(state.step(), CallerOf(member, state), context).value_or(true)) continue;
       save = &NewSave(state.step(), context);
@@ -433,8 +433,8 @@ v1::SaveOrder Job::SaveOrderFor(const Member& member, const v1::SaveState& state
     }
     return order;
   }
-  if (const auto found = verdicts_.find({state.step(), state.attempt()}); found != verdicts_.end()) {
-    const VerdictSummary& verdict = found->second;
+  if (const VerdictSummary* found = SettledVerdict(state); found != nullptr) {
+    const VerdictSummary& verdict = *found;
     const bool stopped = state.phase() == v1::SaveState::STOPPED || state.phase() == v1::SaveState::FAILED;
     if (verdict.committed) {
       order.set_action(v1::SaveOrder::COMMITTED);
@@ -460,6 +460,16 @@ v1::SaveOrder Job::SaveOrderFor(const Member& member, const v1::SaveState& state
                                                   " whether the step is still committed")));
   }
   return order;
+}
+
+const VerdictSummary* Job::SettledVerdict(const v1::SaveState& state) const {
+  const auto found = verdicts_.find({state.step(), state.attempt()});
+  if (found == verdicts_.end()) return nullptr;
+  const VerdictSummary& verdict = found->second;
+  // What could not be read once may stand all the same: the attempt goes on, and whatever it puts finds it.
+  const bool unread = verdict.damaged && !HasReason(verdict.error, Reason::kManifestCorrupt) &&
+                      !HasReason(verdict.error, Reason::kFormatTooNew);
+  return unread ? nullptr : &verdict;
 }
 
 std::string Job::CallerOf(const Member& member, const v1::SaveState& state) {

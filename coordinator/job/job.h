@@ -127,6 +127,8 @@ class Job {
   std::optional<bool> StillCommitted(int64_t step, const std::string& caller, Context& context);
   struct StepRead;
   static void ReadAgain(int64_t step, StepRead& read, Context& context);
+  // How storage says that the attempt of an agent's save has ended; null if it has not, or could not be read.
+  const VerdictSummary* SettledVerdict(const v1::SaveState& state) const;
   static std::string CallerOf(const Member& member, const v1::SaveState& state);
   // STORAGE_STALLED if storage has not said for too long what it knows of the job; else OK.
   absl::Status RecoveryStalled(const Context& context) const;

@@ -103,10 +103,12 @@ PutOutcome AttemptStore::WithDoubt(const std::string& path, PutOutcome outcome) 
   return outcome;
 }
 
-PutOutcome AttemptStore::PutRecord(const std::string& job, int64_t step, uint32_t attempt, const std::string& bytes) {
+PutOutcome AttemptStore::PutRecord(const std::string& job, int64_t step, uint32_t attempt, const std::string& bytes,
+                                   bool manifest) {
   const std::string path = VerdictPath(job, step, attempt);
   PosixStorage::PutResult result = storage_.TryPutIfAbsent(path, bytes);
-  if (HasReason(result.put.status(), Reason::kFileMissing)) {  // of a step that somebody has deleted
+  // Of a step that somebody has deleted. A commit's bins are gone with it, so only an end without them makes it anew.
+  if (!manifest && HasReason(result.put.status(), Reason::kFileMissing)) {
     if (absl::Status made = storage_.MakeDirectories(StepDirectory(job, step)); !made.ok()) {
       return WithDoubt(path, {std::move(made)});
     }
@@ -163,7 +165,7 @@ PutOutcome AttemptStore::Put(const std::string& job, const PutVerdict& action) {
     if (auto standing = Standing(job, action.step, action.attempt)) return WithDoubt(path, {*std::move(standing)});
     return WithDoubt(path, {std::move(complete)});
   }
-  return PutRecord(job, action.step, action.attempt, *action.manifest);
+  return PutRecord(job, action.step, action.attempt, *action.manifest, /*manifest=*/true);
 }
 
 PutOutcome AttemptStore::PutTombstone(const std::string& job, int64_t step, uint32_t attempt, const absl::Status& error,
@@ -177,10 +179,10 @@ PutOutcome AttemptStore::PutTombstone(const std::string& job, int64_t step, uint
   tombstone.message = std::string(error.message());
   tombstone.time = clock_.WallNow();
   const std::string bytes = EncodeVerdict(tombstone);
-  PutOutcome outcome = PutRecord(job, step, attempt, bytes);
+  PutOutcome outcome = PutRecord(job, step, attempt, bytes, /*manifest=*/false);
   if (HasReason(outcome.standing.status(), Reason::kNoSpace)) {
     ReleaseReserve();
-    outcome = PutRecord(job, step, attempt, bytes);
+    outcome = PutRecord(job, step, attempt, bytes, /*manifest=*/false);
   }
   return outcome;
 }

@@ -45,7 +45,8 @@ class AttemptStore {
  private:
   // OK if the attempt may be committed: its directory is ours, and holds all files.
   absl::Status CheckComplete(const std::string& job, const PutVerdict& action);
-  PutOutcome PutRecord(const std::string& job, int64_t step, uint32_t attempt, const std::string& bytes);
+  PutOutcome PutRecord(const std::string& job, int64_t step, uint32_t attempt, const std::string& bytes,
+                       bool manifest);
   PutOutcome PutTombstone(const std::string& job, int64_t step, uint32_t attempt, const absl::Status& error,
                           const std::string& request_id);
   // What stands there and is durable; nothing if nothing does, or it cannot be said.

@@ -180,6 +180,30 @@ TEST_F(StorageFaultTest, KilledBetweenNameAndFsync_TheNextOneMakesItDurableBefor
   EXPECT_TRUE(Settled(TraceOf(StepDirectory("demo", 5)), 0)) << ReadWhole(trace_);
 }
 
+TEST_F(StorageFaultTest, VerdictThatIsNotReadOnce_AfterARestart_IsToldAsItStands) {
+  Service coordinator = StartCoordinator({"FAULT_KILL_AFTER_LINK=.verdict"});
+  Agents agents = StartAgents(coordinator);
+  for (auto& agent : agents) agent->Save(5);
+  ASSERT_EQ(coordinator.process.Wait(absl::Seconds(60)), 128 + SIGKILL);
+  ASSERT_TRUE(std::filesystem::exists(root_ + "/" + VerdictPath("demo", 5, 1)));
+  coordinator = StartCoordinator({"FAULT_OPEN_ONCE=.verdict"}, coordinator.address);
+  for (auto& agent : agents) {
+    const auto told = agent->WaitVerdict(5);
+    EXPECT_TRUE(told.ok()) << told;
+  }
+  ExpectWhole(5, 1);
+}
+
+TEST_F(StorageFaultTest, StepRemovedWhileItCommits_IsNotCommittedWithoutItsBins) {
+  const Service coordinator = StartCoordinator({"FAULT_REMOVE_BEFORE_LINK=.verdict"});
+  Agents agents = StartAgents(coordinator);
+  for (auto& agent : agents) agent->Save(5);
+  for (auto& agent : agents) {
+    const auto told = agent->WaitVerdict(5);
+    EXPECT_TRUE(HasReason(told, Reason::kFileMissing)) << told;
+  }
+}
+
 TEST_F(StorageFaultTest, FailedFsyncOfAVerdict_IsNotBelievedUntilItWasDoneAgain) {
   Service coordinator = StartCoordinator({"FAULT_FSYNC_AFTER_LINK=.verdict", "FAULT_TRACE=" + trace_});
   Agents agents = StartAgents(coordinator);

@@ -5,6 +5,9 @@
 //   FAULT_GATE_MKDIR=NAME:FILE     mkdirat of NAME waits until FILE exists; FILE.reached is made when it waits
 //   FAULT_KILL_AFTER_LINK=ENDING   the process is killed when a name with this ending was linked
 //   FAULT_FSYNC_AFTER_LINK=ENDING  the next fsync of the directory then fails, once, with EIO
+//   FAULT_REMOVE_BEFORE_LINK=ENDING  the directory is removed with all that is in it, once, before a name with this
+//                                  ending is linked there
+//   FAULT_OPEN_ONCE=ENDING         opening a name with this ending fails, once, with EIO
 //   FAULT_DIRECT_WRITES=1          O_DIRECT is taken, and direct writes are refused with EINVAL
 //   FAULT_TRACE=FILE               lines "create DIRECTORY", "link DIRECTORY/NAME", "fsync PATH ok|failed"
 #include <dlfcn.h>
@@ -21,6 +24,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
 #include <mutex>
 #include <string>
 
@@ -82,6 +86,9 @@ int mkdirat(int directory, const char* name, mode_t mode) noexcept {
 int linkat(int from_directory, const char* from, int to_directory, const char* to, int flags) noexcept {
   static const std::string kill_after = Option("FAULT_KILL_AFTER_LINK");
   static const std::string fail_after = Option("FAULT_FSYNC_AFTER_LINK");
+  static const std::string remove_before = Option("FAULT_REMOVE_BEFORE_LINK");
+  static std::atomic<bool> removed = false;
+  if (EndsWith(to, remove_before) && !removed.exchange(true)) std::filesystem::remove_all(PathOf(to_directory));
   const int result =
       Real<int(int, const char*, int, const char*, int)>("linkat")(from_directory, from, to_directory, to, flags);
   if (result != 0) return result;
@@ -115,6 +122,12 @@ int openat(int directory, const char* name, int flags, ...) {
   va_start(list, flags);
   const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(list, mode_t) : 0;
   va_end(list);
+  static const std::string fail_once = Option("FAULT_OPEN_ONCE");
+  static std::atomic<bool> failed = false;
+  if (EndsWith(name, fail_once) && !failed.exchange(true)) {
+    errno = EIO;
+    return -1;
+  }
   const int fd = Real<int(int, const char*, int, ...)>("openat")(directory, name, flags, mode);
   if (fd >= 0 && (flags & O_CREAT) != 0) Trace("create " + PathOf(directory));
   return fd;
