@@ -132,6 +132,7 @@ int main(int argc, char** argv) {
 
   // Signals arrive as reads of the main thread; every thread started from here on inherits the mask.
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // a write beyond a limit fails by EFBIG, and is reported
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);

@@ -105,6 +105,7 @@ absl::Status Serve(const Flags& flags) {
   sigaddset(&signals, kLostRoot);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // a write beyond a limit fails by EFBIG, and is reported
 
   CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(flags.root, /*create=*/true));
   CAIRN_ASSIGN_OR_RETURN(const EpochFile epoch,

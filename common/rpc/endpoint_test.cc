@@ -135,6 +135,35 @@ TEST_F(EndpointTest, HeldCall_DrainCancelsIt_AndTheServerEnds) {
   EXPECT_FALSE(status.ok());
 }
 
+// What a call's end holds (a load's source, say) would else stay for as long as the process.
+TEST_F(EndpointTest, HeldCall_IsGoneWhenItIsOver_HoweverItEnded) {
+  for (const bool by_timer : {false, true}) {
+    v1::WaitCheckpointRequest request;
+    request.mutable_max_wait()->set_nanos(by_timer ? 20'000'000 : 900'000'000);
+    grpc::Status status;
+    std::thread caller([&] {
+      grpc::ClientContext context;
+      PrepareCall(context, absl::Seconds(10));
+      v1::Checkpoint response;
+      status = stub_->WaitCheckpoint(&context, request, &response);
+    });
+    std::weak_ptr<HeldCall> held;
+    while (held.expired()) {
+      std::lock_guard lock(service_.mutex);
+      if (service_.calls.empty()) continue;
+      held = service_.calls[0];
+      if (!by_timer) service_.calls[0]->Answer(absl::OkStatus());
+      service_.calls.clear();
+      break;
+    }
+    caller.join();
+    EXPECT_TRUE(status.ok());
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (!held.expired() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+    EXPECT_TRUE(held.expired()) << (by_timer ? "by its timer" : "by its answer");
+  }
+}
+
 TEST(CheckListenAddressTest, LoopbackOrToken) {
   for (const char* address : {"127.0.0.1:0", "localhost:7420", "[::1]:0"})
     EXPECT_TRUE(CheckListenAddress(address, false).ok());

@@ -273,10 +273,15 @@ class Client:
         """Ends the session; saves that are staged go on. Idempotent."""
         if self._closed is not None:
             return
-        with self._attach_lock:
+        # A signal's handler may have interrupted the very thread that attaches: it must not wait for it without end.
+        alone = self._attach_lock.acquire(timeout=_CLOSE_PATIENCE)
+        try:
             if self._closed is not None:
                 return
             self._closed = "this client was closed"
+        finally:
+            if alone:
+                self._attach_lock.release()
         _OPEN.discard(self)
         self._watch.stop()
         # Another thread that is in a save may copy into the slab yet. Then the agent gives it to nobody before this

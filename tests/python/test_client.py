@@ -3,6 +3,7 @@
 import os
 import pathlib
 import shutil
+import signal
 import struct
 import tempfile
 import threading
@@ -305,6 +306,28 @@ def test_close_detaches_and_later_calls_are_refused(agent):
     assert agent.detached == 1
     with pytest.raises(cairn.Error, match="closed"):
         client.checkpoints()
+
+
+def test_handler_that_closes_a_client_that_is_attaching_does_not_wait_for_itself(agent, client, monkeypatch):
+    client.save(1, {"w": np.ones(4)})
+    agent.close()
+    took = []
+
+    def close(*_):
+        begun = time.monotonic()
+        client.close()
+        took.append(time.monotonic() - begun)
+
+    before = signal.signal(signal.SIGALRM, close)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with pytest.raises(cairn.Error) as refused:
+            client.save(2, {"w": np.ones(4)}, timeout=5)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        agent.start()
+    assert refused.value.reason in ("AGENT_UNREACHABLE", "BAD_REQUEST")
+    assert len(took) == 1 and took[0] < 8
 
 
 def test_connect_without_an_address(monkeypatch):
