@@ -156,6 +156,8 @@ absl::Status Serve(const Flags& flags) {
   }
   if (is_lost) {
     LogLine(clock, absl::StrCat("event=root-lost error=\"", lost.message(), "\""));
+    // Agents hear of it by their next call.
+    absl::SleepFor(kLostDrain);
     server->Drain(kLostDrain);
     return lost;
   }

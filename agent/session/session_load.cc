@@ -88,6 +88,7 @@ absl::StatusOr<v1::BeginLoadResponse> Session::BeginLoad(const v1::BeginLoadRequ
   *response.mutable_missing() = load->order.missing();
   *response.mutable_unexpected() = load->order.unexpected();
   *response.mutable_passed_over() = load->order.passed_over();
+  response.set_world_size(load->order.world_size());
   response.set_mapping_report(load->plan->mapping_report());
   return response;
 }

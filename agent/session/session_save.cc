@@ -164,6 +164,7 @@ absl::StatusOr<v1::WaitSaveResponse> Session::WaitSave(const v1::WaitSaveRequest
   const Save* save = request.save() != 0 ? FindSaveById(request.save()) : FindSave(request.step());
   if (save != nullptr && save->id != 0) {
     response.set_pending(true);
+    response.set_attempt(save->attempt);
     if (save->order.has_stalled()) *response.mutable_stalled() = save->order.stalled();
     return response;
   }

@@ -136,14 +136,15 @@ AttemptRecord CheckpointStore::ReadAttempt(std::string_view job, int64_t step, u
   if (record.ok()) return *record;
   AttemptRecord none;
   none.attempt = attempt;
-  if (IsGone(record.status())) return none;
-  // A rebuilt manifest takes the place of a damaged verdict, never of one that can be read.
+  // A rebuilt manifest takes the place of a damaged verdict, also of one that was removed since; never of one that can
+  // be read.
   const auto repaired = ReadRecord(job, step, attempt, RepairedPath(job, step, attempt));
   if (repaired.ok() && repaired->kind == AttemptRecord::Kind::kManifest) {
     AttemptRecord found = *repaired;
     found.repaired = true;
     return found;
   }
+  if (IsGone(record.status())) return none;
   none.kind = AttemptRecord::Kind::kDamaged;
   none.error = record.status();
   return none;
@@ -186,10 +187,16 @@ absl::StatusOr<std::vector<StepRecord>> CheckpointStore::ReadJob(std::string_vie
   return records;
 }
 
-absl::StatusOr<std::vector<StepRecord>> CheckpointStore::ReadCheckpoints(std::string_view job) {
-  CAIRN_ASSIGN_OR_RETURN(std::vector<StepRecord> steps, ReadJob(job));
-  std::erase_if(steps, [](const StepRecord& step) { return step.state() == StepRecord::State::kNothing; });
-  return steps;
+absl::StatusOr<std::vector<StepRecord>> CheckpointStore::ReadCheckpoints(std::string_view job, int64_t after,
+                                                                         size_t limit) {
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, Steps(job));
+  std::vector<StepRecord> found;
+  for (auto step = std::upper_bound(steps.begin(), steps.end(), after); step != steps.end(); ++step) {
+    if (found.size() >= limit) break;
+    StepRecord record = ReadStep(job, *step);
+    if (record.state() != StepRecord::State::kNothing) found.push_back(std::move(record));
+  }
+  return found;
 }
 
 absl::Status CheckpointStore::NotCommitted(std::string_view job, std::optional<int64_t> step,

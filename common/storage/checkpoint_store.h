@@ -102,8 +102,9 @@ class CheckpointStore {
   StepRecord ReadStep(std::string_view job, int64_t step);
   // All steps of a job that have one attempt or more, ascending. As Steps.
   absl::StatusOr<std::vector<StepRecord>> ReadJob(std::string_view job);
-  // Those of them that are committed or damaged.
-  absl::StatusOr<std::vector<StepRecord>> ReadCheckpoints(std::string_view job);
+  // Those above `after` that are committed or damaged, at most `limit`; nothing beyond the last of them is read.
+  absl::StatusOr<std::vector<StepRecord>> ReadCheckpoints(std::string_view job, int64_t after = -1,
+                                                          size_t limit = SIZE_MAX);
 
   // What one attempt's record says now; its directory is not looked for.
   AttemptRecord ReadAttempt(std::string_view job, int64_t step, uint32_t attempt);

@@ -171,7 +171,10 @@ TEST_F(CheckpointStoreTest, RepairedManifest_TakesThePlaceOfADamagedVerdictOnly)
   ASSERT_TRUE(storage_->PutIfAbsent(RepairedPath("a/b", 30, 1), Commit(30, 2)).ok());
   ASSERT_TRUE(storage_->MakeDirectories(StepDirectory("a/b", 40)).ok());
   ASSERT_TRUE(storage_->PutIfAbsent(RepairedPath("a/b", 40, 1), Commit(40, 1)).ok());
+  ASSERT_TRUE(storage_->MakeDirectories(AttemptDirectory("a/b", 50, 1)).ok());
+  ASSERT_TRUE(storage_->PutIfAbsent(RepairedPath("a/b", 50, 1), Commit(50, 1)).ok());
   CheckpointStore store(*storage_);
+  EXPECT_EQ(store.ReadStep("a/b", 50).state(), StepRecord::State::kCommitted) << "its damaged verdict was removed";
   EXPECT_EQ(store.ReadStep("a/b", 10).state(), StepRecord::State::kCommitted);
   EXPECT_TRUE(store.ReadStep("a/b", 10).deciding()->repaired);
   EXPECT_EQ(store.ReadManifest("a/b", 10)->step, 10);

@@ -164,7 +164,8 @@ struct MadeManifest {
 };
 
 struct PlannedLoad {
-  int64_t step = 0;  // not of a reshard
+  int64_t step = 0;         // not of a reshard
+  uint32_t world_size = 0;  // of the ranks that saved it
   std::string plan_digest;
   std::string source_plan_digest;  // of a reshard
   // Shows an agent that its peer takes part in the load. Not to be guessed.

@@ -13,8 +13,8 @@ namespace cairn {
 namespace {
 
 constexpr size_t kEndedKept = 16;
-// Saves or loads of one rank at a time. An agent has one slab, and keeps at most 16 loads.
-constexpr int kMaxReported = 32;
+// Saves and loads that are under way at a time: each costs memory for every rank. Those beyond wait for one to end.
+constexpr size_t kMaxActive = 32;
 constexpr absl::Duration kRecoveryRetry = absl::Seconds(1);
 // What a caller was told of a step is the same if it asks again within this.
 constexpr absl::Duration kStepReadKept = absl::Minutes(1);
@@ -176,13 +176,6 @@ absl::Status Job::Synchronize(const v1::SynchronizeAgentRequest& request, Enviro
   OnLost(members_.Expire(context.now), context);
   const auto member = members_.Authenticate(request.agent(), context.now);
   if (!member.ok()) return member.status();
-  // Each of them costs memory for every rank of the job.
-  if (request.state().save_size() > kMaxReported || request.state().load_size() > kMaxReported) {
-    return MakeError(Reason::kBadRequest,
-                     absl::StrCat(name_, ": rank ", (*member)->rank, " reports ", request.state().save_size(),
-                                  " saves and ", request.state().load_size(), " loads at once; at most ", kMaxReported),
-                     {{"job", name_}, {"rank", absl::StrCat((*member)->rank)}});
-  }
   if (!members_.Report(**member, request.state(), request.sequence(), context.layouts, context.now)) {
     return absl::OkStatus();
   }
@@ -237,6 +230,8 @@ void Job::Apply(const Member& member, Context& context) {
       const bool settled = state.attempt() > 0 && SettledVerdict(state) != nullptr;
       if (settled || EndedSaveFor(member, state) != nullptr) continue;
       if (StillCommitted(state.step(), CallerOf(member, state), context).value_or(true)) continue;
+      const auto active = std::count_if(saves_.begin(), saves_.end(), [](const Save& each) { return !each.ended(); });
+      if (static_cast<size_t>(active) >= kMaxActive) continue;
       save = &NewSave(state.step(), context);
       for (SaveRequest& request : requests_) {
         // A request that ended after the ranks had agreed takes its save with it.
@@ -254,6 +249,8 @@ void Job::Apply(const Member& member, Context& context) {
       if (candidate.number() == state.number() && candidate.Answers(member, state)) load = &candidate;
     }
     if (load == nullptr) {
+      const auto active = std::count_if(loads_.begin(), loads_.end(), [](const Load& each) { return !each.ended(); });
+      if (static_cast<size_t>(active) >= kMaxActive) continue;
       loads_.emplace_back(state.number(), context.now);
       load = &loads_.back();
       context.Log("load=", state.number(), " state=COLLECTING");

@@ -189,12 +189,16 @@ TEST_F(JobTest, VerdictThatReadsAsDamaged_MayHaveBeenMisread) {
   EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::COMMITTED);
 }
 
-TEST_F(JobTest, RankThatReportsMoreSavesThanAnAgentHas_IsRefused) {
-  v1::SynchronizeAgentRequest request;
-  *request.mutable_agent() = Identity(0);
-  for (int step = 0; step < 33; ++step) *request.mutable_state()->add_save() = Begun(0, step);
-  EXPECT_TRUE(HasReason(job().Synchronize(request, At()), Reason::kBadRequest));
-  EXPECT_EQ(OrderOf(0, 5).step(), 0);
+TEST_F(JobTest, SavesBeyondWhatIsKept_WaitForOthersToEnd) {
+  std::vector<v1::SaveState> saves;
+  for (int step = 0; step < 200; ++step) saves.push_back(Begun(0, step));
+  Report(0, Trainer(0), saves);
+  EXPECT_TRUE(job().Get({31, ""}, 0, At())->ok());
+  EXPECT_FALSE(job().Get({32, ""}, 0, At())->ok()) << "each costs memory for every rank of the job";
+  EXPECT_EQ(OrderOf(0, 150).action(), v1::SaveOrder::WAIT);
+  for (int step = 0; step < 150; ++step) job().Cancel({step, ""}, At());
+  Report(0, Trainer(0), {saves.begin() + 150, saves.end()});
+  EXPECT_TRUE(job().Get({150, ""}, 0, At())->ok());
 }
 
 TEST_F(JobTest, CommitThatFailedForCertain_IsAborted) {

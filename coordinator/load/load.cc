@@ -449,6 +449,7 @@ v1::LoadOrder Load::OrderFor(const Member& member, const Context& context) const
   if (has_plan() && !ended()) {
     for (const std::string& name : plan_.missing) order.add_missing(name);
     for (const std::string& name : plan_.unexpected) order.add_unexpected(name);
+    order.set_world_size(plan_.world_size);
     for (const auto& [step, error] : plan_.passed_over) {
       v1::PassedOver& passed_over = *order.add_passed_over();
       passed_over.set_step(step);

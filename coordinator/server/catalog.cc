@@ -97,8 +97,9 @@ absl::StatusOr<Recovered> Catalog::Recover(const std::string& job) {
   return recovered;
 }
 
-absl::StatusOr<std::vector<StepRecord>> Catalog::Checkpoints(const std::string& job) {
-  return store_.ReadCheckpoints(job);
+absl::StatusOr<std::vector<StepRecord>> Catalog::Checkpoints(const std::string& job, int64_t after,
+                                                             size_t limit) {
+  return store_.ReadCheckpoints(job, after, limit);
 }
 
 absl::StatusOr<Catalog::Step> Catalog::ListStep(const std::string& job, int64_t step) {

@@ -28,8 +28,9 @@ class Catalog {
   absl::StatusOr<Recovered> Recover(const std::string& job);
   // The same of one step.
   absl::StatusOr<Recovered> RecoverStep(const std::string& job, int64_t step);
-  // All steps that are committed or damaged, ascending.
-  absl::StatusOr<std::vector<StepRecord>> Checkpoints(const std::string& job);
+  // Steps above `after` that are committed or damaged, ascending, at most `limit`.
+  absl::StatusOr<std::vector<StepRecord>> Checkpoints(const std::string& job, int64_t after = -1,
+                                                      size_t limit = SIZE_MAX);
 
   using ManifestPtr = std::shared_ptr<const Manifest>;
   // The manifest of a committed step, or of the latest.

@@ -142,6 +142,7 @@ absl::StatusOr<PlannedLoad> Executor::Run(const std::string& job, const PlanLoad
     }
     CAIRN_ASSIGN_OR_RETURN(made, plans_.MakeLoad(*manifest, action.layout, action.node, action.round_bytes, wish));
     planned.step = manifest->step;
+    planned.world_size = manifest->world_size;
   }
   const LoadPlan& plan = *made;
   const auto fault = [&](Reason reason, const std::vector<std::string>& names, const std::string& what) {

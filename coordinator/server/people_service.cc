@@ -142,10 +142,9 @@ grpc::ServerUnaryReactor* PeopleService::ListCheckpoints(grpc::CallbackServerCon
       [](PeopleService& self, const v1::ListCheckpointsRequest& asked) -> absl::StatusOr<v1::ListCheckpointsResponse> {
         const uint32_t size = asked.page_size() == 0 ? kMaxPage : std::min(asked.page_size(), kMaxPage);
         const int64_t after = PageStart(asked).value_or(-1);
-        CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, self.catalog_.Checkpoints(asked.job()));
+        CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, self.catalog_.Checkpoints(asked.job(), after, size + 1));
         v1::ListCheckpointsResponse page;
         for (const StepRecord& step : steps) {
-          if (step.step <= after) continue;
           if (page.checkpoint_size() == static_cast<int>(size)) {
             page.set_next_page_token(absl::StrCat(page.checkpoint(page.checkpoint_size() - 1).step()));
             break;

@@ -92,6 +92,7 @@ class Saving:
         self._number = number
         self._outcome: Checkpoint | Error | None = None
         self._stalled: Error | None = None
+        self._attempt = 0  # as the agent told it
         self._lock = threading.Lock()
 
     def wait(self, timeout: float = 600) -> Checkpoint:
@@ -122,9 +123,10 @@ class Saving:
         return self._outcome is not None
 
     def _poll(self, max_wait: float) -> None:
-        outcome, stalled = self._client._verdict(self.step, self._number, max_wait)
+        outcome, stalled, attempt = self._client._verdict(self.step, self._number, self._attempt, max_wait)
         with self._lock:
             self._stalled = stalled
+            self._attempt = attempt
             if self._outcome is None:
                 self._outcome = outcome
 
@@ -411,24 +413,32 @@ class Client:
         if begun.placement:
             _copy_out(declared, begun.placement, self._slabs.get(begun.slab, self._owner, writable=True))
 
-    def _verdict(self, step: int, save: int, max_wait: float) -> tuple[Checkpoint | Error | None, Error | None]:
-        """The verdict, if there is one, and why there may be none for long, if that is known."""
+    def _verdict(self, step: int, save: int, attempt: int,
+                 max_wait: float) -> tuple[Checkpoint | Error | None, Error | None, int]:
+        """The verdict, if there is one; why there may be none for long, if that is known; and the attempt's number.
+
+        `attempt` is what the last answer told, 0 for nothing.
+        """
         request = _wire.LOCAL_AGENT["WaitSave"].request(trainer_incarnation=self._incarnation, step=step, save=save)
         try:
             response = self._call("WaitSave", request, max_wait)
         except Error as error:
             if error.reason != "NOT_COMMITTED":
                 raise
-            # An agent that restarted meanwhile does not know the save; the verdict may stand all the same.
+            # An agent that restarted meanwhile does not know the save. Its attempt may stand all the same; another
+            # attempt of the step is another save, with other bytes.
             for checkpoint in self._committed():
-                if checkpoint.step == step:
-                    return checkpoint, None
-            return error, None
+                if checkpoint.step == step and checkpoint.attempt == attempt:
+                    return checkpoint, None, attempt
+            return Error(error.reason, f"{error.message}: it restarted, and nobody can say for this save whether it "
+                         "was committed; client.checkpoints() tells which steps are",
+                         {**error.metadata, "outcome": "unknown"}), None, attempt
         if response.pending:
-            return None, _wire.error_from_status(response.stalled) if response.HasField("stalled") else None
+            stalled = _wire.error_from_status(response.stalled) if response.HasField("stalled") else None
+            return None, stalled, response.attempt or attempt
         if response.checkpoint.state == _wire.CHECKPOINT_STATES["COMMITTED"]:
-            return Checkpoint.from_wire(response.checkpoint), None
-        return _wire.error_from_status(response.checkpoint.error), None
+            return Checkpoint.from_wire(response.checkpoint), None, attempt
+        return _wire.error_from_status(response.checkpoint.error), None, attempt
 
     # Loading.
 
@@ -548,9 +558,7 @@ class Client:
             else:
                 result[entry.name] = value
         if of_ranks:
-            saved_by = self.world_size
-            if not same_world:
-                saved_by = {c.step: c.world_size for c in self._committed()}.get(begun.step, self.world_size)
+            saved_by = self.world_size if same_world else begun.world_size or self.world_size
             for name, values in of_ranks.items():
                 if saved_by != self.world_size:
                     result[name] = [values.get(rank) for rank in range(saved_by)]

@@ -1,5 +1,6 @@
 """Processes that die or freeze, in each phase: every rank learns the same by a deadline, with names; the next save works."""
 
+import concurrent.futures
 import os
 import pathlib
 import signal
@@ -297,3 +298,32 @@ def test_cluster_ends_with_a_process_that_is_killed(root):
             return True
 
     until(lambda: all(map(gone, pids)), 10, "the end of the cluster's processes")
+
+
+def test_commit_of_a_later_save_is_not_taken_for_that_of_one_whose_agent_restarted(tmp_path):
+    with cairn.local.Cluster(ranks=2, root=tmp_path, coordinator_flags=["--lease-ttl=2s"]) as cluster:
+        clients = [cluster.connect(rank) for rank in range(2)]
+
+        def state(value):
+            return {"w": np.full(1024, value, np.float32)}
+
+        def on_both(work):
+            with concurrent.futures.ThreadPoolExecutor(2) as threads:
+                return list(threads.map(work, clients))
+
+        on_both(lambda client: client.prepare(state(0.0)))
+        lost = clients[0].save(5, state(7.0), timeout=30)  # alone: its agent opens the slab under the plan that it has
+        cluster.agents[0].kill()
+        cluster.agents[0].restart()
+
+        def save_again(client):  # a rank may hear first how the lost one's save ended
+            for _ in range(3):
+                try:
+                    return client.save(5, state(9.0), timeout=30).wait(30)
+                except cairn.Error as error:
+                    assert error.reason in ("RANK_LOST", "RANK_LATE"), error
+
+        assert [checkpoint.step for checkpoint in on_both(save_again)] == [5, 5]
+        with pytest.raises(cairn.Error) as told:
+            lost.wait(30)
+        assert told.value.metadata.get("outcome") == "unknown", told.value
