@@ -121,6 +121,10 @@ TEST_F(StalledStorageTest, HangingCommits_AreNamed_OtherJobsGoOn_AndTheVerdictIs
   }
   ASSERT_TRUE(AwaitStalled("slow", 1));
   for (int i = 0; i < 4; ++i) ASSERT_TRUE(AwaitStalled(absl::StrCat("slow", i), 1));
+  // The threads are counted by a look of their own, soon after.
+  for (int i = 0; i < 3000 && GetJob("slow").stalled_storage_calls() == 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
   EXPECT_GE(GetJob("slow").stalled_storage_calls(), 1u);
   // A person who cancels is told the same, and nobody is told ABORTED.
   grpc::ClientContext context;

@@ -299,7 +299,8 @@ class FakeAgent:
         batches = [self._batch(source, data, items) for source, data in shards]
         batches += [self._object_batch(len(items) + i, content) for i, (_, content) in enumerate(held)]
         self._loads[request.number] = {"batches": [b for b in batches if b], "given": set()}
-        return self._response("BeginLoad", step=step, object=[entry for entry, _ in held])
+        return self._response("BeginLoad", step=step, object=[entry for entry, _ in held],
+                              world_size=self.saved_world)
 
     def _buffer(self, data: bytes) -> dict:
         number, memory = self._memory(len(data))
