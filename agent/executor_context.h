@@ -32,7 +32,7 @@ struct AgentOptions {
   std::string advertise;
   std::string socket_directory;  // empty: DefaultSocketDirectory
   std::string node;
-  // Of the coordinator and of other agents; empty: it is looked for, see common/rpc/token_source.h.
+  // Holds the token of the coordinator and of other agents; empty: it is looked for, see common/rpc/token_source.h.
   std::string token_file;
   // No token is sent, and other agents are asked for none.
   bool insecure = false;

@@ -26,7 +26,7 @@ struct RepairReport {
   Manifest manifest;
   // What the manifest cannot say any more, for people.
   std::vector<std::string> unknown;
-  // Of the bins. Its faults are the error's.
+  // What reading the bins found. Its faults are the error's.
   VerifyReport verified;
 };
 

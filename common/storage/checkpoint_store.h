@@ -54,14 +54,14 @@ struct AttemptRecord {
   // The manifest is the one that a repair made of the bins; the verdict is damaged.
   bool repaired = false;
   std::string request_id;
-  // Of a manifest, or of a tombstone.
+  // What a manifest or a tombstone says.
   absl::Time time = absl::UnixEpoch();
-  // Of a manifest. All files with their headers.
+  // What the files of a manifest take, headers included.
   uint64_t bytes = 0;
   uint32_t world_size = 0;
-  // Of a tombstone: why it was aborted. Of a damaged verdict: what is wrong with it.
+  // Why the attempt was aborted (a tombstone), or what is wrong with the verdict (a damaged one).
   absl::Status error;
-  // Of the file that was read; not of a damaged one.
+  // The file that was read; not set for a damaged one.
   FileIdentity identity;
 };
 

@@ -27,7 +27,7 @@ struct VerdictSummary {
   // and nothing of it is removed.
   bool damaged = false;
   std::string request_id;
-  // Of a tombstone, or of a damaged verdict.
+  // Why it was aborted (a tombstone), or what is wrong with it (a damaged verdict).
   absl::Status error;
   // Of a manifest.
   uint64_t bytes = 0;

@@ -177,7 +177,7 @@ class Save {
   std::optional<MadeManifest> manifest_;
   // Replicas of tensors differed, which does not end the save.
   absl::Status warning_;
-  // Of the last put that was not answered; 0 for none. Answers to those before it count too if they say what stands.
+  // The ticket of the last put that was not answered; 0 for none. Answers to those before it count too if they say what stands.
   uint64_t verdict_ticket_ = 0;
   bool verdict_ticket_is_manifest_ = false;
   // A manifest was handed over to be put: only what stands in storage decides from now on.

@@ -48,7 +48,7 @@ void Save::AdvanceCommit(Context& context) {
           context);
   }
   if (context.now < next_verdict_try_) return;
-  // Of puts that are repeated or answer one another any number may be under way: the first record that stands decides.
+  // Any number of puts may be under way, repeated ones and opposite ones: the first record that stands decides.
   if (!cancelled_.ok() && (verdict_ticket_ == 0 || verdict_ticket_is_manifest_)) {
     PutTombstone(cancelled_, context);
   } else if (verdict_ticket_ == 0) {
@@ -75,7 +75,7 @@ void Save::OnVerdict(uint64_t ticket, const PutOutcome& outcome, Context& contex
   if (ended() || (standing.ok() && standing->attempt != attempt_)) return;
   const bool newest = ticket != 0 && ticket == verdict_ticket_;
   if (!standing.ok()) {
-    // Of a put that another one has followed only what it found counts.
+    // If another put has followed this one, only what this one found counts.
     if (!newest) return;
     const bool manifest = verdict_ticket_is_manifest_;
     verdict_ticket_ = 0;

@@ -107,7 +107,7 @@ PutOutcome AttemptStore::PutRecord(const std::string& job, int64_t step, uint32_
                                    bool manifest) {
   const std::string path = VerdictPath(job, step, attempt);
   PosixStorage::PutResult result = storage_.TryPutIfAbsent(path, bytes);
-  // Of a step that somebody has deleted. A commit's bins are gone with it, so only an end without them makes it anew.
+  // Somebody has deleted the step. A commit's bins are gone with it, so only an end without them makes it anew.
   if (!manifest && HasReason(result.put.status(), Reason::kFileMissing)) {
     if (absl::Status made = storage_.MakeDirectories(StepDirectory(job, step)); !made.ok()) {
       return WithDoubt(path, {std::move(made)});
