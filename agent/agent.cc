@@ -10,6 +10,7 @@
 #include "agent/log.h"
 #include "common/base/random_id.h"
 #include "common/base/status.h"
+#include "common/base/version.h"
 #include "common/rpc/endpoint.h"
 #include "common/rpc/reason.h"
 

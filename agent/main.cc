@@ -21,7 +21,8 @@
 #include "agent/log.h"
 #include "common/arguments/arguments.h"
 #include "common/base/quantity.h"
-#include "common/rpc/endpoint.h"
+#include "common/base/version.h"
+#include "common/base/version_text.h"
 #include "common/rpc/reason.h"
 #include "common/storage/checkpoint_path.h"
 
@@ -56,7 +57,7 @@ std::string HostName() {
 int main(int argc, char** argv) {
   cairn::ArgumentParser app("cairn-agent",
                             "The agent of one rank: stages, writes, reads and exchanges its part of checkpoints.",
-                            std::string(cairn::kVersion));
+                            cairn::VersionText("cairn-agent"));
   app.Footer(kFooter);
   cairn::AgentOptions options;
   std::string memory_budget = "0", round_bytes = "32MiB", address_file, shared_memory = "auto", io = "auto";

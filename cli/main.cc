@@ -13,14 +13,14 @@
 #include "cli/status_command.h"
 #include "cli/up_command.h"
 #include "cli/verify_command.h"
-#include "common/rpc/endpoint.h"
+#include "common/base/version_text.h"
 
 int main(int argc, char** argv) {
   using namespace cairn::cli;  // NOLINT: the whole file is this program
   CommandContext context;
   cairn::ArgumentParser app("cairn",
                             "Checkpoints of distributed training, coordinated: save, inspect, verify and load them.",
-                            std::string(cairn::kVersion));
+                            cairn::VersionText("cairn"));
   app.RequireCommand();
   app.AddOption("--format", context.format,
                 "Output: a table for people, or JSON with stable keys (default: table; of "

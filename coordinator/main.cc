@@ -16,6 +16,8 @@
 #include "common/base/quantity.h"
 #include "common/base/random_id.h"
 #include "common/base/status.h"
+#include "common/base/version.h"
+#include "common/base/version_text.h"
 #include "common/rpc/endpoint.h"
 #include "common/rpc/reason.h"
 #include "common/rpc/token.h"
@@ -171,7 +173,8 @@ absl::Status Serve(const Flags& flags) {
 
 int Main(int argc, char** argv) {
   Flags flags;
-  ArgumentParser app("cairn-coordinator", "Decides who writes what, and commits checkpoints.", std::string(kVersion));
+  ArgumentParser app("cairn-coordinator", "Decides who writes what, and commits checkpoints.",
+                     VersionText("cairn-coordinator"));
   const auto add = [&](const std::string& name, auto& value, const std::string& text) {
     std::string variable = "CAIRN_";
     for (char c : name) variable += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));

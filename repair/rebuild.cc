@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/digest.h"
 #include "common/base/status.h"
-#include "common/rpc/endpoint.h"
+#include "common/base/version.h"
 #include "common/rpc/fault.h"
 #include "common/rpc/reason.h"
 #include "common/storage/checkpoint_path.h"

@@ -17,7 +17,6 @@ namespace cairn {
 // Of one message on every connection between machines. Larger things travel in chunks.
 inline constexpr int kMaxMessageBytes = 4 << 20;
 inline constexpr uint32_t kProtocolVersion = 1;
-inline constexpr std::string_view kVersion = "0.1.0";
 
 // Prepares a builder: limits, keepalive that fits MakeChannel's, no compression (a small message could else swell to
 // hundreds of megabytes), no port sharing. Ports and services are the caller's.

@@ -8,7 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/random_id.h"
 #include "common/base/status.h"
-#include "common/rpc/endpoint.h"
+#include "common/base/version.h"
 #include "common/rpc/fault.h"
 #include "common/rpc/reason.h"
 #include "common/storage/import_directory.h"

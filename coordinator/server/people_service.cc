@@ -5,6 +5,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
+#include "common/base/version.h"
 #include "common/rpc/endpoint.h"
 #include "common/rpc/reason.h"
 #include "common/rpc/time_proto.h"

@@ -14,9 +14,10 @@ from cairn import local, shards
 from cairn._errors import Error
 from cairn._results import Checkpoint, LoadReport
 from cairn._state import Alias, PerRank, Shard, alias, per_rank
+from cairn._version import __version__
 from cairn.client import Client, Saving, connect
 
 __all__ = [
-    "Alias", "Checkpoint", "Client", "Error", "LoadReport", "PerRank", "Saving", "Shard", "alias", "connect", "local",
-    "per_rank", "shards",
+    "Alias", "Checkpoint", "Client", "Error", "LoadReport", "PerRank", "Saving", "Shard", "__version__", "alias", "connect",
+    "local", "per_rank", "shards",
 ]

@@ -18,8 +18,15 @@ _BASE = _precompiled("base")
 def cairn_cc_library(copts = [], deps = [], **kwargs):
     native.cc_library(copts = WARNINGS + copts + _BASE.copts, deps = deps + _BASE.deps, **kwargs)
 
-def cairn_cc_binary(copts = [], deps = [], **kwargs):
-    native.cc_binary(copts = WARNINGS + copts + _BASE.copts, deps = deps + _BASE.deps, **kwargs)
+def cairn_cc_binary(copts = [], deps = [], linkopts = [], **kwargs):
+    native.cc_binary(
+        copts = WARNINGS + copts + _BASE.copts,
+        deps = deps + _BASE.deps,
+        # pkg-config names all of absl: what is not used would be loaded at each start, and packed into the wheel.
+        linkopts = ["-Wl,--as-needed"] + linkopts,
+        stamp = 1,
+        **kwargs
+    )
 
 def cairn_cc_test(copts = [], deps = [], size = "small", **kwargs):
     native.cc_test(

@@ -1,0 +1,28 @@
+#include "common/base/version_text.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "common/base/version.h"
+
+namespace cairn {
+namespace {
+
+TEST(VersionTextTest, CommitIsKnown_IsNamedBehindTheVersion) {
+  EXPECT_EQ(VersionTextOf("cairn-agent", "0123456789ab with changes"),
+            "cairn-agent " + std::string(kVersion) + " (commit 0123456789ab with changes)");
+}
+
+TEST(VersionTextTest, CommitIsUnknown_SaysSo) {
+  EXPECT_EQ(VersionTextOf("cairn", ""), "cairn " + std::string(kVersion) + " (unknown commit)");
+}
+
+// A test's results are kept in a cache that a new commit must not empty.
+TEST(VersionTextTest, TestProgram_CarriesNoCommit) {
+  EXPECT_EQ(VersionText("cairn"), VersionTextOf("cairn", ""));
+}
+
+}  // namespace
+}  // namespace cairn
