@@ -22,20 +22,21 @@ _STOP_TIMEOUT = 5.0
 
 
 def binary(name: str) -> pathlib.Path:
-    """A program of Cairn: in CAIRN_BIN_DIR, in bin/ beside the installed package, or on PATH."""
+    """A program of Cairn: in CAIRN_BIN_DIR; else the installed package's own, the checkout's in dist/bin, one on PATH."""
     places = []
     if os.environ.get("CAIRN_BIN_DIR"):
         places.append(pathlib.Path(os.environ["CAIRN_BIN_DIR"]) / name)
     else:
-        places.append(pathlib.Path(__file__).resolve().parents[2] / "bin" / name)
+        package = pathlib.Path(__file__).resolve().parent
+        places += [package / "_bin" / name, package.parents[1] / "bin" / name]
         found = shutil.which(name)
         if found:
             places.append(pathlib.Path(found))
     for place in places:
         if os.access(place, os.X_OK):
             return place
-    raise Error("INPUT_UNREADABLE", f"{name} is not at {', '.join(map(str, places))}: run tools/build, or set "
-                "CAIRN_BIN_DIR")
+    raise Error("INPUT_UNREADABLE", f"{name} is not at {', '.join(map(str, places))}: install the "
+                "wheel, run tools/build in a checkout, or set CAIRN_BIN_DIR")
 
 
 class Service:

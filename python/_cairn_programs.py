@@ -1,0 +1,26 @@
+"""The commands `cairn`, `cairn-agent` and `cairn-coordinator` of the wheel: each becomes the program in cairn/_bin.
+
+This module stands outside of the package, because `import cairn` takes a third of a second.
+"""
+
+import os
+import pathlib
+import sys
+
+
+def _become(name: str) -> None:
+    program = str(pathlib.Path(__file__).resolve().parent / "cairn" / "_bin" / name)
+    # The same process: signals, exit status and process id are the program's own.
+    os.execv(program, [program, *sys.argv[1:]])
+
+
+def cairn() -> None:
+    _become("cairn")
+
+
+def cairn_agent() -> None:
+    _become("cairn-agent")
+
+
+def cairn_coordinator() -> None:
+    _become("cairn-coordinator")
