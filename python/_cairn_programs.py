@@ -1,6 +1,6 @@
 """The commands `cairn`, `cairn-agent` and `cairn-coordinator` of the wheel: each becomes the program in cairn/_bin.
 
-This module stands outside of the package, because `import cairn` takes a third of a second.
+This module stands outside of the package, because `import cairn` takes half a second of a core.
 """
 
 import os
