@@ -7,51 +7,8 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
-#include "coordinator/planner/layout_reader.h"
 
 namespace cairn {
-
-LayoutSet::LayoutSet(std::span<const RankInput> inputs, FaultList& faults) {
-  std::vector<const RankInput*> sorted;
-  for (const RankInput& input : inputs) sorted.push_back(&input);
-  std::sort(sorted.begin(), sorted.end(), [](const auto* a, const auto* b) { return a->rank < b->rank; });
-  absl::flat_hash_map<absl::string_view, uint32_t> layout_ids;
-  absl::flat_hash_map<std::string, uint32_t> node_ids;
-  std::vector<std::string_view> layout_bytes;
-  size_t total_bytes = 0;
-  for (const RankInput* input : sorted) {
-    if (!ranks_.empty() && ranks_.back() == input->rank) {
-      faults.Add(
-          {Reason::kRankConflict, "", {input->rank}, {}, {}, absl::StrCat("rank ", input->rank, " is given twice")});
-      continue;
-    }
-    if (input->rank < 0) {
-      faults.Add(
-          {Reason::kRankOutOfRange, "", {input->rank}, {}, {}, absl::StrCat("rank ", input->rank, " is negative")});
-      continue;
-    }
-    const auto [layout, is_new] =
-        layout_ids.try_emplace(View(input->layout_digest), static_cast<uint32_t>(layouts_.size()));
-    if (is_new) {
-      layouts_.emplace_back();
-      layout_digests_.emplace_back(input->layout_digest);
-      layout_bytes.push_back(input->layout);
-      total_bytes += input->layout.size();
-    }
-    const auto node = node_ids.try_emplace(input->node, static_cast<uint32_t>(nodes_.size()));
-    if (node.second) nodes_.push_back(input->node);
-    layouts_[layout->second].rank_indices.push_back(static_cast<int>(ranks_.size()));
-    ranks_.push_back(input->rank);
-    rank_layouts_.push_back(layout->second);
-    rank_nodes_.push_back(node.first->second);
-  }
-  {
-    Reader reader(*this, faults);
-    for (uint32_t i = 0; i < layouts_.size(); ++i) reader.Read(i, layout_bytes[i]);
-    reader.Finish();
-  }
-  SortShards();
-}
 
 void LayoutSet::SortShards() {
   by_name_.resize(tensors_.size());

@@ -14,24 +14,12 @@
 #include "absl/status/statusor.h"
 #include "common/format/manifest.h"
 #include "common/rpc/fault.h"
-#include "coordinator/aoa/mapping.h"
 #include "coordinator/aoa/report.h"
+#include "coordinator/planner/load_options.h"
 #include "coordinator/planner/rank_input.h"
 #include "coordinator/planner/save_plan.h"
 
 namespace cairn {
-
-struct LoadOptions {
-  // Largest read buffer of one round; an agent holds two. At least 2 MiB.
-  uint64_t round_bytes = uint64_t{64} << 20;
-  // In-memory reshard: the rank that a file names as its writer is the only one that can read it, and its memory is the
-  // buffer of the only round: buffer offsets count from its begin, where its files lie one after the other, padded to
-  // 4096 bytes each.
-  bool owners_read = false;
-  // What the targets' tensors are made of; null: of those of the same names.
-  std::shared_ptr<const aoa::Config> mapping;
-  size_t max_faults = 64;
-};
 
 struct LoadTotals {
   // What one rank reads of one file.

@@ -8,7 +8,7 @@
 
 #include "common/format/manifest.h"
 #include "coordinator/planner/layout_set.h"
-#include "coordinator/planner/load_plan.h"
+#include "coordinator/planner/load_options.h"
 #include "coordinator/planner/name_match.h"
 #include "coordinator/planner/overlap.h"
 

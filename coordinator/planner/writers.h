@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "coordinator/planner/layout_set.h"
-#include "coordinator/planner/save_plan.h"
+#include "coordinator/planner/save_options.h"
 
 namespace cairn {
 

@@ -11,7 +11,7 @@
 #include "corpus/bpe/scanners.h"
 #include "corpus/bpe/tokenizer_files.h"
 #include "corpus/io/aligned_buffer.h"
-#include "corpus/io/byte_source.h"
+#include "corpus/io/open_source.h"
 
 namespace cairn::corpus {
 namespace {

@@ -13,7 +13,7 @@
 #include "common/base/status.h"
 #include "common/rpc/reason.h"
 #include "corpus/io/aligned_buffer.h"
-#include "corpus/io/byte_source.h"
+#include "corpus/io/open_source.h"
 #include "corpus/io/errno_status.h"
 
 namespace cairn::corpus {

@@ -9,18 +9,13 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "corpus/preprocess/field_value.h"
 #include "corpus/preprocess/python_json.h"
 
 namespace cairn::corpus {
 
 // What must stand behind a line in memory, readable, whatever it is.
 inline constexpr size_t kLinePadding = simdjson::SIMDJSON_PADDING;
-
-// The value of one key: a text, or a list of sentences. The texts are valid UTF-8.
-struct FieldValue {
-  bool is_list = false;
-  std::vector<std::string_view> texts;  // just one if it is no list
-};
 
 // simdjson where it can, and Python's own rules (NaN, integers of any length, unpaired surrogates in fields that nobody
 // asked for) where that refuses. Not thread-safe.

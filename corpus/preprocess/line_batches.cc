@@ -9,7 +9,7 @@
 #include "common/base/status.h"
 #include "common/rpc/reason.h"
 #include "corpus/io/aligned_buffer.h"
-#include "corpus/io/byte_source.h"
+#include "corpus/io/open_source.h"
 #include "corpus/preprocess/document_parser.h"
 
 namespace cairn::corpus {

@@ -8,7 +8,6 @@
 
 #include "common/base/status.h"
 #include "common/rpc/reason.h"
-#include "corpus/preprocess/document_parser.h"
 #include "corpus/wordpiece/utf8.h"
 
 namespace cairn::corpus {

@@ -9,10 +9,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "corpus/preprocess/field_value.h"
 
 namespace cairn::corpus {
-
-struct FieldValue;
 
 // Not thread-safe; holds the texts of the last line.
 class PythonJson {

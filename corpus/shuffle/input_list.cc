@@ -16,6 +16,7 @@
 #include "common/rpc/reason.h"
 #include "corpus/io/aligned_buffer.h"
 #include "corpus/io/errno_status.h"
+#include "corpus/io/open_source.h"
 #include "corpus/shuffle/line_key.h"
 
 namespace cairn::corpus {

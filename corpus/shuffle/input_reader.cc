@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/rpc/reason.h"
+#include "corpus/io/open_source.h"
 
 namespace cairn::corpus {
 namespace {

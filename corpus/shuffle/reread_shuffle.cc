@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/rpc/reason.h"
+#include "corpus/io/open_source.h"
 #include "corpus/shuffle/bucket.h"
 #include "corpus/shuffle/bucket_sorter.h"
 #include "corpus/shuffle/shuffle_job.h"

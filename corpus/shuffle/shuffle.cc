@@ -15,6 +15,7 @@
 #include "common/base/status.h"
 #include "common/rpc/reason.h"
 #include "corpus/io/errno_status.h"
+#include "corpus/io/open_source.h"
 #include "corpus/shuffle/shuffle_job.h"
 
 namespace cairn::corpus {

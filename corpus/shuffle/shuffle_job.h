@@ -10,7 +10,7 @@
 #include "corpus/io/aligned_buffer.h"
 #include "corpus/shuffle/input_reader.h"
 #include "corpus/shuffle/journal.h"
-#include "corpus/shuffle/shuffle.h"
+#include "corpus/shuffle/shuffle_options.h"
 #include "corpus/shuffle/shuffle_output.h"
 
 namespace cairn::corpus {

@@ -16,6 +16,7 @@
 #include "common/rpc/reason.h"
 #include "corpus/io/errno_status.h"
 #include "corpus/io/frame_encoder.h"
+#include "corpus/io/open_source.h"
 
 namespace cairn::corpus {
 

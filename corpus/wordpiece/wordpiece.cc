@@ -10,7 +10,6 @@
 
 #include "common/base/status.h"
 #include "common/rpc/reason.h"
-#include "corpus/wordpiece/wordpiece_encoder.h"
 
 namespace cairn::corpus {
 namespace {
@@ -77,7 +76,5 @@ void WordPieceTokenizer::CutWord(std::string_view word, size_t scalars, std::vec
     trie = &later_;
   }
 }
-
-std::unique_ptr<Encoder> WordPieceTokenizer::NewEncoder() const { return std::make_unique<WordPieceEncoder>(*this); }
 
 }  // namespace cairn::corpus

@@ -168,4 +168,6 @@ void WordPieceEncoder::PutSlow() {
   count_ += slow_ids_.size();
 }
 
+std::unique_ptr<Encoder> WordPieceTokenizer::NewEncoder() const { return std::make_unique<WordPieceEncoder>(*this); }
+
 }  // namespace cairn::corpus

@@ -1,4 +1,4 @@
-#include "corpus/io/byte_source.h"
+#include "corpus/io/open_source.h"
 
 #include <fcntl.h>
 #include <poll.h>

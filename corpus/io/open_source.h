@@ -1,0 +1,30 @@
+// Opens inputs: plain files around the page cache, pipes, gzip and zstd.
+#ifndef CAIRN_CORPUS_IO_OPEN_SOURCE_H_
+#define CAIRN_CORPUS_IO_OPEN_SOURCE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "corpus/io/byte_source.h"
+
+namespace cairn::corpus {
+
+// By the name's end: .gz; .zst and .zstd.
+Compression CompressionOf(const std::string& path);
+
+// The bytes [begin, end of file) of a plain file. From `soft_end` on it reads in small pieces: the caller expects to
+// need only the rest of a line there.
+absl::StatusOr<std::unique_ptr<ByteSource>> OpenPlainSource(const std::string& path, uint64_t begin, uint64_t soft_end,
+                                                            const SourceOptions& options);
+
+// The whole decompressed content of a file; "-" is standard input, taken as it is.
+absl::StatusOr<std::unique_ptr<ByteSource>> OpenSource(const std::string& path, const SourceOptions& options);
+
+// `source` without its first `bytes` bytes, which are read and dropped.
+std::unique_ptr<ByteSource> SkipBytes(std::unique_ptr<ByteSource> source, uint64_t bytes);
+
+}  // namespace cairn::corpus
+
+#endif  // CAIRN_CORPUS_IO_OPEN_SOURCE_H_

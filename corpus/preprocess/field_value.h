@@ -1,0 +1,18 @@
+// What a line of JSON holds under one key.
+#ifndef CAIRN_CORPUS_PREPROCESS_FIELD_VALUE_H_
+#define CAIRN_CORPUS_PREPROCESS_FIELD_VALUE_H_
+
+#include <string_view>
+#include <vector>
+
+namespace cairn::corpus {
+
+// The value of one key: a text, or a list of sentences. The texts are valid UTF-8.
+struct FieldValue {
+  bool is_list = false;
+  std::vector<std::string_view> texts;  // just one if it is no list
+};
+
+}  // namespace cairn::corpus
+
+#endif  // CAIRN_CORPUS_PREPROCESS_FIELD_VALUE_H_

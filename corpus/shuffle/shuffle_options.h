@@ -1,0 +1,67 @@
+// What a shuffle is asked for, how far it is, and what it tells at the end.
+#ifndef CAIRN_CORPUS_SHUFFLE_SHUFFLE_OPTIONS_H_
+#define CAIRN_CORPUS_SHUFFLE_SHUFFLE_OPTIONS_H_
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "corpus/io/byte_source.h"
+#include "corpus/shuffle/line_multiset.h"
+#include "corpus/shuffle/memory_plan.h"
+
+namespace cairn::corpus {
+
+struct ShuffleOptions {
+  std::vector<std::string> inputs;  // files, patterns, directories, "-"
+  std::string output;
+  uint64_t seed = 0;
+  // The process stays below this many resident bytes plus 16 MiB; at least kMinShuffleMemory.
+  uint64_t memory = uint64_t{1} << 30;
+  int threads = 1;
+  std::string temp_dir;  // empty: the output's directory
+  bool no_scratch = false;
+  bool resume = false;       // go on where an interrupted run stood; keep what is needed for that
+  uint64_t split_lines = 0;  // at most one of the three
+  uint64_t split_bytes = 0;
+  uint64_t split_files = 0;
+  Compression compression = Compression::kNone;
+  uint64_t header_lines = 0;  // of every input; they begin every output file
+  char separator = '\n';
+  bool direct = true;  // O_DIRECT where the file system allows it
+  // With `resume`: at most about so many bytes of work are lost.
+  uint64_t checkpoint_bytes = uint64_t{1} << 30;
+  // Plain files are read in ranges of at least this.
+  uint64_t range_bytes = uint64_t{64} << 20;
+  // Divides the memory in another way: changes the speed alone. With it, the temporary disk is used even when all fits.
+  std::optional<MemoryPlan> plan;
+};
+
+// Written by the shuffle, read by whoever shows it.
+struct ShuffleProgress {
+  std::atomic<uint64_t> bytes_read{0};   // decompressed, this pass
+  std::atomic<uint64_t> bytes_total{0};  // of a pass; 0: not known
+  std::atomic<uint64_t> bytes_written{0};
+  std::atomic<int> pass{0};  // 1: reading; 2: writing; without temporary disk it alternates
+};
+
+struct ShuffleReport {
+  LineMultiset lines;  // verified: those read are those written
+  uint64_t input_files = 0;
+  std::vector<std::string> outputs;
+  uint64_t output_bytes = 0;  // on disk
+  uint64_t scratch_bytes = 0;
+  uint64_t input_passes = 1;
+  uint32_t buckets = 0;
+  uint64_t divided_buckets = 0;
+  bool resumed = false;
+  bool direct_input = false;  // false also for pipes
+  bool direct_scratch = false;
+  bool direct_output = false;
+};
+
+}  // namespace cairn::corpus
+
+#endif  // CAIRN_CORPUS_SHUFFLE_SHUFFLE_OPTIONS_H_
