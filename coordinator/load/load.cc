@@ -69,11 +69,16 @@ void Load::Drop() {
   plan_.transfer_token.clear();
 }
 
-bool Load::Has(int rank, const v1::LoadState& state) const {
-  if (static_cast<size_t>(rank) >= ranks_.size()) return false;
+const v1::LoadState* Load::CallOf(int rank) const {
+  if (static_cast<size_t>(rank) >= ranks_.size()) return nullptr;
   const Rank& known = ranks_[static_cast<size_t>(rank)];
-  return known.begun && known.state.number() == state.number() &&
-         known.state.trainer_incarnation() == state.trainer_incarnation();
+  return known.begun ? &known.state : nullptr;
+}
+
+bool Load::Has(int rank, const v1::LoadState& state) const {
+  const v1::LoadState* call = CallOf(rank);
+  return call != nullptr && call->number() == state.number() &&
+         call->trainer_incarnation() == state.trainer_incarnation();
 }
 
 bool Load::Takes(int rank, const v1::LoadState& state) const {

@@ -43,6 +43,8 @@ class Load {
   // Whether `state`, which is in no operation, may join this one: it waits for calls, and none of its calls has ended.
   bool Takes(int rank, const v1::LoadState& state) const;
   void Join(const Member& member, const v1::LoadState& state, Context& context);
+  // The rank's call, with its trainer and number; null if it has none here.
+  const v1::LoadState* CallOf(int rank) const;
   // What the rank's agent now says of the rank's call, if it has one here. A call that it does not speak of any more,
   // or that a later call of its trainer follows, was given up.
   void Follow(const Member& member, Context& context);

@@ -109,7 +109,7 @@ bool Load::IsSuccessor(const Rank& rank, uint64_t trainer) {
 }
 
 void Load::ReleaseSuccessors() {
-  if (ticket_ != 0) return;  // all have begun it: they are in it together
+  if (has_plan()) return;  // all have begun it, and were told so: they are in it together
   for (Rank& rank : ranks_) {
     if (rank.successor) rank = Rank();
   }

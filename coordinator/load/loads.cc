@@ -53,7 +53,6 @@ void Loads::Apply(const Member& member, Context& context) {
       context.Log("load=", last_id_, " state=COLLECTING");
     }
     load->Join(member, state, context);
-    if (IsCurrent(member, state)) newest_[member.rank] = {state.trainer_incarnation(), state.number()};
   }
 }
 
@@ -62,7 +61,15 @@ bool Loads::Advance(Context& context) {
   for (Load& load : loads_) {
     if (load.ended()) continue;
     load.Advance(context);
-    ended = ended || load.ended();
+    if (!load.ended()) continue;
+    ended = true;
+    for (const auto& [rank, member] : context.members.members()) {
+      const v1::LoadState* call = load.CallOf(rank);
+      if (call == nullptr || !IsCurrent(member, *call)) continue;
+      Call& newest = newest_[rank];
+      if (newest.trainer != call->trainer_incarnation()) newest = {call->trainer_incarnation(), 0};
+      newest.number = std::max(newest.number, call->number());
+    }
   }
   return ended;
 }

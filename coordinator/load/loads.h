@@ -54,7 +54,7 @@ class Loads {
 
   std::list<Load> loads_;  // oldest first
   uint64_t last_id_ = 0;
-  // By rank: the newest call of its trainer that was in an operation. Trainers count their calls, so nothing older needs
+  // By rank: the newest call of its trainer whose operation has ended. Trainers count their calls, so nothing older needs
   // to be remembered.
   std::map<int, Call> newest_;
 };
