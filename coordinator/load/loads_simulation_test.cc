@@ -3,6 +3,7 @@
 // to run it alone: CAIRN_SIMULATION_SEED=N.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <functional>
 #include <map>
@@ -25,7 +26,7 @@ constexpr absl::Duration kPhaseTimeout = absl::Seconds(20);
 constexpr absl::Duration kLease = absl::Seconds(4);
 constexpr absl::Duration kStorm = absl::Seconds(90);
 // Until whoever waited alone when the storm ended has been told so, and has met the others.
-constexpr absl::Duration kCalm = absl::Seconds(60);
+constexpr absl::Duration kCalm = absl::Seconds(90);
 
 // A rank: its agent and its trainer.
 struct Rank {
@@ -224,7 +225,9 @@ class World {
       return;
     }
     if (!rank.calling) {
-      if (stormy() ? Chance(0.1) : rank.done == 0 && now_ < stormy_until_ + kCalm) {
+      // A rank may have heard the end of a load that another's trainer did not live to hear: all call until all have.
+      const bool wanted = std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& each) { return each.done == 0; });
+      if (stormy() ? Chance(0.1) : wanted && now_ < stormy_until_ + kCalm) {
         Begin(rank, stormy() && Chance(0.5) ? absl::Milliseconds(Pick(5000)) : absl::Hours(1));
       }
       return;
