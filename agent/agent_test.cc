@@ -16,8 +16,10 @@
 #include "agent/testing/fake_coordinator.h"
 #include "agent/testing/fake_trainer.h"
 #include "agent/testing/layouts.h"
+#include "agent/transport/transfer_service.h"
 #include "common/base/crc32c.h"
 #include "common/base/random_id.h"
+#include "common/rpc/endpoint.h"
 #include "common/rpc/reason.h"
 #include "common/rpc/status_proto.h"
 #include "common/storage/attempt_owner.h"
@@ -747,16 +749,34 @@ TEST_F(LoadTest, MissingFile_IsFound) {
   EXPECT_TRUE(HasReason(StatusFromProto(failed.error()), Reason::kFileMissing));
 }
 
-TEST_F(LoadTest, WrongToken_IsRefused_AndNamed) {
+TEST_F(LoadTest, WhoHasNotItsToken_GetsNothingOfALoad) {
   Save();
-  for (uint32_t rank = 0; rank < 2; ++rank) {
-    coordinator_.AddPlan(rank, "load-plan", PlanFor(rank).SerializeAsString());
-    OrderLoad(rank, LoadOrderOf(v1::LoadOrder::READ, "token-of-" + std::to_string(rank)));
-  }
-  std::vector<std::vector<std::string>> targets;
-  for (const absl::Status& status : Receive(targets)) {
-    EXPECT_TRUE(HasReason(status, Reason::kBadToken)) << status;
-  }
+  coordinator_.AddPlan(0, "load-plan", PlanFor(0).SerializeAsString());
+  OrderLoad(0, LoadOrderOf(v1::LoadOrder::READ, "secret"));
+  std::thread trainer([&] { EXPECT_TRUE(trainers_[0]->BeginLoad(*WholeLayout(), 1).ok()); });
+  AwaitLoad(0, v1::LoadState::READING);
+  trainer.join();
+  const v1::TransferPeer source = LoadOrderOf(v1::LoadOrder::READ).peer(0);
+  const auto stub = v1::TransferService::NewStub(MakeChannel(source.transfer_address()));
+  const auto ask = [&](const std::string& number_of, const std::string& token) {
+    v1::AwaitRoundRequest request;
+    v1::TransferIdentity& transfer = *request.mutable_transfer();
+    transfer.set_job("demo");
+    transfer.set_plan_digest("load-plan");
+    transfer.set_load_number(TransferService::Key::OfLoad("load-plan", number_of).load_number);
+    transfer.set_consumer_rank(1);
+    transfer.set_source_incarnation(source.incarnation());
+    transfer.set_token(token);
+    request.mutable_max_wait()->set_nanos(1);
+    grpc::ClientContext context;
+    PrepareCall(context, absl::Seconds(30));
+    v1::AwaitRoundResponse response;
+    return CallError(stub->AwaitRound(&context, request, &response), PeerKind::kAgent, source.transfer_address());
+  };
+  while (HasReason(ask("secret", "secret"), Reason::kPlanUnknown)) std::this_thread::yield();  // it is being begun
+  EXPECT_TRUE(ask("secret", "secret").ok());
+  EXPECT_TRUE(HasReason(ask("secret", "guess"), Reason::kBadToken));
+  EXPECT_TRUE(HasReason(ask("guess", "guess"), Reason::kPlanUnknown)) << "of another load, or none";
 }
 
 // A source that was told to abort before its consumers were does not end their load: the coordinator's word does.

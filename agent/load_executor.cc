@@ -155,7 +155,6 @@ void LoadExecutor::Begin(const action::StartRead& order) {
   ActiveLoad load;
   load.number = order.number;
   load.trainer = order.trainer;
-  load.plan_digest = order.plan->plan_digest();
   LoadConsumerOptions consumer;
   consumer.job = context_.options.job;
   consumer.rank = context_.options.rank;
@@ -184,7 +183,8 @@ void LoadExecutor::Begin(const action::StartRead& order) {
   }
   load.consumer =
       std::make_shared<LoadConsumer>(order.plan, order.order, load.source, context_.pool, std::move(consumer));
-  context_.transfers.Add({load.plan_digest, load.number}, order.order.transfer_token(), load.source);
+  load.transfer = TransferService::Key::OfLoad(order.plan->plan_digest(), order.order.transfer_token());
+  context_.transfers.Add(load.transfer, order.order.transfer_token(), load.source);
   Log(LogLevel::kInfo, order.source == nullptr ? "load_started" : "reshard_started",
       {{"load", load.number},
        {"step", order.order.step()},
@@ -222,7 +222,7 @@ void LoadExecutor::EndNow(uint64_t number) {
          {"storage_bytes", read.storage_bytes},
          {"path", read.path},
          {"transport", load.consumer->transport()}});
-    context_.transfers.Remove({load.plan_digest, number});
+    context_.transfers.Remove(load.transfer);
     const std::string why = absl::StrCat("rank ", context_.options.rank, ": load ", number, " has ended");
     load.consumer->Stop(MakeError(Reason::kInterrupted, why));
     // As when it is not served any more: consumers await the coordinator's word, which says why.

@@ -48,7 +48,7 @@ class LoadExecutor {
   struct ActiveLoad {
     uint64_t number = 0;
     uint64_t trainer = 0;
-    std::string plan_digest;
+    TransferService::Key transfer;
     std::shared_ptr<RoundLender> source;
     std::shared_ptr<LoadConsumer> consumer;
     // Of a reshard: `source` itself, its memory, and that one's ids, for this rank's trainer and, once that has copied,

@@ -26,7 +26,8 @@ struct Arguments {
 
 nlohmann::ordered_json LoadToJson(const v1::Load& load) {
   nlohmann::ordered_json json = {
-      {"number", load.number()}, {"state", v1::Load::State_Name(load.state())}, {"step", load.step()}};
+      {"number", load.number()}, {"state", v1::Load::State_Name(load.state())}, {"step", nullptr}};
+  if (load.has_step()) json["step"] = load.step();
   json["error"] = load.has_error() ? ErrorToJson(StatusFromProto(load.error())) : nullptr;
   return json;
 }
@@ -81,8 +82,9 @@ void PrintJob(const v1::Job& job) {
     if (job.checkpoint().has_warning()) std::printf("  %s\n", WarningText(job.checkpoint()).c_str());
   }
   for (const v1::Load& load : job.load()) {
-    std::printf("\nload %llu of step %lld: %s\n", static_cast<unsigned long long>(load.number()),
-                static_cast<long long>(load.step()), absl::AsciiStrToLower(v1::Load::State_Name(load.state())).c_str());
+    const std::string step = load.has_step() ? absl::StrCat(" of step ", load.step()) : "";
+    std::printf("\nload %llu%s: %s\n", static_cast<unsigned long long>(load.number()), step.c_str(),
+                absl::AsciiStrToLower(v1::Load::State_Name(load.state())).c_str());
     if (load.rank_size() > 0) RankTable(load.rank()).Print(stdout);
   }
 }

@@ -17,6 +17,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -282,6 +283,7 @@ class Session {
   Save* FindSave(int64_t step);
   Save* FindSaveById(uint64_t id);
   Load* FindLoad(uint64_t number);
+  absl::Status BadLoad(uint64_t number, std::string_view what) const;
 
   void ApplyArm(const v1::ArmOrder& order);
   void ApplySave(const v1::SaveOrder& order, absl::Time now);

@@ -21,6 +21,13 @@ Session::Load* Session::FindLoad(uint64_t number) {
   return load == loads_.end() ? nullptr : &load->second;
 }
 
+absl::Status Session::BadLoad(uint64_t number, std::string_view what) const {
+  return MakeError(Reason::kBadRequest,
+                   absl::StrCat(options_.job, ": rank ", options_.rank, ": load ", number, " ",
+                                absl::string_view(what.data(), what.size())),
+                   {{"job", options_.job}, {"rank", absl::StrCat(options_.rank)}});
+}
+
 absl::StatusOr<v1::BeginLoadResponse> Session::BeginLoad(const v1::BeginLoadRequest& request) {
   CAIRN_RETURN_IF_ERROR(CheckAttached(request.trainer_incarnation()));
   v1::BeginLoadResponse response;
@@ -38,7 +45,7 @@ absl::StatusOr<v1::BeginLoadResponse> Session::BeginLoad(const v1::BeginLoadRequ
     }
     source = known->second;
   }
-  if (request.number() == 0) return MakeError(Reason::kBadRequest, "loads are counted from 1");
+  if (request.number() == 0) return BadLoad(0, "is none: loads are counted from 1");
   Load* load = FindLoad(request.number());
   if (load != nullptr && load->trainer != request.trainer_incarnation()) {
     // One of a trainer that has ended; what it holds must be given back before the number can be used again.
@@ -51,6 +58,16 @@ absl::StatusOr<v1::BeginLoadResponse> Session::BeginLoad(const v1::BeginLoadRequ
     load = nullptr;
   }
   if (load == nullptr) {
+    // A trainer has one load at a time. This call of it was overtaken, or the last one was given up without a word.
+    for (auto& [number, other] : loads_) {
+      if (other.trainer != request.trainer_incarnation()) continue;
+      if (number > request.number()) return BadLoad(request.number(), absl::StrCat("was followed by load ", number));
+      if (!other.ended) {
+        Fail(other, MakeError(Reason::kInterrupted,
+                              absl::StrCat("rank ", options_.rank, ": the trainer gave the load up and began another"),
+                              {{"job", options_.job}, {"rank", absl::StrCat(options_.rank)}}));
+      }
+    }
     ForgetEndedLoads();
     load = &loads_[request.number()];
     load->number = request.number();
@@ -64,8 +81,7 @@ absl::StatusOr<v1::BeginLoadResponse> Session::BeginLoad(const v1::BeginLoadRequ
   }
   if (!load->error.ok()) return load->error;
   if (load->ended) {
-    return MakeError(Reason::kBadRequest,
-                     absl::StrCat("rank ", options_.rank, ": load ", request.number(), " has ended"));
+    return BadLoad(request.number(), "has ended");
   }
   if (load->plan == nullptr || (load->source_layout != nullptr && !load->source_memory)) {
     response.set_pending(true);
@@ -97,8 +113,7 @@ absl::Status Session::CommitSource(const v1::CommitSourceRequest& request) {
   CAIRN_RETURN_IF_ERROR(CheckLoad(request.trainer_incarnation(), request.number()));
   Load& load = *FindLoad(request.number());
   if (!load.source_memory) {
-    return MakeError(Reason::kBadRequest,
-                     absl::StrCat("rank ", options_.rank, ": load ", request.number(), " has no memory for a source"));
+    return BadLoad(request.number(), "has no memory for a source");
   }
   if (std::exchange(load.source_staged, true)) return absl::OkStatus();
   Do(action::LendSource{load.number});
@@ -110,7 +125,7 @@ absl::Status Session::CheckLoad(uint64_t trainer, uint64_t number) const {
   CAIRN_RETURN_IF_ERROR(CheckAttached(trainer));
   const auto load = loads_.find(number);
   if (load == loads_.end() || load->second.trainer != trainer) {
-    return MakeError(Reason::kBadRequest, absl::StrCat("rank ", options_.rank, ": load ", number, " was not begun"));
+    return BadLoad(number, "was not begun");
   }
   return load->second.error;
 }
@@ -122,30 +137,34 @@ bool Session::LoadHasEnded(uint64_t number) const {
 
 absl::StatusOr<v1::EndLoadResponse> Session::EndLoad(const v1::EndLoadRequest& request) {
   CAIRN_RETURN_IF_ERROR(CheckAttached(request.trainer_incarnation()));
+  v1::EndLoadResponse response;
   Load* load = FindLoad(request.number());
   if (load == nullptr || load->trainer != request.trainer_incarnation()) {
-    return MakeError(Reason::kBadRequest,
-                     absl::StrCat("rank ", options_.rank, ": load ", request.number(), " was not begun"));
+    return BadLoad(request.number(), "was not begun");
   }
-  if (request.has_error() && request.error().code() != 0 && !load->ended) {
+  if (request.has_error() && request.error().code() != 0 && !load->ended && load->error.ok()) {
     absl::Status error = StatusFromProto(request.error());
     if (!ReasonOf(error)) {
       error = MakeError(Reason::kInterrupted,
                         absl::StrCat("rank ", options_.rank, ": the trainer gave the load up: ", error.message()),
-                        {{"rank", absl::StrCat(options_.rank)}});
+                        {{"job", options_.job}, {"rank", absl::StrCat(options_.rank)}});
     }
     Fail(*load, error);
     Advance();
   }
-  if (!load->error.ok()) return load->error;
-  if (load->plan == nullptr && !load->ended) {
-    return MakeError(Reason::kBadRequest, absl::StrCat("load ", request.number(), " has no plan yet"));
+  if (!load->error.ok()) {
+    // What all ranks are told names more than what this one knew when it gave up: whom it waited for, what to do next.
+    if (!load->ended && request.has_error()) {
+      response.set_pending(true);
+      return response;
+    }
+    return load->error;
   }
+  if (load->plan == nullptr && !load->ended) return BadLoad(request.number(), "has no plan yet");
   if (!std::exchange(load->consumed, true)) {
     Changed();
     Advance();
   }
-  v1::EndLoadResponse response;
   if (!load->ended) {
     response.set_pending(true);
     return response;
@@ -176,8 +195,10 @@ void Session::End(Load& load) {
 }
 
 void Session::ForgetEndedLoads() {
+  // One that failed while the coordinator was away, and holds nothing, need not be told to it.
   for (auto load = loads_.begin(); load != loads_.end() && loads_.size() >= kKeptLoads;) {
-    load = load->second.ended && !load->second.reading ? loads_.erase(load) : std::next(load);
+    const bool over = (load->second.ended || !load->second.error.ok()) && !load->second.reading;
+    load = over ? loads_.erase(load) : std::next(load);
   }
 }
 
@@ -202,9 +223,16 @@ void Session::ApplyLoad(const v1::LoadOrder& order) {
       return;
     case v1::LoadOrder::ABORT:
     case v1::LoadOrder::FAILED:
-      if (load->error.ok()) load->error = StatusFromProto(order.error());
-      if (load->error.ok())
-        load->error = MakeError(Reason::kInterrupted, absl::StrCat("load ", load->number, " was aborted"));
+      // What the coordinator says is told to all ranks, and holds what this rank had said.
+      if (load->error.ok() || order.action() == v1::LoadOrder::FAILED) {
+        absl::Status verdict = StatusFromProto(order.error());
+        if (!verdict.ok()) load->error = std::move(verdict);
+      }
+      if (load->error.ok()) {
+        load->error =
+            MakeError(Reason::kInterrupted, absl::StrCat("rank ", options_.rank, ": the load was aborted"),
+                      {{"job", options_.job}, {"rank", absl::StrCat(options_.rank)}});
+      }
       StopReading(*load);
       if (!load->reading && load->phase != v1::LoadState::STOPPED) {
         load->phase = v1::LoadState::STOPPED;
@@ -272,7 +300,9 @@ void Session::OnReadProgress(uint64_t number, const ReadProgress& progress) {
 void Session::OnReadFailed(uint64_t number, const absl::Status& status) {
   Load* load = FindLoad(number);
   if (load == nullptr || !load->reading || load->ended) return;
-  Fail(*load, Annotate(status, absl::StrCat("rank ", options_.rank), {{"rank", absl::StrCat(options_.rank)}}));
+  ErrorMetadata metadata = {{"job", options_.job}, {"rank", absl::StrCat(options_.rank)}};
+  if (load->source_layout == nullptr) metadata.emplace_back("step", absl::StrCat(load->order.step()));
+  Fail(*load, Annotate(status, absl::StrCat("rank ", options_.rank), metadata));
 }
 
 void Session::OnReadStopped(uint64_t number) {

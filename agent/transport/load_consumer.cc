@@ -11,6 +11,7 @@
 #include "agent/transport/copy_packer.h"
 #include "agent/transport/copy_stream.h"
 #include "agent/transport/reachable.h"
+#include "agent/transport/transfer_service.h"
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "common/rpc/endpoint.h"
@@ -110,7 +111,7 @@ v1::TransferIdentity LoadConsumer::Identity(const Source& source) const {
   v1::TransferIdentity identity;
   identity.set_job(options_.job);
   identity.set_plan_digest(plan_->plan_digest());
-  identity.set_load_number(number_);
+  identity.set_load_number(TransferService::Key::OfLoad(plan_->plan_digest(), transfer_token_).load_number);
   identity.set_consumer_rank(options_.rank);
   identity.set_source_rank(source.rank);
   identity.set_source_incarnation(source.incarnation);

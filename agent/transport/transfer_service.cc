@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <optional>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "agent/transport/copy_packer.h"
+#include "common/base/digest.h"
 #include "common/base/status.h"
 #include "common/rpc/endpoint.h"
 #include "common/rpc/grpc_status.h"
@@ -55,6 +57,13 @@ class FetchReactor final : public grpc::ServerWriteReactor<v1::FetchCopiesRespon
 
 }  // namespace
 
+TransferService::Key TransferService::Key::OfLoad(const std::string& plan_digest, const std::string& token) {
+  uint64_t number = 0;
+  const std::string digest = Digest(token);
+  std::memcpy(&number, digest.data(), std::min(sizeof(number), digest.size()));
+  return {plan_digest, number | 1};
+}
+
 void TransferService::Add(const Key& key, std::string token, std::shared_ptr<RoundLender> lender) {
   MutexLock lock(mutex_);
   served_[key] = {std::move(token), std::move(lender)};
@@ -83,7 +92,7 @@ absl::StatusOr<std::shared_ptr<RoundLender>> TransferService::LenderFor(const gr
   const auto served =
       served_.find({transfer.plan_digest(), transfer.load_number(), transfer.step(), transfer.attempt()});
   const std::string what = transfer.load_number() != 0
-                               ? absl::StrCat("load ", transfer.load_number())
+                               ? "the load"
                                : absl::StrCat("step ", transfer.step(), " attempt ", transfer.attempt());
   // What is not known has no token to check: its callers learn only that.
   if (served == served_.end()) {

@@ -34,6 +34,8 @@ class TransferService final : public v1::TransferService::CallbackService {
     uint64_t load_number = 0;
     int64_t step = 0;
     uint32_t attempt = 0;
+    // Ranks number their loads each for itself; what a load's ranks share is its token.
+    static Key OfLoad(const std::string& plan_digest, const std::string& token);
     auto operator<=>(const Key&) const = default;
   };
 

@@ -113,7 +113,7 @@ struct RemoveFiles {
 // Plans a load of these target layouts, by rank; a reshard, if there are source layouts. Answered by
 // Job::OnLoadPlanned.
 struct PlanLoad {
-  uint64_t number = 0;
+  uint64_t number = 0;  // of the operation; no rank's own
   std::vector<std::string> source_layout;
   std::optional<int64_t> step;  // unset: the latest committed
   bool fallback = false;        // ... that is not proven to be damaged

@@ -2,8 +2,10 @@
 #ifndef CAIRN_COORDINATOR_JOB_CONTEXT_H_
 #define CAIRN_COORDINATOR_JOB_CONTEXT_H_
 
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -43,6 +45,8 @@ struct Context {
   const Membership& members;
   LayoutTable& layouts;
   PlanTable& plans;
+  // What storage has told, by step and attempt.
+  const std::map<std::pair<int64_t, uint32_t>, VerdictSummary>& verdicts;
   std::optional<int64_t> last_committed;
   // The smallest step of the saves in flight: it commits first.
   std::optional<int64_t> earliest_step;

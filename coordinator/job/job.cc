@@ -13,7 +13,7 @@ namespace cairn {
 namespace {
 
 constexpr size_t kEndedKept = 16;
-// Saves and loads that are under way at a time: each costs memory for every rank. Those beyond wait for one to end.
+// Saves that are under way at a time: each costs memory for every rank. Those beyond wait for one to end.
 constexpr size_t kMaxActive = 32;
 constexpr absl::Duration kRecoveryRetry = absl::Seconds(1);
 // What a caller was told of a step is the same if it asks again within this.
@@ -35,6 +35,7 @@ Context Job::MakeContext(Environment& environment) const {
                  members_,
                  environment.layouts,
                  self.plans_,
+                 verdicts_,
                  last_committed_,
                  EarliestUndecided(),
                  stalled == nullptr ? std::nullopt : std::optional(stalled->step()),
@@ -53,7 +54,7 @@ const Save* Job::StalledSave() const {
 
 bool Job::busy() const {
   return std::any_of(saves_.begin(), saves_.end(), [](const Save& save) { return !save.ended(); }) ||
-         std::any_of(loads_.begin(), loads_.end(), [](const Load& load) { return !load.ended(); }) ||
+         loads_.busy() ||
          std::any_of(requests_.begin(), requests_.end(),
                      [](const SaveRequest& request) { return request.state == SaveRequest::State::kWaiting; });
 }
@@ -243,20 +244,7 @@ void Job::Apply(const Member& member, Context& context) {
     }
     save->Report(member, state, context);
   }
-  for (const v1::LoadState& state : member.state.load()) {
-    Load* load = nullptr;
-    for (Load& candidate : loads_) {
-      if (candidate.number() == state.number() && candidate.Answers(member, state)) load = &candidate;
-    }
-    if (load == nullptr) {
-      const auto active = std::count_if(loads_.begin(), loads_.end(), [](const Load& each) { return !each.ended(); });
-      if (static_cast<size_t>(active) >= kMaxActive) continue;
-      loads_.emplace_back(state.number(), context.now);
-      load = &loads_.back();
-      context.Log("load=", state.number(), " state=COLLECTING");
-    }
-    load->Report(member, state, context);
-  }
+  loads_.Apply(member, context);
 }
 
 void Job::Advance(Context& context) {
@@ -274,11 +262,7 @@ void Job::Advance(Context& context) {
         again = again || save.phase() != before;
         SweepLater(save, context);
       }
-      for (Load& load : loads_) {
-        if (load.ended()) continue;
-        load.Advance(context);
-        again = again || load.ended();
-      }
+      again = loads_.Advance(context) || again;
       if (again) {
         ++revision_;
         for (const auto& [rank, member] : members_.members()) {
@@ -403,7 +387,7 @@ void Job::RefreshOrders(const Context& context) {
                                        ",", agreement_.OrderFor(0).has_value() ? agreement_.OrderFor(0)->number() : 0,
                                        "|", current_plan_, current_plan_check_, current_plan_error_.message());
   for (const Save& save : saves_) absl::StrAppend(&signature, "|", save.OrdersSignature());
-  for (const Load& load : loads_) absl::StrAppend(&signature, "|", load.number(), ",", static_cast<int>(load.phase()));
+  absl::StrAppend(&signature, loads_.OrdersSignature());
   for (const auto& [step, read] : step_reads_) absl::StrAppend(&signature, "|", step, "?", read.answered.size());
   absl::StrAppend(&signature, "|", RecoveryStalled(context).ok());
   for (const auto& [digest, rank] : wanted_) absl::StrAppend(&signature, "|", digest, rank);
@@ -511,22 +495,18 @@ v1::SynchronizeAgentResponse Job::OrdersFor(int rank, Environment environment) {
     *response.add_save() = SaveOrderFor(*member, state, context);
   }
   for (const v1::LoadState& state : member->state.load()) {
-    const Load* load = nullptr;
-    for (const Load& candidate : loads_) {
-      if (candidate.number() == state.number() && candidate.Answers(*member, state)) load = &candidate;
+    v1::LoadOrder& order = *response.add_load();
+    if (recovered_) {
+      order = loads_.OrderFor(*member, state, context);
+      continue;
     }
-    if (load != nullptr) {
-      *response.add_load() = load->OrderFor(*member, context);
-    } else {
-      v1::LoadOrder& order = *response.add_load();
-      order.set_number(state.number());
-      order.set_action(v1::LoadOrder::WAIT);
-      if (const absl::Status stalled = RecoveryStalled(context); !stalled.ok()) {
-        order.set_action(v1::LoadOrder::FAILED);
-        *order.mutable_error() = StatusToProto(stalled);
-      }
+    order.set_number(state.number());
+    order.set_trainer_incarnation(state.trainer_incarnation());
+    order.set_action(v1::LoadOrder::WAIT);
+    if (const absl::Status stalled = RecoveryStalled(context); !stalled.ok()) {
+      order.set_action(v1::LoadOrder::FAILED);
+      *order.mutable_error() = StatusToProto(stalled);
     }
-    response.mutable_load(response.load_size() - 1)->set_trainer_incarnation(state.trainer_incarnation());
   }
   if (!member->state.trainer().layout_digest().empty()) {
     response.set_current_plan_digest(current_plan_);
@@ -660,13 +640,11 @@ void Job::OnRemoved(int64_t step, uint64_t ticket, const absl::Status& status, E
   Advance(context);
 }
 
-void Job::OnLoadPlanned(uint64_t number, uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan,
+void Job::OnLoadPlanned(uint64_t id, uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan,
                         Environment environment) {
   Context context = MakeContext(environment);
   ++revision_;
-  for (Load& load : loads_) {
-    if (load.number() == number && !load.ended()) load.OnPlanned(ticket, plan, context);
-  }
+  loads_.OnPlanned(id, ticket, plan, context);
   Advance(context);
 }
 
@@ -689,9 +667,7 @@ void Job::Forget(absl::Time now) {
   for (auto save = saves_.begin(); saves_.size() > kEndedKept && save != saves_.end();) {
     save = save->ended() && !held(*save) ? saves_.erase(save) : std::next(save);
   }
-  for (auto load = loads_.begin(); loads_.size() > kEndedKept && load != loads_.end();) {
-    load = load->ended() ? loads_.erase(load) : std::next(load);
-  }
+  loads_.Forget(members_);
   std::erase_if(step_reads_, [&](const auto& entry) {
     const StepRead& read = entry.second;
     return read.ticket == 0 && read.waiting.empty() && now - read.answered_time > kStepReadKept;

@@ -17,7 +17,7 @@
 #include "coordinator/job/context.h"
 #include "coordinator/job/plan_table.h"
 #include "coordinator/job/save_request.h"
-#include "coordinator/load/load.h"
+#include "coordinator/load/loads.h"
 #include "coordinator/membership/membership.h"
 #include "coordinator/save/save.h"
 #include "coordinator/save/step_agreement.h"
@@ -86,8 +86,7 @@ class Job {
   void OnManifest(int64_t step, uint64_t ticket, const absl::StatusOr<MadeManifest>& made, Environment environment);
   void OnVerdict(int64_t step, uint64_t ticket, const PutOutcome& outcome, Environment environment);
   void OnRemoved(int64_t step, uint64_t ticket, const absl::Status& status, Environment environment);
-  void OnLoadPlanned(uint64_t number, uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan,
-                     Environment environment);
+  void OnLoadPlanned(uint64_t id, uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, Environment environment);
 
   // Starts reading what storage knows of the job, once.
   void EnsureRecovered(Environment environment);
@@ -152,7 +151,7 @@ class Job {
   PlanTable plans_;
   StepAgreement agreement_;
   std::list<Save> saves_;  // oldest first; ended ones stay as the answer to late calls
-  std::list<Load> loads_;
+  Loads loads_;
   std::list<SaveRequest> requests_;
   std::map<std::pair<int64_t, uint32_t>, VerdictSummary> verdicts_;
   std::optional<int64_t> last_committed_;

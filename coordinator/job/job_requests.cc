@@ -428,7 +428,7 @@ v1::Job Job::View(Environment environment) const {
   } else if (request != nullptr) {
     *view.mutable_checkpoint() = ViewOf(*request, context);
   }
-  for (const Load& load : loads_) *view.add_load() = load.View(context);
+  loads_.View(context, view);
   return view;
 }
 

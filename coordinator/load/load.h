@@ -1,7 +1,7 @@
-// One collective load: the loads with one number of all ranks are one operation.
+// One collective load: an operation that takes one call of each rank. Which calls meet in it, loads.h decides.
 //
 //   COLLECTING --all begun, step found, planned--> READING --all done--> DONE
-//        \__________________________________________/--> FAILED, to all ranks alike
+//        \__________________________________________/--> FAILED, to all ranks in it alike
 //
 // Reading changes nothing in storage, so a failed load needs no verdict there. A reshard is a load whose source is what
 // the ranks hold in memory.
@@ -10,6 +10,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -27,25 +28,32 @@ class Load {
  public:
   enum class Phase { kCollecting, kReading, kDone, kFailed };
 
-  Load(uint64_t number, absl::Time now) : number_(number), progress_base_(now) {}
+  // `id` counts the operations of the job. `inherited_plan`: the plan by which ranks read already, of an operation that
+  // began under an earlier coordinator; empty for one that begins now.
+  Load(uint64_t id, std::string inherited_plan, absl::Time now)
+      : id_(id), inherited_plan_(std::move(inherited_plan)), progress_base_(now) {}
 
-  uint64_t number() const { return number_; }
+  uint64_t id() const { return id_; }
   Phase phase() const { return phase_; }
   bool ended() const { return phase_ == Phase::kDone || phase_ == Phase::kFailed; }
   const absl::Status& error() const { return error_; }
-  // The step that it reads, once it is known: nobody may delete it until the load has ended.
-  std::optional<int64_t> pinned_step() const {
-    return ended() || !has_plan() || IsReshard() ? std::nullopt : std::optional(plan_.step);
-  }
 
-  void Report(const Member& member, const v1::LoadState& state, Context& context);
+  // Whether `state` is the rank's call in this operation: its trainer and the trainer's own number for it name it.
+  bool Has(int rank, const v1::LoadState& state) const;
+  // Whether `state`, which is in no operation, may join this one: it waits for calls, and none of its calls has ended.
+  bool Takes(int rank, const v1::LoadState& state) const;
+  void Join(const Member& member, const v1::LoadState& state, Context& context);
+  // The rank's call, with its trainer and number; null if it has none here.
+  const v1::LoadState* CallOf(int rank) const;
+  // What the rank's agent now says of the rank's call, if it has one here. A call that it does not speak of any more,
+  // or that a later call of its trainer follows, was given up.
+  void Follow(const Member& member, Context& context);
   void Advance(Context& context);
   void Fail(absl::Status error, Context& context);
   void OnPlanned(uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, Context& context);
 
-  // Whether `state` of `member` belongs to this load and not to one that a later trainer began with the same number.
-  bool Answers(const Member& member, const v1::LoadState& state) const;
-  v1::LoadOrder OrderFor(const Member& member, const Context& context) const;
+  // For a call that this operation has.
+  v1::LoadOrder OrderFor(const Member& member, const v1::LoadState& state, const Context& context) const;
   v1::Load View(const Context& context) const;
 
  private:
@@ -62,27 +70,38 @@ class Load {
     absl::Time trainer_gone = absl::InfiniteFuture();
   };
 
+  void Update(Rank& rank, const v1::LoadState& state, Context& context);
   // The bytes come from the ranks' memory instead of a checkpoint.
   bool IsReshard() const;
   Operation operation() const { return {IsReshard() ? "reshard" : "load", wanted_step(), 0}; }
+  // Nothing while only "the latest" is wanted, and of a reshard or an import.
   std::optional<int64_t> wanted_step() const;
   bool has_plan() const { return !plan_.plan_digest.empty(); }
   bool AllBegun(const Context& context) const;
   std::string PhaseOf(const Rank& rank) const;
   absl::Time ProgressOf(int rank, const Context& context) const;
   std::vector<int> Awaited(const Context& context) const;
+  // Ranks that owe others bytes, or whose call others wait for.
+  std::vector<int> Owing(const Context& context) const;
   std::vector<Culprit> Culprits(const std::vector<int>& ranks, const Context& context) const;
   bool CheckMembers(Context& context);
   // Before the load ends for the loss of ranks or trainers: who came to take the place of one of them begins anew.
   void ReleaseSuccessors();
   bool CheckErrors(Context& context);
+  // With what to load instead, if `error` is damage of the checkpoint.
+  absl::Status WithOlderStep(absl::Status error, const Context& context) const;
+  // Whether every agent has said what it holds to a coordinator that has restarted.
+  bool AnswersAreIn(const Context& context) const;
+  // Whether all ranks may still come into an operation that began under an earlier coordinator.
+  bool CheckInherited(Context& context);
   bool CheckAgreement(Context& context);
   static bool IsSuccessor(const Rank& rank, uint64_t trainer);
   void SetPhase(Phase phase, Context& context);
   // What is asked of an ended load is small.
   void Drop();
 
-  const uint64_t number_;
+  const uint64_t id_;
+  const std::string inherited_plan_;
   Phase phase_ = Phase::kCollecting;
   std::vector<Rank> ranks_;
   absl::Time progress_base_;

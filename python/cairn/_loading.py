@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 import numpy
@@ -11,6 +12,20 @@ from cairn._errors import Error
 
 # Of how long a reason is waited for, in leases and in seconds.
 _REASON_LEASES, _REASON_LEAST, _REASON_MOST = 1.5, 5.0, 300.0
+# What the job says of a load that was given up comes within a second, unless the coordinator is away.
+_VERDICT_PATIENCE = 3.0
+
+
+@contextlib.contextmanager
+def named(job: str, rank: int):
+    """No error of a load is without the names that are known."""
+    try:
+        yield
+    except Error as error:
+        error.metadata.setdefault("job", job)
+        if "ranks" not in error.metadata:  # those are to blame, which this one need not be
+            error.metadata.setdefault("rank", str(rank))
+        raise
 
 
 def receive(agent: _agent.Agent, incarnation: int, number: int, declared: _layout.Declared, begun, timeout: float,
@@ -32,7 +47,7 @@ def receive(agent: _agent.Agent, incarnation: int, number: int, declared: _layou
     while True:
         request = _wire.LOCAL_AGENT["ReceiveLoad"].request(trainer_incarnation=incarnation, number=number,
                                                            released_batch=released)
-        response = agent.call("ReceiveLoad", request, _agent.MAX_WAIT)
+        response = agent.call("ReceiveLoad", request, _within(deadline))
         released = []
         for batch in response.batch:
             if batch.batch not in copied:
@@ -53,6 +68,40 @@ def receive(agent: _agent.Agent, incarnation: int, number: int, declared: _layou
     for target in targets:
         target.finish()
     return objects
+
+
+def _within(deadline: float) -> float:
+    """How long the agent may hold a call."""
+    return min(_agent.MAX_WAIT, max(deadline - time.monotonic(), 0.05))
+
+
+def await_end(agent: _agent.Agent, end, what: str, timeout: float):
+    """The answer to EndLoad when all ranks are done."""
+    deadline = time.monotonic() + timeout
+    while True:
+        ended = agent.call("EndLoad", end, _within(deadline))
+        if not ended.pending:
+            return ended
+        if time.monotonic() > deadline:
+            raise Error("TIMED_OUT", f"the other ranks did not end the {what} within {timeout:g} s")
+
+
+def give_up(agent: _agent.Agent, end, error: BaseException) -> Error | None:
+    """Tells the agent that this trainer is not in the load any more, so that no rank waits for it.
+
+    Answers what all ranks are told of the load, which names whom it waited for and what to do next; None if that does
+    not become known soon, or if `error` is the trainer's own affair.
+    """
+    end.error.CopyFrom(_wire.status_from_error(error))
+    try:
+        agent.call("EndLoad", end, _VERDICT_PATIENCE if isinstance(error, Error) else 0.0)
+    except Error as told:
+        if not isinstance(error, Error) or told.reason in ("AGENT_UNREACHABLE", "NOT_REGISTERED", "STALE_INCARNATION"):
+            return None
+        if told.reason == "BAD_REQUEST" and "phase" not in told.metadata:
+            return None  # the agent never heard of the load, or restarted meanwhile
+        return told
+    return None
 
 
 def _await_reason(agent: _agent.Agent, request, lease: float) -> None:

@@ -77,7 +77,8 @@ def error_from_status(status) -> Error:
 
 def status_from_error(error: BaseException):
     """A google.rpc.Status for the agent: why this trainer gave something up."""
-    reason = error.reason if isinstance(error, Error) else "INTERNAL"
+    reason = (error.reason if isinstance(error, Error) else
+              "INTERRUPTED" if isinstance(error, KeyboardInterrupt) else "INTERNAL")
     text = error.message if isinstance(error, Error) else f"{type(error).__name__}: {error}"
     status = Status(code=10, message=text[:512])  # ABORTED
     info = ErrorInfo(reason=reason, domain=ERROR_DOMAIN)

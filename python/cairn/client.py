@@ -446,7 +446,8 @@ class Client:
              source: str | os.PathLike | None = None, fallback: bool = True, timeout: float = 1800) -> LoadReport:
         """Fills the arrays of `state` in place from a committed checkpoint, made under this or any other layout.
 
-        Every rank of the job must call it. On an Error the arrays may be partly filled.
+        Every rank of the job must call it; the calls that are open on all ranks at one time belong together. On an Error
+        the arrays may be partly filled, and all ranks whose calls it met have the same one: they may call again.
 
         Args:
           step: None for the latest committed one.
@@ -457,20 +458,20 @@ class Client:
           fallback: without a step, pass over newer steps that are proven to be damaged (an unreadable manifest, a missing
             or short file) and name them in the report; False: the newest one's damage is the load's error. What cannot
             be read for another reason, or turns out to be damaged while the arrays fill, is always an error.
-          timeout: seconds without any progress after which the load is given up.
+          timeout: seconds without any progress after which the load is given up, for all ranks that wait in it. The
+            error names the ranks that were waited for (RANK_LATE), or is TIMED_OUT if that does not become known soon.
         """
         if step is not None:
             _check_step(step)
             if source is not None:
-                raise Error("BAD_REQUEST", "a load has a step or a source, not both")
-        with self._operation.of("load", timeout):
+                raise Error("BAD_REQUEST", "a load has a step or a source, not both", {"job": self.job})
+        with _loading.named(self.job, self.rank), self._operation.of("load", timeout):
             return self._load(state, step, mapping, source, strict, fallback, timeout)
 
     def _load(self, state: dict, step: int | None, mapping, source, strict: bool, fallback: bool,
               timeout: float) -> LoadReport:
-        # Counted before anything can fail here, so that the ranks stay together when one of them fails.
-        number = next(self._load_numbers)
         declared = _mapping.declare(self._loads.declare(state, writable=True), mapping, source)
+        number = next(self._load_numbers)
         request = _wire.LOCAL_AGENT["BeginLoad"].request(trainer_incarnation=self._incarnation, number=number,
                                                          strict=strict)
         if step is not None:
@@ -484,31 +485,27 @@ class Client:
                  timeout: float) -> LoadReport:
         """A load from its request to its end; a reshard, if there is a source."""
         what = "load" if source is None else "reshard"
-        begun = self._call_with_layout("BeginLoad", request, declared, time.monotonic() + timeout,
-                                       f"no plan for the {what} within {timeout:g} s: have all ranks called {what}?",
-                                       source)
         end = _wire.LOCAL_AGENT["EndLoad"].request(trainer_incarnation=self._incarnation, number=number)
+        known = {"step": str(request.step)} if request.HasField("step") else {}
         try:
+            begun = self._call_with_layout("BeginLoad", request, declared, time.monotonic() + timeout,
+                                           f"no plan for the {what} within {timeout:g} s: have all ranks called {what}?",
+                                           source)
+            if begun.world_size:  # neither a reshard nor an import
+                known["step"] = str(begun.step)
             if source is not None:
                 self._lend(number, source, begun)
             data = _loading.receive(self._agent, self._incarnation, number, declared, begun, timeout, self._owner,
                                     self._lease())
+            ended = _loading.await_end(self._agent, end, what, timeout)
         except BaseException as error:
-            end.error.CopyFrom(_wire.status_from_error(error))
-            try:
-                self._agent.call("EndLoad", end)
-            except Error as told:
-                # Memory that is gone is gone for a reason, which the agent has heard. Else this error was the first.
-                if isinstance(error, Error) and error.reason == "AGENT_UNREACHABLE" != told.reason:
-                    raise told from None
+            if isinstance(error, Error):
+                for key, value in known.items():
+                    error.metadata.setdefault(key, value)
+            told = _loading.give_up(self._agent, end, error)
+            if told is not None:
+                raise told from None
             raise
-        deadline = time.monotonic() + timeout
-        while True:
-            ended = self._agent.call("EndLoad", end, _agent.MAX_WAIT)
-            if not ended.pending:
-                break
-            if time.monotonic() > deadline:
-                raise Error("TIMED_OUT", f"the other ranks did not end the {what} within {timeout:g} s")
         if source is not None:
             data = [_layout.without_length(content, entry.name) for entry, content in zip(begun.object, data)]
         return LoadReport(begun.step if source is None else None, self._decode(begun, data, source is not None),
@@ -530,12 +527,12 @@ class Client:
 
         Args:
           strict: refuse names that only the source or only the target has.
-          timeout: seconds without any progress after which it is given up.
+          timeout: seconds without any progress after which it is given up, as a load is.
         """
-        with self._operation.of("reshard", timeout):
-            number = next(self._load_numbers)
+        with _loading.named(self.job, self.rank), self._operation.of("reshard", timeout):
             source = self._sources.declare(source_state, length_prefix=True)
             declared = self._loads.declare(target_state, writable=True)
+            number = next(self._load_numbers)
             request = _wire.LOCAL_AGENT["BeginLoad"].request(trainer_incarnation=self._incarnation, number=number,
                                                              strict=strict)
             return self._receive(request, number, declared, source, timeout)

@@ -126,7 +126,10 @@ def test_damage_found_while_arrays_fill_ends_the_load(root):
     with cluster_of(root) as cluster:
         answers = load(cluster)
         assert reasons(answers) == ["CHECKSUM_MISMATCH"] * 2
-        assert "load an older one by its step" in answers[0].message and "step 3" in answers[0].message
+        for answer in answers:
+            assert "step 3 is damaged: load step 2" in answer.message, answer
+            assert (answer.metadata["step"], answer.metadata["older_step"]) == ("3", "2")
+            assert answer.metadata["file"] and answer.metadata["job"] == "demo"
         assert all(right for _, right in load(cluster, step=2))
 
 

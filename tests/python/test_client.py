@@ -285,6 +285,22 @@ def test_error_while_copying_cancels_the_save(agent, client, monkeypatch):
     assert agent.ended_with[-1].HasField("error")
 
 
+def test_load_that_times_out_is_given_up_and_named(agent, client, monkeypatch):
+    client.save(4, {"w": np.zeros(3)}).wait()
+    for call in ("BeginLoad", "EndLoad"):
+        with monkeypatch.context() as patch:
+            patch.setattr(agent, call, lambda request, call=call: (
+                agent.ended_with.append(request) if call == "EndLoad" else None) or agent._response(call, pending=True))
+            with pytest.raises(cairn.Error) as caught:
+                client.load({"w": np.zeros(3)}, step=4, timeout=0.1)
+        assert caught.value.reason == "TIMED_OUT"
+        assert caught.value.metadata == {"job": client.job, "rank": "0", "step": "4"}
+        assert agent.ended_with[-1].HasField("error"), call
+    with pytest.raises(cairn.Error) as caught:
+        client.load({"w": np.zeros(3)}, step=9)
+    assert caught.value.metadata["job"] == client.job and caught.value.metadata["step"] == "9"
+
+
 def test_client_of_another_process_is_refused(agent, client):
     reader, writer = os.pipe()
     child = os.fork()

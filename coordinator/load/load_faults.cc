@@ -1,0 +1,230 @@
+// What ends a load before all ranks are done, and whom its error names.
+#include <algorithm>
+#include <initializer_list>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/quantity.h"
+#include "common/rpc/reason.h"
+#include "common/rpc/status_proto.h"
+#include "coordinator/load/load.h"
+#include "coordinator/load/load_state.h"
+
+namespace cairn {
+namespace {
+
+constexpr absl::Duration kFailureGrace = absl::Milliseconds(500);
+// When a job restarts, a trainer may ask for its load while another rank's old one is still seen, or ends. The next one
+// has this long to attach.
+constexpr absl::Duration kNextTrainerGrace = absl::Seconds(10);
+
+bool IsDamage(const absl::Status& error) {
+  const auto reason = ReasonOf(error);
+  return reason == Reason::kChecksumMismatch || reason == Reason::kFileMissing || reason == Reason::kFileTruncated ||
+         reason == Reason::kBadSafetensors || reason == Reason::kManifestCorrupt;
+}
+
+}  // namespace
+
+std::vector<Culprit> Load::Culprits(const std::vector<int>& ranks, const Context& context) const {
+  std::vector<Culprit> culprits;
+  for (int index : ranks) {
+    const Rank& rank = ranks_[static_cast<size_t>(index)];
+    const Member* member = context.members.Find(index);
+    std::string detail = absl::StrCat("no progress for ", Seconds(context.now - ProgressOf(index, context)));
+    if (member == nullptr) {
+      absl::StrAppend(&detail, ", no agent registered");
+    } else {
+      if (!rank.begun) absl::StrAppend(&detail, ", its trainer has not begun the ", std::string(operation().kind));
+      if (rank.state.bytes_total() > 0) {
+        absl::StrAppend(&detail, ", ", FormatSize(static_cast<int64_t>(rank.state.bytes_done())), " of ",
+                        FormatSize(static_cast<int64_t>(rank.state.bytes_total())));
+      }
+      const absl::Duration silent = context.now - member->heard;
+      if (silent > absl::Seconds(1)) absl::StrAppend(&detail, ", agent last heard ", Seconds(silent), " ago");
+      if (!member->node.empty()) absl::StrAppend(&detail, ", node ", member->node);
+    }
+    culprits.push_back({index, PhaseOf(rank), std::move(detail)});
+  }
+  return culprits;
+}
+
+bool Load::CheckMembers(Context& context) {
+  const size_t world = static_cast<size_t>(context.members.world_size());
+  if (ranks_.size() < world) ranks_.resize(world);
+  if (world > 0 && ranks_.size() != world) {
+    Fail(OperationError(Reason::kRankLost, context, operation(), "the job's world size changed during the load"),
+         context);
+    return false;
+  }
+  std::vector<Culprit> lost;
+  std::vector<Culprit> trainers;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    Rank& rank = ranks_[i];
+    const int index = static_cast<int>(i);
+    const Member* member = context.members.Find(index);
+    if (member == nullptr) {
+      // Others may still take bytes from a rank that is done itself.
+      if (rank.begun || rank.seen) lost.push_back({index, PhaseOf(rank), "its agent is gone"});
+      continue;
+    }
+    rank.seen = true;
+    if (rank.begun && member->incarnation != rank.agent) {
+      lost.push_back({index, PhaseOf(rank), "its agent was restarted"});
+      continue;
+    }
+    if (!member->reported) continue;
+    const v1::TrainerState& trainer = member->state.trainer();
+    if (trainer.attached() && (rank.seen_trainer == 0 || !rank.begun)) {
+      rank.successor = rank.successor || IsSuccessor(rank, trainer.incarnation());
+      rank.seen_trainer = trainer.incarnation();
+    }
+    if (!rank.begun) {
+      if (trainer.attached()) {
+        rank.trainer_gone = absl::InfiniteFuture();
+      } else if (rank.seen_trainer != 0) {
+        rank.trainer_gone = std::min(rank.trainer_gone, context.now);
+        if (context.now - rank.trainer_gone >= kNextTrainerGrace) {
+          trainers.push_back({index, PhaseOf(rank), "its trainer ended and none has taken its place"});
+        }
+      }
+      continue;
+    }
+    // Of a load that has failed the error counts, not that its trainer then ended.
+    if (HasFailed(rank.state) || rank.state.phase() == v1::LoadState::DONE || rank.seen_trainer == 0) continue;
+    if (!trainer.attached() || trainer.incarnation() != rank.state.trainer_incarnation()) {
+      trainers.push_back({index, PhaseOf(rank), "its trainer ended"});
+    }
+  }
+  if (!lost.empty() || !trainers.empty()) ReleaseSuccessors();
+  if (!lost.empty()) {
+    Fail(Blame(Reason::kRankLost, context, operation(), "lost", std::move(lost)), context);
+  } else if (!trainers.empty()) {
+    Fail(Blame(Reason::kTrainerLost, context, operation(), "lost the trainer", std::move(trainers)), context);
+  }
+  return !ended();
+}
+
+bool Load::IsSuccessor(const Rank& rank, uint64_t trainer) {
+  return rank.seen_trainer != 0 && rank.seen_trainer != trainer;
+}
+
+void Load::ReleaseSuccessors() {
+  if (has_plan()) return;  // all have begun it, and were told so: they are in it together
+  for (Rank& rank : ranks_) {
+    if (rank.successor) rank = Rank();
+  }
+}
+
+bool Load::CheckErrors(Context& context) {
+  std::vector<RankError> errors;
+  bool others_over = true;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    const Rank& rank = ranks_[i];
+    if (!rank.begun) continue;
+    if (HasFailed(rank.state)) {
+      absl::Status error = StatusFromProto(rank.state.error());
+      if (error.ok()) error = MakeError(Reason::kInternal, "the agent gave the load up without a reason");
+      errors.push_back({static_cast<int>(i), PhaseOf(rank), std::move(error)});
+    } else {
+      others_over = others_over && rank.state.phase() == v1::LoadState::DONE;
+    }
+  }
+  if (errors.empty()) return true;
+  first_failure_ = std::min(first_failure_, context.now);
+  // Those who failed with it are named with it; after a restart their agents have to come back first.
+  const absl::Duration grace = inherited_plan_.empty() ? kFailureGrace : context.options.lease_ttl;
+  const bool all = inherited_plan_.empty() || AllBegun(context);
+  if (!(all && others_over) && context.now - first_failure_ < grace && !AnswersAreIn(context)) return true;
+  const auto all_are = [&](std::initializer_list<Reason> reasons) {
+    return std::all_of(errors.begin(), errors.end(), [&](const RankError& error) {
+      return std::any_of(reasons.begin(), reasons.end(),
+                         [&](Reason reason) { return HasReason(error.error, reason); });
+    });
+  };
+  if (all_are({Reason::kTrainerLost})) ReleaseSuccessors();
+  // Whoever gave up for want of time waited for others, unless it owed bytes itself.
+  std::vector<int> owing;
+  bool owes_itself = false;
+  for (int rank : Owing(context)) {
+    const Rank& each = ranks_[static_cast<size_t>(rank)];
+    if (!each.begun || !HasFailed(each.state)) {
+      owing.push_back(rank);
+    } else {
+      owes_itself = owes_itself || has_plan();
+    }
+  }
+  if (all_are({Reason::kTimedOut, Reason::kRankLate}) && !owing.empty() && !owes_itself) {
+    Fail(Blame(Reason::kRankLate, context, operation(), "held up the others beyond their timeout",
+               Culprits(owing, context)),
+         context);
+  } else {
+    absl::Status error = BlameErrors(context, operation(), errors);
+    Fail(has_plan() ? WithOlderStep(std::move(error), context) : std::move(error), context);
+  }
+  return false;
+}
+
+absl::Status Load::WithOlderStep(absl::Status error, const Context& context) const {
+  const std::optional<int64_t> step = wanted_step();
+  if (!IsDamage(error) || !step.has_value()) return error;
+  std::optional<int64_t> older;
+  for (const auto& [key, verdict] : context.verdicts) {
+    if (key.first < *step && verdict.committed) older = key.first;
+  }
+  ErrorMetadata metadata = {{"job", context.job}, {"step", absl::StrCat(*step)}};
+  if (older.has_value()) metadata.emplace_back("older_step", absl::StrCat(*older));
+  for (const auto& [key, value] : MetadataOf(error)) {
+    if (key != "job" && key != "step") metadata.emplace_back(key, value);
+  }
+  return MakeError(*ReasonOf(error),
+                   absl::StrCat(error.message(), "; step ", *step, " is damaged: ",
+                                older.has_value() ? absl::StrCat("load step ", *older, ", the next older one")
+                                                  : "no older step is committed"),
+                   metadata);
+}
+
+bool Load::AnswersAreIn(const Context& context) const {
+  if (inherited_plan_.empty() || !context.members.complete()) return false;
+  return std::all_of(context.members.members().begin(), context.members.members().end(),
+                     [](const auto& entry) { return entry.second.reported; });
+}
+
+bool Load::CheckInherited(Context& context) {
+  if (AllBegun(context) || !AnswersAreIn(context)) return true;
+  std::vector<Culprit> gone;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    if (!ranks_[i].begun) gone.push_back({static_cast<int>(i), "reading", "it is not in it any more"});
+  }
+  Fail(Blame(Reason::kCoordinatorRestarted, context, operation(), "lost the load while the coordinator restarted",
+             std::move(gone)),
+       context);
+  return false;
+}
+
+bool Load::CheckAgreement(Context& context) {
+  const v1::LoadState& first = ranks_.front().state;
+  for (size_t i = 1; i < ranks_.size(); ++i) {
+    const v1::LoadState& other = ranks_[i].state;
+    if (first.source_layout_digest().empty() == other.source_layout_digest().empty() &&
+        first.has_step() == other.has_step() && first.step() == other.step() && first.strict() == other.strict() &&
+        first.fallback() == other.fallback()) {
+      continue;
+    }
+    const auto name = [](const v1::LoadState& state) {
+      if (!state.source_layout_digest().empty())
+        return absl::StrCat("reshard", state.strict() ? "" : " (not strict)");
+      return absl::StrCat("load of ", state.has_step() ? absl::StrCat("step ", state.step()) : "the latest step",
+                          state.strict() ? "" : " (not strict)",
+                          state.has_step() || state.fallback() ? "" : " (without fallback)");
+    };
+    Fail(MakeError(Reason::kBadRequest,
+                   absl::StrCat(context.job, ": ranks do not load the same: rank 0 called ", name(first), ", rank ", i,
+                                " called ", name(other), "; let all ranks call the same"),
+                   {{"job", context.job}, {"ranks", absl::StrCat("0, ", i)}, {"phase", "planning"}}),
+         context);
+    return false;
+  }
+  return true;
+}
+
+}  // namespace cairn

@@ -1,0 +1,93 @@
+// What a load tells the agents and people.
+#include <algorithm>
+
+#include "common/rpc/status_proto.h"
+#include "coordinator/job/transfer_peers.h"
+#include "coordinator/load/load.h"
+
+namespace cairn {
+
+v1::LoadOrder Load::OrderFor(const Member& member, const v1::LoadState& state, const Context& context) const {
+  v1::LoadOrder order;
+  order.set_number(state.number());
+  order.set_trainer_incarnation(state.trainer_incarnation());
+  if (wanted_step().has_value()) order.set_step(*wanted_step());
+  switch (phase_) {
+    case Phase::kCollecting:
+      order.set_action(v1::LoadOrder::WAIT);
+      break;
+    case Phase::kReading:
+      order.set_action(v1::LoadOrder::READ);
+      order.set_plan_digest(plan_.plan_digest);
+      order.set_source_plan_digest(plan_.source_plan_digest);
+      order.set_transfer_token(plan_.transfer_token);
+      for (const auto& [rank, peer] : context.members.members()) {
+        *order.add_peer() = TransferPeerFor(peer, member);
+      }
+      break;
+    case Phase::kDone:
+      order.set_action(v1::LoadOrder::DONE);
+      order.set_plan_digest(plan_.plan_digest);
+      order.set_total_bytes_read(plan_.total_bytes_read);
+      order.set_unique_bytes(plan_.unique_bytes);
+      order.set_storage_bytes(storage_bytes_);
+      order.set_path(path_);
+      break;
+    case Phase::kFailed:
+      order.set_action(v1::LoadOrder::FAILED);
+      *order.mutable_error() = StatusToProto(error_);
+      break;
+  }
+  if (has_plan() && !ended()) {
+    for (const std::string& name : plan_.missing) order.add_missing(name);
+    for (const std::string& name : plan_.unexpected) order.add_unexpected(name);
+    order.set_world_size(plan_.world_size);
+    for (const auto& [step, error] : plan_.passed_over) {
+      v1::PassedOver& passed_over = *order.add_passed_over();
+      passed_over.set_step(step);
+      *passed_over.mutable_error() = StatusToProto(error);
+    }
+  }
+  return order;
+}
+
+v1::Load Load::View(const Context& context) const {
+  v1::Load view;
+  view.set_number(id_);
+  if (wanted_step().has_value()) view.set_step(*wanted_step());
+  switch (phase_) {
+    case Phase::kCollecting:
+      view.set_state(v1::Load::COLLECTING);
+      break;
+    case Phase::kReading:
+      view.set_state(v1::Load::READING);
+      break;
+    case Phase::kDone:
+      view.set_state(v1::Load::DONE);
+      break;
+    case Phase::kFailed:
+      view.set_state(v1::Load::FAILED);
+      break;
+  }
+  if (phase_ == Phase::kFailed) *view.mutable_error() = StatusToProto(error_);
+  if (ended()) return view;
+  const std::vector<int> awaited = Awaited(context);
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    const int index = static_cast<int>(i);
+    const Rank& rank = ranks_[i];
+    v1::RankProgress& progress = *view.add_rank();
+    progress.set_rank(static_cast<uint32_t>(index));
+    progress.set_phase(PhaseOf(rank));
+    progress.set_bytes_done(rank.state.bytes_done());
+    progress.set_bytes_total(rank.state.bytes_total());
+    const absl::Duration idle = context.now - ProgressOf(index, context);
+    progress.mutable_idle()->set_seconds(absl::ToInt64Seconds(idle));
+    progress.set_late(idle > context.options.phase_timeout / 2 &&
+                      std::binary_search(awaited.begin(), awaited.end(), index));
+    if (progress.late()) progress.set_note(Culprits({index}, context).front().detail);
+    if (const Member* member = context.members.Find(index); member != nullptr) progress.set_node(member->node);
+  }
+  return view;
+}
+
+}  // namespace cairn

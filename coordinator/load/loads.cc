@@ -1,0 +1,132 @@
+#include "coordinator/load/loads.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/reason.h"
+#include "common/rpc/status_proto.h"
+#include "coordinator/job/blame.h"
+#include "coordinator/load/load_state.h"
+
+namespace cairn {
+namespace {
+
+// Operations that have not ended: each costs memory for every rank. One waits for calls and one reads at most; the
+// others are ending, each within half a second. Calls beyond wait.
+constexpr size_t kMaxActive = 32;
+constexpr size_t kEndedKept = 16;
+
+bool IsCurrent(const Member& member, const v1::LoadState& state) {
+  return member.state.trainer().attached() && member.state.trainer().incarnation() == state.trainer_incarnation();
+}
+
+}  // namespace
+
+const Load* Loads::Find(int rank, const v1::LoadState& state) const {
+  const auto found = std::find_if(loads_.rbegin(), loads_.rend(), [&](const Load& load) { return load.Has(rank, state); });
+  return found == loads_.rend() ? nullptr : &*found;
+}
+
+bool Loads::IsNew(const Member& member, const v1::LoadState& state) const {
+  const auto newest = newest_.find(member.rank);
+  if (newest != newest_.end() && newest->second.trainer == state.trainer_incarnation() &&
+      newest->second.number >= state.number()) {
+    return false;
+  }
+  if (!state.plan_digest().empty()) return true;
+  return !HasFailed(state) && IsCurrent(member, state) &&
+         std::none_of(member.state.load().begin(), member.state.load().end(), [&](const v1::LoadState& other) {
+           return other.trainer_incarnation() == state.trainer_incarnation() && other.number() > state.number();
+         });
+}
+
+void Loads::Apply(const Member& member, Context& context) {
+  for (Load& load : loads_) load.Follow(member, context);
+  for (const v1::LoadState& state : member.state.load()) {
+    if (Find(member.rank, state) != nullptr || !IsNew(member, state)) continue;
+    auto load =
+        std::find_if(loads_.begin(), loads_.end(), [&](const Load& each) { return each.Takes(member.rank, state); });
+    if (load == loads_.end()) {
+      const auto active = std::count_if(loads_.begin(), loads_.end(), [](const Load& each) { return !each.ended(); });
+      if (static_cast<size_t>(active) >= kMaxActive) continue;
+      load = loads_.emplace(loads_.end(), ++last_id_, state.plan_digest(), context.now);
+      context.Log("load=", last_id_, " state=COLLECTING");
+    }
+    load->Join(member, state, context);
+  }
+}
+
+bool Loads::Advance(Context& context) {
+  bool ended = false;
+  for (Load& load : loads_) {
+    if (load.ended()) continue;
+    load.Advance(context);
+    if (!load.ended()) continue;
+    ended = true;
+    for (const auto& [rank, member] : context.members.members()) {
+      const v1::LoadState* call = load.CallOf(rank);
+      if (call == nullptr || !IsCurrent(member, *call)) continue;
+      Call& newest = newest_[rank];
+      if (newest.trainer != call->trainer_incarnation()) newest = {call->trainer_incarnation(), 0};
+      newest.number = std::max(newest.number, call->number());
+    }
+  }
+  return ended;
+}
+
+void Loads::OnPlanned(uint64_t id, uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, Context& context) {
+  for (Load& load : loads_) {
+    if (load.id() == id) load.OnPlanned(ticket, plan, context);
+  }
+}
+
+void Loads::Forget(const Membership& members) {
+  if (loads_.size() <= kEndedKept) return;
+  const auto held = [&](const Load& load) {
+    return std::any_of(members.members().begin(), members.members().end(), [&](const auto& entry) {
+      const Member& member = entry.second;
+      return std::any_of(member.state.load().begin(), member.state.load().end(),
+                         [&](const v1::LoadState& state) { return load.Has(member.rank, state); });
+    });
+  };
+  for (auto load = loads_.begin(); loads_.size() > kEndedKept && load != loads_.end();) {
+    const bool forget = load->ended() && (loads_.size() > 2 * kMaxActive || !held(*load));
+    load = forget ? loads_.erase(load) : std::next(load);
+  }
+}
+
+v1::LoadOrder Loads::OrderFor(const Member& member, const v1::LoadState& state, const Context& context) const {
+  if (const Load* load = Find(member.rank, state); load != nullptr) return load->OrderFor(member, state, context);
+  v1::LoadOrder order;
+  order.set_number(state.number());
+  order.set_trainer_incarnation(state.trainer_incarnation());
+  order.set_action(v1::LoadOrder::WAIT);
+  if (IsNew(member, state)) return order;
+  // A call that can be in no operation any more.
+  absl::Status error = StatusFromProto(state.error());
+  if (!HasFailed(state) || error.ok()) {
+    error = IsCurrent(member, state) ? MakeError(Reason::kInterrupted, "the load has ended; call it again")
+                                     : MakeError(Reason::kTrainerLost, "its trainer ended");
+  }
+  order.set_action(v1::LoadOrder::FAILED);
+  const std::optional<int64_t> step = state.has_step() ? std::optional(state.step()) : std::nullopt;
+  *order.mutable_error() =
+      StatusToProto(BlameErrors(context, {"load", step, 0}, {{member.rank, "waiting", std::move(error)}}));
+  return order;
+}
+
+std::string Loads::OrdersSignature() const {
+  std::string signature;
+  for (const Load& load : loads_) absl::StrAppend(&signature, "|", load.id(), ",", static_cast<int>(load.phase()));
+  return signature;
+}
+
+bool Loads::busy() const {
+  return std::any_of(loads_.begin(), loads_.end(), [](const Load& load) { return !load.ended(); });
+}
+
+void Loads::View(const Context& context, v1::Job& view) const {
+  for (const Load& load : loads_) *view.add_load() = load.View(context);
+}
+
+}  // namespace cairn

@@ -1,0 +1,439 @@
+// Ranks that call load at random moments, with random timeouts, while trainers, agents and coordinators die and messages
+// are lost: every call ends, and as soon as all ranks call without further faults, they meet. A failing seed prints how
+// to run it alone: CAIRN_SIMULATION_SEED=N.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <memory>
+#include <queue>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/reason.h"
+#include "common/rpc/status_proto.h"
+#include "coordinator/job/core.h"
+
+namespace cairn {
+namespace {
+
+constexpr char kJob[] = "sim";
+constexpr absl::Duration kPhaseTimeout = absl::Seconds(20);
+constexpr absl::Duration kLease = absl::Seconds(4);
+constexpr absl::Duration kStorm = absl::Seconds(90);
+// Until whoever waited alone when the storm ended has been told so, and has met the others.
+constexpr absl::Duration kCalm = absl::Seconds(90);
+
+// A rank: its agent and its trainer.
+struct Rank {
+  int rank = 0;
+  uint64_t agent = 0;
+  uint64_t epoch = 0;
+  bool registered = false;
+  uint64_t sequence = 0;
+  uint64_t trainer = 0;  // 0: none
+  // By trainer and number: what the agent tells.
+  std::map<std::pair<uint64_t, uint64_t>, v1::LoadState> calls;
+  uint64_t number = 0;  // of the trainer's last call
+  bool calling = false;
+  absl::Time called;
+  absl::Time gives_up;
+  int done = 0;    // since the calm, or the last round
+  int failed = 0;  // likewise
+};
+
+class World {
+ public:
+  World(uint64_t seed, int ranks) : random_(seed), ranks_(static_cast<size_t>(ranks)) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      ranks_[static_cast<size_t>(rank)].rank = rank;
+      NewAgent(ranks_[static_cast<size_t>(rank)]);
+    }
+    StartCoordinator();
+  }
+
+  // The first violation, or "".
+  std::string Run() {
+    stormy_until_ = now_ + kStorm;
+    for (Rank& rank : ranks_) {
+      After(Delay(), [this, &rank] { Synchronize(rank); });
+      After(Delay(), [this, &rank] { Train(rank); });
+    }
+    After(absl::Milliseconds(100), [this] { Tick(); });
+    After(absl::Seconds(1), [this] { Disturb(); });
+    Until(stormy_until_);
+    for (Rank& rank : ranks_) rank.done = rank.failed = 0;
+    // Everyone calls until it succeeds.
+    Until(stormy_until_ + kCalm);
+    for (const Rank& rank : ranks_) {
+      if (rank.done == 0) Violation(absl::StrCat("rank ", rank.rank, " met nobody after the storm"));
+    }
+    // Then everyone calls once more, whatever number that is.
+    for (int round = 0; round < 3 && violation_.empty(); ++round) {
+      for (Rank& rank : ranks_) {
+        rank.done = rank.failed = 0;
+        After(absl::Milliseconds(Pick(1000)), [this, &rank] { Begin(rank, absl::Hours(1)); });
+      }
+      Until(now_ + absl::Seconds(5));
+      for (const Rank& rank : ranks_) {
+        if (rank.done != 1 || rank.failed != 0) {
+          Violation(absl::StrCat("rank ", rank.rank, " loaded ", rank.done, " times and failed ", rank.failed,
+                                 " times in a round without faults"));
+        }
+      }
+    }
+    return violation_;
+  }
+
+  int loads() const { return loads_; }
+  int failures() const { return failures_; }
+  int given_up() const { return given_up_; }
+
+ private:
+  struct Event {
+    absl::Time at;
+    uint64_t order;
+    std::function<void()> work;
+    bool operator<(const Event& other) const { return at != other.at ? at > other.at : order > other.order; }
+  };
+
+  bool stormy() const { return now_ < stormy_until_; }
+  bool Chance(double p) { return std::uniform_real_distribution<>(0, 1)(random_) < p; }
+  int Pick(int n) { return std::uniform_int_distribution<>(0, n - 1)(random_); }
+  absl::Duration Delay() { return absl::Milliseconds(stormy() && Chance(0.05) ? 200 + Pick(2000) : 1 + Pick(40)); }
+  void After(absl::Duration delay, std::function<void()> work) {
+    queue_.push({now_ + delay, ++order_, std::move(work)});
+  }
+  void Until(absl::Time end) {
+    while (!queue_.empty() && queue_.top().at <= end && violation_.empty()) {
+      now_ = std::max(now_, queue_.top().at);
+      const auto work = std::move(const_cast<Event&>(queue_.top()).work);
+      queue_.pop();
+      work();
+    }
+    now_ = std::max(now_, end);
+  }
+  void Violation(const std::string& what) {
+    if (violation_.empty()) violation_ = absl::StrCat("at ", absl::FormatDuration(now_ - kStart), ": ", what);
+  }
+
+  void StartCoordinator() {
+    CoreOptions options;
+    options.coordinator_epoch = ++epoch_;
+    options.phase_timeout = kPhaseTimeout;
+    options.lease_ttl = kLease;
+    core_ = std::make_unique<Core>(options);
+  }
+
+  template <typename Function>
+  void InCore(Function function) {
+    const Environment environment = core_->At(now_, now_);
+    function(environment);
+    for (const std::string& line : core_->TakeLog()) {
+      if (std::getenv("CAIRN_SIMULATION_LOG") != nullptr) {
+        std::fprintf(stderr, "%s epoch=%lu %s\n", absl::FormatDuration(now_ - kStart).c_str(),
+                     static_cast<unsigned long>(epoch_), line.c_str());
+      }
+    }
+    for (CoreAction& action : core_->TakeActions()) {
+      After(Delay(), [this, epoch = epoch_, action = std::move(action)] {
+        if (epoch == epoch_) Execute(action);
+      });
+    }
+  }
+
+  void Execute(const CoreAction& action) {
+    InCore([&](const Environment& environment) {
+      Job* job = core_->Find(kJob);
+      if (job == nullptr) return;
+      if (std::holds_alternative<RecoverJob>(action.what)) {
+        VerdictSummary verdict;
+        verdict.step = 7;
+        verdict.attempt = 1;
+        verdict.committed = true;
+        job->OnRecovered(Recovered{{verdict}, {}}, environment);
+      } else if (const auto* plan = std::get_if<PlanLoad>(&action.what); plan != nullptr) {
+        if (plan->layout.size() != ranks_.size()) Violation("a plan for some of the ranks");
+        PlannedLoad planned;
+        planned.step = 7;
+        planned.world_size = 1;
+        planned.plan_digest = "plan";
+        // Of the operation alone, as a load's secret is.
+        planned.transfer_token = absl::StrCat(epoch_, " ", plan->number);
+        job->OnLoadPlanned(plan->number, plan->ticket, planned, environment);
+      }
+    });
+  }
+
+  void Tick() {
+    core_->Tick(now_, now_);
+    InCore([](const Environment&) {});
+    After(absl::Milliseconds(100), [this] { Tick(); });
+  }
+
+  // Ranks.
+
+  void NewAgent(Rank& rank) {
+    const int index = rank.rank;
+    End(rank);
+    rank.agent = ++next_id_;
+    rank.epoch = 0;
+    rank.registered = false;
+    rank.sequence = 0;
+    rank.calls.clear();
+    rank.rank = index;
+    NewTrainer(rank);
+  }
+  // The trainer's call is over, whatever came of it.
+  void End(Rank& rank) { rank.calling = false; }
+  void NewTrainer(Rank& rank) {
+    End(rank);
+    for (auto& [key, state] : rank.calls) Fail(state, Reason::kTrainerLost, "the trainer ended");
+    rank.trainer = ++next_id_;
+    rank.number = 0;
+  }
+  static void Fail(v1::LoadState& state, Reason reason, const std::string& what) {
+    if (state.phase() == v1::LoadState::FAILED) return;
+    state.set_phase(v1::LoadState::FAILED);
+    *state.mutable_error() = StatusToProto(MakeError(reason, what));
+  }
+
+  void Begin(Rank& rank, absl::Duration timeout) {
+    if (rank.calling || rank.trainer == 0) return;
+    for (auto& [key, state] : rank.calls) {
+      if (key.first == rank.trainer) Fail(state, Reason::kInterrupted, "another call");
+    }
+    v1::LoadState& state = rank.calls[{rank.trainer, ++rank.number}];
+    state.set_number(rank.number);
+    state.set_trainer_incarnation(rank.trainer);
+    state.set_phase(v1::LoadState::BEGUN);
+    state.set_layout_digest(absl::StrCat("layout", rank.rank));
+    if (stormy() && Chance(0.05)) state.set_source_layout_digest(state.layout_digest());
+    rank.calling = true;
+    rank.called = now_;
+    rank.gives_up = now_ + timeout;
+  }
+
+  void Train(Rank& rank) {
+    After(absl::Milliseconds(50 + Pick(100)), [this, &rank] { Train(rank); });
+    if (rank.trainer == 0) {
+      if (!stormy() || Chance(0.05)) NewTrainer(rank);
+      return;
+    }
+    if (!rank.calling) {
+      // A rank may have heard the end of a load that another's trainer did not live to hear: all call until all have.
+      const bool wanted = std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& each) { return each.done == 0; });
+      if (stormy() ? Chance(0.1) : wanted && now_ < stormy_until_ + kCalm) {
+        Begin(rank, stormy() && Chance(0.5) ? absl::Milliseconds(Pick(5000)) : absl::Hours(1));
+      }
+      return;
+    }
+    if (now_ >= rank.gives_up) {
+      ++given_up_;
+      End(rank);
+      Fail(rank.calls[{rank.trainer, rank.number}], Reason::kTimedOut, "no plan in time");
+    } else if (now_ - rank.called > 3 * kPhaseTimeout) {
+      Violation(absl::StrCat("rank ", rank.rank, " has been in load ", rank.number, " for ",
+                             absl::FormatDuration(now_ - rank.called)));
+    }
+  }
+
+  // One way over the network.
+  void Send(std::function<void()> deliver) {
+    if (stormy() && Chance(0.05)) return;
+    After(Delay(), deliver);
+    if (stormy() && Chance(0.05)) After(Delay(), deliver);
+  }
+
+  v1::AgentIdentity Identity(const Rank& rank) const {
+    v1::AgentIdentity identity;
+    identity.set_job(kJob);
+    identity.set_rank(static_cast<uint32_t>(rank.rank));
+    identity.set_incarnation(rank.agent);
+    identity.set_coordinator_epoch(rank.epoch);
+    return identity;
+  }
+
+  void Synchronize(Rank& rank) {
+    After(absl::Milliseconds(50 + Pick(100)), [this, &rank] { Synchronize(rank); });
+    if (!rank.registered) {
+      v1::RegisterAgentRequest request;
+      *request.mutable_agent() = Identity(rank);
+      request.set_world_size(static_cast<uint32_t>(ranks_.size()));
+      Send([this, &rank, request] {
+        InCore([&](const Environment& environment) {
+          const auto response = (*core_->JobFor(kJob, environment))->Register(request, environment);
+          if (!response.ok()) return;
+          for (const Rank& each : ranks_) core_->layouts().Add(absl::StrCat("layout", each.rank), 1);
+          Send([&rank, agent = request.agent().incarnation(), epoch = response->coordinator_epoch()] {
+            if (rank.agent != agent || epoch < rank.epoch) return;
+            rank.epoch = epoch;
+            rank.registered = true;
+          });
+        });
+      });
+      return;
+    }
+    v1::SynchronizeAgentRequest request;
+    *request.mutable_agent() = Identity(rank);
+    request.set_sequence(++rank.sequence);
+    v1::TrainerState& trainer = *request.mutable_state()->mutable_trainer();
+    trainer.set_attached(rank.trainer != 0);
+    trainer.set_incarnation(rank.trainer);
+    for (const auto& [key, call] : rank.calls) *request.mutable_state()->add_load() = call;
+    Send([this, &rank, request] {
+      InCore([&](const Environment& environment) {
+        Job* job = core_->Find(kJob);
+        if (request.agent().coordinator_epoch() != epoch_ || job == nullptr ||
+            !job->Synchronize(request, environment).ok()) {
+          Send([&rank, agent = request.agent().incarnation()] {
+            if (rank.agent == agent) rank.registered = false;
+          });
+          return;
+        }
+        Send([this, &rank, agent = request.agent().incarnation(), orders = job->OrdersFor(rank.rank, environment)] {
+          if (rank.agent == agent && orders.coordinator_epoch() == rank.epoch) Obey(rank, orders);
+        });
+      });
+    });
+  }
+
+  void Obey(Rank& rank, const v1::SynchronizeAgentResponse& orders) {
+    for (const v1::LoadOrder& order : orders.load()) {
+      const std::pair<uint64_t, uint64_t> key{order.trainer_incarnation(), order.number()};
+      const auto found = rank.calls.find(key);
+      if (found == rank.calls.end()) continue;
+      v1::LoadState& state = found->second;
+      const bool waits = rank.calling && key == std::pair(rank.trainer, rank.number);
+      switch (order.action()) {
+        case v1::LoadOrder::READ:
+          if (state.phase() != v1::LoadState::BEGUN) break;
+          state.set_phase(v1::LoadState::READING);
+          state.set_plan_digest(order.plan_digest());
+          // One secret, one call of each rank.
+          if (!readers_[order.transfer_token()].emplace(rank.rank, key).second &&
+              readers_[order.transfer_token()][rank.rank] != key) {
+            Violation(absl::StrCat("rank ", rank.rank, " is in one operation with two calls"));
+          }
+          Read(rank, key);
+          break;
+        case v1::LoadOrder::DONE:
+          if (state.phase() == v1::LoadState::BEGUN || state.phase() == v1::LoadState::READING) {
+            Violation("an end that this rank was not ready for");
+          }
+          if (waits) {
+            End(rank);
+            ++rank.done;
+            ++loads_;
+          }
+          rank.calls.erase(found);
+          break;
+        case v1::LoadOrder::FAILED: {
+          const absl::Status error = StatusFromProto(order.error());
+          auto details = MetadataOf(error);
+          if (!ReasonOf(error).has_value() || details["job"].empty()) Violation("an error that names nothing");
+          if (HasReason(error, Reason::kRankLate) && (details["ranks"].empty() || details["phase"].empty())) {
+            Violation(absl::StrCat("an error that names nobody: ", std::string(error.message())));
+          }
+          if (waits) {
+            End(rank);
+            ++rank.failed;
+            ++failures_;
+          }
+          rank.calls.erase(found);
+          break;
+        }
+        default:
+          break;
+      }
+    }
+  }
+
+  void Read(Rank& rank, std::pair<uint64_t, uint64_t> key) {
+    After(Delay() * 5, [this, &rank, key, agent = rank.agent] {
+      const auto found = rank.calls.find(key);
+      if (rank.agent != agent || found == rank.calls.end() || found->second.phase() != v1::LoadState::READING) return;
+      if (stormy() && Chance(0.1)) {
+        Fail(found->second, Reason::kStorageError, "I/O error");
+      } else {
+        found->second.set_phase(v1::LoadState::DONE);
+      }
+    });
+  }
+
+  void Disturb() {
+    After(absl::Milliseconds(500 + Pick(4000)), [this] { Disturb(); });
+    if (!stormy()) return;
+    Rank& rank = ranks_[static_cast<size_t>(Pick(static_cast<int>(ranks_.size())))];
+    switch (Pick(6)) {
+      case 0:
+      case 1:
+        NewTrainer(rank);
+        break;
+      case 2:
+        NewTrainer(rank);
+        rank.trainer = 0;  // for a while
+        break;
+      case 3:
+        NewAgent(rank);
+        break;
+      case 4:
+        StartCoordinator();
+        break;
+      case 5:
+        for (Rank& each : ranks_) NewTrainer(each);  // the job starts again
+        break;
+    }
+  }
+
+  const absl::Time kStart = absl::UnixEpoch() + absl::Hours(1);
+
+  std::mt19937_64 random_;
+  absl::Time now_ = kStart;
+  absl::Time stormy_until_;
+  std::priority_queue<Event> queue_;
+  uint64_t order_ = 0;
+  std::string violation_;
+  uint64_t next_id_ = 100;
+  std::vector<Rank> ranks_;
+  std::unique_ptr<Core> core_;
+  uint64_t epoch_ = 0;
+  std::map<std::string, std::map<int, std::pair<uint64_t, uint64_t>>> readers_;
+  int loads_ = 0;
+  int failures_ = 0;
+  int given_up_ = 0;
+};
+
+TEST(LoadsSimulationTest, EveryCallEnds_AndCallsWithoutFaultsMeet) {
+  uint64_t first = 1;
+  uint64_t seeds = 40;
+  if (const char* one = std::getenv("CAIRN_SIMULATION_SEED"); one != nullptr) {
+    first = std::strtoull(one, nullptr, 10);
+    seeds = 1;
+  } else if (const char* many = std::getenv("CAIRN_SIMULATION_SEEDS"); many != nullptr) {
+    seeds = std::strtoull(many, nullptr, 10);
+  }
+  int loads = 0;
+  int failures = 0;
+  int given_up = 0;
+  for (uint64_t seed = first; seed < first + seeds; ++seed) {
+    World world(seed, 1 + static_cast<int>(seed % 4));
+    const std::string violation = world.Run();
+    ASSERT_EQ(violation, "") << "replay: CAIRN_SIMULATION_SEED=" << seed << " CAIRN_SIMULATION_LOG=1";
+    loads += world.loads();
+    failures += world.failures();
+    given_up += world.given_up();
+  }
+  if (seeds > 10) {
+    EXPECT_GT(loads, 10 * static_cast<int>(seeds));
+    EXPECT_GT(failures, 10 * static_cast<int>(seeds));
+    EXPECT_GT(given_up, 5 * static_cast<int>(seeds));
+  }
+}
+
+}  // namespace
+}  // namespace cairn

@@ -1,0 +1,384 @@
+// Which calls of load meet, one order of events at a time, through the job that they belong to.
+#include "coordinator/load/loads.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/reason.h"
+#include "common/rpc/status_proto.h"
+#include "coordinator/job/core.h"
+
+namespace cairn {
+namespace {
+
+constexpr char kJob[] = "demo";
+
+class LoadsTest : public testing::Test {
+ protected:
+  LoadsTest() { Start(2); }
+
+  void Start(int ranks) {
+    ranks_ = ranks;
+    CoreOptions options;
+    options.phase_timeout = absl::Seconds(20);
+    options.lease_ttl = absl::Minutes(10);  // agents are not what ends here
+    options.storage_timeout = absl::Seconds(5);
+    core_ = std::make_unique<Core>(options);
+    for (int rank = 0; rank < ranks; ++rank) {
+      core_->layouts().Add(Layout(rank), 1);
+      v1::RegisterAgentRequest request;
+      *request.mutable_agent() = Identity(rank);
+      request.set_world_size(static_cast<uint32_t>(ranks));
+      EXPECT_TRUE(job().Register(request, At()).ok());
+    }
+    Recovered recovered;
+    for (int64_t step : {3, 5, 7}) {
+      VerdictSummary verdict;
+      verdict.step = step;
+      verdict.attempt = 1;
+      verdict.committed = true;
+      recovered.verdict.push_back(verdict);
+    }
+    job().OnRecovered(recovered, At());
+    core_->TakeActions();
+  }
+  static std::string Layout(int rank) { return absl::StrCat("layout", rank); }
+  static uint64_t Trainer(int rank) { return static_cast<uint64_t>(100 + rank); }
+  Environment At() { return core_->At(now_, now_); }
+  Job& job() { return **core_->JobFor(kJob, At()); }
+  v1::AgentIdentity Identity(int rank) {
+    v1::AgentIdentity identity;
+    identity.set_job(kJob);
+    identity.set_rank(static_cast<uint32_t>(rank));
+    identity.set_incarnation(static_cast<uint64_t>(1 + rank));
+    return identity;
+  }
+  // What the rank's agent says: its trainer (0: none), and its calls.
+  void Report(int rank, uint64_t trainer, const std::vector<v1::LoadState>& calls = {}) {
+    v1::SynchronizeAgentRequest request;
+    *request.mutable_agent() = Identity(rank);
+    v1::TrainerState& state = *request.mutable_state()->mutable_trainer();
+    state.set_attached(trainer != 0);
+    state.set_incarnation(trainer);
+    for (const v1::LoadState& call : calls) *request.mutable_state()->add_load() = call;
+    ASSERT_TRUE(job().Synchronize(request, At()).ok());
+  }
+  void Report(int rank, const v1::LoadState& call) { Report(rank, call.trainer_incarnation(), {call}); }
+  v1::LoadState Call(int rank, uint64_t number, uint64_t trainer = 0) {
+    v1::LoadState state;
+    state.set_number(number);
+    state.set_phase(v1::LoadState::BEGUN);
+    state.set_layout_digest(Layout(rank));
+    state.set_trainer_incarnation(trainer == 0 ? Trainer(rank) : trainer);
+    state.set_strict(true);
+    state.set_fallback(true);
+    return state;
+  }
+  static v1::LoadState In(v1::LoadState call, v1::LoadState::Phase phase) {
+    call.set_phase(phase);
+    if (phase == v1::LoadState::READING || phase == v1::LoadState::DONE) call.set_plan_digest("plan");
+    return call;
+  }
+  static v1::LoadState Failed(v1::LoadState call, Reason reason, const std::string& what,
+                              const ErrorMetadata& metadata = {}) {
+    call.set_phase(v1::LoadState::FAILED);
+    *call.mutable_error() = StatusToProto(MakeError(reason, what, metadata));
+    return call;
+  }
+  v1::LoadOrder Order(int rank, uint64_t number) {
+    const v1::SynchronizeAgentResponse orders = job().OrdersFor(rank, At());
+    for (const v1::LoadOrder& order : orders.load()) {
+      if (order.number() == number) return order;
+    }
+    return {};
+  }
+  v1::LoadOrder::Action Action(int rank, uint64_t number) { return Order(rank, number).action(); }
+  absl::Status Error(int rank, uint64_t number) { return StatusFromProto(Order(rank, number).error()); }
+  std::optional<Reason> Why(int rank, uint64_t number) { return ReasonOf(Error(rank, number)); }
+  std::string Detail(int rank, uint64_t number, const std::string& key) { return MetadataOf(Error(rank, number))[key]; }
+
+  // Answers the plan that was asked for; false if none was.
+  bool Plan(const std::string& digest = "plan") {
+    for (CoreAction& action : core_->TakeActions()) {
+      const auto* plan = std::get_if<PlanLoad>(&action.what);
+      if (plan == nullptr) continue;
+      PlannedLoad planned;
+      planned.step = plan->step.value_or(7);
+      planned.world_size = 2;
+      planned.plan_digest = digest;
+      planned.transfer_token = "token";
+      job().OnLoadPlanned(plan->number, plan->ticket, planned, At());
+      return true;
+    }
+    return false;
+  }
+  void Pass(absl::Duration time) {
+    for (const absl::Time end = now_ + time; now_ < end;) {
+      now_ += std::min(absl::Duration(absl::Milliseconds(500)), end - now_);
+      core_->Tick(now_, now_);
+    }
+  }
+
+  int ranks_ = 0;
+  absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
+  std::unique_ptr<Core> core_;
+};
+
+TEST_F(LoadsTest, OpenCalls_MeetWhateverTheirNumbers) {
+  Report(0, Call(0, 5));
+  Report(1, Call(1, 1));
+  ASSERT_TRUE(Plan());
+  EXPECT_EQ(Action(0, 5), v1::LoadOrder::READ);
+  EXPECT_EQ(Action(1, 1), v1::LoadOrder::READ);
+  EXPECT_EQ(Order(0, 5).transfer_token(), Order(1, 1).transfer_token());
+  EXPECT_EQ(Order(0, 5).trainer_incarnation(), Trainer(0));
+  Report(0, In(Call(0, 5), v1::LoadState::DONE));
+  Report(1, In(Call(1, 1), v1::LoadState::DONE));
+  EXPECT_EQ(Action(0, 5), v1::LoadOrder::DONE);
+  EXPECT_EQ(Action(1, 1), v1::LoadOrder::DONE);
+}
+
+TEST_F(LoadsTest, CallThatTimedOutAlone_EndsAtOnce_AndTheNextOnesMeet) {
+  Report(1, Trainer(1));
+  Report(0, Call(0, 1));
+  Report(0, Failed(Call(0, 1), Reason::kTimedOut, "no plan within 1 s"));
+  EXPECT_EQ(Action(0, 1), v1::LoadOrder::FAILED);
+  EXPECT_EQ(Why(0, 1), Reason::kRankLate);
+  EXPECT_EQ(Detail(0, 1, "ranks"), "1");
+  EXPECT_EQ(Detail(0, 1, "phase"), "waiting");
+  EXPECT_EQ(Detail(0, 1, "job"), kJob);
+  Report(1, Call(1, 1));
+  EXPECT_EQ(Action(1, 1), v1::LoadOrder::WAIT) << "it is in no operation that has ended";
+  Report(0, Call(0, 2));
+  EXPECT_TRUE(Plan());
+}
+
+TEST_F(LoadsTest, RankThatNeverCalls_IsNamedToAllWhoWait_AndItsLaterCallBeginsAnew) {
+  Start(3);
+  for (int rank = 0; rank < 3; ++rank) Report(rank, Trainer(rank));
+  Report(0, Call(0, 3));
+  Report(2, Call(2, 1));
+  Pass(absl::Seconds(20));
+  for (const auto& [rank, number] : {std::pair(0, 3), std::pair(2, 1)}) {
+    EXPECT_EQ(Why(rank, number), Reason::kRankLate);
+    EXPECT_EQ(Detail(rank, number, "ranks"), "1");
+    EXPECT_EQ(Detail(rank, number, "phase"), "waiting");
+    EXPECT_EQ(Detail(rank, number, "job"), kJob);
+  }
+  Report(1, Call(1, 1));
+  EXPECT_EQ(Action(1, 1), v1::LoadOrder::WAIT);
+  Report(0, Call(0, 4));
+  Report(2, Call(2, 2));
+  EXPECT_TRUE(Plan());
+}
+
+TEST_F(LoadsTest, CallThatHasEnded_IsNeverMatchedAgain) {
+  Report(0, Call(0, 1));
+  Report(1, Call(1, 1));
+  ASSERT_TRUE(Plan());
+  for (int rank = 0; rank < 2; ++rank) Report(rank, In(Call(rank, 1), v1::LoadState::DONE));
+  // The agents have not heard it yet; rank 1 has, and goes on.
+  Report(1, Call(1, 2));
+  Report(0, In(Call(0, 1), v1::LoadState::DONE));
+  Report(0, Call(0, 1));
+  EXPECT_EQ(Action(0, 1), v1::LoadOrder::DONE);
+  EXPECT_EQ(Action(1, 2), v1::LoadOrder::WAIT);
+  EXPECT_FALSE(Plan());
+  Report(0, Call(0, 2));
+  EXPECT_TRUE(Plan());
+}
+
+TEST_F(LoadsTest, CallThatFailedBeforeItWasHeardOf_IsToldItsOwnError_AndEndsNobodyElses) {
+  Report(1, Call(1, 1));
+  Report(0, Failed(Call(0, 1), Reason::kTimedOut, "no plan within 1 s"));
+  EXPECT_EQ(Why(0, 1), Reason::kTimedOut);
+  EXPECT_EQ(Detail(0, 1, "job"), kJob);
+  Pass(absl::Seconds(2));
+  EXPECT_EQ(Action(1, 1), v1::LoadOrder::WAIT);
+  Report(0, Trainer(0), {Failed(Call(0, 1), Reason::kTimedOut, "no plan within 1 s"), Call(0, 2)});
+  EXPECT_TRUE(Plan());
+}
+
+TEST_F(LoadsTest, CallsOfADeadTrainer_JoinNobodysNewOnes) {
+  // Its agent tells of the successor and, still, of the open call of the one that is gone.
+  Report(0, 900, {Call(0, 7, Trainer(0))});
+  EXPECT_EQ(Why(0, 7), Reason::kTrainerLost);
+  Report(1, Call(1, 1));
+  EXPECT_FALSE(Plan());
+  Report(0, 900, {Call(0, 7, Trainer(0)), Call(0, 1, 900)});
+  EXPECT_TRUE(Plan());
+  EXPECT_EQ(Action(1, 1), v1::LoadOrder::READ);
+}
+
+TEST_F(LoadsTest, SuccessorThatJoinedAPredecessorsOperation_IsNotEndedWithIt) {
+  Report(1, Trainer(1));
+  Report(0, Call(0, 4));  // of a job that is being killed
+  Report(1, 0);
+  Report(1, Call(1, 1, 901));
+  Report(0, 0, {Failed(Call(0, 4), Reason::kTrainerLost, "the trainer ended")});
+  Pass(absl::Seconds(1));
+  EXPECT_EQ(Why(0, 4), Reason::kTrainerLost);
+  EXPECT_EQ(Action(1, 1), v1::LoadOrder::WAIT) << Error(1, 1);
+  Report(0, Call(0, 1, 900));
+  EXPECT_TRUE(Plan());
+}
+
+TEST_F(LoadsTest, RestartedTrainer_WhileOthersWait_TakesItsPlace) {
+  Report(1, Trainer(1));
+  Report(0, Call(0, 4));
+  Report(1, 0);
+  Pass(absl::Seconds(5));
+  Report(1, Call(1, 1, 901));
+  EXPECT_TRUE(Plan());
+}
+
+TEST_F(LoadsTest, TrainerThatGivesUpWhileAllRead_EndsItForAllByName) {
+  Report(0, Call(0, 1));
+  Report(1, Call(1, 8));
+  ASSERT_TRUE(Plan());
+  Report(0, In(Call(0, 1), v1::LoadState::READING));
+  Report(1, Failed(In(Call(1, 8), v1::LoadState::READING), Reason::kInterrupted, "rank 1: KeyboardInterrupt"));
+  Pass(absl::Seconds(1));
+  EXPECT_EQ(Why(0, 1), Reason::kInterrupted);
+  EXPECT_EQ(Detail(0, 1, "ranks"), "1");
+  EXPECT_EQ(Detail(0, 1, "step"), "7");
+  EXPECT_EQ(Why(1, 8), Reason::kInterrupted);
+}
+
+TEST_F(LoadsTest, CallThatItsAgentDropsOrFollowsByAnother_WasGivenUp) {
+  Report(0, Call(0, 1));
+  Report(0, Call(0, 2));
+  Report(1, Call(1, 1));
+  ASSERT_TRUE(Plan());
+  EXPECT_EQ(Action(0, 2), v1::LoadOrder::READ);
+  Report(0, Trainer(0));
+  Pass(absl::Seconds(1));
+  EXPECT_EQ(Why(1, 1), Reason::kInterrupted);
+  EXPECT_EQ(Detail(1, 1, "ranks"), "0");
+  // One that names two: the later one counts.
+  Report(0, Trainer(0), {Call(0, 3)});
+  Report(0, Trainer(0), {Call(0, 3), Call(0, 4)});
+  Report(1, Call(1, 2));
+  ASSERT_TRUE(Plan());
+  EXPECT_EQ(Action(0, 3), v1::LoadOrder::FAILED);
+  EXPECT_EQ(Action(0, 4), v1::LoadOrder::READ);
+}
+
+TEST_F(LoadsTest, LoadAndReshard_EndBothAndNameBoth) {
+  v1::LoadState reshard = Call(1, 1);
+  reshard.set_source_layout_digest(Layout(1));
+  reshard.set_fallback(false);
+  v1::LoadState load = Call(0, 1);
+  load.set_step(5);
+  Report(0, load);
+  Report(1, reshard);
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(Why(rank, 1), Reason::kBadRequest);
+    const std::string message(Error(rank, 1).message());
+    EXPECT_NE(message.find("rank 0 called load of step 5"), std::string::npos) << message;
+    EXPECT_NE(message.find("rank 1 called reshard"), std::string::npos) << message;
+    EXPECT_EQ(Detail(rank, 1, "ranks"), "0, 1");
+  }
+  for (int rank = 0; rank < 2; ++rank) Report(rank, Call(rank, 2));
+  EXPECT_TRUE(Plan());
+}
+
+TEST_F(LoadsTest, TimeoutWhileReading_NamesThoseWhoOweBytes) {
+  Report(0, Call(0, 1));
+  Report(1, Call(1, 1));
+  ASSERT_TRUE(Plan());
+  v1::LoadState owing = In(Call(1, 1), v1::LoadState::READING);
+  owing.set_bytes_total(100);
+  Report(1, owing);
+  Report(0, Failed(In(Call(0, 1), v1::LoadState::READING), Reason::kTimedOut, "no bytes arrived for 5 s"));
+  Pass(absl::Seconds(1));
+  EXPECT_EQ(Why(0, 1), Reason::kRankLate);
+  EXPECT_EQ(Detail(0, 1, "ranks"), "1");
+  EXPECT_EQ(Detail(0, 1, "phase"), "reading");
+}
+
+TEST_F(LoadsTest, DamageNamesStepFileAndWhatToLoadInstead) {
+  for (const std::optional<int64_t> step : {std::optional<int64_t>(), std::optional<int64_t>(3)}) {
+    const uint64_t number = step.has_value() ? 2 : 1;
+    for (int rank = 0; rank < 2; ++rank) {
+      v1::LoadState call = Call(rank, number);
+      if (step.has_value()) call.set_step(*step);
+      Report(rank, call);
+    }
+    ASSERT_TRUE(Plan());
+    Report(1, Failed(In(Call(1, number), v1::LoadState::READING), Reason::kChecksumMismatch, "rank 1: x.safetensors",
+                     {{"file", "x.safetensors"}}));
+    Pass(absl::Seconds(1));
+    EXPECT_EQ(Why(0, number), Reason::kChecksumMismatch);
+    EXPECT_EQ(Detail(0, number, "file"), "x.safetensors");
+    EXPECT_EQ(Detail(0, number, "step"), step.has_value() ? "3" : "7");
+    EXPECT_EQ(Detail(0, number, "older_step"), step.has_value() ? "" : "5");
+    const std::string message(Error(0, number).message());
+    EXPECT_NE(message.find(step.has_value() ? "no older step is committed" : "load step 5"), std::string::npos)
+        << message;
+  }
+}
+
+TEST_F(LoadsTest, StepIsNotShownBeforeItIsKnown) {
+  Report(0, Call(0, 9));
+  EXPECT_FALSE(job().View(At()).load(0).has_step());
+  EXPECT_EQ(job().View(At()).load(0).number(), 1u) << "the operation's, no rank's";
+  Report(1, Call(1, 1));
+  ASSERT_TRUE(Plan());
+  EXPECT_EQ(job().View(At()).load(0).step(), 7);
+}
+
+TEST_F(LoadsTest, RestartedCoordinator_GoesOnWithCallsThatHaveItsPlan_WhateverTheirNumbers) {
+  Report(0, In(Call(0, 5), v1::LoadState::READING));
+  Report(1, In(Call(1, 1), v1::LoadState::DONE));
+  ASSERT_TRUE(Plan());
+  Report(0, In(Call(0, 5), v1::LoadState::DONE));
+  EXPECT_EQ(Action(0, 5), v1::LoadOrder::DONE);
+  EXPECT_EQ(Action(1, 1), v1::LoadOrder::DONE);
+}
+
+TEST_F(LoadsTest, RestartedCoordinator_EndsAtOnceWhatNotAllAreInAnyMore) {
+  Report(0, In(Call(0, 5), v1::LoadState::READING));
+  EXPECT_EQ(Action(0, 5), v1::LoadOrder::WAIT) << "rank 1 may come back with it";
+  Report(1, Call(1, 2));
+  EXPECT_EQ(Why(0, 5), Reason::kCoordinatorRestarted);
+  EXPECT_EQ(Detail(0, 5, "ranks"), "1");
+  EXPECT_EQ(Action(1, 2), v1::LoadOrder::WAIT);
+  Report(0, Call(0, 6));
+  EXPECT_TRUE(Plan());
+}
+
+TEST_F(LoadsTest, RestartedCoordinator_TellsTheErrorOfACallThatWasInTheOperation) {
+  Report(1, Failed(In(Call(1, 2), v1::LoadState::READING), Reason::kStorageError, "I/O error"));
+  Report(0, In(Call(0, 5), v1::LoadState::READING));
+  EXPECT_EQ(Why(0, 5), Reason::kStorageError);
+  EXPECT_EQ(Why(1, 2), Reason::kStorageError);
+}
+
+TEST_F(LoadsTest, EndlessCalls_LeaveLittleBehind) {
+  Report(1, Trainer(1));
+  for (uint64_t number = 1; number < 10'000; ++number) {
+    Report(0, Call(0, number));
+    Report(0, Failed(Call(0, number), Reason::kTimedOut, "0 s"));
+    ASSERT_EQ(Action(0, number), v1::LoadOrder::FAILED);
+    ASSERT_LE(job().View(At()).load_size(), 17);
+    core_->TakeLog();
+  }
+  // An agent that never drops what has ended.
+  std::vector<v1::LoadState> calls;
+  for (uint64_t number = 20'000; number < 20'500; ++number) {
+    calls.push_back(Call(0, number));
+    Report(0, Trainer(0), calls);
+    ASSERT_LE(job().View(At()).load_size(), 100);
+  }
+  EXPECT_EQ(Action(0, 20'000), v1::LoadOrder::FAILED);
+  EXPECT_EQ(Action(0, 20'499), v1::LoadOrder::WAIT);
+}
+
+}  // namespace
+}  // namespace cairn
