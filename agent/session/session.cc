@@ -15,6 +15,8 @@ namespace {
 // Besides those in use.
 constexpr size_t kKeptLayouts = 8;
 constexpr size_t kKeptPlans = 8;
+// A trainer that was replaced notices within a second, so few of them still call.
+constexpr size_t kKeptReplaced = 64;
 
 absl::Duration FromProto(const google::protobuf::Duration& duration) {
   return absl::Seconds(duration.seconds()) + absl::Nanoseconds(duration.nanos());
@@ -183,10 +185,32 @@ void Session::OnControlPage(uint64_t number, v1::ArmState::Status status) {
   Changed();
 }
 
+absl::Status Session::Replaced() const {
+  return MakeError(Reason::kStaleIncarnation,
+                   absl::StrCat("rank ", options_.rank, " of job ", options_.job,
+                                ": another trainer has taken this one's place; stop this process"),
+                   {{"job", options_.job}, {"rank", absl::StrCat(options_.rank)}});
+}
+
+absl::Status Session::CheckAttach(uint64_t trainer, uint64_t previous_agent) const {
+  if (trainer_ == trainer) return absl::OkStatus();
+  // Two trainers of one rank, each of which comes back when it was replaced, would take the rank from each other without
+  // end.
+  if (std::find(replaced_.begin(), replaced_.end(), trainer) != replaced_.end()) return Replaced();
+  if (previous_agent == 0) return absl::OkStatus();
+  const bool given_on = previous_agent == options_.incarnation && last_trainer_ != 0 && last_trainer_ != trainer;
+  return trainer_ || given_on ? Replaced() : absl::OkStatus();
+}
+
 void Session::Attach(uint64_t trainer) {
   if (trainer_ == trainer) return;
-  if (trainer_) OnTrainerGone(*trainer_, TrainerEnd::kReplaced);
+  if (trainer_) {
+    replaced_.push_back(*trainer_);
+    if (replaced_.size() > kKeptReplaced) replaced_.pop_front();
+    OnTrainerGone(*trainer_, TrainerEnd::kReplaced);
+  }
   trainer_ = trainer;
+  last_trainer_ = trainer;
   trainer_layout_.clear();
   Changed();
 }
@@ -231,8 +255,8 @@ void Session::OnTrainerGone(uint64_t trainer, TrainerEnd how) {
 
 absl::Status Session::CheckAttached(uint64_t trainer) const {
   if (trainer_ == trainer) return absl::OkStatus();
-  return MakeError(Reason::kNotRegistered, absl::StrCat("rank ", options_.rank, ": this trainer is not attached",
-                                                        trainer_ ? "; another one has taken its place" : ""));
+  if (std::find(replaced_.begin(), replaced_.end(), trainer) != replaced_.end()) return Replaced();
+  return MakeError(Reason::kNotRegistered, absl::StrCat("rank ", options_.rank, ": this trainer is not attached"));
 }
 
 void Session::AddLayout(RankLayoutPtr layout) {

@@ -152,9 +152,14 @@ class Session {
 
   // --- With the trainer. Errors are those of LocalAgentService.
 
+  // Whether this trainer may have the rank. `previous_agent`: the incarnation of the agent that it was attached to last, 0
+  // if it never was: only a trainer that is new may take another one's place. ABORTED (STALE_INCARNATION).
+  absl::Status CheckAttach(uint64_t trainer, uint64_t previous_agent) const;
+  // After CheckAttach. Takes the place of the trainer that is attached.
   void Attach(uint64_t trainer);
   // The trainer has ended or detached, also one that is not attached any more. What is staged goes on.
   void OnTrainerGone(uint64_t trainer, TrainerEnd how);
+  // FAILED_PRECONDITION (NOT_REGISTERED); ABORTED (STALE_INCARNATION) if another trainer has taken its place.
   absl::Status CheckAttached(uint64_t trainer) const;
   std::optional<uint64_t> attached_trainer() const { return trainer_; }
   // Makes a layout known, so that calls may name it by digest.
@@ -278,6 +283,7 @@ class Session {
   void Changed() { ++version_; }
   void Do(Action action) { actions_.push_back(std::move(action)); }
   absl::Status CheckEpoch(uint64_t epoch) const;
+  absl::Status Replaced() const;
   void ForgetOldLayouts();
   Save* FindSave(int64_t step);
   Save* FindSaveById(uint64_t id);
@@ -331,6 +337,8 @@ class Session {
   std::string told_layout_;
 
   std::optional<uint64_t> trainer_;
+  uint64_t last_trainer_ = 0;      // that was attached, though it may have ended; 0 for none
+  std::deque<uint64_t> replaced_;  // trainers whose place another one has taken, the newest last
   std::string trainer_layout_;
   v1::ArmState arm_;
 
