@@ -75,6 +75,11 @@ const Save* Job::FindSave(int64_t step, bool active) const {
   return found;
 }
 
+Save* Job::LastSave(int64_t step) {
+  const auto found = std::find_if(saves_.rbegin(), saves_.rend(), [&](const Save& save) { return save.step() == step; });
+  return found == saves_.rend() ? nullptr : &*found;
+}
+
 const Save* Job::EndedSaveOf(const Member& member, const v1::SaveState& state) const {
   const Save* found = nullptr;
   for (const Save& save : saves_) {
@@ -140,8 +145,12 @@ absl::StatusOr<v1::RegisterAgentResponse> Job::Register(const v1::RegisterAgentR
   last_used_ = context.now;
   if (!options_.root_proof.empty() && request.root_proof() != options_.root_proof) return RootMismatch(request);
   OnLost(members_.Expire(context.now), context);
+  const int rank = static_cast<int>(request.agent().rank());
+  const Member* before = members_.Find(rank);
+  const bool restarted = before != nullptr && before->incarnation != request.agent().incarnation();
   const auto changed = members_.Register(request, context.now);
   if (!changed.ok()) return changed.status();
+  if (restarted) OnLost({rank}, context);
   if (*changed) {
     ++revision_;
     context.Log("rank=", request.agent().rank(), " incarnation=", ShortId(request.agent().incarnation()),
@@ -216,7 +225,9 @@ void Job::OnLost(const std::vector<int>& ranks, Context& context) {
 
 Save& Job::NewSave(int64_t step, Context& context) {
   Save save(step, ++revision_, context.now, context.wall);
-  if (const Save* previous = FindSave(step, /*active=*/false); previous != nullptr) save.TakeAnsweredCalls(*previous);
+  for (Save& previous : saves_) {
+    if (previous.step() == step) previous.OweNothing();
+  }
   saves_.push_back(std::move(save));
   context.Log("step=", step, " state=COLLECTING");
   return saves_.back();
@@ -228,6 +239,7 @@ void Job::Apply(const Member& member, Context& context) {
     Save* save = ActiveSave(state.step());
     if (save == nullptr) {
       const bool settled = state.attempt() > 0 && SettledVerdict(state) != nullptr;
+      if (Save* last = LastSave(state.step()); last != nullptr) last->HoldOwed(member, state, context.now);
       if (settled || EndedSaveFor(member, state) != nullptr) continue;
       if (StillCommitted(state.step(), CallerOf(member, state), context).value_or(true)) continue;
       const auto active = std::count_if(saves_.begin(), saves_.end(), [](const Save& each) { return !each.ended(); });
@@ -243,6 +255,7 @@ void Job::Apply(const Member& member, Context& context) {
     }
     save->Report(member, state, context);
   }
+  for (const v1::SaveState& asked : member.asked) ApplyAsked(member, asked, context);
   for (const v1::LoadState& state : member.state.load()) {
     Load* load = nullptr;
     for (Load& candidate : loads_) {
@@ -268,7 +281,10 @@ void Job::Advance(Context& context) {
       const Save* stalled = StalledSave();
       context.stalled_step = stalled == nullptr ? std::nullopt : std::optional(stalled->step());
       for (Save& save : saves_) {
-        if (save.ended()) continue;
+        if (save.ended()) {
+          save.AnswerOwed(context.now);
+          continue;
+        }
         const Save::Phase before = save.phase();
         save.Advance(context);
         again = again || save.phase() != before;
@@ -407,6 +423,12 @@ void Job::RefreshOrders(const Context& context) {
   for (const auto& [step, read] : step_reads_) absl::StrAppend(&signature, "|", step, "?", read.answered.size());
   absl::StrAppend(&signature, "|", RecoveryStalled(context).ok());
   for (const auto& [digest, rank] : wanted_) absl::StrAppend(&signature, "|", digest, rank);
+  for (const auto& [rank, member] : members_.members()) {
+    for (const v1::SaveState& asked : member.asked) {
+      absl::StrAppend(&signature, "|", rank, "?", asked.step(), ".", asked.attempt(), "=",
+                      static_cast<int>(VerdictFor(asked, context).action()));
+    }
+  }
   if (signature == signature_) return;
   signature_ = std::move(signature);
   ++orders_version_;
@@ -510,6 +532,7 @@ v1::SynchronizeAgentResponse Job::OrdersFor(int rank, Environment environment) {
   for (const v1::SaveState& state : member->state.save()) {
     *response.add_save() = SaveOrderFor(*member, state, context);
   }
+  for (const v1::SaveState& asked : member->asked) *response.add_save() = VerdictFor(asked, context);
   for (const v1::LoadState& state : member->state.load()) {
     const Load* load = nullptr;
     for (const Load& candidate : loads_) {
