@@ -202,17 +202,15 @@ class Session:
         return self.agent_incarnation != agent_incarnation
 
     def call_with_layout(self, name: str, request, declared: _layout.Declared, deadline: float, late: str,
-                         source: _layout.Declared | None = None, held: bool = False) -> tuple[object, int]:
-        """Repeats a call that carries a layout, or two, until it is no longer pending; the answer, and whose it is.
+                         source: _layout.Declared | None = None) -> tuple[object, int]:
+        """Repeats a call that carries a layout, or two, until it is no longer pending.
 
-        By the deadline it raises what keeps the agent from its coordinator, if the agent says that, else TIMED_OUT with
-        the text `late`.
-
-        Args:
-          held: what is pending is held by the agent's process: if that is gone, Restarted is raised.
+        Returns the answer and the incarnation of the agent that gave it. A call that is pending when the agent restarts
+        goes on with the next process: the coordinator knows whether it belongs to an attempt that has ended by that
+        (docs/failure_model.md). By the deadline it raises what keeps the agent from its coordinator, if the agent says
+        that, else TIMED_OUT with the text `late`.
         """
         uploads = 0
-        held_by = None
         stalled: Error | None = None
         while True:
             request.layout.digest = declared.digest
@@ -223,10 +221,8 @@ class Session:
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 raise self._late(late, stalled)
-            # What is to be held is first asked for without waiting: then it is known which process has it.
-            wait = 0.0 if held and held_by is None else min(_agent.MAX_WAIT, max(remaining, 0.05))
             agent = self.agent_incarnation
-            response = self.call(name, request, wait, held_by)
+            response = self.call(name, request, min(_agent.MAX_WAIT, max(remaining, 0.05)))
             if agent != self.agent_incarnation:
                 continue  # which of two processes has answered is not known; the one of now is asked again
             wanted = [declared] if response.need_layout else []
@@ -246,8 +242,6 @@ class Session:
             if not response.pending:
                 return response, agent
             stalled = _wire.error_from_status(response.stalled) if response.HasField("stalled") else None
-            if held:
-                held_by = agent
 
     def _late(self, late: str, stalled: Error | None) -> Error:
         metadata = {"job": self.job, "rank": str(self.rank)}

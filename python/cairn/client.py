@@ -290,10 +290,8 @@ class Client:
                 try:
                     begun, agent = self._session.call_with_layout(
                         "BeginSave", request, declared, started + timeout + _TIMEOUT_GRACE,
-                        f"step {step}: staging could not begin within {timeout:g} s", held=True)
+                        f"step {step}: staging could not begin within {timeout:g} s")
                     break
-                except _session.Restarted:
-                    raise self._lost(step) from None
                 except Error as error:
                     self._give_up_slab(error)
                     # The agent's memory holds an earlier step: it is free when that is written.

@@ -9,7 +9,7 @@ import pytest
 
 import cairn
 from cairn import _native
-from testing.ranks import noise, rows, until
+from testing.ranks import command_json, noise, rows, until
 
 FLAGS = ["--phase-timeout=60s", "--lease-ttl=2s"]
 WHOLE = noise((64, 16), np.float32, 1)
@@ -55,6 +55,11 @@ def saves_commit(threads, clients, step):
     assert list(threads.map(lambda client: outcome(save, client, step), clients)) == ["COMMITTED"] * len(clients)
 
 
+def phase_of(cluster, rank) -> str:
+    shown = command_json("status", "demo", f"--coordinator={cluster.coordinator.address}")
+    return next((each["phase"] for each in shown["ranks"] if each["rank"] == rank), "")
+
+
 def is_replaced(client):
     try:
         client.report_step(1)
@@ -75,6 +80,7 @@ def test_trainer_that_was_replaced_stays_replaced(cluster, threads):
     assert outcome(staged.wait, 120) == "STALE_INCARNATION"
     assert time.monotonic() - begun < QUICK
     until(lambda: not old._slabs._regions, text="giving up the slab")
+    assert outcome(save, other, 2) == "COMMITTED", "what is staged goes on"
     for step in (3, 4):
         saves_commit(threads, [new, other], step)
         assert outcome(old.checkpoints) == outcome(old.load, state(0)) == "STALE_INCARNATION"
@@ -164,7 +170,7 @@ def test_agent_restarts_while_its_trainer_waits_for_the_verdict(cluster, threads
         # The attempt has a number when both have begun it.
         until(lambda: not saving.done() and saving._attempt > 0, text="the attempt's number")
         if part == "written":
-            until(lambda: "phase=WRITTEN" in status(cluster), text="its part")
+            until(lambda: phase_of(cluster, 0) == "written", text="its part")
         begun = time.monotonic()
         cluster.agents[0].kill()
         waiting = threads.submit(outcome, saving.wait, 120)
