@@ -24,7 +24,7 @@ absl::Duration FromProto(const google::protobuf::Duration& duration) {
 
 }  // namespace
 
-Session::Session(SessionOptions options) : options_(std::move(options)), next_save_(options_.incarnation | 1) {}
+Session::Session(SessionOptions options) : options_(std::move(options)), link_trouble_(options_.rank), next_save_(options_.incarnation | 1) {}
 
 std::vector<Action> Session::TakeActions() { return std::exchange(actions_, {}); }
 
@@ -87,6 +87,7 @@ v1::SynchronizeAgentRequest Session::BuildRequest(std::optional<int64_t> current
     *state.add_save() = StateOf(save);
     told_saves_[step] = save.id;
   }
+  asked_.AddTo(state);
   for (const auto& [number, load] : loads_) {
     if (load.ended) continue;
     *state.add_load() = StateOf(load);
@@ -99,6 +100,7 @@ v1::SynchronizeAgentRequest Session::BuildRequest(std::optional<int64_t> current
 
 absl::Status Session::OnOrders(const v1::SynchronizeAgentResponse& response, absl::Time now) {
   CAIRN_RETURN_IF_ERROR(CheckEpoch(response.coordinator_epoch()));
+  link_trouble_.Over();
   coordinator_epoch_ = response.coordinator_epoch();
   membership_epoch_ = response.membership_epoch();
   known_revision_ = response.revision();
@@ -115,7 +117,9 @@ absl::Status Session::OnOrders(const v1::SynchronizeAgentResponse& response, abs
     Do(action::PutLayout{layout->second});
   }
   if (response.has_arm()) ApplyArm(response.arm());
-  for (const v1::SaveOrder& order : response.save()) ApplySave(order, now);
+  for (const v1::SaveOrder& order : response.save()) {
+    if (!asked_.Apply(order)) ApplySave(order, now);
+  }
   // A save that was never begun here and that the coordinator no longer speaks of needs no answer.
   std::erase_if(saves_, [&](const auto& entry) {
     return entry.second.id == 0 && std::none_of(response.save().begin(), response.save().end(),
@@ -217,6 +221,7 @@ void Session::Attach(uint64_t trainer) {
 
 void Session::OnTrainerGone(uint64_t trainer, TrainerEnd how) {
   slab_use_.TrainerGone(trainer, how);
+  asked_.TrainerGone(trainer);
   if (trainer_ != trainer) {
     Advance();  // the slab may be free now
     Changed();
@@ -297,7 +302,7 @@ absl::StatusOr<v1::PrepareResponse> Session::Prepare(const v1::PrepareRequest& r
     Changed();
   }
   CAIRN_RETURN_IF_ERROR(current_plan_error_);
-  response.set_pending(true);
+  SetPending(response);
   // A plan of before the coordinator heard of this layout may be for another one.
   if (current_plan_digest_.empty() || told_layout_ != trainer_layout_) return response;
   const auto image = WantImage(current_plan_digest_, layout->second);
@@ -311,6 +316,7 @@ absl::StatusOr<v1::PrepareResponse> Session::Prepare(const v1::PrepareRequest& r
   }
   cached_ = *image;
   response.set_pending(false);
+  response.clear_stalled();
   response.set_slab_bytes(slab_->bytes);
   return response;
 }

@@ -272,6 +272,12 @@ void Job::Apply(const Member& member, Context& context) {
   }
 }
 
+void Job::ApplyAll(Context& context) {
+  for (const auto& [rank, member] : members_.members()) {
+    if (member.reported) Apply(member, context);
+  }
+}
+
 void Job::Advance(Context& context) {
   if (recovered_) {
     // One end may let another go on: a later step may commit, a call that came meanwhile begins the next attempt.
@@ -297,9 +303,7 @@ void Job::Advance(Context& context) {
       }
       if (again) {
         ++revision_;
-        for (const auto& [rank, member] : members_.members()) {
-          if (member.reported) Apply(member, context);
-        }
+        ApplyAll(context);
       }
     }
     if (!agreement_recovered_ && members_.complete() &&
@@ -593,9 +597,7 @@ void Job::OnRecovered(const absl::StatusOr<Recovered>& recovered, Environment en
   Context context = MakeContext(environment);
   for (const Leftover& leftover : recovered->leftover) sweeps_.push_back({leftover});
   context.Log("event=recovered verdicts=", recovered->verdict.size(), " unfinished=", recovered->leftover.size());
-  for (const auto& [rank, member] : members_.members()) {
-    if (member.reported) Apply(member, context);
-  }
+  ApplyAll(context);
   Advance(context);
 }
 
@@ -623,9 +625,7 @@ void Job::OnStepRead(int64_t step, uint64_t ticket, const absl::StatusOr<Recover
   } else {
     context.Log("step=", step, " event=gone");
     step_reads_.erase(found);
-    for (const auto& [rank, member] : members_.members()) {
-      if (member.reported) Apply(member, context);
-    }
+    ApplyAll(context);
   }
   Advance(context);
 }
@@ -659,7 +659,10 @@ void Job::OnVerdict(int64_t step, uint64_t ticket, const PutOutcome& outcome, En
   if (standing.ok()) Keep(*standing);
   Context context = MakeContext(environment);
   ++revision_;
-  if (Save* save = ActiveSave(step); save != nullptr) save->OnVerdict(ticket, outcome, context);
+  if (Save* save = ActiveSave(step); save != nullptr) {
+    save->OnVerdict(ticket, outcome, context);
+    if (save->ended()) ApplyAll(context);
+  }
   for (Sweep& sweep : sweeps_) {
     if (sweep.ticket != ticket) continue;
     sweep.ticket = 0;
@@ -676,6 +679,7 @@ void Job::OnRemoved(int64_t step, uint64_t ticket, const absl::Status& status, E
   if (Save* save = ActiveSave(step); save != nullptr) {
     save->OnRemoved(ticket, status, context);
     SweepLater(*save, context);
+    if (save->ended()) ApplyAll(context);
   }
   for (Sweep& sweep : sweeps_) {
     if (sweep.ticket == ticket) sweep.done = true;

@@ -103,6 +103,8 @@ class Job {
 
   Context MakeContext(Environment& environment) const;
   void Apply(const Member& member, Context& context);
+  // After a save has ended: calls that came meanwhile begin the next one.
+  void ApplyAll(Context& context);
   void Advance(Context& context);
   void AdvanceRequests(Context& context);
   void AdvanceCurrentPlan(Context& context);
