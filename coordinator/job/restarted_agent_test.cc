@@ -172,6 +172,24 @@ TEST_F(RestartedAgentTest, Attempt_EndsAtOnceAndNamesTheRank) {
   EXPECT_EQ(RanksOf(order), "1");
 }
 
+TEST_F(RestartedAgentTest, DurableRank_IsNeededAsLongAsAnotherWaitsForItsShards) {
+  for (const bool waits : {false, true}) {
+    Start(Recovered());
+    Number();
+    Report(1, {State(1, v1::SaveState::WRITTEN)});
+    v1::SaveState writing = State(0, v1::SaveState::WRITING);
+    if (waits) writing.add_waiting_for(1);
+    Report(0, {writing});
+    Restart(1);
+    const v1::SaveOrder order = OrderOf(0);
+    EXPECT_EQ(order.action(), waits ? v1::SaveOrder::ABORT : v1::SaveOrder::WRITE);
+    if (waits) {
+      EXPECT_EQ(ErrorOf(order), Reason::kRankLost);
+      EXPECT_EQ(RanksOf(order), "1");
+    }
+  }
+}
+
 TEST_F(RestartedAgentTest, RequestThatWaitsForAgreement_EndsToo) {
   v1::CreateCheckpointRequest request;
   request.set_job(kJob);

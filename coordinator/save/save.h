@@ -143,6 +143,8 @@ class Save {
   std::vector<int> Awaited(const Context& context) const;
   // `ranks` without those that wait for another one to stage shards that they write for it: that one is to blame.
   std::vector<int> WithoutExcused(std::vector<int> ranks) const;
+  // Whether another rank waits for shards that it writes and this one lends.
+  bool OthersWaitFor(int index) const;
   std::vector<Culprit> Culprits(const std::vector<int>& ranks, const Context& context) const;
 
   bool CheckMembers(Context& context);
