@@ -145,41 +145,41 @@ def test_agent_restarts_while_its_trainer_copies(cluster, threads, monkeypatch):
     saves_commit(threads, clients, 3)
 
 
-@pytest.mark.parametrize("part", ["written", "being written"])
-def test_agent_restarts_while_its_trainer_waits_for_the_verdict(cluster, threads, monkeypatch, part):
+@pytest.mark.parametrize("killed", [0, 1])
+def test_agent_restarts_while_its_trainer_waits_for_the_verdict(cluster, threads, monkeypatch, killed):
+    """Rank 0's part is durable then; rank 1's is not, for it writes a shard of rank 0, which has not staged."""
     clients = [cluster.connect(rank) for rank in range(2)]
     saves_commit(threads, clients, 1)
     copying, go_on = threading.Event(), threading.Event()
     copy, own = _native.CopyList.run, threading.local()
 
     def held_up(self):
-        if getattr(own, "rank", None) == 1:
+        if getattr(own, "held_up", False):
             copying.set()
             assert go_on.wait(60)
         copy(self)
 
-    def second():
-        own.rank = 1
-        return outcome(save, clients[1], 2)
+    def late(client):
+        own.held_up = True
+        return outcome(save, client, 2)
 
     with monkeypatch.context() as patch:
         patch.setattr(_native.CopyList, "run", held_up)
-        other = threads.submit(second)
+        other = threads.submit(late, clients[1 - killed])
         assert copying.wait(60)
-        saving = clients[0].save(2, state(0), timeout=120)
+        saving = clients[killed].save(2, state(killed), timeout=120)
         # The attempt has a number when both have begun it.
         until(lambda: not saving.done() and saving._attempt > 0, text="the attempt's number")
-        if part == "written":
-            until(lambda: phase_of(cluster, 0) == "written", text="its part")
+        until(lambda: phase_of(cluster, killed) == ("written" if killed == 0 else "writing"), text="its part")
         begun = time.monotonic()
-        cluster.agents[0].kill()
+        cluster.agents[killed].kill()
         waiting = threads.submit(outcome, saving.wait, 120)
-        cluster.agents[0].restart()
-        if part == "written":
-            go_on.set()
-        ends = [waiting.result(60)]
+        cluster.agents[killed].restart()
+        if killed == 1:
+            assert waiting.result(60) == "RANK_LOST", "at once: the other one still copies"
         go_on.set()
-        ends.append(other.result(60))
-    assert ends[0] == ends[1] and ends[0] in ("COMMITTED", "RANK_LOST"), ends
+        ends = [waiting.result(60), other.result(60)]
+    # What rank 0 has lent is gone with its agent, if the other one had not got it.
+    assert ends[0] == ends[1] and ends[0] in (("COMMITTED", "RANK_LOST") if killed == 0 else ("RANK_LOST",)), ends
     assert time.monotonic() - begun < QUICK
     saves_commit(threads, clients, 3)
