@@ -288,7 +288,7 @@ void Job::Advance(Context& context) {
       context.stalled_step = stalled == nullptr ? std::nullopt : std::optional(stalled->step());
       for (Save& save : saves_) {
         if (save.ended()) {
-          save.AnswerOwed(context.now);
+          save.AnswerOwed(context);
           continue;
         }
         const Save::Phase before = save.phase();
