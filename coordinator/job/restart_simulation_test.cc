@@ -51,6 +51,10 @@ struct Rank {
   int number = 0;
   Agent agent;
   absl::Time started;
+  // Of the trainer's call in this round: it copies; it has returned; the attempt, as far as the agent has told.
+  bool staging = false;
+  bool staged = false;
+  uint32_t attempt = 0;
   std::optional<Outcome> outcome;
 };
 
@@ -280,6 +284,7 @@ class World {
       return;
     }
     save.set_attempt(order.attempt());
+    if (order.step() == step_) rank.attempt = order.attempt();
     if (order.attempt_nonce() != 0) save.set_attempt_nonce(order.attempt_nonce());
     if (order.action() == v1::SaveOrder::WAIT) return;
     save.set_plan_digest(order.plan_digest());
@@ -294,7 +299,11 @@ class World {
     After(absl::Milliseconds(10 + Pick(300)), [this, &rank, step, from, to, incarnation = rank.agent.incarnation] {
       const auto found = rank.agent.saves.find(step);
       if (rank.agent.incarnation != incarnation || found == rank.agent.saves.end()) return;
-      if (found->second.phase() == from) found->second.set_phase(to);
+      if (found->second.phase() != from) return;
+      found->second.set_phase(to);
+      if (step != step_) return;
+      rank.staging = to == v1::SaveState::STAGING;
+      rank.staged = rank.staged || to == v1::SaveState::STAGED;
     });
   }
 
@@ -308,6 +317,7 @@ class World {
     for (Rank& rank : ranks_) {
       rank.outcome.reset();
       rank.started = now_;
+      rank.staging = rank.staged = false;
       After(absl::Milliseconds(Pick(400)), [this, &rank, round = round_] {
         if (round == round_) Call(rank);
       });
@@ -324,6 +334,8 @@ class World {
       });
       return;
     }
+    rank.staging = rank.staged = false;
+    rank.attempt = 0;
     v1::SaveState& save = agent.saves[step_];
     save.set_step(step_);
     save.set_call(++agent.calls);
@@ -388,36 +400,28 @@ class World {
     }
     Rank& rank = ranks_[static_cast<size_t>(Pick(static_cast<int>(ranks_.size())))];
     Log(absl::StrCat("rank ", rank.number, "'s agent restarts"));
-    const Agent before = std::exchange(rank.agent, Agent());
+    rank.agent = Agent();
     rank.agent.incarnation = ++next_id_;
     last_event_ = now_;
-    After(absl::Milliseconds(10 + Pick(1500)), [this, &rank, before, round = round_,
-                                                incarnation = rank.agent.incarnation] {
+    After(absl::Milliseconds(10 + Pick(1500)), [this, &rank, incarnation = rank.agent.incarnation] {
       if (rank.agent.incarnation != incarnation) return;
       rank.agent.attached = true;
       last_event_ = now_;
-      Resume(rank, before, round);
+      Resume(rank);
     });
   }
 
-  // The trainer finds another agent. `before`: the one that it was attached to.
-  void Resume(Rank& rank, const Agent& before, uint64_t round) {
+  // The trainer has found another agent.
+  void Resume(Rank& rank) {
     if (rank.outcome) return;
-    if (round != round_) return Call(rank);
-    const auto found = before.saves.find(step_);
-    const v1::SaveState::Phase phase =
-        found == before.saves.end() ? v1::SaveState::PHASE_UNSPECIFIED : found->second.phase();
-    const bool was_asking = before.asked.has_value();
-    const bool staged = phase >= v1::SaveState::STAGED && phase <= v1::SaveState::WRITTEN;
-    if (was_asking || staged) {
-      const uint32_t attempt = was_asking ? before.asked->attempt() : found->second.attempt();
-      if (attempt == 0) return Return(rank, {});
+    if (rank.staged) {
+      if (rank.attempt == 0) return Return(rank, {});
       v1::SaveState& asked = rank.agent.asked.emplace();
       asked.set_step(step_);
-      asked.set_attempt(attempt);
+      asked.set_attempt(rank.attempt);
       asked.set_phase(v1::SaveState::ASKED);
       asked.set_call(++rank.agent.calls);
-    } else if (phase == v1::SaveState::STAGING && Chance(0.5)) {
+    } else if (rank.staging && Chance(0.5)) {
       // A client that fails by itself: its trainer's next call is one with which all try again.
       Return(rank, {});
     } else {
