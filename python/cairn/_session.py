@@ -1,4 +1,4 @@
-"""A trainer's session with the agent beside it: beginning it, going on with the agent's next process, losing the rank."""
+"""A trainer's session with its agent: beginning it, going on with the agent's next process, losing the rank."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ import time
 import weakref
 from typing import Any, Callable
 
-from cairn import (_agent, _layout, _loading, _mapping, _memory, _native, _objects, _replicas, _session, _timeouts, _watch,
-                   _wire)
+from cairn import (_agent, _layout, _loading, _mapping, _memory, _native, _objects, _replicas, _session, _timeouts,
+                   _watch, _wire)
 from cairn._errors import Error
 from cairn._results import Checkpoint, LoadReport
 
@@ -311,7 +311,8 @@ class Client:
             except _session.Restarted:
                 raise self._lost(step) from None
             except BaseException as error:
-                if isinstance(error, Error) and error.reason == "AGENT_UNREACHABLE" and self._session.restarted_since(agent):
+                unreachable = isinstance(error, Error) and error.reason == "AGENT_UNREACHABLE"
+                if unreachable and self._session.restarted_since(agent):
                     raise self._lost(step) from None  # its memory could not be mapped any more
                 self._cancel(begun.save, error)
                 raise
@@ -375,7 +376,7 @@ class Client:
         return _wire.error_from_status(response.checkpoint.error), None, attempt
 
     def _forgotten(self, step: int, agent: int, attempt: int, error: Error) -> Checkpoint | Error:
-        """How a save ended that the agent knows nothing of. Another attempt of the step is another save, with other bytes."""
+        """How a save ended that the agent knows nothing of. Another attempt of the step is another save."""
         for checkpoint in self._committed():
             if checkpoint.step == step and checkpoint.attempt == attempt:
                 return checkpoint
