@@ -234,6 +234,9 @@ Save& Job::NewSave(int64_t step, Context& context) {
 }
 
 void Job::Apply(const Member& member, Context& context) {
+  for (Save& save : saves_) {
+    if (save.ended()) save.NoteTold(member);
+  }
   for (const v1::SaveState& state : member.state.save()) {
     if (!CheckStep(state.step()).ok() || EndedSaveOf(member, state) != nullptr) continue;
     Save* save = ActiveSave(state.step());
@@ -288,7 +291,7 @@ void Job::Advance(Context& context) {
       context.stalled_step = stalled == nullptr ? std::nullopt : std::optional(stalled->step());
       for (Save& save : saves_) {
         if (save.ended()) {
-          save.AnswerOwed(context.now);
+          save.AnswerOwed(context);
           continue;
         }
         const Save::Phase before = save.phase();

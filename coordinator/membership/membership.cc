@@ -76,6 +76,7 @@ absl::StatusOr<bool> Membership::Register(const v1::RegisterAgentRequest& reques
   }
   const bool changed = held == members_.end() || world_size != world_size_;
   world_size_ = world_size;
+  last_trainer_.erase(last_trainer_.lower_bound(world_size), last_trainer_.end());
   Member& member = members_[rank];
   if (held == members_.end()) member.stepped = now;
   member.rank = rank;
@@ -128,6 +129,7 @@ bool Membership::Report(Member& member, const v1::AgentState& state, uint64_t se
   }
   HoldExactly(layouts, LayoutsOf(member.state), member.layouts);
   const std::optional<int64_t> after = member.current_step();
+  if (state.trainer().attached()) last_trainer_[member.rank] = state.trainer().incarnation();
   if (!same_trainer) member.steps_per_second = 0;
   if (after != before) {
     const double seconds = absl::ToDoubleSeconds(now - member.stepped);
@@ -158,6 +160,11 @@ std::vector<int> Membership::Expire(absl::Time now) {
 const Member* Membership::Find(int rank) const {
   const auto found = members_.find(rank);
   return found == members_.end() ? nullptr : &found->second;
+}
+
+uint64_t Membership::LastTrainer(int rank) const {
+  const auto found = last_trainer_.find(rank);
+  return found == last_trainer_.end() ? 0 : found->second;
 }
 
 std::vector<int> Membership::Absent() const {

@@ -74,6 +74,8 @@ class Membership {
   int world_size() const { return world_size_; }
   bool complete() const { return world_size_ > 0 && static_cast<int>(members_.size()) == world_size_; }
   std::vector<int> Absent() const;
+  // The trainer that was attached to the rank last, also through an agent that has ended; 0 for none.
+  uint64_t LastTrainer(int rank) const;
   // +1 whenever the set of (rank, incarnation) changes.
   uint64_t epoch() const { return epoch_; }
 
@@ -81,6 +83,7 @@ class Membership {
   const std::string job_;
   const absl::Duration lease_ttl_;
   std::map<int, Member> members_;
+  std::map<int, uint64_t> last_trainer_;  // of ranks below the world size
   int world_size_ = 0;
   uint64_t epoch_ = 0;
 };

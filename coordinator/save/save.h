@@ -94,8 +94,10 @@ class Save {
   // as well be one with which all ranks try again. See docs/failure_model.md, "Which attempt a call is in".
   // `state` is a call that belongs to no other attempt: if it is the one that is owed an answer, it is held.
   void HoldOwed(const Member& member, const v1::SaveState& state, absl::Time now);
+  // What an agent does not speak of any more, its trainer has heard.
+  void NoteTold(const Member& member);
   // Calls that were held for long enough are answered.
-  void AnswerOwed(absl::Time now);
+  void AnswerOwed(const Context& context);
   // The trainer of `rank` has heard the verdict in another way.
   void Heard(int rank);
   // A later attempt of the step has begun: calls that are held, or come, belong to that one.

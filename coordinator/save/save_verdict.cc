@@ -228,12 +228,16 @@ void Save::OnRemoved(uint64_t ticket, const absl::Status& status, Context& conte
 void Save::End(Phase phase, Context& context) {
   for (size_t i = 0; i < ranks_.size(); ++i) {
     Rank& rank = ranks_[i];
-    const Member* member = context.members.Find(static_cast<int>(i));
+    const int index = static_cast<int>(i);
     if (phase == Phase::kAborted) {
-      const bool agent_gone = member == nullptr || member->incarnation != rank.agent;
       // A call that had staged has returned: its trainer asks for the verdict itself.
       const bool open = rank.begun && !Staged(rank.state) && rank.trainer_attached;
-      rank.owed_trainer = !rank.begun ? rank.seen_trainer : open && agent_gone ? rank.trainer : 0;
+      if (rank.begun) {
+        rank.owed_trainer = open ? rank.trainer : 0;
+      } else if (!rank.successor) {
+        // One whose agent has just restarted attaches in a moment.
+        rank.owed_trainer = rank.seen_trainer != 0 ? rank.seen_trainer : context.members.LastTrainer(index);
+      }
     }
     // What is asked of an ended save is small.
     rank.state.clear_result();
@@ -253,16 +257,32 @@ void Save::HoldOwed(const Member& member, const v1::SaveState& state, absl::Time
   if (static_cast<size_t>(member.rank) >= ranks_.size()) return;
   Rank& rank = ranks_[static_cast<size_t>(member.rank)];
   if (rank.owed_trainer == 0 || rank.owed_trainer != member.state.trainer().incarnation()) return;
-  rank.owed_trainer = 0;
+  if (rank.begun && rank.agent == member.incarnation) return;  // its call is answered already
+  if (rank.OwedTo(member, state)) return;  // it is held already; another one if the agent restarted once more
   rank.owed_call = Rank::OwedCall::kHeld;
   rank.owed_agent = member.incarnation;
   rank.owed_number = state.call();
   rank.held_since = now;
 }
 
-void Save::AnswerOwed(absl::Time now) {
-  for (Rank& rank : ranks_) {
-    if (rank.owed_call != Rank::OwedCall::kHeld || now - rank.held_since < kNextAttemptGrace) continue;
+void Save::NoteTold(const Member& member) {
+  if (static_cast<size_t>(member.rank) >= ranks_.size()) return;
+  Rank& rank = ranks_[static_cast<size_t>(member.rank)];
+  const bool answered = rank.owed_call == Rank::OwedCall::kAnswered && rank.owed_agent == member.incarnation;
+  if (rank.owed_trainer == 0 || (!answered && (!rank.begun || rank.agent != member.incarnation))) return;
+  const uint64_t number = answered ? rank.owed_number : rank.state.call();
+  const bool open = std::any_of(
+      member.state.save().begin(), member.state.save().end(),
+      [&](const v1::SaveState& state) { return state.step() == step_ && state.call() <= number; });
+  if (!open) rank.owed_trainer = 0;
+}
+
+void Save::AnswerOwed(const Context& context) {
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    Rank& rank = ranks_[i];
+    if (rank.owed_call != Rank::OwedCall::kHeld || context.now - rank.held_since < kNextAttemptGrace) continue;
+    const Member* member = context.members.Find(static_cast<int>(i));
+    if (member == nullptr || member->incarnation != rank.owed_agent) continue;  // nobody would hear it
     rank.owed_call = Rank::OwedCall::kAnswered;
     ++owed_answered_;
   }
