@@ -150,6 +150,10 @@ absl::StatusOr<v1::AttachResponse> Agent::Attach(const v1::AttachRequest& reques
     return MakeError(Reason::kUnsupported, absl::StrCat("the trainer speaks protocol ", request.protocol(),
                                                         ", this agent up to ", kProtocolVersion));
   }
+  MutexLock attaching(attaching_);
+  CAIRN_RETURN_IF_ERROR(host_.Do([&](Session& session, absl::Time) {
+    return session.CheckAttach(request.trainer_incarnation(), request.previous_agent());
+  }));
   v1::AttachResponse response;
   {
     MutexLock lock(mutex_);
@@ -157,6 +161,7 @@ absl::StatusOr<v1::AttachResponse> Agent::Attach(const v1::AttachRequest& reques
       CAIRN_ASSIGN_OR_RETURN(std::shared_ptr<ControlPage> page, ControlPage::Create());
       CAIRN_ASSIGN_OR_RETURN(const uint64_t id, descriptors_->Offer(page->memory(), false));
       if (page_id_ != 0) descriptors_->Withdraw(page_id_);
+      if (page_ != nullptr) page_->Replaced();
       page_ = std::move(page);
       page_id_ = id;
       page_trainer_ = request.trainer_incarnation();

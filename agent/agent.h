@@ -39,7 +39,8 @@ class Agent {
   const AgentOptions& options() const { return options_; }
   const std::string& descriptor_socket() const { return descriptors_->path(); }
 
-  // A trainer begins its session. `pid`: its process, if the kernel said so.
+  // A trainer begins its session, or goes on with it. `pid`: its process, if the kernel said so. Errors are those of
+  // LocalAgentService.
   absl::StatusOr<v1::AttachResponse> Attach(const v1::AttachRequest& request, std::optional<pid_t> pid);
   // Also of one that is not attached any more.
   void TrainerGone(uint64_t incarnation, TrainerEnd how);
@@ -74,6 +75,8 @@ class Agent {
   const std::string boot_id_;
   BufferPool pool_;
   TransferService transfers_;
+
+  Mutex attaching_;  // one trainer after the other; taken before `mutex_`
 
   Mutex mutex_;
   CondVar ended_;

@@ -309,6 +309,32 @@ TEST_F(SaveTest, TrainerDies_AfterStaging_TheSaveIsWritten) {
   EXPECT_EQ(next.WaitSave(3)->state(), v1::Checkpoint::COMMITTED);
 }
 
+TEST_F(SaveTest, ReplacedTrainer_IsToldInItsControlPage_AndDoesNotComeBack) {
+  Running agent(Options());
+  const auto page_of = [](const FakeTrainer& trainer) {
+    v1::SlabReference page;
+    page.set_descriptor_socket(trainer.attached().descriptor_socket());
+    page.set_descriptor_id(trainer.attached().control_page_descriptor());
+    page.set_bytes(kControlPageBytes);
+    return *testing::Mapping::Open(page, true);
+  };
+  const auto replaced = [](const testing::Mapping& page) { return page.data()[32] == 1; };
+  FakeTrainer first(agent.address()), second(agent.address());
+  ASSERT_TRUE(first.Attach().ok());
+  const auto page = page_of(first);
+  EXPECT_FALSE(replaced(*page));
+  ASSERT_TRUE(second.Attach().ok());
+  EXPECT_TRUE(replaced(*page));
+  EXPECT_FALSE(replaced(*page_of(second)));
+
+  const auto refused = [](const absl::Status& status) { return HasReason(status, Reason::kStaleIncarnation); };
+  EXPECT_TRUE(refused(first.Attach(first.attached().agent_incarnation())));
+  EXPECT_TRUE(refused(first.Attach(first.attached().agent_incarnation() + 1))) << "of another process of the agent";
+  EXPECT_TRUE(refused(first.BeginSave(*layout_, 1).status()));
+  EXPECT_FALSE(replaced(*page_of(second))) << "its page is the one it had";
+  EXPECT_TRUE(second.Attach(second.attached().agent_incarnation()).ok());
+}
+
 TEST_F(SaveTest, SlabAboveTheBudget_IsAMemoryLimit_WithTheNumbers) {
   AgentOptions options = Options();
   options.memory_budget = 100'000;

@@ -123,6 +123,7 @@ void CoordinatorLink::Loop() {
       pause = kFirstPause;
       continue;
     }
+    host_.Do([&](Session& session, absl::Time now) { session.OnLinkFailed(status, now); });
     const auto reason = ReasonOf(status);
     const absl::Time now = Clock::Real().SteadyNow();
     // May end by itself: a lease ends, storage is mounted, a coordinator that was started anew puts its token where

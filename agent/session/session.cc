@@ -15,6 +15,8 @@ namespace {
 // Besides those in use.
 constexpr size_t kKeptLayouts = 8;
 constexpr size_t kKeptPlans = 8;
+// A trainer that was replaced notices within a second, so few of them still call.
+constexpr size_t kKeptReplaced = 64;
 
 absl::Duration FromProto(const google::protobuf::Duration& duration) {
   return absl::Seconds(duration.seconds()) + absl::Nanoseconds(duration.nanos());
@@ -22,7 +24,7 @@ absl::Duration FromProto(const google::protobuf::Duration& duration) {
 
 }  // namespace
 
-Session::Session(SessionOptions options) : options_(std::move(options)), next_save_(options_.incarnation | 1) {}
+Session::Session(SessionOptions options) : options_(std::move(options)), link_trouble_(options_.rank), next_save_(options_.incarnation | 1) {}
 
 std::vector<Action> Session::TakeActions() { return std::exchange(actions_, {}); }
 
@@ -85,6 +87,7 @@ v1::SynchronizeAgentRequest Session::BuildRequest(std::optional<int64_t> current
     *state.add_save() = StateOf(save);
     told_saves_[step] = save.id;
   }
+  asked_.AddTo(state);
   for (const auto& [number, load] : loads_) {
     if (load.ended) continue;
     *state.add_load() = StateOf(load);
@@ -97,6 +100,7 @@ v1::SynchronizeAgentRequest Session::BuildRequest(std::optional<int64_t> current
 
 absl::Status Session::OnOrders(const v1::SynchronizeAgentResponse& response, absl::Time now) {
   CAIRN_RETURN_IF_ERROR(CheckEpoch(response.coordinator_epoch()));
+  link_trouble_.Over();
   coordinator_epoch_ = response.coordinator_epoch();
   membership_epoch_ = response.membership_epoch();
   known_revision_ = response.revision();
@@ -113,7 +117,9 @@ absl::Status Session::OnOrders(const v1::SynchronizeAgentResponse& response, abs
     Do(action::PutLayout{layout->second});
   }
   if (response.has_arm()) ApplyArm(response.arm());
-  for (const v1::SaveOrder& order : response.save()) ApplySave(order, now);
+  for (const v1::SaveOrder& order : response.save()) {
+    if (!asked_.Apply(order)) ApplySave(order, now);
+  }
   // A save that was never begun here and that the coordinator no longer speaks of needs no answer.
   std::erase_if(saves_, [&](const auto& entry) {
     return entry.second.id == 0 && std::none_of(response.save().begin(), response.save().end(),
@@ -183,16 +189,39 @@ void Session::OnControlPage(uint64_t number, v1::ArmState::Status status) {
   Changed();
 }
 
+absl::Status Session::Replaced() const {
+  return MakeError(Reason::kStaleIncarnation,
+                   absl::StrCat("rank ", options_.rank, " of job ", options_.job,
+                                ": another trainer has taken this one's place; stop this process"),
+                   {{"job", options_.job}, {"rank", absl::StrCat(options_.rank)}});
+}
+
+absl::Status Session::CheckAttach(uint64_t trainer, uint64_t previous_agent) const {
+  if (trainer_ == trainer) return absl::OkStatus();
+  // Two trainers of one rank, each of which comes back when it was replaced, would take the rank from each other without
+  // end.
+  if (std::find(replaced_.begin(), replaced_.end(), trainer) != replaced_.end()) return Replaced();
+  if (previous_agent == 0) return absl::OkStatus();
+  const bool given_on = previous_agent == options_.incarnation && last_trainer_ != 0 && last_trainer_ != trainer;
+  return trainer_ || given_on ? Replaced() : absl::OkStatus();
+}
+
 void Session::Attach(uint64_t trainer) {
   if (trainer_ == trainer) return;
-  if (trainer_) OnTrainerGone(*trainer_, TrainerEnd::kReplaced);
+  if (trainer_) {
+    replaced_.push_back(*trainer_);
+    if (replaced_.size() > kKeptReplaced) replaced_.pop_front();
+    OnTrainerGone(*trainer_, TrainerEnd::kReplaced);
+  }
   trainer_ = trainer;
+  last_trainer_ = trainer;
   trainer_layout_.clear();
   Changed();
 }
 
 void Session::OnTrainerGone(uint64_t trainer, TrainerEnd how) {
   slab_use_.TrainerGone(trainer, how);
+  asked_.TrainerGone(trainer);
   if (trainer_ != trainer) {
     Advance();  // the slab may be free now
     Changed();
@@ -231,8 +260,8 @@ void Session::OnTrainerGone(uint64_t trainer, TrainerEnd how) {
 
 absl::Status Session::CheckAttached(uint64_t trainer) const {
   if (trainer_ == trainer) return absl::OkStatus();
-  return MakeError(Reason::kNotRegistered, absl::StrCat("rank ", options_.rank, ": this trainer is not attached",
-                                                        trainer_ ? "; another one has taken its place" : ""));
+  if (std::find(replaced_.begin(), replaced_.end(), trainer) != replaced_.end()) return Replaced();
+  return MakeError(Reason::kNotRegistered, absl::StrCat("rank ", options_.rank, ": this trainer is not attached"));
 }
 
 void Session::AddLayout(RankLayoutPtr layout) {
@@ -273,7 +302,7 @@ absl::StatusOr<v1::PrepareResponse> Session::Prepare(const v1::PrepareRequest& r
     Changed();
   }
   CAIRN_RETURN_IF_ERROR(current_plan_error_);
-  response.set_pending(true);
+  SetPending(response);
   // A plan of before the coordinator heard of this layout may be for another one.
   if (current_plan_digest_.empty() || told_layout_ != trainer_layout_) return response;
   const auto image = WantImage(current_plan_digest_, layout->second);
@@ -287,6 +316,7 @@ absl::StatusOr<v1::PrepareResponse> Session::Prepare(const v1::PrepareRequest& r
   }
   cached_ = *image;
   response.set_pending(false);
+  response.clear_stalled();
   response.set_slab_bytes(slab_->bytes);
   return response;
 }

@@ -24,6 +24,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "agent/session/asked_saves.h"
+#include "agent/session/link_trouble.h"
 #include "agent/session/rank_layout.h"
 #include "agent/session/replica_check.h"
 #include "agent/session/save_image.h"
@@ -31,6 +33,7 @@
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "cairn/v1/local_agent_service.pb.h"
 #include "cairn/v1/plan.pb.h"
+#include "common/rpc/status_proto.h"
 
 namespace cairn {
 
@@ -141,6 +144,9 @@ class Session {
   absl::Status OnRegistered(const v1::RegisterAgentResponse& response);
   // The coordinator does not know this agent any more. Saves and loads in flight are kept and told to it again.
   void OnUnregistered();
+  // A call to the coordinator has failed: trainers that wait for it are told (`stalled` of their answers), until orders
+  // come again.
+  void OnLinkFailed(const absl::Status& error, absl::Time now) { link_trouble_.Failed(error, now); }
   // The state to send. Orders that come back are understood as an answer to the last one that was built.
   v1::SynchronizeAgentRequest BuildRequest(std::optional<int64_t> current_step);
   // Errors as OnRegistered.
@@ -153,9 +159,14 @@ class Session {
 
   // --- With the trainer. Errors are those of LocalAgentService.
 
+  // Whether this trainer may have the rank. `previous_agent`: the incarnation of the agent that it was attached to last, 0
+  // if it never was: only a trainer that is new may take another one's place. ABORTED (STALE_INCARNATION).
+  absl::Status CheckAttach(uint64_t trainer, uint64_t previous_agent) const;
+  // After CheckAttach. Takes the place of the trainer that is attached.
   void Attach(uint64_t trainer);
   // The trainer has ended or detached, also one that is not attached any more. What is staged goes on.
   void OnTrainerGone(uint64_t trainer, TrainerEnd how);
+  // FAILED_PRECONDITION (NOT_REGISTERED); ABORTED (STALE_INCARNATION) if another trainer has taken its place.
   absl::Status CheckAttached(uint64_t trainer) const;
   std::optional<uint64_t> attached_trainer() const { return trainer_; }
   // Makes a layout known, so that calls may name it by digest.
@@ -279,6 +290,7 @@ class Session {
   void Changed() { ++version_; }
   void Do(Action action) { actions_.push_back(std::move(action)); }
   absl::Status CheckEpoch(uint64_t epoch) const;
+  absl::Status Replaced() const;
   void ForgetOldLayouts();
   Save* FindSave(int64_t step);
   Save* FindSaveById(uint64_t id);
@@ -289,12 +301,25 @@ class Session {
   void ApplySave(const v1::SaveOrder& order, absl::Time now);
   void ApplyLoad(const v1::LoadOrder& order);
   void EndSave(Save& save, const v1::SaveOrder& verdict);
+  // `error`: of one that was aborted.
+  v1::Checkpoint CheckpointOf(const v1::SaveOrder& verdict, const absl::Status& error) const;
+  // Of a save that this agent does not know: what the coordinator says of its attempt.
+  v1::WaitSaveResponse AskFor(const v1::WaitSaveRequest& request);
+  // SAVE_IN_PROGRESS, or what keeps the agent from its coordinator, if too many failed saves wait for it to hear of them.
+  absl::Status CheckRoom() const;
   void Fail(Save& save, absl::Status error);
   void Fail(Load& load, absl::Status error);
   void StopReading(Load& load);
   void End(Load& load);
   // Room for one more.
   void ForgetEndedLoads();
+
+  // An answer that there is none yet, with what keeps the agent from its coordinator.
+  template <typename Response>
+  void SetPending(Response& response) const {
+    response.set_pending(true);
+    if (!link_trouble_.status().ok()) *response.mutable_stalled() = StatusToProto(link_trouble_.status());
+  }
 
   // Takes every step that has become possible.
   void Advance();
@@ -327,12 +352,15 @@ class Session {
   bool current_plan_checks_replicas_ = false;
   bool current_plan_samples_replicas_ = false;
   absl::Status current_plan_error_;
+  LinkTrouble link_trouble_;
   // Of the last request: what orders speak of.
   std::map<int64_t, uint64_t> told_saves_;   // step -> id
   std::map<uint64_t, uint64_t> told_loads_;  // number -> trainer
   std::string told_layout_;
 
   std::optional<uint64_t> trainer_;
+  uint64_t last_trainer_ = 0;      // that was attached, though it may have ended; 0 for none
+  std::deque<uint64_t> replaced_;  // trainers whose place another one has taken, the newest last
   std::string trainer_layout_;
   v1::ArmState arm_;
 
@@ -364,6 +392,7 @@ class Session {
   uint32_t next_sample_ = 0;
   std::map<int64_t, Save> saves_;  // by step
   std::deque<EndedSave> ended_;
+  AskedSaves asked_;
   std::map<uint64_t, Load> loads_;  // by number
 };
 

@@ -51,7 +51,7 @@ absl::StatusOr<v1::BeginLoadResponse> Session::BeginLoad(const v1::BeginLoadRequ
     // One of a trainer that has ended; what it holds must be given back before the number can be used again.
     StopReading(*load);
     if (load->reading) {
-      response.set_pending(true);
+      SetPending(response);
       return response;
     }
     loads_.erase(request.number());
@@ -84,7 +84,7 @@ absl::StatusOr<v1::BeginLoadResponse> Session::BeginLoad(const v1::BeginLoadRequ
     return BadLoad(request.number(), "has ended");
   }
   if (load->plan == nullptr || (load->source_layout != nullptr && !load->source_memory)) {
-    response.set_pending(true);
+    SetPending(response);
     return response;
   }
   if (load->source_memory) {

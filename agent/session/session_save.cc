@@ -14,10 +14,16 @@ namespace cairn {
 namespace {
 
 constexpr size_t kKeptEnded = 64;
+// Failed saves that the coordinator has not given a verdict on. More come together only while it is away.
+constexpr size_t kMaxFailed = 16;
 constexpr absl::Duration kDefaultStageTimeout = absl::Minutes(10);
 
 absl::Duration FromProto(const google::protobuf::Duration& duration) {
   return absl::Seconds(duration.seconds()) + absl::Nanoseconds(duration.nanos());
+}
+
+absl::Status Aborted(int64_t step) {
+  return MakeError(Reason::kSaveCancelled, absl::StrCat("the save of step ", step, " was aborted"));
 }
 
 bool Staged(v1::SaveState::Phase phase) {
@@ -57,6 +63,7 @@ absl::StatusOr<v1::BeginSaveResponse> Session::BeginSave(const v1::BeginSaveRequ
       committed = ended.error.ok();
       if (ended.trainer == request.trainer_incarnation() && std::exchange(ended.untold, false)) return ended.error;
     }
+    CAIRN_RETURN_IF_ERROR(CheckRoom());
     save = &saves_[step];
     save->id = next_save_++;
     save->step = step;
@@ -76,13 +83,14 @@ absl::StatusOr<v1::BeginSaveResponse> Session::BeginSave(const v1::BeginSaveRequ
     }
     if (now >= save->next_call->deadline) {
       save->next_call.reset();
+      if (!link_trouble_.status().ok()) return link_trouble_.status();
       if (save->order.has_stalled()) return StatusFromProto(save->order.stalled());
       return MakeError(Reason::kSaveInProgress,
                        absl::StrCat("rank ", options_.rank, ": the attempt before to save step ", step,
                                     " has not ended within ", absl::FormatDuration(timeout)),
                        {{"step", absl::StrCat(step)}, {"rank", absl::StrCat(options_.rank)}});
     }
-    response.set_pending(true);
+    SetPending(response);
     return response;
   }
   if (!save->error.ok()) {
@@ -90,7 +98,7 @@ absl::StatusOr<v1::BeginSaveResponse> Session::BeginSave(const v1::BeginSaveRequ
     return save->error;
   }
   if (save->phase == v1::SaveState::BEGUN) {
-    response.set_pending(true);
+    SetPending(response);
     return response;
   }
   response.set_save(save->id);
@@ -163,9 +171,9 @@ absl::StatusOr<v1::WaitSaveResponse> Session::WaitSave(const v1::WaitSaveRequest
   v1::WaitSaveResponse response;
   const Save* save = request.save() != 0 ? FindSaveById(request.save()) : FindSave(request.step());
   if (save != nullptr && save->id != 0) {
-    response.set_pending(true);
+    SetPending(response);
     response.set_attempt(save->attempt);
-    if (save->order.has_stalled()) *response.mutable_stalled() = save->order.stalled();
+    if (!response.has_stalled() && save->order.has_stalled()) *response.mutable_stalled() = save->order.stalled();
     return response;
   }
   for (auto ended = ended_.rbegin(); ended != ended_.rend(); ++ended) {
@@ -177,9 +185,43 @@ absl::StatusOr<v1::WaitSaveResponse> Session::WaitSave(const v1::WaitSaveRequest
     *response.mutable_checkpoint() = ended->checkpoint;
     return response;
   }
+  if (request.attempt() != 0 && CheckStep(request.step()).ok()) return AskFor(request);
   return MakeError(Reason::kNotCommitted,
                    absl::StrCat("rank ", options_.rank, ": this agent knows of no save of step ", request.step()),
                    {{"step", absl::StrCat(request.step())}, {"rank", absl::StrCat(options_.rank)}});
+}
+
+v1::WaitSaveResponse Session::AskFor(const v1::WaitSaveRequest& request) {
+  v1::WaitSaveResponse response;
+  const AskedSaves::Question question{request.trainer_incarnation(), request.step(), request.attempt()};
+  if (const auto verdict = asked_.Take(question); verdict.has_value()) {
+    absl::Status error;
+    if (verdict->action() == v1::SaveOrder::ABORTED) {
+      error = StatusFromProto(verdict->error());
+      if (error.ok()) error = Aborted(request.step());
+    }
+    *response.mutable_checkpoint() = CheckpointOf(*verdict, error);
+    return response;
+  }
+  if (asked_.Ask(question, next_call_)) {
+    ++next_call_;
+    Changed();
+  }
+  SetPending(response);
+  response.set_attempt(request.attempt());
+  const v1::SaveOrder* last = asked_.Last(question);
+  if (!response.has_stalled() && last != nullptr && last->has_stalled()) *response.mutable_stalled() = last->stalled();
+  return response;
+}
+
+absl::Status Session::CheckRoom() const {
+  const auto failed = std::count_if(saves_.begin(), saves_.end(),
+                                    [](const auto& entry) { return entry.second.phase == v1::SaveState::FAILED; });
+  if (static_cast<size_t>(failed) < kMaxFailed) return absl::OkStatus();
+  const std::string why = absl::StrCat(failed, " saves have failed that the coordinator has yet to hear of");
+  if (!link_trouble_.status().ok()) return Annotate(link_trouble_.status(), why);
+  return MakeError(Reason::kSaveInProgress, absl::StrCat("rank ", options_.rank, ": ", why),
+                   {{"rank", absl::StrCat(options_.rank)}});
 }
 
 absl::Status Session::CancelSave(const v1::CancelSaveRequest& request, absl::Time) {
@@ -233,7 +275,8 @@ void Session::OnTick(absl::Time now) {
                            absl::StrCat("rank ", options_.rank, ": the trainer has not staged step ", step,
                                         " within the save's timeout"),
                            metadata));
-    } else if (const absl::Status stalled = StalledStorage(save); !stalled.ok()) {
+    } else if (const absl::Status stalled = link_trouble_.status().ok() ? StalledStorage(save) : link_trouble_.status();
+               !stalled.ok()) {
       Fail(save, Annotate(stalled,
                           absl::StrCat("rank ", options_.rank, ": step ", step,
                                        " could not be staged within the save's timeout"),
@@ -288,8 +331,7 @@ void Session::ApplySave(const v1::SaveOrder& order, absl::Time) {
       save->order = order;
       save->attempt = order.attempt();
       if (save->error.ok()) save->error = StatusFromProto(order.error());
-      if (save->error.ok())
-        save->error = MakeError(Reason::kSaveCancelled, absl::StrCat("the save of step ", save->step, " was aborted"));
+      if (save->error.ok()) save->error = Aborted(save->step);
       if (writer_ == save->id && save->id != 0) {
         if (!std::exchange(writer_stopping_, true)) Do(action::StopWrite{save->id});
       } else {
@@ -312,6 +354,23 @@ void Session::ApplySave(const v1::SaveOrder& order, absl::Time) {
   }
 }
 
+v1::Checkpoint Session::CheckpointOf(const v1::SaveOrder& verdict, const absl::Status& error) const {
+  v1::Checkpoint checkpoint;
+  checkpoint.set_job(options_.job);
+  checkpoint.set_step(verdict.step());
+  checkpoint.set_state(error.ok() ? v1::Checkpoint::COMMITTED : v1::Checkpoint::ABORTED);
+  checkpoint.set_attempt(verdict.attempt());
+  checkpoint.set_bytes(verdict.bytes());
+  checkpoint.set_world_size(verdict.world_size() != 0 ? verdict.world_size() : options_.world_size);
+  checkpoint.set_data_directory(verdict.directory());
+  checkpoint.set_request_id(verdict.request_id());
+  checkpoint.set_coordinator_epoch(coordinator_epoch_);
+  if (verdict.has_commit_time()) *checkpoint.mutable_commit_time() = verdict.commit_time();
+  if (!error.ok()) *checkpoint.mutable_error() = StatusToProto(error);
+  if (verdict.has_warning()) *checkpoint.mutable_warning() = verdict.warning();
+  return checkpoint;
+}
+
 void Session::EndSave(Save& save, const v1::SaveOrder& verdict) {
   const bool committed = verdict.action() == v1::SaveOrder::COMMITTED;
   EndedSave ended;
@@ -321,23 +380,12 @@ void Session::EndSave(Save& save, const v1::SaveOrder& verdict) {
   if (!committed) {
     ended.error = StatusFromProto(verdict.error());
     if (ended.error.ok()) ended.error = save.error;
-    if (ended.error.ok())
-      ended.error = MakeError(Reason::kSaveCancelled, absl::StrCat("the save of step ", save.step, " was aborted"));
+    if (ended.error.ok()) ended.error = Aborted(save.step);
     ended.untold = !save.told && !Staged(save.phase) && save.id != 0;
   }
-  v1::Checkpoint& checkpoint = ended.checkpoint;
-  checkpoint.set_job(options_.job);
-  checkpoint.set_step(save.step);
-  checkpoint.set_state(committed ? v1::Checkpoint::COMMITTED : v1::Checkpoint::ABORTED);
-  checkpoint.set_attempt(verdict.attempt() != 0 ? verdict.attempt() : save.attempt);
-  checkpoint.set_bytes(verdict.bytes());
-  checkpoint.set_world_size(verdict.world_size() != 0 ? verdict.world_size() : options_.world_size);
-  checkpoint.set_data_directory(verdict.directory());
-  checkpoint.set_request_id(save.request_id);
-  checkpoint.set_coordinator_epoch(coordinator_epoch_);
-  if (verdict.has_commit_time()) *checkpoint.mutable_commit_time() = verdict.commit_time();
-  if (!committed) *checkpoint.mutable_error() = StatusToProto(ended.error);
-  if (verdict.has_warning()) *checkpoint.mutable_warning() = verdict.warning();
+  ended.checkpoint = CheckpointOf(verdict, ended.error);
+  if (verdict.attempt() == 0) ended.checkpoint.set_attempt(save.attempt);
+  ended.checkpoint.set_request_id(save.request_id);
   if (writer_ == save.id && save.id != 0 && !std::exchange(writer_stopping_, true)) Do(action::StopWrite{save.id});
   if (save.id != 0) ended_.push_back(std::move(ended));
   if (ended_.size() > kKeptEnded) ended_.pop_front();

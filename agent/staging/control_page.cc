@@ -12,6 +12,7 @@ constexpr size_t kMagic = 0;
 constexpr size_t kReported = 8;
 constexpr size_t kOrder = 16;
 constexpr size_t kGivenUp = 24;
+constexpr size_t kReplaced = 32;
 constexpr uint64_t kArmed = 1;
 constexpr uint64_t kAgreed = 2;
 
@@ -63,5 +64,10 @@ bool ControlPage::Agree(int64_t step) {
 }
 
 void ControlPage::Disarm() { Write(Word(kOrder), 0); }
+
+void ControlPage::Replaced() {
+  Disarm();
+  Write(Word(kReplaced), 1);
+}
 
 }  // namespace cairn

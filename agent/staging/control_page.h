@@ -28,6 +28,8 @@ class ControlPage {
   // for it.
   bool Agree(int64_t step);
   void Disarm();
+  // Another trainer has taken the place of the one that has this page.
+  void Replaced();
 
   const std::shared_ptr<SharedMemory>& memory() const { return memory_; }
 

@@ -103,6 +103,7 @@ class TrainerPage {
   explicit TrainerPage(ControlPage& page) : words_(reinterpret_cast<uint64_t*>(page.memory()->data())) {}
   void Report(int64_t step) { Word(1).store(static_cast<uint64_t>(step) + 1); }
   uint64_t order() { return Word(2).load(); }
+  bool replaced() { return Word(4).load() == 1; }
   void GiveUp(int64_t step) { Word(3).store(static_cast<uint64_t>(step) + 1); }
   uint64_t magic() { return Word(0).load(); }
 
@@ -132,6 +133,18 @@ TEST(ControlPageTest, Arm_IsRefusedForAStepThatWasReported) {
   EXPECT_TRUE((*page)->Arm(12));
   trainer.GiveUp(12);
   EXPECT_FALSE((*page)->Agree(12));
+  EXPECT_EQ(trainer.order(), 0u);
+}
+
+TEST(ControlPageTest, TrainerThatIsReplaced_SeesIt_AndNoAgreementOfItsSuccessor) {
+  auto page = ControlPage::Create();
+  ASSERT_TRUE(page.ok());
+  TrainerPage trainer(**page);
+  EXPECT_TRUE((*page)->Arm(12));
+  EXPECT_TRUE((*page)->Agree(12));
+  EXPECT_FALSE(trainer.replaced());
+  (*page)->Replaced();
+  EXPECT_TRUE(trainer.replaced());
   EXPECT_EQ(trainer.order(), 0u);
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kChunk = 1 << 16;  // small, so that tests have several
 
-grpc::Status Refuse(Reason reason) { return ToGrpcStatus(MakeError(reason, "refused by the fake")); }
+grpc::Status Refusal(Reason reason) { return ToGrpcStatus(MakeError(reason, "refused by the fake")); }
 
 }  // namespace
 
@@ -75,6 +75,11 @@ void FakeCoordinator::Restart(uint64_t epoch) {
   changed_.NotifyAll();
 }
 
+void FakeCoordinator::Refuse(absl::Status error) {
+  MutexLock lock(mutex_);
+  refusal_ = std::move(error);
+}
+
 v1::RegisterAgentRequest FakeCoordinator::registration(uint32_t rank) {
   MutexLock lock(mutex_);
   return ranks_[rank].registration;
@@ -98,6 +103,7 @@ bool FakeCoordinator::unregistered(uint32_t rank) {
 grpc::Status FakeCoordinator::RegisterAgent(grpc::ServerContext*, const v1::RegisterAgentRequest* request,
                                             v1::RegisterAgentResponse* response) {
   MutexLock lock(mutex_);
+  if (!refusal_.ok()) return ToGrpcStatus(refusal_);
   Rank& rank = ranks_[request->agent().rank()];
   rank.registration = *request;
   rank.registered = true;
@@ -113,8 +119,8 @@ grpc::Status FakeCoordinator::SynchronizeAgent(grpc::ServerContext* context, con
                                                v1::SynchronizeAgentResponse* response) {
   MutexLock lock(mutex_);
   Rank& rank = ranks_[request->agent().rank()];
-  if (!rank.registered) return Refuse(Reason::kNotRegistered);
-  if (request->agent().coordinator_epoch() != epoch_) return Refuse(Reason::kStaleEpoch);
+  if (!rank.registered) return Refusal(Reason::kNotRegistered);
+  if (request->agent().coordinator_epoch() != epoch_) return Refusal(Reason::kStaleEpoch);
   if (request->sequence() > rank.sequence) {
     rank.sequence = request->sequence();
     // A real one would have other orders for another state.
@@ -131,7 +137,7 @@ grpc::Status FakeCoordinator::SynchronizeAgent(grpc::ServerContext* context, con
     if (left <= absl::ZeroDuration()) break;
     changed_.WaitFor(mutex_, std::min(left, absl::Milliseconds(20)));
   }
-  if (!rank.registered) return Refuse(Reason::kNotRegistered);
+  if (!rank.registered) return Refusal(Reason::kNotRegistered);
   *response = rank.orders;
   response->set_coordinator_epoch(epoch_);
   response->set_membership_epoch(1);
@@ -145,7 +151,7 @@ grpc::Status FakeCoordinator::PutLayout(grpc::ServerContext*, const v1::PutLayou
   MutexLock lock(mutex_);
   std::string& layout = layouts_[request->digest()];
   if (request->offset() == 0) layout.clear();
-  if (request->offset() != layout.size()) return Refuse(Reason::kBadRequest);
+  if (request->offset() != layout.size()) return Refusal(Reason::kBadRequest);
   layout += request->chunk();
   response->set_received_bytes(layout.size());
   changed_.NotifyAll();
@@ -157,7 +163,7 @@ grpc::Status FakeCoordinator::GetPlan(grpc::ServerContext*, const v1::GetPlanReq
   MutexLock lock(mutex_);
   const auto& plans = ranks_[request->agent().rank()].plans;
   const auto plan = plans.find(request->plan_digest());
-  if (plan == plans.end() || request->offset() > plan->second.size()) return Refuse(Reason::kPlanUnknown);
+  if (plan == plans.end() || request->offset() > plan->second.size()) return Refusal(Reason::kPlanUnknown);
   response->set_chunk(plan->second.substr(request->offset(), kChunk));
   response->set_total_bytes(plan->second.size());
   return grpc::Status::OK;

@@ -31,6 +31,8 @@ class FakeCoordinator final : public v1::AgentCoordinationService::Service {
   v1::AgentState Await(uint32_t rank, const std::function<bool(const v1::AgentState&)>& wanted);
   // As after a restart: nobody is registered, and the epoch is another.
   void Restart(uint64_t epoch);
+  // Registrations are refused by this error; OK: no more.
+  void Refuse(absl::Status error);
 
   v1::RegisterAgentRequest registration(uint32_t rank);
   std::string layout(const std::string& digest);
@@ -64,6 +66,7 @@ class FakeCoordinator final : public v1::AgentCoordinationService::Service {
   Mutex mutex_;
   CondVar changed_;
   uint64_t epoch_ ABSL_GUARDED_BY(mutex_) = 5;
+  absl::Status refusal_ ABSL_GUARDED_BY(mutex_);
   int registrations_ ABSL_GUARDED_BY(mutex_) = 0;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<uint32_t, Rank> ranks_ ABSL_GUARDED_BY(mutex_);

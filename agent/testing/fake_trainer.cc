@@ -37,12 +37,13 @@ FakeTrainer::FakeTrainer(const std::string& address, uint64_t incarnation)
     : incarnation_(incarnation != 0 ? incarnation : RandomId()),
       stub_(v1::LocalAgentService::NewStub(MakeChannel(address, kMaxLocalMessageBytes))) {}
 
-absl::Status FakeTrainer::Attach() {
+absl::Status FakeTrainer::Attach(uint64_t previous_agent) {
   grpc::ClientContext context;
   PrepareCall(context, kTimeout);
   v1::AttachRequest request;
   request.set_trainer_incarnation(incarnation_);
   request.set_protocol(1);
+  request.set_previous_agent(previous_agent);
   return Check(stub_->Attach(&context, request, &attached_));
 }
 

@@ -32,7 +32,7 @@ class FakeTrainer {
  public:
   explicit FakeTrainer(const std::string& address, uint64_t incarnation = 0);
 
-  absl::Status Attach();
+  absl::Status Attach(uint64_t previous_agent = 0);
   // Calls until it is not pending any more.
   absl::StatusOr<v1::PrepareResponse> Prepare(const RankLayout& layout);
   absl::StatusOr<v1::BeginSaveResponse> BeginSave(const RankLayout& layout, int64_t step, int timeout_seconds = 10);

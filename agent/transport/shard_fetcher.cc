@@ -128,6 +128,8 @@ absl::Status ShardFetcher::AwaitStaged(Source& source) {
     } else if (HasReason(status, Reason::kAgentUnreachable)) {
       failing_since = std::min(failing_since, now);
       if (now - failing_since >= options_.unreachable_timeout) return Failed(source, std::string(status.message()));
+    } else if (HasReason(status, Reason::kStaleIncarnation)) {
+      return Failed(source, "its agent was restarted");  // what the one before had staged is gone
     } else {
       return status;
     }
@@ -192,7 +194,8 @@ absl::Status ShardFetcher::Copy(const Source& source, uint64_t offset, uint64_t 
   if (!streamed.too_much && !streamed.ended.ok()) {
     const absl::Status error = CallError(streamed.ended, PeerKind::kAgent,
                                          absl::StrCat("of rank ", source.rank, " at ", source.peer.transfer_address()));
-    return HasReason(error, Reason::kAgentUnreachable) ? Failed(source, std::string(error.message())) : error;
+    const bool gone = HasReason(error, Reason::kAgentUnreachable) || HasReason(error, Reason::kStaleIncarnation);
+    return gone ? Failed(source, std::string(error.message())) : error;
   }
   if (streamed.too_much || streamed.bytes != bytes) {
     return Failed(source, absl::StrCat("it sent ", streamed.bytes, streamed.too_much ? " bytes and more" : " bytes",

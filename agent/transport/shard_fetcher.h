@@ -42,9 +42,8 @@ class ShardFetcher {
 
   // Copies [offset, offset + bytes) of target->moved_in[index] to `to`. Waits until the rank that holds it has staged:
   // who is late there is for the coordinator to decide, whose order to abort stops this.
-  // UNAVAILABLE (TRANSPORT_FAILED): names the rank that cannot be reached or sends something else; CANCELLED
-  // (SAVE_CANCELLED): stopped; FAILED_PRECONDITION (MEMORY_UNSEALED); ABORTED (STALE_INCARNATION), and others of the
-  // source.
+  // UNAVAILABLE (TRANSPORT_FAILED): names the rank that cannot be reached, was restarted or sends something else;
+  // CANCELLED (SAVE_CANCELLED): stopped; FAILED_PRECONDITION (MEMORY_UNSEALED), and others of the source.
   absl::Status Fetch(size_t index, uint64_t offset, uint64_t bytes, char* to);
 
   // Ends all that waits. Idempotent.

@@ -76,6 +76,11 @@ const Save* Job::FindSave(int64_t step, bool active) const {
   return found;
 }
 
+Save* Job::LastSave(int64_t step) {
+  const auto found = std::find_if(saves_.rbegin(), saves_.rend(), [&](const Save& save) { return save.step() == step; });
+  return found == saves_.rend() ? nullptr : &*found;
+}
+
 const Save* Job::EndedSaveOf(const Member& member, const v1::SaveState& state) const {
   const Save* found = nullptr;
   for (const Save& save : saves_) {
@@ -141,8 +146,12 @@ absl::StatusOr<v1::RegisterAgentResponse> Job::Register(const v1::RegisterAgentR
   last_used_ = context.now;
   if (!options_.root_proof.empty() && request.root_proof() != options_.root_proof) return RootMismatch(request);
   OnLost(members_.Expire(context.now), context);
+  const int rank = static_cast<int>(request.agent().rank());
+  const Member* before = members_.Find(rank);
+  const bool restarted = before != nullptr && before->incarnation != request.agent().incarnation();
   const auto changed = members_.Register(request, context.now);
   if (!changed.ok()) return changed.status();
+  if (restarted) OnLost({rank}, context);
   if (*changed) {
     ++revision_;
     context.Log("rank=", request.agent().rank(), " incarnation=", ShortId(request.agent().incarnation()),
@@ -217,18 +226,24 @@ void Job::OnLost(const std::vector<int>& ranks, Context& context) {
 
 Save& Job::NewSave(int64_t step, Context& context) {
   Save save(step, ++revision_, context.now, context.wall);
-  if (const Save* previous = FindSave(step, /*active=*/false); previous != nullptr) save.TakeAnsweredCalls(*previous);
+  for (Save& previous : saves_) {
+    if (previous.step() == step) previous.OweNothing();
+  }
   saves_.push_back(std::move(save));
   context.Log("step=", step, " state=COLLECTING");
   return saves_.back();
 }
 
 void Job::Apply(const Member& member, Context& context) {
+  for (Save& save : saves_) {
+    if (save.ended()) save.NoteTold(member);
+  }
   for (const v1::SaveState& state : member.state.save()) {
     if (!CheckStep(state.step()).ok() || EndedSaveOf(member, state) != nullptr) continue;
     Save* save = ActiveSave(state.step());
     if (save == nullptr) {
       const bool settled = state.attempt() > 0 && SettledVerdict(state) != nullptr;
+      if (Save* last = LastSave(state.step()); last != nullptr) last->HoldOwed(member, state, context.now);
       if (settled || EndedSaveFor(member, state) != nullptr) continue;
       if (StillCommitted(state.step(), CallerOf(member, state), context).value_or(true)) continue;
       const auto active = std::count_if(saves_.begin(), saves_.end(), [](const Save& each) { return !each.ended(); });
@@ -244,7 +259,14 @@ void Job::Apply(const Member& member, Context& context) {
     }
     save->Report(member, state, context);
   }
+  for (const v1::SaveState& asked : member.asked) ApplyAsked(member, asked, context);
   loads_.Apply(member, context);
+}
+
+void Job::ApplyAll(Context& context) {
+  for (const auto& [rank, member] : members_.members()) {
+    if (member.reported) Apply(member, context);
+  }
 }
 
 void Job::Advance(Context& context) {
@@ -256,7 +278,10 @@ void Job::Advance(Context& context) {
       const Save* stalled = StalledSave();
       context.stalled_step = stalled == nullptr ? std::nullopt : std::optional(stalled->step());
       for (Save& save : saves_) {
-        if (save.ended()) continue;
+        if (save.ended()) {
+          save.AnswerOwed(context);
+          continue;
+        }
         const Save::Phase before = save.phase();
         save.Advance(context);
         again = again || save.phase() != before;
@@ -265,9 +290,7 @@ void Job::Advance(Context& context) {
       again = loads_.Advance(context) || again;
       if (again) {
         ++revision_;
-        for (const auto& [rank, member] : members_.members()) {
-          if (member.reported) Apply(member, context);
-        }
+        ApplyAll(context);
       }
     }
     if (!agreement_recovered_ && members_.complete() &&
@@ -391,6 +414,12 @@ void Job::RefreshOrders(const Context& context) {
   for (const auto& [step, read] : step_reads_) absl::StrAppend(&signature, "|", step, "?", read.answered.size());
   absl::StrAppend(&signature, "|", RecoveryStalled(context).ok());
   for (const auto& [digest, rank] : wanted_) absl::StrAppend(&signature, "|", digest, rank);
+  for (const auto& [rank, member] : members_.members()) {
+    for (const v1::SaveState& asked : member.asked) {
+      absl::StrAppend(&signature, "|", rank, "?", asked.step(), ".", asked.attempt(), "=",
+                      static_cast<int>(VerdictFor(asked, context).action()));
+    }
+  }
   if (signature == signature_) return;
   signature_ = std::move(signature);
   ++orders_version_;
@@ -494,6 +523,7 @@ v1::SynchronizeAgentResponse Job::OrdersFor(int rank, Environment environment) {
   for (const v1::SaveState& state : member->state.save()) {
     *response.add_save() = SaveOrderFor(*member, state, context);
   }
+  for (const v1::SaveState& asked : member->asked) *response.add_save() = VerdictFor(asked, context);
   for (const v1::LoadState& state : member->state.load()) {
     v1::LoadOrder& order = *response.add_load();
     if (recovered_) {
@@ -550,9 +580,7 @@ void Job::OnRecovered(const absl::StatusOr<Recovered>& recovered, Environment en
   Context context = MakeContext(environment);
   for (const Leftover& leftover : recovered->leftover) sweeps_.push_back({leftover});
   context.Log("event=recovered verdicts=", recovered->verdict.size(), " unfinished=", recovered->leftover.size());
-  for (const auto& [rank, member] : members_.members()) {
-    if (member.reported) Apply(member, context);
-  }
+  ApplyAll(context);
   Advance(context);
 }
 
@@ -580,9 +608,7 @@ void Job::OnStepRead(int64_t step, uint64_t ticket, const absl::StatusOr<Recover
   } else {
     context.Log("step=", step, " event=gone");
     step_reads_.erase(found);
-    for (const auto& [rank, member] : members_.members()) {
-      if (member.reported) Apply(member, context);
-    }
+    ApplyAll(context);
   }
   Advance(context);
 }
@@ -616,7 +642,10 @@ void Job::OnVerdict(int64_t step, uint64_t ticket, const PutOutcome& outcome, En
   if (standing.ok()) Keep(*standing);
   Context context = MakeContext(environment);
   ++revision_;
-  if (Save* save = ActiveSave(step); save != nullptr) save->OnVerdict(ticket, outcome, context);
+  if (Save* save = ActiveSave(step); save != nullptr) {
+    save->OnVerdict(ticket, outcome, context);
+    if (save->ended()) ApplyAll(context);
+  }
   for (Sweep& sweep : sweeps_) {
     if (sweep.ticket != ticket) continue;
     sweep.ticket = 0;
@@ -633,6 +662,7 @@ void Job::OnRemoved(int64_t step, uint64_t ticket, const absl::Status& status, E
   if (Save* save = ActiveSave(step); save != nullptr) {
     save->OnRemoved(ticket, status, context);
     SweepLater(*save, context);
+    if (save->ended()) ApplyAll(context);
   }
   for (Sweep& sweep : sweeps_) {
     if (sweep.ticket == ticket) sweep.done = true;

@@ -102,6 +102,8 @@ class Job {
 
   Context MakeContext(Environment& environment) const;
   void Apply(const Member& member, Context& context);
+  // After a save has ended: calls that came meanwhile begin the next one.
+  void ApplyAll(Context& context);
   void Advance(Context& context);
   void AdvanceRequests(Context& context);
   void AdvanceCurrentPlan(Context& context);
@@ -113,6 +115,8 @@ class Job {
 
   Save* ActiveSave(int64_t step);
   const Save* FindSave(int64_t step, bool active) const;
+  // The one that began last.
+  Save* LastSave(int64_t step);
   // The ended save that `state`'s call took part in, if it did in one; the one that answers it.
   const Save* EndedSaveOf(const Member& member, const v1::SaveState& state) const;
   const Save* EndedSaveFor(const Member& member, const v1::SaveState& state) const;
@@ -126,6 +130,10 @@ class Job {
   std::optional<bool> StillCommitted(int64_t step, const std::string& caller, Context& context);
   struct StepRead;
   static void ReadAgain(int64_t step, StepRead& read, Context& context);
+  // What an agent that restarted is told of an attempt it holds nothing of: an order to be done with it, or to wait.
+  v1::SaveOrder VerdictFor(const v1::SaveState& asked, const Context& context) const;
+  // Goes on to find out what became of it.
+  void ApplyAsked(const Member& member, const v1::SaveState& asked, Context& context);
   // How storage says that the attempt of an agent's save has ended; null if it has not, or could not be read.
   const VerdictSummary* SettledVerdict(const v1::SaveState& state) const;
   static std::string CallerOf(const Member& member, const v1::SaveState& state);
@@ -175,6 +183,8 @@ class Job {
     absl::Time answered_time = absl::InfinitePast();
   };
   std::map<int64_t, StepRead> step_reads_;
+  // A verdict that could not be read is read again for those who ask, no sooner than this.
+  absl::Time next_verdict_read_ = absl::InfinitePast();
 
   bool recovering_ = false;
   absl::Time recovery_begun_ = absl::InfiniteFuture();

@@ -22,6 +22,13 @@ std::vector<std::string> LayoutsOf(const v1::AgentState& state) {
   return digests;
 }
 
+// One process alone listens on a socket's path, and refuses to begin where another one listens. The node tells
+// containers apart that share a kernel but not their files.
+bool TakesThePlaceOf(const Member& held, const v1::RegisterAgentRequest& request) {
+  return !request.boot_id().empty() && !request.descriptor_socket().empty() && held.boot_id == request.boot_id() &&
+         held.descriptor_socket == request.descriptor_socket() && held.node == request.node();
+}
+
 }  // namespace
 
 std::optional<int64_t> Member::current_step() const {
@@ -44,8 +51,9 @@ absl::StatusOr<bool> Membership::Register(const v1::RegisterAgentRequest& reques
   Expire(now);
   const int rank = static_cast<int>(agent.rank());
   const int world_size = static_cast<int>(request.world_size());
-  const auto held = members_.find(rank);
-  if (held != members_.end() && held->second.incarnation != agent.incarnation()) {
+  auto held = members_.find(rank);
+  const bool other = held != members_.end() && held->second.incarnation != agent.incarnation();
+  if (other && !TakesThePlaceOf(held->second, request)) {
     const Member& holder = held->second;
     return MakeError(Reason::kRankConflict,
                      absl::StrCat(job_, ": rank ", rank, " is held by agent ", ShortId(holder.incarnation), " on ",
@@ -62,8 +70,13 @@ absl::StatusOr<bool> Membership::Register(const v1::RegisterAgentRequest& reques
                                   " live agents say ", world_size_),
                      {{"job", job_}, {"rank", absl::StrCat(rank)}});
   }
+  if (other) {
+    members_.erase(held);
+    held = members_.end();
+  }
   const bool changed = held == members_.end() || world_size != world_size_;
   world_size_ = world_size;
+  last_trainer_.erase(last_trainer_.lower_bound(world_size), last_trainer_.end());
   Member& member = members_[rank];
   if (held == members_.end()) member.stepped = now;
   member.rank = rank;
@@ -105,8 +118,18 @@ bool Membership::Report(Member& member, const v1::AgentState& state, uint64_t se
   const bool same_trainer = member.state.trainer().incarnation() == state.trainer().incarnation();
   member.reported = true;
   member.state = state;
-  HoldExactly(layouts, LayoutsOf(state), member.layouts);
+  member.asked.clear();
+  member.state.clear_save();
+  for (const v1::SaveState& save : state.save()) {
+    if (save.phase() == v1::SaveState::ASKED) {
+      member.asked.push_back(save);
+    } else {
+      *member.state.add_save() = save;
+    }
+  }
+  HoldExactly(layouts, LayoutsOf(member.state), member.layouts);
   const std::optional<int64_t> after = member.current_step();
+  if (state.trainer().attached()) last_trainer_[member.rank] = state.trainer().incarnation();
   if (!same_trainer) member.steps_per_second = 0;
   if (after != before) {
     const double seconds = absl::ToDoubleSeconds(now - member.stepped);
@@ -137,6 +160,11 @@ std::vector<int> Membership::Expire(absl::Time now) {
 const Member* Membership::Find(int rank) const {
   const auto found = members_.find(rank);
   return found == members_.end() ? nullptr : &found->second;
+}
+
+uint64_t Membership::LastTrainer(int rank) const {
+  const auto found = last_trainer_.find(rank);
+  return found == last_trainer_.end() ? 0 : found->second;
 }
 
 std::vector<int> Membership::Absent() const {

@@ -29,7 +29,10 @@ struct Member {
   // What SynchronizeAgent carried; meaningless until `reported`.
   bool reported = false;
   uint64_t sequence = 0;
+  // Without the saves that the agent only asks about.
   v1::AgentState state;
+  // Those: the agent restarted and holds nothing of them (SaveState.ASKED).
+  std::vector<v1::SaveState> asked;
   // The layouts that `state` names.
   std::vector<LayoutHold> layouts;
   // When the trainer's step last moved, and how fast it moves: smoothed over about the last five reports.
@@ -46,8 +49,9 @@ class Membership {
  public:
   Membership(std::string job, absl::Duration lease_ttl) : job_(std::move(job)), lease_ttl_(lease_ttl) {}
 
-  // Takes `request`'s rank, or renews the lease if the same incarnation holds it. Returns whether the set of
-  // (rank, incarnation) changed.
+  // Takes `request`'s rank, or renews the lease if the same incarnation holds it, or takes the place of one that is
+  // known to have ended: its descriptor socket on that machine is the new one's, and a live agent gives it to nobody.
+  // Returns whether the set of (rank, incarnation) changed.
   // INVALID_ARGUMENT (BAD_REQUEST, RANK_OUT_OF_RANGE), FAILED_PRECONDITION (WORLD_SIZE_MISMATCH): a live agent has
   // another world size; ALREADY_EXISTS (RANK_CONFLICT): a live agent holds the rank.
   absl::StatusOr<bool> Register(const v1::RegisterAgentRequest& request, absl::Time now);
@@ -70,6 +74,8 @@ class Membership {
   int world_size() const { return world_size_; }
   bool complete() const { return world_size_ > 0 && static_cast<int>(members_.size()) == world_size_; }
   std::vector<int> Absent() const;
+  // The trainer that was attached to the rank last, also through an agent that has ended; 0 for none.
+  uint64_t LastTrainer(int rank) const;
   // +1 whenever the set of (rank, incarnation) changes.
   uint64_t epoch() const { return epoch_; }
 
@@ -77,6 +83,7 @@ class Membership {
   const std::string job_;
   const absl::Duration lease_ttl_;
   std::map<int, Member> members_;
+  std::map<int, uint64_t> last_trainer_;  // of ranks below the world size
   int world_size_ = 0;
   uint64_t epoch_ = 0;
 };

@@ -139,7 +139,10 @@ bool Save::CheckMembers(Context& context) {
     const int index = static_cast<int>(i);
     const Member* member = context.members.Find(index);
     if (rank.begun) {
-      if (Written(rank)) continue;  // its part is durable: nobody is needed any more
+      if (Written(rank)) {
+        // Its part is durable: nobody is needed any more, but for shards that others write and have not got yet.
+        if (member == nullptr || member->incarnation == rank.agent || !OthersWaitFor(index)) continue;
+      }
       if (member == nullptr) {
         lost.push_back({index, PhaseOf(rank), DetailOf(index, rank, context)});
       } else if (member->incarnation != rank.agent) {
@@ -181,6 +184,14 @@ bool Save::CheckMembers(Context& context) {
     return false;
   }
   return true;
+}
+
+bool Save::OthersWaitFor(int index) const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) {
+    const auto& others = rank.state.waiting_for();
+    return rank.begun && !Written(rank) &&
+           std::find(others.begin(), others.end(), static_cast<uint32_t>(index)) != others.end();
+  });
 }
 
 void Save::See(Rank& rank, const Member& member, absl::Time now) {

@@ -30,6 +30,9 @@ namespace cairn {
 
 // Ranks that fail for one cause (a full disk) fail within moments of each other: they are reported together.
 inline constexpr absl::Duration kSaveFailureGrace = absl::Milliseconds(500);
+// How long a call that may be answered by an ended attempt waits for another rank to begin the next one. Ranks that try
+// again together do so within moments.
+inline constexpr absl::Duration kNextAttemptGrace = absl::Seconds(1);
 
 // A function of reports, results and `context.now`; effects are pushed to `context.actions`. Not thread-safe.
 class Save {
@@ -74,8 +77,10 @@ class Save {
 
   // Whether `state` of `member` belongs to this save, so that this save's order answers it, and not to a later call.
   bool Answers(const Member& member, const v1::SaveState& state) const;
-  // Whether that call took part in this save.
+  // Whether that call took part in this save, or was told how it ended.
   bool TookPart(const Member& member, const v1::SaveState& state) const;
+  // Of an ended save: COMMITTED or ABORTED, and what goes with it.
+  void TellVerdict(v1::SaveOrder& order) const;
   v1::SaveOrder OrderFor(const Member& member, const v1::SaveState& state, const Context& context) const;
 
   // Changes whenever the orders of ranks change by more than their own reports.
@@ -84,8 +89,19 @@ class Save {
   // For people; `request_id` as asked for.
   v1::Checkpoint View(const Context& context) const;
 
-  // The saves before this one of the same step: calls that they have answered, by rank.
-  void TakeAnsweredCalls(const Save& previous);
+  // Of a save that was aborted: some trainers have not heard of it, because it waited for them, or because their agents
+  // restarted while their calls were open. The next call of each is answered by this verdict; but not at once, for it may
+  // as well be one with which all ranks try again. See docs/failure_model.md, "Which attempt a call is in".
+  // `state` is a call that belongs to no other attempt: if it is the one that is owed an answer, it is held.
+  void HoldOwed(const Member& member, const v1::SaveState& state, absl::Time now);
+  // What an agent does not speak of any more, its trainer has heard.
+  void NoteTold(const Member& member);
+  // Calls that were held for long enough are answered.
+  void AnswerOwed(const Context& context);
+  // The trainer of `rank` has heard the verdict in another way.
+  void Heard(int rank);
+  // A later attempt of the step has begun: calls that are held, or come, belong to that one.
+  void OweNothing();
 
  private:
   struct Rank {
@@ -103,10 +119,16 @@ class Save {
     bool successor = false;
     // Before it has begun: since when it has no trainer.
     absl::Time trainer_gone = absl::InfiniteFuture();
-    // The last call of (agent, trainer) that an earlier save of this step has answered.
-    uint64_t answered_agent = 0;
-    uint64_t answered_trainer = 0;
-    uint64_t answered_call = 0;
+    // When it was aborted: the trainer that is owed an answer; then its call, which is held and then answered.
+    uint64_t owed_trainer = 0;
+    enum class OwedCall { kNone, kHeld, kAnswered } owed_call = OwedCall::kNone;
+    uint64_t owed_agent = 0;
+    uint64_t owed_number = 0;
+    absl::Time held_since = absl::InfiniteFuture();
+
+    bool OwedTo(const Member& member, const v1::SaveState& call) const {
+      return owed_call != OwedCall::kNone && owed_agent == member.incarnation && call.call() <= owed_number;
+    }
   };
 
   static bool Staged(const v1::SaveState& state);
@@ -123,6 +145,8 @@ class Save {
   std::vector<int> Awaited(const Context& context) const;
   // `ranks` without those that wait for another one to stage shards that they write for it: that one is to blame.
   std::vector<int> WithoutExcused(std::vector<int> ranks) const;
+  // Whether another rank waits for shards that it writes and this one lends.
+  bool OthersWaitFor(int index) const;
   std::vector<Culprit> Culprits(const std::vector<int>& ranks, const Context& context) const;
 
   bool CheckMembers(Context& context);
@@ -197,6 +221,7 @@ class Save {
   absl::Time remove_time_ = absl::InfiniteFuture();
   std::optional<Leftover> leftover_;
   VerdictSummary verdict_;
+  int owed_answered_ = 0;
 };
 
 std::string_view SavePhaseName(Save::Phase phase);

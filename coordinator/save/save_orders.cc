@@ -13,6 +13,7 @@ namespace cairn {
 bool Save::TookPart(const Member& member, const v1::SaveState& state) const {
   if (static_cast<size_t>(member.rank) >= ranks_.size()) return false;
   const Rank& rank = ranks_[static_cast<size_t>(member.rank)];
+  if (rank.owed_call == Rank::OwedCall::kAnswered && rank.OwedTo(member, state)) return true;
   // An agent counts the calls of all its trainers, so what it says of a call is about that call, whoever is its trainer
   // by now.
   return rank.begun && rank.agent == member.incarnation && state.call() <= rank.state.call();
@@ -23,14 +24,25 @@ bool Save::Answers(const Member& member, const v1::SaveState& state) const {
   if (static_cast<size_t>(member.rank) >= ranks_.size()) return false;
   const Rank& rank = ranks_[static_cast<size_t>(member.rank)];
   if (attempt_ > 0 && state.attempt() == attempt_ && (!rank.begun || state.call() <= rank.state.call())) return true;
-  // Of a rank that had not begun the trainer that was waited for is answered, and none that came later.
-  return rank.agent == member.incarnation && rank.trainer == member.state.trainer().incarnation() &&
-         state.call() <= rank.state.call();
+  return rank.OwedTo(member, state);
 }
 
 std::string Save::OrdersSignature() const {
   return absl::StrCat(step_, ",", static_cast<int>(phase_), ",", plan_.plan_digest, ",", attempt_, ",",
-                      tombstone_stands_, check_replicas_, request_ids_.size(), stalled_.ok());
+                      tombstone_stands_, check_replicas_, request_ids_.size(), stalled_.ok(), ",", owed_answered_);
+}
+
+void Save::TellVerdict(v1::SaveOrder& order) const {
+  if (phase_ == Phase::kCommitted) {
+    order.set_action(v1::SaveOrder::COMMITTED);
+    order.set_bytes(verdict_.bytes);
+    order.set_world_size(verdict_.world_size);
+    if (!warning_.ok()) *order.mutable_warning() = StatusToProto(warning_);
+    SetTimestamp(verdict_.commit_time, *order.mutable_commit_time());
+  } else {
+    order.set_action(v1::SaveOrder::ABORTED);
+    *order.mutable_error() = StatusToProto(error_);
+  }
 }
 
 v1::SaveOrder Save::OrderFor(const Member& member, const v1::SaveState& state, const Context& context) const {
@@ -72,16 +84,15 @@ v1::SaveOrder Save::OrderFor(const Member& member, const v1::SaveState& state, c
       break;
     }
     case Phase::kCommitted:
-      order.set_action(v1::SaveOrder::COMMITTED);
-      order.set_bytes(verdict_.bytes);
-      order.set_world_size(verdict_.world_size);
-      if (!warning_.ok()) *order.mutable_warning() = StatusToProto(warning_);
-      SetTimestamp(verdict_.commit_time, *order.mutable_commit_time());
+      TellVerdict(order);
       order.set_call(state.call());
       break;
     case Phase::kAborted:
-      order.set_action(v1::SaveOrder::ABORTED);
-      *order.mutable_error() = StatusToProto(error_);
+      if (rank != nullptr && rank->owed_call == Rank::OwedCall::kHeld && rank->OwedTo(member, state)) {
+        order.set_action(v1::SaveOrder::WAIT);
+        return order;
+      }
+      TellVerdict(order);
       order.set_call(state.call());
       break;
   }

@@ -228,14 +228,16 @@ void Save::OnRemoved(uint64_t ticket, const absl::Status& status, Context& conte
 void Save::End(Phase phase, Context& context) {
   for (size_t i = 0; i < ranks_.size(); ++i) {
     Rank& rank = ranks_[i];
-    const Member* member = context.members.Find(static_cast<int>(i));
-    if (!rank.begun && member != nullptr && member->reported && rank.seen_trainer != 0) {
-      // The next call of save for this step by the trainer that was waited for is answered by this verdict, as those
-      // of the others were.
-      rank.agent = member->incarnation;
-      rank.trainer = rank.seen_trainer;
-      const bool before = rank.answered_agent == rank.agent && rank.answered_trainer == rank.trainer;
-      rank.state.set_call((before ? rank.answered_call : 0) + 1);
+    const int index = static_cast<int>(i);
+    if (phase == Phase::kAborted) {
+      // A call that had staged has returned: its trainer asks for the verdict itself.
+      const bool open = rank.begun && !Staged(rank.state) && rank.trainer_attached;
+      if (rank.begun) {
+        rank.owed_trainer = open ? rank.trainer : 0;
+      } else if (!rank.successor) {
+        // One whose agent has just restarted attaches in a moment.
+        rank.owed_trainer = rank.seen_trainer != 0 ? rank.seen_trainer : context.members.LastTrainer(index);
+      }
     }
     // What is asked of an ended save is small.
     rank.state.clear_result();
@@ -251,12 +253,49 @@ void Save::End(Phase phase, Context& context) {
   SetPhase(phase, context);
 }
 
-void Save::TakeAnsweredCalls(const Save& previous) {
-  if (ranks_.size() < previous.ranks_.size()) ranks_.resize(previous.ranks_.size());
-  for (size_t i = 0; i < previous.ranks_.size(); ++i) {
-    ranks_[i].answered_agent = previous.ranks_[i].agent;
-    ranks_[i].answered_trainer = previous.ranks_[i].trainer;
-    ranks_[i].answered_call = previous.ranks_[i].state.call();
+void Save::HoldOwed(const Member& member, const v1::SaveState& state, absl::Time now) {
+  if (static_cast<size_t>(member.rank) >= ranks_.size()) return;
+  Rank& rank = ranks_[static_cast<size_t>(member.rank)];
+  if (rank.owed_trainer == 0 || rank.owed_trainer != member.state.trainer().incarnation()) return;
+  if (rank.begun && rank.agent == member.incarnation) return;  // its call is answered already
+  if (rank.OwedTo(member, state)) return;  // it is held already; another one if the agent restarted once more
+  rank.owed_call = Rank::OwedCall::kHeld;
+  rank.owed_agent = member.incarnation;
+  rank.owed_number = state.call();
+  rank.held_since = now;
+}
+
+void Save::NoteTold(const Member& member) {
+  if (static_cast<size_t>(member.rank) >= ranks_.size()) return;
+  Rank& rank = ranks_[static_cast<size_t>(member.rank)];
+  const bool answered = rank.owed_call == Rank::OwedCall::kAnswered && rank.owed_agent == member.incarnation;
+  if (rank.owed_trainer == 0 || (!answered && (!rank.begun || rank.agent != member.incarnation))) return;
+  const uint64_t number = answered ? rank.owed_number : rank.state.call();
+  const bool open = std::any_of(
+      member.state.save().begin(), member.state.save().end(),
+      [&](const v1::SaveState& state) { return state.step() == step_ && state.call() <= number; });
+  if (!open) rank.owed_trainer = 0;
+}
+
+void Save::AnswerOwed(const Context& context) {
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    Rank& rank = ranks_[i];
+    if (rank.owed_call != Rank::OwedCall::kHeld || context.now - rank.held_since < kNextAttemptGrace) continue;
+    const Member* member = context.members.Find(static_cast<int>(i));
+    if (member == nullptr || member->incarnation != rank.owed_agent) continue;  // nobody would hear it
+    rank.owed_call = Rank::OwedCall::kAnswered;
+    ++owed_answered_;
+  }
+}
+
+void Save::Heard(int rank) {
+  if (static_cast<size_t>(rank) < ranks_.size()) ranks_[static_cast<size_t>(rank)].owed_trainer = 0;
+}
+
+void Save::OweNothing() {
+  for (Rank& rank : ranks_) {
+    rank.owed_trainer = 0;
+    if (rank.owed_call == Rank::OwedCall::kHeld) rank.owed_call = Rank::OwedCall::kNone;
   }
 }
 

@@ -71,14 +71,19 @@ class Agent:
             for name, method in _wire.LOCAL_AGENT.items()
         }
 
-    def call(self, name: str, request, max_wait: float = 0.0):
-        """One call; `max_wait` is what the request lets the agent wait. Raises Error."""
+    def call(self, name: str, request, max_wait: float | None = None, timeout: float | None = None):
+        """One call. Raises Error.
+
+        Args:
+          max_wait: what the request lets the agent wait; None for a request without it.
+          timeout: seconds after which the agent is taken for dead; by default GRACE beyond what it may wait.
+        """
         if os.getpid() != self._process:
             raise Error("BAD_REQUEST", "this client was made before a fork; call cairn.connect in the new process")
-        if max_wait:
+        if max_wait is not None:
             _wire.set_duration(request.max_wait, max_wait)
         try:
-            return self._calls[name](request, timeout=max_wait + GRACE)
+            return self._calls[name](request, timeout=(max_wait or 0.0) + GRACE if timeout is None else timeout)
         except grpc.RpcError as error:
             raise error_of(error, f"agent {self.address}, {name}") from None
         except ValueError as error:  # the channel was closed, in this or another thread

@@ -169,7 +169,7 @@ class ControlPage:
     One thread at a time reports and asks.
     """
 
-    _REPORTED, _ORDER, _GAVE_UP = 1, 2, 3  # 64-bit words
+    _REPORTED, _ORDER, _GAVE_UP, _REPLACED = 1, 2, 3, 4  # 64-bit words
 
     def __init__(self, mapping: Mapping):
         self._mapping = mapping
@@ -181,6 +181,10 @@ class ControlPage:
     def _exchange(self, word: int, value: int) -> int:
         """Stores a word and reads the agent's order behind a full fence."""
         return _native.store_then_load(self._address + 8 * word, value, self._address + 8 * self._ORDER)
+
+    def replaced(self) -> bool:
+        """Whether another trainer has taken the rank."""
+        return int(self._words[self._REPLACED]) != 0
 
     def report(self, step: int) -> None:
         self._exchange(self._REPORTED, step + 1)

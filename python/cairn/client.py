@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import atexit
-import collections
 import contextlib
 import dataclasses
 import itertools
 import os
-import secrets
 import threading
 import time
 import weakref
-from typing import Any
+from typing import Any, Callable
 
-from cairn import _agent, _layout, _loading, _mapping, _memory, _native, _objects, _replicas, _watch, _wire
+from cairn import (_agent, _layout, _loading, _mapping, _memory, _native, _objects, _replicas, _session, _timeouts,
+                   _watch, _wire)
 from cairn._errors import Error
 from cairn._results import Checkpoint, LoadReport
 
-_PROTOCOL = 1
-_VERSION = "0.1"
-_CONNECT_PATIENCE = 10.0
 _MAX_STEP = 999_999_999_999
 # How long close() lets a call of another thread end.
 _CLOSE_PATIENCE = 1.0
-_DEFAULT_LEASE = 10.0
-# Layouts that the agent need not be sent again; it keeps about as many.
-_KNOWN_LAYOUTS = 8
 # An agent ends an attempt itself and says who was late; only if it does not, the client gives up.
 _TIMEOUT_GRACE = 5.0
 
@@ -37,9 +30,11 @@ class _Operation:
     Not reentrant: a signal's handler that closes the client must not take the slab from under the save it interrupts.
     """
 
-    def __init__(self):
+    def __init__(self, after: Callable[[], None]):
+        """`after` is called when an operation has ended, in whatever way."""
         self._lock = threading.Lock()
         self._what = ""
+        self._after = after
 
     @contextlib.contextmanager
     def of(self, what: str, timeout: float):
@@ -53,6 +48,7 @@ class _Operation:
             yield
         finally:
             self.release()
+            self._after()
 
     def acquire(self, timeout: float) -> bool:
         return self._lock.acquire(timeout=min(max(timeout, 0.0), threading.TIMEOUT_MAX))
@@ -61,35 +57,26 @@ class _Operation:
         self._lock.release()
 
 
-class _KnownLayouts:
-    """The last layouts that the agent was sent."""
+def _weakly(method: Callable[[], object]) -> Callable[[], None]:
+    """Calls a bound method as long as its object lives: a client that is dropped gives its memory up at once."""
+    reference = weakref.WeakMethod(method)
 
-    def __init__(self):
-        self._digests: collections.OrderedDict[bytes, None] = collections.OrderedDict()
+    def call() -> None:
+        bound = reference()
+        if bound is not None:
+            bound()
 
-    def __contains__(self, digest: bytes) -> bool:
-        return digest in self._digests
-
-    def add(self, digest: bytes) -> None:
-        self._digests[digest] = None
-        self._digests.move_to_end(digest)
-        while len(self._digests) > _KNOWN_LAYOUTS:
-            self._digests.popitem(last=False)
-
-    def forget(self, digest: bytes) -> None:
-        self._digests.pop(digest, None)
-
-    def clear(self) -> None:
-        self._digests.clear()
+    return call
 
 
 class Saving:
     """A save whose state is staged: it goes on without the trainer."""
 
-    def __init__(self, client: "Client", step: int, number: int):
+    def __init__(self, client: "Client", step: int, number: int, agent: int):
         self.step = step
         self._client = client
         self._number = number
+        self._agent = agent  # the incarnation that holds it
         self._outcome: Checkpoint | Error | None = None
         self._stalled: Error | None = None
         self._attempt = 0  # as the agent told it
@@ -98,9 +85,12 @@ class Saving:
     def wait(self, timeout: float = 600) -> Checkpoint:
         """The committed checkpoint; look at its `warning`. Raises the Error that ended the save.
 
-        TIMED_OUT leaves it going on. So does STORAGE_STALLED with `outcome` "unknown" in its metadata: storage has not
-        said whether the commit stands. Waiting again gives the verdict when it has.
+        With `outcome` "unknown" in its metadata an Error says nothing about the save. Of TIMED_OUT, and of what keeps
+        the verdict away (STORAGE_STALLED, COORDINATOR_UNREACHABLE ...), waiting again gives the verdict when there is
+        one. Of STALE_INCARNATION (another trainer has this one's rank), of NOT_COMMITTED, and of RANK_LOST (the agent
+        restarted before it had told which attempt this is), client.checkpoints() of the trainer that goes on tells.
         """
+        timeout = _timeouts.seconds(timeout, "wait")
         deadline = time.monotonic() + timeout
         while True:
             with self._lock:
@@ -110,20 +100,27 @@ class Saving:
                     return self._outcome
             remaining = deadline - time.monotonic()
             if remaining <= 0:
+                about = {"step": str(self.step), "job": self._client.job}
                 if self._stalled is not None:
-                    raise Error("STORAGE_STALLED", self._stalled.message, {**self._stalled.metadata, "outcome": "unknown"})
+                    raise Error(self._stalled.reason, self._stalled.message,
+                                {**about, **self._stalled.metadata, "outcome": "unknown"})
                 raise Error("TIMED_OUT", f"step {self.step} was not committed within {timeout:g} s; it goes on",
-                            {"step": str(self.step), "job": self._client.job})
+                            {**about, "outcome": "unknown"})
             self._poll(min(_agent.MAX_WAIT, remaining))
 
     def done(self) -> bool:
         """Whether wait() would answer at once."""
         if self._outcome is None:
-            self._poll(0.0)
+            try:
+                self._poll(0.0)
+            except Error as error:
+                if error.reason != "STALE_INCARNATION":
+                    raise
+                return True
         return self._outcome is not None
 
     def _poll(self, max_wait: float) -> None:
-        outcome, stalled, attempt = self._client._verdict(self.step, self._number, self._attempt, max_wait)
+        outcome, stalled, attempt = self._client._verdict(self.step, self._number, self._agent, self._attempt, max_wait)
         with self._lock:
             self._stalled = stalled
             self._attempt = attempt
@@ -134,7 +131,7 @@ class Saving:
         return f"Saving(step={self.step})"
 
 
-def connect(address: str | None = None, timeout: float = _CONNECT_PATIENCE) -> "Client":
+def connect(address: str | None = None, timeout: float = _session.PATIENCE) -> "Client":
     """A client of the agent at `address` (default: the environment's CAIRN_AGENT), such as "unix:/run/cairn/0.sock".
 
     Waits up to `timeout` seconds for an agent that is just starting. Raises AGENT_UNREACHABLE.
@@ -146,7 +143,7 @@ def connect(address: str | None = None, timeout: float = _CONNECT_PATIENCE) -> "
                         "(`cairn up` prints it)")
     if not isinstance(address, str):
         raise Error("BAD_REQUEST", f"an agent's address is a string, not {address!r}")
-    return Client(address, timeout)
+    return Client(address, _timeouts.seconds(timeout, "connect"))
 
 
 class Client:
@@ -158,144 +155,69 @@ class Client:
 
     def __init__(self, address: str, timeout: float):
         self._agent = _agent.Agent(address)
-        self._incarnation = secrets.randbits(64) or 1
         self._builder = _layout.LayoutBuilder()
         self._loads = _layout.LayoutBuilder()
         self._sources = _layout.LayoutBuilder()
         # One at a time: what is mapped here is given to nobody else.
         self._slabs = _memory.MappingCache(capacity=1)
         self._sampler = _replicas.Sampler()
-        self._operation = _Operation()
-        self._attach_lock = threading.Lock()
+        self._operation = _Operation(_weakly(self._leave))
+        self._left = False
         self._load_numbers = itertools.count(1)
-        self._page: _memory.ControlPage | None = None
-        self._reported: int | None = None
-        self._known_layouts = _KnownLayouts()
-        self._session: tuple | None = None
-        self._closed: str | None = None  # why
-        self._watch = _watch.RestartWatch(address)
+        self._session = _session.Session(self._agent, on_new_agent=_weakly(self._slabs.clear),
+                                         on_replaced=_weakly(self._leave))
+        self._incarnation = self._session.incarnation
+        self._watch = _watch.SessionWatch()
         try:
-            self._attach(timeout)
+            self._session.attach(timeout)
         except BaseException:
             self._agent.close()
             raise
-        self._watch.start(self)
+        self.job: str = self._session.job
+        self.rank: int = self._session.rank
+        self.world_size: int = self._session.world_size
+        self._watch.start(self._session)
         _OPEN.add(self)
 
     # The session.
 
-    def _attach_request(self):
-        return _wire.LOCAL_AGENT["Attach"].request(
-            trainer_incarnation=self._incarnation, pid=os.getpid(), client_version=_VERSION, protocol=_PROTOCOL)
-
-    def _attach(self, patience: float) -> None:
-        with self._attach_lock:
-            answer = self._agent.call_patiently("Attach", self._attach_request(), patience)
-            session = (answer.agent_incarnation, answer.control_page_descriptor)
-            if session == self._session:
-                return
-            if self._session is not None and (answer.job, answer.rank, answer.world_size) != (
-                    self.job, self.rank, self.world_size):
-                raise Error("RANK_CONFLICT", f"the agent at {self._agent.address} was that of rank {self.rank} of "
-                            f"{self.world_size} of {self.job}, and is now that of rank {answer.rank} of "
-                            f"{answer.world_size} of {answer.job}")
-            self.job: str = answer.job
-            self.rank: int = answer.rank
-            self.world_size: int = answer.world_size
-            self._owner = _memory.owner_of(self._agent.address)
-            self._lease_ttl = _seconds(answer.lease_ttl)
-            page = _memory.ControlPage(_memory.Mapping(answer.descriptor_socket, answer.control_page_descriptor, 4096,
-                                                       self._owner, writable=True, populate=False))
-            self._known_layouts.clear()
-            self._slabs.clear()
-            self._session = session
-            self._watch.attached()
-            if self._reported is not None:
-                page.report(self._reported)
-            self._page = page
-
-    def _lease(self) -> float:
-        """Seconds without a word after which the coordinator takes an agent for lost."""
-        if not self._lease_ttl:  # this client was quicker than its agent, which did not know it then
-            self._lease_ttl = _seconds(self._agent.call("Attach", self._attach_request()).lease_ttl)
-        return self._lease_ttl or _DEFAULT_LEASE
-
-    def _check_open(self) -> None:
-        if self._closed is not None:
-            raise Error("BAD_REQUEST", self._closed)
-
-    def _call(self, name: str, request, max_wait: float = 0.0):
-        """A call of a session that may have to be begun again, because the agent restarted."""
-        self._check_open()
-        for last in (False, True):
-            try:
-                return self._agent.call(name, request, max_wait)
-            except Error as error:
-                # Either the agent is a new process that does not know this trainer, or it is just coming up again.
-                if last or error.reason not in ("NOT_REGISTERED", "AGENT_UNREACHABLE"):
-                    raise
-                if error.reason == "AGENT_UNREACHABLE" and "DEADLINE_EXCEEDED" in error.message:
-                    raise  # it is there, but does not answer
-                if error.reason == "NOT_REGISTERED" and not self._watch.restarted():
-                    raise  # the same process: another trainer has taken this one's place
-                self._attach(_CONNECT_PATIENCE)
+    def _call(self, name: str, request, max_wait: float | None = None):
+        return self._session.call(name, request, max_wait)
 
     def _call_with_layout(self, name: str, request, declared: _layout.Declared, deadline: float, late: str,
                           source: _layout.Declared | None = None):
-        """Repeats a call that carries a layout, or two, until it is no longer pending. TIMED_OUT by the deadline."""
-        uploads = 0
-        while True:
-            request.layout.digest = declared.digest
-            request.layout.layout = b"" if declared.digest in self._known_layouts else declared.layout
-            if source is not None:
-                request.source.digest = source.digest
-                request.source.layout = b"" if source.digest in self._known_layouts else source.layout
-            remaining = deadline - time.monotonic()
-            if remaining <= 0:
-                raise Error("TIMED_OUT", late, {"job": self.job, "rank": str(self.rank)})
-            response = self._call(name, request, min(_agent.MAX_WAIT, max(remaining, 0.05)))
-            wanted = [declared] if response.need_layout else []
-            if source is not None and response.need_source:
-                wanted.append(source)
-            if wanted:
-                # The agent restarted, or made room; more than a few times in one call is neither.
-                uploads += 1
-                if uploads > 5:
-                    raise Error("INTERNAL", f"the agent asked for the layout {uploads} times")
-                for layout in wanted:
-                    self._known_layouts.forget(layout.digest)
-                continue
-            self._known_layouts.add(declared.digest)
-            if source is not None:
-                self._known_layouts.add(source.digest)
-            if not response.pending:
-                return response
+        return self._session.call_with_layout(name, request, declared, deadline, late, source)[0]
+
+    def _lease(self) -> float:
+        return self._session.lease()
+
+    @property
+    def _owner(self) -> int:
+        return self._session.owner
+
+    def _leave(self) -> None:
+        """Gives up the memory of a session that another trainer has ended, if nothing copies into it."""
+        if not self._session.replaced or not self._operation.acquire(0.0):
+            return  # whoever is in an operation comes here after it
+        try:
+            if not self._left:
+                self._left = True
+                self._watch.stop()
+                self._session.detach(self._slabs.clear())
+        finally:
+            self._operation.release()
 
     def close(self) -> None:
         """Ends the session; saves that are staged go on. Idempotent."""
-        if self._closed is not None:
+        if not self._session.close("this client was closed"):
             return
-        # A signal's handler may have interrupted the very thread that attaches: it must not wait for it without end.
-        alone = self._attach_lock.acquire(timeout=_CLOSE_PATIENCE)
-        try:
-            if self._closed is not None:
-                return
-            self._closed = "this client was closed"
-        finally:
-            if alone:
-                self._attach_lock.release()
         _OPEN.discard(self)
         self._watch.stop()
         # Another thread that is in a save may copy into the slab yet. Then the agent gives it to nobody before this
         # process has ended.
         idle = self._operation.acquire(_CLOSE_PATIENCE)
         try:
-            unmapped = idle and self._slabs.clear()
-            request = _wire.LOCAL_AGENT["Detach"].request(trainer_incarnation=self._incarnation, unmapped=unmapped)
-            try:
-                self._agent._calls["Detach"](request, timeout=1.0)
-            except Exception:  # the agent notices by itself
-                pass
+            self._session.detach(idle and self._slabs.clear())
             self._agent.close()
         finally:
             if idle:
@@ -303,7 +225,7 @@ class Client:
 
     def _forked(self) -> None:
         """In a forked child, which has none of the memory of its parent's session."""
-        self._closed = "this client was made before a fork; call cairn.connect in the new process"
+        self._session.forked("this client was made before a fork; call cairn.connect in the new process")
 
     def __enter__(self) -> "Client":
         return self
@@ -319,19 +241,14 @@ class Client:
     def report_step(self, step: int) -> None:
         """Says that this rank has reached `step`. A store into shared memory."""
         _check_step(step)
-        self._check_open()
-        self._reported = step
-        self._page.report(step)
+        self._session.report(step)
 
     def save_requested(self) -> int | None:
         """The step just reported, if the job has agreed to save at it, else None.
 
         A load from shared memory; only at a step that is being agreed on it waits for the answer (5 s at most).
         """
-        self._check_open()
-        if self._reported is None:
-            return None
-        return self._reported if self._page.agreed(self._reported) else None
+        return self._session.agreed()
 
     # Saving.
 
@@ -340,6 +257,7 @@ class Client:
 
         All ranks must call it. Returns the bytes of this rank's staging memory.
         """
+        timeout = _timeouts.seconds(timeout, "prepare")
         with self._operation.of("prepare", timeout):
             declared = self._builder.declare(state)
             request = _wire.LOCAL_AGENT["Prepare"].request(trainer_incarnation=self._incarnation)
@@ -360,6 +278,7 @@ class Client:
           allow_dropped_names: do not refuse a state that lacks names of the job's last committed step.
         """
         _check_step(step)
+        timeout = _timeouts.seconds(timeout, "save")
         started = time.monotonic()
         with self._operation.of("save", timeout):
             declared = self._builder.declare(state)
@@ -369,7 +288,7 @@ class Client:
             pause = 0.02
             while True:
                 try:
-                    begun = self._call_with_layout(
+                    begun, agent = self._session.call_with_layout(
                         "BeginSave", request, declared, started + timeout + _TIMEOUT_GRACE,
                         f"step {step}: staging could not begin within {timeout:g} s")
                     break
@@ -388,11 +307,28 @@ class Client:
                     trainer_incarnation=self._incarnation, save=begun.save,
                     object_bytes=[len(entry.data) for entry in declared.objects], check_crc32c=checksums,
                     sampled_crc32c=sampled)
-                self._agent.call("CommitStaging", commit)
+                self._session.call("CommitStaging", commit, held_by=agent)
+            except _session.Restarted:
+                raise self._lost(step) from None
             except BaseException as error:
+                unreachable = isinstance(error, Error) and error.reason == "AGENT_UNREACHABLE"
+                if unreachable and self._session.restarted_since(agent):
+                    raise self._lost(step) from None  # its memory could not be mapped any more
                 self._cancel(begun.save, error)
                 raise
-            return Saving(self, step, begun.save)
+            return Saving(self, step, begun.save, agent)
+
+    def _lost(self, step: int) -> Error:
+        """What a save ends with whose agent restarted before the state was staged.
+
+        The attempt, if there was one already, is aborted for the same reason on all ranks. It is not begun anew by
+        itself: the others have heard their verdict, and need not call save for this step again.
+        """
+        return Error("RANK_LOST", f"{self.job}@{step}: the agent of rank {self.rank} restarted during the save of step "
+                     f"{step}; save again", self._about(step))
+
+    def _about(self, step: int) -> dict[str, str]:
+        return {"job": self.job, "step": str(step), "rank": str(self.rank), "ranks": str(self.rank)}
 
     def _give_up_slab(self, error: Error) -> None:
         """An agent gives its slab up before it makes a larger one: if this one could not, nothing is kept here either."""
@@ -413,32 +349,44 @@ class Client:
         if begun.placement:
             _copy_out(declared, begun.placement, self._slabs.get(begun.slab, self._owner, writable=True))
 
-    def _verdict(self, step: int, save: int, attempt: int,
+    def _verdict(self, step: int, save: int, agent: int, attempt: int,
                  max_wait: float) -> tuple[Checkpoint | Error | None, Error | None, int]:
         """The verdict, if there is one; why there may be none for long, if that is known; and the attempt's number.
 
-        `attempt` is what the last answer told, 0 for nothing.
+        Args:
+          agent: the incarnation that began the save.
+          attempt: what the last answer told, 0 for nothing. An agent that restarted asks the coordinator about it.
         """
-        request = _wire.LOCAL_AGENT["WaitSave"].request(trainer_incarnation=self._incarnation, step=step, save=save)
+        request = _wire.LOCAL_AGENT["WaitSave"].request(trainer_incarnation=self._incarnation, step=step, save=save,
+                                                        attempt=attempt)
         try:
-            response = self._call("WaitSave", request, max_wait)
+            response = self._session.call("WaitSave", request, max_wait)
         except Error as error:
+            if error.reason == "STALE_INCARNATION":
+                raise Error(error.reason, f"{error.message}; whether step {step} was committed is not known here",
+                            {**error.metadata, "step": str(step), "outcome": "unknown"}) from None
             if error.reason != "NOT_COMMITTED":
                 raise
-            # An agent that restarted meanwhile does not know the save. Its attempt may stand all the same; another
-            # attempt of the step is another save, with other bytes.
-            for checkpoint in self._committed():
-                if checkpoint.step == step and checkpoint.attempt == attempt:
-                    return checkpoint, None, attempt
-            return Error(error.reason, f"{error.message}: it restarted, and nobody can say for this save whether it "
-                         "was committed; client.checkpoints() tells which steps are",
-                         {**error.metadata, "outcome": "unknown"}), None, attempt
+            return self._forgotten(step, agent, attempt, error), None, attempt
         if response.pending:
             stalled = _wire.error_from_status(response.stalled) if response.HasField("stalled") else None
             return None, stalled, response.attempt or attempt
         if response.checkpoint.state == _wire.CHECKPOINT_STATES["COMMITTED"]:
             return Checkpoint.from_wire(response.checkpoint), None, attempt
         return _wire.error_from_status(response.checkpoint.error), None, attempt
+
+    def _forgotten(self, step: int, agent: int, attempt: int, error: Error) -> Checkpoint | Error:
+        """How a save ended that the agent knows nothing of. Another attempt of the step is another save."""
+        for checkpoint in self._committed():
+            if checkpoint.step == step and checkpoint.attempt == attempt:
+                return checkpoint
+        unknown = {**self._about(step), "outcome": "unknown"}
+        if self._session.agent_incarnation == agent:
+            return Error(error.reason, f"{error.message} any more; client.checkpoints() tells which steps are committed",
+                         unknown)
+        return Error("RANK_LOST", f"{self.job}@{step}: the agent of rank {self.rank} restarted during the save of step "
+                     f"{step}, and nobody can say for this save whether it was committed; client.checkpoints() tells "
+                     "which steps are. If this one is not, save again", unknown)
 
     # Loading.
 
@@ -465,6 +413,7 @@ class Client:
             _check_step(step)
             if source is not None:
                 raise Error("BAD_REQUEST", "a load has a step or a source, not both", {"job": self.job})
+        timeout = _timeouts.seconds(timeout, "load")
         with _loading.named(self.job, self.rank), self._operation.of("load", timeout):
             return self._load(state, step, mapping, source, strict, fallback, timeout)
 
@@ -529,6 +478,7 @@ class Client:
           strict: refuse names that only the source or only the target has.
           timeout: seconds without any progress after which it is given up, as a load is.
         """
+        timeout = _timeouts.seconds(timeout, "reshard")
         with _loading.named(self.job, self.rank), self._operation.of("reshard", timeout):
             source = self._sources.declare(source_state, length_prefix=True)
             declared = self._loads.declare(target_state, writable=True)
@@ -591,10 +541,6 @@ def _copy_out(declared: _layout.Declared, placement, memory: _memory.Mapping) ->
             memory.bytes[place.slab_offset:place.slab_offset + len(entry.data)] = memoryview(entry.data)
             memory.bytes[place.slab_offset + len(entry.data):end] = 0
     copies.run()
-
-
-def _seconds(duration) -> float:
-    return duration.seconds + duration.nanos / 1e9
 
 
 def _check_step(step) -> None:

@@ -89,7 +89,7 @@ def test_trainer_that_copies_after_its_successor_has_staged(root, monkeypatch):
             assert told == ["copied"]
             check(client, 2)
             assert client.checkpoints() == [2]
-        assert first.stdout.readline().strip() == "NOT_REGISTERED"
+        assert first.stdout.readline().strip() == "STALE_INCARNATION"
         first.wait()
 
 
@@ -348,8 +348,8 @@ def test_a_loop_of_layouts_leaves_room_for_what_comes(root, monkeypatch):
     asked = []
     call = _agent.Agent.call
 
-    def counted(agent, name, request, max_wait=0.0):
-        response = call(agent, name, request, max_wait)
+    def counted(agent, name, request, *arguments, **options):
+        response = call(agent, name, request, *arguments, **options)
         if name in ("BeginLoad", "BeginSave", "Prepare"):
             asked.append(response.need_layout)
         return response

@@ -198,7 +198,7 @@ def test_wait_that_times_out_leaves_the_save_going_on(agent, client):
 
 
 def test_agent_that_is_gone_is_named_within_bounded_time(agent, client, monkeypatch):
-    monkeypatch.setattr(cairn.client, "_CONNECT_PATIENCE", 0.3)
+    monkeypatch.setattr(cairn._session, "PATIENCE", 0.3)
     agent.close()
     started = time.monotonic()
     with pytest.raises(cairn.Error) as caught:
@@ -425,7 +425,7 @@ def test_memory_that_could_be_cut_off_is_refused(agent, monkeypatch):
 
 def test_memory_of_another_users_process_is_refused(agent, client, monkeypatch):
     client.save(1, {"w": np.arange(8)}).wait()
-    monkeypatch.setattr(client, "_owner", client._owner + 1)
+    monkeypatch.setattr(client._session, "owner", client._session.owner + 1)
     with pytest.raises(cairn.Error) as caught:
         client.load({"w": np.zeros(8, np.int64)})
     assert caught.value.reason == "PEER_UID"
@@ -450,7 +450,7 @@ def test_layouts_that_the_agent_was_sent_are_not_remembered_for_ever(agent, clie
     for size in range(1, 40):
         client.prepare({"w": np.zeros(size)})
     assert agent.layout_uploads == 39
-    assert len(client._known_layouts._digests) <= 8
+    assert len(client._session._known_layouts._digests) <= 8
     client.prepare({"w": np.zeros(39)})
     assert agent.layout_uploads == 39
 

@@ -77,10 +77,15 @@ class FakeAgent:
         self.unsealed = False           # give read buffers that anybody may write
         self.lease_ttl = 0.0            # told at the next attach; 0: not known
         self.verdict: Refusal | None = None  # of the next save, instead of a commit
+        self.stalled: Refusal | None = None  # what pending answers say
+        self.verdicts: dict[int, Refusal | None] = {}  # by attempt: of saves that this process does not know; None: committed
         self.saved_world = world_size
         self.per_rank_objects: dict[str, dict[int, bytes]] = {}
         # What was seen.
         self.calls: list[str] = []
+        self.previous_agents: list[int] = []  # as trainers that attached told
+        self.asked_attempts: list[int] = []   # as those that waited for a verdict told
+        self.asked_waits: list[float | None] = []
         self.layout_uploads = 0
         self.checksums: list[int] = []
         self.sampled: list[int] = []
@@ -197,7 +202,16 @@ class FakeAgent:
             self._layouts.clear()
         return self._layouts.get(reference.digest)
 
+    def _pending(self, name, **fields):
+        stalled = {"stalled": self.stalled.status} if self.stalled is not None else {}
+        return self._response(name, pending=True, **stalled, **fields)
+
+    @property
+    def incarnation(self) -> int:
+        return self._incarnation
+
     def Attach(self, request):
+        self.previous_agents.append(request.previous_agent)
         self._attached.add(request.trainer_incarnation)
         lease = {"lease_ttl": {"seconds": int(self.lease_ttl)}} if self.lease_ttl else {}
         return self._response("Attach", **lease, job="demo", rank=self.rank, world_size=self.world_size,
@@ -210,7 +224,7 @@ class FakeAgent:
         if layout is None:
             return self._response("Prepare", need_layout=True)
         if self._is_pending():
-            return self._response("Prepare", pending=True)
+            return self._pending("Prepare")
         return self._response("Prepare", slab_bytes=sum(item.size for item in parse_layout(layout)[0]))
 
     def BeginSave(self, request):
@@ -218,7 +232,7 @@ class FakeAgent:
         if layout is None:
             return self._response("BeginSave", need_layout=True)
         if self._is_pending():
-            return self._response("BeginSave", pending=True)
+            return self._pending("BeginSave")
         items, objects = parse_layout(layout)
         placements, at = [], 0
         for i, item in enumerate(items):
@@ -249,12 +263,20 @@ class FakeAgent:
         return self._response("CancelSave")
 
     def WaitSave(self, request):
+        self.asked_attempts.append(request.attempt)
+        self.asked_waits.append(request.max_wait.ToNanoseconds() / 1e9 if request.HasField("max_wait") else None)
         save = self._saves.get(request.save)
-        if save is None:
+        if save is None and request.attempt not in self.verdicts:
             raise Refusal(grpc.StatusCode.NOT_FOUND, "NOT_COMMITTED", "no such save")
         if self._is_pending():
-            return self._response("WaitSave", pending=True)
-        checkpoint = {"job": "demo", "step": save["step"], "attempt": 1, "world_size": self.world_size}
+            return self._pending("WaitSave", attempt=1)
+        checkpoint = {"job": "demo", "step": request.step, "attempt": 1, "world_size": self.world_size}
+        if save is None:
+            error = self.verdicts[request.attempt]
+            checkpoint["state"] = _wire.CHECKPOINT_STATES["ABORTED" if error else "COMMITTED"]
+            if error:
+                checkpoint["error"] = error.status
+            return self._response("WaitSave", checkpoint=checkpoint)
         if self.verdict is not None:
             checkpoint["state"] = _wire.CHECKPOINT_STATES["ABORTED"]
             checkpoint["error"], self.verdict = self.verdict.status, None
@@ -286,7 +308,7 @@ class FakeAgent:
         if layout is None:
             return self._response("BeginLoad", need_layout=True)
         if self._is_pending():
-            return self._response("BeginLoad", pending=True)
+            return self._pending("BeginLoad")
         step = request.step if request.HasField("step") else max(self.committed, default=None)
         if step not in self.committed:
             raise Refusal(grpc.StatusCode.NOT_FOUND, "NOT_COMMITTED", f"step {step}")

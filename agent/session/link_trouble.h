@@ -1,0 +1,56 @@
+// What keeps the agent from its coordinator, to be told to a trainer that waits for it.
+#ifndef CAIRN_AGENT_SESSION_LINK_TROUBLE_H_
+#define CAIRN_AGENT_SESSION_LINK_TROUBLE_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/rpc/reason.h"
+
+namespace cairn {
+
+// Not thread-safe.
+class LinkTrouble {
+ public:
+  explicit LinkTrouble(uint32_t rank) : rank_(rank) {}
+
+  // A call to the coordinator has failed. A refusal is told at once, everything else when it was tried again in vain.
+  void Failed(const absl::Status& error, absl::Time now) {
+    since_ = std::min(since_, now);
+    if (++failures_ < 2 && !IsRefusal(error)) return;
+    told_ = Annotate(error,
+                     absl::StrCat("rank ", rank_, ": the agent has not heard of its coordinator",
+                                  now > since_ ? absl::StrCat(" for ", absl::FormatDuration(absl::Trunc(
+                                                                           now - since_, absl::Milliseconds(100))))
+                                               : ""),
+                     {{"rank", absl::StrCat(rank_)}});
+  }
+  // The coordinator has given orders.
+  void Over() {
+    failures_ = 0;
+    since_ = absl::InfiniteFuture();
+    told_ = absl::OkStatus();
+  }
+  // OK while there is none.
+  const absl::Status& status() const { return told_; }
+
+ private:
+  static bool IsRefusal(const absl::Status& error) {
+    const auto reason = ReasonOf(error);
+    return reason == Reason::kRankConflict || reason == Reason::kWorldSizeMismatch || reason == Reason::kRootMismatch ||
+           reason == Reason::kBadToken || reason == Reason::kStaleIncarnation || reason == Reason::kBadJobName ||
+           reason == Reason::kRankOutOfRange || reason == Reason::kUnsupported;
+  }
+
+  const uint32_t rank_;
+  int failures_ = 0;  // since the last orders
+  absl::Time since_ = absl::InfiniteFuture();
+  absl::Status told_;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_AGENT_SESSION_LINK_TROUBLE_H_

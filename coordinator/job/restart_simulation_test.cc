@@ -1,0 +1,486 @@
+// Trainers that go through their saves together, as training does, while their agents restart: each call ends, all ranks
+// hear the same of an attempt, and none ever waits for one that waits for the others elsewhere. A failing seed is run
+// alone with CAIRN_SIMULATION_SEED=N, its log printed with CAIRN_SIMULATION_LOG=1.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <queue>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/reason.h"
+#include "common/rpc/status_proto.h"
+#include "coordinator/job/core.h"
+
+namespace cairn {
+namespace {
+
+constexpr char kJob[] = "sim";
+constexpr absl::Duration kPhaseTimeout = absl::Minutes(2);
+// Far below any timeout of a phase: a call that ends by one has been left alone by the others.
+constexpr absl::Duration kLongest = absl::Seconds(15);
+
+struct Agent {
+  uint64_t incarnation = 0;
+  uint64_t epoch = 0;
+  uint64_t sequence = 0;
+  bool registered = false;
+  bool attached = false;
+  uint64_t calls = 0;
+  std::map<int64_t, v1::SaveState> saves;
+  std::optional<v1::SaveState> asked;
+};
+
+// How a trainer's call of save, or its wait for the verdict, ended.
+struct Outcome {
+  bool known = false;  // else the client itself had to give up
+  bool committed = false;
+  uint32_t attempt = 0;
+  std::string error;
+};
+
+struct Rank {
+  int number = 0;
+  Agent agent;
+  absl::Time started;
+  // Of the trainer's call in this round: it copies; it has returned; the attempt, as far as the agent has told.
+  bool staging = false;
+  bool staged = false;
+  uint32_t attempt = 0;
+  std::optional<Outcome> outcome;
+};
+
+class World {
+ public:
+  World(uint64_t seed, bool coordinator_restarts)
+      : random_(seed), coordinator_restarts_(coordinator_restarts), ranks_(2 + seed % 3) {
+    for (size_t i = 0; i < ranks_.size(); ++i) {
+      ranks_[i].number = static_cast<int>(i);
+      ranks_[i].agent.incarnation = ++next_id_;
+      ranks_[i].agent.attached = true;
+    }
+    StartCoordinator();
+  }
+
+  std::string Run(absl::Duration stormy) {
+    stormy_until_ = now_ + stormy;
+    last_event_ = now_;
+    for (Rank& rank : ranks_) After(Delay(), [this, &rank] { Synchronize(rank); });
+    After(absl::Milliseconds(100), [this] { Tick(); });
+    After(absl::Milliseconds(500), [this] { Disturb(); });
+    BeginRound(1);
+    const absl::Time end = stormy_until_ + absl::Minutes(1);
+    while (now_ < end && violation_.empty()) {
+      now_ = std::max(now_, queue_.top().at);
+      const auto work = std::move(const_cast<Event&>(queue_.top()).work);
+      queue_.pop();
+      work();
+    }
+    return violation_;
+  }
+
+  int committed() const { return committed_; }
+  int aborted() const { return aborted_; }
+  int asked() const { return asked_; }
+
+ private:
+  struct Event {
+    absl::Time at;
+    uint64_t order;
+    std::function<void()> work;
+    bool operator<(const Event& other) const { return at != other.at ? at > other.at : order > other.order; }
+  };
+
+  bool Chance(double p) { return std::uniform_real_distribution<>(0, 1)(random_) < p; }
+  int Pick(int n) { return std::uniform_int_distribution<>(0, n - 1)(random_); }
+  absl::Duration Delay() { return absl::Milliseconds(1 + Pick(40)); }
+  void After(absl::Duration delay, std::function<void()> work) { queue_.push({now_ + delay, ++order_, std::move(work)}); }
+  void Log(const std::string& line) {
+    if (std::getenv("CAIRN_SIMULATION_LOG") == nullptr) return;
+    std::fprintf(stderr, "%s %s\n", absl::FormatDuration(now_ - absl::UnixEpoch()).c_str(), line.c_str());
+  }
+  void Violation(const std::string& what) {
+    if (violation_.empty())
+      violation_ = absl::StrCat("at ", absl::FormatDuration(now_ - absl::UnixEpoch()), ": ", what);
+  }
+
+  // The coordinator and its storage, which never fails here.
+
+  void StartCoordinator() {
+    CoreOptions options;
+    options.coordinator_epoch = ++epoch_;
+    options.phase_timeout = kPhaseTimeout;
+    options.lease_ttl = absl::Seconds(4);
+    options.storage_timeout = absl::Seconds(12);
+    core_ = std::make_unique<Core>(options);
+  }
+
+  template <typename Function>
+  void InCore(Function function) {
+    function(core_->At(now_, now_));
+    for (const std::string& line : core_->TakeLog()) Log(line);
+    for (CoreAction& action : core_->TakeActions()) {
+      After(Delay(), [this, epoch = epoch_, action = std::move(action)] { Execute(epoch, action); });
+    }
+  }
+
+  void Tick() {
+    core_->Tick(now_, now_);
+    InCore([](const Environment&) {});
+    for (const Rank& rank : ranks_) {
+      if (rank.outcome || now_ - std::max(rank.started, last_event_) <= Longest()) continue;
+      Violation(absl::StrCat("rank ", rank.number, " waits for step ", step_, " for ",
+                             absl::FormatDuration(now_ - rank.started)));
+    }
+    After(absl::Milliseconds(100), [this] { Tick(); });
+  }
+  // What a coordinator that restarts does not know, it finds out by timeouts.
+  absl::Duration Longest() const { return coordinator_restarts_ ? kLongest + 2 * kPhaseTimeout : kLongest; }
+
+  void Execute(uint64_t epoch, const CoreAction& action) {
+    std::function<void(Job&, const Environment&)> reply = [](Job&, const Environment&) {};
+    if (std::get_if<RecoverJob>(&action.what) != nullptr) {
+      Recovered recovered;
+      for (const auto& [key, verdict] : verdicts_) recovered.verdict.push_back(verdict);
+      for (const auto& [step, attempt] : directories_) {
+        if (!verdicts_.contains({step, attempt})) recovered.leftover.push_back({step, attempt, false});
+      }
+      reply = [recovered](Job& job, const Environment& at) { job.OnRecovered(recovered, at); };
+    } else if (const auto* read = std::get_if<ReadStep>(&action.what); read != nullptr) {
+      Recovered recovered;
+      for (const auto& [key, verdict] : verdicts_) {
+        if (key.first == read->step) recovered.verdict.push_back(verdict);
+      }
+      reply = [=](Job& job, const Environment& at) { job.OnStepRead(read->step, read->ticket, recovered, at); };
+    } else if (const auto* plan = std::get_if<PlanSave>(&action.what); plan != nullptr) {
+      reply = [key = plan->key](Job& job, const Environment& at) { job.OnSavePlanned(key, PlannedSave{"plan", 1}, at); };
+    } else if (const auto* reserve = std::get_if<ReserveAttempt>(&action.what); reserve != nullptr) {
+      uint32_t attempt = reserve->above + 1;
+      for (const auto& [step, number] : directories_) {
+        if (step != reserve->step) continue;
+        attempt = std::max(attempt, number + 1);
+        Put(step, number, false, MakeError(Reason::kCoordinatorRestarted, "left"));
+      }
+      directories_.insert({reserve->step, attempt});
+      reply = [=, step = reserve->step, ticket = reserve->ticket](Job& job, const Environment& at) {
+        job.OnReserved(step, ticket, Reserved{attempt, attempt}, at);
+      };
+    } else if (const auto* make = std::get_if<MakeManifest>(&action.what); make != nullptr) {
+      reply = [step = make->step, ticket = make->ticket](Job& job, const Environment& at) {
+        job.OnManifest(step, ticket, MadeManifest{std::make_shared<std::string>("m"), 1}, at);
+      };
+    } else if (const auto* put = std::get_if<PutVerdict>(&action.what); put != nullptr) {
+      const VerdictSummary standing = Put(put->step, put->attempt, put->manifest != nullptr, put->error);
+      reply = [=, step = put->step, ticket = put->ticket](Job& job, const Environment& at) {
+        job.OnVerdict(step, ticket, PutOutcome{standing}, at);
+      };
+    } else if (const auto* remove = std::get_if<RemoveFiles>(&action.what); remove != nullptr) {
+      reply = [step = remove->step, ticket = remove->ticket](Job& job, const Environment& at) {
+        job.OnRemoved(step, ticket, absl::OkStatus(), at);
+      };
+    }
+    if (epoch != epoch_) return;
+    InCore([&](const Environment& environment) {
+      if (Job* job = core_->Find(kJob); job != nullptr) reply(*job, environment);
+    });
+  }
+
+  VerdictSummary Put(int64_t step, uint32_t attempt, bool committed, const absl::Status& error) {
+    VerdictSummary verdict;
+    verdict.step = step;
+    verdict.attempt = attempt;
+    verdict.committed = committed;
+    verdict.error = error;
+    return verdicts_.emplace(std::pair(step, attempt), verdict).first->second;
+  }
+
+  // Agents.
+
+  v1::AgentIdentity Identity(const Rank& rank) const {
+    v1::AgentIdentity identity;
+    identity.set_job(kJob);
+    identity.set_rank(static_cast<uint32_t>(rank.number));
+    identity.set_incarnation(rank.agent.incarnation);
+    identity.set_coordinator_epoch(rank.agent.epoch);
+    return identity;
+  }
+  static uint64_t TrainerOf(const Rank& rank) { return 1000 + static_cast<uint64_t>(rank.number); }
+  static std::string Layout(int rank) { return absl::StrCat("layout", rank); }
+
+  void Synchronize(Rank& rank) {
+    After(absl::Milliseconds(50 + Pick(100)), [this, &rank] { Synchronize(rank); });
+    Agent& agent = rank.agent;
+    const uint64_t incarnation = agent.incarnation;
+    if (!agent.registered) {
+      v1::RegisterAgentRequest request;
+      *request.mutable_agent() = Identity(rank);
+      request.set_world_size(static_cast<uint32_t>(ranks_.size()));
+      request.set_boot_id("boot");
+      request.set_descriptor_socket(absl::StrCat("/run/", rank.number));
+      InCore([&](const Environment& environment) {
+        if (!(*core_->JobFor(kJob, environment))->Register(request, environment).ok()) return;
+        for (const Rank& other : ranks_) core_->layouts().Add(Layout(other.number), 1);
+        agent.registered = true;
+        agent.epoch = epoch_;
+      });
+      return;
+    }
+    v1::SynchronizeAgentRequest request;
+    *request.mutable_agent() = Identity(rank);
+    request.set_sequence(++agent.sequence);
+    v1::AgentState& state = *request.mutable_state();
+    state.mutable_trainer()->set_attached(agent.attached);
+    if (agent.attached) state.mutable_trainer()->set_incarnation(TrainerOf(rank));
+    state.mutable_trainer()->set_current_step(step_);
+    state.mutable_trainer()->set_layout_digest(Layout(rank.number));
+    for (const auto& [step, save] : agent.saves) *state.add_save() = save;
+    if (agent.asked) *state.add_save() = *agent.asked;
+    After(Delay(), [this, &rank, incarnation, request] {
+      if (request.agent().coordinator_epoch() != epoch_) {
+        if (rank.agent.incarnation == incarnation) rank.agent.registered = false;
+        return;
+      }
+      InCore([&](const Environment& environment) {
+        Job* job = core_->Find(kJob);
+        if (job == nullptr || !job->Synchronize(request, environment).ok()) return;
+        After(Delay(), [this, &rank, incarnation, epoch = epoch_, orders = job->OrdersFor(rank.number, environment)] {
+          if (rank.agent.incarnation != incarnation || epoch != epoch_ || Chance(0.02)) return;
+          for (const v1::SaveOrder& order : orders.save()) Obey(rank, order);
+        });
+      });
+    });
+  }
+
+  void Obey(Rank& rank, const v1::SaveOrder& order) {
+    Agent& agent = rank.agent;
+    const bool verdict = order.action() == v1::SaveOrder::COMMITTED || order.action() == v1::SaveOrder::ABORTED;
+    if (agent.asked && agent.asked->call() == order.call()) {
+      if (!verdict) return;
+      if (order.attempt() != agent.asked->attempt()) Violation("an answer about another attempt");
+      agent.asked.reset();
+      ++asked_;
+      End(rank, order);
+      return;
+    }
+    const auto found = agent.saves.find(order.step());
+    if (found == agent.saves.end()) return;
+    v1::SaveState& save = found->second;
+    if (order.call() != 0 && order.call() != save.call()) return;
+    if (verdict) {
+      agent.saves.erase(found);
+      End(rank, order);
+      return;
+    }
+    if (order.action() == v1::SaveOrder::ABORT) {
+      if (save.phase() != v1::SaveState::STOPPED) Move(rank, save.step(), save.phase(), v1::SaveState::STOPPED);
+      return;
+    }
+    save.set_attempt(order.attempt());
+    if (order.step() == step_) rank.attempt = order.attempt();
+    if (order.attempt_nonce() != 0) save.set_attempt_nonce(order.attempt_nonce());
+    if (order.action() == v1::SaveOrder::WAIT) return;
+    save.set_plan_digest(order.plan_digest());
+    if (save.phase() == v1::SaveState::BEGUN) Move(rank, save.step(), v1::SaveState::BEGUN, v1::SaveState::STAGING);
+    if (save.phase() == v1::SaveState::STAGING) Move(rank, save.step(), v1::SaveState::STAGING, v1::SaveState::STAGED);
+    if (save.phase() == v1::SaveState::STAGED && order.action() == v1::SaveOrder::WRITE) {
+      Move(rank, save.step(), v1::SaveState::STAGED, v1::SaveState::WRITTEN);
+    }
+  }
+
+  void Move(Rank& rank, int64_t step, v1::SaveState::Phase from, v1::SaveState::Phase to) {
+    After(absl::Milliseconds(10 + Pick(300)), [this, &rank, step, from, to, incarnation = rank.agent.incarnation] {
+      const auto found = rank.agent.saves.find(step);
+      if (rank.agent.incarnation != incarnation || found == rank.agent.saves.end()) return;
+      if (found->second.phase() != from) return;
+      found->second.set_phase(to);
+      if (step != step_) return;
+      rank.staging = to == v1::SaveState::STAGING;
+      rank.staged = rank.staged || to == v1::SaveState::STAGED;
+    });
+  }
+
+  // Trainers.
+
+  // All call save of the step, some a little later than others.
+  void BeginRound(int64_t step) {
+    step_ = step;
+    ++round_;
+    Log(absl::StrCat("round ", round_, " step=", step));
+    for (Rank& rank : ranks_) {
+      rank.outcome.reset();
+      rank.started = now_;
+      rank.staging = rank.staged = false;
+      After(absl::Milliseconds(Pick(400)), [this, &rank, round = round_] {
+        if (round == round_) Call(rank);
+      });
+    }
+  }
+
+  void Call(Rank& rank) {
+    Agent& agent = rank.agent;
+    if (!agent.attached || rank.outcome) return;  // it calls when it has attached again
+    if (agent.saves.contains(step_)) {
+      // The attempt before has no verdict yet.
+      After(absl::Milliseconds(50), [this, &rank, round = round_, incarnation = agent.incarnation] {
+        if (round == round_ && incarnation == rank.agent.incarnation) Call(rank);
+      });
+      return;
+    }
+    rank.staging = rank.staged = false;
+    rank.attempt = 0;
+    v1::SaveState& save = agent.saves[step_];
+    save.set_step(step_);
+    save.set_call(++agent.calls);
+    save.set_phase(v1::SaveState::BEGUN);
+    save.set_layout_digest(Layout(rank.number));
+  }
+
+  void End(Rank& rank, const v1::SaveOrder& order) {
+    Outcome outcome{true, order.action() == v1::SaveOrder::COMMITTED, order.attempt(), ""};
+    if (!outcome.committed) {
+      const absl::Status error = StatusFromProto(order.error());
+      outcome.error = std::string(error.message());
+      if (!coordinator_restarts_ && !HasReason(error, Reason::kRankLost)) {
+        Violation(absl::StrCat("rank ", rank.number, " was told something else than a loss: ", outcome.error));
+      }
+    }
+    if (order.attempt() > 0) {
+      const std::pair<int64_t, uint32_t> key{order.step(), order.attempt()};
+      if (!told_.emplace(key, outcome.committed).second && told_[key] != outcome.committed) {
+        Violation(absl::StrCat("ranks were told both of step ", order.step(), " attempt ", order.attempt()));
+      }
+    }
+    if (order.step() == step_) Return(rank, outcome);
+  }
+
+  void Return(Rank& rank, Outcome outcome) {
+    if (rank.outcome) return;
+    Log(absl::StrCat("rank ", rank.number, " heard of step ", step_, " attempt ", outcome.attempt, ": ",
+                     !outcome.known ? "nothing" : outcome.committed ? "committed" : outcome.error));
+    rank.outcome = std::move(outcome);
+    for (const Rank& each : ranks_) {
+      if (!each.outcome) return;
+    }
+    // They compare what they have heard, and go on together.
+    const Outcome* first = nullptr;
+    for (const Rank& each : ranks_) {
+      if (!each.outcome->known) continue;
+      if (first == nullptr) first = &*each.outcome;
+      const bool same = each.outcome->committed == first->committed && each.outcome->attempt == first->attempt &&
+                        each.outcome->error == first->error;
+      if (!same && !coordinator_restarts_) {
+        Violation(absl::StrCat("one round ended in two ways: attempt ", first->attempt, " ", first->error, " / attempt ",
+                               each.outcome->attempt, " ", each.outcome->error));
+      }
+    }
+    const bool committed = first != nullptr && first->committed;
+    (committed ? committed_ : aborted_) += 1;
+    // Some jobs try again, some go on.
+    BeginRound(committed || Chance(0.3) ? step_ + 1 : step_);
+  }
+
+  // What restarts.
+
+  void Disturb() {
+    After(absl::Milliseconds(300 + Pick(6000)), [this] { Disturb(); });
+    if (now_ >= stormy_until_) return;
+    if (coordinator_restarts_ && Chance(0.3)) {
+      last_event_ = now_;
+      Log("the coordinator restarts");
+      StartCoordinator();
+      return;
+    }
+    Rank& rank = ranks_[static_cast<size_t>(Pick(static_cast<int>(ranks_.size())))];
+    Log(absl::StrCat("rank ", rank.number, "'s agent restarts"));
+    rank.agent = Agent();
+    rank.agent.incarnation = ++next_id_;
+    last_event_ = now_;
+    After(absl::Milliseconds(10 + Pick(1500)), [this, &rank, incarnation = rank.agent.incarnation] {
+      if (rank.agent.incarnation != incarnation) return;
+      rank.agent.attached = true;
+      last_event_ = now_;
+      Resume(rank);
+    });
+  }
+
+  // The trainer has found another agent.
+  void Resume(Rank& rank) {
+    if (rank.outcome) return;
+    if (rank.staged) {
+      if (rank.attempt == 0) return Return(rank, {});
+      v1::SaveState& asked = rank.agent.asked.emplace();
+      asked.set_step(step_);
+      asked.set_attempt(rank.attempt);
+      asked.set_phase(v1::SaveState::ASKED);
+      asked.set_call(++rank.agent.calls);
+    } else if (rank.staging && Chance(0.5)) {
+      // A client that fails by itself: its trainer's next call is one with which all try again.
+      Return(rank, {});
+    } else {
+      Call(rank);
+    }
+  }
+
+  std::mt19937_64 random_;
+  const bool coordinator_restarts_;
+  absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
+  absl::Time stormy_until_;
+  absl::Time last_event_;
+  std::priority_queue<Event> queue_;
+  uint64_t order_ = 0;
+  std::string violation_;
+  uint64_t next_id_ = 100;
+  uint64_t epoch_ = 0;
+  std::unique_ptr<Core> core_;
+  std::map<std::pair<int64_t, uint32_t>, VerdictSummary> verdicts_;
+  std::set<std::pair<int64_t, uint32_t>> directories_;
+  std::map<std::pair<int64_t, uint32_t>, bool> told_;
+  std::vector<Rank> ranks_;
+  int64_t step_ = 0;
+  uint64_t round_ = 0;
+  int committed_ = 0;
+  int aborted_ = 0;
+  int asked_ = 0;
+};
+
+class RestartSimulationTest : public testing::TestWithParam<bool> {};
+
+TEST_P(RestartSimulationTest, RanksHearTheSame_AndNeverTakeTurns) {
+  uint64_t first = 1;
+  uint64_t seeds = 25;
+  if (const char* one = std::getenv("CAIRN_SIMULATION_SEED"); one != nullptr) {
+    first = std::strtoull(one, nullptr, 10);
+    seeds = 1;
+  } else if (const char* many = std::getenv("CAIRN_SIMULATION_SEEDS"); many != nullptr) {
+    seeds = std::strtoull(many, nullptr, 10);
+  }
+  int committed = 0, aborted = 0, asked = 0;
+  for (uint64_t seed = first; seed < first + seeds; ++seed) {
+    World world(seed, GetParam());
+    const std::string violation = world.Run(absl::Minutes(3));
+    ASSERT_EQ(violation, "") << "replay: CAIRN_SIMULATION_SEED=" << seed << " CAIRN_SIMULATION_LOG=1";
+    committed += world.committed();
+    aborted += world.aborted();
+    asked += world.asked();
+  }
+  if (seeds > 10) {
+    EXPECT_GT(committed, 10 * static_cast<int>(seeds));
+    EXPECT_GT(aborted, static_cast<int>(seeds));
+    EXPECT_GT(asked, static_cast<int>(seeds));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RestartSimulationTest, testing::Bool(), [](const auto& one) {
+  return one.param ? "WithTheCoordinator" : "AgentsAlone";
+});
+
+}  // namespace
+}  // namespace cairn

@@ -1,0 +1,363 @@
+// An agent that restarts during a save: what ends by it, what its trainer and the others are told.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/reason.h"
+#include "common/rpc/status_proto.h"
+#include "coordinator/job/core.h"
+
+namespace cairn {
+namespace {
+
+constexpr char kJob[] = "demo";
+constexpr int64_t kStep = 10;
+constexpr uint64_t kNonce = 7;
+
+class RestartedAgentTest : public testing::Test {
+ protected:
+  RestartedAgentTest() { Start(Recovered()); }
+
+  // A coordinator that finds this in storage, and its agents.
+  void Start(const Recovered& recovered) {
+    CoreOptions options;
+    options.phase_timeout = absl::Seconds(20);
+    options.lease_ttl = absl::Minutes(10);  // nothing here ends by a lease
+    options.storage_timeout = absl::Seconds(5);
+    options.coordinator_epoch = ++epoch_;
+    core_ = std::make_unique<Core>(options);
+    actions_.clear();
+    for (int rank = 0; rank < 2; ++rank) {
+      core_->layouts().Add(Layout(rank), 1);
+      Register(rank);
+    }
+    ASSERT_TRUE(Take<RecoverJob>().has_value());
+    job().OnRecovered(recovered, At());
+  }
+  static std::string Layout(int rank) { return absl::StrCat("layout", rank); }
+  Environment At() { return core_->At(now_, now_); }
+  Job& job() { return **core_->JobFor(kJob, At()); }
+
+  void Register(int rank) {
+    v1::RegisterAgentRequest request;
+    *request.mutable_agent() = Identity(rank);
+    request.set_world_size(2);
+    request.set_node("host");
+    request.set_boot_id("boot");
+    request.set_descriptor_socket(absl::StrCat("/run/cairn/", rank, "/descriptors.sock"));
+    const auto registered = job().Register(request, At());
+    ASSERT_TRUE(registered.ok()) << registered.status();
+  }
+  void Restart(int rank) {
+    incarnation_[rank] += 100;
+    Register(rank);
+  }
+  v1::AgentIdentity Identity(int rank) {
+    v1::AgentIdentity identity;
+    identity.set_job(kJob);
+    identity.set_rank(static_cast<uint32_t>(rank));
+    identity.set_incarnation(incarnation_[rank]);
+    return identity;
+  }
+  void Report(int rank, const std::vector<v1::SaveState>& saves = {}) {
+    v1::SynchronizeAgentRequest request;
+    *request.mutable_agent() = Identity(rank);
+    v1::TrainerState& state = *request.mutable_state()->mutable_trainer();
+    state.set_attached(true);
+    state.set_incarnation(static_cast<uint64_t>(50 + rank));
+    for (const v1::SaveState& save : saves) *request.mutable_state()->add_save() = save;
+    ASSERT_TRUE(job().Synchronize(request, At()).ok());
+  }
+  v1::SaveState State(int rank, v1::SaveState::Phase phase, uint64_t call = 1) {
+    v1::SaveState state;
+    state.set_step(kStep);
+    state.set_call(call);
+    state.set_phase(phase);
+    state.set_layout_digest(Layout(rank));
+    if (phase >= v1::SaveState::STAGED) {
+      state.set_plan_digest("plan");
+      state.set_attempt(1);
+      state.set_attempt_nonce(kNonce);
+    }
+    return state;
+  }
+  static v1::SaveState Asked(uint32_t attempt, uint64_t number = 9) {
+    v1::SaveState state;
+    state.set_step(kStep);
+    state.set_attempt(attempt);
+    state.set_call(number);
+    state.set_phase(v1::SaveState::ASKED);
+    return state;
+  }
+  // The order that answers this call.
+  v1::SaveOrder OrderOf(int rank, uint64_t call = 1) {
+    const v1::SynchronizeAgentResponse orders = job().OrdersFor(rank, At());
+    for (const v1::SaveOrder& order : orders.save()) {
+      if (order.call() == call || order.call() == 0) return order;
+    }
+    return {};
+  }
+  static std::optional<Reason> ErrorOf(const v1::SaveOrder& order) { return ReasonOf(StatusFromProto(order.error())); }
+  static std::string RanksOf(const v1::SaveOrder& order) {
+    return MetadataOf(StatusFromProto(order.error()))["ranks"];
+  }
+
+  template <typename What>
+  std::optional<What> Take() {
+    for (CoreAction& action : core_->TakeActions()) actions_.push_back(std::move(action));
+    for (auto action = actions_.begin(); action != actions_.end(); ++action) {
+      if (!std::holds_alternative<What>(action->what)) continue;
+      What found = std::get<What>(std::move(action->what));
+      actions_.erase(action);
+      return found;
+    }
+    return std::nullopt;
+  }
+  void Pass(absl::Duration time) {
+    for (const absl::Time end = now_ + time; now_ < end;) {
+      now_ += std::min(absl::Duration(absl::Milliseconds(250)), end - now_);
+      core_->Tick(now_, now_);
+    }
+  }
+  static VerdictSummary Verdict(uint32_t attempt, bool committed, absl::Status error = absl::OkStatus()) {
+    VerdictSummary verdict;
+    verdict.step = kStep;
+    verdict.attempt = attempt;
+    verdict.committed = committed;
+    verdict.error = std::move(error);
+    verdict.bytes = 123;
+    return verdict;
+  }
+  // Both ranks have begun, there are a plan and attempt 1.
+  void Number() {
+    for (int rank = 0; rank < 2; ++rank) Report(rank, {State(rank, v1::SaveState::BEGUN)});
+    if (const auto plan = Take<PlanSave>(); plan.has_value()) {
+      job().OnSavePlanned(plan->key, PlannedSave{"plan", 1}, At());
+    }
+    const auto reserve = Take<ReserveAttempt>();
+    ASSERT_TRUE(reserve.has_value());
+    job().OnReserved(kStep, reserve->ticket, Reserved{1, kNonce}, At());
+  }
+  // The abort of attempt 1 runs to its end; only rank 0 has an agent that was in it.
+  void FinishAbort() {
+    const auto tombstone = Take<PutVerdict>();
+    ASSERT_TRUE(tombstone.has_value());
+    ASSERT_EQ(tombstone->manifest, nullptr);
+    job().OnVerdict(kStep, tombstone->ticket, PutOutcome{Verdict(1, false, tombstone->error)}, At());
+    Report(0, {State(0, v1::SaveState::STOPPED)});
+    const auto remove = Take<RemoveFiles>();
+    ASSERT_TRUE(remove.has_value());
+    job().OnRemoved(kStep, remove->ticket, absl::OkStatus(), At());
+  }
+
+  absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
+  uint64_t epoch_ = 0;
+  uint64_t incarnation_[2] = {1, 2};
+  std::unique_ptr<Core> core_;
+  std::vector<CoreAction> actions_;
+};
+
+TEST_F(RestartedAgentTest, Attempt_EndsAtOnceAndNamesTheRank) {
+  Number();
+  Report(1, {State(1, v1::SaveState::STAGED)});
+  Restart(1);
+  const v1::SaveOrder order = OrderOf(0);
+  EXPECT_EQ(order.action(), v1::SaveOrder::ABORT);
+  EXPECT_EQ(ErrorOf(order), Reason::kRankLost);
+  EXPECT_EQ(RanksOf(order), "1");
+}
+
+TEST_F(RestartedAgentTest, DurableRank_IsNeededAsLongAsAnotherWaitsForItsShards) {
+  for (const bool waits : {false, true}) {
+    Start(Recovered());
+    Number();
+    Report(1, {State(1, v1::SaveState::WRITTEN)});
+    v1::SaveState writing = State(0, v1::SaveState::WRITING);
+    if (waits) writing.add_waiting_for(1);
+    Report(0, {writing});
+    Restart(1);
+    const v1::SaveOrder order = OrderOf(0);
+    EXPECT_EQ(order.action(), waits ? v1::SaveOrder::ABORT : v1::SaveOrder::WRITE);
+    if (waits) {
+      EXPECT_EQ(ErrorOf(order), Reason::kRankLost);
+      EXPECT_EQ(RanksOf(order), "1");
+    }
+  }
+}
+
+TEST_F(RestartedAgentTest, RequestThatWaitsForAgreement_EndsToo) {
+  v1::CreateCheckpointRequest request;
+  request.set_job(kJob);
+  request.set_request_id("r");
+  ASSERT_TRUE((*job().Create(request, false, At())).ok());
+  Restart(1);
+  const auto view = job().Get({std::nullopt, "r"}, 0, At());
+  ASSERT_TRUE(view.has_value() && view->ok());
+  EXPECT_TRUE(HasReason(StatusFromProto((*view)->error()), Reason::kRankLost)) << (*view)->ShortDebugString();
+}
+
+TEST_F(RestartedAgentTest, AskedSave_HearsTheLiveSavesVerdictWhenAllDo) {
+  Number();
+  Report(1, {State(1, v1::SaveState::STAGED)});
+  Restart(1);
+  Report(1, {Asked(1)});
+  EXPECT_EQ(OrderOf(1, 9).action(), v1::SaveOrder::WAIT);
+  FinishAbort();
+  const v1::SaveOrder told = OrderOf(1, 9);
+  EXPECT_EQ(told.action(), v1::SaveOrder::ABORTED);
+  EXPECT_EQ(told.attempt(), 1u);
+  EXPECT_EQ(ErrorOf(told), Reason::kRankLost);
+  EXPECT_EQ(RanksOf(told), "1");
+  EXPECT_EQ(told.error().message(), OrderOf(0).error().message()) << "all hear the same";
+}
+
+TEST_F(RestartedAgentTest, AskedSave_IsToldOfACommitThatItsDurableFilesMade) {
+  Number();
+  for (int rank = 0; rank < 2; ++rank) Report(rank, {State(rank, v1::SaveState::WRITTEN)});
+  Restart(1);
+  Report(1, {Asked(1)});
+  EXPECT_EQ(OrderOf(1, 9).action(), v1::SaveOrder::WAIT);
+  const auto make = Take<MakeManifest>();
+  ASSERT_TRUE(make.has_value());
+  job().OnManifest(kStep, make->ticket, MadeManifest{std::make_shared<std::string>("m"), 1}, At());
+  const auto put = Take<PutVerdict>();
+  ASSERT_TRUE(put.has_value());
+  const uint64_t orders = job().orders_version();
+  job().OnVerdict(kStep, put->ticket, PutOutcome{Verdict(1, true)}, At());
+  EXPECT_GT(job().orders_version(), orders) << "whoever waits for orders is woken";
+  EXPECT_EQ(OrderOf(1, 9).action(), v1::SaveOrder::COMMITTED);
+  EXPECT_EQ(OrderOf(1, 9).bytes(), 123u);
+  EXPECT_EQ(OrderOf(1, 9).directory(), "demo/000000000010/0001");
+}
+
+TEST_F(RestartedAgentTest, AskedSave_NeitherOpensNorJoinsNorDelays) {
+  Report(1, {Asked(1)});
+  EXPECT_FALSE(job().Get({kStep, ""}, 0, At())->ok()) << "it opens no save";
+  Report(0, {State(0, v1::SaveState::BEGUN)});
+  Report(1, {Asked(1)});
+  EXPECT_FALSE(Take<PlanSave>().has_value()) << "rank 1 has not begun";
+  Pass(absl::Seconds(20));
+  EXPECT_EQ(ErrorOf(OrderOf(0)), Reason::kRankLate) << "nor is it waited for any longer";
+  EXPECT_EQ(RanksOf(OrderOf(0)), "1");
+}
+
+TEST_F(RestartedAgentTest, AskedSave_IsAnsweredByStorageAfterTheCoordinatorRestarted) {
+  Recovered recovered;
+  recovered.verdict = {Verdict(1, false, MakeError(Reason::kRankLost, "rank 1 was lost")), Verdict(3, true)};
+  Start(recovered);
+  Report(1, {Asked(1, 11), Asked(2, 12), Asked(3, 13), Asked(4, 14), Asked(0, 15)});
+  EXPECT_EQ(OrderOf(1, 11).action(), v1::SaveOrder::ABORTED);
+  EXPECT_EQ(ErrorOf(OrderOf(1, 11)), Reason::kRankLost);
+  EXPECT_EQ(OrderOf(1, 12).action(), v1::SaveOrder::ABORTED) << "a higher attempt began, so this one had ended";
+  EXPECT_EQ(ErrorOf(OrderOf(1, 12)), Reason::kSuperseded);
+  EXPECT_EQ(OrderOf(1, 13).action(), v1::SaveOrder::COMMITTED);
+  EXPECT_EQ(OrderOf(1, 14).action(), v1::SaveOrder::ABORTED) << "another attempt's commit is not its";
+  EXPECT_EQ(ErrorOf(OrderOf(1, 14)), Reason::kNotCommitted);
+  EXPECT_EQ(OrderOf(1, 15).action(), v1::SaveOrder::ABORTED);
+}
+
+TEST_F(RestartedAgentTest, AskedSave_OfAnUnfinishedAttemptWaitsForItsTombstone) {
+  Recovered recovered;
+  recovered.leftover = {{kStep, 1, false}};
+  Start(recovered);
+  Report(1, {Asked(1)});
+  EXPECT_EQ(OrderOf(1, 9).action(), v1::SaveOrder::WAIT) << "ranks may come back with it";
+  // Asking does not keep it alive.
+  for (int i = 0; i < 25 && !Take<PutVerdict>().has_value(); ++i) {
+    Pass(absl::Minutes(1));
+    for (int rank = 0; rank < 2; ++rank) Register(rank);
+    Report(1, {Asked(1)});
+    if (const auto put = Take<PutVerdict>(); put.has_value()) {
+      const uint64_t orders = job().orders_version();
+      job().OnVerdict(kStep, put->ticket, PutOutcome{Verdict(1, false, put->error)}, At());
+      EXPECT_GT(job().orders_version(), orders);
+      break;
+    }
+  }
+  EXPECT_EQ(OrderOf(1, 9).action(), v1::SaveOrder::ABORTED);
+  EXPECT_EQ(ErrorOf(OrderOf(1, 9)), Reason::kCoordinatorRestarted);
+}
+
+TEST_F(RestartedAgentTest, AskedSave_WhoseVerdictCouldNotBeRead_IsReadAgain) {
+  Recovered recovered;
+  recovered.verdict = {Verdict(1, false, MakeError(Reason::kStorageError, "I/O error"))};
+  recovered.verdict[0].damaged = true;
+  Start(recovered);
+  Report(1, {Asked(1)});
+  EXPECT_EQ(OrderOf(1, 9).action(), v1::SaveOrder::WAIT);
+  EXPECT_TRUE(HasReason(StatusFromProto(OrderOf(1, 9).stalled()), Reason::kStorageError));
+  auto read = Take<ReadStep>();
+  ASSERT_TRUE(read.has_value());
+  job().OnStepRead(kStep, read->ticket, recovered, At());
+  EXPECT_FALSE(Take<ReadStep>().has_value()) << "not at once";
+  Pass(absl::Seconds(2));
+  Report(1, {Asked(1)});
+  read = Take<ReadStep>();
+  ASSERT_TRUE(read.has_value());
+  recovered.verdict = {Verdict(1, true)};
+  job().OnStepRead(kStep, read->ticket, recovered, At());
+  EXPECT_EQ(OrderOf(1, 9).action(), v1::SaveOrder::COMMITTED);
+}
+
+TEST_F(RestartedAgentTest, OpenCall_HearsTheVerdictOfItsAttemptFromTheNextAgent) {
+  Number();
+  Restart(1);
+  Report(1, {State(1, v1::SaveState::BEGUN)});  // the client repeats its call
+  FinishAbort();
+  Report(0);  // rank 0 has been told, and trains on
+  Pass(absl::Seconds(2));
+  EXPECT_EQ(OrderOf(1).action(), v1::SaveOrder::ABORTED) << "it does not begin an attempt that nobody else joins";
+  EXPECT_EQ(ErrorOf(OrderOf(1)), Reason::kRankLost);
+  EXPECT_EQ(OrderOf(1).attempt(), 1u);
+  // The next one begins anew.
+  Report(1, {State(1, v1::SaveState::BEGUN, 2)});
+  Pass(absl::Seconds(2));
+  EXPECT_EQ(OrderOf(1, 2).action(), v1::SaveOrder::WAIT);
+  EXPECT_TRUE(job().Get({kStep, ""}, 0, At())->ok());
+}
+
+TEST_F(RestartedAgentTest, OpenCall_IsTakenByTheNextAttemptIfTheOthersTryAgain) {
+  Number();
+  Restart(1);
+  FinishAbort();
+  Report(1, {State(1, v1::SaveState::BEGUN)});  // begins again as well, and is the first to do so
+  EXPECT_EQ(OrderOf(1).action(), v1::SaveOrder::WAIT);
+  Pass(absl::Milliseconds(500));
+  Report(0, {State(0, v1::SaveState::BEGUN, 2)});
+  Report(1, {State(1, v1::SaveState::BEGUN)});
+  EXPECT_TRUE(Take<ReserveAttempt>().has_value()) << "both are in it";
+  Pass(absl::Seconds(2));
+  EXPECT_NE(OrderOf(1).action(), v1::SaveOrder::ABORTED) << "and nobody is told of the one before";
+}
+
+TEST_F(RestartedAgentTest, TrainerThatAskedForTheVerdict_IsNotToldItAgain) {
+  Number();
+  Restart(1);
+  FinishAbort();
+  Report(1, {Asked(1)});
+  EXPECT_EQ(OrderOf(1, 9).action(), v1::SaveOrder::ABORTED);
+  Report(1, {State(1, v1::SaveState::BEGUN, 3)});
+  Pass(absl::Seconds(2));
+  EXPECT_EQ(OrderOf(1, 3).action(), v1::SaveOrder::WAIT);
+}
+
+TEST_F(RestartedAgentTest, LateCall_IsAnsweredWhateverItsNumber) {
+  // Rank 1's agent has counted calls of other steps; rank 0 gave up waiting for this one.
+  Report(0, {State(0, v1::SaveState::BEGUN)});
+  Report(1);
+  Pass(absl::Seconds(20));
+  EXPECT_EQ(ErrorOf(OrderOf(0)), Reason::kRankLate);
+  Report(0);
+  Report(1, {State(1, v1::SaveState::BEGUN, 17)});
+  Pass(absl::Seconds(2));
+  EXPECT_EQ(OrderOf(1, 17).action(), v1::SaveOrder::ABORTED);
+  EXPECT_EQ(ErrorOf(OrderOf(1, 17)), Reason::kRankLate);
+}
+
+}  // namespace
+}  // namespace cairn

@@ -1,0 +1,318 @@
+"""A trainer's session with its agent: beginning it, going on with the agent's next process, losing the rank."""
+
+from __future__ import annotations
+
+import collections
+import os
+import secrets
+import threading
+import time
+from typing import Callable
+
+from cairn import _agent, _layout, _memory, _wire
+from cairn._errors import Error
+
+_PROTOCOL = 1
+_VERSION = "0.1"
+# How long an agent that is not there is waited for.
+PATIENCE = 10.0
+# How long closing lets another thread's attachment end.
+_CLOSE_PATIENCE = 1.0
+_DEFAULT_LEASE = 10.0
+# Layouts that the agent need not be sent again; it keeps about as many.
+_KNOWN_LAYOUTS = 8
+
+
+class Restarted(Exception):
+    """The agent's process that held what a call is about is gone. The session goes on with its next one."""
+
+
+class KnownLayouts:
+    """The last layouts that the agent was sent."""
+
+    def __init__(self):
+        self._digests: collections.OrderedDict[bytes, None] = collections.OrderedDict()
+
+    def __contains__(self, digest: bytes) -> bool:
+        return digest in self._digests
+
+    def add(self, digest: bytes) -> None:
+        self._digests[digest] = None
+        self._digests.move_to_end(digest)
+        while len(self._digests) > _KNOWN_LAYOUTS:
+            self._digests.popitem(last=False)
+
+    def forget(self, digest: bytes) -> None:
+        self._digests.pop(digest, None)
+
+    def clear(self) -> None:
+        self._digests.clear()
+
+
+class Session:
+    """Attached to one agent process after the other, as long as no other trainer takes the rank. Thread-safe.
+
+    Attributes:
+      incarnation: this trainer's number.
+      agent_incarnation: that of the agent's process that it is attached to; 0 before it is.
+      job, rank, world_size: as the agent says.
+      owner: the user of the agent.
+      page: the control page; None before it is attached.
+    """
+
+    def __init__(self, agent: _agent.Agent, on_new_agent: Callable[[], None], on_replaced: Callable[[], None]):
+        """
+        Args:
+          on_new_agent: called whenever it is attached to another process than before, which knows nothing of the last.
+          on_replaced: called once, when another trainer has taken the rank.
+        """
+        self.incarnation = secrets.randbits(64) or 1
+        self.agent_incarnation = 0
+        self.job = ""
+        self.rank = 0
+        self.world_size = 0
+        self.owner = 0
+        self.page: _memory.ControlPage | None = None
+        self._agent = agent
+        self._on_new_agent = on_new_agent
+        self._on_replaced = on_replaced
+        self._path = _agent.target_of(agent.address).removeprefix("unix:")
+        self._lock = threading.Lock()  # of attaching
+        self._known_layouts = KnownLayouts()
+        self._page_descriptor = 0
+        self._lease_ttl = 0.0
+        self._reported: int | None = None
+        self._socket: tuple | None = None
+        self._closed: str | None = None  # why
+        self._replaced = False
+
+    # Beginning and going on.
+
+    def attach(self, patience: float) -> None:
+        """Makes sure that it is attached to the agent's process of now, which is waited for.
+
+        Raises AGENT_UNREACHABLE, RANK_CONFLICT, STALE_INCARNATION.
+        """
+        with self._lock:
+            self.check()
+            socket = self._look_at_socket()  # before: an agent that restarts meanwhile is another one next time
+            answer = self._attach(patience)
+            self._socket = socket
+            self._lease_ttl = _seconds(answer.lease_ttl)
+            if (answer.agent_incarnation, answer.control_page_descriptor) == (self.agent_incarnation,
+                                                                              self._page_descriptor):
+                return
+            if self.agent_incarnation and (answer.job, answer.rank, answer.world_size) != (
+                    self.job, self.rank, self.world_size):
+                raise Error("RANK_CONFLICT", f"the agent at {self._agent.address} was that of rank {self.rank} of "
+                            f"{self.world_size} of {self.job}, and is now that of rank {answer.rank} of "
+                            f"{answer.world_size} of {answer.job}")
+            self.job = answer.job
+            self.rank = answer.rank
+            self.world_size = answer.world_size
+            self.owner = _memory.owner_of(self._agent.address)
+            page = _memory.ControlPage(_memory.Mapping(answer.descriptor_socket, answer.control_page_descriptor, 4096,
+                                                       self.owner, writable=True, populate=False))
+            self._known_layouts.clear()
+            self._on_new_agent()
+            self.agent_incarnation = answer.agent_incarnation
+            self._page_descriptor = answer.control_page_descriptor
+            if self._reported is not None:
+                page.report(self._reported)
+            self.page = page
+
+    def _attach(self, patience: float):
+        request = _wire.LOCAL_AGENT["Attach"].request(
+            trainer_incarnation=self.incarnation, pid=os.getpid(), client_version=_VERSION, protocol=_PROTOCOL,
+            previous_agent=self.agent_incarnation)
+        try:
+            return self._agent.call_patiently("Attach", request, patience)
+        except Error as error:
+            if error.reason == "STALE_INCARNATION" and self.agent_incarnation:
+                self._lose_rank()
+                self.check()
+            raise
+
+    def lease(self) -> float:
+        """Seconds without a word after which the coordinator takes an agent for lost."""
+        if not self._lease_ttl:  # this client was quicker than its agent, which did not know it then
+            self.attach(0.0)
+        return self._lease_ttl or _DEFAULT_LEASE
+
+    # Losing the rank.
+
+    def check(self) -> None:
+        """Raises what every call of a session raises that has ended: BAD_REQUEST, or STALE_INCARNATION for good."""
+        if self._closed is not None:
+            raise Error("BAD_REQUEST", self._closed)
+        if not self._replaced and self.page is not None and self.page.replaced():
+            self._lose_rank()
+        if self._replaced:
+            raise Error("STALE_INCARNATION", f"rank {self.rank} of job {self.job}: another trainer has taken this one's "
+                        f"place at the agent {self._agent.address}; stop this process",
+                        {"job": self.job, "rank": str(self.rank)})
+
+    def _lose_rank(self) -> None:
+        if not self._replaced:
+            self._replaced = True
+            self._on_replaced()
+
+    @property
+    def replaced(self) -> bool:
+        return self._replaced
+
+    # Calls.
+
+    def call(self, name: str, request, max_wait: float | None = None, held_by: int | None = None):
+        """A call of a session that may have to go on with the agent's next process.
+
+        Args:
+          held_by: the agent_incarnation that holds what the call is about. Raises Restarted if that process is gone.
+        """
+        for last in (False, True):
+            self.check()
+            self._check_held(held_by)
+            try:
+                return self._agent.call(name, request, max_wait)
+            except Error as error:
+                self.check()
+                self._check_held(held_by)  # another thread has attached meanwhile: the error says no more than that
+                if error.reason == "STALE_INCARNATION":
+                    self.attach(0.0)  # raises if it speaks of this trainer, and not of another rank's agent
+                    raise
+                # Either the agent is a new process that does not know this trainer, or it is just coming up again.
+                if last or error.reason not in ("NOT_REGISTERED", "AGENT_UNREACHABLE"):
+                    raise
+                if error.reason == "AGENT_UNREACHABLE" and "DEADLINE_EXCEEDED" in error.message:
+                    raise  # it is there, but does not answer
+                self.attach(PATIENCE)
+        raise AssertionError("not reached")
+
+    def _check_held(self, held_by: int | None) -> None:
+        if held_by is not None and held_by != self.agent_incarnation:
+            raise Restarted
+
+    def restarted_since(self, agent_incarnation: int) -> bool:
+        """Whether the agent is another process by now. One that is gone is waited for; False if none comes."""
+        try:
+            self.attach(PATIENCE)
+        except Error as error:
+            if error.reason == "STALE_INCARNATION":
+                raise
+        return self.agent_incarnation != agent_incarnation
+
+    def call_with_layout(self, name: str, request, declared: _layout.Declared, deadline: float, late: str,
+                         source: _layout.Declared | None = None) -> tuple[object, int]:
+        """Repeats a call that carries a layout, or two, until it is no longer pending.
+
+        Returns the answer and the incarnation of the agent that gave it. A call that is pending when the agent restarts
+        goes on with the next process: the coordinator knows whether it belongs to an attempt that has ended by that
+        (docs/failure_model.md). By the deadline it raises what keeps the agent from its coordinator, if the agent says
+        that, else TIMED_OUT with the text `late`.
+        """
+        uploads = 0
+        stalled: Error | None = None
+        while True:
+            request.layout.digest = declared.digest
+            request.layout.layout = b"" if declared.digest in self._known_layouts else declared.layout
+            if source is not None:
+                request.source.digest = source.digest
+                request.source.layout = b"" if source.digest in self._known_layouts else source.layout
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                raise self._late(late, stalled)
+            agent = self.agent_incarnation
+            response = self.call(name, request, min(_agent.MAX_WAIT, max(remaining, 0.05)))
+            if agent != self.agent_incarnation:
+                continue  # which of two processes has answered is not known; the one of now is asked again
+            wanted = [declared] if response.need_layout else []
+            if source is not None and response.need_source:
+                wanted.append(source)
+            if wanted:
+                # The agent restarted, or made room; more than a few times in one call is neither.
+                uploads += 1
+                if uploads > 5:
+                    raise Error("INTERNAL", f"the agent asked for the layout {uploads} times")
+                for layout in wanted:
+                    self._known_layouts.forget(layout.digest)
+                continue
+            self._known_layouts.add(declared.digest)
+            if source is not None:
+                self._known_layouts.add(source.digest)
+            if not response.pending:
+                return response, agent
+            stalled = _wire.error_from_status(response.stalled) if response.HasField("stalled") else None
+
+    def _late(self, late: str, stalled: Error | None) -> Error:
+        metadata = {"job": self.job, "rank": str(self.rank)}
+        if stalled is None:
+            return Error("TIMED_OUT", late, metadata)
+        return Error(stalled.reason, f"{late.partition(':')[0]}: {stalled.message}", {**metadata, **stalled.metadata})
+
+    # Steps.
+
+    def report(self, step: int) -> None:
+        self.check()
+        self._reported = step
+        self.page.report(step)
+
+    def agreed(self) -> int | None:
+        """The step reported last, if the job has agreed to save at it."""
+        self.check()
+        if self._reported is None:
+            return None
+        return self._reported if self.page.agreed(self._reported) else None
+
+    # Watching.
+
+    def _look_at_socket(self) -> tuple | None:
+        """Another file than before says that the agent may be another process: only attaching tells."""
+        try:
+            status = os.stat(self._path)
+            return status.st_ino, status.st_ctime_ns  # a number alone may be used again
+        except OSError:
+            return None
+
+    def look(self) -> bool:
+        """Goes on with the agent's next process if there is one. False when there is nothing to look for any more."""
+        try:
+            self.check()
+            socket = self._look_at_socket()
+            if socket is not None and socket != self._socket:
+                self.attach(0.0)
+        except Error:
+            pass  # not serving yet: looked at again; the trainer's next call would raise what remains wrong
+        return self._closed is None and not self._replaced
+
+    # Ending.
+
+    def close(self, why: str) -> bool:
+        """From now on every call is refused. False if it was closed before."""
+        if self._closed is not None:
+            return False
+        # A signal's handler may have interrupted the very thread that attaches: it must not wait for it without end.
+        alone = self._lock.acquire(timeout=_CLOSE_PATIENCE)
+        try:
+            if self._closed is not None:
+                return False
+            self._closed = why
+        finally:
+            if alone:
+                self._lock.release()
+        return True
+
+    def forked(self, why: str) -> None:
+        """In a forked child, where a lock may be held by a thread that is not there."""
+        self._closed = why
+
+    def detach(self, unmapped: bool) -> None:
+        """Tells the agent that this trainer is gone, and whether it has no slab mapped any more."""
+        request = _wire.LOCAL_AGENT["Detach"].request(trainer_incarnation=self.incarnation, unmapped=unmapped)
+        try:
+            self._agent.call("Detach", request, timeout=1.0)
+        except Exception:  # the agent notices by itself
+            pass
+
+
+def _seconds(duration) -> float:
+    return duration.seconds + duration.nanos / 1e9

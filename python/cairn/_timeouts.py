@@ -1,0 +1,28 @@
+"""What a caller may give as a timeout."""
+
+from __future__ import annotations
+
+import math
+
+from cairn._errors import Error
+
+# What "as long as it takes" means: long enough for everybody, and within what clocks and messages can hold.
+LONGEST = 365 * 86400.0
+
+
+def seconds(timeout, what: str) -> float:
+    """A timeout as seconds, a year at most; infinity is a year.
+
+    Raises BAD_REQUEST, naming the call `what`, for what is negative or no number.
+    """
+    try:
+        if isinstance(timeout, (bool, str, bytes)):
+            raise TypeError
+        value = float(timeout)
+    except OverflowError:  # an integer beyond what a float holds
+        value = math.inf if timeout > 0 else -math.inf
+    except (TypeError, ValueError):
+        raise Error("BAD_REQUEST", f"{what}: timeout={timeout!r} is no number of seconds") from None
+    if math.isnan(value) or value < 0:
+        raise Error("BAD_REQUEST", f"{what}: timeout={timeout!r}: a timeout is 0 seconds or more")
+    return min(value, LONGEST)

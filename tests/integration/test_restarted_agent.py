@@ -1,0 +1,65 @@
+"""An agent that is killed and started again in the middle of a save."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import cairn
+from cairn import _wire
+from testing.ranks import noise, rows, until
+
+WHOLE = noise((64, 16), np.float32, 1)
+# Nothing here may need a timeout to end: each is longer than the test.
+FLAGS = ["--phase-timeout=10m", "--lease-ttl=5m"]
+
+
+@pytest.fixture
+def root(tmp_path):
+    return tmp_path / "checkpoints"
+
+
+def state(rank):
+    return {"w": rows(WHOLE, rank, 2)}
+
+
+def test_attempt_ends_at_once_and_its_verdict_is_told_by_the_next_agent(root):
+    with cairn.local.Cluster(ranks=2, root=root, coordinator_flags=FLAGS) as cluster:
+        client, other = cluster.connect(0), cluster.connect(1)
+        copying, go_on = threading.Event(), threading.Event()
+        stage = other._stage
+
+        def slow(declared, begun):
+            copying.set()
+            assert go_on.wait(60)
+            stage(declared, begun)
+
+        other._stage = slow
+        failed = []
+
+        def save_other():
+            with pytest.raises(cairn.Error) as raised:
+                other.save(1, state(1), timeout=60)
+            failed.append(raised.value.reason)
+
+        thread = threading.Thread(target=save_other)
+        thread.start()
+        saving = client.save(1, state(0), timeout=60)
+        assert copying.wait(60)
+        until(lambda: "step=1 attempt=1 event=numbered" in cluster.coordinator.log.read_text(), text="an attempt")
+        killed = time.monotonic()
+        cluster.agents[1].kill()
+        cluster.agents[1].restart()
+        with pytest.raises(cairn.Error) as lost:
+            saving.wait(timeout=60)
+        assert lost.value.reason == "RANK_LOST" and lost.value.metadata["ranks"] == "1", lost.value
+        assert time.monotonic() - killed < 50
+        go_on.set()
+        thread.join()
+        assert failed
+        # Rank 1's agent knows nothing of it, and asks.
+        request = _wire.LOCAL_AGENT["WaitSave"].request(trainer_incarnation=other._incarnation, step=1, save=12345, attempt=1)
+        answer = other._call("WaitSave", request, 20.0)
+        assert not answer.pending and answer.checkpoint.attempt == 1
+        assert _wire.error_from_status(answer.checkpoint.error).message == lost.value.message

@@ -1,0 +1,186 @@
+"""Trainers and their agents: two trainers of one rank; an agent that is killed and started again during a save."""
+
+import concurrent.futures
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import cairn
+from cairn import _native
+from testing.ranks import command_json, noise, rows, until
+
+FLAGS = ["--phase-timeout=60s", "--lease-ttl=2s"]
+WHOLE = noise((64, 16), np.float32, 1)
+# Far below the timeouts of the saves and of the coordinator's phases: whoever takes longer has waited for one of them.
+QUICK = 30.0
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    with cairn.local.Cluster(ranks=2, root=tmp_path, coordinator_flags=FLAGS) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def threads():
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        yield threads
+
+
+def state(rank):
+    return {"w": rows(WHOLE, rank, 2), "o": {"step": 1}}
+
+
+def save(client, step):
+    return client.save(step, state(client.rank), timeout=120).wait(timeout=120)
+
+
+def outcome(work, *arguments) -> str:
+    """How it ended: a reason, or "COMMITTED"."""
+    try:
+        work(*arguments)
+        return "COMMITTED"
+    except cairn.Error as error:
+        return error.reason
+
+
+def restart(agent):
+    agent.kill()
+    agent.restart()
+
+
+def saves_commit(threads, clients, step):
+    assert list(threads.map(lambda client: outcome(save, client, step), clients)) == ["COMMITTED"] * len(clients)
+
+
+def phase_of(cluster, rank) -> str:
+    shown = command_json("status", "demo", f"--coordinator={cluster.coordinator.address}")
+    return next((each["phase"] for each in shown["ranks"] if each["rank"] == rank), "")
+
+
+def is_replaced(client):
+    try:
+        client.report_step(1)
+    except cairn.Error as error:
+        assert error.reason == "STALE_INCARNATION", error
+        assert (error.metadata["job"], error.metadata["rank"]) == ("demo", str(client.rank))
+        return True
+    return False
+
+
+def test_trainer_that_was_replaced_stays_replaced(cluster, threads):
+    old, other = cluster.connect(0), cluster.connect(1)
+    saves_commit(threads, [old, other], 1)
+    staged = old.save(2, state(0), timeout=120)
+    new = cluster.connect(0)
+    assert outcome(old.save, 2, state(0)) == "STALE_INCARNATION"
+    begun = time.monotonic()
+    assert outcome(staged.wait, 120) == "STALE_INCARNATION"
+    assert time.monotonic() - begun < QUICK
+    until(lambda: not old._slabs._regions, text="giving up the slab")
+    assert outcome(save, other, 2) == "COMMITTED", "what is staged goes on"
+    for step in (3, 4):
+        saves_commit(threads, [new, other], step)
+        assert outcome(old.checkpoints) == outcome(old.load, state(0)) == "STALE_INCARNATION"
+    new.close()
+    assert outcome(old.checkpoints) == "STALE_INCARNATION"
+
+
+def test_restarted_agent_is_its_last_trainers(cluster, threads):
+    """The old trainer lives and makes no call: its watch would bring it to the new agent as soon as the new trainer's."""
+    old = cluster.connect(0)
+    new, other = cluster.connect(0), cluster.connect(1)
+    for step in (1, 2):
+        restart(cluster.agents[0])
+        saves_commit(threads, [new, other], step)
+        assert is_replaced(old)
+    assert not is_replaced(new)
+
+
+def test_trainer_that_comes_back_after_its_agents_restart_finds_a_new_one(cluster, threads, monkeypatch):
+    """... which attached before it noticed."""
+    monkeypatch.setattr(cairn._watch.SessionWatch, "_PERIOD", 3600.0)
+    old = cluster.connect(0)
+    restart(cluster.agents[0])
+    new, other = cluster.connect(0), cluster.connect(1)
+    assert outcome(old.checkpoints) == "STALE_INCARNATION"
+    saves_commit(threads, [new, other], 1)
+    assert is_replaced(old)
+
+
+def test_agent_restarts_while_its_rank_waits_for_another(cluster, threads):
+    clients = [cluster.connect(rank) for rank in range(2)]
+    first = threads.submit(outcome, save, clients[0], 1)
+    until(lambda: "step=1 state=COLLECTING" in cluster.coordinator.log.read_text(), text="its save")
+    begun = time.monotonic()
+    restart(cluster.agents[0])
+    assert first.result(60) == "RANK_LOST"
+    assert outcome(save, clients[1], 1) == "RANK_LOST"
+    assert time.monotonic() - begun < QUICK
+    saves_commit(threads, clients, 2)
+
+
+def test_agent_restarts_while_its_trainer_copies(cluster, threads, monkeypatch):
+    clients = [cluster.connect(rank) for rank in range(2)]
+    saves_commit(threads, clients, 1)
+    copy, own = _native.CopyList.run, threading.local()
+
+    def killed_first(self):
+        if getattr(own, "rank", None) == 0:
+            own.rank = None
+            restart(cluster.agents[0])
+        copy(self)
+
+    def work(client):
+        own.rank = client.rank
+        return outcome(save, client, 2)
+
+    begun = time.monotonic()
+    with monkeypatch.context() as patch:
+        patch.setattr(_native.CopyList, "run", killed_first)
+        assert list(threads.map(work, clients)) == ["RANK_LOST", "RANK_LOST"]
+    assert time.monotonic() - begun < QUICK
+    saves_commit(threads, clients, 2)
+    saves_commit(threads, clients, 3)
+
+
+@pytest.mark.parametrize("killed", [0, 1])
+def test_agent_restarts_while_its_trainer_waits_for_the_verdict(cluster, threads, monkeypatch, killed):
+    """Rank 0's part is durable then; rank 1's is not, for it writes a shard of rank 0, which has not staged."""
+    clients = [cluster.connect(rank) for rank in range(2)]
+    saves_commit(threads, clients, 1)
+    copying, go_on = threading.Event(), threading.Event()
+    copy, own = _native.CopyList.run, threading.local()
+
+    def held_up(self):
+        if getattr(own, "held_up", False):
+            copying.set()
+            assert go_on.wait(60)
+        copy(self)
+
+    def late(client):
+        own.held_up = True
+        return outcome(save, client, 2)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_native.CopyList, "run", held_up)
+        other = threads.submit(late, clients[1 - killed])
+        assert copying.wait(60)
+        saving = clients[killed].save(2, state(killed), timeout=120)
+        # The attempt has a number when both have begun it.
+        until(lambda: not saving.done() and saving._attempt > 0, text="the attempt's number")
+        until(lambda: phase_of(cluster, killed) == ("written" if killed == 0 else "writing"), text="its part")
+        begun = time.monotonic()
+        cluster.agents[killed].kill()
+        waiting = threads.submit(outcome, saving.wait, 120)
+        cluster.agents[killed].restart()
+        if killed == 1:
+            assert waiting.result(60) == "RANK_LOST", "at once: the other one still copies"
+        go_on.set()
+        ends = [waiting.result(60), other.result(60)]
+    # What rank 0 has lent is gone with its agent, if the other one had not got it.
+    assert ends[0] == ends[1] and ends[0] in (("COMMITTED", "RANK_LOST") if killed == 0 else ("RANK_LOST",)), ends
+    assert time.monotonic() - begun < QUICK
+    saves_commit(threads, clients, 3)
