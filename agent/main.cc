@@ -41,7 +41,7 @@ int Fail(const absl::Status& status) {
   std::string text = "error: ";
   if (reason) absl::StrAppend(&text, std::string(cairn::InfoOf(*reason).name), ": ");
   absl::StrAppend(&text, status.message(), "\n");
-  if (reason) absl::StrAppend(&text, std::string(cairn::InfoOf(*reason).next_action), "\n");
+  if (reason) absl::StrAppend(&text, cairn::NextActionOf(status), "\n");
   (void)!write(STDERR_FILENO, text.data(), text.size());
   return 1;
 }

@@ -32,15 +32,19 @@ absl::Status CheckPlace(std::string_view job, int64_t step, uint32_t attempt, co
       verdict);
 }
 
-// Decodes the bytes that stand at `path`.
-absl::StatusOr<Verdict> Decode(std::string_view job, int64_t step, uint32_t attempt, const std::string& file,
-                               std::string_view bytes) {
+// Decodes the bytes that stand at `path` below `root`.
+absl::StatusOr<Verdict> Decode(std::string_view job, int64_t step, uint32_t attempt, const std::string& root,
+                               const std::string& path, std::string_view bytes) {
   auto verdict = DecodeVerdict(bytes);
   absl::Status status = verdict.ok() ? CheckPlace(job, step, attempt, *verdict) : verdict.status();
   if (status.ok()) return verdict;
-  return Annotate(
-      status, file,
-      {{"job", std::string(job)}, {"step", absl::StrCat(step)}, {"attempt", absl::StrCat(attempt)}, {"file", file}});
+  const std::string file = absl::StrCat(root, "/", path);
+  return Annotate(status, file,
+                  {{"job", std::string(job)},
+                   {"step", absl::StrCat(step)},
+                   {"attempt", absl::StrCat(attempt)},
+                   {"file", file},
+                   {"root", root}});
 }
 
 AttemptRecord Summarize(int64_t step, uint32_t attempt, const Verdict& verdict) {
@@ -122,7 +126,7 @@ absl::StatusOr<AttemptRecord> CheckpointStore::ReadRecord(std::string_view job, 
   }
   const std::string file = absl::StrCat(storage_.root(), "/", path);
   CAIRN_ASSIGN_OR_RETURN(const std::string bytes, ReadWhole(fd.get(), file, kMaxVerdictBytes));
-  CAIRN_ASSIGN_OR_RETURN(const Verdict verdict, Decode(job, step, attempt, file, bytes));
+  CAIRN_ASSIGN_OR_RETURN(const Verdict verdict, Decode(job, step, attempt, storage_.root(), path, bytes));
   AttemptRecord record = Summarize(step, attempt, verdict);
   record.identity = identity;
   MutexLock lock(mutex_);
@@ -240,7 +244,7 @@ absl::StatusOr<CheckpointStore::ManifestFile> CheckpointStore::Find(std::string_
 absl::StatusOr<Manifest> CheckpointStore::Read(std::string_view job, const ManifestFile& file) {
   CAIRN_ASSIGN_OR_RETURN(const std::string bytes, storage_.ReadFile(file.path, kMaxVerdictBytes));
   CAIRN_ASSIGN_OR_RETURN(Verdict verdict,
-                         Decode(job, file.step, file.attempt, absl::StrCat(storage_.root(), "/", file.path), bytes));
+                         Decode(job, file.step, file.attempt, storage_.root(), file.path, bytes));
   if (auto* manifest = std::get_if<Manifest>(&verdict)) return std::move(*manifest);
   return MakeError(Reason::kNotCommitted, absl::StrCat(file.path, " is no manifest any more"),
                    {{"job", std::string(job)}, {"step", absl::StrCat(file.step)}, {"file", file.path}});
