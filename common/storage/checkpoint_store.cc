@@ -67,6 +67,20 @@ AttemptRecord Summarize(int64_t step, uint32_t attempt, const Verdict& verdict) 
   return record;
 }
 
+// What stands of a step that is not committed: "; attempt 1 was aborted: ...". Empty if nothing does.
+std::string WhatStands(const StepRecord& step) {
+  std::string text;
+  for (const AttemptRecord& record : step.attempts) {
+    if (record.kind == AttemptRecord::Kind::kTombstone) {
+      absl::StrAppend(&text, "; attempt ", record.attempt, " was aborted: ", record.error.message());
+    } else if (record.kind == AttemptRecord::Kind::kNone) {
+      absl::StrAppend(&text, "; the files of attempt ", record.attempt,
+                      " stand there without a verdict: its save goes on, or it never ended, or its verdict is lost");
+    }
+  }
+  return text;
+}
+
 }  // namespace
 
 bool IsProvenDamage(const absl::Status& status) {
@@ -204,14 +218,15 @@ absl::StatusOr<std::vector<StepRecord>> CheckpointStore::ReadCheckpoints(std::st
 }
 
 absl::Status CheckpointStore::NotCommitted(std::string_view job, std::optional<int64_t> step,
-                                           std::optional<int64_t> latest) {
+                                           std::optional<int64_t> latest, const std::string& stands) {
   const std::string name = step ? absl::StrCat(std::string(job), "@", *step) : std::string(job);
   ErrorMetadata metadata = {{"job", std::string(job)}};
   if (step) metadata.emplace_back("step", absl::StrCat(*step));
   return MakeError(
       Reason::kNotCommitted,
       absl::StrCat(name, " has no committed checkpoint; ",
-                   latest ? absl::StrCat("the latest committed step is ", *latest) : std::string("the job has none")),
+                   latest ? absl::StrCat("the latest committed step is ", *latest) : std::string("the job has none"),
+                   stands),
       metadata);
 }
 
@@ -223,11 +238,13 @@ CheckpointStore::ManifestFile CheckpointStore::ManifestFileOf(std::string_view j
 
 absl::StatusOr<CheckpointStore::ManifestFile> CheckpointStore::Find(std::string_view job, std::optional<int64_t> step) {
   CAIRN_RETURN_IF_ERROR(CheckJobName(job));
+  std::string stands;
   if (step) {
     CAIRN_RETURN_IF_ERROR(CheckStep(*step));
     const StepRecord record = ReadStep(job, *step);
     CAIRN_RETURN_IF_ERROR(record.damage());
     if (record.state() == StepRecord::State::kCommitted) return ManifestFileOf(job, record);
+    stands = WhatStands(record);
   }
   CAIRN_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, Steps(job));
   for (size_t i = steps.size(); i-- > 0;) {
@@ -235,10 +252,10 @@ absl::StatusOr<CheckpointStore::ManifestFile> CheckpointStore::Find(std::string_
     // With a step it is only searched for a hint.
     if (!step) CAIRN_RETURN_IF_ERROR(record.damage());
     if (record.state() != StepRecord::State::kCommitted) continue;
-    if (step) return NotCommitted(job, step, steps[i]);
+    if (step) return NotCommitted(job, step, steps[i], stands);
     return ManifestFileOf(job, record);
   }
-  return NotCommitted(job, step, std::nullopt);
+  return NotCommitted(job, step, std::nullopt, stands);
 }
 
 absl::StatusOr<Manifest> CheckpointStore::Read(std::string_view job, const ManifestFile& file) {
