@@ -224,11 +224,13 @@ void Session::OnTick(absl::Time now) {
     if (save.phase != v1::SaveState::BEGUN && save.phase != v1::SaveState::STAGING) continue;
     if (now < save.stage_deadline) continue;
     late = true;
-    const ErrorMetadata metadata = {{"step", absl::StrCat(step)},
-                                    {"rank", absl::StrCat(options_.rank)},
-                                    {"ranks", absl::StrCat(options_.rank)},
-                                    {"phase", save.phase == v1::SaveState::STAGING ? "staging" : "planning"}};
-    if (save.phase == v1::SaveState::STAGING) {
+    const bool staging = save.phase == v1::SaveState::STAGING;
+    ErrorMetadata metadata = {{"step", absl::StrCat(step)},
+                              {"rank", absl::StrCat(options_.rank)},
+                              {"phase", staging ? "staging" : "planning"}};
+    // Only who does not stage is late itself; who waits for a plan does not know for whom.
+    if (staging) metadata.emplace_back("ranks", absl::StrCat(options_.rank));
+    if (staging) {
       Fail(save, MakeError(Reason::kRankLate,
                            absl::StrCat("rank ", options_.rank, ": the trainer has not staged step ", step,
                                         " within the save's timeout"),
@@ -252,8 +254,8 @@ void Session::OnTick(absl::Time now) {
                      metadata));
     } else {
       Fail(save, MakeError(Reason::kRankLate,
-                           absl::StrCat("rank ", options_.rank, ": no plan for step ", step,
-                                        " within the save's timeout; other ranks have not called save or prepare"),
+                           absl::StrCat("rank ", options_.rank, " waited for other ranks for the whole timeout of its save ",
+                                        "of step ", step, ": they have not called save or prepare, so there is no plan"),
                            metadata));
     }
   }

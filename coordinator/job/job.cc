@@ -218,6 +218,7 @@ Save& Job::NewSave(int64_t step, Context& context) {
   Save save(step, ++revision_, context.now, context.wall);
   if (const Save* previous = FindSave(step, /*active=*/false); previous != nullptr) save.TakeAnsweredCalls(*previous);
   saves_.push_back(std::move(save));
+  ++saves_begun_;
   context.Log("step=", step, " state=COLLECTING");
   return saves_.back();
 }
