@@ -59,8 +59,8 @@ TEST(ErrorOfTest, WithoutAnErrorOfItsOwn_TheEndOfALongLogIsTold) {
   ASSERT_TRUE(child->Wait(absl::Seconds(30)));
   const absl::Status error = ErrorOf(*child, {"the agent of rank 2", Reason::kAgentUnreachable}, *child->Ended());
   EXPECT_TRUE(HasReason(error, Reason::kAgentUnreachable));
-  EXPECT_TRUE(error.message().starts_with("the agent of rank 2 ended with signal 9; ")) << error;
-  EXPECT_TRUE(error.message().ends_with("last words")) << error;
+  EXPECT_TRUE(std::string(error.message()).starts_with("the agent of rank 2 ended with signal 9; ")) << error;
+  EXPECT_TRUE(std::string(error.message()).ends_with("last words")) << error;
 }
 
 TEST(AwaitAddressTest, Address_IsTheFirstLine) {

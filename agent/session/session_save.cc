@@ -14,6 +14,8 @@ namespace cairn {
 namespace {
 
 constexpr size_t kKeptEnded = 64;
+// What the coordinator may take to name those that a rank has waited for. A client waits five seconds beyond its timeout.
+constexpr absl::Duration kBlameGrace = absl::Seconds(3);
 constexpr absl::Duration kDefaultStageTimeout = absl::Minutes(10);
 
 absl::Duration FromProto(const google::protobuf::Duration& duration) {
@@ -86,8 +88,16 @@ absl::StatusOr<v1::BeginSaveResponse> Session::BeginSave(const v1::BeginSaveRequ
     return response;
   }
   if (!save->error.ok()) {
+    const bool waited = save->blame_deadline != absl::InfinitePast();
+    const absl::Status blame = waited && save->order.action() == v1::SaveOrder::ABORT
+                                   ? StatusFromProto(save->order.error())
+                                   : absl::OkStatus();
+    if (waited && blame.ok() && now < save->blame_deadline) {
+      response.set_pending(true);
+      return response;
+    }
     save->told = true;
-    return save->error;
+    return blame.ok() ? save->error : blame;
   }
   if (save->phase == v1::SaveState::BEGUN) {
     response.set_pending(true);
@@ -253,6 +263,7 @@ void Session::OnTick(absl::Time now) {
                                   ": the coordinator was not heard of within the timeout of the save of step ", step),
                      metadata));
     } else {
+      save.blame_deadline = now + kBlameGrace;
       Fail(save, MakeError(Reason::kRankLate,
                            absl::StrCat("rank ", options_.rank, " waited for other ranks for the whole timeout of its save ",
                                         "of step ", step, ": they have not called save or prepare, so there is no plan"),
