@@ -33,10 +33,13 @@ std::string LogTail(const std::string& path) {
 }
 
 std::string LastLines(const std::string& path) {
-  constexpr size_t kBytes = 300;
+  constexpr size_t kBytes = 250;  // of the 512 of a message
   const std::string text = LogTail(path);
   if (text.empty()) return "nothing";
-  return text.size() <= kBytes ? text : text.substr(text.size() - kBytes);
+  if (text.size() <= kBytes) return text;
+  const size_t cut = text.size() - kBytes;
+  const size_t line = text.find('\n', cut);
+  return text.substr(line == std::string::npos ? cut : line + 1);
 }
 
 // The last "error: REASON: text" that a service has printed.
@@ -120,7 +123,7 @@ absl::Status ErrorOf(const ChildProcess& child, const ChildName& name, const std
     return MakeError(said->first, absl::StrCat(text, ": ", said->second, "; its log is ", child.log()),
                      {{"log", child.log()}});
   }
-  return MakeError(name.reason, absl::StrCat(text, "; its log ", child.log(), " ends with: ", LastLines(child.log())),
+  return MakeError(name.reason, absl::StrCat(text, "; the end of its log: ", LastLines(child.log())),
                    {{"log", child.log()}, {"next", absl::StrCat("Look at ", child.log(), ", then start again.")}});
 }
 
@@ -140,8 +143,8 @@ absl::StatusOr<std::string> AwaitAddress(ChildProcess& child, const std::string&
     }
     if (end) return ErrorOf(child, name, *end);
     return MakeError(name.reason,
-                     absl::StrCat(name.text, " was not ready within ", absl::FormatDuration(timeout), "; its log ",
-                                  child.log(), " ends with: ", LastLines(child.log())),
+                     absl::StrCat(name.text, " was not ready within ", absl::FormatDuration(timeout),
+                                  "; the end of its log: ", LastLines(child.log())),
                      {{"log", child.log()}, {"next", absl::StrCat("Look at ", child.log(), ", then start again.")}});
   }
 }

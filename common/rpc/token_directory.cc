@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -75,12 +76,19 @@ bool IsRefused(const std::string& file) {
   six.sin6_family = AF_INET6;
   six.sin6_addr = in6addr_loopback;
   four.sin_port = six.sin6_port = htons(static_cast<uint16_t>(port));
-  // Loopback refuses at once; what would have to wait is listened on.
-  const UniqueFd socket_fd(socket(is_four ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  return socket_fd.valid() &&
-         (is_four ? connect(socket_fd.get(), reinterpret_cast<const sockaddr*>(&four), sizeof(four))
-                  : connect(socket_fd.get(), reinterpret_cast<const sockaddr*>(&six), sizeof(six))) != 0 &&
-         errno == ECONNREFUSED;
+  const UniqueFd tried(socket(is_four ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!tried.valid()) return false;
+  const int connected = is_four ? connect(tried.get(), reinterpret_cast<const sockaddr*>(&four), sizeof(four))
+                                : connect(tried.get(), reinterpret_cast<const sockaddr*>(&six), sizeof(six));
+  if (connected == 0) return false;
+  if (errno != EINPROGRESS) return errno == ECONNREFUSED;
+  // Loopback refuses at once; what has to be waited for is listened on.
+  constexpr int kPatienceMs = 100;
+  pollfd polled = {tried.get(), POLLOUT, 0};
+  int error = 0;
+  socklen_t length = sizeof(error);
+  return poll(&polled, 1, kPatienceMs) == 1 &&
+         getsockopt(tried.get(), SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == ECONNREFUSED;
 }
 
 void RemoveOld(int directory, time_t now) {
