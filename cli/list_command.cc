@@ -139,11 +139,11 @@ absl::Status Show(const CommandContext& context, const Arguments& arguments) {
   }
   PrintSummary(*manifest, root);
   if (damaged) {
-    std::printf("  files      %s\n", Coloured(stdout, Colour::kRed, absl::StrCat("DAMAGED: ", files->message())).c_str());
+    std::printf("  on disk    %s\n", Coloured(stdout, Colour::kRed, absl::StrCat("DAMAGED: ", files->message())).c_str());
   } else if (!files.has_value()) {
-    std::printf("  files      not looked at: %s is not seen from here; run this with --root where it is\n", root.c_str());
+    std::printf("  on disk    not looked at: %s is not seen from here; run this with --root where it is\n", root.c_str());
   } else {
-    std::printf("  files      all there in their lengths; `cairn verify` reads them\n");
+    std::printf("  on disk    all files are there in their lengths; `cairn verify` reads them\n");
   }
   if (arguments.tensors) {
     std::printf("\n");
