@@ -23,6 +23,7 @@
 #include "common/base/quantity.h"
 #include "common/base/version.h"
 #include "common/base/version_text.h"
+#include "common/rpc/address.h"
 #include "common/rpc/reason.h"
 #include "common/storage/checkpoint_path.h"
 
@@ -41,7 +42,7 @@ int Fail(const absl::Status& status) {
   std::string text = "error: ";
   if (reason) absl::StrAppend(&text, std::string(cairn::InfoOf(*reason).name), ": ");
   absl::StrAppend(&text, status.message(), "\n");
-  if (reason) absl::StrAppend(&text, std::string(cairn::InfoOf(*reason).next_action), "\n");
+  if (reason) absl::StrAppend(&text, cairn::NextActionOf(status), "\n");
   (void)!write(STDERR_FILENO, text.data(), text.size());
   return 1;
 }
@@ -67,15 +68,20 @@ int main(int argc, char** argv) {
     for (char c : flag.substr(2)) variable += c == '-' ? '_' : static_cast<char>(std::toupper(c));
     return app.AddOption(flag, value, help).FromEnvironment(variable).ShowDefault();
   };
-  add("--coordinator", options.coordinator, "address of the coordinator, host:port").Required();
+  const char* const kHostPort = "host:port, for example 10.0.0.1:7420";
+  add("--coordinator", options.coordinator, "address of the coordinator, host:port")
+      .Required()
+      .Fits(cairn::IsHostPort, kHostPort);
   add("--job", options.job, "name of the training job").Required();
   add("--rank", options.rank, "rank of the trainer (also RANK)").FromEnvironment("RANK").Required();
   add("--world-size", options.world_size, "number of ranks of the job (also WORLD_SIZE)")
       .FromEnvironment("WORLD_SIZE")
       .Required();
   add("--root", options.root, "directory of all checkpoints, the same for coordinator and agents").Required();
-  add("--listen", options.listen, "where other agents connect; other than loopback needs --token-file");
-  add("--advertise", options.advertise, "address that other agents are told, if it is not the one of --listen");
+  add("--listen", options.listen, "where other agents connect; other than loopback needs --token-file")
+      .Fits(cairn::IsHostPort, kHostPort);
+  add("--advertise", options.advertise, "address that other agents are told, if it is not the one of --listen")
+      .Fits(cairn::IsHostPort, kHostPort);
   add("--socket-directory", options.socket_directory,
       "directory of the trainer's socket (default: below XDG_RUNTIME_DIR or /tmp)");
   add("--memory-budget", memory_budget,

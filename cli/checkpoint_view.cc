@@ -128,7 +128,8 @@ std::string WarningText(const v1::Checkpoint& checkpoint) {
   const absl::Status warning = StatusFromProto(checkpoint.warning());
   const auto reason = ReasonOf(warning);
   return absl::StrCat(Coloured(stdout, Colour::kYellow, "warning:"), " ",
-                      reason ? absl::StrCat(std::string(InfoOf(*reason).name), ": ") : "", warning.message());
+                      reason ? absl::StrCat(std::string(InfoOf(*reason).name), ": ") : "", warning.message(),
+                      "\n  next: ", NextActionOf(warning));
 }
 
 }  // namespace cairn::cli

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <fstream>
 #include <iterator>
@@ -12,21 +13,44 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "cli/interrupt.h"
 #include "common/base/clock.h"
-#include "common/rpc/reason.h"
 #include "common/storage/errno_error.h"
 
 namespace cairn::cli {
 namespace {
 
-std::string LastLines(const std::string& path) {
-  constexpr size_t kBytes = 300;
-  std::ifstream file(path);
+// The end of a log, which may be long.
+std::string LogTail(const std::string& path) {
+  constexpr std::streamoff kBytes = 4096;
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  file.seekg(std::max<std::streamoff>(0, static_cast<std::streamoff>(file.tellg()) - kBytes));
   std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   absl::StripTrailingAsciiWhitespace(&text);
-  return text.size() <= kBytes ? text : text.substr(text.size() - kBytes);
+  return text;
+}
+
+std::string LastLines(const std::string& path) {
+  constexpr size_t kBytes = 250;  // of the 512 of a message
+  const std::string text = LogTail(path);
+  if (text.empty()) return "nothing";
+  if (text.size() <= kBytes) return text;
+  const size_t cut = text.size() - kBytes;
+  const size_t line = text.find('\n', cut);
+  return text.substr(line == std::string::npos ? cut : line + 1);
+}
+
+// The last "error: REASON: text" that a service has printed.
+std::optional<std::pair<Reason, std::string>> ErrorInLog(const std::string& path) {
+  std::optional<std::pair<Reason, std::string>> found;
+  for (const absl::string_view line : absl::StrSplit(LogTail(path), '\n')) {
+    const std::vector<std::string> parts = absl::StrSplit(line, absl::MaxSplits(": ", 2));
+    if (parts.size() != 3 || parts[0] != "error") continue;
+    if (const auto reason = ReasonFromName(parts[1])) found.emplace(*reason, parts[2]);
+  }
+  return found;
 }
 
 }  // namespace
@@ -93,7 +117,17 @@ bool ChildProcess::Wait(absl::Duration timeout) {
   return true;
 }
 
-absl::StatusOr<std::string> AwaitAddress(ChildProcess& child, const std::string& path, bool coordinator,
+absl::Status ErrorOf(const ChildProcess& child, const ChildName& name, const std::string& end) {
+  const std::string text = absl::StrCat(name.text, " ended with ", end);
+  if (const auto said = ErrorInLog(child.log())) {
+    return MakeError(said->first, absl::StrCat(text, ": ", said->second, "; its log is ", child.log()),
+                     {{"log", child.log()}});
+  }
+  return MakeError(name.reason, absl::StrCat(text, "; the end of its log: ", LastLines(child.log())),
+                   {{"log", child.log()}, {"next", absl::StrCat("Look at ", child.log(), ", then start again.")}});
+}
+
+absl::StatusOr<std::string> AwaitAddress(ChildProcess& child, const std::string& path, const ChildName& name,
                                          absl::Duration timeout) {
   const absl::Time deadline = Clock::Real().SteadyNow() + timeout;
   for (;;) {
@@ -107,11 +141,11 @@ absl::StatusOr<std::string> AwaitAddress(ChildProcess& child, const std::string&
       absl::SleepFor(absl::Milliseconds(10));
       continue;
     }
-    return MakeError(coordinator ? Reason::kCoordinatorUnreachable : Reason::kAgentUnreachable,
-                     absl::StrCat(coordinator ? "the coordinator " : "an agent ",
-                                  end ? absl::StrCat("ended with ", *end) : "was not ready in time", "; its log ",
-                                  child.log(), " ends with: ", LastLines(child.log())),
-                     {{"log", child.log()}});
+    if (end) return ErrorOf(child, name, *end);
+    return MakeError(name.reason,
+                     absl::StrCat(name.text, " was not ready within ", absl::FormatDuration(timeout),
+                                  "; the end of its log: ", LastLines(child.log())),
+                     {{"log", child.log()}, {"next", absl::StrCat("Look at ", child.log(), ", then start again.")}});
   }
 }
 

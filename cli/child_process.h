@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/rpc/reason.h"
 
 namespace cairn::cli {
 
@@ -40,10 +41,19 @@ class ChildProcess {
   std::optional<std::string> end_;
 };
 
-// The content of a file that `child` writes when it is ready.
-// UNAVAILABLE (AGENT_UNREACHABLE, COORDINATOR_UNREACHABLE by `reason`): it ended before, or did not write it within
-// `timeout`; the message has the last lines of its log.
-absl::StatusOr<std::string> AwaitAddress(ChildProcess& child, const std::string& path, bool coordinator,
+// Who a child is, for people, and the reason of its end if it gave none itself.
+struct ChildName {
+  std::string text;  // "the agent of rank 2"
+  Reason reason = Reason::kAgentUnreachable;
+};
+
+// The error of a child that has ended: its own, which is the last "error: REASON: text" of its log, else `name.reason`
+// with the last lines of the log. The message says who ended how, the metadata's "log" where the log is.
+absl::Status ErrorOf(const ChildProcess& child, const ChildName& name, const std::string& end);
+
+// The content of a file that `child` writes when it is ready. ErrorOf: it ended before. `name.reason`: it did not write
+// it within `timeout`; the message has the last lines of its log. CANCELLED (INTERRUPTED).
+absl::StatusOr<std::string> AwaitAddress(ChildProcess& child, const std::string& path, const ChildName& name,
                                          absl::Duration timeout);
 
 }  // namespace cairn::cli

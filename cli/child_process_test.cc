@@ -9,6 +9,8 @@
 namespace cairn::cli {
 namespace {
 
+const ChildName kCoordinator = {"the coordinator", Reason::kCoordinatorUnreachable};
+
 std::string Log(const std::string& name) { return testing::TempDir() + "/" + name + ".log"; }
 
 TEST(ChildProcessTest, EndsAreTold) {
@@ -34,9 +36,31 @@ TEST(ChildProcessTest, GoesWithItsObject) {
 
 TEST(AwaitAddressTest, EarlyEnd_ShowsTheLog) {
   auto child = ChildProcess::Start({"/bin/sh", "-c", "echo no such root >&2; exit 1"}, Log("early"));
-  const auto address = AwaitAddress(*child, Log("never"), true, absl::Seconds(10));
+  const auto address = AwaitAddress(*child, Log("never"), kCoordinator, absl::Seconds(10));
   EXPECT_TRUE(HasReason(address.status(), Reason::kCoordinatorUnreachable));
-  EXPECT_NE(std::string(address.status().message()).find("no such root"), std::string::npos);
+  EXPECT_EQ(address.status().message(), "the coordinator ended with exit status 1; the end of its log: no such root");
+}
+
+TEST(AwaitAddressTest, EarlyEnd_IsTheChildsOwnError) {
+  const std::string script =
+      "echo error: BAD_STEP: not the last; echo 'error: ROOT_IN_USE: pid 7 serves it: here'; echo '  Stop it.'; exit 1";
+  auto child = ChildProcess::Start({"/bin/sh", "-c", script}, Log("own"));
+  const auto address = AwaitAddress(*child, Log("never"), kCoordinator, absl::Seconds(10));
+  EXPECT_TRUE(HasReason(address.status(), Reason::kRootInUse)) << address.status();
+  EXPECT_EQ(address.status().message(),
+            "the coordinator ended with exit status 1: pid 7 serves it: here; its log is " + Log("own"));
+  EXPECT_EQ(MetadataOf(address.status())["log"], Log("own"));
+}
+
+TEST(ErrorOfTest, WithoutAnErrorOfItsOwn_TheEndOfALongLogIsTold) {
+  const std::string script = "seq 100000; echo error: NOT_A_REASON: what; echo last words; kill -9 $$";
+  auto child = ChildProcess::Start({"/bin/sh", "-c", script}, Log("long"));
+  ASSERT_TRUE(child->Wait(absl::Seconds(30)));
+  const absl::Status error = ErrorOf(*child, {"the agent of rank 2", Reason::kAgentUnreachable}, *child->Ended());
+  EXPECT_TRUE(HasReason(error, Reason::kAgentUnreachable));
+  EXPECT_TRUE(std::string(error.message()).starts_with("the agent of rank 2 ended with signal 9; ")) << error;
+  EXPECT_TRUE(std::string(error.message()).ends_with("\nerror: NOT_A_REASON: what\nlast words")) << error;
+  EXPECT_NE(NextActionOf(error).find(Log("long")), std::string::npos) << NextActionOf(error);
 }
 
 TEST(AwaitAddressTest, Address_IsTheFirstLine) {
@@ -44,7 +68,7 @@ TEST(AwaitAddressTest, Address_IsTheFirstLine) {
   auto child = ChildProcess::Start(
       {"/bin/sh", "-c", "echo 127.0.0.1:7 > " + path + ".tmp && mv " + path + ".tmp " + path + "; sleep 100"},
       Log("address"));
-  EXPECT_EQ(*AwaitAddress(*child, path, false, absl::Seconds(10)), "127.0.0.1:7");
+  EXPECT_EQ(*AwaitAddress(*child, path, kCoordinator, absl::Seconds(10)), "127.0.0.1:7");
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ int ReportError(const CommandContext& context, const absl::Status& status) {
   const std::string name = reason ? std::string(InfoOf(*reason).name) : absl::StatusCodeToString(status.code());
   std::fprintf(stderr, "%serror:%s %s: %s\n", colour ? "\033[1;31m" : "", colour ? "\033[0m" : "", name.c_str(),
                std::string(status.message()).c_str());
-  if (reason) std::fprintf(stderr, "  next: %s\n", std::string(InfoOf(*reason).next_action).c_str());
+  if (reason) std::fprintf(stderr, "  next: %s\n", NextActionOf(status).c_str());
   return ExitStatusFor(status);
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <memory>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "cli/checkpoint_view.h"
@@ -10,6 +11,8 @@
 #include "cli/terminal.h"
 #include "common/base/status.h"
 #include "common/rpc/reason.h"
+#include "common/rpc/status_proto.h"
+#include "common/storage/check_files.h"
 #include "common/storage/checkpoint_path.h"
 #include "common/storage/checkpoint_store.h"
 #include "common/storage/listed_checkpoint.h"
@@ -20,6 +23,7 @@ namespace {
 struct Arguments {
   std::string name;
   std::string root;
+  bool check = false;
   bool tensors = false;
   bool files = false;
 };
@@ -38,19 +42,31 @@ absl::StatusOr<std::vector<v1::Checkpoint>> ListFromCoordinator(const CommandCon
   return listed;
 }
 
-absl::StatusOr<std::vector<v1::Checkpoint>> ListFromStorage(const std::string& root, const std::string& job) {
+absl::StatusOr<std::vector<v1::Checkpoint>> ListFromStorage(const std::string& root, const std::string& job,
+                                                            bool check) {
   CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(root, false));
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, CheckpointStore(*storage).ReadCheckpoints(job));
+  CheckpointStore store(*storage);
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, store.ReadCheckpoints(job));
   std::vector<v1::Checkpoint> listed;
-  for (const StepRecord& step : steps) listed.push_back(ListedCheckpoint(job, step));
+  for (const StepRecord& step : steps) {
+    v1::Checkpoint& entry = listed.emplace_back(ListedCheckpoint(job, step));
+    if (!check || entry.state() != v1::Checkpoint::COMMITTED) continue;
+    const auto manifest = store.Read(job, CheckpointStore::ManifestFileOf(job, step));
+    const absl::Status status = manifest.ok() ? CheckFilesOf(*storage, *manifest) : manifest.status();
+    if (status.ok()) continue;
+    entry.set_state(v1::Checkpoint::DAMAGED);
+    entry.clear_commit_time();
+    *entry.mutable_error() = StatusToProto(status);
+  }
   return listed;
 }
 
 absl::Status List(const CommandContext& context, const Arguments& arguments) {
   CAIRN_RETURN_IF_ERROR(CheckJobName(arguments.name));
   CAIRN_ASSIGN_OR_RETURN(const std::vector<v1::Checkpoint> listed,
-                         arguments.root.empty() ? ListFromCoordinator(context, arguments.name)
-                                                : ListFromStorage(arguments.root, arguments.name));
+                         arguments.root.empty()
+                             ? ListFromCoordinator(context, arguments.name)
+                             : ListFromStorage(arguments.root, arguments.name, arguments.check));
   if (context.json()) {
     nlohmann::ordered_json json = {{"checkpoints", nlohmann::ordered_json::array()}};
     for (const v1::Checkpoint& checkpoint : listed) json["checkpoints"].push_back(ListedToJson(checkpoint));
@@ -88,23 +104,47 @@ absl::StatusOr<Manifest> FetchManifest(const CommandContext& context, const Chec
   return MakeError(Reason::kNotCommitted, absl::StrCat(name.job, ": the checkpoint was deleted meanwhile"));
 }
 
+// Whether the files of `manifest` stand below `root` in their lengths. Nothing if this machine does not see them there:
+// what stands at the coordinator's path here may be another storage, unless this very manifest stands in it too.
+std::optional<absl::Status> LookAtFiles(const std::string& root, const Manifest& manifest) {
+  const auto storage = PosixStorage::Open(root, false);
+  if (!storage.ok()) return std::nullopt;
+  const auto here = CheckpointStore(**storage).ReadManifest(manifest.job, manifest.step);
+  if (!here.ok() || *here != manifest) return std::nullopt;
+  return CheckFilesOf(**storage, manifest);
+}
+
 absl::Status Show(const CommandContext& context, const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(arguments.name));
   std::string root = arguments.root;
   absl::StatusOr<Manifest> manifest;
+  std::optional<absl::Status> files;
   if (root.empty()) {
     manifest = FetchManifest(context, name, root);
+    if (manifest.ok()) files = LookAtFiles(root, *manifest);
   } else {
     CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(root, false));
     root = storage->root();
     manifest = CheckpointStore(*storage).ReadManifest(name.job, name.step);
+    if (manifest.ok()) files = CheckFilesOf(*storage, *manifest);
   }
   if (!manifest.ok()) return manifest.status();
+  const bool damaged = files.has_value() && !files->ok();
   if (context.json()) {
-    std::printf("%s\n", ManifestToJson(*manifest, root).dump(2).c_str());
-    return absl::OkStatus();
+    nlohmann::ordered_json json = ManifestToJson(*manifest, root);
+    json["files_checked"] = files.has_value();
+    json["damage"] = damaged ? ErrorToJson(*files) : nullptr;
+    std::printf("%s\n", json.dump(2).c_str());
+    return files.value_or(absl::OkStatus());
   }
   PrintSummary(*manifest, root);
+  if (damaged) {
+    std::printf("  on disk    %s\n", Coloured(stdout, Colour::kRed, absl::StrCat("DAMAGED: ", files->message())).c_str());
+  } else if (!files.has_value()) {
+    std::printf("  on disk    not looked at: %s is not seen from here; run this with --root where it is\n", root.c_str());
+  } else {
+    std::printf("  on disk    all files are there in their lengths; `cairn verify` reads them\n");
+  }
   if (arguments.tensors) {
     std::printf("\n");
     PrintTensors(*manifest);
@@ -113,7 +153,7 @@ absl::Status Show(const CommandContext& context, const Arguments& arguments) {
     std::printf("\n");
     PrintFiles(*manifest);
   }
-  return absl::OkStatus();
+  return files.value_or(absl::OkStatus());
 }
 
 }  // namespace
@@ -123,8 +163,18 @@ void AddListCommand(Command app, CommandContext& context) {
   Command command = app.AddCommand("list", "Lists a job's checkpoints: the committed and the damaged ones");
   command.AddOption("JOB", arguments->name, "The job's name").Required();
   command.AddOption("--root", arguments->root, "Read this storage instead of asking a coordinator");
-  command.Footer("Examples:\n  cairn list demo\n  cairn list demo --root /checkpoints --format=json");
+  command.AddFlag("--check", arguments->check, "Look at every file too (its length; with --root)");
+  command.Footer(
+      "Examples:\n  cairn list demo\n  cairn list demo --root /checkpoints --format=json\n"
+      "COMMITTED says that the step's manifest is whole. The files are not looked at, so that a list costs one read for\n"
+      "each step: with --check it costs one `stat` for each file too, and a step with missing or short files is DAMAGED.\n"
+      "`cairn show JOB@STEP` looks at one step's files, `cairn verify JOB@STEP` reads every byte of them.");
   command.Action([arguments, &context] {
+    if (arguments->check && arguments->root.empty()) {
+      ReportError(context, MakeError(Reason::kBadRequest, "--check looks at the files itself: it needs --root"));
+      context.exit_status = kUsage;
+      return;
+    }
     const absl::Status status = List(context, *arguments);
     if (!status.ok()) context.exit_status = ReportError(context, status);
   });
@@ -137,7 +187,10 @@ void AddShowCommand(Command app, CommandContext& context) {
   command.AddOption("--root", arguments->root, "Read this storage instead of asking a coordinator");
   command.AddFlag("--tensors", arguments->tensors, "List the tensors");
   command.AddFlag("--files", arguments->files, "List every item of every file");
-  command.Footer("Examples:\n  cairn show demo\n  cairn show demo@1200 --tensors --root /checkpoints");
+  command.Footer(
+      "Examples:\n  cairn show demo\n  cairn show demo@1200 --tensors --root /checkpoints\n"
+      "Looks whether all files stand there in their lengths, if this machine sees the root. `cairn verify` reads them.\n"
+      "Exit status: 0 shown, 1 no such checkpoint, or files are missing or short.");
   command.Action([arguments, &context] { context.exit_status = ReportError(context, Show(context, *arguments)); });
 }
 

@@ -14,6 +14,7 @@
 #include "cli/up_command.h"
 #include "cli/verify_command.h"
 #include "common/base/version_text.h"
+#include "common/rpc/address.h"
 
 int main(int argc, char** argv) {
   using namespace cairn::cli;  // NOLINT: the whole file is this program
@@ -27,7 +28,8 @@ int main(int argc, char** argv) {
                 "aoa and plan: JSON)")
       .OneOf({"table", "json"});
   app.AddOption("--coordinator", context.coordinator, "Address of the coordinator, host:port")
-      .FromEnvironment("CAIRN_COORDINATOR");
+      .FromEnvironment("CAIRN_COORDINATOR")
+      .Fits(cairn::IsHostPort, "host:port, for example 127.0.0.1:7420");
   cairn::Argument token_file =
       app.AddOption("--token-file", context.token_file,
                     "File with the token that the coordinator asks for (default: looked for by its address in this "

@@ -54,6 +54,27 @@ void Print(const RepairReport& report, absl::Duration took) {
   for (const std::string& line : report.unknown) std::printf("  %s\n", line.c_str());
 }
 
+// What helps whoever wanted a repair and cannot have it.
+absl::Status WithNextAction(const absl::Status& status, const CheckpointName& name, const std::string& root) {
+  const std::string at = absl::StrCat(name.job, "@", *name.step), command = absl::StrCat("`cairn repair ", at, " --root ", root, "`");
+  ErrorMetadata more = {{"job", name.job}, {"step", absl::StrCat(*name.step)}, {"root", root}};
+  const auto reason = ReasonOf(status);
+  if (reason == Reason::kRootInUse) {
+    more.emplace_back("next", absl::StrCat("Stop the coordinator that serves the root, run ", command,
+                                           ", start the coordinator again. Agents and trainers may stay: they wait for it."));
+  } else if (reason == Reason::kNotCommitted) {
+    more.emplace_back("next", absl::StrCat("Load another step: `cairn list ", name.job, " --root ", root,
+                                           "` shows them. An aborted attempt cannot be repaired. If you know that the step was "
+                                           "committed and its verdict is lost, copy its directory away before a coordinator "
+                                           "of the root starts: it removes files without a verdict."));
+  } else if (absl::IsDataLoss(status) && reason != Reason::kManifestCorrupt) {
+    more.emplace_back("next", absl::StrCat("Without these bytes the step is lost. If you have a copy of the file, put it "
+                                           "back and run ", command, " again; else load an earlier step: `cairn list ",
+                                           name.job, " --root ", root, " --check` shows whose files are whole."));
+  }
+  return WithMetadata(status, more);
+}
+
 absl::Status Repair(const CommandContext& context, const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(arguments.name));
   if (!name.step) {
@@ -74,7 +95,8 @@ absl::Status Repair(const CommandContext& context, const Arguments& arguments) {
     const ProgressLine line([&] {
       return absl::StrCat("verifying the files of ", arguments.name, ": ", FormatSize(static_cast<int64_t>(done)));
     });
-    status = RepairCheckpoint(*storage, name.job, *name.step, Clock::Real(), options, report);
+    status = WithNextAction(RepairCheckpoint(*storage, name.job, *name.step, Clock::Real(), options, report), name,
+                            storage->root());
   }
   if (!context.json() && !report.verified.faults.empty()) FaultTable(report.verified).Print(stdout);
   CAIRN_RETURN_IF_ERROR(status);
@@ -92,13 +114,15 @@ void AddRepairCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
   Command command = app.AddCommand("repair", "Makes a damaged manifest anew from the files of the checkpoint");
   command.AddOption("JOB@STEP", arguments->name, "The checkpoint").Required();
-  command.AddOption("--root", arguments->root, "The storage; no coordinator may serve it meanwhile").Required();
+  command.AddOption("--root", arguments->root, "The storage; stop its coordinator first").Required();
   command.AddFlag("--assume-committed", arguments->assume_committed,
                   "You know that the step was committed, though nothing that is left proves it");
   command.AddOption("--threads", arguments->threads, "Files read at once").Between(1, 64).ShowDefault();
   command.Footer(
       "Example:\n  cairn repair demo@1200 --root /checkpoints\n"
-      "Reads every byte first. The damaged verdict stays; the new manifest is put beside it, and read in its place.");
+      "Mends a damaged manifest, which `cairn list` shows as MANIFEST_CORRUPT; it cannot mend files. Reads every byte "
+      "first.\nThe damaged verdict stays; the new manifest is put beside it, and read in its place.\n"
+      "Exit status: 0 repaired or nothing to repair, 1 not repaired: the step stays as it was.");
   command.Action([arguments, &context] {
     const absl::Status status = Repair(context, *arguments);
     if (!status.ok()) context.exit_status = ReportError(context, status);

@@ -32,6 +32,39 @@ struct Arguments {
   std::string timeout;
 };
 
+std::string NameOf(const v1::Checkpoint& checkpoint) {
+  return checkpoint.has_step() ? absl::StrCat(checkpoint.job(), "@", checkpoint.step()) : checkpoint.job();
+}
+
+// What the save that was asked for by `request` shares with an earlier one that is under way, for people; empty if it is
+// one of its own.
+std::string SharedWith(CoordinatorClient& client, const v1::CreateCheckpointRequest& request,
+                       const v1::Checkpoint& answer) {
+  if (IsEnded(answer)) return "";
+  if (answer.state() != v1::Checkpoint::PREPARING || (answer.has_step() && !request.has_step())) {
+    return absl::StrCat("a save of ", NameOf(answer), " is under way already; this command follows that save");
+  }
+  v1::GetJobRequest asked;
+  asked.set_job(request.job());
+  v1::Job job;
+  // It is a remark: the save goes on without it.
+  if (!client.Call(&v1::CheckpointService::Stub::GetJob, asked, &job).ok() || !job.has_checkpoint()) return "";
+  const v1::Checkpoint& other = job.checkpoint();
+  if (IsEnded(other) || other.request_id() == request.request_id()) return "";
+  if (other.state() != v1::Checkpoint::PREPARING) {
+    return absl::StrCat("a save of ", NameOf(other), " is under way already; this one begins when that has ended");
+  }
+  if (request.has_step()) return "";
+  return absl::StrCat("a save of ", request.job(),
+                      " was asked for already, and its ranks have not agreed on a step yet; this command follows that save");
+}
+
+// The error of a command that ended before its save.
+absl::Status Interrupted(const std::string& job) {
+  return MakeError(Reason::kInterrupted, absl::StrCat("interrupted; the save of ", job, " goes on without this command"),
+                   {{"job", job}, {"next", absl::StrCat("`cairn status ", job, "` shows how it goes on.")}});
+}
+
 absl::StatusOr<v1::Checkpoint> Follow(CoordinatorClient& client, v1::Checkpoint checkpoint,
                                       const std::string& request_id, absl::Time deadline) {
   Mutex mutex;
@@ -45,10 +78,7 @@ absl::StatusOr<v1::Checkpoint> Follow(CoordinatorClient& client, v1::Checkpoint 
       MutexLock lock(mutex);
       text = ProgressText(checkpoint);
     }
-    if (InterruptFlag()) {
-      return MakeError(Reason::kInterrupted, absl::StrCat("interrupted; the save of ", checkpoint.job(), " goes on"),
-                       {{"job", checkpoint.job()}});
-    }
+    if (InterruptFlag()) return Interrupted(checkpoint.job());
     if (Clock::Real().SteadyNow() >= deadline) {
       // The coordinator knows why there is no verdict.
       if (checkpoint.has_error()) return StatusFromProto(checkpoint.error());
@@ -61,7 +91,11 @@ absl::StatusOr<v1::Checkpoint> Follow(CoordinatorClient& client, v1::Checkpoint 
     request.set_known_revision(checkpoint.revision());
     request.set_coordinator_epoch(checkpoint.coordinator_epoch());
     request.mutable_max_wait()->set_seconds(1);
-    CAIRN_RETURN_IF_ERROR(client.Call(&v1::CheckpointService::Stub::WaitCheckpoint, request, &checkpoint, kPatience));
+    const std::string job = checkpoint.job();
+    const absl::Status status =
+        client.Call(&v1::CheckpointService::Stub::WaitCheckpoint, request, &checkpoint, kPatience);
+    if (HasReason(status, Reason::kInterrupted)) return Interrupted(job);
+    CAIRN_RETURN_IF_ERROR(status);
   }
   return checkpoint;
 }
@@ -89,8 +123,19 @@ absl::StatusOr<v1::Checkpoint> Save(const CommandContext& context, const Argumen
   v1::Checkpoint checkpoint;
   // Long enough for a save of another step to end first.
   const absl::Duration wait = std::min(timeout + kGrace, absl::Duration(absl::Minutes(30)));
-  CAIRN_RETURN_IF_ERROR(
-      client->Call(&v1::CheckpointService::Stub::CreateCheckpoint, request, &checkpoint, absl::Seconds(10), wait));
+  InterruptFlag();  // from here on Ctrl-C is told what it leaves behind
+  const absl::Status created =
+      client->Call(&v1::CheckpointService::Stub::CreateCheckpoint, request, &checkpoint, absl::Seconds(10), wait);
+  if (HasReason(created, Reason::kInterrupted)) {
+    return MakeError(Reason::kInterrupted, absl::StrCat("interrupted; the save of ", arguments.job, " may have begun"),
+                     {{"job", arguments.job},
+                      {"next", absl::StrCat("`cairn status ", arguments.job, "` shows whether it goes on.")}});
+  }
+  CAIRN_RETURN_IF_ERROR(created);
+  if (!context.json()) {
+    const std::string shared = SharedWith(*client, request, checkpoint);
+    if (!shared.empty()) std::fprintf(stderr, "%s %s\n", Coloured(stderr, Colour::kYellow, "note:").c_str(), shared.c_str());
+  }
   if (arguments.no_wait) return checkpoint;
   return Follow(*client, std::move(checkpoint), request.request_id(), deadline);
 }
@@ -131,7 +176,9 @@ void AddSaveCommand(Command app, CommandContext& context) {
       "Examples:\n"
       "  cairn save demo\n"
       "  cairn save demo --timeout 10m --format=json\n"
-      "Exit status: 0 committed, 1 aborted (the error names ranks and phase), 3 the answer is unknown.");
+      "Ctrl-C ends this command, not the save: `cairn status JOB` shows how it goes on. Where a save of the job is under\n"
+      "way already, the command says so, and follows that save or waits for its end.\n"
+      "Exit status: 0 committed, 1 aborted (the error names ranks and phase), 3 the answer is unknown, 130 interrupted.");
   command.Action([arguments, &context] {
     const auto checkpoint = Save(context, *arguments);
     if (!checkpoint.ok()) {

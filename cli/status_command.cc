@@ -5,12 +5,14 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "cli/checkpoint_view.h"
 #include "cli/coordinator_client.h"
 #include "cli/interrupt.h"
+#include "common/base/quantity.h"
 #include "common/base/status.h"
 #include "common/rpc/reason.h"
 #include "common/rpc/status_proto.h"
@@ -32,7 +34,18 @@ nlohmann::ordered_json LoadToJson(const v1::Load& load) {
   return json;
 }
 
-nlohmann::ordered_json JobToJson(const v1::Job& job) {
+// The latest committed step; nothing if the job has none.
+absl::StatusOr<std::optional<v1::Checkpoint>> LastCommitted(CoordinatorClient& client, const std::string& job) {
+  v1::GetCheckpointRequest request;
+  request.set_job(job);
+  v1::Checkpoint checkpoint;
+  const absl::Status status = client.Call(&v1::CheckpointService::Stub::GetCheckpoint, request, &checkpoint);
+  if (HasReason(status, Reason::kNotCommitted)) return std::nullopt;
+  CAIRN_RETURN_IF_ERROR(status);
+  return checkpoint;
+}
+
+nlohmann::ordered_json JobToJson(const v1::Job& job, const std::optional<v1::Checkpoint>& committed) {
   nlohmann::ordered_json json = ProgressToJson(job.checkpoint());
   json["job"] = job.job();
   if (!job.has_checkpoint()) {
@@ -49,13 +62,14 @@ nlohmann::ordered_json JobToJson(const v1::Job& job) {
     agent["current_step"] = rank.has_current_step() ? nlohmann::ordered_json(rank.current_step()) : nullptr;
     json["agents"].push_back(std::move(agent));
   }
+  json["last_committed"] = committed ? ListedToJson(*committed) : nlohmann::ordered_json();
   json["stalled_storage_calls"] = job.stalled_storage_calls();
   json["loads"] = nlohmann::ordered_json::array();
   for (const v1::Load& load : job.load()) json["loads"].push_back(LoadToJson(load));
   return json;
 }
 
-void PrintJob(const v1::Job& job) {
+void PrintJob(const v1::Job& job, const std::optional<v1::Checkpoint>& committed) {
   std::printf("%s: %d of %u agents, coordinator epoch %llu\n", Coloured(stdout, Colour::kBold, job.job()).c_str(),
               job.rank_size(), job.world_size(), static_cast<unsigned long long>(job.coordinator_epoch()));
   if (job.stalled_storage_calls() > 0) {
@@ -77,9 +91,23 @@ void PrintJob(const v1::Job& job) {
     std::printf("\nsave: %s\n", ProgressText(job.checkpoint()).c_str());
     if (!IsEnded(job.checkpoint())) RankTable(job.checkpoint().rank()).Print(stdout);
     if (job.checkpoint().has_error()) {
-      std::printf("  %s\n", Coloured(stdout, Colour::kRed, job.checkpoint().error().message()).c_str());
+      const absl::Status error = StatusFromProto(job.checkpoint().error());
+      const auto reason = ReasonOf(error);
+      std::printf("  %s\n  next: %s\n",
+                  Coloured(stdout, Colour::kRed,
+                           absl::StrCat(reason ? absl::StrCat(std::string(InfoOf(*reason).name), ": ") : "",
+                                        error.message()))
+                      .c_str(),
+                  NextActionOf(error).c_str());
     }
     if (job.checkpoint().has_warning()) std::printf("  %s\n", WarningText(job.checkpoint()).c_str());
+  }
+  if (committed.has_value()) {
+    std::printf("\nlatest committed: %s@%lld, %s by %u ranks, %s\n", job.job().c_str(),
+                static_cast<long long>(committed->step()), FormatSize(static_cast<int64_t>(committed->bytes())).c_str(),
+                committed->world_size(), TimeText(committed->commit_time()).c_str());
+  } else {
+    std::printf("\nlatest committed: none\n");
   }
   for (const v1::Load& load : job.load()) {
     const std::string step = load.has_step() ? absl::StrCat(" of step ", load.step()) : "";
@@ -98,11 +126,12 @@ absl::Status Show(const CommandContext& context, const Arguments& arguments) {
   do {
     CAIRN_RETURN_IF_ERROR(client->Call(&v1::CheckpointService::Stub::WaitJob, request, &job,
                                        arguments.watch ? absl::Minutes(1) : absl::ZeroDuration()));
+    CAIRN_ASSIGN_OR_RETURN(const auto committed, LastCommitted(*client, arguments.job));
     if (context.json()) {
-      std::printf("%s\n", JobToJson(job).dump(arguments.watch ? -1 : 2).c_str());
+      std::printf("%s\n", JobToJson(job, committed).dump(arguments.watch ? -1 : 2).c_str());
     } else {
       if (arguments.watch && isatty(STDOUT_FILENO)) std::printf("\033[H\033[2J");
-      PrintJob(job);
+      PrintJob(job, committed);
     }
     std::fflush(stdout);
     request.set_known_revision(job.revision());

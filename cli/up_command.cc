@@ -90,7 +90,7 @@ class LocalCluster {
     command.insert(command.end(), arguments_.coordinator_flags.begin(), arguments_.coordinator_flags.end());
     CAIRN_RETURN_IF_ERROR(Launch(command, "coordinator"));
     CAIRN_ASSIGN_OR_RETURN(coordinator_address_,
-                           AwaitAddress(children_[0], run_ + "/coordinator.address", true, kStartTimeout));
+                           AwaitAddress(children_[0], run_ + "/coordinator.address", NameOf(0), kStartTimeout));
     for (int rank = 0; rank < arguments_.ranks; ++rank) {
       const std::string name = absl::StrCat("rank", rank);
       command = {agent,
@@ -115,7 +115,8 @@ class LocalCluster {
     for (int rank = 0; rank < arguments_.ranks; ++rank) {
       CAIRN_ASSIGN_OR_RETURN(std::string address,
                              AwaitAddress(children_[static_cast<size_t>(rank) + 1],
-                                          absl::StrCat(run_, "/rank", rank, ".address"), false, kStartTimeout));
+                                          absl::StrCat(run_, "/rank", rank, ".address"),
+                                          NameOf(static_cast<size_t>(rank) + 1), kStartTimeout));
       agents_.push_back(std::move(address));
     }
     return absl::OkStatus();
@@ -140,17 +141,13 @@ class LocalCluster {
     std::fflush(stdout);
   }
 
-  // Until Ctrl-C (OK), or until a service ends by itself.
+  // Until Ctrl-C (OK), or until a service ends by itself: none is started again, since all that it would say is lost to
+  // whoever looks at this terminal.
   absl::Status Supervise() {
     for (;;) {
       if (InterruptFlag()) return absl::OkStatus();
       for (size_t i = 0; i < children_.size(); ++i) {
-        if (const auto end = children_[i].Ended()) {
-          return MakeError(Reason::kAgentUnreachable,
-                           absl::StrCat(i == 0 ? "the coordinator" : absl::StrCat("the agent of rank ", i - 1),
-                                        " ended with ", *end, "; its log is ", children_[i].log()),
-                           {{"log", children_[i].log()}});
-        }
+        if (const auto end = children_[i].Ended()) return ErrorOf(children_[i], NameOf(i), *end);
       }
       absl::SleepFor(absl::Milliseconds(100));
     }
@@ -167,6 +164,11 @@ class LocalCluster {
   }
 
  private:
+  static ChildName NameOf(size_t child) {
+    if (child == 0) return {"the coordinator", Reason::kCoordinatorUnreachable};
+    return {absl::StrCat("the agent of rank ", child - 1), Reason::kAgentUnreachable};
+  }
+
   absl::Status Launch(const std::vector<std::string>& command, const std::string& name) {
     CAIRN_ASSIGN_OR_RETURN(ChildProcess child, ChildProcess::Start(command, absl::StrCat(run_, "/", name, ".log")));
     children_.push_back(std::move(child));
@@ -196,11 +198,13 @@ absl::Status Up(const CommandContext& context, const Arguments& arguments) {
   if (status.ok()) {
     cluster.Print(context);
     status = cluster.Supervise();
-    std::fprintf(stderr, "draining ...\n");
+    std::fprintf(stderr, "%sdraining ...\n",
+                 status.ok() ? "" : absl::StrCat(status.message(), "; all others end with it, ").c_str());
   }
   cluster.Drain();
-  if (!status.ok()) run->Keep();
-  return status;
+  if (status.ok()) return status;
+  run->Keep();
+  return WithMetadata(status, {{"job", arguments.job}, {"root", arguments.root}});
 }
 
 }  // namespace
@@ -218,8 +222,15 @@ void AddUpCommand(Command app, CommandContext& context) {
   command.AddOption("--coordinator-flag", arguments->coordinator_flags,
                     "Passed on, for example --coordinator-flag=--phase-timeout=1m");
   command.AddOption("--agent-flag", arguments->agent_flags, "Passed on to every agent");
-  command.Footer("Example:\n  cairn up --ranks 4 --root /checkpoints --job demo");
-  command.Action([arguments, &context] { context.exit_status = ReportError(context, Up(context, *arguments)); });
+  command.Footer(
+      "Example:\n  cairn up --ranks 4 --root /checkpoints --job demo\n"
+      "When one of them ends by itself, all are ended: the error is that one's own, and the logs stay.\n"
+      "Exit status: 0 ended by Ctrl-C, 1 one of them failed, 130 interrupted before all were up.");
+  command.Action([arguments, &context] {
+    context.exit_status = ReportError(context, Up(context, *arguments));
+    // Whoever could not be reached has ended: that is known.
+    if (context.exit_status == kUnknown) context.exit_status = kFailed;
+  });
 }
 
 }  // namespace cairn::cli

@@ -73,10 +73,18 @@ absl::Status Verify(CommandContext& context, const Arguments& arguments) {
   }
   FaultTable(report).Print(stdout);
   const VerifyFault& first = report.faults.front();
+  const std::string next =
+      absl::StrCat("Load an earlier step: `cairn list ", manifest.job, " --root ", storage->root(),
+                   " --check` shows whose files are whole. Files cannot be repaired, only be put back from a copy.");
   return MakeError(first.reason,
                    absl::StrCat(manifest.job, "@", manifest.step, " has ", report.faults_in_all,
                                 " faults; the first: ", first.message),
-                   {{"file", first.file}, {"tensor", first.tensor}, {"faults", absl::StrCat(report.faults_in_all)}});
+                   {{"job", manifest.job},
+                    {"step", absl::StrCat(manifest.step)},
+                    {"file", first.file},
+                    {"tensor", first.tensor},
+                    {"faults", absl::StrCat(report.faults_in_all)},
+                    {"next", next}});
 }
 
 }  // namespace

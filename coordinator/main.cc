@@ -18,6 +18,7 @@
 #include "common/base/status.h"
 #include "common/base/version.h"
 #include "common/base/version_text.h"
+#include "common/rpc/address.h"
 #include "common/rpc/endpoint.h"
 #include "common/rpc/reason.h"
 #include "common/rpc/token.h"
@@ -180,7 +181,8 @@ int Main(int argc, char** argv) {
     for (char c : name) variable += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
     return app.AddOption("--" + name, value, text).FromEnvironment(variable).ShowDefault();
   };
-  add("listen", flags.listen, "Address to listen on; port 0 takes a free one. Beyond loopback --token-file is needed");
+  add("listen", flags.listen, "Address to listen on; port 0 takes a free one. Beyond loopback --token-file is needed")
+      .Fits(IsHostPort, "host:port, for example 127.0.0.1:7420");
   add("address-file", flags.address_file, "Write the address that was bound into this file");
   add("root", flags.root, "Directory of all checkpoints, the same on every machine").Required();
   add("phase-timeout", flags.phase_timeout, "A rank without progress for that long in a phase ends the operation");
@@ -213,7 +215,7 @@ int Main(int argc, char** argv) {
   const auto reason = ReasonOf(status);
   std::fprintf(stderr, "error: %s: %s\n", reason ? std::string(InfoOf(*reason).name).c_str() : "INTERNAL",
                std::string(status.message()).c_str());
-  if (reason) std::fprintf(stderr, "  %s\n", std::string(InfoOf(*reason).next_action).c_str());
+  if (reason) std::fprintf(stderr, "  %s\n", NextActionOf(status).c_str());
   return reason == Reason::kBadQuantity ? 2 : 1;
 }
 

@@ -221,6 +221,8 @@ class Session {
     // This step was committed once: only the coordinator, who asks storage, knows whether that stands.
     bool ask_first = false;
     absl::Time stage_deadline = absl::InfiniteFuture();
+    // Until then the coordinator may say for whom this rank has waited in vain; its trainer is told nothing before.
+    absl::Time blame_deadline = absl::InfinitePast();
     v1::SaveState::Phase phase = v1::SaveState::BEGUN;
     // The plan by which the slab was opened, and the one to write by: they differ if another rank's layout changed.
     SaveImagePtr staged;

@@ -16,6 +16,8 @@ namespace {
 constexpr size_t kKeptEnded = 64;
 // Failed saves that the coordinator has not given a verdict on. More come together only while it is away.
 constexpr size_t kMaxFailed = 16;
+// What the coordinator may take to name those that a rank has waited for. A client waits five seconds beyond its timeout.
+constexpr absl::Duration kBlameGrace = absl::Seconds(3);
 constexpr absl::Duration kDefaultStageTimeout = absl::Minutes(10);
 
 absl::Duration FromProto(const google::protobuf::Duration& duration) {
@@ -94,8 +96,16 @@ absl::StatusOr<v1::BeginSaveResponse> Session::BeginSave(const v1::BeginSaveRequ
     return response;
   }
   if (!save->error.ok()) {
+    const bool waited = save->blame_deadline != absl::InfinitePast();
+    const absl::Status blame = waited && save->order.action() == v1::SaveOrder::ABORT
+                                   ? StatusFromProto(save->order.error())
+                                   : absl::OkStatus();
+    if (waited && blame.ok() && now < save->blame_deadline) {
+      response.set_pending(true);
+      return response;
+    }
     save->told = true;
-    return save->error;
+    return blame.ok() ? save->error : blame;
   }
   if (save->phase == v1::SaveState::BEGUN) {
     SetPending(response);
@@ -266,11 +276,13 @@ void Session::OnTick(absl::Time now) {
     if (save.phase != v1::SaveState::BEGUN && save.phase != v1::SaveState::STAGING) continue;
     if (now < save.stage_deadline) continue;
     late = true;
-    const ErrorMetadata metadata = {{"step", absl::StrCat(step)},
-                                    {"rank", absl::StrCat(options_.rank)},
-                                    {"ranks", absl::StrCat(options_.rank)},
-                                    {"phase", save.phase == v1::SaveState::STAGING ? "staging" : "planning"}};
-    if (save.phase == v1::SaveState::STAGING) {
+    const bool staging = save.phase == v1::SaveState::STAGING;
+    ErrorMetadata metadata = {{"step", absl::StrCat(step)},
+                              {"rank", absl::StrCat(options_.rank)},
+                              {"phase", staging ? "staging" : "planning"}};
+    // Only who does not stage is late itself; who waits for a plan does not know for whom.
+    if (staging) metadata.emplace_back("ranks", absl::StrCat(options_.rank));
+    if (staging) {
       Fail(save, MakeError(Reason::kRankLate,
                            absl::StrCat("rank ", options_.rank, ": the trainer has not staged step ", step,
                                         " within the save's timeout"),
@@ -294,9 +306,10 @@ void Session::OnTick(absl::Time now) {
                                   ": the coordinator was not heard of within the timeout of the save of step ", step),
                      metadata));
     } else {
+      save.blame_deadline = now + kBlameGrace;
       Fail(save, MakeError(Reason::kRankLate,
-                           absl::StrCat("rank ", options_.rank, ": no plan for step ", step,
-                                        " within the save's timeout; other ranks have not called save or prepare"),
+                           absl::StrCat("rank ", options_.rank, " waited for other ranks for the whole timeout of its save ",
+                                        "of step ", step, ": they have not called save or prepare, so there is no plan"),
                            metadata));
     }
   }

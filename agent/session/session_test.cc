@@ -476,6 +476,29 @@ TEST_F(SessionTest, TrainerDies_AfterStagingNothingChanges_BeforeItTheSaveFails)
   EXPECT_EQ(Begin(9)->slab().descriptor_id(), 102u);
 }
 
+TEST_F(SessionTest, RankThatWaitedInVain_IsToldForWhom) {
+  ASSERT_TRUE(Begin(7)->pending());
+  State();
+  now_ += absl::Seconds(60);
+  session_.OnTick(now_);
+  EXPECT_EQ(Only().phase(), v1::SaveState::FAILED);
+  EXPECT_FALSE(MetadataOf(StatusFromProto(Only().error())).contains("ranks")) << "it does not know who is late";
+  ASSERT_TRUE(Begin(7)->pending()) << "the coordinator knows";
+  const absl::Status why = MakeError(Reason::kRankLate, "rank 5 held up the others", {{"ranks", "5"}});
+  ASSERT_TRUE(Order(7, v1::SaveOrder::ABORT, "", 0, why).ok());
+  EXPECT_EQ(Begin(7).status(), why);
+}
+
+TEST_F(SessionTest, RankThatWaitedInVain_DoesNotWaitForTheBlameForEver) {
+  ASSERT_TRUE(Begin(7)->pending());
+  now_ += absl::Seconds(60);
+  session_.OnTick(now_);
+  now_ += absl::Seconds(3);
+  const absl::Status told = Begin(7).status();
+  EXPECT_TRUE(HasReason(told, Reason::kRankLate)) << told;
+  EXPECT_NE(told.message().find("rank 3 waited for other ranks"), std::string::npos) << told;
+}
+
 TEST_F(SessionTest, Abort_StopsTheWriter_ThenSaysStopped) {
   const uint64_t save = StartWriting(7);
   const absl::Status why = MakeError(Reason::kRankLate, "rank 5 is late", {{"ranks", "5"}});

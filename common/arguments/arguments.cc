@@ -1,6 +1,7 @@
 #include "common/arguments/arguments.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
@@ -21,9 +22,51 @@ int Tell(const CLI::App& command, const std::string& mistake) {
   return kUsage;
 }
 
-int Tell(const CLI::App& app, const CLI::ParseError& error) {
+// How many characters must be put in, taken out or changed to make one word the other; two that are swapped count once.
+size_t Distance(const std::string& a, const std::string& b) {
+  std::vector<std::vector<size_t>> best(a.size() + 1, std::vector<size_t>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i) {
+    for (size_t j = 0; j <= b.size(); ++j) {
+      if (i == 0 || j == 0) {
+        best[i][j] = i + j;
+        continue;
+      }
+      best[i][j] = std::min({best[i - 1][j] + 1, best[i][j - 1] + 1, best[i - 1][j - 1] + (a[i - 1] != b[j - 1])});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        best[i][j] = std::min(best[i][j], best[i - 2][j - 2] + 1);
+      }
+    }
+  }
+  return best[a.size()][b.size()];
+}
+
+// The command that was meant, if one is near enough to be told.
+std::string Nearest(const std::string& word, const std::vector<const CLI::App*>& commands) {
+  constexpr size_t kLongest = 64;
+  size_t least = word.size() <= kLongest ? std::min<size_t>(3, word.size()) : 0;  // not all of a short word
+  std::string nearest;
+  for (const CLI::App* command : commands) {
+    const size_t distance = least > 0 ? Distance(word, command->get_name()) : 0;
+    if (distance >= least) continue;
+    least = distance;
+    nearest = command->get_name();
+  }
+  return nearest;
+}
+
+const CLI::App& Deepest(const CLI::App& app) {
   const CLI::App* command = &app;
   while (!command->get_subcommands().empty()) command = command->get_subcommands().back();
+  return *command;
+}
+
+// Something stands where a command should.
+bool IsUnknownCommand(const CLI::App& app) {
+  return Deepest(app).get_require_subcommand_min() > 0 && !app.remaining(true).empty();
+}
+
+int Tell(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App* command = &Deepest(app);
   const std::vector<std::string> rest = app.remaining(true);
   if (command->get_require_subcommand_min() > 0) {
     if (rest.empty()) {
@@ -31,10 +74,12 @@ int Tell(const CLI::App& app, const CLI::ParseError& error) {
       std::fputs(command->help(parent == nullptr ? "" : NameOf(*parent)).c_str(), stderr);
       return kUsage;
     }
-    std::string mistake = "unknown command '" + rest.front() + "'; there are:";
-    for (const CLI::App* known : command->get_subcommands([](const CLI::App*) { return true; })) {
-      mistake += " " + known->get_name();
-    }
+    const std::vector<const CLI::App*> commands = command->get_subcommands([](const CLI::App*) { return true; });
+    const std::string nearest = Nearest(rest.front(), commands);
+    std::string mistake = "unknown command '" + rest.front() + "'";
+    if (!nearest.empty()) mistake += ", did you mean '" + nearest + "'?";
+    mistake += "; there are:";
+    for (const CLI::App* known : commands) mistake += " " + known->get_name();
     return Tell(*command, mistake);
   }
   return Tell(*command, error.what());
@@ -64,6 +109,13 @@ Argument& Argument::Between(int64_t least, int64_t most) {
 
 Argument& Argument::Positive() {
   option_->check(CLI::PositiveNumber);
+  return *this;
+}
+
+Argument& Argument::Fits(std::function<bool(const std::string&)> fits, const std::string& form) {
+  option_->check([fits = std::move(fits), form](const std::string& value) {
+    return fits(value) ? std::string() : "'" + value + "' is not " + form;
+  });
   return *this;
 }
 
@@ -132,7 +184,7 @@ std::optional<int> ArgumentParser::Parse(int argc, const char* const* argv) {
   try {
     app_->parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return error.get_exit_code() == 0 ? app_->exit(error) : Tell(*app_, error);
+    return error.get_exit_code() == 0 && !IsUnknownCommand(*app_) ? app_->exit(error) : Tell(*app_, error);
   }
   return std::nullopt;
 }

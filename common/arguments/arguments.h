@@ -29,6 +29,8 @@ class Argument {
   Argument& OneOf(std::vector<std::string> values);
   Argument& Between(int64_t least, int64_t most);
   Argument& Positive();
+  // A value that `fits` refuses is a mistake: it "is not <form>". Also one from the environment.
+  Argument& Fits(std::function<bool(const std::string&)> fits, const std::string& form);
   // Giving both is a mistake.
   Argument& Excludes(const Argument& other);
   // Its value if it is not given. The last of several calls whose variable is set counts.
@@ -75,7 +77,7 @@ class ArgumentParser : public Command {
 
   // Fills the variables and runs actions. Nothing if the program goes on; else its exit status: 0 after --help and
   // --version, 2 after "error: BAD_REQUEST: ..." and the next action on standard error, or the help of a command that
-  // wants another one.
+  // wants another one. An unknown command is a mistake also beside --help.
   std::optional<int> Parse(int argc, const char* const* argv);
 
  private:

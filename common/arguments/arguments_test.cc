@@ -33,6 +33,7 @@ class ArgumentsTest : public ::testing::Test {
     run.AddOption("--count", count_, "Number").Excludes(size);
     run.AddOption("--tag", tags_, "Any text").OneEachTime();
     run.AddOption("--keys", keys_, "Names").TakesMany().SplitAt(',');
+    run.AddOption("--odd", odd_, "A name").Fits([](const std::string& value) { return value == "odd"; }, "an odd name");
     run.AddFlag("--quiet,-q", quiet_, "No words");
     run.Footer("Example:\n  prog run x");
     run.Action([this] { ++ran_; });
@@ -63,7 +64,7 @@ class ArgumentsTest : public ::testing::Test {
   }
 
   ArgumentParser parser_;
-  std::string mode_ = "exact", token_, file_;
+  std::string mode_ = "exact", token_, file_, odd_;
   int threads_ = 3;
   uint64_t size_ = 0;
   int64_t count_ = 0;
@@ -96,6 +97,15 @@ TEST_F(ArgumentsTest, Mistakes_AreTold_WithTheCommandWhoseHelpHelps) {
   ExpectUsage({"run", "x", "--sise", "1"}, "--sise", "prog run");
   ExpectUsage({"walk"}, "unknown command 'walk'; there are: run more", "prog");
   ExpectUsage({"more", "two"}, "unknown command 'two'; there are: one", "prog more");
+  ExpectUsage({"run", "x", "--odd", "7"}, "--odd: '7' is not an odd name", "prog run");
+}
+
+TEST_F(ArgumentsTest, UnknownCommand_IsAMistakeBesideHelpToo_AndTheNearestIsTold) {
+  ExpectUsage({"walk", "--help"}, "unknown command 'walk'; there are: run more", "prog");
+  ExpectUsage({"more", "two", "--help"}, "unknown command 'two'; there are: one", "prog more");
+  ExpectUsage({"walk", "--version"}, "unknown command 'walk'", "prog");
+  ExpectUsage({"rnu", "x"}, "unknown command 'rnu', did you mean 'run'?; there are: run more", "prog");
+  ExpectUsage({"r"}, "unknown command 'r'; there are: run more", "prog");
 }
 
 TEST_F(ArgumentsTest, NoValue_IsAMistake_NotTheNextArgument) {
@@ -132,6 +142,17 @@ TEST_F(ArgumentsTest, Environment_IsReadWhenTheOptionIsNotGiven) {
     const char* given[] = {"prog", "--value", "given"};
     EXPECT_EQ(parser.Parse(3, given), std::nullopt);
     EXPECT_EQ(value, "given");
+  }
+  {
+    ArgumentParser parser("prog", "", "1");
+    std::string value;
+    parser.AddOption("--value", value, "").FromEnvironment("CAIRN_TEST_LONG").Fits([](const std::string&) {
+      return false;
+    }, "short");
+    const char* none[] = {"prog"};
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(parser.Parse(1, none), 2);
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("--value: 'long' is not short"));
   }
   unsetenv("CAIRN_TEST_LONG");
 }

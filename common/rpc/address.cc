@@ -3,10 +3,12 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
 namespace cairn {
@@ -56,6 +58,17 @@ std::vector<std::string> CanonicalAddresses(std::string_view address) {
   if (host == "localhost") return {Join("127.0.0.1", port), Join("::1", port)};
   const std::string numeric = NumericHost(host);
   return {Join(numeric.empty() ? host : numeric, port)};
+}
+
+bool IsHostPort(std::string_view address) {
+  const auto [host, port] = Split(address);
+  int number = -1;
+  const bool digits = port.size() > 1 && port.size() <= 6 && std::all_of(port.begin() + 1, port.end(), absl::ascii_isdigit);
+  if (!digits || !absl::SimpleAtoi(port.substr(1), &number) || number > 65535) return false;
+  if (host.find(':') != std::string::npos) return address.find('[') != std::string_view::npos && !NumericHost(host).empty();
+  return !host.empty() && std::all_of(host.begin(), host.end(), [](unsigned char c) {
+    return absl::ascii_isalnum(c) || c == '.' || c == '-' || c == '_';
+  });
 }
 
 bool IsLoopback(std::string_view address) {

@@ -19,6 +19,15 @@ TEST(CanonicalAddressesTest, OneSpellingOfEachSocket) {
   EXPECT_EQ(CanonicalAddresses("[::1]"), Addresses{"[::1]"});
 }
 
+TEST(IsHostPortTest, HostAndPortAreBothSaid) {
+  for (const char* address : {"127.0.0.1:7420", "localhost:0", "node-7.cluster:65535", "my_service:1", "[::1]:7420",
+                              "dns:///node:1", "ipv4:10.0.0.1:5", "ipv6:[::1]:7"})
+    EXPECT_TRUE(IsHostPort(address)) << address;
+  for (const char* address : {"", "foo", ":7420", "foo:", "foo:bar", "foo:65536", "foo:-1", "foo:+1", "foo:7420/x",
+                              "http://foo:7420", "unix:/run/agent.sock", "::1:7420", "[::1]", "[x:y]:7420", "foo :1"})
+    EXPECT_FALSE(IsHostPort(address)) << address;
+}
+
 TEST(IsLoopbackTest, NumbersAndOneName) {
   for (const char* address : {"127.0.0.1:0", "127.9.9.9:1", "localhost:7420", "[::1]:0", "[::ffff:127.0.0.1]:1"})
     EXPECT_TRUE(IsLoopback(address)) << address;

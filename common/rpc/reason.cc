@@ -4,6 +4,7 @@
 #include <array>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "google/rpc/error_details.pb.h"
 
 namespace cairn {
@@ -52,10 +53,11 @@ constexpr ReasonInfo kTable[] = {
      "Use one dtype, or load through a mapping that casts."},
     {Reason::kReplicaMismatch, "REPLICA_MISMATCH", absl::StatusCode::kFailedPrecondition,
      "Ranks that declared the same shard hold different bytes.",
-     "Declare the slice that each rank holds with its offset; if they should be equal, find why the ranks diverged."},
+     "If each rank holds a slice of its own, declare it with its offset. If they should be equal, load a step from before "
+     "they parted, and look at the ranks that the message names: seeds, data order, hardware."},
     {Reason::kNamesDropped, "NAMES_DROPPED", absl::StatusCode::kFailedPrecondition,
      "The last committed step had names that this save lacks.",
-     "Put them back (offloaded optimizer states?), or save with allow_dropped_names."},
+     "Put them back (offloaded optimizer states?), or save with allow_dropped_names=True."},
     {Reason::kNameCollision, "NAME_COLLISION", absl::StatusCode::kInvalidArgument,
      "One name was declared twice with different content.",
      "Give each tensor a name of its own; shift local expert numbers to global ones."},
@@ -90,29 +92,31 @@ constexpr ReasonInfo kTable[] = {
     {Reason::kStaleIncarnation, "STALE_INCARNATION", absl::StatusCode::kAborted,
      "A newer process has taken this rank's place.", "Stop the old process."},
     {Reason::kRankLate, "RANK_LATE", absl::StatusCode::kDeadlineExceeded,
-     "Ranks made no progress for the phase timeout.",
-     "Look at the named ranks: stopped, swapped, or a slow disk? Then save again."},
+     "Ranks made no progress for the phase timeout, or kept others waiting for longer than these had given them.",
+     "Look at the named ranks: stopped, swapped, a slow disk, or a call of save or load that was never made? Then try "
+     "again; `cairn status JOB` shows who is waited for."},
     {Reason::kRankLost, "RANK_LOST", absl::StatusCode::kUnavailable,
      "Ranks' agents were not heard of for the lease time.",
      "Restart the named agents; the next save works when all are back."},
     {Reason::kTrainerLost, "TRAINER_LOST", absl::StatusCode::kAborted, "A trainer ended before its state was staged.",
-     "Restart the job; it resumes from the last committed step."},
+     "Restart the job; its load takes the last committed step."},
     {Reason::kStepCommitted, "STEP_COMMITTED", absl::StatusCode::kAlreadyExists,
-     "The step has a committed checkpoint already.", "Save another step, or delete the checkpoint first."},
+     "The step has a committed checkpoint already.",
+     "Save another step. To save this one anew, remove its directory below --root first."},
     {Reason::kStepPassed, "STEP_PASSED", absl::StatusCode::kFailedPrecondition,
      "A rank's training has passed the step.", "Ask for a later step, or for none and let the ranks agree."},
     {Reason::kStepRefused, "STEP_REFUSED", absl::StatusCode::kAborted,
      "The ranks did not agree on a step to save at in time.",
-     "Check that every rank reports its steps, then save again."},
+     "Check that every rank reports its steps by `client.report_step`, then save again."},
     {Reason::kSaveInProgress, "SAVE_IN_PROGRESS", absl::StatusCode::kUnavailable,
-     "Another save of the job holds the slabs.", "Wait for it, or cancel it."},
+     "Another save of the job holds the slabs.", "Wait until it has ended, then save again; `cairn status JOB` shows it."},
     {Reason::kSaveCancelled, "SAVE_CANCELLED", absl::StatusCode::kCancelled, "The save was cancelled.", "Nothing."},
     {Reason::kSuperseded, "SUPERSEDED", absl::StatusCode::kAborted, "A later save of the job made this one pointless.",
      "Wait for the later one."},
     {Reason::kCoordinatorRestarted, "COORDINATOR_RESTARTED", absl::StatusCode::kAborted,
      "The coordinator restarted and could not continue the operation.", "Try again."},
     {Reason::kNotCommitted, "NOT_COMMITTED", absl::StatusCode::kNotFound, "The step has no committed checkpoint.",
-     "List the committed steps with `cairn list`."},
+     "`cairn list JOB` shows the committed steps; a job that has none yet starts without a load."},
     {Reason::kJobNotFound, "JOB_NOT_FOUND", absl::StatusCode::kNotFound,
      "No agent of this job is registered, and it has no checkpoint.",
      "Check the job's name and the coordinator's address."},
@@ -121,22 +125,23 @@ constexpr ReasonInfo kTable[] = {
     {Reason::kReadPinned, "READ_PINNED", absl::StatusCode::kFailedPrecondition, "A load is reading the checkpoint.",
      "Wait until the load has ended."},
     {Reason::kChecksumMismatch, "CHECKSUM_MISMATCH", absl::StatusCode::kDataLoss,
-     "Bytes on disk are not those that were written.", "Run `cairn verify`; load an earlier step."},
+     "Bytes on disk are not those that were written.", "Run `cairn verify JOB@STEP --root ROOT`, which names all that is damaged; load an earlier step."},
     {Reason::kFileTruncated, "FILE_TRUNCATED", absl::StatusCode::kDataLoss,
-     "A file is shorter or longer than the manifest says.", "Run `cairn verify`; load an earlier step."},
+     "A file is shorter or longer than the manifest says.", "Run `cairn verify JOB@STEP --root ROOT`, which names all that is damaged; load an earlier step."},
     {Reason::kFileMissing, "FILE_MISSING", absl::StatusCode::kDataLoss, "A file of a committed checkpoint is gone.",
-     "Run `cairn verify`; load an earlier step."},
+     "Run `cairn verify JOB@STEP --root ROOT`, which names all that is damaged; load an earlier step."},
     {Reason::kRootMissing, "ROOT_MISSING", absl::StatusCode::kNotFound, "There is no directory at the root's path.",
      "Correct --root, or make the directory; every agent and the coordinator must see it."},
     {Reason::kBadSafetensors, "BAD_SAFETENSORS", absl::StatusCode::kDataLoss, "A file is not valid safetensors.",
-     "Run `cairn verify`; load an earlier step."},
+     "Run `cairn verify JOB@STEP --root ROOT`, which names all that is damaged; load an earlier step."},
     {Reason::kManifestCorrupt, "MANIFEST_CORRUPT", absl::StatusCode::kDataLoss,
      "A manifest cannot be read or fails its checksum.",
-     "Try `cairn repair`, which makes it anew from the bins if they are whole; else load an earlier step."},
+     "Stop the coordinator and run `cairn repair JOB@STEP --root ROOT`, which makes the manifest anew if all bins are "
+     "whole; else load an earlier step."},
     {Reason::kFormatTooNew, "FORMAT_TOO_NEW", absl::StatusCode::kFailedPrecondition,
      "A newer version of Cairn wrote this.", "Use that version or a later one."},
     {Reason::kNoSpace, "NO_SPACE", absl::StatusCode::kResourceExhausted, "The file system or a quota is full.",
-     "Free space or prune old checkpoints; the partial files are gone already."},
+     "Free space, for example by removing the directories of old steps below --root; the partial files are gone already."},
     {Reason::kStorageReadOnly, "STORAGE_READ_ONLY", absl::StatusCode::kFailedPrecondition,
      "The storage cannot be written.", "Mount it writable, or correct its permissions."},
     {Reason::kStorageError, "STORAGE_ERROR", absl::StatusCode::kUnavailable, "The storage failed with another error.",
@@ -160,7 +165,7 @@ constexpr ReasonInfo kTable[] = {
      "of the step."},
     {Reason::kCommitUnproven, "COMMIT_UNPROVEN", absl::StatusCode::kFailedPrecondition,
      "Nothing that is left of a damaged verdict proves that the step was ever committed.",
-     "If you know that it was, repair it with --assume-committed."},
+     "If you know that it was, run `cairn repair JOB@STEP --root ROOT --assume-committed`."},
     {Reason::kMemoryLimit, "MEMORY_LIMIT", absl::StatusCode::kResourceExhausted,
      "The staging memory needed is above the budget or the container's limit.",
      "Raise the agent's memory limit and --memory-budget to what the message names."},
@@ -177,13 +182,15 @@ constexpr ReasonInfo kTable[] = {
     {Reason::kNotLoopback, "NOT_LOOPBACK", absl::StatusCode::kFailedPrecondition,
      "An address other than loopback needs a token.", "Start with --token-file, or listen on 127.0.0.1."},
     {Reason::kCoordinatorUnreachable, "COORDINATOR_UNREACHABLE", absl::StatusCode::kUnavailable,
-     "The coordinator did not answer.", "Check --coordinator, and that it runs."},
+     "The coordinator did not answer.",
+     "Check --coordinator or CAIRN_COORDINATOR, and that it runs; its log says why it ended."},
     {Reason::kAgentUnreachable, "AGENT_UNREACHABLE", absl::StatusCode::kUnavailable, "The agent did not answer.",
-     "Check the agent's address, and that it runs."},
+     "Check its address (trainers: CAIRN_AGENT), and that it runs; its log says why it ended."},
     {Reason::kTransportFailed, "TRANSPORT_FAILED", absl::StatusCode::kUnavailable,
      "Bytes could not be exchanged between two agents.", "Look at both agents' logs and the network between them."},
     {Reason::kTimedOut, "TIMED_OUT", absl::StatusCode::kDeadlineExceeded,
-     "The caller's own timeout passed; the outcome is unknown.", "Ask for the state with `cairn status`."},
+     "The caller's own timeout passed; the outcome is unknown.",
+     "`cairn status JOB` says how it goes on."},
     {Reason::kInterrupted, "INTERRUPTED", absl::StatusCode::kCancelled, "The command was interrupted.", "Nothing."},
     {Reason::kInternal, "INTERNAL", absl::StatusCode::kInternal, "A bug in Cairn.", "Report it with the log."},
     {Reason::kMappingSyntax, "MAPPING_SYNTAX", absl::StatusCode::kInvalidArgument,
@@ -292,6 +299,34 @@ absl::Status Annotate(const absl::Status& status, std::string_view prefix, const
   if (info.reason().empty()) return absl::Status(status.code(), message);
   AddMetadata(more, info);
   return WithPayload(status.code(), message, info);
+}
+
+absl::Status WithMetadata(const absl::Status& status, const ErrorMetadata& more) {
+  google::rpc::ErrorInfo info = Payload(status);
+  if (info.reason().empty()) return status;
+  ErrorMetadata absent;
+  for (const auto& entry : more) {
+    if (!info.metadata().contains(entry.first)) absent.push_back(entry);
+  }
+  AddMetadata(absent, info);
+  return WithPayload(status.code(), std::string(status.message()), info);
+}
+
+std::string NextActionOf(const absl::Status& status) {
+  const std::optional<Reason> reason = ReasonOf(status);
+  if (!reason.has_value()) return "";
+  const std::map<std::string, std::string> metadata = MetadataOf(status);
+  const auto value = [&](const std::string& key) {
+    const auto found = metadata.find(key);
+    return found == metadata.end() ? std::string() : found->second;
+  };
+  if (const std::string next = value("next"); !next.empty()) return next;
+  std::vector<std::pair<std::string, std::string>> words;
+  const std::string job = value("job"), step = value("step"), root = value("root");
+  if (!job.empty() && !step.empty()) words.emplace_back("JOB@STEP", absl::StrCat(job, "@", step));
+  if (!job.empty()) words.emplace_back(" JOB`", absl::StrCat(" ", job, "`"));
+  if (!root.empty()) words.emplace_back("--root ROOT", absl::StrCat("--root ", root));
+  return absl::StrReplaceAll(std::string(InfoOf(*reason).next_action), words);
 }
 
 std::string JoinRanks(std::span<const int> ranks) {

@@ -122,7 +122,7 @@ struct ReasonInfo {
   std::string_view name;         // UPPER_SNAKE, as on the wire
   absl::StatusCode code;         // the canonical code that goes with it
   std::string_view meaning;      // one sentence: when it is given
-  std::string_view next_action;  // one sentence: what its reader should do
+  std::string_view next_action;  // what its reader should do; see NextActionOf
 };
 
 // All reasons, in the order of the enum.
@@ -146,6 +146,14 @@ std::map<std::string, std::string> MetadataOf(const absl::Status& status);
 
 // The same error with `prefix` and ": " before its message; reason and metadata stay.
 absl::Status Annotate(const absl::Status& status, std::string_view prefix, const ErrorMetadata& more = {});
+
+// The same error with those of `more` whose keys its metadata lacks.
+absl::Status WithMetadata(const absl::Status& status, const ErrorMetadata& more);
+
+// What the reader of this error should do: its metadata's "next" where whoever made it knew best, else the table's, in
+// which JOB, JOB@STEP and ROOT of a command are the metadata's "job", "step" and "root". Empty for an error that was not
+// made by Cairn.
+std::string NextActionOf(const absl::Status& status);
 
 // "0, 1, 5": at most eight ranks, then "and N more".
 std::string JoinRanks(std::span<const int> ranks);

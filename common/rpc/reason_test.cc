@@ -50,6 +50,39 @@ TEST(AnnotateTest, KeepsReasonAndAddsMetadata) {
   EXPECT_EQ(ReasonOf(absl::InternalError("foreign")), std::nullopt);
 }
 
+TEST(WithMetadataTest, AddsWhatIsAbsent) {
+  const absl::Status status =
+      WithMetadata(MakeError(Reason::kNoSpace, "disk full", {{"file", "f"}}), {{"file", "other"}, {"rank", "3"}});
+  EXPECT_EQ(status.message(), "disk full");
+  EXPECT_EQ(MetadataOf(status), (std::map<std::string, std::string>{{"file", "f"}, {"rank", "3"}}));
+  EXPECT_TRUE(WithMetadata(absl::OkStatus(), {{"rank", "3"}}).ok());
+}
+
+TEST(NextActionOfTest, CommandsNameTheCheckpoint_AndItsMakerMayKnowBetter) {
+  const ErrorMetadata all = {{"job", "demo"}, {"step", "7"}, {"root", "/ckpt"}};
+  EXPECT_NE(NextActionOf(MakeError(Reason::kManifestCorrupt, "x", all)).find("`cairn repair demo@7 --root /ckpt`"),
+            std::string::npos);
+  EXPECT_NE(NextActionOf(MakeError(Reason::kManifestCorrupt, "x")).find("`cairn repair JOB@STEP --root ROOT`"),
+            std::string::npos);
+  EXPECT_NE(NextActionOf(MakeError(Reason::kTimedOut, "x", {{"job", "demo"}})).find("`cairn status demo`"),
+            std::string::npos);
+  EXPECT_EQ(NextActionOf(MakeError(Reason::kTimedOut, "x", {{"next", "Wait."}})), "Wait.");
+  EXPECT_EQ(NextActionOf(absl::InternalError("foreign")), "");
+  EXPECT_EQ(NextActionOf(absl::OkStatus()), "");
+}
+
+// The commands that there are; a message that names another one sends people into the void.
+TEST(ReasonTableTest, NextActionsNameCommandsThatExist) {
+  const std::set<std::string> commands = {"up", "save", "status", "list", "show", "verify", "repair"};
+  for (const ReasonInfo& info : ReasonTable()) {
+    const std::string text(info.next_action);
+    for (size_t at = text.find("`cairn "); at != std::string::npos; at = text.find("`cairn ", at + 1)) {
+      const size_t begin = at + 7;
+      EXPECT_TRUE(commands.contains(text.substr(begin, text.find_first_of(" `", begin) - begin))) << text;
+    }
+  }
+}
+
 TEST(JoinRanksTest, CapsAtEight) {
   EXPECT_EQ(JoinRanks(std::vector<int>{4}), "4");
   EXPECT_EQ(JoinRanks(std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}), "0, 1, 2, 3, 4, 5, 6, 7 and 2 more");

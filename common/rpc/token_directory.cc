@@ -1,7 +1,11 @@
 #include "common/rpc/token_directory.h"
 
+#include <arpa/inet.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,6 +18,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -28,6 +33,8 @@ namespace {
 
 constexpr char kTokens[] = "tokens";
 constexpr size_t kMaxBytes = 4096;
+// A coordinator renews its copy each minute.
+constexpr time_t kStaleSeconds = 10 * 60;
 constexpr time_t kOldSeconds = 24 * 60 * 60;
 
 absl::Status Unusable(std::string_view why) {
@@ -56,7 +63,35 @@ std::string FileName(const std::string& address) {
   return name.substr(0, 200);
 }
 
-void RemoveOld(int directory, time_t before) {
+// Whether a connection to the loopback socket that a copy is named after is refused. False for any other name.
+bool IsRefused(const std::string& file) {
+  const size_t cut = file.rfind('_');
+  int port = 0;
+  if (cut == std::string::npos || !absl::SimpleAtoi(file.substr(cut + 1), &port) || port <= 0 || port > 65535) return false;
+  sockaddr_in four = {};
+  sockaddr_in6 six = {};
+  const bool is_four = inet_pton(AF_INET, file.substr(0, cut).c_str(), &four.sin_addr) == 1;
+  if (!(is_four ? IsLoopback(file.substr(0, cut)) : file == FileName(absl::StrCat("[::1]:", port)))) return false;
+  four.sin_family = AF_INET;
+  six.sin6_family = AF_INET6;
+  six.sin6_addr = in6addr_loopback;
+  four.sin_port = six.sin6_port = htons(static_cast<uint16_t>(port));
+  const UniqueFd tried(socket(is_four ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!tried.valid()) return false;
+  const int connected = is_four ? connect(tried.get(), reinterpret_cast<const sockaddr*>(&four), sizeof(four))
+                                : connect(tried.get(), reinterpret_cast<const sockaddr*>(&six), sizeof(six));
+  if (connected == 0) return false;
+  if (errno != EINPROGRESS) return errno == ECONNREFUSED;
+  // Loopback refuses at once; what has to be waited for is listened on.
+  constexpr int kPatienceMs = 100;
+  pollfd polled = {tried.get(), POLLOUT, 0};
+  int error = 0;
+  socklen_t length = sizeof(error);
+  return poll(&polled, 1, kPatienceMs) == 1 &&
+         getsockopt(tried.get(), SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == ECONNREFUSED;
+}
+
+void RemoveOld(int directory, time_t now) {
   UniqueFd again(openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   DIR* list = again.valid() ? fdopendir(again.get()) : nullptr;
   if (list == nullptr) return;
@@ -64,7 +99,7 @@ void RemoveOld(int directory, time_t before) {
   while (const dirent* entry = readdir(list)) {
     struct stat info;
     if (fstatat(directory, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(info.st_mode) &&
-        info.st_mtime < before) {
+        (info.st_mtime < now - kOldSeconds || (info.st_mtime < now - kStaleSeconds && IsRefused(entry->d_name)))) {
       unlinkat(directory, entry->d_name, 0);
     }
   }
@@ -172,7 +207,7 @@ absl::Status TokenDirectory::Put(std::string_view address, std::string_view toke
         return Unusable(error);
       }
     }
-    RemoveOld(directory.get(), time(nullptr) - kOldSeconds);
+    RemoveOld(directory.get(), time(nullptr));
     return absl::OkStatus();
   };
   std::vector<std::string> refused;

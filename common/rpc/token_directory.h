@@ -32,8 +32,9 @@ class TokenDirectory {
   };
   Found Find(std::string_view address) const;
 
-  // Writes the copy, in place of another one. `owner` shows later whose it is. Copies that nobody has renewed for a day
-  // are removed on the way: their coordinators were killed.
+  // Writes the copy, in place of another one. `owner` shows later whose it is. On the way copies are removed
+  // whose coordinators were killed: those that nobody has renewed for a day, or for ten minutes while nobody listens at
+  // their address. (One that serves renews its copy each minute, so that of a container with another loopback stays.)
   // UNAUTHENTICATED (BAD_TOKEN): no base has a place for it.
   absl::Status Put(std::string_view address, std::string_view token, std::string_view owner) const;
   // Removes the copies that are still `owner`'s.

@@ -1,9 +1,12 @@
 #include "common/rpc/token_directory.h"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -135,6 +138,52 @@ TEST_F(TokenDirectoryTest, OldCopies_GoWithTheNextPut) {
   EXPECT_EQ(Directory().Find("[::1]:7421").tokens, std::vector<std::string>{kToken});
   ASSERT_TRUE(Directory().Put(kAddress, kToken, "me").ok());
   EXPECT_EQ(Directory().Find("[::1]:7421").tokens, std::vector<std::string>{kToken});
+}
+
+// A loopback socket that listens, or is bound only, so that a connection to it is refused for as long as it lives.
+class Socket {
+ public:
+  Socket(int family, bool listening) : fd_(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in four = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_addr = in6addr_loopback};
+    socklen_t length = family == AF_INET ? sizeof(four) : sizeof(six);
+    auto* address = family == AF_INET ? reinterpret_cast<sockaddr*>(&four) : reinterpret_cast<sockaddr*>(&six);
+    usable_ = bind(fd_, address, length) == 0 && (!listening || listen(fd_, 1) == 0) &&
+              getsockname(fd_, address, &length) == 0;
+    const std::string port = ":" + std::to_string(ntohs(family == AF_INET ? four.sin_port : six.sin6_port));
+    address_ = (family == AF_INET ? "127.0.0.1" : "[::1]") + port;
+  }
+  ~Socket() { close(fd_); }
+  bool usable() const { return usable_; }
+  const std::string& address() const { return address_; }
+
+ private:
+  const int fd_;
+  bool usable_ = false;
+  std::string address_;
+};
+
+TEST_F(TokenDirectoryTest, StaleCopies_GoWithTheNextPut_IfNobodyListensAtTheirAddress) {
+  const auto put = [&](const std::string& address, std::chrono::minutes age) {
+    const std::filesystem::path tokens = Own() + "/tokens";
+    ASSERT_TRUE(Directory().Put(address, kToken, "killed").ok());
+    std::string name = address;
+    std::replace_if(name.begin(), name.end(), [](char c) { return c == ':' || c == '[' || c == ']'; }, '_');
+    std::filesystem::last_write_time(tokens / name, std::filesystem::file_time_type::clock::now() - age);
+  };
+  const auto stands = [&](const std::string& address) { return !Directory().Find(address).tokens.empty(); };
+  const Socket served(AF_INET, true), dead(AF_INET, false), fresh(AF_INET, false), six(AF_INET6, false);
+  ASSERT_TRUE(served.usable() && dead.usable() && fresh.usable());
+  put(served.address(), std::chrono::minutes(11));
+  put(fresh.address(), std::chrono::minutes(9));
+  put("node-7:7420", std::chrono::minutes(11));  // not of this machine: nothing is known
+  if (six.usable()) put(six.address(), std::chrono::minutes(11));
+  put(dead.address(), std::chrono::minutes(11));
+  EXPECT_TRUE(stands(dead.address()));
+  ASSERT_TRUE(Directory().Put(kAddress, kToken, "me").ok());
+  EXPECT_FALSE(stands(dead.address()));
+  EXPECT_FALSE(six.usable() && stands(six.address()));
+  EXPECT_TRUE(stands(served.address()) && stands(fresh.address()) && stands("node-7:7420") && stands(kAddress));
 }
 
 TEST_F(TokenDirectoryTest, TokenCopy_IsRemovedByItsOwnerAlone) {

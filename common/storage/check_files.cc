@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/rpc/reason.h"
+#include "common/storage/checkpoint_path.h"
 
 namespace cairn {
 
@@ -31,7 +32,17 @@ absl::Status CheckFiles(PosixStorage& storage, std::string_view directory, std::
     absl::StrAppend(&text, "; ", damaged - 1, " more of its ", files.size(),
                     " files are missing or have another length");
   }
-  return MakeError(sizes[*first].has_value() ? Reason::kFileTruncated : Reason::kFileMissing, text, {{"file", path}});
+  return MakeError(sizes[*first].has_value() ? Reason::kFileTruncated : Reason::kFileMissing, text, {{"file", path}, {"root", storage.root()}});
+}
+
+absl::Status CheckFilesOf(PosixStorage& storage, const Manifest& manifest) {
+  std::vector<FileSize> files;
+  files.reserve(manifest.files.size());
+  for (const ManifestFile& file : manifest.files) {
+    files.push_back({absl::StrCat(file.name, ".safetensors"), file.bytes()});
+  }
+  return WithMetadata(CheckFiles(storage, AttemptDirectory(manifest.job, manifest.step, manifest.attempt), files),
+                      {{"job", manifest.job}, {"step", absl::StrCat(manifest.step)}, {"root", storage.root()}});
 }
 
 }  // namespace cairn

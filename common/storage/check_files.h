@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "common/format/manifest.h"
 #include "common/storage/posix.h"
 
 namespace cairn {
@@ -22,6 +23,9 @@ struct FileSize {
 // DATA_LOSS (FILE_MISSING, FILE_TRUNCATED): the first in order that is absent or has another length, and how many more.
 // Anything else is no proof of damage, and comes before it: the errors of errno_error.h, PATH_ESCAPE for a link.
 absl::Status CheckFiles(PosixStorage& storage, std::string_view directory, std::span<const FileSize> files);
+
+// The same of all files that `manifest` names; the error says which checkpoint they are of.
+absl::Status CheckFilesOf(PosixStorage& storage, const Manifest& manifest);
 
 }  // namespace cairn
 

@@ -32,15 +32,19 @@ absl::Status CheckPlace(std::string_view job, int64_t step, uint32_t attempt, co
       verdict);
 }
 
-// Decodes the bytes that stand at `path`.
-absl::StatusOr<Verdict> Decode(std::string_view job, int64_t step, uint32_t attempt, const std::string& file,
-                               std::string_view bytes) {
+// Decodes the bytes that stand at `path` below `root`.
+absl::StatusOr<Verdict> Decode(std::string_view job, int64_t step, uint32_t attempt, const std::string& root,
+                               const std::string& path, std::string_view bytes) {
   auto verdict = DecodeVerdict(bytes);
   absl::Status status = verdict.ok() ? CheckPlace(job, step, attempt, *verdict) : verdict.status();
   if (status.ok()) return verdict;
-  return Annotate(
-      status, file,
-      {{"job", std::string(job)}, {"step", absl::StrCat(step)}, {"attempt", absl::StrCat(attempt)}, {"file", file}});
+  const std::string file = absl::StrCat(root, "/", path);
+  return Annotate(status, file,
+                  {{"job", std::string(job)},
+                   {"step", absl::StrCat(step)},
+                   {"attempt", absl::StrCat(attempt)},
+                   {"file", file},
+                   {"root", root}});
 }
 
 AttemptRecord Summarize(int64_t step, uint32_t attempt, const Verdict& verdict) {
@@ -61,6 +65,20 @@ AttemptRecord Summarize(int64_t step, uint32_t attempt, const Verdict& verdict) 
   record.error = MakeError(ReasonFromName(tombstone.reason).value_or(Reason::kInternal), tombstone.message,
                            {{"job", tombstone.job}, {"step", absl::StrCat(step)}, {"attempt", absl::StrCat(attempt)}});
   return record;
+}
+
+// What stands of a step that is not committed: "; attempt 1 was aborted: ...". Empty if nothing does.
+std::string WhatStands(const StepRecord& step) {
+  std::string text;
+  for (const AttemptRecord& record : step.attempts) {
+    if (record.kind == AttemptRecord::Kind::kTombstone) {
+      absl::StrAppend(&text, "; attempt ", record.attempt, " was aborted: ", record.error.message());
+    } else if (record.kind == AttemptRecord::Kind::kNone) {
+      absl::StrAppend(&text, "; the files of attempt ", record.attempt,
+                      " stand there without a verdict: its save goes on, or it never ended, or its verdict is lost");
+    }
+  }
+  return text;
 }
 
 }  // namespace
@@ -122,7 +140,7 @@ absl::StatusOr<AttemptRecord> CheckpointStore::ReadRecord(std::string_view job, 
   }
   const std::string file = absl::StrCat(storage_.root(), "/", path);
   CAIRN_ASSIGN_OR_RETURN(const std::string bytes, ReadWhole(fd.get(), file, kMaxVerdictBytes));
-  CAIRN_ASSIGN_OR_RETURN(const Verdict verdict, Decode(job, step, attempt, file, bytes));
+  CAIRN_ASSIGN_OR_RETURN(const Verdict verdict, Decode(job, step, attempt, storage_.root(), path, bytes));
   AttemptRecord record = Summarize(step, attempt, verdict);
   record.identity = identity;
   MutexLock lock(mutex_);
@@ -200,14 +218,15 @@ absl::StatusOr<std::vector<StepRecord>> CheckpointStore::ReadCheckpoints(std::st
 }
 
 absl::Status CheckpointStore::NotCommitted(std::string_view job, std::optional<int64_t> step,
-                                           std::optional<int64_t> latest) {
+                                           std::optional<int64_t> latest, const std::string& stands) {
   const std::string name = step ? absl::StrCat(std::string(job), "@", *step) : std::string(job);
   ErrorMetadata metadata = {{"job", std::string(job)}};
   if (step) metadata.emplace_back("step", absl::StrCat(*step));
   return MakeError(
       Reason::kNotCommitted,
       absl::StrCat(name, " has no committed checkpoint; ",
-                   latest ? absl::StrCat("the latest committed step is ", *latest) : std::string("the job has none")),
+                   latest ? absl::StrCat("the latest committed step is ", *latest) : std::string("the job has none"),
+                   stands),
       metadata);
 }
 
@@ -219,11 +238,13 @@ CheckpointStore::ManifestFile CheckpointStore::ManifestFileOf(std::string_view j
 
 absl::StatusOr<CheckpointStore::ManifestFile> CheckpointStore::Find(std::string_view job, std::optional<int64_t> step) {
   CAIRN_RETURN_IF_ERROR(CheckJobName(job));
+  std::string stands;
   if (step) {
     CAIRN_RETURN_IF_ERROR(CheckStep(*step));
     const StepRecord record = ReadStep(job, *step);
     CAIRN_RETURN_IF_ERROR(record.damage());
     if (record.state() == StepRecord::State::kCommitted) return ManifestFileOf(job, record);
+    stands = WhatStands(record);
   }
   CAIRN_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, Steps(job));
   for (size_t i = steps.size(); i-- > 0;) {
@@ -231,16 +252,16 @@ absl::StatusOr<CheckpointStore::ManifestFile> CheckpointStore::Find(std::string_
     // With a step it is only searched for a hint.
     if (!step) CAIRN_RETURN_IF_ERROR(record.damage());
     if (record.state() != StepRecord::State::kCommitted) continue;
-    if (step) return NotCommitted(job, step, steps[i]);
+    if (step) return NotCommitted(job, step, steps[i], stands);
     return ManifestFileOf(job, record);
   }
-  return NotCommitted(job, step, std::nullopt);
+  return NotCommitted(job, step, std::nullopt, stands);
 }
 
 absl::StatusOr<Manifest> CheckpointStore::Read(std::string_view job, const ManifestFile& file) {
   CAIRN_ASSIGN_OR_RETURN(const std::string bytes, storage_.ReadFile(file.path, kMaxVerdictBytes));
   CAIRN_ASSIGN_OR_RETURN(Verdict verdict,
-                         Decode(job, file.step, file.attempt, absl::StrCat(storage_.root(), "/", file.path), bytes));
+                         Decode(job, file.step, file.attempt, storage_.root(), file.path, bytes));
   if (auto* manifest = std::get_if<Manifest>(&verdict)) return std::move(*manifest);
   return MakeError(Reason::kNotCommitted, absl::StrCat(file.path, " is no manifest any more"),
                    {{"job", std::string(job)}, {"step", absl::StrCat(file.step)}, {"file", file.path}});

@@ -121,7 +121,8 @@ class CheckpointStore {
   // That of a committed step.
   static ManifestFile ManifestFileOf(std::string_view job, const StepRecord& committed);
   // That of a step, or of the latest committed one.
-  // NOT_FOUND (NOT_COMMITTED): the message names the latest committed step, if there is one. The step's damage: one
+  // NOT_FOUND (NOT_COMMITTED): the message names the latest committed step, if there is one, and says what stands of
+  // `step`: aborted attempts, files without a verdict. The step's damage: one
   // above the latest committed is an error, never skipped silently.
   absl::StatusOr<ManifestFile> Find(std::string_view job, std::optional<int64_t> step);
   // Decodes what Find found. DATA_LOSS (MANIFEST_CORRUPT, FILE_MISSING), FAILED_PRECONDITION (FORMAT_TOO_NEW).
@@ -129,8 +130,9 @@ class CheckpointStore {
   // Both.
   absl::StatusOr<Manifest> ReadManifest(std::string_view job, std::optional<int64_t> step);
 
-  // NOT_FOUND (NOT_COMMITTED) for `step`, or for the whole job.
-  static absl::Status NotCommitted(std::string_view job, std::optional<int64_t> step, std::optional<int64_t> latest);
+  // NOT_FOUND (NOT_COMMITTED) for `step`, or for the whole job. `stands`: more to say of the step.
+  static absl::Status NotCommitted(std::string_view job, std::optional<int64_t> step, std::optional<int64_t> latest,
+                                   const std::string& stands = "");
 
  private:
   absl::StatusOr<AttemptRecord> ReadRecord(std::string_view job, int64_t step, uint32_t attempt,

@@ -230,6 +230,7 @@ Save& Job::NewSave(int64_t step, Context& context) {
     if (previous.step() == step) previous.OweNothing();
   }
   saves_.push_back(std::move(save));
+  ++saves_begun_;
   context.Log("step=", step, " state=COLLECTING");
   return saves_.back();
 }

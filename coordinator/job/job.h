@@ -160,6 +160,7 @@ class Job {
   StepAgreement agreement_;
   std::list<Save> saves_;  // oldest first; ended ones stay as the answer to late calls
   Loads loads_;
+  uint64_t saves_begun_ = 0;
   std::list<SaveRequest> requests_;
   std::map<std::pair<int64_t, uint32_t>, VerdictSummary> verdicts_;
   std::optional<int64_t> last_committed_;

@@ -20,6 +20,7 @@ void Job::EndRequest(SaveRequest& request, absl::Status error, Context& context)
   request.state = SaveRequest::State::kEnded;
   request.error = std::move(error);
   request.revision = ++revision_;
+  request.saves_begun = saves_begun_;
   context.Log("request=", request.id, " state=ABORTED error=\"", request.error.message(), "\"");
 }
 
@@ -420,9 +421,14 @@ v1::Job Job::View(Environment environment) const {
     if (save == nullptr || save->ended()) save = &candidate;
   }
   const SaveRequest* request = nullptr;
+  const SaveRequest* failed = nullptr;  // after the last save had begun
   for (const SaveRequest& candidate : requests_) {
     if (candidate.state == SaveRequest::State::kWaiting && request == nullptr) request = &candidate;
+    if (candidate.state != SaveRequest::State::kEnded || candidate.saves_begun != saves_begun_) continue;
+    if (failed == nullptr || candidate.revision > failed->revision) failed = &candidate;
   }
+  // The first that waits; else the newest end, which an older commit must not hide.
+  if (request == nullptr) request = failed;
   if (save != nullptr && (!save->ended() || request == nullptr)) {
     *view.mutable_checkpoint() = save->View(context);
   } else if (request != nullptr) {

@@ -201,6 +201,28 @@ TEST_F(JobTest, SavesBeyondWhatIsKept_WaitForOthersToEnd) {
   EXPECT_TRUE(job().Get({150, ""}, 0, At())->ok());
 }
 
+TEST_F(JobTest, RequestThatFailedAfterTheLastCommit_IsShown_UntilTheNextSaveBegins) {
+  const PutVerdict put = BringToCommit(4);
+  job().OnVerdict(put.step, put.ticket, PutOutcome{Standing(put, /*committed=*/true), false}, At());
+  ASSERT_EQ(job().View(At()).checkpoint().state(), v1::Checkpoint::COMMITTED);
+  for (const char* id : {"first", "second"}) {
+    v1::CreateCheckpointRequest request;
+    request.set_job(kJob);
+    request.set_request_id(id);
+    request.mutable_timeout()->set_seconds(2);
+    ASSERT_TRUE(job().Create(request, /*patient=*/false, At())->ok());
+    EXPECT_EQ(job().View(At()).checkpoint().state(), v1::Checkpoint::PREPARING);
+    Pass(absl::Seconds(3));  // no rank reports a step to agree on
+    const v1::Checkpoint shown = job().View(At()).checkpoint();
+    EXPECT_EQ(shown.state(), v1::Checkpoint::ABORTED);
+    EXPECT_EQ(shown.request_id(), id);
+    EXPECT_TRUE(ReasonOf(StatusFromProto(shown.error())).has_value()) << shown.ShortDebugString();
+    EXPECT_EQ((*job().Get(CheckpointKey(), 0, At()))->step(), 4) << "the latest that is committed";
+  }
+  Plan(5);
+  EXPECT_EQ(job().View(At()).checkpoint().state(), v1::Checkpoint::COLLECTING);
+}
+
 TEST_F(JobTest, CommitThatFailedForCertain_IsAborted) {
   const PutVerdict put = BringToCommit(1);
   job().OnVerdict(1, put.ticket, PutOutcome{MakeError(Reason::kNoSpace, "full"), false}, At());

@@ -30,6 +30,8 @@ struct SaveRequest {
   absl::Time progress;
   absl::Time created_wall;
   uint64_t revision = 1;
+  // How many saves of the job had begun when it ended.
+  uint64_t saves_begun = 0;
   // Trainers that were there when it came, by rank.
   std::map<int, uint64_t> trainer;
 };

@@ -11,6 +11,27 @@
 #include "coordinator/planner/save_plan_impl.h"
 
 namespace cairn {
+namespace {
+
+// Who differs from most of those that were compared, the writer included: with three or more of them it is likelier that
+// a few went astray than that many went astray alike. `differing`: by what they hold, those that differ from the writer.
+std::string OddOnesOut(int writer, size_t agreeing, const std::vector<int>& ranks,
+                       const std::map<std::pair<uint32_t, uint64_t>, std::vector<int>>& differing) {
+  const size_t all = 1 + agreeing + ranks.size();
+  if (all < 3) return "";
+  if (2 * (1 + agreeing) > all) {
+    return absl::StrCat("; ", 1 + agreeing, " of ", all, " ranks agree, without ", ranks.size() == 1 ? "rank " : "ranks ",
+                        JoinRanks(ranks));
+  }
+  for (const auto& [content, most] : differing) {
+    if (2 * most.size() <= all) continue;
+    return absl::StrCat("; ", most.size(), " of ", all, " ranks agree, and what rank ", writer,
+                        " wrote is not what they hold");
+  }
+  return absl::StrCat("; no more than half of the ", all, " ranks agree");
+}
+
+}  // namespace
 
 void SavePlan::CompareReplicas(std::span<const RankResult> results, std::span<const HolderChecksums> holders,
                                FaultList& objects, FaultList& tensors) const {
@@ -20,6 +41,7 @@ void SavePlan::CompareReplicas(std::span<const RankResult> results, std::span<co
     uint32_t crc32c = 0;
     uint64_t object_bytes = 0;
     int rank = 0;
+    size_t agreeing = 0;  // others that hold the same
   };
   std::vector<Content> shards_written(set.shard_count()), objects_written(set.objects().size());
   const auto written = [&](uint32_t index) -> Content& {
@@ -41,11 +63,12 @@ void SavePlan::CompareReplicas(std::span<const RankResult> results, std::span<co
           if (object < reported.object_bytes_size()) bytes = reported.object_bytes(object);
           ++object;
         }
-        written(ref.index) = {true, reported.item_crc32c(static_cast<int>(i)), bytes, result.rank};
+        written(ref.index) = {true, reported.item_crc32c(static_cast<int>(i)), bytes, result.rank, 0};
       }
     }
   }
   std::map<uint32_t, std::vector<int>> differing, missing;  // by ItemRef::index: ranks
+  std::map<uint32_t, std::map<std::pair<uint32_t, uint64_t>, std::vector<int>>> contents;  // ranks that differ, by what they hold
   std::map<int, std::vector<bool>> reported_objects;        // by rank: those of its layout
   for (const HolderChecksums& holder : holders) {
     const auto r = impl_->IndexOf(holder.rank);
@@ -66,10 +89,16 @@ void SavePlan::CompareReplicas(std::span<const RankResult> results, std::span<co
       } else {
         continue;
       }
-      const Content& there = written(index);
+      Content& there = written(index);
       const bool differs =
           there.crc32c != checksum.crc32c() || (index & kObjectBit && there.object_bytes != checksum.object_bytes());
-      if (there.known && differs && there.rank != holder.rank) differing[index].push_back(holder.rank);
+      if (!there.known || there.rank == holder.rank) continue;
+      if (!differs) {
+        ++there.agreeing;
+        continue;
+      }
+      differing[index].push_back(holder.rank);
+      contents[index][{checksum.crc32c(), checksum.object_bytes()}].push_back(holder.rank);
     }
   }
   for (size_t r = 0; r < ranks().size(); ++r) {
@@ -98,6 +127,7 @@ void SavePlan::CompareReplicas(std::span<const RankResult> results, std::span<co
     std::sort(ranks.begin(), ranks.end());
     const bool object = index & kObjectBit;
     const int writer = written(index).rank;
+    const std::string odd = OddOnesOut(writer, written(index).agreeing, ranks, contents[index]);
     Fault fault;
     fault.reason = object ? Reason::kObjectMismatch : Reason::kReplicaMismatch;
     fault.ranks = ranks;
@@ -105,14 +135,14 @@ void SavePlan::CompareReplicas(std::span<const RankResult> results, std::span<co
     if (object) {
       fault.name = set.objects()[index & ~kObjectBit].name;
       fault.message = absl::StrCat("object ", fault.name, " is declared the same on all ranks, but the bytes of ranks ",
-                                   JoinRanks(ranks), " differ from those of rank ", writer);
+                                   JoinRanks(ranks), " differ from those of rank ", writer, odd);
     } else {
       const Box box = set.BoxOf(index);
       fault.name = set.tensors()[set.TensorOf(index)].name;
       fault.offset.assign(box.offset.begin(), box.offset.end());
       fault.shape.assign(box.shape.begin(), box.shape.end());
       fault.message = absl::StrCat("tensor ", set.Describe(index), " is declared as one shard, but the bytes of ranks ",
-                                   JoinRanks(ranks), " differ from those of rank ", writer);
+                                   JoinRanks(ranks), " differ from those of rank ", writer, odd);
     }
     (object ? objects : tensors).Add(std::move(fault));
   }

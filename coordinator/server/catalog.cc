@@ -49,15 +49,6 @@ void AddTo(Recovered& recovered, const StepRecord& step) {
 // A load goes no further back: so many in a row are no damage of checkpoints, but of what holds them.
 constexpr size_t kMaxPassedOver = 64;
 
-absl::Status CheckFilesOf(PosixStorage& storage, const Manifest& manifest) {
-  std::vector<FileSize> files;
-  files.reserve(manifest.files.size());
-  for (const ManifestFile& file : manifest.files) {
-    files.push_back({absl::StrCat(file.name, ".safetensors"), file.bytes()});
-  }
-  return CheckFiles(storage, AttemptDirectory(manifest.job, manifest.step, manifest.attempt), files);
-}
-
 }  // namespace
 
 std::vector<StepRecord> Catalog::Settled(const std::string& job, std::vector<StepRecord> steps) {

@@ -188,6 +188,23 @@ TEST_F(CompareObjectsTest, AnotherLengthInTheSameSlot_IsAnotherObject) {
             absl::StrCat("OBJECT_MISMATCH o [", std::min(writer_, other), " ", std::max(writer_, other), " ]; "));
 }
 
+TEST_F(CompareObjectsTest, WhoDiffersFromMost_IsTold) {
+  const auto message = [&] {
+    FaultList objects, tensors;
+    plan_->CompareReplicas(Results(*plan_), holders_, objects, tensors);
+    return objects.empty() ? std::string() : objects.faults().front().message;
+  };
+  const int one = (writer_ + 1) % 3, other = (writer_ + 2) % 3;
+  Of(one).set_crc32c(5);
+  EXPECT_TRUE(message().ends_with(absl::StrCat("; 2 of 3 ranks agree, without rank ", one))) << message();
+  Of(other).set_crc32c(5);
+  EXPECT_TRUE(message().ends_with(absl::StrCat("; 2 of 3 ranks agree, and what rank ", writer_,
+                                               " wrote is not what they hold")))
+      << message();
+  Of(other).set_crc32c(6);
+  EXPECT_TRUE(message().ends_with("; no more than half of the 3 ranks agree")) << message();
+}
+
 TEST_F(CompareObjectsTest, OneThatARankDoesNotReport_IsNotTakenForEqual) {
   const int other = (writer_ + 1) % 3;
   holders_[static_cast<size_t>(other)].checksums.clear();

@@ -1,0 +1,256 @@
+"""What a person meets at the command line: what is said of damage, of failures and of mistakes, and what to do next."""
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import threading
+
+import numpy as np
+import pytest
+
+import cairn
+from testing.ranks import command, command_json, noise, on_ranks, reasons, rows, until
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+WHOLE = noise((64, 16), np.float32, 1)
+FLAGS = {"coordinator_flags": ["--phase-timeout=10s", "--lease-ttl=3s"]}
+
+
+def save(cluster, step: int, make=lambda rank: {"w": rows(WHOLE, rank, 2)}) -> list:
+    return on_ranks(cluster, lambda rank, client: client.save(step, make(rank), timeout=20).wait(60), errors=True)
+
+
+def aborted(rank: int) -> dict:
+    return {"w": np.full(4, rank)}
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A root with the steps 1 and 3 of a job of two ranks, and 2 that was aborted."""
+    root = tmp_path / "checkpoints"
+    with cairn.local.Cluster(ranks=2, root=root, **FLAGS) as cluster:
+        assert reasons(save(cluster, 1)) == ["", ""]
+        assert reasons(save(cluster, 2, aborted)) == ["REPLICA_MISMATCH"] * 2
+        assert reasons(save(cluster, 3)) == ["", ""]
+    return root
+
+
+def directory(root: pathlib.Path, step: int) -> pathlib.Path:
+    return root / f"demo/{step:012}"
+
+
+def damage_verdict(root, step: int) -> None:
+    path = directory(root, step) / "0001.verdict"
+    data = bytearray(path.read_bytes())
+    data[20] ^= 0x10
+    path.write_bytes(data)
+
+
+def bins(root, step: int) -> list:
+    return sorted(directory(root, step).glob("0001/*.safetensors"))
+
+
+def states(*arguments: str) -> dict:
+    return {row["step"]: row["state"] for row in command_json("list", "demo", *arguments)["checkpoints"]}
+
+
+def test_missing_and_short_files_are_told_by_show_and_by_a_list_that_is_asked(root):
+    whole = command_json("show", "demo@3", f"--root={root}")
+    assert whole["files_checked"] and whole["damage"] is None
+    bins(root, 3)[0].unlink()
+    os.truncate(bins(root, 1)[0], 100)
+    with cairn.local.Cluster(ranks=2, root=root, **FLAGS) as cluster:
+        for where in (f"--root={root}", f"--coordinator={cluster.coordinator.address}"):
+            for step, reason in ((3, "FILE_MISSING"), (1, "FILE_TRUNCATED")):
+                shown = command_json("show", f"demo@{step}", where, expect=1)
+                assert shown["files"] and shown["damage"]["reason"] == reason, shown
+                table = command("show", f"demo@{step}", where, expect=1)
+                assert "DAMAGED: " in table.stdout and ".safetensors" in table.stdout
+                assert f"`cairn verify demo@{step} --root {root}`" in table.stderr, table.stderr
+            # A list reads the manifests only, and says so.
+            assert states(where) == {1: "COMMITTED", 3: "COMMITTED"}
+        # What stands at the coordinator's path here may be another storage than the one that the coordinator sees.
+        root.rename(root.parent / "elsewhere")
+        root.mkdir()
+        shown = command_json("show", "demo@3", f"--coordinator={cluster.coordinator.address}")
+        assert not shown["files_checked"] and shown["damage"] is None
+        root.rmdir()
+        (root.parent / "elsewhere").rename(root)
+    assert states(f"--root={root}", "--check") == {1: "DAMAGED", 3: "DAMAGED"}
+    assert "FILE_MISSING" in command("list", "demo", f"--root={root}", "--check").stdout
+    assert "--root" in command("list", "demo", "--check", expect=2).stderr
+    assert "files are not looked at" in command("list", "--help").stdout
+
+
+def test_next_actions_of_damage_can_be_typed(root):
+    damage_verdict(root, 3)
+    repair = f"`cairn repair demo@3 --root {root}`"
+    for arguments in (["verify", "demo@3"], ["show", "demo@3"], ["export", "demo@3", f"--to={root}/x"]):
+        said = command(*arguments, f"--root={root}", expect=1).stderr
+        assert "MANIFEST_CORRUPT" in said and repair in said, said
+    with cairn.local.Cluster(ranks=2, root=root, **FLAGS):
+        said = command("repair", "demo@3", f"--root={root}", expect=1).stderr
+        assert "ROOT_IN_USE" in said and "Stop the coordinator" in said and repair in said, said
+    lost = bins(root, 3)[0]
+    lost.rename(root / "lost")
+    said = command("repair", "demo@3", f"--root={root}", expect=1).stderr
+    assert "FILE_MISSING" in said and "put it back" in said and repair in said, said
+    (root / "lost").rename(lost)
+    command("repair", "demo@3", f"--root={root}")
+    lost.unlink()
+    said = command("verify", "demo@3", f"--root={root}", expect=1).stderr
+    assert "FILE_MISSING" in said and f"`cairn list demo --root {root} --check`" in said, said
+
+
+def test_step_that_is_not_committed_says_what_stands(root):
+    for name in ("repair", "verify", "show"):
+        said = command(name, "demo@2", f"--root={root}", expect=1).stderr
+        assert "NOT_COMMITTED" in said and "attempt 1 was aborted" in said and "latest committed step is 3" in said, said
+    (directory(root, 3) / "0001.verdict").unlink()
+    said = command("repair", "demo@3", f"--root={root}", expect=1).stderr
+    assert "NOT_COMMITTED" in said and "without a verdict" in said and "copy its directory away" in said, said
+    # docs/failure_model.md: a coordinator takes them for files of a save that nobody ended.
+    with cairn.local.Cluster(ranks=2, root=root, **FLAGS) as cluster:
+        command_json("status", "demo", f"--coordinator={cluster.coordinator.address}")
+        until(lambda: not bins(root, 3), text="removing files without a verdict")
+        assert states(f"--root={root}") == {1: "COMMITTED"}
+
+
+def up(root, *arguments: str) -> subprocess.Popen:
+    return subprocess.Popen([str(cairn.local.binary("cairn")), "up", "--ranks=2", f"--root={root}", *arguments],
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL)
+
+
+def children(pid: int) -> dict:
+    """The processes of `pid` by the name of their rank's log, "coordinator" for the coordinator."""
+    found = {}
+    for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        flags = pathlib.Path(f"/proc/{child}/cmdline").read_text().split("\0")
+        found[flags[flags.index("--rank") + 1] if "--rank" in flags else "coordinator"] = int(child)
+    return found
+
+
+def test_up_tells_who_ended_and_why(tmp_path):
+    done = command("up", "--ranks=2", f"--root={tmp_path}", "--agent-flag=--memory-budget=plenty", expect=1)
+    assert "error: BAD_QUANTITY: the agent of rank 0 ended with exit status 2: " in done.stderr, done.stderr
+    running = up(tmp_path)
+    try:
+        lines = [running.stdout.readline() for _ in range(3)]
+        assert lines[0].startswith("export CAIRN_COORDINATOR=") and "rank 1" in lines[2], lines
+        second = command("up", "--ranks=1", f"--root={tmp_path}", "--coordinator-flag=--lock-timeout=0s", expect=1)
+        assert "error: ROOT_IN_USE: the coordinator ended with exit status 1: " in second.stderr, second.stderr
+        os.kill(children(running.pid)["1"], signal.SIGKILL)
+        said = running.communicate(timeout=60)[1]
+    finally:
+        running.kill()
+    assert running.returncode == 1
+    assert "error: AGENT_UNREACHABLE: the agent of rank 1 ended with signal 9; the end of its log: " in said, said
+    log = re.search(r"next: Look at (\S+), then start again", said)
+    assert log and "serving" in pathlib.Path(log[1]).read_text(), said
+
+
+def test_save_goes_on_without_its_command_and_a_second_one_follows_it(tmp_path):
+    with cairn.local.Cluster(ranks=2, root=tmp_path, **FLAGS) as cluster:
+        address = f"--coordinator={cluster.coordinator.address}"
+        stop = threading.Event()
+        go = threading.Event()
+
+        def train(rank, client):
+            step = 0
+            client.report_step(step)
+            assert go.wait(60)
+            while not stop.is_set():
+                step += 1
+                client.report_step(step)
+                if client.save_requested() == step:
+                    return client.save(step, {"w": rows(WHOLE, rank, 2)}).wait(60).step
+
+        answers = []
+        trainers = threading.Thread(target=lambda: answers.extend(on_ranks(cluster, train)))
+        trainers.start()
+        try:
+            until(lambda: all(agent["trainer_attached"]
+                              for agent in command_json("status", "demo", address)["agents"]), text="trainers")
+            first = subprocess.Popen([str(cairn.local.binary("cairn")), "save", "demo", address],
+                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            until(lambda: command_json("status", "demo", address)["state"] == "PREPARING", text="the request")
+            first.send_signal(signal.SIGINT)
+            said = first.communicate(timeout=60)[1]
+            assert first.returncode == 130 and "goes on" in said and "`cairn status demo`" in said, said
+            second = subprocess.Popen([str(cairn.local.binary("cairn")), "save", "demo", address],
+                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            note = second.stderr.readline()
+            assert re.search("under way already|was asked for already", note) and "follows that save" in note, note
+            go.set()
+            out = second.communicate(timeout=60)[0]
+            assert second.returncode == 0 and "committed demo@" in out, out
+        finally:
+            go.set()
+            stop.set()
+            trainers.join(60)
+        assert len(set(answers)) == 1 and states(address) == {answers[0]: "COMMITTED"}
+
+
+def test_status_shows_the_last_failure_and_the_last_commit(tmp_path):
+    with cairn.local.Cluster(ranks=2, root=tmp_path, **FLAGS) as cluster:
+        address = f"--coordinator={cluster.coordinator.address}"
+        assert command_json("status", "demo", address)["last_committed"] is None
+        assert reasons(save(cluster, 1)) == ["", ""]
+        assert command_json("status", "demo", address)["last_committed"]["step"] == 1
+        assert reasons(save(cluster, 2, aborted)) == ["REPLICA_MISMATCH"] * 2
+        status = command_json("status", "demo", address)
+        assert (status["step"], status["state"], status["last_committed"]["step"]) == (2, "ABORTED", 1)
+        # A request that no rank ever began fails too.
+        command("save", "demo", address, "--timeout=1s", expect=1)
+        status = command_json("status", "demo", address)
+        assert status["state"] == "ABORTED" and status["error"]["reason"] != "REPLICA_MISMATCH", status
+        assert status["last_committed"]["step"] == 1
+        table = command("status", "demo", address).stdout
+        assert status["error"]["reason"] in table and "latest committed: demo@1, " in table and "next: " in table, table
+
+
+def test_rank_that_waits_names_those_that_are_late(tmp_path):
+    with cairn.local.Cluster(ranks=3, root=tmp_path, **FLAGS) as cluster:
+        answers = on_ranks(cluster, lambda rank, client: client.save(1, {"w": rows(WHOLE, rank, 3)}, timeout=1).wait(30),
+                           ranks=[0, 2], errors=True)
+        assert reasons(answers) == ["RANK_LATE"] * 2
+        for answer in answers:
+            assert answer.metadata["ranks"] == "1" and "rank 1 held up the others" in answer.message, answer
+
+
+@pytest.mark.parametrize("address", ["foo", "127.0.0.1", ":7420", "http://127.0.0.1:7420", "127.0.0.1:99999"])
+def test_addresses_are_checked_where_they_are_given(tmp_path, address):
+    agent = ["--job=demo", "--rank=0", "--world-size=1", f"--root={tmp_path}"]
+    for program, arguments in (("cairn", ["list", "demo", f"--coordinator={address}"]),
+                               ("cairn-agent", [*agent, f"--coordinator={address}"]),
+                               ("cairn-agent", [*agent, "--coordinator=127.0.0.1:1", f"--listen={address}"]),
+                               ("cairn-coordinator", [f"--root={tmp_path}", f"--listen={address}"])):
+        done = subprocess.run([str(cairn.local.binary(program)), *arguments], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 2 and f"'{address}' is not host:port" in done.stderr, (program, arguments, done)
+    done = subprocess.run([str(cairn.local.binary("cairn")), "list", "demo"], capture_output=True, text=True, timeout=60,
+                          env={**os.environ, "CAIRN_COORDINATOR": address})
+    assert done.returncode == 2 and "is not host:port" in done.stderr, done
+
+
+def test_unknown_commands_are_mistakes():
+    for arguments in (["prune", "demo"], ["prune", "--help"], ["corpus", "eat", "--help"]):
+        assert "unknown command" in command(*arguments, expect=2).stderr
+    assert "did you mean 'list'?" in command("lsit", "demo", expect=2).stderr
+
+
+def test_documents_name_commands_and_flags_that_exist():
+    commands = set(re.findall(r"^  (\w+)  ", command("--help").stdout, re.MULTILINE)) | {"corpus"}
+    assert {"up", "save", "repair"} <= commands
+    helps = {name: command(name, "--help").stdout for name in commands - {"corpus"}}
+    for page in [REPOSITORY / "README.md", *(REPOSITORY / "docs").glob("*.md")]:
+        text = page.read_text()
+        for name, rest in re.findall(r"(?:`|\$ |&& )cairn ([a-z]+)([^`\n#]*)", text):
+            assert name in commands, f"{page.name}: cairn {name}"
+            for flag in re.findall(r"--[a-z-]+", rest.split("&&")[0]) if name in helps else []:
+                assert flag in helps[name] + helps_of_program(), f"{page.name}: cairn {name}{rest}"
+
+
+def helps_of_program() -> str:
+    return command("--help").stdout
