@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "common/base/fake_clock.h"
+#include "common/format/testing/newer_verdict.h"
 #include "common/rpc/reason.h"
 #include "common/storage/attempt_owner.h"
 #include "common/storage/checkpoint_path.h"
@@ -189,8 +190,7 @@ TEST_F(SoundCheckpointTest, WhatIsNoProof_EndsTheLoadByName) {
   std::filesystem::create_symlink("elsewhere", root_ + "/" + VerdictPath("demo", 30, 1));
   EXPECT_EQ(MetadataOf(catalog().FindSound("demo", true).status())["step"], "30");
   // A newer version wrote it: nobody knows whether it is damaged.
-  std::string bytes = EncodeVerdict(SomeManifest(40, 1));
-  bytes[8] = 9;
+  const std::string bytes = OfVersion(EncodeVerdict(SomeManifest(40, 1)), 9);
   ASSERT_TRUE(storage_->MakeDirectories(StepDirectory("demo", 40)).ok());
   ASSERT_TRUE(storage_->PutIfAbsent(VerdictPath("demo", 40, 1), bytes).ok());
   EXPECT_TRUE(HasReason(catalog().FindSound("demo", true).status(), Reason::kFormatTooNew));
