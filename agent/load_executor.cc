@@ -113,10 +113,7 @@ void LoadExecutor::Fail(uint64_t number, const absl::Status& error) {
 absl::Status LoadExecutor::MakeSource(const action::StartRead& order, ActiveLoad& load) {
   // Not out of the pool: a trainer that ended may have it mapped still.
   const uint64_t bytes = std::max<uint64_t>(order.source->slab_bytes, 4096);
-  context_.pool.Trim();
-  CAIRN_RETURN_IF_ERROR(CheckMemory(bytes, 0, context_.options.memory_budget, ReadMemoryLimits()));
-  CAIRN_ASSIGN_OR_RETURN(auto memory, SharedMemory::Create("cairn-source", bytes));
-  CAIRN_RETURN_IF_ERROR(memory->Populate(FaultThreads()));
+  CAIRN_ASSIGN_OR_RETURN(auto memory, context_.pool.Make("cairn-source", bytes));
   CAIRN_ASSIGN_OR_RETURN(load.writable_id, context_.descriptors.Offer(memory, false));
   load.memory = memory;
   load.lender = std::make_shared<SlabLender>(RoundBuffer{0, memory->bytes(), memory});

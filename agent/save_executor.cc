@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "agent/log.h"
-#include "agent/staging/memory_limit.h"
 #include "agent/transport/slab_lender.h"
 #include "agent/writer/bin_writer.h"
 #include "common/base/clock.h"
@@ -74,10 +73,7 @@ void SaveExecutor::MakeSlabNow(uint64_t bytes) {
     }
   }
   const auto make = [&]() -> absl::StatusOr<SlabDescription> {
-    context_.pool.Trim();
-    CAIRN_RETURN_IF_ERROR(CheckMemory(bytes, 0, context_.options.memory_budget, ReadMemoryLimits()));
-    CAIRN_ASSIGN_OR_RETURN(auto slab, SharedMemory::Create("cairn-slab", bytes));
-    CAIRN_RETURN_IF_ERROR(slab->Populate(FaultThreads()));
+    CAIRN_ASSIGN_OR_RETURN(auto slab, context_.pool.Make("cairn-slab", bytes));
     CAIRN_ASSIGN_OR_RETURN(const uint64_t id, context_.descriptors.Offer(slab, false));
     MutexLock lock(mutex_);
     slab_ = std::move(slab);

@@ -120,6 +120,7 @@ absl::Status Serve(const Flags& flags) {
             "delete and pass for a rank\"");
   }
   options.core.coordinator_epoch = epoch.epoch();
+  options.began = epoch.began();
   options.core.root = storage->root();
   CAIRN_ASSIGN_OR_RETURN(options.core.root_proof, PutRootProof(*storage));
   // A root that is another coordinator's by now ends this one, as a signal does.

@@ -196,6 +196,20 @@ TEST_F(SoundCheckpointTest, WhatIsNoProof_EndsTheLoadByName) {
   EXPECT_TRUE(HasReason(catalog().FindSound("demo", true).status(), Reason::kFormatTooNew));
 }
 
+TEST_F(SoundCheckpointTest, UnfinishedFilesOfAPredecessor_AreGoneWhenItsJobIsRecovered) {
+  CommitWithFiles(10);
+  const std::vector<std::string> left = {root_ + "/demo/.tmp-0123456789abcdef",
+                                         root_ + "/demo/000000000010/.tmp-0123456789abcdef"};
+  for (const std::string& path : left) std::ofstream(path).flush();
+  ASSERT_TRUE(catalog().Recover("demo").ok());
+  for (const std::string& path : left) EXPECT_TRUE(std::filesystem::exists(path)) << "may be this one's";
+  Catalog later(*storage_, absl::Now() + absl::Hours(1));
+  ASSERT_EQ(later.Recover("demo")->verdict.size(), 1u);
+  for (const std::string& path : left) EXPECT_FALSE(std::filesystem::exists(path)) << path;
+  EXPECT_TRUE(std::filesystem::exists(Bin(10)));
+  EXPECT_EQ(later.ReadManifest("demo", 10).value()->step, 10);
+}
+
 TEST_F(SoundCheckpointTest, CachedManifests_AreThoseOfTheFilesThatStandThere) {
   CommitWithFiles(10);
   Catalog kept(*storage_);
