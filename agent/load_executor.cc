@@ -7,6 +7,7 @@
 #include "agent/log.h"
 #include "agent/staging/memory_limit.h"
 #include "agent/staging/shared_memory.h"
+#include "common/base/memory.h"
 #include "common/base/status.h"
 #include "common/rpc/reason.h"
 
@@ -42,7 +43,13 @@ LoadExecutor::LoadExecutor(ExecutorContext context) : context_(context) {}
 LoadExecutor::~LoadExecutor() { Stop(); }
 
 void LoadExecutor::Start(const action::StartRead& order) {
-  queue_.Post([this, order] { Begin(order); });  // makes memory, looks at the root
+  queue_.Post([this, order] {  // makes memory, looks at the root
+    const absl::Status begun = WithMemory("to begin a load", [&] {
+      Begin(order);
+      return absl::OkStatus();
+    });
+    if (!begun.ok()) Fail(order.number, begun);
+  });
 }
 
 void LoadExecutor::LendSource(uint64_t number) {
@@ -134,7 +141,7 @@ void LoadExecutor::LendNow(uint64_t number) {
   load.lender->MarkStaged(*id);
 }
 
-std::shared_ptr<RoundSource> LoadExecutor::MakeReader(const action::StartRead& order) {
+absl::StatusOr<std::shared_ptr<RoundSource>> LoadExecutor::MakeReader(const action::StartRead& order) {
   RoundSourceOptions source;
   source.reader.io_threads = context_.options.io_threads;
   source.reader.range.direct = context_.options.direct_io && !FitsPageCache(order.plan->read_bytes());
@@ -144,8 +151,10 @@ std::shared_ptr<RoundSource> LoadExecutor::MakeReader(const action::StartRead& o
   source.withdraw = [this](uint64_t id) { context_.descriptors.Withdraw(id); };
   source.on_error = [this, number = order.number](const absl::Status& error) { Fail(number, error); };
   source.on_progress = [this, number = order.number] { Report(number); };
-  return std::make_shared<RoundSource>(context_.storage, context_.pool, context_.options.job, order.plan,
-                                       std::move(source));
+  auto reader = std::make_shared<RoundSource>(context_.storage, context_.pool, context_.options.job, order.plan,
+                                              std::move(source));
+  CAIRN_RETURN_IF_ERROR(reader->Start());
+  return reader;
 }
 
 void LoadExecutor::Begin(const action::StartRead& order) {
@@ -174,7 +183,9 @@ void LoadExecutor::Begin(const action::StartRead& order) {
       return Fail(load.number,
                   Annotate(proven, absl::StrCat("rank ", context_.options.rank, " on ", context_.options.node)));
     }
-    load.source = MakeReader(order);
+    auto reader = MakeReader(order);
+    if (!reader.ok()) return Fail(load.number, Annotate(reader.status(), absl::StrCat("rank ", context_.options.rank)));
+    load.source = *std::move(reader);
   } else if (const absl::Status made = MakeSource(order, load); !made.ok()) {
     if (load.writable_id != 0) context_.descriptors.Withdraw(load.writable_id);
     return Fail(load.number, made);

@@ -10,8 +10,8 @@ namespace cairn {
 
 absl::Status NoMemory(std::string_view what) {
   return MakeError(Reason::kMemoryLimit,
-                   absl::StrCat("the system refused memory ", std::string(what),
-                                " (ulimit -v, memory.max of the control group)"));
+                   absl::StrCat("the system refused memory or a thread ", std::string(what),
+                                " (ulimit -v and -u, memory.max and pids.max of the control group)"));
 }
 
 AlignedBuffer AllocateAligned(size_t alignment, size_t bytes) {

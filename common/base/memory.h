@@ -9,6 +9,7 @@
 #include <new>
 #include <stdexcept>
 #include <string_view>
+#include <system_error>
 
 #include "absl/status/status.h"
 
@@ -17,8 +18,8 @@ namespace cairn {
 // RESOURCE_EXHAUSTED (MEMORY_LIMIT). `what` is for the message: "to read /ckpt/demo/...".
 absl::Status NoMemory(std::string_view what);
 
-// What `work` returns, an absl::Status or an absl::StatusOr; NoMemory if memory was refused anywhere in it. Each thread
-// needs its own.
+// What `work` returns, an absl::Status or an absl::StatusOr; NoMemory if memory, or a thread for a std::thread, was
+// refused anywhere in it. Each thread needs its own.
 template <typename Work>
 auto WithMemory(std::string_view what, Work&& work) -> decltype(work()) {
   try {
@@ -26,6 +27,8 @@ auto WithMemory(std::string_view what, Work&& work) -> decltype(work()) {
   } catch (const std::bad_alloc&) {
     return NoMemory(what);
   } catch (const std::length_error&) {  // more than any container holds
+    return NoMemory(what);
+  } catch (const std::system_error&) {
     return NoMemory(what);
   }
 }
