@@ -339,7 +339,9 @@ absl::Status RoundReader::ReadRound(uint32_t round, char* buffer, const std::ato
       const size_t number = job.next.fetch_add(1);
       if (number >= job.pieces.size()) return;
       Piece& piece = job.pieces[number];
-      const absl::Status status = WithMemory(absl::StrCat("to read ", plan_.file(static_cast<int>(job.round->read(static_cast<int>(piece.read)).file())).path()), [&] {
+      const v1::Read& read = job.round->read(static_cast<int>(piece.read));
+      const std::string& path = plan_.file(static_cast<int>(read.file())).path();
+      const absl::Status status = WithMemory(absl::StrCat("to read ", path), [&] {
         CAIRN_RETURN_IF_ERROR(ReadPiece(job, piece, buffer));
         return job.left[piece.read].fetch_sub(1) == 1 ? VerifyRead(job, piece.read) : absl::OkStatus();
       });

@@ -1,6 +1,6 @@
 // Threads, which may not be to be had: beyond a limit of the user (ulimit -u), of the control group (pids.max) or of
-// the address space (ulimit -v) the system refuses. std::thread's own constructor would end the process then, so outside
-// of a process's start it is called here alone.
+// the address space (ulimit -v) the system refuses. std::thread's own constructor would end the process then, so
+// outside of a process's start it is called here alone.
 #ifndef CAIRN_COMMON_BASE_THREAD_H_
 #define CAIRN_COMMON_BASE_THREAD_H_
 

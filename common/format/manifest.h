@@ -134,7 +134,8 @@ using Verdict = std::variant<Manifest, Tombstone>;
 // Bytes of a verdict: magic "CAIRNVRD", version, length, CRC32C, one zstd frame of a cairn.v1.VerdictRecord.
 std::string EncodeVerdict(const Verdict& verdict);
 
-// Whether the bytes are those that a writer has put there, whatever they say: the head and the checksum, in linear time.
+// Whether the bytes are those that a writer has put there, whatever they say: the head and the checksum, in linear
+// time.
 // DATA_LOSS (MANIFEST_CORRUPT), FAILED_PRECONDITION (FORMAT_TOO_NEW): as of DecodeVerdict.
 absl::Status CheckVerdict(std::string_view bytes);
 

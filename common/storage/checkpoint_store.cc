@@ -166,7 +166,7 @@ absl::StatusOr<std::string> CheckpointStore::ReadSurely(
   if (taken.ok()) return bytes;
   if (bytes.size() == size && Crc32c(bytes.data(), size) == crc32c) return taken;
   return MakeError(Reason::kStorageError,
-                   absl::StrCat(file, " gave other bytes when it was read again, so nobody can say whether it is damaged"),
+                   absl::StrCat(file, " gave other bytes when it was read again: nobody can say whether it is damaged"),
                    {{"file", file}});
 }
 

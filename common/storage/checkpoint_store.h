@@ -89,8 +89,9 @@ struct StepRecord {
 
 // Reads only. Thread-safe. Everything comes from listing: there is no pointer file that could be stale. What was read
 // once, damaged or not, is remembered by the identity of the file, so one that was removed and written anew is read
-// anew. A record is called damaged when it was read twice, the second time past the page cache, and gave the same bytes;
-// if it gave others that is a STORAGE_ERROR, which is not remembered. Trouble with one step is that step's alone.
+// anew. A record is called damaged when it was read twice, the second time past the page cache, and gave the same
+// bytes; if it gave others that is a STORAGE_ERROR, which is not remembered. Trouble with one step is that step's
+// alone.
 class CheckpointStore {
  public:
   // `storage` must outlive it.

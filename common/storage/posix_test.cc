@@ -54,9 +54,11 @@ TEST_F(PosixStorageTest, LeftTemporaries_AreRemoved_NobodyElsesAndNoLaterOnes) {
   const std::string job = directory_ + "/root/job/";
   const auto make = [&](const std::string& name) { std::ofstream(job + name) << "x"; };
   make("marker");
-  const std::string old = ".tmp-0123456789abcdef", other_user = ".tmp-00000000000000aa", later = ".tmp-00000000000000bb";
-  std::vector<std::string> kept = {other_user,          later, ".tmp-0123456789ABCDEF", ".tmp-0123", ".tmp-notes-of-a-user",
-                                   "0001.verdict",      "tmp-0123456789abcdef",         ".tmp-0123456789abcdef0"};
+  const std::string old = ".tmp-0123456789abcdef";
+  const std::string other_user = ".tmp-00000000000000aa";
+  const std::string later = ".tmp-00000000000000bb";
+  std::vector<std::string> kept = {other_user,  later,          ".tmp-0123456789ABCDEF", ".tmp-notes-of-a-user",
+                                   ".tmp-0123", "0001.verdict", "tmp-0123456789abcdef",  ".tmp-0123456789abcdef0"};
   make(old);
   make(".tmp-0123456789abcde0");
   for (const std::string& name : kept) make(name);

@@ -138,8 +138,8 @@ int openat(int directory, const char* name, int flags, ...) {
 int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*work)(void*), void* argument) noexcept {
   static const std::string none_while = Option("FAULT_THREADS");
   if (!none_while.empty() && access(none_while.c_str(), F_OK) == 0) return EAGAIN;
-  return Real<int(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*)>("pthread_create")(thread, attributes, work,
-                                                                                                argument);
+  const auto real = Real<int(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*)>("pthread_create");
+  return real(thread, attributes, work, argument);
 }
 
 ssize_t pwrite(int fd, const void* bytes, size_t size, off_t offset) {
