@@ -8,6 +8,7 @@
 #include "agent/log.h"
 #include "common/base/clock.h"
 #include "common/base/digest.h"
+#include "common/base/memory.h"
 #include "common/base/status.h"
 #include "common/rpc/endpoint.h"
 #include "common/rpc/plan_part.h"
@@ -251,7 +252,7 @@ absl::Status CoordinatorLink::SendLayout(const RankLayout& layout) {
 
 void CoordinatorLink::GetPlan(std::string digest, std::string known) {
   transfers_.Post([this, digest = std::move(digest), known = std::move(known)] {
-    auto plan = FetchPlan(digest, known);
+    auto plan = WithMemory("to fetch a plan", [&] { return FetchPlan(digest, known); });
     if (!plan.ok())
       Log(LogLevel::kWarn, "get_plan_failed", {{"plan", DigestHex(digest).substr(0, 12)}, {"error", plan.status()}});
     host_.Do([&](Session& session, absl::Time now) { session.OnPlan(digest, std::move(plan), now); });

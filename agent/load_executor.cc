@@ -7,6 +7,7 @@
 #include "agent/log.h"
 #include "agent/staging/memory_limit.h"
 #include "agent/staging/shared_memory.h"
+#include "common/base/memory.h"
 #include "common/base/status.h"
 #include "common/rpc/reason.h"
 
@@ -42,7 +43,13 @@ LoadExecutor::LoadExecutor(ExecutorContext context) : context_(context) {}
 LoadExecutor::~LoadExecutor() { Stop(); }
 
 void LoadExecutor::Start(const action::StartRead& order) {
-  queue_.Post([this, order] { Begin(order); });  // makes memory, looks at the root
+  queue_.Post([this, order] {  // makes memory, looks at the root
+    const absl::Status begun = WithMemory("to begin a load", [&] {
+      Begin(order);
+      return absl::OkStatus();
+    });
+    if (!begun.ok()) Fail(order.number, begun);
+  });
 }
 
 void LoadExecutor::LendSource(uint64_t number) {
@@ -113,10 +120,7 @@ void LoadExecutor::Fail(uint64_t number, const absl::Status& error) {
 absl::Status LoadExecutor::MakeSource(const action::StartRead& order, ActiveLoad& load) {
   // Not out of the pool: a trainer that ended may have it mapped still.
   const uint64_t bytes = std::max<uint64_t>(order.source->slab_bytes, 4096);
-  context_.pool.Trim();
-  CAIRN_RETURN_IF_ERROR(CheckMemory(bytes, 0, context_.options.memory_budget, ReadMemoryLimits()));
-  CAIRN_ASSIGN_OR_RETURN(auto memory, SharedMemory::Create("cairn-source", bytes));
-  CAIRN_RETURN_IF_ERROR(memory->Populate(FaultThreads()));
+  CAIRN_ASSIGN_OR_RETURN(auto memory, context_.pool.Make("cairn-source", bytes));
   CAIRN_ASSIGN_OR_RETURN(load.writable_id, context_.descriptors.Offer(memory, false));
   load.memory = memory;
   load.lender = std::make_shared<SlabLender>(RoundBuffer{0, memory->bytes(), memory});
@@ -137,7 +141,7 @@ void LoadExecutor::LendNow(uint64_t number) {
   load.lender->MarkStaged(*id);
 }
 
-std::shared_ptr<RoundSource> LoadExecutor::MakeReader(const action::StartRead& order) {
+absl::StatusOr<std::shared_ptr<RoundSource>> LoadExecutor::MakeReader(const action::StartRead& order) {
   RoundSourceOptions source;
   source.reader.io_threads = context_.options.io_threads;
   source.reader.range.direct = context_.options.direct_io && !FitsPageCache(order.plan->read_bytes());
@@ -147,8 +151,10 @@ std::shared_ptr<RoundSource> LoadExecutor::MakeReader(const action::StartRead& o
   source.withdraw = [this](uint64_t id) { context_.descriptors.Withdraw(id); };
   source.on_error = [this, number = order.number](const absl::Status& error) { Fail(number, error); };
   source.on_progress = [this, number = order.number] { Report(number); };
-  return std::make_shared<RoundSource>(context_.storage, context_.pool, context_.options.job, order.plan,
-                                       std::move(source));
+  auto reader = std::make_shared<RoundSource>(context_.storage, context_.pool, context_.options.job, order.plan,
+                                              std::move(source));
+  CAIRN_RETURN_IF_ERROR(reader->Start());
+  return reader;
 }
 
 void LoadExecutor::Begin(const action::StartRead& order) {
@@ -176,7 +182,9 @@ void LoadExecutor::Begin(const action::StartRead& order) {
       return Fail(load.number,
                   Annotate(proven, absl::StrCat("rank ", context_.options.rank, " on ", context_.options.node)));
     }
-    load.source = MakeReader(order);
+    auto reader = MakeReader(order);
+    if (!reader.ok()) return Fail(load.number, Annotate(reader.status(), absl::StrCat("rank ", context_.options.rank)));
+    load.source = *std::move(reader);
   } else if (const absl::Status made = MakeSource(order, load); !made.ok()) {
     if (load.writable_id != 0) context_.descriptors.Withdraw(load.writable_id);
     return Fail(load.number, made);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "agent/executor_context.h"
 #include "agent/reader/round_source.h"
 #include "agent/task_queue.h"
@@ -63,7 +64,7 @@ class LoadExecutor {
   void Begin(const action::StartRead& order);
   // Memory for the source of a reshard.
   absl::Status MakeSource(const action::StartRead& order, ActiveLoad& load);
-  std::shared_ptr<RoundSource> MakeReader(const action::StartRead& order);
+  absl::StatusOr<std::shared_ptr<RoundSource>> MakeReader(const action::StartRead& order);
   void LendNow(uint64_t number);
   void EndNow(uint64_t number);
   void DestroyRetired();

@@ -20,6 +20,7 @@
 #include "agent/local/socket_directory.h"
 #include "agent/log.h"
 #include "common/arguments/arguments.h"
+#include "common/base/memory.h"
 #include "common/base/quantity.h"
 #include "common/base/version.h"
 #include "common/base/version_text.h"
@@ -154,11 +155,13 @@ int main(int argc, char** argv) {
     (void)!write(fatal_fd, &one, sizeof(one));
   };
 
-  auto agent = cairn::Agent::Start(options);
+  auto agent = cairn::WithMemory("to start", [&] { return cairn::Agent::Start(options); });
   if (!agent.ok()) return Fail(agent.status());
   cairn::LocalService service(**agent);
-  auto server = cairn::LocalServer::Start(options.socket_directory + "/agent.sock",
-                                          cairn::UserPolicy(options.allowed_users), &service);
+  auto server = cairn::WithMemory("to start", [&] {
+    return cairn::LocalServer::Start(options.socket_directory + "/agent.sock",
+                                     cairn::UserPolicy(options.allowed_users), &service);
+  });
   if (!server.ok()) return Fail(server.status());
   service.SetPeerLookup([raw = server->get()](const std::string& peer) { return raw->PeerOfCall(peer); });
   const std::string address = "unix:" + (*server)->path();

@@ -6,11 +6,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "agent/log.h"
-#include "agent/staging/memory_limit.h"
 #include "agent/transport/slab_lender.h"
-#include "agent/writer/bin_writer.h"
 #include "common/base/clock.h"
+#include "common/base/memory.h"
 #include "common/base/status.h"
+#include "common/base/thread.h"
 #include "common/rpc/reason.h"
 
 namespace cairn {
@@ -74,17 +74,14 @@ void SaveExecutor::MakeSlabNow(uint64_t bytes) {
     }
   }
   const auto make = [&]() -> absl::StatusOr<SlabDescription> {
-    context_.pool.Trim();
-    CAIRN_RETURN_IF_ERROR(CheckMemory(bytes, 0, context_.options.memory_budget, ReadMemoryLimits()));
-    CAIRN_ASSIGN_OR_RETURN(auto slab, SharedMemory::Create("cairn-slab", bytes));
-    CAIRN_RETURN_IF_ERROR(slab->Populate(FaultThreads()));
+    CAIRN_ASSIGN_OR_RETURN(auto slab, context_.pool.Make("cairn-slab", bytes));
     CAIRN_ASSIGN_OR_RETURN(const uint64_t id, context_.descriptors.Offer(slab, false));
     MutexLock lock(mutex_);
     slab_ = std::move(slab);
     slab_id_ = id;
     return SlabDescription{id, slab_->bytes()};
   };
-  auto made = make();
+  auto made = WithMemory("for the slab", make);
   if (made.ok()) {
     Log(LogLevel::kInfo, "slab_made", {{"bytes", made->bytes}, {"seconds", Seconds(begin)}});
   } else {
@@ -143,56 +140,70 @@ void SaveExecutor::StartWrite(const action::StartWrite& order) {
     writing_ = run;
     slab = slab_;
   }
-  writer_ = std::thread([this, order, run, slab] {
-    const absl::Time begin = Clock::Real().SteadyNow();
-    BinWriteJob job = {order.directory, order.order.attempt_nonce(), order.staged,
-                       order.target,    order.object_bytes,          slab->data(),
-                       nullptr};
-    job.job = context_.options.job;
-    job.step = order.step;
-    job.attempt = order.attempt;
-    std::string transport;
-    if (run->fetcher != nullptr) {
-      job.fetch_moved = [&](size_t index, uint64_t offset, uint64_t bytes, char* to) {
-        return run->fetcher->Fetch(index, offset, bytes, to);
-      };
-    }
-    const BinWriterOptions options = {.io_threads = context_.options.io_threads, .direct = context_.options.direct_io};
-    absl::StatusOr<BinWriteOutcome> outcome = BinWriteOutcome();
-    if (const absl::Status lent = Lend(order, slab); !lent.ok()) outcome = lent;
-    if (const absl::Status proven = context_.root.Check(); outcome.ok() && !proven.ok()) outcome = proven;
-    if (outcome.ok()) outcome = WriteBins(context_.storage, job, options, run->stop, run->bytes_done);
-    if (HasReason(outcome.status(), Reason::kRootMismatch)) {
-      outcome =
-          Annotate(outcome.status(), absl::StrCat("on ", context_.options.node), {{"node", context_.options.node}});
-    }
-    if (run->fetcher != nullptr) transport = run->fetcher->transport();
-    const double seconds = Seconds(begin);
+  auto writer = StartThread(absl::StrCat("to write step ", order.step),
+                            [this, order, run, slab] { Write(order, run, slab); });
+  if (writer.ok()) {
+    writer_ = *std::move(writer);
+  } else {
+    EndWrite(order, *run, writer.status(), 0);
+  }
+}
+
+void SaveExecutor::Write(const action::StartWrite& order, const std::shared_ptr<WriterRun>& run,
+                         const std::shared_ptr<SharedMemory>& slab) {
+  const absl::Time begin = Clock::Real().SteadyNow();
+  BinWriteJob job = {order.directory, order.order.attempt_nonce(), order.staged,
+                     order.target,    order.object_bytes,          slab->data(),
+                     nullptr};
+  job.job = context_.options.job;
+  job.step = order.step;
+  job.attempt = order.attempt;
+  if (run->fetcher != nullptr) {
+    job.fetch_moved = [&](size_t index, uint64_t offset, uint64_t bytes, char* to) {
+      return run->fetcher->Fetch(index, offset, bytes, to);
+    };
+  }
+  const BinWriterOptions options = {.io_threads = context_.options.io_threads, .direct = context_.options.direct_io};
+  absl::StatusOr<BinWriteOutcome> outcome =
+      WithMemory(absl::StrCat("to write step ", order.step), [&]() -> absl::StatusOr<BinWriteOutcome> {
+        CAIRN_RETURN_IF_ERROR(Lend(order, slab));
+        CAIRN_RETURN_IF_ERROR(context_.root.Check());
+        return WriteBins(context_.storage, job, options, run->stop, run->bytes_done);
+      });
+  if (HasReason(outcome.status(), Reason::kRootMismatch)) {
+    outcome =
+        Annotate(outcome.status(), absl::StrCat("on ", context_.options.node), {{"node", context_.options.node}});
+  }
+  EndWrite(order, *run, std::move(outcome), Seconds(begin));
+}
+
+void SaveExecutor::EndWrite(const action::StartWrite& order, const WriterRun& run,
+                            absl::StatusOr<BinWriteOutcome> outcome, double seconds) {
+  const std::string transport = run.fetcher != nullptr ? run.fetcher->transport() : "";
+  if (outcome.ok()) {
+    Log(LogLevel::kInfo, "written",
+        {{"step", order.step},
+         {"attempt", order.attempt},
+         {"bytes", order.target->file_bytes},
+         {"seconds", seconds},
+         {"path", outcome->path},
+         {"moved_in", order.target->moved_in.size()},
+         {"moved_out", order.target->moved_out.size()},
+         {"transport", transport}});
+  } else {
+    Log(LogLevel::kError, "write_failed",
+        {{"step", order.step}, {"attempt", order.attempt}, {"error", outcome.status()}});
+  }
+  {
+    MutexLock lock(mutex_);
+    writing_.reset();
+  }
+  context_.host.Do([&](Session& session, absl::Time now) {
     if (outcome.ok()) {
-      Log(LogLevel::kInfo, "written",
-          {{"step", order.step},
-           {"attempt", order.attempt},
-           {"bytes", order.target->file_bytes},
-           {"seconds", seconds},
-           {"path", outcome->path},
-           {"moved_in", order.target->moved_in.size()},
-           {"moved_out", order.target->moved_out.size()},
-           {"transport", transport}});
+      session.OnWriteEnded(order.save, std::move(outcome->result), outcome->path, transport, now);
     } else {
-      Log(LogLevel::kError, "write_failed",
-          {{"step", order.step}, {"attempt", order.attempt}, {"error", outcome.status()}});
+      session.OnWriteEnded(order.save, outcome.status(), "", "", now);
     }
-    {
-      MutexLock lock(mutex_);
-      writing_.reset();
-    }
-    context_.host.Do([&](Session& session, absl::Time now) {
-      if (outcome.ok()) {
-        session.OnWriteEnded(order.save, std::move(outcome->result), outcome->path, transport, now);
-      } else {
-        session.OnWriteEnded(order.save, outcome.status(), "", "", now);
-      }
-    });
   });
 }
 

@@ -10,11 +10,13 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "agent/executor_context.h"
 #include "agent/staging/shared_memory.h"
 #include "agent/task_queue.h"
 #include "agent/transport/shard_fetcher.h"
 #include "agent/transport/transfer_service.h"
+#include "agent/writer/bin_writer.h"
 #include "common/base/mutex.h"
 
 namespace cairn {
@@ -61,6 +63,12 @@ class SaveExecutor {
   };
 
   void MakeSlabNow(uint64_t bytes);
+  // What the thread of a write does.
+  void Write(const action::StartWrite& order, const std::shared_ptr<WriterRun>& run,
+             const std::shared_ptr<SharedMemory>& slab);
+  // Logs how a write ended and tells the session.
+  void EndWrite(const action::StartWrite& order, const WriterRun& run, absl::StatusOr<BinWriteOutcome> outcome,
+                double seconds);
   // Lends what other ranks write of this one's.
   absl::Status Lend(const action::StartWrite& order, const std::shared_ptr<SharedMemory>& slab);
 

@@ -8,12 +8,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/base/quantity.h"
+#include "common/base/thread.h"
 
 namespace cairn::cli {
 
 ProgressLine::ProgressLine(std::function<std::string()> text) : text_(std::move(text)) {
   if (!isatty(STDERR_FILENO)) return;
-  thread_ = std::thread([this] {
+  auto thread = StartThread("to show the progress", [this] {
     mutex_.Lock();
     while (!stopping_) {
       changed_.WaitFor(mutex_, absl::Milliseconds(200));
@@ -23,6 +24,7 @@ ProgressLine::ProgressLine(std::function<std::string()> text) : text_(std::move(
     }
     mutex_.Unlock();
   });
+  if (thread.ok()) thread_ = *std::move(thread);  // what is shown is not what was asked for
 }
 
 ProgressLine::~ProgressLine() {

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/arguments/arguments.h"
 #include "common/base/clock.h"
+#include "common/base/memory.h"
 #include "common/base/quantity.h"
 #include "common/base/random_id.h"
 #include "common/base/status.h"
@@ -123,6 +124,7 @@ absl::Status Serve(const Flags& flags) {
             "delete and pass for a rank\"");
   }
   options.core.coordinator_epoch = epoch.epoch();
+  options.began = epoch.began();
   options.core.root = storage->root();
   CAIRN_ASSIGN_OR_RETURN(options.core.root_proof, PutRootProof(*storage));
   // A root that is another coordinator's by now ends this one, as a signal does.
@@ -210,7 +212,7 @@ int Main(int argc, char** argv) {
       "  cairn-coordinator --root /ckpt --listen 0.0.0.0:7420 --token-file /run/secrets/cairn-token\n"
       "Exit status: 0 drained, 1 failed, 2 usage.");
   if (const std::optional<int> exit_status = app.Parse(argc, argv)) return *exit_status;
-  const absl::Status status = Serve(flags);
+  const absl::Status status = WithMemory("to serve", [&] { return Serve(flags); });
   if (status.ok()) return 0;
   const auto reason = ReasonOf(status);
   std::fprintf(stderr, "error: %s: %s\n", reason ? std::string(InfoOf(*reason).name).c_str() : "INTERNAL",

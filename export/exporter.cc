@@ -10,7 +10,6 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
-#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -19,6 +18,7 @@
 #include "common/base/mutex.h"
 #include "common/base/random_id.h"
 #include "common/base/status.h"
+#include "common/base/thread.h"
 #include "common/rpc/reason.h"
 #include "common/storage/errno_error.h"
 #include "common/tensor/tiled_copy.h"
@@ -307,12 +307,8 @@ class Exporter {
         failed = true;
       }
     };
-    std::vector<std::thread> threads;
-    for (size_t t = 1; t < std::min(chunks_.size(), tasks.size()); ++t) {
-      threads.emplace_back(work, chunks_[t].get());
-    }
-    work(chunks_[0].get());
-    for (std::thread& thread : threads) thread.join();
+    std::atomic<size_t> chunk{0};
+    RunOnThreads(static_cast<int>(std::min(chunks_.size(), tasks.size())), [&] { work(chunks_[chunk++].get()); });
     return error;
   }
 

@@ -13,6 +13,7 @@
 #include "common/base/crc32c.h"
 #include "common/base/fake_clock.h"
 #include "common/format/safetensors_header.h"
+#include "common/format/testing/newer_verdict.h"
 #include "common/rpc/reason.h"
 #include "common/storage/checkpoint_path.h"
 #include "common/storage/checkpoint_store.h"
@@ -190,10 +191,21 @@ TEST_F(RepairTest, NewerVersionsVerdict_IsNotOverruled) {
   manifest.job = "demo";
   manifest.step = kStep;
   manifest.attempt = 1;
-  std::string bytes = EncodeVerdict(manifest);
-  bytes[8] = 3;  // the version
-  PutVerdict(bytes, 8);
+  const std::string bytes = OfVersion(EncodeVerdict(manifest), 2);
+  ASSERT_TRUE(storage_->PutIfAbsent(VerdictPath("demo", kStep, 1), bytes).ok());
   EXPECT_TRUE(HasReason(Repair(true), Reason::kFormatTooNew)) << Repair(true);
+}
+
+TEST_F(RepairTest, FlippedBitOfTheVersion_IsDamage) {
+  WriteBins();
+  Manifest manifest;
+  manifest.job = "demo";
+  manifest.step = kStep;
+  manifest.attempt = 1;
+  manifest.world_size = 2;
+  PutVerdict(EncodeVerdict(manifest), 9);
+  EXPECT_TRUE(Repair().ok()) << Repair();
+  EXPECT_TRUE(IsRepaired());
 }
 
 // Every planted fault is found, and nothing is put then.

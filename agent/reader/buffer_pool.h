@@ -1,10 +1,13 @@
-// Read buffers that outlive a load, so that the next one finds its pages made.
+// The shared memory of an agent: what it holds counts against one budget. Read buffers outlive a load, so that the next
+// one finds their pages made.
 #ifndef CAIRN_AGENT_READER_BUFFER_POOL_H_
 #define CAIRN_AGENT_READER_BUFFER_POOL_H_
 
+#include <atomic>
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "agent/staging/shared_memory.h"
@@ -15,8 +18,14 @@ namespace cairn {
 // Thread-safe.
 class BufferPool {
  public:
-  // `budget`: of all that is out, bytes; 0 for what container and machine allow. `threads` make the pages.
-  BufferPool(uint64_t budget, int threads) : budget_(budget), threads_(threads) {}
+  // `budget`: of all that is held, bytes; 0 for what container and machine allow. `threads` make the pages.
+  BufferPool(uint64_t budget, int threads)
+      : budget_(budget), threads_(threads), held_(std::make_shared<std::atomic<uint64_t>>(0)) {}
+
+  // Populated memory of at least `bytes` that is no read buffer: a slab, the source of a reshard. It counts until its
+  // last holder has let go of it. Buffers that are not out are freed first.
+  // RESOURCE_EXHAUSTED (MEMORY_LIMIT): the message has what is needed, the budget, and what is held of it.
+  absl::StatusOr<std::shared_ptr<SharedMemory>> Make(const std::string& name, uint64_t bytes);
 
   // A populated buffer of at least `bytes`. What it holds is undefined.
   // RESOURCE_EXHAUSTED (MEMORY_LIMIT).
@@ -26,11 +35,13 @@ class BufferPool {
   void Trim();
 
  private:
+  absl::StatusOr<std::shared_ptr<SharedMemory>> MakeCounted(const std::string& name, uint64_t bytes);
+
   const uint64_t budget_;
   const int threads_;
+  const std::shared_ptr<std::atomic<uint64_t>> held_;  // bytes; memory may outlive the pool
   Mutex mutex_;
   std::list<std::shared_ptr<SharedMemory>> free_ ABSL_GUARDED_BY(mutex_);
-  uint64_t out_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace cairn

@@ -8,11 +8,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/memory.h"
 #include "common/base/status.h"
 #include "common/rpc/reason.h"
 #include "common/storage/errno_error.h"
@@ -35,10 +35,6 @@ struct CacheStat {
   uint64_t writeback;
   uint64_t evicted;
   uint64_t recently_evicted;
-};
-
-struct Free {
-  void operator()(char* bytes) const { std::free(bytes); }
 };
 
 // What one request to fetch ahead asks for: the kernel cuts a larger one to what the disk takes at once.
@@ -122,7 +118,7 @@ absl::Status RangeReader::ReadDirect(uint64_t offset, uint64_t size, char* to, b
   if (in_place) {
     return ReadFully(direct_.get(), begin, end - begin, offset + size - begin, to - (offset - begin), counters_.direct);
   }
-  const std::unique_ptr<char, Free> bounce(static_cast<char*>(std::aligned_alloc(kReadAlignment, end - begin)));
+  const AlignedBuffer bounce = AllocateAligned(kReadAlignment, end - begin);
   CAIRN_RETURN_IF_ERROR(
       ReadFully(direct_.get(), begin, end - begin, offset + size - begin, bounce.get(), counters_.direct));
   std::memcpy(to, bounce.get() + (offset - begin), size);

@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <limits>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
+#include "common/base/memory.h"
 #include "common/base/status.h"
+#include "common/base/thread.h"
 #include "common/rpc/reason.h"
 
 namespace cairn {
@@ -338,19 +339,20 @@ absl::Status RoundReader::ReadRound(uint32_t round, char* buffer, const std::ato
       const size_t number = job.next.fetch_add(1);
       if (number >= job.pieces.size()) return;
       Piece& piece = job.pieces[number];
-      absl::Status status = ReadPiece(job, piece, buffer);
-      if (status.ok() && job.left[piece.read].fetch_sub(1) == 1) status = VerifyRead(job, piece.read);
+      const v1::Read& read = job.round->read(static_cast<int>(piece.read));
+      const std::string& path = plan_.file(static_cast<int>(read.file())).path();
+      const absl::Status status = WithMemory(absl::StrCat("to read ", path), [&] {
+        CAIRN_RETURN_IF_ERROR(ReadPiece(job, piece, buffer));
+        return job.left[piece.read].fetch_sub(1) == 1 ? VerifyRead(job, piece.read) : absl::OkStatus();
+      });
       if (status.ok()) continue;
       MutexLock lock(job.mutex);
       if (job.error.ok()) job.error = status;
       return;
     }
   };
-  std::vector<std::thread> threads;
-  const size_t useful = std::min<size_t>(static_cast<size_t>(std::max(options_.io_threads, 1)), job.pieces.size());
-  for (size_t i = 1; i < useful; ++i) threads.emplace_back(work);
-  work();
-  for (std::thread& thread : threads) thread.join();
+  RunOnThreads(static_cast<int>(std::min(static_cast<size_t>(std::max(options_.io_threads, 1)), job.pieces.size())),
+               work);
   MutexLock lock(job.mutex);
   return job.error;
 }

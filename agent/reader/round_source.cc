@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/memory.h"
 #include "common/base/status.h"
+#include "common/base/thread.h"
 #include "common/rpc/reason.h"
 
 namespace cairn {
@@ -15,8 +17,12 @@ RoundSource::RoundSource(PosixStorage& storage, BufferPool& pool, std::string jo
       plan_(std::move(plan)),
       options_(std::move(options)),
       reader_(storage, std::move(job), *plan_, options_.reader),
-      ledger_(*plan_),
-      thread_([this] { Run(); }) {}
+      ledger_(*plan_) {}
+
+absl::Status RoundSource::Start() {
+  CAIRN_ASSIGN_OR_RETURN(thread_, StartThread("to read a load", [this] { Run(); }));
+  return absl::OkStatus();
+}
 
 RoundSource::~RoundSource() { Stop(MakeError(Reason::kInterrupted, "the load has ended")); }
 
@@ -40,7 +46,7 @@ void RoundSource::Stop(const absl::Status& why) {
 }
 
 void RoundSource::Run() {
-  const absl::Status status = ReadAll();
+  const absl::Status status = WithMemory("to read a load", [this] { return ReadAll(); });
   if (!status.ok()) {
     bool first = false;
     {

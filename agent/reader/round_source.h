@@ -37,6 +37,9 @@ class RoundSource final : public RoundLender {
   // Stops.
   ~RoundSource() override;
 
+  // Begins to read. Once, before it is shared. RESOURCE_EXHAUSTED (MEMORY_LIMIT): no thread is to be had.
+  absl::Status Start();
+
   uint64_t Await(uint32_t consumer, uint32_t round, uint32_t released_below, Done done) override;
   void Forget(uint64_t call) override;
   void Release(uint32_t consumer, uint32_t released_below) override;

@@ -9,12 +9,11 @@
 #include <atomic>
 #include <cerrno>
 #include <system_error>
-#include <thread>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/quantity.h"
+#include "common/base/thread.h"
 #include "common/rpc/reason.h"
 #include "common/storage/errno_error.h"
 
@@ -96,10 +95,7 @@ absl::Status SharedMemory::Populate(int threads) {
   };
   const uint64_t useful =
       std::min<uint64_t>(static_cast<uint64_t>(std::max(threads, 1)), (bytes_ + kPiece - 1) / kPiece);
-  std::vector<std::thread> others;
-  for (uint64_t i = 1; i < useful; ++i) others.emplace_back(work);
-  work();
-  for (std::thread& thread : others) thread.join();
+  RunOnThreads(static_cast<int>(useful), work);
   if (error != 0) return Refused("shared memory", bytes_, error);
   return absl::OkStatus();
 }

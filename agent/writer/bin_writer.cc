@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <thread>
@@ -14,8 +13,10 @@
 #include "absl/strings/str_cat.h"
 #include "agent/writer/item_checksum.h"
 #include "common/base/crc32c.h"
+#include "common/base/memory.h"
 #include "common/base/mutex.h"
 #include "common/base/status.h"
+#include "common/base/thread.h"
 #include "common/format/safetensors_header.h"
 #include "common/rpc/reason.h"
 #include "common/storage/attempt_owner.h"
@@ -27,15 +28,6 @@ namespace {
 constexpr uint64_t kAlign = kDataAlignment;
 
 uint64_t Padded(uint64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
-
-struct AlignedFree {
-  void operator()(char* bytes) const { std::free(bytes); }
-};
-using AlignedBuffer = std::unique_ptr<char, AlignedFree>;
-
-AlignedBuffer AllocateAligned(uint64_t bytes) {
-  return AlignedBuffer(static_cast<char*>(std::aligned_alloc(kAlign, Padded(std::max<uint64_t>(bytes, 1)))));
-}
 
 // One file while it is written.
 class BinFile {
@@ -82,7 +74,7 @@ class BinFile {
       return absl::OkStatus();
     }
     // Some take the flag and refuse the write. The header comes here last.
-    const AlignedBuffer block = AllocateAligned(kAlign);
+    const AlignedBuffer block = AllocateAligned(kAlign, kAlign);
     std::memset(block.get(), 0, kAlign);
     return WriteAt(0, block.get(), kAlign);
   }
@@ -94,7 +86,7 @@ class BinFile {
     char* const place = job_.slab + file_.slab_offset + file_.header_bytes + begin;
     const char* bytes = place;
     if (!contiguous_) {
-      if (scratch == nullptr) scratch = AllocateAligned(options_.chunk_bytes);
+      if (scratch == nullptr) scratch = AllocateAligned(kAlign, options_.chunk_bytes);
       CAIRN_RETURN_IF_ERROR(Gather(begin, size, scratch.get(), /*moved_only=*/false));
       bytes = scratch.get();
     } else if (moves_in_[number]) {
@@ -141,7 +133,7 @@ class BinFile {
     }
     result.set_header_crc32c(Crc32c(header.data(), header.size()));
     result.set_file_bytes(file_.bytes());
-    AlignedBuffer buffer = AllocateAligned(header.size());
+    AlignedBuffer buffer = AllocateAligned(kAlign, header.size());
     std::memcpy(buffer.get(), header.data(), header.size());
     CAIRN_RETURN_IF_ERROR(WriteAt(0, buffer.get(), header.size()));
     if (ftruncate(fd_.get(), static_cast<off_t>(file_.bytes())) != 0) return Failed(errno, "truncate", "");
@@ -295,7 +287,17 @@ class Run {
     if (status.ok()) {
       ZeroRests(job_);
       std::vector<std::thread> threads;
-      for (int i = 0; i < options_.io_threads; ++i) threads.emplace_back([this] { Work(true); });
+      threads.reserve(static_cast<size_t>(options_.io_threads));
+      for (int i = 0; i < options_.io_threads; ++i) {
+        auto thread = StartThread(absl::StrCat("to write ", job_.directory), [this] { Work(true); });
+        if (thread.ok()) {
+          threads.push_back(*std::move(thread));
+          continue;
+        }
+        MutexLock lock(mutex_);
+        if (threads.empty()) error_ = thread.status();
+        break;  // fewer are only slower
+      }
       Work(false);
       for (std::thread& thread : threads) thread.join();
       MutexLock lock(mutex_);
@@ -359,7 +361,7 @@ class Run {
           error_ = MakeError(Reason::kSaveCancelled, absl::StrCat("writing ", job_.directory, " was stopped"));
         }
         if (!error_.ok()) return;
-        const auto next = Next(write);
+        const auto next = WithMemory(absl::StrCat("to write ", job_.directory), [&] { return Next(write); });
         if (!next.ok()) {
           error_ = next.status();
           return;
@@ -367,7 +369,9 @@ class Run {
         task = *next;
       }
       if (task.file == nullptr) return;
-      if (const absl::Status status = Do(task, scratch); !status.ok()) {
+      const absl::Status status =
+          WithMemory(absl::StrCat("to write ", job_.directory), [&] { return Do(task, scratch); });
+      if (!status.ok()) {
         MutexLock lock(mutex_);
         if (error_.ok()) error_ = status;
         return;

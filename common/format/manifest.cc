@@ -1,16 +1,19 @@
 #include "common/format/manifest.h"
 
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cairn/v1/manifest.pb.h"
 #include "common/base/crc32c.h"
+#include "common/base/memory.h"
 #include "common/base/status.h"
 #include "common/format/safetensors_header.h"
 #include "common/rpc/reason.h"
@@ -19,7 +22,7 @@
 namespace cairn {
 namespace {
 
-// The container: all numbers little-endian.
+// The container, in every version: all numbers little-endian.
 //   0  8  magic
 //   8  4  version
 //  12  8  bytes of the zstd frame
@@ -358,6 +361,36 @@ absl::StatusOr<Manifest> ReadManifest(const v1::ManifestRecord& record) {
   return manifest;
 }
 
+// Of bytes that CheckVerdict takes. Throws std::bad_alloc.
+absl::StatusOr<Verdict> DecodeChecked(std::string_view bytes, uint64_t max_record_bytes) {
+  const std::string_view frame = bytes.substr(kPrefixBytes);
+  const unsigned long long size = ZSTD_getFrameContentSize(frame.data(), frame.size());
+  if (size == ZSTD_CONTENTSIZE_UNKNOWN || size == ZSTD_CONTENTSIZE_ERROR)
+    return Corrupt("no zstd frame of known length");
+  if (size > max_record_bytes || size > INT32_MAX) return Corrupt(absl::StrCat("a record of ", size, " bytes"));
+  std::string plain(size, '\0');
+  const size_t unpacked = ZSTD_decompress(plain.data(), plain.size(), frame.data(), frame.size());
+  if (ZSTD_getErrorCode(unpacked) == ZSTD_error_memory_allocation) throw std::bad_alloc();
+  if (unpacked != size) return Corrupt("its zstd frame");
+  v1::VerdictRecord record;
+  if (!record.ParseFromString(plain)) return Corrupt("its record is no VerdictRecord");
+  plain = std::string();
+  switch (record.verdict_case()) {
+    case v1::VerdictRecord::kManifest: {
+      CAIRN_ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(record.manifest()));
+      return Verdict(std::move(manifest));
+    }
+    case v1::VerdictRecord::kTombstone: {
+      const v1::TombstoneRecord& in = record.tombstone();
+      return Verdict(Tombstone{in.job(), in.step(), in.attempt(), in.request_id(), in.reason(), in.message(),
+                               absl::FromUnixNanos(in.time_unix_nanos())});
+    }
+    case v1::VerdictRecord::VERDICT_NOT_SET:
+      break;
+  }
+  return MakeError(Reason::kFormatTooNew, "the verdict is of a kind that this version does not know");
+}
+
 }  // namespace
 
 std::span<const int64_t> Manifest::offset_of(const ManifestShard& shard) const {
@@ -476,45 +509,29 @@ std::string EncodeVerdict(const Verdict& verdict) {
   return bytes;
 }
 
-absl::StatusOr<Verdict> DecodeVerdict(std::string_view bytes, uint64_t max_record_bytes) {
+absl::Status CheckVerdict(std::string_view bytes) {
   if (bytes.size() < kPrefixBytes) return Corrupt(absl::StrCat("it has ", bytes.size(), " bytes, fewer than its head"));
   if (bytes.substr(0, 8) != kMagic) return Corrupt("it does not begin with CAIRNVRD");
   const uint64_t version = LittleEndian(bytes.substr(8, 4));
   const uint64_t length = LittleEndian(bytes.substr(12, 8));
   const std::string_view frame = bytes.substr(kPrefixBytes);
+  if (length != frame.size()) {
+    return Corrupt(absl::StrCat("its record should have ", length, " bytes and has ", frame.size()));
+  }
+  // The head is the same in every version, so a flipped bit of the version is damage and not a newer Cairn's record.
+  const uint32_t crc = ExtendCrc32c(Crc32c(bytes.data(), 20), frame.data(), frame.size());
+  if (crc != LittleEndian(bytes.substr(20, 4))) return Corrupt("its checksum is wrong");
   if (version > kVersion) {
     return MakeError(Reason::kFormatTooNew,
                      absl::StrCat("the verdict has version ", version, ", this reads ", kVersion));
   }
   if (version == 0) return Corrupt("version 0");
-  if (length != frame.size()) {
-    return Corrupt(absl::StrCat("its record should have ", length, " bytes and has ", frame.size()));
-  }
-  const uint32_t crc = ExtendCrc32c(Crc32c(bytes.data(), 20), frame.data(), frame.size());
-  if (crc != LittleEndian(bytes.substr(20, 4))) return Corrupt("its checksum is wrong");
-  const unsigned long long size = ZSTD_getFrameContentSize(frame.data(), frame.size());
-  if (size == ZSTD_CONTENTSIZE_UNKNOWN || size == ZSTD_CONTENTSIZE_ERROR)
-    return Corrupt("no zstd frame of known length");
-  if (size > max_record_bytes || size > INT32_MAX) return Corrupt(absl::StrCat("a record of ", size, " bytes"));
-  std::string plain(size, '\0');
-  if (ZSTD_decompress(plain.data(), plain.size(), frame.data(), frame.size()) != size) return Corrupt("its zstd frame");
-  v1::VerdictRecord record;
-  if (!record.ParseFromString(plain)) return Corrupt("its record is no VerdictRecord");
-  plain = std::string();
-  switch (record.verdict_case()) {
-    case v1::VerdictRecord::kManifest: {
-      CAIRN_ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(record.manifest()));
-      return Verdict(std::move(manifest));
-    }
-    case v1::VerdictRecord::kTombstone: {
-      const v1::TombstoneRecord& in = record.tombstone();
-      return Verdict(Tombstone{in.job(), in.step(), in.attempt(), in.request_id(), in.reason(), in.message(),
-                               absl::FromUnixNanos(in.time_unix_nanos())});
-    }
-    case v1::VerdictRecord::VERDICT_NOT_SET:
-      break;
-  }
-  return MakeError(Reason::kFormatTooNew, "the verdict is of a kind that this version does not know");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Verdict> DecodeVerdict(std::string_view bytes, uint64_t max_record_bytes) {
+  CAIRN_RETURN_IF_ERROR(CheckVerdict(bytes));
+  return WithMemory("to unpack a verdict", [&] { return DecodeChecked(bytes, max_record_bytes); });
 }
 
 bool ShowsManifestOf(std::string_view bytes, std::string_view job, int64_t step, uint32_t attempt) {
@@ -523,6 +540,7 @@ bool ShowsManifestOf(std::string_view bytes, std::string_view job, int64_t step,
   // More than the first fields take; a frame gives nothing of a block before all of it.
   std::string plain(ZSTD_DStreamOutSize(), '\0');
   const std::unique_ptr<ZSTD_DCtx, size_t (*)(ZSTD_DCtx*)> context(ZSTD_createDCtx(), ZSTD_freeDCtx);
+  if (context == nullptr) return false;
   ZSTD_inBuffer in = {frame.data(), frame.size(), 0};
   ZSTD_outBuffer out = {plain.data(), plain.size(), 0};
   while (in.pos < in.size && out.pos < out.size) {

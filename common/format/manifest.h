@@ -134,10 +134,16 @@ using Verdict = std::variant<Manifest, Tombstone>;
 // Bytes of a verdict: magic "CAIRNVRD", version, length, CRC32C, one zstd frame of a cairn.v1.VerdictRecord.
 std::string EncodeVerdict(const Verdict& verdict);
 
+// Whether the bytes are those that a writer has put there, whatever they say: the head and the checksum, in linear
+// time.
+// DATA_LOSS (MANIFEST_CORRUPT), FAILED_PRECONDITION (FORMAT_TOO_NEW): as of DecodeVerdict.
+absl::Status CheckVerdict(std::string_view bytes);
+
 // Reads them. `bytes` are untrusted: sizes, indices and positions are checked, memory is bounded by what the record
 // truly holds and by `max_record_bytes` of decompressed record.
 // DATA_LOSS (MANIFEST_CORRUPT): not a verdict, cut off, or a checksum or number is wrong; the message says which.
-// FAILED_PRECONDITION (FORMAT_TOO_NEW).
+// FAILED_PRECONDITION (FORMAT_TOO_NEW): a record whose checksum is right says a higher version.
+// RESOURCE_EXHAUSTED (MEMORY_LIMIT).
 absl::StatusOr<Verdict> DecodeVerdict(std::string_view bytes, uint64_t max_record_bytes = uint64_t{1} << 30);
 
 // Whether what is left of a damaged verdict shows that it was the manifest of this attempt: its zstd frame gives, up to

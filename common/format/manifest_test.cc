@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "common/format/testing/newer_verdict.h"
 #include "common/rpc/reason.h"
 
 namespace cairn {
@@ -65,12 +66,21 @@ TEST(VerdictTest, EveryFlippedBitAndEveryCut_IsRefused) {
       spoiled[i] = static_cast<char>(spoiled[i] ^ (1 << bit));
       const auto verdict = DecodeVerdict(spoiled);
       ASSERT_FALSE(verdict.ok()) << "byte " << i;
-      const auto reason = ReasonOf(verdict.status());
-      EXPECT_TRUE(reason == Reason::kManifestCorrupt || reason == Reason::kFormatTooNew);
+      // Damage, also of the version: only a record whose checksum is right may be a newer one.
+      EXPECT_TRUE(HasReason(verdict.status(), Reason::kManifestCorrupt)) << "byte " << i << ": " << verdict.status();
     }
     EXPECT_FALSE(DecodeVerdict(std::string_view(bytes).substr(0, i)).ok());
   }
   EXPECT_FALSE(DecodeVerdict(bytes + "x").ok());
+}
+
+TEST(VerdictTest, HigherVersion_IsBelieved_IfTheChecksumIsRight) {
+  const std::string newer = OfVersion(EncodeVerdict(Small()), 2);
+  EXPECT_TRUE(HasReason(DecodeVerdict(newer).status(), Reason::kFormatTooNew));
+  EXPECT_TRUE(HasReason(CheckVerdict(newer), Reason::kFormatTooNew));
+  EXPECT_TRUE(CheckVerdict(EncodeVerdict(Small())).ok());
+  EXPECT_TRUE(HasReason(DecodeVerdict(newer.substr(0, newer.size() - 1)).status(), Reason::kManifestCorrupt));
+  EXPECT_TRUE(HasReason(DecodeVerdict(OfVersion(newer, 0)).status(), Reason::kManifestCorrupt));
 }
 
 TEST(VerdictTest, RecordAboveTheLimit_IsRefusedBeforeItIsUnpacked) {

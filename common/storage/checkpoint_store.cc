@@ -7,9 +7,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/crc32c.h"
 #include "common/base/status.h"
 #include "common/rpc/reason.h"
 #include "common/storage/checkpoint_path.h"
+#include "common/storage/uncached_file.h"
 
 namespace cairn {
 namespace {
@@ -81,6 +83,12 @@ std::string WhatStands(const StepRecord& step) {
   return text;
 }
 
+// A damaged one is its error.
+absl::StatusOr<AttemptRecord> Readable(AttemptRecord record) {
+  if (record.kind == AttemptRecord::Kind::kDamaged) return record.error;
+  return record;
+}
+
 }  // namespace
 
 bool IsProvenDamage(const absl::Status& status) {
@@ -136,17 +144,59 @@ absl::StatusOr<AttemptRecord> CheckpointStore::ReadRecord(std::string_view job, 
   if (known) {
     MutexLock lock(mutex_);
     const auto found = known_.find(path);
-    if (found != known_.end() && found->second.identity == identity) return found->second;
+    if (found != known_.end() && found->second.identity == identity) return Readable(found->second);
   }
-  const std::string file = absl::StrCat(storage_.root(), "/", path);
-  CAIRN_ASSIGN_OR_RETURN(const std::string bytes, ReadWhole(fd.get(), file, kMaxVerdictBytes));
-  CAIRN_ASSIGN_OR_RETURN(const Verdict verdict, Decode(job, step, attempt, storage_.root(), path, bytes));
-  AttemptRecord record = Summarize(step, attempt, verdict);
+  const auto verdict = ReadVerdict(job, step, attempt, path, fd.get());
+  AttemptRecord record;
+  if (verdict.ok()) {
+    record = Summarize(step, attempt, *verdict);
+  } else if (HasReason(verdict.status(), Reason::kManifestCorrupt) ||
+             HasReason(verdict.status(), Reason::kFormatTooNew)) {
+    record.attempt = attempt;
+    record.kind = AttemptRecord::Kind::kDamaged;
+    record.error = verdict.status();
+  } else {
+    return verdict.status();  // may be read another time
+  }
   record.identity = identity;
   MutexLock lock(mutex_);
   if (known_.size() >= kMaxKnown) known_.clear();
   if (known) known_[path] = record;
-  return record;
+  return Readable(std::move(record));
+}
+
+absl::StatusOr<std::string> CheckpointStore::ReadSurely(
+    const std::string& path, int fd, const std::function<absl::Status(const std::string& bytes)>& take) {
+  const std::string file = absl::StrCat(storage_.root(), "/", path);
+  uint32_t crc32c = 0;
+  size_t size = 0;
+  {
+    CAIRN_ASSIGN_OR_RETURN(std::string bytes, ReadWhole(fd, file, kMaxVerdictBytes));
+    const absl::Status taken = take(bytes);
+    if (taken.ok()) return bytes;
+    if (!HasReason(taken, Reason::kManifestCorrupt)) return taken;
+    crc32c = Crc32c(bytes.data(), bytes.size());
+    size = bytes.size();
+  }
+  // The bytes may have been spoiled on their way here.
+  CAIRN_ASSIGN_OR_RETURN(std::string bytes, ReadUncached(storage_, path, kMaxVerdictBytes));
+  const absl::Status taken = take(bytes);
+  if (taken.ok()) return bytes;
+  if (bytes.size() == size && Crc32c(bytes.data(), size) == crc32c) return taken;
+  return MakeError(Reason::kStorageError,
+                   absl::StrCat(file, " gave other bytes when it was read again: nobody can say whether it is damaged"),
+                   {{"file", file}});
+}
+
+absl::StatusOr<Verdict> CheckpointStore::ReadVerdict(std::string_view job, int64_t step, uint32_t attempt,
+                                                     const std::string& path, int fd) {
+  std::optional<Verdict> found;
+  CAIRN_RETURN_IF_ERROR(ReadSurely(path, fd, [&](const std::string& bytes) {
+                          auto verdict = Decode(job, step, attempt, storage_.root(), path, bytes);
+                          if (verdict.ok()) found = *std::move(verdict);
+                          return verdict.status();
+                        }).status());
+  return *std::move(found);
 }
 
 AttemptRecord CheckpointStore::ReadAttempt(std::string_view job, int64_t step, uint32_t attempt) {
@@ -182,6 +232,7 @@ StepRecord CheckpointStore::ReadStep(std::string_view job, int64_t step) {
   std::map<uint32_t, bool> attempts;  // and whether the directory stands
   for (const PosixStorage::Entry& entry : *entries) {
     if (const auto number = ParseVerdictName(entry.name)) attempts.try_emplace(*number, false);
+    found.temporaries |= IsTemporaryName(entry.name);
     if (const auto number = ParseAttemptName(entry.name); number.has_value() && entry.directory) {
       attempts[*number] = true;
     }
@@ -259,12 +310,16 @@ absl::StatusOr<CheckpointStore::ManifestFile> CheckpointStore::Find(std::string_
 }
 
 absl::StatusOr<Manifest> CheckpointStore::Read(std::string_view job, const ManifestFile& file) {
-  CAIRN_ASSIGN_OR_RETURN(const std::string bytes, storage_.ReadFile(file.path, kMaxVerdictBytes));
-  CAIRN_ASSIGN_OR_RETURN(Verdict verdict,
-                         Decode(job, file.step, file.attempt, storage_.root(), file.path, bytes));
+  CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, storage_.OpenFile(file.path, O_RDONLY | O_NONBLOCK));
+  CAIRN_ASSIGN_OR_RETURN(Verdict verdict, ReadVerdict(job, file.step, file.attempt, file.path, fd.get()));
   if (auto* manifest = std::get_if<Manifest>(&verdict)) return std::move(*manifest);
   return MakeError(Reason::kNotCommitted, absl::StrCat(file.path, " is no manifest any more"),
                    {{"job", std::string(job)}, {"step", absl::StrCat(file.step)}, {"file", file.path}});
+}
+
+absl::StatusOr<std::string> CheckpointStore::ReadBytes(const ManifestFile& file) {
+  CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, storage_.OpenFile(file.path, O_RDONLY | O_NONBLOCK));
+  return ReadSurely(file.path, fd.get(), CheckVerdict);
 }
 
 absl::StatusOr<Manifest> CheckpointStore::ReadManifest(std::string_view job, std::optional<int64_t> step) {

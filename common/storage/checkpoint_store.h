@@ -4,6 +4,7 @@
 #define CAIRN_COMMON_STORAGE_CHECKPOINT_STORE_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -74,6 +75,8 @@ struct StepRecord {
   };
   int64_t step = 0;
   std::vector<AttemptRecord> attempts;  // ascending
+  // Names of unfinished files stand there: see PosixStorage::RemoveTemporaries.
+  bool temporaries = false;
   // The step's directory cannot be listed: nothing is known of its attempts.
   absl::Status unlisted;
 
@@ -85,8 +88,10 @@ struct StepRecord {
 };
 
 // Reads only. Thread-safe. Everything comes from listing: there is no pointer file that could be stale. What was read
-// once is remembered by the identity of the file, so one that was removed and written anew is read anew. Trouble with
-// one step is that step's alone.
+// once, damaged or not, is remembered by the identity of the file, so one that was removed and written anew is read
+// anew. A record is called damaged when it was read twice, the second time past the page cache, and gave the same
+// bytes; if it gave others that is a STORAGE_ERROR, which is not remembered. Trouble with one step is that step's
+// alone.
 class CheckpointStore {
  public:
   // `storage` must outlive it.
@@ -127,7 +132,9 @@ class CheckpointStore {
   absl::StatusOr<ManifestFile> Find(std::string_view job, std::optional<int64_t> step);
   // Decodes what Find found. DATA_LOSS (MANIFEST_CORRUPT, FILE_MISSING), FAILED_PRECONDITION (FORMAT_TOO_NEW).
   absl::StatusOr<Manifest> Read(std::string_view job, const ManifestFile& file);
-  // Both.
+  // The bytes of what Find found, of which the checksum is right. As Read.
+  absl::StatusOr<std::string> ReadBytes(const ManifestFile& file);
+  // Find and Read.
   absl::StatusOr<Manifest> ReadManifest(std::string_view job, std::optional<int64_t> step);
 
   // NOT_FOUND (NOT_COMMITTED) for `step`, or for the whole job. `stands`: more to say of the step.
@@ -137,6 +144,11 @@ class CheckpointStore {
  private:
   absl::StatusOr<AttemptRecord> ReadRecord(std::string_view job, int64_t step, uint32_t attempt,
                                            const std::string& path);
+  absl::StatusOr<Verdict> ReadVerdict(std::string_view job, int64_t step, uint32_t attempt, const std::string& path,
+                                      int fd);
+  // The bytes of a file that `take` is content with; a second time if it says MANIFEST_CORRUPT. `fd` is the file, open.
+  absl::StatusOr<std::string> ReadSurely(const std::string& path, int fd,
+                                         const std::function<absl::Status(const std::string& bytes)>& take);
 
   PosixStorage& storage_;
   Mutex mutex_;

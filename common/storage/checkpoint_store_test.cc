@@ -1,13 +1,35 @@
 #include "common/storage/checkpoint_store.h"
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
+#include "common/format/testing/newer_verdict.h"
 #include "common/rpc/reason.h"
 #include "common/storage/checkpoint_path.h"
+
+namespace {
+
+// Of all preads of this process; tests run one after the other.
+uint64_t bytes_read = 0;
+int preads_to_spoil = 0;
+
+}  // namespace
+
+// Before the C library's: storage whose bytes flip on their way here.
+extern "C" ssize_t pread(int fd, void* bytes, size_t size, off_t offset) {
+  static const auto real = reinterpret_cast<ssize_t (*)(int, void*, size_t, off_t)>(dlsym(RTLD_NEXT, "pread"));
+  const ssize_t got = real(fd, bytes, size, offset);
+  if (got <= 0) return got;
+  bytes_read += static_cast<uint64_t>(got);
+  // Each time another bit.
+  if (preads_to_spoil > 0) static_cast<char*>(bytes)[got / 2] ^= static_cast<char>(1 << preads_to_spoil-- % 8);
+  return got;
+}
 
 namespace cairn {
 namespace {
@@ -188,6 +210,60 @@ TEST_F(CheckpointStoreTest, RepairedManifest_TakesThePlaceOfADamagedVerdictOnly)
   EXPECT_EQ(store.ReadStep("a/b", 20).state(), StepRecord::State::kNothing);
   EXPECT_EQ(store.ReadStep("a/b", 30).state(), StepRecord::State::kDamaged);
   EXPECT_EQ(store.ReadStep("a/b", 40).state(), StepRecord::State::kNothing);
+}
+
+TEST_F(CheckpointStoreTest, DamagedRecords_AreReadOnce_UntilTheFileChanges) {
+  std::string bytes = Commit(10, 1) + std::string(1 << 20, 'x');
+  Put(10, 1, bytes);
+  Put(20, 1, OfVersion(Commit(20, 1), 2));
+  CheckpointStore store(*storage_);
+  EXPECT_EQ(Steps(store.ReadCheckpoints("a/b")), (std::vector<int64_t>{10, 20}));
+  const std::string told(store.ReadStep("a/b", 10).damage().message());
+  bytes_read = 0;
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(Steps(store.ReadCheckpoints("a/b")), (std::vector<int64_t>{10, 20}));
+    EXPECT_TRUE(IsProvenDamage(store.ReadStep("a/b", 10).damage()));
+    EXPECT_EQ(store.ReadStep("a/b", 10).damage().message(), told);
+    EXPECT_TRUE(HasReason(store.ReadStep("a/b", 20).damage(), Reason::kFormatTooNew));
+  }
+  EXPECT_EQ(bytes_read, 0u);
+  ASSERT_TRUE(storage_->PutIfAbsent(RepairedPath("a/b", 10, 1), Commit(10, 1)).ok());
+  EXPECT_EQ(store.ReadStep("a/b", 10).state(), StepRecord::State::kCommitted) << "a repair is seen at once";
+  std::filesystem::remove(root_ + "/" + VerdictPath("a/b", 20, 1));
+  Put(20, 1, Commit(20, 1));
+  EXPECT_EQ(store.ReadStep("a/b", 20).state(), StepRecord::State::kCommitted) << "and so is another file";
+}
+
+TEST_F(CheckpointStoreTest, BitsThatFlipOnTheirWay_AreNoDamage) {
+  Put(10, 1, Commit(10, 1));
+  {
+    CheckpointStore store(*storage_);
+    preads_to_spoil = 1;
+    EXPECT_EQ(store.ReadStep("a/b", 10).state(), StepRecord::State::kCommitted);
+    EXPECT_EQ(preads_to_spoil, 0);
+    preads_to_spoil = 1;
+    EXPECT_EQ(store.ReadManifest("a/b", 10)->step, 10);
+    preads_to_spoil = 1;
+    EXPECT_EQ(*store.ReadBytes(*store.Find("a/b", 10)), Commit(10, 1));
+    EXPECT_EQ(preads_to_spoil, 0);
+  }
+  // Both times, and each time others: no proof, and read anew the next time.
+  CheckpointStore store(*storage_);
+  preads_to_spoil = 2;
+  const StepRecord doubtful = store.ReadStep("a/b", 10);
+  EXPECT_EQ(preads_to_spoil, 0);
+  EXPECT_EQ(doubtful.state(), StepRecord::State::kDamaged);
+  EXPECT_TRUE(HasReason(doubtful.damage(), Reason::kStorageError)) << doubtful.damage();
+  EXPECT_FALSE(IsProvenDamage(doubtful.damage()));
+  EXPECT_EQ(store.ReadStep("a/b", 10).state(), StepRecord::State::kCommitted);
+}
+
+TEST_F(CheckpointStoreTest, FlippedBitOfTheVersion_IsProvenDamage) {
+  std::string bytes = Commit(10, 1);
+  bytes[9] = 1;
+  Put(10, 1, bytes);
+  CheckpointStore store(*storage_);
+  EXPECT_TRUE(IsProvenDamage(store.ReadStep("a/b", 10).damage())) << store.ReadStep("a/b", 10).damage();
 }
 
 TEST_F(CheckpointStoreTest, WhatWasRemoved_IsGone) {

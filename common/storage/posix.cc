@@ -9,12 +9,13 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/base/memory.h"
 #include "common/base/random_id.h"
 #include "common/base/status.h"
+#include "common/base/thread.h"
 #include "common/rpc/reason.h"
 #include "common/storage/errno_error.h"
 
@@ -71,9 +72,16 @@ bool Refused(int error) {
   }
 }
 
+constexpr std::string_view kTemporaryPrefix = ".tmp-";
+constexpr size_t kTemporaryDigits = 16;
+
+std::string NewTemporaryName() {
+  return absl::StrCat(std::string(kTemporaryPrefix), RandomToken(kTemporaryDigits / 2));
+}
+
 // Gives a directory's next fsync something to write: see SettleDirectory. The errno, or 0.
 int Dirty(int directory) {
-  const std::string name = absl::StrCat(".tmp-", RandomToken(8));
+  const std::string name = NewTemporaryName();
   const UniqueFd fd(Retry(
       [&] { return openat(directory, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644); }));
   if (fd.valid()) return unlinkat(directory, name.c_str(), 0) == 0 ? 0 : errno;
@@ -94,6 +102,11 @@ int LinkNoReplace(int directory, const std::string& from, const std::string& to)
 }
 
 }  // namespace
+
+bool IsTemporaryName(std::string_view name) {
+  return name.size() == kTemporaryPrefix.size() + kTemporaryDigits && name.starts_with(kTemporaryPrefix) &&
+         name.find_first_not_of("0123456789abcdef", kTemporaryPrefix.size()) == std::string_view::npos;
+}
 
 int WriteFully(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
@@ -116,7 +129,11 @@ absl::StatusOr<std::string> ReadWhole(int fd, const std::string& path, uint64_t 
                      absl::StrCat(path, " has ", info.st_size, " bytes, at most ", max_bytes, " are read"),
                      {{"file", path}});
   }
-  std::string bytes(static_cast<size_t>(info.st_size), '\0');
+  std::string bytes;
+  CAIRN_RETURN_IF_ERROR(WithMemory(absl::StrCat("to read the ", info.st_size, " bytes of ", path), [&] {
+    bytes.resize(static_cast<size_t>(info.st_size));
+    return absl::OkStatus();
+  }));
   size_t done = 0;
   while (done < bytes.size()) {
     const ssize_t got = ::pread(fd, bytes.data() + done, bytes.size() - done, static_cast<off_t>(done));
@@ -281,7 +298,7 @@ absl::StatusOr<UniqueFd> PosixStorage::OpenFile(std::string_view path, int flags
 
 absl::StatusOr<std::string> PosixStorage::WriteTemporary(int directory, std::string_view path, std::string_view bytes,
                                                          unsigned mode) {
-  const std::string name = absl::StrCat(".tmp-", RandomToken(8));
+  const std::string name = NewTemporaryName();
   UniqueFd fd(openat(directory, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode));
   if (!fd.valid()) return ErrnoError(errno, "create", Full(path));
   const int error = WriteFully(fd.get(), bytes);
@@ -399,10 +416,7 @@ absl::StatusOr<std::vector<std::optional<uint64_t>>> PosixStorage::SizesOf(std::
       if (int expected = 0; result != 0 && error.compare_exchange_strong(expected, result)) failed = i;
     }
   };
-  std::vector<std::thread> threads;
-  for (size_t i = 1; i < std::min(kMaxThreads, names.size() / kNamesPerThread); ++i) threads.emplace_back(work);
-  work();
-  for (std::thread& thread : threads) thread.join();
+  RunOnThreads(static_cast<int>(std::min(kMaxThreads, names.size() / kNamesPerThread)), work);
   if (error == 0) return sizes;
   return ErrnoError(error, "stat", absl::StrCat(Full(directory), "/", names[failed]));
 }
@@ -443,6 +457,28 @@ absl::Status PosixStorage::RemoveAll(std::string_view path) {
   }
   if (fsync(parent->get()) != 0) return ErrnoError(errno, "fsync", Full(path));
   return absl::OkStatus();
+}
+
+absl::StatusOr<int> PosixStorage::RemoveTemporaries(std::string_view path, absl::Time before) {
+  CAIRN_ASSIGN_OR_RETURN(const auto entries, List(path));
+  CAIRN_ASSIGN_OR_RETURN(const UniqueFd directory, OpenDirectory(path));
+  int removed = 0;
+  absl::Status error;
+  for (const Entry& entry : entries) {
+    struct stat info;
+    if (!IsTemporaryName(entry.name) ||
+        fstatat(directory.get(), entry.name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(info.st_mode) ||
+        info.st_uid != geteuid() || absl::TimeFromTimespec(info.st_ctim) >= before) {
+      continue;
+    }
+    if (unlinkat(directory.get(), entry.name.c_str(), 0) == 0) {
+      ++removed;
+    } else if (errno != ENOENT && error.ok()) {
+      error = ErrnoError(errno, "remove", absl::StrCat(Full(path), "/", entry.name));
+    }
+  }
+  if (!error.ok()) return error;
+  return removed;
 }
 
 std::vector<absl::Status> PosixStorage::SettleDirectories(const std::vector<std::string>& paths) {

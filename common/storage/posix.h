@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "common/base/mutex.h"
 #include "common/storage/unique_fd.h"
 
@@ -91,6 +92,10 @@ class PosixStorage {
   PutResult Rename(std::string_view from, std::string_view to);
   // Removes a file or a directory with all below it; absent is fine. Durable.
   absl::Status RemoveAll(std::string_view path);
+  // Removes what is left in a directory of our own writing of files: regular files with such a name, of this process's
+  // user, unchanged since `before`, by the clock of the storage. Not durable: one that comes back is removed another
+  // time. Returns how many went; the first error, after having tried all.
+  absl::StatusOr<int> RemoveTemporaries(std::string_view path, absl::Time before);
   // Makes the names that stand in a directory durable, whoever made them and whatever became of an earlier fsync of it:
   // the kernel tells a failed one once and takes the pages for clean afterwards, so an entry is made and removed first,
   // which the fsync must write.
@@ -130,7 +135,12 @@ class PosixStorage {
   std::set<Identity> durable_ ABSL_GUARDED_BY(mutex_);
 };
 
+// The names of files that PosixStorage has not finished, and of those that it makes for a moment. They may stay after a
+// crash, or where the storage did not remove them.
+bool IsTemporaryName(std::string_view name);
+
 // All that an open regular file holds; `path` is for errors. As PosixStorage::ReadFile.
+// RESOURCE_EXHAUSTED (MEMORY_LIMIT).
 absl::StatusOr<std::string> ReadWhole(int fd, const std::string& path, uint64_t max_bytes);
 
 // Writes all of `bytes` at the file's offset, through short writes and EINTR. The errno, or 0.

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <thread>
 
+#include "common/base/testing/address_space.h"
 #include "common/rpc/reason.h"
 
 namespace cairn {
@@ -46,6 +47,59 @@ TEST_F(PosixStorageTest, PutIfAbsent_ManyWriters_OneWins) {
   const auto winner = std::find(created.begin(), created.end(), 1) - created.begin();
   EXPECT_EQ(content, std::string(1000, static_cast<char>('0' + winner)));
   EXPECT_EQ(storage_->List("a/b")->size(), 1u) << "temporary files are left";
+}
+
+TEST_F(PosixStorageTest, LeftTemporaries_AreRemoved_NobodyElsesAndNoLaterOnes) {
+  ASSERT_TRUE(storage_->MakeDirectories("job").ok());
+  const std::string job = directory_ + "/root/job/";
+  const auto make = [&](const std::string& name) { std::ofstream(job + name) << "x"; };
+  make("marker");
+  const std::string old = ".tmp-0123456789abcdef";
+  const std::string other_user = ".tmp-00000000000000aa";
+  const std::string later = ".tmp-00000000000000bb";
+  std::vector<std::string> kept = {other_user,  later,          ".tmp-0123456789ABCDEF", ".tmp-notes-of-a-user",
+                                   ".tmp-0123", "0001.verdict", "tmp-0123456789abcdef",  ".tmp-0123456789abcdef0"};
+  make(old);
+  make(".tmp-0123456789abcde0");
+  for (const std::string& name : kept) make(name);
+  std::filesystem::create_directory(job + ".tmp-00000000000000cc");
+  std::filesystem::create_symlink("marker", job + ".tmp-00000000000000dd");
+  kept.insert(kept.end(), {"marker", ".tmp-00000000000000cc", ".tmp-00000000000000dd"});
+  // Only root can give a file away.
+  const bool given = chown((job + other_user).c_str(), 12345, static_cast<gid_t>(-1)) == 0;
+  if (!given) kept.erase(kept.begin());
+  struct stat info;
+  // The clock of the storage goes on between two changes that may differ.
+  absl::Time before;
+  do {
+    make(later);
+    ASSERT_EQ(stat((job + later).c_str(), &info), 0);
+    const absl::Time changed = absl::TimeFromTimespec(info.st_ctim);
+    ASSERT_EQ(stat((job + other_user).c_str(), &info), 0);
+    before = changed > absl::TimeFromTimespec(info.st_ctim) ? changed : absl::InfinitePast();
+  } while (before == absl::InfinitePast());
+  EXPECT_EQ(storage_->RemoveTemporaries("job", absl::InfinitePast()).value(), 0);
+  EXPECT_EQ(storage_->RemoveTemporaries("job", before).value(), given ? 2 : 3);
+  std::vector<std::string> left;
+  const auto entries = storage_->List("job");
+  for (const PosixStorage::Entry& entry : *entries) left.push_back(entry.name);
+  std::sort(kept.begin(), kept.end());
+  EXPECT_EQ(left, kept);
+  EXPECT_EQ(storage_->RemoveTemporaries("", before).value(), 0);
+  EXPECT_TRUE(HasReason(storage_->RemoveTemporaries("none", before).status(), Reason::kFileMissing));
+}
+
+TEST_F(PosixStorageTest, FileAboveTheMemory_IsAMemoryLimit) {
+  if (!LimitedAddressSpace::Works()) GTEST_SKIP();
+  std::ofstream(directory_ + "/root/large").flush();
+  std::filesystem::resize_file(directory_ + "/root/large", 256 << 20);  // sparse
+  {
+    const LimitedAddressSpace limited(16 << 20);
+    const auto read = storage_->ReadFile("large", 1 << 30);
+    EXPECT_TRUE(HasReason(read.status(), Reason::kMemoryLimit)) << read.status();
+    EXPECT_NE(read.status().message().find("large"), std::string::npos) << read.status();
+  }
+  EXPECT_EQ(storage_->ReadFile("large", 1 << 30)->size(), 256u << 20);
 }
 
 TEST_F(PosixStorageTest, PathsThatLeaveTheRoot_AreRefused) {

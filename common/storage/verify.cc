@@ -10,12 +10,13 @@
 #include <cstdlib>
 #include <memory>
 #include <optional>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
+#include "common/base/memory.h"
 #include "common/base/mutex.h"
 #include "common/base/status.h"
+#include "common/base/thread.h"
 #include "common/format/safetensors_header.h"
 #include "common/storage/errno_error.h"
 
@@ -24,10 +25,6 @@ namespace {
 
 constexpr size_t kMaxFaults = 1000;
 constexpr uint64_t kChunkBytes = 8 << 20;
-
-struct FreeDeleter {
-  void operator()(void* memory) const { std::free(memory); }
-};
 
 // What the manifest says of one item.
 struct Expected {
@@ -52,13 +49,18 @@ class Verifier {
   }
 
   VerifyReport Run() {
-    std::vector<std::thread> threads;
-    for (int i = 0; i < std::max(1, options_.threads); ++i) {
-      threads.emplace_back([this] {
-        for (size_t file = next_++; file < manifest_.files.size() && !Stopped(); file = next_++) Check(file);
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
+    RunOnThreads(options_.threads, [this] {
+      for (size_t file = next_++; file < manifest_.files.size() && !Stopped(); file = next_++) {
+        const absl::Status checked = WithMemory("to verify it", [&] {
+          Check(file);
+          return absl::OkStatus();
+        });
+        if (!checked.ok()) {
+          Add(Reason::kMemoryLimit, absl::StrCat(manifest_.job, "/", manifest_.path_of(manifest_.files[file])), 0, "",
+              std::string(checked.message()));
+        }
+      }
+    });
     MutexLock lock(mutex_);
     std::sort(report_.faults.begin(), report_.faults.end(), [](const VerifyFault& a, const VerifyFault& b) {
       return std::tie(a.file, a.offset) < std::tie(b.file, b.offset);
@@ -112,8 +114,7 @@ class Verifier {
   void Read(int fd, bool direct, const std::string& path, uint64_t size, size_t index) {
     const ManifestFile& file = manifest_.files[index];
     const uint64_t buffer_bytes = std::max<uint64_t>(kChunkBytes, file.header_bytes);
-    const std::unique_ptr<char, FreeDeleter> buffer(
-        static_cast<char*>(std::aligned_alloc(kDataAlignment, buffer_bytes)));
+    const AlignedBuffer buffer = AllocateAligned(kDataAlignment, buffer_bytes);
     if (!ReadAt(fd, direct, path, buffer.get(), 0, file.header_bytes)) return;
     const std::string_view header(buffer.get(), file.header_bytes);
     std::optional<ParsedHeader> parsed;

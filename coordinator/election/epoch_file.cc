@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -87,7 +88,9 @@ absl::StatusOr<EpochFile> EpochFile::Acquire(PosixStorage& storage, absl::Durati
     return ErrnoError(errno, "write", path);
   }
   CAIRN_RETURN_IF_ERROR(storage.SettleDirectory(".cairn"));
-  return EpochFile(storage, std::move(fd), epoch, std::move(text));
+  struct stat info;
+  if (fstat(fd.get(), &info) != 0) return ErrnoError(errno, "stat", path);
+  return EpochFile(storage, std::move(fd), epoch, std::move(text), absl::TimeFromTimespec(info.st_mtim));
 }
 
 absl::Status EpochFile::Check() const {

@@ -25,6 +25,8 @@ class EpochFile {
                                            const std::function<void(const std::string& holder)>& waiting);
 
   uint64_t epoch() const { return epoch_; }
+  // When the record was written, by the clock of the storage. What was last changed before is a predecessor's.
+  absl::Time began() const { return began_; }
 
   // Whether the root is still this coordinator's: opens the file again by its path and compares what stands there with
   // what Acquire has written. The lock itself says nothing: on a network file system it may be local to each machine
@@ -34,13 +36,14 @@ class EpochFile {
   absl::Status Check() const;
 
  private:
-  EpochFile(PosixStorage& storage, UniqueFd fd, uint64_t epoch, std::string record)
-      : storage_(&storage), fd_(std::move(fd)), epoch_(epoch), record_(std::move(record)) {}
+  EpochFile(PosixStorage& storage, UniqueFd fd, uint64_t epoch, std::string record, absl::Time began)
+      : storage_(&storage), fd_(std::move(fd)), epoch_(epoch), record_(std::move(record)), began_(began) {}
 
   PosixStorage* storage_;
   UniqueFd fd_;  // holds the lock
   uint64_t epoch_;
   std::string record_;
+  absl::Time began_;
 };
 
 }  // namespace cairn

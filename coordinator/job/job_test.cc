@@ -291,6 +291,7 @@ TEST_F(JobTest, NumberThatComesTooLate_IsBuried) {
   Plan(1);
   const auto reserve = Take<ReserveAttempt>();
   Pass(absl::Seconds(11));
+  ASSERT_EQ(ErrorOf(OrderOf(0, 1)), Reason::kStorageStalled) << "the save has ended without a number";
   job().OnReserved(1, reserve->ticket, Reserved{1, kNonce}, At());
   Pass(3 * Options().lease_ttl);
   const auto tombstone = Take<PutVerdict>();

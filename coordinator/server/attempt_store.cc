@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/memory.h"
 #include "common/base/random_id.h"
 #include "common/base/status.h"
 #include "common/rpc/reason.h"
@@ -155,6 +156,17 @@ absl::Status AttemptStore::CheckComplete(const std::string& job, const PutVerdic
 }
 
 PutOutcome AttemptStore::Put(const std::string& job, const PutVerdict& action) {
+  PutOutcome outcome;
+  const absl::Status enough = WithMemory(absl::StrCat("to end ", job, "@", action.step), [&] {
+    outcome = PutNow(job, action);
+    return absl::OkStatus();
+  });
+  if (enough.ok()) return outcome;
+  // Perhaps after the record had its name.
+  return WithDoubt(VerdictPath(job, action.step, action.attempt), {enough, /*in_doubt=*/true});
+}
+
+PutOutcome AttemptStore::PutNow(const std::string& job, const PutVerdict& action) {
   const std::string path = VerdictPath(job, action.step, action.attempt);
   if (absl::Status held = holds_root_(); !held.ok()) return WithDoubt(path, {std::move(held)});
   if (action.manifest == nullptr) {

@@ -36,13 +36,14 @@ class AttemptStore {
   absl::StatusOr<Reserved> Reserve(const std::string& job, int64_t step, uint32_t above);
   // Puts the record that ends an attempt, if none stands there, and says what stands there then, durably. An error in
   // doubt is one until a later call has found out: see PutOutcome.
-  // FAILED_PRECONDITION (ROOT_IN_USE); (ROOT_MISMATCH): the attempt's directory is another coordinator's, or a file of
-  // a manifest is not there in its size.
+  // RESOURCE_EXHAUSTED (MEMORY_LIMIT), always in doubt. FAILED_PRECONDITION (ROOT_IN_USE); (ROOT_MISMATCH): the
+  // attempt's directory is another coordinator's, or a file of a manifest is not there in its size.
   PutOutcome Put(const std::string& job, const PutVerdict& action);
   // Removes an attempt's directory. Only where a tombstone is read now; else an error, and nothing is removed.
   absl::Status Remove(const std::string& job, int64_t step, uint32_t attempt);
 
  private:
+  PutOutcome PutNow(const std::string& job, const PutVerdict& action);
   // OK if the attempt may be committed: its directory is ours, and holds all files.
   absl::Status CheckComplete(const std::string& job, const PutVerdict& action);
   PutOutcome PutRecord(const std::string& job, int64_t step, uint32_t attempt, const std::string& bytes,

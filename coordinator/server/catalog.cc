@@ -81,8 +81,22 @@ absl::StatusOr<Recovered> Catalog::RecoverStep(const std::string& job, int64_t s
   return recovered;
 }
 
+// What cannot be removed is no reason to fail: the next coordinator tries again.
+void Catalog::RemoveTemporaries(const std::string& job, const std::vector<StepRecord>& steps) {
+  for (const StepRecord& step : steps) {
+    if (step.temporaries) storage_.RemoveTemporaries(StepDirectory(job, step.step), began_).IgnoreError();
+  }
+  // Directories of which a name was made durable: the job's, and those above it.
+  for (std::string directory = job; !directory.empty();) {
+    storage_.RemoveTemporaries(directory, began_).IgnoreError();
+    const size_t cut = directory.rfind('/');
+    directory.resize(cut == std::string::npos ? 0 : cut);
+  }
+}
+
 absl::StatusOr<Recovered> Catalog::Recover(const std::string& job) {
   CAIRN_ASSIGN_OR_RETURN(std::vector<StepRecord> steps, store_.ReadJob(job));
+  RemoveTemporaries(job, steps);
   Recovered recovered;
   for (const StepRecord& step : Settled(job, std::move(steps))) AddTo(recovered, step);
   return recovered;
@@ -124,7 +138,7 @@ absl::StatusOr<Catalog::ManifestBytes> Catalog::ReadManifestBytes(const std::str
     MutexLock lock(mutex_);
     if (bytes_ != nullptr && bytes_file_ == file) return ManifestBytes{file.step, file.attempt, bytes_};
   }
-  CAIRN_ASSIGN_OR_RETURN(std::string read, store_.storage().ReadFile(file.path, kMaxVerdictBytes));
+  CAIRN_ASSIGN_OR_RETURN(std::string read, store_.ReadBytes(file));
   auto bytes = std::make_shared<const std::string>(std::move(read));
   MutexLock lock(mutex_);
   bytes_file_ = file;

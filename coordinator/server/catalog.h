@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "common/base/mutex.h"
 #include "common/format/manifest.h"
 #include "common/storage/checkpoint_store.h"
@@ -21,10 +22,14 @@ namespace cairn {
 // Thread-safe; every method blocks on storage and may fail with its reasons.
 class Catalog {
  public:
-  explicit Catalog(PosixStorage& storage) : storage_(storage), store_(storage) {}
+  // `began`: when this coordinator took the root, by the clock of the storage. Unfinished files from before that were
+  // left by a predecessor.
+  explicit Catalog(PosixStorage& storage, absl::Time began = absl::InfinitePast())
+      : storage_(storage), store_(storage), began_(began) {}
 
   // Everything about a job; empty for one that never saved. A verdict that cannot be read, or a step's directory that
-  // cannot be listed (attempt 0), is a damaged one; nothing else fails for it.
+  // cannot be listed (attempt 0), is a damaged one; nothing else fails for it. Removes unfinished files that
+  // predecessors have left.
   absl::StatusOr<Recovered> Recover(const std::string& job);
   // The same of one step.
   absl::StatusOr<Recovered> RecoverStep(const std::string& job, int64_t step);
@@ -70,6 +75,7 @@ class Catalog {
   absl::StatusOr<VerdictSummary> Read(const std::string& job, int64_t step, uint32_t attempt);
 
  private:
+  void RemoveTemporaries(const std::string& job, const std::vector<StepRecord>& steps);
   // The same steps, and what they tell is durable: the maker of a verdict may have ended before its own fsync. Verdicts
   // of which that cannot be said are damaged ones.
   std::vector<StepRecord> Settled(const std::string& job, std::vector<StepRecord> steps);
@@ -79,6 +85,7 @@ class Catalog {
 
   PosixStorage& storage_;
   CheckpointStore store_;
+  const absl::Time began_;
   Mutex mutex_;
   // Those used last, and the files that they came from.
   CheckpointStore::ManifestFile manifest_file_ ABSL_GUARDED_BY(mutex_);

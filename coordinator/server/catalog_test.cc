@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "common/base/fake_clock.h"
+#include "common/format/testing/newer_verdict.h"
 #include "common/rpc/reason.h"
 #include "common/storage/attempt_owner.h"
 #include "common/storage/checkpoint_path.h"
@@ -189,11 +190,24 @@ TEST_F(SoundCheckpointTest, WhatIsNoProof_EndsTheLoadByName) {
   std::filesystem::create_symlink("elsewhere", root_ + "/" + VerdictPath("demo", 30, 1));
   EXPECT_EQ(MetadataOf(catalog().FindSound("demo", true).status())["step"], "30");
   // A newer version wrote it: nobody knows whether it is damaged.
-  std::string bytes = EncodeVerdict(SomeManifest(40, 1));
-  bytes[8] = 9;
+  const std::string bytes = OfVersion(EncodeVerdict(SomeManifest(40, 1)), 9);
   ASSERT_TRUE(storage_->MakeDirectories(StepDirectory("demo", 40)).ok());
   ASSERT_TRUE(storage_->PutIfAbsent(VerdictPath("demo", 40, 1), bytes).ok());
   EXPECT_TRUE(HasReason(catalog().FindSound("demo", true).status(), Reason::kFormatTooNew));
+}
+
+TEST_F(SoundCheckpointTest, UnfinishedFilesOfAPredecessor_AreGoneWhenItsJobIsRecovered) {
+  CommitWithFiles(10);
+  const std::vector<std::string> left = {root_ + "/demo/.tmp-0123456789abcdef",
+                                         root_ + "/demo/000000000010/.tmp-0123456789abcdef"};
+  for (const std::string& path : left) std::ofstream(path).flush();
+  ASSERT_TRUE(catalog().Recover("demo").ok());
+  for (const std::string& path : left) EXPECT_TRUE(std::filesystem::exists(path)) << "may be this one's";
+  Catalog later(*storage_, absl::Now() + absl::Hours(1));
+  ASSERT_EQ(later.Recover("demo")->verdict.size(), 1u);
+  for (const std::string& path : left) EXPECT_FALSE(std::filesystem::exists(path)) << path;
+  EXPECT_TRUE(std::filesystem::exists(Bin(10)));
+  EXPECT_EQ(later.ReadManifest("demo", 10).value()->step, 10);
 }
 
 TEST_F(SoundCheckpointTest, CachedManifests_AreThoseOfTheFilesThatStandThere) {

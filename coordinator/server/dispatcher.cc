@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/memory.h"
 #include "common/rpc/reason.h"
 
 namespace cairn {
@@ -55,7 +56,13 @@ void Dispatcher::RunTimer() {
 }
 
 void Dispatcher::WatchWorkers() {
-  const int stalled = workers_.ReplaceStalled();
+  absl::Status refused;
+  const int stalled = workers_.ReplaceStalled(&refused);
+  if (refused.ok() == threads_refused_) {
+    threads_refused_ = !refused.ok();
+    LogLine(clock_, refused.ok() ? std::string("event=threads-to-be-had")
+                                 : absl::StrCat("event=thread-refused error=\"", refused.message(), "\""));
+  }
   if (stalled_calls_.exchange(stalled) != stalled)
     LogLine(clock_, absl::StrCat("event=storage-stalled calls=", stalled));
 }
@@ -155,7 +162,12 @@ grpc::ServerUnaryReactor* Dispatcher::AnswerOnWorker(std::function<Answer()> wor
   grpc::ServerUnaryReactor* reactor = call->reactor();
   const bool taken = workers_.Offer([call, work = std::move(work)] {
     if (call->finished()) return;
-    const Answer answer = work();
+    Answer answer;
+    const absl::Status enough = WithMemory("to answer the call", [&] {
+      answer = work();
+      return absl::OkStatus();
+    });
+    if (!enough.ok()) answer = {enough};
     if (!call->Claim()) return;
     if (answer.respond) answer.respond();
     call->AnswerClaimed(answer.status);
@@ -196,7 +208,14 @@ void Dispatcher::Execute(const CoreAction& action) {
   std::visit(
       [&](const auto& what) {
         using What = std::decay_t<decltype(what)>;
-        const auto result = executor_.Run(name, what);
+        const auto result = [&] {
+          // How a put ended is known to AttemptStore alone, whatever became of memory.
+          if constexpr (std::is_same_v<What, PutVerdict>) {
+            return executor_.Run(name, what);
+          } else {
+            return WithMemory(absl::StrCat("for ", name), [&] { return executor_.Run(name, what); });
+          }
+        }();
         apply([&](Job& job, const Environment& environment) {
           if constexpr (std::is_same_v<What, RecoverJob>) job.OnRecovered(result, environment);
           if constexpr (std::is_same_v<What, ReadStep>) job.OnStepRead(what.step, what.ticket, result, environment);
@@ -215,7 +234,11 @@ void Dispatcher::Execute(const CoreAction& action) {
         });
         // Nobody waits for it.
         if constexpr (std::is_same_v<What, PlanSave>) {
-          if (result.ok()) executor_.Keep(what, *result);
+          if (!result.ok()) return;
+          WithMemory("to keep a plan", [&] {
+            executor_.Keep(what, *result);
+            return absl::OkStatus();
+          }).IgnoreError();
         }
       },
       action.what);

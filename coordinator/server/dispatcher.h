@@ -136,6 +136,7 @@ class Dispatcher {
   std::list<Held> held_ ABSL_GUARDED_BY(mutex_);
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::atomic<int> stalled_calls_ = 0;
+  bool threads_refused_ = false;  // the timer's
   CondVar stop_;
   std::thread timer_;
 };

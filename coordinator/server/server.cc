@@ -29,10 +29,11 @@ class CoordinatorServer::Impl {
  public:
   Impl(ServerOptions options, TransferSecret secret, PosixStorage& storage, const Clock& clock)
       : options_(std::move(options)),
+        storage_(storage),
         clock_(clock),
         layouts_(kLayoutCapacity),
         plans_(storage, layouts_, options_.save),
-        catalog_(storage),
+        catalog_(storage, options_.began),
         attempts_(storage, catalog_, clock, options_.holds_root),
         executor_(catalog_, attempts_, plans_, std::move(secret), clock),
         dispatcher_(options_.core, executor_, layouts_, clock, kWorkers),
@@ -40,6 +41,10 @@ class CoordinatorServer::Impl {
         people_(options_.core, options_.token, storage.root(), dispatcher_, catalog_) {}
 
   absl::Status Start() {
+    // A job's own directories follow when it is recovered.
+    for (const char* directory : {"", ".cairn", ".cairn/plans"}) {
+      storage_.RemoveTemporaries(directory, options_.began).IgnoreError();
+    }
     CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> layouts, plans_.Recover());
     dispatcher_.Event([&](Core& core, const Environment& environment) {
       core.KeepForAWhile(layouts, environment.now);
@@ -91,6 +96,7 @@ class CoordinatorServer::Impl {
 
  private:
   const ServerOptions options_;
+  PosixStorage& storage_;
   const Clock& clock_;
   LayoutStore layouts_;
   PlanStore plans_;

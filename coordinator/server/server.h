@@ -21,6 +21,8 @@ struct ServerOptions {
   std::string token;  // empty: none is asked for; whether `listen` may be then is the caller's to check
   SaveOptions save;   // of all save plans
   CoreOptions core;   // with the coordinator's epoch
+  // When this process took the root, by the clock of the storage: EpochFile::began.
+  absl::Time began = absl::InfinitePast();
   // Whether this process still serves the root, asked before each thing that is decided in storage: EpochFile::Check.
   std::function<absl::Status()> holds_root = [] { return absl::OkStatus(); };
 };

@@ -1,12 +1,14 @@
 #include "coordinator/server/worker_pool.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <deque>
-#include <thread>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "common/base/mutex.h"
+#include "common/base/thread.h"
 
 namespace cairn {
 namespace {
@@ -60,16 +62,27 @@ Computing::~Computing() {
 
 WorkerPool::WorkerPool(int threads, absl::Duration stall_after, const Clock& clock)
     : state_(std::make_shared<State>(stall_after, clock)) {
-  for (int i = 0; i < threads; ++i) Start(state_);
+  for (int i = 0; i < threads; ++i) {
+    // At the start of a process, which ends if it cannot have its threads.
+    if (!Start(state_).ok()) throw std::system_error(EAGAIN, std::generic_category(), "a thread for storage");
+  }
 }
 
-void WorkerPool::Start(const std::shared_ptr<State>& state) {
+absl::Status WorkerPool::Start(const std::shared_ptr<State>& state) {
   auto worker = std::make_shared<Worker>();
   {
     MutexLock lock(state->mutex);
     state->workers.push_back(worker);
   }
-  std::thread([state, worker] { Run(state, worker); }).detach();
+  auto thread = StartThread("to work in the place of one that hangs", [state, worker] { Run(state, worker); });
+  if (thread.ok()) {
+    thread->detach();
+    return absl::OkStatus();
+  }
+  MutexLock lock(state->mutex);
+  std::erase(state->workers, worker);
+  state->changed.NotifyAll();
+  return thread.status();
 }
 
 void WorkerPool::Run(const std::shared_ptr<State>& state, const std::shared_ptr<Worker>& worker) {
@@ -118,7 +131,7 @@ bool WorkerPool::Offer(std::function<void()> work) {
   return true;
 }
 
-int WorkerPool::ReplaceStalled() {
+int WorkerPool::ReplaceStalled(absl::Status* refused) {
   int missing = 0;
   int stalled = 0;
   {
@@ -133,7 +146,13 @@ int WorkerPool::ReplaceStalled() {
     if (missing > 0) state_->replacements += missing;
     stalled = state_->stalled;
   }
-  for (int i = 0; i < missing; ++i) Start(state_);
+  absl::Status started;
+  for (; missing > 0 && started.ok(); --missing) started = Start(state_);
+  if (!started.ok()) {
+    MutexLock lock(state_->mutex);
+    state_->replacements -= missing + 1;  // the next look tries again
+  }
+  if (refused != nullptr) *refused = std::move(started);
   return stalled;
 }
 

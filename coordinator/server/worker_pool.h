@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
 
@@ -21,7 +22,8 @@ class WorkerPool {
   // Work that Offer lets wait.
   static constexpr size_t kMaxWaiting = 4096;
 
-  // `stall_after`: a thread that waits for storage that long hangs. `clock` must outlive the threads.
+  // `stall_after`: a thread that waits for storage that long hangs. `clock` must outlive the threads. Throws
+  // std::system_error where there are not so many threads to be had.
   WorkerPool(int threads, absl::Duration stall_after, const Clock& clock);
   ~WorkerPool() { Stop(absl::InfiniteDuration()); }
 
@@ -31,8 +33,8 @@ class WorkerPool {
   bool Offer(std::function<void()> work);
 
   // Puts a new thread in the place of each that hangs. To be called every few hundred milliseconds. Returns how many
-  // hang now.
-  int ReplaceStalled();
+  // hang now. `refused`: why threads that hang have none in their place; the next call tries again.
+  int ReplaceStalled(absl::Status* refused = nullptr);
 
   // Finishes what was submitted, for `patience` at most, and not what waits for threads that hang. Returns whether all
   // threads have ended: if not, what their work uses must never be destroyed. Idempotent.
@@ -41,7 +43,7 @@ class WorkerPool {
  private:
   struct State;
   struct Worker;
-  static void Start(const std::shared_ptr<State>& state);
+  static absl::Status Start(const std::shared_ptr<State>& state);
   static void Run(const std::shared_ptr<State>& state, const std::shared_ptr<Worker>& worker);
 
   const std::shared_ptr<State> state_;

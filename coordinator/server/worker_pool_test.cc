@@ -7,6 +7,8 @@
 
 #include "common/base/fake_clock.h"
 #include "common/base/mutex.h"
+#include "common/base/testing/address_space.h"
+#include "common/rpc/reason.h"
 
 namespace cairn {
 namespace {
@@ -78,6 +80,30 @@ TEST(WorkerPoolTest, HangingThreads_AreReplacedAndCounted_OthersGoOn) {
   AwaitNoneStalled(pool);
   EXPECT_TRUE(pool.Stop(absl::InfiniteDuration()));
   EXPECT_EQ(pool.ReplaceStalled(), 0);
+}
+
+TEST(WorkerPoolTest, ThreadThatIsRefused_IsToldAndTriedAgain) {
+  if (!LimitedAddressSpace::Works()) GTEST_SKIP();
+  auto fixture = std::make_shared<Fixture>();
+  constexpr int kThreads = 16;  // more than there are stacks of threads that have ended, which are used again
+  WorkerPool pool(kThreads, kStall, fixture->clock);
+  for (int i = 0; i < kThreads; ++i) pool.Submit([fixture] { fixture->storage.Pass(); });
+  fixture->storage.AwaitInside(kThreads);
+  fixture->other.Open();
+  fixture->clock.Advance(kStall);
+  absl::Status refused;
+  {
+    const LimitedAddressSpace limited(1 << 20);
+    EXPECT_EQ(pool.ReplaceStalled(&refused), kThreads);
+  }
+  EXPECT_TRUE(HasReason(refused, Reason::kMemoryLimit)) << refused;
+  EXPECT_EQ(pool.ReplaceStalled(&refused), kThreads);
+  EXPECT_TRUE(refused.ok()) << refused;
+  for (int i = 0; i < kThreads; ++i) pool.Submit([fixture] { fixture->other.Pass(); });
+  fixture->other.AwaitPassed(kThreads);
+  fixture->storage.Open();
+  AwaitNoneStalled(pool);
+  EXPECT_TRUE(pool.Stop(absl::InfiniteDuration()));
 }
 
 TEST(WorkerPoolTest, Computing_IsNotHanging) {

@@ -1,7 +1,8 @@
 // Preloaded into a process: while the file that CAIRN_TEST_HANG names is there, linking a verdict into
-// place hangs.
+// place hangs. A file with ".reached" behind its name has a byte for each that did.
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -12,6 +13,13 @@ void Hang(const char* name) {
   const char* flag = getenv("CAIRN_TEST_HANG");
   const size_t length = strlen(name);
   if (flag == nullptr || length < 8 || strcmp(name + length - 8, ".verdict") != 0) return;
+  if (access(flag, F_OK) != 0) return;
+  // Counts those that hang.
+  char reached[4096];
+  snprintf(reached, sizeof(reached), "%s.reached", flag);
+  const int fd = open(reached, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (write(fd, "x", 1) != 1) abort();
+  close(fd);
   while (access(flag, F_OK) == 0) usleep(10'000);
 }
 

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <thread>
 
@@ -15,6 +16,7 @@
 #include "agent/testing/layouts.h"
 #include "common/format/manifest.h"
 #include "common/rpc/reason.h"
+#include "common/rpc/status_proto.h"
 #include "common/storage/checkpoint_path.h"
 #include "common/storage/posix.h"
 #include "common/storage/verify.h"
@@ -234,6 +236,68 @@ TEST_F(StorageFaultTest, DirectWritesRefusedLate_EverySaveCommits) {
     EXPECT_EQ(checkpoint->state(), v1::Checkpoint::COMMITTED) << checkpoint->ShortDebugString();
   }
   ExpectWhole(8, 1);
+}
+
+TEST_F(StorageFaultTest, NoThreadIsToBeHad_TheSaveAndTheLoadFailByName_LaterOnesWork) {
+  const std::string none = Path("no-threads");
+  const Service coordinator = StartCoordinator({absl::StrCat("FAULT_THREADS=", none)});
+  const Service agent = Start("agent/cairn-agent", AgentFlags(coordinator, 0, 1, root_),
+                              {absl::StrCat("FAULT_THREADS=", none)});
+  FakeTrainer trainer(agent.address);
+  ASSERT_TRUE(trainer.Attach().ok());
+  const RankLayoutPtr layout = MakeLayout({Whole("w", DType::kFloat32, {10 << 20})}, {});  // pages of several threads
+  const std::vector<std::string> contents = {Pattern("w", layout->items[0].bytes())};
+  const auto save = [&](int64_t step, const std::function<void()>& staged) -> absl::Status {
+    const auto begun = trainer.BeginSave(*layout, step);
+    if (!begun.ok()) return begun.status();
+    EXPECT_TRUE(trainer.Fill(*begun, contents).ok());
+    staged();
+    EXPECT_TRUE(trainer.Commit(*begun, {}).ok());
+    const auto checkpoint = trainer.WaitSave(step, begun->save());
+    if (!checkpoint.ok()) return checkpoint.status();
+    EXPECT_EQ(checkpoint->state(), checkpoint->has_error() ? v1::Checkpoint::ABORTED : v1::Checkpoint::COMMITTED);
+    return StatusFromProto(checkpoint->error());
+  };
+  const auto load = [&](uint64_t number) -> absl::Status {
+    const absl::Status begun = trainer.BeginLoad(*layout, number).status();
+    std::vector<std::string> targets = {std::string(contents[0].size(), ' ')};
+    const absl::Status received = begun.ok() ? trainer.Receive(number, targets) : begun;
+    trainer.EndLoad(number).IgnoreError();
+    EXPECT_TRUE(!received.ok() || targets[0] == contents[0]);
+    return received;
+  };
+  ASSERT_EQ(save(1, [] {}), absl::OkStatus());
+  const absl::Status refused = save(2, [&] { std::ofstream(none).flush(); });
+  EXPECT_TRUE(HasReason(refused, Reason::kMemoryLimit)) << refused;
+  EXPECT_NE(refused.message().find("to write step 2"), std::string::npos) << refused;
+  EXPECT_EQ(MetadataOf(refused)["rank"], "0") << refused;
+  const absl::Status unread = load(1);
+  EXPECT_TRUE(HasReason(unread, Reason::kMemoryLimit)) << unread;
+  std::filesystem::remove(none);
+  EXPECT_EQ(save(3, [] {}), absl::OkStatus());
+  EXPECT_EQ(load(2), absl::OkStatus());
+  ExpectWhole(3, 1);
+}
+
+TEST_F(StorageFaultTest, NoThreadIsToBeHadAtTheStart_EndsWithAnError) {
+  const std::string none = Path("no-threads");
+  const Service coordinator = StartCoordinator({});
+  std::ofstream(none).flush();
+  std::vector<std::string> agent = {"/usr/bin/env", "LD_PRELOAD=tests/fault/libstorage_faults.so",
+                                    absl::StrCat("FAULT_THREADS=", none)};
+  std::vector<std::string> other = agent;
+  agent.push_back("agent/cairn-agent");
+  for (const std::string& flag : AgentFlags(coordinator, 0, 1, root_)) agent.push_back(flag);
+  for (const std::string& word : {std::string("coordinator/cairn-coordinator"), std::string("--root"), Path("other")}) {
+    other.push_back(word);
+  }
+  for (const auto& command : {agent, other}) {
+    const std::string log = Path("log-without-threads");
+    std::filesystem::remove(log);
+    Process process(command, log);
+    EXPECT_EQ(process.Wait(absl::Seconds(60)), 1) << ReadWhole(log);
+    EXPECT_NE(ReadWhole(log).find("error: MEMORY_LIMIT"), std::string::npos) << ReadWhole(log);
+  }
 }
 
 TEST_F(StorageFaultTest, AgentWithAnotherRoot_IsRefusedByName_AtItsRegistration) {

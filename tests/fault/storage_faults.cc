@@ -9,10 +9,12 @@
 //                                  ending is linked there
 //   FAULT_OPEN_ONCE=ENDING         opening a name with this ending fails, once, with EIO
 //   FAULT_DIRECT_WRITES=1          O_DIRECT is taken, and direct writes are refused with EINVAL
+//   FAULT_THREADS=FILE             no thread is to be had while FILE exists
 //   FAULT_TRACE=FILE               lines "create DIRECTORY", "link DIRECTORY/NAME", "fsync PATH ok|failed"
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -131,6 +133,13 @@ int openat(int directory, const char* name, int flags, ...) {
   const int fd = Real<int(int, const char*, int, ...)>("openat")(directory, name, flags, mode);
   if (fd >= 0 && (flags & O_CREAT) != 0) Trace("create " + PathOf(directory));
   return fd;
+}
+
+int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*work)(void*), void* argument) noexcept {
+  static const std::string none_while = Option("FAULT_THREADS");
+  if (!none_while.empty() && access(none_while.c_str(), F_OK) == 0) return EAGAIN;
+  const auto real = Real<int(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*)>("pthread_create");
+  return real(thread, attributes, work, argument);
 }
 
 ssize_t pwrite(int fd, const void* bytes, size_t size, off_t offset) {

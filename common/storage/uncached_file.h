@@ -1,0 +1,20 @@
+// Reads a file from where it is stored, not from this machine's memory of it.
+#ifndef CAIRN_COMMON_STORAGE_UNCACHED_FILE_H_
+#define CAIRN_COMMON_STORAGE_UNCACHED_FILE_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "common/storage/posix.h"
+
+namespace cairn {
+
+// As PosixStorage::ReadFile, by O_DIRECT. Where the file system has none, its pages are dropped from the page cache
+// first, as far as the kernel does that. For a second opinion on bytes that look damaged.
+absl::StatusOr<std::string> ReadUncached(PosixStorage& storage, std::string_view path, uint64_t max_bytes);
+
+}  // namespace cairn
+
+#endif  // CAIRN_COMMON_STORAGE_UNCACHED_FILE_H_
