@@ -9,7 +9,8 @@ bool AskedSaves::Ask(const Question& question, uint64_t number) {
   if (std::any_of(entries_.begin(), entries_.end(), same)) return false;
   if (entries_.size() >= kMost) {
     // A verdict that nobody has come back for can be asked for again.
-    const auto oldest = std::find_if(entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.answered; });
+    const auto oldest =
+        std::find_if(entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.answered; });
     if (oldest == entries_.end()) return false;
     entries_.erase(oldest);
   }

@@ -24,7 +24,8 @@ absl::Duration FromProto(const google::protobuf::Duration& duration) {
 
 }  // namespace
 
-Session::Session(SessionOptions options) : options_(std::move(options)), link_trouble_(options_.rank), next_save_(options_.incarnation | 1) {}
+Session::Session(SessionOptions options)
+    : options_(std::move(options)), link_trouble_(options_.rank), next_save_(options_.incarnation | 1) {}
 
 std::vector<Action> Session::TakeActions() { return std::exchange(actions_, {}); }
 

@@ -307,7 +307,7 @@ class Session {
   v1::Checkpoint CheckpointOf(const v1::SaveOrder& verdict, const absl::Status& error) const;
   // Of a save that this agent does not know: what the coordinator says of its attempt.
   v1::WaitSaveResponse AskFor(const v1::WaitSaveRequest& request);
-  // SAVE_IN_PROGRESS, or what keeps the agent from its coordinator, if too many failed saves wait for it to hear of them.
+  // SAVE_IN_PROGRESS, or what keeps the agent from its coordinator, if too many failed saves wait to be heard of.
   absl::Status CheckRoom() const;
   void Fail(Save& save, absl::Status error);
   void Fail(Load& load, absl::Status error);

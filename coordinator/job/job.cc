@@ -77,7 +77,8 @@ const Save* Job::FindSave(int64_t step, bool active) const {
 }
 
 Save* Job::LastSave(int64_t step) {
-  const auto found = std::find_if(saves_.rbegin(), saves_.rend(), [&](const Save& save) { return save.step() == step; });
+  const auto found =
+      std::find_if(saves_.rbegin(), saves_.rend(), [&](const Save& save) { return save.step() == step; });
   return found == saves_.rend() ? nullptr : &*found;
 }
 

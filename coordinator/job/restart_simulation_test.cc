@@ -1,6 +1,6 @@
-// Trainers that go through their saves together, as training does, while their agents restart: each call ends, all ranks
-// hear the same of an attempt, and none ever waits for one that waits for the others elsewhere. A failing seed is run
-// alone with CAIRN_SIMULATION_SEED=N, its log printed with CAIRN_SIMULATION_LOG=1.
+// Trainers that go through their saves together, as training does, while their agents restart: each call ends, all
+// ranks hear the same of an attempt, and none ever waits for one that waits for the others elsewhere. A failing seed is
+// run alone with CAIRN_SIMULATION_SEED=N, its log printed with CAIRN_SIMULATION_LOG=1.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -90,8 +90,8 @@ class Save {
   v1::Checkpoint View(const Context& context) const;
 
   // Of a save that was aborted: some trainers have not heard of it, because it waited for them, or because their agents
-  // restarted while their calls were open. The next call of each is answered by this verdict; but not at once, for it may
-  // as well be one with which all ranks try again. See docs/failure_model.md, "Which attempt a call is in".
+  // restarted while their calls were open. The next call of each is answered by this verdict; but not at once, for it
+  // may as well be one with which all ranks try again. See docs/failure_model.md, "Which attempt a call is in".
   // `state` is a call that belongs to no other attempt: if it is the one that is owed an answer, it is held.
   void HoldOwed(const Member& member, const v1::SaveState& state, absl::Time now);
   // What an agent does not speak of any more, its trainer has heard.

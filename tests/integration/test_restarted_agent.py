@@ -59,7 +59,8 @@ def test_attempt_ends_at_once_and_its_verdict_is_told_by_the_next_agent(root):
         thread.join()
         assert failed
         # Rank 1's agent knows nothing of it, and asks.
-        request = _wire.LOCAL_AGENT["WaitSave"].request(trainer_incarnation=other._incarnation, step=1, save=12345, attempt=1)
+        request = _wire.LOCAL_AGENT["WaitSave"].request(trainer_incarnation=other._incarnation, step=1, save=12345,
+                                                        attempt=1)
         answer = other._call("WaitSave", request, 20.0)
         assert not answer.pending and answer.checkpoint.attempt == 1
         assert _wire.error_from_status(answer.checkpoint.error).message == lost.value.message
