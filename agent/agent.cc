@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "agent/local/predecessor.h"
 #include "agent/local/socket_directory.h"
 #include "agent/log.h"
 #include "common/base/random_id.h"
@@ -88,13 +89,19 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
   link.registration.set_world_size(given.world_size);
   link.registration.set_node(given.node);
   link.registration.set_descriptor_socket(agent->descriptors_->path());
+  link.registration.set_predecessor(PredecessorIn(given.socket_directory));
   link.registration.set_transfer_address(agent->transfer_address_);
   link.registration.set_boot_id(agent->boot_id_);
   link.registration.set_protocol(kProtocolVersion);
   link.registration.set_version(std::string(kVersion));
   link.root = given.root;
   link.read_root_proof = [raw = agent.get()] { return raw->root_->ReadProof(); };
-  link.on_registered = [raw = agent.get()](const std::string& proof) { raw->root_->Accepted(proof); };
+  link.on_registered = [raw = agent.get()](const std::string& proof) {
+    raw->root_->Accepted(proof);
+    if (const auto left = LeaveToSuccessor(raw->options_.socket_directory, raw->incarnation_); !left.ok()) {
+      Log(LogLevel::kWarn, "successor_waits_for_lease", {{"error", left}});
+    }
+  };
   link.current_step = [raw = agent.get()] { return raw->CurrentStep(); };
   link.on_fatal = given.on_fatal ? given.on_fatal : [](const absl::Status&) {};
   agent->link_ = std::make_unique<CoordinatorLink>(agent->host_, std::move(link));

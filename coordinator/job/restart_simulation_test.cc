@@ -48,6 +48,7 @@ struct Outcome {
 };
 
 struct Rank {
+  uint64_t registered_last = 0;  // as it stands beside the sockets
   int number = 0;
   Agent agent;
   absl::Time started;
@@ -223,12 +224,12 @@ class World {
       v1::RegisterAgentRequest request;
       *request.mutable_agent() = Identity(rank);
       request.set_world_size(static_cast<uint32_t>(ranks_.size()));
-      request.set_boot_id("boot");
-      request.set_descriptor_socket(absl::StrCat("/run/", rank.number));
+      request.set_predecessor(rank.registered_last);
       InCore([&](const Environment& environment) {
         if (!(*core_->JobFor(kJob, environment))->Register(request, environment).ok()) return;
         for (const Rank& other : ranks_) core_->layouts().Add(Layout(other.number), 1);
         agent.registered = true;
+        rank.registered_last = agent.incarnation;
         agent.epoch = epoch_;
       });
       return;

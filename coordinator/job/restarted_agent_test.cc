@@ -47,9 +47,7 @@ class RestartedAgentTest : public testing::Test {
     v1::RegisterAgentRequest request;
     *request.mutable_agent() = Identity(rank);
     request.set_world_size(2);
-    request.set_node("host");
-    request.set_boot_id("boot");
-    request.set_descriptor_socket(absl::StrCat("/run/cairn/", rank, "/descriptors.sock"));
+    if (incarnation_[rank] > 100) request.set_predecessor(incarnation_[rank] - 100);
     const auto registered = job().Register(request, At());
     ASSERT_TRUE(registered.ok()) << registered.status();
   }

@@ -22,13 +22,6 @@ std::vector<std::string> LayoutsOf(const v1::AgentState& state) {
   return digests;
 }
 
-// One process alone listens on a socket's path, and refuses to begin where another one listens. The node tells
-// containers apart that share a kernel but not their files.
-bool TakesThePlaceOf(const Member& held, const v1::RegisterAgentRequest& request) {
-  return !request.boot_id().empty() && !request.descriptor_socket().empty() && held.boot_id == request.boot_id() &&
-         held.descriptor_socket == request.descriptor_socket() && held.node == request.node();
-}
-
 }  // namespace
 
 std::optional<int64_t> Member::current_step() const {
@@ -53,7 +46,7 @@ absl::StatusOr<bool> Membership::Register(const v1::RegisterAgentRequest& reques
   const int world_size = static_cast<int>(request.world_size());
   auto held = members_.find(rank);
   const bool other = held != members_.end() && held->second.incarnation != agent.incarnation();
-  if (other && !TakesThePlaceOf(held->second, request)) {
+  if (other && request.predecessor() != held->second.incarnation) {
     const Member& holder = held->second;
     return MakeError(Reason::kRankConflict,
                      absl::StrCat(job_, ": rank ", rank, " is held by agent ", ShortId(holder.incarnation), " on ",

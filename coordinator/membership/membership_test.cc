@@ -42,27 +42,20 @@ TEST(MembershipTest, AnotherIncarnation_OnlyAfterTheLease) {
   EXPECT_TRUE(members.Authenticate(Request(1, 8).agent(), later).ok());
 }
 
-TEST(MembershipTest, OneThatHoldsTheSocketOfTheOneBefore_TakesItsPlaceAtOnce) {
-  const auto request = [](uint64_t incarnation, const std::string& boot, const std::string& socket) {
-    v1::RegisterAgentRequest made = Request(1, incarnation);
-    made.set_boot_id(boot);
-    made.set_descriptor_socket(socket);
-    return made;
-  };
-  for (const bool known : {true, false}) {
-    Membership members("demo", kLease);
-    ASSERT_TRUE(members.Register(request(7, known ? "boot" : "", known ? "/run/a" : ""), kStart).ok());
-    for (const auto& [boot, socket] : {std::pair("other", "/run/a"), {"boot", "/run/b"}, {"", ""}}) {
-      const absl::Status refused = members.Register(request(8, boot, socket), kStart).status();
-      EXPECT_TRUE(HasReason(refused, Reason::kRankConflict)) << refused;
-    }
-    v1::RegisterAgentRequest elsewhere = request(8, "boot", "/run/a");
-    elsewhere.set_node("a container");
-    EXPECT_TRUE(HasReason(members.Register(elsewhere, kStart).status(), Reason::kRankConflict));
-    EXPECT_EQ(members.Register(request(8, "boot", "/run/a"), kStart).ok(), known);
-    EXPECT_EQ(members.Find(1)->incarnation, known ? 8u : 7u);
-    EXPECT_EQ(members.epoch(), known ? 2u : 1u);
+TEST(MembershipTest, SuccessorOfTheHolder_TakesItsPlaceAtOnce) {
+  Membership members("demo", kLease);
+  ASSERT_TRUE(members.Register(Request(1, 7), kStart).ok());
+  v1::RegisterAgentRequest next = Request(1, 8);
+  for (const uint64_t another : {0, 6, 8}) {
+    next.set_predecessor(another);
+    const absl::Status refused = members.Register(next, kStart).status();
+    EXPECT_TRUE(HasReason(refused, Reason::kRankConflict)) << refused;
   }
+  next.set_predecessor(7);
+  EXPECT_TRUE(members.Register(next, kStart).ok());
+  EXPECT_EQ(members.Find(1)->incarnation, 8u);
+  EXPECT_EQ(members.epoch(), 2u);
+  EXPECT_TRUE(HasReason(members.Authenticate(Request(1, 7).agent(), kStart).status(), Reason::kStaleIncarnation));
 }
 
 TEST(MembershipTest, EndedLease_IsNotRegisteredAndNamesTheRank) {

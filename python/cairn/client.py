@@ -282,50 +282,52 @@ class Client:
         started = time.monotonic()
         with self._operation.of("save", timeout):
             declared = self._builder.declare(state)
-            request = _wire.LOCAL_AGENT["BeginSave"].request(
-                trainer_incarnation=self._incarnation, step=step, allow_dropped_names=allow_dropped_names)
-            _wire.set_duration(request.timeout, timeout)
-            pause = 0.02
+            deadline = started + timeout
             while True:
+                begun, agent = self._begin_save(step, declared, allow_dropped_names, deadline, timeout)
                 try:
-                    begun, agent = self._session.call_with_layout(
-                        "BeginSave", request, declared, started + timeout + _TIMEOUT_GRACE,
-                        f"step {step}: staging could not begin within {timeout:g} s")
-                    break
-                except Error as error:
-                    self._give_up_slab(error)
-                    # The agent's memory holds an earlier step: it is free when that is written.
-                    if error.reason != "SAVE_IN_PROGRESS" or time.monotonic() + pause > started + timeout:
+                    self._stage(declared, begun)
+                    checksums = _replicas.checksums(declared, begun.check_item)
+                    sampled = self._sampler.sample(declared, begun.may_check_item, time.monotonic() - started)
+                    commit = _wire.LOCAL_AGENT["CommitStaging"].request(
+                        trainer_incarnation=self._incarnation, save=begun.save,
+                        object_bytes=[len(entry.data) for entry in declared.objects], check_crc32c=checksums,
+                        sampled_crc32c=sampled)
+                    self._session.call("CommitStaging", commit, held_by=agent)
+                    return Saving(self, step, begun.save, agent)
+                except _session.Restarted:
+                    pass
+                except BaseException as error:
+                    unreachable = isinstance(error, Error) and error.reason == "AGENT_UNREACHABLE"
+                    if not unreachable or not self._session.restarted_since(agent):
+                        self._cancel(begun.save, error)
                         raise
-                time.sleep(pause)
-                pause = min(2 * pause, 0.5)
+                    # Its memory could not be mapped any more.
+                # The call goes on with the agent's next process. If the coordinator knew of it, the attempt has ended
+                # and its verdict comes; else this begins it.
+                if time.monotonic() >= deadline:
+                    raise Error("RANK_LOST", f"{self.job}@{step}: the agent of rank {self.rank} restarted during the "
+                                f"save of step {step}; save again", self._about(step))
+
+    def _begin_save(self, step: int, declared: _layout.Declared, allow_dropped_names: bool, deadline: float,
+                    timeout: float):
+        """Where the state goes, and the incarnation of the agent that said it."""
+        request = _wire.LOCAL_AGENT["BeginSave"].request(
+            trainer_incarnation=self._incarnation, step=step, allow_dropped_names=allow_dropped_names)
+        _wire.set_duration(request.timeout, max(deadline - time.monotonic(), 0.0))
+        pause = 0.02
+        while True:
             try:
-                self._stage(declared, begun)
-                checksums = _replicas.checksums(declared, begun.check_item)
-                sampled = self._sampler.sample(declared, begun.may_check_item, time.monotonic() - started)
-                commit = _wire.LOCAL_AGENT["CommitStaging"].request(
-                    trainer_incarnation=self._incarnation, save=begun.save,
-                    object_bytes=[len(entry.data) for entry in declared.objects], check_crc32c=checksums,
-                    sampled_crc32c=sampled)
-                self._session.call("CommitStaging", commit, held_by=agent)
-            except _session.Restarted:
-                raise self._lost(step) from None
-            except BaseException as error:
-                unreachable = isinstance(error, Error) and error.reason == "AGENT_UNREACHABLE"
-                if unreachable and self._session.restarted_since(agent):
-                    raise self._lost(step) from None  # its memory could not be mapped any more
-                self._cancel(begun.save, error)
-                raise
-            return Saving(self, step, begun.save, agent)
-
-    def _lost(self, step: int) -> Error:
-        """What a save ends with whose agent restarted before the state was staged.
-
-        The attempt, if there was one already, is aborted for the same reason on all ranks. It is not begun anew by
-        itself: the others have heard their verdict, and need not call save for this step again.
-        """
-        return Error("RANK_LOST", f"{self.job}@{step}: the agent of rank {self.rank} restarted during the save of step "
-                     f"{step}; save again", self._about(step))
+                return self._session.call_with_layout(
+                    "BeginSave", request, declared, deadline + _TIMEOUT_GRACE,
+                    f"step {step}: staging could not begin within {timeout:g} s")
+            except Error as error:
+                self._give_up_slab(error)
+                # The agent's memory holds an earlier step: it is free when that is written.
+                if error.reason != "SAVE_IN_PROGRESS" or time.monotonic() + pause > deadline:
+                    raise
+            time.sleep(pause)
+            pause = min(2 * pause, 0.5)
 
     def _about(self, step: int) -> dict[str, str]:
         return {"job": self.job, "step": str(step), "rank": str(self.rank), "ranks": str(self.rank)}

@@ -140,9 +140,12 @@ def test_agent_restarts_while_its_trainer_copies(cluster, threads, monkeypatch):
     begun = time.monotonic()
     with monkeypatch.context() as patch:
         patch.setattr(_native.CopyList, "run", killed_first)
-        assert list(threads.map(work, clients)) == ["RANK_LOST", "RANK_LOST"]
+        ends = list(threads.map(work, clients))
+    # The first agent may have died before it told the coordinator of the save: then its next process begins it.
+    assert ends in (["RANK_LOST", "RANK_LOST"], ["COMMITTED", "COMMITTED"])
     assert time.monotonic() - begun < QUICK
-    saves_commit(threads, clients, 2)
+    if ends[0] != "COMMITTED":
+        saves_commit(threads, clients, 2)
     saves_commit(threads, clients, 3)
 
 
@@ -180,7 +183,8 @@ def test_agent_restarts_while_its_trainer_waits_for_the_verdict(cluster, threads
             assert waiting.result(60) == "RANK_LOST", "at once: the other one still copies"
         go_on.set()
         ends = [waiting.result(60), other.result(60)]
-    # What rank 0 has lent is gone with its agent, if the other one had not got it.
-    assert ends[0] == ends[1] and ends[0] in (("COMMITTED", "RANK_LOST") if killed == 0 else ("RANK_LOST",)), ends
+    # What rank 0 has lent is gone with its agent, if the other one had not got it; that one may notice first.
+    expected = ("COMMITTED", "RANK_LOST", "TRANSPORT_FAILED") if killed == 0 else ("RANK_LOST",)
+    assert ends[0] == ends[1] and ends[0] in expected, ends
     assert time.monotonic() - begun < QUICK
     saves_commit(threads, clients, 3)
