@@ -10,11 +10,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "cli/text_input.h"
-#include "common/rpc/reason.h"
-#include "coordinator/aoa/json.h"
-#include "coordinator/aoa/mapping.h"
-#include "coordinator/aoa/ready_mapping.h"
-#include "coordinator/aoa/report.h"
+#include "common/status/reason.h"
+#include "mapping/json.h"
+#include "mapping/mapping.h"
+#include "mapping/ready_mapping.h"
+#include "mapping/report.h"
 
 namespace cairn::cli {
 namespace {

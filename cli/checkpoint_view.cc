@@ -4,9 +4,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "cli/command.h"
-#include "common/base/quantity.h"
-#include "common/rpc/reason.h"
-#include "common/rpc/status_proto.h"
+#include "common/process/quantity.h"
+#include "common/status/reason.h"
+#include "common/status/status_proto.h"
 
 namespace cairn::cli {
 namespace {

@@ -17,7 +17,7 @@
 #include "absl/time/clock.h"
 #include "cli/interrupt.h"
 #include "common/base/clock.h"
-#include "common/storage/errno_error.h"
+#include "common/file/errno_error.h"
 
 namespace cairn::cli {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
 
 namespace cairn::cli {
 

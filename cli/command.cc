@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
 
 namespace cairn::cli {
 

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "common/arguments/arguments.h"
+#include "common/process/arguments.h"
 
 namespace cairn::cli {
 

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
 
 namespace cairn::cli {
 namespace {

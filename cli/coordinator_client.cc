@@ -5,8 +5,8 @@
 #include "absl/time/clock.h"
 #include "cli/interrupt.h"
 #include "common/base/clock.h"
-#include "common/base/status.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
 
 namespace cairn::cli {
 absl::StatusOr<std::unique_ptr<CoordinatorClient>> CoordinatorClient::Connect(const CommandContext& context) {

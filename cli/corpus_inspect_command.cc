@@ -7,8 +7,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/base/quantity.h"
-#include "common/base/status.h"
+#include "common/process/quantity.h"
+#include "common/status/status.h"
 #include "corpus/indexed/indexed_reader.h"
 
 namespace cairn::cli {

@@ -9,7 +9,7 @@
 #include "cli/interrupt.h"
 #include "cli/progress_line.h"
 #include "common/base/clock.h"
-#include "common/base/status.h"
+#include "common/status/status.h"
 #include "corpus/indexed/indexed_merge.h"
 
 namespace cairn::cli {

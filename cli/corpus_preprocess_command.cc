@@ -16,8 +16,8 @@
 
 #include "cli/interrupt.h"
 #include "cli/progress_line.h"
-#include "common/base/status.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
 #include "corpus/preprocess/preprocess.h"
 #include "corpus/preprocess/tokenizer_choice.h"
 #include "corpus/punkt/icu_splitter.h"

@@ -15,9 +15,9 @@
 #include "cli/interrupt.h"
 #include "cli/progress_line.h"
 #include "common/base/clock.h"
-#include "common/base/quantity.h"
-#include "common/base/status.h"
-#include "common/rpc/reason.h"
+#include "common/process/quantity.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
 #include "corpus/shuffle/shuffle.h"
 
 namespace cairn::cli {

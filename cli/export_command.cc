@@ -14,14 +14,14 @@
 #include "cli/terminal.h"
 #include "cli/text_input.h"
 #include "common/base/clock.h"
-#include "common/base/quantity.h"
-#include "common/base/status.h"
-#include "common/rpc/reason.h"
+#include "common/process/quantity.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
 #include "common/storage/checkpoint_path.h"
 #include "common/storage/checkpoint_store.h"
-#include "coordinator/aoa/json.h"
 #include "export/export_plan.h"
 #include "export/exporter.h"
+#include "mapping/json.h"
 
 namespace cairn::cli {
 namespace {

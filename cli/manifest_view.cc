@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "cli/terminal.h"
-#include "common/base/quantity.h"
+#include "common/process/quantity.h"
 #include "common/storage/checkpoint_path.h"
 
 namespace cairn::cli {

@@ -10,8 +10,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "cli/text_input.h"
-#include "common/rpc/reason.h"
-#include "coordinator/planner/plan_json.h"
+#include "common/status/reason.h"
+#include "planner/plan_json.h"
 
 namespace cairn::cli {
 namespace {

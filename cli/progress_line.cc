@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "common/base/quantity.h"
-#include "common/base/thread.h"
+#include "common/process/quantity.h"
+#include "common/resources/thread.h"
 
 namespace cairn::cli {
 

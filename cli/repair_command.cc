@@ -12,11 +12,11 @@
 #include "cli/progress_line.h"
 #include "cli/terminal.h"
 #include "common/base/clock.h"
-#include "common/base/quantity.h"
-#include "common/base/status.h"
-#include "common/rpc/reason.h"
+#include "common/file/posix.h"
+#include "common/process/quantity.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
 #include "common/storage/checkpoint_path.h"
-#include "common/storage/posix.h"
 #include "repair/repair.h"
 
 namespace cairn::cli {

@@ -10,11 +10,11 @@
 #include "cli/progress_line.h"
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
-#include "common/base/quantity.h"
 #include "common/base/random_id.h"
-#include "common/base/status.h"
-#include "common/rpc/reason.h"
-#include "common/rpc/status_proto.h"
+#include "common/process/quantity.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+#include "common/status/status_proto.h"
 #include "common/storage/checkpoint_path.h"
 
 namespace cairn::cli {

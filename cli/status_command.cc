@@ -12,10 +12,10 @@
 #include "cli/checkpoint_view.h"
 #include "cli/coordinator_client.h"
 #include "cli/interrupt.h"
-#include "common/base/quantity.h"
-#include "common/base/status.h"
-#include "common/rpc/reason.h"
-#include "common/rpc/status_proto.h"
+#include "common/process/quantity.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+#include "common/status/status_proto.h"
 #include "common/storage/checkpoint_path.h"
 
 namespace cairn::cli {

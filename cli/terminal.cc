@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/base/quantity.h"
+#include "common/process/quantity.h"
 
 namespace cairn::cli {
 namespace {

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
 
 namespace cairn::cli {
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "common/base/random_id.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
 
 namespace cairn::cli {
 namespace {

@@ -15,10 +15,10 @@
 #include "cli/child_process.h"
 #include "cli/interrupt.h"
 #include "cli/terminal.h"
-#include "common/base/status.h"
-#include "common/rpc/reason.h"
+#include "common/file/errno_error.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
 #include "common/storage/checkpoint_path.h"
-#include "common/storage/errno_error.h"
 
 namespace cairn::cli {
 namespace {

@@ -12,9 +12,9 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/base/status.h"
-#include "common/rpc/reason.h"
-#include "coordinator/planner/mapped_match.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+#include "planner/load/mapped_match.h"
 
 namespace cairn {
 namespace {

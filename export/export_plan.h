@@ -10,8 +10,8 @@
 #include "absl/status/statusor.h"
 #include "common/format/manifest.h"
 #include "common/format/plain_header.h"
-#include "coordinator/aoa/mapping.h"
-#include "coordinator/planner/link.h"
+#include "mapping/mapping.h"
+#include "planner/load/axis_map.h"
 
 namespace cairn {
 

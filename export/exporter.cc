@@ -17,13 +17,13 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
 #include "common/base/random_id.h"
-#include "common/base/status.h"
-#include "common/base/thread.h"
-#include "common/rpc/reason.h"
-#include "common/storage/errno_error.h"
+#include "common/file/errno_error.h"
+#include "common/resources/thread.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
 #include "common/tensor/tiled_copy.h"
-#include "coordinator/planner/overlap.h"
 #include "export/item_reader.h"
+#include "planner/load/overlap.h"
 
 namespace cairn {
 namespace {

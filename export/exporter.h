@@ -7,8 +7,8 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "common/file/posix.h"
 #include "common/format/manifest.h"
-#include "common/storage/posix.h"
 #include "export/export_plan.h"
 
 namespace cairn {

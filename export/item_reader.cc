@@ -9,9 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
-#include "common/base/status.h"
-#include "common/rpc/reason.h"
-#include "common/storage/errno_error.h"
+#include "common/file/errno_error.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
 
 namespace cairn {
 namespace {

@@ -10,9 +10,9 @@
 
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
+#include "common/file/posix.h"
 #include "common/format/manifest.h"
 #include "common/format/safetensors_header.h"
-#include "common/storage/posix.h"
 
 namespace cairn {
 

@@ -12,10 +12,10 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
-#include "common/base/status.h"
-#include "common/rpc/reason.h"
+#include "common/file/errno_error.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
 #include "common/storage/checkpoint_path.h"
-#include "common/storage/errno_error.h"
 
 namespace cairn {
 namespace {

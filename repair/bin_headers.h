@@ -8,8 +8,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/file/posix.h"
 #include "common/format/safetensors_header.h"
-#include "common/storage/posix.h"
 
 namespace cairn {
 

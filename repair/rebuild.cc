@@ -9,14 +9,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/digest.h"
-#include "common/base/status.h"
 #include "common/base/version.h"
-#include "common/rpc/fault.h"
-#include "common/rpc/reason.h"
+#include "common/status/fault.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
 #include "common/storage/checkpoint_path.h"
-#include "coordinator/planner/layout_description.h"
-#include "coordinator/planner/layout_set.h"
-#include "coordinator/planner/validation.h"
+#include "planner/layout/layout_description.h"
+#include "planner/layout/layout_set.h"
+#include "planner/layout/validation.h"
 
 namespace cairn {
 namespace {

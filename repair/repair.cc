@@ -3,11 +3,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/status.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
 #include "common/storage/checkpoint_path.h"
 #include "common/storage/checkpoint_store.h"
-#include "coordinator/election/epoch_file.h"
+#include "coordinator/root_lock/epoch_file.h"
 #include "repair/bin_headers.h"
 #include "repair/rebuild.h"
 

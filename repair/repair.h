@@ -8,8 +8,8 @@
 
 #include "absl/status/status.h"
 #include "common/base/clock.h"
+#include "common/file/posix.h"
 #include "common/format/manifest.h"
-#include "common/storage/posix.h"
 #include "common/storage/verify.h"
 
 namespace cairn {

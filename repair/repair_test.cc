@@ -14,10 +14,10 @@
 #include "common/base/fake_clock.h"
 #include "common/format/safetensors_header.h"
 #include "common/format/testing/newer_verdict.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
 #include "common/storage/checkpoint_path.h"
 #include "common/storage/checkpoint_store.h"
-#include "coordinator/election/epoch_file.h"
+#include "coordinator/root_lock/epoch_file.h"
 
 namespace cairn {
 namespace {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "agent/staging/memory_limit.h"
-#include "common/base/status.h"
+#include "common/status/status.h"
 
 namespace cairn {
 namespace {

@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/memory.h"
-#include "common/base/status.h"
-#include "common/rpc/reason.h"
-#include "common/storage/errno_error.h"
+#include "common/file/errno_error.h"
+#include "common/resources/memory.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
 
 #ifndef SYS_cachestat
 #define SYS_cachestat 451

@@ -6,10 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
-#include "common/base/memory.h"
-#include "common/base/status.h"
-#include "common/base/thread.h"
-#include "common/rpc/reason.h"
+#include "common/resources/memory.h"
+#include "common/resources/thread.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
 
 namespace cairn {
 namespace {

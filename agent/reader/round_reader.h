@@ -13,8 +13,8 @@
 #include "agent/reader/range_reader.h"
 #include "cairn/v1/plan.pb.h"
 #include "common/base/mutex.h"
+#include "common/file/posix.h"
 #include "common/format/safetensors_header.h"
-#include "common/storage/posix.h"
 
 namespace cairn {
 

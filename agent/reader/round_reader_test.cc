@@ -16,9 +16,9 @@
 #include "agent/testing/layouts.h"
 #include "common/base/crc32c.h"
 #include "common/base/random_id.h"
+#include "common/file/unique_fd.h"
 #include "common/format/safetensors_header.h"
-#include "common/rpc/reason.h"
-#include "common/storage/unique_fd.h"
+#include "common/status/reason.h"
 
 namespace cairn {
 namespace {

@@ -13,8 +13,8 @@
 
 #include "absl/status/statusor.h"
 #include "agent/reader/buffer_pool.h"
+#include "agent/reader/round_byte_server.h"
 #include "agent/reader/round_ledger.h"
-#include "agent/reader/round_lender.h"
 #include "agent/reader/round_reader.h"
 #include "agent/session/session.h"
 

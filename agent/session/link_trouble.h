@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
 
 namespace cairn {
 

@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "cairn/v1/layout.pb.h"
 #include "common/base/digest.h"
-#include "common/base/status.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
 
 namespace cairn {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "agent/session/session.h"
 #include "agent/testing/layouts.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
 
 namespace cairn {
 namespace {

@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/digest.h"
-#include "common/base/status.h"
-#include "common/rpc/reason.h"
-#include "common/rpc/status_proto.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+#include "common/status/status_proto.h"
 
 namespace cairn {
 namespace {

@@ -1,6 +1,6 @@
 // The agent's decisions: merges what the trainer asks, what the coordinator orders and what writer and reader report
 // into the state that goes to the coordinator, and says what is to be done. No thread, clock, file or socket in it: a
-// function of (state, event, now). The shell (agent/agent.h) feeds events and carries out the actions.
+// function of (state, event, now). The shell (agent/runtime/agent.h) feeds events and carries out the actions.
 //
 // A save:                                   A load:
 //   BEGUN -> STAGING -> STAGED -> WRITING     BEGUN -> READING -> DONE
@@ -33,7 +33,7 @@
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "cairn/v1/local_agent_service.pb.h"
 #include "cairn/v1/plan.pb.h"
-#include "common/rpc/status_proto.h"
+#include "common/status/status_proto.h"
 
 namespace cairn {
 

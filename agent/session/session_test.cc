@@ -6,8 +6,8 @@
 
 #include "agent/testing/layouts.h"
 #include "common/base/digest.h"
-#include "common/rpc/reason.h"
-#include "common/rpc/status_proto.h"
+#include "common/status/reason.h"
+#include "common/status/status_proto.h"
 
 namespace cairn {
 namespace {

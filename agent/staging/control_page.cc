@@ -3,7 +3,7 @@
 #include <atomic>
 #include <utility>
 
-#include "common/base/status.h"
+#include "common/status/status.h"
 
 namespace cairn {
 namespace {

@@ -8,8 +8,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/base/quantity.h"
-#include "common/rpc/reason.h"
+#include "common/process/quantity.h"
+#include "common/status/reason.h"
 
 namespace cairn {
 namespace {

@@ -12,10 +12,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/quantity.h"
-#include "common/base/thread.h"
-#include "common/rpc/reason.h"
-#include "common/storage/errno_error.h"
+#include "common/file/errno_error.h"
+#include "common/process/quantity.h"
+#include "common/resources/thread.h"
+#include "common/status/reason.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "common/storage/unique_fd.h"
+#include "common/file/unique_fd.h"
 
 namespace cairn {
 

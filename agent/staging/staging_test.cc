@@ -13,7 +13,7 @@
 #include "agent/staging/memory_limit.h"
 #include "agent/staging/shared_memory.h"
 #include "common/base/random_id.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
 
 namespace cairn {
 namespace {

@@ -8,7 +8,7 @@
 #include "common/base/clock.h"
 #include "common/rpc/endpoint.h"
 #include "common/rpc/grpc_status.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
 
 namespace cairn::testing {
 namespace {

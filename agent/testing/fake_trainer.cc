@@ -7,12 +7,12 @@
 #include <cstring>
 #include <utility>
 
-#include "agent/local/descriptor_socket.h"
-#include "agent/local/local_server.h"
+#include "agent/sockets/descriptor_socket.h"
+#include "agent/trainer_service/local_server.h"
 #include "common/base/random_id.h"
-#include "common/base/status.h"
 #include "common/rpc/endpoint.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
 
 namespace cairn::testing {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
 
 namespace cairn {
 namespace {

@@ -16,12 +16,12 @@
 
 #include "absl/status/statusor.h"
 #include "agent/reader/buffer_pool.h"
-#include "agent/reader/round_lender.h"
+#include "agent/reader/round_byte_server.h"
 #include "agent/session/session.h"
-#include "agent/task_queue.h"
 #include "agent/transport/copy_packer.h"
 #include "cairn/v1/local_agent_service.pb.h"
 #include "cairn/v1/transfer_service.grpc.pb.h"
+#include "common/process/task_queue.h"
 
 namespace cairn {
 

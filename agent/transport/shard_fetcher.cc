@@ -7,13 +7,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "agent/log.h"
+#include "agent/transport/can_connect.h"
 #include "agent/transport/copy_stream.h"
-#include "agent/transport/reachable.h"
 #include "common/base/clock.h"
-#include "common/base/status.h"
+#include "common/process/log.h"
 #include "common/rpc/endpoint.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
 
 namespace cairn {
 namespace {

@@ -11,12 +11,12 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "agent/local/lent_memory.h"
 #include "agent/session/save_image.h"
+#include "agent/sockets/lent_memory.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "cairn/v1/transfer_service.grpc.pb.h"
 #include "common/base/mutex.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
 
 namespace cairn {
 

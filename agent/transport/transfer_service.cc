@@ -9,12 +9,12 @@
 #include "absl/strings/str_cat.h"
 #include "agent/transport/copy_packer.h"
 #include "common/base/digest.h"
-#include "common/base/status.h"
 #include "common/rpc/endpoint.h"
 #include "common/rpc/grpc_status.h"
 #include "common/rpc/reactor.h"
-#include "common/rpc/reason.h"
 #include "common/rpc/token.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
 
 namespace cairn {
 namespace {

@@ -13,14 +13,14 @@
 #include "absl/strings/str_cat.h"
 #include "agent/writer/item_checksum.h"
 #include "common/base/crc32c.h"
-#include "common/base/memory.h"
 #include "common/base/mutex.h"
-#include "common/base/status.h"
-#include "common/base/thread.h"
+#include "common/file/errno_error.h"
 #include "common/format/safetensors_header.h"
-#include "common/rpc/reason.h"
+#include "common/resources/memory.h"
+#include "common/resources/thread.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
 #include "common/storage/attempt_owner.h"
-#include "common/storage/errno_error.h"
 
 namespace cairn {
 namespace {

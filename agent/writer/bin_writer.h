@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "agent/session/save_image.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
-#include "common/storage/posix.h"
+#include "common/file/posix.h"
 
 namespace cairn {
 

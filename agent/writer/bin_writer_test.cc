@@ -21,7 +21,7 @@
 #include "common/base/crc32c.h"
 #include "common/base/random_id.h"
 #include "common/format/safetensors_header.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
 #include "common/storage/attempt_owner.h"
 
 namespace cairn {

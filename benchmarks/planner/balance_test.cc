@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "benchmarks/planner/known_models.h"
 #include "common/base/digest.h"
-#include "coordinator/planner/save_plan.h"
+#include "planner/save/save_plan.h"
 
 namespace cairn {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "coordinator/planner/layout_description.h"
+#include "planner/layout/layout_description.h"
 
 namespace cairn {
 

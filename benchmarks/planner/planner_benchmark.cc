@@ -27,9 +27,9 @@
 #include "cairn/v1/layout.pb.h"
 #include "common/base/digest.h"
 #include "common/tensor/tiling.h"
-#include "coordinator/planner/layout_description.h"
-#include "coordinator/planner/load_plan.h"
-#include "coordinator/planner/save_plan.h"
+#include "planner/layout/layout_description.h"
+#include "planner/load/load_plan.h"
+#include "planner/save/save_plan.h"
 
 namespace cairn {
 namespace {

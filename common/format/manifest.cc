@@ -13,10 +13,10 @@
 #include "absl/strings/str_format.h"
 #include "cairn/v1/manifest.pb.h"
 #include "common/base/crc32c.h"
-#include "common/base/memory.h"
-#include "common/base/status.h"
 #include "common/format/safetensors_header.h"
-#include "common/rpc/reason.h"
+#include "common/resources/memory.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
 #include "common/tensor/flat_range.h"
 
 namespace cairn {

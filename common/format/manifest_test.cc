@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "common/format/testing/newer_verdict.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
 
 namespace cairn {
 namespace {

@@ -10,10 +10,10 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/base/status.h"
 #include "common/format/safetensors_header.h"
 #include "common/format/stored_item.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
 
 namespace cairn {
 namespace {

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "common/base/crc32c.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
 
 namespace cairn {
 namespace {

@@ -3,8 +3,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/rpc/address.h"
 #include "common/rpc/grpc_status.h"
-#include "common/rpc/reason.h"
 #include "common/rpc/token.h"
+#include "common/status/reason.h"
 
 namespace cairn {
 namespace {

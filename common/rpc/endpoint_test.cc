@@ -8,7 +8,7 @@
 
 #include "cairn/v1/checkpoint_service.grpc.pb.h"
 #include "common/rpc/reactor.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
 
 namespace cairn {
 namespace {

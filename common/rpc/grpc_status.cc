@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "common/rpc/status_proto.h"
+#include "common/status/status_proto.h"
 
 namespace cairn {
 namespace {

@@ -23,10 +23,10 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/random_id.h"
-#include "common/base/status.h"
+#include "common/file/posix.h"
 #include "common/rpc/address.h"
-#include "common/rpc/reason.h"
-#include "common/storage/posix.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
 
 namespace cairn {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/storage/unique_fd.h"
+#include "common/file/unique_fd.h"
 
 namespace cairn {
 

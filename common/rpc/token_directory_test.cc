@@ -13,7 +13,7 @@
 #include <fstream>
 #include <memory>
 
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
 
 namespace cairn {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/base/status.h"
-#include "common/rpc/reason.h"
 #include "common/rpc/token.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
 #include "common/storage/secret_file.h"
 
 namespace cairn {

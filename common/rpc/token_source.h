@@ -8,8 +8,8 @@
 
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
+#include "common/file/posix.h"
 #include "common/rpc/token_directory.h"
-#include "common/storage/posix.h"
 
 namespace cairn {
 

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
 
 namespace cairn {
 namespace {

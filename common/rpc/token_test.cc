@@ -5,7 +5,7 @@
 
 #include <fstream>
 
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
 
 namespace cairn {
 namespace {

@@ -1,8 +1,8 @@
 #include "common/storage/attempt_owner.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/base/status.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
 
 namespace cairn {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/storage/posix.h"
+#include "common/file/posix.h"
 
 namespace cairn {
 

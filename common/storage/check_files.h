@@ -8,8 +8,8 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "common/file/posix.h"
 #include "common/format/manifest.h"
-#include "common/storage/posix.h"
 
 namespace cairn {
 

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
 
 namespace cairn {
 namespace {

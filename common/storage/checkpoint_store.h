@@ -17,8 +17,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
+#include "common/file/posix.h"
 #include "common/format/manifest.h"
-#include "common/storage/posix.h"
 
 namespace cairn {
 

@@ -9,7 +9,7 @@
 #include <fstream>
 
 #include "common/format/testing/newer_verdict.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
 #include "common/storage/checkpoint_path.h"
 
 namespace {

@@ -1,6 +1,6 @@
 #include "common/storage/listed_checkpoint.h"
 
-#include "common/rpc/status_proto.h"
+#include "common/status/status_proto.h"
 #include "common/storage/checkpoint_path.h"
 
 namespace cairn {

@@ -1,7 +1,7 @@
 #include "common/storage/root_proof.h"
 
 #include "common/base/random_id.h"
-#include "common/base/status.h"
+#include "common/status/status.h"
 
 namespace cairn {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "common/storage/posix.h"
+#include "common/file/posix.h"
 
 namespace cairn {
 

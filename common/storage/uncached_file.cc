@@ -8,9 +8,9 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/memory.h"
-#include "common/base/status.h"
-#include "common/storage/errno_error.h"
+#include "common/file/errno_error.h"
+#include "common/resources/memory.h"
+#include "common/status/status.h"
 
 namespace cairn {
 namespace {

@@ -13,12 +13,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
-#include "common/base/memory.h"
 #include "common/base/mutex.h"
-#include "common/base/status.h"
-#include "common/base/thread.h"
+#include "common/file/errno_error.h"
 #include "common/format/safetensors_header.h"
-#include "common/storage/errno_error.h"
+#include "common/resources/memory.h"
+#include "common/resources/thread.h"
+#include "common/status/status.h"
 
 namespace cairn {
 namespace {

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "common/file/posix.h"
 #include "common/format/manifest.h"
-#include "common/rpc/reason.h"
-#include "common/storage/posix.h"
+#include "common/status/reason.h"
 
 namespace cairn {
 

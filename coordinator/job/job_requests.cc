@@ -2,9 +2,9 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "common/rpc/reason.h"
-#include "common/rpc/status_proto.h"
 #include "common/rpc/time_proto.h"
+#include "common/status/reason.h"
+#include "common/status/status_proto.h"
 #include "common/storage/checkpoint_path.h"
 #include "coordinator/job/job.h"
 

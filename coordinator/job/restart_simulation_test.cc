@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/rpc/reason.h"
-#include "common/rpc/status_proto.h"
-#include "coordinator/job/core.h"
+#include "common/status/reason.h"
+#include "common/status/status_proto.h"
+#include "coordinator/job/decisions.h"
 
 namespace cairn {
 namespace {

@@ -4,8 +4,8 @@
 #include <array>
 
 #include "absl/strings/str_cat.h"
-#include "common/rpc/reason.h"
-#include "common/rpc/status_proto.h"
+#include "common/status/reason.h"
+#include "common/status/status_proto.h"
 #include "coordinator/load/load_state.h"
 
 namespace cairn {

@@ -3,9 +3,9 @@
 #include <initializer_list>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/quantity.h"
-#include "common/rpc/reason.h"
-#include "common/rpc/status_proto.h"
+#include "common/process/quantity.h"
+#include "common/status/reason.h"
+#include "common/status/status_proto.h"
 #include "coordinator/load/load.h"
 #include "coordinator/load/load_state.h"
 

@@ -1,8 +1,8 @@
 // What a load tells the agents and people.
 #include <algorithm>
 
-#include "common/rpc/status_proto.h"
-#include "coordinator/job/transfer_peers.h"
+#include "common/status/status_proto.h"
+#include "coordinator/decision/transfer_peers.h"
 #include "coordinator/load/load.h"
 
 namespace cairn {

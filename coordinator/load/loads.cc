@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "common/rpc/reason.h"
-#include "common/rpc/status_proto.h"
-#include "coordinator/job/blame.h"
+#include "common/status/reason.h"
+#include "common/status/status_proto.h"
+#include "coordinator/decision/rank_error.h"
 #include "coordinator/load/load_state.h"
 
 namespace cairn {

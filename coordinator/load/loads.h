@@ -18,7 +18,7 @@
 #include "absl/status/statusor.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "cairn/v1/checkpoint_service.pb.h"
-#include "coordinator/job/context.h"
+#include "coordinator/decision/job_context.h"
 #include "coordinator/load/load.h"
 
 namespace cairn {

@@ -4,11 +4,11 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "common/base/quantity.h"
-#include "common/rpc/reason.h"
-#include "common/rpc/status_proto.h"
+#include "common/process/quantity.h"
+#include "common/status/reason.h"
+#include "common/status/status_proto.h"
 #include "common/storage/checkpoint_path.h"
-#include "coordinator/job/plan_table.h"
+#include "coordinator/decision/plan_table.h"
 
 namespace cairn {
 namespace {

@@ -23,8 +23,8 @@
 #include "absl/time/time.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "cairn/v1/checkpoint_service.pb.h"
-#include "coordinator/job/blame.h"
-#include "coordinator/job/context.h"
+#include "coordinator/decision/job_context.h"
+#include "coordinator/decision/rank_error.h"
 
 namespace cairn {
 

@@ -2,10 +2,10 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "common/rpc/status_proto.h"
 #include "common/rpc/time_proto.h"
+#include "common/status/status_proto.h"
 #include "common/storage/checkpoint_path.h"
-#include "coordinator/job/transfer_peers.h"
+#include "coordinator/decision/transfer_peers.h"
 #include "coordinator/save/save.h"
 
 namespace cairn {

@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "common/rpc/reason.h"
-#include "coordinator/job/plan_table.h"
+#include "common/status/reason.h"
+#include "coordinator/decision/plan_table.h"
 #include "coordinator/save/save.h"
 
 namespace cairn {

@@ -2,10 +2,10 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/quantity.h"
-#include "common/rpc/reason.h"
-#include "common/rpc/status_proto.h"
+#include "common/process/quantity.h"
 #include "common/rpc/time_proto.h"
+#include "common/status/reason.h"
+#include "common/status/status_proto.h"
 #include "common/storage/checkpoint_path.h"
 #include "coordinator/save/save.h"
 

@@ -9,8 +9,8 @@
 #include <optional>
 #include <vector>
 
-#include "coordinator/job/blame.h"
-#include "coordinator/job/context.h"
+#include "coordinator/decision/job_context.h"
+#include "coordinator/decision/rank_error.h"
 
 namespace cairn {
 

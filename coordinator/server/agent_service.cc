@@ -4,10 +4,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/digest.h"
-#include "common/base/status.h"
 #include "common/rpc/endpoint.h"
 #include "common/rpc/plan_part.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
 
 namespace cairn {
 namespace {

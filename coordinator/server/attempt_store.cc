@@ -4,10 +4,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/base/memory.h"
 #include "common/base/random_id.h"
-#include "common/base/status.h"
-#include "common/rpc/reason.h"
+#include "common/resources/memory.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
 #include "common/storage/attempt_owner.h"
 #include "common/storage/checkpoint_path.h"
 

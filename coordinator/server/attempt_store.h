@@ -13,8 +13,8 @@
 #include "absl/status/statusor.h"
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
-#include "common/storage/posix.h"
-#include "coordinator/job/action.h"
+#include "common/file/posix.h"
+#include "coordinator/decision/core_action.h"
 #include "coordinator/server/catalog.h"
 
 namespace cairn {

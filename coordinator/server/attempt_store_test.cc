@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "common/base/fake_clock.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
 #include "common/storage/attempt_owner.h"
 #include "common/storage/checkpoint_path.h"
 

@@ -12,10 +12,10 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
+#include "common/file/posix.h"
 #include "common/format/manifest.h"
 #include "common/storage/checkpoint_store.h"
-#include "common/storage/posix.h"
-#include "coordinator/job/action.h"
+#include "coordinator/decision/core_action.h"
 
 namespace cairn {
 

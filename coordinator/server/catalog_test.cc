@@ -8,7 +8,7 @@
 
 #include "common/base/fake_clock.h"
 #include "common/format/testing/newer_verdict.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
 #include "common/storage/attempt_owner.h"
 #include "common/storage/checkpoint_path.h"
 #include "coordinator/server/attempt_store.h"

@@ -4,8 +4,8 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/memory.h"
-#include "common/rpc/reason.h"
+#include "common/resources/memory.h"
+#include "common/status/reason.h"
 
 namespace cairn {
 namespace {

@@ -17,11 +17,11 @@
 #include "absl/status/statusor.h"
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
+#include "common/process/worker_pool.h"
 #include "common/rpc/reactor.h"
-#include "coordinator/job/core.h"
+#include "coordinator/job/decisions.h"
 #include "coordinator/server/executor.h"
 #include "coordinator/server/layout_store.h"
-#include "coordinator/server/worker_pool.h"
 
 namespace cairn {
 

@@ -14,8 +14,8 @@
 #include "cairn/v1/agent_coordination_service.grpc.pb.h"
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
+#include "common/file/posix.h"
 #include "common/rpc/endpoint.h"
-#include "common/storage/posix.h"
 
 namespace cairn {
 namespace {

@@ -7,10 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/random_id.h"
-#include "common/base/status.h"
 #include "common/base/version.h"
-#include "common/rpc/fault.h"
-#include "common/rpc/reason.h"
+#include "common/status/fault.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
 #include "common/storage/import_directory.h"
 
 namespace cairn {

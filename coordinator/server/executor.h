@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/base/clock.h"
-#include "coordinator/job/action.h"
+#include "coordinator/decision/core_action.h"
 #include "coordinator/server/attempt_store.h"
 #include "coordinator/server/catalog.h"
 #include "coordinator/server/plan_store.h"

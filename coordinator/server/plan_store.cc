@@ -15,9 +15,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/digest.h"
-#include "common/base/status.h"
-#include "common/rpc/reason.h"
-#include "coordinator/server/worker_pool.h"
+#include "common/process/worker_pool.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
 
 namespace cairn {
 namespace {

@@ -12,12 +12,12 @@
 
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
-#include "common/storage/posix.h"
-#include "coordinator/job/action.h"
-#include "coordinator/planner/load_plan.h"
-#include "coordinator/planner/load_wish.h"
-#include "coordinator/planner/save_plan.h"
+#include "common/file/posix.h"
+#include "coordinator/decision/core_action.h"
 #include "coordinator/server/layout_store.h"
+#include "planner/load/load_plan.h"
+#include "planner/load/load_wish.h"
+#include "planner/save/save_plan.h"
 
 namespace cairn {
 

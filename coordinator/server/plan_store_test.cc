@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/digest.h"
-#include "common/storage/posix.h"
+#include "common/file/posix.h"
 
 namespace cairn {
 namespace {

@@ -10,10 +10,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/digest.h"
-#include "common/base/status.h"
-#include "common/rpc/fault.h"
-#include "common/rpc/reason.h"
-#include "coordinator/planner/load_plan.h"
+#include "common/status/fault.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+#include "planner/load/load_plan.h"
 
 namespace cairn {
 namespace {

@@ -9,11 +9,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/status.h"
 #include "common/rpc/endpoint.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
 #include "coordinator/server/agent_service.h"
-#include "coordinator/server/people_service.h"
+#include "coordinator/server/checkpoint_service.h"
 
 namespace cairn {
 namespace {

@@ -10,9 +10,9 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
-#include "common/storage/posix.h"
-#include "coordinator/job/context.h"
-#include "coordinator/planner/save_plan.h"
+#include "common/file/posix.h"
+#include "coordinator/decision/job_context.h"
+#include "planner/save/save_plan.h"
 
 namespace cairn {
 

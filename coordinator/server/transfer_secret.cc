@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "common/base/digest.h"
-#include "common/base/status.h"
+#include "common/status/status.h"
 #include "common/storage/secret_file.h"
 
 namespace cairn {

@@ -4,7 +4,7 @@
 #include <array>
 #include <span>
 
-#include "common/base/status.h"
+#include "common/status/status.h"
 #include "corpus/bpe/byte_level.h"
 #include "corpus/bpe/id_cache.h"
 #include "corpus/unicode/class_table.h"

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
 #include "corpus/bpe/pattern_dialect.h"
 
 namespace cairn::corpus {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "common/base/mutex.h"
-#include "common/base/status.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
 #include "corpus/bpe/text_blocks.h"
 
 namespace cairn::corpus {

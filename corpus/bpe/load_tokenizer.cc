@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/status.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
 #include "corpus/bpe/bpe_tokenizer.h"
 #include "corpus/bpe/scanners.h"
 #include "corpus/bpe/tokenizer_files.h"

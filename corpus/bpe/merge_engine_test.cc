@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
 
 namespace cairn::corpus {
 namespace {

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/status.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
 #include "corpus/bpe/compiled_pattern.h"
 #include "corpus/bpe/scanners.h"
 #include "corpus/unicode/class_table.h"

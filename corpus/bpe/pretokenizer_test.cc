@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
 #include "corpus/bpe/compiled_pattern.h"
 #include "corpus/unicode/class_table.h"
 

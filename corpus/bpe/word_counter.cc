@@ -10,8 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
-#include "common/base/status.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
 #include "corpus/bpe/count_record.h"
 #include "corpus/bpe/word_runs.h"
 #include "corpus/bpe/word_table.h"

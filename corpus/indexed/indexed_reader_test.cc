@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
 #include "corpus/indexed/indexed_merge.h"
 #include "corpus/indexed/indexed_writer.h"
 

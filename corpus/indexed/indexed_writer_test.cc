@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
 
 namespace cairn::corpus {
 namespace {

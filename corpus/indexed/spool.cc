@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <utility>
 
-#include "common/base/status.h"
+#include "common/status/status.h"
 #include "corpus/io/errno_status.h"
 
 namespace cairn::corpus {

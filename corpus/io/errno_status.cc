@@ -4,7 +4,7 @@
 #include <string>
 #include <system_error>
 
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
 
 namespace cairn::corpus {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/random_id.h"
-#include "common/base/status.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
 #include "corpus/io/errno_status.h"
 
 namespace cairn::corpus {

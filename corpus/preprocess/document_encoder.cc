@@ -5,8 +5,8 @@
 #include <limits>
 #include <utility>
 
-#include "common/base/status.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
 
 namespace cairn::corpus {
 namespace {

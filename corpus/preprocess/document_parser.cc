@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "common/base/status.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
 
 namespace cairn::corpus {
 

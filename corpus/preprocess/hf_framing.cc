@@ -8,8 +8,8 @@
 #include <optional>
 #include <sstream>
 
-#include "common/base/status.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
 
 namespace cairn::corpus {
 namespace {

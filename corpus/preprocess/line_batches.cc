@@ -6,8 +6,8 @@
 #include <limits>
 #include <utility>
 
-#include "common/base/status.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
 #include "corpus/io/aligned_buffer.h"
 #include "corpus/io/open_source.h"
 #include "corpus/preprocess/document_parser.h"

@@ -5,7 +5,7 @@
 #include <span>
 #include <utility>
 
-#include "common/base/status.h"
+#include "common/status/status.h"
 
 namespace cairn::corpus {
 namespace {

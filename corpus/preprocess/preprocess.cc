@@ -6,8 +6,8 @@
 #include <set>
 #include <utility>
 
-#include "common/base/status.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
 #include "corpus/indexed/indexed_format.h"
 #include "corpus/preprocess/line_batches.h"
 #include "corpus/preprocess/ordered_work.h"

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <optional>
 
-#include "common/base/status.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
 #include "corpus/wordpiece/utf8.h"
 
 namespace cairn::corpus {

@@ -4,7 +4,7 @@
 
 #include <random>
 
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
 #include "corpus/preprocess/document_parser.h"
 
 namespace cairn::corpus {

@@ -4,8 +4,8 @@
 
 #include <utility>
 
-#include "common/base/status.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
 #include "corpus/bpe/load_tokenizer.h"
 #include "corpus/preprocess/hf_framing.h"
 #include "corpus/wordpiece/wordpiece.h"

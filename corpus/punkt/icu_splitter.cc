@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
 #include "corpus/punkt/punkt_chars.h"
 #include "corpus/wordpiece/utf8.h"
 

@@ -10,8 +10,8 @@
 #include <sstream>
 #include <utility>
 
-#include "common/base/status.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
 
 namespace cairn::corpus {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
 #include "corpus/punkt/icu_splitter.h"
 
 namespace cairn::corpus {

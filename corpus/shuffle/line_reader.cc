@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "common/base/status.h"
+#include "common/status/status.h"
 
 namespace cairn::corpus {
 

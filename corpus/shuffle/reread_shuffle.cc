@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/status.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
 #include "corpus/io/open_source.h"
 #include "corpus/shuffle/bucket.h"
 #include "corpus/shuffle/bucket_sorter.h"

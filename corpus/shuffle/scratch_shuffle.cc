@@ -9,8 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
-#include "common/base/status.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
 #include "corpus/shuffle/bucket.h"
 #include "corpus/shuffle/bucket_sorter.h"
 #include "corpus/shuffle/shuffle_job.h"

@@ -11,9 +11,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/digest.h"
-#include "common/base/quantity.h"
-#include "common/base/status.h"
-#include "common/rpc/reason.h"
+#include "common/process/quantity.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
 #include "corpus/io/errno_status.h"
 #include "corpus/io/open_source.h"
 #include "corpus/shuffle/shuffle_job.h"

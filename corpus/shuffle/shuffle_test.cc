@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
 #include "corpus/shuffle/bucket_sorter.h"
 #include "corpus/shuffle/line_key.h"
 

@@ -5,7 +5,7 @@
 #include <bit>
 #include <cstring>
 
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
 #include "corpus/wordpiece/delimiter_mask.h"
 #include "corpus/wordpiece/utf8.h"
 

@@ -5,7 +5,7 @@
 #include <random>
 #include <string>
 
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
 #include "corpus/wordpiece/word_splitter.h"
 
 namespace cairn::corpus {

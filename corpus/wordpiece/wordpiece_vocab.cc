@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
 #include "corpus/wordpiece/utf8.h"
 
 namespace cairn::corpus {

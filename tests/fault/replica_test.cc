@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
 #include "tests/testing/fake_agent.h"
 #include "tests/testing/process.h"
 

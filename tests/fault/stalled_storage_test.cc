@@ -14,8 +14,8 @@
 #include "cairn/v1/checkpoint_service.grpc.pb.h"
 #include "common/base/digest.h"
 #include "common/rpc/endpoint.h"
-#include "common/rpc/reason.h"
-#include "common/rpc/status_proto.h"
+#include "common/status/reason.h"
+#include "common/status/status_proto.h"
 #include "tests/testing/fake_agent.h"
 #include "tests/testing/process.h"
 

@@ -5,9 +5,9 @@
 #include <string_view>
 #include <vector>
 
-#include "coordinator/aoa/lexer.h"
-#include "coordinator/aoa/parser.h"
-#include "coordinator/aoa/program.h"
+#include "mapping/lexer.h"
+#include "mapping/parser.h"
+#include "mapping/program.h"
 
 namespace {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "coordinator/aoa/mapping.h"
-#include "coordinator/aoa/report.h"
+#include "mapping/mapping.h"
+#include "mapping/report.h"
 
 namespace {
 

@@ -2,7 +2,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "coordinator/planner/plan_json.h"
+#include "planner/plan_json.h"
 
 // Any text gets an answer: a plan, or errors. A load of an accepted save reads each byte once.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

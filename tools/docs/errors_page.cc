@@ -1,7 +1,7 @@
 #include "tools/docs/errors_page.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/rpc/reason.h"
+#include "common/status/reason.h"
 
 namespace cairn {
 namespace {

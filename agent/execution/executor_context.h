@@ -1,0 +1,74 @@
+// What an agent is told at its start, and what the parts that carry out its session's decisions share.
+#ifndef CAIRN_AGENT_EXECUTION_EXECUTOR_CONTEXT_H_
+#define CAIRN_AGENT_EXECUTION_EXECUTOR_CONTEXT_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "agent/execution/root_guard.h"
+#include "agent/reader/buffer_pool.h"
+#include "agent/session/session_host.h"
+#include "agent/sockets/descriptor_socket.h"
+#include "agent/transport/transfer_service.h"
+#include "common/file/posix.h"
+#include "common/rpc/token_source.h"
+
+namespace cairn {
+
+struct AgentOptions {
+  std::string coordinator;
+  std::string job;
+  uint32_t rank = 0;
+  uint32_t world_size = 1;
+  std::string root;
+  std::string listen = "127.0.0.1:0";
+  // Address that other agents are told; empty: the one that was bound.
+  std::string advertise;
+  std::string socket_directory;  // empty: DefaultSocketDirectory
+  std::string node;
+  // Holds the token of the coordinator and of other agents; empty: it is looked for, see common/rpc/token_source.h.
+  std::string token_file;
+  // No token is sent, and other agents are asked for none.
+  bool insecure = false;
+  std::vector<uid_t> allowed_users;
+  // Directories below which loads may import. Needed only with `allowed_users`, who could read through this agent what
+  // they cannot read themselves.
+  std::vector<std::string> import_roots;
+  uint64_t memory_budget = 0;  // 0: what the container and the machine allow
+  // Small, so that reading and copying overlap and the copies find their bytes in the processor's cache.
+  uint64_t round_bytes = uint64_t{32} << 20;
+  int io_threads = 2;
+  bool direct_io = true;
+  // False: bytes between agents always go over gRPC.
+  bool shared_memory = true;
+  absl::Duration register_timeout = absl::Seconds(20);
+  // Called once, from a thread of the agent, if it must end: the coordinator has refused it for good.
+  std::function<void(const absl::Status&)> on_fatal;
+};
+
+// All outlive the executors.
+struct ExecutorContext {
+  const AgentOptions& options;
+  // Of this machine's kernel: agents with the same one can share memory.
+  const std::string& boot_id;
+  PosixStorage& storage;
+  RootGuard& root;
+  DescriptorSocket& descriptors;
+  BufferPool& pool;
+  TransferService& transfers;
+  SessionHost& host;
+  const TokenSource& tokens;
+};
+
+// Threads that touch new pages of shared memory, in parallel as each page is cleared by the kernel.
+int FaultThreads();
+
+}  // namespace cairn
+
+#endif  // CAIRN_AGENT_EXECUTION_EXECUTOR_CONTEXT_H_

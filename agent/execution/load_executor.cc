@@ -1,0 +1,259 @@
+#include "agent/execution/load_executor.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "agent/staging/memory_limit.h"
+#include "agent/staging/shared_memory.h"
+#include "common/process/log.h"
+#include "common/resources/memory.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+
+namespace cairn {
+namespace {
+
+// True if what this rank reads may stay in the page cache, where the next load of it is quickest: a restarted trainer,
+// another job on the machine. Eight times its bytes must be available, as eight ranks a machine are usual.
+bool FitsPageCache(uint64_t bytes) { return CheckMemory(8 * bytes, 0, 0, ReadMemoryLimits()).ok(); }
+
+// PERMISSION_DENIED (PEER_UID): the plan imports files that the trainer may have no right to read.
+absl::Status CheckImports(const v1::ReadPlan& plan, const AgentOptions& options) {
+  if (options.allowed_users.empty()) return absl::OkStatus();
+  for (const v1::ReadFile& file : plan.file()) {
+    if (!file.path().starts_with('/')) continue;
+    const bool below = std::any_of(options.import_roots.begin(), options.import_roots.end(), [&](std::string root) {
+      while (!root.empty() && root.back() == '/') root.pop_back();
+      return file.path().starts_with(root + "/");
+    });
+    if (below && file.path().find("/../") == std::string::npos) continue;
+    return MakeError(Reason::kPeerUid,
+                     absl::StrCat("rank ", options.rank, ": its agent serves other users (--allow-uid), so it imports ",
+                                  file.path(), " only if that is below an --import-root"),
+                     {{"rank", absl::StrCat(options.rank)}, {"file", file.path()}});
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+LoadExecutor::LoadExecutor(ExecutorContext context) : context_(context) {}
+
+LoadExecutor::~LoadExecutor() { Stop(); }
+
+void LoadExecutor::Start(const action::StartRead& order) {
+  queue_.Post([this, order] {  // makes memory, looks at the root
+    const absl::Status begun = WithMemory("to begin a load", [&] {
+      Begin(order);
+      return absl::OkStatus();
+    });
+    if (!begun.ok()) Fail(order.number, begun);
+  });
+}
+
+void LoadExecutor::LendSource(uint64_t number) {
+  queue_.Post([this, number] { LendNow(number); });
+}
+
+void LoadExecutor::End(uint64_t number) {
+  queue_.Post([this, number] { EndNow(number); });
+}
+
+LoadExecutor::ActiveLoad LoadExecutor::FindActive(uint64_t number) {
+  MutexLock lock(mutex_);
+  const auto load = loads_.find(number);
+  return load == loads_.end() ? ActiveLoad() : load->second;
+}
+
+std::shared_ptr<LoadConsumer> LoadExecutor::Find(uint64_t number, uint64_t trainer) {
+  const ActiveLoad load = FindActive(number);
+  return load.trainer == trainer ? load.consumer : nullptr;
+}
+
+void LoadExecutor::Report(uint64_t number) {
+  if (const ActiveLoad load = FindActive(number); load.source != nullptr) ReportProgress(load);
+}
+
+void LoadExecutor::Tick() {
+  std::vector<ActiveLoad> loads;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [number, load] : loads_) loads.push_back(load);
+  }
+  for (const ActiveLoad& load : loads) ReportProgress(load);
+  loads.clear();
+  DestroyRetired();
+}
+
+void LoadExecutor::EndAll() {
+  std::vector<uint64_t> numbers;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [number, load] : loads_) numbers.push_back(number);
+  }
+  for (uint64_t number : numbers) EndNow(number);
+}
+
+void LoadExecutor::Stop() {
+  {
+    MutexLock lock(mutex_);
+    stopped_ = true;
+  }
+  queue_.Stop();
+  EndAll();
+}
+
+void LoadExecutor::ReportProgress(const ActiveLoad& load) {
+  const RoundLender::Progress read = load.source->progress();
+  context_.host.Do([&](Session& session, absl::Time) {
+    session.OnReadProgress(load.number,
+                           {read.bytes_done, read.storage_bytes, read.path, load.consumer->transport(), read.all_read});
+  });
+}
+
+void LoadExecutor::Fail(uint64_t number, const absl::Status& error) {
+  Log(LogLevel::kError, "load_failed", {{"load", number}, {"error", error}});
+  context_.host.Do([&](Session& session, absl::Time) { session.OnReadFailed(number, error); });
+}
+
+absl::Status LoadExecutor::MakeSource(const action::StartRead& order, ActiveLoad& load) {
+  // Not out of the pool: a trainer that ended may have it mapped still.
+  const uint64_t bytes = std::max<uint64_t>(order.source->slab_bytes, 4096);
+  CAIRN_ASSIGN_OR_RETURN(auto memory, context_.pool.Make("cairn-source", bytes));
+  CAIRN_ASSIGN_OR_RETURN(load.writable_id, context_.descriptors.Offer(memory, false));
+  load.memory = memory;
+  load.lender = std::make_shared<SlabLender>(RoundBuffer{0, memory->bytes(), memory});
+  load.source = load.lender;
+  return absl::OkStatus();
+}
+
+// The trainer has it mapped and has copied: from here on others read it and nobody comes to write it.
+void LoadExecutor::LendNow(uint64_t number) {
+  const ActiveLoad load = FindActive(number);
+  if (load.lender == nullptr) return;
+  const auto id = context_.descriptors.Offer(load.memory, true);
+  if (!id.ok()) return Fail(number, id.status());
+  {
+    MutexLock lock(mutex_);
+    loads_[number].read_only_id = *id;  // ended by this queue alone, but for the agent's own end
+  }
+  load.lender->MarkStaged(*id);
+}
+
+absl::StatusOr<std::shared_ptr<RoundSource>> LoadExecutor::MakeReader(const action::StartRead& order) {
+  RoundSourceOptions source;
+  source.reader.io_threads = context_.options.io_threads;
+  source.reader.range.direct = context_.options.direct_io && !FitsPageCache(order.plan->read_bytes());
+  source.offer = [this](std::shared_ptr<SharedMemory> memory) {
+    return context_.descriptors.Offer(std::move(memory), true);
+  };
+  source.withdraw = [this](uint64_t id) { context_.descriptors.Withdraw(id); };
+  source.on_error = [this, number = order.number](const absl::Status& error) { Fail(number, error); };
+  source.on_progress = [this, number = order.number] { Report(number); };
+  auto reader = std::make_shared<RoundSource>(context_.storage, context_.pool, context_.options.job, order.plan,
+                                              std::move(source));
+  CAIRN_RETURN_IF_ERROR(reader->Start());
+  return reader;
+}
+
+void LoadExecutor::Begin(const action::StartRead& order) {
+  ActiveLoad load;
+  load.number = order.number;
+  load.trainer = order.trainer;
+  LoadConsumerOptions consumer;
+  consumer.job = context_.options.job;
+  consumer.rank = context_.options.rank;
+  consumer.boot_id = context_.boot_id;
+  consumer.descriptor_socket = context_.descriptors.path();
+  consumer.token = context_.tokens.Current();
+  consumer.shared_memory = context_.options.shared_memory;
+  consumer.window_bytes = 2 * context_.options.round_bytes;
+  consumer.offer = [this](std::shared_ptr<SharedMemory> memory) {
+    return context_.descriptors.Offer(std::move(memory), true);
+  };
+  consumer.withdraw = [this](uint64_t id) { context_.descriptors.Withdraw(id); };
+  consumer.on_error = [this, number = order.number](const absl::Status& error) { Fail(number, error); };
+  if (const absl::Status allowed = CheckImports(*order.plan, context_.options); !allowed.ok()) {
+    return Fail(load.number, allowed);
+  }
+  if (order.source == nullptr) {
+    if (const absl::Status proven = context_.root.Check(); !proven.ok()) {
+      return Fail(load.number,
+                  Annotate(proven, absl::StrCat("rank ", context_.options.rank, " on ", context_.options.node)));
+    }
+    auto reader = MakeReader(order);
+    if (!reader.ok()) return Fail(load.number, Annotate(reader.status(), absl::StrCat("rank ", context_.options.rank)));
+    load.source = *std::move(reader);
+  } else if (const absl::Status made = MakeSource(order, load); !made.ok()) {
+    if (load.writable_id != 0) context_.descriptors.Withdraw(load.writable_id);
+    return Fail(load.number, made);
+  }
+  load.consumer =
+      std::make_shared<LoadConsumer>(order.plan, order.order, load.source, context_.pool, std::move(consumer));
+  load.transfer = TransferService::Key::OfLoad(order.plan->plan_digest(), order.order.transfer_token());
+  context_.transfers.Add(load.transfer, order.order.transfer_token(), load.source);
+  Log(LogLevel::kInfo, order.source == nullptr ? "load_started" : "reshard_started",
+      {{"load", load.number},
+       {"step", order.order.step()},
+       {"bytes", order.plan->read_bytes()},
+       {"rounds", order.plan->round_size()}});
+  {
+    MutexLock lock(mutex_);
+    if (stopped_) return;
+    loads_[load.number] = load;
+  }
+  load.consumer->Start();
+  if (load.lender != nullptr) {
+    context_.host.Do([&](Session& session, absl::Time) {
+      session.OnSource(load.number, {load.writable_id, std::max<uint64_t>(order.source->slab_bytes, 4096)});
+    });
+  }
+  ReportProgress(load);  // those who wait for the load look again
+}
+
+void LoadExecutor::EndNow(uint64_t number) {
+  ActiveLoad load;
+  {
+    MutexLock lock(mutex_);
+    const auto found = loads_.find(number);
+    if (found != loads_.end()) {
+      load = std::move(found->second);
+      loads_.erase(found);
+    }
+  }
+  if (load.source != nullptr) {
+    const RoundLender::Progress read = load.source->progress();
+    Log(LogLevel::kInfo, "load_ended",
+        {{"load", number},
+         {"bytes", read.bytes_done},
+         {"storage_bytes", read.storage_bytes},
+         {"path", read.path},
+         {"transport", load.consumer->transport()}});
+    context_.transfers.Remove(load.transfer);
+    const std::string why = absl::StrCat("rank ", context_.options.rank, ": load ", number, " has ended");
+    load.consumer->Stop(MakeError(Reason::kInterrupted, why));
+    // As when it is not served any more: consumers await the coordinator's word, which says why.
+    load.source->Stop(MakeError(Reason::kPlanUnknown, why, {{"rank", absl::StrCat(context_.options.rank)}}));
+    load.source.reset();
+    load.lender.reset();
+    load.memory.reset();
+    for (uint64_t id : {load.writable_id, load.read_only_id}) {
+      if (id != 0) context_.descriptors.Withdraw(id);
+    }
+    MutexLock lock(mutex_);
+    retired_.push_back(std::move(load.consumer));
+  }
+  context_.host.Do([&](Session& session, absl::Time) { session.OnReadStopped(number); });
+}
+
+void LoadExecutor::DestroyRetired() {
+  std::vector<std::shared_ptr<LoadConsumer>> last;  // destroyed after the lock is given up
+  MutexLock lock(mutex_);
+  for (auto& consumer : retired_) {
+    if (consumer.use_count() == 1) last.push_back(std::move(consumer));
+  }
+  std::erase(retired_, nullptr);
+}
+
+}  // namespace cairn

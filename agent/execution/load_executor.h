@@ -1,0 +1,86 @@
+// Carries out what the session decides about loads and reshards: a reader or a lender of memory on this side, a
+// consumer on the trainer's.
+#ifndef CAIRN_AGENT_EXECUTION_LOAD_EXECUTOR_H_
+#define CAIRN_AGENT_EXECUTION_LOAD_EXECUTOR_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "agent/execution/executor_context.h"
+#include "agent/reader/round_source.h"
+#include "agent/transport/load_consumer.h"
+#include "agent/transport/slab_byte_server.h"
+#include "common/base/mutex.h"
+#include "common/process/task_queue.h"
+
+namespace cairn {
+
+// Thread-safe. What becomes of a load is told to the session.
+class LoadExecutor {
+ public:
+  explicit LoadExecutor(ExecutorContext context);
+  ~LoadExecutor();
+
+  void Start(const action::StartRead& order);
+  // The trainer has filled the memory that this rank lends in a reshard.
+  void LendSource(uint64_t number);
+  // Frees all that the load holds; its consumers here and elsewhere end.
+  void End(uint64_t number);
+
+  // What delivers a load's bytes to its trainer; null before it has begun to read and after its end.
+  std::shared_ptr<LoadConsumer> Find(uint64_t number, uint64_t trainer);
+  // Tells the session how far a load is, before the next tick would.
+  void Report(uint64_t number);
+  // Tells the session how far all loads are.
+  void Tick();
+
+  // Ends all loads, and waits.
+  void EndAll();
+  // The same, and begins none any more. Idempotent.
+  void Stop();
+
+ private:
+  // Both sides of one load.
+  struct ActiveLoad {
+    uint64_t number = 0;
+    uint64_t trainer = 0;
+    TransferService::Key transfer;
+    std::shared_ptr<RoundLender> source;
+    std::shared_ptr<LoadConsumer> consumer;
+    // Of a reshard: `source` itself, its memory, and that one's ids, for this rank's trainer and, once that has copied,
+    // for the others.
+    std::shared_ptr<SlabLender> lender;
+    std::shared_ptr<SharedMemory> memory;
+    uint64_t writable_id = 0;
+    uint64_t read_only_id = 0;
+  };
+
+  ActiveLoad FindActive(uint64_t number);
+  void Begin(const action::StartRead& order);
+  // Memory for the source of a reshard.
+  absl::Status MakeSource(const action::StartRead& order, ActiveLoad& load);
+  absl::StatusOr<std::shared_ptr<RoundSource>> MakeReader(const action::StartRead& order);
+  void LendNow(uint64_t number);
+  void EndNow(uint64_t number);
+  void DestroyRetired();
+  void ReportProgress(const ActiveLoad& load);
+  void Fail(uint64_t number, const absl::Status& error);
+
+  const ExecutorContext context_;
+  Mutex mutex_;
+  std::map<uint64_t, ActiveLoad> loads_ ABSL_GUARDED_BY(mutex_);  // by number
+  // Ended, but perhaps still in use by a call: the last user must not be one of gRPC's threads, which would then have
+  // to end its own channel.
+  std::vector<std::shared_ptr<LoadConsumer>> retired_ ABSL_GUARDED_BY(mutex_);
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  TaskQueue queue_{1};  // in order: a load is not ended before it has begun
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_AGENT_EXECUTION_LOAD_EXECUTOR_H_

@@ -1,0 +1,56 @@
+#include "agent/execution/root_guard.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+#include "common/storage/root_proof.h"
+
+namespace cairn {
+
+std::string RootGuard::ReadProof() {
+  const auto changed = storage_.Refresh();
+  // A root that is missing now may come back: until then there is no proof.
+  if (!changed.ok()) return "";
+  {
+    MutexLock lock(mutex_);
+    if (*changed) ++changes_;
+    read_ = changes_;
+  }
+  return ReadRootProof(storage_).value_or("");
+}
+
+void RootGuard::Accepted(std::string proof) {
+  MutexLock lock(mutex_);
+  proof_ = std::move(proof);
+  proven_ = read_;
+}
+
+absl::Status RootGuard::Check() {
+  CAIRN_ASSIGN_OR_RETURN(const bool changed, storage_.Refresh());
+  std::string expected;
+  uint64_t changes = 0;
+  {
+    MutexLock lock(mutex_);
+    if (changed) ++changes_;
+    if (changes_ == proven_) return absl::OkStatus();
+    changes = changes_;
+    expected = proof_;
+  }
+  const auto proof = ReadRootProof(storage_);
+  if (proof.ok() && *proof == expected) {
+    MutexLock lock(mutex_);
+    proven_ = changes;
+    return absl::OkStatus();
+  }
+  register_again_();
+  return MakeError(
+      Reason::kRootMismatch,
+      absl::StrCat("another file system stands at ", storage_.root(), " than at the last registration, and ",
+                   proof.ok() ? "holds another .cairn/root-proof"
+                              : absl::StrCat("has no .cairn/root-proof (", proof.status().message(), ")")),
+      {{"root", storage_.root()}});
+}
+
+}  // namespace cairn

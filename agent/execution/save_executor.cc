@@ -1,0 +1,210 @@
+#include "agent/execution/save_executor.h"
+
+#include <fcntl.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "agent/transport/slab_byte_server.h"
+#include "common/base/clock.h"
+#include "common/process/log.h"
+#include "common/resources/memory.h"
+#include "common/resources/thread.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+
+namespace cairn {
+namespace {
+
+double Seconds(absl::Time since) { return absl::ToDoubleSeconds(Clock::Real().SteadyNow() - since); }
+
+}  // namespace
+
+SaveExecutor::SaveExecutor(ExecutorContext context) : context_(context) {}
+
+SaveExecutor::~SaveExecutor() { Stop(); }
+
+void SaveExecutor::MakeSlab(uint64_t bytes) {
+  slabs_.Post([this, bytes] { MakeSlabNow(bytes); });
+}
+
+void SaveExecutor::StopWrite(uint64_t save) {
+  MutexLock lock(mutex_);
+  if (writing_ != nullptr && writing_->save == save) writing_->Stop();
+}
+
+void SaveExecutor::Tick() {
+  std::shared_ptr<WriterRun> writing;
+  {
+    MutexLock lock(mutex_);
+    writing = writing_;
+  }
+  if (writing == nullptr) return;
+  const std::vector<uint32_t> waiting_for =
+      writing->fetcher != nullptr ? writing->fetcher->waiting_for() : std::vector<uint32_t>();
+  context_.host.Do(
+      [&](Session& session, absl::Time) { session.OnWriteProgress(writing->save, writing->bytes_done, waiting_for); });
+}
+
+void SaveExecutor::Cancel() {
+  MutexLock lock(mutex_);
+  if (writing_ != nullptr) writing_->Stop();
+}
+
+void SaveExecutor::Stop() {
+  {
+    MutexLock lock(mutex_);
+    stopped_ = true;
+  }
+  Cancel();
+  slabs_.Stop();
+  if (writer_.joinable()) writer_.join();
+}
+
+void SaveExecutor::MakeSlabNow(uint64_t bytes) {
+  const absl::Time begin = Clock::Real().SteadyNow();
+  {
+    MutexLock lock(mutex_);
+    if (slab_ != nullptr) {
+      context_.descriptors.Withdraw(slab_id_);
+      // A trainer may hold its mapping for a while: its pages are given back all the same. Those of a slab that was
+      // lent cannot be (it is sealed): they go when the trainer maps the new one in its place, or ends.
+      (void)fallocate(slab_->fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(slab_->bytes()));
+      slab_.reset();
+    }
+  }
+  const auto make = [&]() -> absl::StatusOr<SlabDescription> {
+    CAIRN_ASSIGN_OR_RETURN(auto slab, context_.pool.Make("cairn-slab", bytes));
+    CAIRN_ASSIGN_OR_RETURN(const uint64_t id, context_.descriptors.Offer(slab, false));
+    MutexLock lock(mutex_);
+    slab_ = std::move(slab);
+    slab_id_ = id;
+    return SlabDescription{id, slab_->bytes()};
+  };
+  auto made = WithMemory("for the slab", make);
+  if (made.ok()) {
+    Log(LogLevel::kInfo, "slab_made", {{"bytes", made->bytes}, {"seconds", Seconds(begin)}});
+  } else {
+    Log(LogLevel::kError, "slab_refused", {{"bytes", bytes}, {"error", made.status()}});
+  }
+  context_.host.Do([&](Session& session, absl::Time now) { session.OnSlab(std::move(made), now); });
+}
+
+absl::Status SaveExecutor::Lend(const action::StartWrite& order, const std::shared_ptr<SharedMemory>& slab) {
+  EndLending(order.save);  // of an earlier attempt
+  if (order.target->moved_out.empty()) return absl::OkStatus();
+  CAIRN_ASSIGN_OR_RETURN(const uint64_t id, context_.descriptors.Offer(slab, true));
+  const auto lender = std::make_shared<SlabLender>(RoundBuffer{0, slab->bytes(), slab}, *order.staged, *order.target);
+  lender->MarkStaged(id);
+  const TransferService::Key key = {order.target->plan_digest, 0, order.step, order.attempt};
+  {
+    MutexLock lock(mutex_);
+    lent_.push_back({order.save, key, id});
+  }
+  context_.transfers.Add(key, order.order.transfer_token(), lender);
+  return absl::OkStatus();
+}
+
+void SaveExecutor::EndLending(uint64_t save) {
+  std::vector<Lent> ended;
+  {
+    MutexLock lock(mutex_);
+    for (const Lent& lent : lent_) {
+      if (lent.save == save) ended.push_back(lent);
+    }
+    std::erase_if(lent_, [&](const Lent& lent) { return lent.save == save; });
+  }
+  for (const Lent& lent : ended) {
+    context_.transfers.Remove(lent.key);
+    context_.descriptors.Withdraw(lent.descriptor_id);
+  }
+}
+
+void SaveExecutor::StartWrite(const action::StartWrite& order) {
+  if (writer_.joinable()) writer_.join();  // the session has heard of its end
+  auto run = std::make_shared<WriterRun>();
+  run->save = order.save;
+  if (!order.target->moved_in.empty()) {
+    ShardFetcherOptions options;
+    options.job = context_.options.job;
+    options.rank = context_.options.rank;
+    options.boot_id = context_.boot_id;
+    options.token = context_.tokens.Current();
+    options.shared_memory = context_.options.shared_memory;
+    run->fetcher = std::make_shared<ShardFetcher>(order.target, order.order, std::move(options));
+  }
+  std::shared_ptr<SharedMemory> slab;
+  {
+    MutexLock lock(mutex_);
+    if (stopped_) return;
+    writing_ = run;
+    slab = slab_;
+  }
+  auto writer = StartThread(absl::StrCat("to write step ", order.step),
+                            [this, order, run, slab] { Write(order, run, slab); });
+  if (writer.ok()) {
+    writer_ = *std::move(writer);
+  } else {
+    EndWrite(order, *run, writer.status(), 0);
+  }
+}
+
+void SaveExecutor::Write(const action::StartWrite& order, const std::shared_ptr<WriterRun>& run,
+                         const std::shared_ptr<SharedMemory>& slab) {
+  const absl::Time begin = Clock::Real().SteadyNow();
+  BinWriteJob job = {order.directory, order.order.attempt_nonce(), order.staged,
+                     order.target,    order.object_bytes,          slab->data(),
+                     nullptr};
+  job.job = context_.options.job;
+  job.step = order.step;
+  job.attempt = order.attempt;
+  if (run->fetcher != nullptr) {
+    job.fetch_moved = [&](size_t index, uint64_t offset, uint64_t bytes, char* to) {
+      return run->fetcher->Fetch(index, offset, bytes, to);
+    };
+  }
+  const BinWriterOptions options = {.io_threads = context_.options.io_threads, .direct = context_.options.direct_io};
+  absl::StatusOr<BinWriteOutcome> outcome =
+      WithMemory(absl::StrCat("to write step ", order.step), [&]() -> absl::StatusOr<BinWriteOutcome> {
+        CAIRN_RETURN_IF_ERROR(Lend(order, slab));
+        CAIRN_RETURN_IF_ERROR(context_.root.Check());
+        return WriteBins(context_.storage, job, options, run->stop, run->bytes_done);
+      });
+  if (HasReason(outcome.status(), Reason::kRootMismatch)) {
+    outcome =
+        Annotate(outcome.status(), absl::StrCat("on ", context_.options.node), {{"node", context_.options.node}});
+  }
+  EndWrite(order, *run, std::move(outcome), Seconds(begin));
+}
+
+void SaveExecutor::EndWrite(const action::StartWrite& order, const WriterRun& run,
+                            absl::StatusOr<BinWriteOutcome> outcome, double seconds) {
+  const std::string transport = run.fetcher != nullptr ? run.fetcher->transport() : "";
+  if (outcome.ok()) {
+    Log(LogLevel::kInfo, "written",
+        {{"step", order.step},
+         {"attempt", order.attempt},
+         {"bytes", order.target->file_bytes},
+         {"seconds", seconds},
+         {"path", outcome->path},
+         {"moved_in", order.target->moved_in.size()},
+         {"moved_out", order.target->moved_out.size()},
+         {"transport", transport}});
+  } else {
+    Log(LogLevel::kError, "write_failed",
+        {{"step", order.step}, {"attempt", order.attempt}, {"error", outcome.status()}});
+  }
+  {
+    MutexLock lock(mutex_);
+    writing_.reset();
+  }
+  context_.host.Do([&](Session& session, absl::Time now) {
+    if (outcome.ok()) {
+      session.OnWriteEnded(order.save, std::move(outcome->result), outcome->path, transport, now);
+    } else {
+      session.OnWriteEnded(order.save, outcome.status(), "", "", now);
+    }
+  });
+}
+
+}  // namespace cairn

@@ -1,0 +1,88 @@
+// Carries out what the session decides about saves: the slab that trainers stage into, the thread that writes it to
+// bins, what is lent of it to other ranks.
+#ifndef CAIRN_AGENT_EXECUTION_SAVE_EXECUTOR_H_
+#define CAIRN_AGENT_EXECUTION_SAVE_EXECUTOR_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "agent/execution/executor_context.h"
+#include "agent/staging/shared_memory.h"
+#include "agent/transport/shard_fetcher.h"
+#include "agent/transport/transfer_service.h"
+#include "agent/writer/bin_writer.h"
+#include "common/base/mutex.h"
+#include "common/process/task_queue.h"
+
+namespace cairn {
+
+// StartWrite and EndLending are called by the one thread that executes actions, the others by any. What becomes of
+// slabs and writes is told to the session.
+class SaveExecutor {
+ public:
+  explicit SaveExecutor(ExecutorContext context);
+  ~SaveExecutor();
+
+  // A slab in place of the one that is there, whose memory is given back first.
+  void MakeSlab(uint64_t bytes);
+  void StartWrite(const action::StartWrite& order);
+  void StopWrite(uint64_t save);
+  void EndLending(uint64_t save);
+
+  // Tells the session how far the write is.
+  void Tick();
+
+  // Stops the write, if there is one; does not wait for it.
+  void Cancel();
+  // The same, waits, and begins nothing any more. Idempotent.
+  void Stop();
+
+ private:
+  struct WriterRun {
+    uint64_t save = 0;
+    std::atomic<bool> stop = false;
+    std::atomic<uint64_t> bytes_done = 0;
+    // Null if nothing is moved in.
+    std::shared_ptr<ShardFetcher> fetcher;
+    void Stop() {
+      stop = true;
+      if (fetcher != nullptr) fetcher->Stop();
+    }
+  };
+
+  // Of the slab of the save that is being written or awaits its verdict.
+  struct Lent {
+    uint64_t save = 0;
+    TransferService::Key key;
+    uint64_t descriptor_id = 0;
+  };
+
+  void MakeSlabNow(uint64_t bytes);
+  // What the thread of a write does.
+  void Write(const action::StartWrite& order, const std::shared_ptr<WriterRun>& run,
+             const std::shared_ptr<SharedMemory>& slab);
+  // Logs how a write ended and tells the session.
+  void EndWrite(const action::StartWrite& order, const WriterRun& run, absl::StatusOr<BinWriteOutcome> outcome,
+                double seconds);
+  // Lends what other ranks write of this one's.
+  absl::Status Lend(const action::StartWrite& order, const std::shared_ptr<SharedMemory>& slab);
+
+  const ExecutorContext context_;
+  Mutex mutex_;
+  std::shared_ptr<SharedMemory> slab_ ABSL_GUARDED_BY(mutex_);
+  uint64_t slab_id_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::shared_ptr<WriterRun> writing_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Lent> lent_ ABSL_GUARDED_BY(mutex_);
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread writer_;
+  TaskQueue slabs_{1};
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_AGENT_EXECUTION_SAVE_EXECUTOR_H_

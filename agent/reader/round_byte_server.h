@@ -1,0 +1,58 @@
+// What lends bytes of this rank to consumers, its own rank and others, round by round: a reader of files, or memory
+// that a trainer has staged.
+#ifndef CAIRN_AGENT_READER_ROUND_BYTE_SERVER_H_
+#define CAIRN_AGENT_READER_ROUND_BYTE_SERVER_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "agent/staging/shared_memory.h"
+
+namespace cairn {
+
+// Where a shard that the consumer asked for lies in the buffer; by number in the lender's layout.
+struct LentShard {
+  uint32_t shard = 0;
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+};
+
+// A round that stands in its buffer. The bytes stay as they are until the consumer has released the round.
+struct RoundBuffer {
+  uint64_t descriptor_id = 0;
+  uint64_t bytes = 0;
+  std::shared_ptr<SharedMemory> memory;
+  // Of a save.
+  std::vector<LentShard> shards = {};
+};
+
+// Implementations are thread-safe.
+class RoundLender {
+ public:
+  using Done = std::function<void(absl::StatusOr<RoundBuffer>)>;
+  virtual ~RoundLender() = default;
+
+  // Notes the release, then calls `done` once: when the round stands, or with the error of the load. Returns a number
+  // to forget the call by; 0 if `done` was called already.
+  virtual uint64_t Await(uint32_t consumer, uint32_t round, uint32_t released_below, Done done) = 0;
+  // `done` will not be called any more, unless it is being called now.
+  virtual void Forget(uint64_t call) = 0;
+  virtual void Release(uint32_t consumer, uint32_t released_below) = 0;
+  // Gives everything up; those who wait are told `why`. Idempotent.
+  virtual void Stop(const absl::Status& why) = 0;
+
+  struct Progress {
+    uint64_t bytes_done = 0;
+    uint64_t storage_bytes = 0;
+    std::string path;
+    bool all_read = false;
+  };
+  virtual Progress progress() = 0;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_AGENT_READER_ROUND_BYTE_SERVER_H_

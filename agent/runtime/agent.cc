@@ -1,0 +1,296 @@
+#include "agent/runtime/agent.h"
+
+#include <unistd.h>
+
+#include <fstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "agent/sockets/predecessor.h"
+#include "agent/sockets/socket_directory.h"
+#include "common/base/random_id.h"
+#include "common/base/version.h"
+#include "common/process/log.h"
+#include "common/rpc/endpoint.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+
+namespace cairn {
+namespace {
+
+constexpr absl::Duration kTickInterval = absl::Milliseconds(50);
+// How old the coordinator's idea of the trainer's step may become.
+constexpr absl::Duration kStepInterval = absl::Milliseconds(500);
+
+std::string ReadBootId() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(file, id);
+  return id;
+}
+
+}  // namespace
+
+Agent::Agent(AgentOptions options, std::shared_ptr<TokenSource> tokens)
+    : options_(std::move(options)),
+      incarnation_(RandomId()),
+      tokens_(std::move(tokens)),
+      boot_id_(ReadBootId()),
+      pool_(options_.memory_budget, FaultThreads()),
+      transfers_({options_.job, options_.rank, incarnation_, [this] { return tokens_->Current(); }}),
+      host_({.job = options_.job,
+             .rank = options_.rank,
+             .world_size = options_.world_size,
+             .incarnation = incarnation_,
+             .memory_budget = options_.memory_budget,
+             .round_bytes = options_.round_bytes},
+            Clock::Real(), [this](Action action) { Execute(std::move(action)); }) {}
+
+absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
+  CAIRN_RETURN_IF_ERROR(CheckListenAddress(options.listen, !options.token_file.empty()));
+  CAIRN_ASSIGN_OR_RETURN(auto tokens, TokenSource::Open({.insecure = options.insecure,
+                                                         .file = options.token_file,
+                                                         .address = options.coordinator,
+                                                         .root = options.root}));
+  if (options.socket_directory.empty()) {
+    options.socket_directory = DefaultSocketDirectory(options.job, options.rank);
+  }
+  CAIRN_RETURN_IF_ERROR(SharedMemory::CheckSealing());
+  std::unique_ptr<Agent> agent(new Agent(std::move(options), std::move(tokens)));
+  const AgentOptions& given = agent->options_;
+  CAIRN_ASSIGN_OR_RETURN(agent->storage_, PosixStorage::Open(given.root, false));
+  agent->root_ = std::make_unique<RootGuard>(*agent->storage_, [raw = agent.get()] {
+    raw->host_.Do([](Session& session, absl::Time) { session.OnUnregistered(); });
+  });
+  const UserPolicy policy(given.allowed_users);
+  CAIRN_RETURN_IF_ERROR(PrepareSocketDirectory(given.socket_directory, !policy.only_self()));
+  CAIRN_ASSIGN_OR_RETURN(agent->descriptors_,
+                         DescriptorSocket::Listen(given.socket_directory + "/descriptors.sock", policy));
+  CAIRN_RETURN_IF_ERROR(agent->StartTransferServer());
+  const ExecutorContext context = {given,
+                                   agent->boot_id_,
+                                   *agent->storage_,
+                                   *agent->root_,
+                                   *agent->descriptors_,
+                                   agent->pool_,
+                                   agent->transfers_,
+                                   agent->host_,
+                                   *agent->tokens_};
+  agent->saves_ = std::make_unique<SaveExecutor>(context);
+  agent->loads_ = std::make_unique<LoadExecutor>(context);
+  agent->watch_ = std::make_unique<TrainerWatch>([raw = agent.get()](uint64_t trainer) {
+    Log(LogLevel::kWarn, "trainer_ended");
+    raw->TrainerGone(trainer, TrainerEnd::kEnded);
+  });
+  CoordinatorLinkOptions link;
+  link.address = given.coordinator;
+  link.tokens = agent->tokens_;
+  link.register_timeout = given.register_timeout;
+  link.registration.set_world_size(given.world_size);
+  link.registration.set_node(given.node);
+  link.registration.set_descriptor_socket(agent->descriptors_->path());
+  link.registration.set_predecessor(PredecessorIn(given.socket_directory));
+  link.registration.set_transfer_address(agent->transfer_address_);
+  link.registration.set_boot_id(agent->boot_id_);
+  link.registration.set_protocol(kProtocolVersion);
+  link.registration.set_version(std::string(kVersion));
+  link.root = given.root;
+  link.read_root_proof = [raw = agent.get()] { return raw->root_->ReadProof(); };
+  link.on_registered = [raw = agent.get()](const std::string& proof) {
+    raw->root_->Accepted(proof);
+    if (const auto left = LeaveToSuccessor(raw->options_.socket_directory, raw->incarnation_); !left.ok()) {
+      Log(LogLevel::kWarn, "successor_waits_for_lease", {{"error", left}});
+    }
+  };
+  link.current_step = [raw = agent.get()] { return raw->CurrentStep(); };
+  link.on_fatal = given.on_fatal ? given.on_fatal : [](const absl::Status&) {};
+  agent->link_ = std::make_unique<CoordinatorLink>(agent->host_, std::move(link));
+  agent->link_->Start();
+  agent->ticker_ = std::thread([raw = agent.get()] { raw->Tick(); });
+  return agent;
+}
+
+Agent::~Agent() { Stop(false); }
+
+void Agent::Quiesce() {
+  if (saves_ == nullptr) return;  // Start has failed
+  saves_->Cancel();
+  loads_->EndAll();
+}
+
+void Agent::Stop(bool unregister) {
+  {
+    MutexLock lock(mutex_);
+    if (std::exchange(stopped_, true)) return;
+    ended_.NotifyAll();
+  }
+  Quiesce();
+  if (ticker_.joinable()) ticker_.join();
+  if (transfer_server_ != nullptr)
+    transfer_server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
+  if (link_ != nullptr) link_->Stop(unregister);
+  watch_.reset();
+  host_.Stop();
+  if (saves_ == nullptr) return;
+  saves_->Stop();
+  loads_->Stop();
+}
+
+bool Agent::Drain(absl::Duration timeout) {
+  const absl::Time deadline = Clock::Real().SteadyNow() + timeout;
+  while (true) {
+    uint64_t version = 0;
+    const bool holds = host_.Do([&](Session& session, absl::Time) {
+      version = session.version();
+      return session.HoldsStagedSaves();
+    });
+    const absl::Duration left = deadline - Clock::Real().SteadyNow();
+    if (!holds) return true;
+    if (left <= absl::ZeroDuration()) return false;
+    host_.WaitForChange(version, left);
+  }
+}
+
+absl::StatusOr<v1::AttachResponse> Agent::Attach(const v1::AttachRequest& request, std::optional<pid_t> pid) {
+  if (request.trainer_incarnation() == 0) return MakeError(Reason::kBadRequest, "a trainer's incarnation is not 0");
+  if (request.protocol() > kProtocolVersion) {
+    return MakeError(Reason::kUnsupported, absl::StrCat("the trainer speaks protocol ", request.protocol(),
+                                                        ", this agent up to ", kProtocolVersion));
+  }
+  MutexLock attaching(attaching_);
+  CAIRN_RETURN_IF_ERROR(host_.Do([&](Session& session, absl::Time) {
+    return session.CheckAttach(request.trainer_incarnation(), request.previous_agent());
+  }));
+  v1::AttachResponse response;
+  {
+    MutexLock lock(mutex_);
+    if (page_trainer_ != request.trainer_incarnation()) {
+      CAIRN_ASSIGN_OR_RETURN(std::shared_ptr<ControlPage> page, ControlPage::Create());
+      CAIRN_ASSIGN_OR_RETURN(const uint64_t id, descriptors_->Offer(page->memory(), false));
+      if (page_id_ != 0) descriptors_->Withdraw(page_id_);
+      if (page_ != nullptr) page_->Replaced();
+      page_ = std::move(page);
+      page_id_ = id;
+      page_trainer_ = request.trainer_incarnation();
+    }
+    response.set_control_page_descriptor(page_id_);
+  }
+  const bool watched = watch_->Watch(request.trainer_incarnation(), pid.value_or(0));
+  const absl::Duration lease_ttl = host_.Do([&](Session& session, absl::Time) {
+    session.Attach(request.trainer_incarnation());
+    return session.lease_ttl();
+  });
+  Log(LogLevel::kInfo, "trainer_attached",
+      {{"pid", pid.value_or(0)}, {"watched", watched ? "yes" : "no"}, {"client", request.client_version()}});
+  response.set_job(options_.job);
+  response.set_rank(options_.rank);
+  response.set_world_size(options_.world_size);
+  response.set_agent_incarnation(incarnation_);
+  response.set_descriptor_socket(descriptors_->path());
+  response.set_agent_version(std::string(kVersion));
+  if (lease_ttl > absl::ZeroDuration()) {
+    response.mutable_lease_ttl()->set_seconds(absl::ToInt64Seconds(lease_ttl));
+    response.mutable_lease_ttl()->set_nanos(
+        static_cast<int32_t>(absl::ToInt64Nanoseconds(lease_ttl % absl::Seconds(1))));
+  }
+  return response;
+}
+
+void Agent::TrainerGone(uint64_t incarnation, TrainerEnd how) {
+  {
+    MutexLock lock(mutex_);
+    if (page_trainer_ == incarnation) {
+      page_.reset();
+      descriptors_->Withdraw(page_id_);
+      page_id_ = 0;
+      page_trainer_ = 0;
+    }
+  }
+  if (how == TrainerEnd::kUnmapped) watch_->Forget(incarnation);
+  host_.Do([&](Session& session, absl::Time) { session.OnTrainerGone(incarnation, how); });
+}
+
+std::optional<int64_t> Agent::CurrentStep() {
+  MutexLock lock(mutex_);
+  return page_ ? page_->CurrentStep() : std::nullopt;
+}
+
+void Agent::Execute(Action action) {
+  if (const auto* put = std::get_if<action::PutLayout>(&action)) {
+    link_->PutLayout(put->layout);
+  } else if (const auto* get = std::get_if<action::GetPlan>(&action)) {
+    link_->GetPlan(get->digest, get->known);
+  } else if (const auto* slab = std::get_if<action::MakeSlab>(&action)) {
+    saves_->MakeSlab(slab->bytes);
+  } else if (const auto* write = std::get_if<action::StartWrite>(&action)) {
+    saves_->StartWrite(*write);
+  } else if (const auto* stop = std::get_if<action::StopWrite>(&action)) {
+    saves_->StopWrite(stop->save);
+  } else if (const auto* lending = std::get_if<action::EndLending>(&action)) {
+    saves_->EndLending(lending->save);
+  } else if (const auto* page = std::get_if<action::ControlPage>(&action)) {
+    ApplyToPage(page->order);
+  } else if (const auto* read = std::get_if<action::StartRead>(&action)) {
+    loads_->Start(*read);
+  } else if (const auto* lend = std::get_if<action::LendSource>(&action)) {
+    loads_->LendSource(lend->number);
+  } else if (const auto* stop_read = std::get_if<action::StopRead>(&action)) {
+    loads_->End(stop_read->number);
+  }
+}
+
+absl::Status Agent::StartTransferServer() {
+  grpc::ServerBuilder builder;
+  ConfigureServer(builder);
+  int port = 0;
+  builder.AddListeningPort(options_.listen, grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(&transfers_);
+  transfer_server_ = builder.BuildAndStart();
+  if (transfer_server_ == nullptr || port == 0) {
+    return MakeError(Reason::kBadRequest, absl::StrCat("--listen ", options_.listen, " cannot be bound"));
+  }
+  std::string host = options_.listen.substr(0, options_.listen.rfind(':'));
+  if (host == "0.0.0.0" || host == "[::]") host = options_.node;
+  transfer_address_ = options_.advertise.empty() ? absl::StrCat(host, ":", port) : options_.advertise;
+  return absl::OkStatus();
+}
+
+void Agent::ApplyToPage(const v1::ArmOrder& order) {
+  auto status = v1::ArmState::REFUSED;
+  {
+    MutexLock lock(mutex_);
+    if (order.action() == v1::ArmOrder::DISARM) {
+      if (page_) page_->Disarm();
+      status = v1::ArmState::DISARMED;
+    } else if (order.action() == v1::ArmOrder::ARM) {
+      if (page_ && page_->Arm(order.step())) status = v1::ArmState::ARMED;
+    } else if (page_ && page_->Agree(order.step())) {
+      status = v1::ArmState::AGREED;
+    }
+  }
+  host_.Do([&](Session& session, absl::Time) { session.OnControlPage(order.number(), status); });
+}
+
+// What changes without an event: deadlines, the writer's progress, the trainer's step.
+void Agent::Tick() {
+  std::optional<int64_t> told_step;
+  absl::Time told_at = absl::InfinitePast();
+  while (true) {
+    {
+      MutexLock lock(mutex_);
+      if (!stopped_) ended_.WaitFor(mutex_, kTickInterval);
+      if (stopped_) return;
+    }
+    saves_->Tick();
+    loads_->Tick();
+    host_.Tick();
+    const absl::Time now = Clock::Real().SteadyNow();
+    if (const auto step = CurrentStep(); step != told_step && now - told_at >= kStepInterval) {
+      told_step = step;
+      told_at = now;
+      link_->Nudge();
+    }
+  }
+}
+
+}  // namespace cairn

@@ -1,0 +1,99 @@
+// One rank's agent: its session with the executors of what that decides, its trainer, its sockets and its clock.
+#ifndef CAIRN_AGENT_RUNTIME_AGENT_H_
+#define CAIRN_AGENT_RUNTIME_AGENT_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "agent/execution/executor_context.h"
+#include "agent/execution/load_executor.h"
+#include "agent/execution/root_guard.h"
+#include "agent/execution/save_executor.h"
+#include "agent/reader/buffer_pool.h"
+#include "agent/runtime/coordinator_link.h"
+#include "agent/session/session_host.h"
+#include "agent/session/trainer_watch.h"
+#include "agent/sockets/descriptor_socket.h"
+#include "agent/staging/control_page.h"
+#include "agent/transport/transfer_service.h"
+#include "common/base/mutex.h"
+#include "common/file/posix.h"
+
+namespace cairn {
+
+// Thread-safe.
+class Agent {
+ public:
+  // Checks storage and socket directory, then starts to register. Does not wait for the coordinator.
+  // FAILED_PRECONDITION (SOCKET_DIRECTORY, NOT_LOOPBACK), NOT_FOUND (ROOT_MISSING), UNAUTHENTICATED (BAD_TOKEN), and
+  // others of storage.
+  static absl::StatusOr<std::unique_ptr<Agent>> Start(AgentOptions options);
+  ~Agent();
+
+  SessionHost& host() { return host_; }
+  CoordinatorLink& link() { return *link_; }
+  const AgentOptions& options() const { return options_; }
+  const std::string& descriptor_socket() const { return descriptors_->path(); }
+
+  // A trainer begins its session, or goes on with it. `pid`: its process, if the kernel said so. Errors are those of
+  // LocalAgentService.
+  absl::StatusOr<v1::AttachResponse> Attach(const v1::AttachRequest& request, std::optional<pid_t> pid);
+  // Also of one that is not attached any more.
+  void TrainerGone(uint64_t incarnation, TrainerEnd how);
+
+  // Where other agents reach this one.
+  const std::string& transfer_address() const { return transfer_address_; }
+
+  LoadExecutor& loads() { return *loads_; }
+
+  // Waits until staged saves have their verdicts, at most for `timeout`. True if none is left.
+  bool Drain(absl::Duration timeout);
+  // From now on the session changes no more; calls that wait are given up by their server.
+  void Quiesce();
+  // Ends everything; with `unregister` the rank is given back. Idempotent.
+  void Stop(bool unregister);
+
+ private:
+  Agent(AgentOptions options, std::shared_ptr<TokenSource> tokens);
+  absl::Status StartTransferServer();
+  void Execute(Action action);
+  void ApplyToPage(const v1::ArmOrder& order);
+  std::optional<int64_t> CurrentStep();
+  void Tick();
+
+  const AgentOptions options_;
+  const uint64_t incarnation_;
+  const std::shared_ptr<TokenSource> tokens_;
+  std::unique_ptr<PosixStorage> storage_;
+  std::unique_ptr<RootGuard> root_;
+  std::unique_ptr<DescriptorSocket> descriptors_;
+  std::string transfer_address_;
+  const std::string boot_id_;
+  BufferPool pool_;
+  TransferService transfers_;
+
+  Mutex attaching_;  // one trainer after the other; taken before `mutex_`
+
+  Mutex mutex_;
+  CondVar ended_;
+  std::shared_ptr<ControlPage> page_ ABSL_GUARDED_BY(mutex_);
+  uint64_t page_id_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t page_trainer_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+
+  SessionHost host_;
+  std::unique_ptr<SaveExecutor> saves_;
+  std::unique_ptr<LoadExecutor> loads_;
+  std::unique_ptr<CoordinatorLink> link_;
+  std::unique_ptr<TrainerWatch> watch_;
+  std::unique_ptr<grpc::Server> transfer_server_;
+  std::thread ticker_;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_AGENT_RUNTIME_AGENT_H_

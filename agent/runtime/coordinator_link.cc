@@ -1,0 +1,315 @@
+#include "agent/runtime/coordinator_link.h"
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/clock.h"
+#include "common/base/digest.h"
+#include "common/process/log.h"
+#include "common/resources/memory.h"
+#include "common/rpc/endpoint.h"
+#include "common/rpc/plan_part.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+
+namespace cairn {
+namespace {
+
+constexpr absl::Duration kCallTimeout = absl::Seconds(5);
+constexpr absl::Duration kChunkTimeout = absl::Seconds(15);
+constexpr absl::Duration kFirstPause = absl::Milliseconds(50);
+constexpr absl::Duration kLongestPause = absl::Seconds(1);
+// While a save or load runs, so that progress is seen.
+constexpr absl::Duration kProgressInterval = absl::Milliseconds(500);
+constexpr uint64_t kChunkBytes = uint64_t{2} << 20;
+constexpr uint64_t kMaxPlanBytes = uint64_t{1} << 30;
+
+absl::Duration FromProto(const google::protobuf::Duration& duration) {
+  return absl::Seconds(duration.seconds()) + absl::Nanoseconds(duration.nanos());
+}
+
+void ToProto(absl::Duration duration, google::protobuf::Duration* proto) {
+  const int64_t nanos = absl::ToInt64Nanoseconds(duration);
+  proto->set_seconds(nanos / 1'000'000'000);
+  proto->set_nanos(static_cast<int32_t>(nanos % 1'000'000'000));
+}
+
+}  // namespace
+
+class CoordinatorLink::StoppableCall {
+ public:
+  StoppableCall(CoordinatorLink& link, absl::Duration timeout) : link_(link), token_(link.options_.tokens->Current()) {
+    PrepareCall(context_, timeout, token_);
+    MutexLock lock(link_.mutex_);
+    link_.calls_.insert(&context_);
+    if (link_.stopping_) context_.TryCancel();
+  }
+  ~StoppableCall() {
+    MutexLock lock(link_.mutex_);
+    link_.calls_.erase(&context_);
+    if (link_.waiting_ == &context_) link_.waiting_ = nullptr;
+  }
+  grpc::ClientContext* context() { return &context_; }
+  // OK, or what the call's failure means.
+  absl::Status ErrorOf(const grpc::Status& status) const { return link_.ErrorOf(status, token_); }
+
+ private:
+  CoordinatorLink& link_;
+  const std::string token_;
+  grpc::ClientContext context_;
+};
+
+CoordinatorLink::CoordinatorLink(SessionHost& host, CoordinatorLinkOptions options)
+    : host_(host),
+      options_(std::move(options)),
+      stub_(v1::AgentCoordinationService::NewStub(MakeChannel(options_.address))),
+      checkpoints_(v1::CheckpointService::NewStub(MakeChannel(options_.address))) {}
+
+CoordinatorLink::~CoordinatorLink() { Stop(false); }
+
+void CoordinatorLink::Start() {
+  host_.SetOnChange([this] { Nudge(); });
+  thread_ = std::thread([this] { Loop(); });
+}
+
+void CoordinatorLink::Stop(bool unregister) {
+  if (stopping_.exchange(true)) return;
+  host_.SetOnChange(nullptr);
+  {
+    MutexLock lock(mutex_);
+    for (grpc::ClientContext* call : calls_) call->TryCancel();
+  }
+  transfers_.Stop();
+  if (thread_.joinable()) thread_.join();
+  if (!unregister) return;
+  v1::UnregisterAgentRequest request;
+  const bool registered = host_.Do([&](Session& session, absl::Time) {
+    *request.mutable_agent() = session.Identity();
+    return session.registered();
+  });
+  if (!registered) return;
+  grpc::ClientContext context;
+  const std::string token = options_.tokens->Current();
+  PrepareCall(context, kCallTimeout, token);
+  v1::UnregisterAgentResponse response;
+  const absl::Status status = ErrorOf(stub_->UnregisterAgent(&context, request, &response), token);
+  if (!status.ok()) Log(LogLevel::kWarn, "unregister_failed", {{"error", status}});
+}
+
+absl::Status CoordinatorLink::ErrorOf(const grpc::Status& status, const std::string& token) const {
+  const absl::Status error = CallError(status, PeerKind::kCoordinator, options_.address);
+  return HasReason(error, Reason::kBadToken) ? options_.tokens->Refused(token, error) : error;
+}
+
+// Ends the wait of the call that carries an older state, so that the newer one is sent.
+void CoordinatorLink::Nudge() {
+  MutexLock lock(mutex_);
+  if (waiting_ != nullptr) waiting_->TryCancel();
+}
+
+void CoordinatorLink::Loop() {
+  std::mt19937 random(std::random_device{}());
+  absl::Duration pause = kFirstPause;
+  std::string last_error;
+  absl::Time conflict_since = absl::InfiniteFuture();
+  while (!stopping_) {
+    const bool registered = host_.Do([](Session& session, absl::Time) { return session.registered(); });
+    const absl::Status status = registered ? Synchronize() : Register();
+    if (stopping_) return;
+    if (status.ok()) {
+      if (!last_error.empty()) Log(LogLevel::kInfo, "coordinator_reached", {{"coordinator", options_.address}});
+      last_error.clear();
+      pause = kFirstPause;
+      continue;
+    }
+    host_.Do([&](Session& session, absl::Time now) { session.OnLinkFailed(status, now); });
+    const auto reason = ReasonOf(status);
+    const absl::Time now = Clock::Real().SteadyNow();
+    // May end by itself: a lease ends, storage is mounted, a coordinator that was started anew puts its token where
+    // agents look.
+    const bool conflict = reason == Reason::kRankConflict || reason == Reason::kWorldSizeMismatch ||
+                          reason == Reason::kRootMismatch || reason == Reason::kBadToken;
+    conflict_since = conflict ? std::min(conflict_since, now) : absl::InfiniteFuture();
+    if (reason == Reason::kNotRegistered || reason == Reason::kStaleEpoch) {
+      Log(LogLevel::kInfo, "register_again", {{"error", status}});
+      host_.Do([](Session& session, absl::Time) { session.OnUnregistered(); });
+      if (registered) continue;  // at once; a second refusal pauses
+    } else if (reason == Reason::kStaleIncarnation || reason == Reason::kBadJobName ||
+               reason == Reason::kRankOutOfRange || now - conflict_since >= options_.register_timeout) {
+      Log(LogLevel::kError, "refused", {{"error", status}});
+      options_.on_fatal(status);
+      return;
+    } else if (const std::string text(status.message()); text != last_error) {
+      Log(LogLevel::kWarn, registered ? "synchronize_failed" : "register_failed", {{"error", status}});
+      last_error = text;
+    }
+    // Half to all of the pause, so that a thousand agents do not come back together.
+    const double part = std::uniform_real_distribution<double>(0.5, 1.0)(random);
+    const uint64_t version = host_.Do([](Session& session, absl::Time) { return session.version(); });
+    host_.WaitForChange(version, pause * part);
+    pause = std::min(pause * 2, kLongestPause);
+  }
+}
+
+absl::Status CoordinatorLink::Register() {
+  v1::RegisterAgentRequest request = options_.registration;
+  host_.Do([&](Session& session, absl::Time) { *request.mutable_agent() = session.Identity(); });
+  const std::string proof = options_.read_root_proof();
+  request.set_root_proof(proof);
+  StoppableCall call(*this, kCallTimeout);
+  v1::RegisterAgentResponse response;
+  absl::Status status = call.ErrorOf(stub_->RegisterAgent(call.context(), request, &response));
+  if (HasReason(status, Reason::kRootMismatch)) {
+    status = Annotate(status, absl::StrCat("this agent's root is ", options_.root), {{"agent_root", options_.root}});
+  }
+  CAIRN_RETURN_IF_ERROR(status);
+  options_.on_registered(proof);
+  CAIRN_RETURN_IF_ERROR(host_.Do([&](Session& session, absl::Time) { return session.OnRegistered(response); }));
+  if (response.has_lease_ttl()) lease_ttl_ = std::max(FromProto(response.lease_ttl()), absl::Milliseconds(100));
+  Log(LogLevel::kInfo, "registered",
+      {{"coordinator_epoch", response.coordinator_epoch()},
+       {"membership_epoch", response.membership_epoch()},
+       {"lease", absl::FormatDuration(lease_ttl_)}});
+  return absl::OkStatus();
+}
+
+absl::Status CoordinatorLink::Synchronize() {
+  v1::SynchronizeAgentRequest request;
+  uint64_t version = 0;
+  bool active = false;
+  host_.Do([&](Session& session, absl::Time) {
+    request = session.BuildRequest(options_.current_step());
+    version = session.version();
+    active = session.active();
+  });
+  absl::Duration max_wait = lease_ttl_ / 3;
+  if (active) max_wait = std::min(max_wait, kProgressInterval);
+  ToProto(max_wait, request.mutable_max_wait());
+  StoppableCall call(*this, max_wait + kCallTimeout);
+  {
+    MutexLock lock(mutex_);
+    waiting_ = call.context();
+  }
+  v1::SynchronizeAgentResponse response;
+  // Changed since the state was taken: nobody would have interrupted this call.
+  const bool outdated =
+      host_.Do([&](Session& session, absl::Time) { return session.version() != version; }) || stopping_;
+  const grpc::Status called = outdated ? grpc::Status(grpc::StatusCode::CANCELLED, "")
+                                       : stub_->SynchronizeAgent(call.context(), request, &response);
+  {
+    MutexLock lock(mutex_);
+    waiting_ = nullptr;
+  }
+  // A change of the state ended the wait: the next call carries it.
+  if (called.error_code() == grpc::StatusCode::CANCELLED) return absl::OkStatus();
+  CAIRN_RETURN_IF_ERROR(call.ErrorOf(called));
+  uint64_t now_version = 0;
+  CAIRN_RETURN_IF_ERROR(host_.Do([&](Session& session, absl::Time now) {
+    const absl::Status status = session.OnOrders(response, now);
+    now_version = session.version();
+    active = session.active();
+    return status;
+  }));
+  if (response.has_lease_ttl()) lease_ttl_ = std::max(FromProto(response.lease_ttl()), absl::Milliseconds(100));
+  absl::Duration delay = std::min(FromProto(response.next_delay()), lease_ttl_ / 3);
+  if (active) delay = std::min(delay, kProgressInterval);
+  if (now_version == version && delay > absl::ZeroDuration()) host_.WaitForChange(version, delay);
+  return absl::OkStatus();
+}
+
+void CoordinatorLink::PutLayout(RankLayoutPtr layout) {
+  transfers_.Post([this, layout = std::move(layout)] {
+    const absl::Status status = SendLayout(*layout);
+    if (!status.ok()) Log(LogLevel::kWarn, "put_layout_failed", {{"error", status}});
+    host_.Do([&](Session& session, absl::Time) { session.OnLayoutPut(layout->digest, status); });
+  });
+}
+
+absl::Status CoordinatorLink::SendLayout(const RankLayout& layout) {
+  uint64_t offset = 0;
+  do {
+    if (stopping_) return MakeError(Reason::kInterrupted, "the agent ends");
+    v1::PutLayoutRequest request;
+    host_.Do([&](Session& session, absl::Time) { *request.mutable_agent() = session.Identity(); });
+    request.set_digest(layout.digest);
+    request.set_total_bytes(layout.bytes.size());
+    request.set_offset(offset);
+    request.set_chunk(layout.bytes.substr(offset, kChunkBytes));
+    StoppableCall call(*this, kChunkTimeout);
+    v1::PutLayoutResponse response;
+    CAIRN_RETURN_IF_ERROR(call.ErrorOf(stub_->PutLayout(call.context(), request, &response)));
+    if (response.received_bytes() <= offset || response.received_bytes() > layout.bytes.size()) {
+      if (response.received_bytes() == layout.bytes.size()) return absl::OkStatus();
+      return MakeError(Reason::kInternal, absl::StrCat("after the chunk at ", offset, " the coordinator wants ",
+                                                       response.received_bytes()));
+    }
+    offset = response.received_bytes();
+  } while (offset < layout.bytes.size());
+  return absl::OkStatus();
+}
+
+void CoordinatorLink::GetPlan(std::string digest, std::string known) {
+  transfers_.Post([this, digest = std::move(digest), known = std::move(known)] {
+    auto plan = WithMemory("to fetch a plan", [&] { return FetchPlan(digest, known); });
+    if (!plan.ok())
+      Log(LogLevel::kWarn, "get_plan_failed", {{"plan", DigestHex(digest).substr(0, 12)}, {"error", plan.status()}});
+    host_.Do([&](Session& session, absl::Time now) { session.OnPlan(digest, std::move(plan), now); });
+  });
+}
+
+absl::StatusOr<std::string> CoordinatorLink::FetchPlan(const std::string& digest, const std::string& known) {
+  const std::string known_digest = BodyDigestOf(known);
+  std::string plan;
+  uint64_t total = 0;
+  do {
+    if (stopping_) return MakeError(Reason::kInterrupted, "the agent ends");
+    v1::GetPlanRequest request;
+    host_.Do([&](Session& session, absl::Time) { *request.mutable_agent() = session.Identity(); });
+    request.set_plan_digest(digest);
+    request.set_offset(plan.size());
+    if (plan.empty()) request.set_known_part_digest(known_digest);
+    StoppableCall call(*this, kChunkTimeout);
+    v1::GetPlanResponse response;
+    CAIRN_RETURN_IF_ERROR(call.ErrorOf(stub_->GetPlan(call.context(), request, &response)));
+    if (response.same_part()) {
+      if (known_digest.empty() || !plan.empty()) {
+        return MakeError(Reason::kInternal, "the coordinator says that the plan is one that was not named");
+      }
+      return PartOfPlan(digest, known);
+    }
+    if (total == 0) total = response.total_bytes();
+    if (response.total_bytes() != total || total > kMaxPlanBytes || plan.size() + response.chunk().size() > total ||
+        (response.chunk().empty() && plan.size() < total)) {
+      return MakeError(Reason::kInternal, absl::StrCat("the plan's chunk at ", plan.size(), " of ",
+                                                       response.total_bytes(), " bytes does not fit the others"));
+    }
+    plan += response.chunk();
+  } while (plan.size() < total);
+  return plan;
+}
+
+void CoordinatorLink::ListCheckpoints(v1::ListCheckpointsRequest request,
+                                      std::function<void(absl::StatusOr<v1::ListCheckpointsResponse>)> done) {
+  struct Call {
+    grpc::ClientContext context;
+    v1::ListCheckpointsRequest request;
+    v1::ListCheckpointsResponse response;
+  };
+  auto call = std::make_shared<Call>();
+  call->request = std::move(request);
+  PrepareCall(call->context, kCallTimeout, options_.tokens->Current());
+  checkpoints_->async()->ListCheckpoints(
+      &call->context, &call->request, &call->response,
+      [call, address = options_.address, done = std::move(done)](const grpc::Status& status) {
+        const absl::Status error = CallError(status, PeerKind::kCoordinator, address);
+        if (error.ok()) {
+          done(std::move(call->response));
+        } else {
+          done(error);
+        }
+      });
+}
+
+}  // namespace cairn

@@ -1,0 +1,94 @@
+// The agent's side of AgentCoordinationService: keeps it registered, exchanges state for orders in one long-poll loop,
+// and moves layouts and plans. Every call has a deadline; failed ones are tried again with growing pauses.
+#ifndef CAIRN_AGENT_RUNTIME_COORDINATOR_LINK_H_
+#define CAIRN_AGENT_RUNTIME_COORDINATOR_LINK_H_
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "agent/session/session_host.h"
+#include "cairn/v1/agent_coordination_service.grpc.pb.h"
+#include "cairn/v1/checkpoint_service.grpc.pb.h"
+#include "common/process/task_queue.h"
+#include "common/rpc/token_source.h"
+
+namespace cairn {
+
+struct CoordinatorLinkOptions {
+  std::string address;
+  std::shared_ptr<TokenSource> tokens;
+  // All of it but the identity.
+  v1::RegisterAgentRequest registration;
+  // What stands below the root, to show at each registration that it is the coordinator's storage; and what is told
+  // when the coordinator has taken it.
+  std::function<std::string()> read_root_proof;
+  std::function<void(const std::string& proof)> on_registered;
+  // For people.
+  std::string root;
+  // The trainer's step now.
+  std::function<std::optional<int64_t>()> current_step;
+  // How long a rank that another agent holds, or a world size that others disagree with, is asked for again: after a
+  // crash the lease of the one before must end first. So long, too, for a root that is not the coordinator's (yet), and
+  // for a token that the coordinator takes.
+  absl::Duration register_timeout = absl::Seconds(20);
+  // The coordinator will not take this agent (STALE_INCARNATION, a bad rank or job; RANK_CONFLICT, WORLD_SIZE_MISMATCH,
+  // ROOT_MISMATCH or BAD_TOKEN for all of register_timeout): it must end.
+  std::function<void(const absl::Status&)> on_fatal;
+};
+
+// Thread-safe.
+class CoordinatorLink {
+ public:
+  CoordinatorLink(SessionHost& host, CoordinatorLinkOptions options);
+  ~CoordinatorLink();
+
+  void Start();
+  // Ends all calls; with `unregister`, gives the rank back. Idempotent.
+  void Stop(bool unregister);
+
+  // Sends the state now rather than at the end of the current wait.
+  void Nudge();
+
+  // Answered by the session's events.
+  void PutLayout(RankLayoutPtr layout);
+  void GetPlan(std::string digest, std::string known);
+
+  // One page of the job's committed checkpoints; `done` is called on one of gRPC's threads.
+  void ListCheckpoints(v1::ListCheckpointsRequest request,
+                       std::function<void(absl::StatusOr<v1::ListCheckpointsResponse>)> done);
+
+ private:
+  // A call that Stop ends.
+  class StoppableCall;
+
+  void Loop();
+  absl::Status Register();
+  absl::Status Synchronize();
+  absl::Status SendLayout(const RankLayout& layout);
+  absl::StatusOr<std::string> FetchPlan(const std::string& digest, const std::string& known);
+  // The error of a call; after BAD_TOKEN the next one sends another token, if there is one.
+  absl::Status ErrorOf(const grpc::Status& status, const std::string& token) const;
+
+  SessionHost& host_;
+  const CoordinatorLinkOptions options_;
+  const std::unique_ptr<v1::AgentCoordinationService::Stub> stub_;
+  const std::unique_ptr<v1::CheckpointService::Stub> checkpoints_;
+  std::atomic<bool> stopping_ = false;
+  Mutex mutex_;
+  std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mutex_);
+  grpc::ClientContext* waiting_ ABSL_GUARDED_BY(mutex_) = nullptr;  // the call that a change ends
+  absl::Duration lease_ttl_ = absl::Seconds(10);                    // of the loop's thread
+  TaskQueue transfers_{2};
+  std::thread thread_;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_AGENT_RUNTIME_COORDINATOR_LINK_H_

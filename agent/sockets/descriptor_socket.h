@@ -1,0 +1,61 @@
+// Hands shared memory to other processes: they connect, send the 8 bytes of a descriptor id (little-endian), and get
+// one byte (0 or an errno) with the descriptor as SCM_RIGHTS. Ids are random, so knowing one is being told it.
+#ifndef CAIRN_AGENT_SOCKETS_DESCRIPTOR_SOCKET_H_
+#define CAIRN_AGENT_SOCKETS_DESCRIPTOR_SOCKET_H_
+
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/status/statusor.h"
+#include "agent/sockets/peer.h"
+#include "agent/staging/shared_memory.h"
+#include "common/base/mutex.h"
+#include "common/file/unique_fd.h"
+
+namespace cairn {
+
+// Thread-safe.
+class DescriptorSocket {
+ public:
+  // Listens at `path` until it is destroyed. FAILED_PRECONDITION (SOCKET_DIRECTORY).
+  static absl::StatusOr<std::unique_ptr<DescriptorSocket>> Listen(const std::string& path, UserPolicy policy);
+  ~DescriptorSocket();
+
+  // Offers memory, to writers or, if `read_only`, to readers: then it is sealed first (SharedMemory::OpenReadOnly), so
+  // that no reader ever has memory that others may still come to write. Returns its id.
+  absl::StatusOr<uint64_t> Offer(std::shared_ptr<SharedMemory> memory, bool read_only);
+  // No more of it; those who have it keep it.
+  void Withdraw(uint64_t id);
+
+  const std::string& path() const { return path_; }
+
+ private:
+  struct Offered {
+    std::shared_ptr<SharedMemory> memory;
+    UniqueFd read_only;
+    int fd() const { return read_only.valid() ? read_only.get() : memory->fd(); }
+  };
+
+  DescriptorSocket(std::string path, UserPolicy policy, UniqueFd listener, UniqueFd wake);
+  void Serve();
+  void Answer(int connection, uint64_t id);
+
+  const std::string path_;
+  const UserPolicy policy_;
+  const UniqueFd listener_;
+  const UniqueFd wake_;  // an eventfd: written once, to end
+  Mutex mutex_;
+  std::map<uint64_t, Offered> offered_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+// What a consumer does. `path` is the descriptor socket of an agent that must run as the user `owner`. Waits at most a
+// few seconds. What comes is not looked at yet: see LentMemory. UNAVAILABLE (AGENT_UNREACHABLE): nobody there, or the
+// id is not offered. PERMISSION_DENIED (PEER_UID): either side is of another user.
+absl::StatusOr<UniqueFd> ReceiveDescriptor(const std::string& path, uint64_t id, uid_t owner);
+
+}  // namespace cairn
+
+#endif  // CAIRN_AGENT_SOCKETS_DESCRIPTOR_SOCKET_H_

@@ -1,0 +1,42 @@
+// Another agent's memory, to be read. It is looked at before it is mapped: whoever reads it must be able to rely on
+// nobody changing it (after its checksums were compared) or cutting it off (which would end the reader by SIGBUS).
+#ifndef CAIRN_AGENT_SOCKETS_LENT_MEMORY_H_
+#define CAIRN_AGENT_SOCKETS_LENT_MEMORY_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace cairn {
+
+// Mapped read-only for as long as it lives. Thread-safe.
+class LentMemory {
+ public:
+  // The first `bytes` of what the agent whose descriptor socket is `path` offers under `id`. That agent must run as the
+  // user `owner`.
+  // UNAVAILABLE (AGENT_UNREACHABLE), PERMISSION_DENIED (PEER_UID): as ReceiveDescriptor. FAILED_PRECONDITION
+  // (MEMORY_UNSEALED): somebody could still write to it or cut it off. UNAVAILABLE (TRANSPORT_FAILED): it has fewer
+  // bytes. RESOURCE_EXHAUSTED (MEMORY_LIMIT).
+  static absl::StatusOr<std::shared_ptr<LentMemory>> Map(const std::string& path, uint64_t id, uint64_t bytes,
+                                                         uid_t owner);
+  ~LentMemory();
+  LentMemory(const LentMemory&) = delete;
+  LentMemory& operator=(const LentMemory&) = delete;
+
+  const char* data() const { return data_; }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  LentMemory(const char* data, uint64_t bytes) : data_(data), bytes_(bytes) {}
+
+  const char* const data_;
+  const uint64_t bytes_;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_AGENT_SOCKETS_LENT_MEMORY_H_

@@ -1,0 +1,120 @@
+#include "agent/trainer_service/local_server.h"
+
+#include <grpcpp/server_posix.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "agent/sockets/socket_directory.h"
+#include "common/process/log.h"
+#include "common/rpc/endpoint.h"
+#include "common/rpc/grpc_status.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+
+namespace cairn {
+namespace {
+
+constexpr int kRefusedMessageBytes = 4096;
+
+}  // namespace
+
+// Answers every call of every service with PEER_UID.
+class LocalServer::Refusal final : public grpc::CallbackGenericService {
+ public:
+  grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext*) override {
+    class Reactor final : public grpc::ServerGenericBidiReactor {
+     public:
+      Reactor() {
+        Finish(ToGrpcStatus(MakeError(Reason::kPeerUid, "this agent serves another user (others by --allow-uid)")));
+      }
+      void OnDone() override { delete this; }
+    };
+    return new Reactor();
+  }
+};
+
+absl::StatusOr<std::unique_ptr<LocalServer>> LocalServer::Start(const std::string& path, UserPolicy policy,
+                                                                grpc::Service* service) {
+  CAIRN_ASSIGN_OR_RETURN(UniqueFd listener, ListenOnUnixSocket(path, !policy.only_self()));
+  UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  std::unique_ptr<LocalServer> server(new LocalServer(path, std::move(policy), std::move(listener), std::move(wake)));
+  grpc::ServerBuilder builder;
+  ConfigureServer(builder, kMaxLocalMessageBytes);
+  builder.RegisterService(service);
+  server->server_ = builder.BuildAndStart();
+  server->refusal_ = std::make_unique<Refusal>();
+  grpc::ServerBuilder refusing;
+  ConfigureServer(refusing, kRefusedMessageBytes);
+  refusing.RegisterCallbackGenericService(server->refusal_.get());
+  server->refusing_server_ = refusing.BuildAndStart();
+  if (server->server_ == nullptr || server->refusing_server_ == nullptr) {
+    return MakeError(Reason::kInternal, "the local gRPC server does not start");
+  }
+  server->thread_ = std::thread([raw = server.get()] { raw->Accept(); });
+  return server;
+}
+
+LocalServer::LocalServer(std::string path, UserPolicy policy, UniqueFd listener, UniqueFd wake)
+    : path_(std::move(path)), policy_(std::move(policy)), listener_(std::move(listener)), wake_(std::move(wake)) {}
+
+LocalServer::~LocalServer() { Shutdown(absl::ZeroDuration()); }
+
+void LocalServer::Shutdown(absl::Duration grace) {
+  {
+    MutexLock lock(mutex_);
+    if (std::exchange(shut_down_, true)) return;
+  }
+  const uint64_t one = 1;
+  (void)!write(wake_.get(), &one, sizeof(one));
+  if (thread_.joinable()) thread_.join();
+  const auto deadline = std::chrono::system_clock::now() + absl::ToChronoMicroseconds(grace);
+  if (server_ != nullptr) server_->Shutdown(deadline);
+  if (refusing_server_ != nullptr) refusing_server_->Shutdown(deadline);
+  unlink(path_.c_str());
+}
+
+void LocalServer::Accept() {
+  while (true) {
+    pollfd polled[] = {{wake_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
+    if (poll(polled, 2, -1) < 0 && errno != EINTR) return;
+    if (polled[0].revents != 0) return;
+    UniqueFd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!fd.valid()) {
+      // Out of descriptors: the connection waits in the listener until some are free again.
+      if (errno == EMFILE || errno == ENFILE) poll(polled, 1, 100);
+      continue;
+    }
+    const auto peer = PeerOf(fd.get());
+    const absl::Status allowed = peer.ok() ? policy_.Check(*peer) : peer.status();
+    if (!allowed.ok()) {
+      Log(LogLevel::kWarn, "peer_refused", {{"error", allowed}});
+      grpc::AddInsecureChannelFromFd(refusing_server_.get(), fd.release());
+      continue;
+    }
+    {
+      MutexLock lock(mutex_);
+      peers_[fd.get()] = *peer;  // the number is taken anew only when the connection before is closed
+    }
+    grpc::AddInsecureChannelFromFd(server_.get(), fd.release());
+  }
+}
+
+std::optional<Peer> LocalServer::PeerOfCall(const std::string& peer) {
+  absl::string_view number = peer;
+  int fd = -1;
+  if (!absl::ConsumePrefix(&number, "fd:") || !absl::SimpleAtoi(number, &fd)) return std::nullopt;
+  MutexLock lock(mutex_);
+  const auto found = peers_.find(fd);
+  if (found == peers_.end()) return std::nullopt;
+  return found->second;
+}
+
+}  // namespace cairn

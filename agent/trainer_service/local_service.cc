@@ -1,0 +1,272 @@
+#include "agent/trainer_service/local_service.h"
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <utility>
+
+#include "common/base/digest.h"
+#include "common/rpc/reactor.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+
+namespace cairn {
+namespace {
+
+constexpr absl::Duration kDefaultWait = absl::Seconds(10);
+constexpr absl::Duration kLongestWait = absl::Seconds(30);
+constexpr absl::Duration kStartWait = absl::Milliseconds(5);
+
+template <typename Request>
+absl::Duration MaxWait(const Request& request) {
+  if (!request.has_max_wait()) return kDefaultWait;
+  const absl::Duration wait =
+      absl::Seconds(request.max_wait().seconds()) + absl::Nanoseconds(request.max_wait().nanos());
+  return std::clamp(wait, absl::ZeroDuration(), kLongestWait);
+}
+
+// Answers by `ask`, when it says something that is not pending, or with what is pending when the time is over.
+template <typename Request, typename Response>
+grpc::ServerUnaryReactor* LongPoll(SessionHost& host, grpc::CallbackServerContext* context, Request request,
+                                   Response* response,
+                                   std::function<absl::StatusOr<Response>(Session&, const Request&, absl::Time)> ask) {
+  auto now_or_later = host.Do([&](Session& session, absl::Time now) { return ask(session, request, now); });
+  const absl::Duration max_wait = MaxWait(request);
+  if (!now_or_later.ok() || !now_or_later->pending() || max_wait <= absl::ZeroDuration()) {
+    if (now_or_later.ok()) *response = *std::move(now_or_later);
+    return FinishNow(context, now_or_later.status());
+  }
+  auto waiter = std::make_shared<SessionHost::Waiter>();
+  const auto call = HeldCall::Start(max_wait, [&host, weak = std::weak_ptr<SessionHost::Waiter>(waiter), request,
+                                               response, ask](HeldCall& held, bool timer) {
+    // An answer that is on its way is the one that is given: the session tells some of them once.
+    const auto alive = weak.lock();
+    if (alive == nullptr || !host.Forget(alive)) return;
+    if (!timer || !held.Claim()) return;
+    // What is pending may say what it waits for.
+    auto last = host.Do([&](Session& session, absl::Time now) { return ask(session, request, now); });
+    if (last.ok()) *response = *std::move(last);
+    held.AnswerClaimed(last.status());
+  });
+  auto answer = std::make_shared<absl::StatusOr<Response>>(absl::UnknownError(""));
+  waiter->poll = [request = std::move(request), ask = std::move(ask), answer](Session& session, absl::Time now) {
+    auto asked = ask(session, request, now);
+    if (asked.ok() && asked->pending()) return false;
+    *answer = std::move(asked);
+    return true;
+  };
+  waiter->finish = [call, answer, response] {
+    if (!call->Claim()) return;
+    if (answer->ok()) *response = **std::move(answer);
+    call->AnswerClaimed(answer->status());
+  };
+  waiter->over = [call] { return call->finished(); };
+  grpc::ServerUnaryReactor* reactor = call->reactor();
+  host.Wait(std::move(waiter));
+  return reactor;
+}
+
+}  // namespace
+
+absl::Status LocalService::TakeLayout(const v1::LayoutReference& reference) {
+  // A rank that declares nothing has a layout of no bytes: it is given by its digest alone.
+  if (reference.layout().empty() && reference.digest() != Digest("")) return absl::OkStatus();
+  const bool known =
+      agent_.host().Do([&](Session& session, absl::Time) { return session.KnowsLayout(reference.digest()); });
+  if (known) return absl::OkStatus();
+  CAIRN_ASSIGN_OR_RETURN(RankLayoutPtr layout,
+                         ParseRankLayout(reference.digest(), reference.layout(), agent_.options().rank));
+  agent_.host().Do([&](Session& session, absl::Time) { session.AddLayout(std::move(layout)); });
+  return absl::OkStatus();
+}
+
+grpc::ServerUnaryReactor* LocalService::Attach(grpc::CallbackServerContext* context, const v1::AttachRequest* request,
+                                               v1::AttachResponse* response) {
+  std::optional<pid_t> pid;
+  if (lookup_) {
+    if (const auto peer = lookup_(context->peer()); peer && peer->pid > 0) pid = peer->pid;
+  }
+  auto attached = agent_.Attach(*request, pid);
+  if (attached.ok()) *response = *std::move(attached);
+  return FinishNow(context, attached.status());
+}
+
+grpc::ServerUnaryReactor* LocalService::Prepare(grpc::CallbackServerContext* context, const v1::PrepareRequest* request,
+                                                v1::PrepareResponse* response) {
+  if (const absl::Status taken = TakeLayout(request->layout()); !taken.ok()) return FinishNow(context, taken);
+  v1::PrepareRequest kept = *request;
+  kept.mutable_layout()->clear_layout();
+  return LongPoll<v1::PrepareRequest, v1::PrepareResponse>(
+      agent_.host(), context, std::move(kept), response,
+      [](Session& session, const v1::PrepareRequest& asked, absl::Time now) { return session.Prepare(asked, now); });
+}
+
+grpc::ServerUnaryReactor* LocalService::BeginSave(grpc::CallbackServerContext* context,
+                                                  const v1::BeginSaveRequest* request,
+                                                  v1::BeginSaveResponse* response) {
+  if (const absl::Status taken = TakeLayout(request->layout()); !taken.ok()) return FinishNow(context, taken);
+  v1::BeginSaveRequest kept = *request;
+  kept.mutable_layout()->clear_layout();
+  return LongPoll<v1::BeginSaveRequest, v1::BeginSaveResponse>(
+      agent_.host(), context, std::move(kept), response,
+      [path = agent_.descriptor_socket()](Session& session, const v1::BeginSaveRequest& asked, absl::Time now) {
+        auto answer = session.BeginSave(asked, now);
+        if (answer.ok() && answer->has_slab()) answer->mutable_slab()->set_descriptor_socket(path);
+        return answer;
+      });
+}
+
+grpc::ServerUnaryReactor* LocalService::CommitStaging(grpc::CallbackServerContext* context,
+                                                      const v1::CommitStagingRequest* request,
+                                                      v1::CommitStagingResponse*) {
+  return FinishNow(context, agent_.host().Do([&](Session& session, absl::Time now) {
+    return session.CommitStaging(*request, now);
+  }));
+}
+
+grpc::ServerUnaryReactor* LocalService::WaitSave(grpc::CallbackServerContext* context,
+                                                 const v1::WaitSaveRequest* request, v1::WaitSaveResponse* response) {
+  return LongPoll<v1::WaitSaveRequest, v1::WaitSaveResponse>(
+      agent_.host(), context, *request, response,
+      [](Session& session, const v1::WaitSaveRequest& asked, absl::Time) { return session.WaitSave(asked); });
+}
+
+grpc::ServerUnaryReactor* LocalService::CancelSave(grpc::CallbackServerContext* context,
+                                                   const v1::CancelSaveRequest* request, v1::CancelSaveResponse*) {
+  return FinishNow(
+      context, agent_.host().Do([&](Session& session, absl::Time now) { return session.CancelSave(*request, now); }));
+}
+
+grpc::ServerUnaryReactor* LocalService::BeginLoad(grpc::CallbackServerContext* context,
+                                                  const v1::BeginLoadRequest* request,
+                                                  v1::BeginLoadResponse* response) {
+  if (const absl::Status taken = TakeLayout(request->layout()); !taken.ok()) return FinishNow(context, taken);
+  v1::BeginLoadRequest kept = *request;
+  kept.mutable_layout()->clear_layout();
+  if (request->has_source()) {
+    if (const absl::Status taken = TakeLayout(request->source()); !taken.ok()) return FinishNow(context, taken);
+    kept.mutable_source()->clear_layout();
+  }
+  return LongPoll<v1::BeginLoadRequest, v1::BeginLoadResponse>(
+      agent_.host(), context, std::move(kept), response,
+      [path = agent_.descriptor_socket()](Session& session, const v1::BeginLoadRequest& asked, absl::Time) {
+        auto answer = session.BeginLoad(asked);
+        if (answer.ok() && answer->has_source_memory()) answer->mutable_source_memory()->set_descriptor_socket(path);
+        return answer;
+      });
+}
+
+grpc::ServerUnaryReactor* LocalService::CommitSource(grpc::CallbackServerContext* context,
+                                                     const v1::CommitSourceRequest* request,
+                                                     v1::CommitSourceResponse*) {
+  return FinishNow(context,
+                   agent_.host().Do([&](Session& session, absl::Time) { return session.CommitSource(*request); }));
+}
+
+grpc::ServerUnaryReactor* LocalService::ReceiveLoad(grpc::CallbackServerContext* context,
+                                                    const v1::ReceiveLoadRequest* request,
+                                                    v1::ReceiveLoadResponse* response) {
+  const auto check = [this, trainer = request->trainer_incarnation(), number = request->number()] {
+    return agent_.host().Do([&](Session& session, absl::Time) { return session.CheckLoad(trainer, number); });
+  };
+  if (const absl::Status status = check(); !status.ok()) return FinishNow(context, status);
+  const std::shared_ptr<LoadConsumer> load = agent_.loads().Find(request->number(), request->trainer_incarnation());
+  if (load == nullptr &&
+      agent_.host().Do([&](Session& session, absl::Time) { return session.LoadHasEnded(request->number()); })) {
+    response->set_complete(true);
+    return FinishNow(context, absl::OkStatus());
+  }
+  auto received = std::make_shared<std::atomic<uint64_t>>(0);
+  const auto call = HeldCall::Start(load == nullptr ? std::min(MaxWait(*request), kStartWait) : MaxWait(*request),
+                                    [weak = std::weak_ptr<LoadConsumer>(load), received](HeldCall& held, bool timer) {
+                                      if (const auto alive = weak.lock()) alive->Forget(*received);
+                                      if (timer) held.Answer(absl::OkStatus());  // nothing yet
+                                    });
+  grpc::ServerUnaryReactor* reactor = call->reactor();
+  // Its plan has just come: called again, the load is there.
+  if (load == nullptr) return reactor;
+  *received = load->Receive({request->released_batch().begin(), request->released_batch().end()},
+                            [call, response, check](absl::StatusOr<LoadConsumer::Received> now) {
+                              // A load that others ended has their reason.
+                              absl::Status status = now.status();
+                              if (HasReason(status, Reason::kInterrupted)) {
+                                if (const absl::Status reason = check(); !reason.ok()) status = reason;
+                              }
+                              if (!call->Claim()) return;
+                              if (now.ok()) {
+                                response->set_complete(now->complete);
+                                for (v1::LoadBatch& batch : now->batches) *response->add_batch() = std::move(batch);
+                              }
+                              call->AnswerClaimed(status);
+                            });
+  if (call->finished()) load->Forget(*received);
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* LocalService::EndLoad(grpc::CallbackServerContext* context, const v1::EndLoadRequest* request,
+                                                v1::EndLoadResponse* response) {
+  const absl::Status attached = agent_.host().Do([&](Session& session, absl::Time) {
+    return session.CheckLoad(request->trainer_incarnation(), request->number());
+  });
+  if (attached.ok() && !request->has_error()) {
+    if (const auto load = agent_.loads().Find(request->number(), request->trainer_incarnation())) {
+      load->ReleaseAll();
+    }
+    agent_.loads().Report(request->number());  // what the load ends with is complete
+  }
+  return LongPoll<v1::EndLoadRequest, v1::EndLoadResponse>(
+      agent_.host(), context, *request, response,
+      [](Session& session, const v1::EndLoadRequest& asked, absl::Time) { return session.EndLoad(asked); });
+}
+
+grpc::ServerUnaryReactor* LocalService::ListLocalCheckpoints(grpc::CallbackServerContext* context,
+                                                             const v1::ListLocalCheckpointsRequest* request,
+                                                             v1::ListLocalCheckpointsResponse* response) {
+  const absl::Status attached = agent_.host().Do(
+      [&](Session& session, absl::Time) { return session.CheckAttached(request->trainer_incarnation()); });
+  if (!attached.ok()) return FinishNow(context, attached);
+  // The calls to the coordinator have deadlines of their own; this bounds the pages together.
+  const auto call = HeldCall::Start(kLongestWait, [](HeldCall& held, bool timer) {
+    if (timer)
+      held.Answer(MakeError(Reason::kCoordinatorUnreachable, "the coordinator did not list its checkpoints in time"));
+  });
+  struct Pages : std::enable_shared_from_this<Pages> {
+    Agent* agent = nullptr;
+    std::shared_ptr<HeldCall> call;
+    v1::ListCheckpointsRequest request;
+    v1::ListLocalCheckpointsResponse gathered;
+    v1::ListLocalCheckpointsResponse* response = nullptr;
+
+    void Next() {
+      agent->link().ListCheckpoints(request, [self = this->shared_from_this()](auto page) {
+        if (!page.ok()) {
+          self->call->Answer(page.status());
+          return;
+        }
+        self->gathered.mutable_checkpoint()->MergeFrom(page->checkpoint());
+        self->request.set_page_token(page->next_page_token());
+        if (!page->next_page_token().empty() && !self->call->finished()) return self->Next();
+        if (!self->call->Claim()) return;
+        self->response->Swap(&self->gathered);
+        self->call->AnswerClaimed(absl::OkStatus());
+      });
+    }
+  };
+  auto pages = std::make_shared<Pages>();
+  pages->agent = &agent_;
+  pages->call = call;
+  pages->request.set_job(agent_.options().job);
+  pages->response = response;
+  grpc::ServerUnaryReactor* reactor = call->reactor();
+  pages->Next();
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* LocalService::Detach(grpc::CallbackServerContext* context, const v1::DetachRequest* request,
+                                               v1::DetachResponse*) {
+  agent_.TrainerGone(request->trainer_incarnation(),
+                     request->unmapped() ? TrainerEnd::kUnmapped : TrainerEnd::kDetached);
+  return FinishNow(context, absl::OkStatus());
+}
+
+}  // namespace cairn

@@ -1,0 +1,57 @@
+// Lends memory that a trainer has staged: the slab of a save to ranks that write its shards for it, the source of a
+// reshard to the ranks that take it apart.
+#ifndef CAIRN_AGENT_TRANSPORT_SLAB_BYTE_SERVER_H_
+#define CAIRN_AGENT_TRANSPORT_SLAB_BYTE_SERVER_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "agent/reader/round_byte_server.h"
+#include "agent/session/save_image.h"
+#include "common/base/mutex.h"
+
+namespace cairn {
+
+// The memory is round 0, and the only one. Thread-safe.
+class SlabLender final : public RoundLender {
+ public:
+  // The buffer's descriptor id comes when it is lent.
+  explicit SlabLender(RoundBuffer buffer) : buffer_(std::move(buffer)) {}
+  // Of a save: `target` says what moves to whom, `staged` where it lies. Each consumer is told its own shards, and
+  // whoever has none gets nothing.
+  SlabLender(RoundBuffer buffer, const SaveImage& staged, const SaveImage& target);
+
+  // The trainer has copied everything, and other processes may have it under this id: those who wait are answered.
+  void MarkStaged(uint64_t descriptor_id);
+
+  uint64_t Await(uint32_t consumer, uint32_t round, uint32_t released_below, Done done) override;
+  void Forget(uint64_t call) override;
+  void Release(uint32_t, uint32_t) override {}
+  void Stop(const absl::Status& why) override;
+  // All is "read" once it is staged; nothing of it comes from storage.
+  Progress progress() override;
+
+ private:
+  struct Waiting {
+    uint32_t consumer = 0;
+    uint32_t round = 0;
+    Done done;
+  };
+  absl::StatusOr<RoundBuffer> AnswerFor(uint32_t consumer, uint32_t round) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AnswerAll();
+
+  bool of_save_ = false;
+  std::map<uint32_t, std::vector<LentShard>> shards_;  // by consumer
+  Mutex mutex_;
+  RoundBuffer buffer_ ABSL_GUARDED_BY(mutex_);
+  bool staged_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status error_ ABSL_GUARDED_BY(mutex_);
+  uint64_t next_call_ ABSL_GUARDED_BY(mutex_) = 1;
+  std::map<uint64_t, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_AGENT_TRANSPORT_SLAB_BYTE_SERVER_H_

@@ -1,0 +1,18 @@
+// What an errno of the file system means to a user.
+#ifndef CAIRN_COMMON_FILE_ERRNO_ERROR_H_
+#define CAIRN_COMMON_FILE_ERRNO_ERROR_H_
+
+#include <string_view>
+
+#include "absl/status/status.h"
+
+namespace cairn {
+
+// "write /ckpt/...: No space left on device" with the reason that fits: NO_SPACE (ENOSPC, EDQUOT), STORAGE_READ_ONLY
+// (EROFS, EACCES, EPERM), FILE_MISSING (ENOENT), PATH_ESCAPE (ELOOP), FSYNC_FAILED (EIO of an fsync), else
+// STORAGE_ERROR. `path` and errno are metadata "file" and "errno".
+absl::Status ErrnoError(int error, std::string_view operation, std::string_view path);
+
+}  // namespace cairn
+
+#endif  // CAIRN_COMMON_FILE_ERRNO_ERROR_H_

@@ -1,0 +1,151 @@
+// The one door to a checkpoint root on a POSIX file system.
+//
+// All paths are relative to the root and are walked component by component without following symbolic links, so nothing
+// that a name or a planted link says can leave the root. The root itself may be a link.
+#ifndef CAIRN_COMMON_FILE_POSIX_H_
+#define CAIRN_COMMON_FILE_POSIX_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/base/mutex.h"
+#include "common/file/unique_fd.h"
+
+namespace cairn {
+
+// Thread-safe. Every method may fail with the reasons of errno_error.h, and with INVALID_ARGUMENT (PATH_ESCAPE) for a
+// path that is absolute, has an empty component, "." or "..", or runs over a symbolic link.
+class PosixStorage {
+ public:
+  // Opens a root directory; with `create` makes it (its parent must exist).
+  static absl::StatusOr<std::unique_ptr<PosixStorage>> Open(const std::string& root, bool create);
+
+  const std::string& root() const { return root_; }
+
+  // Checks that PutIfAbsent can be trusted here, by doing it twice below ".cairn/".
+  // FAILED_PRECONDITION (NO_ATOMIC_CREATE): neither link nor renameat2(RENAME_NOREPLACE) works, or both "succeed"
+  // twice.
+  absl::Status ProbeAtomicCreate();
+
+  // Looks whether another directory stands at the root's path than the one that is held (something was mounted or
+  // unmounted there), and holds that one from now on; calls under way end in the one that they began in. True if so.
+  // NOT_FOUND (ROOT_MISSING): none stands there; the one that was held is kept.
+  absl::StatusOr<bool> Refresh();
+
+  // Makes a directory and its parents; all of them survive a power cut when it returns, also those that stood there.
+  absl::Status MakeDirectories(std::string_view path);
+  enum class Put { kCreated, kExists };
+  // Makes a directory that did not exist, and one file in it; makes its parents too, and these survive a power cut when
+  // this returns. Its own name does when its parent is synced next, as by a put beside it; its file is never synced, so
+  // it may say whose the directory is while somebody works there, not after a power cut. kExists: something stands
+  // there and was left as it is. After an error nothing was left, as far as it could be removed again.
+  absl::StatusOr<Put> MakeDirectoryExclusive(std::string_view path, const std::string& file, std::string_view bytes);
+
+  // open(2) with O_CLOEXEC and O_NOFOLLOW.
+  absl::StatusOr<UniqueFd> OpenFile(std::string_view path, int flags, unsigned mode = 0644);
+
+  // How giving a file its name ended.
+  struct PutResult {
+    // What it says of the name is durable, kExists too.
+    absl::StatusOr<Put> put;
+    // `put` is an error that came after the name was asked for: the file may have it, or may come to have it. False: it
+    // has not.
+    bool in_doubt = false;
+  };
+  // Writes a file that is complete and durable, or not there, under its final name: a temporary name, fsync, link (or
+  // renameat2 with RENAME_NOREPLACE), fsync of the directory. kExists: something stands there and was left as it is.
+  // The directory must exist. Whoever is in doubt does the whole of it again.
+  PutResult TryPutIfAbsent(std::string_view path, std::string_view bytes, unsigned mode = 0644);
+  absl::StatusOr<Put> PutIfAbsent(std::string_view path, std::string_view bytes, unsigned mode = 0644) {
+    return TryPutIfAbsent(path, bytes, mode).put;
+  }
+  // The same, but takes the place of what stands there. For records that may be lost, never for verdicts of a commit.
+  absl::Status PutReplacing(std::string_view path, std::string_view bytes);
+
+  // NOT_FOUND-like DATA_LOSS (FILE_MISSING) if it is not there; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE) above
+  // `max_bytes`.
+  absl::StatusOr<std::string> ReadFile(std::string_view path, uint64_t max_bytes);
+
+  struct Entry {
+    std::string name;
+    bool directory = false;
+    bool operator<(const Entry& other) const { return name < other.name; }
+  };
+  // Sorted by name, without "." and "..". An absent directory is FILE_MISSING.
+  absl::StatusOr<std::vector<Entry>> List(std::string_view path);
+  bool Exists(std::string_view path);
+
+  // The sizes of files, in the order of `names`; nothing for one that is not there. Quick for many. Something else than
+  // a regular file is an error: PATH_ESCAPE for a symbolic link, else STORAGE_ERROR.
+  absl::StatusOr<std::vector<std::optional<uint64_t>>> SizesOf(std::string_view directory,
+                                                               const std::vector<std::string>& names);
+
+  // Renames within one directory, refusing to replace; durable. kExists: something stands at `to`, and `from` was left.
+  PutResult Rename(std::string_view from, std::string_view to);
+  // Removes a file or a directory with all below it; absent is fine. Durable.
+  absl::Status RemoveAll(std::string_view path);
+  // Removes what is left in a directory of our own writing of files: regular files with such a name, of this process's
+  // user, unchanged since `before`, by the clock of the storage. Not durable: one that comes back is removed another
+  // time. Returns how many went; the first error, after having tried all.
+  absl::StatusOr<int> RemoveTemporaries(std::string_view path, absl::Time before);
+  // Makes the names that stand in a directory durable, whoever made them and whatever became of an earlier fsync of it:
+  // the kernel tells a failed one once and takes the pages for clean afterwards, so an entry is made and removed first,
+  // which the fsync must write.
+  absl::Status SettleDirectory(std::string_view path);
+  // The same for many, each with its own result. All are changed before the first fsync, so that a journal which they
+  // share is written once.
+  std::vector<absl::Status> SettleDirectories(const std::vector<std::string>& paths);
+
+ private:
+  PosixStorage(std::string root, UniqueFd fd)
+      : root_(std::move(root)), root_fd_(std::make_shared<const UniqueFd>(std::move(fd))) {}
+
+  std::shared_ptr<const UniqueFd> root_fd();
+
+  // The directory that holds the last component of `path`, which goes to `leaf`.
+  absl::StatusOr<UniqueFd> OpenParent(std::string_view path, std::string& leaf);
+  absl::StatusOr<UniqueFd> OpenDirectory(std::string_view path);
+  // A directory that cannot be taken for another one: device, inode, time of birth (0 where there is none).
+  using Identity = std::tuple<uint64_t, uint64_t, int64_t>;
+  // A name of a directory that has to be synced yet.
+  struct Unsynced {
+    UniqueFd parent;
+    Identity child;
+  };
+  // Makes directories and opens the last one.
+  absl::StatusOr<UniqueFd> OpenOrMake(const std::vector<std::string>& parts, std::string_view path,
+                                      std::vector<Unsynced>& unsynced);
+  absl::Status SyncAll(const std::vector<Unsynced>& unsynced, std::string_view path);
+  absl::StatusOr<std::string> WriteTemporary(int directory, std::string_view path, std::string_view bytes,
+                                             unsigned mode);
+  std::string Full(std::string_view path) const;
+
+  const std::string root_;
+  Mutex mutex_;
+  std::shared_ptr<const UniqueFd> root_fd_ ABSL_GUARDED_BY(mutex_);
+  // Directories whose names OpenOrMake's callers have made durable: most are found again with every attempt.
+  std::set<Identity> durable_ ABSL_GUARDED_BY(mutex_);
+};
+
+// The names of files that PosixStorage has not finished, and of those that it makes for a moment. They may stay after a
+// crash, or where the storage did not remove them.
+bool IsTemporaryName(std::string_view name);
+
+// All that an open regular file holds; `path` is for errors. As PosixStorage::ReadFile.
+// RESOURCE_EXHAUSTED (MEMORY_LIMIT).
+absl::StatusOr<std::string> ReadWhole(int fd, const std::string& path, uint64_t max_bytes);
+
+// Writes all of `bytes` at the file's offset, through short writes and EINTR. The errno, or 0.
+int WriteFully(int fd, std::string_view bytes);
+
+}  // namespace cairn
+
+#endif  // CAIRN_COMMON_FILE_POSIX_H_

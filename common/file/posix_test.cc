@@ -1,0 +1,232 @@
+#include "common/file/posix.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "common/resources/testing/address_space.h"
+#include "common/status/reason.h"
+
+namespace cairn {
+namespace {
+
+class PosixStorageTest : public testing::Test {
+ protected:
+  PosixStorageTest() {
+    std::string pattern = testing::TempDir() + "/posix_XXXXXX";
+    directory_ = mkdtemp(pattern.data());
+    storage_ = *PosixStorage::Open(directory_ + "/root", true);
+  }
+  ~PosixStorageTest() override { std::filesystem::remove_all(directory_); }
+
+  std::string directory_;
+  std::unique_ptr<PosixStorage> storage_;
+};
+
+TEST_F(PosixStorageTest, PutIfAbsent_ManyWriters_OneWins) {
+  ASSERT_TRUE(storage_->MakeDirectories("a/b").ok());
+  std::vector<int> created(8);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&, i] {
+      const auto put = storage_->PutIfAbsent("a/b/verdict", std::string(1000, static_cast<char>('0' + i)));
+      ASSERT_TRUE(put.ok()) << put.status();
+      created[static_cast<size_t>(i)] = *put == PosixStorage::Put::kCreated;
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(std::count(created.begin(), created.end(), 1), 1);
+  const std::string content = *storage_->ReadFile("a/b/verdict", 5000);
+  const auto winner = std::find(created.begin(), created.end(), 1) - created.begin();
+  EXPECT_EQ(content, std::string(1000, static_cast<char>('0' + winner)));
+  EXPECT_EQ(storage_->List("a/b")->size(), 1u) << "temporary files are left";
+}
+
+TEST_F(PosixStorageTest, LeftTemporaries_AreRemoved_NobodyElsesAndNoLaterOnes) {
+  ASSERT_TRUE(storage_->MakeDirectories("job").ok());
+  const std::string job = directory_ + "/root/job/";
+  const auto make = [&](const std::string& name) { std::ofstream(job + name) << "x"; };
+  make("marker");
+  const std::string old = ".tmp-0123456789abcdef";
+  const std::string other_user = ".tmp-00000000000000aa";
+  const std::string later = ".tmp-00000000000000bb";
+  std::vector<std::string> kept = {other_user,  later,          ".tmp-0123456789ABCDEF", ".tmp-notes-of-a-user",
+                                   ".tmp-0123", "0001.verdict", "tmp-0123456789abcdef",  ".tmp-0123456789abcdef0"};
+  make(old);
+  make(".tmp-0123456789abcde0");
+  for (const std::string& name : kept) make(name);
+  std::filesystem::create_directory(job + ".tmp-00000000000000cc");
+  std::filesystem::create_symlink("marker", job + ".tmp-00000000000000dd");
+  kept.insert(kept.end(), {"marker", ".tmp-00000000000000cc", ".tmp-00000000000000dd"});
+  // Only root can give a file away.
+  const bool given = chown((job + other_user).c_str(), 12345, static_cast<gid_t>(-1)) == 0;
+  if (!given) kept.erase(kept.begin());
+  struct stat info;
+  // The clock of the storage goes on between two changes that may differ.
+  absl::Time before;
+  do {
+    make(later);
+    ASSERT_EQ(stat((job + later).c_str(), &info), 0);
+    const absl::Time changed = absl::TimeFromTimespec(info.st_ctim);
+    ASSERT_EQ(stat((job + other_user).c_str(), &info), 0);
+    before = changed > absl::TimeFromTimespec(info.st_ctim) ? changed : absl::InfinitePast();
+  } while (before == absl::InfinitePast());
+  EXPECT_EQ(storage_->RemoveTemporaries("job", absl::InfinitePast()).value(), 0);
+  EXPECT_EQ(storage_->RemoveTemporaries("job", before).value(), given ? 2 : 3);
+  std::vector<std::string> left;
+  const auto entries = storage_->List("job");
+  for (const PosixStorage::Entry& entry : *entries) left.push_back(entry.name);
+  std::sort(kept.begin(), kept.end());
+  EXPECT_EQ(left, kept);
+  EXPECT_EQ(storage_->RemoveTemporaries("", before).value(), 0);
+  EXPECT_TRUE(HasReason(storage_->RemoveTemporaries("none", before).status(), Reason::kFileMissing));
+}
+
+TEST_F(PosixStorageTest, FileAboveTheMemory_IsAMemoryLimit) {
+  if (!LimitedAddressSpace::Works()) GTEST_SKIP();
+  std::ofstream(directory_ + "/root/large").flush();
+  std::filesystem::resize_file(directory_ + "/root/large", 256 << 20);  // sparse
+  {
+    const LimitedAddressSpace limited(16 << 20);
+    const auto read = storage_->ReadFile("large", 1 << 30);
+    EXPECT_TRUE(HasReason(read.status(), Reason::kMemoryLimit)) << read.status();
+    EXPECT_NE(read.status().message().find("large"), std::string::npos) << read.status();
+  }
+  EXPECT_EQ(storage_->ReadFile("large", 1 << 30)->size(), 256u << 20);
+}
+
+TEST_F(PosixStorageTest, PathsThatLeaveTheRoot_AreRefused) {
+  ASSERT_TRUE(storage_->MakeDirectories("in").ok());
+  std::filesystem::create_directory(directory_ + "/outside");
+  std::filesystem::create_symlink(directory_ + "/outside", directory_ + "/root/link");
+  std::filesystem::create_symlink(directory_ + "/outside", directory_ + "/root/in/leaf");
+  for (const char* path : {"../outside/x", "/etc/passwd", "in/../../outside/x", "in//x", "./x", "link/x", ""}) {
+    EXPECT_TRUE(HasReason(storage_->PutIfAbsent(path, "x").status(), Reason::kPathEscape)) << path;
+  }
+  EXPECT_FALSE(storage_->OpenFile("in/leaf", O_RDONLY).ok());
+  EXPECT_TRUE(HasReason(storage_->MakeDirectories("link/sub"), Reason::kPathEscape));
+  ASSERT_TRUE(storage_->RemoveAll("in").ok());
+  EXPECT_TRUE(std::filesystem::exists(directory_ + "/outside")) << "a link was followed";
+}
+
+TEST_F(PosixStorageTest, Rename_DoesNotReplace) {
+  ASSERT_TRUE(storage_->PutIfAbsent("a", "1").ok());
+  ASSERT_TRUE(storage_->PutIfAbsent("b", "2").ok());
+  EXPECT_EQ(*storage_->Rename("a", "b").put, PosixStorage::Put::kExists);
+  EXPECT_EQ(*storage_->ReadFile("b", 10), "2");
+  EXPECT_EQ(*storage_->ReadFile("a", 10), "1");
+  EXPECT_EQ(*storage_->Rename("a", "c").put, PosixStorage::Put::kCreated);
+  EXPECT_FALSE(storage_->Exists("a"));
+  EXPECT_EQ(*storage_->ReadFile("c", 10), "1");
+  ASSERT_TRUE(storage_->MakeDirectories("d").ok());
+  const auto elsewhere = storage_->Rename("c", "d/c");
+  EXPECT_FALSE(elsewhere.put.ok());
+  EXPECT_FALSE(elsewhere.in_doubt);
+}
+
+TEST_F(PosixStorageTest, Puts_ThatWereRefused_LeaveNoDoubt) {
+  const auto no_directory = storage_->TryPutIfAbsent("none/x", "1");
+  EXPECT_TRUE(HasReason(no_directory.put.status(), Reason::kFileMissing));
+  EXPECT_FALSE(no_directory.in_doubt);
+  const auto too_long = storage_->TryPutIfAbsent(std::string(300, 'x'), "1");  // refused by the link
+  EXPECT_FALSE(too_long.put.ok());
+  EXPECT_FALSE(too_long.in_doubt);
+  EXPECT_TRUE(storage_->List("")->empty());
+  struct stat info;
+  ASSERT_TRUE(storage_->PutIfAbsent("secret", "1", 0600).ok());
+  ASSERT_EQ(stat((directory_ + "/root/secret").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+}
+
+TEST_F(PosixStorageTest, MakeDirectoryExclusive_ManyMakers_OneMakesIt) {
+  std::atomic<int> created = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&, i] {
+      const auto made = storage_->MakeDirectoryExclusive("all/ours/mine", "file", std::to_string(i));
+      ASSERT_TRUE(made.ok()) << made.status();
+      if (*made == PosixStorage::Put::kCreated) ++created;
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(created, 1);
+  EXPECT_EQ(storage_->List("all/ours")->size(), 1u);
+  EXPECT_EQ(storage_->ReadFile("all/ours/mine/file", 10)->size(), 1u);
+  ASSERT_TRUE(storage_->PutIfAbsent("file", "1").ok());
+  EXPECT_EQ(*storage_->MakeDirectoryExclusive("file", "x", ""), PosixStorage::Put::kExists);
+  EXPECT_FALSE(storage_->MakeDirectoryExclusive("all/failed", std::string(300, 'x'), "").ok());
+  EXPECT_FALSE(storage_->Exists("all/failed"));
+}
+
+TEST_F(PosixStorageTest, SizesOf_ManyFiles_TellsThoseThatAreMissing) {
+  ASSERT_TRUE(storage_->MakeDirectories("d/sub").ok());
+  std::vector<std::string> names;
+  for (int i = 0; i < 3000; ++i) {
+    names.push_back("f" + std::to_string(i));
+    if (i % 7 != 0) std::ofstream(directory_ + "/root/d/" + names.back()) << std::string(static_cast<size_t>(i), 'x');
+  }
+  const auto sizes = storage_->SizesOf("d", names);
+  ASSERT_TRUE(sizes.ok()) << sizes.status();
+  ASSERT_EQ(sizes->size(), names.size());
+  for (size_t i = 0; i < 3000; ++i) {
+    EXPECT_EQ((*sizes)[i], i % 7 != 0 ? std::optional<uint64_t>(i) : std::nullopt) << names[i];
+  }
+  EXPECT_TRUE(HasReason(storage_->SizesOf("d", {"f1", "sub"}).status(), Reason::kStorageError)) << "a directory";
+  EXPECT_TRUE(storage_->SizesOf("d", {})->empty());
+  EXPECT_TRUE(HasReason(storage_->SizesOf("none", names).status(), Reason::kFileMissing));
+}
+
+TEST_F(PosixStorageTest, Refresh_FollowsWhatStandsAtThePath) {
+  EXPECT_FALSE(*storage_->Refresh());
+  ASSERT_TRUE(storage_->PutIfAbsent("a", "first").ok());
+  const auto held = storage_->OpenFile("a", O_RDONLY);
+  std::filesystem::rename(directory_ + "/root", directory_ + "/away");
+  EXPECT_TRUE(HasReason(storage_->Refresh().status(), Reason::kRootMissing));
+  EXPECT_TRUE(storage_->Exists("a")) << "the held one is kept";
+  std::filesystem::create_directory(directory_ + "/root");
+  EXPECT_TRUE(*storage_->Refresh());
+  EXPECT_FALSE(storage_->Exists("a"));
+  EXPECT_FALSE(*storage_->Refresh());
+  char byte = 0;
+  EXPECT_EQ(pread(held->get(), &byte, 1, 0), 1);
+}
+
+TEST_F(PosixStorageTest, SettleDirectory_LeavesNothing) {
+  ASSERT_TRUE(storage_->PutIfAbsent("a", "1").ok());
+  EXPECT_TRUE(storage_->SettleDirectory("").ok());
+  EXPECT_EQ(storage_->List("")->size(), 1u);
+  EXPECT_TRUE(HasReason(storage_->SettleDirectory("none"), Reason::kFileMissing));
+}
+
+TEST_F(PosixStorageTest, RemoveAll_TakesTreesAndAbsentOnes) {
+  ASSERT_TRUE(storage_->MakeDirectories("t/u/v").ok());
+  ASSERT_TRUE(storage_->PutIfAbsent("t/u/f", "1").ok());
+  EXPECT_TRUE(storage_->RemoveAll("t").ok());
+  EXPECT_TRUE(storage_->List("")->empty());
+  EXPECT_TRUE(storage_->RemoveAll("t").ok());
+  EXPECT_TRUE(storage_->RemoveAll("t/u/v").ok());
+}
+
+TEST_F(PosixStorageTest, Errors_HaveReasons) {
+  EXPECT_TRUE(HasReason(storage_->ReadFile("none", 10).status(), Reason::kFileMissing));
+  ASSERT_TRUE(storage_->PutIfAbsent("big", std::string(100, 'x')).ok());
+  EXPECT_TRUE(HasReason(storage_->ReadFile("big", 99).status(), Reason::kMessageTooLarge));
+  EXPECT_TRUE(HasReason(PosixStorage::Open(directory_ + "/no/where", true).status(), Reason::kRootMissing));
+  EXPECT_TRUE(HasReason(PosixStorage::Open("/dev/null", false).status(), Reason::kRootMissing));
+  EXPECT_FALSE(storage_->ReadFile("", 10).ok());
+}
+
+TEST_F(PosixStorageTest, ProbeAtomicCreate_LeavesNothing) {
+  EXPECT_TRUE(storage_->ProbeAtomicCreate().ok());
+  EXPECT_TRUE(storage_->List(".cairn")->empty());
+}
+
+}  // namespace
+}  // namespace cairn

@@ -1,0 +1,201 @@
+#include "common/process/arguments.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+#include <utility>
+
+namespace cairn {
+namespace {
+
+constexpr int kUsage = 2;
+
+std::string NameOf(const CLI::App& command) {
+  const CLI::App* parent = command.get_parent();
+  return parent == nullptr ? command.get_name() : NameOf(*parent) + " " + command.get_name();
+}
+
+int Tell(const CLI::App& command, const std::string& mistake) {
+  std::fprintf(stderr, "error: BAD_REQUEST: %s\n  next: See `%s --help`.\n", mistake.c_str(), NameOf(command).c_str());
+  return kUsage;
+}
+
+// How many characters must be put in, taken out or changed to make one word the other; two that are swapped count once.
+size_t Distance(const std::string& a, const std::string& b) {
+  std::vector<std::vector<size_t>> best(a.size() + 1, std::vector<size_t>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i) {
+    for (size_t j = 0; j <= b.size(); ++j) {
+      if (i == 0 || j == 0) {
+        best[i][j] = i + j;
+        continue;
+      }
+      best[i][j] = std::min({best[i - 1][j] + 1, best[i][j - 1] + 1, best[i - 1][j - 1] + (a[i - 1] != b[j - 1])});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        best[i][j] = std::min(best[i][j], best[i - 2][j - 2] + 1);
+      }
+    }
+  }
+  return best[a.size()][b.size()];
+}
+
+// The command that was meant, if one is near enough to be told.
+std::string Nearest(const std::string& word, const std::vector<const CLI::App*>& commands) {
+  constexpr size_t kLongest = 64;
+  size_t least = word.size() <= kLongest ? std::min<size_t>(3, word.size()) : 0;  // not all of a short word
+  std::string nearest;
+  for (const CLI::App* command : commands) {
+    const size_t distance = least > 0 ? Distance(word, command->get_name()) : 0;
+    if (distance >= least) continue;
+    least = distance;
+    nearest = command->get_name();
+  }
+  return nearest;
+}
+
+const CLI::App& Deepest(const CLI::App& app) {
+  const CLI::App* command = &app;
+  while (!command->get_subcommands().empty()) command = command->get_subcommands().back();
+  return *command;
+}
+
+// Something stands where a command should.
+bool IsUnknownCommand(const CLI::App& app) {
+  return Deepest(app).get_require_subcommand_min() > 0 && !app.remaining(true).empty();
+}
+
+int Tell(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App* command = &Deepest(app);
+  const std::vector<std::string> rest = app.remaining(true);
+  if (command->get_require_subcommand_min() > 0) {
+    if (rest.empty()) {
+      const CLI::App* parent = command->get_parent();
+      std::fputs(command->help(parent == nullptr ? "" : NameOf(*parent)).c_str(), stderr);
+      return kUsage;
+    }
+    const std::vector<const CLI::App*> commands = command->get_subcommands([](const CLI::App*) { return true; });
+    const std::string nearest = Nearest(rest.front(), commands);
+    std::string mistake = "unknown command '" + rest.front() + "'";
+    if (!nearest.empty()) mistake += ", did you mean '" + nearest + "'?";
+    mistake += "; there are:";
+    for (const CLI::App* known : commands) mistake += " " + known->get_name();
+    return Tell(*command, mistake);
+  }
+  return Tell(*command, error.what());
+}
+
+}  // namespace
+
+Argument& Argument::Required() {
+  option_->required();
+  return *this;
+}
+
+Argument& Argument::ShowDefault() {
+  option_->capture_default_str();
+  return *this;
+}
+
+Argument& Argument::OneOf(std::vector<std::string> values) {
+  option_->check(CLI::IsMember(std::move(values)));
+  return *this;
+}
+
+Argument& Argument::Between(int64_t least, int64_t most) {
+  option_->check(CLI::Range(least, most));
+  return *this;
+}
+
+Argument& Argument::Positive() {
+  option_->check(CLI::PositiveNumber);
+  return *this;
+}
+
+Argument& Argument::Fits(std::function<bool(const std::string&)> fits, const std::string& form) {
+  option_->check([fits = std::move(fits), form](const std::string& value) {
+    return fits(value) ? std::string() : "'" + value + "' is not " + form;
+  });
+  return *this;
+}
+
+Argument& Argument::Excludes(const Argument& other) {
+  option_->excludes(other.option_);
+  return *this;
+}
+
+Argument& Argument::FromEnvironment(const std::string& variable) {
+  if (option_->get_envname().empty() || std::getenv(option_->get_envname().c_str()) == nullptr) {
+    option_->envname(variable);
+  }
+  return *this;
+}
+
+Argument& Argument::OneEachTime() {
+  option_->expected(1)->take_all()->allow_extra_args(false);
+  return *this;
+}
+
+Argument& Argument::TakesMany() {
+  option_->expected(1, -1);
+  return *this;
+}
+
+Argument& Argument::SplitAt(char delimiter) {
+  option_->delimiter(delimiter);
+  return *this;
+}
+
+template <typename T>
+Argument Command::AddOption(const std::string& names, T& value, const std::string& help) {
+  return Argument(app_->add_option(names, value, help));
+}
+
+Argument Command::AddFlag(const std::string& names, bool& value, const std::string& help) {
+  return Argument(app_->add_flag(names, value, help));
+}
+
+Command Command::AddCommand(const std::string& name, const std::string& help) {
+  return Command(app_->add_subcommand(name, help));
+}
+
+void Command::RequireCommand() { app_->require_subcommand(1); }
+
+void Command::Footer(const std::string& text) { app_->footer(text); }
+
+void Command::Action(std::function<void()> action) { app_->callback(std::move(action)); }
+
+ArgumentParser::ArgumentParser(const std::string& name, const std::string& help, const std::string& version)
+    : Command(nullptr), owned_(std::make_unique<CLI::App>(help, name)) {
+  app_ = owned_.get();
+  app_->fallthrough();  // options of the program may stand behind a command
+  app_->set_version_flag("--version", version);
+}
+
+ArgumentParser::~ArgumentParser() = default;
+
+std::optional<int> ArgumentParser::Parse(int argc, const char* const* argv) {
+  for (int i = 1; i < argc; ++i) {
+    // CLI11 would take the next argument for its value.
+    if (const std::string_view flag = argv[i]; flag.starts_with("--") && flag.ends_with('=')) {
+      return Tell(*app_, std::string(flag) + " has no value");
+    }
+  }
+  try {
+    app_->parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return error.get_exit_code() == 0 && !IsUnknownCommand(*app_) ? app_->exit(error) : Tell(*app_, error);
+  }
+  return std::nullopt;
+}
+
+template Argument Command::AddOption(const std::string&, std::string&, const std::string&);
+template Argument Command::AddOption(const std::string&, int&, const std::string&);
+template Argument Command::AddOption(const std::string&, int64_t&, const std::string&);
+template Argument Command::AddOption(const std::string&, uint32_t&, const std::string&);
+template Argument Command::AddOption(const std::string&, uint64_t&, const std::string&);
+template Argument Command::AddOption(const std::string&, std::optional<int64_t>&, const std::string&);
+template Argument Command::AddOption(const std::string&, std::vector<uint32_t>&, const std::string&);
+template Argument Command::AddOption(const std::string&, std::vector<std::string>&, const std::string&);
+
+}  // namespace cairn

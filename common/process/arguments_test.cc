@@ -1,0 +1,161 @@
+#include "common/process/arguments.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+namespace cairn {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+struct Answer {
+  std::optional<int> exit_status;
+  std::string out, err;
+};
+
+// A program with one of everything.
+class ArgumentsTest : public ::testing::Test {
+ protected:
+  ArgumentsTest() : parser_("prog", "Does things.", "1.2.3") {
+    parser_.RequireCommand();
+    parser_.AddOption("--mode", mode_, "How").OneOf({"fast", "exact"}).ShowDefault();
+    parser_.AddOption("--token", token_, "Secret")
+        .FromEnvironment("CAIRN_TEST_SHORT")
+        .FromEnvironment("CAIRN_TEST_LONG");
+    Command run = parser_.AddCommand("run", "Runs");
+    run.AddOption("FILE", file_, "What").Required();
+    run.AddOption("--threads", threads_, "At once").Between(1, 8).ShowDefault();
+    Argument size = run.AddOption("--size", size_, "Bytes").Positive();
+    run.AddOption("--count", count_, "Number").Excludes(size);
+    run.AddOption("--tag", tags_, "Any text").OneEachTime();
+    run.AddOption("--keys", keys_, "Names").TakesMany().SplitAt(',');
+    run.AddOption("--odd", odd_, "A name").Fits([](const std::string& value) { return value == "odd"; }, "an odd name");
+    run.AddFlag("--quiet,-q", quiet_, "No words");
+    run.Footer("Example:\n  prog run x");
+    run.Action([this] { ++ran_; });
+    Command more = parser_.AddCommand("more", "Has commands of its own");
+    more.RequireCommand();
+    more.AddCommand("one", "The only one");
+  }
+
+  Answer Parse(std::vector<const char*> arguments) {
+    arguments.insert(arguments.begin(), "prog");
+    Answer answer;
+    ::testing::internal::CaptureStdout();
+    ::testing::internal::CaptureStderr();
+    answer.exit_status = parser_.Parse(static_cast<int>(arguments.size()), arguments.data());
+    answer.out = ::testing::internal::GetCapturedStdout();
+    answer.err = ::testing::internal::GetCapturedStderr();
+    return answer;
+  }
+
+  void ExpectUsage(const std::vector<const char*>& arguments, const std::string& message, const std::string& next) {
+    const Answer answer = Parse(arguments);
+    EXPECT_EQ(answer.exit_status, 2);
+    EXPECT_THAT(answer.err, StartsWith("error: BAD_REQUEST: "));
+    EXPECT_THAT(answer.err, HasSubstr(message));
+    EXPECT_THAT(answer.err, HasSubstr("next: See `" + next + " --help`."));
+    EXPECT_EQ(answer.out, "");
+    EXPECT_EQ(ran_, 0);
+  }
+
+  ArgumentParser parser_;
+  std::string mode_ = "exact", token_, file_, odd_;
+  int threads_ = 3;
+  uint64_t size_ = 0;
+  int64_t count_ = 0;
+  std::vector<std::string> tags_, keys_;
+  bool quiet_ = false;
+  int ran_ = 0;
+};
+
+TEST_F(ArgumentsTest, EverythingArrives) {
+  const Answer answer = Parse({"run", "x", "--threads", "8", "--size=18446744073709551615", "--tag", "[a]", "--tag=b,c",
+                               "-q", "--mode", "fast", "--keys", "p", "q,r"});
+  EXPECT_EQ(answer.exit_status, std::nullopt) << answer.err;
+  EXPECT_EQ(file_, "x");
+  EXPECT_EQ(threads_, 8);
+  EXPECT_EQ(size_, UINT64_MAX);
+  EXPECT_THAT(tags_, ElementsAre("[a]", "b,c"));
+  EXPECT_THAT(keys_, ElementsAre("p", "q", "r"));
+  EXPECT_TRUE(quiet_);
+  EXPECT_EQ(mode_, "fast");  // of the program, behind the command
+  EXPECT_EQ(ran_, 1);
+}
+
+TEST_F(ArgumentsTest, Mistakes_AreTold_WithTheCommandWhoseHelpHelps) {
+  ExpectUsage({"run"}, "FILE is required", "prog run");
+  ExpectUsage({"run", "x", "--threads", "9"}, "9", "prog run");
+  ExpectUsage({"run", "x", "--threads", "many"}, "many", "prog run");
+  ExpectUsage({"run", "x", "--size", "0"}, "0", "prog run");
+  ExpectUsage({"run", "x", "--mode=slow"}, "slow", "prog run");
+  ExpectUsage({"run", "x", "--size", "1", "--count", "2"}, "excludes", "prog run");
+  ExpectUsage({"run", "x", "--sise", "1"}, "--sise", "prog run");
+  ExpectUsage({"walk"}, "unknown command 'walk'; there are: run more", "prog");
+  ExpectUsage({"more", "two"}, "unknown command 'two'; there are: one", "prog more");
+  ExpectUsage({"run", "x", "--odd", "7"}, "--odd: '7' is not an odd name", "prog run");
+}
+
+TEST_F(ArgumentsTest, UnknownCommand_IsAMistakeBesideHelpToo_AndTheNearestIsTold) {
+  ExpectUsage({"walk", "--help"}, "unknown command 'walk'; there are: run more", "prog");
+  ExpectUsage({"more", "two", "--help"}, "unknown command 'two'; there are: one", "prog more");
+  ExpectUsage({"walk", "--version"}, "unknown command 'walk'", "prog");
+  ExpectUsage({"rnu", "x"}, "unknown command 'rnu', did you mean 'run'?; there are: run more", "prog");
+  ExpectUsage({"r"}, "unknown command 'r'; there are: run more", "prog");
+}
+
+TEST_F(ArgumentsTest, NoValue_IsAMistake_NotTheNextArgument) {
+  ExpectUsage({"--mode=", "run", "x"}, "--mode= has no value", "prog");
+}
+
+TEST_F(ArgumentsTest, CommandThatWantsAnother_ShowsItsHelp) {
+  const Answer answer = Parse({"more"});
+  EXPECT_EQ(answer.exit_status, 2);
+  EXPECT_THAT(answer.err, HasSubstr("Usage: prog more "));
+  EXPECT_THAT(answer.err, HasSubstr("The only one"));
+}
+
+TEST_F(ArgumentsTest, HelpAndVersion_EndWell) {
+  const Answer help = Parse({"run", "--help"});
+  EXPECT_EQ(help.exit_status, 0);
+  EXPECT_THAT(help.out, HasSubstr("prog run x"));
+  EXPECT_THAT(help.out, HasSubstr("3"));
+  const Answer version = Parse({"--version"});
+  EXPECT_EQ(version.exit_status, 0);
+  EXPECT_EQ(version.out, "1.2.3\n");
+  EXPECT_EQ(ran_, 0);
+}
+
+TEST_F(ArgumentsTest, Environment_IsReadWhenTheOptionIsNotGiven) {
+  setenv("CAIRN_TEST_LONG", "long", 1);
+  {
+    ArgumentParser parser("prog", "", "1");
+    std::string value;
+    parser.AddOption("--value", value, "").FromEnvironment("CAIRN_TEST_LONG").FromEnvironment("CAIRN_TEST_UNSET");
+    const char* none[] = {"prog"};
+    EXPECT_EQ(parser.Parse(1, none), std::nullopt);
+    EXPECT_EQ(value, "long");
+    const char* given[] = {"prog", "--value", "given"};
+    EXPECT_EQ(parser.Parse(3, given), std::nullopt);
+    EXPECT_EQ(value, "given");
+  }
+  {
+    ArgumentParser parser("prog", "", "1");
+    std::string value;
+    parser.AddOption("--value", value, "").FromEnvironment("CAIRN_TEST_LONG").Fits([](const std::string&) {
+      return false;
+    }, "short");
+    const char* none[] = {"prog"};
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(parser.Parse(1, none), 2);
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("--value: 'long' is not short"));
+  }
+  unsetenv("CAIRN_TEST_LONG");
+}
+
+}  // namespace
+}  // namespace cairn

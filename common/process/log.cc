@@ -1,0 +1,62 @@
+#include "common/process/log.h"
+
+#include <unistd.h>
+
+#include "absl/time/time.h"
+#include "common/base/clock.h"
+#include "common/status/reason.h"
+
+namespace cairn {
+namespace {
+
+std::string& Context() {
+  static std::string* const context = new std::string();
+  return *context;
+}
+
+void Append(std::string& line, const LogField& field) {
+  absl::StrAppend(&line, " ", field.key, "=");
+  bool plain = !field.value.empty();
+  for (char c : field.value) plain = plain && c > ' ' && c < 0x7f && c != '"' && c != '=' && c != '\\';
+  if (plain) {
+    line += field.value;
+    return;
+  }
+  line += '"';
+  for (char c : field.value) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      line += '\\';
+      line += c;
+    } else if (byte < 0x20 || byte == 0x7f) {
+      line += ' ';
+    } else {
+      line += c;
+    }
+  }
+  line += '"';
+}
+
+}  // namespace
+
+LogField::LogField(std::string_view field_key, const absl::Status& status) : key(field_key) {
+  const auto reason = ReasonOf(status);
+  const std::string name = reason ? std::string(InfoOf(*reason).name) : absl::StatusCodeToString(status.code());
+  value = status.ok() ? "OK" : absl::StrCat(name, ": ", status.message());
+}
+
+void Log(LogLevel level, std::string_view event, std::initializer_list<LogField> fields) {
+  constexpr const char* kNames[] = {"info", "warn", "error"};
+  std::string line = absl::StrCat(
+      absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", Clock::Real().WallNow(), absl::UTCTimeZone()), " ",
+      kNames[static_cast<int>(level)], " event=", absl::string_view(event.data(), event.size()), Context());
+  for (const LogField& field : fields) Append(line, field);
+  line += '\n';
+  (void)!write(STDERR_FILENO, line.data(), line.size());
+}
+
+void SetLogContext(std::initializer_list<LogField> fields) {
+  for (const LogField& field : fields) Append(Context(), field);
+}
+
+}  // namespace cairn

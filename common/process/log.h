@@ -1,0 +1,41 @@
+// Log lines of an agent on standard error, one event each: "2026-01-31T12:00:00.123Z info event=staged rank=3 step=7".
+#ifndef CAIRN_COMMON_PROCESS_LOG_H_
+#define CAIRN_COMMON_PROCESS_LOG_H_
+
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace cairn {
+
+enum class LogLevel {
+  kInfo,   // something changed that an operator may want to follow
+  kWarn,   // something failed and is tried again
+  kError,  // something failed for good
+};
+
+struct LogField {
+  LogField(std::string_view field_key, std::string_view field_value) : key(field_key), value(field_value) {}
+  LogField(std::string_view field_key, const char* field_value) : key(field_key), value(field_value) {}
+  LogField(std::string_view field_key, const std::string& field_value) : key(field_key), value(field_value) {}
+  // "NO_SPACE: write /ckpt/...": the reason and the text.
+  LogField(std::string_view field_key, const absl::Status& status);
+  template <typename Number>
+  LogField(std::string_view field_key, Number number) : key(field_key), value(absl::StrCat(number)) {}
+
+  std::string key;
+  std::string value;
+};
+
+// Writes one line by one write(2). Values with blanks, quotes or control characters are quoted. Thread-safe.
+void Log(LogLevel level, std::string_view event, std::initializer_list<LogField> fields = {});
+// Stands in every line from now on ("rank=3"). To be called before the first thread starts.
+void SetLogContext(std::initializer_list<LogField> fields);
+
+}  // namespace cairn
+
+#endif  // CAIRN_COMMON_PROCESS_LOG_H_

@@ -1,0 +1,27 @@
+// Durations and sizes as people write them on a command line.
+#ifndef CAIRN_COMMON_PROCESS_QUANTITY_H_
+#define CAIRN_COMMON_PROCESS_QUANTITY_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace cairn {
+
+// Go's form: "90s", "10m", "1h30m", "250ms". Negative and infinite ones are refused.
+// INVALID_ARGUMENT (BAD_QUANTITY): not such a duration.
+absl::StatusOr<absl::Duration> ParseDuration(std::string_view text);
+
+// A number, perhaps with a fraction, and B, KiB, MiB, GiB, TiB, KB, MB, GB or TB; a bare number is bytes.
+// INVALID_ARGUMENT (BAD_QUANTITY): not such a size, or beyond 2^63 - 1 bytes.
+absl::StatusOr<int64_t> ParseSize(std::string_view text);
+
+// "1.5 GiB", "312 B": three significant digits.
+std::string FormatSize(int64_t bytes);
+
+}  // namespace cairn
+
+#endif  // CAIRN_COMMON_PROCESS_QUANTITY_H_

@@ -1,0 +1,66 @@
+// Threads for everything that may block: planning, storage, manifests.
+#ifndef CAIRN_COMMON_PROCESS_WORKER_POOL_H_
+#define CAIRN_COMMON_PROCESS_WORKER_POOL_H_
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/base/clock.h"
+
+namespace cairn {
+
+// A storage call that hangs cannot be ended, so its thread is given up: another one takes its place, and the work of
+// other jobs goes on. What the pool itself needs outlives such a thread; what its work uses must outlive it too.
+// Thread-safe.
+class WorkerPool {
+ public:
+  // Threads that may hang at a time. With one more nothing is run until one of them comes back.
+  static constexpr int kMaxStalled = 64;
+  // Work that Offer lets wait.
+  static constexpr size_t kMaxWaiting = 4096;
+
+  // `stall_after`: a thread that waits for storage that long hangs. `clock` must outlive the threads. Throws
+  // std::system_error where there are not so many threads to be had.
+  WorkerPool(int threads, absl::Duration stall_after, const Clock& clock);
+  ~WorkerPool() { Stop(absl::InfiniteDuration()); }
+
+  // Ignored after Stop.
+  void Submit(std::function<void()> work);
+  // The same for work that somebody else can ask for without end: false if too much of it waits.
+  bool Offer(std::function<void()> work);
+
+  // Puts a new thread in the place of each that hangs. To be called every few hundred milliseconds. Returns how many
+  // hang now. `refused`: why threads that hang have none in their place; the next call tries again.
+  int ReplaceStalled(absl::Status* refused = nullptr);
+
+  // Finishes what was submitted, for `patience` at most, and not what waits for threads that hang. Returns whether all
+  // threads have ended: if not, what their work uses must never be destroyed. Idempotent.
+  bool Stop(absl::Duration patience);
+
+ private:
+  struct State;
+  struct Worker;
+  static absl::Status Start(const std::shared_ptr<State>& state);
+  static void Run(const std::shared_ptr<State>& state, const std::shared_ptr<Worker>& worker);
+
+  const std::shared_ptr<State> state_;
+};
+
+// While one lives, this thread computes: its time is not the storage's. Nothing outside of a pool's threads.
+class Computing {
+ public:
+  Computing();
+  ~Computing();
+  Computing(const Computing&) = delete;
+  Computing& operator=(const Computing&) = delete;
+
+ private:
+  const bool outermost_;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_COMMON_PROCESS_WORKER_POOL_H_

@@ -1,0 +1,47 @@
+// Memory that may not be to be had. What comes from the wire or from a file can ask for much of it; that ends what it
+// was for, and not the process.
+#ifndef CAIRN_COMMON_RESOURCES_MEMORY_H_
+#define CAIRN_COMMON_RESOURCES_MEMORY_H_
+
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <stdexcept>
+#include <string_view>
+#include <system_error>
+
+#include "absl/status/status.h"
+
+namespace cairn {
+
+// RESOURCE_EXHAUSTED (MEMORY_LIMIT). `what` is for the message: "to read /ckpt/demo/...".
+absl::Status NoMemory(std::string_view what);
+
+// What `work` returns, an absl::Status or an absl::StatusOr; NoMemory if memory, or a thread for a std::thread, was
+// refused anywhere in it. Each thread needs its own.
+template <typename Work>
+auto WithMemory(std::string_view what, Work&& work) -> decltype(work()) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    return NoMemory(what);
+  } catch (const std::length_error&) {  // more than any container holds
+    return NoMemory(what);
+  } catch (const std::system_error&) {
+    return NoMemory(what);
+  }
+}
+
+struct FreeDeleter {
+  void operator()(void* bytes) const { std::free(bytes); }
+};
+using AlignedBuffer = std::unique_ptr<char, FreeDeleter>;
+
+// At least `bytes`, rounded up to whole multiples of `alignment`, a power of two; undefined. Throws std::bad_alloc, for
+// WithMemory.
+AlignedBuffer AllocateAligned(size_t alignment, size_t bytes);
+
+}  // namespace cairn
+
+#endif  // CAIRN_COMMON_RESOURCES_MEMORY_H_

@@ -1,0 +1,43 @@
+// A process that has run out of memory, for a moment: as under ulimit -v.
+#ifndef CAIRN_COMMON_RESOURCES_TESTING_ADDRESS_SPACE_H_
+#define CAIRN_COMMON_RESOURCES_TESTING_ADDRESS_SPACE_H_
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <fstream>
+
+namespace cairn {
+
+// While one lives, this process can map `more` bytes beyond what it has mapped.
+class LimitedAddressSpace {
+ public:
+  explicit LimitedAddressSpace(uint64_t more) {
+    getrlimit(RLIMIT_AS, &before_);
+    uint64_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    rlimit limited = before_;
+    limited.rlim_cur = pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) + more;
+    setrlimit(RLIMIT_AS, &limited);
+  }
+  ~LimitedAddressSpace() { setrlimit(RLIMIT_AS, &before_); }
+  LimitedAddressSpace(const LimitedAddressSpace&) = delete;
+  LimitedAddressSpace& operator=(const LimitedAddressSpace&) = delete;
+
+  // A sanitizer's own memory cannot be limited so.
+  static constexpr bool Works() {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    return false;
+#else
+    return true;
+#endif
+  }
+
+ private:
+  rlimit before_ = {};
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_COMMON_RESOURCES_TESTING_ADDRESS_SPACE_H_

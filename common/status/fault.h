@@ -1,0 +1,45 @@
+// Several faults of one input, found in one pass and reported together.
+#ifndef CAIRN_COMMON_STATUS_FAULT_H_
+#define CAIRN_COMMON_STATUS_FAULT_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/status/reason.h"
+
+namespace cairn {
+
+struct Fault {
+  Reason reason;
+  std::string name;             // tensor, object or alias; empty if none is to blame
+  std::vector<int> ranks;       // those that declared it, ascending; may be empty
+  std::vector<int64_t> offset;  // the region in elements of the global tensor; empty if none
+  std::vector<int64_t> shape;
+  std::string message;  // complete by itself: names tensor, ranks, region
+};
+
+// Keeps the first `capacity` faults and counts all.
+class FaultList {
+ public:
+  explicit FaultList(size_t capacity = 64) : capacity_(capacity) {}
+
+  void Add(Fault fault);
+  bool empty() const { return total_ == 0; }
+  size_t total() const { return total_; }
+  const std::vector<Fault>& faults() const { return faults_; }
+
+  // OK if there is none; else the first fault's reason, its message and those of as many others as fit, with
+  // metadata "name", "ranks" of the first and "faults" (how many in all).
+  absl::Status ToStatus() const;
+
+ private:
+  size_t capacity_;
+  size_t total_ = 0;
+  std::vector<Fault> faults_;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_COMMON_STATUS_FAULT_H_

@@ -1,0 +1,163 @@
+// The one table of error reasons. Every refusal of Cairn is an absl::Status made here: it carries exactly one reason
+// as google.rpc.ErrorInfo, which crosses the wire unchanged. Callers switch on the reason, never on the text.
+#ifndef CAIRN_COMMON_STATUS_REASON_H_
+#define CAIRN_COMMON_STATUS_REASON_H_
+
+#include <initializer_list>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace cairn {
+
+inline constexpr std::string_view kErrorDomain = "cairn.v1";
+
+enum class Reason {
+  // Requests.
+  kBadJobName,
+  kBadStep,
+  kBadName,
+  kBadQuantity,
+  kBadRequest,
+  kMessageTooLarge,
+  kUnsupported,
+  // Layouts.
+  kBadDtype,
+  kBadShape,
+  kShapeOverflow,
+  kShardOutOfBounds,
+  kShardGap,
+  kShardOverlap,
+  kShapeMismatch,
+  kDtypeMismatch,
+  kReplicaMismatch,
+  kNamesDropped,
+  kNameCollision,
+  kAliasUnresolved,
+  kObjectMismatch,
+  kMissingNames,
+  kUnexpectedNames,
+  kEmptyLayout,
+  kLayoutChanged,
+  // Membership.
+  kRankConflict,
+  kRankOutOfRange,
+  kWorldSizeMismatch,
+  kWorldIncomplete,
+  kNotRegistered,
+  kStaleEpoch,
+  kStaleIncarnation,
+  kRankLate,
+  kRankLost,
+  kTrainerLost,
+  // Saves and loads.
+  kStepCommitted,
+  kStepPassed,
+  kStepRefused,
+  kSaveInProgress,
+  kSaveCancelled,
+  kSuperseded,
+  kCoordinatorRestarted,
+  kNotCommitted,
+  kJobNotFound,
+  kPlanUnknown,
+  kReadPinned,
+  // Storage.
+  kChecksumMismatch,
+  kFileTruncated,
+  kFileMissing,
+  kRootMissing,
+  kBadSafetensors,
+  kManifestCorrupt,
+  kFormatTooNew,
+  kNoSpace,
+  kStorageReadOnly,
+  kStorageError,
+  kFsyncFailed,
+  kNoAtomicCreate,
+  kPathEscape,
+  kRootInUse,
+  kRootMismatch,
+  kStorageStalled,
+  kCommitUnproven,
+  // Machine.
+  kMemoryLimit,
+  kMemoryUnsealed,
+  kSocketDirectory,
+  kPeerUid,
+  kBadToken,
+  kNotLoopback,
+  kCoordinatorUnreachable,
+  kAgentUnreachable,
+  kTransportFailed,
+  kTimedOut,
+  kInterrupted,
+  kInternal,
+  // Mappings (AOA).
+  kMappingSyntax,
+  kMappingMacro,
+  kMappingUnknownName,
+  kMappingShape,
+  kMappingDtype,
+  kMappingUncovered,
+  kMappingRange,
+  // Training data.
+  kInputUnreadable,
+  kBadJsonLine,
+  kInvalidUtf8,
+  kBadTokenizer,
+  kBadPattern,
+  kIndexCorrupt,
+  kOutputExists,
+};
+
+struct ReasonInfo {
+  Reason reason;
+  std::string_view name;         // UPPER_SNAKE, as on the wire
+  absl::StatusCode code;         // the canonical code that goes with it
+  std::string_view meaning;      // one sentence: when it is given
+  std::string_view next_action;  // what its reader should do; see NextActionOf
+};
+
+// All reasons, in the order of the enum.
+std::span<const ReasonInfo> ReasonTable();
+const ReasonInfo& InfoOf(Reason reason);
+// By its name on the wire; nothing for a name that this version does not know.
+std::optional<Reason> ReasonFromName(std::string_view name);
+
+using ErrorMetadata = std::vector<std::pair<std::string, std::string>>;
+
+// An error with this reason. `message` names job, step, rank, file or tensor; what it says in numbers and names
+// should stand in `metadata` too ("job", "step", "attempt", "rank", "ranks", "phase", "file", "tensor").
+// Messages are cut at 512 bytes and metadata at 1 KiB in all, so that a status stays far below gRPC's 8 KiB limit.
+absl::Status MakeError(Reason reason, std::string_view message, const ErrorMetadata& metadata = {});
+
+// The reason that `status` carries; nothing for OK and for errors that were not made by Cairn.
+std::optional<Reason> ReasonOf(const absl::Status& status);
+inline bool HasReason(const absl::Status& status, Reason reason) { return ReasonOf(status) == reason; }
+// The metadata that `status` carries, by key.
+std::map<std::string, std::string> MetadataOf(const absl::Status& status);
+
+// The same error with `prefix` and ": " before its message; reason and metadata stay.
+absl::Status Annotate(const absl::Status& status, std::string_view prefix, const ErrorMetadata& more = {});
+
+// The same error with those of `more` whose keys its metadata lacks.
+absl::Status WithMetadata(const absl::Status& status, const ErrorMetadata& more);
+
+// What the reader of this error should do: its metadata's "next" where whoever made it knew best, else the table's, in
+// which JOB, JOB@STEP and ROOT of a command are the metadata's "job", "step" and "root". Empty for an error that was not
+// made by Cairn.
+std::string NextActionOf(const absl::Status& status);
+
+// "0, 1, 5": at most eight ranks, then "and N more".
+std::string JoinRanks(std::span<const int> ranks);
+
+}  // namespace cairn
+
+#endif  // CAIRN_COMMON_STATUS_REASON_H_

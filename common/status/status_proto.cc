@@ -1,0 +1,38 @@
+#include "common/status/status_proto.h"
+
+#include <string>
+
+#include "google/rpc/error_details.pb.h"
+
+namespace cairn {
+namespace {
+
+constexpr char kErrorInfoUrl[] = "type.googleapis.com/google.rpc.ErrorInfo";
+
+}  // namespace
+
+google::rpc::Status StatusToProto(const absl::Status& status) {
+  google::rpc::Status proto;
+  if (status.ok()) return proto;
+  proto.set_code(static_cast<int>(status.code()));
+  proto.set_message(std::string(status.message()));
+  if (const auto payload = status.GetPayload(kErrorInfoUrl); payload.has_value()) {
+    google::protobuf::Any* detail = proto.add_details();
+    detail->set_type_url(kErrorInfoUrl);
+    detail->set_value(std::string(*payload));
+  }
+  return proto;
+}
+
+absl::Status StatusFromProto(const google::rpc::Status& proto) {
+  if (proto.code() == 0) return absl::OkStatus();
+  absl::StatusCode code = absl::StatusCode::kUnknown;
+  if (proto.code() >= 1 && proto.code() <= 16) code = static_cast<absl::StatusCode>(proto.code());
+  absl::Status status(code, proto.message());
+  for (const google::protobuf::Any& detail : proto.details()) {
+    if (detail.Is<google::rpc::ErrorInfo>()) status.SetPayload(kErrorInfoUrl, absl::Cord(detail.value()));
+  }
+  return status;
+}
+
+}  // namespace cairn

@@ -1,0 +1,17 @@
+// absl::Status and google.rpc.Status, with the reason in both.
+#ifndef CAIRN_COMMON_STATUS_STATUS_PROTO_H_
+#define CAIRN_COMMON_STATUS_STATUS_PROTO_H_
+
+#include "absl/status/status.h"
+#include "google/rpc/status.pb.h"
+
+namespace cairn {
+
+// An OK status gives an empty message.
+google::rpc::Status StatusToProto(const absl::Status& status);
+// Unknown codes become UNKNOWN; details other than ErrorInfo are dropped.
+absl::Status StatusFromProto(const google::rpc::Status& proto);
+
+}  // namespace cairn
+
+#endif  // CAIRN_COMMON_STATUS_STATUS_PROTO_H_

@@ -1,0 +1,182 @@
+// What the core wants done outside of it, and what came of it. The shell executes actions on its workers and hands the
+// results back as events; the simulator does the same in memory.
+#ifndef CAIRN_COORDINATOR_DECISION_CORE_ACTION_H_
+#define CAIRN_COORDINATOR_DECISION_CORE_ACTION_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "cairn/v1/agent_coordination_service.pb.h"
+
+namespace cairn {
+
+// What ended an attempt, as it stands in storage.
+struct VerdictSummary {
+  int64_t step = 0;
+  uint32_t attempt = 0;
+  bool committed = false;
+  // A verdict stands that cannot be read or is not what it should be: `error` says why. Nobody may load the attempt,
+  // and nothing of it is removed.
+  bool damaged = false;
+  std::string request_id;
+  // Why it was aborted (a tombstone), or what is wrong with it (a damaged verdict).
+  absl::Status error;
+  // Of a manifest.
+  uint64_t bytes = 0;
+  uint32_t world_size = 0;
+  absl::Time commit_time = absl::UnixEpoch();
+};
+
+// An attempt's directory without a manifest.
+struct Leftover {
+  int64_t step = 0;
+  uint32_t attempt = 0;
+  bool tombstone = false;  // one stands; only the files are left
+};
+
+// Lists what storage knows of the job. Answered by Job::OnRecovered.
+struct RecoverJob {};
+
+// Lists what storage knows of one step now. Answered by Job::OnStepRead.
+struct ReadStep {
+  int64_t step = 0;
+  uint64_t ticket = 0;
+};
+
+// Plans a save of these layouts, by rank. Answered by Job::OnSavePlanned.
+struct PlanSave {
+  std::string key;  // identifies layouts and nodes; echoed
+  std::vector<std::string> layout;
+  std::vector<std::string> node;
+};
+
+// Finds a number for a new attempt at a step: above every verdict and directory of the step and above `above`. Puts
+// tombstones on attempts that have no verdict and removes the files of those that have one. Compares the plan's names
+// with those of the last committed step unless `allow_dropped_names`. Answered by Job::OnReserved.
+struct ReserveAttempt {
+  int64_t step = 0;
+  uint32_t above = 0;
+  std::string plan_digest;
+  bool allow_dropped_names = false;
+  uint64_t ticket = 0;
+};
+
+// Puts together the manifest; compares the checksums of replicas on the way. Shared objects that differ are an error,
+// tensors only with `replicas_must_match`. Answered by Job::OnManifest.
+struct MakeManifest {
+  int64_t step = 0;
+  uint32_t attempt = 0;
+  std::string plan_digest;
+  std::string request_id;
+  std::vector<v1::WriteResult> result;                             // by rank
+  std::vector<std::vector<v1::ReplicaChecksum>> replica_checksum;  // by rank
+  bool replicas_must_match = false;
+  uint64_t ticket = 0;
+};
+
+// A file of an attempt, as it must be before the attempt may be committed.
+struct BinFile {
+  std::string name;  // with its ending
+  int rank = 0;
+  uint64_t bytes = 0;
+};
+using BinFiles = std::shared_ptr<const std::vector<BinFile>>;
+
+// Puts the record that ends an attempt, if none stands there. A manifest only if the attempt's directory holds `nonce`
+// and all `bins` in their sizes. Answered by Job::OnVerdict.
+struct PutVerdict {
+  int64_t step = 0;
+  uint32_t attempt = 0;
+  uint64_t nonce = 0;                           // of a manifest's attempt
+  std::shared_ptr<const std::string> manifest;  // null for a tombstone
+  BinFiles bins;                                // of a manifest
+  absl::Status error;                           // of a tombstone
+  std::string request_id;
+  uint64_t ticket = 0;
+};
+
+// Removes an attempt's directory. Only given when a tombstone stands. Answered by Job::OnRemoved.
+struct RemoveFiles {
+  int64_t step = 0;
+  uint32_t attempt = 0;
+  uint64_t ticket = 0;
+};
+
+// Plans a load of these target layouts, by rank; a reshard, if there are source layouts. Answered by
+// Job::OnLoadPlanned.
+struct PlanLoad {
+  uint64_t number = 0;  // of the operation; no rank's own
+  std::vector<std::string> source_layout;
+  std::optional<int64_t> step;  // unset: the latest committed
+  bool fallback = false;        // ... that is not proven to be damaged
+  std::vector<std::string> layout;
+  std::vector<std::string> node;
+  bool strict = true;
+  uint64_t round_bytes = 0;  // largest read buffer that every agent can make; 0 for no wish
+  uint64_t ticket = 0;
+};
+
+struct CoreAction {
+  std::string job;
+  std::variant<RecoverJob, ReadStep, PlanSave, ReserveAttempt, MakeManifest, PutVerdict, RemoveFiles, PlanLoad> what;
+};
+
+struct Recovered {
+  std::vector<VerdictSummary> verdict;  // ascending by (step, attempt)
+  std::vector<Leftover> leftover;
+};
+
+struct Reserved {
+  uint32_t attempt = 0;
+  uint64_t nonce = 0;  // stands in the attempt's directory
+};
+
+// What came of a PutVerdict.
+struct PutOutcome {
+  // What stands there now, durably.
+  absl::StatusOr<VerdictSummary> standing;
+  // `standing` is an error, and the record may stand there all the same, or come to stand there. False: it does not.
+  bool in_doubt = false;
+};
+
+struct PlannedSave {
+  std::string plan_digest;
+  uint64_t bytes = 0;  // of all files
+  // Ranks (from, to): shards of the first are written by the second. Ascending, each pair once.
+  std::vector<std::pair<int, int>> moves;
+  // Shows an agent that its peer takes part in the save. Not to be guessed; the same after a restart.
+  std::string transfer_token;
+};
+
+struct MadeManifest {
+  std::shared_ptr<const std::string> manifest;
+  uint64_t bytes = 0;
+  BinFiles bins;
+  absl::Status warning;  // replicas of tensors that differ
+};
+
+struct PlannedLoad {
+  int64_t step = 0;         // not of a reshard
+  uint32_t world_size = 0;  // of the ranks that saved it
+  std::string plan_digest;
+  std::string source_plan_digest;  // of a reshard
+  // Shows an agent that its peer takes part in the load. Not to be guessed.
+  std::string transfer_token;
+  std::vector<std::string> missing;
+  std::vector<std::string> unexpected;
+  std::vector<std::pair<int64_t, absl::Status>> passed_over;  // newest first
+  uint64_t total_bytes_read = 0;
+  uint64_t unique_bytes = 0;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_COORDINATOR_DECISION_CORE_ACTION_H_

@@ -1,0 +1,73 @@
+// What a decision of a job may look at.
+#ifndef CAIRN_COORDINATOR_DECISION_JOB_CONTEXT_H_
+#define CAIRN_COORDINATOR_DECISION_JOB_CONTEXT_H_
+
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "coordinator/decision/core_action.h"
+#include "coordinator/membership/layout_table.h"
+#include "coordinator/membership/membership.h"
+
+namespace cairn {
+
+enum class ReplicaCheck { kFirst, kAlways, kNever };
+
+struct CoreOptions {
+  uint64_t coordinator_epoch = 1;
+  // A rank without progress for that long in a phase ends the operation.
+  absl::Duration phase_timeout = absl::Minutes(10);
+  // An agent not heard of for that long is lost.
+  absl::Duration lease_ttl = absl::Seconds(10);
+  // Storage that has not answered for that long is stalled: whoever waits for it is told so.
+  absl::Duration storage_timeout = absl::Minutes(2);
+  // What is asked of storage is given up after this: it may have waited for a thread that another call held up.
+  absl::Duration storage_patience() const { return 2 * storage_timeout; }
+  ReplicaCheck check_replicas = ReplicaCheck::kFirst;
+  // For people: where the coordinator sees its checkpoints.
+  std::string root;
+  // What agents must read below their own roots (common/storage/root_proof.h). Empty: they are not asked.
+  std::string root_proof;
+};
+
+class PlanTable;
+
+struct Context {
+  const std::string& job;
+  const CoreOptions& options;
+  absl::Time now;
+  absl::Time wall;  // for people
+  const Membership& members;
+  LayoutTable& layouts;
+  PlanTable& plans;
+  // What storage has told, by step and attempt.
+  const std::map<std::pair<int64_t, uint32_t>, VerdictSummary>& verdicts;
+  std::optional<int64_t> last_committed;
+  // The smallest step of the saves in flight: it commits first.
+  std::optional<int64_t> earliest_step;
+  // The smallest step whose commit waits for storage that does not answer.
+  std::optional<int64_t> stalled_step;
+
+  std::vector<CoreAction>& actions;
+  // One line per change of state, "key=value ...", for the log.
+  std::vector<std::string>& log;
+  uint64_t& next_ticket;
+
+  template <typename What>
+  void Do(What what) {
+    actions.push_back({job, std::move(what)});
+  }
+  template <typename... Parts>
+  void Log(const Parts&... parts) {
+    log.push_back(absl::StrCat("job=", job, " ", parts...));
+  }
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_COORDINATOR_DECISION_JOB_CONTEXT_H_

@@ -1,0 +1,42 @@
+// The save plans of a job's recent sets of layouts.
+#ifndef CAIRN_COORDINATOR_DECISION_PLAN_TABLE_H_
+#define CAIRN_COORDINATOR_DECISION_PLAN_TABLE_H_
+
+#include <list>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "coordinator/decision/job_context.h"
+
+namespace cairn {
+
+struct SavePlanEntry {
+  enum class State { kPending, kReady, kFailed };
+  std::string key;
+  std::vector<LayoutHold> layouts;
+  State state = State::kPending;
+  PlannedSave plan;    // when kReady
+  absl::Status error;  // when kFailed: what is wrong with the layouts
+  // The replicas of a save under this plan were compared and were equal.
+  bool replicas_checked = false;
+};
+
+// Not thread-safe. Entries stay where they are until kCapacity newer ones were asked for.
+class PlanTable {
+ public:
+  // The entry of these layouts (by rank), which is ordered when it is new. Null while the bytes of a layout are
+  // missing.
+  SavePlanEntry* Request(const std::vector<std::string>& layout, Context& context);
+  void OnPlanned(const std::string& key, const absl::StatusOr<PlannedSave>& plan);
+  // The newest entry with this plan digest, if any.
+  SavePlanEntry* Find(const std::string& plan_digest);
+
+ private:
+  static constexpr size_t kCapacity = 8;
+  std::list<SavePlanEntry> entries_;  // newest first
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_COORDINATOR_DECISION_PLAN_TABLE_H_

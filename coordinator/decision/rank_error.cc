@@ -1,0 +1,107 @@
+#include "coordinator/decision/rank_error.h"
+
+#include <algorithm>
+#include <array>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/reason.h"
+
+namespace cairn {
+namespace {
+
+constexpr std::array<std::string_view, 9> kOrder = {"arming",  "waiting", "planning", "staging", "staged",
+                                                    "writing", "reading", "written",  "done"};
+constexpr size_t kMaxDetails = 4;
+
+absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
+
+size_t OrderOf(std::string_view phase) {
+  return static_cast<size_t>(std::find(kOrder.begin(), kOrder.end(), phase) - kOrder.begin());
+}
+
+std::string Name(const Context& context, const Operation& operation) {
+  std::string name = context.job;
+  if (operation.step.has_value()) absl::StrAppend(&name, "@", *operation.step);
+  if (operation.attempt > 0) absl::StrAppend(&name, " attempt ", operation.attempt);
+  if (operation.kind == "load") absl::StrAppend(&name, " (load)");
+  return name;
+}
+
+std::string Tail(const Context& context) {
+  if (!context.last_committed.has_value()) return "; no step is committed";
+  return absl::StrCat("; last committed step ", *context.last_committed);
+}
+
+ErrorMetadata Metadata(const Context& context, const Operation& operation) {
+  ErrorMetadata metadata = {{"job", context.job}};
+  if (operation.step.has_value()) metadata.emplace_back("step", absl::StrCat(*operation.step));
+  if (operation.attempt > 0) metadata.emplace_back("attempt", absl::StrCat(operation.attempt));
+  return metadata;
+}
+
+void AddLastCommitted(const Context& context, ErrorMetadata& metadata) {
+  if (context.last_committed.has_value()) {
+    metadata.emplace_back("last_committed", absl::StrCat(*context.last_committed));
+  }
+}
+
+}  // namespace
+
+std::string Seconds(absl::Duration duration) {
+  return absl::FormatDuration(
+      absl::Trunc(duration, duration < absl::Seconds(10) ? absl::Milliseconds(100) : absl::Seconds(1)));
+}
+
+absl::Status OperationError(Reason reason, const Context& context, const Operation& operation, std::string_view what) {
+  ErrorMetadata metadata = Metadata(context, operation);
+  AddLastCommitted(context, metadata);
+  return MakeError(reason, absl::StrCat(Name(context, operation), ": ", View(what), Tail(context)), metadata);
+}
+
+absl::Status Blame(Reason reason, const Context& context, const Operation& operation, std::string_view what,
+                   std::vector<Culprit> culprits) {
+  if (culprits.empty()) return OperationError(reason, context, operation, what);
+  std::sort(culprits.begin(), culprits.end(), [](const Culprit& a, const Culprit& b) { return a.rank < b.rank; });
+  const std::string& phase = std::min_element(culprits.begin(), culprits.end(), [](const Culprit& a, const Culprit& b) {
+                               return OrderOf(a.phase) < OrderOf(b.phase);
+                             })->phase;
+  std::vector<int> ranks;
+  for (const Culprit& culprit : culprits) ranks.push_back(culprit.rank);
+  std::string message = absl::StrCat(Name(context, operation), ": ", ranks.size() == 1 ? "rank " : "ranks ",
+                                     JoinRanks(ranks), " ", View(what), " in phase ", phase);
+  for (size_t i = 0; i < culprits.size() && i < kMaxDetails; ++i) {
+    if (culprits[i].detail.empty()) continue;
+    absl::StrAppend(&message, "; rank ", culprits[i].rank, ": ", culprits[i].detail);
+  }
+  absl::StrAppend(&message, Tail(context));
+  ErrorMetadata metadata = Metadata(context, operation);
+  metadata.emplace_back("ranks", JoinRanks(ranks));
+  metadata.emplace_back("phase", phase);
+  AddLastCommitted(context, metadata);
+  return MakeError(reason, message, metadata);
+}
+
+absl::Status BlameErrors(const Context& context, const Operation& operation, const std::vector<RankError>& errors) {
+  std::vector<int> ranks;
+  for (const RankError& error : errors) ranks.push_back(error.rank);
+  const RankError& first = errors.front();
+  std::string message = absl::StrCat(Name(context, operation), ": ");
+  for (size_t i = 0; i < errors.size() && i < kMaxDetails; ++i) {
+    absl::StrAppend(&message, i == 0 ? "" : "; ", "rank ", errors[i].rank, ": ", errors[i].error.message());
+  }
+  if (errors.size() > kMaxDetails) absl::StrAppend(&message, "; ", errors.size() - kMaxDetails, " more ranks failed");
+  absl::StrAppend(&message, Tail(context));
+  ErrorMetadata metadata = Metadata(context, operation);
+  metadata.emplace_back("ranks", JoinRanks(ranks));
+  metadata.emplace_back("phase", first.phase);
+  AddLastCommitted(context, metadata);
+  // What the first rank said (file, errno, tensor); ours wins where both speak.
+  for (const auto& [key, value] : MetadataOf(first.error)) {
+    if (std::none_of(metadata.begin(), metadata.end(), [&](const auto& pair) { return pair.first == key; })) {
+      metadata.emplace_back(key, value);
+    }
+  }
+  return MakeError(ReasonOf(first.error).value_or(Reason::kInternal), message, metadata);
+}
+
+}  // namespace cairn

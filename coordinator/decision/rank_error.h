@@ -1,0 +1,50 @@
+// Errors that name the ranks to blame, the phase they are in, their last progress, and what is safe.
+#ifndef CAIRN_COORDINATOR_DECISION_RANK_ERROR_H_
+#define CAIRN_COORDINATOR_DECISION_RANK_ERROR_H_
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/status/reason.h"
+#include "coordinator/decision/job_context.h"
+
+namespace cairn {
+
+struct Culprit {
+  int rank = 0;
+  std::string phase;   // "waiting", "planning", "staging", "staged", "writing", "written", "arming", "reading", "done"
+  std::string detail;  // "no progress for 5s, 3 of 8 MiB": the last progress of this rank
+};
+
+struct Operation {
+  std::string_view kind;  // "save" or "load"
+  std::optional<int64_t> step;
+  uint32_t attempt = 0;
+};
+
+// "demo@120 attempt 1: ranks 2, 3 are late in phase staging: rank 2 ...; last committed step 100". At most eight ranks
+// are named, then a count. The phase is that of the rank that is farthest behind. Metadata: "job", "step", "attempt",
+// "ranks", "phase", "last_committed".
+absl::Status Blame(Reason reason, const Context& context, const Operation& operation, std::string_view what,
+                   std::vector<Culprit> culprits);
+
+// The same for an error of the coordinator's own, without ranks.
+absl::Status OperationError(Reason reason, const Context& context, const Operation& operation, std::string_view what);
+
+// Several ranks' own errors in one: the reason of the lowest rank, all messages as far as they fit.
+struct RankError {
+  int rank = 0;
+  std::string phase;
+  absl::Status error;
+};
+absl::Status BlameErrors(const Context& context, const Operation& operation, const std::vector<RankError>& errors);
+
+// "5s", "1m30s": with tenths below ten seconds.
+std::string Seconds(absl::Duration duration);
+
+}  // namespace cairn
+
+#endif  // CAIRN_COORDINATOR_DECISION_RANK_ERROR_H_

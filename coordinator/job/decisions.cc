@@ -1,0 +1,65 @@
+#include "coordinator/job/decisions.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/status.h"
+#include "common/storage/checkpoint_path.h"
+#include "coordinator/decision/rank_error.h"
+
+namespace cairn {
+namespace {
+
+// A job without agents is forgotten after this; what it saved is found again in storage.
+constexpr absl::Duration kForgetAfter = absl::Minutes(10);
+
+}  // namespace
+
+Environment Core::At(absl::Time now, absl::Time wall) {
+  if (last_now_ != absl::InfinitePast()) {
+    const absl::Duration gap = now - last_now_;
+    if (gap < absl::ZeroDuration()) {
+      now = last_now_;
+    } else if (gap > options_.lease_ttl / 2) {
+      skipped_ += gap;
+      log_.push_back(absl::StrCat("event=stopped for=", Seconds(gap)));
+    }
+  }
+  last_now_ = now;
+  return Environment{now - skipped_, wall, layouts_, actions_, log_, next_ticket_};
+}
+
+absl::StatusOr<Job*> Core::JobFor(const std::string& name, const Environment& environment) {
+  CAIRN_RETURN_IF_ERROR(CheckJobName(name));
+  std::unique_ptr<Job>& job = jobs_[name];
+  if (job == nullptr) job = std::make_unique<Job>(name, options_, environment.now);
+  return job.get();
+}
+
+Job* Core::Find(const std::string& name) {
+  const auto found = jobs_.find(name);
+  return found == jobs_.end() ? nullptr : found->second.get();
+}
+
+void Core::KeepForAWhile(const std::vector<std::string>& layouts, absl::Time now) {
+  HoldExactly(layouts_, layouts, from_before_);
+  from_before_until_ = now + kForgetAfter;
+}
+
+void Core::Tick(absl::Time now, absl::Time wall) {
+  const Environment environment = At(now, wall);
+  if (environment.now >= from_before_until_) from_before_.clear();
+  for (auto job = jobs_.begin(); job != jobs_.end();) {
+    job->second->Tick(environment);
+    // A name that was only asked for is no job.
+    const absl::Duration after = job->second->known() ? kForgetAfter : options_.lease_ttl;
+    const bool forget = job->second->idle() && environment.now - job->second->last_used() > after;
+    job = forget ? jobs_.erase(job) : std::next(job);
+  }
+}
+
+bool Core::busy() const {
+  return std::any_of(jobs_.begin(), jobs_.end(), [](const auto& job) { return job.second->busy(); });
+}
+
+}  // namespace cairn

@@ -1,0 +1,60 @@
+// All decisions of a coordinator: its jobs, and which layouts it holds. The shell around it owns the bytes, the clock,
+// the storage and the connections.
+#ifndef CAIRN_COORDINATOR_JOB_DECISIONS_H_
+#define CAIRN_COORDINATOR_JOB_DECISIONS_H_
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "coordinator/job/job.h"
+#include "coordinator/membership/layout_table.h"
+
+namespace cairn {
+
+// Not thread-safe: the shell calls it under one lock and executes the actions outside of it.
+class Core {
+ public:
+  explicit Core(const CoreOptions& options) : options_(options) {}
+
+  const CoreOptions& options() const { return options_; }
+
+  // The surroundings of an event at `now`. Time in which nothing was called for longer than half a lease does not
+  // count: then the coordinator itself was stopped (SIGSTOP, a suspended machine), and the silence is nobody's fault.
+  Environment At(absl::Time now, absl::Time wall);
+
+  // Makes the job if it is new. INVALID_ARGUMENT (BAD_JOB_NAME).
+  absl::StatusOr<Job*> JobFor(const std::string& name, const Environment& environment);
+  // Null if there is none of this name.
+  Job* Find(const std::string& name);
+
+  // Lets time pass for all jobs. To be called every few hundred milliseconds.
+  void Tick(absl::Time now, absl::Time wall);
+
+  LayoutTable& layouts() { return layouts_; }
+  // Layouts of the plans of an earlier coordinator, whose bytes are here: they stay until the agents have had the time
+  // to come back.
+  void KeepForAWhile(const std::vector<std::string>& layouts, absl::Time now);
+
+  bool busy() const;
+  std::vector<CoreAction> TakeActions() { return std::exchange(actions_, {}); }
+  std::vector<std::string> TakeLog() { return std::exchange(log_, {}); }
+
+ private:
+  const CoreOptions options_;
+  LayoutTable layouts_;
+  std::vector<LayoutHold> from_before_;
+  absl::Time from_before_until_ = absl::InfinitePast();
+  std::map<std::string, std::unique_ptr<Job>> jobs_;
+  std::vector<CoreAction> actions_;
+  std::vector<std::string> log_;
+  uint64_t next_ticket_ = 1;
+  absl::Time last_now_ = absl::InfinitePast();
+  absl::Duration skipped_ = absl::ZeroDuration();
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_COORDINATOR_JOB_DECISIONS_H_

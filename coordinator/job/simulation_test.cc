@@ -1,0 +1,693 @@
+// The core under a seeded scheduler: agents, trainers, a network that delays, drops, duplicates and reorders, storage
+// that fails, processes that crash, freeze and come back, and coordinators that are replaced while their last actions
+// are still on the way. A failing seed prints how to run it alone: CAIRN_SIMULATION_SEED=N.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <memory>
+#include <queue>
+#include <random>
+#include <set>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/reason.h"
+#include "common/status/status_proto.h"
+#include "coordinator/job/decisions.h"
+
+namespace cairn {
+namespace {
+
+constexpr char kJob[] = "sim";
+constexpr absl::Duration kPhaseTimeout = absl::Seconds(20);
+constexpr absl::Duration kLease = absl::Seconds(4);
+constexpr absl::Duration kStorageTimeout = absl::Seconds(12);
+
+// What is wrong on purpose, to show that the invariants notice.
+enum class Planted { kNothing, kVerdictOverwritten, kWrittenTooEarly, kDoubtConcealed };
+
+struct Agent {
+  int rank = 0;
+  uint64_t incarnation = 0;
+  uint64_t trainer = 0;
+  uint64_t epoch = 0;
+  uint64_t revision = 0;
+  uint64_t sequence = 0;
+  bool registered = false;
+  absl::Time frozen_until = absl::InfinitePast();
+  int64_t step = 0;
+  std::map<int64_t, v1::SaveState> saves;
+  std::map<int64_t, absl::Time> begun;
+  std::map<int64_t, uint64_t> calls;
+  std::map<int64_t, absl::Time> stalled;  // when it was last told so
+  v1::ArmState arm;
+  int64_t armed_step = -1;
+  bool agreed = false;
+  int arm_waits = 0;
+};
+
+class World {
+ public:
+  World(uint64_t seed, int ranks, Planted planted)
+      : random_(seed), planted_(planted), agents_(static_cast<size_t>(ranks)) {
+    for (int rank = 0; rank < ranks; ++rank) Reset(agents_[static_cast<size_t>(rank)], rank);
+    StartCoordinator();
+  }
+
+  // Runs `calm` seconds after `stormy` ones and returns the first violation, or "".
+  std::string Run(absl::Duration stormy, absl::Duration calm) {
+    stormy_until_ = now_ + stormy;
+    const absl::Time end = stormy_until_ + calm;
+    for (Agent& agent : agents_) After(Delay(), [this, &agent] { Synchronize(agent); });
+    for (Agent& agent : agents_) After(Delay(), [this, &agent] { Train(agent); });
+    After(absl::Milliseconds(100), [this] { Tick(); });
+    After(absl::Seconds(1), [this] { Disturb(); });
+    After(absl::Seconds(1), [this] { Ask(); });
+    while (!queue_.empty() && queue_.top().at <= end && violation_.empty()) {
+      now_ = std::max(now_, queue_.top().at);
+      const auto work = std::move(const_cast<Event&>(queue_.top()).work);
+      queue_.pop();
+      work();
+    }
+    if (violation_.empty()) CheckQuiet();
+    return violation_;
+  }
+
+  int commits() const { return static_cast<int>(committed_steps_.size()); }
+  int aborts() const { return aborts_; }
+  int agreements() const { return agreements_; }
+  int doubts() const { return doubts_; }
+  int stalls() const { return stalls_; }
+
+ private:
+  struct Event {
+    absl::Time at;
+    uint64_t order;
+    std::function<void()> work;
+    bool operator<(const Event& other) const { return at != other.at ? at > other.at : order > other.order; }
+  };
+
+  bool stormy() const { return now_ < stormy_until_; }
+  bool Chance(double p) { return std::uniform_real_distribution<>(0, 1)(random_) < p; }
+  int Pick(int n) { return std::uniform_int_distribution<>(0, n - 1)(random_); }
+  absl::Duration Delay() { return absl::Milliseconds(stormy() && Chance(0.05) ? 200 + Pick(3000) : 1 + Pick(40)); }
+  void After(absl::Duration delay, std::function<void()> work) {
+    if (delay == absl::InfiniteDuration()) return;
+    queue_.push({now_ + delay, ++order_, std::move(work)});
+  }
+  void Violation(const std::string& what) {
+    if (violation_.empty())
+      violation_ = absl::StrCat("at ", absl::FormatDuration(now_ - absl::UnixEpoch()), ": ", what);
+  }
+
+  void Reset(Agent& agent, int rank) {
+    const int64_t step = agent.step;
+    agent = Agent();
+    agent.rank = rank;
+    agent.step = step;
+    agent.incarnation = ++next_id_;
+    agent.trainer = ++next_id_;
+  }
+
+  // Coordinators. The generation tells the results of a dead one from those of the living.
+
+  void StartCoordinator() {
+    CoreOptions options;
+    options.coordinator_epoch = ++epoch_;
+    options.phase_timeout = kPhaseTimeout;
+    options.lease_ttl = kLease;
+    options.storage_timeout = kStorageTimeout;
+    core_ = std::make_unique<Core>(options);
+    ++generation_;
+  }
+
+  template <typename Function>
+  void InCore(Function function) {
+    const Environment environment = core_->At(now_, now_);
+    function(environment);
+    std::vector<CoreAction> actions = core_->TakeActions();
+    for (const std::string& line : core_->TakeLog()) {
+      if (std::getenv("CAIRN_SIMULATION_LOG") != nullptr) {
+        std::fprintf(stderr, "%s epoch=%lu %s\n", absl::FormatDuration(now_ - absl::UnixEpoch()).c_str(),
+                     static_cast<unsigned long>(epoch_), line.c_str());
+      }
+    }
+    for (CoreAction& action : actions) {
+      const uint64_t generation = generation_;
+      const absl::Duration delay = StorageDelay();
+      if (delay == absl::InfiniteDuration()) ++never_;
+      After(delay, [this, generation, action = std::move(action)] { Execute(generation, action); });
+    }
+  }
+
+  // A call that hangs takes effect, and is answered, long after everyone has stopped waiting for it; some never.
+  absl::Duration StorageDelay() {
+    if (!stormy() || !Chance(0.01)) return Delay();
+    if (Chance(0.3)) return absl::InfiniteDuration();
+    return absl::Seconds(5 + Pick(40));
+  }
+
+  void Tick() {
+    if (now_ >= coordinator_frozen_until_) {
+      core_->Tick(now_, now_);
+      InCore([](const Environment&) {});
+    }
+    After(absl::Milliseconds(100), [this] { Tick(); });
+  }
+
+  // Storage. What a dead coordinator had on the way still happens, but nobody hears of it.
+
+  VerdictSummary Put(int64_t step, uint32_t attempt, const PutVerdict& put) {
+    const std::pair<int64_t, uint32_t> key{step, attempt};
+    const bool overwrite = planted_ == Planted::kVerdictOverwritten;
+    if (!verdicts_.contains(key) || overwrite) {
+      VerdictSummary verdict;
+      verdict.step = step;
+      verdict.attempt = attempt;
+      verdict.request_id = put.request_id;
+      verdict.committed = put.manifest != nullptr;
+      verdict.error = put.error;
+      verdict.world_size = static_cast<uint32_t>(agents_.size());
+      if (verdict.committed) {
+        for (const Agent& agent : agents_) {
+          if (!files_.contains({step, attempt, agent.rank})) {
+            Violation(
+                absl::StrCat("step ", step, " attempt ", attempt, " committed without the files of rank ", agent.rank));
+          }
+        }
+        if (!committed_steps_.insert(step).second) Violation(absl::StrCat("step ", step, " committed twice"));
+        if (!verdicts_.empty() && told_aborted_.contains(key)) {
+          Violation(
+              absl::StrCat("step ", step, " attempt ", attempt, " committed after a rank was told that it was not"));
+        }
+      }
+      verdicts_[key] = verdict;
+    }
+    return verdicts_[key];
+  }
+
+  void Execute(uint64_t generation, const CoreAction& action) {
+    const bool fails = stormy() && (now_ < outage_until_ || Chance(0.03));
+    const absl::Status error = MakeError(Reason::kStorageError, "the storage failed");
+    const auto reply = [&](auto function) {
+      if (generation != generation_) return;
+      InCore([&](const Environment& environment) {
+        if (Job* job = core_->Find(kJob); job != nullptr) function(*job, environment);
+      });
+    };
+    if (std::get_if<RecoverJob>(&action.what) != nullptr) {
+      Recovered recovered;
+      for (const auto& [key, verdict] : verdicts_) recovered.verdict.push_back(verdict);
+      for (const auto& [step, attempts] : directories_) {
+        for (uint32_t attempt : attempts) {
+          const auto verdict = verdicts_.find({step, attempt});
+          if (verdict == verdicts_.end() || !verdict->second.committed) {
+            recovered.leftover.push_back({step, attempt, verdict != verdicts_.end()});
+          }
+        }
+      }
+      reply([&](Job& job, const Environment& environment) {
+        job.OnRecovered(fails ? absl::StatusOr<Recovered>(error) : recovered, environment);
+      });
+    } else if (const auto* read = std::get_if<ReadStep>(&action.what); read != nullptr) {
+      Recovered recovered;
+      for (const auto& [key, verdict] : verdicts_) {
+        if (key.first == read->step) recovered.verdict.push_back(verdict);
+      }
+      reply([&](Job& job, const Environment& environment) {
+        job.OnStepRead(read->step, read->ticket, fails ? absl::StatusOr<Recovered>(error) : recovered, environment);
+      });
+    } else if (const auto* plan = std::get_if<PlanSave>(&action.what); plan != nullptr) {
+      std::string digest = "plan:";
+      for (const std::string& layout : plan->layout) absl::StrAppend(&digest, layout);
+      reply([&](Job& job, const Environment& environment) {
+        job.OnSavePlanned(plan->key, PlannedSave{digest, 1}, environment);
+      });
+    } else if (const auto* reserve = std::get_if<ReserveAttempt>(&action.what); reserve != nullptr) {
+      absl::StatusOr<uint32_t> attempt = reserve->above + 1;
+      for (const auto& [key, verdict] : verdicts_) {
+        if (key.first != reserve->step) continue;
+        if (verdict.committed) attempt = MakeError(Reason::kStepCommitted, "committed");
+        if (attempt.ok()) attempt = std::max(*attempt, key.second + 1);
+      }
+      for (uint32_t number : directories_[reserve->step]) {
+        if (!attempt.ok()) break;
+        attempt = std::max(*attempt, number + 1);
+        if (!verdicts_.contains({reserve->step, number})) {
+          const auto put = Put(
+              reserve->step, number,
+              PutVerdict{reserve->step, number, 0, nullptr, nullptr, MakeError(Reason::kCoordinatorRestarted, "left")});
+          if (put.committed) attempt = MakeError(Reason::kStepCommitted, "committed");
+        }
+      }
+      if (attempt.ok()) {
+        // What has a tombstone goes, as it does in the catalog.
+        for (uint32_t number : directories_[reserve->step]) {
+          for (const Agent& agent : agents_) files_.erase({reserve->step, number, agent.rank});
+        }
+        directories_[reserve->step].clear();
+      }
+      if (fails) attempt = error;
+      if (attempt.ok()) directories_[reserve->step].insert(*attempt);
+      // Of a dead coordinator's the next one to recover hears.
+      if (attempt.ok() && generation != generation_) orphans_.insert({reserve->step, *attempt});
+      reply([&](Job& job, const Environment& environment) {
+        job.OnReserved(reserve->step, reserve->ticket,
+                       attempt.ok() ? absl::StatusOr<Reserved>(Reserved{*attempt, *attempt}) : attempt.status(),
+                       environment);
+      });
+    } else if (const auto* make = std::get_if<MakeManifest>(&action.what); make != nullptr) {
+      reply([&](Job& job, const Environment& environment) {
+        job.OnManifest(make->step, make->ticket, MadeManifest{std::make_shared<std::string>("m"), 1}, environment);
+      });
+    } else if (const auto* put = std::get_if<PutVerdict>(&action.what); put != nullptr) {
+      // A failure before it took effect, after it, or before an effect that comes later: of the last two the shell
+      // knows only that it does not know.
+      const int failure = fails ? 1 + Pick(3) : 0;
+      PutOutcome outcome{error, failure > 1};
+      if (outcome.in_doubt && put->manifest != nullptr) ++doubts_;
+      if (planted_ == Planted::kDoubtConcealed) outcome.in_doubt = false;
+      if (failure == 0 || failure == 2) {
+        const VerdictSummary standing = Put(put->step, put->attempt, *put);
+        if (failure == 0) outcome.standing = standing;
+      } else if (failure == 3) {
+        After(absl::Milliseconds(1 + Pick(4000)), [this, late = *put] { Put(late.step, late.attempt, late); });
+      }
+      reply([&](Job& job, const Environment& environment) {
+        job.OnVerdict(put->step, put->ticket, outcome, environment);
+      });
+    } else if (const auto* remove = std::get_if<RemoveFiles>(&action.what); remove != nullptr) {
+      const std::pair<int64_t, uint32_t> key{remove->step, remove->attempt};
+      if (!verdicts_.contains(key) || verdicts_[key].committed) {
+        Violation(
+            absl::StrCat("files of step ", remove->step, " attempt ", remove->attempt, " removed without a tombstone"));
+      }
+      for (const Agent& agent : agents_) files_.erase({remove->step, remove->attempt, agent.rank});
+      directories_[remove->step].erase(remove->attempt);
+      reply([&](Job& job, const Environment& environment) {
+        job.OnRemoved(remove->step, remove->ticket, absl::OkStatus(), environment);
+      });
+    }
+  }
+
+  // Agents and trainers.
+
+  v1::AgentIdentity Identity(const Agent& agent) const {
+    v1::AgentIdentity identity;
+    identity.set_job(kJob);
+    identity.set_rank(static_cast<uint32_t>(agent.rank));
+    identity.set_incarnation(agent.incarnation);
+    identity.set_coordinator_epoch(agent.epoch);
+    return identity;
+  }
+
+  void Synchronize(Agent& agent) {
+    After(absl::Milliseconds(100 + Pick(100)), [this, &agent] { Synchronize(agent); });
+    if (now_ < agent.frozen_until) return;
+    const uint64_t incarnation = agent.incarnation;
+    if (!agent.registered) {
+      v1::RegisterAgentRequest request;
+      *request.mutable_agent() = Identity(agent);
+      request.set_world_size(static_cast<uint32_t>(agents_.size()));
+      Send([this, &agent, incarnation, request] {
+        if (request.agent().coordinator_epoch() > epoch_) return;
+        InCore([&](const Environment& environment) {
+          const auto job = core_->JobFor(kJob, environment);
+          const auto response = (*job)->Register(request, environment);
+          if (!response.ok()) return;
+          for (const Agent& other : agents_) core_->layouts().Add(Layout(other), 1);
+          Send([&agent, incarnation, answer = *response] {
+            if (agent.incarnation != incarnation || answer.coordinator_epoch() < agent.epoch) return;
+            agent.epoch = answer.coordinator_epoch();
+            agent.registered = true;
+            agent.revision = 0;
+          });
+        });
+      });
+      return;
+    }
+    v1::SynchronizeAgentRequest request;
+    *request.mutable_agent() = Identity(agent);
+    request.set_sequence(++agent.sequence);
+    v1::AgentState& state = *request.mutable_state();
+    state.mutable_trainer()->set_attached(true);
+    state.mutable_trainer()->set_incarnation(agent.trainer);
+    state.mutable_trainer()->set_current_step(agent.step);
+    state.mutable_trainer()->set_layout_digest(Layout(agent));
+    *state.mutable_arm() = agent.arm;
+    for (const auto& [step, save] : agent.saves) *state.add_save() = save;
+    const auto deliver = [this, &agent, incarnation, request] {
+      InCore([&](const Environment& environment) {
+        Job* job = core_->Find(kJob);
+        absl::Status status = request.agent().coordinator_epoch() != epoch_ ? MakeError(Reason::kStaleEpoch, "epoch")
+                              : job == nullptr                              ? MakeError(Reason::kNotRegistered, "job")
+                                                                            : job->Synchronize(request, environment);
+        v1::SynchronizeAgentResponse orders;
+        if (status.ok()) orders = job->OrdersFor(agent.rank, environment);
+        Send([this, &agent, incarnation, status, orders] {
+          if (agent.incarnation != incarnation || now_ < agent.frozen_until) return;
+          if (HasReason(status, Reason::kStaleIncarnation)) {
+            Reset(agent, agent.rank);
+          } else if (!status.ok()) {
+            agent.registered = false;
+          } else if (orders.coordinator_epoch() == agent.epoch && orders.revision() >= agent.revision) {
+            agent.revision = orders.revision();
+            Obey(agent, orders);
+          }
+        });
+      });
+    };
+    Send(deliver);
+    if (stormy() && Chance(0.1)) Send(deliver);
+  }
+
+  static std::string Layout(const Agent& agent) { return absl::StrCat("layout", agent.rank); }
+
+  // One way over the network, while the coordinator is not frozen.
+  void Send(std::function<void()> deliver) {
+    if (stormy() && Chance(0.05)) return;
+    After(Delay(), [this, deliver] {
+      if (now_ < coordinator_frozen_until_) {
+        After(coordinator_frozen_until_ - now_, deliver);
+      } else {
+        deliver();
+      }
+    });
+  }
+
+  void Obey(Agent& agent, const v1::SynchronizeAgentResponse& orders) {
+    if (orders.has_arm()) {
+      const v1::ArmOrder& order = orders.arm();
+      const bool newer = order.number() > agent.arm.number();
+      if (order.action() == v1::ArmOrder::ARM && newer) {
+        agent.arm.set_number(order.number());
+        agent.arm.set_step(order.step());
+        agent.arm.set_status(agent.step >= order.step() ? v1::ArmState::REFUSED : v1::ArmState::ARMED);
+        agent.armed_step = agent.arm.status() == v1::ArmState::ARMED ? order.step() : -1;
+        agent.agreed = false;
+      } else if (order.number() == agent.arm.number() && order.action() == v1::ArmOrder::AGREE &&
+                 agent.arm.status() == v1::ArmState::ARMED) {
+        if (agent.step > order.step()) {
+          agent.arm.set_status(v1::ArmState::REFUSED);
+        } else {
+          agent.arm.set_status(v1::ArmState::AGREED);
+          agent.agreed = true;
+          ++agreements_;
+        }
+      } else if (order.action() == v1::ArmOrder::DISARM && order.number() >= agent.arm.number()) {
+        agent.arm.set_number(order.number());
+        agent.arm.set_status(v1::ArmState::DISARMED);
+        agent.armed_step = -1;
+        agent.agreed = false;
+      }
+    }
+    for (const v1::SaveOrder& order : orders.save()) {
+      const auto found = agent.saves.find(order.step());
+      if (found == agent.saves.end()) continue;
+      v1::SaveState& save = found->second;
+      if (order.call() != 0 && order.call() < save.call()) continue;
+      if (order.has_stalled()) {
+        ++stalls_;
+        agent.stalled[order.step()] = now_;
+        if (!HasReason(StatusFromProto(order.stalled()), Reason::kStorageStalled))
+          Violation("a stall without its reason");
+      }
+      switch (order.action()) {
+        case v1::SaveOrder::STAGE:
+        case v1::SaveOrder::WRITE:
+          save.set_plan_digest(order.plan_digest());
+          save.set_request_id(order.request_id());
+          if (save.phase() == v1::SaveState::BEGUN)
+            Move(agent, order.step(), v1::SaveState::BEGUN, v1::SaveState::STAGED);
+          if (order.action() == v1::SaveOrder::WRITE && save.phase() == v1::SaveState::STAGED) {
+            save.set_attempt(order.attempt());
+            save.set_attempt_nonce(order.attempt_nonce());
+            Move(agent, order.step(), v1::SaveState::STAGED, v1::SaveState::WRITTEN);
+          }
+          break;
+        case v1::SaveOrder::ABORT:
+          if (save.phase() != v1::SaveState::STOPPED) Move(agent, order.step(), save.phase(), v1::SaveState::STOPPED);
+          break;
+        case v1::SaveOrder::COMMITTED:
+          Told(agent, order, true);
+          break;
+        case v1::SaveOrder::ABORTED:
+          Told(agent, order, false);
+          break;
+        default:
+          break;
+      }
+    }
+  }
+
+  void Told(Agent& agent, const v1::SaveOrder& order, bool committed) {
+    const std::pair<int64_t, uint32_t> key{order.step(), order.attempt()};
+    if (committed) {
+      if (!verdicts_.contains(key) || !verdicts_[key].committed) {
+        Violation(absl::StrCat("rank ", agent.rank, " was told that step ", order.step(), " was committed"));
+      }
+    } else {
+      ++aborts_;
+      const absl::Status error = StatusFromProto(order.error());
+      const auto reason = ReasonOf(error);
+      if (!reason.has_value()) Violation("an abort without a reason");
+      if ((reason == Reason::kRankLate || reason == Reason::kRankLost) && MetadataOf(error)["ranks"].empty()) {
+        Violation(absl::StrCat("an abort that names nobody: ", std::string(error.message())));
+      }
+      if (order.attempt() > 0 && verdicts_.contains(key) && verdicts_[key].committed) {
+        Violation(absl::StrCat("rank ", agent.rank, " was told that step ", order.step(), " attempt ", order.attempt(),
+                               " was aborted, and it is committed"));
+      }
+      if (order.attempt() > 0) told_aborted_.insert(key);
+    }
+    agent.saves.erase(order.step());
+    agent.begun.erase(order.step());
+  }
+
+  void Move(Agent& agent, int64_t step, v1::SaveState::Phase from, v1::SaveState::Phase to) {
+    const uint64_t incarnation = agent.incarnation;
+    After(Delay(), [this, &agent, incarnation, step, from, to] {
+      const auto found = agent.saves.find(step);
+      if (agent.incarnation != incarnation || found == agent.saves.end() || found->second.phase() != from) return;
+      if (now_ < agent.frozen_until) {
+        Move(agent, step, from, to);
+        return;
+      }
+      v1::SaveState& save = found->second;
+      if (to == v1::SaveState::WRITTEN) {
+        if (stormy() && Chance(0.05)) {
+          save.set_phase(v1::SaveState::FAILED);
+          *save.mutable_error() = StatusToProto(MakeError(Reason::kNoSpace, "disk full"));
+          return;
+        }
+        const bool early = planted_ == Planted::kWrittenTooEarly && Chance(0.2);
+        if (!early) files_.insert({step, save.attempt(), agent.rank});
+      }
+      save.set_phase(to);
+    });
+  }
+
+  // A trainer makes a step, and saves at every 40th and where the job agreed to.
+  void Train(Agent& agent) {
+    After(absl::Milliseconds(20 + Pick(20)), [this, &agent] { Train(agent); });
+    if (now_ < agent.frozen_until || !agent.saves.empty() || !agent.registered) return;
+    // Ranks of one job run in step: nobody is more than one ahead.
+    for (const Agent& other : agents_) {
+      if (other.step < agent.step) return;
+    }
+    if (agent.armed_step == agent.step + 1 && !agent.agreed) {
+      if (++agent.arm_waits < 20) return;  // waits a bounded time for the second round
+      agent.arm.set_status(v1::ArmState::REFUSED);
+      agent.armed_step = -1;
+    }
+    agent.arm_waits = 0;
+    ++agent.step;
+    const bool agreed = agent.agreed && agent.armed_step == agent.step;
+    if ((stormy() && agent.step % 40 == 0) || agreed) {
+      v1::SaveState& save = agent.saves[agent.step];
+      save.set_step(agent.step);
+      save.set_phase(v1::SaveState::BEGUN);
+      save.set_call(++agent.calls[agent.step]);
+      save.set_layout_digest(Layout(agent));
+      agent.begun[agent.step] = now_;
+    }
+  }
+
+  // People ask for saves.
+  void Ask() {
+    After(absl::Seconds(3 + Pick(5)), [this] { Ask(); });
+    if (!stormy()) return;
+    v1::CreateCheckpointRequest request;
+    request.set_job(kJob);
+    request.set_request_id(absl::StrCat("r", ++next_id_));
+    request.mutable_timeout()->set_seconds(15);
+    Send([this, request] {
+      InCore([&](const Environment& environment) {
+        const auto job = core_->JobFor(kJob, environment);
+        const auto checkpoint = (*job)->Create(request, false, environment);
+        if (checkpoint.has_value() && checkpoint->ok()) asked_[request.request_id()] = {epoch_, now_};
+        if (Chance(0.1)) (*job)->Cancel({std::nullopt, request.request_id()}, environment);
+      });
+    });
+  }
+
+  void Disturb() {
+    After(absl::Seconds(2 + Pick(6)), [this] { Disturb(); });
+    if (!stormy()) return;
+    Agent& agent = agents_[static_cast<size_t>(Pick(static_cast<int>(agents_.size())))];
+    // Doubt that is concealed does harm when storage fails for longer than anyone waits for a tombstone.
+    if (planted_ == Planted::kDoubtConcealed) {
+      if (now_ >= outage_until_) outage_until_ = now_ + 2 * kPhaseTimeout;
+      return;
+    }
+    switch (Pick(7)) {
+      case 0:
+        Reset(agent, agent.rank);
+        break;
+      case 1:
+        agent.frozen_until = now_ + absl::Seconds(1 + Pick(30));
+        break;
+      case 2:
+      case 3:
+        StartCoordinator();
+        break;
+      case 4:
+        coordinator_frozen_until_ = now_ + absl::Seconds(1 + Pick(10));
+        break;
+      case 6:
+        // Every answer of storage is an error; what is asked of it may be done all the same.
+        if (Chance(0.3)) outage_until_ = now_ + absl::Seconds(2 + Pick(60));
+        break;
+      case 5: {
+        // The whole job dies and starts again from its last checkpoint.
+        for (Agent& each : agents_) Reset(each, each.rank);
+        break;
+      }
+    }
+  }
+
+  // After the calm nothing may hang.
+  void CheckQuiet() {
+    for (Agent& agent : agents_) {
+      for (const auto& [step, at] : agent.begun) {
+        // Storage that never answers is named as long as it is waited for.
+        const auto stalled = agent.stalled.find(step);
+        if (stalled != agent.stalled.end() && now_ - stalled->second < kLease) continue;
+        if (now_ - at > 3 * kPhaseTimeout) {
+          Violation(absl::StrCat("rank ", agent.rank, " still waits for the verdict of step ", step, " after ",
+                                 absl::FormatDuration(now_ - at), " in phase ",
+                                 v1::SaveState::Phase_Name(agent.saves[step].phase())));
+        }
+      }
+    }
+    for (const auto& [step, attempts] : directories_) {
+      if (never_ > 0) break;  // what was to remove them may hang still
+      for (uint32_t attempt : attempts) {
+        if (orphans_.contains({step, attempt})) continue;
+        if (!verdicts_.contains({step, attempt}) || !verdicts_[{step, attempt}].committed) {
+          Violation(absl::StrCat("files of step ", step, " attempt ", attempt, " were never removed"));
+        }
+      }
+    }
+    InCore([&](const Environment& environment) {
+      Job* job = core_->Find(kJob);
+      if (job == nullptr) return;
+      for (const auto& [id, asked] : asked_) {
+        if (asked.first != epoch_) continue;
+        const auto checkpoint = job->Get({std::nullopt, id}, 0, environment);
+        if (!checkpoint.has_value() || !checkpoint->ok()) continue;  // forgotten: it ended long ago
+        const auto state = (*checkpoint)->state();
+        const bool stalled = state == v1::Checkpoint::COMMITTING && (*checkpoint)->has_error();
+        if (state != v1::Checkpoint::COMMITTED && state != v1::Checkpoint::ABORTED && !stalled) {
+          Violation(absl::StrCat("request ", id, " has no end: ", (*checkpoint)->ShortDebugString()));
+        }
+      }
+    });
+  }
+
+  std::mt19937_64 random_;
+  const Planted planted_;
+  absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
+  absl::Time stormy_until_;
+  std::priority_queue<Event> queue_;
+  uint64_t order_ = 0;
+  std::string violation_;
+  uint64_t next_id_ = 100;
+
+  std::vector<Agent> agents_;
+  std::unique_ptr<Core> core_;
+  uint64_t epoch_ = 0;
+  uint64_t generation_ = 0;
+  absl::Time coordinator_frozen_until_ = absl::InfinitePast();
+  absl::Time outage_until_ = absl::InfinitePast();
+
+  std::map<std::pair<int64_t, uint32_t>, VerdictSummary> verdicts_;
+  std::map<int64_t, std::set<uint32_t>> directories_;
+  std::set<std::pair<int64_t, uint32_t>> orphans_;
+  std::set<std::tuple<int64_t, uint32_t, int>> files_;
+  std::set<std::pair<int64_t, uint32_t>> told_aborted_;
+  std::set<int64_t> committed_steps_;
+  std::map<std::string, std::pair<uint64_t, absl::Time>> asked_;
+  int aborts_ = 0;
+  int agreements_ = 0;
+  int doubts_ = 0;
+  int stalls_ = 0;
+  int never_ = 0;
+};
+
+constexpr absl::Duration kStorm = absl::Seconds(120);
+constexpr absl::Duration kCalm = absl::Seconds(80);  // four phase timeouts
+
+TEST(CoreSimulationTest, Invariants_HoldForEverySeed) {
+  uint64_t first = 1;
+  uint64_t seeds = 12;
+  if (const char* one = std::getenv("CAIRN_SIMULATION_SEED"); one != nullptr) {
+    first = std::strtoull(one, nullptr, 10);
+    seeds = 1;
+  } else if (const char* many = std::getenv("CAIRN_SIMULATION_SEEDS"); many != nullptr) {
+    seeds = std::strtoull(many, nullptr, 10);
+  }
+  int commits = 0;
+  int aborts = 0;
+  int agreements = 0;
+  int doubts = 0;
+  int stalls = 0;
+  for (uint64_t seed = first; seed < first + seeds; ++seed) {
+    World world(seed, 2 + static_cast<int>(seed % 4), Planted::kNothing);
+    const std::string violation = world.Run(kStorm, kCalm);
+    ASSERT_EQ(violation, "") << "replay: CAIRN_SIMULATION_SEED=" << seed << " CAIRN_SIMULATION_LOG=1";
+    commits += world.commits();
+    aborts += world.aborts();
+    agreements += world.agreements();
+    doubts += world.doubts();
+    stalls += world.stalls();
+  }
+  // The storm must neither have been so bad that nothing works nor so mild that nothing fails.
+  if (seeds > 10) {
+    EXPECT_GT(commits, 2 * static_cast<int>(seeds));
+    EXPECT_GT(aborts, static_cast<int>(seeds));
+    EXPECT_GT(agreements, static_cast<int>(seeds));
+    EXPECT_GT(doubts, 0);
+    EXPECT_GT(stalls, 0);
+  }
+}
+
+class PlantedTest : public testing::TestWithParam<Planted> {};
+
+TEST_P(PlantedTest, Fault_IsCaughtWithinAFewSeeds) {
+  int caught = 0;
+  for (uint64_t seed = 1; seed <= 40 && caught == 0; ++seed) {
+    World world(seed, 3, GetParam());
+    caught += world.Run(kStorm, kCalm).empty() ? 0 : 1;
+  }
+  EXPECT_GT(caught, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PlantedTest,
+                         testing::Values(Planted::kVerdictOverwritten, Planted::kWrittenTooEarly,
+                                         Planted::kDoubtConcealed));
+
+}  // namespace
+}  // namespace cairn

@@ -1,0 +1,109 @@
+#include "coordinator/root_lock/epoch_file.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <thread>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "common/base/random_id.h"
+#include "common/file/errno_error.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+
+namespace cairn {
+namespace {
+
+constexpr char kPath[] = ".cairn/epoch";
+// The record keeps its length, within one sector, so that a power cut leaves the old one or the new one.
+constexpr size_t kRecordBytes = 256;
+constexpr absl::Duration kRetry = absl::Milliseconds(50);
+
+std::string HostName() {
+  char name[128] = {};
+  return gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown";
+}
+
+absl::StatusOr<std::string> Read(int fd, const std::string& path) {
+  std::string record(kRecordBytes, '\0');
+  const ssize_t got = pread(fd, record.data(), record.size(), 0);
+  if (got < 0) return ErrnoError(errno, "read", path);
+  record.resize(static_cast<size_t>(got));
+  return record;
+}
+
+// For people.
+std::string HolderIn(const std::string& record) {
+  const std::vector<std::string> words = absl::StrSplit(record, absl::ByAnyChar(" \n"), absl::SkipEmpty());
+  if (words.size() < 4) return "an unknown process";
+  return absl::StrCat("process ", words[2], " on ", words[3], " (epoch ", words[1], ")");
+}
+
+}  // namespace
+
+absl::StatusOr<EpochFile> EpochFile::Acquire(PosixStorage& storage, absl::Duration patience, const Clock& clock,
+                                             const std::function<void(const std::string& holder)>& waiting) {
+  const std::string path = absl::StrCat(storage.root(), "/", kPath);
+  CAIRN_RETURN_IF_ERROR(storage.MakeDirectories(".cairn"));
+  CAIRN_ASSIGN_OR_RETURN(UniqueFd fd, storage.OpenFile(kPath, O_RDWR | O_CREAT, 0644));
+  const absl::Time deadline = clock.SteadyNow() + patience;
+  bool told = false;
+  while (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EINTR) continue;
+    if (errno != EWOULDBLOCK) return ErrnoError(errno, "lock", path);
+    const auto record = Read(fd.get(), path);
+    const std::string holder = HolderIn(record.value_or(""));
+    if (clock.SteadyNow() >= deadline) {
+      return MakeError(Reason::kRootInUse, absl::StrCat(storage.root(), " is served by ", holder),
+                       {{"root", storage.root()}, {"holder", holder}});
+    }
+    if (!told) waiting(holder);
+    told = true;
+    std::this_thread::sleep_for(absl::ToChronoMilliseconds(kRetry));
+  }
+  CAIRN_ASSIGN_OR_RETURN(const std::string record, Read(fd.get(), path));
+  uint64_t epoch = 0;
+  if (!record.empty()) {
+    const std::vector<std::string> words = absl::StrSplit(record, absl::ByAnyChar(" \n"), absl::SkipEmpty());
+    if (words.size() < 2 || words[0] != "epoch" || !absl::SimpleAtoi(words[1], &epoch)) {
+      return MakeError(Reason::kFileTruncated,
+                       absl::StrCat(path,
+                                    " does not hold an epoch. Write \"epoch N\" with an N above every epoch in the "
+                                    "agents' logs into it"),
+                       {{"file", path}});
+    }
+  }
+  ++epoch;
+  // Two that take the lock at once write the same epoch: the random word tells their records apart.
+  std::string text = absl::StrFormat("epoch %u %d %s %s ", epoch, getpid(), HostName(), RandomToken(8));
+  text.resize(kRecordBytes - 1, ' ');
+  text += '\n';
+  if (pwrite(fd.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) || fsync(fd.get()) != 0) {
+    return ErrnoError(errno, "write", path);
+  }
+  CAIRN_RETURN_IF_ERROR(storage.SettleDirectory(".cairn"));
+  struct stat info;
+  if (fstat(fd.get(), &info) != 0) return ErrnoError(errno, "stat", path);
+  return EpochFile(storage, std::move(fd), epoch, std::move(text), absl::TimeFromTimespec(info.st_mtim));
+}
+
+absl::Status EpochFile::Check() const {
+  const auto record = storage_->ReadFile(kPath, kRecordBytes);
+  const bool missing = HasReason(record.status(), Reason::kFileMissing);
+  if (!record.ok() && !missing && !HasReason(record.status(), Reason::kMessageTooLarge)) return record.status();
+  if (record.ok() && *record == record_) return absl::OkStatus();
+  const std::string holder = HolderIn(record.value_or(""));
+  return MakeError(Reason::kRootInUse,
+                   missing ? absl::StrCat(storage_->root(), "/", kPath, " is gone: nobody knows who serves the root")
+                           : absl::StrCat(storage_->root(), " is served by ", holder,
+                                          " now, though this process was never told that it lost the lock"),
+                   {{"root", storage_->root()}, {"holder", holder}});
+}
+
+}  // namespace cairn

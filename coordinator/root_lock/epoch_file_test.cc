@@ -1,0 +1,94 @@
+#include "coordinator/root_lock/epoch_file.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <optional>
+
+#include "common/status/reason.h"
+
+namespace cairn {
+namespace {
+
+class EpochFileTest : public testing::Test {
+ protected:
+  EpochFileTest() {
+    root_ = testing::TempDir() + "/epoch-XXXXXX";
+    EXPECT_NE(mkdtemp(root_.data()), nullptr);
+    storage_ = *PosixStorage::Open(root_, false);
+  }
+  ~EpochFileTest() override { std::filesystem::remove_all(root_); }
+
+  absl::StatusOr<EpochFile> Acquire(absl::Duration patience = absl::ZeroDuration()) {
+    return EpochFile::Acquire(*storage_, patience, Clock::Real(),
+                              [this](const std::string& holder) { holder_ = holder; });
+  }
+
+  std::string root_;
+  std::unique_ptr<PosixStorage> storage_;
+  std::string holder_;
+};
+
+TEST_F(EpochFileTest, EachLeadership_CountsUp) {
+  for (uint64_t epoch = 1; epoch <= 12; ++epoch) {
+    const auto file = Acquire();
+    ASSERT_TRUE(file.ok()) << file.status();
+    EXPECT_EQ(file->epoch(), epoch);
+  }
+}
+
+TEST_F(EpochFileTest, HeldLock_NamesItsHolder) {
+  const auto first = Acquire();
+  ASSERT_TRUE(first.ok());
+  const auto second = Acquire();
+  EXPECT_TRUE(HasReason(second.status(), Reason::kRootInUse)) << second.status();
+  EXPECT_NE(second.status().message().find("process " + std::to_string(getpid())), std::string::npos);
+  EXPECT_EQ(holder_, "") << "nobody waits";
+  EXPECT_FALSE(Acquire(absl::Milliseconds(120)).ok());
+  EXPECT_NE(holder_.find("(epoch 1)"), std::string::npos) << holder_;
+}
+
+TEST_F(EpochFileTest, DamagedFile_IsNotTakenForANewRoot) {
+  ASSERT_TRUE(Acquire().ok());
+  std::ofstream(root_ + "/.cairn/epoch") << "rubbish";
+  EXPECT_TRUE(HasReason(Acquire().status(), Reason::kFileTruncated));
+  std::ofstream(root_ + "/.cairn/epoch") << "epoch 41";
+  EXPECT_EQ(Acquire()->epoch(), 42u);
+}
+
+TEST_F(EpochFileTest, Check_FindsARivalThatTheLockDidNotKeepOut) {
+  const auto first = Acquire();
+  ASSERT_TRUE(first.ok());
+  EXPECT_TRUE(first->Check().ok());
+  // Where locks are local to a machine another one gets it too: here the lock of another file.
+  const std::string path = root_ + "/.cairn/epoch";
+  std::filesystem::copy(path, path + ".2");
+  std::filesystem::rename(path + ".2", path);
+  EXPECT_TRUE(first->Check().ok()) << "the record counts, not the file";
+  const auto rival = Acquire();
+  ASSERT_TRUE(rival.ok()) << rival.status();
+  EXPECT_TRUE(rival->Check().ok());
+  const absl::Status lost = first->Check();
+  EXPECT_TRUE(HasReason(lost, Reason::kRootInUse)) << lost;
+  EXPECT_NE(lost.message().find("(epoch 2)"), std::string::npos) << lost;
+}
+
+TEST_F(EpochFileTest, Check_TellsApartWhoTookOneEpochAtOnce) {
+  const auto first = Acquire();
+  ASSERT_TRUE(first.ok());
+  // The rival read the file before the first one wrote: same epoch, and here even the same process.
+  std::filesystem::remove(root_ + "/.cairn/epoch");
+  EXPECT_TRUE(HasReason(first->Check(), Reason::kRootInUse)) << "no record is not ours";
+  const auto rival = Acquire();
+  ASSERT_TRUE(rival.ok());
+  EXPECT_EQ(rival->epoch(), first->epoch());
+  EXPECT_TRUE(HasReason(first->Check(), Reason::kRootInUse));
+  EXPECT_TRUE(rival->Check().ok());
+}
+
+}  // namespace
+}  // namespace cairn

@@ -1,0 +1,261 @@
+#include "coordinator/server/checkpoint_service.h"
+
+#include <algorithm>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/version.h"
+#include "common/rpc/endpoint.h"
+#include "common/rpc/time_proto.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+#include "common/storage/checkpoint_path.h"
+#include "common/storage/listed_checkpoint.h"
+#include "coordinator/server/reshard_preview.h"
+
+namespace cairn {
+namespace {
+
+constexpr absl::Duration kMaxWait = absl::Seconds(30);
+// How long a call may wait for storage, or for agents that come back after a restart.
+constexpr absl::Duration kPatience = absl::Seconds(8);
+constexpr absl::Duration kProgressInterval = absl::Milliseconds(100);
+constexpr uint32_t kMaxPage = 1000;
+constexpr uint32_t kFormatVersion = 1;
+constexpr uint64_t kManifestChunkBytes = uint64_t{2} << 20;
+
+absl::Duration MaxWait(bool given, const google::protobuf::Duration& proto) {
+  if (!given) return kMaxWait;
+  return std::clamp(absl::Seconds(proto.seconds()) + absl::Nanoseconds(proto.nanos()), absl::ZeroDuration(), kMaxWait);
+}
+
+template <typename Request>
+CheckpointKey KeyOf(const Request& request) {
+  CheckpointKey key;
+  if (request.has_step()) key.step = request.step();
+  key.request_id = request.request_id();
+  return key;
+}
+
+// The step after which a page begins, -1 for the first one. A page's token is the step of its predecessor's last
+// checkpoint; nothing if this one was not given by us.
+std::optional<int64_t> PageStart(const v1::ListCheckpointsRequest& request) {
+  int64_t after = -1;
+  if (request.page_token().empty()) return after;
+  if (!absl::SimpleAtoi(request.page_token(), &after) || !CheckStep(after).ok()) return std::nullopt;
+  return after;
+}
+
+using CheckpointAnswer = std::optional<absl::StatusOr<v1::Checkpoint>>;
+
+}  // namespace
+
+grpc::ServerUnaryReactor* PeopleService::CreateCheckpoint(grpc::CallbackServerContext* context,
+                                                          const v1::CreateCheckpointRequest* request,
+                                                          v1::Checkpoint* response) {
+  if (absl::Status status = CheckToken(*context, token_); !status.ok()) return FinishNow(context, status);
+  if (draining_) {
+    return FinishNow(context, MakeError(Reason::kCoordinatorUnreachable, "the coordinator is ending"));
+  }
+  if (request->has_timeout() && (request->timeout().seconds() < 0 || request->timeout().nanos() < 0)) {
+    return FinishNow(context, MakeError(Reason::kBadRequest, "a timeout must not be negative"));
+  }
+  const v1::CreateCheckpointRequest create = *request;
+  return dispatcher_.Hold(context, "", kPatience, response,
+                          [create](Core& core, const Environment& environment, bool last) -> CheckpointAnswer {
+                            const auto job = core.JobFor(create.job(), environment);
+                            if (!job.ok()) return job.status();
+                            return (*job)->Create(create, /*patient=*/!last, environment);
+                          });
+}
+
+grpc::ServerUnaryReactor* PeopleService::GetCheckpoint(grpc::CallbackServerContext* context,
+                                                       const v1::GetCheckpointRequest* request,
+                                                       v1::Checkpoint* response) {
+  if (absl::Status status = CheckToken(*context, token_); !status.ok()) return FinishNow(context, status);
+  const std::string name = request->job();
+  const CheckpointKey key = KeyOf(*request);
+  return dispatcher_.Hold(context, "", kPatience, response,
+                          [name, key](Core& core, const Environment& environment, bool) -> CheckpointAnswer {
+                            const auto job = core.JobFor(name, environment);
+                            if (!job.ok()) return job.status();
+                            return (*job)->Get(key, 0, environment);
+                          });
+}
+
+grpc::ServerUnaryReactor* PeopleService::WaitCheckpoint(grpc::CallbackServerContext* context,
+                                                        const v1::WaitCheckpointRequest* request,
+                                                        v1::Checkpoint* response) {
+  if (absl::Status status = CheckToken(*context, token_); !status.ok()) return FinishNow(context, status);
+  const std::string name = request->job();
+  const CheckpointKey key = KeyOf(*request);
+  const uint64_t known = request->known_revision();
+  const uint64_t known_epoch = request->coordinator_epoch();
+  const uint64_t epoch = options_.coordinator_epoch;
+  auto begun = std::make_shared<absl::Time>(absl::InfinitePast());
+  return dispatcher_.Hold(context, "", MaxWait(request->has_max_wait(), request->max_wait()), response,
+                          [name, key, known, known_epoch, epoch, begun](Core& core, const Environment& environment,
+                                                                        bool last) -> CheckpointAnswer {
+                            const auto job = core.JobFor(name, environment);
+                            if (!job.ok()) return job.status();
+                            auto checkpoint = (*job)->Get(key, known_epoch, environment);
+                            if (!checkpoint.has_value() || !checkpoint->ok()) return checkpoint;
+                            // What came back from before a restart is news only if it says more than "perhaps".
+                            const bool unsure = (*checkpoint)->state() == v1::Checkpoint::PREPARING &&
+                                                !(*checkpoint)->has_step() && known_epoch != 0 && known_epoch != epoch;
+                            const bool news = (known_epoch != epoch && !unsure) || (*checkpoint)->revision() > known;
+                            const v1::Checkpoint::State state = (*checkpoint)->state();
+                            const bool ended = state == v1::Checkpoint::COMMITTED || state == v1::Checkpoint::ABORTED ||
+                                               state == v1::Checkpoint::DAMAGED;
+                            if (*begun == absl::InfinitePast()) *begun = environment.now;
+                            // Ends are told at once, mere progress at a pace that people can follow.
+                            const bool soon = known != 0 && !ended && environment.now - *begun < kProgressInterval;
+                            if (!last && (!news || unsure || soon)) return std::nullopt;
+                            return checkpoint;
+                          });
+}
+
+grpc::ServerUnaryReactor* PeopleService::CancelCheckpoint(grpc::CallbackServerContext* context,
+                                                          const v1::CancelCheckpointRequest* request,
+                                                          v1::Checkpoint* response) {
+  if (absl::Status status = CheckToken(*context, token_); !status.ok()) return FinishNow(context, status);
+  const std::string name = request->job();
+  const CheckpointKey key = KeyOf(*request);
+  return dispatcher_.Hold(context, "", kPatience, response,
+                          [name, key](Core& core, const Environment& environment, bool) -> CheckpointAnswer {
+                            const auto job = core.JobFor(name, environment);
+                            if (!job.ok()) return job.status();
+                            return (*job)->Cancel(key, environment);
+                          });
+}
+
+grpc::ServerUnaryReactor* PeopleService::ListCheckpoints(grpc::CallbackServerContext* context,
+                                                         const v1::ListCheckpointsRequest* request,
+                                                         v1::ListCheckpointsResponse* response) {
+  absl::Status status = CheckToken(*context, token_);
+  if (status.ok()) status = CheckJobName(request->job());
+  if (status.ok() && !PageStart(*request).has_value()) {
+    status = MakeError(Reason::kBadRequest, "the page token was not given by this call", {{"job", request->job()}});
+  }
+  if (!status.ok()) return FinishNow(context, status);
+  return dispatcher_.OnWorker(
+      *this, *request, response,
+      [](PeopleService& self, const v1::ListCheckpointsRequest& asked) -> absl::StatusOr<v1::ListCheckpointsResponse> {
+        const uint32_t size = asked.page_size() == 0 ? kMaxPage : std::min(asked.page_size(), kMaxPage);
+        const int64_t after = PageStart(asked).value_or(-1);
+        CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, self.catalog_.Checkpoints(asked.job(), after, size + 1));
+        v1::ListCheckpointsResponse page;
+        for (const StepRecord& step : steps) {
+          if (page.checkpoint_size() == static_cast<int>(size)) {
+            page.set_next_page_token(absl::StrCat(page.checkpoint(page.checkpoint_size() - 1).step()));
+            break;
+          }
+          v1::Checkpoint& entry = *page.add_checkpoint();
+          entry = ListedCheckpoint(asked.job(), step);
+          entry.set_coordinator_epoch(self.options_.coordinator_epoch);
+          entry.set_revision(1);
+        }
+        return page;
+      });
+}
+
+grpc::ServerUnaryReactor* PeopleService::GetManifest(grpc::CallbackServerContext* context,
+                                                     const v1::GetManifestRequest* request,
+                                                     v1::GetManifestResponse* response) {
+  absl::Status status = CheckToken(*context, token_);
+  if (status.ok()) status = CheckJobName(request->job());
+  if (!status.ok()) return FinishNow(context, status);
+  return dispatcher_.OnWorker(
+      *this, *request, response,
+      [](PeopleService& self, const v1::GetManifestRequest& asked) -> absl::StatusOr<v1::GetManifestResponse> {
+        const std::optional<int64_t> step = asked.has_step() ? std::optional(asked.step()) : std::nullopt;
+        CAIRN_ASSIGN_OR_RETURN(const Catalog::ManifestBytes found, self.catalog_.ReadManifestBytes(asked.job(), step));
+        if (asked.offset() > found.bytes->size()) {
+          return MakeError(Reason::kBadRequest, absl::StrCat("offset ", asked.offset(), " of a manifest of ",
+                                                             found.bytes->size(), " bytes"));
+        }
+        v1::GetManifestResponse made;
+        made.set_chunk(found.bytes->substr(asked.offset(), kManifestChunkBytes));
+        made.set_total_bytes(found.bytes->size());
+        made.set_step(found.step);
+        made.set_attempt(found.attempt);
+        return made;
+      });
+}
+
+grpc::ServerUnaryReactor* PeopleService::HoldJob(grpc::CallbackServerContext* context, const std::string& name,
+                                                 uint64_t known, absl::Duration max_wait, v1::Job* response) {
+  auto begun = std::make_shared<absl::Time>(absl::InfinitePast());
+  return dispatcher_.Hold(context, "", max_wait, response,
+                          [this, name, known, begun](Core& core, const Environment& environment,
+                                                     bool last) -> std::optional<absl::StatusOr<v1::Job>> {
+                            const auto job = core.JobFor(name, environment);
+                            if (!job.ok()) return job.status();
+                            (*job)->EnsureRecovered(environment);
+                            if (!(*job)->known()) {
+                              if (!(*job)->recovered() && !last) return std::nullopt;
+                              return MakeError(
+                                  Reason::kJobNotFound,
+                                  absl::StrCat("no agent of job ", name, " is registered, and it has no checkpoint"),
+                                  {{"job", name}});
+                            }
+                            if (*begun == absl::InfinitePast()) *begun = environment.now;
+                            const bool soon = known != 0 && environment.now - *begun < kProgressInterval;
+                            if (!last && ((*job)->revision() <= known || soon)) return std::nullopt;
+                            v1::Job view = (*job)->View(environment);
+                            view.set_stalled_storage_calls(static_cast<uint32_t>(dispatcher_.stalled_calls()));
+                            return view;
+                          });
+}
+
+grpc::ServerUnaryReactor* PeopleService::GetJob(grpc::CallbackServerContext* context, const v1::GetJobRequest* request,
+                                                v1::Job* response) {
+  if (absl::Status status = CheckToken(*context, token_); !status.ok()) return FinishNow(context, status);
+  return HoldJob(context, request->job(), 0, kPatience, response);
+}
+
+grpc::ServerUnaryReactor* PeopleService::WaitJob(grpc::CallbackServerContext* context,
+                                                 const v1::WaitJobRequest* request, v1::Job* response) {
+  if (absl::Status status = CheckToken(*context, token_); !status.ok()) return FinishNow(context, status);
+  const uint64_t known = request->coordinator_epoch() == options_.coordinator_epoch ? request->known_revision() : 0;
+  return HoldJob(context, request->job(), known, MaxWait(request->has_max_wait(), request->max_wait()), response);
+}
+
+grpc::ServerUnaryReactor* PeopleService::PlanReshard(grpc::CallbackServerContext* context,
+                                                     const v1::PlanReshardRequest* request,
+                                                     v1::PlanReshardResponse* response) {
+  absl::Status status = CheckToken(*context, token_);
+  const bool from_checkpoint = request->source_size() == 0;
+  if (status.ok() && from_checkpoint) status = CheckJobName(request->job());
+  if (status.ok() && request->has_step()) {
+    status = from_checkpoint ? CheckStep(request->step())
+                             : MakeError(Reason::kBadRequest, "the source is either layouts or a step, not both");
+  }
+  if (!status.ok()) return FinishNow(context, status);
+  return dispatcher_.OnWorker(
+      *this, *request, response,
+      [](PeopleService& self, const v1::PlanReshardRequest& asked) -> absl::StatusOr<v1::PlanReshardResponse> {
+        std::shared_ptr<const Manifest> manifest;
+        if (asked.source_size() == 0) {
+          const auto step = asked.has_step() ? std::optional(asked.step()) : std::nullopt;
+          CAIRN_ASSIGN_OR_RETURN(manifest, self.catalog_.ReadManifest(asked.job(), step));
+        }
+        const Computing computing;
+        return PreviewReshard(asked, manifest.get());
+      });
+}
+
+grpc::ServerUnaryReactor* PeopleService::GetCapabilities(grpc::CallbackServerContext* context,
+                                                         const v1::GetCapabilitiesRequest*,
+                                                         v1::Capabilities* response) {
+  if (absl::Status status = CheckToken(*context, token_); !status.ok()) return FinishNow(context, status);
+  response->set_version(std::string(kVersion));
+  response->set_min_protocol(1);
+  response->set_max_protocol(kProtocolVersion);
+  response->set_format_version(kFormatVersion);
+  response->set_max_message_bytes(kMaxMessageBytes);
+  response->set_root(root_);
+  return FinishNow(context, absl::OkStatus());
+}
+
+}  // namespace cairn

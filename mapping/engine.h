@@ -1,0 +1,93 @@
+// Runs plain statements over variables.
+#ifndef CAIRN_MAPPING_ENGINE_H_
+#define CAIRN_MAPPING_ENGINE_H_
+
+#include <string>
+#include <vector>
+
+#include "mapping/diagnostics.h"
+#include "mapping/key_space.h"
+#include "mapping/parser.h"
+#include "mapping/program.h"
+#include "mapping/variables.h"
+
+namespace cairn::aoa {
+
+// One run; not thread-safe. After Run and Finish the results stand in the public members.
+class Engine {
+ public:
+  struct Result {
+    Symbol name;
+    VariableId variable;
+    bool added;
+    bool missing;
+  };
+
+  Engine(Program& program, const KeySpace& source, const KeySpace& destination, bool reverse, Diagnostics& diagnostics);
+
+  // Executes the statements: in order, or backwards with their sides swapped. A statement that fails spoils the names
+  // it gives; those that read them are skipped without an error of their own.
+  void Run(const std::vector<Statement>& statements);
+
+  // Decides what every output is. With allow_missing, destination tensors without a source are no error.
+  void Finish(bool allow_missing);
+
+  Variables variables;
+  std::vector<Result> results;     // by name, ascending
+  std::vector<Symbol> removed;     // source tensors, in order of removal
+  std::vector<bool> used_sources;  // by SourceId
+
+ private:
+  static constexpr VariableId kUnset = UINT32_MAX;
+  static constexpr VariableId kSpoiled = UINT32_MAX - 1;
+
+  void Execute(const Statement& statement);
+  void ExecuteOne(const Statement& statement, Symbol from, Symbol to);
+  void ExecuteMany(const Statement& statement);
+  absl::StatusOr<VariableId> Transform(const Statement& statement, VariableId in, Symbol to);
+  absl::StatusOr<VariableId> PermuteBy(const Attribute& attribute, VariableId in);
+  absl::StatusOr<VariableId> CastBy(const Statement& statement, VariableId in);
+
+  // The variable of a name, kSpoiled after a failed statement; adds the error if there is none.
+  VariableId Read(const Statement& statement, Symbol name);
+  void Write(Symbol name, VariableId variable);
+  void Fail(LineId line, Reason reason, std::string message);
+  void Fail(LineId line, const absl::Status& status, std::string_view before, std::string_view after = {});
+  std::string Quoted(Symbol name) const;
+  // What `variable`, called `name`, is: "'a' float32 (4, 8)"; of a temporary with the source tensors it is made of.
+  std::string Described(Symbol name, VariableId variable) const;
+  std::vector<Symbol> KnownNames() const;
+
+  uint32_t LeftCount(const Statement& s) const { return reverse_ ? s.right_count : s.left_count; }
+  uint32_t RightCount(const Statement& s) const { return reverse_ ? s.left_count : s.right_count; }
+  Symbol Left(const Statement& s, uint32_t i) const { return reverse_ ? s.Right(program_, i) : s.Left(program_, i); }
+  Symbol Right(const Statement& s, uint32_t i) const { return reverse_ ? s.Left(program_, i) : s.Right(program_, i); }
+
+  struct Removal {
+    Symbol name;
+    LineId line;
+  };
+
+  Program& program_;
+  const KeySpace& source_;
+  const KeySpace& destination_;
+  bool reverse_;
+  Diagnostics& diagnostics_;
+  std::vector<VariableId> inputs_;    // by symbol: the whole source tensor; kUnset
+  std::vector<VariableId> bindings_;  // by symbol: what statements gave; kUnset
+  std::vector<bool> consumed_;        // by variable
+  std::vector<Symbol> written_;       // names that statements gave, once each
+  std::vector<bool> added_;           // by symbol
+  std::vector<LineId> removed_by_;    // by symbol; kNoLine
+  std::vector<Symbol> input_names_;
+  struct {  // the list that was read last: a mapping transposes thousands of tensors in one way
+    Symbol value = 0;
+    size_t dims = 0;
+    Shape axes;
+    std::string text;
+  } permutation_;
+};
+
+}  // namespace cairn::aoa
+
+#endif  // CAIRN_MAPPING_ENGINE_H_

@@ -1,0 +1,53 @@
+// `cairn aoa resolve`: a mapping's request and answer as JSON. The request is read in one pass without a tree, the
+// answer is written as it is computed: a request of 16 MiB takes a few times that in memory.
+#ifndef CAIRN_MAPPING_JSON_H_
+#define CAIRN_MAPPING_JSON_H_
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "mapping/mapping.h"
+
+namespace cairn::aoa {
+
+struct Request {
+  Config config;
+  std::vector<ShardDesc> source;
+  std::optional<std::vector<ShardDesc>> destination;
+  std::vector<ShardDesc> queries;
+
+  std::optional<std::span<const ShardDesc>> destination_span() const {
+    if (!destination.has_value()) return std::nullopt;
+    return std::span<const ShardDesc>(*destination);
+  }
+
+  // What the keys above point into.
+  struct Buffers;
+  std::shared_ptr<const Buffers> buffers;
+};
+
+// Takes the text over. INVALID_ARGUMENT (BAD_REQUEST): not JSON, or not of the documented form; the message names the
+// place ("source[3].dtype"). Unknown members are ignored, but for members of aoa_config that look like misspelt ones.
+absl::StatusOr<Request> ParseRequest(std::string text);
+
+// A mapping alone: {"aoa_statements": [...], "aoa_config_reverse": false, ...}, or a plain list of statements.
+absl::StatusOr<Config> ParseConfig(std::string_view text);
+
+using Sink = absl::FunctionRef<void(std::string_view)>;
+
+// {"stages", "outputs", "answers"}, piece by piece. Errors of single queries are part of the answer.
+void WriteAnswer(const MappedState& mapped, std::span<const ShardDesc> queries, Sink sink);
+
+// {"error": {...}, "errors": [{...} ...], "error_count": N}: the first error, and all of them. `errors` may be empty:
+// then `status` is told alone.
+void WriteFailure(const absl::Status& status, std::span<const MappingError> errors, size_t total, Sink sink);
+
+}  // namespace cairn::aoa
+
+#endif  // CAIRN_MAPPING_JSON_H_

@@ -1,0 +1,86 @@
+// The tensors of one side of a mapping: which keys there are, their shards, and which keys fit a pattern.
+#ifndef CAIRN_MAPPING_KEY_SPACE_H_
+#define CAIRN_MAPPING_KEY_SPACE_H_
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "common/tensor/box.h"
+#include "common/tensor/dtype.h"
+#include "mapping/name_pattern.h"
+#include "mapping/symbol_table.h"
+
+namespace cairn::aoa {
+
+// One shard of one tensor, as a rank declares it. Offsets and shapes in elements of the global tensor; all three
+// have its number of dimensions.
+struct ShardDesc {
+  std::string_view key;
+  Shape local_shape;
+  Shape global_shape;
+  Shape global_offset;
+  DType dtype = DType::kUnspecified;  // kUnspecified: not known, fits every dtype
+};
+
+// Holds pointers into the descriptions it was made of. Not thread-safe.
+class KeySpace {
+ public:
+  static constexpr uint32_t kNone = UINT32_MAX;
+
+  // A side that is not known: it has no key.
+  KeySpace() = default;
+  // Interns all keys.
+  KeySpace(std::span<const ShardDesc> shards, SymbolTable& symbols);
+
+  bool known() const { return known_; }
+  // Weights, in order of appearance; a weight known by its optimizer states alone is among them, one known by
+  // scalars alone is not.
+  const std::vector<Symbol>& weights() const { return weights_; }
+  bool HasWeight(Symbol weight) const { return weight < is_weight_.size() && is_weight_[weight]; }
+
+  // The first shard declared under exactly this key, and the next one under the same key.
+  uint32_t FirstShard(Symbol key) const { return key < first_.size() ? first_[key] : kNone; }
+  uint32_t NextShard(uint32_t shard) const { return next_[shard]; }
+  const ShardDesc& shard(uint32_t index) const { return shards_[index]; }
+
+  // The shard that tells a weight's global shape: its own first, else that of the first state.
+  uint32_t ShapeShard(Symbol weight, const SymbolTable& symbols) const;
+
+  // Distinct global offsets over the shards of exactly this key; 0 if there is none.
+  int64_t ShardCount(Symbol key) const;
+
+  // Calls `visit(weight, captures)` for every weight that matches; captures are the digits under each placeholder
+  // of the pattern, views into the symbol's text. In order of appearance.
+  void Match(const NamePattern& pattern, const SymbolTable& symbols,
+             const std::function<void(Symbol, const NamePattern::Captures&)>& visit);
+
+  // For a name with one `*`: the weights that match, by the number under the star, ascending.
+  std::vector<Symbol> MatchStar(std::string_view name, const SymbolTable& symbols);
+
+ private:
+  struct Family {  // weights whose names are equal but for their numbers
+    std::vector<Symbol> weights;
+    // By the position of a number in the name: the weights under the name with that number cut out, by number.
+    std::vector<absl::flat_hash_map<std::string, std::vector<Symbol>>> without;
+  };
+
+  Family* FamilyOf(std::string_view skeleton, const SymbolTable& symbols);
+
+  bool known_ = false;
+  std::span<const ShardDesc> shards_;
+  std::vector<uint32_t> first_, last_;  // by symbol
+  std::vector<uint32_t> next_;          // by shard
+  std::vector<bool> is_weight_;         // by symbol
+  std::vector<Symbol> weights_;
+  bool indexed_ = false;
+  absl::flat_hash_map<std::string, Family> families_;
+};
+
+}  // namespace cairn::aoa
+
+#endif  // CAIRN_MAPPING_KEY_SPACE_H_

@@ -1,0 +1,68 @@
+// The tokens of the mapping language.
+//
+//   ->  =  :  [  ]  ,   digits   "text" or 'text' without escapes   names
+//
+// A name begins with a letter or "_" and goes on with letters, digits and . $ _ * ^ ; blanks and tabs separate;
+// "#" begins a comment that ends with its line; a run of line ends is one NEWLINE.
+#ifndef CAIRN_MAPPING_LEXER_H_
+#define CAIRN_MAPPING_LEXER_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "mapping/symbol_table.h"
+
+namespace cairn::aoa {
+
+enum class TokenKind : uint8_t {
+  kIdentifier,
+  kNumber,
+  kDoubleQuoted,
+  kSingleQuoted,
+  kArrow,
+  kEqual,
+  kColon,
+  kLeftBracket,
+  kRightBracket,
+  kComma,
+  kNewline,
+};
+
+struct Token {
+  Symbol symbol;  // identifiers and numbers: the text; strings: the text inside the quotes; else 0
+  uint32_t kind_bits : 4;
+  uint32_t column : 28;  // where it stands in the user's statement, from 0; macros keep it
+
+  TokenKind kind() const { return static_cast<TokenKind>(kind_bits); }
+  bool is(TokenKind wanted) const { return kind() == wanted; }
+  bool is_string() const { return is(TokenKind::kDoubleQuoted) || is(TokenKind::kSingleQuoted); }
+};
+static_assert(sizeof(Token) == 8);
+
+inline Token MakeToken(TokenKind kind, Symbol symbol, uint32_t column) {
+  return {symbol, static_cast<uint32_t>(kind) & 0xfu, column & 0xfffffffu};
+}
+
+// Longer statements are refused: a column must fit its field, and a mapping is written by people.
+inline constexpr size_t kMaxStatementBytes = 1 << 24;
+
+struct LexFault {
+  size_t position;      // byte in `text`
+  std::string message;  // "Unexpected character '!' at position 7"
+};
+
+// Appends the tokens of `text`; stops at the first fault.
+std::optional<LexFault> Lex(std::string_view text, SymbolTable& symbols, std::vector<Token>& tokens);
+
+// "RARROW", "IDENTIFIER": as messages name a kind.
+std::string_view NameOf(TokenKind kind);
+
+// Appends the token as it would be written, with the blanks that make a statement readable.
+void AppendToken(const Token& token, const SymbolTable& symbols, std::string& text);
+
+}  // namespace cairn::aoa
+
+#endif  // CAIRN_MAPPING_LEXER_H_

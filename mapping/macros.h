@@ -1,0 +1,120 @@
+// The macros: they rewrite statements with placeholders, arrays, stars, transposes and fused layouts into plain
+// ones. docs/mapping.md says what each means.
+#ifndef CAIRN_MAPPING_MACROS_H_
+#define CAIRN_MAPPING_MACROS_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "mapping/diagnostics.h"
+#include "mapping/key_space.h"
+#include "mapping/program.h"
+
+namespace cairn::aoa {
+
+// No statement may name more variables than this after its macros, and no program may grow beyond as many tokens:
+// what a few characters of hostile input can make is bounded.
+inline constexpr size_t kMaxNamesPerStatement = 1 << 20;
+inline constexpr size_t kMaxTokens = 1 << 28;
+
+struct MacroContext {
+  Program& program;
+  // The side that names left of the arrow stand for, and the one right of it: source and destination, swapped when
+  // the program runs backwards.
+  KeySpace& left;
+  KeySpace& right;
+  bool reverse = false;
+  // Old QKV configs: `fused_qkv` from one name to one means fused_qkv_old, and num_key_value_groups counts the
+  // query heads per KV head.
+  bool legacy_qkv = false;
+  Diagnostics& diagnostics;
+
+  const SymbolTable& symbols() const { return program.symbols(); }
+  // Text for messages.
+  std::string Quoted(Symbol symbol) const { return "'" + std::string(symbols().Text(symbol)) + "'"; }
+};
+
+// Runs all macros over program.current(), in order, keeping the statements after each. Stops after the stage that
+// found errors, with all errors of that stage in the diagnostics.
+void RunMacros(MacroContext& context);
+
+// The names of a statement left and right of its arrow, up to the first reserved word. Views of token positions.
+struct StatementNames {
+  std::vector<uint32_t> left;  // token indexes of identifiers
+  std::vector<uint32_t> right;
+  bool has_arrow = false;
+};
+StatementNames NamesOf(const Program& program, LineId line);
+
+// Each rewrites one statement: appends what replaces it to `out`, or adds errors.
+void ExpandLayerIdOffset(MacroContext& context, LineId line, std::vector<LineId>& out);
+void ExpandIds(MacroContext& context, LineId line, std::vector<LineId>& out);
+void ExpandArrays(MacroContext& context, LineId line, std::vector<LineId>& out);
+void ExpandStars(MacroContext& context, LineId line, std::vector<LineId>& out);
+
+// The macros that make temporaries; they come after all names are known.
+class TemporaryMacros {
+ public:
+  // Takes note of the names of program.current(): what they use is no temporary's name.
+  explicit TemporaryMacros(MacroContext& context);
+
+  void CheckChains();
+  void NameTransposes();  // before the first ExpandTranspose
+  void ExpandTranspose(LineId line, std::vector<LineId>& out);
+  void ExpandFusedQkvOld(LineId line, std::vector<LineId>& out);
+  void ExpandFusedFfn(LineId line, std::vector<LineId>& out);
+  void ExpandFusedQkv(LineId line, std::vector<LineId>& out);
+
+ private:
+  struct Fused {  // what a fused macro's statement says
+    std::vector<Symbol> left, right;
+    int64_t axis = 1;
+    int64_t heads = 0;
+    int64_t kv_heads = 0;
+  };
+  struct Producer {
+    LineId line;
+    Symbol name;
+  };
+
+  bool ParseFused(LineId line, Stage stage, Fused& fused);
+  bool CheckHeads(LineId line, Stage stage, const Fused& fused);
+  void Fail(LineId line, Stage stage, Reason reason, std::string message);
+  bool IsTaken(Symbol name) const;
+  // A name that is free: `wanted`, or one like it if a tensor or a variable of the program bears that.
+  Symbol FreeName(Symbol wanted);
+  // base0 .. base{count-1}, all free.
+  std::vector<Symbol> FreeNames(std::string_view base, int64_t count);
+
+  // How many shards the tensor has that `name` stands for, on the left or right side; 0 after an error.
+  int64_t ShardCount(LineId line, Stage stage, Symbol name, bool on_left);
+  int64_t CountOf(LineId line, Stage stage, Symbol name, const KeySpace& side);
+  void IndexChains();
+  Symbol WithoutTranspose(Symbol name);
+
+  void Emit(LineId parent, Stage stage, const std::vector<Symbol>& left, const std::vector<Symbol>& right, int64_t axis,
+            std::vector<LineId>& out);
+
+  struct Transpose {
+    Symbol written;    // "a^T"
+    Symbol variable;   // "a"
+    Symbol temporary;  // what its transpose shall be called
+  };
+
+  static constexpr uint32_t kNoTranspose = UINT32_MAX;
+
+  MacroContext& context_;
+  std::vector<Transpose> transposes_;   // each name once
+  std::vector<uint32_t> transpose_of_;  // by symbol as written; kNoTranspose
+  std::vector<bool> taken_;             // by symbol: used by the program itself
+  std::vector<LineId> statements_;      // as they stood before temporaries
+  bool chains_indexed_ = false;
+  std::vector<LineId> last_reader_, last_writer_;  // by symbol; kNoLine
+  std::vector<Symbol> transposed_;                 // by temporary: the name that it transposes; kAxis: none
+};
+
+}  // namespace cairn::aoa
+
+#endif  // CAIRN_MAPPING_MACROS_H_

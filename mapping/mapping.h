@@ -1,0 +1,107 @@
+// The mapping language, from statements to answers: which part of which source tensor becomes a given part of a
+// target tensor, and by which steps. Paddle's AOA ("All-in-One-Arrow") language, as docs/mapping.md describes it.
+//
+//   CAIRN_ASSIGN_OR_RETURN(MappedState mapped, BuildMapping(config, source, destination));
+//   std::vector<Entry> entries;
+//   CAIRN_RETURN_IF_ERROR(mapped.Resolve(target, entries));
+//   for (const Entry& entry : entries) Copy(entry.source_key, entry.source, mapped.steps(entry), entry.target);
+#ifndef CAIRN_MAPPING_MAPPING_H_
+#define CAIRN_MAPPING_MAPPING_H_
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "mapping/diagnostics.h"
+#include "mapping/key_space.h"
+#include "mapping/program.h"
+#include "mapping/variables.h"
+
+namespace cairn::aoa {
+
+struct Config {
+  std::vector<std::string> statements;  // each one statement, or several on lines of their own
+  bool reverse = false;                 // the same statements, backwards
+  bool traceback = true;                // errors tell how macros led to the failing statement
+  bool legacy_qkv = false;              // old texts: `fused_qkv` from 1 name to 1 is rank-blocked, and
+                                        // num_key_value_groups counts the query heads per KV head
+  bool allow_missing = false;           // destination tensors without a source are listed, not refused
+};
+
+// A part of a target and the part of a source that fills it. Boxes are in elements of the global tensors.
+struct Entry {
+  Box target;
+  std::string_view source_key;     // the source's weight, and the target's optimizer suffix: both views into the
+  std::string_view source_suffix;  // mapping. Together they name the stored tensor
+  Box source;
+  Shape source_shape;  // global
+  DType source_dtype = DType::kUnspecified;
+  ChainId chain = kNoSteps;
+};
+
+// What becomes of one output name.
+struct Output {
+  Symbol name;
+  VariableId variable;  // kNoVariable: added, or missing with allow_missing: it has no source
+  bool added = false;
+  bool missing = false;
+};
+
+// The result of a mapping. Immutable: all methods are const and thread-safe, and answers do not depend on the order
+// of questions. Owns all it needs; the descriptions that it was built of may be gone.
+class MappedState {
+ public:
+  MappedState(std::unique_ptr<const Program> program, Variables variables, std::vector<Output> outputs,
+              std::vector<Symbol> removed, std::vector<bool> used_sources, std::vector<Shape> declared);
+
+  // Output names, ascending.
+  std::span<const Output> outputs() const { return outputs_; }
+  // The output of this weight; null if there is none.
+  const Output* FindOutput(std::string_view weight) const;
+  std::string_view Text(Symbol symbol) const { return program_->symbols().Text(symbol); }
+
+  // Appends the parts of `target` in the order of its variable's slices; together they tile the box, unless the
+  // output is added or missing: then there is none. `target.key` may name an optimizer state: it follows its weight,
+  // its dtype is not checked; a scalar state has one entry, from the source whose name is smallest.
+  // NOT_FOUND (MAPPING_UNKNOWN_NAME): no such output. INVALID_ARGUMENT (MAPPING_SHAPE): other dimensions, or a part
+  // that a reshape cannot cut. OUT_OF_RANGE (MAPPING_RANGE): the box leaves the variable: a forgotten transpose?
+  // INVALID_ARGUMENT (MAPPING_DTYPE): the elements arrive in another dtype than the target's.
+  absl::Status Resolve(const ShardDesc& target, std::vector<Entry>& entries) const;
+
+  // The steps of an entry in order, as types and as Paddle writes them ("[1, 0]", "float32", "reshape:[2, 3, 4]").
+  std::span<const Step> steps(const Entry& entry) const { return variables_.steps().steps(entry.chain); }
+  std::span<const std::string> postprocess(const Entry& entry) const { return variables_.steps().texts(entry.chain); }
+
+  // Sources that `name -> _` removed, and those that neither an output uses nor a removal names, ascending.
+  std::vector<std::string_view> removed() const;
+  std::vector<std::string_view> unused() const;
+
+  const Program& program() const { return *program_; }
+  const Variables& variables() const { return variables_; }
+
+ private:
+  std::unique_ptr<const Program> program_;
+  Variables variables_;
+  std::vector<Output> outputs_;
+  std::vector<uint32_t> output_of_;  // by symbol; UINT32_MAX: none
+  std::vector<Symbol> removed_;
+  std::vector<bool> used_sources_;
+  std::vector<Shape> declared_;  // by output: the destination's global shape; empty if not known
+};
+
+// Builds a mapping. `destination` none: the outputs are what the statements leave over, whole.
+// Errors name the statement; with several, the status tells the first and their number, and `errors` (may be null)
+// gets all of them, capped at Diagnostics::kKept, and `total` (may be null) their true number. Time and memory are
+// linear in descriptions, statements after macros and slices.
+absl::StatusOr<MappedState> BuildMapping(const Config& config, std::span<const ShardDesc> source,
+                                         std::optional<std::span<const ShardDesc>> destination,
+                                         std::vector<MappingError>* errors = nullptr, size_t* total = nullptr);
+
+}  // namespace cairn::aoa
+
+#endif  // CAIRN_MAPPING_MAPPING_H_

@@ -1,0 +1,156 @@
+// The engine as the planner calls it: typed steps, boxes, statuses. What programs mean is tested on arrays in
+// tests/mapping.
+#include "mapping/mapping.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/status/reason.h"
+#include "mapping/report.h"
+
+namespace cairn::aoa {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+ShardDesc Whole(std::string_view key, Shape shape, DType dtype = DType::kFloat32) {
+  return {
+      .key = key, .local_shape = shape, .global_shape = shape, .global_offset = Shape(shape.size(), 0), .dtype = dtype};
+}
+
+TEST(Mapping, AnswersTypedStepsInOrder) {
+  const std::vector<ShardDesc> source = {Whole("s0", {2, 2}), Whole("s1", {2, 2})};
+  const std::vector<ShardDesc> target = {Whole("d0", {4, 1}, DType::kBfloat16), Whole("d1", {4, 1}, DType::kBfloat16)};
+  const Config config{
+      .statements = {"s0, s1 -> s, axis=1", "s -> c, dtype='bfloat16'", "c^T -> d", "d -> d0, d1, axis=1"}};
+  const auto mapped = BuildMapping(config, source, target);
+  ASSERT_TRUE(mapped.ok()) << mapped.status();
+  std::vector<Entry> entries;
+  ASSERT_TRUE(mapped->Resolve(target[1], entries).ok());
+  ASSERT_THAT(entries, SizeIs(2));
+  EXPECT_EQ(entries[1].source_key, "s1");
+  EXPECT_EQ(entries[1].target, (Box{{2, 0}, {2, 1}}));
+  EXPECT_EQ(entries[1].source, (Box{{1, 0}, {1, 2}}));
+  EXPECT_EQ(entries[1].source_shape, (Shape{2, 2}));
+  const auto steps = mapped->steps(entries[1]);
+  ASSERT_THAT(steps, SizeIs(2));
+  EXPECT_EQ(steps[0].kind, Step::Kind::kCast);
+  EXPECT_EQ(steps[0].dtype, DType::kBfloat16);
+  EXPECT_EQ(steps[1].kind, Step::Kind::kPermute);
+  EXPECT_EQ(steps[1].axes, (Shape{1, 0}));
+  EXPECT_THAT(mapped->postprocess(entries[1]), ElementsAre("bfloat16", "[1, 0]"));
+}
+
+TEST(Mapping, OwnsWhatItNeeds) {
+  std::optional<absl::StatusOr<MappedState>> mapped;
+  {
+    std::string key = "a.long.name.that.lives.on.the.heap";
+    const std::vector<ShardDesc> source = {Whole(key, {2})};
+    mapped = BuildMapping({}, source, std::nullopt);
+    key.assign(key.size(), '!');
+  }
+  ASSERT_TRUE(mapped->ok());
+  std::vector<Entry> entries;
+  ASSERT_TRUE((*mapped)->Resolve(Whole("a.long.name.that.lives.on.the.heap", {2}), entries).ok());
+  EXPECT_EQ(entries[0].source_key, "a.long.name.that.lives.on.the.heap");
+}
+
+TEST(Mapping, StatusTellsReasonStatementAndCount) {
+  const std::vector<ShardDesc> source = {Whole("a", {4})};
+  std::vector<MappingError> errors;
+  size_t total = 0;
+  const auto mapped =
+      BuildMapping({.statements = {"a -> x, y, z, axis=0", "b -> c"}}, source, std::nullopt, &errors, &total);
+  ASSERT_FALSE(mapped.ok());
+  EXPECT_TRUE(HasReason(mapped.status(), Reason::kMappingShape));
+  EXPECT_THAT(std::string(mapped.status().message()), HasSubstr("and 1 more"));
+  EXPECT_EQ(MetadataOf(mapped.status()).at("statement"), "a -> x, y, z, axis=0");
+  EXPECT_EQ(total, 2u);
+  ASSERT_THAT(errors, SizeIs(2));
+  EXPECT_EQ(errors[1].reason, Reason::kMappingUnknownName);
+}
+
+TEST(Mapping, CountsErrorsBeyondThoseItKeeps) {
+  Config config;
+  for (int i = 0; i < 100; ++i) config.statements.push_back("nope" + std::to_string(i) + " -> d" + std::to_string(i));
+  std::vector<MappingError> errors;
+  size_t total = 0;
+  EXPECT_FALSE(BuildMapping(config, {}, std::nullopt, &errors, &total).ok());
+  EXPECT_EQ(total, 100u);
+  EXPECT_THAT(errors, SizeIs(Diagnostics::kKept));
+}
+
+TEST(Mapping, MissingIsListedWhenAllowed) {
+  const std::vector<ShardDesc> source = {Whole("a", {2}), Whole("u", {2})};
+  const std::vector<ShardDesc> target = {Whole("a", {2}), Whole("b", {2})};
+  EXPECT_TRUE(HasReason(BuildMapping({}, source, target).status(), Reason::kMappingUncovered));
+  const auto mapped = BuildMapping({.allow_missing = true}, source, target);
+  ASSERT_TRUE(mapped.ok());
+  const MappingReport report = MakeReport(*mapped, target);
+  EXPECT_THAT(report.missing, ElementsAre("b"));
+  EXPECT_THAT(report.unexpected, ElementsAre("u"));
+  EXPECT_EQ(report.identities, 1u);
+  std::vector<Entry> entries;
+  EXPECT_TRUE(mapped->Resolve(target[1], entries).ok());
+  EXPECT_TRUE(entries.empty());
+}
+
+TEST(Mapping, QueriesFromManyThreadsAgree) {
+  std::vector<std::string> names;
+  for (int i = 0; i < 64; ++i) names.push_back("e." + std::to_string(i) + ".w");
+  std::vector<ShardDesc> source;
+  for (const std::string& name : names) source.push_back(Whole(name, {2, 3}));
+  const auto mapped = BuildMapping({.statements = {"e.*.w -> m, axis=0", "m^T -> f"}}, source, std::nullopt);
+  ASSERT_TRUE(mapped.ok()) << mapped.status();
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int64_t i = 0; i < 64; ++i) {
+        ShardDesc target = Whole("f", {3, 128});
+        target.global_offset = {0, 2 * i};
+        target.local_shape = {3, 2};
+        std::vector<Entry> entries;
+        ASSERT_TRUE(mapped->Resolve(target, entries).ok());
+        ASSERT_THAT(entries, SizeIs(1));
+        EXPECT_EQ(entries[0].source_key, names[i]);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(Report, GroupsByPatternAndCutsLongLists) {
+  std::vector<std::string> names;
+  for (int i = 0; i < 60; ++i) names.push_back("l." + std::to_string(i) + ".w");
+  std::vector<ShardDesc> source;
+  Config config;
+  for (const std::string& name : names) {
+    source.push_back(Whole(name, {2, 3}));
+    config.statements.push_back(name + "^T -> m." + name);
+  }
+  std::vector<std::string> unused;
+  for (int i = 0; i < 60; ++i) unused.push_back("z." + std::to_string(i));
+  for (const std::string& name : unused) source.push_back(Whole(name, {2}));
+  std::vector<std::string> wanted;
+  for (const std::string& name : names) wanted.push_back("m." + name);
+  std::vector<ShardDesc> target;
+  for (const std::string& name : wanted) target.push_back(Whole(name, {3, 2}));
+  const auto mapped = BuildMapping(config, source, target);
+  ASSERT_TRUE(mapped.ok()) << mapped.status();
+  const MappingReport report = MakeReport(*mapped, target);
+  ASSERT_THAT(report.groups, SizeIs(1));
+  EXPECT_EQ(report.groups[0].target, "m.l.*.w");
+  EXPECT_THAT(report.groups[0].sources, ElementsAre("l.*.w"));
+  EXPECT_EQ(report.groups[0].operation, "[1, 0]");
+  EXPECT_EQ(report.groups[0].count, 60u);
+  EXPECT_THAT(FormatReport(report), HasSubstr("... and 10 more"));
+}
+
+}  // namespace
+}  // namespace cairn::aoa

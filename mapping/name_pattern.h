@@ -1,0 +1,61 @@
+// Names with placeholders for numbers: layers.$LAYER_ID.experts.*.weight.
+#ifndef CAIRN_MAPPING_NAME_PATTERN_H_
+#define CAIRN_MAPPING_NAME_PATTERN_H_
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/container/inlined_vector.h"
+
+namespace cairn::aoa {
+
+enum class Placeholder : uint8_t { kLayerIdOffset, kExpertId, kLayerId, kStar };
+inline constexpr size_t kPlaceholders = 4;
+std::string_view TagOf(Placeholder placeholder);  // "$LAYER_ID"
+
+// Pieces are views: the name must outlive the pattern.
+class NamePattern {
+ public:
+  using Captures = std::array<std::string_view, kPlaceholders>;  // empty: not in the pattern
+
+  explicit NamePattern(std::string_view name);
+
+  bool Has(Placeholder placeholder) const { return (present_ >> static_cast<int>(placeholder)) & 1; }
+  // Bit i is set if placeholder i occurs.
+  uint8_t present() const { return present_; }
+
+  // True if all of `key` matches, each placeholder standing for one or more digits, the same for all its
+  // occurrences (stars are independent of each other; the last one is captured).
+  bool Match(std::string_view key, Captures& captures) const;
+
+  // Appends the name with the digits of `values` in the placeholders' place; one without a value stays.
+  void Substitute(const Captures& values, std::string& text) const;
+
+  // The name with every maximal run of digits and placeholders replaced by one '\1': equal for a pattern and all
+  // keys that match it.
+  std::string Skeleton() const;
+
+ private:
+  struct Piece {
+    std::string_view literal;  // before the placeholder
+    bool has_placeholder = false;
+    Placeholder placeholder = Placeholder::kStar;
+  };
+
+  bool MatchFrom(size_t piece, std::string_view rest, Captures& captures) const;
+
+  absl::InlinedVector<Piece, 4> pieces_;
+  uint8_t present_ = 0;
+};
+
+// Appends `key` with every run of digits replaced by '\1'.
+void AppendSkeleton(std::string_view key, std::string& skeleton);
+
+// Orders texts of digits by their numbers, whatever their lengths; equal numbers by their text.
+bool NumberLess(std::string_view a, std::string_view b);
+
+}  // namespace cairn::aoa
+
+#endif  // CAIRN_MAPPING_NAME_PATTERN_H_

@@ -1,0 +1,46 @@
+// Plain statements, after all macros:
+//
+//   statement = name {"," name} "->" name {"," name} {"," attribute "=" (number | string)}
+#ifndef CAIRN_MAPPING_PARSER_H_
+#define CAIRN_MAPPING_PARSER_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/container/inlined_vector.h"
+#include "common/tensor/box.h"
+#include "mapping/diagnostics.h"
+#include "mapping/program.h"
+
+namespace cairn::aoa {
+
+struct Attribute {
+  Symbol key;
+  bool is_string;
+  Symbol value;
+};
+
+struct Statement {
+  LineId line;
+  uint32_t left_count;   // their tokens: 0, 2, 4 ...
+  uint32_t right_first;  // token index of the first name right of the arrow; the others stand two apart
+  uint32_t right_count;
+  absl::InlinedVector<Attribute, 2> attributes;
+
+  Symbol Left(const Program& program, uint32_t i) const { return program.TokenAt(line, 2 * i).symbol; }
+  Symbol Right(const Program& program, uint32_t i) const { return program.TokenAt(line, right_first + 2 * i).symbol; }
+};
+
+// Nothing after an error, which is added to the diagnostics.
+std::optional<Statement> ParseStatement(const Program& program, LineId line, Diagnostics& diagnostics);
+
+// "[2, 0, 1]": non-negative integers; nothing if it is anything else.
+std::optional<Shape> ParseList(std::string_view text);
+// Digits below 2^63.
+std::optional<int64_t> ParseNumber(std::string_view digits);
+
+}  // namespace cairn::aoa
+
+#endif  // CAIRN_MAPPING_PARSER_H_

@@ -1,0 +1,110 @@
+// A mapping program while macros rewrite it: every statement that ever stood, and which one it came from.
+#ifndef CAIRN_MAPPING_PROGRAM_H_
+#define CAIRN_MAPPING_PROGRAM_H_
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "mapping/lexer.h"
+#include "mapping/symbol_table.h"
+
+namespace cairn::aoa {
+
+// In order of execution. Every macro runs over all statements before the next one starts: that order is part of
+// what a program means.
+enum class Stage : uint8_t {
+  kLexer,
+  kLayerIdOffset,
+  kId,
+  kArray,
+  kStar,
+  kMappingChain,  // rewrites nothing: it refuses statements of many names to many
+  kTranspose,
+  kFusedQkvOld,
+  kFusedFfn,
+  kFusedQkv,
+  kParser,
+  kEngine,
+};
+// "layer_id_offset", "id" ..., as people meet it in error chains.
+std::string_view NameOf(Stage stage);
+
+// The eight macros whose results are kept.
+inline constexpr std::array<Stage, 8> kMacroStages = {Stage::kLayerIdOffset, Stage::kId,        Stage::kArray,
+                                                      Stage::kStar,          Stage::kTranspose, Stage::kFusedQkvOld,
+                                                      Stage::kFusedFfn,      Stage::kFusedQkv};
+
+using LineId = uint32_t;
+inline constexpr LineId kNoLine = UINT32_MAX;
+
+// One statement at one stage.
+struct Line {
+  uint32_t first;  // token
+  uint32_t count;
+  LineId parent;  // the statement it was rewritten from; kNoLine for the user's own
+  uint32_t root;  // index of the user's statement
+  Stage made_by;
+  uint8_t traits;  // NameTrait of all its names together
+  bool has_bracket;
+  bool has_fused_flag;
+};
+
+// Not thread-safe while it is filled; const access is.
+class Program {
+ public:
+  SymbolTable& symbols() { return symbols_; }
+  const SymbolTable& symbols() const { return symbols_; }
+
+  // One string of the user's list; it may hold several statements on lines of their own, comments and blank lines.
+  // Appends the statements found. On a fault in the text, nothing of it is appended but one empty line that stands
+  // for it, and the fault is returned.
+  struct AddResult {
+    std::optional<LexFault> fault;
+    LineId faulty = kNoLine;
+  };
+  AddResult AddText(std::string_view text);
+
+  // Makes room for as many further statements of usual length.
+  void Reserve(size_t more);
+
+  const Line& line(LineId id) const { return lines_[id]; }
+  size_t line_count() const { return lines_.size(); }
+  std::span<const Token> tokens(LineId id) const { return {tokens_.data() + lines_[id].first, lines_[id].count}; }
+  // The user's own text of the statement that `id` came from.
+  std::string_view UserText(LineId id) const { return roots_[lines_[id].root]; }
+  void AppendText(LineId id, std::string& text) const;
+  std::string Text(LineId id) const;
+
+  // A new statement, made from `parent` by `stage`: Begin, any number of Push, End. Spans got from tokens() are
+  // invalid after a Push.
+  void Begin(LineId parent, Stage stage);
+  void Push(Token token) { tokens_.push_back(token); }
+  void PushName(Symbol name, uint32_t column) { Push(MakeToken(TokenKind::kIdentifier, name, column)); }
+  LineId End();
+  Token TokenAt(LineId id, size_t index) const { return tokens_[lines_[id].first + index]; }
+
+  // The statements as they stand now, and after each macro.
+  std::vector<LineId>& current() { return current_; }
+  const std::vector<LineId>& current() const { return current_; }
+  void KeepStage(Stage stage) { kept_[Slot(stage)] = current_; }
+  const std::vector<LineId>& After(Stage stage) const { return kept_[Slot(stage)]; }
+
+ private:
+  static size_t Slot(Stage stage);
+  void FinishLine(Line& line);
+
+  SymbolTable symbols_;
+  std::vector<Token> tokens_;
+  std::vector<Line> lines_;
+  std::vector<std::string> roots_;
+  std::vector<LineId> current_;
+  std::array<std::vector<LineId>, kMacroStages.size()> kept_;
+};
+
+}  // namespace cairn::aoa
+
+#endif  // CAIRN_MAPPING_PROGRAM_H_

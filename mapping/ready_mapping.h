@@ -1,0 +1,43 @@
+// Mappings for well-known families of models, written in the language itself: from Hugging Face's names to fused
+// layouts. Backwards (aoa_config_reverse) they export.
+#ifndef CAIRN_MAPPING_READY_MAPPING_H_
+#define CAIRN_MAPPING_READY_MAPPING_H_
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace cairn::aoa {
+
+// Numbers of a model that its mapping needs. Those not given come from the family's best-known model.
+struct ModelNumbers {
+  std::optional<int64_t> heads;  // query heads
+  std::optional<int64_t> kv_heads;
+  std::optional<int64_t> q_lora_rank;   // DeepSeek's latent attention
+  std::optional<int64_t> kv_lora_rank;  // with the rotary part: kv_lora_rank + qk_rope_head_dim
+};
+
+struct ReadyMapping {
+  std::string_view name;         // "llama"
+  std::string_view description;  // one line
+  std::string_view text;         // statements and comments, with @NUMBERS@ to be filled in
+  ModelNumbers numbers;          // of the best-known model
+};
+
+std::span<const ReadyMapping> ReadyMappings();
+
+// The text with its numbers filled in: what a person reads, and valid as one entry of aoa_statements.
+// NOT_FOUND (MAPPING_UNKNOWN_NAME): no such mapping; the message lists them.
+absl::StatusOr<std::string> ReadyMappingText(std::string_view name, const ModelNumbers& numbers = {});
+
+// The statements alone, one each, for aoa_statements.
+std::vector<std::string> StatementsOf(std::string_view text);
+
+}  // namespace cairn::aoa
+
+#endif  // CAIRN_MAPPING_READY_MAPPING_H_

@@ -1,0 +1,60 @@
+// What a mapping does, for people: what matches, what does not, and how names go over into each other.
+#ifndef CAIRN_MAPPING_REPORT_H_
+#define CAIRN_MAPPING_REPORT_H_
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "mapping/mapping.h"
+
+namespace cairn::aoa {
+
+struct MappingReport {
+  struct ShapeMismatch {
+    std::string name;
+    Shape wanted;  // the destination's
+    Shape mapped;  // what the mapping makes
+  };
+  struct DtypeMismatch {
+    std::string name;
+    DType wanted;
+    DType arrives;
+    std::string source;  // one that it arrives from
+  };
+  // Outputs that come about in the same way, but for the numbers in their names.
+  struct Group {
+    std::string target;                // "model.layers.*.mlp.up_gate.weight"
+    std::vector<std::string> sources;  // likewise, each once, with " x384" where one stands for several
+    std::string operation;             // "rename", "merge of 2, [1, 0]", "part, bfloat16"
+    size_t count = 0;                  // outputs
+  };
+
+  size_t matched = 0;                   // outputs with a source
+  size_t identities = 0;                // of these, same name, whole, unchanged
+  std::vector<std::string> missing;     // destination tensors that nothing gives
+  std::vector<std::string> unexpected;  // source tensors that nothing uses
+  std::vector<std::string> added;       // kept at their initial value, by `_ -> name`
+  std::vector<std::string> removed;     // left out, by `name -> _`
+  std::vector<ShapeMismatch> shape_mismatches;
+  std::vector<DtypeMismatch> dtype_mismatches;
+  std::vector<Group> groups;  // without identities; in order of names
+};
+
+// `destination` as given to BuildMapping. Linear in outputs and slices.
+MappingReport MakeReport(const MappedState& mapped, std::optional<std::span<const ShardDesc>> destination);
+
+struct ReportLimits {
+  size_t names = 50;       // of each list
+  size_t mismatches = 20;  // of each kind
+  size_t groups = 100;
+  size_t sources = 5;  // of a group
+};
+
+// A table of plain text, ending with a newline. What the limits cut off is counted.
+std::string FormatReport(const MappingReport& report, const ReportLimits& limits = {});
+
+}  // namespace cairn::aoa
+
+#endif  // CAIRN_MAPPING_REPORT_H_

@@ -1,0 +1,120 @@
+// The variables of a mapping: which boxes of which source tensors each is made of, and the operations on them.
+#ifndef CAIRN_MAPPING_VARIABLES_H_
+#define CAIRN_MAPPING_VARIABLES_H_
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/tensor/box.h"
+#include "common/tensor/dtype.h"
+#include "mapping/steps.h"
+#include "mapping/symbol_table.h"
+
+namespace cairn::aoa {
+
+inline constexpr size_t kMaxDims = 32;
+
+using SourceId = uint32_t;
+using VariableId = uint32_t;
+inline constexpr VariableId kNoVariable = UINT32_MAX;
+
+struct SourceTensor {
+  Symbol name;
+  DType dtype;  // kUnspecified: not known
+  Shape shape;
+};
+
+// A box of a source tensor and the box of the variable that it becomes after the steps of its chain.
+struct Slice {
+  SourceId source;
+  ChainId chain;
+  uint32_t dims;  // where its four vectors stand: source offset and shape, own offset and shape
+};
+
+struct Variable {
+  uint32_t first_slice;
+  uint32_t slice_count;
+  uint32_t shape;  // where it stands
+  uint8_t ndim;
+  int8_t sorted_axis;  // slices ascend along this axis without overlap; -1: no such axis is known
+  DType source_dtype;  // common to all sources, before casts
+  DType dtype;         // after casts
+};
+
+// All variables ever made; none is changed afterwards, so that a temporary may have any number of readers. Slices are
+// shared by renames. Const access is thread-safe.
+//
+// Operations answer the new variable or an error with kMappingShape or kMappingDtype. Memory is linear in the slices
+// made, of which there may be 2^31 in all.
+class Variables {
+ public:
+  SourceId AddSource(SourceTensor tensor);
+  const SourceTensor& source(SourceId id) const { return sources_[id]; }
+  size_t source_count() const { return sources_.size(); }
+
+  // Makes room for sources, and about as many variables more, of one slice and two dimensions each.
+  void Reserve(size_t sources, size_t more);
+
+  // The whole of a source tensor.
+  VariableId Whole(SourceId source);
+
+  const Variable& variable(VariableId id) const { return variables_[id]; }
+  std::span<const int64_t> shape(VariableId id) const {
+    return {dims_.data() + variables_[id].shape, variables_[id].ndim};
+  }
+  std::span<const Slice> slices(VariableId id) const {
+    return {slices_.data() + variables_[id].first_slice, variables_[id].slice_count};
+  }
+  const StepTable& steps() const { return steps_; }
+
+  VariableId Rename(VariableId from);
+  // `name`: how an error names a part, by its index.
+  using PartName = std::function<std::string(size_t)>;
+  absl::StatusOr<VariableId> Merge(std::span<const VariableId> parts, int64_t axis, const PartName& name);
+  // `sizes` add up to the axis' length.
+  absl::StatusOr<std::vector<VariableId>> Split(VariableId from, int64_t axis, std::span<const int64_t> sizes);
+  absl::StatusOr<VariableId> Permute(VariableId from, const Shape& axes, const std::string& text);
+  absl::StatusOr<VariableId> Cast(VariableId from, DType dtype);
+  // Between [d0, d1, *rest] and [d0*d1, prod(rest)], whichever `from` is; `wanted` is the target's shape if known:
+  // a variable of that shape already stays as it is.
+  absl::StatusOr<VariableId> Reshape(VariableId from, const Shape& canonical, const std::string& text,
+                                     const Shape* wanted);
+
+  // The parts of `box`, a box inside the variable, in order of slices. Appended to `found`.
+  struct Part {
+    Box target;
+    SourceId source;
+    Box source_box;
+    ChainId chain;
+  };
+  absl::Status Find(VariableId id, const Box& box, std::vector<Part>& found) const;
+
+ private:
+  uint32_t AddDims(std::span<const int64_t> dims);
+  absl::Status CheckAxis(VariableId id, int64_t axis) const;
+  VariableId AddVariable(std::span<const int64_t> shape, uint32_t first_slice, DType source_dtype, DType dtype);
+  // The slices that may meet [from, to) along `axis`, as indexes relative to the variable's first.
+  std::pair<uint32_t, uint32_t> Near(const Variable& variable, int64_t axis, int64_t from, int64_t to) const;
+  size_t SourceDims(const Slice& slice) const { return sources_[slice.source].shape.size(); }
+  const int64_t* SourceOffset(const Slice& slice) const { return dims_.data() + slice.dims; }
+  const int64_t* OwnOffset(const Slice& slice) const { return SourceOffset(slice) + 2 * SourceDims(slice); }
+
+  std::vector<SourceTensor> sources_;
+  std::vector<Variable> variables_;
+  std::vector<Slice> slices_;
+  std::vector<int64_t> dims_;
+  StepTable steps_;
+};
+
+// The dtypes that a mapping may cast between: plain floating point. Others lose their meaning without scales (float8,
+// float4, quantised integers) or are no weights at all.
+bool IsCastable(DType dtype);
+std::string CastableNames();
+
+}  // namespace cairn::aoa
+
+#endif  // CAIRN_MAPPING_VARIABLES_H_

@@ -1,0 +1,456 @@
+#include "planner/layout/layout_reader.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "planner/layout/wire.h"
+
+namespace cairn {
+namespace {
+
+uint64_t Mix(uint64_t hash, uint64_t value) {
+  hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
+  return hash ^ (hash >> 29);
+}
+
+// Shapes come from peers: an absurd number of dimensions is refused before anything is built on it.
+constexpr uint32_t kMaxDimensions = 64;
+constexpr uint64_t kMaxSlotBytes = uint64_t{1} << 40;
+
+std::vector<int64_t> ToVector(std::span<const int64_t> dims) { return {dims.begin(), dims.end()}; }
+
+}  // namespace
+
+LayoutSet::LayoutSet(std::span<const RankInput> inputs, FaultList& faults) {
+  std::vector<const RankInput*> sorted;
+  for (const RankInput& input : inputs) sorted.push_back(&input);
+  std::sort(sorted.begin(), sorted.end(), [](const auto* a, const auto* b) { return a->rank < b->rank; });
+  absl::flat_hash_map<absl::string_view, uint32_t> layout_ids;
+  absl::flat_hash_map<std::string, uint32_t> node_ids;
+  std::vector<std::string_view> layout_bytes;
+  size_t total_bytes = 0;
+  for (const RankInput* input : sorted) {
+    if (!ranks_.empty() && ranks_.back() == input->rank) {
+      faults.Add(
+          {Reason::kRankConflict, "", {input->rank}, {}, {}, absl::StrCat("rank ", input->rank, " is given twice")});
+      continue;
+    }
+    if (input->rank < 0) {
+      faults.Add(
+          {Reason::kRankOutOfRange, "", {input->rank}, {}, {}, absl::StrCat("rank ", input->rank, " is negative")});
+      continue;
+    }
+    const auto [layout, is_new] =
+        layout_ids.try_emplace(View(input->layout_digest), static_cast<uint32_t>(layouts_.size()));
+    if (is_new) {
+      layouts_.emplace_back();
+      layout_digests_.emplace_back(input->layout_digest);
+      layout_bytes.push_back(input->layout);
+      total_bytes += input->layout.size();
+    }
+    const auto node = node_ids.try_emplace(input->node, static_cast<uint32_t>(nodes_.size()));
+    if (node.second) nodes_.push_back(input->node);
+    layouts_[layout->second].rank_indices.push_back(static_cast<int>(ranks_.size()));
+    ranks_.push_back(input->rank);
+    rank_layouts_.push_back(layout->second);
+    rank_nodes_.push_back(node.first->second);
+  }
+  {
+    Reader reader(*this, faults);
+    for (uint32_t i = 0; i < layouts_.size(); ++i) reader.Read(i, layout_bytes[i]);
+    reader.Finish();
+  }
+  SortShards();
+}
+
+void LayoutSet::Reader::CheckName(uint32_t layout, std::string_view name) {
+  const absl::Status status = cairn::CheckName(name);
+  if (status.ok() || !bad_names_.insert(std::string(name)).second) return;
+  const std::vector<int> ranks = RanksOfLayout(layout);
+  faults_.Add({Reason::kBadName,
+               MetadataOf(status)["name"],
+               ranks,
+               {},
+               {},
+               absl::StrCat(status.message(), " (", RanksText(ranks), ")")});
+}
+
+uint32_t LayoutSet::Reader::ReadSchema(uint32_t layout, std::string_view bytes) {
+  const auto [found, is_new] = schema_ids_.try_emplace(View(bytes), static_cast<uint32_t>(schemas_.size()));
+  if (!is_new) return found->second;
+  const auto id = static_cast<uint32_t>(schemas_.size());
+  Schema& schema = schemas_.emplace_back();
+  std::vector<std::string_view> names;
+  std::vector<int> dtypes;
+  std::vector<uint32_t> ndims;
+  std::vector<int64_t> dims;
+  WireReader reader(bytes);
+  bool sound = true;
+  while (const uint32_t field = reader.NextField()) {
+    switch (field) {
+      case 1:
+        if (!reader.is_bytes()) sound = false;
+        names.push_back(reader.bytes());
+        break;
+      case 2:
+        sound &= AppendNumbers(reader, dtypes);
+        break;
+      case 3:
+        sound &= AppendNumbers(reader, ndims);
+        break;
+      case 4:
+        sound &= AppendNumbers(reader, dims);
+        break;
+      default:
+        break;
+    }
+  }
+  uint64_t total_dims = 0;
+  for (uint32_t ndim : ndims) {
+    if (ndim > kMaxDimensions) sound = false;
+    total_dims += ndim;
+  }
+  if (!sound || !reader.ok() || dtypes.size() != names.size() || ndims.size() != names.size() ||
+      total_dims != dims.size()) {
+    schema.bad = true;
+    return id;
+  }
+  schema.ndims = ndims;
+  size_t dim = 0;
+  absl::flat_hash_set<uint32_t> seen;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const Shape global_shape(dims.begin() + static_cast<std::ptrdiff_t>(dim),
+                             dims.begin() + static_cast<std::ptrdiff_t>(dim + ndims[i]));
+    dim += ndims[i];
+    const auto dtype = DTypeFromNumber(dtypes[i]);
+    const auto elements = ElementCount(global_shape);
+    const auto known = tensor_ids_.find(View(names[i]));
+    schema.tensors.push_back(kInvalidShard);
+    if (known == tensor_ids_.end() || !dtype || !elements) {
+      CheckName(layout, names[i]);
+      const std::vector<int> ranks = RanksOfLayout(layout);
+      const auto fault = [&](Reason reason, std::string_view what) {
+        faults_.Add({reason,
+                     std::string(names[i]),
+                     ranks,
+                     {},
+                     ToVector(global_shape),
+                     absl::StrCat("tensor ", View(names[i]), " of ", RanksText(ranks), " ", View(what))});
+      };
+      if (!dtype) {
+        fault(Reason::kBadDtype, absl::StrCat("has the unknown dtype number ", dtypes[i]));
+        continue;
+      }
+      if (std::any_of(global_shape.begin(), global_shape.end(), [](int64_t n) { return n < 0; })) {
+        fault(Reason::kBadShape, absl::StrCat("has the negative global shape ", ShapeToString(global_shape)));
+        continue;
+      }
+      if (!elements || *elements > INT64_MAX / cairn::BytesOf(*dtype)) {
+        fault(Reason::kShapeOverflow,
+              absl::StrCat("of shape ", ShapeToString(global_shape), " has 2^63 bytes or more"));
+        continue;
+      }
+    }
+    uint32_t tensor;
+    if (known == tensor_ids_.end()) {
+      tensor = static_cast<uint32_t>(set_.tensors_.size());
+      tensor_ids_.emplace(std::string(names[i]), tensor);
+      set_.tensors_.push_back({std::string(names[i]), *dtype, global_shape, *elements});
+      tensor_schema_.push_back(id);
+    } else {
+      tensor = known->second;
+      const Tensor& first = set_.tensors_[tensor];
+      if (first.dtype != *dtype || first.global_shape != global_shape) {
+        conflicts_.push_back({tensor, id, *dtype, global_shape});
+        set_.tensors_[tensor].disputed = true;
+        continue;  // its shards cannot be compared with the others'
+      }
+    }
+    if (!seen.insert(tensor).second) {
+      const std::vector<int> ranks = RanksOfLayout(layout);
+      faults_.Add({Reason::kNameCollision,
+                   std::string(names[i]),
+                   ranks,
+                   {},
+                   {},
+                   absl::StrCat("tensor ", View(names[i]), " is declared twice by ", RanksText(ranks))});
+      continue;
+    }
+    schema.tensors.back() = tensor;
+  }
+  return id;
+}
+
+void LayoutSet::Reader::Read(uint32_t layout, std::string_view bytes) {
+  shard_tensor_.clear();
+  flat_shard_.clear();
+  offset_.clear();
+  shape_.clear();
+  flat_begin_.clear();
+  flat_end_.clear();
+  std::string_view schema_bytes;
+  bool sound = true;
+  WireReader reader(bytes);
+  std::vector<std::string_view> objects, aliases;
+  while (const uint32_t field = reader.NextField()) {
+    switch (field) {
+      case 1:
+        sound &= reader.is_bytes();
+        schema_bytes = reader.bytes();
+        break;
+      case 2:
+        sound &= AppendNumbers(reader, shard_tensor_);
+        break;
+      case 3:
+        sound &= AppendNumbers(reader, offset_);
+        break;
+      case 4:
+        sound &= AppendNumbers(reader, shape_);
+        break;
+      case 5:
+        sound &= AppendNumbers(reader, flat_shard_);
+        break;
+      case 6:
+        sound &= AppendNumbers(reader, flat_begin_);
+        break;
+      case 7:
+        sound &= AppendNumbers(reader, flat_end_);
+        break;
+      case 8:
+        sound &= reader.is_bytes();
+        objects.push_back(reader.bytes());
+        break;
+      case 9:
+        sound &= reader.is_bytes();
+        aliases.push_back(reader.bytes());
+        break;
+      default:
+        break;
+    }
+  }
+  set_.layouts_[layout].first_item = set_.items_.size();
+  if (!sound || !reader.ok()) return Malformed(layout, "its bytes are no Layout message");
+  const uint32_t schema = ReadSchema(layout, schema_bytes);
+  set_.layouts_[layout].schema = schema;
+  if (schemas_[schema].bad) {
+    Malformed(layout, "its tensor schema cannot be read");
+  } else {
+    ReadShards(layout, schemas_[schema]);
+  }
+  for (std::string_view object : objects) ReadObject(layout, object);
+  for (std::string_view alias : aliases) ReadAlias(layout, alias);
+}
+
+void LayoutSet::Reader::ReadShards(uint32_t layout, const Schema& schema) {
+  // Columns that do not fit make every later number meaningless.
+  size_t total = 0;
+  for (uint32_t index : shard_tensor_) {
+    if (index >= schema.tensors.size()) return Malformed(layout, "a shard names a tensor outside the schema");
+    total += schema.ndims[index];
+  }
+  set_.layouts_[layout].shards = static_cast<uint32_t>(shard_tensor_.size());
+  if (offset_.size() != total || shape_.size() != total) {
+    set_.layouts_[layout].shards = 0;
+    return Malformed(layout, "offsets or shapes do not fit the shards' dimensions");
+  }
+  if (flat_begin_.size() != flat_shard_.size() || flat_end_.size() != flat_shard_.size()) {
+    set_.layouts_[layout].shards = 0;
+    return Malformed(layout, "flat ranges do not fit their shards");
+  }
+  for (size_t i = 0; i < flat_shard_.size(); ++i) {
+    if (flat_shard_[i] >= shard_tensor_.size() || (i > 0 && flat_shard_[i] <= flat_shard_[i - 1])) {
+      set_.layouts_[layout].shards = 0;
+      return Malformed(layout, "flat shards are not ascending");
+    }
+  }
+  pending_.clear();
+  size_t dim = 0;
+  size_t flat = 0;
+  for (size_t i = 0; i < shard_tensor_.size(); ++i) {
+    Pending shard{0, schema.tensors[shard_tensor_[i]], static_cast<uint32_t>(dim), {}, 0, false};
+    const size_t ndim = schema.ndims[shard_tensor_[i]];
+    const int64_t* offset = offset_.data() + dim;
+    const int64_t* shape = shape_.data() + dim;
+    dim += ndim;
+    if (flat < flat_shard_.size() && flat_shard_[flat] == i) {
+      shard.flat = true;
+      shard.range = {flat_begin_[flat], flat_end_[flat]};
+      ++flat;
+    }
+    if (shard.tensor == kInvalidShard) {
+      pending_.push_back(shard);
+      continue;
+    }
+    const Tensor& tensor = set_.tensors_[shard.tensor];
+    bool inside = true;
+    int64_t elements = 1;
+    uint64_t hash = Mix(0x51ed270b, shard.tensor);
+    for (size_t d = 0; d < ndim; ++d) {
+      inside &= offset[d] >= 0 && shape[d] >= 0 && shape[d] <= tensor.global_shape[d] &&
+                offset[d] <= tensor.global_shape[d] - shape[d];
+      elements = static_cast<int64_t>(static_cast<uint64_t>(elements) * static_cast<uint64_t>(shape[d]));
+      hash = Mix(Mix(hash, static_cast<uint64_t>(offset[d])), static_cast<uint64_t>(shape[d]));
+    }
+    if (shard.flat) {
+      hash = Mix(Mix(hash, static_cast<uint64_t>(shard.range.begin)), static_cast<uint64_t>(shard.range.end));
+      inside = inside && shard.range.begin >= 0 && shard.range.begin <= shard.range.end && shard.range.end <= elements;
+      elements = shard.range.size();
+    }
+    shard.hash = Mix(hash, hash >> 32);
+    if (!inside) {
+      const std::vector<int> ranks = RanksOfLayout(layout);
+      const bool negative = std::any_of(offset, offset + ndim, [](int64_t n) { return n < 0; }) ||
+                            std::any_of(shape, shape + ndim, [](int64_t n) { return n < 0; });
+      std::string what = absl::StrCat("a shard of ", tensor.name, " held by ", RanksText(ranks), " has offset ",
+                                      ShapeToString({offset, ndim}), " and shape ", ShapeToString({shape, ndim}));
+      if (shard.flat) absl::StrAppend(&what, " and flat range [", shard.range.begin, ", ", shard.range.end, ")");
+      absl::StrAppend(&what, negative ? ", which is negative" : ", which reaches outside", " of the global shape ",
+                      ShapeToString(tensor.global_shape));
+      faults_.Add({negative ? Reason::kBadShape : Reason::kShardOutOfBounds, tensor.name, ranks,
+                   ToVector({offset, ndim}), ToVector({shape, ndim}), what});
+      set_.tensors_[shard.tensor].disputed = true;
+      shard.tensor = kInvalidShard;
+    } else {
+      shard.bytes = static_cast<uint64_t>(elements) * static_cast<uint64_t>(cairn::BytesOf(tensor.dtype));
+    }
+    __builtin_prefetch(&table_[shard.hash & mask_]);
+    pending_.push_back(shard);
+  }
+  for (const Pending& shard : pending_) {
+    if (shard.tensor == kInvalidShard) {
+      set_.items_.push_back(kInvalidShard);
+    } else if (shard.bytes == 0) {
+      set_.items_.push_back(kEmptyShard);
+    } else {
+      const size_t ndim = set_.tensors_[shard.tensor].global_shape.size();
+      set_.items_.push_back(Intern(shard.hash, shard.tensor, ndim, offset_.data() + shard.dims,
+                                   shape_.data() + shard.dims, shard.flat, shard.range, shard.bytes));
+    }
+  }
+}
+
+uint32_t LayoutSet::Reader::Intern(uint64_t hash, uint32_t tensor, size_t ndim, const int64_t* offset,
+                                   const int64_t* shape, bool flat, FlatRange range, uint64_t bytes) {
+  const auto tag = static_cast<uint32_t>(hash >> 32);
+  uint64_t slot = hash & mask_;
+  for (; table_[slot].first != 0; slot = (slot + 1) & mask_) {
+    if (table_[slot].second != tag) continue;
+    const uint32_t shard = table_[slot].first - 1;
+    const Shard& known = set_.shards_[shard];
+    if (known.tensor != tensor || known.flat != static_cast<uint32_t>(flat)) continue;
+    const int64_t* dims = set_.dims_.data() + known.dims;
+    if (std::equal(offset, offset + ndim, dims) && std::equal(shape, shape + ndim, dims + ndim) &&
+        (!flat || (dims[2 * ndim] == range.begin && dims[2 * ndim + 1] == range.end))) {
+      return shard;
+    }
+  }
+  const auto shard = static_cast<uint32_t>(set_.shards_.size());
+  set_.shards_.push_back({tensor, static_cast<uint32_t>(set_.dims_.size()) & 0x7fffffff, flat});
+  set_.bytes_.push_back(bytes);
+  set_.dims_.insert(set_.dims_.end(), offset, offset + ndim);
+  set_.dims_.insert(set_.dims_.end(), shape, shape + ndim);
+  if (flat) {
+    set_.dims_.push_back(range.begin);
+    set_.dims_.push_back(range.end);
+  }
+  table_[slot] = {shard + 1, tag};
+  if (set_.shards_.size() * 2 > table_.size()) GrowTable(table_.size() * 4);
+  return shard;
+}
+
+void LayoutSet::Reader::GrowTable(size_t size) {
+  std::vector<std::pair<uint32_t, uint32_t>> old = std::move(table_);
+  table_.assign(std::bit_ceil(size), {0, 0});
+  mask_ = table_.size() - 1;
+  // The low bits of the hash are not kept, so they are computed anew.
+  for (uint32_t shard = 0; shard < set_.shards_.size(); ++shard) {
+    const Shard& known = set_.shards_[shard];
+    const size_t ndim = set_.tensors_[known.tensor].global_shape.size();
+    const int64_t* dims = set_.dims_.data() + known.dims;
+    uint64_t hash = Mix(0x51ed270b, known.tensor);
+    for (size_t d = 0; d < ndim; ++d) {
+      hash = Mix(Mix(hash, static_cast<uint64_t>(dims[d])), static_cast<uint64_t>(dims[ndim + d]));
+    }
+    if (known.flat) {
+      hash = Mix(Mix(hash, static_cast<uint64_t>(dims[2 * ndim])), static_cast<uint64_t>(dims[2 * ndim + 1]));
+    }
+    hash = Mix(hash, hash >> 32);
+    uint64_t slot = hash & mask_;
+    while (table_[slot].first != 0) slot = (slot + 1) & mask_;
+    table_[slot] = {shard + 1, static_cast<uint32_t>(hash >> 32)};
+  }
+}
+
+void LayoutSet::Reader::ReadObject(uint32_t layout, std::string_view bytes) {
+  std::string_view name, content;
+  uint64_t slot = 0;
+  bool per_rank = false;
+  WireReader reader(bytes);
+  while (const uint32_t field = reader.NextField()) {
+    if (field == 1 && reader.is_bytes()) name = reader.bytes();
+    if (field == 4 && reader.is_bytes()) content = reader.bytes();
+    if (field == 2 && !reader.is_bytes()) slot = reader.number();
+    if (field == 3 && !reader.is_bytes()) per_rank = reader.number() != 0;
+  }
+  if (!reader.ok()) return Malformed(layout, "an object's bytes cannot be read");
+  CheckName(layout, name);
+  const std::vector<int> ranks = RanksOfLayout(layout);
+  if (slot == 0 || slot % 4096 != 0 || slot > kMaxSlotBytes) {
+    faults_.Add({Reason::kBadRequest,
+                 std::string(name),
+                 ranks,
+                 {},
+                 {},
+                 absl::StrCat("object ", View(name), " of ", RanksText(ranks), " has a slot of ", slot,
+                              " bytes, which is no multiple of 4096 up to 1 TiB")});
+    return;
+  }
+  const auto [found, is_new] = object_ids_.try_emplace(std::string(name), static_cast<uint32_t>(set_.objects_.size()));
+  if (is_new) {
+    set_.objects_.push_back({std::string(name), per_rank, slot});
+    object_layout_.push_back(layout);
+    object_content_.emplace_back(content);
+    object_conflicts_.emplace_back();
+  }
+  const uint32_t object = found->second;
+  std::vector<ObjectItem>& items = set_.layouts_[layout].objects;
+  const bool twice =
+      std::any_of(items.begin(), items.end(), [&](const ObjectItem& item) { return item.object == object; });
+  if (twice) {
+    faults_.Add({Reason::kNameCollision,
+                 std::string(name),
+                 ranks,
+                 {},
+                 {},
+                 absl::StrCat("object ", View(name), " is declared twice by ", RanksText(ranks))});
+    return;
+  }
+  items.push_back({object, slot});
+  const Object& first = set_.objects_[object];
+  using Kind = ObjectConflict::Kind;
+  if (first.per_rank != per_rank) {
+    object_conflicts_[object].push_back({layout, Kind::kPerRank});
+  } else if (!per_rank && first.slot_bytes != slot) {
+    object_conflicts_[object].push_back({layout, Kind::kSlot});
+  } else if (!per_rank && object_content_[object] != content) {
+    object_conflicts_[object].push_back({layout, Kind::kContent});
+  }
+}
+
+void LayoutSet::Reader::ReadAlias(uint32_t layout, std::string_view bytes) {
+  AliasDeclaration alias;
+  alias.layout = layout;
+  WireReader reader(bytes);
+  while (const uint32_t field = reader.NextField()) {
+    if (field == 1 && reader.is_bytes()) alias.name = std::string(reader.bytes());
+    if (field == 2 && reader.is_bytes()) alias.target = std::string(reader.bytes());
+  }
+  if (!reader.ok()) return Malformed(layout, "an alias's bytes cannot be read");
+  CheckName(layout, alias.name);
+  set_.layouts_[layout].aliases.emplace_back(alias.name, alias.target);
+  aliases_.push_back(std::move(alias));
+}
+
+}  // namespace cairn

@@ -1,0 +1,34 @@
+// A set of layouts as JSON: {"layouts": [{"ranks", "node", "tensors", "objects", "aliases"}]}.
+#ifndef CAIRN_PLANNER_LAYOUT_JSON_H_
+#define CAIRN_PLANNER_LAYOUT_JSON_H_
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/status/fault.h"
+#include "planner/layout/rank_input.h"
+
+namespace cairn {
+
+// Owns the bytes that `inputs` views.
+struct LayoutsFromJson {
+  std::vector<std::string> layouts;
+  std::vector<std::string> digests;
+  std::vector<RankInput> inputs;
+  // Declared bytes of objects by (name, rank); rank -1 for shared ones.
+  std::map<std::pair<std::string, int>, uint64_t> object_bytes;
+};
+
+// Reads `set`. What cannot be used is told in `faults`, and a tensor with such a fault is left out everywhere, so that
+// the planner finds the faults of the others. A shard needs an offset, unless it is the whole tensor.
+LayoutsFromJson ReadLayouts(const nlohmann::json& set, FaultList& faults);
+
+// {"errors": [...]} of all faults that were kept, and how many there are in all.
+nlohmann::ordered_json ErrorsToJson(const FaultList& faults);
+
+}  // namespace cairn
+
+#endif  // CAIRN_PLANNER_LAYOUT_JSON_H_

@@ -1,0 +1,89 @@
+// How a box of a stored tensor becomes a box of a target's: axes permuted, taken apart and joined, elements cast.
+#ifndef CAIRN_PLANNER_LOAD_AXIS_MAP_H_
+#define CAIRN_PLANNER_LOAD_AXIS_MAP_H_
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "common/tensor/box.h"
+#include "common/tensor/cast.h"
+#include "common/tensor/flat_range.h"
+
+namespace cairn {
+
+// The elements are seen as a grid. Its axes are those of the source box, in order; an axis that a reshape takes apart
+// is several grid axes. An axis of the target box is the row-major composition of some grid axes, in any order. So any
+// box of either side is a few boxes of the grid, and both sides walk over a box of the grid in strides.
+//
+// Grid coordinates along an axis that is whole one are those of the source tensor; along parts of an axis they begin
+// at 0.
+class Link {
+ public:
+  using Axes = absl::InlinedVector<uint8_t, 4>;
+
+  // The identity between two boxes of one shape.
+  Link(Box source_box, Box target_box);
+
+  // Axis i of the target box becomes what axis axes[i] was: as the next step of a mapping. `axes` has one entry for
+  // each axis that the target has so far.
+  void Permute(std::span<const int64_t> axes);
+  // Two axes become those of `canonical`, whose first entry is ignored: [d0 * d1, rest] to [d0, d1, *rest]. False if
+  // the axes cannot be taken apart so.
+  bool Reshape(std::span<const int64_t> canonical);
+  // The other way round.
+  bool Flatten();
+
+  // Tensors of the checkpoint and of the target.
+  uint32_t source = 0;
+  uint32_t target = 0;
+  CastChain casts;  // with casts: two entries or more
+
+  const Box& source_box() const { return source_box_; }
+  const Box& target_box() const { return target_box_; }
+  bool is_cast() const { return casts.size() > 1; }
+  // No axis is taken apart: grid coordinates are those of the source tensor.
+  bool plain() const { return extent_.size() == source_first_.size() - 1; }
+  // Nothing is permuted or taken apart.
+  bool straight() const;
+  // The target box has the shape that the steps give.
+  bool FitsTarget() const;
+
+  // The grid boxes that a box of the source (of the target) consists of; none if it does not meet the link's box.
+  std::vector<Box> GridOfSource(const Box& box) const;
+  std::vector<Box> GridOfTarget(const Box& box) const;
+  // A box of the source that holds all that a box of the target takes; nothing if it takes nothing.
+  std::optional<Box> SourceBounds(const Box& taken) const;
+
+  // For a piece that is stored row-major over `box`: element index of grid coordinate 0, and of one step along each
+  // grid axis.
+  struct Walk {
+    int64_t base = 0;
+    Shape strides;
+  };
+  Walk SourceWalk(const Box& box) const;
+  Walk TargetWalk(const Box& box) const;
+
+ private:
+  std::vector<Box> Grid(const Box& box, const Box& own, bool of_target) const;
+  Walk WalkOver(const Box& box, const Box& own, bool of_target) const;
+  std::span<const uint8_t> AxisOf(size_t axis, bool of_target) const;
+  // Moves grid axes of `size` elements in all from the front of current_[from] to the end of current_.back(); splits
+  // one if need be.
+  bool Take(size_t from, int64_t size);
+  // Grid axis `axis` becomes `outer` elements and, behind them, the rest; the axes behind it are numbered anew.
+  void Split(uint8_t axis, int64_t outer);
+
+  Box source_box_;
+  Box target_box_;
+  Shape extent_;               // of grid axes
+  Axes source_first_;          // axis i of the source is grid axes [source_first_[i], source_first_[i + 1])
+  Axes source_axes_;           // 0, 1, 2 ...
+  std::vector<Axes> current_;  // grid axes of each axis of the target
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_PLANNER_LOAD_AXIS_MAP_H_

@@ -1,0 +1,36 @@
+// Which tensor of a checkpoint a target's name means: names, aliases on both sides, and states that follow an alias.
+#ifndef CAIRN_PLANNER_LOAD_NAME_MATCH_H_
+#define CAIRN_PLANNER_LOAD_NAME_MATCH_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/format/manifest.h"
+#include "common/status/fault.h"
+#include "planner/layout/layout_set.h"
+#include "planner/load/axis_map.h"
+
+namespace cairn {
+
+struct NameMatch {
+  static constexpr uint32_t kNone = UINT32_MAX;
+  // By tensor of the target: the tensor of the checkpoint that it equals, or kNone.
+  std::vector<uint32_t> source_of;
+  // Of a mapping: what becomes parts of targets that equal no stored tensor.
+  std::vector<Link> links;
+  std::vector<std::string> missing;     // sorted; tensors and objects
+  std::vector<std::string> unexpected;  // sorted; tensors
+};
+
+// A wanted name means, in this order: the stored tensor of that name; the tensor that the checkpoint's alias of that
+// name stands for; the stored tensor of one of the target's aliases of it, by name; and the same with an alias
+// exchanged inside the name, between dots or slashes ("optimizer.head.exp_avg" where head is an alias of embed), so
+// that optimizer states follow tied weights. A stored tensor that only an alias of the target asks for is not
+// unexpected. Adds SHAPE_MISMATCH and DTYPE_MISMATCH, with the strategies of both sides in the message; such tensors
+// match none.
+NameMatch MatchNames(const Manifest& source, const LayoutSet& targets, FaultList& faults);
+
+}  // namespace cairn
+
+#endif  // CAIRN_PLANNER_LOAD_NAME_MATCH_H_

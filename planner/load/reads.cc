@@ -1,0 +1,390 @@
+#include "planner/load/reads.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "planner/load/box_index.h"
+
+namespace cairn {
+namespace {
+
+constexpr uint64_t kBlock = kChecksumBlockBytes;
+constexpr uint64_t kDataPage = 4096;
+// Segments that a balanced reader has, about: more means better balance and more reads.
+constexpr uint64_t kSegmentsPerRank = 8;
+
+class ReadsPlanner {
+ public:
+  ReadsPlanner(const Manifest& source, const LayoutSet& targets, const NameMatch& match, const LoadOptions& options)
+      : source_(source), targets_(targets), match_(match), options_(options) {}
+
+  Reads Plan() {
+    std::vector<std::vector<Wanted>> wanted(source_.tensors.size());  // by source tensor
+    for (uint32_t i = 0; i < match_.source_of.size(); ++i) {
+      if (match_.source_of[i] != NameMatch::kNone) wanted[match_.source_of[i]].push_back({i, NameMatch::kNone});
+    }
+    for (uint32_t i = 0; i < match_.links.size(); ++i) {
+      wanted[match_.links[i].source].push_back({match_.links[i].target, i});
+    }
+    for (uint32_t tensor = 0; tensor < wanted.size(); ++tensor) {
+      if (!wanted[tensor].empty()) AddTensor(source_.tensors[tensor], wanted[tensor]);
+    }
+    AddObjects();
+    for (const ByteRange& range : reads_.ranges) reads_.unique_bytes += range.end - range.begin;
+    CutSegments();
+    ChooseReaders();
+    return std::move(reads_);
+  }
+
+ private:
+  // A tensor of the target that takes all of a source tensor or, by a link, a part; and one of its shards.
+  struct Wanted {
+    uint32_t target;
+    uint32_t link;
+  };
+
+  void AddTensor(const ManifestTensor& tensor, const std::vector<Wanted>& wanted);
+  void AddItem(uint32_t item, std::span<const Wanted> target_shards);
+  void FindNeeded(const ManifestShard& shard, const Piece& piece, const std::vector<Overlap>& overlaps, int element);
+  void AddObjects();
+  void CutSegments();
+  void ChooseReaders();
+  int OwnerOf(const Segment& segment) const;
+  bool SameLayouts() const;
+  // Whether the rank (an index) takes bytes of the segment itself.
+  bool Needs(int rank, const Segment& segment) const;
+  uint64_t LargestSegment() const;
+
+  uint64_t ItemBytes(uint32_t item) const {
+    return item < source_.shards.size() ? source_.shards[item].bytes
+                                        : source_.objects[item - source_.shards.size()].bytes;
+  }
+
+  const Manifest& source_;
+  const LayoutSet& targets_;
+  const NameMatch& match_;
+  const LoadOptions& options_;
+  Reads reads_;
+};
+
+void ReadsPlanner::AddTensor(const ManifestTensor& tensor, const std::vector<Wanted>& wanted) {
+  BoxIndex index(tensor.global_shape.size());
+  for (uint32_t i = 0; i < tensor.shard_count; ++i) {
+    const ManifestShard& shard = source_.shards[tensor.first_shard + i];
+    index.Add(shard.flat ? BoundsOf(PieceOf(source_, shard)) : source_.box_of(shard));
+  }
+  index.Build();
+  std::vector<std::pair<uint32_t, Wanted>> pairs;  // shard of the tensor, target shard
+  for (const Wanted& want : wanted) {
+    for (uint32_t target : targets_.ShardsOf(want.target)) {
+      Box bounds = targets_.IsFlat(target) ? BoundsOf(PieceOf(targets_, target)) : targets_.BoxOf(target);
+      if (want.link != NameMatch::kNone) {
+        auto mapped = match_.links[want.link].SourceBounds(bounds);
+        if (!mapped) continue;
+        bounds = *std::move(mapped);
+      }
+      index.ForEach(bounds, [&](size_t i) { pairs.emplace_back(static_cast<uint32_t>(i), Wanted{target, want.link}); });
+    }
+  }
+  // By shard, targets in order.
+  std::vector<uint32_t> first(tensor.shard_count + 1, 0);
+  for (const auto& pair : pairs) ++first[pair.first + 1];
+  std::partial_sum(first.begin(), first.end(), first.begin());
+  std::vector<Wanted> sorted(pairs.size());
+  {
+    std::vector<uint32_t> next(first.begin(), first.end() - 1);
+    for (const auto& [shard, target] : pairs) sorted[next[shard]++] = target;
+  }
+  for (uint32_t i = 0; i < tensor.shard_count; ++i) {
+    AddItem(tensor.first_shard + i, std::span(sorted).subspan(first[i], first[i + 1] - first[i]));
+  }
+}
+
+void ReadsPlanner::AddItem(uint32_t item, std::span<const Wanted> target_shards) {
+  const ManifestShard& shard = source_.shards[item];
+  const int element = BytesOf(source_.tensors[shard.tensor].dtype);
+  const Piece piece = PieceOf(source_, shard);
+  std::vector<Overlap> overlaps;
+  const auto first_use = static_cast<uint32_t>(reads_.uses.size());
+  for (const Wanted& want : target_shards) {
+    Use use = {want.target, want.link};
+    Overlap overlap = OverlapOf(source_, shard, targets_, match_, use);
+    if (overlap.empty()) continue;  // only the bounds of flat pieces met
+    const FlatRange span = overlap.source_span();
+    const auto bytes = static_cast<uint64_t>(element);
+    use.begin = static_cast<uint64_t>(span.begin) * bytes;
+    use.end = static_cast<uint64_t>(span.end) * bytes;
+    reads_.uses.push_back(use);
+    overlaps.push_back(std::move(overlap));
+  }
+  if (overlaps.empty()) return;
+  NeededItem needed{item, first_use, static_cast<uint32_t>(overlaps.size()),
+                    static_cast<uint32_t>(reads_.ranges.size()), 0};
+  FindNeeded(shard, piece, overlaps, element);
+  needed.ranges = static_cast<uint32_t>(reads_.ranges.size()) - needed.first_range;
+  const auto uses = reads_.uses.begin() + first_use;
+  std::stable_sort(uses, reads_.uses.end(), [](const Use& a, const Use& b) { return a.begin < b.begin; });
+  reads_.items.push_back(needed);
+}
+
+void ReadsPlanner::FindNeeded(const ManifestShard& shard, const Piece& piece, const std::vector<Overlap>& overlaps,
+                              int element) {
+  const int64_t size = piece.size();
+  bool all_contiguous = true;
+  int64_t total = 0;
+  for (const Overlap& overlap : overlaps) {
+    const int64_t common = overlap.size();
+    if (common == size) return reads_.ranges.push_back({0, shard.bytes});
+    total += common;
+    all_contiguous = all_contiguous && overlap.contiguous();
+  }
+  std::vector<FlatRange> runs;
+  if (all_contiguous) {
+    for (const Overlap& overlap : overlaps) runs.push_back(overlap.source_span());
+  } else {
+    // Many rows, of each of which several targets take a part: whole if the parts tile the item.
+    if (!piece.flat && total >= size) {
+      std::vector<int64_t> pool;
+      std::vector<PackedBox> boxes;
+      const size_t ndim = piece.box.ndim();
+      std::vector<const Box*> regions;
+      bool comparable = true;
+      for (const Overlap& overlap : overlaps) {
+        comparable = comparable && overlap.in_source();
+        for (const Box& region : overlap.regions()) {
+          comparable = comparable && region.ndim() == ndim;
+          regions.push_back(&region);
+        }
+      }
+      if (comparable) {
+        pool.reserve(regions.size() * 2 * ndim);
+        // Equal regions of several targets count once.
+        std::sort(regions.begin(), regions.end(), [](const Box* a, const Box* b) {
+          return std::tie(a->offset, a->shape) < std::tie(b->offset, b->shape);
+        });
+        regions.erase(std::unique(regions.begin(), regions.end(), [](const Box* a, const Box* b) { return *a == *b; }),
+                      regions.end());
+        for (const Box* region : regions) {
+          boxes.push_back(pool.data() + pool.size());
+          for (size_t d = 0; d < ndim; ++d) pool.push_back(region->offset[d] - piece.box.offset[d]);
+          pool.insert(pool.end(), region->shape.begin(), region->shape.end());
+        }
+        if (TilesExactly(piece.box.shape, boxes)) return reads_.ranges.push_back({0, shard.bytes});
+      }
+    }
+    for (const Overlap& overlap : overlaps) overlap.AppendRuns(runs);
+  }
+  std::sort(runs.begin(), runs.end(), [](const FlatRange& a, const FlatRange& b) { return a.begin < b.begin; });
+  const size_t first = reads_.ranges.size();
+  for (const FlatRange& run : runs) {
+    const ByteRange bytes{static_cast<uint64_t>(run.begin) * static_cast<uint64_t>(element),
+                          static_cast<uint64_t>(run.end) * static_cast<uint64_t>(element)};
+    if (reads_.ranges.size() > first && bytes.begin <= reads_.ranges.back().end) {
+      reads_.ranges.back().end = std::max(reads_.ranges.back().end, bytes.end);
+    } else {
+      reads_.ranges.push_back(bytes);
+    }
+  }
+}
+
+void ReadsPlanner::AddObjects() {
+  for (uint32_t i = 0; i < source_.objects.size(); ++i) {
+    if (source_.objects[i].bytes == 0) continue;
+    const auto range = static_cast<uint32_t>(reads_.ranges.size());
+    reads_.ranges.push_back({0, source_.objects[i].bytes});
+    reads_.items.push_back(
+        {static_cast<uint32_t>(source_.shards.size()) + i, static_cast<uint32_t>(reads_.uses.size()), 0, range, 1});
+  }
+}
+
+uint64_t ReadsPlanner::LargestSegment() const {
+  if (options_.owners_read) return uint64_t{1} << 62;  // nothing is read in rounds, nobody else can read
+  // With room for the offset of a read within its first page.
+  const uint64_t by_round = std::max(kBlock, (options_.round_bytes - 2 * kDataPage) / kBlock * kBlock);
+  const uint64_t share = reads_.unique_bytes / (kSegmentsPerRank * std::max<size_t>(1, targets_.ranks().size()));
+  return std::min(by_round, (share / kBlock + 1) * kBlock);
+}
+
+void ReadsPlanner::CutSegments() {
+  const uint64_t largest = LargestSegment();
+  std::vector<uint64_t> cuts;
+  for (uint32_t n = 0; n < reads_.items.size(); ++n) {
+    const NeededItem& needed = reads_.items[n];
+    const uint64_t bytes = ItemBytes(needed.item);
+    cuts.assign({0, bytes});
+    if (bytes > kBlock && !options_.owners_read) {
+      // Where the consumers change, moved to the next border of a block.
+      for (uint32_t u = needed.first_use; u < needed.first_use + needed.uses; ++u) {
+        for (uint64_t border : {reads_.uses[u].begin, reads_.uses[u].end}) {
+          const uint64_t cut = (border + kBlock / 2) / kBlock * kBlock;
+          if (cut > 0 && cut < bytes) cuts.push_back(cut);
+        }
+      }
+      std::sort(cuts.begin(), cuts.end());
+      cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+    }
+    uint32_t range = needed.first_range;
+    const uint32_t last_range = needed.first_range + needed.ranges;
+    uint32_t use = needed.first_use;
+    const uint32_t last_use = needed.first_use + needed.uses;
+    // The largest end of the uses before each: where a search for the first that meets a segment may begin.
+    for (size_t c = 0; c + 1 < cuts.size(); ++c) {
+      const uint64_t parts = (cuts[c + 1] - cuts[c] + largest - 1) / largest;
+      const uint64_t step = ((cuts[c + 1] - cuts[c]) / parts + kBlock - 1) / kBlock * kBlock;
+      for (uint64_t begin = cuts[c]; begin < cuts[c + 1]; begin += step) {
+        Segment segment;
+        segment.needed = n;
+        segment.begin = begin;
+        segment.end = std::min(begin + step, cuts[c + 1]);
+        while (range < last_range && reads_.ranges[range].end <= begin) ++range;
+        for (uint32_t r = range; r < last_range && reads_.ranges[r].begin < segment.end; ++r) {
+          segment.bytes += std::min(reads_.ranges[r].end, segment.end) - std::max(reads_.ranges[r].begin, begin);
+        }
+        if (segment.bytes == 0) continue;
+        while (use < last_use && reads_.uses[use].end <= begin) ++use;
+        segment.first_use = use;
+        segment.last_use = use;
+        while (segment.last_use < last_use && reads_.uses[segment.last_use].begin < segment.end) ++segment.last_use;
+        reads_.segments.push_back(segment);
+      }
+    }
+  }
+}
+
+bool ReadsPlanner::Needs(int rank, const Segment& segment) const {
+  if (reads_.items[segment.needed].item >= source_.shards.size()) return true;
+  for (uint32_t u = segment.first_use; u < segment.last_use; ++u) {
+    for (uint32_t layout : targets_.HoldersOf(reads_.uses[u].target)) {
+      const std::vector<int>& ranks = targets_.layouts()[layout].rank_indices;
+      if (std::binary_search(ranks.begin(), ranks.end(), rank)) return true;
+    }
+  }
+  return false;
+}
+
+bool ReadsPlanner::SameLayouts() const {
+  if (source_.world_size != targets_.ranks().size() || source_.rank_layout.size() != source_.world_size) return false;
+  for (size_t r = 0; r < targets_.ranks().size(); ++r) {
+    if (targets_.ranks()[r] != static_cast<int>(r) ||
+        source_.layout_digests[source_.rank_layout[r]] != targets_.layout_digests()[targets_.rank_layouts()[r]]) {
+      return false;
+    }
+  }
+  return true;
+}
+
+int ReadsPlanner::OwnerOf(const Segment& segment) const {
+  const uint32_t item = reads_.items[segment.needed].item;
+  const uint32_t file =
+      item < source_.shards.size() ? source_.shards[item].file : source_.objects[item - source_.shards.size()].file;
+  const int rank = source_.files[file].rank;
+  const auto found = std::lower_bound(targets_.ranks().begin(), targets_.ranks().end(), rank);
+  return found != targets_.ranks().end() && *found == rank ? static_cast<int>(found - targets_.ranks().begin()) : -1;
+}
+
+void ReadsPlanner::ChooseReaders() {
+  if (targets_.ranks().empty()) return;
+  if (options_.owners_read) {
+    for (Segment& segment : reads_.segments) segment.reader = OwnerOf(segment);
+    return;
+  }
+  std::vector<uint64_t> load(targets_.ranks().size()), node_load(targets_.nodes().size());
+  const auto give = [&](Segment& segment, int rank) {
+    segment.reader = rank;
+    load[static_cast<size_t>(rank)] += segment.bytes;
+    node_load[targets_.rank_nodes()[static_cast<size_t>(rank)]] += segment.bytes;
+  };
+  const auto key = [&](int rank) {
+    const auto r = static_cast<size_t>(rank);
+    return std::tuple(load[r], node_load[targets_.rank_nodes()[r]], rank);
+  };
+  std::vector<uint32_t> shared;
+  const bool same = SameLayouts();
+  for (uint32_t s = 0; s < reads_.segments.size(); ++s) {
+    Segment& segment = reads_.segments[s];
+    if (same) {
+      // What was moved to be written does not move again to be read: its writer does not hold it.
+      const int owner = OwnerOf(segment);
+      if (owner >= 0 && Needs(owner, segment)) {
+        give(segment, owner);
+        continue;
+      }
+    }
+    int only = -1;
+    bool single = segment.first_use + 1 == segment.last_use;
+    if (single) {
+      const auto holders = targets_.HoldersOf(reads_.uses[segment.first_use].target);
+      single = holders.size() == 1 && targets_.layouts()[holders[0]].rank_indices.size() == 1;
+      if (single) only = targets_.layouts()[holders[0]].rank_indices[0];
+    }
+    if (single) {
+      give(segment, only);
+    } else {
+      shared.push_back(s);
+    }
+  }
+  std::stable_sort(shared.begin(), shared.end(),
+                   [&](uint32_t a, uint32_t b) { return reads_.segments[a].bytes > reads_.segments[b].bytes; });
+  for (uint32_t s : shared) {
+    Segment& segment = reads_.segments[s];
+    const uint32_t item = reads_.items[segment.needed].item;
+    int best = -1;
+    const auto offer = [&](int rank) {
+      if (best < 0 || key(rank) < key(best)) best = rank;
+    };
+    if (item >= source_.shards.size()) {
+      const ManifestObject& object = source_.objects[item - source_.shards.size()];
+      if (ConsumersOf(source_, targets_, object) == ObjectConsumers::kOwner) {
+        best = OwnerOf(segment) >= 0
+                   ? static_cast<int>(std::lower_bound(targets_.ranks().begin(), targets_.ranks().end(), *object.rank) -
+                                      targets_.ranks().begin())
+                   : 0;
+      } else if (object.rank) {
+        best = static_cast<int>(static_cast<size_t>(*object.rank) % targets_.ranks().size());
+      } else {
+        for (int r = 0; r < static_cast<int>(load.size()); ++r) offer(r);
+      }
+    } else {
+      const auto meets = [&](const Use& use) {
+        return std::min(use.end, segment.end) -
+               std::min(std::max(use.begin, segment.begin), std::min(use.end, segment.end));
+      };
+      uint64_t most = 0;
+      for (uint32_t u = segment.first_use; u < segment.last_use; ++u) most = std::max(most, meets(reads_.uses[u]));
+      for (uint32_t u = segment.first_use; u < segment.last_use; ++u) {
+        if (meets(reads_.uses[u]) * 2 < most) continue;
+        for (uint32_t layout : targets_.HoldersOf(reads_.uses[u].target)) {
+          for (int rank : targets_.layouts()[layout].rank_indices) offer(rank);
+        }
+      }
+    }
+    give(segment, best);
+  }
+}
+
+}  // namespace
+
+Piece PieceOf(const Manifest& source, const ManifestShard& shard) {
+  return {source.box_of(shard), source.flat_range_of(shard)};
+}
+
+Piece PieceOf(const LayoutSet& targets, uint32_t shard) { return {targets.BoxOf(shard), targets.FlatRangeOf(shard)}; }
+
+Overlap OverlapOf(const Manifest& source, const ManifestShard& shard, const LayoutSet& targets, const NameMatch& match,
+                  const Use& use) {
+  return Overlap(PieceOf(source, shard), PieceOf(targets, use.target),
+                 use.link == NameMatch::kNone ? nullptr : &match.links[use.link]);
+}
+
+Reads PlanReads(const Manifest& source, const LayoutSet& targets, const NameMatch& match, const LoadOptions& options) {
+  return ReadsPlanner(source, targets, match, options).Plan();
+}
+
+ObjectConsumers ConsumersOf(const Manifest& source, const LayoutSet& targets, const ManifestObject& object) {
+  const bool own = object.rank && source.world_size == targets.ranks().size() &&
+                   std::binary_search(targets.ranks().begin(), targets.ranks().end(), *object.rank);
+  return own ? ObjectConsumers::kOwner : ObjectConsumers::kAll;
+}
+
+}  // namespace cairn

@@ -1,0 +1,18 @@
+// Plans in a few lines for people: how balanced they are, what moves, who is heaviest, and why.
+#ifndef CAIRN_PLANNER_PLAN_SUMMARY_H_
+#define CAIRN_PLANNER_PLAN_SUMMARY_H_
+
+#include <string>
+
+#include "planner/load/load_plan.h"
+#include "planner/save/save_plan.h"
+
+namespace cairn {
+
+// Lines that end with a newline each. `moves` is the policy that the plan was made with.
+std::string SummaryOf(const SavePlan& plan, MovePolicy moves);
+std::string SummaryOf(const LoadPlan& plan);
+
+}  // namespace cairn
+
+#endif  // CAIRN_PLANNER_PLAN_SUMMARY_H_

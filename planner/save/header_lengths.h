@@ -1,0 +1,33 @@
+// How much of a bin's header each shard takes, without building an item or a name: millions of them are measured.
+#ifndef CAIRN_PLANNER_SAVE_HEADER_LENGTHS_H_
+#define CAIRN_PLANNER_SAVE_HEADER_LENGTHS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "planner/layout/layout_set.h"
+
+namespace cairn {
+
+// Thread-safe. The set must outlive it.
+class HeaderLengths {
+ public:
+  explicit HeaderLengths(const LayoutSet& set);
+
+  // What HeaderSizer::Add(set.ItemOf(shard)) adds to inner_bytes().
+  uint64_t Of(uint32_t shard) const;
+
+ private:
+  struct OfTensor {
+    uint64_t name;     // bytes
+    uint64_t escapes;  // quotes and backslashes among them
+    uint64_t fixed;    // what every shard of the tensor takes
+  };
+
+  const LayoutSet& set_;
+  std::vector<OfTensor> tensors_;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_PLANNER_SAVE_HEADER_LENGTHS_H_

@@ -1,0 +1,425 @@
+// What plans promise, rule by rule, on layouts made for it.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "cairn/v1/plan.pb.h"
+#include "common/base/crc32c.h"
+#include "common/base/digest.h"
+#include "common/rpc/plan_part.h"
+#include "planner/load/load_plan.h"
+#include "planner/save/virtual_manifest.h"
+#include "planner/testing/executor.h"
+
+namespace cairn::testing {
+namespace {
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+
+std::vector<RankMemory> Ranks(std::vector<LayoutDescription> layouts) {
+  std::vector<RankMemory> ranks;
+  for (LayoutDescription& layout : layouts) {
+    Canonicalize(layout);
+    RankMemory& rank = ranks.emplace_back();
+    rank.layout = layout;
+    rank.serialized = SerializeLayout(layout);
+    rank.digest = Digest(rank.serialized);
+    for (const TensorDescription& tensor : layout.tensors) {
+      for (const ShardDescription& shard : tensor.shards) {
+        rank.shards.emplace_back(static_cast<size_t>(shard.box.size() * BytesOf(tensor.dtype)));
+      }
+    }
+    for (const ObjectDescription& object : layout.objects) rank.objects[object.name] = Bytes(10, std::byte{1});
+  }
+  return ranks;
+}
+
+TensorDescription Part(std::string name, Shape global, Shape offset, Shape shape) {
+  return {std::move(name), DType::kUint8, std::move(global), {{{std::move(offset), std::move(shape)}, std::nullopt}}};
+}
+TensorDescription Whole(std::string name, Shape shape) {
+  return Part(std::move(name), shape, Shape(shape.size()), shape);
+}
+
+// What every rank would report: the checksum of item i of a file is `base` + its number in the file.
+std::vector<RankResult> Results(const SavePlan& plan) {
+  std::vector<RankResult> results;
+  for (int rank : plan.ranks()) {
+    v1::WritePlan part;
+    EXPECT_TRUE(part.ParseFromString(plan.PartFor(rank)));
+    RankResult& result = results.emplace_back();
+    result.rank = rank;
+    for (const v1::PlannedFile& file : part.file()) {
+      v1::FileResult& out = *result.result.add_file();
+      out.set_file_bytes(file.header_bytes() + file.data_bytes());
+      for (int i = 0; i < file.item_size(); ++i) {
+        out.add_item_crc32c(77);
+        out.add_object_bytes(10);  // more than there are objects, which is no harm
+      }
+    }
+  }
+  return results;
+}
+
+std::string SharedLayoutNames(const FaultList& faults) {
+  std::string text;
+  for (const Fault& fault : faults.faults()) {
+    absl::StrAppend(&text, std::string(InfoOf(fault.reason).name), " ", fault.name, " [");
+    for (int rank : fault.ranks) absl::StrAppend(&text, rank, " ");
+    absl::StrAppend(&text, "]; ");
+  }
+  return text;
+}
+
+TEST(CompareReplicasTest, NamesItemWriterAndThoseThatDiffer) {
+  LayoutDescription layout;
+  layout.tensors = {Whole("a", {8}), Whole("b", {8})};
+  layout.objects = {{"o", 4096, false}, {"own", 4096, true}};
+  const auto ranks = Ranks({layout, layout, layout});
+  const auto plan = MakeSavePlan(InputsOf(ranks), SaveOptions());
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  std::map<std::string, int> writer;
+  for (const PlannedFileView& file : plan->Files()) {
+    for (const PlannedItem& item : file.items) writer[item.item.name] = file.rank;
+  }
+  const auto holders = [&](uint32_t b_of_2, uint32_t o_of_1) {
+    std::vector<HolderChecksums> all;
+    for (int rank = 0; rank < 3; ++rank) {
+      HolderChecksums& one = all.emplace_back();
+      one.rank = rank;
+      for (uint32_t item : {0u, 1u, 2u, 3u}) {  // a, b, o, own
+        v1::ReplicaChecksum& checksum = one.checksums.emplace_back();
+        checksum.set_item(item);
+        checksum.set_crc32c(item == 1 && rank == 2   ? b_of_2
+                            : item == 2 && rank == 1 ? o_of_1
+                            : item == 3              ? static_cast<uint32_t>(rank)  // differs rightly
+                                                     : 77);
+        if (item >= 2) checksum.set_object_bytes(10);
+      }
+    }
+    return all;
+  };
+  FaultList none;
+  plan->CompareReplicas(Results(*plan), holders(77, 77), none, none);
+  EXPECT_TRUE(none.empty()) << SharedLayoutNames(none);
+  // One that differs and is not the writer's own report.
+  FaultList faults;
+  plan->CompareReplicas(Results(*plan), holders(78, 79), faults, faults);
+  std::set<Reason> reasons;
+  for (const Fault& fault : faults.faults()) {
+    reasons.insert(fault.reason);
+    const int differs = fault.name == "b" ? 2 : 1;
+    EXPECT_EQ(std::set<int>(fault.ranks.begin(), fault.ranks.end()), (std::set<int>{writer[fault.name], differs}))
+        << fault.message;
+    EXPECT_NE(fault.message.find(absl::StrCat("rank ", writer[fault.name])), std::string::npos) << fault.message;
+  }
+  const size_t expected = (writer["b"] != 2 ? 1u : 0u) + (writer["o"] != 1 ? 1u : 0u);
+  EXPECT_EQ(faults.total(), expected) << SharedLayoutNames(faults);
+  EXPECT_EQ(reasons.contains(Reason::kReplicaMismatch), writer["b"] != 2);
+  EXPECT_EQ(reasons.contains(Reason::kObjectMismatch), writer["o"] != 1);
+}
+
+TEST(CompareReplicasTest, AShardThatWasMoved_IsComparedWithItsOtherHolders) {
+  // Ranks 0 and 1 hold everything, rank 2 nothing: it gets a share to write.
+  LayoutDescription heavy, light;
+  for (int i = 0; i < 6; ++i) heavy.tensors.push_back(Whole(absl::StrCat("t", i), {static_cast<int64_t>(kMiB)}));
+  light.objects = {{"o", 4096, true}};
+  const auto ranks = Ranks({heavy, heavy, light});
+  SaveOptions options;
+  options.moves = MovePolicy::kAuto;
+  const auto plan = MakeSavePlan(InputsOf(ranks), options);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_FALSE(plan->Moves().empty());
+  const PlannedMove move = plan->Moves()[0];
+  EXPECT_EQ(move.to, 2);
+  const auto item = static_cast<uint32_t>(move.item.name[1] - '0');
+  std::vector<HolderChecksums> holders(1);
+  holders[0].rank = 1 - move.from;
+  holders[0].checksums.emplace_back().set_item(item);
+  holders[0].checksums[0].set_crc32c(78);
+  FaultList objects, tensors;
+  plan->CompareReplicas(Results(*plan), holders, objects, tensors);
+  EXPECT_TRUE(objects.empty()) << SharedLayoutNames(objects);
+  ASSERT_EQ(tensors.total(), 1u);
+  EXPECT_EQ(tensors.faults()[0].name, move.item.name);
+}
+
+// Three ranks with one shared object "o" in slots of one size, and one that each has of its own.
+class CompareObjectsTest : public ::testing::Test {
+ protected:
+  CompareObjectsTest() {
+    LayoutDescription layout;
+    layout.objects = {{"o", 4096, false}, {"own", 4096, true}};
+    plan_ = MakeSavePlan(InputsOf(Ranks({layout, layout, layout})), SaveOptions());
+    EXPECT_TRUE(plan_.ok()) << plan_.status();
+    for (const PlannedFileView& file : plan_->Files()) {
+      for (const PlannedItem& item : file.items) {
+        if (item.item.name == "o") writer_ = file.rank;
+      }
+    }
+    for (int rank = 0; rank < 3; ++rank) {
+      v1::ReplicaChecksum& checksum = holders_.emplace_back(HolderChecksums{rank, {}}).checksums.emplace_back();
+      checksum.set_item(0);
+      checksum.set_crc32c(77);
+      checksum.set_object_bytes(10);
+    }
+  }
+  std::string Compare() {
+    FaultList objects, tensors;
+    plan_->CompareReplicas(Results(*plan_), holders_, objects, tensors);
+    EXPECT_TRUE(tensors.empty());
+    return SharedLayoutNames(objects);
+  }
+  v1::ReplicaChecksum& Of(int rank) { return holders_[static_cast<size_t>(rank)].checksums[0]; }
+
+  absl::StatusOr<SavePlan> plan_;
+  int writer_ = -1;
+  std::vector<HolderChecksums> holders_;
+};
+
+TEST_F(CompareObjectsTest, EqualOnes_AreNoFault) { EXPECT_EQ(Compare(), ""); }
+
+TEST_F(CompareObjectsTest, AnotherLengthInTheSameSlot_IsAnotherObject) {
+  const int other = (writer_ + 1) % 3;
+  Of(other).set_object_bytes(9);  // its slot holds the same bytes: the tenth is zero
+  EXPECT_EQ(Compare(),
+            absl::StrCat("OBJECT_MISMATCH o [", std::min(writer_, other), " ", std::max(writer_, other), " ]; "));
+}
+
+TEST_F(CompareObjectsTest, WhoDiffersFromMost_IsTold) {
+  const auto message = [&] {
+    FaultList objects, tensors;
+    plan_->CompareReplicas(Results(*plan_), holders_, objects, tensors);
+    return objects.empty() ? std::string() : objects.faults().front().message;
+  };
+  const int one = (writer_ + 1) % 3, other = (writer_ + 2) % 3;
+  Of(one).set_crc32c(5);
+  EXPECT_TRUE(message().ends_with(absl::StrCat("; 2 of 3 ranks agree, without rank ", one))) << message();
+  Of(other).set_crc32c(5);
+  EXPECT_TRUE(message().ends_with(absl::StrCat("; 2 of 3 ranks agree, and what rank ", writer_,
+                                               " wrote is not what they hold")))
+      << message();
+  Of(other).set_crc32c(6);
+  EXPECT_TRUE(message().ends_with("; no more than half of the 3 ranks agree")) << message();
+}
+
+TEST_F(CompareObjectsTest, OneThatARankDoesNotReport_IsNotTakenForEqual) {
+  const int other = (writer_ + 1) % 3;
+  holders_[static_cast<size_t>(other)].checksums.clear();
+  EXPECT_EQ(Compare(), absl::StrCat("BAD_REQUEST o [", other, " ]; "));
+  // The same if nothing at all comes from the rank, and not if it is the writer.
+  holders_.erase(holders_.begin() + other);
+  EXPECT_EQ(Compare(), absl::StrCat("BAD_REQUEST o [", other, " ]; "));
+  holders_.clear();
+  for (int rank = 0; rank < 3; ++rank) {
+    if (rank == writer_) continue;
+    v1::ReplicaChecksum& checksum = holders_.emplace_back(HolderChecksums{rank, {}}).checksums.emplace_back();
+    checksum.set_item(0);
+    checksum.set_crc32c(77);
+    checksum.set_object_bytes(10);
+  }
+  EXPECT_EQ(Compare(), "");
+}
+
+TEST(MovesTest, PartsOfBothSidesAgree_NodeFirst_NoShardTwice) {
+  // Two nodes of two ranks; one rank of each is heavy.
+  std::vector<LayoutDescription> layouts(4);
+  for (int r : {0, 2}) {
+    for (int i = 0; i < 8; ++i) {
+      layouts[static_cast<size_t>(r)].tensors.push_back(
+          Whole(absl::StrCat("r", r, ".t", i), {static_cast<int64_t>(kMiB) + i}));
+    }
+  }
+  for (LayoutDescription& layout : layouts) layout.objects = {{"o", 4096, false}};
+  const auto ranks = Ranks(layouts);
+  auto inputs = InputsOf(ranks);
+  for (size_t r = 0; r < 4; ++r) inputs[r].node = r < 2 ? "a" : "b";
+  SaveOptions options;
+  options.moves = MovePolicy::kAuto;
+  const auto plan = MakeSavePlan(inputs, options);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const auto bytes = plan->rank_bytes();
+  const uint64_t total = 16 * kMiB + 2 * 28 + 4096;
+  for (uint64_t load : bytes) EXPECT_LE(load, std::max(total / 4 * 102 / 100, kMiB + 8)) << load;
+  for (const PlannedMove& move : plan->Moves()) EXPECT_EQ(move.from / 2, move.to / 2) << "to another node";
+  std::map<std::string, int> written;
+  for (const PlannedFileView& file : plan->Files()) {
+    for (const PlannedItem& item : file.items) ++written[item.item.name];
+  }
+  for (const auto& [name, times] : written) EXPECT_EQ(times, 1) << name;
+  EXPECT_EQ(written.size(), 17u);
+  // What one side gets is what the other gives, by number and by name.
+  std::vector<v1::WritePlan> parts(4);
+  for (int r = 0; r < 4; ++r) ASSERT_TRUE(parts[static_cast<size_t>(r)].ParseFromString(plan->PartFor(r)));
+  size_t moved = 0;
+  for (size_t r = 0; r < 4; ++r) {
+    for (const v1::MovedShard& in : parts[r].moved_in()) {
+      ++moved;
+      const RankMemory& from = ranks[in.from_rank()];
+      EXPECT_EQ(from.layout.tensors[in.from_shard()].name, in.name());
+      int given = 0;
+      for (const v1::MovedOut& out : parts[in.from_rank()].moved_out()) {
+        given += out.shard() == in.from_shard() && out.to_rank() == r ? 1 : 0;
+      }
+      EXPECT_EQ(given, 1) << in.name();
+    }
+  }
+  EXPECT_EQ(moved, plan->Moves().size());
+  EXPECT_GT(moved, 0u);
+}
+
+TEST(PartDigestTest, AChangeOfOneRank_LeavesTheOthersTheirParts) {
+  std::vector<LayoutDescription> layouts(6);
+  for (size_t r = 0; r < layouts.size(); ++r) {
+    for (int i = 0; i < 3; ++i) {
+      layouts[r].tensors.push_back(
+          Part(absl::StrCat("w", i), {6 * 64, 32}, {static_cast<int64_t>(r) * 64, 0}, {64, 32}));
+    }
+  }
+  const auto before = MakeSavePlan(InputsOf(Ranks(layouts)), SaveOptions());
+  layouts[3].tensors.push_back(Whole("new", {100}));
+  const auto after = MakeSavePlan(InputsOf(Ranks(layouts)), SaveOptions());
+  ASSERT_TRUE(before.ok() && after.ok());
+  EXPECT_NE(before->digest(), after->digest());
+  for (int rank = 0; rank < 6; ++rank) {
+    EXPECT_EQ(before->PartDigest(rank) == after->PartDigest(rank), rank != 3) << rank;
+    // What goes over the wire tells the same.
+    const std::string old = before->PartFor(rank), now = after->PartFor(rank);
+    EXPECT_EQ(BodyDigestOf(old) == BodyDigestOf(now), rank != 3) << rank;
+    EXPECT_EQ(BodyDigestOf(now), after->PartDigest(rank));
+    if (rank != 3) {
+      EXPECT_EQ(PartOfPlan(after->digest(), old), now);
+    }
+  }
+  EXPECT_EQ(BodyDigestOf(""), "");
+  EXPECT_EQ(BodyDigestOf("nothing of that kind, but long enough to be one"), "");
+}
+
+// A checkpoint of one tensor in `parts` row shards, and what `targets` would read of it.
+absl::StatusOr<LoadPlan> LoadOf(int64_t rows, int64_t columns, int parts, const std::vector<RankMemory>& targets,
+                                const LoadOptions& options = LoadOptions()) {
+  std::vector<LayoutDescription> layouts;
+  for (int p = 0; p < parts; ++p) {
+    const int64_t begin = rows * p / parts, end = rows * (p + 1) / parts;
+    layouts.emplace_back().tensors = {Part("w", {rows, columns}, {begin, 0}, {end - begin, columns})};
+  }
+  const auto save = MakeSavePlan(InputsOf(Ranks(layouts)), SaveOptions());
+  if (!save.ok()) return save.status();
+  return MakeLoadPlan(VirtualManifest(*save), InputsOf(targets), options);
+}
+
+TEST(PartTest, TellsTheWorldAndTheNumberOfAllFiles) {
+  std::vector<LayoutDescription> layouts(3);
+  for (int r = 0; r < 2; ++r) layouts[static_cast<size_t>(r)].tensors = {Part("w", {8, 8}, {4 * r, 0}, {4, 8})};
+  const auto plan = MakeSavePlan(InputsOf(Ranks(layouts)), SaveOptions());
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  for (int rank = 0; rank < 3; ++rank) {
+    v1::WritePlan message;
+    ASSERT_TRUE(message.ParseFromString(plan->PartFor(rank)));
+    EXPECT_EQ(message.world_size(), 3u);
+    EXPECT_EQ(message.total_files(), plan->Files().size());
+  }
+}
+
+TEST(LoadRulesTest, AStepThatWasSavedAnew_IsAnotherPlan) {
+  LayoutDescription wants;
+  wants.tensors = {Whole("w", {64, 64})};
+  const auto save = MakeSavePlan(InputsOf(Ranks({wants})), SaveOptions());
+  ASSERT_TRUE(save.ok()) << save.status();
+  const Manifest before = VirtualManifest(*save);
+  Manifest after = before;
+  after.files[0].header_crc32c ^= 1;  // as it does if any byte differs
+  const auto digest = [&](const Manifest& manifest) {
+    return MakeLoadPlan(manifest, InputsOf(Ranks({wants})), LoadOptions())->digest();
+  };
+  EXPECT_EQ(digest(before), digest(Manifest(before)));
+  EXPECT_NE(digest(before), digest(after));
+}
+
+TEST(LoadRulesTest, IdleRanksNeverRead) {
+  // Rank 1 wants nothing; replicas on ranks 0, 2 and 3.
+  LayoutDescription wants, idle;
+  wants.tensors = {Whole("w", {64, 1 << 18})};
+  const auto plan = LoadOf(64, 1 << 18, 4, Ranks({wants, idle, wants, wants}));
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  std::map<int, uint64_t> read;
+  for (const LoadTotals::RankFile& one : plan->totals().reads) read[one.rank] += one.bytes;
+  EXPECT_FALSE(read.contains(1));
+  EXPECT_EQ(read.size(), 3u) << "the three that need it share the reading";
+  EXPECT_EQ(plan->total_bytes_read(), 16 * kMiB);
+  for (const LoadTotals::RankPair& pair : plan->totals().copies) EXPECT_NE(pair.to, 1);
+}
+
+TEST(LoadRulesTest, ObjectsThatAreOnePerRank_InAnotherWorld_GoToEveryRankAndAreReadOnce) {
+  std::vector<LayoutDescription> three(3), two(2), none(5);
+  for (LayoutDescription& layout : three) layout.objects = {{"rng", 4096, true}, {"step", 4096, false}};
+  const auto save = MakeSavePlan(InputsOf(Ranks(three)), SaveOptions());
+  ASSERT_TRUE(save.ok()) << save.status();
+  for (const auto& targets : {two, three, none}) {
+    const auto plan = MakeLoadPlan(VirtualManifest(*save), InputsOf(Ranks(targets)), LoadOptions());
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_EQ(plan->total_bytes_read(), 4 * 4096u);
+    for (size_t r = 0; r < targets.size(); ++r) {
+      v1::ReadPlan part;
+      ASSERT_TRUE(part.ParseFromString(plan->PartFor(static_cast<int>(r))));
+      std::set<uint32_t> ranks;
+      int shared = 0;
+      for (const v1::ReadObject& object : part.object()) {
+        if (object.per_rank()) {
+          ranks.insert(object.rank());
+        } else {
+          ++shared;
+        }
+      }
+      EXPECT_EQ(shared, 1);
+      const std::set<uint32_t> all = {0, 1, 2}, own = {static_cast<uint32_t>(r)};
+      EXPECT_EQ(ranks, targets.size() == 3 ? own : all);
+    }
+  }
+}
+
+TEST(LoadRulesTest, PartsOfColumns_ReadOnlyNeededBytes_OneReadForEachRun) {
+  // Half of the columns: a run for each row, no byte twice, none in vain; all columns: one run.
+  constexpr int64_t kRows = 1000, kColumns = 8192;
+  LayoutDescription half, all;
+  half.tensors = {Part("w", {kRows, kColumns}, {0, 0}, {kRows, kColumns / 2})};
+  all.tensors = {Whole("w", {kRows, kColumns})};
+  const auto count = [&](const LayoutDescription& layout) {
+    const auto plan = LoadOf(kRows, kColumns, 1, Ranks({layout}));
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    v1::ReadPlan part;
+    EXPECT_TRUE(part.ParseFromString(plan->PartFor(0)));
+    int reads = 0;
+    uint64_t bytes = 0;
+    for (const v1::ReadRound& round : part.round()) {
+      reads += round.read_size();
+      for (const v1::Read& read : round.read()) bytes += read.bytes();
+    }
+    EXPECT_EQ(bytes, plan->unique_bytes());
+    return reads;
+  };
+  EXPECT_EQ(count(half), kRows);
+  EXPECT_EQ(count(all), 1);
+}
+
+TEST(LoadRulesTest, SameLayout_ExchangesReplicasOnly_AlsoIfShardsWereMovedToBeWritten) {
+  std::vector<LayoutDescription> layouts(3);
+  for (int i = 0; i < 9; ++i) layouts[0].tensors.push_back(Whole(absl::StrCat("t", i), {static_cast<int64_t>(kMiB)}));
+  for (LayoutDescription& layout : layouts) layout.tensors.push_back(Whole("all", {500}));
+  const auto ranks = Ranks(layouts);
+  SaveOptions options;
+  options.moves = MovePolicy::kAuto;
+  const auto save = MakeSavePlan(InputsOf(ranks), options);
+  ASSERT_TRUE(save.ok()) << save.status();
+  ASSERT_FALSE(save->Moves().empty());
+  const auto plan = MakeLoadPlan(VirtualManifest(*save), InputsOf(ranks), LoadOptions());
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  uint64_t exchanged = 0;
+  for (const LoadTotals::RankPair& pair : plan->totals().copies) exchanged += pair.bytes;
+  EXPECT_EQ(exchanged, 1000u);
+}
+
+}  // namespace
+}  // namespace cairn::testing

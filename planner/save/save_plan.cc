@@ -1,0 +1,162 @@
+#include "planner/save/save_plan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/digest.h"
+#include "planner/layout/layout_set.h"
+#include "planner/layout/validation.h"
+#include "planner/save/save_plan_impl.h"
+
+namespace cairn {
+
+const std::string& SavePlan::digest() const { return impl_->digest; }
+const std::vector<int>& SavePlan::ranks() const { return impl_->set->ranks(); }
+
+uint64_t SavePlan::total_bytes() const {
+  uint64_t bytes = 0;
+  for (const PlanFile& file : impl_->files) bytes += file.header_bytes + file.data_bytes;
+  return bytes;
+}
+
+uint64_t SavePlan::unique_bytes() const {
+  uint64_t bytes = 0;
+  for (const PlanFile& file : impl_->files) bytes += file.data_bytes;
+  return bytes;
+}
+
+std::vector<uint64_t> SavePlan::rank_bytes() const { return impl_->load; }
+
+uint64_t SavePlan::SoleBytes(int rank) const {
+  const auto r = impl_->IndexOf(rank);
+  uint64_t bytes = 0;
+  for (size_t f = r ? impl_->first_file[*r] : 0; r && f < impl_->first_file[*r + 1]; ++f) {
+    const PlanFile& file = impl_->files[f];
+    for (size_t i = 0; i < file.items; ++i) {
+      const ItemRef& ref = impl_->items[file.first_item + i];
+      bool sole = (ref.index & kObjectBit) && impl_->set->objects()[ref.index & ~kObjectBit].per_rank;
+      if (!(ref.index & kObjectBit)) {
+        const auto holders = impl_->set->HoldersOf(ref.index);
+        sole =
+            holders.size() == 1 && impl_->set->layouts()[holders[0]].rank_indices == std::vector<int>{file.rank_index};
+      }
+      if (sole) bytes += impl_->BytesOf(ref, file.rank_index);
+    }
+  }
+  return bytes;
+}
+
+std::vector<std::string> SavePlan::names() const {
+  std::vector<std::string> names;
+  for (const LayoutSet::Tensor& tensor : impl_->set->tensors()) names.push_back(tensor.name);
+  for (const LayoutSet::Object& object : impl_->set->objects()) names.push_back(object.name);
+  for (const LayoutSet::Alias& alias : impl_->set->aliases()) names.push_back(alias.name);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string SavePlan::PartFor(int rank) const {
+  const auto r = impl_->IndexOf(rank);
+  return r ? impl_->Part(*r, impl_->digest) : std::string();
+}
+
+std::string SavePlan::PartDigest(int rank) const {
+  const auto r = impl_->IndexOf(rank);
+  return r ? Digest(impl_->Part(*r, "")) : std::string();
+}
+
+std::vector<PlannedFileView> SavePlan::Files() const {
+  std::vector<PlannedFileView> views;
+  for (const PlanFile& file : impl_->files) {
+    PlannedFileView& view = views.emplace_back();
+    view.rank = ranks()[static_cast<size_t>(file.rank_index)];
+    view.bin = static_cast<int>(file.bin);
+    view.name = impl_->NameOf(file);
+    view.header_bytes = file.header_bytes;
+    view.data_bytes = file.data_bytes;
+    uint64_t offset = file.header_bytes;
+    for (size_t i = 0; i < file.items; ++i) {
+      const ItemRef& ref = impl_->items[file.first_item + i];
+      view.items.push_back({impl_->ItemOf(ref, file.rank_index), offset});
+      offset += impl_->BytesOf(ref, file.rank_index);
+    }
+  }
+  return views;
+}
+
+std::vector<PlannedMove> SavePlan::Moves() const {
+  std::vector<PlannedMove> moves;
+  for (const Writers::Move& move : impl_->moves) {
+    moves.push_back({ranks()[static_cast<size_t>(move.from)], ranks()[static_cast<size_t>(move.to)],
+                     impl_->set->ItemOf(move.shard)});
+  }
+  return moves;
+}
+
+std::vector<std::pair<int, int>> SavePlan::MovePairs() const {
+  std::vector<std::pair<int, int>> pairs;
+  for (const Writers::Move& move : impl_->moves) {
+    pairs.emplace_back(ranks()[static_cast<size_t>(move.from)], ranks()[static_cast<size_t>(move.to)]);
+  }
+  std::sort(pairs.begin(), pairs.end());
+  pairs.erase(std::unique(pairs.begin(), pairs.end()), pairs.end());
+  return pairs;
+}
+
+std::string SavePlanDigest(std::span<const RankInput> ranks, const SaveOptions& options) {
+  std::vector<const RankInput*> sorted;
+  for (const RankInput& input : ranks) sorted.push_back(&input);
+  std::sort(sorted.begin(), sorted.end(), [](const auto* a, const auto* b) { return a->rank < b->rank; });
+  std::vector<int> slow = options.slow_ranks;
+  std::sort(slow.begin(), slow.end());
+  Digester digester;
+  digester.Add("cairn save plan 2").Add(uint64_t{ranks.size()});
+  for (const RankInput* input : sorted) {
+    digester.Add(static_cast<uint64_t>(input->rank)).Add(input->node).Add(input->layout_digest);
+  }
+  digester.Add(static_cast<uint64_t>(options.bins_per_rank)).Add(static_cast<uint64_t>(options.moves));
+  digester.Add(absl::StrFormat("%.17g", options.move_threshold)).Add(uint64_t{slow.size()});
+  for (int rank : slow) digester.Add(static_cast<uint64_t>(rank));
+  return digester.Finish();
+}
+
+absl::StatusOr<SavePlan> MakeSavePlan(std::span<const RankInput> ranks, const SaveOptions& options, FaultList& faults) {
+  if (options.bins_per_rank < 1 || options.bins_per_rank > 99) {
+    faults.Add({Reason::kBadRequest,
+                "",
+                {},
+                {},
+                {},
+                absl::StrCat("bins per rank must be 1 to 99, not ", options.bins_per_rank)});
+    return faults.ToStatus();
+  }
+  auto set = std::make_shared<LayoutSet>(ranks, faults);
+  ValidateTiling(*set, faults);
+  if (!faults.empty()) return faults.ToStatus();
+  return SavePlan(std::make_shared<const SavePlan::Impl>(std::move(set), options, SavePlanDigest(ranks, options)));
+}
+
+absl::StatusOr<SavePlan> MakeSavePlan(std::span<const RankInput> ranks, const SaveOptions& options) {
+  FaultList faults(options.max_faults);
+  return MakeSavePlan(ranks, options, faults);
+}
+
+absl::StatusOr<SavePlan> SavePlanCache::Get(std::span<const RankInput> ranks, const SaveOptions& options) {
+  const std::string digest = SavePlanDigest(ranks, options);
+  const auto found =
+      std::find_if(plans_.begin(), plans_.end(), [&](const SavePlan& p) { return p.digest() == digest; });
+  if (found != plans_.end()) {
+    std::rotate(found, found + 1, plans_.end());
+    return plans_.back();
+  }
+  ++planned_;
+  auto plan = MakeSavePlan(ranks, options);
+  if (!plan.ok()) return plan;
+  if (plans_.size() >= capacity_ && !plans_.empty()) plans_.erase(plans_.begin());
+  plans_.push_back(*plan);
+  return plan;
+}
+
+}  // namespace cairn

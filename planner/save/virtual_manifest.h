@@ -1,0 +1,15 @@
+// The manifest that a save plan would have if its files were written: for dry runs and for resharding live memory.
+#ifndef CAIRN_PLANNER_SAVE_VIRTUAL_MANIFEST_H_
+#define CAIRN_PLANNER_SAVE_VIRTUAL_MANIFEST_H_
+
+#include "common/format/manifest.h"
+#include "planner/save/save_plan.h"
+
+namespace cairn {
+
+// Checksums are 0; objects fill their slots.
+Manifest VirtualManifest(const SavePlan& plan);
+
+}  // namespace cairn
+
+#endif  // CAIRN_PLANNER_SAVE_VIRTUAL_MANIFEST_H_

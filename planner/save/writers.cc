@@ -1,0 +1,209 @@
+#include "planner/save/writers.h"
+
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+#include <set>
+#include <utility>
+
+namespace cairn {
+namespace {
+
+class Chooser {
+ public:
+  Chooser(const LayoutSet& set, const SaveOptions& options)
+      : set_(set), options_(options), slow_(set.ranks().size()), node_load_(set.nodes().size()) {
+    writers_.load.resize(set.ranks().size());
+    writers_.shard_writer.assign(set.shard_count(), -1);
+    writers_.object_writer.assign(set.objects().size(), -1);
+    for (int rank : options.slow_ranks) {
+      const auto found = std::lower_bound(set.ranks().begin(), set.ranks().end(), rank);
+      if (found != set.ranks().end() && *found == rank) slow_[static_cast<size_t>(found - set.ranks().begin())] = true;
+    }
+  }
+
+  Writers Choose() {
+    struct Shared {
+      uint64_t bytes;
+      uint32_t number;  // of a shard, or (number of shards) + object
+    };
+    std::vector<Shared> shared;
+    for (uint32_t shard = 0; shard < set_.shard_count(); ++shard) {
+      const auto holders = set_.HoldersOf(shard);
+      const std::vector<int>& ranks = set_.layouts()[holders[0]].rank_indices;
+      if (holders.size() == 1 && ranks.size() == 1) {
+        Give(ranks[0], set_.BytesOf(shard));
+        writers_.shard_writer[shard] = ranks[0];
+      } else {
+        shared.push_back({set_.BytesOf(shard), shard});
+      }
+    }
+    const auto shards = static_cast<uint32_t>(set_.shard_count());
+    std::vector<std::vector<uint32_t>> object_layouts(set_.objects().size());
+    for (uint32_t i = 0; i < set_.layouts().size(); ++i) {
+      const LayoutSet::Layout& layout = set_.layouts()[i];
+      for (const LayoutSet::ObjectItem& item : layout.objects) {
+        if (set_.objects()[item.object].per_rank) {
+          for (int rank : layout.rank_indices) Give(rank, item.slot_bytes);
+        } else {
+          object_layouts[item.object].push_back(i);
+        }
+      }
+    }
+    for (uint32_t object = 0; object < set_.objects().size(); ++object) {
+      if (!object_layouts[object].empty()) shared.push_back({set_.objects()[object].slot_bytes, shards + object});
+    }
+    // Equal ones in the order of their first appearance by rank, which is that of their numbers.
+    std::stable_sort(shared.begin(), shared.end(), [](const Shared& a, const Shared& b) { return a.bytes > b.bytes; });
+    for (const Shared& item : shared) {
+      const bool object = item.number >= shards;
+      const int rank = object ? Best(object_layouts[item.number - shards]) : Best(set_.HoldersOf(item.number));
+      Give(rank, item.bytes);
+      (object ? writers_.object_writer[item.number - shards] : writers_.shard_writer[item.number]) = rank;
+    }
+    if (options_.moves == MovePolicy::kAuto) MoveShards();
+    return std::move(writers_);
+  }
+
+ private:
+  void Give(int rank, uint64_t bytes) {
+    writers_.load[static_cast<size_t>(rank)] += bytes;
+    node_load_[set_.rank_nodes()[static_cast<size_t>(rank)]] += bytes;
+  }
+
+  int Best(std::span<const uint32_t> layouts) const {
+    int best = -1;
+    bool best_slow = false;
+    uint64_t best_load = 0, best_node = 0;
+    for (uint32_t layout : layouts) {
+      for (int rank : set_.layouts()[layout].rank_indices) {
+        const auto r = static_cast<size_t>(rank);
+        const bool slow = slow_[r];
+        const uint64_t load = writers_.load[r];
+        const uint64_t node = node_load_[set_.rank_nodes()[r]];
+        if (best < 0 || std::tuple(slow, load, node, rank) < std::tuple(best_slow, best_load, best_node, best)) {
+          best = rank;
+          best_slow = slow;
+          best_load = load;
+          best_node = node;
+        }
+      }
+    }
+    return best;
+  }
+
+  void MoveShards() {
+    std::vector<uint64_t>& load = writers_.load;
+    const uint64_t total = std::accumulate(load.begin(), load.end(), uint64_t{0});
+    const double mean = static_cast<double>(total) / static_cast<double>(load.size());
+    uint64_t largest = 0;
+    for (uint32_t shard = 0; shard < set_.shard_count(); ++shard) largest = std::max(largest, set_.BytesOf(shard));
+    const auto limit = std::max(static_cast<uint64_t>(mean * options_.move_threshold), largest);
+    std::vector<int> heavy;
+    for (size_t r = 0; r < load.size(); ++r) {
+      if (load[r] > limit) heavy.push_back(static_cast<int>(r));
+    }
+    if (heavy.empty()) return;
+    std::stable_sort(heavy.begin(), heavy.end(),
+                     [&](int a, int b) { return load[static_cast<size_t>(a)] > load[static_cast<size_t>(b)]; });
+    // Receivers by load: of all, and of each node.
+    using Queue = std::set<std::pair<uint64_t, int>>;
+    Queue all;
+    std::vector<Queue> by_node(set_.nodes().size());
+    for (size_t r = 0; r < load.size(); ++r) {
+      if (load[r] >= limit || slow_[r]) continue;
+      all.emplace(load[r], static_cast<int>(r));
+      by_node[set_.rank_nodes()[r]].emplace(load[r], static_cast<int>(r));
+    }
+    std::vector<int> heavy_index(load.size(), -1);
+    for (size_t i = 0; i < heavy.size(); ++i) heavy_index[static_cast<size_t>(heavy[i])] = static_cast<int>(i);
+    std::vector<std::vector<std::pair<uint64_t, uint32_t>>> shards_of(heavy.size());
+    for (uint32_t shard = 0; shard < set_.shard_count(); ++shard) {
+      const int h = heavy_index[static_cast<size_t>(writers_.shard_writer[shard])];
+      if (h >= 0) shards_of[static_cast<size_t>(h)].emplace_back(set_.BytesOf(shard), shard);
+    }
+    for (size_t h = 0; h < heavy.size(); ++h) {
+      const int from = heavy[h];
+      auto& own = shards_of[h];
+      std::sort(own.begin(), own.end());
+      while (load[static_cast<size_t>(from)] > limit && !own.empty() && !all.empty()) {
+        const uint64_t excess = load[static_cast<size_t>(from)] - limit;
+        // The smallest that is enough; if none is, the largest.
+        auto pick = std::lower_bound(own.begin(), own.end(), std::pair(excess, 0u));
+        if (pick == own.end()) --pick;
+        // It must fit below the limit; the lightest receiver has the most room.
+        const uint64_t room = limit - all.begin()->first;
+        while (pick != own.begin() && pick->first > room) --pick;
+        if (pick->first > room) break;
+        const auto [bytes, shard] = *pick;
+        Queue& near = by_node[set_.rank_nodes()[static_cast<size_t>(from)]];
+        const bool local = !near.empty() && near.begin()->first + bytes <= limit;
+        const int to = local ? near.begin()->second : all.begin()->second;
+        const auto t = static_cast<size_t>(to);
+        own.erase(pick);
+        all.erase({load[t], to});
+        by_node[set_.rank_nodes()[t]].erase({load[t], to});
+        load[t] += bytes;
+        load[static_cast<size_t>(from)] -= bytes;
+        writers_.moves.push_back({shard, from, to});
+        if (load[t] < limit) {
+          all.emplace(load[t], to);
+          by_node[set_.rank_nodes()[t]].emplace(load[t], to);
+        }
+      }
+    }
+    EvenOut(limit, heavy, shards_of);
+    std::sort(writers_.moves.begin(), writers_.moves.end(), [](const Writers::Move& a, const Writers::Move& b) {
+      return std::pair(a.from, a.shard) < std::pair(b.from, b.shard);
+    });
+  }
+
+  // What is still above the limit, because no shard fits below it elsewhere: the heaviest gives the lightest the shard
+  // that is nearest to half of what they differ by, as long as that makes the heavier of the two lighter.
+  void EvenOut(uint64_t limit, const std::vector<int>& heavy,
+               std::vector<std::vector<std::pair<uint64_t, uint32_t>>>& shards_of) {
+    std::vector<uint64_t>& load = writers_.load;
+    std::set<std::pair<uint64_t, int>> by_load;
+    for (size_t r = 0; r < load.size(); ++r) {
+      if (!slow_[r]) by_load.emplace(load[r], static_cast<int>(r));
+    }
+    std::set<std::pair<uint64_t, size_t>> giving;  // load, index into heavy
+    for (size_t h = 0; h < heavy.size(); ++h) giving.emplace(load[static_cast<size_t>(heavy[h])], h);
+    while (!giving.empty() && !by_load.empty() && giving.rbegin()->first > limit) {
+      const size_t h = giving.rbegin()->second;
+      const int from = heavy[h], to = by_load.begin()->second;
+      const auto f = static_cast<size_t>(from), t = static_cast<size_t>(to);
+      giving.erase(std::prev(giving.end()));
+      auto& own = shards_of[h];
+      const uint64_t differ = load[f] > load[t] ? load[f] - load[t] : 0;
+      auto pick = std::lower_bound(own.begin(), own.end(), std::pair(differ / 2, 0u));
+      if (pick != own.begin() &&
+          (pick == own.end() || pick->first - differ / 2 > differ / 2 - std::prev(pick)->first)) {
+        --pick;
+      }
+      if (pick == own.end() || pick->first == 0 || pick->first >= differ) continue;  // it stays as it is
+      const auto [bytes, shard] = *pick;
+      own.erase(pick);
+      by_load.erase({load[f], from});
+      by_load.erase({load[t], to});
+      load[f] -= bytes;
+      load[t] += bytes;
+      if (!slow_[f]) by_load.emplace(load[f], from);
+      by_load.emplace(load[t], to);
+      writers_.moves.push_back({shard, from, to});
+      giving.emplace(load[f], h);
+    }
+  }
+
+  const LayoutSet& set_;
+  const SaveOptions& options_;
+  std::vector<bool> slow_;
+  std::vector<uint64_t> node_load_;
+  Writers writers_;
+};
+
+}  // namespace
+
+Writers ChooseWriters(const LayoutSet& set, const SaveOptions& options) { return Chooser(set, options).Choose(); }
+
+}  // namespace cairn
