@@ -159,8 +159,8 @@ int main(int argc, char** argv) {
   if (!agent.ok()) return Fail(agent.status());
   cairn::LocalService service(**agent);
   auto server = cairn::WithMemory("to start", [&] {
-    return cairn::LocalServer::Start(options.socket_directory + "/agent.sock",
-                                     cairn::UserPolicy(options.allowed_users), &service);
+    return cairn::LocalServer::Start(options.socket_directory + "/agent.sock", cairn::UserPolicy(options.allowed_users),
+                                     &service);
   });
   if (!server.ok()) return Fail(server.status());
   service.SetPeerLookup([raw = server->get()](const std::string& peer) { return raw->PeerOfCall(peer); });

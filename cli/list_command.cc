@@ -64,9 +64,8 @@ absl::StatusOr<std::vector<v1::Checkpoint>> ListFromStorage(const std::string& r
 absl::Status List(const CommandContext& context, const Arguments& arguments) {
   CAIRN_RETURN_IF_ERROR(CheckJobName(arguments.name));
   CAIRN_ASSIGN_OR_RETURN(const std::vector<v1::Checkpoint> listed,
-                         arguments.root.empty()
-                             ? ListFromCoordinator(context, arguments.name)
-                             : ListFromStorage(arguments.root, arguments.name, arguments.check));
+                         arguments.root.empty() ? ListFromCoordinator(context, arguments.name)
+                                                : ListFromStorage(arguments.root, arguments.name, arguments.check));
   if (context.json()) {
     nlohmann::ordered_json json = {{"checkpoints", nlohmann::ordered_json::array()}};
     for (const v1::Checkpoint& checkpoint : listed) json["checkpoints"].push_back(ListedToJson(checkpoint));
@@ -139,9 +138,11 @@ absl::Status Show(const CommandContext& context, const Arguments& arguments) {
   }
   PrintSummary(*manifest, root);
   if (damaged) {
-    std::printf("  on disk    %s\n", Coloured(stdout, Colour::kRed, absl::StrCat("DAMAGED: ", files->message())).c_str());
+    std::printf("  on disk    %s\n",
+                Coloured(stdout, Colour::kRed, absl::StrCat("DAMAGED: ", files->message())).c_str());
   } else if (!files.has_value()) {
-    std::printf("  on disk    not looked at: %s is not seen from here; run this with --root where it is\n", root.c_str());
+    std::printf("  on disk    not looked at: %s is not seen from here; run this with --root where it is\n",
+                root.c_str());
   } else {
     std::printf("  on disk    all files are there in their lengths; `cairn verify` reads them\n");
   }
@@ -166,8 +167,10 @@ void AddListCommand(Command app, CommandContext& context) {
   command.AddFlag("--check", arguments->check, "Look at every file too (its length; with --root)");
   command.Footer(
       "Examples:\n  cairn list demo\n  cairn list demo --root /checkpoints --format=json\n"
-      "COMMITTED says that the step's manifest is whole. The files are not looked at, so that a list costs one read for\n"
-      "each step: with --check it costs one `stat` for each file too, and a step with missing or short files is DAMAGED.\n"
+      "COMMITTED says that the step's manifest is whole. The files are not looked at, so that a list costs one read "
+      "for\n"
+      "each step: with --check it costs one `stat` for each file too, and a step with missing or short files is "
+      "DAMAGED.\n"
       "`cairn show JOB@STEP` looks at one step's files, `cairn verify JOB@STEP` reads every byte of them.");
   command.Action([arguments, &context] {
     if (arguments->check && arguments->root.empty()) {
@@ -189,7 +192,8 @@ void AddShowCommand(Command app, CommandContext& context) {
   command.AddFlag("--files", arguments->files, "List every item of every file");
   command.Footer(
       "Examples:\n  cairn show demo\n  cairn show demo@1200 --tensors --root /checkpoints\n"
-      "Looks whether all files stand there in their lengths, if this machine sees the root. `cairn verify` reads them.\n"
+      "Looks whether all files stand there in their lengths, if this machine sees the root. `cairn verify` reads "
+      "them.\n"
       "Exit status: 0 shown, 1 no such checkpoint, or files are missing or short.");
   command.Action([arguments, &context] { context.exit_status = ReportError(context, Show(context, *arguments)); });
 }

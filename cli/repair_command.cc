@@ -56,21 +56,26 @@ void Print(const RepairReport& report, absl::Duration took) {
 
 // What helps whoever wanted a repair and cannot have it.
 absl::Status WithNextAction(const absl::Status& status, const CheckpointName& name, const std::string& root) {
-  const std::string at = absl::StrCat(name.job, "@", *name.step), command = absl::StrCat("`cairn repair ", at, " --root ", root, "`");
+  const std::string at = absl::StrCat(name.job, "@", *name.step),
+                    command = absl::StrCat("`cairn repair ", at, " --root ", root, "`");
   ErrorMetadata more = {{"job", name.job}, {"step", absl::StrCat(*name.step)}, {"root", root}};
   const auto reason = ReasonOf(status);
   if (reason == Reason::kRootInUse) {
-    more.emplace_back("next", absl::StrCat("Stop the coordinator that serves the root, run ", command,
-                                           ", start the coordinator again. Agents and trainers may stay: they wait for it."));
+    more.emplace_back("next",
+                      absl::StrCat("Stop the coordinator that serves the root, run ", command,
+                                   ", start the coordinator again. Agents and trainers may stay: they wait for it."));
   } else if (reason == Reason::kNotCommitted) {
-    more.emplace_back("next", absl::StrCat("Load another step: `cairn list ", name.job, " --root ", root,
-                                           "` shows them. An aborted attempt cannot be repaired. If you know that the step was "
-                                           "committed and its verdict is lost, copy its directory away before a coordinator "
-                                           "of the root starts: it removes files without a verdict."));
+    more.emplace_back("next",
+                      absl::StrCat("Load another step: `cairn list ", name.job, " --root ", root,
+                                   "` shows them. An aborted attempt cannot be repaired. If you know that the step was "
+                                   "committed and its verdict is lost, copy its directory away before a coordinator "
+                                   "of the root starts: it removes files without a verdict."));
   } else if (absl::IsDataLoss(status) && reason != Reason::kManifestCorrupt) {
-    more.emplace_back("next", absl::StrCat("Without these bytes the step is lost. If you have a copy of the file, put it "
-                                           "back and run ", command, " again; else load an earlier step: `cairn list ",
-                                           name.job, " --root ", root, " --check` shows whose files are whole."));
+    more.emplace_back(
+        "next", absl::StrCat("Without these bytes the step is lost. If you have a copy of the file, put it "
+                             "back and run ",
+                             command, " again; else load an earlier step: `cairn list ", name.job, " --root ", root,
+                             " --check` shows whose files are whole."));
   }
   return WithMetadata(status, more);
 }

@@ -36,8 +36,8 @@ std::string NameOf(const v1::Checkpoint& checkpoint) {
   return checkpoint.has_step() ? absl::StrCat(checkpoint.job(), "@", checkpoint.step()) : checkpoint.job();
 }
 
-// What the save that was asked for by `request` shares with an earlier one that is under way, for people; empty if it is
-// one of its own.
+// What the save that was asked for by `request` shares with an earlier one that is under way, for people; empty if it
+// is one of its own.
 std::string SharedWith(CoordinatorClient& client, const v1::CreateCheckpointRequest& request,
                        const v1::Checkpoint& answer) {
   if (IsEnded(answer)) return "";
@@ -55,13 +55,15 @@ std::string SharedWith(CoordinatorClient& client, const v1::CreateCheckpointRequ
     return absl::StrCat("a save of ", NameOf(other), " is under way already; this one begins when that has ended");
   }
   if (request.has_step()) return "";
-  return absl::StrCat("a save of ", request.job(),
-                      " was asked for already, and its ranks have not agreed on a step yet; this command follows that save");
+  return absl::StrCat(
+      "a save of ", request.job(),
+      " was asked for already, and its ranks have not agreed on a step yet; this command follows that save");
 }
 
 // The error of a command that ended before its save.
 absl::Status Interrupted(const std::string& job) {
-  return MakeError(Reason::kInterrupted, absl::StrCat("interrupted; the save of ", job, " goes on without this command"),
+  return MakeError(Reason::kInterrupted,
+                   absl::StrCat("interrupted; the save of ", job, " goes on without this command"),
                    {{"job", job}, {"next", absl::StrCat("`cairn status ", job, "` shows how it goes on.")}});
 }
 
@@ -134,7 +136,8 @@ absl::StatusOr<v1::Checkpoint> Save(const CommandContext& context, const Argumen
   CAIRN_RETURN_IF_ERROR(created);
   if (!context.json()) {
     const std::string shared = SharedWith(*client, request, checkpoint);
-    if (!shared.empty()) std::fprintf(stderr, "%s %s\n", Coloured(stderr, Colour::kYellow, "note:").c_str(), shared.c_str());
+    if (!shared.empty())
+      std::fprintf(stderr, "%s %s\n", Coloured(stderr, Colour::kYellow, "note:").c_str(), shared.c_str());
   }
   if (arguments.no_wait) return checkpoint;
   return Follow(*client, std::move(checkpoint), request.request_id(), deadline);
@@ -176,9 +179,11 @@ void AddSaveCommand(Command app, CommandContext& context) {
       "Examples:\n"
       "  cairn save demo\n"
       "  cairn save demo --timeout 10m --format=json\n"
-      "Ctrl-C ends this command, not the save: `cairn status JOB` shows how it goes on. Where a save of the job is under\n"
+      "Ctrl-C ends this command, not the save: `cairn status JOB` shows how it goes on. Where a save of the job is "
+      "under\n"
       "way already, the command says so, and follows that save or waits for its end.\n"
-      "Exit status: 0 committed, 1 aborted (the error names ranks and phase), 3 the answer is unknown, 130 interrupted.");
+      "Exit status: 0 committed, 1 aborted (the error names ranks and phase), 3 the answer is unknown, 130 "
+      "interrupted.");
   command.Action([arguments, &context] {
     const auto checkpoint = Save(context, *arguments);
     if (!checkpoint.ok()) {

@@ -93,12 +93,12 @@ void PrintJob(const v1::Job& job, const std::optional<v1::Checkpoint>& committed
     if (job.checkpoint().has_error()) {
       const absl::Status error = StatusFromProto(job.checkpoint().error());
       const auto reason = ReasonOf(error);
-      std::printf("  %s\n  next: %s\n",
-                  Coloured(stdout, Colour::kRed,
-                           absl::StrCat(reason ? absl::StrCat(std::string(InfoOf(*reason).name), ": ") : "",
-                                        error.message()))
-                      .c_str(),
-                  NextActionOf(error).c_str());
+      std::printf(
+          "  %s\n  next: %s\n",
+          Coloured(stdout, Colour::kRed,
+                   absl::StrCat(reason ? absl::StrCat(std::string(InfoOf(*reason).name), ": ") : "", error.message()))
+              .c_str(),
+          NextActionOf(error).c_str());
     }
     if (job.checkpoint().has_warning()) std::printf("  %s\n", WarningText(job.checkpoint()).c_str());
   }

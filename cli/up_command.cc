@@ -113,10 +113,9 @@ class LocalCluster {
       CAIRN_RETURN_IF_ERROR(Launch(command, name));
     }
     for (int rank = 0; rank < arguments_.ranks; ++rank) {
-      CAIRN_ASSIGN_OR_RETURN(std::string address,
-                             AwaitAddress(children_[static_cast<size_t>(rank) + 1],
-                                          absl::StrCat(run_, "/rank", rank, ".address"),
-                                          NameOf(static_cast<size_t>(rank) + 1), kStartTimeout));
+      CAIRN_ASSIGN_OR_RETURN(std::string address, AwaitAddress(children_[static_cast<size_t>(rank) + 1],
+                                                               absl::StrCat(run_, "/rank", rank, ".address"),
+                                                               NameOf(static_cast<size_t>(rank) + 1), kStartTimeout));
       agents_.push_back(std::move(address));
     }
     return absl::OkStatus();

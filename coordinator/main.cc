@@ -86,19 +86,20 @@ absl::Status Serve(const Flags& flags) {
   options.listen = flags.listen;
   options.save.bins_per_rank = flags.bins_per_rank;
   options.save.moves = flags.moves == "auto" ? MovePolicy::kAuto : MovePolicy::kNever;
-  CAIRN_ASSIGN_OR_RETURN(options.core.phase_timeout, ParseDuration(flags.phase_timeout));
-  CAIRN_ASSIGN_OR_RETURN(options.core.lease_ttl, ParseDuration(flags.lease_ttl));
-  CAIRN_ASSIGN_OR_RETURN(options.core.storage_timeout, ParseDuration(flags.storage_timeout));
+  CAIRN_ASSIGN_OR_RETURN(options.decisions.phase_timeout, ParseDuration(flags.phase_timeout));
+  CAIRN_ASSIGN_OR_RETURN(options.decisions.lease_ttl, ParseDuration(flags.lease_ttl));
+  CAIRN_ASSIGN_OR_RETURN(options.decisions.storage_timeout, ParseDuration(flags.storage_timeout));
   CAIRN_ASSIGN_OR_RETURN(const absl::Duration drain_timeout, ParseDuration(flags.drain_timeout));
   CAIRN_ASSIGN_OR_RETURN(const absl::Duration lock_timeout, ParseDuration(flags.lock_timeout));
-  if (options.core.phase_timeout <= absl::ZeroDuration() || options.core.storage_timeout <= absl::ZeroDuration() ||
-      options.core.lease_ttl < absl::Milliseconds(300)) {
+  if (options.decisions.phase_timeout <= absl::ZeroDuration() ||
+      options.decisions.storage_timeout <= absl::ZeroDuration() ||
+      options.decisions.lease_ttl < absl::Milliseconds(300)) {
     return MakeError(Reason::kBadQuantity,
                      "--phase-timeout and --storage-timeout must be above 0s, --lease-ttl at least 300ms");
   }
-  options.core.check_replicas = flags.check_replicas == "always"  ? ReplicaCheck::kAlways
-                                : flags.check_replicas == "never" ? ReplicaCheck::kNever
-                                                                  : ReplicaCheck::kFirst;
+  options.decisions.check_replicas = flags.check_replicas == "always"  ? ReplicaCheck::kAlways
+                                     : flags.check_replicas == "never" ? ReplicaCheck::kNever
+                                                                       : ReplicaCheck::kFirst;
   CAIRN_RETURN_IF_ERROR(CheckListenAddress(flags.listen, !flags.token_file.empty()));
 
   // Signals are taken by the loop below alone; threads that start later inherit the mask.
@@ -123,10 +124,10 @@ absl::Status Serve(const Flags& flags) {
             "event=INSECURE warning=\"no token is asked for (--insecure): every process of this machine can save, "
             "delete and pass for a rank\"");
   }
-  options.core.coordinator_epoch = epoch.epoch();
+  options.decisions.coordinator_epoch = epoch.epoch();
   options.began = epoch.began();
-  options.core.root = storage->root();
-  CAIRN_ASSIGN_OR_RETURN(options.core.root_proof, PutRootProof(*storage));
+  options.decisions.root = storage->root();
+  CAIRN_ASSIGN_OR_RETURN(options.decisions.root_proof, PutRootProof(*storage));
   // A root that is another coordinator's by now ends this one, as a signal does.
   std::once_flag once;
   absl::Status lost;

@@ -85,13 +85,13 @@ absl::StatusOr<std::vector<ExportTensor>> MappedTensors(const Manifest& manifest
     CAIRN_ASSIGN_OR_RETURN(tensor.plain.dtype, DtypeOf(mapped, output));
     const Box whole = WholeBox(shape);
     std::vector<std::string> missing;
-    CAIRN_ASSIGN_OR_RETURN(tensor.links, LinksOf(mapped,
-                                                 {.key = tensor.plain.name,
-                                                  .local_shape = whole.shape,
-                                                  .global_shape = whole.shape,
-                                                  .global_offset = whole.offset,
-                                                  .dtype = tensor.plain.dtype},
-                                                 manifest, stored, missing));
+    CAIRN_ASSIGN_OR_RETURN(tensor.links, AxisMapsOf(mapped,
+                                                    {.key = tensor.plain.name,
+                                                     .local_shape = whole.shape,
+                                                     .global_shape = whole.shape,
+                                                     .global_offset = whole.offset,
+                                                     .dtype = tensor.plain.dtype},
+                                                    manifest, stored, missing));
     if (!missing.empty()) {
       return MakeError(Reason::kMissingNames,
                        absl::StrCat("'", tensor.plain.name, "' needs '", missing.front(), "', which is not stored"),

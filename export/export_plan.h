@@ -27,7 +27,7 @@ struct ExportOptions {
 
 struct ExportTensor {
   PlainTensor plain;  // begin and end count from the begin of its file's data
-  std::vector<Link> links;
+  std::vector<AxisMap> links;
 };
 
 struct ExportFile {

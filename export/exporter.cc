@@ -238,7 +238,7 @@ class Exporter {
     for (const WindowPiece& piece : pieces) {
       const Piece target{WholeBox(piece.tensor->plain.shape), FlatRange{piece.begin, piece.end}};
       const Box bounds = BoundsOf(target);
-      for (const Link& link : piece.tensor->links) {
+      for (const AxisMap& link : piece.tensor->links) {
         const auto source_bounds = link.SourceBounds(bounds);
         if (!source_bounds) continue;
         const ManifestTensor& tensor = manifest_.tensors[link.source];

@@ -105,7 +105,7 @@ void LoadExecutor::Stop() {
 }
 
 void LoadExecutor::ReportProgress(const ActiveLoad& load) {
-  const RoundLender::Progress read = load.source->progress();
+  const ByteServer::Progress read = load.source->progress();
   context_.host.Do([&](Session& session, absl::Time) {
     session.OnReadProgress(load.number,
                            {read.bytes_done, read.storage_bytes, read.path, load.consumer->transport(), read.all_read});
@@ -123,7 +123,7 @@ absl::Status LoadExecutor::MakeSource(const action::StartRead& order, ActiveLoad
   CAIRN_ASSIGN_OR_RETURN(auto memory, context_.pool.Make("cairn-source", bytes));
   CAIRN_ASSIGN_OR_RETURN(load.writable_id, context_.descriptors.Offer(memory, false));
   load.memory = memory;
-  load.lender = std::make_shared<SlabLender>(RoundBuffer{0, memory->bytes(), memory});
+  load.lender = std::make_shared<SlabByteServer>(RoundBuffer{0, memory->bytes(), memory});
   load.source = load.lender;
   return absl::OkStatus();
 }
@@ -223,7 +223,7 @@ void LoadExecutor::EndNow(uint64_t number) {
     }
   }
   if (load.source != nullptr) {
-    const RoundLender::Progress read = load.source->progress();
+    const ByteServer::Progress read = load.source->progress();
     Log(LogLevel::kInfo, "load_ended",
         {{"load", number},
          {"bytes", read.bytes_done},

@@ -50,11 +50,11 @@ class LoadExecutor {
     uint64_t number = 0;
     uint64_t trainer = 0;
     TransferService::Key transfer;
-    std::shared_ptr<RoundLender> source;
+    std::shared_ptr<ByteServer> source;
     std::shared_ptr<LoadConsumer> consumer;
     // Of a reshard: `source` itself, its memory, and that one's ids, for this rank's trainer and, once that has copied,
     // for the others.
-    std::shared_ptr<SlabLender> lender;
+    std::shared_ptr<SlabByteServer> lender;
     std::shared_ptr<SharedMemory> memory;
     uint64_t writable_id = 0;
     uint64_t read_only_id = 0;

@@ -94,7 +94,8 @@ absl::Status SaveExecutor::Lend(const action::StartWrite& order, const std::shar
   EndLending(order.save);  // of an earlier attempt
   if (order.target->moved_out.empty()) return absl::OkStatus();
   CAIRN_ASSIGN_OR_RETURN(const uint64_t id, context_.descriptors.Offer(slab, true));
-  const auto lender = std::make_shared<SlabLender>(RoundBuffer{0, slab->bytes(), slab}, *order.staged, *order.target);
+  const auto lender =
+      std::make_shared<SlabByteServer>(RoundBuffer{0, slab->bytes(), slab}, *order.staged, *order.target);
   lender->MarkStaged(id);
   const TransferService::Key key = {order.target->plan_digest, 0, order.step, order.attempt};
   {
@@ -140,8 +141,8 @@ void SaveExecutor::StartWrite(const action::StartWrite& order) {
     writing_ = run;
     slab = slab_;
   }
-  auto writer = StartThread(absl::StrCat("to write step ", order.step),
-                            [this, order, run, slab] { Write(order, run, slab); });
+  auto writer =
+      StartThread(absl::StrCat("to write step ", order.step), [this, order, run, slab] { Write(order, run, slab); });
   if (writer.ok()) {
     writer_ = *std::move(writer);
   } else {
@@ -171,8 +172,7 @@ void SaveExecutor::Write(const action::StartWrite& order, const std::shared_ptr<
         return WriteBins(context_.storage, job, options, run->stop, run->bytes_done);
       });
   if (HasReason(outcome.status(), Reason::kRootMismatch)) {
-    outcome =
-        Annotate(outcome.status(), absl::StrCat("on ", context_.options.node), {{"node", context_.options.node}});
+    outcome = Annotate(outcome.status(), absl::StrCat("on ", context_.options.node), {{"node", context_.options.node}});
   }
   EndWrite(order, *run, std::move(outcome), Seconds(begin));
 }

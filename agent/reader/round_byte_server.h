@@ -30,10 +30,10 @@ struct RoundBuffer {
 };
 
 // Implementations are thread-safe.
-class RoundLender {
+class ByteServer {
  public:
   using Done = std::function<void(absl::StatusOr<RoundBuffer>)>;
-  virtual ~RoundLender() = default;
+  virtual ~ByteServer() = default;
 
   // Notes the release, then calls `done` once: when the round stands, or with the error of the load. Returns a number
   // to forget the call by; 0 if `done` was called already.

@@ -155,7 +155,7 @@ void RoundSource::Release(uint32_t consumer, uint32_t released_below) {
   changed_.NotifyAll();
 }
 
-RoundLender::Progress RoundSource::progress() {
+ByteServer::Progress RoundSource::progress() {
   MutexLock lock(mutex_);
   return {reader_.bytes_done(), reader_.counters().total(), reader_.counters().path(), ledger_.all_read()};
 }

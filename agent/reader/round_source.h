@@ -31,7 +31,7 @@ struct RoundSourceOptions {
 };
 
 // Thread-safe.
-class RoundSource final : public RoundLender {
+class RoundSource final : public ByteServer {
  public:
   RoundSource(PosixStorage& storage, BufferPool& pool, std::string job, ReadPlanPtr plan, RoundSourceOptions options);
   // Stops.

@@ -47,8 +47,8 @@ class LinkTroubleTest : public ::testing::Test {
     ASSERT_TRUE(agent.ok()) << agent.status();
     agent_ = *std::move(agent);
     service_ = std::make_unique<LocalService>(*agent_);
-    auto server = LocalServer::Start(options.socket_directory + "/agent.sock", UserPolicy(std::vector<uid_t>()),
-                                     service_.get());
+    auto server =
+        LocalServer::Start(options.socket_directory + "/agent.sock", UserPolicy(std::vector<uid_t>()), service_.get());
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     trainer_ = std::make_unique<FakeTrainer>("unix:" + server_->path());

@@ -19,9 +19,8 @@ bool AskedSaves::Ask(const Question& question, uint64_t number) {
 }
 
 std::optional<v1::SaveOrder> AskedSaves::Take(const Question& question) {
-  const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
-    return entry.answered && entry.question == question;
-  });
+  const auto found = std::find_if(entries_.begin(), entries_.end(),
+                                  [&](const Entry& entry) { return entry.answered && entry.question == question; });
   if (found == entries_.end()) return std::nullopt;
   std::optional<v1::SaveOrder> verdict = std::move(found->last);
   entries_.erase(found);

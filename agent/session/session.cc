@@ -199,8 +199,8 @@ absl::Status Session::Replaced() const {
 
 absl::Status Session::CheckAttach(uint64_t trainer, uint64_t previous_agent) const {
   if (trainer_ == trainer) return absl::OkStatus();
-  // Two trainers of one rank, each of which comes back when it was replaced, would take the rank from each other without
-  // end.
+  // Two trainers of one rank, each of which comes back when it was replaced, would take the rank from each other
+  // without end.
   if (std::find(replaced_.begin(), replaced_.end(), trainer) != replaced_.end()) return Replaced();
   if (previous_agent == 0) return absl::OkStatus();
   const bool given_on = previous_agent == options_.incarnation && last_trainer_ != 0 && last_trainer_ != trainer;

@@ -159,8 +159,8 @@ class Session {
 
   // --- With the trainer. Errors are those of LocalAgentService.
 
-  // Whether this trainer may have the rank. `previous_agent`: the incarnation of the agent that it was attached to last, 0
-  // if it never was: only a trainer that is new may take another one's place. ABORTED (STALE_INCARNATION).
+  // Whether this trainer may have the rank. `previous_agent`: the incarnation of the agent that it was attached to
+  // last, 0 if it never was: only a trainer that is new may take another one's place. ABORTED (STALE_INCARNATION).
   absl::Status CheckAttach(uint64_t trainer, uint64_t previous_agent) const;
   // After CheckAttach. Takes the place of the trainer that is attached.
   void Attach(uint64_t trainer);

@@ -229,9 +229,8 @@ void Session::ApplyLoad(const v1::LoadOrder& order) {
         if (!verdict.ok()) load->error = std::move(verdict);
       }
       if (load->error.ok()) {
-        load->error =
-            MakeError(Reason::kInterrupted, absl::StrCat("rank ", options_.rank, ": the load was aborted"),
-                      {{"job", options_.job}, {"rank", absl::StrCat(options_.rank)}});
+        load->error = MakeError(Reason::kInterrupted, absl::StrCat("rank ", options_.rank, ": the load was aborted"),
+                                {{"job", options_.job}, {"rank", absl::StrCat(options_.rank)}});
       }
       StopReading(*load);
       if (!load->reading && load->phase != v1::LoadState::STOPPED) {

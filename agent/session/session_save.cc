@@ -16,7 +16,8 @@ namespace {
 constexpr size_t kKeptEnded = 64;
 // Failed saves that the coordinator has not given a verdict on. More come together only while it is away.
 constexpr size_t kMaxFailed = 16;
-// What the coordinator may take to name those that a rank has waited for. A client waits five seconds beyond its timeout.
+// What the coordinator may take to name those that a rank has waited for. A client waits five seconds beyond its
+// timeout.
 constexpr absl::Duration kBlameGrace = absl::Seconds(3);
 constexpr absl::Duration kDefaultStageTimeout = absl::Minutes(10);
 
@@ -307,10 +308,11 @@ void Session::OnTick(absl::Time now) {
                      metadata));
     } else {
       save.blame_deadline = now + kBlameGrace;
-      Fail(save, MakeError(Reason::kRankLate,
-                           absl::StrCat("rank ", options_.rank, " waited for other ranks for the whole timeout of its save ",
-                                        "of step ", step, ": they have not called save or prepare, so there is no plan"),
-                           metadata));
+      Fail(save,
+           MakeError(Reason::kRankLate,
+                     absl::StrCat("rank ", options_.rank, " waited for other ranks for the whole timeout of its save ",
+                                  "of step ", step, ": they have not called save or prepare, so there is no plan"),
+                     metadata));
     }
   }
   if (late) Advance();

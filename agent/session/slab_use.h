@@ -16,8 +16,8 @@ enum class TrainerEnd {
   kUnmapped,  // it said so, and that it has no slab mapped any more
 };
 
-// Follows one slab, from when it is made. Trainers are given by incarnation. A trainer copies into one slab at a time and
-// begins no save before its last copy has ended (local_agent_service.proto), so only others have to be kept apart.
+// Follows one slab, from when it is made. Trainers are given by incarnation. A trainer copies into one slab at a time
+// and begins no save before its last copy has ended (local_agent_service.proto), so only others have to be kept apart.
 class SlabUse {
  public:
   // Whether the next save may be this trainer's.

@@ -9,9 +9,9 @@
 
 namespace cairn {
 
-// The incarnation that stands in the agent's own socket directory: of the process before that registered last. 0 if there
-// was none, or if what stands there is no incarnation. Whoever listens on the directory's sockets knows that this process
-// has ended, for a live agent gives them to nobody.
+// The incarnation that stands in the agent's own socket directory: of the process before that registered last. 0 if
+// there was none, or if what stands there is no incarnation. Whoever listens on the directory's sockets knows that this
+// process has ended, for a live agent gives them to nobody.
 uint64_t PredecessorIn(const std::string& directory);
 
 // Leaves `incarnation` there for the next process, readable by this user alone. To be called when it has registered.

@@ -1,12 +1,11 @@
 #include "agent/sockets/predecessor.h"
 
+#include <gtest/gtest.h>
 #include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
 #include <string>
-
-#include <gtest/gtest.h>
 
 #include "common/status/reason.h"
 

@@ -55,7 +55,7 @@ struct LoadConsumer::Call {
   absl::Time failing_since = absl::InfiniteFuture();
 };
 
-LoadConsumer::LoadConsumer(ReadPlanPtr plan, const v1::LoadOrder& order, std::shared_ptr<RoundLender> own,
+LoadConsumer::LoadConsumer(ReadPlanPtr plan, const v1::LoadOrder& order, std::shared_ptr<ByteServer> own,
                            BufferPool& pool, LoadConsumerOptions options)
     : plan_(std::move(plan)),
       number_(order.number()),

@@ -47,7 +47,7 @@ struct LoadConsumerOptions {
 class LoadConsumer {
  public:
   // `own` lends this rank's rounds.
-  LoadConsumer(ReadPlanPtr plan, const v1::LoadOrder& order, std::shared_ptr<RoundLender> own, BufferPool& pool,
+  LoadConsumer(ReadPlanPtr plan, const v1::LoadOrder& order, std::shared_ptr<ByteServer> own, BufferPool& pool,
                LoadConsumerOptions options);
   // Stops. `own` must have been stopped before.
   ~LoadConsumer();
@@ -117,7 +117,7 @@ class LoadConsumer {
   const ReadPlanPtr plan_;
   const uint64_t number_;
   const std::string transfer_token_;
-  const std::shared_ptr<RoundLender> own_;
+  const std::shared_ptr<ByteServer> own_;
   BufferPool& pool_;
   const LoadConsumerOptions options_;
 

@@ -7,7 +7,7 @@
 
 namespace cairn {
 
-SlabLender::SlabLender(RoundBuffer buffer, const SaveImage& staged, const SaveImage& target)
+SlabByteServer::SlabByteServer(RoundBuffer buffer, const SaveImage& staged, const SaveImage& target)
     : of_save_(true), buffer_(std::move(buffer)) {
   for (const MovedOut& moved : target.moved_out) {
     shards_[moved.to_rank].push_back(
@@ -15,7 +15,7 @@ SlabLender::SlabLender(RoundBuffer buffer, const SaveImage& staged, const SaveIm
   }
 }
 
-absl::StatusOr<RoundBuffer> SlabLender::AnswerFor(uint32_t consumer, uint32_t round) const {
+absl::StatusOr<RoundBuffer> SlabByteServer::AnswerFor(uint32_t consumer, uint32_t round) const {
   if (!error_.ok()) return error_;
   if (round != 0) return MakeError(Reason::kBadRequest, absl::StrCat("round ", round, " of memory, which has one"));
   RoundBuffer buffer = buffer_;
@@ -29,7 +29,7 @@ absl::StatusOr<RoundBuffer> SlabLender::AnswerFor(uint32_t consumer, uint32_t ro
   return buffer;
 }
 
-void SlabLender::MarkStaged(uint64_t descriptor_id) {
+void SlabByteServer::MarkStaged(uint64_t descriptor_id) {
   {
     MutexLock lock(mutex_);
     buffer_.descriptor_id = descriptor_id;
@@ -38,7 +38,7 @@ void SlabLender::MarkStaged(uint64_t descriptor_id) {
   AnswerAll();
 }
 
-void SlabLender::Stop(const absl::Status& why) {
+void SlabByteServer::Stop(const absl::Status& why) {
   {
     MutexLock lock(mutex_);
     if (error_.ok()) error_ = why;
@@ -46,7 +46,7 @@ void SlabLender::Stop(const absl::Status& why) {
   AnswerAll();
 }
 
-void SlabLender::AnswerAll() {
+void SlabByteServer::AnswerAll() {
   std::vector<std::pair<Done, absl::StatusOr<RoundBuffer>>> answers;
   {
     MutexLock lock(mutex_);
@@ -58,7 +58,7 @@ void SlabLender::AnswerAll() {
   for (auto& [done, answer] : answers) done(std::move(answer));
 }
 
-uint64_t SlabLender::Await(uint32_t consumer, uint32_t round, uint32_t, Done done) {
+uint64_t SlabByteServer::Await(uint32_t consumer, uint32_t round, uint32_t, Done done) {
   absl::StatusOr<RoundBuffer> answer = RoundBuffer();
   {
     MutexLock lock(mutex_);
@@ -73,12 +73,12 @@ uint64_t SlabLender::Await(uint32_t consumer, uint32_t round, uint32_t, Done don
   return 0;
 }
 
-void SlabLender::Forget(uint64_t call) {
+void SlabByteServer::Forget(uint64_t call) {
   MutexLock lock(mutex_);
   waiting_.erase(call);
 }
 
-RoundLender::Progress SlabLender::progress() {
+ByteServer::Progress SlabByteServer::progress() {
   MutexLock lock(mutex_);
   Progress progress;
   progress.path = "memory";

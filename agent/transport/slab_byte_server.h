@@ -15,13 +15,13 @@
 namespace cairn {
 
 // The memory is round 0, and the only one. Thread-safe.
-class SlabLender final : public RoundLender {
+class SlabByteServer final : public ByteServer {
  public:
   // The buffer's descriptor id comes when it is lent.
-  explicit SlabLender(RoundBuffer buffer) : buffer_(std::move(buffer)) {}
+  explicit SlabByteServer(RoundBuffer buffer) : buffer_(std::move(buffer)) {}
   // Of a save: `target` says what moves to whom, `staged` where it lies. Each consumer is told its own shards, and
   // whoever has none gets nothing.
-  SlabLender(RoundBuffer buffer, const SaveImage& staged, const SaveImage& target);
+  SlabByteServer(RoundBuffer buffer, const SaveImage& staged, const SaveImage& target);
 
   // The trainer has copied everything, and other processes may have it under this id: those who wait are answered.
   void MarkStaged(uint64_t descriptor_id);

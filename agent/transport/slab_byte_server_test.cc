@@ -14,13 +14,13 @@ using testing::Whole;
 
 struct Answers {
   std::vector<absl::StatusOr<RoundBuffer>> all;
-  RoundLender::Done Take() {
+  ByteServer::Done Take() {
     return [this](absl::StatusOr<RoundBuffer> buffer) { all.push_back(std::move(buffer)); };
   }
 };
 
 TEST(SlabLenderTest, ConsumersWait_UntilTheTrainerHasStaged) {
-  SlabLender lender(RoundBuffer{0, 8192, nullptr});
+  SlabByteServer lender(RoundBuffer{0, 8192, nullptr});
   Answers answers;
   const uint64_t first = lender.Await(1, 0, 0, answers.Take());
   const uint64_t second = lender.Await(2, 0, 0, answers.Take());
@@ -44,7 +44,7 @@ TEST(SlabLenderTest, OfASave_EachConsumerIsToldItsOwnShards_WhereTheyWereStaged)
   const auto staged = MakeSaveImage(layout, MakeMovingPlan(*layout, 0, {{3, 2, 1, 0}}, "p1", {}, {}));
   const auto target = MakeSaveImage(layout, MakeMovingPlan(*layout, 0, {{0}}, "p2", {}, {{1, 5}, {2, 6}, {3, 5}}));
   ASSERT_TRUE(staged.ok() && target.ok()) << target.status();
-  SlabLender lender(RoundBuffer{0, (*staged)->slab_bytes, nullptr}, **staged, **target);
+  SlabByteServer lender(RoundBuffer{0, (*staged)->slab_bytes, nullptr}, **staged, **target);
   lender.MarkStaged(9);
   Answers answers;
   for (uint32_t consumer : {5u, 6u, 7u}) lender.Await(consumer, 0, 0, answers.Take());
@@ -58,7 +58,7 @@ TEST(SlabLenderTest, OfASave_EachConsumerIsToldItsOwnShards_WhereTheyWereStaged)
 }
 
 TEST(SlabLenderTest, Stopped_TellsThoseWhoWaitWhy) {
-  SlabLender lender(RoundBuffer{0, 8192, nullptr});
+  SlabByteServer lender(RoundBuffer{0, 8192, nullptr});
   Answers answers;
   lender.Await(1, 0, 0, answers.Take());
   lender.Stop(MakeError(Reason::kInterrupted, "over"));

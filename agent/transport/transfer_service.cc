@@ -64,13 +64,13 @@ TransferService::Key TransferService::Key::OfLoad(const std::string& plan_digest
   return {plan_digest, number | 1};
 }
 
-void TransferService::Add(const Key& key, std::string token, std::shared_ptr<RoundLender> lender) {
+void TransferService::Add(const Key& key, std::string token, std::shared_ptr<ByteServer> lender) {
   MutexLock lock(mutex_);
   served_[key] = {std::move(token), std::move(lender)};
 }
 
 void TransferService::Remove(const Key& key) {
-  std::shared_ptr<RoundLender> last;  // not destroyed under the lock
+  std::shared_ptr<ByteServer> last;  // not destroyed under the lock
   MutexLock lock(mutex_);
   const auto served = served_.find(key);
   if (served == served_.end()) return;
@@ -78,8 +78,8 @@ void TransferService::Remove(const Key& key) {
   served_.erase(served);
 }
 
-absl::StatusOr<std::shared_ptr<RoundLender>> TransferService::LenderFor(const grpc::CallbackServerContext& context,
-                                                                        const v1::TransferIdentity& transfer) {
+absl::StatusOr<std::shared_ptr<ByteServer>> TransferService::LenderFor(const grpc::CallbackServerContext& context,
+                                                                       const v1::TransferIdentity& transfer) {
   if (options_.token) CAIRN_RETURN_IF_ERROR(CheckToken(context, options_.token()));
   if (transfer.job() != options_.job || transfer.source_rank() != options_.rank ||
       transfer.source_incarnation() != options_.incarnation) {

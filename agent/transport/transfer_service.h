@@ -40,7 +40,7 @@ class TransferService final : public v1::TransferService::CallbackService {
   };
 
   // Serves it from now on; to whoever has its token.
-  void Add(const Key& key, std::string token, std::shared_ptr<RoundLender> lender);
+  void Add(const Key& key, std::string token, std::shared_ptr<ByteServer> lender);
   void Remove(const Key& key);
 
   grpc::ServerUnaryReactor* AwaitRound(grpc::CallbackServerContext* context, const v1::AwaitRoundRequest* request,
@@ -51,12 +51,12 @@ class TransferService final : public v1::TransferService::CallbackService {
  private:
   struct Served {
     std::string token;
-    std::shared_ptr<RoundLender> lender;
+    std::shared_ptr<ByteServer> lender;
   };
 
   // What a call may take from.
-  absl::StatusOr<std::shared_ptr<RoundLender>> LenderFor(const grpc::CallbackServerContext& context,
-                                                         const v1::TransferIdentity& transfer);
+  absl::StatusOr<std::shared_ptr<ByteServer>> LenderFor(const grpc::CallbackServerContext& context,
+                                                        const v1::TransferIdentity& transfer);
 
   const TransferServiceOptions options_;
   Mutex mutex_;

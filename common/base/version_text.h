@@ -8,8 +8,8 @@
 namespace cairn {
 
 // "cairn 0.1.0 (commit 0123456789ab)" with the commit that the program was built from; " with changes" stands behind it
-// if the checkout had changes. It is "(unknown commit)" in tests, and in a program that was built without a git checkout
-// or not by tools/build.
+// if the checkout had changes. It is "(unknown commit)" in tests, and in a program that was built without a git
+// checkout or not by tools/build.
 std::string VersionText(std::string_view program);
 
 // As above, for a commit as tools/build gives it; empty if it is not known.

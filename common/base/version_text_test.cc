@@ -20,9 +20,7 @@ TEST(VersionTextTest, CommitIsUnknown_SaysSo) {
 }
 
 // A test's results are kept in a cache that a new commit must not empty.
-TEST(VersionTextTest, TestProgram_CarriesNoCommit) {
-  EXPECT_EQ(VersionText("cairn"), VersionTextOf("cairn", ""));
-}
+TEST(VersionTextTest, TestProgram_CarriesNoCommit) { EXPECT_EQ(VersionText("cairn"), VersionTextOf("cairn", "")); }
 
 }  // namespace
 }  // namespace cairn

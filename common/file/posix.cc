@@ -466,9 +466,8 @@ absl::StatusOr<int> PosixStorage::RemoveTemporaries(std::string_view path, absl:
   absl::Status error;
   for (const Entry& entry : entries) {
     struct stat info;
-    if (!IsTemporaryName(entry.name) ||
-        fstatat(directory.get(), entry.name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(info.st_mode) ||
-        info.st_uid != geteuid() || absl::TimeFromTimespec(info.st_ctim) >= before) {
+    if (!IsTemporaryName(entry.name) || fstatat(directory.get(), entry.name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0 ||
+        !S_ISREG(info.st_mode) || info.st_uid != geteuid() || absl::TimeFromTimespec(info.st_ctim) >= before) {
       continue;
     }
     if (unlinkat(directory.get(), entry.name.c_str(), 0) == 0) {

@@ -146,9 +146,9 @@ TEST_F(ArgumentsTest, Environment_IsReadWhenTheOptionIsNotGiven) {
   {
     ArgumentParser parser("prog", "", "1");
     std::string value;
-    parser.AddOption("--value", value, "").FromEnvironment("CAIRN_TEST_LONG").Fits([](const std::string&) {
-      return false;
-    }, "short");
+    parser.AddOption("--value", value, "")
+        .FromEnvironment("CAIRN_TEST_LONG")
+        .Fits([](const std::string&) { return false; }, "short");
     const char* none[] = {"prog"};
     ::testing::internal::CaptureStderr();
     EXPECT_EQ(parser.Parse(1, none), 2);

@@ -14,9 +14,8 @@ namespace cairn {
 
 absl::StatusOr<std::thread> StartThread(std::string_view what, std::function<void()> work) {
   const auto refused = [&](const std::string& why) {
-    return MakeError(Reason::kMemoryLimit,
-                     absl::StrCat("no thread is to be had ", std::string(what), ": ", why,
-                                  " (ulimit -u and -v, pids.max of the control group)"));
+    return MakeError(Reason::kMemoryLimit, absl::StrCat("no thread is to be had ", std::string(what), ": ", why,
+                                                        " (ulimit -u and -v, pids.max of the control group)"));
   };
   try {
     return std::thread(std::move(work));

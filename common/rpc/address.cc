@@ -63,9 +63,11 @@ std::vector<std::string> CanonicalAddresses(std::string_view address) {
 bool IsHostPort(std::string_view address) {
   const auto [host, port] = Split(address);
   int number = -1;
-  const bool digits = port.size() > 1 && port.size() <= 6 && std::all_of(port.begin() + 1, port.end(), absl::ascii_isdigit);
+  const bool digits =
+      port.size() > 1 && port.size() <= 6 && std::all_of(port.begin() + 1, port.end(), absl::ascii_isdigit);
   if (!digits || !absl::SimpleAtoi(port.substr(1), &number) || number > 65535) return false;
-  if (host.find(':') != std::string::npos) return address.find('[') != std::string_view::npos && !NumericHost(host).empty();
+  if (host.find(':') != std::string::npos)
+    return address.find('[') != std::string_view::npos && !NumericHost(host).empty();
   return !host.empty() && std::all_of(host.begin(), host.end(), [](unsigned char c) {
     return absl::ascii_isalnum(c) || c == '.' || c == '-' || c == '_';
   });

@@ -37,8 +37,8 @@ class HeldCall : public std::enable_shared_from_this<HeldCall> {
   static std::shared_ptr<HeldCall> Start(absl::Duration max_wait, std::function<void(HeldCall&, bool timer)> on_end) {
     auto call = std::shared_ptr<HeldCall>(new HeldCall(std::move(on_end)));
     call->reactor_ = new Reactor(call);
-    // The alarm keeps its callback for as long as it lives, and the call keeps the alarm: what the callback holds is let
-    // go when it runs, or neither would ever end. A cancelled alarm comes too, with fired = false.
+    // The alarm keeps its callback for as long as it lives, and the call keeps the alarm: what the callback holds is
+    // let go when it runs, or neither would ever end. A cancelled alarm comes too, with fired = false.
     auto on_alarm = [held = call](bool fired) mutable {
       const std::shared_ptr<HeldCall> last = std::move(held);
       if (fired) last->End(true);

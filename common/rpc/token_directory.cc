@@ -67,7 +67,8 @@ std::string FileName(const std::string& address) {
 bool IsRefused(const std::string& file) {
   const size_t cut = file.rfind('_');
   int port = 0;
-  if (cut == std::string::npos || !absl::SimpleAtoi(file.substr(cut + 1), &port) || port <= 0 || port > 65535) return false;
+  if (cut == std::string::npos || !absl::SimpleAtoi(file.substr(cut + 1), &port) || port <= 0 || port > 65535)
+    return false;
   sockaddr_in four = {};
   sockaddr_in6 six = {};
   const bool is_four = inet_pton(AF_INET, file.substr(0, cut).c_str(), &four.sin_addr) == 1;
@@ -87,8 +88,8 @@ bool IsRefused(const std::string& file) {
   pollfd polled = {tried.get(), POLLOUT, 0};
   int error = 0;
   socklen_t length = sizeof(error);
-  return poll(&polled, 1, kPatienceMs) == 1 &&
-         getsockopt(tried.get(), SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == ECONNREFUSED;
+  return poll(&polled, 1, kPatienceMs) == 1 && getsockopt(tried.get(), SOL_SOCKET, SO_ERROR, &error, &length) == 0 &&
+         error == ECONNREFUSED;
 }
 
 void RemoveOld(int directory, time_t now) {

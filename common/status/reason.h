@@ -151,8 +151,8 @@ absl::Status Annotate(const absl::Status& status, std::string_view prefix, const
 absl::Status WithMetadata(const absl::Status& status, const ErrorMetadata& more);
 
 // What the reader of this error should do: its metadata's "next" where whoever made it knew best, else the table's, in
-// which JOB, JOB@STEP and ROOT of a command are the metadata's "job", "step" and "root". Empty for an error that was not
-// made by Cairn.
+// which JOB, JOB@STEP and ROOT of a command are the metadata's "job", "step" and "root". Empty for an error that was
+// not made by Cairn.
 std::string NextActionOf(const absl::Status& status);
 
 // "0, 1, 5": at most eight ranks, then "and N more".

@@ -32,7 +32,8 @@ absl::Status CheckFiles(PosixStorage& storage, std::string_view directory, std::
     absl::StrAppend(&text, "; ", damaged - 1, " more of its ", files.size(),
                     " files are missing or have another length");
   }
-  return MakeError(sizes[*first].has_value() ? Reason::kFileTruncated : Reason::kFileMissing, text, {{"file", path}, {"root", storage.root()}});
+  return MakeError(sizes[*first].has_value() ? Reason::kFileTruncated : Reason::kFileMissing, text,
+                   {{"file", path}, {"root", storage.root()}});
 }
 
 absl::Status CheckFilesOf(PosixStorage& storage, const Manifest& manifest) {

@@ -105,7 +105,8 @@ TEST_F(CheckpointStoreTest, Absent_NamesTheLatest) {
   const auto manifest = store.ReadManifest("a/b", 30);
   EXPECT_TRUE(HasReason(manifest.status(), Reason::kNotCommitted));
   const std::string latest = "a/b@30 has no committed checkpoint; the latest committed step is 10";
-  EXPECT_TRUE(std::string(manifest.status().message()).starts_with(latest + "; attempt 1 was aborted: ")) << manifest.status();
+  EXPECT_TRUE(std::string(manifest.status().message()).starts_with(latest + "; attempt 1 was aborted: "))
+      << manifest.status();
   // What stands there without a verdict may be of a save that goes on, and may be of a commit whose record is lost.
   EXPECT_TRUE(storage_->MakeDirectories("a/b/000000000030/0002").ok());
   EXPECT_NE(std::string(store.ReadManifest("a/b", 30).status().message())

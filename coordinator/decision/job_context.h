@@ -18,7 +18,7 @@ namespace cairn {
 
 enum class ReplicaCheck { kFirst, kAlways, kNever };
 
-struct CoreOptions {
+struct DecisionOptions {
   uint64_t coordinator_epoch = 1;
   // A rank without progress for that long in a phase ends the operation.
   absl::Duration phase_timeout = absl::Minutes(10);
@@ -37,9 +37,9 @@ struct CoreOptions {
 
 class PlanTable;
 
-struct Context {
+struct JobContext {
   const std::string& job;
-  const CoreOptions& options;
+  const DecisionOptions& options;
   absl::Time now;
   absl::Time wall;  // for people
   const Membership& members;

@@ -7,7 +7,7 @@
 
 namespace cairn {
 
-SavePlanEntry* PlanTable::Request(const std::vector<std::string>& layout, Context& context) {
+SavePlanEntry* PlanTable::Request(const std::vector<std::string>& layout, JobContext& context) {
   Digester digester;
   std::vector<std::string> node;
   for (size_t rank = 0; rank < layout.size(); ++rank) {

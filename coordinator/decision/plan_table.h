@@ -27,7 +27,7 @@ class PlanTable {
  public:
   // The entry of these layouts (by rank), which is ordered when it is new. Null while the bytes of a layout are
   // missing.
-  SavePlanEntry* Request(const std::vector<std::string>& layout, Context& context);
+  SavePlanEntry* Request(const std::vector<std::string>& layout, JobContext& context);
   void OnPlanned(const std::string& key, const absl::StatusOr<PlannedSave>& plan);
   // The newest entry with this plan digest, if any.
   SavePlanEntry* Find(const std::string& plan_digest);

@@ -19,7 +19,7 @@ size_t OrderOf(std::string_view phase) {
   return static_cast<size_t>(std::find(kOrder.begin(), kOrder.end(), phase) - kOrder.begin());
 }
 
-std::string Name(const Context& context, const Operation& operation) {
+std::string Name(const JobContext& context, const Operation& operation) {
   std::string name = context.job;
   if (operation.step.has_value()) absl::StrAppend(&name, "@", *operation.step);
   if (operation.attempt > 0) absl::StrAppend(&name, " attempt ", operation.attempt);
@@ -27,19 +27,19 @@ std::string Name(const Context& context, const Operation& operation) {
   return name;
 }
 
-std::string Tail(const Context& context) {
+std::string Tail(const JobContext& context) {
   if (!context.last_committed.has_value()) return "; no step is committed";
   return absl::StrCat("; last committed step ", *context.last_committed);
 }
 
-ErrorMetadata Metadata(const Context& context, const Operation& operation) {
+ErrorMetadata Metadata(const JobContext& context, const Operation& operation) {
   ErrorMetadata metadata = {{"job", context.job}};
   if (operation.step.has_value()) metadata.emplace_back("step", absl::StrCat(*operation.step));
   if (operation.attempt > 0) metadata.emplace_back("attempt", absl::StrCat(operation.attempt));
   return metadata;
 }
 
-void AddLastCommitted(const Context& context, ErrorMetadata& metadata) {
+void AddLastCommitted(const JobContext& context, ErrorMetadata& metadata) {
   if (context.last_committed.has_value()) {
     metadata.emplace_back("last_committed", absl::StrCat(*context.last_committed));
   }
@@ -52,26 +52,29 @@ std::string Seconds(absl::Duration duration) {
       absl::Trunc(duration, duration < absl::Seconds(10) ? absl::Milliseconds(100) : absl::Seconds(1)));
 }
 
-absl::Status OperationError(Reason reason, const Context& context, const Operation& operation, std::string_view what) {
+absl::Status OperationError(Reason reason, const JobContext& context, const Operation& operation,
+                            std::string_view what) {
   ErrorMetadata metadata = Metadata(context, operation);
   AddLastCommitted(context, metadata);
   return MakeError(reason, absl::StrCat(Name(context, operation), ": ", View(what), Tail(context)), metadata);
 }
 
-absl::Status Blame(Reason reason, const Context& context, const Operation& operation, std::string_view what,
-                   std::vector<Culprit> culprits) {
-  if (culprits.empty()) return OperationError(reason, context, operation, what);
-  std::sort(culprits.begin(), culprits.end(), [](const Culprit& a, const Culprit& b) { return a.rank < b.rank; });
-  const std::string& phase = std::min_element(culprits.begin(), culprits.end(), [](const Culprit& a, const Culprit& b) {
-                               return OrderOf(a.phase) < OrderOf(b.phase);
-                             })->phase;
+absl::Status ErrorNaming(Reason reason, const JobContext& context, const Operation& operation, std::string_view what,
+                         std::vector<NamedRank> named_ranks) {
+  if (named_ranks.empty()) return OperationError(reason, context, operation, what);
+  std::sort(named_ranks.begin(), named_ranks.end(),
+            [](const NamedRank& a, const NamedRank& b) { return a.rank < b.rank; });
+  const std::string& phase =
+      std::min_element(named_ranks.begin(), named_ranks.end(), [](const NamedRank& a, const NamedRank& b) {
+        return OrderOf(a.phase) < OrderOf(b.phase);
+      })->phase;
   std::vector<int> ranks;
-  for (const Culprit& culprit : culprits) ranks.push_back(culprit.rank);
+  for (const NamedRank& named_rank : named_ranks) ranks.push_back(named_rank.rank);
   std::string message = absl::StrCat(Name(context, operation), ": ", ranks.size() == 1 ? "rank " : "ranks ",
                                      JoinRanks(ranks), " ", View(what), " in phase ", phase);
-  for (size_t i = 0; i < culprits.size() && i < kMaxDetails; ++i) {
-    if (culprits[i].detail.empty()) continue;
-    absl::StrAppend(&message, "; rank ", culprits[i].rank, ": ", culprits[i].detail);
+  for (size_t i = 0; i < named_ranks.size() && i < kMaxDetails; ++i) {
+    if (named_ranks[i].detail.empty()) continue;
+    absl::StrAppend(&message, "; rank ", named_ranks[i].rank, ": ", named_ranks[i].detail);
   }
   absl::StrAppend(&message, Tail(context));
   ErrorMetadata metadata = Metadata(context, operation);
@@ -81,7 +84,8 @@ absl::Status Blame(Reason reason, const Context& context, const Operation& opera
   return MakeError(reason, message, metadata);
 }
 
-absl::Status BlameErrors(const Context& context, const Operation& operation, const std::vector<RankError>& errors) {
+absl::Status ErrorFromRanks(const JobContext& context, const Operation& operation,
+                            const std::vector<RankError>& errors) {
   std::vector<int> ranks;
   for (const RankError& error : errors) ranks.push_back(error.rank);
   const RankError& first = errors.front();

@@ -13,7 +13,7 @@
 
 namespace cairn {
 
-struct Culprit {
+struct NamedRank {
   int rank = 0;
   std::string phase;   // "waiting", "planning", "staging", "staged", "writing", "written", "arming", "reading", "done"
   std::string detail;  // "no progress for 5s, 3 of 8 MiB": the last progress of this rank
@@ -28,11 +28,12 @@ struct Operation {
 // "demo@120 attempt 1: ranks 2, 3 are late in phase staging: rank 2 ...; last committed step 100". At most eight ranks
 // are named, then a count. The phase is that of the rank that is farthest behind. Metadata: "job", "step", "attempt",
 // "ranks", "phase", "last_committed".
-absl::Status Blame(Reason reason, const Context& context, const Operation& operation, std::string_view what,
-                   std::vector<Culprit> culprits);
+absl::Status ErrorNaming(Reason reason, const JobContext& context, const Operation& operation, std::string_view what,
+                         std::vector<NamedRank> named_ranks);
 
 // The same for an error of the coordinator's own, without ranks.
-absl::Status OperationError(Reason reason, const Context& context, const Operation& operation, std::string_view what);
+absl::Status OperationError(Reason reason, const JobContext& context, const Operation& operation,
+                            std::string_view what);
 
 // Several ranks' own errors in one: the reason of the lowest rank, all messages as far as they fit.
 struct RankError {
@@ -40,7 +41,8 @@ struct RankError {
   std::string phase;
   absl::Status error;
 };
-absl::Status BlameErrors(const Context& context, const Operation& operation, const std::vector<RankError>& errors);
+absl::Status ErrorFromRanks(const JobContext& context, const Operation& operation,
+                            const std::vector<RankError>& errors);
 
 // "5s", "1m30s": with tenths below ten seconds.
 std::string Seconds(absl::Duration duration);

@@ -17,7 +17,7 @@ constexpr absl::Duration kReadAgain = absl::Seconds(1);
 
 // All ranks hear the same: that of the save, as long as it is remembered, then what stands in storage. ABORTED is told
 // only of an attempt that nobody can commit any more.
-v1::SaveOrder Job::VerdictFor(const v1::SaveState& asked, const Context& context) const {
+v1::SaveOrder Job::VerdictFor(const v1::SaveState& asked, const JobContext& context) const {
   const int64_t step = asked.step();
   const uint32_t attempt = asked.attempt();
   v1::SaveOrder order;
@@ -64,9 +64,8 @@ v1::SaveOrder Job::VerdictFor(const v1::SaveState& asked, const Context& context
   if (unfinished) return wait(absl::OkStatus());
   const auto later = verdicts_.upper_bound({step, attempt});
   const bool higher = (later != verdicts_.end() && later->first.first == step) ||
-                      std::any_of(saves_.begin(), saves_.end(), [&](const Save& save) {
-                        return save.step() == step && save.attempt() > attempt;
-                      });
+                      std::any_of(saves_.begin(), saves_.end(),
+                                  [&](const Save& save) { return save.step() == step && save.attempt() > attempt; });
   const Operation operation{"save", step, attempt};
   return aborted(higher ? OperationError(Reason::kSuperseded, context, operation,
                                          "was not committed: a later attempt of the step has begun")
@@ -74,7 +73,7 @@ v1::SaveOrder Job::VerdictFor(const v1::SaveState& asked, const Context& context
                                          "storage holds nothing of it; if it was committed, it was removed since"));
 }
 
-void Job::ApplyAsked(const Member& member, const v1::SaveState& asked, Context& context) {
+void Job::ApplyAsked(const Member& member, const v1::SaveState& asked, JobContext& context) {
   for (Save& save : saves_) {
     if (save.step() == asked.step() && save.attempt() == asked.attempt() && save.ended()) save.Heard(member.rank);
   }

@@ -15,7 +15,7 @@ constexpr absl::Duration kForgetAfter = absl::Minutes(10);
 
 }  // namespace
 
-Environment Core::At(absl::Time now, absl::Time wall) {
+Environment Decisions::At(absl::Time now, absl::Time wall) {
   if (last_now_ != absl::InfinitePast()) {
     const absl::Duration gap = now - last_now_;
     if (gap < absl::ZeroDuration()) {
@@ -29,24 +29,24 @@ Environment Core::At(absl::Time now, absl::Time wall) {
   return Environment{now - skipped_, wall, layouts_, actions_, log_, next_ticket_};
 }
 
-absl::StatusOr<Job*> Core::JobFor(const std::string& name, const Environment& environment) {
+absl::StatusOr<Job*> Decisions::JobFor(const std::string& name, const Environment& environment) {
   CAIRN_RETURN_IF_ERROR(CheckJobName(name));
   std::unique_ptr<Job>& job = jobs_[name];
   if (job == nullptr) job = std::make_unique<Job>(name, options_, environment.now);
   return job.get();
 }
 
-Job* Core::Find(const std::string& name) {
+Job* Decisions::Find(const std::string& name) {
   const auto found = jobs_.find(name);
   return found == jobs_.end() ? nullptr : found->second.get();
 }
 
-void Core::KeepForAWhile(const std::vector<std::string>& layouts, absl::Time now) {
+void Decisions::KeepForAWhile(const std::vector<std::string>& layouts, absl::Time now) {
   HoldExactly(layouts_, layouts, from_before_);
   from_before_until_ = now + kForgetAfter;
 }
 
-void Core::Tick(absl::Time now, absl::Time wall) {
+void Decisions::Tick(absl::Time now, absl::Time wall) {
   const Environment environment = At(now, wall);
   if (environment.now >= from_before_until_) from_before_.clear();
   for (auto job = jobs_.begin(); job != jobs_.end();) {
@@ -58,7 +58,7 @@ void Core::Tick(absl::Time now, absl::Time wall) {
   }
 }
 
-bool Core::busy() const {
+bool Decisions::busy() const {
   return std::any_of(jobs_.begin(), jobs_.end(), [](const auto& job) { return job.second->busy(); });
 }
 

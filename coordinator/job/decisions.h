@@ -15,11 +15,11 @@
 namespace cairn {
 
 // Not thread-safe: the shell calls it under one lock and executes the actions outside of it.
-class Core {
+class Decisions {
  public:
-  explicit Core(const CoreOptions& options) : options_(options) {}
+  explicit Decisions(const DecisionOptions& options) : options_(options) {}
 
-  const CoreOptions& options() const { return options_; }
+  const DecisionOptions& options() const { return options_; }
 
   // The surroundings of an event at `now`. Time in which nothing was called for longer than half a lease does not
   // count: then the coordinator itself was stopped (SIGSTOP, a suspended machine), and the silence is nobody's fault.
@@ -43,7 +43,7 @@ class Core {
   std::vector<std::string> TakeLog() { return std::exchange(log_, {}); }
 
  private:
-  const CoreOptions options_;
+  const DecisionOptions options_;
   LayoutTable layouts_;
   std::vector<LayoutHold> from_before_;
   absl::Time from_before_until_ = absl::InfinitePast();

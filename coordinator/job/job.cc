@@ -21,27 +21,27 @@ constexpr absl::Duration kStepReadKept = absl::Minutes(1);
 
 }  // namespace
 
-Job::Job(std::string name, const CoreOptions& options, absl::Time now)
+Job::Job(std::string name, const DecisionOptions& options, absl::Time now)
     : name_(std::move(name)), options_(options), started_(now), members_(name_, options.lease_ttl), last_used_(now) {}
 
-Context Job::MakeContext(Environment& environment) const {
+JobContext Job::MakeContext(Environment& environment) const {
   // The tables are the job's own: a context is only ever made by its methods.
   Job& self = const_cast<Job&>(*this);
   const Save* stalled = StalledSave();
-  return Context{name_,
-                 options_,
-                 environment.now,
-                 environment.wall,
-                 members_,
-                 environment.layouts,
-                 self.plans_,
-                 verdicts_,
-                 last_committed_,
-                 EarliestUndecided(),
-                 stalled == nullptr ? std::nullopt : std::optional(stalled->step()),
-                 environment.actions,
-                 environment.log,
-                 environment.next_ticket};
+  return JobContext{name_,
+                    options_,
+                    environment.now,
+                    environment.wall,
+                    members_,
+                    environment.layouts,
+                    self.plans_,
+                    verdicts_,
+                    last_committed_,
+                    EarliestUndecided(),
+                    stalled == nullptr ? std::nullopt : std::optional(stalled->step()),
+                    environment.actions,
+                    environment.log,
+                    environment.next_ticket};
 }
 
 const Save* Job::StalledSave() const {
@@ -53,8 +53,7 @@ const Save* Job::StalledSave() const {
 }
 
 bool Job::busy() const {
-  return std::any_of(saves_.begin(), saves_.end(), [](const Save& save) { return !save.ended(); }) ||
-         loads_.busy() ||
+  return std::any_of(saves_.begin(), saves_.end(), [](const Save& save) { return !save.ended(); }) || loads_.busy() ||
          std::any_of(requests_.begin(), requests_.end(),
                      [](const SaveRequest& request) { return request.state == SaveRequest::State::kWaiting; });
 }
@@ -143,7 +142,7 @@ absl::Status Job::RootMismatch(const v1::RegisterAgentRequest& request) const {
 
 absl::StatusOr<v1::RegisterAgentResponse> Job::Register(const v1::RegisterAgentRequest& request,
                                                         Environment environment) {
-  Context context = MakeContext(environment);
+  JobContext context = MakeContext(environment);
   last_used_ = context.now;
   if (!options_.root_proof.empty() && request.root_proof() != options_.root_proof) return RootMismatch(request);
   OnLost(members_.Expire(context.now), context);
@@ -169,7 +168,7 @@ absl::StatusOr<v1::RegisterAgentResponse> Job::Register(const v1::RegisterAgentR
 }
 
 absl::Status Job::Touch(const v1::AgentIdentity& agent, bool uploaded, Environment environment) {
-  Context context = MakeContext(environment);
+  JobContext context = MakeContext(environment);
   last_used_ = context.now;
   OnLost(members_.Expire(context.now), context);
   const auto member = members_.Authenticate(agent, context.now);
@@ -182,7 +181,7 @@ absl::Status Job::Touch(const v1::AgentIdentity& agent, bool uploaded, Environme
 }
 
 absl::Status Job::Synchronize(const v1::SynchronizeAgentRequest& request, Environment environment) {
-  Context context = MakeContext(environment);
+  JobContext context = MakeContext(environment);
   last_used_ = context.now;
   OnLost(members_.Expire(context.now), context);
   const auto member = members_.Authenticate(request.agent(), context.now);
@@ -197,7 +196,7 @@ absl::Status Job::Synchronize(const v1::SynchronizeAgentRequest& request, Enviro
 }
 
 absl::Status Job::Unregister(const v1::AgentIdentity& agent, Environment environment) {
-  Context context = MakeContext(environment);
+  JobContext context = MakeContext(environment);
   OnLost(members_.Expire(context.now), context);
   const auto member = members_.Authenticate(agent, context.now);
   if (!member.ok()) return member.status();
@@ -209,23 +208,23 @@ absl::Status Job::Unregister(const v1::AgentIdentity& agent, Environment environ
   return absl::OkStatus();
 }
 
-void Job::OnLost(const std::vector<int>& ranks, Context& context) {
+void Job::OnLost(const std::vector<int>& ranks, JobContext& context) {
   if (ranks.empty()) return;
   ++revision_;
-  std::vector<Culprit> culprits;
+  std::vector<NamedRank> named_ranks;
   for (int rank : ranks) {
     context.Log("rank=", rank, " event=lost");
-    culprits.push_back({rank, "arming", "its agent is gone"});
+    named_ranks.push_back({rank, "arming", "its agent is gone"});
   }
   for (SaveRequest& request : requests_) {
     if (request.state != SaveRequest::State::kWaiting) continue;
     request.state = SaveRequest::State::kEnded;
-    request.error = Blame(Reason::kRankLost, context, {"save", request.step}, "lost", culprits);
+    request.error = ErrorNaming(Reason::kRankLost, context, {"save", request.step}, "lost", named_ranks);
     request.revision = ++revision_;
   }
 }
 
-Save& Job::NewSave(int64_t step, Context& context) {
+Save& Job::NewSave(int64_t step, JobContext& context) {
   Save save(step, ++revision_, context.now, context.wall);
   for (Save& previous : saves_) {
     if (previous.step() == step) previous.OweNothing();
@@ -236,7 +235,7 @@ Save& Job::NewSave(int64_t step, Context& context) {
   return saves_.back();
 }
 
-void Job::Apply(const Member& member, Context& context) {
+void Job::Apply(const Member& member, JobContext& context) {
   for (Save& save : saves_) {
     if (save.ended()) save.NoteTold(member);
   }
@@ -265,13 +264,13 @@ void Job::Apply(const Member& member, Context& context) {
   loads_.Apply(member, context);
 }
 
-void Job::ApplyAll(Context& context) {
+void Job::ApplyAll(JobContext& context) {
   for (const auto& [rank, member] : members_.members()) {
     if (member.reported) Apply(member, context);
   }
 }
 
-void Job::Advance(Context& context) {
+void Job::Advance(JobContext& context) {
   if (recovered_) {
     // One end may let another go on: a later step may commit, a call that came meanwhile begins the next attempt.
     for (bool again = true; again;) {
@@ -309,12 +308,12 @@ void Job::Advance(Context& context) {
   RefreshOrders(context);
 }
 
-void Job::SweepLater(Save& save, const Context& context) {
+void Job::SweepLater(Save& save, const JobContext& context) {
   const auto leftover = save.TakeLeftover();
   if (leftover.has_value()) sweeps_.push_back({*leftover, 0, context.now + options_.storage_timeout});
 }
 
-void Job::AdvanceSweeps(Context& context) {
+void Job::AdvanceSweeps(JobContext& context) {
   if (context.now - started_ < 2 * options_.lease_ttl) return;
   for (Sweep& sweep : sweeps_) {
     if (sweep.ticket != 0 || sweep.done || context.now < sweep.next_try) continue;
@@ -342,7 +341,7 @@ void Job::AdvanceSweeps(Context& context) {
   sweeps_.remove_if([](const Sweep& sweep) { return sweep.done; });
 }
 
-void Job::AdvanceCurrentPlan(Context& context) {
+void Job::AdvanceCurrentPlan(JobContext& context) {
   std::vector<std::string> layout;
   std::vector<int> silent;
   for (const auto& [rank, member] : members_.members()) {
@@ -365,13 +364,14 @@ void Job::AdvanceCurrentPlan(Context& context) {
     plan_partial_since_ = std::min(plan_partial_since_, context.now);
     const bool late = context.now - plan_partial_since_ >= options_.phase_timeout;
     if (late && current_plan_error_.ok()) {
-      std::vector<Culprit> culprits;
+      std::vector<NamedRank> named_ranks;
       for (int rank : silent) {
-        culprits.push_back(
+        named_ranks.push_back(
             {rank, "waiting",
              members_.Find(rank) == nullptr ? "no agent registered" : "its trainer has declared no layout"});
       }
-      current_plan_error_ = Blame(Reason::kRankLate, context, {"save", std::nullopt}, "held up the plan", culprits);
+      current_plan_error_ =
+          ErrorNaming(Reason::kRankLate, context, {"save", std::nullopt}, "held up the plan", named_ranks);
     } else if (!late) {
       current_plan_error_ = absl::OkStatus();
     }
@@ -392,7 +392,7 @@ void Job::AdvanceCurrentPlan(Context& context) {
 
 // Orders.
 
-void Job::RefreshOrders(const Context& context) {
+void Job::RefreshOrders(const JobContext& context) {
   wanted_.clear();
   const auto want = [&](const std::string& digest, int rank) {
     if (!digest.empty() && !context.layouts.contains(digest)) wanted_.emplace(digest, rank);
@@ -427,7 +427,7 @@ void Job::RefreshOrders(const Context& context) {
   ++orders_version_;
 }
 
-v1::SaveOrder Job::SaveOrderFor(const Member& member, const v1::SaveState& state, const Context& context) const {
+v1::SaveOrder Job::SaveOrderFor(const Member& member, const v1::SaveState& state, const JobContext& context) const {
   if (const Save* save = EndedSaveOf(member, state); save != nullptr) return save->OrderFor(member, state, context);
   if (const Save* save = FindSave(state.step(), /*active=*/true); save != nullptr) {
     return save->OrderFor(member, state, context);
@@ -488,7 +488,7 @@ std::string Job::CallerOf(const Member& member, const v1::SaveState& state) {
   return absl::StrCat("rank ", member.rank, " ", member.incarnation, " ", state.call());
 }
 
-std::optional<bool> Job::StillCommitted(int64_t step, const std::string& caller, Context& context) {
+std::optional<bool> Job::StillCommitted(int64_t step, const std::string& caller, JobContext& context) {
   if (!Committed(step)) return false;
   StepRead& read = step_reads_[step];
   if (read.answered.contains(caller)) return true;
@@ -497,7 +497,7 @@ std::optional<bool> Job::StillCommitted(int64_t step, const std::string& caller,
   return std::nullopt;
 }
 
-void Job::ReadAgain(int64_t step, StepRead& read, Context& context) {
+void Job::ReadAgain(int64_t step, StepRead& read, JobContext& context) {
   if (read.ticket != 0 || read.waiting.empty()) return;
   read.ticket = context.next_ticket++;
   read.begun = context.now;
@@ -505,7 +505,7 @@ void Job::ReadAgain(int64_t step, StepRead& read, Context& context) {
   context.Do(ReadStep{step, read.ticket});
 }
 
-absl::Status Job::RecoveryStalled(const Context& context) const {
+absl::Status Job::RecoveryStalled(const JobContext& context) const {
   if (recovered_ || context.now - recovery_begun_ < options_.storage_timeout) return absl::OkStatus();
   return MakeError(Reason::kStorageStalled,
                    absl::StrCat(name_, ": storage has not said for ", Seconds(options_.storage_timeout),
@@ -514,7 +514,7 @@ absl::Status Job::RecoveryStalled(const Context& context) const {
 }
 
 v1::SynchronizeAgentResponse Job::OrdersFor(int rank, Environment environment) {
-  const Context context = MakeContext(environment);
+  const JobContext context = MakeContext(environment);
   v1::SynchronizeAgentResponse response;
   const Member* member = members_.Find(rank);
   if (member == nullptr) return response;
@@ -579,7 +579,7 @@ void Job::OnRecovered(const absl::StatusOr<Recovered>& recovered, Environment en
   recovered_ = true;
   recovery_error_ = absl::OkStatus();
   for (const VerdictSummary& verdict : recovered->verdict) Keep(verdict);
-  Context context = MakeContext(environment);
+  JobContext context = MakeContext(environment);
   for (const Leftover& leftover : recovered->leftover) sweeps_.push_back({leftover});
   context.Log("event=recovered verdicts=", recovered->verdict.size(), " unfinished=", recovered->leftover.size());
   ApplyAll(context);
@@ -599,7 +599,7 @@ void Job::OnStepRead(int64_t step, uint64_t ticket, const absl::StatusOr<Recover
     }
     for (const VerdictSummary& verdict : recovered->verdict) Keep(verdict);
   }
-  Context context = MakeContext(environment);
+  JobContext context = MakeContext(environment);
   StepRead& read = found->second;
   read.ticket = 0;
   if (Committed(step)) {
@@ -616,14 +616,14 @@ void Job::OnStepRead(int64_t step, uint64_t ticket, const absl::StatusOr<Recover
 }
 
 void Job::OnSavePlanned(const std::string& key, const absl::StatusOr<PlannedSave>& plan, Environment environment) {
-  Context context = MakeContext(environment);
+  JobContext context = MakeContext(environment);
   plans_.OnPlanned(key, plan);
   ++revision_;
   Advance(context);
 }
 
 void Job::OnReserved(int64_t step, uint64_t ticket, const absl::StatusOr<Reserved>& reserved, Environment environment) {
-  Context context = MakeContext(environment);
+  JobContext context = MakeContext(environment);
   ++revision_;
   Save* save = ActiveSave(step);
   const bool taken = save != nullptr && save->OnReserved(ticket, reserved, context);
@@ -633,7 +633,7 @@ void Job::OnReserved(int64_t step, uint64_t ticket, const absl::StatusOr<Reserve
 }
 
 void Job::OnManifest(int64_t step, uint64_t ticket, const absl::StatusOr<MadeManifest>& made, Environment environment) {
-  Context context = MakeContext(environment);
+  JobContext context = MakeContext(environment);
   ++revision_;
   if (Save* save = ActiveSave(step); save != nullptr) save->OnManifest(ticket, made, context);
   Advance(context);
@@ -642,7 +642,7 @@ void Job::OnManifest(int64_t step, uint64_t ticket, const absl::StatusOr<MadeMan
 void Job::OnVerdict(int64_t step, uint64_t ticket, const PutOutcome& outcome, Environment environment) {
   const absl::StatusOr<VerdictSummary>& standing = outcome.standing;
   if (standing.ok()) Keep(*standing);
-  Context context = MakeContext(environment);
+  JobContext context = MakeContext(environment);
   ++revision_;
   if (Save* save = ActiveSave(step); save != nullptr) {
     save->OnVerdict(ticket, outcome, context);
@@ -659,7 +659,7 @@ void Job::OnVerdict(int64_t step, uint64_t ticket, const PutOutcome& outcome, En
 }
 
 void Job::OnRemoved(int64_t step, uint64_t ticket, const absl::Status& status, Environment environment) {
-  Context context = MakeContext(environment);
+  JobContext context = MakeContext(environment);
   ++revision_;
   if (Save* save = ActiveSave(step); save != nullptr) {
     save->OnRemoved(ticket, status, context);
@@ -674,7 +674,7 @@ void Job::OnRemoved(int64_t step, uint64_t ticket, const absl::Status& status, E
 
 void Job::OnLoadPlanned(uint64_t id, uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan,
                         Environment environment) {
-  Context context = MakeContext(environment);
+  JobContext context = MakeContext(environment);
   ++revision_;
   loads_.OnPlanned(id, ticket, plan, context);
   Advance(context);
@@ -682,7 +682,7 @@ void Job::OnLoadPlanned(uint64_t id, uint64_t ticket, const absl::StatusOr<Plann
 
 void Job::Tick(Environment environment) {
   if (!recovered_ && !members_.members().empty()) EnsureRecovered(environment);
-  Context context = MakeContext(environment);
+  JobContext context = MakeContext(environment);
   OnLost(members_.Expire(context.now), context);
   Advance(context);
 }

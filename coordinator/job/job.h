@@ -43,7 +43,7 @@ struct CheckpointKey {
 // A function of events and time; effects are actions in the environment. Not thread-safe.
 class Job {
  public:
-  Job(std::string name, const CoreOptions& options, absl::Time now);
+  Job(std::string name, const DecisionOptions& options, absl::Time now);
 
   const std::string& name() const { return name_; }
   uint64_t revision() const { return revision_; }
@@ -100,18 +100,18 @@ class Job {
     uint64_t revision = 0;
   };
 
-  Context MakeContext(Environment& environment) const;
-  void Apply(const Member& member, Context& context);
+  JobContext MakeContext(Environment& environment) const;
+  void Apply(const Member& member, JobContext& context);
   // After a save has ended: calls that came meanwhile begin the next one.
-  void ApplyAll(Context& context);
-  void Advance(Context& context);
-  void AdvanceRequests(Context& context);
-  void AdvanceCurrentPlan(Context& context);
-  void RefreshOrders(const Context& context);
-  void AdvanceSweeps(Context& context);
+  void ApplyAll(JobContext& context);
+  void Advance(JobContext& context);
+  void AdvanceRequests(JobContext& context);
+  void AdvanceCurrentPlan(JobContext& context);
+  void RefreshOrders(const JobContext& context);
+  void AdvanceSweeps(JobContext& context);
   // Takes over what `save` has left in storage.
-  void SweepLater(Save& save, const Context& context);
-  void OnLost(const std::vector<int>& ranks, Context& context);
+  void SweepLater(Save& save, const JobContext& context);
+  void OnLost(const std::vector<int>& ranks, JobContext& context);
 
   Save* ActiveSave(int64_t step);
   const Save* FindSave(int64_t step, bool active) const;
@@ -120,39 +120,39 @@ class Job {
   // The ended save that `state`'s call took part in, if it did in one; the one that answers it.
   const Save* EndedSaveOf(const Member& member, const v1::SaveState& state) const;
   const Save* EndedSaveFor(const Member& member, const v1::SaveState& state) const;
-  Save& NewSave(int64_t step, Context& context);
+  Save& NewSave(int64_t step, JobContext& context);
   bool Committed(int64_t step) const;
   void Keep(const VerdictSummary& verdict);
   std::optional<int64_t> EarliestUndecided() const;
   const Save* StalledSave() const;
   // Whether storage still says that a step is committed which memory says is: people may have removed it. Nothing while
   // it is being read. `caller` asks again until it is answered, and gets what was read after it had first asked.
-  std::optional<bool> StillCommitted(int64_t step, const std::string& caller, Context& context);
+  std::optional<bool> StillCommitted(int64_t step, const std::string& caller, JobContext& context);
   struct StepRead;
-  static void ReadAgain(int64_t step, StepRead& read, Context& context);
+  static void ReadAgain(int64_t step, StepRead& read, JobContext& context);
   // What an agent that restarted is told of an attempt it holds nothing of: an order to be done with it, or to wait.
-  v1::SaveOrder VerdictFor(const v1::SaveState& asked, const Context& context) const;
+  v1::SaveOrder VerdictFor(const v1::SaveState& asked, const JobContext& context) const;
   // Goes on to find out what became of it.
-  void ApplyAsked(const Member& member, const v1::SaveState& asked, Context& context);
+  void ApplyAsked(const Member& member, const v1::SaveState& asked, JobContext& context);
   // How storage says that the attempt of an agent's save has ended; null if it has not, or could not be read.
   const VerdictSummary* SettledVerdict(const v1::SaveState& state) const;
   static std::string CallerOf(const Member& member, const v1::SaveState& state);
   // STORAGE_STALLED if storage has not said for too long what it knows of the job; else OK.
-  absl::Status RecoveryStalled(const Context& context) const;
-  v1::SaveOrder SaveOrderFor(const Member& member, const v1::SaveState& state, const Context& context) const;
+  absl::Status RecoveryStalled(const JobContext& context) const;
+  v1::SaveOrder SaveOrderFor(const Member& member, const v1::SaveState& state, const JobContext& context) const;
   absl::Status StepCommitted(int64_t step) const;
   absl::Status RootMismatch(const v1::RegisterAgentRequest& request) const;
-  void CheckTrainers(SaveRequest& request, Context& context);
-  void CheckRequestTime(SaveRequest& request, bool blocked, Context& context);
-  void EndRequest(SaveRequest& request, absl::Status error, Context& context);
+  void CheckTrainers(SaveRequest& request, JobContext& context);
+  void CheckRequestTime(SaveRequest& request, bool blocked, JobContext& context);
+  void EndRequest(SaveRequest& request, absl::Status error, JobContext& context);
   // The save or request that answers to a request id; both null if there is none.
   const VerdictSummary* FindVerdict(const CheckpointKey& key) const;
   v1::Checkpoint ViewOf(const VerdictSummary& verdict) const;
-  v1::Checkpoint ViewOf(const SaveRequest& request, const Context& context) const;
+  v1::Checkpoint ViewOf(const SaveRequest& request, const JobContext& context) const;
   void Forget(absl::Time now);
 
   const std::string name_;
-  const CoreOptions options_;
+  const DecisionOptions options_;
   const absl::Time started_;
 
   Membership members_;

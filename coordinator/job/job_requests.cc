@@ -15,7 +15,7 @@ constexpr size_t kMaxRequestIdBytes = 128;
 
 }  // namespace
 
-void Job::EndRequest(SaveRequest& request, absl::Status error, Context& context) {
+void Job::EndRequest(SaveRequest& request, absl::Status error, JobContext& context) {
   if (request.state == SaveRequest::State::kEnded) return;
   request.state = SaveRequest::State::kEnded;
   request.error = std::move(error);
@@ -27,7 +27,7 @@ void Job::EndRequest(SaveRequest& request, absl::Status error, Context& context)
 std::optional<absl::StatusOr<v1::Checkpoint>> Job::Create(const v1::CreateCheckpointRequest& request, bool patient,
                                                           Environment environment) {
   EnsureRecovered(environment);
-  Context context = MakeContext(environment);
+  JobContext context = MakeContext(environment);
   last_used_ = context.now;
   if (request.request_id().empty() || request.request_id().size() > kMaxRequestIdBytes) {
     return MakeError(Reason::kBadRequest, absl::StrCat("a request id of 1 to ", kMaxRequestIdBytes, " bytes is needed"),
@@ -73,15 +73,15 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Job::Create(const v1::CreateCheckp
     entry.step = request.step();
     entry.step_given = true;
     if (FindSave(request.step(), /*active=*/true) == nullptr) {
-      std::vector<Culprit> passed;
+      std::vector<NamedRank> passed;
       for (const auto& [rank, member] : members_.members()) {
         if (member.current_step().value_or(-1) >= request.step()) {
           passed.push_back({rank, "arming", absl::StrCat("last reported step ", *member.current_step())});
         }
       }
       if (!passed.empty()) {
-        return Blame(Reason::kStepPassed, context, {"save", request.step()},
-                     absl::StrCat("passed step ", request.step()), std::move(passed));
+        return ErrorNaming(Reason::kStepPassed, context, {"save", request.step()},
+                           absl::StrCat("passed step ", request.step()), std::move(passed));
       }
     }
   }
@@ -97,8 +97,8 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Job::Create(const v1::CreateCheckp
   return Get(key, 0, environment);
 }
 
-void Job::CheckTrainers(SaveRequest& request, Context& context) {
-  std::vector<Culprit> lost;
+void Job::CheckTrainers(SaveRequest& request, JobContext& context) {
+  std::vector<NamedRank> lost;
   for (const auto& [rank, member] : members_.members()) {
     if (!member.reported) continue;
     const v1::TrainerState& trainer = member.state.trainer();
@@ -110,11 +110,12 @@ void Job::CheckTrainers(SaveRequest& request, Context& context) {
     }
   }
   if (lost.empty()) return;
-  EndRequest(request, Blame(Reason::kTrainerLost, context, {"save", request.step}, "lost the trainer", std::move(lost)),
+  EndRequest(request,
+             ErrorNaming(Reason::kTrainerLost, context, {"save", request.step}, "lost the trainer", std::move(lost)),
              context);
 }
 
-void Job::CheckRequestTime(SaveRequest& request, bool blocked, Context& context) {
+void Job::CheckRequestTime(SaveRequest& request, bool blocked, JobContext& context) {
   const Operation operation{"save", request.step};
   const auto end_as_stalled = [&] {
     if (!context.stalled_step.has_value()) return false;
@@ -134,8 +135,8 @@ void Job::CheckRequestTime(SaveRequest& request, bool blocked, Context& context)
     return;
   }
   if (blocked) request.progress = context.now;
-  std::vector<Culprit> culprits;
-  std::vector<Culprit> late;
+  std::vector<NamedRank> named_ranks;
+  std::vector<NamedRank> late;
   if (request.agreed) {
     for (const auto& [rank, member] : members_.members()) {
       // A trainer on its way to the step is slow, not late; one that has passed it will not come.
@@ -144,37 +145,40 @@ void Job::CheckRequestTime(SaveRequest& request, bool blocked, Context& context)
       const std::string detail =
           absl::StrCat("no progress for ", Seconds(context.now - progress), ", last reported step ",
                        member.current_step().has_value() ? absl::StrCat(*member.current_step()) : "none");
-      culprits.push_back({rank, "waiting", detail});
-      if (context.now - progress >= options_.phase_timeout) late.push_back(culprits.back());
+      named_ranks.push_back({rank, "waiting", detail});
+      if (context.now - progress >= options_.phase_timeout) late.push_back(named_ranks.back());
     }
   } else {
     if (agreement_.progress() > request.progress) request.progress = agreement_.progress();
-    culprits = agreement_.Awaited(context);
-    if (context.now - request.progress >= options_.phase_timeout) late = culprits;
+    named_ranks = agreement_.Awaited(context);
+    if (context.now - request.progress >= options_.phase_timeout) late = named_ranks;
   }
   const bool out_of_time = context.now >= request.deadline;
   if (late.empty() && !out_of_time && (request.agreed || context.now - request.progress < options_.phase_timeout)) {
     return;
   }
   if (members_.complete() && end_as_stalled()) return;
-  const std::vector<Culprit>& named = late.empty() ? culprits : late;
+  const std::vector<NamedRank>& named = late.empty() ? named_ranks : late;
   if (!members_.complete()) {
-    std::vector<Culprit> absent;
+    std::vector<NamedRank> absent;
     for (int rank : members_.Absent()) absent.push_back({rank, "waiting", "no agent registered"});
-    EndRequest(request, Blame(Reason::kWorldIncomplete, context, operation, "not registered", std::move(absent)),
+    EndRequest(request, ErrorNaming(Reason::kWorldIncomplete, context, operation, "not registered", std::move(absent)),
                context);
   } else if (request.agreed) {
-    EndRequest(request, Blame(Reason::kRankLate, context, operation, named.size() == 1 ? "is late" : "are late", named),
+    EndRequest(request,
+               ErrorNaming(Reason::kRankLate, context, operation, named.size() == 1 ? "is late" : "are late", named),
                context);
   } else if (agreement_.state() == StepAgreement::State::kIdle || named.empty()) {
-    EndRequest(request, Blame(Reason::kStepRefused, context, operation, "did not agree on a step", named), context);
+    EndRequest(request, ErrorNaming(Reason::kStepRefused, context, operation, "did not agree on a step", named),
+               context);
   } else {
-    EndRequest(request, Blame(Reason::kRankLate, context, operation, named.size() == 1 ? "is late" : "are late", named),
+    EndRequest(request,
+               ErrorNaming(Reason::kRankLate, context, operation, named.size() == 1 ? "is late" : "are late", named),
                context);
   }
 }
 
-void Job::AdvanceRequests(Context& context) {
+void Job::AdvanceRequests(JobContext& context) {
   agreement_.Advance(context);
   const bool blocked = std::any_of(saves_.begin(), saves_.end(), [](const Save& save) { return !save.ended(); });
   SaveRequest* first = nullptr;
@@ -262,7 +266,7 @@ const VerdictSummary* Job::FindVerdict(const CheckpointKey& key) const {
 std::optional<absl::StatusOr<v1::Checkpoint>> Job::Get(const CheckpointKey& key, uint64_t known_epoch,
                                                        Environment environment) {
   EnsureRecovered(environment);
-  Context context = MakeContext(environment);
+  JobContext context = MakeContext(environment);
   last_used_ = context.now;
   if (key.step.has_value()) {
     if (absl::Status status = CheckStep(*key.step); !status.ok()) return status;
@@ -325,7 +329,7 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Job::Get(const CheckpointKey& key,
 }
 
 std::optional<absl::StatusOr<v1::Checkpoint>> Job::Cancel(const CheckpointKey& key, Environment environment) {
-  Context context = MakeContext(environment);
+  JobContext context = MakeContext(environment);
   for (Save& save : saves_) {
     if (save.ended()) continue;
     if (key.step.has_value() ? save.step() == *key.step : key.request_id.empty() || save.HasRequest(key.request_id)) {
@@ -369,7 +373,7 @@ v1::Checkpoint Job::ViewOf(const VerdictSummary& verdict) const {
   return view;
 }
 
-v1::Checkpoint Job::ViewOf(const SaveRequest& request, const Context& context) const {
+v1::Checkpoint Job::ViewOf(const SaveRequest& request, const JobContext& context) const {
   v1::Checkpoint view;
   view.set_job(name_);
   view.set_request_id(request.id);
@@ -380,7 +384,7 @@ v1::Checkpoint Job::ViewOf(const SaveRequest& request, const Context& context) c
   SetTimestamp(request.created_wall, *view.mutable_create_time());
   view.set_state(request.state == SaveRequest::State::kEnded ? v1::Checkpoint::ABORTED : v1::Checkpoint::PREPARING);
   if (!request.error.ok()) *view.mutable_error() = StatusToProto(request.error);
-  const std::vector<Culprit> awaited = request.agreed ? std::vector<Culprit>() : agreement_.Awaited(context);
+  const std::vector<NamedRank> awaited = request.agreed ? std::vector<NamedRank>() : agreement_.Awaited(context);
   const bool late = context.now - request.progress > options_.phase_timeout / 2;
   for (int rank = 0; rank < members_.world_size(); ++rank) {
     v1::RankProgress& progress = *view.add_rank();
@@ -390,9 +394,9 @@ v1::Checkpoint Job::ViewOf(const SaveRequest& request, const Context& context) c
       progress.set_node(member->node);
       SetDuration(context.now - member->stepped, *progress.mutable_idle());
     }
-    for (const Culprit& culprit : awaited) {
-      if (culprit.rank != rank) continue;
-      progress.set_note(culprit.detail);
+    for (const NamedRank& named_rank : awaited) {
+      if (named_rank.rank != rank) continue;
+      progress.set_note(named_rank.detail);
       progress.set_late(late && request.state == SaveRequest::State::kWaiting);
     }
   }
@@ -400,7 +404,7 @@ v1::Checkpoint Job::ViewOf(const SaveRequest& request, const Context& context) c
 }
 
 v1::Job Job::View(Environment environment) const {
-  const Context context = MakeContext(environment);
+  const JobContext context = MakeContext(environment);
   v1::Job view;
   view.set_job(name_);
   view.set_world_size(static_cast<uint32_t>(members_.world_size()));

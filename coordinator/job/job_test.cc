@@ -25,10 +25,10 @@ class JobTest : public testing::Test {
  protected:
   JobTest() { Start(Options()); }
 
-  void Start(const CoreOptions& options) {
-    core_ = std::make_unique<Core>(options);
+  void Start(const DecisionOptions& options) {
+    decisions_ = std::make_unique<Decisions>(options);
     for (int rank = 0; rank < 2; ++rank) {
-      core_->layouts().Add(Layout(rank), 1);
+      decisions_->layouts().Add(Layout(rank), 1);
       Register(rank);
       Report(rank, Trainer(rank));
     }
@@ -36,8 +36,8 @@ class JobTest : public testing::Test {
         [](Job& job, const RecoverJob&, const Environment& environment) { job.OnRecovered(Recovered(), environment); });
   }
 
-  static CoreOptions Options() {
-    CoreOptions options;
+  static DecisionOptions Options() {
+    DecisionOptions options;
     options.phase_timeout = absl::Seconds(20);
     options.lease_ttl = absl::Minutes(10);  // agents are not what ends here
     options.storage_timeout = absl::Seconds(5);
@@ -45,8 +45,8 @@ class JobTest : public testing::Test {
   }
   static std::string Layout(int rank) { return absl::StrCat("layout", rank); }
   static uint64_t Trainer(int rank) { return static_cast<uint64_t>(100 + rank); }
-  Environment At() { return core_->At(now_, now_); }
-  Job& job() { return **core_->JobFor(kJob, At()); }
+  Environment At() { return decisions_->At(now_, now_); }
+  Job& job() { return **decisions_->JobFor(kJob, At()); }
 
   v1::AgentIdentity Identity(int rank) {
     v1::AgentIdentity identity;
@@ -99,7 +99,7 @@ class JobTest : public testing::Test {
   // The action of this kind that was given; nothing if there was none.
   template <typename What>
   std::optional<What> Take() {
-    for (CoreAction& action : core_->TakeActions()) actions_.push_back(std::move(action));
+    for (CoreAction& action : decisions_->TakeActions()) actions_.push_back(std::move(action));
     for (auto action = actions_.begin(); action != actions_.end(); ++action) {
       if (!std::holds_alternative<What>(action->what)) continue;
       What found = std::get<What>(std::move(action->what));
@@ -118,7 +118,7 @@ class JobTest : public testing::Test {
     // In steps, as the shell's timer does.
     for (const absl::Time end = now_ + time; now_ < end;) {
       now_ += std::min(absl::Duration(absl::Milliseconds(500)), end - now_);
-      core_->Tick(now_, now_);
+      decisions_->Tick(now_, now_);
     }
   }
   // Both ranks are in the save of `step`, which has its plan.
@@ -154,7 +154,7 @@ class JobTest : public testing::Test {
   }
 
   absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
-  std::unique_ptr<Core> core_;
+  std::unique_ptr<Decisions> decisions_;
   std::vector<CoreAction> actions_;
 };
 
@@ -325,7 +325,7 @@ TEST_F(JobTest, SuccessorOfATrainerThatEndedBeforeItBegan_TakesItsPlace) {
 }
 
 TEST_F(JobTest, TrainerThatEndsAndHasNoSuccessor_IsNamed) {
-  CoreOptions options = Options();
+  DecisionOptions options = Options();
   options.lease_ttl = absl::Seconds(10);
   Start(options);
   for (int second = 0; second <= 10; ++second) {
@@ -384,7 +384,7 @@ TEST_F(JobTest, StepThatWasCommitted_IsReadAgainBeforeASaveOfItIsRefused) {
 }
 
 TEST_F(JobTest, RecoveryThatHangs_IsToldToTheRanks) {
-  core_ = std::make_unique<Core>(Options());
+  decisions_ = std::make_unique<Decisions>(Options());
   for (int rank = 0; rank < 2; ++rank) Register(rank);
   Report(0, Trainer(0), {Begun(0, 1)});
   EXPECT_FALSE(OrderOf(0, 1).has_stalled());
@@ -406,13 +406,13 @@ TEST_F(JobTest, TenThousandLayouts_LeaveNothingBehind) {
     load.set_trainer_incarnation(Trainer(0));
     load.set_phase(v1::LoadState::FAILED);
     ASSERT_TRUE(job().Synchronize(request, At()).ok());
-    core_->layouts().Add(digest, 100);
-    core_->layouts().TakeDropped();
-    core_->TakeActions();
-    core_->TakeLog();
+    decisions_->layouts().Add(digest, 100);
+    decisions_->layouts().TakeDropped();
+    decisions_->TakeActions();
+    decisions_->TakeLog();
     now_ += absl::Seconds(1);
-    core_->Tick(now_, now_);
-    ASSERT_LE(core_->layouts().size(), LayoutTable::kUnheldKept + 4);
+    decisions_->Tick(now_, now_);
+    ASSERT_LE(decisions_->layouts().size(), LayoutTable::kUnheldKept + 4);
     ASSERT_LE(job().View(At()).load_size(), 32);
   }
 }

@@ -20,12 +20,12 @@ class OwnershipTest : public testing::Test {
     options_.root_proof = "proof";
   }
 
-  Core& core() {
-    if (core_ == nullptr) core_ = std::make_unique<Core>(options_);
-    return *core_;
+  Decisions& decisions() {
+    if (decisions_ == nullptr) decisions_ = std::make_unique<Decisions>(options_);
+    return *decisions_;
   }
-  Job& job() { return **core().JobFor("demo", At()); }
-  Environment At() { return core().At(now_, now_); }
+  Job& job() { return **decisions().JobFor("demo", At()); }
+  Environment At() { return decisions().At(now_, now_); }
 
   v1::AgentIdentity Identity(uint32_t rank) {
     v1::AgentIdentity identity;
@@ -64,7 +64,7 @@ class OwnershipTest : public testing::Test {
   }
   // The plan comes out as it was.
   void Plan() {
-    for (const CoreAction& action : core().TakeActions()) {
+    for (const CoreAction& action : decisions().TakeActions()) {
       if (const auto* plan = std::get_if<PlanSave>(&action.what)) {
         job().OnSavePlanned(plan->key, PlannedSave{"plan", 1}, At());
       }
@@ -72,8 +72,8 @@ class OwnershipTest : public testing::Test {
   }
   v1::SaveOrder OrderOf(int rank) { return job().OrdersFor(rank, At()).save(0); }
 
-  CoreOptions options_;
-  std::unique_ptr<Core> core_;
+  DecisionOptions options_;
+  std::unique_ptr<Decisions> decisions_;
   absl::Time now_ = absl::FromUnixSeconds(1000);
   uint64_t sequence_ = 0;
 };
@@ -94,7 +94,7 @@ TEST_F(OwnershipTest, AgentThatReadsAnotherProof_IsNotRegistered_AndHearsWhoSees
 TEST_F(OwnershipTest, AdoptedAttempt_GoesOnUnderItsNonce) {
   ASSERT_TRUE(Register(0, "proof").ok());
   ASSERT_TRUE(Register(1, "proof").ok());
-  core().layouts().Add("layout", 1);
+  decisions().layouts().Add("layout", 1);
   job().OnRecovered(Recovered(), At());
   Report(0, 11);
   Report(1, 11);
@@ -114,7 +114,7 @@ TEST_F(OwnershipTest, AttemptReportedBeforeStorageWasRead_KeepsItsNonce) {
 TEST_F(OwnershipTest, AdoptedAttempt_ThatAnotherRankHoldsFromAnotherCoordinator_IsAborted) {
   ASSERT_TRUE(Register(0, "proof").ok());
   ASSERT_TRUE(Register(1, "proof").ok());
-  core().layouts().Add("layout", 1);
+  decisions().layouts().Add("layout", 1);
   job().OnRecovered(Recovered(), At());
   Report(0, 11);
   Report(1, 12);

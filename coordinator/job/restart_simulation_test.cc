@@ -103,7 +103,9 @@ class World {
   bool Chance(double p) { return std::uniform_real_distribution<>(0, 1)(random_) < p; }
   int Pick(int n) { return std::uniform_int_distribution<>(0, n - 1)(random_); }
   absl::Duration Delay() { return absl::Milliseconds(1 + Pick(40)); }
-  void After(absl::Duration delay, std::function<void()> work) { queue_.push({now_ + delay, ++order_, std::move(work)}); }
+  void After(absl::Duration delay, std::function<void()> work) {
+    queue_.push({now_ + delay, ++order_, std::move(work)});
+  }
   void Log(const std::string& line) {
     if (std::getenv("CAIRN_SIMULATION_LOG") == nullptr) return;
     std::fprintf(stderr, "%s %s\n", absl::FormatDuration(now_ - absl::UnixEpoch()).c_str(), line.c_str());
@@ -116,25 +118,25 @@ class World {
   // The coordinator and its storage, which never fails here.
 
   void StartCoordinator() {
-    CoreOptions options;
+    DecisionOptions options;
     options.coordinator_epoch = ++epoch_;
     options.phase_timeout = kPhaseTimeout;
     options.lease_ttl = absl::Seconds(4);
     options.storage_timeout = absl::Seconds(12);
-    core_ = std::make_unique<Core>(options);
+    decisions_ = std::make_unique<Decisions>(options);
   }
 
   template <typename Function>
   void InCore(Function function) {
-    function(core_->At(now_, now_));
-    for (const std::string& line : core_->TakeLog()) Log(line);
-    for (CoreAction& action : core_->TakeActions()) {
+    function(decisions_->At(now_, now_));
+    for (const std::string& line : decisions_->TakeLog()) Log(line);
+    for (CoreAction& action : decisions_->TakeActions()) {
       After(Delay(), [this, epoch = epoch_, action = std::move(action)] { Execute(epoch, action); });
     }
   }
 
   void Tick() {
-    core_->Tick(now_, now_);
+    decisions_->Tick(now_, now_);
     InCore([](const Environment&) {});
     for (const Rank& rank : ranks_) {
       if (rank.outcome || now_ - std::max(rank.started, last_event_) <= Longest()) continue;
@@ -162,7 +164,9 @@ class World {
       }
       reply = [=](Job& job, const Environment& at) { job.OnStepRead(read->step, read->ticket, recovered, at); };
     } else if (const auto* plan = std::get_if<PlanSave>(&action.what); plan != nullptr) {
-      reply = [key = plan->key](Job& job, const Environment& at) { job.OnSavePlanned(key, PlannedSave{"plan", 1}, at); };
+      reply = [key = plan->key](Job& job, const Environment& at) {
+        job.OnSavePlanned(key, PlannedSave{"plan", 1}, at);
+      };
     } else if (const auto* reserve = std::get_if<ReserveAttempt>(&action.what); reserve != nullptr) {
       uint32_t attempt = reserve->above + 1;
       for (const auto& [step, number] : directories_) {
@@ -190,7 +194,7 @@ class World {
     }
     if (epoch != epoch_) return;
     InCore([&](const Environment& environment) {
-      if (Job* job = core_->Find(kJob); job != nullptr) reply(*job, environment);
+      if (Job* job = decisions_->Find(kJob); job != nullptr) reply(*job, environment);
     });
   }
 
@@ -226,8 +230,8 @@ class World {
       request.set_world_size(static_cast<uint32_t>(ranks_.size()));
       request.set_predecessor(rank.registered_last);
       InCore([&](const Environment& environment) {
-        if (!(*core_->JobFor(kJob, environment))->Register(request, environment).ok()) return;
-        for (const Rank& other : ranks_) core_->layouts().Add(Layout(other.number), 1);
+        if (!(*decisions_->JobFor(kJob, environment))->Register(request, environment).ok()) return;
+        for (const Rank& other : ranks_) decisions_->layouts().Add(Layout(other.number), 1);
         agent.registered = true;
         rank.registered_last = agent.incarnation;
         agent.epoch = epoch_;
@@ -250,7 +254,7 @@ class World {
         return;
       }
       InCore([&](const Environment& environment) {
-        Job* job = core_->Find(kJob);
+        Job* job = decisions_->Find(kJob);
         if (job == nullptr || !job->Synchronize(request, environment).ok()) return;
         After(Delay(), [this, &rank, incarnation, epoch = epoch_, orders = job->OrdersFor(rank.number, environment)] {
           if (rank.agent.incarnation != incarnation || epoch != epoch_ || Chance(0.02)) return;
@@ -365,7 +369,9 @@ class World {
   void Return(Rank& rank, Outcome outcome) {
     if (rank.outcome) return;
     Log(absl::StrCat("rank ", rank.number, " heard of step ", step_, " attempt ", outcome.attempt, ": ",
-                     !outcome.known ? "nothing" : outcome.committed ? "committed" : outcome.error));
+                     !outcome.known      ? "nothing"
+                     : outcome.committed ? "committed"
+                                         : outcome.error));
     rank.outcome = std::move(outcome);
     for (const Rank& each : ranks_) {
       if (!each.outcome) return;
@@ -378,8 +384,8 @@ class World {
       const bool same = each.outcome->committed == first->committed && each.outcome->attempt == first->attempt &&
                         each.outcome->error == first->error;
       if (!same && !coordinator_restarts_) {
-        Violation(absl::StrCat("one round ended in two ways: attempt ", first->attempt, " ", first->error, " / attempt ",
-                               each.outcome->attempt, " ", each.outcome->error));
+        Violation(absl::StrCat("one round ended in two ways: attempt ", first->attempt, " ", first->error,
+                               " / attempt ", each.outcome->attempt, " ", each.outcome->error));
       }
     }
     const bool committed = first != nullptr && first->committed;
@@ -440,7 +446,7 @@ class World {
   std::string violation_;
   uint64_t next_id_ = 100;
   uint64_t epoch_ = 0;
-  std::unique_ptr<Core> core_;
+  std::unique_ptr<Decisions> decisions_;
   std::map<std::pair<int64_t, uint32_t>, VerdictSummary> verdicts_;
   std::set<std::pair<int64_t, uint32_t>> directories_;
   std::map<std::pair<int64_t, uint32_t>, bool> told_;
@@ -479,9 +485,8 @@ TEST_P(RestartSimulationTest, RanksHearTheSame_AndNeverTakeTurns) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, RestartSimulationTest, testing::Bool(), [](const auto& one) {
-  return one.param ? "WithTheCoordinator" : "AgentsAlone";
-});
+INSTANTIATE_TEST_SUITE_P(All, RestartSimulationTest, testing::Bool(),
+                         [](const auto& one) { return one.param ? "WithTheCoordinator" : "AgentsAlone"; });
 
 }  // namespace
 }  // namespace cairn

@@ -25,23 +25,23 @@ class RestartedAgentTest : public testing::Test {
 
   // A coordinator that finds this in storage, and its agents.
   void Start(const Recovered& recovered) {
-    CoreOptions options;
+    DecisionOptions options;
     options.phase_timeout = absl::Seconds(20);
     options.lease_ttl = absl::Minutes(10);  // nothing here ends by a lease
     options.storage_timeout = absl::Seconds(5);
     options.coordinator_epoch = ++epoch_;
-    core_ = std::make_unique<Core>(options);
+    decisions_ = std::make_unique<Decisions>(options);
     actions_.clear();
     for (int rank = 0; rank < 2; ++rank) {
-      core_->layouts().Add(Layout(rank), 1);
+      decisions_->layouts().Add(Layout(rank), 1);
       Register(rank);
     }
     ASSERT_TRUE(Take<RecoverJob>().has_value());
     job().OnRecovered(recovered, At());
   }
   static std::string Layout(int rank) { return absl::StrCat("layout", rank); }
-  Environment At() { return core_->At(now_, now_); }
-  Job& job() { return **core_->JobFor(kJob, At()); }
+  Environment At() { return decisions_->At(now_, now_); }
+  Job& job() { return **decisions_->JobFor(kJob, At()); }
 
   void Register(int rank) {
     v1::RegisterAgentRequest request;
@@ -101,13 +101,11 @@ class RestartedAgentTest : public testing::Test {
     return {};
   }
   static std::optional<Reason> ErrorOf(const v1::SaveOrder& order) { return ReasonOf(StatusFromProto(order.error())); }
-  static std::string RanksOf(const v1::SaveOrder& order) {
-    return MetadataOf(StatusFromProto(order.error()))["ranks"];
-  }
+  static std::string RanksOf(const v1::SaveOrder& order) { return MetadataOf(StatusFromProto(order.error()))["ranks"]; }
 
   template <typename What>
   std::optional<What> Take() {
-    for (CoreAction& action : core_->TakeActions()) actions_.push_back(std::move(action));
+    for (CoreAction& action : decisions_->TakeActions()) actions_.push_back(std::move(action));
     for (auto action = actions_.begin(); action != actions_.end(); ++action) {
       if (!std::holds_alternative<What>(action->what)) continue;
       What found = std::get<What>(std::move(action->what));
@@ -119,7 +117,7 @@ class RestartedAgentTest : public testing::Test {
   void Pass(absl::Duration time) {
     for (const absl::Time end = now_ + time; now_ < end;) {
       now_ += std::min(absl::Duration(absl::Milliseconds(250)), end - now_);
-      core_->Tick(now_, now_);
+      decisions_->Tick(now_, now_);
     }
   }
   static VerdictSummary Verdict(uint32_t attempt, bool committed, absl::Status error = absl::OkStatus()) {
@@ -156,7 +154,7 @@ class RestartedAgentTest : public testing::Test {
   absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
   uint64_t epoch_ = 0;
   uint64_t incarnation_[2] = {1, 2};
-  std::unique_ptr<Core> core_;
+  std::unique_ptr<Decisions> decisions_;
   std::vector<CoreAction> actions_;
 };
 

@@ -114,21 +114,21 @@ class World {
   // Coordinators. The generation tells the results of a dead one from those of the living.
 
   void StartCoordinator() {
-    CoreOptions options;
+    DecisionOptions options;
     options.coordinator_epoch = ++epoch_;
     options.phase_timeout = kPhaseTimeout;
     options.lease_ttl = kLease;
     options.storage_timeout = kStorageTimeout;
-    core_ = std::make_unique<Core>(options);
+    decisions_ = std::make_unique<Decisions>(options);
     ++generation_;
   }
 
   template <typename Function>
   void InCore(Function function) {
-    const Environment environment = core_->At(now_, now_);
+    const Environment environment = decisions_->At(now_, now_);
     function(environment);
-    std::vector<CoreAction> actions = core_->TakeActions();
-    for (const std::string& line : core_->TakeLog()) {
+    std::vector<CoreAction> actions = decisions_->TakeActions();
+    for (const std::string& line : decisions_->TakeLog()) {
       if (std::getenv("CAIRN_SIMULATION_LOG") != nullptr) {
         std::fprintf(stderr, "%s epoch=%lu %s\n", absl::FormatDuration(now_ - absl::UnixEpoch()).c_str(),
                      static_cast<unsigned long>(epoch_), line.c_str());
@@ -151,7 +151,7 @@ class World {
 
   void Tick() {
     if (now_ >= coordinator_frozen_until_) {
-      core_->Tick(now_, now_);
+      decisions_->Tick(now_, now_);
       InCore([](const Environment&) {});
     }
     After(absl::Milliseconds(100), [this] { Tick(); });
@@ -194,7 +194,7 @@ class World {
     const auto reply = [&](auto function) {
       if (generation != generation_) return;
       InCore([&](const Environment& environment) {
-        if (Job* job = core_->Find(kJob); job != nullptr) function(*job, environment);
+        if (Job* job = decisions_->Find(kJob); job != nullptr) function(*job, environment);
       });
     };
     if (std::get_if<RecoverJob>(&action.what) != nullptr) {
@@ -314,10 +314,10 @@ class World {
       Send([this, &agent, incarnation, request] {
         if (request.agent().coordinator_epoch() > epoch_) return;
         InCore([&](const Environment& environment) {
-          const auto job = core_->JobFor(kJob, environment);
+          const auto job = decisions_->JobFor(kJob, environment);
           const auto response = (*job)->Register(request, environment);
           if (!response.ok()) return;
-          for (const Agent& other : agents_) core_->layouts().Add(Layout(other), 1);
+          for (const Agent& other : agents_) decisions_->layouts().Add(Layout(other), 1);
           Send([&agent, incarnation, answer = *response] {
             if (agent.incarnation != incarnation || answer.coordinator_epoch() < agent.epoch) return;
             agent.epoch = answer.coordinator_epoch();
@@ -340,7 +340,7 @@ class World {
     for (const auto& [step, save] : agent.saves) *state.add_save() = save;
     const auto deliver = [this, &agent, incarnation, request] {
       InCore([&](const Environment& environment) {
-        Job* job = core_->Find(kJob);
+        Job* job = decisions_->Find(kJob);
         absl::Status status = request.agent().coordinator_epoch() != epoch_ ? MakeError(Reason::kStaleEpoch, "epoch")
                               : job == nullptr                              ? MakeError(Reason::kNotRegistered, "job")
                                                                             : job->Synchronize(request, environment);
@@ -525,7 +525,7 @@ class World {
     request.mutable_timeout()->set_seconds(15);
     Send([this, request] {
       InCore([&](const Environment& environment) {
-        const auto job = core_->JobFor(kJob, environment);
+        const auto job = decisions_->JobFor(kJob, environment);
         const auto checkpoint = (*job)->Create(request, false, environment);
         if (checkpoint.has_value() && checkpoint->ok()) asked_[request.request_id()] = {epoch_, now_};
         if (Chance(0.1)) (*job)->Cancel({std::nullopt, request.request_id()}, environment);
@@ -592,7 +592,7 @@ class World {
       }
     }
     InCore([&](const Environment& environment) {
-      Job* job = core_->Find(kJob);
+      Job* job = decisions_->Find(kJob);
       if (job == nullptr) return;
       for (const auto& [id, asked] : asked_) {
         if (asked.first != epoch_) continue;
@@ -617,7 +617,7 @@ class World {
   uint64_t next_id_ = 100;
 
   std::vector<Agent> agents_;
-  std::unique_ptr<Core> core_;
+  std::unique_ptr<Decisions> decisions_;
   uint64_t epoch_ = 0;
   uint64_t generation_ = 0;
   absl::Time coordinator_frozen_until_ = absl::InfinitePast();

@@ -18,7 +18,7 @@ size_t PathRank(std::string_view path) {
   return static_cast<size_t>(std::find(kPaths.begin(), kPaths.end(), path) - kPaths.begin());
 }
 
-bool HasLayouts(const v1::LoadState& state, const Context& context) {
+bool HasLayouts(const v1::LoadState& state, const JobContext& context) {
   return context.layouts.contains(state.layout_digest()) &&
          (state.source_layout_digest().empty() || context.layouts.contains(state.source_layout_digest()));
 }
@@ -39,12 +39,12 @@ std::optional<int64_t> Load::wanted_step() const {
   return std::nullopt;
 }
 
-bool Load::AllBegun(const Context& context) const {
+bool Load::AllBegun(const JobContext& context) const {
   return context.members.world_size() > 0 && ranks_.size() == static_cast<size_t>(context.members.world_size()) &&
          std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.begun; });
 }
 
-void Load::SetPhase(Phase phase, Context& context) {
+void Load::SetPhase(Phase phase, JobContext& context) {
   static constexpr std::array<const char*, 4> kNames = {"COLLECTING", "READING", "DONE", "FAILED"};
   if (phase_ == phase) return;
   phase_ = phase;
@@ -90,7 +90,7 @@ bool Load::Takes(int rank, const v1::LoadState& state) const {
   });
 }
 
-void Load::Join(const Member& member, const v1::LoadState& state, Context& context) {
+void Load::Join(const Member& member, const v1::LoadState& state, JobContext& context) {
   const size_t size = std::max(static_cast<size_t>(member.rank) + 1, static_cast<size_t>(context.members.world_size()));
   if (ranks_.size() < size) ranks_.resize(size);
   Rank& rank = ranks_[static_cast<size_t>(member.rank)];
@@ -101,7 +101,7 @@ void Load::Join(const Member& member, const v1::LoadState& state, Context& conte
   rank.state = state;
 }
 
-void Load::Follow(const Member& member, Context& context) {
+void Load::Follow(const Member& member, JobContext& context) {
   if (ended() || static_cast<size_t>(member.rank) >= ranks_.size()) return;
   Rank& rank = ranks_[static_cast<size_t>(member.rank)];
   if (!rank.begun || rank.agent != member.incarnation || HasFailed(rank.state)) return;
@@ -122,7 +122,7 @@ void Load::Follow(const Member& member, Context& context) {
             : MakeError(Reason::kTrainerLost, "its trainer ended"));
 }
 
-void Load::Update(Rank& rank, const v1::LoadState& state, Context& context) {
+void Load::Update(Rank& rank, const v1::LoadState& state, JobContext& context) {
   const bool moved = rank.state.phase() != state.phase() || rank.state.bytes_done() != state.bytes_done() ||
                      rank.state.storage_bytes() != state.storage_bytes() ||
                      rank.state.plan_digest() != state.plan_digest() ||
@@ -144,7 +144,7 @@ std::string Load::PhaseOf(const Rank& rank) const {
   }
 }
 
-absl::Time Load::ProgressOf(int index, const Context& context) const {
+absl::Time Load::ProgressOf(int index, const JobContext& context) const {
   const Rank& rank = ranks_[static_cast<size_t>(index)];
   absl::Time progress = std::max(rank.progress, progress_base_);
   const Member* member = context.members.Find(index);
@@ -152,7 +152,7 @@ absl::Time Load::ProgressOf(int index, const Context& context) const {
   return progress;
 }
 
-std::vector<int> Load::Awaited(const Context& context) const {
+std::vector<int> Load::Awaited(const JobContext& context) const {
   std::vector<int> ranks;
   const bool all_begun = AllBegun(context);
   for (size_t i = 0; i < ranks_.size(); ++i) {
@@ -165,25 +165,25 @@ std::vector<int> Load::Awaited(const Context& context) const {
   return ranks;
 }
 
-void Load::Fail(absl::Status error, Context& context) {
+void Load::Fail(absl::Status error, JobContext& context) {
   if (ended()) return;
   error_ = std::move(error);
   SetPhase(Phase::kFailed, context);
 }
 
-std::vector<int> Load::Owing(const Context& context) const {
+std::vector<int> Load::Owing(const JobContext& context) const {
   std::vector<int> ranks;
   for (int rank : Awaited(context)) {
     const v1::LoadState& state = ranks_[static_cast<size_t>(rank)].state;
-    const bool owes = !has_plan()    ? true
+    const bool owes = !has_plan()   ? true
                       : IsReshard() ? !state.source_staged()
-                                     : state.bytes_done() < state.bytes_total();
+                                    : state.bytes_done() < state.bytes_total();
     if (owes) ranks.push_back(rank);
   }
   return ranks;
 }
 
-void Load::Advance(Context& context) {
+void Load::Advance(JobContext& context) {
   if (ended() || !CheckMembers(context) || !CheckErrors(context) || !CheckInherited(context)) return;
   const std::vector<int> awaited = Awaited(context);
   std::vector<int> late;
@@ -197,8 +197,8 @@ void Load::Advance(Context& context) {
   }
   if (!unstaged.empty()) late = std::move(unstaged);
   if (!late.empty()) {
-    Fail(Blame(Reason::kRankLate, context, operation(), late.size() == 1 ? "is late" : "are late",
-               Culprits(late, context)),
+    Fail(ErrorNaming(Reason::kRankLate, context, operation(), late.size() == 1 ? "is late" : "are late",
+                     NamedRanks(late, context)),
          context);
     return;
   }
@@ -247,7 +247,7 @@ void Load::Advance(Context& context) {
   SetPhase(Phase::kDone, context);
 }
 
-void Load::OnPlanned(uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, Context& context) {
+void Load::OnPlanned(uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, JobContext& context) {
   if (ticket != ticket_ || ended() || has_plan()) return;
   if (!plan.ok()) {
     if (HasReason(plan.status(), Reason::kPlanUnknown)) {

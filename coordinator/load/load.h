@@ -42,19 +42,19 @@ class Load {
   bool Has(int rank, const v1::LoadState& state) const;
   // Whether `state`, which is in no operation, may join this one: it waits for calls, and none of its calls has ended.
   bool Takes(int rank, const v1::LoadState& state) const;
-  void Join(const Member& member, const v1::LoadState& state, Context& context);
+  void Join(const Member& member, const v1::LoadState& state, JobContext& context);
   // The rank's call, with its trainer and number; null if it has none here.
   const v1::LoadState* CallOf(int rank) const;
   // What the rank's agent now says of the rank's call, if it has one here. A call that it does not speak of any more,
   // or that a later call of its trainer follows, was given up.
-  void Follow(const Member& member, Context& context);
-  void Advance(Context& context);
-  void Fail(absl::Status error, Context& context);
-  void OnPlanned(uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, Context& context);
+  void Follow(const Member& member, JobContext& context);
+  void Advance(JobContext& context);
+  void Fail(absl::Status error, JobContext& context);
+  void OnPlanned(uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, JobContext& context);
 
   // For a call that this operation has.
-  v1::LoadOrder OrderFor(const Member& member, const v1::LoadState& state, const Context& context) const;
-  v1::Load View(const Context& context) const;
+  v1::LoadOrder OrderFor(const Member& member, const v1::LoadState& state, const JobContext& context) const;
+  v1::Load View(const JobContext& context) const;
 
  private:
   struct Rank {
@@ -70,33 +70,33 @@ class Load {
     absl::Time trainer_gone = absl::InfiniteFuture();
   };
 
-  void Update(Rank& rank, const v1::LoadState& state, Context& context);
+  void Update(Rank& rank, const v1::LoadState& state, JobContext& context);
   // The bytes come from the ranks' memory instead of a checkpoint.
   bool IsReshard() const;
   Operation operation() const { return {IsReshard() ? "reshard" : "load", wanted_step(), 0}; }
   // Nothing while only "the latest" is wanted, and of a reshard or an import.
   std::optional<int64_t> wanted_step() const;
   bool has_plan() const { return !plan_.plan_digest.empty(); }
-  bool AllBegun(const Context& context) const;
+  bool AllBegun(const JobContext& context) const;
   std::string PhaseOf(const Rank& rank) const;
-  absl::Time ProgressOf(int rank, const Context& context) const;
-  std::vector<int> Awaited(const Context& context) const;
+  absl::Time ProgressOf(int rank, const JobContext& context) const;
+  std::vector<int> Awaited(const JobContext& context) const;
   // Ranks that owe others bytes, or whose call others wait for.
-  std::vector<int> Owing(const Context& context) const;
-  std::vector<Culprit> Culprits(const std::vector<int>& ranks, const Context& context) const;
-  bool CheckMembers(Context& context);
+  std::vector<int> Owing(const JobContext& context) const;
+  std::vector<NamedRank> NamedRanks(const std::vector<int>& ranks, const JobContext& context) const;
+  bool CheckMembers(JobContext& context);
   // Before the load ends for the loss of ranks or trainers: who came to take the place of one of them begins anew.
   void ReleaseSuccessors();
-  bool CheckErrors(Context& context);
+  bool CheckErrors(JobContext& context);
   // With what to load instead, if `error` is damage of the checkpoint.
-  absl::Status WithOlderStep(absl::Status error, const Context& context) const;
+  absl::Status WithOlderStep(absl::Status error, const JobContext& context) const;
   // Whether every agent has said what it holds to a coordinator that has restarted.
-  bool AnswersAreIn(const Context& context) const;
+  bool AnswersAreIn(const JobContext& context) const;
   // Whether all ranks may still come into an operation that began under an earlier coordinator.
-  bool CheckInherited(Context& context);
-  bool CheckAgreement(Context& context);
+  bool CheckInherited(JobContext& context);
+  bool CheckAgreement(JobContext& context);
   static bool IsSuccessor(const Rank& rank, uint64_t trainer);
-  void SetPhase(Phase phase, Context& context);
+  void SetPhase(Phase phase, JobContext& context);
   // What is asked of an ended load is small.
   void Drop();
 

@@ -25,8 +25,8 @@ bool IsDamage(const absl::Status& error) {
 
 }  // namespace
 
-std::vector<Culprit> Load::Culprits(const std::vector<int>& ranks, const Context& context) const {
-  std::vector<Culprit> culprits;
+std::vector<NamedRank> Load::NamedRanks(const std::vector<int>& ranks, const JobContext& context) const {
+  std::vector<NamedRank> named_ranks;
   for (int index : ranks) {
     const Rank& rank = ranks_[static_cast<size_t>(index)];
     const Member* member = context.members.Find(index);
@@ -43,12 +43,12 @@ std::vector<Culprit> Load::Culprits(const std::vector<int>& ranks, const Context
       if (silent > absl::Seconds(1)) absl::StrAppend(&detail, ", agent last heard ", Seconds(silent), " ago");
       if (!member->node.empty()) absl::StrAppend(&detail, ", node ", member->node);
     }
-    culprits.push_back({index, PhaseOf(rank), std::move(detail)});
+    named_ranks.push_back({index, PhaseOf(rank), std::move(detail)});
   }
-  return culprits;
+  return named_ranks;
 }
 
-bool Load::CheckMembers(Context& context) {
+bool Load::CheckMembers(JobContext& context) {
   const size_t world = static_cast<size_t>(context.members.world_size());
   if (ranks_.size() < world) ranks_.resize(world);
   if (world > 0 && ranks_.size() != world) {
@@ -56,8 +56,8 @@ bool Load::CheckMembers(Context& context) {
          context);
     return false;
   }
-  std::vector<Culprit> lost;
-  std::vector<Culprit> trainers;
+  std::vector<NamedRank> lost;
+  std::vector<NamedRank> trainers;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     Rank& rank = ranks_[i];
     const int index = static_cast<int>(i);
@@ -97,9 +97,9 @@ bool Load::CheckMembers(Context& context) {
   }
   if (!lost.empty() || !trainers.empty()) ReleaseSuccessors();
   if (!lost.empty()) {
-    Fail(Blame(Reason::kRankLost, context, operation(), "lost", std::move(lost)), context);
+    Fail(ErrorNaming(Reason::kRankLost, context, operation(), "lost", std::move(lost)), context);
   } else if (!trainers.empty()) {
-    Fail(Blame(Reason::kTrainerLost, context, operation(), "lost the trainer", std::move(trainers)), context);
+    Fail(ErrorNaming(Reason::kTrainerLost, context, operation(), "lost the trainer", std::move(trainers)), context);
   }
   return !ended();
 }
@@ -115,7 +115,7 @@ void Load::ReleaseSuccessors() {
   }
 }
 
-bool Load::CheckErrors(Context& context) {
+bool Load::CheckErrors(JobContext& context) {
   std::vector<RankError> errors;
   bool others_over = true;
   for (size_t i = 0; i < ranks_.size(); ++i) {
@@ -137,8 +137,7 @@ bool Load::CheckErrors(Context& context) {
   if (!(all && others_over) && context.now - first_failure_ < grace && !AnswersAreIn(context)) return true;
   const auto all_are = [&](std::initializer_list<Reason> reasons) {
     return std::all_of(errors.begin(), errors.end(), [&](const RankError& error) {
-      return std::any_of(reasons.begin(), reasons.end(),
-                         [&](Reason reason) { return HasReason(error.error, reason); });
+      return std::any_of(reasons.begin(), reasons.end(), [&](Reason reason) { return HasReason(error.error, reason); });
     });
   };
   if (all_are({Reason::kTrainerLost})) ReleaseSuccessors();
@@ -154,17 +153,17 @@ bool Load::CheckErrors(Context& context) {
     }
   }
   if (all_are({Reason::kTimedOut, Reason::kRankLate}) && !owing.empty() && !owes_itself) {
-    Fail(Blame(Reason::kRankLate, context, operation(), "held up the others beyond their timeout",
-               Culprits(owing, context)),
+    Fail(ErrorNaming(Reason::kRankLate, context, operation(), "held up the others beyond their timeout",
+                     NamedRanks(owing, context)),
          context);
   } else {
-    absl::Status error = BlameErrors(context, operation(), errors);
+    absl::Status error = ErrorFromRanks(context, operation(), errors);
     Fail(has_plan() ? WithOlderStep(std::move(error), context) : std::move(error), context);
   }
   return false;
 }
 
-absl::Status Load::WithOlderStep(absl::Status error, const Context& context) const {
+absl::Status Load::WithOlderStep(absl::Status error, const JobContext& context) const {
   const std::optional<int64_t> step = wanted_step();
   if (!IsDamage(error) || !step.has_value()) return error;
   std::optional<int64_t> older;
@@ -183,25 +182,25 @@ absl::Status Load::WithOlderStep(absl::Status error, const Context& context) con
                    metadata);
 }
 
-bool Load::AnswersAreIn(const Context& context) const {
+bool Load::AnswersAreIn(const JobContext& context) const {
   if (inherited_plan_.empty() || !context.members.complete()) return false;
   return std::all_of(context.members.members().begin(), context.members.members().end(),
                      [](const auto& entry) { return entry.second.reported; });
 }
 
-bool Load::CheckInherited(Context& context) {
+bool Load::CheckInherited(JobContext& context) {
   if (AllBegun(context) || !AnswersAreIn(context)) return true;
-  std::vector<Culprit> gone;
+  std::vector<NamedRank> gone;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     if (!ranks_[i].begun) gone.push_back({static_cast<int>(i), "reading", "it is not in it any more"});
   }
-  Fail(Blame(Reason::kCoordinatorRestarted, context, operation(), "lost the load while the coordinator restarted",
-             std::move(gone)),
+  Fail(ErrorNaming(Reason::kCoordinatorRestarted, context, operation(), "lost the load while the coordinator restarted",
+                   std::move(gone)),
        context);
   return false;
 }
 
-bool Load::CheckAgreement(Context& context) {
+bool Load::CheckAgreement(JobContext& context) {
   const v1::LoadState& first = ranks_.front().state;
   for (size_t i = 1; i < ranks_.size(); ++i) {
     const v1::LoadState& other = ranks_[i].state;
@@ -211,8 +210,7 @@ bool Load::CheckAgreement(Context& context) {
       continue;
     }
     const auto name = [](const v1::LoadState& state) {
-      if (!state.source_layout_digest().empty())
-        return absl::StrCat("reshard", state.strict() ? "" : " (not strict)");
+      if (!state.source_layout_digest().empty()) return absl::StrCat("reshard", state.strict() ? "" : " (not strict)");
       return absl::StrCat("load of ", state.has_step() ? absl::StrCat("step ", state.step()) : "the latest step",
                           state.strict() ? "" : " (not strict)",
                           state.has_step() || state.fallback() ? "" : " (without fallback)");

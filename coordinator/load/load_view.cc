@@ -7,7 +7,7 @@
 
 namespace cairn {
 
-v1::LoadOrder Load::OrderFor(const Member& member, const v1::LoadState& state, const Context& context) const {
+v1::LoadOrder Load::OrderFor(const Member& member, const v1::LoadState& state, const JobContext& context) const {
   v1::LoadOrder order;
   order.set_number(state.number());
   order.set_trainer_incarnation(state.trainer_incarnation());
@@ -51,7 +51,7 @@ v1::LoadOrder Load::OrderFor(const Member& member, const v1::LoadState& state, c
   return order;
 }
 
-v1::Load Load::View(const Context& context) const {
+v1::Load Load::View(const JobContext& context) const {
   v1::Load view;
   view.set_number(id_);
   if (wanted_step().has_value()) view.set_step(*wanted_step());
@@ -84,7 +84,7 @@ v1::Load Load::View(const Context& context) const {
     progress.mutable_idle()->set_seconds(absl::ToInt64Seconds(idle));
     progress.set_late(idle > context.options.phase_timeout / 2 &&
                       std::binary_search(awaited.begin(), awaited.end(), index));
-    if (progress.late()) progress.set_note(Culprits({index}, context).front().detail);
+    if (progress.late()) progress.set_note(NamedRanks({index}, context).front().detail);
     if (const Member* member = context.members.Find(index); member != nullptr) progress.set_node(member->node);
   }
   return view;

@@ -23,7 +23,8 @@ bool IsCurrent(const Member& member, const v1::LoadState& state) {
 }  // namespace
 
 const Load* Loads::Find(int rank, const v1::LoadState& state) const {
-  const auto found = std::find_if(loads_.rbegin(), loads_.rend(), [&](const Load& load) { return load.Has(rank, state); });
+  const auto found =
+      std::find_if(loads_.rbegin(), loads_.rend(), [&](const Load& load) { return load.Has(rank, state); });
   return found == loads_.rend() ? nullptr : &*found;
 }
 
@@ -40,7 +41,7 @@ bool Loads::IsNew(const Member& member, const v1::LoadState& state) const {
          });
 }
 
-void Loads::Apply(const Member& member, Context& context) {
+void Loads::Apply(const Member& member, JobContext& context) {
   for (Load& load : loads_) load.Follow(member, context);
   for (const v1::LoadState& state : member.state.load()) {
     if (Find(member.rank, state) != nullptr || !IsNew(member, state)) continue;
@@ -56,7 +57,7 @@ void Loads::Apply(const Member& member, Context& context) {
   }
 }
 
-bool Loads::Advance(Context& context) {
+bool Loads::Advance(JobContext& context) {
   bool ended = false;
   for (Load& load : loads_) {
     if (load.ended()) continue;
@@ -74,7 +75,7 @@ bool Loads::Advance(Context& context) {
   return ended;
 }
 
-void Loads::OnPlanned(uint64_t id, uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, Context& context) {
+void Loads::OnPlanned(uint64_t id, uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, JobContext& context) {
   for (Load& load : loads_) {
     if (load.id() == id) load.OnPlanned(ticket, plan, context);
   }
@@ -95,7 +96,7 @@ void Loads::Forget(const Membership& members) {
   }
 }
 
-v1::LoadOrder Loads::OrderFor(const Member& member, const v1::LoadState& state, const Context& context) const {
+v1::LoadOrder Loads::OrderFor(const Member& member, const v1::LoadState& state, const JobContext& context) const {
   if (const Load* load = Find(member.rank, state); load != nullptr) return load->OrderFor(member, state, context);
   v1::LoadOrder order;
   order.set_number(state.number());
@@ -111,7 +112,7 @@ v1::LoadOrder Loads::OrderFor(const Member& member, const v1::LoadState& state, 
   order.set_action(v1::LoadOrder::FAILED);
   const std::optional<int64_t> step = state.has_step() ? std::optional(state.step()) : std::nullopt;
   *order.mutable_error() =
-      StatusToProto(BlameErrors(context, {"load", step, 0}, {{member.rank, "waiting", std::move(error)}}));
+      StatusToProto(ErrorFromRanks(context, {"load", step, 0}, {{member.rank, "waiting", std::move(error)}}));
   return order;
 }
 
@@ -125,7 +126,7 @@ bool Loads::busy() const {
   return std::any_of(loads_.begin(), loads_.end(), [](const Load& load) { return !load.ended(); });
 }
 
-void Loads::View(const Context& context, v1::Job& view) const {
+void Loads::View(const JobContext& context, v1::Job& view) const {
   for (const Load& load : loads_) *view.add_load() = load.View(context);
 }
 

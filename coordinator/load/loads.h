@@ -1,6 +1,6 @@
-// Which calls of load meet. Every rank calls when it gets there, and names the call only for itself (its trainer, and the
-// trainer's count of its calls), so ranks may have given up different numbers of calls before, and restarted alone: the
-// calls that are open on all ranks at one time are one operation.
+// Which calls of load meet. Every rank calls when it gets there, and names the call only for itself (its trainer, and
+// the trainer's count of its calls), so ranks may have given up different numbers of calls before, and restarted alone:
+// the calls that are open on all ranks at one time are one operation.
 //
 // Each rank has at most one call that is open and in no operation: the newest of the trainer that is attached. It joins
 // the operation that waits for calls, or opens one. A call that has ended joins nothing and is told its own error, so
@@ -27,20 +27,20 @@ namespace cairn {
 class Loads {
  public:
   // What the rank's agent has reported.
-  void Apply(const Member& member, Context& context);
+  void Apply(const Member& member, JobContext& context);
   // Takes every step that has become possible. True if an operation has ended: then a call that waited for its place
   // may begin, when the members' reports are applied again.
-  bool Advance(Context& context);
-  void OnPlanned(uint64_t id, uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, Context& context);
+  bool Advance(JobContext& context);
+  void OnPlanned(uint64_t id, uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, JobContext& context);
   // Forgets operations that have ended and that no agent speaks of any more, but for the last ones, which people see.
   void Forget(const Membership& members);
 
   // The order for a call that the rank's agent has reported.
-  v1::LoadOrder OrderFor(const Member& member, const v1::LoadState& state, const Context& context) const;
+  v1::LoadOrder OrderFor(const Member& member, const v1::LoadState& state, const JobContext& context) const;
   // Changes whenever the orders of any rank may have changed by more than its own report.
   std::string OrdersSignature() const;
   bool busy() const;
-  void View(const Context& context, v1::Job& view) const;
+  void View(const JobContext& context, v1::Job& view) const;
 
  private:
   struct Call {
@@ -54,8 +54,8 @@ class Loads {
 
   std::list<Load> loads_;  // oldest first
   uint64_t last_id_ = 0;
-  // By rank: the newest call of its trainer whose operation has ended. Trainers count their calls, so nothing older needs
-  // to be remembered.
+  // By rank: the newest call of its trainer whose operation has ended. Trainers count their calls, so nothing older
+  // needs to be remembered.
   std::map<int, Call> newest_;
 };
 

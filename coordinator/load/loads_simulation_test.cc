@@ -1,6 +1,6 @@
-// Ranks that call load at random moments, with random timeouts, while trainers, agents and coordinators die and messages
-// are lost: every call ends, and as soon as all ranks call without further faults, they meet. A failing seed prints how
-// to run it alone: CAIRN_SIMULATION_SEED=N.
+// Ranks that call load at random moments, with random timeouts, while trainers, agents and coordinators die and
+// messages are lost: every call ends, and as soon as all ranks call without further faults, they meet. A failing seed
+// prints how to run it alone: CAIRN_SIMULATION_SEED=N.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -122,11 +122,11 @@ class World {
   }
 
   void StartCoordinator() {
-    CoreOptions options;
+    DecisionOptions options;
     options.coordinator_epoch = ++epoch_;
     options.phase_timeout = kPhaseTimeout;
     options.lease_ttl = kLease;
-    core_ = std::make_unique<Core>(options);
+    core_ = std::make_unique<Decisions>(options);
   }
 
   template <typename Function>
@@ -400,7 +400,7 @@ class World {
   std::string violation_;
   uint64_t next_id_ = 100;
   std::vector<Rank> ranks_;
-  std::unique_ptr<Core> core_;
+  std::unique_ptr<Decisions> core_;
   uint64_t epoch_ = 0;
   std::map<std::string, std::map<int, std::pair<uint64_t, uint64_t>>> readers_;
   int loads_ = 0;

@@ -24,11 +24,11 @@ class LoadsTest : public testing::Test {
 
   void Start(int ranks) {
     ranks_ = ranks;
-    CoreOptions options;
+    DecisionOptions options;
     options.phase_timeout = absl::Seconds(20);
     options.lease_ttl = absl::Minutes(10);  // agents are not what ends here
     options.storage_timeout = absl::Seconds(5);
-    core_ = std::make_unique<Core>(options);
+    core_ = std::make_unique<Decisions>(options);
     for (int rank = 0; rank < ranks; ++rank) {
       core_->layouts().Add(Layout(rank), 1);
       v1::RegisterAgentRequest request;
@@ -126,7 +126,7 @@ class LoadsTest : public testing::Test {
 
   int ranks_ = 0;
   absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
-  std::unique_ptr<Core> core_;
+  std::unique_ptr<Decisions> core_;
 };
 
 TEST_F(LoadsTest, OpenCalls_MeetWhateverTheirNumbers) {

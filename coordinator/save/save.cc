@@ -48,7 +48,7 @@ bool Save::HasRequest(const std::string& request_id) const {
   return std::find(request_ids_.begin(), request_ids_.end(), request_id) != request_ids_.end();
 }
 
-Save::Rank& Save::At(int rank, const Context& context) {
+Save::Rank& Save::At(int rank, const JobContext& context) {
   const size_t size = std::max(static_cast<size_t>(rank) + 1, static_cast<size_t>(context.members.world_size()));
   if (ranks_.size() < size) ranks_.resize(size);
   return ranks_[static_cast<size_t>(rank)];
@@ -60,12 +60,12 @@ bool Save::Written(const Rank& rank) const {
          rank.state.plan_digest() == plan_.plan_digest;
 }
 
-bool Save::AllBegun(const Context& context) const {
+bool Save::AllBegun(const JobContext& context) const {
   return context.members.world_size() > 0 && ranks_.size() == static_cast<size_t>(context.members.world_size()) &&
          std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.begun; });
 }
 
-void Save::Report(const Member& member, const v1::SaveState& state, Context& context) {
+void Save::Report(const Member& member, const v1::SaveState& state, JobContext& context) {
   if (ended()) return;
   Rank& rank = At(member.rank, context);
   if (phase_ == Phase::kAborting) {
@@ -108,7 +108,7 @@ void Save::Report(const Member& member, const v1::SaveState& state, Context& con
   Touch();
 }
 
-void Save::SetPhase(Phase phase, Context& context) {
+void Save::SetPhase(Phase phase, JobContext& context) {
   if (phase_ == phase) return;
   phase_ = phase;
   Touch();
@@ -116,7 +116,7 @@ void Save::SetPhase(Phase phase, Context& context) {
               error_.ok() ? "" : absl::StrCat(" error=\"", error_.message(), "\""));
 }
 
-void Save::Advance(Context& context) {
+void Save::Advance(JobContext& context) {
   if (ended()) return;
   At(0, context);  // the world's size may have become known
   if (phase_ == Phase::kCollecting || phase_ == Phase::kWriting) {
@@ -126,14 +126,14 @@ void Save::Advance(Context& context) {
   if (phase_ == Phase::kAborting) AdvanceAbort(context);
 }
 
-bool Save::CheckMembers(Context& context) {
+bool Save::CheckMembers(JobContext& context) {
   if (context.members.world_size() > 0 && ranks_.size() != static_cast<size_t>(context.members.world_size())) {
     Abort(OperationError(Reason::kRankLost, context, operation(), "the job's world size changed during the save"),
           context);
     return false;
   }
-  std::vector<Culprit> lost;
-  std::vector<Culprit> trainers;
+  std::vector<NamedRank> lost;
+  std::vector<NamedRank> trainers;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     Rank& rank = ranks_[i];
     const int index = static_cast<int>(i);
@@ -176,11 +176,11 @@ bool Save::CheckMembers(Context& context) {
   }
   if (!lost.empty() || !trainers.empty()) ReleaseSuccessors();
   if (!lost.empty()) {
-    Abort(Blame(Reason::kRankLost, context, operation(), "lost", std::move(lost)), context);
+    Abort(ErrorNaming(Reason::kRankLost, context, operation(), "lost", std::move(lost)), context);
     return false;
   }
   if (!trainers.empty()) {
-    Abort(Blame(Reason::kTrainerLost, context, operation(), "lost the trainer", std::move(trainers)), context);
+    Abort(ErrorNaming(Reason::kTrainerLost, context, operation(), "lost the trainer", std::move(trainers)), context);
     return false;
   }
   return true;
@@ -215,7 +215,7 @@ void Save::ReleaseSuccessors() {
   }
 }
 
-bool Save::CheckErrors(Context& context) {
+bool Save::CheckErrors(JobContext& context) {
   std::vector<RankError> errors;
   bool all_done = true;
   for (size_t i = 0; i < ranks_.size(); ++i) {
@@ -247,13 +247,13 @@ bool Save::CheckErrors(Context& context) {
       if (!Failed(ranks_[static_cast<size_t>(rank)].state)) awaited.push_back(rank);
     }
     if (!awaited.empty()) {
-      Abort(Blame(Reason::kRankLate, context, operation(), "held up the others beyond their timeout",
-                  Culprits(awaited, context)),
+      Abort(ErrorNaming(Reason::kRankLate, context, operation(), "held up the others beyond their timeout",
+                        NamedRanks(awaited, context)),
             context);
       return false;
     }
   }
-  Abort(BlameErrors(context, operation(), errors), context);
+  Abort(ErrorFromRanks(context, operation(), errors), context);
   return false;
 }
 
@@ -266,7 +266,7 @@ std::vector<int> Save::WithoutExcused(std::vector<int> ranks) const {
   return ranks;
 }
 
-bool Save::CheckDeadlines(Context& context) {
+bool Save::CheckDeadlines(JobContext& context) {
   const std::vector<int> awaited = WithoutExcused(Awaited(context));
   std::vector<int> late;
   for (int rank : awaited) {
@@ -278,8 +278,8 @@ bool Save::CheckDeadlines(Context& context) {
     return false;
   }
   if (!late.empty()) {
-    Abort(Blame(Reason::kRankLate, context, operation(), absl::StrCat(late.size() == 1 ? "is" : "are", " late"),
-                Culprits(late, context)),
+    Abort(ErrorNaming(Reason::kRankLate, context, operation(), absl::StrCat(late.size() == 1 ? "is" : "are", " late"),
+                      NamedRanks(late, context)),
           context);
     return false;
   }
@@ -303,8 +303,8 @@ bool Save::CheckDeadlines(Context& context) {
       return false;
     }
     Abort(!awaited.empty()
-              ? Blame(Reason::kRankLate, context, operation(), "held up the save beyond the request's timeout",
-                      Culprits(awaited, context))
+              ? ErrorNaming(Reason::kRankLate, context, operation(), "held up the save beyond the request's timeout",
+                            NamedRanks(awaited, context))
               : OperationError(reserve_ticket_ != 0 ? Reason::kStorageStalled : Reason::kTimedOut, context, operation(),
                                reserve_ticket_ != 0
                                    ? "storage has not given the attempt a directory before the request's timeout"
@@ -315,7 +315,7 @@ bool Save::CheckDeadlines(Context& context) {
   return true;
 }
 
-void Save::AdvanceForward(Context& context) {
+void Save::AdvanceForward(JobContext& context) {
   if (!AllBegun(context)) return;
   if (!has_plan()) AdvancePlan(context);
   if (phase_ == Phase::kAborting || !has_plan()) return;
@@ -347,20 +347,20 @@ void Save::AdvanceForward(Context& context) {
   context.Do(std::move(make));
 }
 
-bool Save::CheckReplicasChecked(Context& context) {
-  std::vector<Culprit> unchecked;
+bool Save::CheckReplicasChecked(JobContext& context) {
+  std::vector<NamedRank> unchecked;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     if (ranks_[i].state.all_replicas_checked()) continue;
     unchecked.push_back({static_cast<int>(i), PhaseOf(ranks_[i]), "it staged by an earlier plan or order"});
   }
   if (unchecked.empty()) return true;
-  Abort(Blame(Reason::kLayoutChanged, context, operation(), "did not check all replicas; save again",
-              std::move(unchecked)),
+  Abort(ErrorNaming(Reason::kLayoutChanged, context, operation(), "did not check all replicas; save again",
+                    std::move(unchecked)),
         context);
   return false;
 }
 
-void Save::AdvancePlan(Context& context) {
+void Save::AdvancePlan(JobContext& context) {
   std::vector<std::string> layout;
   for (const Rank& rank : ranks_) layout.push_back(rank.state.layout_digest());
   SavePlanEntry* entry = context.plans.Request(layout, context);
@@ -378,7 +378,7 @@ void Save::AdvancePlan(Context& context) {
   progress_base_ = context.now;
   Touch();
   if (!adopted_) return;
-  std::vector<Culprit> other;
+  std::vector<NamedRank> other;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const v1::SaveState& state = ranks_[i].state;
     const bool writes = state.phase() == v1::SaveState::WRITING || state.phase() == v1::SaveState::WRITTEN;
@@ -389,12 +389,12 @@ void Save::AdvancePlan(Context& context) {
     }
   }
   if (other.empty()) return;
-  Abort(Blame(Reason::kCoordinatorRestarted, context, operation(), "cannot go on after the coordinator restarted",
-              std::move(other)),
+  Abort(ErrorNaming(Reason::kCoordinatorRestarted, context, operation(), "cannot go on after the coordinator restarted",
+                    std::move(other)),
         context);
 }
 
-bool Save::OnReserved(uint64_t ticket, const absl::StatusOr<Reserved>& reserved, Context& context) {
+bool Save::OnReserved(uint64_t ticket, const absl::StatusOr<Reserved>& reserved, JobContext& context) {
   if (ticket != reserve_ticket_ || ended()) return false;
   reserve_ticket_ = 0;
   if (reserved.ok()) {
@@ -411,7 +411,7 @@ bool Save::OnReserved(uint64_t ticket, const absl::StatusOr<Reserved>& reserved,
   return true;
 }
 
-void Save::OnManifest(uint64_t ticket, const absl::StatusOr<MadeManifest>& made, Context& context) {
+void Save::OnManifest(uint64_t ticket, const absl::StatusOr<MadeManifest>& made, JobContext& context) {
   if (ticket != manifest_ticket_ || phase_ != Phase::kCommitting) return;
   if (!made.ok()) {
     Abort(Annotate(made.status(), absl::StrCat(context.job, "@", step_, " attempt ", attempt_),

@@ -55,22 +55,22 @@ class Save {
   bool HasRequest(const std::string& request_id) const;
 
   // What `member` says of this step.
-  void Report(const Member& member, const v1::SaveState& state, Context& context);
+  void Report(const Member& member, const v1::SaveState& state, JobContext& context);
   // Everything that follows from the state and the time. Call after every event.
-  void Advance(Context& context);
+  void Advance(JobContext& context);
   // Aborts, unless a manifest was handed out already.
-  void Abort(absl::Status error, Context& context);
+  void Abort(absl::Status error, JobContext& context);
   // By a person. As Abort; if a manifest was handed out, a tombstone is put in its place, and whichever stands decides.
-  void Cancel(Context& context);
+  void Cancel(JobContext& context);
   // STORAGE_STALLED: the outcome is unknown, for longer than the storage timeout. OK otherwise.
   const absl::Status& stalled() const { return stalled_; }
 
   // Results of this save's actions; those of an older one (by ticket) are ignored.
   // False if a number was not taken: nobody writes there.
-  bool OnReserved(uint64_t ticket, const absl::StatusOr<Reserved>& reserved, Context& context);
-  void OnManifest(uint64_t ticket, const absl::StatusOr<MadeManifest>& made, Context& context);
-  void OnVerdict(uint64_t ticket, const PutOutcome& outcome, Context& context);
-  void OnRemoved(uint64_t ticket, const absl::Status& status, Context& context);
+  bool OnReserved(uint64_t ticket, const absl::StatusOr<Reserved>& reserved, JobContext& context);
+  void OnManifest(uint64_t ticket, const absl::StatusOr<MadeManifest>& made, JobContext& context);
+  void OnVerdict(uint64_t ticket, const PutOutcome& outcome, JobContext& context);
+  void OnRemoved(uint64_t ticket, const absl::Status& status, JobContext& context);
 
   // What an ended save has left in storage, because that did not answer: to be taken away later. Once.
   std::optional<Leftover> TakeLeftover() { return std::exchange(leftover_, std::nullopt); }
@@ -81,13 +81,13 @@ class Save {
   bool TookPart(const Member& member, const v1::SaveState& state) const;
   // Of an ended save: COMMITTED or ABORTED, and what goes with it.
   void TellVerdict(v1::SaveOrder& order) const;
-  v1::SaveOrder OrderFor(const Member& member, const v1::SaveState& state, const Context& context) const;
+  v1::SaveOrder OrderFor(const Member& member, const v1::SaveState& state, const JobContext& context) const;
 
   // Changes whenever the orders of ranks change by more than their own reports.
   std::string OrdersSignature() const;
 
   // For people; `request_id` as asked for.
-  v1::Checkpoint View(const Context& context) const;
+  v1::Checkpoint View(const JobContext& context) const;
 
   // Of a save that was aborted: some trainers have not heard of it, because it waited for them, or because their agents
   // restarted while their calls were open. The next call of each is answered by this verdict; but not at once, for it
@@ -97,7 +97,7 @@ class Save {
   // What an agent does not speak of any more, its trainer has heard.
   void NoteTold(const Member& member);
   // Calls that were held for long enough are answered.
-  void AnswerOwed(const Context& context);
+  void AnswerOwed(const JobContext& context);
   // The trainer of `rank` has heard the verdict in another way.
   void Heard(int rank);
   // A later attempt of the step has begun: calls that are held, or come, belong to that one.
@@ -133,44 +133,44 @@ class Save {
 
   static bool Staged(const v1::SaveState& state);
   Operation operation() const { return {"save", step_, attempt_}; }
-  Rank& At(int rank, const Context& context);
+  Rank& At(int rank, const JobContext& context);
   bool Written(const Rank& rank) const;
-  bool AllBegun(const Context& context) const;
+  bool AllBegun(const JobContext& context) const;
   bool has_plan() const { return !plan_.plan_digest.empty(); }
   std::string PhaseOf(const Rank& rank) const;
   // When the rank last got nearer to what it is waited for.
-  absl::Time ProgressOf(int rank, const Rank& state, const Context& context) const;
-  std::string DetailOf(int rank, const Rank& state, const Context& context) const;
+  absl::Time ProgressOf(int rank, const Rank& state, const JobContext& context) const;
+  std::string DetailOf(int rank, const Rank& state, const JobContext& context) const;
   // Ranks that the save waits for now.
-  std::vector<int> Awaited(const Context& context) const;
+  std::vector<int> Awaited(const JobContext& context) const;
   // `ranks` without those that wait for another one to stage shards that they write for it: that one is to blame.
   std::vector<int> WithoutExcused(std::vector<int> ranks) const;
   // Whether another rank waits for shards that it writes and this one lends.
   bool OthersWaitFor(int index) const;
-  std::vector<Culprit> Culprits(const std::vector<int>& ranks, const Context& context) const;
+  std::vector<NamedRank> NamedRanks(const std::vector<int>& ranks, const JobContext& context) const;
 
-  bool CheckMembers(Context& context);
+  bool CheckMembers(JobContext& context);
   // Notes which trainer a rank that has not begun is waited for with.
   static void See(Rank& rank, const Member& member, absl::Time now);
   // Before the save ends for the loss of ranks or trainers: who came to take the place of one of them begins anew.
   void ReleaseSuccessors();
-  bool CheckErrors(Context& context);
-  bool CheckDeadlines(Context& context);
+  bool CheckErrors(JobContext& context);
+  bool CheckDeadlines(JobContext& context);
   // False if a rank staged without checking all its replicas; then the save was aborted.
-  bool CheckReplicasChecked(Context& context);
-  void AdvanceForward(Context& context);
-  void AdvancePlan(Context& context);
-  void AdvanceCommit(Context& context);
-  void AdvanceAbort(Context& context);
-  bool AllStopped(const Context& context) const;
-  void PutManifest(Context& context);
-  void PutTombstone(const absl::Status& error, Context& context);
+  bool CheckReplicasChecked(JobContext& context);
+  void AdvanceForward(JobContext& context);
+  void AdvancePlan(JobContext& context);
+  void AdvanceCommit(JobContext& context);
+  void AdvanceAbort(JobContext& context);
+  bool AllStopped(const JobContext& context) const;
+  void PutManifest(JobContext& context);
+  void PutTombstone(const absl::Status& error, JobContext& context);
   // Why storage is to blame, and no rank, for what these ranks did not do: an earlier save's commit holds them up.
-  std::optional<absl::Status> BlameStorage(const std::vector<int>& late, const Context& context) const;
-  void Stall(absl::Status stalled, Context& context);
-  void SetPhase(Phase phase, Context& context);
-  void Commit(const VerdictSummary& verdict, Context& context);
-  void End(Phase phase, Context& context);
+  std::optional<absl::Status> BlameStorage(const std::vector<int>& late, const JobContext& context) const;
+  void Stall(absl::Status stalled, JobContext& context);
+  void SetPhase(Phase phase, JobContext& context);
+  void Commit(const VerdictSummary& verdict, JobContext& context);
+  void End(Phase phase, JobContext& context);
   void Touch() { ++revision_; }
 
   const int64_t step_;
@@ -201,7 +201,8 @@ class Save {
   std::optional<MadeManifest> manifest_;
   // Replicas of tensors differed, which does not end the save.
   absl::Status warning_;
-  // The ticket of the last put that was not answered; 0 for none. Answers to those before it count too if they say what stands.
+  // The ticket of the last put that was not answered; 0 for none. Answers to those before it count too if they say what
+  // stands.
   uint64_t verdict_ticket_ = 0;
   bool verdict_ticket_is_manifest_ = false;
   // A manifest was handed over to be put: only what stands in storage decides from now on.

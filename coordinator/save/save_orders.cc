@@ -45,7 +45,7 @@ void Save::TellVerdict(v1::SaveOrder& order) const {
   }
 }
 
-v1::SaveOrder Save::OrderFor(const Member& member, const v1::SaveState& state, const Context& context) const {
+v1::SaveOrder Save::OrderFor(const Member& member, const v1::SaveState& state, const JobContext& context) const {
   v1::SaveOrder order;
   order.set_step(step_);
   if (!request_ids_.empty()) order.set_request_id(request_ids_.front());

@@ -13,7 +13,7 @@ constexpr absl::Duration kVerdictRetry = absl::Seconds(1);
 
 }  // namespace
 
-void Save::AdvanceCommit(Context& context) {
+void Save::AdvanceCommit(JobContext& context) {
   const bool first = !context.earliest_step.has_value() || *context.earliest_step >= step_;
   const bool held_up = manifest_.has_value() && !first && context.stalled_step.value_or(step_) < step_;
   if (!decided_) {
@@ -27,10 +27,11 @@ void Save::AdvanceCommit(Context& context) {
       return;
     }
     if (!manifest_.has_value() && context.now - manifest_time_ >= context.options.storage_patience()) {
-      Abort(OperationError(Reason::kStorageStalled, context, operation(),
-                           absl::StrCat("the manifest was not made within ", Seconds(context.options.storage_patience()),
-                                        ", because the coordinator's storage does not answer")),
-            context);
+      Abort(
+          OperationError(Reason::kStorageStalled, context, operation(),
+                         absl::StrCat("the manifest was not made within ", Seconds(context.options.storage_patience()),
+                                      ", because the coordinator's storage does not answer")),
+          context);
       return;
     }
     if (held_up) Stall(*BlameStorage({}, context), context);
@@ -56,7 +57,7 @@ void Save::AdvanceCommit(Context& context) {
   }
 }
 
-void Save::Stall(absl::Status stalled, Context& context) {
+void Save::Stall(absl::Status stalled, JobContext& context) {
   if (stalled_ == stalled) return;
   stalled_ = std::move(stalled);
   Touch();
@@ -64,13 +65,13 @@ void Save::Stall(absl::Status stalled, Context& context) {
               stalled_.ok() ? "" : absl::StrCat(" error=\"", stalled_.message(), "\""));
 }
 
-void Save::Commit(const VerdictSummary& verdict, Context& context) {
+void Save::Commit(const VerdictSummary& verdict, JobContext& context) {
   verdict_ = verdict;
   error_ = absl::OkStatus();
   End(Phase::kCommitted, context);
 }
 
-void Save::OnVerdict(uint64_t ticket, const PutOutcome& outcome, Context& context) {
+void Save::OnVerdict(uint64_t ticket, const PutOutcome& outcome, JobContext& context) {
   const absl::StatusOr<VerdictSummary>& standing = outcome.standing;
   if (ended() || (standing.ok() && standing->attempt != attempt_)) return;
   const bool newest = ticket != 0 && ticket == verdict_ticket_;
@@ -105,7 +106,8 @@ void Save::OnVerdict(uint64_t ticket, const PutOutcome& outcome, Context& contex
     if (decided_ && context.now - decided_time_ < context.options.storage_timeout) {
       in_doubt_ = true;
       next_verdict_try_ = context.now + kVerdictRetry;
-      context.Log("step=", step_, " attempt=", attempt_, " event=verdict-damaged error=\"", standing->error.message(), "\"");
+      context.Log("step=", step_, " attempt=", attempt_, " event=verdict-damaged error=\"", standing->error.message(),
+                  "\"");
       return;
     }
     // Nobody can load it, and what it belongs to stays for whoever may rescue it.
@@ -129,7 +131,7 @@ void Save::OnVerdict(uint64_t ticket, const PutOutcome& outcome, Context& contex
   Touch();
 }
 
-void Save::Abort(absl::Status error, Context& context) {
+void Save::Abort(absl::Status error, JobContext& context) {
   if (ended() || phase_ == Phase::kAborting || decided_) return;
   error_ = std::move(error);
   abort_time_ = context.now;
@@ -137,7 +139,7 @@ void Save::Abort(absl::Status error, Context& context) {
   SetPhase(Phase::kAborting, context);
 }
 
-void Save::Cancel(Context& context) {
+void Save::Cancel(JobContext& context) {
   const absl::Status error = OperationError(Reason::kSaveCancelled, context, operation(), "cancelled on request");
   if (phase_ == Phase::kCommitting && decided_) {
     if (cancelled_.ok()) cancelled_ = error;
@@ -146,7 +148,7 @@ void Save::Cancel(Context& context) {
   Abort(error, context);
 }
 
-std::optional<absl::Status> Save::BlameStorage(const std::vector<int>& late, const Context& context) const {
+std::optional<absl::Status> Save::BlameStorage(const std::vector<int>& late, const JobContext& context) const {
   if (context.stalled_step.value_or(step_) == step_) return std::nullopt;
   // A rank that has got its memory is not held up by another step's save.
   for (int rank : late) {
@@ -158,7 +160,7 @@ std::optional<absl::Status> Save::BlameStorage(const std::vector<int>& late, con
                                      ", whose commit waits for storage that does not answer"));
 }
 
-bool Save::AllStopped(const Context& context) const {
+bool Save::AllStopped(const JobContext& context) const {
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const Rank& rank = ranks_[i];
     if (!rank.begun || rank.stopped) continue;
@@ -168,21 +170,21 @@ bool Save::AllStopped(const Context& context) const {
   return true;
 }
 
-void Save::PutManifest(Context& context) {
+void Save::PutManifest(JobContext& context) {
   verdict_ticket_ = context.next_ticket++;
   verdict_ticket_is_manifest_ = true;
   context.Do(PutVerdict{step_, attempt_, attempt_nonce_, manifest_->manifest, manifest_->bins, absl::OkStatus(),
                         request_ids_.empty() ? "" : request_ids_.front(), verdict_ticket_});
 }
 
-void Save::PutTombstone(const absl::Status& error, Context& context) {
+void Save::PutTombstone(const absl::Status& error, JobContext& context) {
   verdict_ticket_ = context.next_ticket++;
   verdict_ticket_is_manifest_ = false;
   context.Do(PutVerdict{step_, attempt_, attempt_nonce_, nullptr, nullptr, error,
                         request_ids_.empty() ? "" : request_ids_.front(), verdict_ticket_});
 }
 
-void Save::AdvanceAbort(Context& context) {
+void Save::AdvanceAbort(JobContext& context) {
   if (reserve_ticket_ != 0 && context.now - reserve_time_ < context.options.storage_patience()) {
     return;  // a number may come yet, and with it something to bury
   }
@@ -216,7 +218,7 @@ void Save::AdvanceAbort(Context& context) {
   context.Do(RemoveFiles{step_, attempt_, remove_ticket_});
 }
 
-void Save::OnRemoved(uint64_t ticket, const absl::Status& status, Context& context) {
+void Save::OnRemoved(uint64_t ticket, const absl::Status& status, JobContext& context) {
   if (ticket != remove_ticket_ || phase_ != Phase::kAborting) return;
   if (!status.ok()) {
     context.Log("step=", step_, " attempt=", attempt_, " event=remove-failed error=\"", status.message(), "\"");
@@ -225,7 +227,7 @@ void Save::OnRemoved(uint64_t ticket, const absl::Status& status, Context& conte
   End(Phase::kAborted, context);
 }
 
-void Save::End(Phase phase, Context& context) {
+void Save::End(Phase phase, JobContext& context) {
   for (size_t i = 0; i < ranks_.size(); ++i) {
     Rank& rank = ranks_[i];
     const int index = static_cast<int>(i);
@@ -271,13 +273,13 @@ void Save::NoteTold(const Member& member) {
   const bool answered = rank.owed_call == Rank::OwedCall::kAnswered && rank.owed_agent == member.incarnation;
   if (rank.owed_trainer == 0 || (!answered && (!rank.begun || rank.agent != member.incarnation))) return;
   const uint64_t number = answered ? rank.owed_number : rank.state.call();
-  const bool open = std::any_of(
-      member.state.save().begin(), member.state.save().end(),
-      [&](const v1::SaveState& state) { return state.step() == step_ && state.call() <= number; });
+  const bool open =
+      std::any_of(member.state.save().begin(), member.state.save().end(),
+                  [&](const v1::SaveState& state) { return state.step() == step_ && state.call() <= number; });
   if (!open) rank.owed_trainer = 0;
 }
 
-void Save::AnswerOwed(const Context& context) {
+void Save::AnswerOwed(const JobContext& context) {
   for (size_t i = 0; i < ranks_.size(); ++i) {
     Rank& rank = ranks_[i];
     if (rank.owed_call != Rank::OwedCall::kHeld || context.now - rank.held_since < kNextAttemptGrace) continue;

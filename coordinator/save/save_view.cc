@@ -35,7 +35,7 @@ std::string Save::PhaseOf(const Rank& rank) const {
   }
 }
 
-absl::Time Save::ProgressOf(int index, const Rank& rank, const Context& context) const {
+absl::Time Save::ProgressOf(int index, const Rank& rank, const JobContext& context) const {
   absl::Time progress = std::max(rank.progress, progress_base_);
   const Member* member = context.members.Find(index);
   if (member == nullptr) return progress;
@@ -49,7 +49,7 @@ absl::Time Save::ProgressOf(int index, const Rank& rank, const Context& context)
   return progress;
 }
 
-std::string Save::DetailOf(int index, const Rank& rank, const Context& context) const {
+std::string Save::DetailOf(int index, const Rank& rank, const JobContext& context) const {
   const Member* member = context.members.Find(index);
   std::string text = absl::StrCat("no progress for ", Seconds(context.now - ProgressOf(index, rank, context)));
   if (member == nullptr) return absl::StrCat(text, ", no agent registered");
@@ -67,7 +67,7 @@ std::string Save::DetailOf(int index, const Rank& rank, const Context& context) 
   return text;
 }
 
-std::vector<int> Save::Awaited(const Context& context) const {
+std::vector<int> Save::Awaited(const JobContext& context) const {
   std::vector<int> ranks;
   const bool all_begun = AllBegun(context);
   for (size_t i = 0; i < ranks_.size(); ++i) {
@@ -85,16 +85,16 @@ std::vector<int> Save::Awaited(const Context& context) const {
   return ranks;
 }
 
-std::vector<Culprit> Save::Culprits(const std::vector<int>& ranks, const Context& context) const {
-  std::vector<Culprit> culprits;
+std::vector<NamedRank> Save::NamedRanks(const std::vector<int>& ranks, const JobContext& context) const {
+  std::vector<NamedRank> named_ranks;
   for (int rank : ranks) {
     const Rank& state = ranks_[static_cast<size_t>(rank)];
-    culprits.push_back({rank, PhaseOf(state), DetailOf(rank, state, context)});
+    named_ranks.push_back({rank, PhaseOf(state), DetailOf(rank, state, context)});
   }
-  return culprits;
+  return named_ranks;
 }
 
-v1::Checkpoint Save::View(const Context& context) const {
+v1::Checkpoint Save::View(const JobContext& context) const {
   v1::Checkpoint view;
   view.set_job(context.job);
   view.set_step(step_);

@@ -39,18 +39,18 @@ v1::ArmState::Status AnswerOf(const Member& member, uint64_t number) {
 
 }  // namespace
 
-void StepAgreement::Set(State state, Context& context) {
+void StepAgreement::Set(State state, JobContext& context) {
   if (state_ == state) return;
   state_ = state;
   progress_ = context.now;
   context.Log("step=", step_, " agreement=", std::string(NameOf(state)), " number=", number_);
 }
 
-absl::Status StepAgreement::Want(std::optional<int64_t> step, Context& context) {
+absl::Status StepAgreement::Want(std::optional<int64_t> step, JobContext& context) {
   if (state_ != State::kIdle || !context.members.complete()) return absl::OkStatus();
   double farthest = -1;
   double fastest = 0;
-  std::vector<Culprit> passed;
+  std::vector<NamedRank> passed;
   for (const auto& [rank, member] : context.members.members()) {
     const std::optional<int64_t> at = member.current_step();
     if (!at.has_value()) return absl::OkStatus();
@@ -62,7 +62,8 @@ absl::Status StepAgreement::Want(std::optional<int64_t> step, Context& context) 
     fastest = std::max(fastest, member.steps_per_second);
   }
   if (!passed.empty()) {
-    return Blame(Reason::kStepPassed, context, {"save", step}, absl::StrCat("passed step ", *step), std::move(passed));
+    return ErrorNaming(Reason::kStepPassed, context, {"save", step}, absl::StrCat("passed step ", *step),
+                       std::move(passed));
   }
   const double doubled = std::ldexp(1.0, std::min(refusals_, kMaxDoublings));
   step_ = step.has_value()
@@ -74,7 +75,7 @@ absl::Status StepAgreement::Want(std::optional<int64_t> step, Context& context) 
   return absl::OkStatus();
 }
 
-void StepAgreement::Stop(Context& context) {
+void StepAgreement::Stop(JobContext& context) {
   if (state_ == State::kArming) {
     Set(State::kDisarming, context);
   } else if (state_ == State::kAgreeing || state_ == State::kAgreed) {
@@ -83,11 +84,11 @@ void StepAgreement::Stop(Context& context) {
   }
 }
 
-void StepAgreement::Revoke(Context& context) {
+void StepAgreement::Revoke(JobContext& context) {
   if (state_ != State::kIdle) Set(State::kDisarming, context);
 }
 
-void StepAgreement::Advance(Context& context) {
+void StepAgreement::Advance(JobContext& context) {
   if (state_ == State::kIdle || state_ == State::kAgreed) return;
   bool all_armed = context.members.complete();
   bool all_agreed = all_armed;
@@ -145,7 +146,7 @@ void StepAgreement::Advance(Context& context) {
   }
 }
 
-void StepAgreement::Recover(Context& context) {
+void StepAgreement::Recover(JobContext& context) {
   if (state_ != State::kIdle) return;
   uint64_t number = 0;
   int64_t step = 0;
@@ -188,15 +189,15 @@ std::optional<v1::ArmOrder> StepAgreement::OrderFor(int) const {
   return order;
 }
 
-std::vector<Culprit> StepAgreement::Awaited(const Context& context) const {
-  std::vector<Culprit> culprits;
-  for (int rank : context.members.Absent()) culprits.push_back({rank, "arming", "no agent registered"});
+std::vector<NamedRank> StepAgreement::Awaited(const JobContext& context) const {
+  std::vector<NamedRank> named_ranks;
+  for (int rank : context.members.Absent()) named_ranks.push_back({rank, "arming", "no agent registered"});
   for (const auto& [rank, member] : context.members.members()) {
     const std::string heard = absl::StrCat("agent last heard ", Seconds(context.now - member.heard), " ago");
     if (!member.current_step().has_value()) {
-      culprits.push_back({rank, "arming",
-                          member.reported && member.state.trainer().attached() ? "its trainer has reported no step"
-                                                                               : "no trainer attached"});
+      named_ranks.push_back({rank, "arming",
+                             member.reported && member.state.trainer().attached() ? "its trainer has reported no step"
+                                                                                  : "no trainer attached"});
     } else if (state_ != State::kIdle) {
       const auto answer = AnswerOf(member, number_);
       const bool done =
@@ -204,10 +205,11 @@ std::vector<Culprit> StepAgreement::Awaited(const Context& context) const {
           (state_ == State::kAgreeing && answer == v1::ArmState::AGREED) ||
           (state_ == State::kDisarming && (answer == v1::ArmState::DISARMED || answer == v1::ArmState::REFUSED)) ||
           state_ == State::kAgreed;
-      if (!done) culprits.push_back({rank, "arming", absl::StrCat("has not answered for step ", step_, ", ", heard)});
+      if (!done)
+        named_ranks.push_back({rank, "arming", absl::StrCat("has not answered for step ", step_, ", ", heard)});
     }
   }
-  return culprits;
+  return named_ranks;
 }
 
 }  // namespace cairn

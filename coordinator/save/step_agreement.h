@@ -26,22 +26,22 @@ class StepAgreement {
   // Asks for an agreement on `step`, or on one that the ranks can still reach. Nothing while one is under way, or while
   // ranks or their steps are missing.
   // FAILED_PRECONDITION (STEP_PASSED): `step` was given and a rank has passed it.
-  absl::Status Want(std::optional<int64_t> step, Context& context);
+  absl::Status Want(std::optional<int64_t> step, JobContext& context);
   // Gives up: armed ranks are disarmed. After the agreement nothing is taken back; it is only forgotten.
-  void Stop(Context& context);
+  void Stop(JobContext& context);
   // Takes an agreement back that no request needs any more. A trainer that has reached the step already begins its save
   // all the same.
-  void Revoke(Context& context);
+  void Revoke(JobContext& context);
   // Applies what the ranks answered.
-  void Advance(Context& context);
+  void Advance(JobContext& context);
   // Takes up what an earlier coordinator had begun: call when all ranks have reported for the first time.
-  void Recover(Context& context);
+  void Recover(JobContext& context);
 
   // What this rank should do; nothing if there is nothing under way.
   std::optional<v1::ArmOrder> OrderFor(int rank) const;
 
   // Why there is no agreement yet, rank by rank; empty when every rank has answered.
-  std::vector<Culprit> Awaited(const Context& context) const;
+  std::vector<NamedRank> Awaited(const JobContext& context) const;
   // When something last moved.
   absl::Time progress() const { return progress_; }
   // It was begun by an earlier coordinator: nobody here asked for it.
@@ -50,7 +50,7 @@ class StepAgreement {
   int refusals() const { return refusals_; }
 
  private:
-  void Set(State state, Context& context);
+  void Set(State state, JobContext& context);
 
   State state_ = State::kIdle;
   uint64_t number_ = 0;

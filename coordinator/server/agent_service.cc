@@ -37,8 +37,8 @@ absl::Status AgentService::Authenticate(const grpc::CallbackServerContext& conte
                                         bool uploaded) {
   CAIRN_RETURN_IF_ERROR(CheckToken(context, token_));
   CAIRN_RETURN_IF_ERROR(CheckEpoch(agent));
-  return dispatcher_.Event([&](Core& core, const Environment& environment) {
-    Job* job = core.Find(agent.job());
+  return dispatcher_.Event([&](Decisions& decisions, const Environment& environment) {
+    Job* job = decisions.Find(agent.job());
     return job == nullptr ? NotRegistered(agent) : job->Touch(agent, uploaded, environment);
   });
 }
@@ -59,9 +59,9 @@ grpc::ServerUnaryReactor* AgentService::RegisterAgent(grpc::CallbackServerContex
                      MakeError(Reason::kUnsupported, absl::StrCat("the agent speaks protocol ", request->protocol(),
                                                                   ", this coordinator ", kProtocolVersion)));
   }
-  const auto registered =
-      dispatcher_.Event([&](Core& core, const Environment& environment) -> absl::StatusOr<v1::RegisterAgentResponse> {
-        CAIRN_ASSIGN_OR_RETURN(Job * job, core.JobFor(agent.job(), environment));
+  const auto registered = dispatcher_.Event(
+      [&](Decisions& decisions, const Environment& environment) -> absl::StatusOr<v1::RegisterAgentResponse> {
+        CAIRN_ASSIGN_OR_RETURN(Job * job, decisions.JobFor(agent.job(), environment));
         return job->Register(*request, environment);
       });
   if (!registered.ok()) return FinishNow(context, registered.status());
@@ -77,8 +77,8 @@ grpc::ServerUnaryReactor* AgentService::SynchronizeAgent(grpc::CallbackServerCon
   if (!status.ok()) return FinishNow(context, status);
   const v1::AgentIdentity agent = request->agent();
   const int rank = static_cast<int>(agent.rank());
-  status = dispatcher_.Event([&](Core& core, const Environment& environment) {
-    Job* job = core.Find(agent.job());
+  status = dispatcher_.Event([&](Decisions& decisions, const Environment& environment) {
+    Job* job = decisions.Find(agent.job());
     return job == nullptr ? NotRegistered(agent) : job->Synchronize(*request, environment);
   });
   if (!status.ok()) return FinishNow(context, status);
@@ -89,9 +89,9 @@ grpc::ServerUnaryReactor* AgentService::SynchronizeAgent(grpc::CallbackServerCon
   // The orders are only put together anew when something that they depend on has changed.
   auto version = std::make_shared<uint64_t>(0);
   const auto poll = [agent, rank, known, next_delay, version](
-                        Core& core, const Environment& environment,
+                        Decisions& decisions, const Environment& environment,
                         bool last) -> std::optional<absl::StatusOr<v1::SynchronizeAgentResponse>> {
-    Job* job = core.Find(agent.job());
+    Job* job = decisions.Find(agent.job());
     const Member* member = job == nullptr ? nullptr : job->members().Find(rank);
     if (member == nullptr || member->incarnation != agent.incarnation()) return NotRegistered(agent);
     if (!last && *version == job->orders_version()) return std::nullopt;
@@ -121,10 +121,10 @@ grpc::ServerUnaryReactor* AgentService::PutLayout(grpc::CallbackServerContext* c
                                self.layouts_.PutChunk(NameOf(asked.agent()), asked.digest(), asked.total_bytes(),
                                                       asked.offset(), asked.chunk()));
         if (next == asked.total_bytes()) {
-          self.dispatcher_.Event([&](Core& core, const Environment& environment) {
+          self.dispatcher_.Event([&](Decisions& decisions, const Environment& environment) {
             const auto bytes = self.layouts_.Get(asked.digest());
-            if (bytes != nullptr) core.layouts().Add(asked.digest(), bytes->size());
-            if (Job* job = core.Find(asked.agent().job()); job != nullptr) job->Tick(environment);
+            if (bytes != nullptr) decisions.layouts().Add(asked.digest(), bytes->size());
+            if (Job* job = decisions.Find(asked.agent().job()); job != nullptr) job->Tick(environment);
             return 0;
           });
         }
@@ -167,8 +167,8 @@ grpc::ServerUnaryReactor* AgentService::UnregisterAgent(grpc::CallbackServerCont
   if (status.ok()) status = CheckEpoch(request->agent());
   if (!status.ok()) return FinishNow(context, status);
   layouts_.Forget(NameOf(request->agent()));
-  return FinishNow(context, dispatcher_.Event([&](Core& core, const Environment& environment) {
-    Job* job = core.Find(request->agent().job());
+  return FinishNow(context, dispatcher_.Event([&](Decisions& decisions, const Environment& environment) {
+    Job* job = decisions.Find(request->agent().job());
     return job == nullptr ? NotRegistered(request->agent()) : job->Unregister(request->agent(), environment);
   }));
 }

@@ -1,4 +1,4 @@
-// AgentCoordinationService in front of the core.
+// AgentCoordinationService in front of the decisions.
 #ifndef CAIRN_COORDINATOR_SERVER_AGENT_SERVICE_H_
 #define CAIRN_COORDINATOR_SERVER_AGENT_SERVICE_H_
 
@@ -14,7 +14,7 @@ namespace cairn {
 // Thread-safe.
 class AgentService final : public v1::AgentCoordinationService::CallbackService {
  public:
-  AgentService(const CoreOptions& options, std::string token, Dispatcher& dispatcher, LayoutStore& layouts,
+  AgentService(const DecisionOptions& options, std::string token, Dispatcher& dispatcher, LayoutStore& layouts,
                PlanStore& plans)
       : options_(options), token_(std::move(token)), dispatcher_(dispatcher), layouts_(layouts), plans_(plans) {}
 
@@ -36,7 +36,7 @@ class AgentService final : public v1::AgentCoordinationService::CallbackService 
   // Token, epoch, membership; extends the lease.
   absl::Status Authenticate(const grpc::CallbackServerContext& context, const v1::AgentIdentity& agent, bool uploaded);
 
-  const CoreOptions options_;
+  const DecisionOptions options_;
   const std::string token_;
   Dispatcher& dispatcher_;
   LayoutStore& layouts_;

@@ -46,8 +46,7 @@ class AttemptStore {
   PutOutcome PutNow(const std::string& job, const PutVerdict& action);
   // OK if the attempt may be committed: its directory is ours, and holds all files.
   absl::Status CheckComplete(const std::string& job, const PutVerdict& action);
-  PutOutcome PutRecord(const std::string& job, int64_t step, uint32_t attempt, const std::string& bytes,
-                       bool manifest);
+  PutOutcome PutRecord(const std::string& job, int64_t step, uint32_t attempt, const std::string& bytes, bool manifest);
   PutOutcome PutTombstone(const std::string& job, int64_t step, uint32_t attempt, const absl::Status& error,
                           const std::string& request_id);
   // What stands there and is durable; nothing if nothing does, or it cannot be said.

@@ -102,8 +102,7 @@ absl::StatusOr<Recovered> Catalog::Recover(const std::string& job) {
   return recovered;
 }
 
-absl::StatusOr<std::vector<StepRecord>> Catalog::Checkpoints(const std::string& job, int64_t after,
-                                                             size_t limit) {
+absl::StatusOr<std::vector<StepRecord>> Catalog::Checkpoints(const std::string& job, int64_t after, size_t limit) {
   return store_.ReadCheckpoints(job, after, limit);
 }
 

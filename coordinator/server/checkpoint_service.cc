@@ -50,9 +50,9 @@ using CheckpointAnswer = std::optional<absl::StatusOr<v1::Checkpoint>>;
 
 }  // namespace
 
-grpc::ServerUnaryReactor* PeopleService::CreateCheckpoint(grpc::CallbackServerContext* context,
-                                                          const v1::CreateCheckpointRequest* request,
-                                                          v1::Checkpoint* response) {
+grpc::ServerUnaryReactor* CheckpointService::CreateCheckpoint(grpc::CallbackServerContext* context,
+                                                              const v1::CreateCheckpointRequest* request,
+                                                              v1::Checkpoint* response) {
   if (absl::Status status = CheckToken(*context, token_); !status.ok()) return FinishNow(context, status);
   if (draining_) {
     return FinishNow(context, MakeError(Reason::kCoordinatorUnreachable, "the coordinator is ending"));
@@ -61,31 +61,32 @@ grpc::ServerUnaryReactor* PeopleService::CreateCheckpoint(grpc::CallbackServerCo
     return FinishNow(context, MakeError(Reason::kBadRequest, "a timeout must not be negative"));
   }
   const v1::CreateCheckpointRequest create = *request;
-  return dispatcher_.Hold(context, "", kPatience, response,
-                          [create](Core& core, const Environment& environment, bool last) -> CheckpointAnswer {
-                            const auto job = core.JobFor(create.job(), environment);
-                            if (!job.ok()) return job.status();
-                            return (*job)->Create(create, /*patient=*/!last, environment);
-                          });
+  return dispatcher_.Hold(
+      context, "", kPatience, response,
+      [create](Decisions& decisions, const Environment& environment, bool last) -> CheckpointAnswer {
+        const auto job = decisions.JobFor(create.job(), environment);
+        if (!job.ok()) return job.status();
+        return (*job)->Create(create, /*patient=*/!last, environment);
+      });
 }
 
-grpc::ServerUnaryReactor* PeopleService::GetCheckpoint(grpc::CallbackServerContext* context,
-                                                       const v1::GetCheckpointRequest* request,
-                                                       v1::Checkpoint* response) {
+grpc::ServerUnaryReactor* CheckpointService::GetCheckpoint(grpc::CallbackServerContext* context,
+                                                           const v1::GetCheckpointRequest* request,
+                                                           v1::Checkpoint* response) {
   if (absl::Status status = CheckToken(*context, token_); !status.ok()) return FinishNow(context, status);
   const std::string name = request->job();
   const CheckpointKey key = KeyOf(*request);
   return dispatcher_.Hold(context, "", kPatience, response,
-                          [name, key](Core& core, const Environment& environment, bool) -> CheckpointAnswer {
-                            const auto job = core.JobFor(name, environment);
+                          [name, key](Decisions& decisions, const Environment& environment, bool) -> CheckpointAnswer {
+                            const auto job = decisions.JobFor(name, environment);
                             if (!job.ok()) return job.status();
                             return (*job)->Get(key, 0, environment);
                           });
 }
 
-grpc::ServerUnaryReactor* PeopleService::WaitCheckpoint(grpc::CallbackServerContext* context,
-                                                        const v1::WaitCheckpointRequest* request,
-                                                        v1::Checkpoint* response) {
+grpc::ServerUnaryReactor* CheckpointService::WaitCheckpoint(grpc::CallbackServerContext* context,
+                                                            const v1::WaitCheckpointRequest* request,
+                                                            v1::Checkpoint* response) {
   if (absl::Status status = CheckToken(*context, token_); !status.ok()) return FinishNow(context, status);
   const std::string name = request->job();
   const CheckpointKey key = KeyOf(*request);
@@ -94,9 +95,9 @@ grpc::ServerUnaryReactor* PeopleService::WaitCheckpoint(grpc::CallbackServerCont
   const uint64_t epoch = options_.coordinator_epoch;
   auto begun = std::make_shared<absl::Time>(absl::InfinitePast());
   return dispatcher_.Hold(context, "", MaxWait(request->has_max_wait(), request->max_wait()), response,
-                          [name, key, known, known_epoch, epoch, begun](Core& core, const Environment& environment,
-                                                                        bool last) -> CheckpointAnswer {
-                            const auto job = core.JobFor(name, environment);
+                          [name, key, known, known_epoch, epoch, begun](
+                              Decisions& decisions, const Environment& environment, bool last) -> CheckpointAnswer {
+                            const auto job = decisions.JobFor(name, environment);
                             if (!job.ok()) return job.status();
                             auto checkpoint = (*job)->Get(key, known_epoch, environment);
                             if (!checkpoint.has_value() || !checkpoint->ok()) return checkpoint;
@@ -115,23 +116,23 @@ grpc::ServerUnaryReactor* PeopleService::WaitCheckpoint(grpc::CallbackServerCont
                           });
 }
 
-grpc::ServerUnaryReactor* PeopleService::CancelCheckpoint(grpc::CallbackServerContext* context,
-                                                          const v1::CancelCheckpointRequest* request,
-                                                          v1::Checkpoint* response) {
+grpc::ServerUnaryReactor* CheckpointService::CancelCheckpoint(grpc::CallbackServerContext* context,
+                                                              const v1::CancelCheckpointRequest* request,
+                                                              v1::Checkpoint* response) {
   if (absl::Status status = CheckToken(*context, token_); !status.ok()) return FinishNow(context, status);
   const std::string name = request->job();
   const CheckpointKey key = KeyOf(*request);
   return dispatcher_.Hold(context, "", kPatience, response,
-                          [name, key](Core& core, const Environment& environment, bool) -> CheckpointAnswer {
-                            const auto job = core.JobFor(name, environment);
+                          [name, key](Decisions& decisions, const Environment& environment, bool) -> CheckpointAnswer {
+                            const auto job = decisions.JobFor(name, environment);
                             if (!job.ok()) return job.status();
                             return (*job)->Cancel(key, environment);
                           });
 }
 
-grpc::ServerUnaryReactor* PeopleService::ListCheckpoints(grpc::CallbackServerContext* context,
-                                                         const v1::ListCheckpointsRequest* request,
-                                                         v1::ListCheckpointsResponse* response) {
+grpc::ServerUnaryReactor* CheckpointService::ListCheckpoints(grpc::CallbackServerContext* context,
+                                                             const v1::ListCheckpointsRequest* request,
+                                                             v1::ListCheckpointsResponse* response) {
   absl::Status status = CheckToken(*context, token_);
   if (status.ok()) status = CheckJobName(request->job());
   if (status.ok() && !PageStart(*request).has_value()) {
@@ -140,10 +141,12 @@ grpc::ServerUnaryReactor* PeopleService::ListCheckpoints(grpc::CallbackServerCon
   if (!status.ok()) return FinishNow(context, status);
   return dispatcher_.OnWorker(
       *this, *request, response,
-      [](PeopleService& self, const v1::ListCheckpointsRequest& asked) -> absl::StatusOr<v1::ListCheckpointsResponse> {
+      [](CheckpointService& self,
+         const v1::ListCheckpointsRequest& asked) -> absl::StatusOr<v1::ListCheckpointsResponse> {
         const uint32_t size = asked.page_size() == 0 ? kMaxPage : std::min(asked.page_size(), kMaxPage);
         const int64_t after = PageStart(asked).value_or(-1);
-        CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, self.catalog_.Checkpoints(asked.job(), after, size + 1));
+        CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps,
+                               self.catalog_.Checkpoints(asked.job(), after, size + 1));
         v1::ListCheckpointsResponse page;
         for (const StepRecord& step : steps) {
           if (page.checkpoint_size() == static_cast<int>(size)) {
@@ -159,15 +162,15 @@ grpc::ServerUnaryReactor* PeopleService::ListCheckpoints(grpc::CallbackServerCon
       });
 }
 
-grpc::ServerUnaryReactor* PeopleService::GetManifest(grpc::CallbackServerContext* context,
-                                                     const v1::GetManifestRequest* request,
-                                                     v1::GetManifestResponse* response) {
+grpc::ServerUnaryReactor* CheckpointService::GetManifest(grpc::CallbackServerContext* context,
+                                                         const v1::GetManifestRequest* request,
+                                                         v1::GetManifestResponse* response) {
   absl::Status status = CheckToken(*context, token_);
   if (status.ok()) status = CheckJobName(request->job());
   if (!status.ok()) return FinishNow(context, status);
   return dispatcher_.OnWorker(
       *this, *request, response,
-      [](PeopleService& self, const v1::GetManifestRequest& asked) -> absl::StatusOr<v1::GetManifestResponse> {
+      [](CheckpointService& self, const v1::GetManifestRequest& asked) -> absl::StatusOr<v1::GetManifestResponse> {
         const std::optional<int64_t> step = asked.has_step() ? std::optional(asked.step()) : std::nullopt;
         CAIRN_ASSIGN_OR_RETURN(const Catalog::ManifestBytes found, self.catalog_.ReadManifestBytes(asked.job(), step));
         if (asked.offset() > found.bytes->size()) {
@@ -183,13 +186,13 @@ grpc::ServerUnaryReactor* PeopleService::GetManifest(grpc::CallbackServerContext
       });
 }
 
-grpc::ServerUnaryReactor* PeopleService::HoldJob(grpc::CallbackServerContext* context, const std::string& name,
-                                                 uint64_t known, absl::Duration max_wait, v1::Job* response) {
+grpc::ServerUnaryReactor* CheckpointService::HoldJob(grpc::CallbackServerContext* context, const std::string& name,
+                                                     uint64_t known, absl::Duration max_wait, v1::Job* response) {
   auto begun = std::make_shared<absl::Time>(absl::InfinitePast());
   return dispatcher_.Hold(context, "", max_wait, response,
-                          [this, name, known, begun](Core& core, const Environment& environment,
+                          [this, name, known, begun](Decisions& decisions, const Environment& environment,
                                                      bool last) -> std::optional<absl::StatusOr<v1::Job>> {
-                            const auto job = core.JobFor(name, environment);
+                            const auto job = decisions.JobFor(name, environment);
                             if (!job.ok()) return job.status();
                             (*job)->EnsureRecovered(environment);
                             if (!(*job)->known()) {
@@ -208,22 +211,22 @@ grpc::ServerUnaryReactor* PeopleService::HoldJob(grpc::CallbackServerContext* co
                           });
 }
 
-grpc::ServerUnaryReactor* PeopleService::GetJob(grpc::CallbackServerContext* context, const v1::GetJobRequest* request,
-                                                v1::Job* response) {
+grpc::ServerUnaryReactor* CheckpointService::GetJob(grpc::CallbackServerContext* context,
+                                                    const v1::GetJobRequest* request, v1::Job* response) {
   if (absl::Status status = CheckToken(*context, token_); !status.ok()) return FinishNow(context, status);
   return HoldJob(context, request->job(), 0, kPatience, response);
 }
 
-grpc::ServerUnaryReactor* PeopleService::WaitJob(grpc::CallbackServerContext* context,
-                                                 const v1::WaitJobRequest* request, v1::Job* response) {
+grpc::ServerUnaryReactor* CheckpointService::WaitJob(grpc::CallbackServerContext* context,
+                                                     const v1::WaitJobRequest* request, v1::Job* response) {
   if (absl::Status status = CheckToken(*context, token_); !status.ok()) return FinishNow(context, status);
   const uint64_t known = request->coordinator_epoch() == options_.coordinator_epoch ? request->known_revision() : 0;
   return HoldJob(context, request->job(), known, MaxWait(request->has_max_wait(), request->max_wait()), response);
 }
 
-grpc::ServerUnaryReactor* PeopleService::PlanReshard(grpc::CallbackServerContext* context,
-                                                     const v1::PlanReshardRequest* request,
-                                                     v1::PlanReshardResponse* response) {
+grpc::ServerUnaryReactor* CheckpointService::PlanReshard(grpc::CallbackServerContext* context,
+                                                         const v1::PlanReshardRequest* request,
+                                                         v1::PlanReshardResponse* response) {
   absl::Status status = CheckToken(*context, token_);
   const bool from_checkpoint = request->source_size() == 0;
   if (status.ok() && from_checkpoint) status = CheckJobName(request->job());
@@ -234,7 +237,7 @@ grpc::ServerUnaryReactor* PeopleService::PlanReshard(grpc::CallbackServerContext
   if (!status.ok()) return FinishNow(context, status);
   return dispatcher_.OnWorker(
       *this, *request, response,
-      [](PeopleService& self, const v1::PlanReshardRequest& asked) -> absl::StatusOr<v1::PlanReshardResponse> {
+      [](CheckpointService& self, const v1::PlanReshardRequest& asked) -> absl::StatusOr<v1::PlanReshardResponse> {
         std::shared_ptr<const Manifest> manifest;
         if (asked.source_size() == 0) {
           const auto step = asked.has_step() ? std::optional(asked.step()) : std::nullopt;
@@ -245,9 +248,9 @@ grpc::ServerUnaryReactor* PeopleService::PlanReshard(grpc::CallbackServerContext
       });
 }
 
-grpc::ServerUnaryReactor* PeopleService::GetCapabilities(grpc::CallbackServerContext* context,
-                                                         const v1::GetCapabilitiesRequest*,
-                                                         v1::Capabilities* response) {
+grpc::ServerUnaryReactor* CheckpointService::GetCapabilities(grpc::CallbackServerContext* context,
+                                                             const v1::GetCapabilitiesRequest*,
+                                                             v1::Capabilities* response) {
   if (absl::Status status = CheckToken(*context, token_); !status.ok()) return FinishNow(context, status);
   response->set_version(std::string(kVersion));
   response->set_min_protocol(1);

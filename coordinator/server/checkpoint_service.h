@@ -12,10 +12,10 @@
 namespace cairn {
 
 // Thread-safe.
-class PeopleService final : public v1::CheckpointService::CallbackService {
+class CheckpointService final : public v1::CheckpointService::CallbackService {
  public:
-  PeopleService(const CoreOptions& options, std::string token, std::string root, Dispatcher& dispatcher,
-                Catalog& catalog)
+  CheckpointService(const DecisionOptions& options, std::string token, std::string root, Dispatcher& dispatcher,
+                    Catalog& catalog)
       : options_(options),
         token_(std::move(token)),
         root_(std::move(root)),
@@ -54,7 +54,7 @@ class PeopleService final : public v1::CheckpointService::CallbackService {
   grpc::ServerUnaryReactor* HoldJob(grpc::CallbackServerContext* context, const std::string& name, uint64_t known,
                                     absl::Duration max_wait, v1::Job* response);
 
-  const CoreOptions options_;
+  const DecisionOptions options_;
   const std::string token_;
   const std::string root_;
   Dispatcher& dispatcher_;

@@ -28,13 +28,13 @@ void LogLine(const Clock& clock, const std::string& text) {
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
-Dispatcher::Dispatcher(const CoreOptions& options, Executor& executor, LayoutStore& layouts, const Clock& clock,
+Dispatcher::Dispatcher(const DecisionOptions& options, Executor& executor, LayoutStore& layouts, const Clock& clock,
                        int workers)
     : clock_(clock),
       executor_(executor),
       layouts_(layouts),
       workers_(workers, options.storage_timeout, clock),
-      core_(options),
+      decisions_(options),
       timer_([this] { RunTimer(); }) {}
 
 void Dispatcher::RunTimer() {
@@ -47,7 +47,7 @@ void Dispatcher::RunTimer() {
     Effects effects;
     {
       MutexLock lock(mutex_);
-      core_.Tick(clock_.SteadyNow(), clock_.WallNow());
+      decisions_.Tick(clock_.SteadyNow(), clock_.WallNow());
       Collect(effects);
     }
     Release(std::move(effects));
@@ -68,7 +68,7 @@ void Dispatcher::WatchWorkers() {
 }
 
 std::optional<Dispatcher::Answer> Dispatcher::Ask(const AnswerPoll& poll, const Environment& environment, bool last) {
-  std::optional<Answer> answer = poll(core_, environment, last);
+  std::optional<Answer> answer = poll(decisions_, environment, last);
   if (last && !answer.has_value()) {
     answer = Answer{MakeError(Reason::kStorageStalled, "the coordinator has not heard from its storage yet")};
   }
@@ -76,7 +76,7 @@ std::optional<Dispatcher::Answer> Dispatcher::Ask(const AnswerPoll& poll, const 
 }
 
 void Dispatcher::Collect(Effects& effects) {
-  const Environment environment = core_.At(clock_.SteadyNow(), clock_.WallNow());
+  const Environment environment = decisions_.At(clock_.SteadyNow(), clock_.WallNow());
   for (auto held = held_.begin(); held != held_.end();) {
     std::optional<Answer> answer = Ask(held->poll, environment, /*last=*/stopped_);
     if (!answer.has_value()) {
@@ -87,9 +87,9 @@ void Dispatcher::Collect(Effects& effects) {
     held = held_.erase(held);
   }
   // Under the lock, so that what the core says is here is here.
-  for (const std::string& digest : core_.layouts().TakeDropped()) layouts_.Drop(digest);
-  effects.actions = core_.TakeActions();
-  effects.log = core_.TakeLog();
+  for (const std::string& digest : decisions_.layouts().TakeDropped()) layouts_.Drop(digest);
+  effects.actions = decisions_.TakeActions();
+  effects.log = decisions_.TakeLog();
 }
 
 void Dispatcher::Release(Effects effects) {
@@ -111,7 +111,7 @@ grpc::ServerUnaryReactor* Dispatcher::HoldAnswer(grpc::CallbackServerContext* co
   std::shared_ptr<HeldCall> call;
   {
     MutexLock lock(mutex_);
-    const Environment environment = core_.At(clock_.SteadyNow(), clock_.WallNow());
+    const Environment environment = decisions_.At(clock_.SteadyNow(), clock_.WallNow());
     for (auto held = held_.begin(); held != held_.end() && !agent.empty();) {
       if (held->agent != agent) {
         ++held;
@@ -141,7 +141,7 @@ void Dispatcher::OnEnd(HeldCall& call, bool timer) {
     for (auto held = held_.begin(); held != held_.end(); ++held) {
       if (held->call.get() != &call) continue;
       if (timer) {
-        const Environment environment = core_.At(clock_.SteadyNow(), clock_.WallNow());
+        const Environment environment = decisions_.At(clock_.SteadyNow(), clock_.WallNow());
         effects.answers.emplace_back(held->call, *Ask(held->poll, environment, /*last=*/true));
       }
       held_.erase(held);
@@ -178,7 +178,7 @@ grpc::ServerUnaryReactor* Dispatcher::AnswerOnWorker(std::function<Answer()> wor
 
 bool Dispatcher::busy() {
   MutexLock lock(mutex_);
-  return core_.busy();
+  return decisions_.busy();
 }
 
 bool Dispatcher::Stop() {
@@ -200,8 +200,8 @@ void Dispatcher::Execute(const CoreAction& action) {
   const std::string& name = action.job;
   // A job that was forgotten meanwhile needs no result.
   const auto apply = [&](auto function) {
-    Event([&](Core& core, const Environment& environment) {
-      if (Job* job = core.Find(name); job != nullptr) function(*job, environment);
+    Event([&](Decisions& decisions, const Environment& environment) {
+      if (Job* job = decisions.Find(name); job != nullptr) function(*job, environment);
       return 0;
     });
   };

@@ -34,10 +34,10 @@ class Dispatcher {
   // Says under the lock what a held call answers, or nothing if it must wait on. `last`: its time is over, so that it
   // must answer. Must not hold pointers to the call's request.
   template <typename Response>
-  using Poll =
-      std::function<std::optional<absl::StatusOr<Response>>(Core& core, const Environment& environment, bool last)>;
+  using Poll = std::function<std::optional<absl::StatusOr<Response>>(Decisions& decisions,
+                                                                     const Environment& environment, bool last)>;
 
-  Dispatcher(const CoreOptions& options, Executor& executor, LayoutStore& layouts, const Clock& clock, int workers);
+  Dispatcher(const DecisionOptions& options, Executor& executor, LayoutStore& layouts, const Clock& clock, int workers);
   ~Dispatcher() { Stop(); }
 
   // Applies an event.
@@ -46,8 +46,8 @@ class Dispatcher {
     Effects effects;
     auto result = [&] {
       MutexLock lock(mutex_);
-      const Environment environment = core_.At(clock_.SteadyNow(), clock_.WallNow());
-      auto value = function(core_, environment);
+      const Environment environment = decisions_.At(clock_.SteadyNow(), clock_.WallNow());
+      auto value = function(decisions_, environment);
       Collect(effects);
       return value;
     }();
@@ -62,9 +62,9 @@ class Dispatcher {
                                  absl::Duration max_wait, Response* response,
                                  std::type_identity_t<Poll<Response>> poll) {
     return HoldAnswer(context, agent, max_wait,
-                      [response, poll = std::move(poll)](Core& core, const Environment& environment,
+                      [response, poll = std::move(poll)](Decisions& decisions, const Environment& environment,
                                                          bool last) -> std::optional<Answer> {
-                        std::optional<absl::StatusOr<Response>> made = poll(core, environment, last);
+                        std::optional<absl::StatusOr<Response>> made = poll(decisions, environment, last);
                         if (!made.has_value()) return std::nullopt;
                         return AnswerWith(*std::move(made), response);
                       });
@@ -83,7 +83,7 @@ class Dispatcher {
   void InBackground(std::function<void()> work) { workers_.Submit(std::move(work)); }
 
   bool busy();
-  // Threads that wait for storage beyond CoreOptions.storage_timeout.
+  // Threads that wait for storage beyond DecisionOptions.storage_timeout.
   int stalled_calls() const { return stalled_calls_.load(); }
   // Answers all held calls and ends workers and timer. False if storage holds a thread that uses the executor still:
   // then nothing that it uses may be destroyed. Idempotent.
@@ -95,7 +95,8 @@ class Dispatcher {
     // Writes the response; called without the lock, by whoever may answer.
     std::function<void()> respond = nullptr;
   };
-  using AnswerPoll = std::function<std::optional<Answer>(Core& core, const Environment& environment, bool last)>;
+  using AnswerPoll =
+      std::function<std::optional<Answer>(Decisions& decisions, const Environment& environment, bool last)>;
 
   template <typename Response>
   static Answer AnswerWith(absl::StatusOr<Response> made, Response* response) {
@@ -132,7 +133,7 @@ class Dispatcher {
   LayoutStore& layouts_;
   WorkerPool workers_;
   Mutex mutex_;
-  Core core_ ABSL_GUARDED_BY(mutex_);
+  Decisions decisions_ ABSL_GUARDED_BY(mutex_);
   std::list<Held> held_ ABSL_GUARDED_BY(mutex_);
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::atomic<int> stalled_calls_ = 0;

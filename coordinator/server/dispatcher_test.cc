@@ -47,7 +47,7 @@ class Service final : public v1::AgentCoordinationService::CallbackService {
                                              v1::SynchronizeAgentResponse* response) override {
     return dispatcher_.Hold(
         context, "", absl::Minutes(1), response,
-        [node = request->agent().job()](Core&, const Environment&,
+        [node = request->agent().job()](Decisions&, const Environment&,
                                         bool last) -> std::optional<absl::StatusOr<v1::SynchronizeAgentResponse>> {
           if (!last) return std::nullopt;
           v1::SynchronizeAgentResponse made;
@@ -93,7 +93,7 @@ class DispatcherTest : public testing::Test {
     plans_ = std::make_unique<PlanStore>(*storage_, layouts_, SaveOptions());
     executor_ =
         std::make_unique<Executor>(*catalog_, *attempts_, *plans_, *TransferSecret::Load(*storage_), Clock::Real());
-    dispatcher_ = std::make_unique<Dispatcher>(CoreOptions(), *executor_, layouts_, Clock::Real(), 2);
+    dispatcher_ = std::make_unique<Dispatcher>(DecisionOptions(), *executor_, layouts_, Clock::Real(), 2);
     service_ = std::make_unique<Service>(*dispatcher_);
     grpc::ServerBuilder builder;
     int port = 0;

@@ -165,7 +165,7 @@ class PlanIdentityTest : public ::testing::Test {
     ASSERT_TRUE(storage.ok()) << storage.status();
     storage_ = *std::move(storage);
     ServerOptions options;
-    options.core.coordinator_epoch = ++epoch_;
+    options.decisions.coordinator_epoch = ++epoch_;
     auto server = CoordinatorServer::Start(options, *storage_, Clock::Real());
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);

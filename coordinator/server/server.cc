@@ -36,9 +36,9 @@ class CoordinatorServer::Impl {
         catalog_(storage, options_.began),
         attempts_(storage, catalog_, clock, options_.holds_root),
         executor_(catalog_, attempts_, plans_, std::move(secret), clock),
-        dispatcher_(options_.core, executor_, layouts_, clock, kWorkers),
-        agents_(options_.core, options_.token, dispatcher_, layouts_, plans_),
-        people_(options_.core, options_.token, storage.root(), dispatcher_, catalog_) {}
+        dispatcher_(options_.decisions, executor_, layouts_, clock, kWorkers),
+        agents_(options_.decisions, options_.token, dispatcher_, layouts_, plans_),
+        people_(options_.decisions, options_.token, storage.root(), dispatcher_, catalog_) {}
 
   absl::Status Start() {
     // A job's own directories follow when it is recovered.
@@ -46,10 +46,10 @@ class CoordinatorServer::Impl {
       storage_.RemoveTemporaries(directory, options_.began).IgnoreError();
     }
     CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> layouts, plans_.Recover());
-    dispatcher_.Event([&](Core& core, const Environment& environment) {
-      core.KeepForAWhile(layouts, environment.now);
+    dispatcher_.Event([&](Decisions& decisions, const Environment& environment) {
+      decisions.KeepForAWhile(layouts, environment.now);
       for (const std::string& digest : layouts) {
-        if (const auto bytes = layouts_.Get(digest); bytes != nullptr) core.layouts().Add(digest, bytes->size());
+        if (const auto bytes = layouts_.Get(digest); bytes != nullptr) decisions.layouts().Add(digest, bytes->size());
       }
       return 0;
     });
@@ -105,7 +105,7 @@ class CoordinatorServer::Impl {
   Executor executor_;
   Dispatcher dispatcher_;
   AgentService agents_;
-  PeopleService people_;
+  CheckpointService people_;
   std::atomic<bool> stop_warming_ = false;
   std::unique_ptr<grpc::Server> server_;
   bool drained_ = false;

@@ -18,9 +18,9 @@ namespace cairn {
 
 struct ServerOptions {
   std::string listen = "127.0.0.1:0";
-  std::string token;  // empty: none is asked for; whether `listen` may be then is the caller's to check
-  SaveOptions save;   // of all save plans
-  CoreOptions core;   // with the coordinator's epoch
+  std::string token;          // empty: none is asked for; whether `listen` may be then is the caller's to check
+  SaveOptions save;           // of all save plans
+  DecisionOptions decisions;  // with the coordinator's epoch
   // When this process took the root, by the clock of the storage: EpochFile::began.
   absl::Time began = absl::InfinitePast();
   // Whether this process still serves the root, asked before each thing that is decided in storage: EpochFile::Check.

@@ -8,12 +8,12 @@
 
 namespace cairn::corpus {
 
-bool IsRegexSpace(char32_t c);    // \s: the property White_Space
-bool IsRegexDigit(char32_t c);    // \d: a decimal digit
-bool IsRegexLetter(char32_t c);   // [^\W\d]: alphabetic, a mark, a joiner, or connecting punctuation
-bool IsPythonSpace(char32_t c);   // str.isspace(): White_Space and the four information separators
-bool IsPythonUpper(char32_t c);   // str.isupper() of one character
-bool IsPythonLower(char32_t c);   // str.islower() of one character
+bool IsRegexSpace(char32_t c);   // \s: the property White_Space
+bool IsRegexDigit(char32_t c);   // \d: a decimal digit
+bool IsRegexLetter(char32_t c);  // [^\W\d]: alphabetic, a mark, a joiner, or connecting punctuation
+bool IsPythonSpace(char32_t c);  // str.isspace(): White_Space and the four information separators
+bool IsPythonUpper(char32_t c);  // str.isupper() of one character
+bool IsPythonLower(char32_t c);  // str.islower() of one character
 // str.lower() of valid UTF-8.
 std::string PythonLower(std::string_view text);
 // str.rstrip() of valid UTF-8; empty where str.strip() is.

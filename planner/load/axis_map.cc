@@ -6,7 +6,8 @@
 
 namespace cairn {
 
-Link::Link(Box source_box, Box target_box) : source_box_(std::move(source_box)), target_box_(std::move(target_box)) {
+AxisMap::AxisMap(Box source_box, Box target_box)
+    : source_box_(std::move(source_box)), target_box_(std::move(target_box)) {
   extent_ = source_box_.shape;
   for (size_t i = 0; i < extent_.size(); ++i) {
     source_first_.push_back(static_cast<uint8_t>(i));
@@ -16,13 +17,13 @@ Link::Link(Box source_box, Box target_box) : source_box_(std::move(source_box)),
   source_first_.push_back(static_cast<uint8_t>(extent_.size()));
 }
 
-void Link::Permute(std::span<const int64_t> axes) {
+void AxisMap::Permute(std::span<const int64_t> axes) {
   std::vector<Axes> permuted;
   for (int64_t axis : axes) permuted.push_back(current_[static_cast<size_t>(axis)]);
   current_ = std::move(permuted);
 }
 
-void Link::Split(uint8_t axis, int64_t outer) {
+void AxisMap::Split(uint8_t axis, int64_t outer) {
   const int64_t inner = extent_[axis] / outer;
   extent_[axis] = outer;
   extent_.insert(extent_.begin() + axis + 1, inner);
@@ -36,7 +37,7 @@ void Link::Split(uint8_t axis, int64_t outer) {
   source_axes_.push_back(static_cast<uint8_t>(source_axes_.size()));
 }
 
-bool Link::Take(size_t from, int64_t size) {
+bool AxisMap::Take(size_t from, int64_t size) {
   while (size > 1) {
     if (current_[from].empty()) return false;
     const uint8_t axis = current_[from].front();
@@ -57,7 +58,7 @@ bool Link::Take(size_t from, int64_t size) {
   return true;
 }
 
-bool Link::Reshape(std::span<const int64_t> canonical) {
+bool AxisMap::Reshape(std::span<const int64_t> canonical) {
   if (current_.size() != 2 || canonical.size() < 3) return false;
   for (int64_t dim : canonical.subspan(1)) {
     if (dim <= 0) return false;
@@ -84,7 +85,7 @@ bool Link::Reshape(std::span<const int64_t> canonical) {
   return true;
 }
 
-bool Link::Flatten() {
+bool AxisMap::Flatten() {
   if (current_.size() < 3) return false;
   std::vector<Axes> flat(2);
   for (size_t d = 0; d < current_.size(); ++d) {
@@ -95,13 +96,13 @@ bool Link::Flatten() {
   return true;
 }
 
-std::span<const uint8_t> Link::AxisOf(size_t axis, bool of_target) const {
+std::span<const uint8_t> AxisMap::AxisOf(size_t axis, bool of_target) const {
   if (of_target) return {current_[axis].data(), current_[axis].size()};
   return std::span<const uint8_t>(source_axes_.data(), source_axes_.size())
       .subspan(source_first_[axis], static_cast<size_t>(source_first_[axis + 1] - source_first_[axis]));
 }
 
-bool Link::straight() const {
+bool AxisMap::straight() const {
   if (!plain() || current_.size() != extent_.size()) return false;
   for (size_t d = 0; d < current_.size(); ++d) {
     if (current_[d].size() != 1 || current_[d][0] != d) return false;
@@ -109,7 +110,7 @@ bool Link::straight() const {
   return true;
 }
 
-bool Link::FitsTarget() const {
+bool AxisMap::FitsTarget() const {
   if (current_.size() != target_box_.ndim()) return false;
   for (size_t d = 0; d < current_.size(); ++d) {
     int64_t size = 1;
@@ -119,7 +120,7 @@ bool Link::FitsTarget() const {
   return true;
 }
 
-std::vector<Box> Link::Grid(const Box& box, const Box& own, bool of_target) const {
+std::vector<Box> AxisMap::Grid(const Box& box, const Box& own, bool of_target) const {
   const auto common = Intersect(box, own);
   if (!common) return {};
   Box whole;
@@ -160,17 +161,17 @@ std::vector<Box> Link::Grid(const Box& box, const Box& own, bool of_target) cons
   return boxes;
 }
 
-std::vector<Box> Link::GridOfSource(const Box& box) const { return Grid(box, source_box_, false); }
-std::vector<Box> Link::GridOfTarget(const Box& box) const { return Grid(box, target_box_, true); }
+std::vector<Box> AxisMap::GridOfSource(const Box& box) const { return Grid(box, source_box_, false); }
+std::vector<Box> AxisMap::GridOfTarget(const Box& box) const { return Grid(box, target_box_, true); }
 
-std::optional<Box> Link::SourceBounds(const Box& taken) const {
+std::optional<Box> AxisMap::SourceBounds(const Box& taken) const {
   const std::vector<Box> grids = GridOfTarget(taken);
   if (grids.empty()) return std::nullopt;
   if (!plain()) return source_box_;
   return grids.front();  // without composed axes there is one
 }
 
-Link::Walk Link::WalkOver(const Box& box, const Box& own, bool of_target) const {
+AxisMap::Walk AxisMap::WalkOver(const Box& box, const Box& own, bool of_target) const {
   Walk walk;
   walk.strides.assign(extent_.size(), 0);
   const Shape strides = RowMajorStrides(box.shape);
@@ -191,7 +192,7 @@ Link::Walk Link::WalkOver(const Box& box, const Box& own, bool of_target) const 
   return walk;
 }
 
-Link::Walk Link::SourceWalk(const Box& box) const { return WalkOver(box, source_box_, false); }
-Link::Walk Link::TargetWalk(const Box& box) const { return WalkOver(box, target_box_, true); }
+AxisMap::Walk AxisMap::SourceWalk(const Box& box) const { return WalkOver(box, source_box_, false); }
+AxisMap::Walk AxisMap::TargetWalk(const Box& box) const { return WalkOver(box, target_box_, true); }
 
 }  // namespace cairn

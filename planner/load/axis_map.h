@@ -20,12 +20,12 @@ namespace cairn {
 //
 // Grid coordinates along an axis that is whole one are those of the source tensor; along parts of an axis they begin
 // at 0.
-class Link {
+class AxisMap {
  public:
   using Axes = absl::InlinedVector<uint8_t, 4>;
 
   // The identity between two boxes of one shape.
-  Link(Box source_box, Box target_box);
+  AxisMap(Box source_box, Box target_box);
 
   // Axis i of the target box becomes what axis axes[i] was: as the next step of a mapping. `axes` has one entry for
   // each axis that the target has so far.

@@ -146,7 +146,7 @@ class Mapper {
     }
     if (output->added) return;
     std::vector<std::string> missing;
-    auto links = LinksOf(
+    auto links = AxisMapsOf(
         mapped, Describe(name, WholeBox(tensor.global_shape), tensor.global_shape, tensor.dtype), source_,
         [this](const std::string& stored) {
           const uint32_t found = Stored(stored);
@@ -160,7 +160,7 @@ class Mapper {
       return;
     }
     if (links->size() == 1) {
-      const Link& link = links->front();
+      const AxisMap& link = links->front();
       const ManifestTensor& stored = source_.tensors[link.source];
       if (link.straight() && !link.is_cast() && link.source_box() == WholeBox(stored.global_shape) &&
           link.target_box() == link.source_box()) {
@@ -168,7 +168,7 @@ class Mapper {
         return;
       }
     }
-    for (Link& link : *links) {
+    for (AxisMap& link : *links) {
       link.target = number;
       match.links.push_back(std::move(link));
     }
@@ -230,7 +230,7 @@ absl::StatusOr<CastChain> CastsFor(const aoa::ShardDesc& wanted, const ManifestT
   return chain;
 }
 
-absl::Status Apply(std::span<const aoa::Step> steps, std::string_view key, Link& link) {
+absl::Status Apply(std::span<const aoa::Step> steps, std::string_view key, AxisMap& link) {
   const auto fail = [&] {
     return MakeError(Reason::kMappingShape,
                      absl::StrCat("'", View(key), "': a box of shape ", ShapeToString(link.source_box().shape),
@@ -278,14 +278,14 @@ std::vector<aoa::ShardDesc> DescribeSources(const Manifest& manifest) {
   return descs;
 }
 
-absl::StatusOr<std::vector<Link>> LinksOf(const aoa::MappedState& mapped, const aoa::ShardDesc& wanted,
-                                          const Manifest& source,
-                                          const std::function<uint32_t(const std::string&)>& stored,
-                                          std::vector<std::string>& missing) {
+absl::StatusOr<std::vector<AxisMap>> AxisMapsOf(const aoa::MappedState& mapped, const aoa::ShardDesc& wanted,
+                                                const Manifest& source,
+                                                const std::function<uint32_t(const std::string&)>& stored,
+                                                std::vector<std::string>& missing) {
   std::vector<aoa::Entry> entries;
   if (absl::Status status = mapped.Resolve(wanted, entries); !status.ok()) return status;
   const bool scalar = aoa::SplitStateKey(wanted.key).kind == aoa::StateKind::kScalar;
-  std::vector<Link> links;
+  std::vector<AxisMap> links;
   for (const aoa::Entry& entry : entries) {
     std::string name = absl::StrCat(View(entry.source_key), View(entry.source_suffix));
     const uint32_t number = stored(name);
@@ -302,7 +302,7 @@ absl::StatusOr<std::vector<Link>> LinksOf(const aoa::MappedState& mapped, const 
                                     scalar ? "the target '" : "the weight of '", View(wanted.key), "'"),
                        {{"tensor", std::string(wanted.key)}});
     }
-    Link link(entry.source, entry.target);
+    AxisMap link(entry.source, entry.target);
     link.source = number;
     const std::span<const aoa::Step> steps = mapped.steps(entry);
     auto casts = CastsFor(wanted, tensor, CastsOf(steps));

@@ -39,10 +39,10 @@ MappedMatch MapNames(const Manifest& source, const LayoutSet& targets, const aoa
 // The links that make up one tensor of a target, which is `wanted` whole. `stored` answers the number of a stored
 // tensor by its name, or NameMatch::kNone. `missing` gets the names of sources that are not stored; then the links are
 // not all. Errors are those of MappedState::Resolve, MAPPING_DTYPE, SHAPE_MISMATCH and DTYPE_MISMATCH.
-absl::StatusOr<std::vector<Link>> LinksOf(const aoa::MappedState& mapped, const aoa::ShardDesc& wanted,
-                                          const Manifest& source,
-                                          const std::function<uint32_t(const std::string&)>& stored,
-                                          std::vector<std::string>& missing);
+absl::StatusOr<std::vector<AxisMap>> AxisMapsOf(const aoa::MappedState& mapped, const aoa::ShardDesc& wanted,
+                                                const Manifest& source,
+                                                const std::function<uint32_t(const std::string&)>& stored,
+                                                std::vector<std::string>& missing);
 
 }  // namespace cairn
 

@@ -18,7 +18,7 @@ struct NameMatch {
   // By tensor of the target: the tensor of the checkpoint that it equals, or kNone.
   std::vector<uint32_t> source_of;
   // Of a mapping: what becomes parts of targets that equal no stored tensor.
-  std::vector<Link> links;
+  std::vector<AxisMap> links;
   std::vector<std::string> missing;     // sorted; tensors and objects
   std::vector<std::string> unexpected;  // sorted; tensors
 };

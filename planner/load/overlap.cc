@@ -16,8 +16,8 @@ std::vector<Box> BoxesOf(const Box& box, FlatRange range) {
 }
 
 // Of a row-major box whose piece begins at `begin` of its flattening.
-Link::Walk WalkOver(const Box& box, int64_t begin) {
-  Link::Walk walk;
+AxisMap::Walk WalkOver(const Box& box, int64_t begin) {
+  AxisMap::Walk walk;
   walk.strides = RowMajorStrides(box.shape);
   walk.base = -begin;
   for (size_t d = 0; d < box.ndim(); ++d) walk.base -= box.offset[d] * walk.strides[d];
@@ -33,7 +33,7 @@ Box BoundsOf(const Piece& piece) {
   return bounds;
 }
 
-Overlap::Overlap(const Piece& source, const Piece& target, const Link* link) : link_(link) {
+Overlap::Overlap(const Piece& source, const Piece& target, const AxisMap* link) : link_(link) {
   source_size_ = source.size();
   if (link == nullptr && (source.flat || target.flat) && source.box == target.box) {
     const int64_t size = source.box.size();

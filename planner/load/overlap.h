@@ -28,7 +28,7 @@ class Overlap {
  public:
   // Both are pieces of one tensor, or `link` says which elements of the target are which of the source; it must outlive
   // this.
-  Overlap(const Piece& source, const Piece& target, const Link* link = nullptr);
+  Overlap(const Piece& source, const Piece& target, const AxisMap* link = nullptr);
 
   bool empty() const { return regions_.empty(); }
   int64_t size() const;
@@ -57,14 +57,14 @@ class Overlap {
   // Boxes that `range` of the source's box consists of, in the coordinates of regions_.
   std::vector<Box> SourceBoxes(FlatRange range) const;
 
-  const Link* link_;
+  const AxisMap* link_;
   // In the coordinates of the tensor or, where both have one box, of its flattening.
   Box source_box_;
   int64_t source_begin_ = 0;  // of the piece within its box, flat
   int64_t source_size_ = 0;
   // Element index in the piece of a point of a region: base + sum(coordinate * stride).
-  Link::Walk source_walk_;
-  Link::Walk target_walk_;
+  AxisMap::Walk source_walk_;
+  AxisMap::Walk target_walk_;
   std::vector<Box> regions_;
 };
 

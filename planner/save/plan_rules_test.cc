@@ -198,8 +198,8 @@ TEST_F(CompareObjectsTest, WhoDiffersFromMost_IsTold) {
   Of(one).set_crc32c(5);
   EXPECT_TRUE(message().ends_with(absl::StrCat("; 2 of 3 ranks agree, without rank ", one))) << message();
   Of(other).set_crc32c(5);
-  EXPECT_TRUE(message().ends_with(absl::StrCat("; 2 of 3 ranks agree, and what rank ", writer_,
-                                               " wrote is not what they hold")))
+  EXPECT_TRUE(message().ends_with(
+      absl::StrCat("; 2 of 3 ranks agree, and what rank ", writer_, " wrote is not what they hold")))
       << message();
   Of(other).set_crc32c(6);
   EXPECT_TRUE(message().ends_with("; no more than half of the 3 ranks agree")) << message();

@@ -13,15 +13,16 @@
 namespace cairn {
 namespace {
 
-// Who differs from most of those that were compared, the writer included: with three or more of them it is likelier that
-// a few went astray than that many went astray alike. `differing`: by what they hold, those that differ from the writer.
+// Who differs from most of those that were compared, the writer included: with three or more of them it is likelier
+// that a few went astray than that many went astray alike. `differing`: by what they hold, those that differ from the
+// writer.
 std::string OddOnesOut(int writer, size_t agreeing, const std::vector<int>& ranks,
                        const std::map<std::pair<uint32_t, uint64_t>, std::vector<int>>& differing) {
   const size_t all = 1 + agreeing + ranks.size();
   if (all < 3) return "";
   if (2 * (1 + agreeing) > all) {
-    return absl::StrCat("; ", 1 + agreeing, " of ", all, " ranks agree, without ", ranks.size() == 1 ? "rank " : "ranks ",
-                        JoinRanks(ranks));
+    return absl::StrCat("; ", 1 + agreeing, " of ", all, " ranks agree, without ",
+                        ranks.size() == 1 ? "rank " : "ranks ", JoinRanks(ranks));
   }
   for (const auto& [content, most] : differing) {
     if (2 * most.size() <= all) continue;
@@ -68,8 +69,9 @@ void SavePlan::CompareReplicas(std::span<const RankResult> results, std::span<co
     }
   }
   std::map<uint32_t, std::vector<int>> differing, missing;  // by ItemRef::index: ranks
-  std::map<uint32_t, std::map<std::pair<uint32_t, uint64_t>, std::vector<int>>> contents;  // ranks that differ, by what they hold
-  std::map<int, std::vector<bool>> reported_objects;        // by rank: those of its layout
+  std::map<uint32_t, std::map<std::pair<uint32_t, uint64_t>, std::vector<int>>>
+      contents;                                       // ranks that differ, by what they hold
+  std::map<int, std::vector<bool>> reported_objects;  // by rank: those of its layout
   for (const HolderChecksums& holder : holders) {
     const auto r = impl_->IndexOf(holder.rank);
     if (!r) continue;

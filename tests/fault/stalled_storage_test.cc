@@ -41,11 +41,10 @@ class StalledStorageTest : public ::testing::Test {
     setenv("LD_PRELOAD", "tests/fault/libhanging_link.so", 1);
     setenv("CAIRN_TEST_HANG", hang_.c_str(), 1);
     setenv("MALLOC_PERTURB_", "85", 1);  // memory that was freed has other bytes at once
-    coordinator_ =
-        Process({"coordinator/cairn-coordinator", "--root", root_, "--address-file", file, "--listen", "127.0.0.1:0",
-                 "--phase-timeout=20s", "--lease-ttl=4s", "--storage-timeout=" + storage_timeout,
-                 "--drain-timeout=100ms"},
-                log_);
+    coordinator_ = Process(
+        {"coordinator/cairn-coordinator", "--root", root_, "--address-file", file, "--listen", "127.0.0.1:0",
+         "--phase-timeout=20s", "--lease-ttl=4s", "--storage-timeout=" + storage_timeout, "--drain-timeout=100ms"},
+        log_);
     unsetenv("LD_PRELOAD");
     unsetenv("MALLOC_PERTURB_");
     for (int i = 0; i < 3000 && !std::filesystem::exists(file); ++i) {

@@ -241,8 +241,8 @@ TEST_F(StorageFaultTest, DirectWritesRefusedLate_EverySaveCommits) {
 TEST_F(StorageFaultTest, NoThreadIsToBeHad_TheSaveAndTheLoadFailByName_LaterOnesWork) {
   const std::string none = Path("no-threads");
   const Service coordinator = StartCoordinator({absl::StrCat("FAULT_THREADS=", none)});
-  const Service agent = Start("agent/cairn-agent", AgentFlags(coordinator, 0, 1, root_),
-                              {absl::StrCat("FAULT_THREADS=", none)});
+  const Service agent =
+      Start("agent/cairn-agent", AgentFlags(coordinator, 0, 1, root_), {absl::StrCat("FAULT_THREADS=", none)});
   FakeTrainer trainer(agent.address);
   ASSERT_TRUE(trainer.Attach().ok());
   const RankLayoutPtr layout = MakeLayout({Whole("w", DType::kFloat32, {10 << 20})}, {});  // pages of several threads

@@ -20,8 +20,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const std::string prefix = Prefix();
   if (size == 0) return 0;
   std::ofstream(prefix + ".bin", std::ios::binary) << std::string(data[0], 'x');
-  std::ofstream(prefix + ".idx", std::ios::binary).write(reinterpret_cast<const char*>(data) + 1,
-                                                         static_cast<std::streamsize>(size - 1));
+  std::ofstream(prefix + ".idx", std::ios::binary)
+      .write(reinterpret_cast<const char*>(data) + 1, static_cast<std::streamsize>(size - 1));
   const auto reader = cairn::corpus::IndexedReader::Open(prefix);
   if (reader.ok()) {
     const bool sound = cairn::corpus::VerifyIndexed(**reader, true).ok();
