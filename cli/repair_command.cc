@@ -64,9 +64,7 @@ absl::Status WithNextAction(const absl::Status& status, const CheckpointName& na
                                            ", start the coordinator again. Agents and trainers may stay: they wait for it."));
   } else if (reason == Reason::kNotCommitted) {
     more.emplace_back("next", absl::StrCat("Load another step: `cairn list ", name.job, " --root ", root,
-                                           "` shows them. An aborted attempt cannot be repaired. If you know that the step was "
-                                           "committed and its verdict is lost, copy its directory away before a coordinator "
-                                           "of the root starts: it removes files without a verdict."));
+                                           "` shows them. An aborted attempt cannot be repaired."));
   } else if (absl::IsDataLoss(status) && reason != Reason::kManifestCorrupt) {
     more.emplace_back("next", absl::StrCat("Without these bytes the step is lost. If you have a copy of the file, put it "
                                            "back and run ", command, " again; else load an earlier step: `cairn list ",
