@@ -213,6 +213,19 @@ def test_status_shows_the_last_failure_and_the_last_commit(tmp_path):
         assert status["error"]["reason"] in table and "latest committed: demo@1, " in table and "next: " in table, table
 
 
+def test_status_says_why_a_load_failed_and_whose_agent_is_missing(tmp_path):
+    with cairn.local.Cluster(ranks=2, root=tmp_path, **FLAGS) as cluster:
+        address = f"--coordinator={cluster.coordinator.address}"
+        answers = on_ranks(cluster, lambda rank, client: client.load({"w": np.zeros(2)}), errors=True)
+        assert reasons(answers) == ["NOT_COMMITTED"] * 2
+        table = command("status", "demo", address).stdout
+        assert "demo: 2 of 2 agents, " in table, table
+        assert "load 1: failed\n  NOT_COMMITTED: demo (load): " in table, table
+        cluster.agents[1].kill(signal.SIGTERM)
+        until(lambda: len(command_json("status", "demo", address)["agents"]) == 1, text="the agent's end")
+        table = command("status", "demo", address).stdout
+        assert "demo: 1 of 2 agents (none of rank 1), " in table, table
+
 
 def test_rank_that_waits_names_those_that_are_late(tmp_path):
     with cairn.local.Cluster(ranks=3, root=tmp_path, **FLAGS) as cluster:
