@@ -60,7 +60,7 @@ absl::Status Executor::CheckNames(const std::string& job, int64_t step, const Sa
   if (dropped.empty()) return absl::OkStatus();
   return MakeError(
       Reason::kNamesDropped,
-      absl::StrCat(job, "@", step, " lacks ", dropped.size(), " names of step ", last->step, ": ", JoinNames(dropped)),
+      absl::StrCat("the save lacks names of step ", last->step, ": ", JoinNames(dropped)),
       {{"job", job},
        {"step", absl::StrCat(step)},
        {"last_committed", absl::StrCat(last->step)},
