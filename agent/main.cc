@@ -31,8 +31,8 @@
 namespace {
 
 constexpr char kFooter[] = R"(Examples:
-  cairn-agent --coordinator 127.0.0.1:7400 --job demo --rank 0 --world-size 4 --root /ckpt
-  CAIRN_COORDINATOR=coordinator:7400 CAIRN_JOB=llm RANK=3 WORLD_SIZE=64 cairn-agent --root /ckpt \
+  cairn-agent --coordinator 127.0.0.1:7420 --job demo --rank 0 --world-size 4 --root /ckpt
+  CAIRN_COORDINATOR=coordinator:7420 CAIRN_JOB=llm RANK=3 WORLD_SIZE=64 cairn-agent --root /ckpt \
       --listen 0.0.0.0:7421 --token-file /etc/cairn/token
 
 Every flag can also be given as CAIRN_<FLAG>, for example CAIRN_MEMORY_BUDGET=64GiB. A trainer finds its agent by
@@ -43,7 +43,7 @@ int Fail(const absl::Status& status) {
   std::string text = "error: ";
   if (reason) absl::StrAppend(&text, std::string(cairn::InfoOf(*reason).name), ": ");
   absl::StrAppend(&text, status.message(), "\n");
-  if (reason) absl::StrAppend(&text, cairn::NextActionOf(status), "\n");
+  if (reason) absl::StrAppend(&text, "  next: ", cairn::NextActionOf(status), "\n");
   (void)!write(STDERR_FILENO, text.data(), text.size());
   return 1;
 }

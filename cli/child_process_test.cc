@@ -43,7 +43,8 @@ TEST(AwaitAddressTest, EarlyEnd_ShowsTheLog) {
 
 TEST(AwaitAddressTest, EarlyEnd_IsTheChildsOwnError) {
   const std::string script =
-      "echo error: BAD_STEP: not the last; echo 'error: ROOT_IN_USE: pid 7 serves it: here'; echo '  Stop it.'; exit 1";
+      "echo error: BAD_STEP: not the last; echo 'error: ROOT_IN_USE: pid 7 serves it: here'; echo '  next: Stop it.'; "
+      "exit 1";
   auto child = ChildProcess::Start({"/bin/sh", "-c", script}, Log("own"));
   const auto address = AwaitAddress(*child, Log("never"), kCoordinator, absl::Seconds(10));
   EXPECT_TRUE(HasReason(address.status(), Reason::kRootInUse)) << address.status();

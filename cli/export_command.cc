@@ -113,7 +113,10 @@ void AddExportCommand(Command app, CommandContext& context) {
   Command command = app.AddCommand("export", "Writes a checkpoint as Hugging Face safetensors: whole tensors");
   command.AddOption("JOB@STEP", arguments->name, "The checkpoint; JOB alone is its latest").Required();
   command.AddOption("--root", arguments->root, "The storage").Required();
-  command.AddOption("--to", arguments->directory, "Directory to write into; made if it is not there").Required();
+  command
+      .AddOption("--to", arguments->directory,
+                 "Directory to write into; made if it is not there, those above it are not")
+      .Required();
   command.AddOption("--mapping", arguments->mapping,
                     "Statements of the mapping language, as JSON or text; - reads standard input");
   command.AddFlag("--reverse", arguments->reverse, "Run the mapping backwards: a load's mapping exports");

@@ -65,11 +65,8 @@ absl::Status WithNextAction(const absl::Status& status, const CheckpointName& na
                       absl::StrCat("Stop the coordinator that serves the root, run ", command,
                                    ", start the coordinator again. Agents and trainers may stay: they wait for it."));
   } else if (reason == Reason::kNotCommitted) {
-    more.emplace_back("next",
-                      absl::StrCat("Load another step: `cairn list ", name.job, " --root ", root,
-                                   "` shows them. An aborted attempt cannot be repaired. If you know that the step was "
-                                   "committed and its verdict is lost, copy its directory away before a coordinator "
-                                   "of the root starts: it removes files without a verdict."));
+    more.emplace_back("next", absl::StrCat("Load another step: `cairn list ", name.job, " --root ", root,
+                                           "` shows them. An aborted attempt cannot be repaired."));
   } else if (absl::IsDataLoss(status) && reason != Reason::kManifestCorrupt) {
     more.emplace_back(
         "next", absl::StrCat("Without these bytes the step is lost. If you have a copy of the file, put it "

@@ -6,6 +6,9 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -69,9 +72,28 @@ nlohmann::ordered_json JobToJson(const v1::Job& job, const std::optional<v1::Che
   return json;
 }
 
+// " (none of rank 3)", if agents are missing.
+std::string WithoutAgent(const v1::Job& job) {
+  std::set<int> there;
+  for (const v1::JobRank& rank : job.rank()) there.insert(static_cast<int>(rank.rank()));
+  std::vector<int> missing;
+  for (int rank = 0; rank < static_cast<int>(job.world_size()); ++rank) {
+    if (!there.contains(rank)) missing.push_back(rank);
+  }
+  if (missing.empty()) return "";
+  return absl::StrCat(" (none of ", missing.size() == 1 ? "rank " : "ranks ", JoinRanks(missing), ")");
+}
+
+// "RANK_LATE: job: ..."
+std::string ErrorText(const absl::Status& error) {
+  const auto reason = ReasonOf(error);
+  return absl::StrCat(reason ? absl::StrCat(std::string(InfoOf(*reason).name), ": ") : "", error.message());
+}
+
 void PrintJob(const v1::Job& job, const std::optional<v1::Checkpoint>& committed) {
-  std::printf("%s: %d of %u agents, coordinator epoch %llu\n", Coloured(stdout, Colour::kBold, job.job()).c_str(),
-              job.rank_size(), job.world_size(), static_cast<unsigned long long>(job.coordinator_epoch()));
+  std::printf("%s: %d of %u agents%s, coordinator epoch %llu\n", Coloured(stdout, Colour::kBold, job.job()).c_str(),
+              job.rank_size(), job.world_size(), WithoutAgent(job).c_str(),
+              static_cast<unsigned long long>(job.coordinator_epoch()));
   if (job.stalled_storage_calls() > 0) {
     std::printf("%s\n", Coloured(stdout, Colour::kRed,
                                  absl::StrCat("storage does not answer ", job.stalled_storage_calls(),
@@ -92,13 +114,8 @@ void PrintJob(const v1::Job& job, const std::optional<v1::Checkpoint>& committed
     if (!IsEnded(job.checkpoint())) RankTable(job.checkpoint().rank()).Print(stdout);
     if (job.checkpoint().has_error()) {
       const absl::Status error = StatusFromProto(job.checkpoint().error());
-      const auto reason = ReasonOf(error);
-      std::printf(
-          "  %s\n  next: %s\n",
-          Coloured(stdout, Colour::kRed,
-                   absl::StrCat(reason ? absl::StrCat(std::string(InfoOf(*reason).name), ": ") : "", error.message()))
-              .c_str(),
-          NextActionOf(error).c_str());
+      std::printf("  %s\n  next: %s\n", Coloured(stdout, Colour::kRed, ErrorText(error)).c_str(),
+                  NextActionOf(error).c_str());
     }
     if (job.checkpoint().has_warning()) std::printf("  %s\n", WarningText(job.checkpoint()).c_str());
   }
@@ -109,10 +126,12 @@ void PrintJob(const v1::Job& job, const std::optional<v1::Checkpoint>& committed
   } else {
     std::printf("\nlatest committed: none\n");
   }
+  if (job.load_size() > 0) std::printf("\n");
   for (const v1::Load& load : job.load()) {
     const std::string step = load.has_step() ? absl::StrCat(" of step ", load.step()) : "";
-    std::printf("\nload %llu%s: %s\n", static_cast<unsigned long long>(load.number()), step.c_str(),
+    std::printf("load %llu%s: %s\n", static_cast<unsigned long long>(load.number()), step.c_str(),
                 absl::AsciiStrToLower(v1::Load::State_Name(load.state())).c_str());
+    if (load.has_error()) std::printf("  %s\n", ErrorText(StatusFromProto(load.error())).c_str());
     if (load.rank_size() > 0) RankTable(load.rank()).Print(stdout);
   }
 }

@@ -218,7 +218,7 @@ int Main(int argc, char** argv) {
   const auto reason = ReasonOf(status);
   std::fprintf(stderr, "error: %s: %s\n", reason ? std::string(InfoOf(*reason).name).c_str() : "INTERNAL",
                std::string(status.message()).c_str());
-  if (reason) std::fprintf(stderr, "  %s\n", NextActionOf(status).c_str());
+  if (reason) std::fprintf(stderr, "  next: %s\n", NextActionOf(status).c_str());
   return reason == Reason::kBadQuantity ? 2 : 1;
 }
 

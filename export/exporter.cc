@@ -61,6 +61,10 @@ class Output {
   absl::Status Open() {
     if (mkdir(directory_.c_str(), 0755) == 0) {
       made_directory_ = true;
+    } else if (errno == ENOENT) {
+      // Not made with it: a mount that is not there would be filled up unseen. Nothing of the checkpoint is missing.
+      return MakeError(Reason::kBadRequest, absl::StrCat("the directory above ", directory_, " does not exist"),
+                       {{"file", directory_}, {"next", "Make that directory, or correct --to."}});
     } else if (errno != EEXIST) {
       return ErrnoError(errno, "make", directory_);
     }

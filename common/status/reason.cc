@@ -94,8 +94,8 @@ constexpr ReasonInfo kTable[] = {
      "A newer process has taken this rank's place.", "Stop the old process."},
     {Reason::kRankLate, "RANK_LATE", absl::StatusCode::kDeadlineExceeded,
      "Ranks made no progress for the phase timeout, or kept others waiting for longer than these had given them.",
-     "Look at the named ranks: stopped, swapped, a slow disk, or a call of save or load that was never made? Then try "
-     "again; `cairn status JOB` shows who is waited for."},
+     "Look at the named ranks: no agent, stopped, swapped, a slow disk, or a call of save or load that was never made? "
+     "Then try again; `cairn status JOB` shows who is waited for."},
     {Reason::kRankLost, "RANK_LOST", absl::StatusCode::kUnavailable,
      "Ranks' agents were not heard of for the lease time.",
      "Restart the named agents; the next save works when all are back."},
@@ -108,7 +108,7 @@ constexpr ReasonInfo kTable[] = {
      "A rank's training has passed the step.", "Ask for a later step, or for none and let the ranks agree."},
     {Reason::kStepRefused, "STEP_REFUSED", absl::StatusCode::kAborted,
      "The ranks did not agree on a step to save at in time.",
-     "Check that every rank reports its steps by `client.report_step`, then save again."},
+     "Check that a trainer runs on every rank and reports its steps by `client.report_step`, then save again."},
     {Reason::kSaveInProgress, "SAVE_IN_PROGRESS", absl::StatusCode::kUnavailable,
      "Another save of the job holds the slabs.",
      "Wait until it has ended, then save again; `cairn status JOB` shows it."},

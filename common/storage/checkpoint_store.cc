@@ -83,6 +83,18 @@ std::string WhatStands(const StepRecord& step) {
   return text;
 }
 
+// What to do about such a step. Empty if the table of reasons knows it.
+std::string NextForWhatStands(std::string_view job, const StepRecord& step, const std::string& directory) {
+  if (std::none_of(step.attempts.begin(), step.attempts.end(),
+                   [](const AttemptRecord& record) { return record.kind == AttemptRecord::Kind::kNone; })) {
+    return "";
+  }
+  // Whoever has lost a verdict must hear it here: the next start of a coordinator is too late.
+  return absl::StrCat("If a save of this step goes on, wait for it: `cairn status ", std::string(job),
+                      "`. If its verdict was lost, stop the coordinator and put the verdict back from a copy, or copy ",
+                      directory, " away, before a coordinator starts again: that removes these files.");
+}
+
 // A damaged one is its error.
 absl::StatusOr<AttemptRecord> Readable(AttemptRecord record) {
   if (record.kind == AttemptRecord::Kind::kDamaged) return record.error;
@@ -269,10 +281,12 @@ absl::StatusOr<std::vector<StepRecord>> CheckpointStore::ReadCheckpoints(std::st
 }
 
 absl::Status CheckpointStore::NotCommitted(std::string_view job, std::optional<int64_t> step,
-                                           std::optional<int64_t> latest, const std::string& stands) {
+                                           std::optional<int64_t> latest, const std::string& stands,
+                                           const std::string& next) {
   const std::string name = step ? absl::StrCat(std::string(job), "@", *step) : std::string(job);
   ErrorMetadata metadata = {{"job", std::string(job)}};
   if (step) metadata.emplace_back("step", absl::StrCat(*step));
+  if (!next.empty()) metadata.emplace_back("next", next);
   return MakeError(
       Reason::kNotCommitted,
       absl::StrCat(name, " has no committed checkpoint; ",
@@ -289,13 +303,14 @@ CheckpointStore::ManifestFile CheckpointStore::ManifestFileOf(std::string_view j
 
 absl::StatusOr<CheckpointStore::ManifestFile> CheckpointStore::Find(std::string_view job, std::optional<int64_t> step) {
   CAIRN_RETURN_IF_ERROR(CheckJobName(job));
-  std::string stands;
+  std::string stands, next;
   if (step) {
     CAIRN_RETURN_IF_ERROR(CheckStep(*step));
     const StepRecord record = ReadStep(job, *step);
     CAIRN_RETURN_IF_ERROR(record.damage());
     if (record.state() == StepRecord::State::kCommitted) return ManifestFileOf(job, record);
     stands = WhatStands(record);
+    next = NextForWhatStands(job, record, absl::StrCat(storage_.root(), "/", StepDirectory(job, *step)));
   }
   CAIRN_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, Steps(job));
   for (size_t i = steps.size(); i-- > 0;) {
@@ -303,10 +318,10 @@ absl::StatusOr<CheckpointStore::ManifestFile> CheckpointStore::Find(std::string_
     // With a step it is only searched for a hint.
     if (!step) CAIRN_RETURN_IF_ERROR(record.damage());
     if (record.state() != StepRecord::State::kCommitted) continue;
-    if (step) return NotCommitted(job, step, steps[i], stands);
+    if (step) return NotCommitted(job, step, steps[i], stands, next);
     return ManifestFileOf(job, record);
   }
-  return NotCommitted(job, step, std::nullopt, stands);
+  return NotCommitted(job, step, std::nullopt, stands, next);
 }
 
 absl::StatusOr<Manifest> CheckpointStore::Read(std::string_view job, const ManifestFile& file) {

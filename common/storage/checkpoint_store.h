@@ -137,9 +137,10 @@ class CheckpointStore {
   // Find and Read.
   absl::StatusOr<Manifest> ReadManifest(std::string_view job, std::optional<int64_t> step);
 
-  // NOT_FOUND (NOT_COMMITTED) for `step`, or for the whole job. `stands`: more to say of the step.
+  // NOT_FOUND (NOT_COMMITTED) for `step`, or for the whole job. `stands`: more to say of the step; `next`: what to do,
+  // if it is not what the table of reasons says.
   static absl::Status NotCommitted(std::string_view job, std::optional<int64_t> step, std::optional<int64_t> latest,
-                                   const std::string& stands = "");
+                                   const std::string& stands = "", const std::string& next = "");
 
  private:
   absl::StatusOr<AttemptRecord> ReadRecord(std::string_view job, int64_t step, uint32_t attempt,

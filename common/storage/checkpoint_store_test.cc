@@ -107,12 +107,17 @@ TEST_F(CheckpointStoreTest, Absent_NamesTheLatest) {
   const std::string latest = "a/b@30 has no committed checkpoint; the latest committed step is 10";
   EXPECT_TRUE(std::string(manifest.status().message()).starts_with(latest + "; attempt 1 was aborted: "))
       << manifest.status();
+  EXPECT_TRUE(NextActionOf(manifest.status()).starts_with("`cairn list a/b` ")) << NextActionOf(manifest.status());
   // What stands there without a verdict may be of a save that goes on, and may be of a commit whose record is lost.
   EXPECT_TRUE(storage_->MakeDirectories("a/b/000000000030/0002").ok());
   EXPECT_NE(std::string(store.ReadManifest("a/b", 30).status().message())
                 .find("; the files of attempt 2 stand there without a verdict"),
             std::string::npos)
       << store.ReadManifest("a/b", 30).status();
+  // The next coordinator removes such files: who asks must hear that before.
+  const std::string next = NextActionOf(store.ReadManifest("a/b", 30).status());
+  EXPECT_NE(next.find("`cairn status a/b`"), std::string::npos) << next;
+  EXPECT_NE(next.find("copy " + storage_->root() + "/a/b/000000000030 away"), std::string::npos) << next;
   EXPECT_TRUE(HasReason(store.ReadManifest("../x", 1).status(), Reason::kBadJobName));
   EXPECT_TRUE(HasReason(store.ReadManifest("a/b", -1).status(), Reason::kBadStep));
 }

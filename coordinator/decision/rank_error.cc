@@ -91,7 +91,9 @@ absl::Status ErrorFromRanks(const JobContext& context, const Operation& operatio
   const RankError& first = errors.front();
   std::string message = absl::StrCat(Name(context, operation), ": ");
   for (size_t i = 0; i < errors.size() && i < kMaxDetails; ++i) {
-    absl::StrAppend(&message, i == 0 ? "" : "; ", "rank ", errors[i].rank, ": ", errors[i].error.message());
+    const std::string rank = absl::StrCat("rank ", errors[i].rank, ": ");
+    const std::string text(errors[i].error.message());  // most agents say themselves whose error it is
+    absl::StrAppend(&message, i == 0 ? "" : "; ", text.starts_with(rank) ? "" : rank, text);
   }
   if (errors.size() > kMaxDetails) absl::StrAppend(&message, "; ", errors.size() - kMaxDetails, " more ranks failed");
   absl::StrAppend(&message, Tail(context));

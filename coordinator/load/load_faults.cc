@@ -16,6 +16,8 @@ constexpr absl::Duration kFailureGrace = absl::Milliseconds(500);
 // When a job restarts, a trainer may ask for its load while another rank's old one is still seen, or ends. The next one
 // has this long to attach.
 constexpr absl::Duration kNextTrainerGrace = absl::Seconds(10);
+// Damaged steps that an error names.
+constexpr size_t kMaxPassedOverNamed = 4;
 
 bool IsDamage(const absl::Status& error) {
   const auto reason = ReasonOf(error);
@@ -175,11 +177,18 @@ absl::Status Load::WithOlderStep(absl::Status error, const JobContext& context) 
   for (const auto& [key, value] : MetadataOf(error)) {
     if (key != "job" && key != "step") metadata.emplace_back(key, value);
   }
-  return MakeError(*ReasonOf(error),
-                   absl::StrCat(error.message(), "; step ", *step, " is damaged: ",
-                                older.has_value() ? absl::StrCat("load step ", *older, ", the next older one")
-                                                  : "no older step is committed"),
-                   metadata);
+  std::string message = absl::StrCat(
+      error.message(), "; step ", *step, " is damaged: ",
+      older.has_value() ? absl::StrCat("load step ", *older, ", the next older one") : "no older step is committed");
+  // Whoever asked for the latest must not take them for a way out.
+  const size_t named = std::min(plan_.passed_over.size(), kMaxPassedOverNamed);
+  for (size_t i = 0; i < named; ++i) {
+    const auto& [newer, damage] = plan_.passed_over[i];
+    absl::StrAppend(&message, i == 0 ? "; damaged too, and passed over: step " : ", ", newer, " (",
+                    std::string(InfoOf(ReasonOf(damage).value_or(Reason::kInternal)).name), ")");
+  }
+  if (named < plan_.passed_over.size()) absl::StrAppend(&message, " and ", plan_.passed_over.size() - named, " more");
+  return MakeError(*ReasonOf(error), message, metadata);
 }
 
 bool Load::AnswersAreIn(const JobContext& context) const {

@@ -112,6 +112,7 @@ class LoadsTest : public testing::Test {
       planned.world_size = 2;
       planned.plan_digest = digest;
       planned.transfer_token = "token";
+      planned.passed_over = passed_over_;
       job().OnLoadPlanned(plan->number, plan->ticket, planned, At());
       return true;
     }
@@ -125,6 +126,7 @@ class LoadsTest : public testing::Test {
   }
 
   int ranks_ = 0;
+  std::vector<std::pair<int64_t, absl::Status>> passed_over_;  // by each plan
   absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
   std::unique_ptr<Decisions> core_;
 };
@@ -310,6 +312,8 @@ TEST_F(LoadsTest, DamageNamesStepFileAndWhatToLoadInstead) {
       if (step.has_value()) call.set_step(*step);
       Report(rank, call);
     }
+    passed_over_.clear();
+    if (!step.has_value()) passed_over_.emplace_back(9, MakeError(Reason::kFileMissing, "y.safetensors is missing"));
     ASSERT_TRUE(Plan());
     Report(1, Failed(In(Call(1, number), v1::LoadState::READING), Reason::kChecksumMismatch, "rank 1: x.safetensors",
                      {{"file", "x.safetensors"}}));
@@ -321,6 +325,9 @@ TEST_F(LoadsTest, DamageNamesStepFileAndWhatToLoadInstead) {
     const std::string message(Error(0, number).message());
     EXPECT_NE(message.find(step.has_value() ? "no older step is committed" : "load step 5"), std::string::npos)
         << message;
+    EXPECT_EQ(message.find("passed over: step 9 (FILE_MISSING)") != std::string::npos, !step.has_value()) << message;
+    EXPECT_EQ(message.find("rank 1: rank 1: "), std::string::npos) << message;
+    EXPECT_NE(message.find("rank 1: x.safetensors"), std::string::npos) << message;
   }
 }
 

@@ -58,14 +58,13 @@ absl::Status Executor::CheckNames(const std::string& job, int64_t step, const Sa
   std::vector<std::string> dropped;
   std::set_difference(before.begin(), before.end(), now.begin(), now.end(), std::back_inserter(dropped));
   if (dropped.empty()) return absl::OkStatus();
-  return MakeError(
-      Reason::kNamesDropped,
-      absl::StrCat(job, "@", step, " lacks ", dropped.size(), " names of step ", last->step, ": ", JoinNames(dropped)),
-      {{"job", job},
-       {"step", absl::StrCat(step)},
-       {"last_committed", absl::StrCat(last->step)},
-       {"names", JoinNames(dropped)},
-       {"count", absl::StrCat(dropped.size())}});
+  return MakeError(Reason::kNamesDropped,
+                   absl::StrCat("the save lacks names of step ", last->step, ": ", JoinNames(dropped)),
+                   {{"job", job},
+                    {"step", absl::StrCat(step)},
+                    {"last_committed", absl::StrCat(last->step)},
+                    {"names", JoinNames(dropped)},
+                    {"count", absl::StrCat(dropped.size())}});
 }
 
 absl::StatusOr<Reserved> Executor::Run(const std::string& job, const ReserveAttempt& action) {

@@ -37,6 +37,9 @@ def as_json(mapping) -> str:
         except (OSError, UnicodeDecodeError) as error:
             raise Error("INPUT_UNREADABLE", f"the mapping {os.fspath(mapping)!r} cannot be read: {error}") from None
     if isinstance(mapping, str):
+        if "->" not in mapping and os.path.isfile(mapping):
+            raise Error("BAD_REQUEST", f"the mapping {mapping!r} is a file, and a string is a mapping's text: "
+                        f"give pathlib.Path({mapping!r})")
         text = mapping.lstrip()
         if not text.startswith(("{", "[")):
             mapping = [mapping]

@@ -76,6 +76,7 @@ def test_names_that_were_dropped(root):
         assert reasons(saved(cluster, lambda rank: {"w": WHOLE, "optimizer.w": WHOLE})) == ["", ""]
         answers = saved(cluster, lambda rank: {"w": WHOLE}, step=2)
         assert reasons(answers) == ["NAMES_DROPPED"] * 2 and "optimizer.w" in answers[0].message
+        assert answers[0].message.count("demo@") == 1, answers[0].message
         assert reasons(saved(cluster, lambda rank: {"w": WHOLE}, step=3, allow_dropped_names=True)) == ["", ""]
 
 

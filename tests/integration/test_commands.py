@@ -109,8 +109,10 @@ def test_step_that_is_not_committed_says_what_stands(root):
         said = command(name, "demo@2", f"--root={root}", expect=1).stderr
         assert "NOT_COMMITTED" in said and "attempt 1 was aborted" in said and "latest committed step is 3" in said, said
     (directory(root, 3) / "0001.verdict").unlink()
-    said = command("repair", "demo@3", f"--root={root}", expect=1).stderr
-    assert "NOT_COMMITTED" in said and "without a verdict" in said and "copy its directory away" in said, said
+    for name in ("repair", "verify", "show"):
+        said = command(name, "demo@3", f"--root={root}", expect=1).stderr
+        assert "NOT_COMMITTED" in said and "without a verdict" in said, said
+        assert f"copy {directory(root, 3)} away, before a coordinator starts again" in said, said
     # docs/failure_model.md: a coordinator takes them for files of a save that nobody ended.
     with cairn.local.Cluster(ranks=2, root=root, **FLAGS) as cluster:
         command_json("status", "demo", f"--coordinator={cluster.coordinator.address}")
@@ -209,6 +211,20 @@ def test_status_shows_the_last_failure_and_the_last_commit(tmp_path):
         assert status["last_committed"]["step"] == 1
         table = command("status", "demo", address).stdout
         assert status["error"]["reason"] in table and "latest committed: demo@1, " in table and "next: " in table, table
+
+
+def test_status_says_why_a_load_failed_and_whose_agent_is_missing(tmp_path):
+    with cairn.local.Cluster(ranks=2, root=tmp_path, **FLAGS) as cluster:
+        address = f"--coordinator={cluster.coordinator.address}"
+        answers = on_ranks(cluster, lambda rank, client: client.load({"w": np.zeros(2)}), errors=True)
+        assert reasons(answers) == ["NOT_COMMITTED"] * 2
+        table = command("status", "demo", address).stdout
+        assert "demo: 2 of 2 agents, " in table, table
+        assert "load 1: failed\n  NOT_COMMITTED: demo (load): " in table, table
+        cluster.agents[1].kill(signal.SIGTERM)
+        until(lambda: len(command_json("status", "demo", address)["agents"]) == 1, text="the agent's end")
+        table = command("status", "demo", address).stdout
+        assert "demo: 1 of 2 agents (none of rank 1), " in table, table
 
 
 def test_rank_that_waits_names_those_that_are_late(tmp_path):
