@@ -30,10 +30,10 @@ class Checkpoint:
     warning: Error | None = None
 
     @classmethod
-    def from_wire(cls, message) -> "Checkpoint":
+    def from_wire(cls, message) -> Checkpoint:
         time_ = None
         if message.HasField("commit_time"):
-            time_ = datetime.datetime.fromtimestamp(message.commit_time.seconds, datetime.timezone.utc)
+            time_ = datetime.datetime.fromtimestamp(message.commit_time.seconds, datetime.UTC)
             time_ = time_.replace(microsecond=message.commit_time.nanos // 1000)
         return cls(message.job, message.step, message.attempt, message.bytes, message.world_size,
                    message.data_directory, time_,

@@ -7,7 +7,7 @@ import os
 import secrets
 import threading
 import time
-from typing import Callable
+from collections.abc import Callable
 
 from cairn import _agent, _layout, _memory, _wire
 from cairn._errors import Error
@@ -148,9 +148,12 @@ class Session:
         if not self._replaced and self.page is not None and self.page.replaced():
             self._lose_rank()
         if self._replaced:
-            raise Error("STALE_INCARNATION", f"rank {self.rank} of job {self.job}: another trainer has taken this one's "
-                        f"place at the agent {self._agent.address}; stop this process",
-                        {"job": self.job, "rank": str(self.rank)})
+            raise Error(
+                "STALE_INCARNATION",
+                f"rank {self.rank} of job {self.job}: another trainer has taken this one's "
+                f"place at the agent {self._agent.address}; stop this process",
+                {"job": self.job, "rank": str(self.rank)},
+            )
 
     def _lose_rank(self) -> None:
         if not self._replaced:

@@ -24,7 +24,7 @@ class Shard:
     What a shard says is checked when it is saved or loaded, together with what all other ranks say.
     """
 
-    __slots__ = ("array", "global_shape", "offset", "shape", "flat_range", "_dtype")
+    __slots__ = ("_dtype", "array", "flat_range", "global_shape", "offset", "shape")
 
     def __init__(self, array, global_shape, offset, shape=None, flat_range=None, dtype=None):
         if not isinstance(array, numpy.ndarray):

@@ -10,10 +10,23 @@ import os
 import threading
 import time
 import weakref
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
-from cairn import (_agent, _layout, _loading, _mapping, _memory, _native, _objects, _replicas, _session, _timeouts,
-                   _watch, _wire)
+from cairn import (
+    _agent,
+    _layout,
+    _loading,
+    _mapping,
+    _memory,
+    _native,
+    _objects,
+    _replicas,
+    _session,
+    _timeouts,
+    _watch,
+    _wire,
+)
 from cairn._errors import Error
 from cairn._results import Checkpoint, LoadReport
 
@@ -72,7 +85,7 @@ def _weakly(method: Callable[[], object]) -> Callable[[], None]:
 class Saving:
     """A save whose state is staged: it goes on without the trainer."""
 
-    def __init__(self, client: "Client", step: int, number: int, agent: int):
+    def __init__(self, client: Client, step: int, number: int, agent: int):
         self.step = step
         self._client = client
         self._number = number
@@ -131,7 +144,7 @@ class Saving:
         return f"Saving(step={self.step})"
 
 
-def connect(address: str | None = None, timeout: float = _session.PATIENCE) -> "Client":
+def connect(address: str | None = None, timeout: float = _session.PATIENCE) -> Client:
     """A client of the agent at `address` (default: the environment's CAIRN_AGENT), such as "unix:/run/cairn/0.sock".
 
     Waits up to `timeout` seconds for an agent that is just starting. Raises AGENT_UNREACHABLE.
@@ -227,7 +240,7 @@ class Client:
         """In a forked child, which has none of the memory of its parent's session."""
         self._session.forked("this client was made before a fork; call cairn.connect in the new process")
 
-    def __enter__(self) -> "Client":
+    def __enter__(self) -> Client:
         return self
 
     def __exit__(self, *_) -> None:
@@ -333,7 +346,8 @@ class Client:
         return {"job": self.job, "step": str(step), "rank": str(self.rank), "ranks": str(self.rank)}
 
     def _give_up_slab(self, error: Error) -> None:
-        """An agent gives its slab up before it makes a larger one: if this one could not, nothing is kept here either."""
+        """An agent gives its slab up before it makes a larger one: if this one could not, nothing is kept here
+        either."""
         if error.reason == "MEMORY_LIMIT" and error.metadata.get("rank") == str(self.rank):
             self._slabs.clear()
 
@@ -384,8 +398,9 @@ class Client:
                 return checkpoint
         unknown = {**self._about(step), "outcome": "unknown"}
         if self._session.agent_incarnation == agent:
-            return Error(error.reason, f"{error.message} any more; client.checkpoints() tells which steps are committed",
-                         unknown)
+            return Error(
+                error.reason, f"{error.message} any more; client.checkpoints() tells which steps are committed", unknown
+            )
         return Error("RANK_LOST", f"{self.job}@{step}: the agent of rank {self.rank} restarted during the save of step "
                      f"{step}, and nobody can say for this save whether it was committed; client.checkpoints() tells "
                      "which steps are. If this one is not, save again", unknown)
@@ -396,8 +411,8 @@ class Client:
              source: str | os.PathLike | None = None, fallback: bool = True, timeout: float = 1800) -> LoadReport:
         """Fills the arrays of `state` in place from a committed checkpoint, made under this or any other layout.
 
-        Every rank of the job must call it; the calls that are open on all ranks at one time belong together. On an Error
-        the arrays may be partly filled, and all ranks whose calls it met have the same one: they may call again.
+        Every rank of the job must call it; the calls that are open on all ranks at one time belong together. On an
+        Error the arrays may be partly filled, and all ranks whose calls it met have the same one: they may call again.
 
         Args:
           step: None for the latest committed one.
@@ -405,7 +420,8 @@ class Client:
             checkpoint's: a list of them, a text with one per line, a path to a file, or the dict of an aoa_config.
           strict: refuse names that only the checkpoint or only the state has.
           source: a directory of safetensors files, as Hugging Face writes them, to import instead of a checkpoint.
-          fallback: without a step, pass over newer steps that are proven to be damaged (an unreadable manifest, a missing
+          fallback: without a step, pass over newer steps that are proven to be damaged (an unreadable manifest, a
+          missing
             or short file) and name them in the report; False: the newest one's damage is the load's error. What cannot
             be read for another reason, or turns out to be damaged while the arrays fill, is always an error.
           timeout: seconds without any progress after which the load is given up, for all ranks that wait in it. The
@@ -439,9 +455,14 @@ class Client:
         end = _wire.LOCAL_AGENT["EndLoad"].request(trainer_incarnation=self._incarnation, number=number)
         known = {"step": str(request.step)} if request.HasField("step") else {}
         try:
-            begun = self._call_with_layout("BeginLoad", request, declared, time.monotonic() + timeout,
-                                           f"no plan for the {what} within {timeout:g} s: have all ranks called {what}?",
-                                           source)
+            begun = self._call_with_layout(
+                "BeginLoad",
+                request,
+                declared,
+                time.monotonic() + timeout,
+                f"no plan for the {what} within {timeout:g} s: have all ranks called {what}?",
+                source,
+            )
             if begun.world_size:  # neither a reshard nor an import
                 known["step"] = str(begun.step)
             if source is not None:
@@ -552,7 +573,7 @@ def _check_step(step) -> None:
         raise Error("BAD_STEP", f"step {step} is not between 0 and {_MAX_STEP}", {"step": str(step)})
 
 
-_OPEN: "weakref.WeakSet[Client]" = weakref.WeakSet()
+_OPEN: weakref.WeakSet[Client] = weakref.WeakSet()
 
 
 # A forked child is another process: it must neither end its parent's sessions nor wait for locks that are held there.

@@ -22,7 +22,8 @@ _STOP_TIMEOUT = 5.0
 
 
 def binary(name: str) -> pathlib.Path:
-    """A program of Cairn: in CAIRN_BIN_DIR; else the installed package's own, the checkout's in dist/bin, one on PATH."""
+    """A program of Cairn: in CAIRN_BIN_DIR; else the installed package's own, the checkout's in dist/bin, one on
+    PATH."""
     places = []
     if os.environ.get("CAIRN_BIN_DIR"):
         places.append(pathlib.Path(os.environ["CAIRN_BIN_DIR"]) / name)
@@ -184,7 +185,7 @@ class Cluster:
         self._directory: pathlib.Path | None = None
         self._port: socket.socket | None = None
 
-    def __enter__(self) -> "Cluster":
+    def __enter__(self) -> Cluster:
         binary("cairn-coordinator"), binary("cairn-agent")
         self.root.mkdir(parents=True, exist_ok=True)
         # Names of Unix sockets are short: not below the test's own, long directory.

@@ -82,8 +82,8 @@ def flat_buffer(array: numpy.ndarray, rank: int, world: int, parameters: dict, *
                 dtype: str | None = None) -> dict[str, Shard]:
     """This rank's part of a ZeRO buffer, cut into the pieces of the parameters that lie in it.
 
-    The buffer is the flattened parameters one after the other in the order of `parameters`, padded at its end, and split
-    into `world` equal parts; `array` is part `rank`, 1-d.
+    The buffer is the flattened parameters one after the other in the order of `parameters`, padded at its end, and
+    split into `world` equal parts; `array` is part `rank`, 1-d.
 
     Args:
       parameters: name -> shape of the tensor, or (global_shape, offset, shape) where the parameter is itself a box of a

@@ -4,15 +4,17 @@
     model_state, optimizer_state = get_state_dict(model, optimizer)
     cairn.torch.save(client, step, {"model": model_state, "optimizer": optimizer_state}).wait()
 
-Keys become one name, joined by "."; a load fills the same nested dict in place, so its keys, their types and their order
-stay. A tensor that is no DTensor is whole and the same on all ranks, as for torch.distributed.checkpoint. Everything that
-is no tensor becomes an object that is the same on all ranks; wrap it in cairn.per_rank where it is not.
+Keys become one name, joined by "."; a load fills the same nested dict in place, so its keys, their types and their
+order
+stay. A tensor that is no DTensor is whole and the same on all ranks, as for torch.distributed.checkpoint. Everything
+that is no tensor becomes an object that is the same on all ranks; wrap it in cairn.per_rank where it is not.
 """
 
 from __future__ import annotations
 
 import itertools
-from typing import Any, Callable, Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy
 import torch
@@ -191,16 +193,19 @@ def boxes_of(global_shape, mesh_shape, coordinate, placements, name: str = "tens
     """Which indices of each dimension a rank holds under DTensor's placements, in the order of its local tensor.
 
     Shard cuts as torch.chunk does, mesh dimension by mesh dimension. _StridedShard(dim, split_factor=k), which FSDP2
-    over tensor parallelism makes, cuts what is there into k chunks first and takes its chunk of each: several intervals,
-    until the Shard that follows picks one of them.
+    over tensor parallelism makes, cuts what is there into k chunks first and takes its chunk of each: several
+    intervals, until the Shard that follows picks one of them.
     """
     dimensions: list[Intervals] = [[(0, size)] for size in global_shape]
     for mesh_dim, placement in enumerate(placements):
         if placement.is_replicate():
             continue
         if placement.is_partial():
-            raise Error("BAD_REQUEST", f"{name!r} is a partial sum ({placement}); redistribute it to Shard or Replicate "
-                        "first", {"tensor": name})
+            raise Error(
+                "BAD_REQUEST",
+                f"{name!r} is a partial sum ({placement}); redistribute it to Shard or Replicate first",
+                {"tensor": name},
+            )
         dim = placement.dim
         split_factor = getattr(placement, "split_factor", None)
         if split_factor is None and not placement.is_shard():

@@ -1,8 +1,9 @@
-"""Memory that processes share: who may still write it, who reads it, and how long it is kept. Real agents and trainers."""
+"""Memory that processes share: who may still write it, who reads it, and how long it is kept. Real agents and
+trainers."""
 
 import array
 import ctypes
-import fcntl
+import itertools
 import mmap
 import os
 import pathlib
@@ -368,4 +369,4 @@ def test_a_loop_of_layouts_leaves_room_for_what_comes(root, monkeypatch):
         with cluster.connect(0) as client:
             client.save(3, {"w": whole}).wait()
             client.load({"w": np.zeros_like(whole)}, 3)
-        assert not any(one and other for one, other in zip(asked, asked[1:]))
+        assert not any(one and other for one, other in itertools.pairwise(asked))

@@ -45,8 +45,13 @@ def test_save_then_load_every_dtype_and_memory_order(client):
     for number, dtype in enumerate(dtypes):
         value = noise((6, 5, 4), np.uint8 if dtype is np.bool_ else dtype, number)
         value = (value & 1).astype(bool) if dtype is np.bool_ else value
-        orders = {"plain": value, "transposed": value.T, "sliced": value[::2, 1:, ::-1], "scalar": value[0, 0, 0:1][0:1].reshape(()),
-                  "empty": value[:0]}
+        orders = {
+            "plain": value,
+            "transposed": value.T,
+            "sliced": value[::2, 1:, ::-1],
+            "scalar": value[0, 0, 0:1][0:1].reshape(()),
+            "empty": value[:0],
+        }
         for order, array in orders.items():
             state[f"{np.dtype(dtype).name}.{order}"] = array
             # Loads into yet another memory order.

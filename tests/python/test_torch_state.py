@@ -69,9 +69,17 @@ def test_nested_state_keeps_keys_order_and_values(client):
     other_optimizer = torch.optim.AdamW(other.parameters())
     other(torch.zeros(8, 4)).sum().backward()
     other_optimizer.step()
-    target = {"model": other.state_dict(), "optimizer": other_optimizer.state_dict(), "epoch": 0, "none": 1,
-              "schedule": {"milestones": {1: 1}, "empty": {}}, "history": [], "mixed": [torch.zeros(3, dtype=torch.int64),
-              {"x": torch.zeros(2)}], "data": b"", "mine": cairn.per_rank(0)}
+    target = {
+        "model": other.state_dict(),
+        "optimizer": other_optimizer.state_dict(),
+        "epoch": 0,
+        "none": 1,
+        "schedule": {"milestones": {1: 1}, "empty": {}},
+        "history": [],
+        "mixed": [torch.zeros(3, dtype=torch.int64), {"x": torch.zeros(2)}],
+        "data": b"",
+        "mine": cairn.per_rank(0),
+    }
     # A dict that is no empty one is walked: its keys are those of the target.
     target["schedule"]["milestones"] = {80: 0}
     cairn.torch.load(client, target)
