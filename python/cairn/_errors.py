@@ -14,7 +14,7 @@ class Error(Exception):
         `metadata["phase"]` names the phase.
     """
 
-    def __init__(self, reason: str, message: str, metadata: dict[str, str] | None = None):
+    def __init__(self, reason: str, message: str, metadata: dict[str, str] | None = None) -> None:
         super().__init__(reason, message)
         self.reason = reason
         self.message = message
@@ -23,5 +23,5 @@ class Error(Exception):
     def __str__(self) -> str:
         return f"{self.reason}: {self.message}"
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[type[Error], tuple[str, str, dict[str, str]]]:
         return (Error, (self.reason, self.message, self.metadata))

@@ -120,13 +120,13 @@ class Held:
     def __init__(self, cluster, step, go, make):
         def work(rank, client):
             if rank == 0:
-                stage = client._stage
+                stage = client._saver.stage
 
                 def wait_then_stage(*arguments):
                     assert go.wait(60)
                     return stage(*arguments)
 
-                client._stage = wait_then_stage
+                client._saver.stage = wait_then_stage
             return client.save(step, make(rank, step), timeout=60).wait(90)
 
         def run():

@@ -156,7 +156,7 @@ def test_rank_that_is_lost_before_it_has_lent_its_source_is_named(root, what):
                     assert go.wait(60)
                     raise RuntimeError("the trainer of rank 1 is over")
 
-                client._lend = lend
+                client._loader.lend = lend
             return client.reshard({"w": rows(whole, rank, 3)}, {"w": np.zeros_like(whole)})
 
         results = {}
@@ -238,14 +238,14 @@ def test_coordinator_that_restarts_in_the_middle(root):
 
         def work(rank, client):
             if rank == 1:
-                lend = client._lend
+                lend = client._loader.lend
 
                 def held(*arguments):
                     lending.set()
                     assert go.wait(60)
                     lend(*arguments)
 
-                client._lend = held
+                client._loader.lend = held
             target = {"w": np.zeros_like(whole)}
             client.reshard({"w": rows(whole, rank, 2)}, target)
             return target["w"].tobytes()

@@ -438,7 +438,7 @@ def test_memory_of_another_users_process_is_refused(agent, client, monkeypatch):
 
 def test_reason_of_a_vanished_buffer_is_waited_for_as_long_as_the_lease(agent, monkeypatch):
     waited = []
-    monkeypatch.setattr(cairn._loading, "_await_reason", lambda agent, request, lease: waited.append(lease))
+    monkeypatch.setattr(cairn._receiving, "_await_reason", lambda agent, request, lease: waited.append(lease))
 
     agent.lease_ttl = 0.0
     with cairn.connect(agent.address) as client:
@@ -480,6 +480,6 @@ def test_one_slab_is_mapped_at_a_time(agent, client):
 
 def test_two_clients_of_one_process_are_two_sessions(agent):
     with cairn.connect(agent.address) as one, cairn.connect(agent.address) as two:
-        assert one._incarnation != two._incarnation
+        assert one._session.incarnation != two._session.incarnation
         one.save(1, {"w": np.zeros(2)}).wait()
         assert two.checkpoints() == [1]

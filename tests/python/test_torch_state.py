@@ -157,15 +157,15 @@ def test_copies_of_any_accelerator_wait_for_all_its_streams(monkeypatch):
     accelerator = Accelerator()
     monkeypatch.setattr(torch, "xpu", accelerator)
     tensor, host = OnDevice(accelerator, "old"), OnHost()
-    declared = cairn.torch._Declared()
-    declared.devices.append((tensor, host))
+    copies = cairn.torch._copies.DeviceCopies()
+    copies.add(tensor, host)
     accelerator.begun.append(lambda: setattr(tensor, "value", "computed on a side stream"))
-    declared.copy_from_devices()
+    copies.from_devices()
     assert host.value == "computed on a side stream"
     assert accelerator.log == ["synchronize", "to host, non_blocking=True", "synchronize"]
     host.value = "loaded"
     accelerator.log.clear()
-    declared.copy_to_devices()
+    copies.to_devices()
     assert tensor.value == "loaded"
     assert accelerator.log == ["synchronize", "to device, non_blocking=True", "synchronize"]
 
@@ -174,7 +174,7 @@ def test_device_without_a_call_to_wait_is_copied_from_without_haste(monkeypatch)
     accelerator = Accelerator(streams=False)
     monkeypatch.setattr(torch, "xpu", accelerator)
     tensor, host = OnDevice(accelerator, "value"), OnHost()
-    declared = cairn.torch._Declared()
-    declared.devices.append((tensor, host))
-    declared.copy_from_devices()
+    copies = cairn.torch._copies.DeviceCopies()
+    copies.add(tensor, host)
+    copies.from_devices()
     assert host.value == "value" and accelerator.log == ["to host, non_blocking=False"]
