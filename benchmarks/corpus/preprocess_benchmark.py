@@ -5,10 +5,9 @@
 
 The peer is what tools/preprocess_data.py does: json.loads, transformers' tokenizer and the rest of Encoder.encode in a
 multiprocessing pool of as many workers, imap with chunks of 32, and megatron-core's IndexedDatasetBuilder in the
-parent.
-Neither side's start-up counts: the pool is warm before the clock starts, and the time that Cairn takes for an empty
-input is subtracted. Both sides' outputs are compared byte for byte before a number is printed. CPU seconds are of the
-process and its children, so that a busy machine changes the ratio less than it changes the times.
+parent. Neither side's start-up counts: the pool is warm before the clock starts, and the time that Cairn takes for an
+empty input is subtracted. Both sides' outputs are compared byte for byte before a number is printed. CPU seconds are of
+the process and its children, so that a busy machine changes the ratio less than it changes the times.
 
 Documents have 1.9 kB of text: natural-language-like English by default, or the text given by --text.
 """

@@ -3,11 +3,9 @@
     benchmarks/corpus/shuffle_benchmark.py --size 2GiB --terashuf PATH
 
 The file is eight times the memory budget. The bound is `dd` with O_DIRECT on both sides, twice: what any two-pass
-shuffle reads and
-writes. terashuf (github.com/alexandres/terashuf, built with -O3) gets the same memory; its output is synced inside the
-measured
-time, as ours is. Caches are dropped before every run (root only; said if not). Prints one line a figure and a JSON
-object.
+shuffle reads and writes. terashuf (github.com/alexandres/terashuf, built with -O3) gets the same memory; its output is
+synced inside the measured time, as ours is. Caches are dropped before every run (root only; said if not). Prints one
+line a figure and a JSON object.
 """
 
 import argparse

@@ -1,9 +1,8 @@
 """Trains a small GPT on the text of this repository, saving and resuming through Cairn.
 
 Started once for each rank, with torch's usual environment (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT) and CAIRN_AGENT
-for
-the agent beside the rank; without CAIRN_AGENT it trains without checkpoints. Everything is seeded, and what a step sees
-depends on its number alone, so a resumed run continues where an uninterrupted one is.
+for the agent beside the rank; without CAIRN_AGENT it trains without checkpoints. Everything is seeded, and what a step
+sees depends on its number alone, so a resumed run continues where an uninterrupted one is.
 
     RANK=0 WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 python examples/gpt/train.py --steps 20
 

@@ -51,6 +51,9 @@ def test_wheel_holds_what_was_built_and_nothing_else(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert names == built | programs
+    sources = {f"cairn/{path.relative_to(REPOSITORY / 'python/cairn')}"
+               for path in (REPOSITORY / "python/cairn").rglob("*.py")}
+    assert sources <= built, "tools/build has not taken them all"
 
 
 def test_wheel_asks_for_what_the_tests_run_with(metadata):
