@@ -7,8 +7,7 @@ all ranks starting together:
 
   memcpy     each rank copies its state into memory that is there already: the floor of "blocked"
   disk       each rank writes a file of its state's size with O_DIRECT (8 MiB at once, two threads, fsync), and reads
-  it:
-             what this disk gives to anyone
+             it: what this disk gives to anyone
   save       Cairn: blocked = until save() returns; durable = until the commit is known (all bytes and names fsynced)
              DCP: dcp.save with FileSystemWriter(sync_files=True): blocked all the time; it fsyncs its files, not their
              directory
