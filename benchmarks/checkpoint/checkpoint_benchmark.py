@@ -2,12 +2,12 @@
 
     PYTHONPATH=dist/python python benchmarks/checkpoint/checkpoint_benchmark.py --size 2GiB --ranks 4
 
-Every rank is a process with CPU tensors (fp32, DTensors split by rows). Each round does, one after the other and with all
-ranks starting together:
+Every rank is a process with CPU tensors (fp32, DTensors split by rows). Each round does, one after the other and with
+all ranks starting together:
 
   memcpy     each rank copies its state into memory that is there already: the floor of "blocked"
-  disk       each rank writes a file of its state's size with O_DIRECT (8 MiB at once, two threads, fsync), and reads it:
-             what this disk gives to anyone
+  disk       each rank writes a file of its state's size with O_DIRECT (8 MiB at once, two threads, fsync), and reads
+             it: what this disk gives to anyone
   save       Cairn: blocked = until save() returns; durable = until the commit is known (all bytes and names fsynced)
              DCP: dcp.save with FileSystemWriter(sync_files=True): blocked all the time; it fsyncs its files, not their
              directory
@@ -15,8 +15,8 @@ ranks starting together:
   warm load  again
   reshard    cold, into tensors split by columns instead of rows
 
-A time is that of the slowest rank. The table gives the median and the range over the rounds, and Cairn as a ratio of DCP.
-"read / unique" is bytes read from storage over bytes needed: as planned, and by the agents' own counters in /proc.
+A time is that of the slowest rank. The table gives the median and the range over the rounds, and Cairn as a ratio of
+DCP. "read / unique" is bytes read from storage over bytes needed: as planned, and by the agents' own counters in /proc.
 """
 
 from __future__ import annotations
@@ -53,7 +53,13 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--tensors", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--directory", help="where checkpoints are written (default: a temporary directory)")
-    parser.add_argument("--agent-flag", action="append", default=[], metavar="FLAG", help="for each agent, e.g. --agent-flag=--io=buffered")
+    parser.add_argument(
+        "--agent-flag",
+        action="append",
+        default=[],
+        metavar="FLAG",
+        help="for each agent, e.g. --agent-flag=--io=buffered",
+    )
     parser.add_argument("--only", choices=["cairn", "dcp"], help="leave the other out")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -134,7 +140,8 @@ def worker(options: argparse.Namespace) -> None:
         dist.barrier()
 
     def check(target: dict[str, DTensor]) -> None:
-        """The loaded bytes are the saved ones: by each tensor's sum of rows, and bit for bit where the layout is the same."""
+        """The loaded bytes are the saved ones: by each tensor's sum of rows, and bit for bit where the layout is the
+        same."""
         for name, tensor in target.items():
             if tensor.placements == source[name].placements:
                 assert torch.equal(tensor.to_local(), source[name].to_local()), name
@@ -232,7 +239,9 @@ def worker(options: argparse.Namespace) -> None:
             print(f"round {step - 1} of {options.rounds}", file=sys.stderr, flush=True)
             shutil.rmtree(place, ignore_errors=True)
             if client and step > 1:
-                shutil.rmtree((directory / checkpoint.data_directory).parent.parent / f"{step - 1:012}", ignore_errors=True)
+                shutil.rmtree(
+                    (directory / checkpoint.data_directory).parent.parent / f"{step - 1:012}", ignore_errors=True
+                )
         dist.barrier()
     if rank == 0:
         print(json.dumps({"bytes": total, "times": {name: values[1:] for name, values in results.items()},
@@ -298,11 +307,24 @@ def main() -> int:
                                "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1",
                                "GLOO_SOCKET_IFNAME": "lo", "CAIRN_AGENT": cluster.agents[rank].address,
                                "AGENT_PIDS": " ".join(str(agent.pid) for agent in cluster.agents)}
-                workers.append(cluster.spawn(
-                    [sys.executable, __file__, "--worker", f"--size={options.size}", f"--tensors={options.tensors}",
-                     f"--rounds={options.rounds}", f"--directory={directory / 'root'}",
-                     *([f"--only={options.only}"] if options.only else [])],
-                    env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE if rank == 0 else None, text=True))
+                workers.append(
+                    cluster.spawn(
+                        [
+                            sys.executable,
+                            __file__,
+                            "--worker",
+                            f"--size={options.size}",
+                            f"--tensors={options.tensors}",
+                            f"--rounds={options.rounds}",
+                            f"--directory={directory / 'root'}",
+                            *([f"--only={options.only}"] if options.only else []),
+                        ],
+                        env=environment,
+                        stdin=subprocess.DEVNULL,
+                        stdout=subprocess.PIPE if rank == 0 else None,
+                        text=True,
+                    )
+                )
             output = workers[0].communicate()[0]
             if any([process.wait() for process in workers]):
                 print("error: a rank failed", file=sys.stderr)

@@ -57,10 +57,10 @@ def rank_of(address, options, saves, barrier, queue, root) -> None:
              for i in range(options.tensors)}
     with cairn.connect(address) as client:
         client.prepare(state)
-        timed = Timed(client._sampler)
+        timed = Timed(client._saver.sampler)
         for step in range(1, saves + 1):
             with_samples = step % 2 == 0
-            client._sampler = timed if with_samples else NoSamples()
+            client._saver.sampler = timed if with_samples else NoSamples()
             barrier.wait()
             started, cpu = time.perf_counter(), time.process_time()
             saving = client.save(step, state)
@@ -74,7 +74,8 @@ def rank_of(address, options, saves, barrier, queue, root) -> None:
 
 
 def run(options, check: str, saves: int) -> list[list[tuple]]:
-    """For each save the lines of its ranks, the slowest last: (step, with samples, blocked, in samples, sampled bytes, CPU)."""
+    """For each save the lines of its ranks, the slowest last: (step, with samples, blocked, in samples, sampled bytes,
+    CPU)."""
     import cairn
 
     directory = tempfile.mkdtemp(prefix="cairn-benchmark-", dir=options.directory)
@@ -123,8 +124,11 @@ def main() -> None:
     print(f"later saves, with samples:    {spread(with_samples)}")
     print(f"ratio of medians {statistics.median(with_samples) / statistics.median(without):.3f}, "
           f"median of the pairs' ratios {statistics.median(ratios):.3f}")
-    print(f"in samples, mean of the ranks: {100 * sum(line[3] for line in took) / sum(line[2] for line in took):.2f} % of the blocked time; "
-          f"{sum(line[4] for line in took) / len(took) / 1e6:.1f} MB a save and rank")
+    print(
+        "in samples, mean of the ranks: "
+        f"{100 * sum(line[3] for line in took) / sum(line[2] for line in took):.2f} % of the blocked time; "
+        f"{sum(line[4] for line in took) / len(took) / 1e6:.1f} MB a save and rank"
+    )
     cpu = [statistics.median(sum(line[5] for line in ranks) for ranks in lines if ranks[0][1] is sampled)
            for sampled in (False, True)]
     print(f"CPU time of all ranks' saves: {cpu[0]:.4f} s without samples, {cpu[1]:.4f} s with ({cpu[1] / cpu[0]:.3f})")

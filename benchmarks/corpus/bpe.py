@@ -89,7 +89,14 @@ def corpus(arguments, directory):
         return pathlib.Path(arguments.input)
     path = pathlib.Path(directory) / "corpus.txt"
     with open(path, "wb") as out:
-        command = [sys.executable, HERE / "multilingual_text.py", "--bytes", str(arguments.bytes), "--seed", str(arguments.seed)]
+        command = [
+            sys.executable,
+            HERE / "multilingual_text.py",
+            "--bytes",
+            str(arguments.bytes),
+            "--seed",
+            str(arguments.seed),
+        ]
         subprocess.run(command, stdout=out, check=True)
     return path
 

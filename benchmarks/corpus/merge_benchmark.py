@@ -2,8 +2,8 @@
 
     benchmarks/corpus/merge_benchmark.py --documents 100000000 --tokens 8
 
-Makes two pairs of together --documents documents of --tokens uint16 tokens each. The peers: `cat a.bin b.bin > c` and a sync (merge), and
-`cat` of the .bin to nowhere (verify). Caches are dropped before every run (root only; said if not).
+Makes two pairs of together --documents documents of --tokens uint16 tokens each. The peers: `cat a.bin b.bin > c` and a
+sync (merge), and `cat` of the .bin to nowhere (verify). Caches are dropped before every run (root only; said if not).
 """
 
 import argparse
@@ -17,7 +17,6 @@ import subprocess
 import tempfile
 
 import numpy
-
 from shuffle_benchmark import REPOSITORY, drop_caches, measure
 
 
@@ -59,10 +58,14 @@ def main():
         for _ in range(arguments.rounds):
             # cat gets the indices too: merge must read and write them as well.
             command = 'cat "$0"/a.bin "$0"/b.bin > "$1" && cat "$0"/a.idx "$0"/b.idx > "$2" && sync "$1" "$2"'
-            seconds, _, _ = measure(["sh", "-c", command, str(parts), str(directory / "cat.bin"), str(directory / "cat.idx")])
+            seconds, _, _ = measure(
+                ["sh", "-c", command, str(parts), str(directory / "cat.bin"), str(directory / "cat.idx")]
+            )
             runs["cat"].append(seconds)
-            seconds, _, peak = measure([cairn, "corpus", "merge", "--input", parts, "--output-prefix", directory / "all"],
-                                     stdout=subprocess.DEVNULL)
+            seconds, _, peak = measure(
+                [cairn, "corpus", "merge", "--input", parts, "--output-prefix", directory / "all"],
+                stdout=subprocess.DEVNULL,
+            )
             runs["merge"].append(seconds)
             resident = peak
             seconds, _, _ = measure(["sh", "-c", 'cat "$0".bin "$0".idx > /dev/null', str(directory / "all")])
@@ -75,8 +78,14 @@ def main():
     finally:
         shutil.rmtree(directory)
     median = {name: statistics.median(values) for name, values in runs.items()}
-    print(f"merge {median['merge']:.2f} s, cat {median['cat']:.2f} s: {median['cat'] / median['merge']:.2f} x cat's speed (target 0.9)")
-    print(f"verify {median['verify']:.2f} s, cat {median['read']:.2f} s: {median['read'] / median['verify']:.2f} x cat's speed (target 0.8)")
+    print(
+        f"merge {median['merge']:.2f} s, cat {median['cat']:.2f} s: {median['cat'] / median['merge']:.2f} x cat's speed "  # noqa: E501
+        "(target 0.9)"
+    )
+    print(
+        f"verify {median['verify']:.2f} s, cat {median['read']:.2f} s: {median['read'] / median['verify']:.2f} x cat's speed "  # noqa: E501
+        "(target 0.8)"
+    )
     print(f"resident {resident / (1 << 20):.0f} MiB (target 64)")
     print(json.dumps({"documents": arguments.documents, "seconds": runs, "median": median, "resident": resident}))
 

@@ -15,7 +15,7 @@ from bisect import bisect
 from itertools import accumulate
 
 SYLLABLES = {
-    "english": "the re ing er an ti on st en al ve com pro tion ment ly un in dis able ous ness ter ra lo mi ca de so".split(),
+    "english": "the re ing er an ti on st en al ve com pro tion ment ly un in dis able ous ness ter ra lo mi ca de so".split(),  # noqa: E501
     "german": "sch ein ver ung lich keit ge be auf ach stra ße für über mög hä zu wer den tag ich nd ür".split(),
     "french": "le que tion eur eux ai ou é è ment con dé ré par en ç œu pour qu oi ne".split(),
     "turkish": "lar ler ın iş çe ğı yor mek de bir şu ka ra im öğ üz an".split(),

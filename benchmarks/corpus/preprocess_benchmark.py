@@ -4,10 +4,10 @@
     CAIRN_BIN_DIR=dist/bin python3 benchmarks/corpus/preprocess_benchmark.py --documents 20000 --repeats 3
 
 The peer is what tools/preprocess_data.py does: json.loads, transformers' tokenizer and the rest of Encoder.encode in a
-multiprocessing pool of as many workers, imap with chunks of 32, and megatron-core's IndexedDatasetBuilder in the parent.
-Neither side's start-up counts: the pool is warm before the clock starts, and the time that Cairn takes for an empty
-input is subtracted. Both sides' outputs are compared byte for byte before a number is printed. CPU seconds are of the
-process and its children, so that a busy machine changes the ratio less than it changes the times.
+multiprocessing pool of as many workers, imap with chunks of 32, and megatron-core's IndexedDatasetBuilder in the
+parent. Neither side's start-up counts: the pool is warm before the clock starts, and the time that Cairn takes for an
+empty input is subtracted. Both sides' outputs are compared byte for byte before a number is printed. CPU seconds are of
+the process and its children, so that a busy machine changes the ratio less than it changes the times.
 
 Documents have 1.9 kB of text: natural-language-like English by default, or the text given by --text.
 """
@@ -33,6 +33,7 @@ sys.path.insert(0, str(ROOT / "tests" / "corpus"))
 sys.path.insert(0, str(ROOT / "benchmarks" / "corpus"))
 
 import multilingual_text
+
 from preprocess_peer import CAIRN, SPECIAL, BertPeer, HfPeer, assert_same_pairs, indexed_dataset
 
 state = {}
@@ -107,7 +108,9 @@ def write_documents(path, count, size, text):
     if text:
         lines = pathlib.Path(text).read_text(encoding="utf-8").split("\n")
     else:
-        lexicon = multilingual_text.Lexicon(rng, multilingual_text.syllable_maker(multilingual_text.SYLLABLES["english"]), 30000)
+        lexicon = multilingual_text.Lexicon(
+            rng, multilingual_text.syllable_maker(multilingual_text.SYLLABLES["english"]), 30000
+        )
         lines = []
         for _ in range(min(count * 8, 100000)):
             words = lexicon.draw(rng, rng.randrange(20, 60))
@@ -127,7 +130,7 @@ def write_documents(path, count, size, text):
 
 
 def vocabulary(kind, directory, lines):
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
     if kind == "gpt2":
         tokenizer = Tokenizer(models.BPE())
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -165,8 +168,9 @@ def main():
         for kind in given.kind or ["gpt2", "bert"]:
             (directory / kind).mkdir()
             files = vocabulary(kind, directory / kind, lines)
-            run = lambda tool, what: tool(kind, files, directory / f"{what}.jsonl", directory / f"{tool.__name__}_{what}",
-                                          given.workers)
+            run = lambda tool, what: tool(
+                kind, files, directory / f"{what}.jsonl", directory / f"{tool.__name__}_{what}", given.workers
+            )
             run(cairn, "few")
             theirs, ours = [], []
             for _ in range(given.repeats):

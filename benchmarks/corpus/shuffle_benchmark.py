@@ -2,9 +2,10 @@
 
     benchmarks/corpus/shuffle_benchmark.py --size 2GiB --terashuf PATH
 
-The file is eight times the memory budget. The bound is `dd` with O_DIRECT on both sides, twice: what any two-pass shuffle reads and
-writes. terashuf (github.com/alexandres/terashuf, built with -O3) gets the same memory; its output is synced inside the measured
-time, as ours is. Caches are dropped before every run (root only; said if not). Prints one line a figure and a JSON object.
+The file is eight times the memory budget. The bound is `dd` with O_DIRECT on both sides, twice: what any two-pass
+shuffle reads and writes. terashuf (github.com/alexandres/terashuf, built with -O3) gets the same memory; its output is
+synced inside the measured time, as ours is. Caches are dropped before every run (root only; said if not). Prints one
+line a figure and a JSON object.
 """
 
 import argparse
@@ -17,7 +18,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 UNITS = {"MiB": 1 << 20, "GiB": 1 << 30}
@@ -32,7 +32,7 @@ def write_text(path, size, mean=625):
         written, number = 0, 0
         while written < size:
             start = rng.randrange(len(pool) - 4 * mean)
-            line = f'{{"id": {number}, "text": "{pool[start:start + int(rng.expovariate(1 / mean)) % (4 * mean)]}"}}\n'.encode()
+            line = f'{{"id": {number}, "text": "{pool[start : start + int(rng.expovariate(1 / mean)) % (4 * mean)]}"}}\n'.encode()  # noqa: E501
             file.write(line)
             written += len(line)
             number += 1
@@ -64,7 +64,12 @@ def measure(command, **more):
     """Wall seconds, CPU seconds and largest resident size of a command that begins with cold caches."""
     drop_caches()
     read_end, write_end = os.pipe()
-    subprocess.run([sys.executable, "-S", "-c", LAUNCHER, str(write_end), *map(str, command)], pass_fds=[write_end], check=True, **more)
+    subprocess.run(
+        [sys.executable, "-S", "-c", LAUNCHER, str(write_end), *map(str, command)],
+        pass_fds=[write_end],
+        check=True,
+        **more,
+    )
     os.close(write_end)
     with open(read_end, "rb") as report:
         status, seconds, cpu, resident = json.load(report)
@@ -96,14 +101,37 @@ def main():
         for _ in range(arguments.rounds):
             total = 0.0
             for _ in range(2):
-                seconds, used, peak = measure(["dd", f"if={source}", f"of={directory / 'copy'}", "bs=4M", "iflag=direct",
-                                          "oflag=direct", "conv=fsync", "status=none"])
+                seconds, used, peak = measure(
+                    [
+                        "dd",
+                        f"if={source}",
+                        f"of={directory / 'copy'}",
+                        "bs=4M",
+                        "iflag=direct",
+                        "oflag=direct",
+                        "conv=fsync",
+                        "status=none",
+                    ]
+                )
                 total += seconds
                 (directory / "copy").unlink()
             runs["bound"].append(total)
             cpu["bound"].append(2 * used)
-            seconds, used, peak = measure([cairn, "corpus", "shuffle", source, "--output", directory / "out", "--memory", f"{memory}B",
-                                      "--threads", str(arguments.threads)], stdout=subprocess.DEVNULL)
+            seconds, used, peak = measure(
+                [
+                    cairn,
+                    "corpus",
+                    "shuffle",
+                    source,
+                    "--output",
+                    directory / "out",
+                    "--memory",
+                    f"{memory}B",
+                    "--threads",
+                    str(arguments.threads),
+                ],
+                stdout=subprocess.DEVNULL,
+            )
             runs["cairn"].append(seconds)
             cpu["cairn"].append(used)
             resident["cairn"] = peak
@@ -112,8 +140,17 @@ def main():
             (directory / "out").unlink()
             if arguments.terashuf:
                 environment = dict(os.environ, MEMORY=str(memory / 1e9), TMPDIR=str(directory))
-                seconds, used, peak = measure(["sh", "-c", '"$0" < "$1" > "$2" 2>/dev/null && sync "$2"', os.path.abspath(arguments.terashuf),
-                                          str(source), str(directory / "tera")], env=environment)
+                seconds, used, peak = measure(
+                    [
+                        "sh",
+                        "-c",
+                        '"$0" < "$1" > "$2" 2>/dev/null && sync "$2"',
+                        os.path.abspath(arguments.terashuf),
+                        str(source),
+                        str(directory / "tera"),
+                    ],
+                    env=environment,
+                )
                 runs["terashuf"].append(seconds)
                 cpu["terashuf"].append(used)
                 resident["terashuf"] = peak
@@ -121,9 +158,19 @@ def main():
     finally:
         shutil.rmtree(directory)
     median = {name: statistics.median(values) for name, values in runs.items() if values}
-    result = {"size": size, "memory": memory, "seconds": runs, "median": median, "cpu_seconds": cpu, "resident": resident,
-              "to_bound": median["cairn"] / median["bound"]}
-    print(f"cairn {median['cairn']:.2f} s, two direct copies {median['bound']:.2f} s: {result['to_bound']:.2f} x (target 1.15)")
+    result = {
+        "size": size,
+        "memory": memory,
+        "seconds": runs,
+        "median": median,
+        "cpu_seconds": cpu,
+        "resident": resident,
+        "to_bound": median["cairn"] / median["bound"],
+    }
+    print(
+        f"cairn {median['cairn']:.2f} s, two direct copies {median['bound']:.2f} s: "
+        f"{result['to_bound']:.2f} x (target 1.15)"
+    )
     if "terashuf" in median:
         result["to_terashuf"] = median["cairn"] / median["terashuf"]
         print(f"terashuf {median['terashuf']:.2f} s: {result['to_terashuf']:.2f} x (target 0.40)")

@@ -49,7 +49,7 @@ stop = time.process_time()
 json.dump([[{"target": plain(e.target_slice), "source": plain(e.source_slice), "postprocess": e.postprocess_list} for e in answer]
            for answer in answers], open(sys.argv[2], "w"))
 print(json.dumps({"engine": stop - start, "whole": time.process_time() - begin, "entries": sum(map(len, answers))}))
-"""
+"""  # noqa: E501
 
 MEASURE = r"""
 import json, resource, subprocess, sys
@@ -109,11 +109,20 @@ def main():
             def middle(runs, key):
                 return statistics.median(run[key] for run in runs)
 
-            line = {"model": model, "request_mib": round(path.stat().st_size / 2**20, 1), "statements": mine[0]["statements"],
-                    "entries": mine[0]["entries"], "engine_s": round(middle(mine, "engine"), 4),
-                    "whole_s": round(middle(mine, "whole"), 3), "peak_rss_mib": round(max(run["rss_mib"] for run in mine))}
+            line = {
+                "model": model,
+                "request_mib": round(path.stat().st_size / 2**20, 1),
+                "statements": mine[0]["statements"],
+                "entries": mine[0]["entries"],
+                "engine_s": round(middle(mine, "engine"), 4),
+                "whole_s": round(middle(mine, "whole"), 3),
+                "peak_rss_mib": round(max(run["rss_mib"] for run in mine)),
+            }
             if theirs:
-                line |= {"paddle_engine_s": round(middle(theirs, "engine"), 3), "paddle_whole_s": round(middle(theirs, "whole"), 3)}
+                line |= {
+                    "paddle_engine_s": round(middle(theirs, "engine"), 3),
+                    "paddle_whole_s": round(middle(theirs, "whole"), 3),
+                }
                 line |= {"engine_ratio": round(line["paddle_engine_s"] / line["engine_s"], 1),
                          "whole_ratio": round(line["paddle_whole_s"] / line["whole_s"], 1)}
             print(json.dumps(line), flush=True)
@@ -121,8 +130,17 @@ def main():
             path = directory / "request.json"
             path.write_text(json.dumps(models.build("kimi-k2", scale), separators=(",", ":")))
             run = ours(binaries, path, directory / "answer.json")
-            print(json.dumps({"growth": "kimi-k2", "scale": scale, "statements": run["statements"],
-                              "microseconds_per_statement": round(run["engine"] / run["statements"] * 1e6, 3)}), flush=True)
+            print(
+                json.dumps(
+                    {
+                        "growth": "kimi-k2",
+                        "scale": scale,
+                        "statements": run["statements"],
+                        "microseconds_per_statement": round(run["engine"] / run["statements"] * 1e6, 3),
+                    }
+                ),
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

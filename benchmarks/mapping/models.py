@@ -10,7 +10,13 @@ MODELS = ("llama-70b", "deepseek-v3", "kimi-k2")
 
 def _desc(key, shape, offset=None, whole=None, dtype="bfloat16"):
     whole = whole or shape
-    return {"key": key, "local_shape": shape, "global_shape": whole, "global_offset": offset or [0] * len(shape), "dtype": dtype}
+    return {
+        "key": key,
+        "local_shape": shape,
+        "global_shape": whole,
+        "global_offset": offset or [0] * len(shape),
+        "dtype": dtype,
+    }
 
 
 class Builder:
@@ -55,9 +61,9 @@ def llama(layers=80, hidden=8192, heads=64, kv_heads=8, intermediate=28672, voca
     b.statements += [
         "model.embed_tokens.weight -> llama.embed_tokens.weight",
         f"{p}self_attn.q_proj.weight^T, {p}self_attn.k_proj.weight^T, {p}self_attn.v_proj.weight^T -> "
-        f"llama.layers.$LAYER_ID.self_attn.qkv_proj.weight, fused_qkv, num_heads={heads}, num_key_value_groups={kv_heads}",
+        f"llama.layers.$LAYER_ID.self_attn.qkv_proj.weight, fused_qkv, num_heads={heads}, num_key_value_groups={kv_heads}",  # noqa: E501
         f"{p}self_attn.o_proj.weight^T -> llama.layers.$LAYER_ID.self_attn.o_proj.weight",
-        f"{p}mlp.gate_proj.weight^T, {p}mlp.up_proj.weight^T -> llama.layers.$LAYER_ID.mlp.up_gate_proj.weight, fused_ffn",
+        f"{p}mlp.gate_proj.weight^T, {p}mlp.up_proj.weight^T -> llama.layers.$LAYER_ID.mlp.up_gate_proj.weight, fused_ffn",  # noqa: E501
         f"{p}mlp.down_proj.weight^T -> llama.layers.$LAYER_ID.mlp.down_proj.weight",
         f"{p}input_layernorm.weight -> llama.layers.$LAYER_ID.input_layernorm.weight",
         f"{p}post_attention_layernorm.weight -> llama.layers.$LAYER_ID.post_attention_layernorm.weight",

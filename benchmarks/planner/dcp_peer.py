@@ -1,5 +1,5 @@
-"""The planner of torch.distributed.checkpoint on the layouts of planner_benchmark, as rank 0 runs it: global plan, dedup,
-metadata. Prints CPU seconds, to be set beside ours from the same run.
+"""The planner of torch.distributed.checkpoint on the layouts of planner_benchmark, as rank 0 runs it: global plan,
+dedup, metadata. Prints CPU seconds, to be set beside ours from the same run.
 
     python benchmarks/planner/dcp_peer.py fsdp RANKS
     python benchmarks/planner/dcp_peer.py megatron RANKS

@@ -3,8 +3,8 @@
 Losses are compared with a run that is never killed: equal to the last bit where the arithmetic is the same (before the
 kill, and resumed under the same layout), within a bound where another layout adds in another order.
 
-Run by tools/quickstart, which builds what this needs. Prints what it does and what came of it; the last line says what was
-proven. Exit status 0 only if all of it held.
+Run by tools/quickstart, which builds what this needs. Prints what it does and what came of it; the last line says what
+was proven. Exit status 0 only if all of it held.
 """
 
 import argparse
@@ -128,8 +128,13 @@ def free_port() -> int:
 
 def cairn_command(*arguments: str, expect: int = 0) -> str:
     """Runs the command; its standard output."""
-    done = subprocess.run([str(cairn.local.binary("cairn")), *arguments], capture_output=True, text=True, timeout=TIMEOUT,
-                          stdin=subprocess.DEVNULL)
+    done = subprocess.run(
+        [str(cairn.local.binary("cairn")), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        stdin=subprocess.DEVNULL,
+    )
     if done.returncode != expect:
         raise Failure(f"`cairn {' '.join(arguments)}` ended with status {done.returncode}:\n{done.stdout}{done.stderr}")
     return done.stdout
@@ -214,11 +219,15 @@ def story(directory: pathlib.Path, steps: int, display: Display) -> str:
     worst = max(abs(after[number] - expected[number]) for number in after)
     if not worst <= LOSS_BOUND:
         raise Failure(f"after the resume the loss differs by {worst:.2e}, more than {LOSS_BOUND:g}")
-    display.line(f"steps {step + 1}..{steps} resumed under the other layout: losses within {worst:.1e} of the never-killed run "
-                 f"(bound {LOSS_BOUND:g}; the layouts add in another order)")
-    return (f"Proven: step {step} of a 4-rank FSDP2 job, saved over RPC, survived SIGKILL of everything and was loaded bit "
-            f"for bit by 2 ranks with tensor parallelism; against a run never killed, training went on with equal losses "
-            f"under the same layout and within {worst:.1e} under the other.")
+    display.line(
+        f"steps {step + 1}..{steps} resumed under the other layout: losses within {worst:.1e} of the never-killed run "
+        f"(bound {LOSS_BOUND:g}; the layouts add in another order)"
+    )
+    return (
+        f"Proven: step {step} of a 4-rank FSDP2 job, saved over RPC, survived SIGKILL of everything and was loaded bit "
+        f"for bit by 2 ranks with tensor parallelism; against a run never killed, training went on with equal losses "
+        f"under the same layout and within {worst:.1e} under the other."
+    )
 
 
 def main() -> int:

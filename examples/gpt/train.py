@@ -1,8 +1,8 @@
 """Trains a small GPT on the text of this repository, saving and resuming through Cairn.
 
-Started once for each rank, with torch's usual environment (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT) and CAIRN_AGENT for
-the agent beside the rank; without CAIRN_AGENT it trains without checkpoints. Everything is seeded, and what a step sees
-depends on its number alone, so a resumed run continues where an uninterrupted one is.
+Started once for each rank, with torch's usual environment (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT) and CAIRN_AGENT
+for the agent beside the rank; without CAIRN_AGENT it trains without checkpoints. Everything is seeded, and what a step
+sees depends on its number alone, so a resumed run continues where an uninterrupted one is.
 
     RANK=0 WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 python examples/gpt/train.py --steps 20
 
@@ -18,13 +18,12 @@ import time
 
 import torch
 import torch.distributed as dist
+from model import GPT, Config
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
-
-from model import Config, GPT
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 SEED = 20
@@ -105,7 +104,7 @@ def main() -> int:
     torch.manual_seed(SEED)
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
-    log = open(arguments.log, "a") if arguments.log and rank == 0 else None
+    log = open(arguments.log, "a") if arguments.log and rank == 0 else None  # noqa: SIM115  until the end
 
     def say(line: str) -> None:
         if rank == 0:

@@ -18,6 +18,18 @@ from cairn._version import __version__
 from cairn.client import Client, Saving, connect
 
 __all__ = [
-    "Alias", "Checkpoint", "Client", "Error", "LoadReport", "PerRank", "Saving", "Shard", "__version__", "alias", "connect",
-    "local", "per_rank", "shards",
+    "Alias",
+    "Checkpoint",
+    "Client",
+    "Error",
+    "LoadReport",
+    "PerRank",
+    "Saving",
+    "Shard",
+    "__version__",
+    "alias",
+    "connect",
+    "local",
+    "per_rank",
+    "shards",
 ]

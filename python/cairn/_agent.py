@@ -71,7 +71,8 @@ class Agent:
             for name, method in _wire.LOCAL_AGENT.items()
         }
 
-    def call(self, name: str, request, max_wait: float | None = None, timeout: float | None = None):
+    def call(self, name: str, request: _wire.Message, max_wait: float | None = None,
+             timeout: float | None = None) -> _wire.Message:
         """One call. Raises Error.
 
         Args:
@@ -89,7 +90,7 @@ class Agent:
         except ValueError as error:  # the channel was closed, in this or another thread
             raise Error("AGENT_UNREACHABLE", f"agent {self.address}, {name}: {error}") from None
 
-    def call_patiently(self, name: str, request, patience: float):
+    def call_patiently(self, name: str, request: _wire.Message, patience: float) -> _wire.Message:
         """As call, but an agent that is not there (yet) is waited for."""
         deadline = time.monotonic() + patience
         pause = 0.05

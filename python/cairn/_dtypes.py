@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy
 
 from cairn import _wire
 from cairn._errors import Error
+from cairn._state import Array
 
 # Bytes of one element.
 ITEMSIZE = {
@@ -18,10 +21,10 @@ NUMBER = {name: _wire.DTYPE_NUMBERS["DTYPE_" + name.upper()] for name in ITEMSIZ
 _NATIVE_KINDS = "biufcV"
 
 
-_KNOWN: dict[tuple, str] = {}
+_KNOWN: dict[tuple[object, ...], str] = {}
 
 
-def of_array(array: numpy.ndarray, dtype: str | None, name: str) -> str:
+def of_array(array: Array, dtype: str | None, name: str) -> str:
     """The torch name of an array's elements, `dtype` if the caller gave one. Raises BAD_DTYPE."""
     key = (array.dtype, dtype)
     known = _KNOWN.get(key)  # numpy takes microseconds to say a dtype's name
@@ -30,7 +33,7 @@ def of_array(array: numpy.ndarray, dtype: str | None, name: str) -> str:
     return known
 
 
-def _checked(own: numpy.dtype, dtype: str | None, name: str) -> str:
+def _checked(own: numpy.dtype[Any], dtype: str | None, name: str) -> str:
     if own.byteorder == ">":
         raise Error("BAD_DTYPE", f"{name!r} is a big-endian array ({own.str}); convert it with "
                     "array.astype(array.dtype.newbyteorder('='))", {"tensor": name})

@@ -2,26 +2,58 @@
 
 from __future__ import annotations
 
+import re
+
+from cairn._reasons import NEXT_ACTIONS
+
+# What the commands of the table leave open.
+_PLACEHOLDER = re.compile(r"JOB@STEP| JOB`|--root ROOT")
+
 
 class Error(Exception):
     """A refusal or failure with a reason to switch on.
+
+    As text it is "REASON: message", and on a second line "next: " with what its reader should do.
 
     Attributes:
       reason: one word of docs/errors.md, such as "RANK_LATE".
       message: what happened, in words, with names and numbers.
       metadata: the same names and numbers by key ("job", "step", "rank", "ranks", "phase", "tensor", "file" ...); all
         values are strings. For a late or lost rank `metadata["ranks"]` lists the ranks ("0, 3") and
-        `metadata["phase"]` names the phase.
+        `metadata["phase"]` names the phase. `metadata["next"]` is a better next action than that of docs/errors.md,
+        where whoever made the error knew one.
     """
 
-    def __init__(self, reason: str, message: str, metadata: dict[str, str] | None = None):
+    def __init__(self, reason: str, message: str, metadata: dict[str, str] | None = None) -> None:
         super().__init__(reason, message)
         self.reason = reason
         self.message = message
         self.metadata = dict(metadata or {})
 
     def __str__(self) -> str:
-        return f"{self.reason}: {self.message}"
+        text = f"{self.reason}: {self.message}"
+        action = next_action(self.reason, self.metadata)
+        return f"{text}\nnext: {action}" if action else text
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[type[Error], tuple[str, str, dict[str, str]]]:
         return (Error, (self.reason, self.message, self.metadata))
+
+
+def next_action(reason: str, metadata: dict[str, str]) -> str:
+    """What the reader of an error should do; "" for a reason that only a newer version knows.
+
+    As NextActionOf in common/status/reason.h: the metadata's "next", else that of the table with job, step and root of
+    the metadata in its commands.
+    """
+    if metadata.get("next"):
+        return metadata["next"]
+    job, step, root = (metadata.get(key, "") for key in ("job", "step", "root"))
+    known = {}
+    if job:
+        known[" JOB`"] = f" {job}`"
+    if job and step:
+        known["JOB@STEP"] = f"{job}@{step}"
+    if root:
+        known["--root ROOT"] = f"--root {root}"
+    action: str = NEXT_ACTIONS.get(reason, "")
+    return _PLACEHOLDER.sub(lambda found: known.get(found.group(), found.group()), action)

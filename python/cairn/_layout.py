@@ -5,21 +5,26 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import threading
+from typing import Any
 
 import numpy
 
 from cairn import _dtypes, _objects, _wire
 from cairn._errors import Error
-from cairn._state import Alias, PerRank, Shard
+from cairn._state import Alias, Array, PerRank, Shard
 
 _SLOT_BYTES = 4096
 _LENGTH_BYTES = 8
+# All that a layout says of a shard: name, dtype, global shape, offset, shape, flat range.
+_Key = tuple[str, str, tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...] | None]
+# Of an object: name, bytes of its slot, whether each rank has its own, digest of its content.
+_Slot = tuple[str, int, bool, bytes]
 
 
 @dataclasses.dataclass
 class DeclaredShard:
     name: str
-    array: numpy.ndarray
+    array: Array
 
     @property
     def nbytes(self) -> int:
@@ -54,7 +59,7 @@ def slot_bytes(length: int) -> int:
     return slot
 
 
-def _shard_key(name: str, shard: Shard, writable: bool) -> tuple:
+def _shard_key(name: str, shard: Shard, writable: bool) -> _Key:
     """All of the shard that the layout says. Raises if the parts do not belong together."""
     array = shard.array
     dtype = _dtypes.of_array(array, shard._dtype, name)
@@ -86,14 +91,14 @@ def _shard_key(name: str, shard: Shard, writable: bool) -> tuple:
 class LayoutBuilder:
     """Makes layouts, keeping the last: an unchanged state costs a comparison. Thread-safe."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._signature = None
+        self._signature: object = None
         self._layout = b""
         self._digest = b""
         self._shard_order: list[int] = []
 
-    def declare(self, state, writable: bool = False, length_prefix: bool = False) -> Declared:
+    def declare(self, state: dict[str, Any], writable: bool = False, length_prefix: bool = False) -> Declared:
         """Raises Error for what no layout can say; what it can say is judged by the coordinator, for all ranks.
 
         Args:
@@ -104,7 +109,7 @@ class LayoutBuilder:
         """
         if not isinstance(state, dict):
             raise Error("BAD_REQUEST", f"the state must be a dict, not {type(state).__name__}")
-        keys: list[tuple] = []
+        keys: list[_Key] = []
         shards: list[DeclaredShard] = []
         objects: list[DeclaredObject] = []
         aliases: list[tuple[str, str]] = []
@@ -155,7 +160,7 @@ def without_length(slot: bytearray, name: str) -> bytes:
     return bytes(slot[_LENGTH_BYTES:end])
 
 
-def _check_name(name) -> None:
+def _check_name(name: object) -> None:
     if not isinstance(name, str):
         raise Error("BAD_NAME", f"names must be strings, not {name!r}")
     if not name:
@@ -166,7 +171,8 @@ def _check_name(name) -> None:
         raise Error("BAD_NAME", f"{name!r} cannot be written as UTF-8") from None
 
 
-def _serialize(keys: list[tuple], slots: list[tuple], aliases: list[tuple]) -> tuple[bytes, list[int]]:
+def _serialize(keys: list[_Key], slots: list[_Slot],
+               aliases: list[tuple[str, str]]) -> tuple[bytes, list[int]]:
     """The layout's bytes, and the order of its shards as positions in `keys`."""
     schema = _wire.TensorSchema()
     layout = _wire.Layout()

@@ -1,23 +1,101 @@
-"""Receiving a load: batch after batch out of the agent's buffers into the trainer's arrays."""
+"""Loads and reshards: asking for one, receiving its bytes, ending it together with all ranks."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
+import os
 import time
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-import numpy
-
-from cairn import _agent, _layout, _memory, _native, _wire
+from cairn import _agent, _layout, _mapping, _memory, _objects, _receiving, _session, _staging, _wire
 from cairn._errors import Error
+from cairn._results import LoadReport
 
-# Of how long a reason is waited for, in leases and in seconds.
-_REASON_LEASES, _REASON_LEAST, _REASON_MOST = 1.5, 5.0, 300.0
 # What the job says of a load that was given up comes within a second, unless the coordinator is away.
 _VERDICT_PATIENCE = 3.0
 
 
+class Loader:
+    """The loads and reshards of one session, one at a time."""
+
+    def __init__(self, session: _session.Session) -> None:
+        self._session = session
+        self._targets = _layout.LayoutBuilder()
+        self._sources = _layout.LayoutBuilder()
+        self._numbers = itertools.count(1)
+
+    def load(self, state: dict[str, Any], step: int | None, mapping: _mapping.Mapping | None,
+             source: str | os.PathLike[str] | None, strict: bool, fallback: bool, timeout: float) -> LoadReport:
+        """See Client.load."""
+        declared = _mapping.declare(self._targets.declare(state, writable=True), mapping, source)
+        request = self._request(strict)
+        if step is not None:
+            request.step = step
+        elif source is None:
+            request.fallback = fallback
+        begun, ended, data = self._run(request, declared, None, timeout)
+        objects = _decode(begun, data, self._session.rank, self._session.world_size,
+                          begun.world_size or self._session.world_size)
+        return _report(begun.step if source is None else None, objects, begun, ended)
+
+    def reshard(self, source_state: dict[str, Any], target_state: dict[str, Any], strict: bool,
+                timeout: float) -> LoadReport:
+        """See Client.reshard."""
+        source = self._sources.declare(source_state, length_prefix=True)
+        declared = self._targets.declare(target_state, writable=True)
+        begun, ended, slots = self._run(self._request(strict), declared, source, timeout)
+        data = [_layout.without_length(slot, entry.name) for entry, slot in zip(begun.object, slots, strict=True)]
+        objects = _decode(begun, data, self._session.rank, self._session.world_size, self._session.world_size)
+        return _report(None, objects, begun, ended)
+
+    def _request(self, strict: bool) -> _wire.Message:
+        return _wire.LOCAL_AGENT["BeginLoad"].request(trainer_incarnation=self._session.incarnation,
+                                                      number=next(self._numbers), strict=strict)
+
+    def _run(self, request: _wire.Message, declared: _layout.Declared, source: _layout.Declared | None,
+             timeout: float) -> tuple[_wire.Message, _wire.Message, list[bytearray]]:
+        """A load from its request to its end; a reshard, if there is a source.
+
+        Answers what the agent said at its begin and at its end, and the bytes of its objects.
+        """
+        what = "load" if source is None else "reshard"
+        agent, number = self._session.agent, request.number
+        end = _wire.LOCAL_AGENT["EndLoad"].request(trainer_incarnation=self._session.incarnation, number=number)
+        known = {"step": str(request.step)} if request.HasField("step") else {}
+        try:
+            begun, _ = self._session.call_with_layout(
+                "BeginLoad", request, declared, time.monotonic() + timeout,
+                f"no plan for the {what} within {timeout:g} s: have all ranks called {what}?", source)
+            if begun.world_size:  # neither a reshard nor an import
+                known["step"] = str(begun.step)
+            if source is not None:
+                self.lend(number, source, begun)
+            data = _receiving.receive(agent, self._session.incarnation, number, declared, begun, timeout,
+                                      self._session.owner, self._session.lease())
+            return begun, _await_end(agent, end, what, timeout), data
+        except BaseException as error:
+            if isinstance(error, Error):
+                for key, value in known.items():
+                    error.metadata.setdefault(key, value)
+            told = _give_up(agent, end, error)
+            if told is not None:
+                raise told from None
+            raise
+
+    def lend(self, number: int, source: _layout.Declared, begun: _wire.Message) -> None:
+        """Copies what this rank lends in a reshard to where others can read it."""
+        reference = begun.source_memory
+        memory = _memory.Mapping(reference.descriptor_socket, reference.descriptor_id, reference.bytes,
+                                 self._session.owner, writable=True, populate=False)
+        _staging.copy_out(source, begun.source_placement, memory)
+        self._session.agent.call("CommitSource", _wire.LOCAL_AGENT["CommitSource"].request(
+            trainer_incarnation=self._session.incarnation, number=number))
+
+
 @contextlib.contextmanager
-def named(job: str, rank: int):
+def named(job: str, rank: int) -> Iterator[None]:
     """No error of a load is without the names that are known."""
     try:
         yield
@@ -28,65 +106,18 @@ def named(job: str, rank: int):
         raise
 
 
-def receive(agent: _agent.Agent, incarnation: int, number: int, declared: _layout.Declared, begun, timeout: float,
-            owner: int, lease: float) -> list[bytearray]:
-    """Copies batch after batch into the arrays; answers the objects' bytes.
-
-    Args:
-      owner: the user of the agents whose memory is read.
-      lease: seconds without a word after which an agent counts as lost.
-    """
-    targets: list[_Target] = [_Target(entry.array) for entry in declared.shards]
-    objects = [bytearray(entry.bytes) for entry in begun.object]
-    for data in objects:
-        targets.append(_Target(numpy.frombuffer(data, numpy.uint8) if data else numpy.empty(0, numpy.uint8)))
-    buffers = _memory.MappingCache(capacity=64)
-    released: list[int] = []
-    copied: set[int] = set()
-    deadline = time.monotonic() + timeout
-    while True:
-        request = _wire.LOCAL_AGENT["ReceiveLoad"].request(trainer_incarnation=incarnation, number=number,
-                                                           released_batch=released)
-        response = agent.call("ReceiveLoad", request, _within(deadline))
-        released = []
-        for batch in response.batch:
-            if batch.batch not in copied:
-                try:
-                    buffer = buffers.get(batch.buffer, owner, writable=False)
-                except Error as error:
-                    if error.reason == "AGENT_UNREACHABLE":
-                        _await_reason(agent, request, lease)
-                    raise
-                _copy_batch(batch, buffer, targets)
-                copied.add(batch.batch)
-            released.append(batch.batch)
-            deadline = time.monotonic() + timeout
-        if response.complete and not response.batch:
-            break
-        if time.monotonic() > deadline:
-            raise Error("TIMED_OUT", f"no bytes arrived for {timeout:g} s")
-    for target in targets:
-        target.finish()
-    return objects
-
-
-def _within(deadline: float) -> float:
-    """How long the agent may hold a call."""
-    return min(_agent.MAX_WAIT, max(deadline - time.monotonic(), 0.05))
-
-
-def await_end(agent: _agent.Agent, end, what: str, timeout: float):
+def _await_end(agent: _agent.Agent, end: _wire.Message, what: str, timeout: float) -> _wire.Message:
     """The answer to EndLoad when all ranks are done."""
     deadline = time.monotonic() + timeout
     while True:
-        ended = agent.call("EndLoad", end, _within(deadline))
+        ended = agent.call("EndLoad", end, _receiving.within(deadline))
         if not ended.pending:
             return ended
         if time.monotonic() > deadline:
             raise Error("TIMED_OUT", f"the other ranks did not end the {what} within {timeout:g} s")
 
 
-def give_up(agent: _agent.Agent, end, error: BaseException) -> Error | None:
+def _give_up(agent: _agent.Agent, end: _wire.Message, error: BaseException) -> Error | None:
     """Tells the agent that this trainer is not in the load any more, so that no rank waits for it.
 
     Answers what all ranks are told of the load, which names whom it waited for and what to do next; None if that does
@@ -104,39 +135,28 @@ def give_up(agent: _agent.Agent, end, error: BaseException) -> Error | None:
     return None
 
 
-def _await_reason(agent: _agent.Agent, request, lease: float) -> None:
-    """Raises why the load has failed, if the agent learns it soon.
-
-    A buffer that is gone was another agent's, which was told to end the load, or is dead: this rank's agent is about to
-    hear from the coordinator who is to blame, at the latest when the lease of a dead one has ended.
-    """
-    request.ClearField("released_batch")
-    until = time.monotonic() + min(max(_REASON_LEASES * lease, _REASON_LEAST), _REASON_MOST)
-    while (left := until - time.monotonic()) > 0:
-        agent.call("ReceiveLoad", request, min(left, _agent.MAX_WAIT))
+def _report(step: int | None, objects: dict[str, Any], begun: _wire.Message, ended: _wire.Message) -> LoadReport:
+    passed_over = [{"step": each.step, "reason": _wire.error_from_status(each.error).reason}
+                   for each in begun.passed_over]
+    return LoadReport(step, objects, list(begun.missing), list(begun.unexpected), ended.bytes_read,
+                      ended.total_bytes_read, ended.unique_bytes, ended.storage_bytes, ended.path,
+                      begun.mapping_report, passed_over)
 
 
-class _Target:
-    """Where one item of a load goes."""
-
-    def __init__(self, array: numpy.ndarray):
-        self._array = array
-        # Plans speak of packed elements: another memory order gets a packed copy first.
-        self._packed = array if array.flags.c_contiguous else array.copy(order="C")
-        self.address = self._packed.__array_interface__["data"][0]
-        self.nbytes = self._packed.nbytes
-
-    def finish(self) -> None:
-        if self._packed is not self._array:
-            self._array[...] = self._packed
-
-
-def _copy_batch(batch, buffer: _memory.Mapping, targets: list[_Target]) -> None:
-    copies = _native.CopyList()
-    for copy in batch.copy:
-        if copy.target >= len(targets) or not len(copy.extent) == len(copy.source_stride) == len(copy.target_stride):
-            raise Error("INTERNAL", f"the agent's plan copies to item {copy.target} of {len(targets)}")
-        target = targets[copy.target]
-        copies.add(buffer.address, buffer.size, copy.source_offset, target.address, target.nbytes, copy.target_offset,
-                   copy.element_bytes, copy.extent, copy.source_stride, copy.target_stride, copy.cast)
-    copies.run()
+def _decode(begun: _wire.Message, data: Sequence[bytes | bytearray], rank: int, world_size: int,
+            saved_by: int) -> dict[str, Any]:
+    """The objects by name. Of one per rank this rank's own; the list of all, if `saved_by` ranks are not as many."""
+    result: dict[str, Any] = {}
+    of_ranks: dict[str, dict[int, Any]] = {}
+    for entry, content in zip(begun.object, data, strict=True):
+        value = _objects.decode(content, entry.name)
+        if entry.per_rank:
+            of_ranks.setdefault(entry.name, {})[entry.rank] = value
+        else:
+            result[entry.name] = value
+    for name, values in of_ranks.items():
+        if saved_by != world_size:
+            result[name] = [values.get(each) for each in range(saved_by)]
+        elif rank in values:
+            result[name] = values[rank]
+    return result

@@ -7,12 +7,18 @@ import hashlib
 import json
 import os
 import pathlib
+from collections.abc import Sequence
+from typing import Any
 
 from cairn import _layout, _wire
 from cairn._errors import Error
 
+# Statements, a text with one per line, a file, or an aoa_config.
+Mapping = Sequence[str] | str | os.PathLike[str] | dict[str, Any]
 
-def declare(declared: _layout.Declared, mapping, source) -> _layout.Declared:
+
+def declare(declared: _layout.Declared, mapping: Mapping | None,
+            source: str | os.PathLike[str] | None) -> _layout.Declared:
     """The layout with what is to be loaded into it; all ranks must say the same."""
     wish = _wire.Layout()
     if mapping is not None:
@@ -29,7 +35,7 @@ def declare(declared: _layout.Declared, mapping, source) -> _layout.Declared:
     return dataclasses.replace(declared, layout=layout, digest=hashlib.sha256(layout).digest())
 
 
-def as_json(mapping) -> str:
+def as_json(mapping: Mapping) -> str:
     """A mapping in any of its forms as the JSON of an aoa_config."""
     if isinstance(mapping, os.PathLike):
         try:

@@ -15,7 +15,7 @@ import weakref
 
 import numpy
 
-from cairn import _native
+from cairn import _native, _wire
 from cairn._errors import Error
 
 _SOCKET_TIMEOUT = 10.0
@@ -136,11 +136,11 @@ class MappingCache:
     def __init__(self, capacity: int):
         self._capacity = capacity
         self._lock = threading.Lock()
-        self._entries: collections.OrderedDict[tuple, Mapping] = collections.OrderedDict()
+        self._entries: collections.OrderedDict[tuple[object, ...], Mapping] = collections.OrderedDict()
         # All that was ever mapped here and still is, by whomever it is held.
         self._regions: weakref.WeakSet[_Region] = weakref.WeakSet()
 
-    def get(self, reference, owner: int, writable: bool) -> Mapping:
+    def get(self, reference: _wire.Message, owner: int, writable: bool) -> Mapping:
         """Of a SlabReference. Errors as Mapping."""
         key = (reference.descriptor_socket, reference.descriptor_id, reference.bytes, writable)
         with self._lock:
@@ -180,7 +180,7 @@ class ControlPage:
 
     def _exchange(self, word: int, value: int) -> int:
         """Stores a word and reads the agent's order behind a full fence."""
-        return _native.store_then_load(self._address + 8 * word, value, self._address + 8 * self._ORDER)
+        return int(_native.store_then_load(self._address + 8 * word, value, self._address + 8 * self._ORDER))
 
     def replaced(self) -> bool:
         """Whether another trainer has taken the rank."""

@@ -5,14 +5,18 @@ from __future__ import annotations
 import ctypes
 import os
 import pathlib
+from collections.abc import Iterable, Sequence
 
 import numpy
 
 from cairn._errors import Error
+from cairn._state import Array
 
 _INTERFACE_VERSION = 2
 # A row of the copies' table, as struct CairnCopy.
-SOURCE, SOURCE_BYTES, SOURCE_OFFSET, TARGET, TARGET_BYTES, TARGET_OFFSET, ELEMENT_BYTES, DIMENSIONS, FIRST, CASTS = range(10)
+SOURCE, SOURCE_BYTES, SOURCE_OFFSET, TARGET, TARGET_BYTES, TARGET_OFFSET, ELEMENT_BYTES, DIMENSIONS, FIRST, CASTS = (
+    range(10)
+)
 
 
 def _load() -> ctypes.CDLL:
@@ -52,16 +56,17 @@ def _copy_threads() -> int:
 class CopyList:
     """Copies to be executed together. Not thread-safe; addresses must stay valid until it is dropped."""
 
-    def __init__(self):
-        self._rows: list[tuple] = []
+    def __init__(self) -> None:
+        self._rows: list[tuple[int, ...]] = []
         self._dimensions: list[int] = []
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def add(self, source, source_bytes, source_offset, target, target_bytes, target_offset, element_bytes,
-            extent=(), source_stride=(), target_stride=(), casts=()) -> None:
-        """Adds a copy (see Copy in plan.proto); sizes of -1 are not checked."""
+    def add(self, source: int, source_bytes: int, source_offset: int, target: int, target_bytes: int,
+            target_offset: int, element_bytes: int, extent: Sequence[int] = (), source_stride: Iterable[int] = (),
+            target_stride: Iterable[int] = (), casts: Sequence[int] = ()) -> None:
+        """Adds a copy (see Copy in plan.proto); `source` and `target` are addresses, sizes of -1 are not checked."""
         self._rows.append((source, source_bytes, source_offset, target, target_bytes, target_offset, element_bytes,
                            len(extent), len(self._dimensions), len(casts)))
         if extent:
@@ -70,7 +75,7 @@ class CopyList:
             self._dimensions.extend(target_stride)
         self._dimensions.extend(casts)
 
-    def add_array(self, array: numpy.ndarray, target: int, target_bytes: int, target_offset: int) -> None:
+    def add_array(self, array: Array, target: int, target_bytes: int, target_offset: int) -> None:
         """Adds a copy of a whole array, in row-major order, to contiguous bytes."""
         address = array.__array_interface__["data"][0]
         if array.flags.c_contiguous:
@@ -79,7 +84,7 @@ class CopyList:
             self.add(address, -1, 0, target, target_bytes, target_offset, array.itemsize, array.shape, array.strides,
                      row_major_strides(array.shape, array.itemsize))
 
-    def _tables(self):
+    def _tables(self) -> tuple[Array, Array]:
         rows = numpy.array(self._rows, numpy.int64).reshape(len(self._rows), 10)
         return rows, numpy.array(self._dimensions, numpy.int64)
 
@@ -101,10 +106,10 @@ class CopyList:
                                       result.ctypes.data)
         if bad >= 0:
             raise Error("INTERNAL", f"a checksum's source is not sound: {self._rows[bad]}")
-        return result.tolist()
+        return [int(value) for value in result]
 
 
-def row_major_strides(shape, itemsize: int) -> list[int]:
+def row_major_strides(shape: Sequence[int], itemsize: int) -> list[int]:
     strides = [0] * len(shape)
     step = itemsize
     for i in range(len(shape) - 1, -1, -1):

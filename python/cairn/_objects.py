@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+from typing import Any
 
 from cairn._errors import Error
 
@@ -17,7 +18,7 @@ _PLAIN = (str, int, float, bool, type(None))
 _MAX_DEPTH = 200
 
 
-def encode(value, name: str) -> bytes:
+def encode(value: Any, name: str) -> bytes:
     """Raises BAD_REQUEST with the path of what cannot be stored."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         return b"\x00" + bytes(value)
@@ -34,7 +35,7 @@ class _Tagged:
     used = False
 
 
-def _to_json(value, path: str, tagged: _Tagged, depth: int):
+def _to_json(value: Any, path: str, tagged: _Tagged, depth: int) -> Any:
     if depth > _MAX_DEPTH:
         raise Error("BAD_REQUEST", f"{path[:200]!r}: nested more than {_MAX_DEPTH} levels deep (or in a circle)")
     # Exact types: an enum or numpy scalar is a str or float by inheritance, but would come back as another type.
@@ -60,7 +61,8 @@ def _to_json(value, path: str, tagged: _Tagged, depth: int):
                 {"object": path[:200]})
 
 
-def decode(data: bytes, name: str):
+def decode(data: bytes | bytearray, name: str) -> Any:
+    """Raises CHECKSUM_MISMATCH, FORMAT_TOO_NEW."""
     kind = data[0] if data else None
     try:
         if kind == _BYTES:
@@ -75,7 +77,7 @@ def decode(data: bytes, name: str):
                 {"object": name})
 
 
-def _untag(document: dict):
+def _untag(document: dict[str, Any]) -> Any:
     if _TAG not in document:
         return document
     kind, value = document[_TAG], document["value"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable
 
 import numpy
 
@@ -18,7 +19,7 @@ _PER_ITEM = 10e-6
 _BATCH_BYTES = 4 << 20
 
 
-def checksums(declared: _layout.Declared, items) -> list[int]:
+def checksums(declared: _layout.Declared, items: Iterable[int]) -> list[int]:
     """CRC32C of items of the layout: arrays in row-major order, objects over their true length."""
     shards = len(declared.shards)
     keep = []
@@ -42,12 +43,12 @@ class Sampler:
     be taken in parts, since its writer has one of the whole item. So the most that one save pays is one large item.
     """
 
-    def __init__(self, clock=time.perf_counter):
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
         self._aside = 0.0  # seconds; below zero after a check that took longer than expected
         self._rate = _SLOWEST
 
-    def sample(self, declared: _layout.Declared, items, blocked: float) -> list[int]:
+    def sample(self, declared: _layout.Declared, items: Iterable[int], blocked: float) -> list[int]:
         """Checksums of the first of `items`, as many as a save that blocked for so many seconds allows."""
         share = _SHARE * blocked
         self._aside += share
@@ -74,7 +75,8 @@ class Sampler:
         self._aside = max(self._aside, -blocked)
         return result
 
-    def _next_batch(self, declared: _layout.Declared, items, begin: int, budget: float) -> tuple[list[int], int]:
+    def _next_batch(self, declared: _layout.Declared, items: list[int], begin: int,
+                    budget: float) -> tuple[list[int], int]:
         batch: list[int] = []
         size = 0
         cost = 0.0

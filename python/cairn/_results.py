@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cairn import _wire
 from cairn._errors import Error
+
+if TYPE_CHECKING:
+    from cairn import _session
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,10 +33,10 @@ class Checkpoint:
     warning: Error | None = None
 
     @classmethod
-    def from_wire(cls, message) -> "Checkpoint":
+    def from_wire(cls, message: _wire.Message) -> Checkpoint:
         time_ = None
         if message.HasField("commit_time"):
-            time_ = datetime.datetime.fromtimestamp(message.commit_time.seconds, datetime.timezone.utc)
+            time_ = datetime.datetime.fromtimestamp(message.commit_time.seconds, datetime.UTC)
             time_ = time_.replace(microsecond=message.commit_time.nanos // 1000)
         return cls(message.job, message.step, message.attempt, message.bytes, message.world_size,
                    message.data_directory, time_,
@@ -68,3 +71,11 @@ class LoadReport:
     path: str
     mapping: str = ""
     passed_over: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+
+
+def committed(session: _session.Session) -> list[Checkpoint]:
+    """The committed checkpoints of the session's job, by ascending step."""
+    request = _wire.LOCAL_AGENT["ListLocalCheckpoints"].request(trainer_incarnation=session.incarnation)
+    response = session.call("ListLocalCheckpoints", request)
+    state = _wire.CHECKPOINT_STATES["COMMITTED"]
+    return [Checkpoint.from_wire(message) for message in response.checkpoint if message.state == state]

@@ -7,7 +7,7 @@ import os
 import secrets
 import threading
 import time
-from typing import Callable
+from collections.abc import Callable
 
 from cairn import _agent, _layout, _memory, _wire
 from cairn._errors import Error
@@ -30,7 +30,7 @@ class Restarted(Exception):
 class KnownLayouts:
     """The last layouts that the agent was sent."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._digests: collections.OrderedDict[bytes, None] = collections.OrderedDict()
 
     def __contains__(self, digest: bytes) -> bool:
@@ -53,6 +53,7 @@ class Session:
     """Attached to one agent process after the other, as long as no other trainer takes the rank. Thread-safe.
 
     Attributes:
+      agent: the connection to it.
       incarnation: this trainer's number.
       agent_incarnation: that of the agent's process that it is attached to; 0 before it is.
       job, rank, world_size: as the agent says.
@@ -73,7 +74,7 @@ class Session:
         self.world_size = 0
         self.owner = 0
         self.page: _memory.ControlPage | None = None
-        self._agent = agent
+        self.agent = agent
         self._on_new_agent = on_new_agent
         self._on_replaced = on_replaced
         self._path = _agent.target_of(agent.address).removeprefix("unix:")
@@ -82,7 +83,7 @@ class Session:
         self._page_descriptor = 0
         self._lease_ttl = 0.0
         self._reported: int | None = None
-        self._socket: tuple | None = None
+        self._socket: tuple[int, int] | None = None
         self._closed: str | None = None  # why
         self._replaced = False
 
@@ -104,13 +105,13 @@ class Session:
                 return
             if self.agent_incarnation and (answer.job, answer.rank, answer.world_size) != (
                     self.job, self.rank, self.world_size):
-                raise Error("RANK_CONFLICT", f"the agent at {self._agent.address} was that of rank {self.rank} of "
+                raise Error("RANK_CONFLICT", f"the agent at {self.agent.address} was that of rank {self.rank} of "
                             f"{self.world_size} of {self.job}, and is now that of rank {answer.rank} of "
                             f"{answer.world_size} of {answer.job}")
             self.job = answer.job
             self.rank = answer.rank
             self.world_size = answer.world_size
-            self.owner = _memory.owner_of(self._agent.address)
+            self.owner = _memory.owner_of(self.agent.address)
             page = _memory.ControlPage(_memory.Mapping(answer.descriptor_socket, answer.control_page_descriptor, 4096,
                                                        self.owner, writable=True, populate=False))
             self._known_layouts.clear()
@@ -121,12 +122,12 @@ class Session:
                 page.report(self._reported)
             self.page = page
 
-    def _attach(self, patience: float):
+    def _attach(self, patience: float) -> _wire.Message:
         request = _wire.LOCAL_AGENT["Attach"].request(
             trainer_incarnation=self.incarnation, pid=os.getpid(), client_version=_VERSION, protocol=_PROTOCOL,
             previous_agent=self.agent_incarnation)
         try:
-            return self._agent.call_patiently("Attach", request, patience)
+            return self.agent.call_patiently("Attach", request, patience)
         except Error as error:
             if error.reason == "STALE_INCARNATION" and self.agent_incarnation:
                 self._lose_rank()
@@ -148,9 +149,12 @@ class Session:
         if not self._replaced and self.page is not None and self.page.replaced():
             self._lose_rank()
         if self._replaced:
-            raise Error("STALE_INCARNATION", f"rank {self.rank} of job {self.job}: another trainer has taken this one's "
-                        f"place at the agent {self._agent.address}; stop this process",
-                        {"job": self.job, "rank": str(self.rank)})
+            raise Error(
+                "STALE_INCARNATION",
+                f"rank {self.rank} of job {self.job}: another trainer has taken this one's "
+                f"place at the agent {self.agent.address}; stop this process",
+                {"job": self.job, "rank": str(self.rank)},
+            )
 
     def _lose_rank(self) -> None:
         if not self._replaced:
@@ -163,7 +167,8 @@ class Session:
 
     # Calls.
 
-    def call(self, name: str, request, max_wait: float | None = None, held_by: int | None = None):
+    def call(self, name: str, request: _wire.Message, max_wait: float | None = None,
+             held_by: int | None = None) -> _wire.Message:
         """A call of a session that may have to go on with the agent's next process.
 
         Args:
@@ -173,7 +178,7 @@ class Session:
             self.check()
             self._check_held(held_by)
             try:
-                return self._agent.call(name, request, max_wait)
+                return self.agent.call(name, request, max_wait)
             except Error as error:
                 self.check()
                 self._check_held(held_by)  # another thread has attached meanwhile: the error says no more than that
@@ -201,8 +206,8 @@ class Session:
                 raise
         return self.agent_incarnation != agent_incarnation
 
-    def call_with_layout(self, name: str, request, declared: _layout.Declared, deadline: float, late: str,
-                         source: _layout.Declared | None = None) -> tuple[object, int]:
+    def call_with_layout(self, name: str, request: _wire.Message, declared: _layout.Declared, deadline: float,
+                         late: str, source: _layout.Declared | None = None) -> tuple[_wire.Message, int]:
         """Repeats a call that carries a layout, or two, until it is no longer pending.
 
         Returns the answer and the incarnation of the agent that gave it. A call that is pending when the agent restarts
@@ -254,18 +259,19 @@ class Session:
     def report(self, step: int) -> None:
         self.check()
         self._reported = step
+        assert self.page is not None  # since the first attach()
         self.page.report(step)
 
     def agreed(self) -> int | None:
         """The step reported last, if the job has agreed to save at it."""
         self.check()
-        if self._reported is None:
+        if self._reported is None or self.page is None:
             return None
         return self._reported if self.page.agreed(self._reported) else None
 
     # Watching.
 
-    def _look_at_socket(self) -> tuple | None:
+    def _look_at_socket(self) -> tuple[int, int] | None:
         """Another file than before says that the agent may be another process: only attaching tells."""
         try:
             status = os.stat(self._path)
@@ -309,10 +315,10 @@ class Session:
         """Tells the agent that this trainer is gone, and whether it has no slab mapped any more."""
         request = _wire.LOCAL_AGENT["Detach"].request(trainer_incarnation=self.incarnation, unmapped=unmapped)
         try:
-            self._agent.call("Detach", request, timeout=1.0)
+            self.agent.call("Detach", request, timeout=1.0)
         except Exception:  # the agent notices by itself
             pass
 
 
-def _seconds(duration) -> float:
-    return duration.seconds + duration.nanos / 1e9
+def _seconds(duration: _wire.Message) -> float:
+    return float(duration.seconds + duration.nanos / 1e9)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, SupportsIndex
 
 import numpy
 
 from cairn._errors import Error
+
+Array = numpy.ndarray[Any, Any]
 
 
 class Shard:
@@ -21,25 +24,31 @@ class Shard:
       flat_range: (a, b): the array is 1-d and holds only the elements [a, b) of the row-major flattening of the box.
       dtype: torch name of the elements, for what numpy lacks ("bfloat16"); as wide as the array's.
 
-    What a shard says is checked when it is saved or loaded, together with what all other ranks say.
+    Raises:
+      Error: BAD_REQUEST (the array is none of numpy's), BAD_SHAPE (a shape, offset or range is no sequence of
+        integers), SHAPE_OVERFLOW (a number leaves 64 bits).
+
+    What else a shard says is checked when it is saved or loaded, together with what all other ranks say.
     """
 
-    __slots__ = ("array", "global_shape", "offset", "shape", "flat_range", "_dtype")
+    __slots__ = ("_dtype", "array", "flat_range", "global_shape", "offset", "shape")
 
-    def __init__(self, array, global_shape, offset, shape=None, flat_range=None, dtype=None):
+    def __init__(self, array: Array, global_shape: Iterable[SupportsIndex], offset: Iterable[SupportsIndex],
+                 shape: Iterable[SupportsIndex] | None = None, flat_range: Iterable[SupportsIndex] | None = None,
+                 dtype: str | None = None) -> None:
         if not isinstance(array, numpy.ndarray):
             raise Error("BAD_REQUEST", f"a shard's array must be a numpy array, not {type(array).__name__} "
                         "(for torch tensors use cairn.torch)")
-        self.array = array
-        self.global_shape = _integers(global_shape, "global_shape")
-        self.offset = _integers(offset, "offset")
-        self.shape = array.shape if shape is None else _integers(shape, "shape")
-        self.flat_range = None if flat_range is None else _integers(flat_range, "flat_range")
+        self.array: Array = array
+        self.global_shape: tuple[int, ...] = _integers(global_shape, "global_shape")
+        self.offset: tuple[int, ...] = _integers(offset, "offset")
+        self.shape: tuple[int, ...] = array.shape if shape is None else _integers(shape, "shape")
+        self.flat_range: tuple[int, ...] | None = None if flat_range is None else _integers(flat_range, "flat_range")
         self._dtype = dtype
 
     @property
     def dtype(self) -> str:
-        return self._dtype or self.array.dtype.name
+        return self._dtype or str(self.array.dtype.name)
 
     def __repr__(self) -> str:
         flat = "" if self.flat_range is None else f", flat_range={self.flat_range}"
@@ -47,16 +56,15 @@ class Shard:
                 f"dtype={self.dtype!r})")
 
 
-def _integers(values, what: str) -> tuple[int, ...]:
+def _integers(values: Iterable[SupportsIndex], what: str) -> tuple[int, ...]:
     try:
-        result = tuple(values)
+        given = tuple(values)
     except TypeError:
         raise Error("BAD_SHAPE", f"a shard's {what} must be a sequence of integers, not {values!r}") from None
-    if any(type(value) is not int for value in result):
-        try:
-            result = tuple(value.__index__() for value in result)
-        except AttributeError:
-            raise Error("BAD_SHAPE", f"a shard's {what} must hold integers: {values!r}") from None
+    try:
+        result = tuple(value if type(value) is int else value.__index__() for value in given)
+    except AttributeError:
+        raise Error("BAD_SHAPE", f"a shard's {what} must hold integers: {values!r}") from None
     if any(not -(2**63) <= value < 2**63 for value in result):
         raise Error("SHAPE_OVERFLOW", f"a shard's {what} {result} leaves 64 bits")
     return result
@@ -77,13 +85,17 @@ class PerRank:
 
 
 def alias(name: str) -> Alias:
-    """Declares that this entry of the state is the tensor `name` under a second name (tied weights)."""
+    """Declares that this entry of the state is the tensor `name` under a second name (tied weights).
+
+    Raises:
+      Error: BAD_NAME (`name` is no string). That the state has such a tensor is checked when it is saved.
+    """
     if not isinstance(name, str):
         raise Error("BAD_NAME", f"an alias names its tensor by a string, not {name!r}")
     return Alias(name)
 
 
-def per_rank(value) -> PerRank:
+def per_rank(value: Any) -> PerRank:
     """Marks a value that differs between ranks: every rank's is kept.
 
     A load gives back this rank's own; the list of all, in order of rank, when the number of ranks has changed.

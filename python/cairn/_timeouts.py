@@ -10,7 +10,7 @@ from cairn._errors import Error
 LONGEST = 365 * 86400.0
 
 
-def seconds(timeout, what: str) -> float:
+def seconds(timeout: float, what: str) -> float:
     """A timeout as seconds, a year at most; infinity is a year.
 
     Raises BAD_REQUEST, naming the call `what`, for what is negative or no number.

@@ -19,7 +19,9 @@ def metadata(root: pathlib.Path, flags: list[str]) -> tuple[tuple[str, str], ...
     try:
         token = path.read_text().split("\n", 1)[0].strip()
     except OSError as error:
-        raise Error("BAD_TOKEN", f"the token file {path} cannot be read: {error.strerror}", {"file": str(path)}) from None
+        raise Error(
+            "BAD_TOKEN", f"the token file {path} cannot be read: {error.strerror}", {"file": str(path)}
+        ) from None
     return (("authorization", f"Bearer {token}"),)
 
 

@@ -17,7 +17,7 @@ class SessionWatch:
 
     _PERIOD = 0.5
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._stopped = threading.Event()
 
     def start(self, session: _session.Session) -> threading.Thread:
@@ -25,7 +25,7 @@ class SessionWatch:
         thread.start()
         return thread
 
-    def _run(self, session_reference) -> None:
+    def _run(self, session_reference: weakref.ref[_session.Session]) -> None:
         while not self._stopped.wait(self._PERIOD):
             session = session_reference()
             if session is None or not session.look():

@@ -7,12 +7,15 @@ another version of Cairn's protos) meets no conflict in protobuf's default pool.
 from __future__ import annotations
 
 import importlib.resources
+from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from cairn._errors import Error
 
 ERROR_DOMAIN = "cairn.v1"
+# A message of a class that protobuf makes when the package is imported.
+Message = Any
 _ERROR_INFO_URL = "type.googleapis.com/google.rpc.ErrorInfo"
 
 
@@ -32,7 +35,7 @@ def _make_pool() -> descriptor_pool.DescriptorPool:
 _POOL = _make_pool()
 
 
-def message(name: str):
+def message(name: str) -> Any:
     """The class of a message by its full name."""
     return message_factory.GetMessageClass(_POOL.FindMessageTypeByName(name))
 
@@ -44,8 +47,8 @@ def enum_numbers(name: str) -> dict[str, int]:
 class Method:
     """An RPC of a service: its path and message classes."""
 
-    def __init__(self, descriptor):
-        self.name = descriptor.name
+    def __init__(self, descriptor: Any) -> None:
+        self.name: str = descriptor.name
         self.path = f"/{descriptor.containing_service.full_name}/{descriptor.name}"
         self.request = message_factory.GetMessageClass(descriptor.input_type)
         self.response = message_factory.GetMessageClass(descriptor.output_type)
@@ -65,7 +68,7 @@ LOCAL_AGENT = service("cairn.v1.LocalAgentService")
 CHECKPOINTS = service("cairn.v1.CheckpointService")
 
 
-def error_from_status(status) -> Error:
+def error_from_status(status: Message) -> Error:
     """The Error that a google.rpc.Status carries; without an ErrorInfo of ours the reason is INTERNAL."""
     for detail in status.details:
         if detail.type_url == _ERROR_INFO_URL:
@@ -75,7 +78,7 @@ def error_from_status(status) -> Error:
     return Error("INTERNAL", status.message or f"status code {status.code} without a reason")
 
 
-def status_from_error(error: BaseException):
+def status_from_error(error: BaseException) -> Message:
     """A google.rpc.Status for the agent: why this trainer gave something up."""
     reason = (error.reason if isinstance(error, Error) else
               "INTERRUPTED" if isinstance(error, KeyboardInterrupt) else "INTERNAL")
@@ -91,7 +94,7 @@ def status_from_error(error: BaseException):
     return status
 
 
-def set_duration(field, seconds: float) -> None:
+def set_duration(field: Message, seconds: float) -> None:
     """Sets a google.protobuf.Duration field; negative values become zero."""
     nanos = max(0, round(seconds * 1e9))
     field.seconds, field.nanos = divmod(nanos, 1_000_000_000)

@@ -3,58 +3,23 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
-import dataclasses
-import itertools
 import os
-import threading
 import time
 import weakref
-from typing import Any, Callable
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, SupportsIndex
 
-from cairn import (_agent, _layout, _loading, _mapping, _memory, _native, _objects, _replicas, _session, _timeouts,
-                   _watch, _wire)
+from cairn import _agent, _loading, _mapping, _memory, _operation, _results, _saving, _session, _timeouts, _watch
 from cairn._errors import Error
-from cairn._results import Checkpoint, LoadReport
+from cairn._results import LoadReport
+from cairn._saving import Saving
+
+__all__ = ["Client", "Saving", "connect"]
 
 _MAX_STEP = 999_999_999_999
 # How long close() lets a call of another thread end.
 _CLOSE_PATIENCE = 1.0
-# An agent ends an attempt itself and says who was late; only if it does not, the client gives up.
-_TIMEOUT_GRACE = 5.0
-
-
-class _Operation:
-    """Saves, loads and reshards of one client follow one another.
-
-    Not reentrant: a signal's handler that closes the client must not take the slab from under the save it interrupts.
-    """
-
-    def __init__(self, after: Callable[[], None]):
-        """`after` is called when an operation has ended, in whatever way."""
-        self._lock = threading.Lock()
-        self._what = ""
-        self._after = after
-
-    @contextlib.contextmanager
-    def of(self, what: str, timeout: float):
-        """Raises SAVE_IN_PROGRESS, or TIMED_OUT, if what another thread does has not ended within `timeout` seconds."""
-        if not self.acquire(timeout):
-            other = self._what
-            raise Error("SAVE_IN_PROGRESS" if other == "save" else "TIMED_OUT",
-                        f"a {other} of another thread has not ended within {timeout:g} s, so this {what} did not begin")
-        try:
-            self._what = what
-            yield
-        finally:
-            self.release()
-            self._after()
-
-    def acquire(self, timeout: float) -> bool:
-        return self._lock.acquire(timeout=min(max(timeout, 0.0), threading.TIMEOUT_MAX))
-
-    def release(self) -> None:
-        self._lock.release()
 
 
 def _weakly(method: Callable[[], object]) -> Callable[[], None]:
@@ -69,72 +34,20 @@ def _weakly(method: Callable[[], object]) -> Callable[[], None]:
     return call
 
 
-class Saving:
-    """A save whose state is staged: it goes on without the trainer."""
+def connect(address: str | None = None, timeout: float = _session.PATIENCE) -> Client:
+    """A client of one agent.
 
-    def __init__(self, client: "Client", step: int, number: int, agent: int):
-        self.step = step
-        self._client = client
-        self._number = number
-        self._agent = agent  # the incarnation that holds it
-        self._outcome: Checkpoint | Error | None = None
-        self._stalled: Error | None = None
-        self._attempt = 0  # as the agent told it
-        self._lock = threading.Lock()
+    Args:
+      address: the agent's, such as "unix:/run/cairn/0.sock"; by default that of the environment's CAIRN_AGENT.
+      timeout: seconds for which an agent that is just starting is waited for.
 
-    def wait(self, timeout: float = 600) -> Checkpoint:
-        """The committed checkpoint; look at its `warning`. Raises the Error that ended the save.
+    Returns:
+      The client, whose session has begun.
 
-        With `outcome` "unknown" in its metadata an Error says nothing about the save. Of TIMED_OUT, and of what keeps
-        the verdict away (STORAGE_STALLED, COORDINATOR_UNREACHABLE ...), waiting again gives the verdict when there is
-        one. Of STALE_INCARNATION (another trainer has this one's rank), of NOT_COMMITTED, and of RANK_LOST (the agent
-        restarted before it had told which attempt this is), client.checkpoints() of the trainer that goes on tells.
-        """
-        timeout = _timeouts.seconds(timeout, "wait")
-        deadline = time.monotonic() + timeout
-        while True:
-            with self._lock:
-                if isinstance(self._outcome, Error):
-                    raise Error(self._outcome.reason, self._outcome.message, self._outcome.metadata)
-                if self._outcome is not None:
-                    return self._outcome
-            remaining = deadline - time.monotonic()
-            if remaining <= 0:
-                about = {"step": str(self.step), "job": self._client.job}
-                if self._stalled is not None:
-                    raise Error(self._stalled.reason, self._stalled.message,
-                                {**about, **self._stalled.metadata, "outcome": "unknown"})
-                raise Error("TIMED_OUT", f"step {self.step} was not committed within {timeout:g} s; it goes on",
-                            {**about, "outcome": "unknown"})
-            self._poll(min(_agent.MAX_WAIT, remaining))
-
-    def done(self) -> bool:
-        """Whether wait() would answer at once."""
-        if self._outcome is None:
-            try:
-                self._poll(0.0)
-            except Error as error:
-                if error.reason != "STALE_INCARNATION":
-                    raise
-                return True
-        return self._outcome is not None
-
-    def _poll(self, max_wait: float) -> None:
-        outcome, stalled, attempt = self._client._verdict(self.step, self._number, self._agent, self._attempt, max_wait)
-        with self._lock:
-            self._stalled = stalled
-            self._attempt = attempt
-            if self._outcome is None:
-                self._outcome = outcome
-
-    def __repr__(self) -> str:
-        return f"Saving(step={self.step})"
-
-
-def connect(address: str | None = None, timeout: float = _session.PATIENCE) -> "Client":
-    """A client of the agent at `address` (default: the environment's CAIRN_AGENT), such as "unix:/run/cairn/0.sock".
-
-    Waits up to `timeout` seconds for an agent that is just starting. Raises AGENT_UNREACHABLE.
+    Raises:
+      Error: AGENT_UNREACHABLE (no address is known, or nobody answers there), BAD_REQUEST (an argument is of the wrong
+        kind), STALE_INCARNATION (a newer trainer has taken the rank meanwhile), PEER_UID or MEMORY_UNSEALED (who
+        listens there is not an agent of the socket's owner).
     """
     if address is None:
         address = os.environ.get("CAIRN_AGENT", "")
@@ -150,23 +63,27 @@ class Client:
     """One trainer's session with its agent. Made by connect().
 
     Thread-safe, but saves and loads of one client follow one another; several clients of one process are independent.
-    Not usable in a process forked after connect(): connect there again.
+    Not usable in a process forked after connect(): connect there again. Every method raises Error with BAD_REQUEST
+    after close(), with STALE_INCARNATION after another trainer has taken the rank, and with AGENT_UNREACHABLE while
+    there is no agent; the methods that call the agent wait 10 seconds for its next process.
+
+    Attributes:
+      job: the job's name.
+      rank: this trainer's, from 0.
+      world_size: number of ranks of the job.
     """
 
-    def __init__(self, address: str, timeout: float):
+    def __init__(self, address: str, timeout: float) -> None:
+        """See connect()."""
         self._agent = _agent.Agent(address)
-        self._builder = _layout.LayoutBuilder()
-        self._loads = _layout.LayoutBuilder()
-        self._sources = _layout.LayoutBuilder()
         # One at a time: what is mapped here is given to nobody else.
         self._slabs = _memory.MappingCache(capacity=1)
-        self._sampler = _replicas.Sampler()
-        self._operation = _Operation(_weakly(self._leave))
+        self._operation = _operation.Operation(_weakly(self._leave))
         self._left = False
-        self._load_numbers = itertools.count(1)
         self._session = _session.Session(self._agent, on_new_agent=_weakly(self._slabs.clear),
                                          on_replaced=_weakly(self._leave))
-        self._incarnation = self._session.incarnation
+        self._saver = _saving.Saver(self._session, self._slabs)
+        self._loader = _loading.Loader(self._session)
         self._watch = _watch.SessionWatch()
         try:
             self._session.attach(timeout)
@@ -181,20 +98,6 @@ class Client:
 
     # The session.
 
-    def _call(self, name: str, request, max_wait: float | None = None):
-        return self._session.call(name, request, max_wait)
-
-    def _call_with_layout(self, name: str, request, declared: _layout.Declared, deadline: float, late: str,
-                          source: _layout.Declared | None = None):
-        return self._session.call_with_layout(name, request, declared, deadline, late, source)[0]
-
-    def _lease(self) -> float:
-        return self._session.lease()
-
-    @property
-    def _owner(self) -> int:
-        return self._session.owner
-
     def _leave(self) -> None:
         """Gives up the memory of a session that another trainer has ended, if nothing copies into it."""
         if not self._session.replaced or not self._operation.acquire(0.0):
@@ -208,7 +111,7 @@ class Client:
             self._operation.release()
 
     def close(self) -> None:
-        """Ends the session; saves that are staged go on. Idempotent."""
+        """Ends the session; saves that are staged go on. Idempotent; never raises."""
         if not self._session.close("this client was closed"):
             return
         _OPEN.discard(self)
@@ -227,10 +130,11 @@ class Client:
         """In a forked child, which has none of the memory of its parent's session."""
         self._session.forked("this client was made before a fork; call cairn.connect in the new process")
 
-    def __enter__(self) -> "Client":
+    def __enter__(self) -> Client:
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 traceback: TracebackType | None) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -238,236 +142,120 @@ class Client:
 
     # Steps and agreement; no calls.
 
-    def report_step(self, step: int) -> None:
-        """Says that this rank has reached `step`. A store into shared memory."""
-        _check_step(step)
-        self._session.report(step)
+    def report_step(self, step: SupportsIndex) -> None:
+        """Says that this rank has reached `step`. A store into shared memory, no call.
+
+        Args:
+          step: from 0 to 999999999999.
+
+        Raises:
+          Error: BAD_STEP (no integer, or out of range).
+        """
+        self._session.report(_checked_step(step))
 
     def save_requested(self) -> int | None:
-        """The step just reported, if the job has agreed to save at it, else None.
+        """Whether the job saves at the step that was just reported.
 
-        A load from shared memory; only at a step that is being agreed on it waits for the answer (5 s at most).
+        A load from shared memory, no call; only at a step that is being agreed on it waits for the answer (5 seconds at
+        most).
+
+        Returns:
+          The step just reported, if the job has agreed to save at it, else None.
         """
         return self._session.agreed()
 
     # Saving.
 
-    def prepare(self, state: dict, timeout: float = 600) -> int:
+    def prepare(self, state: dict[str, Any], timeout: float = 600) -> int:
         """Declares the layout of the coming saves, so that the agent plans and makes its memory ahead.
 
-        All ranks must call it. Returns the bytes of this rank's staging memory.
+        Args:
+          state: as for save(), with the shapes and dtypes that the saves will have. Every rank of the job must call it.
+          timeout: seconds until all ranks have declared theirs and the plan is there.
+
+        Returns:
+          Bytes of this rank's staging memory.
+
+        Raises:
+          Error: as save() of the state and its layout; TIMED_OUT (not all ranks have called it), MEMORY_LIMIT (the
+            staging memory does not fit).
         """
         timeout = _timeouts.seconds(timeout, "prepare")
         with self._operation.of("prepare", timeout):
-            declared = self._builder.declare(state)
-            request = _wire.LOCAL_AGENT["Prepare"].request(trainer_incarnation=self._incarnation)
-            try:
-                return self._call_with_layout(
-                    "Prepare", request, declared, time.monotonic() + timeout,
-                    f"no plan within {timeout:g} s: have all ranks called prepare?").slab_bytes
-            except Error as error:
-                self._give_up_slab(error)
-                raise
+            return self._saver.prepare(state, timeout)
 
-    def save(self, step: int, state: dict, timeout: float = 60, *, allow_dropped_names: bool = False) -> Saving:
+    def save(self, step: SupportsIndex, state: dict[str, Any], timeout: float = 60, *,
+             allow_dropped_names: bool = False) -> Saving:
         """Copies the state to the agent; returns when that is done, and the arrays may change again.
 
-        Every rank of the job must call it for the same step. `timeout` (seconds) bounds all until this rank has staged.
+        Every rank of the job must call it for the same step.
 
         Args:
+          step: from 0 to 999999999999; one that has no committed checkpoint.
+          state: name -> Shard, list of Shards, numpy array (whole, the same on all ranks), alias(), or a value: bytes
+            or JSON, the same on all ranks, or per_rank() of one. Shapes and offsets count elements.
+          timeout: seconds until this rank has staged, all waiting for other ranks included.
           allow_dropped_names: do not refuse a state that lacks names of the job's last committed step.
+
+        Returns:
+          The save, which goes on by itself; its wait() gives the verdict.
+
+        Raises:
+          Error: BAD_STEP, BAD_REQUEST, BAD_NAME, BAD_SHAPE, BAD_DTYPE, NAME_COLLISION (what this rank says is wrong by
+            itself); SHARD_GAP, SHARD_OVERLAP, SHAPE_MISMATCH, DTYPE_MISMATCH, NAMES_DROPPED (the ranks' states do not
+            make one); STEP_COMMITTED (the step stands already); SAVE_IN_PROGRESS (an earlier save has not ended within
+            the timeout); RANK_LATE, RANK_LOST (ranks that are waited for; `metadata["ranks"]` lists them); TIMED_OUT
+            (the agent did not answer by the deadline); MEMORY_LIMIT. All reasons: docs/errors.md.
         """
-        _check_step(step)
+        number = _checked_step(step)
         timeout = _timeouts.seconds(timeout, "save")
         started = time.monotonic()
         with self._operation.of("save", timeout):
-            declared = self._builder.declare(state)
-            deadline = started + timeout
-            while True:
-                begun, agent = self._begin_save(step, declared, allow_dropped_names, deadline, timeout)
-                try:
-                    self._stage(declared, begun)
-                    checksums = _replicas.checksums(declared, begun.check_item)
-                    sampled = self._sampler.sample(declared, begun.may_check_item, time.monotonic() - started)
-                    commit = _wire.LOCAL_AGENT["CommitStaging"].request(
-                        trainer_incarnation=self._incarnation, save=begun.save,
-                        object_bytes=[len(entry.data) for entry in declared.objects], check_crc32c=checksums,
-                        sampled_crc32c=sampled)
-                    self._session.call("CommitStaging", commit, held_by=agent)
-                    return Saving(self, step, begun.save, agent)
-                except _session.Restarted:
-                    pass
-                except BaseException as error:
-                    unreachable = isinstance(error, Error) and error.reason == "AGENT_UNREACHABLE"
-                    if not unreachable or not self._session.restarted_since(agent):
-                        self._cancel(begun.save, error)
-                        raise
-                    # Its memory could not be mapped any more.
-                # The call goes on with the agent's next process. If the coordinator knew of it, the attempt has ended
-                # and its verdict comes; else this begins it.
-                if time.monotonic() >= deadline:
-                    raise Error("RANK_LOST", f"{self.job}@{step}: the agent of rank {self.rank} restarted during the "
-                                f"save of step {step}; save again", self._about(step))
-
-    def _begin_save(self, step: int, declared: _layout.Declared, allow_dropped_names: bool, deadline: float,
-                    timeout: float):
-        """Where the state goes, and the incarnation of the agent that said it."""
-        request = _wire.LOCAL_AGENT["BeginSave"].request(
-            trainer_incarnation=self._incarnation, step=step, allow_dropped_names=allow_dropped_names)
-        _wire.set_duration(request.timeout, max(deadline - time.monotonic(), 0.0))
-        pause = 0.02
-        while True:
-            try:
-                return self._session.call_with_layout(
-                    "BeginSave", request, declared, deadline + _TIMEOUT_GRACE,
-                    f"step {step}: staging could not begin within {timeout:g} s")
-            except Error as error:
-                self._give_up_slab(error)
-                # The agent's memory holds an earlier step: it is free when that is written.
-                if error.reason != "SAVE_IN_PROGRESS" or time.monotonic() + pause > deadline:
-                    raise
-            time.sleep(pause)
-            pause = min(2 * pause, 0.5)
-
-    def _about(self, step: int) -> dict[str, str]:
-        return {"job": self.job, "step": str(step), "rank": str(self.rank), "ranks": str(self.rank)}
-
-    def _give_up_slab(self, error: Error) -> None:
-        """An agent gives its slab up before it makes a larger one: if this one could not, nothing is kept here either."""
-        if error.reason == "MEMORY_LIMIT" and error.metadata.get("rank") == str(self.rank):
-            self._slabs.clear()
-
-    def _cancel(self, save: int, error: BaseException) -> None:
-        """Gives a save up. Called when nothing copies for it any more: the agent takes it for that."""
-        request = _wire.LOCAL_AGENT["CancelSave"].request(trainer_incarnation=self._incarnation, save=save,
-                                                          error=_wire.status_from_error(error))
-        try:
-            self._agent.call("CancelSave", request)
-        except Error:
-            pass  # the first error is the one to be told; the agent's own deadline ends the attempt
-
-    def _stage(self, declared: _layout.Declared, begun) -> None:
-        """Copies everything to its place in the slab."""
-        if begun.placement:
-            _copy_out(declared, begun.placement, self._slabs.get(begun.slab, self._owner, writable=True))
-
-    def _verdict(self, step: int, save: int, agent: int, attempt: int,
-                 max_wait: float) -> tuple[Checkpoint | Error | None, Error | None, int]:
-        """The verdict, if there is one; why there may be none for long, if that is known; and the attempt's number.
-
-        Args:
-          agent: the incarnation that began the save.
-          attempt: what the last answer told, 0 for nothing. An agent that restarted asks the coordinator about it.
-        """
-        request = _wire.LOCAL_AGENT["WaitSave"].request(trainer_incarnation=self._incarnation, step=step, save=save,
-                                                        attempt=attempt)
-        try:
-            response = self._session.call("WaitSave", request, max_wait)
-        except Error as error:
-            if error.reason == "STALE_INCARNATION":
-                raise Error(error.reason, f"{error.message}; whether step {step} was committed is not known here",
-                            {**error.metadata, "step": str(step), "outcome": "unknown"}) from None
-            if error.reason != "NOT_COMMITTED":
-                raise
-            return self._forgotten(step, agent, attempt, error), None, attempt
-        if response.pending:
-            stalled = _wire.error_from_status(response.stalled) if response.HasField("stalled") else None
-            return None, stalled, response.attempt or attempt
-        if response.checkpoint.state == _wire.CHECKPOINT_STATES["COMMITTED"]:
-            return Checkpoint.from_wire(response.checkpoint), None, attempt
-        return _wire.error_from_status(response.checkpoint.error), None, attempt
-
-    def _forgotten(self, step: int, agent: int, attempt: int, error: Error) -> Checkpoint | Error:
-        """How a save ended that the agent knows nothing of. Another attempt of the step is another save."""
-        for checkpoint in self._committed():
-            if checkpoint.step == step and checkpoint.attempt == attempt:
-                return checkpoint
-        unknown = {**self._about(step), "outcome": "unknown"}
-        if self._session.agent_incarnation == agent:
-            return Error(error.reason, f"{error.message} any more; client.checkpoints() tells which steps are committed",
-                         unknown)
-        return Error("RANK_LOST", f"{self.job}@{step}: the agent of rank {self.rank} restarted during the save of step "
-                     f"{step}, and nobody can say for this save whether it was committed; client.checkpoints() tells "
-                     "which steps are. If this one is not, save again", unknown)
+            return self._saver.save(number, state, started, timeout, allow_dropped_names, holder=self)
 
     # Loading.
 
-    def load(self, state: dict, step: int | None = None, mapping=None, strict: bool = True, *,
-             source: str | os.PathLike | None = None, fallback: bool = True, timeout: float = 1800) -> LoadReport:
+    def load(self, state: dict[str, Any], step: SupportsIndex | None = None, mapping: _mapping.Mapping | None = None,
+             strict: bool = True, *, source: str | os.PathLike[str] | None = None, fallback: bool = True,
+             timeout: float = 1800) -> LoadReport:
         """Fills the arrays of `state` in place from a committed checkpoint, made under this or any other layout.
 
-        Every rank of the job must call it; the calls that are open on all ranks at one time belong together. On an Error
-        the arrays may be partly filled, and all ranks whose calls it met have the same one: they may call again.
+        Every rank of the job must call it; the calls that are open on all ranks at one time belong together. On an
+        Error the arrays may be partly filled, and all ranks whose calls it met have the same one: they may call again.
 
         Args:
+          state: as for save(); arrays must be writable. Objects need not be declared.
           step: None for the latest committed one.
           mapping: statements of the mapping language (docs/mapping.md) by which the state's tensors are made of the
             checkpoint's: a list of them, a text with one per line, a path to a file, or the dict of an aoa_config.
           strict: refuse names that only the checkpoint or only the state has.
           source: a directory of safetensors files, as Hugging Face writes them, to import instead of a checkpoint.
-          fallback: without a step, pass over newer steps that are proven to be damaged (an unreadable manifest, a missing
-            or short file) and name them in the report; False: the newest one's damage is the load's error. What cannot
-            be read for another reason, or turns out to be damaged while the arrays fill, is always an error.
+          fallback: without a step, pass over newer steps that are proven to be damaged (an unreadable manifest, a
+            missing or short file) and name them in the report; False: the newest one's damage is the load's error. What
+            cannot be read for another reason, or turns out to be damaged while the arrays fill, is always an error.
           timeout: seconds without any progress after which the load is given up, for all ranks that wait in it. The
             error names the ranks that were waited for (RANK_LATE), or is TIMED_OUT if that does not become known soon.
+
+        Returns:
+          What was loaded, the objects, and how many bytes were read.
+
+        Raises:
+          Error: NOT_COMMITTED (there is no such checkpoint, or none yet); MISSING_NAMES, UNEXPECTED_NAMES (strict);
+            SHAPE_MISMATCH, DTYPE_MISMATCH (the state wants a tensor otherwise than it was saved); MAPPING_* (the
+            mapping is wrong); CHECKSUM_MISMATCH, FILE_MISSING, FILE_TRUNCATED, MANIFEST_CORRUPT (the checkpoint is
+            damaged); RANK_LATE, RANK_LOST, TIMED_OUT; BAD_STEP, BAD_REQUEST, BAD_NAME, BAD_SHAPE, BAD_DTYPE
+            (arguments); INPUT_UNREADABLE (the mapping's file, the source). All reasons: docs/errors.md.
         """
-        if step is not None:
-            _check_step(step)
-            if source is not None:
-                raise Error("BAD_REQUEST", "a load has a step or a source, not both", {"job": self.job})
+        number = None if step is None else _checked_step(step)
+        if number is not None and source is not None:
+            raise Error("BAD_REQUEST", "a load has a step or a source, not both", {"job": self.job})
         timeout = _timeouts.seconds(timeout, "load")
         with _loading.named(self.job, self.rank), self._operation.of("load", timeout):
-            return self._load(state, step, mapping, source, strict, fallback, timeout)
-
-    def _load(self, state: dict, step: int | None, mapping, source, strict: bool, fallback: bool,
-              timeout: float) -> LoadReport:
-        declared = _mapping.declare(self._loads.declare(state, writable=True), mapping, source)
-        number = next(self._load_numbers)
-        request = _wire.LOCAL_AGENT["BeginLoad"].request(trainer_incarnation=self._incarnation, number=number,
-                                                         strict=strict)
-        if step is not None:
-            request.step = step
-        elif source is None:
-            request.fallback = fallback
-        report = self._receive(request, number, declared, None, timeout)
-        return report if source is None else dataclasses.replace(report, step=None)
-
-    def _receive(self, request, number: int, declared: _layout.Declared, source: _layout.Declared | None,
-                 timeout: float) -> LoadReport:
-        """A load from its request to its end; a reshard, if there is a source."""
-        what = "load" if source is None else "reshard"
-        end = _wire.LOCAL_AGENT["EndLoad"].request(trainer_incarnation=self._incarnation, number=number)
-        known = {"step": str(request.step)} if request.HasField("step") else {}
-        try:
-            begun = self._call_with_layout("BeginLoad", request, declared, time.monotonic() + timeout,
-                                           f"no plan for the {what} within {timeout:g} s: have all ranks called {what}?",
-                                           source)
-            if begun.world_size:  # neither a reshard nor an import
-                known["step"] = str(begun.step)
-            if source is not None:
-                self._lend(number, source, begun)
-            data = _loading.receive(self._agent, self._incarnation, number, declared, begun, timeout, self._owner,
-                                    self._lease())
-            ended = _loading.await_end(self._agent, end, what, timeout)
-        except BaseException as error:
-            if isinstance(error, Error):
-                for key, value in known.items():
-                    error.metadata.setdefault(key, value)
-            told = _loading.give_up(self._agent, end, error)
-            if told is not None:
-                raise told from None
-            raise
-        if source is not None:
-            data = [_layout.without_length(content, entry.name) for entry, content in zip(begun.object, data)]
-        return LoadReport(begun.step if source is None else None, self._decode(begun, data, source is not None),
-                          list(begun.missing), list(begun.unexpected), ended.bytes_read, ended.total_bytes_read,
-                          ended.unique_bytes, ended.storage_bytes, ended.path, begun.mapping_report,
-                          [{"step": each.step, "reason": _wire.error_from_status(each.error).reason}
-                           for each in begun.passed_over])
+            return self._loader.load(state, number, mapping, source, strict, fallback, timeout)
 
     # Resharding.
 
-    def reshard(self, source_state: dict, target_state: dict, *, strict: bool = True,
+    def reshard(self, source_state: dict[str, Any], target_state: dict[str, Any], *, strict: bool = True,
                 timeout: float = 1800) -> LoadReport:
         """Fills the arrays of `target_state` in place from those of `source_state`, wherever in the job they are.
 
@@ -477,82 +265,44 @@ class Client:
         partly filled, the sources are as they were.
 
         Args:
+          source_state: what this rank holds, as for save().
+          target_state: what it wants, as for load().
           strict: refuse names that only the source or only the target has.
           timeout: seconds without any progress after which it is given up, as a load is.
+
+        Returns:
+          What was moved, and the source's objects; its `step` is None, its `path` "memory".
+
+        Raises:
+          Error: as save() of the source, as load() of the target; MEMORY_LIMIT (what this rank lends does not fit);
+            OBJECT_MISMATCH (an object that is the same on all ranks is not).
         """
         timeout = _timeouts.seconds(timeout, "reshard")
         with _loading.named(self.job, self.rank), self._operation.of("reshard", timeout):
-            source = self._sources.declare(source_state, length_prefix=True)
-            declared = self._loads.declare(target_state, writable=True)
-            number = next(self._load_numbers)
-            request = _wire.LOCAL_AGENT["BeginLoad"].request(trainer_incarnation=self._incarnation, number=number,
-                                                             strict=strict)
-            return self._receive(request, number, declared, source, timeout)
-
-    def _lend(self, number: int, source: _layout.Declared, begun) -> None:
-        """Copies what this rank lends to where others can read it."""
-        memory = _memory.Mapping(begun.source_memory.descriptor_socket, begun.source_memory.descriptor_id,
-                                 begun.source_memory.bytes, self._owner, writable=True, populate=False)
-        _copy_out(source, begun.source_placement, memory)
-        self._agent.call("CommitSource", _wire.LOCAL_AGENT["CommitSource"].request(
-            trainer_incarnation=self._incarnation, number=number))
-
-    def _decode(self, begun, data: list[bytearray], same_world: bool) -> dict[str, Any]:
-        result: dict[str, Any] = {}
-        of_ranks: dict[str, dict[int, Any]] = {}
-        for entry, content in zip(begun.object, data):
-            value = _objects.decode(content, entry.name)
-            if entry.per_rank:
-                of_ranks.setdefault(entry.name, {})[entry.rank] = value
-            else:
-                result[entry.name] = value
-        if of_ranks:
-            saved_by = self.world_size if same_world else begun.world_size or self.world_size
-            for name, values in of_ranks.items():
-                if saved_by != self.world_size:
-                    result[name] = [values.get(rank) for rank in range(saved_by)]
-                elif self.rank in values:
-                    result[name] = values[self.rank]
-        return result
+            return self._loader.reshard(source_state, target_state, strict, timeout)
 
     # Looking around.
 
-    def _committed(self) -> list[Checkpoint]:
-        request = _wire.LOCAL_AGENT["ListLocalCheckpoints"].request(trainer_incarnation=self._incarnation)
-        response = self._call("ListLocalCheckpoints", request)
-        committed = _wire.CHECKPOINT_STATES["COMMITTED"]
-        return [Checkpoint.from_wire(message) for message in response.checkpoint if message.state == committed]
-
     def checkpoints(self) -> list[int]:
-        """The committed steps of this job, ascending."""
-        return [checkpoint.step for checkpoint in self._committed()]
+        """The committed steps of this job, ascending.
+
+        Raises:
+          Error: COORDINATOR_UNREACHABLE, STORAGE_STALLED (nobody can tell now).
+        """
+        return [checkpoint.step for checkpoint in _results.committed(self._session)]
 
 
-def _copy_out(declared: _layout.Declared, placement, memory: _memory.Mapping) -> None:
-    """Copies items of the layout to their places in shared memory."""
-    copies = _native.CopyList()
-    shards = len(declared.shards)
-    for place in placement:
-        if place.item < shards:
-            copies.add_array(declared.shards[place.item].array, memory.address, memory.size, place.slab_offset)
-        else:
-            entry = declared.objects[place.item - shards]
-            end = place.slab_offset + place.bytes
-            if len(entry.data) > place.bytes or end > memory.size:
-                raise Error("INTERNAL", f"object {entry.name!r} does not fit its place in shared memory")
-            memory.bytes[place.slab_offset:place.slab_offset + len(entry.data)] = memoryview(entry.data)
-            memory.bytes[place.slab_offset + len(entry.data):end] = 0
-    copies.run()
-
-
-def _check_step(step) -> None:
+def _checked_step(step: SupportsIndex) -> int:
+    """Raises BAD_STEP."""
     if isinstance(step, bool) or not hasattr(step, "__index__"):
         raise Error("BAD_STEP", f"a step is an integer, not {step!r}")
-    if not 0 <= step <= _MAX_STEP:
+    number = step.__index__()
+    if not 0 <= number <= _MAX_STEP:
         raise Error("BAD_STEP", f"step {step} is not between 0 and {_MAX_STEP}", {"step": str(step)})
+    return number
 
 
-_OPEN: "weakref.WeakSet[Client]" = weakref.WeakSet()
+_OPEN: weakref.WeakSet[Client] = weakref.WeakSet()
 
 
 # A forked child is another process: it must neither end its parent's sessions nor wait for locks that are held there.

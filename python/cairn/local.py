@@ -11,18 +11,33 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any
 
 import grpc
 
 from cairn import _agent, _token, _wire
 from cairn._errors import Error
+from cairn.client import Client, connect
 
 _START_TIMEOUT = 30.0
 _STOP_TIMEOUT = 5.0
 
 
 def binary(name: str) -> pathlib.Path:
-    """A program of Cairn: in CAIRN_BIN_DIR; else the installed package's own, the checkout's in dist/bin, one on PATH."""
+    """A program of Cairn.
+
+    Args:
+      name: "cairn", "cairn-coordinator" or "cairn-agent".
+
+    Returns:
+      Its path: in CAIRN_BIN_DIR, if that is set; else the installed package's own, the checkout's in dist/bin, or the
+      one on PATH.
+
+    Raises:
+      Error: INPUT_UNREADABLE, if it is at none of them.
+    """
     places = []
     if os.environ.get("CAIRN_BIN_DIR"):
         places.append(pathlib.Path(os.environ["CAIRN_BIN_DIR"]) / name)
@@ -56,7 +71,7 @@ class Service:
         self._flags = flags
         self._address_file = directory / f"{name}.address"
         self._group = group
-        self._process: subprocess.Popen | None = None
+        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def pid(self) -> int:
@@ -68,15 +83,19 @@ class Service:
         return self._process is not None and self._process.poll() is None
 
     def kill(self, signal: int = signals.SIGKILL) -> None:
-        """Sends a signal. After SIGKILL the process is gone when this returns."""
-        if not self.alive():
+        """Sends a signal, if the process runs. After SIGKILL it is gone when this returns."""
+        if self._process is None or not self.alive():
             return
         self._process.send_signal(signal)
         if signal == signals.SIGKILL:
             self._process.wait()
 
     def restart(self) -> None:
-        """A new process under the same address and flags; the old one is killed if it still runs."""
+        """A new process under the same address and flags; the old one is killed if it still runs.
+
+        Raises:
+          Error: TIMED_OUT (it does not listen after 30 seconds), or why it ended at its start.
+        """
         self.kill()
         self._spawn()
         self._await_address()
@@ -107,7 +126,7 @@ class Service:
 
     def _stop(self) -> None:
         """Asks to end; see _reap."""
-        if self.alive():
+        if self._process is not None and self.alive():
             self._process.send_signal(signals.SIGTERM)
             self._process.send_signal(signals.SIGCONT)
 
@@ -144,7 +163,7 @@ def _error_of_log(service: Service) -> Error:
     found = re.findall(r"^error: ([A-Z_]+): (.*)$", text, re.MULTILINE)
     if found:
         return Error(found[-1][0], f"{service.name}: {found[-1][1]}", {"log": str(service.log)})
-    status = service._process.returncode
+    status = service._process.returncode if service._process is not None else None
     if status == 2:  # usage
         return Error("BAD_REQUEST", f"{service.name}: {text.strip()}", {"log": str(service.log)})
     return Error("INTERNAL", f"{service.name} ended with status {status} at its start: {text[-500:].strip()}",
@@ -159,14 +178,21 @@ class Cluster:
     Args:
       ranks: number of ranks.
       root: directory of the checkpoints; stays.
+      job: the job's name.
       coordinator_flags, agent_flags: strings such as "--phase-timeout=5s".
+
+    Raises:
+      Error: RANK_OUT_OF_RANGE (less than one rank), BAD_REQUEST (flags that are one string). Entering the block raises
+        INPUT_UNREADABLE (the programs are not found), WORLD_INCOMPLETE (not all agents registered within 30 seconds),
+        and what a process says of why it ended at its start.
 
     Attributes:
       coordinator: the coordinator's Service; its address serves the CLI.
       agents: the agents' Services by rank; cairn.connect(address) works from any process of this user.
     """
 
-    def __init__(self, ranks: int, root, job: str = "demo", coordinator_flags=(), agent_flags=()):
+    def __init__(self, ranks: int, root: str | os.PathLike[str], job: str = "demo",
+                 coordinator_flags: Iterable[str] = (), agent_flags: Iterable[str] = ()) -> None:
         if ranks < 1:
             raise Error("RANK_OUT_OF_RANGE", f"a cluster of {ranks} ranks")
         if isinstance(coordinator_flags, str) or isinstance(agent_flags, str):
@@ -178,13 +204,13 @@ class Cluster:
         self.agents: list[Service] = []
         self._coordinator_flags = list(coordinator_flags)
         self._agent_flags = list(agent_flags)
-        self._clients: list = []
-        self._spawned: list[subprocess.Popen] = []
-        self._reaper: subprocess.Popen | None = None
+        self._clients: list[Client] = []
+        self._spawned: list[subprocess.Popen[Any]] = []
+        self._reaper: subprocess.Popen[bytes] | None = None
         self._directory: pathlib.Path | None = None
         self._port: socket.socket | None = None
 
-    def __enter__(self) -> "Cluster":
+    def __enter__(self) -> Cluster:
         binary("cairn-coordinator"), binary("cairn-agent")
         self.root.mkdir(parents=True, exist_ok=True)
         # Names of Unix sockets are short: not below the test's own, long directory.
@@ -200,13 +226,20 @@ class Cluster:
             raise
         return self
 
+    def _entered(self) -> tuple[pathlib.Path, subprocess.Popen[bytes]]:
+        """The directory of logs and sockets, and the leader of the process group."""
+        if self._directory is None or self._reaper is None:
+            raise Error("BAD_REQUEST", "this cluster has no processes yet: use it as `with cairn.local.Cluster(...)`")
+        return self._directory, self._reaper
+
     def _start(self) -> None:
-        group = self._reaper.pid
+        directory, reaper = self._entered()
+        group = reaper.pid
         self._port = _reserve_port()  # agents and commands know the coordinator by it, whatever becomes of the process
         self.coordinator = Service(
             "coordinator", "cairn-coordinator",
             [f"--listen=127.0.0.1:{self._port.getsockname()[1]}", f"--root={self.root}", *self._coordinator_flags],
-            self._directory, group)
+            directory, group)
         self.coordinator._spawn()
         self.coordinator._await_address()
         for rank in range(self.ranks):
@@ -214,7 +247,7 @@ class Cluster:
                 f"agent-{rank}", "cairn-agent",
                 [f"--coordinator={self.coordinator.address}", f"--job={self.job}", f"--rank={rank}",
                  f"--world-size={self.ranks}", f"--root={self.root}",
-                 f"--socket-directory={self._directory}/sockets-{rank}", *self._agent_flags], self._directory, group))
+                 f"--socket-directory={directory}/sockets-{rank}", *self._agent_flags], directory, group))
         for agent in self.agents:
             agent._spawn()
         for agent in self.agents:
@@ -244,28 +277,42 @@ class Cluster:
                                 f"{_START_TIMEOUT:g} s; their logs are in {self._directory}")
                 time.sleep(0.01)
 
-    def connect(self, rank: int):
-        """A client of this rank's agent; closed with the cluster."""
-        import cairn
+    def connect(self, rank: int) -> Client:
+        """A client of this rank's agent; closed with the cluster.
 
+        Raises:
+          Error: RANK_OUT_OF_RANGE, and as cairn.connect().
+        """
         if not 0 <= rank < self.ranks:
             raise Error("RANK_OUT_OF_RANGE", f"rank {rank} of a cluster of {self.ranks}")
-        client = cairn.connect(self.agents[rank].address)
+        client = connect(self.agents[rank].address)
         self._clients.append(client)
         return client
 
-    def spawn(self, command: list[str], **options) -> subprocess.Popen:
-        """Starts a process of the caller's (a trainer) that ends with the cluster at the latest; see Popen."""
-        process = subprocess.Popen(command, process_group=self._reaper.pid, **options)
+    def spawn(self, command: list[str], **options: Any) -> subprocess.Popen[Any]:
+        """Starts a process of the caller's (a trainer) that ends with the cluster at the latest.
+
+        Args:
+          command: program and arguments.
+          options: those of subprocess.Popen, except `process_group`.
+
+        Raises:
+          Error: BAD_REQUEST (outside of the cluster's `with` block).
+          OSError: the program cannot be started.
+        """
+        _, reaper = self._entered()
+        process: subprocess.Popen[Any] = subprocess.Popen(command, process_group=reaper.pid, **options)
         self._spawned.append(process)
         return process
 
-    def __exit__(self, kind, error, traceback) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 traceback: TracebackType | None) -> None:
         self._end(keep_logs=error is not None)
-        if error is not None and hasattr(error, "add_note"):
+        if error is not None:
             error.add_note(f"The cluster's logs are in {self._directory}.")
 
     def _end(self, keep_logs: bool) -> None:
+        directory, reaper = self._entered()
         for client in self._clients:
             client.close()
         for process in self._spawned:
@@ -279,7 +326,8 @@ class Cluster:
             service._reap(deadline)
         if self._port is not None:
             self._port.close()
-        self._reaper.stdin.close()
-        self._reaper.wait()
+        if reaper.stdin is not None:
+            reaper.stdin.close()
+        reaper.wait()
         if not keep_logs:
-            shutil.rmtree(self._directory, ignore_errors=True)
+            shutil.rmtree(directory, ignore_errors=True)

@@ -8,17 +8,28 @@ from __future__ import annotations
 
 import fnmatch
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy
 
 from cairn._errors import Error
-from cairn._state import Alias, PerRank, Shard
+from cairn._state import Alias, Array, PerRank, Shard
 
 __all__ = ["column_parallel", "expert", "flat_buffer", "from_rules", "replicated", "row_parallel", "vocab_parallel"]
 
 
-def column_parallel(array: numpy.ndarray, rank: int, world: int, axis: int = 0, *, dtype: str | None = None) -> Shard:
-    """One of `world` equal slices along `axis`: the output dimension of a weight (0 in torch's [out, in] order)."""
+def column_parallel(array: Array, rank: int, world: int, axis: int = 0, *, dtype: str | None = None) -> Shard:
+    """One of `world` equal slices along `axis`: the output dimension of a weight (0 in torch's [out, in] order).
+
+    Args:
+      array: this rank's slice; axis `axis` of the whole is `world` times as long.
+      dtype: torch name of the elements, for what numpy lacks ("bfloat16"); the same in all helpers.
+
+    Raises:
+      Error: RANK_OUT_OF_RANGE (`rank` is not below `world`), BAD_SHAPE (the array has no such axis), BAD_REQUEST (it is
+        no numpy array); the same in all helpers.
+    """
     _check_group(rank, world)
     axis = _check_axis(array, axis)
     global_shape, offset = list(array.shape), [0] * array.ndim
@@ -27,17 +38,29 @@ def column_parallel(array: numpy.ndarray, rank: int, world: int, axis: int = 0, 
     return Shard(array, global_shape, offset, dtype=dtype)
 
 
-def row_parallel(array: numpy.ndarray, rank: int, world: int, axis: int = 1, *, dtype: str | None = None) -> Shard:
-    """One of `world` equal slices along `axis`: the input dimension of a weight (1 in torch's [out, in] order)."""
+def row_parallel(array: Array, rank: int, world: int, axis: int = 1, *, dtype: str | None = None) -> Shard:
+    """One of `world` equal slices along `axis`: the input dimension of a weight (1 in torch's [out, in] order).
+
+    Arguments and errors are those of column_parallel().
+    """
     return column_parallel(array, rank, world, axis, dtype=dtype)
 
 
-def vocab_parallel(array: numpy.ndarray, rank: int, world: int, axis: int = 0, vocab: int | None = None, *,
+def vocab_parallel(array: Array, rank: int, world: int, axis: int = 0, vocab: int | None = None, *,
                    dtype: str | None = None) -> Shard:
     """A slice of an embedding whose vocabulary was padded so that it divides by `world`.
 
-    `vocab` is the true size: rows from there on are padding and are not saved, so that another world size with another
-    padding can load them. The shard's array is a view of `array` without its padding (empty if it is all padding).
+    Args:
+      array: this rank's slice, padding included.
+      axis: that of the vocabulary.
+      vocab: the true size: entries from there on are padding and are not saved, so that another world size with another
+        padding can load them. By default there is no padding.
+
+    Returns:
+      A shard whose array is a view of `array` without its padding (empty if it is all padding).
+
+    Raises:
+      Error: BAD_SHAPE, if the slices do not hold `vocab` entries; else as column_parallel().
     """
     _check_group(rank, world)
     axis = _check_axis(array, axis)
@@ -57,12 +80,21 @@ def vocab_parallel(array: numpy.ndarray, rank: int, world: int, axis: int = 0, v
     return Shard(array[tuple(index)], global_shape, offset, dtype=dtype)
 
 
-def expert(array: numpy.ndarray, rank: int, world: int, local_id: int, local_experts: int, *,
+def expert(array: Array, rank: int, world: int, local_id: int, local_experts: int, *,
            dtype: str | None = None) -> Shard:
     """The weight of expert `local_id` of the `local_experts` that each rank of the expert-parallel group holds.
 
     It becomes slice rank * local_experts + local_id of one tensor with all experts: the global number of an expert, not
     its local one, says where it lies, so experts of two ranks cannot take each other's place.
+
+    Args:
+      array: the weight of one expert.
+
+    Returns:
+      A shard of shape (1, *array.shape) of a tensor of shape (world * local_experts, *array.shape).
+
+    Raises:
+      Error: RANK_OUT_OF_RANGE, if `local_id` is not below `local_experts`; else as column_parallel().
     """
     _check_group(rank, world)
     _check_array(array)
@@ -72,23 +104,33 @@ def expert(array: numpy.ndarray, rank: int, world: int, local_id: int, local_exp
                  (rank * local_experts + local_id, *(0,) * array.ndim), dtype=dtype)
 
 
-def replicated(array: numpy.ndarray, *, dtype: str | None = None) -> Shard:
-    """The whole tensor, held equally by every rank that declares it."""
+def replicated(array: Array, *, dtype: str | None = None) -> Shard:
+    """The whole tensor, held equally by every rank that declares it.
+
+    Raises:
+      Error: BAD_REQUEST (no numpy array).
+    """
     _check_array(array)
     return Shard(array, array.shape, (0,) * array.ndim, dtype=dtype)
 
 
-def flat_buffer(array: numpy.ndarray, rank: int, world: int, parameters: dict, *,
+def flat_buffer(array: Array, rank: int, world: int, parameters: dict[str, Sequence[Any]], *,
                 dtype: str | None = None) -> dict[str, Shard]:
     """This rank's part of a ZeRO buffer, cut into the pieces of the parameters that lie in it.
 
-    The buffer is the flattened parameters one after the other in the order of `parameters`, padded at its end, and split
-    into `world` equal parts; `array` is part `rank`, 1-d.
+    The buffer is the flattened parameters one after the other in the order of `parameters`, padded at its end, and
+    split into `world` equal parts; `array` is part `rank`, 1-d.
 
     Args:
       parameters: name -> shape of the tensor, or (global_shape, offset, shape) where the parameter is itself a box of a
         larger tensor (tensor parallelism). All parameters of the buffer, not only those of this rank.
-    Returns: name -> flat shard, for the parameters that this part touches; the padding is in none.
+
+    Returns:
+      name -> flat shard, for the parameters that this part touches; the padding is in none.
+
+    Raises:
+      Error: BAD_SHAPE (the buffer is not 1-d, the parameters do not fit into `world` parts, or a box is not one); else
+        as column_parallel().
     """
     _check_group(rank, world)
     _check_array(array)
@@ -110,7 +152,8 @@ def flat_buffer(array: numpy.ndarray, rank: int, world: int, parameters: dict, *
     return result
 
 
-def from_rules(state: dict, rules: dict[str, int | None], rank: int, world: int, prefix: str = "") -> dict:
+def from_rules(state: dict[str, Any], rules: dict[str, int | None], rank: int, world: int,
+               prefix: str = "") -> dict[str, Any]:
     """Describes a whole state dict of equal slices.
 
     Args:
@@ -119,7 +162,12 @@ def from_rules(state: dict, rules: dict[str, int | None], rank: int, world: int,
         file names ("*.q_proj.weight"); the first that matches counts. An array that no pattern names is replicated: if
         it was a slice all the same, the first save finds that the ranks' bytes differ.
       prefix: put before every name.
-    Raises BAD_REQUEST for a pattern that names nothing: it is a typing error.
+
+    Returns:
+      prefix + name -> shard, or what else stood there, in the order of `state`.
+
+    Raises:
+      Error: BAD_REQUEST for a pattern that names nothing: it is a typing error; else as column_parallel().
     """
     _check_group(rank, world)
     unused = set(rules)
@@ -141,8 +189,8 @@ def from_rules(state: dict, rules: dict[str, int | None], rank: int, world: int,
     return result
 
 
-def _box(name: str, value) -> tuple[tuple, tuple, tuple]:
-    value = tuple(value)
+def _box(name: str, description: Sequence[Any]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    value = tuple(description)
     if len(value) == 3 and all(not isinstance(part, int) for part in value):
         global_shape, offset, shape = (tuple(part) for part in value)
         if not len(global_shape) == len(offset) == len(shape):
@@ -156,12 +204,12 @@ def _check_group(rank: int, world: int) -> None:
         raise Error("RANK_OUT_OF_RANGE", f"rank {rank} is not one of {world}")
 
 
-def _check_array(array) -> None:
+def _check_array(array: object) -> None:
     if not isinstance(array, numpy.ndarray):
         raise Error("BAD_REQUEST", f"a numpy array is needed, not {type(array).__name__}")
 
 
-def _check_axis(array, axis: int) -> int:
+def _check_axis(array: Array, axis: int) -> int:
     _check_array(array)
     if not -array.ndim <= axis < array.ndim:
         raise Error("BAD_SHAPE", f"axis {axis} of an array of shape {array.shape}")

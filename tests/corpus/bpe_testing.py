@@ -74,7 +74,7 @@ multilingual_text = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(multilingual_text)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def multilingual(size, seed):
     """Text of many scripts, from few words so that it is made quickly."""
     return b"".join(multilingual_text.lines(size, seed, words=400)).decode()
@@ -83,8 +83,42 @@ def multilingual(size, seed):
 PIECES = (
     ["a", "b", "the", "ing", "S", "s", "T", "re", "LL", "'", "'s", "'S", "'\u017f", "'ll", "'VE", "1", "23", "4567"]
     + [" ", " ", " ", "  ", "\n", "\r\n", "\n\n", "\t", "\x0b", "\x0c", "\x1c", "\x00", "!", "?!", "/", "_", "-", "//"]
-    + ["\xa0", "\x85", "\u2028", "\u3000", "\u200b", "\ufeff", "\u180e", "中", "文字", "。", "é", "É", "e\u0301", "\u0301"]
-    + ["Ж", "жа", "ǅ", "ʰ", "٣", "½", "Ⅷ", "😀", "👩\u200d🔬", "नि", "한", "ไทย", "ß", "ı", "İ", "𝔘", "\ue000", "\U0010ffff"]
+    + [
+        "\xa0",
+        "\x85",
+        "\u2028",
+        "\u3000",
+        "\u200b",
+        "\ufeff",
+        "\u180e",
+        "中",
+        "文字",
+        "。",
+        "é",
+        "É",
+        "e\u0301",
+        "\u0301",
+    ]
+    + [
+        "Ж",
+        "жа",
+        "ǅ",
+        "ʰ",
+        "٣",
+        "½",
+        "Ⅷ",
+        "😀",
+        "👩\u200d🔬",
+        "नि",
+        "한",
+        "ไทย",
+        "ß",
+        "ı",
+        "İ",
+        "𝔘",
+        "\ue000",
+        "\U0010ffff",
+    ]
 )
 
 

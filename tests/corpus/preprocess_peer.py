@@ -1,13 +1,12 @@
 """What Megatron-LM's tools/preprocess_data.py does, told again in Python on the libraries that it stands on.
 
-The tokenizers are transformers' own, the files are written by megatron-core's IndexedDatasetBuilder; between them stands
-only the order of things. Used as the oracle of tests/corpus/test_preprocess*.py.
+The tokenizers are transformers' own, the files are written by megatron-core's IndexedDatasetBuilder; between them
+stands only the order of things. Used as the oracle of tests/corpus/test_preprocess*.py.
 """
 import json
 import os
 import pathlib
 import subprocess
-import sys
 import warnings
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")

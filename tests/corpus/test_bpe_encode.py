@@ -6,10 +6,11 @@ import random
 
 import pytest
 import tiktoken
-from bpe_testing import any_text, cairn, encode, multilingual, random_text, rng, to_bytes, train
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
+
+from bpe_testing import any_text, cairn, encode, multilingual, random_text, rng, to_bytes, train
 
 RULES = ["gpt2", "gpt4", "cl100k", "llama3", "qwen2", "o200k", "whitespace"]
 SPECIALS = ["<|endoftext|>", "<|end|>", "<|end|>x", "[SEP]"]
@@ -43,7 +44,20 @@ def some_lines(seed, count=250):
         lines.append(random_text(r, r.randrange(60)).replace("\n", "\t"))
         lines.append(any_text(r, r.randrange(1, 40)).replace("\n", ""))
         lines.append(random_text(r, r.randrange(20), [*SPECIALS, "<|", "|>", "end", "[SEP", " ", "a"]))
-    lines += ["", " ", "\r", "a\r", "\t\t", "\x00", "\x00\x00a", "trailing  ", "a" * 5000, "=" * 300, " " * 999, "中" * 800]
+    lines += [
+        "",
+        " ",
+        "\r",
+        "a\r",
+        "\t\t",
+        "\x00",
+        "\x00\x00a",
+        "trailing  ",
+        "a" * 5000,
+        "=" * 300,
+        " " * 999,
+        "中" * 800,
+    ]
     return lines
 
 
@@ -72,14 +86,19 @@ def test_encodes_as_tiktoken_does(trained, name, tmp_path):
     tokenizer = json.loads((directory / "tokenizer.json").read_text())
     specials = {token["content"]: token["id"] for token in tokenizer["added_tokens"]}
     step = tokenizer["pre_tokenizer"].get("pretokenizers", [None])[0]
-    pattern = step["pattern"]["Regex"] if step else r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+    pattern = (
+        step["pattern"]["Regex"]
+        if step
+        else r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+    )
     if name == "cl100k":
         pattern = (
             r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
             r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
         )
     peer = tiktoken.Encoding("test", pat_str=pattern, mergeable_ranks=ranks, special_tokens=specials)
-    # tiktoken takes special tokens in the order of a hash map; texts with one that begins another are left to the test above.
+    # tiktoken takes special tokens in the order of a hash map; texts with one that begins another are left to the test
+    # above.
     lines = [line for line in some_lines(8) if "<|end|>x" not in line]
     ours = encode(directory / "tokenizer.tiktoken", joined(lines))
     for line, a in zip(lines, ours, strict=True):
@@ -155,7 +174,15 @@ def test_gpt2_pair(pair, tmp_path):
     vocab["<|endoftext|>"] = 5000
     (tmp_path / "vocab.json").write_text(json.dumps(vocab))
     (tmp_path / "merges.txt").write_text((pair / "merges.txt").read_text().split("\n", 1)[1].replace("\n", "\r\n"))
-    result = cairn("encode", "--tokenizer", tmp_path / "vocab.json", "--merges", tmp_path / "merges.txt", "-", stdin=b"<|endoftext|>a b\n")
+    result = cairn(
+        "encode",
+        "--tokenizer",
+        tmp_path / "vocab.json",
+        "--merges",
+        tmp_path / "merges.txt",
+        "-",
+        stdin=b"<|endoftext|>a b\n",
+    )
     assert [int(i) for i in result.stdout.split()] == [5000, *encode(pair, b"a b")[0]]
 
 
@@ -185,17 +212,34 @@ def split_by(pattern):
 
 # What a tokenizer.json may hold, with all that Oniguruma reads otherwise than PCRE2.
 OTHER_PATTERNS = [
-    r"\p{Lu}?\p{Ll}+|[0-9]{2}", r"(?<= )\w+|x*", r"[\s\S]{1,7}", r"\d+|\s|[^\d\s]+", r"\w+|\W", r"\b|[\W_]{2}",
-    r"\B.", r"[^\W\d]+|\S", r"[^\r\n\p{L}\p{N}]?[\p{L}&&[^\p{Han}]]+|\p{Han}{1,3}|[a-f[x-z\p{P}]]+", r"[\w&&\D]+|\H\h?",
-    r"^.|.$", r"(?m)a.+?b|(?i)THE.", r"(?:[a-z]{1,2})+x|\p{N}{1,3}+|\p{Nd}{2}+.", r"[[:punct:]]+|[^[:alpha:]\h]", r"(?i:[^a-f\W])++.?",
+    r"\p{Lu}?\p{Ll}+|[0-9]{2}",
+    r"(?<= )\w+|x*",
+    r"[\s\S]{1,7}",
+    r"\d+|\s|[^\d\s]+",
+    r"\w+|\W",
+    r"\b|[\W_]{2}",
+    r"\B.",
+    r"[^\W\d]+|\S",
+    r"[^\r\n\p{L}\p{N}]?[\p{L}&&[^\p{Han}]]+|\p{Han}{1,3}|[a-f[x-z\p{P}]]+",
+    r"[\w&&\D]+|\H\h?",
+    r"^.|.$",
+    r"(?m)a.+?b|(?i)THE.",
+    r"(?:[a-z]{1,2})+x|\p{N}{1,3}+|\p{Nd}{2}+.",
+    r"[[:punct:]]+|[^[:alpha:]\h]",
+    r"(?i:[^a-f\W])++.?",
 ]
 
 
 @pytest.mark.parametrize("pattern", OTHER_PATTERNS)
 def test_other_regular_expressions(pair, tmp_path, pattern):
     # Characters that are older than the Unicode version of any of the two engines.
-    lines = multilingual(30_000, 4).split("\n") + ["".join(map(chr, range(256))).replace("\n", ""), "a\u180eb \u200d\u0940"]
-    same_as_peer(build(pair, tmp_path, split_by(pattern)), [*lines, "ab1234567", "1234", "the\u2028The thx abx", "x" * 99])
+    lines = multilingual(30_000, 4).split("\n") + [
+        "".join(map(chr, range(256))).replace("\n", ""),
+        "a\u180eb \u200d\u0940",
+    ]
+    same_as_peer(
+        build(pair, tmp_path, split_by(pattern)), [*lines, "ab1234567", "1234", "the\u2028The thx abx", "x" * 99]
+    )
 
 
 def test_switches_of_the_model_and_the_pretokenizer(pair, tmp_path):
@@ -271,7 +315,12 @@ def test_ids_of_added_tokens_are_hugging_faces(pair, tmp_path):
 
     def change(tokenizer):
         tokenizer["added_tokens"] = [
-            added("<a>", 9), added("the", 3), added("<b>", 70_000), added("<b>", 5), added("<far>", 1), added("<c>", size + 1)
+            added("<a>", 9),
+            added("the", 3),
+            added("<b>", 70_000),
+            added("<b>", 5),
+            added("<far>", 1),
+            added("<c>", size + 1),
         ]
         tokenizer["model"]["vocab"]["<far>"] = size + 50
 

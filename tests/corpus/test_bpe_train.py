@@ -2,6 +2,7 @@
 import base64
 import collections
 import gzip
+import itertools
 import json
 import os
 import random
@@ -11,17 +12,28 @@ import time
 
 import pytest
 import regex
-from bpe_testing import (
-    CAIRN, EXHAUSTIVE, any_text, cairn, from_bytes, load, multilingual, random_text, rng, to_bytes, train,
-)
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
+
+from bpe_testing import (
+    CAIRN,
+    EXHAUSTIVE,
+    any_text,
+    cairn,
+    from_bytes,
+    load,
+    multilingual,
+    random_text,
+    rng,
+    to_bytes,
+    train,
+)
 
 PATTERNS = {
     "gpt2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
-    "gpt4": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-    "llama3": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-    "qwen2": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-    "o200k": r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    "gpt4": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",  # noqa: E501
+    "llama3": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",  # noqa: E501
+    "qwen2": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",  # noqa: E501
+    "o200k": r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",  # noqa: E501
     "whitespace": r"\S+|\s+",
 }
 
@@ -118,7 +130,9 @@ def test_every_code_point_is_classed_as_hugging_face_does(tmp_path):
 def oracle(texts, merge_count, pattern, specials=(), minimum=1):
     """Counts all pairs anew for every merge; of equals the greatest pair of byte strings."""
     counts = collections.Counter()
-    cut = regex.compile("|".join(regex.escape(s) for s in sorted(specials, key=len, reverse=True))) if specials else None
+    cut = (
+        regex.compile("|".join(regex.escape(s) for s in sorted(specials, key=len, reverse=True))) if specials else None
+    )
     for text in texts:
         for piece in cut.split(text) if cut else [text]:
             counts.update(m.group().encode() for m in regex.finditer(pattern, piece))
@@ -127,7 +141,7 @@ def oracle(texts, merge_count, pattern, specials=(), minimum=1):
     for _ in range(merge_count):
         pairs = collections.Counter()
         for word, parts in words.items():
-            for pair in zip(parts, parts[1:]):
+            for pair in itertools.pairwise(parts):
                 pairs[pair] += counts[word]
         if not pairs:
             break
@@ -263,7 +277,9 @@ def test_special_tokens_across_blocks_are_found(tmp_path):
 
 def test_one_line_of_megabytes(tmp_path):
     r = rng(2)
-    text = "".join(r.choices("abcdefghij", k=10_000)) + "中文字" * 2000 + "=" * 10_000 + " x" * 800_000  # HF: quadratic in a word
+    text = (
+        "".join(r.choices("abcdefghij", k=10_000)) + "中文字" * 2000 + "=" * 10_000 + " x" * 800_000
+    )  # HF: quadratic in a word
     path = tmp_path / "text"
     path.write_bytes(text.encode())
     agree(train(path, tmp_path / "out", 600, "--tie-break", "huggingface"), hugging_face([text], 600))
@@ -364,9 +380,20 @@ def test_little_memory_gives_the_same_result(tmp_path):
     r = rng(11)
     path = tmp_path / "text"
     letters = str.maketrans("0123456789", "ghijklmnop")
-    path.write_text("\n".join(("%x" % r.getrandbits(r.choice((20, 40, 80)))).translate(letters) for _ in range(250_000)))
+    path.write_text(
+        "\n".join(f"{r.getrandbits(r.choice((20, 40, 80))):x}".translate(letters) for _ in range(250_000))
+    )
     expected = train(path, tmp_path / "out", 700)
-    command = [CAIRN, "--format=json", "corpus", "bpe", "train", path, "--vocab-size=700", f"--output={tmp_path / 'out2'}"]
+    command = [
+        CAIRN,
+        "--format=json",
+        "corpus",
+        "bpe",
+        "train",
+        path,
+        "--vocab-size=700",
+        f"--output={tmp_path / 'out2'}",
+    ]
     result = subprocess.run([*command, "--resume", "--checkpoint-every=200KB"], capture_output=True, check=True)
     assert json.loads(result.stdout)["spilled"]
     assert load(tmp_path / "out2") == expected
@@ -414,7 +441,17 @@ def test_killed_and_resumed(tmp_path, seed, compress):
 def test_a_resumed_count_of_other_inputs_is_refused(tmp_path):
     path = tmp_path / "bad.jsonl"
     path.write_text('{"text": "fine words"}\n' * 100_000 + "broken\n")
-    command = ["train", path, "--output", tmp_path / "out", "--vocab-size", 260, "--resume", "--checkpoint-every", "64KB"]
+    command = [
+        "train",
+        path,
+        "--output",
+        tmp_path / "out",
+        "--vocab-size",
+        260,
+        "--resume",
+        "--checkpoint-every",
+        "64KB",
+    ]
     assert cairn(*command).returncode == 1
     assert (tmp_path / "out" / ".bpe-count" / "count.json").exists()
     path.write_text('{"text": "fine words"}\n' * 100_001)

@@ -20,7 +20,9 @@ DTYPES = [numpy.uint8, numpy.int8, numpy.int16, numpy.int32, numpy.int64, numpy.
 
 
 def corpus(*arguments, check=True):
-    result = subprocess.run([str(CAIRN), "--format=json", "corpus", *map(str, arguments)], capture_output=True, timeout=120)
+    result = subprocess.run(
+        [str(CAIRN), "--format=json", "corpus", *map(str, arguments)], capture_output=True, timeout=120
+    )
     if check:
         assert result.returncode == 0, result.stderr.decode()
         return json.loads(result.stdout)

@@ -9,8 +9,16 @@ import time
 import numpy
 import pytest
 
-from preprocess_peer import (CAIRN, SPECIAL, BertPeer, assert_same_pairs, cairn_preprocess, indexed_dataset, preprocess,
-                             write_jsonl)
+from preprocess_peer import (
+    CAIRN,
+    SPECIAL,
+    BertPeer,
+    assert_same_pairs,
+    cairn_preprocess,
+    indexed_dataset,
+    preprocess,
+    write_jsonl,
+)
 
 WORDS = "the quick brown fox jumps over lazy dogs and checkpoints [SEP] x, y. <extra_id_3>!".split()
 
@@ -76,8 +84,19 @@ def test_golden_bytes(tmp_path):
                      "--vocab-file", vocab)
     assert (tmp_path / "p_text_document.bin").read_bytes().hex() == "0200050006000500030002000100" + "0300"
     assert (tmp_path / "p_text_document.idx").read_bytes().hex() == (
-        "4d4d494449445800000100000000000000" "08" "0200000000000000" "0400000000000000" "05000000" "03000000"
-        "0000000000000000" "0a00000000000000" "0000000000000000" "0100000000000000" "0100000000000000" "0200000000000000")
+        "4d4d494449445800000100000000000000"
+        "08"
+        "0200000000000000"
+        "0400000000000000"
+        "05000000"
+        "03000000"
+        "0000000000000000"
+        "0a00000000000000"
+        "0000000000000000"
+        "0100000000000000"
+        "0100000000000000"
+        "0200000000000000"
+    )
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
@@ -109,8 +128,18 @@ def test_partitions(tmp_path, vocab, partitions, sequential):
     rng = random.Random(3)
     files = [write_jsonl(tmp_path / f"in{i}.jsonl", documents(rng, n)) for i, n in enumerate((101, 1, 230))]
     flags = ["--partitions", str(partitions)] + (["--keep-sequential-samples"] if sequential else [])
-    run_both(tmp_path, tmp_path / "in*.jsonl", vocab, *flags, "--workers", str(partitions), files=files, partitions=partitions,
-             keep_sequential=sequential, keys=("text", "title"))
+    run_both(
+        tmp_path,
+        tmp_path / "in*.jsonl",
+        vocab,
+        *flags,
+        "--workers",
+        str(partitions),
+        files=files,
+        partitions=partitions,
+        keep_sequential=sequential,
+        keys=("text", "title"),
+    )
     assert sorted(p.name for p in tmp_path.glob("*ours*")) == sorted(
         f"ours_{key}_document.{suffix}" for key in ("text", "title") for suffix in ("bin", "idx"))
 
@@ -155,8 +184,17 @@ def test_compressed_input(tmp_path, vocab):
                          "BertWordPieceCase", "--vocab-file", vocab)
         assert_same_pairs(tmp_path / "peer", tmp_path / "ours")
     (tmp_path / "cut.jsonl.gz").write_bytes(gzip.compress(whole)[:-20])
-    done = cairn_preprocess("--input", tmp_path / "cut.jsonl.gz", "--output-prefix", tmp_path / "cut", "--tokenizer-type",
-                            "BertWordPieceCase", "--vocab-file", vocab, check=False)
+    done = cairn_preprocess(
+        "--input",
+        tmp_path / "cut.jsonl.gz",
+        "--output-prefix",
+        tmp_path / "cut",
+        "--tokenizer-type",
+        "BertWordPieceCase",
+        "--vocab-file",
+        vocab,
+        check=False,
+    )
     assert done.returncode == 1 and "cut.jsonl.gz" in done.stderr
     assert not list(tmp_path.glob("cut_*"))
 

@@ -8,8 +8,10 @@ from preprocess_peer import HfPeer, assert_same_pairs, cairn_preprocess, preproc
 
 tokenizers = pytest.importorskip("tokenizers")
 
-TEXT = ("It's the end of a checkpoint; they've 1234 tensors, naïve Zürich  and   blanks.\n\tdef f(x): return x\u2019s 中文 "
-        "한국어 😀 THE End!? ").split(" ")
+TEXT = (
+    "It's the end of a checkpoint; they've 1234 tensors, naïve Zürich  and   blanks.\n\tdef f(x): return x\u2019s 中文 "
+    "한국어 😀 THE End!? "
+).split(" ")
 
 
 def documents(rng, count):
@@ -60,8 +62,17 @@ def test_hugging_face(tmp_path, framing, flags):
     peer = HfPeer(transformers.AutoTokenizer.from_pretrained(directory), "--append-eod" in flags)
     source = write_jsonl(tmp_path / "in.jsonl", documents(random.Random(2), 200))
     preprocess([source], tmp_path / "peer", peer, append_eod="--append-eod" in flags)
-    cairn_preprocess("--input", source, "--output-prefix", tmp_path / "ours", "--tokenizer-type", "HuggingFaceTokenizer",
-                     "--tokenizer-model", directory, *flags)
+    cairn_preprocess(
+        "--input",
+        source,
+        "--output-prefix",
+        tmp_path / "ours",
+        "--tokenizer-type",
+        "HuggingFaceTokenizer",
+        "--tokenizer-model",
+        directory,
+        *flags,
+    )
     assert_same_pairs(tmp_path / "peer", tmp_path / "ours")
 
 

@@ -9,11 +9,34 @@ from preprocess_peer import SPECIAL, BertPeer, assert_same_pairs, cairn_preproce
 punkt = pytest.importorskip("nltk.tokenize.punkt")
 
 NAMES = "Smith Bach Miller O'Neil Müller Öz Éva Иванов Ωmega".split()
-WORDS = ("the checkpoint was written at and it of reads every rank in order to be sure that nothing is lost when a disk "
-         "fails however they wait for storage which costs time straße naïve über он сказал что 中文 x² Ⅳ _id").split()
+WORDS = (
+    "the checkpoint was written at and it of reads every rank in order to be sure that nothing is lost when a disk "
+    "fails however they wait for storage which costs time straße naïve über он сказал что 中文 x² Ⅳ _id"
+).split()
 ABBREVIATIONS = "Dr. Mr. e.g. i.e. etc. approx. vs. U.S. a.m. St. Inc. No. z.B. т.е. Ph.D. co-op. J. S. é.".split()
 NUMBERS = "1 1. 3.14 1,000 -5. 1995. 12.-14. .5 ٣. ²".split()
-ENDS = [".", ".", ".", ".", "!", "?", "...", "?!", "!!!", ". . .", "…", ".)", ".\"", ".”", "!»", ".'", ".--", "。", ".,", ";"]
+ENDS = [
+    ".",
+    ".",
+    ".",
+    ".",
+    "!",
+    "?",
+    "...",
+    "?!",
+    "!!!",
+    ". . .",
+    "…",
+    ".)",
+    '."',
+    ".”",
+    "!»",
+    ".'",
+    ".--",
+    "。",
+    ".,",
+    ";",
+]
 BLANKS = [" ", " ", " ", " ", " ", "  ", "\n", "\n\n", "\t", "\u00a0", "\u2003", "\r\n", "\x1c", "\x0b", ""]
 
 
@@ -90,8 +113,27 @@ def test_punkt(tmp_path, model, vocab, seed):
     path, tokenizer = model
     rng = random.Random(seed)
     records = [{"text": prose(rng, rng.randrange(0, 25))} for _ in range(400)]
-    records += [{"text": t} for t in ("", " ", ".", ". ", "...", ". . . a", ". . .", "a.b. c", " .a", "x.)", "\n", "?!?! !",
-                                      "a. \" b", "a.\"'\" --b", ".\u2028.", "x . . . . y. Z")]
+    records += [
+        {"text": t}
+        for t in (
+            "",
+            " ",
+            ".",
+            ". ",
+            "...",
+            ". . . a",
+            ". . .",
+            "a.b. c",
+            " .a",
+            "x.)",
+            "\n",
+            "?!?! !",
+            'a. " b',
+            'a."\'" --b',
+            ".\u2028.",
+            "x . . . . y. Z",
+        )
+    ]
     done = run(tmp_path, vocab, records, tokenizer.tokenize, "--punkt-model", path, "--workers", 2)
     assert f"sentences: Punkt, {path}" in done.stdout
     counts = sum(len(tokenizer.tokenize(record["text"])) for record in records)

@@ -174,12 +174,24 @@ def test_line_larger_than_the_budget(tmp_path):
 @pytest.mark.parametrize("extra", [[], ["--no-scratch"]])
 def test_resident_size_with_eight_byte_lines(tmp_path, extra):
     (tmp_path / "in").write_bytes(b"".join(b"%07x\n" % i for i in range(5_000_000)))
-    command = [str(CAIRN), "corpus", "shuffle", str(tmp_path / "in"), "--output", str(tmp_path / "o"), "--memory", "32MiB"]
+    command = [
+        str(CAIRN),
+        "corpus",
+        "shuffle",
+        str(tmp_path / "in"),
+        "--output",
+        str(tmp_path / "o"),
+        "--memory",
+        "32MiB",
+    ]
     # Through a small process: a child begins with the peak of the one that forked it, and this one is large.
     launcher = [sys.executable, "-S", "-c", LAUNCHER]
-    result = subprocess.run([*launcher, *command, *extra], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=True)
+    result = subprocess.run(
+        [*launcher, *command, *extra], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=True
+    )
     assert int(result.stderr.split()[-1]) <= (32 + 16) * 1024
-    assert sum(1 for _ in open(tmp_path / "o", "rb")) == 5_000_000
+    with open(tmp_path / "o", "rb") as output:
+        assert sum(1 for _ in output) == 5_000_000
 
 
 def test_files_patterns_directories_and_empty_files(tmp_path):
@@ -204,7 +216,9 @@ def test_splits(tmp_path):
     shuffle(tmp_path / "in", "--output", tmp_path / "whole", "--seed", 3)
     whole = (tmp_path / "whole").read_bytes()
     for name, arguments in (("l", ["--split-lines", 300]), ("b", ["--split-bytes", 2048]), ("f", ["--split-files", 7])):
-        report = json.loads(shuffle(tmp_path / "in", "--output", tmp_path / f"{name}.txt", "--seed", 3, *arguments).stdout)
+        report = json.loads(
+            shuffle(tmp_path / "in", "--output", tmp_path / f"{name}.txt", "--seed", 3, *arguments).stdout
+        )
         parts = [pathlib.Path(path).read_bytes() for path in report["outputs"]]
         assert b"".join(parts) == whole
         counts = [part.count(b"\n") for part in parts]

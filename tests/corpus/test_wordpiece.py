@@ -11,7 +11,8 @@ from preprocess_peer import SPECIAL, BertPeer, assert_same_pairs, cairn_preproce
 KINDS = [("BertWordPieceCase", False), ("BertWordPieceLowerCase", True)]
 
 
-# Every scalar value, or without CAIRN_EXHAUSTIVE=1 (minutes) the assigned ones and a sample of the large uniform blocks.
+# Every scalar value, or without CAIRN_EXHAUSTIVE=1 (minutes) the assigned ones and a sample of the large uniform
+# blocks.
 EXHAUSTIVE = os.environ.get("CAIRN_EXHAUSTIVE") == "1"
 CHARACTERS = [c for c in map(chr, range(sys.maxunicode + 1)) if not 0xD800 <= ord(c) < 0xE000 and
               (EXHAUSTIVE or ord(c) % 61 == 0 or unicodedata.category(c) not in ("Lo", "Cn", "Co") or ord(c) < 0x3400)]
@@ -138,7 +139,9 @@ VOCABULARIES = {
 def test_vocabulary_files(tmp_path, kind, lower_case, name):
     vocab = tmp_path / "vocab.txt"
     vocab.write_bytes(VOCABULARIES[name].encode())
-    source = write_jsonl(tmp_path / "in.jsonl", [{"text": "hellos hello x world [SEP] [MASK] <extra_id_7>"}, {"text": ""}])
+    source = write_jsonl(
+        tmp_path / "in.jsonl", [{"text": "hellos hello x world [SEP] [MASK] <extra_id_7>"}, {"text": ""}]
+    )
     preprocess([source], tmp_path / "peer", BertPeer(vocab, lower_case), append_eod=True)
     cairn_preprocess("--input", source, "--output-prefix", tmp_path / "ours", "--tokenizer-type", kind, "--vocab-file",
                      vocab, "--append-eod")
@@ -167,7 +170,7 @@ def legacy_words(text, lower_case):
             token = "".join(c for c in unicodedata.normalize("NFD", token.lower()) if category(c) != "Mn")
         word = ""
         for c in token:
-            if 33 <= ord(c) <= 126 and not c.isalnum() or category(c).startswith("P"):
+            if (33 <= ord(c) <= 126 and not c.isalnum()) or category(c).startswith("P"):
                 words += [word, c]
                 word = ""
             else:
@@ -191,8 +194,10 @@ class LegacyPeer:
         for word in legacy_words(text, self.lower_case):
             pieces, start = [], 0
             while start < len(word) and len(word) <= 200:
-                end = next((e for e in range(len(word), start, -1) if ("##" if start else "") + word[start:e] in self.vocab),
-                           None)
+                end = next(
+                    (e for e in range(len(word), start, -1) if ("##" if start else "") + word[start:e] in self.vocab),
+                    None,
+                )
                 if end is None:
                     pieces = []
                     break
@@ -206,7 +211,14 @@ class LegacyPeer:
 @pytest.mark.parametrize("seed", range(3))
 def test_legacy(tmp_path, small_vocabulary, kind, lower_case, seed):
     rng = random.Random(100 + seed)
-    greek = ["\u039f\u0394\u039f\u03a3", "\u03a3", "\u0391\u03a3.", "\u0391\u03a3\u2019\u0391", "A\u03a3\u00adB", "\u03a3\u4e00"]
+    greek = [
+        "\u039f\u0394\u039f\u03a3",
+        "\u03a3",
+        "\u0391\u03a3.",
+        "\u0391\u03a3\u2019\u0391",
+        "A\u03a3\u00adB",
+        "\u03a3\u4e00",
+    ]
     records = [{"text": hard_text(rng, WORDS + greek)} for _ in range(300)]
     source = write_jsonl(tmp_path / "in.jsonl", records)
     preprocess([source], tmp_path / "peer", LegacyPeer(small_vocabulary, lower_case), append_eod=True)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import cairn
-from testing.ranks import blank, command, command_json, noise, on_ranks, reasons, rows
+from testing.ranks import blank, command, noise, on_ranks, reasons, rows
 
 WHOLE = noise((64, 16), np.float32, 1)
 FLAGS = {"coordinator_flags": ["--phase-timeout=10s", "--lease-ttl=3s"]}
@@ -170,7 +170,9 @@ def test_damaged_manifest(root):
     assert "MANIFEST_CORRUPT" in done.stderr
 
 
-@pytest.mark.parametrize("job", ["Upper", "a//b", "/a", "a/", "..", "a/../b", "", "x" * 3000, "-a", "a b", "123456789012"])
+@pytest.mark.parametrize(
+    "job", ["Upper", "a//b", "/a", "a/", "..", "a/../b", "", "x" * 3000, "-a", "a b", "123456789012"]
+)
 def test_bad_job_names(root, job):
     with pytest.raises(cairn.Error) as caught:
         with cairn.local.Cluster(ranks=1, root=root, job=job):
@@ -239,10 +241,12 @@ def test_peer_of_another_user_is_refused(root):
         os.chmod(cluster._directory, 0o755)
         os.chmod(os.path.dirname(socket), 0o755)
         os.chmod(socket, 0o777)
-        code = ("import os, sys\nimport cairn\n"
-                "try: cairn.connect(sys.argv[1] + '.none', timeout=0.2)\nexcept cairn.Error: pass\n"  # imports what is lazy
-                "os.setuid(65534)\n"
-                "try: cairn.connect(sys.argv[1])\nexcept cairn.Error as error: print(error.reason)\n")
+        code = (
+            "import os, sys\nimport cairn\n"
+            "try: cairn.connect(sys.argv[1] + '.none', timeout=0.2)\nexcept cairn.Error: pass\n"  # imports what is lazy
+            "os.setuid(65534)\n"
+            "try: cairn.connect(sys.argv[1])\nexcept cairn.Error as error: print(error.reason)\n"
+        )
         done = subprocess.run([sys.executable, "-c", code, socket], capture_output=True, text=True, timeout=60,
                               env={**os.environ, "PYTHONPATH": str(pathlib.Path(cairn.__file__).parents[1])})
         assert done.stdout == "PEER_UID\n", done
@@ -258,7 +262,9 @@ from testing.ranks import on_ranks, reasons
 root = pathlib.Path(sys.argv[1])
 with cairn.local.Cluster(ranks=2, root=root, coordinator_flags=["--phase-timeout=10s"]) as cluster:
     def save(step, size):
-        return reasons(on_ranks(cluster, lambda rank, client: client.save(step, {"w%d" % rank: np.ones(size, np.uint8)}).wait(60), errors=True))
+        def on_rank(rank, client):
+            client.save(step, {f"w{rank}": np.ones(size, np.uint8)}).wait(60)
+        return reasons(on_ranks(cluster, on_rank, errors=True))
     assert save(1, 4 << 20) == ["", ""]
     free = shutil.disk_usage(root).free
     full = save(2, 12 << 20)
@@ -302,7 +308,23 @@ def run_in_namespace(directory: pathlib.Path, mount: str, code: str) -> None:
     if try_it.returncode != 0:
         pytest.skip("this machine gives no user namespaces")
     done = subprocess.run(
-        ["unshare", "--user", "--map-root-user", "--mount", "/bin/sh", "-c", mount + " && exec \"$2\" -c \"$3\" \"$1\"", "sh",
-         str(place), sys.executable, code], capture_output=True, text=True, timeout=180, stdin=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": paths})
+        [
+            "unshare",
+            "--user",
+            "--map-root-user",
+            "--mount",
+            "/bin/sh",
+            "-c",
+            mount + ' && exec "$2" -c "$3" "$1"',
+            "sh",
+            str(place),
+            sys.executable,
+            code,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": paths},
+    )
     assert done.returncode == 0 and done.stdout.endswith("done\n"), done.stdout + done.stderr

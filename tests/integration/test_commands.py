@@ -107,7 +107,9 @@ def test_next_actions_of_damage_can_be_typed(root):
 def test_step_that_is_not_committed_says_what_stands(root):
     for name in ("repair", "verify", "show"):
         said = command(name, "demo@2", f"--root={root}", expect=1).stderr
-        assert "NOT_COMMITTED" in said and "attempt 1 was aborted" in said and "latest committed step is 3" in said, said
+        assert "NOT_COMMITTED" in said and "attempt 1 was aborted" in said and "latest committed step is 3" in said, (
+            said
+        )
     (directory(root, 3) / "0001.verdict").unlink()
     for name in ("repair", "verify", "show"):
         said = command(name, "demo@3", f"--root={root}", expect=1).stderr
@@ -229,8 +231,12 @@ def test_status_says_why_a_load_failed_and_whose_agent_is_missing(tmp_path):
 
 def test_rank_that_waits_names_those_that_are_late(tmp_path):
     with cairn.local.Cluster(ranks=3, root=tmp_path, **FLAGS) as cluster:
-        answers = on_ranks(cluster, lambda rank, client: client.save(1, {"w": rows(WHOLE, rank, 3)}, timeout=1).wait(30),
-                           ranks=[0, 2], errors=True)
+        answers = on_ranks(
+            cluster,
+            lambda rank, client: client.save(1, {"w": rows(WHOLE, rank, 3)}, timeout=1).wait(30),
+            ranks=[0, 2],
+            errors=True,
+        )
         assert reasons(answers) == ["RANK_LATE"] * 2
         for answer in answers:
             assert answer.metadata["ranks"] == "1" and "rank 1 held up the others" in answer.message, answer
@@ -243,10 +249,17 @@ def test_addresses_are_checked_where_they_are_given(tmp_path, address):
                                ("cairn-agent", [*agent, f"--coordinator={address}"]),
                                ("cairn-agent", [*agent, "--coordinator=127.0.0.1:1", f"--listen={address}"]),
                                ("cairn-coordinator", [f"--root={tmp_path}", f"--listen={address}"])):
-        done = subprocess.run([str(cairn.local.binary(program)), *arguments], capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            [str(cairn.local.binary(program)), *arguments], capture_output=True, text=True, timeout=60
+        )
         assert done.returncode == 2 and f"'{address}' is not host:port" in done.stderr, (program, arguments, done)
-    done = subprocess.run([str(cairn.local.binary("cairn")), "list", "demo"], capture_output=True, text=True, timeout=60,
-                          env={**os.environ, "CAIRN_COORDINATOR": address})
+    done = subprocess.run(
+        [str(cairn.local.binary("cairn")), "list", "demo"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "CAIRN_COORDINATOR": address},
+    )
     assert done.returncode == 2 and "is not host:port" in done.stderr, done
 
 

@@ -1,4 +1,5 @@
-"""Damaged checkpoints: whose trouble they are, what a load takes instead, how every view shows them, and their repair."""
+"""Damaged checkpoints: whose trouble they are, what a load takes instead, how every view shows them, and their
+repair."""
 
 import os
 import pathlib
@@ -23,7 +24,9 @@ def state(step: int, rank: int) -> dict:
 
 
 def save(cluster, step: int) -> list:
-    return on_ranks(cluster, lambda rank, client: client.save(step, state(step, rank), timeout=20).wait(60), errors=True)
+    return on_ranks(
+        cluster, lambda rank, client: client.save(step, state(step, rank), timeout=20).wait(60), errors=True
+    )
 
 
 def load(cluster, **options) -> list:
@@ -218,7 +221,9 @@ def test_repair_end_to_end(root):
     with cluster_of(root) as cluster:
         again = listed(root, cluster)[-1]
         assert {**again, "commit_time": ""} == {**row, "commit_time": ""}
-        assert command_json("show", "demo@3", f"--coordinator={cluster.coordinator.address}")["files"] == before["files"]
+        assert (
+            command_json("show", "demo@3", f"--coordinator={cluster.coordinator.address}")["files"] == before["files"]
+        )
         for rank, (report, right) in enumerate(load(cluster)):
             assert (report.step, right, report.passed_over) == (3, True, [])
             assert report.objects["rng"] == {"seed": rank, "step": 3}

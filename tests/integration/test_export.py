@@ -108,9 +108,28 @@ def test_a_tensor_above_the_memory_is_streamed(tmp_path):
     # A process's peak counts from before it ran the command: so it is begun by a small one.
     measure = ("import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=sys.stderr);"
                "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
-    done = subprocess.run([sys.executable, "-S", "-c", measure, str(cairn.local.binary("cairn")), "export", "demo", "--root",
-                           str(tmp_path / "root"), "--to", str(tmp_path / "out"), "--mapping", str(tmp_path / "m.aoa"),
-                           "--memory", "64MiB"], check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-S",
+            "-c",
+            measure,
+            str(cairn.local.binary("cairn")),
+            "export",
+            "demo",
+            "--root",
+            str(tmp_path / "root"),
+            "--to",
+            str(tmp_path / "out"),
+            "--mapping",
+            str(tmp_path / "m.aoa"),
+            "--memory",
+            "64MiB",
+        ],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
     assert int(done.stdout) * 1024 < 80 << 20
     assert opened(tmp_path / "out")["t"].tobytes() == whole.T.tobytes()
 
@@ -127,8 +146,17 @@ def test_a_loads_mapping_backwards_gives_back_the_file(tmp_path):
         state = {f"f.{i}": np.zeros((6, 16), np.float32) for i in range(2)}
         client.load(state, source=tmp_path / "hf", mapping=mapping)
         client.save(1, state).wait()
-    command("export", "demo", "--root", str(tmp_path / "root"), "--to", str(tmp_path / "out"), "--mapping", str(mapping),
-            "--reverse")
+    command(
+        "export",
+        "demo",
+        "--root",
+        str(tmp_path / "root"),
+        "--to",
+        str(tmp_path / "out"),
+        "--mapping",
+        str(mapping),
+        "--reverse",
+    )
     tensors = opened(tmp_path / "out")
     assert sorted(tensors) == sorted(source)
     for name, array in source.items():
@@ -164,7 +192,9 @@ def test_faults_leave_nothing_behind(saved, tmp_path):
 def test_a_damaged_checkpoint_is_not_exported(tmp_path):
     with cairn.local.Cluster(ranks=1, root=tmp_path / "root") as cluster, cluster.connect(0) as client:
         checkpoint = client.save(1, {"w": noise((3 << 20,), np.uint8, 1), "v": noise((10,), np.uint8, 2)}).wait()
-    file = max((tmp_path / "root" / checkpoint.data_directory).glob("*.safetensors"), key=lambda path: path.stat().st_size)
+    file = max(
+        (tmp_path / "root" / checkpoint.data_directory).glob("*.safetensors"), key=lambda path: path.stat().st_size
+    )
     with open(file, "r+b") as handle:
         handle.seek(-100, os.SEEK_END)
         byte = handle.read(1)[0]
@@ -194,7 +224,7 @@ def test_an_interrupt_leaves_nothing_behind(saved, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
     seen = False
-    for attempt in range(20):
+    for _ in range(20):
         process = subprocess.Popen([str(cairn.local.binary("cairn")), "export", "demo", "--root", str(root), "--to",
                                     str(out), "--max-shard-size", "1MB", "--threads", "1"], stderr=subprocess.PIPE)
         while process.poll() is None and not any(out.iterdir()):
@@ -223,8 +253,9 @@ def test_transformers_opens_it(tmp_path):
     state = {name: value.detach().numpy() for name, value in model.state_dict().items()}
     mapping = tmp_path / "llama.aoa"
     mapping.write_text(
-        "model.layers.$LAYER_ID.mlp.gate_proj.weight, model.layers.$LAYER_ID.mlp.up_proj.weight -> gate_up.$LAYER_ID, axis=0\n"
-        "gate_up.$LAYER_ID^T -> model.layers.$LAYER_ID.mlp.gate_up.weight\n")
+        "model.layers.$LAYER_ID.mlp.gate_proj.weight, model.layers.$LAYER_ID.mlp.up_proj.weight -> gate_up.$LAYER_ID, axis=0\n"  # noqa: E501
+        "gate_up.$LAYER_ID^T -> model.layers.$LAYER_ID.mlp.gate_up.weight\n"
+    )
     fused = {}
     for name, value in state.items():
         if "gate_proj" in name:
@@ -236,8 +267,19 @@ def test_transformers_opens_it(tmp_path):
         on_ranks(cluster, lambda rank, client: client.save(
             1, {name: rows(array, rank, 2) for name, array in fused.items()}).wait())
     out = tmp_path / "out"
-    command("export", "demo", "--root", str(tmp_path / "root"), "--to", str(out), "--mapping", str(mapping), "--reverse",
-            "--max-shard-size", "20KB")
+    command(
+        "export",
+        "demo",
+        "--root",
+        str(tmp_path / "root"),
+        "--to",
+        str(out),
+        "--mapping",
+        str(mapping),
+        "--reverse",
+        "--max-shard-size",
+        "20KB",
+    )
     config.save_pretrained(out)
     again, info = transformers.LlamaForCausalLM.from_pretrained(out, output_loading_info=True)
     assert not info["missing_keys"] and not info["unexpected_keys"]

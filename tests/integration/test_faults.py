@@ -1,4 +1,5 @@
-"""Processes that die or freeze, in each phase: every rank learns the same by a deadline, with names; the next save works."""
+"""Processes that die or freeze, in each phase: every rank learns the same by a deadline, with names; the next save
+works."""
 
 import concurrent.futures
 import os
@@ -65,7 +66,9 @@ def test_agent_that_is_dead_is_named(root):
         answers = on_ranks(cluster, save(2, 3), ranks=[0, 1], errors=True)
         assert time.monotonic() - started < 30
         for error in answers:
-            assert isinstance(error, cairn.Error) and error.reason in ("RANK_LOST", "RANK_LATE", "WORLD_INCOMPLETE"), error
+            assert isinstance(error, cairn.Error) and error.reason in ("RANK_LOST", "RANK_LATE", "WORLD_INCOMPLETE"), (
+                error
+            )
             assert error.metadata["ranks"] == "2" and error.metadata["phase"]
         assert len({error.reason for error in answers}) == 1
         cluster.agents[2].restart()
@@ -174,8 +177,11 @@ def test_trainer_that_dies_after_it_has_staged_changes_nothing(root):
 
 @pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGSTOP])
 def test_coordinator_that_goes_away_during_a_save(root, stop):
-    """Killed and restarted, or frozen and thawed, while ranks wait for one another: committed or aborted, then works."""
-    with cairn.local.Cluster(ranks=2, root=root, coordinator_flags=["--phase-timeout=20s", "--lease-ttl=2s"]) as cluster:
+    """Killed and restarted, or frozen and thawed, while ranks wait for one another: committed or aborted, then
+    works."""
+    with cairn.local.Cluster(
+        ranks=2, root=root, coordinator_flags=["--phase-timeout=20s", "--lease-ttl=2s"]
+    ) as cluster:
         on_ranks(cluster, save(1, 2))
         answers = {}
 
@@ -242,7 +248,11 @@ def test_agent_killed_during_a_load_is_named_or_the_load_succeeds(root):
         started = time.monotonic()
         answers = on_ranks(cluster, load, ranks=[0], errors=True)
         assert time.monotonic() - started < 30
-        assert isinstance(answers[0], cairn.Error) and answers[0].reason in ("RANK_LOST", "RANK_LATE", "WORLD_INCOMPLETE")
+        assert isinstance(answers[0], cairn.Error) and answers[0].reason in (
+            "RANK_LOST",
+            "RANK_LATE",
+            "WORLD_INCOMPLETE",
+        )
         assert answers[0].metadata["ranks"] == "1"
         cluster.agents[1].restart()
 

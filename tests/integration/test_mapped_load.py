@@ -55,7 +55,7 @@ gate_up_half.$LAYER_ID^T -> layers.$LAYER_ID.gate_up
 model.layers.$LAYER_ID.mlp.up_proj.weight -> layers.$LAYER_ID.up_copy
 model.layers.$LAYER_ID.self_attn.rotary_emb.inv_freq -> _
 _ -> fresh
-"""
+"""  # noqa: E501
 
 
 def fused(state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -239,21 +239,59 @@ def test_wrong_mappings_are_refused_on_every_rank(root):
 
 def test_plan_load_with_a_mapping(tmp_path):
     request = {
-        "source": {"layouts": [{"ranks": [rank], "tensors": [
-            {"name": f"m.{layer}.w", "dtype": "float32", "global_shape": [8, 4],
-             "shards": [{"offset": [4 * rank, 0], "shape": [4, 4]}]} for layer in range(2)]} for rank in range(2)]},
-        "target": {"layouts": [{"ranks": [0], "tensors": [
-            {"name": f"t.{layer}", "dtype": "bfloat16", "global_shape": [4, 8], "shards": [{"offset": [0, 0], "shape": [4, 8]}]}
-            for layer in range(2)] + [{"name": "absent", "dtype": "int8", "global_shape": [1],
-                                       "shards": [{"offset": [0], "shape": [1]}]}]}]},
-        "mapping": {"aoa_statements": ["m.$LAYER_ID.w -> c.$LAYER_ID, dtype='bfloat16'", "c.$LAYER_ID^T -> t.$LAYER_ID"]},
+        "source": {
+            "layouts": [
+                {
+                    "ranks": [rank],
+                    "tensors": [
+                        {
+                            "name": f"m.{layer}.w",
+                            "dtype": "float32",
+                            "global_shape": [8, 4],
+                            "shards": [{"offset": [4 * rank, 0], "shape": [4, 4]}],
+                        }
+                        for layer in range(2)
+                    ],
+                }
+                for rank in range(2)
+            ]
+        },
+        "target": {
+            "layouts": [
+                {
+                    "ranks": [0],
+                    "tensors": [
+                        {
+                            "name": f"t.{layer}",
+                            "dtype": "bfloat16",
+                            "global_shape": [4, 8],
+                            "shards": [{"offset": [0, 0], "shape": [4, 8]}],
+                        }
+                        for layer in range(2)
+                    ]
+                    + [
+                        {
+                            "name": "absent",
+                            "dtype": "int8",
+                            "global_shape": [1],
+                            "shards": [{"offset": [0], "shape": [1]}],
+                        }
+                    ],
+                }
+            ]
+        },
+        "mapping": {
+            "aoa_statements": ["m.$LAYER_ID.w -> c.$LAYER_ID, dtype='bfloat16'", "c.$LAYER_ID^T -> t.$LAYER_ID"]
+        },
     }
     file = tmp_path / "request.json"
     file.write_text(json.dumps(request))
     answer = command_json("plan", "load", str(file))
     assert answer["read_bytes"] == answer["unique_bytes"] == 2 * 8 * 4 * 4
     assert answer["missing"] == ["absent"] and answer["unexpected"] == []
-    assert answer["mapping"] == [{"target": "t.*", "sources": ["m.*.w"], "operation": "bfloat16, then [1, 0]", "count": 2}]
+    assert answer["mapping"] == [
+        {"target": "t.*", "sources": ["m.*.w"], "operation": "bfloat16, then [1, 0]", "count": 2}
+    ]
     table = command("--format=table", "plan", "load", str(file)).stdout
     for text in ("2 matched", "1 missing", "absent", "t.*", "m.*.w"):
         assert text in table, table

@@ -120,13 +120,13 @@ class Held:
     def __init__(self, cluster, step, go, make):
         def work(rank, client):
             if rank == 0:
-                stage = client._stage
+                stage = client._saver.stage
 
                 def wait_then_stage(*arguments):
                     assert go.wait(60)
                     return stage(*arguments)
 
-                client._stage = wait_then_stage
+                client._saver.stage = wait_then_stage
             return client.save(step, make(rank, step), timeout=60).wait(90)
 
         def run():
@@ -188,8 +188,8 @@ def test_rank_whose_agent_is_killed_before_its_shards_have_moved_is_named(root, 
 
 def test_agent_that_is_killed_in_the_middle_leaves_a_whole_checkpoint_or_none(root):
     def big(rank, step):
-        return {"w%d" % i: noise((1 << 20, 4), np.float32, i + step) for i in range(12 if rank == 0 else 0)} | {
-            "r%d" % rank: np.full(7, rank)}
+        return {f"w{i}": noise((1 << 20, 4), np.float32, i + step) for i in range(12 if rank == 0 else 0)} | {
+            f"r{rank}": np.full(7, rank)}
 
     with cairn.local.Cluster(ranks=3, root=root, agent_flags=["--shared-memory=never"], **FLAGS) as cluster:
         go = threading.Event()
@@ -208,7 +208,7 @@ def test_agent_that_is_killed_in_the_middle_leaves_a_whole_checkpoint_or_none(ro
         if isinstance(answer, cairn.Error):
             assert committed == [] and answer.reason in ("RANK_LOST", "TRANSPORT_FAILED"), answer
             assert "0" in answer.metadata["ranks"], answer.metadata
-            attempts = list((pathlib.Path(root) / "demo" / ("%012d" % 1)).glob("0001/*"))
+            attempts = list((pathlib.Path(root) / "demo" / "000000000001").glob("0001/*"))
             assert attempts == [], "files of an aborted attempt"
         else:
             assert committed == [1]

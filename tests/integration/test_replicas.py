@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import cairn
-from testing.ranks import command_json, command, on_ranks, reasons
+from testing.ranks import command, command_json, on_ranks, reasons
 
 OPTIONS = [None, "first", "always", "never"]
 MANY_SAVES = 200  # far more than it takes: a sample may be paid back for at most 40 saves, and takes one item at least

@@ -1,12 +1,9 @@
 """Saves that are asked for over RPC: the ranks agree on a step that none has passed."""
 
-import json
-import subprocess
 import threading
 import time
 
 import numpy as np
-import pytest
 
 import cairn
 from testing.ranks import command, command_json, noise, on_ranks, rows

@@ -131,8 +131,12 @@ def test_what_does_not_fit_is_refused_on_all_ranks_and_the_next_works(root):
 def test_rank_that_never_calls_is_named(root):
     whole = noise((64, 16), np.float32, 1)
     with cairn.local.Cluster(ranks=3, root=root, coordinator_flags=["--phase-timeout=2s"]) as cluster:
-        answers = on_ranks(cluster, lambda rank, client: client.reshard({"w": rows(whole, rank, 3)},
-                                                                        {"w": np.zeros_like(whole)}), [0, 2], errors=True)
+        answers = on_ranks(
+            cluster,
+            lambda rank, client: client.reshard({"w": rows(whole, rank, 3)}, {"w": np.zeros_like(whole)}),
+            [0, 2],
+            errors=True,
+        )
         assert reasons(answers) == ["RANK_LATE"] * 2
         assert answers[0].metadata["ranks"] == "1" and "reshard" in answers[0].message
 
@@ -152,7 +156,7 @@ def test_rank_that_is_lost_before_it_has_lent_its_source_is_named(root, what):
                     assert go.wait(60)
                     raise RuntimeError("the trainer of rank 1 is over")
 
-                client._lend = lend
+                client._loader.lend = lend
             return client.reshard({"w": rows(whole, rank, 3)}, {"w": np.zeros_like(whole)})
 
         results = {}
@@ -201,8 +205,11 @@ def test_dry_run_says_what_would_move(root):
         assert live.copy_bytes == sum(rank.sent_bytes for rank in live.rank) == 4096 - 2 * 512
         stored = plan_reshard(cluster, job="demo", target=rank_layouts(3, lambda rank: {"w": rows(whole, rank, 3)}))
         assert stored.unique_bytes == stored.read_bytes == 4096
-        bad = plan_reshard(cluster, target=rank_layouts(2, lambda rank: {"w": rows(whole, rank, 2)}), source=rank_layouts(
-            2, lambda rank: {"w": cairn.Shard(whole[:20].copy(), (64, 16), (32 * rank, 0))}))
+        bad = plan_reshard(
+            cluster,
+            target=rank_layouts(2, lambda rank: {"w": rows(whole, rank, 2)}),
+            source=rank_layouts(2, lambda rank: {"w": cairn.Shard(whole[:20].copy(), (64, 16), (32 * rank, 0))}),
+        )
         assert bad.fault_count == 2 and {fault.reason for fault in bad.fault} == {"SHARD_GAP"}
         assert bad.fault[0].name == "w" and list(bad.fault[0].shape)
         with pytest.raises(grpc.RpcError) as error:
@@ -231,14 +238,14 @@ def test_coordinator_that_restarts_in_the_middle(root):
 
         def work(rank, client):
             if rank == 1:
-                lend = client._lend
+                lend = client._loader.lend
 
                 def held(*arguments):
                     lending.set()
                     assert go.wait(60)
                     lend(*arguments)
 
-                client._lend = held
+                client._loader.lend = held
             target = {"w": np.zeros_like(whole)}
             client.reshard({"w": rows(whole, rank, 2)}, target)
             return target["w"].tobytes()

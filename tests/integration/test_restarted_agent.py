@@ -28,14 +28,14 @@ def test_attempt_ends_at_once_and_its_verdict_is_told_by_the_next_agent(root):
     with cairn.local.Cluster(ranks=2, root=root, coordinator_flags=FLAGS) as cluster:
         client, other = cluster.connect(0), cluster.connect(1)
         copying, go_on = threading.Event(), threading.Event()
-        stage = other._stage
+        stage = other._saver.stage
 
         def slow(declared, begun):
             copying.set()
             assert go_on.wait(60)
             stage(declared, begun)
 
-        other._stage = slow
+        other._saver.stage = slow
         failed = []
 
         def save_other():
@@ -59,8 +59,8 @@ def test_attempt_ends_at_once_and_its_verdict_is_told_by_the_next_agent(root):
         thread.join()
         assert failed
         # Rank 1's agent knows nothing of it, and asks.
-        request = _wire.LOCAL_AGENT["WaitSave"].request(trainer_incarnation=other._incarnation, step=1, save=12345,
-                                                        attempt=1)
-        answer = other._call("WaitSave", request, 20.0)
+        request = _wire.LOCAL_AGENT["WaitSave"].request(trainer_incarnation=other._session.incarnation, step=1,
+                                                        save=12345, attempt=1)
+        answer = other._session.call("WaitSave", request, 20.0)
         assert not answer.pending and answer.checkpoint.attempt == 1
         assert _wire.error_from_status(answer.checkpoint.error).message == lost.value.message

@@ -1,13 +1,11 @@
 """Saves and loads through real processes, ranks as threads."""
 
-import json
-import pathlib
 
 import numpy as np
 import pytest
 
 import cairn
-from testing.ranks import blank, noise, on_ranks, reasons, rows
+from testing.ranks import blank, noise, on_ranks, rows
 
 
 @pytest.fixture
@@ -121,8 +119,13 @@ def test_replicas_are_written_once(root):
 def test_objects_and_aliases(root):
     with cairn.local.Cluster(ranks=2, root=root) as cluster:
         def save(rank, client):
-            state = {"w": np.arange(6.0), "tied": cairn.alias("w"), "json": {"a": [1, None, "ü"]}, "bytes": b"\0" * 9000,
-                     "mine": cairn.per_rank({"rank": rank})}
+            state = {
+                "w": np.arange(6.0),
+                "tied": cairn.alias("w"),
+                "json": {"a": [1, None, "ü"]},
+                "bytes": b"\0" * 9000,
+                "mine": cairn.per_rank({"rank": rank}),
+            }
             client.save(1, state).wait()
             report = client.load({"w": np.zeros(6), "tied": cairn.alias("w"), "json": None, "bytes": b"",
                                   "mine": cairn.per_rank(None)})
@@ -158,7 +161,8 @@ def test_layout_that_changes_between_saves(root):
 
 
 def test_rank_whose_layout_alone_changes(root):
-    """The others stage under the old plan; the save ends as committed or LAYOUT_CHANGED, and the next one is committed."""
+    """The others stage under the old plan; the save ends as committed or LAYOUT_CHANGED, and the next one is
+    committed."""
     with cairn.local.Cluster(ranks=2, root=root) as cluster:
         def work(rank, client):
             a, b = noise((64, 4), np.float32, 1), noise((50, 4), np.float32, 2)

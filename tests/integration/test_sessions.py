@@ -89,7 +89,8 @@ def test_trainer_that_was_replaced_stays_replaced(cluster, threads):
 
 
 def test_restarted_agent_is_its_last_trainers(cluster, threads):
-    """The old trainer lives and makes no call: its watch would bring it to the new agent as soon as the new trainer's."""
+    """The old trainer lives and makes no call: its watch would bring it to the new agent as soon as the new
+    trainer's."""
     old = cluster.connect(0)
     new, other = cluster.connect(0), cluster.connect(1)
     for step in (1, 2):

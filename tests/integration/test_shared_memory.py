@@ -1,8 +1,9 @@
-"""Memory that processes share: who may still write it, who reads it, and how long it is kept. Real agents and trainers."""
+"""Memory that processes share: who may still write it, who reads it, and how long it is kept. Real agents and
+trainers."""
 
 import array
 import ctypes
-import fcntl
+import itertools
 import mmap
 import os
 import pathlib
@@ -17,7 +18,7 @@ import numpy as np
 import pytest
 
 import cairn
-from cairn import _agent, _loading, _memory
+from cairn import _agent, _memory, _receiving
 from testing.ranks import blank, noise, on_ranks, rows, until
 
 FLAGS = {"coordinator_flags": ["--phase-timeout=20s", "--lease-ttl=2s"]}
@@ -54,14 +55,14 @@ def spawn(cluster, code: str, *arguments: str) -> subprocess.Popen:
 LATE = """
 import os, signal, sys
 import numpy as np
-import cairn, cairn.client
+import cairn, cairn._staging
 client = cairn.connect(sys.argv[1])
-copy = cairn.client._copy_out
+copy = cairn._staging.copy_out
 def late(*arguments):
     os.kill(os.getpid(), signal.SIGSTOP)
     copy(*arguments)
     print("copied", flush=True)
-cairn.client._copy_out = late
+cairn._staging.copy_out = late
 try:
     client.save(1, {"w": np.full((256, 1024), 1, np.int32), "step": 1}, timeout=1)
     print("saved", flush=True)
@@ -76,14 +77,14 @@ def test_trainer_that_copies_after_its_successor_has_staged(root, monkeypatch):
         _, status = os.waitpid(first.pid, os.WUNTRACED)
         assert os.WIFSTOPPED(status)
         until(lambda: "state=ABORTED" in cluster.coordinator.log.read_text(), text="the end of the first one's save")
-        copy, told = cairn.client._copy_out, []
+        copy, told = cairn._staging.copy_out, []
 
         def overtaken(*arguments):
             copy(*arguments)
             first.send_signal(signal.SIGCONT)
             told.append(first.stdout.readline().strip())
 
-        monkeypatch.setattr(cairn.client, "_copy_out", overtaken)
+        monkeypatch.setattr(cairn._staging, "copy_out", overtaken)
         with cluster.connect(0) as client:
             client.save(2, values(2)).wait()
             assert told == ["copied"]
@@ -95,7 +96,7 @@ def test_trainer_that_copies_after_its_successor_has_staged(root, monkeypatch):
 
 def test_client_that_is_closed_while_another_thread_copies(root, monkeypatch):
     with cairn.local.Cluster(ranks=1, root=root, **FLAGS) as cluster:
-        copy, copying, go_on, copied = cairn.client._copy_out, threading.Event(), threading.Event(), threading.Event()
+        copy, copying, go_on, copied = cairn._staging.copy_out, threading.Event(), threading.Event(), threading.Event()
 
         def late(declared, *arguments):
             step = int(declared.shards[0].array[0, 0])
@@ -109,7 +110,7 @@ def test_client_that_is_closed_while_another_thread_copies(root, monkeypatch):
                 go_on.set()
                 assert copied.wait(60)
 
-        monkeypatch.setattr(cairn.client, "_copy_out", late)
+        monkeypatch.setattr(cairn._staging, "copy_out", late)
         first = cluster.connect(0)
         outcome = []
 
@@ -132,7 +133,7 @@ def test_client_that_is_closed_while_another_thread_copies(root, monkeypatch):
 
 def test_save_beside_one_that_hangs_in_its_copy_is_told_so(root, monkeypatch):
     with cairn.local.Cluster(ranks=1, root=root, **FLAGS) as cluster:
-        copy, copying, go_on = cairn.client._copy_out, threading.Event(), threading.Event()
+        copy, copying, go_on = cairn._staging.copy_out, threading.Event(), threading.Event()
 
         def hanging(*arguments):
             copying.set()
@@ -141,7 +142,7 @@ def test_save_beside_one_that_hangs_in_its_copy_is_told_so(root, monkeypatch):
 
         with cluster.connect(0) as client:
             with monkeypatch.context() as patch:
-                patch.setattr(cairn.client, "_copy_out", hanging)
+                patch.setattr(cairn._staging, "copy_out", hanging)
                 outcome = []
                 thread = threading.Thread(target=lambda: outcome.append(client.save(1, values(1))))
                 thread.start()
@@ -279,7 +280,7 @@ def test_consumers_cannot_write_what_they_load(root, monkeypatch, transport):
             copy(batch, buffer, targets)
         return first
 
-    monkeypatch.setattr(_loading, "_copy_batch", trying(_loading._copy_batch))
+    monkeypatch.setattr(_receiving, "_copy_batch", trying(_receiving._copy_batch))
     with cairn.local.Cluster(ranks=2, root=root, **flags) as cluster:
         on_ranks(cluster, lambda rank, client: client.save(1, {"w": rows(whole, rank, 2)}).wait())
 
@@ -368,4 +369,4 @@ def test_a_loop_of_layouts_leaves_room_for_what_comes(root, monkeypatch):
         with cluster.connect(0) as client:
             client.save(3, {"w": whole}).wait()
             client.load({"w": np.zeros_like(whole)}, 3)
-        assert not any(one and other for one, other in zip(asked, asked[1:]))
+        assert not any(one and other for one, other in itertools.pairwise(asked))

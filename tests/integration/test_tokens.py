@@ -55,12 +55,19 @@ def reason(address, method, metadata=(), **fields) -> str:
 
 
 def listed(address, *flags, expect=0):
-    return [c["step"] for c in command_json("list", "demo", "--coordinator", address, *flags, expect=expect)["checkpoints"]]
+    return [
+        c["step"] for c in command_json("list", "demo", "--coordinator", address, *flags, expect=expect)["checkpoints"]
+    ]
 
 
 def registration(root, rank=0, world=2, incarnation=7):
-    return {"agent": {"job": "demo", "rank": rank, "incarnation": incarnation}, "world_size": world, "node": "elsewhere",
-            "protocol": 1, "root_proof": (root / ".cairn/root-proof").read_text()}
+    return {
+        "agent": {"job": "demo", "rank": rank, "incarnation": incarnation},
+        "world_size": world,
+        "node": "elsewhere",
+        "protocol": 1,
+        "root_proof": (root / ".cairn/root-proof").read_text(),
+    }
 
 
 def test_every_call_needs_the_token(root):
@@ -68,8 +75,11 @@ def test_every_call_needs_the_token(root):
         served = re.search(r"transfer=(\S+)", until(
             lambda: "transfer=" in (text := cluster.agents[0].log.read_text()) and text)).group(1)
         wrong = (("authorization", "Bearer " + "0" * 64),)
-        for address, service in ((cluster.coordinator.address, _wire.CHECKPOINTS), (cluster.coordinator.address, AGENTS),
-                                 (served, TRANSFERS)):
+        for address, service in (
+            (cluster.coordinator.address, _wire.CHECKPOINTS),
+            (cluster.coordinator.address, AGENTS),
+            (served, TRANSFERS),
+        ):
             for method in service.values():
                 for metadata in ((), wrong):
                     assert reason(address, method, metadata) == "BAD_TOKEN", (method.path, metadata)
@@ -137,12 +147,19 @@ def test_restart_goes_on_without_a_flag(root):
         assert listed(cluster.coordinator.address) == [1, 2]
 
 
-@pytest.mark.parametrize("spoil, text", [
-    (lambda copy: copy.chmod(0o644), "can be read by others"),
-    (lambda copy: copy.parent.chmod(0o770), "may be written by others"),
-    (lambda copy: (copy.rename(copy.with_name("x")), copy.symlink_to("x")), "is a link"),
-    (lambda copy: (copy.parent.rename(copy.parents[2] / "x"), copy.parent.symlink_to(copy.parents[2] / "x")), "is a link"),
-], ids=["file's mode", "directory's mode", "link", "linked directory"])
+@pytest.mark.parametrize(
+    "spoil, text",
+    [
+        (lambda copy: copy.chmod(0o644), "can be read by others"),
+        (lambda copy: copy.parent.chmod(0o770), "may be written by others"),
+        (lambda copy: (copy.rename(copy.with_name("x")), copy.symlink_to("x")), "is a link"),
+        (
+            lambda copy: (copy.parent.rename(copy.parents[2] / "x"), copy.parent.symlink_to(copy.parents[2] / "x")),
+            "is a link",
+        ),
+    ],
+    ids=["file's mode", "directory's mode", "link", "linked directory"],
+)
 def test_copy_that_is_not_ours_alone_is_not_used(root, runtime, spoil, text):
     with cairn.local.Cluster(ranks=1, root=root) as cluster:
         copy = copy_of(runtime, cluster)
@@ -166,7 +183,9 @@ def test_two_roots_one_after_the_other_on_one_port(tmp_path, runtime):
             # Its agent is told the first one's address and finds the first one's token there.
             agent = second.agents[0]
             agent.kill()
-            agent._flags = [f for f in agent._flags if not f.startswith("--coordinator=")] + [f"--coordinator={address}"]
+            agent._flags = [f for f in agent._flags if not f.startswith("--coordinator=")] + [
+                f"--coordinator={address}"
+            ]
             agent.restart()
             until(lambda: "COORDINATOR_UNREACHABLE" in agent.log.read_text())
             second.coordinator.kill()
@@ -217,12 +236,17 @@ def test_agent_takes_a_token_that_was_changed_under_it(root, tmp_path):
 
 
 def test_insecure_has_to_be_said(root, runtime):
-    with cairn.local.Cluster(ranks=1, root=root, coordinator_flags=["--insecure"], agent_flags=["--insecure"]) as cluster:
+    with cairn.local.Cluster(
+        ranks=1, root=root, coordinator_flags=["--insecure"], agent_flags=["--insecure"]
+    ) as cluster:
         assert "INSECURE" in cluster.coordinator.log.read_text()
         save(cluster, 1)
         assert reason(cluster.coordinator.address, _wire.CHECKPOINTS["GetJob"], job="demo") == ""
         assert listed(cluster.coordinator.address, "--insecure") == [1]
         assert not copy_of(runtime, cluster).exists() and not (root / ".cairn/token").exists()
-    done = subprocess.run([str(cairn.local.binary("cairn-coordinator")), f"--root={root}", "--listen=0.0.0.0:0", "--insecure"],
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        [str(cairn.local.binary("cairn-coordinator")), f"--root={root}", "--listen=0.0.0.0:0", "--insecure"],
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 1 and "error: NOT_LOOPBACK: " in done.stderr, done.stderr

@@ -75,7 +75,12 @@ def main() -> None:
                 optimizer.step()
                 optimizer.zero_grad()
         model_state, optimizer_state = get_state_dict(model, optimizer)
-        state = {"model": model_state, "optimizer": optimizer_state, "extra": extra, "note": {"epoch": 4, "pair": (1, 2)}}
+        state = {
+            "model": model_state,
+            "optimizer": optimizer_state,
+            "extra": extra,
+            "note": {"epoch": 4, "pair": (1, 2)},
+        }
         if action == "save":
             cairn.torch.save(client, 7, state).wait()
         else:

@@ -1,6 +1,5 @@
-"""What others read in a committed checkpoint: torch's Hugging Face reader loads its directory, safetensors opens every bin."""
-
-import pathlib
+"""What others read in a committed checkpoint: torch's Hugging Face reader loads its directory, safetensors opens every
+bin."""
 
 import numpy as np
 import pytest
@@ -44,10 +43,15 @@ def checkpoint(tmp_path_factory):
     def state_of(rank):
         state = {}
         for name, value in whole.items():
-            raw = value.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[value.element_size()]).numpy()
+            raw = value.view(
+                {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[value.element_size()]
+            ).numpy()
             dtype = str(value.dtype).removeprefix("torch.")
-            shard = rows(raw, rank, 4, 1 if name.endswith("columns") else 0) if raw.ndim and not name.endswith("whole") \
+            shard = (
+                rows(raw, rank, 4, 1 if name.endswith("columns") else 0)
+                if raw.ndim and not name.endswith("whole")
                 else cairn.Shard(raw, raw.shape, (0,) * raw.ndim)
+            )
             state[name] = cairn.Shard(shard.array, shard.global_shape, shard.offset, dtype=dtype)
         return {**state, "progress": {"step": 3}, "rng": cairn.per_rank(b"x" * 5000)}
 
@@ -72,7 +76,7 @@ def test_safetensors_opens_every_bin(checkpoint):
     for file in files:
         with safetensors.safe_open(str(file), framework="pt") as opened:
             assert opened.metadata()["format"] == "pt"
-            for name in opened.keys():
+            for name in opened.keys():  # noqa: SIM118  it is no dict
                 part = opened.get_tensor(name)
                 seen += part.numel() * part.element_size()
                 if name.endswith(".whole") or name == "scalar":

@@ -17,7 +17,9 @@ def sources_of(case):
     arrays = {}
     for key, fill in case["source_fill"].items():
         shape = next(d["global_shape"] for d in map(desc, case["source"]) if d["key"] == key)
-        arrays[key] = (np.arange(np.prod(shape)) if fill == "arange" else np.array(fill)).reshape(shape).astype(np.float32)
+        arrays[key] = (
+            (np.arange(np.prod(shape)) if fill == "arange" else np.array(fill)).reshape(shape).astype(np.float32)
+        )
     return arrays
 
 

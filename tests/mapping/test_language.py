@@ -51,8 +51,13 @@ def rank_blocked(parts, ranks):
 def test_reverse_of_fused_ffn_counts_shards_where_the_fused_name_stands():
     gate, up = arange(2, 4), arange(2, 4, start=100)
     fused = rank_blocked([gate, up], 2)
-    got = values(["m.gate, m.up -> m.fused, fused_ffn"], {"m.fused": fused}, [whole("m.gate", [2, 4]), whole("m.up", [2, 4])],
-                 source_descs=shards("m.fused", [2, 8], 2, 1), aoa_config_reverse=True)
+    got = values(
+        ["m.gate, m.up -> m.fused, fused_ffn"],
+        {"m.fused": fused},
+        [whole("m.gate", [2, 4]), whole("m.up", [2, 4])],
+        source_descs=shards("m.fused", [2, 8], 2, 1),
+        aoa_config_reverse=True,
+    )
     np.testing.assert_array_equal(got[0], gate)
     np.testing.assert_array_equal(got[1], up)
 
@@ -114,7 +119,12 @@ def test_placeholders_of_a_temporary_come_from_the_destination():
 
 
 def test_patterns_are_full_matches_and_never_optimizer_states():
-    source = [whole("l.0.w", [2]), whole("l.1.w.moment1_0", [2]), whole("l.2.w.beta1_pow_acc_0", [1]), whole("xl.3.w", [2])]
+    source = [
+        whole("l.0.w", [2]),
+        whole("l.1.w.moment1_0", [2]),
+        whole("l.2.w.beta1_pow_acc_0", [1]),
+        whole("xl.3.w", [2]),
+    ]
     status, answer = resolve(request({"aoa_statements": ["l.$LAYER_ID.w -> d.$LAYER_ID.w"]}, source))
     assert status == 0
     # Layer 1 is known by its moments: it is a weight. Layer 2 has nothing but a scalar.
@@ -136,7 +146,9 @@ def test_temporaries_give_way_to_real_tensors():
     q, k, v, q0 = arange(2, 4), arange(2, 2, start=20), arange(2, 2, start=40), arange(3, start=90)
     got = values(["Q, K, V -> f, fused_qkv, num_heads=4, num_key_value_groups=2"],
                  {"Q": q, "K": k, "V": v, "Q0": q0}, [whole("f", [2, 8]), whole("Q0", [3])])
-    np.testing.assert_array_equal(got[0], np.stack([q[:, 0], q[:, 1], k[:, 0], v[:, 0], q[:, 2], q[:, 3], k[:, 1], v[:, 1]], 1))
+    np.testing.assert_array_equal(
+        got[0], np.stack([q[:, 0], q[:, 1], k[:, 0], v[:, 0], q[:, 2], q[:, 3], k[:, 1], v[:, 1]], 1)
+    )
     np.testing.assert_array_equal(got[1], q0)
 
 
@@ -239,7 +251,9 @@ def test_many_parts_are_found_by_search():
     for window, have in zip(windows, got):
         low = window["global_offset"][0]
         np.testing.assert_array_equal(have, stacked[low:low + window["local_shape"][0]])
-    back = values(["e.*.w -> f, axis=0", "f -> g[0:40], axis=0", "g_39, g_0 -> h, axis=0"], sources, [whole("h", [6, 2])])
+    back = values(
+        ["e.*.w -> f, axis=0", "f -> g[0:40], axis=0", "g_39, g_0 -> h, axis=0"], sources, [whole("h", [6, 2])]
+    )
     np.testing.assert_array_equal(back[0], np.concatenate([sources["e.39.w"], sources["e.0.w"]]))
 
 
@@ -326,8 +340,13 @@ def test_error_names_its_statement(statement, has):
 
 
 def test_all_errors_at_once_and_no_follow_ups():
-    status, answer = resolve(request({"aoa_statements": ["x -> t", "t -> d0", "a -> p, q, r, axis=0", "y -> d1"]}, [A44],
-                                     [whole("d0", [4, 4]), whole("d2", [4, 4])]))
+    status, answer = resolve(
+        request(
+            {"aoa_statements": ["x -> t", "t -> d0", "a -> p, q, r, axis=0", "y -> d1"]},
+            [A44],
+            [whole("d0", [4, 4]), whole("d2", [4, 4])],
+        )
+    )
     assert status == 1 and answer["error_count"] == 4
     assert [error["statement"] for error in answer["errors"]] == ["x -> t", "a -> p, q, r, axis=0", "y -> d1", None]
     assert "_ -> d2" in answer["errors"][3]["message"]
@@ -373,7 +392,9 @@ def test_bad_requests(text, has):
     assert error["code"] == "INVALID_ARGUMENT" and has in error["message"] and error["statement"] is None
 
 
-@pytest.mark.parametrize("shape, offset", [([-1, 2], [0, 0]), ([2**62, 2**62], [0, 0]), ([2], [0, 0]), ([1] * 40, [0] * 40)])
+@pytest.mark.parametrize(
+    "shape, offset", [([-1, 2], [0, 0]), ([2**62, 2**62], [0, 0]), ([2], [0, 0]), ([1] * 40, [0] * 40)]
+)
 def test_hostile_shapes(shape, offset):
     source = [desc(["a", shape, shape, offset, None])]
     status, answer = resolve(request({"aoa_statements": []}, source))
@@ -389,12 +410,17 @@ def test_hostile_queries_are_refused():
 
 def test_table_for_people(tmp_path):
     path = tmp_path / "request.json"
-    body = request({"aoa_statements": [f"l.{n}.w^T -> m.{n}.w" for n in range(3)] + ["x -> _", "_ -> n", "s -> t"]},
-                   [whole(f"l.{n}.w", [2, 3]) for n in range(3)] + [whole(k, [2]) for k in "xyzs"],
-                   [whole(f"m.{n}.w", [3, 2]) for n in range(3)] + [whole("n", [2]), whole("y", [2]), whole("t", [3], "float16")])
+    body = request(
+        {"aoa_statements": [f"l.{n}.w^T -> m.{n}.w" for n in range(3)] + ["x -> _", "_ -> n", "s -> t"]},
+        [whole(f"l.{n}.w", [2, 3]) for n in range(3)] + [whole(k, [2]) for k in "xyzs"],
+        [whole(f"m.{n}.w", [3, 2]) for n in range(3)] + [whole("n", [2]), whole("y", [2]), whole("t", [3], "float16")],
+    )
     path.write_text(json.dumps(body))
     table = run("aoa", "--format=table", "resolve", str(path), check=0).stdout
-    assert "5 matched (1 unchanged), 0 missing, 1 unexpected, 1 of another shape, 1 of another dtype, 1 added, 1 removed" in table
+    assert (
+        "5 matched (1 unchanged), 0 missing, 1 unexpected, 1 of another shape, 1 of another dtype, 1 added, 1 removed"
+        in table
+    )
     assert "m.*.w" in table and "[1, 0]" in table and "wanted (3,), mapped (2,)" in table
     body["aoa_config"]["aoa_statements"].append("nope -> t")
     path.write_text(json.dumps(body))

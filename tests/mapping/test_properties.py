@@ -169,7 +169,7 @@ def test_random_program_equals_numpy(seed):
         shape = target["global_shape"]
         low = [machine.random.randrange(size) for size in shape]
         high = [machine.random.randrange(start, size) + 1 for start, size in zip(low, shape)]
-        queries.append({**target, "global_offset": low, "local_shape": [h - l for l, h in zip(low, high)]})
+        queries.append({**target, "global_offset": low, "local_shape": [b - a for a, b in zip(low, high)]})
     status, answer = resolve(request({"aoa_statements": machine.statements}, machine.source_descs(), targets, queries))
     assert status == 0, (machine.statements, answer)
     for got in answer["answers"]:

@@ -26,13 +26,20 @@ class Weights:
 def grouped_qkv(q, k, v):
     per_group = HEADS // KV_HEADS
     q, k, v = (x.reshape(-1, HEAD, HIDDEN) for x in (q, k, v))
-    return np.concatenate([x for g in range(KV_HEADS) for x in (q[g * per_group:(g + 1) * per_group].reshape(-1, HIDDEN), k[g], v[g])])
+    return np.concatenate(
+        [x for g in range(KV_HEADS) for x in (q[g * per_group : (g + 1) * per_group].reshape(-1, HIDDEN), k[g], v[g])]
+    )
 
 
 def attention(w, source, target, layer, transposed=False):
     s = f"model.layers.{layer}.self_attn."
     q, k, v = w(HEADS * HEAD, HIDDEN), w(KV_HEADS * HEAD, HIDDEN), w(KV_HEADS * HEAD, HIDDEN)
-    source |= {s + "q_proj.weight": q, s + "k_proj.weight": k, s + "v_proj.weight": v, s + "o_proj.weight": w(HIDDEN, HEADS * HEAD)}
+    source |= {
+        s + "q_proj.weight": q,
+        s + "k_proj.weight": k,
+        s + "v_proj.weight": v,
+        s + "o_proj.weight": w(HIDDEN, HEADS * HEAD),
+    }
     fused = grouped_qkv(q, k, v)
     target |= {s + "qkv_proj.weight": fused.T if transposed else fused,
                s + "o_proj.weight": source[s + "o_proj.weight"].T if transposed else source[s + "o_proj.weight"]}
@@ -50,7 +57,14 @@ def llama(transposed):
     w, source, target = Weights(), {}, {}
     for layer in range(2):
         attention(w, source, target, layer, transposed)
-        ffn(w, source, target, f"model.layers.{layer}.mlp.", transposed, "up_gate_proj" if transposed else "gate_up_proj")
+        ffn(
+            w,
+            source,
+            target,
+            f"model.layers.{layer}.mlp.",
+            transposed,
+            "up_gate_proj" if transposed else "gate_up_proj",
+        )
         norm = f"model.layers.{layer}.input_layernorm.weight"
         source[norm] = target[norm] = w(HIDDEN)
     source["lm_head.weight"] = w(10, HIDDEN)
@@ -68,7 +82,9 @@ def qwen_moe(stacked):
             ffn(w, source, {} if stacked else target, f"model.layers.{layer}.mlp.experts.{expert}.")
         for part in ("gate_proj", "up_proj", "down_proj") if stacked else ():
             prefix = f"model.layers.{layer}.mlp.experts."
-            target[f"{prefix}{part}.weight"] = np.concatenate([source[f"{prefix}{x}.{part}.weight"] for x in range(EXPERTS)])
+            target[f"{prefix}{part}.weight"] = np.concatenate(
+                [source[f"{prefix}{x}.{part}.weight"] for x in range(EXPERTS)]
+            )
     return source, target
 
 
@@ -76,8 +92,14 @@ def deepseek():
     w, source, target = Weights(), {}, {}
     for layer in range(3):
         s = f"model.layers.{layer}.self_attn."
-        source |= {s + "q_a_proj.weight": w(5, HIDDEN), s + "kv_a_proj_with_mqa.weight": w(3, HIDDEN), s + "kv_b_proj.weight": w(4, 2)}
-        target[s + "fused_qkv_a_proj_with_mqa.weight"] = np.concatenate([source[s + "q_a_proj.weight"], source[s + "kv_a_proj_with_mqa.weight"]])
+        source |= {
+            s + "q_a_proj.weight": w(5, HIDDEN),
+            s + "kv_a_proj_with_mqa.weight": w(3, HIDDEN),
+            s + "kv_b_proj.weight": w(4, 2),
+        }
+        target[s + "fused_qkv_a_proj_with_mqa.weight"] = np.concatenate(
+            [source[s + "q_a_proj.weight"], source[s + "kv_a_proj_with_mqa.weight"]]
+        )
         target[s + "kv_b_proj.weight"] = source[s + "kv_b_proj.weight"]
         m = f"model.layers.{layer}.mlp."
         if layer == 0:
@@ -112,7 +134,9 @@ def test_model(name, reverse):
     have, want = model() if not reverse else model()[::-1]
     targets = [whole(key, array.shape) for key, array in want.items()]
     config = {"aoa_statements": statements(name, *options), "aoa_config_reverse": reverse}
-    status, answer = resolve(request(config, [whole(key, array.shape) for key, array in have.items()], targets, targets))
+    status, answer = resolve(
+        request(config, [whole(key, array.shape) for key, array in have.items()], targets, targets)
+    )
     assert status == 0, answer
     for got in answer["answers"]:
         key = got["target"]["key"]
@@ -124,7 +148,9 @@ def test_text_is_valid_as_it_is_shown():
     targets = [whole(key, array.shape) for key, array in target.items()]
     text = run("aoa", "show", "llama", *ATTENTION, check=0).stdout
     assert text.startswith("#")
-    status, answer = resolve(request({"aoa_statements": [text]}, [whole(k, a.shape) for k, a in source.items()], targets))
+    status, answer = resolve(
+        request({"aoa_statements": [text]}, [whole(k, a.shape) for k, a in source.items()], targets)
+    )
     assert status == 0, answer
 
 

@@ -52,7 +52,9 @@ def test_save_writes_every_byte_once_and_balances_replicas():
 
 
 def test_load_into_the_same_layout_exchanges_nothing():
-    code, plan = run("load", {"source": {"layouts": rows(4)}, "target": {"layouts": rows(4)}, "mapping": None, "bins": 2})
+    code, plan = run(
+        "load", {"source": {"layouts": rows(4)}, "target": {"layouts": rows(4)}, "mapping": None, "bins": 2}
+    )
     assert code == 0
     assert plan["copies"] == [] and plan["copy_bytes"] == 0
     assert plan["read_bytes"] == plan["unique_bytes"] == 16 * 8 * 4
@@ -127,7 +129,11 @@ def test_moves_bring_the_load_down():
 @pytest.mark.parametrize("command", ["save", "load", "bins"])
 def test_bad_input_is_an_error_not_a_crash(command, text):
     code, answer = run(command, text)
-    assert code == 1 and answer["errors"] and all(set(e) >= {"reason", "name", "ranks", "message"} for e in answer["errors"])
+    assert (
+        code == 1
+        and answer["errors"]
+        and all(set(e) >= {"reason", "name", "ranks", "message"} for e in answer["errors"])
+    )
 
 
 def test_bins_equal_megatrons():
@@ -152,15 +158,22 @@ def test_bins_equal_megatrons():
                 properties=metadata.TensorProperties(dtype=torch.int8),
                 size=torch.Size([size]),
             )
-            writes.append(planner.WriteItem(metadata.MetadataIndex(name), planner.WriteItemType.SHARD, tensor_data=data))
+            writes.append(
+                planner.WriteItem(metadata.MetadataIndex(name), planner.WriteItemType.SHARD, tensor_data=data)
+            )
         wanted = [[w.index.fqn for w in bucket] for bucket in filesystem._split_by_size_and_type(bins, writes)]
         code, answer = run("bins", {"bins": bins, "items": items})
         assert code == 0 and answer["bins"] == wanted
 
 
 def summary(command, request):
-    done = subprocess.run([CAIRN, "--format=table", "plan", command, "-"], input=json.dumps(request), capture_output=True,
-                          text=True, timeout=120)
+    done = subprocess.run(
+        [CAIRN, "--format=table", "plan", command, "-"],
+        input=json.dumps(request),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 

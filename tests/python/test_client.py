@@ -45,8 +45,13 @@ def test_save_then_load_every_dtype_and_memory_order(client):
     for number, dtype in enumerate(dtypes):
         value = noise((6, 5, 4), np.uint8 if dtype is np.bool_ else dtype, number)
         value = (value & 1).astype(bool) if dtype is np.bool_ else value
-        orders = {"plain": value, "transposed": value.T, "sliced": value[::2, 1:, ::-1], "scalar": value[0, 0, 0:1][0:1].reshape(()),
-                  "empty": value[:0]}
+        orders = {
+            "plain": value,
+            "transposed": value.T,
+            "sliced": value[::2, 1:, ::-1],
+            "scalar": value[0, 0, 0:1][0:1].reshape(()),
+            "empty": value[:0],
+        }
         for order, array in orders.items():
             state[f"{np.dtype(dtype).name}.{order}"] = array
             # Loads into yet another memory order.
@@ -435,7 +440,7 @@ def test_memory_of_another_users_process_is_refused(agent, client, monkeypatch):
 
 def test_reason_of_a_vanished_buffer_is_waited_for_as_long_as_the_lease(agent, monkeypatch):
     waited = []
-    monkeypatch.setattr(cairn._loading, "_await_reason", lambda agent, request, lease: waited.append(lease))
+    monkeypatch.setattr(cairn._receiving, "_await_reason", lambda agent, request, lease: waited.append(lease))
 
     agent.lease_ttl = 0.0
     with cairn.connect(agent.address) as client:
@@ -477,6 +482,6 @@ def test_one_slab_is_mapped_at_a_time(agent, client):
 
 def test_two_clients_of_one_process_are_two_sessions(agent):
     with cairn.connect(agent.address) as one, cairn.connect(agent.address) as two:
-        assert one._incarnation != two._incarnation
+        assert one._session.incarnation != two._session.incarnation
         one.save(1, {"w": np.zeros(2)}).wait()
         assert two.checkpoints() == [1]

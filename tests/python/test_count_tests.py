@@ -35,7 +35,9 @@ def count(directory, events, python=GOOD, bazel_status=0, pytest_status=0, optio
     (directory / "bazel.status").write_text(str(bazel_status))
     (directory / "pytest.xml").write_text(JUNIT.format(python))
     (directory / "pytest.status").write_text(str(pytest_status))
-    done = subprocess.run([sys.executable, str(TOOL), str(directory), *map(str, options)], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, str(TOOL), str(directory), *map(str, options)], capture_output=True, text=True
+    )
     return done.stdout.splitlines()[-1], done.stderr.splitlines()
 
 
@@ -54,8 +56,13 @@ def test_runs_count_each_and_attempts_by_their_last(tmp_path):
 
 
 def test_failed_tests_are_named_with_their_round_and_output(tmp_path):
-    events = [result(tmp_path, "//a", GOOD, shard=1, log="nothing"), result(tmp_path, "//a", BAD, shard=2, log="why it failed"),
-              summary("//a", "FAILED"), result(tmp_path, "//b", GOOD, log="hangs"), summary("//b", "TIMEOUT")]
+    events = [
+        result(tmp_path, "//a", GOOD, shard=1, log="nothing"),
+        result(tmp_path, "//a", BAD, shard=2, log="why it failed"),
+        summary("//a", "FAILED"),
+        result(tmp_path, "//b", GOOD, log="hangs"),
+        summary("//b", "TIMEOUT"),
+    ]
     python = "<testcase classname='tests.x' name='e'><error>its trace</error></testcase>"
     rounds = []
     for number in (1, 2):
@@ -71,7 +78,9 @@ def test_failed_tests_are_named_with_their_round_and_output(tmp_path):
     done = subprocess.run([sys.executable, str(TOOL), "--sum", *map(str, rounds)], capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "4 passed, 6 failed" and done.returncode == 1
     assert sum(line.startswith("failed: round 2: ") for line in done.stdout.splitlines()) == 3
-    done = subprocess.run([sys.executable, str(TOOL), "--sum", *map(str, rounds), str(tmp_path)], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, str(TOOL), "--sum", *map(str, rounds), str(tmp_path)], capture_output=True, text=True
+    )
     assert done.stdout.splitlines()[-1] == "4 passed, 8 failed"  # a round that left nothing
 
 

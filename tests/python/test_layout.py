@@ -48,7 +48,10 @@ def test_canonical_form():
     assert list(layout.shard_tensor) == [0, 0, 1, 2, 3]
     assert list(layout.shard_offset) == [1, 7, 2, 0, 0, 0] and list(layout.shard_shape) == [3, 2, 2, 3, 5, 2]
     assert (list(layout.flat_shard), list(layout.flat_begin), list(layout.flat_end)) == ([3], [3], [7])
-    assert [(o.name, o.slot_bytes, o.per_rank) for o in layout.object] == [("mine", 4096, True), ("object", 4096, False)]
+    assert [(o.name, o.slot_bytes, o.per_rank) for o in layout.object] == [
+        ("mine", 4096, True),
+        ("object", 4096, False),
+    ]
     assert [(a.name, a.target) for a in layout.alias] == [("tied", "b.weight")]
     assert [shard.array.size for shard in declared.shards] == [3, 2, 6, 4, 1]  # in the order of items
 

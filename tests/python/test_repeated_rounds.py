@@ -28,7 +28,7 @@ events = [{{"id": {{"testResult": {{"label": "//a:b", "run": 1}}}}, "testResult"
 place = next(word.split("=", 1)[1] for word in sys.argv if word.startswith("--build_event_json_file="))
 pathlib.Path(place).write_text("\\n".join(map(json.dumps, events)))
 sys.exit(3 if bad else 0)
-"""
+"""  # noqa: E501
 # Two Python tests that pass. Notes how many children of tools/test keep a core busy.
 PYTEST = """#!{python}
 import os, pathlib, sys
@@ -44,7 +44,7 @@ with open("siblings", "a") as file:
     print(len(siblings), file=file)
 with open("arguments", "a") as file:
     print(*sys.argv[1:], file=file)
-"""
+"""  # noqa: E501
 
 
 def script(path: pathlib.Path, text: str) -> None:

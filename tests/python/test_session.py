@@ -1,5 +1,5 @@
-"""A trainer's session: replaced by another trainer, its agent restarted, its coordinator not reached; against an agent in
-this process."""
+"""A trainer's session: replaced by another trainer, its agent restarted, its coordinator not reached; against an agent
+in this process."""
 
 import pathlib
 import shutil
@@ -73,8 +73,15 @@ def test_replaced_client_stays_replaced_in_every_call(agent, client):
     assert learnt.wait().step == 2
     restart(agent)
     agent.refuse["Attach"] = [REPLACED]
-    calls = [lambda: client.save(3, STATE), lambda: client.prepare(STATE), lambda: client.load(STATE), client.checkpoints,
-             lambda: client.reshard(STATE, STATE), lambda: client.report_step(5), client.save_requested]
+    calls = [
+        lambda: client.save(3, STATE),
+        lambda: client.prepare(STATE),
+        lambda: client.load(STATE),
+        client.checkpoints,
+        lambda: client.reshard(STATE, STATE),
+        lambda: client.report_step(5),
+        client.save_requested,
+    ]
     for call in calls:
         error = refusal(call)
         assert error.reason == "STALE_INCARNATION"
@@ -165,7 +172,8 @@ def test_save_that_no_agent_has_heard_of_begins_with_the_next_one(agent, client)
 @pytest.mark.parametrize("known", [False, True], ids=["unknown", "known"])
 @pytest.mark.parametrize("when", ["mapping", "copying", "committing"])
 def test_save_whose_agent_restarts_before_it_is_staged_goes_on(agent, client, monkeypatch, when, known):
-    """The coordinator either never heard of it, or answers with the verdict of the attempt that the restart has ended."""
+    """The coordinator either never heard of it, or answers with the verdict of the attempt that the restart has
+    ended."""
     copy, checksums, get = _native.CopyList.run, cairn._replicas.checksums, client._slabs.get
     once = iter([True])
 
@@ -173,7 +181,9 @@ def test_save_whose_agent_restarts_before_it_is_staged_goes_on(agent, client, mo
         if next(once, False):
             restart(agent)
             if known:
-                agent.refuse["BeginSave"] = [Refusal(grpc.StatusCode.UNAVAILABLE, "RANK_LOST", "rank 0's agent restarted")]
+                agent.refuse["BeginSave"] = [
+                    Refusal(grpc.StatusCode.UNAVAILABLE, "RANK_LOST", "rank 0's agent restarted")
+                ]
 
     with monkeypatch.context() as patch:
         if when == "mapping":
@@ -225,7 +235,7 @@ def test_save_of_an_unknown_attempt_is_lost_and_its_outcome_unknown(agent, clien
     lambda client: client.load(STATE, timeout=0.1),
 ])
 def test_what_keeps_the_agent_from_its_coordinator_is_told_at_the_timeout(agent, client, monkeypatch, call):
-    monkeypatch.setattr(cairn.client, "_TIMEOUT_GRACE", 0.1)
+    monkeypatch.setattr(cairn._saving, "_TIMEOUT_GRACE", 0.1)
     agent.pending_calls = 10**9
     agent.stalled = UNREACHABLE
     error = refusal(call, client)

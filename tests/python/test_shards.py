@@ -75,8 +75,14 @@ def test_rules_describe_a_state_dict():
              "tied": cairn.alias("norm"), "step": 3}
     described = shards.from_rules(state, {"*.up.weight": 0, "*.down.weight": 1, "norm": None}, 1, 2, prefix="model.")
     assert list(described) == ["model." + name for name in state]
-    assert (described["model.layers.0.up.weight"].global_shape, described["model.layers.0.up.weight"].offset) == ((8, 2), (4, 0))
-    assert (described["model.layers.0.down.weight"].global_shape, described["model.layers.0.down.weight"].offset) == ((2, 8), (0, 4))
+    assert (described["model.layers.0.up.weight"].global_shape, described["model.layers.0.up.weight"].offset) == (
+        (8, 2),
+        (4, 0),
+    )
+    assert (described["model.layers.0.down.weight"].global_shape, described["model.layers.0.down.weight"].offset) == (
+        (2, 8),
+        (0, 4),
+    )
     assert described["model.norm"].global_shape == (3,) and described["model.step"] == 3
     assert described["model.tied"] == cairn.alias("model.norm")
 

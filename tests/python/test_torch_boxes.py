@@ -37,7 +37,9 @@ def test_random_meshes_and_placements(seed):
     placements = []
     for _ in mesh_shape:
         dim = chance.randrange(len(shape))
-        placements.append(chance.choice([Replicate(), Shard(dim), _StridedShard(dim, split_factor=chance.randint(1, 3))]))
+        placements.append(
+            chance.choice([Replicate(), Shard(dim), _StridedShard(dim, split_factor=chance.randint(1, 3))])
+        )
     whole = torch.arange(torch.Size(shape).numel()).view(shape)
     for coordinate in itertools.product(*map(range, mesh_shape)):
         boxes = boxes_of(shape, mesh_shape, coordinate, placements)

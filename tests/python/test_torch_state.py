@@ -69,9 +69,17 @@ def test_nested_state_keeps_keys_order_and_values(client):
     other_optimizer = torch.optim.AdamW(other.parameters())
     other(torch.zeros(8, 4)).sum().backward()
     other_optimizer.step()
-    target = {"model": other.state_dict(), "optimizer": other_optimizer.state_dict(), "epoch": 0, "none": 1,
-              "schedule": {"milestones": {1: 1}, "empty": {}}, "history": [], "mixed": [torch.zeros(3, dtype=torch.int64),
-              {"x": torch.zeros(2)}], "data": b"", "mine": cairn.per_rank(0)}
+    target = {
+        "model": other.state_dict(),
+        "optimizer": other_optimizer.state_dict(),
+        "epoch": 0,
+        "none": 1,
+        "schedule": {"milestones": {1: 1}, "empty": {}},
+        "history": [],
+        "mixed": [torch.zeros(3, dtype=torch.int64), {"x": torch.zeros(2)}],
+        "data": b"",
+        "mine": cairn.per_rank(0),
+    }
     # A dict that is no empty one is walked: its keys are those of the target.
     target["schedule"]["milestones"] = {80: 0}
     cairn.torch.load(client, target)
@@ -149,15 +157,15 @@ def test_copies_of_any_accelerator_wait_for_all_its_streams(monkeypatch):
     accelerator = Accelerator()
     monkeypatch.setattr(torch, "xpu", accelerator)
     tensor, host = OnDevice(accelerator, "old"), OnHost()
-    declared = cairn.torch._Declared()
-    declared.devices.append((tensor, host))
+    copies = cairn.torch._copies.DeviceCopies()
+    copies.add(tensor, host)
     accelerator.begun.append(lambda: setattr(tensor, "value", "computed on a side stream"))
-    declared.copy_from_devices()
+    copies.from_devices()
     assert host.value == "computed on a side stream"
     assert accelerator.log == ["synchronize", "to host, non_blocking=True", "synchronize"]
     host.value = "loaded"
     accelerator.log.clear()
-    declared.copy_to_devices()
+    copies.to_devices()
     assert tensor.value == "loaded"
     assert accelerator.log == ["synchronize", "to device, non_blocking=True", "synchronize"]
 
@@ -166,7 +174,7 @@ def test_device_without_a_call_to_wait_is_copied_from_without_haste(monkeypatch)
     accelerator = Accelerator(streams=False)
     monkeypatch.setattr(torch, "xpu", accelerator)
     tensor, host = OnDevice(accelerator, "value"), OnHost()
-    declared = cairn.torch._Declared()
-    declared.devices.append((tensor, host))
-    declared.copy_from_devices()
+    copies = cairn.torch._copies.DeviceCopies()
+    copies.add(tensor, host)
+    copies.from_devices()
     assert host.value == "value" and accelerator.log == ["to host, non_blocking=False"]

@@ -22,7 +22,17 @@ def run(*command, **options) -> str:
 def wheel(tmp_path_factory):
     directory = tmp_path_factory.mktemp("wheel")
     packager = run(REPOSITORY / "tools/python_env", "package").strip()
-    run(packager, "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps", f"--wheel-dir={directory}", REPOSITORY)
+    run(
+        packager,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-build-isolation",
+        "--no-deps",
+        f"--wheel-dir={directory}",
+        REPOSITORY,
+    )
     (made,) = directory.glob("*.whl")
     return made
 
@@ -41,6 +51,9 @@ def test_wheel_holds_what_was_built_and_nothing_else(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert names == built | programs
+    sources = {f"cairn/{path.relative_to(REPOSITORY / 'python/cairn')}"
+               for path in (REPOSITORY / "python/cairn").rglob("*.py")}
+    assert sources <= built, "tools/build has not taken them all"
 
 
 def test_wheel_asks_for_what_the_tests_run_with(metadata):
@@ -49,7 +62,9 @@ def test_wheel_asks_for_what_the_tests_run_with(metadata):
         text = (REPOSITORY / f"tools/requirements/{name}.txt").read_text()
         return {line for line in text.splitlines() if not line.startswith("#")}
 
-    asked = {line.removeprefix("Requires-Dist: ") for line in metadata.splitlines() if line.startswith("Requires-Dist: ")}
+    asked = {
+        line.removeprefix("Requires-Dist: ") for line in metadata.splitlines() if line.startswith("Requires-Dist: ")
+    }
     assert asked == lines("run") | {f"{line.replace('==', '>=')}; extra == 'torch'" for line in lines("torch")}
 
 

@@ -78,7 +78,9 @@ class FakeAgent:
         self.lease_ttl = 0.0            # told at the next attach; 0: not known
         self.verdict: Refusal | None = None  # of the next save, instead of a commit
         self.stalled: Refusal | None = None  # what pending answers say
-        self.verdicts: dict[int, Refusal | None] = {}  # by attempt: of saves that this process does not know; None: committed
+        self.verdicts: dict[
+            int, Refusal | None
+        ] = {}  # by attempt: of saves that this process does not know; None: committed
         self.saved_world = world_size
         self.per_rank_objects: dict[str, dict[int, bytes]] = {}
         # What was seen.

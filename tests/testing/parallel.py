@@ -1,4 +1,5 @@
-"""A small model cut as TP x PP x DP with ZeRO-1 states cuts it, with numpy alone: what real processes are compared with."""
+"""A small model cut as TP x PP x DP with ZeRO-1 states cuts it, with numpy alone: what real processes are compared
+with."""
 
 from __future__ import annotations
 
@@ -11,8 +12,12 @@ LAYERS, HIDDEN = 4, 36
 # name -> (shape, axis that tensor parallelism cuts; None: replicated)
 PARAMETERS = {}
 for _layer in range(LAYERS):
-    PARAMETERS |= {f"layers.{_layer}.qkv.weight": ((3 * HIDDEN, HIDDEN), 0), f"layers.{_layer}.qkv.bias": ((3 * HIDDEN,), 0),
-                   f"layers.{_layer}.out.weight": ((HIDDEN, HIDDEN), 1), f"layers.{_layer}.norm": ((HIDDEN,), None)}
+    PARAMETERS |= {
+        f"layers.{_layer}.qkv.weight": ((3 * HIDDEN, HIDDEN), 0),
+        f"layers.{_layer}.qkv.bias": ((3 * HIDDEN,), 0),
+        f"layers.{_layer}.out.weight": ((HIDDEN, HIDDEN), 1),
+        f"layers.{_layer}.norm": ((HIDDEN,), None),
+    }
 PARAMETERS |= {"embedding": ((48, HIDDEN), 0), "scale": ((), None)}
 WHOLE = {name: noise(shape, np.float32, index) for index, (name, (shape, _)) in enumerate(PARAMETERS.items())}
 

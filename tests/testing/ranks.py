@@ -17,7 +17,8 @@ LIMIT = 120.0
 
 
 def on_ranks(cluster, work, ranks=None, errors: bool = False) -> list:
-    """work(rank, client) on every rank at once, each with a client of its own. With `errors` exceptions are answered."""
+    """work(rank, client) on every rank at once, each with a client of its own. With `errors` exceptions are
+    answered."""
     ranks = range(cluster.ranks) if ranks is None else ranks
     results: dict[int, object] = {}
 
@@ -56,7 +57,9 @@ def noise(shape, dtype=np.float32, seed=0) -> np.ndarray:
     """Random bits, NaNs included: compare bytes."""
     count = int(np.prod(shape)) * np.dtype(dtype).itemsize
     array = np.frombuffer(np.random.default_rng(seed).bytes(count), np.uint8)
-    return (array & 1).astype(bool).reshape(shape) if np.dtype(dtype) == bool else array.view(dtype).reshape(shape).copy()
+    return (
+        (array & 1).astype(bool).reshape(shape) if np.dtype(dtype) == bool else array.view(dtype).reshape(shape).copy()
+    )
 
 
 def rows(whole: np.ndarray, rank: int, world: int, axis: int = 0) -> cairn.Shard:

@@ -18,7 +18,8 @@ with a count of the rest; several faults of one input are reported together, wit
   unknown (`COORDINATOR_UNREACHABLE`, `AGENT_UNREACHABLE`, `TIMED_OUT`, `STORAGE_STALLED`), 130 interrupted.
 * Where the next action is a command, `cairn` prints it with the job, step and root of the error in place of `JOB`, `STEP`
   and `ROOT`. An error that knows a better next action than this table's carries it as `next` in its metadata.
-* Python raises `cairn.Error` with `reason`, `message`, `metadata`.
+* Python raises `cairn.Error` with `reason`, `message`, `metadata`; its text is `REASON: message` and, on a line of its own,
+  `next: ` and the next action, filled in as by `cairn`.
 * A checkpoint that was aborted keeps its error in its tombstone.
 
 | reason | code | when | next |

@@ -1,0 +1,101 @@
+"""Receiving a load: batch after batch out of the agent's buffers into the trainer's arrays."""
+
+from __future__ import annotations
+
+import time
+
+import numpy
+
+from cairn import _agent, _layout, _memory, _native, _wire
+from cairn._errors import Error
+from cairn._state import Array
+
+# Of how long a reason is waited for, in leases and in seconds.
+_REASON_LEASES, _REASON_LEAST, _REASON_MOST = 1.5, 5.0, 300.0
+
+
+def receive(agent: _agent.Agent, incarnation: int, number: int, declared: _layout.Declared, begun: _wire.Message,
+            timeout: float, owner: int, lease: float) -> list[bytearray]:
+    """Copies batch after batch into the arrays; answers the objects' bytes.
+
+    Args:
+      begun: the agent's answer to BeginLoad.
+      timeout: seconds without a batch after which it is given up (TIMED_OUT).
+      owner: the user of the agents whose memory is read.
+      lease: seconds without a word after which an agent counts as lost.
+    """
+    targets: list[_Target] = [_Target(entry.array) for entry in declared.shards]
+    objects = [bytearray(entry.bytes) for entry in begun.object]
+    for data in objects:
+        targets.append(_Target(numpy.frombuffer(data, numpy.uint8) if data else numpy.empty(0, numpy.uint8)))
+    buffers = _memory.MappingCache(capacity=64)
+    released: list[int] = []
+    copied: set[int] = set()
+    deadline = time.monotonic() + timeout
+    while True:
+        request = _wire.LOCAL_AGENT["ReceiveLoad"].request(trainer_incarnation=incarnation, number=number,
+                                                           released_batch=released)
+        response = agent.call("ReceiveLoad", request, within(deadline))
+        released = []
+        for batch in response.batch:
+            if batch.batch not in copied:
+                try:
+                    buffer = buffers.get(batch.buffer, owner, writable=False)
+                except Error as error:
+                    if error.reason == "AGENT_UNREACHABLE":
+                        _await_reason(agent, request, lease)
+                    raise
+                _copy_batch(batch, buffer, targets)
+                copied.add(batch.batch)
+            released.append(batch.batch)
+            deadline = time.monotonic() + timeout
+        if response.complete and not response.batch:
+            break
+        if time.monotonic() > deadline:
+            raise Error("TIMED_OUT", f"no bytes arrived for {timeout:g} s")
+    for target in targets:
+        target.finish()
+    return objects
+
+
+def within(deadline: float) -> float:
+    """How long the agent may hold a call."""
+    return min(_agent.MAX_WAIT, max(deadline - time.monotonic(), 0.05))
+
+
+def _await_reason(agent: _agent.Agent, request: _wire.Message, lease: float) -> None:
+    """Raises why the load has failed, if the agent learns it soon.
+
+    A buffer that is gone was another agent's, which was told to end the load, or is dead: this rank's agent is about to
+    hear from the coordinator who is to blame, at the latest when the lease of a dead one has ended.
+    """
+    request.ClearField("released_batch")
+    until = time.monotonic() + min(max(_REASON_LEASES * lease, _REASON_LEAST), _REASON_MOST)
+    while (left := until - time.monotonic()) > 0:
+        agent.call("ReceiveLoad", request, min(left, _agent.MAX_WAIT))
+
+
+class _Target:
+    """Where one item of a load goes."""
+
+    def __init__(self, array: Array) -> None:
+        self._array = array
+        # Plans speak of packed elements: another memory order gets a packed copy first.
+        self._packed = array if array.flags.c_contiguous else array.copy(order="C")
+        self.address = self._packed.__array_interface__["data"][0]
+        self.nbytes = self._packed.nbytes
+
+    def finish(self) -> None:
+        if self._packed is not self._array:
+            self._array[...] = self._packed
+
+
+def _copy_batch(batch: _wire.Message, buffer: _memory.Mapping, targets: list[_Target]) -> None:
+    copies = _native.CopyList()
+    for copy in batch.copy:
+        if copy.target >= len(targets) or not len(copy.extent) == len(copy.source_stride) == len(copy.target_stride):
+            raise Error("INTERNAL", f"the agent's plan copies to item {copy.target} of {len(targets)}")
+        target = targets[copy.target]
+        copies.add(buffer.address, buffer.size, copy.source_offset, target.address, target.nbytes, copy.target_offset,
+                   copy.element_bytes, copy.extent, copy.source_stride, copy.target_stride, copy.cast)
+    copies.run()

@@ -1,0 +1,257 @@
+"""Saves: beginning one, staging its state, committing that to the agent, waiting for the verdict."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from cairn import _agent, _layout, _memory, _replicas, _results, _session, _staging, _timeouts, _wire
+from cairn._errors import Error
+from cairn._results import Checkpoint
+
+# An agent ends an attempt itself and says who was late; only if it does not, the client gives up.
+_TIMEOUT_GRACE = 5.0
+
+
+class Saver:
+    """The saves of one session, one at a time.
+
+    Attributes:
+      sampler: chooses the replicas that are checked besides those that the coordinator asks for.
+    """
+
+    def __init__(self, session: _session.Session, slabs: _memory.MappingCache) -> None:
+        """`slabs` has room for one slab: what is mapped there is given to nobody else."""
+        self.sampler = _replicas.Sampler()
+        self._session = session
+        self._slabs = slabs
+        self._builder = _layout.LayoutBuilder()
+
+    def prepare(self, state: dict[str, Any], timeout: float) -> int:
+        """See Client.prepare."""
+        declared = self._builder.declare(state)
+        request = _wire.LOCAL_AGENT["Prepare"].request(trainer_incarnation=self._session.incarnation)
+        try:
+            response, _ = self._session.call_with_layout(
+                "Prepare", request, declared, time.monotonic() + timeout,
+                f"no plan within {timeout:g} s: have all ranks called prepare?")
+        except Error as error:
+            self._give_up_slab(error)
+            raise
+        return int(response.slab_bytes)
+
+    def save(self, step: int, state: dict[str, Any], started: float, timeout: float, allow_dropped_names: bool,
+             holder: object) -> Saving:
+        """See Client.save.
+
+        Args:
+          started: time.monotonic() of the call; it has `timeout` seconds from then.
+          holder: lives as long as the Saving: the client, whose session that asks.
+        """
+        declared = self._builder.declare(state)
+        deadline = started + timeout
+        while True:
+            begun, agent = self._begin(step, declared, allow_dropped_names, deadline, timeout)
+            try:
+                self.stage(declared, begun)
+                self._commit(declared, begun, agent, started)
+                return Saving(self, step, begun.save, agent, holder)
+            except _session.Restarted:
+                pass
+            except BaseException as error:
+                unreachable = isinstance(error, Error) and error.reason == "AGENT_UNREACHABLE"
+                if not unreachable or not self._session.restarted_since(agent):
+                    self._cancel(begun.save, error)
+                    raise
+                # Its memory could not be mapped any more.
+            # The call goes on with the agent's next process. If the coordinator knew of it, the attempt has ended
+            # and its verdict comes; else this begins it.
+            if time.monotonic() >= deadline:
+                raise Error("RANK_LOST", f"{self._session.job}@{step}: the agent of rank {self._session.rank} "
+                            f"restarted during the save of step {step}; save again", self._about(step))
+
+    def _begin(self, step: int, declared: _layout.Declared, allow_dropped_names: bool, deadline: float,
+               timeout: float) -> tuple[_wire.Message, int]:
+        """Where the state goes, and the incarnation of the agent that said it."""
+        request = _wire.LOCAL_AGENT["BeginSave"].request(
+            trainer_incarnation=self._session.incarnation, step=step, allow_dropped_names=allow_dropped_names)
+        _wire.set_duration(request.timeout, max(deadline - time.monotonic(), 0.0))
+        pause = 0.02
+        while True:
+            try:
+                return self._session.call_with_layout(
+                    "BeginSave", request, declared, deadline + _TIMEOUT_GRACE,
+                    f"step {step}: staging could not begin within {timeout:g} s")
+            except Error as error:
+                self._give_up_slab(error)
+                # The agent's memory holds an earlier step: it is free when that is written.
+                if error.reason != "SAVE_IN_PROGRESS" or time.monotonic() + pause > deadline:
+                    raise
+            time.sleep(pause)
+            pause = min(2 * pause, 0.5)
+
+    def stage(self, declared: _layout.Declared, begun: _wire.Message) -> None:
+        """Copies everything to its place in the slab."""
+        if begun.placement:
+            _staging.copy_out(declared, begun.placement,
+                              self._slabs.get(begun.slab, self._session.owner, writable=True))
+
+    def _commit(self, declared: _layout.Declared, begun: _wire.Message, agent: int, started: float) -> None:
+        """Tells the agent that all is staged, and the checksums of what other ranks hold too."""
+        checksums = _replicas.checksums(declared, begun.check_item)
+        sampled = self.sampler.sample(declared, begun.may_check_item, time.monotonic() - started)
+        request = _wire.LOCAL_AGENT["CommitStaging"].request(
+            trainer_incarnation=self._session.incarnation, save=begun.save,
+            object_bytes=[len(entry.data) for entry in declared.objects], check_crc32c=checksums,
+            sampled_crc32c=sampled)
+        self._session.call("CommitStaging", request, held_by=agent)
+
+    def _cancel(self, save: int, error: BaseException) -> None:
+        """Gives a save up. Called when nothing copies for it any more: the agent takes it for that."""
+        request = _wire.LOCAL_AGENT["CancelSave"].request(trainer_incarnation=self._session.incarnation, save=save,
+                                                          error=_wire.status_from_error(error))
+        try:
+            self._session.agent.call("CancelSave", request)
+        except Error:
+            pass  # the first error is the one to be told; the agent's own deadline ends the attempt
+
+    def _give_up_slab(self, error: Error) -> None:
+        """An agent gives its slab up before it makes a larger one: if this one could not, nothing is kept here either.
+        """
+        if error.reason == "MEMORY_LIMIT" and error.metadata.get("rank") == str(self._session.rank):
+            self._slabs.clear()
+
+    def _about(self, step: int) -> dict[str, str]:
+        rank = str(self._session.rank)
+        return {"job": self._session.job, "step": str(step), "rank": rank, "ranks": rank}
+
+    @property
+    def job(self) -> str:
+        return self._session.job
+
+    def verdict(self, step: int, save: int, agent: int, attempt: int,
+                max_wait: float) -> tuple[Checkpoint | Error | None, Error | None, int]:
+        """The verdict, if there is one; why there may be none for long, if that is known; and the attempt's number.
+
+        Args:
+          agent: the incarnation that began the save.
+          attempt: what the last answer told, 0 for nothing. An agent that restarted asks the coordinator about it.
+        """
+        request = _wire.LOCAL_AGENT["WaitSave"].request(trainer_incarnation=self._session.incarnation, step=step,
+                                                        save=save, attempt=attempt)
+        try:
+            response = self._session.call("WaitSave", request, max_wait)
+        except Error as error:
+            if error.reason == "STALE_INCARNATION":
+                raise Error(error.reason, f"{error.message}; whether step {step} was committed is not known here",
+                            {**error.metadata, "step": str(step), "outcome": "unknown"}) from None
+            if error.reason != "NOT_COMMITTED":
+                raise
+            return self._forgotten(step, agent, attempt, error), None, attempt
+        if response.pending:
+            stalled = _wire.error_from_status(response.stalled) if response.HasField("stalled") else None
+            return None, stalled, response.attempt or attempt
+        if response.checkpoint.state == _wire.CHECKPOINT_STATES["COMMITTED"]:
+            return Checkpoint.from_wire(response.checkpoint), None, attempt
+        return _wire.error_from_status(response.checkpoint.error), None, attempt
+
+    def _forgotten(self, step: int, agent: int, attempt: int, error: Error) -> Checkpoint | Error:
+        """How a save ended that the agent knows nothing of. Another attempt of the step is another save."""
+        for checkpoint in _results.committed(self._session):
+            if checkpoint.step == step and checkpoint.attempt == attempt:
+                return checkpoint
+        unknown = {**self._about(step), "outcome": "unknown"}
+        if self._session.agent_incarnation == agent:
+            return Error(error.reason, f"{error.message} any more; client.checkpoints() tells which steps are "
+                         "committed", unknown)
+        return Error("RANK_LOST", f"{self._session.job}@{step}: the agent of rank {self._session.rank} restarted "
+                     f"during the save of step {step}, and nobody can say for this save whether it was committed; "
+                     "client.checkpoints() tells which steps are. If this one is not, save again", unknown)
+
+
+class Saving:
+    """A save whose state is staged: it goes on without the trainer. Made by Client.save(). Thread-safe.
+
+    Attributes:
+      step: the step that is saved.
+    """
+
+    def __init__(self, saver: Saver, step: int, number: int, agent: int, holder: object) -> None:
+        self.step = step
+        self._saver = saver
+        self._number = number
+        self._agent = agent  # the incarnation that holds it
+        self._holder = holder
+        self._outcome: Checkpoint | Error | None = None
+        self._stalled: Error | None = None
+        self._attempt = 0  # as the agent told it
+        self._lock = threading.Lock()
+
+    def wait(self, timeout: float = 600) -> Checkpoint:
+        """Waits for the verdict.
+
+        Args:
+          timeout: seconds; the save goes on also when they have passed.
+
+        Returns:
+          The committed checkpoint; look at its `warning`.
+
+        Raises:
+          Error: the one that ended the save, such as RANK_LATE, RANK_LOST or NO_SPACE. With `outcome` "unknown" in its
+            metadata it says nothing about the save. Of TIMED_OUT, and of what keeps the verdict away
+            (STORAGE_STALLED, COORDINATOR_UNREACHABLE ...), waiting again gives the verdict when there is one. Of
+            STALE_INCARNATION (another trainer has this one's rank), of NOT_COMMITTED, and of RANK_LOST (the agent
+            restarted before it had told which attempt this is), client.checkpoints() of the trainer that goes on
+            tells. BAD_REQUEST: the timeout is no number of seconds.
+        """
+        timeout = _timeouts.seconds(timeout, "wait")
+        deadline = time.monotonic() + timeout
+        while True:
+            with self._lock:
+                if isinstance(self._outcome, Error):
+                    raise Error(self._outcome.reason, self._outcome.message, self._outcome.metadata)
+                if self._outcome is not None:
+                    return self._outcome
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                raise self._late(timeout)
+            self._poll(min(_agent.MAX_WAIT, remaining))
+
+    def done(self) -> bool:
+        """Whether wait() would answer at once.
+
+        Returns:
+          Also True when wait() would raise: the save was aborted, or another trainer has taken the rank.
+
+        Raises:
+          Error: AGENT_UNREACHABLE, if nobody can be asked.
+        """
+        if self._outcome is None:
+            try:
+                self._poll(0.0)
+            except Error as error:
+                if error.reason != "STALE_INCARNATION":
+                    raise
+                return True
+        return self._outcome is not None
+
+    def _late(self, timeout: float) -> Error:
+        """Of a wait that ends without a verdict."""
+        about = {"step": str(self.step), "job": self._saver.job}
+        if self._stalled is not None:
+            return Error(self._stalled.reason, self._stalled.message,
+                         {**about, **self._stalled.metadata, "outcome": "unknown"})
+        return Error("TIMED_OUT", f"step {self.step} was not committed within {timeout:g} s; it goes on",
+                     {**about, "outcome": "unknown"})
+
+    def _poll(self, max_wait: float) -> None:
+        outcome, stalled, attempt = self._saver.verdict(self.step, self._number, self._agent, self._attempt, max_wait)
+        with self._lock:
+            self._stalled = stalled
+            self._attempt = attempt
+            if self._outcome is None:
+                self._outcome = outcome
+
+    def __repr__(self) -> str:
+        return f"Saving(step={self.step})"

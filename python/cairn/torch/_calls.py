@@ -1,0 +1,80 @@
+"""A client's calls, for state dicts."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, SupportsIndex
+
+from cairn._mapping import Mapping
+from cairn._results import LoadReport
+from cairn.client import Client, Saving
+from cairn.torch._flatten import flatten
+
+
+def prepare(client: Client, state_dict: dict[str, Any], timeout: float = 600) -> int:
+    """Client.prepare for a state dict.
+
+    Args:
+      state_dict: as for save(); only shapes and dtypes of its tensors matter.
+      timeout: seconds until all ranks have called it.
+
+    Returns:
+      Bytes of this rank's staging memory.
+
+    Raises:
+      Error: as save() of what the state dict holds, and as Client.prepare.
+    """
+    return client.prepare(flatten(state_dict).state, timeout)
+
+
+def save(client: Client, step: SupportsIndex, state_dict: dict[str, Any], timeout: float = 60, *,
+         allow_dropped_names: bool = False) -> Saving:
+    """Client.save for a state dict; returns when all tensors are staged and may change again.
+
+    Args:
+      client: this rank's; every rank of the job calls it for the same step.
+      step: from 0 to 999999999999.
+      state_dict: dicts and lists, nested, of tensors on any device, DTensors, Shards, numpy arrays, alias(),
+        per_rank(), bytes and JSON values.
+      timeout: seconds until this rank has staged. Copies from devices come before and are not counted.
+      allow_dropped_names: do not refuse a state that lacks names of the job's last committed step.
+
+    Returns:
+      The save, which goes on by itself; its wait() gives the verdict.
+
+    Raises:
+      Error: NAME_COLLISION (two entries have one name when their keys are joined), BAD_NAME (a key is neither text nor
+        a number), BAD_REQUEST (a tensor is on the meta device or a partial sum), BAD_SHAPE (a DTensor's local tensor is
+        not what its placements say), BAD_DTYPE, UNSUPPORTED (sparse and quantized tensors, ShardedTensor, tuples with
+        tensors); and as Client.save.
+    """
+    flat = flatten(state_dict)
+    flat.copies.from_devices()
+    return client.save(step, flat.state, timeout, allow_dropped_names=allow_dropped_names)
+
+
+def load(client: Client, state_dict: dict[str, Any], step: SupportsIndex | None = None,
+         mapping: Mapping | None = None, strict: bool = True, *, source: str | os.PathLike[str] | None = None,
+         fallback: bool = True, timeout: float = 1800) -> LoadReport:
+    """Client.load into a state dict: fills its tensors in place and replaces its other values.
+
+    A model or optimizer takes them over by torch's set_state_dict, or at once where the dict holds its own tensors.
+
+    Args:
+      state_dict: as for save(); every rank of the job calls it, with what it wants.
+      step, mapping, strict, source, fallback, timeout: as for Client.load.
+
+    Returns:
+      What was loaded, the objects, and how many bytes were read.
+
+    Raises:
+      Error: as save() of what the state dict holds, and as Client.load. Tensors on the host may be partly filled then,
+        those on devices and other values are as they were.
+    """
+    flat = flatten(state_dict)
+    report = client.load(flat.state, step, mapping, strict, source=source, fallback=fallback, timeout=timeout)
+    flat.copies.to_devices()
+    for name, put in flat.objects.items():
+        if name in report.objects:
+            put(report.objects[name])
+    return report

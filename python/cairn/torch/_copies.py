@@ -1,0 +1,44 @@
+"""Copies between tensors on devices and the tensors on the host that stand in for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+
+class DeviceCopies:
+    """Tensors on devices, each with its stand-in on the host."""
+
+    def __init__(self) -> None:
+        self._pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def add(self, tensor: torch.Tensor, host: torch.Tensor) -> None:
+        self._pairs.append((tensor, host))
+
+    def from_devices(self) -> None:
+        self._copy([(host, tensor) for tensor, host in self._pairs])
+
+    def to_devices(self) -> None:
+        self._copy(self._pairs)
+
+    def _copy(self, pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+        """Copies each second tensor to the first, between all that was begun before and all that comes after."""
+        waits = {tensor.device: _synchronizer(tensor.device) for tensor, _ in self._pairs}
+        # What computes the tensors, or still reads them, may run on another stream than that of the copies.
+        for wait in waits.values():
+            if wait is not None:
+                wait()
+        for (to, source), (tensor, _) in zip(pairs, self._pairs, strict=True):
+            to.copy_(source, non_blocking=waits[tensor.device] is not None)
+        for wait in waits.values():
+            if wait is not None:
+                wait()
+
+
+def _synchronizer(device: torch.device) -> Callable[[], None] | None:
+    """Waits for all streams of a device. None where it has no such call: its copies have to wait themselves."""
+    synchronize = getattr(getattr(torch, device.type, None), "synchronize", None)
+    if synchronize is None:
+        return None
+    return synchronize if device.type == "mps" else lambda: synchronize(device)  # of Metal there is one device

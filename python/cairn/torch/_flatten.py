@@ -1,0 +1,89 @@
+"""From a state dict, nested as it may be, to the flat state of a client, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy
+import torch
+
+from cairn._errors import Error
+from cairn._state import Alias, PerRank, Shard
+from cairn.torch._copies import DeviceCopies
+from cairn.torch._shards import shards_of
+
+
+class FlatState:
+    """A flat state over the memory of a state dict's tensors.
+
+    Attributes:
+      state: name -> shards, other tensors and objects, as Client.save takes them.
+      objects: where a loaded object goes, by name.
+      copies: of the tensors on devices, whose stand-ins are in `state`.
+    """
+
+    def __init__(self) -> None:
+        self.state: dict[str, Any] = {}
+        self.objects: dict[str, Callable[[Any], None]] = {}
+        self.copies = DeviceCopies()
+
+
+def flatten(state_dict: dict[str, Any]) -> FlatState:
+    """Joins the keys of each leaf by ".".
+
+    Raises:
+      Error: BAD_REQUEST (no dict), BAD_NAME (a key is neither text nor a number), NAME_COLLISION (two leaves get one
+        name), UNSUPPORTED (a tuple with tensors), and as shards_of() of each tensor.
+    """
+    if not isinstance(state_dict, dict):
+        raise Error("BAD_REQUEST", f"the state must be a dict, not {type(state_dict).__name__}")
+    flat = FlatState()
+    for name, value, put in _leaves(state_dict, ""):
+        if name in flat.state:
+            raise Error("NAME_COLLISION", f"two entries of the state dict have the name {name!r} when their keys are "
+                        "joined by '.'", {"tensor": name})
+        if isinstance(value, torch.Tensor):
+            flat.state[name] = shards_of(value, name, flat.copies)
+        elif isinstance(value, (Shard, Alias, numpy.ndarray)):
+            flat.state[name] = value
+        else:
+            flat.state[name] = value
+            flat.objects[name] = _restorer(value, put)
+    return flat
+
+
+def _restorer(value: Any, put: Callable[[Any], None]) -> Callable[[Any], None]:
+    """A wrapped value stays wrapped, so that the dict can be saved again."""
+    if isinstance(value, PerRank):
+        return lambda loaded: put(PerRank(loaded))
+    return put
+
+
+def _leaves(container: Any, path: str) -> Iterator[tuple[str, Any, Callable[[Any], None]]]:
+    """Name, value and setter of all leaves. Lists without tensors, and empty containers, are leaves themselves."""
+    items: Iterable[tuple[Any, Any]] = container.items() if isinstance(container, dict) else enumerate(container)
+    for key, value in items:
+        if not isinstance(key, (str, int)):
+            raise Error("BAD_NAME", f"the keys of a state dict are strings or integers, not {key!r} (below {path!r})")
+        name = f"{path}.{key}" if path else str(key)
+        if (isinstance(value, dict) and value) or (isinstance(value, list) and _holds_tensor(value)):
+            yield from _leaves(value, name)
+        elif isinstance(value, tuple) and _holds_tensor(value):
+            raise Error("UNSUPPORTED", f"{name!r} is a tuple with tensors, which cannot be filled in place: use a list")
+        else:
+            yield name, value, _setter(container, key)
+
+
+def _setter(container: Any, key: str | int) -> Callable[[Any], None]:
+    def put(value: Any) -> None:
+        container[key] = value
+    return put
+
+
+def _holds_tensor(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(_holds_tensor(item) for item in value.values())
+    if isinstance(value, (list, tuple)):
+        return any(_holds_tensor(item) for item in value)
+    return isinstance(value, (torch.Tensor, Shard, PerRank, numpy.ndarray))
