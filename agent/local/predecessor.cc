@@ -52,9 +52,9 @@ absl::Status LeaveToSuccessor(const AgentPlace& place, uint64_t incarnation) {
   int error = 0;
   {
     ::unlink(unfinished.c_str());
+    const std::string line = absl::StrCat(absl::Hex(incarnation, absl::kZeroPad16), NameOf(place), "\n");
     const UniqueFd fd(::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-    error = fd.valid() ? WriteFully(fd.get(), absl::StrCat(absl::Hex(incarnation, absl::kZeroPad16), NameOf(place), "\n"))
-                       : errno;
+    error = fd.valid() ? WriteFully(fd.get(), line) : errno;
   }
   if (error == 0 && std::rename(unfinished.c_str(), path.c_str()) != 0) error = errno;
   if (error == 0) return absl::OkStatus();

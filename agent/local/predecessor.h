@@ -15,9 +15,9 @@ struct AgentPlace {
   std::string boot_id;
 };
 
-// The incarnation that stands in the agent's own socket directory: of the process before that registered last from this
-// place. 0 if there was none, or if what stands there is no such thing. Whoever listens on the directory's sockets knows
-// that this process has ended, for a live agent gives them to nobody on its machine.
+// The incarnation that stands in the agent's own socket directory: of the process before that registered last from
+// this place. 0 if there was none, or if what stands there is no such thing. Whoever listens on the directory's sockets
+// knows that this process has ended, for a live agent gives them to nobody on its machine.
 uint64_t PredecessorIn(const AgentPlace& place);
 
 // Leaves `incarnation` there for the next process, readable by this user alone. To be called when it has registered.

@@ -94,8 +94,8 @@ class Save {
   // may as well be one with which all ranks try again. See docs/failure_model.md, "Which attempt a call is in".
   // `state` is a call that belongs to no other attempt: if it is the one that is owed an answer, it is held.
   void HoldOwed(const Member& member, const v1::SaveState& state, absl::Time now);
-  // What an agent does not speak of any more, its trainer has heard. The first report of a rank that had not come back to
-  // this coordinator when the save was aborted tells whose trainer is owed.
+  // What an agent does not speak of any more, its trainer has heard. The first report of a rank that had not come back
+  // to this coordinator when the save was aborted tells whose trainer is owed.
   void NoteTold(const Member& member, const Context& context);
   // Calls that were held for long enough are answered.
   void AnswerOwed(const Context& context);

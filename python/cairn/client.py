@@ -378,8 +378,8 @@ class Client:
         return _wire.error_from_status(response.checkpoint.error), None, attempt
 
     def _forgotten(self, step: int, agent: int, error: Error) -> Error:
-        """Of a save that the agent knows nothing of and that never was told its attempt's number. Another attempt of the
-        step is another save, so what is committed says nothing about this one."""
+        """Of a save that the agent knows nothing of and that was never told its attempt's number. Another attempt of
+        the step is another save, so what is committed says nothing about this one."""
         unknown = {**self._about(step), "outcome": "unknown"}
         if self._session.agent_incarnation == agent:
             return Error(error.reason, f"{error.message} any more; client.checkpoints() tells which steps are committed",
