@@ -78,8 +78,9 @@ absl::StatusOr<v1::BeginSaveResponse> Session::BeginSave(const v1::BeginSaveRequ
     trainer_layout_ = layout->first;
     Changed();
     Advance();
-  } else if (save->told || save->trainer != request.trainer_incarnation() || save->id == 0) {
-    // The next call of this step: it begins when the one before has its verdict.
+  } else if (save->told || save->trainer != request.trainer_incarnation() || save->id == 0 || Staged(save->phase)) {
+    // The next call of this step: it begins when the one before has its verdict. What is staged is written already, or
+    // read by other ranks, and it is that which a commit holds: the next state must not come into its slab.
     if (!save->next_call || save->next_call->trainer != request.trainer_incarnation()) {
       save->next_call = {request.trainer_incarnation(), now + timeout};
     }

@@ -567,6 +567,22 @@ TEST_F(SessionTest, ErrorBeforeStaging_IsTold_AndTheNextCallWaitsForTheVerdict) 
   EXPECT_EQ(Only().call(), 2u);
 }
 
+// It may bring another state, and must not be told that this one is committed.
+TEST_F(SessionTest, NextCallOfAStagedStep_WaitsForItsVerdict_AndIsNotToldIt) {
+  const uint64_t first = StartWriting(7);
+  const auto next = Begin(7);
+  ASSERT_TRUE(next.ok()) << next.status();
+  EXPECT_TRUE(next->pending());
+  EXPECT_EQ(next->placement_size(), 0) << "what is being written stays as it is";
+  session_.OnWriteEnded(first, Result(), "direct", "", now_);
+  EXPECT_TRUE(Begin(7)->pending()) << "a manifest may name it";
+  ASSERT_TRUE(Order(7, v1::SaveOrder::COMMITTED).ok());
+  EXPECT_TRUE(Begin(7)->pending()) << "the coordinator is asked: the step is committed";
+  EXPECT_EQ(Only().call(), 2u);
+  EXPECT_EQ(Only().phase(), v1::SaveState::BEGUN);
+  EXPECT_EQ(Wait(7, first)->checkpoint().state(), v1::Checkpoint::COMMITTED);
+}
+
 TEST_F(SessionTest, AnotherStep_WaitsForTheSlab_UntilItsTimeout) {
   const uint64_t first = StartWriting(7);
   EXPECT_TRUE(Begin(8)->pending());
