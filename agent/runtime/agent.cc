@@ -83,7 +83,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
   link.registration.set_world_size(given.world_size);
   link.registration.set_node(given.node);
   link.registration.set_descriptor_socket(agent->descriptors_->path());
-  link.registration.set_predecessor(PredecessorIn(given.socket_directory));
+  link.registration.set_predecessor(PredecessorIn({given.socket_directory, agent->boot_id_}));
   link.registration.set_transfer_address(agent->transfer_address_);
   link.registration.set_boot_id(agent->boot_id_);
   link.registration.set_protocol(kProtocolVersion);
@@ -92,7 +92,8 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
   link.read_root_proof = [raw = agent.get()] { return raw->root_->ReadProof(); };
   link.on_registered = [raw = agent.get()](const std::string& proof) {
     raw->root_->Accepted(proof);
-    if (const auto left = LeaveToSuccessor(raw->options_.socket_directory, raw->incarnation_); !left.ok()) {
+    const AgentPlace place = {raw->options_.socket_directory, raw->boot_id_};
+    if (const auto left = LeaveToSuccessor(place, raw->incarnation_); !left.ok()) {
       Log(LogLevel::kWarn, "successor_waits_for_lease", {{"error", left}});
     }
   };

@@ -307,6 +307,9 @@ class Session {
   v1::Checkpoint CheckpointOf(const v1::SaveOrder& verdict, const absl::Status& error) const;
   // Of a save that this agent does not know: what the coordinator says of its attempt.
   v1::WaitSaveResponse AskFor(const v1::WaitSaveRequest& request);
+  // Whether a call for the step of `save` is not the one that began it, repeated, nor may take its place. One that was
+  // given up without a word is ended.
+  bool IsNextCall(Save& save, const v1::BeginSaveRequest& request);
   // SAVE_IN_PROGRESS, or what keeps the agent from its coordinator, if too many failed saves wait to be heard of.
   absl::Status CheckRoom() const;
   void Fail(Save& save, absl::Status error);

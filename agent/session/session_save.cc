@@ -79,7 +79,7 @@ absl::StatusOr<v1::BeginSaveResponse> Session::BeginSave(const v1::BeginSaveRequ
     trainer_layout_ = layout->first;
     Changed();
     Advance();
-  } else if (save->told || save->trainer != request.trainer_incarnation() || save->id == 0) {
+  } else if (IsNextCall(*save, request)) {
     // The next call of this step: it begins when the one before has its verdict.
     if (!save->next_call || save->next_call->trainer != request.trainer_incarnation()) {
       save->next_call = {request.trainer_incarnation(), now + timeout};
@@ -95,6 +95,13 @@ absl::StatusOr<v1::BeginSaveResponse> Session::BeginSave(const v1::BeginSaveRequ
     }
     SetPending(response);
     return response;
+  }
+  if (save->phase == v1::SaveState::STAGED) {
+    // The trainer has another state of this step. Nothing reads the first one yet: the call takes its place.
+    save->phase = v1::SaveState::STAGING;
+    save->stage_deadline = now + timeout;
+    save->replica_checksum.clear();
+    Changed();
   }
   if (!save->error.ok()) {
     const bool waited = save->blame_deadline != absl::InfinitePast();
@@ -129,6 +136,21 @@ absl::StatusOr<v1::BeginSaveResponse> Session::BeginSave(const v1::BeginSaveRequ
   response.mutable_check_item()->Assign(save->checklist.must.begin(), save->checklist.must.end());
   response.mutable_may_check_item()->Assign(save->checklist.may.begin(), save->checklist.may.end());
   return response;
+}
+
+bool Session::IsNextCall(Save& save, const v1::BeginSaveRequest& request) {
+  if (save.told || save.trainer != request.trainer_incarnation() || save.id == 0) return true;
+  // What is written, or read by other ranks, must not change, and it is that which a commit holds.
+  if (Staged(save.phase) && (save.phase != v1::SaveState::STAGED || save.write_attempt != 0)) return true;
+  if (!save.error.ok() || save.layout->digest == request.layout().digest()) return false;
+  // Without a word, by an interrupt: the trainer is told of the call that it makes now.
+  Fail(save, MakeError(Reason::kSaveCancelled,
+                       absl::StrCat("rank ", options_.rank, ": the trainer gave up saving step ", save.step,
+                                    " and began again with another layout"),
+                       {{"rank", absl::StrCat(options_.rank)}, {"step", absl::StrCat(save.step)}}));
+  save.told = true;
+  Advance();
+  return true;
 }
 
 absl::Status Session::CommitStaging(const v1::CommitStagingRequest& request, absl::Time) {

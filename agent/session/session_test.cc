@@ -567,6 +567,60 @@ TEST_F(SessionTest, ErrorBeforeStaging_IsTold_AndTheNextCallWaitsForTheVerdict) 
   EXPECT_EQ(Only().call(), 2u);
 }
 
+// It may bring another state, and must not be told that this one is committed.
+TEST_F(SessionTest, NextCallOfAStagedStep_WaitsForItsVerdict_AndIsNotToldIt) {
+  const uint64_t first = StartWriting(7);
+  const auto next = Begin(7);
+  ASSERT_TRUE(next.ok()) << next.status();
+  EXPECT_TRUE(next->pending());
+  EXPECT_EQ(next->placement_size(), 0) << "what is being written stays as it is";
+  session_.OnWriteEnded(first, Result(), "direct", "", now_);
+  EXPECT_TRUE(Begin(7)->pending()) << "a manifest may name it";
+  ASSERT_TRUE(Order(7, v1::SaveOrder::COMMITTED).ok());
+  EXPECT_TRUE(Begin(7)->pending()) << "the coordinator is asked: the step is committed";
+  EXPECT_EQ(Only().call(), 2u);
+  EXPECT_EQ(Only().phase(), v1::SaveState::BEGUN);
+  EXPECT_EQ(Wait(7, first)->checkpoint().state(), v1::Checkpoint::COMMITTED);
+}
+
+TEST_F(SessionTest, NextCallOfAStagedStep_TakesItsPlace_IfNothingIsWrittenYet) {
+  EXPECT_TRUE(Begin(7).ok());
+  ASSERT_TRUE(Order(7, v1::SaveOrder::STAGE).ok());
+  Serve();
+  const auto first = Begin(7);
+  ASSERT_TRUE(first.ok() && Commit(first->save()).ok());
+  EXPECT_EQ(Only().phase(), v1::SaveState::STAGED);
+  now_ += absl::Minutes(2);
+  const auto next = Begin(7);
+  ASSERT_TRUE(next.ok()) << next.status();
+  EXPECT_EQ(next->save(), first->save());
+  EXPECT_GT(next->placement_size(), 0);
+  session_.OnTick(now_);
+  ASSERT_TRUE(Order(7, v1::SaveOrder::WRITE).ok());
+  EXPECT_TRUE(Serve().empty()) << "nothing is written while it is copied";
+  EXPECT_EQ(Only().phase(), v1::SaveState::STAGING);
+  ASSERT_TRUE(Commit(next->save()).ok());
+  EXPECT_EQ(Only().phase(), v1::SaveState::WRITING);
+}
+
+// The call before was interrupted while it waited for other ranks.
+TEST_F(SessionTest, NextCallWithAnotherLayout_DoesNotFollowTheFirstOnes) {
+  EXPECT_TRUE(Begin(7).ok());
+  const RankLayoutPtr other = MakeLayout({Whole("d", DType::kFloat32, {100})}, {});
+  session_.AddLayout(other);
+  v1::BeginSaveRequest request;
+  request.set_trainer_incarnation(trainer_);
+  request.set_step(7);
+  request.mutable_layout()->set_digest(other->digest);
+  EXPECT_TRUE(session_.BeginSave(request, now_)->pending());
+  EXPECT_EQ(Only().phase(), v1::SaveState::FAILED);
+  EXPECT_TRUE(HasReason(StatusFromProto(Only().error()), Reason::kSaveCancelled));
+  ASSERT_TRUE(Order(7, v1::SaveOrder::ABORTED).ok());
+  EXPECT_TRUE(session_.BeginSave(request, now_)->pending());
+  EXPECT_EQ(Only().layout_digest(), other->digest);
+  EXPECT_EQ(Only().call(), 2u);
+}
+
 TEST_F(SessionTest, AnotherStep_WaitsForTheSlab_UntilItsTimeout) {
   const uint64_t first = StartWriting(7);
   EXPECT_TRUE(Begin(8)->pending());

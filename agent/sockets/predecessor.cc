@@ -1,11 +1,13 @@
 #include "agent/sockets/predecessor.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <string>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
@@ -18,30 +20,41 @@
 namespace cairn {
 namespace {
 
-constexpr size_t kMaxBytes = 32;
+constexpr size_t kMaxBytes = 256;
+constexpr size_t kDigits = 16;
 
 std::string FileIn(const std::string& directory) { return directory + "/incarnation"; }
 
-}  // namespace
-
-uint64_t PredecessorIn(const std::string& directory) {
-  const UniqueFd fd(::open(FileIn(directory).c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  char text[kMaxBytes];
-  const ssize_t got = fd.valid() ? ::read(fd.get(), text, sizeof(text)) : 0;
-  uint64_t incarnation = 0;
-  if (got <= 0) return 0;
-  const absl::string_view digits = absl::StripAsciiWhitespace({text, static_cast<size_t>(got)});
-  return digits.size() == 16 && absl::SimpleHexAtoi(digits, &incarnation) ? incarnation : 0;
+// What follows the incarnation; empty if it is not known.
+std::string NameOf(const AgentPlace& place) {
+  struct stat found = {};
+  if (place.boot_id.empty() || ::stat(place.directory.c_str(), &found) != 0) return "";
+  return absl::StrCat(" ", place.boot_id, " ", found.st_dev, " ", found.st_ino);
 }
 
-absl::Status LeaveToSuccessor(const std::string& directory, uint64_t incarnation) {
-  const std::string path = FileIn(directory);
+}  // namespace
+
+uint64_t PredecessorIn(const AgentPlace& place) {
+  const UniqueFd fd(::open(FileIn(place.directory).c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  char text[kMaxBytes];
+  const ssize_t got = fd.valid() ? ::read(fd.get(), text, sizeof(text)) : 0;
+  if (got <= 0) return 0;
+  const absl::string_view line = absl::StripTrailingAsciiWhitespace({text, static_cast<size_t>(got)});
+  const std::string name = NameOf(place);
+  uint64_t incarnation = 0;
+  if (name.empty() || line.size() < kDigits || line.substr(kDigits) != name) return 0;
+  return absl::SimpleHexAtoi(line.substr(0, kDigits), &incarnation) ? incarnation : 0;
+}
+
+absl::Status LeaveToSuccessor(const AgentPlace& place, uint64_t incarnation) {
+  const std::string path = FileIn(place.directory);
   const std::string unfinished = path + ".new";
   int error = 0;
   {
     ::unlink(unfinished.c_str());
+    const std::string line = absl::StrCat(absl::Hex(incarnation, absl::kZeroPad16), NameOf(place), "\n");
     const UniqueFd fd(::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-    error = fd.valid() ? WriteFully(fd.get(), absl::StrCat(absl::Hex(incarnation, absl::kZeroPad16), "\n")) : errno;
+    error = fd.valid() ? WriteFully(fd.get(), line) : errno;
   }
   if (error == 0 && std::rename(unfinished.c_str(), path.c_str()) != 0) error = errno;
   if (error == 0) return absl::OkStatus();

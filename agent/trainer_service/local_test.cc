@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <ctime>
@@ -114,6 +115,23 @@ TEST_F(LocalTest, TwoAgents_DoNotShareASocket_AndADeadOnesIsTaken) {
     EXPECT_TRUE(HasReason(ListenOnUnixSocket(path, false).status(), Reason::kSocketDirectory));
   }
   EXPECT_TRUE(ListenOnUnixSocket(path, false).ok()) << "its owner is gone, the file still there";
+}
+
+// As that of a stopped process after a while, whose clients have tried again and again.
+TEST_F(LocalTest, ListenerWithoutRoom_IsNotTaken_AndNotWaitedFor) {
+  ASSERT_TRUE(PrepareSocketDirectory(directory_, false).ok());
+  const std::string path = directory_ + "/agent.sock";
+  const auto first = ListenOnUnixSocket(path, false);
+  ASSERT_TRUE(first.ok()) << first.status();
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path.data(), path.size());
+  std::vector<UniqueFd> waiting;
+  do {
+    waiting.emplace_back(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  } while (connect(waiting.back().get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
+  ASSERT_EQ(errno, EAGAIN);
+  EXPECT_TRUE(HasReason(ListenOnUnixSocket(path, false).status(), Reason::kSocketDirectory));
 }
 
 TEST_F(LocalTest, Descriptor_ReachesAnotherProcess_ReadOnlyWhereAsked) {

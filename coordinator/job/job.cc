@@ -237,7 +237,7 @@ Save& Job::NewSave(int64_t step, JobContext& context) {
 
 void Job::Apply(const Member& member, JobContext& context) {
   for (Save& save : saves_) {
-    if (save.ended()) save.NoteTold(member);
+    if (save.ended()) save.NoteTold(member, context);
   }
   for (const v1::SaveState& state : member.state.save()) {
     if (!CheckStep(state.step()).ok() || EndedSaveOf(member, state) != nullptr) continue;

@@ -71,6 +71,11 @@ class RestartedAgentTest : public testing::Test {
     for (const v1::SaveState& save : saves) *request.mutable_state()->add_save() = save;
     ASSERT_TRUE(job().Synchronize(request, At()).ok());
   }
+  void ReportNoTrainer(int rank) {
+    v1::SynchronizeAgentRequest request;
+    *request.mutable_agent() = Identity(rank);
+    ASSERT_TRUE(job().Synchronize(request, At()).ok());
+  }
   v1::SaveState State(int rank, v1::SaveState::Phase phase, uint64_t call = 1) {
     v1::SaveState state;
     state.set_step(kStep);
@@ -353,6 +358,28 @@ TEST_F(RestartedAgentTest, LateCall_IsAnsweredWhateverItsNumber) {
   Pass(absl::Seconds(2));
   EXPECT_EQ(OrderOf(1, 17).action(), v1::SaveOrder::ABORTED);
   EXPECT_EQ(ErrorOf(OrderOf(1, 17)), Reason::kRankLate);
+}
+
+TEST_F(RestartedAgentTest, CallThatComesBackAfterItsAttemptEnded_HearsOfIt) {
+  // The coordinator restarted. Rank 1's agent has not come back to it yet when rank 0's restarts as well.
+  for (const bool with_trainer : {true, false}) {
+    Start(Recovered());
+    v1::SaveState staged = State(0, v1::SaveState::STAGED);
+    staged.clear_attempt();
+    staged.clear_attempt_nonce();
+    Report(0, {staged});
+    Restart(0);
+    Report(0);  // its trainer was told by its agent
+    if (!with_trainer) ReportNoTrainer(1);  // it has just started
+    staged.set_layout_digest(Layout(1));
+    Report(1, {staged});
+    EXPECT_EQ(OrderOf(1).action(), v1::SaveOrder::WAIT) << "all may try again together";
+    Pass(absl::Seconds(2));
+    EXPECT_EQ(OrderOf(1).action(), with_trainer ? v1::SaveOrder::ABORTED : v1::SaveOrder::WAIT);
+    if (with_trainer) {
+      EXPECT_EQ(ErrorOf(OrderOf(1)), Reason::kRankLost);
+    }
+  }
 }
 
 }  // namespace

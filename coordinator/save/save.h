@@ -94,8 +94,9 @@ class Save {
   // may as well be one with which all ranks try again. See docs/failure_model.md, "Which attempt a call is in".
   // `state` is a call that belongs to no other attempt: if it is the one that is owed an answer, it is held.
   void HoldOwed(const Member& member, const v1::SaveState& state, absl::Time now);
-  // What an agent does not speak of any more, its trainer has heard.
-  void NoteTold(const Member& member);
+  // What an agent does not speak of any more, its trainer has heard. The first report of a rank that had not come back
+  // to this coordinator when the save was aborted tells whose trainer is owed.
+  void NoteTold(const Member& member, const Context& context);
   // Calls that were held for long enough are answered.
   void AnswerOwed(const JobContext& context);
   // The trainer of `rank` has heard the verdict in another way.
@@ -121,6 +122,8 @@ class Save {
     absl::Time trainer_gone = absl::InfiniteFuture();
     // When it was aborted: the trainer that is owed an answer; then its call, which is held and then answered.
     uint64_t owed_trainer = 0;
+    // Its agent had not reported yet, so its trainer was not known.
+    bool owed_unknown = false;
     enum class OwedCall { kNone, kHeld, kAnswered } owed_call = OwedCall::kNone;
     uint64_t owed_agent = 0;
     uint64_t owed_number = 0;

@@ -1,5 +1,6 @@
 // How a save ends: the one record that commits or aborts it, and what follows from it.
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
@@ -239,6 +240,9 @@ void Save::End(Phase phase, JobContext& context) {
       } else if (!rank.successor) {
         // One whose agent has just restarted attaches in a moment.
         rank.owed_trainer = rank.seen_trainer != 0 ? rank.seen_trainer : context.members.LastTrainer(index);
+        // After a restart of the coordinator one whose agent has not come back yet may have called long before.
+        const Member* member = context.members.Find(index);
+        rank.owed_unknown = rank.owed_trainer == 0 && (member == nullptr || !member->reported);
       }
     }
     // What is asked of an ended save is small.
@@ -267,9 +271,16 @@ void Save::HoldOwed(const Member& member, const v1::SaveState& state, absl::Time
   rank.held_since = now;
 }
 
-void Save::NoteTold(const Member& member) {
+void Save::NoteTold(const Member& member, const Context& context) {
   if (static_cast<size_t>(member.rank) >= ranks_.size()) return;
   Rank& rank = ranks_[static_cast<size_t>(member.rank)];
+  if (std::exchange(rank.owed_unknown, false)) {
+    // An agent that only started since has no trainer yet, and one that comes much later has a new one.
+    const v1::TrainerState& trainer = member.state.trainer();
+    if (trainer.attached() && context.now - abort_time_ <= 2 * context.options.lease_ttl) {
+      rank.owed_trainer = trainer.incarnation();
+    }
+  }
   const bool answered = rank.owed_call == Rank::OwedCall::kAnswered && rank.owed_agent == member.incarnation;
   if (rank.owed_trainer == 0 || (!answered && (!rank.begun || rank.agent != member.incarnation))) return;
   const uint64_t number = answered ? rank.owed_number : rank.state.call();
@@ -291,12 +302,15 @@ void Save::AnswerOwed(const JobContext& context) {
 }
 
 void Save::Heard(int rank) {
-  if (static_cast<size_t>(rank) < ranks_.size()) ranks_[static_cast<size_t>(rank)].owed_trainer = 0;
+  if (static_cast<size_t>(rank) >= ranks_.size()) return;
+  ranks_[static_cast<size_t>(rank)].owed_trainer = 0;
+  ranks_[static_cast<size_t>(rank)].owed_unknown = false;
 }
 
 void Save::OweNothing() {
   for (Rank& rank : ranks_) {
     rank.owed_trainer = 0;
+    rank.owed_unknown = false;
     if (rank.owed_call == Rank::OwedCall::kHeld) rank.owed_call = Rank::OwedCall::kNone;
   }
 }

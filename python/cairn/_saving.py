@@ -148,7 +148,7 @@ class Saver:
                             {**error.metadata, "step": str(step), "outcome": "unknown"}) from None
             if error.reason != "NOT_COMMITTED":
                 raise
-            return self._forgotten(step, agent, attempt, error), None, attempt
+            return self._forgotten(step, agent, error), None, attempt
         if response.pending:
             stalled = _wire.error_from_status(response.stalled) if response.HasField("stalled") else None
             return None, stalled, response.attempt or attempt
@@ -156,11 +156,11 @@ class Saver:
             return Checkpoint.from_wire(response.checkpoint), None, attempt
         return _wire.error_from_status(response.checkpoint.error), None, attempt
 
-    def _forgotten(self, step: int, agent: int, attempt: int, error: Error) -> Checkpoint | Error:
-        """How a save ended that the agent knows nothing of. Another attempt of the step is another save."""
-        for checkpoint in _results.committed(self._session):
-            if checkpoint.step == step and checkpoint.attempt == attempt:
-                return checkpoint
+    def _forgotten(self, step: int, agent: int, error: Error) -> Error:
+        """The error of a save that the agent knows nothing of and that never was told its attempt's number.
+
+        Another attempt of the step is another save, so what is committed says nothing about this one.
+        """
         unknown = {**self._about(step), "outcome": "unknown"}
         if self._session.agent_incarnation == agent:
             return Error(error.reason, f"{error.message} any more; client.checkpoints() tells which steps are "

@@ -221,6 +221,8 @@ def test_verdict_of_the_attempt_is_asked_of_the_next_agent(agent, client):
 def test_save_of_an_unknown_attempt_is_lost_and_its_outcome_unknown(agent, client):
     saving = client.save(1, STATE)
     restart(agent)
+    # Its coordinator is away, which makes no difference: it could not say more.
+    agent.refuse["ListLocalCheckpoints"] = [Refusal(grpc.StatusCode.UNAVAILABLE, "COORDINATOR_UNREACHABLE", "away")]
     error = refusal(saving.wait, timeout=60)
     assert error.reason == "RANK_LOST" and "restarted during the save of step 1" in error.message
     assert error.metadata["outcome"] == "unknown"
