@@ -206,6 +206,19 @@ TEST_F(StorageFaultTest, StepRemovedWhileItCommits_IsNotCommittedWithoutItsBins)
   }
 }
 
+TEST_F(StorageFaultTest, StepRemovedRightAfterItsCommit_EndsByName_AndHoldsUpNoOtherSave) {
+  const Service coordinator = StartCoordinator({"FAULT_REMOVE_AFTER_LINK=.verdict"});
+  Agents agents = StartAgents(coordinator);
+  for (auto& agent : agents) agent->Save(5);
+  for (auto& agent : agents) {
+    const auto told = agent->WaitVerdict(5);
+    EXPECT_TRUE(HasReason(told, Reason::kRootMismatch)) << told;
+  }
+  for (auto& agent : agents) agent->Save(6);
+  for (auto& agent : agents) EXPECT_TRUE(agent->WaitVerdict(6).ok());
+  ExpectWhole(6, 1);
+}
+
 TEST_F(StorageFaultTest, FailedFsyncOfAVerdict_IsNotBelievedUntilItWasDoneAgain) {
   Service coordinator = StartCoordinator({"FAULT_FSYNC_AFTER_LINK=.verdict", "FAULT_TRACE=" + trace_});
   Agents agents = StartAgents(coordinator);

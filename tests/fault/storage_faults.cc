@@ -7,6 +7,7 @@
 //   FAULT_FSYNC_AFTER_LINK=ENDING  the next fsync of the directory then fails, once, with EIO
 //   FAULT_REMOVE_BEFORE_LINK=ENDING  the directory is removed with all that is in it, once, before a name with this
 //                                  ending is linked there
+//   FAULT_REMOVE_AFTER_LINK=ENDING  the same, when the name was linked
 //   FAULT_OPEN_ONCE=ENDING         opening a name with this ending fails, once, with EIO
 //   FAULT_DIRECT_WRITES=1          O_DIRECT is taken, and direct writes are refused with EINVAL
 //   FAULT_THREADS=FILE             no thread is to be had while FILE exists
@@ -89,12 +90,14 @@ int linkat(int from_directory, const char* from, int to_directory, const char* t
   static const std::string kill_after = Option("FAULT_KILL_AFTER_LINK");
   static const std::string fail_after = Option("FAULT_FSYNC_AFTER_LINK");
   static const std::string remove_before = Option("FAULT_REMOVE_BEFORE_LINK");
+  static const std::string remove_after = Option("FAULT_REMOVE_AFTER_LINK");
   static std::atomic<bool> removed = false;
   if (EndsWith(to, remove_before) && !removed.exchange(true)) std::filesystem::remove_all(PathOf(to_directory));
   const int result =
       Real<int(int, const char*, int, const char*, int)>("linkat")(from_directory, from, to_directory, to, flags);
   if (result != 0) return result;
   Trace("link " + PathOf(to_directory) + "/" + to);
+  if (EndsWith(to, remove_after) && !removed.exchange(true)) std::filesystem::remove_all(PathOf(to_directory));
   if (EndsWith(to, kill_after)) kill(getpid(), SIGKILL);
   if (EndsWith(to, fail_after)) {
     const std::lock_guard lock(mutex);
