@@ -232,6 +232,15 @@ TEST_F(StorageFaultTest, FailedFsyncOfAVerdict_IsNotBelievedUntilItWasDoneAgain)
   ExpectWhole(5, 1);
 }
 
+TEST_F(StorageFaultTest, FullDiskAtTheStart_TheRoomOfTombstonesIsGivenUp) {
+  const std::string room = root_ + "/.cairn/tombstone-room";
+  std::filesystem::create_directory(root_ + "/.cairn");
+  std::ofstream(room) << std::string(64 << 10, '\0');
+  const Service coordinator = StartCoordinator({"FAULT_FULL=" + room});
+  EXPECT_FALSE(std::filesystem::exists(room));
+  StartAgents(coordinator);
+}
+
 TEST_F(StorageFaultTest, DirectWritesRefusedLate_EverySaveCommits) {
   const Service coordinator = StartCoordinator({});
   const Service agent = Start("agent/cairn-agent", AgentFlags(coordinator, 0, 1, root_), {"FAULT_DIRECT_WRITES=1"});

@@ -10,6 +10,7 @@
 //   FAULT_REMOVE_AFTER_LINK=ENDING  the same, when the name was linked
 //   FAULT_OPEN_ONCE=ENDING         opening a name with this ending fails, once, with EIO
 //   FAULT_DIRECT_WRITES=1          O_DIRECT is taken, and direct writes are refused with EINVAL
+//   FAULT_FULL=FILE                no file below .cairn takes a byte while FILE exists
 //   FAULT_THREADS=FILE             no thread is to be had while FILE exists
 //   FAULT_TRACE=FILE               lines "create DIRECTORY", "link DIRECTORY/NAME", "fsync PATH ok|failed"
 #include <dlfcn.h>
@@ -147,6 +148,16 @@ int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*
   if (ours && !none_while.empty() && access(none_while.c_str(), F_OK) == 0) return EAGAIN;
   const auto real = Real<int(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*)>("pthread_create");
   return real(thread, attributes, work, argument);
+}
+
+ssize_t write(int fd, const void* bytes, size_t size) {
+  static const std::string full_while = Option("FAULT_FULL");
+  if (!full_while.empty() && PathOf(fd).find("/.cairn/") != std::string::npos &&
+      access(full_while.c_str(), F_OK) == 0) {
+    errno = ENOSPC;
+    return -1;
+  }
+  return Real<ssize_t(int, const void*, size_t)>("write")(fd, bytes, size);
 }
 
 ssize_t pwrite(int fd, const void* bytes, size_t size, off_t offset) {
