@@ -28,6 +28,7 @@
 #include "common/status/status.h"
 #include "common/storage/root_proof.h"
 #include "coordinator/root_lock/epoch_file.h"
+#include "coordinator/server/attempt_store.h"
 #include "coordinator/server/dispatcher.h"
 #include "coordinator/server/server.h"
 
@@ -117,7 +118,13 @@ absl::Status Serve(const Flags& flags) {
                          EpochFile::Acquire(*storage, lock_timeout, clock, [&](const std::string& holder) {
                            LogLine(clock, absl::StrCat("event=waiting root=", flags.root, " holder=\"", holder, "\""));
                          }));
-  CAIRN_RETURN_IF_ERROR(storage->ProbeAtomicCreate());
+  absl::Status creates = storage->ProbeAtomicCreate();
+  if (HasReason(creates, Reason::kNoSpace)) {
+    // Without a coordinator nobody could load what stands on a full disk.
+    AttemptStore::ReleaseReserve(*storage);
+    creates = storage->ProbeAtomicCreate();
+  }
+  CAIRN_RETURN_IF_ERROR(creates);
   CAIRN_ASSIGN_OR_RETURN(options.token, TokenOf(flags, *storage));
   if (flags.insecure) {
     LogLine(clock,

@@ -58,6 +58,8 @@ absl::Status RepairCheckpoint(PosixStorage& storage, const std::string& job, int
                          EpochFile::Acquire(storage, absl::ZeroDuration(), clock, [](const std::string&) {}));
   record = store.ReadStep(job, step);
   if (record.state() == StepRecord::State::kCommitted) {
+    // An earlier repair may have ended before its fsync, or that has failed.
+    CAIRN_RETURN_IF_ERROR(storage.SettleDirectory(StepDirectory(job, step)));
     CAIRN_ASSIGN_OR_RETURN(report.manifest, store.ReadManifest(job, step));
     return absl::OkStatus();
   }

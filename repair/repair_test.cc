@@ -146,6 +146,19 @@ TEST_F(RepairTest, DamagedManifest_IsMadeAnewFromTheBins) {
   EXPECT_EQ(report_.manifest, *manifest);
 }
 
+// The one before may have been killed between the manifest's name and its fsync.
+TEST_F(RepairTest, WhatIsRepairedAlready_IsMadeDurableBeforeItIsTold) {
+  WriteBins();
+  DamageManifest();
+  ASSERT_TRUE(Repair().ok()) << Repair();
+  const std::string directory = absl::StrCat(root_, "/", StepDirectory("demo", kStep));
+  const std::filesystem::file_time_type before{};
+  std::filesystem::last_write_time(directory, before);
+  ASSERT_TRUE(Repair().ok());
+  // An fsync of a directory that nobody has changed since proves nothing.
+  EXPECT_NE(std::filesystem::last_write_time(directory), before);
+}
+
 TEST_F(RepairTest, DamagedTombstone_IsNoCommit) {
   WriteBins();
   DamageTombstone();

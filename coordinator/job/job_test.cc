@@ -140,6 +140,17 @@ class JobTest : public testing::Test {
     });
     return Take<PutVerdict>().value_or(PutVerdict());
   }
+
+  // Step 1's manifest may stand when its files are found to be gone. Returns what is put next.
+  PutVerdict LoseFilesInDoubt() {
+    Doubt(BringToCommit(1));
+    Pass(absl::Seconds(1));
+    const PutVerdict again = Take<PutVerdict>().value_or(PutVerdict());
+    job().OnVerdict(1, again.ticket, PutOutcome{MakeError(Reason::kRootMismatch, "gone"), true}, At());
+    EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::WRITE) << "the first put may have come to stand";
+    Pass(absl::Seconds(1));
+    return Take<PutVerdict>().value_or(PutVerdict());
+  }
   static VerdictSummary Standing(const PutVerdict& put, bool committed) {
     VerdictSummary verdict;
     verdict.step = put.step;
@@ -240,6 +251,20 @@ TEST_F(JobTest, CommitThatFailedAfterDoubt_StaysInDoubt) {
   put = *Take<PutVerdict>();
   job().OnVerdict(1, put.ticket, PutOutcome{MakeError(Reason::kNoSpace, "full"), false}, At());
   EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::WRITE) << "the first put may come to stand yet";
+}
+
+TEST_F(JobTest, CommitInDoubt_WhoseFilesAreGone_IsAbortedWhenATombstoneStands) {
+  const PutVerdict tombstone = LoseFilesInDoubt();
+  ASSERT_EQ(tombstone.manifest, nullptr);
+  job().OnVerdict(1, tombstone.ticket, PutOutcome{Standing(tombstone, false)}, At());
+  EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::ABORT);
+  EXPECT_EQ(ErrorOf(OrderOf(0, 1)), Reason::kRootMismatch);
+}
+
+TEST_F(JobTest, CommitInDoubt_WhoseFilesAreGone_IsToldAsCommittedIfItStands) {
+  const PutVerdict tombstone = LoseFilesInDoubt();
+  job().OnVerdict(1, tombstone.ticket, PutOutcome{Standing(tombstone, true)}, At());
+  EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::COMMITTED);
 }
 
 TEST_F(JobTest, HangingCommit_IsStalled_NamedToAll_AndBlamedForLaterSaves) {

@@ -213,8 +213,8 @@ class Save {
   absl::Time decided_time_ = absl::InfiniteFuture();
   // A put of the manifest failed in a way that leaves open whether it stands.
   bool in_doubt_ = false;
-  // A person gave the save up when it was decided.
-  absl::Status cancelled_;
+  // Why a tombstone is put though the save was decided: a person gave it up, or its files are gone.
+  absl::Status given_up_;
   absl::Status stalled_;
 
   absl::Status error_;

@@ -51,8 +51,8 @@ void Save::AdvanceCommit(JobContext& context) {
   }
   if (context.now < next_verdict_try_) return;
   // Any number of puts may be under way, repeated ones and opposite ones: the first record that stands decides.
-  if (!cancelled_.ok() && (verdict_ticket_ == 0 || verdict_ticket_is_manifest_)) {
-    PutTombstone(cancelled_, context);
+  if (!given_up_.ok() && (verdict_ticket_ == 0 || verdict_ticket_is_manifest_)) {
+    PutTombstone(given_up_, context);
   } else if (verdict_ticket_ == 0) {
     PutManifest(context);
   }
@@ -80,21 +80,25 @@ void Save::OnVerdict(uint64_t ticket, const PutOutcome& outcome, JobContext& con
     // If another put has followed this one, only what this one found counts.
     if (!newest) return;
     const bool manifest = verdict_ticket_is_manifest_;
+    const auto committing_failed = [&] {
+      return Annotate(standing.status(), absl::StrCat(context.job, "@", step_, " attempt ", attempt_, ": committing"),
+                      {{"job", context.job}, {"step", absl::StrCat(step_)}, {"phase", "committing"}});
+    };
     verdict_ticket_ = 0;
     next_verdict_try_ = context.now + kVerdictRetry;
     in_doubt_ = in_doubt_ || (manifest && outcome.in_doubt);
     context.Log("step=", step_, " attempt=", attempt_, " event=", manifest ? "manifest" : "tombstone",
                 "-failed in_doubt=", in_doubt_, " error=\"", standing.status().message(), "\"");
+    // Its files are gone, so it cannot be put again: whether it stands is found by a tombstone, which is created only
+    // if it does not.
+    const bool lost = manifest && HasReason(standing.status(), Reason::kRootMismatch);
+    if (phase_ == Phase::kCommitting && lost && in_doubt_ && given_up_.ok()) given_up_ = committing_failed();
     if (phase_ != Phase::kCommitting || !manifest || in_doubt_) return;
     // It does not stand there and never will: from here only a tombstone settles it.
     decided_ = false;
     manifest_.reset();
     next_verdict_try_ = absl::InfinitePast();
-    Abort(!cancelled_.ok() ? cancelled_
-                           : Annotate(standing.status(),
-                                      absl::StrCat(context.job, "@", step_, " attempt ", attempt_, ": committing"),
-                                      {{"job", context.job}, {"step", absl::StrCat(step_)}, {"phase", "committing"}}),
-          context);
+    Abort(given_up_.ok() ? committing_failed() : given_up_, context);
     return;
   }
   verdict_ticket_ = 0;
@@ -120,8 +124,8 @@ void Save::OnVerdict(uint64_t ticket, const PutOutcome& outcome, JobContext& con
   if (phase_ == Phase::kCommitting) {
     // Someone ended the attempt: that is how it ended.
     decided_ = false;
-    const bool ours = !cancelled_.ok() && standing->error.message() == cancelled_.message();
-    Abort(ours                   ? cancelled_
+    const bool ours = !given_up_.ok() && standing->error.message() == given_up_.message();
+    Abort(ours                   ? given_up_
           : standing->error.ok() ? OperationError(Reason::kSuperseded, context, operation(), "ended by a tombstone")
                                  : standing->error,
           context);
@@ -143,7 +147,7 @@ void Save::Abort(absl::Status error, JobContext& context) {
 void Save::Cancel(JobContext& context) {
   const absl::Status error = OperationError(Reason::kSaveCancelled, context, operation(), "cancelled on request");
   if (phase_ == Phase::kCommitting && decided_) {
-    if (cancelled_.ok()) cancelled_ = error;
+    if (given_up_.ok()) given_up_ = error;
     return;
   }
   Abort(error, context);
@@ -255,7 +259,7 @@ void Save::End(Phase phase, JobContext& context) {
   plan_.transfer_token.clear();
   manifest_.reset();
   stalled_ = absl::OkStatus();
-  cancelled_ = absl::OkStatus();
+  given_up_ = absl::OkStatus();
   SetPhase(phase, context);
 }
 

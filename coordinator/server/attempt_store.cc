@@ -32,7 +32,7 @@ void AttemptStore::KeepReserve() {
   }
 }
 
-void AttemptStore::ReleaseReserve() { storage_.RemoveAll(kReservePath).IgnoreError(); }
+void AttemptStore::ReleaseReserve(PosixStorage& storage) { storage.RemoveAll(kReservePath).IgnoreError(); }
 
 absl::StatusOr<Reserved> AttemptStore::Reserve(const std::string& job, int64_t step, uint32_t above) {
   CAIRN_RETURN_IF_ERROR(holds_root_());
@@ -193,7 +193,7 @@ PutOutcome AttemptStore::PutTombstone(const std::string& job, int64_t step, uint
   const std::string bytes = EncodeVerdict(tombstone);
   PutOutcome outcome = PutRecord(job, step, attempt, bytes, /*manifest=*/false);
   if (HasReason(outcome.standing.status(), Reason::kNoSpace)) {
-    ReleaseReserve();
+    ReleaseReserve(storage_);
     outcome = PutRecord(job, step, attempt, bytes, /*manifest=*/false);
   }
   return outcome;

@@ -39,6 +39,8 @@ class AttemptStore {
   // RESOURCE_EXHAUSTED (MEMORY_LIMIT), always in doubt. FAILED_PRECONDITION (ROOT_IN_USE); (ROOT_MISMATCH): the
   // attempt's directory is another coordinator's, or a file of a manifest is not there in its size.
   PutOutcome Put(const std::string& job, const PutVerdict& action);
+  // Frees the room that is kept for tombstones on a full disk. It is the root's, whoever serves it.
+  static void ReleaseReserve(PosixStorage& storage);
   // Removes an attempt's directory. Only where a tombstone is read now; else an error, and nothing is removed.
   absl::Status Remove(const std::string& job, int64_t step, uint32_t attempt);
 
@@ -55,8 +57,6 @@ class AttemptStore {
   absl::StatusOr<VerdictSummary> ReadBack(const std::string& job, int64_t step, uint32_t attempt);
   // Keeps the doubt of earlier calls.
   PutOutcome WithDoubt(const std::string& path, PutOutcome outcome);
-  // Frees the room that is kept for tombstones on a full disk. It is the root's, whoever serves it.
-  void ReleaseReserve();
   void KeepReserve();
 
   PosixStorage& storage_;

@@ -6,7 +6,7 @@ import threading
 import time
 from typing import Any
 
-from cairn import _agent, _layout, _memory, _replicas, _results, _session, _staging, _timeouts, _wire
+from cairn import _agent, _layout, _memory, _replicas, _session, _staging, _timeouts, _wire
 from cairn._errors import Error
 from cairn._results import Checkpoint
 
@@ -246,12 +246,27 @@ class Saving:
                      {**about, "outcome": "unknown"})
 
     def _poll(self, max_wait: float) -> None:
-        outcome, stalled, attempt = self._saver.verdict(self.step, self._number, self._agent, self._attempt, max_wait)
+        try:
+            outcome, stalled, attempt = self._saver.verdict(self.step, self._number, self._agent, self._attempt, max_wait)
+        except Error as error:
+            if error.reason != "AGENT_UNREACHABLE":
+                raise
+            raise self._without_agent(error) from None
         with self._lock:
             self._stalled = stalled
             self._attempt = attempt
             if self._outcome is None:
                 self._outcome = outcome
+
+    def _without_agent(self, error: Error) -> Error:
+        """What is told when the agent is gone: the save may be committed all the same.
+
+        An agent that was refused by its coordinator has said why before it ended.
+        """
+        why = self._stalled or error
+        return Error(why.reason, f"{why.message}; {'its agent has ended, and ' if why is not error else ''}whether step "
+                     f"{self.step} was committed is not known here",
+                     {**why.metadata, "step": str(self.step), "job": self._saver.job, "outcome": "unknown"})
 
     def __repr__(self) -> str:
         return f"Saving(step={self.step})"

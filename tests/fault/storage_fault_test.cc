@@ -206,6 +206,19 @@ TEST_F(StorageFaultTest, StepRemovedWhileItCommits_IsNotCommittedWithoutItsBins)
   }
 }
 
+TEST_F(StorageFaultTest, StepRemovedRightAfterItsCommit_EndsByName_AndHoldsUpNoOtherSave) {
+  const Service coordinator = StartCoordinator({"FAULT_REMOVE_AFTER_LINK=.verdict"});
+  Agents agents = StartAgents(coordinator);
+  for (auto& agent : agents) agent->Save(5);
+  for (auto& agent : agents) {
+    const auto told = agent->WaitVerdict(5);
+    EXPECT_TRUE(HasReason(told, Reason::kRootMismatch)) << told;
+  }
+  for (auto& agent : agents) agent->Save(6);
+  for (auto& agent : agents) EXPECT_TRUE(agent->WaitVerdict(6).ok());
+  ExpectWhole(6, 1);
+}
+
 TEST_F(StorageFaultTest, FailedFsyncOfAVerdict_IsNotBelievedUntilItWasDoneAgain) {
   Service coordinator = StartCoordinator({"FAULT_FSYNC_AFTER_LINK=.verdict", "FAULT_TRACE=" + trace_});
   Agents agents = StartAgents(coordinator);
@@ -217,6 +230,15 @@ TEST_F(StorageFaultTest, FailedFsyncOfAVerdict_IsNotBelievedUntilItWasDoneAgain)
   // The kernel tells an error once: an fsync of a directory that nobody has changed since proves nothing.
   EXPECT_TRUE(Settled(events, static_cast<size_t>(failed - events.begin()))) << ReadWhole(trace_);
   ExpectWhole(5, 1);
+}
+
+TEST_F(StorageFaultTest, FullDiskAtTheStart_TheRoomOfTombstonesIsGivenUp) {
+  const std::string room = root_ + "/.cairn/tombstone-room";
+  std::filesystem::create_directory(root_ + "/.cairn");
+  std::ofstream(room) << std::string(64 << 10, '\0');
+  const Service coordinator = StartCoordinator({"FAULT_FULL=" + room});
+  EXPECT_FALSE(std::filesystem::exists(room));
+  StartAgents(coordinator);
 }
 
 TEST_F(StorageFaultTest, DirectWritesRefusedLate_EverySaveCommits) {

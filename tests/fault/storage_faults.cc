@@ -7,8 +7,10 @@
 //   FAULT_FSYNC_AFTER_LINK=ENDING  the next fsync of the directory then fails, once, with EIO
 //   FAULT_REMOVE_BEFORE_LINK=ENDING  the directory is removed with all that is in it, once, before a name with this
 //                                  ending is linked there
+//   FAULT_REMOVE_AFTER_LINK=ENDING  the same, when the name was linked
 //   FAULT_OPEN_ONCE=ENDING         opening a name with this ending fails, once, with EIO
 //   FAULT_DIRECT_WRITES=1          O_DIRECT is taken, and direct writes are refused with EINVAL
+//   FAULT_FULL=FILE                no file below .cairn takes a byte while FILE exists
 //   FAULT_THREADS=FILE             no thread is to be had while FILE exists
 //   FAULT_TRACE=FILE               lines "create DIRECTORY", "link DIRECTORY/NAME", "fsync PATH ok|failed"
 #include <dlfcn.h>
@@ -89,12 +91,14 @@ int linkat(int from_directory, const char* from, int to_directory, const char* t
   static const std::string kill_after = Option("FAULT_KILL_AFTER_LINK");
   static const std::string fail_after = Option("FAULT_FSYNC_AFTER_LINK");
   static const std::string remove_before = Option("FAULT_REMOVE_BEFORE_LINK");
+  static const std::string remove_after = Option("FAULT_REMOVE_AFTER_LINK");
   static std::atomic<bool> removed = false;
   if (EndsWith(to, remove_before) && !removed.exchange(true)) std::filesystem::remove_all(PathOf(to_directory));
   const int result =
       Real<int(int, const char*, int, const char*, int)>("linkat")(from_directory, from, to_directory, to, flags);
   if (result != 0) return result;
   Trace("link " + PathOf(to_directory) + "/" + to);
+  if (EndsWith(to, remove_after) && !removed.exchange(true)) std::filesystem::remove_all(PathOf(to_directory));
   if (EndsWith(to, kill_after)) kill(getpid(), SIGKILL);
   if (EndsWith(to, fail_after)) {
     const std::lock_guard lock(mutex);
@@ -144,6 +148,16 @@ int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*
   if (ours && !none_while.empty() && access(none_while.c_str(), F_OK) == 0) return EAGAIN;
   const auto real = Real<int(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*)>("pthread_create");
   return real(thread, attributes, work, argument);
+}
+
+ssize_t write(int fd, const void* bytes, size_t size) {
+  static const std::string full_while = Option("FAULT_FULL");
+  if (!full_while.empty() && PathOf(fd).find("/.cairn/") != std::string::npos &&
+      access(full_while.c_str(), F_OK) == 0) {
+    errno = ENOSPC;
+    return -1;
+  }
+  return Real<ssize_t(int, const void*, size_t)>("write")(fd, bytes, size);
 }
 
 ssize_t pwrite(int fd, const void* bytes, size_t size, off_t offset) {

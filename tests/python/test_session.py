@@ -258,6 +258,19 @@ def test_what_keeps_the_verdict_away_is_told_and_the_outcome_unknown(agent, clie
     assert saving.wait().step == 1
 
 
+@pytest.mark.parametrize("stalled, reason", [(None, "AGENT_UNREACHABLE"), (UNREACHABLE, "COORDINATOR_UNREACHABLE")])
+def test_outcome_of_a_save_whose_agent_is_gone_is_unknown(agent, client, monkeypatch, stalled, reason):
+    monkeypatch.setattr(cairn._session, "PATIENCE", 0.1)
+    saving = client.save(1, STATE)
+    agent.pending_calls = 10**9
+    agent.stalled = stalled
+    assert not saving.done()
+    agent.close()
+    error = refusal(saving.wait)
+    assert error.reason == reason and "step 1" in error.message
+    assert error.metadata["outcome"] == "unknown" and error.metadata["step"] == "1"
+
+
 # Timeouts.
 
 
