@@ -173,6 +173,7 @@ struct PlannedLoad {
   std::vector<std::string> missing;
   std::vector<std::string> unexpected;
   std::vector<std::pair<int64_t, absl::Status>> passed_over;  // newest first
+  std::optional<int64_t> older_step;                          // the newest committed one below `step`
   uint64_t total_bytes_read = 0;
   uint64_t unique_bytes = 0;
 };

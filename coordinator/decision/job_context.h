@@ -45,8 +45,6 @@ struct JobContext {
   const Membership& members;
   LayoutTable& layouts;
   PlanTable& plans;
-  // What storage has told, by step and attempt.
-  const std::map<std::pair<int64_t, uint32_t>, VerdictSummary>& verdicts;
   std::optional<int64_t> last_committed;
   // The smallest step of the saves in flight: it commits first.
   std::optional<int64_t> earliest_step;

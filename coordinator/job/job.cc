@@ -35,7 +35,6 @@ JobContext Job::MakeContext(Environment& environment) const {
                     members_,
                     environment.layouts,
                     self.plans_,
-                    verdicts_,
                     last_committed_,
                     EarliestUndecided(),
                     stalled == nullptr ? std::nullopt : std::optional(stalled->step()),

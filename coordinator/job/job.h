@@ -144,6 +144,8 @@ class Job {
   absl::Status RootMismatch(const v1::RegisterAgentRequest& request) const;
   void CheckTrainers(SaveRequest& request, JobContext& context);
   void CheckRequestTime(SaveRequest& request, bool blocked, JobContext& context);
+  // WORLD_INCOMPLETE: names the ranks without an agent.
+  void EndAsIncomplete(SaveRequest& request, JobContext& context);
   void EndRequest(SaveRequest& request, absl::Status error, JobContext& context);
   // The save or request that answers to a request id; both null if there is none.
   const VerdictSummary* FindVerdict(const CheckpointKey& key) const;

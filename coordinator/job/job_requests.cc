@@ -66,7 +66,7 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Job::Create(const v1::CreateCheckp
   SaveRequest entry;
   entry.id = request.request_id();
   entry.deadline = deadline;
-  entry.progress = context.now;
+  entry.progress = entry.created = entry.complete = entry.last_checked = context.now;
   entry.created_wall = context.wall;
   entry.revision = ++revision_;
   if (request.has_step()) {
@@ -115,6 +115,14 @@ void Job::CheckTrainers(SaveRequest& request, JobContext& context) {
              context);
 }
 
+void Job::EndAsIncomplete(SaveRequest& request, JobContext& context) {
+  std::vector<NamedRank> absent;
+  for (int rank : members_.Absent()) absent.push_back({rank, "waiting", "no agent registered"});
+  const Operation operation{"save", request.step};
+  EndRequest(request, ErrorNaming(Reason::kWorldIncomplete, context, operation, "not registered", std::move(absent)),
+             context);
+}
+
 void Job::CheckRequestTime(SaveRequest& request, bool blocked, JobContext& context) {
   const Operation operation{"save", request.step};
   const auto end_as_stalled = [&] {
@@ -132,6 +140,14 @@ void Job::CheckRequestTime(SaveRequest& request, bool blocked, JobContext& conte
                OperationError(Reason::kSaveInProgress, context, operation,
                               "another step's save did not end within the request's timeout"),
                context);
+    return;
+  }
+  if (blocked) request.blocked += context.now - request.last_checked;
+  request.last_checked = context.now;
+  // Saves that the trainers begin may follow each other without end while a rank is absent: they end nothing here.
+  if (members_.complete()) request.complete = context.now;
+  if (context.now - request.complete >= options_.phase_timeout) {
+    EndAsIncomplete(request, context);
     return;
   }
   if (blocked) request.progress = context.now;
@@ -160,9 +176,13 @@ void Job::CheckRequestTime(SaveRequest& request, bool blocked, JobContext& conte
   if (members_.complete() && end_as_stalled()) return;
   const std::vector<NamedRank>& named = late.empty() ? named_ranks : late;
   if (!members_.complete()) {
-    std::vector<NamedRank> absent;
-    for (int rank : members_.Absent()) absent.push_back({rank, "waiting", "no agent registered"});
-    EndRequest(request, ErrorNaming(Reason::kWorldIncomplete, context, operation, "not registered", std::move(absent)),
+    EndAsIncomplete(request, context);
+  } else if (late.empty() && 2 * request.blocked > context.now - request.created) {
+    // The ranks had little time left: they are not to blame.
+    EndRequest(request,
+               OperationError(Reason::kSaveInProgress, context, operation,
+                              absl::StrCat("did not begin within the request's timeout; ", Seconds(request.blocked),
+                                           " of it passed behind another step's save")),
                context);
   } else if (request.agreed) {
     EndRequest(request,

@@ -61,6 +61,14 @@ class JobTest : public testing::Test {
     request.set_world_size(2);
     ASSERT_TRUE(job().Register(request, At()).ok());
   }
+  // Asks for a save, as `cairn save` does. `timeout`: in seconds.
+  void Request(const std::string& id, std::optional<int64_t> timeout) {
+    v1::CreateCheckpointRequest request;
+    request.set_job(kJob);
+    request.set_request_id(id);
+    if (timeout.has_value()) request.mutable_timeout()->set_seconds(*timeout);
+    ASSERT_TRUE(job().Create(request, /*patient=*/false, At())->ok());
+  }
   // The rank's trainer (0: none) and its saves.
   void Report(int rank, uint64_t trainer, const std::vector<v1::SaveState>& saves = {}) {
     v1::SynchronizeAgentRequest request;
@@ -217,11 +225,7 @@ TEST_F(JobTest, RequestThatFailedAfterTheLastCommit_IsShown_UntilTheNextSaveBegi
   job().OnVerdict(put.step, put.ticket, PutOutcome{Standing(put, /*committed=*/true), false}, At());
   ASSERT_EQ(job().View(At()).checkpoint().state(), v1::Checkpoint::COMMITTED);
   for (const char* id : {"first", "second"}) {
-    v1::CreateCheckpointRequest request;
-    request.set_job(kJob);
-    request.set_request_id(id);
-    request.mutable_timeout()->set_seconds(2);
-    ASSERT_TRUE(job().Create(request, /*patient=*/false, At())->ok());
+    Request(id, 2);
     EXPECT_EQ(job().View(At()).checkpoint().state(), v1::Checkpoint::PREPARING);
     Pass(absl::Seconds(3));  // no rank reports a step to agree on
     const v1::Checkpoint shown = job().View(At()).checkpoint();
@@ -232,6 +236,34 @@ TEST_F(JobTest, RequestThatFailedAfterTheLastCommit_IsShown_UntilTheNextSaveBegi
   }
   Plan(5);
   EXPECT_EQ(job().View(At()).checkpoint().state(), v1::Checkpoint::COLLECTING);
+}
+
+TEST_F(JobTest, RequestBehindSavesWithoutEnd_EndsWhenAnAgentIsMissing) {
+  DecisionOptions options = Options();
+  options.lease_ttl = absl::Seconds(2);
+  Start(options);
+  for (int second = 0; second < 60; ++second) {  // rank 1 is not heard of again; rank 0 saves every ten steps
+    if (second == 5) Request("asked for", std::nullopt);
+    Report(0, Trainer(0), {Begun(0, 10 * (second / 10))});
+    Pass(absl::Seconds(1));
+  }
+  const v1::Checkpoint shown = **job().Get({std::nullopt, "asked for"}, 0, At());
+  EXPECT_EQ(shown.state(), v1::Checkpoint::ABORTED);
+  const absl::Status error = StatusFromProto(shown.error());
+  EXPECT_TRUE(HasReason(error, Reason::kWorldIncomplete)) << error;
+  EXPECT_EQ(MetadataOf(error)["ranks"], "1") << error;
+}
+
+TEST_F(JobTest, RequestWhoseTimePassedBehindAnotherSave_BlamesNoRank) {
+  Report(0, Trainer(0), {Begun(0, 1)});
+  Request("asked for", 5);
+  Pass(absl::Seconds(4));
+  job().Cancel({1, ""}, At());
+  Report(0, Trainer(0));
+  Pass(absl::Seconds(2));
+  const absl::Status error = StatusFromProto((*job().Get({std::nullopt, "asked for"}, 0, At()))->error());
+  EXPECT_TRUE(HasReason(error, Reason::kSaveInProgress)) << error;
+  EXPECT_EQ(MetadataOf(error).count("ranks"), 0u) << error;
 }
 
 TEST_F(JobTest, CommitThatFailedForCertain_IsAborted) {

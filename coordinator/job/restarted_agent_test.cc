@@ -369,7 +369,7 @@ TEST_F(RestartedAgentTest, CallThatComesBackAfterItsAttemptEnded_HearsOfIt) {
     staged.clear_attempt_nonce();
     Report(0, {staged});
     Restart(0);
-    Report(0);  // its trainer was told by its agent
+    Report(0);                              // its trainer was told by its agent
     if (!with_trainer) ReportNoTrainer(1);  // it has just started
     staged.set_layout_digest(Layout(1));
     Report(1, {staged});

@@ -28,6 +28,11 @@ struct SaveRequest {
   absl::Status error;
   absl::Time deadline = absl::InfiniteFuture();
   absl::Time progress;
+  absl::Time created;
+  // When all agents were last there, and for how long another step's save was in its way.
+  absl::Time complete;
+  absl::Time last_checked;
+  absl::Duration blocked = absl::ZeroDuration();
   absl::Time created_wall;
   uint64_t revision = 1;
   // How many saves of the job had begun when it ended.

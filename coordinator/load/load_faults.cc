@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
@@ -168,14 +169,14 @@ bool Load::CheckErrors(JobContext& context) {
 absl::Status Load::WithOlderStep(absl::Status error, const JobContext& context) const {
   const std::optional<int64_t> step = wanted_step();
   if (!IsDamage(error) || !step.has_value()) return error;
-  std::optional<int64_t> older;
-  for (const auto& [key, verdict] : context.verdicts) {
-    if (key.first < *step && verdict.committed) older = key.first;
-  }
+  // Storage said so when the load was planned, or refused.
+  std::optional<int64_t> older = plan_.older_step;
+  int64_t told = 0;
+  if (!older.has_value() && absl::SimpleAtoi(MetadataOf(error)["older_step"], &told)) older = told;
   ErrorMetadata metadata = {{"job", context.job}, {"step", absl::StrCat(*step)}};
   if (older.has_value()) metadata.emplace_back("older_step", absl::StrCat(*older));
   for (const auto& [key, value] : MetadataOf(error)) {
-    if (key != "job" && key != "step") metadata.emplace_back(key, value);
+    if (key != "job" && key != "step" && key != "older_step") metadata.emplace_back(key, value);
   }
   std::string message = absl::StrCat(
       error.message(), "; step ", *step, " is damaged: ",

@@ -126,20 +126,20 @@ class World {
     options.coordinator_epoch = ++epoch_;
     options.phase_timeout = kPhaseTimeout;
     options.lease_ttl = kLease;
-    core_ = std::make_unique<Decisions>(options);
+    decisions_ = std::make_unique<Decisions>(options);
   }
 
   template <typename Function>
   void InCore(Function function) {
-    const Environment environment = core_->At(now_, now_);
+    const Environment environment = decisions_->At(now_, now_);
     function(environment);
-    for (const std::string& line : core_->TakeLog()) {
+    for (const std::string& line : decisions_->TakeLog()) {
       if (std::getenv("CAIRN_SIMULATION_LOG") != nullptr) {
         std::fprintf(stderr, "%s epoch=%lu %s\n", absl::FormatDuration(now_ - kStart).c_str(),
                      static_cast<unsigned long>(epoch_), line.c_str());
       }
     }
-    for (CoreAction& action : core_->TakeActions()) {
+    for (CoreAction& action : decisions_->TakeActions()) {
       After(Delay(), [this, epoch = epoch_, action = std::move(action)] {
         if (epoch == epoch_) Execute(action);
       });
@@ -148,7 +148,7 @@ class World {
 
   void Execute(const CoreAction& action) {
     InCore([&](const Environment& environment) {
-      Job* job = core_->Find(kJob);
+      Job* job = decisions_->Find(kJob);
       if (job == nullptr) return;
       if (std::holds_alternative<RecoverJob>(action.what)) {
         VerdictSummary verdict;
@@ -170,7 +170,7 @@ class World {
   }
 
   void Tick() {
-    core_->Tick(now_, now_);
+    decisions_->Tick(now_, now_);
     InCore([](const Environment&) {});
     After(absl::Milliseconds(100), [this] { Tick(); });
   }
@@ -266,9 +266,9 @@ class World {
       request.set_world_size(static_cast<uint32_t>(ranks_.size()));
       Send([this, &rank, request] {
         InCore([&](const Environment& environment) {
-          const auto response = (*core_->JobFor(kJob, environment))->Register(request, environment);
+          const auto response = (*decisions_->JobFor(kJob, environment))->Register(request, environment);
           if (!response.ok()) return;
-          for (const Rank& each : ranks_) core_->layouts().Add(absl::StrCat("layout", each.rank), 1);
+          for (const Rank& each : ranks_) decisions_->layouts().Add(absl::StrCat("layout", each.rank), 1);
           Send([&rank, agent = request.agent().incarnation(), epoch = response->coordinator_epoch()] {
             if (rank.agent != agent || epoch < rank.epoch) return;
             rank.epoch = epoch;
@@ -287,7 +287,7 @@ class World {
     for (const auto& [key, call] : rank.calls) *request.mutable_state()->add_load() = call;
     Send([this, &rank, request] {
       InCore([&](const Environment& environment) {
-        Job* job = core_->Find(kJob);
+        Job* job = decisions_->Find(kJob);
         if (request.agent().coordinator_epoch() != epoch_ || job == nullptr ||
             !job->Synchronize(request, environment).ok()) {
           Send([&rank, agent = request.agent().incarnation()] {
@@ -400,7 +400,7 @@ class World {
   std::string violation_;
   uint64_t next_id_ = 100;
   std::vector<Rank> ranks_;
-  std::unique_ptr<Decisions> core_;
+  std::unique_ptr<Decisions> decisions_;
   uint64_t epoch_ = 0;
   std::map<std::string, std::map<int, std::pair<uint64_t, uint64_t>>> readers_;
   int loads_ = 0;

@@ -28,9 +28,9 @@ class LoadsTest : public testing::Test {
     options.phase_timeout = absl::Seconds(20);
     options.lease_ttl = absl::Minutes(10);  // agents are not what ends here
     options.storage_timeout = absl::Seconds(5);
-    core_ = std::make_unique<Decisions>(options);
+    decisions_ = std::make_unique<Decisions>(options);
     for (int rank = 0; rank < ranks; ++rank) {
-      core_->layouts().Add(Layout(rank), 1);
+      decisions_->layouts().Add(Layout(rank), 1);
       v1::RegisterAgentRequest request;
       *request.mutable_agent() = Identity(rank);
       request.set_world_size(static_cast<uint32_t>(ranks));
@@ -45,12 +45,12 @@ class LoadsTest : public testing::Test {
       recovered.verdict.push_back(verdict);
     }
     job().OnRecovered(recovered, At());
-    core_->TakeActions();
+    decisions_->TakeActions();
   }
   static std::string Layout(int rank) { return absl::StrCat("layout", rank); }
   static uint64_t Trainer(int rank) { return static_cast<uint64_t>(100 + rank); }
-  Environment At() { return core_->At(now_, now_); }
-  Job& job() { return **core_->JobFor(kJob, At()); }
+  Environment At() { return decisions_->At(now_, now_); }
+  Job& job() { return **decisions_->JobFor(kJob, At()); }
   v1::AgentIdentity Identity(int rank) {
     v1::AgentIdentity identity;
     identity.set_job(kJob);
@@ -104,7 +104,7 @@ class LoadsTest : public testing::Test {
 
   // Answers the plan that was asked for; false if none was.
   bool Plan(const std::string& digest = "plan") {
-    for (CoreAction& action : core_->TakeActions()) {
+    for (CoreAction& action : decisions_->TakeActions()) {
       const auto* plan = std::get_if<PlanLoad>(&action.what);
       if (plan == nullptr) continue;
       PlannedLoad planned;
@@ -113,6 +113,7 @@ class LoadsTest : public testing::Test {
       planned.plan_digest = digest;
       planned.transfer_token = "token";
       planned.passed_over = passed_over_;
+      if (planned.step > 5) planned.older_step = 5;
       job().OnLoadPlanned(plan->number, plan->ticket, planned, At());
       return true;
     }
@@ -121,14 +122,14 @@ class LoadsTest : public testing::Test {
   void Pass(absl::Duration time) {
     for (const absl::Time end = now_ + time; now_ < end;) {
       now_ += std::min(absl::Duration(absl::Milliseconds(500)), end - now_);
-      core_->Tick(now_, now_);
+      decisions_->Tick(now_, now_);
     }
   }
 
   int ranks_ = 0;
   std::vector<std::pair<int64_t, absl::Status>> passed_over_;  // by each plan
   absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
-  std::unique_ptr<Decisions> core_;
+  std::unique_ptr<Decisions> decisions_;
 };
 
 TEST_F(LoadsTest, OpenCalls_MeetWhateverTheirNumbers) {
@@ -374,7 +375,7 @@ TEST_F(LoadsTest, EndlessCalls_LeaveLittleBehind) {
     Report(0, Failed(Call(0, number), Reason::kTimedOut, "0 s"));
     ASSERT_EQ(Action(0, number), v1::LoadOrder::FAILED);
     ASSERT_LE(job().View(At()).load_size(), 17);
-    core_->TakeLog();
+    decisions_->TakeLog();
   }
   // An agent that never drops what has ended.
   std::vector<v1::LoadState> calls;

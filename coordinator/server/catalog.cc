@@ -206,4 +206,14 @@ absl::StatusOr<Catalog::SoundCheckpoint> Catalog::FindSound(const std::string& j
                                      " are damaged; the first of them"));
 }
 
+std::optional<int64_t> Catalog::CommittedBelow(const std::string& job, int64_t step) {
+  const auto steps = store_.Steps(job);
+  if (!steps.ok()) return std::nullopt;
+  for (size_t i = steps->size(); i-- > 0;) {
+    const int64_t older = (*steps)[i];
+    if (older < step && store_.ReadStep(job, older).state() == StepRecord::State::kCommitted) return older;
+  }
+  return std::nullopt;
+}
+
 }  // namespace cairn

@@ -55,6 +55,10 @@ class Catalog {
   // NOT_FOUND (NOT_COMMITTED). If none is sound, or the newest 64 are not: the newest one's error.
   absl::StatusOr<SoundCheckpoint> FindSound(const std::string& job, bool fallback);
 
+  // The newest committed step below `step`, as its record says: none of its files are looked at. Nothing if there is
+  // none, or if the job cannot be listed.
+  std::optional<int64_t> CommittedBelow(const std::string& job, int64_t step);
+
   // A manifest's bytes as they stand there.
   struct ManifestBytes {
     int64_t step = 0;

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <optional>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/random_id.h"
@@ -111,6 +112,20 @@ absl::Status Executor::Run(const std::string& job, const RemoveFiles& action) {
 }
 
 absl::StatusOr<PlannedLoad> Executor::Run(const std::string& job, const PlanLoad& action) {
+  auto planned = Plan(job, action);
+  if (planned.ok()) {
+    if (planned->world_size > 0) planned->older_step = catalog_.CommittedBelow(job, planned->step);
+    return planned;
+  }
+  int64_t step = 0;
+  if (!absl::IsDataLoss(planned.status()) || !absl::SimpleAtoi(MetadataOf(planned.status())["step"], &step)) {
+    return planned;
+  }
+  const std::optional<int64_t> older = catalog_.CommittedBelow(job, step);
+  return older.has_value() ? WithMetadata(planned.status(), {{"older_step", absl::StrCat(*older)}}) : planned.status();
+}
+
+absl::StatusOr<PlannedLoad> Executor::Plan(const std::string& job, const PlanLoad& action) {
   LoadWish wish;
   PlannedLoad planned;
   std::optional<LoadPlan> made;

@@ -35,6 +35,7 @@ class Executor {
   absl::Status Run(const std::string& job, const RemoveFiles& action);
   // NOT_FOUND (NOT_COMMITTED, MISSING_NAMES), FAILED_PRECONDITION (UNEXPECTED_NAMES), DATA_LOSS (MANIFEST_CORRUPT).
   absl::StatusOr<PlannedLoad> Run(const std::string& job, const PlanLoad& action);
+  absl::StatusOr<PlannedLoad> Plan(const std::string& job, const PlanLoad& action);
 
  private:
   absl::Status CheckNames(const std::string& job, int64_t step, const SavePlan& plan);
