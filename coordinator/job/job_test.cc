@@ -381,6 +381,27 @@ TEST_F(JobTest, SuccessorOfATrainerThatEndedBeforeItBegan_TakesItsPlace) {
   EXPECT_TRUE(Take<PlanSave>().has_value()) << "both are in it";
 }
 
+TEST_F(JobTest, WhatAPredecessorStaged_IsNotCommittedWithTheirSuccessors) {
+  v1::SaveState staged = Begun(0, 1);
+  staged.set_phase(v1::SaveState::STAGED);
+  Report(0, Trainer(0), {staged});
+  Report(0, 900, {staged});  // all trainers start again, before rank 1 has begun
+  Report(1, 901);
+  Pass(absl::Seconds(1));
+  const v1::SaveOrder order = OrderOf(0, 1);
+  EXPECT_TRUE(HasReason(StatusFromProto(order.error()), Reason::kTrainerLost)) << order.ShortDebugString();
+  EXPECT_EQ(MetadataOf(StatusFromProto(order.error()))["ranks"], "0");
+}
+
+TEST_F(JobTest, TrainerThatLeftAfterItStaged_IsNotMissed) {
+  v1::SaveState staged = Begun(0, 1);
+  staged.set_phase(v1::SaveState::STAGED);
+  Report(0, Trainer(0), {staged});
+  Report(0, 0, {staged});
+  Pass(absl::Seconds(1));
+  EXPECT_EQ(job().View(At()).checkpoint().state(), v1::Checkpoint::COLLECTING);
+}
+
 TEST_F(JobTest, TrainerThatEndsAndHasNoSuccessor_IsNamed) {
   DecisionOptions options = Options();
   options.lease_ttl = absl::Seconds(10);

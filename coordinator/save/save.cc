@@ -134,6 +134,7 @@ bool Save::CheckMembers(JobContext& context) {
   }
   std::vector<NamedRank> lost;
   std::vector<NamedRank> trainers;
+  const bool all_begun = AllBegun(context);
   for (size_t i = 0; i < ranks_.size(); ++i) {
     Rank& rank = ranks_[i];
     const int index = static_cast<int>(i);
@@ -150,6 +151,11 @@ bool Save::CheckMembers(JobContext& context) {
       } else if (!Staged(rank.state) && !Failed(rank.state) && rank.trainer_attached &&
                  (!member->state.trainer().attached() || member->state.trainer().incarnation() != rank.trainer)) {
         trainers.push_back({index, PhaseOf(rank), DetailOf(index, rank, context)});
+      } else if (!all_begun && Staged(rank.state) && rank.trainer_attached && member->state.trainer().attached() &&
+                 member->state.trainer().incarnation() != rank.trainer) {
+        // What it staged is of an earlier life of the job. Ranks that have not begun would add their part of this one.
+        trainers.push_back(
+            {index, PhaseOf(rank), "another trainer took its place before all ranks had begun the save"});
       }
       continue;
     }

@@ -96,7 +96,7 @@ class Save {
   void HoldOwed(const Member& member, const v1::SaveState& state, absl::Time now);
   // What an agent does not speak of any more, its trainer has heard. The first report of a rank that had not come back
   // to this coordinator when the save was aborted tells whose trainer is owed.
-  void NoteTold(const Member& member, const Context& context);
+  void NoteTold(const Member& member, const JobContext& context);
   // Calls that were held for long enough are answered.
   void AnswerOwed(const JobContext& context);
   // The trainer of `rank` has heard the verdict in another way.

@@ -275,7 +275,7 @@ void Save::HoldOwed(const Member& member, const v1::SaveState& state, absl::Time
   rank.held_since = now;
 }
 
-void Save::NoteTold(const Member& member, const Context& context) {
+void Save::NoteTold(const Member& member, const JobContext& context) {
   if (static_cast<size_t>(member.rank) >= ranks_.size()) return;
   Rank& rank = ranks_[static_cast<size_t>(member.rank)];
   if (std::exchange(rank.owed_unknown, false)) {
