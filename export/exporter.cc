@@ -18,6 +18,7 @@
 #include "common/base/mutex.h"
 #include "common/base/random_id.h"
 #include "common/file/errno_error.h"
+#include "common/file/full_transfer.h"
 #include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -90,14 +91,9 @@ class Output {
     return fd;
   }
 
-  absl::Status Write(int fd, const std::string& name, uint64_t offset, const std::byte* bytes, uint64_t size) {
-    for (uint64_t done = 0; done < size;) {
-      const ssize_t put = pwrite(fd, bytes + done, size - done, static_cast<off_t>(offset + done));
-      if (put < 0 && errno == EINTR) continue;
-      if (put < 0) return ErrnoError(errno, "write", Path(name));
-      done += static_cast<uint64_t>(put);
-    }
-    return absl::OkStatus();
+  absl::Status Write(int fd, const std::string& name, uint64_t offset, std::string_view bytes) {
+    const int error = WriteFullyAt(fd, bytes, offset);
+    return error == 0 ? absl::OkStatus() : ErrnoError(error, "write", Path(name));
   }
 
   absl::Status Sync(int fd, const std::string& name) {
@@ -182,8 +178,7 @@ class Exporter {
     for (const ExportFile& file : plan_.files) CAIRN_RETURN_IF_ERROR(WriteFile(file));
     CAIRN_ASSIGN_OR_RETURN(const UniqueFd index, output_.Create(std::string(kPlainIndexName), plan_.index.size()));
     const std::string name(kPlainIndexName);
-    CAIRN_RETURN_IF_ERROR(output_.Write(index.get(), name, 0, reinterpret_cast<const std::byte*>(plan_.index.data()),
-                                        plan_.index.size()));
+    CAIRN_RETURN_IF_ERROR(output_.Write(index.get(), name, 0, plan_.index));
     return output_.Sync(index.get(), name);
   }
 
@@ -198,13 +193,13 @@ class Exporter {
 
   absl::Status WriteFile(const ExportFile& file) {
     CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, output_.Create(file.name, file.header.size() + file.data_bytes));
-    CAIRN_RETURN_IF_ERROR(output_.Write(fd.get(), file.name, 0, reinterpret_cast<const std::byte*>(file.header.data()),
-                                        file.header.size()));
+    CAIRN_RETURN_IF_ERROR(output_.Write(fd.get(), file.name, 0, file.header));
     std::vector<WindowPiece> pieces;
     uint64_t filled = 0, written = 0;
     const auto flush = [&]() -> absl::Status {
       CAIRN_RETURN_IF_ERROR(FillWindow(pieces));
-      CAIRN_RETURN_IF_ERROR(output_.Write(fd.get(), file.name, file.header.size() + written, window_.get(), filled));
+      CAIRN_RETURN_IF_ERROR(output_.Write(fd.get(), file.name, file.header.size() + written,
+                                          {reinterpret_cast<const char*>(window_.get()), filled}));
       written += filled;
       done_ += filled;
       if (options_.progress) options_.progress(done_);

@@ -10,6 +10,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/file/full_transfer.h"
 #include "common/file/posix.h"
 #include "common/file/unique_fd.h"
 #include "common/status/reason.h"

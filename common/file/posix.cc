@@ -14,7 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "common/base/random_id.h"
 #include "common/file/errno_error.h"
-#include "common/resources/memory.h"
+#include "common/file/full_transfer.h"
 #include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -106,44 +106,6 @@ int LinkNoReplace(int directory, const std::string& from, const std::string& to)
 bool IsTemporaryName(std::string_view name) {
   return name.size() == kTemporaryPrefix.size() + kTemporaryDigits && name.starts_with(kTemporaryPrefix) &&
          name.find_first_not_of("0123456789abcdef", kTemporaryPrefix.size()) == std::string_view::npos;
-}
-
-int WriteFully(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
-    if (written < 0) {
-      if (errno == EINTR) continue;
-      return errno;
-    }
-    bytes.remove_prefix(static_cast<size_t>(written));
-  }
-  return 0;
-}
-
-absl::StatusOr<std::string> ReadWhole(int fd, const std::string& path, uint64_t max_bytes) {
-  struct stat info;
-  if (fstat(fd, &info) != 0) return ErrnoError(errno, "stat", path);
-  if (!S_ISREG(info.st_mode)) return ErrnoError(EISDIR, "read", path);
-  if (static_cast<uint64_t>(info.st_size) > max_bytes) {
-    return MakeError(Reason::kMessageTooLarge,
-                     absl::StrCat(path, " has ", info.st_size, " bytes, at most ", max_bytes, " are read"),
-                     {{"file", path}});
-  }
-  std::string bytes;
-  CAIRN_RETURN_IF_ERROR(WithMemory(absl::StrCat("to read the ", info.st_size, " bytes of ", path), [&] {
-    bytes.resize(static_cast<size_t>(info.st_size));
-    return absl::OkStatus();
-  }));
-  size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t got = ::pread(fd, bytes.data() + done, bytes.size() - done, static_cast<off_t>(done));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return ErrnoError(errno, "read", path);
-    if (got == 0) break;  // it became shorter meanwhile
-    done += static_cast<size_t>(got);
-  }
-  bytes.resize(done);
-  return bytes;
 }
 
 std::string PosixStorage::Full(std::string_view path) const { return absl::StrCat(root_, "/", std::string(path)); }

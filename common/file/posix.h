@@ -139,13 +139,6 @@ class PosixStorage {
 // crash, or where the storage did not remove them.
 bool IsTemporaryName(std::string_view name);
 
-// All that an open regular file holds; `path` is for errors. As PosixStorage::ReadFile.
-// RESOURCE_EXHAUSTED (MEMORY_LIMIT).
-absl::StatusOr<std::string> ReadWhole(int fd, const std::string& path, uint64_t max_bytes);
-
-// Writes all of `bytes` at the file's offset, through short writes and EINTR. The errno, or 0.
-int WriteFully(int fd, std::string_view bytes);
-
 }  // namespace cairn
 
 #endif  // CAIRN_COMMON_FILE_POSIX_H_

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/random_id.h"
 #include "common/file/errno_error.h"
+#include "common/file/full_transfer.h"
 #include "common/file/posix.h"
 
 namespace cairn {

@@ -23,6 +23,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/random_id.h"
+#include "common/file/full_transfer.h"
 #include "common/file/posix.h"
 #include "common/rpc/address.h"
 #include "common/status/reason.h"

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/file/errno_error.h"
+#include "common/file/full_transfer.h"
 #include "common/resources/memory.h"
 #include "common/status/status.h"
 
