@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstdlib>
 #include <map>
 #include <memory>
 #include <tuple>
@@ -19,6 +18,8 @@
 #include "common/base/random_id.h"
 #include "common/file/errno_error.h"
 #include "common/file/full_transfer.h"
+#include "common/resources/aligned_buffer.h"
+#include "common/resources/memory.h"
 #include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -35,17 +36,9 @@ constexpr uint64_t kMinMemory = uint64_t{64} << 20;
 // Headers, plans, stacks.
 constexpr uint64_t kSpareMemory = uint64_t{16} << 20;
 
-struct Free {
-  void operator()(std::byte* bytes) const { std::free(bytes); }
-};
-using Memory = std::unique_ptr<std::byte[], Free>;
-
-absl::StatusOr<Memory> Allocate(uint64_t bytes) {
-  Memory memory(static_cast<std::byte*>(std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096)));
-  if (memory == nullptr) {
-    return MakeError(Reason::kMemoryLimit, absl::StrCat("cannot allocate ", bytes, " bytes; lower --memory"));
-  }
-  return memory;
+absl::StatusOr<AlignedBuffer> Allocate(uint64_t bytes) {
+  return WithMemory(absl::StrCat("for a buffer of ", bytes, " bytes; lower --memory"),
+                    [&]() -> absl::StatusOr<AlignedBuffer> { return AlignedBuffer(bytes); });
 }
 
 // The files that an export makes. Nothing is left of them unless Publish has succeeded.
@@ -172,7 +165,7 @@ class Exporter {
     window_bytes_ = std::max<uint64_t>(std::min(window_bytes_, largest), 4096);
     CAIRN_ASSIGN_OR_RETURN(window_, Allocate(window_bytes_));
     for (uint64_t t = 0; t < threads; ++t) {
-      CAIRN_ASSIGN_OR_RETURN(Memory chunk, Allocate(kChunkBytes));
+      CAIRN_ASSIGN_OR_RETURN(AlignedBuffer chunk, Allocate(kChunkBytes));
       chunks_.push_back(std::move(chunk));
     }
     for (const ExportFile& file : plan_.files) CAIRN_RETURN_IF_ERROR(WriteFile(file));
@@ -198,8 +191,7 @@ class Exporter {
     uint64_t filled = 0, written = 0;
     const auto flush = [&]() -> absl::Status {
       CAIRN_RETURN_IF_ERROR(FillWindow(pieces));
-      CAIRN_RETURN_IF_ERROR(output_.Write(fd.get(), file.name, file.header.size() + written,
-                                          {reinterpret_cast<const char*>(window_.get()), filled}));
+      CAIRN_RETURN_IF_ERROR(output_.Write(fd.get(), file.name, file.header.size() + written, {window_.data(), filled}));
       written += filled;
       done_ += filled;
       if (options_.progress) options_.progress(done_);
@@ -289,7 +281,7 @@ class Exporter {
     Mutex mutex;
     absl::Status error;
     std::atomic<bool> failed{false};
-    const auto work = [&](std::byte* chunk) {
+    const auto work = [&](char* chunk) {
       while (!failed) {
         const size_t i = next++;
         if (i >= tasks.size()) return;
@@ -303,11 +295,12 @@ class Exporter {
       }
     };
     std::atomic<size_t> chunk{0};
-    RunOnThreads(static_cast<int>(std::min(chunks_.size(), tasks.size())), [&] { work(chunks_[chunk++].get()); });
+    RunOnThreads(static_cast<int>(std::min(chunks_.size(), tasks.size())), [&] { work(chunks_[chunk++].data()); });
     return error;
   }
 
-  absl::Status RunTask(const Task& task, std::byte* chunk) {
+  absl::Status RunTask(const Task& task, char* memory) {
+    auto* const chunk = reinterpret_cast<std::byte*>(memory);
     CAIRN_RETURN_IF_ERROR(reader_.Read(*task.shard, task.begin, task.bytes, chunk));
     const int width = BytesOf(manifest_.tensors[task.shard->tensor].dtype);
     const FlatRange part{static_cast<int64_t>(task.begin) / width,
@@ -321,7 +314,7 @@ class Exporter {
       for (const StridedCopy& strided : copies) {
         TiledCopy copy;
         copy.source = chunk + strided.source_offset;
-        copy.target = window_.get() + at + strided.target_offset;
+        copy.target = reinterpret_cast<std::byte*>(window_.data()) + at + strided.target_offset;
         copy.element_bytes = strided.element_bytes;
         for (size_t d = 0; d < strided.extent.size(); ++d) {
           copy.dimensions.push_back({strided.extent[d], strided.source_stride[d], strided.target_stride[d]});
@@ -340,8 +333,8 @@ class Exporter {
   const WriteExportOptions& options_;
   ItemReader reader_;
   uint64_t window_bytes_ = 0;
-  Memory window_;
-  std::vector<Memory> chunks_;  // one for each thread
+  AlignedBuffer window_;
+  std::vector<AlignedBuffer> chunks_;  // one for each thread
   uint64_t done_ = 0;
 };
 

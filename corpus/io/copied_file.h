@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/file/unique_fd.h"
-#include "corpus/io/aligned_buffer.h"
+#include "common/resources/aligned_buffer.h"
 
 namespace cairn::corpus {
 

@@ -17,7 +17,7 @@
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
 #include "common/file/unique_fd.h"
-#include "corpus/io/aligned_buffer.h"
+#include "common/resources/aligned_buffer.h"
 
 namespace cairn::corpus {
 
