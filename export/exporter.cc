@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
 #include "common/base/random_id.h"
+#include "common/file/atomic_write.h"
 #include "common/file/errno_error.h"
 #include "common/file/full_transfer.h"
 #include "common/resources/aligned_buffer.h"
@@ -98,20 +99,13 @@ class Output {
     while (!files_.empty()) {
       const auto& [temporary, name] = files_.front();
       // Not over something that has come meanwhile.
-      if (linkat(fd_.get(), temporary.c_str(), fd_.get(), name.c_str(), 0) != 0) {
-        if (errno == EEXIST) {
-          return MakeError(Reason::kOutputExists, absl::StrCat(Path(name), " has come to be there meanwhile"),
-                           {{"file", Path(name)}});
-        }
-        if (errno != EPERM && errno != EOPNOTSUPP && errno != ENOSYS && errno != EMLINK) {
-          return ErrnoError(errno, "link", Path(name));
-        }
-        if (renameat2(fd_.get(), temporary.c_str(), fd_.get(), name.c_str(), RENAME_NOREPLACE) != 0) {
-          return ErrnoError(errno, "rename", Path(name));
-        }
-      } else {
-        unlinkat(fd_.get(), temporary.c_str(), 0);
+      const int error = LinkNoReplace(fd_.get(), temporary, name);
+      if (error == EEXIST) {
+        return MakeError(Reason::kOutputExists, absl::StrCat(Path(name), " has come to be there meanwhile"),
+                         {{"file", Path(name)}});
       }
+      if (error != 0) return ErrnoError(error, "link", Path(name));
+      unlinkat(fd_.get(), temporary.c_str(), 0);
       published_.push_back(name);
       // The files before the index must be there for good before it is.
       if (files_.size() <= 2) CAIRN_RETURN_IF_ERROR(SyncDirectory());

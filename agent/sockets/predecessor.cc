@@ -3,15 +3,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "common/file/full_transfer.h"
-#include "common/file/posix.h"
+#include "common/file/atomic_write.h"
 #include "common/file/unique_fd.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -37,17 +32,12 @@ uint64_t PredecessorIn(const std::string& directory) {
 
 absl::Status LeaveToSuccessor(const std::string& directory, uint64_t incarnation) {
   const std::string path = FileIn(directory);
-  const std::string unfinished = path + ".new";
-  int error = 0;
-  {
-    ::unlink(unfinished.c_str());
-    const UniqueFd fd(::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-    error = fd.valid() ? WriteFully(fd.get(), absl::StrCat(absl::Hex(incarnation, absl::kZeroPad16), "\n")) : errno;
-  }
-  if (error == 0 && std::rename(unfinished.c_str(), path.c_str()) != 0) error = errno;
-  if (error == 0) return absl::OkStatus();
-  return MakeError(Reason::kSocketDirectory, absl::StrCat("cannot write ", path, ": ", std::strerror(error)),
-                   {{"file", path}});
+  const absl::Status written =
+      WriteAtomically(path, absl::StrCat(absl::Hex(incarnation, absl::kZeroPad16), "\n"),
+                      {.replace = true, .durable = AtomicWriteOptions::Durable::kNothing, .mode = 0600})
+          .put.status();
+  if (written.ok()) return written;
+  return MakeError(Reason::kSocketDirectory, absl::StrCat("for the next agent: ", written.message()), {{"file", path}});
 }
 
 }  // namespace cairn

@@ -49,36 +49,6 @@ int Retry(auto&& call) {
   return result;
 }
 
-// True if the file system has refused to make the name, so that it will not appear later either. Everything else (EIO,
-// ESTALE, a time-out of a network file system) leaves open what became of it.
-bool Refused(int error) {
-  switch (error) {
-    case ENOSPC:
-    case EDQUOT:
-    case EROFS:
-    case EACCES:
-    case EPERM:
-    case ENOENT:
-    case ENOTDIR:
-    case ELOOP:
-    case EMLINK:
-    case ENAMETOOLONG:
-    case EINVAL:
-    case EOPNOTSUPP:
-    case ENOSYS:
-      return true;
-    default:
-      return false;
-  }
-}
-
-constexpr std::string_view kTemporaryPrefix = ".tmp-";
-constexpr size_t kTemporaryDigits = 16;
-
-std::string NewTemporaryName() {
-  return absl::StrCat(std::string(kTemporaryPrefix), RandomToken(kTemporaryDigits / 2));
-}
-
 // Gives a directory's next fsync something to write: see SettleDirectory. The errno, or 0.
 int Dirty(int directory) {
   const std::string name = NewTemporaryName();
@@ -91,22 +61,7 @@ int Dirty(int directory) {
   return errno == EACCES || errno == EPERM ? 0 : errno;
 }
 
-// Links `from` to `to` in one directory without replacing: 0, EEXIST, or another errno.
-int LinkNoReplace(int directory, const std::string& from, const std::string& to) {
-  if (linkat(directory, from.c_str(), directory, to.c_str(), 0) == 0) return 0;
-  if (errno == EEXIST) return EEXIST;
-  if (errno != EPERM && errno != EOPNOTSUPP && errno != ENOSYS && errno != EMLINK) return errno;
-  // No hard links here (FUSE, some network file systems).
-  if (renameat2(directory, from.c_str(), directory, to.c_str(), RENAME_NOREPLACE) == 0) return 0;
-  return errno;
-}
-
 }  // namespace
-
-bool IsTemporaryName(std::string_view name) {
-  return name.size() == kTemporaryPrefix.size() + kTemporaryDigits && name.starts_with(kTemporaryPrefix) &&
-         name.find_first_not_of("0123456789abcdef", kTemporaryPrefix.size()) == std::string_view::npos;
-}
 
 std::string PosixStorage::Full(std::string_view path) const { return absl::StrCat(root_, "/", std::string(path)); }
 
@@ -258,46 +213,12 @@ absl::StatusOr<UniqueFd> PosixStorage::OpenFile(std::string_view path, int flags
   return fd;
 }
 
-absl::StatusOr<std::string> PosixStorage::WriteTemporary(int directory, std::string_view path, std::string_view bytes,
-                                                         unsigned mode) {
-  const std::string name = NewTemporaryName();
-  UniqueFd fd(openat(directory, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode));
-  if (!fd.valid()) return ErrnoError(errno, "create", Full(path));
-  const int error = WriteFully(fd.get(), bytes);
-  if (error != 0 || fsync(fd.get()) != 0) {
-    const absl::Status status = ErrnoError(error != 0 ? error : errno, error != 0 ? "write" : "fsync", Full(path));
-    unlinkat(directory, name.c_str(), 0);
-    return status;
-  }
-  return name;
-}
-
-PosixStorage::PutResult PosixStorage::TryPutIfAbsent(std::string_view path, std::string_view bytes, unsigned mode) {
+PosixStorage::PutResult PosixStorage::Write(std::string_view path, std::string_view bytes,
+                                            const AtomicWriteOptions& options) {
   std::string leaf;
   const auto directory = OpenParent(path, leaf);
   if (!directory.ok()) return {directory.status()};
-  const auto temporary = WriteTemporary(directory->get(), path, bytes, mode);
-  if (!temporary.ok()) return {temporary.status()};
-  const int error = LinkNoReplace(directory->get(), *temporary, leaf);
-  unlinkat(directory->get(), temporary->c_str(), 0);  // gone already where the rename was used
-  if (error != 0 && error != EEXIST) return {ErrnoError(error, "link", Full(path)), !Refused(error)};
-  // Also of what stood there: its maker may not have come to its own fsync, or that has failed. The temporary name has
-  // just changed the directory, so there is something for this one to write and to fail with: see SettleDirectory.
-  if (fsync(directory->get()) != 0) return {ErrnoError(errno, "fsync", Full(path)), /*in_doubt=*/true};
-  return {error == 0 ? Put::kCreated : Put::kExists};
-}
-
-absl::Status PosixStorage::PutReplacing(std::string_view path, std::string_view bytes) {
-  std::string leaf;
-  CAIRN_ASSIGN_OR_RETURN(const UniqueFd directory, OpenParent(path, leaf));
-  CAIRN_ASSIGN_OR_RETURN(const std::string temporary, WriteTemporary(directory.get(), path, bytes, 0644));
-  if (renameat(directory.get(), temporary.c_str(), directory.get(), leaf.c_str()) != 0) {
-    const absl::Status status = ErrnoError(errno, "rename", Full(path));
-    unlinkat(directory.get(), temporary.c_str(), 0);
-    return status;
-  }
-  if (fsync(directory.get()) != 0) return ErrnoError(errno, "fsync", Full(path));
-  return absl::OkStatus();
+  return WriteAtomically(directory->get(), leaf, bytes, options, Full(path));
 }
 
 absl::Status PosixStorage::ProbeAtomicCreate() {
@@ -393,7 +314,7 @@ PosixStorage::PutResult PosixStorage::Rename(std::string_view from, std::string_
   to_leaf = std::string(to.substr(to.rfind('/') + 1));
   const int error = LinkNoReplace(directory->get(), from_leaf, to_leaf);
   if (error == EEXIST) return {Put::kExists};
-  if (error != 0) return {ErrnoError(error, "rename", Full(to)), !Refused(error)};
+  if (error != 0) return {ErrnoError(error, "rename", Full(to)), !IsRefusedName(error)};
   unlinkat(directory->get(), from_leaf.c_str(), 0);
   if (fsync(directory->get()) != 0) return {ErrnoError(errno, "fsync", Full(to)), /*in_doubt=*/true};
   return {Put::kCreated};

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
+#include "common/file/atomic_write.h"
 #include "common/file/full_transfer.h"
 #include "common/file/unique_fd.h"
 #include "common/status/reason.h"
@@ -24,11 +25,6 @@ namespace {
 
 constexpr size_t kBufferBytes = size_t{256} << 10;
 constexpr size_t kHeaderBytes = 12;
-
-absl::Status WriteAndSync(int fd, const std::string& path, std::string_view bytes) {
-  if (const int error = WriteFully(fd, bytes); error != 0) return OutputError("write", path, error);
-  return fsync(fd) == 0 ? absl::OkStatus() : OutputError("fsync", path, errno);
-}
 
 class RunReader {
  public:
@@ -85,15 +81,8 @@ class RunReader {
 }  // namespace
 
 absl::Status WriteFileAtomically(const std::string& path, std::string_view bytes) {
-  const std::string temporary = path + ".tmp";
-  const UniqueFd fd(open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (!fd.valid()) return OutputError("create", temporary, errno);
-  absl::Status status = WriteAndSync(fd.get(), temporary, bytes);
-  if (status.ok() && rename(temporary.c_str(), path.c_str()) != 0) status = OutputError("rename", path, errno);
-  if (!status.ok()) {
-    unlink(temporary.c_str());
-    return status;
-  }
+  const AtomicWriteOptions options = {.replace = true, .durable = AtomicWriteOptions::Durable::kBytes, .mode = 0666};
+  CAIRN_RETURN_IF_ERROR(WriteAtomically(path, bytes, options).put.status());
   return SyncDirectoryOf(path);
 }
 

@@ -10,17 +10,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/random_id.h"
+#include "common/file/atomic_write.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/io/errno_status.h"
 
 namespace cairn::corpus {
 namespace {
-
-std::string DirectoryOf(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
-}
 
 // Opens with O_DIRECT where it is wanted and possible.
 UniqueFd OpenForWriting(const std::string& path, int flags, bool* direct) {
