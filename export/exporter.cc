@@ -17,6 +17,7 @@
 #include "common/base/mutex.h"
 #include "common/base/random_id.h"
 #include "common/file/atomic_write.h"
+#include "common/file/confined_path.h"
 #include "common/file/errno_error.h"
 #include "common/file/full_transfer.h"
 #include "common/resources/aligned_buffer.h"
@@ -75,7 +76,7 @@ class Output {
   // A new file that will be `name`, with its room reserved.
   absl::StatusOr<UniqueFd> Create(const std::string& name, uint64_t bytes) {
     const std::string temporary = absl::StrCat(".tmp-export-", absl::Hex(RandomId(), absl::kZeroPad16), "-", name);
-    UniqueFd fd(openat(fd_.get(), temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644));
+    UniqueFd fd = OpenIn(fd_.get(), temporary, O_WRONLY | O_CREAT | O_EXCL);
     if (!fd.valid()) return ErrnoError(errno, "create", Path(name));
     files_.emplace_back(temporary, name);
     const int error = bytes == 0 ? 0 : posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes));

@@ -37,7 +37,8 @@ absl::Status LeaveToSuccessor(const std::string& directory, uint64_t incarnation
                       {.replace = true, .durable = AtomicWriteOptions::Durable::kNothing, .mode = 0600})
           .put.status();
   if (written.ok()) return written;
-  return MakeError(Reason::kSocketDirectory, absl::StrCat("for the next agent: ", written.message()), {{"file", path}});
+  return MakeError(Reason::kSocketDirectory, absl::StrCat("cannot leave it to the next agent: ", written.message()),
+                   {{"file", path}});
 }
 
 }  // namespace cairn

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/random_id.h"
+#include "common/file/confined_path.h"
 #include "common/file/errno_error.h"
 #include "common/file/full_transfer.h"
 #include "common/file/unique_fd.h"
@@ -24,8 +25,7 @@ constexpr size_t kTemporaryDigits = 16;
 // All of the file, or nothing, under a temporary name.
 absl::Status WriteTemporary(int directory, const std::string& temporary, std::string_view bytes,
                             const AtomicWriteOptions& options, const std::string& path) {
-  const UniqueFd fd(
-      openat(directory, temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, options.mode));
+  const UniqueFd fd = OpenIn(directory, temporary, O_WRONLY | O_CREAT | O_EXCL, options.mode);
   if (!fd.valid()) return ErrnoError(errno, "create", path);
   absl::Status written;
   if (const int error = WriteFully(fd.get(), bytes); error != 0) {

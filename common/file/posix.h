@@ -8,16 +8,15 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
 #include "common/file/atomic_write.h"
+#include "common/file/durable_directories.h"
 #include "common/file/unique_fd.h"
 
 namespace cairn {
@@ -109,25 +108,13 @@ class PosixStorage {
   // The directory that holds the last component of `path`, which goes to `leaf`.
   absl::StatusOr<UniqueFd> OpenParent(std::string_view path, std::string& leaf);
   absl::StatusOr<UniqueFd> OpenDirectory(std::string_view path);
-  // A directory that cannot be taken for another one: device, inode, time of birth (0 where there is none).
-  using Identity = std::tuple<uint64_t, uint64_t, int64_t>;
-  // A name of a directory that has to be synced yet.
-  struct Unsynced {
-    UniqueFd parent;
-    Identity child;
-  };
-  // Makes directories and opens the last one.
-  absl::StatusOr<UniqueFd> OpenOrMake(const std::vector<std::string>& parts, std::string_view path,
-                                      std::vector<Unsynced>& unsynced);
-  absl::Status SyncAll(const std::vector<Unsynced>& unsynced, std::string_view path);
   PutResult Write(std::string_view path, std::string_view bytes, const AtomicWriteOptions& options);
   std::string Full(std::string_view path) const;
 
   const std::string root_;
   Mutex mutex_;
   std::shared_ptr<const UniqueFd> root_fd_ ABSL_GUARDED_BY(mutex_);
-  // Directories whose names OpenOrMake's callers have made durable: most are found again with every attempt.
-  std::set<Identity> durable_ ABSL_GUARDED_BY(mutex_);
+  DurableDirectories durable_;
 };
 
 }  // namespace cairn
