@@ -27,6 +27,7 @@
 #include "corpus/bpe/trainer.h"
 #include "corpus/bpe/vocabulary.h"
 #include "corpus/bpe/word_runs.h"
+#include "corpus/io/errno_status.h"
 #include "corpus/io/output_file.h"
 
 namespace cairn::cli {
@@ -255,7 +256,7 @@ class Output {
 
   absl::Status Open() {
     file_ = path_.empty() ? stdout : std::fopen((path_ + ".tmp").c_str(), "wbe");
-    return file_ == nullptr ? corpus::WriteError(path_, errno) : absl::OkStatus();
+    return file_ == nullptr ? corpus::OutputError("create", path_, errno) : absl::OkStatus();
   }
   absl::Status Write(std::string_view bytes) {
     return std::fwrite(bytes.data(), 1, bytes.size(), file_) == bytes.size() ? absl::OkStatus() : Failed();
@@ -269,7 +270,7 @@ class Output {
   }
 
  private:
-  absl::Status Failed() const { return corpus::WriteError(path_.empty() ? "standard output" : path_, errno); }
+  absl::Status Failed() const { return corpus::OutputError("write", path_.empty() ? "standard output" : path_, errno); }
 
   const std::string path_;
   std::FILE* file_ = nullptr;

@@ -16,6 +16,7 @@
 #include "common/base/version.h"
 #include "common/base/version_text.h"
 #include "common/file/posix.h"
+#include "common/process/address_file.h"
 #include "common/process/arguments.h"
 #include "common/process/quantity.h"
 #include "common/resources/memory.h"
@@ -54,16 +55,6 @@ struct Flags {
   std::string drain_timeout = "30s";
   std::string lock_timeout = "10s";
 };
-
-// Whoever finds the file finds the whole address in it.
-absl::Status WriteAddressFile(const std::string& path, const std::string& address) {
-  const std::string temporary = absl::StrCat(path, ".", getpid());
-  std::FILE* file = std::fopen(temporary.c_str(), "w");
-  const bool written = file != nullptr && std::fprintf(file, "%s\n", address.c_str()) > 0;
-  const bool closed = file != nullptr && std::fclose(file) == 0;
-  if (written && closed && std::rename(temporary.c_str(), path.c_str()) == 0) return absl::OkStatus();
-  return MakeError(Reason::kStorageError, absl::StrCat("cannot write --address-file ", path), {{"file", path}});
-}
 
 // What callers must present; empty with --insecure.
 absl::StatusOr<std::string> TokenOf(const Flags& flags, PosixStorage& storage) {

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstdlib>
 #include <map>
 #include <memory>
 #include <tuple>
@@ -17,7 +16,12 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
 #include "common/base/random_id.h"
+#include "common/file/atomic_write.h"
+#include "common/file/confined_path.h"
 #include "common/file/errno_error.h"
+#include "common/file/full_transfer.h"
+#include "common/resources/aligned_buffer.h"
+#include "common/resources/memory.h"
 #include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -34,17 +38,9 @@ constexpr uint64_t kMinMemory = uint64_t{64} << 20;
 // Headers, plans, stacks.
 constexpr uint64_t kSpareMemory = uint64_t{16} << 20;
 
-struct Free {
-  void operator()(std::byte* bytes) const { std::free(bytes); }
-};
-using Memory = std::unique_ptr<std::byte[], Free>;
-
-absl::StatusOr<Memory> Allocate(uint64_t bytes) {
-  Memory memory(static_cast<std::byte*>(std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096)));
-  if (memory == nullptr) {
-    return MakeError(Reason::kMemoryLimit, absl::StrCat("cannot allocate ", bytes, " bytes; lower --memory"));
-  }
-  return memory;
+absl::StatusOr<AlignedBuffer> Allocate(uint64_t bytes) {
+  return WithMemory(absl::StrCat("for a buffer of ", bytes, " bytes; lower --memory"),
+                    [&]() -> absl::StatusOr<AlignedBuffer> { return AlignedBuffer(bytes); });
 }
 
 // The files that an export makes. Nothing is left of them unless Publish has succeeded.
@@ -84,7 +80,7 @@ class Output {
   // A new file that will be `name`, with its room reserved.
   absl::StatusOr<UniqueFd> Create(const std::string& name, uint64_t bytes) {
     const std::string temporary = absl::StrCat(".tmp-export-", absl::Hex(RandomId(), absl::kZeroPad16), "-", name);
-    UniqueFd fd(openat(fd_.get(), temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644));
+    UniqueFd fd = OpenIn(fd_.get(), temporary, O_WRONLY | O_CREAT | O_EXCL);
     if (!fd.valid()) return ErrnoError(errno, "create", Path(name));
     files_.emplace_back(temporary, name);
     const int error = bytes == 0 ? 0 : posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes));
@@ -94,14 +90,9 @@ class Output {
     return fd;
   }
 
-  absl::Status Write(int fd, const std::string& name, uint64_t offset, const std::byte* bytes, uint64_t size) {
-    for (uint64_t done = 0; done < size;) {
-      const ssize_t put = pwrite(fd, bytes + done, size - done, static_cast<off_t>(offset + done));
-      if (put < 0 && errno == EINTR) continue;
-      if (put < 0) return ErrnoError(errno, "write", Path(name));
-      done += static_cast<uint64_t>(put);
-    }
-    return absl::OkStatus();
+  absl::Status Write(int fd, const std::string& name, uint64_t offset, std::string_view bytes) {
+    const int error = WriteFullyAt(fd, bytes, offset);
+    return error == 0 ? absl::OkStatus() : ErrnoError(error, "write", Path(name));
   }
 
   absl::Status Sync(int fd, const std::string& name) {
@@ -113,20 +104,13 @@ class Output {
     while (!files_.empty()) {
       const auto& [temporary, name] = files_.front();
       // Not over something that has come meanwhile.
-      if (linkat(fd_.get(), temporary.c_str(), fd_.get(), name.c_str(), 0) != 0) {
-        if (errno == EEXIST) {
-          return MakeError(Reason::kOutputExists, absl::StrCat(Path(name), " has come to be there meanwhile"),
-                           {{"file", Path(name)}});
-        }
-        if (errno != EPERM && errno != EOPNOTSUPP && errno != ENOSYS && errno != EMLINK) {
-          return ErrnoError(errno, "link", Path(name));
-        }
-        if (renameat2(fd_.get(), temporary.c_str(), fd_.get(), name.c_str(), RENAME_NOREPLACE) != 0) {
-          return ErrnoError(errno, "rename", Path(name));
-        }
-      } else {
-        unlinkat(fd_.get(), temporary.c_str(), 0);
+      const int error = LinkNoReplace(fd_.get(), temporary, name);
+      if (error == EEXIST) {
+        return MakeError(Reason::kOutputExists, absl::StrCat(Path(name), " has come to be there meanwhile"),
+                         {{"file", Path(name)}});
       }
+      if (error != 0) return ErrnoError(error, "link", Path(name));
+      unlinkat(fd_.get(), temporary.c_str(), 0);
       published_.push_back(name);
       // The files before the index must be there for good before it is.
       if (files_.size() <= 2) CAIRN_RETURN_IF_ERROR(SyncDirectory());
@@ -180,14 +164,13 @@ class Exporter {
     window_bytes_ = std::max<uint64_t>(std::min(window_bytes_, largest), 4096);
     CAIRN_ASSIGN_OR_RETURN(window_, Allocate(window_bytes_));
     for (uint64_t t = 0; t < threads; ++t) {
-      CAIRN_ASSIGN_OR_RETURN(Memory chunk, Allocate(kChunkBytes));
+      CAIRN_ASSIGN_OR_RETURN(AlignedBuffer chunk, Allocate(kChunkBytes));
       chunks_.push_back(std::move(chunk));
     }
     for (const ExportFile& file : plan_.files) CAIRN_RETURN_IF_ERROR(WriteFile(file));
     CAIRN_ASSIGN_OR_RETURN(const UniqueFd index, output_.Create(std::string(kPlainIndexName), plan_.index.size()));
     const std::string name(kPlainIndexName);
-    CAIRN_RETURN_IF_ERROR(output_.Write(index.get(), name, 0, reinterpret_cast<const std::byte*>(plan_.index.data()),
-                                        plan_.index.size()));
+    CAIRN_RETURN_IF_ERROR(output_.Write(index.get(), name, 0, plan_.index));
     return output_.Sync(index.get(), name);
   }
 
@@ -202,13 +185,12 @@ class Exporter {
 
   absl::Status WriteFile(const ExportFile& file) {
     CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, output_.Create(file.name, file.header.size() + file.data_bytes));
-    CAIRN_RETURN_IF_ERROR(output_.Write(fd.get(), file.name, 0, reinterpret_cast<const std::byte*>(file.header.data()),
-                                        file.header.size()));
+    CAIRN_RETURN_IF_ERROR(output_.Write(fd.get(), file.name, 0, file.header));
     std::vector<WindowPiece> pieces;
     uint64_t filled = 0, written = 0;
     const auto flush = [&]() -> absl::Status {
       CAIRN_RETURN_IF_ERROR(FillWindow(pieces));
-      CAIRN_RETURN_IF_ERROR(output_.Write(fd.get(), file.name, file.header.size() + written, window_.get(), filled));
+      CAIRN_RETURN_IF_ERROR(output_.Write(fd.get(), file.name, file.header.size() + written, {window_.data(), filled}));
       written += filled;
       done_ += filled;
       if (options_.progress) options_.progress(done_);
@@ -298,7 +280,7 @@ class Exporter {
     Mutex mutex;
     absl::Status error;
     std::atomic<bool> failed{false};
-    const auto work = [&](std::byte* chunk) {
+    const auto work = [&](char* chunk) {
       while (!failed) {
         const size_t i = next++;
         if (i >= tasks.size()) return;
@@ -312,11 +294,12 @@ class Exporter {
       }
     };
     std::atomic<size_t> chunk{0};
-    RunOnThreads(static_cast<int>(std::min(chunks_.size(), tasks.size())), [&] { work(chunks_[chunk++].get()); });
+    RunOnThreads(static_cast<int>(std::min(chunks_.size(), tasks.size())), [&] { work(chunks_[chunk++].data()); });
     return error;
   }
 
-  absl::Status RunTask(const Task& task, std::byte* chunk) {
+  absl::Status RunTask(const Task& task, char* memory) {
+    auto* const chunk = reinterpret_cast<std::byte*>(memory);
     CAIRN_RETURN_IF_ERROR(reader_.Read(*task.shard, task.begin, task.bytes, chunk));
     const int width = BytesOf(manifest_.tensors[task.shard->tensor].dtype);
     const FlatRange part{static_cast<int64_t>(task.begin) / width,
@@ -330,7 +313,7 @@ class Exporter {
       for (const StridedCopy& strided : copies) {
         TiledCopy copy;
         copy.source = chunk + strided.source_offset;
-        copy.target = window_.get() + at + strided.target_offset;
+        copy.target = reinterpret_cast<std::byte*>(window_.data()) + at + strided.target_offset;
         copy.element_bytes = strided.element_bytes;
         for (size_t d = 0; d < strided.extent.size(); ++d) {
           copy.dimensions.push_back({strided.extent[d], strided.source_stride[d], strided.target_stride[d]});
@@ -349,8 +332,8 @@ class Exporter {
   const WriteExportOptions& options_;
   ItemReader reader_;
   uint64_t window_bytes_ = 0;
-  Memory window_;
-  std::vector<Memory> chunks_;  // one for each thread
+  AlignedBuffer window_;
+  std::vector<AlignedBuffer> chunks_;  // one for each thread
   uint64_t done_ = 0;
 };
 

@@ -10,23 +10,18 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
 #include "common/file/errno_error.h"
+#include "common/file/full_transfer.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 
 namespace cairn {
 namespace {
 
-absl::Status ReadFully(int fd, const std::string& path, uint64_t offset, uint64_t bytes, void* to) {
-  for (uint64_t done = 0; done < bytes;) {
-    const ssize_t got = pread(fd, static_cast<char*>(to) + done, bytes - done, static_cast<off_t>(offset + done));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return ErrnoError(errno, "read", path);
-    if (got == 0) {
-      return MakeError(Reason::kFileTruncated, absl::StrCat(path, " ends at ", offset + done), {{"file", path}});
-    }
-    done += static_cast<uint64_t>(got);
-  }
-  return absl::OkStatus();
+absl::Status ReadAt(int fd, const std::string& path, uint64_t offset, uint64_t bytes, void* to) {
+  size_t got = 0;
+  if (const int error = ReadFullyAt(fd, to, bytes, offset, got); error != 0) return ErrnoError(error, "read", path);
+  if (got == bytes) return absl::OkStatus();
+  return MakeError(Reason::kFileTruncated, absl::StrCat(path, " ends at ", offset + got), {{"file", path}});
 }
 
 }  // namespace
@@ -52,7 +47,7 @@ absl::StatusOr<const ItemReader::File*> ItemReader::Open(uint32_t number) {
                      {{"file", opened->path}});
   }
   std::string header(file.header_bytes, '\0');
-  CAIRN_RETURN_IF_ERROR(ReadFully(opened->fd.get(), opened->path, 0, header.size(), header.data()));
+  CAIRN_RETURN_IF_ERROR(ReadAt(opened->fd.get(), opened->path, 0, header.size(), header.data()));
   if (Crc32c(header.data(), header.size()) != file.header_crc32c) {
     return MakeError(Reason::kChecksumMismatch,
                      absl::StrCat(opened->path, ": the header is not the one that was written"),
@@ -73,7 +68,7 @@ absl::Status ItemReader::Read(const ManifestShard& shard, uint64_t begin, uint64
                      absl::StrCat(file->path, ": its header has ", name, " not as the manifest"),
                      {{"file", file->path}, {"tensor", name}});
   }
-  CAIRN_RETURN_IF_ERROR(ReadFully(file->fd.get(), file->path, shard.file_offset + begin, bytes, to));
+  CAIRN_RETURN_IF_ERROR(ReadAt(file->fd.get(), file->path, shard.file_offset + begin, bytes, to));
   for (uint64_t at = 0; at < bytes; at += kChecksumBlockBytes) {
     const uint64_t size = std::min(kChecksumBlockBytes, bytes - at);
     const uint32_t found = Crc32c(to + at, size),

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
 #include "common/file/errno_error.h"
+#include "common/file/full_transfer.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/storage/checkpoint_path.h"
@@ -34,17 +35,13 @@ std::optional<int> RankOf(std::string_view name) {
 }
 
 absl::Status ReadExactly(int fd, const std::string& path, std::string& bytes) {
-  for (size_t done = 0; done < bytes.size();) {
-    const ssize_t got = pread(fd, bytes.data() + done, bytes.size() - done, static_cast<off_t>(done));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return ErrnoError(errno, "read", path);
-    if (got == 0) {
-      return MakeError(Reason::kFileTruncated, absl::StrCat(path, " ends at ", done, " within its header"),
-                       {{"file", path}});
-    }
-    done += static_cast<size_t>(got);
+  size_t got = 0;
+  if (const int error = ReadFullyAt(fd, bytes.data(), bytes.size(), 0, got); error != 0) {
+    return ErrnoError(error, "read", path);
   }
-  return absl::OkStatus();
+  if (got == bytes.size()) return absl::OkStatus();
+  return MakeError(Reason::kFileTruncated, absl::StrCat(path, " ends at ", got, " within its header"),
+                   {{"file", path}});
 }
 
 absl::StatusOr<BinHeader> ReadBinHeader(PosixStorage& storage, const std::string& path, absl::Time& written) {

@@ -13,7 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/file/errno_error.h"
-#include "common/resources/memory.h"
+#include "common/resources/aligned_buffer.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 
@@ -118,10 +118,10 @@ absl::Status RangeReader::ReadDirect(uint64_t offset, uint64_t size, char* to, b
   if (in_place) {
     return ReadFully(direct_.get(), begin, end - begin, offset + size - begin, to - (offset - begin), counters_.direct);
   }
-  const AlignedBuffer bounce = AllocateAligned(kReadAlignment, end - begin);
+  AlignedBuffer bounce(end - begin);
   CAIRN_RETURN_IF_ERROR(
-      ReadFully(direct_.get(), begin, end - begin, offset + size - begin, bounce.get(), counters_.direct));
-  std::memcpy(to, bounce.get() + (offset - begin), size);
+      ReadFully(direct_.get(), begin, end - begin, offset + size - begin, bounce.data(), counters_.direct));
+  std::memcpy(to, bounce.data() + (offset - begin), size);
   return absl::OkStatus();
 }
 

@@ -4,15 +4,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <string>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "common/file/posix.h"
+#include "common/file/atomic_write.h"
 #include "common/file/unique_fd.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -48,17 +45,12 @@ uint64_t PredecessorIn(const AgentPlace& place) {
 
 absl::Status LeaveToSuccessor(const AgentPlace& place, uint64_t incarnation) {
   const std::string path = FileIn(place.directory);
-  const std::string unfinished = path + ".new";
-  int error = 0;
-  {
-    ::unlink(unfinished.c_str());
-    const std::string line = absl::StrCat(absl::Hex(incarnation, absl::kZeroPad16), NameOf(place), "\n");
-    const UniqueFd fd(::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-    error = fd.valid() ? WriteFully(fd.get(), line) : errno;
-  }
-  if (error == 0 && std::rename(unfinished.c_str(), path.c_str()) != 0) error = errno;
-  if (error == 0) return absl::OkStatus();
-  return MakeError(Reason::kSocketDirectory, absl::StrCat("cannot write ", path, ": ", std::strerror(error)),
+  const std::string line = absl::StrCat(absl::Hex(incarnation, absl::kZeroPad16), NameOf(place), "\n");
+  const absl::Status written =
+      WriteAtomically(path, line, {.replace = true, .durable = AtomicWriteOptions::Durable::kNothing, .mode = 0600})
+          .put.status();
+  if (written.ok()) return written;
+  return MakeError(Reason::kSocketDirectory, absl::StrCat("cannot leave it to the next agent: ", written.message()),
                    {{"file", path}});
 }
 

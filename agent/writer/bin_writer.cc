@@ -16,6 +16,7 @@
 #include "common/base/mutex.h"
 #include "common/file/errno_error.h"
 #include "common/format/safetensors_header.h"
+#include "common/resources/aligned_buffer.h"
 #include "common/resources/memory.h"
 #include "common/resources/thread.h"
 #include "common/status/reason.h"
@@ -74,9 +75,8 @@ class BinFile {
       return absl::OkStatus();
     }
     // Some take the flag and refuse the write. The header comes here last.
-    const AlignedBuffer block = AllocateAligned(kAlign, kAlign);
-    std::memset(block.get(), 0, kAlign);
-    return WriteAt(0, block.get(), kAlign);
+    const AlignedBuffer zeros(kAlign);
+    return WriteAt(0, zeros.data(), kAlign);
   }
 
   // Writes chunk `number`. True for the caller that did the last thing and must now call Finish. Thread-safe.
@@ -86,9 +86,9 @@ class BinFile {
     char* const place = job_.slab + file_.slab_offset + file_.header_bytes + begin;
     const char* bytes = place;
     if (!contiguous_) {
-      if (scratch == nullptr) scratch = AllocateAligned(kAlign, options_.chunk_bytes);
-      CAIRN_RETURN_IF_ERROR(Gather(begin, size, scratch.get(), /*moved_only=*/false));
-      bytes = scratch.get();
+      if (scratch.size() == 0) scratch = AlignedBuffer(options_.chunk_bytes);
+      CAIRN_RETURN_IF_ERROR(Gather(begin, size, scratch.data(), /*moved_only=*/false));
+      bytes = scratch.data();
     } else if (moves_in_[number]) {
       CAIRN_RETURN_IF_ERROR(Gather(begin, size, place, /*moved_only=*/true));
     }
@@ -133,9 +133,9 @@ class BinFile {
     }
     result.set_header_crc32c(Crc32c(header.data(), header.size()));
     result.set_file_bytes(file_.bytes());
-    AlignedBuffer buffer = AllocateAligned(kAlign, header.size());
-    std::memcpy(buffer.get(), header.data(), header.size());
-    CAIRN_RETURN_IF_ERROR(WriteAt(0, buffer.get(), header.size()));
+    AlignedBuffer buffer(header.size());
+    std::memcpy(buffer.data(), header.data(), header.size());
+    CAIRN_RETURN_IF_ERROR(WriteAt(0, buffer.data(), header.size()));
     if (ftruncate(fd_.get(), static_cast<off_t>(file_.bytes())) != 0) return Failed(errno, "truncate", "");
     if (fsync(fd_.get()) != 0) return Failed(errno, "fsync", absl::StrCat(file_.bytes(), " bytes"));
     fd_ = UniqueFd();

@@ -5,7 +5,6 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
-#include "common/status/reason.h"
 
 namespace cairn {
 namespace {
@@ -31,9 +30,12 @@ Reason ReasonFor(int error, std::string_view operation) {
 }  // namespace
 
 absl::Status ErrnoError(int error, std::string_view operation, std::string_view path) {
+  return ErrnoError(ReasonFor(error, operation), error, operation, path);
+}
+
+absl::Status ErrnoError(Reason reason, int error, std::string_view operation, std::string_view path) {
   const std::string text = std::generic_category().message(error);
-  return MakeError(ReasonFor(error, operation),
-                   absl::StrCat(std::string(operation), " ", std::string(path), ": ", text),
+  return MakeError(reason, absl::StrCat(std::string(operation), " ", std::string(path), ": ", text),
                    {{"file", std::string(path)}, {"errno", absl::StrCat(error)}});
 }
 

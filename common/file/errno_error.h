@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "common/status/reason.h"
 
 namespace cairn {
 
@@ -12,6 +13,8 @@ namespace cairn {
 // (EROFS, EACCES, EPERM), FILE_MISSING (ENOENT), PATH_ESCAPE (ELOOP), FSYNC_FAILED (EIO of an fsync), else
 // STORAGE_ERROR. `path` and errno are metadata "file" and "errno".
 absl::Status ErrnoError(int error, std::string_view operation, std::string_view path);
+// The same words and metadata with a reason that the caller knows better.
+absl::Status ErrnoError(Reason reason, int error, std::string_view operation, std::string_view path);
 
 }  // namespace cairn
 

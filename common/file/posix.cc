@@ -8,143 +8,18 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstdio>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "common/base/random_id.h"
+#include "common/file/confined_path.h"
 #include "common/file/errno_error.h"
-#include "common/resources/memory.h"
+#include "common/file/full_transfer.h"
+#include "common/file/retry.h"
 #include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 
 namespace cairn {
-namespace {
-
-absl::StatusOr<std::vector<std::string>> Components(std::string_view path) {
-  std::vector<std::string> parts = absl::StrSplit(absl::string_view(path.data(), path.size()), '/');
-  for (const std::string& part : parts) {
-    if (part.empty() || part == "." || part == ".." || part.find('\0') != std::string::npos) {
-      return MakeError(Reason::kPathEscape, absl::StrCat("the path \"", std::string(path), "\" is not below the root"));
-    }
-  }
-  return parts;
-}
-
-// ENOTDIR is what O_NOFOLLOW|O_DIRECTORY says of a symbolic link; look once more to tell the two apart.
-int LinkOrError(int directory, const std::string& name, int error) {
-  struct stat info;
-  if (error == ENOTDIR && fstatat(directory, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(info.st_mode)) {
-    return ELOOP;
-  }
-  return error;
-}
-
-int Retry(auto&& call) {
-  int result;
-  do {
-    result = call();
-  } while (result < 0 && errno == EINTR);
-  return result;
-}
-
-// True if the file system has refused to make the name, so that it will not appear later either. Everything else (EIO,
-// ESTALE, a time-out of a network file system) leaves open what became of it.
-bool Refused(int error) {
-  switch (error) {
-    case ENOSPC:
-    case EDQUOT:
-    case EROFS:
-    case EACCES:
-    case EPERM:
-    case ENOENT:
-    case ENOTDIR:
-    case ELOOP:
-    case EMLINK:
-    case ENAMETOOLONG:
-    case EINVAL:
-    case EOPNOTSUPP:
-    case ENOSYS:
-      return true;
-    default:
-      return false;
-  }
-}
-
-constexpr std::string_view kTemporaryPrefix = ".tmp-";
-constexpr size_t kTemporaryDigits = 16;
-
-std::string NewTemporaryName() {
-  return absl::StrCat(std::string(kTemporaryPrefix), RandomToken(kTemporaryDigits / 2));
-}
-
-// Gives a directory's next fsync something to write: see SettleDirectory. The errno, or 0.
-int Dirty(int directory) {
-  const std::string name = NewTemporaryName();
-  const UniqueFd fd(Retry(
-      [&] { return openat(directory, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644); }));
-  if (fd.valid()) return unlinkat(directory, name.c_str(), 0) == 0 ? 0 : errno;
-  // On a full disk its times must do.
-  if (errno == ENOSPC || errno == EDQUOT) return futimens(directory, nullptr) == 0 ? 0 : errno;
-  // What we may not write to was not left by one of us that has just ended: a person has put it there, or locked it.
-  return errno == EACCES || errno == EPERM ? 0 : errno;
-}
-
-// Links `from` to `to` in one directory without replacing: 0, EEXIST, or another errno.
-int LinkNoReplace(int directory, const std::string& from, const std::string& to) {
-  if (linkat(directory, from.c_str(), directory, to.c_str(), 0) == 0) return 0;
-  if (errno == EEXIST) return EEXIST;
-  if (errno != EPERM && errno != EOPNOTSUPP && errno != ENOSYS && errno != EMLINK) return errno;
-  // No hard links here (FUSE, some network file systems).
-  if (renameat2(directory, from.c_str(), directory, to.c_str(), RENAME_NOREPLACE) == 0) return 0;
-  return errno;
-}
-
-}  // namespace
-
-bool IsTemporaryName(std::string_view name) {
-  return name.size() == kTemporaryPrefix.size() + kTemporaryDigits && name.starts_with(kTemporaryPrefix) &&
-         name.find_first_not_of("0123456789abcdef", kTemporaryPrefix.size()) == std::string_view::npos;
-}
-
-int WriteFully(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
-    if (written < 0) {
-      if (errno == EINTR) continue;
-      return errno;
-    }
-    bytes.remove_prefix(static_cast<size_t>(written));
-  }
-  return 0;
-}
-
-absl::StatusOr<std::string> ReadWhole(int fd, const std::string& path, uint64_t max_bytes) {
-  struct stat info;
-  if (fstat(fd, &info) != 0) return ErrnoError(errno, "stat", path);
-  if (!S_ISREG(info.st_mode)) return ErrnoError(EISDIR, "read", path);
-  if (static_cast<uint64_t>(info.st_size) > max_bytes) {
-    return MakeError(Reason::kMessageTooLarge,
-                     absl::StrCat(path, " has ", info.st_size, " bytes, at most ", max_bytes, " are read"),
-                     {{"file", path}});
-  }
-  std::string bytes;
-  CAIRN_RETURN_IF_ERROR(WithMemory(absl::StrCat("to read the ", info.st_size, " bytes of ", path), [&] {
-    bytes.resize(static_cast<size_t>(info.st_size));
-    return absl::OkStatus();
-  }));
-  size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t got = ::pread(fd, bytes.data() + done, bytes.size() - done, static_cast<off_t>(done));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return ErrnoError(errno, "read", path);
-    if (got == 0) break;  // it became shorter meanwhile
-    done += static_cast<size_t>(got);
-  }
-  bytes.resize(done);
-  return bytes;
-}
 
 std::string PosixStorage::Full(std::string_view path) const { return absl::StrCat(root_, "/", std::string(path)); }
 
@@ -190,96 +65,50 @@ absl::StatusOr<bool> PosixStorage::Refresh() {
 }
 
 absl::StatusOr<UniqueFd> PosixStorage::OpenDirectory(std::string_view path) {
-  UniqueFd current(Retry([&] { return openat(root_fd()->get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
+  UniqueFd current = OpenIn(root_fd()->get(), ".", O_RDONLY | O_DIRECTORY);
   if (!current.valid()) return ErrnoError(errno, "open", root_);
   if (path.empty()) return current;
-  CAIRN_ASSIGN_OR_RETURN(const auto parts, Components(path));
+  CAIRN_ASSIGN_OR_RETURN(const auto parts, ConfinedComponents(path));
   for (const std::string& part : parts) {
-    UniqueFd next(
-        Retry([&] { return openat(current.get(), part.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC); }));
-    if (!next.valid()) return ErrnoError(LinkOrError(current.get(), part, errno), "open", Full(path));
-    current = std::move(next);
+    CAIRN_ASSIGN_OR_RETURN(current, EnterDirectory(current.get(), part, Full(path)));
   }
   return current;
 }
 
 absl::StatusOr<UniqueFd> PosixStorage::OpenParent(std::string_view path, std::string& leaf) {
-  CAIRN_ASSIGN_OR_RETURN(auto parts, Components(path));
+  CAIRN_ASSIGN_OR_RETURN(auto parts, ConfinedComponents(path));
   leaf = parts.back();
   const size_t cut = path.size() - leaf.size();
   return OpenDirectory(path.substr(0, cut == 0 ? 0 : cut - 1));
 }
 
-absl::StatusOr<UniqueFd> PosixStorage::OpenOrMake(const std::vector<std::string>& parts, std::string_view path,
-                                                  std::vector<Unsynced>& unsynced) {
-  CAIRN_ASSIGN_OR_RETURN(UniqueFd current, OpenDirectory(""));
-  for (const std::string& part : parts) {
-    const bool made = mkdirat(current.get(), part.c_str(), 0777) == 0;
-    if (!made && errno != EEXIST) return ErrnoError(errno, "mkdir", Full(path));
-    UniqueFd next(
-        Retry([&] { return openat(current.get(), part.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC); }));
-    if (!next.valid()) return ErrnoError(LinkOrError(current.get(), part, errno), "open", Full(path));
-    struct statx info = {};
-    if (statx(next.get(), "", AT_EMPTY_PATH, STATX_INO | STATX_BTIME, &info) != 0) {
-      return ErrnoError(errno, "stat", Full(path));
-    }
-    const Identity child = {(uint64_t{info.stx_dev_major} << 32) | info.stx_dev_minor, info.stx_ino,
-                            info.stx_btime.tv_sec * 1'000'000'000 + info.stx_btime.tv_nsec};
-    const bool durable = !made && [&] {
-      MutexLock lock(mutex_);
-      return durable_.contains(child);
-    }();
-    if (!durable) {
-      // Perhaps its maker has not come to its fsync, or that has failed. What is mounted below a read-only directory
-      // was there before any checkpoint.
-      const int error = made ? 0 : Dirty(current.get());
-      if (error != 0 && error != EROFS) return ErrnoError(error, "create", Full(path));
-      unsynced.push_back({std::move(current), child});
-    }
-    current = std::move(next);
-  }
-  return current;
-}
-
-absl::Status PosixStorage::SyncAll(const std::vector<Unsynced>& unsynced, std::string_view path) {
-  // All at the end: where they share a journal the first one writes them all.
-  for (const Unsynced& name : unsynced) {
-    if (fsync(name.parent.get()) != 0) return ErrnoError(errno, "fsync", Full(path));
-  }
-  constexpr size_t kMaxDurable = 10'000;
-  MutexLock lock(mutex_);
-  if (durable_.size() > kMaxDurable) durable_.clear();
-  for (const Unsynced& name : unsynced) durable_.insert(name.child);
-  return absl::OkStatus();
-}
-
 absl::Status PosixStorage::MakeDirectories(std::string_view path) {
-  CAIRN_ASSIGN_OR_RETURN(const auto parts, Components(path));
-  std::vector<Unsynced> unsynced;
-  CAIRN_RETURN_IF_ERROR(OpenOrMake(parts, path, unsynced).status());
-  return SyncAll(unsynced, path);
+  CAIRN_ASSIGN_OR_RETURN(const auto parts, ConfinedComponents(path));
+  CAIRN_ASSIGN_OR_RETURN(UniqueFd root, OpenDirectory(""));
+  std::vector<DurableDirectories::Unsynced> unsynced;
+  CAIRN_RETURN_IF_ERROR(durable_.OpenOrMake(std::move(root), parts, Full(path), unsynced).status());
+  return durable_.Sync(unsynced, Full(path));
 }
 
 absl::StatusOr<PosixStorage::Put> PosixStorage::MakeDirectoryExclusive(std::string_view path, const std::string& file,
                                                                        std::string_view bytes) {
-  CAIRN_ASSIGN_OR_RETURN(auto parts, Components(path));
+  CAIRN_ASSIGN_OR_RETURN(auto parts, ConfinedComponents(path));
   const std::string leaf = parts.back();
   parts.pop_back();
-  std::vector<Unsynced> unsynced;
-  CAIRN_ASSIGN_OR_RETURN(const UniqueFd parent, OpenOrMake(parts, path, unsynced));
+  CAIRN_ASSIGN_OR_RETURN(UniqueFd root, OpenDirectory(""));
+  std::vector<DurableDirectories::Unsynced> unsynced;
+  CAIRN_ASSIGN_OR_RETURN(const UniqueFd parent, durable_.OpenOrMake(std::move(root), parts, Full(path), unsynced));
   if (mkdirat(parent.get(), leaf.c_str(), 0777) != 0) {
     if (errno == EEXIST) return Put::kExists;
     return ErrnoError(errno, "mkdir", Full(path));
   }
-  const UniqueFd directory(
-      Retry([&] { return openat(parent.get(), leaf.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC); }));
+  const UniqueFd directory = OpenIn(parent.get(), leaf, O_RDONLY | O_DIRECTORY);
   const auto write = [&]() -> absl::Status {
     if (!directory.valid()) return ErrnoError(errno, "open", Full(path));
-    const UniqueFd fd(
-        openat(directory.get(), file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644));
+    const UniqueFd fd = OpenIn(directory.get(), file, O_WRONLY | O_CREAT | O_EXCL);
     if (!fd.valid()) return ErrnoError(errno, "create", Full(path));
     if (const int error = WriteFully(fd.get(), bytes); error != 0) return ErrnoError(error, "write", Full(path));
-    return SyncAll(unsynced, path);
+    return durable_.Sync(unsynced, Full(path));
   };
   const absl::Status written = write();
   if (written.ok()) return Put::kCreated;
@@ -291,51 +120,17 @@ absl::StatusOr<PosixStorage::Put> PosixStorage::MakeDirectoryExclusive(std::stri
 absl::StatusOr<UniqueFd> PosixStorage::OpenFile(std::string_view path, int flags, unsigned mode) {
   std::string leaf;
   CAIRN_ASSIGN_OR_RETURN(const UniqueFd directory, OpenParent(path, leaf));
-  UniqueFd fd(Retry([&] { return openat(directory.get(), leaf.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, mode); }));
+  UniqueFd fd = OpenIn(directory.get(), leaf, flags, mode);
   if (!fd.valid()) return ErrnoError(errno, "open", Full(path));
   return fd;
 }
 
-absl::StatusOr<std::string> PosixStorage::WriteTemporary(int directory, std::string_view path, std::string_view bytes,
-                                                         unsigned mode) {
-  const std::string name = NewTemporaryName();
-  UniqueFd fd(openat(directory, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode));
-  if (!fd.valid()) return ErrnoError(errno, "create", Full(path));
-  const int error = WriteFully(fd.get(), bytes);
-  if (error != 0 || fsync(fd.get()) != 0) {
-    const absl::Status status = ErrnoError(error != 0 ? error : errno, error != 0 ? "write" : "fsync", Full(path));
-    unlinkat(directory, name.c_str(), 0);
-    return status;
-  }
-  return name;
-}
-
-PosixStorage::PutResult PosixStorage::TryPutIfAbsent(std::string_view path, std::string_view bytes, unsigned mode) {
+PosixStorage::PutResult PosixStorage::Write(std::string_view path, std::string_view bytes,
+                                            const AtomicWriteOptions& options) {
   std::string leaf;
   const auto directory = OpenParent(path, leaf);
   if (!directory.ok()) return {directory.status()};
-  const auto temporary = WriteTemporary(directory->get(), path, bytes, mode);
-  if (!temporary.ok()) return {temporary.status()};
-  const int error = LinkNoReplace(directory->get(), *temporary, leaf);
-  unlinkat(directory->get(), temporary->c_str(), 0);  // gone already where the rename was used
-  if (error != 0 && error != EEXIST) return {ErrnoError(error, "link", Full(path)), !Refused(error)};
-  // Also of what stood there: its maker may not have come to its own fsync, or that has failed. The temporary name has
-  // just changed the directory, so there is something for this one to write and to fail with: see SettleDirectory.
-  if (fsync(directory->get()) != 0) return {ErrnoError(errno, "fsync", Full(path)), /*in_doubt=*/true};
-  return {error == 0 ? Put::kCreated : Put::kExists};
-}
-
-absl::Status PosixStorage::PutReplacing(std::string_view path, std::string_view bytes) {
-  std::string leaf;
-  CAIRN_ASSIGN_OR_RETURN(const UniqueFd directory, OpenParent(path, leaf));
-  CAIRN_ASSIGN_OR_RETURN(const std::string temporary, WriteTemporary(directory.get(), path, bytes, 0644));
-  if (renameat(directory.get(), temporary.c_str(), directory.get(), leaf.c_str()) != 0) {
-    const absl::Status status = ErrnoError(errno, "rename", Full(path));
-    unlinkat(directory.get(), temporary.c_str(), 0);
-    return status;
-  }
-  if (fsync(directory.get()) != 0) return ErrnoError(errno, "fsync", Full(path));
-  return absl::OkStatus();
+  return WriteAtomically(directory->get(), leaf, bytes, options, Full(path));
 }
 
 absl::Status PosixStorage::ProbeAtomicCreate() {
@@ -405,7 +200,7 @@ absl::StatusOr<std::vector<std::optional<uint64_t>>> PosixStorage::SizesOf(std::
     for (size_t i = next++; i < names.size() && error == 0; i = next++) {
       struct stat info;
       int result = 0;
-      if (Retry([&] { return fstatat(fd.get(), names[i].c_str(), &info, AT_SYMLINK_NOFOLLOW); }) != 0) {
+      if (RetryInterrupted([&] { return fstatat(fd.get(), names[i].c_str(), &info, AT_SYMLINK_NOFOLLOW); }) != 0) {
         if (errno == ENOENT) continue;
         result = errno;
       } else if (!S_ISREG(info.st_mode)) {
@@ -431,7 +226,7 @@ PosixStorage::PutResult PosixStorage::Rename(std::string_view from, std::string_
   to_leaf = std::string(to.substr(to.rfind('/') + 1));
   const int error = LinkNoReplace(directory->get(), from_leaf, to_leaf);
   if (error == EEXIST) return {Put::kExists};
-  if (error != 0) return {ErrnoError(error, "rename", Full(to)), !Refused(error)};
+  if (error != 0) return {ErrnoError(error, "rename", Full(to)), !IsRefusedName(error)};
   unlinkat(directory->get(), from_leaf.c_str(), 0);
   if (fsync(directory->get()) != 0) return {ErrnoError(errno, "fsync", Full(to)), /*in_doubt=*/true};
   return {Put::kCreated};
@@ -490,7 +285,7 @@ std::vector<absl::Status> PosixStorage::SettleDirectories(const std::vector<std:
       auto directory = OpenDirectory(paths[i]);
       if (!directory.ok()) {
         settled[i] = directory.status();
-      } else if (const int error = Dirty(directory->get()); error != 0) {
+      } else if (const int error = DirtyDirectory(directory->get()); error != 0) {
         settled[i] = ErrnoError(error, "create", Full(paths[i]));
       } else {
         directories[i - begin] = *std::move(directory);

@@ -8,15 +8,15 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
+#include "common/file/atomic_write.h"
+#include "common/file/durable_directories.h"
 #include "common/file/unique_fd.h"
 
 namespace cairn {
@@ -42,7 +42,8 @@ class PosixStorage {
 
   // Makes a directory and its parents; all of them survive a power cut when it returns, also those that stood there.
   absl::Status MakeDirectories(std::string_view path);
-  enum class Put { kCreated, kExists };
+  using Put = cairn::Put;
+  using PutResult = cairn::PutResult;
   // Makes a directory that did not exist, and one file in it; makes its parents too, and these survive a power cut when
   // this returns. Its own name does when its parent is synced next, as by a put beside it; its file is never synced, so
   // it may say whose the directory is while somebody works there, not after a power cut. kExists: something stands
@@ -52,23 +53,17 @@ class PosixStorage {
   // open(2) with O_CLOEXEC and O_NOFOLLOW.
   absl::StatusOr<UniqueFd> OpenFile(std::string_view path, int flags, unsigned mode = 0644);
 
-  // How giving a file its name ended.
-  struct PutResult {
-    // What it says of the name is durable, kExists too.
-    absl::StatusOr<Put> put;
-    // `put` is an error that came after the name was asked for: the file may have it, or may come to have it. False: it
-    // has not.
-    bool in_doubt = false;
-  };
-  // Writes a file that is complete and durable, or not there, under its final name: a temporary name, fsync, link (or
-  // renameat2 with RENAME_NOREPLACE), fsync of the directory. kExists: something stands there and was left as it is.
-  // The directory must exist. Whoever is in doubt does the whole of it again.
-  PutResult TryPutIfAbsent(std::string_view path, std::string_view bytes, unsigned mode = 0644);
+  // WriteAtomically; what is put is durable. The directory must exist.
+  PutResult TryPutIfAbsent(std::string_view path, std::string_view bytes, unsigned mode = 0644) {
+    return Write(path, bytes, {.mode = mode});
+  }
   absl::StatusOr<Put> PutIfAbsent(std::string_view path, std::string_view bytes, unsigned mode = 0644) {
     return TryPutIfAbsent(path, bytes, mode).put;
   }
   // The same, but takes the place of what stands there. For records that may be lost, never for verdicts of a commit.
-  absl::Status PutReplacing(std::string_view path, std::string_view bytes);
+  absl::Status PutReplacing(std::string_view path, std::string_view bytes) {
+    return Write(path, bytes, {.replace = true}).put.status();
+  }
 
   // NOT_FOUND-like DATA_LOSS (FILE_MISSING) if it is not there; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE) above
   // `max_bytes`.
@@ -113,38 +108,14 @@ class PosixStorage {
   // The directory that holds the last component of `path`, which goes to `leaf`.
   absl::StatusOr<UniqueFd> OpenParent(std::string_view path, std::string& leaf);
   absl::StatusOr<UniqueFd> OpenDirectory(std::string_view path);
-  // A directory that cannot be taken for another one: device, inode, time of birth (0 where there is none).
-  using Identity = std::tuple<uint64_t, uint64_t, int64_t>;
-  // A name of a directory that has to be synced yet.
-  struct Unsynced {
-    UniqueFd parent;
-    Identity child;
-  };
-  // Makes directories and opens the last one.
-  absl::StatusOr<UniqueFd> OpenOrMake(const std::vector<std::string>& parts, std::string_view path,
-                                      std::vector<Unsynced>& unsynced);
-  absl::Status SyncAll(const std::vector<Unsynced>& unsynced, std::string_view path);
-  absl::StatusOr<std::string> WriteTemporary(int directory, std::string_view path, std::string_view bytes,
-                                             unsigned mode);
+  PutResult Write(std::string_view path, std::string_view bytes, const AtomicWriteOptions& options);
   std::string Full(std::string_view path) const;
 
   const std::string root_;
   Mutex mutex_;
   std::shared_ptr<const UniqueFd> root_fd_ ABSL_GUARDED_BY(mutex_);
-  // Directories whose names OpenOrMake's callers have made durable: most are found again with every attempt.
-  std::set<Identity> durable_ ABSL_GUARDED_BY(mutex_);
+  DurableDirectories durable_;
 };
-
-// The names of files that PosixStorage has not finished, and of those that it makes for a moment. They may stay after a
-// crash, or where the storage did not remove them.
-bool IsTemporaryName(std::string_view name);
-
-// All that an open regular file holds; `path` is for errors. As PosixStorage::ReadFile.
-// RESOURCE_EXHAUSTED (MEMORY_LIMIT).
-absl::StatusOr<std::string> ReadWhole(int fd, const std::string& path, uint64_t max_bytes);
-
-// Writes all of `bytes` at the file's offset, through short writes and EINTR. The errno, or 0.
-int WriteFully(int fd, std::string_view bytes);
 
 }  // namespace cairn
 

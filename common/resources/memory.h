@@ -3,9 +3,6 @@
 #ifndef CAIRN_COMMON_RESOURCES_MEMORY_H_
 #define CAIRN_COMMON_RESOURCES_MEMORY_H_
 
-#include <cstddef>
-#include <cstdlib>
-#include <memory>
 #include <new>
 #include <stdexcept>
 #include <string_view>
@@ -32,15 +29,6 @@ auto WithMemory(std::string_view what, Work&& work) -> decltype(work()) {
     return NoMemory(what);
   }
 }
-
-struct FreeDeleter {
-  void operator()(void* bytes) const { std::free(bytes); }
-};
-using AlignedBuffer = std::unique_ptr<char, FreeDeleter>;
-
-// At least `bytes`, rounded up to whole multiples of `alignment`, a power of two; undefined. Throws std::bad_alloc, for
-// WithMemory.
-AlignedBuffer AllocateAligned(size_t alignment, size_t bytes);
 
 }  // namespace cairn
 

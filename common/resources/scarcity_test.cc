@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/resources/aligned_buffer.h"
 #include "common/resources/memory.h"
 #include "common/resources/testing/address_space.h"
 #include "common/resources/thread.h"
@@ -76,13 +77,13 @@ TEST_F(ScarcityTest, MemoryThatIsRefused_IsAnError_WithWhatItIsFor) {
   EXPECT_EQ(read(3).value(), "xxx");
   const auto aligned = [](size_t bytes) {
     return WithMemory("aligned", [&] {
-      const AlignedBuffer buffer = AllocateAligned(4096, bytes);
-      EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.get()) % 4096, 0u);
+      const AlignedBuffer buffer(bytes);
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % 4096, 0u);
       return absl::OkStatus();
     });
   };
   EXPECT_TRUE(HasReason(aligned(64 << 20), Reason::kMemoryLimit));
-  EXPECT_TRUE(HasReason(aligned(SIZE_MAX), Reason::kMemoryLimit));
+  EXPECT_TRUE(HasReason(aligned(SIZE_MAX), Reason::kMemoryLimit)) << "rounded up it would be none";
   EXPECT_TRUE(aligned(0).ok());
   EXPECT_TRUE(aligned(5000).ok());
 }

@@ -23,7 +23,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/random_id.h"
-#include "common/file/posix.h"
+#include "common/file/atomic_write.h"
 #include "common/rpc/address.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -197,16 +197,10 @@ absl::Status TokenDirectory::Put(std::string_view address, std::string_view toke
   const auto put_in = [&](const std::string& base) -> absl::Status {
     CAIRN_ASSIGN_OR_RETURN(const UniqueFd directory, Open(base, true));
     for (const std::string& each : CanonicalAddresses(address)) {
-      const std::string name = FileName(each), temporary = absl::StrCat(".tmp-", RandomToken(8));
-      const UniqueFd file(
-          openat(directory.get(), temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-      if (!file.valid()) return Unusable(errno);
-      int error = WriteFully(file.get(), text);
-      if (error == 0 && renameat(directory.get(), temporary.c_str(), directory.get(), name.c_str()) != 0) error = errno;
-      if (error != 0) {
-        unlinkat(directory.get(), temporary.c_str(), 0);
-        return Unusable(error);
-      }
+      const std::string name = FileName(each);
+      const AtomicWriteOptions options = {
+          .replace = true, .durable = AtomicWriteOptions::Durable::kNothing, .mode = 0600};
+      CAIRN_RETURN_IF_ERROR(WriteAtomically(directory.get(), name, text, options, name).put.status());
     }
     RemoveOld(directory.get(), time(nullptr));
     return absl::OkStatus();
@@ -232,7 +226,7 @@ void TokenDirectory::Remove(std::string_view address, std::string_view owner) co
     if (!opened.ok()) continue;
     const int directory = opened->get();
     for (const std::string& each : CanonicalAddresses(address)) {
-      const std::string name = FileName(each), taken = absl::StrCat(".tmp-", RandomToken(8));
+      const std::string name = FileName(each), taken = NewTemporaryName();
       if (!owned(directory, name)) continue;
       // The next coordinator of the address may put its own now: what is removed is looked at when it is out of the
       // way.

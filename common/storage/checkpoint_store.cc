@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
+#include "common/file/full_transfer.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/storage/checkpoint_path.h"

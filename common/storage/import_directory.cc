@@ -18,6 +18,7 @@
 #include "common/base/crc32c.h"
 #include "common/base/digest.h"
 #include "common/file/errno_error.h"
+#include "common/file/full_transfer.h"
 #include "common/file/posix.h"
 #include "common/format/plain_header.h"
 #include "common/status/reason.h"
@@ -50,17 +51,13 @@ absl::StatusOr<OpenedFile> OpenRegular(const std::string& path) {
 
 absl::StatusOr<std::string> ReadBytes(const OpenedFile& file, const std::string& path, uint64_t bytes) {
   std::string text(bytes, '\0');
-  for (uint64_t done = 0; done < bytes;) {
-    const ssize_t got = pread(file.fd.get(), text.data() + done, bytes - done, static_cast<off_t>(done));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return ErrnoError(errno, "read", path);
-    if (got == 0) {
-      return MakeError(Reason::kFileTruncated, absl::StrCat(path, " ends at ", done, ", expected ", bytes),
-                       {{"file", path}});
-    }
-    done += static_cast<uint64_t>(got);
+  size_t got = 0;
+  if (const int error = ReadFullyAt(file.fd.get(), text.data(), bytes, 0, got); error != 0) {
+    return ErrnoError(error, "read", path);
   }
-  return text;
+  if (got == bytes) return text;
+  return MakeError(Reason::kFileTruncated, absl::StrCat(path, " ends at ", got, ", expected ", bytes),
+                   {{"file", path}});
 }
 
 class Importer {

@@ -9,26 +9,27 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/file/errno_error.h"
+#include "common/file/full_transfer.h"
+#include "common/resources/aligned_buffer.h"
 #include "common/resources/memory.h"
 #include "common/status/status.h"
 
 namespace cairn {
 namespace {
 
-constexpr size_t kAlignment = 4096;
 constexpr size_t kPart = size_t{1} << 20;
 
 // All of a file by O_DIRECT. The errno, or 0; EINVAL where the file system refuses such reads.
 int ReadDirect(int fd, uint64_t size, std::string& bytes) {
-  const AlignedBuffer buffer = AllocateAligned(kAlignment, kPart);
+  AlignedBuffer buffer(kPart);
   bytes.reserve(size);
   while (bytes.size() < size) {
-    const ssize_t got = pread(fd, buffer.get(), kPart, static_cast<off_t>(bytes.size()));
+    const ssize_t got = pread(fd, buffer.data(), kPart, static_cast<off_t>(bytes.size()));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return errno;
     if (got == 0) break;  // it became shorter meanwhile
-    bytes.append(buffer.get(), std::min<size_t>(static_cast<size_t>(got), size - bytes.size()));
-    if (bytes.size() < size && bytes.size() % kAlignment != 0) return EINVAL;  // it would not go on at a block
+    bytes.append(buffer.data(), std::min<size_t>(static_cast<size_t>(got), size - bytes.size()));
+    if (bytes.size() < size && bytes.size() % kIoAlignment != 0) return EINVAL;  // it would not go on at a block
   }
   return 0;
 }

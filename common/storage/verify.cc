@@ -16,6 +16,7 @@
 #include "common/base/mutex.h"
 #include "common/file/errno_error.h"
 #include "common/format/safetensors_header.h"
+#include "common/resources/aligned_buffer.h"
 #include "common/resources/memory.h"
 #include "common/resources/thread.h"
 #include "common/status/status.h"
@@ -114,9 +115,9 @@ class Verifier {
   void Read(int fd, bool direct, const std::string& path, uint64_t size, size_t index) {
     const ManifestFile& file = manifest_.files[index];
     const uint64_t buffer_bytes = std::max<uint64_t>(kChunkBytes, file.header_bytes);
-    const AlignedBuffer buffer = AllocateAligned(kDataAlignment, buffer_bytes);
-    if (!ReadAt(fd, direct, path, buffer.get(), 0, file.header_bytes)) return;
-    const std::string_view header(buffer.get(), file.header_bytes);
+    AlignedBuffer buffer(buffer_bytes);
+    if (!ReadAt(fd, direct, path, buffer.data(), 0, file.header_bytes)) return;
+    const std::string_view header(buffer.data(), file.header_bytes);
     std::optional<ParsedHeader> parsed;
     if (Crc32c(header.data(), header.size()) != file.header_crc32c) {
       Add(Reason::kChecksumMismatch, path, 0, "", "the header is not what was written");
@@ -134,7 +135,7 @@ class Verifier {
     size_t item = 0;
     for (uint64_t at = file.header_bytes; at < end && !Stopped(); at += kChunkBytes) {
       const uint64_t length = std::min(kChunkBytes, end - at);
-      if (!ReadAt(fd, direct, path, buffer.get(), at, length)) return;
+      if (!ReadAt(fd, direct, path, buffer.data(), at, length)) return;
       // Cut the chunk at the borders of items and of their blocks.
       for (uint64_t done = 0; done < length;) {
         while (item < expected_[index].size() &&
@@ -148,7 +149,7 @@ class Verifier {
             std::min((within / kChecksumBlockBytes + 1) * kChecksumBlockBytes, expected.item.bytes());
         const uint64_t part = std::min(block_end - within, length - done);
         if (within % kChecksumBlockBytes == 0) block_crc = 0;
-        block_crc = ExtendCrc32c(block_crc, buffer.get() + done, part);
+        block_crc = ExtendCrc32c(block_crc, buffer.data() + done, part);
         if (within + part == block_end) {
           const uint64_t block = within / kChecksumBlockBytes;
           const uint64_t block_begin = block * kChecksumBlockBytes;

@@ -5,12 +5,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/resources/aligned_buffer.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/bpe/bpe_tokenizer.h"
 #include "corpus/bpe/scanners.h"
 #include "corpus/bpe/tokenizer_files.h"
-#include "corpus/io/aligned_buffer.h"
 #include "corpus/io/open_source.h"
 
 namespace cairn::corpus {

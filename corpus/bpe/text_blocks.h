@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/resources/aligned_buffer.h"
 #include "corpus/bpe/pretokenizer.h"
 #include "corpus/bpe/special_matcher.h"
-#include "corpus/io/aligned_buffer.h"
 #include "corpus/io/byte_source.h"
 
 namespace cairn::corpus {

@@ -12,6 +12,7 @@
 #include "corpus/bpe/byte_level.h"
 #include "corpus/bpe/huge_pages.h"
 #include "corpus/bpe/word_runs.h"
+#include "corpus/io/errno_status.h"
 
 namespace cairn::corpus {
 namespace {
@@ -106,7 +107,7 @@ class WorkDirectory {
   static absl::Status Make(const std::string& path) {
     std::error_code error;
     std::filesystem::create_directories(path, error);
-    return error ? WriteError(path, error.value()) : absl::OkStatus();
+    return error ? OutputError("create", path, error.value()) : absl::OkStatus();
   }
   WorkDirectory(std::string path, bool keep) : path_(std::move(path)), keep_(keep) {}
   ~WorkDirectory() {

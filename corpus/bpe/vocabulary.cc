@@ -9,6 +9,7 @@
 #include "common/status/status.h"
 #include "corpus/bpe/byte_level.h"
 #include "corpus/bpe/word_runs.h"
+#include "corpus/io/errno_status.h"
 
 namespace cairn::corpus {
 namespace {
@@ -92,7 +93,7 @@ std::string TiktokenFile(const BpeVocabulary& vocabulary) {
 absl::Status WriteVocabulary(const BpeVocabulary& vocabulary, const std::string& directory) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
-  if (error) return WriteError(directory, error.value());
+  if (error) return OutputError("create", directory, error.value());
   CAIRN_RETURN_IF_ERROR(WriteFileAtomically(directory + "/vocab.json", VocabJson(vocabulary)));
   CAIRN_RETURN_IF_ERROR(WriteFileAtomically(directory + "/merges.txt", MergesTxt(vocabulary)));
   CAIRN_RETURN_IF_ERROR(WriteFileAtomically(directory + "/tokenizer.tiktoken", TiktokenFile(vocabulary)));

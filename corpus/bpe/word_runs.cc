@@ -12,8 +12,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
+#include "common/file/atomic_write.h"
+#include "common/file/full_transfer.h"
+#include "common/file/unique_fd.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "corpus/io/errno_status.h"
 #include "corpus/io/output_file.h"
 
 namespace cairn::corpus {
@@ -21,19 +25,6 @@ namespace {
 
 constexpr size_t kBufferBytes = size_t{256} << 10;
 constexpr size_t kHeaderBytes = 12;
-
-absl::Status WriteAll(int fd, const std::string& path, const char* data, size_t size) {
-  while (size > 0) {
-    const ssize_t written = write(fd, data, size);
-    if (written < 0) {
-      if (errno == EINTR) continue;
-      return WriteError(path, errno);
-    }
-    data += written;
-    size -= static_cast<size_t>(written);
-  }
-  return absl::OkStatus();
-}
 
 class RunReader {
  public:
@@ -89,28 +80,9 @@ class RunReader {
 
 }  // namespace
 
-absl::Status WriteError(const std::string& what, int error_number) {
-  const std::string message = absl::StrCat(what, ": ", std::strerror(error_number));
-  const ErrorMetadata metadata = {{"file", what}};
-  if (error_number == ENOSPC || error_number == EDQUOT) return MakeError(Reason::kNoSpace, message, metadata);
-  if (error_number == EROFS || error_number == EACCES || error_number == EPERM) {
-    return MakeError(Reason::kStorageReadOnly, message, metadata);
-  }
-  return MakeError(Reason::kStorageError, message, metadata);
-}
-
 absl::Status WriteFileAtomically(const std::string& path, std::string_view bytes) {
-  const std::string temporary = path + ".tmp";
-  const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd < 0) return WriteError(temporary, errno);
-  absl::Status status = WriteAll(fd, temporary, bytes.data(), bytes.size());
-  if (status.ok() && fsync(fd) != 0) status = WriteError(temporary, errno);
-  if (close(fd) != 0 && status.ok()) status = WriteError(temporary, errno);
-  if (status.ok() && rename(temporary.c_str(), path.c_str()) != 0) status = WriteError(path, errno);
-  if (!status.ok()) {
-    unlink(temporary.c_str());
-    return status;
-  }
+  const AtomicWriteOptions options = {.replace = true, .durable = AtomicWriteOptions::Durable::kBytes, .mode = 0666};
+  CAIRN_RETURN_IF_ERROR(WriteAtomically(path, bytes, options).put.status());
   return SyncDirectoryOf(path);
 }
 
@@ -119,15 +91,15 @@ absl::StatusOr<WordRun> WriteRun(const WordTable& words, const std::string& path
   sorted.reserve(words.size());
   words.ForEach([&](std::string_view word, uint64_t count) { sorted.emplace_back(word, count); });
   std::sort(sorted.begin(), sorted.end());
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd < 0) return WriteError(path, errno);
+  const UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (!fd.valid()) return OutputError("create", path, errno);
   WordRun run = {path, 0, 0};
   std::string buffer;
   absl::Status status;
   const auto flush = [&] {
     run.crc32c = ExtendCrc32c(run.crc32c, buffer.data(), buffer.size());
     run.bytes += buffer.size();
-    status = WriteAll(fd, path, buffer.data(), buffer.size());
+    if (const int error = WriteFully(fd.get(), buffer); error != 0) status = OutputError("write", path, error);
     buffer.clear();
   };
   for (const auto& [word, count] : sorted) {
@@ -139,8 +111,7 @@ absl::StatusOr<WordRun> WriteRun(const WordTable& words, const std::string& path
     if (!status.ok()) break;
   }
   if (status.ok()) flush();
-  if (status.ok() && fsync(fd) != 0) status = WriteError(path, errno);
-  if (close(fd) != 0 && status.ok()) status = WriteError(path, errno);
+  if (status.ok() && fsync(fd.get()) != 0) status = OutputError("fsync", path, errno);
   if (!status.ok()) {
     unlink(path.c_str());
     return status;

@@ -22,17 +22,13 @@ struct WordRun {
 };
 
 // Writes the table's words to `path` and syncs them.
-// RESOURCE_EXHAUSTED (NO_SPACE), UNAVAILABLE (STORAGE_ERROR): the file could not be written; it is gone.
+// The errors of corpus/io/errno_status.h: the file could not be written; it is gone.
 absl::StatusOr<WordRun> WriteRun(const WordTable& words, const std::string& path);
 
 // Calls visit(word, count) for each word of the runs in ascending order, equal words added up.
 // DATA_LOSS (CHECKSUM_MISMATCH, FILE_TRUNCATED): a run is not what was written.
 absl::Status MergeRuns(const std::vector<WordRun>& runs,
                        const std::function<absl::Status(std::string_view, uint64_t)>& visit);
-
-// An error of the operating system while `what` (a path) was written, by errno: NO_SPACE, STORAGE_READ_ONLY or
-// STORAGE_ERROR.
-absl::Status WriteError(const std::string& what, int error_number);
 
 // Replaces `path` by a file with these bytes: written under another name, synced, then renamed.
 absl::Status WriteFileAtomically(const std::string& path, std::string_view bytes);

@@ -10,9 +10,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/file/full_transfer.h"
+#include "common/resources/aligned_buffer.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "corpus/io/aligned_buffer.h"
 #include "corpus/io/errno_status.h"
 #include "corpus/io/open_source.h"
 
@@ -27,58 +28,39 @@ absl::Status Corrupt(const std::string& path, std::string_view what) {
 }
 
 absl::Status ReadAt(int fd, const std::string& path, void* data, size_t bytes, uint64_t offset) {
-  auto* out = static_cast<char*>(data);
-  while (bytes > 0) {
-    const ssize_t count = pread(fd, out, bytes, static_cast<off_t>(offset));
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return InputError("read", path, errno);
-    if (count == 0) return Corrupt(path, absl::StrCat("it ends at byte ", offset));
-    out += count;
-    offset += static_cast<uint64_t>(count);
-    bytes -= static_cast<size_t>(count);
-  }
+  size_t got = 0;
+  if (const int error = ReadFullyAt(fd, data, bytes, offset, got); error != 0) return InputError("read", path, error);
+  if (got < bytes) return Corrupt(path, absl::StrCat("it ends at byte ", offset + got));
   return absl::OkStatus();
 }
 
-absl::StatusOr<int> OpenFile(const std::string& path, uint64_t* size) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return InputError("open", path, errno);
+absl::StatusOr<UniqueFd> OpenFile(const std::string& path, uint64_t* size) {
+  UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return InputError("open", path, errno);
   struct stat found;
-  if (fstat(fd, &found) != 0 || !S_ISREG(found.st_mode)) {
-    close(fd);
-    return InputError("read", path, EINVAL);
-  }
+  if (fstat(fd.get(), &found) != 0 || !S_ISREG(found.st_mode)) return InputError("read", path, EINVAL);
   *size = static_cast<uint64_t>(found.st_size);
   return fd;
 }
 
 }  // namespace
 
-IndexedReader::IndexedReader(std::string prefix, int idx_fd, int bin_fd)
-    : prefix_(std::move(prefix)), idx_fd_(idx_fd), bin_fd_(bin_fd) {}
-
-IndexedReader::~IndexedReader() {
-  close(idx_fd_);
-  close(bin_fd_);
-}
+IndexedReader::IndexedReader(std::string prefix, UniqueFd idx_fd, UniqueFd bin_fd)
+    : prefix_(std::move(prefix)), idx_fd_(std::move(idx_fd)), bin_fd_(std::move(bin_fd)) {}
 
 absl::StatusOr<std::unique_ptr<IndexedReader>> IndexedReader::Open(const std::string& prefix) {
   const std::string idx = IdxPath(prefix);
   uint64_t idx_bytes = 0, bin_bytes = 0;
-  CAIRN_ASSIGN_OR_RETURN(const int idx_fd, OpenFile(idx, &idx_bytes));
-  const absl::StatusOr<int> bin_fd = OpenFile(BinPath(prefix), &bin_bytes);
-  if (!bin_fd.ok()) {
-    close(idx_fd);
-    return bin_fd.status();
-  }
-  auto reader = std::unique_ptr<IndexedReader>(new IndexedReader(prefix, idx_fd, *bin_fd));
+  CAIRN_ASSIGN_OR_RETURN(UniqueFd idx_fd, OpenFile(idx, &idx_bytes));
+  CAIRN_ASSIGN_OR_RETURN(UniqueFd bin_fd, OpenFile(BinPath(prefix), &bin_bytes));
+  auto reader = std::unique_ptr<IndexedReader>(new IndexedReader(prefix, std::move(idx_fd), std::move(bin_fd)));
   reader->bin_bytes_ = bin_bytes;
 
   if (idx_bytes < kIndexHeaderBytes) {
     return Corrupt(idx, absl::StrCat("it has ", idx_bytes, " bytes, fewer than a header's ", kIndexHeaderBytes));
   }
   char bytes[kIndexHeaderBytes];
-  CAIRN_RETURN_IF_ERROR(ReadAt(idx_fd, idx, bytes, sizeof bytes, 0));
+  CAIRN_RETURN_IF_ERROR(ReadAt(reader->idx_fd_.get(), idx, bytes, sizeof bytes, 0));
   if (std::string_view(bytes, kIndexMagic.size()) != kIndexMagic) {
     const bool legacy = std::string_view(bytes, 6) == "TNTIDX";
     return Corrupt(idx, legacy ? "it is of Megatron's old lazy/cached format; make the dataset again with mmap"
@@ -120,7 +102,7 @@ absl::Status IndexedReader::Visit(uint64_t offset, uint64_t count, Visitor<T> vi
   std::vector<T> values(static_cast<size_t>(std::min<uint64_t>(count, kPieceBytes / sizeof(T))));
   while (count > 0) {
     const size_t taken = static_cast<size_t>(std::min<uint64_t>(count, values.size()));
-    CAIRN_RETURN_IF_ERROR(ReadAt(idx_fd_, path, values.data(), taken * sizeof(T), offset));
+    CAIRN_RETURN_IF_ERROR(ReadAt(idx_fd_.get(), path, values.data(), taken * sizeof(T), offset));
     CAIRN_RETURN_IF_ERROR(visitor(values.data(), taken));
     offset += taken * sizeof(T);
     count -= taken;
@@ -137,7 +119,7 @@ absl::Status IndexedReader::VisitLengthsAndPointers(
   uint64_t offset = header_.pointers_offset();
   return VisitLengths([&](const int32_t* lengths, size_t count) -> absl::Status {
     pointers.resize(count);
-    CAIRN_RETURN_IF_ERROR(ReadAt(idx_fd_, IdxPath(prefix_), pointers.data(), count * 8, offset));
+    CAIRN_RETURN_IF_ERROR(ReadAt(idx_fd_.get(), IdxPath(prefix_), pointers.data(), count * 8, offset));
     offset += count * 8;
     return visitor(lengths, pointers.data(), count);
   });
@@ -159,8 +141,8 @@ absl::StatusOr<std::string> IndexedReader::ReadSequence(uint64_t sequence) const
   }
   int32_t length;
   int64_t pointer;
-  CAIRN_RETURN_IF_ERROR(ReadAt(idx_fd_, idx, &length, 4, kIndexHeaderBytes + 4 * sequence));
-  CAIRN_RETURN_IF_ERROR(ReadAt(idx_fd_, idx, &pointer, 8, header_.pointers_offset() + 8 * sequence));
+  CAIRN_RETURN_IF_ERROR(ReadAt(idx_fd_.get(), idx, &length, 4, kIndexHeaderBytes + 4 * sequence));
+  CAIRN_RETURN_IF_ERROR(ReadAt(idx_fd_.get(), idx, &pointer, 8, header_.pointers_offset() + 8 * sequence));
   const uint64_t bytes = static_cast<uint64_t>(std::max(length, 0)) * IndexedDtypeBytes(header_.dtype);
   if (length < 0 || pointer < 0 || bytes > bin_bytes_ || static_cast<uint64_t>(pointer) > bin_bytes_ - bytes) {
     return Corrupt(idx, absl::StrCat("sequence ", sequence, " has ", length, " tokens at byte ", pointer,
@@ -168,7 +150,7 @@ absl::StatusOr<std::string> IndexedReader::ReadSequence(uint64_t sequence) const
   }
   std::string tokens(static_cast<size_t>(bytes), '\0');
   CAIRN_RETURN_IF_ERROR(
-      ReadAt(bin_fd_, BinPath(prefix_), tokens.data(), tokens.size(), static_cast<uint64_t>(pointer)));
+      ReadAt(bin_fd_.get(), BinPath(prefix_), tokens.data(), tokens.size(), static_cast<uint64_t>(pointer)));
   return tokens;
 }
 

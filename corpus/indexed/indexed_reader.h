@@ -10,6 +10,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/file/unique_fd.h"
 #include "corpus/indexed/indexed_format.h"
 
 namespace cairn::corpus {
@@ -22,7 +23,6 @@ class IndexedReader {
   // INPUT_UNREADABLE: a file is missing or cannot be read. INDEX_CORRUPT: no such index, an unknown dtype or version,
   // or a size that does not fit the counts; the message names file and numbers.
   static absl::StatusOr<std::unique_ptr<IndexedReader>> Open(const std::string& prefix);
-  ~IndexedReader();
   IndexedReader(const IndexedReader&) = delete;
   IndexedReader& operator=(const IndexedReader&) = delete;
 
@@ -32,7 +32,7 @@ class IndexedReader {
   uint64_t bin_bytes() const { return bin_bytes_; }
   uint64_t tokens() const { return bin_bytes_ / IndexedDtypeBytes(header_.dtype); }
   const std::string& prefix() const { return prefix_; }
-  int bin_fd() const { return bin_fd_; }
+  int bin_fd() const { return bin_fd_.get(); }
 
   // Each part of the index in order, in pieces of up to some 100,000 numbers. The visitor's errors; INPUT_UNREADABLE.
   template <typename T>
@@ -48,13 +48,13 @@ class IndexedReader {
   absl::StatusOr<std::string> ReadSequence(uint64_t sequence) const;
 
  private:
-  IndexedReader(std::string prefix, int idx_fd, int bin_fd);
+  IndexedReader(std::string prefix, UniqueFd idx_fd, UniqueFd bin_fd);
   template <typename T>
   absl::Status Visit(uint64_t offset, uint64_t count, Visitor<T> visitor) const;
 
   const std::string prefix_;
-  const int idx_fd_;
-  const int bin_fd_;
+  const UniqueFd idx_fd_;
+  const UniqueFd bin_fd_;
   IndexHeader header_{};
   bool multimodal_ = false;
   uint64_t bin_bytes_ = 0;

@@ -1,57 +1,36 @@
 #include "corpus/indexed/spool.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <utility>
 
+#include "common/file/full_transfer.h"
 #include "common/status/status.h"
 #include "corpus/io/errno_status.h"
+#include "corpus/io/nameless_file.h"
 
 namespace cairn::corpus {
 namespace {
 
 constexpr size_t kBufferBytes = 256 << 10;
 
-// O_TMPFILE where the file system has it, else a file that loses its name at once.
-int OpenNameless(const std::string& directory) {
-  const int fd = open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-  if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)) return fd;
-  std::string name = directory + "/.cairn-XXXXXX";
-  const int named = mkostemp(name.data(), O_CLOEXEC);
-  if (named >= 0) unlink(name.c_str());
-  return named;
-}
-
 }  // namespace
 
 Spool::Spool(Spool&& other) noexcept
     : directory_(std::move(other.directory_)),
-      fd_(std::exchange(other.fd_, -1)),
+      fd_(std::move(other.fd_)),
       spilled_(std::exchange(other.spilled_, 0)),
       buffer_(std::move(other.buffer_)) {}
 
-Spool::~Spool() {
-  if (fd_ >= 0) close(fd_);
-}
-
 absl::Status Spool::Spill() {
-  if (fd_ < 0) {
-    fd_ = OpenNameless(directory_);
-    if (fd_ < 0) return OutputError("create a temporary file in", directory_, errno);
+  if (!fd_.valid()) {
+    fd_ = OpenNameless(directory_, 0);
+    if (!fd_.valid()) return OutputError("create a temporary file in", directory_, errno);
   }
-  size_t done = 0;
-  while (done < buffer_.size()) {
-    const ssize_t count =
-        pwrite(fd_, buffer_.data() + done, buffer_.size() - done, static_cast<off_t>(spilled_ + done));
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return OutputError("write a temporary file in", directory_, count == 0 ? ENOSPC : errno);
-    done += static_cast<size_t>(count);
+  if (const int error = WriteFullyAt(fd_.get(), buffer_, spilled_); error != 0) {
+    return OutputError("write a temporary file in", directory_, error);
   }
-  spilled_ += done;
+  spilled_ += buffer_.size();
   buffer_.clear();
   return absl::OkStatus();
 }
@@ -70,12 +49,10 @@ absl::Status Spool::Append(std::string_view bytes) {
 absl::Status Spool::Read(absl::FunctionRef<absl::Status(std::string_view)> visitor) {
   std::string piece(std::min<uint64_t>(spilled_, kBufferBytes), '\0');
   for (uint64_t offset = 0; offset < spilled_; offset += piece.size()) {
-    size_t done = 0;
-    while (done < piece.size()) {
-      const ssize_t count = pread(fd_, piece.data() + done, piece.size() - done, static_cast<off_t>(offset + done));
-      if (count < 0 && errno == EINTR) continue;
-      if (count <= 0) return OutputError("read back a temporary file in", directory_, count == 0 ? EIO : errno);
-      done += static_cast<size_t>(count);
+    size_t got = 0;
+    const int error = ReadFullyAt(fd_.get(), piece.data(), piece.size(), offset, got);
+    if (error != 0 || got < piece.size()) {
+      return OutputError("read back a temporary file in", directory_, error != 0 ? error : EIO);
     }
     CAIRN_RETURN_IF_ERROR(visitor(piece));
   }

@@ -9,6 +9,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/file/unique_fd.h"
 
 namespace cairn::corpus {
 
@@ -19,7 +20,6 @@ class Spool {
   explicit Spool(std::string directory) : directory_(std::move(directory)) {}
   Spool(Spool&& other) noexcept;
   Spool& operator=(Spool&&) = delete;
-  ~Spool();
 
   // NO_SPACE, STORAGE_READ_ONLY, STORAGE_ERROR.
   absl::Status Append(std::string_view bytes);
@@ -32,7 +32,7 @@ class Spool {
   absl::Status Spill();
 
   std::string directory_;
-  int fd_ = -1;
+  UniqueFd fd_;
   uint64_t spilled_ = 0;
   std::string buffer_;
 };

@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
+#include "common/file/full_transfer.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/io/errno_status.h"
@@ -22,13 +23,12 @@ constexpr size_t kBufferBytes = 4 << 20;
 
 absl::StatusOr<std::unique_ptr<CopiedFile>> CopiedFile::Create(std::string path) {
   std::string partial = FreshHiddenName(path);
-  const int fd = open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd < 0) return OutputError("create", partial, errno);
-  return std::unique_ptr<CopiedFile>(new CopiedFile(std::move(path), std::move(partial), fd));
+  UniqueFd fd(open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (!fd.valid()) return OutputError("create", partial, errno);
+  return std::unique_ptr<CopiedFile>(new CopiedFile(std::move(path), std::move(partial), std::move(fd)));
 }
 
 CopiedFile::~CopiedFile() {
-  close(fd_);
   if (!committed_) unlink(partial_path_.c_str());
 }
 
@@ -38,7 +38,7 @@ absl::StatusOr<uint64_t> CopiedFile::AppendFrom(int source, const std::string& s
   auto to = static_cast<off_t>(bytes_);
   ssize_t count;
   do {
-    count = copy_file_range(source, &from, fd_, &to, bytes, 0);
+    count = copy_file_range(source, &from, fd_.get(), &to, bytes, 0);
   } while (count < 0 && errno == EINTR);
   // 0 also comes from file systems that cannot do it (some FUSE ones): the buffer tells that from the end.
   if (count <= 0) {
@@ -48,7 +48,7 @@ absl::StatusOr<uint64_t> CopiedFile::AppendFrom(int source, const std::string& s
     return AppendThroughBuffer(source, source_path, offset, bytes);
   }
   // The disk begins at once instead of at the sync.
-  (void)sync_file_range(fd_, static_cast<off_t>(bytes_), count, SYNC_FILE_RANGE_WRITE);
+  (void)sync_file_range(fd_.get(), static_cast<off_t>(bytes_), count, SYNC_FILE_RANGE_WRITE);
   bytes_ += static_cast<uint64_t>(count);
   kernel_bytes_ += static_cast<uint64_t>(count);
   return static_cast<uint64_t>(count);
@@ -66,23 +66,17 @@ absl::StatusOr<uint64_t> CopiedFile::AppendThroughBuffer(int source, const std::
     return MakeError(Reason::kInputUnreadable, absl::StrCat(source_path, " ends at byte ", offset),
                      {{"file", source_path}});
   }
-  for (ssize_t done = 0; done < count;) {
-    const ssize_t written =
-        pwrite(fd_, buffer_.data() + done, static_cast<size_t>(count - done), static_cast<off_t>(bytes_));
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return OutputError("write", partial_path_, written == 0 ? ENOSPC : errno);
-    done += written;
-    bytes_ += static_cast<uint64_t>(written);
+  const auto read = static_cast<size_t>(count);
+  if (const int error = WriteFullyAt(fd_.get(), {buffer_.data(), read}, bytes_); error != 0) {
+    return OutputError("write", partial_path_, error);
   }
-  return static_cast<uint64_t>(count);
+  bytes_ += read;
+  return read;
 }
 
 absl::Status CopiedFile::Commit() {
-  if (fsync(fd_) != 0) {
-    if (errno == ENOSPC || errno == EDQUOT) return OutputError("sync", partial_path_, errno);
-    return MakeError(Reason::kFsyncFailed, absl::StrCat("cannot sync ", partial_path_), {{"file", partial_path_}});
-  }
-  if (rename(partial_path_.c_str(), path_.c_str()) != 0) return OutputError("rename to", path_, errno);
+  if (fsync(fd_.get()) != 0) return OutputError("fsync", partial_path_, errno);
+  if (rename(partial_path_.c_str(), path_.c_str()) != 0) return OutputError("rename", path_, errno);
   committed_ = true;
   return SyncDirectoryOf(path_);
 }

@@ -9,7 +9,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "corpus/io/aligned_buffer.h"
+#include "common/file/unique_fd.h"
+#include "common/resources/aligned_buffer.h"
 
 namespace cairn::corpus {
 
@@ -35,14 +36,14 @@ class CopiedFile {
   uint64_t kernel_bytes() const { return kernel_bytes_; }
 
  private:
-  CopiedFile(std::string path, std::string partial_path, int fd)
-      : path_(std::move(path)), partial_path_(std::move(partial_path)), fd_(fd) {}
+  CopiedFile(std::string path, std::string partial_path, UniqueFd fd)
+      : path_(std::move(path)), partial_path_(std::move(partial_path)), fd_(std::move(fd)) {}
   absl::StatusOr<uint64_t> AppendThroughBuffer(int source, const std::string& source_path, uint64_t offset,
                                                uint64_t bytes);
 
   const std::string path_;
   const std::string partial_path_;
-  const int fd_;
+  const UniqueFd fd_;
   AlignedBuffer buffer_;
   uint64_t bytes_ = 0;
   uint64_t kernel_bytes_ = 0;

@@ -9,9 +9,9 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "common/resources/aligned_buffer.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "corpus/io/aligned_buffer.h"
 
 namespace cairn::corpus {
 namespace {

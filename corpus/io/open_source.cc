@@ -12,9 +12,10 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/file/unique_fd.h"
+#include "common/resources/aligned_buffer.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "corpus/io/aligned_buffer.h"
 #include "corpus/io/decoder.h"
 #include "corpus/io/errno_status.h"
 
@@ -31,15 +32,15 @@ absl::Status StopStatus(const std::atomic<bool>* stop) {
 
 class PlainSource final : public ByteSource {
  public:
-  PlainSource(std::string path, int fd, bool direct, uint64_t begin, uint64_t soft_end, const SourceOptions& options)
+  PlainSource(std::string path, UniqueFd fd, bool direct, uint64_t begin, uint64_t soft_end,
+              const SourceOptions& options)
       : path_(std::move(path)),
-        fd_(fd),
+        fd_(std::move(fd)),
         direct_(direct),
         offset_(begin),
         soft_end_(soft_end),
         stop_(options.stop),
         file_bytes_(options.file_bytes) {}
-  ~PlainSource() override { close(fd_); }
 
   absl::StatusOr<size_t> Read(char* buffer, size_t size) override {
     CAIRN_RETURN_IF_ERROR(StopStatus(stop_));
@@ -53,14 +54,14 @@ class PlainSource final : public ByteSource {
     const size_t skip = offset_ % kIoAlignment;
     ssize_t count;
     while (true) {
-      count = pread(fd_, buffer, size, static_cast<off_t>(offset_ - skip));
+      count = pread(fd_.get(), buffer, size, static_cast<off_t>(offset_ - skip));
       if (count < 0 && errno == EINTR) {
         CAIRN_RETURN_IF_ERROR(StopStatus(stop_));
         continue;
       }
       if (count < 0 && errno == EINVAL && direct_) {
         direct_ = false;
-        if (fcntl(fd_, F_SETFL, fcntl(fd_, F_GETFL) & ~O_DIRECT) == 0) continue;
+        if (fcntl(fd_.get(), F_SETFL, fcntl(fd_.get(), F_GETFL) & ~O_DIRECT) == 0) continue;
       }
       break;
     }
@@ -79,7 +80,7 @@ class PlainSource final : public ByteSource {
 
  private:
   const std::string path_;
-  const int fd_;
+  const UniqueFd fd_;
   bool direct_;
   uint64_t offset_;
   const uint64_t soft_end_;
@@ -91,11 +92,13 @@ class PlainSource final : public ByteSource {
 // Standard input, FIFOs and devices: no offsets, and a read may wait for ever.
 class PipeSource final : public ByteSource {
  public:
-  PipeSource(std::string path, int fd, bool owned, const SourceOptions& options)
-      : path_(std::move(path)), fd_(fd), owned_(owned), stop_(options.stop), file_bytes_(options.file_bytes) {}
-  ~PipeSource() override {
-    if (owned_) close(fd_);
-  }
+  // Standard input without an `owned`.
+  PipeSource(std::string path, UniqueFd owned, const SourceOptions& options)
+      : path_(std::move(path)),
+        owned_(std::move(owned)),
+        fd_(owned_.valid() ? owned_.get() : STDIN_FILENO),
+        stop_(options.stop),
+        file_bytes_(options.file_bytes) {}
 
   absl::StatusOr<size_t> Read(char* buffer, size_t size) override {
     while (true) {
@@ -112,8 +115,8 @@ class PipeSource final : public ByteSource {
 
  private:
   const std::string path_;
+  const UniqueFd owned_;
   const int fd_;
-  const bool owned_;
   const std::atomic<bool>* const stop_;
   std::atomic<uint64_t>* const file_bytes_;
 };
@@ -155,27 +158,24 @@ Compression CompressionOf(const std::string& path) {
 absl::StatusOr<std::unique_ptr<ByteSource>> OpenPlainSource(const std::string& path, uint64_t begin, uint64_t soft_end,
                                                             const SourceOptions& options) {
   bool direct = options.direct;
-  int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | (direct ? O_DIRECT : 0));
-  if (fd < 0 && errno == EINVAL && direct) {
+  UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | (direct ? O_DIRECT : 0)));
+  if (!fd.valid() && errno == EINVAL && direct) {
     direct = false;
-    fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    fd = UniqueFd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   }
-  if (fd < 0) return InputError("open", path, errno);
+  if (!fd.valid()) return InputError("open", path, errno);
   struct stat found;
-  if (fstat(fd, &found) != 0 || S_ISDIR(found.st_mode)) {
-    close(fd);
-    return InputError("read", path, EISDIR);
-  }
+  if (fstat(fd.get(), &found) != 0 || S_ISDIR(found.st_mode)) return InputError("read", path, EISDIR);
   if (!S_ISREG(found.st_mode)) {
-    if (direct) fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_DIRECT);
-    return std::make_unique<PipeSource>(path, fd, true, options);
+    if (direct) fcntl(fd.get(), F_SETFL, fcntl(fd.get(), F_GETFL) & ~O_DIRECT);
+    return std::make_unique<PipeSource>(path, std::move(fd), options);
   }
-  if (!direct) posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
-  return std::make_unique<PlainSource>(path, fd, direct, begin, soft_end, options);
+  if (!direct) posix_fadvise(fd.get(), 0, 0, POSIX_FADV_SEQUENTIAL);
+  return std::make_unique<PlainSource>(path, std::move(fd), direct, begin, soft_end, options);
 }
 
 absl::StatusOr<std::unique_ptr<ByteSource>> OpenSource(const std::string& path, const SourceOptions& options) {
-  if (path == "-") return std::make_unique<PipeSource>("standard input", STDIN_FILENO, false, options);
+  if (path == "-") return std::make_unique<PipeSource>("standard input", UniqueFd(), options);
   CAIRN_ASSIGN_OR_RETURN(auto raw, OpenPlainSource(path, 0, UINT64_MAX, options));
   switch (CompressionOf(path)) {
     case Compression::kGzip:

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/random_id.h"
+#include "common/file/atomic_write.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/io/errno_status.h"
@@ -17,19 +18,14 @@
 namespace cairn::corpus {
 namespace {
 
-std::string DirectoryOf(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
-}
-
 // Opens with O_DIRECT where it is wanted and possible.
-int OpenForWriting(const std::string& path, int flags, bool* direct) {
+UniqueFd OpenForWriting(const std::string& path, int flags, bool* direct) {
   if (*direct) {
-    const int fd = open(path.c_str(), flags | O_DIRECT, 0666);
-    if (fd >= 0 || errno != EINVAL) return fd;
+    UniqueFd fd(open(path.c_str(), flags | O_DIRECT, 0666));
+    if (fd.valid() || errno != EINVAL) return fd;
     *direct = false;
   }
-  return open(path.c_str(), flags, 0666);
+  return UniqueFd(open(path.c_str(), flags, 0666));
 }
 
 }  // namespace
@@ -42,24 +38,18 @@ std::string FreshHiddenName(const std::string& path) {
 
 absl::Status SyncDirectoryOf(const std::string& path) {
   const std::string directory = DirectoryOf(path);
-  const int fd = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return OutputError("open the directory", directory, errno);
+  const UniqueFd fd(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd.valid()) return OutputError("open", directory, errno);
   // Some network file systems cannot sync a directory and say EINVAL; their rename is durable by itself.
-  const int result = fsync(fd);
-  const int error = errno;
-  close(fd);
-  if (result != 0 && error != EINVAL && error != EROFS) {
-    return MakeError(Reason::kFsyncFailed, absl::StrCat("cannot sync the directory ", directory),
-                     {{"file", directory}});
-  }
-  return absl::OkStatus();
+  if (fsync(fd.get()) == 0 || errno == EINVAL || errno == EROFS) return absl::OkStatus();
+  return OutputError("fsync", directory, errno);
 }
 
-OutputFile::OutputFile(std::string path, std::string partial_path, int fd, bool direct, size_t buffer_bytes,
+OutputFile::OutputFile(std::string path, std::string partial_path, UniqueFd fd, bool direct, size_t buffer_bytes,
                        int buffers)
     : path_(std::move(path)),
       partial_path_(std::move(partial_path)),
-      fd_(fd),
+      fd_(std::move(fd)),
       buffer_bytes_(buffer_bytes),
       direct_(direct),
       current_(buffer_bytes) {
@@ -72,26 +62,25 @@ absl::StatusOr<std::unique_ptr<OutputFile>> OutputFile::Create(std::string path,
   struct stat target;
   if (stat(path.c_str(), &target) == 0 && S_ISDIR(target.st_mode)) return OutputError("write", path, EISDIR);
   bool direct = options.direct;
-  const int fd = OpenForWriting(partial, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, &direct);
-  if (fd < 0) return OutputError("create", partial, errno);
-  return std::unique_ptr<OutputFile>(
-      new OutputFile(std::move(path), partial, fd, direct, RoundUpToIo(options.buffer_bytes), options.buffers));
+  UniqueFd fd = OpenForWriting(partial, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, &direct);
+  if (!fd.valid()) return OutputError("create", partial, errno);
+  return std::unique_ptr<OutputFile>(new OutputFile(std::move(path), partial, std::move(fd), direct,
+                                                    RoundUpToIo(options.buffer_bytes), options.buffers));
 }
 
 absl::StatusOr<std::unique_ptr<OutputFile>> OutputFile::Resume(std::string path, Options options,
                                                                const Position& position) {
   bool direct = options.direct;
-  const int fd = OpenForWriting(options.partial_path, O_WRONLY | O_CLOEXEC, &direct);
-  if (fd < 0) return OutputError("open", options.partial_path, errno);
+  UniqueFd fd = OpenForWriting(options.partial_path, O_WRONLY | O_CLOEXEC, &direct);
+  if (!fd.valid()) return OutputError("open", options.partial_path, errno);
   struct stat found;
-  if (fstat(fd, &found) != 0 || static_cast<uint64_t>(found.st_size) < position.durable_bytes ||
-      ftruncate(fd, static_cast<off_t>(position.durable_bytes)) != 0) {
-    close(fd);
+  if (fstat(fd.get(), &found) != 0 || static_cast<uint64_t>(found.st_size) < position.durable_bytes ||
+      ftruncate(fd.get(), static_cast<off_t>(position.durable_bytes)) != 0) {
     return MakeError(Reason::kFileTruncated,
                      absl::StrCat(options.partial_path, " lacks bytes that were written before the interruption"),
                      {{"file", options.partial_path}});
   }
-  auto file = std::unique_ptr<OutputFile>(new OutputFile(std::move(path), options.partial_path, fd, direct,
+  auto file = std::unique_ptr<OutputFile>(new OutputFile(std::move(path), options.partial_path, std::move(fd), direct,
                                                          RoundUpToIo(options.buffer_bytes), options.buffers));
   file->written_ = position.durable_bytes;
   CAIRN_RETURN_IF_ERROR(file->Append(position.tail));
@@ -106,25 +95,24 @@ OutputFile::~OutputFile() {
     changed_.NotifyAll();
   }
   thread_.join();
-  close(fd_);
   if (!committed_ && !keep_) unlink(partial_path_.c_str());
 }
 
 absl::Status OutputFile::WriteAt(const char* data, size_t size, uint64_t offset) {
   while (size > 0) {
-    const ssize_t done = pwrite(fd_, data, size, static_cast<off_t>(offset));
+    const ssize_t done = pwrite(fd_.get(), data, size, static_cast<off_t>(offset));
     if (done < 0 && errno == EINTR) continue;
     if (done < 0 && errno == EINVAL) {
       // A file system may take O_DIRECT at open and refuse it now.
-      const int flags = fcntl(fd_, F_GETFL);
-      if ((flags & O_DIRECT) != 0 && fcntl(fd_, F_SETFL, flags & ~O_DIRECT) == 0) continue;
+      const int flags = fcntl(fd_.get(), F_GETFL);
+      if ((flags & O_DIRECT) != 0 && fcntl(fd_.get(), F_SETFL, flags & ~O_DIRECT) == 0) continue;
     }
     if (done <= 0) return OutputError("write", partial_path_, done == 0 ? ENOSPC : errno);
     data += done;
     offset += static_cast<uint64_t>(done);
     size -= static_cast<size_t>(done);
     // A short write (nearly full disk) leaves an unaligned rest, which only a buffered write can take.
-    if (size > 0 && offset % kIoAlignment != 0) fcntl(fd_, F_SETFL, fcntl(fd_, F_GETFL) & ~O_DIRECT);
+    if (size > 0 && offset % kIoAlignment != 0) fcntl(fd_.get(), F_SETFL, fcntl(fd_.get(), F_GETFL) & ~O_DIRECT);
   }
   return absl::OkStatus();
 }
@@ -181,9 +169,7 @@ absl::Status OutputFile::Append(std::string_view bytes) {
 
 absl::StatusOr<OutputFile::Position> OutputFile::Checkpoint() {
   CAIRN_RETURN_IF_ERROR(WaitForWrites());
-  if (fdatasync(fd_) != 0) {
-    return MakeError(Reason::kFsyncFailed, absl::StrCat("cannot sync ", partial_path_), {{"file", partial_path_}});
-  }
+  if (fdatasync(fd_.get()) != 0) return OutputError("fsync", partial_path_, errno);
   return Position{written_, std::string(current_.data(), filled_)};
 }
 
@@ -195,17 +181,15 @@ absl::Status OutputFile::Finish() {
     CAIRN_RETURN_IF_ERROR(SubmitBuffer());
   }
   CAIRN_RETURN_IF_ERROR(WaitForWrites());
-  if (ftruncate(fd_, static_cast<off_t>(written_)) != 0) return OutputError("cut", partial_path_, errno);
-  if (fsync(fd_) != 0) {
-    return MakeError(Reason::kFsyncFailed, absl::StrCat("cannot sync ", partial_path_), {{"file", partial_path_}});
-  }
+  if (ftruncate(fd_.get(), static_cast<off_t>(written_)) != 0) return OutputError("truncate", partial_path_, errno);
+  if (fsync(fd_.get()) != 0) return OutputError("fsync", partial_path_, errno);
   finished_ = true;
   return absl::OkStatus();
 }
 
 absl::Status OutputFile::Commit() {
   CAIRN_RETURN_IF_ERROR(Finish());
-  if (rename(partial_path_.c_str(), path_.c_str()) != 0) return OutputError("rename to", path_, errno);
+  if (rename(partial_path_.c_str(), path_.c_str()) != 0) return OutputError("rename", path_, errno);
   committed_ = true;
   return SyncDirectoryOf(path_);
 }

@@ -16,7 +16,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
-#include "corpus/io/aligned_buffer.h"
+#include "common/file/unique_fd.h"
+#include "common/resources/aligned_buffer.h"
 
 namespace cairn::corpus {
 
@@ -69,7 +70,7 @@ class OutputFile {
     uint64_t offset;
   };
 
-  OutputFile(std::string path, std::string partial_path, int fd, bool direct, size_t buffer_bytes, int buffers);
+  OutputFile(std::string path, std::string partial_path, UniqueFd fd, bool direct, size_t buffer_bytes, int buffers);
   void WriteLoop();
   absl::Status SubmitBuffer();
   absl::Status WaitForWrites();
@@ -77,7 +78,7 @@ class OutputFile {
 
   const std::string path_;
   const std::string partial_path_;
-  const int fd_;
+  const UniqueFd fd_;
   const size_t buffer_bytes_;
   bool direct_;
   bool finished_ = false;

@@ -6,9 +6,9 @@
 #include <limits>
 #include <utility>
 
+#include "common/resources/aligned_buffer.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "corpus/io/aligned_buffer.h"
 #include "corpus/io/open_source.h"
 #include "corpus/preprocess/document_parser.h"
 

@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
+#include "common/resources/aligned_buffer.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "corpus/io/aligned_buffer.h"
 #include "corpus/shuffle/varint.h"
 
 namespace cairn::corpus {

@@ -7,7 +7,7 @@
 #include <span>
 
 #include "absl/status/status.h"
-#include "corpus/io/aligned_buffer.h"
+#include "common/resources/aligned_buffer.h"
 #include "corpus/shuffle/bucket.h"
 #include "corpus/shuffle/line_key.h"
 #include "corpus/shuffle/shuffle_output.h"

@@ -12,9 +12,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/resources/aligned_buffer.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "corpus/io/aligned_buffer.h"
 #include "corpus/io/errno_status.h"
 #include "corpus/io/open_source.h"
 #include "corpus/shuffle/line_key.h"

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/file/unique_fd.h"
 
 namespace cairn::corpus {
 
@@ -20,7 +21,6 @@ class Journal {
   // Opens or creates the file and locks it against other processes. BAD_REQUEST: another process runs this shuffle.
   // STORAGE_ERROR, STORAGE_READ_ONLY, NO_SPACE.
   static absl::StatusOr<std::unique_ptr<Journal>> Open(const std::string& path);
-  ~Journal();
   Journal(const Journal&) = delete;
   Journal& operator=(const Journal&) = delete;
 
@@ -34,11 +34,11 @@ class Journal {
   absl::Status Append(const nlohmann::json& entry);
 
  private:
-  Journal(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+  Journal(std::string path, UniqueFd fd) : path_(std::move(path)), fd_(std::move(fd)) {}
   absl::Status Load();
 
   const std::string path_;
-  const int fd_;
+  const UniqueFd fd_;  // holds the lock
   uint64_t size_ = 0;
   std::vector<nlohmann::json> entries_;
 };

@@ -13,50 +13,48 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/io/errno_status.h"
+#include "corpus/io/nameless_file.h"
 
 namespace cairn::corpus {
 namespace {
 
 constexpr uint64_t kLargestStep = uint64_t{64} << 20;
 
-int OpenScratch(const std::string& directory, const std::string& path, int extra) {
-  if (!path.empty()) return open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | extra, 0600);
-  const int fd = open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC | extra, 0600);
-  if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR)) return fd;
-  std::string name = directory + "/.cairn-shuffle-XXXXXX";
-  const int named = mkostemp(name.data(), O_CLOEXEC | extra);
-  if (named >= 0) unlink(name.c_str());
-  return named;
+UniqueFd OpenScratch(const std::string& directory, const std::string& path, int extra) {
+  if (path.empty()) return OpenNameless(directory, extra);
+  return UniqueFd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | extra, 0600));
 }
 
 }  // namespace
 
-ScratchFile::ScratchFile(std::string place, int fd, bool direct, const Options& options)
-    : place_(std::move(place)), fd_(fd), direct_(direct), allocated_(options.resume_at), prepared_(options.resume_at) {
+ScratchFile::ScratchFile(std::string place, UniqueFd fd, bool direct, const Options& options)
+    : place_(std::move(place)),
+      fd_(std::move(fd)),
+      direct_(direct),
+      allocated_(options.resume_at),
+      prepared_(options.resume_at) {
   for (int i = 0; i < options.threads; ++i) threads_.emplace_back([this] { Loop(); });
 }
 
 absl::StatusOr<std::unique_ptr<ScratchFile>> ScratchFile::Create(const std::string& directory, const Options& options) {
   bool direct = options.direct;
-  int fd = OpenScratch(directory, options.path, direct ? O_DIRECT : 0);
-  if (fd < 0 && errno == EINVAL && direct) {
+  UniqueFd fd = OpenScratch(directory, options.path, direct ? O_DIRECT : 0);
+  if (!fd.valid() && errno == EINVAL && direct) {
     direct = false;
     fd = OpenScratch(directory, options.path, 0);
   }
-  if (fd < 0) return OutputError("create a temporary file in", directory, errno);
+  if (!fd.valid()) return OutputError("create a temporary file in", directory, errno);
   struct stat found;
-  if (!options.path.empty() && (fstat(fd, &found) != 0 || static_cast<uint64_t>(found.st_size) < options.resume_at)) {
-    close(fd);
+  if (!options.path.empty() &&
+      (fstat(fd.get(), &found) != 0 || static_cast<uint64_t>(found.st_size) < options.resume_at)) {
     return MakeError(Reason::kFileTruncated,
                      absl::StrCat(options.path, " lacks what was written before the interruption"),
                      {{"file", options.path}});
   }
-  if (ftruncate(fd, static_cast<off_t>(options.resume_at)) != 0) {
-    const int error = errno;
-    close(fd);
-    return OutputError("cut the temporary file in", directory, error);
+  if (ftruncate(fd.get(), static_cast<off_t>(options.resume_at)) != 0) {
+    return OutputError("truncate the temporary file in", directory, errno);
   }
-  return std::unique_ptr<ScratchFile>(new ScratchFile(directory, fd, direct, options));
+  return std::unique_ptr<ScratchFile>(new ScratchFile(directory, std::move(fd), direct, options));
 }
 
 ScratchFile::~ScratchFile() {
@@ -66,7 +64,6 @@ ScratchFile::~ScratchFile() {
     changed_.NotifyAll();
   }
   for (std::thread& thread : threads_) thread.join();
-  close(fd_);
 }
 
 uint64_t ScratchFile::Allocate(uint64_t bytes) {
@@ -79,7 +76,7 @@ uint64_t ScratchFile::Allocate(uint64_t bytes) {
   while (direct() && end > prepared) {
     const uint64_t next = bytes > kLargestStep ? end : end + std::min(end, kLargestStep);
     if (!prepared_.compare_exchange_weak(prepared, next, std::memory_order_relaxed)) continue;
-    if (next > end) (void)fallocate(fd_, 0, static_cast<off_t>(prepared), static_cast<off_t>(next - prepared));
+    if (next > end) (void)fallocate(fd_.get(), 0, static_cast<off_t>(prepared), static_cast<off_t>(next - prepared));
     break;
   }
   return offset;
@@ -89,12 +86,12 @@ absl::Status ScratchFile::Transfer(bool write, char* data, size_t bytes, uint64_
   while (bytes > 0) {
     // Before the call: another thread may change it meanwhile.
     const bool was_direct = direct_.load();
-    const ssize_t count = write ? pwrite(fd_, data, bytes, static_cast<off_t>(offset))
-                                : pread(fd_, data, bytes, static_cast<off_t>(offset));
+    const ssize_t count = write ? pwrite(fd_.get(), data, bytes, static_cast<off_t>(offset))
+                                : pread(fd_.get(), data, bytes, static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
     const bool unaligned = count > 0 && static_cast<size_t>(count) < bytes && count % 4096 != 0;
     if ((count < 0 && errno == EINVAL && was_direct) || unaligned) {
-      fcntl(fd_, F_SETFL, fcntl(fd_, F_GETFL) & ~O_DIRECT);
+      fcntl(fd_.get(), F_SETFL, fcntl(fd_.get(), F_GETFL) & ~O_DIRECT);
       direct_.store(false);  // after the flag is off: who reads false writes through the page cache
       if (count < 0) continue;
     }
@@ -140,13 +137,13 @@ absl::Status ScratchFile::ReadNow(char* data, size_t bytes, uint64_t offset) con
 }
 
 absl::Status ScratchFile::Sync() {
-  if (fdatasync(fd_) == 0) return absl::OkStatus();
-  return MakeError(Reason::kFsyncFailed, absl::StrCat("cannot sync the temporary file in ", place_));
+  if (fdatasync(fd_.get()) == 0) return absl::OkStatus();
+  return OutputError("fsync", place_, errno);
 }
 
 void ScratchFile::Discard(const ScratchExtent& extent) {
   // Not every file system can; the space then comes back at the end.
-  (void)fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(extent.offset()),
+  (void)fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(extent.offset()),
                   static_cast<off_t>(extent.bytes()));
 }
 

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
+#include "common/file/unique_fd.h"
 
 namespace cairn::corpus {
 
@@ -84,12 +85,12 @@ class ScratchFile {
     Done done;
   };
 
-  ScratchFile(std::string place, int fd, bool direct, const Options& options);
+  ScratchFile(std::string place, UniqueFd fd, bool direct, const Options& options);
   void Loop();
   absl::Status Transfer(bool write, char* data, size_t bytes, uint64_t offset) const;
 
   const std::string place_;  // for messages
-  const int fd_;
+  const UniqueFd fd_;
   mutable std::atomic<bool> direct_;
   std::atomic<uint64_t> allocated_{0};
   std::atomic<uint64_t> prepared_{0};  // the file system has given it space up to here, or been asked

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "corpus/io/aligned_buffer.h"
+#include "common/resources/aligned_buffer.h"
 #include "corpus/shuffle/input_reader.h"
 #include "corpus/shuffle/journal.h"
 #include "corpus/shuffle/shuffle_options.h"

@@ -233,7 +233,7 @@ absl::Status ShuffleOutput::Commit() {
     if (rename(part.partial.c_str(), part.path.c_str()) == 0) continue;
     // After an interruption between two renames the first ones are done.
     if (errno == ENOENT && !options_.partial_prefix.empty() && access(part.path.c_str(), F_OK) == 0) continue;
-    return OutputError("rename to", part.path, errno);
+    return OutputError("rename", part.path, errno);
   }
   if (Splits()) {
     for (uint64_t part = parts_.size(); unlink(PartPath(options_.path, part).c_str()) == 0;) ++part;

@@ -1,7 +1,7 @@
 // Page-aligned memory straight from the kernel: what O_DIRECT needs, and what goes back to the kernel when freed, so
 // that a memory budget can be kept to the page.
-#ifndef CAIRN_CORPUS_IO_ALIGNED_BUFFER_H_
-#define CAIRN_CORPUS_IO_ALIGNED_BUFFER_H_
+#ifndef CAIRN_COMMON_RESOURCES_ALIGNED_BUFFER_H_
+#define CAIRN_COMMON_RESOURCES_ALIGNED_BUFFER_H_
 
 #include <sys/mman.h>
 
@@ -9,19 +9,21 @@
 #include <new>
 #include <utility>
 
-namespace cairn::corpus {
+namespace cairn {
 
 // Offsets, sizes and addresses of direct I/O are multiples of this many bytes.
 inline constexpr size_t kIoAlignment = 4096;
 
 constexpr size_t RoundUpToIo(size_t bytes) { return (bytes + kIoAlignment - 1) / kIoAlignment * kIoAlignment; }
 
-// Zeroed at first; pages are taken when first touched. Movable, not copyable. Throws std::bad_alloc as `new` does.
+// At least `size` bytes, zeroed at first; pages are taken when first touched. Movable, not copyable. Throws
+// std::bad_alloc as `new` does, for WithMemory.
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;
   explicit AlignedBuffer(size_t size) : size_(RoundUpToIo(size)) {
-    if (size_ == 0) return;
+    if (size == 0) return;
+    if (size_ < size) throw std::bad_alloc();  // it wrapped around
     void* memory = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) throw std::bad_alloc();
     data_ = static_cast<char*>(memory);
@@ -46,6 +48,6 @@ class AlignedBuffer {
   size_t size_ = 0;
 };
 
-}  // namespace cairn::corpus
+}  // namespace cairn
 
-#endif  // CAIRN_CORPUS_IO_ALIGNED_BUFFER_H_
+#endif  // CAIRN_COMMON_RESOURCES_ALIGNED_BUFFER_H_

@@ -1,0 +1,118 @@
+#include "common/file/atomic_write.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/random_id.h"
+#include "common/file/confined_path.h"
+#include "common/file/errno_error.h"
+#include "common/file/full_transfer.h"
+#include "common/file/unique_fd.h"
+
+namespace cairn {
+namespace {
+
+using Durable = AtomicWriteOptions::Durable;
+
+constexpr std::string_view kTemporaryPrefix = ".tmp-";
+constexpr size_t kTemporaryDigits = 16;
+
+// All of the file, or nothing, under a temporary name.
+absl::Status WriteTemporary(int directory, const std::string& temporary, std::string_view bytes,
+                            const AtomicWriteOptions& options, const std::string& path) {
+  const UniqueFd fd = OpenIn(directory, temporary, O_WRONLY | O_CREAT | O_EXCL, options.mode);
+  if (!fd.valid()) return ErrnoError(errno, "create", path);
+  absl::Status written;
+  if (const int error = WriteFully(fd.get(), bytes); error != 0) {
+    written = ErrnoError(error, "write", path);
+  } else if (options.durable != Durable::kNothing && fsync(fd.get()) != 0) {
+    written = ErrnoError(errno, "fsync", path);
+  }
+  if (!written.ok()) unlinkat(directory, temporary.c_str(), 0);
+  return written;
+}
+
+}  // namespace
+
+PutResult WriteAtomically(int directory, const std::string& name, std::string_view bytes,
+                          const AtomicWriteOptions& options, const std::string& path) {
+  const std::string temporary = NewTemporaryName();
+  if (absl::Status written = WriteTemporary(directory, temporary, bytes, options, path); !written.ok()) {
+    return {std::move(written)};
+  }
+  int error = 0;
+  if (!options.replace) {
+    error = LinkNoReplace(directory, temporary, name);
+  } else if (renameat(directory, temporary.c_str(), directory, name.c_str()) != 0) {
+    error = errno;
+  }
+  unlinkat(directory, temporary.c_str(), 0);  // gone already where a rename was used
+  if (error != 0 && (options.replace || error != EEXIST)) {
+    return {ErrnoError(error, options.replace ? "rename" : "link", path), !IsRefusedName(error)};
+  }
+  // Also of what stood there: its maker may not have come to its own fsync, or that has failed. The temporary name has
+  // just changed the directory, so there is something for this one to write and to fail with: see
+  // PosixStorage::SettleDirectory.
+  if (options.durable == Durable::kAll && fsync(directory) != 0) {
+    return {ErrnoError(errno, "fsync", path), /*in_doubt=*/true};
+  }
+  return {error == 0 ? Put::kCreated : Put::kExists};
+}
+
+PutResult WriteAtomically(const std::string& path, std::string_view bytes, const AtomicWriteOptions& options) {
+  const std::string directory = DirectoryOf(path);
+  const UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd.valid()) return {ErrnoError(errno, "open", directory)};
+  return WriteAtomically(fd.get(), path.substr(path.rfind('/') + 1), bytes, options, path);
+}
+
+int LinkNoReplace(int directory, const std::string& from, const std::string& to) {
+  if (linkat(directory, from.c_str(), directory, to.c_str(), 0) == 0) return 0;
+  if (errno == EEXIST) return EEXIST;
+  if (errno != EPERM && errno != EOPNOTSUPP && errno != ENOSYS && errno != EMLINK) return errno;
+  // No hard links here (FUSE, some network file systems).
+  if (renameat2(directory, from.c_str(), directory, to.c_str(), RENAME_NOREPLACE) == 0) return 0;
+  return errno;
+}
+
+bool IsRefusedName(int error) {
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+    case EROFS:
+    case EACCES:
+    case EPERM:
+    case ENOENT:
+    case ENOTDIR:
+    case ELOOP:
+    case EMLINK:
+    case ENAMETOOLONG:
+    case EINVAL:
+    case EOPNOTSUPP:
+    case ENOSYS:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::string NewTemporaryName() {
+  return absl::StrCat(std::string(kTemporaryPrefix), RandomToken(kTemporaryDigits / 2));
+}
+
+bool IsTemporaryName(std::string_view name) {
+  return name.size() == kTemporaryPrefix.size() + kTemporaryDigits && name.starts_with(kTemporaryPrefix) &&
+         name.find_first_not_of("0123456789abcdef", kTemporaryPrefix.size()) == std::string_view::npos;
+}
+
+std::string DirectoryOf(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+}
+
+}  // namespace cairn

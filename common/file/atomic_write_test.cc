@@ -1,0 +1,143 @@
+#include "common/file/atomic_write.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <vector>
+
+#include "common/status/reason.h"
+
+namespace {
+
+// What was synced, and which of the following ones fail; this one takes the place of the C library's.
+std::vector<std::string> synced;
+std::string failing;
+
+}  // namespace
+
+extern "C" int fsync(int fd) {
+  struct stat info = {};
+  fstat(fd, &info);
+  synced.push_back(S_ISDIR(info.st_mode) ? "directory" : "file");
+  if (synced.back() != failing) return 0;
+  errno = EIO;
+  return -1;
+}
+
+namespace cairn {
+namespace {
+
+using Durable = AtomicWriteOptions::Durable;
+
+class AtomicWriteTest : public testing::Test {
+ protected:
+  AtomicWriteTest() {
+    std::string pattern = testing::TempDir() + "/atomic_write_XXXXXX";
+    directory_ = mkdtemp(pattern.data());
+    synced.clear();
+    failing.clear();
+  }
+  ~AtomicWriteTest() override { std::filesystem::remove_all(directory_); }
+
+  PutResult Write(const std::string& name, std::string_view bytes, const AtomicWriteOptions& options = {}) {
+    return WriteAtomically(directory_ + "/" + name, bytes, options);
+  }
+  std::string Read(const std::string& name) const {
+    std::ifstream file(directory_ + "/" + name);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  }
+  size_t Files() const {
+    return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(directory_), {}));
+  }
+
+  std::string directory_;
+};
+
+TEST_F(AtomicWriteTest, WhatStandsThere_IsLeft_OrReplaced) {
+  EXPECT_EQ(*Write("a", "first").put, Put::kCreated);
+  EXPECT_EQ(*Write("a", "second").put, Put::kExists);
+  EXPECT_EQ(Read("a"), "first");
+  EXPECT_EQ(*Write("a", "third", {.replace = true}).put, Put::kCreated);
+  EXPECT_EQ(Read("a"), "third");
+  EXPECT_EQ(Files(), 1u);
+}
+
+TEST_F(AtomicWriteTest, LinkThatIsReplaced_IsNotFollowed) {
+  std::ofstream(directory_ + "/elsewhere") << "kept";
+  std::filesystem::create_symlink("elsewhere", directory_ + "/a");
+  EXPECT_EQ(*Write("a", "x").put, Put::kExists);
+  EXPECT_TRUE(Write("a", "x", {.replace = true, .mode = 0600}).put.ok());
+  EXPECT_EQ(Read("elsewhere"), "kept");
+  struct stat info = {};
+  ASSERT_EQ(lstat((directory_ + "/a").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode, S_IFREG | 0600u);
+}
+
+TEST_F(AtomicWriteTest, BytesAreSyncedBeforeTheName_AndTheNameAfterwards) {
+  for (const bool replace : {false, true}) {
+    const std::string name = replace ? "replacing" : "new";
+    synced.clear();
+    EXPECT_TRUE(Write(name, "x", {.replace = replace}).put.ok());
+    EXPECT_EQ(synced, (std::vector<std::string>{"file", "directory"}));
+    synced.clear();
+    EXPECT_TRUE(Write(name + "2", "x", {.replace = replace, .durable = Durable::kBytes}).put.ok());
+    EXPECT_EQ(synced, std::vector<std::string>{"file"});
+    synced.clear();
+    EXPECT_TRUE(Write(name + "3", "x", {.replace = replace, .durable = Durable::kNothing}).put.ok());
+    EXPECT_TRUE(synced.empty());
+  }
+}
+
+TEST_F(AtomicWriteTest, BytesThatAreNotDurable_GetNoName) {
+  failing = "file";
+  for (const bool replace : {false, true}) {
+    const PutResult put = Write("a", "x", {.replace = replace});
+    EXPECT_TRUE(HasReason(put.put.status(), Reason::kFsyncFailed)) << put.put.status();
+    EXPECT_FALSE(put.in_doubt);
+  }
+  EXPECT_EQ(Files(), 0u);
+}
+
+TEST_F(AtomicWriteTest, NameThatIsNotDurable_IsInDoubt_UntilItIsSyncedAnew) {
+  failing = "directory";
+  for (int i = 0; i < 2; ++i) {  // then it stands there
+    const PutResult put = Write("a", "x");
+    EXPECT_TRUE(HasReason(put.put.status(), Reason::kFsyncFailed)) << put.put.status();
+    EXPECT_TRUE(put.in_doubt);
+  }
+  EXPECT_TRUE(Write("a", "x", {.replace = true}).in_doubt);
+  failing.clear();
+  synced.clear();
+  EXPECT_EQ(*Write("a", "x").put, Put::kExists);
+  EXPECT_EQ(synced, (std::vector<std::string>{"file", "directory"}));
+  EXPECT_EQ(Files(), 1u);
+}
+
+TEST_F(AtomicWriteTest, RefusedNames_LeaveNothing_AndNoDoubt) {
+  std::filesystem::create_directory(directory_ + "/sub");
+  for (const bool replace : {false, true}) {
+    const PutResult too_long = Write(std::string(300, 'x'), "1", {.replace = replace});
+    EXPECT_FALSE(too_long.put.ok());
+    EXPECT_FALSE(too_long.in_doubt);
+    EXPECT_TRUE(HasReason(Write("none/x", "1", {.replace = replace}).put.status(), Reason::kFileMissing));
+  }
+  EXPECT_FALSE(Write("sub", "1", {.replace = true}).put.ok());
+  EXPECT_EQ(Files(), 1u);
+}
+
+TEST(DirectoryOfTest, StandsBeforeTheLastSlash) {
+  EXPECT_EQ(DirectoryOf("/a/b"), "/a");
+  EXPECT_EQ(DirectoryOf("/a"), "/");
+  EXPECT_EQ(DirectoryOf("a"), ".");
+}
+
+}  // namespace
+}  // namespace cairn

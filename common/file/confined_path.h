@@ -1,0 +1,25 @@
+// Paths that do not leave a directory: walked component by component, over no symbolic link.
+#ifndef CAIRN_COMMON_FILE_CONFINED_PATH_H_
+#define CAIRN_COMMON_FILE_CONFINED_PATH_H_
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/file/unique_fd.h"
+
+namespace cairn {
+
+// INVALID_ARGUMENT (PATH_ESCAPE): the path is absolute or empty, or has an empty component, "." or "..".
+absl::StatusOr<std::vector<std::string>> ConfinedComponents(std::string_view path);
+
+// Opens a directory's directory `name`. `path` is for errors: the reasons of errno_error.h, PATH_ESCAPE for a link.
+absl::StatusOr<UniqueFd> EnterDirectory(int directory, const std::string& name, std::string_view path);
+
+// openat(2) with O_CLOEXEC and O_NOFOLLOW. Not valid: see errno.
+UniqueFd OpenIn(int directory, const std::string& name, int flags, unsigned mode = 0644);
+
+}  // namespace cairn
+
+#endif  // CAIRN_COMMON_FILE_CONFINED_PATH_H_

@@ -1,0 +1,28 @@
+// Reads and writes that go on through short ones and EINTR.
+#ifndef CAIRN_COMMON_FILE_FULL_TRANSFER_H_
+#define CAIRN_COMMON_FILE_FULL_TRANSFER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+namespace cairn {
+
+// Writes all of `bytes` at the file's own offset. The errno, or 0.
+int WriteFully(int fd, std::string_view bytes);
+// The same at `offset`.
+int WriteFullyAt(int fd, std::string_view bytes, uint64_t offset);
+
+// Reads `size` bytes at `offset`; `got` is less only where the file ends. The errno, or 0.
+int ReadFullyAt(int fd, void* to, size_t size, uint64_t offset, size_t& got);
+
+// All that an open regular file holds; `path` is for errors. RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE) above `max_bytes`,
+// or (MEMORY_LIMIT); the reasons of errno_error.h.
+absl::StatusOr<std::string> ReadWhole(int fd, const std::string& path, uint64_t max_bytes);
+
+}  // namespace cairn
+
+#endif  // CAIRN_COMMON_FILE_FULL_TRANSFER_H_

@@ -1,0 +1,18 @@
+// A file without a name.
+#ifndef CAIRN_CORPUS_IO_NAMELESS_FILE_H_
+#define CAIRN_CORPUS_IO_NAMELESS_FILE_H_
+
+#include <string>
+
+#include "common/file/unique_fd.h"
+
+namespace cairn::corpus {
+
+// Opens a new file on the file system of `directory` for reading and writing, with `flags` (O_DIRECT) too. The kernel
+// frees it however the process ends: O_TMPFILE where the file system has it, else a file that loses its name at once.
+// Not valid: see errno; EINVAL where O_DIRECT is refused.
+UniqueFd OpenNameless(const std::string& directory, int flags);
+
+}  // namespace cairn::corpus
+
+#endif  // CAIRN_CORPUS_IO_NAMELESS_FILE_H_
