@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "agent/transport/transfer_service.h"
 #include "common/base/clock.h"
+#include "common/base/time_proto.h"
 #include "common/rpc/endpoint.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -107,7 +108,7 @@ void HostRoundFetcher::Start(Call& call) {
   if (cancelled) return End(call);
   *call.request.mutable_transfer() = identity_;
   call.request.set_round(call.round);
-  call.request.mutable_max_wait()->set_seconds(absl::ToInt64Seconds(wait));
+  SetDuration(wait, *call.request.mutable_max_wait());
   call.response.Clear();
   stub_->async()->AwaitRound(call.context.get(), &call.request, &call.response,
                              [this, &call](const grpc::Status& answered) { OnAnswer(call, answered); });

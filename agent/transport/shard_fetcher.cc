@@ -11,6 +11,7 @@
 #include "agent/transport/can_connect.h"
 #include "agent/transport/copy_stream.h"
 #include "common/base/clock.h"
+#include "common/base/time_proto.h"
 #include "common/process/log.h"
 #include "common/rpc/endpoint.h"
 #include "common/status/reason.h"
@@ -91,7 +92,7 @@ absl::Status ShardFetcher::AwaitStaged(Source& source) {
 absl::Status ShardFetcher::AskOnce(Source& source, grpc::Status& answered, v1::AwaitRoundResponse& response) {
   v1::AwaitRoundRequest request;
   *request.mutable_transfer() = Identity(source);
-  request.mutable_max_wait()->set_seconds(absl::ToInt64Seconds(kRoundWait));
+  SetDuration(kRoundWait, *request.mutable_max_wait());
   grpc::ClientContext context;
   PrepareCall(context, kRoundWait + kCallMargin, options_.token);
   CAIRN_RETURN_IF_ERROR(BeginCall(context));
