@@ -5,14 +5,16 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <cctype>
 #include <csignal>
-#include <cstdlib>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/strings/numbers.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "agent/runtime/agent.h"
 #include "agent/sockets/socket_directory.h"
 #include "agent/trainer_service/local_server.h"
@@ -26,6 +28,7 @@
 #include "common/resources/memory.h"
 #include "common/rpc/address.h"
 #include "common/status/reason.h"
+#include "common/status/status.h"
 #include "common/storage/checkpoint_path.h"
 
 namespace {
@@ -38,20 +41,201 @@ constexpr char kFooter[] = R"(Examples:
 Every flag can also be given as CAIRN_<FLAG>, for example CAIRN_MEMORY_BUDGET=64GiB. A trainer finds its agent by
 CAIRN_AGENT, the address that --address-file is given. SIGTERM drains: staged saves are finished first.)";
 
-int Fail(const absl::Status& status) {
+void Print(const absl::Status& status) {
   const auto reason = cairn::ReasonOf(status);
   std::string text = "error: ";
   if (reason) absl::StrAppend(&text, std::string(cairn::InfoOf(*reason).name), ": ");
   absl::StrAppend(&text, status.message(), "\n");
   if (reason) absl::StrAppend(&text, "  next: ", cairn::NextActionOf(status), "\n");
   (void)!write(STDERR_FILENO, text.data(), text.size());
-  return 1;
+}
+
+// The flags as they are given.
+struct Flags {
+  cairn::AgentOptions agent;  // those that need no reading
+  std::string memory_budget = "0";
+  std::string round_bytes = "32MiB";
+  std::string shared_memory = "auto";
+  std::string io = "auto";
+  std::string address_file;
+  std::string drain_timeout = "10m";
+  std::string register_timeout = "20s";
+};
+
+// What they say.
+struct Settings {
+  cairn::AgentOptions agent;
+  std::string address_file;
+  absl::Duration drain_timeout;
+};
+
+// "--memory-budget" is CAIRN_MEMORY_BUDGET.
+std::string VariableOf(const std::string& flag) {
+  std::string variable = "CAIRN_";
+  for (const char c : flag.substr(2)) variable += c == '-' ? '_' : static_cast<char>(std::toupper(c));
+  return variable;
+}
+
+void AddFlags(Flags& flags, cairn::ArgumentParser& app) {
+  const auto add = [&app](const std::string& flag, auto& value, const std::string& help) {
+    return app.AddOption(flag, value, help).FromEnvironment(VariableOf(flag)).ShowDefault();
+  };
+  const char* const kHostPort = "host:port, for example 10.0.0.1:7420";
+  add("--coordinator", flags.agent.coordinator, "address of the coordinator, host:port")
+      .Required()
+      .Fits(cairn::IsHostPort, kHostPort);
+  add("--job", flags.agent.job, "name of the training job").Required();
+  add("--rank", flags.agent.rank, "rank of the trainer (also RANK)").FromEnvironment("RANK").Required();
+  add("--world-size", flags.agent.world_size, "number of ranks of the job (also WORLD_SIZE)")
+      .FromEnvironment("WORLD_SIZE")
+      .Required();
+  add("--root", flags.agent.root, "directory of all checkpoints, the same for coordinator and agents").Required();
+  add("--listen", flags.agent.listen, "where other agents connect; other than loopback needs --token-file")
+      .Fits(cairn::IsHostPort, kHostPort);
+  add("--advertise", flags.agent.advertise, "address that other agents are told, if it is not the one of --listen")
+      .Fits(cairn::IsHostPort, kHostPort);
+  add("--socket-directory", flags.agent.socket_directory,
+      "directory of the trainer's socket (default: below XDG_RUNTIME_DIR or /tmp)");
+  add("--memory-budget", flags.memory_budget,
+      "largest shared memory for staging and reading; 0: what container and machine allow");
+  add("--round-bytes", flags.round_bytes, "largest read buffer; an agent holds two");
+  add("--io-threads", flags.agent.io_threads, "threads that write and read files").Between(1, 64);
+  add("--io", flags.io,
+      "auto: direct, but loads through the page cache if the state is small beside free memory; buffered: always "
+      "through the page cache")
+      .OneOf({"auto", "buffered"});
+  add("--shared-memory", flags.shared_memory,
+      "auto: with agents of this machine; never: bytes between agents go over the network")
+      .OneOf({"auto", "never"});
+  add("--node", flags.agent.node, "name of this machine, for people and for planning (default: the host's name)");
+  add("--allow-uid", flags.agent.allowed_users, "user whose trainers may connect besides this agent's own")
+      .SplitAt(',');
+  add("--import-root", flags.agent.import_roots,
+      "with --allow-uid: directory below which loads may import safetensors files (default: none)")
+      .SplitAt(',');
+  cairn::Argument token_file =
+      add("--token-file", flags.agent.token_file,
+          "file with the secret that coordinator and agents share (default: looked for by the coordinator's address in "
+          "this user's runtime directory, then in <root>/.cairn/token)");
+  app.AddFlag("--insecure", flags.agent.insecure, "send no token, and ask other agents for none")
+      .FromEnvironment("CAIRN_INSECURE")
+      .Excludes(token_file);
+  add("--address-file", flags.address_file, "written when the agent serves: the address for CAIRN_AGENT");
+  add("--drain-timeout", flags.drain_timeout, "how long SIGTERM waits for staged saves");
+  add("--register-timeout", flags.register_timeout,
+      "how long a rank that another agent still holds is asked for again, and a token looked for that the coordinator "
+      "takes; more than the coordinator's --lease-ttl");
 }
 
 std::string HostName() {
   char name[256] = {};
   if (gethostname(name, sizeof(name) - 1) != 0) return "unknown";
   return name;
+}
+
+absl::StatusOr<Settings> ReadFlags(const Flags& flags) {
+  Settings settings = {flags.agent, flags.address_file, absl::ZeroDuration()};
+  cairn::AgentOptions& agent = settings.agent;
+  CAIRN_ASSIGN_OR_RETURN(const auto memory_budget, cairn::ParseSize(flags.memory_budget));
+  CAIRN_ASSIGN_OR_RETURN(const auto round_bytes, cairn::ParseSize(flags.round_bytes));
+  CAIRN_ASSIGN_OR_RETURN(settings.drain_timeout, cairn::ParseDuration(flags.drain_timeout));
+  CAIRN_ASSIGN_OR_RETURN(agent.register_timeout, cairn::ParseDuration(flags.register_timeout));
+  CAIRN_RETURN_IF_ERROR(cairn::CheckJobName(agent.job));
+  if (agent.rank >= agent.world_size) {
+    return cairn::MakeError(cairn::Reason::kRankOutOfRange,
+                            absl::StrCat("rank ", agent.rank, " of a world of ", agent.world_size));
+  }
+  agent.memory_budget = static_cast<uint64_t>(memory_budget);
+  agent.round_bytes = static_cast<uint64_t>(round_bytes);
+  agent.shared_memory = flags.shared_memory == "auto";
+  agent.direct_io = flags.io == "auto";
+  if (agent.node.empty()) agent.node = HostName();
+  if (agent.socket_directory.empty()) agent.socket_directory = cairn::DefaultSocketDirectory(agent.job, agent.rank);
+  return settings;
+}
+
+// What ends the agent: SIGTERM or SIGINT, or an error of its own.
+class Ending {
+ public:
+  // Blocks the signals: threads that start from here on never get them.
+  Ending() {
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);  // a write beyond a limit fails by EFBIG, and is reported
+    sigemptyset(&signals_);
+    sigaddset(&signals_, SIGTERM);
+    sigaddset(&signals_, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
+    signal_fd_ = signalfd(-1, &signals_, SFD_CLOEXEC);
+    fatal_fd_ = eventfd(0, EFD_CLOEXEC);
+  }
+
+  // From any thread, once.
+  void OnFatal(const absl::Status& error) {
+    fatal_ = error;  // before the event that makes Await read it
+    const uint64_t one = 1;
+    (void)!write(fatal_fd_, &one, sizeof(one));
+  }
+
+  // Returns the error that ends the agent; OK for a signal. The next signal ends the process at once.
+  absl::Status Await() {
+    pollfd polled[] = {{signal_fd_, POLLIN, 0}, {fatal_fd_, POLLIN, 0}};
+    while (poll(polled, 2, -1) < 0) {
+    }
+    if (polled[1].revents != 0) return fatal_;
+    signalfd_siginfo info = {};
+    (void)!read(signal_fd_, &info, sizeof(info));
+    pthread_sigmask(SIG_UNBLOCK, &signals_, nullptr);
+    return absl::OkStatus();
+  }
+
+ private:
+  sigset_t signals_;
+  int signal_fd_ = -1;
+  int fatal_fd_ = -1;
+  absl::Status fatal_;
+};
+
+void LogServing(const cairn::Agent& agent, const cairn::AgentOptions& options, const std::string& address) {
+  cairn::Log(cairn::LogLevel::kInfo, "serving",
+             {{"address", address},
+              {"transfer", agent.transfer_address()},
+              {"coordinator", options.coordinator},
+              {"root", options.root},
+              {"node", options.node},
+              {"version", cairn::kVersion}});
+}
+
+void Drain(cairn::Agent& agent, absl::Duration timeout) {
+  cairn::Log(cairn::LogLevel::kInfo, "draining", {{"timeout", absl::FormatDuration(timeout)}});
+  if (!agent.Drain(timeout)) cairn::Log(cairn::LogLevel::kWarn, "drain_timed_out");
+}
+
+// Serves until something ends it. Returns what went wrong.
+absl::Status Serve(Settings settings) {
+  Ending ending;
+  settings.agent.on_fatal = [&ending](const absl::Status& error) { ending.OnFatal(error); };
+  const cairn::AgentOptions& options = settings.agent;
+
+  CAIRN_ASSIGN_OR_RETURN(const auto agent, cairn::WithMemory("to start", [&] { return cairn::Agent::Start(options); }));
+  cairn::LocalService service(*agent);
+  CAIRN_ASSIGN_OR_RETURN(const auto server, cairn::WithMemory("to start", [&] {
+                           return cairn::LocalServer::Start(options.socket_directory + "/agent.sock",
+                                                            cairn::UserPolicy(options.allowed_users), &service);
+                         }));
+  service.SetPeerLookup([&server](const std::string& peer) { return server->PeerOfCall(peer); });
+  const std::string address = "unix:" + server->path();
+  if (!settings.address_file.empty()) {
+    CAIRN_RETURN_IF_ERROR(cairn::WriteAddressFile(settings.address_file, address));
+  }
+  LogServing(*agent, options, address);
+
+  const absl::Status fatal = ending.Await();
+  if (fatal.ok()) Drain(*agent, settings.drain_timeout);
+  agent->Quiesce();
+  server->Shutdown(absl::Milliseconds(500));
+  agent->Stop(fatal.ok());
+  cairn::Log(cairn::LogLevel::kInfo, "ended");
+  return fatal;
 }
 
 }  // namespace
@@ -61,137 +245,18 @@ int main(int argc, char** argv) {
                             "The agent of one rank: stages, writes, reads and exchanges its part of checkpoints.",
                             cairn::VersionText("cairn-agent"));
   app.Footer(kFooter);
-  cairn::AgentOptions options;
-  std::string memory_budget = "0", round_bytes = "32MiB", address_file, shared_memory = "auto", io = "auto";
-  std::string drain_timeout = "10m", register_timeout = "20s";
-  const auto add = [&app](const std::string& flag, auto& value, const std::string& help) {
-    std::string variable = "CAIRN_";
-    for (char c : flag.substr(2)) variable += c == '-' ? '_' : static_cast<char>(std::toupper(c));
-    return app.AddOption(flag, value, help).FromEnvironment(variable).ShowDefault();
-  };
-  const char* const kHostPort = "host:port, for example 10.0.0.1:7420";
-  add("--coordinator", options.coordinator, "address of the coordinator, host:port")
-      .Required()
-      .Fits(cairn::IsHostPort, kHostPort);
-  add("--job", options.job, "name of the training job").Required();
-  add("--rank", options.rank, "rank of the trainer (also RANK)").FromEnvironment("RANK").Required();
-  add("--world-size", options.world_size, "number of ranks of the job (also WORLD_SIZE)")
-      .FromEnvironment("WORLD_SIZE")
-      .Required();
-  add("--root", options.root, "directory of all checkpoints, the same for coordinator and agents").Required();
-  add("--listen", options.listen, "where other agents connect; other than loopback needs --token-file")
-      .Fits(cairn::IsHostPort, kHostPort);
-  add("--advertise", options.advertise, "address that other agents are told, if it is not the one of --listen")
-      .Fits(cairn::IsHostPort, kHostPort);
-  add("--socket-directory", options.socket_directory,
-      "directory of the trainer's socket (default: below XDG_RUNTIME_DIR or /tmp)");
-  add("--memory-budget", memory_budget,
-      "largest shared memory for staging and reading; 0: what container and machine allow");
-  add("--round-bytes", round_bytes, "largest read buffer; an agent holds two");
-  add("--io-threads", options.io_threads, "threads that write and read files").Between(1, 64);
-  add("--io", io,
-      "auto: direct, but loads through the page cache if the state is small beside free memory; buffered: always "
-      "through the page cache")
-      .OneOf({"auto", "buffered"});
-  add("--shared-memory", shared_memory,
-      "auto: with agents of this machine; never: bytes between agents go over the network")
-      .OneOf({"auto", "never"});
-  add("--node", options.node, "name of this machine, for people and for planning (default: the host's name)");
-  add("--allow-uid", options.allowed_users, "user whose trainers may connect besides this agent's own").SplitAt(',');
-  add("--import-root", options.import_roots,
-      "with --allow-uid: directory below which loads may import safetensors files (default: none)")
-      .SplitAt(',');
-  cairn::Argument token_file =
-      add("--token-file", options.token_file,
-          "file with the secret that coordinator and agents share (default: looked for by the coordinator's address in "
-          "this user's runtime directory, then in <root>/.cairn/token)");
-  app.AddFlag("--insecure", options.insecure, "send no token, and ask other agents for none")
-      .FromEnvironment("CAIRN_INSECURE")
-      .Excludes(token_file);
-  add("--address-file", address_file, "written when the agent serves: the address for CAIRN_AGENT");
-  add("--drain-timeout", drain_timeout, "how long SIGTERM waits for staged saves");
-  add("--register-timeout", register_timeout,
-      "how long a rank that another agent still holds is asked for again, and a token looked for that the coordinator "
-      "takes; more than the coordinator's --lease-ttl");
+  Flags flags;
+  AddFlags(flags, app);
   if (const std::optional<int> exit_status = app.Parse(argc, argv)) return *exit_status;
-  if (options.node.empty()) options.node = HostName();
-  options.shared_memory = shared_memory == "auto";
-  options.direct_io = io == "auto";
-  const auto budget = cairn::ParseSize(memory_budget);
-  const auto round = cairn::ParseSize(round_bytes);
-  const auto drain = cairn::ParseDuration(drain_timeout);
-  const auto registering = cairn::ParseDuration(register_timeout);
-  for (const absl::Status& status :
-       {budget.status(), round.status(), drain.status(), registering.status(), cairn::CheckJobName(options.job)}) {
-    if (!status.ok()) return Fail(status), 2;
+  const absl::StatusOr<Settings> settings = ReadFlags(flags);
+  if (!settings.ok()) {
+    Print(settings.status());
+    return 2;
   }
-  if (options.rank >= options.world_size) {
-    return Fail(cairn::MakeError(cairn::Reason::kRankOutOfRange,
-                                 absl::StrCat("rank ", options.rank, " of a world of ", options.world_size))),
-           2;
+  cairn::SetLogContext({{"job", settings->agent.job}, {"rank", settings->agent.rank}});
+  if (const absl::Status served = Serve(*settings); !served.ok()) {
+    Print(served);
+    return 1;
   }
-  options.memory_budget = static_cast<uint64_t>(*budget);
-  options.round_bytes = static_cast<uint64_t>(*round);
-  options.register_timeout = *registering;
-  if (options.socket_directory.empty()) {
-    options.socket_directory = cairn::DefaultSocketDirectory(options.job, options.rank);
-  }
-  cairn::SetLogContext({{"job", options.job}, {"rank", options.rank}});
-
-  // Signals arrive as reads of the main thread; every thread started from here on inherits the mask.
-  signal(SIGPIPE, SIG_IGN);
-  signal(SIGXFSZ, SIG_IGN);  // a write beyond a limit fails by EFBIG, and is reported
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  const int signal_fd = signalfd(-1, &signals, SFD_CLOEXEC);
-  const int fatal_fd = eventfd(0, EFD_CLOEXEC);
-  absl::Status refused;  // written before the event that makes the main thread read it
-  options.on_fatal = [fatal_fd, &refused](const absl::Status& status) {
-    refused = status;
-    const uint64_t one = 1;
-    (void)!write(fatal_fd, &one, sizeof(one));
-  };
-
-  auto agent = cairn::WithMemory("to start", [&] { return cairn::Agent::Start(options); });
-  if (!agent.ok()) return Fail(agent.status());
-  cairn::LocalService service(**agent);
-  auto server = cairn::WithMemory("to start", [&] {
-    return cairn::LocalServer::Start(options.socket_directory + "/agent.sock", cairn::UserPolicy(options.allowed_users),
-                                     &service);
-  });
-  if (!server.ok()) return Fail(server.status());
-  service.SetPeerLookup([raw = server->get()](const std::string& peer) { return raw->PeerOfCall(peer); });
-  const std::string address = "unix:" + (*server)->path();
-  if (!address_file.empty()) {
-    if (const absl::Status written = cairn::WriteAddressFile(address_file, address); !written.ok())
-      return Fail(written);
-  }
-  cairn::Log(cairn::LogLevel::kInfo, "serving",
-             {{"address", address},
-              {"transfer", (*agent)->transfer_address()},
-              {"coordinator", options.coordinator},
-              {"root", options.root},
-              {"node", options.node},
-              {"version", cairn::kVersion}});
-
-  pollfd polled[] = {{signal_fd, POLLIN, 0}, {fatal_fd, POLLIN, 0}};
-  while (poll(polled, 2, -1) < 0) {
-  }
-  const bool fatal = polled[1].revents != 0;
-  if (!fatal) {
-    signalfd_siginfo info = {};
-    (void)!read(signal_fd, &info, sizeof(info));
-    cairn::Log(cairn::LogLevel::kInfo, "draining", {{"timeout", drain_timeout}});
-    // A second signal ends the process at once.
-    pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
-    if (!(*agent)->Drain(*drain)) cairn::Log(cairn::LogLevel::kWarn, "drain_timed_out");
-  }
-  (*agent)->Quiesce();
-  (*server)->Shutdown(absl::Milliseconds(500));
-  (*agent)->Stop(!fatal);
-  cairn::Log(cairn::LogLevel::kInfo, "ended");
-  return fatal ? Fail(refused) : 0;
+  return 0;
 }

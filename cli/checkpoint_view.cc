@@ -4,16 +4,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "cli/command.h"
+#include "common/base/time_proto.h"
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
 
 namespace cairn::cli {
 namespace {
-
-absl::Duration FromProto(const google::protobuf::Duration& proto) {
-  return absl::Seconds(proto.seconds()) + absl::Nanoseconds(proto.nanos());
-}
 
 std::string Name(const v1::Checkpoint& checkpoint) {
   return checkpoint.has_step() ? absl::StrCat(checkpoint.job(), "@", checkpoint.step())
@@ -30,7 +27,7 @@ bool IsEnded(const v1::Checkpoint& checkpoint) {
 
 std::string TimeText(const google::protobuf::Timestamp& time) {
   if (time.seconds() == 0 && time.nanos() == 0) return "";
-  return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::FromUnixSeconds(time.seconds()), absl::UTCTimeZone());
+  return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", TimeOf(time), absl::UTCTimeZone());
 }
 
 nlohmann::ordered_json ListedToJson(const v1::Checkpoint& checkpoint) {
@@ -99,7 +96,7 @@ Table RankTable(const google::protobuf::RepeatedPtrField<v1::RankProgress>& rank
   for (const v1::RankProgress& rank : ranks) {
     table.Add(
         {absl::StrCat(rank.rank()), rank.node(), rank.phase(), FormatSize(static_cast<int64_t>(rank.bytes_done())),
-         FormatSize(static_cast<int64_t>(rank.bytes_total())), ShortDuration(FromProto(rank.idle())),
+         FormatSize(static_cast<int64_t>(rank.bytes_total())), ShortDuration(DurationOf(rank.idle())),
          rank.late() ? absl::StrCat("LATE ", rank.note()) : rank.note()},
         rank.late() ? Colour::kRed : Colour::kNone);
   }
@@ -114,7 +111,7 @@ std::string ProgressText(const v1::Checkpoint& checkpoint) {
     total += static_cast<int64_t>(rank.bytes_total());
     if (rank.late() && late.size() < 60) {
       absl::StrAppend(&late, late.empty() ? "; late: rank " : ", ", rank.rank(), " (", rank.phase(),
-                      ", no progress for ", ShortDuration(FromProto(rank.idle())), ")");
+                      ", no progress for ", ShortDuration(DurationOf(rank.idle())), ")");
     }
   }
   return absl::StrCat(Name(checkpoint), " ", absl::AsciiStrToLower(StateName(checkpoint.state())), " ",

@@ -11,6 +11,7 @@
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "common/base/random_id.h"
+#include "common/base/time_proto.h"
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -117,9 +118,7 @@ absl::StatusOr<v1::Checkpoint> Save(const CommandContext& context, const Argumen
     request.set_step(*arguments.step);
   }
   if (timeout != absl::InfiniteDuration()) {
-    request.mutable_timeout()->set_seconds(absl::ToInt64Seconds(timeout));
-    request.mutable_timeout()->set_nanos(
-        static_cast<int32_t>(absl::ToInt64Nanoseconds(timeout - absl::Seconds(request.timeout().seconds()))));
+    SetDuration(timeout, *request.mutable_timeout());
   }
   const absl::Time deadline = Clock::Real().SteadyNow() + timeout + kGrace;
   v1::Checkpoint checkpoint;
@@ -148,8 +147,7 @@ void Report(CommandContext& context, const v1::Checkpoint& checkpoint) {
   if (context.json()) {
     std::printf("%s\n", ProgressToJson(checkpoint).dump(2).c_str());
   } else if (checkpoint.state() == v1::Checkpoint::COMMITTED) {
-    const absl::Duration took = absl::Seconds(checkpoint.commit_time().seconds() - checkpoint.create_time().seconds()) +
-                                absl::Nanoseconds(checkpoint.commit_time().nanos() - checkpoint.create_time().nanos());
+    const absl::Duration took = TimeOf(checkpoint.commit_time()) - TimeOf(checkpoint.create_time());
     std::printf("%s %s@%lld: %s by %u ranks in %s\n", Coloured(stdout, Colour::kGreen, "committed").c_str(),
                 checkpoint.job().c_str(), static_cast<long long>(checkpoint.step()),
                 FormatSize(static_cast<int64_t>(checkpoint.bytes())).c_str(), checkpoint.world_size(),

@@ -15,6 +15,7 @@
 #include "cli/checkpoint_view.h"
 #include "cli/coordinator_client.h"
 #include "cli/interrupt.h"
+#include "common/base/time_proto.h"
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -104,9 +105,7 @@ void PrintJob(const v1::Job& job, const std::optional<v1::Checkpoint>& committed
   for (const v1::JobRank& rank : job.rank()) {
     agents.Add({absl::StrCat(rank.rank()), rank.node(), rank.trainer_attached() ? "attached" : "none",
                 rank.has_current_step() ? absl::StrCat(rank.current_step()) : "",
-                absl::StrCat(ShortDuration(absl::Seconds(rank.last_heard().seconds()) +
-                                           absl::Nanoseconds(rank.last_heard().nanos())),
-                             " ago")});
+                absl::StrCat(ShortDuration(DurationOf(rank.last_heard())), " ago")});
   }
   agents.Print(stdout);
   if (job.has_checkpoint()) {

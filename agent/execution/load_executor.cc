@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "agent/staging/memory_limit.h"
 #include "agent/staging/shared_memory.h"
+#include "agent/transport/host_round_fetcher.h"
 #include "common/process/log.h"
 #include "common/resources/memory.h"
 #include "common/status/reason.h"
@@ -157,23 +158,31 @@ absl::StatusOr<std::shared_ptr<RoundSource>> LoadExecutor::MakeReader(const acti
   return reader;
 }
 
-void LoadExecutor::Begin(const action::StartRead& order) {
-  ActiveLoad load;
-  load.number = order.number;
-  load.trainer = order.trainer;
+LoadConsumerOptions LoadExecutor::ConsumerOptions(const action::StartRead& order) {
+  const HostRoundFetcherOptions host = {.job = context_.options.job,
+                                        .plan_digest = order.plan->plan_digest(),
+                                        .consumer_rank = context_.options.rank,
+                                        .load_token = order.order.transfer_token(),
+                                        .agent_token = context_.tokens.Current()};
   LoadConsumerOptions consumer;
-  consumer.job = context_.options.job;
   consumer.rank = context_.options.rank;
   consumer.boot_id = context_.boot_id;
   consumer.descriptor_socket = context_.descriptors.path();
-  consumer.token = context_.tokens.Current();
   consumer.shared_memory = context_.options.shared_memory;
   consumer.window_bytes = 2 * context_.options.round_bytes;
+  consumer.connect = [host](const v1::TransferPeer& peer) { return std::make_unique<HostRoundFetcher>(peer, host); };
   consumer.offer = [this](std::shared_ptr<SharedMemory> memory) {
     return context_.descriptors.Offer(std::move(memory), true);
   };
   consumer.withdraw = [this](uint64_t id) { context_.descriptors.Withdraw(id); };
   consumer.on_error = [this, number = order.number](const absl::Status& error) { Fail(number, error); };
+  return consumer;
+}
+
+void LoadExecutor::Begin(const action::StartRead& order) {
+  ActiveLoad load;
+  load.number = order.number;
+  load.trainer = order.trainer;
   if (const absl::Status allowed = CheckImports(*order.plan, context_.options); !allowed.ok()) {
     return Fail(load.number, allowed);
   }
@@ -190,7 +199,7 @@ void LoadExecutor::Begin(const action::StartRead& order) {
     return Fail(load.number, made);
   }
   load.consumer =
-      std::make_shared<LoadConsumer>(order.plan, order.order, load.source, context_.pool, std::move(consumer));
+      std::make_shared<LoadConsumer>(*order.plan, order.order, load.source, context_.pool, ConsumerOptions(order));
   load.transfer = TransferService::Key::OfLoad(order.plan->plan_digest(), order.order.transfer_token());
   context_.transfers.Add(load.transfer, order.order.transfer_token(), load.source);
   Log(LogLevel::kInfo, order.source == nullptr ? "load_started" : "reshard_started",

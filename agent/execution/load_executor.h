@@ -65,6 +65,7 @@ class LoadExecutor {
   // Memory for the source of a reshard.
   absl::Status MakeSource(const action::StartRead& order, ActiveLoad& load);
   absl::StatusOr<std::shared_ptr<RoundSource>> MakeReader(const action::StartRead& order);
+  LoadConsumerOptions ConsumerOptions(const action::StartRead& order);
   void LendNow(uint64_t number);
   void EndNow(uint64_t number);
   void DestroyRetired();

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "agent/transport/shard_fetcher.h"
 #include "agent/transport/slab_byte_server.h"
 #include "common/base/clock.h"
 #include "common/process/log.h"
@@ -41,7 +42,7 @@ void SaveExecutor::Tick() {
   }
   if (writing == nullptr) return;
   const std::vector<uint32_t> waiting_for =
-      writing->fetcher != nullptr ? writing->fetcher->waiting_for() : std::vector<uint32_t>();
+      writing->moved_in != nullptr ? writing->moved_in->waiting_for() : std::vector<uint32_t>();
   context_.host.Do(
       [&](Session& session, absl::Time) { session.OnWriteProgress(writing->save, writing->bytes_done, waiting_for); });
 }
@@ -132,7 +133,7 @@ void SaveExecutor::StartWrite(const action::StartWrite& order) {
     options.boot_id = context_.boot_id;
     options.token = context_.tokens.Current();
     options.shared_memory = context_.options.shared_memory;
-    run->fetcher = std::make_shared<ShardFetcher>(order.target, order.order, std::move(options));
+    run->moved_in = std::make_shared<ShardFetcher>(order.target, order.order, std::move(options));
   }
   std::shared_ptr<SharedMemory> slab;
   {
@@ -159,9 +160,9 @@ void SaveExecutor::Write(const action::StartWrite& order, const std::shared_ptr<
   job.job = context_.options.job;
   job.step = order.step;
   job.attempt = order.attempt;
-  if (run->fetcher != nullptr) {
+  if (run->moved_in != nullptr) {
     job.fetch_moved = [&](size_t index, uint64_t offset, uint64_t bytes, char* to) {
-      return run->fetcher->Fetch(index, offset, bytes, to);
+      return run->moved_in->Fetch(index, offset, bytes, to);
     };
   }
   const BinWriterOptions options = {.io_threads = context_.options.io_threads, .direct = context_.options.direct_io};
@@ -179,7 +180,7 @@ void SaveExecutor::Write(const action::StartWrite& order, const std::shared_ptr<
 
 void SaveExecutor::EndWrite(const action::StartWrite& order, const WriterRun& run,
                             absl::StatusOr<BinWriteOutcome> outcome, double seconds) {
-  const std::string transport = run.fetcher != nullptr ? run.fetcher->transport() : "";
+  const std::string transport = run.moved_in != nullptr ? run.moved_in->transport() : "";
   if (outcome.ok()) {
     Log(LogLevel::kInfo, "written",
         {{"step", order.step},

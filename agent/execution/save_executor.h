@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "agent/execution/executor_context.h"
 #include "agent/staging/shared_memory.h"
-#include "agent/transport/shard_fetcher.h"
+#include "agent/transport/shard_source.h"
 #include "agent/transport/transfer_service.h"
 #include "agent/writer/bin_writer.h"
 #include "common/base/mutex.h"
@@ -47,11 +47,10 @@ class SaveExecutor {
     uint64_t save = 0;
     std::atomic<bool> stop = false;
     std::atomic<uint64_t> bytes_done = 0;
-    // Null if nothing is moved in.
-    std::shared_ptr<ShardFetcher> fetcher;
+    std::shared_ptr<ShardSource> moved_in;  // null if nothing comes from other ranks
     void Stop() {
       stop = true;
-      if (fetcher != nullptr) fetcher->Stop();
+      if (moved_in != nullptr) moved_in->Stop();
     }
   };
 

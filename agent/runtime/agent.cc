@@ -9,6 +9,7 @@
 #include "agent/sockets/predecessor.h"
 #include "agent/sockets/socket_directory.h"
 #include "common/base/random_id.h"
+#include "common/base/time_proto.h"
 #include "common/base/version.h"
 #include "common/process/log.h"
 #include "common/rpc/endpoint.h"
@@ -184,9 +185,7 @@ absl::StatusOr<v1::AttachResponse> Agent::Attach(const v1::AttachRequest& reques
   response.set_descriptor_socket(descriptors_->path());
   response.set_agent_version(std::string(kVersion));
   if (lease_ttl > absl::ZeroDuration()) {
-    response.mutable_lease_ttl()->set_seconds(absl::ToInt64Seconds(lease_ttl));
-    response.mutable_lease_ttl()->set_nanos(
-        static_cast<int32_t>(absl::ToInt64Nanoseconds(lease_ttl % absl::Seconds(1))));
+    SetDuration(lease_ttl, *response.mutable_lease_ttl());
   }
   return response;
 }

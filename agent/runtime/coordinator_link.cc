@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
 #include "common/base/digest.h"
+#include "common/base/time_proto.h"
 #include "common/process/log.h"
 #include "common/resources/memory.h"
 #include "common/rpc/endpoint.h"
@@ -25,16 +26,6 @@ constexpr absl::Duration kLongestPause = absl::Seconds(1);
 constexpr absl::Duration kProgressInterval = absl::Milliseconds(500);
 constexpr uint64_t kChunkBytes = uint64_t{2} << 20;
 constexpr uint64_t kMaxPlanBytes = uint64_t{1} << 30;
-
-absl::Duration FromProto(const google::protobuf::Duration& duration) {
-  return absl::Seconds(duration.seconds()) + absl::Nanoseconds(duration.nanos());
-}
-
-void ToProto(absl::Duration duration, google::protobuf::Duration* proto) {
-  const int64_t nanos = absl::ToInt64Nanoseconds(duration);
-  proto->set_seconds(nanos / 1'000'000'000);
-  proto->set_nanos(static_cast<int32_t>(nanos % 1'000'000'000));
-}
 
 }  // namespace
 
@@ -167,7 +158,7 @@ absl::Status CoordinatorLink::Register() {
   CAIRN_RETURN_IF_ERROR(status);
   options_.on_registered(proof);
   CAIRN_RETURN_IF_ERROR(host_.Do([&](Session& session, absl::Time) { return session.OnRegistered(response); }));
-  if (response.has_lease_ttl()) lease_ttl_ = std::max(FromProto(response.lease_ttl()), absl::Milliseconds(100));
+  if (response.has_lease_ttl()) lease_ttl_ = std::max(DurationOf(response.lease_ttl()), absl::Milliseconds(100));
   Log(LogLevel::kInfo, "registered",
       {{"coordinator_epoch", response.coordinator_epoch()},
        {"membership_epoch", response.membership_epoch()},
@@ -186,7 +177,7 @@ absl::Status CoordinatorLink::Synchronize() {
   });
   absl::Duration max_wait = lease_ttl_ / 3;
   if (active) max_wait = std::min(max_wait, kProgressInterval);
-  ToProto(max_wait, request.mutable_max_wait());
+  SetDuration(max_wait, *request.mutable_max_wait());
   StoppableCall call(*this, max_wait + kCallTimeout);
   {
     MutexLock lock(mutex_);
@@ -212,8 +203,8 @@ absl::Status CoordinatorLink::Synchronize() {
     active = session.active();
     return status;
   }));
-  if (response.has_lease_ttl()) lease_ttl_ = std::max(FromProto(response.lease_ttl()), absl::Milliseconds(100));
-  absl::Duration delay = std::min(FromProto(response.next_delay()), lease_ttl_ / 3);
+  if (response.has_lease_ttl()) lease_ttl_ = std::max(DurationOf(response.lease_ttl()), absl::Milliseconds(100));
+  absl::Duration delay = std::min(DurationOf(response.next_delay()), lease_ttl_ / 3);
   if (active) delay = std::min(delay, kProgressInterval);
   if (now_version == version && delay > absl::ZeroDuration()) host_.WaitForChange(version, delay);
   return absl::OkStatus();

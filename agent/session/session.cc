@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/digest.h"
+#include "common/base/time_proto.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/status/status_proto.h"
@@ -17,10 +18,6 @@ constexpr size_t kKeptLayouts = 8;
 constexpr size_t kKeptPlans = 8;
 // A trainer that was replaced notices within a second, so few of them still call.
 constexpr size_t kKeptReplaced = 64;
-
-absl::Duration FromProto(const google::protobuf::Duration& duration) {
-  return absl::Seconds(duration.seconds()) + absl::Nanoseconds(duration.nanos());
-}
 
 }  // namespace
 
@@ -54,7 +51,7 @@ absl::Status Session::OnRegistered(const v1::RegisterAgentResponse& response) {
   coordinator_epoch_ = response.coordinator_epoch();
   membership_epoch_ = response.membership_epoch();
   known_revision_ = 0;
-  lease_ttl_ = FromProto(response.lease_ttl());
+  lease_ttl_ = DurationOf(response.lease_ttl());
   registered_ = true;
   Changed();
   return absl::OkStatus();
@@ -105,7 +102,7 @@ absl::Status Session::OnOrders(const v1::SynchronizeAgentResponse& response, abs
   coordinator_epoch_ = response.coordinator_epoch();
   membership_epoch_ = response.membership_epoch();
   known_revision_ = response.revision();
-  if (response.has_lease_ttl()) lease_ttl_ = FromProto(response.lease_ttl());
+  if (response.has_lease_ttl()) lease_ttl_ = DurationOf(response.lease_ttl());
   current_plan_digest_ = response.current_plan_digest();
   current_plan_checks_replicas_ = response.check_replicas();
   current_plan_samples_replicas_ = response.sample_replicas();

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "agent/session/session.h"
 #include "common/base/digest.h"
+#include "common/base/time_proto.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/status/status_proto.h"
@@ -20,10 +21,6 @@ constexpr size_t kMaxFailed = 16;
 // timeout.
 constexpr absl::Duration kBlameGrace = absl::Seconds(3);
 constexpr absl::Duration kDefaultStageTimeout = absl::Minutes(10);
-
-absl::Duration FromProto(const google::protobuf::Duration& duration) {
-  return absl::Seconds(duration.seconds()) + absl::Nanoseconds(duration.nanos());
-}
 
 absl::Status Aborted(int64_t step) {
   return MakeError(Reason::kSaveCancelled, absl::StrCat("the save of step ", step, " was aborted"));
@@ -57,7 +54,7 @@ absl::StatusOr<v1::BeginSaveResponse> Session::BeginSave(const v1::BeginSaveRequ
     response.set_need_layout(true);
     return response;
   }
-  const absl::Duration timeout = request.has_timeout() ? FromProto(request.timeout()) : kDefaultStageTimeout;
+  const absl::Duration timeout = request.has_timeout() ? DurationOf(request.timeout()) : kDefaultStageTimeout;
   Save* save = FindSave(step);
   if (save == nullptr) {
     bool committed = false;

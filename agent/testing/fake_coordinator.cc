@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
+#include "common/base/time_proto.h"
 #include "common/rpc/endpoint.h"
 #include "common/rpc/grpc_status.h"
 #include "common/status/reason.h"
@@ -129,8 +130,7 @@ grpc::Status FakeCoordinator::SynchronizeAgent(grpc::ServerContext* context, con
     rank.heard = true;
     changed_.NotifyAll();
   }
-  const absl::Time deadline = Clock::Real().SteadyNow() + absl::Seconds(request->max_wait().seconds()) +
-                              absl::Nanoseconds(request->max_wait().nanos());
+  const absl::Time deadline = Clock::Real().SteadyNow() + DurationOf(request->max_wait());
   while (rank.revision == request->known_revision() && rank.registered && !ending_ && !context->IsCancelled() &&
          rank.sequence == request->sequence()) {
     const absl::Duration left = deadline - Clock::Real().SteadyNow();

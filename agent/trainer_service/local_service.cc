@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/digest.h"
+#include "common/base/time_proto.h"
 #include "common/rpc/reactor.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -20,9 +21,7 @@ constexpr absl::Duration kStartWait = absl::Milliseconds(5);
 template <typename Request>
 absl::Duration MaxWait(const Request& request) {
   if (!request.has_max_wait()) return kDefaultWait;
-  const absl::Duration wait =
-      absl::Seconds(request.max_wait().seconds()) + absl::Nanoseconds(request.max_wait().nanos());
-  return std::clamp(wait, absl::ZeroDuration(), kLongestWait);
+  return std::clamp(DurationOf(request.max_wait()), absl::ZeroDuration(), kLongestWait);
 }
 
 // Answers by `ask`, when it says something that is not pending, or with what is pending when the time is over.

@@ -4,39 +4,36 @@
 #ifndef CAIRN_AGENT_TRANSPORT_LOAD_CONSUMER_H_
 #define CAIRN_AGENT_TRANSPORT_LOAD_CONSUMER_H_
 
-#include <atomic>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "agent/reader/buffer_pool.h"
 #include "agent/reader/round_byte_server.h"
-#include "agent/session/session.h"
+#include "agent/transport/consumer_ledger.h"
 #include "agent/transport/copy_packer.h"
+#include "agent/transport/round_fetcher.h"
+#include "cairn/v1/agent_coordination_service.pb.h"
 #include "cairn/v1/local_agent_service.pb.h"
-#include "cairn/v1/transfer_service.grpc.pb.h"
+#include "common/base/mutex.h"
 #include "common/process/task_queue.h"
 
 namespace cairn {
 
 struct LoadConsumerOptions {
-  std::string job;
   uint32_t rank = 0;
   std::string boot_id;
   // Of this agent: for its own buffers and windows.
   std::string descriptor_socket;
-  std::string token;
   bool shared_memory = true;
   // Windows that may be out at once, bytes; one is always allowed.
   uint64_t window_bytes = 0;
-  // A source that cannot be reached for so long ends the load.
-  absl::Duration unreachable_timeout = absl::Seconds(15);
+  // The way to a source that is another rank.
+  std::function<std::unique_ptr<RoundFetcher>(const v1::TransferPeer&)> connect;
   std::function<absl::StatusOr<uint64_t>(std::shared_ptr<SharedMemory>)> offer;
   std::function<void(uint64_t)> withdraw;
   // The first error; called without a lock.
@@ -47,7 +44,7 @@ struct LoadConsumerOptions {
 class LoadConsumer {
  public:
   // `own` lends this rank's rounds.
-  LoadConsumer(ReadPlanPtr plan, const v1::LoadOrder& order, std::shared_ptr<ByteServer> own, BufferPool& pool,
+  LoadConsumer(const v1::ReadPlan& plan, const v1::LoadOrder& order, std::shared_ptr<ByteServer> own, BufferPool& pool,
                LoadConsumerOptions options);
   // Stops. `own` must have been stopped before.
   ~LoadConsumer();
@@ -57,10 +54,7 @@ class LoadConsumer {
   // Ends all calls and waits for them; those who wait are told `why`. Idempotent.
   void Stop(const absl::Status& why);
 
-  struct Received {
-    std::vector<v1::LoadBatch> batches;
-    bool complete = false;
-  };
+  using Received = ConsumerLedger::Received;
   using Done = std::function<void(absl::StatusOr<Received>)>;
   // Takes `released` back, then calls `done` once: with the batches that are ready, when all have been given, or with
   // the error of the load. Returns a number to forget the call by; 0 if `done` was called already.
@@ -76,68 +70,58 @@ class LoadConsumer {
   // One rank that bytes come from.
   struct Source {
     uint32_t rank = 0;
-    uint64_t incarnation = 0;
-    std::string address;
-    std::string descriptor_socket;                     // of the agent whose buffers the trainer maps
-    bool local = false;                                // this agent itself
-    bool mapped = false;                               // the trainer maps its buffers
-    std::vector<uint32_t> rounds;                      // that have something for this rank, ascending
-    std::map<uint32_t, std::vector<v1::Copy>> copies;  // by round; given away with the batch
-    size_t next = 0;                                   // into rounds: being awaited
-    std::set<uint32_t> held;                           // rounds that came and are not released
-    std::map<uint32_t, size_t> fetching;               // groups of a round that are not fetched yet
-    std::shared_ptr<v1::TransferService::Stub> stub;
+    bool mapped = false;                    // the trainer maps its buffers; else their bytes are fetched
+    std::string descriptor_socket;          // of the agent whose buffers the trainer maps
+    std::unique_ptr<RoundFetcher> fetcher;  // null for this rank itself, and for one without an address
   };
-  struct Batch {
-    size_t source = 0;
-    uint32_t round = 0;
-    std::shared_ptr<SharedMemory> window;  // null if the source's buffer is mapped
-    uint64_t window_id = 0;
-    uint64_t window_bytes = 0;
+  // Memory that a batch was fetched into.
+  struct Window {
+    std::shared_ptr<SharedMemory> memory;
+    uint64_t id = 0;
   };
-  struct Call;
 
+  Source MakeSource(uint32_t rank, const v1::LoadOrder& order) const;
+  bool local(size_t source) const { return sources_[source].rank == options_.rank; }
+
+  // Asks the source for its next round.
   void AwaitNext(size_t source);
-  // One call to a source; with `notice` only its releases.
-  void StartCall(std::shared_ptr<Call> call);
-  void OnAnswer(Call& call, const grpc::Status& status);
-  void SendReleases(size_t source);
-  void OnRound(size_t source, uint32_t round, uint64_t descriptor_id, uint64_t bytes);
-  // Part of the copies of one round, which share its release.
-  absl::Status Fetch(size_t source, uint32_t round, const CopyWindow& window);
-  absl::Status FetchInto(const Source& source, uint32_t round, const std::vector<v1::Copy>& copies, char* window,
-                         uint64_t bytes);
-  void Release(uint64_t batch, std::vector<size_t>& sources) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void AwaitStop(absl::Duration timeout);
-  void Fail(const absl::Status& status);
-  void Answer();
-  v1::TransferIdentity Identity(const Source& source) const;
-  uint32_t ReleasedBelow(const Source& source) const;
+  void OnRound(size_t source, uint32_t round, const SourceRound& arrived);
+  void HandOutMapped(size_t source, uint32_t round, const SourceRound& arrived, std::vector<v1::Copy> copies);
+  absl::Status PostFetches(size_t source, uint32_t round, const std::vector<v1::Copy>& copies);
 
-  const ReadPlanPtr plan_;
-  const uint64_t number_;
-  const std::string transfer_token_;
+  // Fills one window of a round, on a thread of `fetch_queue_`.
+  absl::Status Fetch(size_t source, uint32_t round, const CopyWindow& part);
+  // Waits until the window may be taken; false if the load has ended.
+  bool AwaitRoom(uint64_t bytes);
+  absl::StatusOr<Window> FillWindow(size_t source, uint32_t round, const CopyWindow& part);
+  // Returns whether that was the last of its round.
+  bool HandOutFilled(size_t source, uint32_t round, const CopyWindow& part, Window window);
+  void Discard(Window window);
+
+  // Takes a batch back; adds its source if that is to be told.
+  void TakeBack(uint64_t batch, std::vector<size_t>& sources) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SendReleases(const std::vector<size_t>& sources);
+  // Answers those who wait, if there is anything to tell.
+  void Answer();
+  void Fail(const absl::Status& error);
+  // Returns false if the load had ended before.
+  bool End(const absl::Status& why);
+
   const std::shared_ptr<ByteServer> own_;
   BufferPool& pool_;
   const LoadConsumerOptions options_;
 
   Mutex mutex_;
   CondVar changed_;
-  std::vector<Source> sources_ ABSL_GUARDED_BY(mutex_);
-  size_t to_come_ ABSL_GUARDED_BY(mutex_) = 0;  // batches that are not ready yet
-  std::deque<v1::LoadBatch> ready_ ABSL_GUARDED_BY(mutex_);
-  std::map<uint64_t, Batch> batches_ ABSL_GUARDED_BY(mutex_);  // ready or given
-  uint64_t next_batch_ ABSL_GUARDED_BY(mutex_) = 1;
-  uint64_t windows_out_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::Status error_ ABSL_GUARDED_BY(mutex_);
-  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  ConsumerLedger ledger_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Source> sources_;                                 // as the ledger numbers them; do not change
+  std::map<uint64_t, Window> windows_ ABSL_GUARDED_BY(mutex_);  // by batch
+  absl::Status ended_ ABSL_GUARDED_BY(mutex_);                  // why nothing more happens; OK while the load goes on
   uint64_t next_call_ ABSL_GUARDED_BY(mutex_) = 1;
   std::map<uint64_t, Done> waiting_ ABSL_GUARDED_BY(mutex_);
-  std::map<Call*, std::shared_ptr<Call>> calls_ ABSL_GUARDED_BY(mutex_);  // to sources, under way
-  std::set<grpc::ClientContext*> fetches_ ABSL_GUARDED_BY(mutex_);
   bool mapped_used_ ABSL_GUARDED_BY(mutex_) = false;
   bool fetched_used_ ABSL_GUARDED_BY(mutex_) = false;
-  std::unique_ptr<TaskQueue> fetchers_;  // null if nothing is fetched
+  std::unique_ptr<TaskQueue> fetch_queue_;  // null if nothing is fetched
 };
 
 }  // namespace cairn

@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "agent/transport/can_connect.h"
 #include "agent/transport/copy_stream.h"
 #include "common/base/clock.h"
+#include "common/base/time_proto.h"
 #include "common/process/log.h"
 #include "common/rpc/endpoint.h"
 #include "common/status/reason.h"
@@ -69,74 +71,114 @@ absl::Status ShardFetcher::AwaitStaged(Source& source) {
   absl::Time failing_since = absl::InfiniteFuture();
   absl::Duration pause = kFirstPause;
   while (true) {
-    grpc::ClientContext context;
-    PrepareCall(context, kRoundWait + kCallMargin, options_.token);
-    {
-      MutexLock lock(mutex_);
-      if (stopped_) return Stopped();
-      calls_.insert(&context);
-    }
-    v1::AwaitRoundRequest request;
+    grpc::Status answered;
     v1::AwaitRoundResponse response;
-    *request.mutable_transfer() = Identity(source);
-    request.mutable_max_wait()->set_seconds(absl::ToInt64Seconds(kRoundWait));
-    const grpc::Status answered = source.stub->AwaitRound(&context, request, &response);
-    MutexLock lock(mutex_);
-    calls_.erase(&context);
-    if (stopped_) return Stopped();
+    CAIRN_RETURN_IF_ERROR(AskOnce(source, answered, response));
     if (answered.ok() && response.ready()) {
-      source.slab_bytes = response.bytes();
-      for (const v1::StagedShard& shard : response.staged()) {
-        if (shard.offset() > response.bytes() || shard.bytes() > response.bytes() - shard.offset()) {
-          return Failed(source, absl::StrCat("its shard ", shard.shard(), " lies outside of its slab"));
-        }
-        source.offset[shard.shard()] = shard.offset();
-      }
-      for (const MovedIn& moved : target_->moved_in) {
-        if (moved.from_rank != source.rank) continue;
-        const auto found =
-            std::find_if(response.staged().begin(), response.staged().end(),
-                         [&](const v1::StagedShard& shard) { return shard.shard() == moved.from_shard; });
-        if (found == response.staged().end() || found->bytes() != moved.item.bytes()) {
-          return Failed(source, absl::StrCat("it does not lend ", moved.item.name, ", by the plan ", moved.item.bytes(),
-                                             " bytes"));
-        }
-      }
-      if (source.mapped) {
-        auto memory =
-            LentMemory::Map(source.peer.descriptor_socket(), response.descriptor_id(), response.bytes(), geteuid());
-        if (!memory.ok()) {
-          const bool unsealed = HasReason(memory.status(), Reason::kMemoryUnsealed);
-          return Failed(source, std::string(memory.status().message()),
-                        unsealed ? Reason::kMemoryUnsealed : Reason::kTransportFailed);
-        }
-        source.memory = *std::move(memory);
-      }
-      return absl::OkStatus();
+      CAIRN_RETURN_IF_ERROR(TakeOffsets(source, response));
+      return source.mapped ? MapSlab(source, response) : absl::OkStatus();
     }
-    if (answered.ok()) {  // not yet
+    if (answered.ok()) {  // not yet: the call has waited already
       failing_since = absl::InfiniteFuture();
-      source.waiting = true;
+      MarkWaiting(source);
       continue;
     }
-    const absl::Status status = CallError(
-        answered, PeerKind::kAgent, absl::StrCat("of rank ", source.rank, " at ", source.peer.transfer_address()));
-    const absl::Time now = Clock::Real().SteadyNow();
-    if (HasReason(status, Reason::kPlanUnknown)) {
-      failing_since = absl::InfiniteFuture();
-      source.waiting = true;
-    } else if (HasReason(status, Reason::kAgentUnreachable)) {
-      failing_since = std::min(failing_since, now);
-      if (now - failing_since >= options_.unreachable_timeout) return Failed(source, std::string(status.message()));
-    } else if (HasReason(status, Reason::kStaleIncarnation)) {
-      return Failed(source, "its agent was restarted");  // what the one before had staged is gone
-    } else {
-      return status;
-    }
-    const absl::Time until = now + pause;
-    while (!stopped_ && Clock::Real().SteadyNow() < until) changed_.WaitFor(mutex_, until - Clock::Real().SteadyNow());
+    CAIRN_RETURN_IF_ERROR(CheckPassing(source, PeerError(source, answered), failing_since));
+    Pause(pause);
     pause = std::min(2 * pause, kLongestPause);
   }
+}
+
+absl::Status ShardFetcher::AskOnce(Source& source, grpc::Status& answered, v1::AwaitRoundResponse& response) {
+  v1::AwaitRoundRequest request;
+  *request.mutable_transfer() = Identity(source);
+  SetDuration(kRoundWait, *request.mutable_max_wait());
+  grpc::ClientContext context;
+  PrepareCall(context, kRoundWait + kCallMargin, options_.token);
+  CAIRN_RETURN_IF_ERROR(BeginCall(context));
+  answered = source.stub->AwaitRound(&context, request, &response);
+  return EndCall(context);
+}
+
+absl::Status ShardFetcher::CheckPassing(Source& source, const absl::Status& error, absl::Time& failing_since) {
+  if (HasReason(error, Reason::kPlanUnknown)) {  // it has not heard of the save yet
+    failing_since = absl::InfiniteFuture();
+    MarkWaiting(source);
+    return absl::OkStatus();
+  }
+  if (HasReason(error, Reason::kAgentUnreachable)) {
+    const absl::Time now = Clock::Real().SteadyNow();
+    failing_since = std::min(failing_since, now);
+    if (now - failing_since < options_.unreachable_timeout) return absl::OkStatus();
+    return Failed(source, std::string(error.message()));
+  }
+  // What the agent before had staged is gone.
+  if (HasReason(error, Reason::kStaleIncarnation)) return Failed(source, "its agent was restarted");
+  return error;
+}
+
+void ShardFetcher::Pause(absl::Duration pause) {
+  const absl::Time until = Clock::Real().SteadyNow() + pause;
+  MutexLock lock(mutex_);
+  while (!stopped_) {
+    const absl::Duration left = until - Clock::Real().SteadyNow();
+    if (left <= absl::ZeroDuration()) return;
+    changed_.WaitFor(mutex_, left);
+  }
+}
+
+absl::Status ShardFetcher::TakeOffsets(Source& source, const v1::AwaitRoundResponse& staged) {
+  std::map<uint32_t, uint64_t> lent_bytes;  // by shard
+  for (const v1::StagedShard& shard : staged.staged()) {
+    if (shard.offset() > staged.bytes() || shard.bytes() > staged.bytes() - shard.offset()) {
+      return Failed(source, absl::StrCat("its shard ", shard.shard(), " lies outside of its slab"));
+    }
+    source.offset[shard.shard()] = shard.offset();
+    lent_bytes[shard.shard()] = shard.bytes();
+  }
+  for (const MovedIn& moved : target_->moved_in) {
+    if (moved.from_rank != source.rank) continue;
+    const auto lent = lent_bytes.find(moved.from_shard);
+    if (lent == lent_bytes.end() || lent->second != moved.item.bytes()) {
+      return Failed(source,
+                    absl::StrCat("it does not lend ", moved.item.name, ", by the plan ", moved.item.bytes(), " bytes"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ShardFetcher::MapSlab(Source& source, const v1::AwaitRoundResponse& staged) {
+  auto memory = LentMemory::Map(source.peer.descriptor_socket(), staged.descriptor_id(), staged.bytes(), geteuid());
+  if (!memory.ok()) {
+    const bool unsealed = HasReason(memory.status(), Reason::kMemoryUnsealed);
+    return Failed(source, std::string(memory.status().message()),
+                  unsealed ? Reason::kMemoryUnsealed : Reason::kTransportFailed);
+  }
+  source.memory = *std::move(memory);
+  return absl::OkStatus();
+}
+
+absl::Status ShardFetcher::BeginCall(grpc::ClientContext& context) {
+  MutexLock lock(mutex_);
+  if (stopped_) return Stopped();
+  calls_.insert(&context);
+  return absl::OkStatus();
+}
+
+absl::Status ShardFetcher::EndCall(grpc::ClientContext& context) {
+  MutexLock lock(mutex_);
+  calls_.erase(&context);
+  return stopped_ ? Stopped() : absl::OkStatus();
+}
+
+void ShardFetcher::MarkWaiting(Source& source) {
+  MutexLock lock(mutex_);
+  source.waiting = true;
+}
+
+absl::Status ShardFetcher::PeerError(const Source& source, const grpc::Status& status) const {
+  return CallError(status, PeerKind::kAgent,
+                   absl::StrCat("of rank ", source.rank, " at ", source.peer.transfer_address()));
 }
 
 absl::Status ShardFetcher::Resolve(Source& source) {
@@ -182,18 +224,11 @@ absl::Status ShardFetcher::Copy(const Source& source, uint64_t offset, uint64_t 
   copy->set_element_bytes(bytes);
   grpc::ClientContext context;
   PrepareCall(context, kFetchTimeout, options_.token);
-  {
-    MutexLock lock(mutex_);
-    if (stopped_) return Stopped();
-    calls_.insert(&context);
-  }
+  CAIRN_RETURN_IF_ERROR(BeginCall(context));
   const StreamedCopies streamed = StreamCopies(*source.stub, context, request, to, bytes);
-  MutexLock lock(mutex_);
-  calls_.erase(&context);
-  if (stopped_) return Stopped();
+  CAIRN_RETURN_IF_ERROR(EndCall(context));
   if (!streamed.too_much && !streamed.ended.ok()) {
-    const absl::Status error = CallError(streamed.ended, PeerKind::kAgent,
-                                         absl::StrCat("of rank ", source.rank, " at ", source.peer.transfer_address()));
+    const absl::Status error = PeerError(source, streamed.ended);
     const bool gone = HasReason(error, Reason::kAgentUnreachable) || HasReason(error, Reason::kStaleIncarnation);
     return gone ? Failed(source, std::string(error.message())) : error;
   }

@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "agent/session/save_image.h"
 #include "agent/sockets/lent_memory.h"
+#include "agent/transport/shard_source.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "cairn/v1/transfer_service.grpc.pb.h"
 #include "common/base/mutex.h"
@@ -30,29 +31,19 @@ struct ShardFetcherOptions {
   absl::Duration unreachable_timeout = absl::Seconds(15);
 };
 
-// Same machine (equal boot id, and the source's descriptor socket answers): the source's slab is mapped and copied out
-// of. Else the bytes come over gRPC. The way is chosen when a source is first needed and logged; it never changes
-// silently. Holds no buffer of its own: bytes go where the caller wants them. Thread-safe.
-class ShardFetcher {
+// The host transport. Same machine (equal boot id, and the source's descriptor socket answers): the source's slab is
+// mapped and copied out of. Else the bytes come over gRPC. The way is chosen when a source is first needed and logged;
+// it never changes silently.
+class ShardFetcher final : public ShardSource {
  public:
   // `order` brings the peers and the secret; `target` says what comes from whom.
   ShardFetcher(SaveImagePtr target, const v1::SaveOrder& order, ShardFetcherOptions options);
-  // Stops.
-  ~ShardFetcher();
+  ~ShardFetcher() override;
 
-  // Copies [offset, offset + bytes) of target->moved_in[index] to `to`. Waits until the rank that holds it has staged:
-  // who is late there is for the coordinator to decide, whose order to abort stops this.
-  // UNAVAILABLE (TRANSPORT_FAILED): names the rank that cannot be reached, was restarted or sends something else;
-  // CANCELLED (SAVE_CANCELLED): stopped; FAILED_PRECONDITION (MEMORY_UNSEALED), and others of the source.
-  absl::Status Fetch(size_t index, uint64_t offset, uint64_t bytes, char* to);
-
-  // Ends all that waits. Idempotent.
-  void Stop();
-
-  // Ranks that a Fetch waits for because they have not staged yet; ascending.
-  std::vector<uint32_t> waiting_for();
-  // As LoadConsumer::transport.
-  std::string transport();
+  absl::Status Fetch(size_t index, uint64_t offset, uint64_t bytes, char* to) override;
+  void Stop() override;
+  std::vector<uint32_t> waiting_for() override;
+  std::string transport() override;
 
  private:
   struct Source {
@@ -62,17 +53,31 @@ class ShardFetcher {
     bool resolving = false;
     bool waiting = false;  // it has not staged yet
     bool ready = false;
-    uint64_t slab_bytes = 0;
     std::map<uint32_t, uint64_t> offset;  // by shard number of its layout
     std::shared_ptr<LentMemory> memory;
     std::shared_ptr<v1::TransferService::Stub> stub;
   };
 
-  // Returns when the source's slab can be read.
+  // Returns when the source's slab can be read. Other threads that need it wait for the one that resolves it.
   absl::Status Resolve(Source& source);
+  // Asks until the source has staged.
   absl::Status AwaitStaged(Source& source);
+  // One call; blocks. The status is of the stop alone.
+  absl::Status AskOnce(Source& source, grpc::Status& answered, v1::AwaitRoundResponse& response);
+  // OK: the error may pass, and the call is worth another try.
+  absl::Status CheckPassing(Source& source, const absl::Status& error, absl::Time& failing_since);
+  void Pause(absl::Duration pause);
+  // Takes over where its shards lie, compared with what the plan says comes from it.
+  absl::Status TakeOffsets(Source& source, const v1::AwaitRoundResponse& staged);
+  absl::Status MapSlab(Source& source, const v1::AwaitRoundResponse& staged);
+  // Of a source that is ready.
   absl::Status Copy(const Source& source, uint64_t offset, uint64_t bytes, char* to);
+  // Around each call, so that Stop cancels it. SAVE_CANCELLED: stopped.
+  absl::Status BeginCall(grpc::ClientContext& context);
+  absl::Status EndCall(grpc::ClientContext& context);
+  void MarkWaiting(Source& source);
   v1::TransferIdentity Identity(const Source& source) const;
+  absl::Status PeerError(const Source& source, const grpc::Status& status) const;
   absl::Status Stopped() const;
   absl::Status Failed(const Source& source, const std::string& what, Reason reason = Reason::kTransportFailed) const;
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "agent/transport/copy_packer.h"
 #include "common/base/digest.h"
+#include "common/base/time_proto.h"
 #include "common/rpc/endpoint.h"
 #include "common/rpc/grpc_status.h"
 #include "common/rpc/reactor.h"
@@ -111,9 +112,7 @@ grpc::ServerUnaryReactor* TransferService::AwaitRound(grpc::CallbackServerContex
   auto source = LenderFor(*context, request->transfer());
   if (!source.ok()) return FinishNow(context, source.status());
   const uint32_t consumer = request->transfer().consumer_rank();
-  const absl::Duration asked =
-      absl::Seconds(request->max_wait().seconds()) + absl::Nanoseconds(request->max_wait().nanos());
-  const absl::Duration max_wait = std::clamp(asked, absl::ZeroDuration(), kLongestWait);
+  const absl::Duration max_wait = std::clamp(DurationOf(request->max_wait()), absl::ZeroDuration(), kLongestWait);
   if (max_wait <= absl::ZeroDuration()) {
     // Only a release.
     (*source)->Release(consumer, request->released_below());

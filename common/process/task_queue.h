@@ -12,6 +12,10 @@
 
 namespace cairn {
 
+// The threads of one object, whose tasks use it: Stop drops what has not begun and joins them, so that the object can
+// end. WorkerPool is for the opposite: work of many jobs that is finished at the end, on threads that may hang in
+// storage, are given up and cannot be joined. Neither can stand in for the other.
+//
 // Thread-safe. With one thread, tasks run one after the other.
 class TaskQueue {
  public:

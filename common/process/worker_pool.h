@@ -12,7 +12,8 @@
 
 namespace cairn {
 
-// A storage call that hangs cannot be ended, so its thread is given up: another one takes its place, and the work of
+// Not TaskQueue, whose threads are joined and must not hang, and which drops its work at the end. Here a storage call
+// that hangs cannot be ended, so its thread is given up: another one takes its place, and the work of
 // other jobs goes on. What the pool itself needs outlives such a thread; what its work uses must outlive it too.
 // Thread-safe.
 class WorkerPool {

@@ -124,8 +124,6 @@ constexpr ReasonInfo kTable[] = {
      "Check the job's name and the coordinator's address."},
     {Reason::kPlanUnknown, "PLAN_UNKNOWN", absl::StatusCode::kNotFound, "No layout or plan with this digest is known.",
      "Nothing: the sender uploads it again."},
-    {Reason::kReadPinned, "READ_PINNED", absl::StatusCode::kFailedPrecondition, "A load is reading the checkpoint.",
-     "Wait until the load has ended."},
     {Reason::kChecksumMismatch, "CHECKSUM_MISMATCH", absl::StatusCode::kDataLoss,
      "Bytes on disk are not those that were written.",
      "Run `cairn verify JOB@STEP --root ROOT`, which names all that is damaged; load an earlier step."},

@@ -67,7 +67,6 @@ enum class Reason {
   kNotCommitted,
   kJobNotFound,
   kPlanUnknown,
-  kReadPinned,
   // Storage.
   kChecksumMismatch,
   kFileTruncated,

@@ -1,5 +1,6 @@
 #include "common/storage/listed_checkpoint.h"
 
+#include "common/base/time_proto.h"
 #include "common/status/status_proto.h"
 #include "common/storage/checkpoint_path.h"
 
@@ -23,9 +24,7 @@ v1::Checkpoint ListedCheckpoint(const std::string& job, const StepRecord& step) 
   listed.set_state(v1::Checkpoint::COMMITTED);
   listed.set_bytes(attempt->bytes);
   listed.set_world_size(attempt->world_size);
-  const int64_t nanos = absl::ToUnixNanos(attempt->time);
-  listed.mutable_commit_time()->set_seconds(nanos / 1'000'000'000);
-  listed.mutable_commit_time()->set_nanos(static_cast<int32_t>(nanos % 1'000'000'000));
+  SetTimestamp(attempt->time, *listed.mutable_commit_time());
   return listed;
 }
 

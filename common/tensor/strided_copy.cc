@@ -31,23 +31,6 @@ void StridedCopy::Finish() {
   std::reverse(target_stride.begin(), target_stride.end());
 }
 
-StridedCopy CopyOfRegion(const Box& region, const Box& source, const Box& target, int bytes_per_element) {
-  StridedCopy copy;
-  copy.element_bytes = bytes_per_element;
-  int64_t source_stride = bytes_per_element;
-  int64_t target_stride = bytes_per_element;
-  for (size_t i = region.ndim(); i-- > 0;) {
-    const int64_t n = region.shape[i];
-    copy.source_offset += (region.offset[i] - source.offset[i]) * source_stride;
-    copy.target_offset += (region.offset[i] - target.offset[i]) * target_stride;
-    copy.AddOuter(n, source_stride, target_stride);
-    source_stride *= source.shape[i];
-    target_stride *= target.shape[i];
-  }
-  copy.Finish();
-  return copy;
-}
-
 void Execute(const StridedCopy& copy, const std::byte* source, std::byte* target) {
   source += copy.source_offset;
   target += copy.target_offset;

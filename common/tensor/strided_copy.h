@@ -29,11 +29,6 @@ struct StridedCopy {
   void Finish();
 };
 
-// The copy of `region`, a box within both `source` and `target` (all three in the coordinates of one tensor), where
-// source and target are stored row-major and contiguous. Dimensions that are contiguous on both sides are merged, so
-// the copy has as few dimensions as possible.
-StridedCopy CopyOfRegion(const Box& region, const Box& source, const Box& target, int bytes_per_element);
-
 // Does the copy. The caller guarantees that both memories hold it.
 void Execute(const StridedCopy& copy, const std::byte* source, std::byte* target);
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "common/rpc/time_proto.h"
+#include "common/base/time_proto.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
 #include "common/storage/checkpoint_path.h"

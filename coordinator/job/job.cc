@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/random_id.h"
-#include "common/rpc/time_proto.h"
+#include "common/base/time_proto.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
 #include "common/storage/checkpoint_path.h"

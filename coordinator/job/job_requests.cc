@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "common/rpc/time_proto.h"
+#include "common/base/time_proto.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
 #include "common/storage/checkpoint_path.h"
@@ -41,9 +41,8 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Job::Create(const v1::CreateCheckp
     return std::nullopt;
   }
   OnLost(members_.Expire(context.now), context);
-  const absl::Duration timeout =
-      absl::Seconds(request.timeout().seconds()) + absl::Nanoseconds(request.timeout().nanos());
-  const absl::Time deadline = request.has_timeout() ? context.now + timeout : absl::InfiniteFuture();
+  const absl::Time deadline =
+      request.has_timeout() ? context.now + DurationOf(request.timeout()) : absl::InfiniteFuture();
   const CheckpointKey key{std::nullopt, request.request_id()};
   // A repeated request: in flight, ended since the start, or ended before.
   for (const SaveRequest& known : requests_) {

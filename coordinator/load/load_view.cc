@@ -1,6 +1,7 @@
 // What a load tells the agents and people.
 #include <algorithm>
 
+#include "common/base/time_proto.h"
 #include "common/status/status_proto.h"
 #include "coordinator/decision/transfer_peers.h"
 #include "coordinator/load/load.h"
@@ -81,7 +82,7 @@ v1::Load Load::View(const JobContext& context) const {
     progress.set_bytes_done(rank.state.bytes_done());
     progress.set_bytes_total(rank.state.bytes_total());
     const absl::Duration idle = context.now - ProgressOf(index, context);
-    progress.mutable_idle()->set_seconds(absl::ToInt64Seconds(idle));
+    SetDuration(idle, *progress.mutable_idle());
     progress.set_late(idle > context.options.phase_timeout / 2 &&
                       std::binary_search(awaited.begin(), awaited.end(), index));
     if (progress.late()) progress.set_note(NamedRanks({index}, context).front().detail);

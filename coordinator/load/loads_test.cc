@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/time_proto.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
 #include "coordinator/job/decisions.h"
@@ -144,6 +145,17 @@ TEST_F(LoadsTest, OpenCalls_MeetWhateverTheirNumbers) {
   Report(1, In(Call(1, 1), v1::LoadState::DONE));
   EXPECT_EQ(Action(0, 5), v1::LoadOrder::DONE);
   EXPECT_EQ(Action(1, 1), v1::LoadOrder::DONE);
+}
+
+TEST_F(LoadsTest, ViewTellsHowLongARankIsIdle_WithFractionsOfASecond) {
+  Report(0, Call(0, 1));
+  Report(1, Call(1, 1));
+  ASSERT_TRUE(Plan());
+  Pass(absl::Milliseconds(1500));
+  const v1::Job view = job().View(At());
+  ASSERT_EQ(view.load_size(), 1);
+  ASSERT_EQ(view.load(0).rank_size(), 2);
+  EXPECT_EQ(DurationOf(view.load(0).rank(0).idle()), absl::Milliseconds(1500));
 }
 
 TEST_F(LoadsTest, CallThatTimedOutAlone_EndsAtOnce_AndTheNextOnesMeet) {

@@ -69,11 +69,10 @@ void Save::Report(const Member& member, const v1::SaveState& state, JobContext& 
   if (ended()) return;
   Rank& rank = At(member.rank, context);
   if (phase_ == Phase::kAborting) {
+    // A rank that has not begun comes too late for this attempt; it is told so when the attempt has ended.
     if (rank.begun && rank.agent == member.incarnation &&
         (state.phase() == v1::SaveState::STOPPED || state.call() > rank.state.call())) {
       rank.stopped = true;
-    } else if (!rank.begun) {
-      // It comes too late for this attempt; it is told so when the attempt has ended.
     }
     return;
   }

@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/time_proto.h"
 #include "common/process/quantity.h"
-#include "common/rpc/time_proto.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
 #include "common/storage/checkpoint_path.h"

@@ -47,7 +47,6 @@ class StepAgreement {
   // It was begun by an earlier coordinator: nobody here asked for it.
   bool inherited() const { return number_ != 0 && number_ >> 32 != (own_epoch_ & 0xffffffff); }
   // How many steps were refused since the last agreement.
-  int refusals() const { return refusals_; }
 
  private:
   void Set(State state, JobContext& context);

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/digest.h"
+#include "common/base/time_proto.h"
 #include "common/rpc/endpoint.h"
 #include "common/rpc/plan_part.h"
 #include "common/status/reason.h"
@@ -11,10 +12,6 @@
 
 namespace cairn {
 namespace {
-
-absl::Duration FromProto(const google::protobuf::Duration& proto) {
-  return absl::Seconds(proto.seconds()) + absl::Nanoseconds(proto.nanos());
-}
 
 std::string NameOf(const v1::AgentIdentity& agent) { return absl::StrCat(agent.job(), ":", agent.rank()); }
 
@@ -82,7 +79,7 @@ grpc::ServerUnaryReactor* AgentService::SynchronizeAgent(grpc::CallbackServerCon
     return job == nullptr ? NotRegistered(agent) : job->Synchronize(*request, environment);
   });
   if (!status.ok()) return FinishNow(context, status);
-  const absl::Duration max_wait = std::min(FromProto(request->max_wait()), options_.lease_ttl / 3);
+  const absl::Duration max_wait = std::min(DurationOf(request->max_wait()), options_.lease_ttl / 3);
   const absl::Duration next_delay =
       max_wait > absl::ZeroDuration() ? absl::ZeroDuration() : std::min(absl::Seconds(1), options_.lease_ttl / 3);
   const uint64_t known = request->known_revision();
@@ -98,9 +95,7 @@ grpc::ServerUnaryReactor* AgentService::SynchronizeAgent(grpc::CallbackServerCon
     v1::SynchronizeAgentResponse orders = job->OrdersFor(rank, environment);
     *version = job->orders_version();
     if (!last && known != 0 && orders.revision() <= known) return std::nullopt;
-    orders.mutable_next_delay()->set_seconds(absl::ToInt64Seconds(next_delay));
-    orders.mutable_next_delay()->set_nanos(
-        static_cast<int32_t>(absl::ToInt64Nanoseconds(next_delay - absl::Seconds(orders.next_delay().seconds()))));
+    SetDuration(next_delay, *orders.mutable_next_delay());
     return orders;
   };
   return dispatcher_.Hold(context, absl::StrCat("agent ", NameOf(agent)), max_wait, response, poll);

@@ -4,9 +4,9 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/time_proto.h"
 #include "common/base/version.h"
 #include "common/rpc/endpoint.h"
-#include "common/rpc/time_proto.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/storage/checkpoint_path.h"
@@ -26,7 +26,7 @@ constexpr uint64_t kManifestChunkBytes = uint64_t{2} << 20;
 
 absl::Duration MaxWait(bool given, const google::protobuf::Duration& proto) {
   if (!given) return kMaxWait;
-  return std::clamp(absl::Seconds(proto.seconds()) + absl::Nanoseconds(proto.nanos()), absl::ZeroDuration(), kMaxWait);
+  return std::clamp(DurationOf(proto), absl::ZeroDuration(), kMaxWait);
 }
 
 template <typename Request>

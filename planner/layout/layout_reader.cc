@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -21,7 +22,88 @@ constexpr uint64_t kMaxSlotBytes = uint64_t{1} << 40;
 
 std::vector<int64_t> ToVector(std::span<const int64_t> dims) { return {dims.begin(), dims.end()}; }
 
+// A TensorSchema message, column by column.
+struct SchemaColumns {
+  std::vector<std::string_view> names;
+  std::vector<int> dtypes;
+  std::vector<uint32_t> ndims;
+  std::vector<int64_t> dims;
+};
+
+// Nothing: the bytes are no such message.
+std::optional<SchemaColumns> ParseColumns(std::string_view bytes) {
+  SchemaColumns columns;
+  bool sound = true;
+  WireReader reader(bytes);
+  while (const uint32_t field = reader.NextField()) {
+    switch (field) {
+      case 1:
+        sound &= reader.is_bytes();
+        columns.names.push_back(reader.bytes());
+        break;
+      case 2:
+        sound &= AppendNumbers(reader, columns.dtypes);
+        break;
+      case 3:
+        sound &= AppendNumbers(reader, columns.ndims);
+        break;
+      case 4:
+        sound &= AppendNumbers(reader, columns.dims);
+        break;
+      default:
+        break;
+    }
+  }
+  if (!sound || !reader.ok()) return std::nullopt;
+  return columns;
+}
+
+// Nothing: the bytes are no such message, or its columns do not fit each other.
+std::optional<SchemaColumns> ParseSchema(std::string_view bytes) {
+  std::optional<SchemaColumns> columns = ParseColumns(bytes);
+  if (!columns.has_value()) return std::nullopt;
+  const size_t tensors = columns->names.size();
+  if (columns->dtypes.size() != tensors || columns->ndims.size() != tensors) return std::nullopt;
+  uint64_t dims = 0;
+  for (const uint32_t ndim : columns->ndims) {
+    if (ndim > kMaxDimensions) return std::nullopt;
+    dims += ndim;
+  }
+  if (dims != columns->dims.size()) return std::nullopt;
+  return columns;
+}
+
 }  // namespace
+
+// What one schema says of a tensor.
+struct LayoutSet::Reader::DeclaredTensor {
+  std::string_view name;
+  int dtype_number = 0;
+  Shape global_shape;
+  std::optional<DType> dtype;       // nothing if the number is unknown
+  std::optional<int64_t> elements;  // nothing if there are too many, or a negative number in one dimension
+};
+
+LayoutSet::Reader::DeclaredTensor LayoutSet::Reader::Declare(std::string_view name, int dtype, Shape global_shape) {
+  DeclaredTensor declared = {name, dtype, std::move(global_shape), DTypeFromNumber(dtype), std::nullopt};
+  declared.elements = ElementCount(declared.global_shape);
+  return declared;
+}
+
+std::optional<LayoutSet::Reader::TensorFault> LayoutSet::Reader::FaultOf(const DeclaredTensor& declared) {
+  const Shape& shape = declared.global_shape;
+  if (!declared.dtype) {
+    return TensorFault{Reason::kBadDtype, absl::StrCat("has the unknown dtype number ", declared.dtype_number)};
+  }
+  if (std::any_of(shape.begin(), shape.end(), [](int64_t n) { return n < 0; })) {
+    return TensorFault{Reason::kBadShape, absl::StrCat("has the negative global shape ", ShapeToString(shape))};
+  }
+  if (!declared.elements || *declared.elements > INT64_MAX / cairn::BytesOf(*declared.dtype)) {
+    return TensorFault{Reason::kShapeOverflow,
+                       absl::StrCat("of shape ", ShapeToString(shape), " has 2^63 bytes or more")};
+  }
+  return std::nullopt;
+}
 
 LayoutSet::LayoutSet(std::span<const RankInput> inputs, FaultList& faults) {
   std::vector<const RankInput*> sorted;
@@ -78,109 +160,75 @@ void LayoutSet::Reader::CheckName(uint32_t layout, std::string_view name) {
 }
 
 uint32_t LayoutSet::Reader::ReadSchema(uint32_t layout, std::string_view bytes) {
-  const auto [found, is_new] = schema_ids_.try_emplace(View(bytes), static_cast<uint32_t>(schemas_.size()));
-  if (!is_new) return found->second;
-  const auto id = static_cast<uint32_t>(schemas_.size());
+  const auto [known, is_new] = schema_ids_.try_emplace(View(bytes), static_cast<uint32_t>(schemas_.size()));
+  const uint32_t id = known->second;
+  if (!is_new) return id;
   Schema& schema = schemas_.emplace_back();
-  std::vector<std::string_view> names;
-  std::vector<int> dtypes;
-  std::vector<uint32_t> ndims;
-  std::vector<int64_t> dims;
-  WireReader reader(bytes);
-  bool sound = true;
-  while (const uint32_t field = reader.NextField()) {
-    switch (field) {
-      case 1:
-        if (!reader.is_bytes()) sound = false;
-        names.push_back(reader.bytes());
-        break;
-      case 2:
-        sound &= AppendNumbers(reader, dtypes);
-        break;
-      case 3:
-        sound &= AppendNumbers(reader, ndims);
-        break;
-      case 4:
-        sound &= AppendNumbers(reader, dims);
-        break;
-      default:
-        break;
-    }
-  }
-  uint64_t total_dims = 0;
-  for (uint32_t ndim : ndims) {
-    if (ndim > kMaxDimensions) sound = false;
-    total_dims += ndim;
-  }
-  if (!sound || !reader.ok() || dtypes.size() != names.size() || ndims.size() != names.size() ||
-      total_dims != dims.size()) {
+  std::optional<SchemaColumns> columns = ParseSchema(bytes);
+  if (!columns.has_value()) {
     schema.bad = true;
     return id;
   }
-  schema.ndims = ndims;
-  size_t dim = 0;
   absl::flat_hash_set<uint32_t> seen;
-  for (size_t i = 0; i < names.size(); ++i) {
-    const Shape global_shape(dims.begin() + static_cast<std::ptrdiff_t>(dim),
-                             dims.begin() + static_cast<std::ptrdiff_t>(dim + ndims[i]));
-    dim += ndims[i];
-    const auto dtype = DTypeFromNumber(dtypes[i]);
-    const auto elements = ElementCount(global_shape);
-    const auto known = tensor_ids_.find(View(names[i]));
-    schema.tensors.push_back(kInvalidShard);
-    if (known == tensor_ids_.end() || !dtype || !elements) {
-      CheckName(layout, names[i]);
-      const std::vector<int> ranks = RanksOfLayout(layout);
-      const auto fault = [&](Reason reason, std::string_view what) {
-        faults_.Add({reason,
-                     std::string(names[i]),
-                     ranks,
-                     {},
-                     ToVector(global_shape),
-                     absl::StrCat("tensor ", View(names[i]), " of ", RanksText(ranks), " ", View(what))});
-      };
-      if (!dtype) {
-        fault(Reason::kBadDtype, absl::StrCat("has the unknown dtype number ", dtypes[i]));
-        continue;
-      }
-      if (std::any_of(global_shape.begin(), global_shape.end(), [](int64_t n) { return n < 0; })) {
-        fault(Reason::kBadShape, absl::StrCat("has the negative global shape ", ShapeToString(global_shape)));
-        continue;
-      }
-      if (!elements || *elements > INT64_MAX / cairn::BytesOf(*dtype)) {
-        fault(Reason::kShapeOverflow,
-              absl::StrCat("of shape ", ShapeToString(global_shape), " has 2^63 bytes or more"));
-        continue;
-      }
-    }
-    uint32_t tensor;
-    if (known == tensor_ids_.end()) {
-      tensor = static_cast<uint32_t>(set_.tensors_.size());
-      tensor_ids_.emplace(std::string(names[i]), tensor);
-      set_.tensors_.push_back({std::string(names[i]), *dtype, global_shape, *elements});
-      tensor_schema_.push_back(id);
-    } else {
-      tensor = known->second;
-      const Tensor& first = set_.tensors_[tensor];
-      if (first.dtype != *dtype || first.global_shape != global_shape) {
-        conflicts_.push_back({tensor, id, *dtype, global_shape});
-        set_.tensors_[tensor].disputed = true;
-        continue;  // its shards cannot be compared with the others'
-      }
-    }
-    if (!seen.insert(tensor).second) {
-      const std::vector<int> ranks = RanksOfLayout(layout);
-      faults_.Add({Reason::kNameCollision,
-                   std::string(names[i]),
-                   ranks,
-                   {},
-                   {},
-                   absl::StrCat("tensor ", View(names[i]), " is declared twice by ", RanksText(ranks))});
-      continue;
-    }
-    schema.tensors.back() = tensor;
+  auto dims = columns->dims.begin();
+  for (size_t i = 0; i < columns->names.size(); ++i) {
+    const auto end = dims + columns->ndims[i];
+    schema.tensors.push_back(
+        ReadTensor(layout, id, Declare(columns->names[i], columns->dtypes[i], Shape(dims, end)), seen));
+    dims = end;
   }
+  schema.ndims = std::move(columns->ndims);
   return id;
+}
+
+uint32_t LayoutSet::Reader::ReadTensor(uint32_t layout, uint32_t schema, const DeclaredTensor& declared,
+                                       absl::flat_hash_set<uint32_t>& seen) {
+  const auto known = tensor_ids_.find(View(declared.name));
+  uint32_t tensor = kInvalidShard;
+  if (known != tensor_ids_.end() && declared.dtype && declared.elements) {
+    tensor = MatchTensor(known->second, schema, declared);
+  } else {
+    CheckName(layout, declared.name);
+    if (CheckTensor(layout, declared)) tensor = AddTensor(schema, declared);
+  }
+  if (tensor == kInvalidShard || seen.insert(tensor).second) return tensor;
+  const std::vector<int> ranks = RanksOfLayout(layout);
+  faults_.Add({Reason::kNameCollision,
+               std::string(declared.name),
+               ranks,
+               {},
+               {},
+               absl::StrCat("tensor ", View(declared.name), " is declared twice by ", RanksText(ranks))});
+  return kInvalidShard;
+}
+
+bool LayoutSet::Reader::CheckTensor(uint32_t layout, const DeclaredTensor& declared) {
+  const std::optional<TensorFault> fault = FaultOf(declared);
+  if (!fault.has_value()) return true;
+  const std::vector<int> ranks = RanksOfLayout(layout);
+  faults_.Add({fault->reason,
+               std::string(declared.name),
+               ranks,
+               {},
+               ToVector(declared.global_shape),
+               absl::StrCat("tensor ", View(declared.name), " of ", RanksText(ranks), " ", fault->what)});
+  return false;
+}
+
+uint32_t LayoutSet::Reader::AddTensor(uint32_t schema, const DeclaredTensor& declared) {
+  const auto tensor = static_cast<uint32_t>(set_.tensors_.size());
+  tensor_ids_.emplace(std::string(declared.name), tensor);
+  set_.tensors_.push_back({std::string(declared.name), *declared.dtype, declared.global_shape, *declared.elements});
+  tensor_schema_.push_back(schema);
+  return tensor;
+}
+
+uint32_t LayoutSet::Reader::MatchTensor(uint32_t tensor, uint32_t schema, const DeclaredTensor& declared) {
+  Tensor& first = set_.tensors_[tensor];
+  if (first.dtype == *declared.dtype && first.global_shape == declared.global_shape) return tensor;
+  conflicts_.push_back({tensor, schema, *declared.dtype, declared.global_shape});
+  first.disputed = true;
+  return kInvalidShard;  // its shards cannot be compared with the others'
 }
 
 void LayoutSet::Reader::Read(uint32_t layout, std::string_view bytes) {

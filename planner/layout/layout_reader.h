@@ -3,6 +3,7 @@
 #define CAIRN_PLANNER_LAYOUT_LAYOUT_READER_H_
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -70,7 +71,25 @@ class LayoutSet::Reader {
                  {},
                  absl::StrCat("the layout of ", RanksText(ranks), " is malformed: ", View(what))});
   }
+  // Its number.
   uint32_t ReadSchema(uint32_t layout, std::string_view bytes);
+
+  struct DeclaredTensor;
+  struct TensorFault {
+    Reason reason;
+    std::string what;
+  };
+  static DeclaredTensor Declare(std::string_view name, int dtype, Shape global_shape);
+  // What makes it unusable by itself.
+  static std::optional<TensorFault> FaultOf(const DeclaredTensor& declared);
+  // The number of one of a schema's tensors, or kInvalidShard if it cannot be used. `seen`: of the same schema.
+  uint32_t ReadTensor(uint32_t layout, uint32_t schema, const DeclaredTensor& declared,
+                      absl::flat_hash_set<uint32_t>& seen);
+  bool CheckTensor(uint32_t layout, const DeclaredTensor& declared);
+  uint32_t AddTensor(uint32_t schema, const DeclaredTensor& declared);
+  // One that another schema declares too.
+  uint32_t MatchTensor(uint32_t tensor, uint32_t schema, const DeclaredTensor& declared);
+
   void ReadShards(uint32_t layout, const Schema& schema);
   void ReadObject(uint32_t layout, std::string_view bytes);
   void ReadAlias(uint32_t layout, std::string_view bytes);

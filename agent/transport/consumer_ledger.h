@@ -1,0 +1,103 @@
+// What a consumer of a load has asked for, holds and has handed to its trainer: which round to ask of which source
+// next, what a source may reuse, which batches are ready, and how much memory their windows may take. Decides only;
+// holds no bytes.
+#ifndef CAIRN_AGENT_TRANSPORT_CONSUMER_LEDGER_H_
+#define CAIRN_AGENT_TRANSPORT_CONSUMER_LEDGER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "cairn/v1/local_agent_service.pb.h"
+#include "cairn/v1/plan.pb.h"
+
+namespace cairn {
+
+// A source is a rank that bytes come from; sources are numbered from 0. Each is asked for one round at a time, in
+// ascending order. A round that came is held until its bytes are no longer needed at the source: until the trainer
+// has released the batch that lies in the source's own buffer, or until the last window of the round is filled here.
+// Not thread-safe.
+class ConsumerLedger {
+ public:
+  // `window_bytes`: of windows that may be out at once; one is always allowed.
+  ConsumerLedger(const v1::ReadPlan& plan, uint64_t window_bytes);
+
+  size_t sources() const { return sources_.size(); }
+  uint32_t rank(size_t source) const { return sources_[source].rank; }
+  size_t rounds(size_t source) const { return sources_[source].rounds.size(); }
+
+  // The round to ask of `source` now. Nothing: all its rounds came.
+  std::optional<uint32_t> NextRound(size_t source) const;
+  // The source may reuse its buffers of all rounds below this one. Never falls.
+  uint32_t ReleasedBelow(size_t source) const;
+
+  // The round stands at its source and is held from now on. Returns its copies, which the ledger gives away. Nothing:
+  // it is not the round that NextRound says.
+  std::optional<std::vector<v1::Copy>> TakeRound(size_t source, uint32_t round);
+
+  // A round that came becomes one batch, which lies in its source's buffer. Numbers the batch and returns the number.
+  uint64_t AddMapped(size_t source, uint32_t round, v1::LoadBatch batch);
+
+  // The largest window that a round is cut into, so that one is filled while another is copied.
+  uint64_t largest_window() const;
+  // A round that came becomes `windows` (> 0) batches, each of which lies in a window of this agent.
+  void ExpectWindows(size_t source, uint32_t round, size_t windows);
+  // Whether a window of `bytes` may be taken now.
+  bool HasRoom(uint64_t bytes) const { return windows_out_ == 0 || windows_out_ + bytes <= window_bytes_; }
+  void TakeRoom(uint64_t bytes) { windows_out_ += bytes; }
+
+  struct Filled {
+    uint64_t batch = 0;  // its number
+    // It was the last window of its round: the source is to be told ReleasedBelow.
+    bool round_released = false;
+  };
+  // A window is filled, whose room was taken; it gives that back when the batch is released.
+  Filled AddFilled(size_t source, uint32_t round, uint64_t window_bytes, v1::LoadBatch batch);
+
+  struct Received {
+    std::vector<v1::LoadBatch> batches;
+    bool complete = false;  // no more will come
+  };
+  // What the trainer gets now. Nothing: it has to wait.
+  std::optional<Received> TakeReady();
+
+  // The trainer has copied the batch. Returns the source that is to be told ReleasedBelow, if the batch lay in that
+  // one's buffer. A number that is not out is ignored.
+  std::optional<size_t> Release(uint64_t batch);
+  // The trainer has copied all that it will: nothing is ready any more. Returns what is to be released.
+  std::vector<uint64_t> DropReady();
+
+ private:
+  struct Source {
+    uint32_t rank = 0;
+    std::vector<uint32_t> rounds;                      // that have something for this rank, ascending
+    std::map<uint32_t, std::vector<v1::Copy>> copies;  // by round; of rounds that have not come
+    size_t next = 0;                                   // into rounds: the first that has not come
+    std::set<uint32_t> held;                           // rounds that came and are not released
+    std::map<uint32_t, size_t> unfilled;               // by round: windows to come
+  };
+  struct Batch {
+    size_t source = 0;
+    uint32_t round = 0;
+    bool mapped = false;  // it lies in the source's buffer
+    uint64_t window_bytes = 0;
+  };
+
+  uint64_t AddReady(const Batch& where, v1::LoadBatch batch);
+
+  const uint64_t window_bytes_;
+  std::vector<Source> sources_;
+  size_t to_come_ = 0;               // batches that are not ready yet
+  std::deque<v1::LoadBatch> ready_;  // not given to the trainer yet
+  std::map<uint64_t, Batch> out_;    // ready, or given and not released; by number
+  uint64_t next_batch_ = 1;
+  uint64_t windows_out_ = 0;  // bytes
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_AGENT_TRANSPORT_CONSUMER_LEDGER_H_

@@ -1,0 +1,40 @@
+// Where the writer of a save gets the shards that other ranks hold.
+#ifndef CAIRN_AGENT_TRANSPORT_SHARD_SOURCE_H_
+#define CAIRN_AGENT_TRANSPORT_SHARD_SOURCE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace cairn {
+
+// Of one attempt. Shards are numbered as in SaveImage::moved_in. Implementations are thread-safe: the writer's threads
+// fetch side by side. They hold no buffer of their own, so bytes go where the caller wants them.
+class ShardSource {
+ public:
+  // Stops.
+  virtual ~ShardSource() = default;
+
+  // Copies [offset, offset + bytes) of shard `index` to `to`, which is the caller's and is not touched after the
+  // return. Blocks until the rank that holds the shard has staged and all is there, an error, or Stop: who is late is
+  // for the coordinator to decide, whose order to abort stops this. A rank that cannot be reached is not waited for
+  // without end.
+  // UNAVAILABLE (TRANSPORT_FAILED): names the rank that cannot be reached, was restarted or sends something else;
+  // CANCELLED (SAVE_CANCELLED): stopped; FAILED_PRECONDITION (MEMORY_UNSEALED), and others of the source.
+  virtual absl::Status Fetch(size_t index, uint64_t offset, uint64_t bytes, char* to) = 0;
+
+  // Ends every Fetch; does not wait for their returns. Idempotent.
+  virtual void Stop() = 0;
+
+  // Ranks that a Fetch waits for because they have not staged yet; ascending.
+  virtual std::vector<uint32_t> waiting_for() = 0;
+  // How bytes came, for people: as LoadConsumer::transport.
+  virtual std::string transport() = 0;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_AGENT_TRANSPORT_SHARD_SOURCE_H_

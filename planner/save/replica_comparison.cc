@@ -1,0 +1,238 @@
+// What ranks hold of an item, against what its writer wrote.
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "planner/save/save_plan.h"
+#include "planner/save/save_plan_impl.h"
+
+namespace cairn {
+namespace {
+
+// Checksum and true length of an object; a shard's length is known.
+struct Content {
+  uint32_t crc32c = 0;
+  uint64_t object_bytes = 0;
+
+  auto operator<=>(const Content&) const = default;
+};
+
+// One item as its writer has it.
+struct Written {
+  bool known = false;
+  Content content;
+  int rank = 0;
+  size_t agreeing = 0;  // others that hold the same
+};
+
+// Ranks that hold something else than the writer of an item.
+struct Differing {
+  std::vector<int> ranks;
+  std::map<Content, std::vector<int>> by_content;
+};
+
+// Who differs from most of those that were compared, the writer included: with three or more of them it is likelier
+// that a few went astray than that many went astray alike.
+std::string OddOnesOut(const Written& written, const Differing& differing) {
+  const size_t agreeing = 1 + written.agreeing;
+  const size_t all = agreeing + differing.ranks.size();
+  if (all < 3) return "";
+  if (2 * agreeing > all) {
+    return absl::StrCat("; ", agreeing, " of ", all, " ranks agree, without ",
+                        differing.ranks.size() == 1 ? "rank " : "ranks ", JoinRanks(differing.ranks));
+  }
+  for (const auto& [content, ranks] : differing.by_content) {
+    if (2 * ranks.size() <= all) continue;
+    return absl::StrCat("; ", ranks.size(), " of ", all, " ranks agree, and what rank ", written.rank,
+                        " wrote is not what they hold");
+  }
+  return absl::StrCat("; no more than half of the ", all, " ranks agree");
+}
+
+// The writer and those that differ from it.
+std::vector<int> AllOf(const Written& written, const Differing& differing) {
+  std::vector<int> ranks = differing.ranks;
+  ranks.insert(std::lower_bound(ranks.begin(), ranks.end(), written.rank), written.rank);
+  return ranks;
+}
+
+std::string DifferText(const Written& written, const Differing& differing) {
+  return absl::StrCat("but the bytes of ranks ", JoinRanks(differing.ranks), " differ from those of rank ",
+                      written.rank, OddOnesOut(written, differing));
+}
+
+// Compares one save. An item goes by its ItemRef::index.
+class ReplicaComparison {
+ public:
+  explicit ReplicaComparison(const SavePlan::Impl& plan)
+      : plan_(plan), set_(*plan.set), shards_(set_.shard_count()), objects_(set_.objects().size()) {}
+
+  void AddWritten(const RankResult& result);
+  // After all that was written.
+  void AddHeld(const HolderChecksums& holder);
+  void Tell(FaultList& objects, FaultList& tensors);
+
+ private:
+  Written& WrittenOf(uint32_t index) { return index & kObjectBit ? objects_[index & ~kObjectBit] : shards_[index]; }
+  void AddWrittenFile(const PlanFile& file, int rank, const v1::FileResult& reported);
+  // The item that a rank's checksum is of. Nothing: it is none that ranks share.
+  std::optional<uint32_t> SharedItem(const LayoutSet::Layout& layout, uint32_t number) const;
+  void Compare(uint32_t index, int rank, const Content& held);
+
+  // By object: ranks that declare it, did not write it and reported no checksum of it.
+  std::map<uint32_t, std::vector<int>> Missing() const;
+  Fault MissingFault(uint32_t object, const std::vector<int>& ranks) const;
+  Fault ObjectFault(uint32_t object, const Written& written, const Differing& differing) const;
+  Fault ShardFault(uint32_t shard, const Written& written, const Differing& differing) const;
+
+  const SavePlan::Impl& plan_;
+  const LayoutSet& set_;
+  std::vector<Written> shards_;
+  std::vector<Written> objects_;
+  std::map<uint32_t, Differing> differing_;
+  std::map<int, std::vector<bool>> reported_objects_;  // by rank: those of its layout
+};
+
+void ReplicaComparison::AddWritten(const RankResult& result) {
+  const auto rank = plan_.IndexOf(result.rank);
+  if (!rank) return;
+  const size_t first = plan_.first_file[*rank];
+  const size_t files =
+      std::min<size_t>(plan_.first_file[*rank + 1] - first, static_cast<size_t>(result.result.file_size()));
+  for (size_t i = 0; i < files; ++i) {
+    AddWrittenFile(plan_.files[first + i], result.rank, result.result.file(static_cast<int>(i)));
+  }
+}
+
+void ReplicaComparison::AddWrittenFile(const PlanFile& file, int rank, const v1::FileResult& reported) {
+  const size_t items = std::min<size_t>(file.items, static_cast<size_t>(reported.item_crc32c_size()));
+  int objects = 0;
+  for (size_t i = 0; i < items; ++i) {
+    const uint32_t index = plan_.items[file.first_item + i].index;
+    Content content = {reported.item_crc32c(static_cast<int>(i)), 0};
+    if (index & kObjectBit) {
+      if (objects < reported.object_bytes_size()) content.object_bytes = reported.object_bytes(objects);
+      ++objects;
+    }
+    WrittenOf(index) = {true, content, rank, 0};
+  }
+}
+
+void ReplicaComparison::AddHeld(const HolderChecksums& holder) {
+  const auto rank = plan_.IndexOf(holder.rank);
+  if (!rank) return;
+  const LayoutSet::Layout& layout = set_.layouts()[set_.rank_layouts()[*rank]];
+  std::vector<bool>& reported = reported_objects_[holder.rank];
+  reported.resize(layout.objects.size());
+  for (const v1::ReplicaChecksum& checksum : holder.checksums) {
+    const uint32_t number = checksum.item();
+    if (number >= layout.shards && number - layout.shards < reported.size()) reported[number - layout.shards] = true;
+    const std::optional<uint32_t> index = SharedItem(layout, number);
+    if (!index) continue;
+    const bool object = *index & kObjectBit;
+    Compare(*index, holder.rank, {checksum.crc32c(), object ? checksum.object_bytes() : 0});
+  }
+}
+
+std::optional<uint32_t> ReplicaComparison::SharedItem(const LayoutSet::Layout& layout, uint32_t number) const {
+  if (number < layout.shards) {
+    const uint32_t shard = set_.ItemsOf(layout)[number];
+    if (shard >= LayoutSet::kInvalidShard) return std::nullopt;
+    return shard;
+  }
+  if (number - layout.shards >= layout.objects.size()) return std::nullopt;
+  const uint32_t object = layout.objects[number - layout.shards].object;
+  if (set_.objects()[object].per_rank) return std::nullopt;
+  return object | kObjectBit;
+}
+
+void ReplicaComparison::Compare(uint32_t index, int rank, const Content& held) {
+  Written& written = WrittenOf(index);
+  if (!written.known || written.rank == rank) return;
+  if (held == written.content) {
+    ++written.agreeing;
+    return;
+  }
+  Differing& differing = differing_[index];
+  differing.ranks.push_back(rank);
+  differing.by_content[held].push_back(rank);
+}
+
+void ReplicaComparison::Tell(FaultList& objects, FaultList& tensors) {
+  for (const auto& [object, ranks] : Missing()) objects.Add(MissingFault(object, ranks));
+  for (auto& [index, differing] : differing_) {
+    std::sort(differing.ranks.begin(), differing.ranks.end());
+    const Written& written = WrittenOf(index);
+    if (index & kObjectBit) {
+      objects.Add(ObjectFault(index & ~kObjectBit, written, differing));
+    } else {
+      tensors.Add(ShardFault(index, written, differing));
+    }
+  }
+}
+
+std::map<uint32_t, std::vector<int>> ReplicaComparison::Missing() const {
+  std::map<uint32_t, std::vector<int>> missing;
+  for (size_t r = 0; r < set_.ranks().size(); ++r) {
+    const int rank = set_.ranks()[r];
+    const LayoutSet::Layout& layout = set_.layouts()[set_.rank_layouts()[r]];
+    const auto reported = reported_objects_.find(rank);
+    for (size_t number = 0; number < layout.objects.size(); ++number) {
+      const uint32_t object = layout.objects[number].object;
+      const Written& written = objects_[object];
+      if (set_.objects()[object].per_rank || !written.known || written.rank == rank) continue;
+      if (reported != reported_objects_.end() && reported->second[number]) continue;
+      missing[object].push_back(rank);  // ascending, as ranks() are
+    }
+  }
+  return missing;
+}
+
+Fault ReplicaComparison::MissingFault(uint32_t object, const std::vector<int>& ranks) const {
+  Fault fault;
+  fault.reason = Reason::kBadRequest;
+  fault.name = set_.objects()[object].name;
+  fault.ranks = ranks;
+  fault.message = absl::StrCat("object ", fault.name, " is declared the same on all ranks, but ranks ",
+                               JoinRanks(ranks), " gave no checksum of theirs");
+  return fault;
+}
+
+Fault ReplicaComparison::ObjectFault(uint32_t object, const Written& written, const Differing& differing) const {
+  Fault fault;
+  fault.reason = Reason::kObjectMismatch;
+  fault.ranks = AllOf(written, differing);
+  fault.name = set_.objects()[object].name;
+  fault.message =
+      absl::StrCat("object ", fault.name, " is declared the same on all ranks, ", DifferText(written, differing));
+  return fault;
+}
+
+Fault ReplicaComparison::ShardFault(uint32_t shard, const Written& written, const Differing& differing) const {
+  const Box box = set_.BoxOf(shard);
+  Fault fault;
+  fault.reason = Reason::kReplicaMismatch;
+  fault.ranks = AllOf(written, differing);
+  fault.name = set_.tensors()[set_.TensorOf(shard)].name;
+  fault.offset.assign(box.offset.begin(), box.offset.end());
+  fault.shape.assign(box.shape.begin(), box.shape.end());
+  fault.message =
+      absl::StrCat("tensor ", set_.Describe(shard), " is declared as one shard, ", DifferText(written, differing));
+  return fault;
+}
+
+}  // namespace
+
+void SavePlan::CompareReplicas(std::span<const RankResult> results, std::span<const HolderChecksums> holders,
+                               FaultList& objects, FaultList& tensors) const {
+  ReplicaComparison comparison(*impl_);
+  for (const RankResult& result : results) comparison.AddWritten(result);
+  for (const HolderChecksums& holder : holders) comparison.AddHeld(holder);
+  comparison.Tell(objects, tensors);
+}
+
+}  // namespace cairn
