@@ -365,7 +365,7 @@ v1::Checkpoint Job::ViewOf(const VerdictSummary& verdict) const {
     view.set_bytes(verdict.bytes);
     view.set_world_size(verdict.world_size);
     SetTimestamp(verdict.commit_time, *view.mutable_commit_time());
-    // Of a save before the coordinator's start only the end is known.
+    // If a save ended before the coordinator's start, only its end is known.
     SetTimestamp(verdict.commit_time, *view.mutable_create_time());
   } else {
     *view.mutable_error() = StatusToProto(verdict.error);

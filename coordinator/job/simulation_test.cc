@@ -251,7 +251,7 @@ class World {
       }
       if (fails) attempt = error;
       if (attempt.ok()) directories_[reserve->step].insert(*attempt);
-      // Of a dead coordinator's the next one to recover hears.
+      // The coordinator that asked is dead; the next one hears of the directory when it recovers.
       if (attempt.ok() && generation != generation_) orphans_.insert({reserve->step, *attempt});
       reply([&](Job& job, const Environment& environment) {
         job.OnReserved(reserve->step, reserve->ticket,

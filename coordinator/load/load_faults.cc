@@ -89,7 +89,7 @@ bool Load::CheckMembers(JobContext& context) {
       }
       continue;
     }
-    // Of a load that has failed the error counts, not that its trainer then ended.
+    // If the rank's load has failed, its error counts, and not that its trainer then ended.
     if (HasFailed(rank.state) || rank.state.phase() == v1::LoadState::DONE || rank.seen_trainer == 0) continue;
     if (!trainer.attached() || trainer.incarnation() != rank.state.trainer_incarnation()) {
       trainers.push_back({index, PhaseOf(rank), "its trainer ended"});

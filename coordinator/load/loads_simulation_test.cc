@@ -162,7 +162,7 @@ class World {
         planned.step = 7;
         planned.world_size = 1;
         planned.plan_digest = "plan";
-        // Of the operation alone, as a load's secret is.
+        // The token follows from the operation alone, as a load's secret does.
         planned.transfer_token = absl::StrCat(epoch_, " ", plan->number);
         job->OnLoadPlanned(plan->number, plan->ticket, planned, environment);
       }
