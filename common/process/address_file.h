@@ -1,4 +1,4 @@
-// How a launcher learns where an agent serves.
+// By this file a launcher learns where an agent serves.
 #ifndef CAIRN_COMMON_PROCESS_ADDRESS_FILE_H_
 #define CAIRN_COMMON_PROCESS_ADDRESS_FILE_H_
 

@@ -19,9 +19,9 @@ class BpeModel {
 
   BpeModel();
 
-  // Of tokens with equal bytes the last counts.
+  // If several tokens have equal bytes, the last one counts.
   void AddToken(std::string bytes, uint32_t id);
-  // Of a pair given twice the last rank counts, as in Hugging Face's model.
+  // If a pair is given twice, the last rank counts, as in Hugging Face's model.
   void AddMerge(uint32_t left, uint32_t right, uint32_t rank, uint32_t result);
   // A word that is a token stays whole, whatever the merges would make of it.
   void set_ignore_merges(bool ignore) { ignore_merges_ = ignore; }

@@ -71,7 +71,7 @@ class BlockReader {
 
   Position Tell() const;
   absl::Status Seek(Position position);
-  // Of the input files themselves (compressed, if they are): for progress.
+  // The bytes read of the input files themselves (compressed, if they are), for progress.
   uint64_t file_bytes_read() const { return file_bytes_; }
 
  private:

@@ -64,7 +64,7 @@ class WordShard {
   void Reserve(uint64_t words, uint64_t bytes);
   // RESOURCE_EXHAUSTED (MEMORY_LIMIT): more than 4 Gi bytes of words.
   absl::Status AddWord(std::string_view word, uint64_t count);
-  // Of the words added so far.
+  // The bytes of the words added so far.
   uint64_t word_bytes() const { return bytes_.size(); }
   // Memory that merging is going to need, roughly, for the words added so far.
   uint64_t EstimatedBytes() const { return bytes_.size() * 16; }
@@ -90,7 +90,7 @@ class WordShard {
   // step before.
   virtual void Merge(const Step& step) = 0;
 
-  // Of the last merge: neighbours to the left and to the right; a neighbour appears once.
+  // The neighbours of the last merge, to the left and to the right. Each neighbour appears once.
   std::span<const Touched> left() const { return left_.touched; }
   std::span<const Touched> right() const { return right_.touched; }
   // How often `result` came to stand before a `result` that was there; these have no weight in left().

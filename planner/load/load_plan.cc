@@ -126,7 +126,7 @@ class PartWriter {
   const LoadOptions& options_;
   LoadPlan::Impl& plan_;
 
-  // Of the reader that is being written.
+  // The part of the reader whose reads are being written.
   std::string* out_ = nullptr;
   std::vector<uint32_t> files_;  // of the manifest, in order
   uint32_t round_ = 0;

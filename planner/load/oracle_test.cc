@@ -231,7 +231,7 @@ TEST(ValidationOracleTest, PlantedFault_IsCaught) {
     bool lost = false;
     for (auto& shards : other.ranks) {
       for (ShardDescription& shard : shards) {
-        // Of a flat piece that one rank holds alone.
+        // Only a flat piece that one rank holds alone leaves a gap.
         if (lost || !shard.flat || shard.flat->size() == 0 || HoldersOf(test, shard) != 1) continue;
         ++shard.flat->begin;
         lost = true;
