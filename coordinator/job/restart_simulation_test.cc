@@ -461,7 +461,7 @@ class World {
 
 class RestartSimulationTest : public testing::TestWithParam<bool> {};
 
-TEST_P(RestartSimulationTest, RanksHearTheSame_AndNeverTakeTurns) {
+TEST_P(RestartSimulationTest, Invariants_EverySeed_RanksHearTheSameAndNeverTakeTurns) {
   uint64_t first = 1;
   uint64_t seeds = 25;
   if (const char* one = std::getenv("CAIRN_SIMULATION_SEED"); one != nullptr) {

@@ -408,7 +408,7 @@ class World {
   int given_up_ = 0;
 };
 
-TEST(LoadsSimulationTest, EveryCallEnds_AndCallsWithoutFaultsMeet) {
+TEST(LoadsSimulationTest, Invariants_EverySeed_EveryCallEndsAndSoundCallsMeet) {
   uint64_t first = 1;
   uint64_t seeds = 40;
   if (const char* one = std::getenv("CAIRN_SIMULATION_SEED"); one != nullptr) {
