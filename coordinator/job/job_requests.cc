@@ -1,4 +1,4 @@
-// The side of a job that people see: requests for saves, and what became of them.
+// The part of a job that people see: requests for saves, and how they ended.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -45,7 +45,7 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Job::Create(const v1::CreateCheckp
       absl::Seconds(request.timeout().seconds()) + absl::Nanoseconds(request.timeout().nanos());
   const absl::Time deadline = request.has_timeout() ? context.now + timeout : absl::InfiniteFuture();
   const CheckpointKey key{std::nullopt, request.request_id()};
-  // A repeated request: in flight, ended since the start, or ended before.
+  // The request may be a repeated one: in flight, ended since the start, or ended before.
   for (const SaveRequest& known : requests_) {
     if (known.id == request.request_id()) return Get(key, 0, environment);
   }
@@ -59,7 +59,8 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Job::Create(const v1::CreateCheckp
     if (*still) return StepCommitted(request.step());
   }
   if (members_.members().empty()) {
-    // Agents come back by themselves after a coordinator's restart: not an unknown job, if they are given the time.
+    // After a restart of the coordinator, agents come back by themselves. So the job is not unknown before they have
+    // had the time.
     if (patient && context.now - started_ < options_.lease_ttl) return std::nullopt;
     return MakeError(Reason::kJobNotFound, absl::StrCat("no agent of job ", name_, " is registered"), {{"job", name_}});
   }
@@ -201,7 +202,7 @@ void Job::AdvanceRequests(JobContext& context) {
         ++revision_;
         continue;
       }
-      // It may have ended within one event.
+      // The save may have ended within one event.
       if (Committed(*request.step)) {
         EndRequest(request, StepCommitted(*request.step), context);
         continue;
@@ -306,8 +307,8 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Job::Get(const CheckpointKey& key,
     lost.set_job(name_);
     lost.set_request_id(key.request_id);
     const bool waiting = context.now - started_ < 2 * options_.lease_ttl;
-    // Until it is certain the answer is one of the coordinator that the caller knows: it will ask with that one's
-    // epoch.
+    // Until it is certain, the answer carries the epoch of the coordinator that the caller knows, so that the caller
+    // asks with that epoch again.
     lost.set_coordinator_epoch(waiting ? known_epoch : options_.coordinator_epoch);
     lost.set_revision(waiting ? 1 : 2);
     lost.set_state(waiting ? v1::Checkpoint::PREPARING : v1::Checkpoint::ABORTED);
@@ -431,7 +432,7 @@ v1::Job Job::View(Environment environment) const {
     if (candidate.state != SaveRequest::State::kEnded || candidate.saves_begun != saves_begun_) continue;
     if (failed == nullptr || candidate.revision > failed->revision) failed = &candidate;
   }
-  // The first that waits; else the newest end, which an older commit must not hide.
+  // Takes the first request that waits; else the one that ended last, which an older commit must not hide.
   if (request == nullptr) request = failed;
   if (save != nullptr && (!save->ended() || request == nullptr)) {
     *view.mutable_checkpoint() = save->View(context);

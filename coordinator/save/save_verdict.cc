@@ -49,7 +49,7 @@ void Save::AdvanceCommit(JobContext& context) {
           context);
   }
   if (context.now < next_verdict_try_) return;
-  // Any number of puts may be under way, repeated ones and opposite ones: the first record that stands decides.
+  // Several puts may be under way, of the same record or of opposite ones. The first record that stands decides.
   if (!cancelled_.ok() && (verdict_ticket_ == 0 || verdict_ticket_is_manifest_)) {
     PutTombstone(cancelled_, context);
   } else if (verdict_ticket_ == 0) {
@@ -85,7 +85,7 @@ void Save::OnVerdict(uint64_t ticket, const PutOutcome& outcome, JobContext& con
     context.Log("step=", step_, " attempt=", attempt_, " event=", manifest ? "manifest" : "tombstone",
                 "-failed in_doubt=", in_doubt_, " error=\"", standing.status().message(), "\"");
     if (phase_ != Phase::kCommitting || !manifest || in_doubt_) return;
-    // It does not stand there and never will: from here only a tombstone settles it.
+    // The manifest does not stand there and never will. From here only a tombstone settles the attempt.
     decided_ = false;
     manifest_.reset();
     next_verdict_try_ = absl::InfinitePast();
@@ -102,7 +102,7 @@ void Save::OnVerdict(uint64_t ticket, const PutOutcome& outcome, JobContext& con
     return;
   }
   if (standing->damaged) {
-    // It may have been misread: nobody hears how the save ended before that is certain.
+    // The record may have been misread. Nobody is told how the save ended before that is certain.
     if (decided_ && context.now - decided_time_ < context.options.storage_timeout) {
       in_doubt_ = true;
       next_verdict_try_ = context.now + kVerdictRetry;
@@ -110,14 +110,14 @@ void Save::OnVerdict(uint64_t ticket, const PutOutcome& outcome, JobContext& con
                   "\"");
       return;
     }
-    // Nobody can load it, and what it belongs to stays for whoever may rescue it.
+    // Nobody can load the attempt. Its files stay, so that a person may rescue it.
     error_ = standing->error;
     End(Phase::kAborted, context);
     return;
   }
   tombstone_stands_ = true;
   if (phase_ == Phase::kCommitting) {
-    // Someone ended the attempt: that is how it ended.
+    // Another process has ended the attempt, so that is how it ended.
     decided_ = false;
     const bool ours = !cancelled_.ok() && standing->error.message() == cancelled_.message();
     Abort(ours                   ? cancelled_
@@ -150,7 +150,7 @@ void Save::Cancel(JobContext& context) {
 
 std::optional<absl::Status> Save::BlameStorage(const std::vector<int>& late, const JobContext& context) const {
   if (context.stalled_step.value_or(step_) == step_) return std::nullopt;
-  // A rank that has got its memory is not held up by another step's save.
+  // A rank that has its slab is not held up by the save of another step.
   for (int rank : late) {
     const Rank& state = ranks_[static_cast<size_t>(rank)];
     if (state.begun && state.state.phase() != v1::SaveState::BEGUN) return std::nullopt;
@@ -237,11 +237,11 @@ void Save::End(Phase phase, JobContext& context) {
       if (rank.begun) {
         rank.owed_trainer = open ? rank.trainer : 0;
       } else if (!rank.successor) {
-        // One whose agent has just restarted attaches in a moment.
+        // A trainer whose agent has just restarted attaches again in a moment.
         rank.owed_trainer = rank.seen_trainer != 0 ? rank.seen_trainer : context.members.LastTrainer(index);
       }
     }
-    // What is asked of an ended save is small.
+    // Frees what an ended save does not need any more.
     rank.state.clear_result();
     rank.state.clear_replica_checksum();
     rank.state.clear_waiting_for();
