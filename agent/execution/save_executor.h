@@ -55,7 +55,7 @@ class SaveExecutor {
     }
   };
 
-  // Of the slab of the save that is being written or awaits its verdict.
+  // What is lent of the slab of the save that is being written or awaits its verdict.
   struct Lent {
     uint64_t save = 0;
     TransferService::Key key;

@@ -29,7 +29,7 @@ struct LoadConsumerOptions {
   std::string job;
   uint32_t rank = 0;
   std::string boot_id;
-  // Of this agent: for its own buffers and windows.
+  // The socket of this agent, for its own buffers and windows.
   std::string descriptor_socket;
   std::string token;
   bool shared_memory = true;

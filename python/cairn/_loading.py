@@ -10,7 +10,7 @@ import numpy
 from cairn import _agent, _layout, _memory, _native, _wire
 from cairn._errors import Error
 
-# Of how long a reason is waited for, in leases and in seconds.
+# How long a reason is waited for, in leases and in seconds.
 _REASON_LEASES, _REASON_LEAST, _REASON_MOST = 1.5, 5.0, 300.0
 # What the job says of a load that was given up comes within a second, unless the coordinator is away.
 _VERDICT_PATIENCE = 3.0

@@ -141,7 +141,7 @@ class MappingCache:
         self._regions: weakref.WeakSet[_Region] = weakref.WeakSet()
 
     def get(self, reference, owner: int, writable: bool) -> Mapping:
-        """Of a SlabReference. Errors as Mapping."""
+        """The mapping of a SlabReference. Errors as Mapping."""
         key = (reference.descriptor_socket, reference.descriptor_id, reference.bytes, writable)
         with self._lock:
             if key in self._entries:
