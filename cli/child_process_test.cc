@@ -13,7 +13,7 @@ const ChildName kCoordinator = {"the coordinator", Reason::kCoordinatorUnreachab
 
 std::string Log(const std::string& name) { return testing::TempDir() + "/" + name + ".log"; }
 
-TEST(ChildProcessTest, EndsAreTold) {
+TEST(ChildProcessTest, Ended_ChildHasEnded_TellsHow) {
   auto good = ChildProcess::Start({"/bin/sh", "-c", "exit 3"}, Log("exit"));
   ASSERT_TRUE(good.ok());
   EXPECT_TRUE(good->Wait(absl::Seconds(10)));
@@ -24,7 +24,7 @@ TEST(ChildProcessTest, EndsAreTold) {
   EXPECT_EQ(killed->Ended(), "signal 9");
 }
 
-TEST(ChildProcessTest, GoesWithItsObject) {
+TEST(ChildProcessTest, Destructor_ChildRuns_IsKilled) {
   pid_t pid;
   {
     auto child = ChildProcess::Start({"/bin/sleep", "100"}, Log("gone"));
@@ -34,14 +34,14 @@ TEST(ChildProcessTest, GoesWithItsObject) {
   EXPECT_NE(::kill(pid, 0), 0);
 }
 
-TEST(AwaitAddressTest, EarlyEnd_ShowsTheLog) {
+TEST(AwaitAddressTest, AwaitAddress_EarlyEnd_ShowsTheLog) {
   auto child = ChildProcess::Start({"/bin/sh", "-c", "echo no such root >&2; exit 1"}, Log("early"));
   const auto address = AwaitAddress(*child, Log("never"), kCoordinator, absl::Seconds(10));
   EXPECT_TRUE(HasReason(address.status(), Reason::kCoordinatorUnreachable));
   EXPECT_EQ(address.status().message(), "the coordinator ended with exit status 1; the end of its log: no such root");
 }
 
-TEST(AwaitAddressTest, EarlyEnd_IsTheChildsOwnError) {
+TEST(AwaitAddressTest, AwaitAddress_EarlyEnd_IsTheChildsOwnError) {
   const std::string script =
       "echo error: BAD_STEP: not the last; echo 'error: ROOT_IN_USE: pid 7 serves it: here'; echo '  next: Stop it.'; "
       "exit 1";
@@ -53,7 +53,7 @@ TEST(AwaitAddressTest, EarlyEnd_IsTheChildsOwnError) {
   EXPECT_EQ(MetadataOf(address.status())["log"], Log("own"));
 }
 
-TEST(ErrorOfTest, WithoutAnErrorOfItsOwn_TheEndOfALongLogIsTold) {
+TEST(ErrorOfTest, ErrorOf_WithoutAnErrorOfItsOwn_TheEndOfALongLogIsTold) {
   const std::string script = "seq 100000; echo error: NOT_A_REASON: what; echo last words; kill -9 $$";
   auto child = ChildProcess::Start({"/bin/sh", "-c", script}, Log("long"));
   ASSERT_TRUE(child->Wait(absl::Seconds(30)));
@@ -64,7 +64,7 @@ TEST(ErrorOfTest, WithoutAnErrorOfItsOwn_TheEndOfALongLogIsTold) {
   EXPECT_NE(NextActionOf(error).find(Log("long")), std::string::npos) << NextActionOf(error);
 }
 
-TEST(AwaitAddressTest, Address_IsTheFirstLine) {
+TEST(AwaitAddressTest, AwaitAddress_ChildIsReady_IsTheFirstLine) {
   const std::string path = testing::TempDir() + "/address";
   auto child = ChildProcess::Start(
       {"/bin/sh", "-c", "echo 127.0.0.1:7 > " + path + ".tmp && mv " + path + ".tmp " + path + "; sleep 100"},

@@ -9,7 +9,7 @@
 namespace cairn::cli {
 namespace {
 
-TEST(ExitStatusForTest, KnownAndUnknownOutcomes) {
+TEST(ExitStatusForTest, ExitStatusFor_EachReason_TellsKnownFromUnknownOutcomes) {
   EXPECT_EQ(ExitStatusFor(absl::OkStatus()), 0);
   EXPECT_EQ(ExitStatusFor(MakeError(Reason::kRankLate, "x")), 1);
   EXPECT_EQ(ExitStatusFor(MakeError(Reason::kCoordinatorUnreachable, "x")), 3);
@@ -18,7 +18,7 @@ TEST(ExitStatusForTest, KnownAndUnknownOutcomes) {
   EXPECT_EQ(ExitStatusFor(absl::UnavailableError("socket")), 3);
 }
 
-TEST(ErrorToJsonTest, HasTheFourKeys) {
+TEST(ErrorToJsonTest, ErrorToJson_AnyError_HasTheFourKeys) {
   const auto json = ErrorToJson(MakeError(Reason::kNoSpace, "disk full", {{"rank", "3"}}));
   EXPECT_EQ(json.dump(),
             R"({"code":"RESOURCE_EXHAUSTED","reason":"NO_SPACE","message":"disk full","metadata":{"rank":"3"}})");

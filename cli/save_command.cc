@@ -37,8 +37,7 @@ std::string NameOf(const v1::Checkpoint& checkpoint) {
   return checkpoint.has_step() ? absl::StrCat(checkpoint.job(), "@", checkpoint.step()) : checkpoint.job();
 }
 
-// What the save that was asked for by `request` shares with an earlier one that is under way, for people; empty if it
-// is one of its own.
+// Tells people what the save that `request` asked for shares with an earlier one under way; empty if it shares nothing.
 std::string SharedWith(CoordinatorClient& client, const v1::CreateCheckpointRequest& request,
                        const v1::Checkpoint& answer) {
   if (IsEnded(answer)) return "";
@@ -48,7 +47,7 @@ std::string SharedWith(CoordinatorClient& client, const v1::CreateCheckpointRequ
   v1::GetJobRequest asked;
   asked.set_job(request.job());
   v1::Job job;
-  // It is a remark: the save goes on without it.
+  // This is only a remark, so an error here does not stop the save.
   if (!client.Call(&v1::CheckpointService::Stub::GetJob, asked, &job).ok() || !job.has_checkpoint()) return "";
   const v1::Checkpoint& other = job.checkpoint();
   if (IsEnded(other) || other.request_id() == request.request_id()) return "";

@@ -5,7 +5,7 @@
 namespace cairn::cli {
 namespace {
 
-TEST(TableTest, AlignsTextLeftAndNumbersRight) {
+TEST(TableTest, ToString_TextAndNumbers_AlignsTextLeftAndNumbersRight) {
   Table table({"RANK", "PHASE", "NOTE"});
   table.Add({"7", "writing", ""});
   table.Add({"12", "té", "late"});
@@ -15,12 +15,12 @@ TEST(TableTest, AlignsTextLeftAndNumbersRight) {
             "  12  té       late\n");
 }
 
-TEST(ProgressBarTest, Borders) {
+TEST(ProgressBarTest, ProgressBar_NothingAndAll_StaysInItsBorders) {
   EXPECT_EQ(ProgressBar(0, 0), "[                        ]   0%  0 B of 0 B");
   EXPECT_EQ(ProgressBar(5, 2), "[########################] 100%  5 B of 2 B");
 }
 
-TEST(ShortDurationTest, Forms) {
+TEST(ShortDurationTest, ShortDuration_EachMagnitude_HasItsForm) {
   EXPECT_EQ(ShortDuration(absl::Milliseconds(12)), "12 ms");
   EXPECT_EQ(ShortDuration(absl::Milliseconds(3240)), "3.2 s");
   EXPECT_EQ(ShortDuration(absl::Seconds(250)), "4m10s");

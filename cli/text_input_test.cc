@@ -30,11 +30,11 @@ TEST(TextInputTest, Files_AreReadWhole_UpToTheLimit) {
 }
 
 // Neither has a size that is known ahead.
-TEST(TextInputTest, EndlessInput_IsRefusedAtTheLimit) {
+TEST(TextInputTest, ReadTextInput_EndlessInput_IsRefusedAtTheLimit) {
   EXPECT_TRUE(HasReason(ReadTextInput("/dev/zero", 100'000).status(), Reason::kBadRequest));
 }
 
-TEST(TextInputTest, WhatCannotBeRead_IsNamed) {
+TEST(TextInputTest, ReadTextInput_WhatCannotBeRead_IsNamed) {
   const absl::Status missing = ReadTextInput("/no/such/file").status();
   EXPECT_TRUE(HasReason(missing, Reason::kInputUnreadable));
   EXPECT_EQ(MetadataOf(missing)["file"], "/no/such/file");

@@ -140,8 +140,8 @@ class LocalCluster {
     std::fflush(stdout);
   }
 
-  // Until Ctrl-C (OK), or until a service ends by itself: none is started again, since all that it would say is lost to
-  // whoever looks at this terminal.
+  // Waits until Ctrl-C (OK), or until a service ends by itself. No service is started again, because the person at this
+  // terminal would not see why it ended.
   absl::Status Supervise() {
     for (;;) {
       if (InterruptFlag()) return absl::OkStatus();
@@ -227,7 +227,7 @@ void AddUpCommand(Command app, CommandContext& context) {
       "Exit status: 0 ended by Ctrl-C, 1 one of them failed, 130 interrupted before all were up.");
   command.Action([arguments, &context] {
     context.exit_status = ReportError(context, Up(context, *arguments));
-    // Whoever could not be reached has ended: that is known.
+    // A service that cannot be reached has ended, so its end is known.
     if (context.exit_status == kUnknown) context.exit_status = kFailed;
   });
 }

@@ -8,8 +8,8 @@
 namespace cairn::aoa {
 namespace {
 
-// A status crosses the wire as UTF-8: text that is none (no JSON can bring it, a program can) has its bytes beyond
-// ASCII replaced.
+// A status crosses the wire as UTF-8. If a text is not UTF-8 (no JSON can bring it, but a program can), its bytes
+// beyond ASCII are replaced.
 std::string Utf8(std::string text) {
   for (size_t at = 0; at < text.size();) {
     const auto byte = static_cast<unsigned char>(text[at]);

@@ -13,7 +13,7 @@
 
 namespace cairn::aoa {
 
-// One run; not thread-safe. After Run and Finish the results stand in the public members.
+// An engine runs once, and is not thread-safe. After Run and Finish the results stand in the public members.
 class Engine {
  public:
   struct Result {
@@ -25,11 +25,11 @@ class Engine {
 
   Engine(Program& program, const KeySpace& source, const KeySpace& destination, bool reverse, Diagnostics& diagnostics);
 
-  // Executes the statements: in order, or backwards with their sides swapped. A statement that fails spoils the names
-  // it gives; those that read them are skipped without an error of their own.
+  // Executes the statements in order, or backwards with their sides swapped. If a statement fails, the names that it
+  // gives are spoilt, and statements that read them are skipped without an error of their own.
   void Run(const std::vector<Statement>& statements);
 
-  // Decides what every output is. With allow_missing, destination tensors without a source are no error.
+  // Decides what every output is made of. With allow_missing, destination tensors without a source are no error.
   void Finish(bool allow_missing);
 
   Variables variables;
@@ -48,7 +48,7 @@ class Engine {
   absl::StatusOr<VariableId> PermuteBy(const Attribute& attribute, VariableId in);
   absl::StatusOr<VariableId> CastBy(const Statement& statement, VariableId in);
 
-  // The variable of a name, kSpoiled after a failed statement; adds the error if there is none.
+  // The variable of a name, or kSpoiled after a failed statement. If there is no variable, adds the error.
   VariableId Read(const Statement& statement, Symbol name);
   void Write(Symbol name, VariableId variable);
   void Fail(LineId line, Reason reason, std::string message);

@@ -1,5 +1,5 @@
-// `cairn aoa resolve`: a mapping's request and answer as JSON. The request is read in one pass without a tree, the
-// answer is written as it is computed: a request of 16 MiB takes a few times that in memory.
+// The request and the answer of `cairn aoa resolve` as JSON. The request is read in one pass without a tree, and the
+// answer is written as it is computed. So a request of 16 MiB takes only a few times as much memory.
 #ifndef CAIRN_MAPPING_JSON_H_
 #define CAIRN_MAPPING_JSON_H_
 
@@ -32,7 +32,7 @@ struct Request {
   std::shared_ptr<const Buffers> buffers;
 };
 
-// Takes the text over. INVALID_ARGUMENT (BAD_REQUEST): not JSON, or not of the documented form; the message names the
+// Takes over the text. INVALID_ARGUMENT (BAD_REQUEST): not JSON, or not of the documented form; the message names the
 // place ("source[3].dtype"). Unknown members are ignored, but for members of aoa_config that look like misspelt ones.
 absl::StatusOr<Request> ParseRequest(std::string text);
 
@@ -44,8 +44,8 @@ using Sink = absl::FunctionRef<void(std::string_view)>;
 // {"stages", "outputs", "answers"}, piece by piece. Errors of single queries are part of the answer.
 void WriteAnswer(const MappedState& mapped, std::span<const ShardDesc> queries, Sink sink);
 
-// {"error": {...}, "errors": [{...} ...], "error_count": N}: the first error, and all of them. `errors` may be empty:
-// then `status` is told alone.
+// {"error": {...}, "errors": [{...} ...], "error_count": N}: the first error, and all of them. If `errors` is empty,
+// only `status` is told.
 void WriteFailure(const absl::Status& status, std::span<const MappingError> errors, size_t total, Sink sink);
 
 }  // namespace cairn::aoa

@@ -95,7 +95,7 @@ std::vector<Symbol> KeySpace::MatchStar(std::string_view name, const SymbolTable
   const auto is_digit = [&](size_t at) { return at < name.size() && name[at] >= '0' && name[at] <= '9'; };
   std::vector<Symbol> found;
   if (is_digit(star - 1) || is_digit(star + 1)) {
-    // The star shares its number with digits: which part it takes has to be tried.
+    // Digits stand beside the star, so it has to be tried which part of the number the star takes.
     std::vector<std::pair<std::string_view, Symbol>> matches;
     Match(pattern, symbols, [&](Symbol weight, const NamePattern::Captures& captures) {
       matches.emplace_back(captures[static_cast<size_t>(Placeholder::kStar)], weight);

@@ -17,7 +17,7 @@
 
 namespace cairn::aoa {
 
-// One shard of one tensor, as a rank declares it. Offsets and shapes in elements of the global tensor; all three
+// One shard of one tensor, as a rank declares it. Offsets and shapes count elements of the global tensor, and all three
 // have its number of dimensions.
 struct ShardDesc {
   std::string_view key;
@@ -32,14 +32,14 @@ class KeySpace {
  public:
   static constexpr uint32_t kNone = UINT32_MAX;
 
-  // A side that is not known: it has no key.
+  // Makes a side that is not known. It has no key.
   KeySpace() = default;
   // Interns all keys.
   KeySpace(std::span<const ShardDesc> shards, SymbolTable& symbols);
 
   bool known() const { return known_; }
-  // Weights, in order of appearance; a weight known by its optimizer states alone is among them, one known by
-  // scalars alone is not.
+  // The weights, in order of appearance. A weight of which only optimizer states are there is among them; one of which
+  // only scalars are there is not.
   const std::vector<Symbol>& weights() const { return weights_; }
   bool HasWeight(Symbol weight) const { return weight < is_weight_.size() && is_weight_[weight]; }
 
@@ -51,7 +51,7 @@ class KeySpace {
   // The shard that tells a weight's global shape: its own first, else that of the first state.
   uint32_t ShapeShard(Symbol weight, const SymbolTable& symbols) const;
 
-  // Distinct global offsets over the shards of exactly this key; 0 if there is none.
+  // The number of distinct global offsets among the shards of exactly this key; 0 if there is no shard.
   int64_t ShardCount(Symbol key) const;
 
   // Calls `visit(weight, captures)` for every weight that matches; captures are the digits under each placeholder

@@ -29,7 +29,7 @@ std::vector<std::string> Kinds(std::string_view text) {
   return kinds;
 }
 
-TEST(Lexer, KnowsEveryToken) {
+TEST(Lexer, Lex_EveryToken_IsKnown) {
   EXPECT_THAT(Kinds("a->b:[12],c='x'\n"),
               ElementsAre("IDENTIFIER", "RARROW", "IDENTIFIER", "COLON", "LBRACKET", "NUMBER", "RBRACKET", "COMMA",
                           "IDENTIFIER", "EQUAL", "STRING", "NEWLINE"));
@@ -40,7 +40,7 @@ TEST(Lexer, KnowsEveryToken) {
   EXPECT_THAT(Kinds("0fused"), ElementsAre("NUMBER", "IDENTIFIER"));
 }
 
-TEST(Lexer, SaysWhereItStops) {
+TEST(Lexer, Lex_Mistake_SaysWhereItStops) {
   SymbolTable symbols;
   std::vector<Token> tokens;
   const auto fault = Lex("a -> \xc3\xa4", symbols, tokens);
@@ -51,7 +51,7 @@ TEST(Lexer, SaysWhereItStops) {
   EXPECT_EQ(Lex("-", symbols, tokens)->position, 0u);
 }
 
-TEST(Lexer, KeepsColumnsAndQuotes) {
+TEST(Lexer, Lex_AnyText_KeepsColumnsAndQuotes) {
   SymbolTable symbols;
   std::vector<Token> tokens;
   ASSERT_FALSE(Lex("ab -> c, permute='[1]'", symbols, tokens).has_value());
@@ -61,7 +61,7 @@ TEST(Lexer, KeepsColumnsAndQuotes) {
   EXPECT_EQ(text, "ab -> c, permute='[1]'");
 }
 
-TEST(Program, CutsStatementsAndKeepsTheUsersText) {
+TEST(Program, Add_SeveralStatements_AreCutAndKeepTheUsersText) {
   Program program;
   EXPECT_FALSE(program.AddText("  a -> b \n").fault.has_value());
   EXPECT_FALSE(program.AddText("# only a comment\n\n  c -> d # why\ne -> f\n").fault.has_value());
@@ -72,7 +72,7 @@ TEST(Program, CutsStatementsAndKeepsTheUsersText) {
   EXPECT_EQ(program.Text(program.current()[2]), "e -> f");
 }
 
-TEST(Parser, ReadsNamesAndAttributes) {
+TEST(Parser, ParseStatement_NamesAndAttributes_AreRead) {
   Program program;
   Diagnostics diagnostics;
   program.AddText("a, b -> c, axis=1, sizes='[1, 2]'");
@@ -87,7 +87,7 @@ TEST(Parser, ReadsNamesAndAttributes) {
   EXPECT_TRUE(statement->attributes[1].is_string);
 }
 
-TEST(Parser, NamesThePlaceOfAFault) {
+TEST(Parser, ParseStatement_Fault_NamesItsPlace) {
   for (const auto& [text, message] : std::vector<std::pair<std::string, std::string>>{
            {"a b", "Expected RARROW ('->'), got IDENTIFIER 'b' at pos 1, column 3"},
            {"a ->", "got NEWLINE (the end of the statement) at pos 2"},
@@ -105,7 +105,7 @@ TEST(Parser, NamesThePlaceOfAFault) {
   }
 }
 
-TEST(ParseList, TakesIntegersOnly) {
+TEST(ParseList, ParseList_NotIntegers_IsRefused) {
   EXPECT_EQ(ParseList(" [ 2,0 , 1 ] "), (Shape{2, 0, 1}));
   EXPECT_EQ(ParseList("[]"), Shape());
   for (const char* wrong :
@@ -124,7 +124,7 @@ bool Matches(std::string_view pattern, std::string_view key, NamePattern::Captur
   return matches;
 }
 
-TEST(NamePattern, MatchesWholeNamesOnly) {
+TEST(NamePattern, Match_PartOfAName_IsFalse) {
   NamePattern::Captures captures;
   EXPECT_TRUE(Matches("l.$LAYER_ID.e.$EXPERT_ID.w", "l.12.e.7.w", &captures));
   EXPECT_EQ(captures[static_cast<size_t>(Placeholder::kLayerId)], "12");
@@ -135,7 +135,7 @@ TEST(NamePattern, MatchesWholeNamesOnly) {
   EXPECT_FALSE(Matches("l.$LAYER_ID.w", "l.1a.w"));
 }
 
-TEST(NamePattern, TriesDigitsBesidePlaceholders) {
+TEST(NamePattern, Match_DigitsBesidePlaceholders_AreTried) {
   EXPECT_TRUE(Matches("a1$LAYER_ID", "a12"));
   EXPECT_FALSE(Matches("a1$LAYER_ID", "a1"));
   EXPECT_TRUE(Matches("a*2.w", "a1222.w"));
@@ -146,12 +146,12 @@ TEST(NamePattern, TriesDigitsBesidePlaceholders) {
   EXPECT_FALSE(Matches("$LAYER_ID.x.$LAYER_ID", "4.x.5"));
 }
 
-TEST(NamePattern, TellsOffsetFromId) {
+TEST(NamePattern, Match_OffsetAndId_AreToldApart) {
   EXPECT_TRUE(NamePattern("$LAYER_ID_OFFSET").Has(Placeholder::kLayerIdOffset));
   EXPECT_FALSE(NamePattern("$LAYER_ID_OFFSET").Has(Placeholder::kLayerId));
 }
 
-TEST(NumberLess, OrdersNumbersNotTexts) {
+TEST(NumberLess, NumberLess_NumbersOfAnyLength_OrdersThemByValue) {
   EXPECT_TRUE(NumberLess("9", "10"));
   EXPECT_FALSE(NumberLess("10", "9"));
   EXPECT_TRUE(NumberLess("99999999999999999999", "100000000000000000000"));
@@ -159,7 +159,7 @@ TEST(NumberLess, OrdersNumbersNotTexts) {
   EXPECT_NE(NumberLess("07", "7"), NumberLess("7", "07"));
 }
 
-TEST(StateKey, SplitsSuffixes) {
+TEST(StateKey, SplitStateKey_Suffixes_AreFound) {
   EXPECT_EQ(SplitStateKey("a.w_0").weight, "a");
   EXPECT_EQ(SplitStateKey("a.moment2_0").kind, StateKind::kElementwise);
   EXPECT_EQ(SplitStateKey("a.beta1_pow_acc_0").kind, StateKind::kScalar);
@@ -184,7 +184,7 @@ int PlainDistance(std::string_view a, std::string_view b) {
   return d[a.size()][b.size()];
 }
 
-TEST(EditDistance, EqualsThePlainOne) {
+TEST(EditDistance, EditDistance_RandomWords_EqualsThePlainOne) {
   uint32_t state = 7;
   const auto random = [&](uint32_t below) { return (state = state * 1664525u + 1013904223u) / 65536 % below; };
   for (int i = 0; i < 5000; ++i) {
@@ -196,7 +196,7 @@ TEST(EditDistance, EqualsThePlainOne) {
   }
 }
 
-TEST(Suggest, ShowsTheNearest) {
+TEST(Suggest, Suggest_WrongName_ShowsTheNearest) {
   SymbolTable symbols;
   std::vector<Symbol> names;
   for (const char* name : {"model.norm.weight", "model.embed.weight", "other"}) names.push_back(symbols.Intern(name));
@@ -206,7 +206,7 @@ TEST(Suggest, ShowsTheNearest) {
 }
 
 // In blocks or one by one: the same names get the same symbols, also while the table grows and within one block.
-TEST(SymbolTable, NamesInternedTogether_EqualNamesInternedAlone) {
+TEST(SymbolTable, Intern_ManyTogether_EqualsOneByOne) {
   SymbolTable together, alone;
   NameBatch batch;
   for (int block = 0; block < 300; ++block) {

@@ -14,15 +14,15 @@
 
 namespace cairn::aoa {
 
-// No statement may name more variables than this after its macros, and no program may grow beyond as many tokens:
-// what a few characters of hostile input can make is bounded.
+// No statement may name more variables than this after its macros, and no program may grow beyond as many tokens. This
+// bounds what a few characters of hostile input can make.
 inline constexpr size_t kMaxNamesPerStatement = 1 << 20;
 inline constexpr size_t kMaxTokens = 1 << 28;
 
 struct MacroContext {
   Program& program;
-  // The side that names left of the arrow stand for, and the one right of it: source and destination, swapped when
-  // the program runs backwards.
+  // The sides for which the names left and right of the arrow stand: source and destination, swapped when the program
+  // runs backwards.
   KeySpace& left;
   KeySpace& right;
   bool reverse = false;
@@ -48,16 +48,16 @@ struct StatementNames {
 };
 StatementNames NamesOf(const Program& program, LineId line);
 
-// Each rewrites one statement: appends what replaces it to `out`, or adds errors.
+// Each of these rewrites one statement: it appends what replaces the statement to `out`, or adds errors.
 void ExpandLayerIdOffset(MacroContext& context, LineId line, std::vector<LineId>& out);
 void ExpandIds(MacroContext& context, LineId line, std::vector<LineId>& out);
 void ExpandArrays(MacroContext& context, LineId line, std::vector<LineId>& out);
 void ExpandStars(MacroContext& context, LineId line, std::vector<LineId>& out);
 
-// The macros that make temporaries; they come after all names are known.
+// The macros that make temporaries. They run after all names are known.
 class TemporaryMacros {
  public:
-  // Takes note of the names of program.current(): what they use is no temporary's name.
+  // Takes note of the names of program.current(), so that no temporary gets one of them.
   explicit TemporaryMacros(MacroContext& context);
 
   void CheckChains();
@@ -83,7 +83,7 @@ class TemporaryMacros {
   bool CheckHeads(LineId line, Stage stage, const Fused& fused);
   void Fail(LineId line, Stage stage, Reason reason, std::string message);
   bool IsTaken(Symbol name) const;
-  // A name that is free: `wanted`, or one like it if a tensor or a variable of the program bears that.
+  // A free name: `wanted`, or one like it if a tensor or a variable of the program has that name.
   Symbol FreeName(Symbol wanted);
   // base0 .. base{count-1}, all free.
   std::vector<Symbol> FreeNames(std::string_view base, int64_t count);

@@ -29,7 +29,7 @@ std::string SliceText(std::span<const int64_t> offset, std::span<const int64_t> 
   return text += ')';
 }
 
-// What no computation may be done with. Whether shards tile their tensor is the planner's question.
+// Refuses descriptions that no computation may use. It is the planner that asks whether shards tile their tensor.
 void CheckDescs(const KeySpace& side, std::span<const ShardDesc> shards, std::string_view name,
                 Diagnostics& diagnostics) {
   const auto fail = [&](Reason reason, const ShardDesc& shard, std::string what) {

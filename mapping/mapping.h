@@ -1,5 +1,6 @@
-// The mapping language, from statements to answers: which part of which source tensor becomes a given part of a
-// target tensor, and by which steps. Paddle's AOA ("All-in-One-Arrow") language, as docs/mapping.md describes it.
+// The mapping language, from statements to answers. An answer says which part of which source tensor becomes a given
+// part of a target tensor, and by which steps. The language is Paddle's AOA ("All-in-One-Arrow"), as docs/mapping.md
+// describes it.
 //
 //   CAIRN_ASSIGN_OR_RETURN(MappedState mapped, BuildMapping(config, source, destination));
 //   std::vector<Entry> entries;
@@ -44,7 +45,7 @@ struct Entry {
   ChainId chain = kNoSteps;
 };
 
-// What becomes of one output name.
+// What one output name is made of.
 struct Output {
   Symbol name;
   VariableId variable;  // kNoVariable: added, or missing with allow_missing: it has no source
@@ -53,7 +54,7 @@ struct Output {
 };
 
 // The result of a mapping. Immutable: all methods are const and thread-safe, and answers do not depend on the order
-// of questions. Owns all it needs; the descriptions that it was built of may be gone.
+// of questions. It owns all that it needs; the descriptions from which it was built need not live on.
 class MappedState {
  public:
   MappedState(std::unique_ptr<const Program> program, Variables variables, std::vector<Output> outputs,
@@ -77,7 +78,7 @@ class MappedState {
   std::span<const Step> steps(const Entry& entry) const { return variables_.steps().steps(entry.chain); }
   std::span<const std::string> postprocess(const Entry& entry) const { return variables_.steps().texts(entry.chain); }
 
-  // Sources that `name -> _` removed, and those that neither an output uses nor a removal names, ascending.
+  // The sources that `name -> _` removed, and the sources that neither an output uses nor a removal names. Both ascend.
   std::vector<std::string_view> removed() const;
   std::vector<std::string_view> unused() const;
 
@@ -94,7 +95,7 @@ class MappedState {
   std::vector<Shape> declared_;  // by output: the destination's global shape; empty if not known
 };
 
-// Builds a mapping. `destination` none: the outputs are what the statements leave over, whole.
+// Builds a mapping. If there is no `destination`, the outputs are what the statements leave over, whole.
 // Errors name the statement; with several, the status tells the first and their number, and `errors` (may be null)
 // gets all of them, capped at Diagnostics::kKept, and `total` (may be null) their true number. Time and memory are
 // linear in descriptions, statements after macros and slices.

@@ -24,7 +24,7 @@ ShardDesc Whole(std::string_view key, Shape shape, DType dtype = DType::kFloat32
       .key = key, .local_shape = shape, .global_shape = shape, .global_offset = Shape(shape.size(), 0), .dtype = dtype};
 }
 
-TEST(Mapping, AnswersTypedStepsInOrder) {
+TEST(Mapping, Resolve_SeveralSteps_AnswersThemTypedAndInOrder) {
   const std::vector<ShardDesc> source = {Whole("s0", {2, 2}), Whole("s1", {2, 2})};
   const std::vector<ShardDesc> target = {Whole("d0", {4, 1}, DType::kBfloat16), Whole("d1", {4, 1}, DType::kBfloat16)};
   const Config config{
@@ -47,7 +47,7 @@ TEST(Mapping, AnswersTypedStepsInOrder) {
   EXPECT_THAT(mapped->postprocess(entries[1]), ElementsAre("bfloat16", "[1, 0]"));
 }
 
-TEST(Mapping, OwnsWhatItNeeds) {
+TEST(Mapping, Resolve_DescriptionsAreGone_OwnsWhatItNeeds) {
   std::optional<absl::StatusOr<MappedState>> mapped;
   {
     std::string key = "a.long.name.that.lives.on.the.heap";
@@ -61,7 +61,7 @@ TEST(Mapping, OwnsWhatItNeeds) {
   EXPECT_EQ(entries[0].source_key, "a.long.name.that.lives.on.the.heap");
 }
 
-TEST(Mapping, StatusTellsReasonStatementAndCount) {
+TEST(Mapping, BuildMapping_Errors_TellsReasonStatementAndCount) {
   const std::vector<ShardDesc> source = {Whole("a", {4})};
   std::vector<MappingError> errors;
   size_t total = 0;
@@ -76,7 +76,7 @@ TEST(Mapping, StatusTellsReasonStatementAndCount) {
   EXPECT_EQ(errors[1].reason, Reason::kMappingUnknownName);
 }
 
-TEST(Mapping, CountsErrorsBeyondThoseItKeeps) {
+TEST(Mapping, BuildMapping_ManyErrors_CountsThoseBeyondWhatItKeeps) {
   Config config;
   for (int i = 0; i < 100; ++i) config.statements.push_back("nope" + std::to_string(i) + " -> d" + std::to_string(i));
   std::vector<MappingError> errors;
@@ -86,7 +86,7 @@ TEST(Mapping, CountsErrorsBeyondThoseItKeeps) {
   EXPECT_THAT(errors, SizeIs(Diagnostics::kKept));
 }
 
-TEST(Mapping, MissingIsListedWhenAllowed) {
+TEST(Mapping, BuildMapping_MissingIsAllowed_IsListed) {
   const std::vector<ShardDesc> source = {Whole("a", {2}), Whole("u", {2})};
   const std::vector<ShardDesc> target = {Whole("a", {2}), Whole("b", {2})};
   EXPECT_TRUE(HasReason(BuildMapping({}, source, target).status(), Reason::kMappingUncovered));
@@ -101,7 +101,7 @@ TEST(Mapping, MissingIsListedWhenAllowed) {
   EXPECT_TRUE(entries.empty());
 }
 
-TEST(Mapping, QueriesFromManyThreadsAgree) {
+TEST(Mapping, Resolve_ManyThreads_Agree) {
   std::vector<std::string> names;
   for (int i = 0; i < 64; ++i) names.push_back("e." + std::to_string(i) + ".w");
   std::vector<ShardDesc> source;
@@ -125,7 +125,7 @@ TEST(Mapping, QueriesFromManyThreadsAgree) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST(Report, GroupsByPatternAndCutsLongLists) {
+TEST(Report, MakeReport_ManyNames_GroupsByPatternAndCutsLongLists) {
   std::vector<std::string> names;
   for (int i = 0; i < 60; ++i) names.push_back("l." + std::to_string(i) + ".w");
   std::vector<ShardDesc> source;

@@ -15,7 +15,7 @@ enum class Placeholder : uint8_t { kLayerIdOffset, kExpertId, kLayerId, kStar };
 inline constexpr size_t kPlaceholders = 4;
 std::string_view TagOf(Placeholder placeholder);  // "$LAYER_ID"
 
-// Pieces are views: the name must outlive the pattern.
+// The pieces are views, so the name must outlive the pattern.
 class NamePattern {
  public:
   using Captures = std::array<std::string_view, kPlaceholders>;  // empty: not in the pattern

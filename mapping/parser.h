@@ -33,7 +33,7 @@ struct Statement {
   Symbol Right(const Program& program, uint32_t i) const { return program.TokenAt(line, right_first + 2 * i).symbol; }
 };
 
-// Nothing after an error, which is added to the diagnostics.
+// Returns nothing after an error, which is added to the diagnostics.
 std::optional<Statement> ParseStatement(const Program& program, LineId line, Diagnostics& diagnostics);
 
 // "[2, 0, 1]": non-negative integers; nothing if it is anything else.

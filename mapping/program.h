@@ -1,4 +1,4 @@
-// A mapping program while macros rewrite it: every statement that ever stood, and which one it came from.
+// A mapping program while macros rewrite it. It keeps every statement that ever was, and from which statement it came.
 #ifndef CAIRN_MAPPING_PROGRAM_H_
 #define CAIRN_MAPPING_PROGRAM_H_
 
@@ -14,8 +14,8 @@
 
 namespace cairn::aoa {
 
-// In order of execution. Every macro runs over all statements before the next one starts: that order is part of
-// what a program means.
+// The stages, in order of execution. Every macro runs over all statements before the next macro starts. That order is
+// part of what a program means.
 enum class Stage : uint8_t {
   kLexer,
   kLayerIdOffset,
@@ -59,9 +59,9 @@ class Program {
   SymbolTable& symbols() { return symbols_; }
   const SymbolTable& symbols() const { return symbols_; }
 
-  // One string of the user's list; it may hold several statements on lines of their own, comments and blank lines.
-  // Appends the statements found. On a fault in the text, nothing of it is appended but one empty line that stands
-  // for it, and the fault is returned.
+  // Takes one string of the user's list, which may hold several statements on lines of their own, comments and blank
+  // lines. It appends the statements. If the text has a fault, it appends only one empty line that stands for the text,
+  // and returns the fault.
   struct AddResult {
     std::optional<LexFault> fault;
     LineId faulty = kNoLine;

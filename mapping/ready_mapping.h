@@ -1,5 +1,5 @@
 // Mappings for well-known families of models, written in the language itself: from Hugging Face's names to fused
-// layouts. Backwards (aoa_config_reverse) they export.
+// layouts. Run backwards (aoa_config_reverse), they export.
 #ifndef CAIRN_MAPPING_READY_MAPPING_H_
 #define CAIRN_MAPPING_READY_MAPPING_H_
 
@@ -14,7 +14,7 @@
 
 namespace cairn::aoa {
 
-// Numbers of a model that its mapping needs. Those not given come from the family's best-known model.
+// The numbers of a model that its mapping needs. A number that is not given is that of the family's best-known model.
 struct ModelNumbers {
   std::optional<int64_t> heads;  // query heads
   std::optional<int64_t> kv_heads;

@@ -1,4 +1,4 @@
-// What a mapping does, for people: what matches, what does not, and how names go over into each other.
+// Tells people what a mapping does: what matches, what does not, and which names become which.
 #ifndef CAIRN_MAPPING_REPORT_H_
 #define CAIRN_MAPPING_REPORT_H_
 
@@ -23,7 +23,7 @@ struct MappingReport {
     DType arrives;
     std::string source;  // one that it arrives from
   };
-  // Outputs that come about in the same way, but for the numbers in their names.
+  // A group of outputs that are made in the same way, but for the numbers in their names.
   struct Group {
     std::string target;                // "model.layers.*.mlp.up_gate.weight"
     std::vector<std::string> sources;  // likewise, each once, with " x384" where one stands for several

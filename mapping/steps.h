@@ -1,4 +1,4 @@
-// What has to be done to source elements on their way into a target: permute, cast, reshape, in order.
+// The steps that source elements take on their way into a target: permute, cast, reshape, in order.
 #ifndef CAIRN_MAPPING_STEPS_H_
 #define CAIRN_MAPPING_STEPS_H_
 

@@ -1,4 +1,5 @@
-// The variables of a mapping: which boxes of which source tensors each is made of, and the operations on them.
+// The variables of a mapping. They know of which boxes of which source tensors each is made, and the operations on
+// them.
 #ifndef CAIRN_MAPPING_VARIABLES_H_
 #define CAIRN_MAPPING_VARIABLES_H_
 
@@ -45,11 +46,11 @@ struct Variable {
   DType dtype;         // after casts
 };
 
-// All variables ever made; none is changed afterwards, so that a temporary may have any number of readers. Slices are
-// shared by renames. Const access is thread-safe.
+// Holds all variables that were ever made. None is changed afterwards, so that a temporary may have any number of
+// readers. Slices are shared by renames. Const access is thread-safe.
 //
-// Operations answer the new variable or an error with kMappingShape or kMappingDtype. Memory is linear in the slices
-// made, of which there may be 2^31 in all.
+// Operations answer the new variable, or an error with kMappingShape or kMappingDtype. Memory is linear in the slices,
+// of which there may be 2^31 in all.
 class Variables {
  public:
   SourceId AddSource(SourceTensor tensor);

@@ -18,12 +18,12 @@ struct LayoutsFromJson {
   std::vector<std::string> layouts;
   std::vector<std::string> digests;
   std::vector<RankInput> inputs;
-  // Declared bytes of objects by (name, rank); rank -1 for shared ones.
+  // The declared bytes of objects by (name, rank). The rank of a shared object is -1.
   std::map<std::pair<std::string, int>, uint64_t> object_bytes;
 };
 
-// Reads `set`. What cannot be used is told in `faults`, and a tensor with such a fault is left out everywhere, so that
-// the planner finds the faults of the others. A shard needs an offset, unless it is the whole tensor.
+// Reads `set`. Faults go to `faults`, and a tensor with a fault is left out everywhere, so that the planner finds the
+// faults of the others. A shard needs an offset, unless it is the whole tensor.
 LayoutsFromJson ReadLayouts(const nlohmann::json& set, FaultList& faults);
 
 // {"errors": [...]} of all faults that were kept, and how many there are in all.

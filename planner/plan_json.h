@@ -1,4 +1,4 @@
-// The planner on JSON: what `cairn plan save|load|bins` answers. Pure; untrusted input.
+// Runs the planner on JSON: this is what `cairn plan save|load|bins` answers. Pure. The input is untrusted.
 #ifndef CAIRN_PLANNER_PLAN_JSON_H_
 #define CAIRN_PLANNER_PLAN_JSON_H_
 

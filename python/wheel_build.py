@@ -16,6 +16,6 @@ class WheelBuild(BuildHookInterface):
         # manylinux that they run on.
         build_data["pure_python"] = False
         build_data["tag"] = "py3-none-" + sysconfig.get_platform().replace("-", "_").replace(".", "_")
-        # Of the libraries that tools/package copies into the wheel.
+        # The licences of the libraries that tools/package copies into the wheel.
         if licenses := os.environ.get("CAIRN_WHEEL_LICENSES"):
             build_data["force_include"][licenses] = "cairn/_licenses"

@@ -1,4 +1,4 @@
-// The headers of an attempt's bins, as they stand there: all that is left of a checkpoint whose manifest is damaged.
+// Reads the headers of an attempt's bins. They are all that is left of a checkpoint whose manifest is damaged.
 #ifndef CAIRN_REPAIR_BIN_HEADERS_H_
 #define CAIRN_REPAIR_BIN_HEADERS_H_
 
@@ -26,7 +26,7 @@ struct BinHeaders {
   absl::Time written = absl::InfinitePast();
 };
 
-// Reads those of all files of an attempt that end in .safetensors. Everything in them is untrusted.
+// Reads the headers of all files of an attempt that end in .safetensors. Everything in them is untrusted.
 // DATA_LOSS (FILE_MISSING): no bin at all; (FILE_TRUNCATED): one has another length than its header says;
 // (BAD_SAFETENSORS): a header that is not what was written, or a name that no bin has. FAILED_PRECONDITION
 // (FORMAT_TOO_NEW), and the errors of storage. The message names the file.

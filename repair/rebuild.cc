@@ -116,7 +116,7 @@ class Rebuild {
     return absl::OkStatus();
   }
 
-  // As the planner checks the layouts of a save, each rank's being what it wrote.
+  // Checks what each rank wrote as the planner checks the layouts of a save.
   absl::Status CheckTiling() {
     std::map<int, LayoutDescription> described;
     for (const BinHeader& bin : headers_.bins) {

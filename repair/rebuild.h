@@ -1,4 +1,4 @@
-// A manifest made of the headers of an attempt's bins alone.
+// Makes a manifest from the headers of an attempt's bins alone.
 #ifndef CAIRN_REPAIR_REBUILD_H_
 #define CAIRN_REPAIR_REBUILD_H_
 
@@ -14,7 +14,7 @@ namespace cairn {
 
 struct RebuiltManifest {
   Manifest manifest;
-  // What the bins do not say, and the manifest so does not either: one line each, for people.
+  // What the bins do not say, so that the manifest cannot say it either. One line for each, for people.
   std::vector<std::string> unknown;
 };
 

@@ -71,7 +71,7 @@ absl::Status RepairCheckpoint(PosixStorage& storage, const std::string& job, int
   CAIRN_ASSIGN_OR_RETURN(RebuiltManifest rebuilt, RebuildManifest(headers, job, step, attempt));
   report.manifest = std::move(rebuilt.manifest);
   report.unknown = std::move(rebuilt.unknown);
-  // What is put must be what readers make of it.
+  // Readers must read the record as it was meant, so it is read back before it is put.
   const std::string bytes = EncodeVerdict(report.manifest);
   CAIRN_ASSIGN_OR_RETURN(const Verdict decoded, DecodeVerdict(bytes));
   if (std::get<Manifest>(decoded) != report.manifest) {

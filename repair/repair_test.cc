@@ -118,7 +118,7 @@ class RepairTest : public testing::Test {
   RepairReport report_;
 };
 
-TEST_F(RepairTest, DamagedManifest_IsMadeAnewFromTheBins) {
+TEST_F(RepairTest, Repair_DamagedManifest_IsMadeAnewFromTheBins) {
   WriteBins();
   DamageManifest();
   ASSERT_TRUE(Repair().ok()) << Repair();
@@ -170,7 +170,7 @@ TEST_F(RepairTest, DamagedTombstone_IsNoCommit) {
   EXPECT_TRUE(IsRepaired());
 }
 
-TEST_F(RepairTest, UnreadableVerdict_ProvesNothing) {
+TEST_F(RepairTest, Repair_UnreadableVerdict_ProvesNothing) {
   WriteBins();
   std::filesystem::create_symlink("elsewhere", root_ + "/" + VerdictPath("demo", kStep, 1));
   EXPECT_TRUE(HasReason(Repair(), Reason::kCommitUnproven)) << Repair();
@@ -178,7 +178,7 @@ TEST_F(RepairTest, UnreadableVerdict_ProvesNothing) {
   EXPECT_EQ(CheckpointStore(*storage_).ReadManifest("demo", kStep)->step, kStep);
 }
 
-TEST_F(RepairTest, WhatWasNeverCommitted_IsNotRepaired) {
+TEST_F(RepairTest, Repair_WhatWasNeverCommitted_IsNotRepaired) {
   WriteBins();
   EXPECT_TRUE(HasReason(Repair(true), Reason::kNotCommitted)) << Repair(true);
   ASSERT_TRUE(storage_
@@ -189,7 +189,7 @@ TEST_F(RepairTest, WhatWasNeverCommitted_IsNotRepaired) {
   EXPECT_FALSE(IsRepaired());
 }
 
-TEST_F(RepairTest, ServedRoot_IsRefused) {
+TEST_F(RepairTest, Repair_ServedRoot_IsRefused) {
   WriteBins();
   DamageManifest();
   const auto lock = EpochFile::Acquire(*storage_, absl::ZeroDuration(), clock_, [](const std::string&) {});
@@ -198,7 +198,7 @@ TEST_F(RepairTest, ServedRoot_IsRefused) {
   EXPECT_FALSE(IsRepaired());
 }
 
-TEST_F(RepairTest, NewerVersionsVerdict_IsNotOverruled) {
+TEST_F(RepairTest, Repair_NewerVersionsVerdict_IsNotOverruled) {
   WriteBins();
   Manifest manifest;
   manifest.job = "demo";
@@ -209,7 +209,7 @@ TEST_F(RepairTest, NewerVersionsVerdict_IsNotOverruled) {
   EXPECT_TRUE(HasReason(Repair(true), Reason::kFormatTooNew)) << Repair(true);
 }
 
-TEST_F(RepairTest, FlippedBitOfTheVersion_IsDamage) {
+TEST_F(RepairTest, Repair_FlippedBitOfTheVersion_IsDamage) {
   WriteBins();
   Manifest manifest;
   manifest.job = "demo";
@@ -222,7 +222,7 @@ TEST_F(RepairTest, FlippedBitOfTheVersion_IsDamage) {
 }
 
 // Every planted fault is found, and nothing is put then.
-TEST_F(RepairTest, FaultsOfTheBins_AreFound) {
+TEST_F(RepairTest, Repair_FaultsOfTheBins_AreFound) {
   DamageManifest();
   const auto flip = [&](const std::string& file, int64_t at) {
     std::fstream stream(Path(file), std::ios::in | std::ios::out | std::ios::binary);
@@ -261,7 +261,7 @@ TEST_F(RepairTest, FaultsOfTheBins_AreFound) {
   }
 }
 
-TEST_F(RepairTest, BinsOfEarlierVersions_SayWhatTheyCannot) {
+TEST_F(RepairTest, Repair_BinsOfEarlierVersions_SayWhatTheyCannot) {
   WriteBins();
   ForgetIdentity(0);
   ForgetIdentity(1);

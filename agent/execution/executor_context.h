@@ -55,7 +55,7 @@ struct AgentOptions {
 // All outlive the executors.
 struct ExecutorContext {
   const AgentOptions& options;
-  // Of this machine's kernel: agents with the same one can share memory.
+  // The boot id of this machine's kernel. Agents with the same one can share memory.
   const std::string& boot_id;
   PosixStorage& storage;
   RootGuard& root;

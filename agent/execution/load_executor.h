@@ -52,8 +52,8 @@ class LoadExecutor {
     TransferService::Key transfer;
     std::shared_ptr<ByteServer> source;
     std::shared_ptr<LoadConsumer> consumer;
-    // Of a reshard: `source` itself, its memory, and that one's ids, for this rank's trainer and, once that has copied,
-    // for the others.
+    // Set for a reshard: what lends the source, its memory, and the ids of that memory: one for this rank's trainer
+    // and, once the trainer has copied, one for the others.
     std::shared_ptr<SlabByteServer> lender;
     std::shared_ptr<SharedMemory> memory;
     uint64_t writable_id = 0;

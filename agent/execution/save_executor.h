@@ -54,7 +54,7 @@ class SaveExecutor {
     }
   };
 
-  // Of the slab of the save that is being written or awaits its verdict.
+  // What is lent of the slab of the save that is being written or awaits its verdict.
   struct Lent {
     uint64_t save = 0;
     TransferService::Key key;

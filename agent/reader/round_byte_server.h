@@ -25,7 +25,7 @@ struct RoundBuffer {
   uint64_t descriptor_id = 0;
   uint64_t bytes = 0;
   std::shared_ptr<SharedMemory> memory;
-  // Of a save.
+  // Set for a save.
   std::vector<LentShard> shards = {};
 };
 

@@ -20,14 +20,14 @@ namespace cairn {
 
 struct RoundReaderOptions {
   int io_threads = 2;
-  // Of one read; a multiple of 4096.
+  // The size of one read, a multiple of 4096.
   uint64_t chunk_bytes = uint64_t{8} << 20;
   RangeReaderOptions range;
 };
 
-// Of one load. Each file's header is read and compared with the manifest's checksum. An item that a read covers whole
-// is checked by its CRC32C of the manifest; of the others the blocks that a read touches are checked by those of the
-// file's header, for which the rest of a block is read too. Thread-safe but for ReadRound.
+// Reads the rounds of one load. Each file's header is read and compared with the manifest's checksum. An item that a
+// read covers whole is checked by its CRC32C of the manifest; of the others the blocks that a read touches are checked
+// by those of the file's header, for which the rest of a block is read too. Thread-safe but for ReadRound.
 class RoundReader {
  public:
   // `plan` must outlive it; `directory` is put before its files' paths ("<job>").

@@ -46,13 +46,13 @@ struct SaveImage {
   std::string plan_digest;
   RankLayoutPtr layout;
   uint32_t rank = 0;
-  // Of the whole plan.
+  // Facts of the whole plan.
   uint32_t world_size = 0;
   uint32_t total_files = 0;
   std::vector<ImageFile> file;
   std::vector<MovedIn> moved_in;
   std::vector<MovedOut> moved_out;
-  // Of the whole image, a multiple of 4096; 0 if this rank stages nothing.
+  // The size of the whole image, a multiple of 4096; 0 if this rank stages nothing.
   uint64_t slab_bytes = 0;
   // Header and data of all files.
   uint64_t file_bytes = 0;

@@ -87,8 +87,8 @@ struct StartRead {
   uint64_t trainer = 0;  // whose load it is: its successor counts from 1 again
   ReadPlanPtr plan;
   v1::LoadOrder order;
-  // Of a reshard: the image of the memory that the trainer fills and this agent lends, in place of files. Null for a
-  // load. -> also OnSource
+  // Set for a reshard, null for a load: the image of the memory that the trainer fills and this agent lends, in place
+  // of files. -> also OnSource
   SaveImagePtr source;
 };
 // The trainer has copied its source of a reshard: it may be lent.
@@ -179,7 +179,7 @@ class Session {
   absl::StatusOr<v1::WaitSaveResponse> WaitSave(const v1::WaitSaveRequest& request);
   absl::Status CancelSave(const v1::CancelSaveRequest& request, absl::Time now);
   absl::StatusOr<v1::BeginLoadResponse> BeginLoad(const v1::BeginLoadRequest& request);
-  // Of a reshard.
+  // Ends the staging of a reshard's source.
   absl::Status CommitSource(const v1::CommitSourceRequest& request);
   // OK while the load may still give batches; its error otherwise.
   absl::Status CheckLoad(uint64_t trainer, uint64_t number) const;
@@ -234,7 +234,7 @@ class Session {
     uint32_t attempt = 0;
     uint64_t attempt_nonce = 0;
     std::string request_id;
-    // Of the writer that ran or runs.
+    // The attempt of the writer that ran or runs, and how far it is.
     uint32_t write_attempt = 0;
     uint64_t write_nonce = 0;
     uint64_t bytes_done = 0;
@@ -266,7 +266,7 @@ class Session {
     uint64_t trainer = 0;
     std::optional<int64_t> wanted_step;
     RankLayoutPtr layout;
-    // Of a reshard, null for a load: what this rank holds, what of it it lends, and where the trainer copies that.
+    // Set for a reshard, null for a load: what this rank holds, what it lends of that, and where the trainer copies it.
     RankLayoutPtr source_layout;
     SaveImagePtr source_image;
     std::optional<SlabDescription> source_memory;
@@ -305,7 +305,7 @@ class Session {
   void EndSave(Save& save, const v1::SaveOrder& verdict);
   // `error`: of one that was aborted.
   v1::Checkpoint CheckpointOf(const v1::SaveOrder& verdict, const absl::Status& error) const;
-  // Of a save that this agent does not know: what the coordinator says of its attempt.
+  // Answers for a save that this agent does not know what the coordinator says of its attempt.
   v1::WaitSaveResponse AskFor(const v1::WaitSaveRequest& request);
   // Whether a call for the step of `save` is not the one that began it, repeated, nor may take its place. One that was
   // given up without a word is ended.
@@ -358,7 +358,7 @@ class Session {
   bool current_plan_samples_replicas_ = false;
   absl::Status current_plan_error_;
   LinkTrouble link_trouble_;
-  // Of the last request: what orders speak of.
+  // What the last request told of, which the orders answer.
   std::map<int64_t, uint64_t> told_saves_;   // step -> id
   std::map<uint64_t, uint64_t> told_loads_;  // number -> trainer
   std::string told_layout_;

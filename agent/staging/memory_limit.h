@@ -14,7 +14,7 @@ struct MemoryLimit {
   // "memory.max of /sys/fs/cgroup/job"
   std::string source;
   uint64_t limit = 0;
-  // Of the limit, what is taken and cannot be given back (page cache of files can).
+  // How much of the limit is taken and cannot be given back (page cache of files can).
   uint64_t used = 0;
 };
 

@@ -27,7 +27,7 @@ namespace cairn {
 struct LoadConsumerOptions {
   uint32_t rank = 0;
   std::string boot_id;
-  // Of this agent: for its own buffers and windows.
+  // The socket of this agent, for its own buffers and windows.
   std::string descriptor_socket;
   bool shared_memory = true;
   // Windows that may be out at once, bytes; one is always allowed.

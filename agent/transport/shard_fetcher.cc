@@ -22,7 +22,7 @@ namespace {
 
 constexpr absl::Duration kRoundWait = absl::Seconds(10);
 constexpr absl::Duration kCallMargin = absl::Seconds(5);
-// Of one call for at most a chunk of the writer.
+// The time-out of one call, which fetches at most a chunk of the writer.
 constexpr absl::Duration kFetchTimeout = absl::Seconds(60);
 constexpr absl::Duration kFirstPause = absl::Milliseconds(10);
 constexpr absl::Duration kLongestPause = absl::Milliseconds(500);

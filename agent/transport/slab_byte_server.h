@@ -19,8 +19,8 @@ class SlabByteServer final : public ByteServer {
  public:
   // The buffer's descriptor id comes when it is lent.
   explicit SlabByteServer(RoundBuffer buffer) : buffer_(std::move(buffer)) {}
-  // Of a save: `target` says what moves to whom, `staged` where it lies. Each consumer is told its own shards, and
-  // whoever has none gets nothing.
+  // Serves a save: `target` says what moves to whom, and `staged` where it lies. Each consumer is told its own shards,
+  // and one that has none gets nothing.
   SlabByteServer(RoundBuffer buffer, const SaveImage& staged, const SaveImage& target);
 
   // The trainer has copied everything, and other processes may have it under this id: those who wait are answered.

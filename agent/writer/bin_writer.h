@@ -21,7 +21,7 @@ namespace cairn {
 struct BinWriterOptions {
   // Besides them one thread computes checksums.
   int io_threads = 2;
-  // Of one write; a multiple of 4096.
+  // The size of one write, a multiple of 4096.
   uint64_t chunk_bytes = uint64_t{8} << 20;
   // False: never O_DIRECT.
   bool direct = true;

@@ -23,7 +23,8 @@ class ItemChecksummer {
     uint32_t crc32c = 0;
     uint64_t bytes = 0;
   };
-  // Of data[offset, offset + size), which is at `bytes`; data behind the last item is passed over. Thread-safe.
+  // Computes the fragments of data[offset, offset + size), which is at `bytes`. Data behind the last item is passed
+  // over. Thread-safe.
   std::vector<Fragment> Touch(uint64_t offset, const char* bytes, uint64_t size) const;
 
   // From the fragments of all chunks, in the order of the data: per item its CRC32C and its blocks'. `object_bytes` is

@@ -51,7 +51,7 @@ void ExpectBalanced(const Loads& loads) {
   EXPECT_LE(static_cast<double>(loads.max), std::max(1.02 * loads.mean, static_cast<double>(loads.largest_shard)));
 }
 
-TEST(BalanceTest, Llama405B) {
+TEST(BalanceTest, MakeSavePlan_Llama405B_HeaviestWriterIsBounded) {
   const auto layouts = Llama405B(4);
   const Loads alone = LoadsOf(layouts, MovePolicy::kNever);
   const Loads moved = LoadsOf(layouts, MovePolicy::kAuto);
@@ -61,7 +61,7 @@ TEST(BalanceTest, Llama405B) {
   ExpectBalanced(moved);
 }
 
-TEST(BalanceTest, DeepSeekV3) {
+TEST(BalanceTest, MakeSavePlan_DeepSeekV3_HeaviestWriterIsBounded) {
   const auto layouts = DeepSeekV3(1);
   const Loads alone = LoadsOf(layouts, MovePolicy::kNever);
   const Loads moved = LoadsOf(layouts, MovePolicy::kAuto);

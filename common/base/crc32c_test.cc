@@ -19,7 +19,7 @@ uint32_t Oracle(const std::vector<uint8_t>& data) {
   return ~crc;
 }
 
-TEST(Crc32cTest, Rfc3720Vectors) {
+TEST(Crc32cTest, ExtendCrc32c_VectorsOfRfc3720_AreEqual) {
   EXPECT_EQ(Crc32c(std::vector<uint8_t>(32, 0).data(), 32), 0x8a9136aau);
   EXPECT_EQ(Crc32c(std::vector<uint8_t>(32, 0xff).data(), 32), 0x62a8ab43u);
   EXPECT_EQ(Crc32c("123456789", 9), 0xe3069283u);
@@ -42,7 +42,7 @@ TEST(Crc32cTest, RandomBytes_ExtendAndCombine_EqualTheDefinition) {
   }
 }
 
-TEST(Crc32cTest, ExtendByZeros_EqualsTheDefinition) {
+TEST(Crc32cTest, ExtendCrc32cByZeros_AnyCount_EqualsTheDefinition) {
   std::vector<uint8_t> data = {1, 2, 3, 0};
   for (size_t length : {0u, 1u, 3u, 4u}) {
     for (size_t zeros : {0u, 1u, 7u, 4095u, 70000u}) {

@@ -14,8 +14,8 @@ uint64_t RandomId();
 // `bytes` random bytes as lower-case hexadecimal: a token that cannot be guessed. Thread-safe.
 std::string RandomToken(int bytes = 16);
 
-// How identities stand in messages and logs: enough to tell two apart, too little to pass for one of them. An
-// incarnation, a nonce or a token is all that its owner shows to prove who it is, so none is ever printed whole.
+// The form of an identity in messages and logs: enough to tell two apart, too little to be used as one. The owner of an
+// incarnation, a nonce or a token proves by it alone who it is, so none is ever printed whole.
 std::string ShortId(uint64_t id);
 std::string ShortId(std::string_view token);
 

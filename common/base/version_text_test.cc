@@ -10,17 +10,19 @@
 namespace cairn {
 namespace {
 
-TEST(VersionTextTest, CommitIsKnown_IsNamedBehindTheVersion) {
+TEST(VersionTextTest, VersionText_CommitIsKnown_IsNamedBehindTheVersion) {
   EXPECT_EQ(VersionTextOf("cairn-agent", "0123456789ab with changes"),
             "cairn-agent " + std::string(kVersion) + " (commit 0123456789ab with changes)");
 }
 
-TEST(VersionTextTest, CommitIsUnknown_SaysSo) {
+TEST(VersionTextTest, VersionText_CommitIsUnknown_SaysSo) {
   EXPECT_EQ(VersionTextOf("cairn", ""), "cairn " + std::string(kVersion) + " (unknown commit)");
 }
 
 // A test's results are kept in a cache that a new commit must not empty.
-TEST(VersionTextTest, TestProgram_CarriesNoCommit) { EXPECT_EQ(VersionText("cairn"), VersionTextOf("cairn", "")); }
+TEST(VersionTextTest, VersionText_TestProgram_CarriesNoCommit) {
+  EXPECT_EQ(VersionText("cairn"), VersionTextOf("cairn", ""));
+}
 
 }  // namespace
 }  // namespace cairn

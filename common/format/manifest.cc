@@ -361,7 +361,7 @@ absl::StatusOr<Manifest> ReadManifest(const v1::ManifestRecord& record) {
   return manifest;
 }
 
-// Of bytes that CheckVerdict takes. Throws std::bad_alloc.
+// Decodes bytes that CheckVerdict has accepted. Throws std::bad_alloc.
 absl::StatusOr<Verdict> DecodeChecked(std::string_view bytes, uint64_t max_record_bytes) {
   const std::string_view frame = bytes.substr(kPrefixBytes);
   const unsigned long long size = ZSTD_getFrameContentSize(frame.data(), frame.size());

@@ -31,7 +31,7 @@ struct ManifestTensor {
 };
 
 struct ManifestFile {
-  // Without its ending: "rank00003-bin01". Of an imported file: its absolute path.
+  // The file's name without its ending: "rank00003-bin01". For an imported file this is its absolute path.
   std::string name;
   int rank = 0;  // that wrote it
   uint64_t header_bytes = 0;
@@ -39,7 +39,7 @@ struct ManifestFile {
   uint32_t header_crc32c = 0;
 
   uint64_t bytes() const { return header_bytes + data_bytes; }
-  // Not written by Cairn: there are no checksums but the header's. Never stands in a verdict.
+  // True if Cairn did not write the file, so that there are no checksums but the header's. No verdict says so.
   bool imported() const { return name.starts_with('/'); }
   bool operator==(const ManifestFile&) const = default;
 };
@@ -68,9 +68,9 @@ struct ManifestObject {
   uint32_t item = 0;
   uint64_t file_offset = 0;
   uint64_t slot_bytes = 0;
-  // True length, at most the slot.
+  // The true length, which is at most that of the slot.
   uint64_t bytes = 0;
-  // Of the whole slot.
+  // The checksum of the whole slot.
   uint32_t crc32c = 0;
 
   bool operator==(const ManifestObject&) const = default;
@@ -134,13 +134,13 @@ using Verdict = std::variant<Manifest, Tombstone>;
 // Bytes of a verdict: magic "CAIRNVRD", version, length, CRC32C, one zstd frame of a cairn.v1.VerdictRecord.
 std::string EncodeVerdict(const Verdict& verdict);
 
-// Whether the bytes are those that a writer has put there, whatever they say: the head and the checksum, in linear
-// time.
-// DATA_LOSS (MANIFEST_CORRUPT), FAILED_PRECONDITION (FORMAT_TOO_NEW): as of DecodeVerdict.
+// Checks by the head and the checksum, in linear time, that the bytes are those that a writer has put there. It does
+// not look at what they say.
+// DATA_LOSS (MANIFEST_CORRUPT), FAILED_PRECONDITION (FORMAT_TOO_NEW): as DecodeVerdict.
 absl::Status CheckVerdict(std::string_view bytes);
 
-// Reads them. `bytes` are untrusted: sizes, indices and positions are checked, memory is bounded by what the record
-// truly holds and by `max_record_bytes` of decompressed record.
+// Reads a verdict. `bytes` are untrusted: sizes, indices and positions are checked, and memory is bounded by what the
+// record truly holds and by `max_record_bytes`, the largest decompressed record.
 // DATA_LOSS (MANIFEST_CORRUPT): not a verdict, cut off, or a checksum or number is wrong; the message says which.
 // FAILED_PRECONDITION (FORMAT_TOO_NEW): a record whose checksum is right says a higher version.
 // RESOURCE_EXHAUSTED (MEMORY_LIMIT).

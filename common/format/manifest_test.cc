@@ -37,7 +37,7 @@ Manifest Small() {
   return manifest;
 }
 
-TEST(ManifestTest, PlaceItems_PacksByNumber) {
+TEST(ManifestTest, PlaceItems_ItemsInAnyOrder_PacksByNumber) {
   const Manifest manifest = Small();
   EXPECT_EQ(manifest.shards[0].file_offset, 4096u);
   EXPECT_EQ(manifest.objects[0].file_offset, 4096u + 16);
@@ -47,7 +47,7 @@ TEST(ManifestTest, PlaceItems_PacksByNumber) {
   EXPECT_EQ(manifest.path_of(manifest.files[1]), "000000000042/0002/rank00001-bin00.safetensors");
 }
 
-TEST(VerdictTest, ManifestAndTombstone_ComeBack) {
+TEST(VerdictTest, DecodeVerdict_ManifestAndTombstone_ComeBack) {
   const Manifest manifest = Small();
   const auto back = DecodeVerdict(EncodeVerdict(manifest));
   ASSERT_TRUE(back.ok()) << back.status();
@@ -58,7 +58,7 @@ TEST(VerdictTest, ManifestAndTombstone_ComeBack) {
   EXPECT_EQ(std::get<Tombstone>(*again), tombstone);
 }
 
-TEST(VerdictTest, EveryFlippedBitAndEveryCut_IsRefused) {
+TEST(VerdictTest, DecodeVerdict_EveryFlippedBitAndEveryCut_IsRefused) {
   const std::string bytes = EncodeVerdict(Small());
   for (size_t i = 0; i < bytes.size(); ++i) {
     for (int bit = 0; bit < 8; ++bit) {
@@ -83,19 +83,19 @@ TEST(VerdictTest, HigherVersion_IsBelieved_IfTheChecksumIsRight) {
   EXPECT_TRUE(HasReason(DecodeVerdict(OfVersion(newer, 0)).status(), Reason::kManifestCorrupt));
 }
 
-TEST(VerdictTest, RecordAboveTheLimit_IsRefusedBeforeItIsUnpacked) {
+TEST(VerdictTest, DecodeVerdict_RecordAboveTheLimit_IsRefusedBeforeItIsUnpacked) {
   const auto verdict = DecodeVerdict(EncodeVerdict(Small()), 64);
   EXPECT_TRUE(HasReason(verdict.status(), Reason::kManifestCorrupt));
 }
 
-TEST(VerdictTest, TwoItemsAtOnePlace_AreRefused) {
+TEST(VerdictTest, DecodeVerdict_TwoItemsAtOnePlace_AreRefused) {
   Manifest manifest = Small();
   manifest.shards[3].item = 1;
   EXPECT_TRUE(HasReason(manifest.PlaceItems(), Reason::kManifestCorrupt));
   EXPECT_TRUE(HasReason(DecodeVerdict(EncodeVerdict(manifest)).status(), Reason::kManifestCorrupt));
 }
 
-TEST(VerdictTest, BadNamesAndPlaces_AreRefused) {
+TEST(VerdictTest, DecodeVerdict_BadNamesAndPlaces_AreRefused) {
   for (const auto& spoil : std::vector<void (*)(Manifest&)>{
            [](Manifest& m) { m.files[0].name = "../../etc/passwd"; }, [](Manifest& m) { m.tensors[0].name = ""; },
            [](Manifest& m) { std::swap(m.tensors[0].name, m.tensors[1].name); }, [](Manifest& m) { m.dims[14] = 5; },
@@ -111,7 +111,7 @@ TEST(VerdictTest, BadNamesAndPlaces_AreRefused) {
   }
 }
 
-TEST(ShowsManifestTest, OnlyManifestsOfTheAttemptDo_HoweverTheyAreDamaged) {
+TEST(ShowsManifestTest, ShowsManifestOf_DamagedVerdicts_IsTrueOfManifestsOfTheAttemptAlone) {
   Manifest manifest;
   manifest.job = "demo";
   manifest.step = 12;

@@ -22,7 +22,7 @@ std::string ReasonFor(const std::string& json, uint64_t data_bytes) {
   return parsed.ok() ? "" : std::string(InfoOf(ReasonOf(parsed.status()).value_or(Reason::kInternal)).name);
 }
 
-TEST(PlainHeaderTest, WhatIsRendered_IsParsed) {
+TEST(PlainHeaderTest, ParsePlainHeader_WhatIsRendered_IsParsed) {
   const std::vector<PlainTensor> tensors = {{"b\"quoted\\", DType::kBfloat16, {2, 3}, 0, 0},
                                             {"a", DType::kFloat8E4m3fn, {4}, 0, 0},
                                             {"scalar", DType::kFloat64, {}, 0, 0},
@@ -38,7 +38,7 @@ TEST(PlainHeaderTest, WhatIsRendered_IsParsed) {
   EXPECT_EQ((*parsed)[1].dtype, DType::kFloat8E4m3fn);
 }
 
-TEST(PlainHeaderTest, HostileHeaders_AreRefused) {
+TEST(PlainHeaderTest, ParsePlainHeader_HostileHeaders_AreRefused) {
   const std::string good = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
   EXPECT_EQ(ReasonFor(good, 8), "");
   EXPECT_EQ(ReasonFor(good, 7), "FILE_TRUNCATED");
@@ -63,7 +63,7 @@ TEST(PlainHeaderTest, HostileHeaders_AreRefused) {
   EXPECT_FALSE(PlainHeaderBytesFrom("1234", 4).ok());
 }
 
-TEST(PlainIndexTest, WhatIsRendered_IsParsed) {
+TEST(PlainIndexTest, ParsePlainIndex_WhatIsRendered_IsParsed) {
   const PlainIndex index{{{"a", "model-00001-of-00002.safetensors"}, {"b", "model-00002-of-00002.safetensors"}}, 77};
   const auto parsed = ParsePlainIndex(RenderPlainIndex(index));
   ASSERT_TRUE(parsed.ok()) << parsed.status();
@@ -71,7 +71,7 @@ TEST(PlainIndexTest, WhatIsRendered_IsParsed) {
   EXPECT_EQ(parsed->total_size, 77u);
 }
 
-TEST(PlainIndexTest, FilesElsewhere_AreRefused) {
+TEST(PlainIndexTest, ParsePlainIndex_FilesElsewhere_AreRefused) {
   for (const char* file : {"../x", "a/b", "", ".", "..", "/etc/passwd"}) {
     EXPECT_FALSE(ParsePlainIndex(std::string(R"({"weight_map":{"a":")") + file + "\"}}").ok()) << file;
   }

@@ -21,11 +21,11 @@ namespace cairn {
 
 // Data begins on a multiple of this, so that it can be written and read directly.
 inline constexpr uint64_t kDataAlignment = 4096;
-// Of the safetensors format.
+// The limit of the safetensors format.
 inline constexpr uint64_t kMaxHeaderBytes = 100'000'000;
 
-// Whose file it is: what a manifest says that the items do not. Takes the same room in every header, so that one plan
-// serves all steps.
+// Says whose file it is: what a manifest says and the items do not. It takes the same room in every header, so that one
+// plan serves all steps.
 struct BinIdentity {
   std::string job;
   int64_t step = 0;
@@ -44,7 +44,8 @@ using AliasList = std::vector<std::pair<std::string, std::string>>;
 class HeaderSizer {
  public:
   void Add(const StoredItem& item);
-  // The same for an item whose part of the header was measured otherwise: what Add would add to inner_bytes().
+  // The same for an item whose part of the header was measured in another way: `inner_bytes` is what Add would add to
+  // inner_bytes().
   void AddMeasured(uint64_t inner_bytes, uint64_t data_bytes);
   void AddAlias(std::string_view name, std::string_view target);
   // Length of all items' own parts of the header, without the digits of their positions.
@@ -59,7 +60,7 @@ class HeaderSizer {
   uint64_t items_ = 0;
 };
 
-// What becomes known while an item is written.
+// The checksums of an item, which become known while it is written.
 struct ItemChecksums {
   uint32_t crc32c = 0;
   // One per block of kChecksumBlockBytes.

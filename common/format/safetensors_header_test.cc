@@ -47,7 +47,7 @@ std::vector<ItemChecksums> Checksums(const std::vector<StoredItem>& items) {
   return checksums;
 }
 
-TEST(RenderHeaderTest, IsWhatSafetensorsReadersExpect) {
+TEST(RenderHeaderTest, RenderHeader_AnyItems_IsWhatSafetensorsReadersExpect) {
   const auto items = Items();
   const std::string text = RenderHeader(items, Checksums(items));
   EXPECT_EQ(text.size() % kDataAlignment, 0u);
@@ -70,7 +70,7 @@ TEST(RenderHeaderTest, IsWhatSafetensorsReadersExpect) {
   }
 }
 
-TEST(ParseHeaderTest, GivesBackWhatWasRendered) {
+TEST(ParseHeaderTest, ParseHeader_RenderedHeader_GivesBackItsItems) {
   const auto items = Items();
   const auto checksums = Checksums(items);
   const auto header = ParseHeader(RenderHeader(items, checksums));
@@ -115,7 +115,7 @@ TEST(HeaderSizerTest, RandomItems_LengthIsThatOfTheText_InAnyOrder) {
   }
 }
 
-TEST(ParseHeaderTest, DamagedHeaders_AreRefusedOrHarmless) {
+TEST(ParseHeaderTest, ParseHeader_DamagedHeaders_AreRefusedOrHarmless) {
   const auto items = Items();
   const std::string good = RenderHeader(items, Checksums(items));
   for (size_t size : {size_t{0}, size_t{7}, size_t{8}, good.size() / 2, good.size() - 1}) {
@@ -141,14 +141,14 @@ TEST(ParseHeaderTest, DamagedHeaders_AreRefusedOrHarmless) {
   }
 }
 
-TEST(HeaderBytesFromTest, HugeLength_IsRefused) {
+TEST(HeaderBytesFromTest, HeaderBytesFrom_HugeLength_IsRefused) {
   EXPECT_FALSE(HeaderBytesFrom(std::string(8, '\xff')).ok());
   EXPECT_FALSE(HeaderBytesFrom(std::string("\x01\0\0\0\0\0\0\0", 8)).ok());
 }
 
 const StoredItem kOne = {.name = "w", .dtype = DType::kFloat32, .global_shape = {4, 4}, .box = {{0, 0}, {4, 4}}};
 
-TEST(BinIdentityTest, TakesTheSameRoomInEveryHeader) {
+TEST(BinIdentityTest, RenderHeader_AnyIdentity_TakesTheSameRoom) {
   const std::vector<StoredItem> items = {kOne};
   const BinIdentity largest = {std::string(200, 'j'), 999'999'999'999, UINT32_MAX, INT32_MAX, UINT32_MAX, UINT32_MAX};
   const AliasList aliases = {{"a", "w"}, {"b \\ \"", "a"}};
@@ -167,7 +167,7 @@ TEST(BinIdentityTest, TakesTheSameRoomInEveryHeader) {
   }
 }
 
-TEST(BinIdentityTest, AliasesAreMeasured) {
+TEST(BinIdentityTest, HeaderSizer_Aliases_AreMeasured) {
   std::vector<StoredItem> items = {kOne};
   AliasList aliases;
   for (int i = 0; i < 300; ++i) {
@@ -181,7 +181,7 @@ TEST(BinIdentityTest, AliasesAreMeasured) {
   }
 }
 
-TEST(BinIdentityTest, NoNameIsTakenForIt) {
+TEST(BinIdentityTest, ParseHeader_NamesLikeTheIdentity_AreNotTakenForIt) {
   for (const std::string name :
        {R"("header_crc32c":")", R"(\"header_crc32c\":\")", R"(}","format":"pt"})", R"("saved")"}) {
     StoredItem item = kOne;
@@ -197,7 +197,7 @@ TEST(BinIdentityTest, NoNameIsTakenForIt) {
   }
 }
 
-TEST(BinIdentityTest, EveryFlippedBit_IsFound) {
+TEST(BinIdentityTest, ParseHeader_EveryFlippedBit_IsFound) {
   const std::vector<StoredItem> items = {kOne};
   const std::string good = RenderHeader(items, Checksums(items), {"demo", 12, 1, 3, 8, 16}, {{"a", "w"}});
   for (size_t i = 0; i < good.size(); ++i) {

@@ -7,7 +7,7 @@
 namespace cairn {
 namespace {
 
-TEST(StoredItemTest, NamesAndBytes) {
+TEST(StoredItemTest, StoredName_EachKindOfItem_HasItsFormAndBytes) {
   StoredItem item{.name = "w", .dtype = DType::kBfloat16, .global_shape = {8, 4}, .box = {{4, 0}, {4, 4}}};
   EXPECT_EQ(item.stored_name(), "w");
   EXPECT_EQ(item.bytes(), 32u);
@@ -26,13 +26,13 @@ TEST(StoredItemTest, NamesAndBytes) {
   EXPECT_EQ(scalar.bytes(), 8u);
 }
 
-TEST(CheckNameTest, AcceptsWhatTrainersUse) {
+TEST(CheckNameTest, CheckName_NamesOfTrainers_AreAccepted) {
   for (const char* name : {"w", "model.layers.0.self_attn.q_proj.weight", "état.重み", "a b", "#", "\U0001f600"}) {
     EXPECT_TRUE(CheckName(name).ok()) << name;
   }
 }
 
-TEST(CheckNameTest, Refuses) {
+TEST(CheckNameTest, CheckName_BadNames_AreRefused) {
   for (std::string_view name :
        {std::string_view(""), std::string_view("a\nb"), std::string_view("a\0b", 3), std::string_view("\xff"),
         std::string_view("\xc0\x80"), std::string_view("\xed\xa0\x80"), std::string_view("\xf4\x90\x80\x80"),

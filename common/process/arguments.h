@@ -29,11 +29,12 @@ class Argument {
   Argument& OneOf(std::vector<std::string> values);
   Argument& Between(int64_t least, int64_t most);
   Argument& Positive();
-  // A value that `fits` refuses is a mistake: it "is not <form>". Also one from the environment.
+  // A value that `fits` refuses is a mistake: it "is not <form>". This holds for a value from the environment too.
   Argument& Fits(std::function<bool(const std::string&)> fits, const std::string& form);
   // Giving both is a mistake.
   Argument& Excludes(const Argument& other);
-  // Its value if it is not given. The last of several calls whose variable is set counts.
+  // Takes the value from the environment if the argument is not given. Of several calls, the last one whose variable is
+  // set counts.
   Argument& FromEnvironment(const std::string& variable);
   // One value for each time that it is given, as it stands: without it "[a]" is a list.
   Argument& OneEachTime();
@@ -75,9 +76,9 @@ class ArgumentParser : public Command {
   ArgumentParser(const ArgumentParser&) = delete;
   ArgumentParser& operator=(const ArgumentParser&) = delete;
 
-  // Fills the variables and runs actions. Nothing if the program goes on; else its exit status: 0 after --help and
-  // --version, 2 after "error: BAD_REQUEST: ..." and the next action on standard error, or the help of a command that
-  // wants another one. An unknown command is a mistake also beside --help.
+  // Fills the variables and runs actions. Answers nothing if the program goes on, else its exit status: 0 after --help
+  // and --version, 2 after "error: BAD_REQUEST: ..." and the next action on standard error, or the help of a command
+  // that wants another one. An unknown command is a mistake also beside --help.
   std::optional<int> Parse(int argc, const char* const* argv);
 
  private:

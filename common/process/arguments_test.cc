@@ -73,7 +73,7 @@ class ArgumentsTest : public ::testing::Test {
   int ran_ = 0;
 };
 
-TEST_F(ArgumentsTest, EverythingArrives) {
+TEST_F(ArgumentsTest, Parse_EveryKindOfArgument_Arrives) {
   const Answer answer = Parse({"run", "x", "--threads", "8", "--size=18446744073709551615", "--tag", "[a]", "--tag=b,c",
                                "-q", "--mode", "fast", "--keys", "p", "q,r"});
   EXPECT_EQ(answer.exit_status, std::nullopt) << answer.err;
@@ -112,14 +112,14 @@ TEST_F(ArgumentsTest, NoValue_IsAMistake_NotTheNextArgument) {
   ExpectUsage({"--mode=", "run", "x"}, "--mode= has no value", "prog");
 }
 
-TEST_F(ArgumentsTest, CommandThatWantsAnother_ShowsItsHelp) {
+TEST_F(ArgumentsTest, Parse_CommandThatWantsAnother_ShowsItsHelp) {
   const Answer answer = Parse({"more"});
   EXPECT_EQ(answer.exit_status, 2);
   EXPECT_THAT(answer.err, HasSubstr("Usage: prog more "));
   EXPECT_THAT(answer.err, HasSubstr("The only one"));
 }
 
-TEST_F(ArgumentsTest, HelpAndVersion_EndWell) {
+TEST_F(ArgumentsTest, Parse_HelpAndVersion_EndWell) {
   const Answer help = Parse({"run", "--help"});
   EXPECT_EQ(help.exit_status, 0);
   EXPECT_THAT(help.out, HasSubstr("prog run x"));
@@ -130,7 +130,7 @@ TEST_F(ArgumentsTest, HelpAndVersion_EndWell) {
   EXPECT_EQ(ran_, 0);
 }
 
-TEST_F(ArgumentsTest, Environment_IsReadWhenTheOptionIsNotGiven) {
+TEST_F(ArgumentsTest, Parse_OptionIsNotGiven_ReadsTheEnvironment) {
   setenv("CAIRN_TEST_LONG", "long", 1);
   {
     ArgumentParser parser("prog", "", "1");

@@ -33,7 +33,7 @@ struct LogField {
 
 // Writes one line by one write(2). Values with blanks, quotes or control characters are quoted. Thread-safe.
 void Log(LogLevel level, std::string_view event, std::initializer_list<LogField> fields = {});
-// Stands in every line from now on ("rank=3"). To be called before the first thread starts.
+// Adds these fields ("rank=3") to every line from now on. Must be called before the first thread starts.
 void SetLogContext(std::initializer_list<LogField> fields);
 
 }  // namespace cairn

@@ -5,14 +5,14 @@
 namespace cairn {
 namespace {
 
-TEST(ParseDurationTest, GoForms) {
+TEST(ParseDurationTest, ParseDuration_FormsOfGo_AreRead) {
   EXPECT_EQ(*ParseDuration("90s"), absl::Seconds(90));
   EXPECT_EQ(*ParseDuration("1h30m"), absl::Minutes(90));
   EXPECT_EQ(*ParseDuration("250ms"), absl::Milliseconds(250));
   for (const char* text : {"", "5", "s", "-1s", "inf", "1 m"}) EXPECT_FALSE(ParseDuration(text).ok()) << text;
 }
 
-TEST(ParseSizeTest, UnitsAndLimits) {
+TEST(ParseSizeTest, ParseSize_UnitsAndLimits_AreRead) {
   EXPECT_EQ(*ParseSize("17"), 17);
   EXPECT_EQ(*ParseSize("5GB"), 5'000'000'000);
   EXPECT_EQ(*ParseSize("1.5 GiB"), 3LL << 29);
@@ -22,7 +22,7 @@ TEST(ParseSizeTest, UnitsAndLimits) {
   }
 }
 
-TEST(FormatSizeTest, ThreeDigits) {
+TEST(FormatSizeTest, FormatSize_AnySize_HasThreeDigits) {
   EXPECT_EQ(FormatSize(312), "312 B");
   EXPECT_EQ(FormatSize(3LL << 29), "1.50 GiB");
   EXPECT_EQ(FormatSize(1023 * 1024), "1.00 MiB");

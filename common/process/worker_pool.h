@@ -1,4 +1,4 @@
-// Threads for everything that may block: planning, storage, manifests.
+// Runs everything that may block on threads of its own: planning, storage, manifests.
 #ifndef CAIRN_COMMON_PROCESS_WORKER_POOL_H_
 #define CAIRN_COMMON_PROCESS_WORKER_POOL_H_
 
@@ -18,13 +18,13 @@ namespace cairn {
 // Thread-safe.
 class WorkerPool {
  public:
-  // Threads that may hang at a time. With one more nothing is run until one of them comes back.
+  // So many threads may hang at a time. If one more hangs, nothing is run until one of them comes back.
   static constexpr int kMaxStalled = 64;
-  // Work that Offer lets wait.
+  // So much work may wait before Offer refuses more.
   static constexpr size_t kMaxWaiting = 4096;
 
-  // `stall_after`: a thread that waits for storage that long hangs. `clock` must outlive the threads. Throws
-  // std::system_error where there are not so many threads to be had.
+  // A thread that waits for storage longer than `stall_after` counts as hanging. `clock` must outlive the threads.
+  // Throws std::system_error if the system refuses so many threads.
   WorkerPool(int threads, absl::Duration stall_after, const Clock& clock);
   ~WorkerPool() { Stop(absl::InfiniteDuration()); }
 
@@ -33,12 +33,12 @@ class WorkerPool {
   // The same for work that somebody else can ask for without end: false if too much of it waits.
   bool Offer(std::function<void()> work);
 
-  // Puts a new thread in the place of each that hangs. To be called every few hundred milliseconds. Returns how many
-  // hang now. `refused`: why threads that hang have none in their place; the next call tries again.
+  // Puts a new thread in the place of each that hangs. The owner calls it every few hundred milliseconds. Returns how
+  // many hang now. `refused` gets the error if the system refused a thread; the next call tries again.
   int ReplaceStalled(absl::Status* refused = nullptr);
 
-  // Finishes what was submitted, for `patience` at most, and not what waits for threads that hang. Returns whether all
-  // threads have ended: if not, what their work uses must never be destroyed. Idempotent.
+  // Finishes what was submitted, but for `patience` at most, and without the work that waits for threads that hang.
+  // Returns whether all threads have ended. If not, what their work uses must never be destroyed. Idempotent.
   bool Stop(absl::Duration patience);
 
  private:
@@ -50,7 +50,8 @@ class WorkerPool {
   const std::shared_ptr<State> state_;
 };
 
-// While one lives, this thread computes: its time is not the storage's. Nothing outside of a pool's threads.
+// While such an object lives, this thread computes, so its time does not count as waiting for storage. It does nothing
+// outside of a pool's threads.
 class Computing {
  public:
   Computing();

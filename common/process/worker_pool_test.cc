@@ -82,7 +82,7 @@ TEST(WorkerPoolTest, HangingThreads_AreReplacedAndCounted_OthersGoOn) {
   EXPECT_EQ(pool.ReplaceStalled(), 0);
 }
 
-TEST(WorkerPoolTest, ThreadThatIsRefused_IsToldAndTriedAgain) {
+TEST(WorkerPoolTest, ReplaceStalled_ThreadThatIsRefused_IsToldAndTriedAgain) {
   if (!LimitedAddressSpace::Works()) GTEST_SKIP();
   auto fixture = std::make_shared<Fixture>();
   constexpr int kThreads = 16;  // more than there are stacks of threads that have ended, which are used again
@@ -106,7 +106,7 @@ TEST(WorkerPoolTest, ThreadThatIsRefused_IsToldAndTriedAgain) {
   EXPECT_TRUE(pool.Stop(absl::InfiniteDuration()));
 }
 
-TEST(WorkerPoolTest, Computing_IsNotHanging) {
+TEST(WorkerPoolTest, ReplaceStalled_ThreadComputes_IsNotCountedAsHanging) {
   auto fixture = std::make_shared<Fixture>();
   WorkerPool pool(1, kStall, fixture->clock);
   pool.Submit([fixture] {
@@ -130,7 +130,7 @@ TEST(WorkerPoolTest, Computing_IsNotHanging) {
   EXPECT_TRUE(pool.Stop(absl::InfiniteDuration()));
 }
 
-TEST(WorkerPoolTest, Stop_WaitsForNoThreadThatHangs) {
+TEST(WorkerPoolTest, Stop_ThreadHangs_DoesNotWaitForIt) {
   auto fixture = std::make_shared<Fixture>();
   {
     WorkerPool pool(1, kStall, fixture->clock);

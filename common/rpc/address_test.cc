@@ -7,7 +7,7 @@ namespace {
 
 using Addresses = std::vector<std::string>;
 
-TEST(CanonicalAddressesTest, OneSpellingOfEachSocket) {
+TEST(CanonicalAddressesTest, CanonicalAddresses_AnySpelling_GivesOneOfEachSocket) {
   for (const char* address :
        {"127.0.0.1:7420", "ipv4:127.0.0.1:7420", "dns:///127.0.0.1:7420", "[::ffff:127.0.0.1]:7420"})
     EXPECT_EQ(CanonicalAddresses(address), Addresses{"127.0.0.1:7420"}) << address;
@@ -19,7 +19,7 @@ TEST(CanonicalAddressesTest, OneSpellingOfEachSocket) {
   EXPECT_EQ(CanonicalAddresses("[::1]"), Addresses{"[::1]"});
 }
 
-TEST(IsHostPortTest, HostAndPortAreBothSaid) {
+TEST(IsHostPortTest, IsHostPort_HostOrPortIsMissing_IsFalse) {
   for (const char* address : {"127.0.0.1:7420", "localhost:0", "node-7.cluster:65535", "my_service:1", "[::1]:7420",
                               "dns:///node:1", "ipv4:10.0.0.1:5", "ipv6:[::1]:7"})
     EXPECT_TRUE(IsHostPort(address)) << address;
@@ -28,7 +28,7 @@ TEST(IsHostPortTest, HostAndPortAreBothSaid) {
     EXPECT_FALSE(IsHostPort(address)) << address;
 }
 
-TEST(IsLoopbackTest, NumbersAndOneName) {
+TEST(IsLoopbackTest, IsLoopback_NumbersAndLocalhost_AreTold) {
   for (const char* address : {"127.0.0.1:0", "127.9.9.9:1", "localhost:7420", "[::1]:0", "[::ffff:127.0.0.1]:1"})
     EXPECT_TRUE(IsLoopback(address)) << address;
   // A name may begin as a number does.

@@ -53,8 +53,9 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, int max_m
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   // A restarted peer is tried again soon, and channels of one process do not share a connection that may hang.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  // This one is both the time that an attempt to connect gets, handshake included, and the least time between two
-  // (gRPC's connection-backoff.md): with less a busy machine never connects, with more a restarted peer is found late.
+  // This setting is both the time that an attempt to connect gets, handshake included, and the least time between two
+  // attempts (gRPC's connection-backoff.md): with less a busy machine never connects, with more a restarted peer is
+  // found late.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);

@@ -14,18 +14,19 @@
 
 namespace cairn {
 
-// Of one message on every connection between machines. Larger things travel in chunks.
+// The limit of one message on every connection between machines. Larger things travel in chunks.
 inline constexpr int kMaxMessageBytes = 4 << 20;
 inline constexpr uint32_t kProtocolVersion = 1;
 
-// Prepares a builder: limits, keepalive that fits MakeChannel's, no compression (a small message could else swell to
-// hundreds of megabytes), no port sharing. Ports and services are the caller's.
+// Prepares a builder: it sets limits, a keepalive that fits MakeChannel's, no compression (a small message could else
+// swell to hundreds of megabytes), and no port sharing. The caller adds ports and services.
 void ConfigureServer(grpc::ServerBuilder& builder, int max_message_bytes = kMaxMessageBytes);
 
 // FAILED_PRECONDITION (NOT_LOOPBACK): `address` ("host:port", "[::1]:0") is not on loopback and there is no token file.
 absl::Status CheckListenAddress(std::string_view address, bool has_token_file);
 
-// A channel to "host:port" or "unix:/path". Never blocks. A peer that is gone without a word is noticed within 15 s.
+// A channel to "host:port" or "unix:/path". Never blocks. If a peer vanishes without a word, this is noticed within 15
+// s.
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, int max_message_bytes = kMaxMessageBytes);
 
 // Sets deadline and token of a call.

@@ -62,7 +62,7 @@ class EndpointTest : public testing::Test {
   std::unique_ptr<v1::CheckpointService::Stub> stub_;
 };
 
-TEST_F(EndpointTest, LargestError_ArrivesWhole) {
+TEST_F(EndpointTest, Call_LargestError_ArrivesWhole) {
   grpc::ClientContext context;
   PrepareCall(context, absl::Seconds(10));
   v1::Checkpoint response;
@@ -73,7 +73,7 @@ TEST_F(EndpointTest, LargestError_ArrivesWhole) {
   EXPECT_EQ(MetadataOf(status).at("ranks"), std::string(900, '1'));
 }
 
-TEST_F(EndpointTest, Token_MissingWrongAndRight) {
+TEST_F(EndpointTest, CheckToken_MissingWrongAndRight_OnlyRightPasses) {
   service_.token = "0123456789abcdef";
   for (const auto& [token, reason] :
        {std::pair("", Reason::kBadToken), std::pair("0123456789abcdeg", Reason::kBadToken),
@@ -85,7 +85,7 @@ TEST_F(EndpointTest, Token_MissingWrongAndRight) {
   }
 }
 
-TEST_F(EndpointTest, OversizeMessage_IsRefusedWithReason) {
+TEST_F(EndpointTest, Call_OversizeMessage_IsRefusedWithReason) {
   v1::GetCheckpointRequest request;
   request.set_job(std::string(5 << 20, 'x'));
   grpc::ClientContext context;
@@ -96,7 +96,7 @@ TEST_F(EndpointTest, OversizeMessage_IsRefusedWithReason) {
             Reason::kMessageTooLarge);
 }
 
-TEST_F(EndpointTest, NoServer_IsUnreachable) {
+TEST_F(EndpointTest, Call_NoServer_IsUnreachable) {
   auto stub = v1::CheckpointService::NewStub(MakeChannel("127.0.0.1:1"));
   grpc::ClientContext context;
   PrepareCall(context, absl::Seconds(10));
@@ -105,7 +105,7 @@ TEST_F(EndpointTest, NoServer_IsUnreachable) {
             Reason::kCoordinatorUnreachable);
 }
 
-TEST_F(EndpointTest, HeldCall_TimerAnswers) {
+TEST_F(EndpointTest, HeldCall_TimeIsOver_TimerAnswers) {
   v1::WaitCheckpointRequest request;
   request.mutable_max_wait()->set_nanos(20'000'000);
   grpc::ClientContext context;
@@ -164,7 +164,7 @@ TEST_F(EndpointTest, HeldCall_IsGoneWhenItIsOver_HoweverItEnded) {
   }
 }
 
-TEST(CheckListenAddressTest, LoopbackOrToken) {
+TEST(CheckListenAddressTest, CheckListenAddress_NotLoopback_NeedsAToken) {
   for (const char* address : {"127.0.0.1:0", "localhost:7420", "[::1]:0"})
     EXPECT_TRUE(CheckListenAddress(address, false).ok());
   for (const char* address : {"0.0.0.0:7420", "10.0.0.1:0", "[::]:0", "12.7.0.1:1", "127.example.org:1"}) {

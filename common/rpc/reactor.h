@@ -19,14 +19,14 @@
 
 namespace cairn {
 
-// Answers at once.
+// Answers a call at once.
 inline grpc::ServerUnaryReactor* FinishNow(grpc::CallbackServerContext* context, const absl::Status& status) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(ToGrpcStatus(status));
   return reactor;
 }
 
-// A call that waits for something. Deletes itself when gRPC has let go of it. Thread-safe.
+// A call that waits for something. It deletes itself when gRPC has let go of it. Thread-safe.
 //
 // `shared` keeps the object alive for whoever may answer: they hold a std::shared_ptr<HeldCall> and call Answer; a late
 // one is ignored. Never call Answer while holding a lock that `on_end` takes.
@@ -56,7 +56,8 @@ class HeldCall : public std::enable_shared_from_this<HeldCall> {
     reactor_->Finish(ToGrpcStatus(status));
     return true;
   }
-  // For writing into the response: true if this caller alone may fill it and must then call AnswerClaimed.
+  // Claims the response for writing: if this returns true, the caller alone may fill it, and must then call
+  // AnswerClaimed.
   bool Claim() { return !finished_.exchange(true); }
   void AnswerClaimed(const absl::Status& status) {
     alarm_.Cancel();

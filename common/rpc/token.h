@@ -13,8 +13,8 @@ namespace cairn {
 // UNAUTHENTICATED (BAD_TOKEN): unreadable, readable by others than its owner and group, or shorter than 16 characters.
 absl::StatusOr<std::string> ReadTokenFile(const std::string& path);
 
-// Takes as long for every wrong token of one length. True for any `given` if `expected` is empty: no token is asked
-// for.
+// Takes equally long for all wrong tokens of one length. If `expected` is empty, no token is asked for, and any `given`
+// is right.
 bool TokenMatches(std::string_view expected, std::string_view given);
 
 }  // namespace cairn

@@ -83,7 +83,7 @@ bool IsRefused(const std::string& file) {
                                 : connect(tried.get(), reinterpret_cast<const sockaddr*>(&six), sizeof(six));
   if (connected == 0) return false;
   if (errno != EINPROGRESS) return errno == ECONNREFUSED;
-  // Loopback refuses at once; what has to be waited for is listened on.
+  // Loopback refuses at once, so if the connection has to wait, somebody listens.
   constexpr int kPatienceMs = 100;
   pollfd polled = {tried.get(), POLLOUT, 0};
   int error = 0;

@@ -1,5 +1,5 @@
-// Copies of the tokens of this user's coordinators, by address: where agents and commands of the same user on the same
-// machine find the token of a coordinator of which they know nothing else.
+// Keeps copies of the tokens of this user's coordinators, by address. Here agents and commands of the same user on the
+// same machine find the token of a coordinator of which they only know the address.
 #ifndef CAIRN_COMMON_RPC_TOKEN_DIRECTORY_H_
 #define CAIRN_COMMON_RPC_TOKEN_DIRECTORY_H_
 
@@ -20,9 +20,10 @@ namespace cairn {
 // processes: a file is replaced as a whole.
 class TokenDirectory {
  public:
-  // `bases`: readers look in all, in this order; a writer takes the first that lets it. `uid`: whose directories.
+  // Readers look in all `bases`, in this order; a writer takes the first one that it can use. `uid` is the user whose
+  // directories these are.
   TokenDirectory(std::vector<std::string> bases, uid_t uid) : bases_(std::move(bases)), uid_(uid) {}
-  // Of this process's user: XDG_RUNTIME_DIR, /run/user/<uid>, /tmp.
+  // The directory of this process's user, with the bases XDG_RUNTIME_DIR, /run/user/<uid> and /tmp.
   static TokenDirectory OfThisUser();
 
   struct Found {
@@ -32,17 +33,17 @@ class TokenDirectory {
   };
   Found Find(std::string_view address) const;
 
-  // Writes the copy, in place of another one. `owner` shows later whose it is. On the way copies are removed
-  // whose coordinators were killed: those that nobody has renewed for a day, or for ten minutes while nobody listens at
-  // their address. (One that serves renews its copy each minute, so that of a container with another loopback stays.)
-  // UNAUTHENTICATED (BAD_TOKEN): no base has a place for it.
+  // Writes the copy, in place of another one. `owner` shows later whose it is. On the way it removes copies whose
+  // coordinators were killed: those that nobody has renewed for a day, or for ten minutes while nobody listens at their
+  // address. (A coordinator that serves renews its copy each minute. So the copy of one in a container with another
+  // loopback stays.) UNAUTHENTICATED (BAD_TOKEN): no base has a place for it.
   absl::Status Put(std::string_view address, std::string_view token, std::string_view owner) const;
   // Removes the copies that are still `owner`'s.
   void Remove(std::string_view address, std::string_view owner) const;
 
  private:
-  // The open directory below `base`; with `make` made if it is missing. The message of an error says why it is not
-  // used; NOT_FOUND: it is not there.
+  // Opens the directory below `base`, and makes it first if it is missing and `make` is set. The message of an error
+  // says why it is not used; NOT_FOUND: it is not there.
   absl::StatusOr<UniqueFd> Open(const std::string& base, bool make) const;
   absl::StatusOr<std::vector<std::string>> ReadLines(int directory, const std::string& name) const;
   std::string PathOf(const std::string& base) const;

@@ -61,7 +61,7 @@ TEST_F(TokenDirectoryTest, Put_IsFoundUnderEverySpelling_AndClosedToOthers) {
   EXPECT_EQ(ModeOf(Own()), 0700u);
 }
 
-TEST_F(TokenDirectoryTest, CopyThatOthersCouldHaveReadOrWritten_IsNotUsed) {
+TEST_F(TokenDirectoryTest, Find_CopyThatOthersCouldHaveReadOrWritten_IsNotUsed) {
   ASSERT_TRUE(Directory().Put(kAddress, kToken, "me").ok());
   ASSERT_EQ(Without(), "");
   for (const mode_t mode : {0640u, 0604u, 0620u}) {
@@ -79,7 +79,7 @@ TEST_F(TokenDirectoryTest, CopyThatOthersCouldHaveReadOrWritten_IsNotUsed) {
   EXPECT_EQ(Without(), "");
 }
 
-TEST_F(TokenDirectoryTest, Links_AreNotFollowed) {
+TEST_F(TokenDirectoryTest, Find_Links_AreNotFollowed) {
   ASSERT_TRUE(Directory().Put(kAddress, kToken, "me").ok());
   const std::string elsewhere = base_ + "/elsewhere";
   for (const std::string& path : {File(), Own() + "/tokens", Own()}) {
@@ -95,7 +95,7 @@ TEST_F(TokenDirectoryTest, Links_AreNotFollowed) {
   EXPECT_NE(Without(), "");
 }
 
-TEST_F(TokenDirectoryTest, DirectoryOfAnotherUser_IsNotBelieved) {
+TEST_F(TokenDirectoryTest, Find_DirectoryOfAnotherUser_IsNotBelieved) {
   // What this user has made in the name of another one.
   const uid_t other = geteuid() + 1;
   const std::string theirs = base_ + "/cairn-" + std::to_string(other);
@@ -109,7 +109,7 @@ TEST_F(TokenDirectoryTest, DirectoryOfAnotherUser_IsNotBelieved) {
   EXPECT_TRUE(HasReason(Directory(other).Put(kAddress, kToken, "me"), Reason::kBadToken));
 }
 
-TEST_F(TokenDirectoryTest, BadFiles_AreNoTokens) {
+TEST_F(TokenDirectoryTest, Find_BadFiles_AreNoTokens) {
   ASSERT_TRUE(Directory().Put(kAddress, kToken, "me").ok());
   for (const char* text : {"", "\n", "without a newline"}) {
     std::ofstream(File(), std::ios::trunc) << text;
@@ -129,7 +129,7 @@ TEST_F(TokenDirectoryTest, SecondBase_IsTakenIfTheFirstCannotBe_AndBothAreRead) 
   EXPECT_EQ(directory.Find(kAddress).tokens, (std::vector<std::string>{"fedcba9876543210", kToken}));
 }
 
-TEST_F(TokenDirectoryTest, OldCopies_GoWithTheNextPut) {
+TEST_F(TokenDirectoryTest, Put_OldCopies_AreRemoved) {
   ASSERT_TRUE(Directory().Put(kAddress, kToken, "killed").ok());
   const auto day = std::chrono::hours(25);
   std::filesystem::last_write_time(File(), std::filesystem::file_time_type::clock::now() - day);
@@ -186,7 +186,7 @@ TEST_F(TokenDirectoryTest, StaleCopies_GoWithTheNextPut_IfNobodyListensAtTheirAd
   EXPECT_TRUE(stands(served.address()) && stands(fresh.address()) && stands("node-7:7420") && stands(kAddress));
 }
 
-TEST_F(TokenDirectoryTest, TokenCopy_IsRemovedByItsOwnerAlone) {
+TEST_F(TokenDirectoryTest, TokenCopy_AnotherOwner_IsNotRemoved) {
   const auto count = [&] {
     const std::filesystem::directory_iterator files(Own() + "/tokens");
     return std::distance(begin(files), end(files));

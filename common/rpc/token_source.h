@@ -1,4 +1,4 @@
-// Which token a caller of a coordinator sends: the one that it was given, or one that it finds.
+// Decides which token a caller of a coordinator sends: the one that it was given, or one that it finds.
 #ifndef CAIRN_COMMON_RPC_TOKEN_SOURCE_H_
 #define CAIRN_COMMON_RPC_TOKEN_SOURCE_H_
 
@@ -36,7 +36,7 @@ struct TokenCandidates {
 absl::StatusOr<TokenCandidates> FindTokens(const TokenPlaces& places,
                                            const TokenDirectory& directory = TokenDirectory::OfThisUser());
 
-// `refused`, a BAD_TOKEN, with where a token was looked for.
+// Adds to `refused`, which is a BAD_TOKEN, where a token was looked for.
 absl::Status ExplainRefusal(const absl::Status& refused, const TokenCandidates& candidates);
 
 // The token of a process that calls one coordinator for long. Another coordinator may come to the address with another
@@ -48,8 +48,8 @@ class TokenSource {
 
   // What to send now; empty for none.
   std::string Current() const;
-  // The coordinator answered BAD_TOKEN to `token`: takes the next one of those that can be found now. Answers `refused`
-  // with where they were looked for.
+  // The coordinator answered BAD_TOKEN to `token`. Takes the next one of those that can be found now. Answers
+  // `refused`, and adds to it where they were looked for.
   absl::Status Refused(const std::string& token, const absl::Status& refused);
 
  private:

@@ -85,7 +85,7 @@ TEST_F(TokenSourceTest, Find_TakesTheFile_ThenTheCopy_ThenTheRoot) {
   EXPECT_TRUE(Find({.insecure = true, .root = root_})->tokens.empty());
 }
 
-TEST_F(TokenSourceTest, RefusedToken_MakesWayForTheOthers) {
+TEST_F(TokenSourceTest, Refused_OthersAreFound_MakesWayForThem) {
   const absl::Status refused = MakeError(Reason::kBadToken, "the token is wrong");
   const auto source = TokenSource::Open({.address = kAddress, .root = root_});
   ASSERT_TRUE(source.ok());

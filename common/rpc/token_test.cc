@@ -17,19 +17,19 @@ std::string WriteFile(const std::string& name, const std::string& text, mode_t m
   return path;
 }
 
-TEST(ReadTokenFileTest, TakesTheFirstLine) {
+TEST(ReadTokenFileTest, ReadTokenFile_SeveralLines_TakesTheFirst) {
   EXPECT_EQ(*ReadTokenFile(WriteFile("good", "  0123456789abcdef\nmore\n", 0600)), "0123456789abcdef");
   EXPECT_EQ(*ReadTokenFile(""), "");
 }
 
-TEST(ReadTokenFileTest, Refuses) {
+TEST(ReadTokenFileTest, ReadTokenFile_BadFiles_AreRefused) {
   EXPECT_TRUE(HasReason(ReadTokenFile("/nowhere").status(), Reason::kBadToken));
   EXPECT_FALSE(ReadTokenFile(WriteFile("open", "0123456789abcdef\n", 0644)).ok());
   EXPECT_FALSE(ReadTokenFile(WriteFile("short", "0123\n", 0600)).ok());
   EXPECT_FALSE(ReadTokenFile(WriteFile("empty", "", 0600)).ok());
 }
 
-TEST(TokenMatchesTest, WholeOrNothing) {
+TEST(TokenMatchesTest, TokenMatches_PartOfTheToken_IsFalse) {
   EXPECT_TRUE(TokenMatches("", "anything"));
   EXPECT_TRUE(TokenMatches("secret", "secret"));
   EXPECT_FALSE(TokenMatches("secret", "secreT"));

@@ -1,4 +1,4 @@
-// Several faults of one input, found in one pass and reported together.
+// Collects the faults of one input, which are found in one pass and reported together.
 #ifndef CAIRN_COMMON_STATUS_FAULT_H_
 #define CAIRN_COMMON_STATUS_FAULT_H_
 

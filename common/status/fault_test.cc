@@ -5,9 +5,9 @@
 namespace cairn {
 namespace {
 
-TEST(FaultListTest, NoFault_IsOk) { EXPECT_TRUE(FaultList().ToStatus().ok()); }
+TEST(FaultListTest, ToStatus_NoFault_IsOk) { EXPECT_TRUE(FaultList().ToStatus().ok()); }
 
-TEST(FaultListTest, ManyFaults_AreCountedAndCapped) {
+TEST(FaultListTest, ToStatus_ManyFaults_AreCountedAndCapped) {
   FaultList list(3);
   for (int i = 0; i < 10; ++i) {
     list.Add({Reason::kShardGap, "w", {1, 2}, {}, {}, "w: nobody holds row " + std::to_string(i)});

@@ -132,8 +132,8 @@ std::optional<Reason> ReasonFromName(std::string_view name);
 
 using ErrorMetadata = std::vector<std::pair<std::string, std::string>>;
 
-// An error with this reason. `message` names job, step, rank, file or tensor; what it says in numbers and names
-// should stand in `metadata` too ("job", "step", "attempt", "rank", "ranks", "phase", "file", "tensor").
+// Makes an error with this reason. `message` names job, step, rank, file or tensor. The numbers and names in it should
+// stand in `metadata` too ("job", "step", "attempt", "rank", "ranks", "phase", "file", "tensor").
 // Messages are cut at 512 bytes and metadata at 1 KiB in all, so that a status stays far below gRPC's 8 KiB limit.
 absl::Status MakeError(Reason reason, std::string_view message, const ErrorMetadata& metadata = {});
 
@@ -149,9 +149,9 @@ absl::Status Annotate(const absl::Status& status, std::string_view prefix, const
 // The same error with those of `more` whose keys its metadata lacks.
 absl::Status WithMetadata(const absl::Status& status, const ErrorMetadata& more);
 
-// What the reader of this error should do: its metadata's "next" where whoever made it knew best, else the table's, in
-// which JOB, JOB@STEP and ROOT of a command are the metadata's "job", "step" and "root". Empty for an error that was
-// not made by Cairn.
+// Says what the reader of this error should do: "next" of its metadata, if the maker of the error knew better than the
+// table; else the table's action, with the metadata's "job", "step" and "root" in the place of JOB, JOB@STEP and ROOT
+// of a command. Empty for an error that was not made by Cairn.
 std::string NextActionOf(const absl::Status& status);
 
 // "0, 1, 5": at most eight ranks, then "and N more".

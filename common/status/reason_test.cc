@@ -7,7 +7,7 @@
 namespace cairn {
 namespace {
 
-TEST(ReasonTableTest, RowsStandInTheOrderOfTheEnum_AndAreComplete) {
+TEST(ReasonTableTest, ReasonTable_AllRows_StandInTheOrderOfTheEnumAndAreComplete) {
   std::set<std::string_view> names;
   for (size_t i = 0; i < ReasonTable().size(); ++i) {
     const ReasonInfo& info = ReasonTable()[i];
@@ -21,7 +21,7 @@ TEST(ReasonTableTest, RowsStandInTheOrderOfTheEnum_AndAreComplete) {
   EXPECT_EQ(static_cast<size_t>(Reason::kOutputExists) + 1, ReasonTable().size());
 }
 
-TEST(MakeErrorTest, CarriesCodeReasonMessageAndMetadata) {
+TEST(MakeErrorTest, MakeError_AnyReason_CarriesCodeReasonMessageAndMetadata) {
   const absl::Status status =
       MakeError(Reason::kStepCommitted, "demo@7 is committed", {{"job", "demo"}, {"step", "7"}});
   EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists);
@@ -30,7 +30,7 @@ TEST(MakeErrorTest, CarriesCodeReasonMessageAndMetadata) {
   EXPECT_EQ(MetadataOf(status).at("step"), "7");
 }
 
-TEST(MakeErrorTest, LongTextAndMetadata_AreCutAtCharacterBorders) {
+TEST(MakeErrorTest, MakeError_LongTextAndMetadata_AreCutAtCharacterBorders) {
   std::string text(511, 'x');
   text += "\u00e9";  // two bytes, of which one would fit
   const absl::Status status = MakeError(Reason::kBadName, text, {{"a", std::string(5000, 'y')}, {"b", "lost"}});
@@ -39,7 +39,7 @@ TEST(MakeErrorTest, LongTextAndMetadata_AreCutAtCharacterBorders) {
   EXPECT_FALSE(MetadataOf(status).contains("b"));
 }
 
-TEST(AnnotateTest, KeepsReasonAndAddsMetadata) {
+TEST(AnnotateTest, Annotate_AnError_KeepsReasonAndAddsMetadata) {
   const absl::Status status =
       Annotate(MakeError(Reason::kNoSpace, "disk full", {{"file", "f"}}), "rank 3", {{"rank", "3"}});
   EXPECT_EQ(status.message(), "rank 3: disk full");
@@ -50,7 +50,7 @@ TEST(AnnotateTest, KeepsReasonAndAddsMetadata) {
   EXPECT_EQ(ReasonOf(absl::InternalError("foreign")), std::nullopt);
 }
 
-TEST(WithMetadataTest, AddsWhatIsAbsent) {
+TEST(WithMetadataTest, WithMetadata_SomeKeysAreThere_AddsWhatIsAbsent) {
   const absl::Status status =
       WithMetadata(MakeError(Reason::kNoSpace, "disk full", {{"file", "f"}}), {{"file", "other"}, {"rank", "3"}});
   EXPECT_EQ(status.message(), "disk full");
@@ -58,7 +58,7 @@ TEST(WithMetadataTest, AddsWhatIsAbsent) {
   EXPECT_TRUE(WithMetadata(absl::OkStatus(), {{"rank", "3"}}).ok());
 }
 
-TEST(NextActionOfTest, CommandsNameTheCheckpoint_AndItsMakerMayKnowBetter) {
+TEST(NextActionOfTest, NextActionOf_Commands_NameTheCheckpointUnlessTheMakerKnowsBetter) {
   const ErrorMetadata all = {{"job", "demo"}, {"step", "7"}, {"root", "/ckpt"}};
   EXPECT_NE(NextActionOf(MakeError(Reason::kManifestCorrupt, "x", all)).find("`cairn repair demo@7 --root /ckpt`"),
             std::string::npos);
@@ -72,7 +72,7 @@ TEST(NextActionOfTest, CommandsNameTheCheckpoint_AndItsMakerMayKnowBetter) {
 }
 
 // The commands that there are; a message that names another one sends people into the void.
-TEST(ReasonTableTest, NextActionsNameCommandsThatExist) {
+TEST(ReasonTableTest, ReasonTable_NextActions_NameCommandsThatExist) {
   const std::set<std::string> commands = {"up", "save", "status", "list", "show", "verify", "repair"};
   for (const ReasonInfo& info : ReasonTable()) {
     const std::string text(info.next_action);
@@ -83,7 +83,7 @@ TEST(ReasonTableTest, NextActionsNameCommandsThatExist) {
   }
 }
 
-TEST(JoinRanksTest, CapsAtEight) {
+TEST(JoinRanksTest, JoinRanks_ManyRanks_CapsAtEight) {
   EXPECT_EQ(JoinRanks(std::vector<int>{4}), "4");
   EXPECT_EQ(JoinRanks(std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}), "0, 1, 2, 3, 4, 5, 6, 7 and 2 more");
 }

@@ -14,7 +14,7 @@
 
 namespace {
 
-// Of all preads of this process; tests run one after the other.
+// How many bytes all preads of this process have read. Tests run one after the other.
 uint64_t bytes_read = 0;
 int preads_to_spoil = 0;
 

@@ -5,7 +5,7 @@
 namespace cairn {
 namespace {
 
-TEST(ElementCountTest, ZeroScalarAndOverflow) {
+TEST(ElementCountTest, ElementCount_ZeroScalarAndOverflow_AreTold) {
   EXPECT_EQ(ElementCount({}), 1);
   EXPECT_EQ(ElementCount(Shape{3, 0, INT64_MAX, INT64_MAX}), 0);
   EXPECT_EQ(ElementCount(Shape{INT64_MAX, INT64_MAX, 0}), 0);
@@ -14,7 +14,7 @@ TEST(ElementCountTest, ZeroScalarAndOverflow) {
   EXPECT_EQ(ElementCount(Shape{1LL << 31, 1LL << 31}), 1LL << 62);
 }
 
-TEST(ContainsTest, BordersAndOverflow) {
+TEST(ContainsTest, Contains_BordersAndOverflow_AreTold) {
   const Shape global = {4, 8};
   EXPECT_TRUE(Contains(global, Box{{0, 0}, {4, 8}}));
   EXPECT_TRUE(Contains(global, Box{{4, 8}, {0, 0}}));
@@ -25,7 +25,7 @@ TEST(ContainsTest, BordersAndOverflow) {
   EXPECT_TRUE(Contains(Shape{}, Box{}));
 }
 
-TEST(IntersectTest, EveryPairOfSmallRanges_EqualsTheElements) {
+TEST(IntersectTest, Intersect_EveryPairOfSmallRanges_EqualsTheElements) {
   for (int64_t a = 0; a < 5; ++a) {
     for (int64_t m = 0; m < 4; ++m) {
       for (int64_t b = 0; b < 5; ++b) {
@@ -46,7 +46,7 @@ TEST(IntersectTest, EveryPairOfSmallRanges_EqualsTheElements) {
   EXPECT_TRUE(Intersect(Box{}, Box{}).has_value());
 }
 
-TEST(ToStringTest, Forms) {
+TEST(ToStringTest, ToString_EachKindOfBox_HasItsForm) {
   EXPECT_EQ(ToString(Box{{0, 8}, {4, 8}}), "[0, 4):[8, 16)");
   EXPECT_EQ(ToString(Box{}), "scalar");
   EXPECT_EQ(ShapeToString(Shape{4}), "(4,)");

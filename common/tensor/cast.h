@@ -14,11 +14,12 @@
 
 namespace cairn {
 
-// The dtype of the source, then the dtype after each cast. Empty or of one entry: the bytes stay as they are.
+// The dtype of the source, then the dtype after each cast. If there are fewer than two entries, the bytes stay as they
+// are.
 using CastChain = std::vector<DType>;
 
-// Can elements of this dtype be cast? Others lose their meaning without scales (float8, quantised integers) or are no
-// weights at all.
+// True if elements of this dtype can be cast. Others lose their meaning without scales (float8, quantised integers) or
+// are no weights at all.
 bool IsCastable(DType dtype);
 
 // The shortest chain that gives the same elements as casting from `source` to each of `casts` in turn: a cast that

@@ -67,7 +67,7 @@ std::vector<uint64_t> Patterns(DType dtype) {
   return values;
 }
 
-TEST(CastTest, AnyDtypeToAnyOther_IsTheNearestValue) {
+TEST(CastTest, CastElements_AnyDtypeToAnyOther_IsTheNearestValue) {
   for (DType from : kFloats) {
     const std::vector<uint64_t> values = Patterns(from);
     const std::vector<std::byte> source = Pack(values, from);
@@ -101,7 +101,7 @@ TEST(CastTest, AnyDtypeToAnyOther_IsTheNearestValue) {
   }
 }
 
-TEST(CastTest, UnalignedMemory_Works) {
+TEST(CastTest, CastElements_UnalignedMemory_Works) {
   std::vector<std::byte> source(1 + 4 * 1000), target(3 + 2 * 1000), aligned(2 * 1000);
   for (size_t i = 0; i < 1000; ++i) {
     const float value = 1.0f / static_cast<float>(i + 1);
@@ -113,7 +113,7 @@ TEST(CastTest, UnalignedMemory_Works) {
   EXPECT_EQ(std::memcmp(target.data() + 3, aligned.data(), aligned.size()), 0);
 }
 
-TEST(SimplifyCastsTest, StepsThatLoseNothing_AreLeftOut) {
+TEST(SimplifyCastsTest, SimplifyCasts_StepsThatLoseNothing_AreLeftOut) {
   const auto chain = [](DType source, std::vector<DType> casts) {
     std::string text;
     for (DType dtype : SimplifyCasts(source, casts)) text += std::string(NameOf(dtype)) + " ";
@@ -127,7 +127,7 @@ TEST(SimplifyCastsTest, StepsThatLoseNothing_AreLeftOut) {
   EXPECT_EQ(chain(DType::kFloat64, {DType::kFloat32, DType::kFloat16}), "float64 float32 float16 ");
 }
 
-TEST(SimplifyCastsTest, RandomChains_GiveTheSameElements) {
+TEST(SimplifyCastsTest, SimplifyCasts_RandomChains_GiveTheSameElements) {
   std::mt19937_64 random(3);
   for (int round = 0; round < 300; ++round) {
     const DType source = kFloats[random() % 4];

@@ -5,7 +5,7 @@
 namespace cairn {
 namespace {
 
-TEST(DTypeTableTest, RowsStandAtTheirNumbers) {
+TEST(DTypeTableTest, DTypeTable_AllRows_StandAtTheirNumbers) {
   int number = 1;
   for (const DTypeInfo& info : DTypeTable()) {
     EXPECT_EQ(static_cast<int>(info.dtype), number);

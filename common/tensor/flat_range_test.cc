@@ -24,7 +24,7 @@ std::vector<int64_t> Elements(std::span<const int64_t> shape, const Box& box) {
   return elements;
 }
 
-TEST(FlatRangeTest, RandomRanges_AreExactlyTheirBoxes) {
+TEST(FlatRangeTest, AppendBoxes_RandomRanges_AreExactlyTheirBoxes) {
   std::mt19937_64 random(7);
   for (int round = 0; round < 3000; ++round) {
     Shape shape(random() % 6, 0);
@@ -60,11 +60,11 @@ TEST(FlatRangeTest, RandomRanges_AreExactlyTheirBoxes) {
   }
 }
 
-TEST(FlatRangeTest, ThreeDimensions_LaterAxesAreWholeBehindTheFirstDifference) {
+TEST(FlatRangeTest, MinimalBox_ThreeDimensions_LaterAxesAreWholeBehindTheFirstDifference) {
   EXPECT_EQ(MinimalBox(Shape{2, 10, 12}, {25, 155}), (Box{{0, 0, 0}, {2, 10, 12}}));
 }
 
-TEST(FlatRangeTest, ContiguousRange_IsTheInverse) {
+TEST(FlatRangeTest, ContiguousRange_AnyRange_IsTheInverse) {
   const Shape shape = {3, 4, 5};
   for (int64_t a = 0; a < 60; ++a) {
     for (int64_t b = a + 1; b <= 60; ++b) {

@@ -22,9 +22,9 @@ struct StridedCopy {
 
   int64_t bytes() const;
 
-  // While a copy is made, its dimensions are added from the innermost outwards and stand in that order until Finish.
-  // One that goes on where the one before ends, on both sides, is merged with it; `whole_elements`: but never into the
-  // element, which a cast needs as it is.
+  // While a copy is made, its dimensions are added from the innermost outwards, and stand in that order until Finish. A
+  // dimension that goes on, on both sides, where the one before ends is merged with it. With `whole_elements` it is
+  // never merged into the element, because a cast needs that as it is.
   void AddOuter(int64_t size, int64_t source_step, int64_t target_step, bool whole_elements = false);
   void Finish();
 };

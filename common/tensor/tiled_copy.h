@@ -21,11 +21,12 @@ struct TiledCopy {
 
   const std::byte* source = nullptr;
   std::byte* target = nullptr;
-  // Of one element in the source. With casts it is that of the first dtype; without, any number of bytes.
+  // The size of one element in the source. With casts it is that of the first dtype; without casts, any number of
+  // bytes.
   int64_t element_bytes = 0;
   std::vector<Dimension> dimensions;
   CastChain casts;
-  // Of Simplify: the target is so large that it will hardly be read from the caches. Pieces of the copy keep it.
+  // Set by Simplify, if the target is so large that it will hardly be read from the caches. Pieces of the copy keep it.
   bool large = false;
 
   bool is_cast() const { return casts.size() > 1; }

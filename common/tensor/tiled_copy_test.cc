@@ -38,7 +38,7 @@ void Oracle(const TiledCopy& copy) {
 }
 
 // A box of a source tensor to a box of a target tensor whose axes are permuted.
-TEST(TiledCopyTest, RandomPermutationsAndCasts_EqualElementByElement) {
+TEST(TiledCopyTest, Execute_RandomPermutationsAndCasts_EqualElementByElement) {
   constexpr DType kFloats[] = {DType::kFloat16, DType::kBfloat16, DType::kFloat32, DType::kFloat64};
   std::mt19937_64 random(11);
   const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
@@ -89,7 +89,7 @@ TEST(TiledCopyTest, RandomPermutationsAndCasts_EqualElementByElement) {
 }
 
 // Large targets are written past the caches, in whole lines, wherever their rows begin.
-TEST(TiledCopyTest, LargeTargetsAtAnyAlignment_EqualElementByElement) {
+TEST(TiledCopyTest, Execute_LargeTargetsAtAnyAlignment_EqualElementByElement) {
   struct Case {
     int64_t element_bytes;
     CastChain casts;
@@ -140,7 +140,7 @@ TEST(TiledCopyTest, LargeTargetsAtAnyAlignment_EqualElementByElement) {
   }
 }
 
-TEST(TiledCopyTest, NegativeStrides_AreFollowed) {
+TEST(TiledCopyTest, Execute_NegativeStrides_AreFollowed) {
   const std::vector<float> source = {1, 2, 3, 4, 5, 6};
   std::vector<float> target(6);
   TiledCopy copy;
@@ -153,7 +153,7 @@ TEST(TiledCopyTest, NegativeStrides_AreFollowed) {
   EXPECT_EQ(target, (std::vector<float>{6, 5, 4, 3, 2, 1}));
 }
 
-TEST(TiledCopyTest, Simplify_MergesWhatIsContiguousOnBothSides) {
+TEST(TiledCopyTest, Simplify_ContiguousOnBothSides_IsMerged) {
   TiledCopy copy;
   copy.element_bytes = 2;
   copy.dimensions = {{3, 40, 40}, {4, 10, 10}, {5, 2, 2}};

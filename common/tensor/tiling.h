@@ -1,4 +1,5 @@
-// Do boxes tile a tensor, each element exactly once? Exact for every tiling, irregular ones included.
+// Checks that boxes tile a tensor, so that each element is held exactly once. This is exact for every tiling, also for
+// irregular ones.
 #ifndef CAIRN_COMMON_TENSOR_TILING_H_
 #define CAIRN_COMMON_TENSOR_TILING_H_
 
@@ -29,8 +30,9 @@ struct TilingFault {
   std::vector<uint32_t> boxes;
 };
 
-// What is wrong, at most about `limit` faults; empty exactly if TilesExactly. Halves the tensor until a part is
-// uniformly covered, and leaves out the parts that are tiled exactly: O(n log n) per fault. Neighbouring regions of
+// Finds at most about `limit` faults; there is none exactly if TilesExactly. It halves the tensor until a part is
+// uniformly covered, and leaves out the parts that are tiled exactly. This costs O(n log n) for each fault.
+// Neighbouring regions of
 // the same fault are merged.
 std::vector<TilingFault> FindTilingFaults(std::span<const int64_t> global_shape, std::span<const PackedBox> boxes,
                                           size_t limit);

@@ -62,7 +62,7 @@ Case Shatter(std::mt19937_64& random) {
   return test;
 }
 
-TEST(TilesExactlyTest, RandomTilingsAndTheirFaults_AgreeWithTheElements) {
+TEST(TilesExactlyTest, TilesExactly_RandomTilingsAndTheirFaults_AgreeWithTheElements) {
   std::mt19937_64 random(11);
   int exact = 0, broken = 0;
   for (int round = 0; round < 20000; ++round) {
@@ -120,12 +120,12 @@ TEST(TilesExactlyTest, RandomTilingsAndTheirFaults_AgreeWithTheElements) {
   EXPECT_GT(broken, 2000);
 }
 
-TEST(TilesExactlyTest, GapAndOverlapOfEqualVolume_AreNotATiling) {
+TEST(TilesExactlyTest, TilesExactly_GapAndOverlapOfEqualVolume_AreNotATiling) {
   const int64_t a[] = {0, 0, 2, 2}, b[] = {0, 0, 2, 2};
   EXPECT_FALSE(TilesExactly(Shape{2, 4}, std::vector<PackedBox>{a, b}));
 }
 
-TEST(TilesExactlyTest, ScalarsAndEmptyTensors) {
+TEST(TilesExactlyTest, TilesExactly_ScalarsAndEmptyTensors_AreTold) {
   const int64_t none[] = {0};
   EXPECT_TRUE(TilesExactly(Shape{}, std::vector<PackedBox>{none}));
   EXPECT_FALSE(TilesExactly(Shape{}, std::vector<PackedBox>{}));
@@ -134,7 +134,7 @@ TEST(TilesExactlyTest, ScalarsAndEmptyTensors) {
   EXPECT_EQ(FindTilingFaults(Shape{}, std::vector<PackedBox>{}, 4).size(), 1u);
 }
 
-TEST(TilesExactlyTest, HugeCoordinates) {
+TEST(TilesExactlyTest, TilesExactly_HugeCoordinates_DoNotOverflow) {
   const int64_t big = int64_t{1} << 61;
   const int64_t a[] = {0, big}, b[] = {big, big};
   EXPECT_TRUE(TilesExactly(Shape{2 * big}, std::vector<PackedBox>{b, a}));

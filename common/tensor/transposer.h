@@ -20,10 +20,10 @@ struct Plane {
   int64_t target_stride = 0;
 };
 
-// Works tile by tile, each kRun bytes wide on either side: with shorter runs memory is a fraction as fast, as each
-// begins on another page. The rows of a tile are fetched ahead and gathered (and cast, if that makes them no larger) in
-// a buffer, so that rows a power of two apart do not compete for the same lines of the cache, then transposed in
-// registers.
+// It works tile by tile. Each tile is kRun bytes wide on either side, because with shorter runs memory is many times
+// slower: each run begins on another page. The rows of a tile are fetched ahead and gathered (and cast, if that makes
+// them no larger) in a buffer, so that rows a power of two apart do not compete for the same lines of the cache, then
+// transposed in registers.
 //
 // A large target is written past the caches, by whole lines, as it would have to be read first otherwise. Where its
 // rows do not begin with a line, a tile's last line waits in a buffer for the rest of it, which the next tile has.

@@ -1,4 +1,4 @@
-// What the core wants done outside of it, and what came of it. The shell executes actions on its workers and hands the
+// The actions that decisions ask for, and their results. The server executes actions on its workers and hands the
 // results back as events; the simulator does the same in memory.
 #ifndef CAIRN_COORDINATOR_DECISION_CORE_ACTION_H_
 #define CAIRN_COORDINATOR_DECISION_CORE_ACTION_H_
@@ -23,29 +23,29 @@ struct VerdictSummary {
   int64_t step = 0;
   uint32_t attempt = 0;
   bool committed = false;
-  // A verdict stands that cannot be read or is not what it should be: `error` says why. Nobody may load the attempt,
-  // and nothing of it is removed.
+  // There is a verdict that cannot be read, or that is not what it should be: `error` says why. Nobody may load the
+  // attempt, and nothing of it is removed.
   bool damaged = false;
   std::string request_id;
   // Why it was aborted (a tombstone), or what is wrong with it (a damaged verdict).
   absl::Status error;
-  // Of a manifest.
+  // The next three are set for a manifest.
   uint64_t bytes = 0;
   uint32_t world_size = 0;
   absl::Time commit_time = absl::UnixEpoch();
 };
 
-// An attempt's directory without a manifest.
+// An attempt that has a directory but no manifest.
 struct Leftover {
   int64_t step = 0;
   uint32_t attempt = 0;
   bool tombstone = false;  // one stands; only the files are left
 };
 
-// Lists what storage knows of the job. Answered by Job::OnRecovered.
+// Asks what storage knows of the job. Answered by Job::OnRecovered.
 struct RecoverJob {};
 
-// Lists what storage knows of one step now. Answered by Job::OnStepRead.
+// Asks what storage knows of one step now. Answered by Job::OnStepRead.
 struct ReadStep {
   int64_t step = 0;
   uint64_t ticket = 0;
@@ -69,8 +69,8 @@ struct ReserveAttempt {
   uint64_t ticket = 0;
 };
 
-// Puts together the manifest; compares the checksums of replicas on the way. Shared objects that differ are an error,
-// tensors only with `replicas_must_match`. Answered by Job::OnManifest.
+// Makes the manifest, and compares the checksums of replicas on the way. Shared objects that differ are an error;
+// tensors that differ are one only with `replicas_must_match`. Answered by Job::OnManifest.
 struct MakeManifest {
   int64_t step = 0;
   uint32_t attempt = 0;
@@ -82,7 +82,7 @@ struct MakeManifest {
   uint64_t ticket = 0;
 };
 
-// A file of an attempt, as it must be before the attempt may be committed.
+// A file that must stand there, in this size, before the attempt may be committed.
 struct BinFile {
   std::string name;  // with its ending
   int rank = 0;
@@ -90,8 +90,8 @@ struct BinFile {
 };
 using BinFiles = std::shared_ptr<const std::vector<BinFile>>;
 
-// Puts the record that ends an attempt, if none stands there. A manifest only if the attempt's directory holds `nonce`
-// and all `bins` in their sizes. Answered by Job::OnVerdict.
+// Puts the record that ends an attempt, if none stands there. A manifest is put only if the attempt's directory holds
+// `nonce`, and all `bins` in their sizes. Answered by Job::OnVerdict.
 struct PutVerdict {
   int64_t step = 0;
   uint32_t attempt = 0;
@@ -103,14 +103,14 @@ struct PutVerdict {
   uint64_t ticket = 0;
 };
 
-// Removes an attempt's directory. Only given when a tombstone stands. Answered by Job::OnRemoved.
+// Removes an attempt's directory. This action is given only when a tombstone stands. Answered by Job::OnRemoved.
 struct RemoveFiles {
   int64_t step = 0;
   uint32_t attempt = 0;
   uint64_t ticket = 0;
 };
 
-// Plans a load of these target layouts, by rank; a reshard, if there are source layouts. Answered by
+// Plans a load of these target layouts, by rank. If there are source layouts, it is a reshard. Answered by
 // Job::OnLoadPlanned.
 struct PlanLoad {
   uint64_t number = 0;  // of the operation; no rank's own
@@ -139,20 +139,22 @@ struct Reserved {
   uint64_t nonce = 0;  // stands in the attempt's directory
 };
 
-// What came of a PutVerdict.
+// The result of a PutVerdict.
 struct PutOutcome {
   // What stands there now, durably.
   absl::StatusOr<VerdictSummary> standing;
-  // `standing` is an error, and the record may stand there all the same, or come to stand there. False: it does not.
+  // True: `standing` is an error, but the record may stand there all the same, or may come to stand there later. False:
+  // it does not stand there.
   bool in_doubt = false;
 };
 
 struct PlannedSave {
   std::string plan_digest;
   uint64_t bytes = 0;  // of all files
-  // Ranks (from, to): shards of the first are written by the second. Ascending, each pair once.
+  // Pairs of ranks (from, to): the second writes shards of the first. The pairs ascend, and each is there once.
   std::vector<std::pair<int, int>> moves;
-  // Shows an agent that its peer takes part in the save. Not to be guessed; the same after a restart.
+  // By this token an agent knows that its peer takes part in the save. It cannot be guessed, and it is the same after a
+  // restart.
   std::string transfer_token;
 };
 
@@ -168,7 +170,7 @@ struct PlannedLoad {
   uint32_t world_size = 0;  // of the ranks that saved it
   std::string plan_digest;
   std::string source_plan_digest;  // of a reshard
-  // Shows an agent that its peer takes part in the load. Not to be guessed.
+  // By this token an agent knows that its peer takes part in the load. It cannot be guessed.
   std::string transfer_token;
   std::vector<std::string> missing;
   std::vector<std::string> unexpected;

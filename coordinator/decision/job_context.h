@@ -1,4 +1,4 @@
-// What a decision of a job may look at.
+// Everything that a decision about a job may look at.
 #ifndef CAIRN_COORDINATOR_DECISION_JOB_CONTEXT_H_
 #define CAIRN_COORDINATOR_DECISION_JOB_CONTEXT_H_
 
@@ -20,18 +20,20 @@ enum class ReplicaCheck { kFirst, kAlways, kNever };
 
 struct DecisionOptions {
   uint64_t coordinator_epoch = 1;
-  // A rank without progress for that long in a phase ends the operation.
+  // If a rank makes no progress in a phase for this long, the operation ends.
   absl::Duration phase_timeout = absl::Minutes(10);
-  // An agent not heard of for that long is lost.
+  // An agent that is silent for this long is lost.
   absl::Duration lease_ttl = absl::Seconds(10);
-  // Storage that has not answered for that long is stalled: whoever waits for it is told so.
+  // Storage that has not answered for this long is stalled, and everybody who waits for it is told so.
   absl::Duration storage_timeout = absl::Minutes(2);
-  // What is asked of storage is given up after this: it may have waited for a thread that another call held up.
+  // A question to storage is given up after this time, which is longer because the question may have waited for a
+  // thread that another call held up.
   absl::Duration storage_patience() const { return 2 * storage_timeout; }
   ReplicaCheck check_replicas = ReplicaCheck::kFirst;
-  // For people: where the coordinator sees its checkpoints.
+  // The path at which the coordinator sees its checkpoints, for people.
   std::string root;
-  // What agents must read below their own roots (common/storage/root_proof.h). Empty: they are not asked.
+  // The word that agents must read below their own roots (common/storage/root_proof.h). If it is empty, they are not
+  // asked.
   std::string root_proof;
 };
 
@@ -46,7 +48,7 @@ struct JobContext {
   LayoutTable& layouts;
   PlanTable& plans;
   std::optional<int64_t> last_committed;
-  // The smallest step of the saves in flight: it commits first.
+  // The smallest step of the saves in flight. It commits first.
   std::optional<int64_t> earliest_step;
   // The smallest step whose commit waits for storage that does not answer.
   std::optional<int64_t> stalled_step;

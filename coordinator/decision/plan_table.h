@@ -18,15 +18,15 @@ struct SavePlanEntry {
   State state = State::kPending;
   PlannedSave plan;    // when kReady
   absl::Status error;  // when kFailed: what is wrong with the layouts
-  // The replicas of a save under this plan were compared and were equal.
+  // True if the replicas of a save under this plan were compared and were equal.
   bool replicas_checked = false;
 };
 
 // Not thread-safe. Entries stay where they are until kCapacity newer ones were asked for.
 class PlanTable {
  public:
-  // The entry of these layouts (by rank), which is ordered when it is new. Null while the bytes of a layout are
-  // missing.
+  // Returns the entry of these layouts (by rank). If there is none yet, makes it and asks for its plan. Null while the
+  // bytes of a layout are missing.
   SavePlanEntry* Request(const std::vector<std::string>& layout, JobContext& context);
   void OnPlanned(const std::string& key, const absl::StatusOr<PlannedSave>& plan);
   // The newest entry with this plan digest, if any.

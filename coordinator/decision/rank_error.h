@@ -1,4 +1,4 @@
-// Errors that name the ranks to blame, the phase they are in, their last progress, and what is safe.
+// Makes the errors that name ranks, the phase they are in, their last progress, and the last committed step.
 #ifndef CAIRN_COORDINATOR_DECISION_RANK_ERROR_H_
 #define CAIRN_COORDINATOR_DECISION_RANK_ERROR_H_
 

@@ -1,4 +1,4 @@
-// Where agents find each other, as orders say it.
+// Describes in orders where agents find each other.
 #ifndef CAIRN_COORDINATOR_DECISION_TRANSFER_PEERS_H_
 #define CAIRN_COORDINATOR_DECISION_TRANSFER_PEERS_H_
 
@@ -7,7 +7,7 @@
 
 namespace cairn {
 
-// `peer` as `asking` needs to know it.
+// What `asking` must know to reach `peer`.
 v1::TransferPeer TransferPeerFor(const Member& peer, const Member& asking);
 
 }  // namespace cairn

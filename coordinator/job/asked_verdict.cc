@@ -1,4 +1,4 @@
-// What is told of an attempt to an agent that restarted and holds nothing of it.
+// What the coordinator tells an agent that restarted, and asks about an attempt of which it holds nothing.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -15,8 +15,8 @@ constexpr absl::Duration kReadAgain = absl::Seconds(1);
 
 }  // namespace
 
-// All ranks hear the same: that of the save, as long as it is remembered, then what stands in storage. ABORTED is told
-// only of an attempt that nobody can commit any more.
+// All ranks get the same verdict: the save's, as long as the save is remembered, then the one in storage. ABORTED is
+// told only if nobody can commit the attempt any more.
 v1::SaveOrder Job::VerdictFor(const v1::SaveState& asked, const JobContext& context) const {
   const int64_t step = asked.step();
   const uint32_t attempt = asked.attempt();
@@ -57,7 +57,7 @@ v1::SaveOrder Job::VerdictFor(const v1::SaveState& asked, const JobContext& cont
     SetTimestamp(verdict->commit_time, *order.mutable_commit_time());
     return order;
   }
-  // Nobody has finished it yet: ranks may come back with it, else it gets its tombstone.
+  // Nobody has finished the attempt yet. Ranks may come back with it; if they do not, it gets its tombstone.
   const bool unfinished = std::any_of(sweeps_.begin(), sweeps_.end(), [&](const Sweep& sweep) {
     return sweep.leftover.step == step && sweep.leftover.attempt == attempt;
   });

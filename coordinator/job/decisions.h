@@ -1,5 +1,5 @@
-// All decisions of a coordinator: its jobs, and which layouts it holds. The shell around it owns the bytes, the clock,
-// the storage and the connections.
+// Makes all decisions of a coordinator: it holds the jobs, and knows which layouts are kept. The server around it owns
+// the bytes, the clock, the storage and the connections.
 #ifndef CAIRN_COORDINATOR_JOB_DECISIONS_H_
 #define CAIRN_COORDINATOR_JOB_DECISIONS_H_
 
@@ -14,15 +14,15 @@
 
 namespace cairn {
 
-// Not thread-safe: the shell calls it under one lock and executes the actions outside of it.
+// Not thread-safe: the server calls it under one lock, and executes the actions outside of the lock.
 class Decisions {
  public:
   explicit Decisions(const DecisionOptions& options) : options_(options) {}
 
   const DecisionOptions& options() const { return options_; }
 
-  // The surroundings of an event at `now`. Time in which nothing was called for longer than half a lease does not
-  // count: then the coordinator itself was stopped (SIGSTOP, a suspended machine), and the silence is nobody's fault.
+  // Returns the environment of an event at `now`. If nothing was called for longer than half a lease, the coordinator
+  // itself was stopped (SIGSTOP, a suspended machine). That time does not count, because the silence is nobody's fault.
   Environment At(absl::Time now, absl::Time wall);
 
   // Makes the job if it is new. INVALID_ARGUMENT (BAD_JOB_NAME).
@@ -30,12 +30,12 @@ class Decisions {
   // Null if there is none of this name.
   Job* Find(const std::string& name);
 
-  // Lets time pass for all jobs. To be called every few hundred milliseconds.
+  // Lets time pass for all jobs. The caller does this every few hundred milliseconds.
   void Tick(absl::Time now, absl::Time wall);
 
   LayoutTable& layouts() { return layouts_; }
-  // Layouts of the plans of an earlier coordinator, whose bytes are here: they stay until the agents have had the time
-  // to come back.
+  // Keeps these layouts until the agents have had the time to come back. They belong to plans of an earlier
+  // coordinator, and their bytes are here.
   void KeepForAWhile(const std::vector<std::string>& layouts, absl::Time now);
 
   bool busy() const;

@@ -13,10 +13,10 @@ namespace cairn {
 namespace {
 
 constexpr size_t kEndedKept = 16;
-// Saves that are under way at a time: each costs memory for every rank. Those beyond wait for one to end.
+// So many saves may be under way at a time, because each costs memory for every rank. Further ones wait for one to end.
 constexpr size_t kMaxActive = 32;
 constexpr absl::Duration kRecoveryRetry = absl::Seconds(1);
-// What a caller was told of a step is the same if it asks again within this.
+// A caller that asks about a step again within this time gets the same answer.
 constexpr absl::Duration kStepReadKept = absl::Minutes(1);
 
 }  // namespace
@@ -271,7 +271,8 @@ void Job::ApplyAll(JobContext& context) {
 
 void Job::Advance(JobContext& context) {
   if (recovered_) {
-    // One end may let another go on: a later step may commit, a call that came meanwhile begins the next attempt.
+    // The end of one save may let another go on: a later step may commit, and a call that came meanwhile begins the
+    // next attempt.
     for (bool again = true; again;) {
       again = false;
       context.earliest_step = EarliestUndecided();
@@ -317,7 +318,7 @@ void Job::AdvanceSweeps(JobContext& context) {
   for (Sweep& sweep : sweeps_) {
     if (sweep.ticket != 0 || sweep.done || context.now < sweep.next_try) continue;
     const auto& [step, attempt, tombstone] = sweep.leftover;
-    // Taken up by a save, or by the number of a new attempt, in the meantime.
+    // Meanwhile a save, or the number of a new attempt, may have taken this one up.
     const auto verdict = verdicts_.find({step, attempt});
     if (verdict != verdicts_.end() && verdict->second.committed) sweep.done = true;
     if (const Save* save = FindSave(step, /*active=*/true); save != nullptr && save->attempt() == attempt) continue;
@@ -406,7 +407,7 @@ void Job::RefreshOrders(const JobContext& context) {
       want(load.source_layout_digest(), rank);
     }
   }
-  // Everything that orders are made of, apart from the report of the rank itself.
+  // This holds everything from which orders are made, apart from the report of the rank itself.
   std::string signature = absl::StrCat(recovered_, "|", members_.epoch(), "|", static_cast<int>(agreement_.state()),
                                        ",", agreement_.OrderFor(0).has_value() ? agreement_.OrderFor(0)->number() : 0,
                                        "|", current_plan_, current_plan_check_, current_plan_error_.message());
@@ -477,7 +478,8 @@ const VerdictSummary* Job::SettledVerdict(const v1::SaveState& state) const {
   const auto found = verdicts_.find({state.step(), state.attempt()});
   if (found == verdicts_.end()) return nullptr;
   const VerdictSummary& verdict = found->second;
-  // What could not be read once may stand all the same: the attempt goes on, and whatever it puts finds it.
+  // A verdict that could not be read once may stand all the same. The attempt goes on, and its own put will find that
+  // verdict.
   const bool unread = verdict.damaged && !HasReason(verdict.error, Reason::kManifestCorrupt) &&
                       !HasReason(verdict.error, Reason::kFormatTooNew);
   return unread ? nullptr : &verdict;
@@ -626,7 +628,8 @@ void Job::OnReserved(int64_t step, uint64_t ticket, const absl::StatusOr<Reserve
   ++revision_;
   Save* save = ActiveSave(step);
   const bool taken = save != nullptr && save->OnReserved(ticket, reserved, context);
-  // It comes too late: what was made is buried as what nobody finished.
+  // The number comes too late. The directory that was made gets a tombstone and is removed, as that of an attempt that
+  // nobody finished.
   if (!taken && reserved.ok()) sweeps_.push_back({{step, reserved->attempt}});
   Advance(context);
 }

@@ -1,4 +1,4 @@
-// One job: its members, its saves and loads, and the requests for saves from outside.
+// One job, with its members, its saves and loads, and the requests for saves from outside.
 #ifndef CAIRN_COORDINATOR_JOB_JOB_H_
 #define CAIRN_COORDINATOR_JOB_JOB_H_
 
@@ -24,7 +24,7 @@
 
 namespace cairn {
 
-// What an event of a job brings along, besides itself.
+// What comes with every event of a job.
 struct Environment {
   absl::Time now;   // never runs backwards, and does not count time during which the coordinator itself was stopped
   absl::Time wall;  // for people
@@ -34,13 +34,13 @@ struct Environment {
   uint64_t& next_ticket;
 };
 
-// Which checkpoint a call is about: the step, else the request, else the latest committed.
+// Names the checkpoint that a call is about, by its step, else by its request, else the latest committed one.
 struct CheckpointKey {
   std::optional<int64_t> step;
   std::string request_id;
 };
 
-// A function of events and time; effects are actions in the environment. Not thread-safe.
+// A function of events and time. Its effects are actions in the environment. Not thread-safe.
 class Job {
  public:
   Job(std::string name, const DecisionOptions& options, absl::Time now);
@@ -48,28 +48,28 @@ class Job {
   const std::string& name() const { return name_; }
   uint64_t revision() const { return revision_; }
   const Membership& members() const { return members_; }
-  // Changes whenever what some agent should do may have changed by more than its own report.
+  // This number grows whenever the orders of an agent may have changed for another reason than the agent's own report.
   uint64_t orders_version() const { return orders_version_; }
   // Nothing would be lost if the job were forgotten.
   bool idle() const;
   bool busy() const;
   absl::Time last_used() const { return last_used_; }
 
-  // Agents. Errors as the RPCs of AgentCoordinationService.
+  // Calls of agents. The errors are those of the RPCs of AgentCoordinationService.
   absl::StatusOr<v1::RegisterAgentResponse> Register(const v1::RegisterAgentRequest& request, Environment environment);
   absl::Status Synchronize(const v1::SynchronizeAgentRequest& request, Environment environment);
   absl::Status Unregister(const v1::AgentIdentity& agent, Environment environment);
-  // Extends the lease; for uploads and downloads. `uploaded`: a chunk of a layout came.
+  // Extends the lease, at uploads and downloads. `uploaded` says that a chunk of a layout came.
   absl::Status Touch(const v1::AgentIdentity& agent, bool uploaded, Environment environment);
-  // What `rank`'s agent should do; its revision is that of the last change of these orders.
+  // Says what `rank`'s agent should do. The revision is that of the last change of these orders.
   v1::SynchronizeAgentResponse OrdersFor(int rank, Environment environment);
 
-  // People. Nothing if the answer must wait: for the recovery from storage or, with `patient`, for agents that come
-  // back after the coordinator's restart.
+  // Calls of people. They answer nothing if the answer must wait for the recovery from storage or, with `patient`, for
+  // agents that come back after the coordinator's restart.
   std::optional<absl::StatusOr<v1::Checkpoint>> Create(const v1::CreateCheckpointRequest& request, bool patient,
                                                        Environment environment);
-  // `known_epoch`: the coordinator that the caller heard of this request before, 0 for none. What that one knew may
-  // come back with its agents.
+  // `known_epoch` is the epoch of the coordinator that has told the caller of this request before, 0 for none. What
+  // that coordinator knew may come back with the agents.
   std::optional<absl::StatusOr<v1::Checkpoint>> Get(const CheckpointKey& key, uint64_t known_epoch,
                                                     Environment environment);
   std::optional<absl::StatusOr<v1::Checkpoint>> Cancel(const CheckpointKey& key, Environment environment);
@@ -102,22 +102,22 @@ class Job {
 
   JobContext MakeContext(Environment& environment) const;
   void Apply(const Member& member, JobContext& context);
-  // After a save has ended: calls that came meanwhile begin the next one.
+  // Applies the reports of all members again, after a save has ended: calls that came meanwhile begin the next one.
   void ApplyAll(JobContext& context);
   void Advance(JobContext& context);
   void AdvanceRequests(JobContext& context);
   void AdvanceCurrentPlan(JobContext& context);
   void RefreshOrders(const JobContext& context);
   void AdvanceSweeps(JobContext& context);
-  // Takes over what `save` has left in storage.
+  // Takes over the files that `save` has left in storage, to remove them later.
   void SweepLater(Save& save, const JobContext& context);
   void OnLost(const std::vector<int>& ranks, JobContext& context);
 
   Save* ActiveSave(int64_t step);
   const Save* FindSave(int64_t step, bool active) const;
-  // The one that began last.
+  // The save of the step that began last.
   Save* LastSave(int64_t step);
-  // The ended save that `state`'s call took part in, if it did in one; the one that answers it.
+  // The ended save that `state`'s call took part in, if there is one; else the save that answers the call.
   const Save* EndedSaveOf(const Member& member, const v1::SaveState& state) const;
   const Save* EndedSaveFor(const Member& member, const v1::SaveState& state) const;
   Save& NewSave(int64_t step, JobContext& context);
@@ -125,16 +125,17 @@ class Job {
   void Keep(const VerdictSummary& verdict);
   std::optional<int64_t> EarliestUndecided() const;
   const Save* StalledSave() const;
-  // Whether storage still says that a step is committed which memory says is: people may have removed it. Nothing while
-  // it is being read. `caller` asks again until it is answered, and gets what was read after it had first asked.
+  // Memory says that the step is committed. Does storage still say so? People may have removed the step. Answers
+  // nothing while the step is being read. `caller` asks again until it is answered, and gets what was read after it had
+  // first asked.
   std::optional<bool> StillCommitted(int64_t step, const std::string& caller, JobContext& context);
   struct StepRead;
   static void ReadAgain(int64_t step, StepRead& read, JobContext& context);
-  // What an agent that restarted is told of an attempt it holds nothing of: an order to be done with it, or to wait.
+  // The order for an agent that restarted and asks about an attempt of which it holds nothing: the verdict, or to wait.
   v1::SaveOrder VerdictFor(const v1::SaveState& asked, const JobContext& context) const;
-  // Goes on to find out what became of it.
+  // Takes the next step to find out how that attempt ended.
   void ApplyAsked(const Member& member, const v1::SaveState& asked, JobContext& context);
-  // How storage says that the attempt of an agent's save has ended; null if it has not, or could not be read.
+  // The verdict of storage for the attempt of an agent's save; null if there is none, or if it could not be read.
   const VerdictSummary* SettledVerdict(const v1::SaveState& state) const;
   static std::string CallerOf(const Member& member, const v1::SaveState& state);
   // STORAGE_STALLED if storage has not said for too long what it knows of the job; else OK.
@@ -147,7 +148,7 @@ class Job {
   // WORLD_INCOMPLETE: names the ranks without an agent.
   void EndAsIncomplete(SaveRequest& request, JobContext& context);
   void EndRequest(SaveRequest& request, absl::Status error, JobContext& context);
-  // The save or request that answers to a request id; both null if there is none.
+  // The save or the request with this request id; both are null if there is none.
   const VerdictSummary* FindVerdict(const CheckpointKey& key) const;
   v1::Checkpoint ViewOf(const VerdictSummary& verdict) const;
   v1::Checkpoint ViewOf(const SaveRequest& request, const JobContext& context) const;
@@ -167,7 +168,7 @@ class Job {
   std::map<std::pair<int64_t, uint32_t>, VerdictSummary> verdicts_;
   std::optional<int64_t> last_committed_;
 
-  // Attempts that nobody finished: buried and removed when their agents have had the time to come back.
+  // An attempt that nobody finished. It gets a tombstone and is removed when its agents have had the time to come back.
   struct Sweep {
     Leftover leftover;
     uint64_t ticket = 0;
@@ -176,7 +177,7 @@ class Job {
   };
   std::list<Sweep> sweeps_;
 
-  // Reads of one step, for callers that memory would refuse.
+  // Reads one step again, for callers that would be refused by what memory says.
   struct StepRead {
     uint64_t ticket = 0;  // of the read under way
     absl::Time begun;
@@ -186,7 +187,7 @@ class Job {
     absl::Time answered_time = absl::InfinitePast();
   };
   std::map<int64_t, StepRead> step_reads_;
-  // A verdict that could not be read is read again for those who ask, no sooner than this.
+  // If a verdict could not be read, it is read again for those who ask, but not before this time.
   absl::Time next_verdict_read_ = absl::InfinitePast();
 
   bool recovering_ = false;
@@ -204,7 +205,7 @@ class Job {
   uint64_t revision_ = 1;
   uint64_t orders_version_ = 1;
   std::string signature_;
-  // Layouts that are missing, with the rank that is asked for each.
+  // The layouts that are missing, each with the rank that is asked for it.
   std::map<std::string, int> wanted_;
   std::map<int, Orders> orders_;
   absl::Time last_used_;

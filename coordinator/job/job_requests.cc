@@ -1,4 +1,4 @@
-// The side of a job that people see: requests for saves, and what became of them.
+// The part of a job that people see: requests for saves, and how they ended.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -44,7 +44,7 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Job::Create(const v1::CreateCheckp
   const absl::Time deadline =
       request.has_timeout() ? context.now + DurationOf(request.timeout()) : absl::InfiniteFuture();
   const CheckpointKey key{std::nullopt, request.request_id()};
-  // A repeated request: in flight, ended since the start, or ended before.
+  // The request may be a repeated one: in flight, ended since the start, or ended before.
   for (const SaveRequest& known : requests_) {
     if (known.id == request.request_id()) return Get(key, 0, environment);
   }
@@ -58,7 +58,8 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Job::Create(const v1::CreateCheckp
     if (*still) return StepCommitted(request.step());
   }
   if (members_.members().empty()) {
-    // Agents come back by themselves after a coordinator's restart: not an unknown job, if they are given the time.
+    // After a restart of the coordinator, agents come back by themselves. So the job is not unknown before they have
+    // had the time.
     if (patient && context.now - started_ < options_.lease_ttl) return std::nullopt;
     return MakeError(Reason::kJobNotFound, absl::StrCat("no agent of job ", name_, " is registered"), {{"job", name_}});
   }
@@ -220,7 +221,7 @@ void Job::AdvanceRequests(JobContext& context) {
         ++revision_;
         continue;
       }
-      // It may have ended within one event.
+      // The save may have ended within one event.
       if (Committed(*request.step)) {
         EndRequest(request, StepCommitted(*request.step), context);
         continue;
@@ -325,8 +326,8 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Job::Get(const CheckpointKey& key,
     lost.set_job(name_);
     lost.set_request_id(key.request_id);
     const bool waiting = context.now - started_ < 2 * options_.lease_ttl;
-    // Until it is certain the answer is one of the coordinator that the caller knows: it will ask with that one's
-    // epoch.
+    // Until it is certain, the answer carries the epoch of the coordinator that the caller knows, so that the caller
+    // asks with that epoch again.
     lost.set_coordinator_epoch(waiting ? known_epoch : options_.coordinator_epoch);
     lost.set_revision(waiting ? 1 : 2);
     lost.set_state(waiting ? v1::Checkpoint::PREPARING : v1::Checkpoint::ABORTED);
@@ -384,7 +385,7 @@ v1::Checkpoint Job::ViewOf(const VerdictSummary& verdict) const {
     view.set_bytes(verdict.bytes);
     view.set_world_size(verdict.world_size);
     SetTimestamp(verdict.commit_time, *view.mutable_commit_time());
-    // Of a save before the coordinator's start only the end is known.
+    // If a save ended before the coordinator's start, only its end is known.
     SetTimestamp(verdict.commit_time, *view.mutable_create_time());
   } else {
     *view.mutable_error() = StatusToProto(verdict.error);
@@ -450,7 +451,7 @@ v1::Job Job::View(Environment environment) const {
     if (candidate.state != SaveRequest::State::kEnded || candidate.saves_begun != saves_begun_) continue;
     if (failed == nullptr || candidate.revision > failed->revision) failed = &candidate;
   }
-  // The first that waits; else the newest end, which an older commit must not hide.
+  // Takes the first request that waits; else the one that ended last, which an older commit must not hide.
   if (request == nullptr) request = failed;
   if (save != nullptr && (!save->ended() || request == nullptr)) {
     *view.mutable_checkpoint() = save->View(context);

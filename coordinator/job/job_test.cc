@@ -177,7 +177,7 @@ class JobTest : public testing::Test {
   std::vector<CoreAction> actions_;
 };
 
-TEST_F(JobTest, CommitInDoubt_IsPutAgainUntilStorageSaysWhatStands) {
+TEST_F(JobTest, Commit_InDoubt_IsPutAgainUntilStorageSaysWhatStands) {
   PutVerdict put = BringToCommit(1);
   for (int i = 0; i < 60; ++i) {  // for three phase timeouts
     Doubt(put);
@@ -195,7 +195,7 @@ TEST_F(JobTest, CommitInDoubt_IsPutAgainUntilStorageSaysWhatStands) {
   EXPECT_EQ(OrderOf(1, 1).commit_time().seconds(), 1700000000);
 }
 
-TEST_F(JobTest, VerdictThatReadsAsDamaged_MayHaveBeenMisread) {
+TEST_F(JobTest, Verdict_ReadsAsDamaged_MayHaveBeenMisread) {
   PutVerdict put = BringToCommit(1);
   VerdictSummary damaged = Standing(put, false);
   damaged.damaged = true;
@@ -208,7 +208,7 @@ TEST_F(JobTest, VerdictThatReadsAsDamaged_MayHaveBeenMisread) {
   EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::COMMITTED);
 }
 
-TEST_F(JobTest, SavesBeyondWhatIsKept_WaitForOthersToEnd) {
+TEST_F(JobTest, Save_SavesBeyondWhatIsKept_WaitForOthersToEnd) {
   std::vector<v1::SaveState> saves;
   for (int step = 0; step < 200; ++step) saves.push_back(Begun(0, step));
   Report(0, Trainer(0), saves);
@@ -276,7 +276,7 @@ TEST_F(JobTest, CommitThatFailedForCertain_IsAborted) {
   EXPECT_EQ(tombstone->manifest, nullptr);
 }
 
-TEST_F(JobTest, CommitThatFailedAfterDoubt_StaysInDoubt) {
+TEST_F(JobTest, Commit_FailedAfterDoubt_StaysInDoubt) {
   PutVerdict put = BringToCommit(1);
   Doubt(put);
   Pass(absl::Seconds(1));
@@ -326,7 +326,7 @@ TEST_F(JobTest, HangingCommit_IsStalled_NamedToAll_AndBlamedForLaterSaves) {
   EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::COMMITTED);
 }
 
-TEST_F(JobTest, CancelWhileInDoubt_AbortsWhenTheTombstoneStands) {
+TEST_F(JobTest, Cancel_WhileInDoubt_AbortsWhenTheTombstoneStands) {
   BringToCommit(1);
   job().Cancel({1, ""}, At());
   const auto tombstone = Take<PutVerdict>();
@@ -336,7 +336,7 @@ TEST_F(JobTest, CancelWhileInDoubt_AbortsWhenTheTombstoneStands) {
   EXPECT_EQ(ErrorOf(OrderOf(0, 1)), Reason::kSaveCancelled);
 }
 
-TEST_F(JobTest, UnansweredActions_EndWithStorageAsTheCulprit) {
+TEST_F(JobTest, Save_UnansweredActions_EndWithStorageNamed) {
   Plan(1);
   ASSERT_TRUE(Take<ReserveAttempt>().has_value());
   Pass(absl::Seconds(11));
@@ -344,7 +344,7 @@ TEST_F(JobTest, UnansweredActions_EndWithStorageAsTheCulprit) {
   EXPECT_EQ(ErrorOf(OrderOf(0, 1)), Reason::kStorageStalled);
 }
 
-TEST_F(JobTest, NumberThatComesTooLate_IsBuried) {
+TEST_F(JobTest, Reserve_NumberThatComesTooLate_IsBuried) {
   Plan(1);
   const auto reserve = Take<ReserveAttempt>();
   Pass(absl::Seconds(11));
@@ -356,7 +356,7 @@ TEST_F(JobTest, NumberThatComesTooLate_IsBuried) {
   EXPECT_EQ(tombstone->manifest, nullptr);
 }
 
-TEST_F(JobTest, RemovalThatIsNotAnswered_HoldsNobodyUp) {
+TEST_F(JobTest, Remove_NotAnswered_HoldsNobodyUp) {
   const PutVerdict put = BringToCommit(1);
   job().OnVerdict(1, put.ticket, PutOutcome{MakeError(Reason::kNoSpace, "full"), false}, At());
   const auto tombstone = Take<PutVerdict>();
@@ -371,7 +371,7 @@ TEST_F(JobTest, RemovalThatIsNotAnswered_HoldsNobodyUp) {
   EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::ABORTED);
 }
 
-TEST_F(JobTest, SuccessorOfATrainerThatEndedBeforeItBegan_TakesItsPlace) {
+TEST_F(JobTest, Trainer_SuccessorOfOneThatEndedBeforeItBegan_TakesItsPlace) {
   // What a client that closes and another that connects look like when the news of the first is late.
   Report(0, Trainer(0), {Begun(0, 2)});
   Report(1, 0);
@@ -414,7 +414,7 @@ TEST_F(JobTest, TrainerThatEndsAndHasNoSuccessor_IsNamed) {
   EXPECT_EQ(ErrorOf(OrderOf(0, 2)), Reason::kTrainerLost) << OrderOf(0, 2).error().message();
 }
 
-TEST_F(JobTest, VerdictOfPredecessors_IsNotToldToTheirSuccessors) {
+TEST_F(JobTest, Verdict_OfAPredecessor_IsNotToldToItsSuccessor) {
   // The first trainer of rank 0 begins; both are killed; rank 1's successor begins before rank 0's death is known.
   Report(0, Trainer(0), {Begun(0, 1)});
   Report(1, 0);
@@ -428,7 +428,7 @@ TEST_F(JobTest, VerdictOfPredecessors_IsNotToldToTheirSuccessors) {
   EXPECT_TRUE(Take<PlanSave>().has_value());
 }
 
-TEST_F(JobTest, TrainerThatAttachedAfterTheAbort_BeginsANewSave) {
+TEST_F(JobTest, Trainer_AttachedAfterTheAbort_BeginsANewSave) {
   Report(0, Trainer(0), {Begun(0, 1)});
   Report(0, 0, {Begun(0, 1)});
   Report(1, 901);
@@ -436,7 +436,7 @@ TEST_F(JobTest, TrainerThatAttachedAfterTheAbort_BeginsANewSave) {
   EXPECT_EQ(OrderOf(1, 1).action(), v1::SaveOrder::WAIT);
 }
 
-TEST_F(JobTest, StepThatWasCommitted_IsReadAgainBeforeASaveOfItIsRefused) {
+TEST_F(JobTest, Save_StepThatWasCommitted_IsReadAgainBeforeASaveOfItIsRefused) {
   const PutVerdict put = BringToCommit(1);
   job().OnVerdict(1, put.ticket, PutOutcome{Standing(put, true)}, At());
   for (int rank = 0; rank < 2; ++rank) Report(rank, Trainer(rank), {Begun(rank, 1, 2)});
@@ -461,7 +461,7 @@ TEST_F(JobTest, StepThatWasCommitted_IsReadAgainBeforeASaveOfItIsRefused) {
   EXPECT_TRUE(Take<ReserveAttempt>().has_value()) << "a save of it has begun";
 }
 
-TEST_F(JobTest, RecoveryThatHangs_IsToldToTheRanks) {
+TEST_F(JobTest, Recover_StorageHangs_IsToldToTheRanks) {
   decisions_ = std::make_unique<Decisions>(Options());
   for (int rank = 0; rank < 2; ++rank) Register(rank);
   Report(0, Trainer(0), {Begun(0, 1)});
@@ -471,7 +471,7 @@ TEST_F(JobTest, RecoveryThatHangs_IsToldToTheRanks) {
   EXPECT_TRUE(HasReason(StatusFromProto(OrderOf(0, 1).stalled()), Reason::kStorageStalled));
 }
 
-TEST_F(JobTest, TenThousandLayouts_LeaveNothingBehind) {
+TEST_F(JobTest, Layouts_TenThousand_LeaveNothingBehind) {
   for (int i = 0; i < 10'000; ++i) {
     const std::string digest = absl::StrCat("layout ", i);
     v1::SynchronizeAgentRequest request;

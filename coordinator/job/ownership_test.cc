@@ -91,7 +91,7 @@ TEST_F(OwnershipTest, AgentThatReadsAnotherProof_IsNotRegistered_AndHearsWhoSees
   EXPECT_TRUE(Register(1, "proof").ok());
 }
 
-TEST_F(OwnershipTest, AdoptedAttempt_GoesOnUnderItsNonce) {
+TEST_F(OwnershipTest, Attempt_Adopted_GoesOnUnderItsNonce) {
   ASSERT_TRUE(Register(0, "proof").ok());
   ASSERT_TRUE(Register(1, "proof").ok());
   decisions().layouts().Add("layout", 1);
@@ -106,7 +106,7 @@ TEST_F(OwnershipTest, AdoptedAttempt_GoesOnUnderItsNonce) {
   }
 }
 
-TEST_F(OwnershipTest, AttemptReportedBeforeStorageWasRead_KeepsItsNonce) {
+TEST_F(OwnershipTest, Attempt_ReportedBeforeStorageWasRead_KeepsItsNonce) {
   ASSERT_TRUE(Register(0, "proof").ok());
   EXPECT_EQ(Report(0, 11).attempt_nonce(), 11u) << "the agent takes what it is told";
 }

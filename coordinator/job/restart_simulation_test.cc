@@ -52,7 +52,8 @@ struct Rank {
   int number = 0;
   Agent agent;
   absl::Time started;
-  // Of the trainer's call in this round: it copies; it has returned; the attempt, as far as the agent has told.
+  // The state of the trainer's call in this round: whether it copies, whether it has returned, and its attempt as far
+  // as the agent has told.
   bool staging = false;
   bool staged = false;
   uint32_t attempt = 0;
@@ -460,7 +461,7 @@ class World {
 
 class RestartSimulationTest : public testing::TestWithParam<bool> {};
 
-TEST_P(RestartSimulationTest, RanksHearTheSame_AndNeverTakeTurns) {
+TEST_P(RestartSimulationTest, Invariants_EverySeed_RanksHearTheSameAndNeverTakeTurns) {
   uint64_t first = 1;
   uint64_t seeds = 25;
   if (const char* one = std::getenv("CAIRN_SIMULATION_SEED"); one != nullptr) {

@@ -163,7 +163,7 @@ class RestartedAgentTest : public testing::Test {
   std::vector<CoreAction> actions_;
 };
 
-TEST_F(RestartedAgentTest, Attempt_EndsAtOnceAndNamesTheRank) {
+TEST_F(RestartedAgentTest, Attempt_AgentRestarts_EndsAtOnceAndNamesTheRank) {
   Number();
   Report(1, {State(1, v1::SaveState::STAGED)});
   Restart(1);
@@ -173,7 +173,7 @@ TEST_F(RestartedAgentTest, Attempt_EndsAtOnceAndNamesTheRank) {
   EXPECT_EQ(RanksOf(order), "1");
 }
 
-TEST_F(RestartedAgentTest, DurableRank_IsNeededAsLongAsAnotherWaitsForItsShards) {
+TEST_F(RestartedAgentTest, Attempt_DurableRankRestarts_IsNeededAsLongAsAnotherWaitsForItsShards) {
   for (const bool waits : {false, true}) {
     Start(Recovered());
     Number();
@@ -191,7 +191,7 @@ TEST_F(RestartedAgentTest, DurableRank_IsNeededAsLongAsAnotherWaitsForItsShards)
   }
 }
 
-TEST_F(RestartedAgentTest, RequestThatWaitsForAgreement_EndsToo) {
+TEST_F(RestartedAgentTest, Request_WaitsForAgreement_EndsToo) {
   v1::CreateCheckpointRequest request;
   request.set_job(kJob);
   request.set_request_id("r");
@@ -202,7 +202,7 @@ TEST_F(RestartedAgentTest, RequestThatWaitsForAgreement_EndsToo) {
   EXPECT_TRUE(HasReason(StatusFromProto((*view)->error()), Reason::kRankLost)) << (*view)->ShortDebugString();
 }
 
-TEST_F(RestartedAgentTest, AskedSave_HearsTheLiveSavesVerdictWhenAllDo) {
+TEST_F(RestartedAgentTest, AskedSave_SaveIsLive_HearsItsVerdictWhenAllDo) {
   Number();
   Report(1, {State(1, v1::SaveState::STAGED)});
   Restart(1);
@@ -217,7 +217,7 @@ TEST_F(RestartedAgentTest, AskedSave_HearsTheLiveSavesVerdictWhenAllDo) {
   EXPECT_EQ(told.error().message(), OrderOf(0).error().message()) << "all hear the same";
 }
 
-TEST_F(RestartedAgentTest, AskedSave_IsToldOfACommitThatItsDurableFilesMade) {
+TEST_F(RestartedAgentTest, AskedSave_ItsFilesAreDurable_IsToldOfTheCommit) {
   Number();
   for (int rank = 0; rank < 2; ++rank) Report(rank, {State(rank, v1::SaveState::WRITTEN)});
   Restart(1);
@@ -236,7 +236,7 @@ TEST_F(RestartedAgentTest, AskedSave_IsToldOfACommitThatItsDurableFilesMade) {
   EXPECT_EQ(OrderOf(1, 9).directory(), "demo/000000000010/0001");
 }
 
-TEST_F(RestartedAgentTest, AskedSave_NeitherOpensNorJoinsNorDelays) {
+TEST_F(RestartedAgentTest, AskedSave_OthersSave_NeitherOpensNorJoinsNorDelays) {
   Report(1, {Asked(1)});
   EXPECT_FALSE(job().Get({kStep, ""}, 0, At())->ok()) << "it opens no save";
   Report(0, {State(0, v1::SaveState::BEGUN)});
@@ -247,7 +247,7 @@ TEST_F(RestartedAgentTest, AskedSave_NeitherOpensNorJoinsNorDelays) {
   EXPECT_EQ(RanksOf(OrderOf(0)), "1");
 }
 
-TEST_F(RestartedAgentTest, AskedSave_IsAnsweredByStorageAfterTheCoordinatorRestarted) {
+TEST_F(RestartedAgentTest, AskedSave_CoordinatorRestarted_IsAnsweredByStorage) {
   Recovered recovered;
   recovered.verdict = {Verdict(1, false, MakeError(Reason::kRankLost, "rank 1 was lost")), Verdict(3, true)};
   Start(recovered);
@@ -262,7 +262,7 @@ TEST_F(RestartedAgentTest, AskedSave_IsAnsweredByStorageAfterTheCoordinatorResta
   EXPECT_EQ(OrderOf(1, 15).action(), v1::SaveOrder::ABORTED);
 }
 
-TEST_F(RestartedAgentTest, AskedSave_OfAnUnfinishedAttemptWaitsForItsTombstone) {
+TEST_F(RestartedAgentTest, AskedSave_UnfinishedAttempt_WaitsForItsTombstone) {
   Recovered recovered;
   recovered.leftover = {{kStep, 1, false}};
   Start(recovered);
@@ -305,7 +305,7 @@ TEST_F(RestartedAgentTest, AskedSave_WhoseVerdictCouldNotBeRead_IsReadAgain) {
   EXPECT_EQ(OrderOf(1, 9).action(), v1::SaveOrder::COMMITTED);
 }
 
-TEST_F(RestartedAgentTest, OpenCall_HearsTheVerdictOfItsAttemptFromTheNextAgent) {
+TEST_F(RestartedAgentTest, OpenCall_AttemptWasAborted_HearsItsVerdictFromTheNextAgent) {
   Number();
   Restart(1);
   Report(1, {State(1, v1::SaveState::BEGUN)});  // the client repeats its call
@@ -322,7 +322,7 @@ TEST_F(RestartedAgentTest, OpenCall_HearsTheVerdictOfItsAttemptFromTheNextAgent)
   EXPECT_TRUE(job().Get({kStep, ""}, 0, At())->ok());
 }
 
-TEST_F(RestartedAgentTest, OpenCall_IsTakenByTheNextAttemptIfTheOthersTryAgain) {
+TEST_F(RestartedAgentTest, OpenCall_OthersTryAgain_IsTakenByTheNextAttempt) {
   Number();
   Restart(1);
   FinishAbort();
@@ -336,7 +336,7 @@ TEST_F(RestartedAgentTest, OpenCall_IsTakenByTheNextAttemptIfTheOthersTryAgain) 
   EXPECT_NE(OrderOf(1).action(), v1::SaveOrder::ABORTED) << "and nobody is told of the one before";
 }
 
-TEST_F(RestartedAgentTest, TrainerThatAskedForTheVerdict_IsNotToldItAgain) {
+TEST_F(RestartedAgentTest, Trainer_AskedForTheVerdict_IsNotToldItAgain) {
   Number();
   Restart(1);
   FinishAbort();
@@ -347,7 +347,7 @@ TEST_F(RestartedAgentTest, TrainerThatAskedForTheVerdict_IsNotToldItAgain) {
   EXPECT_EQ(OrderOf(1, 3).action(), v1::SaveOrder::WAIT);
 }
 
-TEST_F(RestartedAgentTest, LateCall_IsAnsweredWhateverItsNumber) {
+TEST_F(RestartedAgentTest, OpenCall_ComesLate_IsAnsweredWhateverItsNumber) {
   // Rank 1's agent has counted calls of other steps; rank 0 gave up waiting for this one.
   Report(0, {State(0, v1::SaveState::BEGUN)});
   Report(1);

@@ -20,7 +20,7 @@ struct SaveRequest {
   };
 
   std::string id;
-  // As asked for, or as agreed since.
+  // The step that was asked for, or that the ranks have agreed on since.
   std::optional<int64_t> step;
   bool step_given = false;
   bool agreed = false;
@@ -35,9 +35,9 @@ struct SaveRequest {
   absl::Duration blocked = absl::ZeroDuration();
   absl::Time created_wall;
   uint64_t revision = 1;
-  // How many saves of the job had begun when it ended.
+  // The number of the job's saves that had begun when the request ended.
   uint64_t saves_begun = 0;
-  // Trainers that were there when it came, by rank.
+  // The trainers that were attached when the request came, by rank.
   std::map<int, uint64_t> trainer;
 };
 

@@ -251,7 +251,7 @@ class World {
       }
       if (fails) attempt = error;
       if (attempt.ok()) directories_[reserve->step].insert(*attempt);
-      // Of a dead coordinator's the next one to recover hears.
+      // The coordinator that asked is dead; the next one hears of the directory when it recovers.
       if (attempt.ok() && generation != generation_) orphans_.insert({reserve->step, *attempt});
       reply([&](Job& job, const Environment& environment) {
         job.OnReserved(reserve->step, reserve->ticket,
@@ -640,7 +640,7 @@ class World {
 constexpr absl::Duration kStorm = absl::Seconds(120);
 constexpr absl::Duration kCalm = absl::Seconds(80);  // four phase timeouts
 
-TEST(CoreSimulationTest, Invariants_HoldForEverySeed) {
+TEST(CoreSimulationTest, Invariants_EverySeed_Hold) {
   uint64_t first = 1;
   uint64_t seeds = 12;
   if (const char* one = std::getenv("CAIRN_SIMULATION_SEED"); one != nullptr) {
@@ -676,7 +676,7 @@ TEST(CoreSimulationTest, Invariants_HoldForEverySeed) {
 
 class PlantedTest : public testing::TestWithParam<Planted> {};
 
-TEST_P(PlantedTest, Fault_IsCaughtWithinAFewSeeds) {
+TEST_P(PlantedTest, Fault_Planted_IsCaughtWithinAFewSeeds) {
   int caught = 0;
   for (uint64_t seed = 1; seed <= 40 && caught == 0; ++seed) {
     World world(seed, 3, GetParam());

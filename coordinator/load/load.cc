@@ -84,7 +84,7 @@ bool Load::Has(int rank, const v1::LoadState& state) const {
 bool Load::Takes(int rank, const v1::LoadState& state) const {
   if (phase_ != Phase::kCollecting || ticket_ != 0 || state.plan_digest() != inherited_plan_) return false;
   if (static_cast<size_t>(rank) < ranks_.size() && ranks_[static_cast<size_t>(rank)].begun) return false;
-  // Calls that were in one operation under an earlier coordinator hear each other's errors; others begin afresh.
+  // Calls that were in one operation under an earlier coordinator get each other's errors; others begin anew.
   return !inherited_plan_.empty() || std::none_of(ranks_.begin(), ranks_.end(), [](const Rank& other) {
     return other.begun && HasFailed(other.state);
   });
@@ -190,7 +190,7 @@ void Load::Advance(JobContext& context) {
   for (int rank : awaited) {
     if (context.now - ProgressOf(rank, context) >= context.options.phase_timeout) late.push_back(rank);
   }
-  // Who has not staged its source holds up all that take from it.
+  // A rank that has not staged its source holds up all ranks that take bytes from it.
   std::vector<int> unstaged;
   for (int rank : late) {
     if (has_plan() && IsReshard() && !ranks_[static_cast<size_t>(rank)].state.source_staged()) unstaged.push_back(rank);

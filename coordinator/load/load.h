@@ -1,4 +1,4 @@
-// One collective load: an operation that takes one call of each rank. Which calls meet in it, loads.h decides.
+// One collective load is an operation that takes one call of each rank. loads.h decides which calls belong to it.
 //
 //   COLLECTING --all begun, step found, planned--> READING --all done--> DONE
 //        \__________________________________________/--> FAILED, to all ranks in it alike
@@ -28,8 +28,8 @@ class Load {
  public:
   enum class Phase { kCollecting, kReading, kDone, kFailed };
 
-  // `id` counts the operations of the job. `inherited_plan`: the plan by which ranks read already, of an operation that
-  // began under an earlier coordinator; empty for one that begins now.
+  // `id` counts the operations of the job. `inherited_plan` is empty for an operation that begins now. If it began
+  // under an earlier coordinator, it is the plan by which ranks read already.
   Load(uint64_t id, std::string inherited_plan, absl::Time now)
       : id_(id), inherited_plan_(std::move(inherited_plan)), progress_base_(now) {}
 
@@ -45,14 +45,14 @@ class Load {
   void Join(const Member& member, const v1::LoadState& state, JobContext& context);
   // The rank's call, with its trainer and number; null if it has none here.
   const v1::LoadState* CallOf(int rank) const;
-  // What the rank's agent now says of the rank's call, if it has one here. A call that it does not speak of any more,
-  // or that a later call of its trainer follows, was given up.
+  // Takes what the rank's agent now reports of the rank's call, if the call is in this operation. A call that the agent
+  // does not report any more, or that a later call of its trainer follows, was given up.
   void Follow(const Member& member, JobContext& context);
   void Advance(JobContext& context);
   void Fail(absl::Status error, JobContext& context);
   void OnPlanned(uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, JobContext& context);
 
-  // For a call that this operation has.
+  // The order for a call that is in this operation.
   v1::LoadOrder OrderFor(const Member& member, const v1::LoadState& state, const JobContext& context) const;
   v1::Load View(const JobContext& context) const;
 
@@ -64,9 +64,9 @@ class Load {
     absl::Time progress = absl::InfinitePast();
     bool seen = false;
     uint64_t seen_trainer = 0;
-    // ... which took the place of one that was waited for before.
+    // True if that trainer took the place of another one that was waited for before.
     bool successor = false;
-    // Before it has begun: since when it has no trainer.
+    // The time since which the rank has no trainer, while it has not begun.
     absl::Time trainer_gone = absl::InfiniteFuture();
   };
 
@@ -74,21 +74,22 @@ class Load {
   // The bytes come from the ranks' memory instead of a checkpoint.
   bool IsReshard() const;
   Operation operation() const { return {IsReshard() ? "reshard" : "load", wanted_step(), 0}; }
-  // Nothing while only "the latest" is wanted, and of a reshard or an import.
+  // Nothing while only "the latest" is wanted, and for a reshard or an import.
   std::optional<int64_t> wanted_step() const;
   bool has_plan() const { return !plan_.plan_digest.empty(); }
   bool AllBegun(const JobContext& context) const;
   std::string PhaseOf(const Rank& rank) const;
   absl::Time ProgressOf(int rank, const JobContext& context) const;
   std::vector<int> Awaited(const JobContext& context) const;
-  // Ranks that owe others bytes, or whose call others wait for.
+  // The ranks that owe bytes to others, or for whose call others wait.
   std::vector<int> Owing(const JobContext& context) const;
   std::vector<NamedRank> NamedRanks(const std::vector<int>& ranks, const JobContext& context) const;
   bool CheckMembers(JobContext& context);
-  // Before the load ends for the loss of ranks or trainers: who came to take the place of one of them begins anew.
+  // Is called before the load ends because ranks or trainers were lost. A trainer that took the place of a lost one is
+  // released, so that its call begins a new operation.
   void ReleaseSuccessors();
   bool CheckErrors(JobContext& context);
-  // With what to load instead, if `error` is damage of the checkpoint.
+  // Adds to `error` which step to load instead, if the error is damage of the checkpoint.
   absl::Status WithOlderStep(absl::Status error, const JobContext& context) const;
   // Whether every agent has said what it holds to a coordinator that has restarted.
   bool AnswersAreIn(const JobContext& context) const;
@@ -97,7 +98,7 @@ class Load {
   bool CheckAgreement(JobContext& context);
   static bool IsSuccessor(const Rank& rank, uint64_t trainer);
   void SetPhase(Phase phase, JobContext& context);
-  // What is asked of an ended load is small.
+  // Frees what an ended load does not need any more.
   void Drop();
 
   const uint64_t id_;

@@ -92,7 +92,7 @@ bool Load::CheckMembers(JobContext& context) {
       }
       continue;
     }
-    // Of a load that has failed the error counts, not that its trainer then ended.
+    // If the rank's load has failed, its error counts, and not that its trainer then ended.
     if (HasFailed(rank.state) || rank.state.phase() == v1::LoadState::DONE || rank.seen_trainer == 0) continue;
     if (!trainer.attached() || trainer.incarnation() != rank.state.trainer_incarnation()) {
       trainers.push_back({index, PhaseOf(rank), "its trainer ended"});
@@ -134,7 +134,7 @@ bool Load::CheckErrors(JobContext& context) {
   }
   if (errors.empty()) return true;
   first_failure_ = std::min(first_failure_, context.now);
-  // Those who failed with it are named with it; after a restart their agents have to come back first.
+  // Ranks that failed at about the same time are named together; after a restart their agents have to come back first.
   const absl::Duration grace = inherited_plan_.empty() ? kFailureGrace : context.options.lease_ttl;
   const bool all = inherited_plan_.empty() || AllBegun(context);
   if (!(all && others_over) && context.now - first_failure_ < grace && !AnswersAreIn(context)) return true;
@@ -144,7 +144,7 @@ bool Load::CheckErrors(JobContext& context) {
     });
   };
   if (all_are({Reason::kTrainerLost})) ReleaseSuccessors();
-  // Whoever gave up for want of time waited for others, unless it owed bytes itself.
+  // A rank that gave up because its time was over waited for others, unless it owed bytes itself.
   std::vector<int> owing;
   bool owes_itself = false;
   for (int rank : Owing(context)) {

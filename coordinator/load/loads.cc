@@ -11,8 +11,8 @@
 namespace cairn {
 namespace {
 
-// Operations that have not ended: each costs memory for every rank. One waits for calls and one reads at most; the
-// others are ending, each within half a second. Calls beyond wait.
+// So many operations may be open, because each costs memory for every rank. At most one waits for calls and one reads;
+// the others are ending, each within half a second. Further calls wait.
 constexpr size_t kMaxActive = 32;
 constexpr size_t kEndedKept = 16;
 
@@ -103,7 +103,7 @@ v1::LoadOrder Loads::OrderFor(const Member& member, const v1::LoadState& state, 
   order.set_trainer_incarnation(state.trainer_incarnation());
   order.set_action(v1::LoadOrder::WAIT);
   if (IsNew(member, state)) return order;
-  // A call that can be in no operation any more.
+  // This call can be in no operation any more.
   absl::Status error = StatusFromProto(state.error());
   if (!HasFailed(state) || error.ok()) {
     error = IsCurrent(member, state) ? MakeError(Reason::kInterrupted, "the load has ended; call it again")

@@ -1,12 +1,12 @@
-// Which calls of load meet. Every rank calls when it gets there, and names the call only for itself (its trainer, and
-// the trainer's count of its calls), so ranks may have given up different numbers of calls before, and restarted alone:
-// the calls that are open on all ranks at one time are one operation.
+// Decides which calls of load belong together. Every rank calls when it gets there, and its number names the call for
+// this rank only (its trainer, and the trainer's count of its calls). Ranks may have given up different numbers of
+// calls before, and may have restarted alone. So the calls that are open on all ranks at one time are one operation.
 //
 // Each rank has at most one call that is open and in no operation: the newest of the trainer that is attached. It joins
 // the operation that waits for calls, or opens one. A call that has ended joins nothing and is told its own error, so
 // an operation is never ended by a call that had ended before it began. The exception are calls that have a plan when
-// this coordinator first hears of them: they were in one operation under an earlier coordinator, and find each other
-// by the plan.
+// this coordinator first hears of them. They were in one operation under an earlier coordinator, and those with the
+// same plan belong together.
 #ifndef CAIRN_COORDINATOR_LOAD_LOADS_H_
 #define CAIRN_COORDINATOR_LOAD_LOADS_H_
 
@@ -26,10 +26,10 @@ namespace cairn {
 // The loads of one job. A function of reports, results and `context.now`. Not thread-safe.
 class Loads {
  public:
-  // What the rank's agent has reported.
+  // Takes what the rank's agent has reported.
   void Apply(const Member& member, JobContext& context);
-  // Takes every step that has become possible. True if an operation has ended: then a call that waited for its place
-  // may begin, when the members' reports are applied again.
+  // Takes every step that has become possible. Returns true if an operation has ended. A call that waited for it may
+  // then begin, once the members' reports are applied again.
   bool Advance(JobContext& context);
   void OnPlanned(uint64_t id, uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, JobContext& context);
   // Forgets operations that have ended and that no agent speaks of any more, but for the last ones, which people see.
@@ -37,7 +37,7 @@ class Loads {
 
   // The order for a call that the rank's agent has reported.
   v1::LoadOrder OrderFor(const Member& member, const v1::LoadState& state, const JobContext& context) const;
-  // Changes whenever the orders of any rank may have changed by more than its own report.
+  // This text changes whenever the orders of a rank may have changed for another reason than the rank's own report.
   std::string OrdersSignature() const;
   bool busy() const;
   void View(const JobContext& context, v1::Job& view) const;
@@ -54,8 +54,8 @@ class Loads {
 
   std::list<Load> loads_;  // oldest first
   uint64_t last_id_ = 0;
-  // By rank: the newest call of its trainer whose operation has ended. Trainers count their calls, so nothing older
-  // needs to be remembered.
+  // The newest call of each rank's trainer whose operation has ended, by rank. Trainers count their calls, so older
+  // ones need not be remembered.
   std::map<int, Call> newest_;
 };
 

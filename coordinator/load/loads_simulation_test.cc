@@ -162,7 +162,7 @@ class World {
         planned.step = 7;
         planned.world_size = 1;
         planned.plan_digest = "plan";
-        // Of the operation alone, as a load's secret is.
+        // The token follows from the operation alone, as a load's secret does.
         planned.transfer_token = absl::StrCat(epoch_, " ", plan->number);
         job->OnLoadPlanned(plan->number, plan->ticket, planned, environment);
       }
@@ -408,7 +408,7 @@ class World {
   int given_up_ = 0;
 };
 
-TEST(LoadsSimulationTest, EveryCallEnds_AndCallsWithoutFaultsMeet) {
+TEST(LoadsSimulationTest, Invariants_EverySeed_EveryCallEndsAndSoundCallsMeet) {
   uint64_t first = 1;
   uint64_t seeds = 40;
   if (const char* one = std::getenv("CAIRN_SIMULATION_SEED"); one != nullptr) {

@@ -133,7 +133,7 @@ class LoadsTest : public testing::Test {
   std::unique_ptr<Decisions> decisions_;
 };
 
-TEST_F(LoadsTest, OpenCalls_MeetWhateverTheirNumbers) {
+TEST_F(LoadsTest, Apply_OpenCalls_MeetWhateverTheirNumbers) {
   Report(0, Call(0, 5));
   Report(1, Call(1, 1));
   ASSERT_TRUE(Plan());
@@ -192,7 +192,7 @@ TEST_F(LoadsTest, RankThatNeverCalls_IsNamedToAllWhoWait_AndItsLaterCallBeginsAn
   EXPECT_TRUE(Plan());
 }
 
-TEST_F(LoadsTest, CallThatHasEnded_IsNeverMatchedAgain) {
+TEST_F(LoadsTest, Apply_CallThatHasEnded_IsNeverMatchedAgain) {
   Report(0, Call(0, 1));
   Report(1, Call(1, 1));
   ASSERT_TRUE(Plan());
@@ -219,7 +219,7 @@ TEST_F(LoadsTest, CallThatFailedBeforeItWasHeardOf_IsToldItsOwnError_AndEndsNobo
   EXPECT_TRUE(Plan());
 }
 
-TEST_F(LoadsTest, CallsOfADeadTrainer_JoinNobodysNewOnes) {
+TEST_F(LoadsTest, Load_CallsOfADeadTrainer_JoinNobodysNewOnes) {
   // Its agent tells of the successor and, still, of the open call of the one that is gone.
   Report(0, 900, {Call(0, 7, Trainer(0))});
   EXPECT_EQ(Why(0, 7), Reason::kTrainerLost);
@@ -230,7 +230,7 @@ TEST_F(LoadsTest, CallsOfADeadTrainer_JoinNobodysNewOnes) {
   EXPECT_EQ(Action(1, 1), v1::LoadOrder::READ);
 }
 
-TEST_F(LoadsTest, SuccessorThatJoinedAPredecessorsOperation_IsNotEndedWithIt) {
+TEST_F(LoadsTest, Load_SuccessorThatJoinedAPredecessorsOperation_IsNotEndedWithIt) {
   Report(1, Trainer(1));
   Report(0, Call(0, 4));  // of a job that is being killed
   Report(1, 0);
@@ -252,7 +252,7 @@ TEST_F(LoadsTest, RestartedTrainer_WhileOthersWait_TakesItsPlace) {
   EXPECT_TRUE(Plan());
 }
 
-TEST_F(LoadsTest, TrainerThatGivesUpWhileAllRead_EndsItForAllByName) {
+TEST_F(LoadsTest, Load_TrainerThatGivesUpWhileAllRead_EndsItForAllByName) {
   Report(0, Call(0, 1));
   Report(1, Call(1, 8));
   ASSERT_TRUE(Plan());
@@ -265,7 +265,7 @@ TEST_F(LoadsTest, TrainerThatGivesUpWhileAllRead_EndsItForAllByName) {
   EXPECT_EQ(Why(1, 8), Reason::kInterrupted);
 }
 
-TEST_F(LoadsTest, CallThatItsAgentDropsOrFollowsByAnother_WasGivenUp) {
+TEST_F(LoadsTest, Load_CallThatItsAgentDropsOrFollowsByAnother_WasGivenUp) {
   Report(0, Call(0, 1));
   Report(0, Call(0, 2));
   Report(1, Call(1, 1));
@@ -284,7 +284,7 @@ TEST_F(LoadsTest, CallThatItsAgentDropsOrFollowsByAnother_WasGivenUp) {
   EXPECT_EQ(Action(0, 4), v1::LoadOrder::READ);
 }
 
-TEST_F(LoadsTest, LoadAndReshard_EndBothAndNameBoth) {
+TEST_F(LoadsTest, Load_LoadAndReshard_EndBothAndNameBoth) {
   v1::LoadState reshard = Call(1, 1);
   reshard.set_source_layout_digest(Layout(1));
   reshard.set_fallback(false);
@@ -303,7 +303,7 @@ TEST_F(LoadsTest, LoadAndReshard_EndBothAndNameBoth) {
   EXPECT_TRUE(Plan());
 }
 
-TEST_F(LoadsTest, TimeoutWhileReading_NamesThoseWhoOweBytes) {
+TEST_F(LoadsTest, Load_TimeoutWhileReading_NamesThoseWhoOweBytes) {
   Report(0, Call(0, 1));
   Report(1, Call(1, 1));
   ASSERT_TRUE(Plan());
@@ -317,7 +317,7 @@ TEST_F(LoadsTest, TimeoutWhileReading_NamesThoseWhoOweBytes) {
   EXPECT_EQ(Detail(0, 1, "phase"), "reading");
 }
 
-TEST_F(LoadsTest, DamageNamesStepFileAndWhatToLoadInstead) {
+TEST_F(LoadsTest, Load_DamagedCheckpoint_NamesStepFileAndWhatToLoadInstead) {
   for (const std::optional<int64_t> step : {std::optional<int64_t>(), std::optional<int64_t>(3)}) {
     const uint64_t number = step.has_value() ? 2 : 1;
     for (int rank = 0; rank < 2; ++rank) {
@@ -344,7 +344,7 @@ TEST_F(LoadsTest, DamageNamesStepFileAndWhatToLoadInstead) {
   }
 }
 
-TEST_F(LoadsTest, StepIsNotShownBeforeItIsKnown) {
+TEST_F(LoadsTest, View_StepIsNotKnownYet_DoesNotShowIt) {
   Report(0, Call(0, 9));
   EXPECT_FALSE(job().View(At()).load(0).has_step());
   EXPECT_EQ(job().View(At()).load(0).number(), 1u) << "the operation's, no rank's";
@@ -362,7 +362,7 @@ TEST_F(LoadsTest, RestartedCoordinator_GoesOnWithCallsThatHaveItsPlan_WhateverTh
   EXPECT_EQ(Action(1, 1), v1::LoadOrder::DONE);
 }
 
-TEST_F(LoadsTest, RestartedCoordinator_EndsAtOnceWhatNotAllAreInAnyMore) {
+TEST_F(LoadsTest, Load_RestartedCoordinator_EndsAtOnceWhatNotAllAreInAnyMore) {
   Report(0, In(Call(0, 5), v1::LoadState::READING));
   EXPECT_EQ(Action(0, 5), v1::LoadOrder::WAIT) << "rank 1 may come back with it";
   Report(1, Call(1, 2));
@@ -373,14 +373,14 @@ TEST_F(LoadsTest, RestartedCoordinator_EndsAtOnceWhatNotAllAreInAnyMore) {
   EXPECT_TRUE(Plan());
 }
 
-TEST_F(LoadsTest, RestartedCoordinator_TellsTheErrorOfACallThatWasInTheOperation) {
+TEST_F(LoadsTest, Load_RestartedCoordinator_TellsTheErrorOfACallThatWasInTheOperation) {
   Report(1, Failed(In(Call(1, 2), v1::LoadState::READING), Reason::kStorageError, "I/O error"));
   Report(0, In(Call(0, 5), v1::LoadState::READING));
   EXPECT_EQ(Why(0, 5), Reason::kStorageError);
   EXPECT_EQ(Why(1, 2), Reason::kStorageError);
 }
 
-TEST_F(LoadsTest, EndlessCalls_LeaveLittleBehind) {
+TEST_F(LoadsTest, Forget_EndlessCalls_LeaveLittleBehind) {
   Report(1, Trainer(1));
   for (uint64_t number = 1; number < 10'000; ++number) {
     Report(0, Call(0, number));

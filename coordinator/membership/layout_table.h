@@ -14,19 +14,19 @@ namespace cairn {
 
 class LayoutHold;
 
-// A layout is kept while somebody holds it: the agent that reports it, a plan. Of those that nobody holds only the
-// newest stay. The bytes themselves are elsewhere. Not thread-safe; must outlive its holds.
+// A layout is kept while somebody holds it: the agent that reports it, or a plan. Of the layouts that nobody holds,
+// only the newest stay. The bytes themselves are elsewhere. Not thread-safe; must outlive its holds.
 class LayoutTable {
  public:
   static constexpr size_t kUnheldKept = 16;
   static constexpr uint64_t kUnheldBytesKept = uint64_t{64} << 20;
 
-  // The bytes are here.
+  // True if the bytes are here.
   bool contains(const std::string& digest) const;
   // The bytes have come.
   void Add(const std::string& digest, uint64_t bytes);
   LayoutHold Hold(const std::string& digest);
-  // Layouts that are not kept any more since the last call.
+  // Returns the layouts that have ceased to be kept since the last call.
   std::vector<std::string> TakeDropped() { return std::exchange(dropped_, {}); }
   // Held or here.
   size_t size() const { return entries_.size(); }
@@ -73,7 +73,7 @@ class LayoutHold {
   std::string digest_;
 };
 
-// Makes `holds` those of `digests`, of which empty ones and repetitions count for nothing.
+// Makes `holds` hold exactly `digests`. Empty digests and repetitions are ignored.
 void HoldExactly(LayoutTable& table, std::vector<std::string> digests, std::vector<LayoutHold>& holds);
 
 }  // namespace cairn

@@ -8,7 +8,7 @@
 namespace cairn {
 namespace {
 
-TEST(LayoutTableTest, HeldLayouts_StayHoweverManyComeAndGo) {
+TEST(LayoutTableTest, Hold_ManyOthersComeAndGo_Stays) {
   LayoutTable table;
   std::vector<LayoutHold> current;
   HoldExactly(table, {"current", "", "current"}, current);
@@ -31,7 +31,7 @@ TEST(LayoutTableTest, HeldLayouts_StayHoweverManyComeAndGo) {
   EXPECT_TRUE(table.contains("9999")) << "the newest of those that nobody holds stay";
 }
 
-TEST(LayoutTableTest, UnheldLayouts_AreBoundedByBytesToo) {
+TEST(LayoutTableTest, Add_UnheldLayouts_AreBoundedByBytesToo) {
   LayoutTable table;
   table.Add("large", LayoutTable::kUnheldBytesKept);
   EXPECT_TRUE(table.contains("large"));
@@ -40,14 +40,14 @@ TEST(LayoutTableTest, UnheldLayouts_AreBoundedByBytesToo) {
   EXPECT_TRUE(table.contains("small"));
 }
 
-TEST(LayoutTableTest, HoldsOfWhatNeverCame_LeaveNothing) {
+TEST(LayoutTableTest, Hold_OfWhatNeverCame_LeavesNothing) {
   LayoutTable table;
   for (int i = 0; i < 100; ++i) table.Hold(std::to_string(i));
   EXPECT_EQ(table.size(), 0u);
   EXPECT_TRUE(table.TakeDropped().empty());
 }
 
-TEST(LayoutTableTest, HoldExactly_NeverLetsGoWhatIsHeldBeforeAndAfter) {
+TEST(LayoutTableTest, HoldExactly_HeldBeforeAndAfter_IsNeverLetGo) {
   LayoutTable table;
   std::vector<LayoutHold> holds;
   HoldExactly(table, {"a", "b"}, holds);

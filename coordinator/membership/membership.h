@@ -1,4 +1,4 @@
-// Who takes part in a job: one agent per rank, each with a lease.
+// Knows who takes part in a job: one agent per rank, each with a lease.
 #ifndef CAIRN_COORDINATOR_MEMBERSHIP_MEMBERSHIP_H_
 #define CAIRN_COORDINATOR_MEMBERSHIP_MEMBERSHIP_H_
 
@@ -26,12 +26,12 @@ struct Member {
   std::string boot_id;
   absl::Time heard;  // any request
   absl::Time lease_end;
-  // What SynchronizeAgent carried; meaningless until `reported`.
+  // The last report of SynchronizeAgent; it means nothing until `reported`.
   bool reported = false;
   uint64_t sequence = 0;
-  // Without the saves that the agent only asks about.
+  // The agent's state, without the saves that it only asks about.
   v1::AgentState state;
-  // Those: the agent restarted and holds nothing of them (SaveState.ASKED).
+  // The saves that it only asks about: it restarted and holds nothing of them (SaveState.ASKED).
   std::vector<v1::SaveState> asked;
   // The layouts that `state` names.
   std::vector<LayoutHold> layouts;
@@ -49,18 +49,18 @@ class Membership {
  public:
   Membership(std::string job, absl::Duration lease_ttl) : job_(std::move(job)), lease_ttl_(lease_ttl) {}
 
-  // Takes `request`'s rank, or renews the lease if the same incarnation holds it, or takes the place of one that is
-  // known to have ended: its descriptor socket on that machine is the new one's, and a live agent gives it to nobody.
-  // Returns whether the set of (rank, incarnation) changed.
+  // Takes `request`'s rank, or renews the lease if the same incarnation holds it. The new agent may also take the place
+  // of one that is known to have ended. That is known if the new agent has its descriptor socket, because a live agent
+  // gives that to nobody. Returns whether the set of (rank, incarnation) changed.
   // INVALID_ARGUMENT (BAD_REQUEST, RANK_OUT_OF_RANGE), FAILED_PRECONDITION (WORLD_SIZE_MISMATCH): a live agent has
   // another world size; ALREADY_EXISTS (RANK_CONFLICT): a live agent holds the rank.
   absl::StatusOr<bool> Register(const v1::RegisterAgentRequest& request, absl::Time now);
 
-  // The member that `agent` says it is; extends its lease.
+  // Returns the member that `agent` says it is, and extends its lease.
   // FAILED_PRECONDITION (NOT_REGISTERED), ABORTED (STALE_INCARNATION).
   absl::StatusOr<Member*> Authenticate(const v1::AgentIdentity& agent, absl::Time now);
 
-  // Keeps a report, and with it the layouts that it names. False if a later one was kept already.
+  // Keeps a report, and holds the layouts that it names. Returns false if a later report was kept already.
   bool Report(Member& member, const v1::AgentState& state, uint64_t sequence, LayoutTable& layouts, absl::Time now);
 
   // Gives a rank back.

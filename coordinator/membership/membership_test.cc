@@ -20,7 +20,7 @@ v1::RegisterAgentRequest Request(uint32_t rank, uint64_t incarnation, uint32_t w
   return request;
 }
 
-TEST(MembershipTest, SameIncarnationAgain_IsNoChange) {
+TEST(MembershipTest, Register_SameIncarnationAgain_IsNoChange) {
   Membership members("demo", kLease);
   EXPECT_EQ(*members.Register(Request(1, 7), kStart), true);
   EXPECT_EQ(members.epoch(), 1u);
@@ -29,7 +29,7 @@ TEST(MembershipTest, SameIncarnationAgain_IsNoChange) {
   EXPECT_EQ(members.Find(1)->lease_end, kStart + absl::Seconds(15));
 }
 
-TEST(MembershipTest, AnotherIncarnation_OnlyAfterTheLease) {
+TEST(MembershipTest, Register_AnotherIncarnation_OnlyAfterTheLease) {
   Membership members("demo", kLease);
   ASSERT_TRUE(members.Register(Request(1, 7), kStart).ok());
   const absl::Status early = members.Register(Request(1, 8), kStart + kLease).status();
@@ -42,7 +42,7 @@ TEST(MembershipTest, AnotherIncarnation_OnlyAfterTheLease) {
   EXPECT_TRUE(members.Authenticate(Request(1, 8).agent(), later).ok());
 }
 
-TEST(MembershipTest, SuccessorOfTheHolder_TakesItsPlaceAtOnce) {
+TEST(MembershipTest, Register_SuccessorOfTheHolder_TakesItsPlaceAtOnce) {
   Membership members("demo", kLease);
   ASSERT_TRUE(members.Register(Request(1, 7), kStart).ok());
   v1::RegisterAgentRequest next = Request(1, 8);
@@ -58,7 +58,7 @@ TEST(MembershipTest, SuccessorOfTheHolder_TakesItsPlaceAtOnce) {
   EXPECT_TRUE(HasReason(members.Authenticate(Request(1, 7).agent(), kStart).status(), Reason::kStaleIncarnation));
 }
 
-TEST(MembershipTest, EndedLease_IsNotRegisteredAndNamesTheRank) {
+TEST(MembershipTest, Expire_EndedLease_IsNotRegisteredAndNamesTheRank) {
   Membership members("demo", kLease);
   ASSERT_TRUE(members.Register(Request(0, 7), kStart).ok());
   ASSERT_TRUE(members.Register(Request(2, 8), kStart + absl::Seconds(5)).ok());
@@ -71,7 +71,7 @@ TEST(MembershipTest, EndedLease_IsNotRegisteredAndNamesTheRank) {
   EXPECT_TRUE(members.Register(Request(0, 7), kStart + absl::Seconds(11)).ok());
 }
 
-TEST(MembershipTest, WorldSize_IsThatOfTheLiveAgents) {
+TEST(MembershipTest, Register_AnotherWorldSize_OnlyWithoutLiveAgents) {
   Membership members("demo", kLease);
   ASSERT_TRUE(members.Register(Request(0, 7), kStart).ok());
   EXPECT_TRUE(HasReason(members.Register(Request(1, 8, 2), kStart).status(), Reason::kWorldSizeMismatch));
@@ -85,7 +85,7 @@ TEST(MembershipTest, WorldSize_IsThatOfTheLiveAgents) {
   EXPECT_EQ(members.world_size(), 8);
 }
 
-TEST(MembershipTest, BadNumbers_AreRefused) {
+TEST(MembershipTest, Register_BadNumbers_AreRefused) {
   Membership members("demo", kLease);
   EXPECT_TRUE(HasReason(members.Register(Request(4, 7), kStart).status(), Reason::kRankOutOfRange));
   EXPECT_TRUE(HasReason(members.Register(Request(0, 7, 0), kStart).status(), Reason::kBadRequest));
@@ -93,7 +93,7 @@ TEST(MembershipTest, BadNumbers_AreRefused) {
   EXPECT_TRUE(HasReason(members.Register(Request(0, 0), kStart).status(), Reason::kBadRequest));
 }
 
-TEST(MembershipTest, OvertakenReport_ChangesNothing) {
+TEST(MembershipTest, Report_Overtaken_ChangesNothing) {
   LayoutTable layouts;
   Membership members("demo", kLease);
   ASSERT_TRUE(members.Register(Request(0, 7), kStart).ok());
@@ -107,7 +107,7 @@ TEST(MembershipTest, OvertakenReport_ChangesNothing) {
   EXPECT_EQ(member.current_step(), 5);
 }
 
-TEST(MembershipTest, StepRate_FollowsTheTrainer) {
+TEST(MembershipTest, Report_StepsMove_RateFollowsTheTrainer) {
   LayoutTable layouts;
   Membership members("demo", kLease);
   ASSERT_TRUE(members.Register(Request(0, 7), kStart).ok());

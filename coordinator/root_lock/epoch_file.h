@@ -1,6 +1,6 @@
-// Election without a standby: whoever holds the lock of `<root>/.cairn/epoch` is the coordinator of the root, and
-// counts its coordinator epoch up there. The kernel gives the lock back when the process ends, however it ends; a
-// process that is only frozen keeps it, and with it the root.
+// The process that holds the lock of `<root>/.cairn/epoch` is the coordinator of the root, and counts the coordinator
+// epoch up in that file. The kernel gives the lock back when the process ends, however it ends. A process that is only
+// frozen keeps the lock, and with it the root.
 #ifndef CAIRN_COORDINATOR_ROOT_LOCK_EPOCH_FILE_H_
 #define CAIRN_COORDINATOR_ROOT_LOCK_EPOCH_FILE_H_
 
@@ -18,21 +18,23 @@ namespace cairn {
 
 class EpochFile {
  public:
-  // `storage` must outlive it. Takes the lock and counts up; durable when it returns. If another process holds the
-  // lock, tells `waiting` who it is, once, and tries for `patience`. FAILED_PRECONDITION (ROOT_IN_USE): still held;
-  // DATA_LOSS (FILE_TRUNCATED): the file does not hold an epoch; and the errors of storage.
+  // `storage` must outlive it. Takes the lock and counts up; this is durable when it returns. If another process holds
+  // the lock, it tells `waiting` once who that is, and tries for `patience`. FAILED_PRECONDITION (ROOT_IN_USE): still
+  // held; DATA_LOSS (FILE_TRUNCATED): the file does not hold an epoch; and the errors of storage.
   static absl::StatusOr<EpochFile> Acquire(PosixStorage& storage, absl::Duration patience, const Clock& clock,
                                            const std::function<void(const std::string& holder)>& waiting);
 
   uint64_t epoch() const { return epoch_; }
-  // When the record was written, by the clock of the storage. What was last changed before is a predecessor's.
+  // When the record was written, by the clock of the storage. Files that were last changed before belong to a
+  // predecessor.
   absl::Time began() const { return began_; }
 
-  // Whether the root is still this coordinator's: opens the file again by its path and compares what stands there with
-  // what Acquire has written. The lock itself says nothing: on a network file system it may be local to each machine
-  // (NFS with nolock, Lustre with localflock), or have been taken away. Thread-safe.
-  // FAILED_PRECONDITION (ROOT_IN_USE): another one's record stands there, or none: this one must stop serving, as it is
-  // never its own again. Others of storage: it could not be read this time.
+  // Checks that the root still belongs to this coordinator: opens the file again by its path, and compares what stands
+  // there with what Acquire has written. The lock itself proves nothing. On a network file system it may be local to
+  // each machine (NFS with nolock, Lustre with localflock), or it may have been taken away. Thread-safe.
+  // FAILED_PRECONDITION (ROOT_IN_USE): the record of another coordinator stands there, or none. This coordinator must
+  // stop serving, because the root will never be its own again. Errors of storage: the file could not be read this
+  // time.
   absl::Status Check() const;
 
  private:

@@ -33,7 +33,7 @@ class EpochFileTest : public testing::Test {
   std::string holder_;
 };
 
-TEST_F(EpochFileTest, EachLeadership_CountsUp) {
+TEST_F(EpochFileTest, Acquire_EachLeadership_CountsUp) {
   for (uint64_t epoch = 1; epoch <= 12; ++epoch) {
     const auto file = Acquire();
     ASSERT_TRUE(file.ok()) << file.status();
@@ -41,7 +41,7 @@ TEST_F(EpochFileTest, EachLeadership_CountsUp) {
   }
 }
 
-TEST_F(EpochFileTest, HeldLock_NamesItsHolder) {
+TEST_F(EpochFileTest, Acquire_HeldLock_NamesItsHolder) {
   const auto first = Acquire();
   ASSERT_TRUE(first.ok());
   const auto second = Acquire();
@@ -52,7 +52,7 @@ TEST_F(EpochFileTest, HeldLock_NamesItsHolder) {
   EXPECT_NE(holder_.find("(epoch 1)"), std::string::npos) << holder_;
 }
 
-TEST_F(EpochFileTest, DamagedFile_IsNotTakenForANewRoot) {
+TEST_F(EpochFileTest, Acquire_DamagedFile_IsNotTakenForANewRoot) {
   ASSERT_TRUE(Acquire().ok());
   std::ofstream(root_ + "/.cairn/epoch") << "rubbish";
   EXPECT_TRUE(HasReason(Acquire().status(), Reason::kFileTruncated));
@@ -60,7 +60,7 @@ TEST_F(EpochFileTest, DamagedFile_IsNotTakenForANewRoot) {
   EXPECT_EQ(Acquire()->epoch(), 42u);
 }
 
-TEST_F(EpochFileTest, Check_FindsARivalThatTheLockDidNotKeepOut) {
+TEST_F(EpochFileTest, Check_RivalThatTheLockDidNotKeepOut_IsFound) {
   const auto first = Acquire();
   ASSERT_TRUE(first.ok());
   EXPECT_TRUE(first->Check().ok());
@@ -77,7 +77,7 @@ TEST_F(EpochFileTest, Check_FindsARivalThatTheLockDidNotKeepOut) {
   EXPECT_NE(lost.message().find("(epoch 2)"), std::string::npos) << lost;
 }
 
-TEST_F(EpochFileTest, Check_TellsApartWhoTookOneEpochAtOnce) {
+TEST_F(EpochFileTest, Check_TwoTookOneEpochAtOnce_TellsThemApart) {
   const auto first = Acquire();
   ASSERT_TRUE(first.ok());
   // The rival read the file before the first one wrote: same epoch, and here even the same process.

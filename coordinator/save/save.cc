@@ -140,7 +140,8 @@ bool Save::CheckMembers(JobContext& context) {
     const Member* member = context.members.Find(index);
     if (rank.begun) {
       if (Written(rank)) {
-        // Its part is durable: nobody is needed any more, but for shards that others write and have not got yet.
+        // Its part is durable, so the rank is needed no more, unless others write shards of it that they have not got
+        // yet.
         if (member == nullptr || member->incarnation == rank.agent || !OthersWaitFor(index)) continue;
       }
       if (member == nullptr) {
@@ -228,7 +229,7 @@ bool Save::CheckErrors(JobContext& context) {
     if (rank.begun && Failed(rank.state)) {
       absl::Status error = StatusFromProto(rank.state.error());
       if (error.ok()) error = MakeError(Reason::kInternal, "the agent gave the save up without a reason");
-      // Who could not get another rank's shards is not to blame for it.
+      // A rank that could not get another rank's shards is not named for it.
       int blamed = static_cast<int>(i);
       if (HasReason(error, Reason::kTransportFailed)) {
         int source = 0;
@@ -242,7 +243,7 @@ bool Save::CheckErrors(JobContext& context) {
   if (errors.empty()) return true;
   first_failure_ = std::min(first_failure_, context.now);
   if (!all_done && context.now - first_failure_ < kSaveFailureGrace) return true;
-  // A rank that gave up waiting for the others is not to blame for it: they are.
+  // A rank that gave up waiting for the others is not named: the others are.
   const bool timed_out = !has_plan() && std::all_of(errors.begin(), errors.end(), [](const RankError& error) {
     return HasReason(error.error, Reason::kTimedOut) || HasReason(error.error, Reason::kRankLate);
   });

@@ -77,7 +77,7 @@ v1::SaveOrder Save::OrderFor(const Member& member, const v1::SaveState& state, c
         order.set_action(v1::SaveOrder::WAIT);  // its call is answered when this attempt has ended
         return order;
       }
-      // Who is told ABORTED finds the files gone and may save again.
+      // When a rank is told ABORTED, the files are gone, and it may save again.
       order.set_action(v1::SaveOrder::ABORT);
       *order.mutable_error() = StatusToProto(error_);
       order.set_call(rank->state.call());

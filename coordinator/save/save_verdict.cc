@@ -94,7 +94,7 @@ void Save::OnVerdict(uint64_t ticket, const PutOutcome& outcome, JobContext& con
     const bool lost = manifest && HasReason(standing.status(), Reason::kRootMismatch);
     if (phase_ == Phase::kCommitting && lost && in_doubt_ && given_up_.ok()) given_up_ = committing_failed();
     if (phase_ != Phase::kCommitting || !manifest || in_doubt_) return;
-    // It does not stand there and never will: from here only a tombstone settles it.
+    // The manifest does not stand there and never will. From here only a tombstone settles the attempt.
     decided_ = false;
     manifest_.reset();
     next_verdict_try_ = absl::InfinitePast();
@@ -107,7 +107,7 @@ void Save::OnVerdict(uint64_t ticket, const PutOutcome& outcome, JobContext& con
     return;
   }
   if (standing->damaged) {
-    // It may have been misread: nobody hears how the save ended before that is certain.
+    // The record may have been misread. Nobody is told how the save ended before that is certain.
     if (decided_ && context.now - decided_time_ < context.options.storage_timeout) {
       in_doubt_ = true;
       next_verdict_try_ = context.now + kVerdictRetry;
@@ -115,14 +115,14 @@ void Save::OnVerdict(uint64_t ticket, const PutOutcome& outcome, JobContext& con
                   "\"");
       return;
     }
-    // Nobody can load it, and what it belongs to stays for whoever may rescue it.
+    // Nobody can load the attempt. Its files stay, so that a person may rescue it.
     error_ = standing->error;
     End(Phase::kAborted, context);
     return;
   }
   tombstone_stands_ = true;
   if (phase_ == Phase::kCommitting) {
-    // Someone ended the attempt: that is how it ended.
+    // Another process has ended the attempt, so that is how it ended.
     decided_ = false;
     const bool ours = !given_up_.ok() && standing->error.message() == given_up_.message();
     Abort(ours                   ? given_up_
@@ -155,7 +155,7 @@ void Save::Cancel(JobContext& context) {
 
 std::optional<absl::Status> Save::BlameStorage(const std::vector<int>& late, const JobContext& context) const {
   if (context.stalled_step.value_or(step_) == step_) return std::nullopt;
-  // A rank that has got its memory is not held up by another step's save.
+  // A rank that has its slab is not held up by the save of another step.
   for (int rank : late) {
     const Rank& state = ranks_[static_cast<size_t>(rank)];
     if (state.begun && state.state.phase() != v1::SaveState::BEGUN) return std::nullopt;
@@ -242,14 +242,14 @@ void Save::End(Phase phase, JobContext& context) {
       if (rank.begun) {
         rank.owed_trainer = open ? rank.trainer : 0;
       } else if (!rank.successor) {
-        // One whose agent has just restarted attaches in a moment.
+        // A trainer whose agent has just restarted attaches again in a moment.
         rank.owed_trainer = rank.seen_trainer != 0 ? rank.seen_trainer : context.members.LastTrainer(index);
         // After a restart of the coordinator one whose agent has not come back yet may have called long before.
         const Member* member = context.members.Find(index);
         rank.owed_unknown = rank.owed_trainer == 0 && (member == nullptr || !member->reported);
       }
     }
-    // What is asked of an ended save is small.
+    // Frees what an ended save does not need any more.
     rank.state.clear_result();
     rank.state.clear_replica_checksum();
     rank.state.clear_waiting_for();

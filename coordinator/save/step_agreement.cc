@@ -9,7 +9,7 @@
 namespace cairn {
 namespace {
 
-// What an order needs to reach every control page, generously. A step is chosen that no rank reaches before.
+// More time than an order needs to reach every control page. The step is chosen so that no rank reaches it before.
 constexpr double kMarginSeconds = 0.25;
 // A rank's step is guessed at most this far beyond its last report.
 constexpr double kMaxGuessSeconds = 5;
@@ -95,7 +95,7 @@ void StepAgreement::Advance(JobContext& context) {
   bool all_over = true;
   bool refused = false;
   for (const auto& [rank, member] : context.members.members()) {
-    // What was armed for a step that the trainer has passed can no longer be answered.
+    // If the trainer has passed the step, save_requested() can no longer answer it.
     const bool passed = member.current_step().value_or(-1) >= step_;
     switch (AnswerOf(member, number_)) {
       case v1::ArmState::ARMED:

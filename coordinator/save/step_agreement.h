@@ -1,4 +1,4 @@
-// Agreement on the step of a save that was asked for from outside, while every trainer runs at its own pace.
+// Lets the ranks agree on the step of a save that was asked for from outside, while every trainer runs at its own pace.
 //
 // The step is armed in every trainer's control page, which refuses if the trainer has reported it already. Only when
 // all have armed it are they told to answer save_requested(): two rounds, so that no trainer saves at a step that
@@ -27,14 +27,16 @@ class StepAgreement {
   // ranks or their steps are missing.
   // FAILED_PRECONDITION (STEP_PASSED): `step` was given and a rank has passed it.
   absl::Status Want(std::optional<int64_t> step, JobContext& context);
-  // Gives up: armed ranks are disarmed. After the agreement nothing is taken back; it is only forgotten.
+  // Gives up: armed ranks are disarmed. If the ranks have agreed already, nothing is taken back; the agreement is only
+  // forgotten.
   void Stop(JobContext& context);
   // Takes an agreement back that no request needs any more. A trainer that has reached the step already begins its save
   // all the same.
   void Revoke(JobContext& context);
   // Applies what the ranks answered.
   void Advance(JobContext& context);
-  // Takes up what an earlier coordinator had begun: call when all ranks have reported for the first time.
+  // Takes up what an earlier coordinator had begun. The caller does this when all ranks have reported for the first
+  // time.
   void Recover(JobContext& context);
 
   // What this rank should do; nothing if there is nothing under way.
@@ -44,7 +46,7 @@ class StepAgreement {
   std::vector<NamedRank> Awaited(const JobContext& context) const;
   // When something last moved.
   absl::Time progress() const { return progress_; }
-  // It was begun by an earlier coordinator: nobody here asked for it.
+  // True if an earlier coordinator began it, so that nobody here asked for it.
   bool inherited() const { return number_ != 0 && number_ >> 32 != (own_epoch_ & 0xffffffff); }
   // How many steps were refused since the last agreement.
 

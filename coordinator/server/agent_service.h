@@ -1,4 +1,4 @@
-// AgentCoordinationService in front of the decisions.
+// Serves AgentCoordinationService, in front of the decisions.
 #ifndef CAIRN_COORDINATOR_SERVER_AGENT_SERVICE_H_
 #define CAIRN_COORDINATOR_SERVER_AGENT_SERVICE_H_
 
@@ -33,7 +33,7 @@ class AgentService final : public v1::AgentCoordinationService::CallbackService 
 
  private:
   absl::Status CheckEpoch(const v1::AgentIdentity& agent) const;
-  // Token, epoch, membership; extends the lease.
+  // Checks token, epoch and membership, and extends the lease.
   absl::Status Authenticate(const grpc::CallbackServerContext& context, const v1::AgentIdentity& agent, bool uploaded);
 
   const DecisionOptions options_;

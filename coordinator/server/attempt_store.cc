@@ -26,7 +26,7 @@ absl::Status StepCommitted(const std::string& job, int64_t step, uint32_t attemp
 }  // namespace
 
 void AttemptStore::KeepReserve() {
-  // Best effort: without it an abort on a full disk has to wait until room was made.
+  // This is best effort: without the reserve, an abort on a full disk has to wait until there is room.
   if (!storage_.Exists(kReservePath)) {
     storage_.PutReplacing(kReservePath, std::string(kReserveBytes, '\0')).IgnoreError();
   }
@@ -59,7 +59,7 @@ absl::StatusOr<Reserved> AttemptStore::Reserve(const std::string& job, int64_t s
       if (!put.standing.ok()) return put.standing.status();
       if (put.standing->committed) return StepCommitted(job, step, attempt);
     }
-    // What a damaged verdict belongs to may still be rescued by hand.
+    // The files of a damaged verdict are kept, because a person may still rescue them.
     if (!damaged.contains(attempt)) CAIRN_RETURN_IF_ERROR(Remove(job, step, attempt));
   }
   KeepReserve();
@@ -68,7 +68,7 @@ absl::StatusOr<Reserved> AttemptStore::Reserve(const std::string& job, int64_t s
     CAIRN_ASSIGN_OR_RETURN(const PosixStorage::Put made,
                            MakeAttemptDirectory(storage_, AttemptDirectory(job, step, attempt), nonce,
                                                 absl::StrCat(job, "@", step, " attempt ", attempt)));
-    // Else it is another coordinator's, who has made it since we looked.
+    // Else another coordinator has made it since we looked.
     if (made == PosixStorage::Put::kCreated) return Reserved{attempt, nonce};
   }
   return MakeError(Reason::kUnsupported, absl::StrCat(job, "@", step, " has had ", kMaxAttempt, " attempts"),
@@ -108,7 +108,7 @@ PutOutcome AttemptStore::PutRecord(const std::string& job, int64_t step, uint32_
                                    bool manifest) {
   const std::string path = VerdictPath(job, step, attempt);
   PosixStorage::PutResult result = storage_.TryPutIfAbsent(path, bytes);
-  // Somebody has deleted the step. A commit's bins are gone with it, so only an end without them makes it anew.
+  // Somebody has deleted the step, and the bins of a commit with it. So only a tombstone makes the directory anew.
   if (!manifest && HasReason(result.put.status(), Reason::kFileMissing)) {
     if (absl::Status made = storage_.MakeDirectories(StepDirectory(job, step)); !made.ok()) {
       return WithDoubt(path, {std::move(made)});
@@ -116,7 +116,7 @@ PutOutcome AttemptStore::PutRecord(const std::string& job, int64_t step, uint32_
     result = storage_.TryPutIfAbsent(path, bytes);
   }
   if (!result.put.ok()) return WithDoubt(path, {result.put.status(), result.in_doubt});
-  // Also of our own: a link over a network may say "exists" of what it has made itself.
+  // The record may be our own: over a network, `link` may say "exists" of a name that it has just made itself.
   auto standing = ReadBack(job, step, attempt);
   const bool unread = !standing.ok();
   return WithDoubt(path, {std::move(standing), unread});
@@ -162,7 +162,7 @@ PutOutcome AttemptStore::Put(const std::string& job, const PutVerdict& action) {
     return absl::OkStatus();
   });
   if (enough.ok()) return outcome;
-  // Perhaps after the record had its name.
+  // The memory may have run out after the record had its name.
   return WithDoubt(VerdictPath(job, action.step, action.attempt), {enough, /*in_doubt=*/true});
 }
 

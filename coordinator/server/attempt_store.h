@@ -1,4 +1,4 @@
-// Attempts in storage: their directories, and the one record that ends each. The only part of the coordinator that
+// Writes attempts in storage: their directories, and the one record that ends each. No other part of the coordinator
 // writes below a job's directory; catalog.h reads.
 #ifndef CAIRN_COORDINATOR_SERVER_ATTEMPT_STORE_H_
 #define CAIRN_COORDINATOR_SERVER_ATTEMPT_STORE_H_
@@ -22,20 +22,20 @@ namespace cairn {
 // Thread-safe; every method blocks on storage and may fail with its reasons.
 class AttemptStore {
  public:
-  // `holds_root` says whether this coordinator still holds the root, by looking: asked before everything that another
-  // coordinator would do too. All must outlive it.
+  // `holds_root` looks whether this coordinator still holds the root. It is asked before everything that another
+  // coordinator would do too. All arguments must outlive the store.
   AttemptStore(
       PosixStorage& storage, Catalog& catalog, const Clock& clock,
       std::function<absl::Status()> holds_root = [] { return absl::OkStatus(); })
       : storage_(storage), catalog_(catalog), clock_(clock), holds_root_(std::move(holds_root)) {}
 
-  // A free number for an attempt: see ReserveAttempt. Its directory stands when this returns, made by this call, and
-  // holds the nonce (common/storage/attempt_owner.h).
+  // Takes a free number for an attempt: see ReserveAttempt. When this returns, the attempt's directory was made by this
+  // call, and holds the nonce (common/storage/attempt_owner.h).
   // ALREADY_EXISTS (STEP_COMMITTED), FAILED_PRECONDITION (ROOT_IN_USE); a verdict of the step that cannot be read is an
-  // error, as it may be a commit. One that is proven to be damaged is passed over.
+  // error, because it may be a commit. One that is proven to be damaged is passed over.
   absl::StatusOr<Reserved> Reserve(const std::string& job, int64_t step, uint32_t above);
   // Puts the record that ends an attempt, if none stands there, and says what stands there then, durably. An error in
-  // doubt is one until a later call has found out: see PutOutcome.
+  // doubt stays in doubt until a later call has found out: see PutOutcome.
   // RESOURCE_EXHAUSTED (MEMORY_LIMIT), always in doubt. FAILED_PRECONDITION (ROOT_IN_USE); (ROOT_MISMATCH): the
   // attempt's directory is another coordinator's, or a file of a manifest is not there in its size.
   PutOutcome Put(const std::string& job, const PutVerdict& action);
@@ -51,11 +51,11 @@ class AttemptStore {
   PutOutcome PutRecord(const std::string& job, int64_t step, uint32_t attempt, const std::string& bytes, bool manifest);
   PutOutcome PutTombstone(const std::string& job, int64_t step, uint32_t attempt, const absl::Status& error,
                           const std::string& request_id);
-  // What stands there and is durable; nothing if nothing does, or it cannot be said.
+  // The record that stands there durably; nothing if there is none, or if nobody can tell.
   std::optional<VerdictSummary> Standing(const std::string& job, int64_t step, uint32_t attempt);
   // As Catalog::Read, but a record that is proven to be damaged is an answer too.
   absl::StatusOr<VerdictSummary> ReadBack(const std::string& job, int64_t step, uint32_t attempt);
-  // Keeps the doubt of earlier calls.
+  // Adds the doubt of earlier calls to `outcome`.
   PutOutcome WithDoubt(const std::string& path, PutOutcome outcome);
   void KeepReserve();
 
@@ -64,7 +64,7 @@ class AttemptStore {
   const Clock& clock_;
   const std::function<absl::Status()> holds_root_;
   Mutex mutex_;
-  // Paths of records that may stand there though putting them has failed.
+  // The paths of records that may stand there although putting them has failed.
   std::set<std::string> doubted_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -71,7 +71,7 @@ class AttemptStoreTest : public testing::Test {
   std::unique_ptr<Coordinator> second_;
 };
 
-TEST_F(AttemptStoreTest, FirstVerdict_Wins) {
+TEST_F(AttemptStoreTest, Put_AVerdictStands_KeepsTheFirst) {
   const auto one = first_->Reserve(5);
   ASSERT_EQ(one->attempt, 1u);
   const auto tombstone = second_->Bury(5, 1, "r1");
@@ -97,7 +97,7 @@ TEST_F(AttemptStoreTest, EndedAttempt_WhoseFilesAreGone_IsObeyedToo) {
   EXPECT_FALSE(late.standing->committed);
 }
 
-TEST_F(AttemptStoreTest, Numbers_LieAboveEverythingThatStands) {
+TEST_F(AttemptStoreTest, Reserve_AttemptsStand_NumberIsAboveAll) {
   EXPECT_EQ(first_->Reserve(5)->attempt, 1u);
   // Left without a verdict: it is buried and removed before a later one begins.
   Write("demo/000000000005/0001/rank00000-bin00.safetensors", "half a file");
@@ -113,7 +113,7 @@ TEST_F(AttemptStoreTest, Numbers_LieAboveEverythingThatStands) {
   EXPECT_TRUE(Exists(AttemptDirectory("demo", 6, 1)));
 }
 
-TEST_F(AttemptStoreTest, TwoCoordinatorsAtOnce_NeverShareADirectory) {
+TEST_F(AttemptStoreTest, Reserve_TwoCoordinatorsAtOnce_NeverShareADirectory) {
   for (int64_t step = 0; step < 30; ++step) {
     absl::StatusOr<Reserved> one, two;
     std::thread other([&] { two = second_->Reserve(step); });
@@ -134,7 +134,7 @@ TEST_F(AttemptStoreTest, TwoCoordinatorsAtOnce_NeverShareADirectory) {
   }
 }
 
-TEST_F(AttemptStoreTest, DirectoryOfAnother_IsNotCommitted) {
+TEST_F(AttemptStoreTest, Put_DirectoryOfAnother_IsNotCommitted) {
   const auto reserved = first_->Reserve(5);
   Reserved forged = *reserved;
   forged.nonce ^= 1;
@@ -164,7 +164,7 @@ TEST_F(AttemptStoreTest, Manifest_IsNotPut_WhileAFileIsMissingOrShort) {
   EXPECT_TRUE(first_->Commit(5, *reserved, bins).standing->committed);
 }
 
-TEST_F(AttemptStoreTest, LostRoot_IsNotWrittenToAnyMore) {
+TEST_F(AttemptStoreTest, Put_LostRoot_IsNotWrittenToAnyMore) {
   const auto reserved = first_->Reserve(5);
   first_->LoseRoot();
   EXPECT_TRUE(HasReason(first_->Reserve(6).status(), Reason::kRootInUse));
@@ -174,7 +174,7 @@ TEST_F(AttemptStoreTest, LostRoot_IsNotWrittenToAnyMore) {
   EXPECT_FALSE(Exists(VerdictPath("demo", 5, 1)));
 }
 
-TEST_F(AttemptStoreTest, Files_GoOnlyWhereATombstoneIsRead) {
+TEST_F(AttemptStoreTest, Remove_NoTombstoneIsRead_KeepsTheFiles) {
   const auto reserved = first_->Reserve(5);
   const std::string directory = AttemptDirectory("demo", 5, 1);
   EXPECT_FALSE(first_->Remove(5, 1).ok()) << "it has no verdict";
@@ -187,7 +187,7 @@ TEST_F(AttemptStoreTest, Files_GoOnlyWhereATombstoneIsRead) {
   EXPECT_TRUE(Exists(directory)) << "what a damaged verdict belongs to may be rescued";
 }
 
-TEST_F(AttemptStoreTest, VerdictThatCannotBeRead_StopsItsStepAlone) {
+TEST_F(AttemptStoreTest, Reserve_VerdictThatCannotBeRead_StopsItsStepAlone) {
   ASSERT_TRUE(first_->Reserve(5).ok());
   std::filesystem::create_symlink("/nowhere", root_ + "/" + VerdictPath("demo", 5, 1));
   const absl::Status error = first_->Reserve(5).status();

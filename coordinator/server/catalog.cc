@@ -46,7 +46,7 @@ void AddTo(Recovered& recovered, const StepRecord& step) {
   }
 }
 
-// A load goes no further back: so many in a row are no damage of checkpoints, but of what holds them.
+// A load goes no further back: if so many in a row are damaged, the fault is that of the storage that holds them.
 constexpr size_t kMaxPassedOver = 64;
 
 }  // namespace

@@ -1,5 +1,5 @@
-// What stands in storage, as the core and the RPCs want it. CheckpointStore reads; this translates, keeps the manifest
-// used last, and chooses the step that a load takes. attempt_store.h writes.
+// Says what stands in storage, in the form that decisions and RPCs want. CheckpointStore reads. The catalog translates,
+// keeps the manifest used last, and chooses the step that a load takes. attempt_store.h writes.
 #ifndef CAIRN_COORDINATOR_SERVER_CATALOG_H_
 #define CAIRN_COORDINATOR_SERVER_CATALOG_H_
 
@@ -27,9 +27,9 @@ class Catalog {
   explicit Catalog(PosixStorage& storage, absl::Time began = absl::InfinitePast())
       : storage_(storage), store_(storage), began_(began) {}
 
-  // Everything about a job; empty for one that never saved. A verdict that cannot be read, or a step's directory that
-  // cannot be listed (attempt 0), is a damaged one; nothing else fails for it. Removes unfinished files that
-  // predecessors have left.
+  // Everything about a job; empty for a job that never saved. A verdict that cannot be read counts as damaged, and so
+  // does a step's directory that cannot be listed (attempt 0). Nothing else fails because of it. Removes unfinished
+  // files that predecessors have left.
   absl::StatusOr<Recovered> Recover(const std::string& job);
   // The same of one step.
   absl::StatusOr<Recovered> RecoverStep(const std::string& job, int64_t step);
@@ -41,18 +41,18 @@ class Catalog {
   // The manifest of a committed step, or of the latest.
   // NOT_FOUND (NOT_COMMITTED), DATA_LOSS (MANIFEST_CORRUPT).
   absl::StatusOr<ManifestPtr> ReadManifest(const std::string& job, std::optional<int64_t> step);
-  // The newest manifest that can be read at all, whatever became of its files and of newer steps; null if there is
-  // none.
+  // The newest manifest that can be read at all, no matter what became of its files and of newer steps; null if there
+  // is none.
   absl::StatusOr<ManifestPtr> ReadNewestReadable(const std::string& job);
 
   struct SoundCheckpoint {
     ManifestPtr manifest;
     std::vector<std::pair<int64_t, absl::Status>> passed_over;  // newest first
   };
-  // The newest committed step whose manifest can be read and whose files stand there in their lengths. With `fallback`
-  // steps that are proven to be damaged (see IsProvenDamage) are passed over; without, and for whatever is no proof,
-  // the error is that step's.
-  // NOT_FOUND (NOT_COMMITTED). If none is sound, or the newest 64 are not: the newest one's error.
+  // The newest committed step whose manifest can be read and whose files stand there in their lengths. With `fallback`,
+  // steps that are proven to be damaged (see IsProvenDamage) are passed over. Without it, and if the damage is not
+  // proven, the error of that step is returned.
+  // NOT_FOUND (NOT_COMMITTED). If none of the newest 64 is sound, the error is that of the newest one.
   absl::StatusOr<SoundCheckpoint> FindSound(const std::string& job, bool fallback);
 
   // The newest committed step below `step`, as its record says: none of its files are looked at. Nothing if there is
@@ -80,18 +80,18 @@ class Catalog {
 
  private:
   void RemoveTemporaries(const std::string& job, const std::vector<StepRecord>& steps);
-  // The same steps, and what they tell is durable: the maker of a verdict may have ended before its own fsync. Verdicts
-  // of which that cannot be said are damaged ones.
+  // The same steps, made durable: the process that put a verdict may have ended before its own fsync. A verdict that
+  // cannot be made durable counts as damaged.
   std::vector<StepRecord> Settled(const std::string& job, std::vector<StepRecord> steps);
   absl::StatusOr<ManifestPtr> Decode(const std::string& job, const CheckpointStore::ManifestFile& file);
-  // As Decode; and all its files stand there.
+  // As Decode, and also checks that all its files stand there.
   absl::StatusOr<ManifestPtr> ReadSound(const std::string& job, const StepRecord& step);
 
   PosixStorage& storage_;
   CheckpointStore store_;
   const absl::Time began_;
   Mutex mutex_;
-  // Those used last, and the files that they came from.
+  // The manifests used last, and the files that they came from.
   CheckpointStore::ManifestFile manifest_file_ ABSL_GUARDED_BY(mutex_);
   ManifestPtr manifest_ ABSL_GUARDED_BY(mutex_);
   CheckpointStore::ManifestFile bytes_file_ ABSL_GUARDED_BY(mutex_);

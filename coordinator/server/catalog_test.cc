@@ -72,13 +72,13 @@ class CatalogTest : public testing::Test {
 
 const absl::Status kLate = MakeError(Reason::kRankLate, "demo@5: rank 1 is late", {{"ranks", "1"}});
 
-TEST_F(CatalogTest, UnknownJob_IsEmpty) {
+TEST_F(CatalogTest, Recover_UnknownJob_IsEmpty) {
   EXPECT_TRUE(catalog().Recover("none")->verdict.empty());
   EXPECT_TRUE(catalog().Checkpoints("none")->empty());
   EXPECT_TRUE(HasReason(catalog().ReadManifest("none", std::nullopt).status(), Reason::kNotCommitted));
 }
 
-TEST_F(CatalogTest, Recover_SeesVerdictsAndLeftovers) {
+TEST_F(CatalogTest, Recover_JobWithAttempts_SeesVerdictsAndLeftovers) {
   Commit(10, 1);
   ASSERT_TRUE(Bury(20, 1, kLate, "r").ok());
   ASSERT_EQ(attempts().Reserve("demo", 20, 0)->attempt, 2u);
@@ -95,7 +95,7 @@ TEST_F(CatalogTest, Recover_SeesVerdictsAndLeftovers) {
   EXPECT_EQ(catalog().Checkpoints("demo")->size(), 1u);
 }
 
-TEST_F(CatalogTest, DamagedManifest_IsReportedAndNeverPassedOver) {
+TEST_F(CatalogTest, Recover_DamagedManifest_IsReportedAndNeverPassedOver) {
   Commit(10, 1);
   Commit(20, 1);
   std::ofstream(root_ + "/" + VerdictPath("demo", 20, 1), std::ios::trunc) << "rubbish";
@@ -113,7 +113,7 @@ TEST_F(CatalogTest, DamagedManifest_IsReportedAndNeverPassedOver) {
   EXPECT_TRUE(HasReason(catalog().ReadManifest("demo", 20).status(), Reason::kManifestCorrupt));
 }
 
-TEST_F(CatalogTest, UnreadableVerdict_IsThatStepsTroubleAlone) {
+TEST_F(CatalogTest, Recover_UnreadableVerdict_IsThatStepsTroubleAlone) {
   Commit(10, 1);
   Commit(30, 1);
   std::filesystem::create_directories(root_ + "/demo/000000000020");
@@ -153,7 +153,7 @@ class SoundCheckpointTest : public CatalogTest {
   }
 };
 
-TEST_F(SoundCheckpointTest, ProvenDamage_IsPassedOverAndNamed) {
+TEST_F(SoundCheckpointTest, FindSound_ProvenDamage_IsPassedOverAndNamed) {
   for (int64_t step : {10, 20, 30, 40}) CommitWithFiles(step);
   EXPECT_EQ(catalog().FindSound("demo", false)->manifest->step, 40);
   std::filesystem::remove(Bin(40));
@@ -179,7 +179,7 @@ TEST_F(SoundCheckpointTest, ProvenDamage_IsPassedOverAndNamed) {
   EXPECT_TRUE(HasReason(catalog().FindSound("demo", true).status(), Reason::kNotCommitted));
 }
 
-TEST_F(SoundCheckpointTest, WhatIsNoProof_EndsTheLoadByName) {
+TEST_F(SoundCheckpointTest, FindSound_WhatIsNoProof_EndsTheLoadByName) {
   for (int64_t step : {10, 20}) CommitWithFiles(step);
   std::filesystem::remove(Bin(20));
   std::filesystem::create_symlink("elsewhere", Bin(20));
@@ -196,7 +196,7 @@ TEST_F(SoundCheckpointTest, WhatIsNoProof_EndsTheLoadByName) {
   EXPECT_TRUE(HasReason(catalog().FindSound("demo", true).status(), Reason::kFormatTooNew));
 }
 
-TEST_F(SoundCheckpointTest, UnfinishedFilesOfAPredecessor_AreGoneWhenItsJobIsRecovered) {
+TEST_F(SoundCheckpointTest, Recover_UnfinishedFilesOfAPredecessor_AreGone) {
   CommitWithFiles(10);
   const std::vector<std::string> left = {root_ + "/demo/.tmp-0123456789abcdef",
                                          root_ + "/demo/000000000010/.tmp-0123456789abcdef"};
@@ -210,7 +210,7 @@ TEST_F(SoundCheckpointTest, UnfinishedFilesOfAPredecessor_AreGoneWhenItsJobIsRec
   EXPECT_EQ(later.ReadManifest("demo", 10).value()->step, 10);
 }
 
-TEST_F(SoundCheckpointTest, CachedManifests_AreThoseOfTheFilesThatStandThere) {
+TEST_F(SoundCheckpointTest, FindSound_FileWasReplaced_CacheIsNotUsed) {
   CommitWithFiles(10);
   Catalog kept(*storage_);
   EXPECT_EQ(kept.ReadManifest("demo", 10).value()->request_id, "request");

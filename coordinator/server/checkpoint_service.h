@@ -1,4 +1,4 @@
-// CheckpointService in front of the core and the catalog.
+// Serves CheckpointService, in front of the decisions and the catalog.
 #ifndef CAIRN_COORDINATOR_SERVER_CHECKPOINT_SERVICE_H_
 #define CAIRN_COORDINATOR_SERVER_CHECKPOINT_SERVICE_H_
 

@@ -13,7 +13,7 @@ namespace {
 // A call whose work takes longer is answered without it.
 constexpr absl::Duration kMaxWork = absl::Minutes(5);
 constexpr absl::Duration kTick = absl::Milliseconds(100);
-// What was begun may end within this when the coordinator stops.
+// When the coordinator stops, work that was begun has this long to end.
 constexpr absl::Duration kStopPatience = absl::Seconds(5);
 
 }  // namespace
@@ -86,7 +86,7 @@ void Dispatcher::Collect(Effects& effects) {
     effects.answers.emplace_back(held->call, *std::move(answer));
     held = held_.erase(held);
   }
-  // Under the lock, so that what the core says is here is here.
+  // This happens under the lock, so that the bytes of every layout that the decisions count as here are here.
   for (const std::string& digest : decisions_.layouts().TakeDropped()) layouts_.Drop(digest);
   effects.actions = decisions_.TakeActions();
   effects.log = decisions_.TakeLog();
@@ -209,7 +209,7 @@ void Dispatcher::Execute(const CoreAction& action) {
       [&](const auto& what) {
         using What = std::decay_t<decltype(what)>;
         const auto result = [&] {
-          // How a put ended is known to AttemptStore alone, whatever became of memory.
+          // Only AttemptStore knows how a put ended, even if memory ran out.
           if constexpr (std::is_same_v<What, PutVerdict>) {
             return executor_.Run(name, what);
           } else {

@@ -1,4 +1,5 @@
-// Runs the core: one lock around it, its actions on workers, its log on standard error, and the calls that wait for it.
+// Runs the decisions: it puts one lock around them, runs their actions on workers, writes their log to standard error,
+// and holds the calls that wait for them.
 #ifndef CAIRN_COORDINATOR_SERVER_DISPATCHER_H_
 #define CAIRN_COORDINATOR_SERVER_DISPATCHER_H_
 
@@ -25,14 +26,14 @@
 
 namespace cairn {
 
-// Thread-safe. One lock; it is never held while a call is answered or an action runs.
+// Thread-safe. There is one lock, and it is never held while a call is answered or an action runs.
 //
-// gRPC frees a call's request and response as soon as the call has ended, also by its caller's cancellation. So what
-// runs later is given neither: it makes a response of its own, which is swapped in by whoever may still answer.
+// gRPC frees a call's request and response as soon as the call has ended, also if its caller cancels it. So work that
+// runs later is given neither. It makes a response of its own, which is swapped in if the call still waits.
 class Dispatcher {
  public:
-  // Says under the lock what a held call answers, or nothing if it must wait on. `last`: its time is over, so that it
-  // must answer. Must not hold pointers to the call's request.
+  // Says under the lock what a held call answers, or nothing if it must wait on. `last` means that its time is over, so
+  // that it must answer. It must not hold pointers to the call's request.
   template <typename Response>
   using Poll = std::function<std::optional<absl::StatusOr<Response>>(Decisions& decisions,
                                                                      const Environment& environment, bool last)>;
@@ -55,8 +56,8 @@ class Dispatcher {
     return result;
   }
 
-  // Answers a call when `poll` does: now, after an event, or when `max_wait` is over. `agent`: a later call with the
-  // same name (not empty) ends the wait of this one.
+  // Answers a call when `poll` has an answer: now, after an event, or when `max_wait` is over. A later call with the
+  // same `agent` (not empty) ends the wait of this one.
   template <typename Response>
   grpc::ServerUnaryReactor* Hold(grpc::CallbackServerContext* context, const std::string& agent,
                                  absl::Duration max_wait, Response* response,
@@ -70,8 +71,8 @@ class Dispatcher {
                       });
   }
 
-  // Answers a call with what `work` makes of a copy of its request on a worker. A function without captures, so that
-  // nothing of the call can slip in.
+  // Answers a call with what `work` makes of a copy of its request on a worker. `work` is a function without captures,
+  // so that nothing of the call can slip in.
   template <typename Service, typename Request, typename Response>
   grpc::ServerUnaryReactor* OnWorker(
       Service& service, const Request& request, Response* response,
@@ -85,8 +86,8 @@ class Dispatcher {
   bool busy();
   // Threads that wait for storage beyond DecisionOptions.storage_timeout.
   int stalled_calls() const { return stalled_calls_.load(); }
-  // Answers all held calls and ends workers and timer. False if storage holds a thread that uses the executor still:
-  // then nothing that it uses may be destroyed. Idempotent.
+  // Answers all held calls and ends workers and timer. Returns false if storage still holds a thread that uses the
+  // executor; then nothing that the thread uses may be destroyed. Idempotent.
   bool Stop();
 
  private:

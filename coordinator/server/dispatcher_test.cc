@@ -122,7 +122,7 @@ class DispatcherTest : public testing::Test {
   std::unique_ptr<v1::AgentCoordinationService::Stub> stub_;
 };
 
-TEST_F(DispatcherTest, CancelledCalls_LeaveTheirWorkWhatItNeeds) {
+TEST_F(DispatcherTest, Call_Cancelled_LeavesItsWorkWhatItNeeds) {
   // Those that have begun, and some that wait for a worker.
   constexpr int kCalls = 6;
   std::vector<std::thread> callers;
@@ -154,7 +154,7 @@ TEST_F(DispatcherTest, CancelledCalls_LeaveTheirWorkWhatItNeeds) {
   EXPECT_GE(seen.size(), size_t{2} << 20);
 }
 
-TEST_F(DispatcherTest, HeldCall_IsAnsweredByTheDrainWithWhatItsPollMade) {
+TEST_F(DispatcherTest, HeldCall_Drain_IsAnsweredWithWhatItsPollMade) {
   std::thread caller([&] {
     grpc::ClientContext context;
     v1::SynchronizeAgentRequest request;

@@ -1,4 +1,4 @@
-// Carries out the core's actions that need planning or storage. Blocks; runs on workers.
+// Carries out the actions that need planning or storage. Its methods block, so they run on workers.
 #ifndef CAIRN_COORDINATOR_SERVER_EXECUTOR_H_
 #define CAIRN_COORDINATOR_SERVER_EXECUTOR_H_
 
@@ -25,7 +25,7 @@ class Executor {
   absl::StatusOr<Recovered> Run(const std::string& job, const ReadStep& action);
   // Touches no storage.
   absl::StatusOr<PlannedSave> Run(const std::string& job, const PlanSave& action);
-  // Lets a restarted coordinator find the plan that the action gave.
+  // Keeps what a restarted coordinator needs to make the plan of this action again.
   void Keep(const PlanSave& action, const PlannedSave& plan);
   // FAILED_PRECONDITION (NAMES_DROPPED), ALREADY_EXISTS (STEP_COMMITTED).
   absl::StatusOr<Reserved> Run(const std::string& job, const ReserveAttempt& action);

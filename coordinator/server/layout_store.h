@@ -15,7 +15,7 @@ namespace cairn {
 inline constexpr uint64_t kMaxLayoutBytes = uint64_t{64} << 20;
 inline constexpr uint64_t kMaxChunkBytes = uint64_t{2} << 20;
 
-// Keeps what it is given until it is told to drop it: LayoutTable (coordinator/membership) says what is still held.
+// Keeps each layout until it is told to drop it. LayoutTable (coordinator/membership) says which are still held.
 // Layouts and uploads are bounded by `capacity_bytes` each, uploads also by one per agent. Thread-safe.
 class LayoutStore {
  public:

@@ -8,7 +8,7 @@
 namespace cairn {
 namespace {
 
-TEST(LayoutStoreTest, Chunks_MakeALayout) {
+TEST(LayoutStoreTest, PutChunk_AllChunks_MakeALayout) {
   LayoutStore store(1 << 20);
   const std::string bytes(1000, 'x');
   const std::string digest = Digest(bytes);
@@ -20,7 +20,7 @@ TEST(LayoutStoreTest, Chunks_MakeALayout) {
   EXPECT_EQ(*store.PutChunk("b", digest, 1000, 0, "x"), 1000u);
 }
 
-TEST(LayoutStoreTest, WrongChunks_AreRefused) {
+TEST(LayoutStoreTest, PutChunk_WrongChunks_AreRefused) {
   LayoutStore store(1 << 20);
   const std::string digest = Digest("0123456789");
   EXPECT_TRUE(HasReason(store.PutChunk("a", "short", 10, 0, "0").status(), Reason::kBadRequest));
@@ -36,7 +36,7 @@ TEST(LayoutStoreTest, WrongChunks_AreRefused) {
       HasReason(store.PutChunk("a", Digest("y"), kMaxLayoutBytes + 1, 0, "y").status(), Reason::kMessageTooLarge));
 }
 
-TEST(LayoutStoreTest, Room_IsBounded) {
+TEST(LayoutStoreTest, Put_NoRoom_IsRefused) {
   LayoutStore store(2500);
   ASSERT_TRUE(store.Put(Digest(std::string(1000, 'a')), std::string(1000, 'a')).ok());
   ASSERT_TRUE(store.Put(Digest(std::string(1000, 'b')), std::string(1000, 'b')).ok());
@@ -47,7 +47,7 @@ TEST(LayoutStoreTest, Room_IsBounded) {
   EXPECT_EQ(store.size(), 2u);
 }
 
-TEST(LayoutStoreTest, UploadThatWasLeftBehind_GivesWay) {
+TEST(LayoutStoreTest, PutChunk_UploadThatWasLeftBehind_GivesWay) {
   LayoutStore store(2500);
   ASSERT_TRUE(store.PutChunk("gone", Digest("1"), 3000, 0, std::string(2000, '1')).ok());
   EXPECT_TRUE(store.PutChunk("b", Digest("2"), 3000, 0, std::string(2000, '2')).ok());

@@ -31,7 +31,7 @@ constexpr uint64_t kMaxRecordBytes = uint64_t{64} << 20;
 constexpr size_t kRecordsKept = 16;
 // Plans that a restarted coordinator makes ready unasked.
 constexpr int kPlansWarmed = 2;
-// Of the planner.
+// The planner accepts no smaller rounds.
 constexpr uint64_t kMinRoundBytes = uint64_t{2} << 20;
 
 std::string NameOf(std::string_view digest, std::string_view ending) {

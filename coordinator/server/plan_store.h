@@ -33,13 +33,13 @@ class PlanStore {
   // Trims what is kept on disk, puts the layouts of the newest plans into the layout store and returns their digests.
   absl::StatusOr<std::vector<std::string>> Recover();
 
-  // Makes the plans that were made last ready again, before anyone asks: agents that come back with unchanged layouts
-  // then get them by digest at once. Takes a while; looks at `stop` between plans.
+  // Makes the newest plans again before anyone asks, so that agents which come back with unchanged layouts get them by
+  // digest at once. This takes a while; it looks at `stop` between plans.
   void Warm(const std::atomic<bool>& stop);
 
   // NOT_FOUND (PLAN_UNKNOWN): a layout's bytes are gone; else the planner's errors.
   absl::StatusOr<SavePlan> MakeSave(const std::vector<std::string>& layout, const std::vector<std::string>& node);
-  // Keeps on disk what a plan that was made is made from, in place of that of the oldest plan.
+  // Keeps on disk what this plan was made from, in place of what the oldest plan was made from.
   absl::Status Persist(const std::string& digest, const std::vector<std::string>& layout,
                        const std::vector<std::string>& node);
   absl::StatusOr<LoadPlan> MakeLoad(const Manifest& source, const std::vector<std::string>& layout,
@@ -51,7 +51,7 @@ class PlanStore {
   absl::StatusOr<ReshardPlan> MakeReshard(const std::vector<std::string>& source_layout,
                                           const std::vector<std::string>& layout, const std::vector<std::string>& node);
 
-  // Made before, perhaps by an earlier coordinator. NOT_FOUND (PLAN_UNKNOWN).
+  // A plan that was made before, perhaps by an earlier coordinator. NOT_FOUND (PLAN_UNKNOWN).
   absl::StatusOr<SavePlan> FindSave(const std::string& digest);
   // The serialized part of a rank. NOT_FOUND (PLAN_UNKNOWN): no such plan, or it is none of this rank's.
   absl::StatusOr<std::shared_ptr<const std::string>> PartFor(const std::string& digest, int rank);
@@ -99,7 +99,7 @@ class PlanStore {
   };
   std::list<Part> parts_ ABSL_GUARDED_BY(mutex_);
   size_t part_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  // What is on disk, newest first; belongs to the one thread that writes.
+  // What is on disk, newest first. Only the one thread that writes uses it.
   std::list<Kept> kept_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<Writing> to_write_ ABSL_GUARDED_BY(mutex_);  // newest first

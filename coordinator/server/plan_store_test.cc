@@ -14,7 +14,7 @@
 namespace cairn {
 namespace {
 
-TEST(PlanStoreTest, PlansOnDisk_AreBoundedWhileTheCoordinatorRuns) {
+TEST(PlanStoreTest, Persist_ManyPlans_AreBoundedWhileTheCoordinatorRuns) {
   std::string root = testing::TempDir() + "/plans-XXXXXX";
   ASSERT_NE(mkdtemp(root.data()), nullptr);
   const auto storage = *PosixStorage::Open(root, false);

@@ -1,4 +1,4 @@
-// The answer of PlanReshard: what a reshard or a load would move, without moving it.
+// Makes the answer of PlanReshard: what a reshard or a load would move, without moving it.
 #ifndef CAIRN_COORDINATOR_SERVER_RESHARD_PREVIEW_H_
 #define CAIRN_COORDINATOR_SERVER_RESHARD_PREVIEW_H_
 
@@ -9,7 +9,7 @@
 namespace cairn {
 
 // `checkpoint` is the source if the request brings none; else null. Pure; costs what planning costs.
-// INVALID_ARGUMENT (BAD_REQUEST): no target, or a rank twice. What is wrong with the layouts stands in the answer.
+// INVALID_ARGUMENT (BAD_REQUEST): no target, or a rank twice. Faults of the layouts stand in the answer.
 absl::StatusOr<v1::PlanReshardResponse> PreviewReshard(const v1::PlanReshardRequest& request,
                                                        const Manifest* checkpoint);
 

@@ -1,4 +1,4 @@
-// The coordinator's shell: gRPC in front, the core under one lock, workers and storage behind.
+// The coordinator as a server: gRPC in front, the decisions under one lock, workers and storage behind.
 #ifndef CAIRN_COORDINATOR_SERVER_SERVER_H_
 #define CAIRN_COORDINATOR_SERVER_SERVER_H_
 
@@ -23,7 +23,8 @@ struct ServerOptions {
   DecisionOptions decisions;  // with the coordinator's epoch
   // When this process took the root, by the clock of the storage: EpochFile::began.
   absl::Time began = absl::InfinitePast();
-  // Whether this process still serves the root, asked before each thing that is decided in storage: EpochFile::Check.
+  // Checks whether this process still serves the root. It is asked before everything that is decided in storage:
+  // EpochFile::Check.
   std::function<absl::Status()> holds_root = [] { return absl::OkStatus(); };
 };
 
@@ -34,14 +35,15 @@ class CoordinatorServer {
   // UNAVAILABLE (COORDINATOR_UNREACHABLE): the address cannot be bound; and the errors of storage.
   static absl::StatusOr<std::unique_ptr<CoordinatorServer>> Start(ServerOptions options, PosixStorage& storage,
                                                                   const Clock& clock);
-  // Stops as Drain(0) does. What a thread may still use that storage holds is never freed; storage and clock must then
-  // stay too.
+  // Stops as Drain(0) does. If storage still holds a thread, nothing that this thread may use is ever freed; storage
+  // and clock must then stay too.
   ~CoordinatorServer();
 
   // "host:port" with the port that was bound.
   const std::string& address() const;
-  // Takes no new saves, lets those in flight go on for `timeout` at most, answers all held calls, stops. Agents notice
-  // the end by their next call. False if storage still holds a thread: the process can only end by _exit. Idempotent.
+  // Takes no new saves, lets those in flight go on for `timeout` at most, answers all held calls, and stops. Agents
+  // notice the end by their next call. Returns false if storage still holds a thread; then the process can only end by
+  // _exit. Idempotent.
   bool Drain(absl::Duration timeout);
 
  private:

@@ -19,9 +19,9 @@ class BpeModel {
 
   BpeModel();
 
-  // Of tokens with equal bytes the last counts.
+  // If several tokens have equal bytes, the last one counts.
   void AddToken(std::string bytes, uint32_t id);
-  // Of a pair given twice the last rank counts, as in Hugging Face's model.
+  // If a pair is given twice, the last rank counts, as in Hugging Face's model.
   void AddMerge(uint32_t left, uint32_t right, uint32_t rank, uint32_t result);
   // A word that is a token stays whole, whatever the merges would make of it.
   void set_ignore_merges(bool ignore) { ignore_merges_ = ignore; }
@@ -32,14 +32,14 @@ class BpeModel {
     fuse_unknown_ = fuse;
   }
 
-  // When all tokens and merges are there, before the first of what follows.
+  // Must be called when all tokens and merges are there, before any of the methods below.
   void Finish();
 
   std::optional<uint32_t> Find(std::string_view bytes) const;
 
-  // The end of the longest beginning of `word` from `from` on that the merges cannot join with what follows, as far as
-  // is known: both sides can be encoded on their own. The end of the word if there is no such place, which is always so
-  // where whole words or unknown bytes are treated apart.
+  // Finds the longest piece of `word` from `from` on that no merge can join with what follows, and returns its end.
+  // Both sides can then be encoded on their own. If no such place is known, it returns the end of the word. That is
+  // always so if whole words or unknown bytes are treated apart.
   // Looks at places between characters beyond ASCII only: scripts without blanks, whose "words" are whole sentences.
   size_t PieceEnd(std::string_view word, size_t from) const;
 
@@ -59,8 +59,7 @@ class BpeModel {
     std::vector<Candidate> heap;
   };
 
-  // Appends the ids of one word: of all pairs the one of lowest rank merges, the leftmost of equals, until none is
-  // left.
+  // Appends the ids of one word: the pair of the lowest rank merges, the leftmost of equal ones, until none is left.
   void Encode(std::string_view word, Scratch& scratch, std::vector<uint32_t>& ids) const;
 
  private:

@@ -39,7 +39,7 @@ class BpeTokenizer final : public Tokenizer {
 
   std::unique_ptr<Encoder> NewEncoder() const override;
   uint32_t vocab_size() const override { return parts_.vocab_size; }
-  // Of an added token by its text, of any other by its form in the byte-level alphabet ("Ġthe").
+  // Finds an added token by its text, and any other token by its form in the byte-level alphabet ("Ġthe").
   std::optional<uint32_t> IdOf(std::string_view token) const override;
 
   const Parts& parts() const { return parts_; }

@@ -68,7 +68,7 @@ struct RandomVocabulary {
   }
 };
 
-TEST(BpeTokenizer, LongWordsCutIntoPieces_HaveTheIdsOfTheDefinition) {
+TEST(BpeTokenizer, Encode_LongWordsCutIntoPieces_HaveTheIdsOfTheDefinition) {
   std::mt19937_64 random(1);
   const std::vector<std::string> characters = {"的", "是", "本", "あ", "한", "р", "x", "\U0001F600", "\x80", "\xE4"};
   const Pretokenizer whole = *Pretokenizer::Named("whitespace");
@@ -94,7 +94,7 @@ TEST(BpeTokenizer, LongWordsCutIntoPieces_HaveTheIdsOfTheDefinition) {
   EXPECT_GT(pieces, 60u * 40 * 2) << "hardly any word was cut";
 }
 
-TEST(BpeTokenizer, WholeWordsAndUnknownBytes_AreNotCut) {
+TEST(BpeTokenizer, Encode_WholeWordsAndUnknownBytes_AreNotCut) {
   const std::string word = "的的的的的的的的的的";
   for (const bool ignore_merges : {false, true}) {
     for (const int bytes : {255, 256}) {
@@ -110,7 +110,7 @@ TEST(BpeTokenizer, WholeWordsAndUnknownBytes_AreNotCut) {
   }
 }
 
-TEST(IdCache, RandomWords_AreKnownWithTheirIds) {
+TEST(IdCache, Find_RandomWords_AreKnownWithTheirIds) {
   std::mt19937_64 random(2);
   IdCache cache;
   std::map<std::string, Ids> expected;

@@ -1,4 +1,4 @@
-// How far a count came: what a resumed one begins with.
+// Records how far a count came, so that it can be resumed.
 #ifndef CAIRN_CORPUS_BPE_COUNT_RECORD_H_
 #define CAIRN_CORPUS_BPE_COUNT_RECORD_H_
 

@@ -29,9 +29,10 @@ struct EncodeLinesSummary {
   uint64_t bytes = 0;  // of text
 };
 
-// For each line of the input, without its newline, writes one line of ids separated by blanks. Memory is bounded by
-// threads times the longest line or 1 MiB, and what stands ahead of a slow writer by one such piece per thread.
-// NOT_FOUND (INPUT_UNREADABLE), CANCELLED (INTERRUPTED), errors of the encoder and of `write`.
+// For each line of the input, without its newline, writes one line of ids separated by blanks. Each thread holds a
+// piece of the longest line or of 1 MiB, whichever is more, and at most one such piece per thread waits for a slow
+// writer. So memory is bounded. NOT_FOUND (INPUT_UNREADABLE), CANCELLED (INTERRUPTED), errors of the encoder and of
+// `write`.
 absl::StatusOr<EncodeLinesSummary> EncodeLines(const Tokenizer& tokenizer, const EncodeLinesOptions& options);
 
 }  // namespace cairn::corpus

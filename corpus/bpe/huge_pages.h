@@ -1,4 +1,4 @@
-// Large arrays that are touched at random: on huge pages, so that the processor finds their addresses in its TLB.
+// Puts large arrays that are touched at random on huge pages, so that the processor finds their addresses in its TLB.
 #ifndef CAIRN_CORPUS_BPE_HUGE_PAGES_H_
 #define CAIRN_CORPUS_BPE_HUGE_PAGES_H_
 

@@ -201,7 +201,8 @@ absl::Status MergeEngine::Impl::FindPairs() {
     parts[i] = std::make_unique<WordShard::BytePairs>();
     shard.TallyBytePairs(*parts[i]);
   });
-  // Of `wanted` merges the last is more frequent, on text, than the word of that rank: most words need one or more.
+  // In text, the last of `wanted` merges is more frequent than the word of that rank, because most words need one merge
+  // or more.
   if (options_.first.empty()) {
     tracked_ = std::max<uint64_t>({CountOfRank(options_.wanted), options_.min_frequency, 1});
   }

@@ -1,4 +1,4 @@
-// The core of BPE training: which pairs merge, in which order.
+// The heart of BPE training: it decides which pairs merge, and in which order.
 //
 // Sennrich, Haddow and Birch, "Neural Machine Translation of Rare Words with Subword Units" (ACL 2016), algorithm 1,
 // computed incrementally: every pair has its count and a list of the places where it stood when it came into being. A
@@ -60,17 +60,18 @@ class MergeEngine {
   MergeEngine(const MergeEngine&) = delete;
   MergeEngine& operator=(const MergeEngine&) = delete;
 
-  // The words are merged in so many parts, of about equal size at best; which word is in which does not matter.
+  // The words are merged in so many shards, which should be of about equal size. It does not matter which word is in
+  // which shard.
   size_t shards() const;
 
-  // Makes room in a shard for words of so many bytes together. Optional.
+  // Makes room in a shard for `words` words, which have `bytes` bytes together. Optional.
   void Reserve(size_t shard, uint64_t words, uint64_t bytes);
 
-  // `word` is not empty; counts of one word given twice add up in effect.
+  // `word` is not empty. If a word is given twice, its counts add up.
   // RESOURCE_EXHAUSTED (MEMORY_LIMIT): more than 4 Gi bytes of distinct words in the shard.
   absl::Status AddWord(size_t shard, std::string_view word, uint64_t count);
 
-  // Memory that Run() is going to need, roughly, for the words given so far.
+  // Roughly the memory that Run() will need for the words given so far.
   uint64_t EstimatedBytes() const;
 
   // INVALID_ARGUMENT (BAD_TOKENIZER): `first` merges a token that no earlier merge made.

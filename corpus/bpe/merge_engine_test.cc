@@ -89,7 +89,7 @@ Words RandomWords(std::mt19937_64& random, int letters, int count, int longest) 
   return words;
 }
 
-TEST(MergeEngine, TiesGoToTheGreatestBytes) {
+TEST(MergeEngine, Merge_Ties_GoToTheGreatestBytes) {
   EXPECT_EQ(Merges({{"ab", 2}, {"cd", 2}, {"ce", 2}}, 3), (Pairs{{"c", "e"}, {"c", "d"}, {"a", "b"}}));
   // Bytes compare as unsigned numbers, and a prefix is smaller.
   EXPECT_EQ(Merges({{"\x7F"
@@ -102,7 +102,7 @@ TEST(MergeEngine, TiesGoToTheGreatestBytes) {
             (Pairs{{"\x80", "a"}}));
 }
 
-TEST(MergeEngine, RandomWords_FollowTheOracle) {
+TEST(MergeEngine, Merge_RandomWords_FollowTheOracle) {
   std::mt19937_64 random(1);
   for (int i = 0; i < 300; ++i) {
     const Words words = RandomWords(random, 1 + static_cast<int>(random() % 4), 30, 12);
@@ -112,7 +112,7 @@ TEST(MergeEngine, RandomWords_FollowTheOracle) {
 }
 
 // Pairs below a guessed count wait outside the table; here the guess is too high, and tokens are made twice.
-TEST(MergeEngine, RarePairs_AreFoundWhenTheyAreWanted) {
+TEST(MergeEngine, Merge_RarePairs_AreFoundWhenTheyAreWanted) {
   std::mt19937_64 random(5);
   for (int i = 0; i < 200; ++i) {
     Words words = RandomWords(random, 1 + static_cast<int>(random() % 5), 60, 14);
@@ -124,7 +124,7 @@ TEST(MergeEngine, RarePairs_AreFoundWhenTheyAreWanted) {
 }
 
 // Enough words for several threads, and tokens with so many places that they work at the same time.
-TEST(MergeEngine, ThreadsDoNotChangeTheResult) {
+TEST(MergeEngine, Merge_AnyNumberOfThreads_GivesTheSame) {
   std::mt19937_64 random(6);
   const Words words = RandomWords(random, 6, 120'000, 40);
   for (const TieBreak tie_break : {TieBreak::kBytes, TieBreak::kHuggingFace}) {
@@ -143,7 +143,7 @@ TEST(MergeEngine, ThreadsDoNotChangeTheResult) {
   }
 }
 
-TEST(MergeEngine, CountsBeyond32Bits_AreExact) {
+TEST(MergeEngine, Merge_CountsBeyond32Bits_AreExact) {
   const uint64_t huge = uint64_t{1} << 40;
   EXPECT_EQ(Merges({{"ab", huge}, {"cd", huge + 1}, {"ce", huge - 1}}, 3), (Pairs{{"c", "d"}, {"a", "b"}, {"c", "e"}}));
   std::mt19937_64 random(2);
@@ -166,7 +166,7 @@ TEST(MergeEngine, FirstMerges_ComeFirst_AndTrainingGoesOnAsIfItHadMadeThem) {
   EXPECT_TRUE(HasReason(bad.status(), Reason::kBadTokenizer)) << bad.status();
 }
 
-TEST(MergeEngine, HuggingFaceTies_GoToTheSmallestIds) {
+TEST(MergeEngine, Merge_HuggingFaceTies_GoToTheSmallestIds) {
   // In the byte-level alphabet a blank (U+0120) comes after every printable character.
   const auto result = Train({{" a", 2}, {"ba", 2}}, {.tie_break = TieBreak::kHuggingFace, .wanted = 2});
   ASSERT_TRUE(result.ok());
@@ -174,14 +174,14 @@ TEST(MergeEngine, HuggingFaceTies_GoToTheSmallestIds) {
   EXPECT_EQ(result->tokens[0], "!");
 }
 
-TEST(MergeEngine, NothingToMerge) {
+TEST(MergeEngine, Merge_NothingToMerge_Ends) {
   EXPECT_EQ(Merges({}, 5), Pairs{});
   EXPECT_EQ(Merges({{"a", 9}}, 5), Pairs{});
   EXPECT_EQ(Merges({{"ab", 9}}, 0), Pairs{});
   EXPECT_EQ(Merges({{"ab", 9}, {"cd", 2}}, 5, 3), (Pairs{{"a", "b"}}));
 }
 
-TEST(MergeEngine, Interrupt_EndsIt) {
+TEST(MergeEngine, Merge_Interrupt_EndsIt) {
   std::mt19937_64 random(4);
   MergeOptions options = {.wanted = 500};
   options.progress = [](uint32_t merges) { return merges < 100; };

@@ -67,7 +67,7 @@ class PairTable {
     old.swap(slots_);
     mask_ = slots_.size() - 1;
     for (const Slot& slot : old) {
-      // Pairs that stand nowhere any more are forgotten.
+      // A pair that stands nowhere any more is forgotten.
       if (slot.pair == kFree || (slot.count == 0 && slot.sets == 0)) continue;
       size_t i = Hash(slot.pair) & mask_;
       while (slots_[i].pair != kFree) i = (i + 1) & mask_;

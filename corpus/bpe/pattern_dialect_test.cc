@@ -25,7 +25,7 @@ std::string Matches(const std::string& pattern, std::string_view text) {
 }
 
 // The expectations were checked with tokenizers 0.23 (tests/corpus/test_bpe_encode.py compares live).
-TEST(PatternDialect, SetsAreThoseOfHuggingFace) {
+TEST(PatternDialect, Translate_Sets_AreThoseOfHuggingFace) {
   EXPECT_EQ(Matches("\\w+", "नि_1 ²½-é"), "नि_1|²½|é|");
   EXPECT_EQ(Matches("\\W+", "a, b"), ", |");
   EXPECT_EQ(Matches("\\s+", "a\xE1\xA0\x8E\xC2\x85\x62"), "\xC2\x85|");
@@ -36,7 +36,7 @@ TEST(PatternDialect, SetsAreThoseOfHuggingFace) {
   EXPECT_EQ(Matches("a\\B.", "a ab"), "ab|");
 }
 
-TEST(PatternDialect, ClassesNestAndIntersect) {
+TEST(PatternDialect, Translate_Classes_NestAndIntersect) {
   EXPECT_EQ(Matches("[a-f&&[^c]]+", "abcd"), "ab|d|");
   EXPECT_EQ(Matches("[a[xy]]+", "aXxyb"), "a|xy|");
   EXPECT_EQ(Matches("[^a[xy]]+", "aXxyb"), "X|b|");
@@ -46,14 +46,14 @@ TEST(PatternDialect, ClassesNestAndIntersect) {
   EXPECT_EQ(Matches("[[:punct:]]+|[[:^alpha:]]", "a+!2"), "+!|2|");
 }
 
-TEST(PatternDialect, ScriptsHaveTheirOwnCharacters) {
+TEST(PatternDialect, Translate_Scripts_HaveTheirOwnCharacters) {
   EXPECT_EQ(Matches("\\p{Han}+", "中、文"), "中|文|");
   EXPECT_EQ(Matches("[\\P{Han}]+", "中、文"), "、|");
   EXPECT_EQ(Matches("\\p{^Han}+", "中、文"), "、|");
   EXPECT_EQ(Matches("[^\\p{^Han}x]+", "中x、文"), "中|文|");
 }
 
-TEST(PatternDialect, FlagsAnchorsAndIntervals) {
+TEST(PatternDialect, Translate_FlagsAnchorsAndIntervals_MeanTheSame) {
   EXPECT_EQ(Matches("a.b", "a\nb"), "");
   EXPECT_EQ(Matches("(?m)a.b", "a\nb"), "a\nb|");
   EXPECT_EQ(Matches("(?mi:A.)b", "a\nb"), "a\nb|");
@@ -64,14 +64,14 @@ TEST(PatternDialect, FlagsAnchorsAndIntervals) {
   EXPECT_EQ(Matches("a{,x", "a{,x"), "a{,x|");
 }
 
-TEST(PatternDialect, PublishedExpressionsStayAsTheyAreButForSpace) {
+TEST(PatternDialect, Translate_PublishedExpressions_StayAsTheyAreButForSpace) {
   EXPECT_EQ(ToPcre2("'s| ?\\p{L}+| ?[^\\p{L}\\p{N}]+|(?i:'LL)|\\x{20}{2,}"),
             "'s| ?\\p{L}+| ?[^\\p{L}\\p{N}]+|(?i:'LL)|\\x{20}{2,}");
   EXPECT_EQ(ToPcre2("\\s+(?!\\S)|[^\\s]"), "[\\p{White_Space}]+(?![^\\p{White_Space}])|[^\\p{White_Space}]");
 }
 
 // PCRE2 reports what is wrong.
-TEST(PatternDialect, MistakesAreRefused) {
+TEST(PatternDialect, Translate_Mistakes_AreRefused) {
   const std::string deep(10000, '[');
   for (const std::string& pattern :
        {std::string("["), std::string("[a"), std::string("(a"), std::string("a)"), std::string("\\"), deep}) {

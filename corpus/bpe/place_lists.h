@@ -1,4 +1,4 @@
-// Lists of places in the words, many of them, each made once with its final length; the memory of lists that are given
+// Keeps many lists of places in the words. Each is made once, with its final length. The memory of lists that are given
 // up serves new ones.
 #ifndef CAIRN_CORPUS_BPE_PLACE_LISTS_H_
 #define CAIRN_CORPUS_BPE_PLACE_LISTS_H_

@@ -80,7 +80,7 @@ std::vector<bool> AgreedCharacters() {
   return agreed;
 }
 
-TEST(Pretokenizer, EveryAgreedCharacter_IsCutAsPcre2Cuts) {
+TEST(Pretokenizer, Cut_EveryAgreedCharacter_IsCutAsPcre2Cuts) {
   const std::vector<bool> agreed = AgreedCharacters();
   const auto count = std::count(agreed.begin(), agreed.end(), true);
   EXPECT_GT(count, 1'090'000);  // all but those assigned between the two versions
@@ -166,7 +166,7 @@ std::string RandomText(std::mt19937_64& random, size_t characters) {
   return text;
 }
 
-TEST(Pretokenizer, RandomText_IsCutAsPcre2Cuts) {
+TEST(Pretokenizer, Cut_RandomText_IsCutAsPcre2Cuts) {
   for (const char* name : kNames) {
     const Pretokenizer ours = *Pretokenizer::Named(name);
     const Pretokenizer theirs = *Pretokenizer::FromPattern(Disguised(ours));
@@ -180,7 +180,7 @@ TEST(Pretokenizer, RandomText_IsCutAsPcre2Cuts) {
   }
 }
 
-TEST(Pretokenizer, InvalidBytes_AreOneCharacterWithoutClass) {
+TEST(Pretokenizer, Cut_InvalidBytes_AreOneCharacterWithoutClass) {
   for (const char* name : kNames) {
     const Pretokenizer ours = *Pretokenizer::Named(name);
     const Pretokenizer theirs = *Pretokenizer::FromPattern(Disguised(ours));
@@ -199,7 +199,7 @@ TEST(Pretokenizer, InvalidBytes_AreOneCharacterWithoutClass) {
             (std::vector<std::string>{"ab", "\xFF\xFE", "cd", " \xC3"}));
 }
 
-TEST(Pretokenizer, SafeCuts_ChangeNothing) {
+TEST(Pretokenizer, Cut_SafeCuts_ChangeNothing) {
   for (const char* name : kNames) {
     const Pretokenizer pretokenizer = *Pretokenizer::Named(name);
     Splitter splitter(pretokenizer);
@@ -223,7 +223,7 @@ TEST(Pretokenizer, SafeCuts_ChangeNothing) {
   }
 }
 
-TEST(Pretokenizer, LastSafeCut_IsTheLastOne) {
+TEST(Pretokenizer, LastSafeCut_AnyText_IsTheLastOne) {
   const Pretokenizer gpt2 = *Pretokenizer::Named("gpt2");
   EXPECT_EQ(gpt2.LastSafeCut("one two three", 13), 7u);
   EXPECT_EQ(gpt2.LastSafeCut("one two three", 7), 7u);
@@ -232,7 +232,7 @@ TEST(Pretokenizer, LastSafeCut_IsTheLastOne) {
   EXPECT_EQ(gpt2.LastSafeCut("", 0), 0u);
 }
 
-TEST(Pretokenizer, Examples) {
+TEST(Pretokenizer, Cut_Examples_GiveTheirWords) {
   using V = std::vector<std::string>;
   EXPECT_EQ(Pieces("gpt2", "it's 2024,  ok?\n\n go"), (V{"it", "'s", " 2024", ",", " ", " ok", "?", "\n\n", " go"}));
   EXPECT_EQ(Pieces("gpt4", "IT'S 2024,  ok?\n\n go"),
@@ -245,20 +245,20 @@ TEST(Pretokenizer, Examples) {
   EXPECT_EQ(Pieces("gpt2", ""), V{});
 }
 
-TEST(Pretokenizer, Pattern_KeepsWhatStandsBetweenMatches) {
+TEST(Pretokenizer, Pattern_TextBetweenMatches_IsKept) {
   using V = std::vector<std::string>;
   EXPECT_EQ(Pieces("[0-9]+", "ab12cd3"), (V{"ab", "12", "cd", "3"}));
   EXPECT_EQ(Pieces("x*", "abxxc"), (V{"a", "b", "xx", "c"}));
   EXPECT_EQ(Pieces("(?<=a)b", "abab"), (V{"a", "b", "a", "b"}));
 }
 
-TEST(Pretokenizer, BadPatterns_AreRefused) {
+TEST(Pretokenizer, Pattern_BadPatterns_AreRefused) {
   EXPECT_TRUE(HasReason(Pretokenizer::FromPattern("(").status(), Reason::kBadPattern));
   EXPECT_TRUE(HasReason(Pretokenizer::FromPattern("").status(), Reason::kBadPattern));
   EXPECT_TRUE(HasReason(Pretokenizer::Named("gpt9").status(), Reason::kBadPattern));
 }
 
-TEST(Pretokenizer, RunawayPattern_StopsWithAnError) {
+TEST(Pretokenizer, Pattern_Runaway_StopsWithAnError) {
   const Pretokenizer pretokenizer = *Pretokenizer::FromPattern("(a|aa|aaa)+(a|aa)+[bc]");
   Splitter splitter(pretokenizer);
   std::vector<uint32_t> ends(16);

@@ -1,4 +1,4 @@
-// A few threads that take many short steps together: merging makes tens of thousands, of microseconds each.
+// A few threads take many short steps together. Merging makes tens of thousands of steps, of microseconds each.
 #ifndef CAIRN_CORPUS_BPE_STEP_TEAM_H_
 #define CAIRN_CORPUS_BPE_STEP_TEAM_H_
 
@@ -12,8 +12,8 @@
 
 namespace cairn::corpus {
 
-// Work of a fixed number of parts. Parts are claimed, not assigned: a helper that sleeps or that the system has taken
-// off its processor costs nothing, its caller does the part. Used by one thread.
+// Does work of a fixed number of parts. Parts are claimed, not assigned. So a helper that sleeps, or that the system
+// has taken off its processor, costs nothing: the caller does its part. Used by one thread.
 class StepTeam {
  public:
   // The caller and parts - 1 helpers.
@@ -32,14 +32,14 @@ class StepTeam {
   static uint32_t PartOf(uint64_t claim) { return static_cast<uint32_t>(claim); }
 
   void Help();
-  // Does parts of the step that is under way until none is left; whether there was one.
+  // Does parts of the step that is under way until none is left. Returns whether it did one.
   bool WorkOn();
 
   const uint32_t parts_;
   const absl::FunctionRef<void(uint32_t)>* work_ = nullptr;
   std::atomic<bool> ended_ = false;
-  // On cache lines of their own: helpers that look for work must not disturb those that count what is done. Apart, not
-  // aligned: GCC's address sanitizer does not align locals to 64 bytes.
+  // These stand on cache lines of their own, because helpers that look for work must not disturb those that count what
+  // is done. They are kept apart, not aligned: GCC's address sanitizer does not align locals to 64 bytes.
   static constexpr size_t kLine = 64;
   [[maybe_unused]] char apart_from_work_[kLine] = {};
   std::atomic<uint64_t> claim_;

@@ -10,7 +10,7 @@
 namespace cairn::corpus {
 namespace {
 
-TEST(StepTeam, EveryPartIsDoneOncePerStep_AndSeenAfterwards) {
+TEST(StepTeam, Run_EveryPart_IsDoneOncePerStepAndSeenAfterwards) {
   for (const uint32_t parts : {1, 2, 3, 8}) {
     StepTeam team(parts);
     std::vector<uint64_t> done(parts);  // plain memory: the team must order the accesses
@@ -22,7 +22,7 @@ TEST(StepTeam, EveryPartIsDoneOncePerStep_AndSeenAfterwards) {
   }
 }
 
-TEST(StepTeam, HelpersThatSleep_WakeUpOrAreNotNeeded) {
+TEST(StepTeam, Run_HelpersThatSleep_WakeUpOrAreNotNeeded) {
   StepTeam team(3);
   std::vector<int> done(3);
   for (int step = 1; step <= 5; ++step) {
@@ -32,7 +32,7 @@ TEST(StepTeam, HelpersThatSleep_WakeUpOrAreNotNeeded) {
   }
 }
 
-TEST(StepTeam, EndsWithoutAnyStep) { StepTeam team(4); }
+TEST(StepTeam, Destructor_WithoutAnyStep_Ends) { StepTeam team(4); }
 
 }  // namespace
 }  // namespace cairn::corpus

@@ -17,7 +17,7 @@
 
 namespace cairn::corpus {
 
-// What becomes of bytes outside valid UTF-8.
+// Says what is done with bytes outside valid UTF-8.
 enum class InvalidUtf8 { kBytes, kError, kSkip, kReplace };
 
 // "bytes", "error", "skip" or "replace".
@@ -50,7 +50,7 @@ class BlockReader {
     size_t block_bytes = size_t{1} << 20;
     const std::atomic<bool>* stop = nullptr;  // ends reading with INTERRUPTED, also where input does not come
   };
-  // Where it stands: enough to go on in another process.
+  // Where the reader stands, which is enough to go on in another process.
   struct Position {
     size_t input = 0;
     uint64_t offset = 0;  // decompressed bytes of this input that were read
@@ -71,7 +71,7 @@ class BlockReader {
 
   Position Tell() const;
   absl::Status Seek(Position position);
-  // Of the input files themselves (compressed, if they are): for progress.
+  // The bytes read of the input files themselves (compressed, if they are), for progress.
   uint64_t file_bytes_read() const { return file_bytes_; }
 
  private:

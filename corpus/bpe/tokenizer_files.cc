@@ -158,7 +158,7 @@ absl::Status ReadAdded(json::element value, const std::string& name, TokenizerFi
   return absl::OkStatus();
 }
 
-// Of the escapes that a literal needs in a regular expression.
+// The text with the escapes that a literal needs in a regular expression.
 std::string EscapeRegex(std::string_view text) {
   std::string result;
   for (const char c : text) {

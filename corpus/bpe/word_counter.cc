@@ -267,7 +267,7 @@ class Counter {
     return summary_;
   }
 
-  // Of all tables.
+  // Delivers a part of the words of all tables.
   absl::Status DeliverPart(size_t part, const WordVisitor& visit, uint64_t& words) {
     // Each table in turn takes what it shares with later ones: then every word is in one only.
     for (size_t i = 0; i < workers_.size(); ++i) {

@@ -25,7 +25,7 @@ struct CountOptions {
   std::string directory;
   bool resume = false;
   uint64_t checkpoint_bytes = uint64_t{4} << 30;
-  // What the count depends on besides the inputs: a record made with other settings is refused.
+  // What the count depends on besides the inputs. A record that was made with other settings is refused.
   std::string settings;
   // Words are delivered in so many parts.
   size_t parts = 1;

@@ -20,7 +20,7 @@ struct WordKey {
   uint64_t high = 0;
 
   bool is_long() const { return high >= kLongTag; }
-  // Of a short word; valid as long as the key.
+  // The text of a short word; it is valid as long as the key.
   std::string_view word() const { return {reinterpret_cast<const char*>(this), static_cast<size_t>(high >> 56)}; }
   // No || and &&: which of the words differs cannot be predicted, and need not be.
   bool operator==(const WordKey& other) const {
@@ -47,7 +47,7 @@ inline uint64_t HashKey(const WordKey& key) {
          MixHash(key.high, 0x8EBC6AF09C88C6E3u);
 }
 
-// Of 16 bytes or more.
+// Hashes a word of 16 bytes or more.
 inline uint64_t HashLongWord(const char* p, size_t size) {
   uint64_t hash = size * 0x9E3779B97F4A7C15u;
   const char* const tail = p + size - 16;

@@ -15,7 +15,7 @@ namespace cairn::corpus {
 // Entries lie in the order in which they came, so that those of frequent words, which come early, share few cache lines
 // and pages; an open-addressing table of eight bytes per slot finds them. Words of up to 23 bytes are in their entry,
 // longer ones in an arena.
-// A look-up has two waits for memory. Who has many words to look up asks for all slots (AskForSlot), then for all
+// A look-up has two waits for memory. A caller with many words to look up asks for all slots (AskForSlot), then for all
 // entries (AskForEntry), then looks.
 // Not thread-safe, but that several threads may call const members.
 class WordMap {
@@ -61,7 +61,7 @@ class WordMap {
   // Adds an entry for a word that is not there.
   void Insert(const WordKey& key, uint64_t hash, std::string_view word, uint64_t value);
 
-  // Memory that it will hold while it grows the next time.
+  // The memory that it will hold while it grows the next time.
   size_t bytes_when_growing() const {
     return 3 * index_.capacity() * sizeof(Slot) + (chunks_.size() + 1) * kHugePageBytes + arena_bytes_;
   }

@@ -1,4 +1,5 @@
-// Sorted runs of words with counts on disk: what does not fit in memory, and what a resumed count begins with.
+// Sorted runs of words with counts on disk. They hold what does not fit in memory, and a resumed count begins with
+// them.
 #ifndef CAIRN_CORPUS_BPE_WORD_RUNS_H_
 #define CAIRN_CORPUS_BPE_WORD_RUNS_H_
 

@@ -19,9 +19,9 @@
 
 namespace cairn::corpus {
 
-// A shard knows the tokens of its words and finds places; what is to merge and which pairs are worth a list is decided
-// by the engine, which adds up what the shards tell it. The engine numbers "sets": a set is the places, in all shards,
-// of one pair that came into being together. A shard keeps its part of a set as one list, ascending.
+// A shard knows the tokens of its words and finds places. The engine adds up what the shards tell it, and decides what
+// is to merge and which pairs are worth a list. The engine numbers "sets": a set is the places, in all shards, of one
+// pair that came into being together. A shard keeps its part of a set as one list, ascending.
 // Not thread-safe; different shards are independent of each other.
 class WordShard {
  public:
@@ -60,16 +60,16 @@ class WordShard {
   WordShard(const WordShard&) = delete;
   WordShard& operator=(const WordShard&) = delete;
 
-  // Makes room for words of so many bytes together. Optional.
+  // Makes room for `words` words, which have `bytes` bytes together. Optional.
   void Reserve(uint64_t words, uint64_t bytes);
   // RESOURCE_EXHAUSTED (MEMORY_LIMIT): more than 4 Gi bytes of words.
   absl::Status AddWord(std::string_view word, uint64_t count);
-  // Of the words added so far.
+  // The bytes of the words added so far.
   uint64_t word_bytes() const { return bytes_.size(); }
-  // Memory that merging is going to need, roughly, for the words added so far.
+  // Roughly the memory that merging will need for the words added so far.
   uint64_t EstimatedBytes() const { return bytes_.size() * 16; }
 
-  // When all words are there: makes tokens of their bytes.
+  // Makes tokens of the bytes of all words. Must be called when all words are there.
   virtual void Arrange(const std::array<uint32_t, 256>& id_of_byte) = 0;
   // (count, number of words that count so much), by descending count.
   const std::vector<std::pair<uint64_t, uint64_t>>& counts() const { return counts_; }
@@ -90,12 +90,12 @@ class WordShard {
   // step before.
   virtual void Merge(const Step& step) = 0;
 
-  // Of the last merge: neighbours to the left and to the right; a neighbour appears once.
+  // The neighbours of the last merge, to the left and to the right. Each neighbour appears once.
   std::span<const Touched> left() const { return left_.touched; }
   std::span<const Touched> right() const { return right_.touched; }
   // How often `result` came to stand before a `result` that was there; these have no weight in left().
   uint64_t before_result() const { return before_result_; }
-  // In how many places the sets are listed here.
+  // The number of places at which the sets are listed in this shard.
   uint64_t PlacesOf(std::span<const uint32_t> sets) const;
 
   // RESOURCE_EXHAUSTED (MEMORY_LIMIT): the pairs stood at more than 4 Gi places; the shard is of no use any more.

@@ -22,7 +22,7 @@ class WordTable {
   void Flush();
   // Adds `count` for a word that is not empty.
   void Add(std::string_view word, uint64_t count);
-  // Takes over the counts of those words of a part that both tables have: in `other` they have none any more.
+  // Takes over the counts of the words of a part that both tables have. In `other` these words have no count any more.
   void TakeShared(size_t part, size_t parts, WordTable& other);
 
   // Words that were added.
@@ -50,8 +50,8 @@ class WordTable {
   void Clear();
 
  private:
-  // A word on its way. Its slot is asked for when it comes, its entry when it is halfway, and it is counted when so
-  // many others have come that both have arrived from memory.
+  // A word that waits to be counted. Its slot is fetched when it comes, and its entry when it is halfway. It is counted
+  // when so many others have come that both have arrived from memory.
   struct Waiting {
     WordKey key;
     uint64_t hash = 0;

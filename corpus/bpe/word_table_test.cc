@@ -22,7 +22,7 @@ std::map<std::string, uint64_t> Content(const WordTable& table) {
   return content;
 }
 
-TEST(WordTable, RandomWords_AreCountedAsByAMap) {
+TEST(WordTable, Add_RandomWords_AreCountedAsByAMap) {
   std::mt19937_64 random(1);
   WordTable table;
   std::map<std::string, uint64_t> expected;

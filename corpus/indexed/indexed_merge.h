@@ -1,4 +1,4 @@
-// One dataset of many, as Megatron's tools/merge_datasets.py makes it, without holding any index in memory.
+// Makes one dataset of many, as Megatron's tools/merge_datasets.py does, without holding any index in memory.
 #ifndef CAIRN_CORPUS_INDEXED_INDEXED_MERGE_H_
 #define CAIRN_CORPUS_INDEXED_INDEXED_MERGE_H_
 

@@ -69,7 +69,7 @@ class IndexedReaderTest : public testing::Test {
 
 const std::vector<Document> kDocuments = {{{1, 2, 3}, {4, 5}}, {}, {{6}}, {{7, 8, 9, 10}}, {{}}, {}};
 
-TEST_F(IndexedReaderTest, WrittenPair_ReadsBack) {
+TEST_F(IndexedReaderTest, Read_WrittenPair_ReadsBack) {
   Make(Path("p"), kDocuments);
   const auto reader = IndexedReader::Open(Path("p"));
   ASSERT_TRUE(reader.ok()) << reader.status();
@@ -86,7 +86,7 @@ TEST_F(IndexedReaderTest, WrittenPair_ReadsBack) {
   EXPECT_EQ(statistics->longest_sequence, 4u);
 }
 
-TEST_F(IndexedReaderTest, EveryTruncation_IsFound) {
+TEST_F(IndexedReaderTest, Verify_EveryTruncation_IsFound) {
   for (const bool multimodal : {false, true}) {
     const std::string good = Path("good");
     Make(good, kDocuments, {IndexedDtype::kUint16, multimodal});
@@ -104,7 +104,7 @@ TEST_F(IndexedReaderTest, EveryTruncation_IsFound) {
   }
 }
 
-TEST_F(IndexedReaderTest, EveryFlippedHeaderOrPointerBit_IsFound) {
+TEST_F(IndexedReaderTest, Verify_EveryFlippedHeaderOrPointerBit_IsFound) {
   Make(Path("good"), kDocuments);
   const std::string bytes = ReadAll(Path("good.idx"));
   std::filesystem::copy_file(Path("good.bin"), Path("bad.bin"));
@@ -120,7 +120,7 @@ TEST_F(IndexedReaderTest, EveryFlippedHeaderOrPointerBit_IsFound) {
   }
 }
 
-TEST_F(IndexedReaderTest, RandomBytes_NeverCrash) {
+TEST_F(IndexedReaderTest, Verify_RandomBytes_NeverCrash) {
   Make(Path("f"), kDocuments);
   const std::string bytes = ReadAll(Path("f.idx"));
   std::mt19937 random(5);
@@ -136,7 +136,7 @@ TEST_F(IndexedReaderTest, RandomBytes_NeverCrash) {
   }
 }
 
-TEST_F(IndexedReaderTest, SizesBeyondMemory_AreRefusedBeforeAllocation) {
+TEST_F(IndexedReaderTest, Open_SizesBeyondMemory_AreRefusedBeforeAllocation) {
   WriteAll(Path("h.bin"), "");
   WriteAll(Path("h.idx"), EncodeIndexHeader({IndexedDtype::kInt32, UINT64_MAX / 12, UINT64_MAX / 8}) + "xx");
   EXPECT_TRUE(Refused(Path("h")));
@@ -144,11 +144,11 @@ TEST_F(IndexedReaderTest, SizesBeyondMemory_AreRefusedBeforeAllocation) {
   EXPECT_TRUE(Refused(Path("h")));
 }
 
-TEST_F(IndexedReaderTest, MissingFile_IsUnreadable) {
+TEST_F(IndexedReaderTest, Open_MissingFile_IsUnreadable) {
   EXPECT_TRUE(HasReason(IndexedReader::Open(Path("none")).status(), Reason::kInputUnreadable));
 }
 
-TEST_F(IndexedReaderTest, Merge_EqualsOneWriter) {
+TEST_F(IndexedReaderTest, Merge_SeveralPairs_EqualsOneWriter) {
   std::mt19937 random(11);
   std::vector<Document> all;
   std::filesystem::create_directory(Path("in"));
@@ -176,7 +176,7 @@ TEST_F(IndexedReaderTest, Merge_EqualsOneWriter) {
   EXPECT_TRUE(ReadAll(Path("merged.idx")) == ReadAll(Path("expected.idx")));
 }
 
-TEST_F(IndexedReaderTest, MergeOfUnlikePairs_IsRefusedAndLeavesNothing) {
+TEST_F(IndexedReaderTest, Merge_UnlikePairs_IsRefusedAndLeavesNothing) {
   std::filesystem::create_directory(Path("in"));
   Make(Path("in/a"), kDocuments);
   Make(Path("in/b"), kDocuments, {IndexedDtype::kInt32, false});
@@ -196,7 +196,7 @@ TEST_F(IndexedReaderTest, MergeOfUnlikePairs_IsRefusedAndLeavesNothing) {
   EXPECT_EQ(files, 0u);
 }
 
-TEST_F(IndexedReaderTest, MergeInterrupted_LeavesNothing) {
+TEST_F(IndexedReaderTest, Merge_Interrupted_LeavesNothing) {
   std::filesystem::create_directory(Path("in"));
   Make(Path("in/a"), kDocuments);
   const std::atomic<bool> stop{true};

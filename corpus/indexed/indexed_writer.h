@@ -16,8 +16,9 @@
 
 namespace cairn::corpus {
 
-// For one thread at a time; documents come in the order of the dataset. Neither file stands under its name before
-// Finish has succeeded; without it, nothing is left. After an error the writer is to be dropped. About 5 MiB of memory.
+// One thread may use it at a time, and documents come in the order of the dataset. Neither file stands under its name
+// before Finish has succeeded; without Finish, nothing is left. After an error, drop the writer. It takes about 5 MiB
+// of memory.
 class IndexedWriter {
  public:
   struct Options {

@@ -40,7 +40,7 @@ class IndexedWriterTest : public testing::Test {
 };
 
 // The bytes that Megatron's own builder makes of these documents.
-TEST_F(IndexedWriterTest, FourDocuments_EqualMegatronsBytes) {
+TEST_F(IndexedWriterTest, Write_FourDocuments_EqualMegatronsBytes) {
   auto writer = IndexedWriter::Create(Path("g"), {});
   ASSERT_TRUE(writer.ok()) << writer.status();
   const std::vector<uint32_t> one = {1, 2, 3, 4, 5}, three = {6}, four = {7, 8, 9, 10};
@@ -61,7 +61,7 @@ TEST_F(IndexedWriterTest, FourDocuments_EqualMegatronsBytes) {
   EXPECT_EQ(Files(), 2u);
 }
 
-TEST_F(IndexedWriterTest, NoDocument_OneIndex) {
+TEST_F(IndexedWriterTest, Write_NoDocument_GivesOneIndex) {
   auto writer = IndexedWriter::Create(Path("e"), {IndexedDtype::kInt32, false});
   ASSERT_TRUE(writer.ok());
   ASSERT_TRUE((*writer)->Finish().ok());
@@ -69,7 +69,7 @@ TEST_F(IndexedWriterTest, NoDocument_OneIndex) {
   EXPECT_EQ(ReadAll(Path("e.idx")), EncodeIndexHeader({IndexedDtype::kInt32, 0, 1}) + std::string(8, '\0'));
 }
 
-TEST_F(IndexedWriterTest, Multimodal_ModesFollow) {
+TEST_F(IndexedWriterTest, Write_Multimodal_ModesFollow) {
   auto writer = IndexedWriter::Create(Path("m"), {IndexedDtype::kInt64, true});
   ASSERT_TRUE(writer.ok());
   const std::vector<uint32_t> tokens = {4'000'000'000u, 1};
@@ -83,7 +83,7 @@ TEST_F(IndexedWriterTest, Multimodal_ModesFollow) {
   EXPECT_EQ(idx.substr(idx.size() - 2), std::string("\0\1", 2));
 }
 
-TEST_F(IndexedWriterTest, Unfinished_LeavesNothing) {
+TEST_F(IndexedWriterTest, Write_Unfinished_LeavesNothing) {
   {
     auto writer = IndexedWriter::Create(Path("u"), {});
     ASSERT_TRUE(writer.ok());
@@ -94,7 +94,7 @@ TEST_F(IndexedWriterTest, Unfinished_LeavesNothing) {
   EXPECT_EQ(Files(), 0u);
 }
 
-TEST_F(IndexedWriterTest, WrongInput_NamesIt) {
+TEST_F(IndexedWriterTest, Write_WrongInput_NamesIt) {
   auto writer = IndexedWriter::Create(Path("w"), {});
   ASSERT_TRUE(writer.ok());
   const std::vector<uint32_t> large = {1, 65536};
@@ -110,7 +110,7 @@ TEST_F(IndexedWriterTest, WrongInput_NamesIt) {
 }
 
 // More than the spools and buffers hold in memory.
-TEST_F(IndexedWriterTest, ManyDocuments_EqualAnOracle) {
+TEST_F(IndexedWriterTest, Write_ManyDocuments_EqualAnOracle) {
   auto writer = IndexedWriter::Create(Path("many"), {IndexedDtype::kInt32, false});
   ASSERT_TRUE(writer.ok());
   std::string bin, lengths_bytes, pointers, documents(8, '\0');

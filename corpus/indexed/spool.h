@@ -1,4 +1,5 @@
-// Bytes that are appended, then read back once in order: what must wait until its place in a file is known.
+// Keeps bytes that are appended, and then read back once in order, because they must wait until their place in a file
+// is known.
 #ifndef CAIRN_CORPUS_INDEXED_SPOOL_H_
 #define CAIRN_CORPUS_INDEXED_SPOOL_H_
 

@@ -1,4 +1,4 @@
-// One worker of the preprocessing: a line of JSON to the token ids of its documents.
+// One worker of the preprocessing turns a line of JSON into the token ids of its documents.
 #ifndef CAIRN_CORPUS_PREPROCESS_DOCUMENT_ENCODER_H_
 #define CAIRN_CORPUS_PREPROCESS_DOCUMENT_ENCODER_H_
 
@@ -16,7 +16,7 @@
 
 namespace cairn::corpus {
 
-// What is put around the ids of the text.
+// The ids that are put around those of the text.
 struct Framing {
   std::vector<uint32_t> before, after;      // every sentence: [CLS] and [SEP] for BERT
   std::optional<uint32_t> end_of_document;  // behind the last sentence of a document that has any token

@@ -1,4 +1,4 @@
-// One JSON line to the texts that are to be tokenized, as Python's json.loads reads it.
+// Finds in one JSON line the texts that are to be tokenized, as Python's json.loads reads it.
 #ifndef CAIRN_CORPUS_PREPROCESS_DOCUMENT_PARSER_H_
 #define CAIRN_CORPUS_PREPROCESS_DOCUMENT_PARSER_H_
 
@@ -14,11 +14,11 @@
 
 namespace cairn::corpus {
 
-// What must stand behind a line in memory, readable, whatever it is.
+// So many bytes behind a line must be readable, whatever they hold.
 inline constexpr size_t kLinePadding = simdjson::SIMDJSON_PADDING;
 
-// simdjson where it can, and Python's own rules (NaN, integers of any length, unpaired surrogates in fields that nobody
-// asked for) where that refuses. Not thread-safe.
+// Reads a line with simdjson. If that refuses the line, Python's own rules decide (NaN, integers of any length,
+// unpaired surrogates in fields that nobody asked for). Not thread-safe.
 class DocumentParser {
  public:
   // `keys`: different from each other.

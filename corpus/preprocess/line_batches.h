@@ -1,4 +1,4 @@
-// Text files as batches of whole lines, for several workers to take.
+// Gives text files as batches of whole lines, which several workers take.
 #ifndef CAIRN_CORPUS_PREPROCESS_LINE_BATCHES_H_
 #define CAIRN_CORPUS_PREPROCESS_LINE_BATCHES_H_
 

@@ -1,4 +1,5 @@
-// Items in, results out in the same order, the work between on several threads, and only so much of it on the way.
+// Takes items, works on them on several threads, and delivers the results in the order of the items. Only a bounded
+// number of items is on the way.
 #ifndef CAIRN_CORPUS_PREPROCESS_ORDERED_WORK_H_
 #define CAIRN_CORPUS_PREPROCESS_ORDERED_WORK_H_
 
@@ -16,7 +17,7 @@
 
 namespace cairn::corpus {
 
-// The three steps. Any of them may fail; the failure that comes first in the order of the items is the outcome, and
+// The three steps. Any of them may fail. The failure that comes first in the order of the items is the outcome, and
 // nothing behind it is delivered.
 template <typename Item, typename Result>
 struct OrderedSteps {
@@ -29,7 +30,7 @@ struct OrderedSteps {
 };
 
 // Runs them on `threads` threads, the caller's among them; at most `window` (>= 1) items are between `next` and the end
-// of `deliver`. Whoever finishes the item that is due delivers it, and those waiting behind it.
+// of `deliver`. The thread that finishes the item which is due delivers it, and those waiting behind it.
 template <typename Item, typename Result>
 class OrderedWork {
  public:

@@ -45,7 +45,7 @@ Outcome RunWork(int threads, uint64_t window, int items, int bad_next, int bad_w
   return run;
 }
 
-TEST(OrderedWorkTest, DeliversInOrderWithinTheWindow) {
+TEST(OrderedWorkTest, Run_ManyItems_DeliversInOrderWithinTheWindow) {
   for (const int threads : {1, 2, 5}) {
     for (const uint64_t window : {uint64_t{1}, uint64_t{3}, uint64_t{16}}) {
       const Outcome run = RunWork(threads, window, 500, -1, -10, -1);
@@ -57,7 +57,7 @@ TEST(OrderedWorkTest, DeliversInOrderWithinTheWindow) {
   }
 }
 
-TEST(OrderedWorkTest, TheFirstFailureInOrderIsTheOutcome) {
+TEST(OrderedWorkTest, Run_SeveralFailures_TheFirstInOrderIsTheOutcome) {
   for (int round = 0; round < 20; ++round) {
     Outcome run = RunWork(4, 8, 500, -1, 100, -1);
     EXPECT_EQ(run.status.message(), "100");
@@ -71,7 +71,7 @@ TEST(OrderedWorkTest, TheFirstFailureInOrderIsTheOutcome) {
   }
 }
 
-TEST(OrderedWorkTest, NothingToDo) { EXPECT_TRUE(RunWork(3, 2, 0, -1, -10, -1).status.ok()); }
+TEST(OrderedWorkTest, Run_NothingToDo_Ends) { EXPECT_TRUE(RunWork(3, 2, 0, -1, -10, -1).status.ok()); }
 
 }  // namespace
 }  // namespace cairn::corpus

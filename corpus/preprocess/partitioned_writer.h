@@ -1,4 +1,4 @@
-// One key's documents on their way to P_KEY_LEVEL.bin and .idx, in Megatron-LM's order of partitions.
+// Writes one key's documents to P_KEY_LEVEL.bin and .idx, in Megatron-LM's order of partitions.
 #ifndef CAIRN_CORPUS_PREPROCESS_PARTITIONED_WRITER_H_
 #define CAIRN_CORPUS_PREPROCESS_PARTITIONED_WRITER_H_
 

@@ -1,4 +1,4 @@
-// JSON lines to Megatron-LM's .bin/.idx pairs, byte for byte as its tools/preprocess_data.py writes them.
+// Turns JSON lines into Megatron-LM's .bin/.idx pairs, byte for byte as its tools/preprocess_data.py writes them.
 #ifndef CAIRN_CORPUS_PREPROCESS_PREPROCESS_H_
 #define CAIRN_CORPUS_PREPROCESS_PREPROCESS_H_
 

@@ -37,21 +37,21 @@ Parsed ParseLine(std::string_view line, const std::vector<std::string>& keys = {
   return parsed;
 }
 
-TEST(PythonJsonTest, TextsAndLists) {
+TEST(PythonJsonTest, Parse_TextsAndLists_AreRead) {
   EXPECT_EQ(ParseLine(R"({"text": "a\n\u00e9\ud83d\ude00\/"})").texts[0][0], "a\n\u00e9\U0001F600/");
   EXPECT_EQ(ParseLine(R"( {"id":[{"x":[]}],"text":["a","b"]} )").texts[0], (std::vector<std::string>{"a", "b"}));
   EXPECT_TRUE(ParseLine(R"({"text":[]})").texts[0].empty());
   EXPECT_EQ(ParseLine("{\"text\":\"a\"}\r").texts[0][0], "a");
 }
 
-TEST(PythonJsonTest, TheLastOfEqualKeysCounts) {
+TEST(PythonJsonTest, Parse_EqualKeys_TheLastCounts) {
   EXPECT_EQ(ParseLine(R"({"text":"a","text":"b"})").texts[0][0], "b");
   EXPECT_EQ(ParseLine(R"({"text":7,"text":"b"})").texts[0][0], "b");
   EXPECT_FALSE(ParseLine(R"({"text":"b","text":7})").status.ok());
   EXPECT_EQ(ParseLine(R"({"te\u0078t":"b"})").texts[0][0], "b");
 }
 
-TEST(PythonJsonTest, WhatOnlyPythonAccepts) {
+TEST(PythonJsonTest, Parse_WhatOnlyPythonAccepts_IsRead) {
   for (const char* line : {R"({"n":NaN,"text":"a"})", R"({"n":[-Infinity,Infinity],"text":"a"})",
                            R"({"n":123456789012345678901234567890,"text":"a"})", R"({"n":1e999,"text":"a"})",
                            R"({"n":"\ud800","text":"a"})", R"({"\udfff":1,"text":"a"})"}) {
@@ -59,7 +59,7 @@ TEST(PythonJsonTest, WhatOnlyPythonAccepts) {
   }
 }
 
-TEST(PythonJsonTest, SaysWhatIsWrongAndWhere) {
+TEST(PythonJsonTest, Parse_Mistakes_SaysWhatIsWrongAndWhere) {
   const std::pair<std::string, std::string> cases[] = {
       {"", "blank"},
       {"  \r", "blank"},
@@ -93,14 +93,14 @@ TEST(PythonJsonTest, SaysWhatIsWrongAndWhere) {
   }
 }
 
-TEST(PythonJsonTest, NestingIsLimited) {
+TEST(PythonJsonTest, Parse_DeepNesting_IsRefused) {
   EXPECT_TRUE(ParseLine(R"({"n":)" + std::string(900, '[') + std::string(900, ']') + R"(,"text":"a"})").status.ok());
   const std::string deep = R"({"n":)" + std::string(100000, '[') + R"(,"text":"a"})";
   EXPECT_FALSE(ParseLine(deep).status.ok());
 }
 
 // Whatever is damaged, the two parsers agree (ParseLine compares them).
-TEST(PythonJsonTest, ParsersAgreeOnDamagedLines) {
+TEST(PythonJsonTest, Parse_DamagedLines_ParsersAgree) {
   const std::string seed =
       R"({"id": -12.5e+3, "ok": [true, false, null, {"a\\\"b": "\u00e9"}], "text": "x\ty\ud83d\ude00"})";
   std::mt19937 random(3);

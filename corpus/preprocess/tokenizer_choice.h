@@ -1,4 +1,4 @@
-// Megatron-LM's --tokenizer-type and the files beside it, to a tokenizer and what it puts around texts.
+// Makes a tokenizer, and what it puts around texts, from Megatron-LM's --tokenizer-type and the files beside it.
 #ifndef CAIRN_CORPUS_PREPROCESS_TOKENIZER_CHOICE_H_
 #define CAIRN_CORPUS_PREPROCESS_TOKENIZER_CHOICE_H_
 

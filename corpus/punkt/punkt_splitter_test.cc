@@ -27,7 +27,7 @@ Sentences SplitOf(std::string_view text) {
   return Sentences(sentences.begin(), sentences.end());
 }
 
-TEST(PunktSplitterTest, MarksAndBlanks) {
+TEST(PunktSplitterTest, Split_MarksAndBlanks_EndSentences) {
   EXPECT_EQ(SplitOf("One. Two! Three?  Four"), (Sentences{"One.", "Two!", "Three?", "Four"}));
   EXPECT_EQ(SplitOf(""), Sentences{});
   EXPECT_EQ(SplitOf(" \n"), Sentences{});
@@ -35,23 +35,23 @@ TEST(PunktSplitterTest, MarksAndBlanks) {
   EXPECT_EQ(SplitOf("Version 1.5 it is."), Sentences{"Version 1.5 it is."});
 }
 
-TEST(PunktSplitterTest, Abbreviations) {
+TEST(PunktSplitterTest, Split_Abbreviations_EndNoSentence) {
   EXPECT_EQ(SplitOf("Dr. Smith came. He left."), (Sentences{"Dr. Smith came.", "He left."}));
   EXPECT_EQ(SplitOf("He met the dr. However, it rained."), (Sentences{"He met the dr.", "However, it rained."}));
   EXPECT_EQ(SplitOf("Things, e.g. apples. More."), (Sentences{"Things, e.g. apples.", "More."}));
 }
 
-TEST(PunktSplitterTest, InitialsNumbersCollocations) {
+TEST(PunktSplitterTest, Split_InitialsNumbersCollocations_EndNoSentence) {
   EXPECT_EQ(SplitOf("It was J. Bach. Yes."), (Sentences{"It was J. Bach.", "Yes."}));
   EXPECT_EQ(SplitOf("On 1. January. Yes."), (Sentences{"On 1. January.", "Yes."}));
 }
 
-TEST(PunktSplitterTest, ClosingMarksBelongToTheSentenceBefore) {
+TEST(PunktSplitterTest, Split_ClosingMarks_BelongToTheSentenceBefore) {
   EXPECT_EQ(SplitOf("(One.) Two."), (Sentences{"(One.)", "Two."}));
   EXPECT_EQ(SplitOf("\u201COne.\u201D Two."), (Sentences{"\u201COne.\u201D", "Two."}));
 }
 
-TEST(PunktModelTest, RefusesDamage) {
+TEST(PunktModelTest, ParsePunktModel_DamagedFiles_AreRefused) {
   const absl::Status status = ParsePunktModel({.ortho_context = "he\t46\nsaid\n"}, "m").status();
   EXPECT_TRUE(HasReason(status, Reason::kBadTokenizer));
   EXPECT_NE(status.message().find("m/ortho_context.tab: line 2"), std::string_view::npos) << status;
@@ -60,7 +60,7 @@ TEST(PunktModelTest, RefusesDamage) {
   EXPECT_TRUE(HasReason(LoadPunktModel("/nonexistent").status(), Reason::kInputUnreadable));
 }
 
-TEST(IcuSplitterTest, Splits) {
+TEST(IcuSplitterTest, Split_SeveralSentences_AreCut) {
   auto splitter = IcuSplitter::Create();
   ASSERT_TRUE(splitter.ok()) << splitter.status();
   std::vector<std::string_view> sentences;

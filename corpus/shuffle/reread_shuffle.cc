@@ -63,7 +63,7 @@ class Selector final : public KeyedLineSink {
   absl::Status TakeLongPiece(std::string_view) override {
     return job_.Stopped() ? MakeError(Reason::kInterrupted, "interrupted") : absl::OkStatus();
   }
-  // Of a long line its place is kept.
+  // For a long line only its place is kept.
   absl::Status TakeLongEnd(LinePosition position, const LineKey& key, uint64_t length) override {
     if (!Wanted(key)) return absl::OkStatus();
     CAIRN_RETURN_IF_ERROR(MakeRoom(kMaxVarintBytes));

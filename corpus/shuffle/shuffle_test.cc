@@ -144,7 +144,7 @@ std::vector<int> BiasedOrder(int n, uint64_t seed) {
   return order;
 }
 
-TEST(ShuffleLawTest, KeysThroughBuckets_AllOrdersEquallyLikely) {
+TEST(ShuffleLawTest, Shuffle_KeysThroughBuckets_AllOrdersEquallyLikely) {
   for (int n = 2; n <= 7; ++n) {
     const uint64_t rounds = n == 7 ? 150'000 : 30'000;
     const double deviate = Deviate(CountOrders(n, rounds, [n](uint64_t seed) { return KeyOrder(n, seed, 3); }));
@@ -152,7 +152,7 @@ TEST(ShuffleLawTest, KeysThroughBuckets_AllOrdersEquallyLikely) {
   }
 }
 
-TEST(ShuffleLawTest, BiasedShuffler_IsRejected) {
+TEST(ShuffleLawTest, Shuffle_BiasedShuffler_IsRejected) {
   EXPECT_GT(Deviate(CountOrders(5, 60'000, [](uint64_t seed) { return BiasedOrder(5, seed); })), 50);
   // Also a small bias: one order in twenty has its first two lines sorted.
   const auto nearly = [](uint64_t seed) {
@@ -172,7 +172,7 @@ class ShuffleInMemoryTest : public ShuffleTest {
 };
 
 // The same law of the whole machine, through the temporary file; fewer rounds, as each opens files.
-TEST_F(ShuffleInMemoryTest, OutOfCore_AllOrdersEquallyLikely) {
+TEST_F(ShuffleInMemoryTest, Shuffle_OutOfCore_AllOrdersEquallyLikely) {
   WriteAll(Path("in"), "0\n1\n2\n3\n");
   ShuffleOptions options = Options("in");
   options.plan = TinyPlan(3);
@@ -225,7 +225,7 @@ TEST_F(ShuffleInMemoryTest, OneSeed_OneOutput_WhateverTheDivision) {
 }
 
 // Lines that end just before, at and behind every boundary there is.
-TEST_F(ShuffleInMemoryTest, SizesAroundEveryBuffer_LoseNothing) {
+TEST_F(ShuffleInMemoryTest, Shuffle_SizesAroundEveryBuffer_LoseNothing) {
   for (const size_t boundary : {size_t{4096}, size_t{8192}, BucketWriter::LongestLine(8192), size_t{50'000}}) {
     for (size_t size = boundary - 3; size <= boundary + 3; ++size) {
       const std::string text = std::string(size, 'a') + "\n" + std::string(size, 'b') + "\n\nc";
@@ -240,7 +240,7 @@ TEST_F(ShuffleInMemoryTest, SizesAroundEveryBuffer_LoseNothing) {
   }
 }
 
-TEST_F(ShuffleTest, InterruptedAndResumed_SameOutput) {
+TEST_F(ShuffleTest, Shuffle_InterruptedAndResumed_SameOutput) {
   WriteAll(Path("in"), RandomText(3, 20'000, 100, true));
   ShuffleOptions options = Options("in");
   const std::string expected = Run(options);
@@ -259,7 +259,7 @@ TEST_F(ShuffleTest, InterruptedAndResumed_SameOutput) {
   EXPECT_EQ(files, 2u) << "in and out, no state";
 }
 
-TEST_F(ShuffleTest, Errors_LeaveNothing) {
+TEST_F(ShuffleTest, Shuffle_Errors_LeaveNothing) {
   WriteAll(Path("in"), "a\nb\n");
   ShuffleOptions options = Options("in");
   options.inputs.push_back(Path("missing"));
@@ -280,14 +280,14 @@ TEST_F(ShuffleTest, Errors_LeaveNothing) {
   EXPECT_FALSE(std::filesystem::exists(Path("out")));
 }
 
-TEST(PartPathTest, NumberStandsBeforeTheEndings) {
+TEST(PartPathTest, PartPath_FileWithEndings_NumberStandsBeforeThem) {
   EXPECT_EQ(PartPath("d/a.jsonl.gz", 3), "d/a-00003.jsonl.gz");
   EXPECT_EQ(PartPath("d.x/a", 12), "d.x/a-00012");
   EXPECT_EQ(PartPath(".hidden", 0), ".hidden-00000");
   EXPECT_EQ(PartPath("a.txt", 123456), "a-123456.txt");
 }
 
-TEST(MemoryPlanTest, EveryPlan_StaysInTheRegion) {
+TEST(MemoryPlanTest, MemoryPlan_EveryPlan_StaysInTheRegion) {
   for (uint64_t region = 8 << 20; region < uint64_t{1} << 40; region *= 3) {
     for (const int threads : {1, 2, 16, 200}) {
       for (uint64_t text = 1; text < uint64_t{1} << 50; text *= 97) {
@@ -305,7 +305,7 @@ TEST(MemoryPlanTest, EveryPlan_StaysInTheRegion) {
   }
 }
 
-TEST(KeyRangeTest, PartsHoldTheirKeys) {
+TEST(KeyRangeTest, Split_AnyNumberOfParts_HoldTheirKeys) {
   std::mt19937_64 random(9);
   for (int round = 0; round < 20'000; ++round) {
     KeyRange range;

@@ -35,7 +35,7 @@ Character Decode(std::string_view text) {
 
 // ICU's data is of another (earlier) Unicode version: categories of characters that it knows are stable but for a
 // handful of corrections, so any slip of the table or of its index would show.
-TEST(ClassTable, EveryCodePoint_AgreesWithIcuWhereItKnowsIt) {
+TEST(ClassTable, ClassOf_EveryCodePoint_AgreesWithIcuWhereItKnowsIt) {
   int corrected = 0;
   for (char32_t c = 0; c <= 0x10FFFF; ++c) {
     const auto code = static_cast<UChar32>(c);
@@ -54,7 +54,7 @@ TEST(ClassTable, EveryCodePoint_AgreesWithIcuWhereItKnowsIt) {
   EXPECT_LE(corrected, 8);
 }
 
-TEST(DecodeCharacter, EveryScalar_ComesBack) {
+TEST(DecodeCharacter, DecodeCharacter_EveryScalar_ComesBack) {
   for (char32_t c = 0; c <= 0x10FFFF; ++c) {
     if (c >= 0xD800 && c < 0xE000) continue;
     const std::string text = Utf8(c);
@@ -65,7 +65,7 @@ TEST(DecodeCharacter, EveryScalar_ComesBack) {
   }
 }
 
-TEST(DecodeCharacter, IllFormed_IsOneByteWithoutClass) {
+TEST(DecodeCharacter, DecodeCharacter_IllFormed_IsOneByteWithoutClass) {
   for (const std::string text : {"\x80", "\xBF", "\xC0\x80", "\xC1\xBF", "\xC3", "\xC3(", "\xE0\x80\x80", "\xE4\xBD",
                                  "\xED\xA0\x80", "\xF0\x80\x80\x80", "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xFF"}) {
     const Character character = Decode(text);
@@ -75,7 +75,7 @@ TEST(DecodeCharacter, IllFormed_IsOneByteWithoutClass) {
   }
 }
 
-TEST(FindInvalidUtf8, NamesTheFirstBadByte) {
+TEST(FindInvalidUtf8, FindInvalidUtf8_SeveralBadBytes_NamesTheFirst) {
   EXPECT_EQ(FindInvalidUtf8(""), std::string_view::npos);
   EXPECT_EQ(FindInvalidUtf8("plain ascii, long enough for words"), std::string_view::npos);
   EXPECT_EQ(FindInvalidUtf8("caf\xC3\xA9"), std::string_view::npos);

@@ -31,7 +31,7 @@ class BertChars {
  public:
   static const BertChars& Get(BertDialect dialect, bool lower_case);
 
-  // Of a character as it stands in the text. `scalar` < 0x110000.
+  // The class of a character as it stands in the text. `scalar` < 0x110000.
   CharClass ClassOf(char32_t scalar) const { return static_cast<CharClass>(flags_[scalar] & kClassMask); }
   // Whether Replace() changes it.
   bool IsReplaced(char32_t scalar) const { return (flags_[scalar] & kReplaced) != 0; }
@@ -41,7 +41,7 @@ class BertChars {
   bool IsStrippedStarter(char32_t scalar) const { return (flags_[scalar] & kStrippedStarter) != 0; }
   // Canonical combining class of a character that Replace() left.
   uint8_t CombiningClassOf(char32_t scalar) const;
-  // Of a character after Replace(): blanks were put around ideographs before, so they are kWord here.
+  // The class of a character after Replace(). Blanks were put around ideographs before, so ideographs are kWord here.
   CharClass FinalClassOf(char32_t scalar) const {
     const CharClass c = ClassOf(scalar);
     return c == CharClass::kPunct || c == CharClass::kSpace ? c : CharClass::kWord;

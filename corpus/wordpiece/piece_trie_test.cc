@@ -9,7 +9,7 @@
 namespace cairn::corpus {
 namespace {
 
-TEST(PieceTrieTest, FindsTheLongest) {
+TEST(PieceTrieTest, Longest_SeveralPiecesFit_TakesTheLongest) {
   PieceTrie trie;
   trie.Add("a", 1);
   trie.Add("abc", 2);
@@ -22,14 +22,14 @@ TEST(PieceTrieTest, FindsTheLongest) {
   EXPECT_EQ(trie.Longest("").length, 0u);
 }
 
-TEST(PieceTrieTest, TheLastOfEqualPiecesCounts) {
+TEST(PieceTrieTest, Longest_EqualPieces_TheLastCounts) {
   PieceTrie trie;
   trie.Add("a", 1);
   trie.Add("a", 7);
   EXPECT_EQ(trie.Longest("a").id, 7u);
 }
 
-TEST(PieceTrieTest, AgreesWithAMapOnRandomPieces) {
+TEST(PieceTrieTest, Longest_RandomPieces_AgreesWithAMap) {
   std::mt19937 random(7);
   PieceTrie trie;
   std::map<std::string, uint32_t> oracle;

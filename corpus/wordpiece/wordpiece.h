@@ -6,9 +6,9 @@
 // greedily into the longest pieces of the vocabulary (Schuster and Nakajima 2012; Wu et al. 2016); one that cannot be
 // cut, or is too long, is [UNK] as a whole.
 //
-// How it is fast: 64 bytes at a time are searched for the blanks and punctuation marks of ASCII, which end a word under
-// every rule; the bytes between them are looked up whole in a cache of words. Only what misses is decoded, normalized
-// and cut.
+// It is fast because most text is never decoded. It searches 64 bytes at a time for the blanks and punctuation marks of
+// ASCII, which end a word under every rule, and looks up the bytes between them whole in a cache of words. Only words
+// that are not in the cache are decoded, normalized and cut.
 #ifndef CAIRN_CORPUS_WORDPIECE_WORDPIECE_H_
 #define CAIRN_CORPUS_WORDPIECE_WORDPIECE_H_
 

@@ -32,7 +32,7 @@ Ids EncodeWith(const WordPieceTokenizer& tokenizer, std::string_view text) {
   return ids;
 }
 
-TEST(WordPieceTest, CutsGreedily) {
+TEST(WordPieceTest, Encode_SeveralPiecesFit_CutsGreedily) {
   const auto tokenizer = Make();
   EXPECT_EQ(EncodeWith(*tokenizer, "unaffable"), (Ids{5, 6, 7}));
   EXPECT_EQ(EncodeWith(*tokenizer, "hello, hello!"), (Ids{10, 11, 10, 12}));
@@ -41,7 +41,7 @@ TEST(WordPieceTest, CutsGreedily) {
   EXPECT_EQ(EncodeWith(*tokenizer, "a\u4E2Da"), (Ids{9, 15, 9}));
 }
 
-TEST(WordPieceTest, SpecialTokensInTheText) {
+TEST(WordPieceTest, Encode_SpecialTokensInTheText_BecomeTheirIds) {
   const auto tokenizer = Make({.extra_ids = 100});
   EXPECT_EQ(EncodeWith(*tokenizer, "a[SEP]a [MASK]"), (Ids{9, 3, 9, 4}));
   EXPECT_EQ(EncodeWith(*tokenizer, "[[SEP]] [sep]"), (Ids{13, 3, 14, 13, 1, 14}));
@@ -51,7 +51,7 @@ TEST(WordPieceTest, SpecialTokensInTheText) {
   EXPECT_EQ(EncodeWith(*Make({.dialect = BertDialect::kLegacy}), "[SEP]"), (Ids{13, 1, 14}));
 }
 
-TEST(WordPieceTest, WordsBeyondTheLimitAreUnknown) {
+TEST(WordPieceTest, Encode_WordsBeyondTheLimit_AreUnknown) {
   const auto fast = Make({.lower_case = true});
   EXPECT_EQ(EncodeWith(*fast, std::string(100, 'a')).size(), 100u);
   EXPECT_EQ(EncodeWith(*fast, std::string(101, 'a')), Ids{1});
@@ -67,7 +67,7 @@ TEST(WordPieceTest, WordsBeyondTheLimitAreUnknown) {
   EXPECT_EQ(EncodeWith(*legacy, std::string(201, 'a')), Ids{1});
 }
 
-TEST(WordPieceTest, RefusesWhatIsNotUtf8) {
+TEST(WordPieceTest, Encode_NotUtf8_IsRefused) {
   const auto tokenizer = Make();
   Ids ids = {42};
   const absl::Status status = tokenizer->NewEncoder()->Encode("a\xFF", ids);
@@ -75,14 +75,14 @@ TEST(WordPieceTest, RefusesWhatIsNotUtf8) {
   EXPECT_EQ(ids, Ids{42});
 }
 
-TEST(WordPieceTest, AMissingFileIsNamed) {
+TEST(WordPieceTest, Load_MissingFile_IsNamed) {
   const auto status = WordPieceTokenizer::FromVocabFile("/nonexistent/v.txt", {}).status();
   EXPECT_TRUE(HasReason(status, Reason::kInputUnreadable)) << status;
   EXPECT_TRUE(HasReason(WordPieceTokenizer::FromVocabFile("/tmp", {}).status(), Reason::kInputUnreadable));
 }
 
 // The scan and the cache against the whole text through the complete path: any cut in the wrong place shows.
-TEST(WordPieceTest, ScanAndCacheChangeNothing) {
+TEST(WordPieceTest, Encode_ScanAndCache_ChangeNothing) {
   const std::vector<std::string> atoms = {"a",
                                           "b",
                                           "ab",

@@ -13,7 +13,7 @@ WordPieceVocab Parse(std::string_view text, BertDialect dialect = BertDialect::k
   return *std::move(vocab);
 }
 
-TEST(WordPieceVocabTest, LineNumbersAreIds) {
+TEST(WordPieceVocabTest, Parse_AnyLines_LineNumbersAreIds) {
   const WordPieceVocab vocab = Parse("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nhello\n##s\n", BertDialect::kFast, 2);
   EXPECT_EQ(vocab.IdOf("hello"), 5u);
   EXPECT_EQ(vocab.IdOf("##s"), 6u);
@@ -24,7 +24,7 @@ TEST(WordPieceVocabTest, LineNumbersAreIds) {
   EXPECT_EQ(vocab.id_limit, 9u);
 }
 
-TEST(WordPieceVocabTest, MissingSpecialTokensAreAdded) {
+TEST(WordPieceVocabTest, Parse_MissingSpecialTokens_AreAdded) {
   const WordPieceVocab vocab = Parse("[UNK]\nx");
   EXPECT_EQ(vocab.IdOf("[SEP]"), 2u);
   EXPECT_EQ(vocab.IdOf("[PAD]"), 3u);
@@ -34,7 +34,7 @@ TEST(WordPieceVocabTest, MissingSpecialTokensAreAdded) {
 }
 
 // As Hugging Face has it: seen with tokenizers 0.23.3.
-TEST(WordPieceVocabTest, RepeatedLinesCountOnceAndTheLastIdWins) {
+TEST(WordPieceVocabTest, Parse_RepeatedLines_CountOnceAndTheLastIdWins) {
   const WordPieceVocab vocab = Parse("x\nx\n[UNK]\nhello \n\n##s\n\tworld\r\nfoo", BertDialect::kFast, 100);
   EXPECT_EQ(vocab.IdOf("x"), 1u);
   EXPECT_EQ(vocab.IdOf("hello"), 3u);
@@ -46,7 +46,7 @@ TEST(WordPieceVocabTest, RepeatedLinesCountOnceAndTheLastIdWins) {
   EXPECT_EQ(vocab.id_limit, 111u);
 }
 
-TEST(WordPieceVocabTest, LegacyTrimsBothEndsAndAddsBosAndEos) {
+TEST(WordPieceVocabTest, Parse_Legacy_TrimsBothEndsAndAddsBosAndEos) {
   const WordPieceVocab vocab = Parse("[UNK]\r\n\u3000x \ry", BertDialect::kLegacy);
   EXPECT_EQ(vocab.IdOf("x"), 1u);
   EXPECT_EQ(vocab.IdOf("y"), 2u);
@@ -55,7 +55,7 @@ TEST(WordPieceVocabTest, LegacyTrimsBothEndsAndAddsBosAndEos) {
   EXPECT_EQ(vocab.size, 5u);
 }
 
-TEST(WordPieceVocabTest, RefusesWhatIsNoVocabulary) {
+TEST(WordPieceVocabTest, Parse_NoVocabulary_IsRefused) {
   for (const std::string_view text : {"", "a\nb\n", "[UNK]\n\xFF\n"}) {
     const absl::Status status = ParseWordPieceVocab(text, "v.txt", BertDialect::kFast, 0).status();
     EXPECT_TRUE(HasReason(status, Reason::kBadTokenizer)) << status;

@@ -1,4 +1,4 @@
-// A layout as a person or a test describes it, and its canonical bytes.
+// A layout as a person or a test describes it, and how to make its canonical bytes.
 #ifndef CAIRN_PLANNER_LAYOUT_LAYOUT_DESCRIPTION_H_
 #define CAIRN_PLANNER_LAYOUT_LAYOUT_DESCRIPTION_H_
 

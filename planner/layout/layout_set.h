@@ -1,4 +1,5 @@
-// The layouts of all ranks of a job, read once and interned: equal layouts, schemas and shards become numbers.
+// Holds the layouts of all ranks of a job. They are read once, and equal layouts, schemas and shards become one number
+// each.
 #ifndef CAIRN_PLANNER_LAYOUT_LAYOUT_SET_H_
 #define CAIRN_PLANNER_LAYOUT_LAYOUT_SET_H_
 
@@ -17,8 +18,8 @@
 
 namespace cairn {
 
-// Memory: about 4 bytes for each item of each distinct layout, and for each distinct shard 20 bytes and 16 per
-// dimension. Immutable once read; then thread-safe.
+// It takes about 4 bytes for each item of each distinct layout, and for each distinct shard 20 bytes and 16 per
+// dimension. It is immutable once it was read, and then thread-safe.
 class LayoutSet {
  public:
   // Shard numbers that stand for no shard.
@@ -30,7 +31,8 @@ class LayoutSet {
     DType dtype = DType::kUnspecified;
     Shape global_shape;
     int64_t elements = 0;
-    // A fault was reported that leaves shards of it out: what is missing then says nothing.
+    // True if shards of the tensor were left out because of a fault, which was reported. A gap in the tensor then means
+    // nothing.
     bool disputed = false;
   };
   struct Object {
@@ -56,7 +58,7 @@ class LayoutSet {
     uint32_t schema = 0;
   };
 
-  // Reads the layouts. Faults of single layouts and disagreements between them go to `faults`; what can be used is
+  // Reads the layouts. Faults of single layouts and disagreements between them go to `faults`. What can be used is
   // used, so that one pass finds them all.
   LayoutSet(std::span<const RankInput> inputs, FaultList& faults);
 

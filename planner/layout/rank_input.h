@@ -11,8 +11,8 @@ struct RankInput {
   int rank = 0;
   // Name of its machine.
   std::string node;
-  // A serialized cairn.v1.Layout and its digest. Ranks with equal digests share one layout; the bytes of one of them
-  // are read, and only during the call.
+  // A serialized cairn.v1.Layout and its digest. Ranks with equal digests share one layout: only the bytes of one of
+  // them are read, and only during the call.
   std::string_view layout;
   std::string_view layout_digest;
 };

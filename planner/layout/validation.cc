@@ -9,7 +9,7 @@
 namespace cairn {
 namespace {
 
-// Of one tensor; a fault of each further region teaches little.
+// At most so many faults of one tensor are told; more of them would teach little.
 constexpr size_t kFaultsPerTensor = 16;
 
 // The shards of one tensor as plain boxes.

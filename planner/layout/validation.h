@@ -1,4 +1,4 @@
-// Do the shards of a job hold every tensor exactly once, replicas aside?
+// Checks that the shards of a job hold every tensor exactly once, replicas aside.
 #ifndef CAIRN_PLANNER_LAYOUT_VALIDATION_H_
 #define CAIRN_PLANNER_LAYOUT_VALIDATION_H_
 

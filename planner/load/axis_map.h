@@ -1,4 +1,5 @@
-// How a box of a stored tensor becomes a box of a target's: axes permuted, taken apart and joined, elements cast.
+// Describes how a box of a stored tensor becomes a box of a target: its axes are permuted, taken apart and joined, and
+// its elements are cast.
 #ifndef CAIRN_PLANNER_LOAD_AXIS_MAP_H_
 #define CAIRN_PLANNER_LOAD_AXIS_MAP_H_
 
@@ -14,12 +15,12 @@
 
 namespace cairn {
 
-// The elements are seen as a grid. Its axes are those of the source box, in order; an axis that a reshape takes apart
+// The elements are seen as a grid. Its axes are those of the source box, in order; if a reshape takes an axis apart, it
 // is several grid axes. An axis of the target box is the row-major composition of some grid axes, in any order. So any
 // box of either side is a few boxes of the grid, and both sides walk over a box of the grid in strides.
 //
-// Grid coordinates along an axis that is whole one are those of the source tensor; along parts of an axis they begin
-// at 0.
+// If a source axis is one grid axis, grid coordinates along it are those of the source tensor. Along the parts of an
+// axis they begin at 0.
 class AxisMap {
  public:
   using Axes = absl::InlinedVector<uint8_t, 4>;
@@ -44,21 +45,21 @@ class AxisMap {
   const Box& source_box() const { return source_box_; }
   const Box& target_box() const { return target_box_; }
   bool is_cast() const { return casts.size() > 1; }
-  // No axis is taken apart: grid coordinates are those of the source tensor.
+  // True if no axis is taken apart, so that grid coordinates are those of the source tensor.
   bool plain() const { return extent_.size() == source_first_.size() - 1; }
-  // Nothing is permuted or taken apart.
+  // True if nothing is permuted or taken apart.
   bool straight() const;
-  // The target box has the shape that the steps give.
+  // True if the target box has the shape that the steps give.
   bool FitsTarget() const;
 
-  // The grid boxes that a box of the source (of the target) consists of; none if it does not meet the link's box.
+  // The grid boxes that a box of the source (of the target) consists of; none if it does not meet the box of this map.
   std::vector<Box> GridOfSource(const Box& box) const;
   std::vector<Box> GridOfTarget(const Box& box) const;
   // A box of the source that holds all that a box of the target takes; nothing if it takes nothing.
   std::optional<Box> SourceBounds(const Box& taken) const;
 
-  // For a piece that is stored row-major over `box`: element index of grid coordinate 0, and of one step along each
-  // grid axis.
+  // Says how to walk over a piece that is stored row-major over `box`: the element index of grid coordinate 0, and how
+  // far one step along each grid axis goes.
   struct Walk {
     int64_t base = 0;
     Shape strides;

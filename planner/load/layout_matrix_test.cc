@@ -100,7 +100,7 @@ std::string RunPair(uint64_t seed, uint64_t keep, const Faults& planted = {}) {
 constexpr uint64_t kDeals = 8;
 class LayoutMatrixTest : public ::testing::TestWithParam<uint64_t> {};
 
-TEST_P(LayoutMatrixTest, RandomPairs_LoadEqualByteForByte) {
+TEST_P(LayoutMatrixTest, Load_RandomPairs_LoadEqualByteForByte) {
   const uint64_t first = FromEnvironment("CAIRN_MATRIX_SEED", 1);
   const uint64_t pairs = FromEnvironment("CAIRN_MATRIX_PAIRS", 10000);
   for (uint64_t seed = first + GetParam(); seed < first + pairs; seed += kDeals) {
@@ -147,7 +147,7 @@ void ExpectCaught(const std::function<Faults(bool&)>& plant) {
   EXPECT_GT(planted, 5);
 }
 
-TEST(PlantedFaultTest, OffByOneOffset_IsCaught) {
+TEST(PlantedFaultTest, PlantedFault_OffByOneOffset_IsCaught) {
   ExpectCaught([](bool& done) {
     return Faults{nullptr, Spoil<v1::ReadPlan>(done, [](v1::ReadPlan& plan) {
                     for (v1::Copy& copy : *plan.mutable_copy()) {
@@ -160,7 +160,7 @@ TEST(PlantedFaultTest, OffByOneOffset_IsCaught) {
   });
 }
 
-TEST(PlantedFaultTest, DroppedCopy_IsCaught) {
+TEST(PlantedFaultTest, PlantedFault_DroppedCopy_IsCaught) {
   ExpectCaught([](bool& done) {
     return Faults{nullptr, Spoil<v1::ReadPlan>(done, [](v1::ReadPlan& plan) {
                     if (plan.copy_size() == 0) return false;
@@ -170,7 +170,7 @@ TEST(PlantedFaultTest, DroppedCopy_IsCaught) {
   });
 }
 
-TEST(PlantedFaultTest, DoubleRead_IsCaught) {
+TEST(PlantedFaultTest, PlantedFault_DoubleRead_IsCaught) {
   ExpectCaught([](bool& done) {
     return Faults{nullptr, Spoil<v1::ReadPlan>(done, [](v1::ReadPlan& plan) {
                     if (plan.round_size() == 0) return false;
@@ -181,7 +181,7 @@ TEST(PlantedFaultTest, DoubleRead_IsCaught) {
   });
 }
 
-TEST(PlantedFaultTest, WrongBin_IsCaught) {
+TEST(PlantedFaultTest, PlantedFault_WrongBin_IsCaught) {
   ExpectCaught([](bool& done) {
     return Faults{Spoil<v1::WritePlan>(done,
                                        [](v1::WritePlan& plan) {
@@ -195,7 +195,7 @@ TEST(PlantedFaultTest, WrongBin_IsCaught) {
   });
 }
 
-TEST(PlantedFaultTest, DroppedReplica_IsCaught) {
+TEST(PlantedFaultTest, PlantedFault_DroppedReplica_IsCaught) {
   // The only writer of a replicated shard leaves it out.
   ExpectCaught([](bool& done) {
     return Faults{Spoil<v1::WritePlan>(done,

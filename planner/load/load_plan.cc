@@ -126,7 +126,7 @@ class PartWriter {
   const LoadOptions& options_;
   LoadPlan::Impl& plan_;
 
-  // Of the reader that is being written.
+  // The part of the reader whose reads are being written.
   std::string* out_ = nullptr;
   std::vector<uint32_t> files_;  // of the manifest, in order
   uint32_t round_ = 0;
@@ -255,7 +255,7 @@ void PartWriter::Place(size_t reader, const Segment& segment, ByteRange range) {
   uint64_t at = continues ? cursor_ : (cursor_ + kPage - 1) / kPage * kPage + offset % kPage;
   bool extend = continues;
   if (options_.owners_read) {
-    // Memory is its own buffer: nothing is read, and nothing is moved within it.
+    // The memory of a rank is its own buffer: nothing is read into it, and nothing moves within it.
     at = BaseOf(FileOf(item)) + offset;
   } else if (at + bytes > options_.round_bytes) {
     FlushRound();
@@ -461,7 +461,7 @@ std::string LoadPlanDigest(const Manifest& source, const LayoutSet& targets, con
       .Add(source.job)
       .Add(static_cast<uint64_t>(source.step))
       .Add(uint64_t{source.attempt});
-  // A step that was removed and saved anew has all of that, but other bytes.
+  // A step that was removed and saved anew agrees in all of the above, but has other bytes.
   for (const ManifestFile& file : source.files) digester.Add(uint64_t{file.header_crc32c});
   digester.Add(source.plan_digest).Add(uint64_t{options.round_bytes}).Add(uint64_t{options.owners_read});
   digester.Add(uint64_t{options.mapping != nullptr});

@@ -1,4 +1,4 @@
-// Who reads what: any checkpoint into any layout, every needed byte read once.
+// Plans who reads what: any checkpoint is loaded into any layout, and every needed byte is read once.
 //
 // Pure. Algorithms and costs: docs/planner.md.
 #ifndef CAIRN_PLANNER_LOAD_LOAD_PLAN_H_
@@ -53,11 +53,12 @@ class LoadPlan {
   // Objects are never unexpected.
   const std::vector<std::string>& missing() const;
   const std::vector<std::string>& unexpected() const;
-  // Payload read from storage by all ranks; distinct bytes of the checkpoint that are needed. Equal, always.
+  // The payload that all ranks read from storage, and the distinct bytes of the checkpoint that are needed. The two are
+  // always equal.
   uint64_t total_bytes_read() const;
   uint64_t unique_bytes() const;
   const LoadTotals& totals() const;
-  // What the mapping does; null without one.
+  // Says what the mapping does; null if there is none.
   const aoa::MappingReport* mapping_report() const;
 
  private:
@@ -72,8 +73,8 @@ absl::StatusOr<LoadPlan> MakeLoadPlan(const Manifest& source, std::span<const Ra
 absl::StatusOr<LoadPlan> MakeLoadPlan(const Manifest& source, std::span<const RankInput> targets,
                                       const LoadOptions& options, FaultList& faults);
 
-// In-memory reshard: source and target are both live. Each rank's source memory is one virtual file, whose items are
-// the shards that the rank serves, in the order of `source_parts`; only its own agent can read it.
+// Plans an in-memory reshard: source and target are both live. Each rank's source memory is one virtual file, whose
+// items are the shards that the rank serves, in the order of `source_parts`; only its own agent can read it.
 struct ReshardPlan {
   SavePlan source;  // which shards each rank serves: one bin per rank, no header is read
   LoadPlan load;

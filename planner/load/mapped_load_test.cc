@@ -356,7 +356,7 @@ std::string RunSeed(uint64_t seed, const std::function<void(int, std::string&)>&
   return "";
 }
 
-TEST(MappedLoadTest, RandomMappings_EqualTheStatementsOnWholeArrays) {
+TEST(MappedLoadTest, MappedLoad_RandomMappings_EqualTheStatementsOnWholeArrays) {
   const uint64_t first = FromEnvironment("CAIRN_MAPPED_SEED", 1);
   const uint64_t seeds = FromEnvironment("CAIRN_MAPPED_SEEDS", 600);
   uint64_t refused = 0;
@@ -369,7 +369,7 @@ TEST(MappedLoadTest, RandomMappings_EqualTheStatementsOnWholeArrays) {
   EXPECT_LE(refused * 10, seeds);
 }
 
-TEST(MappedLoadTest, PlantedFault_IsCaught) {
+TEST(MappedLoadTest, MappedLoad_PlantedFault_IsCaught) {
   int planted = 0, caught = 0;
   for (uint64_t seed = 1; seed <= 100; ++seed) {
     bool done = false;
@@ -429,7 +429,7 @@ absl::StatusOr<LoadPlan> PlanInto(const Saved& saved, std::vector<TensorDescript
   return MakeLoadPlan(saved.manifest, std::span(&input, 1), options);
 }
 
-TEST(MappedLoadTest, OneSourceForManyTargets_IsReadOnce) {
+TEST(MappedLoadTest, MappedLoad_OneSourceForManyTargets_IsReadOnce) {
   const Saved saved = SaveWhole({{"a", Counting(DType::kFloat32, {8, 4})}});
   const auto plan = PlanInto(
       saved,
@@ -441,7 +441,7 @@ TEST(MappedLoadTest, OneSourceForManyTargets_IsReadOnce) {
   EXPECT_EQ(plan->mapping_report()->matched, 3u);
 }
 
-TEST(MappedLoadTest, StatesOfOneDtype_AreNotCast) {
+TEST(MappedLoadTest, MappedLoad_StatesOfOneDtype_AreNotCast) {
   const Saved saved = SaveWhole({{"a", Counting(DType::kBfloat16, {4, 2})},
                                  {"a.w_0", Counting(DType::kFloat32, {4, 2})},
                                  {"a.beta1_pow_acc_0", Counting(DType::kFloat32, {1})}});
@@ -461,7 +461,7 @@ TEST(MappedLoadTest, StatesOfOneDtype_AreNotCast) {
   EXPECT_THAT(part.mapping_report(), HasSubstr("matched"));
 }
 
-TEST(MappedLoadTest, MissingUnexpectedAndRemovedNames_AreTold) {
+TEST(MappedLoadTest, MappedLoad_MissingUnexpectedAndRemovedNames_AreTold) {
   const Saved saved = SaveWhole({{"a", Counting(DType::kFloat32, {2})},
                                  {"old", Counting(DType::kFloat32, {2})},
                                  {"old.moment1_0", Counting(DType::kFloat32, {2})},
@@ -479,7 +479,7 @@ TEST(MappedLoadTest, MissingUnexpectedAndRemovedNames_AreTold) {
   EXPECT_THAT(plan->mapping_report()->removed, ElementsAre("old"));
 }
 
-TEST(MappedLoadTest, WrongMappings_AreRefusedWithAllFaults) {
+TEST(MappedLoadTest, MappedLoad_WrongMappings_AreRefusedWithAllFaults) {
   const Saved saved = SaveWhole({{"a", Counting(DType::kFloat32, {4, 2})}, {"i", Counting(DType::kInt32, {4})}});
   const auto reason = [&](std::vector<TensorDescription> wanted, std::vector<std::string> statements) {
     const auto plan = PlanInto(saved, std::move(wanted), std::move(statements));

@@ -208,7 +208,7 @@ absl::StatusOr<CastChain> CastsFor(const aoa::ShardDesc& wanted, const ManifestT
                                    const std::vector<DType>& casts) {
   const ErrorMetadata metadata = {{"tensor", std::string(wanted.key)}};
   const bool state = aoa::SplitStateKey(wanted.key).kind != aoa::StateKind::kWeight;
-  // States are kept in a dtype of their own: what is done to the weight's is not done to theirs.
+  // States are kept in a dtype of their own: the casts of the weight are not applied to them.
   if (state && stored.dtype == wanted.dtype) return CastChain();
   const DType arrives = casts.empty() ? stored.dtype : casts.back();
   if (arrives != wanted.dtype) {

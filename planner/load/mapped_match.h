@@ -1,4 +1,4 @@
-// What the tensors of a target are made of, by a mapping.
+// Finds what the tensors of a target are made of, by a mapping.
 #ifndef CAIRN_PLANNER_LOAD_MAPPED_MATCH_H_
 #define CAIRN_PLANNER_LOAD_MAPPED_MATCH_H_
 
@@ -36,9 +36,9 @@ struct MappedMatch {
 // Adds the mapping's own faults (MAPPING_...), all of them, and SHAPE_MISMATCH, DTYPE_MISMATCH of states.
 MappedMatch MapNames(const Manifest& source, const LayoutSet& targets, const aoa::Config& mapping, FaultList& faults);
 
-// The links that make up one tensor of a target, which is `wanted` whole. `stored` answers the number of a stored
-// tensor by its name, or NameMatch::kNone. `missing` gets the names of sources that are not stored; then the links are
-// not all. Errors are those of MappedState::Resolve, MAPPING_DTYPE, SHAPE_MISMATCH and DTYPE_MISMATCH.
+// The axis maps that make up one tensor of a target, which is `wanted` whole. `stored` answers the number of a stored
+// tensor by its name, or NameMatch::kNone. `missing` gets the names of sources that are not stored; then some axis maps
+// lack. Errors are those of MappedState::Resolve, MAPPING_DTYPE, SHAPE_MISMATCH and DTYPE_MISMATCH.
 absl::StatusOr<std::vector<AxisMap>> AxisMapsOf(const aoa::MappedState& mapped, const aoa::ShardDesc& wanted,
                                                 const Manifest& source,
                                                 const std::function<uint32_t(const std::string&)>& stored,

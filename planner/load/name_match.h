@@ -15,9 +15,9 @@ namespace cairn {
 
 struct NameMatch {
   static constexpr uint32_t kNone = UINT32_MAX;
-  // By tensor of the target: the tensor of the checkpoint that it equals, or kNone.
+  // For each tensor of the target: the tensor of the checkpoint that it equals, or kNone.
   std::vector<uint32_t> source_of;
-  // Of a mapping: what becomes parts of targets that equal no stored tensor.
+  // Filled by a mapping: the boxes that become parts of targets which equal no stored tensor.
   std::vector<AxisMap> links;
   std::vector<std::string> missing;     // sorted; tensors and objects
   std::vector<std::string> unexpected;  // sorted; tensors

@@ -205,7 +205,7 @@ std::string Check(const Case& test, const Case* planned = nullptr) {
   return "";
 }
 
-TEST(ValidationOracleTest, BoxesAndFlatRangesMixed_AsCountedElementByElement) {
+TEST(ValidationOracleTest, Validation_BoxesAndFlatRangesMixed_AsCountedElementByElement) {
   const uint64_t first = FromEnvironment("CAIRN_ORACLE_SEED", 1);
   const uint64_t cases = FromEnvironment("CAIRN_ORACLE_CASES", 4000);
   uint64_t mixed = 0;
@@ -223,7 +223,7 @@ TEST(ValidationOracleTest, BoxesAndFlatRangesMixed_AsCountedElementByElement) {
 }
 
 // The control: a layout that loses one element between the oracle and the planner must be noticed.
-TEST(ValidationOracleTest, PlantedFault_IsCaught) {
+TEST(ValidationOracleTest, Validation_PlantedFault_IsCaught) {
   int planted = 0;
   for (uint64_t seed = 1; seed <= 400; ++seed) {
     const Case test = MakeCase(seed);
@@ -231,7 +231,7 @@ TEST(ValidationOracleTest, PlantedFault_IsCaught) {
     bool lost = false;
     for (auto& shards : other.ranks) {
       for (ShardDescription& shard : shards) {
-        // Of a flat piece that one rank holds alone.
+        // Only a flat piece that one rank holds alone leaves a gap.
         if (lost || !shard.flat || shard.flat->size() == 0 || HoldersOf(test, shard) != 1) continue;
         ++shard.flat->begin;
         lost = true;

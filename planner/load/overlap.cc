@@ -15,7 +15,7 @@ std::vector<Box> BoxesOf(const Box& box, FlatRange range) {
   return boxes;
 }
 
-// Of a row-major box whose piece begins at `begin` of its flattening.
+// The walk over a row-major box, of which a piece is stored that begins at `begin` of the box's flattening.
 AxisMap::Walk WalkOver(const Box& box, int64_t begin) {
   AxisMap::Walk walk;
   walk.strides = RowMajorStrides(box.shape);

@@ -1,4 +1,4 @@
-// The common elements of a stored item and a target shard, each a box or a flat piece of one.
+// Finds the common elements of a stored item and a target shard, each of which is a box or a flat piece of one.
 #ifndef CAIRN_PLANNER_LOAD_OVERLAP_H_
 #define CAIRN_PLANNER_LOAD_OVERLAP_H_
 
@@ -12,7 +12,8 @@
 
 namespace cairn {
 
-// What one side stores: the elements of `box`, or of `flat` of its flattening, row-major and contiguous.
+// What one side stores: the elements of `box`, or, if `flat` is set, that range of its flattening. They are row-major
+// and contiguous.
 struct Piece {
   Box box;
   std::optional<FlatRange> flat;
@@ -26,25 +27,26 @@ Box BoundsOf(const Piece& piece);
 // The common elements as disjoint boxes, and how to copy them.
 class Overlap {
  public:
-  // Both are pieces of one tensor, or `link` says which elements of the target are which of the source; it must outlive
-  // this.
+  // Both are pieces of one tensor, or `link` says which elements of the target are which elements of the source. `link`
+  // must outlive this object.
   Overlap(const Piece& source, const Piece& target, const AxisMap* link = nullptr);
 
   bool empty() const { return regions_.empty(); }
   int64_t size() const;
   // Boxes of the link's grid, or of the tensor.
   const std::vector<Box>& regions() const { return regions_; }
-  // Are they in coordinates of the source tensor?
+  // True if the boxes are in coordinates of the source tensor.
   bool in_source() const { return link_ == nullptr || link_->plain(); }
-  // The span of elements of the source, from its begin, that the common ones lie in.
+  // The span of elements of the source in which the common ones lie, counted from the source's begin.
   FlatRange source_span() const;
-  // True if they fill it.
+  // True if the common elements fill this span.
   bool contiguous() const { return source_span().size() == size(); }
 
-  // What the elements are cast through on their way; empty if they are not.
+  // The dtypes through which the elements are cast on their way; empty if they are not cast.
   CastChain casts() const { return link_ == nullptr ? CastChain() : link_->casts; }
 
-  // Ranges of elements of the source, from its begin, ascending, disjoint, not touching.
+  // Appends the ranges of source elements that are common, counted from the source's begin. They ascend, and they
+  // neither meet nor touch.
   void AppendRuns(std::vector<FlatRange>& runs) const;
 
   // The copies of those common elements that lie in `part` of the source's elements. Offsets count from the begins of

@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint64_t kBlock = kChecksumBlockBytes;
 constexpr uint64_t kDataPage = 4096;
-// Segments that a balanced reader has, about: more means better balance and more reads.
+// A balanced reader has about so many segments. More would mean better balance, but more reads.
 constexpr uint64_t kSegmentsPerRank = 8;
 
 class ReadsPlanner {
@@ -143,7 +143,7 @@ void ReadsPlanner::FindNeeded(const ManifestShard& shard, const Piece& piece, co
   if (all_contiguous) {
     for (const Overlap& overlap : overlaps) runs.push_back(overlap.source_span());
   } else {
-    // Many rows, of each of which several targets take a part: whole if the parts tile the item.
+    // There are many rows, and several targets take a part of each. The item is needed whole if the parts tile it.
     if (!piece.flat && total >= size) {
       std::vector<int64_t> pool;
       std::vector<PackedBox> boxes;
@@ -304,7 +304,7 @@ void ReadsPlanner::ChooseReaders() {
   for (uint32_t s = 0; s < reads_.segments.size(); ++s) {
     Segment& segment = reads_.segments[s];
     if (same) {
-      // What was moved to be written does not move again to be read: its writer does not hold it.
+      // A shard that was moved to be written is not read by its writer, which does not hold it.
       const int owner = OwnerOf(segment);
       if (owner >= 0 && Needs(owner, segment)) {
         give(segment, owner);

@@ -1,4 +1,4 @@
-// Which bytes of a checkpoint a set of targets needs, and who reads them.
+// Finds which bytes of a checkpoint a set of targets needs, and who reads them.
 #ifndef CAIRN_PLANNER_LOAD_READS_H_
 #define CAIRN_PLANNER_LOAD_READS_H_
 
@@ -68,13 +68,13 @@ Overlap OverlapOf(const Manifest& source, const ManifestShard& shard, const Layo
 // Every needed byte stands in exactly one segment. Objects have no uses: all of an object's bytes are needed by the
 // ranks that ObjectConsumers names.
 //
-// A segment is read by a rank that needs most of it. What only one rank needs is settled first; the rest follows,
-// heaviest first, each to the rank with the smallest (bytes so far, bytes of its node, rank). If every rank has the
-// layout that the checkpoint was saved with, each reads what it wrote, as far as it holds that.
+// A segment is read by one of the ranks that need most of it. Segments that only one rank needs are given out first.
+// The others follow, heaviest first, each to the rank with the smallest (bytes so far, bytes of its node, rank). If
+// every rank has the layout with which the checkpoint was saved, each reads what it wrote, as far as it holds that.
 Reads PlanReads(const Manifest& source, const LayoutSet& targets, const NameMatch& match, const LoadOptions& options);
 
-// Ranks (indices) that get an object: all, but of an object that is one per rank only its own, if the world is the
-// same.
+// Says which ranks (indices) get an object: all of them. But an object of which each rank has its own goes only to that
+// rank, if the world size is the same.
 enum class ObjectConsumers { kAll, kOwner };
 ObjectConsumers ConsumersOf(const Manifest& source, const LayoutSet& targets, const ManifestObject& object);
 

@@ -99,13 +99,13 @@ std::string RunReshard(const Model& model, uint64_t seed, const std::function<vo
   return "";
 }
 
-TEST(ReshardPlanTest, RandomPairs_EqualElementByElement) {
+TEST(ReshardPlanTest, ReshardPlan_RandomPairs_EqualElementByElement) {
   for (uint64_t seed = 1; seed <= 1000; ++seed) {
     ASSERT_EQ(RunReshard(MakeModel(seed, ~uint64_t{0}), seed), "") << "seed " << seed;
   }
 }
 
-TEST(ReshardPlanTest, PlantedFault_IsCaught) {
+TEST(ReshardPlanTest, ReshardPlan_PlantedFault_IsCaught) {
   int planted = 0;
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     bool done = false;
@@ -136,7 +136,7 @@ std::vector<RankMemory> Rows(int64_t rows, const std::vector<int64_t>& borders) 
   return MakeRanks(ContentsOf(model), layouts, true);
 }
 
-TEST(ReshardPlanTest, OnlyOwnersLend_AndARankWithoutSourceTakes) {
+TEST(ReshardPlanTest, ReshardPlan_ARankWithoutSource_TakesAndOnlyOwnersLend) {
   const auto sources = Rows(100, {0, 60, 100});
   const auto targets = Rows(100, {0, 10, 20, 100});
   const auto plan = MakeReshardPlan(InputsOf(sources), InputsOf(targets), LoadOptions());
@@ -146,7 +146,7 @@ TEST(ReshardPlanTest, OnlyOwnersLend_AndARankWithoutSourceTakes) {
   EXPECT_EQ(plan->load.unique_bytes(), 800u);
 }
 
-TEST(ReshardPlanTest, ARankThatOnlyGives_HasAPart) {
+TEST(ReshardPlanTest, ReshardPlan_ARankThatOnlyGives_HasAPart) {
   const auto sources = Rows(100, {0, 30, 60, 100});
   const auto targets = Rows(100, {0, 100});
   const auto plan = MakeReshardPlan(InputsOf(sources), InputsOf(targets), LoadOptions());
@@ -159,7 +159,7 @@ TEST(ReshardPlanTest, ARankThatOnlyGives_HasAPart) {
   }
 }
 
-TEST(ReshardPlanTest, FaultsOfBothSides_AreTold) {
+TEST(ReshardPlanTest, ReshardPlan_FaultsOfBothSides_AreTold) {
   const auto whole = Rows(100, {0, 100});
   const auto gap = Rows(100, {0, 60});
   FaultList faults;

@@ -1,4 +1,4 @@
-// Items of one rank into bins, exactly as Megatron's `_split_by_size_and_type` does it.
+// Puts the items of one rank into bins, exactly as Megatron's `_split_by_size_and_type` does it.
 #ifndef CAIRN_PLANNER_SAVE_BINS_H_
 #define CAIRN_PLANNER_SAVE_BINS_H_
 
@@ -16,12 +16,13 @@ struct BinItem {
 struct Bins {
   // Indices of the items, in the order in which they lie in their bin.
   std::vector<std::vector<uint32_t>> items;
-  // Of the tensors in each bin.
+  // The bytes of the tensors in each bin.
   std::vector<uint64_t> tensor_bytes;
 };
 
-// One bin keeps the items as they are. Else objects go round-robin; then tensors, largest first and equal ones in their
-// order, each to the bin with the smallest (bytes of tensors so far, index). `bins` >= 1. O(n log n).
+// If there is one bin, it keeps the items in their order. Else objects go to the bins in turn. Then come the tensors,
+// largest first and equal ones in their order, each to the bin with the smallest (bytes of tensors so far, index).
+// `bins` >= 1. O(n log n).
 Bins SplitIntoBins(std::span<const BinItem> items, int bins);
 
 }  // namespace cairn

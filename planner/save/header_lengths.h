@@ -1,4 +1,5 @@
-// How much of a bin's header each shard takes, without building an item or a name: millions of them are measured.
+// Measures how much of a bin's header each shard takes, without building an item or a name, because millions of them
+// are measured.
 #ifndef CAIRN_PLANNER_SAVE_HEADER_LENGTHS_H_
 #define CAIRN_PLANNER_SAVE_HEADER_LENGTHS_H_
 

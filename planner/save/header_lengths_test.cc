@@ -9,7 +9,7 @@
 namespace cairn::testing {
 namespace {
 
-TEST(HeaderLengthsTest, EveryShard_TakesWhatHeaderSizerSays) {
+TEST(HeaderLengthsTest, HeaderLengths_EveryShard_TakesWhatHeaderSizerSays) {
   size_t shards = 0;
   for (uint64_t seed = 1; seed < 200; ++seed) {
     Model model = MakeModel(seed, ~uint64_t{0});

@@ -73,7 +73,7 @@ std::string SharedLayoutNames(const FaultList& faults) {
   return text;
 }
 
-TEST(CompareReplicasTest, NamesItemWriterAndThoseThatDiffer) {
+TEST(CompareReplicasTest, CompareReplicas_HoldersDiffer_NamesItemWriterAndThem) {
   LayoutDescription layout;
   layout.tensors = {Whole("a", {8}), Whole("b", {8})};
   layout.objects = {{"o", 4096, false}, {"own", 4096, true}};
@@ -121,7 +121,7 @@ TEST(CompareReplicasTest, NamesItemWriterAndThoseThatDiffer) {
   EXPECT_EQ(reasons.contains(Reason::kObjectMismatch), writer["o"] != 1);
 }
 
-TEST(CompareReplicasTest, AShardThatWasMoved_IsComparedWithItsOtherHolders) {
+TEST(CompareReplicasTest, CompareReplicas_AShardThatWasMoved_IsComparedWithItsOtherHolders) {
   // Ranks 0 and 1 hold everything, rank 2 nothing: it gets a share to write.
   LayoutDescription heavy, light;
   for (int i = 0; i < 6; ++i) heavy.tensors.push_back(Whole(absl::StrCat("t", i), {static_cast<int64_t>(kMiB)}));
@@ -179,16 +179,16 @@ class CompareObjectsTest : public ::testing::Test {
   std::vector<HolderChecksums> holders_;
 };
 
-TEST_F(CompareObjectsTest, EqualOnes_AreNoFault) { EXPECT_EQ(Compare(), ""); }
+TEST_F(CompareObjectsTest, CompareObjects_EqualOnes_AreNoFault) { EXPECT_EQ(Compare(), ""); }
 
-TEST_F(CompareObjectsTest, AnotherLengthInTheSameSlot_IsAnotherObject) {
+TEST_F(CompareObjectsTest, CompareObjects_AnotherLengthInTheSameSlot_IsAnotherObject) {
   const int other = (writer_ + 1) % 3;
   Of(other).set_object_bytes(9);  // its slot holds the same bytes: the tenth is zero
   EXPECT_EQ(Compare(),
             absl::StrCat("OBJECT_MISMATCH o [", std::min(writer_, other), " ", std::max(writer_, other), " ]; "));
 }
 
-TEST_F(CompareObjectsTest, WhoDiffersFromMost_IsTold) {
+TEST_F(CompareObjectsTest, CompareObjects_WhoDiffersFromMost_IsTold) {
   const auto message = [&] {
     FaultList objects, tensors;
     plan_->CompareReplicas(Results(*plan_), holders_, objects, tensors);
@@ -205,7 +205,7 @@ TEST_F(CompareObjectsTest, WhoDiffersFromMost_IsTold) {
   EXPECT_TRUE(message().ends_with("; no more than half of the 3 ranks agree")) << message();
 }
 
-TEST_F(CompareObjectsTest, OneThatARankDoesNotReport_IsNotTakenForEqual) {
+TEST_F(CompareObjectsTest, CompareObjects_OneThatARankDoesNotReport_IsNotTakenForEqual) {
   const int other = (writer_ + 1) % 3;
   holders_[static_cast<size_t>(other)].checksums.clear();
   EXPECT_EQ(Compare(), absl::StrCat("BAD_REQUEST o [", other, " ]; "));
@@ -270,7 +270,7 @@ TEST(MovesTest, PartsOfBothSidesAgree_NodeFirst_NoShardTwice) {
   EXPECT_GT(moved, 0u);
 }
 
-TEST(PartDigestTest, AChangeOfOneRank_LeavesTheOthersTheirParts) {
+TEST(PartDigestTest, PartDigest_AChangeOfOneRank_LeavesTheOthersTheirParts) {
   std::vector<LayoutDescription> layouts(6);
   for (size_t r = 0; r < layouts.size(); ++r) {
     for (int i = 0; i < 3; ++i) {
@@ -310,7 +310,7 @@ absl::StatusOr<LoadPlan> LoadOf(int64_t rows, int64_t columns, int parts, const 
   return MakeLoadPlan(VirtualManifest(*save), InputsOf(targets), options);
 }
 
-TEST(PartTest, TellsTheWorldAndTheNumberOfAllFiles) {
+TEST(PartTest, Part_OfAnyRank_TellsTheWorldAndTheNumberOfAllFiles) {
   std::vector<LayoutDescription> layouts(3);
   for (int r = 0; r < 2; ++r) layouts[static_cast<size_t>(r)].tensors = {Part("w", {8, 8}, {4 * r, 0}, {4, 8})};
   const auto plan = MakeSavePlan(InputsOf(Ranks(layouts)), SaveOptions());
@@ -323,7 +323,7 @@ TEST(PartTest, TellsTheWorldAndTheNumberOfAllFiles) {
   }
 }
 
-TEST(LoadRulesTest, AStepThatWasSavedAnew_IsAnotherPlan) {
+TEST(LoadRulesTest, LoadPlan_AStepThatWasSavedAnew_IsAnotherPlan) {
   LayoutDescription wants;
   wants.tensors = {Whole("w", {64, 64})};
   const auto save = MakeSavePlan(InputsOf(Ranks({wants})), SaveOptions());
@@ -338,7 +338,7 @@ TEST(LoadRulesTest, AStepThatWasSavedAnew_IsAnotherPlan) {
   EXPECT_NE(digest(before), digest(after));
 }
 
-TEST(LoadRulesTest, IdleRanksNeverRead) {
+TEST(LoadRulesTest, LoadPlan_IdleRanks_NeverRead) {
   // Rank 1 wants nothing; replicas on ranks 0, 2 and 3.
   LayoutDescription wants, idle;
   wants.tensors = {Whole("w", {64, 1 << 18})};

@@ -7,10 +7,10 @@
 
 namespace cairn {
 
-// May a shard be written by a rank that does not hold it?
+// Says whether a shard may be written by a rank that does not hold it.
 enum class MovePolicy {
   kNever,
-  // If the largest load is above SaveOptions::move_threshold times the mean; to ranks of the same node first.
+  // It may, if the largest load is above SaveOptions::move_threshold times the mean. Ranks of the same node come first.
   kAuto,
 };
 
@@ -19,9 +19,9 @@ struct SaveOptions {
   MovePolicy moves = MovePolicy::kNever;
   // Loads above this multiple of the mean are brought down, as far as whole shards allow.
   double move_threshold = 1.02;
-  // Holders that were slow: another holder of a replica is preferred.
+  // Ranks that were slow. If another rank holds a replica, it is preferred.
   std::vector<int> slow_ranks;
-  // Faults that are kept (all are counted).
+  // How many faults are kept. All are counted.
   size_t max_faults = 64;
 };
 

@@ -1,7 +1,7 @@
-// Who writes what: one writer for each distinct shard of a job, bins, and every byte position of every file.
+// Plans who writes what: one writer for each distinct shard of a job, the bins, and every byte position of every file.
 //
-// Pure: a plan is a function of the layouts, ranks, nodes and options, and its digest covers all of them. Algorithms
-// and costs: docs/planner.md.
+// This is pure: a plan is a function of the layouts, ranks, nodes and options, and its digest covers all of them.
+// Algorithms and costs: docs/planner.md.
 #ifndef CAIRN_PLANNER_SAVE_SAVE_PLAN_H_
 #define CAIRN_PLANNER_SAVE_SAVE_PLAN_H_
 
@@ -23,13 +23,14 @@
 
 namespace cairn {
 
-// Of one rank: what its agent reported after writing.
+// What the agent of one rank reported after it had written.
 struct RankResult {
   int rank = 0;
   cairn::v1::WriteResult result;
 };
 
-// Checksums of what a rank holds, by number of the item in its layout: of every shared object, and of any shards.
+// Checksums of items that a rank holds, by the item's number in its layout. Every shared object must be there, and any
+// shards may be.
 struct HolderChecksums {
   int rank = 0;
   std::vector<cairn::v1::ReplicaChecksum> checksums;
@@ -75,13 +76,13 @@ class SavePlan {
   const std::string& digest() const;
   // Ascending.
   const std::vector<int>& ranks() const;
-  // Of all files, headers and slots included.
+  // The bytes of all files, headers and slots included.
   uint64_t total_bytes() const;
-  // Of tensors and objects, each distinct one once, without headers.
+  // The bytes of tensors and objects, each distinct one counted once, without headers.
   uint64_t unique_bytes() const;
   // Data bytes that each rank writes, parallel to ranks().
   std::vector<uint64_t> rank_bytes() const;
-  // Of what a rank writes: data bytes that no other rank holds. 0 for a rank that is not in the plan.
+  // The data bytes that a rank writes and no other rank holds. 0 for a rank that is not in the plan.
   uint64_t SoleBytes(int rank) const;
   // All names of tensors, objects and aliases, sorted.
   std::vector<std::string> names() const;
@@ -91,7 +92,7 @@ class SavePlan {
   // The digest of the part without the plan's own digest: equal in two plans if the rank has the same to do in both.
   std::string PartDigest(int rank) const;
 
-  // For people and dry runs: everything at once. Costs memory for every item.
+  // Lists everything at once, for people and dry runs. This takes memory for every item.
   std::vector<PlannedFileView> Files() const;
   std::vector<PlannedMove> Moves() const;
   // Ranks (from, to) between which shards move, each pair once; ascending.
@@ -99,13 +100,13 @@ class SavePlan {
 
   // Compares what holders have with what was written. `objects` gets OBJECT_MISMATCH for each shared object, `tensors`
   // REPLICA_MISMATCH for each shard whose holders report other bytes than its writer, naming the item, the writer and
-  // the holders that differ. Shards are compared where a holder reports them. Shared objects have to be reported by
-  // each rank that declares them: BAD_REQUEST in `objects` names one that was not. `results` may lack ranks; what
-  // nobody wrote is left out. The two lists may be one.
+  // the holders that differ. Shards are compared where a holder reports them. Each rank that declares a shared object
+  // has to report it: if one does not, BAD_REQUEST in `objects` names the object. `results` may lack ranks; what nobody
+  // wrote is left out. `objects` and `tensors` may be one list.
   void CompareReplicas(std::span<const RankResult> results, std::span<const HolderChecksums> holders,
                        FaultList& objects, FaultList& tensors) const;
 
-  // The manifest of an attempt that followed this plan. `results` needs every rank that writes a file.
+  // Makes the manifest of an attempt that followed this plan. `results` needs every rank that writes a file.
   // INVALID_ARGUMENT (BAD_REQUEST): a rank's result is missing or does not fit its part.
   absl::StatusOr<Manifest> MakeManifest(std::span<const RankResult> results, const CommitInfo& commit) const;
 
@@ -113,16 +114,16 @@ class SavePlan {
   std::shared_ptr<const Impl> impl_;
 };
 
-// Validates the layouts as a whole and plans. `ranks` in any order, no rank twice.
+// Validates the layouts as a whole, and plans. `ranks` may be in any order, but no rank may be there twice.
 // INVALID_ARGUMENT with all faults found (see FaultList::ToStatus) and the reason of the first: BAD_REQUEST (bytes that
 // are no layout, columns that do not fit), BAD_NAME, BAD_DTYPE, BAD_SHAPE, SHAPE_OVERFLOW, SHARD_OUT_OF_BOUNDS,
 // SHARD_GAP, SHARD_OVERLAP, SHAPE_MISMATCH, DTYPE_MISMATCH, NAME_COLLISION, ALIAS_UNRESOLVED, EMPTY_LAYOUT;
 // FAILED_PRECONDITION: OBJECT_MISMATCH (slots of a shared object differ).
 absl::StatusOr<SavePlan> MakeSavePlan(std::span<const RankInput> ranks, const SaveOptions& options);
-// The same; all faults are in `faults` (which then is not empty).
+// The same. After an error all faults are in `faults`, which then is not empty.
 absl::StatusOr<SavePlan> MakeSavePlan(std::span<const RankInput> ranks, const SaveOptions& options, FaultList& faults);
 
-// The digest that MakeSavePlan's result would have, without planning.
+// The digest that the result of MakeSavePlan would have. It is computed without planning.
 std::string SavePlanDigest(std::span<const RankInput> ranks, const SaveOptions& options);
 
 // Remembers the last plans by digest, so that unchanged layouts never plan again. Not thread-safe.

@@ -1,4 +1,4 @@
-// What a save plan is made of: who writes which items into which files, in numbers.
+// The parts of a save plan: who writes which items into which files, in numbers.
 #ifndef CAIRN_PLANNER_SAVE_SAVE_PLAN_IMPL_H_
 #define CAIRN_PLANNER_SAVE_SAVE_PLAN_IMPL_H_
 

@@ -53,7 +53,7 @@ class Chooser {
     for (uint32_t object = 0; object < set_.objects().size(); ++object) {
       if (!object_layouts[object].empty()) shared.push_back({set_.objects()[object].slot_bytes, shards + object});
     }
-    // Equal ones in the order of their first appearance by rank, which is that of their numbers.
+    // Equal ones stay in the order in which ranks first hold them, which is that of their numbers.
     std::stable_sort(shared.begin(), shared.end(), [](const Shared& a, const Shared& b) { return a.bytes > b.bytes; });
     for (const Shared& item : shared) {
       const bool object = item.number >= shards;

@@ -9,10 +9,10 @@ import numpy
 
 from cairn import _layout, _native
 
-# Of the time that saves block a trainer, what samples may take. Training waits for the slowest rank, which on a busy
-# machine is one that was held up while it checked: half of the 5 % that the whole may cost is left for that.
+# The part of the time for which saves block a trainer that samples may take. Training waits for the slowest rank, which
+# on a busy machine is one that was held up while it checked: half of the 5 % that the whole may cost is left for that.
 _SHARE = 0.025
-# Of a checksum, in bytes and items per second, before one was timed: slower than any machine that runs this.
+# The speed of a checksum before one was timed, in bytes and items per second: slower than any machine that runs this.
 _SLOWEST = 1e9
 _PER_ITEM = 10e-6
 # Between two looks at the clock.
