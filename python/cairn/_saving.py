@@ -247,7 +247,8 @@ class Saving:
 
     def _poll(self, max_wait: float) -> None:
         try:
-            outcome, stalled, attempt = self._saver.verdict(self.step, self._number, self._agent, self._attempt, max_wait)
+            outcome, stalled, attempt = self._saver.verdict(self.step, self._number, self._agent, self._attempt,
+                                                            max_wait)
         except Error as error:
             if error.reason != "AGENT_UNREACHABLE":
                 raise
@@ -264,8 +265,8 @@ class Saving:
         An agent that was refused by its coordinator has said why before it ended.
         """
         why = self._stalled or error
-        return Error(why.reason, f"{why.message}; {'its agent has ended, and ' if why is not error else ''}whether step "
-                     f"{self.step} was committed is not known here",
+        ended = "" if why is error else "its agent has ended, and "
+        return Error(why.reason, f"{why.message}; {ended}whether step {self.step} was committed is not known here",
                      {**why.metadata, "step": str(self.step), "job": self._saver.job, "outcome": "unknown"})
 
     def __repr__(self) -> str:

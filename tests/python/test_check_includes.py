@@ -27,7 +27,7 @@ def faults(tool, tmp_path, sources: dict[str, list[str]]) -> list[str]:
 
 
 @pytest.mark.parametrize(("sources", "said"), [
-    ({"common/file/a.h": ["common/storage/b.h"], "common/storage/b.h": []}, "common/file may not include common/storage/b.h"),
+    ({"common/file/a.h": ["common/rpc/b.h"], "common/rpc/b.h": []}, "common/file may not include common/rpc/b.h"),
     ({"coordinator/save/a.cc": ["coordinator/load/b.h"], "coordinator/load/b.h": []}, "does not stand below it"),
     ({"agent/writer/a.cc": ["coordinator/save/b.h"], "coordinator/save/b.h": []}, "never include each other"),
     ({"planner/save/a.h": ["planner/save/b.h"], "planner/save/b.cc": ["planner/save/c.h"], "planner/save/b.h": [],

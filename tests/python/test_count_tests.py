@@ -124,3 +124,16 @@ def test_sums(tmp_path, targets, python, bazel, pytest_, line):
 def test_nothing_ran(tmp_path):
     done = subprocess.run([sys.executable, str(TOOL), str(tmp_path)], capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "0 passed, 2 failed" and done.returncode == 1
+
+
+def test_what_lint_found_is_a_failure_with_its_output(tmp_path):
+    events = [result(tmp_path, "//a", GOOD), summary("//a", "PASSED")]
+    assert count(tmp_path, events)[0] == "2 passed, 0 failed"
+    (tmp_path / "lint.log").write_text("a.cc:1: wrong")
+    (tmp_path / "lint.status").write_text("0")
+    assert count(tmp_path, events)[0] == "3 passed, 0 failed"
+    for status in ("1", ""):
+        (tmp_path / "lint.status").write_text(status)
+        line, told = count(tmp_path, events, options=["--keep", tmp_path / "kept"])
+        assert line == "2 passed, 1 failed" and any("tools/lint" in entry for entry in told), told
+    assert any("a.cc:1: wrong" in file.read_text() for file in (tmp_path / "kept").iterdir())

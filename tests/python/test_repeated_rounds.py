@@ -62,6 +62,7 @@ def house(tmp_path):
     for name in ("install_packages", "build"):
         script(tools / name, "#!/bin/sh\n")
     script(tools / "python_env", f"#!/bin/sh\necho {bin_}/python\n")
+    script(tools / "lint", "#!/bin/sh\necho what is wrong\necho \"$@\" > lint_arguments\nexit ${{LINT_ENDS:-0}}\n")
     script(bin_ / "bazel", BAZEL)
     script(bin_ / "python", PYTEST)
     return tmp_path / "house"
@@ -76,11 +77,19 @@ def run(house, *arguments, fail_in=""):
 
 
 def test_one_round_as_ever(house):
-    done, lines = run(house)
-    assert (lines[-1], done.returncode) == ("5 passed, 0 failed", 0), done
+    done, lines = run(house, "--base", "HEAD~1")
+    assert (lines[-1], done.returncode) == ("6 passed, 0 failed", 0), done
+    assert (house / "lint_arguments").read_text() == "--base HEAD~1\n"
     assert "--nocache_test_results" not in (house / "rounds").read_text()
-    done, lines = run(house, fail_in="2")
+    done, lines = run(house, "--no-lint", fail_in="2")
     assert (lines[-1], done.returncode) == ("4 passed, 1 failed", 1), done
+
+
+def test_lint_that_found_something_is_a_failure(house, monkeypatch):
+    monkeypatch.setenv("LINT_ENDS", "1")
+    done, lines = run(house)
+    assert (lines[-1], done.returncode) == ("5 passed, 1 failed", 1), done
+    assert "what is wrong" in done.stderr
 
 
 def test_rounds_add_up_and_every_second_one_is_busy(house):
