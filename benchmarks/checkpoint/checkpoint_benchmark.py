@@ -310,15 +310,9 @@ def main() -> int:
                 workers.append(
                     cluster.spawn(
                         [
-                            sys.executable,
-                            __file__,
-                            "--worker",
-                            f"--size={options.size}",
-                            f"--tensors={options.tensors}",
-                            f"--rounds={options.rounds}",
-                            f"--directory={directory / 'root'}",
-                            *([f"--only={options.only}"] if options.only else []),
-                        ],
+                            sys.executable, __file__, "--worker", f"--size={options.size}",
+                            f"--tensors={options.tensors}", f"--rounds={options.rounds}",
+                            f"--directory={directory / 'root'}", *([f"--only={options.only}"] if options.only else [])],
                         env=environment,
                         stdin=subprocess.DEVNULL,
                         stdout=subprocess.PIPE if rank == 0 else None,

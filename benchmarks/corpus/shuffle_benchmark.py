@@ -103,15 +103,8 @@ def main():
             for _ in range(2):
                 seconds, used, peak = measure(
                     [
-                        "dd",
-                        f"if={source}",
-                        f"of={directory / 'copy'}",
-                        "bs=4M",
-                        "iflag=direct",
-                        "oflag=direct",
-                        "conv=fsync",
-                        "status=none",
-                    ]
+                        "dd", f"if={source}", f"of={directory / 'copy'}", "bs=4M", "iflag=direct", "oflag=direct",
+                        "conv=fsync", "status=none"]
                 )
                 total += seconds
                 (directory / "copy").unlink()
@@ -119,17 +112,8 @@ def main():
             cpu["bound"].append(2 * used)
             seconds, used, peak = measure(
                 [
-                    cairn,
-                    "corpus",
-                    "shuffle",
-                    source,
-                    "--output",
-                    directory / "out",
-                    "--memory",
-                    f"{memory}B",
-                    "--threads",
-                    str(arguments.threads),
-                ],
+                    cairn, "corpus", "shuffle", source, "--output", directory / "out", "--memory", f"{memory}B",
+                    "--threads", str(arguments.threads)],
                 stdout=subprocess.DEVNULL,
             )
             runs["cairn"].append(seconds)
@@ -142,13 +126,8 @@ def main():
                 environment = dict(os.environ, MEMORY=str(memory / 1e9), TMPDIR=str(directory))
                 seconds, used, peak = measure(
                     [
-                        "sh",
-                        "-c",
-                        '"$0" < "$1" > "$2" 2>/dev/null && sync "$2"',
-                        os.path.abspath(arguments.terashuf),
-                        str(source),
-                        str(directory / "tera"),
-                    ],
+                        "sh", "-c", '"$0" < "$1" > "$2" 2>/dev/null && sync "$2"', os.path.abspath(arguments.terashuf),
+                        str(source), str(directory / "tera")],
                     env=environment,
                 )
                 runs["terashuf"].append(seconds)

@@ -175,14 +175,8 @@ def test_gpt2_pair(pair, tmp_path):
     (tmp_path / "vocab.json").write_text(json.dumps(vocab))
     (tmp_path / "merges.txt").write_text((pair / "merges.txt").read_text().split("\n", 1)[1].replace("\n", "\r\n"))
     result = cairn(
-        "encode",
-        "--tokenizer",
-        tmp_path / "vocab.json",
-        "--merges",
-        tmp_path / "merges.txt",
-        "-",
-        stdin=b"<|endoftext|>a b\n",
-    )
+        "encode", "--tokenizer", tmp_path / "vocab.json", "--merges", tmp_path / "merges.txt", "-",
+        stdin=b"<|endoftext|>a b\n")
     assert [int(i) for i in result.stdout.split()] == [5000, *encode(pair, b"a b")[0]]
 
 

@@ -10,15 +10,7 @@ import numpy
 import pytest
 
 from preprocess_peer import (
-    CAIRN,
-    SPECIAL,
-    BertPeer,
-    assert_same_pairs,
-    cairn_preprocess,
-    indexed_dataset,
-    preprocess,
-    write_jsonl,
-)
+    CAIRN, SPECIAL, BertPeer, assert_same_pairs, cairn_preprocess, indexed_dataset, preprocess, write_jsonl)
 
 WORDS = "the quick brown fox jumps over lazy dogs and checkpoints [SEP] x, y. <extra_id_3>!".split()
 
@@ -129,17 +121,8 @@ def test_partitions(tmp_path, vocab, partitions, sequential):
     files = [write_jsonl(tmp_path / f"in{i}.jsonl", documents(rng, n)) for i, n in enumerate((101, 1, 230))]
     flags = ["--partitions", str(partitions)] + (["--keep-sequential-samples"] if sequential else [])
     run_both(
-        tmp_path,
-        tmp_path / "in*.jsonl",
-        vocab,
-        *flags,
-        "--workers",
-        str(partitions),
-        files=files,
-        partitions=partitions,
-        keep_sequential=sequential,
-        keys=("text", "title"),
-    )
+        tmp_path, tmp_path / "in*.jsonl", vocab, *flags, "--workers", str(partitions), files=files,
+        partitions=partitions, keep_sequential=sequential, keys=("text", "title"))
     assert sorted(p.name for p in tmp_path.glob("*ours*")) == sorted(
         f"ours_{key}_document.{suffix}" for key in ("text", "title") for suffix in ("bin", "idx"))
 
@@ -185,16 +168,8 @@ def test_compressed_input(tmp_path, vocab):
         assert_same_pairs(tmp_path / "peer", tmp_path / "ours")
     (tmp_path / "cut.jsonl.gz").write_bytes(gzip.compress(whole)[:-20])
     done = cairn_preprocess(
-        "--input",
-        tmp_path / "cut.jsonl.gz",
-        "--output-prefix",
-        tmp_path / "cut",
-        "--tokenizer-type",
-        "BertWordPieceCase",
-        "--vocab-file",
-        vocab,
-        check=False,
-    )
+        "--input", tmp_path / "cut.jsonl.gz", "--output-prefix", tmp_path / "cut", "--tokenizer-type",
+        "BertWordPieceCase", "--vocab-file", vocab, check=False)
     assert done.returncode == 1 and "cut.jsonl.gz" in done.stderr
     assert not list(tmp_path.glob("cut_*"))
 

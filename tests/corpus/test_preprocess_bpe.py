@@ -63,16 +63,8 @@ def test_hugging_face(tmp_path, framing, flags):
     source = write_jsonl(tmp_path / "in.jsonl", documents(random.Random(2), 200))
     preprocess([source], tmp_path / "peer", peer, append_eod="--append-eod" in flags)
     cairn_preprocess(
-        "--input",
-        source,
-        "--output-prefix",
-        tmp_path / "ours",
-        "--tokenizer-type",
-        "HuggingFaceTokenizer",
-        "--tokenizer-model",
-        directory,
-        *flags,
-    )
+        "--input", source, "--output-prefix", tmp_path / "ours", "--tokenizer-type", "HuggingFaceTokenizer",
+        "--tokenizer-model", directory, *flags)
     assert_same_pairs(tmp_path / "peer", tmp_path / "ours")
 
 

@@ -309,18 +309,8 @@ def run_in_namespace(directory: pathlib.Path, mount: str, code: str) -> None:
         pytest.skip("this machine gives no user namespaces")
     done = subprocess.run(
         [
-            "unshare",
-            "--user",
-            "--map-root-user",
-            "--mount",
-            "/bin/sh",
-            "-c",
-            mount + ' && exec "$2" -c "$3" "$1"',
-            "sh",
-            str(place),
-            sys.executable,
-            code,
-        ],
+            "unshare", "--user", "--map-root-user", "--mount", "/bin/sh", "-c", mount + ' && exec "$2" -c "$3" "$1"',
+            "sh", str(place), sys.executable, code],
         capture_output=True,
         text=True,
         timeout=180,

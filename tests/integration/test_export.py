@@ -110,22 +110,9 @@ def test_a_tensor_above_the_memory_is_streamed(tmp_path):
                "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
     done = subprocess.run(
         [
-            sys.executable,
-            "-S",
-            "-c",
-            measure,
-            str(cairn.local.binary("cairn")),
-            "export",
-            "demo",
-            "--root",
-            str(tmp_path / "root"),
-            "--to",
-            str(tmp_path / "out"),
-            "--mapping",
-            str(tmp_path / "m.aoa"),
-            "--memory",
-            "64MiB",
-        ],
+            sys.executable, "-S", "-c", measure, str(cairn.local.binary("cairn")), "export", "demo", "--root",
+            str(tmp_path / "root"), "--to", str(tmp_path / "out"), "--mapping", str(tmp_path / "m.aoa"), "--memory",
+            "64MiB"],
         check=True,
         capture_output=True,
         text=True,
@@ -147,16 +134,8 @@ def test_a_loads_mapping_backwards_gives_back_the_file(tmp_path):
         client.load(state, source=tmp_path / "hf", mapping=mapping)
         client.save(1, state).wait()
     command(
-        "export",
-        "demo",
-        "--root",
-        str(tmp_path / "root"),
-        "--to",
-        str(tmp_path / "out"),
-        "--mapping",
-        str(mapping),
-        "--reverse",
-    )
+        "export", "demo", "--root", str(tmp_path / "root"), "--to", str(tmp_path / "out"), "--mapping", str(mapping),
+        "--reverse")
     tensors = opened(tmp_path / "out")
     assert sorted(tensors) == sorted(source)
     for name, array in source.items():
@@ -268,18 +247,8 @@ def test_transformers_opens_it(tmp_path):
             1, {name: rows(array, rank, 2) for name, array in fused.items()}).wait())
     out = tmp_path / "out"
     command(
-        "export",
-        "demo",
-        "--root",
-        str(tmp_path / "root"),
-        "--to",
-        str(out),
-        "--mapping",
-        str(mapping),
-        "--reverse",
-        "--max-shard-size",
-        "20KB",
-    )
+        "export", "demo", "--root", str(tmp_path / "root"), "--to", str(out), "--mapping", str(mapping), "--reverse",
+        "--max-shard-size", "20KB")
     config.save_pretrained(out)
     again, info = transformers.LlamaForCausalLM.from_pretrained(out, output_loading_info=True)
     assert not info["missing_keys"] and not info["unexpected_keys"]

@@ -58,13 +58,8 @@ def llama(transposed):
     for layer in range(2):
         attention(w, source, target, layer, transposed)
         ffn(
-            w,
-            source,
-            target,
-            f"model.layers.{layer}.mlp.",
-            transposed,
-            "up_gate_proj" if transposed else "gate_up_proj",
-        )
+            w, source, target, f"model.layers.{layer}.mlp.", transposed,
+            "up_gate_proj" if transposed else "gate_up_proj")
         norm = f"model.layers.{layer}.input_layernorm.weight"
         source[norm] = target[norm] = w(HIDDEN)
     source["lm_head.weight"] = w(10, HIDDEN)

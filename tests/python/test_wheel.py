@@ -23,16 +23,8 @@ def wheel(tmp_path_factory):
     directory = tmp_path_factory.mktemp("wheel")
     packager = run(REPOSITORY / "tools/python_env", "package").strip()
     run(
-        packager,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-build-isolation",
-        "--no-deps",
-        f"--wheel-dir={directory}",
-        REPOSITORY,
-    )
+        packager, "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps", f"--wheel-dir={directory}",
+        REPOSITORY)
     (made,) = directory.glob("*.whl")
     return made
 
