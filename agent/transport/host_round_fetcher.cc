@@ -19,9 +19,10 @@ namespace {
 constexpr absl::Duration kRoundWait = absl::Seconds(10);
 constexpr absl::Duration kCallMargin = absl::Seconds(5);
 constexpr absl::Duration kRetryPause = absl::Milliseconds(50);
-// A source that has not heard of the load yet, or has ended it already; the coordinator's word usually comes first.
+// A source that has not heard of the load yet, or has ended it already, is asked again for so long. The coordinator's
+// word usually comes first.
 constexpr absl::Duration kUnknownTimeout = absl::Minutes(2);
-// Of one FetchCopies request, far below the message limit.
+// One FetchCopies request asks for at most so many, which keeps it far below the message limit.
 constexpr size_t kCopiesPerFetch = 8192;
 constexpr absl::Duration kFetchTimeout = absl::Minutes(10);
 

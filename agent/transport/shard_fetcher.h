@@ -70,9 +70,9 @@ class ShardFetcher final : public ShardSource {
   // Takes over where its shards lie, compared with what the plan says comes from it.
   absl::Status TakeOffsets(Source& source, const v1::AwaitRoundResponse& staged);
   absl::Status MapSlab(Source& source, const v1::AwaitRoundResponse& staged);
-  // Of a source that is ready.
+  // Copies bytes of a source that is ready.
   absl::Status Copy(const Source& source, uint64_t offset, uint64_t bytes, char* to);
-  // Around each call, so that Stop cancels it. SAVE_CANCELLED: stopped.
+  // These stand around each call, so that Stop cancels it. SAVE_CANCELLED: it was stopped.
   absl::Status BeginCall(grpc::ClientContext& context);
   absl::Status EndCall(grpc::ClientContext& context);
   void MarkWaiting(Source& source);

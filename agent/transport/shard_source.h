@@ -11,8 +11,8 @@
 
 namespace cairn {
 
-// Of one attempt. Shards are numbered as in SaveImage::moved_in. Implementations are thread-safe: the writer's threads
-// fetch side by side. They hold no buffer of their own, so bytes go where the caller wants them.
+// A source serves one attempt. Shards are numbered as in SaveImage::moved_in. Implementations are thread-safe: the
+// writer's threads fetch side by side. They hold no buffer of their own, so bytes go where the caller wants them.
 class ShardSource {
  public:
   // Stops.

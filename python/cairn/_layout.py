@@ -17,7 +17,7 @@ _SLOT_BYTES = 4096
 _LENGTH_BYTES = 8
 # All that a layout says of a shard: name, dtype, global shape, offset, shape, flat range.
 _Key = tuple[str, str, tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...] | None]
-# Of an object: name, bytes of its slot, whether each rank has its own, digest of its content.
+# All that a layout says of an object: name, bytes of its slot, whether each rank has its own, digest of its content.
 _Slot = tuple[str, int, bool, bytes]
 
 

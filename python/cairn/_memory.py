@@ -141,7 +141,7 @@ class MappingCache:
         self._regions: weakref.WeakSet[_Region] = weakref.WeakSet()
 
     def get(self, reference: _wire.Message, owner: int, writable: bool) -> Mapping:
-        """Of a SlabReference. Errors as Mapping."""
+        """The mapping that a SlabReference names. Errors are those of Mapping."""
         key = (reference.descriptor_socket, reference.descriptor_id, reference.bytes, writable)
         with self._lock:
             if key in self._entries:

@@ -10,7 +10,7 @@ from cairn import _agent, _layout, _memory, _native, _wire
 from cairn._errors import Error
 from cairn._state import Array
 
-# Of how long a reason is waited for, in leases and in seconds.
+# How long a reason is waited for: so many leases, but at least and at most so many seconds.
 _REASON_LEASES, _REASON_LEAST, _REASON_MOST = 1.5, 5.0, 300.0
 
 

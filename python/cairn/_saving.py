@@ -237,7 +237,7 @@ class Saving:
         return self._outcome is not None
 
     def _late(self, timeout: float) -> Error:
-        """Of a wait that ends without a verdict."""
+        """The error of a wait that ends without a verdict."""
         about = {"step": str(self.step), "job": self._saver.job}
         if self._stalled is not None:
             return Error(self._stalled.reason, self._stalled.message,

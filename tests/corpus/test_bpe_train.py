@@ -15,7 +15,18 @@ import regex
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 
 from bpe_testing import (
-    CAIRN, EXHAUSTIVE, any_text, cairn, from_bytes, load, multilingual, random_text, rng, to_bytes, train)
+    CAIRN,
+    EXHAUSTIVE,
+    any_text,
+    cairn,
+    from_bytes,
+    load,
+    multilingual,
+    random_text,
+    rng,
+    to_bytes,
+    train,
+)
 
 PATTERNS = {
     "gpt2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",

@@ -10,7 +10,15 @@ import numpy
 import pytest
 
 from preprocess_peer import (
-    CAIRN, SPECIAL, BertPeer, assert_same_pairs, cairn_preprocess, indexed_dataset, preprocess, write_jsonl)
+    CAIRN,
+    SPECIAL,
+    BertPeer,
+    assert_same_pairs,
+    cairn_preprocess,
+    indexed_dataset,
+    preprocess,
+    write_jsonl,
+)
 
 WORDS = "the quick brown fox jumps over lazy dogs and checkpoints [SEP] x, y. <extra_id_3>!".split()
 
