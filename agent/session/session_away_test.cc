@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
-#include "agent/session/session.h"
 #include "agent/testing/layouts.h"
+#include "agent/testing/session_fixture.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
 
@@ -13,20 +13,11 @@ namespace {
 using testing::MakeLayout;
 using testing::Whole;
 
-constexpr uint64_t kTrainer = 77;
-
 // A session that has just begun, and a trainer that has been there for longer.
-class SessionAwayTest : public ::testing::Test {
+class SessionAwayTest : public SessionFixture {
  protected:
-  SessionAwayTest() : session_({.job = "demo", .rank = 3, .world_size = 8, .incarnation = 9}) {
-    v1::RegisterAgentResponse registered;
-    registered.set_coordinator_epoch(5);
-    EXPECT_TRUE(session_.OnRegistered(registered).ok());
-    session_.Attach(kTrainer);
-    session_.AddLayout(layout_);
-  }
+  SessionAwayTest() : SessionFixture(MakeLayout({Whole("a", DType::kFloat32, {100})}, {})) {}
 
-  v1::AgentState State() { return session_.BuildRequest(std::nullopt).state(); }
   std::vector<v1::SaveState> Saves() {
     const v1::AgentState state = State();
     return {state.save().begin(), state.save().end()};
@@ -40,12 +31,7 @@ class SessionAwayTest : public ::testing::Test {
     return session_.WaitSave(request);
   }
   absl::StatusOr<v1::BeginSaveResponse> Begin(int64_t step, int timeout = 60) {
-    v1::BeginSaveRequest request;
-    request.set_trainer_incarnation(kTrainer);
-    request.set_step(step);
-    request.mutable_layout()->set_digest(layout_->digest);
-    request.mutable_timeout()->set_seconds(timeout);
-    return session_.BeginSave(request, now_);
+    return BeginSave(kTrainer, step, timeout);
   }
   void Order(const std::vector<v1::SaveOrder>& orders = {}) {
     State();
@@ -65,10 +51,7 @@ class SessionAwayTest : public ::testing::Test {
   }
   void Fail(Reason reason) { session_.OnLinkFailed(MakeError(reason, "the link's words"), now_); }
 
-  const RankLayoutPtr layout_ = MakeLayout({Whole("a", DType::kFloat32, {100})}, {});
-  absl::Time now_ = absl::UnixEpoch();
   uint64_t revision_ = 0;
-  Session session_;
 };
 
 TEST_F(SessionAwayTest, UnknownSave_IsAskedForAndItsVerdictTold) {

@@ -3,27 +3,18 @@
 
 #include <string>
 
-#include "agent/session/session.h"
 #include "agent/testing/layouts.h"
+#include "agent/testing/session_fixture.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
 
 namespace cairn {
 namespace {
 
-constexpr uint64_t kTrainer = 77;
-
-class SessionLoadTest : public ::testing::Test {
+class SessionLoadTest : public SessionFixture {
  protected:
-  SessionLoadTest() : session_({.job = "demo", .rank = 3, .world_size = 8, .incarnation = 9}) {
-    v1::RegisterAgentResponse registered;
-    registered.set_coordinator_epoch(5);
-    EXPECT_TRUE(session_.OnRegistered(registered).ok());
-    session_.Attach(kTrainer);
-    session_.AddLayout(layout_);
-  }
+  SessionLoadTest() : SessionFixture(testing::MakeLayout({testing::Whole("a", DType::kFloat32, {100})}, {})) {}
 
-  v1::AgentState State() { return session_.BuildRequest(std::nullopt).state(); }
   absl::StatusOr<v1::BeginLoadResponse> Begin(uint64_t number) {
     v1::BeginLoadRequest request;
     request.set_trainer_incarnation(kTrainer);
@@ -49,9 +40,6 @@ class SessionLoadTest : public ::testing::Test {
     if (!error.ok()) *order.mutable_error() = StatusToProto(error);
     EXPECT_TRUE(session_.OnOrders(response, absl::UnixEpoch()).ok());
   }
-
-  const RankLayoutPtr layout_ = testing::MakeLayout({testing::Whole("a", DType::kFloat32, {100})}, {});
-  Session session_;
 };
 
 TEST_F(SessionLoadTest, GivenUpBeforeItsPlan_IsToldToTheCoordinator_WhoseWordTheTrainerGets) {

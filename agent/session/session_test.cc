@@ -5,6 +5,7 @@
 #include <map>
 
 #include "agent/testing/layouts.h"
+#include "agent/testing/session_fixture.h"
 #include "common/base/digest.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
@@ -18,20 +19,14 @@ using testing::MakeWritePlan;
 using testing::Object;
 using testing::Whole;
 
-constexpr uint64_t kTrainer = 77;
-
 // A session and what a shell would hold for it.
-class SessionTest : public ::testing::Test {
+class SessionTest : public SessionFixture {
  protected:
-  SessionTest() : session_({.job = "demo", .rank = 3, .world_size = 8, .incarnation = 9}) {
-    v1::RegisterAgentResponse registered;
-    registered.set_coordinator_epoch(5);
-    EXPECT_TRUE(session_.OnRegistered(registered).ok());
-    session_.Attach(kTrainer);
-    session_.AddLayout(layout_);
-  }
+  SessionTest()
+      : SessionFixture(MakeLayout({Whole("a", DType::kFloat32, {100}), Whole("b", DType::kFloat32, {200}),
+                                   Whole("c", DType::kFloat32, {300})},
+                                  {Object("o", 4096)})) {}
 
-  v1::AgentState State() { return session_.BuildRequest(std::nullopt).state(); }
   v1::SaveState Only() {
     const v1::AgentState state = State();
     EXPECT_EQ(state.save_size(), 1);
@@ -39,12 +34,7 @@ class SessionTest : public ::testing::Test {
   }
 
   absl::StatusOr<v1::BeginSaveResponse> Begin(int64_t step, int timeout = 60) {
-    v1::BeginSaveRequest request;
-    request.set_trainer_incarnation(trainer_);
-    request.set_step(step);
-    request.mutable_layout()->set_digest(layout_->digest);
-    request.mutable_timeout()->set_seconds(timeout);
-    return session_.BeginSave(request, now_);
+    return BeginSave(trainer_, step, timeout);
   }
   absl::Status Commit(uint64_t save, std::vector<uint64_t> objects = {10}) {
     v1::CommitStagingRequest request;
@@ -123,20 +113,15 @@ class SessionTest : public ::testing::Test {
     return result;
   }
 
-  const RankLayoutPtr layout_ = MakeLayout(
-      {Whole("a", DType::kFloat32, {100}), Whole("b", DType::kFloat32, {200}), Whole("c", DType::kFloat32, {300})},
-      {Object("o", 4096)});
   std::map<std::string, std::string> plans_ = {
       {"p1", MakeWritePlan(*layout_, 3, {{0, 1}, {3}}, "p1").SerializeAsString()},
       {"p2", MakeWritePlan(*layout_, 3, {{3, 1}}, "p2").SerializeAsString()},
       {"p3", MakeWritePlan(*layout_, 3, {{0, 1, 2, 3}}, "p3").SerializeAsString()}};
-  absl::Time now_ = absl::UnixEpoch();
   uint64_t trainer_ = kTrainer;
   uint64_t nonce_ = 11;  // of the attempt, in orders to write
   uint64_t revision_ = 0;
   uint64_t slabs_ = 0;
   absl::Status slab_error_;
-  Session session_;
 };
 
 TEST_F(SessionTest, Save_GoesThroughItsPhases_AndTellsItsVerdict) {

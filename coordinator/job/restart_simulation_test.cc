@@ -3,13 +3,9 @@
 // run alone with CAIRN_SIMULATION_SEED=N, its log printed with CAIRN_SIMULATION_LOG=1.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
-#include <queue>
-#include <random>
 #include <set>
 #include <string>
 #include <utility>
@@ -19,6 +15,7 @@
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
 #include "coordinator/job/decisions.h"
+#include "coordinator/testing/simulation.h"
 
 namespace cairn {
 namespace {
@@ -60,10 +57,10 @@ struct Rank {
   std::optional<Outcome> outcome;
 };
 
-class World {
+class World : private Simulation {
  public:
   World(uint64_t seed, bool coordinator_restarts)
-      : random_(seed), coordinator_restarts_(coordinator_restarts), ranks_(2 + seed % 3) {
+      : Simulation(seed), coordinator_restarts_(coordinator_restarts), ranks_(2 + seed % 3) {
     for (size_t i = 0; i < ranks_.size(); ++i) {
       ranks_[i].number = static_cast<int>(i);
       ranks_[i].agent.incarnation = ++next_id_;
@@ -80,13 +77,8 @@ class World {
     After(absl::Milliseconds(500), [this] { Disturb(); });
     BeginRound(1);
     const absl::Time end = stormy_until_ + absl::Minutes(1);
-    while (now_ < end && violation_.empty()) {
-      now_ = std::max(now_, queue_.top().at);
-      const auto work = std::move(const_cast<Event&>(queue_.top()).work);
-      queue_.pop();
-      work();
-    }
-    return violation_;
+    RunUntil(end);
+    return violation();
   }
 
   int committed() const { return committed_; }
@@ -94,27 +86,7 @@ class World {
   int asked() const { return asked_; }
 
  private:
-  struct Event {
-    absl::Time at;
-    uint64_t order;
-    std::function<void()> work;
-    bool operator<(const Event& other) const { return at != other.at ? at > other.at : order > other.order; }
-  };
-
-  bool Chance(double p) { return std::uniform_real_distribution<>(0, 1)(random_) < p; }
-  int Pick(int n) { return std::uniform_int_distribution<>(0, n - 1)(random_); }
   absl::Duration Delay() { return absl::Milliseconds(1 + Pick(40)); }
-  void After(absl::Duration delay, std::function<void()> work) {
-    queue_.push({now_ + delay, ++order_, std::move(work)});
-  }
-  void Log(const std::string& line) {
-    if (std::getenv("CAIRN_SIMULATION_LOG") == nullptr) return;
-    std::fprintf(stderr, "%s %s\n", absl::FormatDuration(now_ - absl::UnixEpoch()).c_str(), line.c_str());
-  }
-  void Violation(const std::string& what) {
-    if (violation_.empty())
-      violation_ = absl::StrCat("at ", absl::FormatDuration(now_ - absl::UnixEpoch()), ": ", what);
-  }
 
   // The coordinator and its storage, which never fails here.
 
@@ -437,14 +409,9 @@ class World {
     }
   }
 
-  std::mt19937_64 random_;
   const bool coordinator_restarts_;
-  absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
   absl::Time stormy_until_;
   absl::Time last_event_;
-  std::priority_queue<Event> queue_;
-  uint64_t order_ = 0;
-  std::string violation_;
   uint64_t next_id_ = 100;
   uint64_t epoch_ = 0;
   std::unique_ptr<Decisions> decisions_;
@@ -462,16 +429,9 @@ class World {
 class RestartSimulationTest : public testing::TestWithParam<bool> {};
 
 TEST_P(RestartSimulationTest, Invariants_EverySeed_RanksHearTheSameAndNeverTakeTurns) {
-  uint64_t first = 1;
-  uint64_t seeds = 25;
-  if (const char* one = std::getenv("CAIRN_SIMULATION_SEED"); one != nullptr) {
-    first = std::strtoull(one, nullptr, 10);
-    seeds = 1;
-  } else if (const char* many = std::getenv("CAIRN_SIMULATION_SEEDS"); many != nullptr) {
-    seeds = std::strtoull(many, nullptr, 10);
-  }
+  const Seeds seeds = SeedsToRun(25);
   int committed = 0, aborted = 0, asked = 0;
-  for (uint64_t seed = first; seed < first + seeds; ++seed) {
+  for (uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
     World world(seed, GetParam());
     const std::string violation = world.Run(absl::Minutes(3));
     ASSERT_EQ(violation, "") << "replay: CAIRN_SIMULATION_SEED=" << seed << " CAIRN_SIMULATION_LOG=1";
@@ -479,10 +439,10 @@ TEST_P(RestartSimulationTest, Invariants_EverySeed_RanksHearTheSameAndNeverTakeT
     aborted += world.aborted();
     asked += world.asked();
   }
-  if (seeds > 10) {
-    EXPECT_GT(committed, 10 * static_cast<int>(seeds));
-    EXPECT_GT(aborted, static_cast<int>(seeds));
-    EXPECT_GT(asked, static_cast<int>(seeds));
+  if (seeds.count > 10) {
+    EXPECT_GT(committed, 10 * static_cast<int>(seeds.count));
+    EXPECT_GT(aborted, static_cast<int>(seeds.count));
+    EXPECT_GT(asked, static_cast<int>(seeds.count));
   }
 }
 

@@ -1,14 +1,12 @@
 // The core under a seeded scheduler: agents, trainers, a network that delays, drops, duplicates and reorders, storage
 // that fails, processes that crash, freeze and come back, and coordinators that are replaced while their last actions
 // are still on the way. A failing seed prints how to run it alone: CAIRN_SIMULATION_SEED=N.
+#include "coordinator/testing/simulation.h"
+
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <functional>
 #include <map>
 #include <memory>
-#include <queue>
-#include <random>
 #include <set>
 #include <string>
 
@@ -48,10 +46,10 @@ struct Agent {
   int arm_waits = 0;
 };
 
-class World {
+class World : private Simulation {
  public:
   World(uint64_t seed, int ranks, Planted planted)
-      : random_(seed), planted_(planted), agents_(static_cast<size_t>(ranks)) {
+      : Simulation(seed), planted_(planted), agents_(static_cast<size_t>(ranks)) {
     for (int rank = 0; rank < ranks; ++rank) Reset(agents_[static_cast<size_t>(rank)], rank);
     StartCoordinator();
   }
@@ -65,14 +63,9 @@ class World {
     After(absl::Milliseconds(100), [this] { Tick(); });
     After(absl::Seconds(1), [this] { Disturb(); });
     After(absl::Seconds(1), [this] { Ask(); });
-    while (!queue_.empty() && queue_.top().at <= end && violation_.empty()) {
-      now_ = std::max(now_, queue_.top().at);
-      const auto work = std::move(const_cast<Event&>(queue_.top()).work);
-      queue_.pop();
-      work();
-    }
-    if (violation_.empty()) CheckQuiet();
-    return violation_;
+    RunUntil(end);
+    if (violation().empty()) CheckQuiet();
+    return violation();
   }
 
   int commits() const { return static_cast<int>(committed_steps_.size()); }
@@ -82,25 +75,8 @@ class World {
   int stalls() const { return stalls_; }
 
  private:
-  struct Event {
-    absl::Time at;
-    uint64_t order;
-    std::function<void()> work;
-    bool operator<(const Event& other) const { return at != other.at ? at > other.at : order > other.order; }
-  };
-
   bool stormy() const { return now_ < stormy_until_; }
-  bool Chance(double p) { return std::uniform_real_distribution<>(0, 1)(random_) < p; }
-  int Pick(int n) { return std::uniform_int_distribution<>(0, n - 1)(random_); }
   absl::Duration Delay() { return absl::Milliseconds(stormy() && Chance(0.05) ? 200 + Pick(3000) : 1 + Pick(40)); }
-  void After(absl::Duration delay, std::function<void()> work) {
-    if (delay == absl::InfiniteDuration()) return;
-    queue_.push({now_ + delay, ++order_, std::move(work)});
-  }
-  void Violation(const std::string& what) {
-    if (violation_.empty())
-      violation_ = absl::StrCat("at ", absl::FormatDuration(now_ - absl::UnixEpoch()), ": ", what);
-  }
 
   void Reset(Agent& agent, int rank) {
     const int64_t step = agent.step;
@@ -129,10 +105,7 @@ class World {
     function(environment);
     std::vector<CoreAction> actions = decisions_->TakeActions();
     for (const std::string& line : decisions_->TakeLog()) {
-      if (std::getenv("CAIRN_SIMULATION_LOG") != nullptr) {
-        std::fprintf(stderr, "%s epoch=%lu %s\n", absl::FormatDuration(now_ - absl::UnixEpoch()).c_str(),
-                     static_cast<unsigned long>(epoch_), line.c_str());
-      }
+      Log(absl::StrCat("epoch=", epoch_, " ", line));
     }
     for (CoreAction& action : actions) {
       const uint64_t generation = generation_;
@@ -607,13 +580,8 @@ class World {
     });
   }
 
-  std::mt19937_64 random_;
   const Planted planted_;
-  absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
   absl::Time stormy_until_;
-  std::priority_queue<Event> queue_;
-  uint64_t order_ = 0;
-  std::string violation_;
   uint64_t next_id_ = 100;
 
   std::vector<Agent> agents_;
@@ -641,20 +609,13 @@ constexpr absl::Duration kStorm = absl::Seconds(120);
 constexpr absl::Duration kCalm = absl::Seconds(80);  // four phase timeouts
 
 TEST(CoreSimulationTest, Invariants_EverySeed_Hold) {
-  uint64_t first = 1;
-  uint64_t seeds = 12;
-  if (const char* one = std::getenv("CAIRN_SIMULATION_SEED"); one != nullptr) {
-    first = std::strtoull(one, nullptr, 10);
-    seeds = 1;
-  } else if (const char* many = std::getenv("CAIRN_SIMULATION_SEEDS"); many != nullptr) {
-    seeds = std::strtoull(many, nullptr, 10);
-  }
+  const Seeds seeds = SeedsToRun(12);
   int commits = 0;
   int aborts = 0;
   int agreements = 0;
   int doubts = 0;
   int stalls = 0;
-  for (uint64_t seed = first; seed < first + seeds; ++seed) {
+  for (uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
     World world(seed, 2 + static_cast<int>(seed % 4), Planted::kNothing);
     const std::string violation = world.Run(kStorm, kCalm);
     ASSERT_EQ(violation, "") << "replay: CAIRN_SIMULATION_SEED=" << seed << " CAIRN_SIMULATION_LOG=1";
@@ -665,10 +626,10 @@ TEST(CoreSimulationTest, Invariants_EverySeed_Hold) {
     stalls += world.stalls();
   }
   // The storm must neither have been so bad that nothing works nor so mild that nothing fails.
-  if (seeds > 10) {
-    EXPECT_GT(commits, 2 * static_cast<int>(seeds));
-    EXPECT_GT(aborts, static_cast<int>(seeds));
-    EXPECT_GT(agreements, static_cast<int>(seeds));
+  if (seeds.count > 10) {
+    EXPECT_GT(commits, 2 * static_cast<int>(seeds.count));
+    EXPECT_GT(aborts, static_cast<int>(seeds.count));
+    EXPECT_GT(agreements, static_cast<int>(seeds.count));
     EXPECT_GT(doubts, 0);
     EXPECT_GT(stalls, 0);
   }

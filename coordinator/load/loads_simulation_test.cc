@@ -4,12 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <functional>
 #include <map>
 #include <memory>
-#include <queue>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -17,6 +13,7 @@
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
 #include "coordinator/job/decisions.h"
+#include "coordinator/testing/simulation.h"
 
 namespace cairn {
 namespace {
@@ -46,9 +43,9 @@ struct Rank {
   int failed = 0;  // likewise
 };
 
-class World {
+class World : private Simulation {
  public:
-  World(uint64_t seed, int ranks) : random_(seed), ranks_(static_cast<size_t>(ranks)) {
+  World(uint64_t seed, int ranks) : Simulation(seed), ranks_(static_cast<size_t>(ranks)) {
     for (int rank = 0; rank < ranks; ++rank) {
       ranks_[static_cast<size_t>(rank)].rank = rank;
       NewAgent(ranks_[static_cast<size_t>(rank)]);
@@ -73,7 +70,7 @@ class World {
       if (rank.done == 0) Violation(absl::StrCat("rank ", rank.rank, " met nobody after the storm"));
     }
     // Then everyone calls once more, whatever number that is.
-    for (int round = 0; round < 3 && violation_.empty(); ++round) {
+    for (int round = 0; round < 3 && violation().empty(); ++round) {
       for (Rank& rank : ranks_) {
         rank.done = rank.failed = 0;
         After(absl::Milliseconds(Pick(1000)), [this, &rank] { Begin(rank, absl::Hours(1)); });
@@ -86,7 +83,7 @@ class World {
         }
       }
     }
-    return violation_;
+    return violation();
   }
 
   int loads() const { return loads_; }
@@ -94,31 +91,11 @@ class World {
   int given_up() const { return given_up_; }
 
  private:
-  struct Event {
-    absl::Time at;
-    uint64_t order;
-    std::function<void()> work;
-    bool operator<(const Event& other) const { return at != other.at ? at > other.at : order > other.order; }
-  };
-
   bool stormy() const { return now_ < stormy_until_; }
-  bool Chance(double p) { return std::uniform_real_distribution<>(0, 1)(random_) < p; }
-  int Pick(int n) { return std::uniform_int_distribution<>(0, n - 1)(random_); }
   absl::Duration Delay() { return absl::Milliseconds(stormy() && Chance(0.05) ? 200 + Pick(2000) : 1 + Pick(40)); }
-  void After(absl::Duration delay, std::function<void()> work) {
-    queue_.push({now_ + delay, ++order_, std::move(work)});
-  }
   void Until(absl::Time end) {
-    while (!queue_.empty() && queue_.top().at <= end && violation_.empty()) {
-      now_ = std::max(now_, queue_.top().at);
-      const auto work = std::move(const_cast<Event&>(queue_.top()).work);
-      queue_.pop();
-      work();
-    }
+    RunUntil(end);
     now_ = std::max(now_, end);
-  }
-  void Violation(const std::string& what) {
-    if (violation_.empty()) violation_ = absl::StrCat("at ", absl::FormatDuration(now_ - kStart), ": ", what);
   }
 
   void StartCoordinator() {
@@ -134,10 +111,7 @@ class World {
     const Environment environment = decisions_->At(now_, now_);
     function(environment);
     for (const std::string& line : decisions_->TakeLog()) {
-      if (std::getenv("CAIRN_SIMULATION_LOG") != nullptr) {
-        std::fprintf(stderr, "%s epoch=%lu %s\n", absl::FormatDuration(now_ - kStart).c_str(),
-                     static_cast<unsigned long>(epoch_), line.c_str());
-      }
+      Log(absl::StrCat("epoch=", epoch_, " ", line));
     }
     for (CoreAction& action : decisions_->TakeActions()) {
       After(Delay(), [this, epoch = epoch_, action = std::move(action)] {
@@ -390,14 +364,7 @@ class World {
     }
   }
 
-  const absl::Time kStart = absl::UnixEpoch() + absl::Hours(1);
-
-  std::mt19937_64 random_;
-  absl::Time now_ = kStart;
   absl::Time stormy_until_;
-  std::priority_queue<Event> queue_;
-  uint64_t order_ = 0;
-  std::string violation_;
   uint64_t next_id_ = 100;
   std::vector<Rank> ranks_;
   std::unique_ptr<Decisions> decisions_;
@@ -409,18 +376,11 @@ class World {
 };
 
 TEST(LoadsSimulationTest, Invariants_EverySeed_EveryCallEndsAndSoundCallsMeet) {
-  uint64_t first = 1;
-  uint64_t seeds = 40;
-  if (const char* one = std::getenv("CAIRN_SIMULATION_SEED"); one != nullptr) {
-    first = std::strtoull(one, nullptr, 10);
-    seeds = 1;
-  } else if (const char* many = std::getenv("CAIRN_SIMULATION_SEEDS"); many != nullptr) {
-    seeds = std::strtoull(many, nullptr, 10);
-  }
+  const Seeds seeds = SeedsToRun(40);
   int loads = 0;
   int failures = 0;
   int given_up = 0;
-  for (uint64_t seed = first; seed < first + seeds; ++seed) {
+  for (uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
     World world(seed, 1 + static_cast<int>(seed % 4));
     const std::string violation = world.Run();
     ASSERT_EQ(violation, "") << "replay: CAIRN_SIMULATION_SEED=" << seed << " CAIRN_SIMULATION_LOG=1";
@@ -428,10 +388,10 @@ TEST(LoadsSimulationTest, Invariants_EverySeed_EveryCallEndsAndSoundCallsMeet) {
     failures += world.failures();
     given_up += world.given_up();
   }
-  if (seeds > 10) {
-    EXPECT_GT(loads, 10 * static_cast<int>(seeds));
-    EXPECT_GT(failures, 10 * static_cast<int>(seeds));
-    EXPECT_GT(given_up, 5 * static_cast<int>(seeds));
+  if (seeds.count > 10) {
+    EXPECT_GT(loads, 10 * static_cast<int>(seeds.count));
+    EXPECT_GT(failures, 10 * static_cast<int>(seeds.count));
+    EXPECT_GT(given_up, 5 * static_cast<int>(seeds.count));
   }
 }
 
