@@ -2,10 +2,8 @@
 
 import os
 import pathlib
-import shutil
 import signal
 import struct
-import tempfile
 import threading
 import time
 
@@ -15,22 +13,7 @@ import pytest
 
 import cairn
 from cairn import _native
-from testing.fake_agent import FakeAgent, Refusal
-
-
-@pytest.fixture
-def agent():
-    directory = pathlib.Path(tempfile.mkdtemp(prefix="cairn-"))
-    fake = FakeAgent(directory)
-    yield fake
-    fake.close()
-    shutil.rmtree(directory)
-
-
-@pytest.fixture
-def client(agent):
-    with cairn.connect(agent.address) as client:
-        yield client
+from testing.fake_agent import Refusal
 
 
 def noise(shape, dtype, seed=0):

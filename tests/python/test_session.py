@@ -1,10 +1,7 @@
 """A trainer's session: replaced by another trainer, its agent restarted, its coordinator not reached; against an agent
 in this process."""
 
-import pathlib
-import shutil
 import struct
-import tempfile
 import threading
 import time
 
@@ -14,28 +11,13 @@ import pytest
 
 import cairn
 from cairn import _native, _timeouts
-from testing.fake_agent import FakeAgent, Refusal
+from testing.fake_agent import Refusal
 from testing.ranks import until
 
 STATE = {"w": np.arange(8)}
 REPLACED = Refusal(grpc.StatusCode.ABORTED, "STALE_INCARNATION", "another trainer has taken this one's place")
 UNREACHABLE = Refusal(grpc.StatusCode.UNAVAILABLE, "COORDINATOR_UNREACHABLE", "10.0.0.1:7400 does not answer",
                       {"address": "10.0.0.1:7400"})
-
-
-@pytest.fixture
-def agent():
-    directory = pathlib.Path(tempfile.mkdtemp(prefix="cairn-"))
-    fake = FakeAgent(directory)
-    yield fake
-    fake.close()
-    shutil.rmtree(directory)
-
-
-@pytest.fixture
-def client(agent):
-    with cairn.connect(agent.address) as client:
-        yield client
 
 
 def refusal(call, *arguments, **options) -> cairn.Error:
