@@ -570,6 +570,7 @@ v1::SaveState Session::StateOf(const Save& save) const {
                                                save.target->replica.begin(), save.target->replica.end()));
   state.set_allow_dropped_names(save.allow_dropped_names);
   state.set_call(save.call);
+  state.set_trainer_incarnation(save.trainer);
   state.set_request_id(save.request_id);
   return state;
 }

@@ -76,7 +76,10 @@ class JobTest : public testing::Test {
     v1::TrainerState& state = *request.mutable_state()->mutable_trainer();
     state.set_attached(trainer != 0);
     state.set_incarnation(trainer);
-    for (const v1::SaveState& save : saves) *request.mutable_state()->add_save() = save;
+    for (const v1::SaveState& save : saves) {
+      v1::SaveState& added = *request.mutable_state()->add_save() = save;
+      if (added.trainer_incarnation() == 0) added.set_trainer_incarnation(trainer);
+    }
     ASSERT_TRUE(job().Synchronize(request, At()).ok());
   }
   v1::SaveState Begun(int rank, int64_t step, uint64_t call = 1) {
@@ -384,8 +387,8 @@ TEST_F(JobTest, Trainer_SuccessorOfOneThatEndedBeforeItBegan_TakesItsPlace) {
 TEST_F(JobTest, WhatAPredecessorStaged_IsNotCommittedWithTheirSuccessors) {
   v1::SaveState staged = Begun(0, 1);
   staged.set_phase(v1::SaveState::STAGED);
-  Report(0, Trainer(0), {staged});
-  Report(0, 900, {staged});  // all trainers start again, before rank 1 has begun
+  staged.set_trainer_incarnation(Trainer(0));
+  Report(0, 900, {staged});  // all trainers start again before rank 1 has begun; the agent tells both in one message
   Report(1, 901);
   Pass(absl::Seconds(1));
   const v1::SaveOrder order = OrderOf(0, 1);

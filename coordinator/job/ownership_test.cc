@@ -53,6 +53,7 @@ class OwnershipTest : public testing::Test {
     v1::SaveState& save = *request.mutable_state()->add_save();
     save.set_step(5);
     save.set_call(1);
+    save.set_trainer_incarnation(7);
     save.set_phase(v1::SaveState::WRITING);
     save.set_layout_digest("layout");
     save.set_plan_digest("plan");

@@ -317,6 +317,7 @@ class World : private Simulation {
     v1::SaveState& save = agent.saves[step_];
     save.set_step(step_);
     save.set_call(++agent.calls);
+    save.set_trainer_incarnation(TrainerOf(rank));
     save.set_phase(v1::SaveState::BEGUN);
     save.set_layout_digest(Layout(rank.number));
   }

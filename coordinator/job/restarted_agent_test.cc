@@ -68,7 +68,10 @@ class RestartedAgentTest : public testing::Test {
     v1::TrainerState& state = *request.mutable_state()->mutable_trainer();
     state.set_attached(true);
     state.set_incarnation(static_cast<uint64_t>(50 + rank));
-    for (const v1::SaveState& save : saves) *request.mutable_state()->add_save() = save;
+    for (const v1::SaveState& save : saves) {
+      v1::SaveState& added = *request.mutable_state()->add_save() = save;
+      added.set_trainer_incarnation(state.incarnation());
+    }
     ASSERT_TRUE(job().Synchronize(request, At()).ok());
   }
   void ReportNoTrainer(int rank) {

@@ -483,6 +483,7 @@ class World : private Simulation {
       save.set_step(agent.step);
       save.set_phase(v1::SaveState::BEGUN);
       save.set_call(++agent.calls[agent.step]);
+      save.set_trainer_incarnation(agent.trainer);
       save.set_layout_digest(Layout(agent));
       agent.begun[agent.step] = now_;
     }

@@ -80,8 +80,7 @@ void Save::Report(const Member& member, const v1::SaveState& state, JobContext& 
     See(rank, member, context.now);
     rank.begun = true;
     rank.agent = member.incarnation;
-    rank.trainer = member.state.trainer().incarnation();
-    rank.trainer_attached = member.state.trainer().attached();
+    rank.trainer = state.trainer_incarnation();
     rank.state = state;
     rank.progress = context.now;
     if (attempt_ == 0 && reserve_ticket_ == 0 && state.attempt() > 0) {
@@ -148,11 +147,12 @@ bool Save::CheckMembers(JobContext& context) {
         lost.push_back({index, PhaseOf(rank), DetailOf(index, rank, context)});
       } else if (member->incarnation != rank.agent) {
         lost.push_back({index, PhaseOf(rank), "its agent was restarted"});
-      } else if (!Staged(rank.state) && !Failed(rank.state) && rank.trainer_attached &&
+      } else if (!Staged(rank.state) && !Failed(rank.state) && rank.trainer != 0 &&
                  (!member->state.trainer().attached() || member->state.trainer().incarnation() != rank.trainer)) {
         trainers.push_back({index, PhaseOf(rank), DetailOf(index, rank, context)});
-      } else if (!all_begun && Staged(rank.state) && rank.trainer_attached && member->state.trainer().attached() &&
-                 member->state.trainer().incarnation() != rank.trainer) {
+      } else if (!all_begun && attempt_ == 0 && Staged(rank.state) && rank.trainer != 0 &&
+                 member->state.trainer().attached() && member->state.trainer().incarnation() != rank.trainer) {
+        // An attempt with a number was begun by all, though not all have come back to a coordinator that restarted.
         // What it staged is of an earlier life of the job. Ranks that have not begun would add their part of this one.
         trainers.push_back(
             {index, PhaseOf(rank), "another trainer took its place before all ranks had begun the save"});

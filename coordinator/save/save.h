@@ -111,8 +111,7 @@ class Save {
   struct Rank {
     bool begun = false;
     uint64_t agent = 0;
-    uint64_t trainer = 0;
-    bool trainer_attached = false;
+    uint64_t trainer = 0;  // whose call it is, attached or not
     v1::SaveState state;
     absl::Time progress = absl::InfinitePast();
     bool stopped = false;

@@ -238,7 +238,7 @@ void Save::End(Phase phase, JobContext& context) {
     const int index = static_cast<int>(i);
     if (phase == Phase::kAborted) {
       // A call that had staged has returned: its trainer asks for the verdict itself.
-      const bool open = rank.begun && !Staged(rank.state) && rank.trainer_attached;
+      const bool open = rank.begun && !Staged(rank.state);
       if (rank.begun) {
         rank.owed_trainer = open ? rank.trainer : 0;
       } else if (!rank.successor) {
@@ -266,7 +266,7 @@ void Save::End(Phase phase, JobContext& context) {
 void Save::HoldOwed(const Member& member, const v1::SaveState& state, absl::Time now) {
   if (static_cast<size_t>(member.rank) >= ranks_.size()) return;
   Rank& rank = ranks_[static_cast<size_t>(member.rank)];
-  if (rank.owed_trainer == 0 || rank.owed_trainer != member.state.trainer().incarnation()) return;
+  if (rank.owed_trainer == 0 || rank.owed_trainer != state.trainer_incarnation()) return;
   if (rank.begun && rank.agent == member.incarnation) return;  // its call is answered already
   if (rank.OwedTo(member, state)) return;  // it is held already; another one if the agent restarted once more
   rank.owed_call = Rank::OwedCall::kHeld;

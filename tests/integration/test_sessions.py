@@ -80,9 +80,9 @@ def test_trainer_that_was_replaced_stays_replaced(cluster, threads):
     assert outcome(staged.wait, 120) == "STALE_INCARNATION"
     assert time.monotonic() - begun < QUICK
     until(lambda: not old._slabs._regions, text="giving up the slab")
-    # The new trainer has nothing to do with what the old one staged. But if the agent tells of both in one message, the
-    # coordinator takes the save for the new one's.
-    assert outcome(save, other, 2) in ("TRAINER_LOST", "COMMITTED")
+    # The new trainer has nothing to do with what the old one staged.
+    until(lambda: "step=2 attempt=0 state=ABORTED" in cluster.coordinator.log.read_text(), text="the end of the save")
+    assert outcome(save, other, 2) == "TRAINER_LOST"
     for step in (3, 4):
         saves_commit(threads, [new, other], step)
         assert outcome(old.checkpoints) == outcome(old.load, state(0)) == "STALE_INCARNATION"

@@ -121,6 +121,7 @@ void FakeAgent::Save(int64_t step, bool allow_dropped_names) {
   save.set_layout_digest(layout_digest_);
   save.set_allow_dropped_names(allow_dropped_names);
   save.set_call(++calls_[step]);
+  save.set_trainer_incarnation(trainer_);
   verdicts_.erase(step);
   told_.erase(step);
   changed_.notify_all();
