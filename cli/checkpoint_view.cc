@@ -17,6 +17,10 @@ std::string Name(const v1::Checkpoint& checkpoint) {
                                : absl::StrCat(checkpoint.job(), " (step not agreed yet)");
 }
 
+std::string PhaseName(const v1::RankProgress& rank) {
+  return absl::AsciiStrToLower(v1::RankProgress::Phase_Name(rank.phase()));
+}
+
 }  // namespace
 
 std::string StateName(v1::Checkpoint::State state) { return v1::Checkpoint::State_Name(state); }
@@ -72,9 +76,9 @@ nlohmann::ordered_json ProgressToJson(const v1::Checkpoint& checkpoint) {
   json["attempt"] = checkpoint.attempt();
   json["phase"] = absl::AsciiStrToLower(StateName(checkpoint.state()));
   json["ranks"] = nlohmann::ordered_json::array();
-  for (const v1::RankProgress& rank : checkpoint.rank()) {
+  for (const v1::RankProgress& rank : checkpoint.ranks()) {
     json["ranks"].push_back({{"rank", rank.rank()},
-                             {"phase", rank.phase()},
+                             {"phase", PhaseName(rank)},
                              {"bytes_done", rank.bytes_done()},
                              {"bytes_total", rank.bytes_total()},
                              {"late", rank.late()},
@@ -95,7 +99,7 @@ Table RankTable(const google::protobuf::RepeatedPtrField<v1::RankProgress>& rank
   Table table({"RANK", "NODE", "PHASE", "DONE", "TOTAL", "IDLE", "NOTE"});
   for (const v1::RankProgress& rank : ranks) {
     table.Add(
-        {absl::StrCat(rank.rank()), rank.node(), rank.phase(), FormatSize(static_cast<int64_t>(rank.bytes_done())),
+        {absl::StrCat(rank.rank()), rank.node(), PhaseName(rank), FormatSize(static_cast<int64_t>(rank.bytes_done())),
          FormatSize(static_cast<int64_t>(rank.bytes_total())), ShortDuration(DurationOf(rank.idle())),
          rank.late() ? absl::StrCat("LATE ", rank.note()) : rank.note()},
         rank.late() ? Colour::kRed : Colour::kNone);
@@ -106,11 +110,11 @@ Table RankTable(const google::protobuf::RepeatedPtrField<v1::RankProgress>& rank
 std::string ProgressText(const v1::Checkpoint& checkpoint) {
   int64_t done = 0, total = 0;
   std::string late;
-  for (const v1::RankProgress& rank : checkpoint.rank()) {
+  for (const v1::RankProgress& rank : checkpoint.ranks()) {
     done += static_cast<int64_t>(rank.bytes_done());
     total += static_cast<int64_t>(rank.bytes_total());
     if (rank.late() && late.size() < 60) {
-      absl::StrAppend(&late, late.empty() ? "; late: rank " : ", ", rank.rank(), " (", rank.phase(),
+      absl::StrAppend(&late, late.empty() ? "; late: rank " : ", ", rank.rank(), " (", PhaseName(rank),
                       ", no progress for ", ShortDuration(DurationOf(rank.idle())), ")");
     }
   }

@@ -36,7 +36,7 @@ absl::StatusOr<std::vector<v1::Checkpoint>> ListFromCoordinator(const CommandCon
   do {
     v1::ListCheckpointsResponse response;
     CAIRN_RETURN_IF_ERROR(client->Call(&v1::CheckpointService::Stub::ListCheckpoints, request, &response));
-    listed.insert(listed.end(), response.checkpoint().begin(), response.checkpoint().end());
+    listed.insert(listed.end(), response.checkpoints().begin(), response.checkpoints().end());
     request.set_page_token(response.next_page_token());
   } while (!request.page_token().empty());
   return listed;

@@ -157,7 +157,7 @@ void Report(CommandContext& context, const v1::Checkpoint& checkpoint) {
   }
   if (!aborted) return;
   if (!context.json()) {
-    if (checkpoint.rank_size() > 0) RankTable(checkpoint.rank()).Print(stderr);
+    if (checkpoint.ranks_size() > 0) RankTable(checkpoint.ranks()).Print(stderr);
     ReportError(context, StatusFromProto(checkpoint.error()));
   }
   context.exit_status = kFailed;

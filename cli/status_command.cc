@@ -58,7 +58,7 @@ nlohmann::ordered_json JobToJson(const v1::Job& job, const std::optional<v1::Che
   }
   json["world_size"] = job.world_size();
   json["agents"] = nlohmann::ordered_json::array();
-  for (const v1::JobRank& rank : job.rank()) {
+  for (const v1::JobRank& rank : job.ranks()) {
     nlohmann::ordered_json agent = {{"rank", rank.rank()},
                                     {"node", rank.node()},
                                     {"address", rank.address()},
@@ -69,14 +69,14 @@ nlohmann::ordered_json JobToJson(const v1::Job& job, const std::optional<v1::Che
   json["last_committed"] = committed ? ListedToJson(*committed) : nlohmann::ordered_json();
   json["stalled_storage_calls"] = job.stalled_storage_calls();
   json["loads"] = nlohmann::ordered_json::array();
-  for (const v1::Load& load : job.load()) json["loads"].push_back(LoadToJson(load));
+  for (const v1::Load& load : job.loads()) json["loads"].push_back(LoadToJson(load));
   return json;
 }
 
 // " (none of rank 3)", if agents are missing.
 std::string WithoutAgent(const v1::Job& job) {
   std::set<int> there;
-  for (const v1::JobRank& rank : job.rank()) there.insert(static_cast<int>(rank.rank()));
+  for (const v1::JobRank& rank : job.ranks()) there.insert(static_cast<int>(rank.rank()));
   std::vector<int> missing;
   for (int rank = 0; rank < static_cast<int>(job.world_size()); ++rank) {
     if (!there.contains(rank)) missing.push_back(rank);
@@ -93,7 +93,7 @@ std::string ErrorText(const absl::Status& error) {
 
 void PrintJob(const v1::Job& job, const std::optional<v1::Checkpoint>& committed) {
   std::printf("%s: %d of %u agents%s, coordinator epoch %llu\n", Coloured(stdout, Colour::kBold, job.job()).c_str(),
-              job.rank_size(), job.world_size(), WithoutAgent(job).c_str(),
+              job.ranks_size(), job.world_size(), WithoutAgent(job).c_str(),
               static_cast<unsigned long long>(job.coordinator_epoch()));
   if (job.stalled_storage_calls() > 0) {
     std::printf("%s\n", Coloured(stdout, Colour::kRed,
@@ -102,7 +102,7 @@ void PrintJob(const v1::Job& job, const std::optional<v1::Checkpoint>& committed
                             .c_str());
   }
   Table agents({"RANK", "NODE", "TRAINER", "STEP", "HEARD"});
-  for (const v1::JobRank& rank : job.rank()) {
+  for (const v1::JobRank& rank : job.ranks()) {
     agents.Add({absl::StrCat(rank.rank()), rank.node(), rank.trainer_attached() ? "attached" : "none",
                 rank.has_current_step() ? absl::StrCat(rank.current_step()) : "",
                 absl::StrCat(ShortDuration(DurationOf(rank.last_heard())), " ago")});
@@ -110,7 +110,7 @@ void PrintJob(const v1::Job& job, const std::optional<v1::Checkpoint>& committed
   agents.Print(stdout);
   if (job.has_checkpoint()) {
     std::printf("\nsave: %s\n", ProgressText(job.checkpoint()).c_str());
-    if (!IsEnded(job.checkpoint())) RankTable(job.checkpoint().rank()).Print(stdout);
+    if (!IsEnded(job.checkpoint())) RankTable(job.checkpoint().ranks()).Print(stdout);
     if (job.checkpoint().has_error()) {
       const absl::Status error = StatusFromProto(job.checkpoint().error());
       std::printf("  %s\n  next: %s\n", Coloured(stdout, Colour::kRed, ErrorText(error)).c_str(),
@@ -125,13 +125,13 @@ void PrintJob(const v1::Job& job, const std::optional<v1::Checkpoint>& committed
   } else {
     std::printf("\nlatest committed: none\n");
   }
-  if (job.load_size() > 0) std::printf("\n");
-  for (const v1::Load& load : job.load()) {
+  if (job.loads_size() > 0) std::printf("\n");
+  for (const v1::Load& load : job.loads()) {
     const std::string step = load.has_step() ? absl::StrCat(" of step ", load.step()) : "";
     std::printf("load %llu%s: %s\n", static_cast<unsigned long long>(load.number()), step.c_str(),
                 absl::AsciiStrToLower(v1::Load::State_Name(load.state())).c_str());
     if (load.has_error()) std::printf("  %s\n", ErrorText(StatusFromProto(load.error())).c_str());
-    if (load.rank_size() > 0) RankTable(load.rank()).Print(stdout);
+    if (load.ranks_size() > 0) RankTable(load.ranks()).Print(stdout);
   }
 }
 

@@ -22,7 +22,7 @@ bool FitsPageCache(uint64_t bytes) { return CheckMemory(8 * bytes, 0, 0, ReadMem
 // PERMISSION_DENIED (PEER_UID): the plan imports files that the trainer may have no right to read.
 absl::Status CheckImports(const v1::ReadPlan& plan, const AgentOptions& options) {
   if (options.allowed_users.empty()) return absl::OkStatus();
-  for (const v1::ReadFile& file : plan.file()) {
+  for (const v1::ReadFile& file : plan.files()) {
     if (!file.path().starts_with('/')) continue;
     const bool below = std::any_of(options.import_roots.begin(), options.import_roots.end(), [&](std::string root) {
       while (!root.empty() && root.back() == '/') root.pop_back();
@@ -108,8 +108,7 @@ void LoadExecutor::Stop() {
 void LoadExecutor::ReportProgress(const ActiveLoad& load) {
   const ByteServer::Progress read = load.source->progress();
   context_.host.Do([&](Session& session, absl::Time) {
-    session.OnReadProgress(load.number,
-                           {read.bytes_done, read.storage_bytes, read.path, load.consumer->transport(), read.all_read});
+    session.OnReadProgress(load.number, {read.bytes_done, read.storage_bytes, read.io_path, read.all_read});
   });
 }
 
@@ -206,7 +205,7 @@ void LoadExecutor::Begin(const action::StartRead& order) {
       {{"load", load.number},
        {"step", order.order.step()},
        {"bytes", order.plan->read_bytes()},
-       {"rounds", order.plan->round_size()}});
+       {"rounds", order.plan->rounds_size()}});
   {
     MutexLock lock(mutex_);
     if (stopped_) return;
@@ -237,7 +236,7 @@ void LoadExecutor::EndNow(uint64_t number) {
         {{"load", number},
          {"bytes", read.bytes_done},
          {"storage_bytes", read.storage_bytes},
-         {"path", read.path},
+         {"path", v1::IoPath_Name(read.io_path)},
          {"transport", load.consumer->transport()}});
     context_.transfers.Remove(load.transfer);
     const std::string why = absl::StrCat("rank ", context_.options.rank, ": load ", number, " has ended");

@@ -199,11 +199,11 @@ void SaveExecutor::EndWrite(const action::StartWrite& order, const WriterRun& ru
     MutexLock lock(mutex_);
     writing_.reset();
   }
-  context_.host.Do([&](Session& session, absl::Time now) {
+  context_.host.Do([&](Session& session, absl::Time) {
     if (outcome.ok()) {
-      session.OnWriteEnded(order.save, std::move(outcome->result), outcome->path, transport, now);
+      session.OnWriteEnded(order.save, std::move(outcome->result));
     } else {
-      session.OnWriteEnded(order.save, outcome.status(), "", "", now);
+      session.OnWriteEnded(order.save, outcome.status());
     }
   });
 }

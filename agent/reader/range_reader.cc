@@ -60,9 +60,9 @@ bool IsCached(int fd, uint64_t offset, uint64_t size) {
   return known && std::all_of(resident.begin(), resident.end(), [](unsigned char page) { return page & 1; });
 }
 
-std::string ReadCounters::path() const {
-  if (total() == 0) return "";
-  return direct > cached + buffered ? "direct" : "cached";
+v1::IoPath ReadCounters::io_path() const {
+  if (total() == 0) return v1::IO_PATH_UNSPECIFIED;
+  return direct > cached + buffered ? v1::IO_PATH_DIRECT : v1::IO_PATH_CACHED;
 }
 
 absl::StatusOr<std::unique_ptr<RangeReader>> RangeReader::Open(PosixStorage& storage, const std::string& path,

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "cairn/v1/plan.pb.h"
 #include "common/file/posix.h"
 
 namespace cairn {
@@ -26,8 +27,8 @@ struct ReadCounters {
   std::atomic<uint64_t> buffered = 0;  // through the page cache too, but it was not there before
 
   uint64_t total() const { return cached + direct + buffered; }
-  // The way that most bytes took: "cached" (through the page cache) or "direct"; empty if there was none.
-  std::string path() const;
+  // The way that most bytes took; unspecified if there was none.
+  v1::IoPath io_path() const;
 };
 
 struct RangeReaderOptions {

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "agent/staging/shared_memory.h"
+#include "cairn/v1/plan.pb.h"
 
 namespace cairn {
 
@@ -47,7 +48,7 @@ class ByteServer {
   struct Progress {
     uint64_t bytes_done = 0;
     uint64_t storage_bytes = 0;
-    std::string path;
+    v1::IoPath io_path = v1::IO_PATH_UNSPECIFIED;
     bool all_read = false;
   };
   virtual Progress progress() = 0;

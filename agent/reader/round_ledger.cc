@@ -8,9 +8,9 @@
 namespace cairn {
 
 RoundLedger::RoundLedger(const v1::ReadPlan& plan) {
-  for (const v1::ReadRound& round : plan.round()) {
-    consumers_.emplace_back(round.consumer().begin(), round.consumer().end());
-    for (uint32_t consumer : round.consumer()) released_below_.emplace(consumer, 0);
+  for (const v1::ReadRound& round : plan.rounds()) {
+    consumers_.emplace_back(round.consumers().begin(), round.consumers().end());
+    for (uint32_t consumer : round.consumers()) released_below_.emplace(consumer, 0);
   }
 }
 

@@ -15,8 +15,8 @@ using Standing = RoundLedger::Standing;
 v1::ReadPlan Plan(const std::vector<std::vector<uint32_t>>& consumers) {
   v1::ReadPlan plan;
   for (const std::vector<uint32_t>& of_round : consumers) {
-    v1::ReadRound* round = plan.add_round();
-    for (uint32_t consumer : of_round) round->add_consumer(consumer);
+    v1::ReadRound* round = plan.add_rounds();
+    for (uint32_t consumer : of_round) round->add_consumers(consumer);
   }
   return plan;
 }

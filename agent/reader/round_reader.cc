@@ -87,25 +87,25 @@ absl::Status RoundReader::CheckPlan() const {
   const auto bad = [](const std::string& what) {
     return MakeError(Reason::kBadRequest, absl::StrCat("the read plan contradicts itself: ", what));
   };
-  for (const v1::ReadFile& file : plan_.file()) {
-    const int items = file.item_offset_size();
-    if (file.item_bytes_size() != items || file.item_crc32c_size() != items || file.item_name_size() != items) {
+  for (const v1::ReadFile& file : plan_.files()) {
+    const int items = file.item_offsets_size();
+    if (file.item_sizes_size() != items || file.item_checksums_size() != items || file.item_names_size() != items) {
       return bad(absl::StrCat("the columns of ", file.path(), " differ in length"));
     }
     uint64_t end = file.header_bytes();
     for (int i = 0; i < items; ++i) {
-      if (file.item_offset(i) < end || file.item_bytes(i) > file.file_bytes() ||
-          file.item_offset(i) > file.file_bytes() - file.item_bytes(i)) {
-        return bad(absl::StrCat("item ", file.item_name(i), " of ", file.path(), " lies outside it"));
+      if (file.item_offsets(i) < end || file.item_sizes(i) > file.file_bytes() ||
+          file.item_offsets(i) > file.file_bytes() - file.item_sizes(i)) {
+        return bad(absl::StrCat("item ", file.item_names(i), " of ", file.path(), " lies outside it"));
       }
-      end = file.item_offset(i) + file.item_bytes(i);
+      end = file.item_offsets(i) + file.item_sizes(i);
     }
     if (file.header_bytes() > kMaxHeaderBytes + 8) return bad(absl::StrCat("the header of ", file.path()));
   }
-  for (const v1::ReadRound& round : plan_.round()) {
-    for (const v1::Read& read : round.read()) {
-      if (read.file() >= static_cast<uint32_t>(plan_.file_size())) return bad("a read of no file");
-      const v1::ReadFile& file = plan_.file(static_cast<int>(read.file()));
+  for (const v1::ReadRound& round : plan_.rounds()) {
+    for (const v1::Read& read : round.reads()) {
+      if (read.file() >= static_cast<uint32_t>(plan_.files_size())) return bad("a read of no file");
+      const v1::ReadFile& file = plan_.files(static_cast<int>(read.file()));
       if (read.bytes() > file.file_bytes() || read.file_offset() > file.file_bytes() - read.bytes() ||
           read.bytes() > round.buffer_bytes() || read.buffer_offset() > round.buffer_bytes() - read.bytes()) {
         return bad(absl::StrCat("a read of ", read.bytes(), " bytes at ", read.file_offset(), " of ", file.path(),
@@ -123,7 +123,7 @@ absl::StatusOr<RoundReader::File*> RoundReader::OpenFile(uint32_t number) {
   MutexLock lock(mutex_);
   auto& file = files_[number];
   if (file == nullptr) {
-    const v1::ReadFile& plan = plan_.file(static_cast<int>(number));
+    const v1::ReadFile& plan = plan_.files(static_cast<int>(number));
     auto opened = std::make_unique<File>();
     opened->plan = &plan;
     if (plan.path().starts_with('/')) {  // imported: it stands outside the storage
@@ -151,14 +151,14 @@ absl::StatusOr<const ItemChecksums*> RoundReader::BlocksOf(File& file, size_t it
       if (!header.ok()) return Annotate(header.status(), file.reader->path(), {{"file", file.reader->path()}});
       std::map<std::string, const ParsedItem*> by_name;
       for (const ParsedItem& parsed : header->items) by_name[parsed.item.stored_name()] = &parsed;
-      for (int i = 0; i < file.plan->item_name_size(); ++i) {
-        const auto found = by_name.find(file.plan->item_name(i));
-        if (found == by_name.end() || header->header_bytes + found->second->begin != file.plan->item_offset(i) ||
-            found->second->item.bytes() != file.plan->item_bytes(i)) {
+      for (int i = 0; i < file.plan->item_names_size(); ++i) {
+        const auto found = by_name.find(file.plan->item_names(i));
+        if (found == by_name.end() || header->header_bytes + found->second->begin != file.plan->item_offsets(i) ||
+            found->second->item.bytes() != file.plan->item_sizes(i)) {
           return MakeError(Reason::kBadSafetensors,
-                           absl::StrCat(file.reader->path(), ": its header has ", file.plan->item_name(i),
+                           absl::StrCat(file.reader->path(), ": its header has ", file.plan->item_names(i),
                                         " elsewhere than the manifest"),
-                           {{"file", file.reader->path()}, {"tensor", file.plan->item_name(i)}});
+                           {{"file", file.reader->path()}, {"tensor", file.plan->item_names(i)}});
         }
         file.checksums.push_back(found->second->checksums);
       }
@@ -172,7 +172,7 @@ absl::StatusOr<const ItemChecksums*> RoundReader::BlocksOf(File& file, size_t it
 
 absl::Status RoundReader::Mismatch(const File& file, size_t item, uint64_t offset, uint32_t found,
                                    uint32_t expected) const {
-  const std::string& name = file.plan->item_name(static_cast<int>(item));
+  const std::string& name = file.plan->item_names(static_cast<int>(item));
   return MakeError(Reason::kChecksumMismatch,
                    absl::StrCat(file.reader->path(), " at ", offset, ": ", name, " has CRC32C ", Hex(found),
                                 ", expected ", Hex(expected)),
@@ -184,13 +184,13 @@ absl::Status RoundReader::Mismatch(const File& file, size_t item, uint64_t offse
 void RoundReader::Touch(const File& file, uint64_t file_offset, const char* bytes, uint64_t size,
                         std::vector<Fragment>& fragments) {
   if (file.plan->unverified()) return;
-  const auto& offsets = file.plan->item_offset();
+  const auto& offsets = file.plan->item_offsets();
   size_t item = static_cast<size_t>(std::upper_bound(offsets.begin(), offsets.end(), file_offset) - offsets.begin());
   if (item > 0) --item;
   const uint64_t end = file_offset + size;
   for (; item < static_cast<size_t>(offsets.size()); ++item) {
     const uint64_t item_begin = offsets[static_cast<int>(item)];
-    const uint64_t item_end = item_begin + file.plan->item_bytes(static_cast<int>(item));
+    const uint64_t item_end = item_begin + file.plan->item_sizes(static_cast<int>(item));
     if (item_begin >= end) break;
     uint64_t at = std::max(item_begin, file_offset);
     while (at < std::min(item_end, end)) {
@@ -203,7 +203,7 @@ void RoundReader::Touch(const File& file, uint64_t file_offset, const char* byte
 }
 
 absl::Status RoundReader::ReadPiece(Job& job, Piece& piece, char* buffer) {
-  const v1::Read& read = job.round->read(static_cast<int>(piece.read));
+  const v1::Read& read = job.round->reads(static_cast<int>(piece.read));
   CAIRN_ASSIGN_OR_RETURN(File * file, OpenFile(read.file()));
   const RangeReader::Way way = file->reader->Begin(piece.file_offset, piece.bytes);
   const uint64_t part = way == RangeReader::Way::kDirect ? piece.bytes : kCachedPartBytes;
@@ -220,9 +220,9 @@ absl::Status RoundReader::ReadPiece(Job& job, Piece& piece, char* buffer) {
 absl::Status RoundReader::VerifyBlock(File& file, size_t item, uint64_t block, uint64_t from, uint64_t until,
                                       uint32_t crc32c) {
   CAIRN_ASSIGN_OR_RETURN(const ItemChecksums* expected, BlocksOf(file, item));
-  const uint64_t item_begin = file.plan->item_offset(static_cast<int>(item));
+  const uint64_t item_begin = file.plan->item_offsets(static_cast<int>(item));
   const uint64_t begin = block * kChecksumBlockBytes;
-  const uint64_t end = std::min(begin + kChecksumBlockBytes, file.plan->item_bytes(static_cast<int>(item)));
+  const uint64_t end = std::min(begin + kChecksumBlockBytes, file.plan->item_sizes(static_cast<int>(item)));
   std::string rest(std::max(from - begin, end - until), '\0');
   uint32_t whole = crc32c;
   if (from > begin) {
@@ -238,7 +238,7 @@ absl::Status RoundReader::VerifyBlock(File& file, size_t item, uint64_t block, u
 }
 
 absl::Status RoundReader::VerifyRead(Job& job, size_t number) {
-  const v1::Read& read = job.round->read(static_cast<int>(number));
+  const v1::Read& read = job.round->reads(static_cast<int>(number));
   CAIRN_ASSIGN_OR_RETURN(File * file, OpenFile(read.file()));
   std::vector<const Fragment*> fragments;
   for (size_t p = job.first_piece[number]; p < job.first_piece[number + 1]; ++p) {
@@ -247,7 +247,7 @@ absl::Status RoundReader::VerifyRead(Job& job, size_t number) {
   size_t i = 0;
   while (i < fragments.size()) {
     const size_t item = fragments[i]->item;
-    const uint64_t item_bytes = file->plan->item_bytes(static_cast<int>(item));
+    const uint64_t item_bytes = file->plan->item_sizes(static_cast<int>(item));
     size_t end = i;
     uint64_t covered = 0;
     uint32_t whole = 0;
@@ -255,14 +255,14 @@ absl::Status RoundReader::VerifyRead(Job& job, size_t number) {
       whole = CombineCrc32c(whole, fragments[end]->crc32c, fragments[end]->bytes);
       covered += fragments[end]->bytes;
     }
-    const uint32_t expected = file->plan->item_crc32c(static_cast<int>(item));
+    const uint32_t expected = file->plan->item_checksums(static_cast<int>(item));
     if (covered == item_bytes && whole == expected) {
       i = end;
       continue;
     }
     if (covered == item_bytes) {
       // Which block? If the header can be trusted, the message is that much more exact.
-      const uint64_t item_begin = file->plan->item_offset(static_cast<int>(item));
+      const uint64_t item_begin = file->plan->item_offsets(static_cast<int>(item));
       if (!BlocksOf(*file, item).ok()) return Mismatch(*file, item, item_begin, whole, expected);
     }
     while (i < end) {
@@ -278,7 +278,7 @@ absl::Status RoundReader::VerifyRead(Job& job, size_t number) {
     }
     if (covered == item_bytes) {
       // All blocks are right and the whole is not: manifest and header disagree.
-      return Mismatch(*file, item, file->plan->item_offset(static_cast<int>(item)), whole, expected);
+      return Mismatch(*file, item, file->plan->item_offsets(static_cast<int>(item)), whole, expected);
     }
   }
   bytes_done_ += read.bytes();
@@ -287,25 +287,25 @@ absl::Status RoundReader::VerifyRead(Job& job, size_t number) {
 
 absl::Status RoundReader::ReadRound(uint32_t round, char* buffer, const std::atomic<bool>& stop) {
   Job job;
-  job.round = &plan_.round(static_cast<int>(round));
-  const size_t reads = static_cast<size_t>(job.round->read_size());
+  job.round = &plan_.rounds(static_cast<int>(round));
+  const size_t reads = static_cast<size_t>(job.round->reads_size());
   // Pages of the buffer that two reads share cannot be read in place whole.
   std::vector<size_t> order(reads);
   for (size_t i = 0; i < reads; ++i) order[i] = i;
   std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return job.round->read(static_cast<int>(a)).buffer_offset() < job.round->read(static_cast<int>(b)).buffer_offset();
+    return job.round->reads(static_cast<int>(a)).buffer_offset() < job.round->reads(static_cast<int>(b)).buffer_offset();
   });
   std::vector<bool> head_shared(reads), tail_shared(reads);
   for (size_t k = 1; k < reads; ++k) {
-    const v1::Read& before = job.round->read(static_cast<int>(order[k - 1]));
-    const v1::Read& after = job.round->read(static_cast<int>(order[k]));
+    const v1::Read& before = job.round->reads(static_cast<int>(order[k - 1]));
+    const v1::Read& after = job.round->reads(static_cast<int>(order[k]));
     if (Up(before.buffer_offset() + before.bytes()) > Down(after.buffer_offset())) {
       tail_shared[order[k - 1]] = head_shared[order[k]] = true;
     }
   }
   job.left = std::make_unique<std::atomic<size_t>[]>(reads);
   for (size_t i = 0; i < reads; ++i) {
-    const v1::Read& read = job.round->read(static_cast<int>(i));
+    const v1::Read& read = job.round->reads(static_cast<int>(i));
     job.first_piece.push_back(job.pieces.size());
     const uint64_t end = read.file_offset() + read.bytes();
     uint64_t at = read.file_offset();
@@ -339,8 +339,8 @@ absl::Status RoundReader::ReadRound(uint32_t round, char* buffer, const std::ato
       const size_t number = job.next.fetch_add(1);
       if (number >= job.pieces.size()) return;
       Piece& piece = job.pieces[number];
-      const v1::Read& read = job.round->read(static_cast<int>(piece.read));
-      const std::string& path = plan_.file(static_cast<int>(read.file())).path();
+      const v1::Read& read = job.round->reads(static_cast<int>(piece.read));
+      const std::string& path = plan_.files(static_cast<int>(read.file())).path();
       const absl::Status status = WithMemory(absl::StrCat("to read ", path), [&] {
         CAIRN_RETURN_IF_ERROR(ReadPiece(job, piece, buffer));
         return job.left[piece.read].fetch_sub(1) == 1 ? VerifyRead(job, piece.read) : absl::OkStatus();

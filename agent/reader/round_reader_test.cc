@@ -53,17 +53,17 @@ class RoundReaderTest : public ::testing::Test {
     const std::string header = RenderHeader(items, checksums);
     bytes_ = header + data;
     Write(bytes_);
-    auto* file = plan_.add_file();
+    auto* file = plan_.add_files();
     file->set_path("bin.safetensors");
     file->set_header_bytes(header.size());
     file->set_file_bytes(bytes_.size());
     file->set_header_crc32c(Crc32c(header.data(), header.size()));
     uint64_t at = header.size();
     for (size_t i = 0; i < items.size(); ++i) {
-      file->add_item_offset(at);
-      file->add_item_bytes(items[i].bytes());
-      file->add_item_crc32c(checksums[i].crc32c);
-      file->add_item_name(items[i].name);
+      file->add_item_offsets(at);
+      file->add_item_sizes(items[i].bytes());
+      file->add_item_checksums(checksums[i].crc32c);
+      file->add_item_names(items[i].name);
       at += items[i].bytes();
     }
   }
@@ -72,31 +72,31 @@ class RoundReaderTest : public ::testing::Test {
   void Write(const std::string& bytes) { std::ofstream(root_ + "/demo/bin.safetensors", std::ios::binary) << bytes; }
   // Adds a round with these ranges, packed as closely as their alignment allows: neighbours share pages.
   uint32_t AddRound(const std::vector<std::pair<uint64_t, uint64_t>>& ranges) {
-    auto* round = plan_.add_round();
+    auto* round = plan_.add_rounds();
     uint64_t at = 0;
     for (const auto& [begin, end] : ranges) {
       while (at % 4096 != begin % 4096) ++at;
-      auto* read = round->add_read();
+      auto* read = round->add_reads();
       read->set_file_offset(begin);
       read->set_bytes(end - begin);
       read->set_buffer_offset(at);
       at += end - begin;
     }
     round->set_buffer_bytes(at);
-    round->add_consumer(0);
-    return static_cast<uint32_t>(plan_.round_size() - 1);
+    round->add_consumers(0);
+    return static_cast<uint32_t>(plan_.rounds_size() - 1);
   }
   absl::Status Read(uint32_t round, RoundReaderOptions options = {}) {
     RoundReader reader(*storage_, "demo", plan_, options);
     if (const absl::Status bad = reader.CheckPlan(); !bad.ok()) return bad;
-    buffer_ = *SharedMemory::Create("test", std::max<uint64_t>(plan_.round(static_cast<int>(round)).buffer_bytes(), 1));
+    buffer_ = *SharedMemory::Create("test", std::max<uint64_t>(plan_.rounds(static_cast<int>(round)).buffer_bytes(), 1));
     const absl::Status status = reader.ReadRound(round, buffer_->data(), stop_);
     done_ = reader.bytes_done();
     storage_bytes_ = reader.counters().total();
     cached_ += reader.counters().cached;
     direct_ += reader.counters().direct;
     buffered_ += reader.counters().buffered;
-    path_ = reader.counters().path();
+    io_path_ = reader.counters().io_path();
     return status;
   }
   // Takes the file out of the page cache. False where the file system has nothing else, as tmpfs.
@@ -107,14 +107,15 @@ class RoundReaderTest : public ::testing::Test {
     return !IsCached(fd.get(), 0, bytes_.size());
   }
   void ExpectRound(uint32_t round) {
-    for (const v1::Read& read : plan_.round(static_cast<int>(round)).read()) {
+    for (const v1::Read& read : plan_.rounds(static_cast<int>(round)).reads()) {
       EXPECT_EQ(std::memcmp(buffer_->data() + read.buffer_offset(), bytes_.data() + read.file_offset(), read.bytes()),
                 0)
           << read.ShortDebugString();
     }
   }
 
-  std::string root_, bytes_, path_;
+  std::string root_, bytes_;
+  v1::IoPath io_path_ = v1::IO_PATH_UNSPECIFIED;
   std::unique_ptr<PosixStorage> storage_;
   v1::ReadPlan plan_;
   std::shared_ptr<SharedMemory> buffer_;
@@ -124,18 +125,18 @@ class RoundReaderTest : public ::testing::Test {
 };
 
 TEST_F(RoundReaderTest, WholeItems_AreReadOnce) {
-  const uint64_t header = plan_.file(0).header_bytes();
+  const uint64_t header = plan_.files(0).header_bytes();
   const uint32_t round = AddRound({{header, bytes_.size()}});
   ASSERT_TRUE(Read(round).ok());
   ExpectRound(round);
   EXPECT_EQ(done_, bytes_.size() - header);
   EXPECT_LE(storage_bytes_, done_ + header + 2 * 4096);
-  EXPECT_TRUE(path_ == "cached" || path_ == "direct") << path_;
+  EXPECT_TRUE(io_path_ == v1::IO_PATH_CACHED || io_path_ == v1::IO_PATH_DIRECT) << io_path_;
 }
 
 TEST_F(RoundReaderTest, RandomRanges_AnyChunk_AnyWay) {
   std::mt19937 random(23);
-  const uint64_t header = plan_.file(0).header_bytes();
+  const uint64_t header = plan_.files(0).header_bytes();
   bool dropped = false;
   for (int i = 0; i < 60; ++i) {
     std::vector<uint64_t> cuts;
@@ -173,8 +174,8 @@ TEST_F(RoundReaderTest, RandomRanges_AnyChunk_AnyWay) {
 
 TEST_F(RoundReaderTest, EveryFlippedByte_IsFound_AndNamed) {
   std::mt19937 random(29);
-  const uint64_t header = plan_.file(0).header_bytes();
-  const uint64_t b = plan_.file(0).item_offset(1);
+  const uint64_t header = plan_.files(0).header_bytes();
+  const uint64_t b = plan_.files(0).item_offsets(1);
   const uint32_t part = AddRound({{b + 100'000, b + 3'000'000}});
   const uint32_t whole = AddRound({{header, bytes_.size()}});
   for (int i = 0; i < 30; ++i) {
@@ -200,7 +201,7 @@ TEST_F(RoundReaderTest, EveryFlippedByte_IsFound_AndNamed) {
 }
 
 TEST_F(RoundReaderTest, FaultsOfStorage_HaveTheirReason) {
-  const uint32_t round = AddRound({{plan_.file(0).header_bytes(), bytes_.size()}});
+  const uint32_t round = AddRound({{plan_.files(0).header_bytes(), bytes_.size()}});
   RoundReaderOptions options;
   options.range.pread = [](int, void*, size_t, off_t) -> ssize_t {
     errno = EIO;
@@ -220,7 +221,7 @@ TEST_F(RoundReaderTest, FaultsOfStorage_HaveTheirReason) {
 
 TEST_F(RoundReaderTest, PlansThatReachOutside_AreRefused) {
   const uint32_t round = AddRound({{5000, 6000}});
-  auto* read = plan_.mutable_round(static_cast<int>(round))->mutable_read(0);
+  auto* read = plan_.mutable_rounds(static_cast<int>(round))->mutable_reads(0);
   const v1::Read good = *read;
   read->set_bytes(UINT64_MAX);
   EXPECT_TRUE(HasReason(Read(round), Reason::kBadRequest));
@@ -231,16 +232,16 @@ TEST_F(RoundReaderTest, PlansThatReachOutside_AreRefused) {
   read->set_file(9);
   EXPECT_TRUE(HasReason(Read(round), Reason::kBadRequest));
   *read = good;
-  plan_.mutable_file(0)->set_item_offset(1, 1);
+  plan_.mutable_files(0)->set_item_offsets(1, 1);
   EXPECT_TRUE(HasReason(Read(round), Reason::kBadRequest));
 }
 
 TEST(RoundLedgerTest, ABufferIsReused_OnlyWhenAllHaveReleasedIt) {
   v1::ReadPlan plan;
   for (int r = 0; r < 4; ++r) {
-    auto* round = plan.add_round();
-    round->add_consumer(1);
-    if (r != 2) round->add_consumer(5);
+    auto* round = plan.add_rounds();
+    round->add_consumers(1);
+    if (r != 2) round->add_consumers(5);
   }
   RoundLedger ledger(plan);
   EXPECT_EQ(ledger.NextToRead(), 0u);

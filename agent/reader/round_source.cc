@@ -63,7 +63,7 @@ void RoundSource::Run() {
 absl::Status RoundSource::ReadAll() {
   CAIRN_RETURN_IF_ERROR(reader_.CheckPlan());
   uint64_t sizes[2] = {0, 0};
-  for (int r = 0; r < plan_->round_size(); ++r) sizes[r % 2] = std::max(sizes[r % 2], plan_->round(r).buffer_bytes());
+  for (int r = 0; r < plan_->rounds_size(); ++r) sizes[r % 2] = std::max(sizes[r % 2], plan_->rounds(r).buffer_bytes());
   while (true) {
     uint32_t round = 0;
     {
@@ -157,7 +157,7 @@ void RoundSource::Release(uint32_t consumer, uint32_t released_below) {
 
 ByteServer::Progress RoundSource::progress() {
   MutexLock lock(mutex_);
-  return {reader_.bytes_done(), reader_.counters().total(), reader_.counters().path(), ledger_.all_read()};
+  return {reader_.bytes_done(), reader_.counters().total(), reader_.counters().io_path(), ledger_.all_read()};
 }
 
 }  // namespace cairn

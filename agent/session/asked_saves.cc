@@ -40,7 +40,7 @@ void AskedSaves::TrainerGone(uint64_t trainer) {
 void AskedSaves::AddTo(v1::AgentState& state) const {
   for (const Entry& entry : entries_) {
     if (entry.answered) continue;
-    v1::SaveState& asked = *state.add_save();
+    v1::SaveState& asked = *state.add_saves();
     asked.set_step(entry.question.step);
     asked.set_attempt(entry.question.attempt);
     asked.set_phase(v1::SaveState::ASKED);

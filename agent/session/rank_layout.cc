@@ -26,44 +26,44 @@ absl::Status ReadItems(const std::string& bytes, uint32_t rank, std::vector<Stor
   v1::TensorSchema schema;
   if (!proto.ParseFromString(bytes)) return Malformed("the message does not parse");
   if (!schema.ParseFromString(proto.tensor_schema())) return Malformed("the tensor schema does not parse");
-  const int tensors = schema.name_size();
-  if (schema.dtype_size() != tensors || schema.ndim_size() != tensors) {
+  const int tensors = schema.names_size();
+  if (schema.dtypes_size() != tensors || schema.ndims_size() != tensors) {
     return Malformed("the columns of the tensor schema differ in length");
   }
   // Where each tensor's dimensions begin in global_dim.
   std::vector<size_t> first_dim(static_cast<size_t>(tensors) + 1, 0);
   for (int i = 0; i < tensors; ++i)
-    first_dim[static_cast<size_t>(i) + 1] = first_dim[static_cast<size_t>(i)] + schema.ndim(i);
-  if (first_dim.back() != static_cast<size_t>(schema.global_dim_size())) {
+    first_dim[static_cast<size_t>(i) + 1] = first_dim[static_cast<size_t>(i)] + schema.ndims(i);
+  if (first_dim.back() != static_cast<size_t>(schema.global_dims_size())) {
     return Malformed("the global shapes do not have the dimensions that the schema says");
   }
-  if (proto.flat_begin_size() != proto.flat_shard_size() || proto.flat_end_size() != proto.flat_shard_size()) {
+  if (proto.flat_begins_size() != proto.flat_shards_size() || proto.flat_ends_size() != proto.flat_shards_size()) {
     return Malformed("the columns of flat shards differ in length");
   }
 
-  shard_count = static_cast<size_t>(proto.shard_tensor_size());
-  items.reserve(shard_count + static_cast<size_t>(proto.object_size()));
+  shard_count = static_cast<size_t>(proto.shard_tensors_size());
+  items.reserve(shard_count + static_cast<size_t>(proto.objects_size()));
   size_t at = 0;
   int flat = 0;
-  for (int i = 0; i < proto.shard_tensor_size(); ++i) {
-    const uint32_t tensor = proto.shard_tensor(i);
+  for (int i = 0; i < proto.shard_tensors_size(); ++i) {
+    const uint32_t tensor = proto.shard_tensors(i);
     if (tensor >= static_cast<uint32_t>(tensors)) return Malformed("a shard of a tensor that the schema lacks");
-    const size_t ndim = schema.ndim(static_cast<int>(tensor));
-    if (static_cast<size_t>(proto.shard_offset_size()) < at + ndim ||
-        static_cast<size_t>(proto.shard_shape_size()) < at + ndim) {
+    const size_t ndim = schema.ndims(static_cast<int>(tensor));
+    if (static_cast<size_t>(proto.shard_offsets_size()) < at + ndim ||
+        static_cast<size_t>(proto.shard_shapes_size()) < at + ndim) {
       return Malformed("the shards' offsets or shapes are too short");
     }
     StoredItem item;
-    item.name = schema.name(static_cast<int>(tensor));
+    item.name = schema.names(static_cast<int>(tensor));
     CAIRN_RETURN_IF_ERROR(CheckName(item.name));
-    const auto dtype = DTypeFromNumber(schema.dtype(static_cast<int>(tensor)));
+    const auto dtype = DTypeFromNumber(schema.dtypes(static_cast<int>(tensor)));
     if (!dtype) return Bad(Reason::kBadDtype, item.name, "its dtype is not known");
     item.dtype = *dtype;
     const auto dims = [&](const auto& column, size_t first) {
       return Shape(column.begin() + static_cast<int64_t>(first), column.begin() + static_cast<int64_t>(first + ndim));
     };
-    item.global_shape = dims(schema.global_dim(), first_dim[tensor]);
-    item.box = {dims(proto.shard_offset(), at), dims(proto.shard_shape(), at)};
+    item.global_shape = dims(schema.global_dims(), first_dim[tensor]);
+    item.box = {dims(proto.shard_offsets(), at), dims(proto.shard_shapes(), at)};
     at += ndim;
     for (int64_t dim : item.global_shape) {
       if (dim < 0) return Bad(Reason::kBadShape, item.name, "a negative dimension");
@@ -76,8 +76,8 @@ absl::Status ReadItems(const std::string& bytes, uint32_t rank, std::vector<Stor
       return Bad(Reason::kShardOutOfBounds, item.name,
                  absl::StrCat("the shard ", ToString(item.box), " is outside ", ShapeToString(item.global_shape)));
     }
-    if (flat < proto.flat_shard_size() && proto.flat_shard(flat) == static_cast<uint32_t>(i)) {
-      item.flat = FlatRange{proto.flat_begin(flat), proto.flat_end(flat)};
+    if (flat < proto.flat_shards_size() && proto.flat_shards(flat) == static_cast<uint32_t>(i)) {
+      item.flat = FlatRange{proto.flat_begins(flat), proto.flat_ends(flat)};
       if (item.flat->begin < 0 || item.flat->end < item.flat->begin || item.flat->end > item.box.size()) {
         return Bad(Reason::kShardOutOfBounds, item.name, "a flat range outside its box");
       }
@@ -85,11 +85,11 @@ absl::Status ReadItems(const std::string& bytes, uint32_t rank, std::vector<Stor
     }
     items.push_back(std::move(item));
   }
-  if (flat != proto.flat_shard_size()) return Malformed("flat shards are not ascending");
-  if (static_cast<size_t>(proto.shard_offset_size()) != at || static_cast<size_t>(proto.shard_shape_size()) != at) {
+  if (flat != proto.flat_shards_size()) return Malformed("flat shards are not ascending");
+  if (static_cast<size_t>(proto.shard_offsets_size()) != at || static_cast<size_t>(proto.shard_shapes_size()) != at) {
     return Malformed("the shards' offsets or shapes are too long");
   }
-  for (const v1::ObjectDeclaration& object : proto.object()) {
+  for (const v1::ObjectDeclaration& object : proto.objects()) {
     CAIRN_RETURN_IF_ERROR(CheckName(object.name()));
     if (object.slot_bytes() == 0 || object.slot_bytes() % 4096 != 0 || object.slot_bytes() > uint64_t{1} << 40) {
       return Malformed(absl::StrCat("the slot of object ", object.name(), " has ", object.slot_bytes(), " bytes"));
@@ -100,7 +100,7 @@ absl::Status ReadItems(const std::string& bytes, uint32_t rank, std::vector<Stor
     if (object.per_rank()) item.object_rank = static_cast<int>(rank);
     items.push_back(std::move(item));
   }
-  for (const v1::AliasDeclaration& alias : proto.alias()) aliases.emplace_back(alias.name(), alias.target());
+  for (const v1::AliasDeclaration& alias : proto.aliases()) aliases.emplace_back(alias.name(), alias.target());
   return absl::OkStatus();
 }
 

@@ -29,8 +29,8 @@ ReplicaChecklist MakeReplicaChecklist(const SaveImage& image, bool check_all, bo
 absl::Status TakeReplicaChecksums(const ReplicaChecklist& checklist, const RankLayout& layout,
                                   const v1::CommitStagingRequest& request,
                                   std::vector<v1::ReplicaChecksum>& checksums) {
-  const size_t checked = static_cast<size_t>(request.check_crc32c_size());
-  const size_t sampled = static_cast<size_t>(request.sampled_crc32c_size());
+  const size_t checked = static_cast<size_t>(request.check_checksums_size());
+  const size_t sampled = static_cast<size_t>(request.sampled_checksums_size());
   if (checked != checklist.must.size() || sampled > checklist.may.size()) {
     return MakeError(Reason::kBadRequest,
                      absl::StrCat("checksums of ", checked, " and ", sampled, " replicas were given, ",
@@ -43,12 +43,12 @@ absl::Status TakeReplicaChecksums(const ReplicaChecklist& checklist, const RankL
     checksum.set_crc32c(crc32c);
     if (item < layout.shard_count) return;
     // A slot is zero behind the object.
-    const uint64_t bytes = request.object_bytes(static_cast<int>(item - layout.shard_count));
+    const uint64_t bytes = request.object_sizes(static_cast<int>(item - layout.shard_count));
     checksum.set_crc32c(ExtendCrc32cByZeros(crc32c, static_cast<uint64_t>(layout.items[item].bytes()) - bytes));
     checksum.set_object_bytes(bytes);
   };
-  for (size_t i = 0; i < checked; ++i) add(checklist.must[i], request.check_crc32c(static_cast<int>(i)));
-  for (size_t i = 0; i < sampled; ++i) add(checklist.may[i], request.sampled_crc32c(static_cast<int>(i)));
+  for (size_t i = 0; i < checked; ++i) add(checklist.must[i], request.check_checksums(static_cast<int>(i)));
+  for (size_t i = 0; i < sampled; ++i) add(checklist.may[i], request.sampled_checksums(static_cast<int>(i)));
   return absl::OkStatus();
 }
 

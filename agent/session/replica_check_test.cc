@@ -29,8 +29,8 @@ RankLayoutPtr Layout() {
   return MakeLayout(shards, {own, Object("shared", 8192)});
 }
 
-Items Must(const v1::BeginSaveResponse& begun) { return {begun.check_item().begin(), begun.check_item().end()}; }
-Items May(const v1::BeginSaveResponse& begun) { return {begun.may_check_item().begin(), begun.may_check_item().end()}; }
+Items Must(const v1::BeginSaveResponse& begun) { return {begun.check_items().begin(), begun.check_items().end()}; }
+Items May(const v1::BeginSaveResponse& begun) { return {begun.may_check_items().begin(), begun.may_check_items().end()}; }
 
 // The saves of one rank that writes item 0 and its own object, so that 1 to 6 are replicas.
 class ReplicaCheckTest : public ::testing::Test {
@@ -55,7 +55,7 @@ class ReplicaCheckTest : public ::testing::Test {
     session_.BuildRequest(std::nullopt);
     v1::SynchronizeAgentResponse response;
     response.set_coordinator_epoch(1);
-    v1::SaveOrder& order = *response.add_save();
+    v1::SaveOrder& order = *response.add_saves();
     order.set_step(step);
     order.set_action(what);
     order.set_attempt(1);
@@ -92,25 +92,25 @@ class ReplicaCheckTest : public ::testing::Test {
     v1::CommitStagingRequest request;
     request.set_trainer_incarnation(kTrainer);
     request.set_save(begun.save());
-    request.add_object_bytes(10);
-    request.add_object_bytes(8192);
-    for (size_t i = 0; i < checked; ++i) request.add_check_crc32c(1000 + static_cast<uint32_t>(i));
-    for (size_t i = 0; i < sampled; ++i) request.add_sampled_crc32c(2000 + static_cast<uint32_t>(i));
+    request.add_object_sizes(10);
+    request.add_object_sizes(8192);
+    for (size_t i = 0; i < checked; ++i) request.add_check_checksums(1000 + static_cast<uint32_t>(i));
+    for (size_t i = 0; i < sampled; ++i) request.add_sampled_checksums(2000 + static_cast<uint32_t>(i));
     return session_.CommitStaging(request, now_);
   }
 
-  v1::SaveState State() { return session_.BuildRequest(std::nullopt).state().save(0); }
+  v1::SaveState State() { return session_.BuildRequest(std::nullopt).state().saves(0); }
 
   // The next save, of which the trainer samples so many.
   Items Sample(size_t count) {
     const v1::BeginSaveResponse begun = Begin(++step_);
     EXPECT_TRUE(Commit(begun, 1, count).ok());
     const v1::SaveState state = State();
-    EXPECT_EQ(static_cast<size_t>(state.replica_checksum_size()), 1 + count);
+    EXPECT_EQ(static_cast<size_t>(state.replica_checksums_size()), 1 + count);
     EXPECT_FALSE(state.all_replicas_checked());
     const Items items = May(begun);
     for (size_t i = 0; i < count; ++i) {
-      const v1::ReplicaChecksum& checksum = state.replica_checksum(static_cast<int>(1 + i));
+      const v1::ReplicaChecksum& checksum = state.replica_checksums(static_cast<int>(1 + i));
       EXPECT_EQ(checksum.item(), items[i]);
       EXPECT_EQ(checksum.crc32c(), 2000 + i);
     }
@@ -136,9 +136,9 @@ TEST_F(ReplicaCheckTest, SharedObjects_AreAlwaysChecked_AlsoByTheirWriter) {
   EXPECT_TRUE(HasReason(Commit(Begin(1), 0, 0), Reason::kBadRequest)) << "it is missing";
   EXPECT_TRUE(HasReason(Commit(Begin(1), 1, 1), Reason::kBadRequest)) << "a sample was not asked for";
   ASSERT_TRUE(Commit(Begin(1), 1, 0).ok());
-  ASSERT_EQ(State().replica_checksum_size(), 1);
-  EXPECT_EQ(State().replica_checksum(0).item(), 8u);
-  EXPECT_EQ(State().replica_checksum(0).object_bytes(), 8192u);
+  ASSERT_EQ(State().replica_checksums_size(), 1);
+  EXPECT_EQ(State().replica_checksums(0).item(), 8u);
+  EXPECT_EQ(State().replica_checksums(0).object_bytes(), 8192u);
   EXPECT_FALSE(State().all_replicas_checked());
 }
 
@@ -156,7 +156,7 @@ TEST_F(ReplicaCheckTest, CheckAll_AsksForEveryReplica_AndForNoSample) {
   EXPECT_EQ(Must(begun), (Items{1, 2, 3, 4, 5, 6, 8}));
   EXPECT_TRUE(May(begun).empty());
   ASSERT_TRUE(Commit(begun, 7, 0).ok());
-  EXPECT_EQ(State().replica_checksum_size(), 7);
+  EXPECT_EQ(State().replica_checksums_size(), 7);
   EXPECT_TRUE(State().all_replicas_checked());
 }
 
@@ -183,7 +183,7 @@ TEST_F(ReplicaCheckTest, PlanThatChangesAfterStaging_IsNotTakenForChecked) {
   Order(1, v1::SaveOrder::STAGE, "p");
   EXPECT_EQ(State().plan_digest(), "p");
   EXPECT_FALSE(State().all_replicas_checked());
-  EXPECT_EQ(State().replica_checksum(0).item(), 8u) << "the shared object is compared by whatever plan";
+  EXPECT_EQ(State().replica_checksums(0).item(), 8u) << "the shared object is compared by whatever plan";
 }
 
 TEST(ReplicaChecklistTest, Sample_IsBounded_AndCoversAllInTurn) {

@@ -82,14 +82,14 @@ absl::StatusOr<SaveImagePtr> MakeSaveImage(RankLayoutPtr layout, const v1::Write
   image->world_size = plan.world_size();
   image->total_files = plan.total_files();
   image->slab_offset.assign(layout->items.size(), SaveImage::kNotStaged);
-  for (const v1::MovedShard& moved : plan.moved_in()) {
+  for (const v1::MovedShard& moved : plan.incoming_shards()) {
     if (moved.from_rank() == plan.rank()) return Contradiction("it moves a shard in from its own rank");
     CAIRN_ASSIGN_OR_RETURN(StoredItem item, ItemOf(moved));
     image->moved_in.push_back({moved.from_rank(), moved.from_shard(), std::move(item)});
   }
   std::vector<bool> written_in(image->moved_in.size());
   absl::flat_hash_set<std::string> names;
-  for (const v1::PlannedFile& planned : plan.file()) {
+  for (const v1::PlannedFile& planned : plan.files()) {
     ImageFile file;
     file.name = planned.name();
     if (!IsPlainName(file.name) || !names.insert(file.name).second) {
@@ -100,7 +100,7 @@ absl::StatusOr<SaveImagePtr> MakeSaveImage(RankLayoutPtr layout, const v1::Write
     if (image->file.empty()) {
       for (const auto& [name, target] : layout->aliases) sizer.AddAlias(name, target);
     }
-    for (uint32_t number : planned.item()) {
+    for (uint32_t number : planned.items()) {
       const size_t own = layout->items.size();
       if (number >= own + written_in.size()) return Contradiction("it names an item that the layout lacks");
       if (number < own ? image->slab_offset[number] != SaveImage::kNotStaged : written_in[number - own]) {
@@ -129,7 +129,7 @@ absl::StatusOr<SaveImagePtr> MakeSaveImage(RankLayoutPtr layout, const v1::Write
   if (std::find(written_in.begin(), written_in.end(), false) != written_in.end()) {
     return Contradiction("it moves a shard in and does not write it");
   }
-  for (const v1::MovedOut& moved : plan.moved_out()) {
+  for (const v1::MovedOut& moved : plan.outgoing_shards()) {
     if (moved.shard() >= layout->shard_count || image->slab_offset[moved.shard()] != SaveImage::kNotStaged ||
         moved.to_rank() == plan.rank()) {
       return Contradiction("it moves out what it writes itself or does not hold");

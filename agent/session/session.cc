@@ -82,13 +82,13 @@ v1::SynchronizeAgentRequest Session::BuildRequest(std::optional<int64_t> current
   told_loads_.clear();
   told_layout_ = trainer_layout_;
   for (const auto& [step, save] : saves_) {
-    *state.add_save() = StateOf(save);
+    *state.add_saves() = StateOf(save);
     told_saves_[step] = save.id;
   }
   asked_.AddTo(state);
   for (const auto& [number, load] : loads_) {
     if (load.ended) continue;
-    *state.add_load() = StateOf(load);
+    *state.add_loads() = StateOf(load);
     told_loads_[number] = load.trainer;
   }
   state.set_memory_budget(options_.memory_budget);
@@ -109,21 +109,21 @@ absl::Status Session::OnOrders(const v1::SynchronizeAgentResponse& response, abs
   // An answer to a request that named another layout says nothing about this one.
   current_plan_error_ =
       told_layout_ == trainer_layout_ ? StatusFromProto(response.current_plan_error()) : absl::OkStatus();
-  for (const std::string& digest : response.wanted_layout()) {
+  for (const std::string& digest : response.wanted_layouts()) {
     const auto layout = layouts_.find(digest);
     if (layout == layouts_.end() || !puts_.insert(digest).second) continue;
     Do(action::PutLayout{layout->second});
   }
   if (response.has_arm()) ApplyArm(response.arm());
-  for (const v1::SaveOrder& order : response.save()) {
+  for (const v1::SaveOrder& order : response.saves()) {
     if (!asked_.Apply(order)) ApplySave(order, now);
   }
   // A save that was never begun here and that the coordinator no longer speaks of needs no answer.
   std::erase_if(saves_, [&](const auto& entry) {
-    return entry.second.id == 0 && std::none_of(response.save().begin(), response.save().end(),
+    return entry.second.id == 0 && std::none_of(response.saves().begin(), response.saves().end(),
                                                 [&](const auto& order) { return order.step() == entry.first; });
   });
-  for (const v1::LoadOrder& order : response.load()) ApplyLoad(order);
+  for (const v1::LoadOrder& order : response.loads()) ApplyLoad(order);
   Advance();
   return absl::OkStatus();
 }

@@ -194,14 +194,11 @@ class Session {
   void OnSlab(absl::StatusOr<SlabDescription> slab, absl::Time now);
   // `waiting_for`: ranks that have not staged what this one writes for them.
   void OnWriteProgress(uint64_t save, uint64_t bytes_done, std::vector<uint32_t> waiting_for = {});
-  // `path` is the way that was taken, "direct" or "buffered"; `transport` that of moved shards, as in SaveState.
-  void OnWriteEnded(uint64_t save, absl::StatusOr<v1::WriteResult> result, const std::string& path,
-                    const std::string& transport, absl::Time now);
+  void OnWriteEnded(uint64_t save, absl::StatusOr<v1::WriteResult> result);
   struct ReadProgress {
     uint64_t bytes_done = 0;
     uint64_t storage_bytes = 0;
-    std::string path;
-    std::string transport;
+    v1::IoPath io_path = v1::IO_PATH_UNSPECIFIED;
     bool all_read = false;
   };
   // The memory for a reshard's source.
@@ -240,8 +237,6 @@ class Session {
     uint64_t bytes_done = 0;
     std::vector<uint32_t> waiting_for;
     v1::WriteResult result;
-    std::string path;
-    std::string transport;
     absl::Status error;
     // The trainer has been given the error: its next BeginSave is a new call, which waits until this one has its
     // verdict.
@@ -284,8 +279,7 @@ class Session {
     uint64_t read_bytes = 0;  // by its plan
     uint64_t bytes_done = 0;
     uint64_t storage_bytes = 0;
-    std::string path;
-    std::string transport;
+    v1::IoPath io_path = v1::IO_PATH_UNSPECIFIED;
     absl::Status error;
   };
 

@@ -20,7 +20,7 @@ class SessionAwayTest : public SessionFixture {
 
   std::vector<v1::SaveState> Saves() {
     const v1::AgentState state = State();
-    return {state.save().begin(), state.save().end()};
+    return {state.saves().begin(), state.saves().end()};
   }
   absl::StatusOr<v1::WaitSaveResponse> Wait(int64_t step, uint32_t attempt, uint64_t trainer = kTrainer) {
     v1::WaitSaveRequest request;
@@ -38,7 +38,7 @@ class SessionAwayTest : public SessionFixture {
     v1::SynchronizeAgentResponse response;
     response.set_coordinator_epoch(5);
     response.set_revision(++revision_);
-    for (const v1::SaveOrder& order : orders) *response.add_save() = order;
+    for (const v1::SaveOrder& order : orders) *response.add_saves() = order;
     ASSERT_TRUE(session_.OnOrders(response, now_).ok());
   }
   static v1::SaveOrder Answer(const v1::SaveState& asked, v1::SaveOrder::Action action) {
@@ -62,12 +62,12 @@ TEST_F(SessionAwayTest, UnknownSave_IsAskedForAndItsVerdictTold) {
   EXPECT_TRUE(pending->pending());
   EXPECT_EQ(pending->attempt(), 2u);
   EXPECT_GT(session_.version(), version) << "the coordinator is asked at once";
-  ASSERT_EQ(State().save_size(), 1);
-  const v1::SaveState asked = State().save(0);
+  ASSERT_EQ(State().saves_size(), 1);
+  const v1::SaveState asked = State().saves(0);
   EXPECT_EQ(asked.phase(), v1::SaveState::ASKED);
   EXPECT_EQ(asked.attempt(), 2u);
   EXPECT_TRUE(Wait(7, 2)->pending());
-  EXPECT_EQ(State().save_size(), 1) << "asked once";
+  EXPECT_EQ(State().saves_size(), 1) << "asked once";
 
   v1::SaveOrder wait = Answer(asked, v1::SaveOrder::WAIT);
   *wait.mutable_stalled() = StatusToProto(MakeError(Reason::kStorageStalled, "storage hangs"));
@@ -80,7 +80,7 @@ TEST_F(SessionAwayTest, UnknownSave_IsAskedForAndItsVerdictTold) {
   v1::SaveOrder aborted = Answer(asked, v1::SaveOrder::ABORTED);
   *aborted.mutable_error() = StatusToProto(MakeError(Reason::kRankLost, "rank 3 was lost", {{"ranks", "3"}}));
   Order({aborted});
-  EXPECT_EQ(State().save_size(), 0) << "it need not be asked any more";
+  EXPECT_EQ(State().saves_size(), 0) << "it need not be asked any more";
   const auto told = Wait(7, 2);
   ASSERT_TRUE(told.ok() && told->has_checkpoint());
   EXPECT_EQ(told->checkpoint().state(), v1::Checkpoint::ABORTED);
@@ -105,16 +105,16 @@ TEST_F(SessionAwayTest, AskedSave_IsNoneOfTheTrainersSavesOfThatStep) {
 
 TEST_F(SessionAwayTest, AskedSaves_EndWithTheirTrainerAndAreBounded) {
   for (uint32_t attempt = 1; attempt <= 1000; ++attempt) EXPECT_TRUE(Wait(7, attempt)->pending());
-  EXPECT_LE(State().save_size(), 64);
+  EXPECT_LE(State().saves_size(), 64);
   std::vector<v1::SaveOrder> answers;
   for (const v1::SaveState& asked : Saves()) answers.push_back(Answer(asked, v1::SaveOrder::COMMITTED));
   Order(answers);
   // Verdicts that nobody fetches make room for others.
   EXPECT_TRUE(Wait(7, 1000)->pending());
-  ASSERT_EQ(State().save_size(), 1);
-  EXPECT_EQ(State().save(0).attempt(), 1000u);
+  ASSERT_EQ(State().saves_size(), 1);
+  EXPECT_EQ(State().saves(0).attempt(), 1000u);
   session_.OnTrainerGone(kTrainer, TrainerEnd::kEnded);
-  EXPECT_EQ(State().save_size(), 0);
+  EXPECT_EQ(State().saves_size(), 0);
 }
 
 TEST_F(SessionAwayTest, LinkTrouble_IsToldInEveryPendingAnswer) {
@@ -167,12 +167,12 @@ TEST_F(SessionAwayTest, FailedSavesThatNobodyHearsOf_AreBounded) {
     if (last.ok()) last = Begin(step, 1).status();
     ASSERT_TRUE(HasReason(last, Reason::kCoordinatorUnreachable)) << last;
   }
-  EXPECT_LE(State().save_size(), 16);
+  EXPECT_LE(State().saves_size(), 16);
   // It comes back, and gives them their verdicts.
   std::vector<v1::SaveOrder> orders;
   for (const v1::SaveState& save : Saves()) orders.push_back(Answer(save, v1::SaveOrder::ABORTED));
   Order(orders);
-  EXPECT_EQ(State().save_size(), 0);
+  EXPECT_EQ(State().saves_size(), 0);
   EXPECT_TRUE(Begin(300)->pending());
 }
 

@@ -93,17 +93,17 @@ absl::StatusOr<v1::BeginLoadResponse> Session::BeginLoad(const v1::BeginLoadRequ
     const SaveImage& image = *load->source_image;
     for (uint32_t item = 0; item < image.slab_offset.size(); ++item) {
       if (image.slab_offset[item] == SaveImage::kNotStaged) continue;
-      v1::Placement* placement = response.add_source_placement();
+      v1::Placement* placement = response.add_source_placements();
       placement->set_item(item);
       placement->set_slab_offset(image.slab_offset[item]);
       placement->set_bytes(image.layout->items[item].bytes());
     }
   }
   response.set_step(load->order.step());
-  *response.mutable_object() = load->plan->object();
-  *response.mutable_missing() = load->order.missing();
-  *response.mutable_unexpected() = load->order.unexpected();
-  *response.mutable_passed_over() = load->order.passed_over();
+  *response.mutable_objects() = load->plan->objects();
+  *response.mutable_missing_names() = load->order.missing_names();
+  *response.mutable_unexpected_names() = load->order.unexpected_names();
+  *response.mutable_passed_over_steps() = load->order.passed_over_steps();
   response.set_world_size(load->order.world_size());
   response.set_mapping_report(load->plan->mapping_report());
   return response;
@@ -171,11 +171,11 @@ absl::StatusOr<v1::EndLoadResponse> Session::EndLoad(const v1::EndLoadRequest& r
   }
   // What a reshard takes from memory is not read from storage.
   response.set_bytes_read(load->read_bytes);
-  response.set_transport(load->transport);
   response.set_total_bytes_read(load->order.total_bytes_read());
   response.set_unique_bytes(load->order.unique_bytes());
   response.set_storage_bytes(load->order.storage_bytes());
-  response.set_path(load->order.path().empty() ? load->path : load->order.path());
+  const v1::IoPath io_path = load->order.io_path();
+  response.set_io_path(io_path == v1::IO_PATH_UNSPECIFIED ? load->io_path : io_path);
   return response;
 }
 
@@ -287,8 +287,7 @@ void Session::OnReadProgress(uint64_t number, const ReadProgress& progress) {
   if (load == nullptr || !load->reading) return;
   load->bytes_done = progress.bytes_done;
   load->storage_bytes = progress.storage_bytes;
-  load->path = progress.path;
-  load->transport = progress.transport;
+  load->io_path = progress.io_path;
   if (progress.all_read && !load->all_read) {
     load->all_read = true;
     Changed();
@@ -329,8 +328,7 @@ v1::LoadState Session::StateOf(const Load& load) const {
   state.set_bytes_done(load.bytes_done);
   if (!load.error.ok()) *state.mutable_error() = StatusToProto(load.error);
   state.set_storage_bytes(load.storage_bytes);
-  state.set_path(load.path);
-  state.set_transport(load.transport);
+  state.set_io_path(load.io_path);
   state.set_trainer_incarnation(load.trainer);
   if (load.source_layout != nullptr) {
     state.set_source_layout_digest(load.source_layout->digest);

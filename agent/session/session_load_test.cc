@@ -33,7 +33,7 @@ class SessionLoadTest : public SessionFixture {
     State();
     v1::SynchronizeAgentResponse response;
     response.set_coordinator_epoch(5);
-    v1::LoadOrder& order = *response.add_load();
+    v1::LoadOrder& order = *response.add_loads();
     order.set_number(number);
     order.set_trainer_incarnation(kTrainer);
     order.set_action(action);
@@ -47,25 +47,25 @@ TEST_F(SessionLoadTest, GivenUpBeforeItsPlan_IsToldToTheCoordinator_WhoseWordThe
   const uint64_t version = session_.version();
   EXPECT_TRUE(GiveUp(1)->pending());
   EXPECT_NE(session_.version(), version) << "the coordinator hears of it at once";
-  EXPECT_EQ(State().load(0).phase(), v1::LoadState::FAILED);
-  EXPECT_TRUE(HasReason(StatusFromProto(State().load(0).error()), Reason::kTimedOut));
+  EXPECT_EQ(State().loads(0).phase(), v1::LoadState::FAILED);
+  EXPECT_TRUE(HasReason(StatusFromProto(State().loads(0).error()), Reason::kTimedOut));
   EXPECT_TRUE(HasReason(Begin(1).status(), Reason::kTimedOut));
   const uint64_t told = session_.version();
   EXPECT_TRUE(GiveUp(1)->pending());
   EXPECT_EQ(session_.version(), told) << "asked again, nothing is new";
   Order(1, v1::LoadOrder::FAILED, MakeError(Reason::kRankLate, "rank 1 held up the others", {{"ranks", "1"}}));
   EXPECT_TRUE(HasReason(GiveUp(1).status(), Reason::kRankLate));
-  EXPECT_EQ(State().load_size(), 0);
+  EXPECT_EQ(State().loads_size(), 0);
 }
 
 TEST_F(SessionLoadTest, NextCall_EndsOneThatWasGivenUpWithoutAWord_AndOlderOnesCannotComeAfterIt) {
   EXPECT_TRUE(Begin(1)->pending());
   EXPECT_TRUE(Begin(3)->pending());
   const v1::AgentState state = State();
-  ASSERT_EQ(state.load_size(), 2);
-  EXPECT_EQ(state.load(0).phase(), v1::LoadState::FAILED);
-  EXPECT_TRUE(HasReason(StatusFromProto(state.load(0).error()), Reason::kInterrupted));
-  EXPECT_EQ(state.load(1).phase(), v1::LoadState::BEGUN);
+  ASSERT_EQ(state.loads_size(), 2);
+  EXPECT_EQ(state.loads(0).phase(), v1::LoadState::FAILED);
+  EXPECT_TRUE(HasReason(StatusFromProto(state.loads(0).error()), Reason::kInterrupted));
+  EXPECT_EQ(state.loads(1).phase(), v1::LoadState::BEGUN);
   const absl::Status late = Begin(2).status();
   EXPECT_TRUE(HasReason(late, Reason::kBadRequest));
   EXPECT_EQ(MetadataOf(late)["job"], "demo");
@@ -76,11 +76,11 @@ TEST_F(SessionLoadTest, CallsGivenUpWhileTheCoordinatorIsAway_AreBounded) {
   for (uint64_t number = 1; number <= 1000; ++number) {
     EXPECT_TRUE(Begin(number)->pending());
     EXPECT_TRUE(GiveUp(number)->pending());
-    ASSERT_LE(State().load_size(), 16);
+    ASSERT_LE(State().loads_size(), 16);
   }
   EXPECT_TRUE(Begin(1001)->pending());
   const v1::AgentState state = State();
-  EXPECT_EQ(state.load(state.load_size() - 1).number(), 1001u);
+  EXPECT_EQ(state.loads(state.loads_size() - 1).number(), 1001u);
 }
 
 }  // namespace

@@ -65,7 +65,7 @@ class SessionMemoryTest : public ::testing::Test {
     session_.BuildRequest(std::nullopt);
     v1::SynchronizeAgentResponse response;
     response.set_coordinator_epoch(5);
-    v1::SaveOrder& order = *response.add_save();
+    v1::SaveOrder& order = *response.add_saves();
     order.set_step(step);
     order.set_action(action);
     order.set_plan_digest(plan_);
@@ -84,8 +84,8 @@ class SessionMemoryTest : public ::testing::Test {
           session_.OnSlab(SlabDescription{++slabs_, slab->bytes}, now_);
         } else if (const auto* write = std::get_if<action::StartWrite>(&action); write != nullptr) {
           v1::WriteResult result;
-          result.add_file()->set_file_bytes(1);
-          session_.OnWriteEnded(write->save, result, "direct", "", now_);
+          result.add_files()->set_file_bytes(1);
+          session_.OnWriteEnded(write->save, result);
         } else if (const auto* stop = std::get_if<action::StopRead>(&action); stop != nullptr) {
           session_.OnReadStopped(stop->number);
         }
@@ -307,7 +307,7 @@ TEST_F(SessionMemoryTest, TenThousandLayouts_LeaveNoneBehind) {
     session_.BuildRequest(std::nullopt);
     v1::SynchronizeAgentResponse response;
     response.set_coordinator_epoch(5);
-    v1::LoadOrder& order = *response.add_load();
+    v1::LoadOrder& order = *response.add_loads();
     order.set_number(begin.number());
     order.set_plan_digest(digest);
     const bool fails = i % 3 == 0;
@@ -319,7 +319,7 @@ TEST_F(SessionMemoryTest, TenThousandLayouts_LeaveNoneBehind) {
       if (const auto* read = std::get_if<action::StartRead>(&action)) plans.push_back(read->plan);
     }
     ASSERT_EQ(plans.size(), layouts.size());
-    session_.OnReadProgress(begin.number(), {.bytes_done = 32, .path = "cached", .all_read = true});
+    session_.OnReadProgress(begin.number(), {.bytes_done = 32, .io_path = v1::IO_PATH_CACHED, .all_read = true});
     v1::EndLoadRequest end;
     end.set_trainer_incarnation(kFirst);
     end.set_number(begin.number());

@@ -120,18 +120,18 @@ absl::StatusOr<v1::BeginSaveResponse> Session::BeginSave(const v1::BeginSaveRequ
   const SaveImage& image = *save->staged;
   for (uint32_t item = 0; item < image.slab_offset.size(); ++item) {
     if (image.slab_offset[item] == SaveImage::kNotStaged) continue;
-    auto* placement = response.add_placement();
+    auto* placement = response.add_placements();
     placement->set_item(item);
     placement->set_slab_offset(image.slab_offset[item]);
     placement->set_bytes(image.layout->items[item].bytes());
   }
-  if (response.placement_size() > 0) {  // whoever copies nothing need not be able to write
+  if (response.placements_size() > 0) {  // whoever copies nothing need not be able to write
     response.mutable_slab()->set_descriptor_id(slab_->descriptor_id);
     response.mutable_slab()->set_bytes(slab_->bytes);
     slab_use_.HandOut(save->trainer);
   }
-  response.mutable_check_item()->Assign(save->checklist.must.begin(), save->checklist.must.end());
-  response.mutable_may_check_item()->Assign(save->checklist.may.begin(), save->checklist.may.end());
+  response.mutable_check_items()->Assign(save->checklist.must.begin(), save->checklist.must.end());
+  response.mutable_may_check_items()->Assign(save->checklist.may.begin(), save->checklist.may.end());
   return response;
 }
 
@@ -171,13 +171,13 @@ absl::Status Session::CommitStaging(const v1::CommitStagingRequest& request, abs
     return MakeError(Reason::kBadRequest, absl::StrCat("save ", save->id, " of step ", save->step, " has no slab yet"));
   }
   const RankLayout& layout = *save->layout;
-  if (static_cast<size_t>(request.object_bytes_size()) != layout.object_count()) {
-    return MakeError(Reason::kBadRequest, absl::StrCat("lengths of ", request.object_bytes_size(),
+  if (static_cast<size_t>(request.object_sizes_size()) != layout.object_count()) {
+    return MakeError(Reason::kBadRequest, absl::StrCat("lengths of ", request.object_sizes_size(),
                                                        " objects were given, the layout has ", layout.object_count()));
   }
   for (size_t i = 0; i < layout.object_count(); ++i) {
     const StoredItem& object = layout.items[layout.shard_count + i];
-    const uint64_t bytes = request.object_bytes(static_cast<int>(i));
+    const uint64_t bytes = request.object_sizes(static_cast<int>(i));
     if (bytes > object.bytes()) {
       return MakeError(Reason::kBadRequest,
                        absl::StrCat("object ", object.name, " has ", bytes, " bytes, its slot only ", object.bytes()),
@@ -185,10 +185,10 @@ absl::Status Session::CommitStaging(const v1::CommitStagingRequest& request, abs
     }
   }
   CAIRN_RETURN_IF_ERROR(TakeReplicaChecksums(save->checklist, layout, request, save->replica_checksum));
-  if (const int sampled = request.sampled_crc32c_size(); sampled > 0) {
+  if (const int sampled = request.sampled_checksums_size(); sampled > 0) {
     next_sample_ = save->checklist.may[static_cast<size_t>(sampled) - 1] + 1;
   }
-  save->object_bytes.assign(request.object_bytes().begin(), request.object_bytes().end());
+  save->object_bytes.assign(request.object_sizes().begin(), request.object_sizes().end());
   save->phase = v1::SaveState::STAGED;
   slab_use_.Staged(save->trainer);
   Changed();
@@ -506,8 +506,7 @@ void Session::OnWriteProgress(uint64_t id, uint64_t bytes_done, std::vector<uint
   Changed();
 }
 
-void Session::OnWriteEnded(uint64_t id, absl::StatusOr<v1::WriteResult> result, const std::string& path,
-                           const std::string& transport, absl::Time) {
+void Session::OnWriteEnded(uint64_t id, absl::StatusOr<v1::WriteResult> result) {
   if (writer_ != id) return;
   writer_.reset();
   const bool stopping = std::exchange(writer_stopping_, false);
@@ -523,8 +522,6 @@ void Session::OnWriteEnded(uint64_t id, absl::StatusOr<v1::WriteResult> result, 
       save->phase = v1::SaveState::WRITTEN;
       save->bytes_done = save->target->file_bytes;
       save->result = *std::move(result);
-      save->path = path;
-      save->transport = transport;
     } else {
       Fail(*save, Annotate(result.status(), absl::StrCat("rank ", options_.rank),
                            {{"rank", absl::StrCat(options_.rank)},
@@ -557,13 +554,11 @@ v1::SaveState Session::StateOf(const Save& save) const {
   if (!save.error.ok()) *state.mutable_error() = StatusToProto(save.error);
   if (save.phase == v1::SaveState::WRITTEN) {
     *state.mutable_result() = save.result;
-    state.set_path(save.path);
-    state.set_transport(save.transport);
   }
   if (save.phase == v1::SaveState::WRITING) {
-    state.mutable_waiting_for()->Assign(save.waiting_for.begin(), save.waiting_for.end());
+    state.mutable_awaited_ranks()->Assign(save.waiting_for.begin(), save.waiting_for.end());
   }
-  for (const v1::ReplicaChecksum& checksum : save.replica_checksum) *state.add_replica_checksum() = checksum;
+  for (const v1::ReplicaChecksum& checksum : save.replica_checksum) *state.add_replica_checksums() = checksum;
   // By another plan than that of the checks it may hold more without writing it.
   state.set_all_replicas_checked(Staged(save.phase) && save.checklist.all &&
                                  std::includes(save.staged->replica.begin(), save.staged->replica.end(),

@@ -29,8 +29,8 @@ class SessionTest : public SessionFixture {
 
   v1::SaveState Only() {
     const v1::AgentState state = State();
-    EXPECT_EQ(state.save_size(), 1);
-    return state.save_size() == 1 ? state.save(0) : v1::SaveState();
+    EXPECT_EQ(state.saves_size(), 1);
+    return state.saves_size() == 1 ? state.saves(0) : v1::SaveState();
   }
 
   absl::StatusOr<v1::BeginSaveResponse> Begin(int64_t step, int timeout = 60) {
@@ -41,8 +41,8 @@ class SessionTest : public SessionFixture {
     request.set_trainer_incarnation(trainer_);
     request.set_save(save);
     for (uint64_t bytes : objects) {
-      request.add_object_bytes(bytes);
-      request.add_check_crc32c(5);
+      request.add_object_sizes(bytes);
+      request.add_check_checksums(5);
     }
     return session_.CommitStaging(request, now_);
   }
@@ -61,7 +61,7 @@ class SessionTest : public SessionFixture {
     v1::SynchronizeAgentResponse response;
     response.set_coordinator_epoch(epoch);
     response.set_revision(++revision_);
-    auto* order = response.add_save();
+    auto* order = response.add_saves();
     order->set_step(step);
     order->set_action(action);
     order->set_plan_digest(plan);
@@ -109,7 +109,7 @@ class SessionTest : public SessionFixture {
   }
   v1::WriteResult Result() {
     v1::WriteResult result;
-    result.add_file()->set_file_bytes(1);
+    result.add_files()->set_file_bytes(1);
     return result;
   }
 
@@ -132,9 +132,9 @@ TEST_F(SessionTest, Save_GoesThroughItsPhases_AndTellsItsVerdict) {
   EXPECT_TRUE(Serve().empty());
   const auto begun = Begin(7);
   ASSERT_TRUE(begun.ok());
-  EXPECT_EQ(begun->placement_size(), 3);
+  EXPECT_EQ(begun->placements_size(), 3);
   EXPECT_EQ(begun->slab().descriptor_id(), 101u);
-  EXPECT_EQ(begun->check_item_size(), 1) << "the shared object";
+  EXPECT_EQ(begun->check_items_size(), 1) << "the shared object";
   EXPECT_EQ(Only().phase(), v1::SaveState::STAGING);
   EXPECT_TRUE(Commit(begun->save()).ok());
   EXPECT_TRUE(Commit(begun->save()).ok()) << "idempotent";
@@ -144,11 +144,11 @@ TEST_F(SessionTest, Save_GoesThroughItsPhases_AndTellsItsVerdict) {
   const auto actions = Serve();
   ASSERT_EQ(actions.size(), 1u);
   EXPECT_EQ(std::get<action::StartWrite>(actions[0]).directory, "demo/dir");
-  session_.OnWriteEnded(begun->save(), Result(), "direct", "", now_);
+  session_.OnWriteEnded(begun->save(), Result());
   EXPECT_EQ(Only().phase(), v1::SaveState::WRITTEN);
-  EXPECT_EQ(Only().result().file_size(), 1);
+  EXPECT_EQ(Only().result().files_size(), 1);
   ASSERT_TRUE(Order(7, v1::SaveOrder::COMMITTED).ok());
-  EXPECT_EQ(State().save_size(), 0);
+  EXPECT_EQ(State().saves_size(), 0);
   EXPECT_EQ(Wait(7, begun->save())->checkpoint().state(), v1::Checkpoint::COMMITTED);
 }
 
@@ -166,12 +166,12 @@ TEST_F(SessionTest, SaveOfACommittedStep_AsksTheCoordinatorBeforeAnythingIsStage
 
 TEST_F(SessionTest, StalledStorage_IsToldToWhoWaits_AndBlamedForTheSlab) {
   const uint64_t first = StartWriting(7);
-  session_.OnWriteEnded(first, Result(), "direct", "", now_);
+  session_.OnWriteEnded(first, Result());
   State();
   v1::SynchronizeAgentResponse response;
   response.set_coordinator_epoch(5);
   response.set_revision(++revision_);
-  auto* order = response.add_save();
+  auto* order = response.add_saves();
   order->set_step(7);
   order->set_action(v1::SaveOrder::WRITE);
   order->set_plan_digest("p1");
@@ -189,12 +189,12 @@ TEST_F(SessionTest, StalledStorage_IsToldToWhoWaits_AndBlamedForTheSlab) {
 
 TEST_F(SessionTest, CommitTime_IsTold) {
   const uint64_t save = StartWriting(7);
-  session_.OnWriteEnded(save, Result(), "direct", "", now_);
+  session_.OnWriteEnded(save, Result());
   State();
   v1::SynchronizeAgentResponse response;
   response.set_coordinator_epoch(5);
   response.set_revision(++revision_);
-  auto* order = response.add_save();
+  auto* order = response.add_saves();
   order->set_step(7);
   order->set_action(v1::SaveOrder::COMMITTED);
   order->set_attempt(1);
@@ -212,7 +212,7 @@ TEST_F(SessionTest, MovedShards_AreStagedAndLent_AndWhoIsWaitedForIsTold) {
   Serve();
   const auto begun = Begin(7);
   ASSERT_TRUE(begun.ok());
-  EXPECT_EQ(begun->placement_size(), 4) << "a, b, o, and c, which another rank writes; nothing for m";
+  EXPECT_EQ(begun->placements_size(), 4) << "a, b, o, and c, which another rank writes; nothing for m";
   ASSERT_TRUE(Commit(begun->save()).ok());
   const auto actions = Serve();
   ASSERT_EQ(actions.size(), 1u);
@@ -223,12 +223,11 @@ TEST_F(SessionTest, MovedShards_AreStagedAndLent_AndWhoIsWaitedForIsTold) {
   EXPECT_NE(write.staged->slab_offset[2], SaveImage::kNotStaged);
   EXPECT_EQ(write.order.step(), 7);
   session_.OnWriteProgress(begun->save(), 100, {5});
-  ASSERT_EQ(Only().waiting_for_size(), 1);
-  EXPECT_EQ(Only().waiting_for(0), 5u);
+  ASSERT_EQ(Only().awaited_ranks_size(), 1);
+  EXPECT_EQ(Only().awaited_ranks(0), 5u);
   session_.OnWriteProgress(begun->save(), 200, {});
-  EXPECT_EQ(Only().waiting_for_size(), 0);
-  session_.OnWriteEnded(begun->save(), Result(), "direct", "grpc", now_);
-  EXPECT_EQ(Only().transport(), "grpc");
+  EXPECT_EQ(Only().awaited_ranks_size(), 0);
+  session_.OnWriteEnded(begun->save(), Result());
   EXPECT_TRUE(Serve().empty()) << "others may still take its shards";
   ASSERT_TRUE(Order(7, v1::SaveOrder::COMMITTED).ok());
   const auto after = Serve();
@@ -251,7 +250,7 @@ TEST_F(SessionTest, AnotherPlan_ThatMovesOutWhatWasNotStaged_IsLayoutChanged) {
 
 TEST_F(SessionTest, AttemptsNonce_IsKeptUntilAnotherIsNamed_AndThenItIsWrittenAgain) {
   const uint64_t save = StartWriting(7);
-  session_.OnWriteEnded(save, v1::WriteResult(), "direct", "", now_);
+  session_.OnWriteEnded(save, v1::WriteResult());
   EXPECT_EQ(Only().phase(), v1::SaveState::WRITTEN);
   EXPECT_EQ(Only().attempt_nonce(), 11u);
   ASSERT_TRUE(Order(7, v1::SaveOrder::WAIT).ok());  // of a coordinator that has just started
@@ -287,8 +286,8 @@ TEST_F(SessionTest, Reshard_LendsItsSource_AndEndsWhenAllIsTaken) {
   EXPECT_TRUE(session_.BeginLoad(request)->need_source());
   request.mutable_source()->set_digest(layout_->digest);
   EXPECT_TRUE(session_.BeginLoad(request)->pending());
-  ASSERT_EQ(State().load_size(), 1);
-  EXPECT_EQ(State().load(0).source_layout_digest(), layout_->digest);
+  ASSERT_EQ(State().loads_size(), 1);
+  EXPECT_EQ(State().loads(0).source_layout_digest(), layout_->digest);
   v1::ReadPlan read;
   read.set_plan_digest("r1");
   read.set_rank(3);
@@ -297,7 +296,7 @@ TEST_F(SessionTest, Reshard_LendsItsSource_AndEndsWhenAllIsTaken) {
   plans_["r1"] = read.SerializeAsString();
   v1::SynchronizeAgentResponse response;
   response.set_coordinator_epoch(5);
-  v1::LoadOrder& order = *response.add_load();
+  v1::LoadOrder& order = *response.add_loads();
   order.set_number(1);
   order.set_action(v1::LoadOrder::READ);
   order.set_plan_digest("r1");
@@ -315,34 +314,34 @@ TEST_F(SessionTest, Reshard_LendsItsSource_AndEndsWhenAllIsTaken) {
   const auto begun = session_.BeginLoad(request);
   ASSERT_TRUE(begun.ok());
   EXPECT_EQ(begun->source_memory().descriptor_id(), 77u);
-  EXPECT_EQ(begun->source_placement_size(), 3) << "what the plan p1 has this rank lend";
-  EXPECT_FALSE(State().load(0).source_staged());
+  EXPECT_EQ(begun->source_placements_size(), 3) << "what the plan p1 has this rank lend";
+  EXPECT_FALSE(State().loads(0).source_staged());
   ASSERT_TRUE(session_.CommitSource(commit).ok());
   ASSERT_TRUE(session_.CommitSource(commit).ok()) << "idempotent";
   actions = Serve();
   ASSERT_EQ(actions.size(), 1u);
   EXPECT_EQ(std::get<action::LendSource>(actions[0]).number, 1u);
-  EXPECT_TRUE(State().load(0).source_staged());
-  session_.OnReadProgress(1, {0, 0, "memory", "grpc", true});
+  EXPECT_TRUE(State().loads(0).source_staged());
+  session_.OnReadProgress(1, {0, 0, v1::IO_PATH_MEMORY, true});
   v1::EndLoadRequest end;
   end.set_trainer_incarnation(trainer_);
   end.set_number(1);
   EXPECT_TRUE(session_.EndLoad(end)->pending());
-  EXPECT_EQ(State().load(0).phase(), v1::LoadState::DONE);
+  EXPECT_EQ(State().loads(0).phase(), v1::LoadState::DONE);
   order.set_action(v1::LoadOrder::DONE);
   order.set_unique_bytes(400);
-  order.set_path("memory");
+  order.set_io_path(v1::IO_PATH_MEMORY);
   ASSERT_TRUE(session_.OnOrders(response, now_).ok());
   const auto ended = session_.EndLoad(end);
   ASSERT_TRUE(ended.ok() && !ended->pending());
   EXPECT_EQ(ended->bytes_read(), 0u) << "nothing came from storage";
   EXPECT_EQ(ended->unique_bytes(), 400u);
-  EXPECT_EQ(ended->path(), "memory");
+  EXPECT_EQ(ended->io_path(), v1::IO_PATH_MEMORY);
 }
 
 TEST_F(SessionTest, UnchangedLayout_OpensTheSlabAtOnce) {
   const uint64_t first = StartWriting(7);
-  session_.OnWriteEnded(first, Result(), "direct", "", now_);
+  session_.OnWriteEnded(first, Result());
   ASSERT_TRUE(Order(7, v1::SaveOrder::COMMITTED).ok());
   const auto begun = Begin(8);
   ASSERT_TRUE(begun.ok());
@@ -354,7 +353,7 @@ TEST_F(SessionTest, UnchangedLayout_OpensTheSlabAtOnce) {
 
 TEST_F(SessionTest, AnotherPlanAfterStaging_IsWrittenFromTheSlab_IfAllIsThere) {
   const uint64_t first = StartWriting(7);
-  session_.OnWriteEnded(first, Result(), "direct", "", now_);
+  session_.OnWriteEnded(first, Result());
   ASSERT_TRUE(Order(7, v1::SaveOrder::COMMITTED).ok());
   const auto begun = Begin(8);
   ASSERT_TRUE(Commit(begun->save()).ok());
@@ -368,7 +367,7 @@ TEST_F(SessionTest, AnotherPlanAfterStaging_IsWrittenFromTheSlab_IfAllIsThere) {
 
 TEST_F(SessionTest, AnotherPlanThatNeedsWhatWasNotStaged_IsLayoutChanged) {
   const uint64_t first = StartWriting(7);
-  session_.OnWriteEnded(first, Result(), "direct", "", now_);
+  session_.OnWriteEnded(first, Result());
   ASSERT_TRUE(Order(7, v1::SaveOrder::COMMITTED).ok());
   const auto begun = Begin(8);
   ASSERT_TRUE(Order(8, v1::SaveOrder::STAGE, "p3").ok());
@@ -378,7 +377,7 @@ TEST_F(SessionTest, AnotherPlanThatNeedsWhatWasNotStaged_IsLayoutChanged) {
   EXPECT_TRUE(HasReason(told, Reason::kLayoutChanged)) << told;
   EXPECT_EQ(MetadataOf(told)["tensor"], "c");
   ASSERT_TRUE(Order(8, v1::SaveOrder::ABORTED, "p3", 1, told).ok());
-  EXPECT_EQ(Begin(9)->placement_size(), 4) << "the next save follows the new plan, unasked";
+  EXPECT_EQ(Begin(9)->placements_size(), 4) << "the next save follows the new plan, unasked";
   EXPECT_EQ(Only().plan_digest(), "p3");
 }
 
@@ -387,7 +386,7 @@ TEST_F(SessionTest, CheckReplicas_AsksForWhatThisRankDoesNotWrite) {
   State();
   v1::SynchronizeAgentResponse response;
   response.set_coordinator_epoch(5);
-  auto* order = response.add_save();
+  auto* order = response.add_saves();
   order->set_step(7);
   order->set_action(v1::SaveOrder::STAGE);
   order->set_plan_digest("p1");
@@ -395,26 +394,26 @@ TEST_F(SessionTest, CheckReplicas_AsksForWhatThisRankDoesNotWrite) {
   ASSERT_TRUE(session_.OnOrders(response, now_).ok());
   Serve();
   const auto begun = Begin(7);
-  ASSERT_EQ(begun->check_item_size(), 2);
-  EXPECT_EQ(begun->check_item(0), 2u);
-  EXPECT_EQ(begun->check_item(1), 3u) << "the shared object";
+  ASSERT_EQ(begun->check_items_size(), 2);
+  EXPECT_EQ(begun->check_items(0), 2u);
+  EXPECT_EQ(begun->check_items(1), 3u) << "the shared object";
   EXPECT_TRUE(HasReason(Commit(begun->save()), Reason::kBadRequest)) << "a checksum is missing";
   v1::CommitStagingRequest request;
   request.set_trainer_incarnation(kTrainer);
   request.set_save(begun->save());
-  request.add_object_bytes(1);
-  request.add_check_crc32c(0xabcd);
-  request.add_check_crc32c(0xef);
+  request.add_object_sizes(1);
+  request.add_check_checksums(0xabcd);
+  request.add_check_checksums(0xef);
   ASSERT_TRUE(session_.CommitStaging(request, now_).ok());
-  ASSERT_EQ(Only().replica_checksum_size(), 2);
-  EXPECT_EQ(Only().replica_checksum(0).crc32c(), 0xabcdu);
+  ASSERT_EQ(Only().replica_checksums_size(), 2);
+  EXPECT_EQ(Only().replica_checksums(0).crc32c(), 0xabcdu);
 }
 
 TEST_F(SessionTest, SmallerCoordinatorEpoch_IsRefused) {
   EXPECT_TRUE(Begin(7).ok());
   EXPECT_TRUE(Order(7, v1::SaveOrder::STAGE, "p1", 1, absl::OkStatus(), 6).ok());
   EXPECT_TRUE(HasReason(Order(7, v1::SaveOrder::ABORTED, "p1", 1, absl::OkStatus(), 5), Reason::kStaleEpoch));
-  EXPECT_EQ(State().save_size(), 1) << "nothing of it was obeyed";
+  EXPECT_EQ(State().saves_size(), 1) << "nothing of it was obeyed";
   v1::RegisterAgentResponse registered;
   registered.set_coordinator_epoch(4);
   EXPECT_TRUE(HasReason(session_.OnRegistered(registered), Reason::kStaleEpoch));
@@ -424,7 +423,7 @@ TEST_F(SessionTest, CoordinatorRestart_KeepsTheSaveInFlight) {
   const uint64_t save = StartWriting(7);
   session_.OnUnregistered();
   EXPECT_FALSE(session_.registered());
-  session_.OnWriteEnded(save, Result(), "direct", "", now_);
+  session_.OnWriteEnded(save, Result());
   v1::RegisterAgentResponse registered;
   registered.set_coordinator_epoch(6);
   ASSERT_TRUE(session_.OnRegistered(registered).ok());
@@ -440,7 +439,7 @@ TEST_F(SessionTest, CoordinatorRestart_KeepsTheSaveInFlight) {
 TEST_F(SessionTest, TrainerDies_AfterStagingNothingChanges_BeforeItTheSaveFails) {
   const uint64_t save = StartWriting(7);
   session_.OnTrainerGone(kTrainer, TrainerEnd::kEnded);
-  session_.OnWriteEnded(save, Result(), "direct", "", now_);
+  session_.OnWriteEnded(save, Result());
   EXPECT_EQ(Only().phase(), v1::SaveState::WRITTEN);
   EXPECT_TRUE(HasReason(Begin(8).status(), Reason::kNotRegistered));
   ASSERT_TRUE(Order(7, v1::SaveOrder::COMMITTED).ok());
@@ -492,7 +491,7 @@ TEST_F(SessionTest, Abort_StopsTheWriter_ThenSaysStopped) {
   ASSERT_EQ(actions.size(), 1u);
   EXPECT_TRUE(std::holds_alternative<action::StopWrite>(actions[0]));
   EXPECT_EQ(Only().phase(), v1::SaveState::WRITING) << "a file is still open";
-  session_.OnWriteEnded(save, MakeError(Reason::kSaveCancelled, "stopped"), "", "", now_);
+  session_.OnWriteEnded(save, MakeError(Reason::kSaveCancelled, "stopped"));
   EXPECT_EQ(Only().phase(), v1::SaveState::STOPPED);
   ASSERT_TRUE(Order(7, v1::SaveOrder::ABORTED, "p1", 1, why).ok());
   const auto checkpoint = Wait(7, save)->checkpoint();
@@ -508,7 +507,7 @@ TEST_F(SessionTest, AbortOfAnUnknownAttempt_IsAnsweredStopped_UntilItIsForgotten
   EXPECT_EQ(Only().phase(), v1::SaveState::STOPPED);
   EXPECT_EQ(Only().attempt(), 4u);
   ASSERT_TRUE(Order(8, v1::SaveOrder::WAIT).ok());
-  EXPECT_EQ(State().save_size(), 0);
+  EXPECT_EQ(State().saves_size(), 0);
 }
 
 TEST_F(SessionTest, VerdictOfAnEarlierCall_LeavesTheNewOneAlone) {
@@ -516,12 +515,12 @@ TEST_F(SessionTest, VerdictOfAnEarlierCall_LeavesTheNewOneAlone) {
   State();
   v1::SynchronizeAgentResponse response;
   response.set_coordinator_epoch(5);
-  auto* order = response.add_save();
+  auto* order = response.add_saves();
   order->set_step(7);
   order->set_action(v1::SaveOrder::ABORTED);
   order->set_call(9);
   ASSERT_TRUE(session_.OnOrders(response, now_).ok());
-  EXPECT_EQ(State().save_size(), 1);
+  EXPECT_EQ(State().saves_size(), 1);
 }
 
 TEST_F(SessionTest, OrdersForAStateBeforeTheSaveBegan_DoNotTouchIt) {
@@ -529,11 +528,11 @@ TEST_F(SessionTest, OrdersForAStateBeforeTheSaveBegan_DoNotTouchIt) {
   EXPECT_TRUE(Begin(7).ok());
   v1::SynchronizeAgentResponse response;
   response.set_coordinator_epoch(5);
-  auto* order = response.add_save();
+  auto* order = response.add_saves();
   order->set_step(7);
   order->set_action(v1::SaveOrder::ABORTED);
   ASSERT_TRUE(session_.OnOrders(response, now_).ok());
-  EXPECT_EQ(State().save_size(), 1);
+  EXPECT_EQ(State().saves_size(), 1);
 }
 
 TEST_F(SessionTest, ErrorBeforeStaging_IsTold_AndTheNextCallWaitsForTheVerdict) {
@@ -558,8 +557,8 @@ TEST_F(SessionTest, NextCallOfAStagedStep_WaitsForItsVerdict_AndIsNotToldIt) {
   const auto next = Begin(7);
   ASSERT_TRUE(next.ok()) << next.status();
   EXPECT_TRUE(next->pending());
-  EXPECT_EQ(next->placement_size(), 0) << "what is being written stays as it is";
-  session_.OnWriteEnded(first, Result(), "direct", "", now_);
+  EXPECT_EQ(next->placements_size(), 0) << "what is being written stays as it is";
+  session_.OnWriteEnded(first, Result());
   EXPECT_TRUE(Begin(7)->pending()) << "a manifest may name it";
   ASSERT_TRUE(Order(7, v1::SaveOrder::COMMITTED).ok());
   EXPECT_TRUE(Begin(7)->pending()) << "the coordinator is asked: the step is committed";
@@ -579,7 +578,7 @@ TEST_F(SessionTest, NextCallOfAStagedStep_TakesItsPlace_IfNothingIsWrittenYet) {
   const auto next = Begin(7);
   ASSERT_TRUE(next.ok()) << next.status();
   EXPECT_EQ(next->save(), first->save());
-  EXPECT_GT(next->placement_size(), 0);
+  EXPECT_GT(next->placements_size(), 0);
   session_.OnTick(now_);
   ASSERT_TRUE(Order(7, v1::SaveOrder::WRITE).ok());
   EXPECT_TRUE(Serve().empty()) << "nothing is written while it is copied";
@@ -614,7 +613,7 @@ TEST_F(SessionTest, AnotherStep_WaitsForTheSlab_UntilItsTimeout) {
   EXPECT_TRUE(HasReason(Begin(8).status(), Reason::kSaveInProgress));
   ASSERT_TRUE(Order(8, v1::SaveOrder::ABORTED).ok());
   EXPECT_TRUE(Begin(9)->pending());
-  session_.OnWriteEnded(first, Result(), "direct", "", now_);
+  session_.OnWriteEnded(first, Result());
   ASSERT_TRUE(Order(7, v1::SaveOrder::COMMITTED).ok());
   EXPECT_FALSE(Begin(9)->pending());
 }
@@ -644,7 +643,7 @@ TEST_F(SessionTest, Prepare_WaitsForAPlanOfItsLayout_AndMakesTheSlab) {
   v1::SynchronizeAgentResponse response;
   response.set_coordinator_epoch(5);
   response.set_current_plan_digest("p1");
-  response.add_wanted_layout(layout_->digest);
+  response.add_wanted_layouts(layout_->digest);
   ASSERT_TRUE(session_.OnOrders(response, now_).ok());
   EXPECT_TRUE(session_.Prepare(request, now_)->pending());
   const auto actions = Serve();
@@ -706,7 +705,7 @@ TEST_F(SessionTest, Load_GoesThroughItsPhases) {
     State();
     v1::SynchronizeAgentResponse response;
     response.set_coordinator_epoch(5);
-    auto* load = response.add_load();
+    auto* load = response.add_loads();
     load->set_number(1);
     load->set_action(action);
     load->set_step(4);
@@ -724,14 +723,14 @@ TEST_F(SessionTest, Load_GoesThroughItsPhases) {
   end.set_trainer_incarnation(kTrainer);
   end.set_number(1);
   EXPECT_TRUE(session_.EndLoad(end)->pending());
-  EXPECT_EQ(State().load(0).phase(), v1::LoadState::READING) << "others may still need what it reads";
-  session_.OnReadProgress(1, {.bytes_done = 10, .storage_bytes = 12, .path = "direct", .all_read = true});
-  EXPECT_EQ(State().load(0).phase(), v1::LoadState::DONE);
+  EXPECT_EQ(State().loads(0).phase(), v1::LoadState::READING) << "others may still need what it reads";
+  session_.OnReadProgress(1, {.bytes_done = 10, .storage_bytes = 12, .io_path = v1::IO_PATH_DIRECT, .all_read = true});
+  EXPECT_EQ(State().loads(0).phase(), v1::LoadState::DONE);
   actions = order(v1::LoadOrder::DONE);
   ASSERT_EQ(actions.size(), 1u);
   EXPECT_TRUE(std::holds_alternative<action::StopRead>(actions[0]));
   EXPECT_EQ(session_.EndLoad(end)->bytes_read(), 10u);
-  EXPECT_EQ(State().load_size(), 0);
+  EXPECT_EQ(State().loads_size(), 0);
 }
 
 TEST_F(SessionTest, FailedLoad_IsStoppedAfterTheOrder) {
@@ -749,7 +748,7 @@ TEST_F(SessionTest, FailedLoad_IsStoppedAfterTheOrder) {
     State();
     v1::SynchronizeAgentResponse response;
     response.set_coordinator_epoch(5);
-    auto* load = response.add_load();
+    auto* load = response.add_loads();
     load->set_number(1);
     load->set_action(action);
     load->set_plan_digest("r1");
@@ -758,14 +757,14 @@ TEST_F(SessionTest, FailedLoad_IsStoppedAfterTheOrder) {
   };
   order(v1::LoadOrder::READ);
   session_.OnReadFailed(1, MakeError(Reason::kChecksumMismatch, "flipped"));
-  EXPECT_EQ(State().load(0).phase(), v1::LoadState::FAILED);
+  EXPECT_EQ(State().loads(0).phase(), v1::LoadState::FAILED);
   EXPECT_TRUE(HasReason(session_.CheckLoad(kTrainer, 1), Reason::kChecksumMismatch));
   EXPECT_EQ(order(v1::LoadOrder::ABORT).size(), 1u);
-  EXPECT_EQ(State().load(0).phase(), v1::LoadState::FAILED) << "its buffers are still held";
+  EXPECT_EQ(State().loads(0).phase(), v1::LoadState::FAILED) << "its buffers are still held";
   session_.OnReadStopped(1);
-  EXPECT_EQ(State().load(0).phase(), v1::LoadState::STOPPED);
+  EXPECT_EQ(State().loads(0).phase(), v1::LoadState::STOPPED);
   order(v1::LoadOrder::FAILED);
-  EXPECT_EQ(State().load_size(), 0);
+  EXPECT_EQ(State().loads_size(), 0);
   EXPECT_TRUE(HasReason(session_.BeginLoad(begin).status(), Reason::kChecksumMismatch));
 }
 
@@ -774,20 +773,20 @@ TEST(SaveImageTest, PlansThatContradictTheLayout_AreRefused) {
   const v1::WritePlan good = MakeWritePlan(*layout, 0, {{0, 1}}, "p");
   const auto image = MakeSaveImage(layout, good);
   ASSERT_TRUE(image.ok()) << image.status();
-  EXPECT_EQ((*image)->slab_offset[0], good.file(0).header_bytes());
-  EXPECT_EQ((*image)->slab_offset[1], good.file(0).header_bytes() + 400);
+  EXPECT_EQ((*image)->slab_offset[0], good.files(0).header_bytes());
+  EXPECT_EQ((*image)->slab_offset[1], good.files(0).header_bytes() + 400);
   EXPECT_EQ((*image)->slab_bytes % 4096, 0u);
   v1::WritePlan bad = good;
-  bad.mutable_file(0)->set_data_bytes(1);
+  bad.mutable_files(0)->set_data_bytes(1);
   EXPECT_FALSE(MakeSaveImage(layout, bad).ok());
   bad = good;
-  bad.mutable_file(0)->set_header_bytes(4096 * 7);
+  bad.mutable_files(0)->set_header_bytes(4096 * 7);
   EXPECT_FALSE(MakeSaveImage(layout, bad).ok());
   bad = good;
-  bad.mutable_file(0)->add_item(5);
+  bad.mutable_files(0)->add_items(5);
   EXPECT_FALSE(MakeSaveImage(layout, bad).ok());
   bad = good;
-  bad.mutable_file(0)->set_name("../../etc/passwd");
+  bad.mutable_files(0)->set_name("../../etc/passwd");
   EXPECT_FALSE(MakeSaveImage(layout, bad).ok());
   bad = good;
   bad.set_layout_digest("another");

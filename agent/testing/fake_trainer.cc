@@ -87,12 +87,12 @@ absl::StatusOr<v1::BeginSaveResponse> FakeTrainer::BeginSave(const RankLayout& l
 }
 
 absl::Status FakeTrainer::Fill(const v1::BeginSaveResponse& begun, const std::vector<std::string>& contents) {
-  if (begun.placement_size() > 0 && (slab_ == nullptr || slab_id_ != begun.slab().descriptor_id())) {
+  if (begun.placements_size() > 0 && (slab_ == nullptr || slab_id_ != begun.slab().descriptor_id())) {
     slab_.reset();
     CAIRN_ASSIGN_OR_RETURN(slab_, Mapping::Open(begun.slab(), true));
     slab_id_ = begun.slab().descriptor_id();
   }
-  for (const auto& placement : begun.placement()) {
+  for (const auto& placement : begun.placements()) {
     const std::string& content = contents.at(placement.item());
     std::memcpy(slab_->data() + placement.slab_offset(), content.data(), content.size());
   }
@@ -104,8 +104,8 @@ absl::Status FakeTrainer::Commit(const v1::BeginSaveResponse& begun, const std::
   v1::CommitStagingRequest request;
   request.set_trainer_incarnation(incarnation_);
   request.set_save(begun.save());
-  for (uint64_t bytes : object_bytes) request.add_object_bytes(bytes);
-  for (uint32_t check : checks) request.add_check_crc32c(check);
+  for (uint64_t bytes : object_bytes) request.add_object_sizes(bytes);
+  for (uint32_t check : checks) request.add_check_checksums(check);
   grpc::ClientContext context;
   PrepareCall(context, kTimeout);
   v1::CommitStagingResponse response;
@@ -145,19 +145,19 @@ absl::StatusOr<v1::BeginLoadResponse> FakeTrainer::BeginLoad(const RankLayout& l
 }
 
 void RunCopy(const v1::Copy& copy, const char* source, char* target) {
-  std::vector<int64_t> index(static_cast<size_t>(copy.extent_size()), 0);
-  for (int64_t extent : copy.extent()) {
+  std::vector<int64_t> index(static_cast<size_t>(copy.extents_size()), 0);
+  for (int64_t extent : copy.extents()) {
     if (extent == 0) return;
   }
   while (true) {
     int64_t from = static_cast<int64_t>(copy.source_offset()), to = static_cast<int64_t>(copy.target_offset());
     for (size_t d = 0; d < index.size(); ++d) {
-      from += index[d] * copy.source_stride(static_cast<int>(d));
-      to += index[d] * copy.target_stride(static_cast<int>(d));
+      from += index[d] * copy.source_strides(static_cast<int>(d));
+      to += index[d] * copy.target_strides(static_cast<int>(d));
     }
     std::memcpy(target + to, source + from, copy.element_bytes());
     size_t d = index.size();
-    while (d > 0 && ++index[d - 1] == copy.extent(static_cast<int>(d - 1))) index[--d] = 0;
+    while (d > 0 && ++index[d - 1] == copy.extents(static_cast<int>(d - 1))) index[--d] = 0;
     if (d == 0) return;
   }
 }
@@ -173,8 +173,8 @@ absl::Status FakeTrainer::Receive(uint64_t number, std::vector<std::string>& tar
     PrepareCall(context, kTimeout);
     v1::ReceiveLoadResponse response;
     CAIRN_RETURN_IF_ERROR(Check(stub_->ReceiveLoad(&context, request, &response)));
-    request.clear_released_batch();
-    for (const v1::LoadBatch& batch : response.batch()) {
+    request.clear_released_batches();
+    for (const v1::LoadBatch& batch : response.batches()) {
       const auto opened = Mapping::Open(batch.buffer(), false);
       if (!opened.ok()) {  // its agent has ended the load: ours is about to hear why
         for (int i = 0; i < 3; ++i) {
@@ -187,10 +187,10 @@ absl::Status FakeTrainer::Receive(uint64_t number, std::vector<std::string>& tar
       }
       const auto& buffer = *opened;
       ++sources_[batch.buffer().descriptor_socket()];
-      for (const v1::Copy& copy : batch.copy()) RunCopy(copy, buffer->data(), targets.at(copy.target()).data());
-      request.add_released_batch(batch.batch());
+      for (const v1::Copy& copy : batch.copies()) RunCopy(copy, buffer->data(), targets.at(copy.target()).data());
+      request.add_released_batches(batch.batch());
     }
-    if (response.complete() && request.released_batch_size() == 0) return absl::OkStatus();
+    if (response.complete() && request.released_batches_size() == 0) return absl::OkStatus();
   }
 }
 

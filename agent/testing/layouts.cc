@@ -17,26 +17,26 @@ std::string SerializeLayout(const std::vector<StoredItem>& shards, const std::ve
   v1::TensorSchema schema;
   std::map<std::string, int> tensors;
   for (const StoredItem& shard : shards) {
-    if (!tensors.emplace(shard.name, schema.name_size()).second) continue;
-    schema.add_name(shard.name);
-    schema.add_dtype(static_cast<v1::DType>(shard.dtype));
-    schema.add_ndim(static_cast<uint32_t>(shard.global_shape.size()));
-    for (int64_t dim : shard.global_shape) schema.add_global_dim(dim);
+    if (!tensors.emplace(shard.name, schema.names_size()).second) continue;
+    schema.add_names(shard.name);
+    schema.add_dtypes(static_cast<v1::DType>(shard.dtype));
+    schema.add_ndims(static_cast<uint32_t>(shard.global_shape.size()));
+    for (int64_t dim : shard.global_shape) schema.add_global_dims(dim);
   }
   v1::Layout layout;
   layout.set_tensor_schema(schema.SerializeAsString());
   for (size_t i = 0; i < shards.size(); ++i) {
     const StoredItem& shard = shards[i];
-    layout.add_shard_tensor(static_cast<uint32_t>(tensors.at(shard.name)));
-    for (int64_t value : shard.box.offset) layout.add_shard_offset(value);
-    for (int64_t value : shard.box.shape) layout.add_shard_shape(value);
+    layout.add_shard_tensors(static_cast<uint32_t>(tensors.at(shard.name)));
+    for (int64_t value : shard.box.offset) layout.add_shard_offsets(value);
+    for (int64_t value : shard.box.shape) layout.add_shard_shapes(value);
     if (!shard.flat) continue;
-    layout.add_flat_shard(static_cast<uint32_t>(i));
-    layout.add_flat_begin(shard.flat->begin);
-    layout.add_flat_end(shard.flat->end);
+    layout.add_flat_shards(static_cast<uint32_t>(i));
+    layout.add_flat_begins(shard.flat->begin);
+    layout.add_flat_ends(shard.flat->end);
   }
   for (const StoredItem& object : objects) {
-    auto* declared = layout.add_object();
+    auto* declared = layout.add_objects();
     declared->set_name(object.name);
     declared->set_slot_bytes(object.bytes());
     declared->set_per_rank(object.object_rank.has_value());
@@ -81,7 +81,7 @@ v1::WritePlan MakeMovingPlan(const RankLayout& layout, uint32_t rank, const std:
                              const std::vector<std::pair<uint32_t, uint32_t>>& out) {
   v1::WritePlan plan;
   for (const MovedInShard& one : moved) {
-    v1::MovedShard& shard = *plan.add_moved_in();
+    v1::MovedShard& shard = *plan.add_incoming_shards();
     shard.set_from_rank(one.from_rank);
     shard.set_from_shard(one.from_shard);
     shard.set_name(one.item.name);
@@ -95,7 +95,7 @@ v1::WritePlan MakeMovingPlan(const RankLayout& layout, uint32_t rank, const std:
     shard.set_flat_end(one.item.flat->end);
   }
   for (const auto& [shard, to] : out) {
-    v1::MovedOut& one = *plan.add_moved_out();
+    v1::MovedOut& one = *plan.add_outgoing_shards();
     one.set_shard(shard);
     one.set_to_rank(to);
   }
@@ -103,7 +103,7 @@ v1::WritePlan MakeMovingPlan(const RankLayout& layout, uint32_t rank, const std:
   plan.set_layout_digest(layout.digest);
   plan.set_rank(rank);
   for (size_t bin = 0; bin < files.size(); ++bin) {
-    auto* file = plan.add_file();
+    auto* file = plan.add_files();
     file->set_name(BinName(static_cast<int>(rank), static_cast<int>(bin)));
     HeaderSizer sizer;
     uint64_t data = 0;
@@ -112,7 +112,7 @@ v1::WritePlan MakeMovingPlan(const RankLayout& layout, uint32_t rank, const std:
           item < layout.items.size() ? layout.items[item] : moved[item - layout.items.size()].item;
       sizer.Add(stored);
       data += stored.bytes();
-      file->add_item(item);
+      file->add_items(item);
     }
     file->set_header_bytes(sizer.PaddedBytes());
     file->set_data_bytes(data);

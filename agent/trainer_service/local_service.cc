@@ -184,7 +184,7 @@ grpc::ServerUnaryReactor* LocalService::ReceiveLoad(grpc::CallbackServerContext*
   grpc::ServerUnaryReactor* reactor = call->reactor();
   // Its plan has just come: called again, the load is there.
   if (load == nullptr) return reactor;
-  *received = load->Receive({request->released_batch().begin(), request->released_batch().end()},
+  *received = load->Receive({request->released_batches().begin(), request->released_batches().end()},
                             [call, response, check](absl::StatusOr<LoadConsumer::Received> now) {
                               // A load that others ended has their reason.
                               absl::Status status = now.status();
@@ -194,7 +194,7 @@ grpc::ServerUnaryReactor* LocalService::ReceiveLoad(grpc::CallbackServerContext*
                               if (!call->Claim()) return;
                               if (now.ok()) {
                                 response->set_complete(now->complete);
-                                for (v1::LoadBatch& batch : now->batches) *response->add_batch() = std::move(batch);
+                                for (v1::LoadBatch& batch : now->batches) *response->add_batches() = std::move(batch);
                               }
                               call->AnswerClaimed(status);
                             });
@@ -242,7 +242,7 @@ grpc::ServerUnaryReactor* LocalService::ListLocalCheckpoints(grpc::CallbackServe
           self->call->Answer(page.status());
           return;
         }
-        self->gathered.mutable_checkpoint()->MergeFrom(page->checkpoint());
+        self->gathered.mutable_checkpoints()->MergeFrom(page->checkpoints());
         self->request.set_page_token(page->next_page_token());
         if (!page->next_page_token().empty() && !self->call->finished()) return self->Next();
         if (!self->call->Claim()) return;

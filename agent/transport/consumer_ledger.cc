@@ -8,7 +8,7 @@ namespace cairn {
 
 ConsumerLedger::ConsumerLedger(const v1::ReadPlan& plan, uint64_t window_bytes) : window_bytes_(window_bytes) {
   std::map<uint32_t, size_t> by_rank;
-  for (const v1::Copy& copy : plan.copy()) {
+  for (const v1::Copy& copy : plan.copies()) {
     const auto [known, is_new] = by_rank.emplace(copy.source_rank(), sources_.size());
     if (is_new) sources_.emplace_back().rank = copy.source_rank();
     sources_[known->second].copies[copy.round()].push_back(copy);

@@ -14,7 +14,7 @@ constexpr uint64_t kWindowBytes = uint64_t{8} << 20;
 v1::ReadPlan Plan(const std::vector<std::pair<uint32_t, uint32_t>>& copies) {
   v1::ReadPlan plan;
   for (const auto& [source, round] : copies) {
-    v1::Copy* copy = plan.add_copy();
+    v1::Copy* copy = plan.add_copies();
     copy->set_source_rank(source);
     copy->set_round(round);
   }

@@ -24,11 +24,11 @@ absl::Status Bad(std::string_view what) {
 // same.
 std::vector<v1::Copy> WithLongRuns(std::vector<v1::Copy> copies) {
   for (v1::Copy& copy : copies) {
-    while (copy.extent_size() > 0 && CopyBytes(copy).ok() &&
-           copy.source_stride(copy.extent_size() - 1) == static_cast<int64_t>(copy.element_bytes())) {
-      copy.set_element_bytes(copy.element_bytes() * static_cast<uint64_t>(copy.extent(copy.extent_size() - 1)));
-      copy.mutable_extent()->RemoveLast();
-      copy.mutable_source_stride()->RemoveLast();
+    while (copy.extents_size() > 0 && CopyBytes(copy).ok() &&
+           copy.source_strides(copy.extents_size() - 1) == static_cast<int64_t>(copy.element_bytes())) {
+      copy.set_element_bytes(copy.element_bytes() * static_cast<uint64_t>(copy.extents(copy.extents_size() - 1)));
+      copy.mutable_extents()->RemoveLast();
+      copy.mutable_source_strides()->RemoveLast();
     }
   }
   return copies;
@@ -37,11 +37,11 @@ std::vector<v1::Copy> WithLongRuns(std::vector<v1::Copy> copies) {
 }  // namespace
 
 absl::StatusOr<uint64_t> CopyBytes(const v1::Copy& copy) {
-  if (copy.extent_size() != copy.source_stride_size() || copy.extent_size() > kMaxDimensions) {
+  if (copy.extents_size() != copy.source_strides_size() || copy.extents_size() > kMaxDimensions) {
     return Bad("whose extents and strides differ in number");
   }
   UnsignedWide bytes = copy.element_bytes();
-  for (int64_t extent : copy.extent()) {
+  for (int64_t extent : copy.extents()) {
     if (extent < 0) return Bad("with a negative extent");
     bytes *= static_cast<uint64_t>(extent);
     if (bytes > INT64_MAX) return Bad("of 2^63 bytes or more");
@@ -55,8 +55,8 @@ absl::Status CheckSource(const v1::Copy& copy, uint64_t buffer_bytes) {
   if (!bytes.ok()) return bytes.status();
   if (*bytes == 0) return absl::OkStatus();
   Wide low = copy.source_offset(), high = low;
-  for (int d = 0; d < copy.extent_size(); ++d) {
-    const Wide reach = static_cast<Wide>(copy.extent(d) - 1) * copy.source_stride(d);
+  for (int d = 0; d < copy.extents_size(); ++d) {
+    const Wide reach = static_cast<Wide>(copy.extents(d) - 1) * copy.source_strides(d);
     (reach < 0 ? low : high) += reach;
   }
   if (low < 0 || high + copy.element_bytes() > buffer_bytes) return Bad("from outside the round's buffer");
@@ -65,8 +65,8 @@ absl::Status CheckSource(const v1::Copy& copy, uint64_t buffer_bytes) {
 
 void SplitCopy(const v1::Copy& copy, uint64_t max_bytes, std::vector<v1::Copy>& pieces) {
   uint64_t inner = copy.element_bytes();  // bytes of one step of the outermost dimension
-  for (int d = 1; d < copy.extent_size(); ++d) inner *= static_cast<uint64_t>(copy.extent(d));
-  if (copy.extent_size() == 0) {
+  for (int d = 1; d < copy.extents_size(); ++d) inner *= static_cast<uint64_t>(copy.extents(d));
+  if (copy.extents_size() == 0) {
     for (uint64_t done = 0; done < copy.element_bytes();) {
       v1::Copy& piece = pieces.emplace_back(copy);
       piece.set_element_bytes(std::min(max_bytes, copy.element_bytes() - done));
@@ -76,7 +76,7 @@ void SplitCopy(const v1::Copy& copy, uint64_t max_bytes, std::vector<v1::Copy>& 
     }
     return;
   }
-  const auto steps = static_cast<uint64_t>(copy.extent(0));
+  const auto steps = static_cast<uint64_t>(copy.extents(0));
   const uint64_t at_once = std::max<uint64_t>(1, inner == 0 ? steps : max_bytes / inner);
   for (uint64_t done = 0; done < steps;) {
     v1::Copy piece = copy;
@@ -84,18 +84,18 @@ void SplitCopy(const v1::Copy& copy, uint64_t max_bytes, std::vector<v1::Copy>& 
     const auto moved = [&](uint64_t offset, int64_t stride) {
       return offset + done * static_cast<uint64_t>(stride);  // wraps for a negative stride, as it should
     };
-    piece.set_source_offset(moved(copy.source_offset(), copy.source_stride(0)));
-    piece.set_target_offset(moved(copy.target_offset(), copy.target_stride(0)));
+    piece.set_source_offset(moved(copy.source_offset(), copy.source_strides(0)));
+    piece.set_target_offset(moved(copy.target_offset(), copy.target_strides(0)));
     done += count;
     if (count > 1 || inner <= max_bytes) {
-      piece.set_extent(0, static_cast<int64_t>(count));
+      piece.set_extents(0, static_cast<int64_t>(count));
       pieces.push_back(std::move(piece));
       continue;
     }
     // One step is too large still: cut within it.
-    piece.mutable_extent()->erase(piece.extent().begin());
-    piece.mutable_source_stride()->erase(piece.source_stride().begin());
-    piece.mutable_target_stride()->erase(piece.target_stride().begin());
+    piece.mutable_extents()->erase(piece.extents().begin());
+    piece.mutable_source_strides()->erase(piece.source_strides().begin());
+    piece.mutable_target_strides()->erase(piece.target_strides().begin());
     SplitCopy(piece, max_bytes, pieces);
   }
 }
@@ -105,7 +105,7 @@ absl::StatusOr<std::vector<CopyWindow>> CutIntoWindows(const std::vector<v1::Cop
   std::vector<v1::Copy> pieces;
   for (const v1::Copy& copy : copies) {
     CAIRN_ASSIGN_OR_RETURN(const uint64_t all, CopyBytes(copy));
-    if (copy.source_stride_size() != copy.extent_size() || copy.target_stride_size() != copy.extent_size()) {
+    if (copy.source_strides_size() != copy.extents_size() || copy.target_strides_size() != copy.extents_size()) {
       return Bad("whose extents and strides differ in number");
     }
     pieces.clear();
@@ -128,9 +128,9 @@ v1::Copy PackedCopy(const v1::Copy& copy, uint64_t source_offset) {
   v1::Copy packed = copy;
   packed.set_source_offset(source_offset);
   int64_t stride = static_cast<int64_t>(copy.element_bytes());
-  for (int d = copy.extent_size() - 1; d >= 0; --d) {
-    packed.set_source_stride(d, stride);
-    stride *= copy.extent(d);
+  for (int d = copy.extents_size() - 1; d >= 0; --d) {
+    packed.set_source_strides(d, stride);
+    stride *= copy.extents(d);
   }
   return packed;
 }
@@ -148,14 +148,14 @@ void CopyPacker::Begin() {
     ++copy_;
   }
   done_ = 0;
-  if (copy_ < copies_.size()) index_.assign(static_cast<size_t>(copies_[copy_].extent_size()), 0);
+  if (copy_ < copies_.size()) index_.assign(static_cast<size_t>(copies_[copy_].extents_size()), 0);
 }
 
 // Goes to the next element. False when the copy has no further.
 bool CopyPacker::Advance() {
   done_ = 0;
   for (size_t d = index_.size(); d > 0; --d) {
-    if (++index_[d - 1] < copies_[copy_].extent(static_cast<int>(d - 1))) return true;
+    if (++index_[d - 1] < copies_[copy_].extents(static_cast<int>(d - 1))) return true;
     index_[d - 1] = 0;
   }
   return false;
@@ -166,7 +166,7 @@ std::string CopyPacker::Next(size_t max_bytes) {
   while (packed.size() < max_bytes && copy_ < copies_.size()) {
     const v1::Copy& copy = copies_[copy_];
     int64_t offset = static_cast<int64_t>(copy.source_offset());
-    for (size_t d = 0; d < index_.size(); ++d) offset += index_[d] * copy.source_stride(static_cast<int>(d));
+    for (size_t d = 0; d < index_.size(); ++d) offset += index_[d] * copy.source_strides(static_cast<int>(d));
     const uint64_t bytes = std::min<uint64_t>(copy.element_bytes() - done_, max_bytes - packed.size());
     packed.append(buffer_ + offset + done_, bytes);
     done_ += bytes;

@@ -16,22 +16,22 @@ v1::Copy Make(uint64_t offset, uint64_t element, std::vector<int64_t> extent, st
   v1::Copy copy;
   copy.set_source_offset(offset);
   copy.set_element_bytes(element);
-  for (int64_t value : extent) copy.add_extent(value);
+  for (int64_t value : extent) copy.add_extents(value);
   for (int64_t value : stride) {
-    copy.add_source_stride(value);
-    copy.add_target_stride(value);
+    copy.add_source_strides(value);
+    copy.add_target_strides(value);
   }
   return copy;
 }
 
 // Elements one by one, from the definition.
 void Walk(const std::string& buffer, const v1::Copy& copy, int dimension, int64_t offset, std::string& packed) {
-  if (dimension == copy.extent_size()) {
+  if (dimension == copy.extents_size()) {
     packed += buffer.substr(static_cast<size_t>(offset), copy.element_bytes());
     return;
   }
-  for (int64_t i = 0; i < copy.extent(dimension); ++i) {
-    Walk(buffer, copy, dimension + 1, offset + i * copy.source_stride(dimension), packed);
+  for (int64_t i = 0; i < copy.extents(dimension); ++i) {
+    Walk(buffer, copy, dimension + 1, offset + i * copy.source_strides(dimension), packed);
   }
 }
 
@@ -70,10 +70,10 @@ TEST(CutIntoWindowsTest, WindowsAreSmallEnough_AndHoldAllInOrder) {
     std::vector<v1::Copy> copies;
     std::vector<std::pair<uint64_t, uint64_t>> expected, got;  // element by element: offset, bytes
     const auto walk = [](const v1::Copy& copy, std::vector<std::pair<uint64_t, uint64_t>>& to) {
-      const int64_t count = copy.extent_size() == 0 ? 1 : copy.extent(0);
+      const int64_t count = copy.extents_size() == 0 ? 1 : copy.extents(0);
       for (int64_t i = 0; i < count; ++i) {
         for (uint64_t byte = 0; byte < copy.element_bytes(); ++byte) {
-          const int64_t at = static_cast<int64_t>(copy.source_offset()) + (count > 1 ? i * copy.source_stride(0) : 0);
+          const int64_t at = static_cast<int64_t>(copy.source_offset()) + (count > 1 ? i * copy.source_strides(0) : 0);
           to.emplace_back(static_cast<uint64_t>(at) + byte, 1);
         }
       }
@@ -102,7 +102,7 @@ TEST(CutIntoWindowsTest, WindowsAreSmallEnough_AndHoldAllInOrder) {
     }
   }
   v1::Copy lame = Make(0, 4, {3}, {4});
-  lame.clear_target_stride();
+  lame.clear_target_strides();
   EXPECT_TRUE(HasReason(CutIntoWindows({lame}, 100).status(), Reason::kBadRequest));
 }
 

@@ -188,11 +188,11 @@ v1::FetchCopiesRequest HostRoundFetcher::FetchRequest(uint32_t round, std::span<
   *request.mutable_transfer() = identity_;
   request.set_round(round);
   for (const v1::Copy& copy : copies) {
-    v1::Copy* asked = request.add_copy();
+    v1::Copy* asked = request.add_copies();
     asked->set_source_offset(copy.source_offset());
     asked->set_element_bytes(copy.element_bytes());
-    *asked->mutable_extent() = copy.extent();
-    *asked->mutable_source_stride() = copy.source_stride();
+    *asked->mutable_extents() = copy.extents();
+    *asked->mutable_source_strides() = copy.source_strides();
   }
   return request;
 }

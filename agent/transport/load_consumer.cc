@@ -56,7 +56,7 @@ LoadConsumer::Source LoadConsumer::MakeSource(uint32_t rank, const v1::LoadOrder
     source.descriptor_socket = options_.descriptor_socket;
     return source;
   }
-  for (const v1::TransferPeer& peer : order.peer()) {
+  for (const v1::TransferPeer& peer : order.peers()) {
     if (peer.rank() != rank || peer.transfer_address().empty()) continue;
     const bool same_machine = !peer.boot_id().empty() && peer.boot_id() == options_.boot_id;
     source.mapped = options_.shared_memory && same_machine && CanConnect(peer.descriptor_socket());
@@ -120,7 +120,7 @@ void LoadConsumer::HandOutMapped(size_t source, uint32_t round, const SourceRoun
                                  std::vector<v1::Copy> copies) {
   v1::LoadBatch batch;
   Describe(sources_[source].descriptor_socket, arrived.descriptor_id, arrived.bytes, batch);
-  for (v1::Copy& copy : copies) *batch.add_copy() = std::move(copy);
+  for (v1::Copy& copy : copies) *batch.add_copies() = std::move(copy);
   {
     MutexLock lock(mutex_);
     ledger_.AddMapped(source, round, std::move(batch));
@@ -185,7 +185,7 @@ bool LoadConsumer::HandOutFilled(size_t source, uint32_t round, const CopyWindow
   Describe(options_.descriptor_socket, window.id, window.memory->bytes(), batch);
   uint64_t offset = 0;
   for (const v1::Copy& copy : part.copies) {
-    *batch.add_copy() = PackedCopy(copy, offset);
+    *batch.add_copies() = PackedCopy(copy, offset);
     offset += *CopyBytes(copy);
   }
   MutexLock lock(mutex_);

@@ -36,7 +36,7 @@ ShardFetcher::ShardFetcher(SaveImagePtr target, const v1::SaveOrder& order, Shar
       transfer_token_(order.transfer_token()),
       options_(std::move(options)) {
   for (const MovedIn& moved : target_->moved_in) sources_[moved.from_rank].rank = moved.from_rank;
-  for (const v1::TransferPeer& peer : order.peer()) {
+  for (const v1::TransferPeer& peer : order.peers()) {
     if (const auto source = sources_.find(peer.rank()); source != sources_.end()) source->second.peer = peer;
   }
 }
@@ -129,7 +129,7 @@ void ShardFetcher::Pause(absl::Duration pause) {
 
 absl::Status ShardFetcher::TakeOffsets(Source& source, const v1::AwaitRoundResponse& staged) {
   std::map<uint32_t, uint64_t> lent_bytes;  // by shard
-  for (const v1::StagedShard& shard : staged.staged()) {
+  for (const v1::StagedShard& shard : staged.staged_shards()) {
     if (shard.offset() > staged.bytes() || shard.bytes() > staged.bytes() - shard.offset()) {
       return Failed(source, absl::StrCat("its shard ", shard.shard(), " lies outside of its slab"));
     }
@@ -219,7 +219,7 @@ absl::Status ShardFetcher::Copy(const Source& source, uint64_t offset, uint64_t 
   }
   v1::FetchCopiesRequest request;
   *request.mutable_transfer() = Identity(source);
-  v1::Copy* copy = request.add_copy();
+  v1::Copy* copy = request.add_copies();
   copy->set_source_offset(offset);
   copy->set_element_bytes(bytes);
   grpc::ClientContext context;

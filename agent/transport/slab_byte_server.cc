@@ -81,7 +81,7 @@ void SlabByteServer::Forget(uint64_t call) {
 ByteServer::Progress SlabByteServer::progress() {
   MutexLock lock(mutex_);
   Progress progress;
-  progress.path = "memory";
+  progress.io_path = v1::IO_PATH_MEMORY;
   progress.all_read = staged_;
   return progress;
 }

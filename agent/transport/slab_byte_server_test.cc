@@ -77,13 +77,13 @@ TEST(SaveImageTest, PlansThatMoveWhatCannotBe_AreRefused) {
   EXPECT_FALSE(MakeSaveImage(layout, MakeMovingPlan(*layout, 0, {{0}}, "p", {}, {{1, 0}})).ok());
   EXPECT_FALSE(MakeSaveImage(layout, MakeMovingPlan(*layout, 0, {{0}}, "p", {}, {{2, 3}})).ok());
   auto plan = MakeMovingPlan(*layout, 0, {{0, 2}}, "p", {in}, {});
-  plan.mutable_moved_in(0)->set_offset(0, 1);  // beyond its tensor
+  plan.mutable_incoming_shards(0)->set_offset(0, 1);  // beyond its tensor
   EXPECT_FALSE(MakeSaveImage(layout, plan).ok());
   plan = MakeMovingPlan(*layout, 0, {{0, 2}}, "p", {in}, {});
-  plan.mutable_moved_in(0)->set_dtype(static_cast<v1::DType>(99));
+  plan.mutable_incoming_shards(0)->set_dtype(static_cast<v1::DType>(99));
   EXPECT_FALSE(MakeSaveImage(layout, plan).ok());
   plan = MakeMovingPlan(*layout, 0, {{0, 2}}, "p", {in}, {});
-  plan.mutable_moved_in(0)->set_from_rank(0);
+  plan.mutable_incoming_shards(0)->set_from_rank(0);
   EXPECT_FALSE(MakeSaveImage(layout, plan).ok());
 }
 

@@ -132,7 +132,7 @@ grpc::ServerUnaryReactor* TransferService::AwaitRound(grpc::CallbackServerContex
                                   response->set_descriptor_id(buffer->descriptor_id);
                                   response->set_bytes(buffer->bytes);
                                   for (const LentShard& shard : buffer->shards) {
-                                    v1::StagedShard& staged = *response->add_staged();
+                                    v1::StagedShard& staged = *response->add_staged_shards();
                                     staged.set_shard(shard.shard);
                                     staged.set_offset(shard.offset);
                                     staged.set_bytes(shard.bytes);
@@ -159,10 +159,10 @@ grpc::ServerWriteReactor<v1::FetchCopiesResponse>* TransferService::FetchCopies(
         MakeError(Reason::kBadRequest, absl::StrCat("round ", request->round(), " is fetched before it was awaited")));
   }
   if (!buffer->ok()) return new FetchReactor(buffer->status());
-  for (const v1::Copy& copy : request->copy()) {
+  for (const v1::Copy& copy : request->copies()) {
     if (const absl::Status bad = CheckSource(copy, (*buffer)->bytes); !bad.ok()) return new FetchReactor(bad);
   }
-  return new FetchReactor(**buffer, {request->copy().begin(), request->copy().end()});
+  return new FetchReactor(**buffer, {request->copies().begin(), request->copies().end()});
 }
 
 }  // namespace cairn

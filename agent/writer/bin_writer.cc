@@ -118,10 +118,10 @@ class BinFile {
     for (size_t i = 0; i < file_.item.size(); ++i) {
       const uint32_t number = file_.item[i];
       items.push_back(job_.target->ItemAt(number));
-      result.add_item_crc32c(checksums[i].crc32c);
+      result.add_item_checksums(checksums[i].crc32c);
       if (number < layout.shard_count || job_.target->IsMovedIn(number)) continue;
       checksums[i].object_bytes = job_.object_bytes[number - layout.shard_count];
-      result.add_object_bytes(checksums[i].object_bytes);
+      result.add_object_sizes(checksums[i].object_bytes);
     }
     const SaveImage& target = *job_.target;
     const BinIdentity identity = {job_.job,          job_.step,         job_.attempt, static_cast<int>(target.rank),
@@ -278,8 +278,8 @@ class Run {
     for (const ImageFile& file : job.target->file) {
       files_.push_back(std::make_unique<BinFile>(storage, job, options, file, static_cast<int>(files_.size())));
     }
-    outcome_.result.mutable_file()->Reserve(static_cast<int>(files_.size()));
-    for (size_t i = 0; i < files_.size(); ++i) outcome_.result.add_file();
+    outcome_.result.mutable_files()->Reserve(static_cast<int>(files_.size()));
+    for (size_t i = 0; i < files_.size(); ++i) outcome_.result.add_files();
   }
 
   absl::StatusOr<BinWriteOutcome> Go() {
@@ -394,7 +394,7 @@ class Run {
     CAIRN_ASSIGN_OR_RETURN(v1::FileResult result, file.Finish());
     bytes_done_ += job_.target->file[static_cast<size_t>(file.index())].header_bytes;
     MutexLock lock(mutex_);
-    *outcome_.result.mutable_file(file.index()) = std::move(result);
+    *outcome_.result.mutable_files(file.index()) = std::move(result);
     return absl::OkStatus();
   }
 

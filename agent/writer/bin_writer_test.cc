@@ -94,7 +94,7 @@ class BinWriterTest : public ::testing::Test {
       for (uint32_t item : file.item) {
         std::string content = Content(item);
         if (ItemAt(item).object) content.replace(100, content.size() - 100, content.size() - 100, '\0');
-        EXPECT_EQ(result.file(static_cast<int>(f)).item_crc32c(static_cast<int>(Index(file, item))),
+        EXPECT_EQ(result.files(static_cast<int>(f)).item_checksums(static_cast<int>(Index(file, item))),
                   testing::SlowCrc32c(content));
         data += content;
       }

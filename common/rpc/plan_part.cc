@@ -1,12 +1,14 @@
 #include "common/rpc/plan_part.h"
 
+#include "cairn/v1/plan.pb.h"
 #include "common/base/digest.h"
 
 namespace cairn {
 namespace {
 
-// Field 1, of the wire type of bytes, and the length of a digest.
-constexpr char kBegin[] = {1 << 3 | 2, static_cast<char>(kDigestBytes)};
+// The same field of both kinds of parts, of the wire type of bytes, and the length of a digest.
+static_assert(int{v1::WritePlan::kPlanDigestFieldNumber} == int{v1::ReadPlan::kPlanDigestFieldNumber});
+constexpr char kBegin[] = {v1::WritePlan::kPlanDigestFieldNumber << 3 | 2, static_cast<char>(kDigestBytes)};
 constexpr size_t kBodyAt = sizeof(kBegin) + kDigestBytes;
 
 }  // namespace

@@ -1,22 +1,21 @@
 #include "coordinator/decision/rank_error.h"
 
 #include <algorithm>
-#include <array>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
 
 namespace cairn {
 namespace {
 
-constexpr std::array<std::string_view, 9> kOrder = {"arming",  "waiting", "planning", "staging", "staged",
-                                                    "writing", "reading", "written",  "done"};
 constexpr size_t kMaxDetails = 4;
 
 absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
-size_t OrderOf(std::string_view phase) {
-  return static_cast<size_t>(std::find(kOrder.begin(), kOrder.end(), phase) - kOrder.begin());
+// As people read it: "staging".
+std::string PhaseName(v1::RankProgress::Phase phase) {
+  return absl::AsciiStrToLower(v1::RankProgress::Phase_Name(phase));
 }
 
 std::string Name(const JobContext& context, const Operation& operation) {
@@ -64,10 +63,10 @@ absl::Status ErrorNaming(Reason reason, const JobContext& context, const Operati
   if (named_ranks.empty()) return OperationError(reason, context, operation, what);
   std::sort(named_ranks.begin(), named_ranks.end(),
             [](const NamedRank& a, const NamedRank& b) { return a.rank < b.rank; });
-  const std::string& phase =
+  const std::string phase = PhaseName(
       std::min_element(named_ranks.begin(), named_ranks.end(), [](const NamedRank& a, const NamedRank& b) {
-        return OrderOf(a.phase) < OrderOf(b.phase);
-      })->phase;
+        return a.phase < b.phase;
+      })->phase);
   std::vector<int> ranks;
   for (const NamedRank& named_rank : named_ranks) ranks.push_back(named_rank.rank);
   std::string message = absl::StrCat(Name(context, operation), ": ", ranks.size() == 1 ? "rank " : "ranks ",
@@ -99,7 +98,7 @@ absl::Status ErrorFromRanks(const JobContext& context, const Operation& operatio
   absl::StrAppend(&message, Tail(context));
   ErrorMetadata metadata = Metadata(context, operation);
   metadata.emplace_back("ranks", JoinRanks(ranks));
-  metadata.emplace_back("phase", first.phase);
+  metadata.emplace_back("phase", PhaseName(first.phase));
   AddLastCommitted(context, metadata);
   // What the first rank said (file, errno, tensor); ours wins where both speak.
   for (const auto& [key, value] : MetadataOf(first.error)) {

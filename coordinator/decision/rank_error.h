@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "cairn/v1/checkpoint_service.pb.h"
 #include "common/status/reason.h"
 #include "coordinator/decision/job_context.h"
 
@@ -15,7 +16,7 @@ namespace cairn {
 
 struct NamedRank {
   int rank = 0;
-  std::string phase;   // "waiting", "planning", "staging", "staged", "writing", "written", "arming", "reading", "done"
+  v1::RankProgress::Phase phase = v1::RankProgress::WAITING;
   std::string detail;  // "no progress for 5s, 3 of 8 MiB": the last progress of this rank
 };
 
@@ -38,7 +39,7 @@ absl::Status OperationError(Reason reason, const JobContext& context, const Oper
 // Several ranks' own errors in one: the reason of the lowest rank, all messages as far as they fit.
 struct RankError {
   int rank = 0;
-  std::string phase;
+  v1::RankProgress::Phase phase = v1::RankProgress::WAITING;
   absl::Status error;
 };
 absl::Status ErrorFromRanks(const JobContext& context, const Operation& operation,

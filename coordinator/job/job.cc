@@ -213,7 +213,7 @@ void Job::OnLost(const std::vector<int>& ranks, JobContext& context) {
   std::vector<NamedRank> named_ranks;
   for (int rank : ranks) {
     context.Log("rank=", rank, " event=lost");
-    named_ranks.push_back({rank, "arming", "its agent is gone"});
+    named_ranks.push_back({rank, v1::RankProgress::ARMING, "its agent is gone"});
   }
   for (SaveRequest& request : requests_) {
     if (request.state != SaveRequest::State::kWaiting) continue;
@@ -238,7 +238,7 @@ void Job::Apply(const Member& member, JobContext& context) {
   for (Save& save : saves_) {
     if (save.ended()) save.NoteTold(member, context);
   }
-  for (const v1::SaveState& state : member.state.save()) {
+  for (const v1::SaveState& state : member.state.saves()) {
     if (!CheckStep(state.step()).ok() || EndedSaveOf(member, state) != nullptr) continue;
     Save* save = ActiveSave(state.step());
     if (save == nullptr) {
@@ -323,7 +323,7 @@ void Job::AdvanceSweeps(JobContext& context) {
     if (verdict != verdicts_.end() && verdict->second.committed) sweep.done = true;
     if (const Save* save = FindSave(step, /*active=*/true); save != nullptr && save->attempt() == attempt) continue;
     for (const auto& [rank, member] : members_.members()) {
-      for (const auto& state : member.state.save()) {
+      for (const auto& state : member.state.saves()) {
         if (state.step() == step && state.attempt() == attempt) sweep.next_try = context.now + options_.lease_ttl;
       }
     }
@@ -367,7 +367,7 @@ void Job::AdvanceCurrentPlan(JobContext& context) {
       std::vector<NamedRank> named_ranks;
       for (int rank : silent) {
         named_ranks.push_back(
-            {rank, "waiting",
+            {rank, v1::RankProgress::WAITING,
              members_.Find(rank) == nullptr ? "no agent registered" : "its trainer has declared no layout"});
       }
       current_plan_error_ =
@@ -399,10 +399,10 @@ void Job::RefreshOrders(const JobContext& context) {
   };
   for (const auto& [rank, member] : members_.members()) {
     want(member.state.trainer().layout_digest(), rank);
-    for (const auto& save : member.state.save()) {
+    for (const auto& save : member.state.saves()) {
       if (ActiveSave(save.step()) != nullptr) want(save.layout_digest(), rank);
     }
-    for (const auto& load : member.state.load()) {
+    for (const auto& load : member.state.loads()) {
       want(load.layout_digest(), rank);
       want(load.source_layout_digest(), rank);
     }
@@ -520,15 +520,15 @@ v1::SynchronizeAgentResponse Job::OrdersFor(int rank, Environment environment) {
   const Member* member = members_.Find(rank);
   if (member == nullptr) return response;
   for (const auto& [digest, asked] : wanted_) {
-    if (asked == rank) response.add_wanted_layout(digest);
+    if (asked == rank) response.add_wanted_layouts(digest);
   }
   if (const auto arm = agreement_.OrderFor(rank); arm.has_value()) *response.mutable_arm() = *arm;
-  for (const v1::SaveState& state : member->state.save()) {
-    *response.add_save() = SaveOrderFor(*member, state, context);
+  for (const v1::SaveState& state : member->state.saves()) {
+    *response.add_saves() = SaveOrderFor(*member, state, context);
   }
-  for (const v1::SaveState& asked : member->asked) *response.add_save() = VerdictFor(asked, context);
-  for (const v1::LoadState& state : member->state.load()) {
-    v1::LoadOrder& order = *response.add_load();
+  for (const v1::SaveState& asked : member->asked) *response.add_saves() = VerdictFor(asked, context);
+  for (const v1::LoadState& state : member->state.loads()) {
+    v1::LoadOrder& order = *response.add_loads();
     if (recovered_) {
       order = loads_.OrderFor(*member, state, context);
       continue;
@@ -692,7 +692,7 @@ void Job::Tick(Environment environment) {
 void Job::Forget(absl::Time now) {
   const auto held = [&](const Save& save) {
     for (const auto& [rank, member] : members_.members()) {
-      for (const auto& state : member.state.save()) {
+      for (const auto& state : member.state.saves()) {
         if (state.step() == save.step()) return true;
       }
     }

@@ -76,7 +76,7 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Job::Create(const v1::CreateCheckp
       std::vector<NamedRank> passed;
       for (const auto& [rank, member] : members_.members()) {
         if (member.current_step().value_or(-1) >= request.step()) {
-          passed.push_back({rank, "arming", absl::StrCat("last reported step ", *member.current_step())});
+          passed.push_back({rank, v1::RankProgress::ARMING, absl::StrCat("last reported step ", *member.current_step())});
         }
       }
       if (!passed.empty()) {
@@ -106,7 +106,7 @@ void Job::CheckTrainers(SaveRequest& request, JobContext& context) {
     if (known == request.trainer.end()) {
       if (trainer.attached()) request.trainer[rank] = trainer.incarnation();
     } else if (!trainer.attached() || trainer.incarnation() != known->second) {
-      lost.push_back({rank, request.agreed ? "waiting" : "arming", "its trainer ended"});
+      lost.push_back({rank, request.agreed ? v1::RankProgress::WAITING : v1::RankProgress::ARMING, "its trainer ended"});
     }
   }
   if (lost.empty()) return;
@@ -117,7 +117,7 @@ void Job::CheckTrainers(SaveRequest& request, JobContext& context) {
 
 void Job::EndAsIncomplete(SaveRequest& request, JobContext& context) {
   std::vector<NamedRank> absent;
-  for (int rank : members_.Absent()) absent.push_back({rank, "waiting", "no agent registered"});
+  for (int rank : members_.Absent()) absent.push_back({rank, v1::RankProgress::WAITING, "no agent registered"});
   const Operation operation{"save", request.step};
   EndRequest(request, ErrorNaming(Reason::kWorldIncomplete, context, operation, "not registered", std::move(absent)),
              context);
@@ -161,7 +161,7 @@ void Job::CheckRequestTime(SaveRequest& request, bool blocked, JobContext& conte
       const std::string detail =
           absl::StrCat("no progress for ", Seconds(context.now - progress), ", last reported step ",
                        member.current_step().has_value() ? absl::StrCat(*member.current_step()) : "none");
-      named_ranks.push_back({rank, "waiting", detail});
+      named_ranks.push_back({rank, v1::RankProgress::WAITING, detail});
       if (context.now - progress >= options_.phase_timeout) late.push_back(named_ranks.back());
     }
   } else {
@@ -252,7 +252,7 @@ void Job::AdvanceRequests(JobContext& context) {
       // The agreement stands in the control pages until every trainer has acted on it or gone past it.
       const bool over = std::all_of(members_.members().begin(), members_.members().end(), [&](const auto& entry) {
         const Member& member = entry.second;
-        const bool begun = std::any_of(member.state.save().begin(), member.state.save().end(),
+        const bool begun = std::any_of(member.state.saves().begin(), member.state.saves().end(),
                                        [&](const auto& save) { return save.step() == agreement_.step(); });
         return begun || member.current_step().value_or(-1) > agreement_.step();
       });
@@ -407,9 +407,9 @@ v1::Checkpoint Job::ViewOf(const SaveRequest& request, const JobContext& context
   const std::vector<NamedRank> awaited = request.agreed ? std::vector<NamedRank>() : agreement_.Awaited(context);
   const bool late = context.now - request.progress > options_.phase_timeout / 2;
   for (int rank = 0; rank < members_.world_size(); ++rank) {
-    v1::RankProgress& progress = *view.add_rank();
+    v1::RankProgress& progress = *view.add_ranks();
     progress.set_rank(static_cast<uint32_t>(rank));
-    progress.set_phase("waiting");
+    progress.set_phase(v1::RankProgress::WAITING);
     if (const Member* member = members_.Find(rank); member != nullptr) {
       progress.set_node(member->node);
       SetDuration(context.now - member->stepped, *progress.mutable_idle());
@@ -432,7 +432,7 @@ v1::Job Job::View(Environment environment) const {
   view.set_membership_epoch(members_.epoch());
   view.set_revision(revision_);
   for (const auto& [rank, member] : members_.members()) {
-    v1::JobRank& entry = *view.add_rank();
+    v1::JobRank& entry = *view.add_ranks();
     entry.set_rank(static_cast<uint32_t>(rank));
     entry.set_node(member.node);
     entry.set_address(member.transfer_address);

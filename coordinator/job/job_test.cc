@@ -77,7 +77,7 @@ class JobTest : public testing::Test {
     state.set_attached(trainer != 0);
     state.set_incarnation(trainer);
     for (const v1::SaveState& save : saves) {
-      v1::SaveState& added = *request.mutable_state()->add_save() = save;
+      v1::SaveState& added = *request.mutable_state()->add_saves() = save;
       if (added.trainer_incarnation() == 0) added.set_trainer_incarnation(trainer);
     }
     ASSERT_TRUE(job().Synchronize(request, At()).ok());
@@ -100,7 +100,7 @@ class JobTest : public testing::Test {
   }
   v1::SaveOrder OrderOf(int rank, int64_t step) {
     const v1::SynchronizeAgentResponse orders = job().OrdersFor(rank, At());
-    for (const v1::SaveOrder& order : orders.save()) {
+    for (const v1::SaveOrder& order : orders.saves()) {
       if (order.step() == step) return order;
     }
     return {};
@@ -481,7 +481,7 @@ TEST_F(JobTest, Layouts_TenThousand_LeaveNothingBehind) {
     *request.mutable_agent() = Identity(0);
     request.mutable_state()->mutable_trainer()->set_attached(true);
     request.mutable_state()->mutable_trainer()->set_incarnation(Trainer(0));
-    v1::LoadState& load = *request.mutable_state()->add_load();
+    v1::LoadState& load = *request.mutable_state()->add_loads();
     load.set_number(static_cast<uint64_t>(i + 1));
     load.set_layout_digest(digest);
     load.set_trainer_incarnation(Trainer(0));
@@ -494,7 +494,7 @@ TEST_F(JobTest, Layouts_TenThousand_LeaveNothingBehind) {
     now_ += absl::Seconds(1);
     decisions_->Tick(now_, now_);
     ASSERT_LE(decisions_->layouts().size(), LayoutTable::kUnheldKept + 4);
-    ASSERT_LE(job().View(At()).load_size(), 32);
+    ASSERT_LE(job().View(At()).loads_size(), 32);
   }
 }
 

@@ -50,7 +50,7 @@ class OwnershipTest : public testing::Test {
     request.set_sequence(++sequence_);
     request.mutable_state()->mutable_trainer()->set_incarnation(7);
     request.mutable_state()->mutable_trainer()->set_attached(true);
-    v1::SaveState& save = *request.mutable_state()->add_save();
+    v1::SaveState& save = *request.mutable_state()->add_saves();
     save.set_step(5);
     save.set_call(1);
     save.set_trainer_incarnation(7);
@@ -61,7 +61,7 @@ class OwnershipTest : public testing::Test {
     save.set_attempt_nonce(nonce);
     EXPECT_TRUE(job().Synchronize(request, At()).ok());
     const auto orders = job().OrdersFor(static_cast<int>(rank), At());
-    return orders.save_size() > 0 ? orders.save(0) : v1::SaveOrder();
+    return orders.saves_size() > 0 ? orders.saves(0) : v1::SaveOrder();
   }
   // The plan comes out as it was.
   void Plan() {
@@ -71,7 +71,7 @@ class OwnershipTest : public testing::Test {
       }
     }
   }
-  v1::SaveOrder OrderOf(int rank) { return job().OrdersFor(rank, At()).save(0); }
+  v1::SaveOrder OrderOf(int rank) { return job().OrdersFor(rank, At()).saves(0); }
 
   DecisionOptions options_;
   std::unique_ptr<Decisions> decisions_;

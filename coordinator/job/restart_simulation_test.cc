@@ -219,8 +219,8 @@ class World : private Simulation {
     if (agent.attached) state.mutable_trainer()->set_incarnation(TrainerOf(rank));
     state.mutable_trainer()->set_current_step(step_);
     state.mutable_trainer()->set_layout_digest(Layout(rank.number));
-    for (const auto& [step, save] : agent.saves) *state.add_save() = save;
-    if (agent.asked) *state.add_save() = *agent.asked;
+    for (const auto& [step, save] : agent.saves) *state.add_saves() = save;
+    if (agent.asked) *state.add_saves() = *agent.asked;
     After(Delay(), [this, &rank, incarnation, request] {
       if (request.agent().coordinator_epoch() != epoch_) {
         if (rank.agent.incarnation == incarnation) rank.agent.registered = false;
@@ -231,7 +231,7 @@ class World : private Simulation {
         if (job == nullptr || !job->Synchronize(request, environment).ok()) return;
         After(Delay(), [this, &rank, incarnation, epoch = epoch_, orders = job->OrdersFor(rank.number, environment)] {
           if (rank.agent.incarnation != incarnation || epoch != epoch_ || Chance(0.02)) return;
-          for (const v1::SaveOrder& order : orders.save()) Obey(rank, order);
+          for (const v1::SaveOrder& order : orders.saves()) Obey(rank, order);
         });
       });
     });

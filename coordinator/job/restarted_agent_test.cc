@@ -69,7 +69,7 @@ class RestartedAgentTest : public testing::Test {
     state.set_attached(true);
     state.set_incarnation(static_cast<uint64_t>(50 + rank));
     for (const v1::SaveState& save : saves) {
-      v1::SaveState& added = *request.mutable_state()->add_save() = save;
+      v1::SaveState& added = *request.mutable_state()->add_saves() = save;
       added.set_trainer_incarnation(state.incarnation());
     }
     ASSERT_TRUE(job().Synchronize(request, At()).ok());
@@ -103,7 +103,7 @@ class RestartedAgentTest : public testing::Test {
   // The order that answers this call.
   v1::SaveOrder OrderOf(int rank, uint64_t call = 1) {
     const v1::SynchronizeAgentResponse orders = job().OrdersFor(rank, At());
-    for (const v1::SaveOrder& order : orders.save()) {
+    for (const v1::SaveOrder& order : orders.saves()) {
       if (order.call() == call || order.call() == 0) return order;
     }
     return {};
@@ -182,7 +182,7 @@ TEST_F(RestartedAgentTest, Attempt_DurableRankRestarts_IsNeededAsLongAsAnotherWa
     Number();
     Report(1, {State(1, v1::SaveState::WRITTEN)});
     v1::SaveState writing = State(0, v1::SaveState::WRITING);
-    if (waits) writing.add_waiting_for(1);
+    if (waits) writing.add_awaited_ranks(1);
     Report(0, {writing});
     Restart(1);
     const v1::SaveOrder order = OrderOf(0);

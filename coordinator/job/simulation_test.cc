@@ -310,7 +310,7 @@ class World : private Simulation {
     state.mutable_trainer()->set_current_step(agent.step);
     state.mutable_trainer()->set_layout_digest(Layout(agent));
     *state.mutable_arm() = agent.arm;
-    for (const auto& [step, save] : agent.saves) *state.add_save() = save;
+    for (const auto& [step, save] : agent.saves) *state.add_saves() = save;
     const auto deliver = [this, &agent, incarnation, request] {
       InCore([&](const Environment& environment) {
         Job* job = decisions_->Find(kJob);
@@ -376,7 +376,7 @@ class World : private Simulation {
         agent.agreed = false;
       }
     }
-    for (const v1::SaveOrder& order : orders.save()) {
+    for (const v1::SaveOrder& order : orders.saves()) {
       const auto found = agent.saves.find(order.step());
       if (found == agent.saves.end()) continue;
       v1::SaveState& save = found->second;

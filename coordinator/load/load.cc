@@ -1,7 +1,6 @@
 #include "coordinator/load/load.h"
 
 #include <algorithm>
-#include <array>
 
 #include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
@@ -10,13 +9,6 @@
 
 namespace cairn {
 namespace {
-
-// From the fastest to the slowest: a load took the slowest way that one of its ranks took.
-constexpr std::array<std::string_view, 3> kPaths = {"slab", "cached", "direct"};
-
-size_t PathRank(std::string_view path) {
-  return static_cast<size_t>(std::find(kPaths.begin(), kPaths.end(), path) - kPaths.begin());
-}
 
 bool HasLayouts(const v1::LoadState& state, const JobContext& context) {
   return context.layouts.contains(state.layout_digest()) &&
@@ -107,7 +99,7 @@ void Load::Follow(const Member& member, JobContext& context) {
   if (!rank.begun || rank.agent != member.incarnation || HasFailed(rank.state)) return;
   const v1::LoadState* found = nullptr;
   bool followed = false;
-  for (const v1::LoadState& state : member.state.load()) {
+  for (const v1::LoadState& state : member.state.loads()) {
     if (state.trainer_incarnation() != rank.state.trainer_incarnation()) continue;
     if (state.number() == rank.state.number()) found = &state;
     followed = followed || state.number() > rank.state.number();
@@ -132,15 +124,15 @@ void Load::Update(Rank& rank, const v1::LoadState& state, JobContext& context) {
   rank.state = state;
 }
 
-std::string Load::PhaseOf(const Rank& rank) const {
-  if (!rank.begun) return "waiting";
+v1::RankProgress::Phase Load::PhaseOf(const Rank& rank) const {
+  if (!rank.begun) return v1::RankProgress::WAITING;
   switch (rank.state.phase()) {
     case v1::LoadState::READING:
-      return !rank.state.source_layout_digest().empty() && !rank.state.source_staged() ? "staging" : "reading";
+      return !rank.state.source_layout_digest().empty() && !rank.state.source_staged() ? v1::RankProgress::STAGING : v1::RankProgress::READING;
     case v1::LoadState::DONE:
-      return "done";
+      return v1::RankProgress::DONE;
     default:
-      return has_plan() ? "reading" : "planning";
+      return has_plan() ? v1::RankProgress::READING : v1::RankProgress::PLANNING;
   }
 }
 
@@ -234,15 +226,9 @@ void Load::Advance(JobContext& context) {
                    [](const Rank& rank) { return rank.state.phase() == v1::LoadState::DONE; })) {
     return;
   }
-  size_t slowest = 0;
   for (const Rank& rank : ranks_) {
     storage_bytes_ += rank.state.storage_bytes();
-    if (rank.state.path().empty()) continue;
-    const size_t path = PathRank(rank.state.path());
-    if (path_.empty() || path >= slowest) {
-      path_ = rank.state.path();
-      slowest = path;
-    }
+    io_path_ = std::max(io_path_, rank.state.io_path());
   }
   SetPhase(Phase::kDone, context);
 }

@@ -78,7 +78,7 @@ class Load {
   std::optional<int64_t> wanted_step() const;
   bool has_plan() const { return !plan_.plan_digest.empty(); }
   bool AllBegun(const JobContext& context) const;
-  std::string PhaseOf(const Rank& rank) const;
+  v1::RankProgress::Phase PhaseOf(const Rank& rank) const;
   absl::Time ProgressOf(int rank, const JobContext& context) const;
   std::vector<int> Awaited(const JobContext& context) const;
   // The ranks that owe bytes to others, or for whose call others wait.
@@ -111,7 +111,7 @@ class Load {
   PlannedLoad plan_;
   absl::Status error_;
   uint64_t storage_bytes_ = 0;
-  std::string path_;
+  v1::IoPath io_path_ = v1::IO_PATH_UNSPECIFIED;
 };
 
 }  // namespace cairn

@@ -202,7 +202,7 @@ bool Load::CheckInherited(JobContext& context) {
   if (AllBegun(context) || !AnswersAreIn(context)) return true;
   std::vector<NamedRank> gone;
   for (size_t i = 0; i < ranks_.size(); ++i) {
-    if (!ranks_[i].begun) gone.push_back({static_cast<int>(i), "reading", "it is not in it any more"});
+    if (!ranks_[i].begun) gone.push_back({static_cast<int>(i), v1::RankProgress::READING, "it is not in it any more"});
   }
   Fail(ErrorNaming(Reason::kCoordinatorRestarted, context, operation(), "lost the load while the coordinator restarted",
                    std::move(gone)),

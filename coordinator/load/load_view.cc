@@ -23,7 +23,7 @@ v1::LoadOrder Load::OrderFor(const Member& member, const v1::LoadState& state, c
       order.set_source_plan_digest(plan_.source_plan_digest);
       order.set_transfer_token(plan_.transfer_token);
       for (const auto& [rank, peer] : context.members.members()) {
-        *order.add_peer() = TransferPeerFor(peer, member);
+        *order.add_peers() = TransferPeerFor(peer, member);
       }
       break;
     case Phase::kDone:
@@ -32,7 +32,7 @@ v1::LoadOrder Load::OrderFor(const Member& member, const v1::LoadState& state, c
       order.set_total_bytes_read(plan_.total_bytes_read);
       order.set_unique_bytes(plan_.unique_bytes);
       order.set_storage_bytes(storage_bytes_);
-      order.set_path(path_);
+      order.set_io_path(io_path_);
       break;
     case Phase::kFailed:
       order.set_action(v1::LoadOrder::FAILED);
@@ -40,11 +40,11 @@ v1::LoadOrder Load::OrderFor(const Member& member, const v1::LoadState& state, c
       break;
   }
   if (has_plan() && !ended()) {
-    for (const std::string& name : plan_.missing) order.add_missing(name);
-    for (const std::string& name : plan_.unexpected) order.add_unexpected(name);
+    for (const std::string& name : plan_.missing) order.add_missing_names(name);
+    for (const std::string& name : plan_.unexpected) order.add_unexpected_names(name);
     order.set_world_size(plan_.world_size);
     for (const auto& [step, error] : plan_.passed_over) {
-      v1::PassedOver& passed_over = *order.add_passed_over();
+      v1::PassedOver& passed_over = *order.add_passed_over_steps();
       passed_over.set_step(step);
       *passed_over.mutable_error() = StatusToProto(error);
     }
@@ -76,7 +76,7 @@ v1::Load Load::View(const JobContext& context) const {
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const int index = static_cast<int>(i);
     const Rank& rank = ranks_[i];
-    v1::RankProgress& progress = *view.add_rank();
+    v1::RankProgress& progress = *view.add_ranks();
     progress.set_rank(static_cast<uint32_t>(index));
     progress.set_phase(PhaseOf(rank));
     progress.set_bytes_done(rank.state.bytes_done());

@@ -36,14 +36,14 @@ bool Loads::IsNew(const Member& member, const v1::LoadState& state) const {
   }
   if (!state.plan_digest().empty()) return true;
   return !HasFailed(state) && IsCurrent(member, state) &&
-         std::none_of(member.state.load().begin(), member.state.load().end(), [&](const v1::LoadState& other) {
+         std::none_of(member.state.loads().begin(), member.state.loads().end(), [&](const v1::LoadState& other) {
            return other.trainer_incarnation() == state.trainer_incarnation() && other.number() > state.number();
          });
 }
 
 void Loads::Apply(const Member& member, JobContext& context) {
   for (Load& load : loads_) load.Follow(member, context);
-  for (const v1::LoadState& state : member.state.load()) {
+  for (const v1::LoadState& state : member.state.loads()) {
     if (Find(member.rank, state) != nullptr || !IsNew(member, state)) continue;
     auto load =
         std::find_if(loads_.begin(), loads_.end(), [&](const Load& each) { return each.Takes(member.rank, state); });
@@ -86,7 +86,7 @@ void Loads::Forget(const Membership& members) {
   const auto held = [&](const Load& load) {
     return std::any_of(members.members().begin(), members.members().end(), [&](const auto& entry) {
       const Member& member = entry.second;
-      return std::any_of(member.state.load().begin(), member.state.load().end(),
+      return std::any_of(member.state.loads().begin(), member.state.loads().end(),
                          [&](const v1::LoadState& state) { return load.Has(member.rank, state); });
     });
   };
@@ -112,7 +112,7 @@ v1::LoadOrder Loads::OrderFor(const Member& member, const v1::LoadState& state, 
   order.set_action(v1::LoadOrder::FAILED);
   const std::optional<int64_t> step = state.has_step() ? std::optional(state.step()) : std::nullopt;
   *order.mutable_error() =
-      StatusToProto(ErrorFromRanks(context, {"load", step, 0}, {{member.rank, "waiting", std::move(error)}}));
+      StatusToProto(ErrorFromRanks(context, {"load", step, 0}, {{member.rank, v1::RankProgress::WAITING, std::move(error)}}));
   return order;
 }
 
@@ -127,7 +127,7 @@ bool Loads::busy() const {
 }
 
 void Loads::View(const JobContext& context, v1::Job& view) const {
-  for (const Load& load : loads_) *view.add_load() = load.View(context);
+  for (const Load& load : loads_) *view.add_loads() = load.View(context);
 }
 
 }  // namespace cairn

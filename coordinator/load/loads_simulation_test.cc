@@ -258,7 +258,7 @@ class World : private Simulation {
     v1::TrainerState& trainer = *request.mutable_state()->mutable_trainer();
     trainer.set_attached(rank.trainer != 0);
     trainer.set_incarnation(rank.trainer);
-    for (const auto& [key, call] : rank.calls) *request.mutable_state()->add_load() = call;
+    for (const auto& [key, call] : rank.calls) *request.mutable_state()->add_loads() = call;
     Send([this, &rank, request] {
       InCore([&](const Environment& environment) {
         Job* job = decisions_->Find(kJob);
@@ -277,7 +277,7 @@ class World : private Simulation {
   }
 
   void Obey(Rank& rank, const v1::SynchronizeAgentResponse& orders) {
-    for (const v1::LoadOrder& order : orders.load()) {
+    for (const v1::LoadOrder& order : orders.loads()) {
       const std::pair<uint64_t, uint64_t> key{order.trainer_incarnation(), order.number()};
       const auto found = rank.calls.find(key);
       if (found == rank.calls.end()) continue;

@@ -66,7 +66,7 @@ class LoadsTest : public testing::Test {
     v1::TrainerState& state = *request.mutable_state()->mutable_trainer();
     state.set_attached(trainer != 0);
     state.set_incarnation(trainer);
-    for (const v1::LoadState& call : calls) *request.mutable_state()->add_load() = call;
+    for (const v1::LoadState& call : calls) *request.mutable_state()->add_loads() = call;
     ASSERT_TRUE(job().Synchronize(request, At()).ok());
   }
   void Report(int rank, const v1::LoadState& call) { Report(rank, call.trainer_incarnation(), {call}); }
@@ -93,7 +93,7 @@ class LoadsTest : public testing::Test {
   }
   v1::LoadOrder Order(int rank, uint64_t number) {
     const v1::SynchronizeAgentResponse orders = job().OrdersFor(rank, At());
-    for (const v1::LoadOrder& order : orders.load()) {
+    for (const v1::LoadOrder& order : orders.loads()) {
       if (order.number() == number) return order;
     }
     return {};
@@ -153,9 +153,9 @@ TEST_F(LoadsTest, ViewTellsHowLongARankIsIdle_WithFractionsOfASecond) {
   ASSERT_TRUE(Plan());
   Pass(absl::Milliseconds(1500));
   const v1::Job view = job().View(At());
-  ASSERT_EQ(view.load_size(), 1);
-  ASSERT_EQ(view.load(0).rank_size(), 2);
-  EXPECT_EQ(DurationOf(view.load(0).rank(0).idle()), absl::Milliseconds(1500));
+  ASSERT_EQ(view.loads_size(), 1);
+  ASSERT_EQ(view.loads(0).ranks_size(), 2);
+  EXPECT_EQ(DurationOf(view.loads(0).ranks(0).idle()), absl::Milliseconds(1500));
 }
 
 TEST_F(LoadsTest, CallThatTimedOutAlone_EndsAtOnce_AndTheNextOnesMeet) {
@@ -346,11 +346,11 @@ TEST_F(LoadsTest, Load_DamagedCheckpoint_NamesStepFileAndWhatToLoadInstead) {
 
 TEST_F(LoadsTest, View_StepIsNotKnownYet_DoesNotShowIt) {
   Report(0, Call(0, 9));
-  EXPECT_FALSE(job().View(At()).load(0).has_step());
-  EXPECT_EQ(job().View(At()).load(0).number(), 1u) << "the operation's, no rank's";
+  EXPECT_FALSE(job().View(At()).loads(0).has_step());
+  EXPECT_EQ(job().View(At()).loads(0).number(), 1u) << "the operation's, no rank's";
   Report(1, Call(1, 1));
   ASSERT_TRUE(Plan());
-  EXPECT_EQ(job().View(At()).load(0).step(), 7);
+  EXPECT_EQ(job().View(At()).loads(0).step(), 7);
 }
 
 TEST_F(LoadsTest, RestartedCoordinator_GoesOnWithCallsThatHaveItsPlan_WhateverTheirNumbers) {
@@ -386,7 +386,7 @@ TEST_F(LoadsTest, Forget_EndlessCalls_LeaveLittleBehind) {
     Report(0, Call(0, number));
     Report(0, Failed(Call(0, number), Reason::kTimedOut, "0 s"));
     ASSERT_EQ(Action(0, number), v1::LoadOrder::FAILED);
-    ASSERT_LE(job().View(At()).load_size(), 17);
+    ASSERT_LE(job().View(At()).loads_size(), 17);
     decisions_->TakeLog();
   }
   // An agent that never drops what has ended.
@@ -394,7 +394,7 @@ TEST_F(LoadsTest, Forget_EndlessCalls_LeaveLittleBehind) {
   for (uint64_t number = 20'000; number < 20'500; ++number) {
     calls.push_back(Call(0, number));
     Report(0, Trainer(0), calls);
-    ASSERT_LE(job().View(At()).load_size(), 100);
+    ASSERT_LE(job().View(At()).loads_size(), 100);
   }
   EXPECT_EQ(Action(0, 20'000), v1::LoadOrder::FAILED);
   EXPECT_EQ(Action(0, 20'499), v1::LoadOrder::WAIT);

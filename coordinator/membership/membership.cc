@@ -14,8 +14,8 @@ constexpr double kRateSmoothing = 0.3;
 
 std::vector<std::string> LayoutsOf(const v1::AgentState& state) {
   std::vector<std::string> digests = {state.trainer().layout_digest()};
-  for (const v1::SaveState& save : state.save()) digests.push_back(save.layout_digest());
-  for (const v1::LoadState& load : state.load()) {
+  for (const v1::SaveState& save : state.saves()) digests.push_back(save.layout_digest());
+  for (const v1::LoadState& load : state.loads()) {
     digests.push_back(load.layout_digest());
     digests.push_back(load.source_layout_digest());
   }
@@ -112,12 +112,12 @@ bool Membership::Report(Member& member, const v1::AgentState& state, uint64_t se
   member.reported = true;
   member.state = state;
   member.asked.clear();
-  member.state.clear_save();
-  for (const v1::SaveState& save : state.save()) {
+  member.state.clear_saves();
+  for (const v1::SaveState& save : state.saves()) {
     if (save.phase() == v1::SaveState::ASKED) {
       member.asked.push_back(save);
     } else {
-      *member.state.add_save() = save;
+      *member.state.add_saves() = save;
     }
   }
   HoldExactly(layouts, LayoutsOf(member.state), member.layouts);

@@ -97,7 +97,7 @@ void Save::Report(const Member& member, const v1::SaveState& state, JobContext& 
   const v1::SaveState& before = rank.state;
   const bool moved = before.phase() != state.phase() || before.bytes_done() != state.bytes_done() ||
                      before.attempt() != state.attempt() || before.plan_digest() != state.plan_digest() ||
-                     before.waiting_for_size() != state.waiting_for_size();
+                     before.awaited_ranks_size() != state.awaited_ranks_size();
   if (!moved) return;
   // What is durable stays durable, whatever a message that was overtaken says.
   if (Written(rank) && !Failed(state)) return;
@@ -161,9 +161,9 @@ bool Save::CheckMembers(JobContext& context) {
     }
     if (member == nullptr) {
       if (rank.seen) {
-        lost.push_back({index, "waiting", "its agent is gone"});
+        lost.push_back({index, v1::RankProgress::WAITING, "its agent is gone"});
       } else if (adopted_ && context.now - created_ > 2 * context.options.lease_ttl) {
-        lost.push_back({index, "waiting", "its agent did not come back after the coordinator restarted"});
+        lost.push_back({index, v1::RankProgress::WAITING, "its agent did not come back after the coordinator restarted"});
       }
       continue;
     }
@@ -171,13 +171,13 @@ bool Save::CheckMembers(JobContext& context) {
     if (!member->reported) continue;
     if (adopted_) {
       // An attempt only has a number when all ranks have begun it, and agents report all that they know.
-      lost.push_back({index, "waiting", "its agent was restarted and knows nothing of the save"});
+      lost.push_back({index, v1::RankProgress::WAITING, "its agent was restarted and knows nothing of the save"});
       continue;
     }
     // A trainer may begin while another rank's old one is still seen, or ends: the next one has the time to attach.
     See(rank, *member, context.now);
     if (context.now - rank.trainer_gone >= context.options.lease_ttl) {
-      trainers.push_back({index, "waiting", "its trainer ended before it began the save, and none took its place"});
+      trainers.push_back({index, v1::RankProgress::WAITING, "its trainer ended before it began the save, and none took its place"});
     }
   }
   if (!lost.empty() || !trainers.empty()) ReleaseSuccessors();
@@ -194,7 +194,7 @@ bool Save::CheckMembers(JobContext& context) {
 
 bool Save::OthersWaitFor(int index) const {
   return std::any_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) {
-    const auto& others = rank.state.waiting_for();
+    const auto& others = rank.state.awaited_ranks();
     return rank.begun && !Written(rank) &&
            std::find(others.begin(), others.end(), static_cast<uint32_t>(index)) != others.end();
   });
@@ -265,7 +265,7 @@ bool Save::CheckErrors(JobContext& context) {
 
 std::vector<int> Save::WithoutExcused(std::vector<int> ranks) const {
   std::erase_if(ranks, [&](int rank) {
-    const auto& others = ranks_[static_cast<size_t>(rank)].state.waiting_for();
+    const auto& others = ranks_[static_cast<size_t>(rank)].state.awaited_ranks();
     return std::any_of(others.begin(), others.end(),
                        [&](uint32_t other) { return other < ranks_.size() && !Staged(ranks_[other].state); });
   });
@@ -345,7 +345,7 @@ void Save::AdvanceForward(JobContext& context) {
   MakeManifest make{step_, attempt_, plan_.plan_digest, request_ids_.empty() ? "" : request_ids_.front()};
   for (const Rank& rank : ranks_) {
     make.result.push_back(rank.state.result());
-    make.replica_checksum.emplace_back(rank.state.replica_checksum().begin(), rank.state.replica_checksum().end());
+    make.replica_checksum.emplace_back(rank.state.replica_checksums().begin(), rank.state.replica_checksums().end());
   }
   make.replicas_must_match = check_replicas_;
   manifest_ticket_ = make.ticket = context.next_ticket++;

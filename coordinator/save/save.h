@@ -142,7 +142,7 @@ class Save {
   bool Written(const Rank& rank) const;
   bool AllBegun(const JobContext& context) const;
   bool has_plan() const { return !plan_.plan_digest.empty(); }
-  std::string PhaseOf(const Rank& rank) const;
+  v1::RankProgress::Phase PhaseOf(const Rank& rank) const;
   // When the rank last got nearer to what it is waited for.
   absl::Time ProgressOf(int rank, const Rank& state, const JobContext& context) const;
   std::string DetailOf(int rank, const Rank& state, const JobContext& context) const;

@@ -68,7 +68,7 @@ v1::SaveOrder Save::OrderFor(const Member& member, const v1::SaveState& state, c
         if (from != member.rank && to != member.rank) continue;
         order.set_transfer_token(plan_.transfer_token);
         const Member* peer = to == member.rank ? context.members.Find(from) : nullptr;
-        if (peer != nullptr) *order.add_peer() = TransferPeerFor(*peer, member);
+        if (peer != nullptr) *order.add_peers() = TransferPeerFor(*peer, member);
       }
       break;
     case Phase::kAborting: {

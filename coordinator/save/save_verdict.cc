@@ -251,8 +251,8 @@ void Save::End(Phase phase, JobContext& context) {
     }
     // Frees what an ended save does not need any more.
     rank.state.clear_result();
-    rank.state.clear_replica_checksum();
-    rank.state.clear_waiting_for();
+    rank.state.clear_replica_checksums();
+    rank.state.clear_awaited_ranks();
     rank.state.clear_error();
   }
   plan_.moves = {};
@@ -289,7 +289,7 @@ void Save::NoteTold(const Member& member, const JobContext& context) {
   if (rank.owed_trainer == 0 || (!answered && (!rank.begun || rank.agent != member.incarnation))) return;
   const uint64_t number = answered ? rank.owed_number : rank.state.call();
   const bool open =
-      std::any_of(member.state.save().begin(), member.state.save().end(),
+      std::any_of(member.state.saves().begin(), member.state.saves().end(),
                   [&](const v1::SaveState& state) { return state.step() == step_ && state.call() <= number; });
   if (!open) rank.owed_trainer = 0;
 }

@@ -16,22 +16,22 @@ bool Save::Staged(const v1::SaveState& state) {
          state.phase() == v1::SaveState::WRITTEN;
 }
 
-std::string Save::PhaseOf(const Rank& rank) const {
-  if (!rank.begun) return "waiting";
+v1::RankProgress::Phase Save::PhaseOf(const Rank& rank) const {
+  if (!rank.begun) return v1::RankProgress::WAITING;
   switch (rank.state.phase()) {
     case v1::SaveState::STAGING:
-      return "staging";
+      return v1::RankProgress::STAGING;
     case v1::SaveState::STAGED:
-      return "staged";
+      return v1::RankProgress::STAGED;
     case v1::SaveState::WRITING:
-      return "writing";
+      return v1::RankProgress::WRITING;
     case v1::SaveState::WRITTEN:
-      return "written";
+      return v1::RankProgress::WRITTEN;
     case v1::SaveState::FAILED:
     case v1::SaveState::STOPPED:
-      return rank.state.attempt() > 0 ? "writing" : "staging";
+      return rank.state.attempt() > 0 ? v1::RankProgress::WRITING : v1::RankProgress::STAGING;
     default:
-      return has_plan() ? "staging" : "planning";
+      return has_plan() ? v1::RankProgress::STAGING : v1::RankProgress::PLANNING;
   }
 }
 
@@ -139,7 +139,7 @@ v1::Checkpoint Save::View(const JobContext& context) const {
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const int index = static_cast<int>(i);
     const Rank& rank = ranks_[i];
-    v1::RankProgress& progress = *view.add_rank();
+    v1::RankProgress& progress = *view.add_ranks();
     progress.set_rank(static_cast<uint32_t>(index));
     progress.set_phase(PhaseOf(rank));
     progress.set_bytes_done(rank.state.bytes_done());
@@ -154,8 +154,8 @@ v1::Checkpoint Save::View(const JobContext& context) const {
                        context.now - member->heard > context.options.lease_ttl / 2);
     progress.set_late(late);
     if (late) progress.set_note(DetailOf(index, rank, context));
-    if (!late && rank.state.waiting_for_size() > 0) {
-      const std::vector<int> others(rank.state.waiting_for().begin(), rank.state.waiting_for().end());
+    if (!late && rank.state.awaited_ranks_size() > 0) {
+      const std::vector<int> others(rank.state.awaited_ranks().begin(), rank.state.awaited_ranks().end());
       progress.set_note(
           absl::StrCat("waits for shards of ", others.size() == 1 ? "rank " : "ranks ", JoinRanks(others)));
     }

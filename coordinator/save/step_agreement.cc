@@ -55,7 +55,7 @@ absl::Status StepAgreement::Want(std::optional<int64_t> step, JobContext& contex
     const std::optional<int64_t> at = member.current_step();
     if (!at.has_value()) return absl::OkStatus();
     if (step.has_value() && *at >= *step) {
-      passed.push_back({rank, "arming", absl::StrCat("last reported step ", *at)});
+      passed.push_back({rank, v1::RankProgress::ARMING, absl::StrCat("last reported step ", *at)});
     }
     const double since = std::min(absl::ToDoubleSeconds(context.now - member.stepped), kMaxGuessSeconds);
     farthest = std::max(farthest, static_cast<double>(*at) + member.steps_per_second * since);
@@ -191,11 +191,11 @@ std::optional<v1::ArmOrder> StepAgreement::OrderFor(int) const {
 
 std::vector<NamedRank> StepAgreement::Awaited(const JobContext& context) const {
   std::vector<NamedRank> named_ranks;
-  for (int rank : context.members.Absent()) named_ranks.push_back({rank, "arming", "no agent registered"});
+  for (int rank : context.members.Absent()) named_ranks.push_back({rank, v1::RankProgress::ARMING, "no agent registered"});
   for (const auto& [rank, member] : context.members.members()) {
     const std::string heard = absl::StrCat("agent last heard ", Seconds(context.now - member.heard), " ago");
     if (!member.current_step().has_value()) {
-      named_ranks.push_back({rank, "arming",
+      named_ranks.push_back({rank, v1::RankProgress::ARMING,
                              member.reported && member.state.trainer().attached() ? "its trainer has reported no step"
                                                                                   : "no trainer attached"});
     } else if (state_ != State::kIdle) {
@@ -206,7 +206,7 @@ std::vector<NamedRank> StepAgreement::Awaited(const JobContext& context) const {
           (state_ == State::kDisarming && (answer == v1::ArmState::DISARMED || answer == v1::ArmState::REFUSED)) ||
           state_ == State::kAgreed;
       if (!done)
-        named_ranks.push_back({rank, "arming", absl::StrCat("has not answered for step ", step_, ", ", heard)});
+        named_ranks.push_back({rank, v1::RankProgress::ARMING, absl::StrCat("has not answered for step ", step_, ", ", heard)});
     }
   }
   return named_ranks;

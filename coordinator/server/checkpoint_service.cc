@@ -149,11 +149,11 @@ grpc::ServerUnaryReactor* CheckpointService::ListCheckpoints(grpc::CallbackServe
                                self.catalog_.Checkpoints(asked.job(), after, size + 1));
         v1::ListCheckpointsResponse page;
         for (const StepRecord& step : steps) {
-          if (page.checkpoint_size() == static_cast<int>(size)) {
-            page.set_next_page_token(absl::StrCat(page.checkpoint(page.checkpoint_size() - 1).step()));
+          if (page.checkpoints_size() == static_cast<int>(size)) {
+            page.set_next_page_token(absl::StrCat(page.checkpoints(page.checkpoints_size() - 1).step()));
             break;
           }
-          v1::Checkpoint& entry = *page.add_checkpoint();
+          v1::Checkpoint& entry = *page.add_checkpoints();
           entry = ListedCheckpoint(asked.job(), step);
           entry.set_coordinator_epoch(self.options_.coordinator_epoch);
           entry.set_revision(1);
@@ -228,7 +228,7 @@ grpc::ServerUnaryReactor* CheckpointService::PlanReshard(grpc::CallbackServerCon
                                                          const v1::PlanReshardRequest* request,
                                                          v1::PlanReshardResponse* response) {
   absl::Status status = CheckToken(*context, token_);
-  const bool from_checkpoint = request->source_size() == 0;
+  const bool from_checkpoint = request->sources_size() == 0;
   if (status.ok() && from_checkpoint) status = CheckJobName(request->job());
   if (status.ok() && request->has_step()) {
     status = from_checkpoint ? CheckStep(request->step())
@@ -239,7 +239,7 @@ grpc::ServerUnaryReactor* CheckpointService::PlanReshard(grpc::CallbackServerCon
       *this, *request, response,
       [](CheckpointService& self, const v1::PlanReshardRequest& asked) -> absl::StatusOr<v1::PlanReshardResponse> {
         std::shared_ptr<const Manifest> manifest;
-        if (asked.source_size() == 0) {
+        if (asked.sources_size() == 0) {
           const auto step = asked.has_step() ? std::optional(asked.step()) : std::nullopt;
           CAIRN_ASSIGN_OR_RETURN(manifest, self.catalog_.ReadManifest(asked.job(), step));
         }

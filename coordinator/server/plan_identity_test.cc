@@ -93,7 +93,7 @@ class Agent {
       ASSERT_TRUE(status.ok()) << status.error_message();
       revision_ = response.revision();
       plan_ = response.current_plan_digest();
-      for (const std::string& wanted : response.wanted_layout()) {
+      for (const std::string& wanted : response.wanted_layouts()) {
         ASSERT_EQ(wanted, digest_);
         ++uploads_;
         v1::PutLayoutRequest put;

@@ -35,7 +35,7 @@ absl::Status Collect(const google::protobuf::RepeatedPtrField<v1::RankLayouts>& 
   std::set<uint32_t> seen;
   for (const v1::RankLayouts& entry : entries) {
     inputs.digests.push_back(Digest(entry.layout()));
-    for (uint32_t rank : entry.rank()) {
+    for (uint32_t rank : entry.ranks()) {
       if (rank > INT32_MAX || !seen.insert(rank).second) {
         return MakeError(Reason::kBadRequest,
                          absl::StrCat(absl::string_view(what.data(), what.size()), ": rank ", rank,
@@ -51,10 +51,10 @@ absl::Status Collect(const google::protobuf::RepeatedPtrField<v1::RankLayouts>& 
 void Tell(const FaultList& faults, v1::PlanReshardResponse& response) {
   response.set_fault_count(static_cast<uint32_t>(faults.total()));
   for (const Fault& fault : faults.faults()) {
-    v1::PlanFault& out = *response.add_fault();
+    v1::PlanFault& out = *response.add_faults();
     out.set_reason(std::string(InfoOf(fault.reason).name));
     out.set_name(fault.name);
-    for (int rank : fault.ranks) out.add_rank(static_cast<uint32_t>(rank));
+    for (int rank : fault.ranks) out.add_ranks(static_cast<uint32_t>(rank));
     for (int64_t offset : fault.offset) out.add_offset(offset);
     for (int64_t size : fault.shape) out.add_shape(size);
     out.set_message(fault.message);
@@ -83,12 +83,12 @@ void Tell(const LoadPlan& plan, v1::PlanReshardResponse& response) {
     copied += pair.bytes;
   }
   response.set_copy_bytes(copied);
-  for (auto& [rank, entry] : ranks) response.add_rank()->Swap(&entry);
+  for (auto& [rank, entry] : ranks) response.add_ranks()->Swap(&entry);
   for (const std::string& name : plan.missing()) {
-    if (response.missing_size() < kMaxNames) response.add_missing(name);
+    if (response.missing_names_size() < kMaxNames) response.add_missing_names(name);
   }
   for (const std::string& name : plan.unexpected()) {
-    if (response.unexpected_size() < kMaxNames) response.add_unexpected(name);
+    if (response.unexpected_names_size() < kMaxNames) response.add_unexpected_names(name);
   }
 }
 
@@ -97,8 +97,8 @@ void Tell(const LoadPlan& plan, v1::PlanReshardResponse& response) {
 absl::StatusOr<v1::PlanReshardResponse> PreviewReshard(const v1::PlanReshardRequest& request,
                                                        const Manifest* checkpoint) {
   Inputs sources, targets;
-  CAIRN_RETURN_IF_ERROR(Collect(request.source(), "source", sources));
-  CAIRN_RETURN_IF_ERROR(Collect(request.target(), "target", targets));
+  CAIRN_RETURN_IF_ERROR(Collect(request.sources(), "source", sources));
+  CAIRN_RETURN_IF_ERROR(Collect(request.targets(), "target", targets));
   if (targets.ranks.empty()) return MakeError(Reason::kBadRequest, "no rank of the target is given");
   v1::PlanReshardResponse response;
   LoadOptions options;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "cairn/v1/layout.pb.h"
 #include "planner/layout/wire.h"
 
 namespace cairn {
@@ -27,7 +28,7 @@ std::string SerializeLayout(const LayoutDescription& layout) {
   std::vector<int64_t> dims, offsets, shapes, flat_begin, flat_end;
   for (uint32_t i = 0; i < layout.tensors.size(); ++i) {
     const TensorDescription& tensor = layout.tensors[i];
-    names.Bytes(1, tensor.name);
+    names.Bytes(v1::TensorSchema::kNamesFieldNumber, tensor.name);
     dtypes.push_back(static_cast<uint32_t>(tensor.dtype));
     ndims.push_back(static_cast<uint32_t>(tensor.global_shape.size()));
     dims.insert(dims.end(), tensor.global_shape.begin(), tensor.global_shape.end());
@@ -42,31 +43,31 @@ std::string SerializeLayout(const LayoutDescription& layout) {
       shapes.insert(shapes.end(), shard.box.shape.begin(), shard.box.shape.end());
     }
   }
-  names.Packed(2, dtypes);
-  names.Packed(3, ndims);
-  names.Packed(4, dims);
+  names.Packed(v1::TensorSchema::kDtypesFieldNumber, dtypes);
+  names.Packed(v1::TensorSchema::kNdimsFieldNumber, ndims);
+  names.Packed(v1::TensorSchema::kGlobalDimsFieldNumber, dims);
   WireWriter writer(out);
-  writer.String(1, schema);
-  writer.Packed(2, shard_tensor);
-  writer.Packed(3, offsets);
-  writer.Packed(4, shapes);
-  writer.Packed(5, flat_shard);
-  writer.Packed(6, flat_begin);
-  writer.Packed(7, flat_end);
+  writer.String(v1::Layout::kTensorSchemaFieldNumber, schema);
+  writer.Packed(v1::Layout::kShardTensorsFieldNumber, shard_tensor);
+  writer.Packed(v1::Layout::kShardOffsetsFieldNumber, offsets);
+  writer.Packed(v1::Layout::kShardShapesFieldNumber, shapes);
+  writer.Packed(v1::Layout::kFlatShardsFieldNumber, flat_shard);
+  writer.Packed(v1::Layout::kFlatBeginsFieldNumber, flat_begin);
+  writer.Packed(v1::Layout::kFlatEndsFieldNumber, flat_end);
   for (const ObjectDescription& object : layout.objects) {
     nested.clear();
     WireWriter inner(nested);
-    inner.String(1, object.name);
-    inner.Number(2, object.slot_bytes);
-    inner.Number(3, object.per_rank);
-    writer.Bytes(8, nested);
+    inner.String(v1::ObjectDeclaration::kNameFieldNumber, object.name);
+    inner.Number(v1::ObjectDeclaration::kSlotBytesFieldNumber, object.slot_bytes);
+    inner.Number(v1::ObjectDeclaration::kPerRankFieldNumber, object.per_rank);
+    writer.Bytes(v1::Layout::kObjectsFieldNumber, nested);
   }
   for (const auto& [name, target] : layout.aliases) {
     nested.clear();
     WireWriter inner(nested);
-    inner.String(1, name);
-    inner.String(2, target);
-    writer.Bytes(9, nested);
+    inner.String(v1::AliasDeclaration::kNameFieldNumber, name);
+    inner.String(v1::AliasDeclaration::kTargetFieldNumber, target);
+    writer.Bytes(v1::Layout::kAliasesFieldNumber, nested);
   }
   return out;
 }

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "planner/layout/wire.h"
+#include "planner/layout/layout_columns.h"
 
 namespace cairn {
 namespace {
@@ -16,62 +16,9 @@ uint64_t Mix(uint64_t hash, uint64_t value) {
   return hash ^ (hash >> 29);
 }
 
-// Shapes come from peers: an absurd number of dimensions is refused before anything is built on it.
-constexpr uint32_t kMaxDimensions = 64;
 constexpr uint64_t kMaxSlotBytes = uint64_t{1} << 40;
 
 std::vector<int64_t> ToVector(std::span<const int64_t> dims) { return {dims.begin(), dims.end()}; }
-
-// A TensorSchema message, column by column.
-struct SchemaColumns {
-  std::vector<std::string_view> names;
-  std::vector<int> dtypes;
-  std::vector<uint32_t> ndims;
-  std::vector<int64_t> dims;
-};
-
-// Nothing: the bytes are no such message.
-std::optional<SchemaColumns> ParseColumns(std::string_view bytes) {
-  SchemaColumns columns;
-  bool sound = true;
-  WireReader reader(bytes);
-  while (const uint32_t field = reader.NextField()) {
-    switch (field) {
-      case 1:
-        sound &= reader.is_bytes();
-        columns.names.push_back(reader.bytes());
-        break;
-      case 2:
-        sound &= AppendNumbers(reader, columns.dtypes);
-        break;
-      case 3:
-        sound &= AppendNumbers(reader, columns.ndims);
-        break;
-      case 4:
-        sound &= AppendNumbers(reader, columns.dims);
-        break;
-      default:
-        break;
-    }
-  }
-  if (!sound || !reader.ok()) return std::nullopt;
-  return columns;
-}
-
-// Nothing: the bytes are no such message, or its columns do not fit each other.
-std::optional<SchemaColumns> ParseSchema(std::string_view bytes) {
-  std::optional<SchemaColumns> columns = ParseColumns(bytes);
-  if (!columns.has_value()) return std::nullopt;
-  const size_t tensors = columns->names.size();
-  if (columns->dtypes.size() != tensors || columns->ndims.size() != tensors) return std::nullopt;
-  uint64_t dims = 0;
-  for (const uint32_t ndim : columns->ndims) {
-    if (ndim > kMaxDimensions) return std::nullopt;
-    dims += ndim;
-  }
-  if (dims != columns->dims.size()) return std::nullopt;
-  return columns;
-}
 
 }  // namespace
 
@@ -232,83 +179,38 @@ uint32_t LayoutSet::Reader::MatchTensor(uint32_t tensor, uint32_t schema, const 
 }
 
 void LayoutSet::Reader::Read(uint32_t layout, std::string_view bytes) {
-  shard_tensor_.clear();
-  flat_shard_.clear();
-  offset_.clear();
-  shape_.clear();
-  flat_begin_.clear();
-  flat_end_.clear();
-  std::string_view schema_bytes;
-  bool sound = true;
-  WireReader reader(bytes);
-  std::vector<std::string_view> objects, aliases;
-  while (const uint32_t field = reader.NextField()) {
-    switch (field) {
-      case 1:
-        sound &= reader.is_bytes();
-        schema_bytes = reader.bytes();
-        break;
-      case 2:
-        sound &= AppendNumbers(reader, shard_tensor_);
-        break;
-      case 3:
-        sound &= AppendNumbers(reader, offset_);
-        break;
-      case 4:
-        sound &= AppendNumbers(reader, shape_);
-        break;
-      case 5:
-        sound &= AppendNumbers(reader, flat_shard_);
-        break;
-      case 6:
-        sound &= AppendNumbers(reader, flat_begin_);
-        break;
-      case 7:
-        sound &= AppendNumbers(reader, flat_end_);
-        break;
-      case 8:
-        sound &= reader.is_bytes();
-        objects.push_back(reader.bytes());
-        break;
-      case 9:
-        sound &= reader.is_bytes();
-        aliases.push_back(reader.bytes());
-        break;
-      default:
-        break;
-    }
-  }
+  const bool sound = ParseLayout(bytes, columns_);
   set_.layouts_[layout].first_item = set_.items_.size();
-  if (!sound || !reader.ok()) return Malformed(layout, "its bytes are no Layout message");
-  const uint32_t schema = ReadSchema(layout, schema_bytes);
+  if (!sound) return Malformed(layout, "its bytes are no Layout message");
+  const uint32_t schema = ReadSchema(layout, columns_.schema);
   set_.layouts_[layout].schema = schema;
   if (schemas_[schema].bad) {
     Malformed(layout, "its tensor schema cannot be read");
   } else {
     ReadShards(layout, schemas_[schema]);
   }
-  for (std::string_view object : objects) ReadObject(layout, object);
-  for (std::string_view alias : aliases) ReadAlias(layout, alias);
+  for (std::string_view object : columns_.objects) ReadObject(layout, object);
+  for (std::string_view alias : columns_.aliases) ReadAlias(layout, alias);
 }
 
 void LayoutSet::Reader::ReadShards(uint32_t layout, const Schema& schema) {
   // Columns that do not fit make every later number meaningless.
   size_t total = 0;
-  for (uint32_t index : shard_tensor_) {
+  for (uint32_t index : columns_.shard_tensors) {
     if (index >= schema.tensors.size()) return Malformed(layout, "a shard names a tensor outside the schema");
     total += schema.ndims[index];
   }
-  set_.layouts_[layout].shards = static_cast<uint32_t>(shard_tensor_.size());
-  if (offset_.size() != total || shape_.size() != total) {
+  set_.layouts_[layout].shards = static_cast<uint32_t>(columns_.shard_tensors.size());
+  if (columns_.offsets.size() != total || columns_.shapes.size() != total) {
     set_.layouts_[layout].shards = 0;
     return Malformed(layout, "offsets or shapes do not fit the shards' dimensions");
   }
-  if (flat_begin_.size() != flat_shard_.size() || flat_end_.size() != flat_shard_.size()) {
+  if (columns_.flat_begins.size() != columns_.flat_shards.size() || columns_.flat_ends.size() != columns_.flat_shards.size()) {
     set_.layouts_[layout].shards = 0;
     return Malformed(layout, "flat ranges do not fit their shards");
   }
-  for (size_t i = 0; i < flat_shard_.size(); ++i) {
-    if (flat_shard_[i] >= shard_tensor_.size() || (i > 0 && flat_shard_[i] <= flat_shard_[i - 1])) {
+  for (size_t i = 0; i < columns_.flat_shards.size(); ++i) {
+    if (columns_.flat_shards[i] >= columns_.shard_tensors.size() || (i > 0 && columns_.flat_shards[i] <= columns_.flat_shards[i - 1])) {
       set_.layouts_[layout].shards = 0;
       return Malformed(layout, "flat shards are not ascending");
     }
@@ -316,15 +218,15 @@ void LayoutSet::Reader::ReadShards(uint32_t layout, const Schema& schema) {
   pending_.clear();
   size_t dim = 0;
   size_t flat = 0;
-  for (size_t i = 0; i < shard_tensor_.size(); ++i) {
-    Pending shard{0, schema.tensors[shard_tensor_[i]], static_cast<uint32_t>(dim), {}, 0, false};
-    const size_t ndim = schema.ndims[shard_tensor_[i]];
-    const int64_t* offset = offset_.data() + dim;
-    const int64_t* shape = shape_.data() + dim;
+  for (size_t i = 0; i < columns_.shard_tensors.size(); ++i) {
+    Pending shard{0, schema.tensors[columns_.shard_tensors[i]], static_cast<uint32_t>(dim), {}, 0, false};
+    const size_t ndim = schema.ndims[columns_.shard_tensors[i]];
+    const int64_t* offset = columns_.offsets.data() + dim;
+    const int64_t* shape = columns_.shapes.data() + dim;
     dim += ndim;
-    if (flat < flat_shard_.size() && flat_shard_[flat] == i) {
+    if (flat < columns_.flat_shards.size() && columns_.flat_shards[flat] == i) {
       shard.flat = true;
-      shard.range = {flat_begin_[flat], flat_end_[flat]};
+      shard.range = {columns_.flat_begins[flat], columns_.flat_ends[flat]};
       ++flat;
     }
     if (shard.tensor == kInvalidShard) {
@@ -373,8 +275,8 @@ void LayoutSet::Reader::ReadShards(uint32_t layout, const Schema& schema) {
       set_.items_.push_back(kEmptyShard);
     } else {
       const size_t ndim = set_.tensors_[shard.tensor].global_shape.size();
-      set_.items_.push_back(Intern(shard.hash, shard.tensor, ndim, offset_.data() + shard.dims,
-                                   shape_.data() + shard.dims, shard.flat, shard.range, shard.bytes));
+      set_.items_.push_back(Intern(shard.hash, shard.tensor, ndim, columns_.offsets.data() + shard.dims,
+                                   columns_.shapes.data() + shard.dims, shard.flat, shard.range, shard.bytes));
     }
   }
 }
@@ -432,17 +334,9 @@ void LayoutSet::Reader::GrowTable(size_t size) {
 }
 
 void LayoutSet::Reader::ReadObject(uint32_t layout, std::string_view bytes) {
-  std::string_view name, content;
-  uint64_t slot = 0;
-  bool per_rank = false;
-  WireReader reader(bytes);
-  while (const uint32_t field = reader.NextField()) {
-    if (field == 1 && reader.is_bytes()) name = reader.bytes();
-    if (field == 4 && reader.is_bytes()) content = reader.bytes();
-    if (field == 2 && !reader.is_bytes()) slot = reader.number();
-    if (field == 3 && !reader.is_bytes()) per_rank = reader.number() != 0;
-  }
-  if (!reader.ok()) return Malformed(layout, "an object's bytes cannot be read");
+  const std::optional<ObjectFields> fields = ParseObject(bytes);
+  if (!fields.has_value()) return Malformed(layout, "an object's bytes cannot be read");
+  const auto [name, slot, per_rank, content] = *fields;
   CheckName(layout, name);
   const std::vector<int> ranks = RanksOfLayout(layout);
   if (slot == 0 || slot % 4096 != 0 || slot > kMaxSlotBytes) {
@@ -488,14 +382,9 @@ void LayoutSet::Reader::ReadObject(uint32_t layout, std::string_view bytes) {
 }
 
 void LayoutSet::Reader::ReadAlias(uint32_t layout, std::string_view bytes) {
-  AliasDeclaration alias;
-  alias.layout = layout;
-  WireReader reader(bytes);
-  while (const uint32_t field = reader.NextField()) {
-    if (field == 1 && reader.is_bytes()) alias.name = std::string(reader.bytes());
-    if (field == 2 && reader.is_bytes()) alias.target = std::string(reader.bytes());
-  }
-  if (!reader.ok()) return Malformed(layout, "an alias's bytes cannot be read");
+  const std::optional<AliasFields> fields = ParseAlias(bytes);
+  if (!fields.has_value()) return Malformed(layout, "an alias's bytes cannot be read");
+  AliasDeclaration alias = {std::string(fields->name), std::string(fields->target), layout};
   CheckName(layout, alias.name);
   set_.layouts_[layout].aliases.emplace_back(alias.name, alias.target);
   aliases_.push_back(std::move(alias));

@@ -13,6 +13,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "planner/layout/layout_columns.h"
 #include "planner/layout/layout_set.h"
 
 namespace cairn {
@@ -120,9 +121,7 @@ class LayoutSet::Reader {
   std::vector<std::pair<uint32_t, uint32_t>> table_;
   uint64_t mask_ = 0;
 
-  // Columns of the layout that is being read.
-  std::vector<uint32_t> shard_tensor_, flat_shard_;
-  std::vector<int64_t> offset_, shape_, flat_begin_, flat_end_;
+  LayoutColumns columns_;  // of the layout that is being read
   struct Pending {
     uint64_t hash;
     uint32_t tensor;

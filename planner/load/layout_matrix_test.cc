@@ -150,7 +150,7 @@ void ExpectCaught(const std::function<Faults(bool&)>& plant) {
 TEST(PlantedFaultTest, PlantedFault_OffByOneOffset_IsCaught) {
   ExpectCaught([](bool& done) {
     return Faults{nullptr, Spoil<v1::ReadPlan>(done, [](v1::ReadPlan& plan) {
-                    for (v1::Copy& copy : *plan.mutable_copy()) {
+                    for (v1::Copy& copy : *plan.mutable_copies()) {
                       if (copy.source_offset() == 0) continue;
                       copy.set_source_offset(copy.source_offset() - 1);
                       return true;
@@ -163,8 +163,8 @@ TEST(PlantedFaultTest, PlantedFault_OffByOneOffset_IsCaught) {
 TEST(PlantedFaultTest, PlantedFault_DroppedCopy_IsCaught) {
   ExpectCaught([](bool& done) {
     return Faults{nullptr, Spoil<v1::ReadPlan>(done, [](v1::ReadPlan& plan) {
-                    if (plan.copy_size() == 0) return false;
-                    plan.mutable_copy()->DeleteSubrange(plan.copy_size() - 1, 1);
+                    if (plan.copies_size() == 0) return false;
+                    plan.mutable_copies()->DeleteSubrange(plan.copies_size() - 1, 1);
                     return true;
                   })};
   });
@@ -173,9 +173,9 @@ TEST(PlantedFaultTest, PlantedFault_DroppedCopy_IsCaught) {
 TEST(PlantedFaultTest, PlantedFault_DoubleRead_IsCaught) {
   ExpectCaught([](bool& done) {
     return Faults{nullptr, Spoil<v1::ReadPlan>(done, [](v1::ReadPlan& plan) {
-                    if (plan.round_size() == 0) return false;
-                    *plan.add_round() = plan.round(0);
-                    plan.set_read_bytes(plan.read_bytes() + plan.round(0).read(0).bytes());
+                    if (plan.rounds_size() == 0) return false;
+                    *plan.add_rounds() = plan.rounds(0);
+                    plan.set_read_bytes(plan.read_bytes() + plan.rounds(0).reads(0).bytes());
                     return true;
                   })};
   });
@@ -185,10 +185,10 @@ TEST(PlantedFaultTest, PlantedFault_WrongBin_IsCaught) {
   ExpectCaught([](bool& done) {
     return Faults{Spoil<v1::WritePlan>(done,
                                        [](v1::WritePlan& plan) {
-                                         if (plan.file_size() < 2 || plan.file(0).item_size() == 0) return false;
-                                         v1::PlannedFile& from = *plan.mutable_file(0);
-                                         plan.mutable_file(1)->add_item(from.item(from.item_size() - 1));
-                                         from.mutable_item()->RemoveLast();
+                                         if (plan.files_size() < 2 || plan.files(0).items_size() == 0) return false;
+                                         v1::PlannedFile& from = *plan.mutable_files(0);
+                                         plan.mutable_files(1)->add_items(from.items(from.items_size() - 1));
+                                         from.mutable_items()->RemoveLast();
                                          return true;
                                        }),
                   nullptr};
@@ -200,8 +200,8 @@ TEST(PlantedFaultTest, PlantedFault_DroppedReplica_IsCaught) {
   ExpectCaught([](bool& done) {
     return Faults{Spoil<v1::WritePlan>(done,
                                        [](v1::WritePlan& plan) {
-                                         if (plan.file_size() == 0 || plan.file(0).item_size() == 0) return false;
-                                         plan.mutable_file(0)->mutable_item()->RemoveLast();
+                                         if (plan.files_size() == 0 || plan.files(0).items_size() == 0) return false;
+                                         plan.mutable_files(0)->mutable_items()->RemoveLast();
                                          return true;
                                        }),
                   nullptr};

@@ -7,6 +7,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "cairn/v1/plan.pb.h"
 #include "common/base/digest.h"
 #include "common/status/status.h"
 #include "planner/layout/layout_set.h"
@@ -230,16 +231,16 @@ void PartWriter::WriteFiles(std::span<const OrderedSegment> segments) {
     files_.push_back(f);
     nested.clear();
     WireWriter inner(nested);
-    inner.String(1, source_.path_of(file));
-    inner.Number(2, file.header_bytes);
-    inner.Number(3, file.bytes());
-    inner.Fixed32(4, file.header_crc32c);
-    inner.Packed(5, offsets);
-    inner.Packed(6, lengths);
-    inner.PackedFixed32(7, checksums);
-    for (const std::string& name : names) inner.Bytes(8, name);
-    inner.Number(9, file.imported() ? 1 : 0);
-    WireWriter(*out_).Bytes(4, nested);
+    inner.String(v1::ReadFile::kPathFieldNumber, source_.path_of(file));
+    inner.Number(v1::ReadFile::kHeaderBytesFieldNumber, file.header_bytes);
+    inner.Number(v1::ReadFile::kFileBytesFieldNumber, file.bytes());
+    inner.Fixed32(v1::ReadFile::kHeaderCrc32CFieldNumber, file.header_crc32c);
+    inner.Packed(v1::ReadFile::kItemOffsetsFieldNumber, offsets);
+    inner.Packed(v1::ReadFile::kItemSizesFieldNumber, lengths);
+    inner.PackedFixed32(v1::ReadFile::kItemChecksumsFieldNumber, checksums);
+    for (const std::string& name : names) inner.Bytes(v1::ReadFile::kItemNamesFieldNumber, name);
+    inner.Number(v1::ReadFile::kUnverifiedFieldNumber, file.imported() ? 1 : 0);
+    WireWriter(*out_).Bytes(v1::ReadPlan::kFilesFieldNumber, nested);
     begin = end;
   }
 }
@@ -323,15 +324,15 @@ void PartWriter::AppendBody(uint32_t key, size_t reader, const StridedCopy& copy
                             std::vector<CopyBody>& bodies) {
   const uint64_t at = bodies_.size();
   WireWriter writer(bodies_);
-  writer.Number(1, static_cast<uint64_t>(targets_.ranks()[reader]));
-  writer.Number(2, round_);
-  writer.Number(3, static_cast<uint64_t>(copy.source_offset));
-  writer.Number(4, static_cast<uint64_t>(copy.target_offset));
-  writer.Number(6, static_cast<uint64_t>(copy.element_bytes));
-  writer.Packed(7, copy.extent);
-  writer.Packed(8, copy.source_stride);
-  writer.Packed(9, copy.target_stride);
-  if (casts.size() > 1) writer.Packed(10, casts);
+  writer.Number(v1::Copy::kSourceRankFieldNumber, static_cast<uint64_t>(targets_.ranks()[reader]));
+  writer.Number(v1::Copy::kRoundFieldNumber, round_);
+  writer.Number(v1::Copy::kSourceOffsetFieldNumber, static_cast<uint64_t>(copy.source_offset));
+  writer.Number(v1::Copy::kTargetOffsetFieldNumber, static_cast<uint64_t>(copy.target_offset));
+  writer.Number(v1::Copy::kElementBytesFieldNumber, static_cast<uint64_t>(copy.element_bytes));
+  writer.Packed(v1::Copy::kExtentsFieldNumber, copy.extent);
+  writer.Packed(v1::Copy::kSourceStridesFieldNumber, copy.source_stride);
+  writer.Packed(v1::Copy::kTargetStridesFieldNumber, copy.target_stride);
+  if (casts.size() > 1) writer.Packed(v1::Copy::kCastsFieldNumber, casts);
   bodies.push_back({key, round_, static_cast<uint32_t>(reader), static_cast<uint32_t>(bodies_.size() - at), at});
 }
 
@@ -358,17 +359,17 @@ void PartWriter::FlushRound() {
   for (const PlannedRead& planned : round_reads_) {
     read.clear();
     WireWriter writer(read);
-    writer.Number(1, planned.file);
-    writer.Number(2, planned.file_offset);
-    writer.Number(3, planned.bytes);
-    writer.Number(4, planned.buffer_offset);
-    round.Bytes(1, read);
+    writer.Number(v1::Read::kFileFieldNumber, planned.file);
+    writer.Number(v1::Read::kFileOffsetFieldNumber, planned.file_offset);
+    writer.Number(v1::Read::kBytesFieldNumber, planned.bytes);
+    writer.Number(v1::Read::kBufferOffsetFieldNumber, planned.buffer_offset);
+    round.Bytes(v1::ReadRound::kReadsFieldNumber, read);
   }
-  round.Number(2, cursor_);
+  round.Number(v1::ReadRound::kBufferBytesFieldNumber, cursor_);
   std::sort(consumers_.begin(), consumers_.end());
   for (uint32_t& consumer : consumers_) consumer = static_cast<uint32_t>(targets_.ranks()[consumer]);
-  round.Packed(3, consumers_);
-  WireWriter(*out_).Bytes(5, nested);
+  round.Packed(v1::ReadRound::kConsumersFieldNumber, consumers_);
+  WireWriter(*out_).Bytes(v1::ReadPlan::kRoundsFieldNumber, nested);
   round_reads_.clear();
   consumers_.clear();
   cursor_ = 0;
@@ -403,9 +404,9 @@ void PartWriter::WriteParts() {
     const LayoutSet::Layout& layout = targets_.layouts()[layout_number];
     std::string& part = plan_.parts.emplace_back();
     WireWriter writer(part);
-    writer.String(1, plan_.digest);
-    writer.String(2, targets_.layout_digests()[layout_number]);
-    writer.Number(3, static_cast<uint64_t>(targets_.ranks()[r]));
+    writer.String(v1::ReadPlan::kPlanDigestFieldNumber, plan_.digest);
+    writer.String(v1::ReadPlan::kLayoutDigestFieldNumber, targets_.layout_digests()[layout_number]);
+    writer.Number(v1::ReadPlan::kRankFieldNumber, static_cast<uint64_t>(targets_.ranks()[r]));
     part.append(read_fields_[r]);
     read_fields_[r] = std::string();
     lines.clear();
@@ -426,11 +427,11 @@ void PartWriter::WriteParts() {
       }
       nested.clear();
       WireWriter inner(nested);
-      inner.String(1, object.name);
-      inner.Number(2, object.bytes);
-      inner.Number(3, object.rank ? 1 : 0);
-      inner.Number(4, static_cast<uint64_t>(object.rank.value_or(0)));
-      WireWriter(objects).Bytes(7, nested);
+      inner.String(v1::ReadObject::kNameFieldNumber, object.name);
+      inner.Number(v1::ReadObject::kBytesFieldNumber, object.bytes);
+      inner.Number(v1::ReadObject::kPerRankFieldNumber, object.rank ? 1 : 0);
+      inner.Number(v1::ReadObject::kRankFieldNumber, static_cast<uint64_t>(object.rank.value_or(0)));
+      WireWriter(objects).Bytes(v1::ReadPlan::kObjectsFieldNumber, nested);
       for (uint32_t i : object_bodies[n]) {
         const CopyBody& body = object_copies_[i];
         lines.push_back({body.round, body.reader, target, body.length, body.at});
@@ -442,15 +443,15 @@ void PartWriter::WriteParts() {
     });
     for (const Line& line : lines) {
       const size_t target_field = line.target == 0 ? 0 : 1 + static_cast<size_t>(WireWriter::VarintBytes(line.target));
-      part.push_back(static_cast<char>(6 << 3 | 2));
+      part.push_back(static_cast<char>(v1::ReadPlan::kCopiesFieldNumber << 3 | 2));
       writer.Varint(line.length + target_field);
       part.append(bodies_, line.at, line.length);
-      writer.Number(5, line.target);
+      writer.Number(v1::Copy::kTargetFieldNumber, line.target);
     }
     part.append(objects);
-    writer.Number(8, read_bytes_[r]);
+    writer.Number(v1::ReadPlan::kReadBytesFieldNumber, read_bytes_[r]);
     // One copy is enough: it may be longer than all else that a rank needs.
-    if (r == 0 && plan_.mapping_report != nullptr) writer.String(9, aoa::FormatReport(*plan_.mapping_report));
+    if (r == 0 && plan_.mapping_report != nullptr) writer.String(v1::ReadPlan::kMappingReportFieldNumber, aoa::FormatReport(*plan_.mapping_report));
     part.shrink_to_fit();
   }
 }

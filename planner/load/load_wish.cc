@@ -4,6 +4,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "cairn/v1/layout.pb.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "mapping/json.h"
@@ -22,8 +23,8 @@ Wanted Read(std::string_view layout) {
   Wanted wanted;
   WireReader reader(layout);
   while (const uint32_t field = reader.NextField()) {
-    if (field == 10 && reader.is_bytes()) wanted.mapping = reader.bytes();
-    if (field == 11 && reader.is_bytes()) wanted.directory = reader.bytes();
+    if (field == v1::Layout::kMappingFieldNumber && reader.is_bytes()) wanted.mapping = reader.bytes();
+    if (field == v1::Layout::kImportDirectoryFieldNumber && reader.is_bytes()) wanted.directory = reader.bytes();
   }
   return wanted;
 }

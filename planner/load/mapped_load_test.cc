@@ -376,9 +376,9 @@ TEST(MappedLoadTest, MappedLoad_PlantedFault_IsCaught) {
     const std::string error = RunSeed(seed, [&](int, std::string& part) {
       v1::ReadPlan plan;
       if (done || !plan.ParseFromString(part)) return;
-      for (v1::Copy& copy : *plan.mutable_copy()) {
-        if (copy.cast_size() == 0) continue;
-        copy.clear_cast();  // the cast is forgotten
+      for (v1::Copy& copy : *plan.mutable_copies()) {
+        if (copy.casts_size() == 0) continue;
+        copy.clear_casts();  // the cast is forgotten
         done = true;
         part = plan.SerializeAsString();
         return;
@@ -456,7 +456,7 @@ TEST(MappedLoadTest, MappedLoad_StatesOfOneDtype_AreNotCast) {
   v1::ReadPlan part;
   ASSERT_TRUE(part.ParseFromString(plan->PartFor(0)));
   int casts = 0;
-  for (const v1::Copy& copy : part.copy()) casts += copy.cast_size() > 0;
+  for (const v1::Copy& copy : part.copies()) casts += copy.casts_size() > 0;
   EXPECT_EQ(casts, 1);
   EXPECT_THAT(part.mapping_report(), HasSubstr("matched"));
 }

@@ -19,11 +19,11 @@ uint64_t Padded(uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 // A rank's memory as its agent lays it out: the files of its write plan one after the other, each on a page.
 Bytes SlabOf(const v1::WritePlan& plan, const RankMemory& rank) {
   Bytes slab;
-  for (const v1::PlannedFile& file : plan.file()) {
+  for (const v1::PlannedFile& file : plan.files()) {
     const size_t base = slab.size();
     slab.resize(base + Padded(file.header_bytes() + file.data_bytes()), std::byte{0xee});
     size_t at = base + file.header_bytes();
-    for (uint32_t item : file.item()) {
+    for (uint32_t item : file.items()) {
       const bool object = item >= rank.shards.size();
       const Bytes bytes = object ? Bytes(rank.layout.objects[item - rank.shards.size()].slot_bytes, std::byte{0x11})
                                  : rank.shards[item];
@@ -46,7 +46,7 @@ std::string RunReshard(const Model& model, uint64_t seed, const std::function<vo
   for (size_t r = 0; r < sources.size(); ++r) {
     v1::WritePlan part;
     if (!part.ParseFromString(plan->source.PartFor(static_cast<int>(r)))) return "no source part";
-    if (part.moved_in_size() + part.moved_out_size() > 0) return "a reshard moves shards to lend them";
+    if (part.incoming_shards_size() + part.outgoing_shards_size() > 0) return "a reshard moves shards to lend them";
     slabs.push_back(SlabOf(part, sources[r]));
   }
   uint64_t copied = 0;
@@ -58,32 +58,32 @@ std::string RunReshard(const Model& model, uint64_t seed, const std::function<vo
     if (!part.ParseFromString(plan->load.PartFor(static_cast<int>(r)))) return absl::StrCat("no part of rank ", r);
     if (spoil) spoil(part);
     lent += part.read_bytes();
-    if (part.round_size() > 1) return "memory has more than one round";
-    if (r >= slabs.size() && part.round_size() > 0) return "a rank without a source lends";
-    if (part.round_size() == 1 && part.round(0).buffer_bytes() > slabs[r].size()) return "a buffer beyond the memory";
+    if (part.rounds_size() > 1) return "memory has more than one round";
+    if (r >= slabs.size() && part.rounds_size() > 0) return "a rank without a source lends";
+    if (part.rounds_size() == 1 && part.rounds(0).buffer_bytes() > slabs[r].size()) return "a buffer beyond the memory";
     std::vector<Bytes> memory;
     if (r < wanted.size()) {
       for (const Bytes& shard : wanted[r].shards) memory.emplace_back(shard.size(), std::byte{0x55});
     }
-    for (const v1::ReadObject& object : part.object()) memory.emplace_back(object.bytes());
-    for (const v1::Copy& copy : part.copy()) {
+    for (const v1::ReadObject& object : part.objects()) memory.emplace_back(object.bytes());
+    for (const v1::Copy& copy : part.copies()) {
       const Bytes& from = slabs[copy.source_rank()];
       if (copy.target() >= memory.size()) return "a copy to nowhere";
       Bytes& to = memory[copy.target()];
-      std::vector<int64_t> index(static_cast<size_t>(copy.extent_size()), 0);
+      std::vector<int64_t> index(static_cast<size_t>(copy.extents_size()), 0);
       while (true) {
         uint64_t a = copy.source_offset(), b = copy.target_offset();
-        for (int d = 0; d < copy.extent_size(); ++d) {
-          a += static_cast<uint64_t>(index[static_cast<size_t>(d)] * copy.source_stride(d));
-          b += static_cast<uint64_t>(index[static_cast<size_t>(d)] * copy.target_stride(d));
+        for (int d = 0; d < copy.extents_size(); ++d) {
+          a += static_cast<uint64_t>(index[static_cast<size_t>(d)] * copy.source_strides(d));
+          b += static_cast<uint64_t>(index[static_cast<size_t>(d)] * copy.target_strides(d));
         }
         if (a + copy.element_bytes() > from.size() || b + copy.element_bytes() > to.size()) return "a copy outside";
         std::memcpy(to.data() + b, from.data() + a, copy.element_bytes());
         std::fill_n(taken[copy.source_rank()].begin() + static_cast<std::ptrdiff_t>(a), copy.element_bytes(),
                     uint8_t{1});
         copied += copy.element_bytes();
-        int d = copy.extent_size();
-        while (d > 0 && ++index[static_cast<size_t>(d - 1)] == copy.extent(d - 1)) index[static_cast<size_t>(--d)] = 0;
+        int d = copy.extents_size();
+        while (d > 0 && ++index[static_cast<size_t>(d - 1)] == copy.extents(d - 1)) index[static_cast<size_t>(--d)] = 0;
         if (d == 0) break;
       }
     }
@@ -110,7 +110,7 @@ TEST(ReshardPlanTest, ReshardPlan_PlantedFault_IsCaught) {
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     bool done = false;
     const std::string error = RunReshard(MakeModel(seed, ~uint64_t{0}), seed, [&](v1::ReadPlan& plan) {
-      for (v1::Copy& copy : *plan.mutable_copy()) {
+      for (v1::Copy& copy : *plan.mutable_copies()) {
         if (done || copy.target_offset() == 0) continue;
         copy.set_target_offset(copy.target_offset() - 1);
         done = true;
@@ -154,8 +154,8 @@ TEST(ReshardPlanTest, ReshardPlan_ARankThatOnlyGives_HasAPart) {
   for (int rank : {0, 1, 2}) {
     v1::ReadPlan part;
     ASSERT_TRUE(part.ParseFromString(plan->load.PartFor(rank)));
-    EXPECT_EQ(part.round_size(), 1) << rank;
-    EXPECT_EQ(part.copy_size() > 0, rank == 0) << rank;
+    EXPECT_EQ(part.rounds_size(), 1) << rank;
+    EXPECT_EQ(part.copies_size() > 0, rank == 0) << rank;
   }
 }
 

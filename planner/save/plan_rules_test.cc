@@ -51,12 +51,12 @@ std::vector<RankResult> Results(const SavePlan& plan) {
     EXPECT_TRUE(part.ParseFromString(plan.PartFor(rank)));
     RankResult& result = results.emplace_back();
     result.rank = rank;
-    for (const v1::PlannedFile& file : part.file()) {
-      v1::FileResult& out = *result.result.add_file();
+    for (const v1::PlannedFile& file : part.files()) {
+      v1::FileResult& out = *result.result.add_files();
       out.set_file_bytes(file.header_bytes() + file.data_bytes());
-      for (int i = 0; i < file.item_size(); ++i) {
-        out.add_item_crc32c(77);
-        out.add_object_bytes(10);  // more than there are objects, which is no harm
+      for (int i = 0; i < file.items_size(); ++i) {
+        out.add_item_checksums(77);
+        out.add_object_sizes(10);  // more than there are objects, which is no harm
       }
     }
   }
@@ -255,12 +255,12 @@ TEST(MovesTest, PartsOfBothSidesAgree_NodeFirst_NoShardTwice) {
   for (int r = 0; r < 4; ++r) ASSERT_TRUE(parts[static_cast<size_t>(r)].ParseFromString(plan->PartFor(r)));
   size_t moved = 0;
   for (size_t r = 0; r < 4; ++r) {
-    for (const v1::MovedShard& in : parts[r].moved_in()) {
+    for (const v1::MovedShard& in : parts[r].incoming_shards()) {
       ++moved;
       const RankMemory& from = ranks[in.from_rank()];
       EXPECT_EQ(from.layout.tensors[in.from_shard()].name, in.name());
       int given = 0;
-      for (const v1::MovedOut& out : parts[in.from_rank()].moved_out()) {
+      for (const v1::MovedOut& out : parts[in.from_rank()].outgoing_shards()) {
         given += out.shard() == in.from_shard() && out.to_rank() == r ? 1 : 0;
       }
       EXPECT_EQ(given, 1) << in.name();
@@ -366,7 +366,7 @@ TEST(LoadRulesTest, ObjectsThatAreOnePerRank_InAnotherWorld_GoToEveryRankAndAreR
       ASSERT_TRUE(part.ParseFromString(plan->PartFor(static_cast<int>(r))));
       std::set<uint32_t> ranks;
       int shared = 0;
-      for (const v1::ReadObject& object : part.object()) {
+      for (const v1::ReadObject& object : part.objects()) {
         if (object.per_rank()) {
           ranks.insert(object.rank());
         } else {
@@ -393,9 +393,9 @@ TEST(LoadRulesTest, PartsOfColumns_ReadOnlyNeededBytes_OneReadForEachRun) {
     EXPECT_TRUE(part.ParseFromString(plan->PartFor(0)));
     int reads = 0;
     uint64_t bytes = 0;
-    for (const v1::ReadRound& round : part.round()) {
-      reads += round.read_size();
-      for (const v1::Read& read : round.read()) bytes += read.bytes();
+    for (const v1::ReadRound& round : part.rounds()) {
+      reads += round.reads_size();
+      for (const v1::Read& read : round.reads()) bytes += read.bytes();
     }
     EXPECT_EQ(bytes, plan->unique_bytes());
     return reads;

@@ -102,20 +102,20 @@ void ReplicaComparison::AddWritten(const RankResult& result) {
   if (!rank) return;
   const size_t first = plan_.first_file[*rank];
   const size_t files =
-      std::min<size_t>(plan_.first_file[*rank + 1] - first, static_cast<size_t>(result.result.file_size()));
+      std::min<size_t>(plan_.first_file[*rank + 1] - first, static_cast<size_t>(result.result.files_size()));
   for (size_t i = 0; i < files; ++i) {
-    AddWrittenFile(plan_.files[first + i], result.rank, result.result.file(static_cast<int>(i)));
+    AddWrittenFile(plan_.files[first + i], result.rank, result.result.files(static_cast<int>(i)));
   }
 }
 
 void ReplicaComparison::AddWrittenFile(const PlanFile& file, int rank, const v1::FileResult& reported) {
-  const size_t items = std::min<size_t>(file.items, static_cast<size_t>(reported.item_crc32c_size()));
+  const size_t items = std::min<size_t>(file.items, static_cast<size_t>(reported.item_checksums_size()));
   int objects = 0;
   for (size_t i = 0; i < items; ++i) {
     const uint32_t index = plan_.items[file.first_item + i].index;
-    Content content = {reported.item_crc32c(static_cast<int>(i)), 0};
+    Content content = {reported.item_checksums(static_cast<int>(i)), 0};
     if (index & kObjectBit) {
-      if (objects < reported.object_bytes_size()) content.object_bytes = reported.object_bytes(objects);
+      if (objects < reported.object_sizes_size()) content.object_bytes = reported.object_sizes(objects);
       ++objects;
     }
     WrittenOf(index) = {true, content, rank, 0};

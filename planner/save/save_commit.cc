@@ -103,7 +103,7 @@ absl::Status ManifestMaker::AddFile(uint32_t number) {
     if (IsObject(item)) {
       CAIRN_RETURN_IF_ERROR(AddObject(number, i, objects++, *result));
     } else {
-      places_[item.index] = {number, i, result->item_crc32c(static_cast<int>(i))};
+      places_[item.index] = {number, i, result->item_checksums(static_cast<int>(i))};
     }
   }
   return absl::OkStatus();
@@ -115,11 +115,11 @@ absl::StatusOr<const v1::FileResult*> ManifestMaker::ResultOf(uint32_t number) c
   const v1::WriteResult* const written = results_[rank];
   if (written == nullptr) return Refuse(file, "is missing");
   const size_t first = plan_.first_file[rank];
-  if (static_cast<size_t>(written->file_size()) != plan_.first_file[rank + 1] - first) {
+  if (static_cast<size_t>(written->files_size()) != plan_.first_file[rank + 1] - first) {
     return Refuse(file, "has another number of files than its plan");
   }
-  const v1::FileResult& result = written->file(static_cast<int>(number - first));
-  if (result.item_crc32c_size() != static_cast<int>(file.items)) {
+  const v1::FileResult& result = written->files(static_cast<int>(number - first));
+  if (result.item_checksums_size() != static_cast<int>(file.items)) {
     return Refuse(file, "has another number of items than its plan");
   }
   const uint64_t planned_bytes = file.header_bytes + file.data_bytes;
@@ -141,7 +141,7 @@ absl::Status ManifestMaker::AddObject(uint32_t number, uint32_t item, int object
   const ItemRef& ref = ItemOf(file, item);
   const LayoutSet::Object& declared = ObjectOf(ref);
   const uint64_t slot_bytes = plan_.SlotOf(ref, file.rank_index);
-  if (object >= result.object_bytes_size() || result.object_bytes(object) > slot_bytes) {
+  if (object >= result.object_sizes_size() || result.object_sizes(object) > slot_bytes) {
     return Refuse(file, absl::StrCat("has no length of object ", declared.name, ", or one above its slot"));
   }
   ManifestObject entry;
@@ -150,8 +150,8 @@ absl::Status ManifestMaker::AddObject(uint32_t number, uint32_t item, int object
   entry.file = number;
   entry.item = item;
   entry.slot_bytes = slot_bytes;
-  entry.bytes = result.object_bytes(object);
-  entry.crc32c = result.item_crc32c(static_cast<int>(item));
+  entry.bytes = result.object_sizes(object);
+  entry.crc32c = result.item_checksums(static_cast<int>(item));
   manifest_.objects.push_back(std::move(entry));
   return absl::OkStatus();
 }

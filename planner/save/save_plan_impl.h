@@ -15,6 +15,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "cairn/v1/plan.pb.h"
 #include "common/format/safetensors_header.h"
 #include "planner/layout/layout_set.h"
 #include "planner/layout/wire.h"
@@ -178,54 +179,54 @@ class SavePlan::Impl {
   std::string Part(size_t r, std::string_view with_digest) const {
     std::string out;
     WireWriter writer(out);
-    writer.String(1, with_digest);
-    writer.String(2, set->layout_digests()[set->rank_layouts()[r]]);
-    writer.Number(3, static_cast<uint64_t>(set->ranks()[r]));
+    writer.String(v1::WritePlan::kPlanDigestFieldNumber, with_digest);
+    writer.String(v1::WritePlan::kLayoutDigestFieldNumber, set->layout_digests()[set->rank_layouts()[r]]);
+    writer.Number(v1::WritePlan::kRankFieldNumber, static_cast<uint64_t>(set->ranks()[r]));
     std::string nested;
     std::vector<uint32_t> numbers;
     for (size_t f = first_file[r]; f < first_file[r + 1]; ++f) {
       const PlanFile& file = files[f];
       nested.clear();
       WireWriter inner(nested);
-      inner.String(1, NameOf(file));
-      inner.Number(2, file.header_bytes);
-      inner.Number(3, file.data_bytes);
+      inner.String(v1::PlannedFile::kNameFieldNumber, NameOf(file));
+      inner.Number(v1::PlannedFile::kHeaderBytesFieldNumber, file.header_bytes);
+      inner.Number(v1::PlannedFile::kDataBytesFieldNumber, file.data_bytes);
       numbers.clear();
       for (size_t i = 0; i < file.items; ++i) numbers.push_back(items[file.first_item + i].number);
-      inner.Packed(4, numbers);
-      writer.Bytes(4, nested);
+      inner.Packed(v1::PlannedFile::kItemsFieldNumber, numbers);
+      writer.Bytes(v1::WritePlan::kFilesFieldNumber, nested);
     }
     for (size_t k = r == 0 ? 0 : first_moved_in[r - 1]; k < first_moved_in[r]; ++k) {
       const Writers::Move& move = moves[moved_in_shards[k]];
       const LayoutSet::Tensor& tensor = set->tensors()[set->TensorOf(move.shard)];
       nested.clear();
       WireWriter inner(nested);
-      inner.Number(1, static_cast<uint64_t>(set->ranks()[static_cast<size_t>(move.from)]));
-      inner.String(2, tensor.name);
-      inner.Number(3, static_cast<uint64_t>(tensor.dtype));
-      inner.Packed(4, tensor.global_shape);
+      inner.Number(v1::MovedShard::kFromRankFieldNumber, static_cast<uint64_t>(set->ranks()[static_cast<size_t>(move.from)]));
+      inner.String(v1::MovedShard::kNameFieldNumber, tensor.name);
+      inner.Number(v1::MovedShard::kDtypeFieldNumber, static_cast<uint64_t>(tensor.dtype));
+      inner.Packed(v1::MovedShard::kGlobalShapeFieldNumber, tensor.global_shape);
       const Box box = set->BoxOf(move.shard);
-      inner.Packed(5, box.offset);
-      inner.Packed(6, box.shape);
+      inner.Packed(v1::MovedShard::kOffsetFieldNumber, box.offset);
+      inner.Packed(v1::MovedShard::kShapeFieldNumber, box.shape);
       if (const auto range = set->FlatRangeOf(move.shard)) {
-        inner.Number(7, 1);
-        inner.Number(8, static_cast<uint64_t>(range->begin));
-        inner.Number(9, static_cast<uint64_t>(range->end));
+        inner.Number(v1::MovedShard::kFlatFieldNumber, 1);
+        inner.Number(v1::MovedShard::kFlatBeginFieldNumber, static_cast<uint64_t>(range->begin));
+        inner.Number(v1::MovedShard::kFlatEndFieldNumber, static_cast<uint64_t>(range->end));
       }
-      inner.Number(10, from_shard[moved_in_shards[k]]);
-      writer.Bytes(5, nested);
+      inner.Number(v1::MovedShard::kFromShardFieldNumber, from_shard[moved_in_shards[k]]);
+      writer.Bytes(v1::WritePlan::kIncomingShardsFieldNumber, nested);
     }
     const auto of_rank = [](const MovedOut& out_item, size_t rank) { return out_item.rank_index < rank; };
     for (auto it = std::lower_bound(moved_out.begin(), moved_out.end(), r, of_rank);
          it != moved_out.end() && it->rank_index == r; ++it) {
       nested.clear();
       WireWriter inner(nested);
-      inner.Number(1, it->item);
-      inner.Number(2, static_cast<uint64_t>(set->ranks()[static_cast<size_t>(moves[it->move].to)]));
-      writer.Bytes(6, nested);
+      inner.Number(v1::MovedOut::kShardFieldNumber, it->item);
+      inner.Number(v1::MovedOut::kToRankFieldNumber, static_cast<uint64_t>(set->ranks()[static_cast<size_t>(moves[it->move].to)]));
+      writer.Bytes(v1::WritePlan::kOutgoingShardsFieldNumber, nested);
     }
-    writer.Number(7, set->ranks().size());
-    writer.Number(8, files.size());
+    writer.Number(v1::WritePlan::kWorldSizeFieldNumber, set->ranks().size());
+    writer.Number(v1::WritePlan::kTotalFilesFieldNumber, files.size());
     return out;
   }
 

@@ -9,11 +9,11 @@ Manifest VirtualManifest(const SavePlan& plan) {
   for (const PlannedFileView& file : plan.Files()) {
     RankResult& result = results[file.rank];
     result.rank = file.rank;
-    cairn::v1::FileResult& out = *result.result.add_file();
+    cairn::v1::FileResult& out = *result.result.add_files();
     out.set_file_bytes(file.header_bytes + file.data_bytes);
     for (const PlannedItem& item : file.items) {
-      out.add_item_crc32c(0);
-      if (item.item.object) out.add_object_bytes(item.item.bytes());
+      out.add_item_checksums(0);
+      if (item.item.object) out.add_object_sizes(item.item.bytes());
     }
   }
   std::vector<RankResult> list;

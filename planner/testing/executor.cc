@@ -87,13 +87,13 @@ std::string ExecuteSave(const SavePlan& plan, const std::vector<RankMemory>& ran
     const std::vector<ShardRef> shards = ShardsOf(ranks[r].layout);
     RankResult& result = results.emplace_back();
     result.rank = static_cast<int>(r);
-    for (const v1::PlannedFile& file : parts[r].file()) {
+    for (const v1::PlannedFile& file : parts[r].files()) {
       std::vector<StoredItem> items;
       std::vector<ItemChecksums> checksums;
       std::set<std::string> names;
       Bytes data;
-      v1::FileResult& out = *result.result.add_file();
-      for (uint32_t number : file.item()) {
+      v1::FileResult& out = *result.result.add_files();
+      for (uint32_t number : file.items()) {
         StoredItem item;
         Bytes bytes;
         ItemChecksums sums;
@@ -107,12 +107,12 @@ std::string ExecuteSave(const SavePlan& plan, const std::vector<RankMemory>& ran
           if (object.per_rank) item.object_rank = static_cast<int>(r);
           bytes = ranks[r].objects.at(object.name);
           sums.object_bytes = bytes.size();
-          out.add_object_bytes(bytes.size());
+          out.add_object_sizes(bytes.size());
           bytes.resize(object.slot_bytes);
         } else {
           const auto k = static_cast<int>(number - shards.size() - ranks[r].layout.objects.size());
-          if (k >= parts[r].moved_in_size()) return absl::StrCat("item ", number, " of rank ", r, " does not exist");
-          const v1::MovedShard& moved = parts[r].moved_in(k);
+          if (k >= parts[r].incoming_shards_size()) return absl::StrCat("item ", number, " of rank ", r, " does not exist");
+          const v1::MovedShard& moved = parts[r].incoming_shards(k);
           item = {moved.name(),
                   *DTypeFromNumber(moved.dtype()),
                   ToShape(moved.global_shape()),
@@ -123,7 +123,7 @@ std::string ExecuteSave(const SavePlan& plan, const std::vector<RankMemory>& ran
           if (moved.flat()) item.flat = FlatRange{moved.flat_begin(), moved.flat_end()};
           bool sent = false;
           const std::vector<ShardRef> others = ShardsOf(ranks[moved.from_rank()].layout);
-          for (const v1::MovedOut& out_item : parts[moved.from_rank()].moved_out()) {
+          for (const v1::MovedOut& out_item : parts[moved.from_rank()].outgoing_shards()) {
             const ShardRef& ref = others[out_item.shard()];
             if (out_item.to_rank() != r || ref.tensor->name != item.name || ref.shard->box != item.box ||
                 ref.shard->flat != item.flat) {
@@ -138,7 +138,7 @@ std::string ExecuteSave(const SavePlan& plan, const std::vector<RankMemory>& ran
         if (bytes.size() != item.bytes()) return absl::StrCat(item.name, " has another size");
         sums.crc32c = Crc32c(bytes.data(), bytes.size());
         sums.blocks.assign(ChecksumBlockCount(bytes.size()), sums.crc32c);
-        out.add_item_crc32c(sums.crc32c);
+        out.add_item_checksums(sums.crc32c);
         data.insert(data.end(), bytes.begin(), bytes.end());
         items.push_back(std::move(item));
         checksums.push_back(std::move(sums));
@@ -164,13 +164,13 @@ namespace {
 
 std::string RunReads(const v1::ReadPlan& part, const Storage& storage, uint64_t round_bytes,
                      std::map<std::string, std::vector<uint8_t>>& touched, std::vector<Bytes>& rounds) {
-  for (const v1::ReadRound& round : part.round()) {
+  for (const v1::ReadRound& round : part.rounds()) {
     Bytes buffer(round.buffer_bytes(), std::byte{0xee});
     if (buffer.size() > round_bytes) return absl::StrCat("a round of ", buffer.size(), " bytes");
     std::map<uint64_t, uint64_t> regions;
-    for (const v1::Read& read : round.read()) {
-      if (read.file() >= static_cast<uint32_t>(part.file_size())) return "a read of no file";
-      const v1::ReadFile& file = part.file(static_cast<int>(read.file()));
+    for (const v1::Read& read : round.reads()) {
+      if (read.file() >= static_cast<uint32_t>(part.files_size())) return "a read of no file";
+      const v1::ReadFile& file = part.files(static_cast<int>(read.file()));
       const auto found = storage.files.find(file.path());
       if (found == storage.files.end()) return absl::StrCat("no file ", file.path());
       if (file.file_bytes() != found->second.size()) return "another file length";
@@ -187,9 +187,9 @@ std::string RunReads(const v1::ReadPlan& part, const Storage& storage, uint64_t 
       }
       // Every item touched is listed; a read that ends inside one ends at a block.
       uint64_t covered = 0;
-      for (int i = 0; i < file.item_offset_size(); ++i) {
-        const uint64_t begin = std::max(file.item_offset(i), read.file_offset());
-        const uint64_t end = std::min(file.item_offset(i) + file.item_bytes(i), read.file_offset() + read.bytes());
+      for (int i = 0; i < file.item_offsets_size(); ++i) {
+        const uint64_t begin = std::max(file.item_offsets(i), read.file_offset());
+        const uint64_t end = std::min(file.item_offsets(i) + file.item_sizes(i), read.file_offset() + read.bytes());
         if (begin < end) covered += end - begin;
       }
       if (covered != read.bytes()) return "a read of bytes that are no listed item's";
@@ -221,8 +221,8 @@ std::string ExecuteLoad(const LoadPlan& plan, const Manifest& manifest, const St
       return absl::StrCat("rank ", r, ": ", error);
     }
     uint64_t own = 0;
-    for (const v1::ReadRound& round : parts[r].round()) {
-      for (const v1::Read& read : round.read()) own += read.bytes();
+    for (const v1::ReadRound& round : parts[r].rounds()) {
+      for (const v1::Read& read : round.reads()) own += read.bytes();
     }
     if (own != parts[r].read_bytes()) return "read_bytes is not the sum of the reads";
     read_bytes += own;
@@ -237,13 +237,13 @@ std::string ExecuteLoad(const LoadPlan& plan, const Manifest& manifest, const St
     std::vector<Bytes*> memory;
     for (Bytes& shard : targets[r].shards) memory.push_back(&shard);
     std::vector<Bytes> objects;
-    objects.reserve(static_cast<size_t>(parts[r].object_size()));
-    for (const v1::ReadObject& object : parts[r].object()) {
+    objects.reserve(static_cast<size_t>(parts[r].objects_size()));
+    for (const v1::ReadObject& object : parts[r].objects()) {
       objects.emplace_back(object.bytes());
     }
     for (Bytes& object : objects) memory.push_back(&object);
     std::pair<uint32_t, uint32_t> last = {0, 0};
-    for (const v1::Copy& copy : parts[r].copy()) {
+    for (const v1::Copy& copy : parts[r].copies()) {
       const std::pair<uint32_t, uint32_t> key = {copy.round(), copy.source_rank()};
       if (key < last) return "copies are not ordered by (round, source rank)";
       last = key;
@@ -251,7 +251,7 @@ std::string ExecuteLoad(const LoadPlan& plan, const Manifest& manifest, const St
         return "a copy from no round";
       }
       if (copy.target() >= memory.size()) return "a copy to no target";
-      if (copy.extent_size() != copy.source_stride_size() || copy.extent_size() != copy.target_stride_size()) {
+      if (copy.extents_size() != copy.source_strides_size() || copy.extents_size() != copy.target_strides_size()) {
         return "a copy with ragged strides";
       }
       const Bytes& from = rounds[copy.source_rank()][copy.round()];
@@ -259,51 +259,51 @@ std::string ExecuteLoad(const LoadPlan& plan, const Manifest& manifest, const St
       std::vector<uint8_t>& marks = taken[{copy.source_rank(), copy.round()}];
       marks.resize(from.size());
       consumers[{copy.source_rank(), copy.round()}].insert(static_cast<uint32_t>(r));
-      std::vector<int64_t> index(static_cast<size_t>(copy.extent_size()), 0);
+      std::vector<int64_t> index(static_cast<size_t>(copy.extents_size()), 0);
       while (true) {
         uint64_t a = copy.source_offset(), b = copy.target_offset();
-        for (int d = 0; d < copy.extent_size(); ++d) {
-          a += static_cast<uint64_t>(index[static_cast<size_t>(d)] * copy.source_stride(d));
-          b += static_cast<uint64_t>(index[static_cast<size_t>(d)] * copy.target_stride(d));
+        for (int d = 0; d < copy.extents_size(); ++d) {
+          a += static_cast<uint64_t>(index[static_cast<size_t>(d)] * copy.source_strides(d));
+          b += static_cast<uint64_t>(index[static_cast<size_t>(d)] * copy.target_strides(d));
         }
-        const uint64_t written = copy.cast_size() > 0
-                                     ? static_cast<uint64_t>(BytesOf(static_cast<DType>(*copy.cast().rbegin())))
+        const uint64_t written = copy.casts_size() > 0
+                                     ? static_cast<uint64_t>(BytesOf(static_cast<DType>(*copy.casts().rbegin())))
                                      : copy.element_bytes();
         if (a + copy.element_bytes() > from.size() || b + written > to.size()) {
           return absl::StrCat("a copy outside its memory: ", copy.ShortDebugString());
         }
-        if (copy.cast_size() > 0) {
-          if (copy.cast_size() < 2) return "a cast from nothing";
-          if (copy.element_bytes() != static_cast<uint64_t>(BytesOf(static_cast<DType>(copy.cast(0))))) {
+        if (copy.casts_size() > 0) {
+          if (copy.casts_size() < 2) return "a cast from nothing";
+          if (copy.element_bytes() != static_cast<uint64_t>(BytesOf(static_cast<DType>(copy.casts(0))))) {
             return "a cast of more than one element";
           }
-          double value = Decode(from.data() + a, static_cast<DType>(copy.cast(0)));
-          for (int k = 1; k < copy.cast_size(); ++k) value = RoundTo(value, static_cast<DType>(copy.cast(k)));
-          Encode(value, static_cast<DType>(*copy.cast().rbegin()), to.data() + b);
+          double value = Decode(from.data() + a, static_cast<DType>(copy.casts(0)));
+          for (int k = 1; k < copy.casts_size(); ++k) value = RoundTo(value, static_cast<DType>(copy.casts(k)));
+          Encode(value, static_cast<DType>(*copy.casts().rbegin()), to.data() + b);
         } else {
           std::memcpy(to.data() + b, from.data() + a, copy.element_bytes());
         }
         std::fill_n(marks.begin() + static_cast<std::ptrdiff_t>(a), copy.element_bytes(), uint8_t{1});
-        int d = copy.extent_size();
-        while (d > 0 && ++index[static_cast<size_t>(d - 1)] == copy.extent(d - 1)) index[static_cast<size_t>(--d)] = 0;
+        int d = copy.extents_size();
+        while (d > 0 && ++index[static_cast<size_t>(d - 1)] == copy.extents(d - 1)) index[static_cast<size_t>(--d)] = 0;
         if (d == 0) break;
       }
     }
     for (size_t i = 0; i < objects.size(); ++i) {
-      const v1::ReadObject& object = parts[r].object(static_cast<int>(i));
+      const v1::ReadObject& object = parts[r].objects(static_cast<int>(i));
       const std::string name = object.per_rank() ? absl::StrCat(object.name(), "#", object.rank()) : object.name();
       targets[r].objects[name] = std::move(objects[i]);
     }
   }
   for (size_t r = 0; r < targets.size(); ++r) {
-    for (int i = 0; i < parts[r].round_size(); ++i) {
-      const v1::ReadRound& round = parts[r].round(i);
+    for (int i = 0; i < parts[r].rounds_size(); ++i) {
+      const v1::ReadRound& round = parts[r].rounds(i);
       const std::pair key(static_cast<uint32_t>(r), static_cast<uint32_t>(i));
-      const std::set<uint32_t> listed(round.consumer().begin(), round.consumer().end());
-      if (!std::is_sorted(round.consumer().begin(), round.consumer().end()) || listed != consumers[key]) {
+      const std::set<uint32_t> listed(round.consumers().begin(), round.consumers().end());
+      if (!std::is_sorted(round.consumers().begin(), round.consumers().end()) || listed != consumers[key]) {
         return "a round's consumers are not those that copy from it";
       }
-      for (const v1::Read& read : round.read()) {
+      for (const v1::Read& read : round.reads()) {
         for (uint64_t k = 0; k < read.bytes(); ++k) {
           if (!taken[key][read.buffer_offset() + k]) return "a byte was read that nobody needs";
         }

@@ -184,10 +184,10 @@ def _serialize(keys: list[_Key], slots: list[_Slot],
         name, dtype, global_shape, offset, shape, flat = keys[index]
         if name not in names:
             names[name] = len(names)
-            schema.name.append(name)
-            schema.dtype.append(_dtypes.NUMBER[dtype])
-            schema.ndim.append(len(global_shape))
-            schema.global_dim.extend(global_shape)
+            schema.names.append(name)
+            schema.dtypes.append(_dtypes.NUMBER[dtype])
+            schema.ndims.append(len(global_shape))
+            schema.global_dims.extend(global_shape)
             tensor = (dtype, global_shape)
         elif tensor != (dtype, global_shape):
             raise Error("DTYPE_MISMATCH" if tensor[0] != dtype else "SHAPE_MISMATCH",
@@ -197,16 +197,16 @@ def _serialize(keys: list[_Key], slots: list[_Slot],
             raise Error("NAME_COLLISION", f"{name!r}: this rank declares the shard at offset {offset} twice",
                         {"tensor": name})
         previous = keys[index]
-        layout.shard_tensor.append(names[name])
-        layout.shard_offset.extend(offset)
-        layout.shard_shape.extend(shape)
+        layout.shard_tensors.append(names[name])
+        layout.shard_offsets.extend(offset)
+        layout.shard_shapes.extend(shape)
         if flat is not None:
-            layout.flat_shard.append(position)
-            layout.flat_begin.append(flat[0])
-            layout.flat_end.append(flat[1])
+            layout.flat_shards.append(position)
+            layout.flat_begins.append(flat[0])
+            layout.flat_ends.append(flat[1])
     layout.tensor_schema = schema.SerializeToString(deterministic=True)
     for name, slot, per_rank, content in sorted(slots, key=lambda entry: entry[0].encode()):
-        layout.object.add(name=name, slot_bytes=slot, per_rank=per_rank, content_digest=content)
+        layout.objects.add(name=name, slot_bytes=slot, per_rank=per_rank, content_digest=content)
     for name, target in sorted(aliases, key=lambda entry: entry[0].encode()):
-        layout.alias.add(name=name, target=target)
+        layout.aliases.add(name=name, target=target)
     return layout.SerializeToString(deterministic=True), order

@@ -46,7 +46,7 @@ class Loader:
         source = self._sources.declare(source_state, length_prefix=True)
         declared = self._targets.declare(target_state, writable=True)
         begun, ended, slots = self._run(self._request(strict), declared, source, timeout)
-        data = [_layout.without_length(slot, entry.name) for entry, slot in zip(begun.object, slots, strict=True)]
+        data = [_layout.without_length(slot, entry.name) for entry, slot in zip(begun.objects, slots, strict=True)]
         objects = _decode(begun, data, self._session.rank, self._session.world_size, self._session.world_size)
         return _report(None, objects, begun, ended)
 
@@ -89,7 +89,7 @@ class Loader:
         reference = begun.source_memory
         memory = _memory.Mapping(reference.descriptor_socket, reference.descriptor_id, reference.bytes,
                                  self._session.owner, writable=True, populate=False)
-        _staging.copy_out(source, begun.source_placement, memory)
+        _staging.copy_out(source, begun.source_placements, memory)
         self._session.agent.call("CommitSource", _wire.LOCAL_AGENT["CommitSource"].request(
             trainer_incarnation=self._session.incarnation, number=number))
 
@@ -137,9 +137,9 @@ def _give_up(agent: _agent.Agent, end: _wire.Message, error: BaseException) -> E
 
 def _report(step: int | None, objects: dict[str, Any], begun: _wire.Message, ended: _wire.Message) -> LoadReport:
     passed_over = [{"step": each.step, "reason": _wire.error_from_status(each.error).reason}
-                   for each in begun.passed_over]
-    return LoadReport(step, objects, list(begun.missing), list(begun.unexpected), ended.bytes_read,
-                      ended.total_bytes_read, ended.unique_bytes, ended.storage_bytes, ended.path,
+                   for each in begun.passed_over_steps]
+    return LoadReport(step, objects, list(begun.missing_names), list(begun.unexpected_names), ended.bytes_read,
+                      ended.total_bytes_read, ended.unique_bytes, ended.storage_bytes, _wire.IO_PATHS[ended.io_path],
                       begun.mapping_report, passed_over)
 
 
@@ -148,7 +148,7 @@ def _decode(begun: _wire.Message, data: Sequence[bytes | bytearray], rank: int, 
     """The objects by name. Of one per rank this rank's own; the list of all, if `saved_by` ranks are not as many."""
     result: dict[str, Any] = {}
     of_ranks: dict[str, dict[int, Any]] = {}
-    for entry, content in zip(begun.object, data, strict=True):
+    for entry, content in zip(begun.objects, data, strict=True):
         value = _objects.decode(content, entry.name)
         if entry.per_rank:
             of_ranks.setdefault(entry.name, {})[entry.rank] = value

@@ -25,7 +25,7 @@ def receive(agent: _agent.Agent, incarnation: int, number: int, declared: _layou
       lease: seconds without a word after which an agent counts as lost.
     """
     targets: list[_Target] = [_Target(entry.array) for entry in declared.shards]
-    objects = [bytearray(entry.bytes) for entry in begun.object]
+    objects = [bytearray(entry.bytes) for entry in begun.objects]
     for data in objects:
         targets.append(_Target(numpy.frombuffer(data, numpy.uint8) if data else numpy.empty(0, numpy.uint8)))
     buffers = _memory.MappingCache(capacity=64)
@@ -34,10 +34,10 @@ def receive(agent: _agent.Agent, incarnation: int, number: int, declared: _layou
     deadline = time.monotonic() + timeout
     while True:
         request = _wire.LOCAL_AGENT["ReceiveLoad"].request(trainer_incarnation=incarnation, number=number,
-                                                           released_batch=released)
+                                                           released_batches=released)
         response = agent.call("ReceiveLoad", request, within(deadline))
         released = []
-        for batch in response.batch:
+        for batch in response.batches:
             if batch.batch not in copied:
                 try:
                     buffer = buffers.get(batch.buffer, owner, writable=False)
@@ -49,7 +49,7 @@ def receive(agent: _agent.Agent, incarnation: int, number: int, declared: _layou
                 copied.add(batch.batch)
             released.append(batch.batch)
             deadline = time.monotonic() + timeout
-        if response.complete and not response.batch:
+        if response.complete and not response.batches:
             break
         if time.monotonic() > deadline:
             raise Error("TIMED_OUT", f"no bytes arrived for {timeout:g} s")
@@ -69,7 +69,7 @@ def _await_reason(agent: _agent.Agent, request: _wire.Message, lease: float) -> 
     A buffer that is gone was another agent's, which was told to end the load, or is dead: this rank's agent is about to
     hear from the coordinator who is to blame, at the latest when the lease of a dead one has ended.
     """
-    request.ClearField("released_batch")
+    request.ClearField("released_batches")
     until = time.monotonic() + min(max(_REASON_LEASES * lease, _REASON_LEAST), _REASON_MOST)
     while (left := until - time.monotonic()) > 0:
         agent.call("ReceiveLoad", request, min(left, _agent.MAX_WAIT))
@@ -92,10 +92,10 @@ class _Target:
 
 def _copy_batch(batch: _wire.Message, buffer: _memory.Mapping, targets: list[_Target]) -> None:
     copies = _native.CopyList()
-    for copy in batch.copy:
-        if copy.target >= len(targets) or not len(copy.extent) == len(copy.source_stride) == len(copy.target_stride):
+    for copy in batch.copies:
+        if copy.target >= len(targets) or not len(copy.extents) == len(copy.source_strides) == len(copy.target_strides):
             raise Error("INTERNAL", f"the agent's plan copies to item {copy.target} of {len(targets)}")
         target = targets[copy.target]
         copies.add(buffer.address, buffer.size, copy.source_offset, target.address, target.nbytes, copy.target_offset,
-                   copy.element_bytes, copy.extent, copy.source_stride, copy.target_stride, copy.cast)
+                   copy.element_bytes, copy.extents, copy.source_strides, copy.target_strides, copy.casts)
     copies.run()

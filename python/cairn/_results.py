@@ -78,4 +78,4 @@ def committed(session: _session.Session) -> list[Checkpoint]:
     request = _wire.LOCAL_AGENT["ListLocalCheckpoints"].request(trainer_incarnation=session.incarnation)
     response = session.call("ListLocalCheckpoints", request)
     state = _wire.CHECKPOINT_STATES["COMMITTED"]
-    return [Checkpoint.from_wire(message) for message in response.checkpoint if message.state == state]
+    return [Checkpoint.from_wire(message) for message in response.checkpoints if message.state == state]

@@ -93,18 +93,18 @@ class Saver:
 
     def stage(self, declared: _layout.Declared, begun: _wire.Message) -> None:
         """Copies everything to its place in the slab."""
-        if begun.placement:
-            _staging.copy_out(declared, begun.placement,
+        if begun.placements:
+            _staging.copy_out(declared, begun.placements,
                               self._slabs.get(begun.slab, self._session.owner, writable=True))
 
     def _commit(self, declared: _layout.Declared, begun: _wire.Message, agent: int, started: float) -> None:
         """Tells the agent that all is staged, and the checksums of what other ranks hold too."""
-        checksums = _replicas.checksums(declared, begun.check_item)
-        sampled = self.sampler.sample(declared, begun.may_check_item, time.monotonic() - started)
+        checksums = _replicas.checksums(declared, begun.check_items)
+        sampled = self.sampler.sample(declared, begun.may_check_items, time.monotonic() - started)
         request = _wire.LOCAL_AGENT["CommitStaging"].request(
             trainer_incarnation=self._session.incarnation, save=begun.save,
-            object_bytes=[len(entry.data) for entry in declared.objects], check_crc32c=checksums,
-            sampled_crc32c=sampled)
+            object_sizes=[len(entry.data) for entry in declared.objects], check_checksums=checksums,
+            sampled_checksums=sampled)
         self._session.call("CommitStaging", request, held_by=agent)
 
     def _cancel(self, save: int, error: BaseException) -> None:

@@ -44,6 +44,10 @@ def enum_numbers(name: str) -> dict[str, int]:
     return {value.name: value.number for value in _POOL.FindEnumTypeByName(name).values}
 
 
+# The number of an IoPath -> the word that people read: "cached".
+IO_PATHS = {number: name.removeprefix("IO_PATH_").lower() for name, number in enum_numbers("cairn.v1.IoPath").items()}
+
+
 class Method:
     """An RPC of a service: its path and message classes."""
 

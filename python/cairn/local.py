@@ -263,7 +263,7 @@ class Cluster:
             call = channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
             while True:
                 try:
-                    if len(call(method.request(job=self.job), timeout=5.0, metadata=token).rank) == self.ranks:
+                    if len(call(method.request(job=self.job), timeout=5.0, metadata=token).ranks) == self.ranks:
                         return
                 except grpc.RpcError as error:
                     refused = _agent.error_of(error, "coordinator")

@@ -143,7 +143,7 @@ class CoordinatorTest : public ::testing::Test {
     const absl::Status status = Call(&v1::CheckpointService::Stub::ListCheckpoints, request, response);
     EXPECT_TRUE(status.ok()) << status;
     std::vector<int64_t> steps;
-    for (const v1::Checkpoint& checkpoint : response.checkpoint()) steps.push_back(checkpoint.step());
+    for (const v1::Checkpoint& checkpoint : response.checkpoints()) steps.push_back(checkpoint.step());
     return steps;
   }
   bool HasFiles(int64_t step, uint32_t attempt) {
@@ -488,7 +488,7 @@ TEST_F(CoordinatorTest, Load_IsPlannedOnceForAllRanks) {
     EXPECT_EQ(order->action(), v1::LoadOrder::DONE) << order->ShortDebugString();
     EXPECT_EQ(order->step(), 4);
     EXPECT_EQ(order->total_bytes_read(), order->unique_bytes());
-    EXPECT_EQ(order->path(), "direct");
+    EXPECT_EQ(order->io_path(), v1::IO_PATH_DIRECT);
     read += agent->read_plan().read_bytes();
     if (agent == agents_.back()) {
       EXPECT_EQ(read, order->total_bytes_read());

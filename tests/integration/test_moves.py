@@ -153,7 +153,7 @@ def test_rank_that_does_not_stage_is_late_and_not_those_that_wait_for_its_shards
         go = threading.Event()
         saves = held_save(cluster, 2, go)
         # Who waits for another rank's shards says so.
-        until(lambda: any("waits for shards of rank 0" in rank.note for rank in job_of(cluster).checkpoint.rank),
+        until(lambda: any("waits for shards of rank 0" in rank.note for rank in job_of(cluster).checkpoint.ranks),
               text="the note of a rank that waits")
         until(lambda: "RANK_LATE" in cluster.coordinator.log.read_text() or
               "state=ABORT" in cluster.coordinator.log.read_text(), text="the end of the save")

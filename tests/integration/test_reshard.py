@@ -190,33 +190,33 @@ def rank_layouts(ranks, make):
     from cairn._layout import LayoutBuilder
 
     entry = _wire.message("cairn.v1.RankLayouts")
-    return [entry(rank=[rank], node="a", layout=LayoutBuilder().declare(make(rank)).layout) for rank in range(ranks)]
+    return [entry(ranks=[rank], node="a", layout=LayoutBuilder().declare(make(rank)).layout) for rank in range(ranks)]
 
 
 def test_dry_run_says_what_would_move(root):
     whole = noise((64, 16), np.float32, 1)
     with cairn.local.Cluster(ranks=2, root=root, **FLAGS) as cluster:
         on_ranks(cluster, lambda rank, client: client.save(3, {"w": rows(whole, rank, 2)}, timeout=30).wait(60))
-        live = plan_reshard(cluster, source=rank_layouts(2, lambda rank: {"w": rows(whole, rank, 2)}),
-                            target=rank_layouts(4, lambda rank: {"w": rows(whole, rank, 4, 1)}))
+        live = plan_reshard(cluster, sources=rank_layouts(2, lambda rank: {"w": rows(whole, rank, 2)}),
+                            targets=rank_layouts(4, lambda rank: {"w": rows(whole, rank, 4, 1)}))
         assert (live.unique_bytes, live.read_bytes, live.fault_count) == (4096, 4096, 0)
-        assert [(rank.rank, rank.read_bytes, rank.fan_in, rank.fan_out) for rank in live.rank] == [
+        assert [(rank.rank, rank.read_bytes, rank.fan_in, rank.fan_out) for rank in live.ranks] == [
             (0, 2048, 1, 3), (1, 2048, 1, 3), (2, 0, 2, 0), (3, 0, 2, 0)]
-        assert live.copy_bytes == sum(rank.sent_bytes for rank in live.rank) == 4096 - 2 * 512
-        stored = plan_reshard(cluster, job="demo", target=rank_layouts(3, lambda rank: {"w": rows(whole, rank, 3)}))
+        assert live.copy_bytes == sum(rank.sent_bytes for rank in live.ranks) == 4096 - 2 * 512
+        stored = plan_reshard(cluster, job="demo", targets=rank_layouts(3, lambda rank: {"w": rows(whole, rank, 3)}))
         assert stored.unique_bytes == stored.read_bytes == 4096
         bad = plan_reshard(
             cluster,
-            target=rank_layouts(2, lambda rank: {"w": rows(whole, rank, 2)}),
-            source=rank_layouts(2, lambda rank: {"w": cairn.Shard(whole[:20].copy(), (64, 16), (32 * rank, 0))}),
+            targets=rank_layouts(2, lambda rank: {"w": rows(whole, rank, 2)}),
+            sources=rank_layouts(2, lambda rank: {"w": cairn.Shard(whole[:20].copy(), (64, 16), (32 * rank, 0))}),
         )
-        assert bad.fault_count == 2 and {fault.reason for fault in bad.fault} == {"SHARD_GAP"}
-        assert bad.fault[0].name == "w" and list(bad.fault[0].shape)
+        assert bad.fault_count == 2 and {fault.reason for fault in bad.faults} == {"SHARD_GAP"}
+        assert bad.faults[0].name == "w" and list(bad.faults[0].shape)
         with pytest.raises(grpc.RpcError) as error:
             plan_reshard(cluster, job="demo")
         assert error.value.code() == grpc.StatusCode.INVALID_ARGUMENT
         with pytest.raises(grpc.RpcError) as error:
-            plan_reshard(cluster, job="demo", step=9, target=rank_layouts(1, lambda rank: {"w": whole}))
+            plan_reshard(cluster, job="demo", step=9, targets=rank_layouts(1, lambda rank: {"w": whole}))
         assert error.value.code() == grpc.StatusCode.NOT_FOUND
 
 

@@ -43,16 +43,16 @@ def test_canonical_form():
     declared = declare(state_of(3))
     layout = _wire.Layout.FromString(declared.layout)
     schema = _wire.TensorSchema.FromString(layout.tensor_schema)
-    assert list(schema.name) == ["a", "b.weight", "flat", "ä"]  # by their UTF-8 bytes
-    assert list(schema.ndim) == [1, 2, 2, 0] and list(schema.global_dim) == [9, 4, 3, 5, 2]
-    assert list(layout.shard_tensor) == [0, 0, 1, 2, 3]
-    assert list(layout.shard_offset) == [1, 7, 2, 0, 0, 0] and list(layout.shard_shape) == [3, 2, 2, 3, 5, 2]
-    assert (list(layout.flat_shard), list(layout.flat_begin), list(layout.flat_end)) == ([3], [3], [7])
-    assert [(o.name, o.slot_bytes, o.per_rank) for o in layout.object] == [
+    assert list(schema.names) == ["a", "b.weight", "flat", "ä"]  # by their UTF-8 bytes
+    assert list(schema.ndims) == [1, 2, 2, 0] and list(schema.global_dims) == [9, 4, 3, 5, 2]
+    assert list(layout.shard_tensors) == [0, 0, 1, 2, 3]
+    assert list(layout.shard_offsets) == [1, 7, 2, 0, 0, 0] and list(layout.shard_shapes) == [3, 2, 2, 3, 5, 2]
+    assert (list(layout.flat_shards), list(layout.flat_begins), list(layout.flat_ends)) == ([3], [3], [7])
+    assert [(o.name, o.slot_bytes, o.per_rank) for o in layout.objects] == [
         ("mine", 4096, True),
         ("object", 4096, False),
     ]
-    assert [(a.name, a.target) for a in layout.alias] == [("tied", "b.weight")]
+    assert [(a.name, a.target) for a in layout.aliases] == [("tied", "b.weight")]
     assert [shard.array.size for shard in declared.shards] == [3, 2, 6, 4, 1]  # in the order of items
 
 

@@ -42,16 +42,16 @@ FakeAgent::FakeAgent(FakeAgentOptions options)
   if (options_.token.empty()) options_.token = ReadWhole(options_.root + "/.cairn/token");
   v1::TensorSchema schema;
   const auto add_tensor = [&](const std::string& name, std::vector<int64_t> shape) {
-    schema.add_name(name);
-    schema.add_dtype(v1::DTYPE_FLOAT32);
-    schema.add_ndim(static_cast<uint32_t>(shape.size()));
-    for (int64_t size : shape) schema.add_global_dim(size);
+    schema.add_names(name);
+    schema.add_dtypes(v1::DTYPE_FLOAT32);
+    schema.add_ndims(static_cast<uint32_t>(shape.size()));
+    for (int64_t size : shape) schema.add_global_dims(size);
   };
   v1::Layout layout;
   const auto add_shard = [&](const std::string& name, Shape global, Shape offset, Shape shape, char fill) {
-    layout.add_shard_tensor(static_cast<uint32_t>(schema.name_size() - 1));
-    for (int64_t at : offset) layout.add_shard_offset(at);
-    for (int64_t size : shape) layout.add_shard_shape(size);
+    layout.add_shard_tensors(static_cast<uint32_t>(schema.names_size() - 1));
+    for (int64_t at : offset) layout.add_shard_offsets(at);
+    for (int64_t size : shape) layout.add_shard_shapes(size);
     Item item;
     item.stored.name = name;
     item.stored.dtype = DType::kFloat32;
@@ -68,7 +68,7 @@ FakeAgent::FakeAgent(FakeAgentOptions options)
   add_tensor("w", {global.begin(), global.end()});
   add_shard("w", global, {kRows * options_.rank, 0}, {kRows, kColumns}, static_cast<char>('0' + options_.rank));
   layout.set_tensor_schema(schema.SerializeAsString());
-  v1::ObjectDeclaration& object = *layout.add_object();
+  v1::ObjectDeclaration& object = *layout.add_objects();
   object.set_name("meta");
   object.set_slot_bytes(4096);
   Item meta;
@@ -254,8 +254,8 @@ void FakeAgent::Run() {
       state.mutable_trainer()->set_layout_digest(layout_digest_);
       if (step_.has_value()) state.mutable_trainer()->set_current_step(*step_);
       *state.mutable_arm() = arm_;
-      for (const auto& [step, save] : saves_) *state.add_save() = save;
-      for (const auto& [number, load] : loads_) *state.add_load() = load;
+      for (const auto& [step, save] : saves_) *state.add_saves() = save;
+      for (const auto& [number, load] : loads_) *state.add_loads() = load;
     }
     if (!registered) {
       if (!Register()) {
@@ -274,7 +274,7 @@ void FakeAgent::Run() {
     if (status.ok()) {
       {
         std::lock_guard lock(mutex_);
-        for (const v1::SaveState& save : request.state().save()) told_[save.step()] = save.phase();
+        for (const v1::SaveState& save : request.state().saves()) told_[save.step()] = save.phase();
         changed_.notify_all();
       }
       Obey(response);
@@ -287,7 +287,7 @@ void FakeAgent::Run() {
 }
 
 void FakeAgent::Obey(const v1::SynchronizeAgentResponse& response) {
-  for (const std::string& digest : response.wanted_layout()) {
+  for (const std::string& digest : response.wanted_layouts()) {
     if (digest == layout_digest_) PutLayout();
   }
   {
@@ -308,8 +308,8 @@ void FakeAgent::Obey(const v1::SynchronizeAgentResponse& response) {
       changed_.notify_all();
     }
   }
-  for (const v1::SaveOrder& order : response.save()) ObeySave(order);
-  for (const v1::LoadOrder& order : response.load()) {
+  for (const v1::SaveOrder& order : response.saves()) ObeySave(order);
+  for (const v1::LoadOrder& order : response.loads()) {
     bool fetch;
     {
       std::lock_guard lock(mutex_);
@@ -331,7 +331,7 @@ void FakeAgent::Obey(const v1::SynchronizeAgentResponse& response) {
       load.set_phase(v1::LoadState::DONE);
       load.set_plan_digest(order.plan_digest());
       load.set_storage_bytes(read_plan_.read_bytes());
-      load.set_path("direct");
+      load.set_io_path(v1::IO_PATH_DIRECT);
     } else {
       load.set_phase(v1::LoadState::FAILED);
       *load.mutable_error() = StatusToProto(MakeError(Reason::kInternal, "the plan cannot be parsed"));
@@ -454,12 +454,12 @@ absl::Status FakeAgent::Write(v1::SaveState& save, const v1::SaveOrder& order, c
   CAIRN_RETURN_IF_ERROR(CheckAttemptOwner(*storage, order.directory(), order.attempt_nonce()));
   std::vector<bool> written(items_.size(), false);
   save.clear_result();
-  for (const v1::PlannedFile& file : plan.file()) {
+  for (const v1::PlannedFile& file : plan.files()) {
     std::vector<StoredItem> stored;
     std::vector<ItemChecksums> checksums;
     std::string data;
-    v1::FileResult& result = *save.mutable_result()->add_file();
-    for (uint32_t item : file.item()) {
+    v1::FileResult& result = *save.mutable_result()->add_files();
+    for (uint32_t item : file.items()) {
       const std::string content = BytesOf(item);
       written[item] = true;
       ItemChecksums sums;
@@ -469,9 +469,9 @@ absl::Status FakeAgent::Write(v1::SaveState& save, const v1::SaveOrder& order, c
       }
       if (items_[item].stored.object) {
         sums.object_bytes = items_[item].bytes.size();
-        result.add_object_bytes(sums.object_bytes);
+        result.add_object_sizes(sums.object_bytes);
       }
-      result.add_item_crc32c(sums.crc32c);
+      result.add_item_checksums(sums.crc32c);
       stored.push_back(items_[item].stored);
       checksums.push_back(std::move(sums));
       data += content;
@@ -490,14 +490,14 @@ absl::Status FakeAgent::Write(v1::SaveState& save, const v1::SaveOrder& order, c
     out << header << data;
     if (!out.flush()) return MakeError(Reason::kStorageError, absl::StrCat("cannot write ", path));
   }
-  save.clear_replica_checksum();
+  save.clear_replica_checksums();
   const bool check = order.check_replicas() && !options_.silent_on_tensors;
   save.set_all_replicas_checked(check);
   for (uint32_t item = 0; item < items_.size(); ++item) {
     const bool object = items_[item].stored.object;
     if (object ? options_.silent_on_objects : written[item] || !check) continue;
     const std::string content = BytesOf(item);
-    v1::ReplicaChecksum& checksum = *save.add_replica_checksum();
+    v1::ReplicaChecksum& checksum = *save.add_replica_checksums();
     checksum.set_item(item);
     checksum.set_crc32c(Crc32c(content.data(), content.size()));
     if (object) checksum.set_object_bytes(items_[item].bytes.size());

@@ -46,17 +46,17 @@ class Item:
 def parse_layout(data: bytes) -> tuple[list[Item], list]:
     layout = _wire.Layout.FromString(data)
     schema = _wire.TensorSchema.FromString(layout.tensor_schema)
-    flats = {s: (a, b) for s, a, b in zip(layout.flat_shard, layout.flat_begin, layout.flat_end)}
+    flats = {s: (a, b) for s, a, b in zip(layout.flat_shards, layout.flat_begins, layout.flat_ends)}
     items, at = [], 0
-    for i, tensor in enumerate(layout.shard_tensor):
-        n = schema.ndim[tensor]
-        offset, shape = list(layout.shard_offset[at:at + n]), list(layout.shard_shape[at:at + n])
+    for i, tensor in enumerate(layout.shard_tensors):
+        n = schema.ndims[tensor]
+        offset, shape = list(layout.shard_offsets[at:at + n]), list(layout.shard_shapes[at:at + n])
         at += n
-        dtype = _DTYPE_NAMES[schema.dtype[tensor]]
+        dtype = _DTYPE_NAMES[schema.dtypes[tensor]]
         flat = flats.get(i)
         count = flat[1] - flat[0] if flat else math.prod(shape)
-        items.append(Item(schema.name[tensor], dtype, offset, shape, flat, count * _dtypes.ITEMSIZE[dtype]))
-    return items, list(layout.object)
+        items.append(Item(schema.names[tensor], dtype, offset, shape, flat, count * _dtypes.ITEMSIZE[dtype]))
+    return items, list(layout.objects)
 
 
 class FakeAgent:
@@ -249,15 +249,15 @@ class FakeAgent:
         self._saves[save] = {"step": request.step, "items": items, "objects": objects, "slab": slab,
                              "places": placements, "committed": False}
         checks = range(len(items) + len(objects)) if self.check_items else []
-        return self._response("BeginSave", save=save, slab=self._slab(number, at), placement=placements,
-                              check_item=checks, may_check_item=self.may_check)
+        return self._response("BeginSave", save=save, slab=self._slab(number, at), placements=placements,
+                              check_items=checks, may_check_items=self.may_check)
 
     def CommitStaging(self, request):
         save = self._saves[request.save]
-        save["lengths"] = list(request.object_bytes)
+        save["lengths"] = list(request.object_sizes)
         save["committed"] = True
-        self.checksums = list(request.check_crc32c)
-        self.sampled = list(request.sampled_crc32c)
+        self.checksums = list(request.check_checksums)
+        self.sampled = list(request.sampled_checksums)
         return self._response("CommitStaging")
 
     def CancelSave(self, request):
@@ -301,7 +301,7 @@ class FakeAgent:
         self.committed[save["step"]] = (shards, objects)
 
     def ListLocalCheckpoints(self, request):
-        return self._response("ListLocalCheckpoints", checkpoint=[
+        return self._response("ListLocalCheckpoints", checkpoints=[
             {"job": "demo", "step": step, "state": _wire.CHECKPOINT_STATES["COMMITTED"],
              "world_size": self.saved_world} for step in sorted(self.committed)])
 
@@ -323,7 +323,7 @@ class FakeAgent:
         batches = [self._batch(source, data, items) for source, data in shards]
         batches += [self._object_batch(len(items) + i, content) for i, (_, content) in enumerate(held)]
         self._loads[request.number] = {"batches": [b for b in batches if b], "given": set()}
-        return self._response("BeginLoad", step=step, object=[entry for entry, _ in held],
+        return self._response("BeginLoad", step=step, objects=[entry for entry, _ in held],
                               world_size=self.saved_world)
 
     def _buffer(self, data: bytes) -> dict:
@@ -335,7 +335,7 @@ class FakeAgent:
 
     def _object_batch(self, target, data):
         return {"batch": next(self._ids), "buffer": self._buffer(data),
-                "copy": [{"target": target, "element_bytes": len(data)}]}
+                "copies": [{"target": target, "element_bytes": len(data)}]}
 
     def _batch(self, source: Item, data: bytes, items):
         """The parts of one saved box (no flat shards) that the target's items want."""
@@ -352,25 +352,25 @@ class FakeAgent:
             source_stride = row_major_strides(source.shape, width)
             target_stride = row_major_strides(item.shape, width)
             copies.append({
-                "target": index, "element_bytes": width, "extent": extent, "source_stride": source_stride,
-                "target_stride": target_stride,
+                "target": index, "element_bytes": width, "extents": extent, "source_strides": source_stride,
+                "target_strides": target_stride,
                 "source_offset": sum((lo - o) * s for lo, o, s in zip(low, source.offset, source_stride)),
                 "target_offset": sum((lo - o) * s for lo, o, s in zip(low, item.offset, target_stride))})
-        return {"batch": next(self._ids), "buffer": self._buffer(data), "copy": copies} if copies else None
+        return {"batch": next(self._ids), "buffer": self._buffer(data), "copies": copies} if copies else None
 
     def ReceiveLoad(self, request):
         load = self._loads[request.number]
-        load["batches"] = [b for b in load["batches"] if b["batch"] not in request.released_batch]
+        load["batches"] = [b for b in load["batches"] if b["batch"] not in request.released_batches]
         given = [b for b in load["batches"] if self.repeat_batches or b["batch"] not in load["given"]][:2]
         load["given"] |= {b["batch"] for b in given}
-        return self._response("ReceiveLoad", batch=given, complete=not load["batches"])
+        return self._response("ReceiveLoad", batches=given, complete=not load["batches"])
 
     def EndLoad(self, request):
         self.ended_with.append(request)
         if self._is_pending():
             return self._response("EndLoad", pending=True)
         return self._response("EndLoad", bytes_read=1, total_bytes_read=2, unique_bytes=2, storage_bytes=4096,
-                              path="cached")
+                              io_path="IO_PATH_CACHED")
 
     def Detach(self, request):
         self.detached += 1

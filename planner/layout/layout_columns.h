@@ -1,0 +1,60 @@
+// The columns of one Layout message as they stand on the wire, before anything in them is believed.
+#ifndef CAIRN_PLANNER_LAYOUT_LAYOUT_COLUMNS_H_
+#define CAIRN_PLANNER_LAYOUT_LAYOUT_COLUMNS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace cairn {
+
+// All views are of the parsed bytes. The fields are those of cairn.v1.TensorSchema.
+struct SchemaColumns {
+  std::vector<std::string_view> names;
+  std::vector<int> dtypes;
+  std::vector<uint32_t> ndims;
+  std::vector<int64_t> dims;
+};
+
+// Nothing: the bytes are no such message, or its columns do not fit each other.
+std::optional<SchemaColumns> ParseSchema(std::string_view bytes);
+
+// The fields are those of cairn.v1.Layout.
+struct LayoutColumns {
+  std::string_view schema;
+  std::vector<uint32_t> shard_tensors;
+  std::vector<int64_t> offsets;
+  std::vector<int64_t> shapes;
+  std::vector<uint32_t> flat_shards;
+  std::vector<int64_t> flat_begins;
+  std::vector<int64_t> flat_ends;
+  std::vector<std::string_view> objects;
+  std::vector<std::string_view> aliases;
+};
+
+// False: the bytes are no such message. What `columns` held is gone; its memory is used again, because the layouts of
+// thousands of ranks are parsed one after the other.
+bool ParseLayout(std::string_view bytes, LayoutColumns& columns);
+
+struct ObjectFields {
+  std::string_view name;
+  uint64_t slot_bytes = 0;
+  bool per_rank = false;
+  std::string_view content_digest;
+};
+
+// Nothing: the bytes are no ObjectDeclaration.
+std::optional<ObjectFields> ParseObject(std::string_view bytes);
+
+struct AliasFields {
+  std::string_view name;
+  std::string_view target;
+};
+
+// Nothing: the bytes are no AliasDeclaration.
+std::optional<AliasFields> ParseAlias(std::string_view bytes);
+
+}  // namespace cairn
+
+#endif  // CAIRN_PLANNER_LAYOUT_LAYOUT_COLUMNS_H_
