@@ -293,7 +293,8 @@ absl::Status RoundReader::ReadRound(uint32_t round, char* buffer, const std::ato
   std::vector<size_t> order(reads);
   for (size_t i = 0; i < reads; ++i) order[i] = i;
   std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return job.round->reads(static_cast<int>(a)).buffer_offset() < job.round->reads(static_cast<int>(b)).buffer_offset();
+    return job.round->reads(static_cast<int>(a)).buffer_offset() <
+           job.round->reads(static_cast<int>(b)).buffer_offset();
   });
   std::vector<bool> head_shared(reads), tail_shared(reads);
   for (size_t k = 1; k < reads; ++k) {

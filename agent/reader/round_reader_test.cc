@@ -89,7 +89,8 @@ class RoundReaderTest : public ::testing::Test {
   absl::Status Read(uint32_t round, RoundReaderOptions options = {}) {
     RoundReader reader(*storage_, "demo", plan_, options);
     if (const absl::Status bad = reader.CheckPlan(); !bad.ok()) return bad;
-    buffer_ = *SharedMemory::Create("test", std::max<uint64_t>(plan_.rounds(static_cast<int>(round)).buffer_bytes(), 1));
+    buffer_ =
+        *SharedMemory::Create("test", std::max<uint64_t>(plan_.rounds(static_cast<int>(round)).buffer_bytes(), 1));
     const absl::Status status = reader.ReadRound(round, buffer_->data(), stop_);
     done_ = reader.bytes_done();
     storage_bytes_ = reader.counters().total();

@@ -30,7 +30,9 @@ RankLayoutPtr Layout() {
 }
 
 Items Must(const v1::BeginSaveResponse& begun) { return {begun.check_items().begin(), begun.check_items().end()}; }
-Items May(const v1::BeginSaveResponse& begun) { return {begun.may_check_items().begin(), begun.may_check_items().end()}; }
+Items May(const v1::BeginSaveResponse& begun) {
+  return {begun.may_check_items().begin(), begun.may_check_items().end()};
+}
 
 // The saves of one rank that writes item 0 and its own object, so that 1 to 6 are replicas.
 class ReplicaCheckTest : public ::testing::Test {

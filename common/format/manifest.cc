@@ -14,6 +14,7 @@
 #include "cairn/v1/manifest.pb.h"
 #include "common/base/crc32c.h"
 #include "common/format/safetensors_header.h"
+#include "common/format/wire.h"
 #include "common/resources/memory.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -549,35 +550,21 @@ bool ShowsManifestOf(std::string_view bytes, std::string_view job, int64_t step,
     if (ZSTD_isError(left) || left == 0 || in.pos + out.pos == before) break;
   }
   // The two records begin with the same four fields; the fifth is a number in a manifest and a text in a tombstone.
-  std::string_view rest(plain.data(), out.pos);
-  const auto number = [&]() -> std::optional<uint64_t> {
-    uint64_t value = 0;
-    for (int shift = 0; shift < 64 && !rest.empty(); shift += 7) {
-      const auto byte = static_cast<unsigned char>(rest.front());
-      rest.remove_prefix(1);
-      value |= uint64_t{byte & 0x7fu} << shift;
-      if (byte < 0x80) return value;
-    }
-    return std::nullopt;
-  };
-  constexpr uint64_t kNumber = 0, kText = 2;  // wire types
-  if (number() != (v1::VerdictRecord::kManifestFieldNumber << 3 | kText) || !number()) return false;
+  WireReader reader({plain.data(), out.pos});
+  constexpr uint64_t kText = 2;  // a wire type
+  if (reader.Varint() != (v1::VerdictRecord::kManifestFieldNumber << 3 | kText) || reader.Varint() == 0) return false;
   std::string_view seen_job;
   uint64_t seen_step = 0, seen_attempt = 0;
-  while (const auto tag = number()) {
-    const auto value = number();  // or a text's length
-    if (!value) return false;
-    if ((*tag & 7) == kText && *value <= rest.size()) {
-      if (*tag >> 3 == v1::ManifestRecord::kJobFieldNumber) seen_job = rest.substr(0, *value);
-      rest.remove_prefix(*value);
-      if (*tag >> 3 > v1::ManifestRecord::kRequestIdFieldNumber) return false;
+  while (const uint32_t field = reader.NextField()) {
+    if (reader.is_bytes()) {
+      if (field == v1::ManifestRecord::kJobFieldNumber) seen_job = reader.bytes();
+      if (field > v1::ManifestRecord::kRequestIdFieldNumber) return false;
       continue;
     }
-    if ((*tag & 7) != kNumber) return false;
-    if (*tag >> 3 == v1::ManifestRecord::kStepFieldNumber) seen_step = *value;
-    if (*tag >> 3 == v1::ManifestRecord::kAttemptFieldNumber) seen_attempt = *value;
-    if (*tag >> 3 < v1::ManifestRecord::kWorldSizeFieldNumber) continue;
-    return *tag >> 3 == v1::ManifestRecord::kWorldSizeFieldNumber && seen_job == job &&
+    if (field == v1::ManifestRecord::kStepFieldNumber) seen_step = reader.number();
+    if (field == v1::ManifestRecord::kAttemptFieldNumber) seen_attempt = reader.number();
+    if (field < v1::ManifestRecord::kWorldSizeFieldNumber) continue;
+    return field == v1::ManifestRecord::kWorldSizeFieldNumber && seen_job == job &&
            seen_step == static_cast<uint64_t>(step) && seen_attempt == attempt;
   }
   return false;

@@ -63,10 +63,10 @@ absl::Status ErrorNaming(Reason reason, const JobContext& context, const Operati
   if (named_ranks.empty()) return OperationError(reason, context, operation, what);
   std::sort(named_ranks.begin(), named_ranks.end(),
             [](const NamedRank& a, const NamedRank& b) { return a.rank < b.rank; });
-  const std::string phase = PhaseName(
-      std::min_element(named_ranks.begin(), named_ranks.end(), [](const NamedRank& a, const NamedRank& b) {
-        return a.phase < b.phase;
-      })->phase);
+  const std::string phase =
+      PhaseName(std::min_element(named_ranks.begin(), named_ranks.end(), [](const NamedRank& a, const NamedRank& b) {
+                  return a.phase < b.phase;
+                })->phase);
   std::vector<int> ranks;
   for (const NamedRank& named_rank : named_ranks) ranks.push_back(named_rank.rank);
   std::string message = absl::StrCat(Name(context, operation), ": ", ranks.size() == 1 ? "rank " : "ranks ",

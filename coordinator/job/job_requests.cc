@@ -76,7 +76,8 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Job::Create(const v1::CreateCheckp
       std::vector<NamedRank> passed;
       for (const auto& [rank, member] : members_.members()) {
         if (member.current_step().value_or(-1) >= request.step()) {
-          passed.push_back({rank, v1::RankProgress::ARMING, absl::StrCat("last reported step ", *member.current_step())});
+          passed.push_back(
+              {rank, v1::RankProgress::ARMING, absl::StrCat("last reported step ", *member.current_step())});
         }
       }
       if (!passed.empty()) {
@@ -106,7 +107,8 @@ void Job::CheckTrainers(SaveRequest& request, JobContext& context) {
     if (known == request.trainer.end()) {
       if (trainer.attached()) request.trainer[rank] = trainer.incarnation();
     } else if (!trainer.attached() || trainer.incarnation() != known->second) {
-      lost.push_back({rank, request.agreed ? v1::RankProgress::WAITING : v1::RankProgress::ARMING, "its trainer ended"});
+      lost.push_back(
+          {rank, request.agreed ? v1::RankProgress::WAITING : v1::RankProgress::ARMING, "its trainer ended"});
     }
   }
   if (lost.empty()) return;

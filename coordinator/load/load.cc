@@ -128,7 +128,8 @@ v1::RankProgress::Phase Load::PhaseOf(const Rank& rank) const {
   if (!rank.begun) return v1::RankProgress::WAITING;
   switch (rank.state.phase()) {
     case v1::LoadState::READING:
-      return !rank.state.source_layout_digest().empty() && !rank.state.source_staged() ? v1::RankProgress::STAGING : v1::RankProgress::READING;
+      return !rank.state.source_layout_digest().empty() && !rank.state.source_staged() ? v1::RankProgress::STAGING
+                                                                                       : v1::RankProgress::READING;
     case v1::LoadState::DONE:
       return v1::RankProgress::DONE;
     default:

@@ -111,8 +111,8 @@ v1::LoadOrder Loads::OrderFor(const Member& member, const v1::LoadState& state, 
   }
   order.set_action(v1::LoadOrder::FAILED);
   const std::optional<int64_t> step = state.has_step() ? std::optional(state.step()) : std::nullopt;
-  *order.mutable_error() =
-      StatusToProto(ErrorFromRanks(context, {"load", step, 0}, {{member.rank, v1::RankProgress::WAITING, std::move(error)}}));
+  *order.mutable_error() = StatusToProto(
+      ErrorFromRanks(context, {"load", step, 0}, {{member.rank, v1::RankProgress::WAITING, std::move(error)}}));
   return order;
 }
 

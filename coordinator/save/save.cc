@@ -163,7 +163,8 @@ bool Save::CheckMembers(JobContext& context) {
       if (rank.seen) {
         lost.push_back({index, v1::RankProgress::WAITING, "its agent is gone"});
       } else if (adopted_ && context.now - created_ > 2 * context.options.lease_ttl) {
-        lost.push_back({index, v1::RankProgress::WAITING, "its agent did not come back after the coordinator restarted"});
+        lost.push_back(
+            {index, v1::RankProgress::WAITING, "its agent did not come back after the coordinator restarted"});
       }
       continue;
     }
@@ -177,7 +178,8 @@ bool Save::CheckMembers(JobContext& context) {
     // A trainer may begin while another rank's old one is still seen, or ends: the next one has the time to attach.
     See(rank, *member, context.now);
     if (context.now - rank.trainer_gone >= context.options.lease_ttl) {
-      trainers.push_back({index, v1::RankProgress::WAITING, "its trainer ended before it began the save, and none took its place"});
+      trainers.push_back(
+          {index, v1::RankProgress::WAITING, "its trainer ended before it began the save, and none took its place"});
     }
   }
   if (!lost.empty() || !trainers.empty()) ReleaseSuccessors();

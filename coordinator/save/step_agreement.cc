@@ -191,7 +191,8 @@ std::optional<v1::ArmOrder> StepAgreement::OrderFor(int) const {
 
 std::vector<NamedRank> StepAgreement::Awaited(const JobContext& context) const {
   std::vector<NamedRank> named_ranks;
-  for (int rank : context.members.Absent()) named_ranks.push_back({rank, v1::RankProgress::ARMING, "no agent registered"});
+  for (int rank : context.members.Absent())
+    named_ranks.push_back({rank, v1::RankProgress::ARMING, "no agent registered"});
   for (const auto& [rank, member] : context.members.members()) {
     const std::string heard = absl::StrCat("agent last heard ", Seconds(context.now - member.heard), " ago");
     if (!member.current_step().has_value()) {
@@ -206,7 +207,8 @@ std::vector<NamedRank> StepAgreement::Awaited(const JobContext& context) const {
           (state_ == State::kDisarming && (answer == v1::ArmState::DISARMED || answer == v1::ArmState::REFUSED)) ||
           state_ == State::kAgreed;
       if (!done)
-        named_ranks.push_back({rank, v1::RankProgress::ARMING, absl::StrCat("has not answered for step ", step_, ", ", heard)});
+        named_ranks.push_back(
+            {rank, v1::RankProgress::ARMING, absl::StrCat("has not answered for step ", step_, ", ", heard)});
     }
   }
   return named_ranks;

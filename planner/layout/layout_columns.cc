@@ -1,7 +1,7 @@
 #include "planner/layout/layout_columns.h"
 
 #include "cairn/v1/layout.pb.h"
-#include "planner/layout/wire.h"
+#include "common/format/wire.h"
 
 namespace cairn {
 namespace {

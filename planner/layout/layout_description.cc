@@ -4,7 +4,7 @@
 #include <tuple>
 
 #include "cairn/v1/layout.pb.h"
-#include "planner/layout/wire.h"
+#include "common/format/wire.h"
 
 namespace cairn {
 

@@ -205,12 +205,14 @@ void LayoutSet::Reader::ReadShards(uint32_t layout, const Schema& schema) {
     set_.layouts_[layout].shards = 0;
     return Malformed(layout, "offsets or shapes do not fit the shards' dimensions");
   }
-  if (columns_.flat_begins.size() != columns_.flat_shards.size() || columns_.flat_ends.size() != columns_.flat_shards.size()) {
+  if (columns_.flat_begins.size() != columns_.flat_shards.size() ||
+      columns_.flat_ends.size() != columns_.flat_shards.size()) {
     set_.layouts_[layout].shards = 0;
     return Malformed(layout, "flat ranges do not fit their shards");
   }
   for (size_t i = 0; i < columns_.flat_shards.size(); ++i) {
-    if (columns_.flat_shards[i] >= columns_.shard_tensors.size() || (i > 0 && columns_.flat_shards[i] <= columns_.flat_shards[i - 1])) {
+    if (columns_.flat_shards[i] >= columns_.shard_tensors.size() ||
+        (i > 0 && columns_.flat_shards[i] <= columns_.flat_shards[i - 1])) {
       set_.layouts_[layout].shards = 0;
       return Malformed(layout, "flat shards are not ascending");
     }

@@ -9,9 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "cairn/v1/plan.pb.h"
 #include "common/base/digest.h"
+#include "common/format/wire.h"
 #include "common/status/status.h"
 #include "planner/layout/layout_set.h"
-#include "planner/layout/wire.h"
 #include "planner/load/mapped_match.h"
 #include "planner/load/name_match.h"
 #include "planner/load/reads.h"
@@ -451,7 +451,8 @@ void PartWriter::WriteParts() {
     part.append(objects);
     writer.Number(v1::ReadPlan::kReadBytesFieldNumber, read_bytes_[r]);
     // One copy is enough: it may be longer than all else that a rank needs.
-    if (r == 0 && plan_.mapping_report != nullptr) writer.String(v1::ReadPlan::kMappingReportFieldNumber, aoa::FormatReport(*plan_.mapping_report));
+    if (r == 0 && plan_.mapping_report != nullptr)
+      writer.String(v1::ReadPlan::kMappingReportFieldNumber, aoa::FormatReport(*plan_.mapping_report));
     part.shrink_to_fit();
   }
 }

@@ -5,10 +5,10 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "cairn/v1/layout.pb.h"
+#include "common/format/wire.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "mapping/json.h"
-#include "planner/layout/wire.h"
 
 namespace cairn {
 namespace {

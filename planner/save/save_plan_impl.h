@@ -17,8 +17,8 @@
 #include "absl/strings/str_format.h"
 #include "cairn/v1/plan.pb.h"
 #include "common/format/safetensors_header.h"
+#include "common/format/wire.h"
 #include "planner/layout/layout_set.h"
-#include "planner/layout/wire.h"
 #include "planner/save/bins.h"
 #include "planner/save/header_lengths.h"
 #include "planner/save/save_plan.h"
@@ -201,7 +201,8 @@ class SavePlan::Impl {
       const LayoutSet::Tensor& tensor = set->tensors()[set->TensorOf(move.shard)];
       nested.clear();
       WireWriter inner(nested);
-      inner.Number(v1::MovedShard::kFromRankFieldNumber, static_cast<uint64_t>(set->ranks()[static_cast<size_t>(move.from)]));
+      inner.Number(v1::MovedShard::kFromRankFieldNumber,
+                   static_cast<uint64_t>(set->ranks()[static_cast<size_t>(move.from)]));
       inner.String(v1::MovedShard::kNameFieldNumber, tensor.name);
       inner.Number(v1::MovedShard::kDtypeFieldNumber, static_cast<uint64_t>(tensor.dtype));
       inner.Packed(v1::MovedShard::kGlobalShapeFieldNumber, tensor.global_shape);
@@ -222,7 +223,8 @@ class SavePlan::Impl {
       nested.clear();
       WireWriter inner(nested);
       inner.Number(v1::MovedOut::kShardFieldNumber, it->item);
-      inner.Number(v1::MovedOut::kToRankFieldNumber, static_cast<uint64_t>(set->ranks()[static_cast<size_t>(moves[it->move].to)]));
+      inner.Number(v1::MovedOut::kToRankFieldNumber,
+                   static_cast<uint64_t>(set->ranks()[static_cast<size_t>(moves[it->move].to)]));
       writer.Bytes(v1::WritePlan::kOutgoingShardsFieldNumber, nested);
     }
     writer.Number(v1::WritePlan::kWorldSizeFieldNumber, set->ranks().size());

@@ -111,7 +111,8 @@ std::string ExecuteSave(const SavePlan& plan, const std::vector<RankMemory>& ran
           bytes.resize(object.slot_bytes);
         } else {
           const auto k = static_cast<int>(number - shards.size() - ranks[r].layout.objects.size());
-          if (k >= parts[r].incoming_shards_size()) return absl::StrCat("item ", number, " of rank ", r, " does not exist");
+          if (k >= parts[r].incoming_shards_size())
+            return absl::StrCat("item ", number, " of rank ", r, " does not exist");
           const v1::MovedShard& moved = parts[r].incoming_shards(k);
           item = {moved.name(),
                   *DTypeFromNumber(moved.dtype()),

@@ -95,7 +95,7 @@ def test_process_without_a_token_passes_for_no_rank(root):
         until(lambda: "rank=1 event=unregistered" in cluster.coordinator.log.read_text())
         assert reason(address, AGENTS["RegisterAgent"], **registration(root, rank=1)) == "BAD_TOKEN"
         # What would make a rank's part of a checkpoint out of nothing.
-        forged = {"agent": registration(root, rank=1)["agent"], "state": {"save": [{"step": 1, "phase": "WRITTEN"}]}}
+        forged = {"agent": registration(root, rank=1)["agent"], "state": {"saves": [{"step": 1, "phase": "WRITTEN"}]}}
         assert reason(address, AGENTS["SynchronizeAgent"], **forged) == "BAD_TOKEN"
         assert reason(address, AGENTS["RegisterAgent"], right, **registration(root, rank=1)) == ""
 

@@ -1,7 +1,7 @@
 // Protobuf's wire format without messages: plans hold millions of small numbers, and building an object for each costs
 // more than everything else. Encoding: protobuf.dev/programming-guides/encoding.
-#ifndef CAIRN_PLANNER_LAYOUT_WIRE_H_
-#define CAIRN_PLANNER_LAYOUT_WIRE_H_
+#ifndef CAIRN_COMMON_FORMAT_WIRE_H_
+#define CAIRN_COMMON_FORMAT_WIRE_H_
 
 #include <cstdint>
 #include <string>
@@ -153,4 +153,4 @@ class WireWriter {
 
 }  // namespace cairn
 
-#endif  // CAIRN_PLANNER_LAYOUT_WIRE_H_
+#endif  // CAIRN_COMMON_FORMAT_WIRE_H_
