@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "google/rpc/error_details.pb.h"
 
 namespace cairn {
@@ -245,7 +247,16 @@ google::rpc::ErrorInfo Payload(const absl::Status& status) {
 
 absl::Status WithPayload(absl::StatusCode code, std::string_view message, const google::rpc::ErrorInfo& info) {
   absl::Status status(code, View(Cut(message, kMaxMessageBytes)));
-  status.SetPayload(kPayloadUrl, absl::Cord(info.SerializeAsString()));
+  // The same error has the same bytes, so that errors and the messages that carry them can be compared: a map has no
+  // order otherwise.
+  std::string bytes;
+  {
+    google::protobuf::io::StringOutputStream stream(&bytes);
+    google::protobuf::io::CodedOutputStream coded(&stream);
+    coded.SetSerializationDeterministic(true);
+    info.SerializeToCodedStream(&coded);
+  }
+  status.SetPayload(kPayloadUrl, absl::Cord(std::move(bytes)));
   return status;
 }
 

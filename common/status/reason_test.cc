@@ -30,6 +30,13 @@ TEST(MakeErrorTest, MakeError_AnyReason_CarriesCodeReasonMessageAndMetadata) {
   EXPECT_EQ(MetadataOf(status).at("step"), "7");
 }
 
+TEST(MakeErrorTest, MakeError_SameMetadata_GivesEqualStatuses) {
+  const auto make = [] {
+    return MakeError(Reason::kRankLate, "late", {{"job", "demo"}, {"step", "7"}, {"rank", "3"}, {"phase", "staging"}});
+  };
+  for (int i = 0; i < 100; ++i) ASSERT_EQ(make(), make());
+}
+
 TEST(MakeErrorTest, MakeError_LongTextAndMetadata_AreCutAtCharacterBorders) {
   std::string text(511, 'x');
   text += "\u00e9";  // two bytes, of which one would fit

@@ -57,6 +57,8 @@ struct JobContext {
   // One line per change of state, "key=value ...", for the log.
   std::vector<std::string>& log;
   uint64_t& next_ticket;
+  // Set by whatever changes the orders of ranks for another reason than their own reports.
+  bool& orders_changed;
 
   template <typename What>
   void Do(What what) {

@@ -45,7 +45,7 @@ v1::SaveOrder Job::VerdictFor(const v1::SaveState& asked, const JobContext& cont
     save.TellVerdict(order);
     return order;
   }
-  if (!recovered_) return wait(RecoveryStalled(context));
+  if (!recovered_) return wait(recovery_stalled_);
   if (const auto found = verdicts_.find({step, attempt}); found != verdicts_.end()) {
     const VerdictSummary* verdict = SettledVerdict(asked);
     if (verdict == nullptr) return wait(found->second.error);

@@ -41,6 +41,12 @@ Job* Decisions::Find(const std::string& name) {
   return found == jobs_.end() ? nullptr : found->second.get();
 }
 
+void Decisions::AddLayout(const std::string& digest, uint64_t bytes, const Environment& environment) {
+  if (layouts_.contains(digest)) return;
+  layouts_.Add(digest, bytes);
+  for (auto& [name, job] : jobs_) job->OnLayout(digest, environment);
+}
+
 void Decisions::KeepForAWhile(const std::vector<std::string>& layouts, absl::Time now) {
   HoldExactly(layouts_, layouts, from_before_);
   from_before_until_ = now + kForgetAfter;

@@ -34,6 +34,8 @@ class Decisions {
   void Tick(absl::Time now, absl::Time wall);
 
   LayoutTable& layouts() { return layouts_; }
+  // The bytes of a layout have come. Tells every job.
+  void AddLayout(const std::string& digest, uint64_t bytes, const Environment& environment);
   // Keeps these layouts until the agents have had the time to come back. They belong to plans of an earlier
   // coordinator, and their bytes are here.
   void KeepForAWhile(const std::vector<std::string>& layouts, absl::Time now);

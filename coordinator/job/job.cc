@@ -1,6 +1,7 @@
 #include "coordinator/job/job.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/random_id.h"
@@ -18,6 +19,9 @@ constexpr size_t kMaxActive = 32;
 constexpr absl::Duration kRecoveryRetry = absl::Seconds(1);
 // A caller that asks about a step again within this time gets the same answer.
 constexpr absl::Duration kStepReadKept = absl::Minutes(1);
+// When agents were last heard is shown to people so often.
+constexpr absl::Duration kHeardInterval = absl::Seconds(1);
+constexpr absl::Duration kForgetInterval = absl::Seconds(1);
 
 }  // namespace
 
@@ -27,7 +31,6 @@ Job::Job(std::string name, const DecisionOptions& options, absl::Time now)
 JobContext Job::MakeContext(Environment& environment) const {
   // The tables are the job's own: a context is only ever made by its methods.
   Job& self = const_cast<Job&>(*this);
-  const Save* stalled = StalledSave();
   return JobContext{name_,
                     options_,
                     environment.now,
@@ -37,18 +40,19 @@ JobContext Job::MakeContext(Environment& environment) const {
                     self.plans_,
                     last_committed_,
                     EarliestUndecided(),
-                    stalled == nullptr ? std::nullopt : std::optional(stalled->step()),
+                    StalledStep(),
                     environment.actions,
                     environment.log,
-                    environment.next_ticket};
+                    environment.next_ticket,
+                    self.orders_changed_};
 }
 
-const Save* Job::StalledSave() const {
-  const Save* found = nullptr;
+std::optional<int64_t> Job::StalledStep() const {
+  std::optional<int64_t> earliest;
   for (const Save& save : saves_) {
-    if (!save.stalled().ok() && (found == nullptr || save.step() < found->step())) found = &save;
+    if (!save.stalled().ok() && (!earliest.has_value() || save.step() < *earliest)) earliest = save.step();
   }
-  return found;
+  return earliest;
 }
 
 bool Job::busy() const {
@@ -57,7 +61,7 @@ bool Job::busy() const {
                      [](const SaveRequest& request) { return request.state == SaveRequest::State::kWaiting; });
 }
 
-bool Job::idle() const { return members_.members().empty() && !recovering_ && !busy() && sweeps_.empty(); }
+bool Job::idle() const { return members_.empty() && !recovering_ && !busy() && sweeps_.empty(); }
 
 Save* Job::ActiveSave(int64_t step) {
   for (Save& save : saves_) {
@@ -144,21 +148,25 @@ absl::StatusOr<v1::RegisterAgentResponse> Job::Register(const v1::RegisterAgentR
   JobContext context = MakeContext(environment);
   last_used_ = context.now;
   if (!options_.root_proof.empty() && request.root_proof() != options_.root_proof) return RootMismatch(request);
-  OnLost(members_.Expire(context.now), context);
+  Expire(context);
   const int rank = static_cast<int>(request.agent().rank());
   const Member* before = members_.Find(rank);
   const bool restarted = before != nullptr && before->incarnation != request.agent().incarnation();
+  const int world_size = members_.world_size();
   const auto changed = members_.Register(request, context.now);
   if (!changed.ok()) return changed.status();
   if (restarted) OnLost({rank}, context);
+  if (members_.world_size() != world_size) attention_ = true;
   if (*changed) {
     ++revision_;
+    plan_inputs_changed_ = true;
+    OnMember(rank, context);
     context.Log("rank=", request.agent().rank(), " incarnation=", ShortId(request.agent().incarnation()),
-                " node=", request.node(), " event=registered agents=", members_.members().size(), "/",
-                members_.world_size());
+                " node=", request.node(), " event=registered agents=", members_.size(), "/", members_.world_size());
   }
   EnsureRecovered(environment);
-  Advance(context);
+  if (attention_) Advance(context);
+  RefreshOrders(context);
   v1::RegisterAgentResponse response;
   response.set_coordinator_epoch(options_.coordinator_epoch);
   response.set_membership_epoch(members_.epoch());
@@ -169,41 +177,86 @@ absl::StatusOr<v1::RegisterAgentResponse> Job::Register(const v1::RegisterAgentR
 absl::Status Job::Touch(const v1::AgentIdentity& agent, bool uploaded, Environment environment) {
   JobContext context = MakeContext(environment);
   last_used_ = context.now;
-  OnLost(members_.Expire(context.now), context);
+  Expire(context);
   const auto member = members_.Authenticate(agent, context.now);
   if (!member.ok()) return member.status();
-  if (uploaded) {
-    (*member)->uploaded = context.now;
-    Advance(context);
-  }
+  if (uploaded) (*member)->uploaded = context.now;
   return absl::OkStatus();
+}
+
+void Job::Expire(JobContext& context) {
+  const std::vector<int> lost = members_.Expire(context.now);
+  if (lost.empty()) return;
+  OnLost(lost, context);
+  if (attention_) Advance(context);
+  RefreshOrders(context);
 }
 
 absl::Status Job::Synchronize(const v1::SynchronizeAgentRequest& request, Environment environment) {
   JobContext context = MakeContext(environment);
   last_used_ = context.now;
-  OnLost(members_.Expire(context.now), context);
-  const auto member = members_.Authenticate(request.agent(), context.now);
-  if (!member.ok()) return member.status();
-  if (!members_.Report(**member, request.state(), request.sequence(), context.layouts, context.now)) {
-    return absl::OkStatus();
+  Expire(context);
+  const auto found = members_.Authenticate(request.agent(), context.now);
+  if (!found.ok()) return found.status();
+  Member& member = **found;
+  const ReportChange change =
+      members_.Report(member, request.state(), request.sequence(), context.layouts, context.now);
+  if (context.now >= next_revision_) {
+    next_revision_ = context.now + kHeardInterval;
+    ++revision_;
   }
+  // Who asks for a verdict may have it read again.
+  if (change.stale || (change.same && member.asked.empty())) return absl::OkStatus();
   ++revision_;
-  if (recovered_) Apply(**member, context);
-  Advance(context);
+  Want(member, context);
+  if (recovered_) {
+    Apply(member, context);
+    if (apply_all_) ApplyAll(context);
+    attention_ = Watch(member, change, context) || attention_;
+  }
+  if (attention_) Advance(context);
+  RefreshOrders(context);
   return absl::OkStatus();
+}
+
+bool Job::Watch(const Member& member, const ReportChange& change, JobContext& context) {
+  if (change.trainer || change.first) OnMember(member.rank, context);
+  if (change.layout || change.first) {
+    plan_inputs_changed_ = true;
+    // If all had one before, what follows waits for the next tick: all may be changing theirs, one after the other.
+    if (members_.with_layout() == static_cast<size_t>(members_.world_size()) && current_plan_.empty()) return true;
+  }
+  const bool answered = agreement_.Report(member, context);
+  return answered || !member.asked.empty() || (change.first && members_.all_reported()) || loads_.attention() ||
+         std::any_of(saves_.begin(), saves_.end(), [](const Save& save) { return !save.ended() && save.attention(); });
+}
+
+void Job::OnMember(int rank, JobContext& context) {
+  for (Save& save : saves_) {
+    if (save.ended()) continue;
+    save.OnMember(rank, context);
+    attention_ = attention_ || save.attention();
+  }
+  loads_.OnMember(rank, context);
+  attention_ = attention_ || loads_.attention();
+  const Member* member = members_.Find(rank);
+  for (SaveRequest& request : requests_) {
+    if (request.state != SaveRequest::State::kWaiting || attention_) continue;
+    attention_ = member == nullptr || HasLostTrainer(request, *member);
+  }
 }
 
 absl::Status Job::Unregister(const v1::AgentIdentity& agent, Environment environment) {
   JobContext context = MakeContext(environment);
-  OnLost(members_.Expire(context.now), context);
+  Expire(context);
   const auto member = members_.Authenticate(agent, context.now);
   if (!member.ok()) return member.status();
   const int rank = (*member)->rank;
   members_.Remove(rank);
   context.Log("rank=", rank, " event=unregistered");
   OnLost({rank}, context);
-  Advance(context);
+  if (attention_) Advance(context);
+  RefreshOrders(context);
   return absl::OkStatus();
 }
 
@@ -214,13 +267,18 @@ void Job::OnLost(const std::vector<int>& ranks, JobContext& context) {
   for (int rank : ranks) {
     context.Log("rank=", rank, " event=lost");
     named_ranks.push_back({rank, v1::RankProgress::ARMING, "its agent is gone"});
+    WantNothing(rank);
+    agreement_.OnLost(rank);
   }
+  plan_inputs_changed_ = true;
+  attention_ = attention_ || agreement_.state() != StepAgreement::State::kIdle || !current_plan_.empty();
   for (SaveRequest& request : requests_) {
     if (request.state != SaveRequest::State::kWaiting) continue;
     request.state = SaveRequest::State::kEnded;
     request.error = ErrorNaming(Reason::kRankLost, context, {"save", request.step}, "lost", named_ranks);
     request.revision = ++revision_;
   }
+  for (int rank : ranks) OnMember(rank, context);
 }
 
 Save& Job::NewSave(int64_t step, JobContext& context) {
@@ -229,6 +287,7 @@ Save& Job::NewSave(int64_t step, JobContext& context) {
     if (previous.step() == step) previous.OweNothing();
   }
   saves_.push_back(std::move(save));
+  attention_ = context.orders_changed = true;
   ++saves_begun_;
   context.Log("step=", step, " state=COLLECTING");
   return saves_.back();
@@ -249,6 +308,8 @@ void Job::Apply(const Member& member, JobContext& context) {
       const auto active = std::count_if(saves_.begin(), saves_.end(), [](const Save& each) { return !each.ended(); });
       if (static_cast<size_t>(active) >= kMaxActive) continue;
       save = &NewSave(state.step(), context);
+      // Calls of this step that found no save when they were reported belong to this one.
+      apply_all_ = members_.reporting(state.step()) > 1;
       for (SaveRequest& request : requests_) {
         // A request that ended after the ranks had agreed takes its save with it.
         if (request.state == SaveRequest::State::kEnded && request.agreed && request.step == state.step()) {
@@ -258,54 +319,76 @@ void Job::Apply(const Member& member, JobContext& context) {
       }
     }
     save->Report(member, state, context);
+    attention_ = attention_ || save->attention();
   }
   for (const v1::SaveState& asked : member.asked) ApplyAsked(member, asked, context);
   loads_.Apply(member, context);
 }
 
 void Job::ApplyAll(JobContext& context) {
+  apply_all_ = false;
   for (const auto& [rank, member] : members_.members()) {
     if (member.reported) Apply(member, context);
   }
 }
 
 void Job::Advance(JobContext& context) {
+  attention_ = false;
   if (recovered_) {
-    // The end of one save may let another go on: a later step may commit, and a call that came meanwhile begins the
-    // next attempt.
-    for (bool again = true; again;) {
-      again = false;
-      context.earliest_step = EarliestUndecided();
-      const Save* stalled = StalledSave();
-      context.stalled_step = stalled == nullptr ? std::nullopt : std::optional(stalled->step());
-      for (Save& save : saves_) {
-        if (save.ended()) {
-          save.AnswerOwed(context);
-          continue;
-        }
-        const Save::Phase before = save.phase();
-        save.Advance(context);
-        again = again || save.phase() != before;
-        SweepLater(save, context);
-      }
-      again = loads_.Advance(context) || again;
-      if (again) {
-        ++revision_;
-        ApplyAll(context);
-      }
+    while (AdvanceOperations(context)) {
     }
-    if (!agreement_recovered_ && members_.complete() &&
-        std::all_of(members_.members().begin(), members_.members().end(),
-                    [](const auto& entry) { return entry.second.reported; })) {
+    if (!agreement_recovered_ && members_.all_reported()) {
       agreement_recovered_ = true;
       agreement_.Recover(context);
     }
-    AdvanceRequests(context);
+    // One step of the agreement may make the next one possible.
+    for (bool moved = true; moved;) {
+      const StepAgreement::State before = agreement_.state();
+      AdvanceRequests(context);
+      moved = agreement_.state() != before;
+    }
     AdvanceCurrentPlan(context);
     AdvanceSweeps(context);
-    Forget(context.now);
+    if (context.now >= next_forget_) Forget(context.now);
+    // What a verdict is made of may have changed.
+    if (!members_.asking().empty()) context.orders_changed = true;
   }
   RefreshOrders(context);
+}
+
+bool Job::AdvanceOperations(JobContext& context) {
+  context.earliest_step = EarliestUndecided();
+  context.stalled_step = StalledStep();
+  bool moved = false;
+  for (Save& save : saves_) {
+    if (save.ended()) {
+      save.AnswerOwed(context);
+      continue;
+    }
+    const Save::Phase before = save.phase();
+    do {
+      save.Advance(context);
+    } while (save.attention() && !save.ended());  // one step makes the next one possible
+    moved = moved || save.phase() != before;
+    SweepLater(save, context);
+  }
+  moved = loads_.Advance(context) || moved;
+  if (moved) {
+    ++revision_;
+    next_forget_ = absl::InfinitePast();
+    // A call that came meanwhile begins the next attempt.
+    ApplyAll(context);
+  }
+  // The end of one save may let another go on: a later step may commit, or it waits for what has stalled.
+  return moved || context.earliest_step != EarliestUndecided() || context.stalled_step != StalledStep();
+}
+
+bool Job::restless() const {
+  const bool partial = members_.with_layout() > 0 || plan_partial_since_ != absl::InfiniteFuture();
+  return attention_ || !recovered_ || busy() || !sweeps_.empty() || !step_reads_.empty() ||
+         agreement_.state() != StepAgreement::State::kIdle || (plan_inputs_changed_ && partial) ||
+         plan_partial_since_ != absl::InfiniteFuture() || saves_.size() > kEndedKept ||
+         std::any_of(saves_.begin(), saves_.end(), [](const Save& save) { return save.holds_calls(); });
 }
 
 void Job::SweepLater(Save& save, const JobContext& context) {
@@ -342,45 +425,51 @@ void Job::AdvanceSweeps(JobContext& context) {
 }
 
 void Job::AdvanceCurrentPlan(JobContext& context) {
-  std::vector<std::string> layout;
-  std::vector<int> silent;
-  for (const auto& [rank, member] : members_.members()) {
-    if (member.state.trainer().layout_digest().empty()) {
-      silent.push_back(rank);
-    } else {
-      layout.push_back(member.state.trainer().layout_digest());
-    }
-  }
-  for (int rank : members_.Absent()) silent.push_back(rank);
+  const size_t world_size = static_cast<size_t>(members_.world_size());
+  const bool partial = members_.with_layout() < world_size || world_size == 0;
+  const bool waits = plan_partial_since_ != absl::InfiniteFuture();
+  if (!plan_inputs_changed_ && !waits) return;
+  const auto before = std::tuple(current_plan_, current_plan_check_, std::string(current_plan_error_.message()));
+  RequestCurrentPlan(partial, context);
+  const auto after = std::tuple(current_plan_, current_plan_check_, std::string(current_plan_error_.message()));
+  if (before != after) context.orders_changed = true;
+}
+
+void Job::RequestCurrentPlan(bool partial, JobContext& context) {
   current_plan_.clear();
   // An agent may follow a plan that it has while none is known here.
   current_plan_check_ = options_.check_replicas == ReplicaCheck::kAlways;
-  if (layout.empty() || !silent.empty()) {
-    if (layout.empty()) {
+  if (partial) {
+    plan_inputs_changed_ = false;
+    if (members_.with_layout() == 0) {
       plan_partial_since_ = absl::InfiniteFuture();
       current_plan_error_ = absl::OkStatus();
       return;
     }
     plan_partial_since_ = std::min(plan_partial_since_, context.now);
     const bool late = context.now - plan_partial_since_ >= options_.phase_timeout;
-    if (late && current_plan_error_.ok()) {
-      std::vector<NamedRank> named_ranks;
-      for (int rank : silent) {
-        named_ranks.push_back(
-            {rank, v1::RankProgress::WAITING,
-             members_.Find(rank) == nullptr ? "no agent registered" : "its trainer has declared no layout"});
+    if (!late) {
+      current_plan_error_ = absl::OkStatus();
+    } else if (current_plan_error_.ok()) {
+      std::vector<NamedRank> silent;
+      for (int rank = 0; rank < members_.world_size(); ++rank) {
+        const Member* member = members_.Find(rank);
+        if (member != nullptr && !member->state.trainer().layout_digest().empty()) continue;
+        silent.push_back({rank, v1::RankProgress::WAITING,
+                          member == nullptr ? "no agent registered" : "its trainer has declared no layout"});
       }
       current_plan_error_ =
-          ErrorNaming(Reason::kRankLate, context, {"save", std::nullopt}, "held up the plan", named_ranks);
-    } else if (!late) {
-      current_plan_error_ = absl::OkStatus();
+          ErrorNaming(Reason::kRankLate, context, {"save", std::nullopt}, "held up the plan", std::move(silent));
     }
     return;
   }
   plan_partial_since_ = absl::InfiniteFuture();
   current_plan_error_ = absl::OkStatus();
+  std::vector<std::string> layout;
+  for (const auto& [rank, member] : members_.members()) layout.push_back(member.state.trainer().layout_digest());
   const SavePlanEntry* entry = plans_.Request(layout, context);
-  if (entry == nullptr) return;
+  if (entry == nullptr) return;  // until its layouts have come
+  plan_inputs_changed_ = false;
   if (entry->state == SavePlanEntry::State::kReady) {
     current_plan_ = entry->plan.plan_digest;
     current_plan_check_ =
@@ -392,38 +481,72 @@ void Job::AdvanceCurrentPlan(JobContext& context) {
 
 // Orders.
 
-void Job::RefreshOrders(const JobContext& context) {
-  wanted_.clear();
-  const auto want = [&](const std::string& digest, int rank) {
-    if (!digest.empty() && !context.layouts.contains(digest)) wanted_.emplace(digest, rank);
-  };
-  for (const auto& [rank, member] : members_.members()) {
-    want(member.state.trainer().layout_digest(), rank);
-    for (const auto& save : member.state.saves()) {
-      if (ActiveSave(save.step()) != nullptr) want(save.layout_digest(), rank);
-    }
-    for (const auto& load : member.state.loads()) {
-      want(load.layout_digest(), rank);
-      want(load.source_layout_digest(), rank);
+uint64_t Job::orders_version(int rank) const {
+  const auto at = static_cast<size_t>(rank);
+  return orders_version_ + (at < orders_.size() ? orders_[at].own_version : 0);
+}
+
+Job::Woken Job::TakeWoken() { return std::exchange(woken_, {}); }
+
+Job::Orders& Job::OrdersOf(int rank) {
+  const auto at = static_cast<size_t>(rank);
+  if (orders_.size() <= at) orders_.resize(at + 1);
+  return orders_[at];
+}
+
+void Job::Wake(int rank) {
+  ++OrdersOf(rank).own_version;
+  woken_.ranks.push_back(rank);
+}
+
+void Job::Want(const Member& member, const JobContext& context) {
+  const auto at = static_cast<size_t>(member.rank);
+  std::vector<std::string> missing;
+  for (const LayoutHold& hold : member.layouts) {
+    if (!context.layouts.contains(hold.digest())) missing.push_back(hold.digest());
+  }
+  if (at < wants_.size() ? wants_[at] == missing : missing.empty()) return;
+  WantNothing(member.rank);
+  if (wants_.size() <= at) wants_.resize(at + 1);
+  for (const std::string& digest : missing) {
+    std::set<int>& ranks = wanted_[digest];
+    const int asked = ranks.empty() ? -1 : *ranks.begin();
+    ranks.insert(member.rank);
+    if (asked > member.rank) Wake(asked);
+  }
+  wants_[at] = std::move(missing);
+}
+
+void Job::WantNothing(int rank) {
+  const auto at = static_cast<size_t>(rank);
+  if (at >= wants_.size()) return;
+  for (const std::string& digest : std::exchange(wants_[at], {})) {
+    const auto wanted = wanted_.find(digest);
+    if (wanted == wanted_.end()) continue;
+    const bool asked = *wanted->second.begin() == rank;
+    wanted->second.erase(rank);
+    if (wanted->second.empty()) {
+      wanted_.erase(wanted);
+    } else if (asked) {
+      Wake(*wanted->second.begin());
     }
   }
-  // This holds everything from which orders are made, apart from the report of the rank itself.
-  std::string signature = absl::StrCat(recovered_, "|", members_.epoch(), "|", static_cast<int>(agreement_.state()),
-                                       ",", agreement_.OrderFor(0).has_value() ? agreement_.OrderFor(0)->number() : 0,
-                                       "|", current_plan_, current_plan_check_, current_plan_error_.message());
-  for (const Save& save : saves_) absl::StrAppend(&signature, "|", save.OrdersSignature());
-  absl::StrAppend(&signature, loads_.OrdersSignature());
-  for (const auto& [step, read] : step_reads_) absl::StrAppend(&signature, "|", step, "?", read.answered.size());
-  absl::StrAppend(&signature, "|", RecoveryStalled(context).ok());
-  for (const auto& [digest, rank] : wanted_) absl::StrAppend(&signature, "|", digest, rank);
-  for (const auto& [rank, member] : members_.members()) {
-    for (const v1::SaveState& asked : member.asked) {
-      absl::StrAppend(&signature, "|", rank, "?", asked.step(), ".", asked.attempt(), "=",
-                      static_cast<int>(VerdictFor(asked, context).action()));
-    }
-  }
-  if (signature == signature_) return;
-  signature_ = std::move(signature);
+}
+
+void Job::OnLayout(const std::string& digest, Environment environment) {
+  const auto wanted = wanted_.find(digest);
+  if (wanted == wanted_.end()) return;
+  Wake(*wanted->second.begin());
+  wanted_.erase(wanted);
+  JobContext context = MakeContext(environment);
+  if (wanted_.empty()) Advance(context);
+  RefreshOrders(context);
+}
+
+void Job::RefreshOrders(JobContext& context) {
+  if (!context.orders_changed) return;
+  context.orders_changed = false;
+  woken_.all = true;
   ++orders_version_;
 }
 
@@ -440,9 +563,7 @@ v1::SaveOrder Job::SaveOrderFor(const Member& member, const v1::SaveState& state
   order.set_attempt_nonce(state.attempt_nonce());
   if (!recovered_ || !CheckStep(state.step()).ok()) {
     order.set_action(v1::SaveOrder::WAIT);
-    if (const absl::Status stalled = RecoveryStalled(context); !stalled.ok()) {
-      *order.mutable_stalled() = StatusToProto(stalled);
-    }
+    if (!recovery_stalled_.ok()) *order.mutable_stalled() = StatusToProto(recovery_stalled_);
     return order;
   }
   if (const VerdictSummary* found = SettledVerdict(state); found != nullptr) {
@@ -506,57 +627,107 @@ void Job::ReadAgain(int64_t step, StepRead& read, JobContext& context) {
   context.Do(ReadStep{step, read.ticket});
 }
 
-absl::Status Job::RecoveryStalled(const JobContext& context) const {
-  if (recovered_ || context.now - recovery_begun_ < options_.storage_timeout) return absl::OkStatus();
+absl::Status Job::RecoveryStalled(absl::Time now) const {
+  if (recovered_ || now - recovery_begun_ < options_.storage_timeout) return absl::OkStatus();
   return MakeError(Reason::kStorageStalled,
                    absl::StrCat(name_, ": storage has not said for ", Seconds(options_.storage_timeout),
                                 " what the job has saved", recovery_error_.ok() ? "" : ": ", recovery_error_.message()),
                    {{"job", name_}});
 }
 
-v1::SynchronizeAgentResponse Job::OrdersFor(int rank, Environment environment) {
-  const JobContext context = MakeContext(environment);
+v1::SynchronizeAgentResponse Job::MakeOrders(const Member& member, const JobContext& context) const {
   v1::SynchronizeAgentResponse response;
-  const Member* member = members_.Find(rank);
-  if (member == nullptr) return response;
-  for (const auto& [digest, asked] : wanted_) {
-    if (asked == rank) response.add_wanted_layouts(digest);
+  const int rank = member.rank;
+  if (static_cast<size_t>(rank) < wants_.size()) {
+    for (const std::string& digest : wants_[static_cast<size_t>(rank)]) {
+      const auto wanted = wanted_.find(digest);
+      if (wanted != wanted_.end() && *wanted->second.begin() == rank) response.add_wanted_layouts(digest);
+    }
   }
   if (const auto arm = agreement_.OrderFor(rank); arm.has_value()) *response.mutable_arm() = *arm;
-  for (const v1::SaveState& state : member->state.saves()) {
-    *response.add_saves() = SaveOrderFor(*member, state, context);
+  for (const v1::SaveState& state : member.state.saves()) {
+    *response.add_saves() = SaveOrderFor(member, state, context);
   }
-  for (const v1::SaveState& asked : member->asked) *response.add_saves() = VerdictFor(asked, context);
-  for (const v1::LoadState& state : member->state.loads()) {
+  for (const v1::SaveState& asked : member.asked) *response.add_saves() = VerdictFor(asked, context);
+  for (const v1::LoadState& state : member.state.loads()) {
     v1::LoadOrder& order = *response.add_loads();
     if (recovered_) {
-      order = loads_.OrderFor(*member, state, context);
+      order = loads_.OrderFor(member, state, context);
       continue;
     }
     order.set_number(state.number());
     order.set_trainer_incarnation(state.trainer_incarnation());
     order.set_action(v1::LoadOrder::WAIT);
-    if (const absl::Status stalled = RecoveryStalled(context); !stalled.ok()) {
-      order.set_action(v1::LoadOrder::FAILED);
-      *order.mutable_error() = StatusToProto(stalled);
-    }
+    if (recovery_stalled_.ok()) continue;
+    order.set_action(v1::LoadOrder::FAILED);
+    *order.mutable_error() = StatusToProto(recovery_stalled_);
   }
-  if (!member->state.trainer().layout_digest().empty()) {
+  if (!member.state.trainer().layout_digest().empty()) {
     response.set_current_plan_digest(current_plan_);
     if (!current_plan_error_.ok()) *response.mutable_current_plan_error() = StatusToProto(current_plan_error_);
   }
   response.set_check_replicas(current_plan_check_);
   response.set_sample_replicas(options_.check_replicas != ReplicaCheck::kNever);
-  response.set_membership_epoch(members_.epoch());
-  Orders& orders = orders_[rank];
+  return response;
+}
+
+v1::SynchronizeAgentResponse Job::OrdersFor(int rank, Environment environment) {
+  const Member* member = members_.Find(rank);
+  if (member == nullptr) return {};
+  v1::SynchronizeAgentResponse response = MakeOrders(*member, MakeContext(environment));
+  Orders& orders = OrdersOf(rank);
   std::string bytes = response.SerializeAsString();
   if (orders.incarnation != member->incarnation || orders.bytes != bytes) {
-    orders = {member->incarnation, std::move(bytes), ++revision_};
+    orders.incarnation = member->incarnation;
+    orders.bytes = std::move(bytes);
+    orders.revision = ++revision_;
   }
+  orders.made_version = orders_version(rank);
+  orders.made_changes = member->changes;
+  // It only dates what the agent knows of others: nobody is woken for it.
+  response.set_membership_epoch(members_.epoch());
   response.set_coordinator_epoch(options_.coordinator_epoch);
   response.set_revision(orders.revision);
   SetDuration(options_.lease_ttl, *response.mutable_lease_ttl());
   return response;
+}
+
+bool Job::KnowsOrders(int rank, uint64_t known) const {
+  const auto at = static_cast<size_t>(rank);
+  const Member* member = members_.Find(rank);
+  if (member == nullptr || at >= orders_.size()) return false;
+  const Orders& orders = orders_[at];
+  return orders.incarnation == member->incarnation && orders.made_changes == member->changes &&
+         orders.made_version == orders_version(rank) && orders.revision <= known;
+}
+
+std::string Job::Inconsistency(Environment environment) {
+  JobContext context = MakeContext(environment);
+  const auto seen = [&] { return std::tuple(context.actions.size(), context.log.size(), orders_version_); };
+  const auto before = seen();
+  if (recovered_) ApplyAll(context);
+  Advance(context);
+  if (seen() != before) {
+    return absl::StrCat(name_, ": a step was possible and not taken: ",
+                        context.log.size() > std::get<1>(before)       ? context.log.back()
+                        : context.actions.size() > std::get<0>(before) ? "an action follows"
+                                                                       : "orders change");
+  }
+  for (const auto& [rank, member] : members_.members()) {
+    const Orders& orders = OrdersOf(rank);
+    const bool current = orders.incarnation == member.incarnation && orders.made_changes == member.changes &&
+                         orders.made_version == orders_version(rank);
+    if (!current || MakeOrders(member, context).SerializeAsString() == orders.bytes) continue;
+    return absl::StrCat(name_, ": the orders of rank ", rank,
+                        " have changed, and nobody was told: ", MakeOrders(member, context).ShortDebugString());
+  }
+  std::map<std::string, std::set<int>> wanted;
+  for (const auto& [rank, member] : members_.members()) {
+    for (const LayoutHold& hold : member.layouts) {
+      if (!context.layouts.contains(hold.digest())) wanted[hold.digest()].insert(rank);
+    }
+  }
+  return wanted == wanted_ ? "" : absl::StrCat(name_, ": the missing layouts are not those that are wanted");
 }
 
 // Results.
@@ -577,7 +748,7 @@ void Job::OnRecovered(const absl::StatusOr<Recovered>& recovered, Environment en
     MakeContext(environment).Log("event=recovery-failed error=\"", recovered.status().message(), "\"");
     return;
   }
-  recovered_ = true;
+  recovered_ = orders_changed_ = true;
   recovery_error_ = absl::OkStatus();
   for (const VerdictSummary& verdict : recovered->verdict) Keep(verdict);
   JobContext context = MakeContext(environment);
@@ -592,6 +763,7 @@ void Job::OnStepRead(int64_t step, uint64_t ticket, const absl::StatusOr<Recover
   const auto found = step_reads_.find(step);
   if (found == step_reads_.end() || found->second.ticket != ticket) return;
   ++revision_;
+  orders_changed_ = true;
   if (recovered.ok()) {
     verdicts_.erase(verdicts_.lower_bound({step, 0}), verdicts_.lower_bound({step + 1, 0}));
     last_committed_.reset();
@@ -619,6 +791,7 @@ void Job::OnStepRead(int64_t step, uint64_t ticket, const absl::StatusOr<Recover
 void Job::OnSavePlanned(const std::string& key, const absl::StatusOr<PlannedSave>& plan, Environment environment) {
   JobContext context = MakeContext(environment);
   plans_.OnPlanned(key, plan);
+  plan_inputs_changed_ = true;
   ++revision_;
   Advance(context);
 }
@@ -638,6 +811,7 @@ void Job::OnManifest(int64_t step, uint64_t ticket, const absl::StatusOr<MadeMan
   JobContext context = MakeContext(environment);
   ++revision_;
   if (Save* save = ActiveSave(step); save != nullptr) save->OnManifest(ticket, made, context);
+  plan_inputs_changed_ = true;  // its replicas may have been compared
   Advance(context);
 }
 
@@ -683,21 +857,20 @@ void Job::OnLoadPlanned(uint64_t id, uint64_t ticket, const absl::StatusOr<Plann
 }
 
 void Job::Tick(Environment environment) {
-  if (!recovered_ && !members_.members().empty()) EnsureRecovered(environment);
+  if (!recovered_ && !members_.empty()) EnsureRecovered(environment);
   JobContext context = MakeContext(environment);
-  OnLost(members_.Expire(context.now), context);
-  Advance(context);
+  Expire(context);
+  if (absl::Status stalled = RecoveryStalled(context.now); stalled != recovery_stalled_) {
+    recovery_stalled_ = std::move(stalled);
+    context.orders_changed = true;
+  }
+  if (restless()) Advance(context);
+  RefreshOrders(context);
 }
 
 void Job::Forget(absl::Time now) {
-  const auto held = [&](const Save& save) {
-    for (const auto& [rank, member] : members_.members()) {
-      for (const auto& state : member.state.saves()) {
-        if (state.step() == save.step()) return true;
-      }
-    }
-    return false;
-  };
+  next_forget_ = now + kForgetInterval;
+  const auto held = [&](const Save& save) { return members_.reporting(save.step()) > 0; };
   for (auto save = saves_.begin(); saves_.size() > kEndedKept && save != saves_.end();) {
     save = save->ended() && !held(*save) ? saves_.erase(save) : std::next(save);
   }

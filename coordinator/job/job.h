@@ -48,8 +48,15 @@ class Job {
   const std::string& name() const { return name_; }
   uint64_t revision() const { return revision_; }
   const Membership& members() const { return members_; }
-  // This number grows whenever the orders of an agent may have changed for another reason than the agent's own report.
-  uint64_t orders_version() const { return orders_version_; }
+  // This number grows whenever the orders of `rank` may have changed for another reason than its agent's own report.
+  uint64_t orders_version(int rank) const;
+  // The ranks whose orders may have changed since the last call, for another reason than their own reports: all of
+  // them, or these.
+  struct Woken {
+    bool all = false;
+    std::vector<int> ranks;
+  };
+  Woken TakeWoken();
   // Nothing would be lost if the job were forgotten.
   bool idle() const;
   bool busy() const;
@@ -63,6 +70,8 @@ class Job {
   absl::Status Touch(const v1::AgentIdentity& agent, bool uploaded, Environment environment);
   // Says what `rank`'s agent should do. The revision is that of the last change of these orders.
   v1::SynchronizeAgentResponse OrdersFor(int rank, Environment environment);
+  // Whether OrdersFor would give a revision of at most `known`. Costs less than to put the orders together.
+  bool KnowsOrders(int rank, uint64_t known) const;
 
   // Calls of people. They answer nothing if the answer must wait for the recovery from storage or, with `patient`, for
   // agents that come back after the coordinator's restart.
@@ -75,8 +84,10 @@ class Job {
   std::optional<absl::StatusOr<v1::Checkpoint>> Cancel(const CheckpointKey& key, Environment environment);
   v1::Job View(Environment environment) const;
 
-  // Time has passed.
+  // Time has passed. The caller does this every few hundred milliseconds.
   void Tick(Environment environment);
+  // The bytes of this layout have come, for whichever job.
+  void OnLayout(const std::string& digest, Environment environment);
 
   // Results of actions.
   void OnRecovered(const absl::StatusOr<Recovered>& recovered, Environment environment);
@@ -88,6 +99,11 @@ class Job {
   void OnRemoved(int64_t step, uint64_t ticket, const absl::Status& status, Environment environment);
   void OnLoadPlanned(uint64_t id, uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, Environment environment);
 
+  // Says what the incremental bookkeeping has missed: compares it with what follows from looking at everything. Empty
+  // if it has missed nothing. `environment` is of the last tick, because what only time brings waits for the next one.
+  // For tests: it costs much.
+  std::string Inconsistency(Environment environment);
+
   // Starts reading what storage knows of the job, once.
   void EnsureRecovered(Environment environment);
   bool recovered() const { return recovered_; }
@@ -98,16 +114,41 @@ class Job {
     uint64_t incarnation = 0;
     std::string bytes;
     uint64_t revision = 0;
+    // Grows when the orders of this rank alone may have changed.
+    uint64_t own_version = 0;
+    // What they were made from: Job::orders_version and Member::changes.
+    uint64_t made_version = 0;
+    uint64_t made_changes = 0;
   };
 
   JobContext MakeContext(Environment& environment) const;
+  // Removes the members whose lease has ended.
+  void Expire(JobContext& context);
+  // Says to all that depends on it that the rank's agent has come, is lost, or has another trainer.
+  void OnMember(int rank, JobContext& context);
+  // Looks at what a report has changed: whether Advance may have a step to take.
+  bool Watch(const Member& member, const ReportChange& change, JobContext& context);
+  // Whether time alone may bring a step.
+  bool restless() const;
+  // Notes which layouts that `member` names are missing.
+  void Want(const Member& member, const JobContext& context);
+  void WantNothing(int rank);
+  Orders& OrdersOf(int rank);
+  // What the rank's agent should do, without the revision and what dates the answer.
+  v1::SynchronizeAgentResponse MakeOrders(const Member& member, const JobContext& context) const;
+  // The orders of this rank alone may have changed.
+  void Wake(int rank);
   void Apply(const Member& member, JobContext& context);
   // Applies the reports of all members again, after a save has ended: calls that came meanwhile begin the next one.
   void ApplyAll(JobContext& context);
   void Advance(JobContext& context);
+  // Takes one step of each save and load that can. Returns whether another one may be possible now.
+  bool AdvanceOperations(JobContext& context);
   void AdvanceRequests(JobContext& context);
   void AdvanceCurrentPlan(JobContext& context);
-  void RefreshOrders(const JobContext& context);
+  // `partial`: some ranks have declared no layout yet.
+  void RequestCurrentPlan(bool partial, JobContext& context);
+  void RefreshOrders(JobContext& context);
   void AdvanceSweeps(JobContext& context);
   // Takes over the files that `save` has left in storage, to remove them later.
   void SweepLater(Save& save, const JobContext& context);
@@ -124,7 +165,8 @@ class Job {
   bool Committed(int64_t step) const;
   void Keep(const VerdictSummary& verdict);
   std::optional<int64_t> EarliestUndecided() const;
-  const Save* StalledSave() const;
+  // The smallest step whose save is stalled.
+  std::optional<int64_t> StalledStep() const;
   // Memory says that the step is committed. Does storage still say so? People may have removed the step. Answers
   // nothing while the step is being read. `caller` asks again until it is answered, and gets what was read after it had
   // first asked.
@@ -139,10 +181,12 @@ class Job {
   const VerdictSummary* SettledVerdict(const v1::SaveState& state) const;
   static std::string CallerOf(const Member& member, const v1::SaveState& state);
   // STORAGE_STALLED if storage has not said for too long what it knows of the job; else OK.
-  absl::Status RecoveryStalled(const JobContext& context) const;
+  absl::Status RecoveryStalled(absl::Time now) const;
   v1::SaveOrder SaveOrderFor(const Member& member, const v1::SaveState& state, const JobContext& context) const;
   absl::Status StepCommitted(int64_t step) const;
   absl::Status RootMismatch(const v1::RegisterAgentRequest& request) const;
+  // Whether the trainer that the request was made for has ended. Notes the trainer if it is the rank's first one.
+  static bool HasLostTrainer(SaveRequest& request, const Member& member);
   void CheckTrainers(SaveRequest& request, JobContext& context);
   void CheckRequestTime(SaveRequest& request, bool blocked, JobContext& context);
   // WORLD_INCOMPLETE: names the ranks without an agent.
@@ -196,18 +240,27 @@ class Job {
   bool agreement_recovered_ = false;
   absl::Time next_recovery_ = absl::InfinitePast();
   absl::Status recovery_error_;
+  absl::Status recovery_stalled_;  // as told in orders
 
+  // True if what the current plan is made of may have changed since it was looked at.
+  bool plan_inputs_changed_ = true;
   std::string current_plan_;
   bool current_plan_check_ = false;
   absl::Status current_plan_error_;
   absl::Time plan_partial_since_ = absl::InfiniteFuture();
 
   uint64_t revision_ = 1;
+  absl::Time next_revision_ = absl::InfinitePast();  // for what changes without end: when agents were last heard
+  bool attention_ = true;                            // Advance may have a step to take
+  bool apply_all_ = false;                           // so may Apply, for other members than the one that reported
+  bool orders_changed_ = false;
   uint64_t orders_version_ = 1;
-  std::string signature_;
-  // The layouts that are missing, each with the rank that is asked for it.
-  std::map<std::string, int> wanted_;
-  std::map<int, Orders> orders_;
+  Woken woken_;
+  // The layouts that are missing, each with the ranks that name it. The first of them is asked.
+  std::map<std::string, std::set<int>> wanted_;
+  std::vector<std::vector<std::string>> wants_;  // by rank: its layouts in `wanted_`
+  std::vector<Orders> orders_;                   // by rank
+  absl::Time next_forget_ = absl::InfinitePast();
   absl::Time last_used_;
 };
 

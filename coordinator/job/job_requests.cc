@@ -40,7 +40,7 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Job::Create(const v1::CreateCheckp
     if (!recovery_error_.ok() && !patient) return recovery_error_;
     return std::nullopt;
   }
-  OnLost(members_.Expire(context.now), context);
+  Expire(context);
   const absl::Time deadline =
       request.has_timeout() ? context.now + DurationOf(request.timeout()) : absl::InfiniteFuture();
   const CheckpointKey key{std::nullopt, request.request_id()};
@@ -57,7 +57,7 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Job::Create(const v1::CreateCheckp
     if (!still.has_value()) return std::nullopt;
     if (*still) return StepCommitted(request.step());
   }
-  if (members_.members().empty()) {
+  if (members_.empty()) {
     // After a restart of the coordinator, agents come back by themselves. So the job is not unknown before they have
     // had the time.
     if (patient && context.now - started_ < options_.lease_ttl) return std::nullopt;
@@ -98,18 +98,20 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Job::Create(const v1::CreateCheckp
   return Get(key, 0, environment);
 }
 
+bool Job::HasLostTrainer(SaveRequest& request, const Member& member) {
+  if (!member.reported) return false;
+  const v1::TrainerState& trainer = member.state.trainer();
+  const auto known = request.trainer.find(member.rank);
+  if (known != request.trainer.end()) return !trainer.attached() || trainer.incarnation() != known->second;
+  if (trainer.attached()) request.trainer[member.rank] = trainer.incarnation();
+  return false;
+}
+
 void Job::CheckTrainers(SaveRequest& request, JobContext& context) {
   std::vector<NamedRank> lost;
   for (const auto& [rank, member] : members_.members()) {
-    if (!member.reported) continue;
-    const v1::TrainerState& trainer = member.state.trainer();
-    const auto known = request.trainer.find(rank);
-    if (known == request.trainer.end()) {
-      if (trainer.attached()) request.trainer[rank] = trainer.incarnation();
-    } else if (!trainer.attached() || trainer.incarnation() != known->second) {
-      lost.push_back(
-          {rank, request.agreed ? v1::RankProgress::WAITING : v1::RankProgress::ARMING, "its trainer ended"});
-    }
+    if (!HasLostTrainer(request, member)) continue;
+    lost.push_back({rank, request.agreed ? v1::RankProgress::WAITING : v1::RankProgress::ARMING, "its trainer ended"});
   }
   if (lost.empty()) return;
   EndRequest(request,
@@ -219,6 +221,7 @@ void Job::AdvanceRequests(JobContext& context) {
     if (request.step.has_value()) {
       if (Save* save = ActiveSave(*request.step); save != nullptr) {
         save->AddRequest(request.id, request.deadline);
+        context.orders_changed = true;
         request.state = SaveRequest::State::kAttached;
         ++revision_;
         continue;
@@ -252,12 +255,12 @@ void Job::AdvanceRequests(JobContext& context) {
     case StepAgreement::State::kAgreeing:
     case StepAgreement::State::kAgreed: {
       // The agreement stands in the control pages until every trainer has acted on it or gone past it.
-      const bool over = std::all_of(members_.members().begin(), members_.members().end(), [&](const auto& entry) {
-        const Member& member = entry.second;
+      bool over = true;
+      for (const auto& [rank, member] : members_.members()) {
         const bool begun = std::any_of(member.state.saves().begin(), member.state.saves().end(),
                                        [&](const auto& save) { return save.step() == agreement_.step(); });
-        return begun || member.current_step().value_or(-1) > agreement_.step();
-      });
+        over = over && (begun || member.current_step().value_or(-1) > agreement_.step());
+      }
       const bool settled = FindSave(agreement_.step(), /*active=*/false) != nullptr || Committed(agreement_.step());
       const bool needed = std::any_of(requests_.begin(), requests_.end(), [&](const SaveRequest& request) {
         return request.state == SaveRequest::State::kWaiting && (!request.agreed || request.step == agreement_.step());

@@ -87,7 +87,7 @@ TEST_F(OwnershipTest, AgentThatReadsAnotherProof_IsNotRegistered_AndHearsWhoSees
     for (const char* part : {"rank 1", "node-1", "/ckpt"}) {
       EXPECT_NE(refused.message().find(part), std::string::npos) << refused;
     }
-    EXPECT_EQ(job().members().members().size(), 1u);
+    EXPECT_EQ(job().members().size(), 1u);
   }
   EXPECT_TRUE(Register(1, "proof").ok());
 }

@@ -274,10 +274,11 @@ class World : private Simulation {
   }
 
   void Move(Rank& rank, int64_t step, v1::SaveState::Phase from, v1::SaveState::Phase to) {
-    After(absl::Milliseconds(10 + Pick(300)), [this, &rank, step, from, to, incarnation = rank.agent.incarnation] {
+    const uint64_t call = rank.agent.saves[step].call();
+    After(absl::Milliseconds(10 + Pick(300)), [=, this, &rank, incarnation = rank.agent.incarnation] {
       const auto found = rank.agent.saves.find(step);
       if (rank.agent.incarnation != incarnation || found == rank.agent.saves.end()) return;
-      if (found->second.phase() != from) return;
+      if (found->second.phase() != from || found->second.call() != call) return;
       found->second.set_phase(to);
       if (step != step_) return;
       rank.staging = to == v1::SaveState::STAGING;
@@ -384,7 +385,8 @@ class World : private Simulation {
     rank.agent = Agent();
     rank.agent.incarnation = ++next_id_;
     last_event_ = now_;
-    After(absl::Milliseconds(10 + Pick(1500)), [this, &rank, incarnation = rank.agent.incarnation] {
+    // Soon enough that a call which it delays still comes within kNextAttemptGrace of the others'.
+    After(absl::Milliseconds(10 + Pick(400)), [this, &rank, incarnation = rank.agent.incarnation] {
       if (rank.agent.incarnation != incarnation) return;
       rank.agent.attached = true;
       last_event_ = now_;

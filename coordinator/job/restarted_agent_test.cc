@@ -231,9 +231,9 @@ TEST_F(RestartedAgentTest, AskedSave_ItsFilesAreDurable_IsToldOfTheCommit) {
   job().OnManifest(kStep, make->ticket, MadeManifest{std::make_shared<std::string>("m"), 1}, At());
   const auto put = Take<PutVerdict>();
   ASSERT_TRUE(put.has_value());
-  const uint64_t orders = job().orders_version();
+  const uint64_t orders = job().orders_version(1);
   job().OnVerdict(kStep, put->ticket, PutOutcome{Verdict(1, true)}, At());
-  EXPECT_GT(job().orders_version(), orders) << "whoever waits for orders is woken";
+  EXPECT_GT(job().orders_version(1), orders) << "whoever waits for orders is woken";
   EXPECT_EQ(OrderOf(1, 9).action(), v1::SaveOrder::COMMITTED);
   EXPECT_EQ(OrderOf(1, 9).bytes(), 123u);
   EXPECT_EQ(OrderOf(1, 9).directory(), "demo/000000000010/0001");
@@ -277,9 +277,9 @@ TEST_F(RestartedAgentTest, AskedSave_UnfinishedAttempt_WaitsForItsTombstone) {
     for (int rank = 0; rank < 2; ++rank) Register(rank);
     Report(1, {Asked(1)});
     if (const auto put = Take<PutVerdict>(); put.has_value()) {
-      const uint64_t orders = job().orders_version();
+      const uint64_t orders = job().orders_version(1);
       job().OnVerdict(kStep, put->ticket, PutOutcome{Verdict(1, false, put->error)}, At());
-      EXPECT_GT(job().orders_version(), orders);
+      EXPECT_GT(job().orders_version(1), orders);
       break;
     }
   }

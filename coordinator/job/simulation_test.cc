@@ -96,6 +96,7 @@ class World : private Simulation {
     options.lease_ttl = kLease;
     options.storage_timeout = kStorageTimeout;
     decisions_ = std::make_unique<Decisions>(options);
+    last_tick_ = absl::InfinitePast();
     ++generation_;
   }
 
@@ -103,6 +104,7 @@ class World : private Simulation {
   void InCore(Function function) {
     const Environment environment = decisions_->At(now_, now_);
     function(environment);
+    CheckBookkeeping(environment);
     std::vector<CoreAction> actions = decisions_->TakeActions();
     for (const std::string& line : decisions_->TakeLog()) {
       Log(absl::StrCat("epoch=", epoch_, " ", line));
@@ -115,6 +117,16 @@ class World : private Simulation {
     }
   }
 
+  // What is kept with every event must be what follows from looking at everything.
+  void CheckBookkeeping(const Environment& environment) {
+    Job* job = decisions_->Find(kJob);
+    if (job == nullptr) return;
+    Environment last_tick = environment;
+    last_tick.now = last_tick_;
+    const std::string missed = job->Inconsistency(last_tick);
+    if (!missed.empty()) Violation(missed);
+  }
+
   // A call that hangs takes effect, and is answered, long after everyone has stopped waiting for it; some never.
   absl::Duration StorageDelay() {
     if (!stormy() || !Chance(0.01)) return Delay();
@@ -125,7 +137,7 @@ class World : private Simulation {
   void Tick() {
     if (now_ >= coordinator_frozen_until_) {
       decisions_->Tick(now_, now_);
-      InCore([](const Environment&) {});
+      InCore([this](const Environment& environment) { last_tick_ = environment.now; });
     }
     After(absl::Milliseconds(100), [this] { Tick(); });
   }
@@ -290,7 +302,7 @@ class World : private Simulation {
           const auto job = decisions_->JobFor(kJob, environment);
           const auto response = (*job)->Register(request, environment);
           if (!response.ok()) return;
-          for (const Agent& other : agents_) decisions_->layouts().Add(Layout(other), 1);
+          for (const Agent& other : agents_) decisions_->AddLayout(Layout(other), 1, environment);
           Send([&agent, incarnation, answer = *response] {
             if (agent.incarnation != incarnation || answer.coordinator_epoch() < agent.epoch) return;
             agent.epoch = answer.coordinator_epoch();
@@ -586,6 +598,7 @@ class World : private Simulation {
   uint64_t next_id_ = 100;
 
   std::vector<Agent> agents_;
+  absl::Time last_tick_ = absl::InfinitePast();
   std::unique_ptr<Decisions> decisions_;
   uint64_t epoch_ = 0;
   uint64_t generation_ = 0;

@@ -40,6 +40,7 @@ void Load::SetPhase(Phase phase, JobContext& context) {
   static constexpr std::array<const char*, 4> kNames = {"COLLECTING", "READING", "DONE", "FAILED"};
   if (phase_ == phase) return;
   phase_ = phase;
+  attention_ = context.orders_changed = true;
   if (ended()) Drop();
   context.Log("load=", id_, wanted_step().has_value() ? absl::StrCat(" step=", *wanted_step()) : "",
               " state=", kNames[static_cast<size_t>(phase)],
@@ -87,10 +88,26 @@ void Load::Join(const Member& member, const v1::LoadState& state, JobContext& co
   if (ranks_.size() < size) ranks_.resize(size);
   Rank& rank = ranks_[static_cast<size_t>(member.rank)];
   rank.successor = rank.successor || IsSuccessor(rank, state.trainer_incarnation());
+  Count(rank, -1);
   rank.begun = true;
   rank.agent = member.incarnation;
   rank.progress = context.now;
   rank.state = state;
+  Count(rank, +1);
+  attention_ = attention_ || counts_.begun == ranks_.size() || HasFailed(state);
+  OnMember(member.rank, context);
+}
+
+void Load::OnMember(int rank, JobContext& context) {
+  if (ended() || static_cast<size_t>(rank) >= ranks_.size()) return;
+  attention_ = attention_ || LookAt(rank, context).has_value();
+}
+
+void Load::Count(const Rank& rank, int sign) {
+  if (!rank.begun) return;
+  counts_.begun += static_cast<size_t>(sign);
+  if (rank.state.phase() == v1::LoadState::DONE) counts_.done += static_cast<size_t>(sign);
+  if (HasFailed(rank.state)) counts_.failed += static_cast<size_t>(sign);
 }
 
 void Load::Follow(const Member& member, JobContext& context) {
@@ -107,7 +124,10 @@ void Load::Follow(const Member& member, JobContext& context) {
   if (found != nullptr && (!followed || HasFailed(*found))) return Update(rank, *found, context);
   const v1::TrainerState& trainer = member.state.trainer();
   const bool alive = trainer.attached() && trainer.incarnation() == rank.state.trainer_incarnation();
+  Count(rank, -1);
   rank.state.set_phase(v1::LoadState::FAILED);
+  Count(rank, +1);
+  attention_ = true;
   *rank.state.mutable_error() = StatusToProto(
       alive ? MakeError(Reason::kInterrupted, followed ? "its trainer gave this call up and has begun another"
                                                        : "its trainer gave the call up")
@@ -120,8 +140,14 @@ void Load::Update(Rank& rank, const v1::LoadState& state, JobContext& context) {
                      rank.state.plan_digest() != state.plan_digest() ||
                      rank.state.source_staged() != state.source_staged();
   if (!moved || (rank.state.phase() == v1::LoadState::DONE && !HasFailed(state))) return;
+  const auto counts = counts_;
+  Count(rank, -1);
   rank.progress = context.now;
   rank.state = state;
+  Count(rank, +1);
+  const bool all_over = counts_.done + counts_.failed == ranks_.size();
+  attention_ = attention_ || (counts_.failed > counts.failed && (counts.failed == 0 || all_over)) ||
+               (counts_.done > counts.done && all_over);
 }
 
 v1::RankProgress::Phase Load::PhaseOf(const Rank& rank) const {
@@ -177,6 +203,7 @@ std::vector<int> Load::Owing(const JobContext& context) const {
 }
 
 void Load::Advance(JobContext& context) {
+  attention_ = false;
   if (ended() || !CheckMembers(context) || !CheckErrors(context) || !CheckInherited(context)) return;
   const std::vector<int> awaited = Awaited(context);
   std::vector<int> late;

@@ -48,7 +48,12 @@ class Load {
   // Takes what the rank's agent now reports of the rank's call, if the call is in this operation. A call that the agent
   // does not report any more, or that a later call of its trainer follows, was given up.
   void Follow(const Member& member, JobContext& context);
+  // Says that the rank's agent has come, is lost, or has another trainer.
+  void OnMember(int rank, JobContext& context);
+  // Does everything that follows from the state and the time. It looks at every rank; see Save::Advance for when.
   void Advance(JobContext& context);
+  // Whether a report or a member has made a step possible since the last Advance.
+  bool attention() const { return attention_; }
   void Fail(absl::Status error, JobContext& context);
   void OnPlanned(uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, JobContext& context);
 
@@ -84,7 +89,16 @@ class Load {
   // The ranks that owe bytes to others, or for whose call others wait.
   std::vector<int> Owing(const JobContext& context) const;
   std::vector<NamedRank> NamedRanks(const std::vector<int>& ranks, const JobContext& context) const;
+  // What is wrong with a rank's agent or trainer.
+  struct MemberFault {
+    bool trainer = false;
+    std::string detail;
+  };
+  // Looks at one rank's agent and trainer.
+  std::optional<MemberFault> LookAt(int index, JobContext& context);
   bool CheckMembers(JobContext& context);
+  // Adds `sign` for everything that is counted of `rank`.
+  void Count(const Rank& rank, int sign);
   // Is called before the load ends because ranks or trainers were lost. A trainer that took the place of a lost one is
   // released, so that its call begins a new operation.
   void ReleaseSuccessors();
@@ -105,6 +119,14 @@ class Load {
   const std::string inherited_plan_;
   Phase phase_ = Phase::kCollecting;
   std::vector<Rank> ranks_;
+  // The number of ranks in each state, kept with every report. They only say when to look at all ranks.
+  struct {
+    size_t begun = 0;
+    size_t done = 0;
+    size_t failed = 0;
+  } counts_;
+  bool attention_ = true;
+
   absl::Time progress_base_;
   absl::Time first_failure_ = absl::InfiniteFuture();
   uint64_t ticket_ = 0;

@@ -62,41 +62,10 @@ bool Load::CheckMembers(JobContext& context) {
   std::vector<NamedRank> lost;
   std::vector<NamedRank> trainers;
   for (size_t i = 0; i < ranks_.size(); ++i) {
-    Rank& rank = ranks_[i];
     const int index = static_cast<int>(i);
-    const Member* member = context.members.Find(index);
-    if (member == nullptr) {
-      // Others may still take bytes from a rank that is done itself.
-      if (rank.begun || rank.seen) lost.push_back({index, PhaseOf(rank), "its agent is gone"});
-      continue;
-    }
-    rank.seen = true;
-    if (rank.begun && member->incarnation != rank.agent) {
-      lost.push_back({index, PhaseOf(rank), "its agent was restarted"});
-      continue;
-    }
-    if (!member->reported) continue;
-    const v1::TrainerState& trainer = member->state.trainer();
-    if (trainer.attached() && (rank.seen_trainer == 0 || !rank.begun)) {
-      rank.successor = rank.successor || IsSuccessor(rank, trainer.incarnation());
-      rank.seen_trainer = trainer.incarnation();
-    }
-    if (!rank.begun) {
-      if (trainer.attached()) {
-        rank.trainer_gone = absl::InfiniteFuture();
-      } else if (rank.seen_trainer != 0) {
-        rank.trainer_gone = std::min(rank.trainer_gone, context.now);
-        if (context.now - rank.trainer_gone >= kNextTrainerGrace) {
-          trainers.push_back({index, PhaseOf(rank), "its trainer ended and none has taken its place"});
-        }
-      }
-      continue;
-    }
-    // If the rank's load has failed, its error counts, and not that its trainer then ended.
-    if (HasFailed(rank.state) || rank.state.phase() == v1::LoadState::DONE || rank.seen_trainer == 0) continue;
-    if (!trainer.attached() || trainer.incarnation() != rank.state.trainer_incarnation()) {
-      trainers.push_back({index, PhaseOf(rank), "its trainer ended"});
-    }
+    std::optional<MemberFault> fault = LookAt(index, context);
+    if (!fault.has_value()) continue;
+    (fault->trainer ? trainers : lost).push_back({index, PhaseOf(ranks_[i]), std::move(fault->detail)});
   }
   if (!lost.empty() || !trainers.empty()) ReleaseSuccessors();
   if (!lost.empty()) {
@@ -107,6 +76,37 @@ bool Load::CheckMembers(JobContext& context) {
   return !ended();
 }
 
+std::optional<Load::MemberFault> Load::LookAt(int index, JobContext& context) {
+  Rank& rank = ranks_[static_cast<size_t>(index)];
+  const Member* member = context.members.Find(index);
+  if (member == nullptr) {
+    // Others may still take bytes from a rank that is done itself.
+    if (!rank.begun && !rank.seen) return std::nullopt;
+    return MemberFault{false, "its agent is gone"};
+  }
+  rank.seen = true;
+  if (rank.begun && member->incarnation != rank.agent) return MemberFault{false, "its agent was restarted"};
+  if (!member->reported) return std::nullopt;
+  const v1::TrainerState& trainer = member->state.trainer();
+  if (trainer.attached() && (rank.seen_trainer == 0 || !rank.begun)) {
+    rank.successor = rank.successor || IsSuccessor(rank, trainer.incarnation());
+    rank.seen_trainer = trainer.incarnation();
+  }
+  if (!rank.begun) {
+    if (trainer.attached()) {
+      rank.trainer_gone = absl::InfiniteFuture();
+    } else if (rank.seen_trainer != 0) {
+      rank.trainer_gone = std::min(rank.trainer_gone, context.now);
+    }
+    if (context.now - rank.trainer_gone < kNextTrainerGrace) return std::nullopt;
+    return MemberFault{true, "its trainer ended and none has taken its place"};
+  }
+  // If the rank's load has failed, its error counts, and not that its trainer then ended.
+  if (HasFailed(rank.state) || rank.state.phase() == v1::LoadState::DONE || rank.seen_trainer == 0) return std::nullopt;
+  if (trainer.attached() && trainer.incarnation() == rank.state.trainer_incarnation()) return std::nullopt;
+  return MemberFault{true, "its trainer ended"};
+}
+
 bool Load::IsSuccessor(const Rank& rank, uint64_t trainer) {
   return rank.seen_trainer != 0 && rank.seen_trainer != trainer;
 }
@@ -114,7 +114,9 @@ bool Load::IsSuccessor(const Rank& rank, uint64_t trainer) {
 void Load::ReleaseSuccessors() {
   if (has_plan()) return;  // all have begun it, and were told so: they are in it together
   for (Rank& rank : ranks_) {
-    if (rank.successor) rank = Rank();
+    if (!rank.successor) continue;
+    Count(rank, -1);
+    rank = Rank();
   }
 }
 
@@ -193,9 +195,7 @@ absl::Status Load::WithOlderStep(absl::Status error, const JobContext& context) 
 }
 
 bool Load::AnswersAreIn(const JobContext& context) const {
-  if (inherited_plan_.empty() || !context.members.complete()) return false;
-  return std::all_of(context.members.members().begin(), context.members.members().end(),
-                     [](const auto& entry) { return entry.second.reported; });
+  return !inherited_plan_.empty() && context.members.all_reported();
 }
 
 bool Load::CheckInherited(JobContext& context) {

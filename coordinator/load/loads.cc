@@ -57,11 +57,21 @@ void Loads::Apply(const Member& member, JobContext& context) {
   }
 }
 
+void Loads::OnMember(int rank, JobContext& context) {
+  for (Load& load : loads_) load.OnMember(rank, context);
+}
+
+bool Loads::attention() const {
+  return std::any_of(loads_.begin(), loads_.end(), [](const Load& load) { return !load.ended() && load.attention(); });
+}
+
 bool Loads::Advance(JobContext& context) {
   bool ended = false;
   for (Load& load : loads_) {
     if (load.ended()) continue;
-    load.Advance(context);
+    do {
+      load.Advance(context);
+    } while (load.attention() && !load.ended());
     if (!load.ended()) continue;
     ended = true;
     for (const auto& [rank, member] : context.members.members()) {
@@ -84,11 +94,12 @@ void Loads::OnPlanned(uint64_t id, uint64_t ticket, const absl::StatusOr<Planned
 void Loads::Forget(const Membership& members) {
   if (loads_.size() <= kEndedKept) return;
   const auto held = [&](const Load& load) {
-    return std::any_of(members.members().begin(), members.members().end(), [&](const auto& entry) {
-      const Member& member = entry.second;
-      return std::any_of(member.state.loads().begin(), member.state.loads().end(),
-                         [&](const v1::LoadState& state) { return load.Has(member.rank, state); });
-    });
+    for (const auto& [rank, member] : members.members()) {
+      for (const v1::LoadState& state : member.state.loads()) {
+        if (load.Has(rank, state)) return true;
+      }
+    }
+    return false;
   };
   for (auto load = loads_.begin(); loads_.size() > kEndedKept && load != loads_.end();) {
     const bool forget = load->ended() && (loads_.size() > 2 * kMaxActive || !held(*load));
@@ -114,12 +125,6 @@ v1::LoadOrder Loads::OrderFor(const Member& member, const v1::LoadState& state, 
   *order.mutable_error() = StatusToProto(
       ErrorFromRanks(context, {"load", step, 0}, {{member.rank, v1::RankProgress::WAITING, std::move(error)}}));
   return order;
-}
-
-std::string Loads::OrdersSignature() const {
-  std::string signature;
-  for (const Load& load : loads_) absl::StrAppend(&signature, "|", load.id(), ",", static_cast<int>(load.phase()));
-  return signature;
 }
 
 bool Loads::busy() const {

@@ -28,17 +28,20 @@ class Loads {
  public:
   // Takes what the rank's agent has reported.
   void Apply(const Member& member, JobContext& context);
+  // Says that the rank's agent has come, is lost, or has another trainer.
+  void OnMember(int rank, JobContext& context);
+  // Whether a report or a member has made a step possible since the last Advance.
+  bool attention() const;
   // Takes every step that has become possible. Returns true if an operation has ended. A call that waited for it may
   // then begin, once the members' reports are applied again.
   bool Advance(JobContext& context);
   void OnPlanned(uint64_t id, uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, JobContext& context);
   // Forgets operations that have ended and that no agent speaks of any more, but for the last ones, which people see.
+  // Costs a look at every rank.
   void Forget(const Membership& members);
 
   // The order for a call that the rank's agent has reported.
   v1::LoadOrder OrderFor(const Member& member, const v1::LoadState& state, const JobContext& context) const;
-  // This text changes whenever the orders of a rank may have changed for another reason than the rank's own report.
-  std::string OrdersSignature() const;
   bool busy() const;
   void View(const JobContext& context, v1::Job& view) const;
 

@@ -44,71 +44,115 @@ absl::StatusOr<bool> Membership::Register(const v1::RegisterAgentRequest& reques
   Expire(now);
   const int rank = static_cast<int>(agent.rank());
   const int world_size = static_cast<int>(request.world_size());
-  auto held = members_.find(rank);
-  const bool other = held != members_.end() && held->second.incarnation != agent.incarnation();
-  if (other && request.predecessor() != held->second.incarnation) {
-    const Member& holder = held->second;
+  const Member* held = Find(rank);
+  const bool other = held != nullptr && held->incarnation != agent.incarnation();
+  if (other && request.predecessor() != held->incarnation) {
     return MakeError(Reason::kRankConflict,
-                     absl::StrCat(job_, ": rank ", rank, " is held by agent ", ShortId(holder.incarnation), " on ",
-                                  holder.node.empty() ? "an unnamed node" : holder.node, ", heard ",
-                                  absl::FormatDuration(absl::Trunc(now - holder.heard, absl::Milliseconds(100))),
+                     absl::StrCat(job_, ": rank ", rank, " is held by agent ", ShortId(held->incarnation), " on ",
+                                  held->node.empty() ? "an unnamed node" : held->node, ", heard ",
+                                  absl::FormatDuration(absl::Trunc(now - held->heard, absl::Milliseconds(100))),
                                   " ago; its lease ends in ",
-                                  absl::FormatDuration(absl::Trunc(holder.lease_end - now, absl::Milliseconds(100)))),
-                     {{"job", job_}, {"rank", absl::StrCat(rank)}, {"node", holder.node}});
+                                  absl::FormatDuration(absl::Trunc(held->lease_end - now, absl::Milliseconds(100)))),
+                     {{"job", job_}, {"rank", absl::StrCat(rank)}, {"node", held->node}});
   }
-  const bool alone = members_.empty() || (members_.size() == 1 && held != members_.end());
+  const bool alone = size_ == 0 || (size_ == 1 && held != nullptr);
   if (!alone && world_size != world_size_) {
     return MakeError(Reason::kWorldSizeMismatch,
-                     absl::StrCat(job_, ": rank ", rank, " says ", world_size, " ranks, the ", members_.size(),
+                     absl::StrCat(job_, ": rank ", rank, " says ", world_size, " ranks, the ", size_,
                                   " live agents say ", world_size_),
                      {{"job", job_}, {"rank", absl::StrCat(rank)}});
   }
   if (other) {
-    members_.erase(held);
-    held = members_.end();
+    Drop(rank);
+    held = nullptr;
   }
-  const bool changed = held == members_.end() || world_size != world_size_;
+  const bool changed = held == nullptr || world_size != world_size_;
+  if (world_size != world_size_) last_trainer_.erase(last_trainer_.lower_bound(world_size), last_trainer_.end());
   world_size_ = world_size;
-  last_trainer_.erase(last_trainer_.lower_bound(world_size), last_trainer_.end());
-  Member& member = members_[rank];
-  if (held == members_.end()) member.stepped = now;
-  member.rank = rank;
+  if (slots_.size() <= static_cast<size_t>(rank)) slots_.resize(static_cast<size_t>(rank) + 1);
+  std::unique_ptr<Member>& slot = slots_[static_cast<size_t>(rank)];
+  if (slot == nullptr) {
+    slot = std::make_unique<Member>();
+    slot->rank = rank;
+    slot->stepped = now;
+    slot->by_silence = by_silence_.insert(by_silence_.end(), rank);
+    ++size_;
+  }
+  Member& member = *slot;
   member.incarnation = agent.incarnation();
   member.node = request.node();
   member.transfer_address = request.transfer_address();
   member.descriptor_socket = request.descriptor_socket();
   member.boot_id = request.boot_id();
-  member.heard = now;
-  member.lease_end = now + lease_ttl_;
+  Renew(member, now);
   if (changed) ++epoch_;
   return changed;
 }
 
+void Membership::Renew(Member& member, absl::Time now) {
+  member.heard = now;
+  member.lease_end = now + lease_ttl_;
+  by_silence_.splice(by_silence_.end(), by_silence_, member.by_silence);
+}
+
 absl::StatusOr<Member*> Membership::Authenticate(const v1::AgentIdentity& agent, absl::Time now) {
   Expire(now);
-  const auto found = members_.find(static_cast<int>(agent.rank()));
-  if (found == members_.end()) {
+  if (agent.rank() >= slots_.size() || slots_[agent.rank()] == nullptr) {
     return MakeError(Reason::kNotRegistered, absl::StrCat(job_, ": rank ", agent.rank(), " is not registered"),
                      {{"job", job_}, {"rank", absl::StrCat(agent.rank())}});
   }
-  Member& member = found->second;
+  Member& member = *slots_[agent.rank()];
   if (member.incarnation != agent.incarnation()) {
     return MakeError(Reason::kStaleIncarnation,
                      absl::StrCat(job_, ": rank ", agent.rank(), " belongs to agent ", ShortId(member.incarnation),
                                   " now, not to ", ShortId(agent.incarnation())),
                      {{"job", job_}, {"rank", absl::StrCat(agent.rank())}});
   }
-  member.heard = now;
-  member.lease_end = now + lease_ttl_;
+  Renew(member, now);
   return &member;
 }
 
-bool Membership::Report(Member& member, const v1::AgentState& state, uint64_t sequence, LayoutTable& layouts,
-                        absl::Time now) {
-  if (sequence != 0 && sequence <= member.sequence) return false;
+void Membership::Count(const Member& member, int sign) {
+  const auto add = [&](size_t& count) { count += static_cast<size_t>(sign); };
+  if (!member.reported) return;
+  add(reported_);
+  if (!member.state.trainer().layout_digest().empty()) add(with_layout_);
+  for (const v1::SaveState& save : member.state.saves()) {
+    const auto reporting = reporting_.try_emplace(save.step(), 0).first;
+    add(reporting->second);
+    if (reporting->second == 0) reporting_.erase(reporting);
+  }
+  if (member.asked.empty()) return;
+  if (sign > 0) {
+    asking_.insert(member.rank);
+  } else {
+    asking_.erase(member.rank);
+  }
+}
+
+ReportChange Membership::Report(Member& member, const v1::AgentState& state, uint64_t sequence, LayoutTable& layouts,
+                                absl::Time now) {
+  ReportChange change;
+  change.stale = sequence != 0 && sequence <= member.sequence;
+  if (change.stale) return change;
   member.sequence = std::max(member.sequence, sequence);
+  std::string report = state.SerializeAsString();
+  change.first = !member.reported;
+  change.same = !change.first && report == member.report;
+  if (change.same) return change;
+  const v1::TrainerState& now_trainer = state.trainer();
+  const v1::TrainerState& then_trainer = member.state.trainer();
   const std::optional<int64_t> before = member.current_step();
-  const bool same_trainer = member.state.trainer().incarnation() == state.trainer().incarnation();
+  const bool same_trainer = then_trainer.incarnation() == now_trainer.incarnation();
+  change.trainer = !same_trainer || then_trainer.attached() != now_trainer.attached();
+  change.layout = then_trainer.layout_digest() != now_trainer.layout_digest();
+  change.step = then_trainer.has_current_step() != now_trainer.has_current_step() ||
+                then_trainer.current_step() != now_trainer.current_step() ||
+                member.state.arm().number() != state.arm().number() ||
+                member.state.arm().status() != state.arm().status();
+  ++member.changes;
+  Count(member, -1);
+  member.report = std::move(report);
   member.reported = true;
   member.state = state;
   member.asked.clear();
@@ -120,6 +164,7 @@ bool Membership::Report(Member& member, const v1::AgentState& state, uint64_t se
       *member.state.add_saves() = save;
     }
   }
+  Count(member, +1);
   HoldExactly(layouts, LayoutsOf(member.state), member.layouts);
   const std::optional<int64_t> after = member.current_step();
   if (state.trainer().attached()) last_trainer_[member.rank] = state.trainer().incarnation();
@@ -133,26 +178,37 @@ bool Membership::Report(Member& member, const v1::AgentState& state, uint64_t se
     }
     member.stepped = now;
   }
-  return true;
+  return change;
+}
+
+void Membership::Drop(int rank) {
+  std::unique_ptr<Member>& slot = slots_[static_cast<size_t>(rank)];
+  Count(*slot, -1);
+  by_silence_.erase(slot->by_silence);
+  slot.reset();
+  --size_;
 }
 
 void Membership::Remove(int rank) {
-  if (members_.erase(rank) > 0) ++epoch_;
+  if (Find(rank) == nullptr) return;
+  Drop(rank);
+  ++epoch_;
 }
 
 std::vector<int> Membership::Expire(absl::Time now) {
   std::vector<int> ranks;
-  for (const auto& [rank, member] : members_) {
-    if (now > member.lease_end) ranks.push_back(rank);
+  while (!by_silence_.empty() && now > Find(by_silence_.front())->lease_end) {
+    ranks.push_back(by_silence_.front());
+    Drop(ranks.back());
   }
-  for (int rank : ranks) members_.erase(rank);
   if (!ranks.empty()) ++epoch_;
+  std::sort(ranks.begin(), ranks.end());
   return ranks;
 }
 
-const Member* Membership::Find(int rank) const {
-  const auto found = members_.find(rank);
-  return found == members_.end() ? nullptr : &found->second;
+size_t Membership::reporting(int64_t step) const {
+  const auto found = reporting_.find(step);
+  return found == reporting_.end() ? 0 : found->second;
 }
 
 uint64_t Membership::LastTrainer(int rank) const {
@@ -163,7 +219,7 @@ uint64_t Membership::LastTrainer(int rank) const {
 std::vector<int> Membership::Absent() const {
   std::vector<int> ranks;
   for (int rank = 0; rank < world_size_; ++rank) {
-    if (!members_.contains(rank)) ranks.push_back(rank);
+    if (Find(rank) == nullptr) ranks.push_back(rank);
   }
   return ranks;
 }

@@ -2,9 +2,13 @@
 #ifndef CAIRN_COORDINATOR_MEMBERSHIP_MEMBERSHIP_H_
 #define CAIRN_COORDINATOR_MEMBERSHIP_MEMBERSHIP_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <list>
 #include <map>
+#include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,6 +33,7 @@ struct Member {
   // The last report of SynchronizeAgent; it means nothing until `reported`.
   bool reported = false;
   uint64_t sequence = 0;
+  uint64_t changes = 0;  // reports that said something new
   // The agent's state, without the saves that it only asks about.
   v1::AgentState state;
   // The saves that it only asks about: it restarted and holds nothing of them (SaveState.ASKED).
@@ -42,9 +47,59 @@ struct Member {
   absl::Time uploaded = absl::InfinitePast();
 
   std::optional<int64_t> current_step() const;
+
+ private:
+  friend class Membership;
+  std::string report;  // `state` and `asked`, as they came
+  std::list<int>::iterator by_silence;
+};
+
+// The members by ascending rank, for loops: `for (const auto& [rank, member] : members)`.
+class MemberRange {
+ public:
+  struct Entry {
+    int rank;
+    const Member& member;
+  };
+  class Iterator {
+   public:
+    Iterator(const std::vector<std::unique_ptr<Member>>& slots, size_t at) : slots_(slots), at_(at) { Skip(); }
+    Entry operator*() const { return {static_cast<int>(at_), *slots_[at_]}; }
+    Iterator& operator++() {
+      ++at_;
+      Skip();
+      return *this;
+    }
+    bool operator!=(const Iterator& other) const { return at_ != other.at_; }
+
+   private:
+    void Skip() {
+      while (at_ < slots_.size() && slots_[at_] == nullptr) ++at_;
+    }
+    const std::vector<std::unique_ptr<Member>>& slots_;
+    size_t at_;
+  };
+
+  explicit MemberRange(const std::vector<std::unique_ptr<Member>>& slots) : slots_(slots) {}
+  Iterator begin() const { return {slots_, 0}; }
+  Iterator end() const { return {slots_, slots_.size()}; }
+
+ private:
+  const std::vector<std::unique_ptr<Member>>& slots_;
+};
+
+// What a report has changed of what the member said before.
+struct ReportChange {
+  bool stale = false;    // A later report was kept already: nothing is changed.
+  bool same = false;     // It says what the last one said.
+  bool first = false;    // It is the first one of this agent.
+  bool trainer = false;  // Another trainer is attached, or none.
+  bool layout = false;   // The trainer has another layout.
+  bool step = false;     // The trainer is at another step, or has answered an order to arm.
 };
 
 // Decides who holds which rank. A pure function of calls and `now`, which must not run backwards. Not thread-safe.
+// Every call costs the same, however many members there are, but for those that say otherwise.
 class Membership {
  public:
   Membership(std::string job, absl::Duration lease_ttl) : job_(std::move(job)), lease_ttl_(lease_ttl) {}
@@ -60,19 +115,33 @@ class Membership {
   // FAILED_PRECONDITION (NOT_REGISTERED), ABORTED (STALE_INCARNATION).
   absl::StatusOr<Member*> Authenticate(const v1::AgentIdentity& agent, absl::Time now);
 
-  // Keeps a report, and holds the layouts that it names. Returns false if a later report was kept already.
-  bool Report(Member& member, const v1::AgentState& state, uint64_t sequence, LayoutTable& layouts, absl::Time now);
+  // Keeps a report, and holds the layouts that it names.
+  ReportChange Report(Member& member, const v1::AgentState& state, uint64_t sequence, LayoutTable& layouts,
+                      absl::Time now);
 
   // Gives a rank back.
   void Remove(int rank);
   // Removes members whose lease has ended and returns their ranks.
   std::vector<int> Expire(absl::Time now);
 
-  const std::map<int, Member>& members() const { return members_; }
-  const Member* Find(int rank) const;
+  MemberRange members() const { return MemberRange(slots_); }
+  size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  const Member* Find(int rank) const {
+    return static_cast<size_t>(rank) < slots_.size() ? slots_[static_cast<size_t>(rank)].get() : nullptr;
+  }
   // 0 while nobody has registered.
   int world_size() const { return world_size_; }
-  bool complete() const { return world_size_ > 0 && static_cast<int>(members_.size()) == world_size_; }
+  bool complete() const { return world_size_ > 0 && size_ == static_cast<size_t>(world_size_); }
+  // Whether all ranks are there and each has reported since it registered.
+  bool all_reported() const { return complete() && reported_ == size_; }
+  // The number of members whose trainer has declared a layout.
+  size_t with_layout() const { return with_layout_; }
+  // The ranks whose agents ask about saves of which they hold nothing.
+  const std::set<int>& asking() const { return asking_; }
+  // The number of members that report a save of the step.
+  size_t reporting(int64_t step) const;
+  // The ranks without an agent, ascending. Costs a look at every rank.
   std::vector<int> Absent() const;
   // The trainer that was attached to the rank last, also through an agent that has ended; 0 for none.
   uint64_t LastTrainer(int rank) const;
@@ -80,9 +149,21 @@ class Membership {
   uint64_t epoch() const { return epoch_; }
 
  private:
+  void Drop(int rank);
+  void Renew(Member& member, absl::Time now);
+  // Adds `sign` for everything that is counted of what `member` reports.
+  void Count(const Member& member, int sign);
+
   const std::string job_;
   const absl::Duration lease_ttl_;
-  std::map<int, Member> members_;
+  std::vector<std::unique_ptr<Member>> slots_;  // by rank; null: no agent
+  size_t size_ = 0;
+  // The ranks by the time when they were last heard. All leases are equally long, so the first one ends first.
+  std::list<int> by_silence_;
+  size_t reported_ = 0;
+  size_t with_layout_ = 0;
+  std::map<int64_t, size_t> reporting_;
+  std::set<int> asking_;
   std::map<int, uint64_t> last_trainer_;  // of ranks below the world size
   int world_size_ = 0;
   uint64_t epoch_ = 0;

@@ -100,10 +100,10 @@ TEST(MembershipTest, Report_Overtaken_ChangesNothing) {
   Member& member = **members.Authenticate(Request(0, 7).agent(), kStart);
   v1::AgentState state;
   state.mutable_trainer()->set_current_step(5);
-  EXPECT_TRUE(members.Report(member, state, 2, layouts, kStart));
+  EXPECT_FALSE(members.Report(member, state, 2, layouts, kStart).stale);
   state.mutable_trainer()->set_current_step(4);
-  EXPECT_FALSE(members.Report(member, state, 1, layouts, kStart));
-  EXPECT_FALSE(members.Report(member, state, 2, layouts, kStart)) << "a duplicate";
+  EXPECT_TRUE(members.Report(member, state, 1, layouts, kStart).stale);
+  EXPECT_TRUE(members.Report(member, state, 2, layouts, kStart).stale) << "a duplicate";
   EXPECT_EQ(member.current_step(), 5);
 }
 

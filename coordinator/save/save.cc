@@ -71,13 +71,17 @@ void Save::Report(const Member& member, const v1::SaveState& state, JobContext& 
   if (phase_ == Phase::kAborting) {
     // A rank that has not begun comes too late for this attempt; it is told so when the attempt has ended.
     if (rank.begun && rank.agent == member.incarnation &&
-        (state.phase() == v1::SaveState::STOPPED || state.call() > rank.state.call())) {
+        (state.phase() == v1::SaveState::STOPPED || state.call() > rank.state.call()) && !rank.stopped) {
       rank.stopped = true;
+      // Advance counts those that it still waits for.
+      attention_ = attention_ || unstopped_ <= 1;
+      if (unstopped_ > 0) --unstopped_;
     }
     return;
   }
   if (!rank.begun) {
     See(rank, member, context.now);
+    Count(rank, -1);
     rank.begun = true;
     rank.agent = member.incarnation;
     rank.trainer = state.trainer_incarnation();
@@ -87,10 +91,19 @@ void Save::Report(const Member& member, const v1::SaveState& state, JobContext& 
       attempt_ = state.attempt();
       attempt_nonce_ = state.attempt_nonce();
       adopted_ = true;
+      attention_ = context.orders_changed = true;
+      Recount();  // with this rank
       context.Log("step=", step_, " attempt=", attempt_, " event=adopted rank=", member.rank);
+    } else {
+      Count(rank, +1);
     }
-    if (!state.request_id().empty()) AddRequest(state.request_id(), absl::InfiniteFuture());
+    if (!state.request_id().empty() && !HasRequest(state.request_id())) {
+      AddRequest(state.request_id(), absl::InfiniteFuture());
+      context.orders_changed = true;
+    }
+    attention_ = attention_ || counts_.begun == ranks_.size() || Failed(state);
     Touch();
+    OnMember(member.rank, context);
     return;
   }
   if (rank.agent != member.incarnation || state.call() < rank.state.call()) return;
@@ -101,14 +114,48 @@ void Save::Report(const Member& member, const v1::SaveState& state, JobContext& 
   if (!moved) return;
   // What is durable stays durable, whatever a message that was overtaken says.
   if (Written(rank) && !Failed(state)) return;
+  const auto counts = counts_;
+  Count(rank, -1);
   rank.progress = context.now;
   rank.state = state;
+  Count(rank, +1);
   Touch();
+  const size_t all = ranks_.size();
+  // A rank that failed starts the grace in which others may fail too.
+  attention_ = attention_ || (counts_.failed > 0 && counts.failed == 0) ||
+               (counts_.failed > counts.failed && counts_.failed + counts_.written == all) ||
+               (counts_.written > counts.written && counts_.failed + counts_.written == all) ||
+               (counts_.staged > counts.staged && counts_.staged == all);
+  OnMember(member.rank, context);
+}
+
+void Save::OnMember(int rank, JobContext& context) {
+  if (phase_ == Phase::kAborting) {
+    attention_ = true;
+  } else if (phase_ == Phase::kCollecting || phase_ == Phase::kWriting) {
+    At(rank, context);
+    attention_ = attention_ || LookAt(rank, context).has_value();
+  }
+}
+
+void Save::Count(const Rank& rank, int sign) {
+  if (!rank.begun) return;
+  const auto add = [&](size_t& count, bool counts) { count += counts ? static_cast<size_t>(sign) : 0; };
+  add(counts_.begun, true);
+  add(counts_.staged, Staged(rank.state));
+  add(counts_.written, Written(rank));
+  add(counts_.failed, Failed(rank.state));
+}
+
+void Save::Recount() {
+  counts_ = {};
+  for (const Rank& rank : ranks_) Count(rank, +1);
 }
 
 void Save::SetPhase(Phase phase, JobContext& context) {
   if (phase_ == phase) return;
   phase_ = phase;
+  attention_ = context.orders_changed = true;
   Touch();
   context.Log("step=", step_, " attempt=", attempt_, " state=", std::string(SavePhaseName(phase)),
               error_.ok() ? "" : absl::StrCat(" error=\"", error_.message(), "\""));
@@ -116,6 +163,7 @@ void Save::SetPhase(Phase phase, JobContext& context) {
 
 void Save::Advance(JobContext& context) {
   if (ended()) return;
+  attention_ = false;
   At(0, context);  // the world's size may have become known
   if (phase_ == Phase::kCollecting || phase_ == Phase::kWriting) {
     if (CheckMembers(context) && CheckErrors(context) && CheckDeadlines(context)) AdvanceForward(context);
@@ -132,55 +180,11 @@ bool Save::CheckMembers(JobContext& context) {
   }
   std::vector<NamedRank> lost;
   std::vector<NamedRank> trainers;
-  const bool all_begun = AllBegun(context);
   for (size_t i = 0; i < ranks_.size(); ++i) {
-    Rank& rank = ranks_[i];
     const int index = static_cast<int>(i);
-    const Member* member = context.members.Find(index);
-    if (rank.begun) {
-      if (Written(rank)) {
-        // Its part is durable, so the rank is needed no more, unless others write shards of it that they have not got
-        // yet.
-        if (member == nullptr || member->incarnation == rank.agent || !OthersWaitFor(index)) continue;
-      }
-      if (member == nullptr) {
-        lost.push_back({index, PhaseOf(rank), DetailOf(index, rank, context)});
-      } else if (member->incarnation != rank.agent) {
-        lost.push_back({index, PhaseOf(rank), "its agent was restarted"});
-      } else if (!Staged(rank.state) && !Failed(rank.state) && rank.trainer != 0 &&
-                 (!member->state.trainer().attached() || member->state.trainer().incarnation() != rank.trainer)) {
-        trainers.push_back({index, PhaseOf(rank), DetailOf(index, rank, context)});
-      } else if (!all_begun && attempt_ == 0 && Staged(rank.state) && rank.trainer != 0 &&
-                 member->state.trainer().attached() && member->state.trainer().incarnation() != rank.trainer) {
-        // An attempt with a number was begun by all, though not all have come back to a coordinator that restarted.
-        // What it staged is of an earlier life of the job. Ranks that have not begun would add their part of this one.
-        trainers.push_back(
-            {index, PhaseOf(rank), "another trainer took its place before all ranks had begun the save"});
-      }
-      continue;
-    }
-    if (member == nullptr) {
-      if (rank.seen) {
-        lost.push_back({index, v1::RankProgress::WAITING, "its agent is gone"});
-      } else if (adopted_ && context.now - created_ > 2 * context.options.lease_ttl) {
-        lost.push_back(
-            {index, v1::RankProgress::WAITING, "its agent did not come back after the coordinator restarted"});
-      }
-      continue;
-    }
-    rank.seen = true;
-    if (!member->reported) continue;
-    if (adopted_) {
-      // An attempt only has a number when all ranks have begun it, and agents report all that they know.
-      lost.push_back({index, v1::RankProgress::WAITING, "its agent was restarted and knows nothing of the save"});
-      continue;
-    }
-    // A trainer may begin while another rank's old one is still seen, or ends: the next one has the time to attach.
-    See(rank, *member, context.now);
-    if (context.now - rank.trainer_gone >= context.options.lease_ttl) {
-      trainers.push_back(
-          {index, v1::RankProgress::WAITING, "its trainer ended before it began the save, and none took its place"});
-    }
+    std::optional<MemberFault> fault = LookAt(index, context);
+    if (!fault.has_value()) continue;
+    (fault->trainer ? trainers : lost).push_back({index, PhaseOf(ranks_[i]), std::move(fault->detail)});
   }
   if (!lost.empty() || !trainers.empty()) ReleaseSuccessors();
   if (!lost.empty()) {
@@ -192,6 +196,42 @@ bool Save::CheckMembers(JobContext& context) {
     return false;
   }
   return true;
+}
+
+std::optional<Save::MemberFault> Save::LookAt(int index, JobContext& context) {
+  Rank& rank = ranks_[static_cast<size_t>(index)];
+  const Member* member = context.members.Find(index);
+  if (rank.begun) {
+    if (Written(rank)) {
+      // Its part is durable, so the rank is needed no more, unless others write shards of it that they have not got
+      // yet.
+      if (member == nullptr || member->incarnation == rank.agent || !OthersWaitFor(index)) return std::nullopt;
+    }
+    if (member == nullptr) return MemberFault{false, DetailOf(index, rank, context)};
+    if (member->incarnation != rank.agent) return MemberFault{false, "its agent was restarted"};
+    const v1::TrainerState& trainer = member->state.trainer();
+    const bool same = trainer.attached() && trainer.incarnation() == rank.trainer;
+    if (rank.trainer == 0 || Failed(rank.state) || same) return std::nullopt;
+    if (!Staged(rank.state)) return MemberFault{true, DetailOf(index, rank, context)};
+    // An attempt with a number was begun by all, though not all have come back to a coordinator that restarted. What
+    // was staged before that is of an earlier life of the job. Ranks that have not begun would add their part of this
+    // one.
+    if (counts_.begun == ranks_.size() || attempt_ > 0 || !trainer.attached()) return std::nullopt;
+    return MemberFault{true, "another trainer took its place before all ranks had begun the save"};
+  }
+  if (member == nullptr) {
+    if (rank.seen) return MemberFault{false, "its agent is gone"};
+    if (!adopted_ || context.now - created_ <= 2 * context.options.lease_ttl) return std::nullopt;
+    return MemberFault{false, "its agent did not come back after the coordinator restarted"};
+  }
+  rank.seen = true;
+  if (!member->reported) return std::nullopt;
+  // An attempt only has a number when all ranks have begun it, and agents report all that they know.
+  if (adopted_) return MemberFault{false, "its agent was restarted and knows nothing of the save"};
+  // A trainer may begin while another rank's old one is still seen, or ends: the next one has the time to attach.
+  See(rank, *member, context.now);
+  if (context.now - rank.trainer_gone < context.options.lease_ttl) return std::nullopt;
+  return MemberFault{true, "its trainer ended before it began the save, and none took its place"};
 }
 
 bool Save::OthersWaitFor(int index) const {
@@ -217,6 +257,7 @@ void Save::ReleaseSuccessors() {
   if (attempt_ > 0 || reserve_ticket_ != 0) return;  // all have begun it: they are in it together
   for (Rank& rank : ranks_) {
     if (!rank.successor) continue;
+    Count(rank, -1);
     rank.begun = false;
     rank.state.Clear();
     rank.seen_trainer = 0;
@@ -384,6 +425,8 @@ void Save::AdvancePlan(JobContext& context) {
   check_replicas_ = context.options.check_replicas == ReplicaCheck::kAlways ||
                     (context.options.check_replicas == ReplicaCheck::kFirst && first);
   progress_base_ = context.now;
+  attention_ = context.orders_changed = true;
+  Recount();
   Touch();
   if (!adopted_) return;
   std::vector<NamedRank> other;
@@ -409,6 +452,8 @@ bool Save::OnReserved(uint64_t ticket, const absl::StatusOr<Reserved>& reserved,
     attempt_ = reserved->attempt;
     attempt_nonce_ = reserved->nonce;
     progress_base_ = context.now;
+    attention_ = context.orders_changed = true;
+    Recount();
     Touch();
     context.Log("step=", step_, " attempt=", attempt_, " event=numbered");
   } else {

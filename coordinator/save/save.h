@@ -57,8 +57,14 @@ class Save {
 
   // Takes what `member` reports of this step.
   void Report(const Member& member, const v1::SaveState& state, JobContext& context);
-  // Does everything that follows from the state and the time. The caller does this after every event.
+  // Says that the rank's agent has come, is lost, or has another trainer.
+  void OnMember(int rank, JobContext& context);
+  // Does everything that follows from the state and the time. It looks at every rank, so the caller does it not after
+  // every event, but when `attention()` says so, after the result of an action, and every moment for what time brings.
   void Advance(JobContext& context);
+  // Whether a report or a member has made a step possible since the last Advance. Costs the same, however many ranks
+  // there are.
+  bool attention() const { return attention_; }
   // Aborts, unless a manifest was handed out already.
   void Abort(absl::Status error, JobContext& context);
   // A person gives the save up. This is as Abort; but if a manifest was handed out, a tombstone is put at the same
@@ -85,9 +91,6 @@ class Save {
   void TellVerdict(v1::SaveOrder& order) const;
   v1::SaveOrder OrderFor(const Member& member, const v1::SaveState& state, const JobContext& context) const;
 
-  // This text changes whenever the orders of a rank change for another reason than the rank's own report.
-  std::string OrdersSignature() const;
-
   // The save as people see it.
   v1::Checkpoint View(const JobContext& context) const;
 
@@ -101,7 +104,9 @@ class Save {
   // to this coordinator when the save was aborted tells whose trainer is owed.
   void NoteTold(const Member& member, const JobContext& context);
   // Calls that were held for long enough are answered.
-  void AnswerOwed(const JobContext& context);
+  void AnswerOwed(JobContext& context);
+  // Whether calls are held.
+  bool holds_calls() const { return held_calls_ > 0; }
   // Notes that the trainer of `rank` has heard the verdict in another way.
   void Heard(int rank);
   // A later attempt of the step has begun, so calls that are held, or that come, belong to that one.
@@ -155,7 +160,18 @@ class Save {
   bool OthersWaitFor(int index) const;
   std::vector<NamedRank> NamedRanks(const std::vector<int>& ranks, const JobContext& context) const;
 
+  // What is wrong with a rank's agent or trainer.
+  struct MemberFault {
+    bool trainer = false;
+    std::string detail;
+  };
+  // Looks at one rank's agent and trainer.
+  std::optional<MemberFault> LookAt(int index, JobContext& context);
   bool CheckMembers(JobContext& context);
+  // Adds `sign` for everything that is counted of `rank`.
+  void Count(const Rank& rank, int sign);
+  // Counts all ranks anew, after a change of what makes one count.
+  void Recount();
   // Notes which trainer of a rank, which has not begun, is waited for.
   static void See(Rank& rank, const Member& member, absl::Time now);
   // Is called before the save ends because ranks or trainers were lost. A trainer that took the place of a lost one is
@@ -169,7 +185,8 @@ class Save {
   void AdvancePlan(JobContext& context);
   void AdvanceCommit(JobContext& context);
   void AdvanceAbort(JobContext& context);
-  bool AllStopped(const JobContext& context) const;
+  // The number of ranks that may still touch their files.
+  size_t Unstopped(const JobContext& context) const;
   void PutManifest(JobContext& context);
   void PutTombstone(const absl::Status& error, JobContext& context);
   // The error that names storage instead of these late ranks, if the commit of an earlier save holds them up.
@@ -188,6 +205,17 @@ class Save {
   std::vector<Rank> ranks_;
   std::vector<std::string> request_ids_;
   absl::Time deadline_ = absl::InfiniteFuture();
+
+  // The number of ranks in each state, kept with every report. They only say when to look at all ranks.
+  struct {
+    size_t begun = 0;
+    size_t staged = 0;
+    size_t written = 0;
+    size_t failed = 0;
+  } counts_;
+  size_t unstopped_ = 0;  // when ABORTING
+  size_t held_calls_ = 0;
+  bool attention_ = true;
 
   // The progress of every rank counts from here at the earliest: the time when the plan or the number came.
   absl::Time progress_base_;

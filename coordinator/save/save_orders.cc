@@ -27,11 +27,6 @@ bool Save::Answers(const Member& member, const v1::SaveState& state) const {
   return rank.OwedTo(member, state);
 }
 
-std::string Save::OrdersSignature() const {
-  return absl::StrCat(step_, ",", static_cast<int>(phase_), ",", plan_.plan_digest, ",", attempt_, ",",
-                      tombstone_stands_, check_replicas_, request_ids_.size(), stalled_.ok(), ",", owed_answered_);
-}
-
 void Save::TellVerdict(v1::SaveOrder& order) const {
   if (phase_ == Phase::kCommitted) {
     order.set_action(v1::SaveOrder::COMMITTED);

@@ -61,6 +61,7 @@ void Save::AdvanceCommit(JobContext& context) {
 void Save::Stall(absl::Status stalled, JobContext& context) {
   if (stalled_ == stalled) return;
   stalled_ = std::move(stalled);
+  context.orders_changed = true;
   Touch();
   context.Log("step=", step_, " attempt=", attempt_, stalled_.ok() ? " event=resumed" : " event=stalled",
               stalled_.ok() ? "" : absl::StrCat(" error=\"", stalled_.message(), "\""));
@@ -133,6 +134,7 @@ void Save::OnVerdict(uint64_t ticket, const PutOutcome& outcome, JobContext& con
     // Another one's. Our own comes back without its metadata, which a tombstone does not hold.
     error_ = standing->error;
   }
+  context.orders_changed = true;
   Touch();
 }
 
@@ -165,14 +167,15 @@ std::optional<absl::Status> Save::BlameStorage(const std::vector<int>& late, con
                                      ", whose commit waits for storage that does not answer"));
 }
 
-bool Save::AllStopped(const JobContext& context) const {
+size_t Save::Unstopped(const JobContext& context) const {
+  size_t count = 0;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const Rank& rank = ranks_[i];
     if (!rank.begun || rank.stopped) continue;
     const Member* member = context.members.Find(static_cast<int>(i));
-    if (member != nullptr && member->incarnation == rank.agent) return false;
+    if (member != nullptr && member->incarnation == rank.agent) ++count;
   }
-  return true;
+  return count;
 }
 
 void Save::PutManifest(JobContext& context) {
@@ -190,6 +193,7 @@ void Save::PutTombstone(const absl::Status& error, JobContext& context) {
 }
 
 void Save::AdvanceAbort(JobContext& context) {
+  unstopped_ = Unstopped(context);
   if (reserve_ticket_ != 0 && context.now - reserve_time_ < context.options.storage_patience()) {
     return;  // a number may come yet, and with it something to bury
   }
@@ -217,7 +221,7 @@ void Save::AdvanceAbort(JobContext& context) {
     End(Phase::kAborted, context);
     return;
   }
-  if (!AllStopped(context) && context.now - abort_time_ < context.options.lease_ttl) return;
+  if (unstopped_ > 0 && context.now - abort_time_ < context.options.lease_ttl) return;
   remove_ticket_ = context.next_ticket++;
   remove_time_ = context.now;
   context.Do(RemoveFiles{step_, attempt_, remove_ticket_});
@@ -269,6 +273,7 @@ void Save::HoldOwed(const Member& member, const v1::SaveState& state, absl::Time
   if (rank.owed_trainer == 0 || rank.owed_trainer != state.trainer_incarnation()) return;
   if (rank.begun && rank.agent == member.incarnation) return;  // its call is answered already
   if (rank.OwedTo(member, state)) return;  // it is held already; another one if the agent restarted once more
+  if (rank.owed_call != Rank::OwedCall::kHeld) ++held_calls_;
   rank.owed_call = Rank::OwedCall::kHeld;
   rank.owed_agent = member.incarnation;
   rank.owed_number = state.call();
@@ -294,14 +299,17 @@ void Save::NoteTold(const Member& member, const JobContext& context) {
   if (!open) rank.owed_trainer = 0;
 }
 
-void Save::AnswerOwed(const JobContext& context) {
+void Save::AnswerOwed(JobContext& context) {
+  if (held_calls_ == 0) return;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     Rank& rank = ranks_[i];
     if (rank.owed_call != Rank::OwedCall::kHeld || context.now - rank.held_since < kNextAttemptGrace) continue;
     const Member* member = context.members.Find(static_cast<int>(i));
     if (member == nullptr || member->incarnation != rank.owed_agent) continue;  // nobody would hear it
     rank.owed_call = Rank::OwedCall::kAnswered;
+    --held_calls_;
     ++owed_answered_;
+    context.orders_changed = true;
   }
 }
 
@@ -317,6 +325,7 @@ void Save::OweNothing() {
     rank.owed_unknown = false;
     if (rank.owed_call == Rank::OwedCall::kHeld) rank.owed_call = Rank::OwedCall::kNone;
   }
+  held_calls_ = 0;
 }
 
 }  // namespace cairn

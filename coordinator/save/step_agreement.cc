@@ -43,7 +43,55 @@ void StepAgreement::Set(State state, JobContext& context) {
   if (state_ == state) return;
   state_ = state;
   progress_ = context.now;
+  context.orders_changed = true;
+  Recount(context);
   context.Log("step=", step_, " agreement=", std::string(NameOf(state)), " number=", number_);
+}
+
+bool StepAgreement::IsOver(const Member& member) const {
+  const int64_t at = member.current_step().value_or(-1);
+  if (state_ == State::kDisarming) {
+    const v1::ArmState::Status answer = AnswerOf(member, number_);
+    // An agent that has said nothing may have armed it all the same. If the trainer has passed the step,
+    // save_requested() can no longer answer it.
+    return answer == v1::ArmState::REFUSED || answer == v1::ArmState::DISARMED ||
+           (answer != v1::ArmState::STATUS_UNSPECIFIED && at >= step_);
+  }
+  return at > step_ || std::any_of(member.state.saves().begin(), member.state.saves().end(),
+                                   [&](const v1::SaveState& save) { return save.step() == step_; });
+}
+
+void StepAgreement::Recount(const JobContext& context) {
+  answers_.clear();
+  armed_ = agreed_ = over_ = 0;
+  for (const auto& [rank, member] : context.members.members()) Report(member, context);
+}
+
+bool StepAgreement::Report(const Member& member, const JobContext& context) {
+  if (state_ == State::kIdle) return false;
+  const Answer answer = {AnswerOf(member, number_), IsOver(member)};
+  if (!Note(member.rank, answer)) return false;
+  const auto world_size = static_cast<size_t>(context.members.world_size());
+  const bool tries = state_ == State::kArming || state_ == State::kAgreeing;
+  return (tries && answer.status == v1::ArmState::REFUSED) || over_ >= context.members.size() ||
+         (state_ == State::kAgreeing && agreed_ >= world_size) ||
+         (state_ == State::kArming && armed_ + agreed_ >= world_size);
+}
+
+bool StepAgreement::Note(int rank, const Answer& answer) {
+  const auto at = static_cast<size_t>(rank);
+  if (answers_.size() <= at) answers_.resize(at + 1);
+  Answer& before = answers_[at];
+  if (before.status == answer.status && before.over == answer.over) return false;
+  const auto count = [](size_t& counter, bool was, bool is) {
+    counter += is ? 1 : 0;
+    counter -= was ? 1 : 0;
+  };
+  count(armed_, before.status == v1::ArmState::ARMED, answer.status == v1::ArmState::ARMED);
+  count(agreed_, before.status == v1::ArmState::AGREED, answer.status == v1::ArmState::AGREED);
+  count(over_, before.over, answer.over);
+  before = answer;
+  return true;
 }
 
 absl::Status StepAgreement::Want(std::optional<int64_t> step, JobContext& context) {

@@ -6,6 +6,7 @@
 #ifndef CAIRN_COORDINATOR_SAVE_STEP_AGREEMENT_H_
 #define CAIRN_COORDINATOR_SAVE_STEP_AGREEMENT_H_
 
+#include <cstddef>
 #include <optional>
 #include <vector>
 
@@ -33,8 +34,12 @@ class StepAgreement {
   // Takes an agreement back that no request needs any more. A trainer that has reached the step already begins its save
   // all the same.
   void Revoke(JobContext& context);
-  // Applies what the ranks answered.
+  // Applies what the ranks answered. Looks at every rank.
   void Advance(JobContext& context);
+  // Takes what a member has reported. Returns whether Advance may have a step to take.
+  bool Report(const Member& member, const JobContext& context);
+  // The rank's agent is lost.
+  void OnLost(int rank) { Note(rank, {}); }
   // Takes up what an earlier coordinator had begun. The caller does this when all ranks have reported for the first
   // time.
   void Recover(JobContext& context);
@@ -48,17 +53,32 @@ class StepAgreement {
   absl::Time progress() const { return progress_; }
   // True if an earlier coordinator began it, so that nobody here asked for it.
   bool inherited() const { return number_ != 0 && number_ >> 32 != (own_epoch_ & 0xffffffff); }
-  // How many steps were refused since the last agreement.
 
  private:
+  // What a rank last answered to order `number_`.
+  struct Answer {
+    v1::ArmState::Status status = v1::ArmState::STATUS_UNSPECIFIED;
+    bool over = false;
+  };
+
   void Set(State state, JobContext& context);
+  // Counts a rank's answer. Returns whether it is another than before.
+  bool Note(int rank, const Answer& answer);
+  // Whether the rank will not act on the step any more, or has acted on it.
+  bool IsOver(const Member& member) const;
+  // Counts the answers to the order anew.
+  void Recount(const JobContext& context);
 
   State state_ = State::kIdle;
   uint64_t number_ = 0;
   uint64_t own_epoch_ = 0;
   uint32_t counter_ = 0;
   int64_t step_ = 0;
-  int refusals_ = 0;
+  int refusals_ = 0;             // steps refused since the last agreement
+  std::vector<Answer> answers_;  // by rank
+  size_t armed_ = 0;
+  size_t agreed_ = 0;
+  size_t over_ = 0;
   absl::Time progress_ = absl::InfinitePast();
 };
 

@@ -91,9 +91,11 @@ grpc::ServerUnaryReactor* AgentService::SynchronizeAgent(grpc::CallbackServerCon
     Job* job = decisions.Find(agent.job());
     const Member* member = job == nullptr ? nullptr : job->members().Find(rank);
     if (member == nullptr || member->incarnation != agent.incarnation()) return NotRegistered(agent);
-    if (!last && *version == job->orders_version()) return std::nullopt;
+    if (!last && (*version == job->orders_version(rank) || (known != 0 && job->KnowsOrders(rank, known)))) {
+      return std::nullopt;
+    }
     v1::SynchronizeAgentResponse orders = job->OrdersFor(rank, environment);
-    *version = job->orders_version();
+    *version = job->orders_version(rank);
     if (!last && known != 0 && orders.revision() <= known) return std::nullopt;
     SetDuration(next_delay, *orders.mutable_next_delay());
     return orders;
@@ -118,8 +120,7 @@ grpc::ServerUnaryReactor* AgentService::PutLayout(grpc::CallbackServerContext* c
         if (next == asked.total_bytes()) {
           self.dispatcher_.Event([&](Decisions& decisions, const Environment& environment) {
             const auto bytes = self.layouts_.Get(asked.digest());
-            if (bytes != nullptr) decisions.layouts().Add(asked.digest(), bytes->size());
-            if (Job* job = decisions.Find(asked.agent().job()); job != nullptr) job->Tick(environment);
+            if (bytes != nullptr) decisions.AddLayout(asked.digest(), bytes->size(), environment);
             return 0;
           });
         }

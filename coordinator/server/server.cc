@@ -49,7 +49,8 @@ class CoordinatorServer::Impl {
     dispatcher_.Event([&](Decisions& decisions, const Environment& environment) {
       decisions.KeepForAWhile(layouts, environment.now);
       for (const std::string& digest : layouts) {
-        if (const auto bytes = layouts_.Get(digest); bytes != nullptr) decisions.layouts().Add(digest, bytes->size());
+        if (const auto bytes = layouts_.Get(digest); bytes != nullptr)
+          decisions.AddLayout(digest, bytes->size(), environment);
       }
       return 0;
     });
