@@ -64,6 +64,15 @@ void Decisions::Tick(absl::Time now, absl::Time wall) {
   }
 }
 
+std::vector<std::pair<std::string, Job::Woken>> Decisions::TakeWoken() {
+  std::vector<std::pair<std::string, Job::Woken>> woken;
+  for (auto& [name, job] : jobs_) {
+    Job::Woken of_job = job->TakeWoken();
+    if (of_job.all || !of_job.ranks.empty()) woken.emplace_back(name, std::move(of_job));
+  }
+  return woken;
+}
+
 bool Decisions::busy() const {
   return std::any_of(jobs_.begin(), jobs_.end(), [](const auto& job) { return job.second->busy(); });
 }

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -43,6 +44,8 @@ class Decisions {
   bool busy() const;
   std::vector<CoreAction> TakeActions() { return std::exchange(actions_, {}); }
   std::vector<std::string> TakeLog() { return std::exchange(log_, {}); }
+  // The jobs of which agents' orders may have changed since the last call, other than by the agents' own reports.
+  std::vector<std::pair<std::string, Job::Woken>> TakeWoken();
 
  private:
   const DecisionOptions options_;

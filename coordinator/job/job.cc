@@ -269,6 +269,7 @@ void Job::OnLost(const std::vector<int>& ranks, JobContext& context) {
     named_ranks.push_back({rank, v1::RankProgress::ARMING, "its agent is gone"});
     WantNothing(rank);
     agreement_.OnLost(rank);
+    Wake(rank);  // its agent's held call has no member any more
   }
   plan_inputs_changed_ = true;
   attention_ = attention_ || agreement_.state() != StepAgreement::State::kIdle || !current_plan_.empty();

@@ -100,7 +100,7 @@ grpc::ServerUnaryReactor* AgentService::SynchronizeAgent(grpc::CallbackServerCon
     SetDuration(next_delay, *orders.mutable_next_delay());
     return orders;
   };
-  return dispatcher_.Hold(context, absl::StrCat("agent ", NameOf(agent)), max_wait, response, poll);
+  return dispatcher_.Hold(context, {agent.job(), rank}, max_wait, response, poll);
 }
 
 grpc::ServerUnaryReactor* AgentService::PutLayout(grpc::CallbackServerContext* context,

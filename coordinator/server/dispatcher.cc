@@ -48,7 +48,7 @@ void Dispatcher::RunTimer() {
     {
       MutexLock lock(mutex_);
       decisions_.Tick(clock_.SteadyNow(), clock_.WallNow());
-      Collect(effects);
+      Collect(effects, /*people=*/true);
     }
     Release(std::move(effects));
     WatchWorkers();
@@ -75,16 +75,33 @@ std::optional<Dispatcher::Answer> Dispatcher::Ask(const AnswerPoll& poll, const 
   return answer;
 }
 
-void Dispatcher::Collect(Effects& effects) {
+bool Dispatcher::TryAnswer(const Held& held, const Environment& environment, Effects& effects) {
+  std::optional<Answer> answer = Ask(held.poll, environment, /*last=*/stopped_);
+  if (!answer.has_value()) return false;
+  effects.answers.emplace_back(held.call, *std::move(answer));
+  return true;
+}
+
+void Dispatcher::Collect(Effects& effects, bool people) {
   const Environment environment = decisions_.At(clock_.SteadyNow(), clock_.WallNow());
-  for (auto held = held_.begin(); held != held_.end();) {
-    std::optional<Answer> answer = Ask(held->poll, environment, /*last=*/stopped_);
-    if (!answer.has_value()) {
-      ++held;
-      continue;
+  const auto answered = [&](const auto& entry) { return TryAnswer(entry.second, environment, effects); };
+  for (const auto& [job, woken] : decisions_.TakeWoken()) {
+    people = people || woken.all;
+    const auto held = agents_.find(job);
+    if (held == agents_.end()) continue;
+    if (woken.all) {
+      absl::erase_if(held->second, answered);
+    } else {
+      for (int rank : woken.ranks) {
+        const auto call = held->second.find(rank);
+        if (call != held->second.end() && answered(*call)) held->second.erase(call);
+      }
     }
-    effects.answers.emplace_back(held->call, *std::move(answer));
-    held = held_.erase(held);
+    if (held->second.empty()) agents_.erase(held);
+  }
+  if (people || stopped_) absl::erase_if(people_, answered);
+  if (stopped_) {
+    for (auto& [job, held] : agents_) absl::erase_if(held, answered);
   }
   // This happens under the lock, so that the bytes of every layout that the decisions count as here are here.
   for (const std::string& digest : decisions_.layouts().TakeDropped()) layouts_.Drop(digest);
@@ -104,7 +121,7 @@ void Dispatcher::Release(Effects effects) {
   }
 }
 
-grpc::ServerUnaryReactor* Dispatcher::HoldAnswer(grpc::CallbackServerContext* context, const std::string& agent,
+grpc::ServerUnaryReactor* Dispatcher::HoldAnswer(grpc::CallbackServerContext* context, const Caller& caller,
                                                  absl::Duration max_wait, AnswerPoll poll) {
   Effects effects;
   std::optional<Answer> now;
@@ -112,19 +129,22 @@ grpc::ServerUnaryReactor* Dispatcher::HoldAnswer(grpc::CallbackServerContext* co
   {
     MutexLock lock(mutex_);
     const Environment environment = decisions_.At(clock_.SteadyNow(), clock_.WallNow());
-    for (auto held = held_.begin(); held != held_.end() && !agent.empty();) {
-      if (held->agent != agent) {
-        ++held;
-        continue;
+    if (const auto job = agents_.find(caller.job); caller.rank >= 0 && job != agents_.end()) {
+      if (const auto earlier = job->second.find(caller.rank); earlier != job->second.end()) {
+        effects.answers.emplace_back(earlier->second.call, *Ask(earlier->second.poll, environment, /*last=*/true));
+        job->second.erase(earlier);
       }
-      effects.answers.emplace_back(held->call, *Ask(held->poll, environment, /*last=*/true));
-      held = held_.erase(held);
     }
     now = Ask(poll, environment, /*last=*/stopped_ || max_wait <= absl::ZeroDuration());
     if (!now.has_value()) {
-      // The call's end takes the lock too, so it cannot come before the call stands in the list.
-      call = HeldCall::Start(max_wait, [this](HeldCall& ended, bool timer) { OnEnd(ended, timer); });
-      held_.push_back({agent, std::move(poll), call});
+      // The call's end takes the lock too, so it cannot come before the call stands in its list.
+      call = HeldCall::Start(max_wait, [this, caller](HeldCall& ended, bool timer) { OnEnd(caller, ended, timer); });
+      Held held{std::move(poll), call};
+      if (caller.rank >= 0) {
+        agents_[caller.job].emplace(caller.rank, std::move(held));
+      } else {
+        people_.emplace(call.get(), std::move(held));
+      }
     }
     Collect(effects);
   }
@@ -134,18 +154,23 @@ grpc::ServerUnaryReactor* Dispatcher::HoldAnswer(grpc::CallbackServerContext* co
   return FinishNow(context, now->status);
 }
 
-void Dispatcher::OnEnd(HeldCall& call, bool timer) {
+void Dispatcher::OnEnd(const Caller& caller, HeldCall& call, bool timer) {
   Effects effects;
   {
     MutexLock lock(mutex_);
-    for (auto held = held_.begin(); held != held_.end(); ++held) {
-      if (held->call.get() != &call) continue;
+    const auto end = [&](auto& calls, auto held) {
+      if (held == calls.end() || held->second.call.get() != &call) return;
       if (timer) {
         const Environment environment = decisions_.At(clock_.SteadyNow(), clock_.WallNow());
-        effects.answers.emplace_back(held->call, *Ask(held->poll, environment, /*last=*/true));
+        effects.answers.emplace_back(held->second.call, *Ask(held->second.poll, environment, /*last=*/true));
       }
-      held_.erase(held);
-      break;
+      calls.erase(held);
+    };
+    if (caller.rank < 0) {
+      end(people_, people_.find(&call));
+    } else if (const auto job = agents_.find(caller.job); job != agents_.end()) {
+      end(job->second, job->second.find(caller.rank));
+      if (job->second.empty()) agents_.erase(job);
     }
     Collect(effects);
   }

@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <functional>
-#include <list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/clock.h"
@@ -56,13 +56,18 @@ class Dispatcher {
     return result;
   }
 
-  // Answers a call when `poll` has an answer: now, after an event, or when `max_wait` is over. A later call with the
-  // same `agent` (not empty) ends the wait of this one.
+  // Whose call is held.
+  struct Caller {
+    std::string job;
+    int rank = -1;  // an agent's; -1 for people
+  };
+  // Answers a call when `poll` has an answer: now, later, or when `max_wait` is over. An agent's call is asked again
+  // when the orders of its rank may have changed; a later call of the same rank ends its wait. Calls of people are
+  // asked again when the orders of any rank may have changed, and every moment.
   template <typename Response>
-  grpc::ServerUnaryReactor* Hold(grpc::CallbackServerContext* context, const std::string& agent,
-                                 absl::Duration max_wait, Response* response,
-                                 std::type_identity_t<Poll<Response>> poll) {
-    return HoldAnswer(context, agent, max_wait,
+  grpc::ServerUnaryReactor* Hold(grpc::CallbackServerContext* context, const Caller& caller, absl::Duration max_wait,
+                                 Response* response, std::type_identity_t<Poll<Response>> poll) {
+    return HoldAnswer(context, caller, max_wait,
                       [response, poll = std::move(poll)](Decisions& decisions, const Environment& environment,
                                                          bool last) -> std::optional<Answer> {
                         std::optional<absl::StatusOr<Response>> made = poll(decisions, environment, last);
@@ -107,24 +112,29 @@ class Dispatcher {
   }
 
   struct Held {
-    std::string agent;
     AnswerPoll poll;
     std::shared_ptr<HeldCall> call;
   };
+  using HeldAgents = absl::flat_hash_map<int, Held>;  // by rank
   struct Effects {
     std::vector<CoreAction> actions;
     std::vector<std::string> log;
     std::vector<std::pair<std::shared_ptr<HeldCall>, Answer>> answers;
   };
 
-  grpc::ServerUnaryReactor* HoldAnswer(grpc::CallbackServerContext* context, const std::string& agent,
+  grpc::ServerUnaryReactor* HoldAnswer(grpc::CallbackServerContext* context, const Caller& caller,
                                        absl::Duration max_wait, AnswerPoll poll);
   grpc::ServerUnaryReactor* AnswerOnWorker(std::function<Answer()> work);
   std::optional<Answer> Ask(const AnswerPoll& poll, const Environment& environment, bool last)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Collect(Effects& effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Takes the answers of the held calls that the last event may have answered, and what else it has brought. `people`:
+  // asks those of people whatever it was.
+  void Collect(Effects& effects, bool people = false) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // True if the held call is answered now. The answer is in `effects`.
+  bool TryAnswer(const Held& held, const Environment& environment, Effects& effects)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Release(Effects effects);
-  void OnEnd(HeldCall& call, bool timer);
+  void OnEnd(const Caller& caller, HeldCall& call, bool timer);
   void Execute(const CoreAction& action);
   void RunTimer();
   void WatchWorkers();
@@ -135,7 +145,8 @@ class Dispatcher {
   WorkerPool workers_;
   Mutex mutex_;
   Decisions decisions_ ABSL_GUARDED_BY(mutex_);
-  std::list<Held> held_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::string, HeldAgents> agents_ ABSL_GUARDED_BY(mutex_);  // by job
+  absl::flat_hash_map<HeldCall*, Held> people_ ABSL_GUARDED_BY(mutex_);
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::atomic<int> stalled_calls_ = 0;
   bool threads_refused_ = false;  // the timer's
