@@ -19,7 +19,7 @@ class CoreUnderTest {
   explicit CoreUnderTest(int ranks);
   ~CoreUnderTest();
 
-  // The core's own time for the event, without the making of the request.
+  // The core's own CPU time for the event, without the making of the request.
   absl::Duration Register(int rank);
   // The agent's whole state: no save if `phase` is PHASE_UNSPECIFIED.
   absl::Duration Report(int rank, v1::SaveState::Phase phase, int64_t step);
