@@ -26,7 +26,7 @@ namespace {
   dup2(output, STDOUT_FILENO);
   if (*log != 0) {
     const int file = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-    dup2(file, STDERR_FILENO);
+    if (file >= 0) dup2(file, STDERR_FILENO);
   }
   execv(arguments[0], arguments);
   _exit(127);

@@ -16,7 +16,9 @@ constexpr absl::Duration kPatience = absl::Seconds(60);
 
 // Bazel runs tests where their data lie.
 std::unique_ptr<ServerUnderTest> StartCoordinator(absl::Duration lease = absl::Seconds(10)) {
-  auto server = ServerUnderTest::StartCoordinator("coordinator/cairn-coordinator", std::getenv("TEST_TMPDIR"), lease);
+  const char* own = std::getenv("TEST_TMPDIR");
+  auto server =
+      ServerUnderTest::StartCoordinator("coordinator/cairn-coordinator", own == nullptr ? "/tmp" : own, lease);
   EXPECT_TRUE(server.ok()) << server.status();
   return server.ok() ? *std::move(server) : nullptr;
 }

@@ -216,7 +216,7 @@ class Runner {
     report_.Add("saves", saves, "unchanged; medians follow");
     report_.Add("cpu_s", MedianOf(cpu), "of the server, for a save");
     report_.Add("cpu_us_per_rank", 1e6 * MedianOf(cpu) / fleet_->size(), "");
-    report_.Add("begun_to_write_s", MedianOf(begun_to_write), "last BEGUN to last order to write, staging included");
+    report_.Add("begun_to_write_s", MedianOf(begun_to_write), "last BEGUN to last order to write");
     report_.Add("written_to_verdict_s", MedianOf(written_to_verdict), "last WRITTEN to last verdict heard");
     report_.Add("save_s", MedianOf(all), "first call of save to last verdict heard");
     AddTraffic(saves);

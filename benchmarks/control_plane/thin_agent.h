@@ -92,6 +92,19 @@ struct ThinAgentOptions {
   std::function<void(absl::Duration)> answered;
 };
 
+// A save of an agent: what it tells of it, and what it was last told.
+struct SaveInWork {
+  v1::SaveState state;
+  v1::SaveOrder order;
+  uint32_t write_attempt = 0;
+  uint64_t write_nonce = 0;
+  bool ordered_to_write = false;
+};
+struct LoadInWork {
+  v1::LoadState state;
+  v1::LoadOrder order;
+};
+
 // Used in the thread of the loop only. It may be destroyed when Stop was called and no call is under way.
 class ThinAgent {
  public:
@@ -117,17 +130,6 @@ class ThinAgent {
  private:
   template <typename Request, typename Response>
   struct Call;
-  struct SaveInWork {
-    v1::SaveState state;
-    v1::SaveOrder order;
-    uint32_t write_attempt = 0;
-    uint64_t write_nonce = 0;
-    bool ordered_to_write = false;
-  };
-  struct LoadInWork {
-    v1::LoadState state;
-    v1::LoadOrder order;
-  };
 
   template <typename Method, typename CallType>
   void Launch(Method method, std::shared_ptr<CallType> call, absl::Duration timeout, Traffic& traffic,
