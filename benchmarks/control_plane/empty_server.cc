@@ -1,14 +1,17 @@
 // The peer of the control plane's figures: a server of the same gRPC that holds as many calls and decides nothing.
 //
-//   empty_server --ranks N --items I --lease-ms MS --listen HOST:PORT
+//   empty_server --items I --lease-ms MS --listen HOST:PORT
 //
 // It counts how many ranks have begun and written, because a save ends only if somebody says so: when all have, all
 // held calls are answered. It checks nothing, plans nothing, and keeps nothing.
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,8 +31,9 @@
 namespace cairn {
 namespace {
 
+constexpr uint32_t kMaxRanks = 100'000;
+
 struct Flags {
-  int ranks = 0;
   int items = 0;
   int lease_ms = 10'000;
   std::string listen = "127.0.0.1:0";
@@ -39,11 +43,19 @@ struct Flags {
 // is over.
 class EmptyService final : public v1::AgentCoordinationService::CallbackService {
  public:
-  explicit EmptyService(const Flags& flags)
-      : flags_(flags), plan_digest_(Digest("empty")), ranks_(static_cast<size_t>(flags.ranks)) {}
+  explicit EmptyService(const Flags& flags) : flags_(flags), plan_digest_(Digest("empty")) {}
 
-  grpc::ServerUnaryReactor* RegisterAgent(grpc::CallbackServerContext* context, const v1::RegisterAgentRequest*,
+  grpc::ServerUnaryReactor* RegisterAgent(grpc::CallbackServerContext* context, const v1::RegisterAgentRequest* request,
                                           v1::RegisterAgentResponse* response) override {
+    if (request->world_size() == 0 || request->world_size() > kMaxRanks) {
+      return FinishNow(context, absl::InvalidArgumentError("no such world size"));
+    }
+    {
+      MutexLock lock(mutex_);
+      // It never shrinks: held calls stay where they are.
+      std::vector<Rank>& ranks = jobs_[request->agent().job()].ranks;
+      ranks.resize(std::max<size_t>(ranks.size(), request->world_size()));
+    }
     response->set_coordinator_epoch(1);
     response->set_membership_epoch(1);
     SetDuration(absl::Milliseconds(flags_.lease_ms), *response->mutable_lease_ttl());
@@ -54,26 +66,26 @@ class EmptyService final : public v1::AgentCoordinationService::CallbackService 
                                              const v1::SynchronizeAgentRequest* request,
                                              v1::SynchronizeAgentResponse* response) override {
     const uint32_t rank = request->agent().rank();
-    if (rank >= ranks_.size()) return FinishNow(context, absl::InvalidArgumentError("no such rank"));
     std::vector<Answer> answers;
     grpc::ServerUnaryReactor* reactor = nullptr;
     {
       MutexLock lock(mutex_);
-      Rank& held = ranks_[rank];
-      if (held.call) answers.push_back({std::move(held.call), held.response, MakeOrders(held)});
-      held.call.reset();
+      Job& job = jobs_[request->agent().job()];
+      if (rank >= job.ranks.size()) return FinishNow(context, absl::InvalidArgumentError("no such rank"));
+      Rank& held = job.ranks[rank];
+      if (held.call) answers.push_back({std::exchange(held.call, nullptr), held.response, MakeOrders(job, held)});
       if (request->state().saves_size() > 0) {
-        Count(held, request->state().saves(0), answers);
+        Count(job, held, request->state().saves(0), answers);
       } else {
         held.step = 0;
       }
       held.response = response;
-      if (request->known_revision() == RevisionFor(held)) {
+      if (request->known_revision() == RevisionFor(job, held)) {
         held.call = HeldCall::Start(DurationOf(request->max_wait()),
-                                    [this, rank](HeldCall& call, bool timer) { OnEnd(rank, call, timer); });
+                                    [this, &job, rank](HeldCall& call, bool timer) { OnEnd(job, rank, call, timer); });
         reactor = held.call->reactor();
       } else {
-        *response = MakeOrders(held);
+        *response = MakeOrders(job, held);
       }
     }
     Release(answers);
@@ -92,7 +104,6 @@ class EmptyService final : public v1::AgentCoordinationService::CallbackService 
     v1::WritePlan plan;
     plan.set_plan_digest(plan_digest_);
     plan.set_rank(request->agent().rank());
-    plan.set_world_size(static_cast<uint32_t>(flags_.ranks));
     for (int i = 0; i < 2; ++i) plan.add_files()->set_name(absl::StrCat("rank-bin", i));
     for (int item = 0; item < flags_.items; ++item)
       plan.mutable_files(item % 2)->add_items(static_cast<uint32_t>(item));
@@ -114,53 +125,59 @@ class EmptyService final : public v1::AgentCoordinationService::CallbackService 
     bool begun = false;
     bool written = false;
   };
+  struct Job {
+    std::vector<Rank> ranks;
+    int64_t step = 0;  // of the newest save
+    size_t begun = 0;
+    size_t written = 0;
+  };
   struct Answer {
     std::shared_ptr<HeldCall> call;
     v1::SynchronizeAgentResponse* response;
     v1::SynchronizeAgentResponse orders;
   };
 
-  void Count(Rank& rank, const v1::SaveState& save, std::vector<Answer>& answers)
+  void Count(Job& job, Rank& rank, const v1::SaveState& save, std::vector<Answer>& answers)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (save.step() > step_) {
-      step_ = save.step();
-      begun_ = written_ = 0;
+    if (save.step() > job.step) {
+      job.step = save.step();
+      job.begun = job.written = 0;
     }
     if (rank.step != save.step()) {
       rank.step = save.step();
       rank.begun = rank.written = false;
     }
-    if (save.step() != step_) return;
-    if (!std::exchange(rank.begun, true) && ++begun_ == flags_.ranks) {
-      AnswerAll(answers);
-    }
-    if (save.phase() == v1::SaveState::WRITTEN && !std::exchange(rank.written, true) && ++written_ == flags_.ranks) {
-      AnswerAll(answers);
-    }
-  }
-
-  void AnswerAll(std::vector<Answer>& answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    for (Rank& rank : ranks_) {
-      if (rank.call) answers.push_back({std::exchange(rank.call, nullptr), rank.response, MakeOrders(rank)});
+    if (save.step() != job.step) return;
+    if (!std::exchange(rank.begun, true) && ++job.begun == job.ranks.size()) AnswerAll(job, answers);
+    if (save.phase() == v1::SaveState::WRITTEN && !std::exchange(rank.written, true) &&
+        ++job.written == job.ranks.size()) {
+      AnswerAll(job, answers);
     }
   }
 
-  uint64_t RevisionFor(const Rank& rank) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  void AnswerAll(Job& job, std::vector<Answer>& answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    for (Rank& rank : job.ranks) {
+      if (rank.call) answers.push_back({std::exchange(rank.call, nullptr), rank.response, MakeOrders(job, rank)});
+    }
+  }
+
+  uint64_t RevisionFor(const Job& job, const Rank& rank) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (rank.step == 0) return 1;
-    const bool begun = rank.step < step_ || begun_ == flags_.ranks;
-    const bool written = rank.step < step_ || written_ == flags_.ranks;
+    const bool begun = rank.step < job.step || job.begun == job.ranks.size();
+    const bool written = rank.step < job.step || job.written == job.ranks.size();
     return static_cast<uint64_t>(rank.step) * 4 + (written ? 2 : begun ? 1 : 0);
   }
 
-  v1::SynchronizeAgentResponse MakeOrders(const Rank& rank) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  v1::SynchronizeAgentResponse MakeOrders(const Job& job, const Rank& rank) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     v1::SynchronizeAgentResponse orders;
     orders.set_coordinator_epoch(1);
     orders.set_membership_epoch(1);
-    orders.set_revision(RevisionFor(rank));
+    orders.set_revision(RevisionFor(job, rank));
     SetDuration(absl::Milliseconds(flags_.lease_ms), *orders.mutable_lease_ttl());
     orders.set_current_plan_digest(plan_digest_);
     if (rank.step == 0) return orders;
-    const uint64_t stage = RevisionFor(rank) % 4;
+    const uint64_t stage = RevisionFor(job, rank) % 4;
     v1::SaveOrder& order = *orders.add_saves();
     order.set_step(rank.step);
     order.set_action(stage == 2 ? v1::SaveOrder::COMMITTED : stage == 1 ? v1::SaveOrder::WRITE : v1::SaveOrder::WAIT);
@@ -171,14 +188,14 @@ class EmptyService final : public v1::AgentCoordinationService::CallbackService 
     return orders;
   }
 
-  void OnEnd(uint32_t rank, HeldCall& call, bool timer) {
+  void OnEnd(Job& job, uint32_t rank, HeldCall& call, bool timer) {
     std::vector<Answer> answers;
     {
       MutexLock lock(mutex_);
-      Rank& held = ranks_[rank];
+      Rank& held = job.ranks[rank];
       if (held.call.get() != &call) return;
       auto ended = std::exchange(held.call, nullptr);
-      if (timer) answers.push_back({std::move(ended), held.response, MakeOrders(held)});
+      if (timer) answers.push_back({std::move(ended), held.response, MakeOrders(job, held)});
     }
     Release(answers);
   }
@@ -194,16 +211,12 @@ class EmptyService final : public v1::AgentCoordinationService::CallbackService 
   const Flags flags_;
   const std::string plan_digest_;
   Mutex mutex_;
-  std::vector<Rank> ranks_ ABSL_GUARDED_BY(mutex_);
-  int64_t step_ ABSL_GUARDED_BY(mutex_) = 0;
-  int begun_ ABSL_GUARDED_BY(mutex_) = 0;
-  int written_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<std::string, Job> jobs_ ABSL_GUARDED_BY(mutex_);
 };
 
 int Main(int argc, char** argv) {
   Flags flags;
   ArgumentParser app("empty_server", "Holds the calls of agents and decides nothing.", VersionText("empty_server"));
-  app.AddOption("--ranks", flags.ranks, "Ranks of the job").Between(1, 100'000).Required();
   app.AddOption("--items", flags.items, "Items of each rank's plan").Between(1, 100'000).Required();
   app.AddOption("--lease-ms", flags.lease_ms, "What agents are told").Between(1, 3'600'000).ShowDefault();
   app.AddOption("--listen", flags.listen, "host:port").ShowDefault();

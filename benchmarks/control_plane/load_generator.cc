@@ -49,7 +49,8 @@ int Main(int argc, char** argv) {
   add("--patience", patience, "Seconds that a save or load is waited for").Between(1, 3600);
   add("--stage-ms", stage_ms, "How long staging takes, half to one and a half of it").Between(0, 60'000);
   add("--write-ms", write_ms, "The same for writing, and for reading").Between(0, 60'000);
-  app.AddFlag("--empty-server", options.empty_server, "Against the server that only holds calls (idle, save)");
+  app.AddFlag("--empty-server", options.empty_server,
+              "Against the server that only holds calls (not load, not restart)");
   add("--coordinator", options.coordinator, "cairn-coordinator; empty for the one of this build");
   add("--directory", options.directory, "Where the checkpoint root is made, and removed again");
   add("--address", address, "Of probe: a coordinator that runs");

@@ -57,7 +57,7 @@ class Runner {
   absl::Status Run() {
     CAIRN_ASSIGN_OR_RETURN(
         server_, options_.empty_server
-                     ? ServerUnderTest::StartEmptyServer(options_.empty_server_path, options_.fleet.ranks,
+                     ? ServerUnderTest::StartEmptyServer(options_.empty_server_path,
                                                          options_.fleet.model.tensors + kObjects, options_.lease)
                      : ServerUnderTest::StartCoordinator(options_.coordinator, options_.directory, options_.lease));
     report_.Add("scenario", options_.name, "");
@@ -74,6 +74,9 @@ class Runner {
 
  private:
   absl::Status RunNamed() {
+    if (options_.empty_server && (options_.name == "load" || options_.name == "restart")) {
+      return MakeError(Reason::kBadRequest, absl::StrCat("the empty server has no scenario ", options_.name));
+    }
     if (options_.name == "idle") return Idle();
     if (options_.name == "first-save") return FirstSave();
     if (options_.name == "save") return Saves();

@@ -24,7 +24,7 @@ struct ScenarioOptions {
   absl::Duration patience = absl::Minutes(2);
   // Of the small job of "mixed".
   int small_ranks = 64;
-  // Against the empty server. Only "idle" and "save".
+  // Against the empty server: not "load" and not "restart".
   bool empty_server = false;
   // The programs.
   std::string coordinator;

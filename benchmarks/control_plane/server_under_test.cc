@@ -49,12 +49,9 @@ absl::StatusOr<std::unique_ptr<ServerUnderTest>> ServerUnderTest::StartCoordinat
 }
 
 absl::StatusOr<std::unique_ptr<ServerUnderTest>> ServerUnderTest::StartEmptyServer(const std::string& program,
-                                                                                   int ranks, int items,
-                                                                                   absl::Duration lease) {
-  std::unique_ptr<ServerUnderTest> server(
-      new ServerUnderTest({program, "--ranks", absl::StrCat(ranks), "--items", absl::StrCat(items), "--lease-ms",
-                           absl::StrCat(absl::ToInt64Milliseconds(lease))},
-                          "", ""));
+                                                                                   int items, absl::Duration lease) {
+  std::unique_ptr<ServerUnderTest> server(new ServerUnderTest(
+      {program, "--items", absl::StrCat(items), "--lease-ms", absl::StrCat(absl::ToInt64Milliseconds(lease))}, "", ""));
   CAIRN_RETURN_IF_ERROR(server->Begin("127.0.0.1:0"));
   return server;
 }

@@ -19,9 +19,9 @@ class ServerUnderTest {
   static absl::StatusOr<std::unique_ptr<ServerUnderTest>> StartCoordinator(const std::string& program,
                                                                            const std::string& directory,
                                                                            absl::Duration lease);
-  // Starts `empty_server` at `program` for a job of so many ranks, each with a layout of so many items.
-  static absl::StatusOr<std::unique_ptr<ServerUnderTest>> StartEmptyServer(const std::string& program, int ranks,
-                                                                           int items, absl::Duration lease);
+  // Starts `empty_server` at `program`, for ranks with layouts of so many items.
+  static absl::StatusOr<std::unique_ptr<ServerUnderTest>> StartEmptyServer(const std::string& program, int items,
+                                                                           absl::Duration lease);
   ~ServerUnderTest();
 
   const std::string& address() const { return address_; }
