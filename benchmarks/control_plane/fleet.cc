@@ -37,6 +37,7 @@ Fleet::Fleet(EventLoop& loop, FleetOptions options, std::unique_ptr<PosixStorage
   const int connections = options_.connections > 0 ? options_.connections
                                                    : (options_.ranks + kRanksPerConnection - 1) / kRanksPerConnection;
   std::vector<std::shared_ptr<grpc::Channel>> channels;
+  channels.reserve(static_cast<size_t>(connections));
   for (int i = 0; i < connections; ++i) channels.push_back(MakeChannel(options_.address));
   std::uniform_real_distribution<double> about(0.5, 1.5);
   for (int rank = 0; rank < options_.ranks; ++rank) {

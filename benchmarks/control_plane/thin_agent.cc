@@ -73,7 +73,7 @@ ThinAgent::ThinAgent(AgentSurroundings& surroundings, std::shared_ptr<grpc::Chan
 }
 
 template <typename Method, typename CallType>
-void ThinAgent::Launch(Method method, std::shared_ptr<CallType> call, absl::Duration timeout, Traffic& traffic,
+void ThinAgent::Launch(Method method, const std::shared_ptr<CallType>& call, absl::Duration timeout, Traffic& traffic,
                        void (ThinAgent::*done)(CallType&, const absl::Status&)) {
   PrepareCall(call->context, timeout, token_);
   call->begun = SteadyNow();
@@ -158,7 +158,7 @@ void ThinAgent::Register() {
   if (around_.storage != nullptr) request.set_root_proof(ReadRootProof(*around_.storage).value_or(""));
   Launch([](auto& stub, auto& made,
             auto answer) { stub.RegisterAgent(&made.context, &made.request, &made.response, std::move(answer)); },
-         std::move(call), kCallTimeout, around_.counters.registrations, &ThinAgent::OnRegister);
+         call, kCallTimeout, around_.counters.registrations, &ThinAgent::OnRegister);
 }
 
 void ThinAgent::OnRegister(Call<v1::RegisterAgentRequest, v1::RegisterAgentResponse>& call,
@@ -202,7 +202,7 @@ void ThinAgent::Synchronize() {
   waiting_ = &call->context;
   Launch([](auto& stub, auto& made,
             auto answer) { stub.SynchronizeAgent(&made.context, &made.request, &made.response, std::move(answer)); },
-         std::move(call), max_wait + kCallTimeout, around_.counters.synchronizations, &ThinAgent::OnSynchronize);
+         call, max_wait + kCallTimeout, around_.counters.synchronizations, &ThinAgent::OnSynchronize);
 }
 
 void ThinAgent::OnSynchronize(Call<v1::SynchronizeAgentRequest, v1::SynchronizeAgentResponse>& call,
@@ -275,7 +275,7 @@ void ThinAgent::PutLayout() {
   call->request.set_chunk(options_.layout.substr(uploaded_bytes_, kChunkBytes));
   Launch([](auto& stub, auto& made,
             auto answer) { stub.PutLayout(&made.context, &made.request, &made.response, std::move(answer)); },
-         std::move(call), kChunkTimeout, around_.counters.uploads, &ThinAgent::OnPutLayout);
+         call, kChunkTimeout, around_.counters.uploads, &ThinAgent::OnPutLayout);
 }
 
 void ThinAgent::OnPutLayout(Call<v1::PutLayoutRequest, v1::PutLayoutResponse>& call, const absl::Status& status) {
@@ -310,7 +310,7 @@ void ThinAgent::GetPlan() {
   if (incoming_.empty()) call->request.set_known_part_digest(BodyDigestOf(part_bytes_));
   Launch([](auto& stub, auto& made,
             auto answer) { stub.GetPlan(&made.context, &made.request, &made.response, std::move(answer)); },
-         std::move(call), kChunkTimeout, around_.counters.parts, &ThinAgent::OnGetPlan);
+         call, kChunkTimeout, around_.counters.parts, &ThinAgent::OnGetPlan);
 }
 
 void ThinAgent::OnGetPlan(Call<v1::GetPlanRequest, v1::GetPlanResponse>& call, const absl::Status& status) {
@@ -356,7 +356,7 @@ void ThinAgent::OnPart(const std::string& bytes) {
   }
   v1::WritePlan plan;
   if (!plan.ParseFromString(bytes) || plan.plan_digest() != digest) {
-    if (save_) FailSave(MakeError(Reason::kInternal, "the write plan is another one"));
+    FailSave(MakeError(Reason::kInternal, "the write plan is another one"));
     return;
   }
   part_ = std::move(plan);
@@ -550,6 +550,7 @@ absl::StatusOr<v1::WriteResult> ThinAgent::WriteFiles(const v1::SaveOrder& order
 }
 
 void ThinAgent::FailSave(const absl::Status& error) {
+  if (!save_) return;
   *save_->state.mutable_error() = StatusToProto(error);
   save_->state.set_phase(v1::SaveState::FAILED);
   Changed();

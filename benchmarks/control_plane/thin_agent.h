@@ -132,7 +132,7 @@ class ThinAgent {
   struct Call;
 
   template <typename Method, typename CallType>
-  void Launch(Method method, std::shared_ptr<CallType> call, absl::Duration timeout, Traffic& traffic,
+  void Launch(Method method, const std::shared_ptr<CallType>& call, absl::Duration timeout, Traffic& traffic,
               void (ThinAgent::*done)(CallType&, const absl::Status&));
   v1::AgentIdentity Identity() const;
   bool active() const { return save_.has_value() || load_.has_value(); }
