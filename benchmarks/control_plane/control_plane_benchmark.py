@@ -24,6 +24,7 @@ from typing import Any
 SERVERS = {"cairn-coordinator": "Cairn", "empty server": "empty server"}
 COLORS = {"cairn-coordinator": "#1f5fa8", "empty server": "#b3541e"}
 LARGEST = ("first-save", "load", "restart", "mixed")
+NO_PEER = ("load", "restart")
 CORE_RANKS = (1000, 8192, 100_000)
 
 Result = dict[str, Any]
@@ -194,7 +195,8 @@ def main() -> int:
                     print(f"{SERVERS[server]} does not save {ranks} ranks: larger sizes are left out", file=sys.stderr)
                     servers.remove(server)
     for scenario in filter(None, options.largest.split(",")):
-        series.run(scenario, "cairn-coordinator", sizes[-1])
+        for server in SERVERS if scenario not in NO_PEER else ["cairn-coordinator"]:
+            series.run(scenario, server, sizes[-1])
     for ranks in filter(None, options.core.split(",")):
         series.run("core", None, int(ranks))
     report(series, sizes)

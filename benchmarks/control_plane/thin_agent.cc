@@ -1,8 +1,5 @@
 #include "benchmarks/control_plane/thin_agent.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -16,7 +13,6 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/status/status_proto.h"
-#include "common/storage/attempt_owner.h"
 #include "common/storage/root_proof.h"
 
 namespace cairn {
@@ -34,14 +30,7 @@ constexpr uint64_t kFrameBytes = 5;
 constexpr uint64_t kMemoryBudget = uint64_t{64} << 30;
 constexpr uint64_t kRoundBytes = uint64_t{256} << 20;
 constexpr int kRanksPerNode = 8;
-constexpr uint64_t kObjectBytes = 64;
 constexpr size_t kTokenBytes = 4096;
-// Of every shared object, on all ranks: nobody looks into the sparse files, but the holders' checksums are compared.
-constexpr uint32_t kObjectChecksum = 0x0b1ec7;
-
-bool Staged(v1::SaveState::Phase phase) {
-  return phase == v1::SaveState::STAGED || phase == v1::SaveState::WRITING || phase == v1::SaveState::WRITTEN;
-}
 
 std::string TokenOf(PosixStorage* storage) {
   if (storage == nullptr) return "";
@@ -331,29 +320,7 @@ void ThinAgent::OnGetPlan(Call<v1::GetPlanRequest, v1::GetPlanResponse>& call, c
 
 void ThinAgent::OnPart(const std::string& bytes) {
   const std::string digest = std::exchange(wanted_plan_, {});
-  if (load_ && load_->order.plan_digest() == digest) {
-    v1::ReadPlan plan;
-    if (!plan.ParseFromString(bytes) || plan.plan_digest() != digest) {
-      load_->state.set_phase(v1::LoadState::FAILED);
-      *load_->state.mutable_error() = StatusToProto(MakeError(Reason::kInternal, "the read plan is another one"));
-      return Changed();
-    }
-    around_.reached(Milestone::kReadPart, options_.rank);
-    load_->state.set_plan_digest(digest);
-    load_->state.set_bytes_total(plan.read_bytes());
-    load_->state.set_phase(v1::LoadState::READING);
-    around_.loop.After(options_.read_time, [this, number = load_->state.number(), read = plan.read_bytes()] {
-      if (stopped_ || !load_ || load_->state.number() != number || load_->state.phase() != v1::LoadState::READING) {
-        return;
-      }
-      load_->state.set_phase(v1::LoadState::DONE);
-      load_->state.set_bytes_done(read);
-      load_->state.set_storage_bytes(read);
-      load_->state.set_io_path(v1::IO_PATH_DIRECT);
-      Changed();
-    });
-    return Changed();
-  }
+  if (load_ && load_->order.plan_digest() == digest) return OnReadPart(digest, bytes);
   v1::WritePlan plan;
   if (!plan.ParseFromString(bytes) || plan.plan_digest() != digest) {
     FailSave(MakeError(Reason::kInternal, "the write plan is another one"));
@@ -401,203 +368,6 @@ void ThinAgent::ApplyArm(const v1::ArmOrder& order) {
   arm_.set_step(order.step());
   arm_.set_status(status);
   Changed();
-}
-
-void ThinAgent::Save(int64_t step) {
-  if (stopped_) return;
-  SaveInWork& save = save_.emplace();
-  save.state.set_step(step);
-  save.state.set_phase(v1::SaveState::BEGUN);
-  save.state.set_layout_digest(layout_digest_);
-  save.state.set_call(++calls_);
-  save.state.set_trainer_incarnation(trainer_);
-  around_.reached(Milestone::kBegun, options_.rank);
-  Changed();
-  AdvanceSave();
-}
-
-void ThinAgent::ApplySave(const v1::SaveOrder& order) {
-  if (!save_ || order.step() != save_->state.step()) return;
-  SaveInWork& save = *save_;
-  // Begun after the request that this answers was sent.
-  if (told_call_ != save.state.call()) return;
-  if (order.call() != 0 && order.call() != save.state.call()) return;
-  if (!order.request_id().empty()) save.state.set_request_id(order.request_id());
-  switch (order.action()) {
-    case v1::SaveOrder::COMMITTED:
-    case v1::SaveOrder::ABORTED: {
-      const bool committed = order.action() == v1::SaveOrder::COMMITTED;
-      if (!committed) error_ = StatusFromProto(order.error());
-      current_step_ = save.state.step();
-      save_.reset();
-      around_.reached(committed ? Milestone::kCommitted : Milestone::kAborted, options_.rank);
-      return Changed();
-    }
-    case v1::SaveOrder::ABORT:
-      if (save.state.phase() == v1::SaveState::STOPPED) return;
-      save.order = order;
-      save.state.set_attempt(order.attempt());
-      save.state.set_phase(v1::SaveState::STOPPED);
-      return Changed();
-    case v1::SaveOrder::WAIT:
-    case v1::SaveOrder::STAGE:
-    case v1::SaveOrder::WRITE:
-      if (save.state.attempt() != order.attempt()) Changed();
-      if (order.attempt_nonce() != 0 || order.attempt() != save.state.attempt()) {
-        save.state.set_attempt_nonce(order.attempt_nonce());
-      }
-      save.state.set_attempt(order.attempt());
-      save.order = order;
-      return;
-    default:
-      return;
-  }
-}
-
-void ThinAgent::AdvanceSave() {
-  if (!save_) return;
-  SaveInWork& save = *save_;
-  const bool ordered = save.order.action() == v1::SaveOrder::STAGE || save.order.action() == v1::SaveOrder::WRITE;
-  const v1::SaveState::Phase phase = save.state.phase();
-  if (phase == v1::SaveState::BEGUN) {
-    if (ordered && save.order.plan_digest() != plan_digest_) return WantPart(save.order.plan_digest());
-    // Nothing here has changed, so the trainer need not wait for the other ranks.
-    const bool cached = !plan_digest_.empty() && (current_plan_.empty() || current_plan_ == plan_digest_);
-    if (!ordered && !cached) return;
-    save.state.set_phase(v1::SaveState::STAGING);
-    save.state.set_plan_digest(plan_digest_);
-    uint64_t total = 0;
-    for (const v1::PlannedFile& file : part_.files()) total += file.header_bytes() + file.data_bytes();
-    save.state.set_bytes_total(total);
-    save.state.set_all_replicas_checked(ordered ? save.order.check_replicas() : current_plan_checks_);
-    Changed();
-    around_.loop.After(options_.stage_time, [this, call = save.state.call()] { OnStaged(call); });
-    return;
-  }
-  if (!ordered || (phase != v1::SaveState::STAGING && !Staged(phase))) return;
-  if (save.order.plan_digest() != save.state.plan_digest()) {
-    // Another rank's layout changed.
-    if (save.order.plan_digest() != plan_digest_) return WantPart(save.order.plan_digest());
-    save.state.set_plan_digest(plan_digest_);
-    Changed();
-  }
-  if (save.order.action() != v1::SaveOrder::WRITE) return;
-  if (!std::exchange(save.ordered_to_write, true)) {
-    around_.reached(Milestone::kWriteOrder, options_.rank);
-    if (options_.dies_before_writing) return Stop();
-  }
-  if (save.order.attempt() == save.write_attempt && save.order.attempt_nonce() == save.write_nonce) return;
-  if (phase == v1::SaveState::STAGING) return;
-  // In the midst of another attempt its files are given up: the timer below finds another attempt.
-  save.state.set_phase(v1::SaveState::WRITING);
-  save.state.clear_result();
-  save.state.set_bytes_done(0);
-  save.write_attempt = save.order.attempt();
-  save.write_nonce = save.order.attempt_nonce();
-  Changed();
-  around_.loop.After(options_.write_time, [this, call = save.state.call(), attempt = save.write_attempt,
-                                           nonce = save.write_nonce] { OnWriteEnded(call, attempt, nonce); });
-}
-
-void ThinAgent::OnStaged(uint64_t call) {
-  if (stopped_ || !save_ || save_->state.call() != call || save_->state.phase() != v1::SaveState::STAGING) return;
-  save_->state.set_phase(v1::SaveState::STAGED);
-  v1::ReplicaChecksum& meta = *save_->state.add_replica_checksums();
-  meta.set_item(shards_);
-  meta.set_crc32c(kObjectChecksum);
-  meta.set_object_bytes(kObjectBytes);
-  around_.reached(Milestone::kStaged, options_.rank);
-  Changed();
-  AdvanceSave();
-}
-
-void ThinAgent::OnWriteEnded(uint64_t call, uint32_t attempt, uint64_t nonce) {
-  if (stopped_ || !save_ || save_->state.call() != call || save_->state.phase() != v1::SaveState::WRITING) return;
-  if (save_->write_attempt != attempt || save_->write_nonce != nonce) return;
-  auto result = WriteFiles(save_->order);
-  if (!result.ok()) return FailSave(result.status());
-  *save_->state.mutable_result() = *std::move(result);
-  save_->state.set_bytes_done(save_->state.bytes_total());
-  save_->state.set_phase(v1::SaveState::WRITTEN);
-  around_.reached(Milestone::kWritten, options_.rank);
-  Changed();
-}
-
-absl::StatusOr<v1::WriteResult> ThinAgent::WriteFiles(const v1::SaveOrder& order) {
-  v1::WriteResult result;
-  if (around_.storage != nullptr) {
-    CAIRN_RETURN_IF_ERROR(CheckAttemptOwner(*around_.storage, order.directory(), order.attempt_nonce()));
-  }
-  for (const v1::PlannedFile& file : part_.files()) {
-    const uint64_t bytes = file.header_bytes() + file.data_bytes();
-    v1::FileResult& written = *result.add_files();
-    written.set_file_bytes(bytes);
-    written.set_header_crc32c(static_cast<uint32_t>(random_()));
-    for (const uint32_t item : file.items()) {
-      const bool object = item >= shards_ && item < shards_ + 2;
-      // Like the checksums of real tensors they cannot be compressed.
-      written.add_item_checksums(item == shards_ ? kObjectChecksum : static_cast<uint32_t>(random_()));
-      if (object) written.add_object_sizes(kObjectBytes);
-    }
-    if (around_.storage == nullptr) continue;
-    const std::string path = absl::StrCat(order.directory(), "/", file.name(), ".safetensors");
-    CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, around_.storage->OpenFile(path, O_CREAT | O_WRONLY));
-    if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
-      return MakeError(Reason::kStorageError, absl::StrCat("cannot make ", path, " as large as planned"));
-    }
-  }
-  return result;
-}
-
-void ThinAgent::FailSave(const absl::Status& error) {
-  if (!save_) return;
-  *save_->state.mutable_error() = StatusToProto(error);
-  save_->state.set_phase(v1::SaveState::FAILED);
-  Changed();
-}
-
-void ThinAgent::Load(uint64_t number, std::optional<int64_t> step) {
-  if (stopped_) return;
-  LoadInWork& load = load_.emplace();
-  load.state.set_number(number);
-  load.state.set_phase(v1::LoadState::BEGUN);
-  if (step) load.state.set_step(*step);
-  load.state.set_layout_digest(layout_digest_);
-  load.state.set_strict(true);
-  load.state.set_trainer_incarnation(trainer_);
-  Changed();
-}
-
-void ThinAgent::ApplyLoad(const v1::LoadOrder& order) {
-  if (!load_ || order.number() != load_->state.number() || told_load_ != order.number()) return;
-  if (order.trainer_incarnation() != 0 && order.trainer_incarnation() != trainer_) return;
-  switch (order.action()) {
-    case v1::LoadOrder::READ:
-      if (load_->state.phase() != v1::LoadState::BEGUN) return;
-      if (load_->order.action() != v1::LoadOrder::READ) around_.reached(Milestone::kReadOrder, options_.rank);
-      load_->order = order;
-      return;  // AdvanceLoad follows
-    case v1::LoadOrder::ABORT:
-      if (load_->state.phase() == v1::LoadState::STOPPED) return;
-      error_ = StatusFromProto(order.error());
-      load_->state.set_phase(v1::LoadState::STOPPED);
-      return Changed();
-    case v1::LoadOrder::DONE:
-    case v1::LoadOrder::FAILED: {
-      const bool done = order.action() == v1::LoadOrder::DONE;
-      if (!done) error_ = StatusFromProto(order.error());
-      load_.reset();
-      around_.reached(done ? Milestone::kLoaded : Milestone::kLoadFailed, options_.rank);
-      return Changed();
-    }
-    default:
-      return;
-  }
-}
-
-void ThinAgent::AdvanceLoad() {
-  if (!load_ || load_->state.phase() != v1::LoadState::BEGUN) return;
-  if (load_->order.action() == v1::LoadOrder::READ) WantPart(load_->order.plan_digest());
 }
 
 }  // namespace cairn

@@ -165,6 +165,7 @@ class ThinAgent {
   void FailSave(const absl::Status& error);
   void ApplyLoad(const v1::LoadOrder& order);
   void AdvanceLoad();
+  void OnReadPart(const std::string& digest, const std::string& bytes);
 
   AgentSurroundings& around_;
   const ThinAgentOptions options_;
