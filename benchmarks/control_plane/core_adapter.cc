@@ -1,0 +1,210 @@
+#include "benchmarks/control_plane/core_adapter.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/job/decisions.h"
+
+namespace cairn {
+namespace {
+
+constexpr char kJob[] = "core";
+constexpr int kRanksPerNode = 8;
+constexpr uint64_t kLayoutBytes = 8192;
+constexpr size_t kDigestBytes = 32;
+
+std::string LayoutDigestOf(int rank) {
+  std::string digest = absl::StrCat("layout of rank ", rank);
+  digest.resize(kDigestBytes, '.');
+  return digest;
+}
+
+void Demand(const absl::Status& status) {
+  if (status.ok()) return;
+  std::fprintf(stderr, "error: the core refused an event: %s\n", std::string(status.message()).c_str());
+  std::exit(1);
+}
+
+// Of this thread: what other processes take from it counts for nothing.
+absl::Duration ThreadCpuTime() {
+  timespec time = {};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return absl::DurationFromTimespec(time);
+}
+
+template <typename Function>
+absl::Duration TimeOf(Function function) {
+  const absl::Duration begun = ThreadCpuTime();
+  function();
+  return ThreadCpuTime() - begun;
+}
+
+}  // namespace
+
+class CoreUnderTest::Core {
+ public:
+  explicit Core(absl::Time now) : decisions_(DecisionOptions()) {
+    InCore(now, [&](const Environment& environment) { job_ = *decisions_.JobFor(kJob, environment); });
+    actions_ = decisions_.TakeActions();
+  }
+
+  template <typename Function>
+  void InCore(absl::Time now, Function function) {
+    function(decisions_.At(now, now));
+    for (CoreAction& action : decisions_.TakeActions()) actions_.push_back(std::move(action));
+    (void)decisions_.TakeLog();
+  }
+
+  Decisions& decisions() { return decisions_; }
+  Job& job() { return *job_; }
+  std::vector<CoreAction> TakeActions() { return std::exchange(actions_, {}); }
+
+  // The result of an action that succeeds, handed back.
+  void Answer(absl::Time now, const CoreAction& action) {
+    InCore(now, [&](const Environment& environment) {
+      std::visit([&](const auto& what) { Give(what, environment); }, action.what);
+    });
+  }
+
+ private:
+  void Give(const RecoverJob&, const Environment& environment) { job_->OnRecovered(Recovered(), environment); }
+  void Give(const ReadStep& read, const Environment& environment) {
+    job_->OnStepRead(read.step, read.ticket, Recovered(), environment);
+  }
+  void Give(const PlanSave& plan, const Environment& environment) {
+    PlannedSave planned;
+    planned.plan_digest = "the plan";
+    planned.plan_digest.resize(kDigestBytes, '.');
+    planned.bytes = 1;
+    planned.transfer_token = "token";
+    job_->OnSavePlanned(plan.key, planned, environment);
+  }
+  void Give(const ReserveAttempt& reserve, const Environment& environment) {
+    job_->OnReserved(reserve.step, reserve.ticket, Reserved{reserve.above + 1, reserve.above + 1}, environment);
+  }
+  void Give(const MakeManifest& make, const Environment& environment) {
+    MadeManifest made;
+    made.manifest = std::make_shared<const std::string>("manifest");
+    made.bytes = 1;
+    made.bins = std::make_shared<const std::vector<BinFile>>();
+    job_->OnManifest(make.step, make.ticket, made, environment);
+  }
+  void Give(const PutVerdict& put, const Environment& environment) {
+    VerdictSummary verdict;
+    verdict.step = put.step;
+    verdict.attempt = put.attempt;
+    verdict.committed = put.manifest != nullptr;
+    verdict.error = put.error;
+    job_->OnVerdict(put.step, put.ticket, PutOutcome{verdict, false}, environment);
+  }
+  void Give(const RemoveFiles& remove, const Environment& environment) {
+    job_->OnRemoved(remove.step, remove.ticket, absl::OkStatus(), environment);
+  }
+  void Give(const PlanLoad&, const Environment&) {}
+
+  Decisions decisions_;
+  Job* job_ = nullptr;
+  std::vector<CoreAction> actions_;
+};
+
+CoreUnderTest::CoreUnderTest(int ranks)
+    : ranks_(ranks),
+      sequence_(static_cast<size_t>(ranks)),
+      order_(static_cast<size_t>(ranks)),
+      action_(static_cast<size_t>(ranks)),
+      core_(std::make_unique<Core>(now_)) {}
+
+CoreUnderTest::~CoreUnderTest() = default;
+
+absl::Duration CoreUnderTest::Register(int rank) {
+  v1::RegisterAgentRequest request;
+  request.mutable_agent()->set_job(kJob);
+  request.mutable_agent()->set_rank(static_cast<uint32_t>(rank));
+  request.mutable_agent()->set_incarnation(static_cast<uint64_t>(rank) + 1);
+  request.set_world_size(static_cast<uint32_t>(ranks_));
+  request.set_node(absl::StrCat("node", rank / kRanksPerNode));
+  request.set_transfer_address(absl::StrCat("10.0.0.1:", rank));
+  absl::Status status;
+  const absl::Duration time = TimeOf([&] {
+    core_->InCore(
+        now_, [&](const Environment& environment) { status = core_->job().Register(request, environment).status(); });
+  });
+  Demand(status);
+  return time;
+}
+
+absl::Duration CoreUnderTest::Report(int rank, v1::SaveState::Phase phase, int64_t step) {
+  v1::SynchronizeAgentRequest request;
+  request.mutable_agent()->set_job(kJob);
+  request.mutable_agent()->set_rank(static_cast<uint32_t>(rank));
+  request.mutable_agent()->set_incarnation(static_cast<uint64_t>(rank) + 1);
+  request.mutable_agent()->set_coordinator_epoch(1);
+  request.set_sequence(++sequence_[static_cast<size_t>(rank)]);
+  v1::TrainerState& trainer = *request.mutable_state()->mutable_trainer();
+  trainer.set_attached(true);
+  trainer.set_incarnation(static_cast<uint64_t>(rank) + 1);
+  trainer.set_layout_digest(LayoutDigestOf(rank));
+  if (phase != v1::SaveState::PHASE_UNSPECIFIED) {
+    const v1::SaveOrder& order = order_[static_cast<size_t>(rank)];
+    v1::SaveState& save = *request.mutable_state()->add_saves();
+    save.set_step(step);
+    save.set_phase(phase);
+    save.set_layout_digest(trainer.layout_digest());
+    save.set_call(static_cast<uint64_t>(step));
+    save.set_trainer_incarnation(trainer.incarnation());
+    if (order.step() == step) {
+      save.set_attempt(order.attempt());
+      save.set_attempt_nonce(order.attempt_nonce());
+      save.set_plan_digest(order.plan_digest());
+      save.set_bytes_total(1);
+    }
+    if (phase == v1::SaveState::WRITTEN) save.mutable_result()->add_files()->set_file_bytes(1);
+  }
+  absl::Status status;
+  const absl::Duration time = TimeOf([&] {
+    core_->InCore(now_,
+                  [&](const Environment& environment) { status = core_->job().Synchronize(request, environment); });
+  });
+  Demand(status);
+  return time;
+}
+
+absl::Duration CoreUnderTest::TellOrders(int rank) {
+  v1::SynchronizeAgentResponse orders;
+  const absl::Duration time = TimeOf([&] {
+    core_->InCore(now_, [&](const Environment& environment) { orders = core_->job().OrdersFor(rank, environment); });
+  });
+  for (const std::string& digest : orders.wanted_layouts()) core_->decisions().layouts().Add(digest, kLayoutBytes);
+  action_[static_cast<size_t>(rank)] = v1::SaveOrder::ACTION_UNSPECIFIED;
+  if (orders.saves_size() > 0) {
+    order_[static_cast<size_t>(rank)] = orders.saves(0);
+    action_[static_cast<size_t>(rank)] = orders.saves(0).action();
+  }
+  return time;
+}
+
+absl::Duration CoreUnderTest::Tick() {
+  return TimeOf([&] {
+    core_->decisions().Tick(now_, now_);
+    core_->InCore(now_, [](const Environment&) {});
+  });
+}
+
+absl::Duration CoreUnderTest::CarryOut() {
+  absl::Duration longest;
+  for (;;) {
+    const std::vector<CoreAction> actions = core_->TakeActions();
+    if (actions.empty()) return longest;
+    for (const CoreAction& action : actions) {
+      longest = std::max(longest, TimeOf([&] { core_->Answer(now_, action); }));
+    }
+  }
+}
+
+}  // namespace cairn

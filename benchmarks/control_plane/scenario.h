@@ -1,0 +1,46 @@
+// What the load generator does with a server, and what it measures.
+#ifndef CAIRN_BENCHMARKS_CONTROL_PLANE_SCENARIO_H_
+#define CAIRN_BENCHMARKS_CONTROL_PLANE_SCENARIO_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "benchmarks/control_plane/fleet.h"
+
+namespace cairn {
+
+struct ScenarioOptions {
+  // "idle", "first-save", "save", "load", "restart", "mixed".
+  std::string name;
+  // Without address, root and job.
+  FleetOptions fleet;
+  // Of a load: `fleet.ranks` saved, so many load.
+  int target_ranks = 0;
+  int saves = 3;
+  absl::Duration idle_window = absl::Seconds(20);
+  absl::Duration lease = absl::Seconds(10);
+  // Of one save or load; then the scenario says how far it came.
+  absl::Duration patience = absl::Minutes(2);
+  // Of the small job of "mixed".
+  int small_ranks = 64;
+  // Against the empty server: not "load" and not "restart".
+  bool empty_server = false;
+  // The programs.
+  std::string coordinator;
+  std::string empty_server_path;
+  std::string generator;
+  // Where roots are made.
+  std::string directory = "/tmp";
+};
+
+// Runs it and prints its report. An error says that it could not be run; a save that does not commit is a result.
+absl::Status RunScenario(const ScenarioOptions& options);
+
+// The small job of "mixed", in a process of its own: asks for orders until standard input ends, and prints how long the
+// answers took. `fleet` has address, root and job.
+absl::Status RunProbe(const FleetOptions& fleet);
+
+}  // namespace cairn
+
+#endif  // CAIRN_BENCHMARKS_CONTROL_PLANE_SCENARIO_H_
