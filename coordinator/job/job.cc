@@ -319,6 +319,7 @@ void Job::Apply(const Member& member, JobContext& context) {
         }
       }
     }
+    if (WasRefused(state.step(), CallerOf(member, state))) continue;
     save->Report(member, state, context);
     attention_ = attention_ || save->attention();
   }
@@ -553,6 +554,14 @@ void Job::RefreshOrders(JobContext& context) {
 
 v1::SaveOrder Job::SaveOrderFor(const Member& member, const v1::SaveState& state, const JobContext& context) const {
   if (const Save* save = EndedSaveOf(member, state); save != nullptr) return save->OrderFor(member, state, context);
+  if (WasRefused(state.step(), CallerOf(member, state))) {
+    v1::SaveOrder order;
+    order.set_step(state.step());
+    order.set_call(state.call());
+    order.set_action(v1::SaveOrder::ABORTED);
+    *order.mutable_error() = StatusToProto(StepCommitted(state.step()));
+    return order;
+  }
   if (const Save* save = FindSave(state.step(), /*active=*/true); save != nullptr) {
     return save->OrderFor(member, state, context);
   }
@@ -584,10 +593,7 @@ v1::SaveOrder Job::SaveOrderFor(const Member& member, const v1::SaveState& state
   order.set_action(v1::SaveOrder::WAIT);
   const auto read = step_reads_.find(state.step());
   if (read == step_reads_.end()) return order;
-  if (read->second.answered.contains(CallerOf(member, state))) {
-    order.set_action(v1::SaveOrder::ABORTED);
-    *order.mutable_error() = StatusToProto(StepCommitted(state.step()));
-  } else if (read->second.ticket != 0 && context.now - read->second.begun >= options_.storage_timeout) {
+  if (read->second.ticket != 0 && context.now - read->second.begun >= options_.storage_timeout) {
     *order.mutable_stalled() =
         StatusToProto(OperationError(Reason::kStorageStalled, context, {"save", state.step()},
                                      absl::StrCat("storage has not said for ", Seconds(options_.storage_timeout),
@@ -611,10 +617,16 @@ std::string Job::CallerOf(const Member& member, const v1::SaveState& state) {
   return absl::StrCat("rank ", member.rank, " ", member.incarnation, " ", state.call());
 }
 
+bool Job::WasRefused(int64_t step, const std::string& caller) const {
+  const auto read = step_reads_.find(step);
+  return read != step_reads_.end() && read->second.answered.contains(caller);
+}
+
 std::optional<bool> Job::StillCommitted(int64_t step, const std::string& caller, JobContext& context) {
+  // A caller that was refused has heard so, though the step may have gone since.
+  if (WasRefused(step, caller)) return true;
   if (!Committed(step)) return false;
   StepRead& read = step_reads_[step];
-  if (read.answered.contains(caller)) return true;
   if (!read.asking.contains(caller)) read.waiting.insert(caller);
   ReadAgain(step, read, context);
   return std::nullopt;
@@ -783,7 +795,8 @@ void Job::OnStepRead(int64_t step, uint64_t ticket, const absl::StatusOr<Recover
     ReadAgain(step, read, context);
   } else {
     context.Log("step=", step, " event=gone");
-    step_reads_.erase(found);
+    read.asking.clear();
+    read.waiting.clear();
     ApplyAll(context);
   }
   Advance(context);

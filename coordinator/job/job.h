@@ -171,6 +171,8 @@ class Job {
   // nothing while the step is being read. `caller` asks again until it is answered, and gets what was read after it had
   // first asked.
   std::optional<bool> StillCommitted(int64_t step, const std::string& caller, JobContext& context);
+  // Whether `caller` was told that the step is committed.
+  bool WasRefused(int64_t step, const std::string& caller) const;
   struct StepRead;
   static void ReadAgain(int64_t step, StepRead& read, JobContext& context);
   // The order for an agent that restarted and asks about an attempt of which it holds nothing: the verdict, or to wait.

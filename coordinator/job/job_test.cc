@@ -464,6 +464,31 @@ TEST_F(JobTest, Save_StepThatWasCommitted_IsReadAgainBeforeASaveOfItIsRefused) {
   EXPECT_TRUE(Take<ReserveAttempt>().has_value()) << "a save of it has begun";
 }
 
+TEST_F(JobTest, Save_CallThatWasRefused_JoinsNoLaterSaveOfTheStep) {
+  const PutVerdict put = BringToCommit(1);
+  job().OnVerdict(1, put.ticket, PutOutcome{Standing(put, true)}, At());
+  Recovered recovered;
+  recovered.verdict.push_back(Standing(put, true));
+  for (int rank = 0; rank < 2; ++rank) {
+    Report(rank, Trainer(rank), {Begun(rank, 1, 2)});
+    const auto read = Take<ReadStep>();
+    ASSERT_TRUE(read.has_value());
+    job().OnStepRead(1, read->ticket, recovered, At());
+    EXPECT_EQ(ErrorOf(OrderOf(rank, 1)), Reason::kStepCommitted);
+  }
+  // People remove the step. Rank 0 calls again before rank 1's agent says that its trainer has heard of the refusal.
+  Report(0, 900, {Begun(0, 1, 3)});
+  const auto read = Take<ReadStep>();
+  ASSERT_TRUE(read.has_value());
+  job().OnStepRead(1, read->ticket, Recovered(), At());
+  EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::WAIT);
+  EXPECT_EQ(ErrorOf(OrderOf(1, 1)), Reason::kStepCommitted);
+  Report(1, 901);
+  Report(1, 901, {Begun(1, 1, 3)});
+  EXPECT_TRUE(Take<ReserveAttempt>().has_value()) << "both are in the save";
+  EXPECT_EQ(ErrorOf(OrderOf(1, 1)), std::nullopt);
+}
+
 TEST_F(JobTest, Recover_StorageHangs_IsToldToTheRanks) {
   decisions_ = std::make_unique<Decisions>(Options());
   for (int rank = 0; rank < 2; ++rank) Register(rank);

@@ -74,9 +74,13 @@ bool Load::Has(int rank, const v1::LoadState& state) const {
          call->trainer_incarnation() == state.trainer_incarnation();
 }
 
-bool Load::Takes(int rank, const v1::LoadState& state) const {
-  if (phase_ != Phase::kCollecting || ticket_ != 0 || state.plan_digest() != inherited_plan_) return false;
-  if (static_cast<size_t>(rank) < ranks_.size() && ranks_[static_cast<size_t>(rank)].begun) return false;
+bool Load::Takes(const Member& member, const v1::LoadState& state) const {
+  if (phase_ != Phase::kCollecting || ticket_ != 0 || CallOf(member.rank) != nullptr) return false;
+  // An agent whose orders did not reach it before the coordinator restarted reports the call without the plan.
+  const bool same_plan = state.plan_digest() == inherited_plan_ ||
+                         (state.plan_digest().empty() && member.changes == 1) ||
+                         (inherited_plan_.empty() && may_be_inherited_);
+  if (!same_plan) return false;
   // Calls that were in one operation under an earlier coordinator get each other's errors; others begin anew.
   return !inherited_plan_.empty() || std::none_of(ranks_.begin(), ranks_.end(), [](const Rank& other) {
     return other.begun && HasFailed(other.state);
@@ -88,6 +92,8 @@ void Load::Join(const Member& member, const v1::LoadState& state, JobContext& co
   if (ranks_.size() < size) ranks_.resize(size);
   Rank& rank = ranks_[static_cast<size_t>(member.rank)];
   rank.successor = rank.successor || IsSuccessor(rank, state.trainer_incarnation());
+  may_be_inherited_ = may_be_inherited_ && member.changes == 1;
+  if (inherited_plan_.empty()) inherited_plan_ = state.plan_digest();
   Count(rank, -1);
   rank.begun = true;
   rank.agent = member.incarnation;
@@ -275,8 +281,7 @@ void Load::OnPlanned(uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, J
     Fail(first.has_step() || !first.fallback() ? WithOlderStep(std::move(error), context) : std::move(error), context);
     return;
   }
-  const std::string& theirs = ranks_.front().state.plan_digest();
-  if (!theirs.empty() && theirs != plan->plan_digest) {
+  if (!inherited_plan_.empty() && inherited_plan_ != plan->plan_digest) {
     Fail(OperationError(Reason::kCoordinatorRestarted, context, operation(),
                         "the ranks read by a plan that is not today's"),
          context);

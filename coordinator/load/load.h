@@ -41,7 +41,7 @@ class Load {
   // Whether `state` is the rank's call in this operation: its trainer and the trainer's own number for it name it.
   bool Has(int rank, const v1::LoadState& state) const;
   // Whether `state`, which is in no operation, may join this one: it waits for calls, and none of its calls has ended.
-  bool Takes(int rank, const v1::LoadState& state) const;
+  bool Takes(const Member& member, const v1::LoadState& state) const;
   void Join(const Member& member, const v1::LoadState& state, JobContext& context);
   // The rank's call, with its trainer and number; null if it has none here.
   const v1::LoadState* CallOf(int rank) const;
@@ -116,7 +116,10 @@ class Load {
   void Drop();
 
   const uint64_t id_;
-  const std::string inherited_plan_;
+  std::string inherited_plan_;
+  // True while all its calls stood in the first reports of their agents: they may have begun under an earlier
+  // coordinator.
+  bool may_be_inherited_ = true;
   Phase phase_ = Phase::kCollecting;
   std::vector<Rank> ranks_;
   // The number of ranks in each state, kept with every report. They only say when to look at all ranks.

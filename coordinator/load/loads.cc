@@ -45,8 +45,7 @@ void Loads::Apply(const Member& member, JobContext& context) {
   for (Load& load : loads_) load.Follow(member, context);
   for (const v1::LoadState& state : member.state.loads()) {
     if (Find(member.rank, state) != nullptr || !IsNew(member, state)) continue;
-    auto load =
-        std::find_if(loads_.begin(), loads_.end(), [&](const Load& each) { return each.Takes(member.rank, state); });
+    auto load = std::find_if(loads_.begin(), loads_.end(), [&](const Load& each) { return each.Takes(member, state); });
     if (load == loads_.end()) {
       const auto active = std::count_if(loads_.begin(), loads_.end(), [](const Load& each) { return !each.ended(); });
       if (static_cast<size_t>(active) >= kMaxActive) continue;

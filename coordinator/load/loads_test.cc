@@ -365,12 +365,26 @@ TEST_F(LoadsTest, RestartedCoordinator_GoesOnWithCallsThatHaveItsPlan_WhateverTh
 TEST_F(LoadsTest, Load_RestartedCoordinator_EndsAtOnceWhatNotAllAreInAnyMore) {
   Report(0, In(Call(0, 5), v1::LoadState::READING));
   EXPECT_EQ(Action(0, 5), v1::LoadOrder::WAIT) << "rank 1 may come back with it";
+  Report(1, Trainer(1));
   Report(1, Call(1, 2));
   EXPECT_EQ(Why(0, 5), Reason::kCoordinatorRestarted);
   EXPECT_EQ(Detail(0, 5, "ranks"), "1");
   EXPECT_EQ(Action(1, 2), v1::LoadOrder::WAIT);
   Report(0, Call(0, 6));
   EXPECT_TRUE(Plan());
+}
+
+TEST_F(LoadsTest, Load_RestartedCoordinator_TakesTheCallThatWasNotToldOfThePlan) {
+  // In whichever order they come back.
+  for (const int first : {0, 1}) {
+    Start(2);
+    const v1::LoadState calls[] = {In(Call(0, 5), v1::LoadState::READING), Call(1, 2)};
+    Report(first, calls[first]);
+    Report(1 - first, calls[1 - first]);
+    ASSERT_TRUE(Plan());
+    EXPECT_EQ(Action(0, 5), v1::LoadOrder::READ);
+    EXPECT_EQ(Action(1, 2), v1::LoadOrder::READ);
+  }
 }
 
 TEST_F(LoadsTest, Load_RestartedCoordinator_TellsTheErrorOfACallThatWasInTheOperation) {
