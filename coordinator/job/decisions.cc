@@ -26,7 +26,7 @@ Environment Decisions::At(absl::Time now, absl::Time wall) {
     }
   }
   last_now_ = now;
-  return Environment{now - skipped_, wall, layouts_, actions_, log_, next_ticket_};
+  return Environment{now - skipped_, wall, *layouts_, actions_, log_, next_ticket_};
 }
 
 absl::StatusOr<Job*> Decisions::JobFor(const std::string& name, const Environment& environment) {
@@ -42,19 +42,16 @@ Job* Decisions::Find(const std::string& name) {
 }
 
 void Decisions::AddLayout(const std::string& digest, uint64_t bytes, const Environment& environment) {
-  if (layouts_.contains(digest)) return;
-  layouts_.Add(digest, bytes);
-  for (auto& [name, job] : jobs_) job->OnLayout(digest, environment);
+  layouts_->Add(digest, bytes);
+  OnLayout(digest, environment);
 }
 
-void Decisions::KeepForAWhile(const std::vector<std::string>& layouts, absl::Time now) {
-  HoldExactly(layouts_, layouts, from_before_);
-  from_before_until_ = now + kForgetAfter;
+void Decisions::OnLayout(const std::string& digest, const Environment& environment) {
+  for (auto& [name, job] : jobs_) job->OnLayout(digest, environment);
 }
 
 void Decisions::Tick(absl::Time now, absl::Time wall) {
   const Environment environment = At(now, wall);
-  if (environment.now >= from_before_until_) from_before_.clear();
   for (auto job = jobs_.begin(); job != jobs_.end();) {
     job->second->Tick(environment);
     // A name that was only asked for is no job.

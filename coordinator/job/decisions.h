@@ -1,5 +1,5 @@
-// Makes all decisions of a coordinator: it holds the jobs, and knows which layouts are kept. The server around it owns
-// the bytes, the clock, the storage and the connections.
+// Makes the decisions of a coordinator for some of its jobs: the server has one of these, with a lock, for each job.
+// The server around it owns the bytes, the clock, the storage and the connections.
 #ifndef CAIRN_COORDINATOR_JOB_DECISIONS_H_
 #define CAIRN_COORDINATOR_JOB_DECISIONS_H_
 
@@ -15,10 +15,13 @@
 
 namespace cairn {
 
-// Not thread-safe: the server calls it under one lock, and executes the actions outside of the lock.
+// Not thread-safe: the server calls it under a lock, and executes the actions outside of the lock.
 class Decisions {
  public:
-  explicit Decisions(const DecisionOptions& options) : options_(options) {}
+  // `layouts`: of all jobs.
+  explicit Decisions(const DecisionOptions& options,
+                     std::shared_ptr<LayoutTable> layouts = std::make_shared<LayoutTable>())
+      : options_(options), layouts_(std::move(layouts)) {}
 
   const DecisionOptions& options() const { return options_; }
 
@@ -34,13 +37,14 @@ class Decisions {
   // Lets time pass for all jobs. The caller does this every few hundred milliseconds.
   void Tick(absl::Time now, absl::Time wall);
 
-  LayoutTable& layouts() { return layouts_; }
+  LayoutTable& layouts() { return *layouts_; }
   // The bytes of a layout have come. Tells every job.
   void AddLayout(const std::string& digest, uint64_t bytes, const Environment& environment);
-  // Keeps these layouts until the agents have had the time to come back. They belong to plans of an earlier
-  // coordinator, and their bytes are here.
-  void KeepForAWhile(const std::vector<std::string>& layouts, absl::Time now);
+  // As AddLayout, of a layout that is in the table already.
+  void OnLayout(const std::string& digest, const Environment& environment);
 
+  // Whether there is no job.
+  bool empty() const { return jobs_.empty(); }
   bool busy() const;
   std::vector<CoreAction> TakeActions() { return std::exchange(actions_, {}); }
   std::vector<std::string> TakeLog() { return std::exchange(log_, {}); }
@@ -49,9 +53,7 @@ class Decisions {
 
  private:
   const DecisionOptions options_;
-  LayoutTable layouts_;
-  std::vector<LayoutHold> from_before_;
-  absl::Time from_before_until_ = absl::InfinitePast();
+  const std::shared_ptr<LayoutTable> layouts_;
   std::map<std::string, std::unique_ptr<Job>> jobs_;
   std::vector<CoreAction> actions_;
   std::vector<std::string> log_;

@@ -5,11 +5,14 @@
 namespace cairn {
 
 bool LayoutTable::contains(const std::string& digest) const {
+  MutexLock lock(mutex_);
   const auto found = entries_.find(digest);
   return found != entries_.end() && found->second.here;
 }
 
 void LayoutTable::Add(const std::string& digest, uint64_t bytes) {
+  MutexLock lock(mutex_);
+  dropped_.erase(digest);  // its bytes are here again
   Entry& entry = entries_[digest];
   if (entry.here) return;
   entry.here = true;
@@ -17,7 +20,19 @@ void LayoutTable::Add(const std::string& digest, uint64_t bytes) {
   if (entry.holds == 0) SetUnheld(digest, entry);
 }
 
+std::vector<std::string> LayoutTable::TakeDropped() {
+  MutexLock lock(mutex_);
+  const auto dropped = std::exchange(dropped_, {});
+  return {dropped.begin(), dropped.end()};
+}
+
+size_t LayoutTable::size() const {
+  MutexLock lock(mutex_);
+  return entries_.size();
+}
+
 LayoutHold LayoutTable::Hold(const std::string& digest) {
+  MutexLock lock(mutex_);
   Entry& entry = entries_[digest];
   if (entry.holds++ == 0 && entry.here) {
     unheld_.erase(entry.unheld);
@@ -27,6 +42,7 @@ LayoutHold LayoutTable::Hold(const std::string& digest) {
 }
 
 void LayoutTable::Release(const std::string& digest) {
+  MutexLock lock(mutex_);
   const auto found = entries_.find(digest);
   if (--found->second.holds > 0) return;
   if (found->second.here) {
@@ -43,7 +59,7 @@ void LayoutTable::SetUnheld(const std::string& digest, Entry& entry) {
   while (unheld_.size() > kUnheldKept || unheld_bytes_ > kUnheldBytesKept) {
     const auto oldest = entries_.find(unheld_.back());
     unheld_bytes_ -= oldest->second.bytes;
-    dropped_.push_back(std::move(unheld_.back()));
+    dropped_.insert(std::move(unheld_.back()));
     unheld_.pop_back();
     entries_.erase(oldest);
   }

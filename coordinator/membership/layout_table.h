@@ -5,17 +5,20 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "common/base/mutex.h"
 
 namespace cairn {
 
 class LayoutHold;
 
 // A layout is kept while somebody holds it: the agent that reports it, or a plan. Of the layouts that nobody holds,
-// only the newest stay. The bytes themselves are elsewhere. Not thread-safe; must outlive its holds.
+// only the newest stay. The bytes themselves are elsewhere. Thread-safe, because jobs share it; must outlive its holds.
 class LayoutTable {
  public:
   static constexpr size_t kUnheldKept = 16;
@@ -27,9 +30,9 @@ class LayoutTable {
   void Add(const std::string& digest, uint64_t bytes);
   LayoutHold Hold(const std::string& digest);
   // Returns the layouts that have ceased to be kept since the last call.
-  std::vector<std::string> TakeDropped() { return std::exchange(dropped_, {}); }
+  std::vector<std::string> TakeDropped();
   // Held or here.
-  size_t size() const { return entries_.size(); }
+  size_t size() const;
 
  private:
   friend class LayoutHold;
@@ -41,12 +44,13 @@ class LayoutTable {
   };
 
   void Release(const std::string& digest);
-  void SetUnheld(const std::string& digest, Entry& entry);
+  void SetUnheld(const std::string& digest, Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  std::map<std::string, Entry> entries_;
-  std::list<std::string> unheld_;  // newest first
-  uint64_t unheld_bytes_ = 0;
-  std::vector<std::string> dropped_;
+  mutable Mutex mutex_;
+  absl::flat_hash_map<std::string, Entry> entries_ ABSL_GUARDED_BY(mutex_);
+  std::list<std::string> unheld_ ABSL_GUARDED_BY(mutex_);  // newest first
+  uint64_t unheld_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::flat_hash_set<std::string> dropped_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Keeps one layout while it lives.

@@ -34,7 +34,7 @@ absl::Status AgentService::Authenticate(const grpc::CallbackServerContext& conte
                                         bool uploaded) {
   CAIRN_RETURN_IF_ERROR(CheckToken(context, token_));
   CAIRN_RETURN_IF_ERROR(CheckEpoch(agent));
-  return dispatcher_.Event([&](Decisions& decisions, const Environment& environment) {
+  return dispatcher_.Event(agent.job(), [&](Decisions& decisions, const Environment& environment) {
     Job* job = decisions.Find(agent.job());
     return job == nullptr ? NotRegistered(agent) : job->Touch(agent, uploaded, environment);
   });
@@ -57,6 +57,7 @@ grpc::ServerUnaryReactor* AgentService::RegisterAgent(grpc::CallbackServerContex
                                                                   ", this coordinator ", kProtocolVersion)));
   }
   const auto registered = dispatcher_.Event(
+      agent.job(),
       [&](Decisions& decisions, const Environment& environment) -> absl::StatusOr<v1::RegisterAgentResponse> {
         CAIRN_ASSIGN_OR_RETURN(Job * job, decisions.JobFor(agent.job(), environment));
         return job->Register(*request, environment);
@@ -74,7 +75,7 @@ grpc::ServerUnaryReactor* AgentService::SynchronizeAgent(grpc::CallbackServerCon
   if (!status.ok()) return FinishNow(context, status);
   const v1::AgentIdentity agent = request->agent();
   const int rank = static_cast<int>(agent.rank());
-  status = dispatcher_.Event([&](Decisions& decisions, const Environment& environment) {
+  status = dispatcher_.Event(agent.job(), [&](Decisions& decisions, const Environment& environment) {
     Job* job = decisions.Find(agent.job());
     return job == nullptr ? NotRegistered(agent) : job->Synchronize(*request, environment);
   });
@@ -117,13 +118,7 @@ grpc::ServerUnaryReactor* AgentService::PutLayout(grpc::CallbackServerContext* c
         CAIRN_ASSIGN_OR_RETURN(const uint64_t next,
                                self.layouts_.PutChunk(NameOf(asked.agent()), asked.digest(), asked.total_bytes(),
                                                       asked.offset(), asked.chunk()));
-        if (next == asked.total_bytes()) {
-          self.dispatcher_.Event([&](Decisions& decisions, const Environment& environment) {
-            const auto bytes = self.layouts_.Get(asked.digest());
-            if (bytes != nullptr) decisions.AddLayout(asked.digest(), bytes->size(), environment);
-            return 0;
-          });
-        }
+        if (next == asked.total_bytes()) self.dispatcher_.OnLayout(asked.digest());
         v1::PutLayoutResponse made;
         made.set_received_bytes(next);
         return made;
@@ -163,10 +158,11 @@ grpc::ServerUnaryReactor* AgentService::UnregisterAgent(grpc::CallbackServerCont
   if (status.ok()) status = CheckEpoch(request->agent());
   if (!status.ok()) return FinishNow(context, status);
   layouts_.Forget(NameOf(request->agent()));
-  return FinishNow(context, dispatcher_.Event([&](Decisions& decisions, const Environment& environment) {
-    Job* job = decisions.Find(request->agent().job());
-    return job == nullptr ? NotRegistered(request->agent()) : job->Unregister(request->agent(), environment);
-  }));
+  return FinishNow(
+      context, dispatcher_.Event(request->agent().job(), [&](Decisions& decisions, const Environment& environment) {
+        Job* job = decisions.Find(request->agent().job());
+        return job == nullptr ? NotRegistered(request->agent()) : job->Unregister(request->agent(), environment);
+      }));
 }
 
 }  // namespace cairn

@@ -62,7 +62,7 @@ grpc::ServerUnaryReactor* CheckpointService::CreateCheckpoint(grpc::CallbackServ
   }
   const v1::CreateCheckpointRequest create = *request;
   return dispatcher_.Hold(
-      context, {}, kPatience, response,
+      context, {create.job()}, kPatience, response,
       [create](Decisions& decisions, const Environment& environment, bool last) -> CheckpointAnswer {
         const auto job = decisions.JobFor(create.job(), environment);
         if (!job.ok()) return job.status();
@@ -76,7 +76,7 @@ grpc::ServerUnaryReactor* CheckpointService::GetCheckpoint(grpc::CallbackServerC
   if (absl::Status status = CheckToken(*context, token_); !status.ok()) return FinishNow(context, status);
   const std::string name = request->job();
   const CheckpointKey key = KeyOf(*request);
-  return dispatcher_.Hold(context, {}, kPatience, response,
+  return dispatcher_.Hold(context, {name}, kPatience, response,
                           [name, key](Decisions& decisions, const Environment& environment, bool) -> CheckpointAnswer {
                             const auto job = decisions.JobFor(name, environment);
                             if (!job.ok()) return job.status();
@@ -94,7 +94,7 @@ grpc::ServerUnaryReactor* CheckpointService::WaitCheckpoint(grpc::CallbackServer
   const uint64_t known_epoch = request->coordinator_epoch();
   const uint64_t epoch = options_.coordinator_epoch;
   auto begun = std::make_shared<absl::Time>(absl::InfinitePast());
-  return dispatcher_.Hold(context, {}, MaxWait(request->has_max_wait(), request->max_wait()), response,
+  return dispatcher_.Hold(context, {name}, MaxWait(request->has_max_wait(), request->max_wait()), response,
                           [name, key, known, known_epoch, epoch, begun](
                               Decisions& decisions, const Environment& environment, bool last) -> CheckpointAnswer {
                             const auto job = decisions.JobFor(name, environment);
@@ -122,7 +122,7 @@ grpc::ServerUnaryReactor* CheckpointService::CancelCheckpoint(grpc::CallbackServ
   if (absl::Status status = CheckToken(*context, token_); !status.ok()) return FinishNow(context, status);
   const std::string name = request->job();
   const CheckpointKey key = KeyOf(*request);
-  return dispatcher_.Hold(context, {}, kPatience, response,
+  return dispatcher_.Hold(context, {name}, kPatience, response,
                           [name, key](Decisions& decisions, const Environment& environment, bool) -> CheckpointAnswer {
                             const auto job = decisions.JobFor(name, environment);
                             if (!job.ok()) return job.status();
@@ -189,7 +189,7 @@ grpc::ServerUnaryReactor* CheckpointService::GetManifest(grpc::CallbackServerCon
 grpc::ServerUnaryReactor* CheckpointService::HoldJob(grpc::CallbackServerContext* context, const std::string& name,
                                                      uint64_t known, absl::Duration max_wait, v1::Job* response) {
   auto begun = std::make_shared<absl::Time>(absl::InfinitePast());
-  return dispatcher_.Hold(context, {}, max_wait, response,
+  return dispatcher_.Hold(context, {name}, max_wait, response,
                           [this, name, known, begun](Decisions& decisions, const Environment& environment,
                                                      bool last) -> std::optional<absl::StatusOr<v1::Job>> {
                             const auto job = decisions.JobFor(name, environment);

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/resources/memory.h"
 #include "common/status/reason.h"
+#include "common/storage/checkpoint_path.h"
 
 namespace cairn {
 namespace {
@@ -13,6 +14,11 @@ namespace {
 // A call whose work takes longer is answered without it.
 constexpr absl::Duration kMaxWork = absl::Minutes(5);
 constexpr absl::Duration kTick = absl::Milliseconds(100);
+// A job's tick takes at most one part in so many of a core, but comes at least this often.
+constexpr int kTickShare = 20;
+constexpr absl::Duration kMaxTick = absl::Seconds(2);
+// Layouts from before the coordinator's start are kept for so long, for agents that come back.
+constexpr absl::Duration kKeepFromBefore = absl::Minutes(10);
 // When the coordinator stops, work that was begun has this long to end.
 constexpr absl::Duration kStopPatience = absl::Seconds(5);
 
@@ -31,11 +37,25 @@ void LogLine(const Clock& clock, const std::string& text) {
 Dispatcher::Dispatcher(const DecisionOptions& options, Executor& executor, LayoutStore& layouts, const Clock& clock,
                        int workers)
     : clock_(clock),
+      options_(options),
       executor_(executor),
       layouts_(layouts),
       workers_(workers, options.storage_timeout, clock),
-      decisions_(options),
       timer_([this] { RunTimer(); }) {}
+
+std::shared_ptr<Dispatcher::Cell> Dispatcher::CellOf(const std::string& job) {
+  MutexLock lock(mutex_);
+  std::shared_ptr<Cell>& cell = cells_[CheckJobName(job).ok() ? job : ""];
+  if (cell == nullptr) cell = std::make_shared<Cell>(options_, kept_);
+  return cell;
+}
+
+std::vector<std::shared_ptr<Dispatcher::Cell>> Dispatcher::Cells() {
+  MutexLock lock(mutex_);
+  std::vector<std::shared_ptr<Cell>> cells;
+  for (const auto& [job, cell] : cells_) cells.push_back(cell);
+  return cells;
+}
 
 void Dispatcher::RunTimer() {
   for (;;) {
@@ -43,16 +63,63 @@ void Dispatcher::RunTimer() {
       MutexLock lock(mutex_);
       if (!stopped_) stop_.WaitFor(mutex_, kTick);
       if (stopped_) return;
+      if (clock_.SteadyNow() >= from_before_until_) from_before_.clear();
     }
-    Effects effects;
-    {
-      MutexLock lock(mutex_);
-      decisions_.Tick(clock_.SteadyNow(), clock_.WallNow());
-      Collect(effects, /*people=*/true);
-    }
-    Release(std::move(effects));
+    Tick();
     WatchWorkers();
   }
+}
+
+void Dispatcher::Tick() {
+  for (const std::shared_ptr<Cell>& cell : Cells()) {
+    const absl::Time begin = clock_.SteadyNow();
+    if (begin < cell->next_tick) continue;
+    Effects effects;
+    {
+      MutexLock lock(cell->mutex);
+      cell->decisions.Tick(clock_.SteadyNow(), clock_.WallNow());
+      Collect(*cell, effects, /*people=*/true);
+    }
+    Release(std::move(effects));
+    const absl::Time end = clock_.SteadyNow();
+    // The larger the job, the rarer: what time brings must not take the time of what agents report.
+    cell->next_tick = std::min(begin + kMaxTick, end + kTickShare * (end - begin));
+  }
+  MutexLock lock(mutex_);
+  std::erase_if(cells_, [](const auto& entry) {
+    Cell& cell = *entry.second;
+    if (entry.second.use_count() > 1) return false;  // a call is on its way to it
+    MutexLock cell_lock(cell.mutex);
+    return cell.decisions.empty() && cell.agents.empty() && cell.people.empty();
+  });
+}
+
+void Dispatcher::OnLayout(const std::string& digest) {
+  {
+    MutexLock lock(kept_mutex_);
+    const auto bytes = layouts_.Get(digest);
+    if (bytes == nullptr) return;
+    kept_->Add(digest, bytes->size());
+  }
+  for (const std::shared_ptr<Cell>& cell : Cells()) {
+    Effects effects;
+    {
+      MutexLock lock(cell->mutex);
+      const Environment environment = cell->decisions.At(clock_.SteadyNow(), clock_.WallNow());
+      cell->decisions.OnLayout(digest, environment);
+      Collect(*cell, effects);
+    }
+    Release(std::move(effects));
+  }
+}
+
+void Dispatcher::KeepForAWhile(const std::vector<std::string>& layouts) {
+  {
+    MutexLock lock(mutex_);
+    HoldExactly(*kept_, layouts, from_before_);
+    from_before_until_ = clock_.SteadyNow() + kKeepFromBefore;
+  }
+  for (const std::string& digest : layouts) OnLayout(digest);
 }
 
 void Dispatcher::WatchWorkers() {
@@ -67,46 +134,41 @@ void Dispatcher::WatchWorkers() {
     LogLine(clock_, absl::StrCat("event=storage-stalled calls=", stalled));
 }
 
-std::optional<Dispatcher::Answer> Dispatcher::Ask(const AnswerPoll& poll, const Environment& environment, bool last) {
-  std::optional<Answer> answer = poll(decisions_, environment, last);
+std::optional<Dispatcher::Answer> Dispatcher::Ask(Cell& cell, const AnswerPoll& poll, const Environment& environment,
+                                                  bool last) {
+  std::optional<Answer> answer = poll(cell.decisions, environment, last);
   if (last && !answer.has_value()) {
     answer = Answer{MakeError(Reason::kStorageStalled, "the coordinator has not heard from its storage yet")};
   }
   return answer;
 }
 
-bool Dispatcher::TryAnswer(const Held& held, const Environment& environment, Effects& effects) {
-  std::optional<Answer> answer = Ask(held.poll, environment, /*last=*/stopped_);
+bool Dispatcher::TryAnswer(Cell& cell, const Held& held, const Environment& environment, Effects& effects) {
+  std::optional<Answer> answer = Ask(cell, held.poll, environment, /*last=*/stopped_);
   if (!answer.has_value()) return false;
   effects.answers.emplace_back(held.call, *std::move(answer));
   return true;
 }
 
-void Dispatcher::Collect(Effects& effects, bool people) {
-  const Environment environment = decisions_.At(clock_.SteadyNow(), clock_.WallNow());
-  const auto answered = [&](const auto& entry) { return TryAnswer(entry.second, environment, effects); };
-  for (const auto& [job, woken] : decisions_.TakeWoken()) {
+void Dispatcher::Collect(Cell& cell, Effects& effects, bool people) {
+  const Environment environment = cell.decisions.At(clock_.SteadyNow(), clock_.WallNow());
+  const auto answered = [&](const auto& entry) { return TryAnswer(cell, entry.second, environment, effects); };
+  for (const auto& [job, woken] : cell.decisions.TakeWoken()) {
     people = people || woken.all;
-    const auto held = agents_.find(job);
-    if (held == agents_.end()) continue;
-    if (woken.all) {
-      absl::erase_if(held->second, answered);
-    } else {
-      for (int rank : woken.ranks) {
-        const auto call = held->second.find(rank);
-        if (call != held->second.end() && answered(*call)) held->second.erase(call);
-      }
+    if (woken.all) absl::erase_if(cell.agents, answered);
+    for (int rank : woken.ranks) {
+      const auto call = cell.agents.find(rank);
+      if (call != cell.agents.end() && answered(*call)) cell.agents.erase(call);
     }
-    if (held->second.empty()) agents_.erase(held);
   }
-  if (people || stopped_) absl::erase_if(people_, answered);
-  if (stopped_) {
-    for (auto& [job, held] : agents_) absl::erase_if(held, answered);
+  if (people || stopped_) absl::erase_if(cell.people, answered);
+  if (stopped_) absl::erase_if(cell.agents, answered);
+  {
+    MutexLock lock(kept_mutex_);
+    for (const std::string& digest : kept_->TakeDropped()) layouts_.Drop(digest);
   }
-  // This happens under the lock, so that the bytes of every layout that the decisions count as here are here.
-  for (const std::string& digest : decisions_.layouts().TakeDropped()) layouts_.Drop(digest);
-  effects.actions = decisions_.TakeActions();
-  effects.log = decisions_.TakeLog();
+  effects.actions = cell.decisions.TakeActions();
+  effects.log = cell.decisions.TakeLog();
 }
 
 void Dispatcher::Release(Effects effects) {
@@ -123,30 +185,30 @@ void Dispatcher::Release(Effects effects) {
 
 grpc::ServerUnaryReactor* Dispatcher::HoldAnswer(grpc::CallbackServerContext* context, const Caller& caller,
                                                  absl::Duration max_wait, AnswerPoll poll) {
+  const std::shared_ptr<Cell> cell = CellOf(caller.job);
   Effects effects;
   std::optional<Answer> now;
   std::shared_ptr<HeldCall> call;
   {
-    MutexLock lock(mutex_);
-    const Environment environment = decisions_.At(clock_.SteadyNow(), clock_.WallNow());
-    if (const auto job = agents_.find(caller.job); caller.rank >= 0 && job != agents_.end()) {
-      if (const auto earlier = job->second.find(caller.rank); earlier != job->second.end()) {
-        effects.answers.emplace_back(earlier->second.call, *Ask(earlier->second.poll, environment, /*last=*/true));
-        job->second.erase(earlier);
-      }
+    MutexLock lock(cell->mutex);
+    const Environment environment = cell->decisions.At(clock_.SteadyNow(), clock_.WallNow());
+    if (const auto earlier = cell->agents.find(caller.rank); earlier != cell->agents.end()) {
+      effects.answers.emplace_back(earlier->second.call, *Ask(*cell, earlier->second.poll, environment, /*last=*/true));
+      cell->agents.erase(earlier);
     }
-    now = Ask(poll, environment, /*last=*/stopped_ || max_wait <= absl::ZeroDuration());
+    now = Ask(*cell, poll, environment, /*last=*/stopped_ || max_wait <= absl::ZeroDuration());
     if (!now.has_value()) {
       // The call's end takes the lock too, so it cannot come before the call stands in its list.
-      call = HeldCall::Start(max_wait, [this, caller](HeldCall& ended, bool timer) { OnEnd(caller, ended, timer); });
+      call = HeldCall::Start(max_wait,
+                             [this, cell, caller](HeldCall& ended, bool timer) { OnEnd(*cell, caller, ended, timer); });
       Held held{std::move(poll), call};
       if (caller.rank >= 0) {
-        agents_[caller.job].emplace(caller.rank, std::move(held));
+        cell->agents.emplace(caller.rank, std::move(held));
       } else {
-        people_.emplace(call.get(), std::move(held));
+        cell->people.emplace(call.get(), std::move(held));
       }
     }
-    Collect(effects);
+    Collect(*cell, effects);
   }
   Release(std::move(effects));
   if (call != nullptr) return call->reactor();
@@ -154,25 +216,24 @@ grpc::ServerUnaryReactor* Dispatcher::HoldAnswer(grpc::CallbackServerContext* co
   return FinishNow(context, now->status);
 }
 
-void Dispatcher::OnEnd(const Caller& caller, HeldCall& call, bool timer) {
+void Dispatcher::OnEnd(Cell& cell, const Caller& caller, HeldCall& call, bool timer) {
   Effects effects;
   {
-    MutexLock lock(mutex_);
+    MutexLock lock(cell.mutex);
     const auto end = [&](auto& calls, auto held) {
       if (held == calls.end() || held->second.call.get() != &call) return;
       if (timer) {
-        const Environment environment = decisions_.At(clock_.SteadyNow(), clock_.WallNow());
-        effects.answers.emplace_back(held->second.call, *Ask(held->second.poll, environment, /*last=*/true));
+        const Environment environment = cell.decisions.At(clock_.SteadyNow(), clock_.WallNow());
+        effects.answers.emplace_back(held->second.call, *Ask(cell, held->second.poll, environment, /*last=*/true));
       }
       calls.erase(held);
     };
-    if (caller.rank < 0) {
-      end(people_, people_.find(&call));
-    } else if (const auto job = agents_.find(caller.job); job != agents_.end()) {
-      end(job->second, job->second.find(caller.rank));
-      if (job->second.empty()) agents_.erase(job);
+    if (caller.rank >= 0) {
+      end(cell.agents, cell.agents.find(caller.rank));
+    } else {
+      end(cell.people, cell.people.find(&call));
     }
-    Collect(effects);
+    Collect(cell, effects);
   }
   Release(std::move(effects));
 }
@@ -202,21 +263,28 @@ grpc::ServerUnaryReactor* Dispatcher::AnswerOnWorker(std::function<Answer()> wor
 }
 
 bool Dispatcher::busy() {
-  MutexLock lock(mutex_);
-  return decisions_.busy();
+  for (const std::shared_ptr<Cell>& cell : Cells()) {
+    MutexLock lock(cell->mutex);
+    if (cell->decisions.busy()) return true;
+  }
+  return false;
 }
 
 bool Dispatcher::Stop() {
-  Effects effects;
   {
     MutexLock lock(mutex_);
-    if (!stopped_) {
-      stopped_ = true;
-      stop_.NotifyAll();
-      Collect(effects);
-    }
+    stopped_ = true;
+    stop_.NotifyAll();
   }
-  Release(std::move(effects));
+  // A call that comes to a job later is answered at once.
+  for (const std::shared_ptr<Cell>& cell : Cells()) {
+    Effects effects;
+    {
+      MutexLock lock(cell->mutex);
+      Collect(*cell, effects);
+    }
+    Release(std::move(effects));
+  }
   if (timer_.joinable()) timer_.join();
   return workers_.Stop(kStopPatience);
 }
@@ -225,7 +293,7 @@ void Dispatcher::Execute(const CoreAction& action) {
   const std::string& name = action.job;
   // A job that was forgotten meanwhile needs no result.
   const auto apply = [&](auto function) {
-    Event([&](Decisions& decisions, const Environment& environment) {
+    Event(name, [&](Decisions& decisions, const Environment& environment) {
       if (Job* job = decisions.Find(name); job != nullptr) function(*job, environment);
       return 0;
     });

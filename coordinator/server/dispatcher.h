@@ -1,10 +1,11 @@
-// Runs the decisions: it puts one lock around them, runs their actions on workers, writes their log to standard error,
-// and holds the calls that wait for them.
+// Runs the decisions: it puts a lock around those of each job, runs their actions on workers, writes their log to
+// standard error, and holds the calls that wait for them.
 #ifndef CAIRN_COORDINATOR_SERVER_DISPATCHER_H_
 #define CAIRN_COORDINATOR_SERVER_DISPATCHER_H_
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,7 +27,8 @@
 
 namespace cairn {
 
-// Thread-safe. There is one lock, and it is never held while a call is answered or an action runs.
+// Thread-safe. Each job has a lock, so that a large job never delays another's heartbeats. It is never held while a
+// call is answered or an action runs.
 //
 // gRPC frees a call's request and response as soon as the call has ended, also if its caller cancels it. So work that
 // runs later is given neither. It makes a response of its own, which is swapped in if the call still waits.
@@ -41,20 +43,27 @@ class Dispatcher {
   Dispatcher(const DecisionOptions& options, Executor& executor, LayoutStore& layouts, const Clock& clock, int workers);
   ~Dispatcher() { Stop(); }
 
-  // Applies an event.
+  // Applies an event to the decisions of a job.
   template <typename Function>
-  auto Event(Function function) {
+  auto Event(const std::string& job, Function function) {
+    const std::shared_ptr<Cell> cell = CellOf(job);
     Effects effects;
     auto result = [&] {
-      MutexLock lock(mutex_);
-      const Environment environment = decisions_.At(clock_.SteadyNow(), clock_.WallNow());
-      auto value = function(decisions_, environment);
-      Collect(effects);
+      MutexLock lock(cell->mutex);
+      const Environment environment = cell->decisions.At(clock_.SteadyNow(), clock_.WallNow());
+      auto value = function(cell->decisions, environment);
+      Collect(*cell, effects);
       return value;
     }();
     Release(std::move(effects));
     return result;
   }
+
+  // The bytes of a layout are in the store: tells every job. Ignored if they have gone again.
+  void OnLayout(const std::string& digest);
+  // Keeps these layouts, whose bytes are in the store, until the agents have had the time to come back. They belong to
+  // plans of an earlier coordinator.
+  void KeepForAWhile(const std::vector<std::string>& layouts);
 
   // Whose call is held.
   struct Caller {
@@ -122,32 +131,52 @@ class Dispatcher {
     std::vector<std::pair<std::shared_ptr<HeldCall>, Answer>> answers;
   };
 
+  // One job: its decisions, and the calls that wait for them.
+  struct Cell {
+    Cell(const DecisionOptions& options, std::shared_ptr<LayoutTable> layouts)
+        : decisions(options, std::move(layouts)) {}
+
+    Mutex mutex;
+    Decisions decisions ABSL_GUARDED_BY(mutex);
+    HeldAgents agents ABSL_GUARDED_BY(mutex);
+    absl::flat_hash_map<HeldCall*, Held> people ABSL_GUARDED_BY(mutex);
+    absl::Time next_tick = absl::InfinitePast();  // the timer's
+  };
+
+  // Makes it if it is new. All that is no job's name shares one, which never has a job.
+  std::shared_ptr<Cell> CellOf(const std::string& job);
+  std::vector<std::shared_ptr<Cell>> Cells();
   grpc::ServerUnaryReactor* HoldAnswer(grpc::CallbackServerContext* context, const Caller& caller,
                                        absl::Duration max_wait, AnswerPoll poll);
   grpc::ServerUnaryReactor* AnswerOnWorker(std::function<Answer()> work);
-  std::optional<Answer> Ask(const AnswerPoll& poll, const Environment& environment, bool last)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static std::optional<Answer> Ask(Cell& cell, const AnswerPoll& poll, const Environment& environment, bool last)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(cell.mutex);
   // Takes the answers of the held calls that the last event may have answered, and what else it has brought. `people`:
   // asks those of people whatever it was.
-  void Collect(Effects& effects, bool people = false) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Collect(Cell& cell, Effects& effects, bool people = false) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cell.mutex);
   // True if the held call is answered now. The answer is in `effects`.
-  bool TryAnswer(const Held& held, const Environment& environment, Effects& effects)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool TryAnswer(Cell& cell, const Held& held, const Environment& environment, Effects& effects)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(cell.mutex);
   void Release(Effects effects);
-  void OnEnd(const Caller& caller, HeldCall& call, bool timer);
+  void OnEnd(Cell& cell, const Caller& caller, HeldCall& call, bool timer);
   void Execute(const CoreAction& action);
   void RunTimer();
+  void Tick();
   void WatchWorkers();
 
   const Clock& clock_;
+  const DecisionOptions options_;
   Executor& executor_;
   LayoutStore& layouts_;
   WorkerPool workers_;
+  // Which layouts are kept. While its lock is held, the bytes of every layout that counts as here are in the store.
+  const std::shared_ptr<LayoutTable> kept_ = std::make_shared<LayoutTable>();
+  Mutex kept_mutex_;
   Mutex mutex_;
-  Decisions decisions_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<std::string, HeldAgents> agents_ ABSL_GUARDED_BY(mutex_);  // by job
-  absl::flat_hash_map<HeldCall*, Held> people_ ABSL_GUARDED_BY(mutex_);
-  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  std::map<std::string, std::shared_ptr<Cell>> cells_ ABSL_GUARDED_BY(mutex_);  // by job
+  std::vector<LayoutHold> from_before_ ABSL_GUARDED_BY(mutex_);
+  absl::Time from_before_until_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  std::atomic<bool> stopped_ = false;
   std::atomic<int> stalled_calls_ = 0;
   bool threads_refused_ = false;  // the timer's
   CondVar stop_;

@@ -46,7 +46,7 @@ class Service final : public v1::AgentCoordinationService::CallbackService {
                                              const v1::SynchronizeAgentRequest* request,
                                              v1::SynchronizeAgentResponse* response) override {
     return dispatcher_.Hold(
-        context, {}, absl::Minutes(1), response,
+        context, {"demo"}, absl::Minutes(1), response,
         [node = request->agent().job()](Decisions&, const Environment&,
                                         bool last) -> std::optional<absl::StatusOr<v1::SynchronizeAgentResponse>> {
           if (!last) return std::nullopt;

@@ -46,14 +46,7 @@ class CoordinatorServer::Impl {
       storage_.RemoveTemporaries(directory, options_.began).IgnoreError();
     }
     CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> layouts, plans_.Recover());
-    dispatcher_.Event([&](Decisions& decisions, const Environment& environment) {
-      decisions.KeepForAWhile(layouts, environment.now);
-      for (const std::string& digest : layouts) {
-        if (const auto bytes = layouts_.Get(digest); bytes != nullptr)
-          decisions.AddLayout(digest, bytes->size(), environment);
-      }
-      return 0;
-    });
+    dispatcher_.KeepForAWhile(layouts);
     dispatcher_.InBackground([this] { plans_.Warm(stop_warming_); });
     grpc::EnableDefaultHealthCheckService(true);
     grpc::ServerBuilder builder;
