@@ -88,8 +88,7 @@ ssize_t write(int fd, const void* bytes, size_t size) {
   return real(fd, bytes, size);
 }
 int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*work)(void*), void* argument) noexcept {
-  static const auto real =
-      Real<int(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*)>("pthread_create");
+  static const auto real = Real<int(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*)>("pthread_create");
   ++calls.thread;
   return real(thread, attributes, work, argument);
 }
@@ -103,7 +102,7 @@ namespace {
 template <typename Function>
 void Measure(const std::string& what, Function step) {
   const std::vector<std::pair<const char*, std::atomic<long>*>> counters = {
-      {"fsync", &calls.fsync},   {"openat", &calls.open},  {"fstatat", &calls.stat},        {"unlinkat", &calls.unlink},
+      {"fsync", &calls.fsync},   {"openat", &calls.open}, {"fstatat", &calls.stat},         {"unlinkat", &calls.unlink},
       {"rename", &calls.rename}, {"write", &calls.write}, {"pthread_create", &calls.thread}};
   std::vector<long> before;
   for (const auto& [name, count] : counters) before.push_back(*count);

@@ -155,12 +155,12 @@ absl::StatusOr<UniqueFd> PosixStorage::OpenFile(std::string_view path, int flags
   return fd;
 }
 
-PosixStorage::PutResult PosixStorage::Write(std::string_view path, std::string_view bytes,
+PosixStorage::PutResult PosixStorage::Write(std::string_view path, std::span<const std::string_view> pieces,
                                             const AtomicWriteOptions& options) {
   std::string leaf;
   const auto directory = OpenParent(path, leaf);
   if (!directory.ok()) return {directory.status()};
-  return WriteAtomically(directory->get(), leaf, bytes, options, Full(path));
+  return WriteAtomically(directory->get(), leaf, pieces, options, Full(path));
 }
 
 absl::Status PosixStorage::ProbeAtomicCreate() {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -57,14 +58,18 @@ class PosixStorage {
 
   // WriteAtomically; what is put is durable. The directory must exist.
   PutResult TryPutIfAbsent(std::string_view path, std::string_view bytes, unsigned mode = 0644) {
-    return Write(path, bytes, {.mode = mode});
+    return Write(path, std::span(&bytes, 1), {.mode = mode});
   }
   absl::StatusOr<Put> PutIfAbsent(std::string_view path, std::string_view bytes, unsigned mode = 0644) {
     return TryPutIfAbsent(path, bytes, mode).put;
   }
   // The same, but takes the place of what stands there. For records that may be lost, never for verdicts of a commit.
   absl::Status PutReplacing(std::string_view path, std::string_view bytes) {
-    return Write(path, bytes, {.replace = true}).put.status();
+    return PutReplacing(path, std::span(&bytes, 1));
+  }
+  // The same for bytes that stand in many places, one behind the other.
+  absl::Status PutReplacing(std::string_view path, std::span<const std::string_view> pieces) {
+    return Write(path, pieces, {.replace = true}).put.status();
   }
 
   // NOT_FOUND-like DATA_LOSS (FILE_MISSING) if it is not there; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE) above
@@ -117,7 +122,7 @@ class PosixStorage {
   absl::StatusOr<UniqueFd> OpenDirectory(std::string_view path);
   // Removes `names` from a directory with all below them. `path` is for errors.
   absl::Status RemoveIn(int directory, const std::string& path, const std::vector<std::string>& names, int depth);
-  PutResult Write(std::string_view path, std::string_view bytes, const AtomicWriteOptions& options);
+  PutResult Write(std::string_view path, std::span<const std::string_view> pieces, const AtomicWriteOptions& options);
   std::string Full(std::string_view path) const;
 
   static constexpr int kMaxDepth = 32;

@@ -13,9 +13,9 @@
 
 namespace cairn {
 
-// Whoever asks for help works too, and does all of it alone where no helper is free: because the system refuses threads,
-// because others are helped, or because storage holds them. So storage that hangs holds those who called it and no more
-// helpers than there are; nobody else waits for it, and it never makes another thread. Thread-safe.
+// Whoever asks for help works too, and does all of it alone where no helper is free: because the system refuses
+// threads, because others are helped, or because storage holds them. So storage that hangs holds those who called it
+// and no more helpers than there are; nobody else waits for it, and it never makes another thread. Thread-safe.
 class HelperThreads {
  public:
   // At most `most` helpers, which are started when they are first of use.

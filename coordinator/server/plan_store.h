@@ -15,14 +15,15 @@
 #include "common/file/posix.h"
 #include "coordinator/decision/core_action.h"
 #include "coordinator/server/layout_store.h"
+#include "coordinator/server/plan_file.h"
 #include "planner/load/load_plan.h"
 #include "planner/load/load_wish.h"
 #include "planner/save/save_plan.h"
 
 namespace cairn {
 
-// Save plans are kept below `<root>/.cairn/plans/` as what they were made from (layouts, nodes, options), so that a
-// restarted coordinator finds them by digest without asking the agents; load plans only in memory. Both are bounded.
+// Save plans are kept below `<root>/.cairn/plans/` as what they were made from, each in one file (plan_file.h), so that
+// a restarted coordinator finds them by digest without asking the agents; load plans only in memory. Both are bounded.
 // Thread-safe; methods block on planning and, but for MakeSave, on storage.
 class PlanStore {
  public:
@@ -31,6 +32,8 @@ class PlanStore {
       : storage_(storage), layouts_(layouts), save_options_(std::move(save)) {}
 
   // Trims what is kept on disk, puts the layouts of the newest plans into the layout store and returns their digests.
+  // Also goes what cannot be read, with files of earlier forms (a text for the plan and a file for each layout): agents
+  // upload their layouts again, and the same plan is made of them.
   absl::StatusOr<std::vector<std::string>> Recover();
 
   // Makes the newest plans again before anyone asks, so that agents which come back with unchanged layouts get them by
@@ -39,7 +42,8 @@ class PlanStore {
 
   // NOT_FOUND (PLAN_UNKNOWN): a layout's bytes are gone; else the planner's errors.
   absl::StatusOr<SavePlan> MakeSave(const std::vector<std::string>& layout, const std::vector<std::string>& node);
-  // Keeps on disk what this plan was made from, in place of what the oldest plan was made from.
+  // Keeps on disk what this plan was made from, in place of what the oldest plan was made from. NOT_FOUND
+  // (PLAN_UNKNOWN): a layout's bytes are gone.
   absl::Status Persist(const std::string& digest, const std::vector<std::string>& layout,
                        const std::vector<std::string>& node);
   absl::StatusOr<LoadPlan> MakeLoad(const Manifest& source, const std::vector<std::string>& layout,
@@ -53,7 +57,8 @@ class PlanStore {
 
   // A plan that was made before, perhaps by an earlier coordinator. NOT_FOUND (PLAN_UNKNOWN).
   absl::StatusOr<SavePlan> FindSave(const std::string& digest);
-  // The serialized part of a rank. NOT_FOUND (PLAN_UNKNOWN): no such plan, or it is none of this rank's.
+  // The serialized part of a rank. A save's is made when it is asked for, and kept for further chunks if it has more
+  // than one; a load's is the plan's own. NOT_FOUND (PLAN_UNKNOWN): no such plan, or it is none of this rank's.
   absl::StatusOr<std::shared_ptr<const std::string>> PartFor(const std::string& digest, int rank);
 
  private:
@@ -64,26 +69,25 @@ class PlanStore {
   // A plan on disk.
   struct Kept {
     std::string digest;
-    std::vector<std::string> layout;
+    uint64_t bytes = 0;
   };
   struct Writing {
-    Kept kept;
-    std::vector<std::string> node;
+    std::string digest;
+    PlanInputs inputs;
   };
-  // `from_disk`: layouts that are not in memory are read.
+  // `file`: where layouts that are not in memory are read from, if there is one.
   absl::StatusOr<Inputs> Collect(const std::vector<std::string>& layout, const std::vector<std::string>& node,
-                                 bool from_disk);
-  std::shared_ptr<const std::string> ReadLayout(const std::string& digest);
+                                 const PlanFile* file = nullptr);
   absl::StatusOr<SavePlan> Make(const Inputs& inputs);
-  absl::Status Write(const Writing& writing);
-  // Removes the plans of `kept` that are too many, and layouts that only they used.
+  // Returns the file's length.
+  absl::StatusOr<uint64_t> Write(const Writing& writing);
+  // Removes the plans of `kept` that are too many.
   absl::Status Trim(std::list<Kept>& kept);
   template <typename Plan>
   void Keep(std::list<Plan>& plans, const Plan& plan) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   static constexpr size_t kPlansKept = 8;
-  static constexpr size_t kPartsKept = 4096;
-  static constexpr size_t kPartBytesKept = size_t{256} << 20;
+  static constexpr size_t kPartBytesKept = size_t{64} << 20;
 
   PosixStorage& storage_;
   LayoutStore& layouts_;
@@ -91,7 +95,7 @@ class PlanStore {
   Mutex mutex_;
   std::list<SavePlan> saves_ ABSL_GUARDED_BY(mutex_);  // used last first
   std::list<LoadPlan> loads_ ABSL_GUARDED_BY(mutex_);
-  // Parts that are being downloaded.
+  // Parts of saves of more than one chunk, which are being downloaded; used last first.
   struct Part {
     std::string digest;
     int rank;
