@@ -3,7 +3,7 @@
 //   storage_benchmark plan DIRECTORY RANKS TENSORS        keeps what a first plan was made from, and finds it again
 //   storage_benchmark check DIRECTORY FILES               checks the bins of an attempt and puts its manifest
 //   storage_benchmark remove DIRECTORY FILES [BYTES]      removes an aborted attempt whose files have BYTES each
-//   storage_benchmark memory RANKS TENSORS                resident bytes of a planned and committed save, by part
+//   storage_benchmark memory DIRECTORY RANKS TENSORS [fsdp|megatron]   what a save keeps in memory, by part
 //
 // Counts are those of this process, from before a step to after it. Layouts are those of fully sharded training: each
 // rank holds other rows of every tensor, so all layouts differ.
@@ -34,6 +34,7 @@
 #include "coordinator/server/catalog.h"
 #include "coordinator/server/layout_store.h"
 #include "coordinator/server/plan_store.h"
+#include "cairn/v1/plan.pb.h"
 #include "planner/layout/layout_description.h"
 
 namespace {
@@ -120,10 +121,12 @@ struct World {
   std::vector<std::string> layout, digest, node;
 };
 
-World MakeWorld(int64_t ranks, int64_t tensors) {
-  World world;
-  for (int64_t rank = 0; rank < ranks; ++rank) {
-    LayoutDescription layout;
+// The layout of one rank, as fully sharded training has it, or as Megatron does with 16 pipeline stages, 8-fold tensor
+// parallelism and a distributed optimizer.
+std::string LayoutOf(const std::string& style, int64_t rank, int64_t ranks, int64_t tensors) {
+  constexpr int64_t kTp = 8, kPp = 16;
+  LayoutDescription layout;
+  if (style == "fsdp") {
     for (int64_t i = 0; i < tensors; ++i) {
       const int64_t rows = 32768 + 128 * i, columns = 4096;
       const int64_t step = (rows + ranks - 1) / ranks;
@@ -133,9 +136,33 @@ World MakeWorld(int64_t ranks, int64_t tensors) {
                                 {rows, columns},
                                 {{{{begin, 0}, {end - begin, columns}}, std::nullopt}}});
     }
-    layout.objects.push_back({"rng", 8192, true});
-    Canonicalize(layout);
-    world.layout.push_back(SerializeLayout(layout));
+  } else {
+    const int64_t dp = ranks / (kTp * kPp), t = rank % kTp, d = rank / kTp % dp, p = rank / (kTp * dp);
+    for (int64_t i = 0; i < tensors / 2; ++i) {
+      const int64_t rows = 8192, columns = 4096 + 64 * i;
+      const std::string name =
+          absl::StrCat("decoder.layers.", p * tensors / 20 + i / 10, ".block.", i % 10, ".weight");
+      const Box box =
+          i % 2 ? Box{{rows / kTp * t, 0}, {rows / kTp, columns}} : Box{{0, columns / kTp * t}, {rows, columns / kTp}};
+      layout.tensors.push_back({name, DType::kBfloat16, {rows, columns}, {{box, std::nullopt}}});
+      if (i >= tensors / 6) continue;
+      const int64_t size = box.size(), step = (size + dp - 1) / dp;
+      const FlatRange range{std::min(size, d * step), std::min(size, (d + 1) * step)};
+      for (const char* state : {"exp_avg", "exp_avg_sq", "fp32_param"}) {
+        layout.tensors.push_back(
+            {absl::StrCat("optimizer.", state, ".", name), DType::kFloat32, {rows, columns}, {{box, range}}});
+      }
+    }
+  }
+  layout.objects.push_back({"rng", 8192, true});
+  Canonicalize(layout);
+  return SerializeLayout(layout);
+}
+
+World MakeWorld(int64_t ranks, int64_t tensors) {
+  World world;
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    world.layout.push_back(LayoutOf("fsdp", rank, ranks, tensors));
     world.digest.push_back(Digest(world.layout.back()));
     world.node.push_back(absl::StrCat("node", rank / 8));
   }
@@ -215,6 +242,73 @@ int Attempt(PosixStorage& storage, int files, int64_t bytes, bool remove) {
   return 0;
 }
 
+// Bytes that this process has taken and not given back.
+double HeapMiB() {
+  const struct mallinfo2 info = mallinfo2();
+  return static_cast<double>(info.uordblks + info.hblkhd) / (1 << 20);
+}
+
+std::vector<RankResult> Results(const SavePlan& plan) {
+  std::vector<RankResult> results;
+  uint32_t crc = 12345;
+  for (const int rank : plan.ranks()) {
+    v1::WritePlan part;
+    if (!part.ParseFromString(plan.PartFor(rank))) std::exit(1);
+    RankResult& result = results.emplace_back();
+    result.rank = rank;
+    for (const v1::PlannedFile& file : part.files()) {
+      v1::FileResult& out = *result.result.add_files();
+      out.set_file_bytes(file.header_bytes() + file.data_bytes());
+      for (int i = 0; i < file.items_size(); ++i) out.add_item_checksums(crc = crc * 1664525 + 1013904223);
+      out.add_object_sizes(100);
+    }
+  }
+  return results;
+}
+
+int Memory(PosixStorage& storage, const std::string& style, int64_t ranks, int64_t tensors) {
+  double before = HeapMiB();
+  const auto tell = [&](const char* what) {
+    const double now = HeapMiB();
+    std::printf("%-46s %9.1f MiB %9.0f bytes a rank\n", what, now - before,
+                (now - before) * (1 << 20) / static_cast<double>(ranks));
+    before = HeapMiB();
+  };
+  LayoutStore layouts(kCapacity);
+  std::vector<std::string> digests, nodes;
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    std::string layout = LayoutOf(style, rank, ranks, tensors);
+    digests.push_back(Digest(layout));
+    nodes.push_back(absl::StrCat("node", rank / 8));
+    if (!layouts.Put(digests.back(), std::move(layout)).ok()) return 1;
+  }
+  tell("layouts, as uploaded (with digests and nodes)");
+  PlanStore plans(storage, layouts, SaveOptions());
+  auto plan = plans.MakeSave(digests, nodes);
+  if (!plan.ok()) return std::fprintf(stderr, "%s\n", std::string(plan.status().message()).c_str()), 1;
+  tell("plan");
+  if (!plans.Persist(plan->digest(), digests, nodes).ok()) return 1;
+  tell("plan, kept on disk");
+  size_t part_bytes = 0;
+  for (const int rank : plan->ranks()) part_bytes += (*plans.PartFor(plan->digest(), rank))->size();
+  tell("parts of all ranks, after each was asked for");
+  std::printf("%-46s %9.1f MiB\n", "  their bytes, if all were kept", static_cast<double>(part_bytes) / (1 << 20));
+  auto results = Results(*plan);
+  tell("results of all ranks (of the job)");
+  auto manifest = plan->MakeManifest(results, CommitInfo{.job = "job", .world_size = static_cast<uint32_t>(ranks)});
+  if (!manifest.ok()) return std::fprintf(stderr, "%s\n", std::string(manifest.status().message()).c_str()), 1;
+  tell("manifest, as it is made");
+  const std::string encoded = EncodeVerdict(*manifest);
+  tell("manifest, as it is put");
+  LoadWish wish;
+  const auto load = plans.MakeLoad(*manifest, digests, nodes, 0, wish);
+  if (!load.ok()) return std::fprintf(stderr, "%s\n", std::string(load.status().message()).c_str()), 1;
+  tell("plan of a load into the same layouts");
+  for (const int rank : load->ranks()) (void)plans.PartFor(load->digest(), rank);
+  tell("parts of the load, after each was asked for");
+  return 0;
+}
+
 int Run(int count, char** words) {
   const auto number = [&](int i, int64_t otherwise = 0) {
     int64_t value = otherwise;
@@ -229,6 +323,7 @@ int Run(int count, char** words) {
   const auto storage = PosixStorage::Open(words[2], true);
   if (!storage.ok()) return 1;
   if (what == "plan") return Plan(**storage, number(3), number(4, 100));
+  if (what == "memory") return Memory(**storage, count > 5 ? words[5] : "fsdp", number(3), number(4));
   if (what == "check") return Attempt(**storage, static_cast<int>(number(3)), number(4, 4096), /*remove=*/false);
   if (what == "remove") return Attempt(**storage, static_cast<int>(number(3)), number(4, 4096), /*remove=*/true);
   return 2;
