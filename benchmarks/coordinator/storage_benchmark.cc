@@ -25,6 +25,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "cairn/v1/plan.pb.h"
 #include "common/base/clock.h"
 #include "common/base/digest.h"
 #include "common/file/posix.h"
@@ -34,7 +35,6 @@
 #include "coordinator/server/catalog.h"
 #include "coordinator/server/layout_store.h"
 #include "coordinator/server/plan_store.h"
-#include "cairn/v1/plan.pb.h"
 #include "planner/layout/layout_description.h"
 
 namespace {
@@ -140,8 +140,7 @@ std::string LayoutOf(const std::string& style, int64_t rank, int64_t ranks, int6
     const int64_t dp = ranks / (kTp * kPp), t = rank % kTp, d = rank / kTp % dp, p = rank / (kTp * dp);
     for (int64_t i = 0; i < tensors / 2; ++i) {
       const int64_t rows = 8192, columns = 4096 + 64 * i;
-      const std::string name =
-          absl::StrCat("decoder.layers.", p * tensors / 20 + i / 10, ".block.", i % 10, ".weight");
+      const std::string name = absl::StrCat("decoder.layers.", p * tensors / 20 + i / 10, ".block.", i % 10, ".weight");
       const Box box =
           i % 2 ? Box{{rows / kTp * t, 0}, {rows / kTp, columns}} : Box{{0, columns / kTp * t}, {rows, columns / kTp}};
       layout.tensors.push_back({name, DType::kBfloat16, {rows, columns}, {{box, std::nullopt}}});
@@ -298,8 +297,10 @@ int Memory(PosixStorage& storage, const std::string& style, int64_t ranks, int64
   auto manifest = plan->MakeManifest(results, CommitInfo{.job = "job", .world_size = static_cast<uint32_t>(ranks)});
   if (!manifest.ok()) return std::fprintf(stderr, "%s\n", std::string(manifest.status().message()).c_str()), 1;
   tell("manifest, as it is made");
-  const std::string encoded = EncodeVerdict(*manifest);
+  std::string encoded;
+  Measure("encode", [&] { return encoded = EncodeVerdict(*manifest), absl::OkStatus(); });
   tell("manifest, as it is put");
+  Measure("decode", [&] { return DecodeVerdict(encoded).status(); });
   LoadWish wish;
   const auto load = plans.MakeLoad(*manifest, digests, nodes, 0, wish);
   if (!load.ok()) return std::fprintf(stderr, "%s\n", std::string(load.status().message()).c_str()), 1;

@@ -89,15 +89,14 @@ absl::StatusOr<PlanFile> PlanFile::Open(UniqueFd fd, const std::string& path) {
   const uint64_t layout_bytes = NumberAt(head, 20, 8);
   if (index_bytes > kMaxIndexBytes || index_bytes > size - kHeadBytes ||
       layout_bytes != size - kHeadBytes - index_bytes) {
-    return Damaged(path, absl::StrCat("it has ", size, " bytes, not an index of ", index_bytes, " and layouts of ",
-                                      layout_bytes));
+    return Damaged(
+        path, absl::StrCat("it has ", size, " bytes, not an index of ", index_bytes, " and layouts of ", layout_bytes));
   }
   PlanFile file(std::move(fd), path);
   CAIRN_ASSIGN_OR_RETURN(const std::string index, ReadPart(file.fd_.get(), path, kHeadBytes, index_bytes));
   if (Crc32c(index.data(), index.size()) != NumberAt(head, 28, 4)) return Damaged(path, "its index is damaged");
-  CAIRN_RETURN_IF_ERROR(WithMemory(absl::StrCat("to read ", path), [&] {
-    return file.ReadIndex(index, kHeadBytes + index_bytes, layout_bytes);
-  }));
+  CAIRN_RETURN_IF_ERROR(WithMemory(absl::StrCat("to read ", path),
+                                   [&] { return file.ReadIndex(index, kHeadBytes + index_bytes, layout_bytes); }));
   return file;
 }
 

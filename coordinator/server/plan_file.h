@@ -70,8 +70,8 @@ class PlanFile {
 };
 
 // Writes such a file durably in place of what stands there, and returns its length. `bytes` are the layouts, parallel
-// to inputs.layout; the memory of none is taken a second time. RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE): more ranks or longer names
-// than Open takes; the errors of errno_error.h.
+// to inputs.layout; the memory of none is taken a second time. RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE): more ranks or
+// longer names than Open takes; the errors of errno_error.h.
 absl::StatusOr<uint64_t> WritePlanFile(PosixStorage& storage, std::string_view path, const PlanInputs& inputs,
                                        const std::vector<std::shared_ptr<const std::string>>& bytes);
 

@@ -45,14 +45,12 @@ absl::StatusOr<PlanFile> OpenPlan(PosixStorage& storage, std::string_view digest
   return PlanFile::Open(std::move(fd), absl::StrCat(storage.root(), "/", path));
 }
 
-template <typename Plan>
-const Plan* Take(std::list<Plan>& plans, const std::string& digest) {
-  for (auto plan = plans.begin(); plan != plans.end(); ++plan) {
-    if (plan->digest() != digest) continue;
-    plans.splice(plans.begin(), plans, plan);
-    return &plans.front();
-  }
-  return nullptr;
+// About what the plan of a save takes: as much as the distinct layouts that it was made from.
+uint64_t BytesOf(const std::vector<std::shared_ptr<const std::string>>& layouts) {
+  std::set<const std::string*> distinct;
+  uint64_t bytes = 0;
+  for (const auto& layout : layouts) bytes += distinct.insert(layout.get()).second ? layout->size() : 0;
+  return bytes;
 }
 
 struct Listed {
@@ -151,17 +149,30 @@ absl::StatusOr<PlanStore::Inputs> PlanStore::Collect(const std::vector<std::stri
 }
 
 template <typename Plan>
-void PlanStore::Keep(std::list<Plan>& plans, const Plan& plan) {
+const Plan* PlanStore::Take(std::list<Made<Plan>>& plans, const std::string& digest) {
+  const auto found =
+      std::find_if(plans.begin(), plans.end(), [&](const Made<Plan>& made) { return made.plan.digest() == digest; });
+  if (found == plans.end()) return nullptr;
+  plans.splice(plans.begin(), plans, found);
+  return &plans.front().plan;
+}
+
+template <typename Plan>
+void PlanStore::Keep(std::list<Made<Plan>>& plans, const Plan& plan, uint64_t bytes) {
   if (Take(plans, plan.digest()) != nullptr) return;
-  plans.push_front(plan);
-  if (plans.size() <= kPlansKept) return;
-  const std::string dropped = plans.back().digest();
-  plans.pop_back();
-  parts_.remove_if([&](const Part& part) {
-    if (part.digest != dropped) return false;
-    part_bytes_ -= part.bytes->size();
-    return true;
-  });
+  plans.push_front({plan, bytes});
+  uint64_t all = 0;
+  for (const Made<Plan>& made : plans) all += made.bytes;
+  while (plans.size() > kPlansKept || (plans.size() > 2 && all > plan_bytes_)) {
+    const std::string dropped = plans.back().plan.digest();
+    all -= plans.back().bytes;
+    plans.pop_back();
+    parts_.remove_if([&](const Part& part) {
+      if (part.digest != dropped) return false;
+      part_bytes_ -= part.bytes->size();
+      return true;
+    });
+  }
 }
 
 absl::StatusOr<SavePlan> PlanStore::Make(const Inputs& inputs) {
@@ -172,8 +183,9 @@ absl::StatusOr<SavePlan> PlanStore::Make(const Inputs& inputs) {
     if (const SavePlan* known = Take(saves_, digest); known != nullptr) return *known;
   }
   CAIRN_ASSIGN_OR_RETURN(const SavePlan plan, MakeSavePlan(inputs.ranks, save_options_));
+  const uint64_t bytes = BytesOf(inputs.bytes);
   MutexLock lock(mutex_);
-  Keep(saves_, plan);
+  Keep(saves_, plan, bytes);
   return plan;
 }
 
@@ -251,7 +263,7 @@ absl::StatusOr<LoadPlan> PlanStore::MakeLoad(const Manifest& source, const std::
   const Computing computing;
   CAIRN_ASSIGN_OR_RETURN(const LoadPlan plan, MakeLoadPlan(source, inputs.ranks, options));
   MutexLock lock(mutex_);
-  Keep(loads_, plan);
+  Keep(loads_, plan, 0);
   return plan;
 }
 
@@ -268,9 +280,10 @@ absl::StatusOr<ReshardPlan> PlanStore::MakeReshard(const std::vector<std::string
   CAIRN_ASSIGN_OR_RETURN(const Inputs targets, Collect(layout, node));
   const Computing computing;
   CAIRN_ASSIGN_OR_RETURN(const ReshardPlan plan, MakeReshardPlan(sources.ranks, targets.ranks, LoadOptions()));
+  const uint64_t source_bytes = BytesOf(sources.bytes);
   MutexLock lock(mutex_);
-  Keep(saves_, plan.source);
-  Keep(loads_, plan.load);
+  Keep(saves_, plan.source, source_bytes);
+  Keep(loads_, plan.load, 0);
   return plan;
 }
 

@@ -3,6 +3,7 @@
 #define CAIRN_COORDINATOR_SERVER_PLAN_STORE_H_
 
 #include <atomic>
+#include <cstdint>
 #include <deque>
 #include <list>
 #include <memory>
@@ -28,8 +29,11 @@ namespace cairn {
 class PlanStore {
  public:
   // `save`: the options of all save plans.
-  PlanStore(PosixStorage& storage, LayoutStore& layouts, SaveOptions save)
-      : storage_(storage), layouts_(layouts), save_options_(std::move(save)) {}
+  // `plan_bytes`: what plans of saves may take in memory, but for the two used last. An older one is made again from
+  // what is on disk when it is asked for. Plans of loads are bounded by their number alone, since nobody can make one
+  // again.
+  PlanStore(PosixStorage& storage, LayoutStore& layouts, SaveOptions save, uint64_t plan_bytes = kPlanBytesKept)
+      : storage_(storage), layouts_(layouts), save_options_(std::move(save)), plan_bytes_(plan_bytes) {}
 
   // Trims what is kept on disk, puts the layouts of the newest plans into the layout store and returns their digests.
   // Also goes what cannot be read, with files of earlier forms (a text for the plan and a file for each layout): agents
@@ -83,18 +87,29 @@ class PlanStore {
   absl::StatusOr<uint64_t> Write(const Writing& writing);
   // Removes the plans of `kept` that are too many.
   absl::Status Trim(std::list<Kept>& kept);
+  // A plan in memory, with about what it takes if that is bounded.
   template <typename Plan>
-  void Keep(std::list<Plan>& plans, const Plan& plan) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  struct Made {
+    Plan plan;
+    uint64_t bytes = 0;
+  };
+  template <typename Plan>
+  void Keep(std::list<Made<Plan>>& plans, const Plan& plan, uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Moves it to the front. Null if it is not there.
+  template <typename Plan>
+  static const Plan* Take(std::list<Made<Plan>>& plans, const std::string& digest);
 
   static constexpr size_t kPlansKept = 8;
+  static constexpr uint64_t kPlanBytesKept = uint64_t{1} << 30;
   static constexpr size_t kPartBytesKept = size_t{64} << 20;
 
   PosixStorage& storage_;
   LayoutStore& layouts_;
   const SaveOptions save_options_;
+  const uint64_t plan_bytes_;
   Mutex mutex_;
-  std::list<SavePlan> saves_ ABSL_GUARDED_BY(mutex_);  // used last first
-  std::list<LoadPlan> loads_ ABSL_GUARDED_BY(mutex_);
+  std::list<Made<SavePlan>> saves_ ABSL_GUARDED_BY(mutex_);  // used last first
+  std::list<Made<LoadPlan>> loads_ ABSL_GUARDED_BY(mutex_);
   // Parts of saves of more than one chunk, which are being downloaded; used last first.
   struct Part {
     std::string digest;

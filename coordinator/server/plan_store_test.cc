@@ -31,8 +31,7 @@ extern "C" int fsync(int fd) {
   return real(fd);
 }
 extern "C" int renameat(int from, const char* name, int to, const char* new_name) noexcept {
-  static const auto real =
-      reinterpret_cast<int (*)(int, const char*, int, const char*)>(dlsym(RTLD_NEXT, "renameat"));
+  static const auto real = reinterpret_cast<int (*)(int, const char*, int, const char*)>(dlsym(RTLD_NEXT, "renameat"));
   ++renames;
   return real(from, name, to, new_name);
 }
@@ -168,10 +167,11 @@ TEST_F(PlanStoreTest, Recover_DamagedPlanOrFilesOfAnEarlierForm_AreMadeAnew) {
   const std::string path = Files().at(0);
   const std::string directory = root_ + "/.cairn/plans/";
   // The form before: a text for the plan, and a file for each layout.
-  std::ofstream(directory + DigestHex(Digest("old")) + ".plan")
-      << "cairn plan 1\nbins 2 moves never\n" << DigestHex(digests_[0]) << " \n";
+  std::ofstream(directory + DigestHex(Digest("old")) + ".plan") << "cairn plan 1\nbins 2 moves never\n"
+                                                                << DigestHex(digests_[0]) << " \n";
   for (int i = 0; i < 20; ++i) {
-    std::ofstream(directory + DigestHex(digests_[static_cast<size_t>(i)]) + ".layout") << layouts_[static_cast<size_t>(i)];
+    std::ofstream(directory + DigestHex(digests_[static_cast<size_t>(i)]) + ".layout")
+        << layouts_[static_cast<size_t>(i)];
   }
   std::filesystem::create_directories(directory + "stray/inside");
   std::filesystem::create_symlink(path, directory + DigestHex(Digest("link")) + ".plan");
@@ -219,6 +219,21 @@ TEST_F(PlanStoreTest, Persist_LayoutGoneMeanwhile_IsAnErrorAndOthersAreKept) {
   Upload(layouts);
   Keep(plans);
   EXPECT_EQ(Files().size(), 1u);
+}
+
+TEST_F(PlanStoreTest, Plans_AboveTheirMemory_AreTheTwoUsedLast) {
+  LayoutStore layouts(1 << 20);
+  PlanStore plans(*storage_, layouts, SaveOptions(), /*plan_bytes=*/1000);
+  std::vector<std::string> made;
+  for (const int ranks : {40, 41, 42, 43}) {
+    MakeWorld(ranks);
+    Upload(layouts);
+    made.push_back(plans.MakeSave(digests_, nodes_)->digest());
+  }
+  EXPECT_TRUE(HasReason(plans.FindSave(made[0]).status(), Reason::kPlanUnknown));
+  EXPECT_TRUE(HasReason(plans.FindSave(made[1]).status(), Reason::kPlanUnknown));
+  EXPECT_TRUE(plans.FindSave(made[2]).ok());
+  EXPECT_TRUE(plans.FindSave(made[3]).ok());
 }
 
 TEST_F(PlanStoreTest, PartFor_AnyRank_IsWhatThePlanSays) {
