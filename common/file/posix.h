@@ -126,7 +126,7 @@ class PosixStorage {
   std::string Full(std::string_view path) const;
 
   static constexpr int kMaxDepth = 32;
-  static constexpr int kHelpers = 8;
+  static constexpr int kHelpers = 16;
 
   const std::string root_;
   HelperThreads helpers_{kHelpers};

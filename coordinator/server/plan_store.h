@@ -26,6 +26,11 @@ namespace cairn {
 // Save plans are kept below `<root>/.cairn/plans/` as what they were made from, each in one file (plan_file.h), so that
 // a restarted coordinator finds them by digest without asking the agents; load plans only in memory. Both are bounded.
 // Thread-safe; methods block on planning and, but for MakeSave, on storage.
+//
+// What is resident for one rank of 16,384 with 300 tensors each (fully sharded; Megatron with a distributed optimizer):
+// its layout in the LayoutStore, 24 and 31 kB; the plan of a save, 23 and 20 kB; no part of it, since a part is made
+// when it is asked for (0.6 kB); the plan of a load, 16 and 48 kB, which are its part. benchmarks/coordinator measures
+// them.
 class PlanStore {
  public:
   // `save`: the options of all save plans.
