@@ -74,6 +74,7 @@ absl::StatusOr<std::vector<Listed>> ListPlans(PosixStorage& storage) {
   }
   std::sort(plans.rbegin(), plans.rend());
   std::vector<Listed> listed;
+  listed.reserve(plans.size());
   for (auto& [seconds, nanos, digest, bytes] : plans) listed.push_back({std::move(digest), bytes});
   return listed;
 }
