@@ -23,12 +23,12 @@ constexpr std::string_view kTemporaryPrefix = ".tmp-";
 constexpr size_t kTemporaryDigits = 16;
 
 // All of the file, or nothing, under a temporary name.
-absl::Status WriteTemporary(int directory, const std::string& temporary, std::string_view bytes,
+absl::Status WriteTemporary(int directory, const std::string& temporary, std::span<const std::string_view> pieces,
                             const AtomicWriteOptions& options, const std::string& path) {
   const UniqueFd fd = OpenIn(directory, temporary, O_WRONLY | O_CREAT | O_EXCL, options.mode);
   if (!fd.valid()) return ErrnoError(errno, "create", path);
   absl::Status written;
-  if (const int error = WriteFully(fd.get(), bytes); error != 0) {
+  if (const int error = WriteFully(fd.get(), pieces); error != 0) {
     written = ErrnoError(error, "write", path);
   } else if (options.durable != Durable::kNothing && fsync(fd.get()) != 0) {
     written = ErrnoError(errno, "fsync", path);
@@ -41,8 +41,13 @@ absl::Status WriteTemporary(int directory, const std::string& temporary, std::st
 
 PutResult WriteAtomically(int directory, const std::string& name, std::string_view bytes,
                           const AtomicWriteOptions& options, const std::string& path) {
+  return WriteAtomically(directory, name, std::span(&bytes, 1), options, path);
+}
+
+PutResult WriteAtomically(int directory, const std::string& name, std::span<const std::string_view> pieces,
+                          const AtomicWriteOptions& options, const std::string& path) {
   const std::string temporary = NewTemporaryName();
-  if (absl::Status written = WriteTemporary(directory, temporary, bytes, options, path); !written.ok()) {
+  if (absl::Status written = WriteTemporary(directory, temporary, pieces, options, path); !written.ok()) {
     return {std::move(written)};
   }
   int error = 0;

@@ -2,6 +2,7 @@
 #ifndef CAIRN_COMMON_FILE_ATOMIC_WRITE_H_
 #define CAIRN_COMMON_FILE_ATOMIC_WRITE_H_
 
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -37,6 +38,9 @@ struct AtomicWriteOptions {
 // doubt does the whole of it again: the temporary name changes the directory anew, so the next fsync has something to
 // write.
 PutResult WriteAtomically(int directory, const std::string& name, std::string_view bytes,
+                          const AtomicWriteOptions& options, const std::string& path);
+// The same for bytes that stand in many places, one behind the other.
+PutResult WriteAtomically(int directory, const std::string& name, std::span<const std::string_view> pieces,
                           const AtomicWriteOptions& options, const std::string& path);
 // The same at a path. The directory must exist.
 PutResult WriteAtomically(const std::string& path, std::string_view bytes, const AtomicWriteOptions& options);

@@ -14,6 +14,8 @@
 namespace cairn {
 namespace {
 
+constexpr size_t kGatheredBytes = size_t{1} << 20;
+
 // write_some(bytes) writes a first part of them.
 int WriteAll(std::string_view bytes, auto&& write_some) {
   while (!bytes.empty()) {
@@ -29,6 +31,26 @@ int WriteAll(std::string_view bytes, auto&& write_some) {
 
 int WriteFully(int fd, std::string_view bytes) {
   return WriteAll(bytes, [&](std::string_view rest) { return ::write(fd, rest.data(), rest.size()); });
+}
+
+int WriteFully(int fd, std::span<const std::string_view> pieces) {
+  std::string gathered;
+  const auto write_gathered = [&] {
+    const int error = WriteFully(fd, gathered);
+    gathered.clear();
+    return error;
+  };
+  for (const std::string_view piece : pieces) {
+    if (gathered.size() + piece.size() > kGatheredBytes) {
+      if (const int error = write_gathered(); error != 0) return error;
+    }
+    if (piece.size() <= kGatheredBytes && pieces.size() > 1) {
+      gathered.append(piece);
+    } else if (const int error = WriteFully(fd, piece); error != 0) {
+      return error;
+    }
+  }
+  return write_gathered();
 }
 
 int WriteFullyAt(int fd, std::string_view bytes, uint64_t offset) {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -13,6 +14,8 @@ namespace cairn {
 
 // Writes all of `bytes` at the file's own offset. The errno, or 0.
 int WriteFully(int fd, std::string_view bytes);
+// The same for bytes that stand in many places: they are written one behind the other, in large pieces.
+int WriteFully(int fd, std::span<const std::string_view> pieces);
 // The same at `offset`.
 int WriteFullyAt(int fd, std::string_view bytes, uint64_t offset);
 

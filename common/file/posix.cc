@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
@@ -15,11 +14,42 @@
 #include "common/file/errno_error.h"
 #include "common/file/full_transfer.h"
 #include "common/file/retry.h"
-#include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 
 namespace cairn {
+namespace {
+
+// A network file system answers one call in a fraction of a millisecond, and many at once. On a local one, many threads
+// only get in each other's way.
+constexpr size_t kStatsPerHelper = 256;
+// The kernel frees a file's blocks when it has let go of the directory's lock: that is what helpers share.
+constexpr size_t kUnlinksPerHelper = 32;
+
+absl::StatusOr<std::vector<PosixStorage::Entry>> ListDirectory(UniqueFd fd, const std::string& path) {
+  DIR* directory = fdopendir(fd.get());
+  if (directory == nullptr) return ErrnoError(errno, "list", path);
+  fd.release();
+  std::vector<PosixStorage::Entry> entries;
+  errno = 0;
+  while (const dirent* entry = readdir(directory)) {
+    const std::string name = entry->d_name;
+    if (name == "." || name == "..") continue;
+    bool is_directory = entry->d_type == DT_DIR;
+    struct stat info;
+    if (entry->d_type == DT_UNKNOWN && fstatat(dirfd(directory), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) {
+      is_directory = S_ISDIR(info.st_mode);
+    }
+    entries.push_back({name, is_directory});
+  }
+  const int error = errno;
+  closedir(directory);
+  if (error != 0) return ErrnoError(error, "list", path);
+  std::sort(entries.begin(), entries.end());
+  return entries;
+}
+
+}  // namespace
 
 std::string PosixStorage::Full(std::string_view path) const { return absl::StrCat(root_, "/", std::string(path)); }
 
@@ -125,12 +155,12 @@ absl::StatusOr<UniqueFd> PosixStorage::OpenFile(std::string_view path, int flags
   return fd;
 }
 
-PosixStorage::PutResult PosixStorage::Write(std::string_view path, std::string_view bytes,
+PosixStorage::PutResult PosixStorage::Write(std::string_view path, std::span<const std::string_view> pieces,
                                             const AtomicWriteOptions& options) {
   std::string leaf;
   const auto directory = OpenParent(path, leaf);
   if (!directory.ok()) return {directory.status()};
-  return WriteAtomically(directory->get(), leaf, bytes, options, Full(path));
+  return WriteAtomically(directory->get(), leaf, pieces, options, Full(path));
 }
 
 absl::Status PosixStorage::ProbeAtomicCreate() {
@@ -157,26 +187,7 @@ absl::StatusOr<std::string> PosixStorage::ReadFile(std::string_view path, uint64
 
 absl::StatusOr<std::vector<PosixStorage::Entry>> PosixStorage::List(std::string_view path) {
   CAIRN_ASSIGN_OR_RETURN(UniqueFd fd, OpenDirectory(path));
-  DIR* directory = fdopendir(fd.get());
-  if (directory == nullptr) return ErrnoError(errno, "list", Full(path));
-  fd.release();
-  std::vector<Entry> entries;
-  errno = 0;
-  while (const dirent* entry = readdir(directory)) {
-    const std::string name = entry->d_name;
-    if (name == "." || name == "..") continue;
-    bool is_directory = entry->d_type == DT_DIR;
-    struct stat info;
-    if (entry->d_type == DT_UNKNOWN && fstatat(dirfd(directory), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) {
-      is_directory = S_ISDIR(info.st_mode);
-    }
-    entries.push_back({name, is_directory});
-  }
-  const int error = errno;
-  closedir(directory);
-  if (error != 0) return ErrnoError(error, "list", Full(path));
-  std::sort(entries.begin(), entries.end());
-  return entries;
+  return ListDirectory(std::move(fd), Full(path));
 }
 
 bool PosixStorage::Exists(std::string_view path) {
@@ -189,31 +200,18 @@ bool PosixStorage::Exists(std::string_view path) {
 absl::StatusOr<std::vector<std::optional<uint64_t>>> PosixStorage::SizesOf(std::string_view directory,
                                                                            const std::vector<std::string>& names) {
   CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, OpenDirectory(directory));
-  // A network file system answers one question in a fraction of a millisecond, and many at once.
-  constexpr size_t kNamesPerThread = 256;
-  constexpr size_t kMaxThreads = 16;
   std::vector<std::optional<uint64_t>> sizes(names.size());
-  std::atomic<size_t> next = 0;
-  std::atomic<size_t> failed = names.size();
-  std::atomic<int> error = 0;
-  const auto work = [&] {
-    for (size_t i = next++; i < names.size() && error == 0; i = next++) {
-      struct stat info;
-      int result = 0;
-      if (RetryInterrupted([&] { return fstatat(fd.get(), names[i].c_str(), &info, AT_SYMLINK_NOFOLLOW); }) != 0) {
-        if (errno == ENOENT) continue;
-        result = errno;
-      } else if (!S_ISREG(info.st_mode)) {
-        result = S_ISLNK(info.st_mode) ? ELOOP : EISDIR;
-      } else {
-        sizes[i] = static_cast<uint64_t>(info.st_size);
-      }
-      if (int expected = 0; result != 0 && error.compare_exchange_strong(expected, result)) failed = i;
+  const auto failed = helpers_.ForEach(names.size(), kStatsPerHelper, [&](size_t i) {
+    struct stat info;
+    if (RetryInterrupted([&] { return fstatat(fd.get(), names[i].c_str(), &info, AT_SYMLINK_NOFOLLOW); }) != 0) {
+      return errno == ENOENT ? 0 : errno;
     }
-  };
-  RunOnThreads(static_cast<int>(std::min(kMaxThreads, names.size() / kNamesPerThread)), work);
-  if (error == 0) return sizes;
-  return ErrnoError(error, "stat", absl::StrCat(Full(directory), "/", names[failed]));
+    if (!S_ISREG(info.st_mode)) return S_ISLNK(info.st_mode) ? ELOOP : EISDIR;
+    sizes[i] = static_cast<uint64_t>(info.st_size);
+    return 0;
+  });
+  if (!failed.has_value()) return sizes;
+  return ErrnoError(failed->error, "stat", absl::StrCat(Full(directory), "/", names[failed->index]));
 }
 
 PosixStorage::PutResult PosixStorage::Rename(std::string_view from, std::string_view to) {
@@ -232,25 +230,60 @@ PosixStorage::PutResult PosixStorage::Rename(std::string_view from, std::string_
   return {Put::kCreated};
 }
 
+absl::Status PosixStorage::RemoveIn(int directory, const std::string& path, const std::vector<std::string>& names,
+                                    int depth) {
+  std::vector<char> is_directory(names.size(), 0);  // not bool: threads write next to each other
+  const auto failed = helpers_.ForEach(names.size(), kUnlinksPerHelper, [&](size_t i) {
+    if (RetryInterrupted([&] { return unlinkat(directory, names[i].c_str(), 0); }) == 0 || errno == ENOENT) return 0;
+    if (errno != EISDIR && errno != EPERM) return errno;
+    const int error = errno;
+    struct stat info;
+    if (fstatat(directory, names[i].c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) return errno == ENOENT ? 0 : errno;
+    is_directory[i] = S_ISDIR(info.st_mode);
+    return is_directory[i] ? 0 : error;
+  });
+  for (size_t i = 0; i < (failed.has_value() ? failed->index : names.size()); ++i) {
+    if (!is_directory[i]) continue;
+    const std::string below = absl::StrCat(path, "/", names[i]);
+    if (depth == kMaxDepth) return ErrnoError(ENAMETOOLONG, "remove", below);
+    auto entered = EnterDirectory(directory, names[i], below);
+    if (HasReason(entered.status(), Reason::kFileMissing)) continue;  // someone else removes it too
+    if (!entered.ok()) return entered.status();
+    UniqueFd listed = OpenIn(entered->get(), ".", O_RDONLY | O_DIRECTORY);
+    if (!listed.valid()) return ErrnoError(errno, "open", below);
+    CAIRN_ASSIGN_OR_RETURN(const auto entries, ListDirectory(std::move(listed), below));
+    std::vector<std::string> inside;
+    inside.reserve(entries.size());
+    for (const Entry& entry : entries) inside.push_back(entry.name);
+    CAIRN_RETURN_IF_ERROR(RemoveIn(entered->get(), below, inside, depth + 1));
+    if (unlinkat(directory, names[i].c_str(), AT_REMOVEDIR) != 0 && errno != ENOENT) {
+      return ErrnoError(errno, "remove", below);
+    }
+  }
+  if (!failed.has_value()) return absl::OkStatus();
+  return ErrnoError(failed->error, "remove", absl::StrCat(path, "/", names[failed->index]));
+}
+
 absl::Status PosixStorage::RemoveAll(std::string_view path) {
   std::string leaf;
   const auto parent = OpenParent(path, leaf);
   if (!parent.ok()) {
     return HasReason(parent.status(), Reason::kFileMissing) ? absl::OkStatus() : parent.status();
   }
-  if (unlinkat(parent->get(), leaf.c_str(), 0) != 0 && errno != ENOENT) {
-    if (errno != EISDIR && errno != EPERM) return ErrnoError(errno, "remove", Full(path));
-    const auto entries = List(path);
-    if (HasReason(entries.status(), Reason::kFileMissing)) return absl::OkStatus();  // someone else removes it too
-    if (!entries.ok()) return entries.status();
-    for (const Entry& entry : *entries) {
-      CAIRN_RETURN_IF_ERROR(RemoveAll(absl::StrCat(std::string(path), "/", entry.name)));
-    }
-    if (unlinkat(parent->get(), leaf.c_str(), AT_REMOVEDIR) != 0 && errno != ENOENT) {
-      return ErrnoError(errno, "remove", Full(path));
-    }
+  const std::string full = Full(path);
+  CAIRN_RETURN_IF_ERROR(RemoveIn(parent->get(), full.substr(0, full.size() - leaf.size() - 1), {leaf}, 0));
+  if (fsync(parent->get()) != 0) return ErrnoError(errno, "fsync", full);
+  return absl::OkStatus();
+}
+
+absl::Status PosixStorage::RemoveAllOf(std::string_view directory, const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    CAIRN_ASSIGN_OR_RETURN(const auto parts, ConfinedComponents(name));
+    if (parts.size() != 1) return ErrnoError(EXDEV, "remove", absl::StrCat(Full(directory), "/", name));
   }
-  if (fsync(parent->get()) != 0) return ErrnoError(errno, "fsync", Full(path));
+  CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, OpenDirectory(directory));
+  CAIRN_RETURN_IF_ERROR(RemoveIn(fd.get(), Full(directory), names, 0));
+  if (fsync(fd.get()) != 0) return ErrnoError(errno, "fsync", Full(directory));
   return absl::OkStatus();
 }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,10 +19,12 @@
 #include "common/file/atomic_write.h"
 #include "common/file/durable_directories.h"
 #include "common/file/unique_fd.h"
+#include "common/resources/helper_threads.h"
 
 namespace cairn {
 
-// Thread-safe. Every method may fail with the reasons of errno_error.h, and with INVALID_ARGUMENT (PATH_ESCAPE) for a
+// Thread-safe. What is done to many files is done several at a time, by the caller and HelperThreads of this storage.
+// Every method may fail with the reasons of errno_error.h, and with INVALID_ARGUMENT (PATH_ESCAPE) for a
 // path that is absolute, has an empty component, "." or "..", or runs over a symbolic link.
 class PosixStorage {
  public:
@@ -55,14 +58,18 @@ class PosixStorage {
 
   // WriteAtomically; what is put is durable. The directory must exist.
   PutResult TryPutIfAbsent(std::string_view path, std::string_view bytes, unsigned mode = 0644) {
-    return Write(path, bytes, {.mode = mode});
+    return Write(path, std::span(&bytes, 1), {.mode = mode});
   }
   absl::StatusOr<Put> PutIfAbsent(std::string_view path, std::string_view bytes, unsigned mode = 0644) {
     return TryPutIfAbsent(path, bytes, mode).put;
   }
   // The same, but takes the place of what stands there. For records that may be lost, never for verdicts of a commit.
   absl::Status PutReplacing(std::string_view path, std::string_view bytes) {
-    return Write(path, bytes, {.replace = true}).put.status();
+    return PutReplacing(path, std::span(&bytes, 1));
+  }
+  // The same for bytes that stand in many places, one behind the other.
+  absl::Status PutReplacing(std::string_view path, std::span<const std::string_view> pieces) {
+    return Write(path, pieces, {.replace = true}).put.status();
   }
 
   // NOT_FOUND-like DATA_LOSS (FILE_MISSING) if it is not there; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE) above
@@ -78,15 +85,20 @@ class PosixStorage {
   absl::StatusOr<std::vector<Entry>> List(std::string_view path);
   bool Exists(std::string_view path);
 
-  // The sizes of files, in the order of `names`; nothing for one that is not there. Quick for many. Something else than
-  // a regular file is an error: PATH_ESCAPE for a symbolic link, else STORAGE_ERROR.
+  // The sizes of files, in the order of `names`; nothing for one that is not there. One call for each, several at a
+  // time: a listing would be no proof, since that of a network file system may be older than its files. Something else
+  // than a regular file is an error: PATH_ESCAPE for a symbolic link, else STORAGE_ERROR. The first in order counts.
   absl::StatusOr<std::vector<std::optional<uint64_t>>> SizesOf(std::string_view directory,
                                                                const std::vector<std::string>& names);
 
   // Renames within one directory, refusing to replace; durable. kExists: something stands at `to`, and `from` was left.
   PutResult Rename(std::string_view from, std::string_view to);
-  // Removes a file or a directory with all below it; absent is fine. Durable.
+  // Removes a file or a directory with all below it, to a depth of kMaxDepth; absent is fine. Durable. A directory is
+  // listed once, its files go several at a time, and what has gone is synced once at the end, in the directory above:
+  // after a power cut before that, any of it may stand there again.
   absl::Status RemoveAll(std::string_view path);
+  // The same for many in one directory, which must exist.
+  absl::Status RemoveAllOf(std::string_view directory, const std::vector<std::string>& names);
   // Removes what is left in a directory of our own writing of files: regular files with such a name, of this process's
   // user, unchanged since `before`, by the clock of the storage. Not durable: one that comes back is removed another
   // time. Returns how many went; the first error, after having tried all.
@@ -108,10 +120,16 @@ class PosixStorage {
   // The directory that holds the last component of `path`, which goes to `leaf`.
   absl::StatusOr<UniqueFd> OpenParent(std::string_view path, std::string& leaf);
   absl::StatusOr<UniqueFd> OpenDirectory(std::string_view path);
-  PutResult Write(std::string_view path, std::string_view bytes, const AtomicWriteOptions& options);
+  // Removes `names` from a directory with all below them. `path` is for errors.
+  absl::Status RemoveIn(int directory, const std::string& path, const std::vector<std::string>& names, int depth);
+  PutResult Write(std::string_view path, std::span<const std::string_view> pieces, const AtomicWriteOptions& options);
   std::string Full(std::string_view path) const;
 
+  static constexpr int kMaxDepth = 32;
+  static constexpr int kHelpers = 16;
+
   const std::string root_;
+  HelperThreads helpers_{kHelpers};
   Mutex mutex_;
   std::shared_ptr<const UniqueFd> root_fd_ ABSL_GUARDED_BY(mutex_);
   DurableDirectories durable_;

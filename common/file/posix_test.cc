@@ -1,11 +1,13 @@
 #include "common/file/posix.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -13,6 +15,35 @@
 
 #include "common/resources/testing/address_space.h"
 #include "common/status/reason.h"
+
+namespace {
+
+// Calls of this process. Tests run one after the other.
+std::atomic<int> fsyncs = 0;
+std::atomic<int> at_once = 0;
+std::atomic<int> most_at_once = 0;
+std::string not_removed;
+
+}  // namespace
+
+// Before the C library's.
+extern "C" int fsync(int fd) {
+  static const auto real = reinterpret_cast<int (*)(int)>(dlsym(RTLD_NEXT, "fsync"));
+  ++fsyncs;
+  return real(fd);
+}
+extern "C" int unlinkat(int directory, const char* name, int flags) noexcept {
+  static const auto real = reinterpret_cast<int (*)(int, const char*, int)>(dlsym(RTLD_NEXT, "unlinkat"));
+  if (!not_removed.empty() && name[0] == not_removed[0] && name >= not_removed) {
+    errno = EIO;
+    return -1;
+  }
+  const int now = ++at_once;
+  for (int most = most_at_once; now > most && !most_at_once.compare_exchange_weak(most, now);) continue;
+  const int result = real(directory, name, flags);
+  --at_once;
+  return result;
+}
 
 namespace cairn {
 namespace {
@@ -212,6 +243,68 @@ TEST_F(PosixStorageTest, RemoveAll_TakesTreesAndAbsentOnes) {
   EXPECT_TRUE(storage_->List("")->empty());
   EXPECT_TRUE(storage_->RemoveAll("t").ok());
   EXPECT_TRUE(storage_->RemoveAll("t/u/v").ok());
+}
+
+TEST_F(PosixStorageTest, RemoveAll_ManyFiles_SyncsOnceAndIsBounded) {
+  for (const int files : {10, 400}) {
+    ASSERT_TRUE(storage_->MakeDirectories("t/0001/sub").ok());
+    for (int i = 0; i < files; ++i) std::ofstream(directory_ + "/root/t/0001/f" + std::to_string(i)).flush();
+    std::ofstream(directory_ + "/root/t/0001/sub/f").flush();
+    fsyncs = most_at_once = 0;
+    EXPECT_TRUE(storage_->RemoveAll("t/0001").ok());
+    EXPECT_EQ(fsyncs, 1);
+    EXPECT_LE(most_at_once, 17);
+    EXPECT_TRUE(storage_->List("t")->empty());
+  }
+}
+
+TEST_F(PosixStorageTest, RemoveAll_SomeCannotGo_NamesTheFirst) {
+  ASSERT_TRUE(storage_->MakeDirectories("t").ok());
+  for (int i = 1000; i < 1400; ++i) std::ofstream(directory_ + "/root/t/" + std::to_string(i)).flush();
+  not_removed = "1150";
+  const absl::Status status = storage_->RemoveAll("t");
+  not_removed.clear();
+  EXPECT_TRUE(HasReason(status, Reason::kStorageError)) << status;
+  EXPECT_EQ(MetadataOf(status)["file"], directory_ + "/root/t/1150");
+  EXPECT_EQ(storage_->List("t")->size(), 250u);
+  EXPECT_TRUE(storage_->RemoveAll("t").ok());
+  EXPECT_FALSE(storage_->Exists("t"));
+}
+
+TEST_F(PosixStorageTest, RemoveAll_DeepTreesAndLinks_StayBoundedAndInside) {
+  std::filesystem::create_directories(directory_ + "/outside/kept");
+  std::string path = "t";
+  for (int i = 0; i < 20; ++i) path += "/d";
+  std::filesystem::create_directories(directory_ + "/root/" + path);
+  std::filesystem::create_directory_symlink(directory_ + "/outside", directory_ + "/root/t/link");
+  EXPECT_TRUE(storage_->RemoveAll("t").ok());
+  EXPECT_TRUE(std::filesystem::exists(directory_ + "/outside/kept"));
+  for (int i = 0; i < 100; ++i) path += "/d";
+  std::filesystem::create_directories(directory_ + "/root/" + path);
+  EXPECT_TRUE(HasReason(storage_->RemoveAll("t"), Reason::kStorageError));
+}
+
+TEST_F(PosixStorageTest, RemoveAllOf_TakesWhatIsNamed) {
+  ASSERT_TRUE(storage_->MakeDirectories("t/a").ok());
+  for (const char* file : {"a/x", "b", "c"}) ASSERT_TRUE(storage_->PutIfAbsent("t/" + std::string(file), "1").ok());
+  fsyncs = 0;
+  EXPECT_TRUE(storage_->RemoveAllOf("t", {"a", "b", "none"}).ok());
+  EXPECT_EQ(fsyncs, 1);
+  EXPECT_EQ(storage_->List("t")->size(), 1u);
+  for (const char* name : {"..", "../t", ".", "", "a/b"}) {
+    EXPECT_FALSE(storage_->RemoveAllOf("t", {"c", name}).ok()) << name;
+  }
+  EXPECT_TRUE(storage_->Exists("t/c"));
+  EXPECT_TRUE(HasReason(storage_->RemoveAllOf("none", {"a"}), Reason::kFileMissing));
+}
+
+TEST_F(PosixStorageTest, SizesOf_SeveralAreNoFiles_TellsTheFirst) {
+  std::vector<std::string> names;
+  for (int i = 0; i < 3000; ++i) {
+    names.push_back("f" + std::to_string(i));
+    if (i % 500 == 499) std::filesystem::create_directory(directory_ + "/root/" + names.back());
+  }
+  EXPECT_EQ(MetadataOf(storage_->SizesOf("", names).status())["file"], directory_ + "/root//f499");
 }
 
 TEST_F(PosixStorageTest, Errors_HaveReasons) {

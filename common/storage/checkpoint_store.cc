@@ -59,6 +59,7 @@ AttemptRecord Summarize(int64_t step, uint32_t attempt, const Verdict& verdict) 
     record.time = manifest->commit_time;
     record.bytes = manifest->total_bytes();
     record.world_size = manifest->world_size;
+    record.plan_digest = manifest->plan_digest;
     return record;
   }
   const auto& tombstone = std::get<Tombstone>(verdict);

@@ -60,6 +60,7 @@ struct AttemptRecord {
   // What the files of a manifest take, headers included.
   uint64_t bytes = 0;
   uint32_t world_size = 0;
+  std::string plan_digest;  // of a manifest
   // Why the attempt was aborted (a tombstone), or what is wrong with the verdict (a damaged one).
   absl::Status error;
   // The file that was read; not set for a damaged one.

@@ -1,9 +1,9 @@
 #include "coordinator/server/attempt_store.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "common/base/random_id.h"
 #include "common/resources/memory.h"
 #include "common/status/reason.h"
@@ -151,7 +151,7 @@ absl::Status AttemptStore::CheckComplete(const std::string& job, const PutVerdic
       {{"job", job},
        {"step", absl::StrCat(action.step)},
        {"attempt", absl::StrCat(action.attempt)},
-       {"ranks", absl::StrJoin(ranks, ",")},
+       {"ranks", JoinRanks(std::vector<int>(ranks.begin(), ranks.end()))},
        {"root", storage_.root()}});
 }
 

@@ -41,7 +41,8 @@ class AttemptStore {
   PutOutcome Put(const std::string& job, const PutVerdict& action);
   // Frees the room that is kept for tombstones on a full disk. It is the root's, whoever serves it.
   static void ReleaseReserve(PosixStorage& storage);
-  // Removes an attempt's directory. Only where a tombstone is read now; else an error, and nothing is removed.
+  // Removes an attempt's directory: its files several at a time, then one sync. Only where a tombstone is read now;
+  // else an error, and nothing is removed.
   absl::Status Remove(const std::string& job, int64_t step, uint32_t attempt);
 
  private:

@@ -1,10 +1,13 @@
 #include "coordinator/server/attempt_store.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include <atomic>
+#include <cstdarg>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -13,6 +16,30 @@
 #include "common/status/reason.h"
 #include "common/storage/attempt_owner.h"
 #include "common/storage/checkpoint_path.h"
+
+namespace {
+
+// Calls of this process. Tests run one after the other.
+std::atomic<int> fsyncs = 0;
+std::atomic<int> opens = 0;
+
+}  // namespace
+
+// Before the C library's.
+extern "C" int fsync(int fd) {
+  static const auto real = reinterpret_cast<int (*)(int)>(dlsym(RTLD_NEXT, "fsync"));
+  ++fsyncs;
+  return real(fd);
+}
+extern "C" int openat(int directory, const char* name, int flags, ...) {
+  static const auto real = reinterpret_cast<int (*)(int, const char*, int, ...)>(dlsym(RTLD_NEXT, "openat"));
+  va_list list;
+  va_start(list, flags);
+  const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(list, mode_t) : 0;
+  va_end(list);
+  ++opens;
+  return real(directory, name, flags, mode);
+}
 
 namespace cairn {
 namespace {
@@ -185,6 +212,41 @@ TEST_F(AttemptStoreTest, Remove_NoTombstoneIsRead_KeepsTheFiles) {
   Write(VerdictPath("demo", 5, 1), "rubbish");
   EXPECT_TRUE(HasReason(first_->Remove(5, 1), Reason::kManifestCorrupt));
   EXPECT_TRUE(Exists(directory)) << "what a damaged verdict belongs to may be rescued";
+}
+
+TEST_F(AttemptStoreTest, ManyFiles_CommitAndRemove_CostTheSameSyncs) {
+  std::vector<int> calls;
+  for (const int64_t files : {5, 300}) {
+    const auto reserved = first_->Reserve(files);
+    const std::string directory = AttemptDirectory("demo", files, reserved->attempt) + "/";
+    std::vector<BinFile> bins;
+    for (int rank = 0; rank < files; ++rank) {
+      bins.push_back({"rank" + std::to_string(rank) + ".safetensors", rank, 1});
+      Write(directory + bins.back().name, "x");
+    }
+    // Many that lack files are told by a few, and how many more.
+    std::vector<BinFile> longer = bins;
+    for (BinFile& bin : longer) bin.bytes = 2;
+    const absl::Status refused = first_->Commit(files, *reserved, longer).standing.status();
+    EXPECT_TRUE(HasReason(refused, Reason::kRootMismatch)) << refused;
+    EXPECT_LT(MetadataOf(refused)["ranks"].size(), 100u) << refused;
+    EXPECT_LT(refused.message().size(), 1000u) << refused;
+    fsyncs = opens = 0;
+    ASSERT_TRUE(first_->Bury(files, reserved->attempt).standing.ok());
+    ASSERT_TRUE(first_->Remove(files, reserved->attempt).ok());
+    EXPECT_FALSE(Exists(directory));
+    calls.push_back(fsyncs);
+    calls.push_back(opens);
+    const auto again = first_->Reserve(files);
+    const std::string next = AttemptDirectory("demo", files, again->attempt) + "/";
+    for (const BinFile& bin : bins) Write(next + bin.name, "x");
+    fsyncs = opens = 0;
+    EXPECT_TRUE(first_->Commit(files, *again, bins).standing->committed);
+    calls.push_back(fsyncs);
+    calls.push_back(opens);
+  }
+  EXPECT_EQ(std::vector<int>(calls.begin(), calls.begin() + 4), std::vector<int>(calls.begin() + 4, calls.end()));
+  EXPECT_LE(calls[0], 3) << "the record, its name, and the directory's end";
 }
 
 TEST_F(AttemptStoreTest, Reserve_VerdictThatCannotBeRead_StopsItsStepAlone) {

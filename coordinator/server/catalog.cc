@@ -164,11 +164,12 @@ absl::StatusOr<Catalog::ManifestPtr> Catalog::ReadManifest(const std::string& jo
   return Decode(job, file);
 }
 
-absl::StatusOr<Catalog::ManifestPtr> Catalog::ReadNewestReadable(const std::string& job) {
+absl::StatusOr<Catalog::ManifestPtr> Catalog::ReadNewestReadable(const std::string& job, const std::string& known) {
   CAIRN_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, store_.Steps(job));
   for (size_t i = steps.size(); i-- > 0;) {
     const StepRecord step = store_.ReadStep(job, steps[i]);
     if (step.state() != StepRecord::State::kCommitted) continue;
+    if (!known.empty() && step.deciding()->plan_digest == known) return ManifestPtr();
     if (auto manifest = Decode(job, CheckpointStore::ManifestFileOf(job, step)); manifest.ok()) return manifest;
   }
   return ManifestPtr();

@@ -42,8 +42,8 @@ class Catalog {
   // NOT_FOUND (NOT_COMMITTED), DATA_LOSS (MANIFEST_CORRUPT).
   absl::StatusOr<ManifestPtr> ReadManifest(const std::string& job, std::optional<int64_t> step);
   // The newest manifest that can be read at all, no matter what became of its files and of newer steps; null if there
-  // is none.
-  absl::StatusOr<ManifestPtr> ReadNewestReadable(const std::string& job);
+  // is none, and if that one followed the plan `known`: then its record says so, and it is not decoded again.
+  absl::StatusOr<ManifestPtr> ReadNewestReadable(const std::string& job, const std::string& known = "");
 
   struct SoundCheckpoint {
     ManifestPtr manifest;

@@ -1,5 +1,6 @@
 #include "coordinator/server/catalog.h"
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
@@ -12,6 +13,19 @@
 #include "common/storage/attempt_owner.h"
 #include "common/storage/checkpoint_path.h"
 #include "coordinator/server/attempt_store.h"
+
+namespace {
+
+int preads = 0;  // of this process
+
+}  // namespace
+
+// Before the C library's.
+extern "C" ssize_t pread(int fd, void* bytes, size_t size, off_t offset) {
+  static const auto real = reinterpret_cast<ssize_t (*)(int, void*, size_t, off_t)>(dlsym(RTLD_NEXT, "pread"));
+  ++preads;
+  return real(fd, bytes, size, offset);
+}
 
 namespace cairn {
 namespace {
@@ -33,6 +47,7 @@ class CatalogTest : public testing::Test {
     manifest.attempt = attempt;
     manifest.request_id = "request";
     manifest.world_size = 2;
+    manifest.plan_digest = "plan";
     manifest.commit_time = absl::FromUnixSeconds(1700000000);
     return manifest;
   }
@@ -111,6 +126,22 @@ TEST_F(CatalogTest, Recover_DamagedManifest_IsReportedAndNeverPassedOver) {
   // A manifest of another step under this step's name.
   std::filesystem::copy_file(root_ + "/" + VerdictPath("demo", 10, 1), root_ + "/" + VerdictPath("demo", 20, 2));
   EXPECT_TRUE(HasReason(catalog().ReadManifest("demo", 20).status(), Reason::kManifestCorrupt));
+}
+
+TEST_F(CatalogTest, ReadNewestReadable_OfTheKnownPlan_IsNotReadAgain) {
+  Commit(10, 1);
+  Catalog& catalog = this->catalog();
+  EXPECT_EQ(catalog.ReadNewestReadable("demo", "plan").value(), nullptr);
+  preads = 0;
+  EXPECT_EQ(catalog.ReadNewestReadable("demo", "plan").value(), nullptr);
+  EXPECT_EQ(preads, 0);
+  EXPECT_EQ((*catalog.ReadNewestReadable("demo", "another"))->step, 10);
+  EXPECT_GT(preads, 0);
+  // A damaged one above is passed over here too.
+  std::filesystem::create_directories(root_ + "/demo/000000000020");
+  std::ofstream(root_ + "/" + VerdictPath("demo", 20, 1)) << "rubbish";
+  EXPECT_EQ(catalog.ReadNewestReadable("demo", "plan").value(), nullptr);
+  EXPECT_EQ((*catalog.ReadNewestReadable("demo"))->step, 10);
 }
 
 TEST_F(CatalogTest, Recover_UnreadableVerdict_IsThatStepsTroubleAlone) {

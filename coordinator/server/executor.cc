@@ -46,8 +46,8 @@ void Executor::Keep(const PlanSave& action, const PlannedSave& plan) {
 
 absl::Status Executor::CheckNames(const std::string& job, int64_t step, const SavePlan& plan) {
   // A damaged checkpoint must not keep the job from making a sound one.
-  CAIRN_ASSIGN_OR_RETURN(const Catalog::ManifestPtr last, catalog_.ReadNewestReadable(job));
-  if (last == nullptr || last->plan_digest == plan.digest()) return absl::OkStatus();
+  CAIRN_ASSIGN_OR_RETURN(const Catalog::ManifestPtr last, catalog_.ReadNewestReadable(job, plan.digest()));
+  if (last == nullptr) return absl::OkStatus();
   std::vector<std::string> before;
   for (const ManifestTensor& tensor : last->tensors) before.push_back(tensor.name);
   for (const ManifestObject& object : last->objects) {

@@ -10,10 +10,9 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "common/base/digest.h"
 #include "common/process/worker_pool.h"
 #include "common/status/reason.h"
@@ -24,128 +23,96 @@ namespace {
 
 constexpr char kDirectory[] = ".cairn/plans";
 constexpr std::string_view kPlanEnding = ".plan";
-constexpr std::string_view kLayoutEnding = ".layout";
-constexpr char kMagic[] = "cairn plan 1";
-constexpr uint64_t kMaxRecordBytes = uint64_t{64} << 20;
-// Plans on disk; older ones are made anew from what agents upload.
+// Plans on disk; older ones are made anew from what agents upload. Large ones are fewer.
 constexpr size_t kRecordsKept = 16;
-// Plans that a restarted coordinator makes ready unasked.
-constexpr int kPlansWarmed = 2;
+constexpr uint64_t kRecordBytesKept = uint64_t{1} << 30;
+// Plans that a restarted coordinator makes ready unasked; so many are kept whatever their size.
+constexpr size_t kPlansWarmed = 2;
 // The planner accepts no smaller rounds.
 constexpr uint64_t kMinRoundBytes = uint64_t{2} << 20;
 
-std::string NameOf(std::string_view digest, std::string_view ending) {
-  return absl::StrCat(DigestHex(digest), std::string(ending));
-}
+std::string NameOf(std::string_view digest) { return absl::StrCat(DigestHex(digest), std::string(kPlanEnding)); }
 
-std::string PathOf(std::string_view digest, std::string_view ending) {
-  return absl::StrCat(kDirectory, "/", NameOf(digest, ending));
-}
+std::string PathOf(std::string_view digest) { return absl::StrCat(kDirectory, "/", NameOf(digest)); }
 
 absl::Status Unknown(std::string_view digest) {
   return MakeError(Reason::kPlanUnknown, absl::StrCat("no plan ", DigestHex(digest), " is known"));
 }
 
-// A plan's record: lines "cairn plan 1", "bins N moves auto|never", then per rank "LAYOUT-DIGEST NODE" with the node in
-// hexadecimal.
-struct Record {
-  int bins = 0;
-  MovePolicy moves = MovePolicy::kNever;
-  std::vector<std::string> layout;
-  std::vector<std::string> node;
+absl::StatusOr<PlanFile> OpenPlan(PosixStorage& storage, std::string_view digest) {
+  const std::string path = PathOf(digest);
+  CAIRN_ASSIGN_OR_RETURN(UniqueFd fd, storage.OpenFile(path, O_RDONLY | O_NONBLOCK));
+  return PlanFile::Open(std::move(fd), absl::StrCat(storage.root(), "/", path));
+}
+
+// About what the plan of a save takes: as much as the distinct layouts that it was made from.
+uint64_t BytesOf(const std::vector<std::shared_ptr<const std::string>>& layouts) {
+  std::set<const std::string*> distinct;
+  uint64_t bytes = 0;
+  for (const auto& layout : layouts) bytes += distinct.insert(layout.get()).second ? layout->size() : 0;
+  return bytes;
+}
+
+struct Listed {
+  std::string digest;
+  uint64_t bytes = 0;
 };
 
-constexpr char kMoves[] = " moves ";
-
-const char* MovesName(MovePolicy moves) { return moves == MovePolicy::kAuto ? "auto" : "never"; }
-
-std::string Render(const Record& record) {
-  std::string text = absl::StrCat(kMagic, "\nbins ", record.bins, kMoves, MovesName(record.moves), "\n");
-  for (size_t i = 0; i < record.layout.size(); ++i) {
-    absl::StrAppend(&text, DigestHex(record.layout[i]), " ", absl::BytesToHexString(record.node[i]), "\n");
-  }
-  return text;
-}
-
-std::optional<Record> Parse(const std::string& text) {
-  const std::vector<std::string> lines = absl::StrSplit(text, '\n');
-  Record record;
-  const std::vector<std::string> options =
-      lines.size() < 3 ? std::vector<std::string>() : absl::StrSplit(lines[1], ' ');
-  if (options.size() != 4 || lines[0] != kMagic || options[0] != "bins" || options[2] != "moves" ||
-      !absl::SimpleAtoi(options[1], &record.bins)) {
-    return std::nullopt;
-  }
-  record.moves = options[3] == "auto" ? MovePolicy::kAuto : MovePolicy::kNever;
-  for (size_t i = 2; i + 1 < lines.size(); ++i) {
-    const std::vector<std::string> words = absl::StrSplit(lines[i], ' ');
-    if (words.size() != 2 || words[0].size() != 2 * kDigestBytes || words[1].size() % 2 != 0) return std::nullopt;
-    const auto hex = [](const std::string& word) {
-      return std::all_of(word.begin(), word.end(), [](unsigned char c) { return std::isxdigit(c) != 0; });
-    };
-    if (!hex(words[0]) || !hex(words[1])) return std::nullopt;
-    record.layout.push_back(absl::HexStringToBytes(words[0]));
-    record.node.push_back(absl::HexStringToBytes(words[1]));
-  }
-  return record;
-}
-
-template <typename Plan>
-const Plan* Take(std::list<Plan>& plans, const std::string& digest) {
-  for (auto plan = plans.begin(); plan != plans.end(); ++plan) {
-    if (plan->digest() != digest) continue;
-    plans.splice(plans.begin(), plans, plan);
-    return &plans.front();
-  }
-  return nullptr;
-}
-
-// The digests of the plans on disk, newest first.
-absl::StatusOr<std::vector<std::string>> ListPlans(PosixStorage& storage) {
+// The plans on disk, newest first.
+absl::StatusOr<std::vector<Listed>> ListPlans(PosixStorage& storage) {
   CAIRN_ASSIGN_OR_RETURN(const auto entries, storage.List(kDirectory));
-  std::vector<std::tuple<time_t, long, std::string>> plans;  // by time of making
+  std::vector<std::tuple<time_t, long, std::string, uint64_t>> plans;  // by time of making
   for (const PosixStorage::Entry& entry : entries) {
     if (!entry.name.ends_with(kPlanEnding)) continue;
     const std::string hex = entry.name.substr(0, entry.name.size() - kPlanEnding.size());
-    const auto file = storage.OpenFile(absl::StrCat(kDirectory, "/", entry.name), O_RDONLY);
+    if (hex.size() != 2 * kDigestBytes || !std::all_of(hex.begin(), hex.end(), absl::ascii_isxdigit)) continue;
+    const auto file = storage.OpenFile(absl::StrCat(kDirectory, "/", entry.name), O_RDONLY | O_NONBLOCK);
     struct stat status = {};
-    if (hex.size() != 2 * kDigestBytes || !file.ok() || fstat(file->get(), &status) != 0) continue;
-    plans.emplace_back(status.st_mtim.tv_sec, status.st_mtim.tv_nsec, absl::HexStringToBytes(hex));
+    if (!file.ok() || fstat(file->get(), &status) != 0) continue;
+    plans.emplace_back(status.st_mtim.tv_sec, status.st_mtim.tv_nsec, absl::HexStringToBytes(hex),
+                       static_cast<uint64_t>(status.st_size));
   }
   std::sort(plans.rbegin(), plans.rend());
-  std::vector<std::string> digests;
-  for (auto& [seconds, nanos, digest] : plans) digests.push_back(std::move(digest));
-  return digests;
+  std::vector<Listed> listed;
+  listed.reserve(plans.size());
+  for (auto& [seconds, nanos, digest, bytes] : plans) listed.push_back({std::move(digest), bytes});
+  return listed;
+}
+
+// Whether a plan of `bytes` is one too many beside `kept`, which are newer.
+bool IsOneTooMany(size_t kept, uint64_t kept_bytes, uint64_t bytes) {
+  return kept >= kRecordsKept || (kept >= kPlansWarmed && kept_bytes + bytes > kRecordBytesKept);
 }
 
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> PlanStore::Recover() {
   CAIRN_RETURN_IF_ERROR(storage_.MakeDirectories(kDirectory));
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> plans, ListPlans(storage_));
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<Listed> plans, ListPlans(storage_));
   std::list<Kept> kept;
+  uint64_t kept_bytes = 0;
   std::set<std::string> used;  // file names
-  for (const std::string& digest : plans) {
-    const auto text = storage_.ReadFile(PathOf(digest, kPlanEnding), kMaxRecordBytes);
-    auto record = text.ok() ? Parse(*text) : std::nullopt;
-    // More than enough are there, or it cannot be read: it is made anew when it is needed.
-    if (!record.has_value() || kept.size() >= kRecordsKept) continue;
-    used.insert(NameOf(digest, kPlanEnding));
-    for (const std::string& layout : record->layout) used.insert(NameOf(layout, kLayoutEnding));
-    kept.push_back({digest, std::move(record->layout)});
+  std::set<std::string> digests;
+  for (const auto& [digest, bytes] : plans) {
+    if (IsOneTooMany(kept.size(), kept_bytes, bytes)) continue;
+    const auto file = OpenPlan(storage_, digest);
+    if (!file.ok()) continue;
+    if (kept.size() < kPlansWarmed) {
+      for (const PlanFile::Layout& layout : file->layouts()) {
+        auto read = file->ReadLayout(layout);
+        if (read.ok() && layouts_.Put(layout.digest, *std::move(read)).ok()) digests.insert(layout.digest);
+      }
+    }
+    used.insert(NameOf(digest));
+    kept.push_back({digest, bytes});
+    kept_bytes += bytes;
   }
   CAIRN_ASSIGN_OR_RETURN(const auto entries, storage_.List(kDirectory));
+  std::vector<std::string> unused;
   for (const PosixStorage::Entry& entry : entries) {
-    if (used.contains(entry.name)) continue;
-    CAIRN_RETURN_IF_ERROR(storage_.RemoveAll(absl::StrCat(kDirectory, "/", entry.name)));
+    if (!used.contains(entry.name)) unused.push_back(entry.name);
   }
-  std::set<std::string> digests;
-  for (auto plan = kept.begin(); plan != kept.end() && std::distance(kept.begin(), plan) < kPlansWarmed; ++plan) {
-    for (const std::string& digest : plan->layout) {
-      auto bytes = storage_.ReadFile(PathOf(digest, kLayoutEnding), kMaxLayoutBytes);
-      if (bytes.ok() && layouts_.Put(digest, *std::move(bytes)).ok()) digests.insert(digest);
-    }
-  }
+  if (!unused.empty()) CAIRN_RETURN_IF_ERROR(storage_.RemoveAllOf(kDirectory, unused));
   MutexLock lock(mutex_);
   kept_ = std::move(kept);
   return std::vector<std::string>(digests.begin(), digests.end());
@@ -154,26 +121,24 @@ absl::StatusOr<std::vector<std::string>> PlanStore::Recover() {
 void PlanStore::Warm(const std::atomic<bool>& stop) {
   const auto plans = ListPlans(storage_);
   if (!plans.ok()) return;
-  for (int i = 0; i < std::min(kPlansWarmed, static_cast<int>(plans->size())) && !stop; ++i) {
+  for (size_t i = 0; i < std::min(kPlansWarmed, plans->size()) && !stop; ++i) {
     // One that cannot be made again is made anew when it is needed.
-    (void)FindSave((*plans)[static_cast<size_t>(i)]);
+    (void)FindSave((*plans)[i].digest);
   }
 }
 
-std::shared_ptr<const std::string> PlanStore::ReadLayout(const std::string& digest) {
-  auto bytes = storage_.ReadFile(PathOf(digest, kLayoutEnding), kMaxLayoutBytes);
-  if (!bytes.ok() || Digest(*bytes) != digest) return nullptr;
-  return std::make_shared<const std::string>(*std::move(bytes));
-}
-
 absl::StatusOr<PlanStore::Inputs> PlanStore::Collect(const std::vector<std::string>& layout,
-                                                     const std::vector<std::string>& node, bool from_disk) {
+                                                     const std::vector<std::string>& node, const PlanFile* file) {
   Inputs inputs;
-  std::map<std::string, std::shared_ptr<const std::string>> held;
+  std::map<std::string_view, std::shared_ptr<const std::string>> held;
   for (size_t rank = 0; rank < layout.size(); ++rank) {
     std::shared_ptr<const std::string>& bytes = held[layout[rank]];
     if (bytes == nullptr) bytes = layouts_.Get(layout[rank]);
-    if (bytes == nullptr && from_disk) bytes = ReadLayout(layout[rank]);
+    if (const PlanFile::Layout* kept = file == nullptr ? nullptr : file->Find(layout[rank]);
+        bytes == nullptr && kept != nullptr) {
+      auto read = file->ReadLayout(*kept);
+      if (read.ok() && Digest(*read) == kept->digest) bytes = std::make_shared<const std::string>(*std::move(read));
+    }
     if (bytes == nullptr) {
       return MakeError(Reason::kPlanUnknown, absl::StrCat("the layout ", DigestHex(layout[rank]), " of rank ", rank,
                                                           " is not here (any more)"));
@@ -185,17 +150,30 @@ absl::StatusOr<PlanStore::Inputs> PlanStore::Collect(const std::vector<std::stri
 }
 
 template <typename Plan>
-void PlanStore::Keep(std::list<Plan>& plans, const Plan& plan) {
+const Plan* PlanStore::Take(std::list<Made<Plan>>& plans, const std::string& digest) {
+  const auto found =
+      std::find_if(plans.begin(), plans.end(), [&](const Made<Plan>& made) { return made.plan.digest() == digest; });
+  if (found == plans.end()) return nullptr;
+  plans.splice(plans.begin(), plans, found);
+  return &plans.front().plan;
+}
+
+template <typename Plan>
+void PlanStore::Keep(std::list<Made<Plan>>& plans, const Plan& plan, uint64_t bytes) {
   if (Take(plans, plan.digest()) != nullptr) return;
-  plans.push_front(plan);
-  if (plans.size() <= kPlansKept) return;
-  const std::string dropped = plans.back().digest();
-  plans.pop_back();
-  parts_.remove_if([&](const Part& part) {
-    if (part.digest != dropped) return false;
-    part_bytes_ -= part.bytes->size();
-    return true;
-  });
+  plans.push_front({plan, bytes});
+  uint64_t all = 0;
+  for (const Made<Plan>& made : plans) all += made.bytes;
+  while (plans.size() > kPlansKept || (plans.size() > 2 && all > plan_bytes_)) {
+    const std::string dropped = plans.back().plan.digest();
+    all -= plans.back().bytes;
+    plans.pop_back();
+    parts_.remove_if([&](const Part& part) {
+      if (part.digest != dropped) return false;
+      part_bytes_ -= part.bytes->size();
+      return true;
+    });
+  }
 }
 
 absl::StatusOr<SavePlan> PlanStore::Make(const Inputs& inputs) {
@@ -206,14 +184,15 @@ absl::StatusOr<SavePlan> PlanStore::Make(const Inputs& inputs) {
     if (const SavePlan* known = Take(saves_, digest); known != nullptr) return *known;
   }
   CAIRN_ASSIGN_OR_RETURN(const SavePlan plan, MakeSavePlan(inputs.ranks, save_options_));
+  const uint64_t bytes = BytesOf(inputs.bytes);
   MutexLock lock(mutex_);
-  Keep(saves_, plan);
+  Keep(saves_, plan, bytes);
   return plan;
 }
 
 absl::StatusOr<SavePlan> PlanStore::MakeSave(const std::vector<std::string>& layout,
                                              const std::vector<std::string>& node) {
-  CAIRN_ASSIGN_OR_RETURN(const Inputs inputs, Collect(layout, node, /*from_disk=*/false));
+  CAIRN_ASSIGN_OR_RETURN(const Inputs inputs, Collect(layout, node));
   return Make(inputs);
 }
 
@@ -222,7 +201,7 @@ absl::Status PlanStore::Persist(const std::string& digest, const std::vector<std
   {
     MutexLock lock(mutex_);
     if (!kept_.empty() && kept_.front().digest == digest) return absl::OkStatus();
-    to_write_.push_front({{digest, layout}, node});
+    to_write_.push_front({digest, {save_options_.bins_per_rank, save_options_.moves, layout, node}});
     if (to_write_.size() > kRecordsKept) to_write_.pop_back();
     // One thread writes at a time, and nobody waits for it.
     if (std::exchange(writing_, true)) return absl::OkStatus();
@@ -233,7 +212,7 @@ absl::Status PlanStore::Persist(const std::string& digest, const std::vector<std
     std::list<Kept> kept;
     {
       MutexLock lock(mutex_);
-      if (to_write_.empty() || !status.ok()) {
+      if (to_write_.empty()) {
         writing_ = false;
         return status;
       }
@@ -241,73 +220,71 @@ absl::Status PlanStore::Persist(const std::string& digest, const std::vector<std
       to_write_.pop_back();
       kept = kept_;
     }
-    kept.remove_if([&](const Kept& each) { return each.digest == next.kept.digest; });
-    status = Write(next);
-    // Also of one that was written in part: what it left is removed with it.
-    kept.push_front(next.kept);
-    if (absl::Status trimmed = Trim(kept); status.ok()) status = trimmed;
+    const auto written = Write(next);
+    kept.remove_if([&](const Kept& each) { return each.digest == next.digest; });
+    // A file may stand there all the same, so it is trimmed like the others; but it is written again when asked for.
+    written.ok() ? kept.push_front({next.digest, *written}) : kept.push_back({next.digest, 0});
+    status.Update(written.status());
+    status.Update(Trim(kept));
     MutexLock lock(mutex_);
     kept_ = std::move(kept);
   }
 }
 
-absl::Status PlanStore::Write(const Writing& writing) {
+absl::StatusOr<uint64_t> PlanStore::Write(const Writing& writing) {
+  CAIRN_ASSIGN_OR_RETURN(const Inputs inputs, Collect(writing.inputs.layout, writing.inputs.node));
   CAIRN_RETURN_IF_ERROR(storage_.MakeDirectories(kDirectory));
-  const std::set<std::string> distinct(writing.kept.layout.begin(), writing.kept.layout.end());
-  for (const std::string& digest : distinct) {
-    const std::string path = PathOf(digest, kLayoutEnding);
-    const auto bytes = layouts_.Get(digest);
-    if (bytes != nullptr && !storage_.Exists(path)) CAIRN_RETURN_IF_ERROR(storage_.PutReplacing(path, *bytes));
-  }
-  return storage_.PutReplacing(
-      PathOf(writing.kept.digest, kPlanEnding),
-      Render({save_options_.bins_per_rank, save_options_.moves, writing.kept.layout, writing.node}));
+  return WritePlanFile(storage_, PathOf(writing.digest), writing.inputs, inputs.bytes);
 }
 
 absl::Status PlanStore::Trim(std::list<Kept>& kept) {
-  while (kept.size() > kRecordsKept) {
-    const Kept oldest = std::move(kept.back());
-    kept.pop_back();
-    std::set<std::string> unused(oldest.layout.begin(), oldest.layout.end());
-    for (const Kept& each : kept) {
-      for (const std::string& digest : each.layout) unused.erase(digest);
+  size_t count = 0;
+  uint64_t bytes = 0;
+  std::vector<std::string> unused;
+  for (auto plan = kept.begin(); plan != kept.end();) {
+    if (IsOneTooMany(count, bytes, plan->bytes)) {
+      unused.push_back(NameOf(plan->digest));
+      plan = kept.erase(plan);
+      continue;
     }
-    CAIRN_RETURN_IF_ERROR(storage_.RemoveAll(PathOf(oldest.digest, kPlanEnding)));
-    for (const std::string& digest : unused) CAIRN_RETURN_IF_ERROR(storage_.RemoveAll(PathOf(digest, kLayoutEnding)));
+    ++count;
+    bytes += plan->bytes;
+    ++plan;
   }
-  return absl::OkStatus();
+  return unused.empty() ? absl::OkStatus() : storage_.RemoveAllOf(kDirectory, unused);
 }
 
 absl::StatusOr<LoadPlan> PlanStore::MakeLoad(const Manifest& source, const std::vector<std::string>& layout,
                                              const std::vector<std::string>& node, uint64_t round_bytes,
                                              const LoadWish& wish) {
-  CAIRN_ASSIGN_OR_RETURN(const Inputs inputs, Collect(layout, node, /*from_disk=*/false));
+  CAIRN_ASSIGN_OR_RETURN(const Inputs inputs, Collect(layout, node));
   LoadOptions options;
   if (round_bytes != 0) options.round_bytes = std::max(round_bytes, kMinRoundBytes);
   options.mapping = wish.mapping;
   const Computing computing;
   CAIRN_ASSIGN_OR_RETURN(const LoadPlan plan, MakeLoadPlan(source, inputs.ranks, options));
   MutexLock lock(mutex_);
-  Keep(loads_, plan);
+  Keep(loads_, plan, 0);
   return plan;
 }
 
 absl::StatusOr<LoadWish> PlanStore::WishOf(const std::vector<std::string>& layout,
                                            const std::vector<std::string>& node) {
-  CAIRN_ASSIGN_OR_RETURN(const Inputs inputs, Collect(layout, node, /*from_disk=*/false));
+  CAIRN_ASSIGN_OR_RETURN(const Inputs inputs, Collect(layout, node));
   return ReadLoadWish(inputs.ranks);
 }
 
 absl::StatusOr<ReshardPlan> PlanStore::MakeReshard(const std::vector<std::string>& source_layout,
                                                    const std::vector<std::string>& layout,
                                                    const std::vector<std::string>& node) {
-  CAIRN_ASSIGN_OR_RETURN(const Inputs sources, Collect(source_layout, node, /*from_disk=*/false));
-  CAIRN_ASSIGN_OR_RETURN(const Inputs targets, Collect(layout, node, /*from_disk=*/false));
+  CAIRN_ASSIGN_OR_RETURN(const Inputs sources, Collect(source_layout, node));
+  CAIRN_ASSIGN_OR_RETURN(const Inputs targets, Collect(layout, node));
   const Computing computing;
   CAIRN_ASSIGN_OR_RETURN(const ReshardPlan plan, MakeReshardPlan(sources.ranks, targets.ranks, LoadOptions()));
+  const uint64_t source_bytes = BytesOf(sources.bytes);
   MutexLock lock(mutex_);
-  Keep(saves_, plan.source);
-  Keep(loads_, plan.load);
+  Keep(saves_, plan.source, source_bytes);
+  Keep(loads_, plan.load, 0);
   return plan;
 }
 
@@ -317,13 +294,11 @@ absl::StatusOr<SavePlan> PlanStore::FindSave(const std::string& digest) {
     MutexLock lock(mutex_);
     if (const SavePlan* known = Take(saves_, digest); known != nullptr) return *known;
   }
-  const auto text = storage_.ReadFile(PathOf(digest, kPlanEnding), kMaxRecordBytes);
-  if (!text.ok()) return Unknown(digest);
-  const std::optional<Record> record = Parse(*text);
-  if (!record.has_value() || record->bins != save_options_.bins_per_rank || record->moves != save_options_.moves) {
+  const auto file = OpenPlan(storage_, digest);
+  if (!file.ok() || file->inputs().bins != save_options_.bins_per_rank || file->inputs().moves != save_options_.moves) {
     return Unknown(digest);
   }
-  const auto inputs = Collect(record->layout, record->node, /*from_disk=*/true);
+  const auto inputs = Collect(file->inputs().layout, file->inputs().node, &*file);
   if (!inputs.ok()) return Unknown(digest);
   const auto plan = Make(*inputs);
   if (!plan.ok() || plan->digest() != digest) return Unknown(digest);
@@ -331,29 +306,28 @@ absl::StatusOr<SavePlan> PlanStore::FindSave(const std::string& digest) {
 }
 
 absl::StatusOr<std::shared_ptr<const std::string>> PlanStore::PartFor(const std::string& digest, int rank) {
-  std::optional<LoadPlan> load;
+  const auto none = [&] {
+    return MakeError(Reason::kPlanUnknown, absl::StrCat("rank ", rank, " has no part in plan ", DigestHex(digest)));
+  };
   {
     MutexLock lock(mutex_);
     for (const Part& part : parts_) {
       if (part.digest == digest && part.rank == rank) return part.bytes;
     }
-    if (const LoadPlan* known = Take(loads_, digest); known != nullptr) load = *known;
+    if (const LoadPlan* known = Take(loads_, digest); known != nullptr) {
+      const auto load = std::make_shared<const LoadPlan>(*known);
+      if (load->PartFor(rank).empty()) return none();
+      return std::shared_ptr<const std::string>(load, &load->PartFor(rank));
+    }
   }
-  std::string bytes;
-  if (load.has_value()) {
-    bytes = load->PartFor(rank);
-  } else {
-    CAIRN_ASSIGN_OR_RETURN(const SavePlan save, FindSave(digest));
-    bytes = save.PartFor(rank);
-  }
-  if (bytes.empty()) {
-    return MakeError(Reason::kPlanUnknown, absl::StrCat("rank ", rank, " has no part in plan ", DigestHex(digest)));
-  }
-  auto part = std::make_shared<const std::string>(std::move(bytes));
+  CAIRN_ASSIGN_OR_RETURN(const SavePlan save, FindSave(digest));
+  auto part = std::make_shared<const std::string>(save.PartFor(rank));
+  if (part->empty()) return none();
+  if (part->size() <= kMaxChunkBytes) return part;
   MutexLock lock(mutex_);
   part_bytes_ += part->size();
   parts_.push_front({digest, rank, part});
-  while ((part_bytes_ > kPartBytesKept || parts_.size() > kPartsKept) && parts_.size() > 1) {
+  while (part_bytes_ > kPartBytesKept && parts_.size() > 1) {
     part_bytes_ -= parts_.back().bytes->size();
     parts_.pop_back();
   }
