@@ -12,7 +12,7 @@
 namespace cairn::cli {
 namespace {
 
-TEST(TextInputTest, Files_AreReadWhole_UpToTheLimit) {
+TEST(TextInputTest, ReadTextInput_FileUpToTheLimit_IsReadWhole) {
   const std::string path = std::string(::testing::TempDir()) + "/input-" + RandomToken(6);
   for (size_t size : {size_t{0}, size_t{1}, size_t{65536}, size_t{300001}}) {
     std::string content(size, '\0');

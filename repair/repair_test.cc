@@ -147,7 +147,7 @@ TEST_F(RepairTest, Repair_DamagedManifest_IsMadeAnewFromTheBins) {
 }
 
 // The one before may have been killed between the manifest's name and its fsync.
-TEST_F(RepairTest, WhatIsRepairedAlready_IsMadeDurableBeforeItIsTold) {
+TEST_F(RepairTest, Repair_AlreadyRepaired_IsMadeDurableBeforeItIsTold) {
   WriteBins();
   DamageManifest();
   ASSERT_TRUE(Repair().ok()) << Repair();
@@ -159,7 +159,7 @@ TEST_F(RepairTest, WhatIsRepairedAlready_IsMadeDurableBeforeItIsTold) {
   EXPECT_NE(std::filesystem::last_write_time(directory), before);
 }
 
-TEST_F(RepairTest, DamagedTombstone_IsNoCommit) {
+TEST_F(RepairTest, Repair_DamagedTombstone_IsNoCommit) {
   WriteBins();
   DamageTombstone();
   const absl::Status refused = Repair();

@@ -74,7 +74,7 @@ TEST(VerdictTest, DecodeVerdict_EveryFlippedBitAndEveryCut_IsRefused) {
   EXPECT_FALSE(DecodeVerdict(bytes + "x").ok());
 }
 
-TEST(VerdictTest, HigherVersion_IsBelieved_IfTheChecksumIsRight) {
+TEST(VerdictTest, DecodeVerdict_HigherVersion_IsBelievedIfTheChecksumIsRight) {
   const std::string newer = OfVersion(EncodeVerdict(Small()), 2);
   EXPECT_TRUE(HasReason(DecodeVerdict(newer).status(), Reason::kFormatTooNew));
   EXPECT_TRUE(HasReason(CheckVerdict(newer), Reason::kFormatTooNew));

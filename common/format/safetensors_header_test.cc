@@ -91,7 +91,7 @@ TEST(ParseHeaderTest, ParseHeader_RenderedHeader_GivesBackItsItems) {
   }
 }
 
-TEST(HeaderSizerTest, RandomItems_LengthIsThatOfTheText_InAnyOrder) {
+TEST(HeaderSizerTest, HeaderSizer_RandomItemsInAnyOrder_GivesTheLengthOfTheText) {
   std::mt19937 random(11);
   for (int round = 0; round < 200; ++round) {
     std::vector<StoredItem> items;

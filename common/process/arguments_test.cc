@@ -87,7 +87,7 @@ TEST_F(ArgumentsTest, Parse_EveryKindOfArgument_Arrives) {
   EXPECT_EQ(ran_, 1);
 }
 
-TEST_F(ArgumentsTest, Mistakes_AreTold_WithTheCommandWhoseHelpHelps) {
+TEST_F(ArgumentsTest, Parse_AnyMistake_NamesTheCommandWhoseHelpHelps) {
   ExpectUsage({"run"}, "FILE is required", "prog run");
   ExpectUsage({"run", "x", "--threads", "9"}, "9", "prog run");
   ExpectUsage({"run", "x", "--threads", "many"}, "many", "prog run");
@@ -100,7 +100,7 @@ TEST_F(ArgumentsTest, Mistakes_AreTold_WithTheCommandWhoseHelpHelps) {
   ExpectUsage({"run", "x", "--odd", "7"}, "--odd: '7' is not an odd name", "prog run");
 }
 
-TEST_F(ArgumentsTest, UnknownCommand_IsAMistakeBesideHelpToo_AndTheNearestIsTold) {
+TEST_F(ArgumentsTest, Parse_UnknownCommand_TellsTheNearestAlsoBesideHelp) {
   ExpectUsage({"walk", "--help"}, "unknown command 'walk'; there are: run more", "prog");
   ExpectUsage({"more", "two", "--help"}, "unknown command 'two'; there are: one", "prog more");
   ExpectUsage({"walk", "--version"}, "unknown command 'walk'", "prog");
@@ -108,7 +108,7 @@ TEST_F(ArgumentsTest, UnknownCommand_IsAMistakeBesideHelpToo_AndTheNearestIsTold
   ExpectUsage({"r"}, "unknown command 'r'; there are: run more", "prog");
 }
 
-TEST_F(ArgumentsTest, NoValue_IsAMistake_NotTheNextArgument) {
+TEST_F(ArgumentsTest, Parse_ValueIsEmpty_DoesNotTakeTheNextArgument) {
   ExpectUsage({"--mode=", "run", "x"}, "--mode= has no value", "prog");
 }
 

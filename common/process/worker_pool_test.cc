@@ -60,7 +60,7 @@ void AwaitNoneStalled(WorkerPool& pool) {
   while (pool.ReplaceStalled() != 0) std::this_thread::yield();
 }
 
-TEST(WorkerPoolTest, HangingThreads_AreReplacedAndCounted_OthersGoOn) {
+TEST(WorkerPoolTest, ReplaceStalled_ThreadsHang_ReplacesEachOnce) {
   auto fixture = std::make_shared<Fixture>();
   WorkerPool pool(2, kStall, fixture->clock);
   for (int i = 0; i < 2; ++i) pool.Submit([fixture] { fixture->storage.Pass(); });
@@ -148,7 +148,7 @@ TEST(WorkerPoolTest, Stop_ThreadHangs_DoesNotWaitForIt) {
   fixture->storage.AwaitPassed(1);
 }
 
-TEST(WorkerPoolTest, Replacements_AreBounded_AndSoIsWhatWaits) {
+TEST(WorkerPoolTest, ReplaceStalled_EveryReplacementHangs_StopsAtTheBound) {
   auto fixture = std::make_shared<Fixture>();
   WorkerPool pool(1, kStall, fixture->clock);
   for (int i = 0; i < WorkerPool::kMaxStalled + 5; ++i) pool.Submit([fixture] { fixture->storage.Pass(); });

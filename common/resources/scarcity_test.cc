@@ -23,7 +23,7 @@ class ScarcityTest : public testing::Test {
   }
 };
 
-TEST_F(ScarcityTest, ThreadThatIsRefused_IsAnError_WithWhatItIsFor) {
+TEST_F(ScarcityTest, StartThread_SystemRefuses_TellsWhatTheThreadWasFor) {
   std::atomic<bool> go = false;
   std::vector<std::thread> held;
   absl::Status refused;
@@ -46,7 +46,7 @@ TEST_F(ScarcityTest, ThreadThatIsRefused_IsAnError_WithWhatItIsFor) {
   later->join();
 }
 
-TEST_F(ScarcityTest, SharedWork_IsDoneByTheThreadsThatAreToBeHad) {
+TEST_F(ScarcityTest, RunOnThreads_SystemRefuses_UsesTheThreadsThatStarted) {
   std::atomic<int> next = 0;
   std::atomic<int> done = 0;
   const auto work = [&] {
@@ -65,7 +65,7 @@ TEST_F(ScarcityTest, SharedWork_IsDoneByTheThreadsThatAreToBeHad) {
   EXPECT_EQ(done, 1000) << "this thread always works";
 }
 
-TEST_F(ScarcityTest, MemoryThatIsRefused_IsAnError_WithWhatItIsFor) {
+TEST_F(ScarcityTest, WithMemory_SystemRefuses_TellsWhatTheMemoryWasFor) {
   const auto read = [](size_t bytes) {
     return WithMemory("to read step 7", [&]() -> absl::StatusOr<std::string> { return std::string(bytes, 'x'); });
   };

@@ -116,7 +116,7 @@ TEST_F(EndpointTest, HeldCall_TimeIsOver_TimerAnswers) {
   EXPECT_FALSE(service_.calls[0]->Answer(absl::OkStatus())) << "answered twice";
 }
 
-TEST_F(EndpointTest, HeldCall_DrainCancelsIt_AndTheServerEnds) {
+TEST_F(EndpointTest, HeldCall_ServerDrains_IsCancelled) {
   v1::WaitCheckpointRequest request;
   request.mutable_max_wait()->set_nanos(900'000'000);
   grpc::Status status;
@@ -136,7 +136,7 @@ TEST_F(EndpointTest, HeldCall_DrainCancelsIt_AndTheServerEnds) {
 }
 
 // What a call's end holds (a load's source, say) would else stay for as long as the process.
-TEST_F(EndpointTest, HeldCall_IsGoneWhenItIsOver_HoweverItEnded) {
+TEST_F(EndpointTest, HeldCall_AnyEnd_FreesIt) {
   for (const bool by_timer : {false, true}) {
     v1::WaitCheckpointRequest request;
     request.mutable_max_wait()->set_nanos(by_timer ? 20'000'000 : 900'000'000);

@@ -47,7 +47,7 @@ class TokenDirectoryTest : public testing::Test {
   std::string base_;
 };
 
-TEST_F(TokenDirectoryTest, Put_IsFoundUnderEverySpelling_AndClosedToOthers) {
+TEST_F(TokenDirectoryTest, Put_AnySpellingOfTheAddress_IsFoundAndClosedToOthers) {
   const mode_t before = umask(0);
   ASSERT_TRUE(Directory().Put("localhost:7420", kToken, "me").ok());
   umask(before);
@@ -120,7 +120,7 @@ TEST_F(TokenDirectoryTest, Find_BadFiles_AreNoTokens) {
   EXPECT_NE(Without().find("is no file"), std::string::npos) << Without();
 }
 
-TEST_F(TokenDirectoryTest, SecondBase_IsTakenIfTheFirstCannotBe_AndBothAreRead) {
+TEST_F(TokenDirectoryTest, Put_FirstBaseIsMissing_TakesTheSecond) {
   const TokenDirectory directory({base_ + "/absent", base_}, geteuid());
   ASSERT_TRUE(directory.Put(kAddress, kToken, "me").ok());
   EXPECT_EQ(directory.Find(kAddress).tokens, std::vector<std::string>{kToken});
@@ -163,7 +163,7 @@ class Socket {
   std::string address_;
 };
 
-TEST_F(TokenDirectoryTest, StaleCopies_GoWithTheNextPut_IfNobodyListensAtTheirAddress) {
+TEST_F(TokenDirectoryTest, Put_NobodyListensAtAStaleCopysAddress_RemovesTheCopy) {
   const auto put = [&](const std::string& address, std::chrono::minutes age) {
     const std::filesystem::path tokens = Own() + "/tokens";
     ASSERT_TRUE(Directory().Put(address, kToken, "killed").ok());

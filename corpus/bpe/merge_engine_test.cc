@@ -154,7 +154,7 @@ TEST(MergeEngine, Merge_CountsBeyond32Bits_AreExact) {
   }
 }
 
-TEST(MergeEngine, FirstMerges_ComeFirst_AndTrainingGoesOnAsIfItHadMadeThem) {
+TEST(MergeEngine, Merge_FirstMergesAreGiven_GoesOnAsIfItHadMadeThem) {
   std::mt19937_64 random(3);
   for (int i = 0; i < 50; ++i) {
     const Words words = RandomWords(random, 3, 30, 10);

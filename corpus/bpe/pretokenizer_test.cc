@@ -245,7 +245,7 @@ TEST(Pretokenizer, Cut_Examples_GiveTheirWords) {
   EXPECT_EQ(Pieces("gpt2", ""), V{});
 }
 
-TEST(Pretokenizer, Pattern_TextBetweenMatches_IsKept) {
+TEST(Pretokenizer, Cut_TextBetweenMatches_IsKept) {
   using V = std::vector<std::string>;
   EXPECT_EQ(Pieces("[0-9]+", "ab12cd3"), (V{"ab", "12", "cd", "3"}));
   EXPECT_EQ(Pieces("x*", "abxxc"), (V{"a", "b", "xx", "c"}));

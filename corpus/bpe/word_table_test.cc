@@ -48,7 +48,7 @@ TEST(WordTable, Add_RandomWords_AreCountedAsByAMap) {
   EXPECT_EQ(Content(table), expected);
 }
 
-TEST(WordTable, TakeShared_LeavesEachWordInOneTable_AndCountsStay64Bits) {
+TEST(WordTable, TakeShared_SeveralTables_LeavesEachWordInOneTable) {
   std::mt19937_64 random(2);
   for (const size_t parts : {1, 2, 5}) {
     std::array<WordTable, 3> tables;

@@ -199,7 +199,7 @@ std::string RandomText(uint32_t seed, size_t lines, size_t longest, bool last_ne
   return text;
 }
 
-TEST_F(ShuffleInMemoryTest, OneSeed_OneOutput_WhateverTheDivision) {
+TEST_F(ShuffleInMemoryTest, Shuffle_AnyDivisionOfTheWork_GivesOneOutputForASeed) {
   const std::string text = RandomText(1, 6000, 200, false) + "x";
   WriteAll(Path("in"), text);
   ShuffleOptions options = Options("in");

@@ -121,7 +121,7 @@ TEST(CompareReplicasTest, CompareReplicas_HoldersDiffer_NamesItemWriterAndThem) 
   EXPECT_EQ(reasons.contains(Reason::kObjectMismatch), writer["o"] != 1);
 }
 
-TEST(CompareReplicasTest, CompareReplicas_AShardThatWasMoved_IsComparedWithItsOtherHolders) {
+TEST(CompareReplicasTest, CompareReplicas_ShardWasMoved_ComparesItWithItsOtherHolders) {
   // Ranks 0 and 1 hold everything, rank 2 nothing: it gets a share to write.
   LayoutDescription heavy, light;
   for (int i = 0; i < 6; ++i) heavy.tensors.push_back(Whole(absl::StrCat("t", i), {static_cast<int64_t>(kMiB)}));
@@ -181,14 +181,14 @@ class CompareObjectsTest : public ::testing::Test {
 
 TEST_F(CompareObjectsTest, CompareObjects_EqualOnes_AreNoFault) { EXPECT_EQ(Compare(), ""); }
 
-TEST_F(CompareObjectsTest, CompareObjects_AnotherLengthInTheSameSlot_IsAnotherObject) {
+TEST_F(CompareObjectsTest, CompareObjects_OtherLengthInTheSameSlot_IsAnotherObject) {
   const int other = (writer_ + 1) % 3;
   Of(other).set_object_bytes(9);  // its slot holds the same bytes: the tenth is zero
   EXPECT_EQ(Compare(),
             absl::StrCat("OBJECT_MISMATCH o [", std::min(writer_, other), " ", std::max(writer_, other), " ]; "));
 }
 
-TEST_F(CompareObjectsTest, CompareObjects_WhoDiffersFromMost_IsTold) {
+TEST_F(CompareObjectsTest, CompareObjects_OneRankDiffersFromMost_NamesIt) {
   const auto message = [&] {
     FaultList objects, tensors;
     plan_->CompareReplicas(Results(*plan_), holders_, objects, tensors);
@@ -205,7 +205,7 @@ TEST_F(CompareObjectsTest, CompareObjects_WhoDiffersFromMost_IsTold) {
   EXPECT_TRUE(message().ends_with("; no more than half of the 3 ranks agree")) << message();
 }
 
-TEST_F(CompareObjectsTest, CompareObjects_OneThatARankDoesNotReport_IsNotTakenForEqual) {
+TEST_F(CompareObjectsTest, CompareObjects_ARankDoesNotReportOne_IsNotTakenForEqual) {
   const int other = (writer_ + 1) % 3;
   holders_[static_cast<size_t>(other)].checksums.clear();
   EXPECT_EQ(Compare(), absl::StrCat("BAD_REQUEST o [", other, " ]; "));
@@ -223,7 +223,7 @@ TEST_F(CompareObjectsTest, CompareObjects_OneThatARankDoesNotReport_IsNotTakenFo
   EXPECT_EQ(Compare(), "");
 }
 
-TEST(MovesTest, PartsOfBothSidesAgree_NodeFirst_NoShardTwice) {
+TEST(MovesTest, Moves_TwoHeavyRanks_StayInTheNodeAndMoveEachShardOnce) {
   // Two nodes of two ranks; one rank of each is heavy.
   std::vector<LayoutDescription> layouts(4);
   for (int r : {0, 2}) {
@@ -270,7 +270,7 @@ TEST(MovesTest, PartsOfBothSidesAgree_NodeFirst_NoShardTwice) {
   EXPECT_GT(moved, 0u);
 }
 
-TEST(PartDigestTest, PartDigest_AChangeOfOneRank_LeavesTheOthersTheirParts) {
+TEST(PartDigestTest, PartDigest_OneRankChanges_LeavesTheOthersTheirParts) {
   std::vector<LayoutDescription> layouts(6);
   for (size_t r = 0; r < layouts.size(); ++r) {
     for (int i = 0; i < 3; ++i) {
@@ -323,7 +323,7 @@ TEST(PartTest, Part_OfAnyRank_TellsTheWorldAndTheNumberOfAllFiles) {
   }
 }
 
-TEST(LoadRulesTest, LoadPlan_AStepThatWasSavedAnew_IsAnotherPlan) {
+TEST(LoadRulesTest, LoadPlan_StepWasSavedAnew_IsAnotherPlan) {
   LayoutDescription wants;
   wants.tensors = {Whole("w", {64, 64})};
   const auto save = MakeSavePlan(InputsOf(Ranks({wants})), SaveOptions());
@@ -352,7 +352,7 @@ TEST(LoadRulesTest, LoadPlan_IdleRanks_NeverRead) {
   for (const LoadTotals::RankPair& pair : plan->totals().copies) EXPECT_NE(pair.to, 1);
 }
 
-TEST(LoadRulesTest, ObjectsThatAreOnePerRank_InAnotherWorld_GoToEveryRankAndAreReadOnce) {
+TEST(LoadRulesTest, LoadPlan_ObjectsPerRankInAnotherWorld_AreReadOnceForEveryRank) {
   std::vector<LayoutDescription> three(3), two(2), none(5);
   for (LayoutDescription& layout : three) layout.objects = {{"rng", 4096, true}, {"step", 4096, false}};
   const auto save = MakeSavePlan(InputsOf(Ranks(three)), SaveOptions());
@@ -380,7 +380,7 @@ TEST(LoadRulesTest, ObjectsThatAreOnePerRank_InAnotherWorld_GoToEveryRankAndAreR
   }
 }
 
-TEST(LoadRulesTest, PartsOfColumns_ReadOnlyNeededBytes_OneReadForEachRun) {
+TEST(LoadRulesTest, LoadPlan_SomeColumns_ReadsEachRunOnceAndNothingElse) {
   // Half of the columns: a run for each row, no byte twice, none in vain; all columns: one run.
   constexpr int64_t kRows = 1000, kColumns = 8192;
   LayoutDescription half, all;
@@ -404,7 +404,7 @@ TEST(LoadRulesTest, PartsOfColumns_ReadOnlyNeededBytes_OneReadForEachRun) {
   EXPECT_EQ(count(all), 1);
 }
 
-TEST(LoadRulesTest, SameLayout_ExchangesReplicasOnly_AlsoIfShardsWereMovedToBeWritten) {
+TEST(LoadRulesTest, LoadPlan_SameLayoutAfterMoves_ExchangesReplicasOnly) {
   std::vector<LayoutDescription> layouts(3);
   for (int i = 0; i < 9; ++i) layouts[0].tensors.push_back(Whole(absl::StrCat("t", i), {static_cast<int64_t>(kMiB)}));
   for (LayoutDescription& layout : layouts) layout.tensors.push_back(Whole("all", {500}));

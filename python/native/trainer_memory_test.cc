@@ -60,7 +60,7 @@ void Naive(const std::string& source, int64_t source_offset, std::string& target
   }
 }
 
-TEST(CopyTest, RandomBoxes_EqualElementByElementCopy) {
+TEST(CopyTest, Copy_RandomBoxes_EqualElementByElement) {
   std::mt19937 random(7);
   auto pick = [&](int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random); };
   for (int round = 0; round < 300; ++round) {
@@ -97,7 +97,7 @@ TEST(CopyTest, RandomBoxes_EqualElementByElementCopy) {
   }
 }
 
-TEST(CopyTest, LargeCopies_AreSplitBetweenThreadsWithoutLoss) {
+TEST(CopyTest, Copy_LargeOnes_AreSplitBetweenThreadsWithoutLoss) {
   const std::string source = Noise(33 << 20, 3);
   std::string rows(source.size(), '\0');
   std::string whole(source.size(), '\0');
@@ -116,7 +116,7 @@ TEST(CopyTest, LargeCopies_AreSplitBetweenThreadsWithoutLoss) {
   }
 }
 
-TEST(CopyTest, CopyOutsideItsBuffers_IsRefusedAndNothingIsCopied) {
+TEST(CopyTest, Copy_OutsideItsBuffers_IsRefusedAndCopiesNothing) {
   const std::string source = Noise(64, 5);
   for (const auto& [source_offset, target_offset, bytes] :
        {std::tuple<int64_t, int64_t, int64_t>{0, 0, 65}, {1, 0, 64}, {0, -1, 8}, {-8, 0, 8}, {0, 60, 8}}) {
@@ -139,7 +139,7 @@ TEST(CopyTest, CopyOutsideItsBuffers_IsRefusedAndNothingIsCopied) {
 // Numbers of cairn.v1.DType.
 constexpr int64_t kBfloat16 = 11, kFloat32 = 12, kInt32 = 7;
 
-TEST(CopyTest, CastAndTransposedBySeveralThreads_EqualsElementByElement) {
+TEST(CopyTest, Copy_CastAndTransposedBySeveralThreads_EqualsElementByElement) {
   constexpr int64_t kRows = 1500, kColumns = 1300;
   std::string source(kRows * kColumns * 4, '\0'), target(kRows * kColumns * 2, '\0');
   for (int64_t i = 0; i < kRows * kColumns; ++i) {
@@ -161,7 +161,7 @@ TEST(CopyTest, CastAndTransposedBySeveralThreads_EqualsElementByElement) {
   }
 }
 
-TEST(CopyTest, CastsThatCannotBe_AreRefused) {
+TEST(CopyTest, Copy_ImpossibleCasts_AreRefused) {
   const std::string source(64, '1');
   const auto result = [&](int64_t element_bytes, std::vector<int64_t> casts, int64_t target_bytes) {
     std::string target(static_cast<size_t>(target_bytes), '-');
@@ -179,7 +179,7 @@ TEST(CopyTest, CastsThatCannotBe_AreRefused) {
   EXPECT_EQ(result(2, {kBfloat16, 1 << 20}, 32), 0);
 }
 
-TEST(ChecksumTest, StridedSource_IsTheChecksumOfItsPackedBytes) {
+TEST(ChecksumTest, Checksum_StridedSource_IsThatOfItsPackedBytes) {
   const std::string source = Noise(1 << 20, 9);
   std::string packed(1 << 18, '\0');
   Request request;  // a transposed quarter
@@ -190,7 +190,7 @@ TEST(ChecksumTest, StridedSource_IsTheChecksumOfItsPackedBytes) {
   EXPECT_EQ(checksum, cairn::Crc32c(packed.data(), packed.size()));
 }
 
-TEST(ControlWordTest, StoreThenLoad_StoresAndAnswersTheOtherWord) {
+TEST(ControlWordTest, StoreThenLoad_TwoWords_StoresOneAndAnswersTheOther) {
   uint64_t words[2] = {0, 42};
   EXPECT_EQ(cairn_store_then_load(&words[0], 7, &words[1]), 42u);
   EXPECT_EQ(words[0], 7u);

@@ -186,7 +186,7 @@ class CoordinatorTest : public ::testing::Test {
   std::vector<std::unique_ptr<FakeAgent>> agents_;
 };
 
-TEST_F(CoordinatorTest, TrainersSave_IsCommittedAndWhole) {
+TEST_F(CoordinatorTest, Save_CalledByTrainers_IsCommittedAndWhole) {
   Start();
   StartAgents();
   SaveAll(10);
@@ -200,7 +200,7 @@ TEST_F(CoordinatorTest, TrainersSave_IsCommittedAndWhole) {
   EXPECT_TRUE(HasReason(Verdict(10), Reason::kStepCommitted));
 }
 
-TEST_F(CoordinatorTest, RequestedSave_RanksAgreeOnAStepAheadOfAll) {
+TEST_F(CoordinatorTest, Save_RequestedWithoutAStep_TakesAStepAheadOfAllRanks) {
   Start();
   StartAgents();
   std::atomic<bool> stop = false;
@@ -232,7 +232,7 @@ TEST_F(CoordinatorTest, RequestedSave_RanksAgreeOnAStepAheadOfAll) {
   EXPECT_EQ(Steps().size(), 1u);
 }
 
-TEST_F(CoordinatorTest, RankThatDoesNotMove_IsNamedInEveryPhase) {
+TEST_F(CoordinatorTest, Save_ARankDoesNotMove_NamesItInEveryPhase) {
   Start({"--phase-timeout=1500ms", "--lease-ttl=4s"});
   StartAgents();
   int64_t step = 0;
@@ -267,7 +267,7 @@ TEST_F(CoordinatorTest, RankThatDoesNotMove_IsNamedInEveryPhase) {
   EXPECT_TRUE(Verdict(7).ok());
 }
 
-TEST_F(CoordinatorTest, KilledAgent_IsNamedAndTheNextSaveWorks) {
+TEST_F(CoordinatorTest, Save_AgentIsKilled_NamesItAndTheNextOneWorks) {
   Start({"--phase-timeout=60s", "--lease-ttl=1s"});
   StartAgents();
   agents_[2]->HoldAt(v1::SaveState::WRITING);
@@ -285,7 +285,7 @@ TEST_F(CoordinatorTest, KilledAgent_IsNamedAndTheNextSaveWorks) {
   EXPECT_EQ(Steps(), std::vector<int64_t>{6});
 }
 
-TEST_F(CoordinatorTest, LostTrainer_BeforeStagingIsNamed_AfterIsNothing) {
+TEST_F(CoordinatorTest, Save_TrainerIsLostWhileStaging_NamesIt) {
   Start();
   StartAgents();
   agents_[1]->HoldAt(v1::SaveState::STAGING);
@@ -297,7 +297,7 @@ TEST_F(CoordinatorTest, LostTrainer_BeforeStagingIsNamed_AfterIsNothing) {
   EXPECT_EQ(MetadataOf(verdict)["ranks"], "1");
 }
 
-TEST_F(CoordinatorTest, DiskErrorsOfSeveralRanks_AreReportedTogether) {
+TEST_F(CoordinatorTest, Save_DisksOfSeveralRanksFail_ReportsAllTogether) {
   Start();
   StartAgents();
   for (int rank : {0, 2}) {
@@ -312,7 +312,7 @@ TEST_F(CoordinatorTest, DiskErrorsOfSeveralRanks_AreReportedTogether) {
   EXPECT_FALSE(HasFiles(5, 1));
 }
 
-TEST_F(CoordinatorTest, ReplicaThatDiffers_IsRefusedByName) {
+TEST_F(CoordinatorTest, Save_AReplicaDiffers_IsRefusedByName) {
   Start();
   for (int rank = 0; rank < 3; ++rank) {
     FakeAgentOptions options = AgentOptions(rank);
@@ -327,7 +327,7 @@ TEST_F(CoordinatorTest, ReplicaThatDiffers_IsRefusedByName) {
   EXPECT_TRUE(Steps().empty());
 }
 
-TEST_F(CoordinatorTest, DroppedNames_AreRefusedUnlessAllowed) {
+TEST_F(CoordinatorTest, Save_NamesAreDropped_IsRefusedUnlessAllowed) {
   Start();
   StartAgents();
   SaveAll(1);
@@ -348,7 +348,7 @@ TEST_F(CoordinatorTest, DroppedNames_AreRefusedUnlessAllowed) {
 }
 
 // Killed while rank 1 stands still in each phase: the save goes on under the next coordinator.
-TEST_F(CoordinatorTest, KilledCoordinator_SaveGoesOnInEveryPhase) {
+TEST_F(CoordinatorTest, Save_CoordinatorIsKilledInAnyPhase_GoesOn) {
   Start();
   StartAgents();
   int64_t step = 0;
@@ -370,7 +370,7 @@ TEST_F(CoordinatorTest, KilledCoordinator_SaveGoesOnInEveryPhase) {
   EXPECT_EQ(Steps(), (std::vector<int64_t>{1, 2, 3, 4}));
 }
 
-TEST_F(CoordinatorTest, KilledCoordinatorAndAgent_AbortsCleanly) {
+TEST_F(CoordinatorTest, Save_CoordinatorAndAgentAreKilled_AbortsCleanly) {
   Start({"--phase-timeout=60s", "--lease-ttl=1s"});
   StartAgents();
   agents_[1]->HoldAt(v1::SaveState::WRITING);
@@ -388,7 +388,7 @@ TEST_F(CoordinatorTest, KilledCoordinatorAndAgent_AbortsCleanly) {
   EXPECT_TRUE(Verdict(4).ok());
 }
 
-TEST_F(CoordinatorTest, RestartInPreparing_EndsTheRequestByName) {
+TEST_F(CoordinatorTest, Save_CoordinatorRestartsInPreparing_EndsTheRequestByName) {
   Start({"--phase-timeout=60s", "--lease-ttl=1s"});
   StartAgents();  // no trainer reports a step, so nothing is agreed
   const std::string id = RandomToken();
@@ -402,7 +402,7 @@ TEST_F(CoordinatorTest, RestartInPreparing_EndsTheRequestByName) {
 }
 
 // A coordinator that is frozen just before it commits, and finds a tombstone when it wakes up.
-TEST_F(CoordinatorTest, FrozenCoordinator_CannotCommitAnAttemptThatHasATombstone) {
+TEST_F(CoordinatorTest, Save_TombstoneStandsWhenAFrozenCoordinatorWakes_IsNotCommitted) {
   Start({"--phase-timeout=60s", "--lease-ttl=10s"});
   StartAgents();
   agents_[1]->HoldAt(v1::SaveState::WRITING);
@@ -431,7 +431,7 @@ TEST_F(CoordinatorTest, FrozenCoordinator_CannotCommitAnAttemptThatHasATombstone
   EXPECT_FALSE(HasFiles(8, 1));
 }
 
-TEST_F(CoordinatorTest, FrozenForLongerThanTheLease_BlamesNobody) {
+TEST_F(CoordinatorTest, Save_CoordinatorIsFrozenBeyondTheLease_BlamesNobody) {
   Start({"--phase-timeout=60s", "--lease-ttl=1s"});
   StartAgents();
   agents_[1]->HoldAt(v1::SaveState::WRITING);
@@ -444,7 +444,7 @@ TEST_F(CoordinatorTest, FrozenForLongerThanTheLease_BlamesNobody) {
   EXPECT_TRUE(Verdict(8).ok());
 }
 
-TEST_F(CoordinatorTest, SecondCoordinatorOfARoot_IsRefusedAndNamesTheFirst) {
+TEST_F(CoordinatorTest, Start_AnotherCoordinatorHasTheRoot_IsRefusedAndNamesIt) {
   Start();
   const std::string log = directory_.path() + "/second.log";
   Process second({"coordinator/cairn-coordinator", "--root", root_, "--lock-timeout=200ms"}, log);
@@ -453,7 +453,7 @@ TEST_F(CoordinatorTest, SecondCoordinatorOfARoot_IsRefusedAndNamesTheFirst) {
   EXPECT_NE(ReadWhole(log).find(absl::StrCat("process ", coordinator_.pid())), std::string::npos) << ReadWhole(log);
 }
 
-TEST_F(CoordinatorTest, Sigterm_DrainsWhatIsInFlight) {
+TEST_F(CoordinatorTest, Sigterm_SaveIsInFlight_DrainsIt) {
   Start();
   StartAgents();
   agents_[1]->HoldAt(v1::SaveState::WRITING);
@@ -469,7 +469,7 @@ TEST_F(CoordinatorTest, Sigterm_DrainsWhatIsInFlight) {
   EXPECT_EQ(coordinator_.Wait(absl::Seconds(30)), 0);
 }
 
-TEST_F(CoordinatorTest, Load_IsPlannedOnceForAllRanks) {
+TEST_F(CoordinatorTest, Load_AllRanksAsk_IsPlannedOnce) {
   Start();
   StartAgents();
   for (auto& agent : agents_) agent->Load(1, std::nullopt);
@@ -505,7 +505,7 @@ TEST_F(CoordinatorTest, Load_IsPlannedOnceForAllRanks) {
   }
 }
 
-TEST_F(CoordinatorTest, BadRequests_AreRefusedByReason) {
+TEST_F(CoordinatorTest, Request_BadValues_IsRefusedByReason) {
   Start({"--phase-timeout=20s", "--lease-ttl=1s"});
   v1::Checkpoint checkpoint;
   v1::CreateCheckpointRequest request;
@@ -552,7 +552,7 @@ TEST_F(CoordinatorTest, BadRequests_AreRefusedByReason) {
   }
 }
 
-TEST_F(CoordinatorTest, Token_IsNeededWhereOneIsSet) {
+TEST_F(CoordinatorTest, Request_WithoutTheToken_IsRefused) {
   token_ = "a token of more than sixteen characters";
   const std::string file = directory_.path() + "/token";
   std::ofstream(file) << token_ << "\n";
@@ -572,7 +572,7 @@ TEST_F(CoordinatorTest, Token_IsNeededWhereOneIsSet) {
   token_ = right;
 }
 
-TEST_F(CoordinatorTest, CancelledAndTimedOutRequests_EndByName) {
+TEST_F(CoordinatorTest, Request_CancelledOrTimedOut_EndsByName) {
   Start();
   StartAgents();
   for (auto& agent : agents_) agent->ReportStep(1);

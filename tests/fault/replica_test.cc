@@ -58,7 +58,7 @@ class ReplicaTest : public ::testing::Test {
   std::vector<std::unique_ptr<FakeAgent>> agents_;
 };
 
-TEST_F(ReplicaTest, RanksThatGiveNoChecksumOfASharedObject_DoNotCommit) {
+TEST_F(ReplicaTest, Save_SharedObjectHasNoChecksums_IsNotCommitted) {
   Start("--check-replicas=never", [](FakeAgentOptions& options) { options.silent_on_objects = true; });
   for (const absl::Status& verdict : Save(1)) {
     EXPECT_TRUE(HasReason(verdict, Reason::kBadRequest)) << verdict;
@@ -66,7 +66,7 @@ TEST_F(ReplicaTest, RanksThatGiveNoChecksumOfASharedObject_DoNotCommit) {
   }
 }
 
-TEST_F(ReplicaTest, RankThatDidNotCheckItsTensors_DoesNotCommit_WhereAllSavesCompare) {
+TEST_F(ReplicaTest, Save_ARankMustCheckItsTensorsAndDoesNot_IsNotCommitted) {
   Start("--check-replicas=always", [](FakeAgentOptions& options) { options.silent_on_tensors = options.rank == 1; });
   for (const absl::Status& verdict : Save(1)) {
     EXPECT_TRUE(HasReason(verdict, Reason::kLayoutChanged)) << verdict;
@@ -74,7 +74,7 @@ TEST_F(ReplicaTest, RankThatDidNotCheckItsTensors_DoesNotCommit_WhereAllSavesCom
   }
 }
 
-TEST_F(ReplicaTest, RankThatDidNotCheckItsTensors_IsNoReasonToStopComparing) {
+TEST_F(ReplicaTest, Save_ARankDidNotCheckItsTensors_LaterOnesStillCompare) {
   Start("--check-replicas=first", [](FakeAgentOptions& options) { options.silent_on_tensors = options.rank != 0; });
   for (const absl::Status& verdict : Save(1)) EXPECT_TRUE(verdict.ok()) << verdict;
   for (const absl::Status& verdict : Save(2)) EXPECT_TRUE(verdict.ok()) << verdict;

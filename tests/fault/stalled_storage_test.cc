@@ -108,7 +108,7 @@ class StalledStorageTest : public ::testing::Test {
   std::vector<std::unique_ptr<FakeAgent>> agents_;
 };
 
-TEST_F(StalledStorageTest, HangingCommits_AreNamed_OtherJobsGoOn_AndTheVerdictIsWhatStands) {
+TEST_F(StalledStorageTest, Commit_StorageHangs_IsNamedAndHoldsUpNoOtherJob) {
   Start();
   const auto slow = StartAgents("slow");
   const auto other = StartAgents("other");
@@ -150,7 +150,7 @@ TEST_F(StalledStorageTest, HangingCommits_AreNamed_OtherJobsGoOn_AndTheVerdictIs
   EXPECT_TRUE(other[0]->WaitVerdict(1).ok());
 }
 
-TEST_F(StalledStorageTest, CoordinatorWhoseStorageHangs_Ends) {
+TEST_F(StalledStorageTest, Sigterm_StorageHangs_EndsTheCoordinator) {
   Start();
   const auto slow = StartAgents("slow");
   std::ofstream(hang_).flush();
@@ -160,7 +160,7 @@ TEST_F(StalledStorageTest, CoordinatorWhoseStorageHangs_Ends) {
   EXPECT_EQ(coordinator_.Wait(absl::Seconds(60)), 0);
 }
 
-TEST_F(StalledStorageTest, CallersThatDoNotWait_DoNoHarm) {
+TEST_F(StalledStorageTest, Request_CallersDoNotWait_DoesNoHarm) {
   Start("60s");
   // All workers hang, so what is asked for waits until its callers have gone.
   std::ofstream(hang_).flush();

@@ -145,7 +145,7 @@ class StorageFaultTest : public ::testing::Test {
   std::vector<std::string> logs_;
 };
 
-TEST_F(StorageFaultTest, LockThatKeepsNobodyOut_TwoCoordinatorsOfOneStep_OneCommits_TheOtherNamesTheRoot) {
+TEST_F(StorageFaultTest, Save_LockLetsTwoCoordinatorsIn_OneCommitsAndTheOtherNamesTheRoot) {
   // The first one has found no attempt, and stops before it makes the directory.
   const std::string gate = Path("gate");
   Service first = StartCoordinator({"FAULT_FLOCK=1", "FAULT_GATE_MKDIR=0001:" + gate});
@@ -171,7 +171,7 @@ TEST_F(StorageFaultTest, LockThatKeepsNobodyOut_TwoCoordinatorsOfOneStep_OneComm
   ExpectWhole(5, 1);
 }
 
-TEST_F(StorageFaultTest, KilledBetweenNameAndFsync_TheNextOneMakesItDurableBeforeItTells) {
+TEST_F(StorageFaultTest, Commit_KilledBetweenNameAndFsync_IsMadeDurableBeforeItIsTold) {
   Service coordinator = StartCoordinator({"FAULT_KILL_AFTER_LINK=.verdict"});
   Agents agents = StartAgents(coordinator);
   for (auto& agent : agents) agent->Save(5);
@@ -182,7 +182,7 @@ TEST_F(StorageFaultTest, KilledBetweenNameAndFsync_TheNextOneMakesItDurableBefor
   EXPECT_TRUE(Settled(TraceOf(StepDirectory("demo", 5)), 0)) << ReadWhole(trace_);
 }
 
-TEST_F(StorageFaultTest, VerdictThatIsNotReadOnce_AfterARestart_IsToldAsItStands) {
+TEST_F(StorageFaultTest, Commit_VerdictIsUnreadableOnceAfterARestart_IsToldAsItStands) {
   Service coordinator = StartCoordinator({"FAULT_KILL_AFTER_LINK=.verdict"});
   Agents agents = StartAgents(coordinator);
   for (auto& agent : agents) agent->Save(5);
@@ -196,7 +196,7 @@ TEST_F(StorageFaultTest, VerdictThatIsNotReadOnce_AfterARestart_IsToldAsItStands
   ExpectWhole(5, 1);
 }
 
-TEST_F(StorageFaultTest, StepRemovedWhileItCommits_IsNotCommittedWithoutItsBins) {
+TEST_F(StorageFaultTest, Commit_StepIsRemovedMeanwhile_IsRefused) {
   const Service coordinator = StartCoordinator({"FAULT_REMOVE_BEFORE_LINK=.verdict"});
   Agents agents = StartAgents(coordinator);
   for (auto& agent : agents) agent->Save(5);
@@ -206,7 +206,7 @@ TEST_F(StorageFaultTest, StepRemovedWhileItCommits_IsNotCommittedWithoutItsBins)
   }
 }
 
-TEST_F(StorageFaultTest, StepRemovedRightAfterItsCommit_EndsByName_AndHoldsUpNoOtherSave) {
+TEST_F(StorageFaultTest, Commit_StepIsRemovedRightAfter_EndsByNameAndHoldsUpNoOther) {
   const Service coordinator = StartCoordinator({"FAULT_REMOVE_AFTER_LINK=.verdict"});
   Agents agents = StartAgents(coordinator);
   for (auto& agent : agents) agent->Save(5);
@@ -219,7 +219,7 @@ TEST_F(StorageFaultTest, StepRemovedRightAfterItsCommit_EndsByName_AndHoldsUpNoO
   ExpectWhole(6, 1);
 }
 
-TEST_F(StorageFaultTest, FailedFsyncOfAVerdict_IsNotBelievedUntilItWasDoneAgain) {
+TEST_F(StorageFaultTest, Commit_FsyncOfTheVerdictFails_IsToldAfterAnotherOne) {
   Service coordinator = StartCoordinator({"FAULT_FSYNC_AFTER_LINK=.verdict", "FAULT_TRACE=" + trace_});
   Agents agents = StartAgents(coordinator);
   for (auto& agent : agents) agent->Save(5);
@@ -232,7 +232,7 @@ TEST_F(StorageFaultTest, FailedFsyncOfAVerdict_IsNotBelievedUntilItWasDoneAgain)
   ExpectWhole(5, 1);
 }
 
-TEST_F(StorageFaultTest, FullDiskAtTheStart_TheRoomOfTombstonesIsGivenUp) {
+TEST_F(StorageFaultTest, Start_DiskIsFull_GivesUpTheRoomOfTombstones) {
   const std::string room = root_ + "/.cairn/tombstone-room";
   std::filesystem::create_directory(root_ + "/.cairn");
   std::ofstream(room) << std::string(64 << 10, '\0');
@@ -241,7 +241,7 @@ TEST_F(StorageFaultTest, FullDiskAtTheStart_TheRoomOfTombstonesIsGivenUp) {
   StartAgents(coordinator);
 }
 
-TEST_F(StorageFaultTest, DirectWritesRefusedLate_EverySaveCommits) {
+TEST_F(StorageFaultTest, Save_DirectWritesAreRefusedLate_Commits) {
   const Service coordinator = StartCoordinator({});
   const Service agent = Start("agent/cairn-agent", AgentFlags(coordinator, 0, 1, root_), {"FAULT_DIRECT_WRITES=1"});
   FakeTrainer trainer(agent.address);
@@ -260,7 +260,7 @@ TEST_F(StorageFaultTest, DirectWritesRefusedLate_EverySaveCommits) {
   ExpectWhole(8, 1);
 }
 
-TEST_F(StorageFaultTest, NoThreadIsToBeHad_TheSaveAndTheLoadFailByName_LaterOnesWork) {
+TEST_F(StorageFaultTest, SaveAndLoad_SystemRefusesThreads_FailByNameAndLaterOnesWork) {
   const std::string none = Path("no-threads");
   const Service coordinator = StartCoordinator({absl::StrCat("FAULT_THREADS=", none)});
   const Service agent =
@@ -301,7 +301,7 @@ TEST_F(StorageFaultTest, NoThreadIsToBeHad_TheSaveAndTheLoadFailByName_LaterOnes
   ExpectWhole(3, 1);
 }
 
-TEST_F(StorageFaultTest, NoThreadIsToBeHadAtTheStart_EndsWithAnError) {
+TEST_F(StorageFaultTest, Start_SystemRefusesThreads_EndsWithAnError) {
   const std::string none = Path("no-threads");
   const Service coordinator = StartCoordinator({});
   std::ofstream(none).flush();
@@ -322,7 +322,7 @@ TEST_F(StorageFaultTest, NoThreadIsToBeHadAtTheStart_EndsWithAnError) {
   }
 }
 
-TEST_F(StorageFaultTest, AgentWithAnotherRoot_IsRefusedByName_AtItsRegistration) {
+TEST_F(StorageFaultTest, RegisterAgent_AgentHasAnotherRoot_IsRefusedByName) {
   const Service coordinator = StartCoordinator({});
   const std::string other = Path("other");
   std::filesystem::create_directory(other);  // as where a file system was not mounted

@@ -66,7 +66,7 @@ void ExpectItems(const absl::StatusOr<ParsedHeader>& parsed) {
 }
 
 // Written before bins told whose they are.
-TEST(BinHeaderGoldenTest, Version1_WithoutIdentity) {
+TEST(BinHeaderGoldenTest, ParseHeader_Version1WithoutIdentity_IsRead) {
   std::ifstream file("tests/golden/bin_header_v1", std::ios::binary);
   const std::string golden{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   const auto parsed = ParseHeader(golden);
@@ -75,7 +75,7 @@ TEST(BinHeaderGoldenTest, Version1_WithoutIdentity) {
   EXPECT_TRUE(parsed->aliases.empty());
 }
 
-TEST(BinHeaderGoldenTest, Version1) {
+TEST(BinHeaderGoldenTest, RenderHeader_Version1_EqualsTheKeptFile) {
   const BinIdentity identity = {"team/demo", 1200, 2, 12, 16, 31};
   const AliasList aliases = {{"head \"x\"", "layers.0.w"}, {"tied", "head \"x\""}};
   const auto items = Items();
@@ -88,7 +88,7 @@ TEST(BinHeaderGoldenTest, Version1) {
   EXPECT_EQ(parsed->aliases, aliases);
 }
 
-TEST(ManifestGoldenTest, Version1) {
+TEST(ManifestGoldenTest, DecodeVerdict_ManifestOfVersion1_IsRead) {
   Manifest manifest;
   manifest.job = "team/demo";
   manifest.step = 1200;
@@ -123,7 +123,7 @@ TEST(ManifestGoldenTest, Version1) {
   EXPECT_EQ(std::get<Manifest>(*verdict), manifest);
 }
 
-TEST(TombstoneGoldenTest, Version1) {
+TEST(TombstoneGoldenTest, DecodeVerdict_TombstoneOfVersion1_IsRead) {
   const Tombstone tombstone = {.job = "team/demo",
                                .step = 1200,
                                .attempt = 1,
