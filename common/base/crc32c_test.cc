@@ -9,7 +9,7 @@
 namespace cairn {
 namespace {
 
-// Bit by bit, from the definition.
+// Computes the CRC bit by bit, from the definition.
 uint32_t Oracle(const std::vector<uint8_t>& data) {
   uint32_t crc = 0xffffffff;
   for (uint8_t byte : data) {

@@ -28,7 +28,7 @@ TEST(TimeProtoTest, SetDuration_AnyDuration_KeepsItsNanoseconds) {
   for (const absl::Duration duration : durations) EXPECT_EQ(DurationOf(ToProto(duration)), duration);
   EXPECT_EQ(ToProto(absl::Milliseconds(2500)).seconds(), 2);
   EXPECT_EQ(ToProto(absl::Milliseconds(2500)).nanos(), 500'000'000);
-  EXPECT_EQ(ToProto(-absl::Milliseconds(2500)).nanos(), -500'000'000);  // of the sign of the seconds
+  EXPECT_EQ(ToProto(-absl::Milliseconds(2500)).nanos(), -500'000'000);  // has the sign of the seconds
 }
 
 TEST(TimeProtoTest, SetTimestamp_AnyTime_KeepsItsNanoseconds) {

@@ -17,7 +17,7 @@
 
 namespace {
 
-// What was synced, and which of the following ones fail; this one takes the place of the C library's.
+// Records what was synced, and fails the syncs of `failing`; this fsync takes the place of the C library's.
 std::vector<std::string> synced;
 std::string failing;
 
@@ -108,7 +108,7 @@ TEST_F(AtomicWriteTest, WriteAtomically_FsyncOfTheFileFails_GivesNoName) {
 
 TEST_F(AtomicWriteTest, WriteAtomically_FsyncOfTheDirectoryFails_IsInDoubtUntilItSucceeds) {
   failing = "directory";
-  for (int i = 0; i < 2; ++i) {  // then it stands there
+  for (int i = 0; i < 2; ++i) {  // the second time, the file stands there already
     const PutResult put = Write("a", "x");
     EXPECT_TRUE(HasReason(put.put.status(), Reason::kFsyncFailed)) << put.put.status();
     EXPECT_TRUE(put.in_doubt);

@@ -14,7 +14,7 @@
 namespace cairn {
 namespace {
 
-// write_some(bytes) writes a first part of them.
+// Calls write_some(rest) until all bytes are written; each call writes a first part of the rest.
 int WriteAll(std::string_view bytes, auto&& write_some) {
   while (!bytes.empty()) {
     const ssize_t written = write_some(bytes);
@@ -63,7 +63,7 @@ absl::StatusOr<std::string> ReadWhole(int fd, const std::string& path, uint64_t 
     bytes.resize(static_cast<size_t>(info.st_size));
     return absl::OkStatus();
   }));
-  size_t got = 0;  // less than its size if it became shorter meanwhile
+  size_t got = 0;  // less than the size if the file became shorter meanwhile
   if (const int error = ReadFullyAt(fd, bytes.data(), bytes.size(), 0, got); error != 0) {
     return ErrnoError(error, "read", path);
   }

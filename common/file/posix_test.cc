@@ -69,7 +69,7 @@ TEST_F(PosixStorageTest, RemoveTemporaries_FilesOfManyKinds_RemovesOnlyOwnOldOne
   const bool given = chown((job + other_user).c_str(), 12345, static_cast<gid_t>(-1)) == 0;
   if (!given) kept.erase(kept.begin());
   struct stat info;
-  // The clock of the storage goes on between two changes that may differ.
+  // Two changes may get one time, so `later` is made again until the clock of the storage has gone on.
   absl::Time before;
   do {
     make(later);

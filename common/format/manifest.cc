@@ -23,7 +23,7 @@
 namespace cairn {
 namespace {
 
-// The container, in every version: all numbers little-endian.
+// The container is the same in every version; all numbers are little-endian.
 //   0  8  magic
 //   8  4  version
 //  12  8  bytes of the zstd frame
@@ -50,7 +50,7 @@ uint64_t LittleEndian(std::string_view bytes) {
   return value;
 }
 
-// The difference to the entry before; wraps, so that every pair of numbers has one.
+// Returns the difference to the entry before. It wraps around, so every pair of numbers has one.
 int64_t Difference(int64_t a, int64_t b) {
   return static_cast<int64_t>(static_cast<uint64_t>(a) - static_cast<uint64_t>(b));
 }
@@ -221,7 +221,7 @@ absl::Status ReadFiles(const v1::ManifestRecord& record, Manifest& manifest) {
     rank += record.file_rank_deltas(i);
     const std::string& name = record.file_names(i);
     const uint64_t header = record.file_header_sizes(i);
-    // A name becomes a path: nothing but what a planner makes.
+    // A name becomes a path, so it must have the form that a planner gives it.
     const bool plain = !name.empty() && name.size() <= 64 && std::all_of(name.begin(), name.end(), [](char c) {
       return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
     });
@@ -437,7 +437,8 @@ uint64_t Manifest::total_bytes() const {
 }
 
 absl::Status Manifest::PlaceItems() {
-  // Items by (file, number): counted, then placed, so that hostile numbers cost no more than the items themselves.
+  // Items are sorted by (file, number) by counting them first, so hostile numbers cost no more than the items
+  // themselves.
   std::vector<size_t> first(files.size() + 1, 0);
   for (const ManifestShard& shard : shards) ++first[shard.file + 1];
   for (const ManifestObject& object : objects) ++first[object.file + 1];
@@ -519,7 +520,7 @@ absl::Status CheckVerdict(std::string_view bytes) {
   if (length != frame.size()) {
     return Corrupt(absl::StrCat("its record should have ", length, " bytes and has ", frame.size()));
   }
-  // The head is the same in every version, so a flipped bit of the version is damage and not a newer Cairn's record.
+  // The head is the same in every version, so a wrong checksum means damage even where the version looks newer.
   const uint32_t crc = ExtendCrc32c(Crc32c(bytes.data(), 20), frame.data(), frame.size());
   if (crc != LittleEndian(bytes.substr(20, 4))) return Corrupt("its checksum is wrong");
   if (version > kVersion) {
@@ -538,7 +539,7 @@ absl::StatusOr<Verdict> DecodeVerdict(std::string_view bytes, uint64_t max_recor
 bool ShowsManifestOf(std::string_view bytes, std::string_view job, int64_t step, uint32_t attempt) {
   if (bytes.size() < kPrefixBytes || bytes.substr(0, kMagic.size()) != kMagic) return false;
   const std::string_view frame = bytes.substr(kPrefixBytes);
-  // More than the first fields take; a frame gives nothing of a block before all of it.
+  // This is more than the first fields take. zstd gives a block's bytes only after it has read the whole block.
   std::string plain(ZSTD_DStreamOutSize(), '\0');
   const std::unique_ptr<ZSTD_DCtx, size_t (*)(ZSTD_DCtx*)> context(ZSTD_createDCtx(), ZSTD_freeDCtx);
   if (context == nullptr) return false;
@@ -549,9 +550,9 @@ bool ShowsManifestOf(std::string_view bytes, std::string_view job, int64_t step,
     const size_t left = ZSTD_decompressStream(context.get(), &out, &in);
     if (ZSTD_isError(left) || left == 0 || in.pos + out.pos == before) break;
   }
-  // The two records begin with the same four fields; the fifth is a number in a manifest and a text in a tombstone.
+  // Both records begin with the same four fields; the fifth is a number in a manifest and a text in a tombstone.
   WireReader reader({plain.data(), out.pos});
-  constexpr uint64_t kText = 2;  // a wire type
+  constexpr uint64_t kText = 2;  // wire type
   if (reader.Varint() != (v1::VerdictRecord::kManifestFieldNumber << 3 | kText) || reader.Varint() == 0) return false;
   std::string_view seen_job;
   uint64_t seen_step = 0, seen_attempt = 0;

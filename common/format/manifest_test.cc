@@ -66,7 +66,7 @@ TEST(VerdictTest, DecodeVerdict_EveryFlippedBitAndEveryCut_IsRefused) {
       spoiled[i] = static_cast<char>(spoiled[i] ^ (1 << bit));
       const auto verdict = DecodeVerdict(spoiled);
       ASSERT_FALSE(verdict.ok()) << "byte " << i;
-      // Damage, also of the version: only a record whose checksum is right may be a newer one.
+      // A wrong version is damage too: only a record with the right checksum may be a newer one.
       EXPECT_TRUE(HasReason(verdict.status(), Reason::kManifestCorrupt)) << "byte " << i << ": " << verdict.status();
     }
     EXPECT_FALSE(DecodeVerdict(std::string_view(bytes).substr(0, i)).ok());
@@ -125,7 +125,7 @@ TEST(ShowsManifestTest, ShowsManifestOf_DamagedVerdicts_IsTrueOfManifestsOfTheAt
   const std::string abort =
       EncodeVerdict(Tombstone{.job = "demo", .step = 12, .attempt = 3, .request_id = "request", .reason = "RANK_LATE"});
   EXPECT_FALSE(ShowsManifestOf(abort, "demo", 12, 3));
-  // Numbers of the head, which say nothing about the record.
+  // These numbers of the head say nothing about the record.
   for (size_t at = 8; at < 24; ++at) {
     for (const std::string* good : {&commit, &abort}) {
       std::string bad = *good;
@@ -133,7 +133,7 @@ TEST(ShowsManifestTest, ShowsManifestOf_DamagedVerdicts_IsTrueOfManifestsOfTheAt
       EXPECT_EQ(ShowsManifestOf(bad, "demo", 12, 3), good == &commit) << at;
     }
   }
-  // No single flipped bit makes a manifest of a tombstone; none makes it fail badly, nor does a cut.
+  // No flipped bit makes a manifest of a tombstone, and neither a flipped bit nor a cut does other harm.
   for (size_t i = 0; i < abort.size() * 8; ++i) {
     std::string bad = abort;
     bad[i / 8] = static_cast<char>(bad[i / 8] ^ 1 << i % 8);

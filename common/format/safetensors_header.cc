@@ -17,10 +17,12 @@ namespace cairn {
 namespace {
 
 constexpr int kFormatVersion = 1;
-constexpr int kLengthDigits = 12;  // of an object's true length, fixed
-// Room for the identity: more than the longest job's name and numbers take. Never changes.
+constexpr int kLengthDigits = 12;  // the digits of an object's true length are padded to this
+// The identity always takes this room, which is more than the longest job's name and numbers need. It must never
+// change.
 constexpr size_t kIdentityBytes = 400;
-// The header's own checksum: over all of it, with zeros in the place of these eight digits.
+// The header's own checksum covers all of the header, with zeros in the place of the eight digits that follow this
+// text.
 constexpr std::string_view kOwnChecksum = R"(\"header_crc32c\":\")";
 constexpr std::string_view kNoChecksum = "00000000";
 
@@ -52,7 +54,7 @@ class StringSink {
   std::string& text_;
 };
 
-// Writes JSON into a sink; with depth 1 the JSON itself stands within a JSON string.
+// Writes JSON into a sink. With depth 1 that JSON itself stands within a JSON string.
 template <typename Sink, int depth>
 class JsonWriter {
  public:
@@ -69,7 +71,7 @@ class JsonWriter {
     }
     Quote();
   }
-  // A text that needs no escapes.
+  // Writes a text that needs no escapes.
   void Plain(std::string_view text) {
     Quote();
     sink_.Raw(text);
@@ -107,8 +109,8 @@ class JsonWriter {
   Sink& sink_;
 };
 
-// A `"` of a name is `\"` in JSON, and `\\\"` where that JSON stands in a string; so is a `\`. The writer above emits
-// the backslash of the escape and, at depth 1, both doubled.
+// A `"` or `\` of a name is written as `\"` or `\\` in JSON; where that JSON stands within a string, each of these
+// characters is escaped once more. Backslash() writes the escape's own backslash: `\`, or `\\` at depth 1.
 
 std::string Hex(uint32_t value) { return std::string(absl::StrCat(absl::Hex(value, absl::kZeroPad8))); }
 
@@ -131,7 +133,7 @@ void WriteChecksums(JsonWriter<Sink, 1>& json, uint64_t bytes, const ItemChecksu
   json.Raw("\\\"");
   hex(1, [&](uint64_t) { return checksums->crc32c; });
   json.Raw("\\\"");
-  // One block has the item's own checksum.
+  // An item of one block has that block's checksum already.
   if (blocks > 1) {
     json.Raw(",");
     json.Key("blocks");
@@ -189,11 +191,11 @@ void WriteCairnItem(JsonWriter<Sink, 1> json, const StoredItem& item, const std:
   json.Raw("}");
 }
 
-// The entry that any safetensors reader sees.
+// Writes the entry that any safetensors reader sees.
 template <typename Sink>
 void WriteEntry(JsonWriter<Sink, 0> json, const StoredItem& item, const std::string& stored_name, uint64_t begin) {
   const DTypeInfo& info = InfoOf(item.dtype);
-  // A dtype that readers do not know is stored as bytes: the last dimension counts them.
+  // A dtype that readers do not know is stored as bytes, which the last dimension counts.
   Shape shape = item.flat ? Shape{item.flat->end - item.flat->begin} : item.box.shape;
   const bool as_bytes = info.safetensors == "U8" && info.bytes > 1;
   if (as_bytes && shape.empty()) shape = {1};
@@ -214,7 +216,7 @@ constexpr std::string_view kClose = R"(}","format":"pt"})";
 constexpr std::string_view kAliases = R"(,\"aliases\":{)";
 constexpr std::string_view kEnd = "}";
 
-// Behind the items: "}", who wrote the file, and blanks, which JSON allows there.
+// Returns what stands behind the items: "}", who wrote the file, and blanks, which JSON allows there.
 std::string RenderIdentity(const BinIdentity& identity) {
   std::string text = "},";
   StringSink sink(text);
@@ -257,8 +259,8 @@ void HeaderSizer::Add(const StoredItem& item) {
   const std::string stored_name = item.stored_name();
   WriteShardingInfo(JsonWriter<CountSink, 1>(sink), item, stored_name);
   WriteCairnItem(JsonWriter<CountSink, 1>(sink), item, stored_name, nullptr);
-  // The digits of an item's position depend on the items before it; the length is that of the largest position, so that
-  // the sum does not depend on their order. RenderHeader pads to the same.
+  // How many digits an item's position has depends on the items before it. PaddedBytes counts the digits of the largest
+  // position for each, so the sum does not depend on the order of the items; RenderHeader pads to that sum.
   WriteEntry(JsonWriter<CountSink, 0>(sink), item, stored_name, 0);
   inner_bytes_ += sink.bytes() + 3;  // a comma in each of the three lists
   data_bytes_ += item.bytes();
@@ -351,7 +353,7 @@ absl::Status Bad(std::string_view what) {
   return MakeError(Reason::kBadSafetensors, absl::StrCat("bad header: ", absl::string_view(what.data(), what.size())));
 }
 
-// The CRC32C that RenderHeader gave the header.
+// Returns the CRC32C that RenderHeader gave the header.
 uint32_t OwnChecksum(std::string_view header, size_t digits) {
   const std::string_view rest = header.substr(std::min(header.size(), digits + kNoChecksum.size()));
   const uint32_t crc = ExtendCrc32c(Crc32c(header.data(), digits), kNoChecksum.data(), kNoChecksum.size());
@@ -373,8 +375,8 @@ bool ReadHex(std::string_view text, uint32_t& value) {
   return text.size() == 8 && absl::SimpleHexAtoi(absl::string_view(text.data(), text.size()), &value);
 }
 
-// Whose file it is. Within the metadata the text before the checksum's digits can stand nowhere else, since quotes of
-// names have more backslashes there; behind it, in the entries, it could be a tensor's name.
+// Reads whose file it is. Within the metadata, the text before the checksum's digits can stand nowhere else, because
+// quotes in names have more backslashes there. In the entries behind the metadata it could be a tensor's name.
 absl::Status ReadIdentity(std::string_view bytes, dom::object cairn, ParsedHeader& header) {
   dom::object saved, aliases;
   const size_t marker = bytes.substr(0, bytes.find(kClose)).find(kOwnChecksum);
@@ -411,7 +413,7 @@ absl::Status ReadIdentity(std::string_view bytes, dom::object cairn, ParsedHeade
   return absl::OkStatus();
 }
 
-// One entry of the "cairn" metadata.
+// Reads one entry of the "cairn" metadata.
 absl::Status ReadCairnItem(std::string_view stored_name, dom::object fields, ParsedItem& parsed) {
   StoredItem& item = parsed.item;
   std::string_view text;
@@ -462,7 +464,7 @@ absl::Status ReadCairnItem(std::string_view stored_name, dom::object fields, Par
   return absl::OkStatus();
 }
 
-// The safetensors entry and the sharding info of an item whose "cairn" entry was read.
+// Reads the safetensors entry and the sharding info of an item whose "cairn" entry was read.
 absl::Status ReadEntry(dom::object entry, simdjson::simdjson_result<dom::element> sharding, uint64_t data_bytes,
                        ParsedItem& parsed) {
   StoredItem& item = parsed.item;

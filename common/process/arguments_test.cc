@@ -17,7 +17,7 @@ struct Answer {
   std::string out, err;
 };
 
-// A program with one of everything.
+// A program that has an argument of every kind.
 class ArgumentsTest : public ::testing::Test {
  protected:
   ArgumentsTest() : parser_("prog", "Does things.", "1.2.3") {
@@ -83,7 +83,7 @@ TEST_F(ArgumentsTest, Parse_EveryKindOfArgument_Arrives) {
   EXPECT_THAT(tags_, ElementsAre("[a]", "b,c"));
   EXPECT_THAT(keys_, ElementsAre("p", "q", "r"));
   EXPECT_TRUE(quiet_);
-  EXPECT_EQ(mode_, "fast");  // of the program, behind the command
+  EXPECT_EQ(mode_, "fast");  // an option of the program that stands behind the command
   EXPECT_EQ(ran_, 1);
 }
 

@@ -1,4 +1,4 @@
-// Threads and memory that are not to be had.
+// Tests what happens when the system refuses threads and memory.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -29,7 +29,7 @@ TEST_F(ScarcityTest, StartThread_SystemRefuses_TellsWhatTheThreadWasFor) {
   absl::Status refused;
   {
     const LimitedAddressSpace limited(1 << 20);
-    // Stacks of threads that have ended are used again, so the first may be had.
+    // The C library uses the stacks of ended threads again, so the first threads may start.
     for (int i = 0; i < 100 && refused.ok(); ++i) {
       auto thread = StartThread("to write step 7", [&] { go.wait(false); });
       refused = thread.status();

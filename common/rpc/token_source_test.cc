@@ -21,7 +21,7 @@ class TokenSourceTest : public testing::Test {
   TokenSourceTest() {
     place_ = testing::TempDir() + "/source-XXXXXX";
     if (mkdtemp(place_.data()) == nullptr) std::abort();
-    // Before /tmp, and nobody else's.
+    // This base comes before /tmp, and no other test uses it.
     setenv("XDG_RUNTIME_DIR", place_.c_str(), 1);
     root_ = place_ + "/root";
     storage_ = *PosixStorage::Open(root_, true);
@@ -98,7 +98,7 @@ TEST_F(TokenSourceTest, Refused_OthersAreFound_MakesWayForThem) {
   PutCopy(kToken);
   (*source)->Refused("", refused).IgnoreError();
   EXPECT_EQ((*source)->Current(), kToken);
-  (*source)->Refused("", refused).IgnoreError();  // of a call that had begun before
+  (*source)->Refused("", refused).IgnoreError();  // this call had begun before
   EXPECT_EQ((*source)->Current(), kToken);
   (*source)->Refused(kToken, refused).IgnoreError();
   EXPECT_EQ((*source)->Current(), of_root);

@@ -14,19 +14,19 @@
 
 namespace {
 
-// How many bytes all preads of this process have read. Tests run one after the other.
+// Counts the bytes that all preads of this process have read. Tests run one after the other.
 uint64_t bytes_read = 0;
 int preads_to_spoil = 0;
 
 }  // namespace
 
-// Before the C library's: storage whose bytes flip on their way here.
+// Takes the place of the C library's pread, and lets bytes flip on their way here.
 extern "C" ssize_t pread(int fd, void* bytes, size_t size, off_t offset) {
   static const auto real = reinterpret_cast<ssize_t (*)(int, void*, size_t, off_t)>(dlsym(RTLD_NEXT, "pread"));
   const ssize_t got = real(fd, bytes, size, offset);
   if (got <= 0) return got;
   bytes_read += static_cast<uint64_t>(got);
-  // Each time another bit.
+  // Each read flips another bit.
   if (preads_to_spoil > 0) static_cast<char*>(bytes)[got / 2] ^= static_cast<char>(1 << preads_to_spoil-- % 8);
   return got;
 }
@@ -108,13 +108,13 @@ TEST_F(CheckpointStoreTest, ReadManifest_StepIsNotCommitted_NamesTheLatest) {
   EXPECT_TRUE(std::string(manifest.status().message()).starts_with(latest + "; attempt 1 was aborted: "))
       << manifest.status();
   EXPECT_TRUE(NextActionOf(manifest.status()).starts_with("`cairn list a/b` ")) << NextActionOf(manifest.status());
-  // What stands there without a verdict may be of a save that goes on, and may be of a commit whose record is lost.
+  // Files without a verdict may belong to a save that goes on, or to a commit whose record is lost.
   EXPECT_TRUE(storage_->MakeDirectories("a/b/000000000030/0002").ok());
   EXPECT_NE(std::string(store.ReadManifest("a/b", 30).status().message())
                 .find("; the files of attempt 2 stand there without a verdict"),
             std::string::npos)
       << store.ReadManifest("a/b", 30).status();
-  // The next coordinator removes such files: who asks must hear that before.
+  // The next coordinator removes such files, so the message must say it before.
   const std::string next = NextActionOf(store.ReadManifest("a/b", 30).status());
   EXPECT_NE(next.find("`cairn status a/b`"), std::string::npos) << next;
   EXPECT_NE(next.find("copy " + storage_->root() + "/a/b/000000000030 away"), std::string::npos) << next;
@@ -150,7 +150,7 @@ TEST_F(CheckpointStoreTest, ReadStep_LaterAttemptCommitted_OverrulesADamagedVerd
   EXPECT_EQ(store.ReadStep("a/b", 30).deciding()->attempt, 2u);
 }
 
-// What no privilege gets around, so that it also fails for root.
+// No privilege helps against these faults, so the test also holds for root.
 TEST_F(CheckpointStoreTest, ReadCheckpoints_OneStepIsUnreadable_ReadsTheOthers) {
   Put(10, 1, Commit(10, 1));
   Put(50, 1, Commit(50, 1));
@@ -253,7 +253,7 @@ TEST_F(CheckpointStoreTest, ReadStep_BitsFlipWhileRead_IsNoProvenDamage) {
     EXPECT_EQ(*store.ReadBytes(*store.Find("a/b", 10)), Commit(10, 1));
     EXPECT_EQ(preads_to_spoil, 0);
   }
-  // Both times, and each time others: no proof, and read anew the next time.
+  // Both reads are spoiled, each in another way: that is no proof, and the next call reads anew.
   CheckpointStore store(*storage_);
   preads_to_spoil = 2;
   const StepRecord doubtful = store.ReadStep("a/b", 10);

@@ -14,7 +14,7 @@
 namespace cairn {
 namespace {
 
-// A checkpoint of two files, made by hand: "w" of 20 MiB + 5 in one, "v" and an object in the other.
+// Makes a checkpoint of two files by hand: one has "w" of 20 MiB + 5, the other "v" and an object.
 class VerifyTest : public testing::Test {
  protected:
   VerifyTest() {
