@@ -29,7 +29,7 @@ TEST(TextInputTest, ReadTextInput_FileUpToTheLimit_IsReadWhole) {
   std::remove(path.c_str());
 }
 
-// Neither has a size that is known ahead.
+// Such a file does not say its size.
 TEST(TextInputTest, ReadTextInput_EndlessInput_IsRefusedAtTheLimit) {
   EXPECT_TRUE(HasReason(ReadTextInput("/dev/zero", 100'000).status(), Reason::kBadRequest));
 }
