@@ -1,5 +1,5 @@
-// The real coordinator binary, driven by fake agents over gRPC: every way in which it, an agent or a trainer can end or
-// stand still must give one verdict, named and in time, and leave nothing half committed.
+// Fake agents drive the real coordinator binary over gRPC. In whatever way it, an agent or a trainer ends or stands
+// still, there must be one verdict in time that names the cause, and nothing may be half committed.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -32,7 +32,7 @@ class CoordinatorTest : public ::testing::Test {
     root_ = directory_.path() + "/root";
     std::filesystem::create_directory(root_);
     log_ = directory_.path() + "/coordinator.log";
-    setenv("XDG_RUNTIME_DIR", directory_.path().c_str(), 1);  // for the copies of tokens
+    setenv("XDG_RUNTIME_DIR", directory_.path().c_str(), 1);  // the copies of tokens go there
   }
   ~CoordinatorTest() override {
     agents_.clear();
@@ -76,7 +76,7 @@ class CoordinatorTest : public ::testing::Test {
   void SaveAll(int64_t step) {
     for (auto& agent : agents_) agent->Save(step);
   }
-  // All ranks' verdicts, which must agree; the error of an abort.
+  // Returns the verdict of all ranks, which must agree, as OK or the error of an abort.
   absl::Status Verdict(int64_t step, const std::vector<int>& except = {}) {
     absl::Status verdict = absl::UnknownError("no agent");
     for (size_t i = 0; i < agents_.size(); ++i) {
@@ -95,7 +95,7 @@ class CoordinatorTest : public ::testing::Test {
                     const Request& request, Response& response) {
     grpc::ClientContext context;
     PrepareCall(context, absl::Seconds(60), token_);
-    context.set_wait_for_ready(true);  // a coordinator that has just been started may not listen yet
+    context.set_wait_for_ready(true);  // a coordinator that has just started may not listen yet
     return CallError((stub_.get()->*method)(&context, request, &response), PeerKind::kCoordinator, address_);
   }
   absl::StatusOr<v1::Checkpoint> Create(std::optional<int64_t> step = std::nullopt,
@@ -111,7 +111,7 @@ class CoordinatorTest : public ::testing::Test {
     if (!status.ok()) return status;
     return checkpoint;
   }
-  // Follows a request to its end, over restarts, as `cairn save` does.
+  // Follows a request to its end, across restarts, as `cairn save` does.
   v1::Checkpoint Follow(v1::Checkpoint checkpoint, const std::string& id) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(90);
     while (checkpoint.state() != State::COMMITTED && checkpoint.state() != State::ABORTED) {
@@ -149,7 +149,7 @@ class CoordinatorTest : public ::testing::Test {
   bool HasFiles(int64_t step, uint32_t attempt) {
     return std::filesystem::exists(absl::StrCat(root_, "/", AttemptDirectory("demo", step, attempt)));
   }
-  // Every file of the manifest is there, of its length, with its header's checksum.
+  // Checks that every file of the manifest is there, with its length and its header's checksum.
   void ExpectWhole(int64_t step) {
     v1::GetCheckpointRequest request;
     request.set_job("demo");
@@ -195,7 +195,7 @@ TEST_F(CoordinatorTest, Save_CalledByTrainers_IsCommittedAndWhole) {
   SaveAll(20);
   EXPECT_TRUE(Verdict(20).ok());
   EXPECT_EQ(Steps(), (std::vector<int64_t>{10, 20}));
-  // A call of save for a committed step is refused; its first verdict stays.
+  // A save of a committed step is refused, and the first verdict stays.
   SaveAll(10);
   EXPECT_TRUE(HasReason(Verdict(10), Reason::kStepCommitted));
 }
@@ -207,7 +207,7 @@ TEST_F(CoordinatorTest, Save_RequestedWithoutAStep_TakesAStepAheadOfAllRanks) {
   std::vector<std::thread> trainers;
   for (size_t i = 0; i < agents_.size(); ++i) {
     trainers.emplace_back([&, i] {
-      // Each at its own pace.
+      // Each trainer has its own pace.
       for (int64_t step = 1; !stop; ++step) {
         agents_[i]->ReportStep(step);
         std::this_thread::sleep_for(std::chrono::milliseconds(5 + 3 * i));
@@ -222,7 +222,7 @@ TEST_F(CoordinatorTest, Save_RequestedWithoutAStep_TakesAStepAheadOfAllRanks) {
   for (std::thread& trainer : trainers) trainer.join();
   EXPECT_EQ(ended.state(), State::COMMITTED) << ended.ShortDebugString();
   ExpectWhole(ended.step());
-  // The same request again, also after a restart: the same answer, no other save.
+  // The same request, also after a restart, gets the same answer and makes no other save.
   agents_.clear();
   Restart();
   created = Create(std::nullopt, id);
@@ -246,13 +246,13 @@ TEST_F(CoordinatorTest, Save_ARankDoesNotMove_NamesItInEveryPhase) {
     EXPECT_EQ(MetadataOf(verdict)["phase"], name);
     EXPECT_EQ(MetadataOf(verdict)["step"], absl::StrCat(step));
     agents_[1]->Release();
-    // The files of the attempt are gone, and the step can be saved at once.
+    // The attempt's files are gone, and the step can be saved at once.
     SaveAll(step);
     EXPECT_TRUE(Verdict(step).ok());
     EXPECT_FALSE(HasFiles(step, 1));
     ExpectWhole(step);
   }
-  // A trainer that never comes.
+  // The trainer of rank 1 does not come.
   agents_[0]->Save(7);
   agents_[2]->Save(7);
   const absl::Status verdict = Verdict(7, {1});
@@ -260,7 +260,7 @@ TEST_F(CoordinatorTest, Save_ARankDoesNotMove_NamesItInEveryPhase) {
   EXPECT_EQ(MetadataOf(verdict)["ranks"], "1");
   EXPECT_EQ(MetadataOf(verdict)["phase"], "waiting");
   EXPECT_EQ(MetadataOf(verdict)["last_committed"], "2");
-  // And comes after all: it is told the same, and the next save works.
+  // It comes after all and hears the same, and the next save works.
   agents_[1]->Save(7);
   EXPECT_TRUE(HasReason(agents_[1]->WaitVerdict(7), Reason::kRankLate));
   SaveAll(7);
@@ -347,7 +347,7 @@ TEST_F(CoordinatorTest, Save_NamesAreDropped_IsRefusedUnlessAllowed) {
   EXPECT_TRUE(Verdict(2).ok());
 }
 
-// Killed while rank 1 stands still in each phase: the save goes on under the next coordinator.
+// The coordinator is killed while rank 1 stands still in each phase; the save goes on under the next coordinator.
 TEST_F(CoordinatorTest, Save_CoordinatorIsKilledInAnyPhase_GoesOn) {
   Start();
   StartAgents();
@@ -390,7 +390,7 @@ TEST_F(CoordinatorTest, Save_CoordinatorAndAgentAreKilled_AbortsCleanly) {
 
 TEST_F(CoordinatorTest, Save_CoordinatorRestartsInPreparing_EndsTheRequestByName) {
   Start({"--phase-timeout=60s", "--lease-ttl=1s"});
-  StartAgents();  // no trainer reports a step, so nothing is agreed
+  StartAgents();  // no trainer reports a step, so no step is agreed on
   const std::string id = RandomToken();
   const auto created = Create(std::nullopt, id);
   ASSERT_TRUE(created.ok()) << created.status();
@@ -401,7 +401,7 @@ TEST_F(CoordinatorTest, Save_CoordinatorRestartsInPreparing_EndsTheRequestByName
   EXPECT_TRUE(HasReason(StatusFromProto(ended.error()), Reason::kCoordinatorRestarted)) << ended.ShortDebugString();
 }
 
-// A coordinator that is frozen just before it commits, and finds a tombstone when it wakes up.
+// The coordinator is frozen just before it commits, and finds a tombstone when it wakes up.
 TEST_F(CoordinatorTest, Save_TombstoneStandsWhenAFrozenCoordinatorWakes_IsNotCommitted) {
   Start({"--phase-timeout=60s", "--lease-ttl=10s"});
   StartAgents();
@@ -419,7 +419,7 @@ TEST_F(CoordinatorTest, Save_TombstoneStandsWhenAFrozenCoordinatorWakes_IsNotCom
   tombstone.reason = "RANK_LOST";
   tombstone.message = "aborted by another coordinator";
   ASSERT_EQ(*(*storage)->PutIfAbsent(VerdictPath("demo", 8, 1), EncodeVerdict(tombstone)), PosixStorage::Put::kCreated);
-  agents_[1]->Release();  // it writes as soon as it is answered: then everything is there for a commit
+  agents_[1]->Release();  // it writes once it is answered, and then everything is there for a commit
   coordinator_.Signal(SIGCONT);
   const absl::Status verdict = Verdict(8);
   EXPECT_TRUE(HasReason(verdict, Reason::kRankLost)) << verdict;
@@ -494,7 +494,7 @@ TEST_F(CoordinatorTest, Load_AllRanksAsk_IsPlannedOnce) {
       EXPECT_EQ(read, order->total_bytes_read());
     }
   }
-  // Ranks that do not load the same.
+  // The ranks ask for different loads.
   agents_[0]->Load(3, 4);
   agents_[1]->Load(3, std::nullopt);
   agents_[2]->Load(3, 4);
@@ -530,7 +530,7 @@ TEST_F(CoordinatorTest, Request_BadValues_IsRefusedByReason) {
   v1::ListCheckpointsResponse page;
   EXPECT_TRUE(HasReason(Call(&v1::CheckpointService::Stub::ListCheckpoints, list, page), Reason::kBadRequest));
   StartAgents();
-  // A rank twice, and another world size.
+  // One agent claims a rank that is taken, the other has another world size.
   FakeAgent twin(AgentOptions(1));
   FakeAgentOptions other = AgentOptions(3);
   other.world_size = 4;
@@ -576,7 +576,7 @@ TEST_F(CoordinatorTest, Request_CancelledOrTimedOut_EndsByName) {
   Start();
   StartAgents();
   for (auto& agent : agents_) agent->ReportStep(1);
-  // At a step that is far away: agreed, then waited for.
+  // The step is far away, so the ranks agree on it and the save waits for it.
   auto created = Create(1000, "far", absl::Seconds(2));
   ASSERT_TRUE(created.ok()) << created.status();
   v1::Checkpoint ended = Follow(*created, "far");

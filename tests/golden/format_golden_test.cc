@@ -1,4 +1,4 @@
-// What earlier versions wrote must be read for ever, byte for byte.
+// Files that earlier versions wrote must be read for ever, byte for byte.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -13,7 +13,7 @@
 namespace cairn {
 namespace {
 
-// The file's bytes; written first where CAIRN_WRITE_GOLDEN asks for it.
+// Returns the file's bytes; if CAIRN_WRITE_GOLDEN is set, it writes the file first.
 std::string Golden(const std::string& name, const std::string& bytes) {
   if (const char* directory = std::getenv("CAIRN_WRITE_GOLDEN")) {
     std::ofstream(std::string(directory) + "/" + name, std::ios::binary) << bytes;
@@ -65,7 +65,7 @@ void ExpectItems(const absl::StatusOr<ParsedHeader>& parsed) {
   EXPECT_EQ(parsed->items.back().checksums.object_bytes, 321u);
 }
 
-// Written before bins told whose they are.
+// The file was written before bins said whose they are.
 TEST(BinHeaderGoldenTest, ParseHeader_Version1WithoutIdentity_IsRead) {
   std::ifstream file("tests/golden/bin_header_v1", std::ios::binary);
   const std::string golden{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
