@@ -72,7 +72,6 @@ class Program {
   void Reserve(size_t more);
 
   const Line& line(LineId id) const { return lines_[id]; }
-  size_t line_count() const { return lines_.size(); }
   std::span<const Token> tokens(LineId id) const { return {tokens_.data() + lines_[id].first, lines_[id].count}; }
   // The user's own text of the statement that `id` came from.
   std::string_view UserText(LineId id) const { return roots_[lines_[id].root]; }

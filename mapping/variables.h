@@ -55,7 +55,6 @@ class Variables {
  public:
   SourceId AddSource(SourceTensor tensor);
   const SourceTensor& source(SourceId id) const { return sources_[id]; }
-  size_t source_count() const { return sources_.size(); }
 
   // Makes room for the sources and about `more` other variables, of one slice and two dimensions each.
   void Reserve(size_t sources, size_t more);

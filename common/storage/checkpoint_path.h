@@ -30,8 +30,9 @@ std::string AttemptDirectory(std::string_view job, int64_t step, uint32_t attemp
 std::string VerdictPath(std::string_view job, int64_t step, uint32_t attempt);
 // "<job>/<step>/0001.repaired": a manifest that a repair made from the attempt's bins, in place of a damaged verdict.
 std::string RepairedPath(std::string_view job, int64_t step, uint32_t attempt);
-// "rank00003-bin01"; with `extra` > 0, for further shards of one name in a bin, "rank00003-bin01-1".
-std::string BinName(int rank, int bin, int extra = 0);
+// "rank00003-bin01". Part 0 is the bin's first file. A second shard of one name in a bin needs a further file: part 1
+// is "rank00003-bin01-part2".
+std::string BinName(int rank, int bin, int part = 0);
 
 // Returns the step of a directory name like "000000000042"; nothing for another name.
 std::optional<int64_t> ParseStepName(std::string_view name);

@@ -71,17 +71,4 @@ void AppendBoxes(std::span<const int64_t> shape, FlatRange range, std::vector<Bo
   AppendFrom(shape, RowMajorStrides(shape), 0, range.begin, range.end, prefix, boxes);
 }
 
-std::optional<FlatRange> ContiguousRange(std::span<const int64_t> shape, const Box& box) {
-  if (box.empty()) return FlatRange{};
-  const Shape strides = RowMajorStrides(shape);
-  int64_t begin = 0;
-  bool inside = false;  // true behind the first axis that holds more than one element: every later axis must be whole
-  for (size_t i = 0; i < shape.size(); ++i) {
-    if (inside && box.shape[i] != shape[i]) return std::nullopt;
-    if (box.shape[i] != 1) inside = true;
-    begin += box.offset[i] * strides[i];
-  }
-  return FlatRange{begin, begin + box.size()};
-}
-
 }  // namespace cairn

@@ -3,7 +3,6 @@
 #define CAIRN_COMMON_TENSOR_FLAT_RANGE_H_
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -33,10 +32,6 @@ Box MinimalBox(std::span<const int64_t> shape, FlatRange range);
 // elements one after the other are the range. It appends at most max(1, 2 * ndim - 1) boxes, the least possible number,
 // and none for an empty range.
 void AppendBoxes(std::span<const int64_t> shape, FlatRange range, std::vector<Box>& boxes);
-
-// The range that `box` is of the flattening of an array of `shape`, if its elements are contiguous there.
-// An empty box is {0, 0}.
-std::optional<FlatRange> ContiguousRange(std::span<const int64_t> shape, const Box& box);
 
 }  // namespace cairn
 

@@ -64,25 +64,5 @@ TEST(FlatRangeTest, MinimalBox_ThreeDimensions_LaterAxesAreWholeBehindTheFirstDi
   EXPECT_EQ(MinimalBox(Shape{2, 10, 12}, {25, 155}), (Box{{0, 0, 0}, {2, 10, 12}}));
 }
 
-TEST(FlatRangeTest, ContiguousRange_AnyRange_IsTheInverse) {
-  const Shape shape = {3, 4, 5};
-  for (int64_t a = 0; a < 60; ++a) {
-    for (int64_t b = a + 1; b <= 60; ++b) {
-      std::vector<Box> boxes;
-      AppendBoxes(shape, {a, b}, boxes);
-      int64_t at = a;
-      for (const Box& box : boxes) {
-        const auto range = ContiguousRange(shape, box);
-        ASSERT_TRUE(range.has_value());
-        EXPECT_EQ(range->begin, at);
-        at = range->end;
-      }
-      EXPECT_EQ(at, b);
-    }
-  }
-  EXPECT_EQ(ContiguousRange(shape, Box{{0, 0, 0}, {3, 2, 5}}), std::nullopt);
-  EXPECT_EQ(ContiguousRange(shape, Box{{0, 0, 0}, {0, 2, 5}}), FlatRange{});
-}
-
 }  // namespace
 }  // namespace cairn

@@ -1,4 +1,6 @@
-// GPT-2's byte-level alphabet, which writes every byte as one printable character, so that token files are text.
+// GPT-2's byte-level alphabet, which writes every byte as one printable character, so that token files are text. The
+// code point of a byte is the byte itself for 33-126, 161-172 and 174-255. The other 68 bytes become U+0100 and the
+// following, in byte order (encoder.py of openai/gpt-2).
 #ifndef CAIRN_CORPUS_BPE_BYTE_LEVEL_H_
 #define CAIRN_CORPUS_BPE_BYTE_LEVEL_H_
 
@@ -9,10 +11,6 @@
 #include <string_view>
 
 namespace cairn::corpus {
-
-// Returns the code point that stands for a byte: the byte itself for 33-126, 161-172 and 174-255. The other 68 bytes
-// become U+0100 and the following, in byte order (encoder.py of openai/gpt-2).
-char32_t ByteLevelCodePoint(uint8_t byte);
 
 // Returns the 256 bytes ordered by the code points that stand for them, which is Hugging Face's order of the alphabet.
 const std::array<uint8_t, 256>& ByteLevelOrder();

@@ -89,9 +89,6 @@ class SavePlan {
 
   // Returns the serialized cairn.v1.WritePlan of a rank of this plan; empty for any other.
   std::string PartFor(int rank) const;
-  // Returns the digest of the part without the plan's own digest. It is equal in two plans if the rank has to do the
-  // same in both.
-  std::string PartDigest(int rank) const;
 
   // Lists everything at once, for people and dry runs. This takes memory for every item.
   std::vector<PlannedFileView> Files() const;

@@ -13,11 +13,10 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "cairn/v1/plan.pb.h"
 #include "common/format/safetensors_header.h"
 #include "common/format/wire.h"
+#include "common/storage/checkpoint_path.h"
 #include "planner/layout/layout_set.h"
 #include "planner/save/bins.h"
 #include "planner/save/header_lengths.h"
@@ -164,10 +163,8 @@ class SavePlan::Impl {
   }
 
   std::string NameOf(const PlanFile& file) const {
-    std::string name =
-        absl::StrFormat("rank%05d-bin%02d", set->ranks()[static_cast<size_t>(file.rank_index)], file.bin);
-    if (file.part > 0) absl::StrAppend(&name, "-part", file.part + 1);
-    return name;
+    return BinName(set->ranks()[static_cast<size_t>(file.rank_index)], static_cast<int>(file.bin),
+                   static_cast<int>(file.part));
   }
 
   std::optional<size_t> IndexOf(int rank) const {
@@ -176,10 +173,10 @@ class SavePlan::Impl {
     return static_cast<size_t>(found - set->ranks().begin());
   }
 
-  std::string Part(size_t r, std::string_view with_digest) const {
+  std::string Part(size_t r) const {
     std::string out;
     WireWriter writer(out);
-    writer.String(v1::WritePlan::kPlanDigestFieldNumber, with_digest);
+    writer.String(v1::WritePlan::kPlanDigestFieldNumber, digest);
     writer.String(v1::WritePlan::kLayoutDigestFieldNumber, set->layout_digests()[set->rank_layouts()[r]]);
     writer.Number(v1::WritePlan::kRankFieldNumber, static_cast<uint64_t>(set->ranks()[r]));
     std::string nested;
