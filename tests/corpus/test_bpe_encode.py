@@ -98,7 +98,7 @@ def test_encodes_as_tiktoken_does(trained, name, tmp_path):
         )
     peer = tiktoken.Encoding("test", pat_str=pattern, mergeable_ranks=ranks, special_tokens=specials)
     # tiktoken takes special tokens in the order of a hash map, so texts in which one token begins another are left to
-    # the # test above.
+    # the test above.
     lines = [line for line in some_lines(8) if "<|end|>x" not in line]
     ours = encode(directory / "tokenizer.tiktoken", joined(lines))
     for line, a in zip(lines, ours, strict=True):

@@ -12,7 +12,7 @@ KINDS = [("BertWordPieceCase", False), ("BertWordPieceLowerCase", True)]
 
 
 # These are all scalar values with CAIRN_EXHAUSTIVE=1 (minutes); without it, the assigned ones and a sample of the large
-# # uniform blocks.
+# uniform blocks.
 EXHAUSTIVE = os.environ.get("CAIRN_EXHAUSTIVE") == "1"
 CHARACTERS = [c for c in map(chr, range(sys.maxunicode + 1)) if not 0xD800 <= ord(c) < 0xE000 and
               (EXHAUSTIVE or ord(c) % 61 == 0 or unicodedata.category(c) not in ("Lo", "Cn", "Co") or ord(c) < 0x3400)]
