@@ -9,6 +9,7 @@
 #include "cli/coordinator_client.h"
 #include "cli/manifest_view.h"
 #include "cli/terminal.h"
+#include "common/format/verdict.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/status/status_proto.h"

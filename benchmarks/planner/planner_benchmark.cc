@@ -26,6 +26,7 @@
 #include "benchmarks/planner/known_models.h"
 #include "cairn/v1/layout.pb.h"
 #include "common/base/digest.h"
+#include "common/format/verdict.h"
 #include "common/rpc/plan_part.h"
 #include "common/tensor/tiling.h"
 #include "planner/layout/layout_description.h"

@@ -1,4 +1,4 @@
-// What a program prints for `--version`.
+// Makes what a program prints for `--version`.
 #ifndef CAIRN_COMMON_BASE_VERSION_TEXT_H_
 #define CAIRN_COMMON_BASE_VERSION_TEXT_H_
 

@@ -1,5 +1,4 @@
-// Encodes and decodes the record that ends an attempt: a manifest (the commit) or a tombstone. docs/storage_format.md
-// has its bytes.
+// Describes a checkpoint: the manifest, which a verdict commits. docs/storage_format.md has its bytes.
 #ifndef CAIRN_COMMON_FORMAT_MANIFEST_H_
 #define CAIRN_COMMON_FORMAT_MANIFEST_H_
 
@@ -9,7 +8,6 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -34,7 +32,7 @@ struct ManifestTensor {
 struct ManifestFile {
   // The file's name without its ending: "rank00003-bin01". An imported file has its absolute path here.
   std::string name;
-  int rank = 0;  // which wrote it
+  int rank = 0;  // of the writer
   uint64_t header_bytes = 0;
   uint64_t data_bytes = 0;
   uint32_t header_crc32c = 0;
@@ -117,40 +115,6 @@ struct Manifest {
 
   bool operator==(const Manifest&) const = default;
 };
-
-struct Tombstone {
-  std::string job;
-  int64_t step = 0;
-  uint32_t attempt = 0;
-  std::string request_id;
-  // A name from the table of reasons.
-  std::string reason;
-  std::string message;
-  absl::Time time = absl::UnixEpoch();
-
-  bool operator==(const Tombstone&) const = default;
-};
-
-using Verdict = std::variant<Manifest, Tombstone>;
-
-// Returns the bytes of a verdict: magic "CAIRNVRD", version, length, CRC32C, one zstd frame of a
-// cairn.v1.VerdictRecord.
-std::string EncodeVerdict(const Verdict& verdict);
-
-// Checks by the head and the checksum, in linear time, that the bytes are what a writer put there. It does not decode
-// the record. DATA_LOSS (MANIFEST_CORRUPT), FAILED_PRECONDITION (FORMAT_TOO_NEW): as DecodeVerdict.
-absl::Status CheckVerdict(std::string_view bytes);
-
-// Reads a verdict. `bytes` are untrusted: sizes, indices and positions are checked, and memory is bounded by what the
-// record really holds and by `max_record_bytes`, the size of the largest record after decompression. DATA_LOSS
-// (MANIFEST_CORRUPT): it is no verdict, is cut off, or has a wrong checksum or number; the message says which.
-// FAILED_PRECONDITION (FORMAT_TOO_NEW): it has the right checksum and a higher version. RESOURCE_EXHAUSTED
-// (MEMORY_LIMIT): the system refused the memory.
-absl::StatusOr<Verdict> DecodeVerdict(std::string_view bytes, uint64_t max_record_bytes = uint64_t{1} << 30);
-
-// Returns true if what is left of a damaged verdict shows that it was the manifest of this attempt: up to the damage,
-// its zstd frame gives a record that begins like a manifest and not like a tombstone. False proves nothing.
-bool ShowsManifestOf(std::string_view bytes, std::string_view job, int64_t step, uint32_t attempt);
 
 }  // namespace cairn
 

@@ -31,7 +31,7 @@ struct BinIdentity {
   std::string job;
   int64_t step = 0;
   uint32_t attempt = 0;
-  int rank = 0;  // which wrote it
+  int rank = 0;  // of the writer
   uint32_t world_size = 0;
   uint32_t files = 0;  // of the whole attempt
 

@@ -19,6 +19,7 @@
 #include "common/base/mutex.h"
 #include "common/file/posix.h"
 #include "common/format/manifest.h"
+#include "common/format/verdict.h"
 
 namespace cairn {
 

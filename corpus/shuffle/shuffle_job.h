@@ -1,4 +1,4 @@
-// What the parts of one shuffle share.
+// Holds what the parts of one shuffle share.
 #ifndef CAIRN_CORPUS_SHUFFLE_SHUFFLE_JOB_H_
 #define CAIRN_CORPUS_SHUFFLE_SHUFFLE_JOB_H_
 

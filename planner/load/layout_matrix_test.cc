@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "cairn/v1/plan.pb.h"
+#include "common/format/verdict.h"
 #include "planner/testing/executor.h"
 #include "planner/testing/model.h"
 

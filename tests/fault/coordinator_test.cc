@@ -14,6 +14,7 @@
 #include "common/file/posix.h"
 #include "common/format/manifest.h"
 #include "common/format/safetensors_header.h"
+#include "common/format/verdict.h"
 #include "common/rpc/endpoint.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"

@@ -15,7 +15,7 @@
 #include "agent/testing/fake_trainer.h"
 #include "agent/testing/layouts.h"
 #include "common/file/posix.h"
-#include "common/format/manifest.h"
+#include "common/format/verdict.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
 #include "common/storage/checkpoint_path.h"

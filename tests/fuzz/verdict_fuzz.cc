@@ -3,7 +3,7 @@
 #include <string>
 
 #include "common/base/crc32c.h"
-#include "common/format/manifest.h"
+#include "common/format/verdict.h"
 
 namespace {
 

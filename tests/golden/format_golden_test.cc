@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "common/format/manifest.h"
 #include "common/format/safetensors_header.h"
+#include "common/format/verdict.h"
 
 namespace cairn {
 namespace {
