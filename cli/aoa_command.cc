@@ -29,7 +29,7 @@ int Resolve(const CommandContext& context, const std::string& path, bool table) 
       aoa::WriteFailure(status, errors, total, ToStdout);
       return ExitStatusFor(status);
     }
-    // JSON is the other form of this very command, so the table's errors are always text.
+    // The other form of this command is JSON, so errors of the table are always text.
     if (errors.empty()) return ReportError(context, status);
     for (const aoa::MappingError& error : errors) {
       ReportError(context, MakeError(error.reason, error.message));
@@ -99,7 +99,7 @@ void AddAoaCommand(Command app, CommandContext& context) {
       "Request: {\"aoa_config\": {\"aoa_statements\": [..]}, \"source\": [{\"key\", \"local_shape\", "
       "\"global_shape\",\n"
       "\"global_offset\", \"dtype\"}..], \"destination\": [..] or null, \"queries\": [..]}");
-  // JSON unless a table was asked for: scripts call this command.
+  // Scripts call this command, so it prints JSON unless a table is asked for.
   resolve.Action([&context, path] { context.exit_status = Resolve(context, *path, context.table_asked()); });
 
   auto name = std::make_shared<std::string>();

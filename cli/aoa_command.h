@@ -1,4 +1,4 @@
-// `cairn aoa`: the mapping language.
+// Declares `cairn aoa`, the commands for the mapping language.
 #ifndef CAIRN_CLI_AOA_COMMAND_H_
 #define CAIRN_CLI_AOA_COMMAND_H_
 

@@ -1,4 +1,4 @@
-// How checkpoints look: as JSON with stable keys, and as tables.
+// Shows checkpoints as JSON with stable keys, and as tables.
 #ifndef CAIRN_CLI_CHECKPOINT_VIEW_H_
 #define CAIRN_CLI_CHECKPOINT_VIEW_H_
 
@@ -11,27 +11,27 @@
 
 namespace cairn::cli {
 
-// "COMMITTED".
+// Returns for example "COMMITTED".
 std::string StateName(v1::Checkpoint::State state);
 bool IsEnded(const v1::Checkpoint& checkpoint);
 
-// {"job", "step", "state", "attempt", "commit_time", "bytes", "world_size"}; of a damaged one "error" too, and null for
-// what is not known.
+// Returns {"job", "step", "state", "attempt", "commit_time", "bytes", "world_size"}. A damaged checkpoint also has
+// "error", and null for what is not known.
 nlohmann::ordered_json ListedToJson(const v1::Checkpoint& checkpoint);
-// STEP STATE COMMITTED BYTES RANKS ATTEMPT; what is damaged in red, with its error.
+// Has the columns STEP STATE COMMITTED BYTES RANKS ATTEMPT. Damaged checkpoints are red and show their error.
 Table ListTable(const std::vector<v1::Checkpoint>& checkpoints);
-// {"job", "step", "state", "attempt", "phase", "ranks": [...], "error", "warning"}
+// Returns {"job", "step", "state", "attempt", "phase", "ranks": [...], "error", "warning"}.
 nlohmann::ordered_json ProgressToJson(const v1::Checkpoint& checkpoint);
 
-// RANK NODE PHASE DONE TOTAL IDLE NOTE; late ranks in red.
+// Has the columns RANK NODE PHASE DONE TOTAL IDLE NOTE. Late ranks are red.
 Table RankTable(const google::protobuf::RepeatedPtrField<v1::RankProgress>& ranks);
-// "demo@1200 attempt 1 writing [####    ] 50% ...; late: rank 3 (no progress for 12 s)"
+// Returns for example "demo@1200 attempt 1 writing [####    ] 50% ...; late: rank 3 (no progress for 12 s)".
 std::string ProgressText(const v1::Checkpoint& checkpoint);
 
-// "warning: REPLICA_MISMATCH: ..." of a checkpoint that has one.
+// Returns "warning: REPLICA_MISMATCH: ..." for a checkpoint that has a warning.
 std::string WarningText(const v1::Checkpoint& checkpoint);
 
-// "2026-03-01T12:00:00Z"; empty for an unset time.
+// Returns for example "2026-03-01T12:00:00Z"; empty for an unset time.
 std::string TimeText(const google::protobuf::Timestamp& time);
 
 }  // namespace cairn::cli

@@ -22,7 +22,7 @@
 namespace cairn::cli {
 namespace {
 
-// The end of a log, which may be long.
+// Returns the end of a log, which may be long.
 std::string LogTail(const std::string& path) {
   constexpr std::streamoff kBytes = 4096;
   std::ifstream file(path, std::ios::binary | std::ios::ate);
@@ -33,7 +33,7 @@ std::string LogTail(const std::string& path) {
 }
 
 std::string LastLines(const std::string& path) {
-  constexpr size_t kBytes = 250;  // of the 512 of a message
+  constexpr size_t kBytes = 250;  // at most half of a message's 512 bytes
   const std::string text = LogTail(path);
   if (text.empty()) return "nothing";
   if (text.size() <= kBytes) return text;
@@ -42,7 +42,7 @@ std::string LastLines(const std::string& path) {
   return text.substr(line == std::string::npos ? cut : line + 1);
 }
 
-// The last "error: REASON: text" that a service has printed.
+// Returns the last "error: REASON: text" that a service has printed.
 std::optional<std::pair<Reason, std::string>> ErrorInLog(const std::string& path) {
   std::optional<std::pair<Reason, std::string>> found;
   for (const absl::string_view line : absl::StrSplit(LogTail(path), '\n')) {
@@ -69,7 +69,8 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(const std::vector<std::string>&
     return ErrnoError(error, "fork", arguments[0]);
   }
   if (pid == 0) {
-    // Only async-signal-safe calls from here on. The child ends with the command, and does not take its Ctrl-C.
+    // Only async-signal-safe calls may follow. The child ends with the command, and the command's Ctrl-C does not reach
+    // it.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(127);
     setpgid(0, 0);
@@ -133,7 +134,7 @@ absl::StatusOr<std::string> AwaitAddress(ChildProcess& child, const std::string&
   for (;;) {
     std::ifstream file(path);
     std::string address;
-    // The file appears whole: its writer renames it into place.
+    // The writer renames the file into place, so it appears whole.
     if (std::getline(file, address) && !address.empty()) return address;
     const auto end = child.Ended();
     if (InterruptFlag()) return MakeError(Reason::kInterrupted, "interrupted");

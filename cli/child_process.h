@@ -1,4 +1,4 @@
-// A service that a command runs for as long as it lives itself.
+// Runs a service for as long as a command itself runs.
 #ifndef CAIRN_CLI_CHILD_PROCESS_H_
 #define CAIRN_CLI_CHILD_PROCESS_H_
 
@@ -14,11 +14,11 @@
 
 namespace cairn::cli {
 
-// Not thread-safe. The process is killed when this object goes, and by the kernel if the command itself is killed.
+// Not thread-safe. The destructor kills the process, and the kernel does so if the command itself is killed.
 class ChildProcess {
  public:
-  // `arguments[0]` is the program's path; its output goes to the file `log`, which is replaced.
-  // UNAVAILABLE (STORAGE_ERROR): it cannot be started.
+  // `arguments[0]` is the program's path. The program's output goes to the file `log`, which is replaced. UNAVAILABLE
+  // (STORAGE_ERROR): it cannot be started.
   static absl::StatusOr<ChildProcess> Start(const std::vector<std::string>& arguments, const std::string& log);
   ~ChildProcess();
   ChildProcess(ChildProcess&& other) noexcept;
@@ -27,10 +27,10 @@ class ChildProcess {
   pid_t pid() const { return pid_; }
   const std::string& log() const { return log_; }
 
-  // How it ended ("exit status 2", "signal 9"), if it has. Never waits.
+  // Returns how the process ended ("exit status 2", "signal 9"), if it has ended. Never waits.
   std::optional<std::string> Ended();
   void Signal(int signal);
-  // Waits for the end, at most `timeout`; false if it still runs.
+  // Waits for the end, at most `timeout`. Returns false if the process still runs.
   bool Wait(absl::Duration timeout);
 
  private:
@@ -41,18 +41,20 @@ class ChildProcess {
   std::optional<std::string> end_;
 };
 
-// Who a child is, for people, and the reason of its end if it gave none itself.
+// Names a child for people, and has the reason of its end if the child itself gave none.
 struct ChildName {
   std::string text;  // "the agent of rank 2"
   Reason reason = Reason::kAgentUnreachable;
 };
 
-// The error of a child that has ended: its own, which is the last "error: REASON: text" of its log, else `name.reason`
-// with the last lines of the log. The message says who ended how, the metadata's "log" where the log is.
+// Returns the error of a child that has ended: its own, which is the last "error: REASON: text" of its log; else
+// `name.reason` with the last lines of the log. The message says who ended and how, the metadata's "log" says where the
+// log is.
 absl::Status ErrorOf(const ChildProcess& child, const ChildName& name, const std::string& end);
 
-// The content of a file that `child` writes when it is ready. ErrorOf: it ended before. `name.reason`: it did not write
-// it within `timeout`; the message has the last lines of its log. CANCELLED (INTERRUPTED).
+// Waits for a file that `child` writes when it is ready, and returns its content. ErrorOf: the child ended before.
+// `name.reason`: it did not write the file within `timeout`; the message has the last lines of its log. CANCELLED
+// (INTERRUPTED).
 absl::StatusOr<std::string> AwaitAddress(ChildProcess& child, const std::string& path, const ChildName& name,
                                          absl::Duration timeout);
 

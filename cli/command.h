@@ -1,4 +1,4 @@
-// What every command of `cairn` shares: exit statuses, the form of errors, table or JSON.
+// Holds what all commands of `cairn` share: exit statuses, the form of errors, table or JSON.
 //
 // A command is one file `<name>_command.cc` with one function `void Add<Name>Command(Command parent, CommandContext&)`
 // that declares its arguments and sets an action; main.cc lists them. An action leaves its exit status in the context.
@@ -22,8 +22,8 @@ enum ExitStatus : int {
 };
 
 struct CommandContext {
-  std::string format;       // --format: "table", "json", or nothing: what the command gives by itself
-  std::string coordinator;  // address; --coordinator or CAIRN_COORDINATOR
+  std::string format;       // --format: "table", "json", or empty for what the command prints by default
+  std::string coordinator;  // its address: --coordinator or CAIRN_COORDINATOR
   std::string token_file;   // --token-file or CAIRN_TOKEN_FILE
   bool insecure = false;    // --insecure or CAIRN_INSECURE
   int exit_status = kDone;
@@ -32,14 +32,14 @@ struct CommandContext {
   bool table_asked() const { return format == "table"; }
 };
 
-// "error: REASON: text" and the next action on standard error (a JSON object with --format=json), colour on a
-// terminal; nothing for OK. Returns the exit status that fits the error's reason.
+// Prints "error: REASON: text" and the next action on standard error, in colour on a terminal; with --format=json it
+// prints a JSON object. It prints nothing for OK. Returns the exit status that fits the error's reason.
 int ReportError(const CommandContext& context, const absl::Status& status);
 
-// {"code", "reason", "message", "metadata"}: the error as scripts see it.
+// Returns the error as scripts see it: {"code", "reason", "message", "metadata"}.
 nlohmann::ordered_json ErrorToJson(const absl::Status& status);
 
-// The exit status for `status`: kUnknown for reasons that leave the outcome open, else kFailed; kDone for OK.
+// Returns kUnknown for reasons that leave the outcome open, else kFailed; kDone for OK.
 int ExitStatusFor(const absl::Status& status);
 
 }  // namespace cairn::cli

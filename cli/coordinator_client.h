@@ -1,4 +1,4 @@
-// Calls of CheckpointService, as the commands make them.
+// Makes the commands' calls of CheckpointService.
 #ifndef CAIRN_CLI_COORDINATOR_CLIENT_H_
 #define CAIRN_CLI_COORDINATOR_CLIENT_H_
 
@@ -17,11 +17,11 @@ namespace cairn::cli {
 
 class CoordinatorClient {
  public:
-  // INVALID_ARGUMENT (BAD_REQUEST): no address was given. UNAUTHENTICATED (BAD_TOKEN): the token file is of no use.
+  // INVALID_ARGUMENT (BAD_REQUEST): no address was given. UNAUTHENTICATED (BAD_TOKEN): the token file cannot be used.
   static absl::StatusOr<std::unique_ptr<CoordinatorClient>> Connect(const CommandContext& context);
 
-  // Calls `method`, for example &v1::CheckpointService::Stub::GetJob. With `patience`, a coordinator that does not
-  // answer is tried again for that long: right for calls that are idempotent, which all of them are.
+  // Calls `method`, for example &v1::CheckpointService::Stub::GetJob. A coordinator that does not answer is tried again
+  // for `patience`. All these calls may be repeated, because they are idempotent.
   template <typename Method, typename Request, typename Response>
   absl::Status Call(Method method, const Request& request, Response* response,
                     absl::Duration patience = absl::ZeroDuration(), absl::Duration timeout = absl::Seconds(10)) {
@@ -35,13 +35,13 @@ class CoordinatorClient {
  private:
   CoordinatorClient(std::string address, TokenCandidates tokens);
   using TryCall = std::function<absl::Status(const std::string& token)>;
-  // Tries `call` until it gives another answer than COORDINATOR_UNREACHABLE, or `patience` is over, or Ctrl-C.
+  // Repeats `call` until it ends otherwise than with COORDINATOR_UNREACHABLE, `patience` is over, or Ctrl-C comes.
   absl::Status Retry(absl::Duration patience, const TryCall& call);
-  // Once with each token that there is, up to the first that is not refused.
+  // Makes the call with one token after the other, until one is not refused.
   absl::Status TryTokens(const TryCall& call);
 
   const std::string address_;
-  TokenCandidates tokens_;  // the first is the one that was taken last
+  TokenCandidates tokens_;  // the first one is the token that was accepted last
   const std::unique_ptr<v1::CheckpointService::Stub> stub_;
 };
 

@@ -116,7 +116,7 @@ absl::StatusOr<corpus::TrainOptions> ToOptions(const TrainArguments& arguments) 
     CAIRN_ASSIGN_OR_RETURN(options.extend, corpus::LoadBpeVocabulary(arguments.extend));
   }
   const std::string parent = arguments.temp_dir.empty() ? arguments.output : arguments.temp_dir;
-  // A resumed count must find what the last one left; others must not meet.
+  // A resumed count must find what the last one left behind, while two other counts must not meet.
   options.work_directory = parent + (arguments.resume ? "/.bpe-count" : absl::StrCat("/.bpe-count-", getpid()));
   if (options.resume && std::count(options.inputs.begin(), options.inputs.end(), "-") > 0) {
     return MakeError(Reason::kBadRequest, "--resume cannot read standard input again; give a file");
@@ -201,7 +201,7 @@ void AddTrain(Command bpe, CommandContext& context) {
                  "Any other regular expression that cuts words, as Hugging Face reads it")
       .Excludes(name);
   command.AddOption("--special-token", arguments->special_tokens, "A token that cuts the text and is not counted")
-      .OneEachTime()  // "[PAD]" is not a list
+      .OneEachTime()  // without it "[PAD]" would be read as a list
       ;
   command.AddOption("--min-frequency", arguments->min_frequency, "Pairs that are rarer do not merge").ShowDefault();
   command
@@ -243,7 +243,7 @@ struct EncodeArguments {
   int threads = DefaultThreads();
 };
 
-// Standard output, or a file that takes its name when it is whole.
+// Writes to standard output, or to a file that gets its name once it is whole.
 class Output {
  public:
   explicit Output(std::string path) : path_(std::move(path)) {}
@@ -300,7 +300,7 @@ absl::Status Encode(const EncodeArguments& arguments) {
   {
     const uint64_t total = FileBytes({arguments.input});
     const auto start = Clock::Real().SteadyNow();
-    std::optional<ProgressLine> line;  // not among ids on a terminal
+    std::optional<ProgressLine> line;  // not on a terminal that ids are written to
     if (!arguments.output.empty()) {
       line.emplace([&] { return DescribeProgress("encoding", read, total, SecondsSince(start)); });
     }

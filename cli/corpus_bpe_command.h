@@ -1,4 +1,4 @@
-// `cairn corpus bpe`: train a byte-level BPE vocabulary, encode text with one.
+// Declares `cairn corpus bpe`, which trains a byte-level BPE vocabulary or encodes text with one.
 #ifndef CAIRN_CLI_CORPUS_BPE_COMMAND_H_
 #define CAIRN_CLI_CORPUS_BPE_COMMAND_H_
 

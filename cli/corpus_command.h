@@ -1,4 +1,4 @@
-// `cairn corpus`: the training-data tools.
+// Declares `cairn corpus`, the training-data tools.
 #ifndef CAIRN_CLI_CORPUS_COMMAND_H_
 #define CAIRN_CLI_CORPUS_COMMAND_H_
 
@@ -8,7 +8,7 @@ namespace cairn::cli {
 
 void AddCorpusCommand(Command app, CommandContext& context);
 
-// One tool each, below `cairn corpus`; in files of their own.
+// Each of these declares one tool below `cairn corpus`.
 
 }  // namespace cairn::cli
 

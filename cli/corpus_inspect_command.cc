@@ -14,7 +14,7 @@
 namespace cairn::cli {
 namespace {
 
-// People complete the name to one of the two files.
+// A person's shell completes the name to that of one of the two files.
 std::string PrefixOf(std::string name) {
   if (absl::EndsWith(name, ".bin") || absl::EndsWith(name, ".idx")) name.resize(name.size() - 4);
   return name;

@@ -1,4 +1,4 @@
-// `cairn corpus inspect` and `cairn corpus verify`: what a .bin/.idx pair holds, and whether it is sound.
+// Declares `cairn corpus inspect` and `cairn corpus verify`: what a .bin/.idx pair holds, and whether it is sound.
 #ifndef CAIRN_CLI_CORPUS_INSPECT_COMMAND_H_
 #define CAIRN_CLI_CORPUS_INSPECT_COMMAND_H_
 
@@ -6,7 +6,7 @@
 
 namespace cairn::cli {
 
-// Both below `corpus`.
+// Both commands stand below `corpus`.
 void AddCorpusInspectCommands(Command corpus, CommandContext& context);
 
 }  // namespace cairn::cli

@@ -1,4 +1,4 @@
-// `cairn corpus merge`: one .bin/.idx pair of many.
+// Declares `cairn corpus merge`, which makes one .bin/.idx pair of many.
 #ifndef CAIRN_CLI_CORPUS_MERGE_COMMAND_H_
 #define CAIRN_CLI_CORPUS_MERGE_COMMAND_H_
 
@@ -6,7 +6,7 @@
 
 namespace cairn::cli {
 
-// Below `corpus`.
+// The command stands below `corpus`.
 void AddCorpusMergeCommand(Command corpus, CommandContext& context);
 
 }  // namespace cairn::cli

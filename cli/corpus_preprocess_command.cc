@@ -45,7 +45,7 @@ struct Arguments {
   int workers = 0, partitions = 1, log_interval = 1000;
 };
 
-// A name that exists is itself; else it is a pattern, its matches in the order of their bytes.
+// A name that exists stands for itself. Any other is a pattern, whose matches are ordered by their bytes.
 absl::StatusOr<std::vector<std::string>> ExpandInputs(const std::vector<std::string>& inputs) {
   std::vector<std::string> files;
   for (const std::string& input : inputs) {
@@ -77,7 +77,7 @@ absl::StatusOr<std::vector<std::string>> ExpandInputs(const std::vector<std::str
   return files;
 }
 
-// What the progress line reads from another thread.
+// The thread of the progress line reads these.
 struct SharedProgress {
   std::atomic<uint64_t> documents{0}, tokens{0}, bytes{0};
 

@@ -1,4 +1,4 @@
-// `cairn corpus preprocess`: JSON lines to .bin/.idx.
+// Declares `cairn corpus preprocess`, which turns JSON lines into .bin/.idx.
 #ifndef CAIRN_CLI_CORPUS_PREPROCESS_COMMAND_H_
 #define CAIRN_CLI_CORPUS_PREPROCESS_COMMAND_H_
 

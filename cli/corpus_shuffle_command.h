@@ -1,4 +1,4 @@
-// `cairn corpus shuffle`: a uniform permutation of lines.
+// Declares `cairn corpus shuffle`, a uniform permutation of lines.
 #ifndef CAIRN_CLI_CORPUS_SHUFFLE_COMMAND_H_
 #define CAIRN_CLI_CORPUS_SHUFFLE_COMMAND_H_
 
@@ -6,7 +6,7 @@
 
 namespace cairn::cli {
 
-// Below `corpus`.
+// The command stands below `corpus`.
 void AddCorpusShuffleCommand(Command corpus, CommandContext& context);
 
 }  // namespace cairn::cli

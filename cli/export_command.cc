@@ -41,7 +41,7 @@ struct Arguments {
   int threads = 2;
 };
 
-// JSON as for `cairn aoa resolve`, or the statements as text.
+// The file has JSON as for `cairn aoa resolve`, or the statements as text.
 absl::StatusOr<aoa::Config> ReadMapping(const std::string& path) {
   CAIRN_ASSIGN_OR_RETURN(const std::string text, ReadTextInput(path, kMaxMappingBytes));
   const size_t first = text.find_first_not_of(" \t\r\n");

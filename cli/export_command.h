@@ -5,7 +5,7 @@
 
 namespace cairn::cli {
 
-// cairn export: a checkpoint as Hugging Face safetensors.
+// Declares `cairn export`, which writes a checkpoint as Hugging Face safetensors.
 void AddExportCommand(Command app, CommandContext& context);
 
 }  // namespace cairn::cli

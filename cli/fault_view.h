@@ -1,4 +1,4 @@
-// How the faults that a verification found look: as JSON with stable keys, and as a table.
+// Shows the faults that a verification found, as JSON with stable keys and as a table.
 #ifndef CAIRN_CLI_FAULT_VIEW_H_
 #define CAIRN_CLI_FAULT_VIEW_H_
 
@@ -9,10 +9,10 @@
 
 namespace cairn::cli {
 
-// [{"reason", "file", "offset", "tensor", "message"}]
+// Returns [{"reason", "file", "offset", "tensor", "message"}].
 nlohmann::ordered_json FaultsToJson(const VerifyReport& report);
 
-// FILE OFFSET TENSOR REASON WHAT
+// Has the columns FILE OFFSET TENSOR REASON WHAT.
 Table FaultTable(const VerifyReport& report);
 
 }  // namespace cairn::cli

@@ -15,7 +15,7 @@ extern "C" void OnSignal(int) { interrupted.store(true); }
 const std::atomic<bool>& InterruptFlag() {
   struct sigaction action = {};
   action.sa_handler = OnSignal;
-  // No SA_RESTART: a read that waits is woken. SA_RESETHAND: a second signal means it.
+  // Without SA_RESTART a signal wakes a read that waits. With SA_RESETHAND a second signal ends the process.
   action.sa_flags = static_cast<int>(SA_RESETHAND);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaction(signal, &action, nullptr);
   return interrupted;

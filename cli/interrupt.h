@@ -1,4 +1,4 @@
-// SIGINT and SIGTERM as a flag, so that work ends by itself and cleans up.
+// Turns SIGINT and SIGTERM into a flag, so that work can end by itself and clean up.
 #ifndef CAIRN_CLI_INTERRUPT_H_
 #define CAIRN_CLI_INTERRUPT_H_
 

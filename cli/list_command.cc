@@ -9,6 +9,7 @@
 #include "cli/coordinator_client.h"
 #include "cli/manifest_view.h"
 #include "cli/terminal.h"
+#include "common/format/verdict.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/status/status_proto.h"
@@ -92,7 +93,7 @@ absl::StatusOr<Manifest> FetchManifest(const CommandContext& context, const Chec
     v1::GetManifestResponse response;
     request.set_offset(bytes.size());
     CAIRN_RETURN_IF_ERROR(client->Call(&v1::CheckpointService::Stub::GetManifest, request, &response));
-    // A later step may be committed while the first one is fetched.
+    // The step is fixed now, because a later one may be committed while the chunks are fetched.
     request.set_step(response.step());
     bytes += response.chunk();
     if (bytes.size() >= response.total_bytes() || bytes.size() > kMaxVerdictBytes) break;
@@ -103,8 +104,9 @@ absl::StatusOr<Manifest> FetchManifest(const CommandContext& context, const Chec
   return MakeError(Reason::kNotCommitted, absl::StrCat(name.job, ": the checkpoint was deleted meanwhile"));
 }
 
-// Whether the files of `manifest` stand below `root` in their lengths. Nothing if this machine does not see them there:
-// what stands at the coordinator's path here may be another storage, unless this very manifest stands in it too.
+// Returns whether the files of `manifest` stand below `root` with the right lengths. Returns nothing if this machine
+// does not see them: another storage may be mounted here at the coordinator's path, unless this very manifest stands
+// there too.
 std::optional<absl::Status> LookAtFiles(const std::string& root, const Manifest& manifest) {
   const auto storage = PosixStorage::Open(root, false);
   if (!storage.ok()) return std::nullopt;

@@ -1,4 +1,4 @@
-// `cairn list` and `cairn show`: committed checkpoints, from the coordinator or straight from storage.
+// Declares `cairn list` and `cairn show`: committed checkpoints, from the coordinator or straight from storage.
 #ifndef CAIRN_CLI_LIST_COMMAND_H_
 #define CAIRN_CLI_LIST_COMMAND_H_
 

@@ -19,7 +19,7 @@ std::string DataDirectory(const Manifest& manifest, const std::string& root) {
   return root.empty() ? below : absl::StrCat(root, "/", below);
 }
 
-// One line of what a file holds.
+// One line about an item that a file holds.
 struct FileItem {
   uint64_t offset;
   uint64_t bytes;
@@ -41,7 +41,7 @@ std::vector<std::vector<FileItem>> ItemsByFile(const Manifest& manifest) {
   return files;
 }
 
-// Who wrote most, and what of it is the largest.
+// Says who wrote most, and what is the largest part of that.
 void PrintBalance(const Manifest& manifest) {
   if (manifest.files.empty() || manifest.world_size == 0) return;
   std::map<int, uint64_t> by_rank;

@@ -50,7 +50,7 @@ void AddDryRun(Command plan, CommandContext& context, const char* name, const ch
   Command command = plan.AddCommand(name, description);
   command.AddOption("FILE", *path, "The request as JSON; - reads standard input").Required();
   command.Footer(footer);
-  // JSON unless a table was asked for: scripts call this command.
+  // Scripts call this command, so it prints JSON unless a table is asked for.
   command.Action([&context, path, run] { context.exit_status = Run(context, *path, context.table_asked(), run); });
 }
 

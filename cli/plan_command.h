@@ -1,4 +1,4 @@
-// `cairn plan`: dry runs of the planner.
+// Declares `cairn plan`, dry runs of the planner.
 #ifndef CAIRN_CLI_PLAN_COMMAND_H_
 #define CAIRN_CLI_PLAN_COMMAND_H_
 

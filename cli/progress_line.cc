@@ -24,7 +24,7 @@ ProgressLine::ProgressLine(std::function<std::string()> text) : text_(std::move(
     }
     mutex_.Unlock();
   });
-  if (thread.ok()) thread_ = *std::move(thread);  // what is shown is not what was asked for
+  if (thread.ok()) thread_ = *std::move(thread);  // the work can do without its progress line
 }
 
 ProgressLine::~ProgressLine() {

@@ -1,4 +1,4 @@
-// One line on a terminal's standard error that tells how far long work has come.
+// Shows on a terminal's standard error how far long work has come, in one line.
 #ifndef CAIRN_CLI_PROGRESS_LINE_H_
 #define CAIRN_CLI_PROGRESS_LINE_H_
 
@@ -10,8 +10,8 @@
 
 namespace cairn::cli {
 
-// Shows `text()`, called from another thread, five times a second until destroyed; nothing where standard error is no
-// terminal.
+// Shows what `text()` returns, five times a second, until destroyed. Another thread calls `text()`. Shows nothing where
+// standard error is no terminal.
 class ProgressLine {
  public:
   explicit ProgressLine(std::function<std::string()> text);
@@ -27,7 +27,7 @@ class ProgressLine {
   std::thread thread_;
 };
 
-// "reading 1.2 GiB of 5.0 GiB (24 %), 812 MiB/s, 5 s left"; total 0: not known.
+// Returns for example "reading 1.2 GiB of 5.0 GiB (24 %), 812 MiB/s, 5 s left". `total` is 0 if it is not known.
 std::string DescribeProgress(const std::string& verb, uint64_t done, uint64_t total, double seconds);
 
 }  // namespace cairn::cli

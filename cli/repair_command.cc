@@ -54,7 +54,7 @@ void Print(const RepairReport& report, absl::Duration took) {
   for (const std::string& line : report.unknown) std::printf("  %s\n", line.c_str());
 }
 
-// The advice for a person whose repair was refused.
+// Adds advice for a person whose repair was refused.
 absl::Status WithNextAction(const absl::Status& status, const CheckpointName& name, const std::string& root) {
   const std::string at = absl::StrCat(name.job, "@", *name.step),
                     command = absl::StrCat("`cairn repair ", at, " --root ", root, "`");

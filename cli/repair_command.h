@@ -1,4 +1,4 @@
-// `cairn repair`: a damaged manifest, made anew from the files of the checkpoint.
+// Declares `cairn repair`, which makes a damaged manifest anew from the files of the checkpoint.
 #ifndef CAIRN_CLI_REPAIR_COMMAND_H_
 #define CAIRN_CLI_REPAIR_COMMAND_H_
 

@@ -21,9 +21,9 @@
 namespace cairn::cli {
 namespace {
 
-// A coordinator that restarts is back within this; a save goes on without it.
+// A coordinator that restarts is back within this time, and the save goes on meanwhile.
 constexpr absl::Duration kPatience = absl::Minutes(1);
-// What a coordinator may take beyond the request's timeout to write the tombstone and to answer.
+// After the request's timeout, a coordinator may take this long to write the tombstone and to answer.
 constexpr absl::Duration kGrace = absl::Seconds(30);
 
 struct Arguments {
@@ -60,7 +60,7 @@ std::string SharedWith(CoordinatorClient& client, const v1::CreateCheckpointRequ
       " was asked for already, and its ranks have not agreed on a step yet; this command follows that save");
 }
 
-// The error of a command that ended before its save.
+// Returns the error of a command that ended before its save did.
 absl::Status Interrupted(const std::string& job) {
   return MakeError(Reason::kInterrupted,
                    absl::StrCat("interrupted; the save of ", job, " goes on without this command"),
@@ -121,9 +121,9 @@ absl::StatusOr<v1::Checkpoint> Save(const CommandContext& context, const Argumen
   }
   const absl::Time deadline = Clock::Real().SteadyNow() + timeout + kGrace;
   v1::Checkpoint checkpoint;
-  // Long enough for a save of another step to end first.
+  // This leaves time for a save of another step to end first.
   const absl::Duration wait = std::min(timeout + kGrace, absl::Duration(absl::Minutes(30)));
-  InterruptFlag();  // from here on Ctrl-C is told what it leaves behind
+  InterruptFlag();  // from here on, Ctrl-C makes the command say what it leaves behind
   const absl::Status created =
       client->Call(&v1::CheckpointService::Stub::CreateCheckpoint, request, &checkpoint, absl::Seconds(10), wait);
   if (HasReason(created, Reason::kInterrupted)) {

@@ -1,4 +1,4 @@
-// `cairn save`: triggers a save over RPC and follows it to its verdict.
+// Declares `cairn save`, which asks for a save over RPC and follows it to its verdict.
 #ifndef CAIRN_CLI_SAVE_COMMAND_H_
 #define CAIRN_CLI_SAVE_COMMAND_H_
 

@@ -38,7 +38,7 @@ nlohmann::ordered_json LoadToJson(const v1::Load& load) {
   return json;
 }
 
-// The latest committed step; nothing if the job has none.
+// Returns the latest committed step; nothing if the job has none.
 absl::StatusOr<std::optional<v1::Checkpoint>> LastCommitted(CoordinatorClient& client, const std::string& job) {
   v1::GetCheckpointRequest request;
   request.set_job(job);
@@ -73,7 +73,7 @@ nlohmann::ordered_json JobToJson(const v1::Job& job, const std::optional<v1::Che
   return json;
 }
 
-// " (none of rank 3)", if agents are missing.
+// Returns for example " (none of rank 3)", if agents are missing.
 std::string WithoutAgent(const v1::Job& job) {
   std::set<int> there;
   for (const v1::JobRank& rank : job.ranks()) there.insert(static_cast<int>(rank.rank()));
@@ -85,7 +85,7 @@ std::string WithoutAgent(const v1::Job& job) {
   return absl::StrCat(" (none of ", missing.size() == 1 ? "rank " : "ranks ", JoinRanks(missing), ")");
 }
 
-// "RANK_LATE: job: ..."
+// Returns for example "RANK_LATE: job: ...".
 std::string ErrorText(const absl::Status& error) {
   const auto reason = ReasonOf(error);
   return absl::StrCat(reason ? absl::StrCat(std::string(InfoOf(*reason).name), ": ") : "", error.message());

@@ -1,4 +1,4 @@
-// `cairn status`: what a job does now.
+// Declares `cairn status`: what a job does now.
 #ifndef CAIRN_CLI_STATUS_COMMAND_H_
 #define CAIRN_CLI_STATUS_COMMAND_H_
 

@@ -30,7 +30,7 @@ const char* Code(Colour colour) {
   return "";
 }
 
-// Code points, which is what a terminal shows of the names that occur.
+// Counts code points, which is the width that a terminal gives to the names that occur.
 size_t Width(std::string_view text) {
   return static_cast<size_t>(
       std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));

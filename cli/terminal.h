@@ -1,4 +1,4 @@
-// What people see: tables, colours, one line of progress.
+// Makes what people see: tables, colours, one line of progress.
 #ifndef CAIRN_CLI_TERMINAL_H_
 #define CAIRN_CLI_TERMINAL_H_
 
@@ -13,17 +13,18 @@ namespace cairn::cli {
 
 enum class Colour { kNone, kRed, kGreen, kYellow, kDim, kBold };
 
-// `text` in a colour if `stream` is a terminal and NO_COLOR is not set.
+// Returns `text` in a colour if `stream` is a terminal and NO_COLOR is not set.
 std::string Coloured(std::FILE* stream, Colour colour, std::string_view text);
 
-// Columns aligned by the widest cell; numbers (cells that begin with a digit) to the right. Colours are given per row.
+// Aligns each column by its widest cell, and numbers (cells that begin with a digit) to the right. Each row may have a
+// colour.
 class Table {
  public:
   explicit Table(std::vector<std::string> header) : header_(std::move(header)) {}
 
   void Add(std::vector<std::string> row, Colour colour = Colour::kNone);
   void Print(std::FILE* stream) const;
-  // Without colours, for tests and logs.
+  // Returns the table without colours, for tests and logs.
   std::string ToString() const;
 
  private:
@@ -35,9 +36,9 @@ class Table {
   std::vector<Colour> colours_;
 };
 
-// "[#####     ]  50%  1.00 GiB of 2.00 GiB"
+// Returns for example "[#####     ]  50%  1.00 GiB of 2.00 GiB".
 std::string ProgressBar(int64_t done, int64_t total);
-// "3.2 s", "4m10s", "12 ms".
+// Returns for example "3.2 s", "4m10s" or "12 ms".
 std::string ShortDuration(absl::Duration duration);
 
 }  // namespace cairn::cli

@@ -1,4 +1,4 @@
-// Files that commands take whole: requests, mappings.
+// Reads files that commands take whole, such as requests and mappings.
 #ifndef CAIRN_CLI_TEXT_INPUT_H_
 #define CAIRN_CLI_TEXT_INPUT_H_
 
@@ -9,8 +9,8 @@
 
 namespace cairn::cli {
 
-// All of the file, which has to be held; "-" is standard input.
-// NOT_FOUND (INPUT_UNREADABLE): it cannot be read. INVALID_ARGUMENT (BAD_REQUEST): it has more than `max_bytes`.
+// Returns all of the file, which must fit in memory; "-" is standard input. NOT_FOUND (INPUT_UNREADABLE): it cannot be
+// read. INVALID_ARGUMENT (BAD_REQUEST): it has more than `max_bytes`.
 absl::StatusOr<std::string> ReadTextInput(const std::string& path, size_t max_bytes = size_t{1} << 30);
 
 }  // namespace cairn::cli

@@ -12,7 +12,7 @@
 namespace cairn::cli {
 namespace {
 
-TEST(TextInputTest, Files_AreReadWhole_UpToTheLimit) {
+TEST(TextInputTest, ReadTextInput_FileUpToTheLimit_IsReadWhole) {
   const std::string path = std::string(::testing::TempDir()) + "/input-" + RandomToken(6);
   for (size_t size : {size_t{0}, size_t{1}, size_t{65536}, size_t{300001}}) {
     std::string content(size, '\0');
@@ -29,7 +29,7 @@ TEST(TextInputTest, Files_AreReadWhole_UpToTheLimit) {
   std::remove(path.c_str());
 }
 
-// Neither has a size that is known ahead.
+// Such a file does not say its size.
 TEST(TextInputTest, ReadTextInput_EndlessInput_IsRefusedAtTheLimit) {
   EXPECT_TRUE(HasReason(ReadTextInput("/dev/zero", 100'000).status(), Reason::kBadRequest));
 }

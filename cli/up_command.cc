@@ -35,7 +35,7 @@ struct Arguments {
   std::vector<std::string> agent_flags;
 };
 
-// The services stand beside this program.
+// Returns the path of a service's program, which stands beside this one.
 absl::StatusOr<std::string> Program(const std::string& name) {
   std::error_code error;
   const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
@@ -44,8 +44,8 @@ absl::StatusOr<std::string> Program(const std::string& name) {
   return path;
 }
 
-// A directory of this user's own for sockets, address files and logs; removed at the end, but for the logs of a
-// failure.
+// A directory that only this user can use, for sockets, address files and logs. It is removed at the end; after a
+// failure its logs stay.
 class RunDirectory {
  public:
   static absl::StatusOr<std::unique_ptr<RunDirectory>> Make() {
@@ -152,7 +152,7 @@ class LocalCluster {
     }
   }
 
-  // Agents first: they finish what is staged and give their ranks back.
+  // Ends the agents first, so that they finish what is staged and give their ranks back.
   void Drain() {
     for (size_t i = children_.size(); i-- > 1;) children_[i].Signal(SIGTERM);
     for (size_t i = children_.size(); i-- > 1;) children_[i].Wait(kDrainTimeout);
@@ -187,7 +187,7 @@ absl::Status Up(const CommandContext& context, const Arguments& arguments) {
     return MakeError(Reason::kUnsupported,
                      absl::StrCat("--transport ", arguments.transport, ": this version moves bytes by host only"));
   }
-  InterruptFlag();  // from here on Ctrl-C drains
+  InterruptFlag();  // from here on, Ctrl-C drains
   std::error_code error;
   std::filesystem::create_directories(arguments.root, error);
   if (error) return ErrnoError(error.value(), "mkdir", arguments.root);
@@ -227,7 +227,7 @@ void AddUpCommand(Command app, CommandContext& context) {
       "Exit status: 0 ended by Ctrl-C, 1 one of them failed, 130 interrupted before all were up.");
   command.Action([arguments, &context] {
     context.exit_status = ReportError(context, Up(context, *arguments));
-    // A service that cannot be reached has ended, so its end is known.
+    // A service that cannot be reached has ended here, so the outcome is known.
     if (context.exit_status == kUnknown) context.exit_status = kFailed;
   });
 }

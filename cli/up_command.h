@@ -1,4 +1,4 @@
-// `cairn up`: a coordinator and its agents on this machine, until Ctrl-C.
+// Declares `cairn up`, which runs a coordinator and its agents on this machine until Ctrl-C.
 #ifndef CAIRN_CLI_UP_COMMAND_H_
 #define CAIRN_CLI_UP_COMMAND_H_
 

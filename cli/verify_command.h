@@ -1,4 +1,4 @@
-// `cairn verify`: reads every byte of a checkpoint.
+// Declares `cairn verify`, which reads every byte of a checkpoint.
 #ifndef CAIRN_CLI_VERIFY_COMMAND_H_
 #define CAIRN_CLI_VERIFY_COMMAND_H_
 

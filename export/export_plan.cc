@@ -39,7 +39,7 @@ class Chooser {
   const ExportOptions& options_;
 };
 
-// The dtype that all parts of an output arrive in.
+// Returns the dtype in which all parts of an output arrive.
 absl::StatusOr<DType> DtypeOf(const aoa::MappedState& mapped, const aoa::Output& output) {
   const aoa::Variables& variables = mapped.variables();
   std::optional<DType> dtype;
@@ -97,7 +97,7 @@ absl::StatusOr<std::vector<ExportTensor>> MappedTensors(const Manifest& manifest
                        absl::StrCat("'", tensor.plain.name, "' needs '", missing.front(), "', which is not stored"),
                        {{"names", missing.front()}});
     }
-    // A second name that no statement speaks of.
+    // This may be a second name about which no statement says anything.
     const bool untouched = tensor.links.size() == 1 && tensor.links[0].straight() && !tensor.links[0].is_cast() &&
                            tensor.links[0].source_box() == whole;
     if (untouched && second_names.contains(tensor.plain.name)) tensors.pop_back();
@@ -199,7 +199,7 @@ absl::StatusOr<ExportPlan> MakeExportPlan(const Manifest& manifest, const Export
   for (size_t f = 0; f < plan.files.size(); ++f) {
     ExportFile& file = plan.files[f];
     file.name = absl::StrFormat("model-%05d-of-%05d.safetensors", f + 1, plan.files.size());
-    // Wide elements first: all are aligned then.
+    // Wide elements come first, so that all elements are aligned.
     std::stable_sort(file.tensors.begin(), file.tensors.end(), [&](uint32_t a, uint32_t b) {
       return BytesOf(plan.tensors[a].plain.dtype) > BytesOf(plan.tensors[b].plain.dtype);
     });

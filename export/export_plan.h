@@ -1,4 +1,5 @@
-// What an export writes: whole tensors, in which files, made of which parts of the checkpoint.
+// Plans what an export writes: whole tensors, the files that hold them, and the parts of the checkpoint that they are
+// made of.
 #ifndef CAIRN_EXPORT_EXPORT_PLAN_H_
 #define CAIRN_EXPORT_EXPORT_PLAN_H_
 
@@ -16,12 +17,12 @@
 namespace cairn {
 
 struct ExportOptions {
-  // None: every tensor under its own name. Its outputs are what the statements leave over.
+  // Without a mapping, every tensor keeps its own name. With one, the outputs are what the statements leave over.
   std::optional<aoa::Config> mapping;
-  // Shell patterns (fnmatch) of stored names; empty: all. A mapping sees only what is left.
+  // Shell patterns (fnmatch) of stored names; empty means all. The mapping sees only tensors that these patterns leave.
   std::vector<std::string> include;
   std::vector<std::string> exclude;
-  // Largest file, of tensors' bytes; a larger tensor gets a file of its own.
+  // The most bytes of tensors in one file; a larger tensor gets a file of its own.
   uint64_t max_shard_bytes = 5'000'000'000;
 };
 
@@ -41,16 +42,16 @@ struct ExportPlan {
   std::vector<ExportTensor> tensors;
   std::vector<ExportFile> files;
   std::string index;         // the bytes of model.safetensors.index.json
-  uint64_t total_bytes = 0;  // of tensors
+  uint64_t total_bytes = 0;  // those of the tensors
 };
 
-// Pure. Second names of tied weights are not written twice, unless a statement gives them. Tensors are dealt out in the
-// natural order of their names ("layers.2" before "layers.10"), so files hold neighbouring layers.
-// INVALID_ARGUMENT: the mapping's faults; MAPPING_DTYPE: an output whose parts arrive in different dtypes; BAD_REQUEST:
-// nothing is left to export. UNIMPLEMENTED (UNSUPPORTED): dtypes that safetensors has no name for.
+// Makes the plan from its arguments alone. A second name of a tied weight is not written, unless a statement gives it.
+// Tensors are dealt out in the natural order of their names ("layers.2" before "layers.10"), so a file holds
+// neighbouring layers. INVALID_ARGUMENT: the mapping's faults; MAPPING_DTYPE: parts of one output arrive in different
+// dtypes; BAD_REQUEST: nothing is left to export. UNIMPLEMENTED (UNSUPPORTED): safetensors has no name for a dtype.
 absl::StatusOr<ExportPlan> MakeExportPlan(const Manifest& manifest, const ExportOptions& options);
 
-// "a2" < "a10".
+// Compares numbers within names by their value: "a2" < "a10".
 bool NaturallyLess(std::string_view a, std::string_view b);
 
 }  // namespace cairn

@@ -34,7 +34,7 @@ std::vector<std::string> NamesOf(const ExportPlan& plan, size_t file) {
   return names;
 }
 
-TEST(ExportPlanTest, FilesFillUp_InTheNaturalOrderOfNames) {
+TEST(ExportPlanTest, MakeExportPlan_SeveralTensors_FillsFilesInNaturalOrder) {
   const Manifest manifest = ManifestOf({{"l.10", DType::kFloat32, {100}},
                                         {"l.2", DType::kFloat32, {100}},
                                         {"l.3", DType::kFloat32, {300}},
@@ -54,7 +54,7 @@ TEST(ExportPlanTest, FilesFillUp_InTheNaturalOrderOfNames) {
   EXPECT_EQ(index->weight_map.size(), 4u);
 }
 
-TEST(ExportPlanTest, WideElementsStandFirst) {
+TEST(ExportPlanTest, MakeExportPlan_ElementsOfSeveralSizes_PutsWideOnesFirst) {
   const Manifest manifest =
       ManifestOf({{"a", DType::kInt8, {3}}, {"b", DType::kFloat64, {1}}, {"c", DType::kBfloat16, {1}}});
   const auto plan = MakeExportPlan(manifest, {});
@@ -62,7 +62,7 @@ TEST(ExportPlanTest, WideElementsStandFirst) {
   EXPECT_THAT(NamesOf(*plan, 0), ElementsAre("b", "c", "a"));
 }
 
-TEST(ExportPlanTest, AMapping_GivesItsOutputsInTheirDtypes) {
+TEST(ExportPlanTest, MakeExportPlan_WithAMapping_GivesItsOutputsInTheirDtypes) {
   Manifest manifest = ManifestOf({{"opt", DType::kFloat32, {2}}, {"w", DType::kFloat32, {4, 2}}});
   manifest.aliases = {{"tied", "w"}};
   ExportOptions options;
@@ -77,7 +77,7 @@ TEST(ExportPlanTest, AMapping_GivesItsOutputsInTheirDtypes) {
   EXPECT_EQ(plan->tensors[0].plain.dtype, DType::kBfloat16);
 }
 
-TEST(ExportPlanTest, WhatCannotBeWritten_IsNamed) {
+TEST(ExportPlanTest, MakeExportPlan_TensorCannotBeWritten_NamesTheReason) {
   const auto reason = [](const absl::StatusOr<ExportPlan>& plan) {
     return plan.ok() ? "" : std::string(InfoOf(*ReasonOf(plan.status())).name);
   };
@@ -93,7 +93,7 @@ TEST(ExportPlanTest, WhatCannotBeWritten_IsNamed) {
   EXPECT_EQ(reason(MakeExportPlan(mixed, wrong)), "MAPPING_UNKNOWN_NAME");
 }
 
-TEST(NaturallyLessTest, NumbersByTheirValue) {
+TEST(NaturallyLessTest, NaturallyLess_NumbersInNames_ComparesThemByValue) {
   EXPECT_TRUE(NaturallyLess("l.2", "l.10"));
   EXPECT_FALSE(NaturallyLess("l.10", "l.2"));
   EXPECT_TRUE(NaturallyLess("l.2.a", "l.2.b"));

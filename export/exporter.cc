@@ -32,10 +32,10 @@
 namespace cairn {
 namespace {
 
-// Read at once by a thread; a multiple of the blocks of checksums.
+// A thread reads this much at once. It is a multiple of the blocks of checksums.
 constexpr uint64_t kChunkBytes = 8 * kChecksumBlockBytes;
 constexpr uint64_t kMinMemory = uint64_t{64} << 20;
-// Headers, plans, stacks.
+// Leaves room for headers, plans and stacks.
 constexpr uint64_t kSpareMemory = uint64_t{16} << 20;
 
 absl::StatusOr<AlignedBuffer> Allocate(uint64_t bytes) {
@@ -43,7 +43,7 @@ absl::StatusOr<AlignedBuffer> Allocate(uint64_t bytes) {
                     [&]() -> absl::StatusOr<AlignedBuffer> { return AlignedBuffer(bytes); });
 }
 
-// The files that an export makes. Nothing is left of them unless Publish has succeeded.
+// The files that an export makes. Nothing of them is left unless Publish has succeeded.
 class Output {
  public:
   explicit Output(std::string directory) : directory_(std::move(directory)) {}
@@ -58,7 +58,8 @@ class Output {
     if (mkdir(directory_.c_str(), 0755) == 0) {
       made_directory_ = true;
     } else if (errno == ENOENT) {
-      // Not made with it: a mount that is not there would be filled up unseen. Nothing of the checkpoint is missing.
+      // The parent directory is not made too: otherwise, if a mount were missing, the export would fill the disk below
+      // it.
       return MakeError(Reason::kBadRequest, absl::StrCat("the directory above ", directory_, " does not exist"),
                        {{"file", directory_}, {"next", "Make that directory, or correct --to."}});
     } else if (errno != EEXIST) {
@@ -77,7 +78,7 @@ class Output {
     return absl::OkStatus();
   }
 
-  // A new file that will be `name`, with its room reserved.
+  // Makes a new file that will be `name`, and reserves its room.
   absl::StatusOr<UniqueFd> Create(const std::string& name, uint64_t bytes) {
     const std::string temporary = absl::StrCat(".tmp-export-", absl::Hex(RandomId(), absl::kZeroPad16), "-", name);
     UniqueFd fd = OpenIn(fd_.get(), temporary, O_WRONLY | O_CREAT | O_EXCL);
@@ -99,11 +100,11 @@ class Output {
     return fsync(fd) == 0 ? absl::OkStatus() : ErrnoError(errno, "fsync", Path(name));
   }
 
-  // In the order in which the files were created.
+  // Names the files in the order in which they were created.
   absl::Status Publish() {
     while (!files_.empty()) {
       const auto& [temporary, name] = files_.front();
-      // Not over something that has come meanwhile.
+      // The name must not replace something that has come meanwhile.
       const int error = LinkNoReplace(fd_.get(), temporary, name);
       if (error == EEXIST) {
         return MakeError(Reason::kOutputExists, absl::StrCat(Path(name), " has come to be there meanwhile"),
@@ -112,7 +113,7 @@ class Output {
       if (error != 0) return ErrnoError(error, "link", Path(name));
       unlinkat(fd_.get(), temporary.c_str(), 0);
       published_.push_back(name);
-      // The files before the index must be there for good before it is.
+      // The files before the index must be durable before the index has its name.
       if (files_.size() <= 2) CAIRN_RETURN_IF_ERROR(SyncDirectory());
       files_.erase(files_.begin());
     }
@@ -136,7 +137,7 @@ class Output {
   UniqueFd fd_;
   bool made_directory_ = false;
   bool done_ = false;
-  std::vector<std::pair<std::string, std::string>> files_;  // temporary and final name, not published yet
+  std::vector<std::pair<std::string, std::string>> files_;  // temporary and final names, not published yet
   std::vector<std::string> published_;
 };
 
@@ -175,7 +176,7 @@ class Exporter {
   }
 
  private:
-  // Part of a stored shard that goes to a piece of the window.
+  // A part of a stored shard that goes to a piece of the window.
   struct Task {
     const ManifestShard* shard;
     uint64_t begin;
@@ -202,7 +203,7 @@ class Exporter {
       const ExportTensor& tensor = plan_.tensors[number];
       const int64_t elements = *ElementCount(tensor.plain.shape);
       const auto width = static_cast<uint64_t>(BytesOf(tensor.plain.dtype));
-      // A tensor that fits is not cut: permuted ones would be read in several passes.
+      // A tensor that fits is not cut, because a permuted one would then be read in several passes.
       const uint64_t bytes = static_cast<uint64_t>(elements) * width;
       if (filled > 0 && bytes > window_bytes_ - filled) CAIRN_RETURN_IF_ERROR(flush());
       for (int64_t begin = 0; begin < elements;) {
@@ -219,7 +220,7 @@ class Exporter {
   }
 
   absl::Status FillWindow(const std::vector<WindowPiece>& pieces) {
-    // By shard, in the order of the files.
+    // The overlaps are grouped by shard, in the order of the files.
     std::map<std::tuple<uint32_t, uint64_t, uint32_t>, std::vector<std::pair<Overlap, uint64_t>>> by_shard;
     for (const WindowPiece& piece : pieces) {
       const Piece target{WholeBox(piece.tensor->plain.shape), FlatRange{piece.begin, piece.end}};
@@ -242,7 +243,7 @@ class Exporter {
     return RunTasks(tasks);
   }
 
-  // Blocks of a shard that are needed, neighbours together.
+  // Adds the blocks of a shard that are needed; neighbours become one task.
   void AddTasks(const ManifestShard& shard, const std::vector<std::pair<Overlap, uint64_t>>& overlaps,
                 std::vector<Task>& tasks) const {
     const auto width = static_cast<uint64_t>(BytesOf(manifest_.tensors[shard.tensor].dtype));

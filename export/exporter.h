@@ -14,20 +14,20 @@
 namespace cairn {
 
 struct WriteExportOptions {
-  // For the bytes under way, whatever the size of the model; at least 64 MiB.
+  // Bounds the memory for bytes under way, whatever the size of the model; at least 64 MiB.
   uint64_t memory_bytes = uint64_t{1} << 30;
   int threads = 2;
-  // Called now and then from any thread with the tensors' bytes that are written.
+  // Called now and then, from any thread, with how many bytes of tensors are written.
   std::function<void(uint64_t)> progress;
-  // Polled; true ends the export.
+  // Called often; if it returns true the export ends.
   std::function<bool()> interrupted;
 };
 
-// Every source block that is read is verified. Files are written under temporary names (".tmp-export-..."), their room
-// is reserved first, and only when all are durable do they get their names, the index last: a loader that goes by the
-// index never sees a part. On an error everything that was written is removed again.
+// Writes the files of a plan into `directory`. Every source block that is read is verified. Files are written under
+// temporary names (".tmp-export-...") after their room was reserved. Only when all are durable do they get their names,
+// the index last, so a loader that goes by the index never sees a part. After an error all that was written is removed.
 // ALREADY_EXISTS (OUTPUT_EXISTS): `directory` holds safetensors files or an index. RESOURCE_EXHAUSTED (NO_SPACE).
-// CANCELLED (INTERRUPTED). DATA_LOSS and UNAVAILABLE as of ItemReader and storage.
+// CANCELLED (INTERRUPTED). DATA_LOSS and UNAVAILABLE: as ItemReader and storage.
 absl::Status WriteExport(PosixStorage& storage, const Manifest& manifest, const ExportPlan& plan,
                          const std::string& directory, const WriteExportOptions& options);
 

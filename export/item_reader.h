@@ -16,15 +16,15 @@
 
 namespace cairn {
 
-// Thread-safe. Keeps a file open and its block checksums (4 bytes for each MiB) from the first read on.
+// Thread-safe. From the first read of a file on, it keeps the file open and its block checksums (4 bytes for each MiB).
 class ItemReader {
  public:
   // Both must outlive it.
   ItemReader(PosixStorage& storage, const Manifest& manifest) : storage_(storage), manifest_(manifest) {}
 
-  // Reads [begin, begin + bytes) of a shard to `to`; begin is a multiple of kChecksumBlockBytes, and so is the end or
-  // it is the shard's. DATA_LOSS (FILE_MISSING, FILE_TRUNCATED, BAD_SAFETENSORS, CHECKSUM_MISMATCH) names file, offset
-  // and tensor; UNAVAILABLE (STORAGE_ERROR).
+  // Reads [begin, begin + bytes) of a shard to `to`. `begin` must be a multiple of kChecksumBlockBytes, and so must the
+  // end unless it is the shard's end. DATA_LOSS (FILE_MISSING, FILE_TRUNCATED, BAD_SAFETENSORS, CHECKSUM_MISMATCH):
+  // names file, offset and tensor. UNAVAILABLE (STORAGE_ERROR).
   absl::Status Read(const ManifestShard& shard, uint64_t begin, uint64_t bytes, std::byte* to);
 
  private:

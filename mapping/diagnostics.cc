@@ -8,8 +8,8 @@
 namespace cairn::aoa {
 namespace {
 
-// A status crosses the wire as UTF-8. If a text is not UTF-8 (no JSON can bring it, but a program can), its bytes
-// beyond ASCII are replaced.
+// A status crosses the wire as UTF-8. A text that is not UTF-8 (JSON cannot bring one, but a program can) gets its
+// bytes beyond ASCII replaced.
 std::string Utf8(std::string text) {
   for (size_t at = 0; at < text.size();) {
     const auto byte = static_cast<unsigned char>(text[at]);
@@ -21,7 +21,7 @@ std::string Utf8(std::string text) {
     const auto second = at + 1 < text.size() ? static_cast<unsigned char>(text[at + 1]) : 0;
     bool valid = size > 0 && at + size <= text.size();
     for (size_t i = 1; valid && i < size; ++i) valid = (static_cast<unsigned char>(text[at + i]) & 0xc0) == 0x80;
-    // Overlong forms, surrogates, and what lies beyond U+10FFFF.
+    // These bytes would be overlong forms, surrogates, or characters beyond U+10FFFF.
     valid = valid && !(byte == 0xe0 && second < 0xa0) && !(byte == 0xed && second > 0x9f) &&
             !(byte == 0xf0 && second < 0x90) && !(byte == 0xf4 && second > 0x8f);
     if (!valid) text[at] = '?';

@@ -41,7 +41,7 @@ Engine::Engine(Program& program, const KeySpace& source, const KeySpace& destina
   variables.Reserve(source.weights().size(), 3 * source.weights().size());
   for (Symbol weight : source.weights()) {
     const uint32_t shard = source.ShapeShard(weight, program.symbols());
-    // A weight that only its optimizer states tell of has a shape, but no dtype of its own.
+    // A weight of which only optimizer states are there has a shape, but no dtype of its own.
     const bool own = source.FirstShard(weight) != KeySpace::kNone;
     const SourceId id = variables.AddSource({.name = weight,
                                              .dtype = own ? source.shard(shard).dtype : DType::kUnspecified,
@@ -138,7 +138,7 @@ void Engine::Execute(const Statement& statement) {
     return Fail(statement.line, Reason::kMappingSyntax, "'_ -> _' maps nothing to nothing");
   }
   if (to == kNothing) {
-    // A temporary is just dropped; a source tensor is taken out of the mapping.
+    // A temporary is just dropped, but a source tensor is taken out of the mapping.
     if (bindings_[from] != kUnset) {
       Read(statement, from);
     } else if (removed_by_[from] == kNoLine) {
@@ -205,7 +205,7 @@ absl::StatusOr<VariableId> Engine::PermuteBy(const Attribute& attribute, Variabl
     for (size_t i = 0; i < axes->size(); ++i) {
       if ((*axes)[i] < static_cast<int64_t>(axes->size())) inverse[(*axes)[i]] = static_cast<int64_t>(i);
     }
-    // One that is no permutation has no inverse: it is refused below, as it was written.
+    // A list that is no permutation has no inverse, so it is refused below in the form in which it was written.
     if (std::find(inverse.begin(), inverse.end(), -1) == inverse.end()) {
       axes = inverse;
       text = ListText(*axes);
@@ -238,7 +238,7 @@ absl::StatusOr<VariableId> Engine::Transform(const Statement& statement, Variabl
     return unsupported(first.key == kAxis ? " must be a number" : " must be text in quotes");
   }
   switch (first.key) {
-    case kAxis: {  // what is left of a merge or split of one
+    case kAxis: {  // the rest of a merge or split of one
       const auto axis = ParseNumber(value);
       if (!axis.has_value() || *axis >= static_cast<int64_t>(variables.shape(in).size())) {
         return MakeError(Reason::kMappingShape, absl::StrCat("axis ", View(value), " is out of range for shape ",
@@ -394,7 +394,7 @@ void Engine::Finish(bool allow_missing) {
       results.push_back({.name = name, .variable = bindings_[name]});
     }
     for (Symbol name : input_names_) {
-      // A source tensor that nothing reads goes out as it is, unless its name has come to mean something else.
+      // A source tensor that nothing reads becomes an output as it is, unless its name has come to mean something else.
       if (!unread(inputs_[name]) || removed_by_[name] != kNoLine) continue;
       if (bindings_[name] != kUnset && bindings_[name] != kSpoiled && unread(bindings_[name])) continue;
       results.push_back({.name = name, .variable = inputs_[name]});

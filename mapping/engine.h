@@ -26,7 +26,7 @@ class Engine {
   Engine(Program& program, const KeySpace& source, const KeySpace& destination, bool reverse, Diagnostics& diagnostics);
 
   // Executes the statements in order, or backwards with their sides swapped. If a statement fails, the names that it
-  // gives are spoilt, and statements that read them are skipped without an error of their own.
+  // gives are spoilt, and statements that read such names are skipped without an error of their own.
   void Run(const std::vector<Statement>& statements);
 
   // Decides what every output is made of. With allow_missing, destination tensors without a source are no error.
@@ -34,7 +34,7 @@ class Engine {
 
   Variables variables;
   std::vector<Result> results;     // by name, ascending
-  std::vector<Symbol> removed;     // source tensors, in order of removal
+  std::vector<Symbol> removed;     // source tensors, in the order in which they were removed
   std::vector<bool> used_sources;  // by SourceId
 
  private:
@@ -48,13 +48,13 @@ class Engine {
   absl::StatusOr<VariableId> PermuteBy(const Attribute& attribute, VariableId in);
   absl::StatusOr<VariableId> CastBy(const Statement& statement, VariableId in);
 
-  // The variable of a name, or kSpoiled after a failed statement. If there is no variable, adds the error.
+  // Returns the variable of a name, or kSpoiled after a failed statement. If there is no variable, adds the error.
   VariableId Read(const Statement& statement, Symbol name);
   void Write(Symbol name, VariableId variable);
   void Fail(LineId line, Reason reason, std::string message);
   void Fail(LineId line, const absl::Status& status, std::string_view before, std::string_view after = {});
   std::string Quoted(Symbol name) const;
-  // What `variable`, called `name`, is: "'a' float32 (4, 8)"; of a temporary with the source tensors it is made of.
+  // Describes `variable`, which is called `name`: "'a' float32 (4, 8)"; for a temporary it adds the source tensors.
   std::string Described(Symbol name, VariableId variable) const;
   std::vector<Symbol> KnownNames() const;
 
@@ -73,14 +73,14 @@ class Engine {
   const KeySpace& destination_;
   bool reverse_;
   Diagnostics& diagnostics_;
-  std::vector<VariableId> inputs_;    // by symbol: the whole source tensor; kUnset
-  std::vector<VariableId> bindings_;  // by symbol: what statements gave; kUnset
+  std::vector<VariableId> inputs_;    // by symbol: the whole source tensor, or kUnset
+  std::vector<VariableId> bindings_;  // by symbol: what statements gave, or kUnset
   std::vector<bool> consumed_;        // by variable
-  std::vector<Symbol> written_;       // names that statements gave, once each
+  std::vector<Symbol> written_;       // names that statements gave, each once
   std::vector<bool> added_;           // by symbol
-  std::vector<LineId> removed_by_;    // by symbol; kNoLine
+  std::vector<LineId> removed_by_;    // by symbol, or kNoLine
   std::vector<Symbol> input_names_;
-  struct {  // the list that was read last: a mapping transposes thousands of tensors in one way
+  struct {  // the list that was read last, because a mapping transposes thousands of tensors in one way
     Symbol value = 0;
     size_t dims = 0;
     Shape axes;

@@ -1,4 +1,4 @@
-// The macros of the three fused layouts.
+// Expands the macros of the three fused layouts.
 #include <algorithm>
 #include <charconv>
 #include <utility>
@@ -114,7 +114,7 @@ bool TemporaryMacros::ParseFused(LineId line, Stage stage, Fused& fused) {
       return fail(absl::StrCat("Unsupported attribute of ", flag, ": ", last));
     }
   }
-  // Today's num_key_value_groups is the number of KV heads; old configs meant the query heads of each.
+  // Today num_key_value_groups is the number of KV heads; in old configs it was the number of query heads per KV head.
   if (groups > 0 && context_.legacy_qkv && stage == Stage::kFusedQkvOld) {
     if (fused.heads % groups != 0) {
       return fail(absl::StrCat("num_heads (", fused.heads, ") must be divisible by num_key_value_groups (", groups,
@@ -169,7 +169,7 @@ void TemporaryMacros::Emit(LineId parent, Stage stage, const std::vector<Symbol>
   out.push_back(program.End());
 }
 
-// Rank by rank: its query heads, then its K heads, then its V heads.
+// The layout is rank by rank: a rank's query heads, then its K heads, then its V heads.
 void TemporaryMacros::ExpandFusedQkvOld(LineId line, std::vector<LineId>& out) {
   constexpr Stage kStage = Stage::kFusedQkvOld;
   const bool legacy = context_.legacy_qkv && HasToken(context_.program, line, kFusedQkv) &&
@@ -209,7 +209,7 @@ void TemporaryMacros::ExpandFusedQkvOld(LineId line, std::vector<LineId>& out) {
     return names;
   };
   if (n == 3 && context_.reverse && fused.heads != fused.kv_heads) {
-    // Backwards, a merge of q, k and v would be a split into equal parts, which they are not.
+    // Read backwards, a merge of q, k and v would be a split into equal parts, but these three are not equal.
     Emit(line, kStage, Part(fused.left, 0, 1), q, fused.axis, out);
     Emit(line, kStage, Part(fused.left, 1, 1), k, fused.axis, out);
     Emit(line, kStage, Part(fused.left, 2, 1), v, fused.axis, out);
@@ -231,7 +231,7 @@ void TemporaryMacros::ExpandFusedQkvOld(LineId line, std::vector<LineId>& out) {
   }
 }
 
-// Rank by rank: its part of gate, then its part of up. Gate is the first half, up the second.
+// The layout is rank by rank: a rank's part of gate, then its part of up. Gate is the first half, up the second.
 void TemporaryMacros::ExpandFusedFfn(LineId line, std::vector<LineId>& out) {
   constexpr Stage kStage = Stage::kFusedFfn;
   if (!HasToken(context_.program, line, kFusedFfn)) return out.push_back(line);
@@ -275,7 +275,7 @@ void TemporaryMacros::ExpandFusedFfn(LineId line, std::vector<LineId>& out) {
   }
 }
 
-// KV head by KV head: its query heads, then K, then V. Independent of the number of ranks.
+// The layout is KV head by KV head: its query heads, then K, then V. It does not depend on the number of ranks.
 void TemporaryMacros::ExpandFusedQkv(LineId line, std::vector<LineId>& out) {
   constexpr Stage kStage = Stage::kFusedQkv;
   if (!HasToken(context_.program, line, kFusedQkv)) return out.push_back(line);

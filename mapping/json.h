@@ -1,5 +1,5 @@
-// The request and the answer of `cairn aoa resolve` as JSON. The request is read in one pass without a tree, and the
-// answer is written as it is computed. So a request of 16 MiB takes only a few times as much memory.
+// Reads the request of `cairn aoa resolve` from JSON and writes its answer. The request is read in one pass without a
+// tree, and the answer is written as it is computed, so a request of 16 MiB takes only a few times as much memory.
 #ifndef CAIRN_MAPPING_JSON_H_
 #define CAIRN_MAPPING_JSON_H_
 
@@ -27,25 +27,26 @@ struct Request {
     return std::span<const ShardDesc>(*destination);
   }
 
-  // What the keys above point into.
+  // Holds what the views above point into.
   struct Buffers;
   std::shared_ptr<const Buffers> buffers;
 };
 
-// Takes over the text. INVALID_ARGUMENT (BAD_REQUEST): not JSON, or not of the documented form; the message names the
-// place ("source[3].dtype"). Unknown members are ignored, but for members of aoa_config that look like misspelt ones.
+// Takes over the text. INVALID_ARGUMENT (BAD_REQUEST): it is not JSON, or not of the documented form; the message names
+// the place ("source[3].dtype"). Unknown members are ignored, except members of aoa_config that look like misspelt
+// ones.
 absl::StatusOr<Request> ParseRequest(std::string text);
 
-// A mapping alone: {"aoa_statements": [...], "aoa_config_reverse": false, ...}, or a plain list of statements.
+// Reads a mapping alone: {"aoa_statements": [...], "aoa_config_reverse": false, ...}, or a plain list of statements.
 absl::StatusOr<Config> ParseConfig(std::string_view text);
 
 using Sink = absl::FunctionRef<void(std::string_view)>;
 
-// {"stages", "outputs", "answers"}, piece by piece. Errors of single queries are part of the answer.
+// Writes {"stages", "outputs", "answers"} piece by piece. Errors of single queries are part of the answer.
 void WriteAnswer(const MappedState& mapped, std::span<const ShardDesc> queries, Sink sink);
 
-// {"error": {...}, "errors": [{...} ...], "error_count": N}: the first error, and all of them. If `errors` is empty,
-// only `status` is told.
+// Writes {"error": {...}, "errors": [{...} ...], "error_count": N}: the first error, then all of them. If `errors` is
+// empty, it writes only `status`.
 void WriteFailure(const absl::Status& status, std::span<const MappingError> errors, size_t total, Sink sink);
 
 }  // namespace cairn::aoa

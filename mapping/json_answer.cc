@@ -7,7 +7,7 @@
 namespace cairn::aoa {
 namespace {
 
-// The length of the valid character that `text` begins with; 0 if it is none.
+// Returns the length of the valid character that `text` begins with; 0 if there is none.
 size_t Utf8Bytes(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const size_t size = byte(0) >= 0xf0 && byte(0) < 0xf5 ? 4 : byte(0) >= 0xe0 ? 3 : byte(0) >= 0xc2 ? 2 : 0;
@@ -15,7 +15,7 @@ size_t Utf8Bytes(std::string_view text) {
   for (size_t i = 1; i < size; ++i) {
     if ((byte(i) & 0xc0) != 0x80) return 0;
   }
-  // Overlong forms, surrogates, and what lies beyond U+10FFFF.
+  // These bytes would be overlong forms, surrogates, or characters beyond U+10FFFF.
   if ((byte(0) == 0xe0 && byte(1) < 0xa0) || (byte(0) == 0xed && byte(1) > 0x9f) ||
       (byte(0) == 0xf0 && byte(1) < 0x90) || (byte(0) == 0xf4 && byte(1) > 0x8f)) {
     return 0;
@@ -23,7 +23,7 @@ size_t Utf8Bytes(std::string_view text) {
   return size;
 }
 
-// Appends text as it stands inside a JSON string; invalid UTF-8 becomes U+FFFD, so that the answer is always JSON.
+// Appends text as it stands inside a JSON string. Invalid UTF-8 becomes U+FFFD, so that the answer is always JSON.
 void AppendEscaped(std::string_view text, std::string& out) {
   size_t plain = 0;
   for (size_t at = 0; at < text.size();) {
@@ -80,7 +80,7 @@ class Writer {
     Raw("\"");
   }
 
-  // Text without its quotes.
+  // Writes text without quotes around it.
   void Escaped(std::string_view text) {
     AppendEscaped(text, buffer_);
     Raw({});
@@ -142,7 +142,7 @@ std::string_view ReasonName(const absl::Status& status) {
   return reason.has_value() ? InfoOf(*reason).name : "UNKNOWN";
 }
 
-// The statement as it stands inside a JSON string. Names, numbers and punctuation need no escapes.
+// Appends the statement as it stands inside a JSON string. Names, numbers and punctuation need no escapes.
 void AppendJsonText(const Program& program, LineId line, std::string& text) {
   for (const Token& token : program.tokens(line)) {
     if (!token.is_string()) {
@@ -157,7 +157,7 @@ void AppendJsonText(const Program& program, LineId line, std::string& text) {
 
 void WriteStages(Writer& out, const Program& program) {
   out.Raw("{\"stages\": [");
-  // Most macros leave most programs as they were: such a stage is written again, not made again.
+  // Most macros leave most programs as they were. The text of such a stage is written again, but not made again.
   std::string statements;
   const std::vector<LineId>* written = nullptr;
   for (size_t i = 0; i < kMacroStages.size(); ++i) {

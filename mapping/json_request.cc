@@ -93,7 +93,7 @@ bool IsNull(ondemand::value value) {
 }
 
 absl::Status ReadDesc(ondemand::value value, std::string_view list, size_t index, ShardDesc& desc) {
-  // Built only for errors: there are many descriptions.
+  // The place is built only for errors, because there are many descriptions.
   const auto place = [&] { return absl::StrCat(View(list), "[", index, "]"); };
   enum Seen { kKey = 1, kLocal = 2, kGlobal = 4, kOffset = 8 };
   int seen = 0;

@@ -48,7 +48,7 @@ KeySpace::KeySpace(std::span<const ShardDesc> shards, SymbolTable& symbols) : kn
 
 uint32_t KeySpace::ShapeShard(Symbol weight, const SymbolTable& symbols) const {
   if (FirstShard(weight) != kNone) return FirstShard(weight);
-  // In the order of names: .moment1_0, .moment2_0, .w_0.
+  // The suffixes are tried in the order of names: .moment1_0, .moment2_0, .w_0.
   for (size_t suffix : {1, 2, 0}) {
     const auto key = symbols.Find(std::string(symbols.Text(weight)) += kStateSuffixes[suffix]);
     if (key.has_value() && FirstShard(*key) != kNone) return FirstShard(*key);
@@ -95,7 +95,7 @@ std::vector<Symbol> KeySpace::MatchStar(std::string_view name, const SymbolTable
   const auto is_digit = [&](size_t at) { return at < name.size() && name[at] >= '0' && name[at] <= '9'; };
   std::vector<Symbol> found;
   if (is_digit(star - 1) || is_digit(star + 1)) {
-    // Digits stand beside the star, so it has to be tried which part of the number the star takes.
+    // Where digits stand beside the star, it has to be tried which part of the number the star takes.
     std::vector<std::pair<std::string_view, Symbol>> matches;
     Match(pattern, symbols, [&](Symbol weight, const NamePattern::Captures& captures) {
       matches.emplace_back(captures[static_cast<size_t>(Placeholder::kStar)], weight);
@@ -107,7 +107,7 @@ std::vector<Symbol> KeySpace::MatchStar(std::string_view name, const SymbolTable
   }
   Family* family = FamilyOf(pattern.Skeleton(), symbols);
   if (family == nullptr) return found;
-  // Which number of the name the star stands for.
+  // Says which number of the name the star stands for.
   size_t position = 0;
   for (size_t at = 0; at < star; ++at) {
     if (is_digit(at) && !is_digit(at + 1)) ++position;

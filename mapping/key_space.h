@@ -1,4 +1,4 @@
-// The tensors of one side of a mapping: which keys there are, their shards, and which keys fit a pattern.
+// Holds the tensors of one side of a mapping: which keys there are, their shards, and which keys fit a pattern.
 #ifndef CAIRN_MAPPING_KEY_SPACE_H_
 #define CAIRN_MAPPING_KEY_SPACE_H_
 
@@ -18,54 +18,54 @@
 namespace cairn::aoa {
 
 // One shard of one tensor, as a rank declares it. Offsets and shapes count elements of the global tensor, and all three
-// have its number of dimensions.
+// vectors have its number of dimensions.
 struct ShardDesc {
   std::string_view key;
   Shape local_shape;
   Shape global_shape;
   Shape global_offset;
-  DType dtype = DType::kUnspecified;  // kUnspecified: not known, fits every dtype
+  DType dtype = DType::kUnspecified;  // kUnspecified: it is not known and fits every dtype
 };
 
-// Holds pointers into the descriptions it was made of. Not thread-safe.
+// Holds pointers into the descriptions that it was made from. Not thread-safe.
 class KeySpace {
  public:
   static constexpr uint32_t kNone = UINT32_MAX;
 
-  // Makes a side that is not known. It has no key.
+  // Makes a side that is not known and has no key.
   KeySpace() = default;
   // Interns all keys.
   KeySpace(std::span<const ShardDesc> shards, SymbolTable& symbols);
 
   bool known() const { return known_; }
-  // The weights, in order of appearance. A weight of which only optimizer states are there is among them; one of which
-  // only scalars are there is not.
+  // Returns the weights in order of appearance. A weight counts if any optimizer states of it are there, but not if
+  // these are only scalars.
   const std::vector<Symbol>& weights() const { return weights_; }
   bool HasWeight(Symbol weight) const { return weight < is_weight_.size() && is_weight_[weight]; }
 
-  // The first shard declared under exactly this key, and the next one under the same key.
+  // FirstShard returns the first shard declared under exactly this key, NextShard the next one under the same key.
   uint32_t FirstShard(Symbol key) const { return key < first_.size() ? first_[key] : kNone; }
   uint32_t NextShard(uint32_t shard) const { return next_[shard]; }
   const ShardDesc& shard(uint32_t index) const { return shards_[index]; }
 
-  // The shard that tells a weight's global shape: its own first, else that of the first state.
+  // Returns the shard that says what a weight's global shape is: its own first one, else that of the first state.
   uint32_t ShapeShard(Symbol weight, const SymbolTable& symbols) const;
 
-  // The number of distinct global offsets among the shards of exactly this key; 0 if there is no shard.
+  // Counts the distinct global offsets among the shards of exactly this key; 0 if there is no shard.
   int64_t ShardCount(Symbol key) const;
 
-  // Calls `visit(weight, captures)` for every weight that matches; captures are the digits under each placeholder
-  // of the pattern, views into the symbol's text. In order of appearance.
+  // Calls `visit(weight, captures)` for every weight that matches, in order of appearance. The captures are the digits
+  // under each placeholder of the pattern, as views into the symbol's text.
   void Match(const NamePattern& pattern, const SymbolTable& symbols,
              const std::function<void(Symbol, const NamePattern::Captures&)>& visit);
 
-  // For a name with one `*`: the weights that match, by the number under the star, ascending.
+  // Returns the weights that match a name with one `*`, ordered by the number under the star.
   std::vector<Symbol> MatchStar(std::string_view name, const SymbolTable& symbols);
 
  private:
-  struct Family {  // weights whose names are equal but for their numbers
+  struct Family {  // weights whose names are equal except for their numbers
     std::vector<Symbol> weights;
-    // By the position of a number in the name: the weights under the name with that number cut out, by number.
+    // By the position of a number in the name: the weights under the name without that number, ordered by the number.
     std::vector<absl::flat_hash_map<std::string, std::vector<Symbol>>> without;
   };
 

@@ -1,4 +1,4 @@
-// Tokens, statements and patterns: positions, borders, and texts that no one would write.
+// Tests tokens, statements and patterns: positions, borders, and texts that nobody would write.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -117,7 +117,7 @@ TEST(ParseList, ParseList_NotIntegers_IsRefused) {
 bool Matches(std::string_view pattern, std::string_view key, NamePattern::Captures* captures = nullptr) {
   NamePattern::Captures mine;
   const bool matches = NamePattern(pattern).Match(key, captures == nullptr ? mine : *captures);
-  // What makes the index right: a pattern and its matches share a skeleton.
+  // A pattern and its matches must have the same skeleton, or the index would miss some.
   std::string skeleton;
   AppendSkeleton(key, skeleton);
   EXPECT_TRUE(!matches || skeleton == NamePattern(pattern).Skeleton()) << pattern << " " << key;
@@ -141,7 +141,7 @@ TEST(NamePattern, Match_DigitsBesidePlaceholders_AreTried) {
   EXPECT_TRUE(Matches("a*2.w", "a1222.w"));
   EXPECT_TRUE(Matches("a$LAYER_ID$EXPERT_ID", "a12"));
   EXPECT_FALSE(Matches("a$LAYER_ID$EXPERT_ID", "a1"));
-  // One placeholder, one number, wherever it stands.
+  // A placeholder stands for one number, wherever it occurs.
   EXPECT_TRUE(Matches("$LAYER_ID.x.$LAYER_ID", "4.x.4"));
   EXPECT_FALSE(Matches("$LAYER_ID.x.$LAYER_ID", "4.x.5"));
 }
@@ -167,7 +167,7 @@ TEST(StateKey, SplitStateKey_Suffixes_AreFound) {
   EXPECT_EQ(SplitStateKey("aw_0").suffix, "");
 }
 
-// The full matrix, as textbooks have it, to check the banded one against.
+// The full matrix as textbooks have it; the banded one is checked against it.
 int PlainDistance(std::string_view a, std::string_view b) {
   std::vector<std::vector<int>> d(a.size() + 1, std::vector<int>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i) {
@@ -205,7 +205,8 @@ TEST(Suggest, Suggest_WrongName_ShowsTheNearest) {
   EXPECT_EQ(Suggest("completely.different.name", names, symbols), "");
 }
 
-// In blocks or one by one: the same names get the same symbols, also while the table grows and within one block.
+// Interned in blocks or one by one, the same names get the same symbols, also while the table grows and within one
+// block.
 TEST(SymbolTable, Intern_ManyTogether_EqualsOneByOne) {
   SymbolTable together, alone;
   NameBatch batch;

@@ -23,7 +23,7 @@ constexpr std::array<uint8_t, 256> kClasses = [] {
 
 uint8_t ClassOf(char c) { return kClasses[static_cast<unsigned char>(c)]; }
 
-// The bytes of the character at `at`, so that a message does not cut one.
+// Returns the bytes of the character at `at`, so that a message does not cut a character.
 std::string_view CharacterAt(std::string_view text, size_t at) {
   size_t size = 1;
   while (size < 4 && at + size < text.size() && (static_cast<unsigned char>(text[at + size]) & 0xc0) == 0x80) ++size;

@@ -23,7 +23,7 @@ std::string_view SideName(const MacroContext& context, bool left) {
   return left != context.reverse ? "source" : "destination";
 }
 
-// "no source tensor matches 'a.$LAYER_ID'", and what is near.
+// Returns "no source tensor matches 'a.$LAYER_ID'", and names that are near.
 std::string NoMatch(MacroContext& context, std::string_view name, bool left) {
   const KeySpace& side = left ? context.left : context.right;
   const std::string_view side_name = SideName(context, left);
@@ -33,7 +33,7 @@ std::string NoMatch(MacroContext& context, std::string_view name, bool left) {
   }
   std::string text = absl::StrCat("no ", View(side_name), " tensor matches '", View(name), "'");
   if (context.diagnostics.has_room()) {
-    // Near means near once the placeholders hold some number.
+    // A name can be near only once its placeholders hold some number.
     std::string example;
     NamePattern::Captures zero;
     zero.fill("0");
@@ -45,7 +45,7 @@ std::string NoMatch(MacroContext& context, std::string_view name, bool left) {
 
 bool IsPastNames(const Token& token) { return token.is(TokenKind::kIdentifier) && IsKeyword(token.symbol); }
 
-// number + delta for a text of digits; nothing if it is beyond 2^63 or below 0.
+// Returns number + delta for a text of digits; nothing if the result is beyond 2^63 or below 0.
 std::optional<std::string> Add(std::string_view digits, int64_t delta) {
   int64_t number = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
@@ -67,7 +67,7 @@ StatementNames NamesOf(const Program& program, LineId line) {
   return names;
 }
 
-// Names left of the arrow get N, those right of it N - 1, for every N that a tensor on the side that is read has.
+// Names left of the arrow get N and those right of it N - 1, for every N that a tensor on the read side has.
 void ExpandLayerIdOffset(MacroContext& context, LineId line, std::vector<LineId>& out) {
   const auto fail = [&](std::string message) {
     context.diagnostics.Add(Reason::kMappingMacro, line, Stage::kLayerIdOffset, std::move(message));
@@ -82,7 +82,7 @@ void ExpandLayerIdOffset(MacroContext& context, LineId line, std::vector<LineId>
                                " does not"));
     }
   }
-  // The tensors that are read stand left, or right when the program runs backwards.
+  // The tensors that are read stand left of the arrow, or right of it when the program runs backwards.
   const bool from_left = !context.reverse;
   std::optional<Symbol> reference;
   bool reference_left = from_left;
@@ -136,7 +136,7 @@ namespace {
 
 struct Combination {
   std::string_view expert, layer;
-  uint64_t expert_number, layer_number;  // saturated: only numbers of 20 digits and more need their texts compared
+  uint64_t expert_number, layer_number;  // saturated; only numbers of 20 digits and more need their texts compared
 
   Combination(std::string_view e, std::string_view l)
       : expert(e), layer(l), expert_number(NumberOf(e)), layer_number(NumberOf(l)) {}
@@ -159,7 +159,7 @@ bool Less(const Combination& a, const Combination& b) {
   return NumberLess(a.layer, b.layer);
 }
 
-// The id combinations of all names of one side that match `name`.
+// Returns the id combinations of all names of one side that match `name`.
 std::vector<Combination> Combinations(MacroContext& context, std::string_view name, bool left) {
   std::vector<Combination> found;
   KeySpace& side = left ? context.left : context.right;
@@ -171,7 +171,7 @@ std::vector<Combination> Combinations(MacroContext& context, std::string_view na
   return found;
 }
 
-// The same over names that statements give which are executed earlier: temporaries.
+// Returns the same for temporaries: names that statements give which are executed earlier.
 std::vector<Combination> AmongEarlier(MacroContext& context, std::string_view name,
                                       const std::vector<LineId>& earlier) {
   std::vector<Combination> found;
@@ -218,7 +218,7 @@ void ExpandIds(MacroContext& context, LineId line, std::vector<LineId>& out) {
       return fail(absl::StrCat("the name ", context.Quoted(name), " must contain all of the following keys: ", tags));
     }
   }
-  // The first name that real tensors match, those that are read before those that are written.
+  // This is the first name that real tensors match. Names that are read come before names that are written.
   const bool from_left = !context.reverse;
   std::vector<Combination> combinations;
   std::optional<std::pair<Symbol, bool>> first;
@@ -240,7 +240,7 @@ void ExpandIds(MacroContext& context, LineId line, std::vector<LineId>& out) {
   std::sort(combinations.begin(), combinations.end(), Less);
   combinations.erase(std::unique(combinations.begin(), combinations.end()), combinations.end());
 
-  // The names with placeholders, cut up once for all combinations.
+  // The names with placeholders are cut up once for all combinations.
   std::vector<std::pair<size_t, NamePattern>> patterns;
   const size_t count = program.line(line).count;
   if (combinations.size() * count > kMaxTokens) {
@@ -393,7 +393,7 @@ void ExpandStars(MacroContext& context, LineId line, std::vector<LineId>& out) {
 void RunMacros(MacroContext& context) {
   Program& program = context.program;
   std::vector<LineId> next;
-  // Statements that the macro has nothing to do with pass through untouched.
+  // A statement that does not concern the macro passes through unchanged.
   const auto run = [&](Stage stage, auto&& concerns, auto&& expand) {
     if (!context.diagnostics.empty()) return;
     const bool any = std::any_of(program.current().begin(), program.current().end(),
@@ -401,7 +401,8 @@ void RunMacros(MacroContext& context) {
     if (any) {
       next.clear();
       next.reserve(program.current().size());
-      // In the order of execution; placeholders of temporaries are looked up among the statements before.
+      // Statements are taken in the order of execution, because placeholders of temporaries are looked up among earlier
+      // ones.
       std::vector<LineId> order = program.current();
       if (context.reverse) std::reverse(order.begin(), order.end());
       for (LineId line : order) {
@@ -411,7 +412,7 @@ void RunMacros(MacroContext& context) {
         } else {
           next.push_back(line);
         }
-        // Backwards once more below.
+        // The whole list is turned around once more below.
         if (context.reverse) std::reverse(next.begin() + static_cast<std::ptrdiff_t>(first), next.end());
       }
       if (context.reverse) std::reverse(next.begin(), next.end());

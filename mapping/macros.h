@@ -1,5 +1,5 @@
-// The macros: they rewrite statements with placeholders, arrays, stars, transposes and fused layouts into plain
-// ones. docs/mapping.md says what each means.
+// The macros rewrite statements with placeholders, arrays, stars, transposes and fused layouts into plain ones.
+// docs/mapping.md says what each means.
 #ifndef CAIRN_MAPPING_MACROS_H_
 #define CAIRN_MAPPING_MACROS_H_
 
@@ -14,33 +14,33 @@
 
 namespace cairn::aoa {
 
-// No statement may name more variables than this after its macros, and no program may grow beyond as many tokens. This
+// After its macros, no statement may name more variables than this, and no program may have more tokens than this. That
 // bounds what a few characters of hostile input can make.
 inline constexpr size_t kMaxNamesPerStatement = 1 << 20;
 inline constexpr size_t kMaxTokens = 1 << 28;
 
 struct MacroContext {
   Program& program;
-  // The sides for which the names left and right of the arrow stand: source and destination, swapped when the program
+  // The sides that the names left and right of the arrow belong to: source and destination, swapped when the program
   // runs backwards.
   KeySpace& left;
   KeySpace& right;
   bool reverse = false;
-  // Old QKV configs: `fused_qkv` from one name to one means fused_qkv_old, and num_key_value_groups counts the
+  // For old QKV configs: `fused_qkv` from one name to one means fused_qkv_old, and num_key_value_groups counts the
   // query heads per KV head.
   bool legacy_qkv = false;
   Diagnostics& diagnostics;
 
   const SymbolTable& symbols() const { return program.symbols(); }
-  // Text for messages.
+  // Returns the name in quotes, for messages.
   std::string Quoted(Symbol symbol) const { return "'" + std::string(symbols().Text(symbol)) + "'"; }
 };
 
-// Runs all macros over program.current(), in order, keeping the statements after each. Stops after the stage that
-// found errors, with all errors of that stage in the diagnostics.
+// Runs all macros over program.current(), in order, and keeps the statements after each. It stops after the first stage
+// that finds errors; the diagnostics then have all errors of that stage.
 void RunMacros(MacroContext& context);
 
-// The names of a statement left and right of its arrow, up to the first reserved word. Views of token positions.
+// The names of a statement left and right of its arrow, up to the first reserved word, as indexes of their tokens.
 struct StatementNames {
   std::vector<uint32_t> left;  // token indexes of identifiers
   std::vector<uint32_t> right;
@@ -57,11 +57,11 @@ void ExpandStars(MacroContext& context, LineId line, std::vector<LineId>& out);
 // The macros that make temporaries. They run after all names are known.
 class TemporaryMacros {
  public:
-  // Takes note of the names of program.current(), so that no temporary gets one of them.
+  // Notes the names of program.current(), so that no temporary gets one of them.
   explicit TemporaryMacros(MacroContext& context);
 
   void CheckChains();
-  void NameTransposes();  // before the first ExpandTranspose
+  void NameTransposes();  // must run before the first ExpandTranspose
   void ExpandTranspose(LineId line, std::vector<LineId>& out);
   void ExpandFusedQkvOld(LineId line, std::vector<LineId>& out);
   void ExpandFusedFfn(LineId line, std::vector<LineId>& out);
@@ -83,12 +83,12 @@ class TemporaryMacros {
   bool CheckHeads(LineId line, Stage stage, const Fused& fused);
   void Fail(LineId line, Stage stage, Reason reason, std::string message);
   bool IsTaken(Symbol name) const;
-  // A free name: `wanted`, or one like it if a tensor or a variable of the program has that name.
+  // Returns a free name: `wanted`, or a similar one if a tensor or a variable of the program has that name.
   Symbol FreeName(Symbol wanted);
-  // base0 .. base{count-1}, all free.
+  // Returns base0 .. base{count-1}, all of them free.
   std::vector<Symbol> FreeNames(std::string_view base, int64_t count);
 
-  // How many shards the tensor has that `name` stands for, on the left or right side; 0 after an error.
+  // Counts the shards of the tensor that `name` stands for, on the left or right side; 0 after an error.
   int64_t ShardCount(LineId line, Stage stage, Symbol name, bool on_left);
   int64_t CountOf(LineId line, Stage stage, Symbol name, const KeySpace& side);
   void IndexChains();
@@ -100,18 +100,18 @@ class TemporaryMacros {
   struct Transpose {
     Symbol written;    // "a^T"
     Symbol variable;   // "a"
-    Symbol temporary;  // what its transpose shall be called
+    Symbol temporary;  // the name that its transpose gets
   };
 
   static constexpr uint32_t kNoTranspose = UINT32_MAX;
 
   MacroContext& context_;
   std::vector<Transpose> transposes_;   // each name once
-  std::vector<uint32_t> transpose_of_;  // by symbol as written; kNoTranspose
-  std::vector<bool> taken_;             // by symbol: used by the program itself
-  std::vector<LineId> statements_;      // as they stood before temporaries
+  std::vector<uint32_t> transpose_of_;  // by symbol as written, or kNoTranspose
+  std::vector<bool> taken_;             // by symbol: the program itself uses it
+  std::vector<LineId> statements_;      // as they stood before there were temporaries
   bool chains_indexed_ = false;
-  std::vector<LineId> last_reader_, last_writer_;  // by symbol; kNoLine
+  std::vector<LineId> last_reader_, last_writer_;  // by symbol, or kNoLine
   std::vector<Symbol> transposed_;                 // by temporary: the name that it transposes; kAxis: none
 };
 

@@ -29,7 +29,7 @@ std::string SliceText(std::span<const int64_t> offset, std::span<const int64_t> 
   return text += ')';
 }
 
-// Refuses descriptions that no computation may use. It is the planner that asks whether shards tile their tensor.
+// Refuses descriptions that no computation can use. Whether shards tile their tensor is checked by the planner.
 void CheckDescs(const KeySpace& side, std::span<const ShardDesc> shards, std::string_view name,
                 Diagnostics& diagnostics) {
   const auto fail = [&](Reason reason, const ShardDesc& shard, std::string what) {
@@ -133,7 +133,7 @@ absl::Status MappedState::Resolve(const ShardDesc& target, std::vector<Entry>& e
   const Box box{target.global_offset, target.local_shape};
   const Shape& declared = declared_[output - outputs_.data()];
   const bool fits = Contains(shape, box);
-  // A shard of a tensor whose transpose was forgotten may lie inside by chance.
+  // If a transpose was forgotten, a shard may lie inside the other tensor by chance.
   const bool same_tensor =
       std::equal(shape.begin(), shape.end(), target.global_shape.begin(), target.global_shape.end());
   const bool as_declared = declared.empty() || declared == target.global_shape;
@@ -183,7 +183,7 @@ absl::Status MappedState::Resolve(const ShardDesc& target, std::vector<Entry>& e
             metadata);
       }
     } else {
-      // States are kept in a dtype of their own, which need not be the weight's.
+      // A state has a dtype of its own, which need not be the weight's.
       dtype = target.dtype;
     }
     entries.push_back({.target = std::move(part.target),
@@ -229,8 +229,8 @@ absl::StatusOr<MappedState> BuildMapping(const Config& config, std::span<const S
     return status;
   };
 
-  // Most mappings name each tensor, its transpose and a temporary once. Names on the destination side come in several
-  // shards each.
+  // Most mappings name each tensor, its transpose and a temporary once. A name on the destination side has several
+  // shards.
   program->symbols().Reserve(3 * source.size() + (destination.has_value() ? destination->size() : 0));
   program->Reserve(3 * source.size());
   KeySpace sources(source, program->symbols());

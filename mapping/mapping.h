@@ -1,6 +1,5 @@
-// The mapping language, from statements to answers. An answer says which part of which source tensor becomes a given
-// part of a target tensor, and by which steps. The language is Paddle's AOA ("All-in-One-Arrow"), as docs/mapping.md
-// describes it.
+// Builds mappings from statements and answers which part of which source tensor becomes a given part of a target
+// tensor, and by which steps. The language is Paddle's AOA ("All-in-One-Arrow"), as docs/mapping.md describes it.
 //
 //   CAIRN_ASSIGN_OR_RETURN(MappedState mapped, BuildMapping(config, source, destination));
 //   std::vector<Entry> entries;
@@ -27,14 +26,14 @@ namespace cairn::aoa {
 
 struct Config {
   std::vector<std::string> statements;  // each one statement, or several on lines of their own
-  bool reverse = false;                 // the same statements, backwards
-  bool traceback = true;                // errors tell how macros led to the failing statement
+  bool reverse = false;                 // the same statements are read backwards
+  bool traceback = true;                // errors say how macros led to the failing statement
   bool legacy_qkv = false;              // old texts: `fused_qkv` from 1 name to 1 is rank-blocked, and
                                         // num_key_value_groups counts the query heads per KV head
   bool allow_missing = false;           // destination tensors without a source are listed, not refused
 };
 
-// A part of a target and the part of a source that fills it. Boxes are in elements of the global tensors.
+// A part of a target, and the part of a source that fills it. Boxes count elements of the global tensors.
 struct Entry {
   Box target;
   std::string_view source_key;     // the source's weight, and the target's optimizer suffix: both views into the
@@ -45,7 +44,7 @@ struct Entry {
   ChainId chain = kNoSteps;
 };
 
-// What one output name is made of.
+// Says what one output name is made of.
 struct Output {
   Symbol name;
   VariableId variable;  // kNoVariable: added, or missing with allow_missing: it has no source
@@ -53,32 +52,34 @@ struct Output {
   bool missing = false;
 };
 
-// The result of a mapping. Immutable: all methods are const and thread-safe, and answers do not depend on the order
-// of questions. It owns all that it needs; the descriptions from which it was built need not live on.
+// The result of a mapping. It is immutable: all methods are const and thread-safe, and answers do not depend on the
+// order of questions. It owns all that it needs, so the descriptions from which it was built may be destroyed.
 class MappedState {
  public:
   MappedState(std::unique_ptr<const Program> program, Variables variables, std::vector<Output> outputs,
               std::vector<Symbol> removed, std::vector<bool> used_sources, std::vector<Shape> declared);
 
-  // Output names, ascending.
+  // Returns the output names, ascending.
   std::span<const Output> outputs() const { return outputs_; }
-  // The output of this weight; null if there is none.
+  // Returns the output of this weight; null if there is none.
   const Output* FindOutput(std::string_view weight) const;
   std::string_view Text(Symbol symbol) const { return program_->symbols().Text(symbol); }
 
-  // Appends the parts of `target` in the order of its variable's slices; together they tile the box, unless the
-  // output is added or missing: then there is none. `target.key` may name an optimizer state: it follows its weight,
-  // its dtype is not checked; a scalar state has one entry, from the source whose name is smallest.
-  // NOT_FOUND (MAPPING_UNKNOWN_NAME): no such output. INVALID_ARGUMENT (MAPPING_SHAPE): other dimensions, or a part
-  // that a reshape cannot cut. OUT_OF_RANGE (MAPPING_RANGE): the box leaves the variable: a forgotten transpose?
-  // INVALID_ARGUMENT (MAPPING_DTYPE): the elements arrive in another dtype than the target's.
+  // Appends the parts of `target` in the order of its variable's slices. Together they tile the box; an output that is
+  // added or missing has none. `target.key` may name an optimizer state: it follows its weight, its dtype is not
+  // checked, and a scalar state has one entry, from the source with the smallest name. NOT_FOUND
+  // (MAPPING_UNKNOWN_NAME): there is no such output. INVALID_ARGUMENT (MAPPING_SHAPE): the dimensions differ, or a
+  // reshape cannot cut the part; (MAPPING_DTYPE): the elements arrive in another dtype than the target's. OUT_OF_RANGE
+  // (MAPPING_RANGE): the box leaves the variable, perhaps for lack of a transpose.
   absl::Status Resolve(const ShardDesc& target, std::vector<Entry>& entries) const;
 
-  // The steps of an entry in order, as types and as Paddle writes them ("[1, 0]", "float32", "reshape:[2, 3, 4]").
+  // Returns the steps of an entry in order. postprocess() has them as Paddle writes them: "[1, 0]", "float32",
+  // "reshape:[2, 3, 4]".
   std::span<const Step> steps(const Entry& entry) const { return variables_.steps().steps(entry.chain); }
   std::span<const std::string> postprocess(const Entry& entry) const { return variables_.steps().texts(entry.chain); }
 
-  // The sources that `name -> _` removed, and the sources that neither an output uses nor a removal names. Both ascend.
+  // removed() has the sources that `name -> _` removed; unused() those that no output uses and no statement removed.
+  // Both ascend.
   std::vector<std::string_view> removed() const;
   std::vector<std::string_view> unused() const;
 
@@ -89,16 +90,16 @@ class MappedState {
   std::unique_ptr<const Program> program_;
   Variables variables_;
   std::vector<Output> outputs_;
-  std::vector<uint32_t> output_of_;  // by symbol; UINT32_MAX: none
+  std::vector<uint32_t> output_of_;  // by symbol, or UINT32_MAX
   std::vector<Symbol> removed_;
   std::vector<bool> used_sources_;
-  std::vector<Shape> declared_;  // by output: the destination's global shape; empty if not known
+  std::vector<Shape> declared_;  // by output: the destination's global shape; empty if it is not known
 };
 
-// Builds a mapping. If there is no `destination`, the outputs are what the statements leave over, whole.
-// Errors name the statement; with several, the status tells the first and their number, and `errors` (may be null)
-// gets all of them, capped at Diagnostics::kKept, and `total` (may be null) their true number. Time and memory are
-// linear in descriptions, statements after macros and slices.
+// Builds a mapping. If there is no `destination`, the outputs are the whole tensors that the statements leave over.
+// Errors name the statement. If there are several, the status has the first and their number, `errors` (may be null)
+// gets all of them, at most Diagnostics::kKept, and `total` (may be null) gets their true number. Time and memory are
+// linear in descriptions, statements after macros, and slices.
 absl::StatusOr<MappedState> BuildMapping(const Config& config, std::span<const ShardDesc> source,
                                          std::optional<std::span<const ShardDesc>> destination,
                                          std::vector<MappingError>* errors = nullptr, size_t* total = nullptr);

@@ -1,5 +1,5 @@
-// The engine as the planner calls it: typed steps, boxes, statuses. What programs mean is tested on arrays in
-// tests/mapping.
+// Tests the engine as the planner calls it: typed steps, boxes, statuses. tests/mapping tests on arrays what programs
+// mean.
 #include "mapping/mapping.h"
 
 #include <gmock/gmock.h>

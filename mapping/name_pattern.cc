@@ -8,7 +8,7 @@ namespace {
 
 constexpr char kNumber = '\1';
 
-// The longest tags first: one is the beginning of another.
+// The longest tags come first, because one is the beginning of another.
 constexpr std::array<std::string_view, kPlaceholders> kTags = {"$LAYER_ID_OFFSET", "$EXPERT_ID", "$LAYER_ID", "*"};
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
@@ -64,7 +64,7 @@ bool NamePattern::MatchFrom(size_t index, std::string_view rest, Captures& captu
   }
   size_t digits = 0;
   while (digits < rest.size() && IsDigit(rest[digits])) ++digits;
-  // The longest run first; shorter ones matter only where digits follow the placeholder.
+  // The longest run is tried first; shorter ones matter only where digits follow the placeholder.
   for (; digits > 0; --digits) {
     captured = rest.substr(0, digits);
     if (MatchFrom(index + 1, rest.substr(digits), captures)) return true;

@@ -1,4 +1,4 @@
-// Names with placeholders for numbers: layers.$LAYER_ID.experts.*.weight.
+// Matches names with placeholders for numbers: layers.$LAYER_ID.experts.*.weight.
 #ifndef CAIRN_MAPPING_NAME_PATTERN_H_
 #define CAIRN_MAPPING_NAME_PATTERN_H_
 
@@ -26,15 +26,15 @@ class NamePattern {
   // Bit i is set if placeholder i occurs.
   uint8_t present() const { return present_; }
 
-  // True if all of `key` matches, each placeholder standing for one or more digits, the same for all its
-  // occurrences (stars are independent of each other; the last one is captured).
+  // Returns true if all of `key` matches. Each placeholder stands for one or more digits, which are the same wherever
+  // it occurs. Only stars are independent of each other; the last one is captured.
   bool Match(std::string_view key, Captures& captures) const;
 
-  // Appends the name with the digits of `values` in the placeholders' place; one without a value stays.
+  // Appends the name with the digits of `values` in place of the placeholders. A placeholder without a value stays.
   void Substitute(const Captures& values, std::string& text) const;
 
-  // The name with every maximal run of digits and placeholders replaced by one '\1': equal for a pattern and all
-  // keys that match it.
+  // Returns the name with every longest run of digits and placeholders replaced by one '\1'. It is equal for a pattern
+  // and all keys that match it.
   std::string Skeleton() const;
 
  private:
@@ -53,7 +53,7 @@ class NamePattern {
 // Appends `key` with every run of digits replaced by '\1'.
 void AppendSkeleton(std::string_view key, std::string& skeleton);
 
-// Orders texts of digits by their numbers, whatever their lengths; equal numbers by their text.
+// Orders texts of digits by their numbers, whatever their lengths, and equal numbers by their text.
 bool NumberLess(std::string_view a, std::string_view b);
 
 }  // namespace cairn::aoa

@@ -51,13 +51,14 @@ class LineParser {
       got += " '";
       AppendToken(tokens_[at_], program_.symbols(), got);
       got += '\'';
-      // Columns are the user's only while no macro has rewritten the statement.
+      // Columns are those of the user's text only while no macro has rewritten the statement.
       if (program_.line(line_).parent == kNoLine) absl::StrAppend(&where, ", column ", tokens_[at_].column + 1);
     }
     return Fail(absl::StrCat("Expected ", std::string(expected), ", got ", got, " at ", where));
   }
 
-  // A list of names; on the right it ends where an attribute begins. Their number, 0 after an error.
+  // Reads a list of names, which ends on the right side where an attribute begins. Returns their number, 0 after an
+  // error.
   uint32_t Names(bool right) {
     uint32_t count = 0;
     while (true) {

@@ -1,4 +1,4 @@
-// Plain statements, after all macros:
+// Parses plain statements, after all macros:
 //
 //   statement = name {"," name} "->" name {"," name} {"," attribute "=" (number | string)}
 #ifndef CAIRN_MAPPING_PARSER_H_
@@ -36,9 +36,9 @@ struct Statement {
 // Returns nothing after an error, which is added to the diagnostics.
 std::optional<Statement> ParseStatement(const Program& program, LineId line, Diagnostics& diagnostics);
 
-// "[2, 0, 1]": non-negative integers; nothing if it is anything else.
+// Reads non-negative integers like "[2, 0, 1]". Returns nothing if the text is anything else.
 std::optional<Shape> ParseList(std::string_view text);
-// Digits below 2^63.
+// Reads digits with a value below 2^63.
 std::optional<int64_t> ParseNumber(std::string_view digits);
 
 }  // namespace cairn::aoa

@@ -65,7 +65,7 @@ Program::AddResult Program::AddText(std::string_view text) {
   AddResult result;
   result.fault = Lex(text, symbols_, tokens);
   if (result.fault.has_value()) tokens.clear();
-  // With one statement in the string, the user's text is the string as it is, else the statement's own line.
+  // If the string has one statement, the user's text is the whole string; else it is the statement's own line.
   std::vector<std::pair<size_t, size_t>> runs;  // of tokens
   for (size_t from = 0, i = 0; i <= tokens.size(); ++i) {
     if (i < tokens.size() && !tokens[i].is(TokenKind::kNewline)) continue;

@@ -14,7 +14,7 @@
 
 namespace cairn::aoa {
 
-// The stages, in order of execution. Every macro runs over all statements before the next macro starts. That order is
+// The stages in order of execution. Every macro runs over all statements before the next macro starts. This order is
 // part of what a program means.
 enum class Stage : uint8_t {
   kLexer,
@@ -30,7 +30,7 @@ enum class Stage : uint8_t {
   kParser,
   kEngine,
 };
-// "layer_id_offset", "id" ..., as people meet it in error chains.
+// Returns a stage's name as people meet it in error chains: "layer_id_offset", "id" ...
 std::string_view NameOf(Stage stage);
 
 // The eight macros whose results are kept.
@@ -60,34 +60,33 @@ class Program {
   const SymbolTable& symbols() const { return symbols_; }
 
   // Takes one string of the user's list, which may hold several statements on lines of their own, comments and blank
-  // lines. It appends the statements. If the text has a fault, it appends only one empty line that stands for the text,
-  // and returns the fault.
+  // lines, and appends the statements. If the text has a fault, it appends only one empty line that stands for the
+  // text, and returns the fault.
   struct AddResult {
     std::optional<LexFault> fault;
     LineId faulty = kNoLine;
   };
   AddResult AddText(std::string_view text);
 
-  // Makes room for as many further statements of usual length.
+  // Makes room for as many more statements of usual length.
   void Reserve(size_t more);
 
   const Line& line(LineId id) const { return lines_[id]; }
-  size_t line_count() const { return lines_.size(); }
   std::span<const Token> tokens(LineId id) const { return {tokens_.data() + lines_[id].first, lines_[id].count}; }
   // The user's own text of the statement that `id` came from.
   std::string_view UserText(LineId id) const { return roots_[lines_[id].root]; }
   void AppendText(LineId id, std::string& text) const;
   std::string Text(LineId id) const;
 
-  // A new statement, made from `parent` by `stage`: Begin, any number of Push, End. Spans got from tokens() are
-  // invalid after a Push.
+  // Makes a new statement from `parent` by `stage`: call Begin, any number of Push, End. A Push makes spans from
+  // tokens() invalid.
   void Begin(LineId parent, Stage stage);
   void Push(Token token) { tokens_.push_back(token); }
   void PushName(Symbol name, uint32_t column) { Push(MakeToken(TokenKind::kIdentifier, name, column)); }
   LineId End();
   Token TokenAt(LineId id, size_t index) const { return tokens_[lines_[id].first + index]; }
 
-  // The statements as they stand now, and after each macro.
+  // The statements as they are now, and as they were after each macro.
   std::vector<LineId>& current() { return current_; }
   const std::vector<LineId>& current() const { return current_; }
   void KeepStage(Stage stage) { kept_[Slot(stage)] = current_; }

@@ -1,4 +1,4 @@
-// Mappings for well-known families of models, written in the language itself: from Hugging Face's names to fused
+// Has mappings for well-known families of models, written in the language itself: from Hugging Face's names to fused
 // layouts. Run backwards (aoa_config_reverse), they export.
 #ifndef CAIRN_MAPPING_READY_MAPPING_H_
 #define CAIRN_MAPPING_READY_MAPPING_H_
@@ -19,7 +19,7 @@ struct ModelNumbers {
   std::optional<int64_t> heads;  // query heads
   std::optional<int64_t> kv_heads;
   std::optional<int64_t> q_lora_rank;   // DeepSeek's latent attention
-  std::optional<int64_t> kv_lora_rank;  // with the rotary part: kv_lora_rank + qk_rope_head_dim
+  std::optional<int64_t> kv_lora_rank;  // kv_lora_rank + qk_rope_head_dim, so with the rotary part
 };
 
 struct ReadyMapping {
@@ -31,11 +31,11 @@ struct ReadyMapping {
 
 std::span<const ReadyMapping> ReadyMappings();
 
-// The text with its numbers filled in: what a person reads, and valid as one entry of aoa_statements.
-// NOT_FOUND (MAPPING_UNKNOWN_NAME): no such mapping; the message lists them.
+// Returns the text with its numbers filled in. A person can read it, and it is valid as one entry of aoa_statements.
+// NOT_FOUND (MAPPING_UNKNOWN_NAME): there is no such mapping; the message lists them.
 absl::StatusOr<std::string> ReadyMappingText(std::string_view name, const ModelNumbers& numbers = {});
 
-// The statements alone, one each, for aoa_statements.
+// Returns the statements alone, one each, for aoa_statements.
 std::vector<std::string> StatementsOf(std::string_view text);
 
 }  // namespace cairn::aoa

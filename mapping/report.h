@@ -23,16 +23,16 @@ struct MappingReport {
     DType arrives;
     std::string source;  // one that it arrives from
   };
-  // A group of outputs that are made in the same way, but for the numbers in their names.
+  // A group of outputs that are made in the same way and differ only in the numbers in their names.
   struct Group {
     std::string target;                // "model.layers.*.mlp.up_gate.weight"
-    std::vector<std::string> sources;  // likewise, each once, with " x384" where one stands for several
+    std::vector<std::string> sources;  // the same for sources, each once, with " x384" where one stands for several
     std::string operation;             // "rename", "merge of 2, [1, 0]", "part, bfloat16"
     size_t count = 0;                  // outputs
   };
 
   size_t matched = 0;                   // outputs with a source
-  size_t identities = 0;                // of these, same name, whole, unchanged
+  size_t identities = 0;                // those of them that keep name, size and content
   std::vector<std::string> missing;     // destination tensors that nothing gives
   std::vector<std::string> unexpected;  // source tensors that nothing uses
   std::vector<std::string> added;       // kept at their initial value, by `_ -> name`
@@ -42,7 +42,7 @@ struct MappingReport {
   std::vector<Group> groups;  // without identities; in order of names
 };
 
-// `destination` as given to BuildMapping. Linear in outputs and slices.
+// `destination` is what BuildMapping was given. The cost is linear in outputs and slices.
 MappingReport MakeReport(const MappedState& mapped, std::optional<std::span<const ShardDesc>> destination);
 
 struct ReportLimits {
@@ -52,7 +52,7 @@ struct ReportLimits {
   size_t sources = 5;  // of a group
 };
 
-// A table of plain text, ending with a newline. What the limits cut off is counted.
+// Returns a table of plain text that ends with a newline. It counts what the limits cut off.
 std::string FormatReport(const MappingReport& report, const ReportLimits& limits = {});
 
 }  // namespace cairn::aoa

@@ -1,4 +1,4 @@
-// Optimizer states follow their weight under its name and a suffix; mappings speak of weights only.
+// Optimizer states follow their weight: they have its name and a suffix. Mappings speak of weights only.
 #ifndef CAIRN_MAPPING_STATE_KEY_H_
 #define CAIRN_MAPPING_STATE_KEY_H_
 

@@ -49,7 +49,7 @@ ChainId StepTable::Append(ChainId chain, const Step& step, const std::string& te
       next.reshapes = true;
       break;
   }
-  // Permutations after a reshape compose another way: such chains are walked step by step.
+  // Permutations after a reshape compose in another way, so such chains are walked step by step.
   if (next.reshapes) next.net.clear();
   next.steps.push_back(step);
   next.texts.push_back(key.second);

@@ -1,4 +1,4 @@
-// The steps that source elements take on their way into a target: permute, cast, reshape, in order.
+// Describes the steps that source elements take on their way into a target: permute, cast, reshape, in order.
 #ifndef CAIRN_MAPPING_STEPS_H_
 #define CAIRN_MAPPING_STEPS_H_
 
@@ -19,7 +19,7 @@ struct Step {
     kPermute,  // axis i of the result is axis axes[i] of the input
     kCast,     // to `dtype`
     kReshape,  // [d0*d1, prod(rest)] to [d0, d1, *rest]; `canonical` is the latter; for a part, d0 is smaller
-    kFlatten,  // the other way round
+    kFlatten,  // the reverse
   };
   Kind kind;
   Shape axes;                         // kPermute
@@ -35,16 +35,17 @@ class StepTable {
  public:
   StepTable();
 
-  // `chain` and one step more. `text` is the step as Paddle writes it in a postprocess list.
+  // Returns the chain with one more step. `text` is the step as Paddle writes it in a postprocess list.
   ChainId Append(ChainId chain, const Step& step, const std::string& text);
 
   std::span<const Step> steps(ChainId chain) const { return chains_[chain].steps; }
   std::span<const std::string> texts(ChainId chain) const { return chains_[chain].texts; }
-  // The last cast; kUnspecified if there is none.
+  // Returns the dtype of the last cast; kUnspecified if there is none.
   DType LastCast(ChainId chain) const { return chains_[chain].last_cast; }
 
-  // The box of the source that becomes `part`, both relative to the block that the whole chain turns into a block
-  // of shape `block`. False if `part` cuts through what a reshape keeps together: the reason is in `*why`.
+  // Finds the box of the source that becomes `part`. Both boxes are relative to the blocks that the whole chain turns
+  // into each other; the target's has the shape `block`. Returns false if `part` cuts through what a reshape keeps
+  // together, and puts the reason into `*why`.
   bool MapBack(ChainId chain, std::span<const int64_t> offset, std::span<const int64_t> shape, Shape& source_offset,
                Shape& source_shape, std::string* why) const;
 

@@ -9,9 +9,9 @@ namespace {
 
 constexpr size_t kShown = 3;
 constexpr int kMaxEdits = 4;
-constexpr size_t kMaxNameBytes = 512;  // names beyond are not compared: the work is bounded
+constexpr size_t kMaxNameBytes = 512;  // longer names are not compared, so that the work is bounded
 
-// True if both have as many dotted parts and differ in one of them only.
+// Returns true if both have as many dotted parts and differ in only one of them.
 bool OnePartDiffers(std::string_view a, std::string_view b) {
   int differing = 0;
   while (true) {
@@ -28,7 +28,7 @@ bool OnePartDiffers(std::string_view a, std::string_view b) {
 int EditDistance(std::string_view a, std::string_view b, int limit) {
   const int n = static_cast<int>(a.size()), m = static_cast<int>(b.size());
   if (std::abs(n - m) > limit) return limit + 1;
-  // Three rows of the optimal string alignment, only within `limit` of the diagonal.
+  // Three rows of the matrix of the optimal string alignment are kept, only within `limit` of the diagonal.
   const int far = limit + 1;
   std::vector<int> before(m + 1, far), above(m + 1, far), row(m + 1, far);
   for (int j = 0; j <= std::min(m, limit); ++j) above[j] = j;

@@ -1,4 +1,4 @@
-// "Did you mean": the known names nearest to a wrong one.
+// Suggests the known names that are nearest to a wrong one ("did you mean").
 #ifndef CAIRN_MAPPING_SUGGESTION_H_
 #define CAIRN_MAPPING_SUGGESTION_H_
 
@@ -10,12 +10,12 @@
 
 namespace cairn::aoa {
 
-// Edits (insert, remove, replace, swap of neighbours) from `a` to `b`, or `limit` + 1 if there are more.
-// O(limit * length).
+// Counts the edits (insert, remove, replace, swap of neighbours) from `a` to `b`; `limit` + 1 if there are more than
+// `limit`. O(limit * length).
 int EditDistance(std::string_view a, std::string_view b, int limit);
 
-// "; did you mean 'x' or 'y'?" with at most three of the candidates, nearest first; empty if none is near. Names that
-// differ in one dotted part only count as near even if that part differs much.
+// Returns "; did you mean 'x' or 'y'?" with at most three of the candidates, nearest first; empty if none is near. A
+// name that differs in only one dotted part counts as near even if that part differs much.
 std::string Suggest(std::string_view wrong, const std::vector<Symbol>& candidates, const SymbolTable& symbols);
 
 }  // namespace cairn::aoa

@@ -1,4 +1,4 @@
-// Names as small numbers. A mapping touches every tensor name many times; each is hashed once.
+// Turns names into small numbers. A mapping uses every tensor name many times, but each is hashed only once.
 #ifndef CAIRN_MAPPING_SYMBOL_TABLE_H_
 #define CAIRN_MAPPING_SYMBOL_TABLE_H_
 
@@ -14,8 +14,8 @@ namespace cairn::aoa {
 
 using Symbol = uint32_t;
 
-// The reserved words of the language, interned first, so that their symbols are constants. No variable may bear
-// such a name.
+// The reserved words of the language. They are interned first, so that their symbols are constants. No variable may
+// have such a name.
 enum Keyword : Symbol {
   kAxis = 0,
   kFusedFfn,
@@ -36,7 +36,7 @@ enum Keyword : Symbol {
 
 inline bool IsKeyword(Symbol symbol) { return symbol < kKeywordCount; }
 
-// What a name contains that some macro acts on.
+// The parts of a name that some macro acts on.
 enum NameTrait : uint8_t {
   kHasOffsetTag = 1,     // $LAYER_ID_OFFSET
   kHasIdTag = 2,         // $LAYER_ID (and not ..._OFFSET) or $EXPERT_ID
@@ -54,12 +54,12 @@ class SymbolTable {
   // Makes room for `more` further symbols at once.
   void Reserve(size_t more);
   Symbol Intern(std::string_view text);
-  // The same for many texts, several times as fast: where each lies is fetched while others are looked at.
+  // Does the same for many texts, several times as fast: it looks at some texts while the places of others are fetched.
   void Intern(std::span<const std::string_view> texts, std::vector<Symbol>& symbols);
   std::optional<Symbol> Find(std::string_view text) const;
   std::string_view Text(Symbol symbol) const { return {entries_[symbol].data, entries_[symbol].bytes}; }
   uint8_t Traits(Symbol symbol) const { return entries_[symbol].traits; }
-  // All symbols are below this.
+  // Returns a number above all symbols.
   size_t size() const { return entries_.size(); }
 
  private:
@@ -84,15 +84,15 @@ class SymbolTable {
   char* chunk_next_ = nullptr;
 };
 
-// Names that are put together one after the other, then interned together.
+// Builds names one after the other, then interns them together.
 class NameBatch {
  public:
   void Clear();
-  // Where the next name is appended; End finishes it.
+  // Append the next name here, then call End.
   std::string& text() { return text_; }
   void End() { ends_.push_back(text_.size()); }
   bool full() const { return ends_.size() >= kEnough; }
-  // The symbols of all names, in their order; valid until the next call.
+  // Returns the symbols of all names, in their order. They are valid until the next call.
   std::span<const Symbol> Intern(SymbolTable& symbols);
 
  private:

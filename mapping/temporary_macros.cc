@@ -1,4 +1,4 @@
-// The macros that make temporaries: their names, transposes, and how many shards a tensor has.
+// Expands the macros that make temporaries, names these, and counts the shards of tensors.
 #include <algorithm>
 #include <utility>
 
@@ -57,7 +57,7 @@ std::vector<Symbol> TemporaryMacros::FreeNames(std::string_view base, int64_t co
 
 void TemporaryMacros::CheckChains() {
   for (LineId line : statements_) {
-    // A statement with one name left of its arrow is in order; most begin so.
+    // A statement with one name left of its arrow is in order; most statements begin in this way.
     if (context_.program.line(line).count > 1 && context_.program.TokenAt(line, 1).is(TokenKind::kArrow)) continue;
     const StatementNames names = NamesOf(context_.program, line);
     if (names.left.size() <= 1 || names.right.size() <= 1) continue;
@@ -173,7 +173,7 @@ void TemporaryMacros::IndexChains() {
 }
 
 int64_t TemporaryMacros::CountOf(LineId line, Stage stage, Symbol name, const KeySpace& side) {
-  // The weight's own shards, or those of the states that are sharded like it.
+  // These are the weight's own shards, or those of the states that are sharded like it.
   int64_t count = 0;
   std::string counts;
   for (std::string_view suffix : {std::string_view(), kStateSuffixes[0], kStateSuffixes[1], kStateSuffixes[2]}) {
@@ -200,7 +200,7 @@ int64_t TemporaryMacros::ShardCount(LineId line, Stage stage, Symbol name, bool 
   }
   if (!side.known()) return 1;
   if (name < transposed_.size() && transposed_[name] != kAxis) name = transposed_[name];
-  // A temporary has as many shards as the tensor that it is made from, or goes into.
+  // A temporary has as many shards as the tensor that it is made from or goes into.
   std::vector<Symbol> seen;
   while (!side.HasWeight(name)) {
     IndexChains();

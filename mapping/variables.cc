@@ -12,7 +12,7 @@ namespace {
 
 constexpr DType kCastable[] = {DType::kFloat16, DType::kBfloat16, DType::kFloat32, DType::kFloat64};
 
-// Variables with fewer slices are searched one by one.
+// A variable with fewer slices than this is searched slice by slice.
 constexpr uint32_t kWorthSorting = 8;
 
 std::string DtypeText(DType dtype) { return dtype == DType::kUnspecified ? "unknown" : std::string(NameOf(dtype)); }
@@ -205,7 +205,7 @@ absl::StatusOr<std::vector<VariableId>> Variables::Split(VariableId from, int64_
       if (dims_.size() + 4 * kMaxDims > UINT32_MAX || slices_.size() >= INT32_MAX) {
         return MakeError(Reason::kMemoryLimit, "the mapping needs more than 2^32 numbers of working memory");
       }
-      // Relative to the slice, to find the source box; then relative to the piece.
+      // Offsets are relative to the slice while the source box is searched, and then relative to the piece.
       offset.assign(n, 0);
       extent.assign(own + n, own + 2 * n);
       offset[axis] = low - own[axis];

@@ -1,5 +1,5 @@
-// The variables of a mapping. They know of which boxes of which source tensors each is made, and the operations on
-// them.
+// Holds the variables of a mapping. A variable knows which boxes of which source tensors it is made of. The operations
+// make new variables.
 #ifndef CAIRN_MAPPING_VARIABLES_H_
 #define CAIRN_MAPPING_VARIABLES_H_
 
@@ -33,34 +33,33 @@ struct SourceTensor {
 struct Slice {
   SourceId source;
   ChainId chain;
-  uint32_t dims;  // where its four vectors stand: source offset and shape, own offset and shape
+  uint32_t dims;  // the index of its four vectors: source offset and shape, own offset and shape
 };
 
 struct Variable {
   uint32_t first_slice;
   uint32_t slice_count;
-  uint32_t shape;  // where it stands
+  uint32_t shape;  // the index of its shape
   uint8_t ndim;
   int8_t sorted_axis;  // slices ascend along this axis without overlap; -1: no such axis is known
-  DType source_dtype;  // common to all sources, before casts
+  DType source_dtype;  // of all sources, before casts
   DType dtype;         // after casts
 };
 
-// Holds all variables that were ever made. None is changed afterwards, so that a temporary may have any number of
-// readers. Slices are shared by renames. Const access is thread-safe.
+// Holds all variables that were ever made. None changes afterwards, so a temporary may have any number of readers.
+// Renames share slices. Const access is thread-safe.
 //
-// Operations answer the new variable, or an error with kMappingShape or kMappingDtype. Memory is linear in the slices,
+// Operations return the new variable, or an error with kMappingShape or kMappingDtype. Memory is linear in the slices,
 // of which there may be 2^31 in all.
 class Variables {
  public:
   SourceId AddSource(SourceTensor tensor);
   const SourceTensor& source(SourceId id) const { return sources_[id]; }
-  size_t source_count() const { return sources_.size(); }
 
-  // Makes room for sources, and about as many variables more, of one slice and two dimensions each.
+  // Makes room for the sources and about `more` other variables, of one slice and two dimensions each.
   void Reserve(size_t sources, size_t more);
 
-  // The whole of a source tensor.
+  // Returns all of a source tensor.
   VariableId Whole(SourceId source);
 
   const Variable& variable(VariableId id) const { return variables_[id]; }
@@ -73,19 +72,19 @@ class Variables {
   const StepTable& steps() const { return steps_; }
 
   VariableId Rename(VariableId from);
-  // `name`: how an error names a part, by its index.
+  // Returns the name of a part in an error, by the part's index.
   using PartName = std::function<std::string(size_t)>;
   absl::StatusOr<VariableId> Merge(std::span<const VariableId> parts, int64_t axis, const PartName& name);
-  // `sizes` add up to the axis' length.
+  // `sizes` must add up to the axis' length.
   absl::StatusOr<std::vector<VariableId>> Split(VariableId from, int64_t axis, std::span<const int64_t> sizes);
   absl::StatusOr<VariableId> Permute(VariableId from, const Shape& axes, const std::string& text);
   absl::StatusOr<VariableId> Cast(VariableId from, DType dtype);
-  // Between [d0, d1, *rest] and [d0*d1, prod(rest)], whichever `from` is; `wanted` is the target's shape if known:
-  // a variable of that shape already stays as it is.
+  // Changes between [d0, d1, *rest] and [d0*d1, prod(rest)], whichever of the two `from` is. `wanted` is the target's
+  // shape if it is known: a variable that has it already stays as it is.
   absl::StatusOr<VariableId> Reshape(VariableId from, const Shape& canonical, const std::string& text,
                                      const Shape* wanted);
 
-  // The parts of `box`, a box inside the variable, in order of slices. Appended to `found`.
+  // One of the parts of a box.
   struct Part {
     Box target;
     SourceId source;
@@ -98,7 +97,7 @@ class Variables {
   uint32_t AddDims(std::span<const int64_t> dims);
   absl::Status CheckAxis(VariableId id, int64_t axis) const;
   VariableId AddVariable(std::span<const int64_t> shape, uint32_t first_slice, DType source_dtype, DType dtype);
-  // The slices that may meet [from, to) along `axis`, as indexes relative to the variable's first.
+  // Returns the slices that may meet [from, to) along `axis`, as indexes relative to the variable's first slice.
   std::pair<uint32_t, uint32_t> Near(const Variable& variable, int64_t axis, int64_t from, int64_t to) const;
   size_t SourceDims(const Slice& slice) const { return sources_[slice.source].shape.size(); }
   const int64_t* SourceOffset(const Slice& slice) const { return dims_.data() + slice.dims; }
@@ -111,8 +110,8 @@ class Variables {
   StepTable steps_;
 };
 
-// The dtypes that a mapping may cast between: plain floating point. Others lose their meaning without scales (float8,
-// float4, quantised integers) or are no weights at all.
+// Returns true for the dtypes that a mapping may cast between: plain floating point. Others lose their meaning without
+// scales (float8, float4, quantised integers) or are no weights at all.
 bool IsCastable(DType dtype);
 std::string CastableNames();
 

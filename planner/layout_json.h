@@ -1,4 +1,4 @@
-// A set of layouts as JSON: {"layouts": [{"ranks", "node", "tensors", "objects", "aliases"}]}.
+// Reads a set of layouts from JSON: {"layouts": [{"ranks", "node", "tensors", "objects", "aliases"}]}.
 #ifndef CAIRN_PLANNER_LAYOUT_JSON_H_
 #define CAIRN_PLANNER_LAYOUT_JSON_H_
 
@@ -18,15 +18,15 @@ struct LayoutsFromJson {
   std::vector<std::string> layouts;
   std::vector<std::string> digests;
   std::vector<RankInput> inputs;
-  // The declared bytes of objects by (name, rank). The rank of a shared object is -1.
+  // The declared size of each object, by (name, rank). The rank of a shared object is -1.
   std::map<std::pair<std::string, int>, uint64_t> object_bytes;
 };
 
-// Reads `set`. Faults go to `faults`, and a tensor with a fault is left out everywhere, so that the planner finds the
+// Reads `set`. Faults go to `faults`. A tensor with a fault is left out everywhere, so that the planner can find the
 // faults of the others. A shard needs an offset, unless it is the whole tensor.
 LayoutsFromJson ReadLayouts(const nlohmann::json& set, FaultList& faults);
 
-// {"errors": [...]} of all faults that were kept, and how many there are in all.
+// Returns {"errors": [...]} with all faults that were kept, and the number of all.
 nlohmann::ordered_json ErrorsToJson(const FaultList& faults);
 
 }  // namespace cairn

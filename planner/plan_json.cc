@@ -43,7 +43,7 @@ void BadRequest(std::string message, FaultList& faults) {
   faults.Add({Reason::kBadRequest, "", {}, {}, {}, std::move(message)});
 }
 
-// Deep nesting would exhaust the stack of a recursive reader; nothing here needs more than a few levels.
+// Deep nesting would exhaust the stack of a recursive reader. No request needs more than a few levels.
 bool TooDeep(std::string_view text) {
   int depth = 0;
   bool in_string = false;

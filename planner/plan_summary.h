@@ -1,4 +1,4 @@
-// Plans in a few lines for people: how balanced they are, what moves, who is heaviest, and why.
+// Describes plans in a few lines for people: how balanced they are, what moves, who is heaviest, and why.
 #ifndef CAIRN_PLANNER_PLAN_SUMMARY_H_
 #define CAIRN_PLANNER_PLAN_SUMMARY_H_
 
@@ -9,7 +9,7 @@
 
 namespace cairn {
 
-// Lines that end with a newline each. `moves` is the policy that the plan was made with.
+// Returns lines that each end with a newline. `moves` is the policy that the plan was made with.
 std::string SummaryOf(const SavePlan& plan, MovePolicy moves);
 std::string SummaryOf(const LoadPlan& plan);
 

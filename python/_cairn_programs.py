@@ -10,7 +10,7 @@ import sys
 
 def _become(name: str) -> None:
     program = str(pathlib.Path(__file__).resolve().parent / "cairn" / "_bin" / name)
-    # The same process: signals, exit status and process id are the program's own.
+    # exec keeps the process, so signals, exit status and process id are the program's own.
     os.execv(program, [program, *sys.argv[1:]])
 
 

@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::string_view kEnding = ".safetensors";
 
-// The rank of "rank00003-bin01", "rank00003-bin01-part2".
+// Returns the rank that a name like "rank00003-bin01" or "rank00003-bin01-part2" has.
 std::optional<int> RankOf(std::string_view name) {
   const size_t end = name.find("-bin");
   int rank = 0;

@@ -15,21 +15,21 @@ namespace cairn {
 
 struct BinHeader {
   std::string name;  // without its ending: "rank00003-bin01"
-  int rank = 0;      // by its name
+  int rank = 0;      // taken from its name
   uint32_t header_crc32c = 0;
   ParsedHeader header;
 };
 
 struct BinHeaders {
-  std::vector<BinHeader> bins;  // by name
-  // When the last of them was written.
+  std::vector<BinHeader> bins;  // ordered by name
+  // The time when the last of them was written.
   absl::Time written = absl::InfinitePast();
 };
 
-// Reads the headers of all files of an attempt that end in .safetensors. Everything in them is untrusted.
-// DATA_LOSS (FILE_MISSING): no bin at all; (FILE_TRUNCATED): one has another length than its header says;
-// (BAD_SAFETENSORS): a header that is not what was written, or a name that no bin has. FAILED_PRECONDITION
-// (FORMAT_TOO_NEW), and the errors of storage. The message names the file.
+// Reads the headers of all files of an attempt that end in .safetensors. Everything in them is untrusted. DATA_LOSS
+// (FILE_MISSING): there is no bin; (FILE_TRUNCATED): a bin has another length than its header says; (BAD_SAFETENSORS):
+// a header is not what was written, or a file has a name that no bin has. FAILED_PRECONDITION (FORMAT_TOO_NEW). Else
+// the errors of storage. The message names the file.
 absl::StatusOr<BinHeaders> ReadBinHeaders(PosixStorage& storage, const std::string& job, int64_t step,
                                           uint32_t attempt);
 

@@ -21,7 +21,7 @@
 namespace cairn {
 namespace {
 
-// Where an item lies.
+// Says where an item lies.
 struct Place {
   uint32_t file = 0;
   uint32_t item = 0;

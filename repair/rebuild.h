@@ -14,16 +14,16 @@ namespace cairn {
 
 struct RebuiltManifest {
   Manifest manifest;
-  // What the bins do not say, so that the manifest cannot say it either. One line for each, for people.
+  // What neither the bins nor, therefore, the manifest can say: one line for each, for people.
   std::vector<std::string> unknown;
 };
 
-// Pure. Proves that the bins are those of this attempt and complete: each says whose it is, their number is what they
-// say, no item is in two of them, and the shards of every tensor tile it. Bins of earlier versions do not say whose
-// they are, nor how many; then the tiling alone is proven, and `unknown` says what is not. The time of the commit is
-// when the last bin was written. DATA_LOSS (FILE_MISSING): a bin is missing; (BAD_SAFETENSORS): one is of another
-// attempt, or says another thing than the others. INVALID_ARGUMENT (SHARD_GAP, SHARD_OVERLAP, SHAPE_MISMATCH ...): the
-// tiling, with all faults.
+// Makes the manifest from its arguments alone. It proves that the bins belong to this attempt and are complete: each
+// says whose it is, they are as many as they say, no item is in two of them, and the shards of every tensor tile it.
+// Bins of earlier versions do not say whose they are, nor how many they are; then only the tiling is proven, and
+// `unknown` says what is not. The manifest's commit time is when the last bin was written. DATA_LOSS (FILE_MISSING): a
+// bin is missing; (BAD_SAFETENSORS): a bin belongs to another attempt, or contradicts the others. INVALID_ARGUMENT
+// (SHARD_GAP, SHARD_OVERLAP, SHAPE_MISMATCH ...): the tiling is wrong; it has all faults.
 absl::StatusOr<RebuiltManifest> RebuildManifest(const BinHeaders& headers, const std::string& job, int64_t step,
                                                 uint32_t attempt);
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/format/verdict.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/storage/checkpoint_path.h"
@@ -16,7 +17,7 @@ namespace {
 
 absl::Status CheckCommit(PosixStorage& storage, const std::string& job, int64_t step, const AttemptRecord& damaged,
                          bool assume_committed) {
-  // A newer version may know of verdicts that this one must not overrule.
+  // A newer version may have written this verdict, which this version must not overrule.
   if (HasReason(damaged.error, Reason::kFormatTooNew)) return damaged.error;
   const std::string path = VerdictPath(job, step, damaged.attempt);
   const auto bytes = storage.ReadFile(path, kMaxVerdictBytes);
@@ -58,7 +59,7 @@ absl::Status RepairCheckpoint(PosixStorage& storage, const std::string& job, int
                          EpochFile::Acquire(storage, absl::ZeroDuration(), clock, [](const std::string&) {}));
   record = store.ReadStep(job, step);
   if (record.state() == StepRecord::State::kCommitted) {
-    // An earlier repair may have ended before its fsync, or that has failed.
+    // An earlier repair may have ended before its fsync, or its fsync may have failed.
     CAIRN_RETURN_IF_ERROR(storage.SettleDirectory(StepDirectory(job, step)));
     CAIRN_ASSIGN_OR_RETURN(report.manifest, store.ReadManifest(job, step));
     return absl::OkStatus();
@@ -71,7 +72,7 @@ absl::Status RepairCheckpoint(PosixStorage& storage, const std::string& job, int
   CAIRN_ASSIGN_OR_RETURN(RebuiltManifest rebuilt, RebuildManifest(headers, job, step, attempt));
   report.manifest = std::move(rebuilt.manifest);
   report.unknown = std::move(rebuilt.unknown);
-  // Readers must read the record as it was meant, so it is read back before it is put.
+  // Readers must get the record that was meant, so it is decoded and compared before it is put.
   const std::string bytes = EncodeVerdict(report.manifest);
   CAIRN_ASSIGN_OR_RETURN(const Verdict decoded, DecodeVerdict(bytes));
   if (std::get<Manifest>(decoded) != report.manifest) {

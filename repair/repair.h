@@ -15,31 +15,33 @@
 namespace cairn {
 
 struct RepairOptions {
-  // Set if a person knows that the step was committed, although nothing that is left proves it.
+  // A person sets this who knows that the step was committed, although nothing that is left proves it.
   bool assume_committed = false;
   VerifyOptions verify;
 };
 
 struct RepairReport {
-  // False if the step is committed as it stands, so that nothing was done.
+  // False if the step was committed already, so that there was nothing to do.
   bool repaired = false;
   Manifest manifest;
   // What the manifest cannot say any more, as lines for people.
   std::vector<std::string> unknown;
-  // What reading the bins found. Its faults are the error's.
+  // What reading the bins found. The error is made from its faults.
   VerifyReport verified;
 };
 
-// Repairs a step. It holds the root's lock meanwhile, so that no coordinator serves the root. The damaged verdict stays
-// as it is; the manifest made of the bins is put beside it (RepairedPath), if every checksum of every byte agrees.
+// Repairs a step. Meanwhile it holds the root's lock, so that no coordinator serves the root. The damaged verdict stays
+// as it is. If every checksum of every byte agrees, the manifest that was made from the bins is put beside it
+// (RepairedPath).
 //
 // A damaged tombstone may look like a damaged manifest, and the files of an aborted attempt may be complete. So what is
 // left of the verdict must show that it was a manifest.
 //
 // The report is filled as far as the repair came. NOT_FOUND (NOT_COMMITTED): no verdict of the step is damaged.
-// FAILED_PRECONDITION (ROOT_IN_USE): a coordinator serves the root; (COMMIT_UNPROVEN): without `assume_committed`;
-// (FORMAT_TOO_NEW). CANCELLED (INTERRUPTED). Those of ReadBinHeaders and RebuildManifest. DATA_LOSS and the others of
-// VerifyCheckpoint: the first fault. DATA_LOSS (MANIFEST_CORRUPT): an earlier repair's manifest is damaged itself.
+// FAILED_PRECONDITION (ROOT_IN_USE): a coordinator serves the root; (COMMIT_UNPROVEN): nothing proves the commit and
+// `assume_committed` is not set; (FORMAT_TOO_NEW). CANCELLED (INTERRUPTED). DATA_LOSS (MANIFEST_CORRUPT): the manifest
+// of an earlier repair is itself damaged. Else the errors of ReadBinHeaders and RebuildManifest, or the first fault of
+// VerifyCheckpoint.
 absl::Status RepairCheckpoint(PosixStorage& storage, const std::string& job, int64_t step, const Clock& clock,
                               const RepairOptions& options, RepairReport& report);
 

@@ -24,7 +24,8 @@ namespace {
 
 constexpr int64_t kStep = 12;
 
-// demo@12: two ranks with halves of "w", a flat piece each of "f", an object of their own, one shared.
+// The step is demo@12: each of two ranks has half of "w", a flat piece of "f" and an object of its own; one object is
+// shared.
 class RepairTest : public testing::Test {
  protected:
   RepairTest() {
@@ -77,14 +78,14 @@ class RepairTest : public testing::Test {
       WriteBin(rank, items, {"demo", kStep, 1, rank, 2, files});
     }
   }
-  // Rewrites a bin as a version wrote it that did not say whose it is.
+  // Rewrites a bin as an earlier version wrote it, which did not say whose a bin is.
   void ForgetIdentity(int rank) {
     const std::string path = Path(BinName(rank, 0));
     std::ifstream in(path, std::ios::binary);
     std::string bytes{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
     const size_t begin = bytes.find(",\\\"saved\\\":"), end = bytes.find("\",\"format\"", begin);
     ASSERT_NE(end, std::string::npos);
-    // "}" closes the metadata; blanks behind it are JSON's.
+    // "}" closes the metadata; JSON allows the blanks behind it.
     bytes.replace(begin, end - begin, "}" + std::string(end - begin - 1, ' '));
     std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
   }
@@ -92,7 +93,7 @@ class RepairTest : public testing::Test {
     bytes[flipped] = static_cast<char>(bytes[flipped] ^ 1);
     ASSERT_TRUE(storage_->PutIfAbsent(VerdictPath("demo", kStep, 1), bytes).ok());
   }
-  // Its head is damaged, its record can still be read.
+  // Damages the head of the manifest, whose record can still be read.
   void DamageManifest() {
     Manifest manifest;
     manifest.job = "demo";
@@ -140,14 +141,14 @@ TEST_F(RepairTest, Repair_DamagedManifest_IsMadeAnewFromTheBins) {
   EXPECT_EQ(manifest->objects[2].rank, 1);
   EXPECT_EQ(manifest->objects[2].bytes, 100u);
   EXPECT_TRUE(VerifyCheckpoint(*storage_, *manifest, {}).faults.empty());
-  // Once more: there is nothing to do.
+  // A second repair has nothing to do.
   ASSERT_TRUE(Repair().ok());
   EXPECT_FALSE(report_.repaired);
   EXPECT_EQ(report_.manifest, *manifest);
 }
 
-// The one before may have been killed between the manifest's name and its fsync.
-TEST_F(RepairTest, WhatIsRepairedAlready_IsMadeDurableBeforeItIsTold) {
+// The earlier repair may have been killed between the manifest's name and its fsync.
+TEST_F(RepairTest, Repair_AlreadyRepaired_IsMadeDurableBeforeItIsTold) {
   WriteBins();
   DamageManifest();
   ASSERT_TRUE(Repair().ok()) << Repair();
@@ -159,7 +160,7 @@ TEST_F(RepairTest, WhatIsRepairedAlready_IsMadeDurableBeforeItIsTold) {
   EXPECT_NE(std::filesystem::last_write_time(directory), before);
 }
 
-TEST_F(RepairTest, DamagedTombstone_IsNoCommit) {
+TEST_F(RepairTest, Repair_DamagedTombstone_IsNoCommit) {
   WriteBins();
   DamageTombstone();
   const absl::Status refused = Repair();
@@ -221,7 +222,7 @@ TEST_F(RepairTest, Repair_FlippedBitOfTheVersion_IsDamage) {
   EXPECT_TRUE(IsRepaired());
 }
 
-// Every planted fault is found, and nothing is put then.
+// Every planted fault is found, and then nothing is put.
 TEST_F(RepairTest, Repair_FaultsOfTheBins_AreFound) {
   DamageManifest();
   const auto flip = [&](const std::string& file, int64_t at) {

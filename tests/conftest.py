@@ -1,4 +1,4 @@
-"""Where the tests find what they test: the interpreter they run under, binaries in CAIRN_BIN_DIR (default dist/bin)."""
+"""Finds what the tests test: the interpreter they run under, and binaries in CAIRN_BIN_DIR (default dist/bin)."""
 
 import atexit
 import os
@@ -12,7 +12,7 @@ os.environ.setdefault("CAIRN_BIN_DIR", str(REPOSITORY / "dist/bin"))
 for directory in (REPOSITORY / "tests", REPOSITORY / "dist/python"):
     sys.path.insert(0, str(directory))
 
-# What the user who runs the tests has set is not for the services under test, and what they leave is not the user's.
+# The services under test must not see what the user has set, nor leave anything among the user's files.
 for name in ("CAIRN_COORDINATOR", "CAIRN_AGENT", "CAIRN_TOKEN_FILE", "CAIRN_INSECURE"):
     os.environ.pop(name, None)
 os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="cairn-run-")

@@ -26,6 +26,8 @@
 #include "benchmarks/planner/known_models.h"
 #include "cairn/v1/layout.pb.h"
 #include "common/base/digest.h"
+#include "common/format/verdict.h"
+#include "common/rpc/plan_part.h"
 #include "common/tensor/tiling.h"
 #include "planner/layout/layout_description.h"
 #include "planner/load/load_plan.h"
@@ -321,7 +323,7 @@ void Changed(const std::string& style, int64_t ranks) {
   for (int r : after.ranks()) {
     const size_t size = after.PartFor(r).size();
     all_bytes += size;
-    if (before.PartDigest(r) == after.PartDigest(r)) continue;
+    if (BodyDigestOf(before.PartFor(r)) == BodyDigestOf(after.PartFor(r))) continue;
     ++changed;
     changed_bytes += size;
   }

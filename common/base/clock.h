@@ -1,4 +1,4 @@
-// The only door to time. Decisions never read a clock: they are given `now`.
+// This is the only door to time. Decisions never read a clock: they are given `now`.
 #ifndef CAIRN_COMMON_BASE_CLOCK_H_
 #define CAIRN_COMMON_BASE_CLOCK_H_
 
@@ -11,12 +11,12 @@ class Clock {
  public:
   virtual ~Clock() = default;
 
-  // Monotonic, unaffected by changes of the wall clock. Its epoch means nothing: only differences do.
+  // Monotonic: changes of the wall clock do not move it. Its epoch means nothing, only differences do.
   virtual absl::Time SteadyNow() const = 0;
-  // For people: log lines and commit times. Never for a decision.
+  // This time is for people: log lines and commit times. No decision may use it.
   virtual absl::Time WallNow() const = 0;
 
-  // The machine's clock. Never destroyed.
+  // Returns the machine's clock, which is never destroyed.
   static const Clock& Real();
 };
 

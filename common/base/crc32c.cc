@@ -12,7 +12,7 @@ namespace {
 constexpr uint32_t kPolynomial = 0x82f63b78;
 constexpr uint32_t kOne = 0x80000000;
 
-// a * b modulo the polynomial.
+// Returns a * b modulo the polynomial.
 constexpr uint32_t Multiply(uint32_t a, uint32_t b) {
   uint32_t product = 0;
   for (uint32_t bit = kOne; bit != 0; bit >>= 1) {
@@ -22,7 +22,7 @@ constexpr uint32_t Multiply(uint32_t a, uint32_t b) {
   return product;
 }
 
-// kPowers[i] = x^(8 * 2^i): what appending 2^i zero bytes multiplies by.
+// kPowers[i] is x^(8 * 2^i): to append 2^i zero bytes is to multiply by it.
 constexpr std::array<uint32_t, 64> MakePowers() {
   std::array<uint32_t, 64> powers{};
   powers[0] = kOne >> 8;
@@ -34,7 +34,7 @@ constexpr std::array<uint32_t, 64> kPowers = MakePowers();
 }  // namespace
 
 uint32_t ExtendCrc32c(uint32_t crc, const void* data, size_t size) {
-  // ISA-L counts bytes in an int and wants the register, which RFC 3720's CRC is the complement of.
+  // ISA-L counts bytes in an int, and it takes the register, whose complement is the CRC of RFC 3720.
   constexpr size_t kMost = size_t{1} << 30;
   auto* bytes = static_cast<const unsigned char*>(data);
   uint32_t state = ~crc;

@@ -9,7 +9,7 @@
 namespace cairn {
 namespace {
 
-// Bit by bit, from the definition.
+// Computes the CRC bit by bit, from the definition.
 uint32_t Oracle(const std::vector<uint8_t>& data) {
   uint32_t crc = 0xffffffff;
   for (uint8_t byte : data) {
@@ -26,7 +26,7 @@ TEST(Crc32cTest, ExtendCrc32c_VectorsOfRfc3720_AreEqual) {
   EXPECT_EQ(Crc32c(nullptr, 0), 0u);
 }
 
-TEST(Crc32cTest, RandomBytes_ExtendAndCombine_EqualTheDefinition) {
+TEST(Crc32cTest, Crc32c_ExtendedAndCombined_EqualsTheDefinition) {
   std::mt19937 random(7);
   for (size_t size : {0, 1, 2, 7, 8, 63, 64, 65, 1000, 4096, 5000}) {
     std::vector<uint8_t> data(size);

@@ -11,10 +11,11 @@ namespace cairn {
 
 inline constexpr size_t kDigestBytes = 32;
 
-// The 32 raw bytes of the digest of `bytes`.
+// Returns the 32 raw bytes of the digest of `bytes`.
 std::string Digest(std::string_view bytes);
 
-// Several parts, each preceded by its length, so that no two lists of parts agree by accident. Not thread-safe.
+// Takes several parts and puts the length of each before it, so no two lists of parts agree by accident. Not
+// thread-safe.
 class Digester {
  public:
   Digester();
@@ -24,14 +25,14 @@ class Digester {
 
   Digester& Add(std::string_view part);
   Digester& Add(uint64_t number);
-  // To be called once.
+  // Must be called once only.
   std::string Finish();
 
  private:
   void* context_;  // EVP_MD_CTX
 };
 
-// Lower-case hexadecimal, for people and file names.
+// Returns lower-case hexadecimal digits, for people and file names.
 std::string DigestHex(std::string_view digest);
 
 }  // namespace cairn

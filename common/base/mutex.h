@@ -1,4 +1,4 @@
-// std::mutex with Clang's thread-safety annotations. Not absl::Mutex: the system's abseil is built without
+// std::mutex with Clang's thread-safety annotations. absl::Mutex will not do: the system's abseil is built without
 // ThreadSanitizer, which then reports races in correct programs.
 #ifndef CAIRN_COMMON_BASE_MUTEX_H_
 #define CAIRN_COMMON_BASE_MUTEX_H_
@@ -34,7 +34,7 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
 
 class CondVar {
  public:
-  // Wakes spuriously too: callers test their condition in a loop.
+  // May return without a reason, so callers test their condition in a loop.
   void Wait(Mutex& mutex) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
     condition_.wait(lock);

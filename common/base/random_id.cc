@@ -10,7 +10,7 @@ namespace cairn {
 namespace {
 
 void Fill(void* bytes, size_t size) {
-  // Up to 256 bytes are never interrupted and never short once the pool is ready (getrandom(2)).
+  // Once the pool is ready, a read of up to 256 bytes is never interrupted and never short (getrandom(2)).
   if (getrandom(bytes, size, 0) != static_cast<ssize_t>(size)) std::abort();
 }
 

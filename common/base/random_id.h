@@ -8,14 +8,14 @@
 
 namespace cairn {
 
-// From the kernel's generator; never 0, which stands for "none". Thread-safe.
+// Comes from the kernel's generator. It is never 0, which stands for "none". Thread-safe.
 uint64_t RandomId();
 
-// `bytes` random bytes as lower-case hexadecimal: a token that cannot be guessed. Thread-safe.
+// Returns `bytes` random bytes in lower-case hexadecimal: a token that cannot be guessed. Thread-safe.
 std::string RandomToken(int bytes = 16);
 
-// The form of an identity in messages and logs: enough to tell two apart, too little to be used as one. The owner of an
-// incarnation, a nonce or a token proves by it alone who it is, so none is ever printed whole.
+// Returns the form of an identity for messages and logs: enough to tell two apart, too little to be used as one.
+// Whoever knows a whole incarnation, nonce or token counts as its owner, so none is ever printed whole.
 std::string ShortId(uint64_t id);
 std::string ShortId(std::string_view token);
 

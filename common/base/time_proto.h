@@ -1,4 +1,4 @@
-// Times and durations as they go over the wire, to the nanosecond.
+// Converts times and durations to their form on the wire, which keeps nanoseconds.
 #ifndef CAIRN_COMMON_BASE_TIME_PROTO_H_
 #define CAIRN_COMMON_BASE_TIME_PROTO_H_
 
@@ -8,11 +8,11 @@
 
 namespace cairn {
 
-// What is beyond 292 years is told as that.
+// A time that is more than 292 years away becomes that limit.
 void SetTimestamp(absl::Time from, google::protobuf::Timestamp& to);
 void SetDuration(absl::Duration from, google::protobuf::Duration& to);
 
-// Any numbers give a result: peers may send what they like.
+// Peers may send any numbers; each gives a result.
 absl::Time TimeOf(const google::protobuf::Timestamp& from);
 absl::Duration DurationOf(const google::protobuf::Duration& from);
 

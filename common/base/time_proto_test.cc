@@ -22,16 +22,16 @@ google::protobuf::Timestamp ToProto(absl::Time time) {
   return proto;
 }
 
-TEST(TimeProtoTest, DurationsKeepTheirNanoseconds) {
+TEST(TimeProtoTest, SetDuration_AnyDuration_KeepsItsNanoseconds) {
   const absl::Duration durations[] = {absl::ZeroDuration(), absl::Nanoseconds(1), absl::Milliseconds(2500),
                                       absl::Hours(100000), -absl::Milliseconds(2500)};
   for (const absl::Duration duration : durations) EXPECT_EQ(DurationOf(ToProto(duration)), duration);
   EXPECT_EQ(ToProto(absl::Milliseconds(2500)).seconds(), 2);
   EXPECT_EQ(ToProto(absl::Milliseconds(2500)).nanos(), 500'000'000);
-  EXPECT_EQ(ToProto(-absl::Milliseconds(2500)).nanos(), -500'000'000);  // of the sign of the seconds
+  EXPECT_EQ(ToProto(-absl::Milliseconds(2500)).nanos(), -500'000'000);  // has the sign of the seconds
 }
 
-TEST(TimeProtoTest, TimesKeepTheirNanoseconds) {
+TEST(TimeProtoTest, SetTimestamp_AnyTime_KeepsItsNanoseconds) {
   const absl::Time times[] = {absl::UnixEpoch(), absl::FromUnixNanos(1'700'000'000'123'456'789),
                               absl::UnixEpoch() - absl::Milliseconds(1)};
   for (const absl::Time time : times) EXPECT_EQ(TimeOf(ToProto(time)), time);
@@ -39,12 +39,12 @@ TEST(TimeProtoTest, TimesKeepTheirNanoseconds) {
   EXPECT_EQ(ToProto(absl::UnixEpoch() - absl::Milliseconds(1)).nanos(), 999'000'000);
 }
 
-TEST(TimeProtoTest, WhatIsInfiniteIsToldAsVeryLong) {
+TEST(TimeProtoTest, SetDuration_InfiniteOne_BecomesAVeryLongOne) {
   EXPECT_GT(DurationOf(ToProto(absl::InfiniteDuration())), absl::Hours(24 * 365 * 290));
   EXPECT_GE(ToProto(absl::InfiniteFuture()).nanos(), 0);
 }
 
-TEST(TimeProtoTest, AnyNumbersGiveAResult) {
+TEST(TimeProtoTest, DurationOf_NumbersOutOfRange_GivesAResult) {
   google::protobuf::Duration duration;
   duration.set_seconds(kMost);
   duration.set_nanos(std::numeric_limits<int32_t>::max());

@@ -6,7 +6,7 @@
 
 namespace cairn {
 
-// This line is the one place of the version: python/BUILD and pyproject.toml read it.
+// The version stands here alone: python/BUILD and pyproject.toml read this line.
 inline constexpr std::string_view kVersion = "0.1.0";
 
 }  // namespace cairn

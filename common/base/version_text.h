@@ -1,4 +1,4 @@
-// What a program prints for `--version`.
+// Makes what a program prints for `--version`.
 #ifndef CAIRN_COMMON_BASE_VERSION_TEXT_H_
 #define CAIRN_COMMON_BASE_VERSION_TEXT_H_
 
@@ -12,7 +12,7 @@ namespace cairn {
 // checkout or not by tools/build.
 std::string VersionText(std::string_view program);
 
-// As above, for a commit as tools/build gives it; empty if it is not known.
+// Does the same for a commit as tools/build gives it; an empty one means that it is not known.
 std::string VersionTextOf(std::string_view program, std::string_view commit);
 
 }  // namespace cairn

@@ -19,7 +19,7 @@ TEST(VersionTextTest, VersionText_CommitIsUnknown_SaysSo) {
   EXPECT_EQ(VersionTextOf("cairn", ""), "cairn " + std::string(kVersion) + " (unknown commit)");
 }
 
-// A test's results are kept in a cache that a new commit must not empty.
+// Bazel keeps a test's results in a cache, which a new commit must not empty.
 TEST(VersionTextTest, VersionText_TestProgram_CarriesNoCommit) {
   EXPECT_EQ(VersionText("cairn"), VersionTextOf("cairn", ""));
 }

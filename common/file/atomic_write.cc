@@ -22,7 +22,7 @@ using Durable = AtomicWriteOptions::Durable;
 constexpr std::string_view kTemporaryPrefix = ".tmp-";
 constexpr size_t kTemporaryDigits = 16;
 
-// All of the file, or nothing, under a temporary name.
+// Writes all of the file under a temporary name, or leaves nothing.
 absl::Status WriteTemporary(int directory, const std::string& temporary, std::span<const std::string_view> pieces,
                             const AtomicWriteOptions& options, const std::string& path) {
   const UniqueFd fd = OpenIn(directory, temporary, O_WRONLY | O_CREAT | O_EXCL, options.mode);
@@ -56,12 +56,12 @@ PutResult WriteAtomically(int directory, const std::string& name, std::span<cons
   } else if (renameat(directory, temporary.c_str(), directory, name.c_str()) != 0) {
     error = errno;
   }
-  unlinkat(directory, temporary.c_str(), 0);  // gone already where a rename was used
+  unlinkat(directory, temporary.c_str(), 0);  // a rename has taken it away already
   if (error != 0 && (options.replace || error != EEXIST)) {
     return {ErrnoError(error, options.replace ? "rename" : "link", path), !IsRefusedName(error)};
   }
-  // Also of what stood there: its maker may not have come to its own fsync, or that has failed. The temporary name has
-  // just changed the directory, so there is something for this one to write and to fail with: see
+  // What stood there is synced too, because its maker may not have come to its own fsync, or that fsync may have
+  // failed. The temporary name has just changed the directory, so this fsync has something to write and can fail: see
   // PosixStorage::SettleDirectory.
   if (options.durable == Durable::kAll && fsync(directory) != 0) {
     return {ErrnoError(errno, "fsync", path), /*in_doubt=*/true};
@@ -80,7 +80,7 @@ int LinkNoReplace(int directory, const std::string& from, const std::string& to)
   if (linkat(directory, from.c_str(), directory, to.c_str(), 0) == 0) return 0;
   if (errno == EEXIST) return EEXIST;
   if (errno != EPERM && errno != EOPNOTSUPP && errno != ENOSYS && errno != EMLINK) return errno;
-  // No hard links here (FUSE, some network file systems).
+  // This file system has no hard links (FUSE, some network file systems).
   if (renameat2(directory, from.c_str(), directory, to.c_str(), RENAME_NOREPLACE) == 0) return 0;
   return errno;
 }

@@ -17,7 +17,7 @@
 
 namespace {
 
-// What was synced, and which of the following ones fail; this one takes the place of the C library's.
+// Records what was synced, and fails the syncs of `failing`; this fsync takes the place of the C library's.
 std::vector<std::string> synced;
 std::string failing;
 
@@ -61,7 +61,7 @@ class AtomicWriteTest : public testing::Test {
   std::string directory_;
 };
 
-TEST_F(AtomicWriteTest, WhatStandsThere_IsLeft_OrReplaced) {
+TEST_F(AtomicWriteTest, WriteAtomically_NameIsTaken_ReplacesOnlyIfAsked) {
   EXPECT_EQ(*Write("a", "first").put, Put::kCreated);
   EXPECT_EQ(*Write("a", "second").put, Put::kExists);
   EXPECT_EQ(Read("a"), "first");
@@ -70,7 +70,7 @@ TEST_F(AtomicWriteTest, WhatStandsThere_IsLeft_OrReplaced) {
   EXPECT_EQ(Files(), 1u);
 }
 
-TEST_F(AtomicWriteTest, LinkThatIsReplaced_IsNotFollowed) {
+TEST_F(AtomicWriteTest, WriteAtomically_LinkStandsThere_DoesNotFollowIt) {
   std::ofstream(directory_ + "/elsewhere") << "kept";
   std::filesystem::create_symlink("elsewhere", directory_ + "/a");
   EXPECT_EQ(*Write("a", "x").put, Put::kExists);
@@ -81,7 +81,7 @@ TEST_F(AtomicWriteTest, LinkThatIsReplaced_IsNotFollowed) {
   EXPECT_EQ(info.st_mode, S_IFREG | 0600u);
 }
 
-TEST_F(AtomicWriteTest, BytesAreSyncedBeforeTheName_AndTheNameAfterwards) {
+TEST_F(AtomicWriteTest, WriteAtomically_EachDurability_SyncsBytesThenName) {
   for (const bool replace : {false, true}) {
     const std::string name = replace ? "replacing" : "new";
     synced.clear();
@@ -96,7 +96,7 @@ TEST_F(AtomicWriteTest, BytesAreSyncedBeforeTheName_AndTheNameAfterwards) {
   }
 }
 
-TEST_F(AtomicWriteTest, BytesThatAreNotDurable_GetNoName) {
+TEST_F(AtomicWriteTest, WriteAtomically_FsyncOfTheFileFails_GivesNoName) {
   failing = "file";
   for (const bool replace : {false, true}) {
     const PutResult put = Write("a", "x", {.replace = replace});
@@ -106,9 +106,9 @@ TEST_F(AtomicWriteTest, BytesThatAreNotDurable_GetNoName) {
   EXPECT_EQ(Files(), 0u);
 }
 
-TEST_F(AtomicWriteTest, NameThatIsNotDurable_IsInDoubt_UntilItIsSyncedAnew) {
+TEST_F(AtomicWriteTest, WriteAtomically_FsyncOfTheDirectoryFails_IsInDoubtUntilItSucceeds) {
   failing = "directory";
-  for (int i = 0; i < 2; ++i) {  // then it stands there
+  for (int i = 0; i < 2; ++i) {  // the second time, the file stands there already
     const PutResult put = Write("a", "x");
     EXPECT_TRUE(HasReason(put.put.status(), Reason::kFsyncFailed)) << put.put.status();
     EXPECT_TRUE(put.in_doubt);
@@ -121,7 +121,7 @@ TEST_F(AtomicWriteTest, NameThatIsNotDurable_IsInDoubt_UntilItIsSyncedAnew) {
   EXPECT_EQ(Files(), 1u);
 }
 
-TEST_F(AtomicWriteTest, RefusedNames_LeaveNothing_AndNoDoubt) {
+TEST_F(AtomicWriteTest, WriteAtomically_NameIsRefused_LeavesNothingAndNoDoubt) {
   std::filesystem::create_directory(directory_ + "/sub");
   for (const bool replace : {false, true}) {
     const PutResult too_long = Write(std::string(300, 'x'), "1", {.replace = replace});
@@ -133,7 +133,7 @@ TEST_F(AtomicWriteTest, RefusedNames_LeaveNothing_AndNoDoubt) {
   EXPECT_EQ(Files(), 1u);
 }
 
-TEST(DirectoryOfTest, StandsBeforeTheLastSlash) {
+TEST(DirectoryOfTest, DirectoryOf_AnyPath_IsWhatStandsBeforeTheLastSlash) {
   EXPECT_EQ(DirectoryOf("/a/b"), "/a");
   EXPECT_EQ(DirectoryOf("/a"), "/");
   EXPECT_EQ(DirectoryOf("a"), ".");

@@ -14,7 +14,7 @@
 namespace cairn {
 namespace {
 
-// ENOTDIR is what O_NOFOLLOW|O_DIRECTORY says of a symbolic link; look once more to tell the two apart.
+// O_NOFOLLOW|O_DIRECTORY gives ENOTDIR for a symbolic link too; a second look tells it from a file.
 int LinkOrError(int directory, const std::string& name, int error) {
   struct stat info;
   if (error == ENOTDIR && fstatat(directory, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(info.st_mode)) {

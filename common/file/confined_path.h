@@ -1,4 +1,4 @@
-// Paths that do not leave a directory: walked component by component, over no symbolic link.
+// Opens paths that do not leave a directory: they are walked component by component, and no symbolic link is followed.
 #ifndef CAIRN_COMMON_FILE_CONFINED_PATH_H_
 #define CAIRN_COMMON_FILE_CONFINED_PATH_H_
 
@@ -14,10 +14,11 @@ namespace cairn {
 // INVALID_ARGUMENT (PATH_ESCAPE): the path is absolute or empty, or has an empty component, "." or "..".
 absl::StatusOr<std::vector<std::string>> ConfinedComponents(std::string_view path);
 
-// Opens a directory's directory `name`. `path` is for errors: the reasons of errno_error.h, PATH_ESCAPE for a link.
+// Opens the directory `name` within `directory`. `path` is for errors: the reasons of errno_error.h, PATH_ESCAPE for a
+// link.
 absl::StatusOr<UniqueFd> EnterDirectory(int directory, const std::string& name, std::string_view path);
 
-// openat(2) with O_CLOEXEC and O_NOFOLLOW. Not valid: see errno.
+// Calls openat(2) with O_CLOEXEC and O_NOFOLLOW. If the result is not valid, errno says why.
 UniqueFd OpenIn(int directory, const std::string& name, int flags, unsigned mode = 0644);
 
 }  // namespace cairn

@@ -31,8 +31,8 @@ absl::StatusOr<UniqueFd> DurableDirectories::OpenOrMake(UniqueFd current, const 
       return durable_.contains(child);
     }();
     if (!durable) {
-      // Perhaps its maker has not come to its fsync, or that has failed. What is mounted below a read-only directory
-      // was there before any checkpoint.
+      // The process that made it may not have come to its fsync, or that fsync may have failed. A directory within a
+      // read-only one was mounted there before any checkpoint was written, so it needs no fsync.
       const int error = made ? 0 : DirtyDirectory(current.get());
       if (error != 0 && error != EROFS) return ErrnoError(error, "create", path);
       unsynced.push_back({std::move(current), child});
@@ -43,7 +43,7 @@ absl::StatusOr<UniqueFd> DurableDirectories::OpenOrMake(UniqueFd current, const 
 }
 
 absl::Status DurableDirectories::Sync(const std::vector<Unsynced>& unsynced, std::string_view path) {
-  // All at the end: where they share a journal the first one writes them all.
+  // All syncs come at the end: directories that share a journal are written by the first one.
   for (const Unsynced& name : unsynced) {
     if (fsync(name.parent.get()) != 0) return ErrnoError(errno, "fsync", path);
   }
@@ -58,9 +58,10 @@ int DirtyDirectory(int directory) {
   const std::string name = NewTemporaryName();
   const UniqueFd fd = OpenIn(directory, name, O_WRONLY | O_CREAT | O_EXCL);
   if (fd.valid()) return unlinkat(directory, name.c_str(), 0) == 0 ? 0 : errno;
-  // On a full disk its times must do.
+  // A full disk has no room for a new entry, so the directory's times are changed instead.
   if (errno == ENOSPC || errno == EDQUOT) return futimens(directory, nullptr) == 0 ? 0 : errno;
-  // What we may not write to was not left by one of us that has just ended: a person has put it there, or locked it.
+  // A directory that this process may not write to was made or locked by a person, so no process of ours left it
+  // without its fsync.
   return errno == EACCES || errno == EPERM ? 0 : errno;
 }
 

@@ -1,4 +1,4 @@
-// Directories whose names survive a power cut.
+// Makes directories whose names survive a power cut.
 #ifndef CAIRN_COMMON_FILE_DURABLE_DIRECTORIES_H_
 #define CAIRN_COMMON_FILE_DURABLE_DIRECTORIES_H_
 
@@ -16,20 +16,20 @@
 
 namespace cairn {
 
-// Thread-safe. It remembers which ones it has made durable: most are found again with every attempt.
+// Thread-safe. It remembers the directories that it has made durable, because every attempt finds most of them again.
 class DurableDirectories {
  public:
-  // A directory that cannot be taken for another one: device, inode, time of birth (0 where there is none).
+  // Identifies a directory for good: device, inode, time of birth (0 where there is none).
   using Identity = std::tuple<uint64_t, uint64_t, int64_t>;
-  // A name of a directory that has to be synced yet.
+  // A directory's name that has to be synced yet.
   struct Unsynced {
     UniqueFd parent;
     Identity child;
   };
 
-  // Makes the directories `parts` within each other below `current`, where they are not there, and opens the last one.
-  // Adds to `unsynced` what Sync must make durable, also of those that stood there. `path` is for errors: the reasons
-  // of errno_error.h, and PATH_ESCAPE for a link.
+  // Makes those of the directories `parts` that are missing, each within the one before and the first one below
+  // `current`, and opens the last one. Adds to `unsynced` what Sync must make durable, which may include directories
+  // that were there. `path` is for errors: the reasons of errno_error.h, and PATH_ESCAPE for a link.
   absl::StatusOr<UniqueFd> OpenOrMake(UniqueFd current, const std::vector<std::string>& parts, std::string_view path,
                                       std::vector<Unsynced>& unsynced);
   absl::Status Sync(const std::vector<Unsynced>& unsynced, std::string_view path);
@@ -39,8 +39,8 @@ class DurableDirectories {
   std::set<Identity> durable_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Gives a directory's next fsync something to write: the kernel tells a failed one once and takes the pages for clean
-// afterwards, so an entry is made and removed. The errno, or 0.
+// Gives a directory's next fsync something to write, by making and removing an entry. This is needed because the kernel
+// reports a failed fsync once and then takes the pages for clean. Returns the errno, or 0.
 int DirtyDirectory(int directory);
 
 }  // namespace cairn

@@ -1,4 +1,4 @@
-// What an errno of the file system means to a user.
+// Says what an errno of the file system means to a user.
 #ifndef CAIRN_COMMON_FILE_ERRNO_ERROR_H_
 #define CAIRN_COMMON_FILE_ERRNO_ERROR_H_
 
@@ -9,11 +9,11 @@
 
 namespace cairn {
 
-// "write /ckpt/...: No space left on device" with the reason that fits: NO_SPACE (ENOSPC, EDQUOT), STORAGE_READ_ONLY
-// (EROFS, EACCES, EPERM), FILE_MISSING (ENOENT), PATH_ESCAPE (ELOOP), FSYNC_FAILED (EIO of an fsync), else
-// STORAGE_ERROR. `path` and errno are metadata "file" and "errno".
+// Makes "write /ckpt/...: No space left on device" with the reason that fits: NO_SPACE (ENOSPC, EDQUOT),
+// STORAGE_READ_ONLY (EROFS, EACCES, EPERM), FILE_MISSING (ENOENT), PATH_ESCAPE (ELOOP), FSYNC_FAILED (EIO of an fsync),
+// else STORAGE_ERROR. The metadata "file" is `path`, "errno" the number.
 absl::Status ErrnoError(int error, std::string_view operation, std::string_view path);
-// The same words and metadata with a reason that the caller knows better.
+// Makes the same words and metadata with a reason that the caller knows better.
 absl::Status ErrnoError(Reason reason, int error, std::string_view operation, std::string_view path);
 
 }  // namespace cairn

@@ -85,7 +85,7 @@ absl::StatusOr<std::string> ReadWhole(int fd, const std::string& path, uint64_t 
     bytes.resize(static_cast<size_t>(info.st_size));
     return absl::OkStatus();
   }));
-  size_t got = 0;  // less than its size if it became shorter meanwhile
+  size_t got = 0;  // less than the size if the file became shorter meanwhile
   if (const int error = ReadFullyAt(fd, bytes.data(), bytes.size(), 0, got); error != 0) {
     return ErrnoError(error, "read", path);
   }

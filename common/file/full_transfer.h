@@ -1,4 +1,4 @@
-// Reads and writes that go on through short ones and EINTR.
+// Reads and writes that go on after a short transfer and after EINTR.
 #ifndef CAIRN_COMMON_FILE_FULL_TRANSFER_H_
 #define CAIRN_COMMON_FILE_FULL_TRANSFER_H_
 
@@ -12,18 +12,18 @@
 
 namespace cairn {
 
-// Writes all of `bytes` at the file's own offset. The errno, or 0.
+// Writes all of `bytes` at the file's own offset. Returns the errno, or 0.
 int WriteFully(int fd, std::string_view bytes);
 // The same for bytes that stand in many places: they are written one behind the other, in large pieces.
 int WriteFully(int fd, std::span<const std::string_view> pieces);
 // The same at `offset`.
 int WriteFullyAt(int fd, std::string_view bytes, uint64_t offset);
 
-// Reads `size` bytes at `offset`; `got` is less only where the file ends. The errno, or 0.
+// Reads `size` bytes at `offset`; `got` is less only where the file ends. Returns the errno, or 0.
 int ReadFullyAt(int fd, void* to, size_t size, uint64_t offset, size_t& got);
 
-// All that an open regular file holds; `path` is for errors. RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE) above `max_bytes`,
-// or (MEMORY_LIMIT); the reasons of errno_error.h.
+// Returns all that an open regular file holds; `path` is for errors. RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE): more than
+// `max_bytes`; (MEMORY_LIMIT): the system refused the memory. Else the reasons of errno_error.h.
 absl::StatusOr<std::string> ReadWhole(int fd, const std::string& path, uint64_t max_bytes);
 
 }  // namespace cairn

@@ -65,7 +65,7 @@ absl::StatusOr<std::unique_ptr<PosixStorage>> PosixStorage::Open(const std::stri
   if (create) {
     const bool made = mkdir(clean.c_str(), 0777) == 0;
     if (!made && errno != EEXIST) return failed("mkdir");
-    // One that stood there was made durable by whoever made it, or is a place to mount; it is tried all the same.
+    // A root that stood there was made durable by its maker, or is a place to mount. It is synced all the same.
     const UniqueFd parent(::open(absl::StrCat(clean, "/..").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if ((!parent.valid() || fsync(parent.get()) != 0) && made) return failed("fsync");
   }
@@ -174,7 +174,7 @@ absl::Status PosixStorage::ProbeAtomicCreate() {
       *content == "1") {
     return absl::OkStatus();
   }
-  // A full or read-only file system has its own reason.
+  // Errors of a full or read-only file system have reasons of their own.
   if (!first.ok() && !HasReason(first.status(), Reason::kStorageError)) return first.status();
   return MakeError(Reason::kNoAtomicCreate,
                    absl::StrCat(root_, ": files cannot be created here without replacing others"), {{"file", root_}});
@@ -309,7 +309,7 @@ absl::StatusOr<int> PosixStorage::RemoveTemporaries(std::string_view path, absl:
 }
 
 std::vector<absl::Status> PosixStorage::SettleDirectories(const std::vector<std::string>& paths) {
-  constexpr size_t kOpen = 256;  // directories at a time
+  constexpr size_t kOpen = 256;  // directories that are open at a time
   std::vector<absl::Status> settled(paths.size());
   for (size_t begin = 0; begin < paths.size(); begin += kOpen) {
     const size_t end = std::min(begin + kOpen, paths.size());

@@ -1,7 +1,7 @@
-// The one door to a checkpoint root on a POSIX file system.
+// Everything that touches a checkpoint root on a POSIX file system goes through here.
 //
-// All paths are relative to the root and are walked component by component without following symbolic links, so nothing
-// that a name or a planted link says can leave the root. The root itself may be a link.
+// All paths are relative to the root and are walked component by component without following symbolic links, so neither
+// a name nor a planted link can leave the root. The root itself may be a link.
 #ifndef CAIRN_COMMON_FILE_POSIX_H_
 #define CAIRN_COMMON_FILE_POSIX_H_
 
@@ -28,42 +28,42 @@ namespace cairn {
 // path that is absolute, has an empty component, "." or "..", or runs over a symbolic link.
 class PosixStorage {
  public:
-  // Opens a root directory; with `create` makes it (its parent must exist).
+  // Opens a root directory; with `create` it makes the directory first (whose parent must exist).
   static absl::StatusOr<std::unique_ptr<PosixStorage>> Open(const std::string& root, bool create);
 
   const std::string& root() const { return root_; }
 
-  // Checks that PutIfAbsent can be trusted here, by doing it twice below ".cairn/".
-  // FAILED_PRECONDITION (NO_ATOMIC_CREATE): neither link nor renameat2(RENAME_NOREPLACE) works, or both "succeed"
-  // twice.
+  // Checks that PutIfAbsent can be trusted here, by doing it twice below ".cairn/". FAILED_PRECONDITION
+  // (NO_ATOMIC_CREATE): neither link nor renameat2(RENAME_NOREPLACE) works, or one of them "succeeds" twice.
   absl::Status ProbeAtomicCreate();
 
-  // Looks whether another directory stands at the root's path than the one that is held (something was mounted or
-  // unmounted there), and holds that one from now on; calls under way end in the one that they began in. True if so.
-  // NOT_FOUND (ROOT_MISSING): none stands there; the one that was held is kept.
+  // Looks whether another directory than the one that is held stands at the root's path now, because something was
+  // mounted or unmounted there. If so it holds that one from now on and returns true; calls under way end in the one
+  // that they began in. NOT_FOUND (ROOT_MISSING): none stands there, and the held one is kept.
   absl::StatusOr<bool> Refresh();
 
-  // Makes a directory and its parents; all of them survive a power cut when it returns, also those that stood there.
+  // Makes a directory and its parents. When it returns, all of them survive a power cut, also those that were there.
   absl::Status MakeDirectories(std::string_view path);
   using Put = cairn::Put;
   using PutResult = cairn::PutResult;
-  // Makes a directory that did not exist, and one file in it; makes its parents too, and these survive a power cut when
-  // this returns. Its own name does when its parent is synced next, as by a put beside it; its file is never synced, so
-  // it may say whose the directory is while somebody works there, not after a power cut. kExists: something stands
-  // there and was left as it is. After an error nothing was left, as far as it could be removed again.
+  // Makes a directory that does not exist yet, and one file in it. It makes the parents too, and these survive a power
+  // cut when it returns. The directory's own name survives once its parent is synced, for example by a put beside it.
+  // The file is never synced, so it can say whose the directory is while somebody works there, but not after a power
+  // cut. kExists: something stands there and was left as it is. After an error it has removed what it made, as far as
+  // that was possible.
   absl::StatusOr<Put> MakeDirectoryExclusive(std::string_view path, const std::string& file, std::string_view bytes);
 
-  // open(2) with O_CLOEXEC and O_NOFOLLOW.
+  // Calls open(2) with O_CLOEXEC and O_NOFOLLOW.
   absl::StatusOr<UniqueFd> OpenFile(std::string_view path, int flags, unsigned mode = 0644);
 
-  // WriteAtomically; what is put is durable. The directory must exist.
+  // Calls WriteAtomically, with a durable result. The directory must exist.
   PutResult TryPutIfAbsent(std::string_view path, std::string_view bytes, unsigned mode = 0644) {
     return Write(path, std::span(&bytes, 1), {.mode = mode});
   }
   absl::StatusOr<Put> PutIfAbsent(std::string_view path, std::string_view bytes, unsigned mode = 0644) {
     return TryPutIfAbsent(path, bytes, mode).put;
   }
-  // The same, but takes the place of what stands there. For records that may be lost, never for verdicts of a commit.
+  // Does the same but replaces what stands there. It is for records that may be lost, never for verdicts.
   absl::Status PutReplacing(std::string_view path, std::string_view bytes) {
     return PutReplacing(path, std::span(&bytes, 1));
   }
@@ -72,7 +72,7 @@ class PosixStorage {
     return Write(path, pieces, {.replace = true}).put.status();
   }
 
-  // NOT_FOUND-like DATA_LOSS (FILE_MISSING) if it is not there; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE) above
+  // DATA_LOSS (FILE_MISSING): there is no such file. RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE): it has more than
   // `max_bytes`.
   absl::StatusOr<std::string> ReadFile(std::string_view path, uint64_t max_bytes);
 
@@ -81,7 +81,7 @@ class PosixStorage {
     bool directory = false;
     bool operator<(const Entry& other) const { return name < other.name; }
   };
-  // Sorted by name, without "." and "..". An absent directory is FILE_MISSING.
+  // Lists a directory by name, without "." and "..". DATA_LOSS (FILE_MISSING): there is none.
   absl::StatusOr<std::vector<Entry>> List(std::string_view path);
   bool Exists(std::string_view path);
 
@@ -91,7 +91,8 @@ class PosixStorage {
   absl::StatusOr<std::vector<std::optional<uint64_t>>> SizesOf(std::string_view directory,
                                                                const std::vector<std::string>& names);
 
-  // Renames within one directory, refusing to replace; durable. kExists: something stands at `to`, and `from` was left.
+  // Renames within one directory, durably, and replaces nothing. kExists: something stands at `to`, and `from` was
+  // left.
   PutResult Rename(std::string_view from, std::string_view to);
   // Removes a file or a directory with all below it, to a depth of kMaxDepth; absent is fine. Durable. A directory is
   // listed once, its files go several at a time, and what has gone is synced once at the end, in the directory above:
@@ -103,12 +104,12 @@ class PosixStorage {
   // user, unchanged since `before`, by the clock of the storage. Not durable: one that comes back is removed another
   // time. Returns how many went; the first error, after having tried all.
   absl::StatusOr<int> RemoveTemporaries(std::string_view path, absl::Time before);
-  // Makes the names that stand in a directory durable, whoever made them and whatever became of an earlier fsync of it:
-  // the kernel tells a failed one once and takes the pages for clean afterwards, so an entry is made and removed first,
-  // which the fsync must write.
+  // Makes the names that stand in a directory durable, whoever made them and whatever became of an earlier fsync of it.
+  // The kernel reports a failed fsync once and then takes the pages for clean, so an entry is made and removed first,
+  // which this fsync must write.
   absl::Status SettleDirectory(std::string_view path);
-  // The same for many, each with its own result. All are changed before the first fsync, so that a journal which they
-  // share is written once.
+  // Does the same for many directories and returns a result for each. It changes all of them before the first fsync, so
+  // that a journal which they share is written once.
   std::vector<absl::Status> SettleDirectories(const std::vector<std::string>& paths);
 
  private:
@@ -117,7 +118,7 @@ class PosixStorage {
 
   std::shared_ptr<const UniqueFd> root_fd();
 
-  // The directory that holds the last component of `path`, which goes to `leaf`.
+  // Opens the directory that holds the last component of `path`, and puts that component into `leaf`.
   absl::StatusOr<UniqueFd> OpenParent(std::string_view path, std::string& leaf);
   absl::StatusOr<UniqueFd> OpenDirectory(std::string_view path);
   // Removes `names` from a directory with all below them. `path` is for errors.

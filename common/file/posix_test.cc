@@ -80,7 +80,7 @@ TEST_F(PosixStorageTest, PutIfAbsent_ManyWriters_OneWins) {
   EXPECT_EQ(storage_->List("a/b")->size(), 1u) << "temporary files are left";
 }
 
-TEST_F(PosixStorageTest, LeftTemporaries_AreRemoved_NobodyElsesAndNoLaterOnes) {
+TEST_F(PosixStorageTest, RemoveTemporaries_FilesOfManyKinds_RemovesOnlyOwnOldOnes) {
   ASSERT_TRUE(storage_->MakeDirectories("job").ok());
   const std::string job = directory_ + "/root/job/";
   const auto make = [&](const std::string& name) { std::ofstream(job + name) << "x"; };
@@ -100,7 +100,7 @@ TEST_F(PosixStorageTest, LeftTemporaries_AreRemoved_NobodyElsesAndNoLaterOnes) {
   const bool given = chown((job + other_user).c_str(), 12345, static_cast<gid_t>(-1)) == 0;
   if (!given) kept.erase(kept.begin());
   struct stat info;
-  // The clock of the storage goes on between two changes that may differ.
+  // Two changes may get one time, so `later` is made again until the clock of the storage has gone on.
   absl::Time before;
   do {
     make(later);
@@ -120,7 +120,7 @@ TEST_F(PosixStorageTest, LeftTemporaries_AreRemoved_NobodyElsesAndNoLaterOnes) {
   EXPECT_TRUE(HasReason(storage_->RemoveTemporaries("none", before).status(), Reason::kFileMissing));
 }
 
-TEST_F(PosixStorageTest, FileAboveTheMemory_IsAMemoryLimit) {
+TEST_F(PosixStorageTest, ReadFile_FileIsLargerThanMemory_IsAMemoryLimit) {
   if (!LimitedAddressSpace::Works()) GTEST_SKIP();
   std::ofstream(directory_ + "/root/large").flush();
   std::filesystem::resize_file(directory_ + "/root/large", 256 << 20);  // sparse
@@ -133,7 +133,7 @@ TEST_F(PosixStorageTest, FileAboveTheMemory_IsAMemoryLimit) {
   EXPECT_EQ(storage_->ReadFile("large", 1 << 30)->size(), 256u << 20);
 }
 
-TEST_F(PosixStorageTest, PathsThatLeaveTheRoot_AreRefused) {
+TEST_F(PosixStorageTest, PosixStorage_PathLeavesTheRoot_IsRefused) {
   ASSERT_TRUE(storage_->MakeDirectories("in").ok());
   std::filesystem::create_directory(directory_ + "/outside");
   std::filesystem::create_symlink(directory_ + "/outside", directory_ + "/root/link");
@@ -147,7 +147,7 @@ TEST_F(PosixStorageTest, PathsThatLeaveTheRoot_AreRefused) {
   EXPECT_TRUE(std::filesystem::exists(directory_ + "/outside")) << "a link was followed";
 }
 
-TEST_F(PosixStorageTest, Rename_DoesNotReplace) {
+TEST_F(PosixStorageTest, Rename_NameIsTaken_DoesNotReplace) {
   ASSERT_TRUE(storage_->PutIfAbsent("a", "1").ok());
   ASSERT_TRUE(storage_->PutIfAbsent("b", "2").ok());
   EXPECT_EQ(*storage_->Rename("a", "b").put, PosixStorage::Put::kExists);
@@ -162,7 +162,7 @@ TEST_F(PosixStorageTest, Rename_DoesNotReplace) {
   EXPECT_FALSE(elsewhere.in_doubt);
 }
 
-TEST_F(PosixStorageTest, Puts_ThatWereRefused_LeaveNoDoubt) {
+TEST_F(PosixStorageTest, TryPutIfAbsent_NameIsRefused_LeavesNoDoubt) {
   const auto no_directory = storage_->TryPutIfAbsent("none/x", "1");
   EXPECT_TRUE(HasReason(no_directory.put.status(), Reason::kFileMissing));
   EXPECT_FALSE(no_directory.in_doubt);
@@ -214,7 +214,7 @@ TEST_F(PosixStorageTest, SizesOf_ManyFiles_TellsThoseThatAreMissing) {
   EXPECT_TRUE(HasReason(storage_->SizesOf("none", names).status(), Reason::kFileMissing));
 }
 
-TEST_F(PosixStorageTest, Refresh_FollowsWhatStandsAtThePath) {
+TEST_F(PosixStorageTest, Refresh_AnotherDirectoryStandsThere_FollowsIt) {
   EXPECT_FALSE(*storage_->Refresh());
   ASSERT_TRUE(storage_->PutIfAbsent("a", "first").ok());
   const auto held = storage_->OpenFile("a", O_RDONLY);
@@ -236,7 +236,7 @@ TEST_F(PosixStorageTest, SettleDirectory_LeavesNothing) {
   EXPECT_TRUE(HasReason(storage_->SettleDirectory("none"), Reason::kFileMissing));
 }
 
-TEST_F(PosixStorageTest, RemoveAll_TakesTreesAndAbsentOnes) {
+TEST_F(PosixStorageTest, RemoveAll_TreeOrNothing_Succeeds) {
   ASSERT_TRUE(storage_->MakeDirectories("t/u/v").ok());
   ASSERT_TRUE(storage_->PutIfAbsent("t/u/f", "1").ok());
   EXPECT_TRUE(storage_->RemoveAll("t").ok());
@@ -307,7 +307,7 @@ TEST_F(PosixStorageTest, SizesOf_SeveralAreNoFiles_TellsTheFirst) {
   EXPECT_EQ(MetadataOf(storage_->SizesOf("", names).status())["file"], directory_ + "/root//f499");
 }
 
-TEST_F(PosixStorageTest, Errors_HaveReasons) {
+TEST_F(PosixStorageTest, PosixStorage_AnyFailure_HasItsReason) {
   EXPECT_TRUE(HasReason(storage_->ReadFile("none", 10).status(), Reason::kFileMissing));
   ASSERT_TRUE(storage_->PutIfAbsent("big", std::string(100, 'x')).ok());
   EXPECT_TRUE(HasReason(storage_->ReadFile("big", 99).status(), Reason::kMessageTooLarge));

@@ -1,4 +1,4 @@
-// System calls that a signal may interrupt.
+// Repeats system calls that a signal may interrupt.
 #ifndef CAIRN_COMMON_FILE_RETRY_H_
 #define CAIRN_COMMON_FILE_RETRY_H_
 
@@ -6,7 +6,7 @@
 
 namespace cairn {
 
-// What `call` returns when it is made again as long as it fails with EINTR.
+// Makes `call` again as long as it fails with EINTR, and returns what it then returns.
 int RetryInterrupted(auto&& call) {
   int result;
   do {

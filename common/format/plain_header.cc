@@ -46,7 +46,7 @@ bool ReadNumbers(simdjson::simdjson_result<dom::element> element, Shape& numbers
   return true;
 }
 
-// A name as JSON.
+// Returns the name as JSON.
 std::string Quoted(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {

@@ -62,7 +62,7 @@ TEST(RenderHeaderTest, RenderHeader_AnyItems_IsWhatSafetensorsReadersExpect) {
   EXPECT_EQ(json.at("quo\"te\\d").dump(), R"({"data_offsets":[64,70],"dtype":"BF16","shape":[3]})");
   EXPECT_EQ(json.at("c").dump(), R"({"data_offsets":[78,94],"dtype":"U8","shape":[2,8]})");
   EXPECT_EQ(json.at("m\"#flat:0,0:4,2:1-6").at("shape").dump(), "[5]");
-  // No gap between the entries, none at the end.
+  // There is no gap between the entries and none at the end.
   uint64_t end = 0;
   for (const StoredItem& item : items) {
     EXPECT_EQ(json.at(item.stored_name()).at("data_offsets")[0], end);
@@ -91,7 +91,7 @@ TEST(ParseHeaderTest, ParseHeader_RenderedHeader_GivesBackItsItems) {
   }
 }
 
-TEST(HeaderSizerTest, RandomItems_LengthIsThatOfTheText_InAnyOrder) {
+TEST(HeaderSizerTest, HeaderSizer_RandomItemsInAnyOrder_GivesTheLengthOfTheText) {
   std::mt19937 random(11);
   for (int round = 0; round < 200; ++round) {
     std::vector<StoredItem> items;

@@ -1,4 +1,4 @@
-// One entry of a bin: a shard, a flat piece of one, or an object, under the name that stands in the file.
+// Describes one entry of a bin: a shard, a flat piece of a shard, or an object, under the name that stands in the file.
 #ifndef CAIRN_COMMON_FORMAT_STORED_ITEM_H_
 #define CAIRN_COMMON_FORMAT_STORED_ITEM_H_
 
@@ -14,7 +14,7 @@
 
 namespace cairn {
 
-// Items are checked in blocks of this many bytes, counted from the item's begin; the last one may be shorter.
+// Items are checked in blocks of this many bytes, counted from where the item begins; the last block may be shorter.
 inline constexpr uint64_t kChecksumBlockBytes = uint64_t{1} << 20;
 
 inline uint64_t ChecksumBlockCount(uint64_t item_bytes) {
@@ -22,27 +22,27 @@ inline uint64_t ChecksumBlockCount(uint64_t item_bytes) {
 }
 
 struct StoredItem {
-  // The tensor's fully qualified name, or the object's.
+  // The fully qualified name of the tensor, or the name of the object.
   std::string name;
-  // For an object: kUint8, and `box` is the slot: offset {0}, shape {slot bytes}.
+  // An object has kUint8, and its `box` is its slot: offset {0}, shape {slot bytes}.
   DType dtype = DType::kUnspecified;
   Shape global_shape;
   Box box;
-  // Set for a flat piece: it holds only this range of the box, as a 1-d tensor.
+  // Set for a flat piece, which holds only this range of the box, as a 1-d tensor.
   std::optional<FlatRange> flat;
   bool object = false;
-  // Set for an object of which every rank has one of its own.
+  // Set for an object of which every rank has its own.
   std::optional<int> object_rank;
 
-  // Bytes that the item takes in the file.
+  // Returns how many bytes the item takes in the file.
   uint64_t bytes() const;
-  // The name in the file: unique there, and such that readers who know nothing of flat pieces keep them apart.
+  // Returns the name in the file. It is unique there, and readers that know nothing of flat pieces keep these apart by
+  // it.
   std::string stored_name() const;
 };
 
-// INVALID_ARGUMENT (BAD_NAME): the name of a tensor or object is empty, longer than 1024 bytes, not UTF-8, has a
-// control character, is "__metadata__", or contains one of the marks that stored names are made with ("#flat:",
-// "#rank:").
+// INVALID_ARGUMENT (BAD_NAME): the name of a tensor or object is empty, is longer than 1024 bytes, is not UTF-8, has a
+// control character, is "__metadata__", or contains a mark that stored names are made with ("#flat:", "#rank:").
 absl::Status CheckName(std::string_view name);
 
 }  // namespace cairn

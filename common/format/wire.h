@@ -1,5 +1,5 @@
-// Protobuf's wire format without messages: plans hold millions of small numbers, and building an object for each costs
-// more than everything else. Encoding: protobuf.dev/programming-guides/encoding.
+// Reads and writes protobuf's wire format without messages: plans hold millions of small numbers, and building an
+// object for each would cost more than everything else. Encoding: protobuf.dev/programming-guides/encoding.
 #ifndef CAIRN_COMMON_FORMAT_WIRE_H_
 #define CAIRN_COMMON_FORMAT_WIRE_H_
 
@@ -9,7 +9,8 @@
 
 namespace cairn {
 
-// Reads a message field by field. Never reads behind its bytes; after a fault ok() is false and nothing more is read.
+// Reads a message field by field. It never reads behind the message's bytes; after a fault ok() is false and it reads
+// no more.
 class WireReader {
  public:
   explicit WireReader(std::string_view bytes)
@@ -18,7 +19,8 @@ class WireReader {
   bool ok() const { return ok_; }
   bool AtEnd() const { return at_ == end_; }
 
-  // The next field's number; 0 at the end or after a fault. Its value is then in number() or bytes(), by is_bytes().
+  // Returns the next field's number, or 0 at the end or after a fault. The field's value is then in bytes() if
+  // is_bytes(), else in number().
   uint32_t NextField() {
     if (!ok_ || at_ == end_) return 0;
     const uint64_t tag = Varint();
@@ -83,7 +85,7 @@ class WireReader {
   std::string_view bytes_;
 };
 
-// Appends the values of a repeated number field, packed or not, to `values`. False if the bytes are no varints.
+// Appends the values of a repeated number field, packed or not, to `values`. Returns false if the bytes are no varints.
 template <typename Values>
 bool AppendNumbers(const WireReader& field, Values& values) {
   using Value = typename Values::value_type;
@@ -109,7 +111,7 @@ class WireWriter {
     }
     out_.push_back(static_cast<char>(value));
   }
-  // A field that is not written when it is 0, as proto3's are. Field numbers here are below 16.
+  // Writes a field, unless it is 0, as proto3 does. Field numbers must be below 16.
   void Number(uint32_t field, uint64_t value) {
     if (value == 0) return;
     out_.push_back(static_cast<char>(field << 3));

@@ -1,4 +1,4 @@
-// How a launcher learns where a coordinator or an agent serves.
+// Writes the file from which a launcher learns where a coordinator or an agent serves.
 #ifndef CAIRN_COMMON_PROCESS_ADDRESS_FILE_H_
 #define CAIRN_COMMON_PROCESS_ADDRESS_FILE_H_
 
@@ -8,8 +8,8 @@
 
 namespace cairn {
 
-// Writes the address and a newline so that whoever finds the file finds all of it.
-// The reasons of common/file/errno_error.h.
+// Writes the address and a newline. Whoever finds the file finds all of it. Fails with the reasons of
+// common/file/errno_error.h.
 absl::Status WriteAddressFile(const std::string& path, const std::string& address);
 
 }  // namespace cairn

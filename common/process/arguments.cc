@@ -22,7 +22,8 @@ int Tell(const CLI::App& command, const std::string& mistake) {
   return kUsage;
 }
 
-// How many characters must be put in, taken out or changed to make one word the other; two that are swapped count once.
+// Counts the characters that must be put in, taken out or changed to make one word the other; two swapped ones count
+// once.
 size_t Distance(const std::string& a, const std::string& b) {
   std::vector<std::vector<size_t>> best(a.size() + 1, std::vector<size_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i) {
@@ -40,10 +41,11 @@ size_t Distance(const std::string& a, const std::string& b) {
   return best[a.size()][b.size()];
 }
 
-// The command that was meant, if one is near enough to be told.
+// Returns the command that was probably meant, or nothing if none is near enough.
 std::string Nearest(const std::string& word, const std::vector<const CLI::App*>& commands) {
   constexpr size_t kLongest = 64;
-  size_t least = word.size() <= kLongest ? std::min<size_t>(3, word.size()) : 0;  // not all of a short word
+  // A short word must keep one of its letters.
+  size_t least = word.size() <= kLongest ? std::min<size_t>(3, word.size()) : 0;
   std::string nearest;
   for (const CLI::App* command : commands) {
     const size_t distance = least > 0 ? Distance(word, command->get_name()) : 0;
@@ -60,7 +62,7 @@ const CLI::App& Deepest(const CLI::App& app) {
   return *command;
 }
 
-// Something stands where a command should.
+// Returns true if a word that is no command stands where a command should.
 bool IsUnknownCommand(const CLI::App& app) {
   return Deepest(app).get_require_subcommand_min() > 0 && !app.remaining(true).empty();
 }
@@ -168,7 +170,7 @@ void Command::Action(std::function<void()> action) { app_->callback(std::move(ac
 ArgumentParser::ArgumentParser(const std::string& name, const std::string& help, const std::string& version)
     : Command(nullptr), owned_(std::make_unique<CLI::App>(help, name)) {
   app_ = owned_.get();
-  app_->fallthrough();  // options of the program may stand behind a command
+  app_->fallthrough();  // lets options of the program stand behind a command
   app_->set_version_flag("--version", version);
 }
 
@@ -176,7 +178,7 @@ ArgumentParser::~ArgumentParser() = default;
 
 std::optional<int> ArgumentParser::Parse(int argc, const char* const* argv) {
   for (int i = 1; i < argc; ++i) {
-    // CLI11 would take the next argument for its value.
+    // CLI11 would take the next argument for the value.
     if (const std::string_view flag = argv[i]; flag.starts_with("--") && flag.ends_with('=')) {
       return Tell(*app_, std::string(flag) + " has no value");
     }

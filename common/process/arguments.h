@@ -1,8 +1,8 @@
-// What a program of Cairn takes on its command line: declarations over CLI11.
+// Declares what a program of Cairn takes on its command line, by means of CLI11.
 //
-// CLI11 is in its headers, which cost each file that includes them ten seconds of a compiler; only arguments.cc does.
-// Handles are values that may be copied; they are valid while the ArgumentParser that they come from lives. The
-// variables that options fill must live until Parse returns. Not thread-safe.
+// CLI11 consists of headers that cost each file that includes them ten seconds of compilation, so only arguments.cc
+// includes them. Handles are values that may be copied; they are valid while the ArgumentParser that made them lives.
+// The variables that options fill must live until Parse returns. Not thread-safe.
 #ifndef CAIRN_COMMON_PROCESS_ARGUMENTS_H_
 #define CAIRN_COMMON_PROCESS_ARGUMENTS_H_
 
@@ -20,7 +20,7 @@ class Option;
 
 namespace cairn {
 
-// An option, a flag or a positional argument, as it is being declared.
+// An option, a flag or a positional argument while it is being declared.
 class Argument {
  public:
   Argument& Required();
@@ -31,16 +31,16 @@ class Argument {
   Argument& Positive();
   // A value that `fits` refuses is a mistake: it "is not <form>". This holds for a value from the environment too.
   Argument& Fits(std::function<bool(const std::string&)> fits, const std::string& form);
-  // Giving both is a mistake.
+  // Makes it a mistake to give both.
   Argument& Excludes(const Argument& other);
   // Takes the value from the environment if the argument is not given. Of several calls, the last one whose variable is
   // set counts.
   Argument& FromEnvironment(const std::string& variable);
-  // One value for each time that it is given, as it stands: without it "[a]" is a list.
+  // Takes one value each time that it is given, as it stands; otherwise "[a]" would be read as a list.
   Argument& OneEachTime();
-  // `--flag A B C`: all up to the next flag.
+  // Takes all values up to the next flag: `--flag A B C`.
   Argument& TakesMany();
-  // `--flag A,B` too.
+  // Also splits each value: `--flag A,B`.
   Argument& SplitAt(char delimiter);
 
  private:
@@ -52,16 +52,16 @@ class Argument {
 // The program or one of its commands.
 class Command {
  public:
-  // `names`: "--long,-s", or "NAME" for a positional argument. T: bool for a flag; else std::string, an integer, or a
-  // std::optional or std::vector of these (those that arguments.cc lists).
+  // Declares an argument. `names` is "--long,-s", or "NAME" for a positional argument. T is bool for a flag; else it is
+  // std::string, an integer, or a std::optional or std::vector of these (arguments.cc lists them all).
   template <typename T>
   Argument AddOption(const std::string& names, T& value, const std::string& help);
   Argument AddFlag(const std::string& names, bool& value, const std::string& help);
   Command AddCommand(const std::string& name, const std::string& help);
-  // One of the commands must be given.
+  // Makes it a mistake to give none of the commands.
   void RequireCommand();
   void Footer(const std::string& text);
-  // Runs within Parse when this command was given and all is well.
+  // Sets what Parse runs if this command was given and there is no mistake.
   void Action(std::function<void()> action);
 
  protected:
@@ -76,9 +76,9 @@ class ArgumentParser : public Command {
   ArgumentParser(const ArgumentParser&) = delete;
   ArgumentParser& operator=(const ArgumentParser&) = delete;
 
-  // Fills the variables and runs actions. Answers nothing if the program goes on, else its exit status: 0 after --help
-  // and --version, 2 after "error: BAD_REQUEST: ..." and the next action on standard error, or the help of a command
-  // that wants another one. An unknown command is a mistake also beside --help.
+  // Fills the variables and runs actions. Returns nothing if the program should go on, else its exit status: 0 after
+  // --help and --version; 2 after it has printed "error: BAD_REQUEST: ..." and the next action on standard error, or
+  // the help of a command that needs another command behind it. An unknown command is a mistake also beside --help.
   std::optional<int> Parse(int argc, const char* const* argv);
 
  private:

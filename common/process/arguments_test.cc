@@ -17,7 +17,7 @@ struct Answer {
   std::string out, err;
 };
 
-// A program with one of everything.
+// A program that has an argument of every kind.
 class ArgumentsTest : public ::testing::Test {
  protected:
   ArgumentsTest() : parser_("prog", "Does things.", "1.2.3") {
@@ -83,11 +83,11 @@ TEST_F(ArgumentsTest, Parse_EveryKindOfArgument_Arrives) {
   EXPECT_THAT(tags_, ElementsAre("[a]", "b,c"));
   EXPECT_THAT(keys_, ElementsAre("p", "q", "r"));
   EXPECT_TRUE(quiet_);
-  EXPECT_EQ(mode_, "fast");  // of the program, behind the command
+  EXPECT_EQ(mode_, "fast");  // an option of the program that stands behind the command
   EXPECT_EQ(ran_, 1);
 }
 
-TEST_F(ArgumentsTest, Mistakes_AreTold_WithTheCommandWhoseHelpHelps) {
+TEST_F(ArgumentsTest, Parse_AnyMistake_NamesTheCommandWhoseHelpHelps) {
   ExpectUsage({"run"}, "FILE is required", "prog run");
   ExpectUsage({"run", "x", "--threads", "9"}, "9", "prog run");
   ExpectUsage({"run", "x", "--threads", "many"}, "many", "prog run");
@@ -100,7 +100,7 @@ TEST_F(ArgumentsTest, Mistakes_AreTold_WithTheCommandWhoseHelpHelps) {
   ExpectUsage({"run", "x", "--odd", "7"}, "--odd: '7' is not an odd name", "prog run");
 }
 
-TEST_F(ArgumentsTest, UnknownCommand_IsAMistakeBesideHelpToo_AndTheNearestIsTold) {
+TEST_F(ArgumentsTest, Parse_UnknownCommand_TellsTheNearestAlsoBesideHelp) {
   ExpectUsage({"walk", "--help"}, "unknown command 'walk'; there are: run more", "prog");
   ExpectUsage({"more", "two", "--help"}, "unknown command 'two'; there are: one", "prog more");
   ExpectUsage({"walk", "--version"}, "unknown command 'walk'", "prog");
@@ -108,7 +108,7 @@ TEST_F(ArgumentsTest, UnknownCommand_IsAMistakeBesideHelpToo_AndTheNearestIsTold
   ExpectUsage({"r"}, "unknown command 'r'; there are: run more", "prog");
 }
 
-TEST_F(ArgumentsTest, NoValue_IsAMistake_NotTheNextArgument) {
+TEST_F(ArgumentsTest, Parse_ValueIsEmpty_DoesNotTakeTheNextArgument) {
   ExpectUsage({"--mode=", "run", "x"}, "--mode= has no value", "prog");
 }
 

@@ -1,4 +1,5 @@
-// Log lines of an agent on standard error, one event each: "2026-01-31T12:00:00.123Z info event=staged rank=3 step=7".
+// Writes log lines of an agent to standard error, one event each: "2026-01-31T12:00:00.123Z info event=staged rank=3
+// step=7".
 #ifndef CAIRN_COMMON_PROCESS_LOG_H_
 #define CAIRN_COMMON_PROCESS_LOG_H_
 
@@ -22,7 +23,7 @@ struct LogField {
   LogField(std::string_view field_key, std::string_view field_value) : key(field_key), value(field_value) {}
   LogField(std::string_view field_key, const char* field_value) : key(field_key), value(field_value) {}
   LogField(std::string_view field_key, const std::string& field_value) : key(field_key), value(field_value) {}
-  // "NO_SPACE: write /ckpt/...": the reason and the text.
+  // The value is the reason and the text: "NO_SPACE: write /ckpt/...".
   LogField(std::string_view field_key, const absl::Status& status);
   template <typename Number>
   LogField(std::string_view field_key, Number number) : key(field_key), value(absl::StrCat(number)) {}

@@ -1,4 +1,4 @@
-// Durations and sizes as people write them on a command line.
+// Reads and writes durations and sizes as people write them on a command line.
 #ifndef CAIRN_COMMON_PROCESS_QUANTITY_H_
 #define CAIRN_COMMON_PROCESS_QUANTITY_H_
 
@@ -11,15 +11,15 @@
 
 namespace cairn {
 
-// Go's form: "90s", "10m", "1h30m", "250ms". Negative and infinite ones are refused.
-// INVALID_ARGUMENT (BAD_QUANTITY): not such a duration.
+// Reads Go's form: "90s", "10m", "1h30m", "250ms". INVALID_ARGUMENT (BAD_QUANTITY): it is no such duration, is
+// negative, or is infinite.
 absl::StatusOr<absl::Duration> ParseDuration(std::string_view text);
 
-// A number, perhaps with a fraction, and B, KiB, MiB, GiB, TiB, KB, MB, GB or TB; a bare number is bytes.
-// INVALID_ARGUMENT (BAD_QUANTITY): not such a size, or beyond 2^63 - 1 bytes.
+// Reads a number, perhaps with a fraction, and B, KiB, MiB, GiB, TiB, KB, MB, GB or TB; a bare number is bytes.
+// INVALID_ARGUMENT (BAD_QUANTITY): it is no such size, or more than 2^63 - 1 bytes.
 absl::StatusOr<int64_t> ParseSize(std::string_view text);
 
-// "1.5 GiB", "312 B": three significant digits.
+// Writes three significant digits: "1.5 GiB", "312 B".
 std::string FormatSize(int64_t bytes);
 
 }  // namespace cairn

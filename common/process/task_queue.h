@@ -1,4 +1,4 @@
-// Threads that run tasks which may block, in the order they were given.
+// Runs tasks that may block on threads of its own, in the order in which they were given.
 #ifndef CAIRN_COMMON_PROCESS_TASK_QUEUE_H_
 #define CAIRN_COMMON_PROCESS_TASK_QUEUE_H_
 
@@ -12,9 +12,9 @@
 
 namespace cairn {
 
-// The threads of one object, whose tasks use it: Stop drops what has not begun and joins them, so that the object can
-// end. WorkerPool is for the opposite: work of many jobs that is finished at the end, on threads that may hang in
-// storage, are given up and cannot be joined. Neither can stand in for the other.
+// These threads belong to one object, which their tasks use: Stop drops the tasks that have not begun and joins the
+// threads, so that the object can end. WorkerPool does the opposite: it finishes the work of many jobs at the end, on
+// threads that may hang in storage and then cannot be joined. Neither can stand in for the other.
 //
 // Thread-safe. With one thread, tasks run one after the other.
 class TaskQueue {
@@ -24,14 +24,14 @@ class TaskQueue {
   }
   ~TaskQueue() { Stop(); }
 
-  // After Stop, tasks are dropped.
+  // Drops tasks that come after Stop.
   void Post(std::function<void()> task) {
     MutexLock lock(mutex_);
     if (stopped_) return;
     tasks_.push_back(std::move(task));
     changed_.NotifyOne();
   }
-  // Drops what has not begun and waits for what has. Idempotent; not to be called by a task.
+  // Drops tasks that have not begun and waits for the others. May be called again; a task must not call it.
   void Stop() {
     {
       MutexLock lock(mutex_);

@@ -13,13 +13,13 @@
 namespace cairn {
 namespace {
 
-// A thread that hangs is noticed by looking, also while the pool stops.
+// The pool looks this often for threads that hang, also while it stops.
 constexpr absl::Duration kLook = absl::Milliseconds(50);
 
 }  // namespace
 
 struct WorkerPool::Worker {
-  // Since when it waits for storage.
+  // Since when the thread waits for storage.
   absl::Time since = absl::InfiniteFuture();
   bool stalled = false;
 };
@@ -34,14 +34,14 @@ struct WorkerPool::State {
   std::deque<std::function<void()>> queue ABSL_GUARDED_BY(mutex);
   std::vector<std::shared_ptr<Worker>> workers ABSL_GUARDED_BY(mutex);
   int stalled ABSL_GUARDED_BY(mutex) = 0;
-  // Beyond the threads that the pool was made with, for those that hang.
+  // Threads beyond those that the pool was made with, in the place of those that hang.
   int replacements ABSL_GUARDED_BY(mutex) = 0;
   bool stopped ABSL_GUARDED_BY(mutex) = false;
 };
 
 namespace {
 
-// What the thread works for, if it belongs to a pool.
+// Marks when this thread, if it belongs to a pool, computes.
 struct Current {
   std::function<void(bool computing)> mark;
   bool computing = false;
@@ -63,7 +63,7 @@ Computing::~Computing() {
 WorkerPool::WorkerPool(int threads, absl::Duration stall_after, const Clock& clock)
     : state_(std::make_shared<State>(stall_after, clock)) {
   for (int i = 0; i < threads; ++i) {
-    // At the start of a process, which ends if it cannot have its threads.
+    // This runs at the start of a process, which ends if it cannot have its threads.
     if (!Start(state_).ok()) throw std::system_error(EAGAIN, std::generic_category(), "a thread for storage");
   }
 }
@@ -98,7 +98,7 @@ void WorkerPool::Run(const std::shared_ptr<State>& state, const std::shared_ptr<
       MutexLock lock(state->mutex);
       worker->since = absl::InfiniteFuture();
       if (std::exchange(worker->stalled, false)) --state->stalled;
-      // One that comes back goes, if another has taken its place.
+      // If another thread has taken the place of this one, which has come back from storage, this one ends.
       const bool spare = state->replacements > state->stalled;
       if (spare) --state->replacements;
       while (!spare && state->queue.empty() && !state->stopped) state->changed.Wait(state->mutex);

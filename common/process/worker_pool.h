@@ -12,15 +12,14 @@
 
 namespace cairn {
 
-// Not TaskQueue, whose threads are joined and must not hang, and which drops its work at the end. Here a storage call
-// that hangs cannot be ended, so its thread is given up: another one takes its place, and the work of
-// other jobs goes on. What the pool itself needs outlives such a thread; what its work uses must outlive it too.
-// Thread-safe.
+// A storage call that hangs cannot be ended. So its thread is given up, another one takes its place, and the work of
+// other jobs goes on. (TaskQueue joins its threads, which must not hang, and drops its work at the end.) What the pool
+// itself needs outlives a thread that was given up; what the work uses must outlive it too. Thread-safe.
 class WorkerPool {
  public:
-  // So many threads may hang at a time. If one more hangs, nothing is run until one of them comes back.
+  // At most this many threads may hang at a time. If one more hangs, no work runs until one of them comes back.
   static constexpr int kMaxStalled = 64;
-  // So much work may wait before Offer refuses more.
+  // Offer refuses more work than this to wait.
   static constexpr size_t kMaxWaiting = 4096;
 
   // A thread that waits for storage longer than `stall_after` counts as hanging. `clock` must outlive the threads.
@@ -28,17 +27,17 @@ class WorkerPool {
   WorkerPool(int threads, absl::Duration stall_after, const Clock& clock);
   ~WorkerPool() { Stop(absl::InfiniteDuration()); }
 
-  // Ignored after Stop.
+  // Does nothing after Stop.
   void Submit(std::function<void()> work);
-  // The same for work that somebody else can ask for without end: false if too much of it waits.
+  // Does the same for work that others can ask for without end. Returns false if too much of it waits.
   bool Offer(std::function<void()> work);
 
   // Puts a new thread in the place of each that hangs. The owner calls it every few hundred milliseconds. Returns how
   // many hang now. `refused` gets the error if the system refused a thread; the next call tries again.
   int ReplaceStalled(absl::Status* refused = nullptr);
 
-  // Finishes what was submitted, but for `patience` at most, and without the work that waits for threads that hang.
-  // Returns whether all threads have ended. If not, what their work uses must never be destroyed. Idempotent.
+  // Finishes the submitted work, for at most `patience`, and leaves out the work that waits for threads that hang.
+  // Returns whether all threads have ended. If not, what their work uses must never be destroyed. May be called again.
   bool Stop(absl::Duration patience);
 
  private:

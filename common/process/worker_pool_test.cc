@@ -48,7 +48,7 @@ class Gate {
   bool open_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-// What a thread that hangs uses must outlive the pool.
+// Lives in a shared_ptr, because what a hanging thread uses must outlive the pool.
 struct Fixture {
   FakeClock clock;
   Gate storage;
@@ -60,7 +60,7 @@ void AwaitNoneStalled(WorkerPool& pool) {
   while (pool.ReplaceStalled() != 0) std::this_thread::yield();
 }
 
-TEST(WorkerPoolTest, HangingThreads_AreReplacedAndCounted_OthersGoOn) {
+TEST(WorkerPoolTest, ReplaceStalled_ThreadsHang_ReplacesEachOnce) {
   auto fixture = std::make_shared<Fixture>();
   WorkerPool pool(2, kStall, fixture->clock);
   for (int i = 0; i < 2; ++i) pool.Submit([fixture] { fixture->storage.Pass(); });
@@ -74,7 +74,7 @@ TEST(WorkerPoolTest, HangingThreads_AreReplacedAndCounted_OthersGoOn) {
   EXPECT_EQ(pool.ReplaceStalled(), 2) << "replaced once";
   fixture->storage.Open();
   fixture->storage.AwaitPassed(2);
-  // Those that came back or their replacements go on.
+  // The threads that came back, or their replacements, go on with new work.
   pool.Submit([fixture] { fixture->other.Pass(); });
   fixture->other.AwaitPassed(2);
   AwaitNoneStalled(pool);
@@ -85,7 +85,7 @@ TEST(WorkerPoolTest, HangingThreads_AreReplacedAndCounted_OthersGoOn) {
 TEST(WorkerPoolTest, ReplaceStalled_ThreadThatIsRefused_IsToldAndTriedAgain) {
   if (!LimitedAddressSpace::Works()) GTEST_SKIP();
   auto fixture = std::make_shared<Fixture>();
-  constexpr int kThreads = 16;  // more than there are stacks of threads that have ended, which are used again
+  constexpr int kThreads = 16;  // more than the stacks of ended threads that the C library keeps for new ones
   WorkerPool pool(kThreads, kStall, fixture->clock);
   for (int i = 0; i < kThreads; ++i) pool.Submit([fixture] { fixture->storage.Pass(); });
   fixture->storage.AwaitInside(kThreads);
@@ -143,12 +143,12 @@ TEST(WorkerPoolTest, Stop_ThreadHangs_DoesNotWaitForIt) {
     EXPECT_FALSE(pool.Stop(absl::InfiniteDuration()));
     fixture->other.AwaitPassed(1);
   }
-  // The pool is gone; its last thread comes back to what it needs.
+  // The pool is gone, and its last thread still finds what it uses.
   fixture->storage.Open();
   fixture->storage.AwaitPassed(1);
 }
 
-TEST(WorkerPoolTest, Replacements_AreBounded_AndSoIsWhatWaits) {
+TEST(WorkerPoolTest, ReplaceStalled_EveryReplacementHangs_StopsAtTheBound) {
   auto fixture = std::make_shared<Fixture>();
   WorkerPool pool(1, kStall, fixture->clock);
   for (int i = 0; i < WorkerPool::kMaxStalled + 5; ++i) pool.Submit([fixture] { fixture->storage.Pass(); });

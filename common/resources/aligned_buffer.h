@@ -1,5 +1,5 @@
-// Page-aligned memory straight from the kernel: what O_DIRECT needs, and what goes back to the kernel when freed, so
-// that a memory budget can be kept to the page.
+// Page-aligned memory that comes straight from the kernel. O_DIRECT needs it, and it returns to the kernel when it is
+// freed, so that a memory budget can be kept to the page.
 #ifndef CAIRN_COMMON_RESOURCES_ALIGNED_BUFFER_H_
 #define CAIRN_COMMON_RESOURCES_ALIGNED_BUFFER_H_
 
@@ -16,14 +16,14 @@ inline constexpr size_t kIoAlignment = 4096;
 
 constexpr size_t RoundUpToIo(size_t bytes) { return (bytes + kIoAlignment - 1) / kIoAlignment * kIoAlignment; }
 
-// At least `size` bytes, zeroed at first; pages are taken when first touched. Movable, not copyable. Throws
-// std::bad_alloc as `new` does, for WithMemory.
+// Holds at least `size` bytes, zeroed at first; a page takes memory when it is first touched. Movable, not copyable.
+// Throws std::bad_alloc as `new` does, which WithMemory catches.
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;
   explicit AlignedBuffer(size_t size) : size_(RoundUpToIo(size)) {
     if (size == 0) return;
-    if (size_ < size) throw std::bad_alloc();  // it wrapped around
+    if (size_ < size) throw std::bad_alloc();  // the rounding wrapped around
     void* memory = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) throw std::bad_alloc();
     data_ = static_cast<char*>(memory);

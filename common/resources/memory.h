@@ -1,5 +1,5 @@
-// Memory that may not be to be had. What comes from the wire or from a file can ask for much of it; that ends what it
-// was for, and not the process.
+// The system may refuse memory. What comes from the wire or from a file can ask for much of it; then the task that
+// needed it ends, and not the process.
 #ifndef CAIRN_COMMON_RESOURCES_MEMORY_H_
 #define CAIRN_COMMON_RESOURCES_MEMORY_H_
 
@@ -15,8 +15,8 @@ namespace cairn {
 // RESOURCE_EXHAUSTED (MEMORY_LIMIT). `what` is for the message: "to read /ckpt/demo/...".
 absl::Status NoMemory(std::string_view what);
 
-// What `work` returns, an absl::Status or an absl::StatusOr; NoMemory if memory, or a thread for a std::thread, was
-// refused anywhere in it. Each thread needs its own.
+// Calls `work`, which returns an absl::Status or an absl::StatusOr, and returns its result; or NoMemory if the system
+// refused memory, or a thread for a std::thread, anywhere in it. Work on another thread needs a WithMemory of its own.
 template <typename Work>
 auto WithMemory(std::string_view what, Work&& work) -> decltype(work()) {
   try {

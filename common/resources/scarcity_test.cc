@@ -1,4 +1,4 @@
-// Threads and memory that are not to be had.
+// Tests what happens when the system refuses threads and memory.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -23,13 +23,13 @@ class ScarcityTest : public testing::Test {
   }
 };
 
-TEST_F(ScarcityTest, ThreadThatIsRefused_IsAnError_WithWhatItIsFor) {
+TEST_F(ScarcityTest, StartThread_SystemRefuses_TellsWhatTheThreadWasFor) {
   std::atomic<bool> go = false;
   std::vector<std::thread> held;
   absl::Status refused;
   {
     const LimitedAddressSpace limited(1 << 20);
-    // Stacks of threads that have ended are used again, so the first may be had.
+    // The C library uses the stacks of ended threads again, so the first threads may start.
     for (int i = 0; i < 100 && refused.ok(); ++i) {
       auto thread = StartThread("to write step 7", [&] { go.wait(false); });
       refused = thread.status();
@@ -46,7 +46,7 @@ TEST_F(ScarcityTest, ThreadThatIsRefused_IsAnError_WithWhatItIsFor) {
   later->join();
 }
 
-TEST_F(ScarcityTest, SharedWork_IsDoneByTheThreadsThatAreToBeHad) {
+TEST_F(ScarcityTest, RunOnThreads_SystemRefuses_UsesTheThreadsThatStarted) {
   std::atomic<int> next = 0;
   std::atomic<int> done = 0;
   const auto work = [&] {
@@ -65,7 +65,7 @@ TEST_F(ScarcityTest, SharedWork_IsDoneByTheThreadsThatAreToBeHad) {
   EXPECT_EQ(done, 1000) << "this thread always works";
 }
 
-TEST_F(ScarcityTest, MemoryThatIsRefused_IsAnError_WithWhatItIsFor) {
+TEST_F(ScarcityTest, WithMemory_SystemRefuses_TellsWhatTheMemoryWasFor) {
   const auto read = [](size_t bytes) {
     return WithMemory("to read step 7", [&]() -> absl::StatusOr<std::string> { return std::string(bytes, 'x'); });
   };

@@ -14,7 +14,7 @@
 namespace cairn {
 namespace {
 
-// The numeric form of a host, in its one spelling; an empty string for a name.
+// Returns the numeric form of a host in its one spelling, or an empty string for a name.
 std::string NumericHost(const std::string& host) {
   char text[INET6_ADDRSTRLEN] = {};
   in_addr four;
@@ -31,7 +31,7 @@ std::string NumericHost(const std::string& host) {
   return text;
 }
 
-// Host without brackets, in lower case, and ":port" (empty without one).
+// Returns the host in lower case without brackets, and ":port" (empty without a port).
 std::pair<std::string, std::string> Split(std::string_view address) {
   for (const std::string_view scheme : {"dns:///", "dns:", "ipv4:", "ipv6:"}) {
     if (address.starts_with(scheme)) {

@@ -14,7 +14,7 @@ namespace {
 constexpr int kKeepaliveMs = 10'000;
 constexpr int kKeepaliveTimeoutMs = 5'000;
 constexpr int kMinPingIntervalMs = 5'000;
-// The details of an error may take 2 KiB; gRPC's own limit of all metadata is 8 KiB, which is cut close.
+// The details of an error may take 2 KiB. gRPC's own limit of all metadata is 8 KiB, which leaves too little room.
 constexpr int kMaxMetadataBytes = 64 << 10;
 constexpr char kTokenKey[] = "authorization";
 constexpr std::string_view kTokenPrefix = "Bearer ";
@@ -51,11 +51,12 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, int max_m
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  // A restarted peer is tried again soon, and channels of one process do not share a connection that may hang.
+  // A restarted peer should be tried again soon. Channels of one process do not share a connection, because one may
+  // hang.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  // This setting is both the time that an attempt to connect gets, handshake included, and the least time between two
-  // attempts (gRPC's connection-backoff.md): with less a busy machine never connects, with more a restarted peer is
-  // found late.
+  // gRPC uses this setting twice: as the time for an attempt to connect, handshake included, and as the least time
+  // between two attempts (connection-backoff.md). With less, a busy machine never connects; with more, a restarted peer
+  // is found late.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -90,7 +91,7 @@ absl::Status CallError(const grpc::Status& status, PeerKind kind, std::string_vi
     return MakeError(coordinator ? Reason::kCoordinatorUnreachable : Reason::kAgentUnreachable,
                      absl::StrCat(who, " did not answer: ", error.message()), {{"address", std::string(peer)}});
   }
-  // gRPC's own refusals come without a reason.
+  // gRPC's own refusals have no reason of ours.
   if (absl::IsResourceExhausted(error)) {
     return MakeError(Reason::kMessageTooLarge, absl::StrCat(who, ": ", error.message()));
   }

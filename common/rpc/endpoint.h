@@ -1,4 +1,4 @@
-// Servers and channels with the settings that both sides must share: message limits, keepalive, compression off,
+// Makes servers and channels with the settings that both sides must share: message limits, keepalive, no compression,
 // tokens.
 #ifndef CAIRN_COMMON_RPC_ENDPOINT_H_
 #define CAIRN_COMMON_RPC_ENDPOINT_H_
@@ -18,25 +18,25 @@ namespace cairn {
 inline constexpr int kMaxMessageBytes = 4 << 20;
 inline constexpr uint32_t kProtocolVersion = 1;
 
-// Prepares a builder: it sets limits, a keepalive that fits MakeChannel's, no compression (a small message could else
-// swell to hundreds of megabytes), and no port sharing. The caller adds ports and services.
+// Prepares a builder: it sets limits and a keepalive that fits MakeChannel's, allows no compression (a small message
+// could swell to hundreds of megabytes), and lets no other process share the port. The caller adds ports and services.
 void ConfigureServer(grpc::ServerBuilder& builder, int max_message_bytes = kMaxMessageBytes);
 
 // FAILED_PRECONDITION (NOT_LOOPBACK): `address` ("host:port", "[::1]:0") is not on loopback and there is no token file.
 absl::Status CheckListenAddress(std::string_view address, bool has_token_file);
 
-// A channel to "host:port" or "unix:/path". Never blocks. If a peer vanishes without a word, this is noticed within 15
-// s.
+// Returns a channel to "host:port" or "unix:/path". Never blocks. If a peer vanishes without a word, the channel
+// notices it within 15 s.
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, int max_message_bytes = kMaxMessageBytes);
 
-// Sets deadline and token of a call.
+// Sets the deadline and the token of a call.
 void PrepareCall(grpc::ClientContext& context, absl::Duration timeout, std::string_view token = {});
 
 // UNAUTHENTICATED (BAD_TOKEN): `expected` is not empty and the caller did not send it.
 absl::Status CheckToken(const grpc::ServerContextBase& context, std::string_view expected);
 
-// What a failed call means: the server's own reason if it gave one; for a server that could not be reached or did not
-// answer in time an error with `unreachable` (COORDINATOR_UNREACHABLE or AGENT_UNREACHABLE) that names `peer`.
+// Returns what a failed call means: the server's own reason if it gave one. If the server could not be reached or did
+// not answer in time, it is COORDINATOR_UNREACHABLE or AGENT_UNREACHABLE, by `kind`, and names `peer`.
 enum class PeerKind { kCoordinator, kAgent };
 absl::Status CallError(const grpc::Status& status, PeerKind kind, std::string_view peer);
 

@@ -15,13 +15,13 @@ namespace {
 
 class Service final : public v1::CheckpointService::CallbackService {
  public:
-  // Fails with all that an error may carry.
+  // Fails with an error as large as errors may be.
   grpc::ServerUnaryReactor* GetCheckpoint(grpc::CallbackServerContext* context, const v1::GetCheckpointRequest*,
                                           v1::Checkpoint*) override {
     if (absl::Status status = CheckToken(*context, token); !status.ok()) return FinishNow(context, status);
     return FinishNow(context, MakeError(Reason::kRankLate, std::string(500, 'x'), {{"ranks", std::string(900, '1')}}));
   }
-  // Held until Release, its timer, or its cancellation.
+  // Holds the call until Release, its timer, or its cancellation.
   grpc::ServerUnaryReactor* WaitCheckpoint(grpc::CallbackServerContext*, const v1::WaitCheckpointRequest* request,
                                            v1::Checkpoint* response) override {
     auto call = HeldCall::Start(absl::Milliseconds(request->max_wait().nanos() / 1'000'000),
@@ -116,7 +116,7 @@ TEST_F(EndpointTest, HeldCall_TimeIsOver_TimerAnswers) {
   EXPECT_FALSE(service_.calls[0]->Answer(absl::OkStatus())) << "answered twice";
 }
 
-TEST_F(EndpointTest, HeldCall_DrainCancelsIt_AndTheServerEnds) {
+TEST_F(EndpointTest, HeldCall_ServerDrains_IsCancelled) {
   v1::WaitCheckpointRequest request;
   request.mutable_max_wait()->set_nanos(900'000'000);
   grpc::Status status;
@@ -135,8 +135,8 @@ TEST_F(EndpointTest, HeldCall_DrainCancelsIt_AndTheServerEnds) {
   EXPECT_FALSE(status.ok());
 }
 
-// What a call's end holds (a load's source, say) would else stay for as long as the process.
-TEST_F(EndpointTest, HeldCall_IsGoneWhenItIsOver_HoweverItEnded) {
+// Otherwise what `on_end` holds (a load's source, say) would stay as long as the process.
+TEST_F(EndpointTest, HeldCall_AnyEnd_FreesIt) {
   for (const bool by_timer : {false, true}) {
     v1::WaitCheckpointRequest request;
     request.mutable_max_wait()->set_nanos(by_timer ? 20'000'000 : 900'000'000);

@@ -1,4 +1,5 @@
-// absl::Status and grpc::Status: the codes are equal, the reason travels in the details (grpc-status-details-bin).
+// Converts between absl::Status and grpc::Status: the codes are equal, the reason travels in the details
+// (grpc-status-details-bin).
 #ifndef CAIRN_COMMON_RPC_GRPC_STATUS_H_
 #define CAIRN_COMMON_RPC_GRPC_STATUS_H_
 

@@ -6,7 +6,7 @@
 namespace cairn {
 namespace {
 
-// The same field of both kinds of parts, of the wire type of bytes, and the length of a digest.
+// Both kinds of parts must have the digest in the same field: its tag with the wire type for bytes, then its length.
 static_assert(int{v1::WritePlan::kPlanDigestFieldNumber} == int{v1::ReadPlan::kPlanDigestFieldNumber});
 constexpr char kBegin[] = {v1::WritePlan::kPlanDigestFieldNumber << 3 | 2, static_cast<char>(kDigestBytes)};
 constexpr size_t kBodyAt = sizeof(kBegin) + kDigestBytes;

@@ -9,13 +9,14 @@
 
 namespace cairn {
 
-// What follows the plan's digest in a serialized WritePlan or ReadPlan; nothing if it does not begin with one.
+// Returns what follows the plan's digest in a serialized WritePlan or ReadPlan; nothing if the part does not begin with
+// one.
 std::optional<std::string_view> BodyOfPart(std::string_view part);
 
-// The digest of the body; empty if there is none.
+// Returns the digest of the body; empty if there is none.
 std::string BodyDigestOf(std::string_view part);
 
-// The part with the same body in the plan of this digest (32 bytes). `part` must have a body.
+// Returns the part that has the same body in the plan of this digest (32 bytes). `part` must have a body.
 std::string PartOfPlan(std::string_view plan_digest, std::string_view part);
 
 }  // namespace cairn

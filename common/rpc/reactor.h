@@ -28,17 +28,18 @@ inline grpc::ServerUnaryReactor* FinishNow(grpc::CallbackServerContext* context,
 
 // A call that waits for something. It deletes itself when gRPC has let go of it. Thread-safe.
 //
-// `shared` keeps the object alive for whoever may answer: they hold a std::shared_ptr<HeldCall> and call Answer; a late
+// gRPC's reactor holds a `shared` pointer to the object, and so does whoever may answer: they call Answer, and a late
 // one is ignored. Never call Answer while holding a lock that `on_end` takes.
 class HeldCall : public std::enable_shared_from_this<HeldCall> {
  public:
-  // Starts a held call; return `reactor()` from the handler. `on_end` runs once, when the call ends for another reason
-  // than Answer (timer: true; cancellation: false). On the timer it must call Answer; its owner forgets the call.
+  // Starts a held call; the handler must return `reactor()`. `on_end` runs once, if the call ends otherwise than by
+  // Answer. `timer` is true for the timer: then `on_end` must call Answer. It is false for a cancellation. The owner
+  // forgets the call in both cases.
   static std::shared_ptr<HeldCall> Start(absl::Duration max_wait, std::function<void(HeldCall&, bool timer)> on_end) {
     auto call = std::shared_ptr<HeldCall>(new HeldCall(std::move(on_end)));
     call->reactor_ = new Reactor(call);
-    // The alarm keeps its callback for as long as it lives, and the call keeps the alarm: what the callback holds is
-    // let go when it runs, or neither would ever end. A cancelled alarm comes too, with fired = false.
+    // The alarm keeps its callback as long as it lives, and the call keeps the alarm. So the callback lets go of the
+    // call when it runs; otherwise neither would ever be freed. A cancelled alarm calls it too, with fired = false.
     auto on_alarm = [held = call](bool fired) mutable {
       const std::shared_ptr<HeldCall> last = std::move(held);
       if (fired) last->End(true);
@@ -49,7 +50,7 @@ class HeldCall : public std::enable_shared_from_this<HeldCall> {
 
   grpc::ServerUnaryReactor* reactor() { return reactor_; }
 
-  // Finishes the call with what its response message holds. Returns false if it has ended already.
+  // Finishes the call with what its response message holds. Returns false if the call has ended already.
   bool Answer(const absl::Status& status) {
     if (finished_.exchange(true)) return false;
     alarm_.Cancel();

@@ -1,4 +1,4 @@
-// The shared secret between coordinator, agents and commands (--token-file).
+// Reads and compares the secret that coordinator, agents and commands share (--token-file).
 #ifndef CAIRN_COMMON_RPC_TOKEN_H_
 #define CAIRN_COMMON_RPC_TOKEN_H_
 
@@ -9,12 +9,12 @@
 
 namespace cairn {
 
-// The first line of a file, without blanks around it; "" for an empty path.
-// UNAUTHENTICATED (BAD_TOKEN): unreadable, readable by others than its owner and group, or shorter than 16 characters.
+// Returns the first line of a file, without blanks around it; "" for an empty path. UNAUTHENTICATED (BAD_TOKEN): it is
+// unreadable, can be read by others than its owner and group, or is shorter than 16 characters.
 absl::StatusOr<std::string> ReadTokenFile(const std::string& path);
 
-// Takes equally long for all wrong tokens of one length. If `expected` is empty, no token is asked for, and any `given`
-// is right.
+// Returns whether `given` is right. If `expected` is empty, anything is. It takes equally long for all wrong tokens of
+// one length.
 bool TokenMatches(std::string_view expected, std::string_view given);
 
 }  // namespace cairn

@@ -33,7 +33,7 @@ namespace {
 
 constexpr char kTokens[] = "tokens";
 constexpr size_t kMaxBytes = 4096;
-// A coordinator renews its copy each minute.
+// A copy is stale when it is this old: a coordinator renews its own each minute.
 constexpr time_t kStaleSeconds = 10 * 60;
 constexpr time_t kOldSeconds = 24 * 60 * 60;
 
@@ -43,7 +43,7 @@ absl::Status Unusable(std::string_view why) {
 
 absl::Status Unusable(int error) { return Unusable(std::generic_category().message(error)); }
 
-// ELOOP and ENOTDIR are what O_NOFOLLOW says of a link.
+// O_NOFOLLOW gives ELOOP or ENOTDIR for a link.
 absl::Status CannotOpen(int error) {
   if (error == ENOENT) return absl::NotFoundError("is not there");
   if (error == ELOOP || error == ENOTDIR) return Unusable("is a link, or no directory");
@@ -63,7 +63,7 @@ std::string FileName(const std::string& address) {
   return name.substr(0, 200);
 }
 
-// Whether a connection to the loopback socket that a copy is named after is refused. False for any other name.
+// Returns whether the loopback socket that a copy is named after refuses a connection. False for any other name.
 bool IsRefused(const std::string& file) {
   const size_t cut = file.rfind('_');
   int port = 0;
@@ -96,7 +96,7 @@ void RemoveOld(int directory, time_t now) {
   UniqueFd again(openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   DIR* list = again.valid() ? fdopendir(again.get()) : nullptr;
   if (list == nullptr) return;
-  again.release();  // the list's now
+  again.release();  // belongs to the list now
   while (const dirent* entry = readdir(list)) {
     struct stat info;
     if (fstatat(directory, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(info.st_mode) &&
@@ -107,7 +107,7 @@ void RemoveOld(int directory, time_t now) {
   closedir(list);
 }
 
-// A directory within `parent` that is this user's alone to write.
+// Opens a directory within `parent` that only this user may write to.
 absl::StatusOr<UniqueFd> EnterOwn(int parent, const std::string& name, uid_t uid, bool make) {
   if (make && mkdirat(parent, name.c_str(), 0700) != 0 && errno != EEXIST) return Unusable(errno);
   UniqueFd directory(openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
@@ -126,7 +126,7 @@ TokenDirectory TokenDirectory::OfThisUser() {
   std::vector<std::string> bases;
   const char* runtime = std::getenv("XDG_RUNTIME_DIR");
   if (runtime != nullptr && runtime[0] == '/') bases.push_back(runtime);
-  // A shell that has no XDG_RUNTIME_DIR (cron, ssh with a command) finds what a session has put there.
+  // These bases let a shell without XDG_RUNTIME_DIR (cron, ssh with a command) find what a session has put there.
   for (std::string base : {absl::StrCat("/run/user/", uid), std::string("/tmp")}) {
     if (std::find(bases.begin(), bases.end(), base) == bases.end()) bases.push_back(std::move(base));
   }
@@ -140,7 +140,8 @@ std::string TokenDirectory::PathOf(const std::string& base) const {
 absl::StatusOr<UniqueFd> TokenDirectory::Open(const std::string& base, bool make) const {
   UniqueFd directory(::open(base.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!directory.valid()) return CannotOpen(errno);
-  // Agents keep their sockets in the first one, which --allow-uid opens to others' eyes; the second is always closed.
+  // Agents keep their sockets in the outer directory, which --allow-uid lets others list; the inner one is always
+  // closed.
   CAIRN_ASSIGN_OR_RETURN(directory, EnterOwn(directory.get(), absl::StrCat("cairn-", uid_), uid_, make));
   CAIRN_ASSIGN_OR_RETURN(directory, EnterOwn(directory.get(), kTokens, uid_, make));
   if (make && fchmod(directory.get(), 0700) != 0) return Unusable(errno);
@@ -228,8 +229,8 @@ void TokenDirectory::Remove(std::string_view address, std::string_view owner) co
     for (const std::string& each : CanonicalAddresses(address)) {
       const std::string name = FileName(each), taken = NewTemporaryName();
       if (!owned(directory, name)) continue;
-      // The next coordinator of the address may put its own now: what is removed is looked at when it is out of the
-      // way.
+      // The next coordinator at this address may put its own copy now. So the file is moved aside first, and is looked
+      // at there.
       if (renameat(directory, name.c_str(), directory, taken.c_str()) != 0) continue;
       if (!owned(directory, taken)) renameat2(directory, taken.c_str(), directory, name.c_str(), RENAME_NOREPLACE);
       unlinkat(directory, taken.c_str(), 0);

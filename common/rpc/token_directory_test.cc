@@ -32,7 +32,7 @@ class TokenDirectoryTest : public testing::Test {
   TokenDirectory Directory(uid_t uid = geteuid()) const { return TokenDirectory({base_}, uid); }
   std::string Own() const { return base_ + "/cairn-" + std::to_string(geteuid()); }
   std::string File() const { return Own() + "/tokens/127.0.0.1_7420"; }
-  // Why the copy is not used; empty if it is.
+  // Returns why the copy is not used; empty if it is.
   std::string Without() const {
     const auto found = Directory().Find(kAddress);
     EXPECT_EQ(found.tokens.empty(), !found.refused.empty());
@@ -47,7 +47,7 @@ class TokenDirectoryTest : public testing::Test {
   std::string base_;
 };
 
-TEST_F(TokenDirectoryTest, Put_IsFoundUnderEverySpelling_AndClosedToOthers) {
+TEST_F(TokenDirectoryTest, Put_AnySpellingOfTheAddress_IsFoundAndClosedToOthers) {
   const mode_t before = umask(0);
   ASSERT_TRUE(Directory().Put("localhost:7420", kToken, "me").ok());
   umask(before);
@@ -90,13 +90,13 @@ TEST_F(TokenDirectoryTest, Find_Links_AreNotFollowed) {
     std::filesystem::rename(elsewhere, path);
   }
   EXPECT_EQ(Without(), "");
-  // A second name elsewhere could be anybody's.
+  // A file with a second name elsewhere could be anybody's.
   std::filesystem::create_hard_link(File(), elsewhere);
   EXPECT_NE(Without(), "");
 }
 
 TEST_F(TokenDirectoryTest, Find_DirectoryOfAnotherUser_IsNotBelieved) {
-  // What this user has made in the name of another one.
+  // This user makes a directory in the name of another user.
   const uid_t other = geteuid() + 1;
   const std::string theirs = base_ + "/cairn-" + std::to_string(other);
   std::filesystem::create_directories(theirs + "/tokens");
@@ -120,7 +120,7 @@ TEST_F(TokenDirectoryTest, Find_BadFiles_AreNoTokens) {
   EXPECT_NE(Without().find("is no file"), std::string::npos) << Without();
 }
 
-TEST_F(TokenDirectoryTest, SecondBase_IsTakenIfTheFirstCannotBe_AndBothAreRead) {
+TEST_F(TokenDirectoryTest, Put_FirstBaseIsMissing_TakesTheSecond) {
   const TokenDirectory directory({base_ + "/absent", base_}, geteuid());
   ASSERT_TRUE(directory.Put(kAddress, kToken, "me").ok());
   EXPECT_EQ(directory.Find(kAddress).tokens, std::vector<std::string>{kToken});
@@ -140,7 +140,7 @@ TEST_F(TokenDirectoryTest, Put_OldCopies_AreRemoved) {
   EXPECT_EQ(Directory().Find("[::1]:7421").tokens, std::vector<std::string>{kToken});
 }
 
-// A loopback socket that listens, or is bound only, so that a connection to it is refused for as long as it lives.
+// A loopback socket that listens, or that is only bound: then it refuses connections as long as it lives.
 class Socket {
  public:
   Socket(int family, bool listening) : fd_(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -163,7 +163,7 @@ class Socket {
   std::string address_;
 };
 
-TEST_F(TokenDirectoryTest, StaleCopies_GoWithTheNextPut_IfNobodyListensAtTheirAddress) {
+TEST_F(TokenDirectoryTest, Put_NobodyListensAtAStaleCopysAddress_RemovesTheCopy) {
   const auto put = [&](const std::string& address, std::chrono::minutes age) {
     const std::filesystem::path tokens = Own() + "/tokens";
     ASSERT_TRUE(Directory().Put(address, kToken, "killed").ok());
@@ -176,7 +176,7 @@ TEST_F(TokenDirectoryTest, StaleCopies_GoWithTheNextPut_IfNobodyListensAtTheirAd
   ASSERT_TRUE(served.usable() && dead.usable() && fresh.usable());
   put(served.address(), std::chrono::minutes(11));
   put(fresh.address(), std::chrono::minutes(9));
-  put("node-7:7420", std::chrono::minutes(11));  // not of this machine: nothing is known
+  put("node-7:7420", std::chrono::minutes(11));  // an address of another machine, about which nothing is known
   if (six.usable()) put(six.address(), std::chrono::minutes(11));
   put(dead.address(), std::chrono::minutes(11));
   EXPECT_TRUE(stands(dead.address()));
@@ -195,13 +195,13 @@ TEST_F(TokenDirectoryTest, TokenCopy_AnotherOwner_IsNotRemoved) {
     TokenCopy first(Directory(), kAddress, kToken);
     ASSERT_TRUE(first.Renew().ok());
     std::filesystem::remove(File());
-    ASSERT_TRUE(first.Renew().ok());  // tidied away
+    ASSERT_TRUE(first.Renew().ok());  // after somebody has tidied it away
     EXPECT_EQ(Without(), "");
   }
   EXPECT_EQ(count(), 0);
   auto first = std::make_unique<TokenCopy>(Directory(), kAddress, kToken);
   ASSERT_TRUE(first->Renew().ok());
-  TokenCopy second(Directory(), kAddress, kToken);  // the same root's: only the owner tells them apart
+  TokenCopy second(Directory(), kAddress, kToken);  // has the same token, so only the owner tells the two apart
   ASSERT_TRUE(second.Renew().ok());
   first = nullptr;
   EXPECT_EQ(Without(), "");

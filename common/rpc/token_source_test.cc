@@ -21,7 +21,7 @@ class TokenSourceTest : public testing::Test {
   TokenSourceTest() {
     place_ = testing::TempDir() + "/source-XXXXXX";
     if (mkdtemp(place_.data()) == nullptr) std::abort();
-    // Before /tmp, and nobody else's.
+    // This base comes before /tmp, and no other test uses it.
     setenv("XDG_RUNTIME_DIR", place_.c_str(), 1);
     root_ = place_ + "/root";
     storage_ = *PosixStorage::Open(root_, true);
@@ -41,7 +41,7 @@ class TokenSourceTest : public testing::Test {
   std::unique_ptr<PosixStorage> storage_;
 };
 
-TEST_F(TokenSourceTest, RootToken_IsMadeOnce_ForItsOwnerAlone) {
+TEST_F(TokenSourceTest, MakeRootToken_CalledTwice_MakesOneForItsOwnerAlone) {
   const mode_t before = umask(0);
   const auto token = MakeRootToken(*storage_);
   umask(before);
@@ -55,7 +55,7 @@ TEST_F(TokenSourceTest, RootToken_IsMadeOnce_ForItsOwnerAlone) {
   EXPECT_NE(*MakeRootToken(**other), *token);
 }
 
-TEST_F(TokenSourceTest, RootToken_ThatOthersCanReadOrThatIsNone_IsRefused) {
+TEST_F(TokenSourceTest, MakeRootToken_TokenIsReadableByOthersOrCut_IsRefused) {
   ASSERT_TRUE(MakeRootToken(*storage_).ok());
   chmod((root_ + "/.cairn/token").c_str(), 0644);
   EXPECT_TRUE(HasReason(MakeRootToken(*storage_).status(), Reason::kBadToken));
@@ -68,7 +68,7 @@ TEST_F(TokenSourceTest, RootToken_ThatOthersCanReadOrThatIsNone_IsRefused) {
   EXPECT_TRUE(HasReason(MakeRootToken(*storage_).status(), Reason::kFileTruncated));
 }
 
-TEST_F(TokenSourceTest, Find_TakesTheFile_ThenTheCopy_ThenTheRoot) {
+TEST_F(TokenSourceTest, Find_SeveralTokens_TakesFileThenCopyThenRoot) {
   EXPECT_TRUE(Find({.root = root_})->tokens.empty());
   const std::string of_root = *MakeRootToken(*storage_);
   EXPECT_EQ(Find({.root = root_})->tokens, std::vector<std::string>{of_root});
@@ -98,7 +98,7 @@ TEST_F(TokenSourceTest, Refused_OthersAreFound_MakesWayForThem) {
   PutCopy(kToken);
   (*source)->Refused("", refused).IgnoreError();
   EXPECT_EQ((*source)->Current(), kToken);
-  (*source)->Refused("", refused).IgnoreError();  // of a call that had begun before
+  (*source)->Refused("", refused).IgnoreError();  // this call had begun before
   EXPECT_EQ((*source)->Current(), kToken);
   (*source)->Refused(kToken, refused).IgnoreError();
   EXPECT_EQ((*source)->Current(), of_root);

@@ -17,7 +17,7 @@ struct Fault {
   std::vector<int> ranks;       // those that declared it, ascending; may be empty
   std::vector<int64_t> offset;  // the region in elements of the global tensor; empty if none
   std::vector<int64_t> shape;
-  std::string message;  // complete by itself: names tensor, ranks, region
+  std::string message;  // is complete by itself: names tensor, ranks, region
 };
 
 // Keeps the first `capacity` faults and counts all.
@@ -30,8 +30,8 @@ class FaultList {
   size_t total() const { return total_; }
   const std::vector<Fault>& faults() const { return faults_; }
 
-  // OK if there is none; else the first fault's reason, its message and those of as many others as fit, with
-  // metadata "name", "ranks" of the first and "faults" (how many in all).
+  // Returns OK if there is no fault; else the first fault's reason with its message and those of as many others as fit.
+  // The metadata "name" and "ranks" are those of the first; "faults" says how many there are in all.
   absl::Status ToStatus() const;
 
  private:

@@ -229,7 +229,7 @@ constexpr ReasonInfo kTable[] = {
      "Remove it, or choose another name."},
 };
 
-// Cuts at a character's border, so that the text stays valid UTF-8.
+// Cuts where a character ends, so that the text stays valid UTF-8.
 std::string_view Cut(std::string_view text, size_t bytes) {
   if (text.size() <= bytes) return text;
   while (bytes > 0 && (static_cast<unsigned char>(text[bytes]) & 0xc0) == 0x80) --bytes;

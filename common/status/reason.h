@@ -120,14 +120,14 @@ struct ReasonInfo {
   Reason reason;
   std::string_view name;         // UPPER_SNAKE, as on the wire
   absl::StatusCode code;         // the canonical code that goes with it
-  std::string_view meaning;      // one sentence: when it is given
-  std::string_view next_action;  // what its reader should do; see NextActionOf
+  std::string_view meaning;      // one sentence that says when the reason is given
+  std::string_view next_action;  // what the reader should do; see NextActionOf
 };
 
 // All reasons, in the order of the enum.
 std::span<const ReasonInfo> ReasonTable();
 const ReasonInfo& InfoOf(Reason reason);
-// By its name on the wire; nothing for a name that this version does not know.
+// Finds a reason by its name on the wire; nothing for a name that this version does not know.
 std::optional<Reason> ReasonFromName(std::string_view name);
 
 using ErrorMetadata = std::vector<std::pair<std::string, std::string>>;
@@ -137,24 +137,24 @@ using ErrorMetadata = std::vector<std::pair<std::string, std::string>>;
 // Messages are cut at 512 bytes and metadata at 1 KiB in all, so that a status stays far below gRPC's 8 KiB limit.
 absl::Status MakeError(Reason reason, std::string_view message, const ErrorMetadata& metadata = {});
 
-// The reason that `status` carries; nothing for OK and for errors that were not made by Cairn.
+// Returns the reason that `status` carries; nothing for OK and for errors that Cairn did not make.
 std::optional<Reason> ReasonOf(const absl::Status& status);
 inline bool HasReason(const absl::Status& status, Reason reason) { return ReasonOf(status) == reason; }
-// The metadata that `status` carries, by key.
+// Returns the metadata that `status` carries, by key.
 std::map<std::string, std::string> MetadataOf(const absl::Status& status);
 
-// The same error with `prefix` and ": " before its message; reason and metadata stay.
+// Returns the same error with `prefix` and ": " before its message. Reason and metadata stay.
 absl::Status Annotate(const absl::Status& status, std::string_view prefix, const ErrorMetadata& more = {});
 
-// The same error with those of `more` whose keys its metadata lacks.
+// Returns the same error and adds those of `more` whose keys its metadata lacks.
 absl::Status WithMetadata(const absl::Status& status, const ErrorMetadata& more);
 
-// Says what the reader of this error should do: "next" of its metadata, if the maker of the error knew better than the
-// table; else the table's action, with the metadata's "job", "step" and "root" in the place of JOB, JOB@STEP and ROOT
-// of a command. Empty for an error that was not made by Cairn.
+// Says what the reader of this error should do. It is "next" of the metadata, if the maker of the error knew better
+// than the table. Else it is the table's action, in which the metadata's "job", "step" and "root" replace JOB, JOB@STEP
+// and ROOT of a command. Empty for an error that Cairn did not make.
 std::string NextActionOf(const absl::Status& status);
 
-// "0, 1, 5": at most eight ranks, then "and N more".
+// Returns at most eight ranks, then "and N more": "0, 1, 5".
 std::string JoinRanks(std::span<const int> ranks);
 
 }  // namespace cairn

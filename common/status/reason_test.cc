@@ -78,7 +78,7 @@ TEST(NextActionOfTest, NextActionOf_Commands_NameTheCheckpointUnlessTheMakerKnow
   EXPECT_EQ(NextActionOf(absl::OkStatus()), "");
 }
 
-// The commands that there are; a message that names another one sends people into the void.
+// A message that names a command which does not exist would leave its reader helpless.
 TEST(ReasonTableTest, ReasonTable_NextActions_NameCommandsThatExist) {
   const std::set<std::string> commands = {"up", "save", "status", "list", "show", "verify", "repair"};
   for (const ReasonInfo& info : ReasonTable()) {

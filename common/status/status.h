@@ -1,4 +1,4 @@
-// Propagation of absl::Status. Errors themselves are made with common/status/reason.h.
+// Passes on absl::Status. common/status/reason.h makes the errors themselves.
 #ifndef CAIRN_COMMON_STATUS_STATUS_H_
 #define CAIRN_COMMON_STATUS_STATUS_H_
 

@@ -1,4 +1,4 @@
-// absl::Status and google.rpc.Status, with the reason in both.
+// Converts between absl::Status and google.rpc.Status; both carry the reason.
 #ifndef CAIRN_COMMON_STATUS_STATUS_PROTO_H_
 #define CAIRN_COMMON_STATUS_STATUS_PROTO_H_
 

@@ -1,6 +1,7 @@
-// Whose an attempt's directory is. The coordinator that made it puts the file ".owner" there, with a random number that
-// its orders name; whoever writes into the directory, or commits it, first finds that number there. So two coordinators
-// that both believe to serve a root do not share a directory, and an agent that sees other storage does not write.
+// Says who owns an attempt's directory. The coordinator that made the directory puts the file ".owner" there, with a
+// random number that its orders name. Whoever writes into the directory, or commits it, first checks that the number is
+// there. So two coordinators that both believe they serve a root do not share a directory, and an agent that sees other
+// storage does not write.
 #ifndef CAIRN_COMMON_STORAGE_ATTEMPT_OWNER_H_
 #define CAIRN_COMMON_STORAGE_ATTEMPT_OWNER_H_
 
@@ -14,13 +15,14 @@
 
 namespace cairn {
 
-// Makes an attempt's directory, which must not exist, with its owner. kExists: see MakeDirectoryExclusive. Neither
-// waits for the disk: the put of the verdict makes the directory's name durable, and after a power cut nobody goes on
-// with an attempt that has no verdict. `what` is for people.
+// Makes an attempt's directory, which must not exist, with its owner. kExists: see MakeDirectoryExclusive. It does not
+// wait for the disk: the put of the verdict makes the directory's name durable, and after a power cut nobody goes on
+// with an attempt that has no verdict. `what` is for messages.
 absl::StatusOr<PosixStorage::Put> MakeAttemptDirectory(PosixStorage& storage, std::string_view directory,
                                                        uint64_t nonce, std::string_view what);
 
-// FAILED_PRECONDITION (ROOT_MISMATCH): the directory is not there, has no owner, or has another one. Others of storage.
+// FAILED_PRECONDITION (ROOT_MISMATCH): the directory is not there, has no owner, or has another one. Else the errors of
+// storage.
 absl::Status CheckAttemptOwner(PosixStorage& storage, std::string_view directory, uint64_t nonce);
 
 }  // namespace cairn

@@ -1,4 +1,5 @@
-// Whether the files that a manifest names stand there, before they are relied on: one stat each, nothing is read.
+// Checks that the files that a manifest names stand there, before anything relies on them. It calls stat for each and
+// reads nothing.
 #ifndef CAIRN_COMMON_STORAGE_CHECK_FILES_H_
 #define CAIRN_COMMON_STORAGE_CHECK_FILES_H_
 
@@ -18,13 +19,13 @@ struct FileSize {
   uint64_t bytes = 0;
 };
 
-// All `files` stand in `directory`, as regular files of just these lengths. Many are looked at from several threads,
-// since a network's file system answers one after the other.
-// DATA_LOSS (FILE_MISSING, FILE_TRUNCATED): the first in order that is absent or has another length, and how many more.
-// Anything else is no proof of damage, and comes before it: the errors of errno_error.h, PATH_ESCAPE for a link.
+// Checks that all `files` stand in `directory` as regular files of exactly these lengths. It looks from several threads
+// if they are many, because a network file system answers one question after the other. DATA_LOSS (FILE_MISSING,
+// FILE_TRUNCATED): names the first file in order that is absent or has another length, and counts the others. Other
+// errors are no proof of damage and come before it: the errors of errno_error.h, PATH_ESCAPE for a link.
 absl::Status CheckFiles(PosixStorage& storage, std::string_view directory, std::span<const FileSize> files);
 
-// The same of all files that `manifest` names; the error says which checkpoint they are of.
+// Does the same for all files that `manifest` names; the error says whose checkpoint they belong to.
 absl::Status CheckFilesOf(PosixStorage& storage, const Manifest& manifest);
 
 }  // namespace cairn

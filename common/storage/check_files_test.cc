@@ -35,13 +35,13 @@ class CheckFilesTest : public testing::Test {
   std::vector<FileSize> files_;
 };
 
-TEST_F(CheckFilesTest, AllThere_IsOk) {
+TEST_F(CheckFilesTest, CheckFiles_AllAreThere_IsOk) {
   EXPECT_TRUE(Check().ok()) << Check();
   files_.clear();
   EXPECT_TRUE(Check().ok()) << Check();
 }
 
-TEST_F(CheckFilesTest, MissingOrOtherLength_NamesTheFirstAndCounts) {
+TEST_F(CheckFilesTest, CheckFiles_MissingOrOtherLength_NamesTheFirstAndCounts) {
   std::filesystem::resize_file(Path("file7"), 6);
   EXPECT_TRUE(HasReason(Check(), Reason::kFileTruncated));
   EXPECT_EQ(Check().message(), Path("file7") + " has 6 bytes and should have 7");
@@ -56,11 +56,11 @@ TEST_F(CheckFilesTest, MissingOrOtherLength_NamesTheFirstAndCounts) {
   EXPECT_EQ(MetadataOf(Check())["file"], Path("file7"));
 }
 
-TEST_F(CheckFilesTest, MissingDirectory_IsMissing) {
+TEST_F(CheckFilesTest, CheckFiles_DirectoryIsMissing_IsFileMissing) {
   EXPECT_TRUE(HasReason(CheckFiles(*storage_, "a/c", files_), Reason::kFileMissing));
 }
 
-TEST_F(CheckFilesTest, WhatIsNoProof_ComesBeforeDamage) {
+TEST_F(CheckFilesTest, CheckFiles_UnreadableBesideDamaged_TellsTheUnreadable) {
   std::filesystem::remove(Path("file1"));
   std::filesystem::remove(Path("file200"));
   std::filesystem::create_symlink("file100", Path("file200"));

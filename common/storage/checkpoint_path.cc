@@ -67,9 +67,9 @@ std::string RepairedPath(std::string_view job, int64_t step, uint32_t attempt) {
   return absl::StrCat(AttemptDirectory(job, step, attempt), ".repaired");
 }
 
-std::string BinName(int rank, int bin, int extra) {
+std::string BinName(int rank, int bin, int part) {
   std::string name = absl::StrFormat("rank%05d-bin%02d", rank, bin);
-  if (extra > 0) absl::StrAppend(&name, "-", extra);
+  if (part > 0) absl::StrAppend(&name, "-part", part + 1);
   return name;
 }
 

@@ -1,4 +1,4 @@
-// Where things lie below a root, and which names are sound. docs/storage_format.md describes the tree.
+// Says where things lie below a root, and which names are sound. docs/storage_format.md describes the tree.
 #ifndef CAIRN_COMMON_STORAGE_CHECKPOINT_PATH_H_
 #define CAIRN_COMMON_STORAGE_CHECKPOINT_PATH_H_
 
@@ -14,10 +14,10 @@ namespace cairn {
 inline constexpr int64_t kMaxStep = 999'999'999'999;
 inline constexpr uint32_t kMaxAttempt = 9999;
 
-// INVALID_ARGUMENT (BAD_JOB_NAME): not segments of [a-z0-9][a-z0-9._-]* joined by '/', longer than 200 bytes, or with a
-// segment of exactly twelve digits.
+// INVALID_ARGUMENT (BAD_JOB_NAME): the name is not segments of [a-z0-9][a-z0-9._-]* joined by '/', is longer than 200
+// bytes, or has a segment of exactly twelve digits.
 absl::Status CheckJobName(std::string_view job);
-// INVALID_ARGUMENT (BAD_STEP): not within 0..kMaxStep.
+// INVALID_ARGUMENT (BAD_STEP): it is not within 0..kMaxStep.
 absl::Status CheckStep(int64_t step);
 
 // "000000000042"
@@ -28,14 +28,15 @@ std::string StepDirectory(std::string_view job, int64_t step);
 std::string AttemptDirectory(std::string_view job, int64_t step, uint32_t attempt);
 // "<job>/<step>/0001.verdict"
 std::string VerdictPath(std::string_view job, int64_t step, uint32_t attempt);
-// "<job>/<step>/0001.repaired": a manifest made of the attempt's bins, in the place of a damaged verdict.
+// "<job>/<step>/0001.repaired": a manifest that a repair made from the attempt's bins, in place of a damaged verdict.
 std::string RepairedPath(std::string_view job, int64_t step, uint32_t attempt);
-// "rank00003-bin01"; with `extra` > 0, for further shards of one name in a bin, "rank00003-bin01-1".
-std::string BinName(int rank, int bin, int extra = 0);
+// "rank00003-bin01". Part 0 is the bin's first file. A second shard of one name in a bin needs a further file: part 1
+// is "rank00003-bin01-part2".
+std::string BinName(int rank, int bin, int part = 0);
 
-// The step that a directory's name says, if it is one's.
+// Returns the step of a directory name like "000000000042"; nothing for another name.
 std::optional<int64_t> ParseStepName(std::string_view name);
-// The attempt of "0001" or "0001.verdict".
+// Returns the attempt of "0001" or "0001.verdict"; nothing for another name.
 std::optional<uint32_t> ParseAttemptName(std::string_view name);
 std::optional<uint32_t> ParseVerdictName(std::string_view name);
 
@@ -43,7 +44,7 @@ struct CheckpointName {
   std::string job;
   std::optional<int64_t> step;
 };
-// "JOB@STEP", or "JOB" alone. INVALID_ARGUMENT (BAD_JOB_NAME, BAD_STEP).
+// Reads "JOB@STEP", or "JOB" alone. INVALID_ARGUMENT (BAD_JOB_NAME, BAD_STEP).
 absl::StatusOr<CheckpointName> ParseCheckpointName(std::string_view text);
 
 }  // namespace cairn

@@ -7,7 +7,7 @@
 namespace cairn {
 namespace {
 
-TEST(CheckJobNameTest, Rules) {
+TEST(CheckJobNameTest, CheckJobName_GoodAndBadNames_AreToldApart) {
   for (const char* job : {"demo", "team/llama-3.1_70b", "0", "a/123456789012x", "1234567890123", "12345678901"}) {
     EXPECT_TRUE(CheckJobName(job).ok()) << job;
   }
@@ -21,11 +21,11 @@ TEST(CheckJobNameTest, Rules) {
   EXPECT_FALSE(CheckJobName(std::string(201, 'a')).ok());
 }
 
-TEST(CheckpointPathTest, NamesAndBack) {
+TEST(CheckpointPathTest, CheckpointPath_EachName_HasItsForm) {
   EXPECT_EQ(AttemptDirectory("a/b", 42, 1), "a/b/000000000042/0001");
   EXPECT_EQ(VerdictPath("a/b", 42, 1), "a/b/000000000042/0001.verdict");
   EXPECT_EQ(BinName(3, 1), "rank00003-bin01");
-  EXPECT_EQ(BinName(3, 1, 2), "rank00003-bin01-2");
+  EXPECT_EQ(BinName(3, 1, 1), "rank00003-bin01-part2");
   EXPECT_EQ(ParseStepName(StepName(kMaxStep)), kMaxStep);
   EXPECT_EQ(ParseStepName("42"), std::nullopt);
   EXPECT_EQ(ParseStepName("+00000000042"), std::nullopt);
@@ -34,7 +34,7 @@ TEST(CheckpointPathTest, NamesAndBack) {
   EXPECT_EQ(ParseAttemptName("0007.verdict"), std::nullopt);
 }
 
-TEST(ParseCheckpointNameTest, Forms) {
+TEST(ParseCheckpointNameTest, ParseCheckpointName_EachForm_IsReadOrRefused) {
   EXPECT_EQ(ParseCheckpointName("a/b@7")->step, 7);
   EXPECT_EQ(ParseCheckpointName("a/b")->step, std::nullopt);
   for (const char* text : {"a@", "a@-1", "a@x", "a@1234567890123", "a@1@2"}) {

@@ -17,14 +17,15 @@
 namespace cairn {
 namespace {
 
-// Records that are remembered, a few hundred bytes each.
+// At most this many records are remembered; each takes a few hundred bytes.
 constexpr size_t kMaxKnown = 100'000;
 
 bool IsGone(const absl::Status& status) { return HasReason(status, Reason::kFileMissing); }
 
 int64_t Nanoseconds(const struct timespec& time) { return time.tv_sec * 1'000'000'000 + time.tv_nsec; }
 
-// A record says which attempt it ends, and must stand there: a copied or restored one would commit another's files.
+// A record says which attempt it ends, and must stand at that place: a copied or restored one would commit another's
+// files.
 absl::Status CheckPlace(std::string_view job, int64_t step, uint32_t attempt, const Verdict& verdict) {
   return std::visit(
       [&](const auto& record) -> absl::Status {
@@ -71,7 +72,7 @@ AttemptRecord Summarize(int64_t step, uint32_t attempt, const Verdict& verdict) 
   return record;
 }
 
-// What stands of a step that is not committed: "; attempt 1 was aborted: ...". Empty if nothing does.
+// Says what there is of a step that is not committed: "; attempt 1 was aborted: ...". Empty if there is nothing.
 std::string WhatStands(const StepRecord& step) {
   std::string text;
   for (const AttemptRecord& record : step.attempts) {
@@ -85,19 +86,19 @@ std::string WhatStands(const StepRecord& step) {
   return text;
 }
 
-// What to do about such a step. Empty if the table of reasons knows it.
+// Says what to do about such a step. Empty if the table of reasons knows it.
 std::string NextForWhatStands(std::string_view job, const StepRecord& step, const std::string& directory) {
   if (std::none_of(step.attempts.begin(), step.attempts.end(),
                    [](const AttemptRecord& record) { return record.kind == AttemptRecord::Kind::kNone; })) {
     return "";
   }
-  // Whoever has lost a verdict must hear it here: the next start of a coordinator is too late.
+  // Whoever has lost a verdict must learn it here: when a coordinator starts again it is too late.
   return absl::StrCat("If a save of this step goes on, wait for it: `cairn status ", std::string(job),
                       "`. If its verdict was lost, stop the coordinator and put the verdict back from a copy, or copy ",
                       directory, " away, before a coordinator starts again: that removes these files.");
 }
 
-// A damaged one is its error.
+// Returns the record, or its error if it is damaged.
 absl::StatusOr<AttemptRecord> Readable(AttemptRecord record) {
   if (record.kind == AttemptRecord::Kind::kDamaged) return record.error;
   return record;
@@ -140,7 +141,7 @@ absl::StatusOr<std::vector<int64_t>> CheckpointStore::Steps(std::string_view job
     if (IsGone(entries.status())) return steps;
     return entries.status();
   }
-  // Whatever has a step's name counts, so that a link or a file there is told instead of being passed over.
+  // Everything that has a step's name counts, so that a link or a file there is reported and not passed over.
   for (const PosixStorage::Entry& entry : *entries) {
     if (const auto step = ParseStepName(entry.name)) steps.push_back(*step);
   }
@@ -149,7 +150,7 @@ absl::StatusOr<std::vector<int64_t>> CheckpointStore::Steps(std::string_view job
 
 absl::StatusOr<AttemptRecord> CheckpointStore::ReadRecord(std::string_view job, int64_t step, uint32_t attempt,
                                                           const std::string& path) {
-  // What is no regular file must not hold up who opens it.
+  // O_NONBLOCK keeps the open from waiting if this is no regular file.
   CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, storage_.OpenFile(path, O_RDONLY | O_NONBLOCK));
   struct stat info = {};
   const bool known = fstat(fd.get(), &info) == 0;
@@ -170,7 +171,7 @@ absl::StatusOr<AttemptRecord> CheckpointStore::ReadRecord(std::string_view job, 
     record.kind = AttemptRecord::Kind::kDamaged;
     record.error = verdict.status();
   } else {
-    return verdict.status();  // may be read another time
+    return verdict.status();  // another try may succeed
   }
   record.identity = identity;
   MutexLock lock(mutex_);
@@ -192,7 +193,7 @@ absl::StatusOr<std::string> CheckpointStore::ReadSurely(
     crc32c = Crc32c(bytes.data(), bytes.size());
     size = bytes.size();
   }
-  // The bytes may have been spoiled on their way here.
+  // The bytes may have been spoiled on their way here, so they are read once more.
   CAIRN_ASSIGN_OR_RETURN(std::string bytes, ReadUncached(storage_, path, kMaxVerdictBytes));
   const absl::Status taken = take(bytes);
   if (taken.ok()) return bytes;
@@ -218,8 +219,8 @@ AttemptRecord CheckpointStore::ReadAttempt(std::string_view job, int64_t step, u
   if (record.ok()) return *record;
   AttemptRecord none;
   none.attempt = attempt;
-  // A rebuilt manifest takes the place of a damaged verdict, also of one that was removed since; never of one that can
-  // be read.
+  // A rebuilt manifest takes the place of a damaged verdict, also of one that has been removed since; never of one that
+  // can be read.
   const auto repaired = ReadRecord(job, step, attempt, RepairedPath(job, step, attempt));
   if (repaired.ok() && repaired->kind == AttemptRecord::Kind::kManifest) {
     AttemptRecord found = *repaired;
@@ -243,7 +244,7 @@ StepRecord CheckpointStore::ReadStep(std::string_view job, int64_t step) {
     if (!IsGone(entries.status())) found.unlisted = entries.status();
     return found;
   }
-  std::map<uint32_t, bool> attempts;  // and whether the directory stands
+  std::map<uint32_t, bool> attempts;  // true if the attempt's directory stands
   for (const PosixStorage::Entry& entry : *entries) {
     if (const auto number = ParseVerdictName(entry.name)) attempts.try_emplace(*number, false);
     found.temporaries |= IsTemporaryName(entry.name);
@@ -254,7 +255,7 @@ StepRecord CheckpointStore::ReadStep(std::string_view job, int64_t step) {
   for (const auto& [number, directory] : attempts) {
     AttemptRecord record = ReadAttempt(job, step, number);
     record.directory = directory;
-    // A verdict that went between listing and reading was deleted.
+    // A verdict that was there when the names were listed and is gone now was deleted.
     if (record.kind != AttemptRecord::Kind::kNone || directory) found.attempts.push_back(std::move(record));
   }
   return found;
@@ -317,7 +318,7 @@ absl::StatusOr<CheckpointStore::ManifestFile> CheckpointStore::Find(std::string_
   CAIRN_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, Steps(job));
   for (size_t i = steps.size(); i-- > 0;) {
     const StepRecord record = ReadStep(job, steps[i]);
-    // With a step it is only searched for a hint.
+    // If the caller asks for a step, the latest one is only a hint in the message.
     if (!step) CAIRN_RETURN_IF_ERROR(record.damage());
     if (record.state() != StepRecord::State::kCommitted) continue;
     if (step) return NotCommitted(job, step, steps[i], stands, next);

@@ -1,5 +1,5 @@
-// What stands below a root: committed checkpoints, aborted attempts, files without a verdict, and what is damaged. The
-// one reader of it: coordinator, `list`, `show`, `verify`, `export` and `repair` all see what this sees.
+// Reads what stands below a root: committed checkpoints, aborted attempts, files without a verdict, and what is
+// damaged. Coordinator, `list`, `show`, `verify`, `export` and `repair` all read through it, so they see the same.
 #ifndef CAIRN_COMMON_STORAGE_CHECKPOINT_STORE_H_
 #define CAIRN_COMMON_STORAGE_CHECKPOINT_STORE_H_
 
@@ -19,17 +19,18 @@
 #include "common/base/mutex.h"
 #include "common/file/posix.h"
 #include "common/format/manifest.h"
+#include "common/format/verdict.h"
 
 namespace cairn {
 
-// Verdicts above this are not read.
+// Larger verdicts are not read.
 inline constexpr uint64_t kMaxVerdictBytes = uint64_t{1} << 30;
 
-// Proof that a checkpoint is damaged, as opposed to storage that did not answer, or a version that is too old to tell:
-// MANIFEST_CORRUPT, FILE_MISSING, FILE_TRUNCATED.
+// Returns true for a proof that a checkpoint is damaged: MANIFEST_CORRUPT, FILE_MISSING, FILE_TRUNCATED. Storage that
+// did not answer, or a version that is too old to read the record, proves nothing.
 bool IsProvenDamage(const absl::Status& status);
 
-// What tells a file from every other that had or will have its name.
+// Tells a file from every other that had or will have its name.
 struct FileIdentity {
   uint64_t device = 0;
   uint64_t inode = 0;
@@ -40,59 +41,59 @@ struct FileIdentity {
   bool operator==(const FileIdentity&) const = default;
 };
 
-// What stands of one attempt, in short.
+// Says in short what stands of one attempt.
 struct AttemptRecord {
   enum class Kind {
     kNone,       // no verdict
     kManifest,   // the commit
     kTombstone,  // the abort
-    kDamaged,    // a verdict that cannot be read, or is not this attempt's
+    kDamaged,    // a verdict that cannot be read or belongs to another attempt
   };
   uint32_t attempt = 0;
   Kind kind = Kind::kNone;
-  // Its directory stands.
+  // Whether its directory stands.
   bool directory = false;
-  // The manifest is the one that a repair made of the bins; the verdict is damaged.
+  // A repair made the manifest from the bins; the verdict is damaged.
   bool repaired = false;
   std::string request_id;
-  // What a manifest or a tombstone says.
+  // The time that the manifest or the tombstone names.
   absl::Time time = absl::UnixEpoch();
-  // What the files of a manifest take, headers included.
+  // The lengths of the manifest's files, headers included.
   uint64_t bytes = 0;
   uint32_t world_size = 0;
   std::string plan_digest;  // of a manifest
-  // Why the attempt was aborted (a tombstone), or what is wrong with the verdict (a damaged one).
+  // Says why the attempt was aborted (a tombstone), or what is wrong with the verdict (a damaged one).
   absl::Status error;
-  // The file that was read; not set for a damaged one.
+  // The file that was read; not set if the record is damaged.
   FileIdentity identity;
 };
 
-// What stands of one step.
+// Says what stands of one step.
 struct StepRecord {
   enum class State {
-    kNothing,    // nothing that was ever committed
-    kCommitted,  // a readable manifest that says what its path says; of several the highest attempt counts
-    kDamaged,    // a verdict that cannot be read, and no manifest
+    kNothing,    // nothing was ever committed
+    kCommitted,  // there is a readable manifest of this place; of several the highest attempt counts
+    kDamaged,    // a verdict cannot be read, and there is no manifest
   };
   int64_t step = 0;
   std::vector<AttemptRecord> attempts;  // ascending
-  // Names of unfinished files stand there: see PosixStorage::RemoveTemporaries.
+  // Whether names of unfinished files stand there: see PosixStorage::RemoveTemporaries.
   bool temporaries = false;
-  // The step's directory cannot be listed: nothing is known of its attempts.
+  // Why the step's directory cannot be listed, so that nothing is known of its attempts; OK if it can.
   absl::Status unlisted;
 
   State state() const;
-  // The attempt that makes the step committed, or the highest damaged one; null if there is neither.
+  // Returns the attempt that makes the step committed, or the highest damaged one; null if there is neither.
   const AttemptRecord* deciding() const;
-  // Why the step is damaged; OK if it is not.
+  // Says why the step is damaged; OK if it is not.
   absl::Status damage() const;
 };
 
-// Reads only. Thread-safe. Everything comes from listing: there is no pointer file that could be stale. What was read
-// once, damaged or not, is remembered by the identity of the file, so one that was removed and written anew is read
-// anew. A record is called damaged when it was read twice, the second time past the page cache, and gave the same
-// bytes; if it gave others that is a STORAGE_ERROR, which is not remembered. Trouble with one step is that step's
-// alone.
+// Only reads. Thread-safe. Everything comes from listing, so no pointer file can be stale. What was read once, damaged
+// or not, is remembered by the identity of the file, so a file that was removed and written anew is read anew. A record
+// counts as damaged when it was read twice, the second time past the page cache, and gave the same bytes. If it gave
+// other bytes, that is a STORAGE_ERROR, which is not remembered. A fault of one step does not keep the others from
+// being read.
 class CheckpointStore {
  public:
   // `storage` must outlive it.
@@ -100,22 +101,22 @@ class CheckpointStore {
 
   PosixStorage& storage() const { return storage_; }
 
-  // The steps that have a directory, ascending; empty for an unknown job. INVALID_ARGUMENT (BAD_JOB_NAME), and the
-  // errors of listing the job's directory.
+  // Returns the steps that have a directory, ascending; none for an unknown job. INVALID_ARGUMENT (BAD_JOB_NAME). Else
+  // the errors of listing the job's directory.
   absl::StatusOr<std::vector<int64_t>> Steps(std::string_view job);
 
-  // A step; kNothing if there is no such step.
+  // Reads a step; kNothing if there is no such step.
   StepRecord ReadStep(std::string_view job, int64_t step);
-  // All steps of a job that have one attempt or more, ascending. As Steps.
+  // Reads all steps of a job that have at least one attempt, ascending. Fails as Steps.
   absl::StatusOr<std::vector<StepRecord>> ReadJob(std::string_view job);
-  // Those above `after` that are committed or damaged, at most `limit`; nothing beyond the last of them is read.
+  // Reads those above `after` that are committed or damaged, at most `limit`. It reads nothing beyond the last of them.
   absl::StatusOr<std::vector<StepRecord>> ReadCheckpoints(std::string_view job, int64_t after = -1,
                                                           size_t limit = SIZE_MAX);
 
-  // What one attempt's record says now; its directory is not looked for.
+  // Reads what one attempt's record says now. It does not look for the attempt's directory.
   AttemptRecord ReadAttempt(std::string_view job, int64_t step, uint32_t attempt);
 
-  // A file that holds a manifest.
+  // Names a file that holds a manifest.
   struct ManifestFile {
     int64_t step = 0;
     uint32_t attempt = 0;
@@ -124,22 +125,22 @@ class CheckpointStore {
 
     bool operator==(const ManifestFile&) const = default;
   };
-  // That of a committed step.
+  // Returns the manifest's file of a committed step.
   static ManifestFile ManifestFileOf(std::string_view job, const StepRecord& committed);
-  // That of a step, or of the latest committed one.
-  // NOT_FOUND (NOT_COMMITTED): the message names the latest committed step, if there is one, and says what stands of
-  // `step`: aborted attempts, files without a verdict. The step's damage: one
-  // above the latest committed is an error, never skipped silently.
+  // Finds the manifest's file of a step, or of the latest committed one. NOT_FOUND (NOT_COMMITTED): the message names
+  // the latest committed step, if there is one, and says what stands of `step`: aborted attempts, files without a
+  // verdict. If the step is damaged, it fails with that damage; without `step`, damage above the latest committed step
+  // is an error too, so it is never skipped silently.
   absl::StatusOr<ManifestFile> Find(std::string_view job, std::optional<int64_t> step);
   // Decodes what Find found. DATA_LOSS (MANIFEST_CORRUPT, FILE_MISSING), FAILED_PRECONDITION (FORMAT_TOO_NEW).
   absl::StatusOr<Manifest> Read(std::string_view job, const ManifestFile& file);
-  // The bytes of what Find found, of which the checksum is right. As Read.
+  // Returns the bytes of what Find found, after it has checked their checksum. Fails as Read.
   absl::StatusOr<std::string> ReadBytes(const ManifestFile& file);
-  // Find and Read.
+  // Calls Find, then Read.
   absl::StatusOr<Manifest> ReadManifest(std::string_view job, std::optional<int64_t> step);
 
-  // NOT_FOUND (NOT_COMMITTED) for `step`, or for the whole job. `stands`: more to say of the step; `next`: what to do,
-  // if it is not what the table of reasons says.
+  // Makes the error NOT_FOUND (NOT_COMMITTED) for `step`, or for the whole job. `stands` says more of the step; `next`
+  // says what to do, unless the table of reasons says it.
   static absl::Status NotCommitted(std::string_view job, std::optional<int64_t> step, std::optional<int64_t> latest,
                                    const std::string& stands = "", const std::string& next = "");
 
@@ -148,7 +149,8 @@ class CheckpointStore {
                                            const std::string& path);
   absl::StatusOr<Verdict> ReadVerdict(std::string_view job, int64_t step, uint32_t attempt, const std::string& path,
                                       int fd);
-  // The bytes of a file that `take` is content with; a second time if it says MANIFEST_CORRUPT. `fd` is the file, open.
+  // Returns the bytes of a file once `take` accepts them. If `take` says MANIFEST_CORRUPT it reads them a second time.
+  // `fd` is the open file.
   absl::StatusOr<std::string> ReadSurely(const std::string& path, int fd,
                                          const std::function<absl::Status(const std::string& bytes)>& take);
 

@@ -14,19 +14,19 @@
 
 namespace {
 
-// How many bytes all preads of this process have read. Tests run one after the other.
+// Counts the bytes that all preads of this process have read. Tests run one after the other.
 uint64_t bytes_read = 0;
 int preads_to_spoil = 0;
 
 }  // namespace
 
-// Before the C library's: storage whose bytes flip on their way here.
+// Takes the place of the C library's pread, and lets bytes flip on their way here.
 extern "C" ssize_t pread(int fd, void* bytes, size_t size, off_t offset) {
   static const auto real = reinterpret_cast<ssize_t (*)(int, void*, size_t, off_t)>(dlsym(RTLD_NEXT, "pread"));
   const ssize_t got = real(fd, bytes, size, offset);
   if (got <= 0) return got;
   bytes_read += static_cast<uint64_t>(got);
-  // Each time another bit.
+  // Each read flips another bit.
   if (preads_to_spoil > 0) static_cast<char*>(bytes)[got / 2] ^= static_cast<char>(1 << preads_to_spoil-- % 8);
   return got;
 }
@@ -74,7 +74,7 @@ std::vector<int64_t> Steps(const absl::StatusOr<std::vector<StepRecord>>& record
   return steps;
 }
 
-TEST_F(CheckpointStoreTest, OnlyManifestsCount) {
+TEST_F(CheckpointStoreTest, ReadCheckpoints_ManifestsAndTombstones_CountsManifestsOnly) {
   Put(10, 1, Commit(10, 1));
   Put(20, 1, Abort(20, 1));
   Put(20, 2, Commit(20, 2));
@@ -96,7 +96,7 @@ TEST_F(CheckpointStoreTest, OnlyManifestsCount) {
   EXPECT_EQ(store.ReadStep("a/b", 40).state(), StepRecord::State::kNothing);
 }
 
-TEST_F(CheckpointStoreTest, Absent_NamesTheLatest) {
+TEST_F(CheckpointStoreTest, ReadManifest_StepIsNotCommitted_NamesTheLatest) {
   CheckpointStore store(*storage_);
   EXPECT_TRUE(HasReason(store.ReadManifest("a/b", std::nullopt).status(), Reason::kNotCommitted));
   EXPECT_TRUE(store.ReadCheckpoints("no/such")->empty());
@@ -108,13 +108,13 @@ TEST_F(CheckpointStoreTest, Absent_NamesTheLatest) {
   EXPECT_TRUE(std::string(manifest.status().message()).starts_with(latest + "; attempt 1 was aborted: "))
       << manifest.status();
   EXPECT_TRUE(NextActionOf(manifest.status()).starts_with("`cairn list a/b` ")) << NextActionOf(manifest.status());
-  // What stands there without a verdict may be of a save that goes on, and may be of a commit whose record is lost.
+  // Files without a verdict may belong to a save that goes on, or to a commit whose record is lost.
   EXPECT_TRUE(storage_->MakeDirectories("a/b/000000000030/0002").ok());
   EXPECT_NE(std::string(store.ReadManifest("a/b", 30).status().message())
                 .find("; the files of attempt 2 stand there without a verdict"),
             std::string::npos)
       << store.ReadManifest("a/b", 30).status();
-  // The next coordinator removes such files: who asks must hear that before.
+  // The next coordinator removes such files, so the message must say it before.
   const std::string next = NextActionOf(store.ReadManifest("a/b", 30).status());
   EXPECT_NE(next.find("`cairn status a/b`"), std::string::npos) << next;
   EXPECT_NE(next.find("copy " + storage_->root() + "/a/b/000000000030 away"), std::string::npos) << next;
@@ -122,7 +122,7 @@ TEST_F(CheckpointStoreTest, Absent_NamesTheLatest) {
   EXPECT_TRUE(HasReason(store.ReadManifest("a/b", -1).status(), Reason::kBadStep));
 }
 
-TEST_F(CheckpointStoreTest, CorruptVerdict_IsNeverSkippedSilently) {
+TEST_F(CheckpointStoreTest, ReadManifest_LatestVerdictIsCorrupt_IsAnError) {
   Put(10, 1, Commit(10, 1));
   std::string bytes = Commit(20, 1);
   bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
@@ -137,7 +137,7 @@ TEST_F(CheckpointStoreTest, CorruptVerdict_IsNeverSkippedSilently) {
   EXPECT_EQ(Steps(store.ReadCheckpoints("a/b")), (std::vector<int64_t>{10, 20}));
 }
 
-TEST_F(CheckpointStoreTest, LaterAttempt_CommitsAStepWithADamagedVerdict) {
+TEST_F(CheckpointStoreTest, ReadStep_LaterAttemptCommitted_OverrulesADamagedVerdict) {
   Put(20, 1, "rubbish");
   Put(20, 2, Commit(20, 2));
   Put(20, 3, "rubbish");
@@ -150,8 +150,8 @@ TEST_F(CheckpointStoreTest, LaterAttempt_CommitsAStepWithADamagedVerdict) {
   EXPECT_EQ(store.ReadStep("a/b", 30).deciding()->attempt, 2u);
 }
 
-// What no privilege gets around, so that it also fails for root.
-TEST_F(CheckpointStoreTest, UnreadableThings_AreTheirStepsTroubleAlone) {
+// No privilege helps against these faults, so the test also holds for root.
+TEST_F(CheckpointStoreTest, ReadCheckpoints_OneStepIsUnreadable_ReadsTheOthers) {
   Put(10, 1, Commit(10, 1));
   Put(50, 1, Commit(50, 1));
   const std::string step = root_ + "/a/b/0000000000";
@@ -187,7 +187,7 @@ TEST_F(CheckpointStoreTest, UnreadableThings_AreTheirStepsTroubleAlone) {
   EXPECT_EQ(store.ReadManifest("a/b", 50)->step, 50);
 }
 
-TEST_F(CheckpointStoreTest, VerdictOfAnotherPlace_IsDamaged) {
+TEST_F(CheckpointStoreTest, ReadStep_VerdictOfAnotherPlace_IsDamaged) {
   Put(10, 1, Commit(20, 1));
   Put(20, 1, Commit(20, 2));
   Put(30, 1, Abort(20, 1));
@@ -197,7 +197,7 @@ TEST_F(CheckpointStoreTest, VerdictOfAnotherPlace_IsDamaged) {
   }
 }
 
-TEST_F(CheckpointStoreTest, RepairedManifest_TakesThePlaceOfADamagedVerdictOnly) {
+TEST_F(CheckpointStoreTest, ReadStep_RepairedManifest_ReplacesOnlyADamagedVerdict) {
   Put(10, 1, "rubbish");
   ASSERT_TRUE(storage_->PutIfAbsent(RepairedPath("a/b", 10, 1), Commit(10, 1)).ok());
   Put(20, 1, Abort(20, 1));
@@ -218,7 +218,7 @@ TEST_F(CheckpointStoreTest, RepairedManifest_TakesThePlaceOfADamagedVerdictOnly)
   EXPECT_EQ(store.ReadStep("a/b", 40).state(), StepRecord::State::kNothing);
 }
 
-TEST_F(CheckpointStoreTest, DamagedRecords_AreReadOnce_UntilTheFileChanges) {
+TEST_F(CheckpointStoreTest, ReadStep_DamagedRecord_IsReadOnceUntilTheFileChanges) {
   std::string bytes = Commit(10, 1) + std::string(1 << 20, 'x');
   Put(10, 1, bytes);
   Put(20, 1, OfVersion(Commit(20, 1), 2));
@@ -240,7 +240,7 @@ TEST_F(CheckpointStoreTest, DamagedRecords_AreReadOnce_UntilTheFileChanges) {
   EXPECT_EQ(store.ReadStep("a/b", 20).state(), StepRecord::State::kCommitted) << "and so is another file";
 }
 
-TEST_F(CheckpointStoreTest, BitsThatFlipOnTheirWay_AreNoDamage) {
+TEST_F(CheckpointStoreTest, ReadStep_BitsFlipWhileRead_IsNoProvenDamage) {
   Put(10, 1, Commit(10, 1));
   {
     CheckpointStore store(*storage_);
@@ -253,7 +253,7 @@ TEST_F(CheckpointStoreTest, BitsThatFlipOnTheirWay_AreNoDamage) {
     EXPECT_EQ(*store.ReadBytes(*store.Find("a/b", 10)), Commit(10, 1));
     EXPECT_EQ(preads_to_spoil, 0);
   }
-  // Both times, and each time others: no proof, and read anew the next time.
+  // Both reads are spoiled, each in another way: that is no proof, and the next call reads anew.
   CheckpointStore store(*storage_);
   preads_to_spoil = 2;
   const StepRecord doubtful = store.ReadStep("a/b", 10);
@@ -264,7 +264,7 @@ TEST_F(CheckpointStoreTest, BitsThatFlipOnTheirWay_AreNoDamage) {
   EXPECT_EQ(store.ReadStep("a/b", 10).state(), StepRecord::State::kCommitted);
 }
 
-TEST_F(CheckpointStoreTest, FlippedBitOfTheVersion_IsProvenDamage) {
+TEST_F(CheckpointStoreTest, ReadStep_FlippedBitOfTheVersion_IsProvenDamage) {
   std::string bytes = Commit(10, 1);
   bytes[9] = 1;
   Put(10, 1, bytes);
@@ -272,7 +272,7 @@ TEST_F(CheckpointStoreTest, FlippedBitOfTheVersion_IsProvenDamage) {
   EXPECT_TRUE(IsProvenDamage(store.ReadStep("a/b", 10).damage())) << store.ReadStep("a/b", 10).damage();
 }
 
-TEST_F(CheckpointStoreTest, WhatWasRemoved_IsGone) {
+TEST_F(CheckpointStoreTest, ReadStep_StepWasRemoved_FindsNothing) {
   CheckpointStore store(*storage_);
   for (int round = 0; round < 3; ++round) {
     Put(10, 1, round == 1 ? Abort(10, 1) : Commit(10, 1));

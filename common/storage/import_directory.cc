@@ -78,7 +78,7 @@ class Importer {
       tensor.dtype = found.tensor.dtype;
       tensor.global_shape = found.tensor.shape;
       tensor.first_shard = static_cast<uint32_t>(manifest_.shards.size());
-      if (found.tensor.begin == found.tensor.end) continue;  // empty shards are not stored
+      if (found.tensor.begin == found.tensor.end) continue;  // a bin holds no empty shards
       tensor.shard_count = 1;
       ManifestShard& shard = manifest_.shards.emplace_back();
       shard.tensor = number;

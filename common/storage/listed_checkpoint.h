@@ -1,4 +1,4 @@
-// A step as lists show it, by the coordinator and straight from storage alike.
+// Describes a step for lists: the coordinator's and those that are read from storage show the same.
 #ifndef CAIRN_COMMON_STORAGE_LISTED_CHECKPOINT_H_
 #define CAIRN_COMMON_STORAGE_LISTED_CHECKPOINT_H_
 
@@ -9,7 +9,7 @@
 
 namespace cairn {
 
-// COMMITTED, or DAMAGED with its error; `step` must be one of the two.
+// Returns COMMITTED, or DAMAGED with its error; `step` must be one of the two.
 v1::Checkpoint ListedCheckpoint(const std::string& job, const StepRecord& step);
 
 }  // namespace cairn

@@ -27,11 +27,11 @@ absl::StatusOr<std::string> ReadOrMakeSecret(PosixStorage& storage, std::string_
   const size_t cut = path.rfind('/');
   const std::string_view directory = cut == std::string_view::npos ? "" : path.substr(0, cut);
   if (storage.Exists(path)) {
-    // Whoever made it may have ended before its name was durable.
+    // The process that made it may have ended before its name was durable.
     CAIRN_RETURN_IF_ERROR(storage.SettleDirectory(directory));
   } else {
     if (!directory.empty()) CAIRN_RETURN_IF_ERROR(storage.MakeDirectories(directory));
-    // Whoever comes first makes it, and all read that one.
+    // The first one to put it wins, and all read that one.
     CAIRN_RETURN_IF_ERROR(storage.PutIfAbsent(path, RandomToken(kSecretLength / 2), 0600).status());
   }
   return ReadSecret(storage, path);

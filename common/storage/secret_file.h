@@ -1,4 +1,4 @@
-// Random secrets of a root, each in a file that its owner alone can read.
+// Keeps random secrets of a root, each in a file that only its owner can read.
 #ifndef CAIRN_COMMON_STORAGE_SECRET_FILE_H_
 #define CAIRN_COMMON_STORAGE_SECRET_FILE_H_
 
@@ -13,10 +13,12 @@ namespace cairn {
 // 32 random bytes in hexadecimal.
 inline constexpr size_t kSecretLength = 64;
 
-// What stands at `path`. The errors of storage (FILE_MISSING: nothing does); DATA_LOSS (FILE_TRUNCATED): no secret.
+// Returns what stands at `path`. DATA_LOSS (FILE_MISSING): there is nothing; (FILE_TRUNCATED): it is no secret. Else
+// the errors of storage.
 absl::StatusOr<std::string> ReadSecret(PosixStorage& storage, std::string_view path);
 
-// Reads it, or makes it, durably. Only for whoever holds the root's lock, so that nobody else makes it meanwhile.
+// Reads it, or makes it durably. Only the holder of the root's lock may call this, so that nobody else makes it
+// meanwhile.
 absl::StatusOr<std::string> ReadOrMakeSecret(PosixStorage& storage, std::string_view path);
 
 }  // namespace cairn

@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kPart = size_t{1} << 20;
 
-// All of a file by O_DIRECT. The errno, or 0; EINVAL where the file system refuses such reads.
+// Reads all of a file with O_DIRECT. Returns the errno, or 0; EINVAL where the file system refuses such reads.
 int ReadDirect(int fd, uint64_t size, std::string& bytes) {
   AlignedBuffer buffer(kPart);
   bytes.reserve(size);
@@ -27,9 +27,9 @@ int ReadDirect(int fd, uint64_t size, std::string& bytes) {
     const ssize_t got = pread(fd, buffer.data(), kPart, static_cast<off_t>(bytes.size()));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return errno;
-    if (got == 0) break;  // it became shorter meanwhile
+    if (got == 0) break;  // the file became shorter meanwhile
     bytes.append(buffer.data(), std::min<size_t>(static_cast<size_t>(got), size - bytes.size()));
-    if (bytes.size() < size && bytes.size() % kIoAlignment != 0) return EINVAL;  // it would not go on at a block
+    if (bytes.size() < size && bytes.size() % kIoAlignment != 0) return EINVAL;  // the next read must begin a block
   }
   return 0;
 }

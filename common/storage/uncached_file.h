@@ -11,8 +11,8 @@
 
 namespace cairn {
 
-// As PosixStorage::ReadFile, by O_DIRECT. Where the file system has none, its pages are dropped from the page cache
-// first, as far as the kernel does that. For a second opinion on bytes that look damaged.
+// Reads as PosixStorage::ReadFile does, but with O_DIRECT. Where the file system refuses that, it first drops the
+// file's pages from the page cache, as far as the kernel allows. It gives a second opinion on bytes that look damaged.
 absl::StatusOr<std::string> ReadUncached(PosixStorage& storage, std::string_view path, uint64_t max_bytes);
 
 }  // namespace cairn

@@ -27,7 +27,7 @@ namespace {
 constexpr size_t kMaxFaults = 1000;
 constexpr uint64_t kChunkBytes = 8 << 20;
 
-// What the manifest says of one item.
+// What the manifest says about one item.
 struct Expected {
   StoredItem item;
   uint64_t offset = 0;  // in the file
@@ -136,7 +136,7 @@ class Verifier {
     for (uint64_t at = file.header_bytes; at < end && !Stopped(); at += kChunkBytes) {
       const uint64_t length = std::min(kChunkBytes, end - at);
       if (!ReadAt(fd, direct, path, buffer.data(), at, length)) return;
-      // Cut the chunk at the borders of items and of their blocks.
+      // The chunk is cut where items and their blocks end.
       for (uint64_t done = 0; done < length;) {
         while (item < expected_[index].size() &&
                expected_[index][item].offset + expected_[index][item].item.bytes() <= at + done) {
@@ -183,7 +183,7 @@ class Verifier {
     if (!same) Add(Reason::kBadSafetensors, path, 0, "", "the header lists other items than the manifest");
   }
 
-  // Reads [at, at + length); the buffer has room for it in whole 4 KiB.
+  // Reads [at, at + length). The buffer must have room for that in whole blocks of 4 KiB.
   bool ReadAt(int fd, bool& direct, const std::string& path, char* buffer, uint64_t at, uint64_t length) {
     uint64_t done = 0;
     while (done < length) {

@@ -16,7 +16,7 @@ namespace cairn {
 struct VerifyFault {
   Reason reason;
   std::string file;  // below the root
-  // Where the damaged 1 MiB block begins in the file; of the file's end for a truncated one.
+  // Where the damaged 1 MiB block begins in the file; for a truncated file, where it ends.
   uint64_t offset = 0;
   std::string tensor;  // or object; empty for the header
   std::string message;
@@ -31,14 +31,14 @@ struct VerifyReport {
 
 struct VerifyOptions {
   int threads = 2;
-  // Called now and then from any thread with the bytes read so far.
+  // Called now and then, from any thread, with the bytes read so far.
   std::function<void(uint64_t bytes)> progress;
-  // Polled; true ends the reading early.
+  // Called often; if it returns true the reading ends early.
   std::function<bool()> interrupted;
 };
 
-// Data is read past the page cache where the file system allows it, so that the disk itself is checked. Memory: 8 MiB a
-// thread and the header of a file.
+// Data is read past the page cache where the file system allows it, so that the disk itself is checked. Each thread
+// takes 8 MiB and the header of a file.
 VerifyReport VerifyCheckpoint(PosixStorage& storage, const Manifest& manifest, const VerifyOptions& options);
 
 }  // namespace cairn

@@ -14,7 +14,7 @@
 namespace cairn {
 namespace {
 
-// A checkpoint of two files, made by hand: "w" of 20 MiB + 5 in one, "v" and an object in the other.
+// Makes a checkpoint of two files by hand: one has "w" of 20 MiB + 5, the other "v" and an object.
 class VerifyTest : public testing::Test {
  protected:
   VerifyTest() {
@@ -97,14 +97,14 @@ class VerifyTest : public testing::Test {
   Manifest manifest_;
 };
 
-TEST_F(VerifyTest, Whole_ReadsEveryByteAndFindsNothing) {
+TEST_F(VerifyTest, VerifyCheckpoint_WholeCheckpoint_ReadsEveryByteAndFindsNothing) {
   const VerifyReport report = Verify();
   EXPECT_TRUE(report.faults.empty()) << report.faults[0].message;
   EXPECT_EQ(report.bytes, manifest_.total_bytes());
   EXPECT_EQ(report.files, 2u);
 }
 
-TEST_F(VerifyTest, FlippedBit_IsFoundWithFileBlockAndTensor) {
+TEST_F(VerifyTest, VerifyCheckpoint_FlippedBit_IsFoundWithFileBlockAndTensor) {
   const uint64_t begin = manifest_.files[1].header_bytes;
   for (uint64_t at : {uint64_t{0}, uint64_t{8 << 20}, uint64_t{(8 << 20) - 1}, uint64_t{(20 << 20) + 4}}) {
     Flip(1, begin + at);
@@ -119,7 +119,7 @@ TEST_F(VerifyTest, FlippedBit_IsFoundWithFileBlockAndTensor) {
   EXPECT_EQ(Verify().faults.at(0).offset, 0u);
 }
 
-TEST_F(VerifyTest, TruncatedMissingAndLonger) {
+TEST_F(VerifyTest, VerifyCheckpoint_TruncatedMissingOrLongerFile_IsFound) {
   const uint64_t size = manifest_.files[1].bytes();
   std::filesystem::resize_file(Path(1), size - 1);
   EXPECT_EQ(Verify().faults.at(0).reason, Reason::kFileTruncated);
@@ -133,7 +133,7 @@ TEST_F(VerifyTest, TruncatedMissingAndLonger) {
   EXPECT_EQ(Verify().faults.size(), 2u);
 }
 
-TEST_F(VerifyTest, HeaderOfAnotherFile_IsFoundThoughItsOwnChecksumFits) {
+TEST_F(VerifyTest, VerifyCheckpoint_HeaderOfAnotherFile_IsFound) {
   std::filesystem::copy_file(Path(0), Path(1), std::filesystem::copy_options::overwrite_existing);
   manifest_.files[1].header_crc32c = manifest_.files[0].header_crc32c;
   const VerifyReport report = Verify();

@@ -1,4 +1,4 @@
-// Shapes and boxes: half-open N-dimensional ranges of a tensor's elements, row-major.
+// Describes shapes and boxes, which are half-open N-dimensional ranges of a tensor's elements, in row-major order.
 #ifndef CAIRN_COMMON_TENSOR_BOX_H_
 #define CAIRN_COMMON_TENSOR_BOX_H_
 
@@ -11,11 +11,11 @@
 
 namespace cairn {
 
-// Sizes per dimension; empty for a 0-d tensor, which has one element.
+// The size of each dimension; empty for a 0-d tensor, which has one element.
 using Shape = absl::InlinedVector<int64_t, 4>;
 
-// The product of `dims`; nothing if one is negative or the product is 2^63 or more. A zero makes it 0 whatever the
-// others are.
+// Returns the product of `dims`; nothing if one is negative or the product is 2^63 or more. If one is zero, the product
+// is 0 however large the others are.
 std::optional<int64_t> ElementCount(std::span<const int64_t> dims);
 
 struct Box {
@@ -24,24 +24,25 @@ struct Box {
 
   size_t ndim() const { return offset.size(); }
   bool empty() const;
-  // Elements; the box must be inside a tensor whose count did not overflow.
+  // Returns the number of elements. The box must be inside a tensor whose own number did not overflow.
   int64_t size() const;
   bool operator==(const Box&) const = default;
 };
 
-// The whole tensor.
+// Returns the box of the whole tensor.
 Box WholeBox(std::span<const int64_t> global_shape);
 
-// True if `box` has `global_shape`'s dimensions, nothing negative, and ends inside it. Overflow-safe.
+// Returns true if `box` has as many dimensions as `global_shape`, has no negative number, and ends inside. Nothing can
+// overflow.
 bool Contains(std::span<const int64_t> global_shape, const Box& box);
 bool Contains(const Box& outer, const Box& inner);
 
-// The common part; nothing if it is empty. Both must have the same number of dimensions. Two 0-d boxes meet.
+// Returns the common part; nothing if it is empty. Both must have the same number of dimensions. Two 0-d boxes meet.
 std::optional<Box> Intersect(const Box& a, const Box& b);
 
-// "[0, 4):[8, 16)" per dimension; "scalar" for 0-d.
+// Returns one range per dimension, "[0, 4):[8, 16)"; "scalar" for 0-d.
 std::string ToString(const Box& box);
-// "(4, 8)".
+// Returns "(4, 8)".
 std::string ShapeToString(std::span<const int64_t> dims);
 
 }  // namespace cairn

@@ -14,7 +14,7 @@
 namespace cairn {
 namespace {
 
-// Elements of a chain that are cast before the next cast is begun; two such rows stay in the first cache.
+// So many elements go through one cast of a chain before the next cast begins; two such rows stay in the first cache.
 constexpr size_t kRow = 512;
 
 template <DType kDType>
@@ -48,7 +48,7 @@ float FloatOfFloat16(uint16_t half) {
   if (exponent == 0x1f) {
     return std::bit_cast<float>(sign | 0x7f800000 | mantissa << 13 | (mantissa != 0 ? 0x400000u : 0));
   }
-  if (exponent == 0) {  // a subnormal number is mantissa * 2^-24
+  if (exponent == 0) {  // this is a subnormal number, mantissa * 2^-24
     const float value = static_cast<float>(mantissa) * 0x1p-24f;
     return std::bit_cast<float>(std::bit_cast<uint32_t>(value) | sign);
   }
@@ -61,7 +61,7 @@ uint16_t Float16OfFloat(float value) {
   const uint32_t magnitude = bits & 0x7fffffff;
   if (magnitude > 0x7f800000) return static_cast<uint16_t>(sign | 0x7e00 | (magnitude >> 13 & 0x3ff));
   if (magnitude >= 0x477ff000) return static_cast<uint16_t>(sign | 0x7c00);  // 65520 and more round to infinity
-  if (magnitude < 0x38800000) {  // below 2^-14: adding 0.5 leaves multiples of 2^-24, rounded by the addition itself
+  if (magnitude < 0x38800000) {  // below 2^-14: adding 0.5 rounds to a multiple of 2^-24
     const float moved = std::bit_cast<float>(magnitude) + 0.5f;
     return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(moved) - std::bit_cast<uint32_t>(0.5f)));
   }
@@ -69,10 +69,11 @@ uint16_t Float16OfFloat(float value) {
   return static_cast<uint16_t>(sign | (rounded - (uint32_t{112} << 23)) >> 13);
 }
 
-// The bits of a float64 that decide how it rounds to 16 bits: 14 bits of precision, the last of which is set if
-// anything was lost. Rounding this "to odd" number then gives what rounding the whole one would, as it is at least two
-// bits longer (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", IEEE Transactions on Computers,
-// 2008); in float32 it is exact unless it is too large or too small for either format.
+// A float64 is first reduced to the bits that decide how it rounds to 16 bits: 14 bits of precision, the last of which
+// is set if any bit was lost. Rounding this "to odd" number then gives the same as rounding the whole one, because it
+// is at least two bits longer than the result (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", IEEE
+// Transactions on Computers, 2008). In float32 it is exact, unless it is too large or too small for either 16-bit
+// format.
 constexpr uint64_t kLostBits = (uint64_t{1} << 39) - 1;
 
 float FloatToOdd(double value) {
@@ -81,7 +82,7 @@ float FloatToOdd(double value) {
   return static_cast<float>(std::bit_cast<double>((bits & ~kLostBits) | sticky));
 }
 
-// One element: through float32, which holds every value of the shorter dtypes.
+// Casts one element by way of float32, which holds every value of the shorter dtypes.
 template <DType kFrom, DType kTo>
 void CastOne(const std::byte* source, std::byte* target, size_t i) {
   if constexpr (kFrom == DType::kFloat64 && kTo == DType::kFloat32) {
@@ -128,7 +129,7 @@ CAIRN_CAST_AVX2 inline __m256 LoadFloats(const std::byte* from, bool to_odd) {
   }
 }
 
-// 32 bits each whose upper half is the bfloat16.
+// Returns eight numbers of 32 bits, whose upper halves are the bfloat16 values.
 CAIRN_CAST_AVX2 inline __m256i RoundToBfloat16(__m256 value, bool nan) {
   const __m256i bits = _mm256_castps_si256(value);
   const __m256i lowest = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
@@ -141,7 +142,7 @@ CAIRN_CAST_AVX2 inline __m256i RoundToBfloat16(__m256 value, bool nan) {
 template <DType kTo>
 CAIRN_CAST_AVX2 inline void StoreFloats(std::byte* to, __m256 low, __m256 high) {
   if constexpr (kTo == DType::kBfloat16) {
-    const bool nan = _mm256_movemask_ps(_mm256_cmp_ps(low, high, _CMP_UNORD_Q)) != 0;  // rarely
+    const bool nan = _mm256_movemask_ps(_mm256_cmp_ps(low, high, _CMP_UNORD_Q)) != 0;  // seldom true
     const __m256i packed = _mm256_packus_epi32(_mm256_srli_epi32(RoundToBfloat16(low, nan), 16),
                                                _mm256_srli_epi32(RoundToBfloat16(high, nan), 16));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_permute4x64_epi64(packed, 0xd8));
@@ -164,7 +165,7 @@ CAIRN_CAST_AVX2 inline void StoreFloats(std::byte* to, __m256 low, __m256 high) 
 
 constexpr size_t kVector = 16;
 
-// At least kVector elements. The last vector overlaps the one before it if they do not come out even.
+// Casts at least kVector elements. The last vector overlaps the one before it if the vectors do not come out even.
 template <DType kFrom, DType kTo>
 CAIRN_CAST_AVX2 void CastVectors(const std::byte* source, std::byte* target, size_t count) {
   constexpr bool kToOdd = kTo != DType::kFloat32;
@@ -216,7 +217,7 @@ bool IsLossless(DType from, DType to) {
 CastChain SimplifyCasts(DType source, std::span<const DType> casts) {
   CastChain chain = {source};
   for (DType cast : casts) {
-    // What the last cast kept whole may as well be cast from where it came.
+    // If the last cast lost nothing, its source may as well be cast directly.
     while (chain.size() > 1 && IsLossless(chain[chain.size() - 2], chain.back())) chain.pop_back();
     if (chain.back() != cast) chain.push_back(cast);
   }

@@ -34,8 +34,8 @@ std::vector<std::byte> Pack(const std::vector<uint64_t>& values, DType dtype) {
   return bytes;
 }
 
-// All patterns of 16 bits; of longer ones random bits, random values in the range of halves, and neighbours of what
-// lies half-way between two of theirs.
+// Returns all patterns of 16 bits. For longer dtypes it returns random bits, random values in the range of halves, and
+// neighbours of the values that lie half-way between two halves.
 std::vector<uint64_t> Patterns(DType dtype) {
   std::vector<uint64_t> values;
   if (BytesOf(dtype) == 2) {
@@ -85,7 +85,7 @@ TEST(CastTest, CastElements_AnyDtypeToAnyOther_IsTheNearestValue) {
           ADD_FAILURE() << NameOf(from) << " to " << NameOf(to) << ": " << std::hex << values[i] << " became "
                         << Get(target, to, i) << std::dec << " = " << got << ", not " << wanted;
         }
-        // The vectors and what is left over at the end agree.
+        // The elements that vectors cast and those left over at the end must agree.
         std::vector<std::byte> one(8);
         CastElements(chain, source.data() + i * static_cast<size_t>(BytesOf(from)), one.data(), 1);
         if (!std::isnan(wanted)) {

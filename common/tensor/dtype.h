@@ -1,4 +1,4 @@
-// Element types, under their torch names without the prefix.
+// Lists element types, under their torch names without the prefix.
 #ifndef CAIRN_COMMON_TENSOR_DTYPE_H_
 #define CAIRN_COMMON_TENSOR_DTYPE_H_
 
@@ -40,8 +40,8 @@ struct DTypeInfo {
   DType dtype;
   std::string_view name;  // "bfloat16"
   int bytes;              // of one element
-  // The dtype that stands in a safetensors header. "U8" where torch's reader knows no other; the shape's last
-  // dimension is then multiplied by `bytes`, and the true dtype stands in the metadata.
+  // The name in a safetensors header. It is "U8" where torch's reader knows no other; then the shape's last dimension
+  // is multiplied by `bytes`, and the true dtype stands in the metadata.
   std::string_view safetensors;
 };
 
@@ -52,7 +52,7 @@ const DTypeInfo& InfoOf(DType dtype);
 inline int BytesOf(DType dtype) { return InfoOf(dtype).bytes; }
 inline std::string_view NameOf(DType dtype) { return InfoOf(dtype).name; }
 std::optional<DType> DTypeFromName(std::string_view name);
-// By its number on the wire; nothing for kUnspecified and unknown numbers.
+// Finds a dtype by its number on the wire; nothing for kUnspecified and unknown numbers.
 std::optional<DType> DTypeFromNumber(int number);
 
 }  // namespace cairn

@@ -3,7 +3,7 @@
 namespace cairn {
 namespace {
 
-// Appends the boxes of [begin, end) of the sub-array that `prefix` (offsets of the axes before `axis`) selects.
+// Appends the boxes of [begin, end) of the sub-array that `prefix` selects by its offsets of the axes before `axis`.
 void AppendFrom(std::span<const int64_t> shape, const Shape& strides, size_t axis, int64_t begin, int64_t end,
                 Shape& prefix, std::vector<Box>& boxes) {
   if (begin >= end) return;
@@ -25,7 +25,7 @@ void AppendFrom(std::span<const int64_t> shape, const Shape& strides, size_t axi
   const int64_t last = end / stride;
   const int64_t head = begin % stride;
   const int64_t tail = end % stride;
-  if (first == last) {  // within one row
+  if (first == last) {  // the range lies within one row
     prefix[axis] = first;
     return AppendFrom(shape, strides, axis + 1, head, tail, prefix, boxes);
   }
@@ -69,19 +69,6 @@ void AppendBoxes(std::span<const int64_t> shape, FlatRange range, std::vector<Bo
   if (range.empty()) return;
   Shape prefix(shape.size(), 0);
   AppendFrom(shape, RowMajorStrides(shape), 0, range.begin, range.end, prefix, boxes);
-}
-
-std::optional<FlatRange> ContiguousRange(std::span<const int64_t> shape, const Box& box) {
-  if (box.empty()) return FlatRange{};
-  const Shape strides = RowMajorStrides(shape);
-  int64_t begin = 0;
-  bool inside = false;  // behind the first axis that holds more than one element, every axis must be whole
-  for (size_t i = 0; i < shape.size(); ++i) {
-    if (inside && box.shape[i] != shape[i]) return std::nullopt;
-    if (box.shape[i] != 1) inside = true;
-    begin += box.offset[i] * strides[i];
-  }
-  return FlatRange{begin, begin + box.size()};
 }
 
 }  // namespace cairn

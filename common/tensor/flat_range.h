@@ -1,9 +1,8 @@
-// Half-open ranges of the row-major flattening of a box: how ZeRO-1 and distributed optimizers cut parameters.
+// Half-open ranges of the row-major flattening of a box. ZeRO-1 and distributed optimizers cut parameters in this way.
 #ifndef CAIRN_COMMON_TENSOR_FLAT_RANGE_H_
 #define CAIRN_COMMON_TENSOR_FLAT_RANGE_H_
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -21,22 +20,18 @@ struct FlatRange {
   bool operator==(const FlatRange&) const = default;
 };
 
-// Elements to step over per dimension of a row-major array. `shape` must have an element count.
+// Returns how many elements to step over per dimension of a row-major array. `shape` must have an element count.
 Shape RowMajorStrides(std::span<const int64_t> shape);
 
-// The smallest box, within an array of `shape`, that holds every element of a non-empty `range` of it. An axis is
-// narrowed only while begin and last element agree on all earlier axes; behind the first difference every axis is
-// whole. The range is contiguous within the box.
+// Returns the smallest box, within an array of `shape`, that holds every element of a non-empty `range` of it. An axis
+// is narrowed only if the first and the last element agree on all earlier axes; all axes behind the first difference
+// are whole. The range is contiguous within the box.
 Box MinimalBox(std::span<const int64_t> shape, FlatRange range);
 
-// Appends disjoint boxes that together hold exactly `range` of an array of `shape`, in row-major order: the
-// concatenation of their elements is the range. At most max(1, 2 * ndim - 1) boxes, the least possible count. An empty
-// range has none.
+// Appends disjoint boxes that together hold exactly `range` of an array of `shape`, in row-major order, so their
+// elements one after the other are the range. It appends at most max(1, 2 * ndim - 1) boxes, the least possible number,
+// and none for an empty range.
 void AppendBoxes(std::span<const int64_t> shape, FlatRange range, std::vector<Box>& boxes);
-
-// The range that `box` is of the flattening of an array of `shape`, if its elements are contiguous there.
-// An empty box is {0, 0}.
-std::optional<FlatRange> ContiguousRange(std::span<const int64_t> shape, const Box& box);
 
 }  // namespace cairn
 

@@ -7,7 +7,7 @@
 namespace cairn {
 namespace {
 
-// The flat indices of a box's elements, in row-major order, one by one.
+// Returns the flat indices of a box's elements one by one, in row-major order.
 std::vector<int64_t> Elements(std::span<const int64_t> shape, const Box& box) {
   std::vector<int64_t> elements;
   const int64_t size = *ElementCount(shape);
@@ -48,7 +48,7 @@ TEST(FlatRangeTest, AppendBoxes_RandomRanges_AreExactlyTheirBoxes) {
     const std::vector<int64_t> inside = Elements(shape, bounds);
     const auto first = std::find(inside.begin(), inside.end(), range.begin);
     ASSERT_TRUE(std::equal(wanted.begin(), wanted.end(), first)) << "the range is not contiguous in its box";
-    for (size_t d = 0; d < shape.size(); ++d) {  // no smaller box will do
+    for (size_t d = 0; d < shape.size(); ++d) {  // no smaller box holds the range
       int64_t low = INT64_MAX, high = 0, stride = RowMajorStrides(shape)[d];
       for (int64_t i : wanted) {
         low = std::min(low, i / stride % shape[d]);
@@ -62,26 +62,6 @@ TEST(FlatRangeTest, AppendBoxes_RandomRanges_AreExactlyTheirBoxes) {
 
 TEST(FlatRangeTest, MinimalBox_ThreeDimensions_LaterAxesAreWholeBehindTheFirstDifference) {
   EXPECT_EQ(MinimalBox(Shape{2, 10, 12}, {25, 155}), (Box{{0, 0, 0}, {2, 10, 12}}));
-}
-
-TEST(FlatRangeTest, ContiguousRange_AnyRange_IsTheInverse) {
-  const Shape shape = {3, 4, 5};
-  for (int64_t a = 0; a < 60; ++a) {
-    for (int64_t b = a + 1; b <= 60; ++b) {
-      std::vector<Box> boxes;
-      AppendBoxes(shape, {a, b}, boxes);
-      int64_t at = a;
-      for (const Box& box : boxes) {
-        const auto range = ContiguousRange(shape, box);
-        ASSERT_TRUE(range.has_value());
-        EXPECT_EQ(range->begin, at);
-        at = range->end;
-      }
-      EXPECT_EQ(at, b);
-    }
-  }
-  EXPECT_EQ(ContiguousRange(shape, Box{{0, 0, 0}, {3, 2, 5}}), std::nullopt);
-  EXPECT_EQ(ContiguousRange(shape, Box{{0, 0, 0}, {0, 2, 5}}), FlatRange{});
 }
 
 }  // namespace

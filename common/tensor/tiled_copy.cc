@@ -12,7 +12,7 @@ namespace {
 
 using Dimension = TiledCopy::Dimension;
 
-// Smaller targets may well be read soon.
+// Smaller targets may be read soon, so they are written through the caches.
 constexpr int64_t kLargeBytes = int64_t{4} << 20;
 constexpr int64_t kCastAtOnce = 1024;
 constexpr size_t kMostBytes = 8;  // of an element that is cast
@@ -24,7 +24,7 @@ void CopyRow(const std::byte* source, std::byte* target, const Dimension& d) {
   }
 }
 
-// Runs one simplified copy.
+// Makes one simplified copy.
 class Walker {
  public:
   explicit Walker(const TiledCopy& copy) : copy_(copy), dimensions_(copy.dimensions) {
@@ -183,7 +183,7 @@ void TiledCopy::Simplify() {
 }
 
 void Execute(const TiledCopy& copy) {
-  // Long runs need none of the walker's blocks.
+  // Long runs are copied as they are; the walker's blocks would not help.
   if (!copy.is_cast() && copy.element_bytes > 16) return CopyWalk(copy, copy.source, copy.target, 0);
   Walker(copy).Run();
 }

@@ -1,4 +1,4 @@
-// Copies of elements between two memories in any order of axes, with casts on the way.
+// Copies elements between two memories in any order of axes, with casts on the way.
 #ifndef CAIRN_COMMON_TENSOR_TILED_COPY_H_
 #define CAIRN_COMMON_TENSOR_TILED_COPY_H_
 
@@ -10,8 +10,8 @@
 
 namespace cairn {
 
-// For every index vector within the extents: one element from source + sum(index * source_stride) to
-// target + sum(index * target_stride). Strides in bytes, of any sign. No two index vectors may have the same target.
+// For every index vector within the extents it copies one element from source + sum(index * source_stride) to target +
+// sum(index * target_stride). Strides are in bytes and may be negative. No two index vectors may have the same target.
 struct TiledCopy {
   struct Dimension {
     int64_t extent = 0;
@@ -21,12 +21,12 @@ struct TiledCopy {
 
   const std::byte* source = nullptr;
   std::byte* target = nullptr;
-  // The size of one element in the source. With casts it is that of the first dtype; without casts, any number of
-  // bytes.
+  // The size of one element in the source. With casts it is the size of the first dtype; without casts it may be any
+  // number of bytes.
   int64_t element_bytes = 0;
   std::vector<Dimension> dimensions;
   CastChain casts;
-  // Set by Simplify, if the target is so large that it will hardly be read from the caches. Pieces of the copy keep it.
+  // Set by Simplify if the target is so large that it will hardly be read from the caches. Parts of the copy keep it.
   bool large = false;
 
   bool is_cast() const { return casts.size() > 1; }
@@ -34,13 +34,13 @@ struct TiledCopy {
   int64_t elements() const;
   int64_t source_bytes() const { return elements() * element_bytes; }
 
-  // The same copy with fewer, larger dimensions, in the order of the target's memory.
+  // Turns the copy into the same one with fewer, larger dimensions, in the order of the target's memory.
   void Simplify();
 };
 
-// Executes a simplified copy. Where the innermost axes of both sides differ it goes through a Transposer on the stack,
-// so that both memories see long runs, whatever the strides; there is no other memory. Neither side needs to be
-// aligned. Thread-safe.
+// Makes a simplified copy. Where the innermost axes of the two sides differ it uses a Transposer on the stack, so that
+// both memories see long runs whatever the strides are; it takes no other memory. Neither side needs to be aligned.
+// Thread-safe.
 void Execute(const TiledCopy& copy);
 
 }  // namespace cairn

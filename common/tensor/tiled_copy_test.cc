@@ -13,7 +13,7 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-// One element after the other.
+// Copies one element after the other.
 void Oracle(const TiledCopy& copy) {
   std::vector<int64_t> index(copy.dimensions.size(), 0);
   for (const auto& d : copy.dimensions) {
@@ -37,7 +37,7 @@ void Oracle(const TiledCopy& copy) {
   }
 }
 
-// A box of a source tensor to a box of a target tensor whose axes are permuted.
+// Copies a box of a source tensor to a box of a target tensor whose axes are permuted.
 TEST(TiledCopyTest, Execute_RandomPermutationsAndCasts_EqualElementByElement) {
   constexpr DType kFloats[] = {DType::kFloat16, DType::kBfloat16, DType::kFloat32, DType::kFloat64};
   std::mt19937_64 random(11);
@@ -113,7 +113,7 @@ TEST(TiledCopyTest, Execute_LargeTargetsAtAnyAlignment_EqualElementByElement) {
     copy.element_bytes = c.element_bytes;
     copy.casts = c.casts;
     const int64_t width = copy.target_element_bytes();
-    // Rows of whole lines, of whole lines and an odd number of bytes between them, and of any length. None is a
+    // The rows are whole lines; or whole lines with an odd number of bytes between them; or of any length. None is a
     // multiple of a tile.
     const auto kind = round / cases.size();
     const int64_t inner = kind < 2 ? 64 / width * (1200 * width / 64 + 1) : 600 + static_cast<int64_t>(below(600));
@@ -135,7 +135,7 @@ TEST(TiledCopyTest, Execute_LargeTargetsAtAnyAlignment_EqualElementByElement) {
     copy.target = memory.data() + skew;
     copy.Simplify();
     Execute(copy);
-    // Nothing between or around the rows is touched either.
+    // The bytes between and around the rows are not touched either.
     ASSERT_TRUE(memory == wanted) << c.element_bytes << " to " << width << ", round " << round;
   }
 }

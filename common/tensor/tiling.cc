@@ -8,7 +8,7 @@
 namespace cairn {
 namespace {
 
-// A box whose first axes have been replaced by one of their ends: bit i of `sides` says which end of the i-th axis.
+// A box whose first axes have been replaced by one of their ends: bit i of `sides` says which end of axis i.
 struct Face {
   uint32_t box;
   uint32_t sides;
@@ -22,7 +22,7 @@ uint64_t Mix(uint64_t hash, uint64_t value) {
 
 class FaceSum {
  public:
-  // `axes`: those that are cut, in the order in which they become ends.
+  // `axes` are those that boxes cut, in the order in which they become ends.
   FaceSum(size_t ndim, std::vector<size_t> axes, std::span<const PackedBox> boxes, PackedBox whole)
       : ndim_(ndim), axes_(std::move(axes)), boxes_(boxes), whole_(whole) {}
 
@@ -71,11 +71,11 @@ class FaceSum {
     return true;
   }
 
-  // Replaces each face by its two ends in the axis axes_[step], adds up equal ones, keeps what does not cancel.
+  // Replaces each face by its two ends in the axis axes_[step], adds up equal ones, and keeps those that do not cancel.
   std::vector<Face> Differentiate(const std::vector<Face>& faces, size_t step) {
     const size_t size = std::bit_ceil(faces.size() * 3 + 8);
     const uint64_t mask = size - 1;
-    // Index + 1 into `sums`, and 32 bits of the hash.
+    // Holds an index into `sums` plus 1, and 32 bits of the hash.
     std::vector<std::pair<uint32_t, uint32_t>> table(size, {0, 0});
     std::vector<Face> sums;
     sums.reserve(faces.size() + 2);
@@ -141,7 +141,7 @@ bool TilesExactly(std::span<const int64_t> global_shape, std::span<const PackedB
   const size_t ndim = global_shape.size();
   if (std::find(global_shape.begin(), global_shape.end(), 0) != global_shape.end()) return boxes.empty();
   if (boxes.empty()) return false;
-  // Axes that no box cuts do not matter.
+  // An axis that no box cuts does not matter.
   std::vector<size_t> axes;
   for (size_t d = 0; d < ndim; ++d) {
     const auto cuts = [&](PackedBox box) { return box[ndim + d] != global_shape[d]; };
@@ -151,7 +151,7 @@ bool TilesExactly(std::span<const int64_t> global_shape, std::span<const PackedB
   if (axes.size() == 1) return TilesInOneAxis(boxes, axes[0], ndim, global_shape[axes[0]]);
   std::vector<int64_t> whole(ndim, 0);
   whole.insert(whole.end(), global_shape.begin(), global_shape.end());
-  if (axes.size() > 32) axes.resize(32);  // more axes of size > 1 than fit 2^63 elements: cannot be
+  if (axes.size() > 32) axes.resize(32);  // 2^63 elements cannot have more axes of a size above 1 than this
   return FaceSum(ndim, std::move(axes), boxes, whole.data()).IsZero();
 }
 
@@ -162,7 +162,7 @@ struct Part {
   std::vector<uint32_t> boxes;
 };
 
-// The faults are regions; two that share a whole face and have the same boxes become one.
+// Merges two faults whose regions share a whole face and have the same boxes.
 bool Merge(TilingFault& a, const TilingFault& b) {
   if (a.boxes != b.boxes) return false;
   size_t differing = a.region.ndim();
@@ -203,7 +203,7 @@ std::vector<TilingFault> FindTilingFaults(std::span<const int64_t> global_shape,
   const size_t ndim = global_shape.size();
   std::vector<TilingFault> faults;
   if (std::find(global_shape.begin(), global_shape.end(), 0) != global_shape.end()) return faults;
-  // Regions of one fault may be found in many parts before they are merged.
+  // One fault may first be found as many regions, which are merged in the end.
   const size_t collected = limit * 16;
   std::vector<Part> stack;
   {
@@ -234,7 +234,7 @@ std::vector<TilingFault> FindTilingFaults(std::span<const int64_t> global_shape,
     clipped.clear();
     for (size_t i = 0; i < part.boxes.size(); ++i) clipped.push_back(pool.data() + i * 2 * ndim);
     if (TilesExactly(part.region.shape, clipped)) continue;
-    // The axis with the most borders inside, cut at their median.
+    // The part is cut in the axis with the most borders inside, at their median.
     size_t axis = 0, most = 0;
     int64_t cut = 0;
     for (size_t d = 0; d < ndim; ++d) {
@@ -250,7 +250,7 @@ std::vector<TilingFault> FindTilingFaults(std::span<const int64_t> global_shape,
       std::nth_element(cuts.begin(), middle, cuts.end());
       cut = *middle;
     }
-    if (most == 0) {  // every box covers the part
+    if (most == 0) {  // every box covers the whole part
       faults.push_back({part.region, part.boxes});
       continue;
     }

@@ -11,29 +11,29 @@
 
 namespace cairn {
 
-// A box as it lies in a pool: its ndim offsets, then its ndim sizes.
+// A box in a pool of numbers: its ndim offsets, then its ndim sizes.
 using PackedBox = const int64_t*;
 
-// True if the non-empty `boxes`, all inside the tensor and of its number of dimensions, hold each of its elements
-// exactly once. Boxes that are equal count as overlapping.
+// Returns true if the non-empty `boxes`, which must lie inside the tensor and have its number of dimensions, hold each
+// of its elements exactly once. Equal boxes count as overlapping.
 //
 // Algorithm: boxes tile the tensor exactly if their indicator functions add up to the tensor's. The difference of a
-// function in one axis turns a box into two faces with opposite signs; a sum of functions with bounded support is zero
-// exactly if its difference is. So axis by axis every box becomes faces, equal faces cancel (a hash table adds up their
-// signs), and the tiling is exact if nothing is left behind the last axis. Regular tilings cancel in the first axis but
-// for their border. Cost: O(n) for one cut axis and for grids, O(2^ndim * n) at worst; 16 bytes per box and face.
+// function in one axis turns a box into two faces with opposite signs, and a sum of functions with bounded support is
+// zero exactly if its difference is. So axis by axis every box becomes faces, and equal faces cancel (a hash table adds
+// up their signs). The tiling is exact if nothing is left after the last axis. In regular tilings the first axis
+// cancels everything but the border. Cost: O(n) for one cut axis and for grids, O(2^ndim * n) at worst; 16 bytes per
+// box and face.
 bool TilesExactly(std::span<const int64_t> global_shape, std::span<const PackedBox> boxes);
 
 struct TilingFault {
-  // Held by none of the boxes, or by all of `boxes` (at least two, ascending indices).
+  // None of the boxes holds this region, or all of `boxes` do (at least two, ascending indices).
   Box region;
   std::vector<uint32_t> boxes;
 };
 
-// Finds at most about `limit` faults; there is none exactly if TilesExactly. It halves the tensor until a part is
-// uniformly covered, and leaves out the parts that are tiled exactly. This costs O(n log n) for each fault.
-// Neighbouring regions of
-// the same fault are merged.
+// Finds at most about `limit` faults, and none exactly if TilesExactly. It halves the tensor until each part is covered
+// uniformly, and leaves out parts that are tiled exactly. Neighbouring regions of one fault are merged. Cost: O(n log
+// n) for each fault.
 std::vector<TilingFault> FindTilingFaults(std::span<const int64_t> global_shape, std::span<const PackedBox> boxes,
                                           size_t limit);
 

@@ -19,7 +19,7 @@ struct Case {
   }
 };
 
-// How many boxes hold each element, one by one.
+// Counts one by one how many boxes hold each element.
 std::vector<int> Count(const Case& test) {
   const size_t ndim = test.shape.size();
   std::vector<int> counts(static_cast<size_t>(*ElementCount(test.shape)));
@@ -38,7 +38,7 @@ std::vector<int> Count(const Case& test) {
   return counts;
 }
 
-// Random boxes that tile the tensor, by random cuts.
+// Returns random boxes that tile the tensor, by random cuts.
 Case Shatter(std::mt19937_64& random) {
   Case test;
   test.shape.resize(1 + random() % 4);
@@ -68,7 +68,7 @@ TEST(TilesExactlyTest, TilesExactly_RandomTilingsAndTheirFaults_AgreeWithTheElem
   for (int round = 0; round < 20000; ++round) {
     Case test = Shatter(random);
     const size_t ndim = test.shape.size();
-    // Half of them are spoiled: a number changed, a box dropped or doubled; some stay exact.
+    // Half of the cases are spoiled: a number is changed, or a box dropped or doubled. Some of these stay exact.
     const size_t count = test.pool.size() / (2 * ndim);
     switch (random() % 5) {
       case 0: {
@@ -97,7 +97,7 @@ TEST(TilesExactlyTest, TilesExactly_RandomTilingsAndTheirFaults_AgreeWithTheElem
     ASSERT_EQ(TilesExactly(test.shape, boxes), wanted) << "round " << round;
     (wanted ? exact : broken)++;
 
-    // The faults together are exactly the elements that are not held once, with exactly their holders.
+    // Together the faults are exactly the elements that are not held once, with exactly their holders.
     std::vector<int> from_faults(counts.size(), 1);
     for (const TilingFault& fault : FindTilingFaults(test.shape, boxes, 1000)) {
       for (size_t flat = 0; flat < counts.size(); ++flat) {

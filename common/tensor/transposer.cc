@@ -6,7 +6,7 @@
 #if defined(__x86_64__) && !defined(CAIRN_PORTABLE)
 #define CAIRN_VECTORS
 #include <immintrin.h>
-// Inlined by force: a call between vectors costs more than what is done there.
+// This is inlined by force, because a call between vectors costs more than the work done there.
 #define CAIRN_AVX2 __attribute__((target("avx2")))
 #define CAIRN_AVX2_INLINE __attribute__((target("avx2"), always_inline)) inline
 #endif
@@ -16,14 +16,14 @@ namespace {
 
 constexpr int64_t kLine = Transposer::kLine;
 constexpr int64_t kRun = Transposer::kRun;
-constexpr int64_t kSlot = kLine + kRun;  // of a row of the target in the buffer
-// Rows that are fetched before they are needed.
+constexpr int64_t kSlot = kLine + kRun;  // one row of the target in the buffer
+// Rows are fetched so many rows before they are needed.
 constexpr int64_t kAhead = 8;
 
 template <size_t kBytes>
 constexpr int64_t kBlockColumns = 16 / static_cast<int64_t>(kBytes);
 
-// A group of 2 * kBlockColumns rows becomes columns. Whole blocks.
+// Turns a group of 2 * kBlockColumns rows into columns, in whole blocks.
 template <size_t kBytes>
 void TransposeElements(const std::byte* in, int64_t in_stride, std::byte* out, int64_t columns) {
   constexpr int64_t n = kBlockColumns<kBytes>;
@@ -67,13 +67,14 @@ CAIRN_AVX2_INLINE __m256i InterleaveHigh(__m256i a, __m256i b) {
   return _mm256_unpackhi_epi64(a, b);
 }
 
-// Two square blocks, one below the other, each in one half of the vectors: by interleaving rows half a block apart,
-// log2(side) times (Eklundh, "A fast computer method for matrix transposing", IEEE Transactions on Computers, 1972).
+// Transposes two square blocks, one below the other, each in one half of the vectors. It interleaves rows that lie half
+// a block apart, log2(side) times (Eklundh, "A fast computer method for matrix transposing", IEEE Transactions on
+// Computers, 1972).
 template <size_t kBytes>
 CAIRN_AVX2 void TransposeVectors(const std::byte* in, int64_t in_stride, std::byte* out, int64_t columns) {
   constexpr int64_t n = kBlockColumns<kBytes>;
   for (int64_t c = 0; c < columns; c += n, in += 16, out += n * kSlot) {
-    // Unrolled, so that the rows stay in registers.
+    // The loop is unrolled, so that the rows stay in registers.
     __m256i a[n], b[n];
 #pragma GCC unroll 16
     for (int64_t r = 0; r < n; ++r) {
@@ -113,8 +114,8 @@ CAIRN_AVX2 void CopyRuns(const std::byte* from, int64_t from_stride, std::byte* 
   }
 }
 
-// Rows of `bytes` each in slots. Whole lines go past the caches; what lies before the first and behind the last of the
-// target's row goes through them.
+// Writes rows of `bytes` each, which lie in slots. Whole lines go past the caches. The bytes before the first and
+// behind the last whole line of a target's row go through them.
 CAIRN_AVX2 void StreamRows(std::byte* row, int64_t bytes, std::byte* to, int64_t to_stride, int64_t rows,
                            std::byte* carry, bool first, bool last) {
   for (int64_t r = 0; r < rows; ++r, row += kSlot, to += to_stride, carry += kLine) {
@@ -162,13 +163,13 @@ void TransposeGroup(const std::byte* in, int64_t in_stride, std::byte* out, int6
 struct Transposer::Tile {
   const std::byte* source;
   int64_t source_stride;
-  const std::byte* next;  // source of the tile after this one
+  const std::byte* next;  // the source of the tile after this one
   std::byte* target;
   int64_t target_stride;
   int64_t rows;
   int64_t columns;
   bool past_caches;
-  bool first;  // of those that fill the same rows of the target
+  bool first;  // the first of the tiles that fill the same rows of the target
   bool last;
   std::byte* carries;  // a line for each of these rows
 };
@@ -194,7 +195,8 @@ void Transposer::Cast(const std::byte* from, std::byte* to, int64_t count) const
 void Transposer::Copy(const Plane& plane) {
   const int64_t tile_rows = kRun / target_bytes_, tile_columns = kRun / source_bytes_;
   const int64_t group = 2 * (16 / bytes_);
-  // In areas of columns, so that the pages of the target are few enough for the translation buffers of the processor.
+  // The plane is copied in areas of columns, so that the pages of the target are few enough for the translation buffers
+  // of the processor.
   for (int64_t begin = 0; begin < plane.columns; begin += kArea) {
     const int64_t end = std::min(begin + kArea, plane.columns);
     for (int64_t row = 0; row < plane.rows; row += tile_rows) {
@@ -220,7 +222,7 @@ void Transposer::Copy(const Plane& plane) {
   }
 }
 
-// A group of rows of the source, packed and perhaps cast.
+// Packs a group of rows of the source, and casts them if that comes first.
 void Transposer::Gather(const Tile& tile, int64_t row, int64_t rows) {
   const int64_t bytes = tile.columns * source_bytes_;
   for (int64_t r = row; r < row + rows; ++r) {
@@ -241,7 +243,7 @@ void Transposer::Gather(const Tile& tile, int64_t row, int64_t rows) {
 void Transposer::Transpose(const Tile& tile, int64_t row, int64_t rows) {
   const std::byte* in = tile.source + row * tile.source_stride;
   int64_t in_stride = tile.source_stride;
-  // What is small is near already, and whole blocks of it may be read where they are.
+  // A small source is in the caches already, so whole blocks of it may be read where they are.
   if (large_ || cast_first_ || rows * bytes_ != 32 || tile.columns * bytes_ % 16 != 0) {
     Gather(tile, row, rows);
     in = group_;
@@ -268,7 +270,7 @@ void Transposer::Write(const Tile& tile) {
     std::byte* rows = rows_ + c * kSlot + kLine;
     std::byte* to = tile.target + c * tile.target_stride;
     if (cast_last_) {
-      const int64_t whole = (tile.rows + 15) / 16 * 16;  // vectors are cast faster than what is left of one
+      const int64_t whole = (tile.rows + 15) / 16 * 16;  // whole vectors are cast faster than single elements
       for (int64_t r = 0; r < count; ++r) Cast(rows + r * kSlot, cast_rows_ + r * kSlot + kLine, whole);
       rows = cast_rows_ + kLine;
     }

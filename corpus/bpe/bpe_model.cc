@@ -5,7 +5,7 @@
 namespace cairn::corpus {
 namespace {
 
-constexpr size_t kShort = 48;  // symbols up to which a linear search for the best pair is the fastest
+constexpr size_t kShort = 48;  // up to so many symbols a linear search for the best pair is the fastest
 constexpr size_t kFirstSlots = 1024;
 
 size_t HashPair(uint64_t pair) {
@@ -15,7 +15,7 @@ size_t HashPair(uint64_t pair) {
 
 uint64_t PairOf(uint32_t left, uint32_t right) { return uint64_t{left} << 32 | right; }
 
-// What joints are known by: the last bytes of the left token, the first of the right one, up to three of each.
+// A joint is known by the last bytes of the left token and the first bytes of the right one, up to three of each.
 constexpr size_t kJointBytes = 3;
 
 uint32_t ShapeOf(size_t left, size_t right) { return static_cast<uint32_t>((left - 1) * kJointBytes + right - 1); }
@@ -28,7 +28,8 @@ uint64_t HashJoint(const uint8_t* place, size_t left, size_t right) {
   return key >> 32;
 }
 
-// Whether pieces may be cut at p, between two characters of at least two and three bytes.
+// Returns whether pieces may be cut at p, which lies behind a character of at least two bytes and before one of at
+// least three.
 bool IsPlaceForCut(const uint8_t* p) { return p[0] >= 0xE0 && p[-1] >= 0x80; }
 
 }  // namespace
@@ -108,7 +109,7 @@ void BpeModel::FindJoints() {
     if (slot.rank == kNone) continue;
     const absl::string_view left = bytes_of[slot.pair >> 32];
     const absl::string_view right = bytes_of[static_cast<uint32_t>(slot.pair)];
-    if (left.empty() || right.empty()) {  // an id without bytes: nothing is known of its places
+    if (left.empty() || right.empty()) {  // the places of an id without bytes are not known
       joints_.clear();
       return;
     }
@@ -123,7 +124,7 @@ void BpeModel::FindJoints() {
   }
 }
 
-// Three bytes before and after the place can be read.
+// Three bytes before the place and three behind it must be readable.
 bool BpeModel::CanJoin(const uint8_t* place) const {
   for (size_t left = kJointBytes; left > 0; --left) {
     for (size_t right = kJointBytes; right > 0; --right) {
@@ -150,7 +151,7 @@ std::optional<uint32_t> BpeModel::Find(std::string_view bytes) const {
   return it->second;
 }
 
-// The bytes as symbols.
+// Turns the bytes into symbols.
 void BpeModel::Start(std::string_view word, std::vector<uint32_t>& ids) const {
   bool after_unknown = false;
   for (const char c : word) {
@@ -183,12 +184,12 @@ void BpeModel::Encode(std::string_view word, Scratch& scratch, std::vector<uint3
   ids.insert(ids.end(), scratch.ids.begin(), scratch.ids.end());
 }
 
-// By looking at all pairs for each merge: of few symbols that is quicker than any order of them.
+// Looks at all pairs for each merge. For few symbols that is quicker than keeping them in any order.
 void BpeModel::MergeShort(std::string_view word, Scratch& scratch) const {
   uint32_t* const ids = scratch.ids.data();
   size_t last = scratch.ids.size();
   if (last < 2) return;
-  --last;  // pairs that are left; pair i has the symbols i and i + 1
+  --last;  // counts the pairs that are left; pair i has the symbols i and i + 1
   uint32_t ranks[kShort], results[kShort];
   const auto look_up = [&](size_t i) {
     const MergeSlot* merge = FindMerge(ids[i], ids[i + 1]);
@@ -221,7 +222,7 @@ void BpeModel::MergeShort(std::string_view word, Scratch& scratch) const {
   scratch.ids.resize(last + 1);
 }
 
-// With a heap and a linked list: n log n in the length of the word.
+// Uses a heap and a linked list, which takes n log n for a word of length n.
 void BpeModel::MergeLong(Scratch& scratch) const {
   auto& symbols = scratch.symbols;
   auto& heap = scratch.heap;
@@ -248,7 +249,7 @@ void BpeModel::MergeLong(Scratch& scratch) const {
     const Scratch::Candidate best = heap.back();
     heap.pop_back();
     Scratch::Symbol& left = symbols[best.at];
-    // A symbol that was merged away has kNone for its id.
+    // A symbol that was merged away has the id kNone.
     if (left.id != best.left || left.next == kNone || symbols[left.next].id != best.right) continue;
     Scratch::Symbol& right = symbols[left.next];
     left.id = best.result;

@@ -49,7 +49,7 @@ class BpeEncoder final : public Encoder {
   }
 
  private:
-  // Matches a group of added tokens, and hands what stands between them to `piece`.
+  // Matches a group of added tokens, and passes the text between them to `piece`.
   template <typename Piece>
   absl::Status EncodeAround(const BpeTokenizer::Group& group, std::string_view text, std::vector<uint32_t>& ids,
                             Piece&& piece) {
@@ -96,7 +96,7 @@ class BpeEncoder final : public Encoder {
     return absl::OkStatus();
   }
 
-  // Words, long ones in pieces that merges cannot join.
+  // Encodes words. Long ones are cut into pieces that merges cannot join.
   void EncodeWords(std::string_view piece, size_t begin, std::span<const uint32_t> ends, std::vector<uint32_t>& ids) {
     words_.clear();
     for (const uint32_t end : ends) {
@@ -115,7 +115,7 @@ class BpeEncoder final : public Encoder {
     LookUp(words_, piece.data() + piece.size(), ids);
   }
 
-  // In batches, so that the cache's answers come from memory together. Memory up to `limit` may be read.
+  // Looks words up in batches, so that the waits for memory overlap. Memory up to `limit` may be read.
   void LookUp(std::span<const std::string_view> words, const char* limit, std::vector<uint32_t>& ids) {
     WordKey keys[kBatch];
     uint64_t hashes[kBatch];

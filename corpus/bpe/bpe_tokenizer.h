@@ -1,4 +1,4 @@
-// Text to ids: added tokens, pre-tokenizer, merges, and a cache of words.
+// Turns text into ids by added tokens, a pre-tokenizer, merges, and a cache of words.
 #ifndef CAIRN_CORPUS_BPE_BPE_TOKENIZER_H_
 #define CAIRN_CORPUS_BPE_BPE_TOKENIZER_H_
 
@@ -19,8 +19,8 @@ struct AddedToken {
   std::string content;
   uint32_t id = 0;
   bool special = true;
-  bool normalized = false;   // matched after those that are not
-  bool single_word = false;  // only where no word character touches it
+  bool normalized = false;   // matched after the tokens that are not normalized
+  bool single_word = false;  // matched only where no word character touches it
   bool lstrip = false;       // takes the white space before it
   bool rstrip = false;       // takes the white space behind it
 };
@@ -31,8 +31,8 @@ class BpeTokenizer final : public Tokenizer {
     BpeModel model;
     std::vector<AddedToken> added;
     Pretokenizer pretokenizer;
-    bool add_prefix_space = false;  // a blank before each text that does not begin with one
-    uint32_t vocab_size = 0;        // above every id
+    bool add_prefix_space = false;  // puts a blank before each text that does not begin with one
+    uint32_t vocab_size = 0;        // larger than every id
   };
 
   explicit BpeTokenizer(Parts parts);
@@ -47,7 +47,7 @@ class BpeTokenizer final : public Tokenizer {
  private:
   friend class BpeEncoder;
 
-  // Added tokens that are matched together.
+  // Added tokens that are matched at the same time.
   struct Group {
     std::vector<AddedToken> tokens;
     SpecialMatcher matcher;

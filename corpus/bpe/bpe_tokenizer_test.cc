@@ -16,7 +16,7 @@ namespace {
 
 using Ids = std::vector<uint32_t>;
 
-// Tokens and merges made at random from characters of three bytes, also of parts of them.
+// Random tokens and merges of characters with three bytes, and of parts of such characters.
 struct RandomVocabulary {
   std::vector<std::string> tokens;                                                // by id; the first 256 are the bytes
   std::map<std::pair<uint32_t, uint32_t>, std::pair<uint32_t, uint32_t>> merges;  // to (rank, result)
@@ -50,7 +50,7 @@ struct RandomVocabulary {
     return model;
   }
 
-  // The definition: the leftmost pair of the lowest rank, again and again.
+  // Encodes by the definition: it merges the leftmost pair of the lowest rank, again and again.
   Ids Encode(std::string_view word) const {
     Ids ids;
     for (const char c : word) ids.push_back(static_cast<uint8_t>(c));
@@ -115,7 +115,7 @@ TEST(IdCache, Find_RandomWords_AreKnownWithTheirIds) {
   IdCache cache;
   std::map<std::string, Ids> expected;
   for (int i = 0; i < 100'000; ++i) {
-    // Words that differ in few places, of lengths around the limit of what a key holds.
+    // The words differ in few places. Their lengths are around the longest that fits a key.
     std::string word(1 + random() % 30, 'a');
     for (int changes = 0; changes < 2; ++changes) word[random() % word.size()] = static_cast<char>('a' + random() % 3);
     if (random() % 500 == 0) word.resize(200 + random() % 100, 'b');

@@ -35,8 +35,6 @@ constexpr Maps kMaps = MakeMaps();
 
 }  // namespace
 
-char32_t ByteLevelCodePoint(uint8_t byte) { return kMaps.code_point_of[byte]; }
-
 const std::array<uint8_t, 256>& ByteLevelOrder() { return kMaps.order; }
 
 std::string ToByteLevel(std::string_view bytes) {

@@ -12,7 +12,7 @@
 namespace cairn::corpus {
 namespace {
 
-// Enough for any pre-token that a sane expression cuts; a runaway expression stops within about a second.
+// This is enough for any pre-token of a sane expression, and a runaway expression stops within about a second.
 constexpr uint32_t kMatchLimit = 10'000'000;
 constexpr uint32_t kHeapLimitKib = 256 * 1024;
 constexpr size_t kMaxPatternBytes = 64 * 1024;
@@ -46,7 +46,7 @@ absl::StatusOr<std::shared_ptr<const CompiledPattern>> CompiledPattern::Compile(
                                   translated == pattern ? "" : absl::StrCat(" of ", translated)),
                      {{"pattern", pattern}});
   }
-  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // without it PCRE2 interprets
+  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // if this fails, PCRE2 interprets the expression
   return std::shared_ptr<const CompiledPattern>(new CompiledPattern(code, pattern));
 }
 
@@ -73,7 +73,7 @@ absl::StatusOr<PatternMatcher::Match> PatternMatcher::Find(std::string_view text
                        data, static_cast<pcre2_match_context*>(match_context_));
   };
   int result = match(0);
-  // The machine stack of compiled code is small; the interpreter takes its memory from the heap, up to the limit.
+  // Compiled code has a small machine stack. The interpreter takes its memory from the heap, up to the limit.
   if (result == PCRE2_ERROR_JIT_STACKLIMIT) result = match(PCRE2_NO_JIT);
   if (result == PCRE2_ERROR_NOMATCH) return Match{};
   if (result < 0) {
@@ -83,7 +83,7 @@ absl::StatusOr<PatternMatcher::Match> PatternMatcher::Find(std::string_view text
                      {{"pattern", pattern_.pattern_}});
   }
   const PCRE2_SIZE* ovector = pcre2_get_ovector_pointer(data);
-  // \K can put the reported start behind the end or before `from`.
+  // \K can put the reported start behind the match's end or before `from`.
   return Match{std::max<size_t>(ovector[0], from), std::max<size_t>(ovector[1], from), true};
 }
 

@@ -1,4 +1,4 @@
-// A regular expression that is none of the published ones, matched by PCRE2.
+// Matches, by PCRE2, a regular expression that is none of the published ones.
 #ifndef CAIRN_CORPUS_BPE_COMPILED_PATTERN_H_
 #define CAIRN_CORPUS_BPE_COMPILED_PATTERN_H_
 
@@ -11,11 +11,11 @@
 
 namespace cairn::corpus {
 
-// Read as Hugging Face tokenizers reads it (pattern_dialect.h), with PCRE2's own Unicode version; compiled to machine
-// code where PCRE2 can. Immutable; thread-safe.
+// The expression is read as Hugging Face tokenizers reads it (pattern_dialect.h), with PCRE2's own Unicode version, and
+// compiled to machine code where PCRE2 can. Immutable; thread-safe.
 class CompiledPattern {
  public:
-  // INVALID_ARGUMENT (BAD_PATTERN): not a regular expression; the message has the offset.
+  // INVALID_ARGUMENT (BAD_PATTERN): it is no regular expression; the message has the offset.
   static absl::StatusOr<std::shared_ptr<const CompiledPattern>> Compile(const std::string& pattern);
   ~CompiledPattern();
   CompiledPattern(const CompiledPattern&) = delete;
@@ -29,7 +29,7 @@ class CompiledPattern {
   std::string pattern_;
 };
 
-// One thread's matcher. Not thread-safe; the pattern must outlive it.
+// The matcher of one thread. Not thread-safe; the pattern must outlive it.
 class PatternMatcher {
  public:
   explicit PatternMatcher(const CompiledPattern& pattern);
@@ -42,8 +42,8 @@ class PatternMatcher {
     size_t end = 0;
     bool found = false;
   };
-  // The leftmost match in `text`, which must be valid UTF-8, that begins at or after `from`.
-  // INVALID_ARGUMENT (BAD_PATTERN): it took more steps or memory than is reasonable for any text.
+  // Returns the leftmost match that begins at or after `from` in `text`, which must be valid UTF-8. INVALID_ARGUMENT
+  // (BAD_PATTERN): it took more steps or memory than is reasonable for any text.
   absl::StatusOr<Match> Find(std::string_view text, size_t from);
 
  private:

@@ -32,7 +32,7 @@ std::string CountFingerprint(const std::vector<std::string>& inputs, const std::
   digester.Add("cairn bpe count").Add(settings).Add(inputs.size());
   for (const std::string& input : inputs) {
     struct stat info = {};
-    stat(input.c_str(), &info);  // a missing one is found when it is opened
+    stat(input.c_str(), &info);  // a missing file is found when it is opened
     digester.Add(input)
         .Add(static_cast<uint64_t>(info.st_size))
         .Add(static_cast<uint64_t>(info.st_mtim.tv_sec))
@@ -74,7 +74,7 @@ absl::StatusOr<std::optional<CountRecord>> LoadCountRecord(const std::string& di
   if (DigestHex(Digest(body)) != text.substr(0, newline)) return Damaged(path, "its digest does not fit");
   const nlohmann::json json = nlohmann::json::parse(body, nullptr, false);
   if (!json.is_object() || json.value("version", 0) != kVersion) return Damaged(path, "another version wrote it");
-  // Written by SaveCountRecord: the digest vouches for the fields.
+  // SaveCountRecord wrote this, so if the digest is right the fields are too.
   CountRecord record;
   record.fingerprint = json["fingerprint"];
   for (const auto& run : json["runs"]) {

@@ -13,17 +13,17 @@
 namespace cairn::corpus {
 
 struct CountRecord {
-  std::string fingerprint;  // of inputs and settings
+  std::string fingerprint;  // covers inputs and settings
   std::vector<WordRun> runs;
   BlockReader::Position position;
 };
 
-// A digest of the inputs' names, sizes and times of change, and of `settings`.
+// Returns a digest of the inputs' names, sizes and times of change, and of `settings`.
 std::string CountFingerprint(const std::vector<std::string>& inputs, const std::string& settings);
 
-// Replaces the record in `directory`. Errors as of WriteFileAtomically.
+// Replaces the record in `directory`. Fails as WriteFileAtomically.
 absl::Status SaveCountRecord(const std::string& directory, const CountRecord& record);
-// Nothing if there is none. DATA_LOSS (CHECKSUM_MISMATCH): it is damaged.
+// Returns nothing if there is no record. DATA_LOSS (CHECKSUM_MISMATCH): the record is damaged.
 absl::StatusOr<std::optional<CountRecord>> LoadCountRecord(const std::string& directory);
 
 std::string CountRecordPath(const std::string& directory);

@@ -13,7 +13,7 @@
 namespace cairn::corpus {
 namespace {
 
-// Ids as text, each with a blank behind it, ready to be copied.
+// Holds ids as text, each with a blank behind it, ready to be copied.
 class Digits {
  public:
   explicit Digits(uint32_t ids) : cells_(std::min(ids, kMost)) {
@@ -24,7 +24,7 @@ class Digits {
     }
   }
 
-  // Appends the line of these ids; `out` grows.
+  // Appends the line of these ids to `out`, which grows.
   void AppendLine(const std::vector<uint32_t>& ids, std::string& out) const {
     const size_t size = out.size();
     out.resize(size + ids.size() * 11 + 8);
@@ -44,7 +44,7 @@ class Digits {
   }
 
  private:
-  static constexpr uint32_t kMost = 1'000'000;  // seven digits and beyond do not fit a cell
+  static constexpr uint32_t kMost = 1'000'000;  // ids of seven digits or more do not fit a cell
 
   struct Cell {
     char text[8] = {};
@@ -135,7 +135,7 @@ class LineEncoder {
   const Tokenizer& tokenizer_;
   const EncodeLinesOptions& options_;
   const Digits digits_;
-  const Pretokenizer pretokenizer_;  // lines are cut at newlines only: never asked
+  const Pretokenizer pretokenizer_;  // never asked, because lines are cut only at newlines
   const SpecialMatcher no_specials_;
 
   Mutex mutex_;
@@ -143,7 +143,7 @@ class LineEncoder {
   BlockReader reader_ ABSL_GUARDED_BY(mutex_);
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t next_turn_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t turn_ ABSL_GUARDED_BY(mutex_) = 0;  // whose output comes next
+  uint64_t turn_ ABSL_GUARDED_BY(mutex_) = 0;  // the thread whose output comes next
   EncodeLinesSummary summary_ ABSL_GUARDED_BY(mutex_);
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
 };

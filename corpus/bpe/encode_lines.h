@@ -14,25 +14,25 @@
 namespace cairn::corpus {
 
 struct EncodeLinesOptions {
-  std::string input;  // "-": standard input; may be gzip or Zstandard
+  std::string input;  // "-" is standard input; the file may be gzip or Zstandard
   int threads = 1;
   const std::atomic<bool>* stop = nullptr;  // as in BlockReader::Options
-  // Takes a piece of the output, in order; an error ends the work.
+  // Takes a piece of the output; pieces come in order. An error ends the work.
   std::function<absl::Status(std::string_view)> write;
-  // Called with the bytes of the file read; false ends with CANCELLED (INTERRUPTED). One thread at a time.
+  // Called by one thread at a time with the number of bytes read from the file. If it returns false, the work ends with
+  // CANCELLED (INTERRUPTED).
   std::function<bool(uint64_t)> progress;
 };
 
 struct EncodeLinesSummary {
   uint64_t lines = 0;
   uint64_t tokens = 0;
-  uint64_t bytes = 0;  // of text
+  uint64_t bytes = 0;  // bytes of text
 };
 
-// For each line of the input, without its newline, writes one line of ids separated by blanks. Each thread holds a
-// piece of the longest line or of 1 MiB, whichever is more, and at most one such piece per thread waits for a slow
-// writer. So memory is bounded. NOT_FOUND (INPUT_UNREADABLE), CANCELLED (INTERRUPTED), errors of the encoder and of
-// `write`.
+// Writes one line of ids, separated by blanks, for each line of the input without its newline. Memory is bounded: each
+// thread holds a piece of 1 MiB, or of the longest line if that is more, and at most one such piece per thread waits
+// for a slow writer. NOT_FOUND (INPUT_UNREADABLE), CANCELLED (INTERRUPTED), errors of the encoder and of `write`.
 absl::StatusOr<EncodeLinesSummary> EncodeLines(const Tokenizer& tokenizer, const EncodeLinesOptions& options);
 
 }  // namespace cairn::corpus

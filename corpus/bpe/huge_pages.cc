@@ -14,7 +14,7 @@ struct Block {
   size_t bytes;
 };
 
-// What HugePageReuse keeps.
+// The blocks that HugePageReuse keeps.
 class Kept {
  public:
   void AddUser() {
@@ -30,7 +30,7 @@ class Kept {
     blocks_.shrink_to_fit();
   }
 
-  // The smallest block that is large enough, cut to size; null if there is none.
+  // Returns the smallest block that is large enough, cut to size; null if there is none.
   void* Take(size_t bytes) {
     MutexLock lock(mutex_);
     Block* best = nullptr;
@@ -47,7 +47,7 @@ class Kept {
     return memory;
   }
 
-  // Whether it is kept.
+  // Returns whether the block is kept.
   bool Give(void* memory, size_t bytes) {
     MutexLock lock(mutex_);
     if (users_ == 0) return false;
@@ -62,7 +62,7 @@ class Kept {
 };
 
 Kept& KeptPages() {
-  static Kept* const kept = new Kept;  // never destroyed: arrays may be freed late
+  static Kept* const kept = new Kept;  // never destroyed, because arrays may be freed late
   return *kept;
 }
 
@@ -76,7 +76,7 @@ void* AllocateHugePages(size_t bytes) {
   const size_t mapped = bytes + kHugePageBytes;
   void* const memory = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
-  // What lies before the first huge page and behind the last goes back.
+  // The memory before the first huge page and behind the last one goes back to the kernel.
   char* const begin = static_cast<char*>(memory);
   const size_t before = -reinterpret_cast<uintptr_t>(begin) % kHugePageBytes;
   if (before > 0) munmap(begin, before);

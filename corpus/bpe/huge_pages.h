@@ -10,14 +10,15 @@ namespace cairn::corpus {
 
 inline constexpr size_t kHugePageBytes = size_t{2} << 20;
 
-// Memory that begins at a huge page and asks the kernel for huge pages; where it has none it is ordinary memory.
-// `bytes` is a multiple of kHugePageBytes. Throws std::bad_alloc. Thread-safe. The bytes are undefined.
+// Returns memory that begins at a huge page, and asks the kernel for huge pages. Where the kernel has none it is
+// ordinary memory. `bytes` must be a multiple of kHugePageBytes. The content is undefined. Throws std::bad_alloc.
+// Thread-safe.
 void* AllocateHugePages(size_t bytes);
 void FreeHugePages(void* memory, size_t bytes);
 
-// While an object of this class lives, huge pages that are freed are kept for what is allocated next: the kernel clears
-// every page that it hands out, which costs more than most of what is then done with it (a machine whose host takes
-// free memory back pays tenfold).
+// While an object of this class lives, huge pages that are freed are kept for the next allocations. The kernel clears
+// every page that it hands out, which costs more than most of what is then done with the page (and ten times more on a
+// virtual machine whose host takes free memory back).
 class HugePageReuse {
  public:
   HugePageReuse();
@@ -26,7 +27,7 @@ class HugePageReuse {
   HugePageReuse& operator=(const HugePageReuse&) = delete;
 };
 
-// A standard allocator. Arrays of a huge page and more get huge pages. Thread-safe.
+// A standard allocator that puts arrays of at least one huge page on huge pages. Thread-safe.
 template <typename T>
 class HugePageAllocator {
  public:

@@ -1,4 +1,4 @@
-// Ids of words seen before.
+// Remembers the ids of words.
 #ifndef CAIRN_CORPUS_BPE_ID_CACHE_H_
 #define CAIRN_CORPUS_BPE_ID_CACHE_H_
 
@@ -12,19 +12,19 @@
 
 namespace cairn::corpus {
 
-// Forgets everything when it has become large, so that its memory is bounded (about 100 MiB) on any text.
-// Not thread-safe.
+// Forgets everything when it has become large, so that its memory is bounded (about 100 MiB) for any text. Not
+// thread-safe.
 class IdCache {
  public:
-  static constexpr size_t kMaxWordBytes = 255;  // longer ones are rare and not kept
+  static constexpr size_t kMaxWordBytes = 255;  // longer words are rare and not kept
 
-  // A look-up in three steps, so that many can wait for memory together.
+  // A look-up has three steps, so that the waits of many look-ups for memory overlap.
   void AskForSlot(uint64_t hash) const { map_.AskForSlot(hash); }
   uint32_t AskForEntry(uint64_t hash) const { return map_.AskForEntry(hash); }
-  // Appends the ids of the word and returns true, if it is known. `asked` is what AskForEntry() told.
+  // If the word is known, appends its ids and returns true. `asked` is what AskForEntry() returned.
   bool Find(const WordKey& key, uint64_t hash, std::string_view word, uint32_t asked,
             std::vector<uint32_t>& ids) const {
-    // What was asked before may have been forgotten since.
+    // The entry may have been forgotten since.
     if (asked >= map_.size() || !map_.Is(map_[asked], key, word)) asked = map_.Find(key, hash, word);
     if (asked == WordMap::kNone) return false;
     const uint64_t value = map_[asked].value;
@@ -33,7 +33,7 @@ class IdCache {
     const size_t size = ids.size();
     ids.resize(size + std::max(count, kFew));
     if (count <= kFew) {
-      std::memcpy(ids.data() + size, known, kFew * sizeof(uint32_t));  // of fixed size: no call, no loop
+      std::memcpy(ids.data() + size, known, kFew * sizeof(uint32_t));  // a fixed size needs no call and no loop
     } else {
       std::copy_n(known, count, ids.data() + size);
     }
@@ -41,7 +41,7 @@ class IdCache {
     return true;
   }
 
-  // The word must not be known.
+  // The word must not be known already.
   void Add(const WordKey& key, uint64_t hash, std::string_view word, const uint32_t* ids, size_t count) {
     if (word.size() > kMaxWordBytes) return;
     if (map_.size() >= kMaxWords || map_.arena_bytes() > kMaxBytes || ids_.size() > kMaxBytes / sizeof(uint32_t)) {
@@ -61,8 +61,8 @@ class IdCache {
   static constexpr int kCountBits = 8;  // a word has no more ids than bytes
   static constexpr uint64_t kCountMask = kMaxWordBytes;
 
-  WordMap map_;  // values: where in ids_ the word's begin, and how many they are
-  std::vector<uint32_t> ids_ = std::vector<uint32_t>(kFew);  // ends with room for a read of kFew
+  WordMap map_;  // a value says where the word's ids begin in ids_, and how many there are
+  std::vector<uint32_t> ids_ = std::vector<uint32_t>(kFew);  // always ends with room for a read of kFew
 };
 
 }  // namespace cairn::corpus

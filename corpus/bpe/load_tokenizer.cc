@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 constexpr char kEndOfText[] = "<|endoftext|>";
 constexpr size_t kMaxFileBytes = size_t{1} << 30;
 
-// tiktoken's own files say neither their pattern nor their special tokens.
+// tiktoken's own files have neither their pattern nor their special tokens.
 struct KnownFile {
   std::string_view name;
   const char* pretokenizer;
@@ -104,7 +104,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTiktoken(const std::string& path,
   return Finish(BuildTiktoken(ranks, specials, pretokenizer, path));
 }
 
-// Which file of a directory holds the tokenizer; `path` itself if it is a file.
+// Returns the file of a directory that holds the tokenizer; `path` itself if that is a file.
 absl::StatusOr<std::string> FindFile(const std::string& path) {
   std::error_code error;
   if (!fs::is_directory(path, error)) return path;

@@ -1,4 +1,4 @@
-// Byte-level BPE tokenizers from the files in which they are published.
+// Loads byte-level BPE tokenizers from the files in which they are published.
 #ifndef CAIRN_CORPUS_BPE_LOAD_TOKENIZER_H_
 #define CAIRN_CORPUS_BPE_LOAD_TOKENIZER_H_
 
@@ -14,33 +14,35 @@
 
 namespace cairn::corpus {
 
-// What a file does not say itself.
+// Says what the file itself does not say.
 struct BpeLoadOptions {
-  // The pre-tokenizer of a tiktoken file or a vocab.json + merges.txt pair: "gpt2", "gpt4", "cl100k", "llama3",
-  // "qwen2", "o200k", "whitespace" or a regular expression. Default: gpt2 for a pair; for a tiktoken file the one that
-  // goes with its name (cl100k_base.tiktoken ...) or with the tokenizer.json beside it.
+  // The pre-tokenizer of a tiktoken file or of a vocab.json + merges.txt pair: "gpt2", "gpt4", "cl100k", "llama3",
+  // "qwen2", "o200k", "whitespace" or a regular expression. The default is gpt2 for a pair; for a tiktoken file it is
+  // the one that belongs to the file's name (cl100k_base.tiktoken ...) or to the tokenizer.json beside it.
   std::optional<std::string> pretokenizer;
-  // Special tokens of a tiktoken file or a pair, by their text. Default: those that go with the file's name.
+  // The special tokens of a tiktoken file or a pair, by their text. By default they are those that belong to the file's
+  // name.
   std::map<std::string, uint32_t> special_tokens;
 };
 
-// Loads from `path`: a directory (its tokenizer.json; else vocab.json + merges.txt; else its one *.tiktoken file), a
+// Loads from `path`: a directory (its tokenizer.json; else vocab.json + merges.txt; else its only *.tiktoken file), a
 // tokenizer.json, or a *.tiktoken file. The result encodes as Hugging Face tokenizers (add_special_tokens=False) or
-// tiktoken (allowed_special="all") do; a byte that is not UTF-8 is one character that is no letter, number or space.
+// tiktoken (allowed_special="all") does. A byte that is not UTF-8 counts as a character that is no letter, number or
+// space.
 //
-// NOT_FOUND (INPUT_UNREADABLE): no such file.
-// INVALID_ARGUMENT (BAD_TOKENIZER): the file is damaged or contradicts itself; the message names what and where.
-// INVALID_ARGUMENT (BAD_PATTERN): its regular expression cannot be compiled.
-// UNIMPLEMENTED (UNSUPPORTED): a tokenizer of another kind (normalizers, byte fallback, word suffixes ...).
+// NOT_FOUND (INPUT_UNREADABLE): there is no such file.
+// INVALID_ARGUMENT (BAD_TOKENIZER): the file is damaged or contradicts itself; the message says what and where;
+// (BAD_PATTERN): its regular expression cannot be compiled.
+// UNIMPLEMENTED (UNSUPPORTED): it is a tokenizer of another kind (normalizers, byte fallback, word suffixes ...).
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadBpeTokenizer(const std::string& path,
                                                             const BpeLoadOptions& options = {});
 
-// The vocabulary in a directory or tokenizer.json, to go on training from it. Errors as above; BAD_TOKENIZER also for
-// ids that are not 0..n-1.
+// Loads the vocabulary from a directory or tokenizer.json, so that training can go on from it. Fails as above, and with
+// BAD_TOKENIZER if the ids are not 0..n-1.
 absl::StatusOr<BpeVocabulary> LoadBpeVocabulary(const std::string& path);
 
-// Loads GPT-2's pair. "<|endoftext|>" is special, as in Hugging Face's GPT2TokenizerFast: with the id of vocab.json, or
-// with the next free one. Errors as above.
+// Loads GPT-2's pair of files. "<|endoftext|>" is special, as in Hugging Face's GPT2TokenizerFast. Its id is that of
+// vocab.json, or the next free one. Fails as above.
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadGpt2Tokenizer(const std::string& vocab_json,
                                                              const std::string& merges_txt,
                                                              const BpeLoadOptions& options = {});

@@ -18,18 +18,18 @@ namespace cairn::corpus {
 namespace {
 
 constexpr uint32_t kProgressEvery = 64;
-constexpr size_t kAhead = 12;  // pairs to prefetch
+constexpr size_t kAhead = 12;  // pairs are fetched so far ahead
 constexpr uint64_t kTrackStep = 8;
 constexpr int kMostMadeAgain = 16;
 constexpr uint32_t kMostShards = 16;
-// From how many bytes of words on, and places of one merge, several threads are quicker than one.
+// Several threads are quicker than one if the words have this many bytes and one merge has this many places.
 constexpr uint64_t kTeamBytes = uint64_t{1} << 20;
 constexpr uint64_t kTeamPlaces = 1500;
 
-// A pair that could merge next, with the count that it had when it was put on the heap.
+// A pair that could merge next, with the count that it had when it came onto the heap.
 struct Candidate {
   uint64_t count;
-  uint64_t left_prefix;  // the first bytes of the left token, big-endian: settles most ties without a look at the bytes
+  uint64_t left_prefix;  // the left token's first bytes, big-endian, which settle most ties without a look at the bytes
   uint32_t left;
   uint32_t right;
   uint32_t set;
@@ -69,7 +69,7 @@ class MergeEngine::Impl {
   absl::StatusOr<MergeResult> Run();
 
  private:
-  // What the merge at hand does, in all shards, to the pairs with one neighbour.
+  // What the current merge does, in all shards, to the pairs with one neighbour.
   struct Change {
     uint64_t weight = 0;
     uint64_t places = 0;
@@ -77,7 +77,7 @@ class MergeEngine::Impl {
   struct Side {
     std::vector<uint32_t> touched;
     std::vector<Change> changes;  // by token
-    std::vector<uint32_t> sets;   // by token: of the pair with it that came into being
+    std::vector<uint32_t> sets;   // by token: the set of the new pair with that token
 
     void Clear();
     void Add(std::span<const WordShard::Touched> part);
@@ -112,21 +112,22 @@ class MergeEngine::Impl {
 
   std::vector<std::unique_ptr<WordShard>> shards_;
   std::unique_ptr<StepTeam> team_;
-  std::vector<uint32_t> previous_set_;  // by set: the one that the same pair had before
+  std::vector<uint32_t> previous_set_;  // by set: the set that the same pair had before
 
   PairTable pairs_;
-  // Pairs that count less than this when they come into being are not in `pairs_` and have no list: most never merge.
-  // When all others are done, Track() finds them in the words. A guess that is too low costs memory, one that is too
-  // high another pass over the words.
+  // A new pair whose count is below this is not in `pairs_` and has no list, because most such pairs never merge. When
+  // all others have merged, Track() finds them in the words. If the guess is too low it costs memory, if it is too high
+  // it costs another pass over the words.
   uint64_t tracked_ = 1;
-  int made_again_ = 0;  // tokens that came into being by a second merge
-  // A heap of the candidates with at least `floor_`; the many that are rarer wait in `rare_` until they are wanted.
+  int made_again_ = 0;  // tokens that a second merge made once more
+  // A heap of the candidates with a count of at least `floor_`. The many rarer ones wait in `rare_` until they are
+  // needed.
   std::vector<Candidate> heap_;
   std::vector<Candidate> rare_;
   uint64_t floor_ = 0;
 
   Side left_, right_;
-  uint64_t pending_places_ = 0;  // of the sets of the last merge: the shards have yet to list them
+  uint64_t pending_places_ = 0;  // places of the last merge's sets, which the shards have yet to list
 };
 
 void MergeEngine::Impl::Side::Clear() {
@@ -181,7 +182,7 @@ uint32_t MergeEngine::Impl::NewSet(PairTable::Slot& slot) {
   return set;
 }
 
-// The count of the word with so many words before it when they are ordered by descending counts; 0 if there is none.
+// Returns the count of the word at this rank when words are ordered by descending counts; 0 if there is none.
 uint64_t MergeEngine::Impl::CountOfRank(uint64_t rank) const {
   std::vector<std::pair<uint64_t, uint64_t>> counts;
   for (const auto& shard : shards_) counts.insert(counts.end(), shard->counts().begin(), shard->counts().end());
@@ -193,7 +194,7 @@ uint64_t MergeEngine::Impl::CountOfRank(uint64_t rank) const {
   return 0;
 }
 
-// The pairs of bytes.
+// Counts and lists the pairs of bytes.
 absl::Status MergeEngine::Impl::FindPairs() {
   std::vector<std::unique_ptr<WordShard::BytePairs>> parts(shards_.size());
   InShards(true, [&](WordShard& shard, size_t i) {
@@ -201,8 +202,8 @@ absl::Status MergeEngine::Impl::FindPairs() {
     parts[i] = std::make_unique<WordShard::BytePairs>();
     shard.TallyBytePairs(*parts[i]);
   });
-  // In text, the last of `wanted` merges is more frequent than the word of that rank, because most words need one merge
-  // or more.
+  // In text, the last of `wanted` merges is more frequent than the word of that rank, because most words need at least
+  // one merge.
   if (options_.first.empty()) {
     tracked_ = std::max<uint64_t>({CountOfRank(options_.wanted), options_.min_frequency, 1});
   }
@@ -229,7 +230,8 @@ absl::Status MergeEngine::Impl::FindPairs() {
   return ShardStatus();
 }
 
-// Takes the pairs that count `least`, all or those with one token, into the table, with a set and a candidate of each.
+// Adds the pairs whose count is at least `least` to the table, all of them or those with one token, and makes a set and
+// a candidate for each.
 absl::Status MergeEngine::Impl::Track(uint64_t least, uint32_t token) {
   std::vector<WordShard::Pairs> parts(shards_.size());
   InShards(true, [&](WordShard& shard, size_t i) { parts[i] = shard.FindPairs(token, pairs_); });
@@ -250,7 +252,7 @@ absl::Status MergeEngine::Impl::Track(uint64_t least, uint32_t token) {
   return ShardStatus();
 }
 
-// Whether `b` merges before `a`: the order of std::push_heap.
+// Returns whether `b` merges before `a`, as std::push_heap orders.
 inline bool MergeEngine::Impl::Before(const Candidate& a, const Candidate& b) const {
   if (a.count != b.count) return a.count < b.count;
   if (options_.tie_break == TieBreak::kHuggingFace) {
@@ -278,7 +280,7 @@ void MergeEngine::Impl::Push(uint64_t pair, uint32_t set, int64_t count) {
   PushCandidate({static_cast<uint64_t>(count), prefix_[left], left, static_cast<uint32_t>(pair), set});
 }
 
-// The candidate that merges next; false if none is left.
+// Takes the candidate that merges next; returns false if none is left.
 absl::StatusOr<bool> MergeEngine::Impl::Pop(Candidate& best) {
   const auto order = [this](const auto& a, const auto& b) { return Before(a, b); };
   const uint64_t least = std::max<uint64_t>(options_.min_frequency, 1);
@@ -316,7 +318,7 @@ std::vector<uint32_t> MergeEngine::Impl::AllSets(uint64_t pair) const {
   return sets;
 }
 
-// Forgets a pair whose places are all merged.
+// Forgets a pair after all its places were merged.
 void MergeEngine::Impl::Forget(uint64_t pair) {
   PairTable::Slot* const slot = pairs_.Find(pair);
   if (slot == nullptr) return;
@@ -332,8 +334,8 @@ absl::Status MergeEngine::Impl::DoMerge(uint32_t left, uint32_t right, std::span
   const auto known = id_of_.find(bytes);
   const bool again = known != id_of_.end();
   const uint32_t result = again ? known->second : AddToken(std::move(bytes));
-  // Pairs of a token that is there already come into being a second time: from now on all of them count, and if it
-  // happens often all pairs of all tokens do.
+  // Pairs of a token that exists already come into being a second time. From now on all pairs of that token are
+  // counted, and, if this happens often, all pairs of all tokens.
   if (again && tracked_ > 1) {
     if (++made_again_ > kMostMadeAgain) tracked_ = 1;
     CAIRN_RETURN_IF_ERROR(Track(1, tracked_ == 1 ? WordShard::kAnyToken : result));
@@ -343,7 +345,7 @@ absl::Status MergeEngine::Impl::DoMerge(uint32_t left, uint32_t right, std::span
   uint64_t places = pending_places_;
   for (const auto& shard : shards_) places += shard->PlacesOf(sets);
   InShards(places >= kTeamPlaces, [&](WordShard& shard, size_t) {
-    shard.MakeLists(left_.sets, right_.sets);  // of the merge before: for one step of the team instead of two
+    shard.MakeLists(left_.sets, right_.sets);  // belongs to the last merge; here it needs no team step of its own
     shard.Merge(step);
   });
   CAIRN_RETURN_IF_ERROR(ShardStatus());
@@ -355,13 +357,13 @@ void MergeEngine::Impl::CountChanges(const WordShard::Step& step, bool again) {
   left_.Clear();
   right_.Clear();
   pending_places_ = 0;
-  uint64_t before_result = 0;  // of pairs (right, result) that became (result, result)
+  uint64_t before_result = 0;  // of the pairs (right, result) that became (result, result)
   for (const auto& shard : shards_) {
     left_.Add(shard->left());
     right_.Add(shard->right());
     before_result += shard->before_result();
   }
-  // New pairs first: of two places side by side the second takes away again a pair that the first has made.
+  // New pairs come first: of two places side by side, the second takes away a pair that the first has made.
   CountNewPairs(left_, true, step, again, before_result);
   CountNewPairs(right_, false, step, again, 0);
   const auto less = [&](uint64_t pair, uint64_t weight) {
@@ -378,7 +380,7 @@ void MergeEngine::Impl::CountChanges(const WordShard::Step& step, bool again) {
   }
 }
 
-// Counts the pairs that came into being on one side, and makes their sets and candidates.
+// Counts the new pairs on one side, and makes their sets and candidates.
 void MergeEngine::Impl::CountNewPairs(Side& side, bool is_left, const WordShard::Step& step, bool again,
                                       uint64_t more_of_result) {
   for (const uint32_t n : side.touched) {
@@ -434,7 +436,7 @@ absl::StatusOr<MergeResult> MergeEngine::Impl::Run() {
       CAIRN_RETURN_IF_ERROR(DoMerge(best.left, best.right, AllSets(pair), false));
       Forget(pair);
     } else {
-      // Hugging Face's trainer remembers, for each time that a pair came into being, the words where it did.
+      // For each time that a pair came into being, Hugging Face's trainer remembers the words where it did.
       const bool several = pairs_.Find(pair)->sets > 1;
       CAIRN_RETURN_IF_ERROR(DoMerge(best.left, best.right, std::span(&best.set, 1), several));
     }
@@ -444,7 +446,7 @@ absl::StatusOr<MergeResult> MergeEngine::Impl::Run() {
     }
   }
   if (!count_merges) {
-    // A pair that merged twice has its later place.
+    // A pair that merged twice counts at its later place.
     absl::flat_hash_set<uint64_t> seen;
     std::vector<Merge> kept;
     for (auto it = merges_.rbegin(); it != merges_.rend(); ++it) {

@@ -1,10 +1,10 @@
-// The heart of BPE training: it decides which pairs merge, and in which order.
+// Decides, in BPE training, which pairs merge and in which order.
 //
-// Sennrich, Haddow and Birch, "Neural Machine Translation of Rare Words with Subword Units" (ACL 2016), algorithm 1,
-// computed incrementally: every pair has its count and a list of the places where it stood when it came into being. A
-// merge visits only its own places, and what it does to neighbouring pairs is added up per neighbour before the counts
-// are touched. The next pair comes from a heap whose stale entries are corrected when they surface.
-// The words are in shards that work side by side on each merge (word_shard.h); the counts are in one place.
+// Algorithm 1 of Sennrich, Haddow and Birch, "Neural Machine Translation of Rare Words with Subword Units" (ACL 2016),
+// computed incrementally. Every pair has its count and a list of the places where it stood when it came into being. A
+// merge visits only its own places, and adds up per neighbour what it does to neighbouring pairs before it changes
+// their counts. The next pair comes from a heap, whose stale entries are corrected when they come to the top. The words
+// are in shards that work side by side on each merge (word_shard.h); the counts are in one place.
 #ifndef CAIRN_CORPUS_BPE_MERGE_ENGINE_H_
 #define CAIRN_CORPUS_BPE_MERGE_ENGINE_H_
 
@@ -21,8 +21,8 @@
 namespace cairn::corpus {
 
 enum class TieBreak {
-  kBytes,        // of equally frequent pairs the greatest (left bytes, right bytes) merges first
-  kHuggingFace,  // the smallest (left id, right id), and everything else as tokenizers' BpeTrainer does it
+  kBytes,        // of equally frequent pairs, the greatest (left bytes, right bytes) merges first
+  kHuggingFace,  // the smallest (left id, right id) merges first; the rest too is as in tokenizers' BpeTrainer
 };
 
 struct Merge {
@@ -32,27 +32,27 @@ struct Merge {
 };
 
 struct MergeResult {
-  // The bytes of every token by internal id: the 256 single bytes (kBytes: in byte order; kHuggingFace: in the order of
-  // their printable characters), then new tokens in the order of their making.
+  // The bytes of every token by internal id: first the 256 single bytes (kBytes: in byte order; kHuggingFace: in the
+  // order of their printable characters), then new tokens in the order in which they were made.
   std::vector<std::string> tokens;
-  // In order. Two merges can make the same string; it is one token.
+  // The merges in order. Two merges can make the same string, which is then one token.
   std::vector<Merge> merges;
 };
 
 struct MergeOptions {
   TieBreak tie_break = TieBreak::kBytes;
-  uint64_t min_frequency = 1;  // a pair that is rarer does not merge; 0 is as 1
-  // kBytes: how many merges in all. kHuggingFace: how many tokens besides the 256 bytes.
+  uint64_t min_frequency = 1;  // a rarer pair does not merge; 0 counts as 1
+  // The number of all merges (kBytes), or of all tokens besides the 256 bytes (kHuggingFace).
   uint32_t wanted = 0;
-  // Merges done first, whatever their counts: an existing vocabulary that is extended. By token bytes.
+  // Merges that are done first, whatever their counts, as pairs of token bytes. They extend an existing vocabulary.
   std::vector<std::pair<std::string, std::string>> first;
-  uint32_t threads = 1;  // that merge; the result does not depend on it
-  // Called now and then with the number of merges made; false ends with CANCELLED (INTERRUPTED).
+  uint32_t threads = 1;  // the number of threads that merge; the result does not depend on it
+  // Called now and then with the number of merges made. If it returns false, the run ends with CANCELLED (INTERRUPTED).
   std::function<bool(uint32_t)> progress;
 };
 
-// One use: AddWord for every word, then Run once. Not thread-safe, except that different shards can be filled by
-// different threads at the same time.
+// Works once: call AddWord for every word, then Run. Not thread-safe, except that different threads may fill different
+// shards at the same time.
 class MergeEngine {
  public:
   MergeEngine(MergeOptions options);
@@ -60,18 +60,18 @@ class MergeEngine {
   MergeEngine(const MergeEngine&) = delete;
   MergeEngine& operator=(const MergeEngine&) = delete;
 
-  // The words are merged in so many shards, which should be of about equal size. It does not matter which word is in
-  // which shard.
+  // Returns the number of shards, in which the words are merged. The shards should be of about equal size; it does not
+  // matter which word is in which shard.
   size_t shards() const;
 
   // Makes room in a shard for `words` words, which have `bytes` bytes together. Optional.
   void Reserve(size_t shard, uint64_t words, uint64_t bytes);
 
-  // `word` is not empty. If a word is given twice, its counts add up.
-  // RESOURCE_EXHAUSTED (MEMORY_LIMIT): more than 4 Gi bytes of distinct words in the shard.
+  // Adds a word, which must not be empty. If a word is given twice, its counts add up. RESOURCE_EXHAUSTED
+  // (MEMORY_LIMIT): the shard has more than 4 Gi bytes of distinct words.
   absl::Status AddWord(size_t shard, std::string_view word, uint64_t count);
 
-  // Roughly the memory that Run() will need for the words given so far.
+  // Estimates the memory that Run() will need for the words given so far.
   uint64_t EstimatedBytes() const;
 
   // INVALID_ARGUMENT (BAD_TOKENIZER): `first` merges a token that no earlier merge made.

@@ -28,7 +28,7 @@ Pairs PairsOf(const MergeResult& result) {
 }
 
 absl::StatusOr<MergeResult> Train(const Words& words, MergeOptions options) {
-  // One to three shards: what is learned must not depend on them.
+  // There are one to three shards, because the result must not depend on them.
   options.threads = 1 + static_cast<uint32_t>(words.size() % 3);
   MergeEngine engine(std::move(options));
   size_t shard = 0;
@@ -55,7 +55,7 @@ Pairs Oracle(const Words& words, uint32_t wanted, uint64_t min_frequency = 1) {
     for (const auto& [parts, count] : texts) {
       for (size_t i = 0; i + 1 < parts.size(); ++i) counts[{parts[i], parts[i + 1]}] += count;
     }
-    // The map ascends, so the last of equals is the greatest pair.
+    // The map ascends, so the last of equal ones is the greatest pair.
     const auto best = std::max_element(counts.begin(), counts.end(),
                                        [](const auto& a, const auto& b) { return a.second <= b.second; });
     if (best == counts.end() || best->second < min_frequency) break;
@@ -91,7 +91,7 @@ Words RandomWords(std::mt19937_64& random, int letters, int count, int longest) 
 
 TEST(MergeEngine, Merge_Ties_GoToTheGreatestBytes) {
   EXPECT_EQ(Merges({{"ab", 2}, {"cd", 2}, {"ce", 2}}, 3), (Pairs{{"c", "e"}, {"c", "d"}, {"a", "b"}}));
-  // Bytes compare as unsigned numbers, and a prefix is smaller.
+  // Bytes compare as unsigned numbers, and a prefix is the smaller one.
   EXPECT_EQ(Merges({{"\x7F"
                      "a",
                      1},
@@ -111,7 +111,7 @@ TEST(MergeEngine, Merge_RandomWords_FollowTheOracle) {
   }
 }
 
-// Pairs below a guessed count wait outside the table; here the guess is too high, and tokens are made twice.
+// Pairs below a guessed count wait outside of the table. Here the guess is too high, and tokens are made twice.
 TEST(MergeEngine, Merge_RarePairs_AreFoundWhenTheyAreWanted) {
   std::mt19937_64 random(5);
   for (int i = 0; i < 200; ++i) {
@@ -123,7 +123,7 @@ TEST(MergeEngine, Merge_RarePairs_AreFoundWhenTheyAreWanted) {
   }
 }
 
-// Enough words for several threads, and tokens with so many places that they work at the same time.
+// There are enough words for several threads, and tokens with so many places that the threads work at the same time.
 TEST(MergeEngine, Merge_AnyNumberOfThreads_GivesTheSame) {
   std::mt19937_64 random(6);
   const Words words = RandomWords(random, 6, 120'000, 40);
@@ -154,7 +154,7 @@ TEST(MergeEngine, Merge_CountsBeyond32Bits_AreExact) {
   }
 }
 
-TEST(MergeEngine, FirstMerges_ComeFirst_AndTrainingGoesOnAsIfItHadMadeThem) {
+TEST(MergeEngine, Merge_FirstMergesAreGiven_GoesOnAsIfItHadMadeThem) {
   std::mt19937_64 random(3);
   for (int i = 0; i < 50; ++i) {
     const Words words = RandomWords(random, 3, 30, 10);

@@ -1,4 +1,4 @@
-// Counts of pairs of tokens: an open-addressing table with prefetch.
+// Counts pairs of tokens in an open-addressing table with prefetch.
 #ifndef CAIRN_CORPUS_BPE_PAIR_TABLE_H_
 #define CAIRN_CORPUS_BPE_PAIR_TABLE_H_
 
@@ -18,7 +18,7 @@ class PairTable {
     uint64_t pair = kFree;
     int64_t count = 0;
     uint32_t set = kNoSet;  // the newest set of its places
-    uint32_t sets = 0;      // how many were made
+    uint32_t sets = 0;      // how many sets were made
   };
 
   static uint64_t Pair(uint32_t left, uint32_t right) { return uint64_t{left} << 32 | right; }
@@ -27,7 +27,7 @@ class PairTable {
 
   void Prefetch(uint64_t pair) const { __builtin_prefetch(&slots_[Hash(pair) & mask_]); }
 
-  // The pair's slot, made if it is not there. Valid until the next call.
+  // Returns the pair's slot, and makes it if it is not there. The slot is valid until the next call.
   Slot& At(uint64_t pair) {
     for (size_t i = Hash(pair) & mask_;; i = (i + 1) & mask_) {
       Slot& slot = slots_[i];
@@ -42,7 +42,7 @@ class PairTable {
       }
     }
   }
-  // Null if it is not there.
+  // Returns null if the pair is not there.
   Slot* Find(uint64_t pair) { return const_cast<Slot*>(std::as_const(*this).Find(pair)); }
   const Slot* Find(uint64_t pair) const {
     for (size_t i = Hash(pair) & mask_;; i = (i + 1) & mask_) {
@@ -67,7 +67,7 @@ class PairTable {
     old.swap(slots_);
     mask_ = slots_.size() - 1;
     for (const Slot& slot : old) {
-      // A pair that stands nowhere any more is forgotten.
+      // A pair that is at no place any more is forgotten.
       if (slot.pair == kFree || (slot.count == 0 && slot.sets == 0)) continue;
       size_t i = Hash(slot.pair) & mask_;
       while (slots_[i].pair != kFree) i = (i + 1) & mask_;

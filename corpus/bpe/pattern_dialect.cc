@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kMaxNesting = 32;
 
-// The members of an escape that stands for a set, as the inside of a class.
+// Returns the members of an escape that stands for a set, in the form that they have inside a class.
 std::string_view Members(char escape) {
   switch (escape) {
     case 'w':
@@ -29,7 +29,7 @@ std::string_view Members(char escape) {
   }
 }
 
-// The members of [:name:].
+// Returns the members of [:name:].
 std::string_view PosixMembers(std::string_view name) {
   static constexpr struct {
     std::string_view name, members;
@@ -69,7 +69,7 @@ class Translator {
  public:
   explicit Translator(std::string_view in) : in_(in) {}
 
-  // Nothing if the expression is not understood.
+  // Returns nothing if the expression is not understood.
   std::optional<std::string> Run() {
     while (at_ < in_.size()) {
       if (!Step()) return std::nullopt;
@@ -130,7 +130,7 @@ class Translator {
     return true;
   }
 
-  // An escape that is not a set of ours; a script's name with what PCRE2 wants before it.
+  // Copies an escape that is not a set of ours. A script's name gets the prefix that PCRE2 needs.
   std::string Copied() {
     const std::string escape(in_.substr(at_, EscapeLength()));
     at_ += escape.size();
@@ -142,7 +142,7 @@ class Translator {
     return absl::StrCat((escape[1] == 'P') != caret ? "\\P{sc:" : "\\p{sc:", std::string(name), "}");
   }
 
-  // With the braces of \p{...}, \x{...} and the like, which are no interval.
+  // Counts the braces of \p{...}, \x{...} and the like too, because they are no interval.
   size_t EscapeLength() const {
     static constexpr std::string_view kBraced = "pPxogkNu";
     if (at_ + 2 < in_.size() && in_[at_ + 2] == '{' && kBraced.find(in_[at_ + 1]) != std::string_view::npos) {
@@ -152,7 +152,7 @@ class Translator {
     return std::min<size_t>(2, in_.size() - at_);
   }
 
-  // "(" and, if they follow, the letters of "(?imx-imx".
+  // Copies "(" and, if they follow, the letters of "(?imx-imx".
   void Group() {
     out_ += in_[at_++];
     if (at_ == in_.size() || in_[at_] != '?') return;
@@ -161,11 +161,11 @@ class Translator {
     if (end < in_.size() && (in_[end] == ':' || in_[end] == ')')) {
       for (; at_ < end; ++at_) out_ += in_[at_] == 'm' ? 's' : in_[at_];
     }
-    // (?=, (?<name>, ...: nothing of it is an atom.
+    // Nothing of (?=, (?<name> and the like is an atom.
     while (at_ < in_.size() && std::string_view("=!<>:P'").find(in_[at_]) != std::string_view::npos) out_ += in_[at_++];
   }
 
-  // {n,m} and, behind it, a plus that repeats it.
+  // Copies {n,m} and, if a plus follows, makes it repeat the interval.
   void Interval() {
     const size_t close = in_.find('}', at_);
     const bool interval = close != std::string_view::npos && close > at_ + 1 &&
@@ -179,14 +179,14 @@ class Translator {
     }
   }
 
-  // A class at `at_`, as an expression that matches one character; nothing if it does not end.
+  // Returns the class at `at_` as an expression that matches one character; nothing if the class does not end.
   std::optional<std::string> Class(int depth) {
     if (depth > kMaxNesting) return std::nullopt;
     ++at_;
     const bool negated = at_ < in_.size() && in_[at_] == '^';
     if (negated) ++at_;
-    std::vector<std::string> operands;  // of &&
-    std::vector<std::string> others;    // parts of the operand that PCRE2's classes cannot hold
+    std::vector<std::string> operands;  // the operands of &&
+    std::vector<std::string> others;    // parts of the operand that a class of PCRE2 cannot hold
     std::string plain;
     const auto finish = [&] {
       if (plain.empty() && others.empty()) return false;

@@ -1,4 +1,4 @@
-// Regular expressions as Hugging Face tokenizers read them, spelled for PCRE2.
+// Rewrites regular expressions as Hugging Face tokenizers read them into PCRE2's syntax.
 #ifndef CAIRN_CORPUS_BPE_PATTERN_DIALECT_H_
 #define CAIRN_CORPUS_BPE_PATTERN_DIALECT_H_
 
@@ -7,9 +7,9 @@
 
 namespace cairn::corpus {
 
-// The expression that matches with PCRE2 (UTF, UCP, MULTILINE) what `pattern` matches with Oniguruma, which Hugging
-// Face tokenizers uses (Oniguruma's doc/RE and doc/SYNTAX.md; the members of \w and \s were read off tokenizers
-// itself). Where the two differ:
+// Returns the expression that matches with PCRE2 (UTF, UCP, MULTILINE) what `pattern` matches with Oniguruma, which
+// Hugging Face tokenizers uses (Oniguruma's doc/RE and doc/SYNTAX.md; the members of \w and \s were observed in
+// tokenizers itself). Oniguruma and PCRE2 differ here:
 //   \w \W \b \B   word characters are alphabetics, marks, decimal digits, connectors and six of Latin-1's fractions and
 //                 superscripts; PCRE2 takes letters and numbers
 //   \s \S         White_Space; PCRE2 adds U+180E
@@ -19,7 +19,7 @@ namespace cairn::corpus {
 //   [a[bc]] &&    classes nest and intersect; PCRE2: literal characters
 //   (?m)          the dot matches newlines too: PCRE2's (?s)
 //   x{1,3}+       repeated; PCRE2: possessive
-// Anything else is copied, so that a mistake in it is PCRE2's to report.
+// Anything else is copied, and PCRE2 reports what is wrong with it.
 std::string ToPcre2(std::string_view pattern);
 
 }  // namespace cairn::corpus

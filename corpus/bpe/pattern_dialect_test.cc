@@ -7,7 +7,7 @@
 namespace cairn::corpus {
 namespace {
 
-// The pieces that match, one after the other, joined by '|'.
+// Returns the pieces that match, one after the other, joined by '|'.
 std::string Matches(const std::string& pattern, std::string_view text) {
   const auto compiled = CompiledPattern::Compile(pattern);
   EXPECT_TRUE(compiled.ok()) << compiled.status();
@@ -24,7 +24,8 @@ std::string Matches(const std::string& pattern, std::string_view text) {
   return found;
 }
 
-// The expectations were checked with tokenizers 0.23 (tests/corpus/test_bpe_encode.py compares live).
+// The expectations were checked with tokenizers 0.23 (tests/corpus/test_bpe_encode.py compares with the package
+// itself).
 TEST(PatternDialect, Translate_Sets_AreThoseOfHuggingFace) {
   EXPECT_EQ(Matches("\\w+", "नि_1 ²½-é"), "नि_1|²½|é|");
   EXPECT_EQ(Matches("\\W+", "a, b"), ", |");

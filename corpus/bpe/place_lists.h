@@ -1,5 +1,5 @@
-// Keeps many lists of places in the words. Each is made once, with its final length. The memory of lists that are given
-// up serves new ones.
+// Keeps many lists of places in the words. Each list is made once, with its final length. The memory of a list that is
+// given up serves new ones.
 #ifndef CAIRN_CORPUS_BPE_PLACE_LISTS_H_
 #define CAIRN_CORPUS_BPE_PLACE_LISTS_H_
 
@@ -12,7 +12,7 @@
 
 namespace cairn::corpus {
 
-// A place is the number of a cell. Not thread-safe. Lists are numbered by where they lie, so that 32 bits name them.
+// A place is the number of a cell. A list's number says where it lies, and has 32 bits. Not thread-safe.
 class PlaceLists {
  public:
   static constexpr uint32_t kNone = ~uint32_t{0};
@@ -25,8 +25,8 @@ class PlaceLists {
   PlaceLists(const PlaceLists&) = delete;
   PlaceLists& operator=(const PlaceLists&) = delete;
 
-  // Makes a list of `size` places, not yet filled; kNone when 32 bits can number no more. Other lists stay where they
-  // are.
+  // Makes a list of `size` places, which are not yet filled. Returns kNone if 32 bits can number no more. Other lists
+  // stay where they are.
   uint32_t Add(uint32_t size) {
     const uint64_t needed = uint64_t{size} + 1;
     if (needed > room_.size && !MakeRoom(needed)) return kNone;
@@ -50,7 +50,7 @@ class PlaceLists {
   static constexpr uint64_t kWorthKeeping = 512;
   static constexpr size_t kTries = 8;
 
-  // Consecutive places, by number; in memory they are consecutive too.
+  // Consecutive places by number, which are consecutive in memory too.
   struct Room {
     uint64_t begin = 0;
     uint64_t size = 0;
@@ -62,7 +62,7 @@ class PlaceLists {
     if (room.size >= kWorthKeeping) free_.push_back(room);
   }
 
-  // Room for `needed` places: what was given up last, else new memory.
+  // Finds room for `needed` places: the room that was given up last, else new memory.
   bool MakeRoom(uint64_t needed) {
     Keep(std::exchange(room_, {}));
     for (size_t i = free_.size(), tries = 0; i > 0 && tries < kTries; --i, ++tries) {
@@ -75,7 +75,7 @@ class PlaceLists {
     const uint64_t chunks = (needed + kChunk - 1) / kChunk;
     if (chunks_.size() + chunks > (uint64_t{1} << 32) / kChunk - 1) return false;
     HugePageAllocator<uint32_t> allocator;
-    uint32_t* const memory = allocator.allocate(chunks * kChunk);  // not touched before it is used
+    uint32_t* const memory = allocator.allocate(chunks * kChunk);  // memory is taken only when it is used
     storage_.emplace_back(memory, chunks * kChunk);
     room_ = {chunks_.size() * kChunk, chunks * kChunk};
     for (uint64_t i = 0; i < chunks; ++i) chunks_.push_back(memory + i * kChunk);
@@ -85,7 +85,7 @@ class PlaceLists {
   std::vector<std::pair<uint32_t*, size_t>> storage_;
   std::vector<uint32_t*> chunks_;
   std::vector<Room> free_;
-  Room room_;  // where the next list goes
+  Room room_;  // the next list goes here
 };
 
 }  // namespace cairn::corpus

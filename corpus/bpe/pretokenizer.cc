@@ -29,7 +29,7 @@ constexpr Rule kRules[] = {
     {"whitespace", kWhitespacePattern, ScanWhitespace},
 };
 
-// The same languages, spelled in other ways that are in use.
+// The same rules in other spellings that are in use.
 constexpr Rule kSpellings[] = {
     {"",
      R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s)",
@@ -44,7 +44,7 @@ constexpr Rule kSpellings[] = {
      ScanGpt4},
 };
 
-// The class of the character that ends at `position`; 0 for a byte that is not part of valid UTF-8.
+// Returns the class of the character that ends at `position`; 0 for a byte that is not part of valid UTF-8.
 uint8_t ClassBefore(std::string_view text, size_t position) {
   const auto* begin = reinterpret_cast<const uint8_t*>(text.data());
   const uint8_t* const end = begin + position;
@@ -62,19 +62,19 @@ struct Splitter::PatternState {
   explicit PatternState(const CompiledPattern& pattern) : matcher(pattern) {}
 
   PatternMatcher matcher;
-  // The text with every invalid byte replaced by a character without class, and where its characters stand in the
-  // original; made when the text is not UTF-8. Kept from one call to the next for one text.
+  // If the text is not UTF-8, this holds the text with every invalid byte replaced by a character without class, and
+  // where its characters stand in the original. It is kept from one call to the next for the same text.
   std::string_view text;
   std::string_view subject;
   std::string repaired;
-  std::vector<std::pair<size_t, size_t>> replaced;  // (offset in the original, offset in `repaired`) of each bad byte
+  std::vector<std::pair<size_t, size_t>> replaced;  // of each bad byte: its offset in the original, and in `repaired`
 
   void Reset(std::string_view new_text);
   size_t ToSubject(size_t offset) const;
   size_t FromSubject(size_t offset) const;
 };
 
-// U+10FFFF, a noncharacter: no letter, number, mark or space in any Unicode version.
+// U+10FFFF is a noncharacter, so it is no letter, number, mark or space in any Unicode version.
 constexpr std::string_view kNoncharacter = "\xF4\x8F\xBF\xBF";
 
 void Splitter::PatternState::Reset(std::string_view new_text) {
@@ -139,12 +139,11 @@ absl::StatusOr<Pretokenizer> Pretokenizer::NamedOrPattern(const std::string& tex
 
 bool Pretokenizer::is_gpt2() const { return scanner_ == ScanGpt2; }
 
-// Why these are safe: no published expression has an alternative that goes on from a visible character to white space
-// other than CR and LF (which may follow punctuation), from a letter or number to white space, or from a letter to a
-// character that is no letter, number, mark or apostrophe (a contraction may follow a word; `whitespace` has no such
-// end). None looks behind, so
-// what follows such a place does not depend on what stands before; and the only look ahead is at the end of white
-// space, which is never cut.
+// These cuts are safe for the following reasons. No published expression has an alternative that goes on from a visible
+// character to white space other than CR and LF (which may follow punctuation); from a letter or number to white space;
+// or from a letter to a character that is no letter, number, mark or apostrophe (a contraction may follow a word;
+// `whitespace` has no such end). None looks behind, so what follows such a place does not depend on what stands before
+// it. The only look ahead is at the end of white space, which is never cut.
 bool Pretokenizer::IsSafeCut(std::string_view text, size_t position) const {
   const auto* p = reinterpret_cast<const uint8_t*>(text.data());
   const uint8_t next_byte = p[position];
@@ -182,7 +181,7 @@ absl::StatusOr<size_t> Splitter::SplitByPattern(std::string_view text, size_t fr
   PatternState& state = *state_;
   if (from == 0 || state.text.data() != text.data() || state.text.size() != text.size()) state.Reset(text);
   const std::string_view subject = state.subject;
-  size_t done = state.ToSubject(from);  // where the pre-token being made begins
+  size_t done = state.ToSubject(from);  // where the current pre-token begins
   size_t search = done;
   size_t count = 0;
   const auto emit = [&](size_t end) {
@@ -198,7 +197,7 @@ absl::StatusOr<size_t> Splitter::SplitByPattern(std::string_view text, size_t fr
       emit(subject.size());
       break;
     }
-    // What stands between two matches is a pre-token; the match itself is found again if there is no room for it.
+    // The text between two matches is a pre-token. If there is no room for the match itself, it is found again later.
     if (match.begin > done) emit(match.begin);
     if (match.end > match.begin) {
       if (count == ends.size()) break;

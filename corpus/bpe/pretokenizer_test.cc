@@ -50,10 +50,10 @@ std::vector<std::string> Pieces(std::string_view name, std::string_view text) {
   return pieces;
 }
 
-// The same expression, spelled so that it is not recognised: matched by PCRE2.
+// Returns the same expression in a spelling that is not recognised, so that PCRE2 matches it.
 std::string Disguised(const Pretokenizer& pretokenizer) { return "(?:" + pretokenizer.pattern() + ")"; }
 
-// PCRE2 brings a Unicode version of its own; only characters on which both agree can be compared.
+// PCRE2 has a Unicode version of its own, so only characters on which both versions agree can be compared.
 std::vector<bool> AgreedCharacters() {
   std::vector<bool> agreed(0x110000, true);
   const struct {
@@ -83,14 +83,15 @@ std::vector<bool> AgreedCharacters() {
 TEST(Pretokenizer, Cut_EveryAgreedCharacter_IsCutAsPcre2Cuts) {
   const std::vector<bool> agreed = AgreedCharacters();
   const auto count = std::count(agreed.begin(), agreed.end(), true);
-  EXPECT_GT(count, 1'090'000);  // all but those assigned between the two versions
+  EXPECT_GT(count, 1'090'000);  // all but those that were assigned between the two versions
   for (const char* name : kNames) {
     const Pretokenizer ours = *Pretokenizer::Named(name);
     const Pretokenizer theirs = *Pretokenizer::FromPattern(Disguised(ours));
     Splitter our_splitter(ours), their_splitter(theirs);
     std::string text;
     for (char32_t c = 0; c < 0x110000; ++c) {
-      if (!agreed[c] || (c > 0x3FFFF && c < 0xE0000) || c > 0xE0FFF) continue;  // the planes without any class
+      // No character of the planes that are left out has a class.
+      if (!agreed[c] || (c > 0x3FFFF && c < 0xE0000) || c > 0xE0FFF) continue;
       for (const char* around : {"a", " ", "1", "!", "'"}) {
         AppendUtf8(c, text);
         text += around;
@@ -245,7 +246,7 @@ TEST(Pretokenizer, Cut_Examples_GiveTheirWords) {
   EXPECT_EQ(Pieces("gpt2", ""), V{});
 }
 
-TEST(Pretokenizer, Pattern_TextBetweenMatches_IsKept) {
+TEST(Pretokenizer, Cut_TextBetweenMatches_IsKept) {
   using V = std::vector<std::string>;
   EXPECT_EQ(Pieces("[0-9]+", "ab12cd3"), (V{"ab", "12", "cd", "3"}));
   EXPECT_EQ(Pieces("x*", "abxxc"), (V{"a", "b", "xx", "c"}));

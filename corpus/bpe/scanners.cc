@@ -14,8 +14,8 @@ using Byte = const uint8_t*;
 constexpr uint8_t kNotOther = kLetter | kNumber | kSpace;
 constexpr uint8_t kCased = kUpper | kLower;
 
-// The class of the character at p, which is before end. Here and below two and three bytes are the common case beyond
-// ASCII.
+// Returns the class of the character at p, which is before `end`. Beyond ASCII, here and below, characters of two and
+// three bytes are the common case.
 inline uint8_t ClassAt(Byte p, Byte end) {
   const uint8_t fast = kByteClass[*p];
   if (fast != kNotAscii) return fast;
@@ -30,7 +30,7 @@ inline uint8_t ClassAt(Byte p, Byte end) {
   return DecodeCharacter(p, end).char_class;
 }
 
-// The end of the run of characters beyond ASCII with a bit of `mask`, from p on.
+// Returns the end of the run of characters beyond ASCII, from p on, that have a bit of `mask`.
 template <uint8_t mask>
 inline Byte SkipBeyondAscii(Byte p, Byte end) {
   while (end - p >= 4 && *p >= 0xC2 && *p < 0xF0) {
@@ -53,13 +53,13 @@ inline Byte SkipBeyondAscii(Byte p, Byte end) {
   return p;
 }
 
-// The end of the run of ASCII letters from p on: sixteen bytes at a time, since the end of a word is what a processor
-// cannot predict.
+// Returns the end of the run of ASCII letters from p on. It takes sixteen bytes at a time, because a processor cannot
+// predict where a word ends.
 inline Byte SkipAsciiLetters(Byte p, Byte end) {
 #ifdef __SSE2__
   while (end - p >= 16) {
     const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-    // 'a'..'z' of either case as the 26 smallest signed numbers.
+    // Letters of either case become the 26 smallest signed numbers.
     const __m128i lower = _mm_or_si128(bytes, _mm_set1_epi8(0x20));
     const __m128i shifted = _mm_add_epi8(lower, _mm_set1_epi8(static_cast<char>(0x80 - 'a')));
     const __m128i letters = _mm_cmplt_epi8(shifted, _mm_set1_epi8(static_cast<char>(0x80 + 26)));
@@ -72,7 +72,7 @@ inline Byte SkipAsciiLetters(Byte p, Byte end) {
   return p;
 }
 
-// The end of the longest run of characters with a bit of `mask`, from p on.
+// Returns the end of the longest run of characters, from p on, that have a bit of `mask`.
 template <uint8_t mask>
 inline Byte SkipClass(Byte p, Byte end) {
   while (p < end) {
@@ -92,7 +92,7 @@ inline Byte SkipClass(Byte p, Byte end) {
   return p;
 }
 
-// The same for characters without any bit of `mask`.
+// Does the same for characters without any bit of `mask`.
 template <uint8_t mask>
 inline Byte SkipOutside(Byte p, Byte end) {
   while (p < end) {
@@ -110,7 +110,7 @@ inline Byte SkipOutside(Byte p, Byte end) {
   return p;
 }
 
-// Up to `most` numbers.
+// Skips up to `most` numbers.
 inline Byte SkipNumbers(Byte p, Byte end, int most) {
   for (; most > 0 && p < end; --most) {
     const Character character = DecodeCharacter(p, end);
@@ -122,8 +122,8 @@ inline Byte SkipNumbers(Byte p, Byte end, int most) {
 
 inline bool IsLineEnd(uint8_t byte) { return byte == '\r' || byte == '\n'; }
 
-// 's|'t|'re|'ve|'m|'ll|'d at p (which is at '); p if there is none. With `fold`, as (?i:...) matches it: U+017F is an
-// s.
+// Matches 's|'t|'re|'ve|'m|'ll|'d at p, which is at the apostrophe. Returns p if there is no match. With `fold` it
+// matches as (?i:...) does, so U+017F is an s.
 template <bool fold>
 inline Byte SkipContraction(Byte p, Byte end) {
   const auto lower = [](uint8_t byte) -> uint8_t {
@@ -140,8 +140,8 @@ inline Byte SkipContraction(Byte p, Byte end) {
   return p;
 }
 
-// \s+(?!\S)|\s+ at p, where white space ends at `stop` (> p): all of it before the end of the text, else all but its
-// last character unless that is the only one.
+// Matches \s+(?!\S)|\s+ at p, where white space ends at `stop` (> p): all of it at the end of the text, else all but
+// its last character, unless that is the only one.
 inline Byte SpaceEnd(Byte p, Byte stop, Byte end) {
   if (stop == end) return stop;
   Byte last = stop - 1;
@@ -149,7 +149,8 @@ inline Byte SpaceEnd(Byte p, Byte stop, Byte end) {
   return last > p ? last : stop;
 }
 
-// \s*[\r\n]+|\s+(?!\S)|\s+ at p, which is at white space; with `whole_tail`, \s++$ before them.
+// Matches \s*[\r
+// ]+|\s+(?!\S)|\s+ at p, which is at white space; with `whole_tail`, \s++$ comes first.
 template <bool whole_tail>
 inline Byte SpaceOrLines(Byte p, Byte end) {
   const Byte stop = SkipClass<kSpace>(p, end);
@@ -165,7 +166,7 @@ struct Gpt2 {
     if (*p == '\'') {
       if (const Byte q = SkipContraction<false>(p, end); q != p) return q;
     }
-    // The optional blank belongs to what follows it, unless that is white space.
+    // The optional blank belongs to what follows it, unless white space follows.
     const Byte q = *p == ' ' && p + 1 < end ? p + 1 : p;
     const uint8_t c = ClassAt(q, end);
     if (c & kLetter) return SkipClass<kLetter>(q, end);
@@ -175,7 +176,7 @@ struct Gpt2 {
   }
 };
 
-// gpt4, llama3, cl100k, qwen2: they differ in the digits of a number and in trailing white space.
+// Scans gpt4, llama3, cl100k and qwen2, which differ in the digits of a number and in trailing white space.
 template <int digits, bool whole_tail>
 struct Gpt4 {
   static Byte Next(Byte p, Byte end) {
@@ -185,7 +186,8 @@ struct Gpt4 {
     const Character first = DecodeCharacter(p, end);
     if (first.char_class & kLetter) return SkipClass<kLetter>(p + first.length, end);
     if (first.char_class & kNumber) return SkipNumbers(p, end, digits);
-    // [^\r\n\p{L}\p{N}]?\p{L}+ with its first character taken.
+    // This is [^\r
+    // \p{L}\p{N}]?\p{L}+ after its first character.
     const Byte q = p + first.length;
     const uint8_t second = q < end ? ClassAt(q, end) : 0;
     if (q < end && (second & kLetter) && !IsLineEnd(*p)) return SkipClass<kLetter>(q, end);
@@ -199,7 +201,8 @@ struct Gpt4 {
 };
 
 struct O200k {
-  // U*W+ (with `lower_needed`) or U+W*, U = kUpper and W = kLower; p if it does not match. Greedy, then giving back.
+  // Matches U*W+ (with `lower_needed`) or U+W*, where U = kUpper and W = kLower. Returns p if there is no match. It
+  // takes as much as it can, then gives back.
   template <bool lower_needed>
   static Byte Word(Byte p, Byte end) {
     const Byte upper_end = SkipClass<kUpper>(p, end);

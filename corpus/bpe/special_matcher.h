@@ -11,31 +11,31 @@
 
 namespace cairn::corpus {
 
-// A trie of byte strings. Immutable after construction; thread-safe.
+// A trie of byte strings. It is immutable after construction; thread-safe.
 class SpecialMatcher {
  public:
   struct Match {
     size_t begin = std::string_view::npos;
     size_t end = 0;
-    uint32_t token = 0;  // its place in the list given
+    uint32_t token = 0;  // the token's place in the given list
 
     bool found() const { return begin != std::string_view::npos; }
   };
 
   SpecialMatcher() = default;
-  // Empty strings are ignored; of equal ones the last counts.
+  // Ignores empty strings; of equal ones, the last counts.
   explicit SpecialMatcher(const std::vector<std::string>& tokens);
 
   bool empty() const { return longest_ == 0; }
   size_t longest() const { return longest_; }
 
-  // The leftmost match that begins at or after `from`; of those that begin together the longest.
+  // Returns the leftmost match that begins at or after `from`; of those that begin there, the longest.
   Match Find(std::string_view text, size_t from) const;
-  // Whether some token stands in `text` across `position`, beginning before it and ending after it.
+  // Returns whether a token in `text` begins before `position` and ends behind it.
   bool Crosses(std::string_view text, size_t position) const;
 
  private:
-  // The longest token at `position`; its end, or 0.
+  // Returns the end of the longest token at `position`, or 0 if there is none.
   size_t LongestAt(std::string_view text, size_t position, uint32_t* token) const;
   size_t NextCandidate(std::string_view text, size_t from) const;
 
@@ -43,7 +43,7 @@ class SpecialMatcher {
   absl::flat_hash_map<uint64_t, uint32_t> child_;  // node << 8 | byte
   std::vector<uint32_t> token_of_{kNone};          // by node
   bool starts_[256] = {};
-  int only_start_ = -1;  // the first byte of all tokens, if they share it
+  int only_start_ = -1;  // the first byte of all tokens if it is the same, else -1
   size_t longest_ = 0;
 };
 

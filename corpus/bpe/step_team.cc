@@ -3,8 +3,8 @@
 namespace cairn::corpus {
 namespace {
 
-// How long a helper looks for work before it sleeps: longer than what lies between two steps in a row, much shorter
-// than what a person would notice as a busy processor.
+// A helper looks this often for work before it sleeps. That is longer than the pause between two steps in a row, and
+// much shorter than what a person would notice as a busy processor.
 constexpr int kLooks = 4000;
 constexpr int kLooksBeforeYield = 1000;
 
@@ -32,7 +32,7 @@ bool StepTeam::WorkOn() {
   uint64_t claim = claim_.load(std::memory_order_acquire);
   while (PartOf(claim) < parts_) {
     if (!claim_.compare_exchange_weak(claim, claim + 1, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
-    // The step cannot end before this part is done, so `work_` is that of the step.
+    // The step cannot end before this part is done, so `work_` is that step's work.
     (*work_)(PartOf(claim));
     done_.fetch_add(1, std::memory_order_release);
     worked = true;

@@ -1,4 +1,4 @@
-// A few threads take many short steps together. Merging makes tens of thousands of steps, of microseconds each.
+// Lets a few threads take many short steps together. Merging takes tens of thousands of steps, of microseconds each.
 #ifndef CAIRN_CORPUS_BPE_STEP_TEAM_H_
 #define CAIRN_CORPUS_BPE_STEP_TEAM_H_
 
@@ -12,27 +12,27 @@
 
 namespace cairn::corpus {
 
-// Does work of a fixed number of parts. Parts are claimed, not assigned. So a helper that sleeps, or that the system
-// has taken off its processor, costs nothing: the caller does its part. Used by one thread.
+// Does work that has a fixed number of parts. Threads claim parts and are not assigned any. So a helper that sleeps, or
+// that the system has taken off its processor, costs nothing: the caller does its part. Only one thread may use it.
 class StepTeam {
  public:
-  // The caller and parts - 1 helpers.
+  // Has the caller and parts - 1 helpers.
   explicit StepTeam(uint32_t parts);
   ~StepTeam();
   StepTeam(const StepTeam&) = delete;
   StepTeam& operator=(const StepTeam&) = delete;
 
-  // Calls work(part) for each part, at the same time, and returns when all are done. What was written before is seen by
-  // the parts, and what they write is seen afterwards.
+  // Calls work(part) for each part, at the same time, and returns when all are done. The parts see what was written
+  // before, and afterwards the caller sees what they wrote.
   void Run(absl::FunctionRef<void(uint32_t)> work);
 
  private:
-  // The number of the step in the upper half, the next part to claim in the lower.
+  // A claim has the number of the step in its upper half, and the next part to claim in its lower half.
   static uint64_t First(uint64_t claim) { return ((claim >> 32) + 1) << 32; }
   static uint32_t PartOf(uint64_t claim) { return static_cast<uint32_t>(claim); }
 
   void Help();
-  // Does parts of the step that is under way until none is left. Returns whether it did one.
+  // Does parts of the current step until none is left. Returns whether it did any.
   bool WorkOn();
 
   const uint32_t parts_;

@@ -13,7 +13,7 @@ namespace {
 TEST(StepTeam, Run_EveryPart_IsDoneOncePerStepAndSeenAfterwards) {
   for (const uint32_t parts : {1, 2, 3, 8}) {
     StepTeam team(parts);
-    std::vector<uint64_t> done(parts);  // plain memory: the team must order the accesses
+    std::vector<uint64_t> done(parts);  // plain memory, so the team must order the accesses
     for (uint64_t step = 1; step <= 3000; ++step) {
       const uint64_t add = step;
       team.Run([&](uint32_t part) { done[part] += add; });
@@ -26,7 +26,7 @@ TEST(StepTeam, Run_HelpersThatSleep_WakeUpOrAreNotNeeded) {
   StepTeam team(3);
   std::vector<int> done(3);
   for (int step = 1; step <= 5; ++step) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // longer than helpers look for work
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // longer than a helper looks for work
     team.Run([&](uint32_t part) { ++done[part]; });
     ASSERT_EQ(done, std::vector<int>(3, step));
   }

@@ -15,8 +15,8 @@ namespace {
 constexpr size_t kMaxBlockBytes = (size_t{1} << 32) - 1;
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
-// The length of the maximal subpart of an ill-formed sequence at p (Unicode 16, section 3.9, D93b), and whether it is
-// only cut off by the end.
+// Returns the length of the maximal subpart of an ill-formed sequence at p (Unicode 16, section 3.9, D93b), and sets
+// whether only the end cuts it off.
 size_t MaximalSubpart(const uint8_t* p, const uint8_t* end, bool* cut_off) {
   *cut_off = false;
   const uint8_t b0 = p[0];
@@ -66,10 +66,11 @@ size_t RepairUtf8(std::string_view text, InvalidUtf8 policy, bool last, std::str
 BlockReader::BlockReader(Options options, const Pretokenizer& pretokenizer, const SpecialMatcher& specials)
     : options_(std::move(options)), pretokenizer_(pretokenizer), specials_(specials), chunk_(options_.block_bytes) {}
 
-// Opens the current input, at an offset of its decompressed bytes.
+// Opens the current input at an offset of its decompressed bytes.
 absl::Status BlockReader::Open(uint64_t offset) {
   const std::string& input = options_.inputs[position_.input];
-  // Through the page cache: the same text is likely to be read again, for another vocabulary or to be encoded.
+  // This reads through the page cache, because the same text is likely to be read again, for another vocabulary or for
+  // encoding.
   const SourceOptions reading = {.direct = false, .stop = options_.stop, .file_bytes = &file_bytes_};
   at_end_ = false;
   if (offset > 0 && input != "-" && CompressionOf(input) == Compression::kNone) {
@@ -82,7 +83,7 @@ absl::Status BlockReader::Open(uint64_t offset) {
   return absl::OkStatus();
 }
 
-// Adds what was read of an input, as the policy for invalid UTF-8 leaves it.
+// Adds what was read from an input, in the form that the policy for invalid UTF-8 gives it.
 absl::Status BlockReader::Append(std::string_view bytes, bool last) {
   std::string& unread = position_.unread;
   if (options_.invalid_utf8 == InvalidUtf8::kBytes) {
@@ -120,7 +121,7 @@ absl::Status BlockReader::Append(std::string_view bytes, bool last) {
 
 // Reads on until `wanted` bytes are there or the input ends.
 absl::Status BlockReader::Fill(size_t wanted) {
-  position_.unread.reserve(wanted + chunk_.size() + 64);  // parsers may read a little past the end
+  position_.unread.reserve(wanted + chunk_.size() + 64);  // parsers may read a little beyond the end
   while (position_.unread.size() < wanted && !at_end_) {
     CAIRN_ASSIGN_OR_RETURN(const size_t got, source_->Read(chunk_.data(), chunk_.size()));
     position_.offset += got;
@@ -130,7 +131,7 @@ absl::Status BlockReader::Fill(size_t wanted) {
   return absl::OkStatus();
 }
 
-// How much of what is there can go into a block; 0 if there is no place to cut yet.
+// Returns how much of the bytes can go into a block; 0 if there is no place to cut yet.
 size_t BlockReader::CutPlace() const {
   const std::string& text = position_.unread;
   if (at_end_) return text.size();
@@ -139,7 +140,7 @@ size_t BlockReader::CutPlace() const {
     return newline == nullptr ? 0 : static_cast<size_t>(static_cast<const char*>(newline) - text.data()) + 1;
   }
   if (!pretokenizer_.has_safe_cuts()) return 0;
-  // Room for the character behind the cut and for a special token that might begin before it.
+  // Leaves room for the character behind the cut, and for a special token that might begin before it.
   const size_t margin = 4 + specials_.longest();
   size_t cut = text.size() > margin ? text.size() - margin : 0;
   while (cut > 0) {
@@ -170,7 +171,7 @@ absl::StatusOr<TextBlock> BlockReader::Next(TextBlock used) {
     TextBlock block;
     block.input = position_.input;
     block.first_line = position_.line;
-    // The rest is what has to be copied: a few bytes.
+    // Only the rest, a few bytes, has to be copied.
     used.bytes.assign(position_.unread, cut);
     position_.unread.resize(cut);
     block.bytes = std::move(position_.unread);

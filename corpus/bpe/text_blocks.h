@@ -17,15 +17,15 @@
 
 namespace cairn::corpus {
 
-// Says what is done with bytes outside valid UTF-8.
+// Says what happens to bytes outside of valid UTF-8.
 enum class InvalidUtf8 { kBytes, kError, kSkip, kReplace };
 
-// "bytes", "error", "skip" or "replace".
+// `name` is "bytes", "error", "skip" or "replace".
 absl::StatusOr<InvalidUtf8> ParseInvalidUtf8(std::string_view name);
 
-// Copies `text` to `out` with each ill-formed sequence dropped (kSkip) or, as Python's errors="replace" does, its
-// maximal subparts replaced by U+FFFD (kReplace). A sequence that the end cuts off stays in the rest, whose length (0
-// to 3) is returned, unless `last`.
+// Copies `text` to `out`. It drops each ill-formed sequence (kSkip) or, like Python's errors="replace", replaces its
+// maximal subparts by U+FFFD (kReplace). A sequence that the end cuts off is not copied, unless `last`; the length of
+// this rest (0 to 3) is returned.
 size_t RepairUtf8(std::string_view text, InvalidUtf8 policy, bool last, std::string& out);
 
 enum class TextUnit {
@@ -36,11 +36,12 @@ enum class TextUnit {
 
 struct TextBlock {
   std::string bytes;        // whole lines (kLine, kJson), or a part of a file that begins and ends at safe cuts
-  size_t input = 0;         // which input
-  uint64_t first_line = 0;  // of `bytes` in the input, from 1 (kJson)
+  size_t input = 0;         // index of the input
+  uint64_t first_line = 0;  // the number of the first line of `bytes` in the input, from 1 (kJson)
 };
 
-// Reads inputs one after the other. Not thread-safe: callers share it under a lock, and work on blocks outside.
+// Reads inputs one after the other. Not thread-safe: threads share it under a lock, and work on its blocks outside of
+// the lock.
 class BlockReader {
  public:
   struct Options {
@@ -48,30 +49,29 @@ class BlockReader {
     TextUnit unit = TextUnit::kFile;
     InvalidUtf8 invalid_utf8 = InvalidUtf8::kBytes;
     size_t block_bytes = size_t{1} << 20;
-    const std::atomic<bool>* stop = nullptr;  // ends reading with INTERRUPTED, also where input does not come
+    const std::atomic<bool>* stop = nullptr;  // ends reading with INTERRUPTED, also while input does not come
   };
   // Where the reader stands, which is enough to go on in another process.
   struct Position {
     size_t input = 0;
-    uint64_t offset = 0;  // decompressed bytes of this input that were read
+    uint64_t offset = 0;  // how many decompressed bytes of this input were read
     uint64_t line = 1;
-    std::string unread;      // of them, those that no block has had
-    std::string incomplete;  // the beginning of a character whose rest was not read
+    std::string unread;      // those of them that no block has got yet
+    std::string incomplete;  // the begin of a character whose rest was not read
   };
 
   // Both must outlive the reader.
   BlockReader(Options options, const Pretokenizer& pretokenizer, const SpecialMatcher& specials);
 
-  // The next block; one without bytes at the end of all inputs.
-  // Files are decompressed by their names as corpus/io/byte_source.h says.
-  // NOT_FOUND (INPUT_UNREADABLE), CANCELLED (INTERRUPTED), INVALID_ARGUMENT (INVALID_UTF8; the message has file and
-  // offset), RESOURCE_EXHAUSTED (MEMORY_LIMIT): 4 GiB of text without a place where it can be cut. The memory of
-  // `used`, a block that is done, serves another one.
+  // Returns the next block, or one without bytes at the end of all inputs. The name of a file says how it is
+  // decompressed (corpus/io/byte_source.h). `used` is a block that is done, whose memory serves another one. NOT_FOUND
+  // (INPUT_UNREADABLE), CANCELLED (INTERRUPTED), INVALID_ARGUMENT (INVALID_UTF8; the message has file and offset),
+  // RESOURCE_EXHAUSTED (MEMORY_LIMIT): there are 4 GiB of text without a place where it can be cut.
   absl::StatusOr<TextBlock> Next(TextBlock used = {});
 
   Position Tell() const;
   absl::Status Seek(Position position);
-  // The bytes read of the input files themselves (compressed, if they are), for progress.
+  // Counts the bytes read from the input files themselves (compressed ones, if they are), for progress.
   uint64_t file_bytes_read() const { return file_bytes_; }
 
  private:

@@ -19,7 +19,7 @@ namespace {
 
 namespace json = simdjson::dom;
 
-// Ids below 2^24: no vocabulary comes near, and tables by id stay small.
+// Ids are below 2^24. No vocabulary comes near that, and tables by id stay small.
 constexpr uint64_t kMaxId = (uint64_t{1} << 24) - 1;
 constexpr size_t kMaxTokenBytes = 4096;
 
@@ -128,8 +128,8 @@ absl::Status ReadModel(json::element value, const std::string& name, TokenizerFi
   return ReadMerges(merges, name, file);
 }
 
-// A token's id is that of the vocabulary, or else the next from the vocabulary's size on: so Hugging Face tokenizers
-// gives ids, whatever stands in the file (files that it wrote agree with it).
+// A token's id is that of the vocabulary, or else the next one after the vocabulary's size. Hugging Face tokenizers
+// gives ids in this way whatever the file says (files that it wrote agree with it).
 absl::Status ReadAdded(json::element value, const std::string& name, TokenizerFile& file) {
   const Reader reader{name};
   absl::flat_hash_map<std::string, uint32_t> known(file.vocab.begin(), file.vocab.end());
@@ -158,7 +158,7 @@ absl::Status ReadAdded(json::element value, const std::string& name, TokenizerFi
   return absl::OkStatus();
 }
 
-// The text with the escapes that a literal needs in a regular expression.
+// Returns the text with the escapes that a literal needs in a regular expression.
 std::string EscapeRegex(std::string_view text) {
   std::string result;
   for (const char c : text) {
@@ -197,7 +197,7 @@ absl::Status ReadSplit(json::object object, const std::string& name, TokenizerFi
   CAIRN_ASSIGN_OR_RETURN(const bool invert, reader.Bool(object, "invert", false));
   if (behavior == "Isolated" && !invert) return absl::OkStatus();
   if (behavior == "Removed" && invert) {
-    // Drops what does not match: nothing, for expressions that match everywhere.
+    // This drops what does not match, which is nothing if the expression matches everywhere.
     CAIRN_ASSIGN_OR_RETURN(const Pretokenizer pretokenizer, Pretokenizer::FromPattern(file.pattern));
     if (pretokenizer.has_safe_cuts()) return absl::OkStatus();
   }
@@ -331,7 +331,7 @@ absl::StatusOr<BpeTokenizer::Parts> BuildTokenizer(const TokenizerFile& file, co
   for (const auto& [text, id] : file.vocab) {
     parts.vocab_size = std::max(parts.vocab_size, id + 1);
     id_of[text] = id;
-    // Text outside the byte-level alphabet can only be a special token: no bytes lead to it.
+    // A text outside of the byte-level alphabet can only be a special token, because no bytes lead to it.
     if (auto bytes = FromByteLevel(text)) parts.model.AddToken(*std::move(bytes), id);
   }
   for (const AddedToken& token : file.added) parts.vocab_size = std::max(parts.vocab_size, token.id + 1);
@@ -358,7 +358,7 @@ absl::StatusOr<BpeTokenizer::Parts> BuildTokenizer(const TokenizerFile& file, co
   return parts;
 }
 
-// tiktoken merges the pair whose bytes together have the lowest rank: each way to cut a token into two tokens is a
+// tiktoken merges the pair whose joined bytes have the lowest rank. So each way to cut a token into two tokens is a
 // merge.
 absl::StatusOr<BpeTokenizer::Parts> BuildTiktoken(const std::vector<std::pair<std::string, uint32_t>>& ranks,
                                                   const std::vector<AddedToken>& specials, const std::string& pattern,

@@ -1,4 +1,4 @@
-// Reads the files in which byte-level BPE tokenizers are published. Content is hostile until it is checked.
+// Reads the files in which byte-level BPE tokenizers are published. All content is hostile until it is checked.
 #ifndef CAIRN_CORPUS_BPE_TOKENIZER_FILES_H_
 #define CAIRN_CORPUS_BPE_TOKENIZER_FILES_H_
 
@@ -14,36 +14,36 @@
 
 namespace cairn::corpus {
 
-// What a tokenizer.json says, or a vocab.json with a merges.txt.
+// Holds what a tokenizer.json says, or a vocab.json with a merges.txt.
 struct TokenizerFile {
   std::vector<std::pair<std::string, uint32_t>> vocab;      // text as in the file, id
   std::vector<std::pair<std::string, std::string>> merges;  // by rank
   std::vector<AddedToken> added;
-  std::string pattern;  // of the pre-tokenizer
+  std::string pattern;  // the pre-tokenizer's
   bool add_prefix_space = false;
   bool ignore_merges = false;
-  std::string unknown;  // empty: none
+  std::string unknown;  // empty if there is none
   bool fuse_unknown = false;
 };
 
-// Each takes a file's content and its name for messages.
-// INVALID_ARGUMENT (BAD_TOKENIZER): damaged or contradictory. UNIMPLEMENTED (UNSUPPORTED): another kind of tokenizer.
+// Each takes a file's content, and its name for messages. INVALID_ARGUMENT (BAD_TOKENIZER): it is damaged or
+// contradicts itself. UNIMPLEMENTED (UNSUPPORTED): it is another kind of tokenizer.
 absl::StatusOr<TokenizerFile> ParseTokenizerJson(const std::string& content, const std::string& name);
 absl::StatusOr<std::vector<std::pair<std::string, uint32_t>>> ParseVocabJson(const std::string& content,
                                                                              const std::string& name);
 absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ParseMergesTxt(std::string_view content,
                                                                                 const std::string& name);
-// The bytes of each token and its rank.
+// Returns the bytes of each token and its rank.
 absl::StatusOr<std::vector<std::pair<std::string, uint32_t>>> ParseTiktoken(std::string_view content,
                                                                             const std::string& name);
 
-// A tokenizer of what was parsed; errors as above, and BAD_PATTERN.
+// Builds a tokenizer from what was parsed. Fails as above, and with BAD_PATTERN.
 absl::StatusOr<BpeTokenizer::Parts> BuildTokenizer(const TokenizerFile& file, const std::string& name);
 absl::StatusOr<BpeTokenizer::Parts> BuildTiktoken(const std::vector<std::pair<std::string, uint32_t>>& ranks,
                                                   const std::vector<AddedToken>& specials, const std::string& pattern,
                                                   const std::string& name);
 
-// What was parsed as a vocabulary to go on training from: ids must be 0..n-1.
+// Makes a vocabulary from what was parsed, so that training can go on from it. The ids must be 0..n-1.
 absl::StatusOr<BpeVocabulary> ToVocabulary(const TokenizerFile& file, const std::string& name);
 
 }  // namespace cairn::corpus

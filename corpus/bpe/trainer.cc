@@ -19,7 +19,7 @@ namespace {
 
 constexpr uint32_t kBytes = 256;
 
-// The special tokens of a vocabulary: those of the one that is extended, then new ones, each once.
+// Returns the special tokens of a vocabulary, each once: those of the vocabulary that is extended, then new ones.
 std::vector<std::string> AllSpecials(const TrainOptions& options) {
   std::vector<std::string> specials;
   absl::flat_hash_set<std::string> seen;
@@ -60,7 +60,7 @@ absl::Status Check(const TrainOptions& options, const std::vector<std::string>& 
   return absl::OkStatus();
 }
 
-// The engine's tokens under the ids of a vocabulary.
+// Puts the engine's tokens under the ids of a vocabulary.
 BpeVocabulary Assemble(const TrainOptions& options, const std::vector<std::string>& specials, MergeResult result) {
   BpeVocabulary vocabulary;
   std::vector<uint32_t> id_of(result.tokens.size());
@@ -101,7 +101,7 @@ BpeVocabulary Assemble(const TrainOptions& options, const std::vector<std::strin
   return vocabulary;
 }
 
-// Removes the work directory at the end, except where a later run is to resume from it.
+// Removes the work directory at the end, unless a later run is to resume from it.
 class WorkDirectory {
  public:
   static absl::Status Make(const std::string& path) {
@@ -131,7 +131,7 @@ absl::StatusOr<TrainSummary> TrainBpe(const TrainOptions& options, const Pretoke
   CAIRN_RETURN_IF_ERROR(WorkDirectory::Make(options.work_directory));
   WorkDirectory work(options.work_directory, options.resume);
 
-  const HugePageReuse reuse;  // the memory of the tables of words serves merging
+  const HugePageReuse reuse;  // the memory of the word tables then serves merging
   MergeOptions merging;
   merging.tie_break = options.tie_break;
   merging.min_frequency = std::max<uint64_t>(options.min_frequency, 1);
@@ -154,7 +154,7 @@ absl::StatusOr<TrainSummary> TrainBpe(const TrainOptions& options, const Pretoke
   counting.blocks.stop = options.stop;
   counting.json_key = options.json_key;
   counting.threads = options.threads;
-  counting.memory_bytes = options.memory_bytes / 2;  // the other half is the blocks' and the engine's
+  counting.memory_bytes = options.memory_bytes / 2;  // the other half is for the blocks and the engine
   counting.directory = options.work_directory;
   counting.resume = options.resume;
   counting.checkpoint_bytes = options.checkpoint_bytes;

@@ -23,21 +23,23 @@ struct TrainOptions {
   TextUnit unit = TextUnit::kFile;
   std::string json_key = "text";
   InvalidUtf8 invalid_utf8 = InvalidUtf8::kBytes;
-  // All tokens: 256 bytes, merges and special tokens.
+  // Counts all tokens: 256 bytes, merges and special tokens.
   uint32_t vocab_size = 0;
   std::vector<std::string> special_tokens;
   uint64_t min_frequency = 1;
   TieBreak tie_break = TieBreak::kBytes;
-  // A vocabulary whose ids and merges stay, and to which merges are added.
+  // A vocabulary to which merges are added, while its ids and merges stay.
   std::optional<BpeVocabulary> extend;
   int threads = 1;
-  uint64_t memory_bytes = 0;  // 0: no limit
-  // For spilled word counts; made if needed and removed at the end, but kept when a count with `resume` ends early.
+  uint64_t memory_bytes = 0;  // 0 means no limit
+  // Word counts are spilled here. It is made if needed and removed at the end, but kept if a count with `resume` ends
+  // early.
   std::string work_directory;
   bool resume = false;
   uint64_t checkpoint_bytes = uint64_t{4} << 30;
   const std::atomic<bool>* stop = nullptr;  // as in BlockReader::Options
-  // Phase and how far it is (bytes read; merges made); false ends with CANCELLED (INTERRUPTED). One thread at a time.
+  // Called by one thread at a time with the phase and its progress (bytes read, or merges made). If it returns false,
+  // the training ends with CANCELLED (INTERRUPTED).
   std::function<bool(const char* phase, uint64_t done)> progress;
 };
 
@@ -46,13 +48,13 @@ struct TrainSummary {
   CountSummary count;
 };
 
-// The ids: in bytes order (TieBreak::kBytes) the 256 bytes, the merges, then the special tokens; as Hugging Face has
-// them (kHuggingFace) the special tokens, the bytes by their printable characters, then the merges. With `extend`, its
-// tokens keep their ids and new ones follow. A vocabulary is smaller than asked for when no pair is left to merge.
+// Ids come in this order. TieBreak::kBytes: the 256 bytes, the merges, the special tokens. kHuggingFace: the special
+// tokens, the bytes by their printable characters, the merges. With `extend`, its tokens keep their ids and new ones
+// follow. The vocabulary is smaller than asked for if no pair is left to merge.
 //
-// INVALID_ARGUMENT (BAD_REQUEST): vocab_size is below 256 + special tokens, or what is extended is larger already; an
-// empty special token, or one that is the text of a byte. RESOURCE_EXHAUSTED (MEMORY_LIMIT): the distinct words need
-// more than memory_bytes; the message says how much. Else the errors of CountWords and MergeEngine.
+// INVALID_ARGUMENT (BAD_REQUEST): vocab_size is below 256 + special tokens, or the extended vocabulary is larger
+// already; or a special token is empty or is the text of a byte. RESOURCE_EXHAUSTED (MEMORY_LIMIT): the distinct words
+// need more than memory_bytes; the message says how much. Else the errors of CountWords and MergeEngine.
 absl::StatusOr<TrainSummary> TrainBpe(const TrainOptions& options, const Pretokenizer& pretokenizer);
 
 }  // namespace cairn::corpus

@@ -30,7 +30,7 @@ Json PretokenizerJson(const BpeVocabulary& vocabulary) {
   return {{"type", "Sequence"}, {"pretokenizers", Json::array({split, ByteLevelJson(false, false)})}};
 }
 
-// nlohmann's ordered map searches linearly, so objects with many keys are written by hand.
+// nlohmann's ordered map searches linearly, so objects with many keys are written directly.
 std::string VocabObject(const BpeVocabulary& vocabulary) {
   std::string text = "{";
   for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {

@@ -1,4 +1,4 @@
-// A byte-level BPE vocabulary, and the files in which it is kept.
+// Holds a byte-level BPE vocabulary and writes the files in which it is kept.
 #ifndef CAIRN_CORPUS_BPE_VOCABULARY_H_
 #define CAIRN_CORPUS_BPE_VOCABULARY_H_
 
@@ -14,28 +14,28 @@ namespace cairn::corpus {
 
 struct BpeVocabulary {
   struct Token {
-    std::string bytes;  // of a special token, its text
+    std::string bytes;  // a special token has its text here
     bool special = false;
   };
   std::vector<Token> tokens;                          // by id
   std::vector<std::pair<uint32_t, uint32_t>> merges;  // by rank, as ids
-  std::string pattern;                                // of the pre-tokenizer
+  std::string pattern;                                // the pre-tokenizer's
   bool gpt2_pretokenizer = false;
 };
 
-// The files' contents.
-// tokenizer.json, as Hugging Face tokenizers loads and writes it.
+// These return the content of files.
+// This one is tokenizer.json, which Hugging Face tokenizers loads and writes.
 std::string TokenizerJson(const BpeVocabulary& vocabulary);
-// {"token": id, ...} ascending by id, tokens in the byte-level alphabet, special tokens as they are.
+// {"token": id, ...}, ascending by id. Tokens are in the byte-level alphabet, special tokens as they are.
 std::string VocabJson(const BpeVocabulary& vocabulary);
-// "left right" per line, in order, below a line with the version.
+// It has one line "left right" per merge, in order, below a line with the version.
 std::string MergesTxt(const BpeVocabulary& vocabulary);
-// "base64 rank" per line; a rank is the token's id, so special tokens leave gaps.
+// It has one line "base64 rank" per token. A rank is the token's id, so special tokens leave gaps.
 std::string TiktokenFile(const BpeVocabulary& vocabulary);
 
 // Writes tokenizer.json, vocab.json, merges.txt and tokenizer.tiktoken into `directory`, which is made if needed. Each
-// file is replaced at once; tokenizer.json is the last.
-// RESOURCE_EXHAUSTED (NO_SPACE), FAILED_PRECONDITION (STORAGE_READ_ONLY), UNAVAILABLE (STORAGE_ERROR).
+// file is replaced as a whole, tokenizer.json last. RESOURCE_EXHAUSTED (NO_SPACE), FAILED_PRECONDITION
+// (STORAGE_READ_ONLY), UNAVAILABLE (STORAGE_ERROR).
 absl::Status WriteVocabulary(const BpeVocabulary& vocabulary, const std::string& directory);
 
 }  // namespace cairn::corpus

@@ -21,7 +21,7 @@ namespace {
 
 constexpr size_t kEnds = 1024;
 
-// One thread's part of the count.
+// Does one thread's part of the count.
 class Worker {
  public:
   Worker(const CountOptions& options, const Pretokenizer& pretokenizer, const SpecialMatcher& specials)
@@ -124,8 +124,8 @@ class Worker {
   simdjson::dom::parser parser_;
 };
 
-// All of the count: threads work until the inputs end, a checkpoint is due or memory is short, then the tables are
-// spilled, and on it goes.
+// Does the whole count. Threads work until the inputs end, a checkpoint is due or memory is short; then the tables are
+// spilled and the threads go on.
 class Counter {
  public:
   Counter(const CountOptions& options, const Pretokenizer& pretokenizer, const SpecialMatcher& specials)
@@ -166,7 +166,7 @@ class Counter {
     return reader_.Seek(std::move(record->position));
   }
 
-  // Until the inputs end or tables must be spilled.
+  // Works until the inputs end or tables must be spilled.
   absl::Status Work() {
     stop_ = false;
     epoch_begin_ = reader_.file_bytes_read();
@@ -216,14 +216,14 @@ class Counter {
     stop_ = true;
   }
 
-  // Writes every table as a run, and with `resume` the record of it.
+  // Writes every table as a run and, with `resume`, records that.
   absl::Status Spill() {
     summary_.spilled = true;
     const size_t first = runs_.size();
     runs_.resize(first + workers_.size());
     std::vector<absl::Status> statuses(workers_.size());
     const auto write = [&](size_t i) {
-      // Names never recur, so that a record that is there never points to a file that is being replaced.
+      // A name is never used again, so an existing record never points to a file that is being replaced.
       const std::string path = absl::StrCat(options_.directory, "/run-", getpid(), "-", first + i);
       auto run = WriteRun(workers_[i]->table(), path);
       workers_[i]->table().Clear();
@@ -269,7 +269,7 @@ class Counter {
 
   // Delivers a part of the words of all tables.
   absl::Status DeliverPart(size_t part, const WordVisitor& visit, uint64_t& words) {
-    // Each table in turn takes what it shares with later ones: then every word is in one only.
+    // Each table in turn takes over what it shares with later ones, so every word is then in only one table.
     for (size_t i = 0; i < workers_.size(); ++i) {
       for (size_t j = i + 1; j < workers_.size(); ++j)
         workers_[i]->table().TakeShared(part, options_.parts, workers_[j]->table());
@@ -294,12 +294,12 @@ class Counter {
   CountSummary summary_;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::vector<WordRun> runs_;
-  bool finished_ = false;  // written under the lock, read when no thread runs
+  bool finished_ = false;  // written under the lock, and read when no thread runs
   uint64_t epoch_begin_ = 0;
   std::atomic<bool> stop_ = false;
 
   Mutex mutex_;
-  BlockReader reader_;  // by threads under mutex_
+  BlockReader reader_;  // threads use it under mutex_
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
 };
 

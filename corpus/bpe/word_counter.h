@@ -1,4 +1,4 @@
-// Counts the words of a corpus, on several threads, in bounded memory, so that it can be resumed.
+// Counts the words of a corpus on several threads, in bounded memory, and can be resumed.
 #ifndef CAIRN_CORPUS_BPE_WORD_COUNTER_H_
 #define CAIRN_CORPUS_BPE_WORD_COUNTER_H_
 
@@ -18,20 +18,21 @@ struct CountOptions {
   BlockReader::Options blocks;
   std::string json_key = "text";  // TextUnit::kJson
   int threads = 1;
-  // The tables of words stay below this many bytes; what does not fit is spilled to sorted runs. 0: no limit.
+  // The word tables stay below this many bytes. The rest is spilled to sorted runs. 0 means no limit.
   uint64_t memory_bytes = 0;
-  // Where runs are written. With `resume` they stay there together with a record of how far the count came, after
-  // every `checkpoint_bytes` of input, and a later count of the same inputs goes on from there.
+  // Runs are written here. With `resume` they stay, together with a record of how far the count came, which is written
+  // after every `checkpoint_bytes` of input. A later count of the same inputs goes on from there.
   std::string directory;
   bool resume = false;
   uint64_t checkpoint_bytes = uint64_t{4} << 30;
-  // What the count depends on besides the inputs. A record that was made with other settings is refused.
+  // What the count depends on besides the inputs. A record with other settings is refused.
   std::string settings;
-  // Words are delivered in so many parts.
+  // Words are delivered in this many parts.
   size_t parts = 1;
-  // Called before the first visit of a part with the number of its distinct words and their bytes, if it is known.
+  // Called before the first visit of a part with the number of its distinct words and their bytes, if these are known.
   std::function<void(size_t part, uint64_t words, uint64_t bytes)> expect;
-  // Called by one thread at a time with the bytes of the files read; false ends with CANCELLED (INTERRUPTED).
+  // Called by one thread at a time with the bytes read from the files. If it returns false, the count ends with
+  // CANCELLED (INTERRUPTED).
   std::function<bool(uint64_t)> progress;
 };
 
@@ -44,11 +45,10 @@ struct CountSummary {
 
 using WordVisitor = std::function<absl::Status(size_t part, std::string_view word, uint64_t count)>;
 
-// Calls visit(part, word, count) once for every distinct word, in no particular order, when all inputs are read; for
-// different parts it may be called by several threads at the same time. Parts are of about equal size.
-// Errors: those of BlockReader and Splitter; INVALID_ARGUMENT (BAD_JSON_LINE), the message has file and line; those of
-// MergeRuns and WriteRun; INVALID_ARGUMENT (BAD_REQUEST): the record to resume from
-// belongs to other inputs or settings; whatever `visit` returns.
+// When all inputs are read, it calls visit(part, word, count) once for every distinct word, in no particular order.
+// Several threads may call it at the same time for different parts, which are of about equal size. INVALID_ARGUMENT
+// (BAD_JSON_LINE): a line is bad; the message has file and line; (BAD_REQUEST): the record to resume from belongs to
+// other inputs or settings. Else the errors of BlockReader, Splitter, MergeRuns, WriteRun and `visit`.
 absl::StatusOr<CountSummary> CountWords(const CountOptions& options, const Pretokenizer& pretokenizer,
                                         const SpecialMatcher& specials, const WordVisitor& visit);
 

@@ -1,4 +1,4 @@
-// Words as keys of hash tables: up to 23 bytes as three machine words, longer ones by their hash.
+// Makes words keys of hash tables: a word of up to 23 bytes becomes three machine words, a longer one its hash.
 #ifndef CAIRN_CORPUS_BPE_WORD_KEY_H_
 #define CAIRN_CORPUS_BPE_WORD_KEY_H_
 
@@ -9,8 +9,8 @@
 
 namespace cairn::corpus {
 
-// Up to 23 bytes: the bytes, zero-padded, and the length in the last byte. Longer words: their hash, then kLongTag and
-// what the table's owner puts into the low 56 bits.
+// A word of up to 23 bytes is held as its bytes, padded with zeros, with its length in the last byte. A longer word is
+// held as its hash, then kLongTag and what the table's owner puts into the low 56 bits.
 struct WordKey {
   static constexpr uint64_t kLongTag = uint64_t{0xFF} << 56;
   static constexpr size_t kInlineBytes = 23;
@@ -20,15 +20,15 @@ struct WordKey {
   uint64_t high = 0;
 
   bool is_long() const { return high >= kLongTag; }
-  // The text of a short word; it is valid as long as the key.
+  // Returns the text of a short word, which is valid as long as the key.
   std::string_view word() const { return {reinterpret_cast<const char*>(this), static_cast<size_t>(high >> 56)}; }
-  // No || and &&: which of the words differs cannot be predicted, and need not be.
+  // This uses no || and &&: a processor cannot predict which of the words differs, and needs no prediction this way.
   bool operator==(const WordKey& other) const {
     return ((low ^ other.low) | (middle ^ other.middle) | (high ^ other.high)) == 0;
   }
 };
 
-// Folded 128-bit multiplication, the mixing step of wyhash (Wang Yi, 2019).
+// The folded 128-bit multiplication that wyhash mixes with (Wang Yi, 2019).
 inline uint64_t MixHash(uint64_t a, uint64_t b) {
   __extension__ using Wide = unsigned __int128;
   const Wide product = static_cast<Wide>(a) * b;
@@ -58,7 +58,7 @@ inline uint64_t HashLongWord(const char* p, size_t size) {
 }
 
 namespace internal {
-// By length: which bits of the three words belong to a word of so many bytes.
+// For each length, says which bits of the three machine words belong to a word of that many bytes.
 constexpr std::array<std::array<uint64_t, 3>, 24> MakeLengthMasks() {
   std::array<std::array<uint64_t, 3>, 24> masks{};
   for (size_t length = 0; length < 24; ++length) {
@@ -72,7 +72,7 @@ constexpr std::array<std::array<uint64_t, 3>, 24> MakeLengthMasks() {
 inline constexpr auto kLengthMasks = MakeLengthMasks();
 }  // namespace internal
 
-// The key of the `size` bytes at `p`. Memory up to `readable_end` may be read.
+// Returns the key of the `size` bytes at `p`. Memory up to `readable_end` may be read.
 inline WordKey MakeWordKey(const char* p, size_t size, const char* readable_end) {
   if (size > WordKey::kInlineBytes) return {HashLongWord(p, size), 0, WordKey::kLongTag};
   const auto& mask = internal::kLengthMasks[size];

@@ -1,4 +1,4 @@
-// Words with a 64-bit value each: a hash table for billions of look-ups of mostly short byte strings.
+// Maps words to 64-bit values. It is a hash table for billions of look-ups of mostly short byte strings.
 #ifndef CAIRN_CORPUS_BPE_WORD_MAP_H_
 #define CAIRN_CORPUS_BPE_WORD_MAP_H_
 
@@ -12,22 +12,22 @@
 
 namespace cairn::corpus {
 
-// Entries lie in the order in which they came, so that those of frequent words, which come early, share few cache lines
-// and pages; an open-addressing table of eight bytes per slot finds them. Words of up to 23 bytes are in their entry,
-// longer ones in an arena.
-// A look-up has two waits for memory. A caller with many words to look up asks for all slots (AskForSlot), then for all
-// entries (AskForEntry), then looks.
-// Not thread-safe, but that several threads may call const members.
+// Entries lie in the order in which they came, so those of frequent words, which come early, share few cache lines and
+// pages. An open-addressing table with eight bytes per slot finds them. A word of up to 23 bytes is in its entry, a
+// longer one in an arena.
+// A look-up waits twice for memory. A caller with many words asks for all slots first (AskForSlot), then for all
+// entries (AskForEntry), and then looks.
+// Not thread-safe, except that several threads may call const members.
 class WordMap {
  public:
   struct Entry {
-    WordKey key;  // of a long word with the place in the arena
+    WordKey key;  // a long word's key has its place in the arena
     uint64_t value;
   };
   static_assert(sizeof(Entry) == 32);
 
   static constexpr uint32_t kNone = ~uint32_t{0};
-  static constexpr size_t kMostWords = size_t{1} << 31;  // its owner must clear it before it has twice as many
+  static constexpr size_t kMostWords = size_t{1} << 31;  // the owner must clear it before it has twice as many
 
   WordMap();
   ~WordMap() { FreeEntries(); }
@@ -37,13 +37,13 @@ class WordMap {
   size_t size() const { return size_; }
   Entry& operator[](size_t i) { return chunks_[i / kEntriesPerChunk][i % kEntriesPerChunk]; }
   const Entry& operator[](size_t i) const { return chunks_[i / kEntriesPerChunk][i % kEntriesPerChunk]; }
-  // Valid until the map is cleared; of a short word, as long as the entry.
+  // The result is valid until the map is cleared; that of a short word, as long as its entry.
   std::string_view WordOf(const Entry& entry) const {
     return entry.key.is_long() ? ArenaWord(entry.key) : entry.key.word();
   }
 
   void AskForSlot(uint64_t hash) const { __builtin_prefetch(&index_[TagOf(hash) & mask_]); }
-  // The number of the entry that this hash leads to, most likely the word's; or kNone.
+  // Returns the number of the entry that this hash leads to, which is most likely the word's; or kNone.
   uint32_t AskForEntry(uint64_t hash) const {
     const uint32_t tag = TagOf(hash);
     size_t i = tag & mask_;
@@ -51,17 +51,17 @@ class WordMap {
     if (index_[i].entry != kNone) __builtin_prefetch(&(*this)[index_[i].entry], 1);
     return index_[i].entry;
   }
-  // Whether an entry is that of the word.
+  // Returns whether an entry is that of the word.
   bool Is(const Entry& entry, const WordKey& key, std::string_view word) const {
     if (!key.is_long()) return entry.key == key;
     return entry.key.low == key.low && entry.key.is_long() && ArenaWord(entry.key) == word;
   }
-  // The number of the word's entry, or kNone. `key` and `hash` are those of the word.
+  // Returns the number of the word's entry, or kNone. `key` and `hash` must be those of the word.
   uint32_t Find(const WordKey& key, uint64_t hash, std::string_view word) const;
   // Adds an entry for a word that is not there.
   void Insert(const WordKey& key, uint64_t hash, std::string_view word, uint64_t value);
 
-  // The memory that it will hold while it grows the next time.
+  // Returns how much memory the map will hold while it grows the next time.
   size_t bytes_when_growing() const {
     return 3 * index_.capacity() * sizeof(Slot) + (chunks_.size() + 1) * kHugePageBytes + arena_bytes_;
   }
@@ -72,7 +72,7 @@ class WordMap {
 
  private:
   struct Slot {
-    uint32_t tag = 0;  // the upper half of the word's hash; where the slot is depends on it
+    uint32_t tag = 0;  // the upper half of the word's hash; the slot's place depends on it
     uint32_t entry = kNone;
   };
   static constexpr size_t kEntriesPerChunk = kHugePageBytes / sizeof(Entry);
@@ -88,8 +88,8 @@ class WordMap {
   size_t mask_;
   std::vector<Entry*> chunks_;
   size_t size_ = 0;
-  std::vector<std::unique_ptr<char[]>> arena_;  // of kArenaChunk, or of the size of one very long word
-  size_t arena_used_ = kArenaChunk;             // of the last
+  std::vector<std::unique_ptr<char[]>> arena_;  // chunks of kArenaChunk, or of the size of one very long word
+  size_t arena_used_ = kArenaChunk;             // in the last chunk
   size_t arena_bytes_ = 0;
 };
 

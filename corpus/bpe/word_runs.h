@@ -1,5 +1,4 @@
-// Sorted runs of words with counts on disk. They hold what does not fit in memory, and a resumed count begins with
-// them.
+// Keeps sorted runs of words with counts on disk: those that do not fit in memory. A resumed count begins with them.
 #ifndef CAIRN_CORPUS_BPE_WORD_RUNS_H_
 #define CAIRN_CORPUS_BPE_WORD_RUNS_H_
 
@@ -15,23 +14,23 @@
 
 namespace cairn::corpus {
 
-// A run: records of u32 length, u64 count (little-endian) and the word, ascending by word, each word once.
+// A run has records of a u32 length, a u64 count (little-endian) and the word, ascending by word, each word once.
 struct WordRun {
   std::string path;
   uint64_t bytes = 0;
-  uint32_t crc32c = 0;  // of the whole file
+  uint32_t crc32c = 0;  // covers the whole file
 };
 
-// Writes the table's words to `path` and syncs them.
-// The errors of corpus/io/errno_status.h: the file could not be written; it is gone.
+// Writes the table's words to `path` and syncs them. After an error (those of corpus/io/errno_status.h) the file is
+// gone.
 absl::StatusOr<WordRun> WriteRun(const WordTable& words, const std::string& path);
 
-// Calls visit(word, count) for each word of the runs in ascending order, equal words added up.
+// Calls visit(word, count) for each word of the runs in ascending order, with the counts of equal words added up.
 // DATA_LOSS (CHECKSUM_MISMATCH, FILE_TRUNCATED): a run is not what was written.
 absl::Status MergeRuns(const std::vector<WordRun>& runs,
                        const std::function<absl::Status(std::string_view, uint64_t)>& visit);
 
-// Replaces `path` by a file with these bytes: written under another name, synced, then renamed.
+// Replaces `path` by a file with these bytes, which is written under another name, synced, then renamed.
 absl::Status WriteFileAtomically(const std::string& path, std::string_view bytes);
 
 }  // namespace cairn::corpus

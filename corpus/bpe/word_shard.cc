@@ -8,10 +8,11 @@ namespace cairn::corpus {
 namespace {
 
 constexpr size_t kMaxCells = (size_t{1} << 32) - 64;
-constexpr size_t kAhead = 12;                // places to prefetch
+constexpr size_t kAhead = 12;                // places are fetched so far ahead
 constexpr uint64_t kCountedApart = 1 << 16;  // counts below this are sorted by counting
 
-// The counts of the words at ascending positions. Words lie by descending count, so that a few thousand steps tell all.
+// Returns the counts of the words at ascending positions. Words lie by descending count, so a few thousand steps
+// describe all.
 class Weights {
  public:
   void Add(uint32_t begin, uint64_t count) {
@@ -24,14 +25,14 @@ class Weights {
    public:
     explicit Cursor(const Weights& weights) : weights_(weights) {}
 
-    // `position` is not below that of the call before.
+    // `position` must not be below that of the call before.
     uint64_t At(uint32_t position) {
       if (position >= next_begin_) Advance(position);
       return weight_;
     }
 
    private:
-    // Most are near: doubling steps, then a binary search.
+    // Most positions are near, so it takes doubling steps, then a binary search.
     void Advance(uint32_t position) {
       const uint32_t* const begins = weights_.begins_.data();
       const size_t last = weights_.begins_.size() - 1;
@@ -57,7 +58,7 @@ class Weights {
   std::vector<uint64_t> counts_;
 };
 
-// `Cell` holds ids of tokens, and two values that are no ids.
+// A `Cell` holds the id of a token, or one of two values that are no ids.
 template <typename Cell>
 class WordShardOf final : public WordShard {
  public:
@@ -145,11 +146,11 @@ class WordShardOf final : public WordShard {
   }
 
  private:
-  // Cells between words, and cells inside a token.
+  // kEdge stands between words, kInside inside a token.
   static constexpr Cell kEdge = static_cast<Cell>(~Cell{0});
   static constexpr Cell kInside = kEdge - 1;
 
-  // Calls visit(left << 8 | right, position, weight) for every place; all tokens are bytes.
+  // Calls visit(left << 8 | right, position, weight) for every place; all tokens must be bytes.
   template <typename Visit>
   void ForEachBytePair(Visit&& visit) const {
     Weights::Cursor weights(weights_);
@@ -215,7 +216,7 @@ class WordShardOf final : public WordShard {
       const uint64_t weight = weights.At(p);
       const Cell x = cells[p - 1];
       const Cell y = cells[p + length];
-      // The first and last cell of a token hold its id.
+      // The first and the last cell of a token hold its id.
       cells[p + left_length - 1] = kInside;
       cells[p + left_length] = kInside;
       cells[p] = result;
@@ -230,7 +231,7 @@ class WordShardOf final : public WordShard {
     }
   }
 
-  // All words, one cell per byte, kEdge before, between and behind them.
+  // Holds all words with one cell per byte, and kEdge before, between and behind them.
   HugeVector<Cell> cells_;
   Weights weights_;
   std::vector<uint32_t> gathered_;
@@ -250,7 +251,7 @@ void WordShard::Reserve(uint64_t words, uint64_t bytes) {
 }
 
 absl::Status WordShard::AddWord(std::string_view word, uint64_t count) {
-  if (word.size() < 2) return absl::OkStatus();  // nothing to merge
+  if (word.size() < 2) return absl::OkStatus();  // there is nothing to merge
   if (bytes_.size() + ends_.size() + word.size() + 1 > kMaxCells) {
     return MakeError(Reason::kMemoryLimit, "the distinct words have more than 4 Gi bytes; train on a sample");
   }
@@ -266,7 +267,7 @@ std::string_view WordShard::WordBytes(uint32_t word) const {
 }
 
 std::vector<uint32_t> WordShard::Ranked() const {
-  // Counting sort, with one place for all large counts, then those few by comparison.
+  // This is a counting sort with one place for all large counts; then these few are sorted by comparison.
   const auto key = [&](size_t word) { return kCountedApart - std::min(word_counts_[word], kCountedApart); };
   std::vector<uint32_t> begin(kCountedApart + 2);
   for (size_t word = 0; word < word_counts_.size(); ++word) ++begin[key(word) + 1];

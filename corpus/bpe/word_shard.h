@@ -1,4 +1,4 @@
-// One thread's share of the words in BPE training, with the places where pairs stand in them.
+// Holds one thread's share of the words in BPE training, and the places where pairs stand in them.
 #ifndef CAIRN_CORPUS_BPE_WORD_SHARD_H_
 #define CAIRN_CORPUS_BPE_WORD_SHARD_H_
 
@@ -19,22 +19,22 @@
 
 namespace cairn::corpus {
 
-// A shard knows the tokens of its words and finds places. The engine adds up what the shards tell it, and decides what
-// is to merge and which pairs are worth a list. The engine numbers "sets": a set is the places, in all shards, of one
-// pair that came into being together. A shard keeps its part of a set as one list, ascending.
-// Not thread-safe; different shards are independent of each other.
+// A shard knows the tokens of its words and finds places. The engine adds up what the shards report, and decides which
+// pair merges and which pairs are worth a list. The engine numbers "sets": a set has the places, in all shards, of one
+// pair that came into being together. A shard keeps its part of a set as one ascending list. Not thread-safe; different
+// shards are independent of each other.
 class WordShard {
  public:
   static constexpr uint32_t kNoSet = ~uint32_t{0};
   static constexpr uint32_t kAnyToken = ~uint32_t{0};
 
-  // How often a pair stands in the words (a word that counts n counts n times), and at how many places.
+  // How often a pair stands in the words (a word with count n counts n times), and at how many places.
   struct Tally {
     uint64_t weight = 0;
     uint32_t places = 0;
   };
   using BytePairs = std::array<Tally, 256 * 256>;    // by left << 8 | right
-  using ByteSets = std::array<uint32_t, 256 * 256>;  // likewise: sets
+  using ByteSets = std::array<uint32_t, 256 * 256>;  // by left << 8 | right, the number of the set
   using Pairs = absl::flat_hash_map<uint64_t, Tally>;
   using PairSets = absl::flat_hash_map<uint64_t, uint32_t>;
 
@@ -49,62 +49,63 @@ class WordShard {
     uint32_t left;
     uint32_t right;
     uint32_t result;
-    std::span<const uint32_t> sets;  // of the pair; given up by the step
-    bool whole_words;                // at all places in the words of the sets, not only at those of the sets
+    std::span<const uint32_t> sets;  // the sets of the pair, which the step gives up
+    bool whole_words;                // merges at all places in the words of the sets, not only at those of the sets
   };
 
-  // `lengths`: of all tokens in bytes; grows while the shard is in use. With `tokens` of at most 2^16 - 2 a cell takes
-  // two bytes, else four.
+  // `lengths` has the lengths of all tokens in bytes, and grows while the shard is in use. If there are at most 2^16 -
+  // 2 `tokens`, a cell takes two bytes, else four.
   static std::unique_ptr<WordShard> Make(uint64_t tokens, const std::vector<uint32_t>& lengths);
   virtual ~WordShard() = default;
   WordShard(const WordShard&) = delete;
   WordShard& operator=(const WordShard&) = delete;
 
-  // Makes room for `words` words, which have `bytes` bytes together. Optional.
+  // Makes room for `words` words with `bytes` bytes together. Optional.
   void Reserve(uint64_t words, uint64_t bytes);
-  // RESOURCE_EXHAUSTED (MEMORY_LIMIT): more than 4 Gi bytes of words.
+  // RESOURCE_EXHAUSTED (MEMORY_LIMIT): there are more than 4 Gi bytes of words.
   absl::Status AddWord(std::string_view word, uint64_t count);
-  // The bytes of the words added so far.
+  // Returns the bytes of the words added so far.
   uint64_t word_bytes() const { return bytes_.size(); }
-  // Roughly the memory that merging will need for the words added so far.
+  // Estimates the memory that merging will need for the words added so far.
   uint64_t EstimatedBytes() const { return bytes_.size() * 16; }
 
-  // Makes tokens of the bytes of all words. Must be called when all words are there.
+  // Makes tokens of the bytes of all words. Must be called after all words were added.
   virtual void Arrange(const std::array<uint32_t, 256>& id_of_byte) = 0;
-  // (count, number of words that count so much), by descending count.
+  // Returns pairs of a count and the number of words with that count, by descending count.
   const std::vector<std::pair<uint64_t, uint64_t>>& counts() const { return counts_; }
 
-  // Adds what the words hold; all tokens are bytes.
+  // Adds the pairs of the words to `tallies`. All tokens must be bytes.
   virtual void TallyBytePairs(BytePairs& tallies) const = 0;
-  // Makes the lists of the pairs that have a set; `tallies` are those of this shard.
+  // Makes the lists of the pairs that have a set. `tallies` must be those of this shard.
   virtual void ListBytePairs(const BytePairs& tallies, const ByteSets& sets) = 0;
 
-  // The pairs that are not in `known`: with this token, or all.
+  // Returns the pairs that are not in `known`: all of them, or those with this token.
   virtual Pairs FindPairs(uint32_t token, const PairTable& known) const = 0;
-  // Makes the lists of pairs found; `found` is what FindPairs() told, `sets` can lack some.
+  // Makes the lists of pairs that were found. `found` is what FindPairs() returned; `sets` may lack some of these.
   virtual void ListPairs(const Pairs& found, const PairSets& sets) = 0;
 
-  // Makes the lists of the pairs that the last merge brought into being: their sets by neighbour, kNoSet for none.
+  // Makes the lists of the pairs that the last merge brought into being. The arguments have their sets by neighbour,
+  // and kNoSet for none.
   void MakeLists(const std::vector<uint32_t>& left_sets, const std::vector<uint32_t>& right_sets);
-  // Puts `result` for (left, right) at all places where they still stand. MakeLists() must have been called for the
-  // step before.
+  // Puts `result` in place of (left, right) wherever these still stand. MakeLists() must have been called for the step
+  // before.
   virtual void Merge(const Step& step) = 0;
 
-  // The neighbours of the last merge, to the left and to the right. Each neighbour appears once.
+  // Return the neighbours of the last merge, to the left and to the right. Each neighbour appears once.
   std::span<const Touched> left() const { return left_.touched; }
   std::span<const Touched> right() const { return right_.touched; }
-  // How often `result` came to stand before a `result` that was there; these have no weight in left().
+  // Says how often `result` came to stand before a `result` that was there. Those have no weight in left().
   uint64_t before_result() const { return before_result_; }
-  // The number of places at which the sets are listed in this shard.
+  // Returns the number of places that the lists of the sets have in this shard.
   uint64_t PlacesOf(std::span<const uint32_t> sets) const;
 
-  // RESOURCE_EXHAUSTED (MEMORY_LIMIT): the pairs stood at more than 4 Gi places; the shard is of no use any more.
+  // RESOURCE_EXHAUSTED (MEMORY_LIMIT): the pairs had more than 4 Gi places, and the shard cannot be used any more.
   const absl::Status& status() const { return status_; }
 
  protected:
   static constexpr uint32_t kUntouched = ~uint32_t{0};
 
-  // A place where the merge at hand brings a pair into being; `touched` is the index of the neighbour.
+  // A place where the current merge brings a pair into being. `touched` is the index of the neighbour.
   struct Event {
     uint32_t touched;
     uint32_t position;
@@ -113,7 +114,7 @@ class WordShard {
   struct Side {
     std::vector<Touched> touched;
     std::vector<uint32_t> index;  // by token, into `touched`, or kUntouched
-    HugeVector<Event> events;     // as many as counted, and room
+    HugeVector<Event> events;     // as many as were counted, and some room
     size_t event_count = 0;
     std::vector<uint32_t*> next;  // by index: where the next place goes
 
@@ -132,17 +133,17 @@ class WordShard {
 
   explicit WordShard(const std::vector<uint32_t>& lengths) : lengths_(lengths) {}
 
-  // The words by descending count.
+  // Returns the words by descending count.
   std::vector<uint32_t> Ranked() const;
   std::string_view WordBytes(uint32_t word) const;
-  // Room for the shard's part of a set; null if there is no more (status()).
+  // Makes room for the shard's part of a set. Returns null if there is no more (see status()).
   uint32_t* NewList(uint32_t set, uint32_t places);
   void FreeList(uint32_t set);
   std::span<const uint32_t> ListOf(uint32_t set) const;
   void MakeListsOf(Side& side, const std::vector<uint32_t>& sets);
 
   const std::vector<uint32_t>& lengths_;
-  // Words as they were added: their bytes one after the other, where each ends, and their counts.
+  // The words as they were added: their bytes one after the other, where each ends, and their counts.
   HugeVector<char> bytes_;
   std::vector<uint32_t> ends_;
   std::vector<uint64_t> word_counts_;

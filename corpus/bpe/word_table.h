@@ -1,4 +1,4 @@
-// Counts of words.
+// Counts words.
 #ifndef CAIRN_CORPUS_BPE_WORD_TABLE_H_
 #define CAIRN_CORPUS_BPE_WORD_TABLE_H_
 
@@ -11,29 +11,29 @@
 
 namespace cairn::corpus {
 
-// The words of several tables can be put together on several threads, each of which does one of `parts`; which part a
-// word is in depends on the word only. Otherwise not thread-safe.
+// Several threads may put the words of several tables together if each does another one of `parts`. The part of a word
+// depends only on the word. Otherwise not thread-safe.
 class WordTable {
  public:
   // Adds 1 for each word of `text`, which the ascending `ends` cut from `begin` on. Memory up to `readable_end`, at or
-  // after the end of the text, may be read. The last words wait for their turn: Flush() must be called before the
-  // memory of the text changes and before the table is asked for anything.
+  // after the end of the text, may be read. The last words wait in the table: call Flush() before the memory of the
+  // text changes and before anything is asked of the table.
   void AddWords(std::string_view text, size_t begin, std::span<const uint32_t> ends, const char* readable_end);
   void Flush();
   // Adds `count` for a word that is not empty.
   void Add(std::string_view word, uint64_t count);
-  // Takes over the counts of the words of a part that both tables have. In `other` these words have no count any more.
+  // Takes over the counts of those words of a part that both tables have. In `other` these words then have no count.
   void TakeShared(size_t part, size_t parts, WordTable& other);
 
-  // Words that were added.
+  // Returns the number of words that were added.
   size_t size() const { return map_.size(); }
-  // As many words as a table should take.
+  // Returns true if the table has as many words as it should take.
   bool full() const { return map_.size() >= WordMap::kMostWords; }
-  // Memory that it will hold while it grows the next time.
+  // Returns how much memory the table will hold while it grows the next time.
   size_t bytes_when_growing() const { return map_.bytes_when_growing(); }
 
   // Calls visit(std::string_view word, uint64_t count) for each word of a part that has a count, in the order in which
-  // they came.
+  // the words came.
   template <typename Visitor>
   void ForEach(size_t part, size_t parts, Visitor&& visit) const {
     for (size_t i = 0; i < map_.size(); ++i) {
@@ -50,13 +50,13 @@ class WordTable {
   void Clear();
 
  private:
-  // A word that waits to be counted. Its slot is fetched when it comes, and its entry when it is halfway. It is counted
-  // when so many others have come that both have arrived from memory.
+  // A word that waits to be counted. Its slot is fetched when it comes, its entry when it is halfway through. It is
+  // counted after so many others have come that both have arrived from memory.
   struct Waiting {
     WordKey key;
     uint64_t hash = 0;
     const char* bytes = nullptr;
-    size_t size = 0;  // 0: none
+    size_t size = 0;  // 0: no word waits here
     uint32_t entry = WordMap::kNone;
   };
   static constexpr size_t kWaiting = 32;

@@ -30,7 +30,7 @@ TEST(WordTable, Add_RandomWords_AreCountedAsByAMap) {
     std::string text;
     std::vector<uint32_t> ends;
     for (int i = 0; i < 100; ++i) {
-      // Lengths around the limit of what a slot holds, with NULs, which must not look like padding.
+      // The lengths are around the longest that fits a slot. The words have NULs, which must not look like padding.
       std::string word(1 + random() % 28, '\0');
       for (char& c : word) c = static_cast<char>(random() % 3);
       if (random() % 50 == 0) word.resize(5000, 'x');
@@ -38,7 +38,7 @@ TEST(WordTable, Add_RandomWords_AreCountedAsByAMap) {
       ends.push_back(static_cast<uint32_t>(text.size()));
       ++expected[word];
     }
-    // Memory behind the text may be read, but must not matter.
+    // Memory behind the text may be read but must not matter.
     std::string padded = text + std::string(32, static_cast<char>(round));
     const bool can_read_on = random() % 2 == 0;
     table.AddWords(std::string_view(padded).substr(0, text.size()), 0, ends,
@@ -48,13 +48,13 @@ TEST(WordTable, Add_RandomWords_AreCountedAsByAMap) {
   EXPECT_EQ(Content(table), expected);
 }
 
-TEST(WordTable, TakeShared_LeavesEachWordInOneTable_AndCountsStay64Bits) {
+TEST(WordTable, TakeShared_SeveralTables_LeavesEachWordInOneTable) {
   std::mt19937_64 random(2);
   for (const size_t parts : {1, 2, 5}) {
     std::array<WordTable, 3> tables;
     std::map<std::string, uint64_t> expected;
     for (int i = 0; i < 30000; ++i) {
-      // Few enough letters for many shared words, of lengths around the limit of what a slot holds.
+      // There are so few letters that tables share many words. The lengths are around the longest that fits a slot.
       std::string word(1 + random() % 26, 'a');
       for (char& c : word) c = static_cast<char>('a' + random() % 4 / 3);
       if (i % 3000 == 0) word.assign(3 << 20, static_cast<char>('a' + i / 3000));  // larger than a chunk of the arena

@@ -1,5 +1,5 @@
-// Megatron's indexed dataset on disk: the layout of `.idx`, written from the description of
-// megatron/core/datasets/indexed_dataset.py. docs/indexed_dataset.md has it as a table.
+// Describes Megatron's indexed dataset on disk, from the description in megatron/core/datasets/indexed_dataset.py.
+// docs/indexed_dataset.md has it as a table.
 //
 // `P.bin` holds the raw tokens of all sequences, one after the other. `P.idx`, little-endian and unaligned:
 //    0  "MMIDIDX\0\0"
@@ -38,13 +38,13 @@ enum class IndexedDtype : uint8_t {
   kUint16 = 8,
 };
 
-// Nothing for a code that is none of the eight.
+// Returns nothing for a code that is none of the eight.
 std::optional<IndexedDtype> IndexedDtypeFromCode(uint8_t code);
 size_t IndexedDtypeBytes(IndexedDtype dtype);
-// numpy's name: "uint16".
+// Returns numpy's name, for example "uint16".
 std::string_view IndexedDtypeName(IndexedDtype dtype);
 
-// What Megatron writes for a vocabulary: uint16 below 65,500 tokens (extra ones counted), int32 from there on.
+// Returns what Megatron writes for a vocabulary: uint16 below 65,500 tokens (extra ones included), else int32.
 constexpr IndexedDtype OptimalIndexedDtype(uint64_t vocab_size) {
   return vocab_size < 65500 ? IndexedDtype::kUint16 : IndexedDtype::kInt32;
 }
@@ -59,7 +59,7 @@ struct IndexHeader {
   uint64_t modes_offset() const { return documents_offset() + 8 * document_indices; }
 };
 
-// The kIndexHeaderBytes bytes.
+// Returns the kIndexHeaderBytes bytes of the header.
 std::string EncodeIndexHeader(const IndexHeader& header);
 
 std::string BinPath(std::string_view prefix);

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kCopyStep = uint64_t{64} << 20;  // between looks at the stop flag
+constexpr uint64_t kCopyStep = uint64_t{64} << 20;  // the stop flag is looked at after each step
 
 absl::Status CheckAlike(const IndexedReader& first, const IndexedReader& other) {
   if (first.header().dtype != other.header().dtype) {
@@ -31,7 +31,7 @@ absl::Status CheckAlike(const IndexedReader& first, const IndexedReader& other) 
                      IdxPath(first.prefix()), " holds ", std::string(IndexedDtypeName(first.header().dtype))),
         {{"file", IdxPath(other.prefix())}});
   }
-  // A pair without sequences has no modes either way.
+  // A pair without sequences fits either kind, because it has no modes.
   if (first.header().sequences > 0 && other.header().sequences > 0 && first.multimodal() != other.multimodal()) {
     return MakeError(Reason::kBadRequest, absl::StrCat("one of ", first.prefix(), " and ", other.prefix(),
                                                        " is multimodal, the other is not"));
@@ -65,7 +65,7 @@ absl::StatusOr<std::vector<std::string>> ListIndexed(const std::string& director
     return MakeError(Reason::kInputUnreadable,
                      absl::StrCat("without the other file of the pair: ", absl::StrJoin(lonely, ", ")));
   }
-  // A map sorts by bytes, which for UTF-8 is by code point.
+  // The map sorts by bytes, which for UTF-8 is the order of code points.
   return prefixes;
 }
 
@@ -92,7 +92,7 @@ class Merger {
     return stop_.load() ? MakeError(Reason::kInterrupted, "interrupted") : absl::OkStatus();
   }
 
-  // One pair is open at a time: there may be more of them than file descriptors.
+  // Only one pair is open at a time, because there may be more pairs than file descriptors.
   absl::Status ForEach(absl::FunctionRef<absl::Status(const IndexedReader&)> visitor) const {
     for (const std::string& prefix : prefixes_) {
       CAIRN_RETURN_IF_ERROR(Stopped());
@@ -102,7 +102,7 @@ class Merger {
     return absl::OkStatus();
   }
 
-  // Everything is checked before anything is written.
+  // Checks everything before anything is written.
   absl::Status Survey() {
     if (prefixes_.empty()) return MakeError(Reason::kBadRequest, "there is no .bin/.idx pair to merge");
     std::unique_ptr<IndexedReader> first;
@@ -170,7 +170,7 @@ class Merger {
     const int64_t zero = 0;
     CAIRN_RETURN_IF_ERROR(append(&zero, 1));
     status = ForEach([&](const IndexedReader& r) {
-      bool skipped = false;  // the leading 0
+      bool skipped = false;  // set once the leading 0 is skipped
       absl::Status appended = r.VisitDocuments([&](const int64_t* values, size_t count) {
         const size_t skip = std::exchange(skipped, true) ? 0 : 1;
         return append_moved(values + skip, count - skip);

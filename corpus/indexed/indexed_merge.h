@@ -1,4 +1,4 @@
-// Makes one dataset of many, as Megatron's tools/merge_datasets.py does, without holding any index in memory.
+// Makes one dataset from many, like Megatron's tools/merge_datasets.py, without holding any index in memory.
 #ifndef CAIRN_CORPUS_INDEXED_INDEXED_MERGE_H_
 #define CAIRN_CORPUS_INDEXED_INDEXED_MERGE_H_
 
@@ -17,18 +17,18 @@ struct MergeReport {
   uint64_t documents = 0;
   uint64_t sequences = 0;
   uint64_t tokens = 0;
-  uint64_t kernel_bytes = 0;  // of .bin, shared or copied inside the kernel
+  uint64_t kernel_bytes = 0;  // bytes of .bin that the kernel shared or copied by itself
 };
 
-// The prefixes of all pairs in `directory`, sorted by code point as Python sorts them (so "Part" < "part10_" <
+// Returns the prefixes of all pairs in `directory`, sorted by code point as Python sorts them (so "Part" < "part10_" <
 // "part1_"). INPUT_UNREADABLE: the directory cannot be read, or an .idx lacks its .bin or the reverse (all are named).
 absl::StatusOr<std::vector<std::string>> ListIndexed(const std::string& directory);
 
 // Writes all sequences and documents of the pairs one after the other to `output`. The .bin files are shared where the
-// file system can, else copied inside the kernel (copy_file_range); the indices are streamed. Neither output file
-// stands under its name before both are whole and synced; on an error nothing is left. `stop` interrupts; `bytes_done`
-// (may be null) counts bytes of .bin. INDEX_CORRUPT, INPUT_UNREADABLE: a pair is damaged; BAD_REQUEST: dtypes or modes
-// differ, or there is no pair; NO_SPACE, STORAGE_READ_ONLY, STORAGE_ERROR, FSYNC_FAILED; INTERRUPTED.
+// file system can, else copied inside the kernel (copy_file_range); the indices are streamed. Neither output file gets
+// its name before both are whole and synced; after an error nothing is left. `stop` interrupts; `bytes_done` (may be
+// null) counts bytes of .bin. INDEX_CORRUPT, INPUT_UNREADABLE: a pair is damaged. BAD_REQUEST: dtypes or modes differ,
+// or there is no pair. NO_SPACE, STORAGE_READ_ONLY, STORAGE_ERROR, FSYNC_FAILED; INTERRUPTED.
 absl::StatusOr<MergeReport> MergeIndexed(const std::vector<std::string>& prefixes, const std::string& output,
                                          const std::atomic<bool>& stop, std::atomic<uint64_t>* bytes_done);
 

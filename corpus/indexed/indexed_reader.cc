@@ -78,7 +78,7 @@ absl::StatusOr<std::unique_ptr<IndexedReader>> IndexedReader::Open(const std::st
   header.dtype = *dtype;
   std::memcpy(&header.sequences, bytes + 18, 8);
   std::memcpy(&header.document_indices, bytes + 26, 8);
-  // First bounds that keep the sums below 2^64.
+  // These first bounds keep the sums below 2^64.
   if (header.sequences > idx_bytes / 12 || header.document_indices > idx_bytes / 8 || header.document_indices == 0) {
     return Corrupt(idx, absl::StrCat("its header says ", header.sequences, " sequences and ", header.document_indices,
                                      " document indices, which its ", idx_bytes, " bytes cannot hold"));
@@ -156,8 +156,9 @@ absl::StatusOr<std::string> IndexedReader::ReadSequence(uint64_t sequence) const
 
 namespace {
 
-// The common case of VerifyIndexed(), without a branch per sequence: whether lengths and pointers of a piece agree. If
-// so, they are taken into `expected`, where the next sequence begins, and `statistics`; else nothing is changed.
+// Handles the common case of VerifyIndexed() without a branch per sequence. Returns whether lengths and pointers of a
+// piece agree. If so, it advances `expected`, where the next sequence begins, and `statistics`; else it changes
+// nothing.
 bool TakeSoundPiece(const int32_t* lengths, const int64_t* at, size_t count, uint64_t token_bytes, uint64_t& expected,
                     IndexedStatistics& statistics) {
   uint64_t begin = expected, wrong = 0, empty = 0;
@@ -177,7 +178,7 @@ bool TakeSoundPiece(const int32_t* lengths, const int64_t* at, size_t count, uin
   return true;
 }
 
-// The same for the ends of documents, of which the last before these was `last`.
+// Does the same for the ends of documents. `last` is the end before these.
 bool TakeSoundPiece(const int64_t* ends, size_t count, int64_t& last, IndexedStatistics& statistics) {
   uint64_t empty = 0;
   bool falls = false;
@@ -206,7 +207,7 @@ absl::StatusOr<IndexedStatistics> VerifyIndexed(const IndexedReader& reader, boo
   IndexedStatistics statistics;
   statistics.shortest_sequence = header.sequences > 0 ? UINT64_MAX : 0;
 
-  // Lengths and pointers side by side: the pointers of a piece are checked while its lengths are at hand.
+  // Lengths and pointers are read side by side, so that a piece's pointers are checked while its lengths are at hand.
   uint64_t sequence = 0, expected = 0;
   const std::string idx = IdxPath(reader.prefix());
   CAIRN_RETURN_IF_ERROR(reader.VisitLengthsAndPointers([&](const int32_t* lengths, const int64_t* at, size_t count) {

@@ -15,13 +15,13 @@
 
 namespace cairn::corpus {
 
-// Immutable after Open; thread-safe but for the file offsets of the kernel, which it does not use. The index is read in
-// pieces; nothing is mapped, so a file that shrinks gives an error and no signal.
+// Immutable after Open. Thread-safe, because it does not use the kernel's file offsets. The index is read in pieces and
+// nothing is mapped, so a file that shrinks gives an error and no signal.
 class IndexedReader {
  public:
-  // Reads the header and compares the sizes of both files with it. Whether there are modes follows from the size.
-  // INPUT_UNREADABLE: a file is missing or cannot be read. INDEX_CORRUPT: no such index, an unknown dtype or version,
-  // or a size that does not fit the counts; the message names file and numbers.
+  // Reads the header and compares the sizes of both files with it. The size also tells whether there are modes.
+  // INPUT_UNREADABLE: a file is missing or cannot be read. INDEX_CORRUPT: it is no such index, its dtype or version is
+  // unknown, or its size does not fit the counts; the message names file and numbers.
   static absl::StatusOr<std::unique_ptr<IndexedReader>> Open(const std::string& prefix);
   IndexedReader(const IndexedReader&) = delete;
   IndexedReader& operator=(const IndexedReader&) = delete;
@@ -34,7 +34,8 @@ class IndexedReader {
   const std::string& prefix() const { return prefix_; }
   int bin_fd() const { return bin_fd_.get(); }
 
-  // Each part of the index in order, in pieces of up to some 100,000 numbers. The visitor's errors; INPUT_UNREADABLE.
+  // Passes each part of the index to the visitor in order, in pieces of up to some 100,000 numbers. Fails as the
+  // visitor; INPUT_UNREADABLE.
   template <typename T>
   using Visitor = absl::FunctionRef<absl::Status(const T* values, size_t count)>;
   absl::Status VisitLengths(Visitor<int32_t> visitor) const;
@@ -44,7 +45,8 @@ class IndexedReader {
   absl::Status VisitDocuments(Visitor<int64_t> visitor) const;
   absl::Status VisitModes(Visitor<int8_t> visitor) const;
 
-  // The tokens of one sequence as they lie in .bin. OUT of range and damaged indices are INDEX_CORRUPT.
+  // Returns the tokens of one sequence as they lie in .bin. INDEX_CORRUPT: the number is out of range, or the index is
+  // damaged.
   absl::StatusOr<std::string> ReadSequence(uint64_t sequence) const;
 
  private:
@@ -63,15 +65,16 @@ class IndexedReader {
 struct IndexedStatistics {
   uint64_t empty_documents = 0;
   uint64_t empty_sequences = 0;
-  uint64_t longest_sequence = 0;  // tokens
+  uint64_t longest_sequence = 0;  // in tokens
   uint64_t shortest_sequence = 0;
 };
 
-// Checks every number of the index: lengths not negative, each pointer the sum of the lengths before it, document
-// indices from 0 ascending to the number of sequences, the last byte of .bin reached. So every truncation and every
-// flipped bit of header, lengths, pointers and last document index is found; a changed inner document index that still
-// ascends, mode or token is not: the format has no checksum. With `read_bin`, every byte of .bin is read too, which
-// finds a disk that cannot. INDEX_CORRUPT: all kinds of faults found, with their positions; INPUT_UNREADABLE.
+// Checks every number of the index: no length is negative, each pointer is the sum of the lengths before it, document
+// indices ascend from 0 to the number of sequences, and the last sequence ends where .bin ends. So it finds every
+// truncation, and every flipped bit of header, lengths, pointers and last document index. It does not find a changed
+// mode or token, or a changed inner document index that still ascends, because the format has no checksum. With
+// `read_bin` it also reads every byte of .bin, which finds a disk that cannot. INDEX_CORRUPT: has all kinds of faults
+// that were found, with their positions. INPUT_UNREADABLE.
 absl::StatusOr<IndexedStatistics> VerifyIndexed(const IndexedReader& reader, bool read_bin);
 
 }  // namespace cairn::corpus

@@ -55,7 +55,7 @@ class IndexedReaderTest : public testing::Test {
     ASSERT_TRUE((*writer)->Finish().ok());
   }
 
-  // The pair is refused, by Open or by Verify, as damaged.
+  // Checks that Open or Verify refuses the pair as damaged.
   testing::AssertionResult Refused(const std::string& prefix) {
     const auto reader = IndexedReader::Open(prefix);
     const absl::Status status = reader.ok() ? VerifyIndexed(**reader, true).status() : reader.status();
@@ -96,7 +96,8 @@ TEST_F(IndexedReaderTest, Verify_EveryTruncation_IsFound) {
         std::filesystem::copy_file(good + ".bin", Path("bad.bin"), std::filesystem::copy_options::overwrite_existing);
         std::filesystem::copy_file(good + ".idx", Path("bad.idx"), std::filesystem::copy_options::overwrite_existing);
         WriteAll(Path("bad") + extension, bytes.substr(0, size));
-        // A multimodal index without its modes is a sound index without modes: nothing in the file tells them apart.
+        // A multimodal index without its modes is a sound index of the other kind, and nothing in the file tells the
+        // two apart.
         if (multimodal && extension == ".idx" && size + 5 == bytes.size()) continue;
         EXPECT_TRUE(Refused(Path("bad"))) << extension << " of " << size;
       }
@@ -110,12 +111,12 @@ TEST_F(IndexedReaderTest, Verify_EveryFlippedHeaderOrPointerBit_IsFound) {
   std::filesystem::copy_file(Path("good.bin"), Path("bad.bin"));
   const size_t documents = kIndexHeaderBytes + 12 * 5;
   for (size_t bit = 0; bit < 8 * bytes.size(); ++bit) {
-    // Inner document indices that still ascend are as good as the true ones.
+    // Inner document indices that still ascend cannot be told from the true ones.
     if (bit >= 8 * (documents + 8) && bit < 8 * (bytes.size() - 8)) continue;
     std::string flipped = bytes;
     flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ (1 << bit % 8));
     WriteAll(Path("bad.idx"), flipped);
-    // uint16 and int16 have one size: code 8 cannot become 3 by one bit.
+    // Only uint16 and int16 have the same size, and one bit cannot change code 8 to 3.
     EXPECT_TRUE(Refused(Path("bad"))) << "bit " << bit % 8 << " of byte " << bit / 8;
   }
 }
@@ -152,7 +153,7 @@ TEST_F(IndexedReaderTest, Merge_SeveralPairs_EqualsOneWriter) {
   std::mt19937 random(11);
   std::vector<Document> all;
   std::filesystem::create_directory(Path("in"));
-  // Python's order: capitals first, '0' before '_'.
+  // In Python's order, capitals come first, and '0' comes before '_'.
   for (const std::string name : {"Part", "part10_", "part1_", "part2_"}) {
     std::vector<Document> documents(name == "part1_" ? 0 : 1 + random() % 2000);
     for (Document& document : documents) {

@@ -16,32 +16,32 @@
 
 namespace cairn::corpus {
 
-// One thread may use it at a time, and documents come in the order of the dataset. Neither file stands under its name
+// Only one thread may use it at a time. Documents must come in the order of the dataset. Neither file gets its name
 // before Finish has succeeded; without Finish, nothing is left. After an error, drop the writer. It takes about 5 MiB
 // of memory.
 class IndexedWriter {
  public:
   struct Options {
     IndexedDtype dtype = IndexedDtype::kUint16;
-    bool multimodal = false;  // one mode for each sequence follows the document indices
+    bool multimodal = false;  // writes one mode for each sequence behind the document indices
   };
 
-  // NO_SPACE, STORAGE_READ_ONLY, STORAGE_ERROR: the files cannot be made (the directory is missing, say).
+  // NO_SPACE, STORAGE_READ_ONLY, STORAGE_ERROR: the files cannot be made (for example, the directory is missing).
   static absl::StatusOr<std::unique_ptr<IndexedWriter>> Create(const std::string& prefix, Options options);
 
-  // One document: `tokens` of all its sequences one after the other, `lengths` of each sequence in tokens (their sum is
-  // tokens.size()), `modes` one per sequence in multimodal datasets, else empty. A document without sequences is kept,
-  // as an empty one; a sequence of length 0 is kept too (Megatron's tool drops those before it writes). The dtype must
-  // be an integer's. BAD_REQUEST: lengths and tokens disagree, or a token does not fit the dtype; nothing was added.
-  // Storage's errors as above.
+  // Adds one document. `tokens` are those of all its sequences one after the other, `lengths` the length of each
+  // sequence in tokens (their sum is tokens.size()), `modes` one per sequence in multimodal datasets, else empty. A
+  // document without sequences is kept as an empty one, and so is a sequence of length 0 (Megatron's tool drops those
+  // before it writes). The dtype must be an integer's. BAD_REQUEST: lengths and tokens disagree, or a token does not
+  // fit the dtype; nothing was added. Else the errors of storage, as above.
   absl::Status AddDocument(std::span<const uint32_t> tokens, std::span<const int32_t> lengths,
                            std::span<const int8_t> modes = {});
 
-  // The same, the tokens as they lie in .bin: for every dtype.
+  // Does the same with the tokens as they lie in .bin, for every dtype.
   absl::Status AddRawDocument(std::string_view tokens, std::span<const int32_t> lengths,
                               std::span<const int8_t> modes = {});
 
-  // Writes the index, syncs both files and gives them their names, replacing a pair that stood there; .idx last.
+  // Writes the index, syncs both files and gives them their names, .idx last. They replace a pair that stood there.
   absl::Status Finish();
 
   uint64_t documents() const { return documents_; }

@@ -39,7 +39,7 @@ class IndexedWriterTest : public testing::Test {
   std::string directory_;
 };
 
-// The bytes that Megatron's own builder makes of these documents.
+// Megatron's own builder makes these bytes of these documents.
 TEST_F(IndexedWriterTest, Write_FourDocuments_EqualMegatronsBytes) {
   auto writer = IndexedWriter::Create(Path("g"), {});
   ASSERT_TRUE(writer.ok()) << writer.status();
@@ -109,7 +109,7 @@ TEST_F(IndexedWriterTest, Write_WrongInput_NamesIt) {
   EXPECT_EQ(IndexedWriter::Create(Path("no/such/p"), {}).status().code(), absl::StatusCode::kUnavailable);
 }
 
-// More than the spools and buffers hold in memory.
+// This is more than the spools and buffers hold in memory.
 TEST_F(IndexedWriterTest, Write_ManyDocuments_EqualAnOracle) {
   auto writer = IndexedWriter::Create(Path("many"), {IndexedDtype::kInt32, false});
   ASSERT_TRUE(writer.ok());

@@ -36,7 +36,7 @@ absl::Status Spool::Spill() {
 }
 
 absl::Status Spool::Append(std::string_view bytes) {
-  // Whole buffers alone are spilled, so that pieces read back are multiples of 8.
+  // Only whole buffers are spilled, so the pieces that are read back are multiples of 8 bytes.
   while (!bytes.empty()) {
     const size_t taken = std::min(bytes.size(), kBufferBytes - buffer_.size());
     buffer_.append(bytes.substr(0, taken));

@@ -1,5 +1,4 @@
-// Keeps bytes that are appended, and then read back once in order, because they must wait until their place in a file
-// is known.
+// Keeps bytes until their place in a file is known: they are appended, and later read back once in order.
 #ifndef CAIRN_CORPUS_INDEXED_SPOOL_H_
 #define CAIRN_CORPUS_INDEXED_SPOOL_H_
 
@@ -14,8 +13,8 @@
 
 namespace cairn::corpus {
 
-// Holds up to 256 KiB in memory and the rest in a file without a name in `directory`, which the kernel frees whatever
-// becomes of the process. Not thread-safe.
+// Holds up to 256 KiB in memory, and the rest in a file without a name in `directory`. The kernel frees that file
+// however the process ends. Not thread-safe.
 class Spool {
  public:
   explicit Spool(std::string directory) : directory_(std::move(directory)) {}
@@ -24,8 +23,8 @@ class Spool {
 
   // NO_SPACE, STORAGE_READ_ONLY, STORAGE_ERROR.
   absl::Status Append(std::string_view bytes);
-  // Gives all bytes in order, in pieces that are multiples of 8 bytes but for the last. STORAGE_ERROR; visitor's
-  // errors.
+  // Passes all bytes to the visitor in order. All pieces but the last are multiples of 8 bytes. STORAGE_ERROR; errors
+  // of the visitor.
   absl::Status Read(absl::FunctionRef<absl::Status(std::string_view)> visitor);
   uint64_t size() const { return spilled_ + buffer_.size(); }
 

@@ -40,14 +40,14 @@ absl::StatusOr<uint64_t> CopiedFile::AppendFrom(int source, const std::string& s
   do {
     count = copy_file_range(source, &from, fd_.get(), &to, bytes, 0);
   } while (count < 0 && errno == EINTR);
-  // 0 also comes from file systems that cannot do it (some FUSE ones): the buffer tells that from the end.
+  // Some file systems (FUSE) return 0 because they cannot do it. The read into the buffer tells that from the end.
   if (count <= 0) {
     if (count < 0 && errno != EXDEV && errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP && errno != EPERM) {
       return OutputError("copy to", partial_path_, errno);
     }
     return AppendThroughBuffer(source, source_path, offset, bytes);
   }
-  // The disk begins at once instead of at the sync.
+  // The disk begins to write now and not only at the sync.
   (void)sync_file_range(fd_.get(), static_cast<off_t>(bytes_), count, SYNC_FILE_RANGE_WRITE);
   bytes_ += static_cast<uint64_t>(count);
   kernel_bytes_ += static_cast<uint64_t>(count);

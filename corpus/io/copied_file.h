@@ -1,5 +1,5 @@
-// A file put together from stretches of other files, which the kernel copies (or shares, where the file system can)
-// without their passing through this process; like OutputFile it appears under its name only when it is whole.
+// Makes a file of stretches of other files, which the kernel copies (or shares, where the file system can), so that
+// they do not pass through this process. Like an OutputFile it gets its name only when it is whole.
 #ifndef CAIRN_CORPUS_IO_COPIED_FILE_H_
 #define CAIRN_CORPUS_IO_COPIED_FILE_H_
 
@@ -14,7 +14,7 @@
 
 namespace cairn::corpus {
 
-// For one thread. The destructor removes the hidden file unless it was committed.
+// Only one thread may use it. The destructor removes the hidden file unless it was committed.
 class CopiedFile {
  public:
   // NO_SPACE, STORAGE_READ_ONLY, STORAGE_ERROR.
@@ -23,16 +23,16 @@ class CopiedFile {
   CopiedFile(const CopiedFile&) = delete;
   CopiedFile& operator=(const CopiedFile&) = delete;
 
-  // Appends up to `bytes` bytes of `source` (its name is for messages) from `offset` on, by copy_file_range, or by a
-  // small buffer where that does not work. Returns how many, at least one. INPUT_UNREADABLE: the source ends there;
-  // storage's errors.
+  // Appends up to `bytes` bytes of `source` (whose name is for messages) from `offset` on, by copy_file_range, or by a
+  // small buffer where that does not work. Returns how many it appended, at least one. INPUT_UNREADABLE: the source
+  // ends there. Else the errors of storage.
   absl::StatusOr<uint64_t> AppendFrom(int source, const std::string& source_path, uint64_t offset, uint64_t bytes);
 
-  // Syncs, renames, syncs the directory. FSYNC_FAILED, STORAGE_ERROR.
+  // Syncs and renames the file, then syncs the directory. FSYNC_FAILED, STORAGE_ERROR.
   absl::Status Commit();
 
   uint64_t bytes() const { return bytes_; }
-  // Bytes that the kernel copied or shared by itself.
+  // Counts the bytes that the kernel copied or shared by itself.
   uint64_t kernel_bytes() const { return kernel_bytes_; }
 
  private:

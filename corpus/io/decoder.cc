@@ -39,7 +39,7 @@ class GzipSource final : public ByteSource {
     while (state_->avail_out == room) {
       if (state_->avail_in == 0 && !ended_) CAIRN_RETURN_IF_ERROR(Fill());
       if (between_ && state_->avail_in > 0) {
-        // Padding, or another member.
+        // What follows is padding or another member.
         if (*state_->next_in == 0) {
           padded_ = true;
           ++state_->next_in;
@@ -87,7 +87,7 @@ class GzipSource final : public ByteSource {
     state_->avail_in = static_cast<uint32_t>(count);
     read_ += count;
     ended_ = count == 0;
-    // An empty file is no gzip file, but gzip -d and we take it for an empty text.
+    // An empty file is no gzip file, but like gzip -d we take it for an empty text.
     if (ended_ && read_ == 0) between_ = true;
     return absl::OkStatus();
   }
@@ -99,7 +99,7 @@ class GzipSource final : public ByteSource {
   std::unique_ptr<inflate_state> state_;
   uint64_t read_ = 0;
   bool started_ = false;
-  bool between_ = false;  // members
+  bool between_ = false;  // between two members
   bool padded_ = false;
   bool ended_ = false;
 };

@@ -1,4 +1,4 @@
-// gzip (RFC 1952) and zstd (RFC 8878) streams, decompressed as they are read.
+// Decompresses gzip (RFC 1952) and zstd (RFC 8878) streams while they are read.
 #ifndef CAIRN_CORPUS_IO_DECODER_H_
 #define CAIRN_CORPUS_IO_DECODER_H_
 
@@ -9,11 +9,11 @@
 
 namespace cairn::corpus {
 
-// One or more gzip members, as of `cat a.gz b.gz`; zeros after the last are padding. Checksums are verified. `path` is
-// for messages.
+// Reads one or more gzip members, as `cat a.gz b.gz` makes them. Zeros behind the last one are padding. Checksums are
+// verified. `path` is for messages.
 std::unique_ptr<ByteSource> NewGzipSource(std::string path, std::unique_ptr<ByteSource> raw);
 
-// One or more zstd frames and skippable frames. A frame with a window above `max_window` bytes is MEMORY_LIMIT.
+// Reads one or more zstd frames and skippable frames. MEMORY_LIMIT: the window of a frame is above `max_window` bytes.
 std::unique_ptr<ByteSource> NewZstdSource(std::string path, std::unique_ptr<ByteSource> raw, size_t max_window);
 
 }  // namespace cairn::corpus

@@ -30,7 +30,7 @@ std::string EncodeZstd(std::string_view text) {
   ZSTD_CCtx_setParameter(context.get(), ZSTD_c_compressionLevel, kZstdLevel);
   ZSTD_CCtx_setParameter(context.get(), ZSTD_c_checksumFlag, 1);
   std::string frame(ZSTD_compressBound(text.size()), '\0');
-  // Into a buffer of the bound's size it cannot fail but for want of memory.
+  // The buffer has the size of the bound, so this fails only for lack of memory.
   const size_t size = ZSTD_compress2(context.get(), frame.data(), frame.size(), text.data(), text.size());
   if (ZSTD_isError(size)) throw std::bad_alloc();
   frame.resize(size);

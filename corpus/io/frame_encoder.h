@@ -1,4 +1,4 @@
-// Whole texts as one gzip member or one zstd frame each.
+// Compresses whole texts, each to one gzip member or one zstd frame.
 #ifndef CAIRN_CORPUS_IO_FRAME_ENCODER_H_
 #define CAIRN_CORPUS_IO_FRAME_ENCODER_H_
 
@@ -11,8 +11,9 @@
 
 namespace cairn::corpus {
 
-// Each of `texts` compressed, in order, on up to `threads` threads; the bytes depend on the text alone (no time, no
-// name). gzip at level 6, zstd at level 3 with a checksum. `compression` is not kNone.
+// Compresses each of `texts` and returns the results in order. It uses up to `threads` threads. The bytes depend only
+// on the text (they have no time and no name). gzip has level 6, zstd level 3 and a checksum. `compression` must not be
+// kNone.
 std::vector<std::string> EncodeFrames(Compression compression, std::span<const std::string_view> texts, int threads);
 
 }  // namespace cairn::corpus

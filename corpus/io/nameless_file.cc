@@ -10,7 +10,7 @@ namespace cairn::corpus {
 
 UniqueFd OpenNameless(const std::string& directory, int flags) {
   UniqueFd fd(open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC | flags, 0600));
-  // With O_DIRECT the flag may be what is refused, and a named file would be left behind.
+  // If O_DIRECT is set, that flag may be what is refused, and a named file would be left behind.
   const bool unknown = errno == EOPNOTSUPP || errno == EISDIR || (errno == EINVAL && flags == 0);
   if (fd.valid() || !unknown) return fd;
   std::string name = directory + "/.cairn-XXXXXX";

@@ -50,7 +50,7 @@ class PlainSource final : public ByteSource {
     } else if (soft_end_ - offset_ < size) {
       size = std::min(size, RoundUpToIo(soft_end_ - offset_ + 1));
     }
-    // A direct read starts at a multiple of the alignment; what lies before the wanted byte is dropped.
+    // A direct read begins at a multiple of the alignment. The bytes before the wanted one are dropped.
     const size_t skip = offset_ % kIoAlignment;
     ssize_t count;
     while (true) {
@@ -89,10 +89,10 @@ class PlainSource final : public ByteSource {
   bool ended_ = false;
 };
 
-// Standard input, FIFOs and devices: no offsets, and a read may wait for ever.
+// Reads standard input, FIFOs and devices, which have no offsets and whose reads may wait for ever.
 class PipeSource final : public ByteSource {
  public:
-  // Standard input without an `owned`.
+  // Reads standard input if there is no `owned`.
   PipeSource(std::string path, UniqueFd owned, const SourceOptions& options)
       : path_(std::move(path)),
         owned_(std::move(owned)),

@@ -11,18 +11,18 @@
 
 namespace cairn::corpus {
 
-// By the name's end: .gz; .zst and .zstd.
+// Goes by the end of the name: .gz; .zst and .zstd.
 Compression CompressionOf(const std::string& path);
 
-// The bytes [begin, end of file) of a plain file. From `soft_end` on it reads in small pieces: the caller expects to
-// need only the rest of a line there.
+// Reads the bytes [begin, end of file) of a plain file. From `soft_end` on it reads small pieces, because the caller
+// expects to need only the rest of a line there.
 absl::StatusOr<std::unique_ptr<ByteSource>> OpenPlainSource(const std::string& path, uint64_t begin, uint64_t soft_end,
                                                             const SourceOptions& options);
 
-// The whole decompressed content of a file; "-" is standard input, taken as it is.
+// Reads the whole decompressed content of a file. "-" is standard input, which is never decompressed.
 absl::StatusOr<std::unique_ptr<ByteSource>> OpenSource(const std::string& path, const SourceOptions& options);
 
-// `source` without its first `bytes` bytes, which are read and dropped.
+// Returns `source` without its first `bytes` bytes, which it reads and drops.
 std::unique_ptr<ByteSource> SkipBytes(std::unique_ptr<ByteSource> source, uint64_t bytes);
 
 }  // namespace cairn::corpus

@@ -40,7 +40,7 @@ absl::Status SyncDirectoryOf(const std::string& path) {
   const std::string directory = DirectoryOf(path);
   const UniqueFd fd(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd.valid()) return OutputError("open", directory, errno);
-  // Some network file systems cannot sync a directory and say EINVAL; their rename is durable by itself.
+  // Some network file systems cannot sync a directory and return EINVAL; their rename is durable by itself.
   if (fsync(fd.get()) == 0 || errno == EINVAL || errno == EROFS) return absl::OkStatus();
   return OutputError("fsync", directory, errno);
 }
@@ -103,7 +103,7 @@ absl::Status OutputFile::WriteAt(const char* data, size_t size, uint64_t offset)
     const ssize_t done = pwrite(fd_.get(), data, size, static_cast<off_t>(offset));
     if (done < 0 && errno == EINTR) continue;
     if (done < 0 && errno == EINVAL) {
-      // A file system may take O_DIRECT at open and refuse it now.
+      // A file system may accept O_DIRECT at open and refuse it now.
       const int flags = fcntl(fd_.get(), F_GETFL);
       if ((flags & O_DIRECT) != 0 && fcntl(fd_.get(), F_SETFL, flags & ~O_DIRECT) == 0) continue;
     }
@@ -111,7 +111,7 @@ absl::Status OutputFile::WriteAt(const char* data, size_t size, uint64_t offset)
     data += done;
     offset += static_cast<uint64_t>(done);
     size -= static_cast<size_t>(done);
-    // A short write (nearly full disk) leaves an unaligned rest, which only a buffered write can take.
+    // A short write (on a nearly full disk) leaves an unaligned rest, which only a buffered write can take.
     if (size > 0 && offset % kIoAlignment != 0) fcntl(fd_.get(), F_SETFL, fcntl(fd_.get(), F_GETFL) & ~O_DIRECT);
   }
   return absl::OkStatus();

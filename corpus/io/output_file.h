@@ -1,6 +1,6 @@
-// A file that appears under its name only when it is whole: bytes are appended to a hidden file beside it, which is
+// Writes a file that gets its name only when it is whole: bytes are appended to a hidden file beside it, which is
 // synced and renamed at the end. Writes go around the page cache (O_DIRECT) where the file system allows it, from a
-// thread of their own, so the caller computes while the disk writes; buffered writing costs about three seconds of
+// thread of their own, so the caller computes while the disk writes. Buffered writing would cost about three seconds of
 // kernel time per gigabyte.
 #ifndef CAIRN_CORPUS_IO_OUTPUT_FILE_H_
 #define CAIRN_CORPUS_IO_OUTPUT_FILE_H_
@@ -21,41 +21,44 @@
 
 namespace cairn::corpus {
 
-// For one thread at a time. The destructor removes the hidden file unless it was committed or kept.
+// Only one thread may use it at a time. The destructor removes the hidden file unless it was committed or kept.
 class OutputFile {
  public:
   struct Options {
-    bool direct = true;             // try O_DIRECT; without it where the file system refuses
+    bool direct = true;             // tries O_DIRECT, and does without it where the file system refuses
     size_t buffer_bytes = 1 << 20;  // a multiple of kIoAlignment
-    int buffers = 3;                // at least 2; memory is the product
-    std::string partial_path;       // the hidden file; empty: a fresh name beside the output
+    int buffers = 3;                // at least 2; together they take buffers * buffer_bytes
+    std::string partial_path;       // the hidden file; if empty, a fresh name beside the output
   };
-  // Where a file stood at a Checkpoint: what Resume needs.
+  // Where a file stood at a Checkpoint, which is what Resume needs.
   struct Position {
-    uint64_t durable_bytes = 0;  // on disk and synced, a multiple of the buffer size
+    uint64_t durable_bytes = 0;  // bytes on disk and synced, a multiple of the buffer size
     std::string tail;            // the bytes after them, less than one buffer
   };
 
-  // NO_SPACE, STORAGE_READ_ONLY, STORAGE_ERROR: the hidden file cannot be created (the directory is missing, say).
+  // NO_SPACE, STORAGE_READ_ONLY, STORAGE_ERROR: the hidden file cannot be created (for example, the directory is
+  // missing).
   static absl::StatusOr<std::unique_ptr<OutputFile>> Create(std::string path, Options options);
-  // Goes on with the hidden file `options.partial_path` from `position`; what lies behind it is cut off.
+  // Goes on with the hidden file `options.partial_path` from `position`, and cuts off what lies behind it.
   static absl::StatusOr<std::unique_ptr<OutputFile>> Resume(std::string path, Options options,
                                                             const Position& position);
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
 
-  // Errors of earlier writes are reported by the next call: NO_SPACE, STORAGE_ERROR.
+  // The next call reports errors of earlier writes: NO_SPACE, STORAGE_ERROR.
   absl::Status Append(std::string_view bytes);
 
   // Waits until all whole buffers are on disk. FSYNC_FAILED, NO_SPACE, STORAGE_ERROR.
   absl::StatusOr<Position> Checkpoint();
 
-  // Writes the rest, cuts the file to its length and syncs it; it keeps its hidden name. Nothing can be appended then.
+  // Writes the rest, cuts the file to its length and syncs it. The file keeps its hidden name, and nothing can be
+  // appended.
   absl::Status Finish();
-  // Finish, if not done; then renames it to its path, replacing what stood there, and syncs the directory.
+  // Calls Finish if that was not done, renames the file to its path, replacing what stood there, and syncs the
+  // directory.
   absl::Status Commit();
-  // The destructor leaves the hidden file: another process will resume it.
+  // Makes the destructor leave the hidden file, because another process will resume it.
   void Keep() { keep_ = true; }
 
   uint64_t bytes() const { return written_ + filled_; }
@@ -98,10 +101,10 @@ class OutputFile {
   std::thread thread_;
 };
 
-// A hidden name beside `path` that no one else takes.
+// Returns a hidden name beside `path` that nobody else takes.
 std::string FreshHiddenName(const std::string& path);
 
-// Makes a rename in `path`'s directory durable. STORAGE_ERROR, FSYNC_FAILED.
+// Makes a rename in the directory of `path` durable. STORAGE_ERROR, FSYNC_FAILED.
 absl::Status SyncDirectoryOf(const std::string& path);
 
 }  // namespace cairn::corpus

@@ -13,21 +13,21 @@
 
 namespace cairn::corpus {
 
-// For one thread at a time.
+// Only one thread may use it at a time.
 class Prefetcher {
  public:
-  // `memory` holds two blocks: page-aligned, of 2 * block_bytes, alive as long as this; block_bytes is a multiple of
-  // kIoAlignment.
+  // `memory` holds two blocks: it must be page-aligned, have 2 * block_bytes and live as long as this object.
+  // block_bytes must be a multiple of kIoAlignment.
   Prefetcher(char* memory, size_t block_bytes);
   ~Prefetcher();
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
-  // Begins to read `source`; what was left of the one before is dropped.
+  // Begins to read `source`, and drops what was left of the source before.
   void Start(std::unique_ptr<ByteSource> source);
-  // The next block, valid until the next call; empty at the end. The source's errors.
+  // Returns the next block, which is valid until the next call; empty at the end. Fails as the source.
   absl::StatusOr<std::string_view> Next();
-  // Ends the reading of the source. Whether it was read around the page cache.
+  // Ends the reading of the source. Returns whether it was read around the page cache.
   bool Finish();
 
  private:

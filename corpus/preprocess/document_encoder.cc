@@ -11,10 +11,10 @@
 namespace cairn::corpus {
 namespace {
 
-// Megatron-LM gives its sentence splitter at most so many characters at a time, and cuts there.
+// Megatron-LM gives its sentence splitter at most this many characters at a time, and cuts there.
 constexpr size_t kSplitCharacters = 1000000;
 
-// The end of the first `characters` characters of text[begin..], which is valid UTF-8.
+// Returns the end of the first `characters` characters of text[begin..], which must be valid UTF-8.
 size_t CharactersEnd(std::string_view text, size_t begin, size_t characters) {
   if (text.size() - begin <= characters) return text.size();
   size_t at = begin;

@@ -1,4 +1,4 @@
-// One worker of the preprocessing turns a line of JSON into the token ids of its documents.
+// Turns a line of JSON into the token ids of its documents. Each worker of the preprocessing has one such encoder.
 #ifndef CAIRN_CORPUS_PREPROCESS_DOCUMENT_ENCODER_H_
 #define CAIRN_CORPUS_PREPROCESS_DOCUMENT_ENCODER_H_
 
@@ -18,12 +18,12 @@ namespace cairn::corpus {
 
 // The ids that are put around those of the text.
 struct Framing {
-  std::vector<uint32_t> before, after;      // every sentence: [CLS] and [SEP] for BERT
+  std::vector<uint32_t> before, after;      // around every sentence: [CLS] and [SEP] for BERT
   std::optional<uint32_t> end_of_document;  // behind the last sentence of a document that has any token
 };
 
-// The documents of one key: their ids in a row, cut into sequences (sentences, or the whole document), cut into
-// documents. A sentence without ids is no sequence; a document without any has none.
+// The documents of one key: their ids in a row, cut into sequences (sentences, or the whole document), which are cut
+// into documents. A sentence without ids is no sequence; a document without ids has no sequence.
 struct EncodedDocuments {
   std::vector<uint32_t> ids;
   std::vector<int32_t> sequence_lengths;
@@ -39,13 +39,13 @@ struct EncodedDocuments {
 // Not thread-safe.
 class DocumentEncoder {
  public:
-  // `splitter` null: a text is one sentence. The tokenizer and `framing` must outlive this.
+  // If `splitter` is null, a text is one sentence. The tokenizer and `framing` must outlive this object.
   DocumentEncoder(std::vector<std::string> keys, const Tokenizer& tokenizer, const Framing& framing,
                   std::unique_ptr<SentenceSplitter> splitter);
 
-  // Appends one document per key, out[i] for keys[i]. kLinePadding readable bytes must follow `line`.
-  // INVALID_ARGUMENT (BAD_JSON_LINE): see DocumentParser; or a list of sentences where texts are to be split; or a
-  // document of 2^31 tokens.
+  // Appends one document per key, out[i] for keys[i]. kLinePadding readable bytes must follow `line`. INVALID_ARGUMENT
+  // (BAD_JSON_LINE): see DocumentParser; or a list of sentences stands where texts are to be split; or a document has
+  // 2^31 tokens.
   absl::Status Encode(std::string_view line, std::vector<EncodedDocuments>& out);
 
  private:

@@ -9,7 +9,7 @@ namespace cairn::corpus {
 
 absl::Status DocumentParser::Parse(std::string_view line) {
   if (ParseFast(line) == Outcome::kDone) return absl::OkStatus();
-  // The unhurried parser decides, and knows what to say.
+  // The slower, exact parser decides, and knows what to say.
   return exact_.Parse(line, keys_, values_);
 }
 

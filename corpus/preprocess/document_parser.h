@@ -1,4 +1,4 @@
-// Finds in one JSON line the texts that are to be tokenized, as Python's json.loads reads it.
+// Finds the texts to tokenize in one JSON line, which it reads as Python's json.loads does.
 #ifndef CAIRN_CORPUS_PREPROCESS_DOCUMENT_PARSER_H_
 #define CAIRN_CORPUS_PREPROCESS_DOCUMENT_PARSER_H_
 
@@ -14,20 +14,20 @@
 
 namespace cairn::corpus {
 
-// So many bytes behind a line must be readable, whatever they hold.
+// This many bytes behind a line must be readable, whatever they are.
 inline constexpr size_t kLinePadding = simdjson::SIMDJSON_PADDING;
 
-// Reads a line with simdjson. If that refuses the line, Python's own rules decide (NaN, integers of any length,
+// Reads a line with simdjson. If simdjson refuses the line, Python's own rules decide (NaN, integers of any length,
 // unpaired surrogates in fields that nobody asked for). Not thread-safe.
 class DocumentParser {
  public:
-  // `keys`: different from each other.
+  // The `keys` must differ from each other.
   explicit DocumentParser(std::vector<std::string> keys) : keys_(std::move(keys)) {}
 
-  // Parses `line`, behind which kLinePadding bytes can be read. values()[i] is then the value of keys[i]; of equal keys
-  // in the line the last counts. Valid until the next call.
-  // INVALID_ARGUMENT (BAD_JSON_LINE): not JSON, not an object, a key is missing, or its value is neither a text nor a
-  // list of texts. The message says where in the line, not which line.
+  // Parses `line`, behind which kLinePadding bytes must be readable. values()[i] is then the value of keys[i], until
+  // the next call; if the line has a key several times, the last one counts. INVALID_ARGUMENT (BAD_JSON_LINE): it is
+  // not JSON or not an object, a key is missing, or a value is neither a text nor a list of texts. The message says
+  // where in the line, but not which line.
   absl::Status Parse(std::string_view line);
   const std::vector<FieldValue>& values() const { return values_; }
 

@@ -1,4 +1,4 @@
-// What a line of JSON holds under one key.
+// Holds what a line of JSON has under one key.
 #ifndef CAIRN_CORPUS_PREPROCESS_FIELD_VALUE_H_
 #define CAIRN_CORPUS_PREPROCESS_FIELD_VALUE_H_
 
@@ -10,7 +10,7 @@ namespace cairn::corpus {
 // The value of one key: a text, or a list of sentences. The texts are valid UTF-8.
 struct FieldValue {
   bool is_list = false;
-  std::vector<std::string_view> texts;  // just one if it is no list
+  std::vector<std::string_view> texts;  // exactly one if it is no list
 };
 
 }  // namespace cairn::corpus

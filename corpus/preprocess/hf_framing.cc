@@ -70,7 +70,7 @@ class FramingReader {
     return absl::OkStatus();
   }
 
-  // A special token of the configuration, "text" or {"content": "text"}; nothing if it has none.
+  // Returns a special token of the configuration, "text" or {"content": "text"}; nothing if it has none.
   absl::StatusOr<std::optional<uint32_t>> TokenId(const Json& config, const char* key) const {
     Json value = config.value(key, Json());
     if (value.is_object()) value = value.value("content", Json());
@@ -150,9 +150,8 @@ absl::StatusOr<Framing> HfFraming(const HfFiles& files, std::string_view name, c
   CAIRN_ASSIGN_OR_RETURN(const std::optional<uint32_t> sep, reader.TokenId(config, "sep_token"));
   Framing framing;
   framing.end_of_document = eos ? eos : sep;
-  // add_bos_token and add_eos_token of the configuration say nothing here: transformers (5) takes them out of it as
-  // soon as there is a tokenizer.json (PreTrainedTokenizerBase._from_pretrained), since its post-processor already has
-  // them.
+  // The configuration's add_bos_token and add_eos_token have no effect here: if there is a tokenizer.json, transformers
+  // (5) removes them (PreTrainedTokenizerBase._from_pretrained), because its post-processor has them already.
   CAIRN_RETURN_IF_ERROR(reader.Add(tokenizer_json.value("post_processor", Json()), framing));
   return framing;
 }

@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kReadBytes = 1 << 20;
 constexpr size_t kMaxLine = std::numeric_limits<uint32_t>::max() - kLinePadding;
 
-// One past the last line end in `text` that is surely whole: a final CR may be half of CR LF.
+// Returns the place behind the last line end in `text` that is surely whole: a CR at the end may be half of CR LF.
 size_t LastLineEnd(std::string_view text) {
   const size_t lf = text.rfind('\n');
   const size_t cr = text.substr(0, text.empty() ? 0 : text.size() - 1).rfind('\r');
@@ -47,13 +47,13 @@ uint64_t CountLines(std::string_view text) {
   return lines;
 }
 
-// Reads large pieces: the source wants aligned memory, a batch begins with what the last one left.
+// Reads large pieces, because the source needs aligned memory while a batch begins with what the last one left.
 struct LineBatches::Source {
   std::unique_ptr<ByteSource> bytes;
   AlignedBuffer buffer{kReadBytes};
   std::string_view unread;
 
-  // 0 at the end alone.
+  // Returns 0 only at the end.
   absl::StatusOr<size_t> Read(char* data, size_t size) {
     if (unread.empty()) {
       CAIRN_ASSIGN_OR_RETURN(const size_t n, bytes->Read(buffer.data(), buffer.size()));
@@ -71,7 +71,7 @@ LineBatches::LineBatches(std::vector<std::string> files, size_t batch_bytes, con
 LineBatches::~LineBatches() = default;
 
 absl::Status LineBatches::Open() {
-  // Through the page cache: the kernel reads ahead while the workers encode.
+  // This reads through the page cache, so the kernel reads ahead while the workers encode.
   CAIRN_ASSIGN_OR_RETURN(auto bytes, OpenSource(files_[file_], {.direct = false, .stop = stop_}));
   source_ = std::make_unique<Source>();
   source_->bytes = std::move(bytes);
@@ -101,7 +101,7 @@ absl::StatusOr<bool> LineBatches::Next(LineBatch& batch) {
         ended = n == 0;
         size += n;
       }
-      // A line end cannot stand before what is new, but for a CR that was last.
+      // A line end cannot stand before the new bytes, except for a CR that was the last byte.
       const size_t from = before == 0 ? 0 : before - 1;
       const size_t end = LastLineEnd({batch.buffer.data() + from, size - from});
       whole = ended ? size : (end == 0 ? 0 : from + end);
@@ -116,7 +116,7 @@ absl::StatusOr<bool> LineBatches::Next(LineBatch& batch) {
       ++file_;
       line_ = 1;
     }
-    if (whole == 0) continue;  // an empty file, or nothing behind the last line end
+    if (whole == 0) continue;  // the file is empty, or nothing stands behind its last line end
     const uint64_t lines = CountLines(batch.text());
     if (!ended) line_ += lines;
     lines_ += lines;

@@ -16,13 +16,13 @@
 
 namespace cairn::corpus {
 
-// Bytes that grow without being cleared; `padding` more are always allocated behind them.
+// A buffer of bytes that grows without being cleared. It always has `padding` more bytes behind its capacity.
 class GrowingBuffer {
  public:
   char* data() { return data_.get(); }
   const char* data() const { return data_.get(); }
   size_t capacity() const { return capacity_; }
-  // Keeps the first `keep` bytes.
+  // Makes room for `capacity` bytes and keeps the first `keep` bytes.
   void Reserve(size_t capacity, size_t keep);
 
  private:
@@ -31,10 +31,10 @@ class GrowingBuffer {
 };
 
 struct LineBatch {
-  size_t file = 0;            // which of the inputs
+  size_t file = 0;            // index of the input
   uint64_t first_line = 1;    // its number in the file, from 1
   uint64_t lines_before = 0;  // in all files
-  GrowingBuffer buffer;       // kLinePadding bytes behind `size` can be read
+  GrowingBuffer buffer;       // kLinePadding bytes behind `size` are readable
   size_t size = 0;
 
   std::string_view text() const { return {buffer.data(), size}; }
@@ -43,18 +43,18 @@ struct LineBatch {
 // Lines end at LF, CR LF or CR, as in Python's text mode. Not thread-safe.
 class LineBatches {
  public:
-  // `files`: read one after the other; *.gz and *.zst are decompressed.
-  // `stop`, if not null, ends the reading with INTERRUPTED once it is set.
+  // The `files` are read one after the other; *.gz and *.zst are decompressed. Once `stop` is set (it may be null),
+  // reading ends with INTERRUPTED.
   LineBatches(std::vector<std::string> files, size_t batch_bytes, const std::atomic<bool>* stop = nullptr);
   ~LineBatches();
 
-  // The next lines, all of one file, about batch_bytes or one line if that is longer. False at the end.
+  // Gets the next lines, all of one file: about batch_bytes, or one line if that is longer. Returns false at the end.
   // NOT_FOUND (INPUT_UNREADABLE): a file cannot be read, or is damaged. INVALID_ARGUMENT (BAD_JSON_LINE): a line is
   // longer than 4 GiB.
   absl::StatusOr<bool> Next(LineBatch& batch);
 
   const std::vector<std::string>& files() const { return files_; }
-  // Bytes handed out so far.
+  // Returns how many bytes were given out so far.
   uint64_t bytes() const { return bytes_; }
 
  private:
@@ -68,11 +68,11 @@ class LineBatches {
   std::unique_ptr<Source> source_;
   size_t file_ = 0;
   uint64_t line_ = 1, lines_ = 0, bytes_ = 0;
-  std::string carry_;  // read, but its line has not ended
+  std::string carry_;  // bytes that were read and whose line has not ended
 };
 
-// Calls visit(line) for each line of `text`, without its end; stops at the first error. A text that ends in a line end
-// has no line behind it.
+// Calls visit(line) for each line of `text`, without its end, and stops at the first error. There is no line behind a
+// line end that ends the text.
 template <typename Visit>
 absl::Status ForEachLine(std::string_view text, Visit&& visit) {
   const bool returns = std::memchr(text.data(), '\r', text.size()) != nullptr;

@@ -1,5 +1,5 @@
 // Takes items, works on them on several threads, and delivers the results in the order of the items. Only a bounded
-// number of items is on the way.
+// number of items is under way.
 #ifndef CAIRN_CORPUS_PREPROCESS_ORDERED_WORK_H_
 #define CAIRN_CORPUS_PREPROCESS_ORDERED_WORK_H_
 
@@ -18,19 +18,20 @@
 namespace cairn::corpus {
 
 // The three steps. Any of them may fail. The failure that comes first in the order of the items is the outcome, and
-// nothing behind it is delivered.
+// nothing after that item is delivered.
 template <typename Item, typename Result>
 struct OrderedSteps {
-  // Fills the next item; false at the end. Called by one thread at a time, in order.
+  // Fills the next item; returns false at the end. One thread at a time calls it, in order.
   std::function<absl::StatusOr<bool>(Item&)> next;
-  // Called by all threads at once, each with its own number, 0 .. threads - 1.
+  // All threads call it at the same time, each with its own number, 0 .. threads - 1.
   std::function<absl::StatusOr<Result>(int thread, Item&)> work;
-  // Called by one thread at a time, in the order of the items.
+  // One thread at a time calls it, in the order of the items.
   std::function<absl::Status(Result)> deliver;
 };
 
-// Runs them on `threads` threads, the caller's among them; at most `window` (>= 1) items are between `next` and the end
-// of `deliver`. The thread that finishes the item which is due delivers it, and those waiting behind it.
+// Runs the steps on `threads` threads, of which the caller's is one. At most `window` (>= 1) items are between `next`
+// and the end of `deliver`. The thread that finishes the item whose turn it is delivers that item and those that wait
+// behind it.
 template <typename Item, typename Result>
 class OrderedWork {
  public:
@@ -43,7 +44,7 @@ class OrderedWork {
       try {
         helpers.emplace_back([this, i] { Loop(i); });
       } catch (const std::system_error&) {
-        break;  // the machine gives no more threads; those that run do the work
+        break;  // the system refuses more threads, so those that run do the work
       }
     }
     Loop(0);
@@ -61,7 +62,7 @@ class OrderedWork {
     }
   }
 
-  // False when there is nothing more to take.
+  // Returns false when there is nothing more to take.
   bool Take(Item& item, uint64_t& place) {
     mutex_.Lock();
     while (!ended_ && (taking_ || taken_ - delivered_ >= window_)) changed_.Wait(mutex_);
@@ -120,7 +121,7 @@ class OrderedWork {
   uint64_t taken_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t delivered_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<uint64_t, absl::StatusOr<Result>> waiting_ ABSL_GUARDED_BY(mutex_);
-  absl::Status outcome_;  // written under the mutex, read when all threads have ended
+  absl::Status outcome_;  // written under the mutex, and read when all threads have ended
 };
 
 }  // namespace cairn::corpus

@@ -14,17 +14,17 @@
 
 namespace cairn::corpus {
 
-// With n partitions, document i belongs to partition i mod n, and the output has the documents of partition 0, then 1,
-// and so on. Those of partition 0 are written at once; the others wait in nameless files beside the output. Not
-// thread-safe. Errors: IndexedWriter's.
+// With n partitions, document i belongs to partition i mod n, and the output has the documents of partition 0, then
+// those of 1, and so on. The documents of partition 0 are written at once; the others wait in nameless files beside the
+// output. Not thread-safe. Fails as IndexedWriter.
 class PartitionedWriter {
  public:
   static absl::StatusOr<std::unique_ptr<PartitionedWriter>> Create(const std::string& prefix, IndexedDtype dtype,
                                                                    int partitions);
 
-  // `first`: how many documents came before, in all.
+  // `first` counts all documents that came before.
   absl::Status Add(uint64_t first, const EncodedDocuments& documents);
-  // Both files stand under their names when it has succeeded; else neither.
+  // If it succeeds, both files have their names; else neither has.
   absl::Status Finish();
 
   const IndexedWriter& writer() const { return *writer_; }
@@ -37,7 +37,7 @@ class PartitionedWriter {
 
   std::unique_ptr<IndexedWriter> writer_;
   const uint64_t partitions_;
-  std::vector<Spool> waiting_;  // of partitions 1, 2 ..: records of counts, lengths, ids
+  std::vector<Spool> waiting_;  // those of partitions 1, 2 ..: records of counts, lengths, ids
 };
 
 }  // namespace cairn::corpus

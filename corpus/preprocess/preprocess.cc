@@ -16,7 +16,7 @@
 namespace cairn::corpus {
 namespace {
 
-// How many batches each worker may be ahead of the writer.
+// Each worker may be this many batches ahead of the writer.
 constexpr uint64_t kBatchesPerWorker = 3;
 
 struct EncodedBatch {
@@ -109,7 +109,7 @@ absl::StatusOr<PreprocessReport> Preprocess(const PreprocessOptions& options, co
   for (size_t i = 0; i < writers.size(); ++i) {
     absl::Status status = writers[i]->Finish();
     if (!status.ok()) {
-      // The pairs of other keys are whole, but the call as a whole failed.
+      // The pairs of other keys are whole, but the call as a whole has failed, so they are removed.
       for (size_t done = 0; done < i; ++done) {
         unlink(IdxPath(report.keys[done].prefix).c_str());
         unlink(BinPath(report.keys[done].prefix).c_str());

@@ -1,4 +1,4 @@
-// Turns JSON lines into Megatron-LM's .bin/.idx pairs, byte for byte as its tools/preprocess_data.py writes them.
+// Turns JSON lines into Megatron-LM's .bin/.idx pairs, byte for byte as its tools/preprocess_data.py does.
 #ifndef CAIRN_CORPUS_PREPROCESS_PREPROCESS_H_
 #define CAIRN_CORPUS_PREPROCESS_PREPROCESS_H_
 
@@ -18,8 +18,8 @@ namespace cairn::corpus {
 
 struct PreprocessProgress {
   uint64_t documents = 0;
-  uint64_t input_bytes = 0;  // of text, decompressed
-  uint64_t tokens = 0;       // of all keys
+  uint64_t input_bytes = 0;  // bytes of text, decompressed
+  uint64_t tokens = 0;       // tokens of all keys
 };
 
 struct PreprocessOptions {
@@ -28,13 +28,13 @@ struct PreprocessOptions {
   std::vector<std::string> keys = {"text"};
   int workers = 1;  // threads
   int partitions = 1;
-  bool keep_sequential = false;  // partitions do not change the order
+  bool keep_sequential = false;  // keeps the order of the documents whatever the partitions are
   size_t batch_bytes = 1 << 20;
-  // Null: a text is one sentence.
+  // If it is null, a text is one sentence.
   std::function<std::unique_ptr<SentenceSplitter>()> new_splitter;
-  // Called after each batch, by one thread at a time; may be null.
+  // One thread at a time calls it after each batch; may be null.
   std::function<void(const PreprocessProgress&)> progress;
-  // Set by a signal handler; may be null.
+  // A signal handler sets it; may be null.
   const std::atomic<bool>* interrupted = nullptr;
 };
 
@@ -49,11 +49,13 @@ struct PreprocessReport {
   uint64_t documents = 0, input_bytes = 0;
 };
 
-// Memory: about 12 batches for each worker, and the longest document a few times. On any error nothing stands under the
-// output's names that this call wrote.
+// Takes memory for about 12 batches per worker, and a few times that of the longest document. After an error, nothing
+// that this call wrote stands under the output's names.
 //
-// BAD_REQUEST: no key, a key twice, workers or partitions below 1. INPUT_UNREADABLE. BAD_JSON_LINE: the first bad line,
-// by its file and number. INTERRUPTED. NO_SPACE, STORAGE_READ_ONLY, STORAGE_ERROR: the output cannot be written.
+//
+// BAD_REQUEST: there is no key, a key is given twice, or workers or partitions are below 1. INPUT_UNREADABLE.
+// BAD_JSON_LINE: names the first bad line by its file and number. INTERRUPTED. NO_SPACE, STORAGE_READ_ONLY,
+// STORAGE_ERROR: the output cannot be written.
 absl::StatusOr<PreprocessReport> Preprocess(const PreprocessOptions& options, const Tokenizer& tokenizer,
                                             const Framing& framing);
 

@@ -46,7 +46,8 @@ class PythonJson::Reader {
   }
   size_t at() const { return at_; }
 
-  // A string, from its opening quote. `unpaired` tells of a surrogate without its other half, which has no UTF-8.
+  // Reads a string from its opening quote on. Sets `unpaired` if there is a surrogate without its other half, which
+  // UTF-8 cannot hold.
   absl::Status String(std::string& out, bool& unpaired) {
     const size_t begin = at_;
     if (!Take('"')) return Fail("a string in double quotes was expected");
@@ -80,7 +81,7 @@ class PythonJson::Reader {
       return at_ > first;
     };
     if (!Take('0') && !digits()) return FailAt(begin, "a value was expected");
-    // As Python: a dot or an exponent without digits is not part of the number, and then in the way.
+    // As in Python, a dot or an exponent without digits does not belong to the number, so it is a mistake behind it.
     const size_t whole = at_;
     if (Take('.') && !digits()) at_ = whole;
     const size_t fraction = at_;
@@ -91,7 +92,7 @@ class PythonJson::Reader {
     return absl::OkStatus();
   }
 
-  // Any value, read and forgotten.
+  // Reads any value and forgets it.
   absl::Status Skip(int depth) {
     if (depth > kMaxDepth) return Fail("more than 1000 levels of nesting");
     std::string ignored;
@@ -123,7 +124,7 @@ class PythonJson::Reader {
     return Number();
   }
 
-  // "name" and the colon.
+  // Reads "name" and the colon.
   absl::Status Key(std::string& name, bool& unpaired) {
     SkipBlanks();
     CAIRN_RETURN_IF_ERROR(String(name, unpaired));
@@ -195,7 +196,7 @@ absl::Status PythonJson::Parse(std::string_view line, const std::vector<std::str
                      "the line begins with a byte order mark (U+FEFF), which JSON does not allow");
   }
   if (!reader.Take('{')) {
-    // Whether it is JSON at all decides what to say.
+    // If the line is no JSON at all, that is what the error says.
     CAIRN_RETURN_IF_ERROR(reader.Skip(0));
     return MakeError(Reason::kBadJsonLine, "the line holds no JSON object");
   }

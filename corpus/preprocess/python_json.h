@@ -1,5 +1,5 @@
-// JSON as Python's json module reads it: RFC 8259, and NaN, Infinity, numbers of any length, unpaired surrogates. Slow
-// and exact: it decides about lines that the fast parser refuses, and says what is wrong with them.
+// Reads JSON as Python's json module does: RFC 8259, and NaN, Infinity, numbers of any length, unpaired surrogates. It
+// is slow and exact. It decides about lines that the fast parser refuses, and says what is wrong with them.
 #ifndef CAIRN_CORPUS_PREPROCESS_PYTHON_JSON_H_
 #define CAIRN_CORPUS_PREPROCESS_PYTHON_JSON_H_
 
@@ -13,17 +13,17 @@
 
 namespace cairn::corpus {
 
-// Not thread-safe; holds the texts of the last line.
+// Not thread-safe. It holds the texts of the last line.
 class PythonJson {
  public:
   // Fills values[i] with the value of keys[i]; texts are valid until the next call. Nesting is limited to 1,000 levels,
-  // as Python's is.
-  // INVALID_ARGUMENT (BAD_JSON_LINE): see DocumentParser::Parse; the message names the column (in bytes, from 1).
+  // as in Python. INVALID_ARGUMENT (BAD_JSON_LINE): see DocumentParser::Parse; the message has the column (in bytes,
+  // from 1).
   absl::Status Parse(std::string_view line, const std::vector<std::string>& keys, std::vector<FieldValue>& values);
 
  private:
   class Reader;
-  std::deque<std::string> texts_;  // elements stay where they are
+  std::deque<std::string> texts_;  // a deque does not move its elements
 };
 
 }  // namespace cairn::corpus

@@ -12,7 +12,7 @@ namespace {
 
 std::string Padded(std::string_view line) { return std::string(line) + std::string(kLinePadding, ' '); }
 
-// Both parsers on one line: they agree, or only the exact one accepts.
+// What both parsers make of one line: they agree, or only the exact one accepts it.
 struct Parsed {
   absl::Status status;
   std::vector<std::vector<std::string>> texts;
@@ -99,7 +99,7 @@ TEST(PythonJsonTest, Parse_DeepNesting_IsRefused) {
   EXPECT_FALSE(ParseLine(deep).status.ok());
 }
 
-// Whatever is damaged, the two parsers agree (ParseLine compares them).
+// Whatever is damaged, the two parsers must agree (ParseLine compares them).
 TEST(PythonJsonTest, Parse_DamagedLines_ParsersAgree) {
   const std::string seed =
       R"({"id": -12.5e+3, "ok": [true, false, null, {"a\\\"b": "\u00e9"}], "text": "x\ty\ud83d\ude00"})";

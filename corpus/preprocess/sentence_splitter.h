@@ -7,12 +7,12 @@
 
 namespace cairn::corpus {
 
-// One thread's: may hold scratch. Not thread-safe.
+// Belongs to one thread, because it may hold scratch memory. Not thread-safe.
 class SentenceSplitter {
  public:
   virtual ~SentenceSplitter() = default;
 
-  // Appends the sentences of `text` (valid UTF-8), parts of it, in order.
+  // Appends the sentences of `text` (valid UTF-8) in order, as parts of it.
   virtual void Split(std::string_view text, std::vector<std::string_view>& sentences) = 0;
 };
 

@@ -41,7 +41,7 @@ absl::StatusOr<ChosenTokenizer> WordPiece(const TokenizerChoice& choice, bool lo
   return chosen;
 }
 
-// The given files always count, as with Megatron-LM where transformers finds no tokenizer.json of its own for gpt2.
+// The given files always count, as in Megatron-LM if transformers finds no tokenizer.json of its own for gpt2.
 absl::StatusOr<ChosenTokenizer> Gpt2(const TokenizerChoice& choice) {
   CAIRN_RETURN_IF_ERROR(Need(choice.vocab_file, "--vocab-file", choice.type, "GPT-2's vocab.json"));
   CAIRN_RETURN_IF_ERROR(Need(choice.merge_file, "--merge-file", choice.type, "GPT-2's merges.txt"));

@@ -1,4 +1,4 @@
-// Makes a tokenizer, and what it puts around texts, from Megatron-LM's --tokenizer-type and the files beside it.
+// Makes a tokenizer, and the framing of texts, from Megatron-LM's --tokenizer-type and the files that belong to it.
 #ifndef CAIRN_CORPUS_PREPROCESS_TOKENIZER_CHOICE_H_
 #define CAIRN_CORPUS_PREPROCESS_TOKENIZER_CHOICE_H_
 
@@ -15,8 +15,8 @@ struct TokenizerChoice {
   std::string type;             // BertWordPieceCase, BertWordPieceLowerCase, GPT2BPETokenizer, HuggingFaceTokenizer
   std::string vocab_file;       // vocab.txt or vocab.json
   std::string merge_file;       // merges.txt
-  std::string tokenizer_model;  // HuggingFaceTokenizer: a directory or a tokenizer.json
-  bool include_special_tokens = true;  // [CLS] .. [SEP] around every sentence, say
+  std::string tokenizer_model;  // for HuggingFaceTokenizer: a directory or a tokenizer.json
+  bool include_special_tokens = true;  // for example [CLS] .. [SEP] around every sentence
   bool append_eod = false;
   bool legacy_wordpiece = false;  // the original BERT's rules, as Megatron-LM before 2026
 };
@@ -26,8 +26,8 @@ struct ChosenTokenizer {
   Framing framing;
 };
 
-// BAD_REQUEST: an unknown type, or a file that the type needs is not given. BAD_TOKENIZER: damaged, or --append-eod and
-// no such token. Those of the loaders.
+// BAD_REQUEST: the type is unknown, or a file that it needs is not given. BAD_TOKENIZER: a file is damaged, or
+// --append-eod is set and there is no such token. Else the errors of the loaders.
 absl::StatusOr<ChosenTokenizer> LoadChosenTokenizer(const TokenizerChoice& choice);
 
 }  // namespace cairn::corpus

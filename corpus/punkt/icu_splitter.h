@@ -1,4 +1,5 @@
-// Sentence boundaries by the rules of Unicode Standard Annex 29, as ICU has them: for when there is no model.
+// Finds sentence boundaries by the rules of Unicode Standard Annex 29, as ICU has them. It serves where there is no
+// model.
 #ifndef CAIRN_CORPUS_PUNKT_ICU_SPLITTER_H_
 #define CAIRN_CORPUS_PUNKT_ICU_SPLITTER_H_
 
@@ -13,7 +14,7 @@
 
 namespace cairn::corpus {
 
-// Sentences without the blanks around them; none is empty.
+// Gives sentences without the blanks around them; none is empty.
 class IcuSplitter final : public SentenceSplitter {
  public:
   // UNSUPPORTED: this ICU has no rules for sentences.
@@ -21,7 +22,7 @@ class IcuSplitter final : public SentenceSplitter {
 
   void Split(std::string_view text, std::vector<std::string_view>& sentences) override;
 
-  // "ICU 72.1": for the output, which must say what cut the sentences.
+  // Returns "ICU 72.1" or the like. The output must say what cut the sentences.
   static std::string Version();
 
  private:

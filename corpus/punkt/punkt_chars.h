@@ -1,5 +1,5 @@
-// Properties of characters as nltk's Punkt asks for them: by Python's str, and by regular expressions, which nltk runs
-// on the `regex` package (whose \s and \w follow Unicode Technical Standard 18, unlike those of `re`).
+// Tells the properties of characters that nltk's Punkt asks for, by methods of Python's str and by regular expressions.
+// nltk runs these on the `regex` package, whose \s and \w follow Unicode Technical Standard 18, unlike those of `re`.
 #ifndef CAIRN_CORPUS_PUNKT_PUNKT_CHARS_H_
 #define CAIRN_CORPUS_PUNKT_PUNKT_CHARS_H_
 
@@ -14,9 +14,9 @@ bool IsRegexLetter(char32_t c);  // [^\W\d]: alphabetic, a mark, a joiner, or co
 bool IsPythonSpace(char32_t c);  // str.isspace(): White_Space and the four information separators
 bool IsPythonUpper(char32_t c);  // str.isupper() of one character
 bool IsPythonLower(char32_t c);  // str.islower() of one character
-// str.lower() of valid UTF-8.
+// Does what str.lower() does, for valid UTF-8.
 std::string PythonLower(std::string_view text);
-// str.rstrip() of valid UTF-8; empty where str.strip() is.
+// Does what str.rstrip() does, for valid UTF-8. The result is empty where that of str.strip() is.
 std::string_view PythonRstrip(std::string_view text);
 
 }  // namespace cairn::corpus

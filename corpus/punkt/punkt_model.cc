@@ -21,7 +21,7 @@ constexpr const char* kStarters = "sent_starters.txt";
 constexpr const char* kCollocations = "collocations.tab";
 constexpr const char* kContexts = "ortho_context.tab";
 
-// visit(line) says what is wrong with it, or nothing.
+// visit(line) returns what is wrong with the line, or nothing.
 absl::Status ForEachEntry(std::string_view text, const std::string& file,
                           const std::function<std::string(std::string_view)>& visit) {
   for (int number = 1; !text.empty(); ++number) {

@@ -1,4 +1,4 @@
-// What Punkt learned of a language: its abbreviations, and how its words are written.
+// Holds what Punkt learned about a language: its abbreviations, and how its words are written.
 #ifndef CAIRN_CORPUS_PUNKT_PUNKT_MODEL_H_
 #define CAIRN_CORPUS_PUNKT_PUNKT_MODEL_H_
 
@@ -12,7 +12,7 @@
 
 namespace cairn::corpus {
 
-// Where a word was seen: the numbers are those of nltk's files.
+// Says where a word was seen. The numbers are those of nltk's files.
 enum OrthoContext : uint32_t {
   kBeginUpper = 1 << 1,
   kMiddleUpper = 1 << 2,
@@ -50,10 +50,10 @@ struct PunktFiles {
   std::string ortho_context;  // ortho_context.tab: a type and a number per line
 };
 
-// INVALID_ARGUMENT (BAD_TOKENIZER), naming file and line: not such a line, or not UTF-8.
+// INVALID_ARGUMENT (BAD_TOKENIZER): a line has another form, or is not UTF-8; it names file and line.
 absl::StatusOr<PunktModel> ParsePunktModel(const PunktFiles& files, std::string_view directory);
 
-// Reads `directory`, say punkt_tab/english. NOT_FOUND (INPUT_UNREADABLE): a file is missing.
+// Reads a directory such as punkt_tab/english. NOT_FOUND (INPUT_UNREADABLE): a file is missing.
 absl::StatusOr<PunktModel> LoadPunktModel(const std::string& directory);
 
 }  // namespace cairn::corpus

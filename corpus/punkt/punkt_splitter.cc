@@ -19,7 +19,7 @@ char32_t FirstOf(std::string_view text) {
   return NextScalar(text, next);
 }
 
-// -?[.,]?\d[\d,.-]*
+// Matches -?[.,]?\d[\d,.-]*.
 bool IsNumber(std::string_view text) {
   size_t at = text.starts_with('-') ? 1 : 0;
   if (at < text.size() && (text[at] == '.' || text[at] == ',')) ++at;
@@ -31,7 +31,7 @@ bool IsNumber(std::string_view text) {
   return true;
 }
 
-// One letter and a period.
+// Matches one letter and a period.
 bool IsInitial(std::string_view text) {
   size_t at = 0;
   return IsRegexLetter(NextScalar(text, at)) && text.substr(at) == ".";
@@ -43,11 +43,11 @@ bool IsClosing(char32_t c) {
 }
 
 struct Closing {
-  size_t marks = 0;   // bytes of closing marks at the beginning of a sentence that belong to the one before; 0: none
-  size_t blanks = 0;  // bytes of blanks behind them
+  size_t marks = 0;   // the closing marks at the begin of a sentence that belong to the one before, in bytes; 0: none
+  size_t blanks = 0;  // the blanks behind them, in bytes
 };
 
-// The fewest closing marks behind which a blank, two dashes or the end stands.
+// Finds the fewest closing marks with a blank, two dashes or the end behind them.
 Closing ClosingMarks(std::string_view sentence) {
   Closing closing;
   size_t at = 0;
@@ -82,7 +82,7 @@ void PunktSplitter::Split(std::string_view text, std::vector<std::string_view>& 
   const auto part = [&](const Slice& slice) {
     return slice.begin < slice.end ? text.substr(slice.begin, slice.end - slice.begin) : std::string_view();
   };
-  size_t moved = 0;  // bytes at the beginning of a slice that went to the one before
+  size_t moved = 0;  // how many bytes at the begin of a slice went to the one before
   for (size_t i = 0; i < slices_.size(); ++i) {
     const Slice slice{slices_[i].begin + moved, slices_[i].end};
     moved = 0;
@@ -98,14 +98,14 @@ void PunktSplitter::Split(std::string_view text, std::vector<std::string_view>& 
   }
 }
 
-// Every . ? ! with a blank and a word, or a non-word character, behind it may end a sentence. It is decided by the word
-// before it, itself, and what is behind it; of several in one word only the last counts.
+// A mark (. ? !) with a blank and a word, or with a non-word character, behind it may end a sentence. The word before
+// it, the mark itself and what is behind it decide. Of several marks in one word only the last counts.
 void PunktSplitter::FindSlices(std::string_view text) {
   struct Candidate {
     Slice word;          // the word before, up to the mark
-    size_t mark;         // of the mark; one byte
-    size_t next_begin;   // of the next word; 0: a non-word character follows
-    size_t context_end;  // of the next word, or of that character
+    size_t mark;         // where the mark is; it has one byte
+    size_t next_begin;   // where the next word begins; 0: a non-word character follows
+    size_t context_end;  // where the next word, or that character, ends
   };
   size_t last_break = 0;
   const auto decide = [&](const Candidate& candidate) {
@@ -140,7 +140,7 @@ void PunktSplitter::FindSlices(std::string_view text) {
       }
       candidate.context_end = at;
     }
-    // The word before begins behind the last blank since the last candidate; a blank that is the very first character
+    // The word before begins behind the last blank since the last candidate. A blank that is the very first character
     // does not count.
     candidate.word.begin = previous_word.begin;
     for (size_t i = mark; i > previous_word.end + 1; --i) {
@@ -157,7 +157,7 @@ void PunktSplitter::FindSlices(std::string_view text) {
   slices_.push_back({last_break, PythonRstrip(text).size()});
 }
 
-// Whether a break stands before the last word.
+// Returns whether there is a break before the last word.
 bool PunktSplitter::HasBreak(const std::string& context) {
   words_.clear();
   SplitPunktWords(context, words_);
@@ -176,7 +176,7 @@ bool PunktSplitter::HasBreak(const std::string& context) {
   return false;
 }
 
-// Section 3: by the type of the word alone.
+// Section 3 of the paper classifies a word by its type alone.
 void PunktSplitter::ClassifyByType(Token& token) const {
   const std::string_view text = token.text;
   if (text.size() == 1 && EndsSentences(text[0])) {
@@ -193,26 +193,26 @@ void PunktSplitter::ClassifyByType(Token& token) const {
   }
 }
 
-// Section 4: by the word and the next.
+// Section 4 of the paper classifies a word by itself and the next one.
 void PunktSplitter::ClassifyByContext(Token& token, const Token& next) const {
   if (!token.period_final) return;
   const std::string_view type = token.TypeNoPeriod(), next_type = next.TypeNoSentencePeriod();
   const bool initial = IsInitial(token.text);
-  // 4.1.2: collocations.
+  // Section 4.1.2 treats collocations.
   if (model_.HasCollocation(type, next_type)) {
     token.sentence_break = false;
     token.abbreviation = true;
     return;
   }
   const bool next_upper = IsPythonUpper(FirstOf(next.text));
-  // 4.2: an abbreviation or ellipsis may end a sentence as well.
+  // Section 4.2: an abbreviation or ellipsis may also end a sentence.
   if ((token.abbreviation || token.ellipsis) && !initial) {
     if (StartsSentence(next) == true || (next_upper && model_.HasStarter(next_type))) {
       token.sentence_break = true;
       return;
     }
   }
-  // 4.3: initials and ordinal numbers.
+  // Section 4.3 treats initials and ordinal numbers.
   if (!initial && type != kNumber) return;
   const std::optional<bool> starts = StartsSentence(next);
   const bool never_lower = !starts && initial && next_upper && (model_.ContextOf(next_type) & kAnyLower) == 0;
@@ -222,8 +222,8 @@ void PunktSplitter::ClassifyByContext(Token& token, const Token& next) const {
   }
 }
 
-// 4.1.1: whether the way the word is written, here and elsewhere, shows that it begins a sentence. Nothing: it does
-// not show.
+// Section 4.1.1: returns whether the way in which the word is written, here and elsewhere, shows that it begins a
+// sentence; nothing if it shows neither.
 std::optional<bool> PunktSplitter::StartsSentence(const Token& token) const {
   if (token.text.size() == 1 && std::string_view(";:,.!?").find(token.text[0]) != std::string_view::npos) return false;
   const uint32_t context = model_.ContextOf(token.TypeNoSentencePeriod());

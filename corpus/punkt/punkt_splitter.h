@@ -1,5 +1,5 @@
-// Sentence boundaries by Punkt: T. Kiss and J. Strunk, "Unsupervised Multilingual Sentence Boundary Detection",
-// Computational Linguistics 32 (2006). Numbers of sections in punkt_splitter.cc are the paper's.
+// Finds sentence boundaries by Punkt: T. Kiss and J. Strunk, "Unsupervised Multilingual Sentence Boundary Detection",
+// Computational Linguistics 32 (2006). punkt_splitter.cc names sections of this paper.
 #ifndef CAIRN_CORPUS_PUNKT_PUNKT_SPLITTER_H_
 #define CAIRN_CORPUS_PUNKT_PUNKT_SPLITTER_H_
 
@@ -13,9 +13,9 @@
 
 namespace cairn::corpus {
 
-// Gives the sentences that tokenize() of nltk 3.10's PunktSentenceTokenizer gives with the same model: without the
-// blanks between them, closing quotation marks and brackets on the sentence that they close. Characters have the
-// properties of ICU's Unicode version.
+// Gives the sentences that tokenize() of nltk 3.10's PunktSentenceTokenizer gives with the same model: there are no
+// blanks between them, and closing quotation marks and brackets belong to the sentence that they close. Characters have
+// the properties of ICU's Unicode version.
 class PunktSplitter final : public SentenceSplitter {
  public:
   // `model` must outlive this.

@@ -10,7 +10,7 @@ bool BeginsNoWord(char32_t c) {
   return c < 0x80 && std::string_view("(\"`{[:;&#*@)}]-,").find(static_cast<char>(c)) != std::string_view::npos;
 }
 
-// A blank at text[at]: its bytes; 0 if there is none.
+// Returns the length in bytes of a blank at text[at]; 0 if there is none.
 size_t BlankAt(std::string_view text, size_t at) {
   if (at >= text.size()) return 0;
   size_t next = at;
@@ -23,8 +23,8 @@ size_t RunOf(std::string_view text, size_t at, char c) {
   return n;
 }
 
-// Bytes of a punctuation mark of several characters at text[at]: dashes, dots, or at least three dots with a blank
-// behind each but the last. 0: none.
+// Returns the length in bytes of a punctuation mark of several characters at text[at]: dashes, dots, or at least three
+// dots with a blank behind each but the last. 0: there is none.
 size_t MultiCharAt(std::string_view text, size_t at) {
   if (at >= text.size()) return 0;
   if (text[at] == '-') {
@@ -33,7 +33,8 @@ size_t MultiCharAt(std::string_view text, size_t at) {
   }
   if (text[at] != '.') return 0;
   if (const size_t n = RunOf(text, at, '.'); n >= 2) return n;
-  // The longest chain of "dot, blank" with a dot behind; a chain that lacks the last dot ends with its last one.
+  // This finds the longest chain of "dot, blank" with a dot behind it. A chain without that dot ends with its own last
+  // dot.
   size_t dots = 0, end = at, last_dot_end = at;
   while (end < text.size() && text[end] == '.') {
     ++dots;
@@ -45,7 +46,7 @@ size_t MultiCharAt(std::string_view text, size_t at) {
   return dots >= 3 ? last_dot_end - at : 0;
 }
 
-// Whether one stands there, in bounded time.
+// Returns whether such a mark stands there, in bounded time.
 bool HasMultiChar(std::string_view text, size_t at) {
   if (at + 1 >= text.size() || (text[at] != '-' && text[at] != '.')) return false;
   if (text[at + 1] == text[at]) return true;
@@ -58,7 +59,7 @@ bool HasMultiChar(std::string_view text, size_t at) {
   return second != 0 && third_dot < text.size() && text[third_dot] == '.';
 }
 
-// End of line, blank, non-word character or several-character mark at text[at].
+// Returns whether the end of a line, a blank, a non-word character or a mark of several characters stands at text[at].
 bool EndsPlainly(std::string_view text, size_t at) {
   if (at >= text.size()) return true;
   size_t next = at;

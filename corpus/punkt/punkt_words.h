@@ -1,4 +1,4 @@
-// Punkt's words: what stands between blanks, with punctuation but periods cut off.
+// Cuts text into Punkt's words: what stands between blanks, without punctuation other than periods.
 #ifndef CAIRN_CORPUS_PUNKT_PUNKT_WORDS_H_
 #define CAIRN_CORPUS_PUNKT_PUNKT_WORDS_H_
 
@@ -8,10 +8,11 @@
 
 namespace cairn::corpus {
 
-// A character that cannot stand within a word: closing and opening punctuation, quotation marks, ? and !.
+// Returns true for a character that cannot stand within a word: closing and opening punctuation, quotation marks, ? and
+// !.
 bool IsNonWord(char32_t c);
 
-// Appends the words of `text` (valid UTF-8), parts of it, in order, as the word tokenizer of nltk 3.10's
+// Appends the words of `text` (valid UTF-8) in order, as parts of it, as the word tokenizer of nltk 3.10's
 // PunktLanguageVars finds them line by line.
 void SplitPunktWords(std::string_view text, std::vector<std::string_view>& words);
 

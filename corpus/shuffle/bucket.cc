@@ -19,7 +19,7 @@ constexpr uint64_t kLargestRegion = uint64_t{1} << 30;
 
 struct BlockHeader {
   uint32_t magic;
-  uint32_t crc;  // of what follows this field
+  uint32_t crc;  // covers what follows this field
   uint32_t filled;
   uint32_t records;
   uint64_t base;
@@ -59,7 +59,7 @@ absl::Status VisitBlock(std::string_view block, absl::FunctionRef<void(const Buc
     record.length = length >> 1;
     uint64_t stored = record.length;
     if (record.is_long) {
-      // The list's own size comes first.
+      // The list begins with its own size.
       const char* const list = GetVarint(in, end, &stored);
       if (list == nullptr) return Corrupt("a record is cut off");
       stored += static_cast<uint64_t>(list - in);
@@ -182,7 +182,8 @@ absl::Status BucketWriter::WriteLongBlock() {
   const size_t stored = RoundUpToIo(long_filled_);
   std::memset(long_block_ + long_filled_, 0, stored - long_filled_);
   if (region_left_ == 0) {
-    // Regions double, so that the list stays short however long the line is; the unused rest of the last is a hole.
+    // Each region is twice as long as the one before, so that the list stays short however long the line is. The unused
+    // rest of the last region is a hole.
     region_bytes_ =
         region_bytes_ == 0 ? block_bytes_ : std::min(2 * region_bytes_, kLargestRegion / block_bytes_ * block_bytes_);
     region_left_ = region_bytes_;

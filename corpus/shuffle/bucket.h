@@ -1,9 +1,9 @@
-// Lines on their way through the temporary disk: a bucket holds the lines of one range of keys, as blocks of records.
+// Keeps lines on the temporary disk: a bucket holds the lines of one range of keys, as blocks of records.
 //
-// A block is a 32-byte header, then records: the zigzag difference of the line's position to the record before it, as
-// varint; its length * 2 + long as varint; and the line's bytes, or, for a line longer than a block, a list of the
-// extents that hold it. Keys are made again from positions: a record costs some 5 bytes above its line, whatever the
-// line's length.
+// A block is a header of 32 bytes, then records. A record has the zigzag difference of the line's position to that of
+// the record before, as varint; the line's length * 2 + long, as varint; and the line's bytes or, for a line longer
+// than a block, a list of the extents that hold it. Keys are computed again from positions, so a record costs some 5
+// bytes besides its line, whatever the line's length.
 #ifndef CAIRN_CORPUS_SHUFFLE_BUCKET_H_
 #define CAIRN_CORPUS_SHUFFLE_BUCKET_H_
 
@@ -22,7 +22,7 @@ namespace cairn::corpus {
 
 struct Bucket {
   std::vector<ScratchExtent> extents;
-  uint64_t stored_bytes = 0;  // sum of the extents
+  uint64_t stored_bytes = 0;  // the sum of the extents
   uint64_t records = 0;
 
   void Append(const Bucket& other) {
@@ -32,19 +32,19 @@ struct Bucket {
   }
 };
 
-// What one record says; `line` points into the block. Of a long line, `line` is the list of extents.
+// What one record says. `line` points into the block. For a long line, `line` is the list of extents.
 struct BucketRecord {
   LinePosition position;
-  uint64_t length;  // of the line
+  uint64_t length;  // the line's length
   bool is_long;
   std::string_view line;
-  const char* start;  // of the length, behind the position: what ParseBucketLine reads
+  const char* start;  // where the length begins, behind the position: what ParseBucketLine reads
 };
 
-// Checks a block's header and checksum and gives its records in order. CHECKSUM_MISMATCH: it is not what was written.
+// Checks a block's header and checksum and visits its records in order. CHECKSUM_MISMATCH: it is not what was written.
 absl::Status VisitBlock(std::string_view block, absl::FunctionRef<void(const BucketRecord&)> visitor);
 
-// Length and line of a record that VisitBlock has seen, from its `start`.
+// The length and line of a record that VisitBlock has visited, read from its `start`.
 struct BucketLine {
   uint64_t length;
   bool is_long;
@@ -52,33 +52,35 @@ struct BucketLine {
 };
 BucketLine ParseBucketLine(const char* start);
 
-// The extents of a long line, from its list: offset in the scratch file and bytes of the line there, in order.
+// Returns the extents of a long line in order, from its list: the offset in the scratch file, and how many bytes of the
+// line are there.
 std::vector<std::pair<uint64_t, uint64_t>> ParseLongLine(const char* data);
 
-// One thread's way into the buckets. The memory is divided into blocks; one is filled for each bucket while others are
-// being written.
+// Writes one thread's lines into the buckets. The memory is divided into blocks; one is filled for each bucket while
+// others are being written.
 class BucketWriter {
  public:
-  // `memory`: page-aligned, at least (buckets + 2) * block_bytes. `block_bytes`: a multiple of 4 KiB.
+  // `memory` must be page-aligned, with at least (buckets + 2) * block_bytes. `block_bytes` must be a multiple of 4
+  // KiB.
   BucketWriter(ScratchFile& scratch, char* memory, size_t memory_bytes, size_t block_bytes, uint32_t buckets);
-  // Waits for its writes.
+  // Waits until its writes have ended.
   ~BucketWriter();
   BucketWriter(const BucketWriter&) = delete;
   BucketWriter& operator=(const BucketWriter&) = delete;
 
-  // Lines up to this length are whole records; longer ones come in pieces.
+  // Lines up to this length are whole records. Longer ones come in pieces.
   static size_t LongestLine(size_t block_bytes) { return block_bytes - 64; }
 
-  // Errors of earlier writes are reported by any later call: NO_SPACE, STORAGE_ERROR.
+  // A later call reports errors of earlier writes: NO_SPACE, STORAGE_ERROR.
   absl::Status Add(uint32_t bucket, LinePosition position, std::string_view line);
-  // A record of another bucket, as it was read.
+  // Adds a record of another bucket as it was read.
   absl::Status AddRecord(uint32_t bucket, const BucketRecord& record);
   absl::Status LongLinePiece(std::string_view piece);
   absl::Status EndLongLine(uint32_t bucket, LinePosition position);
 
   // Writes all unfinished blocks and waits until everything is written (not synced).
   absl::Status Flush();
-  // What was written so far; complete after Flush.
+  // Returns what was written so far, which is complete after Flush.
   std::vector<Bucket>& buckets() { return buckets_; }
 
  private:
@@ -102,7 +104,7 @@ class BucketWriter {
   std::vector<Filling> filling_;
   std::vector<Bucket> buckets_;
 
-  // The long line being taken.
+  // The long line that is being added.
   char* long_block_ = nullptr;
   size_t long_filled_ = 0;
   uint64_t long_length_ = 0;

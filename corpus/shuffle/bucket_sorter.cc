@@ -15,7 +15,7 @@ constexpr size_t kBatch = 256;
 constexpr size_t kPrefetchDistance = 12;
 constexpr size_t kLongBuffer = 256 << 10;
 
-// Makes keys for records in batches and hands both on.
+// Makes the keys of records in batches, and passes both on.
 template <typename Consumer>
 class KeyedBatch {
  public:
@@ -40,7 +40,7 @@ class KeyedBatch {
   std::array<LineKey, kBatch> made_;
 };
 
-// The results of a bucket's reads, waited for in order.
+// Waits for the results of a bucket's reads, in order.
 class Arrivals {
  public:
   explicit Arrivals(size_t count) : arrived_(count) {}
@@ -164,7 +164,7 @@ absl::Status BucketSorter::EmitLong(uint64_t length, const char* list, ShuffleOu
 absl::Status BucketSorter::Divide(const Bucket& bucket, const KeyRange& range, std::vector<Bucket>& parts) {
   const size_t block = options_.block_bytes;
   const uint64_t need = bucket.stored_bytes + bucket.records * sizeof(SortEntry);
-  const uint64_t most = memory_bytes_ / block - 3;  // one block is read, two are spare
+  const uint64_t most = memory_bytes_ / block - 3;  // one block is being read, and two are spare
   const auto count = static_cast<uint32_t>(std::clamp<uint64_t>(need * 3 / 2 / memory_bytes_ + 1, 2, most));
   BucketWriter writer(scratch_, memory_ + block, memory_bytes_ - block, block, count);
   absl::Status error;

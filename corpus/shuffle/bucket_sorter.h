@@ -14,8 +14,8 @@
 
 namespace cairn::corpus {
 
-// A line in memory: the first 88 bits of its key, then 40 of where it lies. Lines that agree in 88 bits (one chance in
-// 2^27 among 2^31 lines) are told apart by place.
+// A line in memory: the first 88 bits of its key, then 40 bits that say where it lies. Lines that agree in the 88 bits
+// (one chance in 2^27 among 2^31 lines) are ordered by where they lie.
 struct SortEntry {
   static constexpr int kPlaceBits = 40;
 
@@ -29,29 +29,29 @@ struct SortEntry {
   auto operator<=>(const SortEntry&) const = default;
 };
 
-// Sorts entries whose `high` is spread evenly over a range, as keys are.
+// Sorts entries whose `high` is spread evenly over a range, as that of keys is.
 void SortEntries(std::span<SortEntry> entries);
 
-// For one thread. Its memory is given; besides it holds one small buffer for long lines.
+// Only one thread may use it. Its memory is given; besides that it has one small buffer for long lines.
 class BucketSorter {
  public:
   struct Options {
     uint64_t seed = 0;
     size_t block_bytes = 0;
-    bool discard = true;  // give the disk space of what was loaded back at once
+    bool discard = true;  // gives the disk space of what was loaded back at once
     const std::atomic<bool>* stop = nullptr;
     std::atomic<uint64_t>* bytes_written = nullptr;  // for progress; may be null
   };
 
-  // `memory`: page-aligned, at least 4 blocks.
+  // `memory` must be page-aligned, with at least 4 blocks.
   BucketSorter(ScratchFile& scratch, char* memory, size_t memory_bytes, const Options& options);
 
   bool Fits(const Bucket& bucket) const;
-  // Reads and sorts a bucket that fits. CHECKSUM_MISMATCH, STORAGE_ERROR.
+  // Reads and sorts a bucket that fits into memory. CHECKSUM_MISMATCH, STORAGE_ERROR.
   absl::Status Load(const Bucket& bucket);
-  // Writes the loaded lines. The output's errors; INTERRUPTED.
+  // Writes the loaded lines. Errors of the output; INTERRUPTED.
   absl::Status Emit(ShuffleOutput& output);
-  // Writes a bucket that does not fit, by dividing it; `range` are its keys.
+  // Writes a bucket that does not fit into memory, by dividing it. `range` has its keys.
   absl::Status EmitDivided(const Bucket& bucket, const KeyRange& range, ShuffleOutput& output);
 
  private:

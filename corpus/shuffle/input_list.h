@@ -1,4 +1,4 @@
-// The input files of a shuffle, in the order that numbers them.
+// Lists the input files of a shuffle. Their order gives them their numbers.
 #ifndef CAIRN_CORPUS_SHUFFLE_INPUT_LIST_H_
 #define CAIRN_CORPUS_SHUFFLE_INPUT_LIST_H_
 
@@ -14,22 +14,23 @@ namespace cairn::corpus {
 struct InputFile {
   std::string path;
   Compression compression = Compression::kNone;
-  bool seekable = false;    // a plain regular file: can be read from any offset
-  bool rereadable = false;  // a regular file: can be read again
+  bool seekable = false;    // a plain regular file, which can be read from any offset
+  bool rereadable = false;  // a regular file, which can be read again
   uint64_t size = 0;        // on disk; 0 for pipes
   int64_t modified_ns = 0;
-  uint64_t data_start = 0;  // offset of the first byte behind the header lines, decompressed
+  uint64_t data_start = 0;  // decompressed offset of the first byte behind the header lines
 };
 
-// Each argument is a file, a pattern (`*`, `?`, `[...]`), a directory (all regular files below it but hidden ones), or
-// "-". The files of a pattern or directory are sorted by name, the ending of a compression left out, so that the list,
-// and with it the shuffle, stays the same when files are compressed. INPUT_UNREADABLE: nothing there, no match, no
-// permission (all such arguments are named); UNSUPPORTED: too many or too large files.
+// Each argument is a file, a pattern (`*`, `?`, `[...]`), a directory (all regular files below it except hidden ones),
+// or "-". The files of a pattern or directory are sorted by name without the ending of a compression, so that the list,
+// and with it the shuffle, stays the same when files are compressed. INPUT_UNREADABLE: nothing is there, nothing
+// matches, or there is no permission (all such arguments are named). UNSUPPORTED: there are too many files, or too
+// large ones.
 absl::StatusOr<std::vector<InputFile>> ListInputs(const std::vector<std::string>& arguments);
 
-// Reads the first `lines` lines of every file, sets each data_start, and returns those lines, which all files that have
-// any byte must share; with their separators (a missing last one is added). BAD_REQUEST: two files' headers differ, or
-// a header is above 1 MiB; INPUT_UNREADABLE.
+// Reads the first `lines` lines of every file, sets each data_start, and returns these lines with their separators (it
+// adds one that is missing at the end). All files that are not empty must share them. BAD_REQUEST: two files' headers
+// differ, or a header is above 1 MiB. INPUT_UNREADABLE.
 absl::StatusOr<std::string> ReadHeaders(std::vector<InputFile>& inputs, uint64_t lines, char separator,
                                         const SourceOptions& options);
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint64_t kMostRanges = 4096;
 
-// Counts what is read, and looks for another reader's failure.
+// Counts what is read, and stops if another reader has failed.
 class CountingSource final : public ByteSource {
  public:
   CountingSource(std::unique_ptr<ByteSource> source, ReadPass& pass) : source_(std::move(source)), pass_(pass) {}
@@ -38,7 +38,7 @@ absl::Status ReadRange(ReadPass& pass, const InputRange& range, Prefetcher& pref
   lines.end = range.end;
   std::unique_ptr<ByteSource> source;
   if (input.seekable) {
-    // A range after the first begins one byte early: if that byte is no separator, the first line is its neighbour's.
+    // A range after the first begins one byte early: if that byte is no separator, the range before has the first line.
     lines.inside_line = range.begin > input.data_start;
     lines.stream_offset = range.begin - (lines.inside_line ? 1 : 0);
     CAIRN_ASSIGN_OR_RETURN(source, OpenPlainSource(input.path, lines.stream_offset, range.end, pass.source));
@@ -68,7 +68,7 @@ std::vector<InputRange> DivideInputs(const std::vector<InputFile>& inputs, uint6
     const uint64_t size = input.size - std::min(input.size, input.data_start);
     const uint64_t step = std::max({range_bytes, size / kMostRanges + 1, uint64_t{1}});
     for (uint64_t begin = input.data_start; begin < input.size; begin += step) {
-      // The last range has no end: the file may have grown since it was listed.
+      // The last range has no end, because the file may have grown since it was listed.
       const bool last = input.size - begin <= step;
       ranges.push_back({file, begin, last ? UINT64_MAX : begin + step});
       if (last) break;

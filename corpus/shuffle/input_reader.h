@@ -1,4 +1,4 @@
-// All lines of the inputs, read side by side.
+// Reads all lines of the inputs, several ranges at the same time.
 #ifndef CAIRN_CORPUS_SHUFFLE_INPUT_READER_H_
 #define CAIRN_CORPUS_SHUFFLE_INPUT_READER_H_
 
@@ -26,11 +26,11 @@ struct InputRange {
   uint64_t end;
 };
 
-// Plain files are divided into ranges of at least `range_bytes`, at most 4096 a file; others are one range. The
-// division depends on the arguments alone.
+// Divides plain files into ranges of at least `range_bytes`, at most 4096 a file. Any other file is one range. The
+// division depends only on the arguments.
 std::vector<InputRange> DivideInputs(const std::vector<InputFile>& inputs, uint64_t range_bytes);
 
-// The first error of several threads.
+// Keeps the first error of several threads.
 class SharedStatus {
  public:
   void Update(const absl::Status& status);
@@ -43,7 +43,7 @@ class SharedStatus {
   std::atomic<bool> failed_{false};
 };
 
-// Gives lines their keys. Subclasses take them.
+// Gives lines their keys. Subclasses take the lines.
 class KeyedLineSink : public LineSink {
  public:
   explicit KeyedLineSink(uint64_t seed) : keys_(seed) {}
@@ -82,18 +82,18 @@ class KeyedLineSink : public LineSink {
 struct ReadPass {
   const std::vector<InputFile>* inputs;
   const std::vector<InputRange>* ranges;
-  std::vector<uint32_t> todo;   // indices of ranges
-  std::atomic<size_t> next{0};  // in todo
+  std::vector<uint32_t> todo;   // indices of the ranges to read
+  std::atomic<size_t> next{0};  // index into todo
   char separator = '\n';
   size_t long_line = 0;
   SourceOptions source;
   std::atomic<uint64_t>* bytes_read = nullptr;  // may be null
-  std::atomic<bool> direct{true};               // all plain files so far
+  std::atomic<bool> direct{true};               // true for all plain files so far
   SharedStatus status;
 };
 
-// Takes ranges until none is left or a reader fails. `memory` is for the prefetcher, of 2 * block_bytes. `after` is
-// called with the index of each range when its lines have been given to `sink`. Errors go to pass.status.
+// Takes ranges until none is left or a reader fails. `memory` is for the prefetcher and has 2 * block_bytes. `after` is
+// called with the index of each range after its lines were given to `sink`. Errors go to pass.status.
 void ReadRanges(ReadPass& pass, char* memory, size_t block_bytes, KeyedLineSink& sink,
                 absl::FunctionRef<absl::Status(uint32_t)> after);
 

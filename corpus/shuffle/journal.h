@@ -1,5 +1,5 @@
-// What a shuffle has done so far, so that a killed one goes on: a file of lines "CRC32C JSON", synced one by one; a
-// torn last line does not count.
+// Records what a shuffle has done, so that it can go on after it was killed. The file has lines "CRC32C JSON", each of
+// which is synced; a torn last line does not count.
 #ifndef CAIRN_CORPUS_SHUFFLE_JOURNAL_H_
 #define CAIRN_CORPUS_SHUFFLE_JOURNAL_H_
 
@@ -15,7 +15,7 @@
 
 namespace cairn::corpus {
 
-// For one thread at a time.
+// Only one thread may use it at a time.
 class Journal {
  public:
   // Opens or creates the file and locks it against other processes. BAD_REQUEST: another process runs this shuffle.
@@ -24,13 +24,13 @@ class Journal {
   Journal(const Journal&) = delete;
   Journal& operator=(const Journal&) = delete;
 
-  // The entries found at Open, in order; empty when called again.
+  // Returns the entries that Open found, in order; empty when called again.
   std::vector<nlohmann::json> TakeEntries() { return std::exchange(entries_, {}); }
-  // For TakeEntries to give again.
+  // Gives entries back, so that TakeEntries returns them again.
   void Restore(std::vector<nlohmann::json> entries) { entries_ = std::move(entries); }
   // Forgets all entries, also in the file, and begins with this one.
   absl::Status BeginAnew(const nlohmann::json& first);
-  // Durable when it returns.
+  // Appends an entry, which is durable when it returns.
   absl::Status Append(const nlohmann::json& entry);
 
  private:

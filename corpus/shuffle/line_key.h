@@ -1,7 +1,7 @@
-// The order of a shuffle. Every line gets a 128-bit key from the seed and its place (file, byte offset), and the output
-// is the lines sorted by key. Keys are independent and uniform, so every order is equally likely (Sandelius 1962:
-// label, then order within labels), and the order depends on nothing else: not on memory, threads or the way the file
-// was read.
+// Decides the order of a shuffle. Every line gets a 128-bit key from the seed and its place (file, byte offset), and
+// the output has the lines sorted by key. Keys are independent and uniform, so every order is equally likely (Sandelius
+// 1962: label, then order within labels). The order depends on nothing else: not on memory, threads or the way in which
+// the file was read.
 #ifndef CAIRN_CORPUS_SHUFFLE_LINE_KEY_H_
 #define CAIRN_CORPUS_SHUFFLE_LINE_KEY_H_
 
@@ -11,7 +11,7 @@
 
 namespace cairn::corpus {
 
-// The place of a line: the ordinal of its file in the list of inputs and its offset in (decompressed) bytes.
+// The place of a line: the number of its file in the list of inputs, and its offset in (decompressed) bytes.
 using LinePosition = uint64_t;
 inline constexpr int kOffsetBits = 44;  // 16 TiB in one file
 inline constexpr uint64_t kMaxOffset = (uint64_t{1} << kOffsetBits) - 1;
@@ -26,8 +26,8 @@ struct LineKey {
   auto operator<=>(const LineKey&) const = default;
 };
 
-// AES-128 (FIPS 197) of the position, under a key that SHA-256 makes of the seed: a pseudo-random permutation, so no
-// two lines share a key. For one thread at a time.
+// Encrypts the position with AES-128 (FIPS 197) under a key that SHA-256 makes of the seed. That is a pseudo-random
+// permutation, so no two lines share a key. Only one thread may use it at a time.
 class LineKeyMaker {
  public:
   explicit LineKeyMaker(uint64_t seed);
@@ -35,7 +35,7 @@ class LineKeyMaker {
   LineKeyMaker(const LineKeyMaker&) = delete;
   LineKeyMaker& operator=(const LineKeyMaker&) = delete;
 
-  // keys[i] of positions[i]; equal sizes. Batches of a few hundred cost some 3 ns a key.
+  // Computes keys[i] of positions[i]; both have the same size. Batches of a few hundred cost some 3 ns per key.
   void Make(std::span<const LinePosition> positions, std::span<LineKey> keys);
 
  private:
@@ -47,12 +47,13 @@ struct KeyRange {
   uint64_t low = 0;
   Uint128 width = Uint128{1} << 64;
 
-  // Which of `buckets` equal parts holds `high`, a key of this range; ascending with it.
+  // Returns which of `buckets` equal parts holds `high`, which must be a key of this range. Larger keys have larger
+  // parts.
   uint32_t BucketOf(uint64_t high, uint32_t buckets) const {
     if (width >> 64 != 0) return static_cast<uint32_t>((Uint128{high} * buckets) >> 64);
     return static_cast<uint32_t>(Uint128{high - low} * buckets / width);
   }
-  // The keys of one of those parts.
+  // Returns the keys of one of those parts.
   KeyRange Part(uint32_t bucket, uint32_t buckets) const {
     const Uint128 begin = (width * bucket + buckets - 1) / buckets;
     const Uint128 end = (width * (bucket + 1) + buckets - 1) / buckets;

@@ -1,5 +1,5 @@
-// A checksum of a multiset of lines: the same for every order of the same lines, another (but for chance, 2^-64) when
-// one is lost, doubled or changed.
+// Computes a checksum of a multiset of lines. It is the same for every order of the same lines, and another one (except
+// with a chance of 2^-64) if a line is lost, doubled or changed.
 #ifndef CAIRN_CORPUS_SHUFFLE_LINE_MULTISET_H_
 #define CAIRN_CORPUS_SHUFFLE_LINE_MULTISET_H_
 
@@ -10,7 +10,7 @@
 
 namespace cairn::corpus {
 
-// The sums, modulo 2^64, of two mixes of each line's CRC-64 and length. Sums of parts add up.
+// Holds the sums, modulo 2^64, of two mixes of each line's CRC-64 and length. The sums of parts can be added.
 struct LineMultiset {
   uint64_t lines = 0;
   uint64_t bytes = 0;  // without separators
@@ -28,7 +28,8 @@ struct LineMultiset {
 
   void Add(std::string_view line) { AddHashed(Hash(0, line), line.size()); }
 
-  // For lines that come in pieces: the hash so far (0 at first), then the whole line's hash and length.
+  // Hashes lines that come in pieces: it takes the hash so far (0 at first). AddHashed then takes the whole line's hash
+  // and length.
   static uint64_t Hash(uint64_t hash, std::string_view piece) {
     return crc64_ecma_refl(hash, reinterpret_cast<const uint8_t*>(piece.data()), piece.size());
   }
@@ -40,7 +41,7 @@ struct LineMultiset {
   }
 
  private:
-  // The finaliser of splitmix64 (Stafford's variant 13): a permutation that spreads every bit.
+  // The finaliser of splitmix64 (Stafford's variant 13) is a permutation that spreads every bit.
   static uint64_t Mix(uint64_t value) {
     value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9;
     value = (value ^ (value >> 27)) * 0x94d049bb133111eb;

@@ -7,10 +7,10 @@
 namespace cairn::corpus {
 
 absl::Status ReadLines(Prefetcher& input, const LineReaderOptions& options, LineSink& sink) {
-  // What the bytes at the start of a block belong to.
+  // Says what the bytes at the start of a block belong to.
   enum class Open { kNothing, kSkipped, kCarried, kLong };
   Open open = options.inside_line ? Open::kSkipped : Open::kNothing;
-  std::string carried;  // the start of a line that the last block cut
+  std::string carried;  // the begin of a line that the last block cut
   uint64_t carried_offset = 0;
   uint64_t block_offset = options.stream_offset;
 
@@ -69,7 +69,7 @@ absl::Status ReadLines(Prefetcher& input, const LineReaderOptions& options, Line
           break;
       }
       if (carried_given) {
-        // `carried` may be wanted again for this block's end.
+        // `carried` may be needed again for the end of this block.
         CAIRN_RETURN_IF_ERROR(sink.EndBlock());
         carried_given = false;
       }

@@ -15,25 +15,26 @@ namespace cairn::corpus {
 class LineSink {
  public:
   virtual ~LineSink() = default;
-  // `line` stays until the next EndBlock.
+  // `line` stays valid until the next EndBlock.
   virtual absl::Status Line(uint64_t offset, std::string_view line) = 0;
   virtual absl::Status BeginLongLine(uint64_t offset) = 0;
   virtual absl::Status LongLinePiece(std::string_view piece) = 0;
   virtual absl::Status EndLongLine() = 0;
-  // The lines given so far are about to vanish.
+  // Says that the lines given so far are about to become invalid.
   virtual absl::Status EndBlock() = 0;
 };
 
 struct LineReaderOptions {
   char separator = '\n';
-  uint64_t stream_offset = 0;   // of the stream's first byte in the file
-  bool inside_line = false;     // the first line is another reader's: skip to behind the first separator
-  uint64_t end = UINT64_MAX;    // lines that start here or later are another reader's
+  uint64_t stream_offset = 0;  // where the stream's first byte is in the file
+  // The first line belongs to another reader, so this one skips to behind the first separator.
+  bool inside_line = false;
+  uint64_t end = UINT64_MAX;    // lines that start here or later belong to another reader
   size_t long_line = 64 << 10;  // longer lines come in pieces
 };
 
-// Reads until the end of the stream or of the lines that start before `end`. A last line without separator is a line;
-// nothing behind a last separator is none. The prefetcher's and the sink's errors.
+// Reads until the stream ends, or the lines that start before `end` do. A last line without separator is a line; there
+// is no line behind a last separator. Fails as the prefetcher and the sink.
 absl::Status ReadLines(Prefetcher& input, const LineReaderOptions& options, LineSink& sink);
 
 }  // namespace cairn::corpus

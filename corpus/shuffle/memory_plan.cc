@@ -11,10 +11,10 @@ constexpr size_t kSmallestBlock = 64 << 10;
 constexpr size_t kLargestBlock = 1 << 20;
 constexpr size_t kSmallestRead = 256 << 10;
 constexpr size_t kLargestRead = 2 << 20;
-constexpr size_t kMemoryOfReader = 8 << 20;  // with less, another reader does not pay
+constexpr size_t kMemoryOfReader = 8 << 20;  // with less, one more reader does not help
 constexpr int kMostReaders = 32;
-constexpr int kMostSorters = 4;  // the output is one stream: more only make buckets smaller
-constexpr int kSpareBlocks = 8;  // being written while others fill
+constexpr int kMostSorters = 4;  // the output is one stream, so more sorters only make buckets smaller
+constexpr int kSpareBlocks = 8;  // these are being written while others fill
 
 size_t PageFloor(size_t bytes) { return bytes / kPage * kPage; }
 
@@ -37,13 +37,14 @@ MemoryPlan PlanMemory(const MemoryPlanInput& input) {
   plan.fits =
       in_memory < 0.8 * static_cast<double>(PageFloor(region / plan.readers) - 2 * plan.read_block) * plan.readers;
 
-  // Buckets of three quarters of a sorter's memory; an unlucky one that is larger is divided again.
+  // A bucket takes three quarters of a sorter's memory. An unlucky one that is larger is divided again.
   const double wanted = in_memory / (0.75 * static_cast<double>(plan.sorter_bytes)) + 1;
   const size_t most = plan.writer_bytes / kSmallestBlock - kSpareBlocks;
   uint64_t buckets = static_cast<uint64_t>(std::clamp(wanted, 2.0, static_cast<double>(most)));
-  // Blocks as large as memory allows: eight bytes of memory remember each, a sixteenth of the region in all.
+  // Blocks are as large as memory allows. Eight bytes of memory describe each of them, which is a sixteenth of the
+  // region in all.
   const double least = text * 128 / static_cast<double>(region);
-  // (A sorter that divides a bucket needs some of them too.)
+  // A sorter that divides a bucket needs some blocks too.
   const size_t largest = std::min(kLargestBlock, std::bit_floor(plan.sorter_bytes / 8));
   size_t block = std::clamp(std::bit_floor(plan.writer_bytes / (buckets + kSpareBlocks)), kSmallestBlock, largest);
   while (static_cast<double>(block) < least && 2 * block <= plan.sorter_bytes / 8 && block < plan.writer_bytes / 16) {

@@ -1,4 +1,4 @@
-// The shuffle that takes no temporary disk: each pass over the input keeps the lines of the next range of keys.
+// Shuffles without a temporary disk: each pass over the input keeps the lines of the next range of keys.
 #include <algorithm>
 #include <thread>
 #include <utility>
@@ -15,7 +15,7 @@
 namespace cairn::corpus {
 namespace {
 
-// The keys that this pass keeps: `from` to `last`, both included. A reader without room lowers `last`.
+// The keys that this pass keeps: `from` to `last`, both included. A reader that has no room left lowers `last`.
 struct Selection {
   uint64_t from = 0;
   std::atomic<uint64_t> last{UINT64_MAX};
@@ -27,7 +27,7 @@ struct Selection {
   }
 };
 
-// One reader's lines: records grow from the front of its memory, entries from the back.
+// Keeps one reader's lines: records grow from the front of its memory, entries from the back.
 class Selector final : public KeyedLineSink {
  public:
   Selector(uint64_t seed, char* memory, size_t memory_bytes, Selection& selection, const ShuffleJob& job)
@@ -35,7 +35,7 @@ class Selector final : public KeyedLineSink {
 
   void Clear() { used_ = count_ = 0; }
 
-  // Drops what is above the last key, sorts the rest.
+  // Drops the lines above the last key and sorts the others.
   std::span<SortEntry> Sorted() {
     Compact();
     SortEntries(entries());
@@ -63,7 +63,7 @@ class Selector final : public KeyedLineSink {
   absl::Status TakeLongPiece(std::string_view) override {
     return job_.Stopped() ? MakeError(Reason::kInterrupted, "interrupted") : absl::OkStatus();
   }
-  // For a long line only its place is kept.
+  // Keeps only the place of a long line.
   absl::Status TakeLongEnd(LinePosition position, const LineKey& key, uint64_t length) override {
     if (!Wanted(key)) return absl::OkStatus();
     CAIRN_RETURN_IF_ERROR(MakeRoom(kMaxVarintBytes));
@@ -132,7 +132,7 @@ class Selector final : public KeyedLineSink {
   size_t count_ = 0;
 };
 
-// Reads a long line from its input once more.
+// Reads a long line from its input again.
 absl::Status EmitLongLine(const ShuffleJob& job, LinePosition position, uint64_t length, ShuffleOutput& output) {
   const InputFile& input = job.inputs[position >> kOffsetBits];
   const uint64_t offset = position & kMaxOffset;
@@ -234,7 +234,7 @@ absl::Status ShuffleByRereading(ShuffleJob& job, ShuffleOutputOptions output_opt
     CAIRN_RETURN_IF_ERROR(EmitSelected(job, selectors, *output));
     const uint64_t last = selection.last.load();
     if (last == UINT64_MAX) break;
-    // The next range is as wide as this one was, a little wider for luck: a reader that overflows lowers it again.
+    // The next range is a little wider than this one. If that is too wide, a reader that overflows lowers its end.
     const uint64_t width = last - selection.from;
     selection.from = last + 1;
     selection.last = UINT64_MAX - selection.from < width + width / 16 ? UINT64_MAX : selection.from + width;

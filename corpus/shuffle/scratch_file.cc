@@ -68,9 +68,10 @@ ScratchFile::~ScratchFile() {
 
 uint64_t ScratchFile::Allocate(uint64_t bytes) {
   const uint64_t offset = allocated_.fetch_add(bytes, std::memory_order_relaxed);
-  // File systems let one write at a time make a file longer; inside it, several go on side by side. So space comes in
-  // growing steps, from whoever passes the end of the last. Without it (a full disk, another file system, the page
-  // cache) writes do as they can. Regions larger than the largest step are left alone: their last part may stay a hole.
+  // File systems let only one write at a time make a file longer, but several writes inside it at the same time. So the
+  // file grows in increasing steps, by the thread that first passes the end of the last step. Without that (a full
+  // disk, another file system, the page cache) writes do as well as they can. A region larger than the largest step is
+  // not prepared, because its last part may stay a hole.
   uint64_t prepared = prepared_.load(std::memory_order_relaxed);
   const uint64_t end = offset + bytes;
   while (direct() && end > prepared) {
@@ -84,7 +85,7 @@ uint64_t ScratchFile::Allocate(uint64_t bytes) {
 
 absl::Status ScratchFile::Transfer(bool write, char* data, size_t bytes, uint64_t offset) const {
   while (bytes > 0) {
-    // Before the call: another thread may change it meanwhile.
+    // This must be read before the call, because another thread may change it meanwhile.
     const bool was_direct = direct_.load();
     const ssize_t count = write ? pwrite(fd_.get(), data, bytes, static_cast<off_t>(offset))
                                 : pread(fd_.get(), data, bytes, static_cast<off_t>(offset));
@@ -92,7 +93,7 @@ absl::Status ScratchFile::Transfer(bool write, char* data, size_t bytes, uint64_
     const bool unaligned = count > 0 && static_cast<size_t>(count) < bytes && count % 4096 != 0;
     if ((count < 0 && errno == EINVAL && was_direct) || unaligned) {
       fcntl(fd_.get(), F_SETFL, fcntl(fd_.get(), F_GETFL) & ~O_DIRECT);
-      direct_.store(false);  // after the flag is off: who reads false writes through the page cache
+      direct_.store(false);  // after the flag is off, because whoever reads false writes through the page cache
       if (count < 0) continue;
     }
     if (count <= 0) {
@@ -142,7 +143,7 @@ absl::Status ScratchFile::Sync() {
 }
 
 void ScratchFile::Discard(const ScratchExtent& extent) {
-  // Not every file system can; the space then comes back at the end.
+  // Not every file system can do this; without it the space comes back at the end.
   (void)fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(extent.offset()),
                   static_cast<off_t>(extent.bytes()));
 }

@@ -1,4 +1,4 @@
-// The temporary disk of a shuffle: one file, written and read in aligned blocks by a few threads.
+// The temporary disk of a shuffle: one file that a few threads write and read in aligned blocks.
 #ifndef CAIRN_CORPUS_SHUFFLE_SCRATCH_FILE_H_
 #define CAIRN_CORPUS_SHUFFLE_SCRATCH_FILE_H_
 
@@ -18,7 +18,7 @@
 
 namespace cairn::corpus {
 
-// A stretch of the file: a multiple of 4 KiB at a multiple of 4 KiB, in one number.
+// A stretch of the file, as one number. Its offset and its size are multiples of 4 KiB.
 class ScratchExtent {
  public:
   ScratchExtent() = default;
@@ -37,15 +37,15 @@ class ScratchExtent {
   uint64_t packed_ = 0;
 };
 
-// Thread-safe. One file however many buckets there are (no limit of open files matters), written in the order of time,
-// so the disk sees long sequential writes.
+// Thread-safe. There is one file however many buckets there are, so no limit of open files matters. It is written in
+// the order of time, so the disk sees long sequential writes.
 class ScratchFile {
  public:
   struct Options {
-    bool direct = true;  // try O_DIRECT
+    bool direct = true;  // tries O_DIRECT
     int threads = 4;
-    // Empty: a file without a name in `directory`, which the kernel frees however the process ends. Else this file,
-    // which is kept; `resume_at` bytes of it count.
+    // If it is empty, the file has no name in `directory`, and the kernel frees it however the process ends. Else it is
+    // this file, which is kept; `resume_at` bytes of it count.
     std::string path;
     uint64_t resume_at = 0;
   };
@@ -56,21 +56,21 @@ class ScratchFile {
   ScratchFile(const ScratchFile&) = delete;
   ScratchFile& operator=(const ScratchFile&) = delete;
 
-  // A stretch that no one else has, of a multiple of 4 KiB.
+  // Returns a stretch that nobody else has. `bytes` must be a multiple of 4 KiB.
   uint64_t Allocate(uint64_t bytes);
   uint64_t allocated() const { return allocated_.load(std::memory_order_relaxed); }
 
-  // Starts a transfer between page-aligned memory and the file; both sizes multiples of 4 KiB. `done` is called from
-  // another thread with the result: NO_SPACE, STORAGE_ERROR (also a read behind what was written).
+  // Starts a transfer between page-aligned memory and the file; both sizes must be multiples of 4 KiB. Another thread
+  // calls `done` with the result: NO_SPACE, STORAGE_ERROR (also for a read behind what was written).
   using Done = std::function<void(const absl::Status&)>;
   void Write(const char* data, size_t bytes, uint64_t offset, Done done);
   void Read(char* data, size_t bytes, uint64_t offset, Done done);
-  // The same, waiting for the result.
+  // Does the same and waits for the result.
   absl::Status ReadNow(char* data, size_t bytes, uint64_t offset) const;
 
-  // What was written is on disk. FSYNC_FAILED.
+  // Makes durable what was written. FSYNC_FAILED.
   absl::Status Sync();
-  // Gives the stretch's space back to the file system, if it can.
+  // Gives the stretch's space back to the file system, if that is possible.
   void Discard(const ScratchExtent& extent);
 
   bool direct() const { return direct_.load(std::memory_order_relaxed); }
@@ -93,7 +93,7 @@ class ScratchFile {
   const UniqueFd fd_;
   mutable std::atomic<bool> direct_;
   std::atomic<uint64_t> allocated_{0};
-  std::atomic<uint64_t> prepared_{0};  // the file system has given it space up to here, or been asked
+  std::atomic<uint64_t> prepared_{0};  // up to here the file system has given it space, or was asked to
   Mutex mutex_;
   CondVar changed_;
   std::deque<Job> jobs_ ABSL_GUARDED_BY(mutex_);

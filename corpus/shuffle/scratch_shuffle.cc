@@ -1,4 +1,4 @@
-// The two passes through the temporary disk.
+// Makes the two passes through the temporary disk.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -23,7 +23,7 @@ struct Scattered {
   std::vector<Bucket> buckets;
   std::vector<bool> done;  // by range
   LineMultiset seen;
-  uint64_t allocated = 0;  // of the temporary file
+  uint64_t allocated = 0;  // bytes of the temporary file
 };
 
 nlohmann::json ToJson(const LineMultiset& lines) { return {lines.lines, lines.bytes, lines.sum_a, lines.sum_b}; }
@@ -33,7 +33,7 @@ LineMultiset MultisetFrom(const nlohmann::json& json) {
           json.at(3).get<uint64_t>()};
 }
 
-// An entry of the journal: ranges whose lines are on the temporary disk, and where.
+// Makes an entry of the journal: ranges whose lines are on the temporary disk, and where.
 nlohmann::json ScatterEntry(const std::vector<uint32_t>& ranges, const std::vector<Bucket>& buckets,
                             const LineMultiset& seen, uint64_t allocated) {
   nlohmann::json entry = {{"kind", "ranges"}, {"ranges", ranges}, {"seen", ToJson(seen)}, {"allocated", allocated}};
@@ -84,7 +84,7 @@ class ScatterSink final : public KeyedLineSink {
   const ShuffleJob& job_;
 };
 
-// The first pass: every line into its bucket.
+// The first pass puts every line into its bucket.
 absl::Status Scatter(ShuffleJob& job, ScratchFile& scratch, Journal* journal, Scattered& scattered) {
   const MemoryPlan& plan = job.plan;
   ReadPass pass;
@@ -139,7 +139,7 @@ absl::Status Scatter(ShuffleJob& job, ScratchFile& scratch, Journal* journal, Sc
   return pass.status.Get();
 }
 
-// The second pass: the buckets one after the other, each loaded and sorted while others are being written.
+// The second pass takes the buckets one after the other. Each is loaded and sorted while others are being written.
 class Gatherer {
  public:
   Gatherer(ShuffleJob& job, ScratchFile& scratch, Journal* journal, const Scattered& scattered, ShuffleOutput& output,
@@ -186,7 +186,7 @@ class Gatherer {
         while (turn_ != bucket && status_.ok()) changed_.Wait(mutex_);
         if (!status_.ok()) return;
       }
-      // From here on this thread alone writes.
+      // From here on only this thread writes.
       if (status.ok()) status = fits ? sorter.Emit(output_) : EmitDivided(sorter, bucket);
       if (status.ok()) status = MaybeCheckpoint(bucket);
       MutexLock lock(mutex_);
@@ -215,7 +215,7 @@ class Gatherer {
   ScratchFile& scratch_;
   Journal* const journal_;
   const Scattered& scattered_;
-  ShuffleOutput& output_;  // of the thread whose turn it is
+  ShuffleOutput& output_;  // belongs to the thread whose turn it is
   Mutex mutex_;
   CondVar changed_;
   uint32_t next_ ABSL_GUARDED_BY(mutex_);
@@ -234,8 +234,9 @@ uint64_t BytesOf(const std::string& path) {
   return stat(path.c_str(), &found) == 0 ? static_cast<uint64_t>(found.st_size) : 0;
 }
 
-// Takes up what the journal says was done. False if this run cannot go on from it, because it has less memory, or
-// because files are gone (a run that was killed when its output had its name already): then everything begins anew.
+// Takes up the work that the journal records. Returns false if this run cannot go on from it, because it has less
+// memory, or because files are gone (those of a run that was killed when its output had its name already). Then
+// everything begins anew.
 bool TakeUp(const std::vector<nlohmann::json>& entries, const std::string& scratch_path,
             const ShuffleOutputOptions& output, ShuffleJob& job, Scattered& scattered, Resumed& resumed) {
   try {
@@ -244,7 +245,7 @@ bool TakeUp(const std::vector<nlohmann::json>& entries, const std::string& scrat
       if (kind == "plan") {
         const auto buckets = entry.at("buckets").get<uint32_t>();
         const auto block = entry.at("block_bytes").get<size_t>();
-        // With less memory than before the old division may not work any more.
+        // With less memory than before, the old division may not work any more.
         if (buckets < 1 || block < 8192 || (buckets + 2) * block > job.plan.writer_bytes ||
             6 * block > job.plan.sorter_bytes) {
           return false;

@@ -23,17 +23,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kSlack = uint64_t{16} << 20;         // that the contract allows above the budget
-constexpr uint64_t kSmallThings = uint64_t{6} << 20;    // stacks, heap, kernel's rounding
-constexpr uint64_t kOutputBuffers = uint64_t{3} << 20;  // of OutputFile
-constexpr uint64_t kFrameMemory = uint64_t{4} << 20;    // of one compressing thread: text, frame, tables
-constexpr uint64_t kDecoderMemory = uint64_t{1} << 20;  // of one reader of compressed files, without its window
+constexpr uint64_t kSlack = uint64_t{16} << 20;         // the contract allows this much above the budget
+constexpr uint64_t kSmallThings = uint64_t{6} << 20;    // stacks, heap, what the kernel rounds up
+constexpr uint64_t kOutputBuffers = uint64_t{3} << 20;  // for OutputFile
+constexpr uint64_t kFrameMemory = uint64_t{4} << 20;    // for one compressing thread: text, frame, tables
+constexpr uint64_t kDecoderMemory = uint64_t{1} << 20;  // for one reader of compressed files, without its window
 constexpr uint64_t kLeastRegion = uint64_t{8} << 20;
 constexpr size_t kSampleBytes = 256 << 10;
-// How much larger texts are than their compressed form, for the first guess.
+// The first guess is that texts are this many times larger than their compressed form.
 constexpr uint64_t kGuessedRatio = 4;
 
-// What the process holds already: the program itself, above all.
+// Returns what the process holds already, which is mostly the program itself.
 uint64_t ResidentBytes() {
   std::FILE* const file = std::fopen("/proc/self/statm", "re");
   if (file == nullptr) return kSlack;
@@ -66,7 +66,7 @@ std::string DirectoryOf(const std::string& path) {
   return parent.empty() ? "." : parent;
 }
 
-// The mean length of the first lines, for the plan.
+// Returns the mean length of the first lines, for the plan.
 uint64_t SampleLineBytes(const ShuffleJob& job) {
   AlignedBuffer buffer(kSampleBytes);
   uint64_t lines = 0, bytes = 0;
@@ -75,7 +75,7 @@ uint64_t SampleLineBytes(const ShuffleJob& job) {
     if (!input.rereadable || input.size == 0) continue;
     if (++files > 8) break;
     auto source = OpenSource(input.path, job.source);
-    if (!source.ok()) continue;  // the pass will report it
+    if (!source.ok()) continue;  // the pass will report the error
     const auto count = (*source)->Read(buffer.data(), buffer.size());
     if (!count.ok()) continue;
     lines += static_cast<uint64_t>(std::count(buffer.data(), buffer.data() + *count, job.options.separator));
@@ -84,7 +84,7 @@ uint64_t SampleLineBytes(const ShuffleJob& job) {
   return lines == 0 ? std::max<uint64_t>(bytes, 64) : bytes / lines;
 }
 
-// Divides what the budget leaves.
+// Divides the memory that the budget leaves.
 absl::Status Plan(ShuffleJob& job) {
   const bool compressed = std::any_of(job.inputs.begin(), job.inputs.end(),
                                       [](const InputFile& input) { return input.compression != Compression::kNone; });
@@ -93,11 +93,12 @@ absl::Status Plan(ShuffleJob& job) {
   uint64_t budget = job.options.memory + kSlack;
   uint64_t reserved = ResidentBytes() + kSmallThings + kOutputBuffers;
   int threads = job.options.threads;
-  // With little memory, few threads: each costs stacks and buffers.
+  // Little memory allows few threads, because each costs stacks and buffers.
   threads = static_cast<int>(std::min<uint64_t>(threads, job.options.memory / (uint64_t{8} << 20)));
   if (job.options.compression != Compression::kNone) reserved += kFrameMemory * static_cast<uint64_t>(threads);
   if (compressed) {
-    // Decompression windows: 8 MiB for each reader is what the tools' usual levels want, more where there is room.
+    // A decompression window of 8 MiB for each reader is what the tools' usual levels need; it is larger where there is
+    // room.
     threads = static_cast<int>(std::clamp<uint64_t>(job.options.memory / (uint64_t{32} << 20), 1, threads));
     const bool zstd = std::any_of(job.inputs.begin(), job.inputs.end(),
                                   [](const InputFile& input) { return input.compression == Compression::kZstd; });
@@ -130,7 +131,7 @@ absl::Status Plan(ShuffleJob& job) {
   return absl::OkStatus();
 }
 
-// All that decides the output's bytes: another run with the same may go on with this one's work.
+// Returns all that decides the output's bytes. Another run with the same fingerprint may go on with this one's work.
 std::string Fingerprint(const ShuffleJob& job, const std::string& header) {
   const ShuffleOptions& options = job.options;
   Digester digester;
@@ -166,13 +167,13 @@ absl::Status RunResumable(ShuffleJob& job, ShuffleOutputOptions output_options, 
   std::vector<nlohmann::json> entries = journal->TakeEntries();
   const bool same = !entries.empty() && entries.front().value("fingerprint", "") == fingerprint;
   if (!same) {
-    // Nothing to go on from, or the work of other inputs or options.
+    // There is nothing to go on from, or only the work of other inputs or options.
     entries.assign(1, {{"kind", "begin"}, {"fingerprint", fingerprint}});
   }
   journal->Restore(std::move(entries));
   CAIRN_RETURN_IF_ERROR(ShuffleThroughScratch(job, std::move(output_options), journal.get(), state));
-  // Whole: nothing of the state is needed any more. The journal first: what is left without one is removed by the next
-  // run.
+  // The output is whole, so the state is not needed any more. The journal goes first: the next run removes files that
+  // are left without a journal.
   unlink(journal_path.c_str());
   unlink((state + "/scratch").c_str());
   rmdir(state.c_str());

@@ -1,4 +1,4 @@
-// What the parts of one shuffle share.
+// Holds what the parts of one shuffle share.
 #ifndef CAIRN_CORPUS_SHUFFLE_SHUFFLE_JOB_H_
 #define CAIRN_CORPUS_SHUFFLE_SHUFFLE_JOB_H_
 
@@ -23,7 +23,7 @@ struct ShuffleJob {
   std::vector<InputRange> ranges;
   SourceOptions source;
   MemoryPlan plan;
-  AlignedBuffer region;  // all large memory but the output's buffers
+  AlignedBuffer region;  // all large memory except the output's buffers
   ShuffleReport report;
 
   bool Stopped() const { return stop->load(std::memory_order_relaxed); }
@@ -32,14 +32,14 @@ struct ShuffleJob {
   }
 };
 
-// With the temporary disk. `journal` may be null; with it, `state_directory` holds the temporary file.
+// Uses the temporary disk. `journal` may be null; with it, `state_directory` holds the temporary file.
 absl::Status ShuffleThroughScratch(ShuffleJob& job, ShuffleOutputOptions output_options, Journal* journal,
                                    const std::string& state_directory);
 
-// Without: reads the input again for every range of keys that fits in memory.
+// Uses no temporary disk: it reads the input again for every range of keys that fits in memory.
 absl::Status ShuffleByRereading(ShuffleJob& job, ShuffleOutputOptions output_options);
 
-// CHECKSUM_MISMATCH if they differ; names the numbers.
+// CHECKSUM_MISMATCH: they differ; it has the numbers.
 absl::Status CheckMultisets(const LineMultiset& read, const LineMultiset& written);
 
 }  // namespace cairn::corpus

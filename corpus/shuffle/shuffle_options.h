@@ -1,4 +1,4 @@
-// What a shuffle is asked for, how far it is, and what it tells at the end.
+// Holds what a shuffle is asked for, how far it is, and what it reports at the end.
 #ifndef CAIRN_CORPUS_SHUFFLE_SHUFFLE_OPTIONS_H_
 #define CAIRN_CORPUS_SHUFFLE_SHUFFLE_OPTIONS_H_
 
@@ -18,37 +18,38 @@ struct ShuffleOptions {
   std::vector<std::string> inputs;  // files, patterns, directories, "-"
   std::string output;
   uint64_t seed = 0;
-  // The process stays below this many resident bytes plus 16 MiB; at least kMinShuffleMemory.
+  // The process stays below this many resident bytes plus 16 MiB. At least kMinShuffleMemory.
   uint64_t memory = uint64_t{1} << 30;
   int threads = 1;
   std::string temp_dir;  // empty: the output's directory
   bool no_scratch = false;
-  bool resume = false;       // go on where an interrupted run stood; keep what is needed for that
-  uint64_t split_lines = 0;  // at most one of the three
+  bool resume = false;       // goes on where an interrupted run stopped, and keeps what is needed for that
+  uint64_t split_lines = 0;  // at most one of these three may be set
   uint64_t split_bytes = 0;
   uint64_t split_files = 0;
   Compression compression = Compression::kNone;
-  uint64_t header_lines = 0;  // of every input; they begin every output file
+  uint64_t header_lines = 0;  // header lines of every input, with which every output file begins
   char separator = '\n';
-  bool direct = true;  // O_DIRECT where the file system allows it
-  // With `resume`: at most about so many bytes of work are lost.
+  bool direct = true;  // uses O_DIRECT where the file system allows it
+  // With `resume`, about this many bytes of work are lost at most.
   uint64_t checkpoint_bytes = uint64_t{1} << 30;
-  // Plain files are read in ranges of at least this.
+  // Plain files are read in ranges of at least this size.
   uint64_t range_bytes = uint64_t{64} << 20;
-  // Divides the memory in another way: changes the speed alone. With it, the temporary disk is used even when all fits.
+  // Divides the memory in another way, which changes only the speed. With it, the temporary disk is used even if all
+  // fits.
   std::optional<MemoryPlan> plan;
 };
 
-// Written by the shuffle, read by whoever shows it.
+// The shuffle writes it, and whoever shows progress reads it.
 struct ShuffleProgress {
   std::atomic<uint64_t> bytes_read{0};   // decompressed, this pass
-  std::atomic<uint64_t> bytes_total{0};  // of a pass; 0: not known
+  std::atomic<uint64_t> bytes_total{0};  // of a pass; 0 if it is not known
   std::atomic<uint64_t> bytes_written{0};
   std::atomic<int> pass{0};  // 1: reading; 2: writing; without temporary disk it alternates
 };
 
 struct ShuffleReport {
-  LineMultiset lines;  // verified: those read are those written
+  LineMultiset lines;  // proven: the lines read are those written
   uint64_t input_files = 0;
   std::vector<std::string> outputs;
   uint64_t output_bytes = 0;  // on disk
@@ -57,7 +58,7 @@ struct ShuffleReport {
   uint32_t buckets = 0;
   uint64_t divided_buckets = 0;
   bool resumed = false;
-  bool direct_input = false;  // false also for pipes
+  bool direct_input = false;  // false for pipes too
   bool direct_scratch = false;
   bool direct_output = false;
 };

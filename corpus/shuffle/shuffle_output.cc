@@ -42,7 +42,7 @@ OutputFile::Options ShuffleOutput::FileOptions(uint64_t part) const {
 
 absl::StatusOr<std::unique_ptr<ShuffleOutput>> ShuffleOutput::Create(ShuffleOutputOptions options) {
   auto output = std::unique_ptr<ShuffleOutput>(new ShuffleOutput(std::move(options)));
-  // Opened now: a directory that is missing or full of someone else's rights shows before the work.
+  // The part is opened now, so that a missing directory or missing permissions show before the work.
   CAIRN_RETURN_IF_ERROR(output->OpenPart());
   return output;
 }
@@ -50,7 +50,7 @@ absl::StatusOr<std::unique_ptr<ShuffleOutput>> ShuffleOutput::Create(ShuffleOutp
 absl::StatusOr<std::unique_ptr<ShuffleOutput>> ShuffleOutput::Resume(ShuffleOutputOptions options,
                                                                      const nlohmann::json& checkpoint) {
   auto output = std::unique_ptr<ShuffleOutput>(new ShuffleOutput(std::move(options)));
-  output->Keep();  // until it is open, nothing of it may be removed
+  output->Keep();  // nothing may be removed until it is open
   try {
     for (uint64_t part = 0; part < checkpoint.at("closed").get<uint64_t>(); ++part) {
       output->parts_.push_back({output->FileOptions(part).partial_path, PartPath(output->options_.path, part)});
@@ -124,7 +124,7 @@ absl::Status ShuffleOutput::ClosePart() {
   file_bytes_ += file_->bytes();
   direct_ = direct_ && file_->direct();
   parts_.push_back({file_->partial_path(), file_->path()});
-  file_->Keep();  // parts_ removes it if need be
+  file_->Keep();  // parts_ removes it if necessary
   file_.reset();
   return absl::OkStatus();
 }
@@ -135,8 +135,8 @@ absl::Status ShuffleOutput::PlaceLine(uint64_t length) {
     if (options_.split_lines > 0) full = part_lines_ >= options_.split_lines;
     if (options_.split_bytes > 0) full = part_lines_ > 0 && part_bytes_ + length + 1 > options_.split_bytes;
     if (options_.split_files > 0) {
-      // Part i ends before line (i + 1) * lines / files: sizes differ by at most one line.
-      // (At most 2^20 files of less than 2^44 lines.)
+      // Part i ends before line (i + 1) * lines / files, so sizes differ by at most one line. (There are at most 2^20
+      // files and less than 2^44 lines.)
       const uint64_t end = total_lines_ * (parts_.size() + 1) / options_.split_files;
       full = parts_.size() + 1 < options_.split_files && lines_.lines >= end;
     }
@@ -151,7 +151,8 @@ absl::Status ShuffleOutput::PlaceLine(uint64_t length) {
 absl::Status ShuffleOutput::Write(std::string_view bytes) {
   part_bytes_ += bytes.size();
   if (options_.compression == Compression::kNone) return file_->Append(bytes);
-  // Whole frames alone, except at a part's end. (A resumed run may have fewer threads than frames wait.)
+  // Only whole frames are written, except at the end of a part. (A resumed run may have fewer threads than frames
+  // wait.)
   const size_t waiting = (frames_.size() + kFrameBytes - 1) / kFrameBytes * kFrameBytes;
   const size_t batch = std::max(kFrameBytes * static_cast<size_t>(options_.threads), waiting);
   while (!bytes.empty()) {
@@ -168,7 +169,7 @@ absl::Status ShuffleOutput::WriteFrames() {
   for (size_t begin = 0; begin < frames_.size(); begin += kFrameBytes) {
     texts.push_back(std::string_view(frames_).substr(begin, kFrameBytes));
   }
-  // A part without a line is a valid compressed file too.
+  // A part without a line must be a valid compressed file too.
   if (texts.empty() && part_bytes_ == 0 && options_.compression != Compression::kNone) texts.emplace_back();
   if (texts.empty()) return absl::OkStatus();
   for (const std::string& frame : EncodeFrames(options_.compression, texts, options_.threads)) {
@@ -231,7 +232,7 @@ absl::Status ShuffleOutput::Commit() {
   CAIRN_RETURN_IF_ERROR(Finish());
   for (const Part& part : parts_) {
     if (rename(part.partial.c_str(), part.path.c_str()) == 0) continue;
-    // After an interruption between two renames the first ones are done.
+    // After an interruption between two renames, the first ones are done already.
     if (errno == ENOENT && !options_.partial_prefix.empty() && access(part.path.c_str(), F_OK) == 0) continue;
     return OutputError("rename", part.path, errno);
   }

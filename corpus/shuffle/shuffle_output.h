@@ -1,4 +1,5 @@
-// The output of a shuffle: one file or several parts, with header lines, perhaps compressed; hidden until all is whole.
+// Writes the output of a shuffle: one file or several parts, with header lines, perhaps compressed, and hidden until
+// all is whole.
 #ifndef CAIRN_CORPUS_SHUFFLE_SHUFFLE_OUTPUT_H_
 #define CAIRN_CORPUS_SHUFFLE_SHUFFLE_OUTPUT_H_
 
@@ -17,38 +18,40 @@
 
 namespace cairn::corpus {
 
-// Compressed output is a chain of gzip members or zstd frames of this many bytes of text each (the last of a part may
-// be shorter): they depend on the text alone, are compressed side by side, and any reader takes them as one stream.
+// Compressed output is a chain of gzip members or zstd frames with this many bytes of text each (the last one of a part
+// may be shorter). They depend only on the text and are compressed at the same time; any reader takes them as one
+// stream.
 inline constexpr size_t kFrameBytes = 1 << 20;
 
 struct ShuffleOutputOptions {
   std::string path;
-  // At most one of the three is not 0. Bytes count before compression, with separators and header; a part holds more
-  // only if one line alone does.
+  // At most one of the three may be set. Bytes count before compression, with separators and header. A part has more
+  // only if a single line does.
   uint64_t split_lines = 0;
   uint64_t split_bytes = 0;
   uint64_t split_files = 0;
   Compression compression = Compression::kNone;
-  int threads = 1;  // that compress
+  int threads = 1;  // threads that compress
   char separator = '\n';
-  std::string header;  // begins every part; with its separators
+  std::string header;  // stands at the begin of every part; has its separators
   bool direct = true;
-  // Empty: hidden files get fresh names. Else they are `<prefix>.<part>` and survive when `keep` is set.
+  // If it is empty, hidden files get fresh names. Else they are `<prefix>.<part>`, and stay if `keep` is set.
   std::string partial_prefix;
 };
 
-// `data-00003.jsonl.gz` for part 3 of `data.jsonl.gz`: the number goes before the endings, which readers look at.
+// Returns `data-00003.jsonl.gz` for part 3 of `data.jsonl.gz`: the number stands before the endings, which readers look
+// at.
 std::string PartPath(const std::string& path, uint64_t part);
 
-// For one thread. Until Commit has succeeded nothing stands under the output's name; the destructor removes the hidden
-// files unless Keep was called. Errors: NO_SPACE, STORAGE_READ_ONLY, STORAGE_ERROR.
+// Only one thread may use it. Until Commit has succeeded, nothing stands under the output's name. The destructor
+// removes the hidden files unless Keep was called. Errors: NO_SPACE, STORAGE_READ_ONLY, STORAGE_ERROR.
 class ShuffleOutput {
  public:
   static absl::StatusOr<std::unique_ptr<ShuffleOutput>> Create(ShuffleOutputOptions options);
   // Goes on where Checkpoint stood. Also FILE_TRUNCATED, MANIFEST_CORRUPT: the hidden files are not what they were.
   static absl::StatusOr<std::unique_ptr<ShuffleOutput>> Resume(ShuffleOutputOptions options,
                                                                const nlohmann::json& checkpoint);
-  // Whether the hidden files that a checkpoint speaks of are there. Throws what nlohmann::json does.
+  // Returns whether the hidden files that a checkpoint names are there. Throws as nlohmann::json does.
   static bool CanResume(const ShuffleOutputOptions& options, const nlohmann::json& checkpoint);
   // Removes the hidden files of an older run with this prefix.
   static void RemovePartials(const ShuffleOutputOptions& options);
@@ -56,25 +59,26 @@ class ShuffleOutput {
   ShuffleOutput(const ShuffleOutput&) = delete;
   ShuffleOutput& operator=(const ShuffleOutput&) = delete;
 
-  // What split_files divides; to be called before the first line.
+  // Sets the number that split_files divides. Must be called before the first line.
   void SetTotalLines(uint64_t lines) { total_lines_ = lines; }
 
   absl::Status Line(std::string_view line);
-  // A line in pieces; its length is known before.
+  // Begins a line that comes in pieces, whose length is known.
   absl::Status BeginLongLine(uint64_t length);
   absl::Status LongLinePiece(std::string_view piece);
   absl::Status EndLongLine();
 
-  // Makes what was written so far durable and says how to go on from here.
+  // Makes durable what was written so far, and returns how to go on from here.
   absl::StatusOr<nlohmann::json> Checkpoint();
-  // All parts are complete and synced, still hidden.
+  // Completes and syncs all parts, which stay hidden.
   absl::Status Finish();
-  // Gives all parts their names and removes further parts, numbered on from the last, that a longer output left.
+  // Gives all parts their names. It also removes further parts, with numbers behind the last, that a longer output
+  // left.
   absl::Status Commit();
   void Keep();
 
   const LineMultiset& lines() const { return lines_; }
-  // After Finish.
+  // May be called after Finish.
   uint64_t file_bytes() const { return file_bytes_; }
   std::vector<std::string> paths() const;
   bool direct() const { return direct_; }
@@ -99,11 +103,11 @@ class ShuffleOutput {
   LineMultiset lines_;
   uint64_t long_hash_ = 0;
   uint64_t long_length_ = 0;
-  std::unique_ptr<OutputFile> file_;  // the open part
+  std::unique_ptr<OutputFile> file_;  // the part that is open
   uint64_t part_lines_ = 0;
   uint64_t part_bytes_ = 0;
-  std::string frames_;       // text not yet compressed
-  std::vector<Part> parts_;  // the closed ones
+  std::string frames_;       // text that is not compressed yet
+  std::vector<Part> parts_;  // the parts that are closed
   uint64_t file_bytes_ = 0;
   bool direct_ = true;
   bool committed_ = false;

@@ -40,7 +40,8 @@ std::vector<std::string> Lines(const std::string& text) {
   return lines;
 }
 
-// Small blocks and little memory, so that a few lines go out of core; `sorter` below a bucket's size divides it again.
+// Makes small blocks and little memory, so that a few lines go through the disk. A `sorter` below a bucket's size
+// divides the bucket again.
 MemoryPlan TinyPlan(uint32_t buckets, int readers = 1, size_t sorter = 128 << 10) {
   MemoryPlan plan;
   plan.readers = readers;
@@ -80,7 +81,7 @@ class ShuffleTest : public testing::Test {
   std::atomic<bool> stop_{false};
 };
 
-// Pearson's statistic of `counts` against equal chances, as a normal deviate (Wilson and Hilferty 1931).
+// Returns Pearson's statistic of `counts` against equal chances, as a normal deviate (Wilson and Hilferty 1931).
 double Deviate(const std::vector<uint64_t>& counts) {
   double total = 0;
   for (const uint64_t count : counts) total += static_cast<double>(count);
@@ -91,7 +92,7 @@ double Deviate(const std::vector<uint64_t>& counts) {
   return (std::cbrt(chi / k) - (1 - 2 / (9 * k))) / std::sqrt(2 / (9 * k));
 }
 
-// Which of the n! orders a permutation is (Lehmer code).
+// Returns which of the n! orders a permutation is (Lehmer code).
 size_t RankOf(const std::vector<int>& order) {
   size_t rank = 0;
   for (size_t i = 0; i < order.size(); ++i) {
@@ -110,7 +111,7 @@ std::vector<uint64_t> CountOrders(int n, uint64_t rounds, const std::function<st
   return counts;
 }
 
-// The order in which the keys put n lines, through buckets as the two passes do.
+// Returns the order in which the keys put n lines, through buckets as in the two passes.
 std::vector<int> KeyOrder(int n, uint64_t seed, uint32_t buckets) {
   LineKeyMaker maker(seed);
   std::vector<LinePosition> positions;
@@ -128,7 +129,8 @@ std::vector<int> KeyOrder(int n, uint64_t seed, uint32_t buckets) {
   return order;
 }
 
-// What bojone's shuffler does: in each round, one line of every chunk. Two lines of a chunk are never neighbours there.
+// Does what bojone's shuffler does: each round takes one line of every chunk, so two lines of a chunk are never
+// neighbours.
 std::vector<int> BiasedOrder(int n, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<int> first, second, order;
@@ -154,7 +156,7 @@ TEST(ShuffleLawTest, Shuffle_KeysThroughBuckets_AllOrdersEquallyLikely) {
 
 TEST(ShuffleLawTest, Shuffle_BiasedShuffler_IsRejected) {
   EXPECT_GT(Deviate(CountOrders(5, 60'000, [](uint64_t seed) { return BiasedOrder(5, seed); })), 50);
-  // Also a small bias: one order in twenty has its first two lines sorted.
+  // A small bias must be found too: here one order in twenty has its first two lines sorted.
   const auto nearly = [](uint64_t seed) {
     std::mt19937_64 random(seed);
     std::vector<int> order = {0, 1, 2, 3, 4};
@@ -165,13 +167,14 @@ TEST(ShuffleLawTest, Shuffle_BiasedShuffler_IsRejected) {
   EXPECT_GT(Deviate(CountOrders(5, 200'000, nearly)), 4.5);
 }
 
-// In memory where there is such a file system: every run of the machine syncs its output.
+// It uses a file system in memory where there is one, because every run of the machine syncs its output.
 class ShuffleInMemoryTest : public ShuffleTest {
  protected:
   void SetUp() override { MakeDirectory(access("/dev/shm", W_OK) == 0 ? "/dev/shm" : testing::TempDir()); }
 };
 
-// The same law of the whole machine, through the temporary file; fewer rounds, as each opens files.
+// Tests the same law of the whole machine, through the temporary file. There are fewer rounds, because each opens
+// files.
 TEST_F(ShuffleInMemoryTest, Shuffle_OutOfCore_AllOrdersEquallyLikely) {
   WriteAll(Path("in"), "0\n1\n2\n3\n");
   ShuffleOptions options = Options("in");
@@ -199,7 +202,7 @@ std::string RandomText(uint32_t seed, size_t lines, size_t longest, bool last_ne
   return text;
 }
 
-TEST_F(ShuffleInMemoryTest, OneSeed_OneOutput_WhateverTheDivision) {
+TEST_F(ShuffleInMemoryTest, Shuffle_AnyDivisionOfTheWork_GivesOneOutputForASeed) {
   const std::string text = RandomText(1, 6000, 200, false) + "x";
   WriteAll(Path("in"), text);
   ShuffleOptions options = Options("in");
@@ -224,7 +227,7 @@ TEST_F(ShuffleInMemoryTest, OneSeed_OneOutput_WhateverTheDivision) {
   EXPECT_FALSE(Run(options) == expected);
 }
 
-// Lines that end just before, at and behind every boundary there is.
+// Lines end just before, at and behind every boundary that there is.
 TEST_F(ShuffleInMemoryTest, Shuffle_SizesAroundEveryBuffer_LoseNothing) {
   for (const size_t boundary : {size_t{4096}, size_t{8192}, BucketWriter::LongestLine(8192), size_t{50'000}}) {
     for (size_t size = boundary - 3; size <= boundary + 3; ++size) {

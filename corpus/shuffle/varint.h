@@ -1,4 +1,4 @@
-// LEB128 numbers and zigzag differences, as in protocol buffers.
+// Encodes LEB128 numbers and zigzag differences, as protocol buffers do.
 #ifndef CAIRN_CORPUS_SHUFFLE_VARINT_H_
 #define CAIRN_CORPUS_SHUFFLE_VARINT_H_
 
@@ -9,7 +9,7 @@ namespace cairn::corpus {
 
 inline constexpr size_t kMaxVarintBytes = 10;
 
-// Writes at most kMaxVarintBytes; returns the end.
+// Writes at most kMaxVarintBytes and returns the end.
 inline char* PutVarint(char* out, uint64_t value) {
   while (value >= 0x80) {
     *out++ = static_cast<char>(value | 0x80);

@@ -1,4 +1,4 @@
-// What turns text into token ids, whatever the kind.
+// The interface of all kinds of tokenizers, which turn text into token ids.
 #ifndef CAIRN_CORPUS_TOKENIZER_TOKENIZER_H_
 #define CAIRN_CORPUS_TOKENIZER_TOKENIZER_H_
 
@@ -12,26 +12,27 @@
 
 namespace cairn::corpus {
 
-// One thread's encoder: holds caches and scratch. Not thread-safe; made by a Tokenizer, which must outlive it.
+// Encodes for one thread, because it holds caches and scratch memory. Not thread-safe. A Tokenizer makes it and must
+// outlive it.
 class Encoder {
  public:
   virtual ~Encoder() = default;
 
-  // Appends the ids of `text` (one document or sentence, without a line's newline) to `ids`. Special tokens that stand
-  // in the text are matched; none is added.
-  // INVALID_ARGUMENT (INVALID_UTF8): the text is not UTF-8 and the tokenizer's policy is to stop; `ids` is unchanged.
+  // Appends the ids of `text` (one document or sentence, without a line's newline) to `ids`. It matches special tokens
+  // that stand in the text and adds none. INVALID_ARGUMENT (INVALID_UTF8): the text is not UTF-8, and the tokenizer's
+  // policy is to stop; `ids` is unchanged.
   virtual absl::Status Encode(std::string_view text, std::vector<uint32_t>& ids) = 0;
 };
 
-// Immutable after it was loaded; thread-safe.
+// Immutable once it is loaded; thread-safe.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
   virtual std::unique_ptr<Encoder> NewEncoder() const = 0;
-  // Ids are below this; special and extra tokens count.
+  // All ids are below this. Special and extra tokens count.
   virtual uint32_t vocab_size() const = 0;
-  // The id of a token given by its text ("[SEP]", "<|endoftext|>"); nothing if there is none.
+  // Returns the id of a token by its text ("[SEP]", "<|endoftext|>"); nothing if there is none.
   virtual std::optional<uint32_t> IdOf(std::string_view token) const = 0;
 };
 

@@ -1,4 +1,4 @@
-// Classes of characters as the pre-tokenizers' regular expressions see them, frozen at Unicode 16.0.0.
+// Has the classes of characters that the pre-tokenizers' regular expressions distinguish, as of Unicode 16.0.0.
 #ifndef CAIRN_CORPUS_UNICODE_CLASS_TABLE_H_
 #define CAIRN_CORPUS_UNICODE_CLASS_TABLE_H_
 
@@ -9,7 +9,7 @@
 
 namespace cairn::corpus {
 
-// Bits of a character's class. No bit: anything else (punctuation, symbols, controls, unassigned).
+// The bits of a character's class. No bit is set for anything else (punctuation, symbols, controls, unassigned).
 enum CharClass : uint8_t {
   kLetter = 1,  // \p{L}
   kNumber = 2,  // \p{N}
@@ -19,10 +19,10 @@ enum CharClass : uint8_t {
   kMark = 32,   // \p{M}
 };
 
-// For code points up to U+10FFFF.
+// Takes code points up to U+10FFFF.
 inline uint8_t ClassOf(char32_t code_point);
 
-// The two-stage table behind it.
+// The two-stage table that ClassOf reads.
 extern const uint8_t kUnicodeBlockOf[0x1100];
 extern const uint8_t kUnicodeClasses[][256];
 
@@ -38,13 +38,13 @@ struct Character {
   uint8_t char_class;   // 0 for an invalid one
 };
 
-// The character at `p`, where p < end.
+// Returns the character at `p`, where p < end.
 inline Character DecodeCharacter(const uint8_t* p, const uint8_t* end);
 
-// The offset of the first byte that is not part of valid UTF-8; npos if there is none.
+// Returns the offset of the first byte that is not part of valid UTF-8; npos if there is none.
 size_t FindInvalidUtf8(std::string_view text);
 
-// Inline: both stand in the innermost loops.
+// These are inline because they stand in the innermost loops.
 
 inline uint8_t ClassOf(char32_t code_point) {
   return kUnicodeClasses[kUnicodeBlockOf[code_point >> 8]][code_point & 0xFF];

@@ -33,8 +33,8 @@ Character Decode(std::string_view text) {
   return DecodeCharacter(p, p + text.size());
 }
 
-// ICU's data is of another (earlier) Unicode version: categories of characters that it knows are stable but for a
-// handful of corrections, so any slip of the table or of its index would show.
+// ICU has another (earlier) Unicode version. The categories of characters that it knows are stable, except for a few
+// corrections, so any mistake in the table or its index would show.
 TEST(ClassTable, ClassOf_EveryCodePoint_AgreesWithIcuWhereItKnowsIt) {
   int corrected = 0;
   for (char32_t c = 0; c <= 0x10FFFF; ++c) {

@@ -18,7 +18,7 @@ struct StrippedMarks {
   char32_t first, last;
   bool starter;
 };
-// first, first + stride .. last each become themselves + delta.
+// Each of first, first + stride .. last becomes itself + delta.
 struct LowerRun {
   char32_t first, last;
   uint8_t stride;
@@ -66,7 +66,7 @@ bool InRanges(std::span<const ScalarRange> ranges, char32_t scalar) {
 }  // namespace
 
 const BertChars& BertChars::Get(BertDialect dialect, bool lower_case) {
-  // Each is built when it is first asked for, and never destroyed.
+  // Each table is built when it is first asked for, and is never destroyed.
   if (dialect == BertDialect::kFast) {
     static const BertChars* const cased = new BertChars(BertDialect::kFast, false);
     static const BertChars* const lower = new BertChars(BertDialect::kFast, true);

@@ -1,7 +1,7 @@
-// What BERT's tokenizers make of each Unicode scalar value, in the two dialects that corpora were made with.
+// Says what BERT's tokenizers make of each Unicode scalar value, in the two dialects with which corpora were made.
 //
-// The tables are observed, not derived from a Unicode version: see generate_tables.py. Hangul syllables decompose by
-// the arithmetic of the Unicode Standard, section 3.12.
+// The tables were observed and not derived from a Unicode version: see generate_tables.py. Hangul syllables decompose
+// by the arithmetic of the Unicode Standard, section 3.12.
 #ifndef CAIRN_CORPUS_WORDPIECE_BERT_CHARS_H_
 #define CAIRN_CORPUS_WORDPIECE_BERT_CHARS_H_
 
@@ -31,23 +31,24 @@ class BertChars {
  public:
   static const BertChars& Get(BertDialect dialect, bool lower_case);
 
-  // The class of a character as it stands in the text. `scalar` < 0x110000.
+  // Returns the class of a character as it stands in the text. `scalar` < 0x110000.
   CharClass ClassOf(char32_t scalar) const { return static_cast<CharClass>(flags_[scalar] & kClassMask); }
-  // Whether Replace() changes it.
+  // Returns whether Replace() changes the character.
   bool IsReplaced(char32_t scalar) const { return (flags_[scalar] & kReplaced) != 0; }
-  // What lower-casing and stripping leave of it (perhaps nothing), appended to `out`.
+  // Appends to `out` what lower-casing and stripping leave of the character, which may be nothing.
   void Replace(char32_t scalar, std::u32string& out) const;
-  // Whether a replaced character that left nothing still separates what canonical reordering may swap.
+  // Returns true for a replaced character that left nothing but still separates what canonical reordering may swap.
   bool IsStrippedStarter(char32_t scalar) const { return (flags_[scalar] & kStrippedStarter) != 0; }
-  // Canonical combining class of a character that Replace() left.
+  // Returns the canonical combining class of a character that Replace() left.
   uint8_t CombiningClassOf(char32_t scalar) const;
-  // The class of a character after Replace(). Blanks were put around ideographs before, so ideographs are kWord here.
+  // Returns the class of a character after Replace(). Ideographs are kWord here, because blanks were put around them
+  // before.
   CharClass FinalClassOf(char32_t scalar) const {
     const CharClass c = ClassOf(scalar);
     return c == CharClass::kPunct || c == CharClass::kSpace ? c : CharClass::kWord;
   }
 
-  // Properties for the final sigma of str.lower().
+  // These properties decide about the final sigma of str.lower().
   static bool IsCased(char32_t scalar);
   static bool IsCaseIgnorable(char32_t scalar);
 
@@ -56,7 +57,7 @@ class BertChars {
 
   static constexpr uint8_t kClassMask = 0x07, kReplaced = 0x08, kCombines = 0x10, kStrippedStarter = 0x20;
 
-  std::vector<uint8_t> flags_;  // per scalar
+  std::vector<uint8_t> flags_;  // one entry per scalar value
   std::unordered_map<char32_t, char32_t> single_;
   std::unordered_map<char32_t, std::u32string> several_;
   std::unordered_map<char32_t, uint8_t> combining_;

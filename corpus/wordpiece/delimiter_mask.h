@@ -1,4 +1,4 @@
-// Where words of ASCII end, 64 bytes at a time.
+// Finds where words of ASCII end, 64 bytes at a time.
 #ifndef CAIRN_CORPUS_WORDPIECE_DELIMITER_MASK_H_
 #define CAIRN_CORPUS_WORDPIECE_DELIMITER_MASK_H_
 
@@ -12,8 +12,8 @@
 
 namespace cairn::corpus {
 
-// Blank (tab, line feed, carriage return, space) or punctuation mark of ASCII: both end a word in every dialect, and
-// neither changes under normalization. Other control characters vanish, so they do not end one.
+// Blanks (tab, line feed, carriage return, space) and punctuation marks of ASCII end a word in every dialect and do not
+// change under normalization. Other control characters vanish, so they do not end a word.
 inline constexpr bool IsAsciiBlank(unsigned char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 inline constexpr bool IsAsciiPunct(unsigned char c) {
   return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') || (c >= '{' && c <= '~');
@@ -21,11 +21,11 @@ inline constexpr bool IsAsciiPunct(unsigned char c) {
 
 inline constexpr size_t kMaskBytes = 64;
 
-// Bit i is set if data[i] is such a byte; reads kMaskBytes bytes.
+// Bit i is set if data[i] is such a byte. It reads kMaskBytes bytes.
 inline uint64_t DelimiterMask(const char* data) {
 #ifdef __SSE2__
   const auto within = [](__m128i v, char first, char last) {
-    // Unsigned v - first <= last - first.
+    // As unsigned numbers: v - first <= last - first.
     const __m128i offset = _mm_sub_epi8(v, _mm_set1_epi8(first));
     const __m128i width = _mm_set1_epi8(static_cast<char>(last - first));
     return _mm_cmpeq_epi8(_mm_min_epu8(offset, width), offset);
@@ -33,7 +33,7 @@ inline uint64_t DelimiterMask(const char* data) {
   uint64_t mask = 0;
   for (size_t i = 0; i < kMaskBytes; i += 16) {
     const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(data + i));
-    // '!'..'/' and the space before it are one range.
+    // '!'..'/' and the space before it make one range.
     const __m128i ends = _mm_or_si128(_mm_or_si128(_mm_or_si128(within(v, ' ', '/'), within(v, ':', '@')),
                                                    _mm_or_si128(within(v, '[', '`'), within(v, '{', '~'))),
                                       _mm_or_si128(within(v, '\t', '\n'), _mm_cmpeq_epi8(v, _mm_set1_epi8('\r'))));

@@ -1,4 +1,4 @@
-// Ids of the words met lately. Natural text repeats itself: nearly every word is answered from here.
+// Remembers the ids of recent words. Natural text repeats itself, so nearly every word is found here.
 #ifndef CAIRN_CORPUS_WORDPIECE_PIECE_CACHE_H_
 #define CAIRN_CORPUS_WORDPIECE_PIECE_CACHE_H_
 
@@ -10,7 +10,8 @@
 
 namespace cairn::corpus {
 
-// Fixed size, two ways; a new word displaces the older one of its pair. One entry is one cache line. Not thread-safe.
+// Has a fixed size and two ways: a new word displaces the older one of its pair. One entry is one cache line. Not
+// thread-safe.
 class PieceCache {
  public:
   static constexpr size_t kMaxKey = 31;  // bytes
@@ -21,14 +22,14 @@ class PieceCache {
   };
   struct alignas(64) Entry {
     Key key;
-    uint32_t count;  // 0: free
+    uint32_t count;  // 0: the entry is free
     uint32_t ids[kMaxIds];
   };
 
-  // 2^log2_pairs pairs of 128 bytes.
+  // Has 2^log2_pairs pairs of 128 bytes.
   explicit PieceCache(int log2_pairs = 16) : mask_((size_t{1} << log2_pairs) - 1), entries_(size_t{2} << log2_pairs) {}
 
-  // `readable`: how many bytes from word.data() on may be read. word.size() <= kMaxKey.
+  // `readable` bytes from word.data() on must be readable. word.size() must be at most kMaxKey.
   static Key MakeKey(std::string_view word, size_t readable) {
     Key key;
     if (readable >= sizeof(key)) {
@@ -44,7 +45,7 @@ class PieceCache {
     return key;
   }
 
-  // Where a key's entry can be, for Find; fetches it into the processor's cache.
+  // Returns where a key's entry can be, for Find, and fetches it into the processor's cache.
   size_t Prefetch(const Key& key) const {
     const size_t place = PairOf(key);
     __builtin_prefetch(&entries_[place]);
@@ -52,7 +53,7 @@ class PieceCache {
     return place;
   }
 
-  // Null if the word is not there.
+  // Returns null if the word is not there.
   const Entry* Find(const Key& key) const { return Find(key, PairOf(key)); }
   const Entry* Find(const Key& key, size_t place) const {
     const Entry* pair = &entries_[place];
@@ -61,7 +62,7 @@ class PieceCache {
     return nullptr;
   }
 
-  // 1 <= count <= kMaxIds. The key must not be there.
+  // `count` must be within 1 .. kMaxIds, and the key must not be there.
   void Insert(const Key& key, const uint32_t* ids, size_t count) {
     Entry* pair = &entries_[PairOf(key)];
     pair[1] = pair[0];

@@ -1,7 +1,7 @@
-// The vocabulary of WordPiece as a byte trie: the longest entry that begins a text in one walk.
+// Holds the vocabulary of WordPiece as a byte trie, which finds the longest entry that begins a text in one walk.
 //
-// Edges live in one open-addressing table keyed by (node, byte): compact for the sparse nodes of a vocabulary, and one
-// probe per byte.
+// All edges are in one open-addressing table with the key (node, byte). That is compact for the sparse nodes of a
+// vocabulary, and takes one probe per byte.
 #ifndef CAIRN_CORPUS_WORDPIECE_PIECE_TRIE_H_
 #define CAIRN_CORPUS_WORDPIECE_PIECE_TRIE_H_
 
@@ -18,11 +18,11 @@ class PieceTrie {
  public:
   PieceTrie();
 
-  // Empty pieces are ignored; of equal ones the last counts. At most 2^32 - 2 bytes of pieces in all.
+  // Ignores empty pieces; of equal ones the last counts. All pieces may have at most 2^32 - 2 bytes together.
   void Add(std::string_view piece, uint32_t id);
 
   struct Match {
-    size_t length = 0;  // bytes; 0: no piece begins `text`
+    size_t length = 0;  // in bytes; 0: no piece begins `text`
     uint32_t id = 0;
   };
   Match Longest(std::string_view text) const;
@@ -30,7 +30,7 @@ class PieceTrie {
  private:
   static constexpr uint32_t kNone = ~uint32_t{0};
   struct Edge {
-    uint64_t key = 0;  // (node << 8 | byte) + 1; 0 is a free place
+    uint64_t key = 0;  // (node << 8 | byte) + 1; 0 for a free place
     uint32_t child = 0;
   };
 
@@ -40,7 +40,7 @@ class PieceTrie {
 
   std::vector<Edge> edges_;
   size_t edge_count_ = 0;
-  std::vector<uint32_t> ids_;  // per node; kNone: no piece ends here
+  std::vector<uint32_t> ids_;  // by node; kNone: no piece ends here
 };
 
 }  // namespace cairn::corpus

@@ -1,4 +1,4 @@
-// Single steps through UTF-8 that is known to be valid.
+// Takes single steps through UTF-8 that is known to be valid.
 #ifndef CAIRN_CORPUS_WORDPIECE_UTF8_H_
 #define CAIRN_CORPUS_WORDPIECE_UTF8_H_
 
@@ -8,7 +8,8 @@
 
 namespace cairn::corpus {
 
-// The scalar value at text[i], moving i behind it. The text is valid UTF-8 and i the first byte of a character.
+// Returns the scalar value at text[i] and moves i behind it. The text must be valid UTF-8 and i the first byte of a
+// character.
 inline char32_t NextScalar(std::string_view text, size_t& i) {
   const auto byte = [&](size_t k) { return static_cast<char32_t>(static_cast<unsigned char>(text[i + k])); };
   const char32_t lead = byte(0);

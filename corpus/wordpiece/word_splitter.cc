@@ -39,7 +39,7 @@ void WordSplitter::Clean(std::string_view text) {
   }
 }
 
-// Canonical decomposition sorts marks between two starters by their class, stably; stripping removes only some.
+// Canonical decomposition sorts marks between two starters stably by their class. Stripping removes only some of them.
 void WordSplitter::LowerAndStrip() {
   lowered_.clear();
   for (size_t i = 0; i < clean_.size(); ++i) {
@@ -65,7 +65,7 @@ void WordSplitter::LowerAndStrip() {
   FlushMarks();
 }
 
-// Unicode Standard, section 3.13, Final_Sigma: the form that clean_[i] takes within its blank-separated part.
+// Returns the form that clean_[i] takes within its part between blanks (Unicode Standard, section 3.13, Final_Sigma).
 char32_t WordSplitter::FinalSigma(size_t i) const {
   size_t before = i;
   while (before > 0 && BertChars::IsCaseIgnorable(clean_[before - 1])) --before;

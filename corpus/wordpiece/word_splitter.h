@@ -1,5 +1,5 @@
-// Text to BERT's words: clean, set ideographs apart, split at blanks, lower-case and strip accents, isolate
-// punctuation. The complete and unhurried path; what is common never comes here (wordpiece.h).
+// Turns text into BERT's words: it cleans the text, sets ideographs apart, splits at blanks, lower-cases and strips
+// accents, and isolates punctuation. This is the complete, slow path; common text never comes here (wordpiece.h).
 #ifndef CAIRN_CORPUS_WORDPIECE_WORD_SPLITTER_H_
 #define CAIRN_CORPUS_WORDPIECE_WORD_SPLITTER_H_
 
@@ -13,20 +13,20 @@
 
 namespace cairn::corpus {
 
-// Holds scratch: one thread's.
+// Holds scratch memory, so it belongs to one thread.
 class WordSplitter {
  public:
   WordSplitter(BertDialect dialect, bool lower_case)
       : dialect_(dialect), lower_case_(lower_case), chars_(BertChars::Get(dialect, lower_case)) {}
 
   struct Word {
-    size_t first, bytes;  // in the normalized text
+    size_t first, bytes;  // where it is in the normalized text
     size_t scalars;
   };
 
-  // The words of `text` (valid UTF-8) in order. Splitting a text at a blank or a punctuation mark of ASCII and giving
-  // the parts one by one yields the same words, but where the legacy dialect lower-cases a capital sigma, whose form
-  // depends on its neighbours. Valid until the next call.
+  // Returns the words of `text` (valid UTF-8) in order; they are valid until the next call. If a text is split at a
+  // blank or a punctuation mark of ASCII and its parts come one by one, the words are the same. There is one exception:
+  // the legacy dialect lower-cases a capital sigma by its neighbours.
   const std::vector<Word>& Split(std::string_view text);
   std::string_view TextOf(const Word& word) const { return std::string_view(normal_).substr(word.first, word.bytes); }
 
@@ -41,7 +41,7 @@ class WordSplitter {
   const bool lower_case_;
   const BertChars& chars_;
   std::u32string clean_, lowered_, replacement_;
-  std::vector<std::pair<uint8_t, char32_t>> marks_;  // not starters, waiting for their canonical order
+  std::vector<std::pair<uint8_t, char32_t>> marks_;  // marks that wait for their canonical order; they are no starters
   std::string normal_;
   std::vector<Word> words_;
 };

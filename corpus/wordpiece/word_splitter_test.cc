@@ -34,7 +34,7 @@ TEST(WordSplitterTest, Split_Controls_VanishBeforeBlanksAreSeen) {
 
 TEST(WordSplitterTest, Split_Ideographs_StandAlone) {
   EXPECT_EQ(Fast("ab\u4E2D\u6587cd"), (Words{"ab", "\u4E2D", "\u6587", "cd"}));
-  EXPECT_EQ(FastLower("\uF900"), Words{"\u8C48"});  // decomposed after the blanks were set
+  EXPECT_EQ(FastLower("\uF900"), Words{"\u8C48"});  // it decomposes after the blanks were set
 }
 
 TEST(WordSplitterTest, Split_OneBlockOfIdeographs_DependsOnTheDialect) {
@@ -66,7 +66,7 @@ TEST(WordSplitterTest, Split_FinalSigma_IsLegacyOnly) {
 }
 
 TEST(WordSplitterTest, Split_MarksThatSurvive_TakeTheirCanonicalOrder) {
-  // U+302E has class 224, U+1D16D 226, U+1D165 216; U+0300 (230) between them vanishes, a starter separates them.
+  // U+302E has class 224, U+1D16D 226 and U+1D165 216. U+0300 (230) between them vanishes; a starter separates them.
   EXPECT_EQ(FastLower("a\u302E\u0300\U0001D165"), Words{"a\U0001D165\u302E"});
   EXPECT_EQ(FastLower("a\u302Eb\U0001D165"), Words{"a\u302Eb\U0001D165"});
   EXPECT_EQ(FastLower("a\u302E\u034F\U0001D165"), Words{"a\u302E\U0001D165"});  // a stripped mark of class 0

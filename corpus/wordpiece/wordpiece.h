@@ -1,10 +1,10 @@
-// BERT's WordPiece: text to ids exactly as the trainers' tokenizers give them.
+// Encodes text with BERT's WordPiece, exactly as the trainers' tokenizers do.
 //
-// The dialect `kFast` is what Megatron-LM's BertWordPieceCase and BertWordPieceLowerCase are today: Hugging Face's
-// normalizer and pre-tokenizer, words of at most 100 characters, special tokens matched in the raw text. `kLegacy` is
-// the original BERT and Megatron-LM before 2026: words of at most 200 characters, no special tokens. A word is cut
-// greedily into the longest pieces of the vocabulary (Schuster and Nakajima 2012; Wu et al. 2016); one that cannot be
-// cut, or is too long, is [UNK] as a whole.
+// The dialect `kFast` is that of Megatron-LM's BertWordPieceCase and BertWordPieceLowerCase today: it has Hugging
+// Face's normalizer and pre-tokenizer, words of at most 100 characters, and special tokens that are matched in the raw
+// text. `kLegacy` is the original BERT and Megatron-LM before 2026: it has words of at most 200 characters and no
+// special tokens. A word is cut greedily into the longest pieces of the vocabulary (Schuster and Nakajima 2012; Wu et
+// al. 2016). A word that cannot be cut, or is too long, becomes one [UNK].
 //
 // It is fast because most text is never decoded. It searches 64 bytes at a time for the blanks and punctuation marks of
 // ASCII, which end a word under every rule, and looks up the bytes between them whole in a cache of words. Only words
@@ -30,7 +30,7 @@ namespace cairn::corpus {
 struct WordPieceOptions {
   BertDialect dialect = BertDialect::kFast;
   bool lower_case = false;
-  uint32_t extra_ids = 0;  // <extra_id_i> tokens behind the vocabulary; BertWordPieceCase has 100
+  uint32_t extra_ids = 0;  // <extra_id_i> tokens behind the vocabulary, 100 for BertWordPieceCase
 };
 
 class WordPieceTokenizer final : public Tokenizer {
@@ -38,12 +38,12 @@ class WordPieceTokenizer final : public Tokenizer {
   // `name` stands in errors. See ParseWordPieceVocab.
   static absl::StatusOr<std::unique_ptr<WordPieceTokenizer>> FromVocabText(std::string_view text, std::string_view name,
                                                                            const WordPieceOptions& options);
-  // NOT_FOUND or so (INPUT_UNREADABLE): the file cannot be read.
+  // INPUT_UNREADABLE: the file cannot be read.
   static absl::StatusOr<std::unique_ptr<WordPieceTokenizer>> FromVocabFile(const std::string& path,
                                                                            const WordPieceOptions& options);
 
   std::unique_ptr<Encoder> NewEncoder() const override;
-  // Tokens as the trainers count them. Ids are below it unless lines of the vocabulary repeat: see id_limit().
+  // Counts tokens as the trainers do. Ids are below it unless lines of the vocabulary repeat: see id_limit().
   uint32_t vocab_size() const override { return vocab_.size; }
   uint32_t id_limit() const { return vocab_.id_limit; }
   std::optional<uint32_t> IdOf(std::string_view token) const override { return vocab_.IdOf(token); }
@@ -51,7 +51,7 @@ class WordPieceTokenizer final : public Tokenizer {
   const WordPieceOptions& options() const { return options_; }
   const WordPieceVocab& vocab() const { return vocab_; }
 
-  // Appends the pieces of one normalized word of `scalars` characters.
+  // Appends the pieces of one normalized word that has `scalars` characters.
   void CutWord(std::string_view word, size_t scalars, std::vector<uint32_t>& ids) const;
 
  private:

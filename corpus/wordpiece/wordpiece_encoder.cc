@@ -30,7 +30,7 @@ absl::Status WordPieceEncoder::Encode(std::string_view text, std::vector<uint32_
   if (out_.size() < text.size() + PieceCache::kMaxIds) out_.resize(text.size() + PieceCache::kMaxIds);
   const WordPieceOptions& options = tokenizer_.options();
   if (options.dialect == BertDialect::kLegacy && options.lower_case && text.find(kCapitalSigma) != text.npos) {
-    // The form of a small sigma depends on what stands around it, punctuation included.
+    // The form of a small sigma depends on what stands around it, also on punctuation.
     Slow(text);
     unread_ = 0;
     PutSlow();
@@ -42,7 +42,8 @@ absl::Status WordPieceEncoder::Encode(std::string_view text, std::vector<uint32_
 }
 
 void WordPieceEncoder::Scan(std::string_view text) {
-  size_t begin = 0;  // of the chunk being read; perhaps in an earlier block, or behind a special token in a later one
+  // The current chunk begins here: perhaps in an earlier block, or behind a special token in a later one.
+  size_t begin = 0;
   char tail[kMaskBytes] = {};
   for (size_t base = 0; base < text.size(); base += kMaskBytes) {
     const char* block = text.data() + base;
@@ -71,7 +72,7 @@ void WordPieceEncoder::Scan(std::string_view text) {
   Flush(text);
 }
 
-// All special tokens begin with a punctuation mark, so none begins inside a chunk; and none begins another one.
+// Every special token begins with a punctuation mark. So none begins inside a chunk, and none begins another one.
 PieceTrie::Match WordPieceEncoder::SpecialAt(std::string_view text, size_t at) const {
   const std::string_view rest = text.substr(at);
   for (const auto& [token, id] : tokenizer_.vocab_.specials) {
@@ -107,7 +108,7 @@ void WordPieceEncoder::Flush(std::string_view text) {
     unread_ = text.size() - one.begin - one.size;
     if (one.size <= PieceCache::kMaxKey) {
       if (const PieceCache::Entry* entry = cache_.Find(one.key, one.place)) {
-        // All of the entry, so that the copy is two instructions; the count says what of it counts.
+        // All of the entry is copied, which takes two instructions; the count says how much of it counts.
         std::memcpy(&out_[count_], entry->ids, sizeof(entry->ids));
         count_ += entry->count;
         continue;
@@ -147,7 +148,7 @@ void WordPieceEncoder::PartOrCached(std::string_view part) {
     return PutSlow();
   }
   Slow(part);
-  // No more ids than bytes: the room in out_ is reckoned so.
+  // There must be no more ids than bytes, because the room in out_ is computed so.
   if (!slow_ids_.empty() && slow_ids_.size() <= std::min(PieceCache::kMaxIds, part.size())) {
     cache_.Insert(key, slow_ids_.data(), slow_ids_.size());
   }

@@ -1,4 +1,4 @@
-// One thread's WordPiece encoder: see wordpiece.h.
+// The WordPiece encoder of one thread: see wordpiece.h.
 #ifndef CAIRN_CORPUS_WORDPIECE_WORDPIECE_ENCODER_H_
 #define CAIRN_CORPUS_WORDPIECE_WORDPIECE_ENCODER_H_
 
@@ -25,24 +25,26 @@ class WordPieceEncoder final : public Encoder {
   static constexpr size_t kPending = 32;
   struct Pending {
     size_t begin;
-    size_t size;  // 0: the mark `id`
+    size_t size;  // 0: it is the mark `id`
     uint32_t id;
     size_t place;
     PieceCache::Key key;
   };
 
   void Scan(std::string_view text);
-  // The special token that begins at text[at], as length and id; length 0 for none.
+  // Returns the special token that begins at text[at], as length and id; length 0 if there is none.
   PieceTrie::Match SpecialAt(std::string_view text, size_t at) const;
-  // A chunk, text[begin, end), holds no blank and no punctuation mark of ASCII. Chunks and the marks between them wait
-  // until several are there, so that the cache's entries come from memory at the same time; then Flush() answers.
+  // Takes a chunk, text[begin, end), which holds no blank and no punctuation mark of ASCII. Chunks and the marks
+  // between them wait until there are several, so that the cache's entries come from memory at the same time. Then
+  // Flush() encodes them.
   void Chunk(std::string_view text, size_t begin, size_t end);
   void Mark(std::string_view text, uint32_t id);
   void Flush(std::string_view text);
-  // A chunk that is not in the cache: cut where characters beyond ASCII end words, so that the parts can be.
+  // Encodes a chunk that is not in the cache. It cuts the chunk where characters beyond ASCII end words, because the
+  // parts may be in the cache.
   void Parts(std::string_view chunk);
   void PartOrCached(std::string_view part);
-  // Normalizes, splits, cuts; appends the ids to slow_ids_.
+  // Normalizes, splits and cuts the part, and appends the ids to slow_ids_.
   void Slow(std::string_view part);
   void PutSlow();
 
@@ -52,7 +54,7 @@ class WordPieceEncoder final : public Encoder {
   PieceCache cache_;
   Pending pending_[kPending];
   size_t pending_count_ = 0;
-  // Ids of the running call. Room for one id per byte not yet read and a cache line's worth is always there.
+  // The ids of the current call. There is always room for one id per byte not yet read, and for one cache line more.
   std::vector<uint32_t> out_;
   size_t count_ = 0;
   size_t unread_ = 0;

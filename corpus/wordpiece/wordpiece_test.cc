@@ -13,7 +13,7 @@ namespace {
 
 using Ids = std::vector<uint32_t>;
 
-// Ids: [PAD] 0, [UNK] 1, [CLS] 2, [SEP] 3, [MASK] 4.
+// The ids are [PAD] 0, [UNK] 1, [CLS] 2, [SEP] 3, [MASK] 4.
 constexpr std::string_view kVocab =
     "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nun\n##aff\n##able\n##a\na\nhello\n,\n!\n[\n]\n\u4E2D\n\u00E9\n##"
     "\u00E9\n\u1112\n"
@@ -81,7 +81,7 @@ TEST(WordPieceTest, Load_MissingFile_IsNamed) {
   EXPECT_TRUE(HasReason(WordPieceTokenizer::FromVocabFile("/tmp", {}).status(), Reason::kInputUnreadable));
 }
 
-// The scan and the cache against the whole text through the complete path: any cut in the wrong place shows.
+// Compares the scan and the cache with the complete path for the whole text. Any cut at a wrong place shows.
 TEST(WordPieceTest, Encode_ScanAndCache_ChangeNothing) {
   const std::vector<std::string> atoms = {"a",
                                           "b",

@@ -12,7 +12,7 @@
 namespace cairn::corpus {
 namespace {
 
-// The Unicode property White_Space; Python's strip() also takes the four information separators.
+// This is the Unicode property White_Space; Python's strip() also takes the four information separators.
 bool IsLineBlank(char32_t c, bool python) {
   return (c >= 0x9 && c <= 0xD) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) ||
          c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000 || (python && c >= 0x1C && c <= 0x1F);
@@ -31,7 +31,8 @@ std::string_view Trim(std::string_view line, bool both_ends) {
   return line.substr(begin, end - begin);
 }
 
-// The next line of `rest` without its end. Rust ends lines at LF; Python's text mode also at CR and CR LF.
+// Takes the next line of `rest`, without its end. Rust ends lines at LF; Python's text mode does so at CR and CR LF
+// too.
 std::string_view TakeLine(std::string_view& rest, bool python) {
   const size_t end = rest.find_first_of(python ? "\r\n" : "\n");
   const std::string_view line = rest.substr(0, end);
@@ -77,7 +78,7 @@ absl::StatusOr<WordPieceVocab> ParseWordPieceVocab(std::string_view text, std::s
   vocab.size = static_cast<uint32_t>(vocab.pieces.size());
   vocab.id_limit = static_cast<uint32_t>(lines);
 
-  // A new token's id is the number of tokens before it, as if no line were repeated.
+  // The id of a new token is the number of tokens before it, as if no line were repeated.
   const auto add = [&](const std::string& token) {
     const auto it = vocab.pieces.find(token);
     const uint32_t id = it != vocab.pieces.end() ? it->second : vocab.size++;

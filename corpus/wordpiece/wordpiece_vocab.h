@@ -1,4 +1,5 @@
-// A WordPiece vocabulary: one piece per line, the line's number its id, and the special tokens that come after it.
+// Holds a WordPiece vocabulary: there is one piece per line, whose number is its id, and special tokens come behind
+// them.
 #ifndef CAIRN_CORPUS_WORDPIECE_WORDPIECE_VOCAB_H_
 #define CAIRN_CORPUS_WORDPIECE_WORDPIECE_VOCAB_H_
 
@@ -15,10 +16,10 @@
 namespace cairn::corpus {
 
 struct WordPieceVocab {
-  // As the file has it. Equal lines: the last one's number; blanks at the end of a line (legacy: at both ends) are not
-  // part of it.
+  // The pieces as the file has them. Of equal lines, the last one's number counts. Blanks at the end of a line (legacy:
+  // at both ends) do not belong to it.
   absl::flat_hash_map<std::string, uint32_t> pieces;
-  // Tokens that are matched in the raw text (fast dialect), those of the file and those added behind it.
+  // The tokens that are matched in the raw text (fast dialect): those of the file, and those that are added behind it.
   std::vector<std::pair<std::string, uint32_t>> specials;
   uint32_t unk = 0;
   // How many different tokens there are, as the trainers count: distinct lines plus added tokens.
@@ -26,14 +27,14 @@ struct WordPieceVocab {
   // One more than the greatest id; greater than `size` where lines repeat.
   uint32_t id_limit = 0;
 
-  // By text, special tokens first.
+  // Finds an id by text. Special tokens come first.
   std::optional<uint32_t> IdOf(std::string_view token) const;
 };
 
-// Reads the text of a vocab.txt. In the fast dialect [UNK] [SEP] [PAD] [CLS] [MASK] are special, and added in this
-// order where the file lacks them, then <extra_id_0> .. <extra_id_{extra_ids - 1}>. In the legacy dialect [BOS] and
-// [EOS] are added and nothing is matched in the text. INVALID_ARGUMENT (BAD_TOKENIZER), naming `name` and the line: not
-// UTF-8, no line, no [UNK], more than 2^31 ids.
+// Reads the text of a vocab.txt. In the fast dialect, [UNK] [SEP] [PAD] [CLS] [MASK] are special and are added in this
+// order where the file lacks them; then <extra_id_0> .. <extra_id_{extra_ids - 1}> follow. In the legacy dialect [BOS]
+// and [EOS] are added, and nothing is matched in the text. INVALID_ARGUMENT (BAD_TOKENIZER): the file is not UTF-8, has
+// no line or no [UNK], or has more than 2^31 ids; it names `name` and the line.
 absl::StatusOr<WordPieceVocab> ParseWordPieceVocab(std::string_view text, std::string_view name, BertDialect dialect,
                                                    uint32_t extra_ids);
 

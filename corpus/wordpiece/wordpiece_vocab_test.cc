@@ -33,7 +33,7 @@ TEST(WordPieceVocabTest, Parse_MissingSpecialTokens_AreAdded) {
   EXPECT_EQ(vocab.size, 6u);
 }
 
-// As Hugging Face has it: seen with tokenizers 0.23.3.
+// Hugging Face does so, as was seen with tokenizers 0.23.3.
 TEST(WordPieceVocabTest, Parse_RepeatedLines_CountOnceAndTheLastIdWins) {
   const WordPieceVocab vocab = Parse("x\nx\n[UNK]\nhello \n\n##s\n\tworld\r\nfoo", BertDialect::kFast, 100);
   EXPECT_EQ(vocab.IdOf("x"), 1u);

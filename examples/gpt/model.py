@@ -27,7 +27,7 @@ class Attention(nn.Module):
 
     def forward(self, x):
         batch, length, _ = x.shape
-        # -1: under tensor parallelism this rank has only some of the heads.
+        # The size is -1 because under tensor parallelism this rank has only some of the heads.
         query, key, value = (linear(x).view(batch, length, -1, self.head_width).transpose(1, 2)
                              for linear in (self.query, self.key, self.value))
         y = functional.scaled_dot_product_attention(query, key, value, is_causal=True)

@@ -3,8 +3,8 @@
 Losses are compared with a run that is never killed: equal to the last bit where the arithmetic is the same (before the
 kill, and resumed under the same layout), within a bound where another layout adds in another order.
 
-Run by tools/quickstart, which builds what this needs. Prints what it does and what came of it; the last line says what
-was proven. Exit status 0 only if all of it held.
+tools/quickstart runs it, and builds what it needs first. It prints what it does and what came of it; the last line
+says what was proven. Exit status 0 only if all of it held.
 """
 
 import argparse
@@ -24,7 +24,7 @@ import cairn
 
 HERE = pathlib.Path(__file__).resolve().parent
 JOB = "gpt"
-# Two layouts add the same products in another order. Over the steps compared here that moves the loss by some 1e-6.
+# Two layouts add the same products in another order, which changes the loss by some 1e-6 over the steps compared here.
 LOSS_BOUND = 1e-4
 TIMEOUT = 300.0
 
@@ -98,7 +98,7 @@ class Run:
                 raise Failure(f"{self.name}: rank {rank} ended with status {process.returncode}:\n{tail}")
 
     def wait_for(self, what, display: Display) -> None:
-        """Until what() is true."""
+        """Waits until what() is true."""
         deadline = time.monotonic() + TIMEOUT
         while not what():
             self.check()
@@ -127,7 +127,7 @@ def free_port() -> int:
 
 
 def cairn_command(*arguments: str, expect: int = 0) -> str:
-    """Runs the command; its standard output."""
+    """Runs the command and returns its standard output."""
     done = subprocess.run(
         [str(cairn.local.binary("cairn")), *arguments],
         capture_output=True,

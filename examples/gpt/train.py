@@ -1,12 +1,12 @@
 """Trains a small GPT on the text of this repository, saving and resuming through Cairn.
 
-Started once for each rank, with torch's usual environment (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT) and CAIRN_AGENT
-for the agent beside the rank; without CAIRN_AGENT it trains without checkpoints. Everything is seeded, and what a step
-sees depends on its number alone, so a resumed run continues where an uninterrupted one is.
+It is started once for each rank, with torch's usual environment (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT) and
+CAIRN_AGENT for the agent beside the rank; without CAIRN_AGENT it trains without checkpoints. Everything is seeded, and
+a step's batch depends only on its number, so a resumed run does what an uninterrupted one would.
 
     RANK=0 WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 python examples/gpt/train.py --steps 20
 
-Lines of the log (rank 0): "step N loss X" with all digits of X, "saved N", "resumed N", "state N SHA256".
+Rank 0 logs these lines: "step N loss X" with all digits of X, "saved N", "resumed N", "state N SHA256".
 """
 
 import argparse
@@ -30,7 +30,7 @@ SEED = 20
 
 
 def text_of_repository() -> torch.Tensor:
-    """The bytes of all documents, protos and sources, in order of their paths."""
+    """Returns the bytes of all documents, protos and sources, in order of their paths."""
     paths = [path for pattern in ("docs/**/*.md", "*.md", "proto/**/*.proto", "common/**/*.h", "common/**/*.cc",
                                   "python/**/*.py", "examples/**/*.py")
              for path in REPOSITORY.glob(pattern)]
@@ -39,7 +39,7 @@ def text_of_repository() -> torch.Tensor:
 
 
 def batch_of_step(text: torch.Tensor, step: int, size: int, context: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The global batch of a step: inputs and targets, [size, context]."""
+    """Returns the global batch of a step: inputs and targets, [size, context]."""
     chance = torch.Generator().manual_seed(SEED * 1_000_003 + step)
     starts = torch.randint(len(text) - context - 1, (size,), generator=chance)
     rows = torch.stack([text[start:start + context + 1] for start in starts])
@@ -72,7 +72,9 @@ def state_of(model, optimizer, step: int) -> dict:
 
 
 def digest_of(state: dict) -> str:
-    """SHA-256 over the names and bytes of all whole tensors, the same under every layout. A collective call."""
+    """Returns a SHA-256 over the names and bytes of all whole tensors, which is the same under every layout.
+
+    It is a collective call."""
     digest = hashlib.sha256()
 
     def walk(value, path):

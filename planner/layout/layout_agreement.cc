@@ -1,4 +1,4 @@
-// Where layouts disagree with each other, told once for each name; which tensor an alias means.
+// Finds where layouts disagree, which is reported once for each name, and which tensor an alias means.
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -17,7 +17,8 @@ void LayoutSet::Reader::Finish() {
 }
 
 void LayoutSet::Reader::FinishConflicts() {
-  // Equal disagreements of many schemas are one fault. A tensor that both differ in is told for both.
+  // Equal disagreements of many schemas are one fault. A tensor in which both the dtype and the shape differ is
+  // reported for both.
   std::map<std::pair<uint32_t, std::string>, std::vector<int>> ranks_by_conflict;
   std::map<std::pair<uint32_t, std::string>, Reason> reasons;
   for (const Conflict& conflict : conflicts_) {
@@ -106,9 +107,9 @@ void LayoutSet::Reader::FinishNames() {
 }
 
 void LayoutSet::Reader::FinishAliases() {
-  std::map<std::string, std::pair<std::string, uint32_t>> targets;  // by name: target and layout of the first
+  std::map<std::string, std::pair<std::string, uint32_t>> targets;  // by name: its target and the first layout with it
   for (const AliasDeclaration& alias : aliases_) targets.try_emplace(alias.name, alias.target, alias.layout);
-  // The tensor at the end of a chain, or what is wrong with it.
+  // Returns the tensor at the end of a chain of aliases, or sets `fault` to what is wrong with the chain.
   const auto resolve = [&](const std::string& name, std::string& fault) -> std::optional<uint32_t> {
     std::string at = name;
     for (size_t steps = 0; steps <= targets.size(); ++steps) {

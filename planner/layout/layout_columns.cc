@@ -6,10 +6,10 @@
 namespace cairn {
 namespace {
 
-// Shapes come from peers: an absurd number of dimensions is refused before anything is built on it.
+// Shapes come from peers, so an absurd number of dimensions is refused before anything is built on it.
 constexpr uint32_t kMaxDimensions = 64;
 
-// Appends the value of a field of bytes. False: the field is a number.
+// Appends the value of a field of bytes. Returns false if the field is a number.
 bool AppendBytes(const WireReader& field, std::vector<std::string_view>& values) {
   values.push_back(field.bytes());
   return field.is_bytes();

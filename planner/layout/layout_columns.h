@@ -1,4 +1,4 @@
-// The columns of one Layout message as they stand on the wire, before anything in them is believed.
+// Parses the columns of one Layout message as they stand on the wire, before any of them is believed.
 #ifndef CAIRN_PLANNER_LAYOUT_LAYOUT_COLUMNS_H_
 #define CAIRN_PLANNER_LAYOUT_LAYOUT_COLUMNS_H_
 
@@ -9,7 +9,7 @@
 
 namespace cairn {
 
-// All views are of the parsed bytes. The fields are those of cairn.v1.TensorSchema.
+// All views point into the parsed bytes. The fields are those of cairn.v1.TensorSchema.
 struct SchemaColumns {
   std::vector<std::string_view> names;
   std::vector<int> dtypes;
@@ -17,7 +17,7 @@ struct SchemaColumns {
   std::vector<int64_t> dims;
 };
 
-// Nothing: the bytes are no such message, or its columns do not fit each other.
+// Returns nothing if the bytes are no such message, or if its columns do not fit each other.
 std::optional<SchemaColumns> ParseSchema(std::string_view bytes);
 
 // The fields are those of cairn.v1.Layout.
@@ -33,8 +33,8 @@ struct LayoutColumns {
   std::vector<std::string_view> aliases;
 };
 
-// False: the bytes are no such message. What `columns` held is gone; its memory is used again, because the layouts of
-// thousands of ranks are parsed one after the other.
+// Returns false if the bytes are no such message. It drops what `columns` held and uses its memory again, because the
+// layouts of thousands of ranks are parsed one after the other.
 bool ParseLayout(std::string_view bytes, LayoutColumns& columns);
 
 struct ObjectFields {
@@ -44,7 +44,7 @@ struct ObjectFields {
   std::string_view content_digest;
 };
 
-// Nothing: the bytes are no ObjectDeclaration.
+// Returns nothing if the bytes are no ObjectDeclaration.
 std::optional<ObjectFields> ParseObject(std::string_view bytes);
 
 struct AliasFields {
@@ -52,7 +52,7 @@ struct AliasFields {
   std::string_view target;
 };
 
-// Nothing: the bytes are no AliasDeclaration.
+// Returns nothing if the bytes are no AliasDeclaration.
 std::optional<AliasFields> ParseAlias(std::string_view bytes);
 
 }  // namespace cairn

@@ -1,4 +1,4 @@
-// A layout as a person or a test describes it, and how to make its canonical bytes.
+// Describes a layout as a person or a test would, and makes its canonical bytes.
 #ifndef CAIRN_PLANNER_LAYOUT_LAYOUT_DESCRIPTION_H_
 #define CAIRN_PLANNER_LAYOUT_LAYOUT_DESCRIPTION_H_
 
@@ -39,7 +39,7 @@ struct LayoutDescription {
 // Sorts everything as cairn.v1.Layout demands: tensors, objects and aliases by name, shards by (offset, flat range).
 void Canonicalize(LayoutDescription& layout);
 
-// The serialized cairn.v1.Layout of a canonical description. Nothing is checked.
+// Returns the serialized cairn.v1.Layout of a canonical description. It checks nothing.
 std::string SerializeLayout(const LayoutDescription& layout);
 
 }  // namespace cairn

@@ -22,7 +22,7 @@ std::vector<int64_t> ToVector(std::span<const int64_t> dims) { return {dims.begi
 
 }  // namespace
 
-// What one schema says of a tensor.
+// What one schema says about a tensor.
 struct LayoutSet::Reader::DeclaredTensor {
   std::string_view name;
   int dtype_number = 0;
@@ -175,7 +175,7 @@ uint32_t LayoutSet::Reader::MatchTensor(uint32_t tensor, uint32_t schema, const 
   if (first.dtype == *declared.dtype && first.global_shape == declared.global_shape) return tensor;
   conflicts_.push_back({tensor, schema, *declared.dtype, declared.global_shape});
   first.disputed = true;
-  return kInvalidShard;  // its shards cannot be compared with the others'
+  return kInvalidShard;  // its shards cannot be compared with those of the others
 }
 
 void LayoutSet::Reader::Read(uint32_t layout, std::string_view bytes) {
@@ -194,7 +194,7 @@ void LayoutSet::Reader::Read(uint32_t layout, std::string_view bytes) {
 }
 
 void LayoutSet::Reader::ReadShards(uint32_t layout, const Schema& schema) {
-  // Columns that do not fit make every later number meaningless.
+  // If columns do not fit, every later number means nothing.
   size_t total = 0;
   for (uint32_t index : columns_.shard_tensors) {
     if (index >= schema.tensors.size()) return Malformed(layout, "a shard names a tensor outside the schema");
@@ -316,7 +316,7 @@ void LayoutSet::Reader::GrowTable(size_t size) {
   std::vector<std::pair<uint32_t, uint32_t>> old = std::move(table_);
   table_.assign(std::bit_ceil(size), {0, 0});
   mask_ = table_.size() - 1;
-  // The low bits of the hash are not kept, so they are computed anew.
+  // The table does not keep the low bits of the hash, so they are computed anew.
   for (uint32_t shard = 0; shard < set_.shards_.size(); ++shard) {
     const Shard& known = set_.shards_[shard];
     const size_t ndim = set_.tensors_[known.tensor].global_shape.size();

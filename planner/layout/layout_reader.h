@@ -1,4 +1,4 @@
-// How layouts are read into a set: what LayoutSet's constructor does, apart from sorting.
+// Reads layouts into a set: it does what LayoutSet's constructor does, apart from sorting.
 #ifndef CAIRN_PLANNER_LAYOUT_LAYOUT_READER_H_
 #define CAIRN_PLANNER_LAYOUT_LAYOUT_READER_H_
 
@@ -20,23 +20,23 @@ namespace cairn {
 
 inline absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
-// "rank 3", "ranks 0, 1".
+// Returns "rank 3", or "ranks 0, 1".
 inline std::string RanksText(std::span<const int> ranks) {
   return absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ", JoinRanks(ranks));
 }
 
-// Reads layouts into a set. Its tables are needed only meanwhile.
+// Reads layouts into a set. Its tables are needed only during that.
 class LayoutSet::Reader {
  public:
   Reader(LayoutSet& set, FaultList& faults) : set_(set), faults_(faults) { GrowTable(1024); }
 
   void Read(uint32_t layout, std::string_view bytes);
-  // Disagreements between layouts, told once for each name; names, aliases.
+  // Finds the disagreements between layouts, each reported once for a name, and resolves names and aliases.
   void Finish();
 
  private:
   struct Schema {
-    std::vector<uint32_t> tensors;  // by index of the schema; kInvalidShard for an unusable one
+    std::vector<uint32_t> tensors;  // by index in the schema; kInvalidShard for a tensor that cannot be used
     std::vector<uint32_t> ndims;
     bool bad = false;
   };
@@ -72,7 +72,7 @@ class LayoutSet::Reader {
                  {},
                  absl::StrCat("the layout of ", RanksText(ranks), " is malformed: ", View(what))});
   }
-  // Its number.
+  // Returns the schema's number.
   uint32_t ReadSchema(uint32_t layout, std::string_view bytes);
 
   struct DeclaredTensor;
@@ -81,14 +81,14 @@ class LayoutSet::Reader {
     std::string what;
   };
   static DeclaredTensor Declare(std::string_view name, int dtype, Shape global_shape);
-  // What makes it unusable by itself.
+  // Returns what makes the tensor unusable by itself.
   static std::optional<TensorFault> FaultOf(const DeclaredTensor& declared);
-  // The number of one of a schema's tensors, or kInvalidShard if it cannot be used. `seen`: of the same schema.
+  // Returns the number of a schema's tensor, or kInvalidShard if it cannot be used. `seen` belongs to the same schema.
   uint32_t ReadTensor(uint32_t layout, uint32_t schema, const DeclaredTensor& declared,
                       absl::flat_hash_set<uint32_t>& seen);
   bool CheckTensor(uint32_t layout, const DeclaredTensor& declared);
   uint32_t AddTensor(uint32_t schema, const DeclaredTensor& declared);
-  // One that another schema declares too.
+  // Reads a tensor that another schema declares too.
   uint32_t MatchTensor(uint32_t tensor, uint32_t schema, const DeclaredTensor& declared);
 
   void ReadShards(uint32_t layout, const Schema& schema);
@@ -105,29 +105,29 @@ class LayoutSet::Reader {
 
   LayoutSet& set_;
   FaultList& faults_;
-  absl::flat_hash_map<absl::string_view, uint32_t> schema_ids_;  // views of the callers' bytes
+  absl::flat_hash_map<absl::string_view, uint32_t> schema_ids_;  // views into the callers' bytes
   std::vector<Schema> schemas_;
   absl::flat_hash_map<std::string, uint32_t> tensor_ids_;
   absl::flat_hash_map<std::string, uint32_t> object_ids_;
   absl::flat_hash_set<std::string> bad_names_;
-  std::vector<uint32_t> tensor_schema_;      // that a tensor was first seen in
-  std::vector<uint32_t> object_layout_;      // that an object was first seen in
-  std::vector<std::string> object_content_;  // digests, as first seen
+  std::vector<uint32_t> tensor_schema_;      // where a tensor was first seen
+  std::vector<uint32_t> object_layout_;      // where an object was first seen
+  std::vector<std::string> object_content_;  // digests of the objects as first seen
   std::vector<std::vector<ObjectConflict>> object_conflicts_;
   std::vector<Conflict> conflicts_;
   std::vector<AliasDeclaration> aliases_;
 
-  // Hash table of the distinct shards: number + 1 and 32 bits of the hash.
+  // A hash table of the distinct shards: it holds number + 1 and 32 bits of the hash.
   std::vector<std::pair<uint32_t, uint32_t>> table_;
   uint64_t mask_ = 0;
 
-  LayoutColumns columns_;  // of the layout that is being read
+  LayoutColumns columns_;  // the layout that is being read
   struct Pending {
     uint64_t hash;
     uint32_t tensor;
     uint32_t dims;
     FlatRange range;
-    uint64_t bytes;  // 0: empty; the shard is kInvalidShard if tensor is
+    uint64_t bytes;  // 0: the slot is empty; the shard is kInvalidShard if the tensor is
     bool flat;
   };
   std::vector<Pending> pending_;

@@ -23,22 +23,21 @@ namespace cairn {
 class LayoutSet {
  public:
   // Shard numbers that stand for no shard.
-  static constexpr uint32_t kEmptyShard = UINT32_MAX;        // it has no element
-  static constexpr uint32_t kInvalidShard = UINT32_MAX - 1;  // a fault was reported
+  static constexpr uint32_t kEmptyShard = UINT32_MAX;        // a shard without elements
+  static constexpr uint32_t kInvalidShard = UINT32_MAX - 1;  // a shard with a fault that was reported
 
   struct Tensor {
     std::string name;
     DType dtype = DType::kUnspecified;
     Shape global_shape;
     int64_t elements = 0;
-    // True if shards of the tensor were left out because of a fault, which was reported. A gap in the tensor then means
-    // nothing.
+    // True if shards of the tensor were left out because of a reported fault. A gap in the tensor then means nothing.
     bool disputed = false;
   };
   struct Object {
     std::string name;
     bool per_rank = false;
-    uint64_t slot_bytes = 0;  // of a shared object
+    uint64_t slot_bytes = 0;  // for a shared object
   };
   struct ObjectItem {
     uint32_t object;
@@ -46,9 +45,9 @@ class LayoutSet {
   };
   struct Alias {
     std::string name;
-    uint32_t tensor;  // that it resolves to
+    uint32_t tensor;  // the tensor that it resolves to
   };
-  // A distinct layout.
+  // A layout that differs from all others.
   struct Layout {
     std::vector<int> rank_indices;  // into ranks(), ascending
     size_t first_item = 0;          // into items()
@@ -58,58 +57,59 @@ class LayoutSet {
     uint32_t schema = 0;
   };
 
-  // Reads the layouts. Faults of single layouts and disagreements between them go to `faults`. What can be used is
-  // used, so that one pass finds them all.
+  // Reads the layouts. Faults of single layouts and disagreements between them go to `faults`. Whatever can be used is
+  // used, so that one pass finds all faults.
   LayoutSet(std::span<const RankInput> inputs, FaultList& faults);
 
-  // Ranks, ascending; nodes and digests are parallel.
+  // The ranks, ascending. rank_nodes() and rank_layouts() are parallel to it and have indices into nodes() and
+  // layouts().
   const std::vector<int>& ranks() const { return ranks_; }
   const std::vector<uint32_t>& rank_nodes() const { return rank_nodes_; }
   const std::vector<std::string>& nodes() const { return nodes_; }
   const std::vector<uint32_t>& rank_layouts() const { return rank_layouts_; }
   const std::vector<std::string>& layout_digests() const { return layout_digests_; }
 
-  // False if a whole layout could not be read.
+  // Returns false if one of the layouts could not be read at all.
   bool complete() const { return complete_; }
   const std::vector<Layout>& layouts() const { return layouts_; }
   const std::vector<Tensor>& tensors() const { return tensors_; }
   const std::vector<Object>& objects() const { return objects_; }
   // Sorted by name.
   const std::vector<Alias>& aliases() const { return aliases_; }
-  // Numbers of the tensors in the order of their names.
+  // Returns the numbers of the tensors in the order of their names.
   const std::vector<uint32_t>& TensorsByName() const { return by_name_; }
   std::optional<uint32_t> FindTensor(std::string_view name) const;
 
-  // The shard numbers of a layout's items.
+  // Returns the shard numbers of a layout's items.
   std::span<const uint32_t> ItemsOf(const Layout& layout) const {
     return std::span(items_).subspan(layout.first_item, layout.shards);
   }
 
-  // Distinct, non-empty shards.
+  // Counts the distinct, non-empty shards.
   size_t shard_count() const { return shards_.size(); }
   uint32_t TensorOf(uint32_t shard) const { return shards_[shard].tensor; }
   uint64_t BytesOf(uint32_t shard) const { return bytes_[shard]; }
-  // Offsets, sizes and, for a flat piece, its range.
+  // Returns the shard's offsets and sizes and, for a flat piece, its range.
   PackedBox DimsOf(uint32_t shard) const { return dims_.data() + shards_[shard].dims; }
   bool IsFlat(uint32_t shard) const { return shards_[shard].flat; }
   size_t NdimOf(uint32_t shard) const { return tensors_[TensorOf(shard)].global_shape.size(); }
   Box BoxOf(uint32_t shard) const;
   std::optional<FlatRange> FlatRangeOf(uint32_t shard) const;
   StoredItem ItemOf(uint32_t shard) const;
-  // "w [0, 4):[0, 8)", with the flat range if there is one.
+  // Returns "w [0, 4):[0, 8)", with the flat range if there is one.
   std::string Describe(uint32_t shard) const;
 
-  // Layouts that hold a shard, ascending.
+  // Returns the layouts that hold a shard, ascending.
   std::span<const uint32_t> HoldersOf(uint32_t shard) const {
     return std::span(holders_).subspan(holder_begin_[shard], holder_begin_[shard + 1] - holder_begin_[shard]);
   }
-  // Shards of a tensor, by (offset, shape, flat range).
+  // Returns the shards of a tensor, ordered by (offset, shape, flat range).
   std::span<const uint32_t> ShardsOf(uint32_t tensor) const {
     return std::span(by_tensor_).subspan(tensor_begin_[tensor], tensor_begin_[tensor + 1] - tensor_begin_[tensor]);
   }
-  // All ranks that hold one of `shards`, ascending.
+  // Returns all ranks that hold one of `shards`, ascending.
   std::vector<int> RanksOf(std::span<const uint32_t> shards) const;
-  // Ranks whose layout has this schema.
+  // Returns the ranks whose layout has this schema.
   std::vector<int> RanksOfSchema(uint32_t schema) const;
 
  private:

@@ -1,4 +1,4 @@
-// What one rank brings to a plan.
+// Holds what one rank brings to a plan.
 #ifndef CAIRN_PLANNER_LAYOUT_RANK_INPUT_H_
 #define CAIRN_PLANNER_LAYOUT_RANK_INPUT_H_
 
@@ -9,7 +9,7 @@ namespace cairn {
 
 struct RankInput {
   int rank = 0;
-  // Name of its machine.
+  // The name of its machine.
   std::string node;
   // A serialized cairn.v1.Layout and its digest. Ranks with equal digests share one layout: only the bytes of one of
   // them are read, and only during the call.

@@ -9,14 +9,14 @@
 namespace cairn {
 namespace {
 
-// At most so many faults of one tensor are told; more of them would teach little.
+// At most this many faults of one tensor are reported, because more would teach little.
 constexpr size_t kFaultsPerTensor = 16;
 
-// The shards of one tensor as plain boxes.
+// Holds the shards of one tensor as plain boxes.
 struct BoxesOfTensor {
   std::vector<PackedBox> boxes;
-  std::vector<uint32_t> shards;  // parallel: the shard that a box belongs to
-  std::vector<int64_t> pool;     // of boxes that are parts of flat pieces
+  std::vector<uint32_t> shards;  // parallel to `boxes`: the shard that a box belongs to
+  std::vector<int64_t> pool;     // the boxes that are parts of flat pieces
 };
 
 bool SameBox(const LayoutSet& set, uint32_t a, uint32_t b, size_t ndim) {
@@ -37,12 +37,12 @@ void AppendFlatPiece(const LayoutSet& set, uint32_t shard, size_t ndim, std::vec
   }
 }
 
-// Shards come ordered by box, then flat range, so the pieces of one box are neighbours.
+// Shards come ordered by box, then by flat range, so the pieces of one box are neighbours.
 BoxesOfTensor AsBoxes(const LayoutSet& set, std::span<const uint32_t> shards, size_t ndim) {
   BoxesOfTensor out;
   out.boxes.reserve(shards.size());
   out.shards.reserve(shards.size());
-  std::vector<std::pair<size_t, size_t>> at;  // index of a box, and where it lies in the pool
+  std::vector<std::pair<size_t, size_t>> at;  // the index of a box, and where it lies in the pool
   for (size_t i = 0; i < shards.size();) {
     if (!set.IsFlat(shards[i])) {
       out.boxes.push_back(set.DimsOf(shards[i]));

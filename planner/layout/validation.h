@@ -1,4 +1,4 @@
-// Checks that the shards of a job hold every tensor exactly once, replicas aside.
+// Checks that the shards of a job hold every tensor exactly once, apart from replicas.
 #ifndef CAIRN_PLANNER_LAYOUT_VALIDATION_H_
 #define CAIRN_PLANNER_LAYOUT_VALIDATION_H_
 
@@ -7,10 +7,10 @@
 
 namespace cairn {
 
-// Adds SHARD_GAP and SHARD_OVERLAP for each region that is held by no shard or by several different ones, for every
-// tensor that is not disputed, and EMPTY_LAYOUT if there is nothing at all. Flat pieces that tile their box stand for
-// it; others count by the boxes that they consist of, so flat pieces and boxes of one tensor may be mixed freely.
-// Cost: that of TilesExactly for each tensor.
+// Adds SHARD_GAP or SHARD_OVERLAP for each region that no shard or several different shards hold, for every tensor that
+// is not disputed; adds EMPTY_LAYOUT if there is nothing at all. Flat pieces that tile their box stand for that box;
+// others count as the boxes that they consist of, so one tensor may freely mix flat pieces and boxes. Each tensor costs
+// one TilesExactly.
 void ValidateTiling(const LayoutSet& set, FaultList& faults);
 
 }  // namespace cairn

@@ -72,12 +72,12 @@ bool AxisMap::Reshape(std::span<const int64_t> canonical) {
   if (rows % canonical[1] != 0) return false;
   Shape sizes(canonical.begin(), canonical.end());
   sizes[0] = rows / canonical[1];
-  // The two axes are emptied from the front; the new ones are put behind them.
+  // Both axes are emptied from the front, and the new ones are put behind them.
   for (size_t d = 0; d < sizes.size(); ++d) {
     current_.emplace_back();
     if (!Take(d < 2 ? 0 : 1, sizes[d])) return false;
   }
-  // What is left has one element.
+  // Only axes of one element are left.
   if (elements(0) != 1 || elements(1) != 1) return false;
   current_[3].insert(current_[3].end(), current_[0].begin(), current_[0].end());
   current_.back().insert(current_.back().end(), current_[1].begin(), current_[1].end());
@@ -168,7 +168,7 @@ std::optional<Box> AxisMap::SourceBounds(const Box& taken) const {
   const std::vector<Box> grids = GridOfTarget(taken);
   if (grids.empty()) return std::nullopt;
   if (!plain()) return source_box_;
-  return grids.front();  // without composed axes there is one
+  return grids.front();  // there is one, because no axis is composed
 }
 
 AxisMap::Walk AxisMap::WalkOver(const Box& box, const Box& own, bool of_target) const {
@@ -184,7 +184,7 @@ AxisMap::Walk AxisMap::WalkOver(const Box& box, const Box& own, bool of_target) 
       stride *= extent_[axes[k]];
     }
   }
-  // Grid coordinates of whole axes begin at the source box.
+  // The grid coordinates of whole axes begin where the source box begins.
   for (size_t d = 0; d < source_box_.ndim(); ++d) {
     const uint8_t first = source_first_[d];
     if (source_first_[d + 1] - first == 1) walk.base -= source_box_.offset[d] * walk.strides[first];

@@ -15,9 +15,9 @@
 
 namespace cairn {
 
-// The elements are seen as a grid. Its axes are those of the source box, in order; if a reshape takes an axis apart, it
-// is several grid axes. An axis of the target box is the row-major composition of some grid axes, in any order. So any
-// box of either side is a few boxes of the grid, and both sides walk over a box of the grid in strides.
+// The elements are seen as a grid. Its axes are those of the source box, in order, except that an axis which a reshape
+// takes apart is several grid axes. An axis of the target box is the row-major composition of some grid axes, in any
+// order. So any box of either side is a few boxes of the grid, and both sides walk over a box of the grid in strides.
 //
 // If a source axis is one grid axis, grid coordinates along it are those of the source tensor. Along the parts of an
 // axis they begin at 0.
@@ -25,41 +25,42 @@ class AxisMap {
  public:
   using Axes = absl::InlinedVector<uint8_t, 4>;
 
-  // The identity between two boxes of one shape.
+  // Makes the identity between two boxes of one shape.
   AxisMap(Box source_box, Box target_box);
 
-  // Axis i of the target box becomes what axis axes[i] was: as the next step of a mapping. `axes` has one entry for
-  // each axis that the target has so far.
+  // Adds a step after which axis i of the target box is what axis axes[i] was. `axes` has one entry for each axis that
+  // the target has so far.
   void Permute(std::span<const int64_t> axes);
-  // Two axes become those of `canonical`, whose first entry is ignored: [d0 * d1, rest] to [d0, d1, *rest]. False if
-  // the axes cannot be taken apart so.
+  // Turns two axes into those of `canonical`, whose first entry is ignored: [d0 * d1, rest] to [d0, d1, *rest]. Returns
+  // false if the axes cannot be taken apart in this way.
   bool Reshape(std::span<const int64_t> canonical);
-  // The other way round.
+  // Does the reverse of Reshape.
   bool Flatten();
 
-  // Tensors of the checkpoint and of the target.
+  // The tensor of the checkpoint, and that of the target.
   uint32_t source = 0;
   uint32_t target = 0;
-  CastChain casts;  // with casts: two entries or more
+  CastChain casts;  // empty without casts, else two entries or more
 
   const Box& source_box() const { return source_box_; }
   const Box& target_box() const { return target_box_; }
   bool is_cast() const { return casts.size() > 1; }
-  // True if no axis is taken apart, so that grid coordinates are those of the source tensor.
+  // Returns true if no axis is taken apart, so that grid coordinates are those of the source tensor.
   bool plain() const { return extent_.size() == source_first_.size() - 1; }
-  // True if nothing is permuted or taken apart.
+  // Returns true if nothing is permuted or taken apart.
   bool straight() const;
-  // True if the target box has the shape that the steps give.
+  // Returns true if the target box has the shape that the steps give.
   bool FitsTarget() const;
 
-  // The grid boxes that a box of the source (of the target) consists of; none if it does not meet the box of this map.
+  // Returns the grid boxes that a box of the source (or of the target) consists of; none if it does not meet the box of
+  // this map.
   std::vector<Box> GridOfSource(const Box& box) const;
   std::vector<Box> GridOfTarget(const Box& box) const;
-  // A box of the source that holds all that a box of the target takes; nothing if it takes nothing.
+  // Returns a box of the source that holds all that a box of the target takes; nothing if it takes nothing.
   std::optional<Box> SourceBounds(const Box& taken) const;
 
-  // Says how to walk over a piece that is stored row-major over `box`: the element index of grid coordinate 0, and how
-  // far one step along each grid axis goes.
+  // Says how to walk over a piece that is stored row-major over `box`: it has the element index of grid coordinate 0,
+  // and how far one step along each grid axis goes.
   struct Walk {
     int64_t base = 0;
     Shape strides;
@@ -71,18 +72,18 @@ class AxisMap {
   std::vector<Box> Grid(const Box& box, const Box& own, bool of_target) const;
   Walk WalkOver(const Box& box, const Box& own, bool of_target) const;
   std::span<const uint8_t> AxisOf(size_t axis, bool of_target) const;
-  // Moves grid axes of `size` elements in all from the front of current_[from] to the end of current_.back(); splits
-  // one if need be.
+  // Moves grid axes of `size` elements in all from the front of current_[from] to the end of current_.back(). It splits
+  // an axis if need be.
   bool Take(size_t from, int64_t size);
-  // Grid axis `axis` becomes `outer` elements and, behind them, the rest; the axes behind it are numbered anew.
+  // Splits grid axis `axis` into `outer` elements and, behind them, the rest. The axes behind it are numbered anew.
   void Split(uint8_t axis, int64_t outer);
 
   Box source_box_;
   Box target_box_;
-  Shape extent_;               // of grid axes
+  Shape extent_;               // one entry per grid axis
   Axes source_first_;          // axis i of the source is grid axes [source_first_[i], source_first_[i + 1])
   Axes source_axes_;           // 0, 1, 2 ...
-  std::vector<Axes> current_;  // grid axes of each axis of the target
+  std::vector<Axes> current_;  // the grid axes of each axis of the target
 };
 
 }  // namespace cairn

@@ -11,14 +11,14 @@
 
 namespace cairn {
 
-// A packed R-tree: boxes in the order given, each node the bounds of eight below it. With boxes in lexicographic order,
-// as shards are kept, runs of neighbours share a node for grids and for one cut axis alike; other orders cost time,
-// never correctness. Building is O(n), a query about O(log n + hits).
+// This is a packed R-tree: it keeps the boxes in the order given, and each node bounds the eight below it. If boxes
+// come in lexicographic order, as shards are kept, neighbours share a node, for grids and for one cut axis alike.
+// Another order costs time, never correctness. Building is O(n), a query about O(log n + hits).
 class BoxIndex {
  public:
   explicit BoxIndex(size_t ndim) : ndim_(ndim) {}
 
-  // Boxes must not be empty.
+  // `box` must not be empty.
   void Add(const Box& box) {
     for (size_t d = 0; d < ndim_; ++d) leaves_.push_back(box.offset[d]);
     for (size_t d = 0; d < ndim_; ++d) leaves_.push_back(box.offset[d] + box.shape[d]);
@@ -54,7 +54,7 @@ class BoxIndex {
   // Calls `found(index)` for each box that meets `box`, in ascending order.
   template <typename Found>
   void ForEach(const Box& box, Found&& found) const {
-    if (ndim_ == 0) {  // all scalars are one place
+    if (ndim_ == 0) {  // all scalars are at one place
       for (size_t i = 0; i < count_; ++i) found(i);
       return;
     }

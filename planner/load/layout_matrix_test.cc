@@ -1,6 +1,6 @@
-// Random pairs of parallel layouts: save in one, load in the other, through the plans' real bytes, equal byte for byte.
-// CAIRN_MATRIX_PAIRS sets how many (default 10000), CAIRN_MATRIX_SEED the first seed; a failure prints its seed and the
-// smallest set of tensors that still fails.
+// Takes random pairs of parallel layouts, saves in one and loads in the other, through the plans' real bytes, and
+// compares byte for byte. CAIRN_MATRIX_PAIRS sets how many pairs (default 10000), CAIRN_MATRIX_SEED the first seed. A
+// failure prints its seed and the smallest set of tensors that still fails.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "cairn/v1/plan.pb.h"
+#include "common/format/verdict.h"
 #include "planner/testing/executor.h"
 #include "planner/testing/model.h"
 
@@ -24,7 +25,7 @@ struct Faults {
   std::function<void(int, std::string&)> in_read_plan;
 };
 
-// Empty if all is well.
+// Returns what failed; empty if nothing did.
 std::string RunPair(uint64_t seed, uint64_t keep, const Faults& planted = {}) {
   const Model model = MakeModel(seed, keep);
   const std::vector<RankMemory> sources = MakeRanks(ContentsOf(model), MakeLayouts(model, seed * 2 + 1), true);
@@ -83,7 +84,7 @@ std::string RunPair(uint64_t seed, uint64_t keep, const Faults& planted = {}) {
     }
   }
   if (same) {
-    // Each reads what it wrote; what was moved to be written, a rank reads that holds it.
+    // Each rank reads what it wrote. A shard that was moved before it was written is read by a rank that holds it.
     std::set<int> wrote_for_others;
     for (const auto& [from, to] : plan->MovePairs()) wrote_for_others.insert(to);
     for (const LoadTotals::RankFile& read : load->totals().reads) {
@@ -96,7 +97,7 @@ std::string RunPair(uint64_t seed, uint64_t keep, const Faults& planted = {}) {
   return "";
 }
 
-// The pairs are dealt out to eight tests, so that they can run at once.
+// The pairs are dealt out to eight tests, which can run at the same time.
 constexpr uint64_t kDeals = 8;
 class LayoutMatrixTest : public ::testing::TestWithParam<uint64_t> {};
 
@@ -196,7 +197,7 @@ TEST(PlantedFaultTest, PlantedFault_WrongBin_IsCaught) {
 }
 
 TEST(PlantedFaultTest, PlantedFault_DroppedReplica_IsCaught) {
-  // The only writer of a replicated shard leaves it out.
+  // The only writer of a replicated shard leaves the shard out.
   ExpectCaught([](bool& done) {
     return Faults{Spoil<v1::WritePlan>(done,
                                        [](v1::WritePlan& plan) {

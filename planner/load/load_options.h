@@ -1,4 +1,4 @@
-// What a caller may choose of a load's plan.
+// Holds what a caller may choose about a load's plan.
 #ifndef CAIRN_PLANNER_LOAD_LOAD_OPTIONS_H_
 #define CAIRN_PLANNER_LOAD_LOAD_OPTIONS_H_
 
@@ -11,11 +11,11 @@
 namespace cairn {
 
 struct LoadOptions {
-  // Largest read buffer of one round; an agent holds two. At least 2 MiB.
+  // The largest read buffer of one round, at least 2 MiB. An agent holds two such buffers.
   uint64_t round_bytes = uint64_t{64} << 20;
-  // Set for an in-memory reshard. Only the rank that a file names as its writer can read the file, and the memory of
-  // that rank is the buffer of the only round. Buffer offsets count from the begin of this memory, in which the rank's
-  // files lie one after the other, each padded to 4096 bytes.
+  // Set for an in-memory reshard. Then only the rank that a file names as its writer can read the file, in one round,
+  // and its own memory is the buffer of that round. Buffer offsets count from the begin of this memory, in which the
+  // rank's files lie one after the other, each padded to 4096 bytes.
   bool owners_read = false;
   // Says what the targets' tensors are made of. If it is null, each is made of the tensor of the same name.
   std::shared_ptr<const aoa::Config> mapping;

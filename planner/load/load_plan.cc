@@ -36,7 +36,7 @@ namespace {
 constexpr uint64_t kPage = 4096;
 constexpr uint64_t kMinRoundBytes = 2 * kChecksumBlockBytes;
 
-// Lays the segments of every reader into rounds, and writes every rank's part.
+// Puts the segments of every reader into rounds, and writes every rank's part.
 class PartWriter {
  public:
   PartWriter(const Manifest& source, const LayoutSet& targets, const NameMatch& match, const Reads& reads,
@@ -69,7 +69,7 @@ class PartWriter {
   }
 
  private:
-  // Segments in the order in which they are read. Keys stand beside the number, so that sorting stays in the cache.
+  // A segment in the order of reading. Its sort key stands beside its number, so that sorting stays in the cache.
   struct OrderedSegment {
     int reader;
     uint32_t file;
@@ -85,11 +85,11 @@ class PartWriter {
   };
   // A Copy message without its target.
   struct CopyBody {
-    uint32_t key;  // target shard; for objects, number of the object
+    uint32_t key;  // the target shard, or the number of the object
     uint32_t round;
     uint32_t reader;
     uint32_t length;
-    uint64_t at;  // in bodies_
+    uint64_t at;  // where it stands in bodies_
   };
 
   bool IsObject(uint32_t item) const { return item >= source_.shards.size(); }
@@ -98,8 +98,8 @@ class PartWriter {
   uint64_t OffsetOf(uint32_t item) const {
     return IsObject(item) ? ObjectOf(item).file_offset : source_.shards[item].file_offset;
   }
-  // Where a virtual file begins in the memory of its rank: files one after the other, padded to pages, as an agent lays
-  // them out in a slab.
+  // Returns where a virtual file begins in the memory of its rank. The files lie one after the other, each padded to
+  // pages, as an agent lays them out in a slab.
   uint64_t BaseOf(uint32_t file) const {
     uint64_t base = 0;
     for (uint32_t f = file; f-- > 0 && source_.files[f].rank == source_.files[file].rank;) {
@@ -129,22 +129,22 @@ class PartWriter {
 
   // The part of the reader whose reads are being written.
   std::string* out_ = nullptr;
-  std::vector<uint32_t> files_;  // of the manifest, in order
+  std::vector<uint32_t> files_;  // files of the manifest, in order
   uint32_t round_ = 0;
-  uint64_t cursor_ = 0;  // end of what the round's buffer holds
+  uint64_t cursor_ = 0;  // where the content of the round's buffer ends
   std::vector<PlannedRead> round_reads_;
   std::vector<uint32_t> consumers_;
   std::vector<uint64_t> pair_bytes_;  // by consumer
-  std::vector<int> touched_;          // consumers with pair_bytes_
-  // round_stamp_[rank] == stamp_: the rank stands in consumers_.
+  std::vector<int> touched_;          // consumers that have pair_bytes_
+  // If round_stamp_[rank] == stamp_, the rank stands in consumers_.
   std::vector<uint64_t> round_stamp_;
   uint64_t stamp_ = 1;
-  // Overlaps of the item that was looked at last.
+  // The overlaps of the item that was looked at last.
   uint32_t cached_needed_ = UINT32_MAX;
   std::map<uint32_t, Overlap> cached_overlaps_;
   std::vector<StridedCopy> scratch_;
 
-  std::vector<std::string> read_fields_;  // by rank: files and rounds, serialized
+  std::vector<std::string> read_fields_;  // by rank: its files and rounds, serialized
   std::vector<uint64_t> read_bytes_;
   std::string bodies_;
   std::vector<CopyBody> shard_copies_;
@@ -170,7 +170,7 @@ void PartWriter::WriteReader(size_t reader, std::span<const OrderedSegment> segm
   touched_.clear();
   for (size_t k = 0; k < segments.size(); ++k) {
     if (k + 8 < segments.size()) {
-      // The items of a rank lie far apart in memory.
+      // The items of a rank lie far apart in memory, so the next ones are fetched ahead.
       __builtin_prefetch(&reads_.segments[segments[k + 8].segment]);
       if (!IsObject(segments[k + 8].item)) __builtin_prefetch(&source_.shards[segments[k + 8].item]);
     }
@@ -256,7 +256,7 @@ void PartWriter::Place(size_t reader, const Segment& segment, ByteRange range) {
   uint64_t at = continues ? cursor_ : (cursor_ + kPage - 1) / kPage * kPage + offset % kPage;
   bool extend = continues;
   if (options_.owners_read) {
-    // The memory of a rank is its own buffer: nothing is read into it, and nothing moves within it.
+    // The memory of a rank is its own buffer, so nothing is read into it and nothing moves within it.
     at = BaseOf(FileOf(item)) + offset;
   } else if (at + bytes > options_.round_bytes) {
     FlushRound();
@@ -378,7 +378,7 @@ void PartWriter::FlushRound() {
 }
 
 void PartWriter::WriteParts() {
-  // Copies by target shard, then each rank's in the order (round, source rank).
+  // The copies are ordered by target shard; then those of each rank by (round, source rank).
   std::vector<size_t> first(targets_.shard_count() + 1, 0);
   for (const CopyBody& body : shard_copies_) ++first[body.key + 1];
   std::partial_sum(first.begin(), first.end(), first.begin());
@@ -450,7 +450,7 @@ void PartWriter::WriteParts() {
     }
     part.append(objects);
     writer.Number(v1::ReadPlan::kReadBytesFieldNumber, read_bytes_[r]);
-    // One copy is enough: it may be longer than all else that a rank needs.
+    // One report is enough, because it may be longer than all else that a rank needs.
     if (r == 0 && plan_.mapping_report != nullptr)
       writer.String(v1::ReadPlan::kMappingReportFieldNumber, aoa::FormatReport(*plan_.mapping_report));
     part.shrink_to_fit();
@@ -463,7 +463,7 @@ std::string LoadPlanDigest(const Manifest& source, const LayoutSet& targets, con
       .Add(source.job)
       .Add(static_cast<uint64_t>(source.step))
       .Add(uint64_t{source.attempt});
-  // A step that was removed and saved anew agrees in all of the above, but has other bytes.
+  // A step that was removed and saved anew agrees in all of the above but has other bytes, which these checksums tell.
   for (const ManifestFile& file : source.files) digester.Add(uint64_t{file.header_crc32c});
   digester.Add(source.plan_digest).Add(uint64_t{options.round_bytes}).Add(uint64_t{options.owners_read});
   digester.Add(uint64_t{options.mapping != nullptr});

@@ -1,6 +1,6 @@
-// Plans who reads what: any checkpoint is loaded into any layout, and every needed byte is read once.
+// Plans who reads what: it loads any checkpoint into any layout and reads every needed byte once.
 //
-// Pure. Algorithms and costs: docs/planner.md.
+// It is pure. docs/planner.md has algorithms and costs.
 #ifndef CAIRN_PLANNER_LOAD_LOAD_PLAN_H_
 #define CAIRN_PLANNER_LOAD_LOAD_PLAN_H_
 
@@ -22,20 +22,20 @@
 namespace cairn {
 
 struct LoadTotals {
-  // What one rank reads of one file.
+  // What one rank reads from one file.
   struct RankFile {
     int rank = 0;
-    uint32_t file = 0;  // of Manifest::files
+    uint32_t file = 0;  // index into Manifest::files
     uint64_t bytes = 0;
   };
-  // What one rank takes from another's (or its own) reads.
+  // What one rank takes from the reads of another rank, or from its own.
   struct RankPair {
     int from = 0;
     int to = 0;
     uint64_t bytes = 0;
   };
-  std::vector<RankFile> reads;   // by (rank, file)
-  std::vector<RankPair> copies;  // by (from, to); from != to
+  std::vector<RankFile> reads;   // ordered by (rank, file)
+  std::vector<RankPair> copies;  // ordered by (from, to), where from != to
 };
 
 // Immutable, cheap to copy, thread-safe.
@@ -44,17 +44,18 @@ class LoadPlan {
   class Impl;
   explicit LoadPlan(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 
-  // 32 bytes; covers the checkpoint (its plan digest, job, step, attempt), layouts, ranks, nodes and options.
+  // Returns 32 bytes. They cover the checkpoint (its plan digest, job, step, attempt), layouts, ranks, nodes and
+  // options.
   const std::string& digest() const;
   const std::vector<int>& ranks() const;
-  // The serialized cairn.v1.ReadPlan of a rank; empty for a rank that is not in the plan.
+  // Returns the serialized cairn.v1.ReadPlan of a rank; empty for a rank that is not in the plan.
   const std::string& PartFor(int rank) const;
-  // Names that targets want and the checkpoint lacks, and tensors of the checkpoint that no target wants; sorted.
-  // Objects are never unexpected.
+  // missing() has the names that targets want and the checkpoint lacks; unexpected() has the tensors of the checkpoint
+  // that no target wants, but no objects. Both are sorted.
   const std::vector<std::string>& missing() const;
   const std::vector<std::string>& unexpected() const;
-  // The payload that all ranks read from storage, and the distinct bytes of the checkpoint that are needed. The two are
-  // always equal.
+  // total_bytes_read() counts the bytes of tensors and objects that all ranks read from storage, unique_bytes() the
+  // distinct bytes of the checkpoint that are needed. The two are always equal.
   uint64_t total_bytes_read() const;
   uint64_t unique_bytes() const;
   const LoadTotals& totals() const;
@@ -65,16 +66,18 @@ class LoadPlan {
   std::shared_ptr<const Impl> impl_;
 };
 
-// Plans a load of `source` into the targets' layouts. A target may want parts only, and may want a byte several times.
-// INVALID_ARGUMENT with all faults: those of a layout by itself (see MakeSavePlan; gaps and overlaps are none here),
-// SHAPE_MISMATCH, DTYPE_MISMATCH between checkpoint and target, and those of the mapping; BAD_QUANTITY: round_bytes.
+// Plans a load of `source` into the targets' layouts. A target may want only parts of tensors, and may want a byte
+// several times. INVALID_ARGUMENT, with all faults: those of a layout by itself (see MakeSavePlan; gaps and overlaps
+// are no faults here), SHAPE_MISMATCH and DTYPE_MISMATCH between checkpoint and target, and those of the mapping.
+// BAD_QUANTITY: round_bytes is too small.
 absl::StatusOr<LoadPlan> MakeLoadPlan(const Manifest& source, std::span<const RankInput> targets,
                                       const LoadOptions& options);
 absl::StatusOr<LoadPlan> MakeLoadPlan(const Manifest& source, std::span<const RankInput> targets,
                                       const LoadOptions& options, FaultList& faults);
 
-// Plans an in-memory reshard: source and target are both live. Each rank's source memory is one virtual file, whose
-// items are the shards that the rank serves, in the order of `source_parts`; only its own agent can read it.
+// Plans an in-memory reshard, for which source and target are both live. Each rank's source memory is one virtual file,
+// whose items are the shards that the rank serves, in the order of `source_parts`. Only the rank's own agent can read
+// it.
 struct ReshardPlan {
   SavePlan source;  // which shards each rank serves: one bin per rank, no header is read
   LoadPlan load;

@@ -1,4 +1,4 @@
-// What ranks ask of a load besides the tensors themselves.
+// Holds what ranks ask of a load besides the tensors themselves.
 #ifndef CAIRN_PLANNER_LOAD_LOAD_WISH_H_
 #define CAIRN_PLANNER_LOAD_LOAD_WISH_H_
 
@@ -13,12 +13,12 @@
 namespace cairn {
 
 struct LoadWish {
-  std::shared_ptr<const aoa::Config> mapping;  // null: none
+  std::shared_ptr<const aoa::Config> mapping;  // null: no mapping
   std::string import_directory;                // empty: a checkpoint of the job
 };
 
-// Reads it from the ranks' layouts (Layout.mapping, Layout.import_directory).
-// INVALID_ARGUMENT (BAD_REQUEST): ranks ask for different things, or a mapping is not JSON of the documented form.
+// Reads the wish from the ranks' layouts (Layout.mapping, Layout.import_directory). INVALID_ARGUMENT (BAD_REQUEST):
+// ranks ask for different things, or a mapping is not JSON of the documented form.
 absl::StatusOr<LoadWish> ReadLoadWish(std::span<const RankInput> targets);
 
 }  // namespace cairn

@@ -1,6 +1,6 @@
-// Random mappings between random parallel layouts: saved in one, loaded through the statements into the other, by the
-// plans' real bytes, and compared with the statements executed on whole small arrays. CAIRN_MAPPED_SEEDS sets how many
-// (default 600), CAIRN_MAPPED_SEED the first one.
+// Takes random mappings between random parallel layouts: it saves in one, loads through the statements into the other
+// by the plans' real bytes, and compares with the statements executed on whole small arrays. CAIRN_MAPPED_SEEDS sets
+// how many (default 600), CAIRN_MAPPED_SEED the first one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-// A whole tensor. Values are held as doubles that the dtype has; integers below 2^53 are such, too.
+// A whole tensor. Its values are doubles that the dtype can hold, which integers below 2^53 are too.
 struct Array {
   DType dtype;
   Shape shape;
@@ -122,12 +122,12 @@ Bytes Encoded(const Array& array) {
 
 constexpr DType kFloats[] = {DType::kFloat16, DType::kBfloat16, DType::kFloat32, DType::kFloat64};
 
-// A random program: what its variables are, and the statements.
+// A random program: its variables and its statements.
 struct Program {
   struct Variable {
     std::string name;
     Array array;
-    Array state;  // the same without casts: what becomes of an optimizer state
+    Array state;  // the same without casts, as for an optimizer state
     std::set<std::string> sources;
     bool reshaped = false;
   };
@@ -143,7 +143,7 @@ Program MakeProgram(Random& random) {
   Program program;
   program.states = Below(random, 3) == 0;
   std::vector<Program::Variable> pool;
-  // One family of shapes, so that merges are possible.
+  // All tensors are of one family of shapes, so that merges are possible.
   const size_t ndim = static_cast<size_t>(1 + Below(random, 3));
   Shape base;
   for (size_t d = 0; d < ndim; ++d) base.push_back(2 * (1 + Below(random, 5)));
@@ -304,7 +304,7 @@ absl::StatusOr<Saved> SaveAll(const std::vector<RankMemory>& ranks, int bins) {
   return saved;
 }
 
-// Empty if all is well; "refused" if the mapping cannot cut a reshaped tensor.
+// Returns what failed; empty if nothing did, and "refused" if the mapping cannot cut a reshaped tensor.
 std::string RunSeed(uint64_t seed, const std::function<void(int, std::string&)>& mutate = nullptr) {
   Random random(seed);
   const Program program = MakeProgram(random);
@@ -333,7 +333,7 @@ std::string RunSeed(uint64_t seed, const std::function<void(int, std::string&)>&
   if (!plan.ok()) {
     return HasReason(plan.status(), Reason::kMappingShape) ? "refused" : plan.status().ToString() + "\n" + text;
   }
-  // A part that is split off may be the only one that a source went into.
+  // A source may go only into a part that is split off and not loaded.
   if (!plan->missing().empty() || (!plan->unexpected().empty() && text.find("sizes=") == std::string::npos)) {
     return absl::StrCat("missing ", absl::StrJoin(plan->missing(), ", "), "; unexpected ",
                         absl::StrJoin(plan->unexpected(), ", "), "\n", text);
@@ -378,7 +378,7 @@ TEST(MappedLoadTest, MappedLoad_PlantedFault_IsCaught) {
       if (done || !plan.ParseFromString(part)) return;
       for (v1::Copy& copy : *plan.mutable_copies()) {
         if (copy.casts_size() == 0) continue;
-        copy.clear_casts();  // the cast is forgotten
+        copy.clear_casts();  // now the cast is forgotten
         done = true;
         part = plan.SerializeAsString();
         return;
@@ -389,7 +389,7 @@ TEST(MappedLoadTest, MappedLoad_PlantedFault_IsCaught) {
     caught += !error.empty();
   }
   EXPECT_GT(planted, 3);
-  // A cast of zeros alone may be forgotten.
+  // If a cast has only zeros to work on, nothing notices that it is forgotten.
   EXPECT_GE(caught * 10, planted * 9);
 }
 

@@ -19,7 +19,7 @@ aoa::ShardDesc Describe(std::string_view key, const Box& box, const Shape& globa
       .key = key, .local_shape = box.shape, .global_shape = global_shape, .global_offset = box.offset, .dtype = dtype};
 }
 
-// Boxes come sorted; flat pieces of one box count once.
+// Boxes come sorted; flat pieces of one box count as one.
 void Append(std::string_view key, const Shape& global_shape, DType dtype, std::vector<Box> boxes,
             std::vector<aoa::ShardDesc>& descs) {
   if (boxes.empty()) boxes.push_back(WholeBox(global_shape));
@@ -42,7 +42,7 @@ std::vector<aoa::ShardDesc> DescribeTargets(const LayoutSet& targets) {
   return descs;
 }
 
-// The casts of an entry's steps, in order.
+// Returns the casts among an entry's steps, in order.
 std::vector<DType> CastsOf(std::span<const aoa::Step> steps) {
   std::vector<DType> casts;
   for (const aoa::Step& step : steps) {
@@ -64,7 +64,7 @@ class Mapper {
 
   MappedMatch Map(const aoa::Config& config) {
     aoa::Config lenient = config;
-    lenient.allow_missing = true;  // whether names may be missing is decided by who asked for the load
+    lenient.allow_missing = true;  // whoever asked for the load decides whether names may be missing
     const std::vector<aoa::ShardDesc> sources = DescribeSources(source_);
     const std::vector<aoa::ShardDesc> wanted = DescribeTargets(targets_);
     std::vector<aoa::MappingError> errors;
@@ -112,7 +112,7 @@ class Mapper {
         {ReasonOf(status).value_or(Reason::kInternal), name, std::move(ranks), {}, {}, std::string(status.message())});
   }
 
-  // The name under which a target tensor gets something: its own, or that of an alias.
+  // Returns the name under which a target tensor gets something: its own, or that of an alias.
   std::string_view NameFor(const aoa::MappedState& mapped, uint32_t number) const {
     const std::string& own = targets_.tensors()[number].name;
     const auto gives = [&](std::string_view name) {
@@ -133,7 +133,7 @@ class Mapper {
     const aoa::StateKey key = aoa::SplitStateKey(name);
     const aoa::Output* output = mapped.FindOutput(key.weight);
     if (output == nullptr || output->missing) {
-      // A scalar state whose weight neither side has is a tensor like others.
+      // A scalar state whose weight is on neither side is treated like other tensors.
       const uint32_t same = Stored(std::string(name));
       if (output == nullptr && key.kind == aoa::StateKind::kScalar && same != NameMatch::kNone &&
           source_.tensors[same].global_shape == tensor.global_shape && source_.tensors[same].dtype == tensor.dtype) {
@@ -200,15 +200,15 @@ class Mapper {
   std::vector<bool> used_;
   absl::flat_hash_map<std::string, uint32_t> stored_;
   std::map<std::string, std::string> aliases_;
-  std::map<uint32_t, std::vector<std::string>> aliases_of_;  // of the target, by its tensor
+  std::map<uint32_t, std::vector<std::string>> aliases_of_;  // by tensor of the target
 };
 
-// Casts of one entry; the dtype that arrives must be the target's.
+// Returns the casts of one entry. The elements must arrive in the target's dtype.
 absl::StatusOr<CastChain> CastsFor(const aoa::ShardDesc& wanted, const ManifestTensor& stored,
                                    const std::vector<DType>& casts) {
   const ErrorMetadata metadata = {{"tensor", std::string(wanted.key)}};
   const bool state = aoa::SplitStateKey(wanted.key).kind != aoa::StateKind::kWeight;
-  // States are kept in a dtype of their own: the casts of the weight are not applied to them.
+  // A state has a dtype of its own, so the casts of the weight are not applied to it.
   if (state && stored.dtype == wanted.dtype) return CastChain();
   const DType arrives = casts.empty() ? stored.dtype : casts.back();
   if (arrives != wanted.dtype) {

@@ -1,4 +1,4 @@
-// Finds what the tensors of a target are made of, by a mapping.
+// Finds by a mapping what the tensors of a target are made of.
 #ifndef CAIRN_PLANNER_LOAD_MAPPED_MATCH_H_
 #define CAIRN_PLANNER_LOAD_MAPPED_MATCH_H_
 
@@ -18,8 +18,8 @@
 
 namespace cairn {
 
-// The shards of a checkpoint as the mapping language takes them: each distinct box once, and those of a tensor under
-// each of its aliases, too. `manifest` must outlive them.
+// Returns the shards of a checkpoint in the form that the mapping language takes: each distinct box once, and the boxes
+// of a tensor also under each of its aliases. `manifest` must outlive them.
 std::vector<aoa::ShardDesc> DescribeSources(const Manifest& manifest);
 
 struct MappedMatch {
@@ -27,18 +27,19 @@ struct MappedMatch {
   std::shared_ptr<const aoa::MappingReport> report;
 };
 
-// Runs a mapping from the checkpoint's tensors to the target's. Aliases on either side are names like others; states of
-// an optimizer follow their weight, and its casts only where the two sides keep them in different dtypes.
+// Runs a mapping from the checkpoint's tensors to the target's. Aliases on either side are names like others. States of
+// an optimizer follow their weight; its casts apply to them only where the two sides keep them in different dtypes.
 //
-// missing: target tensors that nothing gives, or whose sources the checkpoint lacks (states), unless `_ -> name` keeps
-// them. unexpected: stored tensors that nothing takes and no `name -> _` leaves out. Objects are matched by name.
+// `missing` gets the target tensors that nothing gives, and those whose sources (states) the checkpoint lacks, unless
+// `_ -> name` keeps them. `unexpected` gets the stored tensors that nothing takes and no `name -> _` leaves out.
+// Objects are matched by name.
 //
-// Adds the mapping's own faults (MAPPING_...), all of them, and SHAPE_MISMATCH, DTYPE_MISMATCH of states.
+// Adds all of the mapping's own faults (MAPPING_...), and SHAPE_MISMATCH and DTYPE_MISMATCH of states.
 MappedMatch MapNames(const Manifest& source, const LayoutSet& targets, const aoa::Config& mapping, FaultList& faults);
 
-// The axis maps that make up one tensor of a target, which is `wanted` whole. `stored` answers the number of a stored
-// tensor by its name, or NameMatch::kNone. `missing` gets the names of sources that are not stored; then some axis maps
-// lack. Errors are those of MappedState::Resolve, MAPPING_DTYPE, SHAPE_MISMATCH and DTYPE_MISMATCH.
+// Returns the axis maps that make up one tensor of a target, all of which is `wanted`. `stored` returns the number of a
+// stored tensor by its name, or NameMatch::kNone. `missing` gets the names of sources that are not stored; axis maps
+// are then left out. Fails as MappedState::Resolve, and with MAPPING_DTYPE, SHAPE_MISMATCH and DTYPE_MISMATCH.
 absl::StatusOr<std::vector<AxisMap>> AxisMapsOf(const aoa::MappedState& mapped, const aoa::ShardDesc& wanted,
                                                 const Manifest& source,
                                                 const std::function<uint32_t(const std::string&)>& stored,

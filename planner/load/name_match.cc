@@ -14,7 +14,7 @@ namespace {
 
 bool IsBorder(std::string_view text, size_t at) { return at >= text.size() || text[at] == '.' || text[at] == '/'; }
 
-// `name` with the first whole-component occurrence of `part` replaced; nothing if there is none.
+// Returns `name` with the first occurrence of `part` as a whole component replaced; nothing if there is none.
 std::optional<std::string> Exchange(std::string_view name, std::string_view part, std::string_view by) {
   for (size_t at = name.find(part); at != std::string_view::npos; at = name.find(part, at + 1)) {
     if ((at == 0 || IsBorder(name, at - 1)) && IsBorder(name, at + part.size())) {
@@ -36,7 +36,7 @@ class Matcher {
       aliases_of_[alias.tensor].push_back(alias.name);
       exchanges_.emplace_back(targets.tensors()[alias.tensor].name, alias.name);
     }
-    // Longer parts first, so that a name within another does not win.
+    // Longer parts come first, so that a name within another one does not win.
     std::sort(exchanges_.begin(), exchanges_.end(),
               [](const auto& a, const auto& b) { return std::pair(b.first.size(), a) < std::pair(a.first.size(), b); });
   }
@@ -68,7 +68,7 @@ class Matcher {
     return std::nullopt;
   }
 
-  // Does the target have this stored name under another one?
+  // Returns whether the target has this stored name under another one.
   bool Expected(const std::string& name) const {
     for (const LayoutSet::Alias& alias : targets_.aliases()) {
       if (alias.name == name) return true;
@@ -84,7 +84,7 @@ class Matcher {
   const LayoutSet& targets_;
   absl::flat_hash_map<std::string, uint32_t> stored_;
   std::map<std::string, std::string> aliases_;
-  std::map<uint32_t, std::vector<std::string>> aliases_of_;  // of the target, by its tensor
+  std::map<uint32_t, std::vector<std::string>> aliases_of_;  // by tensor of the target
   std::vector<std::pair<std::string, std::string>> exchanges_;
 };
 

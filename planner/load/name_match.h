@@ -1,4 +1,5 @@
-// Which tensor of a checkpoint a target's name means: names, aliases on both sides, and states that follow an alias.
+// Finds which tensor of a checkpoint a target's name means, by names, aliases on both sides, and states that follow an
+// alias.
 #ifndef CAIRN_PLANNER_LOAD_NAME_MATCH_H_
 #define CAIRN_PLANNER_LOAD_NAME_MATCH_H_
 
@@ -15,18 +16,18 @@ namespace cairn {
 
 struct NameMatch {
   static constexpr uint32_t kNone = UINT32_MAX;
-  // For each tensor of the target: the tensor of the checkpoint that it equals, or kNone.
+  // For each tensor of the target, the tensor of the checkpoint that it equals, or kNone.
   std::vector<uint32_t> source_of;
-  // Filled by a mapping: the boxes that become parts of targets which equal no stored tensor.
+  // A mapping fills this: the boxes that become parts of those targets that equal no stored tensor.
   std::vector<AxisMap> links;
   std::vector<std::string> missing;     // sorted; tensors and objects
   std::vector<std::string> unexpected;  // sorted; tensors
 };
 
-// A wanted name means, in this order: the stored tensor of that name; the tensor that the checkpoint's alias of that
-// name stands for; the stored tensor of one of the target's aliases of it, by name; and the same with an alias
-// exchanged inside the name, between dots or slashes ("optimizer.head.exp_avg" where head is an alias of embed), so
-// that optimizer states follow tied weights. A stored tensor that only an alias of the target asks for is not
+// A wanted name means the first of these that exists: the stored tensor of that name; the tensor that the checkpoint's
+// alias of that name stands for; by name, the stored tensor of one of the target's aliases for it; and the same with an
+// alias exchanged inside the name, between dots or slashes ("optimizer.head.exp_avg" where head is an alias of embed),
+// so that optimizer states follow tied weights. A stored tensor that only an alias of the target asks for is not
 // unexpected. Adds SHAPE_MISMATCH and DTYPE_MISMATCH, with the strategies of both sides in the message; such tensors
 // match none.
 NameMatch MatchNames(const Manifest& source, const LayoutSet& targets, FaultList& faults);

@@ -1,6 +1,6 @@
-// Validation against an oracle that knows nothing of boxes: it counts, element by element, how many distinct shards
-// hold each element of a tensor. Boxes and flat ranges are mixed within one tensor; some sets tile, some do not.
-// CAIRN_ORACLE_CASES sets how many (default 4000), CAIRN_ORACLE_SEED the first seed.
+// Compares validation with an oracle that knows nothing of boxes: it counts, element by element, how many distinct
+// shards hold each element of a tensor. One tensor may mix boxes and flat ranges; some sets tile it, some do not.
+// CAIRN_ORACLE_CASES sets how many cases (default 4000), CAIRN_ORACLE_SEED the first seed.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -70,7 +70,7 @@ Case MakeCase(uint64_t seed) {
       shards.push_back({box, std::nullopt});
       continue;
     }
-    // Flat pieces of the box, uneven, some empty.
+    // The box is cut into flat pieces, which are uneven and sometimes empty.
     int64_t begin = 0;
     while (begin < box.size()) {
       const int64_t end = std::min(box.size(), begin + Below(random, box.size() + 1));
@@ -78,7 +78,7 @@ Case MakeCase(uint64_t seed) {
       begin = end;
     }
   }
-  // Half of the cases are spoilt: a shard lost, doubled under another cut, shifted, grown or shrunk.
+  // Half of the cases are spoilt: a shard is lost, doubled under another cut, shifted, grown or shrunk.
   for (int64_t faults = Below(random, 2) * (1 + Below(random, 2)); faults > 0 && !shards.empty(); --faults) {
     const auto at = static_cast<size_t>(Below(random, static_cast<int64_t>(shards.size())));
     ShardDescription& shard = shards[at];
@@ -144,11 +144,12 @@ bool Tiles(const Case& test) {
   return std::all_of(count.begin(), count.end(), [](int n) { return n == 1; });
 }
 
-// Empty if the planner says what the oracle counts. `planned`: what the planner is given instead.
+// Returns a text that is empty if the planner says what the oracle counts. `planned` is given to the planner instead of
+// `test`.
 std::string Check(const Case& test, const Case* planned = nullptr) {
   size_t elements = 1;
   for (int64_t extent : test.shape) elements *= static_cast<size_t>(extent);
-  // Replicas are one shard: what counts is how many different ones hold an element.
+  // Replicas count as one shard: what matters is how many different shards hold an element.
   std::vector<ShardDescription> distinct;
   std::vector<LayoutDescription> layouts;
   std::vector<std::string> bytes, digests;
@@ -183,7 +184,8 @@ std::string Check(const Case& test, const Case* planned = nullptr) {
                         ", the planner: ", plan.ok() ? "OK" : plan.status().ToString());
   }
   if (plan.ok()) return "";
-  // Every fault's region is wrong throughout in the way it says; together they are all that is wrong, unless capped.
+  // Each fault's region is wrong everywhere, in the way that the fault says. Together the regions are all that is
+  // wrong, unless faults were capped.
   std::vector<bool> told(elements, false);
   for (const Fault& fault : faults.faults()) {
     const bool gap = fault.reason == Reason::kShardGap;
@@ -222,7 +224,7 @@ TEST(ValidationOracleTest, Validation_BoxesAndFlatRangesMixed_AsCountedElementBy
   EXPECT_TRUE(cases < 1000 || mixed > cases / 10) << mixed;
 }
 
-// The control: a layout that loses one element between the oracle and the planner must be noticed.
+// This is the control: if a layout loses one element between the oracle and the planner, the test must notice.
 TEST(ValidationOracleTest, Validation_PlantedFault_IsCaught) {
   int planted = 0;
   for (uint64_t seed = 1; seed <= 400; ++seed) {
@@ -231,14 +233,14 @@ TEST(ValidationOracleTest, Validation_PlantedFault_IsCaught) {
     bool lost = false;
     for (auto& shards : other.ranks) {
       for (ShardDescription& shard : shards) {
-        // Only a flat piece that one rank holds alone leaves a gap.
+        // A gap appears only if one rank alone holds the flat piece.
         if (lost || !shard.flat || shard.flat->size() == 0 || HoldersOf(test, shard) != 1) continue;
         ++shard.flat->begin;
         lost = true;
       }
     }
     if (!lost) continue;
-    // A case that did not tile may not tile in the same elements either way: only what was whole must be missed.
+    // Only a case that was whole must be noticed: one that did not tile may fail at the same elements either way.
     if (Check(test) != "" || !Tiles(test)) continue;
     ++planted;
     EXPECT_NE(Check(test, &other), "") << "seed " << seed;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint64_t kBlock = kChecksumBlockBytes;
 constexpr uint64_t kDataPage = 4096;
-// A balanced reader has about so many segments. More would mean better balance, but more reads.
+// A balanced reader has about this many segments. More would balance better, but cost more reads.
 constexpr uint64_t kSegmentsPerRank = 8;
 
 class ReadsPlanner {
@@ -38,7 +38,8 @@ class ReadsPlanner {
   }
 
  private:
-  // A tensor of the target that takes all of a source tensor or, by a link, a part; and one of its shards.
+  // A tensor of the target that takes all of a source tensor or, by a link, a part of it; and one shard of that target
+  // tensor.
   struct Wanted {
     uint32_t target;
     uint32_t link;
@@ -52,7 +53,7 @@ class ReadsPlanner {
   void ChooseReaders();
   int OwnerOf(const Segment& segment) const;
   bool SameLayouts() const;
-  // Whether the rank (an index) takes bytes of the segment itself.
+  // Returns whether the rank (an index) itself takes bytes of the segment.
   bool Needs(int rank, const Segment& segment) const;
   uint64_t LargestSegment() const;
 
@@ -75,7 +76,7 @@ void ReadsPlanner::AddTensor(const ManifestTensor& tensor, const std::vector<Wan
     index.Add(shard.flat ? BoundsOf(PieceOf(source_, shard)) : source_.box_of(shard));
   }
   index.Build();
-  std::vector<std::pair<uint32_t, Wanted>> pairs;  // shard of the tensor, target shard
+  std::vector<std::pair<uint32_t, Wanted>> pairs;  // shard of the tensor, and target shard
   for (const Wanted& want : wanted) {
     for (uint32_t target : targets_.ShardsOf(want.target)) {
       Box bounds = targets_.IsFlat(target) ? BoundsOf(PieceOf(targets_, target)) : targets_.BoxOf(target);
@@ -87,7 +88,7 @@ void ReadsPlanner::AddTensor(const ManifestTensor& tensor, const std::vector<Wan
       index.ForEach(bounds, [&](size_t i) { pairs.emplace_back(static_cast<uint32_t>(i), Wanted{target, want.link}); });
     }
   }
-  // By shard, targets in order.
+  // The pairs are ordered by shard, with the targets in their own order.
   std::vector<uint32_t> first(tensor.shard_count + 1, 0);
   for (const auto& pair : pairs) ++first[pair.first + 1];
   std::partial_sum(first.begin(), first.end(), first.begin());
@@ -110,7 +111,7 @@ void ReadsPlanner::AddItem(uint32_t item, std::span<const Wanted> target_shards)
   for (const Wanted& want : target_shards) {
     Use use = {want.target, want.link};
     Overlap overlap = OverlapOf(source_, shard, targets_, match_, use);
-    if (overlap.empty()) continue;  // only the bounds of flat pieces met
+    if (overlap.empty()) continue;  // only the bounds of flat pieces meet
     const FlatRange span = overlap.source_span();
     const auto bytes = static_cast<uint64_t>(element);
     use.begin = static_cast<uint64_t>(span.begin) * bytes;
@@ -143,7 +144,7 @@ void ReadsPlanner::FindNeeded(const ManifestShard& shard, const Piece& piece, co
   if (all_contiguous) {
     for (const Overlap& overlap : overlaps) runs.push_back(overlap.source_span());
   } else {
-    // There are many rows, and several targets take a part of each. The item is needed whole if the parts tile it.
+    // There are many rows, and several targets take a part of each row. The whole item is needed if the parts tile it.
     if (!piece.flat && total >= size) {
       std::vector<int64_t> pool;
       std::vector<PackedBox> boxes;
@@ -159,7 +160,7 @@ void ReadsPlanner::FindNeeded(const ManifestShard& shard, const Piece& piece, co
       }
       if (comparable) {
         pool.reserve(regions.size() * 2 * ndim);
-        // Equal regions of several targets count once.
+        // Equal regions of several targets count as one.
         std::sort(regions.begin(), regions.end(), [](const Box* a, const Box* b) {
           return std::tie(a->offset, a->shape) < std::tie(b->offset, b->shape);
         });
@@ -199,8 +200,8 @@ void ReadsPlanner::AddObjects() {
 }
 
 uint64_t ReadsPlanner::LargestSegment() const {
-  if (options_.owners_read) return uint64_t{1} << 62;  // nothing is read in rounds, nobody else can read
-  // With room for the offset of a read within its first page.
+  if (options_.owners_read) return uint64_t{1} << 62;  // there are no rounds, and nobody else can read
+  // A read needs room for its offset within its first page.
   const uint64_t by_round = std::max(kBlock, (options_.round_bytes - 2 * kDataPage) / kBlock * kBlock);
   const uint64_t share = reads_.unique_bytes / (kSegmentsPerRank * std::max<size_t>(1, targets_.ranks().size()));
   return std::min(by_round, (share / kBlock + 1) * kBlock);
@@ -214,7 +215,7 @@ void ReadsPlanner::CutSegments() {
     const uint64_t bytes = ItemBytes(needed.item);
     cuts.assign({0, bytes});
     if (bytes > kBlock && !options_.owners_read) {
-      // Where the consumers change, moved to the next border of a block.
+      // The item is cut where the consumers change, at the next border of a block.
       for (uint32_t u = needed.first_use; u < needed.first_use + needed.uses; ++u) {
         for (uint64_t border : {reads_.uses[u].begin, reads_.uses[u].end}) {
           const uint64_t cut = (border + kBlock / 2) / kBlock * kBlock;
@@ -228,7 +229,7 @@ void ReadsPlanner::CutSegments() {
     const uint32_t last_range = needed.first_range + needed.ranges;
     uint32_t use = needed.first_use;
     const uint32_t last_use = needed.first_use + needed.uses;
-    // The largest end of the uses before each: where a search for the first that meets a segment may begin.
+    // Uses and ranges ascend, so the search for those that meet a segment goes on where the last one ended.
     for (size_t c = 0; c + 1 < cuts.size(); ++c) {
       const uint64_t parts = (cuts[c + 1] - cuts[c] + largest - 1) / largest;
       const uint64_t step = ((cuts[c + 1] - cuts[c]) / parts + kBlock - 1) / kBlock * kBlock;
@@ -304,7 +305,7 @@ void ReadsPlanner::ChooseReaders() {
   for (uint32_t s = 0; s < reads_.segments.size(); ++s) {
     Segment& segment = reads_.segments[s];
     if (same) {
-      // A shard that was moved to be written is not read by its writer, which does not hold it.
+      // The writer of a moved shard does not hold it, so it does not read the shard either.
       const int owner = OwnerOf(segment);
       if (owner >= 0 && Needs(owner, segment)) {
         give(segment, owner);

@@ -20,34 +20,35 @@ struct ByteRange {
   uint64_t end = 0;
 };
 
-// A target shard that needs bytes of an item, all of them within [begin, end).
+// A target shard that needs some bytes of an item, all of which lie within [begin, end).
 struct Use {
   uint32_t target = 0;
-  uint32_t link = NameMatch::kNone;  // of NameMatch::links; none: the same elements of a tensor of the same shape
+  // An index into NameMatch::links. Without one, it takes the same elements of a tensor of the same shape.
+  uint32_t link = NameMatch::kNone;
   uint64_t begin = 0;
   uint64_t end = 0;
 };
 
-// A stored item that is needed. Items are numbered: shard i of the manifest is item i, object j is item
-// (number of shards) + j.
+// A stored item that is needed. Items have numbers: shard i of the manifest is item i, and object j is item (number of
+// shards) + j.
 struct NeededItem {
   uint32_t item = 0;
-  uint32_t first_use = 0;  // into Reads::uses; by begin
+  uint32_t first_use = 0;  // into Reads::uses; ordered by begin
   uint32_t uses = 0;
-  uint32_t first_range = 0;  // into Reads::ranges: what is needed, ascending, not touching
+  uint32_t first_range = 0;  // into Reads::ranges: the needed bytes, ascending, not touching
   uint32_t ranges = 0;
 };
 
-// A part of a needed item that one rank reads: its needed bytes within [begin, end). Cut at multiples of
-// kChecksumBlockBytes of the item.
+// A part of a needed item that one rank reads: its needed bytes within [begin, end). Items are cut at multiples of
+// kChecksumBlockBytes.
 struct Segment {
   uint32_t needed = 0;     // into Reads::items
-  uint32_t first_use = 0;  // the item's uses that may meet it: Reads::uses[first_use .. last_use)
+  uint32_t first_use = 0;  // the item's uses that may meet it are Reads::uses[first_use .. last_use)
   uint32_t last_use = 0;
   int reader = -1;  // index of the rank
   uint64_t begin = 0;
   uint64_t end = 0;
-  uint64_t bytes = 0;  // needed
+  uint64_t bytes = 0;  // those that are needed
 };
 
 struct Reads {
@@ -58,23 +59,24 @@ struct Reads {
   uint64_t unique_bytes = 0;
 };
 
-// What an item holds, for Overlap.
+// Returns what an item holds, for Overlap.
 Piece PieceOf(const Manifest& source, const ManifestShard& shard);
 Piece PieceOf(const LayoutSet& targets, uint32_t shard);
-// The common elements of a stored shard and what a use takes.
+// Returns the elements that a stored shard and the target of a use have in common.
 Overlap OverlapOf(const Manifest& source, const ManifestShard& shard, const LayoutSet& targets, const NameMatch& match,
                   const Use& use);
 
-// Every needed byte stands in exactly one segment. Objects have no uses: all of an object's bytes are needed by the
-// ranks that ObjectConsumers names.
+// Every needed byte stands in exactly one segment. Objects have no uses: the ranks that ObjectConsumers names need all
+// bytes of an object.
+//
 //
 // A segment is read by one of the ranks that need most of it. Segments that only one rank needs are given out first.
-// The others follow, heaviest first, each to the rank with the smallest (bytes so far, bytes of its node, rank). If
+// The others follow, heaviest first, each to the rank with the smallest (bytes so far, bytes of its node, rank). But if
 // every rank has the layout with which the checkpoint was saved, each reads what it wrote, as far as it holds that.
 Reads PlanReads(const Manifest& source, const LayoutSet& targets, const NameMatch& match, const LoadOptions& options);
 
-// Says which ranks (indices) get an object: all of them. But an object of which each rank has its own goes only to that
-// rank, if the world size is the same.
+// Says which ranks (indices) get an object: all of them. But an object that each rank has for itself goes only to its
+// own rank if the world size is unchanged.
 enum class ObjectConsumers { kAll, kOwner };
 ObjectConsumers ConsumersOf(const Manifest& source, const LayoutSet& targets, const ManifestObject& object);
 

@@ -1,5 +1,5 @@
-// In-memory reshards: the source's memory takes the place of files. Executed on buffers that are laid out as the write
-// plans of the source say, copy by copy, and compared element by element.
+// Tests in-memory reshards, in which the source's memory takes the place of files. They are executed copy by copy on
+// buffers that are laid out as the write plans of the source say, and compared element by element.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -16,7 +16,7 @@ namespace {
 
 uint64_t Padded(uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
-// A rank's memory as its agent lays it out: the files of its write plan one after the other, each on a page.
+// Returns a rank's memory as its agent lays it out: the files of its write plan one after the other, each on a page.
 Bytes SlabOf(const v1::WritePlan& plan, const RankMemory& rank) {
   Bytes slab;
   for (const v1::PlannedFile& file : plan.files()) {
@@ -34,7 +34,7 @@ Bytes SlabOf(const v1::WritePlan& plan, const RankMemory& rank) {
   return slab;
 }
 
-// Empty if all is well.
+// Returns what failed; empty if nothing did.
 std::string RunReshard(const Model& model, uint64_t seed, const std::function<void(v1::ReadPlan&)>& spoil = nullptr) {
   const std::vector<RankMemory> sources = MakeRanks(ContentsOf(model), MakeLayouts(model, seed * 2 + 1), true);
   const std::vector<RankMemory> wanted = MakeRanks(ContentsOf(model), MakeLayouts(model, seed * 2 + 2), true);
@@ -123,7 +123,7 @@ TEST(ReshardPlanTest, ReshardPlan_PlantedFault_IsCaught) {
   EXPECT_GT(planted, 5);
 }
 
-// Layouts of one tensor "w" with `rows` rows of 8 bytes, cut by the borders.
+// Returns layouts of one tensor "w" with `rows` rows of 8 bytes, cut at the borders.
 std::vector<RankMemory> Rows(int64_t rows, const std::vector<int64_t>& borders) {
   Model model;
   model.tensors.push_back({"w", DType::kFloat64, {rows}, 0, -1, false});

@@ -24,7 +24,7 @@ Bins SplitIntoBins(std::span<const BinItem> items, int bins) {
     if (items[i].object) {
       split.items[objects++ % count].push_back(i);
     } else {
-      tensors.emplace_back(~items[i].bytes, i);  // ascending by the complement: largest first, equal ones in order
+      tensors.emplace_back(~items[i].bytes, i);  // the complement sorts the largest first, equal ones in order
     }
   }
   std::sort(tensors.begin(), tensors.end());

@@ -20,9 +20,9 @@ struct Bins {
   std::vector<uint64_t> tensor_bytes;
 };
 
-// If there is one bin, it keeps the items in their order. Else objects go to the bins in turn. Then come the tensors,
-// largest first and equal ones in their order, each to the bin with the smallest (bytes of tensors so far, index).
-// `bins` >= 1. O(n log n).
+// A single bin keeps the items in their order. Else objects go to the bins in turn. Then come the tensors, largest
+// first and equal ones in their order, each to the bin with the smallest (bytes of tensors so far, index). `bins` >= 1.
+// O(n log n).
 Bins SplitIntoBins(std::span<const BinItem> items, int bins);
 
 }  // namespace cairn

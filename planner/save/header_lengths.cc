@@ -9,7 +9,7 @@
 namespace cairn {
 namespace {
 
-// Decimal digits (Hacker's Delight, 11-4: from the binary length, one comparison).
+// Counts decimal digits (Hacker's Delight, 11-4: from the binary length, with one comparison).
 uint64_t Digits(uint64_t number) {
   static constexpr uint64_t kPowers[] = {0,
                                          10,
@@ -35,14 +35,14 @@ uint64_t Digits(uint64_t number) {
   return guess + (number >= kPowers[guess]);
 }
 
-// "1,2,3" without brackets.
+// Returns the length of "1,2,3" without brackets.
 uint64_t Numbers(const int64_t* numbers, size_t count) {
   uint64_t length = count == 0 ? 0 : count - 1;
   for (size_t i = 0; i < count; ++i) length += Digits(static_cast<uint64_t>(numbers[i]));
   return length;
 }
 
-// A text in a JSON that stands in a JSON string, and one in plain JSON.
+// Returns the length of a text in JSON that stands in a JSON string; Plain returns that of a text in plain JSON.
 uint64_t Nested(uint64_t bytes, uint64_t escapes) { return 4 + bytes + 3 * escapes; }
 uint64_t Plain(uint64_t bytes, uint64_t escapes) { return 2 + bytes + escapes; }
 constexpr uint64_t Key(uint64_t bytes) { return 4 + bytes + 1; }
@@ -54,12 +54,12 @@ HeaderLengths::HeaderLengths(const LayoutSet& set) : set_(set) {
     const auto escapes = static_cast<uint64_t>(
         std::count_if(tensor.name.begin(), tensor.name.end(), [](char c) { return c == '"' || c == '\\'; }));
     const DTypeInfo& info = InfoOf(tensor.dtype);
-    // DCP_SHARDING_INFO, without name and offsets: ":{", key, "[]", "}".
+    // DCP_SHARDING_INFO has, besides name and offsets: ":{", key, "[]", "}".
     uint64_t fixed = 2 + Key(13) + 2 + 1;
-    // "cairn": ":{", dtype, global shape, checksum, "}".
+    // "cairn" has ":{", dtype, global shape, checksum, "}".
     fixed += 2 + Key(5) + 4 + info.name.size() + 1 + Key(12) + 2 +
              Numbers(tensor.global_shape.data(), tensor.global_shape.size()) + 1 + Key(6) + 12 + 1;
-    // The entry: `:{"dtype":"`, `","shape":[]`, `,"data_offsets":[0,]`, "}".
+    // The entry has `:{"dtype":"`, `","shape":[]`, `,"data_offsets":[0,]`, "}".
     fixed += 11 + info.safetensors.size() + 12 + 20 + 1;
     tensors_.push_back({tensor.name.size(), escapes, fixed + 3});
   }
@@ -87,9 +87,9 @@ uint64_t HeaderLengths::Of(uint32_t shard) const {
   } else {
     const uint64_t shape = Numbers(dims + ndim, ndim);
     const uint64_t range = Numbers(dims + 2 * ndim, 2);
-    // "#flat:offset:shape:begin-end"
+    // A flat piece is named "#flat:offset:shape:begin-end".
     name += 6 + offset + 1 + shape + 1 + range;
-    length += 1;  // saved_offsets [0]
+    length += 1;  // saved_offsets is [0]
     length += Digits(static_cast<uint64_t>(dims[2 * ndim + 1] - dims[2 * ndim]) *
                      (as_bytes ? static_cast<uint64_t>(info.bytes) : 1));
     length += 1 + Key(6) + Nested(known.name, known.escapes) + 1 + Key(6) + 2 + offset + 1 + Key(5) + 2 + shape + 1 +

@@ -1,5 +1,5 @@
-// Measures how much of a bin's header each shard takes, without building an item or a name, because millions of them
-// are measured.
+// Measures how much of a bin's header each shard takes. It builds no item and no name, because millions of shards are
+// measured.
 #ifndef CAIRN_PLANNER_SAVE_HEADER_LENGTHS_H_
 #define CAIRN_PLANNER_SAVE_HEADER_LENGTHS_H_
 
@@ -15,7 +15,7 @@ class HeaderLengths {
  public:
   explicit HeaderLengths(const LayoutSet& set);
 
-  // What HeaderSizer::Add(set.ItemOf(shard)) adds to inner_bytes().
+  // Returns what HeaderSizer::Add(set.ItemOf(shard)) adds to inner_bytes().
   uint64_t Of(uint32_t shard) const;
 
  private:

@@ -1,4 +1,4 @@
-// What ranks hold of an item, against what its writer wrote.
+// Compares what ranks hold of an item with what its writer wrote.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -13,7 +13,7 @@
 namespace cairn {
 namespace {
 
-// Checksum and true length of an object; a shard's length is known.
+// The checksum and true length of an object. For a shard the length is known.
 struct Content {
   uint32_t crc32c = 0;
   uint64_t object_bytes = 0;
@@ -26,17 +26,17 @@ struct Written {
   bool known = false;
   Content content;
   int rank = 0;
-  size_t agreeing = 0;  // others that hold the same
+  size_t agreeing = 0;  // how many others hold the same
 };
 
-// Ranks that hold something else than the writer of an item.
+// The ranks that hold something else than the writer of an item.
 struct Differing {
   std::vector<int> ranks;
   std::map<Content, std::vector<int>> by_content;
 };
 
-// Who differs from most of those that were compared, the writer included: with three or more of them it is likelier
-// that a few went astray than that many went astray alike.
+// Says which ranks differ from most of those that were compared, the writer included. With three or more ranks it is
+// likelier that a few went astray than that many went astray in the same way.
 std::string OddOnesOut(const Written& written, const Differing& differing) {
   const size_t agreeing = 1 + written.agreeing;
   const size_t all = agreeing + differing.ranks.size();
@@ -53,7 +53,7 @@ std::string OddOnesOut(const Written& written, const Differing& differing) {
   return absl::StrCat("; no more than half of the ", all, " ranks agree");
 }
 
-// The writer and those that differ from it.
+// Returns the writer and those that differ from it.
 std::vector<int> AllOf(const Written& written, const Differing& differing) {
   std::vector<int> ranks = differing.ranks;
   ranks.insert(std::lower_bound(ranks.begin(), ranks.end(), written.rank), written.rank);
@@ -72,18 +72,18 @@ class ReplicaComparison {
       : plan_(plan), set_(*plan.set), shards_(set_.shard_count()), objects_(set_.objects().size()) {}
 
   void AddWritten(const RankResult& result);
-  // After all that was written.
+  // Must be called after all that was written has been added.
   void AddHeld(const HolderChecksums& holder);
   void Tell(FaultList& objects, FaultList& tensors);
 
  private:
   Written& WrittenOf(uint32_t index) { return index & kObjectBit ? objects_[index & ~kObjectBit] : shards_[index]; }
   void AddWrittenFile(const PlanFile& file, int rank, const v1::FileResult& reported);
-  // The item that a rank's checksum is of. Nothing: it is none that ranks share.
+  // Returns the item that a rank's checksum belongs to; nothing if ranks do not share it.
   std::optional<uint32_t> SharedItem(const LayoutSet::Layout& layout, uint32_t number) const;
   void Compare(uint32_t index, int rank, const Content& held);
 
-  // By object: ranks that declare it, did not write it and reported no checksum of it.
+  // Returns, by object, the ranks that declare it, did not write it and reported no checksum of it.
   std::map<uint32_t, std::vector<int>> Missing() const;
   Fault MissingFault(uint32_t object, const std::vector<int>& ranks) const;
   Fault ObjectFault(uint32_t object, const Written& written, const Differing& differing) const;
@@ -94,7 +94,7 @@ class ReplicaComparison {
   std::vector<Written> shards_;
   std::vector<Written> objects_;
   std::map<uint32_t, Differing> differing_;
-  std::map<int, std::vector<bool>> reported_objects_;  // by rank: those of its layout
+  std::map<int, std::vector<bool>> reported_objects_;  // by rank: the objects of its layout that it reported
 };
 
 void ReplicaComparison::AddWritten(const RankResult& result) {
@@ -186,7 +186,7 @@ std::map<uint32_t, std::vector<int>> ReplicaComparison::Missing() const {
       const Written& written = objects_[object];
       if (set_.objects()[object].per_rank || !written.known || written.rank == rank) continue;
       if (reported != reported_objects_.end() && reported->second[number]) continue;
-      missing[object].push_back(rank);  // ascending, as ranks() are
+      missing[object].push_back(rank);  // ascending, because ranks() ascends
     }
   }
   return missing;

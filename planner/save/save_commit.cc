@@ -1,4 +1,5 @@
-// The manifest of an attempt: what its plan says of every item, and what the agents report of their files.
+// Makes the manifest of an attempt from its plan, which describes every item, and from what the agents report about
+// their files.
 #include <algorithm>
 #include <string>
 #include <string_view>
@@ -14,7 +15,7 @@
 namespace cairn {
 namespace {
 
-// Makes one manifest. The order of its files is the plan's.
+// Makes one manifest. Its files are in the order of the plan.
 class ManifestMaker {
  public:
   ManifestMaker(const SavePlan::Impl& plan, std::span<const RankResult> results);
@@ -32,7 +33,7 @@ class ManifestMaker {
   void AddAttempt(const CommitInfo& commit);
   void AddRanks();
   absl::Status AddFile(uint32_t number);
-  // `object`: which of the file's objects the item is.
+  // `object` says which of the file's objects the item is.
   absl::Status AddObject(uint32_t number, uint32_t item, int object, const v1::FileResult& result);
   void SortObjects();
   void AddTensors();
@@ -40,7 +41,7 @@ class ManifestMaker {
   void AddShard(uint32_t shard, size_t dimensions);
   void AddAliases();
 
-  // What the file's writer reports of it, compared with the plan.
+  // Returns what the file's writer reports about it, after comparing that with the plan.
   absl::StatusOr<const v1::FileResult*> ResultOf(uint32_t file) const;
   absl::Status Refuse(const PlanFile& file, std::string_view what) const;
 
@@ -51,7 +52,7 @@ class ManifestMaker {
 
   const SavePlan::Impl& plan_;
   const LayoutSet& set_;
-  std::vector<const v1::WriteResult*> results_;  // by index of the rank; null where it is missing
+  std::vector<const v1::WriteResult*> results_;  // by index of the rank; null if a rank's result is missing
   std::vector<Place> places_;                    // by shard
   Manifest manifest_;
 };
@@ -173,7 +174,7 @@ void ManifestMaker::AddTensor(const LayoutSet::Tensor& tensor, std::span<const u
   for (const uint32_t shard : shards) AddShard(shard, tensor.global_shape.size());
 }
 
-// Adds a shard of the last tensor.
+// Adds a shard of the tensor that was added last.
 void ManifestMaker::AddShard(uint32_t shard, size_t dimensions) {
   const Place& place = places_[shard];
   ManifestShard entry;

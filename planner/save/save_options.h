@@ -1,4 +1,4 @@
-// What a caller may choose of a save's plan.
+// Holds what a caller may choose about a save's plan.
 #ifndef CAIRN_PLANNER_SAVE_SAVE_OPTIONS_H_
 #define CAIRN_PLANNER_SAVE_SAVE_OPTIONS_H_
 
@@ -17,11 +17,11 @@ enum class MovePolicy {
 struct SaveOptions {
   int bins_per_rank = 2;  // 1 to 99
   MovePolicy moves = MovePolicy::kNever;
-  // Loads above this multiple of the mean are brought down, as far as whole shards allow.
+  // Loads above this multiple of the mean are reduced, as far as whole shards allow.
   double move_threshold = 1.02;
-  // Ranks that were slow. If another rank holds a replica, it is preferred.
+  // These ranks were slow. Another rank that holds a replica is preferred to them.
   std::vector<int> slow_ranks;
-  // How many faults are kept. All are counted.
+  // At most this many faults are kept. All are counted.
   size_t max_faults = 64;
 };
 

@@ -59,12 +59,7 @@ std::vector<std::string> SavePlan::names() const {
 
 std::string SavePlan::PartFor(int rank) const {
   const auto r = impl_->IndexOf(rank);
-  return r ? impl_->Part(*r, impl_->digest) : std::string();
-}
-
-std::string SavePlan::PartDigest(int rank) const {
-  const auto r = impl_->IndexOf(rank);
-  return r ? Digest(impl_->Part(*r, "")) : std::string();
+  return r ? impl_->Part(*r) : std::string();
 }
 
 std::vector<PlannedFileView> SavePlan::Files() const {

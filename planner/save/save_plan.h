@@ -29,8 +29,8 @@ struct RankResult {
   cairn::v1::WriteResult result;
 };
 
-// Checksums of items that a rank holds, by the item's number in its layout. Every shared object must be there, and any
-// shards may be.
+// The checksums of items that a rank holds, by the item's number in its layout. Every shared object must be among them,
+// and any of the shards may be.
 struct HolderChecksums {
   int rank = 0;
   std::vector<cairn::v1::ReplicaChecksum> checksums;
@@ -43,7 +43,7 @@ struct CommitInfo {
   std::string request_id;
   uint32_t world_size = 0;
   absl::Time commit_time;
-  // "cairn 0.1.0".
+  // For example "cairn 0.1.0".
   std::string writer;
 };
 
@@ -72,37 +72,35 @@ class SavePlan {
   class Impl;
   explicit SavePlan(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 
-  // 32 bytes; equal digests mean equal plans.
+  // Returns 32 bytes; equal digests mean equal plans.
   const std::string& digest() const;
-  // Ascending.
+  // Returns the ranks, ascending.
   const std::vector<int>& ranks() const;
-  // The bytes of all files, headers and slots included.
+  // Counts the bytes of all files, headers and slots included.
   uint64_t total_bytes() const;
-  // The bytes of tensors and objects, each distinct one counted once, without headers.
+  // Counts the bytes of tensors and objects, each distinct one once, without headers.
   uint64_t unique_bytes() const;
-  // Data bytes that each rank writes, parallel to ranks().
+  // Returns how many data bytes each rank writes, parallel to ranks().
   std::vector<uint64_t> rank_bytes() const;
-  // The data bytes that a rank writes and no other rank holds. 0 for a rank that is not in the plan.
+  // Counts the data bytes that a rank writes and no other rank holds. 0 for a rank that is not in the plan.
   uint64_t SoleBytes(int rank) const;
-  // All names of tensors, objects and aliases, sorted.
+  // Returns all names of tensors, objects and aliases, sorted.
   std::vector<std::string> names() const;
 
-  // The serialized cairn.v1.WritePlan of a rank of this plan; empty for any other.
+  // Returns the serialized cairn.v1.WritePlan of a rank of this plan; empty for any other.
   std::string PartFor(int rank) const;
-  // The digest of the part without the plan's own digest: equal in two plans if the rank has the same to do in both.
-  std::string PartDigest(int rank) const;
 
   // Lists everything at once, for people and dry runs. This takes memory for every item.
   std::vector<PlannedFileView> Files() const;
   std::vector<PlannedMove> Moves() const;
-  // Ranks (from, to) between which shards move, each pair once; ascending.
+  // Returns the pairs of ranks (from, to) between which shards move, each pair once; ascending.
   std::vector<std::pair<int, int>> MovePairs() const;
 
-  // Compares what holders have with what was written. `objects` gets OBJECT_MISMATCH for each shared object, `tensors`
-  // REPLICA_MISMATCH for each shard whose holders report other bytes than its writer, naming the item, the writer and
-  // the holders that differ. Shards are compared where a holder reports them. Each rank that declares a shared object
-  // has to report it: if one does not, BAD_REQUEST in `objects` names the object. `results` may lack ranks; what nobody
-  // wrote is left out. `objects` and `tensors` may be one list.
+  // Compares what holders have with what was written. `objects` gets OBJECT_MISMATCH for each shared object, and
+  // `tensors` gets REPLICA_MISMATCH for each shard, whose holders report other bytes than its writer; the fault names
+  // the item, the writer and the holders that differ. A shard is compared where a holder reports it. Each rank that
+  // declares a shared object has to report it: if one does not, BAD_REQUEST in `objects` names the object. `results`
+  // may lack ranks; what nobody wrote is not compared. `objects` and `tensors` may be the same list.
   void CompareReplicas(std::span<const RankResult> results, std::span<const HolderChecksums> holders,
                        FaultList& objects, FaultList& tensors) const;
 
@@ -114,30 +112,30 @@ class SavePlan {
   std::shared_ptr<const Impl> impl_;
 };
 
-// Validates the layouts as a whole, and plans. `ranks` may be in any order, but no rank may be there twice.
-// INVALID_ARGUMENT with all faults found (see FaultList::ToStatus) and the reason of the first: BAD_REQUEST (bytes that
-// are no layout, columns that do not fit), BAD_NAME, BAD_DTYPE, BAD_SHAPE, SHAPE_OVERFLOW, SHARD_OUT_OF_BOUNDS,
-// SHARD_GAP, SHARD_OVERLAP, SHAPE_MISMATCH, DTYPE_MISMATCH, NAME_COLLISION, ALIAS_UNRESOLVED, EMPTY_LAYOUT;
-// FAILED_PRECONDITION: OBJECT_MISMATCH (slots of a shared object differ).
+// Validates the layouts as a whole and makes the plan. `ranks` may be in any order, but no rank may be there twice.
+// Fails with all faults that it found (see FaultList::ToStatus) and the reason of the first. INVALID_ARGUMENT:
+// BAD_REQUEST (bytes that are no layout, columns that do not fit), BAD_NAME, BAD_DTYPE, BAD_SHAPE, SHAPE_OVERFLOW,
+// SHARD_OUT_OF_BOUNDS, SHARD_GAP, SHARD_OVERLAP, SHAPE_MISMATCH, DTYPE_MISMATCH, NAME_COLLISION, ALIAS_UNRESOLVED,
+// EMPTY_LAYOUT. FAILED_PRECONDITION: OBJECT_MISMATCH (slots of a shared object differ).
 absl::StatusOr<SavePlan> MakeSavePlan(std::span<const RankInput> ranks, const SaveOptions& options);
-// The same. After an error all faults are in `faults`, which then is not empty.
+// Does the same. After an error `faults` has all faults and is not empty.
 absl::StatusOr<SavePlan> MakeSavePlan(std::span<const RankInput> ranks, const SaveOptions& options, FaultList& faults);
 
-// The digest that the result of MakeSavePlan would have. It is computed without planning.
+// Returns the digest that the result of MakeSavePlan would have, without planning.
 std::string SavePlanDigest(std::span<const RankInput> ranks, const SaveOptions& options);
 
-// Remembers the last plans by digest, so that unchanged layouts never plan again. Not thread-safe.
+// Remembers the last plans by digest, so that unchanged layouts are not planned again. Not thread-safe.
 class SavePlanCache {
  public:
   explicit SavePlanCache(size_t capacity = 4) : capacity_(capacity) {}
   absl::StatusOr<SavePlan> Get(std::span<const RankInput> ranks, const SaveOptions& options);
-  // How many calls of Get planned anew.
+  // Counts the calls of Get that planned anew.
   size_t planned() const { return planned_; }
 
  private:
   size_t capacity_;
   size_t planned_ = 0;
-  std::vector<SavePlan> plans_;  // the one used last is the last
+  std::vector<SavePlan> plans_;  // the one that was used last stands last
 };
 
 }  // namespace cairn

@@ -1,4 +1,4 @@
-// The parts of a save plan: who writes which items into which files, in numbers.
+// Holds a save plan in numbers: who writes which items into which files.
 #ifndef CAIRN_PLANNER_SAVE_SAVE_PLAN_IMPL_H_
 #define CAIRN_PLANNER_SAVE_SAVE_PLAN_IMPL_H_
 
@@ -13,11 +13,10 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "cairn/v1/plan.pb.h"
 #include "common/format/safetensors_header.h"
 #include "common/format/wire.h"
+#include "common/storage/checkpoint_path.h"
 #include "planner/layout/layout_set.h"
 #include "planner/save/bins.h"
 #include "planner/save/header_lengths.h"
@@ -26,23 +25,23 @@
 
 namespace cairn {
 
-// What one item of a file is.
+// Says what one item of a file is.
 struct ItemRef {
-  uint32_t number;  // in the rank's own counting: shards, objects, moved-in shards
-  uint32_t index;   // shard number, or number of the object
+  uint32_t number;  // in the rank's own counting: shards, then objects, then shards moved in
+  uint32_t index;   // number of the shard or of the object
 };
 
 struct PlanFile {
   int rank_index;
   uint32_t bin;
-  uint32_t part;  // 0, or a further file of the bin
+  uint32_t part;  // 0 for the bin's first file, else a further file of the bin
   size_t first_item;
   uint32_t items;
   uint64_t header_bytes;
   uint64_t data_bytes;
 };
 
-inline constexpr uint32_t kObjectBit = 1u << 31;  // of ItemRef::index
+inline constexpr uint32_t kObjectBit = 1u << 31;  // set in ItemRef::index for an object
 
 class SavePlan::Impl {
  public:
@@ -60,7 +59,7 @@ class SavePlan::Impl {
       moved[moves[i].shard] = true;
       move_of.emplace(moves[i].shard, i);
     }
-    std::vector<uint32_t> taken(set->shard_count(), 0);  // rank index + 1 of the last that took it
+    std::vector<uint32_t> taken(set->shard_count(), 0);  // rank index + 1 of the last rank that took the shard
     first_file.push_back(0);
     for (size_t r = 0; r < set->ranks().size(); ++r) {
       const LayoutSet::Layout& layout = set->layouts()[set->rank_layouts()[r]];
@@ -105,7 +104,7 @@ class SavePlan::Impl {
     }
   }
 
-  // A file for each bin that has items; further files for shards of a tensor that the bin's file has already.
+  // Adds a file for each bin that has items, and further files for shards of a tensor that the bin's file has already.
   void AddFiles(int r, const std::vector<ItemRef>& own, const std::vector<BinItem>& sizes, int bins) {
     const Bins split = SplitIntoBins(sizes, bins);
     for (uint32_t bin = 0; bin < split.items.size(); ++bin) {
@@ -113,7 +112,7 @@ class SavePlan::Impl {
       for (uint32_t part = 0; !left.empty(); ++part) {
         PlanFile file{r, bin, part, items.size(), 0, 0, 0};
         HeaderSizer sizer;
-        // The rank's first file tells what it declared beside its items.
+        // The rank's first file says what the rank declared besides its items.
         if (files.size() == first_file.back()) {
           for (const auto& [name, target] : set->layouts()[set->rank_layouts()[static_cast<size_t>(r)]].aliases) {
             sizer.AddAlias(name, target);
@@ -164,10 +163,8 @@ class SavePlan::Impl {
   }
 
   std::string NameOf(const PlanFile& file) const {
-    std::string name =
-        absl::StrFormat("rank%05d-bin%02d", set->ranks()[static_cast<size_t>(file.rank_index)], file.bin);
-    if (file.part > 0) absl::StrAppend(&name, "-part", file.part + 1);
-    return name;
+    return BinName(set->ranks()[static_cast<size_t>(file.rank_index)], static_cast<int>(file.bin),
+                   static_cast<int>(file.part));
   }
 
   std::optional<size_t> IndexOf(int rank) const {
@@ -176,10 +173,10 @@ class SavePlan::Impl {
     return static_cast<size_t>(found - set->ranks().begin());
   }
 
-  std::string Part(size_t r, std::string_view with_digest) const {
+  std::string Part(size_t r) const {
     std::string out;
     WireWriter writer(out);
-    writer.String(v1::WritePlan::kPlanDigestFieldNumber, with_digest);
+    writer.String(v1::WritePlan::kPlanDigestFieldNumber, digest);
     writer.String(v1::WritePlan::kLayoutDigestFieldNumber, set->layout_digests()[set->rank_layouts()[r]]);
     writer.Number(v1::WritePlan::kRankFieldNumber, static_cast<uint64_t>(set->ranks()[r]));
     std::string nested;
@@ -244,15 +241,15 @@ class SavePlan::Impl {
   std::vector<uint64_t> load;  // by rank index
   std::vector<PlanFile> files;
   std::vector<size_t> first_file;  // by rank index, and the end
-  std::vector<ItemRef> items;      // of the files, in their order
+  std::vector<ItemRef> items;      // items of the files, in their order
   std::vector<Writers::Move> moves;
-  std::vector<uint32_t> from_shard;       // by move: its number in the layout of the rank that holds it
+  std::vector<uint32_t> from_shard;       // by move: the shard's number in the layout of the rank that holds it
   std::vector<uint32_t> moved_in_shards;  // indices into moves, by receiving rank
   std::vector<size_t> first_moved_in;     // by rank index: the end of its moved_in_shards
   std::vector<MovedOut> moved_out;        // by rank index
 
  private:
-  // tensor_stamp_[t] == stamp_: the file being filled has a box of tensor t.
+  // If tensor_stamp_[t] == stamp_, the file being filled has a box of tensor t.
   std::vector<uint32_t> tensor_stamp_ = std::vector<uint32_t>(set->tensors().size(), 0);
   uint32_t stamp_ = 0;
   const HeaderLengths lengths_ = HeaderLengths(*set);

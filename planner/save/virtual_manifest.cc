@@ -20,7 +20,7 @@ Manifest VirtualManifest(const SavePlan& plan) {
   for (auto& [rank, result] : results) list.push_back(std::move(result));
   CommitInfo commit;
   commit.world_size = static_cast<uint32_t>(plan.ranks().size());
-  // The results were made from the plan itself, so they fit.
+  // The results were made from the plan itself, so they fit it.
   return *plan.MakeManifest(list, commit);
 }
 

@@ -1,4 +1,5 @@
-// The manifest that a save plan would have if its files were written: for dry runs and for resharding live memory.
+// Makes the manifest that a save plan would have if its files were written. Dry runs and reshards of live memory need
+// it.
 #ifndef CAIRN_PLANNER_SAVE_VIRTUAL_MANIFEST_H_
 #define CAIRN_PLANNER_SAVE_VIRTUAL_MANIFEST_H_
 
@@ -7,7 +8,7 @@
 
 namespace cairn {
 
-// Checksums are 0; objects fill their slots.
+// All checksums are 0, and objects fill their slots.
 Manifest VirtualManifest(const SavePlan& plan);
 
 }  // namespace cairn

@@ -25,7 +25,7 @@ class Chooser {
   Writers Choose() {
     struct Shared {
       uint64_t bytes;
-      uint32_t number;  // of a shard, or (number of shards) + object
+      uint32_t number;  // number of a shard, or (number of shards) + number of an object
     };
     std::vector<Shared> shared;
     for (uint32_t shard = 0; shard < set_.shard_count(); ++shard) {
@@ -53,7 +53,7 @@ class Chooser {
     for (uint32_t object = 0; object < set_.objects().size(); ++object) {
       if (!object_layouts[object].empty()) shared.push_back({set_.objects()[object].slot_bytes, shards + object});
     }
-    // Equal ones stay in the order in which ranks first hold them, which is that of their numbers.
+    // Equal ones stay in the order of their numbers, which is the order in which ranks first hold them.
     std::stable_sort(shared.begin(), shared.end(), [](const Shared& a, const Shared& b) { return a.bytes > b.bytes; });
     for (const Shared& item : shared) {
       const bool object = item.number >= shards;
@@ -106,7 +106,7 @@ class Chooser {
     if (heavy.empty()) return;
     std::stable_sort(heavy.begin(), heavy.end(),
                      [&](int a, int b) { return load[static_cast<size_t>(a)] > load[static_cast<size_t>(b)]; });
-    // Receivers by load: of all, and of each node.
+    // The receivers are ordered by load: all of them, and those of each node.
     using Queue = std::set<std::pair<uint64_t, int>>;
     Queue all;
     std::vector<Queue> by_node(set_.nodes().size());
@@ -128,10 +128,10 @@ class Chooser {
       std::sort(own.begin(), own.end());
       while (load[static_cast<size_t>(from)] > limit && !own.empty() && !all.empty()) {
         const uint64_t excess = load[static_cast<size_t>(from)] - limit;
-        // The smallest that is enough; if none is, the largest.
+        // The smallest shard that is enough is taken; if none is, the largest.
         auto pick = std::lower_bound(own.begin(), own.end(), std::pair(excess, 0u));
         if (pick == own.end()) --pick;
-        // It must fit below the limit; the lightest receiver has the most room.
+        // The shard must fit below the limit; the lightest receiver has the most room.
         const uint64_t room = limit - all.begin()->first;
         while (pick != own.begin() && pick->first > room) --pick;
         if (pick->first > room) break;
@@ -158,8 +158,9 @@ class Chooser {
     });
   }
 
-  // What is still above the limit, because no shard fits below it elsewhere: the heaviest gives the lightest the shard
-  // that is nearest to half of what they differ by, as long as that makes the heavier of the two lighter.
+  // Treats loads that are still above the limit because no shard fits below it elsewhere. The heaviest rank gives the
+  // lightest one the shard that is nearest to half of their difference, as long as that makes the heavier of the two
+  // lighter.
   void EvenOut(uint64_t limit, const std::vector<int>& heavy,
                std::vector<std::vector<std::pair<uint64_t, uint32_t>>>& shards_of) {
     std::vector<uint64_t>& load = writers_.load;
@@ -167,7 +168,7 @@ class Chooser {
     for (size_t r = 0; r < load.size(); ++r) {
       if (!slow_[r]) by_load.emplace(load[r], static_cast<int>(r));
     }
-    std::set<std::pair<uint64_t, size_t>> giving;  // load, index into heavy
+    std::set<std::pair<uint64_t, size_t>> giving;  // load, and index into heavy
     for (size_t h = 0; h < heavy.size(); ++h) giving.emplace(load[static_cast<size_t>(heavy[h])], h);
     while (!giving.empty() && !by_load.empty() && giving.rbegin()->first > limit) {
       const size_t h = giving.rbegin()->second;
@@ -181,7 +182,7 @@ class Chooser {
           (pick == own.end() || pick->first - differ / 2 > differ / 2 - std::prev(pick)->first)) {
         --pick;
       }
-      if (pick == own.end() || pick->first == 0 || pick->first >= differ) continue;  // it stays as it is
+      if (pick == own.end() || pick->first == 0 || pick->first >= differ) continue;  // this rank stays as it is
       const auto [bytes, shard] = *pick;
       own.erase(pick);
       by_load.erase({load[f], from});

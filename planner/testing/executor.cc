@@ -186,7 +186,7 @@ std::string RunReads(const v1::ReadPlan& part, const Storage& storage, uint64_t 
       for (uint64_t i = 0; i < read.bytes(); ++i) {
         if (++counts[read.file_offset() + i] > 1) return absl::StrCat("a byte of ", file.path(), " is read twice");
       }
-      // Every item touched is listed; a read that ends inside one ends at a block.
+      // The plan must list every item that a read touches, and a read that ends inside an item must end at a block.
       uint64_t covered = 0;
       for (int i = 0; i < file.item_offsets_size(); ++i) {
         const uint64_t begin = std::max(file.item_offsets(i), read.file_offset());
@@ -231,7 +231,7 @@ std::string ExecuteLoad(const LoadPlan& plan, const Manifest& manifest, const St
   if (read_bytes != plan.total_bytes_read() || read_bytes != plan.unique_bytes()) {
     return absl::StrCat("read ", read_bytes, ", planned ", plan.total_bytes_read(), ", unique ", plan.unique_bytes());
   }
-  // Which byte of which buffer was taken: a byte that nobody takes was read in vain.
+  // This records which bytes of which buffer were taken: a byte that nobody takes was read in vain.
   std::map<std::pair<uint32_t, uint32_t>, std::vector<uint8_t>> taken;
   std::map<std::pair<uint32_t, uint32_t>, std::set<uint32_t>> consumers;
   for (size_t r = 0; r < targets.size(); ++r) {

@@ -16,7 +16,7 @@ namespace cairn::testing {
 
 using Bytes = std::vector<std::byte>;
 
-// One rank: its layout and the memory of its shards in the layout's order, then of its objects (true length).
+// One rank: its layout, and the memory of its shards in the layout's order, then of its objects (true length).
 struct RankMemory {
   LayoutDescription layout;
   std::string serialized;
@@ -25,8 +25,8 @@ struct RankMemory {
   std::map<std::string, Bytes> objects;
 };
 
-// Ranks that hold what is right by `contents` (whole tensors by name), each object with a text of its own; without
-// `fill`, other bytes and no objects, as before a load.
+// Makes ranks that hold the right bytes by `contents` (whole tensors by name), and objects with texts of their own.
+// Without `fill` they hold other bytes and no objects, as before a load.
 std::vector<RankMemory> MakeRanks(const std::map<std::string, Bytes>& contents,
                                   const std::vector<LayoutDescription>& layouts, bool fill);
 
@@ -37,13 +37,13 @@ struct Storage {
 std::vector<RankInput> InputsOf(const std::vector<RankMemory>& ranks);
 
 // Writes all bins; `storage` gets the files of step 7, attempt 1. `mutate` may spoil a rank's plan bytes (planted
-// faults). An empty text, or what was wrong.
+// faults). Returns an empty text, or what was wrong.
 std::string ExecuteSave(const SavePlan& plan, const std::vector<RankMemory>& ranks, Storage& storage,
                         std::vector<RankResult>& results,
                         const std::function<void(int rank, std::string& part)>& mutate = nullptr);
 
-// Runs all ranks' rounds and copies into `targets`' shards. Checks alignment, pages, rounds and consumers, that each
-// byte is read once and only needed bytes, block borders, and the totals.
+// Executes all ranks' rounds and copies into `targets`' shards. It checks alignment, pages, rounds, consumers, block
+// borders and the totals, and that each needed byte is read once and no other byte is read.
 std::string ExecuteLoad(const LoadPlan& plan, const Manifest& manifest, const Storage& storage, uint64_t round_bytes,
                         std::vector<RankMemory>& targets,
                         const std::function<void(int rank, std::string& part)>& mutate = nullptr);

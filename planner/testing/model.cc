@@ -10,7 +10,7 @@
 namespace cairn::testing {
 namespace {
 
-// [begin, end) of part i of n of a size: torch's chunks (the last ones may be empty), or near-equal parts.
+// Returns part i of n of a size as [begin, end): torch's chunks (the last ones may be empty), or near-equal parts.
 FlatRange PartOf(int64_t size, int64_t i, int64_t n, bool chunks) {
   if (chunks) {
     const int64_t step = (size + n - 1) / n;
@@ -26,7 +26,7 @@ Box CutAxis(const Box& box, size_t axis, FlatRange part) {
   return cut;
 }
 
-// Random boxes that tile `box`.
+// Appends random boxes that tile `box`.
 void Shatter(Random& random, const Box& box, int depth, std::vector<Box>& boxes) {
   std::vector<size_t> axes;
   for (size_t d = 0; d < box.ndim(); ++d) {
@@ -91,7 +91,7 @@ std::vector<LayoutDescription> MakeLayouts(const Model& model, uint64_t seed) {
   for (const Model::Tensor& tensor : model.tensors) {
     const int64_t stage = tensor.layer / virtual_stages % pp;
     const Box whole = WholeBox(tensor.shape);
-    if (Below(random, 6) == 0) {  // irregular, in rank order or not, some of it flat
+    if (Below(random, 6) == 0) {  // irregular cuts, in rank order or not, some of them flat
       std::vector<Box> boxes;
       Shatter(random, whole, 4, boxes);
       for (const Box& box : boxes) {
@@ -117,7 +117,7 @@ std::vector<LayoutDescription> MakeLayouts(const Model& model, uint64_t seed) {
     for (int64_t t = 0; t < tp; ++t) {
       const Box box = cut ? CutAxis(whole, axis, PartOf(tensor.shape[axis], t, tp, chunks)) : whole;
       if (zero == 1 && tensor.optimizer) {
-        // A tensor that is not cut lies at other places in the other buffers: one of the group keeps its state.
+        // A tensor that is not cut lies at other places in the other buffers, so one rank of the group keeps its state.
         if (!cut && t > 0) continue;
         buffers[{stage, t}].push_back({&tensor, box});
         continue;

@@ -1,4 +1,4 @@
-// Seeded models and parallel layouts of them, small enough to be checked element by element.
+// Makes seeded models and parallel layouts of them, which are small enough to be checked element by element.
 #ifndef CAIRN_PLANNER_TESTING_MODEL_H_
 #define CAIRN_PLANNER_TESTING_MODEL_H_
 
@@ -23,8 +23,8 @@ struct Model {
     DType dtype;
     Shape shape;
     int layer;       // of pipelines
-    int expert;      // -1: none
-    bool optimizer;  // a state that ZeRO cuts
+    int expert;      // -1: it belongs to no expert
+    bool optimizer;  // it is a state that ZeRO cuts
   };
   std::vector<Tensor> tensors;
   std::vector<std::string> objects;
@@ -33,18 +33,18 @@ struct Model {
   bool tied = false;  // "head" stands for the first tensor
 };
 
-// Tensors of every dtype and 0 to 5 dimensions, now and then one with an empty axis or of several MiB. Only tensors
-// whose bit of `keep` is set: shrinking drops the others.
+// Makes tensors of every dtype and 0 to 5 dimensions, now and then one with an empty axis or of several MiB. A tensor
+// is kept only if its bit of `keep` is set; shrinking drops the others.
 Model MakeModel(uint64_t seed, uint64_t keep);
 
-// The layout of each rank under a strategy drawn by the seed: TP × PP (with virtual stages) × EP × DP (CP) ×
+// Returns the layout of each rank under a strategy that the seed draws: TP × PP (with virtual stages) × EP × DP (CP) ×
 // ZeRO-1/2/3, with uneven cuts, empty shards, replicas, flat buffers across parameters, or irregular tilings.
 std::vector<LayoutDescription> MakeLayouts(const Model& model, uint64_t seed);
 
-// The bytes of a whole tensor; different for each tensor and element.
+// Returns the bytes of a whole tensor, which differ for each tensor and element.
 std::vector<std::byte> Content(const Model::Tensor& tensor);
 std::map<std::string, std::vector<std::byte>> ContentsOf(const Model& model);
-// The bytes of a shard, gathered element by element.
+// Returns the bytes of a shard, gathered element by element.
 std::vector<std::byte> ContentOf(const ShardDescription& shard, const Shape& global_shape, int element,
                                  const std::vector<std::byte>& whole);
 

@@ -10,7 +10,7 @@ import grpc
 from cairn import _wire
 from cairn._errors import Error
 
-# The agent answers long calls within the `max_wait` they carry; by this much later it is taken for dead.
+# The agent answers a long call within the call's `max_wait`. This many seconds later it is taken for dead.
 GRACE = 10.0
 MAX_WAIT = 5.0
 _MAX_MESSAGE = 64 << 20
@@ -19,7 +19,7 @@ _OPTIONS = [
     ("grpc.max_receive_message_length", _MAX_MESSAGE),
     ("grpc.max_metadata_size", 64 << 10),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    # The time that an attempt to connect gets, handshake included: with less a busy machine never connects.
+    # An attempt to connect gets this time, handshake included. With less, a busy machine never connects.
     ("grpc.min_reconnect_backoff_ms", 1000),
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.enable_http_proxy", 0),
@@ -29,14 +29,14 @@ _OPTIONS = [
 
 
 def target_of(address: str) -> str:
-    """gRPC's name for an address as people write it: unix:/path, unix:///path, /path or host:port."""
+    """Returns gRPC's name for an address as people write it: unix:/path, unix:///path, /path or host:port."""
     if address.startswith("/"):
         return "unix:" + address
     return address
 
 
 def error_of(call_error: grpc.RpcError, what: str) -> Error:
-    """The Error that a failed call carries; one of the connection itself becomes AGENT_UNREACHABLE."""
+    """Returns the Error that a failed call carries; an error of the connection itself becomes AGENT_UNREACHABLE."""
     details = dict(call_error.trailing_metadata() or ()).get("grpc-status-details-bin")
     if details:
         try:
@@ -91,7 +91,7 @@ class Agent:
             raise Error("AGENT_UNREACHABLE", f"agent {self.address}, {name}: {error}") from None
 
     def call_patiently(self, name: str, request: _wire.Message, patience: float) -> _wire.Message:
-        """As call, but an agent that is not there (yet) is waited for."""
+        """Does what call does, but waits for an agent that is not there (yet)."""
         deadline = time.monotonic() + patience
         pause = 0.05
         while True:

@@ -10,7 +10,7 @@ from cairn import _wire
 from cairn._errors import Error
 from cairn._state import Array
 
-# Bytes of one element.
+# How many bytes one element has.
 ITEMSIZE = {
     "bool": 1, "uint8": 1, "int8": 1, "uint16": 2, "int16": 2, "uint32": 4, "int32": 4, "uint64": 8, "int64": 8,
     "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "complex32": 4, "complex64": 8, "complex128": 16,
@@ -25,7 +25,7 @@ _KNOWN: dict[tuple[object, ...], str] = {}
 
 
 def of_array(array: Array, dtype: str | None, name: str) -> str:
-    """The torch name of an array's elements, `dtype` if the caller gave one. Raises BAD_DTYPE."""
+    """Returns the torch name of an array's elements, or `dtype` if the caller gave one. Raises BAD_DTYPE."""
     key = (array.dtype, dtype)
     known = _KNOWN.get(key)  # numpy takes microseconds to say a dtype's name
     if known is None:

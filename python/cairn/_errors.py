@@ -6,7 +6,7 @@ import re
 
 from cairn._reasons import NEXT_ACTIONS
 
-# What the commands of the table leave open.
+# These words of the table's commands are replaced.
 _PLACEHOLDER = re.compile(r"JOB@STEP| JOB`|--root ROOT")
 
 
@@ -40,7 +40,7 @@ class Error(Exception):
 
 
 def next_action(reason: str, metadata: dict[str, str]) -> str:
-    """What the reader of an error should do; "" for a reason that only a newer version knows.
+    """Returns what the reader of an error should do; "" for a reason that only a newer version knows.
 
     As NextActionOf in common/status/reason.h: the metadata's "next", else that of the table with job, step and root of
     the metadata in its commands.

@@ -1,4 +1,4 @@
-"""From a state to the layout that the agent is told: canonical form, digest, and the order of items."""
+"""Makes from a state the layout that the agent gets: its canonical form, its digest, and the order of items."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from cairn._state import Alias, Array, PerRank, Shard
 
 _SLOT_BYTES = 4096
 _LENGTH_BYTES = 8
-# All that a layout says of a shard: name, dtype, global shape, offset, shape, flat range.
+# All that a layout says about a shard: name, dtype, global shape, offset, shape, flat range.
 _Key = tuple[str, str, tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...] | None]
-# All that a layout says of an object: name, bytes of its slot, whether each rank has its own, digest of its content.
+# All that a layout says about an object: name, bytes of its slot, whether each rank has its own, digest of its content.
 _Slot = tuple[str, int, bool, bytes]
 
 
@@ -49,9 +49,9 @@ class Declared:
 
 
 def slot_bytes(length: int) -> int:
-    """The slot of an object of this length: a power of two of whole 4 KiB blocks with half as much room to grow.
+    """Returns the slot for an object of this length: a power of two of 4 KiB blocks, with half as much room to grow.
 
-    A function of the length alone, so that all ranks agree whatever they saved before.
+    It depends only on the length, so that all ranks agree whatever they saved before.
     """
     slot = _SLOT_BYTES
     while slot < length + length // 2:
@@ -60,7 +60,7 @@ def slot_bytes(length: int) -> int:
 
 
 def _shard_key(name: str, shard: Shard, writable: bool) -> _Key:
-    """All of the shard that the layout says. Raises if the parts do not belong together."""
+    """Returns all that the layout says about the shard. Raises if the parts do not belong together."""
     array = shard.array
     dtype = _dtypes.of_array(array, shard._dtype, name)
     ndim = len(shard.global_shape)
@@ -89,7 +89,7 @@ def _shard_key(name: str, shard: Shard, writable: bool) -> _Key:
 
 
 class LayoutBuilder:
-    """Makes layouts, keeping the last: an unchanged state costs a comparison. Thread-safe."""
+    """Makes layouts and keeps the last one, so that an unchanged state costs only a comparison. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -99,7 +99,7 @@ class LayoutBuilder:
         self._shard_order: list[int] = []
 
     def declare(self, state: dict[str, Any], writable: bool = False, length_prefix: bool = False) -> Declared:
-        """Raises Error for what no layout can say; what it can say is judged by the coordinator, for all ranks.
+        """Raises Error for what no layout can say. What a layout can say, the coordinator judges for all ranks.
 
         Args:
           state: name -> Shard, list of Shards, numpy array, alias, per_rank, bytes or JSON value.
@@ -139,7 +139,7 @@ class LayoutBuilder:
                 entry.data = len(entry.data).to_bytes(_LENGTH_BYTES, "little") + entry.data
         objects.sort(key=lambda entry: entry.name.encode())
         aliases.sort()
-        # Whoever reshards takes shared objects from one rank: the layouts say whether all hold the same.
+        # A reshard takes a shared object from one rank, so the layouts must say whether all ranks hold the same.
         slots = [(entry.name, slot_bytes(len(entry.data)), entry.per_rank,
                   hashlib.sha256(entry.data).digest() if length_prefix and not entry.per_rank else b"")
                  for entry in objects]
@@ -153,7 +153,7 @@ class LayoutBuilder:
 
 
 def without_length(slot: bytearray, name: str) -> bytes:
-    """The object in a slot that LayoutBuilder.declare(length_prefix=True) filled."""
+    """Returns the object in a slot that LayoutBuilder.declare(length_prefix=True) filled."""
     end = _LENGTH_BYTES + int.from_bytes(slot[:_LENGTH_BYTES], "little")
     if len(slot) < _LENGTH_BYTES or end > len(slot):
         raise Error("INTERNAL", f"object {name!r} is longer than its slot")
@@ -173,11 +173,11 @@ def _check_name(name: object) -> None:
 
 def _serialize(keys: list[_Key], slots: list[_Slot],
                aliases: list[tuple[str, str]]) -> tuple[bytes, list[int]]:
-    """The layout's bytes, and the order of its shards as positions in `keys`."""
+    """Returns the layout's bytes, and the order of its shards as positions in `keys`."""
     schema = _wire.TensorSchema()
     layout = _wire.Layout()
     names: dict[str, int] = {}
-    # By the bytes of the name, as every language sorts them.
+    # Names are sorted by their bytes, which every language can do.
     order = sorted(range(len(keys)), key=lambda i: (keys[i][0].encode(), keys[i][3], keys[i][5] or (-1, -1)))
     previous = None
     for position, index in enumerate(order):

@@ -13,7 +13,7 @@ from cairn import _agent, _layout, _mapping, _memory, _objects, _receiving, _ses
 from cairn._errors import Error
 from cairn._results import LoadReport
 
-# What the job says of a load that was given up comes within a second, unless the coordinator is away.
+# What the job says about a load that was given up comes within a second, unless the coordinator is away.
 _VERDICT_PATIENCE = 3.0
 
 
@@ -56,9 +56,9 @@ class Loader:
 
     def _run(self, request: _wire.Message, declared: _layout.Declared, source: _layout.Declared | None,
              timeout: float) -> tuple[_wire.Message, _wire.Message, list[bytearray]]:
-        """A load from its request to its end; a reshard, if there is a source.
+        """Makes a load, from its request to its end; or a reshard, if there is a source.
 
-        Answers what the agent said at its begin and at its end, and the bytes of its objects.
+        Returns what the agent said at its begin and at its end, and the bytes of its objects.
         """
         what = "load" if source is None else "reshard"
         agent, number = self._session.agent, request.number
@@ -96,7 +96,7 @@ class Loader:
 
 @contextlib.contextmanager
 def named(job: str, rank: int) -> Iterator[None]:
-    """No error of a load is without the names that are known."""
+    """Adds the names that are known to an error of a load."""
     try:
         yield
     except Error as error:
@@ -107,7 +107,7 @@ def named(job: str, rank: int) -> Iterator[None]:
 
 
 def _await_end(agent: _agent.Agent, end: _wire.Message, what: str, timeout: float) -> _wire.Message:
-    """The answer to EndLoad when all ranks are done."""
+    """Returns the answer to EndLoad when all ranks are done."""
     deadline = time.monotonic() + timeout
     while True:
         ended = agent.call("EndLoad", end, _receiving.within(deadline))
@@ -120,8 +120,8 @@ def _await_end(agent: _agent.Agent, end: _wire.Message, what: str, timeout: floa
 def _give_up(agent: _agent.Agent, end: _wire.Message, error: BaseException) -> Error | None:
     """Tells the agent that this trainer is not in the load any more, so that no rank waits for it.
 
-    Answers what all ranks are told of the load, which names whom it waited for and what to do next; None if that does
-    not become known soon, or if `error` is the trainer's own affair.
+    Returns what all ranks are told about the load: it names the ranks that were waited for and what to do next.
+    Returns None if that does not become known soon, or if `error` concerns only this trainer.
     """
     end.error.CopyFrom(_wire.status_from_error(error))
     try:
@@ -145,7 +145,10 @@ def _report(step: int | None, objects: dict[str, Any], begun: _wire.Message, end
 
 def _decode(begun: _wire.Message, data: Sequence[bytes | bytearray], rank: int, world_size: int,
             saved_by: int) -> dict[str, Any]:
-    """The objects by name. Of one per rank this rank's own; the list of all, if `saved_by` ranks are not as many."""
+    """Returns the objects by name.
+
+    Of objects that each rank has for itself it returns this rank's own, or the list of all if `saved_by` is another
+    number of ranks."""
     result: dict[str, Any] = {}
     of_ranks: dict[str, dict[int, Any]] = {}
     for entry, content in zip(begun.objects, data, strict=True):

@@ -1,4 +1,4 @@
-"""What a load asks for besides its tensors: a mapping, another source."""
+"""Declares what a load asks for besides its tensors: a mapping, another source."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Any
 from cairn import _layout, _wire
 from cairn._errors import Error
 
-# Statements, a text with one per line, a file, or an aoa_config.
+# A mapping is a list of statements, a text with one per line, a file, or an aoa_config.
 Mapping = Sequence[str] | str | os.PathLike[str] | dict[str, Any]
 
 
 def declare(declared: _layout.Declared, mapping: Mapping | None,
             source: str | os.PathLike[str] | None) -> _layout.Declared:
-    """The layout with what is to be loaded into it; all ranks must say the same."""
+    """Returns the layout with what is to be loaded into it. All ranks must ask for the same."""
     wish = _wire.Layout()
     if mapping is not None:
         wish.mapping = as_json(mapping)
@@ -30,13 +30,13 @@ def declare(declared: _layout.Declared, mapping: Mapping | None,
     extra = wish.SerializeToString(deterministic=True)
     if not extra:
         return declared
-    # Fields that stand behind one another in bytes are one message.
+    # Bytes of messages that stand behind one another are one message, so these fields can be appended.
     layout = declared.layout + extra
     return dataclasses.replace(declared, layout=layout, digest=hashlib.sha256(layout).digest())
 
 
 def as_json(mapping: Mapping) -> str:
-    """A mapping in any of its forms as the JSON of an aoa_config."""
+    """Returns a mapping in any of its forms as the JSON of an aoa_config."""
     if isinstance(mapping, os.PathLike):
         try:
             mapping = pathlib.Path(mapping).read_text(encoding="utf-8")

@@ -21,7 +21,8 @@ from cairn._errors import Error
 _SOCKET_TIMEOUT = 10.0
 _MAGIC = 0x314E524941430001
 _ARMED, _AGREED = 1, 2
-# Longer than the agents need to answer and the coordinator to decide; a rank that is frozen meanwhile costs this once.
+# This is longer than the agents need to answer and the coordinator to decide. A rank that freezes meanwhile costs it
+# once.
 _AGREEMENT_WAIT = 5.0
 _SIZE_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 _FUTURE_WRITE = 0x0010  # F_SEAL_FUTURE_WRITE, which Python names since 3.13
@@ -29,7 +30,7 @@ _CREDENTIALS = struct.Struct("iII")  # struct ucred: pid, uid, gid
 
 
 def owner_of(address: str) -> int:
-    """The user of the agent that listens at this address: who may hand memory to its trainer."""
+    """Returns the user of the agent that listens at this address, who alone may hand memory to its trainer."""
     path = address.removeprefix("unix:")
     try:
         return os.stat(path).st_uid
@@ -63,7 +64,7 @@ def receive_descriptor(path: str, descriptor_id: int, owner: int) -> int:
 
 
 def _check_seals(descriptor: int, path: str, writable: bool) -> None:
-    """Memory that somebody can cut off would end this process; what is read must not change any more."""
+    """Checks that nobody can cut the memory off, which would end this process, or change what is read."""
     try:
         seals = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
     except OSError:
@@ -74,10 +75,10 @@ def _check_seals(descriptor: int, path: str, writable: bool) -> None:
 
 
 class _Region:
-    """A mapping, from mmap to munmap. numpy arrays over it keep it; forked children do not have it.
+    """One mapping, from mmap to munmap. numpy arrays over it keep it alive; forked children do not have it.
 
-    Not Python's own mmap object, which keeps a duplicate of the descriptor: every forked child would hold the memory by
-    that, long after the agent has given it up.
+    Python's own mmap object will not do: it keeps a duplicate of the descriptor, by which every forked child would
+    hold the memory long after the agent has given it up.
     """
 
     def __init__(self, descriptor: int, size: int, writable: bool, populate: bool):
@@ -107,7 +108,7 @@ _MAP_FAILED = ctypes.c_void_p(-1).value
 
 
 class Mapping:
-    """Shared memory of an agent of user `owner`. Stays mapped as long as the object (or a view of it) lives.
+    """Shared memory of an agent of user `owner`. It stays mapped as long as the object (or a view of it) lives.
 
     Raises AGENT_UNREACHABLE, PEER_UID, MEMORY_UNSEALED, MEMORY_LIMIT.
     """
@@ -131,23 +132,23 @@ class Mapping:
 
 
 class MappingCache:
-    """The newest mappings by descriptor: a slab is mapped once, not for each save. Thread-safe."""
+    """Keeps the newest mappings by descriptor, so that a slab is not mapped for each save. Thread-safe."""
 
     def __init__(self, capacity: int):
         self._capacity = capacity
         self._lock = threading.Lock()
         self._entries: collections.OrderedDict[tuple[object, ...], Mapping] = collections.OrderedDict()
-        # All that was ever mapped here and still is, by whomever it is held.
+        # All that was ever mapped here and still is, whoever holds it.
         self._regions: weakref.WeakSet[_Region] = weakref.WeakSet()
 
     def get(self, reference: _wire.Message, owner: int, writable: bool) -> Mapping:
-        """The mapping that a SlabReference names. Errors are those of Mapping."""
+        """Returns the mapping that a SlabReference names. Raises as Mapping does."""
         key = (reference.descriptor_socket, reference.descriptor_id, reference.bytes, writable)
         with self._lock:
             if key in self._entries:
                 self._entries.move_to_end(key)
                 return self._entries[key]
-            # First, so that the memory of a slab that was given up is free before there is another one.
+            # This comes first, so that the memory of a slab that was given up is free before there is another one.
             while len(self._entries) >= self._capacity:
                 self._entries.popitem(last=False)
             mapping = Mapping(reference.descriptor_socket, reference.descriptor_id, reference.bytes, owner, writable,
@@ -157,16 +158,16 @@ class MappingCache:
             return mapping
 
     def clear(self) -> bool:
-        """Lets go of all; answers whether nothing of it is mapped any more."""
+        """Lets go of all mappings and returns whether none of them is left."""
         with self._lock:
             self._entries.clear()
             return not self._regions
 
 
 class ControlPage:
-    """The words that trainer and agent exchange without a call; the rules stand in local_agent_service.proto.
+    """The words that trainer and agent exchange without a call. local_agent_service.proto has the rules.
 
-    One thread at a time reports and asks.
+    Only one thread at a time may report and ask.
     """
 
     _REPORTED, _ORDER, _GAVE_UP, _REPLACED = 1, 2, 3, 4  # 64-bit words
@@ -179,18 +180,19 @@ class ControlPage:
         self._address = mapping.address
 
     def _exchange(self, word: int, value: int) -> int:
-        """Stores a word and reads the agent's order behind a full fence."""
+        """Stores a word and, behind a full fence, reads the agent's order."""
         return int(_native.store_then_load(self._address + 8 * word, value, self._address + 8 * self._ORDER))
 
     def replaced(self) -> bool:
-        """Whether another trainer has taken the rank."""
+        """Returns whether another trainer has taken the rank."""
         return int(self._words[self._REPLACED]) != 0
 
     def report(self, step: int) -> None:
         self._exchange(self._REPORTED, step + 1)
 
     def agreed(self, step: int) -> bool:
-        """Whether the job saves at this step, which was just reported. Waits only while that is being decided."""
+        """Returns whether the job saves at this step, which was just reported. Waits only while that is being
+        decided."""
         order = int(self._words[self._ORDER])
         if order >> 2 != step or order & 3 == 0:
             return False

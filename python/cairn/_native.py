@@ -1,4 +1,4 @@
-"""The native helper library: strided copies by several threads, checksums, fenced words (python/native)."""
+"""Calls the native helper library: strided copies by several threads, checksums, fenced words (python/native)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _copy_threads() -> int:
 
 
 class CopyList:
-    """Copies to be executed together. Not thread-safe; addresses must stay valid until it is dropped."""
+    """Copies that are made together. Not thread-safe. Addresses must stay valid until the list is dropped."""
 
     def __init__(self) -> None:
         self._rows: list[tuple[int, ...]] = []
@@ -66,7 +66,7 @@ class CopyList:
     def add(self, source: int, source_bytes: int, source_offset: int, target: int, target_bytes: int,
             target_offset: int, element_bytes: int, extent: Sequence[int] = (), source_stride: Iterable[int] = (),
             target_stride: Iterable[int] = (), casts: Sequence[int] = ()) -> None:
-        """Adds a copy (see Copy in plan.proto); `source` and `target` are addresses, sizes of -1 are not checked."""
+        """Adds a copy (see Copy in plan.proto). `source` and `target` are addresses; a size of -1 is not checked."""
         self._rows.append((source, source_bytes, source_offset, target, target_bytes, target_offset, element_bytes,
                            len(extent), len(self._dimensions), len(casts)))
         if extent:
@@ -97,7 +97,7 @@ class CopyList:
             raise Error("INTERNAL", f"a copy of the agent's plan leaves its buffer: {self._rows[bad]}")
 
     def checksums(self) -> list[int]:
-        """CRC32C of each copy's source."""
+        """Returns the CRC32C of each copy's source."""
         if not self._rows:
             return []
         rows, dimensions = self._tables()

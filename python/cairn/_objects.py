@@ -1,4 +1,4 @@
-"""Values that are no tensors, as bytes and back. Nothing is pickled.
+"""Turns values that are no tensors into bytes, and back. Nothing is pickled.
 
 The stored bytes begin with one byte that says what follows: 0 raw bytes, 1 JSON text in UTF-8, 2 JSON text in which
 what JSON lacks (tuples, bytes, dicts with keys that are no strings) stands as {"$cairn": kind, "value": ...}.
@@ -19,7 +19,7 @@ _MAX_DEPTH = 200
 
 
 def encode(value: Any, name: str) -> bytes:
-    """Raises BAD_REQUEST with the path of what cannot be stored."""
+    """Returns the bytes of a value. Raises BAD_REQUEST with the path of what cannot be stored."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         return b"\x00" + bytes(value)
     tagged = _Tagged()
@@ -38,7 +38,8 @@ class _Tagged:
 def _to_json(value: Any, path: str, tagged: _Tagged, depth: int) -> Any:
     if depth > _MAX_DEPTH:
         raise Error("BAD_REQUEST", f"{path[:200]!r}: nested more than {_MAX_DEPTH} levels deep (or in a circle)")
-    # Exact types: an enum or numpy scalar is a str or float by inheritance, but would come back as another type.
+    # Types must match exactly: an enum or numpy scalar is a str or float by inheritance, but would come back as another
+    # type.
     if type(value) in _PLAIN:
         return value
     if type(value) is list:
@@ -62,7 +63,7 @@ def _to_json(value: Any, path: str, tagged: _Tagged, depth: int) -> Any:
 
 
 def decode(data: bytes | bytearray, name: str) -> Any:
-    """Raises CHECKSUM_MISMATCH, FORMAT_TOO_NEW."""
+    """Returns the value of these bytes. Raises CHECKSUM_MISMATCH, FORMAT_TOO_NEW."""
     kind = data[0] if data else None
     try:
         if kind == _BYTES:

@@ -1,4 +1,4 @@
-"""One operation of a client after the other."""
+"""Lets a client do only one operation at a time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cairn._errors import Error
 
 
 class Operation:
-    """Saves, loads and reshards of one client follow one another.
+    """Makes saves, loads and reshards of one client follow one another.
 
     Not reentrant: a signal's handler that closes the client must not take the slab from under the save it interrupts.
     """
@@ -26,7 +26,8 @@ class Operation:
         """Holds the client for the operation `what`.
 
         Raises:
-          Error: SAVE_IN_PROGRESS, or TIMED_OUT, if what another thread does has not ended within `timeout` seconds.
+          Error: SAVE_IN_PROGRESS, or TIMED_OUT, if another thread's operation has not ended within `timeout`
+          seconds.
         """
         if not self.acquire(timeout):
             other = self._what

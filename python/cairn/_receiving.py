@@ -1,4 +1,4 @@
-"""Receiving a load: batch after batch out of the agent's buffers into the trainer's arrays."""
+"""Receives a load: it copies batch after batch from the agent's buffers into the trainer's arrays."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from cairn import _agent, _layout, _memory, _native, _wire
 from cairn._errors import Error
 from cairn._state import Array
 
-# How long a reason is waited for: so many leases, but at least and at most so many seconds.
+# A reason is waited for this many leases, but at least and at most this many seconds.
 _REASON_LEASES, _REASON_LEAST, _REASON_MOST = 1.5, 5.0, 300.0
 
 
 def receive(agent: _agent.Agent, incarnation: int, number: int, declared: _layout.Declared, begun: _wire.Message,
             timeout: float, owner: int, lease: float) -> list[bytearray]:
-    """Copies batch after batch into the arrays; answers the objects' bytes.
+    """Copies batch after batch into the arrays and returns the objects' bytes.
 
     Args:
       begun: the agent's answer to BeginLoad.
@@ -59,15 +59,15 @@ def receive(agent: _agent.Agent, incarnation: int, number: int, declared: _layou
 
 
 def within(deadline: float) -> float:
-    """How long the agent may hold a call."""
+    """Returns how long the agent may hold a call."""
     return min(_agent.MAX_WAIT, max(deadline - time.monotonic(), 0.05))
 
 
 def _await_reason(agent: _agent.Agent, request: _wire.Message, lease: float) -> None:
-    """Raises why the load has failed, if the agent learns it soon.
+    """Raises the error with which the load has failed, if the agent learns it soon.
 
-    A buffer that is gone was another agent's, which was told to end the load, or is dead: this rank's agent is about to
-    hear from the coordinator who is to blame, at the latest when the lease of a dead one has ended.
+    A buffer that is gone belonged to another agent, which was told to end the load, or is dead. This rank's agent is
+    about to hear from the coordinator who is to blame, at the latest when the lease of a dead one has ended.
     """
     request.ClearField("released_batches")
     until = time.monotonic() + min(max(_REASON_LEASES * lease, _REASON_LEAST), _REASON_MOST)
@@ -76,11 +76,11 @@ def _await_reason(agent: _agent.Agent, request: _wire.Message, lease: float) -> 
 
 
 class _Target:
-    """Where one item of a load goes."""
+    """Says where one item of a load goes."""
 
     def __init__(self, array: Array) -> None:
         self._array = array
-        # Plans speak of packed elements: another memory order gets a packed copy first.
+        # Plans assume packed elements, so an array with another memory order gets a packed copy first.
         self._packed = array if array.flags.c_contiguous else array.copy(order="C")
         self.address = self._packed.__array_interface__["data"][0]
         self.nbytes = self._packed.nbytes

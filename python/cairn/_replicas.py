@@ -1,4 +1,4 @@
-"""Checksums of what other ranks hold, too: by them the coordinator sees whether replicas are equal."""
+"""Computes checksums of what other ranks hold too, by which the coordinator sees whether replicas are equal."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _SHARE = 0.025
 # The speed of a checksum before one was timed, in bytes and items per second: slower than any machine that runs this.
 _SLOWEST = 1e9
 _PER_ITEM = 10e-6
-# Between two looks at the clock.
+# The clock is read each time this many bytes are done.
 _BATCH_BYTES = 4 << 20
 
 
 def checksums(declared: _layout.Declared, items: Iterable[int]) -> list[int]:
-    """CRC32C of items of the layout: arrays in row-major order, objects over their true length."""
+    """Returns the CRC32C of items of the layout: arrays in row-major order, objects over their true length."""
     shards = len(declared.shards)
     keep = []
     checks = _native.CopyList()
@@ -49,7 +49,7 @@ class Sampler:
         self._rate = _SLOWEST
 
     def sample(self, declared: _layout.Declared, items: Iterable[int], blocked: float) -> list[int]:
-        """Checksums of the first of `items`, as many as a save that blocked for so many seconds allows."""
+        """Returns checksums of the first of `items`, as many as a save that blocked for this many seconds allows."""
         share = _SHARE * blocked
         self._aside += share
         spent = 0.0
@@ -57,7 +57,7 @@ class Sampler:
         result: list[int] = []
         before = self._clock()
         while len(result) < len(items):
-            # What was put aside is for an item that its own save could not pay.
+            # What was put aside is for an item that costs more than one save allows.
             batch, size = self._next_batch(declared, items, len(result),
                                            min(self._aside, share - spent) if result else self._aside)
             if not batch:

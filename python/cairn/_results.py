@@ -1,4 +1,4 @@
-"""What saves and loads answer."""
+"""Holds what saves and loads return."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class LoadReport:
 
 
 def committed(session: _session.Session) -> list[Checkpoint]:
-    """The committed checkpoints of the session's job, by ascending step."""
+    """Returns the committed checkpoints of the session's job, by ascending step."""
     request = _wire.LOCAL_AGENT["ListLocalCheckpoints"].request(trainer_incarnation=session.incarnation)
     response = session.call("ListLocalCheckpoints", request)
     state = _wire.CHECKPOINT_STATES["COMMITTED"]

@@ -1,4 +1,4 @@
-"""Saves: beginning one, staging its state, committing that to the agent, waiting for the verdict."""
+"""Makes saves: it begins one, stages its state, commits that to the agent, and waits for the verdict."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cairn import _agent, _layout, _memory, _replicas, _session, _staging, _time
 from cairn._errors import Error
 from cairn._results import Checkpoint
 
-# An agent ends an attempt itself and says who was late; only if it does not, the client gives up.
+# An agent itself ends an attempt and says who was late. The client gives up only if the agent does not.
 _TIMEOUT_GRACE = 5.0
 
 
@@ -22,7 +22,7 @@ class Saver:
     """
 
     def __init__(self, session: _session.Session, slabs: _memory.MappingCache) -> None:
-        """`slabs` has room for one slab: what is mapped there is given to nobody else."""
+        """`slabs` has room for one slab. What is mapped there is given to nobody else."""
         self.sampler = _replicas.Sampler()
         self._session = session
         self._slabs = slabs
@@ -64,7 +64,7 @@ class Saver:
                 if not unreachable or not self._session.restarted_since(agent):
                     self._cancel(begun.save, error)
                     raise
-                # Its memory could not be mapped any more.
+                # The memory could not be mapped any more.
             # The call goes on with the agent's next process. If the coordinator knew of it, the attempt has ended
             # and its verdict comes; else this begins it.
             if time.monotonic() >= deadline:
@@ -73,7 +73,7 @@ class Saver:
 
     def _begin(self, step: int, declared: _layout.Declared, allow_dropped_names: bool, deadline: float,
                timeout: float) -> tuple[_wire.Message, int]:
-        """Where the state goes, and the incarnation of the agent that said it."""
+        """Returns where the state goes, and the incarnation of the agent that said so."""
         request = _wire.LOCAL_AGENT["BeginSave"].request(
             trainer_incarnation=self._session.incarnation, step=step, allow_dropped_names=allow_dropped_names)
         _wire.set_duration(request.timeout, max(deadline - time.monotonic(), 0.0))
@@ -85,7 +85,7 @@ class Saver:
                     f"step {step}: staging could not begin within {timeout:g} s")
             except Error as error:
                 self._give_up_slab(error)
-                # The agent's memory holds an earlier step: it is free when that is written.
+                # The agent's memory holds an earlier step, and is free when that is written.
                 if error.reason != "SAVE_IN_PROGRESS" or time.monotonic() + pause > deadline:
                     raise
             time.sleep(pause)
@@ -98,7 +98,7 @@ class Saver:
                               self._slabs.get(begun.slab, self._session.owner, writable=True))
 
     def _commit(self, declared: _layout.Declared, begun: _wire.Message, agent: int, started: float) -> None:
-        """Tells the agent that all is staged, and the checksums of what other ranks hold too."""
+        """Tells the agent that all is staged, and gives it the checksums of what other ranks hold too."""
         checksums = _replicas.checksums(declared, begun.check_items)
         sampled = self.sampler.sample(declared, begun.may_check_items, time.monotonic() - started)
         request = _wire.LOCAL_AGENT["CommitStaging"].request(
@@ -108,17 +108,16 @@ class Saver:
         self._session.call("CommitStaging", request, held_by=agent)
 
     def _cancel(self, save: int, error: BaseException) -> None:
-        """Gives a save up. Called when nothing copies for it any more: the agent takes it for that."""
+        """Gives a save up. Must be called only when nothing copies for it any more, which the agent then assumes."""
         request = _wire.LOCAL_AGENT["CancelSave"].request(trainer_incarnation=self._session.incarnation, save=save,
                                                           error=_wire.status_from_error(error))
         try:
             self._session.agent.call("CancelSave", request)
         except Error:
-            pass  # the first error is the one to be told; the agent's own deadline ends the attempt
+            pass # the first error is the one to report; the agent's own deadline ends the attempt
 
     def _give_up_slab(self, error: Error) -> None:
-        """An agent gives its slab up before it makes a larger one: if this one could not, nothing is kept here either.
-        """
+        """Gives up the slab here too, because an agent gives up its slab before it makes a larger one."""
         if error.reason == "MEMORY_LIMIT" and error.metadata.get("rank") == str(self._session.rank):
             self._slabs.clear()
 
@@ -132,7 +131,8 @@ class Saver:
 
     def verdict(self, step: int, save: int, agent: int, attempt: int,
                 max_wait: float) -> tuple[Checkpoint | Error | None, Error | None, int]:
-        """The verdict, if there is one; why there may be none for long, if that is known; and the attempt's number.
+        """Returns the verdict, if there is one; why there may be none for long, if that is known; and the attempt's
+        number.
 
         Args:
           agent: the incarnation that began the save.
@@ -157,7 +157,7 @@ class Saver:
         return _wire.error_from_status(response.checkpoint.error), None, attempt
 
     def _forgotten(self, step: int, agent: int, error: Error) -> Error:
-        """The error of a save that the agent knows nothing of and that never was told its attempt's number.
+        """Returns the error of a save that the agent does not know and that never got its attempt's number.
 
         Another attempt of the step is another save, so what is committed says nothing about this one.
         """
@@ -219,7 +219,7 @@ class Saving:
             self._poll(min(_agent.MAX_WAIT, remaining))
 
     def done(self) -> bool:
-        """Whether wait() would answer at once.
+        """Returns whether wait() would return at once.
 
         Returns:
           Also True when wait() would raise: the save was aborted, or another trainer has taken the rank.
@@ -237,7 +237,7 @@ class Saving:
         return self._outcome is not None
 
     def _late(self, timeout: float) -> Error:
-        """The error of a wait that ends without a verdict."""
+        """Returns the error of a wait that ends without a verdict."""
         about = {"step": str(self.step), "job": self._saver.job}
         if self._stalled is not None:
             return Error(self._stalled.reason, self._stalled.message,
@@ -260,7 +260,7 @@ class Saving:
                 self._outcome = outcome
 
     def _without_agent(self, error: Error) -> Error:
-        """What is told when the agent is gone: the save may be committed all the same.
+        """Returns the error for an agent that is gone. The save may be committed all the same.
 
         An agent that was refused by its coordinator has said why before it ended.
         """

@@ -1,4 +1,4 @@
-"""A trainer's session with its agent: beginning it, going on with the agent's next process, losing the rank."""
+"""Holds a trainer's session with its agent: it begins, goes on with the agent's next process, and may lose the rank."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from cairn._errors import Error
 
 _PROTOCOL = 1
 _VERSION = "0.1"
-# How long an agent that is not there is waited for.
+# A call waits this long for an agent that is not there.
 PATIENCE = 10.0
-# How long closing lets another thread's attachment end.
+# close() waits this long until another thread has attached.
 _CLOSE_PATIENCE = 1.0
 _DEFAULT_LEASE = 10.0
-# Layouts that the agent need not be sent again; it keeps about as many.
+# This many layouts need not be sent to the agent again, which keeps about as many.
 _KNOWN_LAYOUTS = 8
 
 
 class Restarted(Exception):
-    """The agent's process that held what a call is about is gone. The session goes on with its next one."""
+    """Says that the agent's process which held what a call is about is gone. The session goes on with the next one."""
 
 
 class KnownLayouts:
-    """The last layouts that the agent was sent."""
+    """Remembers the last layouts that the agent got."""
 
     def __init__(self) -> None:
         self._digests: collections.OrderedDict[bytes, None] = collections.OrderedDict()
@@ -50,7 +50,7 @@ class KnownLayouts:
 
 
 class Session:
-    """Attached to one agent process after the other, as long as no other trainer takes the rank. Thread-safe.
+    """A session that attaches to one agent process after the other, until another trainer takes the rank. Thread-safe.
 
     Attributes:
       agent: the connection to it.
@@ -90,13 +90,13 @@ class Session:
     # Beginning and going on.
 
     def attach(self, patience: float) -> None:
-        """Makes sure that it is attached to the agent's process of now, which is waited for.
+        """Makes sure that the session is attached to the agent's current process, for which it waits.
 
         Raises AGENT_UNREACHABLE, RANK_CONFLICT, STALE_INCARNATION.
         """
         with self._lock:
             self.check()
-            socket = self._look_at_socket()  # before: an agent that restarts meanwhile is another one next time
+            socket = self._look_at_socket() # comes first, so that the next look finds an agent that restarts meanwhile
             answer = self._attach(patience)
             self._socket = socket
             self._lease_ttl = _seconds(answer.lease_ttl)
@@ -135,15 +135,15 @@ class Session:
             raise
 
     def lease(self) -> float:
-        """Seconds without a word after which the coordinator takes an agent for lost."""
-        if not self._lease_ttl:  # this client was quicker than its agent, which did not know it then
+        """After this many seconds without a word the coordinator takes an agent for lost."""
+        if not self._lease_ttl: # the agent did not know it yet when this client attached
             self.attach(0.0)
         return self._lease_ttl or _DEFAULT_LEASE
 
     # Losing the rank.
 
     def check(self) -> None:
-        """Raises what every call of a session raises that has ended: BAD_REQUEST, or STALE_INCARNATION for good."""
+        """Raises BAD_REQUEST, or STALE_INCARNATION for good, if the session has ended, as every call does then."""
         if self._closed is not None:
             raise Error("BAD_REQUEST", self._closed)
         if not self._replaced and self.page is not None and self.page.replaced():
@@ -169,7 +169,7 @@ class Session:
 
     def call(self, name: str, request: _wire.Message, max_wait: float | None = None,
              held_by: int | None = None) -> _wire.Message:
-        """A call of a session that may have to go on with the agent's next process.
+        """Makes a call, which may have to go on with the agent's next process.
 
         Args:
           held_by: the agent_incarnation that holds what the call is about. Raises Restarted if that process is gone.
@@ -181,7 +181,7 @@ class Session:
                 return self.agent.call(name, request, max_wait)
             except Error as error:
                 self.check()
-                self._check_held(held_by)  # another thread has attached meanwhile: the error says no more than that
+                self._check_held(held_by) # the error says only that another thread has attached meanwhile
                 if error.reason == "STALE_INCARNATION":
                     self.attach(0.0)  # raises if it speaks of this trainer, and not of another rank's agent
                     raise
@@ -198,7 +198,7 @@ class Session:
             raise Restarted
 
     def restarted_since(self, agent_incarnation: int) -> bool:
-        """Whether the agent is another process by now. One that is gone is waited for; False if none comes."""
+        """Returns whether the agent is another process by now. Waits for one that is gone; False if none comes."""
         try:
             self.attach(PATIENCE)
         except Error as error:
@@ -229,12 +229,13 @@ class Session:
             agent = self.agent_incarnation
             response = self.call(name, request, min(_agent.MAX_WAIT, max(remaining, 0.05)))
             if agent != self.agent_incarnation:
-                continue  # which of two processes has answered is not known; the one of now is asked again
+                continue # nobody knows which of two processes has answered, so the current one is asked again
             wanted = [declared] if response.need_layout else []
             if source is not None and response.need_source:
                 wanted.append(source)
             if wanted:
-                # The agent restarted, or made room; more than a few times in one call is neither.
+                # The agent restarted, or made room. If this happens more than a few times in one call, it is something
+                # else.
                 uploads += 1
                 if uploads > 5:
                     raise Error("INTERNAL", f"the agent asked for the layout {uploads} times")
@@ -263,7 +264,7 @@ class Session:
         self.page.report(step)
 
     def agreed(self) -> int | None:
-        """The step reported last, if the job has agreed to save at it."""
+        """Returns the step reported last, if the job has agreed to save at it."""
         self.check()
         if self._reported is None or self.page is None:
             return None
@@ -272,7 +273,8 @@ class Session:
     # Watching.
 
     def _look_at_socket(self) -> tuple[int, int] | None:
-        """Another file than before says that the agent may be another process: only attaching tells."""
+        """Returns the identity of the socket's file. If it changes, the agent may be another process; attaching
+        tells."""
         try:
             status = os.stat(self._path)
             return status.st_ino, status.st_ctime_ns  # a number alone may be used again
@@ -280,23 +282,24 @@ class Session:
             return None
 
     def look(self) -> bool:
-        """Goes on with the agent's next process if there is one. False when there is nothing to look for any more."""
+        """Goes on with the agent's next process if there is one. Returns False if there is nothing more to look for."""
         try:
             self.check()
             socket = self._look_at_socket()
             if socket is not None and socket != self._socket:
                 self.attach(0.0)
         except Error:
-            pass  # not serving yet: looked at again; the trainer's next call would raise what remains wrong
+            pass # it may not serve yet, and is looked at again; if it stays wrong, the trainer's next call raises that
         return self._closed is None and not self._replaced
 
     # Ending.
 
     def close(self, why: str) -> bool:
-        """From now on every call is refused. False if it was closed before."""
+        """Makes every later call fail. Returns False if the session was closed before."""
         if self._closed is not None:
             return False
-        # A signal's handler may have interrupted the very thread that attaches: it must not wait for it without end.
+        # A signal's handler may have interrupted the thread that attaches, so it must not wait for that thread without
+        # end.
         alone = self._lock.acquire(timeout=_CLOSE_PATIENCE)
         try:
             if self._closed is not None:
@@ -308,11 +311,11 @@ class Session:
         return True
 
     def forked(self, why: str) -> None:
-        """In a forked child, where a lock may be held by a thread that is not there."""
+        """Closes the session in a forked child, where a thread that is not there may hold a lock."""
         self._closed = why
 
     def detach(self, unmapped: bool) -> None:
-        """Tells the agent that this trainer is gone, and whether it has no slab mapped any more."""
+        """Tells the agent that this trainer is gone, and whether it still has a slab mapped."""
         request = _wire.LOCAL_AGENT["Detach"].request(trainer_incarnation=self.incarnation, unmapped=unmapped)
         try:
             self.agent.call("Detach", request, timeout=1.0)

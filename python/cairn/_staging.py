@@ -1,4 +1,4 @@
-"""Copying what a rank holds to memory that is shared with its agent."""
+"""Copies what a rank holds to memory that is shared with its agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a trainer may put into a state."""
+"""Defines what a trainer may put into a state."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Alias:
 
 @dataclasses.dataclass(frozen=True)
 class PerRank:
-    """A value that each rank has one of; see per_rank()."""
+    """A value of which each rank has its own; see per_rank()."""
 
     value: Any
 
@@ -96,8 +96,9 @@ def alias(name: str) -> Alias:
 
 
 def per_rank(value: Any) -> PerRank:
-    """Marks a value that differs between ranks: every rank's is kept.
+    """Marks a value that differs between ranks, so that every rank's value is kept.
 
-    A load gives back this rank's own; the list of all, in order of rank, when the number of ranks has changed.
+    A load gives back this rank's own value, or the list of all, in order of rank, if the number of ranks has
+    changed.
     """
     return PerRank(value)

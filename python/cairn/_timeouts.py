@@ -1,4 +1,4 @@
-"""What a caller may give as a timeout."""
+"""Checks what a caller gives as a timeout."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import math
 
 from cairn._errors import Error
 
-# What "as long as it takes" means: long enough for everybody, and within what clocks and messages can hold.
+# "As long as it takes" means a year: long enough for everybody, and within what clocks and messages can hold.
 LONGEST = 365 * 86400.0
 
 
 def seconds(timeout: float, what: str) -> float:
-    """A timeout as seconds, a year at most; infinity is a year.
+    """Returns a timeout in seconds, a year at most; infinity becomes a year.
 
-    Raises BAD_REQUEST, naming the call `what`, for what is negative or no number.
+    Raises BAD_REQUEST, which names the call `what`, if it is negative or no number.
     """
     try:
         if isinstance(timeout, (bool, str, bytes)):

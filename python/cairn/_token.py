@@ -1,4 +1,4 @@
-"""The token that a coordinator asks for, as this package's own calls to it send it."""
+"""Finds the token that a coordinator asks for, for this package's own calls to it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cairn._errors import Error
 
 
 def metadata(root: pathlib.Path, flags: list[str]) -> tuple[tuple[str, str], ...]:
-    """What a call to the coordinator of `root` carries, which was started with these flags.
+    """Returns what a call carries to the coordinator of `root` that was started with these flags.
 
     Raises Error (BAD_TOKEN): there is no such token, or it cannot be read.
     """
@@ -26,7 +26,7 @@ def metadata(root: pathlib.Path, flags: list[str]) -> tuple[tuple[str, str], ...
 
 
 def _value(flags: list[str], name: str) -> str | None:
-    """What the last `--name VALUE` or `--name=VALUE` gives."""
+    """Returns the value of the last `--name VALUE` or `--name=VALUE`."""
     value = None
     for index, flag in enumerate(flags):
         if flag == name and index + 1 < len(flags):

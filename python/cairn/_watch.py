@@ -1,4 +1,4 @@
-"""Looking after a session while the trainer makes no calls."""
+"""Watches a session while the trainer makes no calls."""
 
 from __future__ import annotations
 

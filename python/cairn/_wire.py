@@ -14,7 +14,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from cairn._errors import Error
 
 ERROR_DOMAIN = "cairn.v1"
-# A message of a class that protobuf makes when the package is imported.
+# The type of messages whose classes protobuf makes when the package is imported.
 Message = Any
 _ERROR_INFO_URL = "type.googleapis.com/google.rpc.ErrorInfo"
 
@@ -36,7 +36,7 @@ _POOL = _make_pool()
 
 
 def message(name: str) -> Any:
-    """The class of a message by its full name."""
+    """Returns the class of a message by its full name."""
     return message_factory.GetMessageClass(_POOL.FindMessageTypeByName(name))
 
 
@@ -44,7 +44,7 @@ def enum_numbers(name: str) -> dict[str, int]:
     return {value.name: value.number for value in _POOL.FindEnumTypeByName(name).values}
 
 
-# The number of an IoPath -> the word that people read: "cached".
+# Maps the number of an IoPath to the word that people read, such as "cached".
 IO_PATHS = {number: name.removeprefix("IO_PATH_").lower() for name, number in enum_numbers("cairn.v1.IoPath").items()}
 
 
@@ -73,7 +73,7 @@ CHECKPOINTS = service("cairn.v1.CheckpointService")
 
 
 def error_from_status(status: Message) -> Error:
-    """The Error that a google.rpc.Status carries; without an ErrorInfo of ours the reason is INTERNAL."""
+    """Returns the Error that a google.rpc.Status carries; without an ErrorInfo of ours its reason is INTERNAL."""
     for detail in status.details:
         if detail.type_url == _ERROR_INFO_URL:
             info = ErrorInfo.FromString(detail.value)
@@ -83,7 +83,7 @@ def error_from_status(status: Message) -> Error:
 
 
 def status_from_error(error: BaseException) -> Message:
-    """A google.rpc.Status for the agent: why this trainer gave something up."""
+    """Makes the google.rpc.Status that tells the agent why this trainer gave something up."""
     reason = (error.reason if isinstance(error, Error) else
               "INTERRUPTED" if isinstance(error, KeyboardInterrupt) else "INTERNAL")
     text = error.message if isinstance(error, Error) else f"{type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""The trainer's client of the agent beside it."""
+"""Connects a trainer to the agent beside it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from cairn._saving import Saving
 __all__ = ["Client", "Saving", "connect"]
 
 _MAX_STEP = 999_999_999_999
-# How long close() lets a call of another thread end.
+# close() waits this long until another thread's call has ended.
 _CLOSE_PATIENCE = 1.0
 
 
 def _weakly(method: Callable[[], object]) -> Callable[[], None]:
-    """Calls a bound method as long as its object lives: a client that is dropped gives its memory up at once."""
+    """Calls a bound method only while its object lives, so that a dropped client gives up its memory at once."""
     reference = weakref.WeakMethod(method)
 
     def call() -> None:
@@ -35,7 +35,7 @@ def _weakly(method: Callable[[], object]) -> Callable[[], None]:
 
 
 def connect(address: str | None = None, timeout: float = _session.PATIENCE) -> Client:
-    """A client of one agent.
+    """Connects to one agent.
 
     Args:
       address: the agent's, such as "unix:/run/cairn/0.sock"; by default that of the environment's CAIRN_AGENT.
@@ -76,7 +76,7 @@ class Client:
     def __init__(self, address: str, timeout: float) -> None:
         """See connect()."""
         self._agent = _agent.Agent(address)
-        # One at a time: what is mapped here is given to nobody else.
+        # There is one slab at a time; what is mapped here is given to nobody else.
         self._slabs = _memory.MappingCache(capacity=1)
         self._operation = _operation.Operation(_weakly(self._leave))
         self._left = False
@@ -101,7 +101,7 @@ class Client:
     def _leave(self) -> None:
         """Gives up the memory of a session that another trainer has ended, if nothing copies into it."""
         if not self._session.replaced or not self._operation.acquire(0.0):
-            return  # whoever is in an operation comes here after it
+            return # an operation that is under way calls this again when it ends
         try:
             if not self._left:
                 self._left = True
@@ -116,7 +116,7 @@ class Client:
             return
         _OPEN.discard(self)
         self._watch.stop()
-        # Another thread that is in a save may copy into the slab yet. Then the agent gives it to nobody before this
+        # A thread that is in a save may still copy into the slab. The agent then gives the slab to nobody until this
         # process has ended.
         idle = self._operation.acquire(_CLOSE_PATIENCE)
         try:
@@ -127,7 +127,7 @@ class Client:
                 self._operation.release()
 
     def _forked(self) -> None:
-        """In a forked child, which has none of the memory of its parent's session."""
+        """Ends the session in a forked child, which has none of the memory of its parent's session."""
         self._session.forked("this client was made before a fork; call cairn.connect in the new process")
 
     def __enter__(self) -> Client:
@@ -143,7 +143,7 @@ class Client:
     # Steps and agreement; no calls.
 
     def report_step(self, step: SupportsIndex) -> None:
-        """Says that this rank has reached `step`. A store into shared memory, no call.
+        """Says that this rank has reached `step`. This is a store into shared memory and no call.
 
         Args:
           step: from 0 to 999999999999.
@@ -154,10 +154,10 @@ class Client:
         self._session.report(_checked_step(step))
 
     def save_requested(self) -> int | None:
-        """Whether the job saves at the step that was just reported.
+        """Returns whether the job saves at the step that was just reported.
 
-        A load from shared memory, no call; only at a step that is being agreed on it waits for the answer (5 seconds at
-        most).
+        This is a load from shared memory and no call. Only at a step that is being agreed on does it wait for the
+        answer (5 seconds at most).
 
         Returns:
           The step just reported, if the job has agreed to save at it, else None.
@@ -259,10 +259,10 @@ class Client:
                 timeout: float = 1800) -> LoadReport:
         """Fills the arrays of `target_state` in place from those of `source_state`, wherever in the job they are.
 
-        Both are live: nothing goes through storage. Every rank of the job must call it, with what it holds and what it
-        wants; either may be empty. Each distinct shard is lent by one of the ranks that hold it, which copies it to
-        memory that the others can read: about the job's state divided by its ranks. On an Error the targets may be
-        partly filled, the sources are as they were.
+        Both are in memory, so nothing goes through storage. Every rank of the job must call it, with what it holds and
+        what it wants; either may be empty. One of the ranks that hold a distinct shard lends it: it copies the shard to
+        memory that the others can read, which takes about the job's state divided by its ranks. On an Error the targets
+        may be partly filled, and the sources are as they were.
 
         Args:
           source_state: what this rank holds, as for save().
@@ -305,7 +305,7 @@ def _checked_step(step: SupportsIndex) -> int:
 _OPEN: weakref.WeakSet[Client] = weakref.WeakSet()
 
 
-# A forked child is another process: it must neither end its parent's sessions nor wait for locks that are held there.
+# A forked child is another process. It must neither end its parent's sessions nor wait for locks that are held there.
 def _after_fork() -> None:
     for client in list(_OPEN):
         client._forked()

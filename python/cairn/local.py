@@ -1,4 +1,4 @@
-"""A coordinator and agents on this machine, for tests, examples and notebooks."""
+"""Starts a coordinator and agents on this machine, for tests, examples and notebooks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _STOP_TIMEOUT = 5.0
 
 
 def binary(name: str) -> pathlib.Path:
-    """A program of Cairn.
+    """Finds a program of Cairn.
 
     Args:
       name: "cairn", "cairn-coordinator" or "cairn-agent".
@@ -91,7 +91,7 @@ class Service:
             self._process.wait()
 
     def restart(self) -> None:
-        """A new process under the same address and flags; the old one is killed if it still runs.
+        """Starts a new process with the same address and flags. It kills the old one if that still runs.
 
         Raises:
           Error: TIMED_OUT (it does not listen after 30 seconds), or why it ended at its start.
@@ -125,7 +125,7 @@ class Service:
             time.sleep(0.01)
 
     def _stop(self) -> None:
-        """Asks to end; see _reap."""
+        """Asks the process to end; see _reap."""
         if self._process is not None and self.alive():
             self._process.send_signal(signals.SIGTERM)
             self._process.send_signal(signals.SIGCONT)
@@ -144,8 +144,9 @@ class Service:
 
 
 def _reserve_port() -> socket.socket:
-    """A free loopback port that nobody is given by chance while the socket is open, also not between two processes that
-    listen there one after the other: Linux lets them bind it as long as it is bound here without being listened on."""
+    """Returns a free loopback port that nobody else gets by chance while the socket is open, also while no process
+    listens there between two that do. Linux lets these bind the port, because the socket here is bound and does not
+    listen."""
     holder = socket.socket()
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     holder.bind(("127.0.0.1", 0))
@@ -153,12 +154,12 @@ def _reserve_port() -> socket.socket:
 
 
 def _environment() -> dict[str, str]:
-    """This process's, without what would set the services' flags from outside."""
+    """Returns this process's environment without variables that would set flags of the services."""
     return {name: value for name, value in os.environ.items() if not name.startswith("CAIRN_")}
 
 
 def _error_of_log(service: Service) -> Error:
-    """Why a process ended at its start, in its own words."""
+    """Returns why a process ended at its start, in its own words."""
     text = service.log.read_text(errors="replace")[-4000:]
     found = re.findall(r"^error: ([A-Z_]+): (.*)$", text, re.MULTILINE)
     if found:
@@ -173,7 +174,7 @@ def _error_of_log(service: Service) -> Error:
 class Cluster:
     """A coordinator and one agent for each rank, as real processes on free loopback ports.
 
-    To be used as a context manager. Its processes end with the block, and also when this process is killed.
+    Use it as a context manager. Its processes end with the block, and also when this process is killed.
 
     Args:
       ranks: number of ranks.
@@ -213,10 +214,10 @@ class Cluster:
     def __enter__(self) -> Cluster:
         binary("cairn-coordinator"), binary("cairn-agent")
         self.root.mkdir(parents=True, exist_ok=True)
-        # Names of Unix sockets are short: not below the test's own, long directory.
+        # Paths of Unix sockets must be short, so they are not below the test's own directory.
         self._directory = pathlib.Path(tempfile.mkdtemp(prefix="cairn-"))
-        # Leads the process group of all services, and kills it when this process ends in whatever way: its standard
-        # input is then closed.
+        # This process leads the process group of all services, and kills the group when our process ends in whatever
+        # way, because its standard input is then closed.
         self._reaper = subprocess.Popen(["/bin/sh", "-c", "read _; kill -KILL 0"], stdin=subprocess.PIPE,
                                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, process_group=0)
         try:
@@ -227,7 +228,7 @@ class Cluster:
         return self
 
     def _entered(self) -> tuple[pathlib.Path, subprocess.Popen[bytes]]:
-        """The directory of logs and sockets, and the leader of the process group."""
+        """Returns the directory of logs and sockets, and the leader of the process group."""
         if self._directory is None or self._reaper is None:
             raise Error("BAD_REQUEST", "this cluster has no processes yet: use it as `with cairn.local.Cluster(...)`")
         return self._directory, self._reaper
@@ -255,7 +256,7 @@ class Cluster:
         self._await_registration()
 
     def _await_registration(self) -> None:
-        """Until the coordinator knows all agents: a save asked for over RPC would find no job before."""
+        """Waits until the coordinator knows all agents. Before that, a save asked for over RPC would find no job."""
         deadline = time.monotonic() + _START_TIMEOUT
         method = _wire.CHECKPOINTS["GetJob"]
         token = _token.metadata(self.root, self._coordinator_flags)
@@ -278,7 +279,7 @@ class Cluster:
                 time.sleep(0.01)
 
     def connect(self, rank: int) -> Client:
-        """A client of this rank's agent; closed with the cluster.
+        """Returns a client of this rank's agent, which is closed with the cluster.
 
         Raises:
           Error: RANK_OUT_OF_RANGE, and as cairn.connect().
@@ -290,7 +291,7 @@ class Cluster:
         return client
 
     def spawn(self, command: list[str], **options: Any) -> subprocess.Popen[Any]:
-        """Starts a process of the caller's (a trainer) that ends with the cluster at the latest.
+        """Starts a process for the caller (a trainer), which ends with the cluster at the latest.
 
         Args:
           command: program and arguments.

@@ -1,4 +1,4 @@
-"""Describes shards the way parallel layers hold them.
+"""Describes shards in the way in which parallel layers hold them.
 
 Every helper checks what one rank can check when it is called; that all ranks' shards fit together is checked when they
 are saved. `rank` and `world` are those of the parallel group that splits the tensor, not of the job.
@@ -20,7 +20,8 @@ __all__ = ["column_parallel", "expert", "flat_buffer", "from_rules", "replicated
 
 
 def column_parallel(array: Array, rank: int, world: int, axis: int = 0, *, dtype: str | None = None) -> Shard:
-    """One of `world` equal slices along `axis`: the output dimension of a weight (0 in torch's [out, in] order).
+    """Describes one of `world` equal slices along `axis`, the output dimension of a weight (0 in torch's [out, in]
+    order).
 
     Args:
       array: this rank's slice; axis `axis` of the whole is `world` times as long.
@@ -39,7 +40,8 @@ def column_parallel(array: Array, rank: int, world: int, axis: int = 0, *, dtype
 
 
 def row_parallel(array: Array, rank: int, world: int, axis: int = 1, *, dtype: str | None = None) -> Shard:
-    """One of `world` equal slices along `axis`: the input dimension of a weight (1 in torch's [out, in] order).
+    """Describes one of `world` equal slices along `axis`, the input dimension of a weight (1 in torch's [out, in]
+    order).
 
     Arguments and errors are those of column_parallel().
     """
@@ -48,7 +50,7 @@ def row_parallel(array: Array, rank: int, world: int, axis: int = 1, *, dtype: s
 
 def vocab_parallel(array: Array, rank: int, world: int, axis: int = 0, vocab: int | None = None, *,
                    dtype: str | None = None) -> Shard:
-    """A slice of an embedding whose vocabulary was padded so that it divides by `world`.
+    """Describes a slice of an embedding whose vocabulary was padded so that `world` divides it.
 
     Args:
       array: this rank's slice, padding included.
@@ -82,7 +84,8 @@ def vocab_parallel(array: Array, rank: int, world: int, axis: int = 0, vocab: in
 
 def expert(array: Array, rank: int, world: int, local_id: int, local_experts: int, *,
            dtype: str | None = None) -> Shard:
-    """The weight of expert `local_id` of the `local_experts` that each rank of the expert-parallel group holds.
+    """Describes the weight of expert `local_id` of the `local_experts` that each rank of the expert-parallel group
+    holds.
 
     It becomes slice rank * local_experts + local_id of one tensor with all experts: the global number of an expert, not
     its local one, says where it lies, so experts of two ranks cannot take each other's place.
@@ -105,7 +108,7 @@ def expert(array: Array, rank: int, world: int, local_id: int, local_experts: in
 
 
 def replicated(array: Array, *, dtype: str | None = None) -> Shard:
-    """The whole tensor, held equally by every rank that declares it.
+    """Describes the whole tensor, which every rank that declares it holds equally.
 
     Raises:
       Error: BAD_REQUEST (no numpy array).
@@ -116,7 +119,7 @@ def replicated(array: Array, *, dtype: str | None = None) -> Shard:
 
 def flat_buffer(array: Array, rank: int, world: int, parameters: dict[str, Sequence[Any]], *,
                 dtype: str | None = None) -> dict[str, Shard]:
-    """This rank's part of a ZeRO buffer, cut into the pieces of the parameters that lie in it.
+    """Cuts this rank's part of a ZeRO buffer into the pieces of the parameters that lie in it.
 
     The buffer is the flattened parameters one after the other in the order of `parameters`, padded at its end, and
     split into `world` equal parts; `array` is part `rank`, 1-d.

@@ -17,15 +17,15 @@ namespace {
 
 constexpr int64_t kMaxDimensions = 32;
 constexpr int64_t kMaxCasts = 32;
-// Work is handed to threads in pieces of about this size.
+// Threads take the work in pieces of about this size.
 constexpr int64_t kPieceBytes = int64_t{4} << 20;
-// Below this a second thread costs more than it saves.
+// With less work than this, a second thread costs more than it saves.
 constexpr int64_t kBytesPerThread = int64_t{2} << 20;
 
 using cairn::TiledCopy;
 using Dimension = TiledCopy::Dimension;
 
-// A copy with its pointers resolved; outermost dimension first.
+// A copy with its pointers resolved; its outermost dimension comes first.
 struct Walk {
   const char* source;
   char* target;
@@ -41,7 +41,7 @@ struct Walk {
   }
 };
 
-// True if every element of the walk lies within [0, bytes). All arithmetic is checked.
+// Returns true if every element of the walk lies within [0, bytes). No arithmetic can overflow unnoticed.
 bool Within(int64_t offset, int64_t element_bytes, const std::vector<Dimension>& dimensions,
             int64_t Dimension::* stride, int64_t bytes) {
   int64_t low = offset;
@@ -55,7 +55,7 @@ bool Within(int64_t offset, int64_t element_bytes, const std::vector<Dimension>&
   return low >= 0 && !__builtin_add_overflow(high, element_bytes, &high) && high <= bytes;
 }
 
-// Nothing if the copy is not sound.
+// Returns nothing if the copy is not sound.
 std::optional<Walk> Resolve(const CairnCopy& copy, const int64_t* numbers, bool with_target) {
   const int64_t n = copy.dimensions;
   if (n < 0 || n > kMaxDimensions || copy.element_bytes < 0) return std::nullopt;
@@ -89,7 +89,7 @@ std::optional<Walk> Resolve(const CairnCopy& copy, const int64_t* numbers, bool 
   return walk;
 }
 
-// Fewer, larger dimensions with the same elements in the same order.
+// Makes fewer, larger dimensions with the same elements in the same order.
 void Simplify(Walk& walk) {
   std::erase_if(walk.dimensions, [](const Dimension& d) { return d.extent == 1; });
   std::vector<Dimension> merged;  // innermost first
@@ -122,7 +122,7 @@ void Split(const TiledCopy& copy, std::vector<TiledCopy>& pieces) {
   }
   const Dimension outer = copy.dimensions.front();
   int64_t step = std::clamp<int64_t>(kPieceBytes / (bytes / outer.extent), 1, outer.extent);
-  // Whole tiles, if the order of axes changes.
+  // If the order of axes changes, a piece is whole tiles.
   const int64_t tile = std::max<int64_t>(1, cairn::Transposer::kRun / copy.element_bytes);
   step = (step + tile - 1) / tile * tile;
   for (int64_t at = 0; at < outer.extent; at += step) {
@@ -133,7 +133,7 @@ void Split(const TiledCopy& copy, std::vector<TiledCopy>& pieces) {
   }
 }
 
-// Small elements are gathered before they are summed.
+// Sums the bytes of a walk. It gathers small elements first.
 class Summer {
  public:
   void Add(const char* data, int64_t bytes) {
@@ -178,7 +178,7 @@ void Parallel(int64_t count, int64_t threads, const std::function<void(int64_t)>
     try {
       helpers.emplace_back(run);
     } catch (const std::system_error&) {
-      break;  // no more threads to be had: those that run do the work
+      break;  // the system refuses more threads, so those that run do the work
     }
   }
   run();

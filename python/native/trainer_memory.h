@@ -1,5 +1,6 @@
-// The few things that the trainer's client does in native code: strided copies by several threads, checksums, and the
-// fenced words of the control page. A C interface, loaded by Python's ctypes, which releases the interpreter's lock.
+// Does the few things that the trainer's client needs native code for: strided copies by several threads, checksums,
+// and the fenced words of the control page. It is a C interface that Python loads with ctypes, which releases the
+// interpreter's lock.
 #ifndef CAIRN_PYTHON_NATIVE_TRAINER_MEMORY_H_
 #define CAIRN_PYTHON_NATIVE_TRAINER_MEMORY_H_
 
@@ -7,13 +8,14 @@
 
 extern "C" {
 
-// A strided copy: for every index vector within `extent`, element_bytes bytes from
-// source + source_offset + sum(index * source_stride) to target + target_offset + sum(index * target_stride).
-// `first_dimension` counts into the array of dimensions, where extent, source strides and target strides of this copy
-// follow one another (3 * dimensions numbers). A size of -1 means that the caller answers for that side's bounds.
+// A strided copy. For every index vector within `extent` it copies element_bytes bytes from source + source_offset +
+// sum(index * source_stride) to target + target_offset + sum(index * target_stride). `first_dimension` is an index into
+// the array of dimensions, where this copy's extent, source strides and target strides follow one another (3 *
+// dimensions numbers). A size of -1 means that the caller answers for that side's bounds.
 //
-// With `casts` (two or more; 0 for none) as many numbers of dtypes (cairn.v1.DType) follow these: each element is cast
-// from the first to the second, and so on. element_bytes is then the first one's width, and the last one's is written.
+// If `casts` is not 0, it is two or more, and as many dtype numbers (cairn.v1.DType) follow the dimensions: each
+// element is cast from the first dtype to the second, and so on. element_bytes is then the width of the first; elements
+// of the last are written.
 struct CairnCopy {
   const void* source;
   int64_t source_bytes;
@@ -27,21 +29,21 @@ struct CairnCopy {
   int64_t casts;
 };
 
-// Executes `count` copies that do not overlap, with up to `threads` threads. Returns -1 if all was done; the index of
-// the first copy that would leave its source or target, has more than 32 dimensions, or casts what cannot be cast,
-// else: then nothing was copied.
+// Makes `count` copies that do not overlap, with up to `threads` threads. Returns -1 if all were made. Otherwise
+// nothing was copied, and it returns the index of the first copy that would leave its source or target, has more than
+// 32 dimensions, or asks for an impossible cast.
 int64_t cairn_copy(const CairnCopy* copies, int64_t count, const int64_t* dimensions, int64_t threads);
 
-// CRC32C of the bytes that each copy's source side walks over, in order of its index vectors; the target side is not
-// looked at. Bounds and result as for cairn_copy.
+// Computes the CRC32C of the bytes that the source sides of the copies walk over, in order of their index vectors. It
+// does not look at the target sides. Bounds and result are those of cairn_copy.
 int64_t cairn_checksum(const CairnCopy* copies, int64_t count, const int64_t* dimensions, int64_t threads,
                        uint32_t* checksums);
 
-// Stores a word for another process, then (behind a full fence) reads another one: the two halves of the control page's
-// handshake.
+// Stores a word for another process, then, behind a full fence, reads another word. These are the two halves of the
+// control page's handshake.
 uint64_t cairn_store_then_load(uint64_t* store, uint64_t value, const uint64_t* load);
 
-// Version of this interface; the Python side refuses another one.
+// Returns the version of this interface; the Python side refuses any other.
 int64_t cairn_interface_version();
 
 }  // extern "C"

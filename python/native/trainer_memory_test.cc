@@ -37,7 +37,7 @@ std::string Noise(size_t size, uint32_t seed) {
   return text;
 }
 
-// The oracle: element by element, by the words of the contract.
+// The oracle copies element by element, as the contract says it.
 void Naive(const std::string& source, int64_t source_offset, std::string& target, int64_t target_offset,
            int64_t element_bytes, const std::vector<int64_t>& extent, const std::vector<int64_t>& source_stride,
            const std::vector<int64_t>& target_stride) {
@@ -60,7 +60,7 @@ void Naive(const std::string& source, int64_t source_offset, std::string& target
   }
 }
 
-TEST(CopyTest, RandomBoxes_EqualElementByElementCopy) {
+TEST(CopyTest, Copy_RandomBoxes_EqualElementByElement) {
   std::mt19937 random(7);
   auto pick = [&](int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random); };
   for (int round = 0; round < 300; ++round) {
@@ -72,7 +72,7 @@ TEST(CopyTest, RandomBoxes_EqualElementByElementCopy) {
       extent.push_back(pick(0, whole.back()));
       begin.push_back(pick(0, whole.back() - extent.back()));
     }
-    // The source is a box in row-major order; the target a box whose dimensions lie in memory in a random order.
+    // The source is a box in row-major order. The target is a box whose dimensions lie in memory in a random order.
     std::vector<size_t> order(static_cast<size_t>(rank));
     std::iota(order.begin(), order.end(), 0);
     std::shuffle(order.begin(), order.end(), random);
@@ -97,13 +97,13 @@ TEST(CopyTest, RandomBoxes_EqualElementByElementCopy) {
   }
 }
 
-TEST(CopyTest, LargeCopies_AreSplitBetweenThreadsWithoutLoss) {
+TEST(CopyTest, Copy_LargeOnes_AreSplitBetweenThreadsWithoutLoss) {
   const std::string source = Noise(33 << 20, 3);
   std::string rows(source.size(), '\0');
   std::string whole(source.size(), '\0');
   Request request;
   request.Add(source, 0, whole, 0, static_cast<int64_t>(source.size()), {}, {}, {});
-  // Every second row first, then the others: strided on both sides.
+  // Every second row is copied first, then the others, so both sides are strided.
   const int64_t row = 4096;
   const int64_t pairs = static_cast<int64_t>(source.size()) / (2 * row);
   request.Add(source, 0, rows, 0, row, {pairs}, {2 * row}, {row});
@@ -116,7 +116,7 @@ TEST(CopyTest, LargeCopies_AreSplitBetweenThreadsWithoutLoss) {
   }
 }
 
-TEST(CopyTest, CopyOutsideItsBuffers_IsRefusedAndNothingIsCopied) {
+TEST(CopyTest, Copy_OutsideItsBuffers_IsRefusedAndCopiesNothing) {
   const std::string source = Noise(64, 5);
   for (const auto& [source_offset, target_offset, bytes] :
        {std::tuple<int64_t, int64_t, int64_t>{0, 0, 65}, {1, 0, 64}, {0, -1, 8}, {-8, 0, 8}, {0, 60, 8}}) {
@@ -136,14 +136,14 @@ TEST(CopyTest, CopyOutsideItsBuffers_IsRefusedAndNothingIsCopied) {
   EXPECT_EQ(negative.Run(1), 0);
 }
 
-// Numbers of cairn.v1.DType.
+// These are numbers of cairn.v1.DType.
 constexpr int64_t kBfloat16 = 11, kFloat32 = 12, kInt32 = 7;
 
-TEST(CopyTest, CastAndTransposedBySeveralThreads_EqualsElementByElement) {
+TEST(CopyTest, Copy_CastAndTransposedBySeveralThreads_EqualsElementByElement) {
   constexpr int64_t kRows = 1500, kColumns = 1300;
   std::string source(kRows * kColumns * 4, '\0'), target(kRows * kColumns * 2, '\0');
   for (int64_t i = 0; i < kRows * kColumns; ++i) {
-    const float value = static_cast<float>(i % 251) / 8;  // what bfloat16 holds exactly
+    const float value = static_cast<float>(i % 251) / 8;  // bfloat16 holds it exactly
     std::memcpy(source.data() + 4 * i, &value, 4);
   }
   Request request;
@@ -161,7 +161,7 @@ TEST(CopyTest, CastAndTransposedBySeveralThreads_EqualsElementByElement) {
   }
 }
 
-TEST(CopyTest, CastsThatCannotBe_AreRefused) {
+TEST(CopyTest, Copy_ImpossibleCasts_AreRefused) {
   const std::string source(64, '1');
   const auto result = [&](int64_t element_bytes, std::vector<int64_t> casts, int64_t target_bytes) {
     std::string target(static_cast<size_t>(target_bytes), '-');
@@ -179,10 +179,10 @@ TEST(CopyTest, CastsThatCannotBe_AreRefused) {
   EXPECT_EQ(result(2, {kBfloat16, 1 << 20}, 32), 0);
 }
 
-TEST(ChecksumTest, StridedSource_IsTheChecksumOfItsPackedBytes) {
+TEST(ChecksumTest, Checksum_StridedSource_IsThatOfItsPackedBytes) {
   const std::string source = Noise(1 << 20, 9);
   std::string packed(1 << 18, '\0');
-  Request request;  // a transposed quarter
+  Request request;  // copies a quarter, transposed
   request.Add(source, 128, packed, 0, 4, {256, 256}, {4, 2048}, {1024, 4});
   ASSERT_EQ(request.Run(1), -1);
   uint32_t checksum = 0;
@@ -190,7 +190,7 @@ TEST(ChecksumTest, StridedSource_IsTheChecksumOfItsPackedBytes) {
   EXPECT_EQ(checksum, cairn::Crc32c(packed.data(), packed.size()));
 }
 
-TEST(ControlWordTest, StoreThenLoad_StoresAndAnswersTheOtherWord) {
+TEST(ControlWordTest, StoreThenLoad_TwoWords_StoresOneAndAnswersTheOther) {
   uint64_t words[2] = {0, 42};
   EXPECT_EQ(cairn_store_then_load(&words[0], 7, &words[1]), 42u);
   EXPECT_EQ(words[0], 7u);

@@ -1,4 +1,4 @@
-// Prints python/cairn/_reasons.py: the next action of every reason, from the table that the services use.
+// Prints python/cairn/_reasons.py, which has the next action of every reason, from the table that the services use.
 #include <iostream>
 
 #include "absl/strings/escaping.h"

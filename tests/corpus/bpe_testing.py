@@ -26,7 +26,7 @@ def train(inputs, output, vocab_size, *flags):
 
 
 def load(directory):
-    """(vocab by printable token, merges) of an output directory, after checking that its files agree."""
+    """Returns (vocab by printable token, merges) of an output directory, after checking that its files agree."""
     directory = pathlib.Path(directory)
     tokenizer = json.loads((directory / "tokenizer.json").read_text())
     vocab = json.loads((directory / "vocab.json").read_text())
@@ -40,7 +40,7 @@ def load(directory):
 
 
 def encode(tokenizer, data, *flags):
-    """The ids of each line of `data` (bytes)."""
+    """Returns the ids of each line of `data` (bytes)."""
     result = cairn("encode", "--tokenizer", tokenizer, "-", *flags, stdin=data)
     assert result.returncode == 0, result.stderr.decode()
     lines = result.stdout.split(b"\n")
@@ -76,7 +76,7 @@ spec.loader.exec_module(multilingual_text)
 
 @functools.cache
 def multilingual(size, seed):
-    """Text of many scripts, from few words so that it is made quickly."""
+    """Returns text of many scripts, from few words so that it is made quickly."""
     return b"".join(multilingual_text.lines(size, seed, words=400)).decode()
 
 
@@ -97,7 +97,7 @@ def random_text(rng, count, pieces=PIECES):
 
 
 def any_text(rng, count):
-    """Characters from everywhere, unassigned ones too."""
+    """Returns characters from everywhere, also unassigned ones."""
     result = []
     while len(result) < count:
         c = rng.randrange(rng.choice((0x80, 0x800, 0x3000, 0x10000, 0x32000, 0x110000)))

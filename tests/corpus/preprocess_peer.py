@@ -1,7 +1,7 @@
-"""What Megatron-LM's tools/preprocess_data.py does, told again in Python on the libraries that it stands on.
+"""Does what Megatron-LM's tools/preprocess_data.py does, in Python, with the libraries that it uses.
 
-The tokenizers are transformers' own, the files are written by megatron-core's IndexedDatasetBuilder; between them
-stands only the order of things. Used as the oracle of tests/corpus/test_preprocess*.py.
+The tokenizers are transformers' own, and megatron-core's IndexedDatasetBuilder writes the files; this code only
+calls them in the right order. It is the oracle of tests/corpus/test_preprocess*.py.
 """
 import json
 import os
@@ -69,7 +69,7 @@ class HfPeer:
 
 def preprocess(files, prefix, tokenizer, keys=("text",), append_eod=False, partitions=1, keep_sequential=False,
                splitter=None):
-    """The pairs PREFIX_KEY_document (or _sentence), as Megatron-LM writes them."""
+    """Writes the pairs PREFIX_KEY_document (or _sentence) as Megatron-LM does."""
     level = "sentence" if splitter else "document"
     lines = []
     for name in files:

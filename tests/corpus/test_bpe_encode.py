@@ -97,8 +97,8 @@ def test_encodes_as_tiktoken_does(trained, name, tmp_path):
             r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
         )
     peer = tiktoken.Encoding("test", pat_str=pattern, mergeable_ranks=ranks, special_tokens=specials)
-    # tiktoken takes special tokens in the order of a hash map; texts with one that begins another are left to the test
-    # above.
+    # tiktoken takes special tokens in the order of a hash map, so texts in which one token begins another are left to
+    # the test above.
     lines = [line for line in some_lines(8) if "<|end|>x" not in line]
     ours = encode(directory / "tokenizer.tiktoken", joined(lines))
     for line, a in zip(lines, ours, strict=True):
@@ -157,7 +157,7 @@ def test_lines_of_megabytes(trained):
 
 @pytest.fixture(scope="module")
 def pair(corpus, tmp_path_factory):
-    """A vocabulary as Hugging Face trains it: special tokens first."""
+    """Trains a vocabulary as Hugging Face does, with special tokens first."""
     directory = tmp_path_factory.mktemp("pair")
     train(corpus, directory, 5000, "--tie-break", "huggingface", "--by-line")
     return directory
@@ -204,7 +204,7 @@ def split_by(pattern):
     return change
 
 
-# What a tokenizer.json may hold, with all that Oniguruma reads otherwise than PCRE2.
+# A tokenizer.json may hold these; they have all that Oniguruma reads otherwise than PCRE2.
 OTHER_PATTERNS = [
     r"\p{Lu}?\p{Ll}+|[0-9]{2}",
     r"(?<= )\w+|x*",
@@ -226,7 +226,7 @@ OTHER_PATTERNS = [
 
 @pytest.mark.parametrize("pattern", OTHER_PATTERNS)
 def test_other_regular_expressions(pair, tmp_path, pattern):
-    # Characters that are older than the Unicode version of any of the two engines.
+    # These characters are older than the Unicode version of either engine.
     lines = multilingual(30_000, 4).split("\n") + [
         "".join(map(chr, range(256))).replace("\n", ""),
         "a\u180eb \u200d\u0940",
@@ -303,7 +303,7 @@ def test_added_tokens(pair, tmp_path):
 
 
 def test_ids_of_added_tokens_are_hugging_faces(pair, tmp_path):
-    """Hugging Face numbers them anew: as the vocabulary has them, else one after the other behind it."""
+    """Hugging Face numbers added tokens anew: as the vocabulary has them, else one after the other behind it."""
     known = json.loads((pair / "vocab.json").read_text())
     size = len(known)
 
@@ -349,7 +349,7 @@ def test_files_that_are_not_byte_level_bpe_are_refused(pair, tmp_path):
 
 
 def test_damaged_files_never_crash(pair, tmp_path):
-    """Flips, cuts and doubles parts of all four kinds of files; the answer is ids or an error, never a signal."""
+    """Flips, cuts and doubles parts of all four kinds of files. The result must be ids or an error, never a signal."""
     r = random.Random(0)
     for name in ("tokenizer.json", "vocab.json", "merges.txt", "tokenizer.tiktoken"):
         content = (pair / name).read_bytes()

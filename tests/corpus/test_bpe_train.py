@@ -89,7 +89,7 @@ def test_whole_texts_give_hugging_faces_merges_with_every_pretokenizer(tmp_path,
 
 @pytest.mark.parametrize("seed", range(12))
 def test_repetitive_words_give_hugging_faces_merges(tmp_path, seed):
-    """Tokens that two paths lead to, overlapping pairs, and ties everywhere."""
+    """The words have tokens that two paths lead to, overlapping pairs, and ties everywhere."""
     r = rng(seed)
     alphabet = "ab" if seed % 2 else "abc"
     words = ["".join(r.choices(alphabet, k=r.choice((2, 3, 5, 8, 13, 21)))) for _ in range(60 + 40 * seed)]
@@ -128,7 +128,7 @@ def test_every_code_point_is_classed_as_hugging_face_does(tmp_path):
 
 
 def oracle(texts, merge_count, pattern, specials=(), minimum=1):
-    """Counts all pairs anew for every merge; of equals the greatest pair of byte strings."""
+    """Counts all pairs anew for every merge, and takes the greatest pair of byte strings among equal ones."""
     counts = collections.Counter()
     cut = (
         regex.compile("|".join(regex.escape(s) for s in sorted(specials, key=len, reverse=True))) if specials else None
@@ -365,7 +365,7 @@ def test_an_extended_vocabulary_is_the_larger_one(tmp_path, flags):
     small, small_merges = train(path, tmp_path / "small", 1000, *flags)
     large = train(path, tmp_path / "large", 3000, *flags)
     assert train(path, tmp_path / "out", 3000, "--extend", tmp_path / "small", *flags) == large
-    # On another text the old tokens keep their ids, new ones follow, and so do new special tokens.
+    # With another text the old tokens keep their ids; new ones follow, and so do new special tokens.
     other = tmp_path / "other"
     other.write_text(multilingual(100_000, 9))
     vocab, merges = train(other, tmp_path / "out", 2001, "--extend", tmp_path / "small", "--special-token", "<s>")

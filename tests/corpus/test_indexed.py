@@ -59,7 +59,7 @@ def test_merge_equals_megatrons(tmp_path, dtype, multimodal):
     builder.finalize(str(tmp_path / "theirs.idx"))
     assert (tmp_path / "ours.bin").read_bytes() == (tmp_path / "theirs.bin").read_bytes()
     ours, theirs = (tmp_path / "ours.idx").read_bytes(), (tmp_path / "theirs.idx").read_bytes()
-    # megatron-core's merge keeps the modes of none or all; ours keeps them always.
+    # megatron-core's merge keeps the modes only if all pairs have them; ours always keeps them.
     assert ours[: len(theirs)] == theirs[: len(ours)]
     dataset = indexed.IndexedDataset(str(tmp_path / "ours"), multimodal=multimodal)
     assert len(dataset) == report["sequences"]

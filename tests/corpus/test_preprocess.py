@@ -46,7 +46,7 @@ def documents(rng, count):
 
 
 def run_both(tmp_path, source, vocab, *flags, files=None, kind="BertWordPieceLowerCase", keys=("text",), **options):
-    """Both tools on one input; returns the prefix of ours."""
+    """Runs both tools on one input and returns the prefix of ours."""
     peer = BertPeer(vocab, kind.endswith("LowerCase"), "--tokenizer-hf-no-include-special-tokens" not in flags)
     preprocess(files or [source], tmp_path / "peer", peer, keys=keys, append_eod="--append-eod" in flags, **options)
     cairn_preprocess("--input", source, "--output-prefix", tmp_path / "ours", "--tokenizer-type", kind, "--vocab-file",
@@ -76,7 +76,7 @@ def test_megatron_reads_it(tmp_path, vocab):
 
 
 def test_golden_bytes(tmp_path):
-    """Independent of any library: the bytes themselves."""
+    """Compares the bytes themselves, independently of any library."""
     vocab = tmp_path / "vocab.txt"
     vocab.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n##b\n")
     source = write_jsonl(tmp_path / "in.jsonl", [{"text": "ab a"}, {"text": []}, {"text": ["z"]}])
@@ -136,7 +136,7 @@ def test_partitions(tmp_path, vocab, partitions, sequential):
 
 
 def test_workers_and_batches_do_not_change_the_output(tmp_path, vocab):
-    """Several MiB, so that many batches are on the way at once; one line longer than a batch."""
+    """The input has several MiB, so that many batches are under way at once, and a line longer than a batch."""
     rng = random.Random(4)
     records = documents(rng, 6000)
     records[3000]["text"] = " ".join(rng.choice(WORDS) for _ in range(500000))
@@ -242,7 +242,7 @@ def test_json_format_and_errors(tmp_path, vocab):
 
 
 def test_interrupted(tmp_path, vocab):
-    """SIGTERM while it runs: status 130 and nothing left. The input is a pipe that never ends."""
+    """A SIGTERM while it runs gives status 130 and leaves nothing. The input is a pipe that never ends."""
     pipe = tmp_path / "in.jsonl"
     import os
     os.mkfifo(pipe)

@@ -42,7 +42,7 @@ def test_gpt2(tmp_path, flags):
     assert_same_pairs(tmp_path / "peer", tmp_path / "ours")
 
 
-# "config" asks for tokens that transformers does not add: what tokenizer.json says is all that counts.
+# "config" asks for tokens that transformers does not add, because only tokenizer.json counts.
 @pytest.mark.parametrize("framing", ["none", "template", "config", "template and config"])
 @pytest.mark.parametrize("flags", [("--append-eod",), ("--tokenizer-hf-no-include-special-tokens",)])
 def test_hugging_face(tmp_path, framing, flags):

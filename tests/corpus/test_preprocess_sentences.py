@@ -70,11 +70,11 @@ def prose(rng, sentences):
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """(directory in punkt_tab's format, nltk's tokenizer) of one training."""
+    """Returns (directory in punkt_tab's format, nltk's tokenizer) of one training."""
     rng = random.Random(17)
     trainer = punkt.PunktTrainer()
     trainer.INCLUDE_ALL_COLLOCS = True
-    # Tidy sentences beside the wild ones: from those alone no word is seen to begin sentences.
+    # There are tidy sentences beside the wild ones, from which alone no word would be seen to begin sentences.
     tidy = " ".join(" ".join([rng.choice(["Otherwise", "Then", "Yet"]), *(rng.choice(WORDS) for _ in range(6))]) + "."
                     for _ in range(2000))
     trainer.train(prose(rng, 2000) + tidy, verbose=False)
@@ -91,7 +91,7 @@ def model(tmp_path_factory):
 
 @pytest.fixture
 def vocab(tmp_path):
-    """Every character that the text has, so that the tokens tell where a sentence began."""
+    """Makes a vocabulary of every character of the text, so that the tokens tell where a sentence began."""
     path = tmp_path / "vocab.txt"
     characters = sorted({c for text in (*NAMES, *WORDS, *ABBREVIATIONS, *NUMBERS, *ENDS, "([{\"'“‘«`#&*@,;:)]}”’»-%/")
                          for form in (text, text.capitalize()) for c in form if not c.isspace()})
@@ -149,7 +149,7 @@ def test_long_texts_are_cut_at_a_million_characters(tmp_path, model, vocab):
 
 
 def test_random_characters(tmp_path, model, vocab):
-    """No prose at all: every rule of the scanner meets every other."""
+    """The text is no prose: every rule of the scanner meets every other."""
     path, tokenizer = model
     rng = random.Random(11)
     alphabet = list("aAbB1.?!,;:-\"')]}([{ \n\t") + ["\u00a0", "“", "”", "«", "»", "é", "中", "Dr", "etc"]
@@ -158,7 +158,7 @@ def test_random_characters(tmp_path, model, vocab):
 
 
 def test_a_wrong_model_is_seen(tmp_path, model, vocab):
-    """The comparison can fail: without its abbreviations the model cuts elsewhere."""
+    """The comparison can fail: without its abbreviations, the model cuts elsewhere."""
     path, tokenizer = model
     other = tmp_path / "other"
     other.mkdir()

@@ -39,7 +39,7 @@ def digest(path):
 
 
 def lines_of(data, separator=b"\n"):
-    """The independent oracle: what `data` holds, a missing last separator added."""
+    """Is the independent oracle: returns the lines of `data`, with a last separator added if it is missing."""
     if not data:
         return []
     return (data[:-1] if data.endswith(separator) else data).split(separator)
@@ -104,7 +104,7 @@ def test_killed_at_random_moments_and_resumed(text, tmp_path):
         time.sleep(rng.uniform(0, duration))
         process.kill()
         _, error = process.communicate()
-        # It may have ended before the signal came, or have given the output its name just before.
+        # The run may have ended before the signal came, or have just given the output its name.
         assert process.returncode in (0, -signal.SIGKILL), error
         assert process.returncode == -signal.SIGKILL or output.exists()
         kills += process.returncode == -signal.SIGKILL
@@ -121,7 +121,7 @@ def test_killed_at_random_moments_and_resumed(text, tmp_path):
 
 @pytest.mark.parametrize("gone", ["scratch", "partial"])
 def test_resume_without_what_the_journal_promises_begins_anew(text, tmp_path, gone):
-    """As after a kill while a run that was done tidies up: its output has its name, its journal is still there."""
+    """A run that was done was killed while it tidied up: its output has its name, and its journal is still there."""
     output = tmp_path / "o"
     command = [str(CAIRN), "corpus", "shuffle", str(text), "--output", str(output), "--seed", "9", "--memory", "36MiB",
                "--resume", "--checkpoint-interval", "4MiB"]
@@ -184,7 +184,7 @@ def test_resident_size_with_eight_byte_lines(tmp_path, extra):
         "--memory",
         "32MiB",
     ]
-    # Through a small process: a child begins with the peak of the one that forked it, and this one is large.
+    # A small process starts it: a child begins with the peak of the process that forked it, and this one is large.
     launcher = [sys.executable, "-S", "-c", LAUNCHER]
     result = subprocess.run(
         [*launcher, *command, *extra], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=True

@@ -1,4 +1,4 @@
-"""WordPiece against the live `tokenizers`: every character, and text made of what is hard."""
+"""Compares WordPiece with the installed `tokenizers`, for every character, and for text made of what is hard."""
 import os
 import random
 import sys
@@ -11,8 +11,8 @@ from preprocess_peer import SPECIAL, BertPeer, assert_same_pairs, cairn_preproce
 KINDS = [("BertWordPieceCase", False), ("BertWordPieceLowerCase", True)]
 
 
-# Every scalar value, or without CAIRN_EXHAUSTIVE=1 (minutes) the assigned ones and a sample of the large uniform
-# blocks.
+# These are all scalar values with CAIRN_EXHAUSTIVE=1 (minutes); without it, the assigned ones and a sample of the large
+# uniform blocks.
 EXHAUSTIVE = os.environ.get("CAIRN_EXHAUSTIVE") == "1"
 CHARACTERS = [c for c in map(chr, range(sys.maxunicode + 1)) if not 0xD800 <= ord(c) < 0xE000 and
               (EXHAUSTIVE or ord(c) % 61 == 0 or unicodedata.category(c) not in ("Lo", "Cn", "Co") or ord(c) < 0x3400)]
@@ -20,9 +20,9 @@ CHARACTERS = [c for c in map(chr, range(sys.maxunicode + 1)) if not 0xD800 <= or
 
 @pytest.fixture(scope="module")
 def all_characters(tmp_path_factory):
-    """A vocabulary with every character, alone and continuing: ids tell exactly what the normalizer made."""
+    """Makes a vocabulary with every character, alone and continuing, so ids tell exactly what the normalizer made."""
     path = tmp_path_factory.mktemp("vocab") / "all.txt"
-    # Only what stands at the end of a line without being trimmed can be an entry.
+    # A character that is trimmed at the end of a line cannot be an entry.
     results = {d for c in CHARACTERS for form in (c, c.lower(), unicodedata.normalize("NFD", c.lower())) for d in form}
     characters = sorted(c for c in results if not c.isspace() and c not in "\x1c\x1d\x1e\x1f")
     path.write_text("\n".join(SPECIAL + characters + ["##" + c for c in characters]) + "\n", encoding="utf-8")
@@ -31,7 +31,7 @@ def all_characters(tmp_path_factory):
 
 @pytest.mark.parametrize("kind,lower_case", KINDS)
 def test_every_character(tmp_path, all_characters, kind, lower_case):
-    """Each between letters, alone, and between marks that may be reordered."""
+    """Each character stands between letters, alone, and between marks that may be reordered."""
     records = []
     for first in range(0, len(CHARACTERS), 1024):
         block = CHARACTERS[first : first + 1024]
@@ -48,7 +48,7 @@ def test_every_character(tmp_path, all_characters, kind, lower_case):
 
 
 def hard_text(rng, words):
-    """Text of words, marks, controls, ideographs, special strings, at random."""
+    """Returns random text of words, marks, controls, ideographs and special strings."""
     pick = rng.choice
     parts = []
     for _ in range(rng.randrange(0, 80)):
@@ -149,7 +149,7 @@ def test_vocabulary_files(tmp_path, kind, lower_case, name):
 
 
 def legacy_words(text, lower_case):
-    """The original BERT's basic tokenizer, from its description; Unicode as this Python has it."""
+    """Is the original BERT's basic tokenizer, from its description, with the Unicode version of this Python."""
     category = unicodedata.category
     out = []
     for c in text:

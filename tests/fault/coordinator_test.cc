@@ -1,5 +1,5 @@
-// The real coordinator binary, driven by fake agents over gRPC: every way in which it, an agent or a trainer can end or
-// stand still must give one verdict, named and in time, and leave nothing half committed.
+// Fake agents drive the real coordinator binary over gRPC. In whatever way it, an agent or a trainer ends or stands
+// still, there must be one verdict in time that names the cause, and nothing may be half committed.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -14,6 +14,7 @@
 #include "common/file/posix.h"
 #include "common/format/manifest.h"
 #include "common/format/safetensors_header.h"
+#include "common/format/verdict.h"
 #include "common/rpc/endpoint.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
@@ -32,7 +33,7 @@ class CoordinatorTest : public ::testing::Test {
     root_ = directory_.path() + "/root";
     std::filesystem::create_directory(root_);
     log_ = directory_.path() + "/coordinator.log";
-    setenv("XDG_RUNTIME_DIR", directory_.path().c_str(), 1);  // for the copies of tokens
+    setenv("XDG_RUNTIME_DIR", directory_.path().c_str(), 1);  // the copies of tokens go there
   }
   ~CoordinatorTest() override {
     agents_.clear();
@@ -76,7 +77,7 @@ class CoordinatorTest : public ::testing::Test {
   void SaveAll(int64_t step) {
     for (auto& agent : agents_) agent->Save(step);
   }
-  // All ranks' verdicts, which must agree; the error of an abort.
+  // Returns the verdict of all ranks, which must agree, as OK or the error of an abort.
   absl::Status Verdict(int64_t step, const std::vector<int>& except = {}) {
     absl::Status verdict = absl::UnknownError("no agent");
     for (size_t i = 0; i < agents_.size(); ++i) {
@@ -95,7 +96,7 @@ class CoordinatorTest : public ::testing::Test {
                     const Request& request, Response& response) {
     grpc::ClientContext context;
     PrepareCall(context, absl::Seconds(60), token_);
-    context.set_wait_for_ready(true);  // a coordinator that has just been started may not listen yet
+    context.set_wait_for_ready(true);  // a coordinator that has just started may not listen yet
     return CallError((stub_.get()->*method)(&context, request, &response), PeerKind::kCoordinator, address_);
   }
   absl::StatusOr<v1::Checkpoint> Create(std::optional<int64_t> step = std::nullopt,
@@ -111,7 +112,7 @@ class CoordinatorTest : public ::testing::Test {
     if (!status.ok()) return status;
     return checkpoint;
   }
-  // Follows a request to its end, over restarts, as `cairn save` does.
+  // Follows a request to its end, across restarts, as `cairn save` does.
   v1::Checkpoint Follow(v1::Checkpoint checkpoint, const std::string& id) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(90);
     while (checkpoint.state() != State::COMMITTED && checkpoint.state() != State::ABORTED) {
@@ -149,7 +150,7 @@ class CoordinatorTest : public ::testing::Test {
   bool HasFiles(int64_t step, uint32_t attempt) {
     return std::filesystem::exists(absl::StrCat(root_, "/", AttemptDirectory("demo", step, attempt)));
   }
-  // Every file of the manifest is there, of its length, with its header's checksum.
+  // Checks that every file of the manifest is there, with its length and its header's checksum.
   void ExpectWhole(int64_t step) {
     v1::GetCheckpointRequest request;
     request.set_job("demo");
@@ -186,7 +187,7 @@ class CoordinatorTest : public ::testing::Test {
   std::vector<std::unique_ptr<FakeAgent>> agents_;
 };
 
-TEST_F(CoordinatorTest, TrainersSave_IsCommittedAndWhole) {
+TEST_F(CoordinatorTest, Save_CalledByTrainers_IsCommittedAndWhole) {
   Start();
   StartAgents();
   SaveAll(10);
@@ -195,19 +196,19 @@ TEST_F(CoordinatorTest, TrainersSave_IsCommittedAndWhole) {
   SaveAll(20);
   EXPECT_TRUE(Verdict(20).ok());
   EXPECT_EQ(Steps(), (std::vector<int64_t>{10, 20}));
-  // A call of save for a committed step is refused; its first verdict stays.
+  // A save of a committed step is refused, and the first verdict stays.
   SaveAll(10);
   EXPECT_TRUE(HasReason(Verdict(10), Reason::kStepCommitted));
 }
 
-TEST_F(CoordinatorTest, RequestedSave_RanksAgreeOnAStepAheadOfAll) {
+TEST_F(CoordinatorTest, Save_RequestedWithoutAStep_TakesAStepAheadOfAllRanks) {
   Start();
   StartAgents();
   std::atomic<bool> stop = false;
   std::vector<std::thread> trainers;
   for (size_t i = 0; i < agents_.size(); ++i) {
     trainers.emplace_back([&, i] {
-      // Each at its own pace.
+      // Each trainer has its own pace.
       for (int64_t step = 1; !stop; ++step) {
         agents_[i]->ReportStep(step);
         std::this_thread::sleep_for(std::chrono::milliseconds(5 + 3 * i));
@@ -222,7 +223,7 @@ TEST_F(CoordinatorTest, RequestedSave_RanksAgreeOnAStepAheadOfAll) {
   for (std::thread& trainer : trainers) trainer.join();
   EXPECT_EQ(ended.state(), State::COMMITTED) << ended.ShortDebugString();
   ExpectWhole(ended.step());
-  // The same request again, also after a restart: the same answer, no other save.
+  // The same request, also after a restart, gets the same answer and makes no other save.
   agents_.clear();
   Restart();
   created = Create(std::nullopt, id);
@@ -232,7 +233,7 @@ TEST_F(CoordinatorTest, RequestedSave_RanksAgreeOnAStepAheadOfAll) {
   EXPECT_EQ(Steps().size(), 1u);
 }
 
-TEST_F(CoordinatorTest, RankThatDoesNotMove_IsNamedInEveryPhase) {
+TEST_F(CoordinatorTest, Save_ARankDoesNotMove_NamesItInEveryPhase) {
   Start({"--phase-timeout=1500ms", "--lease-ttl=4s"});
   StartAgents();
   int64_t step = 0;
@@ -246,13 +247,13 @@ TEST_F(CoordinatorTest, RankThatDoesNotMove_IsNamedInEveryPhase) {
     EXPECT_EQ(MetadataOf(verdict)["phase"], name);
     EXPECT_EQ(MetadataOf(verdict)["step"], absl::StrCat(step));
     agents_[1]->Release();
-    // The files of the attempt are gone, and the step can be saved at once.
+    // The attempt's files are gone, and the step can be saved at once.
     SaveAll(step);
     EXPECT_TRUE(Verdict(step).ok());
     EXPECT_FALSE(HasFiles(step, 1));
     ExpectWhole(step);
   }
-  // A trainer that never comes.
+  // The trainer of rank 1 does not come.
   agents_[0]->Save(7);
   agents_[2]->Save(7);
   const absl::Status verdict = Verdict(7, {1});
@@ -260,14 +261,14 @@ TEST_F(CoordinatorTest, RankThatDoesNotMove_IsNamedInEveryPhase) {
   EXPECT_EQ(MetadataOf(verdict)["ranks"], "1");
   EXPECT_EQ(MetadataOf(verdict)["phase"], "waiting");
   EXPECT_EQ(MetadataOf(verdict)["last_committed"], "2");
-  // And comes after all: it is told the same, and the next save works.
+  // It comes after all and hears the same, and the next save works.
   agents_[1]->Save(7);
   EXPECT_TRUE(HasReason(agents_[1]->WaitVerdict(7), Reason::kRankLate));
   SaveAll(7);
   EXPECT_TRUE(Verdict(7).ok());
 }
 
-TEST_F(CoordinatorTest, KilledAgent_IsNamedAndTheNextSaveWorks) {
+TEST_F(CoordinatorTest, Save_AgentIsKilled_NamesItAndTheNextOneWorks) {
   Start({"--phase-timeout=60s", "--lease-ttl=1s"});
   StartAgents();
   agents_[2]->HoldAt(v1::SaveState::WRITING);
@@ -285,7 +286,7 @@ TEST_F(CoordinatorTest, KilledAgent_IsNamedAndTheNextSaveWorks) {
   EXPECT_EQ(Steps(), std::vector<int64_t>{6});
 }
 
-TEST_F(CoordinatorTest, LostTrainer_BeforeStagingIsNamed_AfterIsNothing) {
+TEST_F(CoordinatorTest, Save_TrainerIsLostWhileStaging_NamesIt) {
   Start();
   StartAgents();
   agents_[1]->HoldAt(v1::SaveState::STAGING);
@@ -297,7 +298,7 @@ TEST_F(CoordinatorTest, LostTrainer_BeforeStagingIsNamed_AfterIsNothing) {
   EXPECT_EQ(MetadataOf(verdict)["ranks"], "1");
 }
 
-TEST_F(CoordinatorTest, DiskErrorsOfSeveralRanks_AreReportedTogether) {
+TEST_F(CoordinatorTest, Save_DisksOfSeveralRanksFail_ReportsAllTogether) {
   Start();
   StartAgents();
   for (int rank : {0, 2}) {
@@ -312,7 +313,7 @@ TEST_F(CoordinatorTest, DiskErrorsOfSeveralRanks_AreReportedTogether) {
   EXPECT_FALSE(HasFiles(5, 1));
 }
 
-TEST_F(CoordinatorTest, ReplicaThatDiffers_IsRefusedByName) {
+TEST_F(CoordinatorTest, Save_AReplicaDiffers_IsRefusedByName) {
   Start();
   for (int rank = 0; rank < 3; ++rank) {
     FakeAgentOptions options = AgentOptions(rank);
@@ -327,7 +328,7 @@ TEST_F(CoordinatorTest, ReplicaThatDiffers_IsRefusedByName) {
   EXPECT_TRUE(Steps().empty());
 }
 
-TEST_F(CoordinatorTest, DroppedNames_AreRefusedUnlessAllowed) {
+TEST_F(CoordinatorTest, Save_NamesAreDropped_IsRefusedUnlessAllowed) {
   Start();
   StartAgents();
   SaveAll(1);
@@ -347,8 +348,8 @@ TEST_F(CoordinatorTest, DroppedNames_AreRefusedUnlessAllowed) {
   EXPECT_TRUE(Verdict(2).ok());
 }
 
-// Killed while rank 1 stands still in each phase: the save goes on under the next coordinator.
-TEST_F(CoordinatorTest, KilledCoordinator_SaveGoesOnInEveryPhase) {
+// The coordinator is killed while rank 1 stands still in each phase; the save goes on under the next coordinator.
+TEST_F(CoordinatorTest, Save_CoordinatorIsKilledInAnyPhase_GoesOn) {
   Start();
   StartAgents();
   int64_t step = 0;
@@ -370,7 +371,7 @@ TEST_F(CoordinatorTest, KilledCoordinator_SaveGoesOnInEveryPhase) {
   EXPECT_EQ(Steps(), (std::vector<int64_t>{1, 2, 3, 4}));
 }
 
-TEST_F(CoordinatorTest, KilledCoordinatorAndAgent_AbortsCleanly) {
+TEST_F(CoordinatorTest, Save_CoordinatorAndAgentAreKilled_AbortsCleanly) {
   Start({"--phase-timeout=60s", "--lease-ttl=1s"});
   StartAgents();
   agents_[1]->HoldAt(v1::SaveState::WRITING);
@@ -388,9 +389,9 @@ TEST_F(CoordinatorTest, KilledCoordinatorAndAgent_AbortsCleanly) {
   EXPECT_TRUE(Verdict(4).ok());
 }
 
-TEST_F(CoordinatorTest, RestartInPreparing_EndsTheRequestByName) {
+TEST_F(CoordinatorTest, Save_CoordinatorRestartsInPreparing_EndsTheRequestByName) {
   Start({"--phase-timeout=60s", "--lease-ttl=1s"});
-  StartAgents();  // no trainer reports a step, so nothing is agreed
+  StartAgents();  // no trainer reports a step, so no step is agreed on
   const std::string id = RandomToken();
   const auto created = Create(std::nullopt, id);
   ASSERT_TRUE(created.ok()) << created.status();
@@ -401,8 +402,8 @@ TEST_F(CoordinatorTest, RestartInPreparing_EndsTheRequestByName) {
   EXPECT_TRUE(HasReason(StatusFromProto(ended.error()), Reason::kCoordinatorRestarted)) << ended.ShortDebugString();
 }
 
-// A coordinator that is frozen just before it commits, and finds a tombstone when it wakes up.
-TEST_F(CoordinatorTest, FrozenCoordinator_CannotCommitAnAttemptThatHasATombstone) {
+// The coordinator is frozen just before it commits, and finds a tombstone when it wakes up.
+TEST_F(CoordinatorTest, Save_TombstoneStandsWhenAFrozenCoordinatorWakes_IsNotCommitted) {
   Start({"--phase-timeout=60s", "--lease-ttl=10s"});
   StartAgents();
   agents_[1]->HoldAt(v1::SaveState::WRITING);
@@ -419,7 +420,7 @@ TEST_F(CoordinatorTest, FrozenCoordinator_CannotCommitAnAttemptThatHasATombstone
   tombstone.reason = "RANK_LOST";
   tombstone.message = "aborted by another coordinator";
   ASSERT_EQ(*(*storage)->PutIfAbsent(VerdictPath("demo", 8, 1), EncodeVerdict(tombstone)), PosixStorage::Put::kCreated);
-  agents_[1]->Release();  // it writes as soon as it is answered: then everything is there for a commit
+  agents_[1]->Release();  // it writes once it is answered, and then everything is there for a commit
   coordinator_.Signal(SIGCONT);
   const absl::Status verdict = Verdict(8);
   EXPECT_TRUE(HasReason(verdict, Reason::kRankLost)) << verdict;
@@ -431,7 +432,7 @@ TEST_F(CoordinatorTest, FrozenCoordinator_CannotCommitAnAttemptThatHasATombstone
   EXPECT_FALSE(HasFiles(8, 1));
 }
 
-TEST_F(CoordinatorTest, FrozenForLongerThanTheLease_BlamesNobody) {
+TEST_F(CoordinatorTest, Save_CoordinatorIsFrozenBeyondTheLease_BlamesNobody) {
   Start({"--phase-timeout=60s", "--lease-ttl=1s"});
   StartAgents();
   agents_[1]->HoldAt(v1::SaveState::WRITING);
@@ -444,7 +445,7 @@ TEST_F(CoordinatorTest, FrozenForLongerThanTheLease_BlamesNobody) {
   EXPECT_TRUE(Verdict(8).ok());
 }
 
-TEST_F(CoordinatorTest, SecondCoordinatorOfARoot_IsRefusedAndNamesTheFirst) {
+TEST_F(CoordinatorTest, Start_AnotherCoordinatorHasTheRoot_IsRefusedAndNamesIt) {
   Start();
   const std::string log = directory_.path() + "/second.log";
   Process second({"coordinator/cairn-coordinator", "--root", root_, "--lock-timeout=200ms"}, log);
@@ -453,7 +454,7 @@ TEST_F(CoordinatorTest, SecondCoordinatorOfARoot_IsRefusedAndNamesTheFirst) {
   EXPECT_NE(ReadWhole(log).find(absl::StrCat("process ", coordinator_.pid())), std::string::npos) << ReadWhole(log);
 }
 
-TEST_F(CoordinatorTest, Sigterm_DrainsWhatIsInFlight) {
+TEST_F(CoordinatorTest, Sigterm_SaveIsInFlight_DrainsIt) {
   Start();
   StartAgents();
   agents_[1]->HoldAt(v1::SaveState::WRITING);
@@ -469,7 +470,7 @@ TEST_F(CoordinatorTest, Sigterm_DrainsWhatIsInFlight) {
   EXPECT_EQ(coordinator_.Wait(absl::Seconds(30)), 0);
 }
 
-TEST_F(CoordinatorTest, Load_IsPlannedOnceForAllRanks) {
+TEST_F(CoordinatorTest, Load_AllRanksAsk_IsPlannedOnce) {
   Start();
   StartAgents();
   for (auto& agent : agents_) agent->Load(1, std::nullopt);
@@ -494,7 +495,7 @@ TEST_F(CoordinatorTest, Load_IsPlannedOnceForAllRanks) {
       EXPECT_EQ(read, order->total_bytes_read());
     }
   }
-  // Ranks that do not load the same.
+  // The ranks ask for different loads.
   agents_[0]->Load(3, 4);
   agents_[1]->Load(3, std::nullopt);
   agents_[2]->Load(3, 4);
@@ -505,7 +506,7 @@ TEST_F(CoordinatorTest, Load_IsPlannedOnceForAllRanks) {
   }
 }
 
-TEST_F(CoordinatorTest, BadRequests_AreRefusedByReason) {
+TEST_F(CoordinatorTest, Request_BadValues_IsRefusedByReason) {
   Start({"--phase-timeout=20s", "--lease-ttl=1s"});
   v1::Checkpoint checkpoint;
   v1::CreateCheckpointRequest request;
@@ -530,7 +531,7 @@ TEST_F(CoordinatorTest, BadRequests_AreRefusedByReason) {
   v1::ListCheckpointsResponse page;
   EXPECT_TRUE(HasReason(Call(&v1::CheckpointService::Stub::ListCheckpoints, list, page), Reason::kBadRequest));
   StartAgents();
-  // A rank twice, and another world size.
+  // One agent claims a rank that is taken, the other has another world size.
   FakeAgent twin(AgentOptions(1));
   FakeAgentOptions other = AgentOptions(3);
   other.world_size = 4;
@@ -552,7 +553,7 @@ TEST_F(CoordinatorTest, BadRequests_AreRefusedByReason) {
   }
 }
 
-TEST_F(CoordinatorTest, Token_IsNeededWhereOneIsSet) {
+TEST_F(CoordinatorTest, Request_WithoutTheToken_IsRefused) {
   token_ = "a token of more than sixteen characters";
   const std::string file = directory_.path() + "/token";
   std::ofstream(file) << token_ << "\n";
@@ -572,11 +573,11 @@ TEST_F(CoordinatorTest, Token_IsNeededWhereOneIsSet) {
   token_ = right;
 }
 
-TEST_F(CoordinatorTest, CancelledAndTimedOutRequests_EndByName) {
+TEST_F(CoordinatorTest, Request_CancelledOrTimedOut_EndsByName) {
   Start();
   StartAgents();
   for (auto& agent : agents_) agent->ReportStep(1);
-  // At a step that is far away: agreed, then waited for.
+  // The step is far away, so the ranks agree on it and the save waits for it.
   auto created = Create(1000, "far", absl::Seconds(2));
   ASSERT_TRUE(created.ok()) << created.status();
   v1::Checkpoint ended = Follow(*created, "far");

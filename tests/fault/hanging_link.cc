@@ -1,5 +1,5 @@
-// Preloaded into a process: while the file that CAIRN_TEST_HANG names is there, linking a verdict into
-// place hangs. A file with ".reached" behind its name has a byte for each that did.
+// This library is preloaded into a process. While the file that CAIRN_TEST_HANG names is there, a call that links a
+// verdict into place hangs. A file with ".reached" behind that name has a byte for each call that did.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@ void Hang(const char* name) {
   const size_t length = strlen(name);
   if (flag == nullptr || length < 8 || strcmp(name + length - 8, ".verdict") != 0) return;
   if (access(flag, F_OK) != 0) return;
-  // Counts those that hang.
+  // The file counts the calls that hang.
   char reached[4096];
   snprintf(reached, sizeof(reached), "%s.reached", flag);
   const int fd = open(reached, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);

@@ -1,4 +1,4 @@
-// The real coordinator, and ranks that leave out what it needs to compare: nothing is taken for equal unseen.
+// Tests the real coordinator with ranks that leave out what it needs to compare: it must take nothing for equal unseen.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -26,7 +26,7 @@ class ReplicaTest : public ::testing::Test {
   void Start(const std::string& flag, const std::function<void(FakeAgentOptions&)>& change) {
     const std::string root = directory_.path() + "/root", file = directory_.path() + "/address";
     std::filesystem::create_directory(root);
-    setenv("XDG_RUNTIME_DIR", directory_.path().c_str(), 1);  // for the copies of tokens
+    setenv("XDG_RUNTIME_DIR", directory_.path().c_str(), 1);  // the copies of tokens go there
     coordinator_ = Process({"coordinator/cairn-coordinator", "--root", root, "--address-file", file, flag},
                            directory_.path() + "/log");
     for (int i = 0; i < 3000 && !std::filesystem::exists(file); ++i) {
@@ -45,7 +45,7 @@ class ReplicaTest : public ::testing::Test {
     }
   }
 
-  // What every rank hears of the save.
+  // Returns what every rank hears of the save.
   std::vector<absl::Status> Save(int64_t step) {
     for (auto& agent : agents_) agent->Save(step);
     std::vector<absl::Status> verdicts;
@@ -58,7 +58,7 @@ class ReplicaTest : public ::testing::Test {
   std::vector<std::unique_ptr<FakeAgent>> agents_;
 };
 
-TEST_F(ReplicaTest, RanksThatGiveNoChecksumOfASharedObject_DoNotCommit) {
+TEST_F(ReplicaTest, Save_SharedObjectHasNoChecksums_IsNotCommitted) {
   Start("--check-replicas=never", [](FakeAgentOptions& options) { options.silent_on_objects = true; });
   for (const absl::Status& verdict : Save(1)) {
     EXPECT_TRUE(HasReason(verdict, Reason::kBadRequest)) << verdict;
@@ -66,7 +66,7 @@ TEST_F(ReplicaTest, RanksThatGiveNoChecksumOfASharedObject_DoNotCommit) {
   }
 }
 
-TEST_F(ReplicaTest, RankThatDidNotCheckItsTensors_DoesNotCommit_WhereAllSavesCompare) {
+TEST_F(ReplicaTest, Save_ARankMustCheckItsTensorsAndDoesNot_IsNotCommitted) {
   Start("--check-replicas=always", [](FakeAgentOptions& options) { options.silent_on_tensors = options.rank == 1; });
   for (const absl::Status& verdict : Save(1)) {
     EXPECT_TRUE(HasReason(verdict, Reason::kLayoutChanged)) << verdict;
@@ -74,7 +74,7 @@ TEST_F(ReplicaTest, RankThatDidNotCheckItsTensors_DoesNotCommit_WhereAllSavesCom
   }
 }
 
-TEST_F(ReplicaTest, RankThatDidNotCheckItsTensors_IsNoReasonToStopComparing) {
+TEST_F(ReplicaTest, Save_ARankDidNotCheckItsTensors_LaterOnesStillCompare) {
   Start("--check-replicas=first", [](FakeAgentOptions& options) { options.silent_on_tensors = options.rank != 0; });
   for (const absl::Status& verdict : Save(1)) EXPECT_TRUE(verdict.ok()) << verdict;
   for (const absl::Status& verdict : Save(2)) EXPECT_TRUE(verdict.ok()) << verdict;

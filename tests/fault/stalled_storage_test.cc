@@ -1,4 +1,4 @@
-// The real coordinator with storage that hangs in a system call, and with callers that do not wait.
+// Tests the real coordinator with storage that hangs in a system call, and with callers that do not wait.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -29,7 +29,7 @@ class StalledStorageTest : public ::testing::Test {
     hang_ = directory_.path() + "/hang";
     log_ = directory_.path() + "/coordinator.log";
     std::filesystem::create_directory(root_);
-    setenv("XDG_RUNTIME_DIR", directory_.path().c_str(), 1);  // for the copies of tokens
+    setenv("XDG_RUNTIME_DIR", directory_.path().c_str(), 1);  // the copies of tokens go there
   }
   ~StalledStorageTest() override {
     agents_.clear();
@@ -40,7 +40,7 @@ class StalledStorageTest : public ::testing::Test {
     const std::string file = directory_.path() + "/address";
     setenv("LD_PRELOAD", "tests/fault/libhanging_link.so", 1);
     setenv("CAIRN_TEST_HANG", hang_.c_str(), 1);
-    setenv("MALLOC_PERTURB_", "85", 1);  // memory that was freed has other bytes at once
+    setenv("MALLOC_PERTURB_", "85", 1);  // freed memory gets other bytes at once
     coordinator_ = Process(
         {"coordinator/cairn-coordinator", "--root", root_, "--address-file", file, "--listen", "127.0.0.1:0",
          "--phase-timeout=20s", "--lease-ttl=4s", "--storage-timeout=" + storage_timeout, "--drain-timeout=100ms"},
@@ -77,7 +77,7 @@ class StalledStorageTest : public ::testing::Test {
     request.set_job(job);
     request.set_step(step);
     v1::Checkpoint checkpoint;
-    (void)people_->GetCheckpoint(&context, request, &checkpoint);  // there may be none yet
+    (void)people_->GetCheckpoint(&context, request, &checkpoint);  // there may be no checkpoint yet
     return checkpoint;
   }
   v1::Job GetJob(const std::string& job) {
@@ -108,12 +108,13 @@ class StalledStorageTest : public ::testing::Test {
   std::vector<std::unique_ptr<FakeAgent>> agents_;
 };
 
-TEST_F(StalledStorageTest, HangingCommits_AreNamed_OtherJobsGoOn_AndTheVerdictIsWhatStands) {
+TEST_F(StalledStorageTest, Commit_StorageHangs_IsNamedAndHoldsUpNoOtherJob) {
   Start();
   const auto slow = StartAgents("slow");
   const auto other = StartAgents("other");
   std::ofstream(hang_).flush();
-  // More than there are workers; each of its own job, or they would wait for one another.
+  // These are more than there are workers. Each has a job of its own, because saves of one job would wait for one
+  // another.
   std::vector<std::vector<FakeAgent*>> more;
   for (int i = 0; i < 4; ++i) more.push_back(StartAgents(absl::StrCat("slow", i)));
   for (FakeAgent* agent : slow) agent->Save(1);
@@ -122,12 +123,12 @@ TEST_F(StalledStorageTest, HangingCommits_AreNamed_OtherJobsGoOn_AndTheVerdictIs
   }
   ASSERT_TRUE(AwaitStalled("slow", 1));
   for (int i = 0; i < 4; ++i) ASSERT_TRUE(AwaitStalled(absl::StrCat("slow", i), 1));
-  // The threads are counted by a look of their own, soon after.
+  // Hanging threads are counted by a check of their own, soon after.
   for (int i = 0; i < 3000 && GetJob("slow").stalled_storage_calls() == 0; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   EXPECT_GE(GetJob("slow").stalled_storage_calls(), 1u);
-  // A person who cancels is told the same, and nobody is told ABORTED.
+  // A person who cancels hears the same, and nobody hears ABORTED.
   grpc::ClientContext context;
   PrepareCall(context, absl::Seconds(30), token_);
   v1::CancelCheckpointRequest cancel;
@@ -138,10 +139,10 @@ TEST_F(StalledStorageTest, HangingCommits_AreNamed_OtherJobsGoOn_AndTheVerdictIs
   EXPECT_EQ(cancelled.state(), v1::Checkpoint::COMMITTING);
   EXPECT_TRUE(HasReason(StatusFromProto(cancelled.error()), Reason::kStorageStalled));
   EXPECT_TRUE(absl::IsDeadlineExceeded(slow[0]->WaitVerdict(1, absl::Seconds(1))));
-  // Another job is planned and written meanwhile: it gets as far as its own verdict.
+  // Another job is planned and written meanwhile, up to its own verdict.
   for (FakeAgent* agent : other) agent->Save(1);
   EXPECT_TRUE(other[0]->WaitPhase(1, v1::SaveState::WRITTEN));
-  // Storage comes back. Of the cancelled save's two records one stands, and all ranks hear which.
+  // Storage comes back. One of the cancelled save's two records stands, and all ranks hear which.
   std::filesystem::remove(hang_);
   const absl::Status verdict = slow[0]->WaitVerdict(1);
   for (FakeAgent* agent : slow) EXPECT_EQ(agent->WaitVerdict(1).ok(), verdict.ok());
@@ -150,7 +151,7 @@ TEST_F(StalledStorageTest, HangingCommits_AreNamed_OtherJobsGoOn_AndTheVerdictIs
   EXPECT_TRUE(other[0]->WaitVerdict(1).ok());
 }
 
-TEST_F(StalledStorageTest, CoordinatorWhoseStorageHangs_Ends) {
+TEST_F(StalledStorageTest, Sigterm_StorageHangs_EndsTheCoordinator) {
   Start();
   const auto slow = StartAgents("slow");
   std::ofstream(hang_).flush();
@@ -160,9 +161,9 @@ TEST_F(StalledStorageTest, CoordinatorWhoseStorageHangs_Ends) {
   EXPECT_EQ(coordinator_.Wait(absl::Seconds(60)), 0);
 }
 
-TEST_F(StalledStorageTest, CallersThatDoNotWait_DoNoHarm) {
+TEST_F(StalledStorageTest, Request_CallersDoNotWait_DoesNoHarm) {
   Start("60s");
-  // All workers hang, so what is asked for waits until its callers have gone.
+  // All workers hang, so other requests wait until their callers have gone.
   std::ofstream(hang_).flush();
   for (int i = 0; i < 4; ++i) {
     for (FakeAgent* agent : StartAgents(absl::StrCat("slow", i))) agent->Save(1);
@@ -195,7 +196,7 @@ TEST_F(StalledStorageTest, CallersThatDoNotWait_DoNoHarm) {
     EXPECT_EQ(stub->PutLayout(&context, put, &response).error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   }
   std::filesystem::remove(hang_);
-  // Behind them all: this call is answered when they were worked on.
+  // This call is the last in the queue, so its answer shows that the others have been worked on.
   grpc::ClientContext last;
   PrepareCall(last, absl::Seconds(30), token_);
   v1::PutLayoutResponse response;

@@ -1,6 +1,6 @@
-// The real binaries on storage that misbehaves: locks that keep nobody out, a coordinator that ends between a verdict's
-// name and its fsync, fsyncs that fail, file systems that refuse direct writes late, roots that are not one. The faults
-// are in storage_faults.cc.
+// Tests the real binaries on storage that misbehaves: locks that keep nobody out, a coordinator that ends between a
+// verdict's name and its fsync, fsyncs that fail, file systems that refuse direct writes late, roots that are not the
+// same. storage_faults.cc makes the faults.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -15,7 +15,7 @@
 #include "agent/testing/fake_trainer.h"
 #include "agent/testing/layouts.h"
 #include "common/file/posix.h"
-#include "common/format/manifest.h"
+#include "common/format/verdict.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
 #include "common/storage/checkpoint_path.h"
@@ -26,7 +26,7 @@
 namespace cairn::testing {
 namespace {
 
-// A binary with what goes wrong for it, and where it listens.
+// A running binary, and where it listens.
 struct Service {
   Process process;
   std::string address;
@@ -39,7 +39,7 @@ class StorageFaultTest : public ::testing::Test {
   StorageFaultTest() : root_(Path("root")), trace_(Path("trace")) {
     std::filesystem::create_directory(root_);
     EXPECT_NE(mkdtemp(sockets_.data()), nullptr);
-    setenv("XDG_RUNTIME_DIR", directory_.path().c_str(), 1);  // for the copies of tokens
+    setenv("XDG_RUNTIME_DIR", directory_.path().c_str(), 1);  // the copies of tokens go there
   }
   ~StorageFaultTest() override {
     std::filesystem::remove_all(sockets_);
@@ -107,7 +107,7 @@ class StorageFaultTest : public ::testing::Test {
     return agents;
   }
 
-  // Every byte of a committed step.
+  // Checks every byte of a committed step.
   void ExpectWhole(int64_t step, uint32_t attempt) {
     const auto storage = *PosixStorage::Open(root_, false);
     const auto bytes = storage->ReadFile(VerdictPath("demo", step, attempt), 1 << 20);
@@ -121,7 +121,7 @@ class StorageFaultTest : public ::testing::Test {
     EXPECT_EQ(report.faults_in_all, 0u) << report.faults[0].message;
   }
 
-  // What happened to a directory, in order: "create", "ok" and "failed" of an fsync.
+  // Returns what happened to a directory, in order: "create", and "ok" or "failed" for an fsync.
   std::vector<std::string> TraceOf(const std::string& directory) const {
     std::vector<std::string> events;
     for (const std::string& line : std::vector<std::string>(absl::StrSplit(ReadWhole(trace_), '\n'))) {
@@ -131,7 +131,7 @@ class StorageFaultTest : public ::testing::Test {
     }
     return events;
   }
-  // True if the directory was changed and then synced behind `begin`, so that a name in it is durable.
+  // Returns true if, behind `begin`, the directory was changed and then synced, so that a name in it is durable.
   static bool Settled(const std::vector<std::string>& events, size_t begin) {
     const auto create = std::find(events.begin() + static_cast<std::ptrdiff_t>(begin), events.end(), "create");
     return std::find(create, events.end(), "ok") != events.end();
@@ -140,13 +140,13 @@ class StorageFaultTest : public ::testing::Test {
   TemporaryDirectory directory_;
   const std::string root_;
   const std::string trace_;
-  std::string sockets_ = "/tmp/cairn-test-XXXXXX";  // paths of sockets are short
+  std::string sockets_ = "/tmp/cairn-test-XXXXXX";  // socket paths must be short
   int starts_ = 0;
   std::vector<std::string> logs_;
 };
 
-TEST_F(StorageFaultTest, LockThatKeepsNobodyOut_TwoCoordinatorsOfOneStep_OneCommits_TheOtherNamesTheRoot) {
-  // The first one has found no attempt, and stops before it makes the directory.
+TEST_F(StorageFaultTest, Save_LockLetsTwoCoordinatorsIn_OneCommitsAndTheOtherNamesTheRoot) {
+  // The first coordinator has found no attempt, and stops before it makes the directory.
   const std::string gate = Path("gate");
   Service first = StartCoordinator({"FAULT_FLOCK=1", "FAULT_GATE_MKDIR=0001:" + gate});
   Agents firsts = StartAgents(first);
@@ -155,7 +155,7 @@ TEST_F(StorageFaultTest, LockThatKeepsNobodyOut_TwoCoordinatorsOfOneStep_OneComm
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   ASSERT_TRUE(std::filesystem::exists(gate + ".reached"));
-  // The second one takes the number, and has begun to write.
+  // The second coordinator takes the number and begins to write.
   Service second = StartCoordinator({"FAULT_FLOCK=1"});
   Agents seconds = StartAgents(second);
   seconds[1]->HoldAt(v1::SaveState::WRITING);
@@ -171,7 +171,7 @@ TEST_F(StorageFaultTest, LockThatKeepsNobodyOut_TwoCoordinatorsOfOneStep_OneComm
   ExpectWhole(5, 1);
 }
 
-TEST_F(StorageFaultTest, KilledBetweenNameAndFsync_TheNextOneMakesItDurableBeforeItTells) {
+TEST_F(StorageFaultTest, Commit_KilledBetweenNameAndFsync_IsMadeDurableBeforeItIsTold) {
   Service coordinator = StartCoordinator({"FAULT_KILL_AFTER_LINK=.verdict"});
   Agents agents = StartAgents(coordinator);
   for (auto& agent : agents) agent->Save(5);
@@ -182,7 +182,7 @@ TEST_F(StorageFaultTest, KilledBetweenNameAndFsync_TheNextOneMakesItDurableBefor
   EXPECT_TRUE(Settled(TraceOf(StepDirectory("demo", 5)), 0)) << ReadWhole(trace_);
 }
 
-TEST_F(StorageFaultTest, VerdictThatIsNotReadOnce_AfterARestart_IsToldAsItStands) {
+TEST_F(StorageFaultTest, Commit_VerdictIsUnreadableOnceAfterARestart_IsToldAsItStands) {
   Service coordinator = StartCoordinator({"FAULT_KILL_AFTER_LINK=.verdict"});
   Agents agents = StartAgents(coordinator);
   for (auto& agent : agents) agent->Save(5);
@@ -196,7 +196,7 @@ TEST_F(StorageFaultTest, VerdictThatIsNotReadOnce_AfterARestart_IsToldAsItStands
   ExpectWhole(5, 1);
 }
 
-TEST_F(StorageFaultTest, StepRemovedWhileItCommits_IsNotCommittedWithoutItsBins) {
+TEST_F(StorageFaultTest, Commit_StepIsRemovedMeanwhile_IsRefused) {
   const Service coordinator = StartCoordinator({"FAULT_REMOVE_BEFORE_LINK=.verdict"});
   Agents agents = StartAgents(coordinator);
   for (auto& agent : agents) agent->Save(5);
@@ -206,7 +206,7 @@ TEST_F(StorageFaultTest, StepRemovedWhileItCommits_IsNotCommittedWithoutItsBins)
   }
 }
 
-TEST_F(StorageFaultTest, StepRemovedRightAfterItsCommit_EndsByName_AndHoldsUpNoOtherSave) {
+TEST_F(StorageFaultTest, Commit_StepIsRemovedRightAfter_EndsByNameAndHoldsUpNoOther) {
   const Service coordinator = StartCoordinator({"FAULT_REMOVE_AFTER_LINK=.verdict"});
   Agents agents = StartAgents(coordinator);
   for (auto& agent : agents) agent->Save(5);
@@ -219,7 +219,7 @@ TEST_F(StorageFaultTest, StepRemovedRightAfterItsCommit_EndsByName_AndHoldsUpNoO
   ExpectWhole(6, 1);
 }
 
-TEST_F(StorageFaultTest, FailedFsyncOfAVerdict_IsNotBelievedUntilItWasDoneAgain) {
+TEST_F(StorageFaultTest, Commit_FsyncOfTheVerdictFails_IsToldAfterAnotherOne) {
   Service coordinator = StartCoordinator({"FAULT_FSYNC_AFTER_LINK=.verdict", "FAULT_TRACE=" + trace_});
   Agents agents = StartAgents(coordinator);
   for (auto& agent : agents) agent->Save(5);
@@ -227,12 +227,12 @@ TEST_F(StorageFaultTest, FailedFsyncOfAVerdict_IsNotBelievedUntilItWasDoneAgain)
   const std::vector<std::string> events = TraceOf(StepDirectory("demo", 5));
   const auto failed = std::find(events.begin(), events.end(), "failed");
   ASSERT_NE(failed, events.end()) << ReadWhole(trace_);
-  // The kernel tells an error once: an fsync of a directory that nobody has changed since proves nothing.
+  // The kernel reports an error once, so an fsync of a directory that nobody has changed since proves nothing.
   EXPECT_TRUE(Settled(events, static_cast<size_t>(failed - events.begin()))) << ReadWhole(trace_);
   ExpectWhole(5, 1);
 }
 
-TEST_F(StorageFaultTest, FullDiskAtTheStart_TheRoomOfTombstonesIsGivenUp) {
+TEST_F(StorageFaultTest, Start_DiskIsFull_GivesUpTheRoomOfTombstones) {
   const std::string room = root_ + "/.cairn/tombstone-room";
   std::filesystem::create_directory(root_ + "/.cairn");
   std::ofstream(room) << std::string(64 << 10, '\0');
@@ -241,12 +241,12 @@ TEST_F(StorageFaultTest, FullDiskAtTheStart_TheRoomOfTombstonesIsGivenUp) {
   StartAgents(coordinator);
 }
 
-TEST_F(StorageFaultTest, DirectWritesRefusedLate_EverySaveCommits) {
+TEST_F(StorageFaultTest, Save_DirectWritesAreRefusedLate_Commits) {
   const Service coordinator = StartCoordinator({});
   const Service agent = Start("agent/cairn-agent", AgentFlags(coordinator, 0, 1, root_), {"FAULT_DIRECT_WRITES=1"});
   FakeTrainer trainer(agent.address);
   ASSERT_TRUE(trainer.Attach().ok());
-  const RankLayoutPtr layout = MakeLayout({Whole("w", DType::kFloat32, {5 << 20})}, {});  // several writes
+  const RankLayoutPtr layout = MakeLayout({Whole("w", DType::kFloat32, {5 << 20})}, {});  // takes several writes
   const std::vector<std::string> contents = {Pattern("w", layout->items[0].bytes())};
   for (int64_t step = 1; step <= 8; ++step) {
     const auto begun = trainer.BeginSave(*layout, step);
@@ -260,14 +260,14 @@ TEST_F(StorageFaultTest, DirectWritesRefusedLate_EverySaveCommits) {
   ExpectWhole(8, 1);
 }
 
-TEST_F(StorageFaultTest, NoThreadIsToBeHad_TheSaveAndTheLoadFailByName_LaterOnesWork) {
+TEST_F(StorageFaultTest, SaveAndLoad_SystemRefusesThreads_FailByNameAndLaterOnesWork) {
   const std::string none = Path("no-threads");
   const Service coordinator = StartCoordinator({absl::StrCat("FAULT_THREADS=", none)});
   const Service agent =
       Start("agent/cairn-agent", AgentFlags(coordinator, 0, 1, root_), {absl::StrCat("FAULT_THREADS=", none)});
   FakeTrainer trainer(agent.address);
   ASSERT_TRUE(trainer.Attach().ok());
-  const RankLayoutPtr layout = MakeLayout({Whole("w", DType::kFloat32, {10 << 20})}, {});  // pages of several threads
+  const RankLayoutPtr layout = MakeLayout({Whole("w", DType::kFloat32, {10 << 20})}, {});  // several threads' pages
   const std::vector<std::string> contents = {Pattern("w", layout->items[0].bytes())};
   const auto save = [&](int64_t step, const std::function<void()>& staged) -> absl::Status {
     const auto begun = trainer.BeginSave(*layout, step);
@@ -301,7 +301,7 @@ TEST_F(StorageFaultTest, NoThreadIsToBeHad_TheSaveAndTheLoadFailByName_LaterOnes
   ExpectWhole(3, 1);
 }
 
-TEST_F(StorageFaultTest, NoThreadIsToBeHadAtTheStart_EndsWithAnError) {
+TEST_F(StorageFaultTest, Start_SystemRefusesThreads_EndsWithAnError) {
   const std::string none = Path("no-threads");
   const Service coordinator = StartCoordinator({});
   std::ofstream(none).flush();
@@ -322,10 +322,10 @@ TEST_F(StorageFaultTest, NoThreadIsToBeHadAtTheStart_EndsWithAnError) {
   }
 }
 
-TEST_F(StorageFaultTest, AgentWithAnotherRoot_IsRefusedByName_AtItsRegistration) {
+TEST_F(StorageFaultTest, RegisterAgent_AgentHasAnotherRoot_IsRefusedByName) {
   const Service coordinator = StartCoordinator({});
   const std::string other = Path("other");
-  std::filesystem::create_directory(other);  // as where a file system was not mounted
+  std::filesystem::create_directory(other);  // as if a file system were not mounted
   const Service good = Start("agent/cairn-agent", AgentFlags(coordinator, 0, 2, root_), {});
   Service bad = Start("agent/cairn-agent", AgentFlags(coordinator, 1, 2, other), {});
   EXPECT_EQ(bad.process.Wait(absl::Seconds(60)), 1);
@@ -335,7 +335,7 @@ TEST_F(StorageFaultTest, AgentWithAnotherRoot_IsRefusedByName_AtItsRegistration)
     EXPECT_NE(log.find(part), std::string::npos) << part << "\n" << log;
   }
   EXPECT_NE(ReadWhole(good.log).find("registered"), std::string::npos) << ReadWhole(good.log);
-  // Storage of another coordinator has a proof too.
+  // The storage of another coordinator has a proof too.
   std::filesystem::create_directory(other + "/.cairn");
   std::ofstream(other + "/.cairn/root-proof") << "0123456789abcdef0123456789abcdef";
   Service again = Start("agent/cairn-agent", AgentFlags(coordinator, 1, 2, other), {});

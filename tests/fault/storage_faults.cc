@@ -1,5 +1,5 @@
-// Preloaded into the real binaries: storage that misbehaves below them. What is to go wrong stands in environment
-// variables; without any, calls go through.
+// This library is preloaded into the real binaries and makes the storage below them misbehave. Environment variables
+// say what goes wrong; without any, all calls go through.
 //
 //   FAULT_FLOCK=1                  flock succeeds for everybody, as where locks are local to a machine
 //   FAULT_GATE_MKDIR=NAME:FILE     mkdirat of NAME waits until FILE exists; FILE.reached is made when it waits
@@ -64,7 +64,7 @@ void Trace(const std::string& line) {
 bool EndsWith(const std::string& name, const std::string& ending) { return !ending.empty() && name.ends_with(ending); }
 
 std::mutex mutex;
-std::string failing;  // the directory whose next fsync fails
+std::string failing;  // the next fsync of this directory fails
 
 }  // namespace
 
@@ -141,7 +141,8 @@ int openat(int directory, const char* name, int flags, ...) {
 
 int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*work)(void*), void* argument) noexcept {
   static const std::string none_while = Option("FAULT_THREADS");
-  // Our own threads are std::thread's. gRPC's are left alone: without them its calls wait for their keepalive.
+  // Only threads that std::thread starts are refused, which are our own. gRPC keeps its threads: without them its calls
+  // would wait for their keepalive.
   Dl_info caller = {};
   const bool ours = dladdr(__builtin_return_address(0), &caller) != 0 && caller.dli_fname != nullptr &&
                     std::string(caller.dli_fname).find("libstdc++") != std::string::npos;

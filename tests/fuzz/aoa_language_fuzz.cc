@@ -1,4 +1,4 @@
-// The lexer and the parser of the mapping language on any text.
+// Runs the lexer and the parser of the mapping language on any text.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -25,7 +25,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (fault->position >= size || fault->message.empty()) std::abort();
     return 0;
   }
-  // What is written out reads as the same tokens.
+  // The text that is written out must read as the same tokens.
   std::string written;
   for (const Token& token : tokens) AppendToken(token, symbols, written);
   std::vector<Token> again;

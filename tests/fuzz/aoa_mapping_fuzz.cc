@@ -1,5 +1,5 @@
-// Whole mappings: any statements over a fixed set of tensors. The first byte chooses direction and options. What
-// is accepted answers every output, and the parts of an answer tile what was asked for.
+// Builds mappings from any statements over a fixed set of tensors. The first byte chooses direction and options. A
+// mapping that is accepted must answer every output, and the parts of an answer must tile what was asked for.
 #include <cstdint>
 #include <cstdlib>
 #include <optional>
@@ -72,7 +72,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     ShardDesc target = Whole(mapped->Text(output.name), shape);
     target.dtype = DType::kUnspecified;
     std::vector<Entry> entries;
-    // A tensor of another shape than declared is refused: then only that.
+    // Resolve may refuse a tensor only if its shape is not the declared one.
     if (!mapped->Resolve(target, entries).ok()) continue;
     int64_t elements = 0;
     for (const Entry& entry : entries) {

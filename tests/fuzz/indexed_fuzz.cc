@@ -15,7 +15,7 @@ std::string Prefix() {
 
 }  // namespace
 
-// The first byte says how long .bin is, the rest is .idx. What Verify accepts can be read whole.
+// The first byte says how long .bin is, and the rest is .idx. What Verify accepts must be readable to its end.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const std::string prefix = Prefix();
   if (size == 0) return 0;

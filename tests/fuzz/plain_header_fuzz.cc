@@ -3,7 +3,7 @@
 
 #include "common/format/plain_header.h"
 
-// Whatever is accepted tiles the file, and survives being rendered again.
+// A header that is accepted must tile the file, and must be read the same when it is rendered again.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   if (const auto index = cairn::ParsePlainIndex(bytes); index.ok()) {

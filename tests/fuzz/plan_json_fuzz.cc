@@ -4,7 +4,7 @@
 
 #include "planner/plan_json.h"
 
-// Any text gets an answer: a plan, or errors. A load of an accepted save reads each byte once.
+// Any text must get an answer: a plan, or errors. A load of an accepted save must read each byte once.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   for (auto* plan : {cairn::PlanSaveJson, cairn::PlanLoadJson, cairn::PlanBinsJson}) {

@@ -12,7 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 namespace {
 
 void Run(const std::string& input) {
-  // A copy of exactly this size, so that AddressSanitizer sees a read behind its end.
+  // The copy has exactly this size, so that AddressSanitizer sees a read behind its end.
   const std::string exact(input.begin(), input.end());
   LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(exact.data()), exact.size());
 }

@@ -4,7 +4,7 @@
 
 #include "common/format/safetensors_header.h"
 
-// Whatever ParseHeader accepts is consistent, and survives being rendered again.
+// A header that ParseHeader accepts must be consistent, and must be read the same when it is rendered again.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto header = cairn::ParseHeader({reinterpret_cast<const char*>(data), size});
   if (!header.ok()) return 0;

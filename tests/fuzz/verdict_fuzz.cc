@@ -3,11 +3,11 @@
 #include <string>
 
 #include "common/base/crc32c.h"
-#include "common/format/manifest.h"
+#include "common/format/verdict.h"
 
 namespace {
 
-// Whatever DecodeVerdict accepts can be written and read again, and is the same then.
+// A verdict that DecodeVerdict accepts must be the same after it was written and read again.
 void Check(const std::string& bytes) {
   const auto verdict = cairn::DecodeVerdict(bytes, 64 << 20);
   if (!verdict.ok()) return;
@@ -21,7 +21,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string bytes(reinterpret_cast<const char*>(data), size);
   Check(bytes);
   cairn::ShowsManifestOf(bytes, "demo", 1, 1);
-  // Once more with a checksum that fits, so that damage behind it is reached.
+  // The input is tried again with a checksum that fits, so that damage behind the checksum is reached.
   constexpr size_t kHeader = 24;
   if (size > kHeader) {
     const uint32_t crc =

@@ -5,8 +5,8 @@
 #include "corpus/wordpiece/word_splitter.h"
 #include "corpus/wordpiece/wordpiece.h"
 
-// The input is a vocabulary and, after it, the text to encode with it: the scan and the cache must give what the whole
-// text through the complete path gives. Legacy, so that no special token cuts the text before.
+// The input is a vocabulary and, behind it, the text to encode with it. The scan and the cache must give what the
+// complete path gives for the whole text. The dialect is legacy, so that no special token cuts the text.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace cairn::corpus;  // NOLINT: the whole file is this target
   const std::string_view input(reinterpret_cast<const char*>(data), size);

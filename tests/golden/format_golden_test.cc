@@ -1,4 +1,4 @@
-// What earlier versions wrote must be read for ever, byte for byte.
+// Files that earlier versions wrote must be read for ever, byte for byte.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -9,11 +9,12 @@
 #include "absl/time/time.h"
 #include "common/format/manifest.h"
 #include "common/format/safetensors_header.h"
+#include "common/format/verdict.h"
 
 namespace cairn {
 namespace {
 
-// The file's bytes; written first where CAIRN_WRITE_GOLDEN asks for it.
+// Returns the file's bytes; if CAIRN_WRITE_GOLDEN is set, it writes the file first.
 std::string Golden(const std::string& name, const std::string& bytes) {
   if (const char* directory = std::getenv("CAIRN_WRITE_GOLDEN")) {
     std::ofstream(std::string(directory) + "/" + name, std::ios::binary) << bytes;
@@ -65,8 +66,8 @@ void ExpectItems(const absl::StatusOr<ParsedHeader>& parsed) {
   EXPECT_EQ(parsed->items.back().checksums.object_bytes, 321u);
 }
 
-// Written before bins told whose they are.
-TEST(BinHeaderGoldenTest, Version1_WithoutIdentity) {
+// The file was written before bins said whose they are.
+TEST(BinHeaderGoldenTest, ParseHeader_Version1WithoutIdentity_IsRead) {
   std::ifstream file("tests/golden/bin_header_v1", std::ios::binary);
   const std::string golden{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   const auto parsed = ParseHeader(golden);
@@ -75,7 +76,7 @@ TEST(BinHeaderGoldenTest, Version1_WithoutIdentity) {
   EXPECT_TRUE(parsed->aliases.empty());
 }
 
-TEST(BinHeaderGoldenTest, Version1) {
+TEST(BinHeaderGoldenTest, RenderHeader_Version1_EqualsTheKeptFile) {
   const BinIdentity identity = {"team/demo", 1200, 2, 12, 16, 31};
   const AliasList aliases = {{"head \"x\"", "layers.0.w"}, {"tied", "head \"x\""}};
   const auto items = Items();
@@ -88,7 +89,7 @@ TEST(BinHeaderGoldenTest, Version1) {
   EXPECT_EQ(parsed->aliases, aliases);
 }
 
-TEST(ManifestGoldenTest, Version1) {
+TEST(ManifestGoldenTest, DecodeVerdict_ManifestOfVersion1_IsRead) {
   Manifest manifest;
   manifest.job = "team/demo";
   manifest.step = 1200;
@@ -123,7 +124,7 @@ TEST(ManifestGoldenTest, Version1) {
   EXPECT_EQ(std::get<Manifest>(*verdict), manifest);
 }
 
-TEST(TombstoneGoldenTest, Version1) {
+TEST(TombstoneGoldenTest, DecodeVerdict_TombstoneOfVersion1_IsRead) {
   const Tombstone tombstone = {.job = "team/demo",
                                .step = 1200,
                                .attempt = 1,

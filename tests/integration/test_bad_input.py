@@ -22,7 +22,7 @@ def root(tmp_path):
 
 
 def saved(cluster, make, step=1, **options):
-    """What saving make(rank) says on every rank."""
+    """Returns what saving make(rank) says on every rank."""
     return on_ranks(cluster, lambda rank, client: client.save(step, make(rank), timeout=20, **options).wait(60),
                     errors=True)
 
@@ -118,7 +118,7 @@ def test_step_that_was_never_saved(root):
 
 
 def load_error(root, ranks=2):
-    """What a load of the root's only step says."""
+    """Returns what a load of the root's only step says."""
     with cairn.local.Cluster(ranks=ranks, root=root, **FLAGS) as cluster:
         return on_ranks(cluster, lambda rank, client: client.load({"w": blank(rows(WHOLE, rank, ranks))}), errors=True)
 
@@ -191,7 +191,8 @@ def agent_process(cluster, name, rank, world, *flags):
 @pytest.mark.parametrize("rank, world, reason", [(1, 2, "RANK_CONFLICT"), (2, 3, "WORLD_SIZE_MISMATCH"),
                                                  (5, 2, "RANK_OUT_OF_RANGE")])
 def test_agent_that_does_not_belong_to_the_job(root, rank, world, reason):
-    """It is refused with a reason (and may go on trying: the holder's lease could end); the job is not disturbed."""
+    """It is refused with a reason and does not disturb the job. It may go on trying, as the holder's lease could
+    end."""
     with cairn.local.Cluster(ranks=2, root=root, **FLAGS) as cluster:
         process = agent_process(cluster, "other", rank, world)
         watch = threading.Timer(30, process.kill)
@@ -253,7 +254,7 @@ def test_peer_of_another_user_is_refused(root):
 
 
 def test_full_disk_gives_a_reason_and_the_space_back(tmp_path):
-    """A tmpfs of 24 MiB in namespaces of our own: the second checkpoint does not fit."""
+    """The disk is a tmpfs of 24 MiB in namespaces of our own, into which a second checkpoint does not fit."""
     code = """
 import pathlib, shutil, sys
 import numpy as np
@@ -279,7 +280,7 @@ print("done")
 
 
 def test_small_dev_shm_does_not_matter(tmp_path):
-    """64 MB of /dev/shm, as containers have: a larger state is saved and loaded all the same."""
+    """/dev/shm has 64 MB, as in containers; a larger state is saved and loaded all the same."""
     code = """
 import os, pathlib, sys
 import numpy as np

@@ -1,4 +1,4 @@
-"""What a person meets at the command line: what is said of damage, of failures and of mistakes, and what to do next."""
+"""Tests what the commands tell a person about damage, failures and mistakes, and about what to do next."""
 
 import os
 import pathlib
@@ -28,7 +28,7 @@ def aborted(rank: int) -> dict:
 
 @pytest.fixture
 def root(tmp_path):
-    """A root with the steps 1 and 3 of a job of two ranks, and 2 that was aborted."""
+    """Makes a root with the steps 1 and 3 of a job of two ranks, and with step 2, which was aborted."""
     root = tmp_path / "checkpoints"
     with cairn.local.Cluster(ranks=2, root=root, **FLAGS) as cluster:
         assert reasons(save(cluster, 1)) == ["", ""]
@@ -69,9 +69,9 @@ def test_missing_and_short_files_are_told_by_show_and_by_a_list_that_is_asked(ro
                 table = command("show", f"demo@{step}", where, expect=1)
                 assert "DAMAGED: " in table.stdout and ".safetensors" in table.stdout
                 assert f"`cairn verify demo@{step} --root {root}`" in table.stderr, table.stderr
-            # A list reads the manifests only, and says so.
+            # A list reads only the manifests, and says so.
             assert states(where) == {1: "COMMITTED", 3: "COMMITTED"}
-        # What stands at the coordinator's path here may be another storage than the one that the coordinator sees.
+        # At the coordinator's path this machine may have another storage than the one that the coordinator sees.
         root.rename(root.parent / "elsewhere")
         root.mkdir()
         shown = command_json("show", "demo@3", f"--coordinator={cluster.coordinator.address}")
@@ -115,7 +115,7 @@ def test_step_that_is_not_committed_says_what_stands(root):
         said = command(name, "demo@3", f"--root={root}", expect=1).stderr
         assert "NOT_COMMITTED" in said and "without a verdict" in said, said
         assert f"copy {directory(root, 3)} away, before a coordinator starts again" in said, said
-    # docs/failure_model.md: a coordinator takes them for files of a save that nobody ended.
+    # A coordinator takes them for files of a save that nobody ended (docs/failure_model.md).
     with cairn.local.Cluster(ranks=2, root=root, **FLAGS) as cluster:
         command_json("status", "demo", f"--coordinator={cluster.coordinator.address}")
         until(lambda: not bins(root, 3), text="removing files without a verdict")
@@ -128,7 +128,7 @@ def up(root, *arguments: str) -> subprocess.Popen:
 
 
 def children(pid: int) -> dict:
-    """The processes of `pid` by the name of their rank's log, "coordinator" for the coordinator."""
+    """Returns the child processes of `pid` by the name of their rank's log, or "coordinator"."""
     found = {}
     for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
         flags = pathlib.Path(f"/proc/{child}/cmdline").read_text().split("\0")

@@ -1,4 +1,4 @@
-"""Damaged checkpoints: whose trouble they are, what a load takes instead, how every view shows them, and their
+"""Tests damaged checkpoints: whom they disturb, what a load takes instead, how every view shows them, and their
 repair."""
 
 import os
@@ -30,7 +30,7 @@ def save(cluster, step: int) -> list:
 
 
 def load(cluster, **options) -> list:
-    """(report, whether the arrays are those of the report's step) of every rank, or its error."""
+    """Returns (report, whether the arrays are those of the report's step) of every rank, or its error."""
     def work(rank, client):
         target = {"w": blank(rows(whole(0), rank, 2))}
         report = client.load(target, **options)
@@ -45,7 +45,7 @@ def cluster_of(root) -> cairn.local.Cluster:
 
 @pytest.fixture
 def root(tmp_path):
-    """A root with the steps 1, 2 and 3 of a job of two ranks."""
+    """Makes a root with the steps 1, 2 and 3 of a job of two ranks."""
     root = tmp_path / "checkpoints"
     with cluster_of(root) as cluster:
         for step in (1, 2, 3):
@@ -72,7 +72,7 @@ def flip(path: pathlib.Path, at: int) -> None:
 
 
 def listed(root, cluster=None) -> list:
-    """What `list` says, which must be the same from storage and, if it runs, from the coordinator."""
+    """Returns what `list` says, which must be the same from storage and, if it runs, from the coordinator."""
     from_storage = command_json("list", "demo", f"--root={root}")["checkpoints"]
     if cluster is not None:
         told = command_json("list", "demo", f"--coordinator={cluster.coordinator.address}")["checkpoints"]
@@ -104,9 +104,9 @@ def test_proven_damage_is_passed_over_by_all_ranks_alike(root):
         refused = load(cluster, fallback=False)
         assert reasons(refused) == ["FILE_MISSING"] * 2 and "demo@3" in refused[0].message
         assert states(root, cluster) == {1: "COMMITTED", 2: "MANIFEST_CORRUPT", 3: "COMMITTED"}
-        # A step that was asked for is never another one.
+        # A load of a named step never takes another one.
         assert reasons(load(cluster, step=2)) == ["MANIFEST_CORRUPT"] * 2
-        # Nor does a rank decide by itself.
+        # A rank does not decide by itself either.
         answers = on_ranks(cluster, lambda rank, client: client.load({"w": blank(rows(whole(0), rank, 2))},
                                                                      fallback=rank == 0), errors=True)
         assert reasons(answers) == ["BAD_REQUEST"] * 2 and "without fallback" in answers[0].message
@@ -137,7 +137,7 @@ def test_damage_found_while_arrays_fill_ends_the_load(root):
 
 
 def unreadable(path: pathlib.Path, how: str) -> None:
-    """Such that not even root can read it."""
+    """Makes it such that not even root can read it."""
     path.unlink()
     if how == "PATH_ESCAPE":
         path.symlink_to(path.name)
@@ -157,11 +157,11 @@ def test_verdict_that_cannot_be_read_is_its_steps_trouble(root, how):
         assert states(root, cluster) == {1: how, 2: "COMMITTED", 3: "COMMITTED", 5: "PATH_ESCAPE"}
         with cluster.connect(0) as client:
             assert client.checkpoints() == [2, 3]
-        # Step 5 cannot be told, so nobody knows that it is not the latest; what was named is loaded.
+        # Nobody can read step 5, so it may be the latest. A step that is named is loaded.
         answers = load(cluster)
         assert reasons(answers) == ["PATH_ESCAPE"] * 2 and "demo@5" in answers[0].message
         assert all(right for _, right in load(cluster, step=3))
-        # A save of another step goes on, one of this very step is refused by name.
+        # A save of another step works, and one of this step is refused by name.
         assert reasons(save(cluster, 4)) == ["", ""]
         for step, reason in ((1, how), (5, "PATH_ESCAPE")):
             refused = save(cluster, step)
@@ -197,7 +197,7 @@ def test_sizes_are_those_of_the_files(root):
 
 
 def damage_head(root, step: int) -> None:
-    flip(verdict(root, step), 20)  # its checksum: what it says can still be read, but not trusted
+    flip(verdict(root, step), 20) # damages the checksum, so the record can be read but not trusted
 
 
 def test_repair_end_to_end(root):
@@ -252,12 +252,12 @@ def test_repair_takes_no_tombstone_for_a_commit(tmp_path):
         assert reasons(save(cluster, 2)) == ["", ""]
     tombstones = [path for path in directory(root, 1).glob("*.verdict")]
     assert tombstones, "the abort left no record"
-    # As if the files had not been removed yet.
+    # The files stand as if they had not been removed yet.
     shutil.copytree(directory(root, 2) / "0001", directory(root, 1) / "0001", dirs_exist_ok=True)
     flip(tombstones[0], 20)
     assert states(root)[1] == "MANIFEST_CORRUPT"
     assert "COMMIT_UNPROVEN" in command("repair", "demo@1", f"--root={root}", expect=1).stderr
-    # And these files are another step's.
+    # These files belong to another step.
     assert "BAD_SAFETENSORS" in command("repair", "demo@1", f"--root={root}", "--assume-committed", expect=1).stderr
 
 

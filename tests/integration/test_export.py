@@ -21,7 +21,7 @@ INDEX = "model.safetensors.index.json"
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """Saved by three ranks: rows, columns, flat pieces, replicas; an object and an alias beside."""
+    """Three ranks save rows, columns, flat pieces, replicas, an object and an alias."""
     root = tmp_path_factory.mktemp("root")
     whole = {f"model.layers.{i}.w": noise((700, 300), np.float32, i) for i in range(12)}
     whole |= {"model.embed": noise((999, 64), np.float16, 50), "model.scalar": noise((), np.float64, 51),
@@ -100,12 +100,12 @@ def test_through_a_mapping(saved, tmp_path):
 
 
 def test_a_tensor_above_the_memory_is_streamed(tmp_path):
-    """A permuted tensor of 100 MB through windows of a few MB."""
+    """A permuted tensor of 100 MB goes through windows of a few MB."""
     whole = noise((5000, 5000), np.float32, 1)
     with cairn.local.Cluster(ranks=1, root=tmp_path / "root") as cluster, cluster.connect(0) as client:
         client.save(1, {"w": whole}).wait()
     (tmp_path / "m.aoa").write_text("w^T -> t")
-    # A process's peak counts from before it ran the command: so it is begun by a small one.
+    # A process's peak counts from before it ran the command, so a small process starts it.
     measure = ("import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=sys.stderr);"
                "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
     done = subprocess.run(
@@ -122,7 +122,7 @@ def test_a_tensor_above_the_memory_is_streamed(tmp_path):
 
 
 def test_a_loads_mapping_backwards_gives_back_the_file(tmp_path):
-    """Hugging Face -> fused in the job -> Hugging Face."""
+    """Weights go from Hugging Face's form to the job's fused form and back."""
     source = {f"m.{i}.{part}": noise((8, 6), np.float32, 10 * i + k)
               for i in range(2) for k, part in enumerate(("gate", "up"))}
     mapping = tmp_path / "load.aoa"
@@ -162,7 +162,7 @@ def test_faults_leave_nothing_behind(saved, tmp_path):
     (tmp_path / "bad.aoa").write_text("model.embed -> ")
     refused("MAPPING_SYNTAX", "demo", "--root", str(root), "--to", str(out), "--mapping", str(tmp_path / "bad.aoa"))
     refused("BAD_QUANTITY", "demo", "--root", str(root), "--to", str(out), "--max-shard-size", "five")
-    # The checkpoint is whole: nobody must go and verify it.
+    # The checkpoint is whole, so the message must not send anybody to verify it.
     said = refused("BAD_REQUEST", "demo", "--root", str(root), "--to", str(tmp_path / "no/such/parent"))
     assert "the directory above" in said and "next: Make that directory, or correct --to." in said, said
     assert not out.exists()
@@ -221,7 +221,7 @@ def test_an_interrupt_leaves_nothing_behind(saved, tmp_path):
 
 
 def test_transformers_opens_it(tmp_path):
-    """A tiny Llama, saved by two ranks with fused weights, exported backwards: the same logits."""
+    """Two ranks save a tiny Llama with fused weights. Exported backwards, it gives the same logits."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     config = transformers.LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2,

@@ -1,5 +1,5 @@
-"""Processes that die or freeze, in each phase: every rank learns the same by a deadline, with names; the next save
-works."""
+"""Tests processes that die or freeze in each phase: every rank must learn the same by a deadline, with names, and
+the next save must work."""
 
 import concurrent.futures
 import os
@@ -39,7 +39,7 @@ def save(step, world, timeout=20):
 def assert_next_save_works(cluster, step):
     def all_back():
         answers = on_ranks(cluster, save(step, cluster.ranks), errors=True)
-        # The step may have been committed by one try of which another rank learnt too late.
+        # An earlier try may have committed the step, of which another rank learnt too late.
         return all(reason in ("", "STEP_COMMITTED") for reason in reasons(answers))
 
     until(all_back, 60, "a save after the fault")
@@ -120,7 +120,7 @@ stop()
 
 
 def trainer_process(cluster, rank, step, when):
-    """A trainer in a process of its own that stops at a point of its save and says so."""
+    """Starts a trainer in a process of its own that stops at a point of its save and says so."""
     paths = os.pathsep.join([str(pathlib.Path(cairn.__file__).parents[1]), str(pathlib.Path(__file__).parents[1])])
     process = cluster.spawn([sys.executable, "-c", TRAINER, cluster.agents[rank].address, str(step), when],
                             stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": paths})
@@ -151,7 +151,7 @@ def test_trainer_that_dies_or_freezes_before_it_has_staged(root, when, stop):
 
 
 def test_verdict_of_a_dead_trainer_is_not_its_successors(root):
-    """The one that was killed waited for the other rank, so that nobody has heard how its save ended."""
+    """The trainer that was killed waited for the other rank, so nobody has heard how its save ended."""
     with cairn.local.Cluster(ranks=2, root=root, **FLAGS) as cluster:
         waiting = trainer_process(cluster, 0, 1, "saving")
         until(lambda: "step=1 state=COLLECTING" in cluster.coordinator.log.read_text(), text="its save")
@@ -177,8 +177,8 @@ def test_trainer_that_dies_after_it_has_staged_changes_nothing(root):
 
 @pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGSTOP])
 def test_coordinator_that_goes_away_during_a_save(root, stop):
-    """Killed and restarted, or frozen and thawed, while ranks wait for one another: committed or aborted, then
-    works."""
+    """It is killed and restarted, or frozen and thawed, while ranks wait for one another. The save must be committed
+    or aborted, and the next one must work."""
     with cairn.local.Cluster(
         ranks=2, root=root, coordinator_flags=["--phase-timeout=20s", "--lease-ttl=2s"]
     ) as cluster:
@@ -265,7 +265,7 @@ def test_agent_killed_during_a_load_is_named_or_the_load_succeeds(root):
 
 
 def test_agent_killed_when_its_buffer_is_about_to_be_mapped_is_named(root, monkeypatch):
-    """What the trainer meets is a socket that is gone; what it tells is whom the coordinator has lost."""
+    """The trainer finds that a socket is gone, and its error names the rank that the coordinator has lost."""
     with cairn.local.Cluster(ranks=2, root=root, **FLAGS) as cluster:
         on_ranks(cluster, save(1, 2))
         map_it, own = _memory.Mapping.__init__, threading.local()

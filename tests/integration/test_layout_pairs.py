@@ -1,5 +1,5 @@
-"""Random pairs of parallel layouts through real processes and files: saved under one, loaded under the other, equal to
-numpy's own cuts, every byte read once.
+"""Takes random pairs of parallel layouts through real processes and files. A state is saved under one layout and loaded
+under the other; it must equal numpy's own cuts, and every byte must be read once.
 
 CAIRN_LAYOUT_PAIRS sets how many (default 6, with CAIRN_SLOW_TESTS 40), CAIRN_LAYOUT_SEED the first seed.
 """

@@ -29,7 +29,7 @@ def cluster(tmp_path):
 
 
 def load_on(clients, **options) -> list:
-    """What each client's load answers, or the Error that it raises; the bytes must be those that were saved."""
+    """Returns each client's report of a load, or the Error that it raises. The bytes must be those that were saved."""
     def load(client):
         target = rows(np.zeros_like(WHOLE), client.rank, 2)
         try:
@@ -89,7 +89,7 @@ def test_restarted_trainer_counts_from_one_and_meets_the_others(cluster):
                 succeed([zero, one])
         with cluster.connect(1) as one:  # a new trainer of the rank
             succeed([zero, one])
-        # One that is killed in its load, alone there.
+        # This trainer is killed while it waits in a load alone.
         process = subprocess.Popen([sys.executable, "-c", code, cluster.agents[1].address, "load"],
                                    stdout=subprocess.PIPE, env=environment)
         assert process.stdout.readline() == b"waiting\n"

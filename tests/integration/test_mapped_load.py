@@ -21,7 +21,7 @@ def root(tmp_path):
 
 
 def bfloat16(array: np.ndarray) -> np.ndarray:
-    """The bits of the nearest bfloat16, ties to even, by arithmetic on float64."""
+    """Returns the bits of the nearest bfloat16, ties to even, by arithmetic on float64."""
     bits = array.astype(np.float32).view(np.uint32).astype(np.uint64)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 
@@ -59,7 +59,7 @@ _ -> fresh
 
 
 def fused(state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What MAPPING says, by numpy."""
+    """Does with numpy what MAPPING says."""
     out = {"embedding": bfloat16(state["model.embed_tokens.weight"]), "norm": state["model.norm.weight"]}
     for layer in range(LAYERS):
         name = f"model.layers.{layer}."
@@ -136,7 +136,7 @@ def test_import_of_a_huggingface_directory(root, tmp_path):
     source = huggingface(3)
     wanted = fused(source)
     write_huggingface(tmp_path / "blobs", source)
-    # As in Hugging Face's cache: links to files elsewhere.
+    # There are links to files elsewhere, as in Hugging Face's cache.
     (tmp_path / "model").mkdir()
     for path in (tmp_path / "blobs").iterdir():
         (tmp_path / "model" / path.name).symlink_to(path)

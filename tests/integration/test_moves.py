@@ -1,4 +1,4 @@
-"""Shards that a rank holds and another one writes, because the load is uneven: with real agents, through real files."""
+"""Tests shards that one rank holds and another writes, because the load is uneven, with real agents and files."""
 
 import pathlib
 import signal
@@ -11,7 +11,7 @@ import cairn
 from testing.ranks import blank, call_coordinator, command_json, noise, on_ranks, reasons, rows, until
 
 FLAGS = {"coordinator_flags": ["--phase-timeout=20s", "--lease-ttl=2s"]}
-# An FSDP-like unit that is wrapped unevenly: rank 0 has most of it. Each of the names is one shard of one rank.
+# This is like an unevenly wrapped FSDP unit, of which rank 0 has most. Each of the names is one shard of one rank.
 SIZES = {0: [20, 20, 20, 10, 10, 10, 10, 5, 5, 5, 5, 2, 2, 2, 1, 1], 1: [15], 2: [5]}
 
 
@@ -27,7 +27,7 @@ def whole(rank: int, index: int, step: int = 1) -> np.ndarray:
 def state(rank: int, step: int = 1) -> dict:
     tensors = {f"unit{rank}.w{i}": cairn.Shard(whole(rank, i, step), (SIZES[rank][i] * 1024, 4), (0, 0))
                for i in range(len(SIZES[rank]))}
-    # A flat range of a parameter that all hold parts of, unevenly, and what all hold.
+    # All ranks hold uneven flat ranges of one parameter, and all of another tensor.
     edge = [0, 50_000, 50_010, 50_011]
     flat = noise((50_011,), np.float32, 7 + step)
     tensors["flat"] = cairn.Shard(flat[edge[rank]:edge[rank + 1]].copy(), (50_011,), (0,), (50_011,),
@@ -65,7 +65,7 @@ def check_load(cluster, step: int, make=state):
 
 
 def written(cluster, step: int) -> list[int]:
-    """Bytes that each rank wrote."""
+    """Returns the bytes that each rank wrote."""
     directory = cluster.root / command_json(
         "show", f"demo@{step}", f"--coordinator={cluster.coordinator.address}")["data_directory"]
     sizes = [0] * cluster.ranks
@@ -81,7 +81,7 @@ def test_uneven_load_is_written_evenly(root, agent_flags, transport):
             on_ranks(cluster, lambda rank, client: client.save(step, state(rank, step), timeout=30).wait(60))
             sizes = written(cluster, step)
             largest = SIZES[0][0] * 1024 * 16
-            # 4096-byte headers and slots besides.
+            # Headers of 4096 bytes and slots come on top.
             assert max(sizes) <= max(1.02 * sum(sizes) / 3, largest) + 64 * 1024, sizes
             log = cluster.agents[2].log.read_text()
             assert f"transport={transport}" in log and "moved_in=0" not in log.split("event=written")[-1]
@@ -115,7 +115,7 @@ def job_of(cluster):
 
 
 class Held:
-    """A save of all ranks in the background, of which rank 0 stages only when it is told to."""
+    """Runs a save of all ranks in the background. Rank 0 stages only when it is told to."""
 
     def __init__(self, cluster, step, go, make):
         def work(rank, client):
@@ -152,7 +152,7 @@ def test_rank_that_does_not_stage_is_late_and_not_those_that_wait_for_its_shards
         on_ranks(cluster, lambda rank, client: client.save(1, state(rank), timeout=30).wait(60))
         go = threading.Event()
         saves = held_save(cluster, 2, go)
-        # Who waits for another rank's shards says so.
+        # A rank that waits for another rank's shards says so.
         until(lambda: any("waits for shards of rank 0" in rank.note for rank in job_of(cluster).checkpoint.ranks),
               text="the note of a rank that waits")
         until(lambda: "RANK_LATE" in cluster.coordinator.log.read_text() or
@@ -219,7 +219,7 @@ def test_agent_that_is_killed_in_the_middle_leaves_a_whole_checkpoint_or_none(ro
 
 
 def test_layout_that_changes_moves_other_shards(root):
-    """The ranks stage under the plan before; what the new one moves to them is taken all the same."""
+    """The ranks stage under the old plan, and take over what the new plan moves to them all the same."""
     with cairn.local.Cluster(ranks=3, root=root, **FLAGS) as cluster:
         on_ranks(cluster, lambda rank, client: client.save(1, state(rank), timeout=30).wait(60))
 

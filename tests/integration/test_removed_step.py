@@ -1,4 +1,4 @@
-"""What a committed save answers, and what happens when people remove its step."""
+"""Tests what a committed save returns, and what happens when people remove its step."""
 
 import shutil
 

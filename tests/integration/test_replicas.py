@@ -1,4 +1,4 @@
-"""What ranks declare as the same: shared objects that differ end every save; tensors as --check-replicas says."""
+"""Tests what ranks declare as equal: shared objects that differ end every save, tensors do as --check-replicas says."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ import cairn
 from testing.ranks import command, command_json, on_ranks, reasons
 
 OPTIONS = [None, "first", "always", "never"]
-MANY_SAVES = 200  # far more than it takes: a sample may be paid back for at most 40 saves, and takes one item at least
+MANY_SAVES = 200 # far more than needed: each sample takes at least one item and is paid back over at most 40 saves
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def test_shared_objects_that_differ_end_the_save(make_cluster, check):
     values = {
         "number": lambda rank: rank,
         "bytes of one length": lambda rank: b"abc%d" % rank,
-        # The slot holds the same bytes, since it is zero behind the object.
+        # The slot holds the same bytes, because it is zero behind the object.
         "zeros of another length": lambda rank: b"abc" + b"\0" * rank,
         "another slot": lambda rank: b"x" * (1 + 9000 * rank),
         "one rank of three": lambda rank: {"seed": 7 if rank == 1 else 6},

@@ -1,4 +1,4 @@
-"""Saves that are asked for over RPC: the ranks agree on a step that none has passed."""
+"""Tests saves that are asked for over RPC, for which the ranks agree on a step that none has passed."""
 
 import threading
 import time
@@ -12,7 +12,7 @@ WHOLE = noise((64, 16), np.float32, 1)
 
 
 def train(stop: threading.Event, saved: dict, pace=0.01):
-    """A training loop that reports its steps and saves when it is told to."""
+    """Runs a training loop that reports its steps and saves when it is told to."""
     def work(rank, client):
         step, savings = 0, []
         while not stop.is_set():

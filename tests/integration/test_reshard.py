@@ -1,4 +1,4 @@
-"""client.reshard: from one live layout to another, through memory alone."""
+"""Tests client.reshard, from one live layout to another, through memory alone."""
 
 import pathlib
 import random
@@ -27,7 +27,7 @@ def empty(state: dict) -> dict:
 
 
 def reshard(cluster, source, target, **options) -> list:
-    """Every rank reshards from source(rank) to target(rank) (None: nothing) and compares with numpy's own cut."""
+    """Makes every rank reshard from source(rank) to target(rank) (None: nothing) and compare with numpy's own cut."""
     def work(rank, client):
         wanted = target(rank) or {}
         given = empty(wanted)
@@ -66,7 +66,7 @@ def test_pairs_of_layouts(root, agent_flags):
 
 
 def test_large_tensors_cross_in_pieces(root):
-    """Without shared memory no window is larger than the rounds that were allowed."""
+    """Without shared memory, no window is larger than a round may be."""
     whole = noise((3000, 1024), np.float32, 3)
     flags = ["--shared-memory=never", "--round-bytes=2MiB"]
     with cairn.local.Cluster(ranks=2, root=root, agent_flags=flags, **FLAGS) as cluster:
@@ -121,7 +121,7 @@ def test_what_does_not_fit_is_refused_on_all_ranks_and_the_next_works(root):
             assert reasons(answers) == ["OBJECT_MISMATCH"] * 2 and "the.object" in answers[0].message
         for report in say(lambda rank: half(rank) | {"the.object": 5, "own": cairn.per_rank(rank)}, target):
             assert report.objects["the.object"] == 5
-        # One loads, the other reshards.
+        # One rank loads, the other reshards.
         answers = on_ranks(cluster, lambda rank, client: client.load({"w": np.zeros_like(whole)}) if rank else
                            client.reshard(half(rank), {"w": np.zeros_like(whole)}), errors=True)
         assert reasons(answers) == ["BAD_REQUEST"] * 2, answers
@@ -231,7 +231,7 @@ def test_source_that_does_not_fit_the_budget_of_memory(root):
 
 
 def test_coordinator_that_restarts_in_the_middle(root):
-    """Either the reshard goes on, because all ranks have the plan, or all are told why not; the next one works."""
+    """The reshard goes on if all ranks have the plan; else all hear why it does not. The next one works."""
     whole = noise((64, 16), np.float32, 1)
     with cairn.local.Cluster(ranks=2, root=root, **FLAGS) as cluster:
         lending, go = threading.Event(), threading.Event()

@@ -1,4 +1,4 @@
-"""An agent that is killed and started again in the middle of a save."""
+"""Tests an agent that is killed and started again in the middle of a save."""
 
 import threading
 import time
@@ -11,7 +11,7 @@ from cairn import _wire
 from testing.ranks import noise, rows, until
 
 WHOLE = noise((64, 16), np.float32, 1)
-# Nothing here may need a timeout to end: each is longer than the test.
+# Nothing here may need a timeout to end, so each timeout is longer than the test.
 FLAGS = ["--phase-timeout=10m", "--lease-ttl=5m"]
 
 
@@ -58,7 +58,7 @@ def test_attempt_ends_at_once_and_its_verdict_is_told_by_the_next_agent(root):
         go_on.set()
         thread.join()
         assert failed
-        # Rank 1's agent knows nothing of it, and asks.
+        # Rank 1's agent knows nothing of the save, and asks.
         request = _wire.LOCAL_AGENT["WaitSave"].request(trainer_incarnation=other._session.incarnation, step=1,
                                                         save=12345, attempt=1)
         answer = other._session.call("WaitSave", request, 20.0)

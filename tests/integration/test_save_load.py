@@ -1,4 +1,4 @@
-"""Saves and loads through real processes, ranks as threads."""
+"""Tests saves and loads through real processes, with ranks as threads."""
 
 
 import numpy as np
@@ -27,7 +27,7 @@ def model(seed=0) -> dict[str, np.ndarray]:
 
 
 def cut(whole: dict[str, np.ndarray], rank: int, world: int, axis: int = 0) -> dict:
-    """Tensors of one dimension and more in parts, the others whole."""
+    """Cuts tensors of one dimension and more into parts, and leaves the others whole."""
     return {name: rows(array, rank, world, min(axis, array.ndim - 1)) if array.ndim else array.copy()
             for name, array in whole.items()}
 
@@ -84,7 +84,7 @@ def test_other_world_and_other_cut(root, source, target):
 
 
 def test_parts_of_tensors_are_read_alone(root):
-    """Half of one tensor: not more than it is read."""
+    """A load of half of one tensor reads no more than that."""
     whole = noise((1024, 256), np.float32, 1)
     with cairn.local.Cluster(ranks=2, root=root) as cluster:
         on_ranks(cluster, lambda rank, client: client.save(1, {"w": rows(whole, rank, 2), "x": whole}).wait())
@@ -130,7 +130,7 @@ def test_objects_and_aliases(root):
             report = client.load({"w": np.zeros(6), "tied": cairn.alias("w"), "json": None, "bytes": b"",
                                   "mine": cairn.per_rank(None)})
             assert report.objects == {"json": {"a": [1, None, "ü"]}, "bytes": b"\0" * 9000, "mine": {"rank": rank}}
-            # Objects that the state does not name are given too, and are not "unexpected".
+            # A load also gives objects that the state does not name, and they are not "unexpected".
             report = client.load({"w": np.zeros(6), "tied": cairn.alias("w")})
             assert report.objects["mine"] == {"rank": rank} and report.unexpected == []
 
@@ -161,7 +161,7 @@ def test_layout_that_changes_between_saves(root):
 
 
 def test_rank_whose_layout_alone_changes(root):
-    """The others stage under the old plan; the save ends as committed or LAYOUT_CHANGED, and the next one is
+    """The others stage under the old plan. The save ends as committed or LAYOUT_CHANGED, and the next one is
     committed."""
     with cairn.local.Cluster(ranks=2, root=root) as cluster:
         def work(rank, client):

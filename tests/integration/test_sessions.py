@@ -1,4 +1,4 @@
-"""Trainers and their agents: two trainers of one rank; an agent that is killed and started again during a save."""
+"""Tests two trainers of one rank, and an agent that is killed and started again during a save."""
 
 import concurrent.futures
 import threading
@@ -13,7 +13,7 @@ from testing.ranks import command_json, noise, rows, until
 
 FLAGS = ["--phase-timeout=60s", "--lease-ttl=2s"]
 WHOLE = noise((64, 16), np.float32, 1)
-# Far below the timeouts of the saves and of the coordinator's phases: whoever takes longer has waited for one of them.
+# This is far below the timeouts of saves and of the coordinator's phases, so whatever takes longer waited for one.
 QUICK = 30.0
 
 
@@ -38,7 +38,7 @@ def save(client, step):
 
 
 def outcome(work, *arguments) -> str:
-    """How it ended: a reason, or "COMMITTED"."""
+    """Returns how the save ended: a reason, or "COMMITTED"."""
     try:
         work(*arguments)
         return "COMMITTED"
@@ -91,8 +91,8 @@ def test_trainer_that_was_replaced_stays_replaced(cluster, threads):
 
 
 def test_restarted_agent_is_its_last_trainers(cluster, threads):
-    """The old trainer lives and makes no call: its watch would bring it to the new agent as soon as the new
-    trainer's."""
+    """The old trainer lives and makes no call. Its watch would attach it to the new agent as soon as the new
+    trainer's would."""
     old = cluster.connect(0)
     new, other = cluster.connect(0), cluster.connect(1)
     for step in (1, 2):
@@ -103,7 +103,7 @@ def test_restarted_agent_is_its_last_trainers(cluster, threads):
 
 
 def test_trainer_that_comes_back_after_its_agents_restart_finds_a_new_one(cluster, threads, monkeypatch):
-    """... which attached before it noticed."""
+    """The new trainer attached before the old one noticed the restart."""
     monkeypatch.setattr(cairn._watch.SessionWatch, "_PERIOD", 3600.0)
     old = cluster.connect(0)
     restart(cluster.agents[0])
@@ -144,7 +144,7 @@ def test_agent_restarts_while_its_trainer_copies(cluster, threads, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(_native.CopyList, "run", killed_first)
         ends = list(threads.map(work, clients))
-    # The first agent may have died before it told the coordinator of the save: then its next process begins it.
+    # If the first agent died before it told the coordinator of the save, its next process begins the save.
     assert ends in (["RANK_LOST", "RANK_LOST"], ["COMMITTED", "COMMITTED"])
     assert time.monotonic() - begun < QUICK
     if ends[0] != "COMMITTED":
@@ -154,7 +154,7 @@ def test_agent_restarts_while_its_trainer_copies(cluster, threads, monkeypatch):
 
 @pytest.mark.parametrize("killed", [0, 1])
 def test_agent_restarts_while_its_trainer_waits_for_the_verdict(cluster, threads, monkeypatch, killed):
-    """Rank 0's part is durable then; rank 1's is not, for it writes a shard of rank 0, which has not staged."""
+    """Rank 0's part is durable then. Rank 1's is not, because it writes a shard of rank 0, which has not staged."""
     clients = [cluster.connect(rank) for rank in range(2)]
     saves_commit(threads, clients, 1)
     copying, go_on = threading.Event(), threading.Event()
@@ -175,7 +175,7 @@ def test_agent_restarts_while_its_trainer_waits_for_the_verdict(cluster, threads
         other = threads.submit(late, clients[1 - killed])
         assert copying.wait(60)
         saving = clients[killed].save(2, state(killed), timeout=120)
-        # The attempt has a number when both have begun it.
+        # The attempt gets a number when both ranks have begun it.
         until(lambda: not saving.done() and saving._attempt > 0, text="the attempt's number")
         until(lambda: phase_of(cluster, killed) == ("written" if killed == 0 else "writing"), text="its part")
         begun = time.monotonic()
@@ -186,7 +186,7 @@ def test_agent_restarts_while_its_trainer_waits_for_the_verdict(cluster, threads
             assert waiting.result(60) == "RANK_LOST", "at once: the other one still copies"
         go_on.set()
         ends = [waiting.result(60), other.result(60)]
-    # What rank 0 has lent is gone with its agent, if the other one had not got it; that one may notice first.
+    # What rank 0 lent and rank 1 had not yet got is gone with rank 0's agent. Rank 1 may notice that first.
     expected = ("COMMITTED", "RANK_LOST", "TRANSPORT_FAILED") if killed == 0 else ("RANK_LOST",)
     assert ends[0] == ends[1] and ends[0] in expected, ends
     assert time.monotonic() - begun < QUICK

@@ -1,5 +1,5 @@
-"""Memory that processes share: who may still write it, who reads it, and how long it is kept. Real agents and
-trainers."""
+"""Tests memory that processes share: who may still write it, who reads it, and how long it is kept. The agents and
+trainers are real."""
 
 import array
 import ctypes
@@ -50,7 +50,7 @@ def spawn(cluster, code: str, *arguments: str) -> subprocess.Popen:
                          text=True, env={**os.environ, "PYTHONPATH": paths})
 
 
-# What a process may still write is nobody else's image.
+# Nobody may take memory that another process can still write for an image.
 
 LATE = """
 import os, signal, sys
@@ -201,7 +201,7 @@ def test_closed_client_has_nothing_mapped_and_forked_children_never_have(root):
         return [os.readlink(link) for link in links if os.path.islink(link) and "memfd:cairn" in os.readlink(link)]
 
     with cairn.local.Cluster(ranks=1, root=root, **FLAGS) as cluster:
-        before = set(mapped())  # what other tests' errors hold
+        before = set(mapped()) # errors of other tests may hold these
         client = cluster.connect(0)
         client.save(1, values(1)).wait()
         assert len(set(mapped()) - before) == 2 and not held(), "control page and slab, and no descriptor"
@@ -222,10 +222,10 @@ def test_closed_client_has_nothing_mapped_and_forked_children_never_have(root):
         assert not [line for line in set(mapped()) - before if "slab" in line]
 
 
-# What is lent cannot be written by those who read it.
+# Those who read lent memory cannot write it.
 
 def descriptor_of(reference) -> int:
-    """Asks as any process of this user may."""
+    """Asks for a descriptor as any process of this user may."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
         channel.connect(reference.descriptor_socket)
         channel.sendall(struct.pack("<Q", reference.descriptor_id))
@@ -234,7 +234,7 @@ def descriptor_of(reference) -> int:
 
 
 def ways_to_write(reference) -> list[str]:
-    """Those that this process finds."""
+    """Returns the ways to write the memory that this process finds."""
     found = []
     descriptor = descriptor_of(reference)
     descriptors = [descriptor]
@@ -298,7 +298,7 @@ def test_consumers_cannot_write_what_they_load(root, monkeypatch, transport):
 
 
 def test_slab_that_was_lent_is_sealed_and_written_again_only_by_its_trainer(root, monkeypatch):
-    """Rank 0 holds most and lends some of it to rank 1, which writes it."""
+    """Rank 0 holds most of the state and lends some of it to rank 1, which writes it."""
     sizes = {0: [20, 20, 20, 10, 10, 10, 10, 5, 5, 5, 5, 2, 2, 2, 1, 1], 1: [15]}
 
     def state(rank: int, step: int) -> dict:
@@ -342,7 +342,7 @@ def test_slab_that_was_lent_is_sealed_and_written_again_only_by_its_trainer(root
         on_ranks(cluster, load)
 
 
-# What is kept has an end.
+# The agent does not keep memory without end.
 
 def test_a_loop_of_layouts_leaves_room_for_what_comes(root, monkeypatch):
     whole = noise((400, 64), np.float32, 3)

@@ -26,7 +26,7 @@ def root(tmp_path):
 
 @pytest.fixture(autouse=True)
 def runtime(tmp_path, monkeypatch):
-    """The user's runtime directory: the test's own."""
+    """Sets a runtime directory of the test's own as the user's."""
     directory = tmp_path / "runtime"
     directory.mkdir(mode=0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(directory))
@@ -44,7 +44,7 @@ def copy_of(runtime, cluster) -> pathlib.Path:
 
 
 def reason(address, method, metadata=(), **fields) -> str:
-    """The reason of an RPC's refusal; "" if it is answered."""
+    """Returns the reason of an RPC's refusal; "" if it is answered."""
     with _agent.make_channel(address) as channel:
         call = channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
         try:
@@ -83,7 +83,7 @@ def test_every_call_needs_the_token(root):
             for method in service.values():
                 for metadata in ((), wrong):
                     assert reason(address, method, metadata) == "BAD_TOKEN", (method.path, metadata)
-        # Whether it lives is everybody's to ask.
+        # Anybody may ask whether it lives.
         with _agent.make_channel(cluster.coordinator.address) as channel:
             assert channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=30.0) == b"\x08\x01"
 
@@ -94,7 +94,7 @@ def test_process_without_a_token_passes_for_no_rank(root):
         cluster.agents[1].kill(signal.SIGTERM)  # gives its rank back
         until(lambda: "rank=1 event=unregistered" in cluster.coordinator.log.read_text())
         assert reason(address, AGENTS["RegisterAgent"], **registration(root, rank=1)) == "BAD_TOKEN"
-        # What would make a rank's part of a checkpoint out of nothing.
+        # These calls would make a rank's part of a checkpoint out of nothing.
         forged = {"agent": registration(root, rank=1)["agent"], "state": {"saves": [{"step": 1, "phase": "WRITTEN"}]}}
         assert reason(address, AGENTS["SynchronizeAgent"], **forged) == "BAD_TOKEN"
         assert reason(address, AGENTS["RegisterAgent"], right, **registration(root, rank=1)) == ""
@@ -113,7 +113,7 @@ def test_refusals_do_not_tell_who_holds_a_rank(root):
         token = (root / ".cairn/token").read_text()
         for log in [cluster.coordinator.log, *(agent.log for agent in cluster.agents)]:
             text = log.read_text()
-            # Identities are 64-bit numbers or longer; people's names of what they ask for are not.
+            # Identities are 64-bit numbers or longer; the names that people give their requests are not.
             assert not re.search(r"(?<![0-9a-f])[0-9a-f]{16}(?![0-9a-f])", text) and token not in text, text
 
 
@@ -124,7 +124,7 @@ def test_commands_find_the_token_by_the_address_however_it_is_spelled(root, runt
         port = cluster.coordinator.address.split(":")[1]
         for address in (cluster.coordinator.address, f"localhost:{port}", f"ipv4:127.0.0.1:{port}"):
             assert listed(address) == [1]
-        # No runtime directory (a shell of another kind): the file below the root serves.
+        # Without a runtime directory (a shell of another kind), the file below the root serves.
         env = {"XDG_RUNTIME_DIR": "", "PATH": os.environ["PATH"]}
         plain = [str(cairn.local.binary("cairn")), "list", "demo", "--coordinator", cluster.coordinator.address]
         done = subprocess.run(plain, env=env, capture_output=True, text=True)
@@ -172,7 +172,7 @@ def test_copy_that_is_not_ours_alone_is_not_used(root, runtime, spoil, text):
 
 
 def test_two_roots_one_after_the_other_on_one_port(tmp_path, runtime):
-    """What stands in the runtime directory is the first one's, until the second one serves."""
+    """The runtime directory has the first one's token until the second one serves."""
     with cairn.local.Cluster(ranks=1, root=tmp_path / "first") as first:
         address = first.coordinator.address
         save(first, 1)
@@ -180,7 +180,7 @@ def test_two_roots_one_after_the_other_on_one_port(tmp_path, runtime):
         first.coordinator.kill()  # leaves its copy
         assert copy_of(runtime, first).read_text().split("\n")[0] == (tmp_path / "first/.cairn/token").read_text()
         with cairn.local.Cluster(ranks=1, root=tmp_path / "second") as second:
-            # Its agent is told the first one's address and finds the first one's token there.
+            # Its agent gets the first one's address, and finds the first one's token there.
             agent = second.agents[0]
             agent.kill()
             agent._flags = [f for f in agent._flags if not f.startswith("--coordinator=")] + [
@@ -222,7 +222,7 @@ def test_agent_whose_token_is_refused_ends_by_name(root, tmp_path):
 
 
 def test_agent_takes_a_token_that_was_changed_under_it(root, tmp_path):
-    """A secret that is replaced: coordinator and agents read their file again, one after the other."""
+    """A secret is replaced: coordinator and agents read their file again, one after the other."""
     file = tmp_path / "token"
     file.write_text("first token, long enough\n")
     file.chmod(0o600)

@@ -1,4 +1,4 @@
-"""One rank of a torch job for test_torch_distributed.py: saves or loads a model and its optimizer under a layout."""
+"""Is one rank of a torch job for test_torch_distributed.py: saves or loads a model and its optimizer under a layout."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ import cairn.torch
 
 
 def build(layout: str):
-    """Dimensions that no world divides: uneven and empty shards."""
+    """Builds tensors with dimensions that no world divides, so that shards are uneven or empty."""
     torch.manual_seed(3)
     model = nn.Sequential(nn.Linear(10, 24), nn.GELU(), nn.Linear(24, 5), nn.LayerNorm(5), nn.Linear(5, 3))
     world = dist.get_world_size()
@@ -59,7 +59,7 @@ def main() -> None:
     dist.init_process_group("gloo")
     model, optimizer = build(layout)
     with cairn.connect() as client:
-        # Placements that no model has: two mesh dimensions on one tensor dimension, and both on different ones.
+        # No model has these placements: two mesh dimensions on one tensor dimension, and both on different ones.
         world = dist.get_world_size()
         mesh = init_device_mesh("cpu", (2, world // 2) if world % 2 == 0 else (1, world))
         table = torch.arange(13 * 7, dtype=torch.float64).reshape(13, 7)

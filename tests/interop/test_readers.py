@@ -1,4 +1,4 @@
-"""What others read in a committed checkpoint: torch's Hugging Face reader loads its directory, safetensors opens every
+"""Tests that others can read a committed checkpoint: torch's Hugging Face reader its directory, safetensors every
 bin."""
 
 import numpy as np
@@ -29,7 +29,8 @@ def bits(value):
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
-    """Four ranks: split by rows, by columns, replicated, 0-d, empty on some ranks, in every dtype that both know."""
+    """Saves from four ranks: tensors split by rows or columns, replicated, 0-d, or empty on some ranks, in every
+    dtype that both know."""
     root = tmp_path_factory.mktemp("root")
     whole = {}
     for number, dtype in enumerate(DTYPES):

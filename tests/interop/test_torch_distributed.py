@@ -1,4 +1,5 @@
-"""Models and optimizers of real torch jobs: saved under one parallel layout, loaded under others, equal bit for bit."""
+"""Saves models and optimizers of real torch jobs under one parallel layout and loads them under others, equal bit
+for bit."""
 
 import json
 import os

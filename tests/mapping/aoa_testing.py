@@ -1,4 +1,5 @@
-"""What the tests of the mapping language share: the binary, requests, and an evaluator of answers on numpy arrays."""
+"""Holds what the tests of the mapping language share: the binary, requests, and an evaluator of answers on numpy
+arrays."""
 
 import ast
 import json
@@ -16,7 +17,7 @@ FIELDS = ("key", "local_shape", "global_shape", "global_offset", "dtype")
 
 
 def desc(value):
-    """A description as the command takes it, from the short form [key, local, global, offset, dtype]."""
+    """Returns a description as the command takes it, from the short form [key, local, global, offset, dtype]."""
     return dict(zip(FIELDS, value)) if isinstance(value, (list, tuple)) else value
 
 
@@ -48,7 +49,7 @@ def run(*arguments, stdin=None, check=None):
 
 
 def resolve(body):
-    """(exit status, answer)."""
+    """Returns (exit status, answer)."""
     done = run("aoa", "resolve", "-", stdin=json.dumps(body))
     assert done.stderr == ""
     return done.returncode, json.loads(done.stdout)
@@ -73,7 +74,7 @@ def box(description):
 
 
 def apply_steps(part, steps, target_shape):
-    """The steps of an entry on the source part."""
+    """Applies the steps of an entry to the source part."""
     for step in steps or []:
         if step.startswith("["):
             part = part.transpose(ast.literal_eval(step))
@@ -89,7 +90,7 @@ def apply_steps(part, steps, target_shape):
 
 
 def evaluate(answer, sources):
-    """The target's values, by executing the entries; every element must be written exactly once."""
+    """Returns the target's values by executing the entries, which must write every element exactly once."""
     target = answer["target"]
     values = np.zeros(target["local_shape"])
     written = np.zeros(target["local_shape"], dtype=int)
@@ -109,5 +110,5 @@ def evaluate(answer, sources):
 
 
 def tokens(statement):
-    """A statement's tokens, to compare texts whatever their blanks."""
+    """Returns a statement's tokens, to compare texts whatever their blanks."""
     return re.findall(r"->|[=:\[\],]|\d+|\"[^\"]*\"|'[^']*'|[A-Za-z_][A-Za-z.$_*\d^]*", statement)

@@ -22,7 +22,7 @@ def arange(*shape, start=0):
 
 
 def values(statements, sources, destination, queries=None, source_descs=None, **config):
-    """The arrays of all targets."""
+    """Returns the arrays of all targets."""
     source_descs = source_descs or [whole(name, array.shape) for name, array in sources.items()]
     queries = queries or destination
     status, answer = resolve(request({"aoa_statements": statements, **config}, source_descs, destination, queries))
@@ -44,7 +44,7 @@ A44 = whole("a", [4, 4])
 
 
 def rank_blocked(parts, ranks):
-    """Each rank's share of every part, side by side along axis 1."""
+    """Puts each rank's share of every part side by side along axis 1."""
     return np.concatenate([np.split(part, ranks, 1)[r] for r in range(ranks) for part in parts], 1)
 
 
@@ -127,7 +127,7 @@ def test_patterns_are_full_matches_and_never_optimizer_states():
     ]
     status, answer = resolve(request({"aoa_statements": ["l.$LAYER_ID.w -> d.$LAYER_ID.w"]}, source))
     assert status == 0
-    # Layer 1 is known by its moments: it is a weight. Layer 2 has nothing but a scalar.
+    # Layer 1 is known by its moments, so it is a weight. Layer 2 has nothing but a scalar.
     assert answer["stages"][1]["statements"] == ["l.0.w -> d.0.w", "l.1.w -> d.1.w"]
 
 
@@ -242,7 +242,7 @@ def test_added_and_removed():
 
 
 def test_many_parts_are_found_by_search():
-    """Enough slices that the engine searches instead of scanning; every window must be exact."""
+    """There are so many slices that the engine searches instead of scanning; every window must be exact."""
     sources = {f"e.{i}.w": arange(3, 2, start=6 * i) for i in range(40)}
     stacked = np.concatenate([sources[f"e.{i}.w"] for i in range(40)])
     windows = [{**whole("f", [120, 2]), "global_offset": [low, 0], "local_shape": [size, 2]}

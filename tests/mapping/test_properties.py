@@ -1,4 +1,4 @@
-"""Random programs against an oracle that executes the statements on small arrays, and there and back again."""
+"""Compares random programs with an oracle that executes the statements on small arrays, forwards and backwards."""
 
 import os
 import random
@@ -12,7 +12,7 @@ SEEDS = range(int(os.environ.get("CAIRN_AOA_SEEDS", "60")))
 
 
 class Machine:
-    """Makes a random valid program and runs it on arrays at the same time: the oracle is numpy alone."""
+    """Makes a random valid program and runs it on arrays at the same time. The oracle is numpy alone."""
 
     def __init__(self, seed, invertible=False):
         self.random = random.Random(seed)
@@ -130,7 +130,7 @@ class Machine:
         self.give(f"{name}^T -> {new}", [name], {new: (array.T, dtype)})
 
     def do_reshape(self):
-        # Only a whole source is sure to be aligned; parts have tests of their own.
+        # Only a whole source is surely aligned; parts have tests of their own.
         name = self.random.choice(sorted(self.sources))
         if name not in self.values or self.values[name][0] is not self.sources[name]:
             return

@@ -1,4 +1,4 @@
-"""The ready-made mappings, forwards and backwards, on small models with real head layouts."""
+"""Tests the ready-made mappings, forwards and backwards, on small models with real head layouts."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""`cairn plan`: its JSON contract, against Megatron itself where that is installed."""
+"""Tests the JSON contract of `cairn plan`, against Megatron itself where that is installed."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""An agent that answers in this process, and a client of it."""
+"""Provides an agent that answers in this process, and a client of it."""
 
 import pathlib
 import shutil

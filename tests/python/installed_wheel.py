@@ -1,4 +1,4 @@
-"""What an installed wheel must do, without the checkout: run by test_wheel.py and by tools/package --test.
+"""Checks what an installed wheel must do without the checkout. test_wheel.py and tools/package --test run it.
 
     usage: python installed_wheel.py VERSION-TEXT      e.g. "0.1.0 (commit 0123456789ab)"
 
@@ -22,7 +22,7 @@ import cairn
 
 
 def save_and_load(addresses: list[str]) -> None:
-    """All ranks, as threads: each saves its rows of a matrix and loads all of it."""
+    """Runs all ranks as threads: each saves its rows of a matrix and loads all of it."""
     whole = numpy.arange(len(addresses) * 6, dtype=numpy.float32).reshape(-1, 3)
     loaded = [numpy.zeros_like(whole) for _ in addresses]
     failures = []

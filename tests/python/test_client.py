@@ -217,7 +217,7 @@ def test_restarted_agent_is_attached_again(agent, client):
 
 
 def test_restarted_agent_is_found_without_a_call(agent, client):
-    """A trainer that only reports steps: the watch on the connection attaches again and repeats the step."""
+    """The trainer only reports steps; the watch on the connection attaches again and repeats the step."""
     client.report_step(41)
     agent.close()
     agent.start()

@@ -15,7 +15,7 @@ BAD, ERROR = "<testcase name='b'><failure/></testcase>", "<testcase name='e'><er
 
 
 def result(directory, label, cases, shard=1, attempt=1, run=1, log="the log"):
-    """A test's result as Bazel's build events tell it."""
+    """Returns a test's result in the form of Bazel's build events."""
     outputs = []
     for name, text in (("test.xml", JUNIT.format(cases)), ("test.log", log)):
         file = directory / f"{label.strip('/')}-{run}-{shard}-{attempt}-{name}"
@@ -30,7 +30,7 @@ def summary(label, status):
 
 
 def count(directory, events, python=GOOD, bazel_status=0, pytest_status=0, options=()):
-    """The last line, and what is said of failures."""
+    """Returns the last line, and what is said about failures."""
     (directory / "bazel.json").write_text("\n".join(map(json.dumps, events)))
     (directory / "bazel.status").write_text(str(bazel_status))
     (directory / "pytest.xml").write_text(JUNIT.format(python))
@@ -85,7 +85,7 @@ def test_failed_tests_are_named_with_their_round_and_output(tmp_path):
 
 
 def run(directory, targets, python, bazel_status=0, pytest_status=0):
-    """targets: label -> (overall status, test cases or None)."""
+    """Runs it on `targets`: label -> (overall status, test cases or None)."""
     events = []
     for number, (label, (status, cases)) in enumerate(targets.items()):
         outputs = []

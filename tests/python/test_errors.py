@@ -1,4 +1,4 @@
-"""What an error says: its reason, its message, and what its reader should do."""
+"""Tests what an error says: its reason, its message, and what its reader should do."""
 
 import pathlib
 import pickle
@@ -13,7 +13,7 @@ ERRORS_PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/errors.md"
 
 
 def documented() -> dict[str, str]:
-    """Reason -> next action, of the page that is made of the services' own table."""
+    """Returns reason -> next action, from the page that is made from the services' own table."""
     rows = [line.split(" | ") for line in ERRORS_PAGE.read_text().splitlines() if line.startswith("| `")]
     return {row[0].strip("| `"): row[3].removesuffix(" |") for row in rows}
 

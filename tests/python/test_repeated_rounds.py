@@ -10,7 +10,8 @@ import pytest
 
 TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools"
 
-# Passes three C++ tests; fails one of them in the rounds that FAIL_IN names. Notes its arguments.
+# This stands in for Bazel: three C++ tests pass, but one fails in the rounds that FAIL_IN names. It notes its
+# arguments.
 BAZEL = """#!{python}
 import json, os, pathlib, sys
 rounds = pathlib.Path("rounds")
@@ -29,7 +30,7 @@ place = next(word.split("=", 1)[1] for word in sys.argv if word.startswith("--bu
 pathlib.Path(place).write_text("\\n".join(map(json.dumps, events)))
 sys.exit(3 if bad else 0)
 """  # noqa: E501
-# Two Python tests that pass. Notes how many children of tools/test keep a core busy.
+# This stands in for pytest: two tests pass. It notes how many children of tools/test keep a core busy.
 PYTEST = """#!{python}
 import os, pathlib, sys
 place = next(word.split("=", 1)[1] for word in sys.argv if word.startswith("--junitxml="))

@@ -1,4 +1,4 @@
-"""The share of time that samples of replicas take, on a clock that only checks move; and what is summed."""
+"""Tests the share of time that samples of replicas take, on a clock that only checks move; and what is summed."""
 
 import types
 
@@ -28,7 +28,7 @@ class Machine:
         return [10 * item for item in items]
 
     def save(self, blocked):
-        """One save with the agent's rotation; answers the items that were checked."""
+        """Makes one save with the agent's rotation and returns the items that were checked."""
         count = len(self.declared.shards)
         offered = [(self.next + i) % count for i in range(min(count, 256))]
         before = self.now
@@ -55,7 +55,7 @@ def test_all_is_checked_in_turn_within_the_share(monkeypatch, sizes, rate, block
         saves += 1
         assert saves < 100_000, "it does not come around"
     assert set(machine.summed) == set(range(len(sizes)))
-    # Beyond the share at most what the last save began before its clock was known.
+    # The share is exceeded at most by what the last save began before its clock was known.
     largest = max(sizes) / rate
     assert sum(machine.took) <= 0.05 * saves * blocked + largest + machine.per_call
     assert max(machine.took) <= 0.05 * blocked + largest + 2 * _replicas._BATCH_BYTES / rate + machine.per_call
@@ -96,7 +96,7 @@ def test_sums_are_over_true_lengths_and_in_row_major_order():
 
 
 def crc32c(data: bytes) -> int:
-    """Bit by bit, from its definition."""
+    """Computes the checksum bit by bit, from its definition."""
     crc = 0xffffffff
     for byte in data:
         crc ^= byte

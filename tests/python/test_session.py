@@ -1,5 +1,5 @@
-"""A trainer's session: replaced by another trainer, its agent restarted, its coordinator not reached; against an agent
-in this process."""
+"""Tests a trainer's session against an agent in this process: another trainer replaces it, its agent restarts, or
+its coordinator is not reached."""
 
 import struct
 import threading
@@ -32,7 +32,7 @@ def restart(agent):
 
 
 def say_replaced(agent):
-    """As the agent does in the control page of the trainer that was replaced."""
+    """Writes into the control page of a trainer that was replaced, as the agent does."""
     struct.pack_into("<Q", agent.page, 32, 1)
 
 
@@ -134,7 +134,7 @@ def test_another_ranks_stale_incarnation_does_not_end_the_session(agent, client)
 
 
 def test_save_that_waits_for_others_goes_on_with_the_next_agent(agent, client):
-    """Whose coordinator says whether the call belongs to an attempt that has ended."""
+    """The coordinator says whether the call belongs to an attempt that has ended."""
     agent.pending_calls = 10**9
     answers = []
     thread = threading.Thread(target=lambda: answers.append(client.save(7, STATE).wait()))
@@ -173,7 +173,7 @@ def test_save_whose_agent_restarts_before_it_is_staged_goes_on(agent, client, mo
         elif when == "copying":
             patch.setattr(_native.CopyList, "run", lambda self: (copy(self), restarted()))
         else:
-            # Another thread, that of the watch, may have attached already.
+            # The thread of the watch may have attached already.
             patch.setattr(cairn._replicas, "checksums",
                           lambda *a: (restarted(), client.checkpoints(), checksums(*a))[2])
         if known:
@@ -203,7 +203,7 @@ def test_verdict_of_the_attempt_is_asked_of_the_next_agent(agent, client):
 def test_save_of_an_unknown_attempt_is_lost_and_its_outcome_unknown(agent, client):
     saving = client.save(1, STATE)
     restart(agent)
-    # Its coordinator is away, which makes no difference: it could not say more.
+    # Its coordinator is away, which makes no difference, because it could not say more.
     agent.refuse["ListLocalCheckpoints"] = [Refusal(grpc.StatusCode.UNAVAILABLE, "COORDINATOR_UNREACHABLE", "away")]
     error = refusal(saving.wait, timeout=60)
     assert error.reason == "RANK_LOST" and "restarted during the save of step 1" in error.message

@@ -1,4 +1,4 @@
-"""The helpers of cairn.shards: all ranks' shards together are the tensor that was cut."""
+"""Tests the helpers of cairn.shards: all ranks' shards together must be the tensor that was cut."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from cairn import shards
 
 
 def assemble(parts):
-    """The global array of some ranks' shards; every element must be held exactly once."""
+    """Returns the global array of some ranks' shards, which must hold every element exactly once."""
     whole = np.zeros(parts[0].global_shape, parts[0].array.dtype)
     count = np.zeros(parts[0].global_shape, int)
     for part in parts:

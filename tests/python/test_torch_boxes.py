@@ -1,4 +1,4 @@
-"""Where DTensor's local elements lie in the global tensor: torch's own splitting is the oracle."""
+"""Tests where DTensor's local elements lie in the global tensor. torch's own splitting is the oracle."""
 
 import itertools
 import random
@@ -49,7 +49,7 @@ def test_random_meshes_and_placements(seed):
 
 
 def test_fsdp_over_tensor_parallelism_is_one_box():
-    """[TP first, FSDP inside]: the combination of _StridedShard and Shard picks one interval."""
+    """With TP first and FSDP inside, the combination of _StridedShard and Shard picks one interval."""
     for coordinate, rows in {(0, 0): (0, 2), (0, 1): (4, 6), (1, 0): (2, 4), (1, 1): (6, 8)}.items():
         assert boxes_of((8, 3), (2, 2), coordinate, [_StridedShard(0, split_factor=2), Shard(0)]) == [[rows], [(0, 3)]]
 

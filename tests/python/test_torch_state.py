@@ -1,4 +1,4 @@
-"""cairn.torch against an agent in this process: nested dicts, dtypes, strides, leaves."""
+"""Tests cairn.torch against an agent in this process: nested dicts, dtypes, strides, leaves."""
 
 import collections
 import pathlib
@@ -80,7 +80,7 @@ def test_nested_state_keeps_keys_order_and_values(client):
         "data": b"",
         "mine": cairn.per_rank(0),
     }
-    # A dict that is no empty one is walked: its keys are those of the target.
+    # A dict that is not empty is walked, and its keys are those of the target.
     target["schedule"]["milestones"] = {80: 0}
     cairn.torch.load(client, target)
     assert target["epoch"] == 3 and target["none"] is None and target["history"] == [1.5, 2.5]
@@ -113,7 +113,7 @@ def test_what_cannot_be_stored_is_refused(client, make, reason):
 
 
 class Accelerator:
-    """A device whose work is done only when it is waited for, in the order in which it was given."""
+    """A device that does its work only when somebody waits for it, in the order in which it was given."""
 
     def __init__(self, streams=True):
         self.begun = []

@@ -1,4 +1,4 @@
-"""The wheel that pyproject.toml makes of dist/, installed into an environment without the checkout."""
+"""Tests the wheel that pyproject.toml makes of dist/, installed into an environment without the checkout."""
 
 import os
 import pathlib
@@ -65,7 +65,7 @@ def test_installed_wheel_saves_and_loads(wheel, tmp_path):
     run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv")
     python = tmp_path / "venv/bin/python"
     run(sys.executable, "-m", "pip", "--quiet", f"--python={python}", "install", "--no-deps", wheel, env=environment)
-    # What the wheel depends on comes from the tests' environment.
+    # The packages that the wheel depends on come from the tests' environment.
     site = next((tmp_path / "venv/lib").glob("python*/site-packages"))
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     built = run(REPOSITORY / "dist/bin/cairn", "--version").removeprefix("cairn ").strip()

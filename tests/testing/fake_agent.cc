@@ -34,7 +34,7 @@ constexpr absl::Duration kCallTimeout = absl::Seconds(10);
 
 struct FakeAgent::Item {
   StoredItem stored;
-  std::string bytes;  // without padding
+  std::string bytes;  // without the slot's padding
 };
 
 FakeAgent::FakeAgent(FakeAgentOptions options)
@@ -409,7 +409,7 @@ void FakeAgent::PutLayout() {
   }
   request.set_digest(layout_digest_);
   request.set_total_bytes(layout_.size());
-  // In two chunks, as a large one.
+  // The layout is sent in two chunks, as a large one would be.
   const size_t half = layout_.size() / 2;
   for (const auto& [offset, size] : {std::pair<size_t, size_t>{0, half}, {half, layout_.size() - half}}) {
     request.set_offset(offset);

@@ -1,4 +1,4 @@
-// An agent and its trainer in one thread, for tests of the coordinator: it speaks the real protocol and writes real
+// Plays an agent and its trainer in one thread, for tests of the coordinator. It speaks the real protocol, writes real
 // bins, and can be told to stop anywhere. Every rank holds a third of "w" (or its share of it), the whole of "b", and
 // the object "meta".
 #ifndef CAIRN_TESTS_TESTING_FAKE_AGENT_H_
@@ -28,12 +28,12 @@ struct FakeAgentOptions {
   std::string job = "demo";
   int rank = 0;
   int world_size = 3;
-  std::string token;  // empty: the root's, if there is one
-  // Holds a "b" that differs from the other ranks' in its bytes.
+  std::string token;  // if it is empty, the root's token is used, if there is one
+  // Holds a "b" with other bytes than the other ranks'.
   bool diverged = false;
-  // Declares no "b" at all.
+  // Declares no "b".
   bool without_b = false;
-  // Gives no checksum of "meta"; of "b", though that was ordered.
+  // Gives no checksum of "meta", or none of "b" although it was ordered to.
   bool silent_on_objects = false;
   bool silent_on_tensors = false;
 };
@@ -42,38 +42,39 @@ struct FakeAgentOptions {
 class FakeAgent {
  public:
   explicit FakeAgent(FakeAgentOptions options);
-  // Ends without a word, as a killed agent does.
+  // The destructor says nothing to the coordinator, as a killed agent does not.
   ~FakeAgent();
 
-  // The trainer reports a step; it saves there if the job has agreed on it, as save_requested() would say.
+  // Makes the trainer report a step. It saves there if the job has agreed on that step, as save_requested() would say.
   void ReportStep(int64_t step);
-  // The trainer calls save(step).
+  // Makes the trainer call save(step).
   void Save(int64_t step, bool allow_dropped_names = false);
-  // The trainer ends.
+  // Makes the trainer end.
   void LoseTrainer();
-  // The save gets no further than this phase, until Release.
+  // Keeps the save from getting further than this phase, until Release.
   void HoldAt(v1::SaveState::Phase phase);
   void Release();
-  // In WRITING this error comes instead of WRITTEN.
+  // Makes WRITING end with this error instead of WRITTEN.
   void FailWith(absl::Status error);
   void Kill();
 
-  // OK if the step was committed, its error if it was aborted, DEADLINE_EXCEEDED if there is no verdict in time.
+  // Returns OK if the step was committed, its error if it was aborted, DEADLINE_EXCEEDED if there is no verdict in
+  // time.
   absl::Status WaitVerdict(int64_t step, absl::Duration timeout = absl::Seconds(60));
   // Waits until the coordinator has been told that the save of `step` is in `phase`.
   bool WaitPhase(int64_t step, v1::SaveState::Phase phase, absl::Duration timeout = absl::Seconds(60));
   // Waits until the coordinator has answered once since the last registration.
   bool WaitRegistered(absl::Duration timeout = absl::Seconds(60));
 
-  // A load whose reading succeeds at once. The answer to all ranks.
+  // Starts a load whose reading succeeds at once. WaitLoad returns the answer that all ranks get.
   void Load(uint64_t number, std::optional<int64_t> step);
   absl::StatusOr<v1::LoadOrder> WaitLoad(uint64_t number, absl::Duration timeout = absl::Seconds(60));
-  // The part of the load plan that this rank got.
+  // Returns the part of the load plan that this rank got.
   v1::ReadPlan read_plan();
-  // Errors of registration, in order.
+  // Returns the errors of registration, in order.
   std::vector<absl::Status> registration_errors();
   uint64_t epoch();
-  // Whether the last order to write wanted all replicas checked.
+  // Returns whether the last order to write asked for a check of all replicas.
   bool asked_to_check();
 
  private:
@@ -110,7 +111,7 @@ class FakeAgent {
   uint64_t revision_ = 0;
   v1::ArmState arm_;
   std::map<int64_t, v1::SaveState> saves_;
-  std::map<int64_t, v1::SaveState::Phase> told_;  // by the last request that was answered
+  std::map<int64_t, v1::SaveState::Phase> told_;  // as the last answered request told it
   std::map<int64_t, uint64_t> calls_;
   std::map<int64_t, absl::Status> verdicts_;
   v1::SaveState::Phase hold_ = v1::SaveState::PHASE_UNSPECIFIED;

@@ -1,4 +1,4 @@
-"""An agent of a job with one rank, in this process: the other side of LocalAgentService for tests of the client.
+"""Plays the agent of a job with one rank, in this process, for tests of the client.
 
 It keeps checkpoints in memory. Faults are set as attributes; see __init__.
 """

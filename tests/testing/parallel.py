@@ -1,5 +1,4 @@
-"""A small model cut as TP x PP x DP with ZeRO-1 states cuts it, with numpy alone: what real processes are compared
-with."""
+"""Cuts a small model as TP x PP x DP with ZeRO-1 states does, with numpy alone. Real processes are compared with it."""
 
 from __future__ import annotations
 
@@ -23,7 +22,8 @@ WHOLE = {name: noise(shape, np.float32, index) for index, (name, (shape, _)) in 
 
 
 def layout(tensor: int, pipeline: int, data: int):
-    """rank -> state under TP x PP x DP with ZeRO-1 states, tensor-parallel ranks innermost; DP is the rest."""
+    """Returns rank -> state under TP x PP x DP with ZeRO-1 states. Tensor-parallel ranks are innermost; DP is the
+    rest."""
     def make(rank: int) -> dict:
         tp, dp, pp = rank % tensor, rank // tensor % data, rank // tensor // data
         state: dict = {}

@@ -74,7 +74,8 @@ TemporaryDirectory::~TemporaryDirectory() {
   std::filesystem::remove_all(path_, ignored);
 }
 
-// Linux lets others bind the port with SO_REUSEADDR, as gRPC does, while it is bound here and not listened on.
+// Linux lets other sockets with SO_REUSEADDR, such as gRPC's, bind the port while this one is bound and does not
+// listen.
 ReservedPort::ReservedPort() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
   const int on = 1;
   sockaddr_in address = {};

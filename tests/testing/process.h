@@ -1,4 +1,4 @@
-// A real binary under test, started, stopped, frozen and killed.
+// Runs a real binary under test: it starts, stops, freezes and kills the process.
 #ifndef CAIRN_TESTS_TESTING_PROCESS_H_
 #define CAIRN_TESTS_TESTING_PROCESS_H_
 
@@ -11,20 +11,20 @@
 
 namespace cairn::testing {
 
-// Killed at the end, if it is still there. Not thread-safe.
+// The destructor kills the process if it still runs. Not thread-safe.
 class Process {
  public:
   Process() = default;
-  // Standard output and error go to the end of the file `log`.
+  // Standard output and standard error are appended to the file `log`.
   Process(const std::vector<std::string>& command, const std::string& log);
   ~Process();
   Process(Process&& other) noexcept;
   Process& operator=(Process&& other) noexcept;
 
   void Signal(int signal);
-  // SIGKILL, and waits for the end.
+  // Sends SIGKILL and waits for the end.
   void Kill();
-  // The exit status; -1 if it has not ended by then, 128 + signal if it was killed.
+  // Returns the exit status: -1 if the process has not ended by then, 128 + signal if it was killed.
   int Wait(absl::Duration timeout);
   pid_t pid() const { return pid_; }
 
@@ -32,7 +32,7 @@ class Process {
   pid_t pid_ = -1;
 };
 
-// A directory of the test's own, removed at the end.
+// A directory for one test, which is removed at the end.
 class TemporaryDirectory {
  public:
   TemporaryDirectory();
@@ -43,13 +43,13 @@ class TemporaryDirectory {
   std::string path_;
 };
 
-// A free loopback port that nobody is given by chance while this lives, also not between two processes that listen
-// there one after the other.
+// A free loopback port that nobody else gets by chance while this object lives, also while no process listens there
+// between two that do.
 class ReservedPort {
  public:
   ReservedPort();
   ~ReservedPort();
-  // "127.0.0.1:port"
+  // Returns "127.0.0.1:port".
   const std::string& address() const { return address_; }
 
  private:

@@ -1,4 +1,4 @@
-"""Ranks as threads of one process, each with its own client of a real agent."""
+"""Runs ranks as threads of one process, each with its own client of a real agent."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ LIMIT = 120.0
 
 
 def on_ranks(cluster, work, ranks=None, errors: bool = False) -> list:
-    """work(rank, client) on every rank at once, each with a client of its own. With `errors` exceptions are
-    answered."""
+    """Calls work(rank, client) on every rank at once, each with a client of its own. With `errors` it returns
+    exceptions."""
     ranks = range(cluster.ranks) if ranks is None else ranks
     results: dict[int, object] = {}
 
@@ -46,7 +46,7 @@ def on_ranks(cluster, work, ranks=None, errors: bool = False) -> list:
 
 
 def reasons(answers) -> list[str]:
-    """The reasons of what on_ranks(errors=True) answered; "" for a success. Any other exception is raised."""
+    """Returns the reasons of what on_ranks(errors=True) returned; "" for a success. Raises any other exception."""
     for answer in answers:
         if isinstance(answer, BaseException) and not isinstance(answer, cairn.Error):
             raise answer
@@ -54,7 +54,7 @@ def reasons(answers) -> list[str]:
 
 
 def noise(shape, dtype=np.float32, seed=0) -> np.ndarray:
-    """Random bits, NaNs included: compare bytes."""
+    """Returns random bits, which include NaNs, so compare bytes."""
     count = int(np.prod(shape)) * np.dtype(dtype).itemsize
     array = np.frombuffer(np.random.default_rng(seed).bytes(count), np.uint8)
     return (
@@ -63,7 +63,7 @@ def noise(shape, dtype=np.float32, seed=0) -> np.ndarray:
 
 
 def rows(whole: np.ndarray, rank: int, world: int, axis: int = 0) -> cairn.Shard:
-    """Rank's part as torch.chunk cuts: uneven at the end, empty where there is nothing left."""
+    """Returns a rank's part as torch.chunk cuts it: uneven at the end, empty where nothing is left."""
     size = -(-whole.shape[axis] // world)
     begin, end = (min(edge * size, whole.shape[axis]) for edge in (rank, rank + 1))
     index = [slice(None)] * whole.ndim
@@ -74,7 +74,7 @@ def rows(whole: np.ndarray, rank: int, world: int, axis: int = 0) -> cairn.Shard
 
 
 def blank(shard: cairn.Shard) -> cairn.Shard:
-    """The same shard, all zeros."""
+    """Returns the same shard with zeros."""
     return cairn.Shard(np.zeros_like(shard.array), shard.global_shape, shard.offset, shard.shape, shard.flat_range,
                        shard.dtype)
 
@@ -92,7 +92,7 @@ def command_json(*arguments: str, expect: int | None = 0, timeout: float = 60):
 
 
 def call_coordinator(cluster, name: str, **fields):
-    """An RPC of people's service, with the root's token; raises grpc.RpcError."""
+    """Makes an RPC of CheckpointService with the root's token. Raises grpc.RpcError."""
     method = _wire.CHECKPOINTS[name]
     with _agent.make_channel(cluster.coordinator.address) as channel:
         call = channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
@@ -100,7 +100,7 @@ def call_coordinator(cluster, name: str, **fields):
 
 
 def until(what, limit: float = 30.0, text: str = "it"):
-    """Waits for a condition of another process; answers its true value."""
+    """Waits for a condition of another process and returns its true value."""
     deadline = time.monotonic() + limit
     while True:
         value = what()

@@ -1,9 +1,9 @@
-"""cairn_cc_library, _binary, _test: the native rules with the warnings of the house as errors."""
+"""Defines cairn_cc_library, _binary and _test: the native rules with our warnings as errors."""
 
 load(":warnings.bzl", "WARNINGS")
 
-# What every compilation begins with; see precompiled/precompiled.bzl. With a precompiled header GCC 12 inlines
-# otherwise, and suspects moved std::strings of leaving their buffers; builds without one keep these warnings.
+# Every compilation begins with this header; see precompiled/precompiled.bzl. With a precompiled header GCC 12 inlines
+# differently, and suspects moved std::strings of leaving their buffers; builds without one keep these warnings.
 def _precompiled(name):
     package = "//tools/bazel/precompiled"
     flags = ["-include", "$(GENDIR)/tools/bazel/precompiled/%s.h" % name, "-Winvalid-pch"]
@@ -22,7 +22,7 @@ def cairn_cc_binary(copts = [], deps = [], linkopts = [], **kwargs):
     native.cc_binary(
         copts = WARNINGS + copts + _BASE.copts,
         deps = deps + _BASE.deps,
-        # pkg-config names all of absl: what is not used would be loaded at each start, and packed into the wheel.
+        # pkg-config names all of absl. Unused libraries would be loaded at each start and packed into the wheel.
         linkopts = ["-Wl,--as-needed"] + linkopts,
         stamp = 1,
         **kwargs

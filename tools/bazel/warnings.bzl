@@ -1,4 +1,4 @@
-"""The warnings of the house. Some define macros (-Wpedantic), so precompiled headers are made with them too."""
+"""Lists our warnings. Some define macros (-Wpedantic), so precompiled headers are made with them too."""
 
 WARNINGS = [
     "-Wall",

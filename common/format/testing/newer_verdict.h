@@ -1,4 +1,4 @@
-// Verdicts as a later version of Cairn would write them.
+// Makes verdicts as a later version of Cairn would write them.
 #ifndef CAIRN_COMMON_FORMAT_TESTING_NEWER_VERDICT_H_
 #define CAIRN_COMMON_FORMAT_TESTING_NEWER_VERDICT_H_
 
@@ -9,7 +9,7 @@
 
 namespace cairn {
 
-// `verdict` says another version, below 256, and its checksum is right.
+// Returns `verdict` with another version, below 256, and the checksum that is right for it.
 inline std::string OfVersion(std::string verdict, uint8_t version) {
   verdict[8] = static_cast<char>(version);
   const uint32_t crc = ExtendCrc32c(Crc32c(verdict.data(), 20), verdict.data() + 24, verdict.size() - 24);

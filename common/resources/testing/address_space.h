@@ -1,4 +1,4 @@
-// A process that has run out of memory, for a moment: as under ulimit -v.
+// Lets a process run out of memory for a moment, as under ulimit -v.
 #ifndef CAIRN_COMMON_RESOURCES_TESTING_ADDRESS_SPACE_H_
 #define CAIRN_COMMON_RESOURCES_TESTING_ADDRESS_SPACE_H_
 
@@ -10,7 +10,7 @@
 
 namespace cairn {
 
-// While one lives, this process can map `more` bytes beyond what it has mapped.
+// While such an object lives, this process can map `more` bytes beyond what it has mapped.
 class LimitedAddressSpace {
  public:
   explicit LimitedAddressSpace(uint64_t more) {
@@ -25,7 +25,7 @@ class LimitedAddressSpace {
   LimitedAddressSpace(const LimitedAddressSpace&) = delete;
   LimitedAddressSpace& operator=(const LimitedAddressSpace&) = delete;
 
-  // A sanitizer's own memory cannot be limited so.
+  // Returns false under a sanitizer, whose own memory cannot be limited in this way.
   static constexpr bool Works() {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     return false;

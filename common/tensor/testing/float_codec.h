@@ -1,4 +1,5 @@
-// Floating-point formats by the book, slowly: an oracle for casts that shares nothing with the code that is tested.
+// Encodes and decodes floating-point formats by the book, slowly. It is an oracle for casts and shares nothing with the
+// tested code.
 #ifndef CAIRN_COMMON_TENSOR_TESTING_FLOAT_CODEC_H_
 #define CAIRN_COMMON_TENSOR_TESTING_FLOAT_CODEC_H_
 
@@ -31,7 +32,7 @@ inline FloatFormat FormatOf(DType dtype) {
   }
 }
 
-// The nearest value of a dtype, ties to even.
+// Returns the nearest value of a dtype, ties to even.
 inline double RoundTo(double value, DType dtype) {
   if (std::isnan(value) || std::isinf(value) || value == 0 || dtype == DType::kFloat64) return value;
   const FloatFormat format = FormatOf(dtype);
@@ -43,7 +44,7 @@ inline double RoundTo(double value, DType dtype) {
   return std::abs(rounded) > largest ? std::copysign(HUGE_VAL, value) : rounded;
 }
 
-// The bytes of a value that the dtype has. Numbers and infinities only.
+// Writes the bytes of a value that the dtype has: a number or an infinity.
 inline void Encode(double value, DType dtype, std::byte* to) {
   if (dtype == DType::kFloat64) {
     std::memcpy(to, &value, 8);
@@ -71,7 +72,7 @@ inline void Encode(double value, DType dtype, std::byte* to) {
   std::memcpy(to, &bits, 2);
 }
 
-// The value that an element has, NaN and infinities too.
+// Returns the value of an element, which may be NaN or an infinity.
 inline double Decode(const std::byte* from, DType dtype) {
   if (dtype == DType::kFloat64) {
     double value;

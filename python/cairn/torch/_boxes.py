@@ -1,4 +1,4 @@
-"""Which part of a tensor a rank holds under DTensor's placements."""
+"""Finds which part of a tensor a rank holds under DTensor's placements."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Intervals = list[tuple[int, int]]
 
 def boxes_of(global_shape: Sequence[int], mesh_shape: Sequence[int], coordinate: Sequence[int],
              placements: Sequence[Any], name: str = "tensor") -> list[Intervals]:
-    """Which indices of each dimension a rank holds under DTensor's placements, in the order of its local tensor.
+    """Returns the indices of each dimension that a rank holds under DTensor's placements, in its local tensor's order.
 
     Shard cuts as torch.chunk does, mesh dimension by mesh dimension. _StridedShard(dim, split_factor=k), which FSDP2
     over tensor parallelism makes, cuts what is there into k chunks first and takes its chunk of each: several
@@ -52,7 +52,7 @@ def boxes_of(global_shape: Sequence[int], mesh_shape: Sequence[int], coordinate:
 
 
 def _chunks(intervals: Intervals, count: int) -> list[Intervals]:
-    """As torch.chunk, with empty chunks at the end where there are too few elements."""
+    """Cuts as torch.chunk does, with empty chunks at the end if there are too few elements."""
     total = sum(stop - start for start, stop in intervals)
     size = -(-total // count)
     result = []

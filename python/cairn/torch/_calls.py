@@ -1,4 +1,4 @@
-"""A client's calls, for state dicts."""
+"""Makes a client's calls for state dicts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cairn.torch._flatten import flatten
 
 
 def prepare(client: Client, state_dict: dict[str, Any], timeout: float = 600) -> int:
-    """Client.prepare for a state dict.
+    """Calls Client.prepare for a state dict.
 
     Args:
       state_dict: as for save(); only shapes and dtypes of its tensors matter.
@@ -29,7 +29,7 @@ def prepare(client: Client, state_dict: dict[str, Any], timeout: float = 600) ->
 
 def save(client: Client, step: SupportsIndex, state_dict: dict[str, Any], timeout: float = 60, *,
          allow_dropped_names: bool = False) -> Saving:
-    """Client.save for a state dict; returns when all tensors are staged and may change again.
+    """Calls Client.save for a state dict. It returns when all tensors are staged and may change again.
 
     Args:
       client: this rank's; every rank of the job calls it for the same step.
@@ -56,7 +56,7 @@ def save(client: Client, step: SupportsIndex, state_dict: dict[str, Any], timeou
 def load(client: Client, state_dict: dict[str, Any], step: SupportsIndex | None = None,
          mapping: Mapping | None = None, strict: bool = True, *, source: str | os.PathLike[str] | None = None,
          fallback: bool = True, timeout: float = 1800) -> LoadReport:
-    """Client.load into a state dict: fills its tensors in place and replaces its other values.
+    """Calls Client.load for a state dict. It fills the dict's tensors in place and replaces its other values.
 
     A model or optimizer takes them over by torch's set_state_dict, or at once where the dict holds its own tensors.
 

@@ -1,4 +1,4 @@
-"""Copies between tensors on devices and the tensors on the host that stand in for them."""
+"""Copies between tensors on devices and tensors on the host that stand in for them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class DeviceCopies:
     def _copy(self, pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
         """Copies each second tensor to the first, between all that was begun before and all that comes after."""
         waits = {tensor.device: _synchronizer(tensor.device) for tensor, _ in self._pairs}
-        # What computes the tensors, or still reads them, may run on another stream than that of the copies.
+        # Work that computes the tensors, or still reads them, may run on another stream than the copies.
         for wait in waits.values():
             if wait is not None:
                 wait()
@@ -37,7 +37,7 @@ class DeviceCopies:
 
 
 def _synchronizer(device: torch.device) -> Callable[[], None] | None:
-    """Waits for all streams of a device. None where it has no such call: its copies have to wait themselves."""
+    """Returns what waits for all streams of a device; None if the device has no such call, so its copies must wait."""
     synchronize = getattr(getattr(torch, device.type, None), "synchronize", None)
     if synchronize is None:
         return None

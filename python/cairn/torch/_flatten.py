@@ -1,4 +1,4 @@
-"""From a state dict, nested as it may be, to the flat state of a client, and back."""
+"""Turns a state dict, nested in any way, into the flat state of a client, and back."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ def flatten(state_dict: dict[str, Any]) -> FlatState:
 
 
 def _restorer(value: Any, put: Callable[[Any], None]) -> Callable[[Any], None]:
-    """A wrapped value stays wrapped, so that the dict can be saved again."""
+    """Keeps a wrapped value wrapped, so that the dict can be saved again."""
     if isinstance(value, PerRank):
         return lambda loaded: put(PerRank(loaded))
     return put
 
 
 def _leaves(container: Any, path: str) -> Iterator[tuple[str, Any, Callable[[Any], None]]]:
-    """Name, value and setter of all leaves. Lists without tensors, and empty containers, are leaves themselves."""
+    """Yields name, value and setter of all leaves. Lists without tensors, and empty containers, are leaves."""
     items: Iterable[tuple[Any, Any]] = container.items() if isinstance(container, dict) else enumerate(container)
     for key, value in items:
         if not isinstance(key, (str, int)):

@@ -1,4 +1,4 @@
-"""What a rank holds of a tensor, as shards over the tensor's own memory."""
+"""Describes what a rank holds of a tensor, as shards over the tensor's own memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RAW_VIEW = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def shards_of(tensor: torch.Tensor, name: str, copies: DeviceCopies) -> Shard | list[Shard]:
-    """What this rank holds of a tensor.
+    """Returns what this rank holds of a tensor.
 
     Args:
       name: the tensor's, for errors.
@@ -54,7 +54,7 @@ def _shards_of_dtensor(tensor: Any, dtype: str, name: str, copies: DeviceCopies)
     if array.shape != expected:
         raise Error("BAD_SHAPE", f"{name!r}: this rank holds {array.shape} of {global_shape}, its placements "
                     f"{tensor.placements} say {expected}", {"tensor": name})
-    # Each dimension is a list of intervals that follow one another in the local tensor: their products are the boxes.
+    # Each dimension is a list of intervals that follow one another in the local tensor. Their products are the boxes.
     shards = []
     local_spans = [list(itertools.pairwise(itertools.accumulate([stop - start for start, stop in intervals],
                                                                 initial=0))) for intervals in boxes]
@@ -66,7 +66,8 @@ def _shards_of_dtensor(tensor: Any, dtype: str, name: str, copies: DeviceCopies)
 
 
 def _array(tensor: torch.Tensor, name: str, copies: DeviceCopies) -> Array:
-    """The memory of a local tensor as an array of raw elements; of a stand-in on the host if it is on a device."""
+    """Returns a local tensor's memory as an array of raw elements; that of a stand-in on the host if it is on a
+    device."""
     tensor = tensor.detach()
     if type(tensor).__name__ == "AsyncCollectiveTensor":  # of a collective that is still under way
         tensor = tensor.wait()

@@ -1,0 +1,22 @@
+// Converts a manifest to the record that a verdict holds, and back. The record has columns, in which most numbers are
+// differences to the entry before, because these are small and compress well.
+#ifndef CAIRN_COMMON_FORMAT_MANIFEST_RECORD_H_
+#define CAIRN_COMMON_FORMAT_MANIFEST_RECORD_H_
+
+#include "absl/status/statusor.h"
+#include "cairn/v1/manifest.pb.h"
+#include "common/format/manifest.h"
+
+namespace cairn {
+
+// Fills an empty record.
+void WriteManifestRecord(const Manifest& manifest, v1::ManifestRecord& record);
+
+// Returns the manifest of a record with all positions (Manifest::PlaceItems). The record is untrusted: lengths of
+// columns, names, indices and positions are checked. DATA_LOSS (MANIFEST_CORRUPT): one of them is wrong; the message
+// says which. FAILED_PRECONDITION (FORMAT_TOO_NEW): a tensor's dtype is unknown.
+absl::StatusOr<Manifest> ReadManifestRecord(const v1::ManifestRecord& record);
+
+}  // namespace cairn
+
+#endif  // CAIRN_COMMON_FORMAT_MANIFEST_RECORD_H_

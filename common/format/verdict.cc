@@ -1,0 +1,167 @@
+#include "common/format/verdict.h"
+
+#include <zstd.h>
+#include <zstd_errors.h>
+
+#include <cstring>
+#include <memory>
+#include <new>
+
+#include "absl/strings/str_cat.h"
+#include "cairn/v1/manifest.pb.h"
+#include "common/base/crc32c.h"
+#include "common/format/corrupt_verdict.h"
+#include "common/format/manifest_record.h"
+#include "common/format/wire.h"
+#include "common/resources/memory.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+
+namespace cairn {
+namespace {
+
+// The container is the same in every version; all numbers are little-endian.
+//   0  8  magic
+//   8  4  version
+//  12  8  bytes of the zstd frame
+//  20  4  CRC32C of everything but itself
+//  24     zstd frame
+constexpr std::string_view kMagic = "CAIRNVRD";
+constexpr uint32_t kVersion = 1;
+constexpr size_t kPrefixBytes = 24;
+constexpr int kCompressionLevel = 3;
+
+void AppendLittleEndian(uint64_t value, int bytes, std::string& out) {
+  for (int i = 0; i < bytes; ++i) out.push_back(static_cast<char>(value >> (8 * i)));
+}
+
+uint64_t LittleEndian(std::string_view bytes) {
+  uint64_t value = 0;
+  for (size_t i = bytes.size(); i-- > 0;) value = value << 8 | static_cast<unsigned char>(bytes[i]);
+  return value;
+}
+
+// Decodes bytes that CheckVerdict has accepted. Throws std::bad_alloc.
+absl::StatusOr<Verdict> DecodeChecked(std::string_view bytes, uint64_t max_record_bytes) {
+  const std::string_view frame = bytes.substr(kPrefixBytes);
+  const unsigned long long size = ZSTD_getFrameContentSize(frame.data(), frame.size());
+  if (size == ZSTD_CONTENTSIZE_UNKNOWN || size == ZSTD_CONTENTSIZE_ERROR)
+    return CorruptVerdict("no zstd frame of known length");
+  if (size > max_record_bytes || size > INT32_MAX) return CorruptVerdict(absl::StrCat("a record of ", size, " bytes"));
+  std::string plain(size, '\0');
+  const size_t unpacked = ZSTD_decompress(plain.data(), plain.size(), frame.data(), frame.size());
+  if (ZSTD_getErrorCode(unpacked) == ZSTD_error_memory_allocation) throw std::bad_alloc();
+  if (unpacked != size) return CorruptVerdict("its zstd frame");
+  v1::VerdictRecord record;
+  if (!record.ParseFromString(plain)) return CorruptVerdict("its record is no VerdictRecord");
+  plain = std::string();
+  switch (record.verdict_case()) {
+    case v1::VerdictRecord::kManifest: {
+      CAIRN_ASSIGN_OR_RETURN(Manifest manifest, ReadManifestRecord(record.manifest()));
+      return Verdict(std::move(manifest));
+    }
+    case v1::VerdictRecord::kTombstone: {
+      const v1::TombstoneRecord& in = record.tombstone();
+      return Verdict(Tombstone{in.job(), in.step(), in.attempt(), in.request_id(), in.reason(), in.message(),
+                               absl::FromUnixNanos(in.time_unix_nanos())});
+    }
+    case v1::VerdictRecord::VERDICT_NOT_SET:
+      break;
+  }
+  return MakeError(Reason::kFormatTooNew, "the verdict is of a kind that this version does not know");
+}
+
+}  // namespace
+
+std::string EncodeVerdict(const Verdict& verdict) {
+  v1::VerdictRecord record;
+  if (const auto* manifest = std::get_if<Manifest>(&verdict)) {
+    WriteManifestRecord(*manifest, *record.mutable_manifest());
+  } else {
+    const auto& tombstone = std::get<Tombstone>(verdict);
+    v1::TombstoneRecord& out = *record.mutable_tombstone();
+    out.set_job(tombstone.job);
+    out.set_step(tombstone.step);
+    out.set_attempt(tombstone.attempt);
+    out.set_request_id(tombstone.request_id);
+    out.set_reason(tombstone.reason);
+    out.set_message(tombstone.message);
+    out.set_time_unix_nanos(absl::ToUnixNanos(tombstone.time));
+  }
+  const std::string plain = record.SerializeAsString();
+  record.Clear();
+  std::string bytes(kPrefixBytes + ZSTD_compressBound(plain.size()), '\0');
+  const size_t frame = ZSTD_compress(bytes.data() + kPrefixBytes, bytes.size() - kPrefixBytes, plain.data(),
+                                     plain.size(), kCompressionLevel);
+  bytes.resize(kPrefixBytes + frame);
+  std::string prefix(kMagic);
+  AppendLittleEndian(kVersion, 4, prefix);
+  AppendLittleEndian(frame, 8, prefix);
+  const uint32_t crc = ExtendCrc32c(Crc32c(prefix.data(), prefix.size()), bytes.data() + kPrefixBytes, frame);
+  AppendLittleEndian(crc, 4, prefix);
+  std::memcpy(bytes.data(), prefix.data(), kPrefixBytes);
+  return bytes;
+}
+
+absl::Status CheckVerdict(std::string_view bytes) {
+  if (bytes.size() < kPrefixBytes)
+    return CorruptVerdict(absl::StrCat("it has ", bytes.size(), " bytes, fewer than its head"));
+  if (bytes.substr(0, 8) != kMagic) return CorruptVerdict("it does not begin with CAIRNVRD");
+  const uint64_t version = LittleEndian(bytes.substr(8, 4));
+  const uint64_t length = LittleEndian(bytes.substr(12, 8));
+  const std::string_view frame = bytes.substr(kPrefixBytes);
+  if (length != frame.size()) {
+    return CorruptVerdict(absl::StrCat("its record should have ", length, " bytes and has ", frame.size()));
+  }
+  // The head is the same in every version, so a wrong checksum means damage even where the version looks newer.
+  const uint32_t crc = ExtendCrc32c(Crc32c(bytes.data(), 20), frame.data(), frame.size());
+  if (crc != LittleEndian(bytes.substr(20, 4))) return CorruptVerdict("its checksum is wrong");
+  if (version > kVersion) {
+    return MakeError(Reason::kFormatTooNew,
+                     absl::StrCat("the verdict has version ", version, ", this reads ", kVersion));
+  }
+  if (version == 0) return CorruptVerdict("version 0");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Verdict> DecodeVerdict(std::string_view bytes, uint64_t max_record_bytes) {
+  CAIRN_RETURN_IF_ERROR(CheckVerdict(bytes));
+  return WithMemory("to unpack a verdict", [&] { return DecodeChecked(bytes, max_record_bytes); });
+}
+
+bool ShowsManifestOf(std::string_view bytes, std::string_view job, int64_t step, uint32_t attempt) {
+  if (bytes.size() < kPrefixBytes || bytes.substr(0, kMagic.size()) != kMagic) return false;
+  const std::string_view frame = bytes.substr(kPrefixBytes);
+  // This is more than the first fields take. zstd gives a block's bytes only after it has read the whole block.
+  std::string plain(ZSTD_DStreamOutSize(), '\0');
+  const std::unique_ptr<ZSTD_DCtx, size_t (*)(ZSTD_DCtx*)> context(ZSTD_createDCtx(), ZSTD_freeDCtx);
+  if (context == nullptr) return false;
+  ZSTD_inBuffer in = {frame.data(), frame.size(), 0};
+  ZSTD_outBuffer out = {plain.data(), plain.size(), 0};
+  while (in.pos < in.size && out.pos < out.size) {
+    const size_t before = in.pos + out.pos;
+    const size_t left = ZSTD_decompressStream(context.get(), &out, &in);
+    if (ZSTD_isError(left) || left == 0 || in.pos + out.pos == before) break;
+  }
+  // Both records begin with the same four fields; the fifth is a number in a manifest and a text in a tombstone.
+  WireReader reader({plain.data(), out.pos});
+  constexpr uint64_t kText = 2;  // wire type
+  if (reader.Varint() != (v1::VerdictRecord::kManifestFieldNumber << 3 | kText) || reader.Varint() == 0) return false;
+  std::string_view seen_job;
+  uint64_t seen_step = 0, seen_attempt = 0;
+  while (const uint32_t field = reader.NextField()) {
+    if (reader.is_bytes()) {
+      if (field == v1::ManifestRecord::kJobFieldNumber) seen_job = reader.bytes();
+      if (field > v1::ManifestRecord::kRequestIdFieldNumber) return false;
+      continue;
+    }
+    if (field == v1::ManifestRecord::kStepFieldNumber) seen_step = reader.number();
+    if (field == v1::ManifestRecord::kAttemptFieldNumber) seen_attempt = reader.number();
+    if (field < v1::ManifestRecord::kWorldSizeFieldNumber) continue;
+    return field == v1::ManifestRecord::kWorldSizeFieldNumber && seen_job == job &&
+           seen_step == static_cast<uint64_t>(step) && seen_attempt == attempt;
+  }
+  return false;
+}
+
+}  // namespace cairn

@@ -1,0 +1,53 @@
+// Encodes and decodes the record that ends an attempt: a manifest (the commit) or a tombstone. docs/storage_format.md
+// has its bytes.
+#ifndef CAIRN_COMMON_FORMAT_VERDICT_H_
+#define CAIRN_COMMON_FORMAT_VERDICT_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/format/manifest.h"
+
+namespace cairn {
+
+struct Tombstone {
+  std::string job;
+  int64_t step = 0;
+  uint32_t attempt = 0;
+  std::string request_id;
+  // A name from the table of reasons.
+  std::string reason;
+  std::string message;
+  absl::Time time = absl::UnixEpoch();
+
+  bool operator==(const Tombstone&) const = default;
+};
+
+using Verdict = std::variant<Manifest, Tombstone>;
+
+// Returns the bytes of a verdict: magic "CAIRNVRD", version, length, CRC32C, one zstd frame of a
+// cairn.v1.VerdictRecord.
+std::string EncodeVerdict(const Verdict& verdict);
+
+// Checks by the head and the checksum, in linear time, that the bytes are what a writer put there. It does not decode
+// the record. DATA_LOSS (MANIFEST_CORRUPT), FAILED_PRECONDITION (FORMAT_TOO_NEW): as DecodeVerdict.
+absl::Status CheckVerdict(std::string_view bytes);
+
+// Reads a verdict. `bytes` are untrusted: sizes, indices and positions are checked, and memory is bounded by what the
+// record really holds and by `max_record_bytes`, the size of the largest record after decompression. DATA_LOSS
+// (MANIFEST_CORRUPT): it is no verdict, is cut off, or has a wrong checksum or number; the message says which.
+// FAILED_PRECONDITION (FORMAT_TOO_NEW): it has the right checksum and a higher version. RESOURCE_EXHAUSTED
+// (MEMORY_LIMIT): the system refused the memory.
+absl::StatusOr<Verdict> DecodeVerdict(std::string_view bytes, uint64_t max_record_bytes = uint64_t{1} << 30);
+
+// Returns true if what is left of a damaged verdict shows that it was the manifest of this attempt: up to the damage,
+// its zstd frame gives a record that begins like a manifest and not like a tombstone. False proves nothing.
+bool ShowsManifestOf(std::string_view bytes, std::string_view job, int64_t step, uint32_t attempt);
+
+}  // namespace cairn
+
+#endif  // CAIRN_COMMON_FORMAT_VERDICT_H_
