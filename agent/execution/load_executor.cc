@@ -165,6 +165,7 @@ LoadConsumerOptions LoadExecutor::ConsumerOptions(const action::StartRead& order
                                         .agent_token = context_.tokens.Current()};
   LoadConsumerOptions consumer;
   consumer.rank = context_.options.rank;
+  consumer.load = order.number;
   consumer.boot_id = context_.boot_id;
   consumer.descriptor_socket = context_.descriptors.path();
   consumer.shared_memory = context_.options.shared_memory;
@@ -198,7 +199,7 @@ void LoadExecutor::Begin(const action::StartRead& order) {
     return Fail(load.number, made);
   }
   load.consumer =
-      std::make_shared<LoadConsumer>(*order.plan, order.order, load.source, context_.pool, ConsumerOptions(order));
+      std::make_shared<LoadConsumer>(*order.plan, order.peers, load.source, context_.pool, ConsumerOptions(order));
   load.transfer = TransferService::Key::OfLoad(order.plan->plan_digest(), order.order.transfer_token());
   context_.transfers.Add(load.transfer, order.order.transfer_token(), load.source);
   Log(LogLevel::kInfo, order.source == nullptr ? "load_started" : "reshard_started",

@@ -133,7 +133,7 @@ void SaveExecutor::StartWrite(const action::StartWrite& order) {
     options.boot_id = context_.boot_id;
     options.token = context_.tokens.Current();
     options.shared_memory = context_.options.shared_memory;
-    run->moved_in = std::make_shared<ShardFetcher>(order.target, order.order, std::move(options));
+    run->moved_in = std::make_shared<ShardFetcher>(order.target, order.order, order.peers, std::move(options));
   }
   std::shared_ptr<SharedMemory> slab;
   {

@@ -281,6 +281,24 @@ absl::StatusOr<std::string> CoordinatorLink::FetchPlan(const std::string& digest
   return plan;
 }
 
+void CoordinatorLink::GetPeers(std::vector<uint32_t> ranks) {
+  transfers_.Post([this, ranks = std::move(ranks)] {
+    const auto peers = FetchPeers(ranks);
+    if (!peers.ok()) Log(LogLevel::kWarn, "get_peers_failed", {{"ranks", ranks.size()}, {"error", peers.status()}});
+    host_.Do([&](Session& session, absl::Time) { session.OnPeers(ranks, peers); });
+  });
+}
+
+absl::StatusOr<v1::GetTransferPeersResponse> CoordinatorLink::FetchPeers(const std::vector<uint32_t>& ranks) {
+  v1::GetTransferPeersRequest request;
+  host_.Do([&](Session& session, absl::Time) { *request.mutable_agent() = session.Identity(); });
+  request.mutable_ranks()->Assign(ranks.begin(), ranks.end());
+  StoppableCall call(*this, kChunkTimeout);
+  v1::GetTransferPeersResponse response;
+  CAIRN_RETURN_IF_ERROR(call.ErrorOf(stub_->GetTransferPeers(call.context(), request, &response)));
+  return response;
+}
+
 void CoordinatorLink::ListCheckpoints(v1::ListCheckpointsRequest request,
                                       std::function<void(absl::StatusOr<v1::ListCheckpointsResponse>)> done) {
   struct Call {

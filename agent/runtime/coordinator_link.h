@@ -10,6 +10,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -59,6 +60,7 @@ class CoordinatorLink {
   // Answered by the session's events.
   void PutLayout(RankLayoutPtr layout);
   void GetPlan(std::string digest, std::string known);
+  void GetPeers(std::vector<uint32_t> ranks);
 
   // One page of the job's committed checkpoints; `done` is called on one of gRPC's threads.
   void ListCheckpoints(v1::ListCheckpointsRequest request,
@@ -73,6 +75,7 @@ class CoordinatorLink {
   absl::Status Synchronize();
   absl::Status SendLayout(const RankLayout& layout);
   absl::StatusOr<std::string> FetchPlan(const std::string& digest, const std::string& known);
+  absl::StatusOr<v1::GetTransferPeersResponse> FetchPeers(const std::vector<uint32_t>& ranks);
   // The error of a call; after BAD_TOKEN the next one sends another token, if there is one.
   absl::Status ErrorOf(const grpc::Status& status, const std::string& token) const;
 

@@ -49,7 +49,7 @@ absl::Status Session::CheckEpoch(uint64_t epoch) const {
 absl::Status Session::OnRegistered(const v1::RegisterAgentResponse& response) {
   CAIRN_RETURN_IF_ERROR(CheckEpoch(response.coordinator_epoch()));
   coordinator_epoch_ = response.coordinator_epoch();
-  membership_epoch_ = response.membership_epoch();
+  peers_.Begin({response.coordinator_epoch(), response.membership_epoch()});
   known_revision_ = 0;
   lease_ttl_ = DurationOf(response.lease_ttl());
   registered_ = true;
@@ -100,7 +100,7 @@ absl::Status Session::OnOrders(const v1::SynchronizeAgentResponse& response, abs
   CAIRN_RETURN_IF_ERROR(CheckEpoch(response.coordinator_epoch()));
   link_trouble_.Over();
   coordinator_epoch_ = response.coordinator_epoch();
-  membership_epoch_ = response.membership_epoch();
+  peers_.Heard({response.coordinator_epoch(), response.membership_epoch()});
   known_revision_ = response.revision();
   if (response.has_lease_ttl()) lease_ttl_ = DurationOf(response.lease_ttl());
   current_plan_digest_ = response.current_plan_digest();
@@ -145,6 +145,13 @@ void Session::OnPlan(const std::string& digest, absl::StatusOr<std::string> byte
   }
   Advance();
   Changed();
+}
+
+void Session::OnPeers(const std::vector<uint32_t>& ranks,
+                      const absl::StatusOr<v1::GetTransferPeersResponse>& answer) {
+  peers_.Answer(ranks, answer);
+  // If it failed, they are asked for again after the next orders.
+  if (answer.ok()) Advance();
 }
 
 void Session::ApplyArm(const v1::ArmOrder& order) {
@@ -345,6 +352,13 @@ absl::StatusOr<SaveImagePtr> Session::WantImage(const std::string& plan_digest, 
   CAIRN_ASSIGN_OR_RETURN(SaveImagePtr made, MakeSaveImage(layout, plan));
   images_[plan_digest] = made;
   return made;
+}
+
+std::optional<PeerMap> Session::WantPeers(const std::vector<uint32_t>& ranks) {
+  std::optional<PeerMap> known = peers_.Find(ranks);
+  if (known.has_value()) return known;
+  for (std::vector<uint32_t>& request : peers_.Ask(ranks)) Do(action::GetPeers{std::move(request)});
+  return std::nullopt;
 }
 
 bool Session::SlabIsHeld() const {

@@ -26,6 +26,7 @@
 #include "absl/time/time.h"
 #include "agent/session/asked_saves.h"
 #include "agent/session/link_trouble.h"
+#include "agent/session/peer_book.h"
 #include "agent/session/rank_layout.h"
 #include "agent/session/replica_check.h"
 #include "agent/session/save_image.h"
@@ -52,6 +53,10 @@ struct GetPlan {
   // The part that this rank had last: if it has the same to do, nothing need be sent. Empty for none.
   std::string known;
 };
+// Ask where the agents of these ranks are. -> OnPeers
+struct GetPeers {
+  std::vector<uint32_t> ranks;
+};
 // Make a pre-faulted slab of at least `bytes` in place of the one that is there. -> OnSlab
 struct MakeSlab {
   uint64_t bytes = 0;
@@ -66,8 +71,10 @@ struct StartWrite {
   SaveImagePtr staged;
   SaveImagePtr target;
   std::vector<uint64_t> object_bytes;
-  // Says whom to ask for what is moved in, and with which secret; what is moved out is lent to whoever has it.
+  // Has the secret for what is moved in; what is moved out is lent to whoever has it.
   v1::SaveOrder order;
+  // Those whose shards are moved in. One that no agent holds is missing.
+  PeerMap peers;
 };
 // Nobody needs this save's slab any more: what was lent of it is taken back.
 struct EndLending {
@@ -87,6 +94,8 @@ struct StartRead {
   uint64_t trainer = 0;  // whose load it is: its successor counts from 1 again
   ReadPlanPtr plan;
   v1::LoadOrder order;
+  // The other ranks that bytes come from. One that no agent holds is missing.
+  PeerMap peers;
   // Set for a reshard, null for a load: the image of the memory that the trainer fills and this agent lends, in place
   // of files. -> also OnSource
   SaveImagePtr source;
@@ -103,7 +112,7 @@ struct StopRead {
 }  // namespace action
 
 using Action =
-    std::variant<action::PutLayout, action::GetPlan, action::MakeSlab, action::StartWrite, action::EndLending,
+    std::variant<action::PutLayout, action::GetPlan, action::GetPeers, action::MakeSlab, action::StartWrite, action::EndLending,
                  action::StopWrite, action::ControlPage, action::StartRead, action::LendSource, action::StopRead>;
 
 struct SessionOptions {
@@ -153,6 +162,7 @@ class Session {
   absl::Status OnOrders(const v1::SynchronizeAgentResponse& response, absl::Time now);
   void OnLayoutPut(const std::string& digest, const absl::Status& status);
   void OnPlan(const std::string& digest, absl::StatusOr<std::string> bytes, absl::Time now);
+  void OnPeers(const std::vector<uint32_t>& ranks, const absl::StatusOr<v1::GetTransferPeersResponse>& answer);
   void OnControlPage(uint64_t number, v1::ArmState::Status status);
   // Deadlines.
   void OnTick(absl::Time now);
@@ -270,7 +280,10 @@ class Session {
     bool strict = true;
     v1::LoadState::Phase phase = v1::LoadState::BEGUN;
     v1::LoadOrder order;
-    ReadPlanPtr plan;
+    // This rank's part of the plan when it has come, and the other ranks that it names as sources.
+    ReadPlanPtr fetched;
+    std::vector<uint32_t> sources;
+    ReadPlanPtr plan;      // the same, once it is read by
     bool reading = false;  // the shell holds something for it
     bool stopping = false;
     bool all_read = false;
@@ -324,11 +337,15 @@ class Session {
   void Advance();
   void AdvanceSave(Save& save);
   void AdvanceLoad(Load& load);
+  // Parses the load's part of its plan. INTERNAL: it is another one.
+  absl::Status TakeReadPlan(Load& load, const std::string& bytes);
   // The bytes of a plan if they are there; else asks for them. `known`: the digest of a plan whose part may be the
   // same.
   const std::string* WantPlan(const std::string& digest, const std::string& known = "");
   // The image of a plan for this layout; null while the plan is being fetched.
   absl::StatusOr<SaveImagePtr> WantImage(const std::string& plan_digest, const RankLayoutPtr& layout);
+  // The agents of these ranks, as far as there are any; nothing while the coordinator is asked.
+  std::optional<PeerMap> WantPeers(const std::vector<uint32_t>& ranks);
   // True if the slab is free for this trainer and large enough; else asks for one. Errors: why it cannot be made.
   absl::StatusOr<bool> WantSlab(uint64_t bytes, uint64_t trainer);
   bool SlabIsHeld() const;
@@ -344,7 +361,6 @@ class Session {
   bool registered_ = false;
   absl::Duration lease_ttl_;
   uint64_t coordinator_epoch_ = 0;  // the highest heard of
-  uint64_t membership_epoch_ = 0;
   uint64_t known_revision_ = 0;
   uint64_t sequence_ = 0;
   std::string current_plan_digest_;
@@ -373,6 +389,7 @@ class Session {
 
   // The newest image that an order or a prepare gave: what the next save of its layout follows unasked.
   SaveImagePtr cached_;
+  PeerBook peers_;
   std::optional<SlabDescription> slab_;
   bool making_slab_ = false;
   SlabUse slab_use_;

@@ -1,5 +1,6 @@
 // Loads: see the diagram in session.h.
 #include <iterator>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -191,6 +192,7 @@ void Session::End(Load& load) {
   load.source_layout.reset();
   load.source_image.reset();
   load.plan.reset();
+  load.fetched.reset();
   Changed();
 }
 
@@ -244,28 +246,44 @@ void Session::ApplyLoad(const v1::LoadOrder& order) {
   }
 }
 
+absl::Status Session::TakeReadPlan(Load& load, const std::string& bytes) {
+  auto plan = std::make_shared<v1::ReadPlan>();
+  if (!plan->ParseFromString(bytes) || plan->plan_digest() != load.order.plan_digest() ||
+      plan->rank() != options_.rank || plan->layout_digest() != load.layout->digest) {
+    return MakeError(Reason::kInternal,
+                     absl::StrCat("rank ", options_.rank, ": the coordinator sent something else for plan ",
+                                  DigestHex(load.order.plan_digest()).substr(0, 12)));
+  }
+  std::set<uint32_t> sources;
+  for (const v1::Copy& copy : plan->copies()) {
+    if (copy.source_rank() != options_.rank) sources.insert(copy.source_rank());
+  }
+  load.sources.assign(sources.begin(), sources.end());
+  load.fetched = std::move(plan);
+  return absl::OkStatus();
+}
+
 void Session::AdvanceLoad(Load& load) {
   if (load.phase == v1::LoadState::BEGUN && load.order.action() == v1::LoadOrder::READ && load.plan == nullptr) {
-    const std::string* bytes = WantPlan(load.order.plan_digest());
-    if (bytes == nullptr) return;
-    auto plan = std::make_shared<v1::ReadPlan>();
-    if (!plan->ParseFromString(*bytes) || plan->plan_digest() != load.order.plan_digest() ||
-        plan->rank() != options_.rank || plan->layout_digest() != load.layout->digest) {
-      return Fail(load, MakeError(Reason::kInternal, absl::StrCat("rank ", options_.rank,
-                                                                  ": the coordinator sent something else for plan ",
-                                                                  DigestHex(load.order.plan_digest()).substr(0, 12))));
+    if (load.fetched == nullptr || load.fetched->plan_digest() != load.order.plan_digest()) {
+      const std::string* bytes = WantPlan(load.order.plan_digest());
+      if (bytes == nullptr) return;
+      if (const absl::Status taken = TakeReadPlan(load, *bytes); !taken.ok()) return Fail(load, taken);
     }
+    // The image and the peers are asked for side by side.
+    std::optional<PeerMap> peers = WantPeers(load.sources);
     if (load.source_layout != nullptr) {
       auto image = WantImage(load.order.source_plan_digest(), load.source_layout);
       if (!image.ok()) return Fail(load, image.status());
       if (*image == nullptr) return;
       load.source_image = *std::move(image);
     }
-    load.plan = plan;
-    if (load.source_layout == nullptr) load.read_bytes = plan->read_bytes();
+    if (!peers.has_value()) return;
+    load.plan = load.fetched;
+    if (load.source_layout == nullptr) load.read_bytes = load.plan->read_bytes();
     load.reading = true;
     load.phase = v1::LoadState::READING;
-    Do(action::StartRead{load.number, load.trainer, load.plan, load.order, load.source_image});
+    Do(action::StartRead{load.number, load.trainer, load.plan, load.order, *std::move(peers), load.source_image});
     Changed();
     return;
   }

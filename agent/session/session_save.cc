@@ -1,6 +1,8 @@
 // Saves: see the diagram in session.h.
 #include <algorithm>
+#include <set>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "agent/session/session.h"
@@ -24,6 +26,13 @@ constexpr absl::Duration kDefaultStageTimeout = absl::Minutes(10);
 
 absl::Status Aborted(int64_t step) {
   return MakeError(Reason::kSaveCancelled, absl::StrCat("the save of step ", step, " was aborted"));
+}
+
+// The ranks whose shards an image takes in, ascending.
+std::vector<uint32_t> SourcesOf(const SaveImage& image) {
+  std::set<uint32_t> ranks;
+  for (const MovedIn& moved : image.moved_in) ranks.insert(moved.from_rank);
+  return {ranks.begin(), ranks.end()};
 }
 
 bool Staged(v1::SaveState::Phase phase) {
@@ -482,7 +491,9 @@ void Session::AdvanceSave(Save& save) {
     if (writer_ == save.id && !std::exchange(writer_stopping_, true)) Do(action::StopWrite{save.id});
     return;
   }
-  if (save.phase == v1::SaveState::STAGING || writer_) return;
+  // They are asked for while the trainer still stages.
+  std::optional<PeerMap> peers = WantPeers(SourcesOf(*save.target));
+  if (save.phase == v1::SaveState::STAGING || writer_ || !peers.has_value()) return;
   save.phase = v1::SaveState::WRITING;
   save.write_attempt = save.order.attempt();
   save.write_nonce = save.order.attempt_nonce();
@@ -493,7 +504,7 @@ void Session::AdvanceSave(Save& save) {
   if (!save.target->moved_out.empty()) slab_use_.Lend();
   save.waiting_for.clear();
   Do(action::StartWrite{save.id, save.step, save.write_attempt, save.order.directory(), save.staged, save.target,
-                        save.object_bytes, save.order});
+                        save.object_bytes, save.order, *std::move(peers)});
   Changed();
 }
 

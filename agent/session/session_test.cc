@@ -81,6 +81,8 @@ class SessionTest : public SessionFixture {
       for (Action& action : actions) {
         if (const auto* get = std::get_if<action::GetPlan>(&action); get != nullptr && plans_.contains(get->digest)) {
           session_.OnPlan(get->digest, plans_.at(get->digest), now_);
+        } else if (const auto* peers = std::get_if<action::GetPeers>(&action); peers != nullptr) {
+          session_.OnPeers(peers->ranks, testing::PeersOf(peers->ranks));
         } else if (const auto* slab = std::get_if<action::MakeSlab>(&action); slab != nullptr && slab_error_.ok()) {
           ++slabs_;
           session_.OnSlab(SlabDescription{100 + slabs_, slab->bytes}, now_);
@@ -219,6 +221,8 @@ TEST_F(SessionTest, MovedShards_AreStagedAndLent_AndWhoIsWaitedForIsTold) {
   const auto& write = std::get<action::StartWrite>(actions[0]);
   ASSERT_EQ(write.target->moved_in.size(), 1u);
   EXPECT_EQ(write.target->ItemAt(4).name, "m");
+  ASSERT_EQ(write.peers.size(), 1u) << "whom it takes from; rank 4 finds this one by itself";
+  EXPECT_EQ(write.peers.at(5).incarnation(), 105u);
   EXPECT_EQ(write.target->moved_out.size(), 1u);
   EXPECT_NE(write.staged->slab_offset[2], SaveImage::kNotStaged);
   EXPECT_EQ(write.order.step(), 7);

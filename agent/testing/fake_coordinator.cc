@@ -76,6 +76,18 @@ void FakeCoordinator::Restart(uint64_t epoch) {
   changed_.NotifyAll();
 }
 
+void FakeCoordinator::ChangeMembership() {
+  MutexLock lock(mutex_);
+  ++membership_epoch_;
+  for (auto& [number, rank] : ranks_) ++rank.revision;
+  changed_.NotifyAll();
+}
+
+void FakeCoordinator::Hide(uint32_t rank) {
+  MutexLock lock(mutex_);
+  ranks_[rank].hidden = true;
+}
+
 void FakeCoordinator::Refuse(absl::Status error) {
   MutexLock lock(mutex_);
   refusal_ = std::move(error);
@@ -84,6 +96,11 @@ void FakeCoordinator::Refuse(absl::Status error) {
 v1::RegisterAgentRequest FakeCoordinator::registration(uint32_t rank) {
   MutexLock lock(mutex_);
   return ranks_[rank].registration;
+}
+
+std::vector<std::vector<uint32_t>> FakeCoordinator::peer_requests(uint32_t rank) {
+  MutexLock lock(mutex_);
+  return ranks_[rank].peer_requests;
 }
 
 std::string FakeCoordinator::layout(const std::string& digest) {
@@ -110,7 +127,7 @@ grpc::Status FakeCoordinator::RegisterAgent(grpc::ServerContext*, const v1::Regi
   rank.registered = true;
   ++registrations_;
   response->set_coordinator_epoch(epoch_);
-  response->set_membership_epoch(1);
+  response->set_membership_epoch(membership_epoch_);
   response->mutable_lease_ttl()->set_seconds(3);
   changed_.NotifyAll();
   return grpc::Status::OK;
@@ -140,7 +157,7 @@ grpc::Status FakeCoordinator::SynchronizeAgent(grpc::ServerContext* context, con
   if (!rank.registered) return Refusal(Reason::kNotRegistered);
   *response = rank.orders;
   response->set_coordinator_epoch(epoch_);
-  response->set_membership_epoch(1);
+  response->set_membership_epoch(membership_epoch_);
   response->set_revision(rank.revision);
   response->mutable_lease_ttl()->set_seconds(3);
   return grpc::Status::OK;
@@ -166,6 +183,26 @@ grpc::Status FakeCoordinator::GetPlan(grpc::ServerContext*, const v1::GetPlanReq
   if (plan == plans.end() || request->offset() > plan->second.size()) return Refusal(Reason::kPlanUnknown);
   response->set_chunk(plan->second.substr(request->offset(), kChunk));
   response->set_total_bytes(plan->second.size());
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeCoordinator::GetTransferPeers(grpc::ServerContext*, const v1::GetTransferPeersRequest* request,
+                                               v1::GetTransferPeersResponse* response) {
+  MutexLock lock(mutex_);
+  ranks_[request->agent().rank()].peer_requests.emplace_back(request->ranks().begin(), request->ranks().end());
+  response->set_coordinator_epoch(epoch_);
+  response->set_membership_epoch(membership_epoch_);
+  for (const uint32_t number : request->ranks()) {
+    const auto rank = ranks_.find(number);
+    if (rank == ranks_.end() || !rank->second.registered || rank->second.hidden) continue;
+    const v1::RegisterAgentRequest& registration = rank->second.registration;
+    v1::TransferPeer& peer = *response->add_peers();
+    peer.set_rank(number);
+    peer.set_incarnation(registration.agent().incarnation());
+    peer.set_transfer_address(registration.transfer_address());
+    peer.set_descriptor_socket(registration.descriptor_socket());
+    peer.set_boot_id(registration.boot_id());
+  }
   return grpc::Status::OK;
 }
 

@@ -6,10 +6,27 @@
 
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "agent/session/session.h"
 
 namespace cairn {
+namespace testing {
+
+// What a coordinator of epoch 5 says of these ranks: the agent of rank r has the incarnation 100 + r.
+inline v1::GetTransferPeersResponse PeersOf(const std::vector<uint32_t>& ranks, uint64_t membership_epoch = 0) {
+  v1::GetTransferPeersResponse response;
+  response.set_coordinator_epoch(5);
+  response.set_membership_epoch(membership_epoch);
+  for (const uint32_t rank : ranks) {
+    v1::TransferPeer& peer = *response.add_peers();
+    peer.set_rank(rank);
+    peer.set_incarnation(100 + rank);
+  }
+  return response;
+}
+
+}  // namespace testing
 
 // Rank 3 of 8 of the job "demo", under the coordinator epoch 5. It knows `layout`.
 class SessionFixture : public ::testing::Test {
