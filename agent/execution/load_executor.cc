@@ -108,13 +108,13 @@ void LoadExecutor::Stop() {
 void LoadExecutor::ReportProgress(const ActiveLoad& load) {
   const ByteServer::Progress read = load.source->progress();
   context_.host.Do([&](Session& session, absl::Time) {
-    session.OnReadProgress(load.number, {read.bytes_done, read.storage_bytes, read.io_path, read.all_read});
+    session.loads().OnProgress(load.number, {read.bytes_done, read.storage_bytes, read.io_path, read.all_read});
   });
 }
 
 void LoadExecutor::Fail(uint64_t number, const absl::Status& error) {
   Log(LogLevel::kError, "load_failed", {{"load", number}, {"error", error}});
-  context_.host.Do([&](Session& session, absl::Time) { session.OnReadFailed(number, error); });
+  context_.host.Do([&](Session& session, absl::Time) { session.loads().OnFailed(number, error); });
 }
 
 absl::Status LoadExecutor::MakeSource(const action::StartRead& order, ActiveLoad& load) {
@@ -215,7 +215,7 @@ void LoadExecutor::Begin(const action::StartRead& order) {
   load.consumer->Start();
   if (load.lender != nullptr) {
     context_.host.Do([&](Session& session, absl::Time) {
-      session.OnSource(load.number, {load.writable_id, std::max<uint64_t>(order.source->slab_bytes, 4096)});
+      session.loads().OnSource(load.number, {load.writable_id, std::max<uint64_t>(order.source->slab_bytes, 4096)});
     });
   }
   ReportProgress(load);  // those who wait for the load look again
@@ -253,7 +253,7 @@ void LoadExecutor::EndNow(uint64_t number) {
     MutexLock lock(mutex_);
     retired_.push_back(std::move(load.consumer));
   }
-  context_.host.Do([&](Session& session, absl::Time) { session.OnReadStopped(number); });
+  context_.host.Do([&](Session& session, absl::Time) { session.loads().OnStopped(number); });
 }
 
 void LoadExecutor::DestroyRetired() {

@@ -138,7 +138,7 @@ bool Agent::Drain(absl::Duration timeout) {
     uint64_t version = 0;
     const bool holds = host_.Do([&](Session& session, absl::Time) {
       version = session.version();
-      return session.HoldsStagedSaves();
+      return session.saves().HoldsStaged();
     });
     const absl::Duration left = deadline - Clock::Real().SteadyNow();
     if (!holds) return true;

@@ -197,8 +197,8 @@ absl::Status CoordinatorLink::Synchronize() {
   if (called.error_code() == grpc::StatusCode::CANCELLED) return absl::OkStatus();
   CAIRN_RETURN_IF_ERROR(call.ErrorOf(called));
   uint64_t now_version = 0;
-  CAIRN_RETURN_IF_ERROR(host_.Do([&](Session& session, absl::Time now) {
-    const absl::Status status = session.OnOrders(response, now);
+  CAIRN_RETURN_IF_ERROR(host_.Do([&](Session& session, absl::Time) {
+    const absl::Status status = session.OnOrders(response);
     now_version = session.version();
     active = session.active();
     return status;
@@ -246,7 +246,7 @@ void CoordinatorLink::GetPlan(std::string digest, std::string known) {
     auto plan = WithMemory("to fetch a plan", [&] { return FetchPlan(digest, known); });
     if (!plan.ok())
       Log(LogLevel::kWarn, "get_plan_failed", {{"plan", DigestHex(digest).substr(0, 12)}, {"error", plan.status()}});
-    host_.Do([&](Session& session, absl::Time now) { session.OnPlan(digest, std::move(plan), now); });
+    host_.Do([&](Session& session, absl::Time) { session.OnPlan(digest, std::move(plan)); });
   });
 }
 

@@ -25,8 +25,8 @@ struct MembershipEpoch {
 };
 
 // An entry names an agent process by its incarnation. In another membership another process may hold the rank, so the
-// book is emptied when the epoch changes. It holds one entry for each rank that this rank's plans have named since then.
-// A pure function of calls. Not thread-safe.
+// book is emptied when the epoch changes. It holds one entry for each rank that this rank's plans have named since
+// then. A pure function of calls. Not thread-safe.
 class PeerBook {
  public:
   // The agent has registered: this membership counts now, whatever was heard before.

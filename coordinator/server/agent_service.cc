@@ -181,17 +181,18 @@ grpc::ServerUnaryReactor* AgentService::GetTransferPeers(grpc::CallbackServerCon
   absl::Status status = CheckToken(*context, token_);
   if (status.ok()) status = CheckEpoch(agent);
   if (status.ok() && static_cast<size_t>(request->ranks_size()) > kMaxTransferPeers) {
-    status = MakeError(Reason::kBadRequest, absl::StrCat(NameOf(agent), " asks where ", request->ranks_size(),
-                                                         " ranks are, at most ", kMaxTransferPeers, " are told at once"));
+    status =
+        MakeError(Reason::kBadRequest, absl::StrCat(NameOf(agent), " asks where ", request->ranks_size(),
+                                                    " ranks are, at most ", kMaxTransferPeers, " are told at once"));
   }
   if (!status.ok()) return FinishNow(context, status);
-  auto told = dispatcher_.Event([&](Decisions& decisions,
-                                    const Environment& environment) -> absl::StatusOr<v1::GetTransferPeersResponse> {
-    Job* job = decisions.Find(agent.job());
-    if (job == nullptr) return NotRegistered(agent);
-    CAIRN_RETURN_IF_ERROR(job->Touch(agent, /*uploaded=*/false, environment));
-    return TransferPeersFor(*request, job->members());
-  });
+  auto told = dispatcher_.Event(
+      [&](Decisions& decisions, const Environment& environment) -> absl::StatusOr<v1::GetTransferPeersResponse> {
+        Job* job = decisions.Find(agent.job());
+        if (job == nullptr) return NotRegistered(agent);
+        CAIRN_RETURN_IF_ERROR(job->Touch(agent, /*uploaded=*/false, environment));
+        return TransferPeersFor(*request, job->members());
+      });
   if (!told.ok()) return FinishNow(context, told.status());
   told->set_coordinator_epoch(options_.coordinator_epoch);
   *response = *std::move(told);

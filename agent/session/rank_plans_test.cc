@@ -1,4 +1,6 @@
-// A save and a load wait until it is known where the ranks are that they take bytes from.
+// What is fetched for saves and loads, through the session that they are part of.
+#include "agent/session/rank_plans.h"
+
 #include <gtest/gtest.h>
 
 #include <string>
@@ -8,24 +10,38 @@
 #include "agent/testing/layouts.h"
 #include "agent/testing/session_fixture.h"
 #include "common/status/reason.h"
-#include "common/status/status_proto.h"
 
 namespace cairn {
 namespace {
 
 using testing::PeersOf;
 using testing::Whole;
-using Ranks = std::vector<uint32_t>;
 
-class SessionPeersTest : public SessionFixture {
+using Ranks = std::vector<uint32_t>;
+using RankPlansTest = ServedSession;
+
+TEST_F(RankPlansTest, NewPlan_AfterAnother_IsAskedForWithThePartThatIsKnown) {
+  StartWriting(7);
+  plans_.erase("p2");
+  ASSERT_TRUE(Order(7, v1::SaveOrder::WRITE, "p2", 2).ok());
+  const auto actions = Serve();
+  ASSERT_FALSE(actions.empty());
+  const auto* get = std::get_if<action::GetPlan>(&actions[0]);
+  ASSERT_NE(get, nullptr);
+  EXPECT_EQ(get->digest, "p2");
+  EXPECT_EQ(get->known, plans_["p1"]);
+}
+
+// A save and a load wait until it is known where the ranks are that they take bytes from.
+class RankPlansPeersTest : public SessionFixture {
  protected:
-  SessionPeersTest() : SessionFixture(testing::MakeLayout({Whole("a", DType::kFloat32, {100})}, {})) {}
+  RankPlansPeersTest() : SessionFixture(testing::MakeLayout({Whole("a", DType::kFloat32, {100})}, {})) {}
 
   void Orders(v1::SynchronizeAgentResponse orders, uint64_t membership_epoch = 0) {
     State();
     orders.set_coordinator_epoch(5);
     orders.set_membership_epoch(membership_epoch);
-    EXPECT_TRUE(session_.OnOrders(orders, now_).ok());
+    EXPECT_TRUE(session_.OnOrders(orders).ok());
   }
   v1::SynchronizeAgentResponse Write(const std::string& plan, uint32_t attempt = 1) {
     v1::SynchronizeAgentResponse orders;
@@ -77,10 +93,10 @@ class SessionPeersTest : public SessionFixture {
   }
 };
 
-TEST_F(SessionPeersTest, Load_AsksForItsSourcesAlone_AndThenReads) {
+TEST_F(RankPlansPeersTest, Load_WithItsPlan_AsksForItsSourcesAloneAndThenReads) {
   BeginLoad();
   Orders(Read());
-  session_.OnPlan("r1", ReadPart(), now_);
+  session_.OnPlan("r1", ReadPart());
   EXPECT_EQ(Asked(), Ranks({2, 5})) << "not itself, and not the consumers of its round, who come by themselves";
   EXPECT_EQ(State().loads(0).phase(), v1::LoadState::BEGUN);
   session_.OnPeers({2, 5}, PeersOf({2, 5}));
@@ -91,10 +107,10 @@ TEST_F(SessionPeersTest, Load_AsksForItsSourcesAlone_AndThenReads) {
   EXPECT_EQ(State().loads(0).phase(), v1::LoadState::READING);
 }
 
-TEST_F(SessionPeersTest, FailedRequest_IsRepeatedAfterTheNextOrders) {
+TEST_F(RankPlansPeersTest, FailedRequest_AfterTheNextOrders_IsRepeated) {
   BeginLoad();
   Orders(Read());
-  session_.OnPlan("r1", ReadPart(), now_);
+  session_.OnPlan("r1", ReadPart());
   EXPECT_EQ(Asked(), Ranks({2, 5}));
   session_.OnPeers({2, 5}, MakeError(Reason::kCoordinatorUnreachable, "away"));
   EXPECT_TRUE(session_.TakeActions().empty()) << "not at once, again and again";
@@ -102,10 +118,10 @@ TEST_F(SessionPeersTest, FailedRequest_IsRepeatedAfterTheNextOrders) {
   EXPECT_EQ(Asked(), Ranks({2, 5}));
 }
 
-TEST_F(SessionPeersTest, RankThatNobodyHolds_IsMissing_AndDoesNotHoldUpTheLoad) {
+TEST_F(RankPlansPeersTest, RankThatNobodyHolds_AmongTheSources_DoesNotHoldUpTheLoad) {
   BeginLoad();
   Orders(Read());
-  session_.OnPlan("r1", ReadPart(), now_);
+  session_.OnPlan("r1", ReadPart());
   Asked();
   session_.OnPeers({2, 5}, PeersOf({2}));
   const auto read = Take<action::StartRead>();
@@ -113,10 +129,10 @@ TEST_F(SessionPeersTest, RankThatNobodyHolds_IsMissing_AndDoesNotHoldUpTheLoad) 
   EXPECT_FALSE(read[0].peers.contains(5)) << "its reader says so by name";
 }
 
-TEST_F(SessionPeersTest, AnswerOfAnEarlierMembership_IsNotReadBy) {
+TEST_F(RankPlansPeersTest, Answer_OfAnEarlierMembership_IsNotReadBy) {
   BeginLoad();
   Orders(Read(), 1);
-  session_.OnPlan("r1", ReadPart(), now_);
+  session_.OnPlan("r1", ReadPart());
   Asked();
   Orders(Read(), 2);
   session_.OnPeers({2, 5}, PeersOf({2, 5}, 1));
@@ -125,13 +141,13 @@ TEST_F(SessionPeersTest, AnswerOfAnEarlierMembership_IsNotReadBy) {
   EXPECT_EQ(Take<action::StartRead>().size(), 1u);
 }
 
-TEST_F(SessionPeersTest, Save_AsksWhileItIsStaged_AndOnceInAMembership) {
+TEST_F(RankPlansPeersTest, Save_WhileItIsStaged_AsksOnceInAMembership) {
   const std::string digest = "p1";
   const testing::MovedInShard in = {5, 2, Whole("m", DType::kFloat32, {50})};
   EXPECT_TRUE(BeginSave(kTrainer, 7, 60)->pending());
   Orders(Write(digest));
-  session_.OnPlan(digest, testing::MakeMovingPlan(*layout_, 3, {{0, 1}}, digest, {in}, {}).SerializeAsString(), now_);
-  session_.OnSlab(SlabDescription{1, 1 << 20}, now_);
+  session_.OnPlan(digest, testing::MakeMovingPlan(*layout_, 3, {{0, 1}}, digest, {in}, {}).SerializeAsString());
+  session_.OnSlab(SlabDescription{1, 1 << 20});
   Orders(Write(digest));
   EXPECT_EQ(Asked(), Ranks({5}));
   const auto begun = BeginSave(kTrainer, 7, 60);
@@ -139,34 +155,34 @@ TEST_F(SessionPeersTest, Save_AsksWhileItIsStaged_AndOnceInAMembership) {
   v1::CommitStagingRequest commit;
   commit.set_trainer_incarnation(kTrainer);
   commit.set_save(begun->save());
-  ASSERT_TRUE(session_.CommitStaging(commit, now_).ok());
+  ASSERT_TRUE(session_.CommitStaging(commit).ok());
   EXPECT_TRUE(Take<action::StartWrite>().empty());
   EXPECT_EQ(State().saves(0).phase(), v1::SaveState::STAGED);
   session_.OnPeers({5}, PeersOf({5}));
   const auto write = Take<action::StartWrite>();
   ASSERT_EQ(write.size(), 1u);
   EXPECT_EQ(write[0].peers.at(5).incarnation(), 105u);
-  session_.OnWriteEnded(begun->save(), v1::WriteResult());
+  session_.saves().OnWriteEnded(begun->save(), v1::WriteResult());
   Orders(Write(digest, 2));
   const auto again = session_.TakeActions();
   ASSERT_EQ(again.size(), 1u);
   EXPECT_TRUE(std::holds_alternative<action::StartWrite>(again[0])) << "it is known";
-  session_.OnWriteEnded(begun->save(), v1::WriteResult());
+  session_.saves().OnWriteEnded(begun->save(), v1::WriteResult());
   Orders(Write(digest, 3), 1);
   EXPECT_EQ(Asked(), Ranks({5})) << "the membership has changed";
 }
 
-TEST_F(SessionPeersTest, SaveThatTakesNothingFromOthers_AsksForNobody) {
+TEST_F(RankPlansPeersTest, Save_ThatTakesNothingFromOthers_AsksForNobody) {
   EXPECT_TRUE(BeginSave(kTrainer, 7, 60)->pending());
   Orders(Write("p1"));
-  session_.OnPlan("p1", testing::MakeWritePlan(*layout_, 3, {{0}}, "p1").SerializeAsString(), now_);
-  session_.OnSlab(SlabDescription{1, 1 << 20}, now_);
+  session_.OnPlan("p1", testing::MakeWritePlan(*layout_, 3, {{0}}, "p1").SerializeAsString());
+  session_.OnSlab(SlabDescription{1, 1 << 20});
   const auto begun = BeginSave(kTrainer, 7, 60);
   v1::CommitStagingRequest commit;
   commit.set_trainer_incarnation(kTrainer);
   commit.set_save(begun->save());
   session_.TakeActions();
-  ASSERT_TRUE(session_.CommitStaging(commit, now_).ok());
+  ASSERT_TRUE(session_.CommitStaging(commit).ok());
   const auto actions = session_.TakeActions();
   ASSERT_EQ(actions.size(), 1u);
   EXPECT_TRUE(std::holds_alternative<action::StartWrite>(actions[0]));
