@@ -93,6 +93,42 @@ void FakeCoordinator::Refuse(absl::Status error) {
   refusal_ = std::move(error);
 }
 
+void FakeCoordinator::RefuseTransfers(int count, absl::Status error) {
+  MutexLock lock(mutex_);
+  transfers_to_refuse_ = count;
+  transfer_refusal_ = std::move(error);
+}
+
+void FakeCoordinator::AwaitCount(const int& counted, int count) {
+  const absl::Time deadline = Clock::Real().SteadyNow() + absl::Seconds(10);
+  while (counted < count) {
+    const absl::Duration left = deadline - Clock::Real().SteadyNow();
+    if (left <= absl::ZeroDuration()) {
+      ADD_FAILURE() << counted << " calls were refused, not " << count;
+      return;
+    }
+    changed_.WaitFor(mutex_, left);
+  }
+}
+
+void FakeCoordinator::AwaitRefusals(int count) {
+  MutexLock lock(mutex_);
+  AwaitCount(refused_transfers_, count);
+}
+
+void FakeCoordinator::AwaitRegistrationRefusals(int count) {
+  MutexLock lock(mutex_);
+  AwaitCount(refused_registrations_, count);
+}
+
+absl::Status FakeCoordinator::RefuseTransfer() {
+  if (transfers_to_refuse_ == 0) return absl::OkStatus();
+  --transfers_to_refuse_;
+  ++refused_transfers_;
+  changed_.NotifyAll();
+  return transfer_refusal_;
+}
+
 v1::RegisterAgentRequest FakeCoordinator::registration(uint32_t rank) {
   MutexLock lock(mutex_);
   return ranks_[rank].registration;
@@ -121,7 +157,11 @@ bool FakeCoordinator::unregistered(uint32_t rank) {
 grpc::Status FakeCoordinator::RegisterAgent(grpc::ServerContext*, const v1::RegisterAgentRequest* request,
                                             v1::RegisterAgentResponse* response) {
   MutexLock lock(mutex_);
-  if (!refusal_.ok()) return ToGrpcStatus(refusal_);
+  if (!refusal_.ok()) {
+    ++refused_registrations_;
+    changed_.NotifyAll();
+    return ToGrpcStatus(refusal_);
+  }
   Rank& rank = ranks_[request->agent().rank()];
   rank.registration = *request;
   rank.registered = true;
@@ -166,6 +206,7 @@ grpc::Status FakeCoordinator::SynchronizeAgent(grpc::ServerContext* context, con
 grpc::Status FakeCoordinator::PutLayout(grpc::ServerContext*, const v1::PutLayoutRequest* request,
                                         v1::PutLayoutResponse* response) {
   MutexLock lock(mutex_);
+  if (const absl::Status refused = RefuseTransfer(); !refused.ok()) return ToGrpcStatus(refused);
   std::string& layout = layouts_[request->digest()];
   if (request->offset() == 0) layout.clear();
   if (request->offset() != layout.size()) return Refusal(Reason::kBadRequest);
@@ -178,6 +219,7 @@ grpc::Status FakeCoordinator::PutLayout(grpc::ServerContext*, const v1::PutLayou
 grpc::Status FakeCoordinator::GetPlan(grpc::ServerContext*, const v1::GetPlanRequest* request,
                                       v1::GetPlanResponse* response) {
   MutexLock lock(mutex_);
+  if (const absl::Status refused = RefuseTransfer(); !refused.ok()) return ToGrpcStatus(refused);
   const auto& plans = ranks_[request->agent().rank()].plans;
   const auto plan = plans.find(request->plan_digest());
   if (plan == plans.end() || request->offset() > plan->second.size()) return Refusal(Reason::kPlanUnknown);
@@ -189,6 +231,7 @@ grpc::Status FakeCoordinator::GetPlan(grpc::ServerContext*, const v1::GetPlanReq
 grpc::Status FakeCoordinator::GetTransferPeers(grpc::ServerContext*, const v1::GetTransferPeersRequest* request,
                                                v1::GetTransferPeersResponse* response) {
   MutexLock lock(mutex_);
+  if (const absl::Status refused = RefuseTransfer(); !refused.ok()) return ToGrpcStatus(refused);
   ranks_[request->agent().rank()].peer_requests.emplace_back(request->ranks().begin(), request->ranks().end());
   response->set_coordinator_epoch(epoch_);
   response->set_membership_epoch(membership_epoch_);

@@ -38,6 +38,12 @@ class FakeCoordinator final : public v1::AgentCoordinationService::Service {
   void Hide(uint32_t rank);
   // Registrations are refused by this error; OK: no more.
   void Refuse(absl::Status error);
+  // As many of the next uploads and downloads are refused by this error.
+  void RefuseTransfers(int count, absl::Status error);
+  // Waits until so many of them have been refused. Fails the test after ten seconds.
+  void AwaitRefusals(int count);
+  // The same for registrations.
+  void AwaitRegistrationRefusals(int count);
 
   v1::RegisterAgentRequest registration(uint32_t rank);
   // What the rank has asked for by GetTransferPeers, call by call.
@@ -58,6 +64,10 @@ class FakeCoordinator final : public v1::AgentCoordinationService::Service {
                                v1::UnregisterAgentResponse*) override;
 
  private:
+  void AwaitCount(const int& counted, int count) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The refusal of an upload or download, if one is due.
+  absl::Status RefuseTransfer() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   struct Rank {
     v1::RegisterAgentRequest registration;
     bool registered = false;
@@ -79,6 +89,10 @@ class FakeCoordinator final : public v1::AgentCoordinationService::Service {
   uint64_t epoch_ ABSL_GUARDED_BY(mutex_) = 5;
   uint64_t membership_epoch_ ABSL_GUARDED_BY(mutex_) = 1;
   absl::Status refusal_ ABSL_GUARDED_BY(mutex_);
+  absl::Status transfer_refusal_ ABSL_GUARDED_BY(mutex_);
+  int transfers_to_refuse_ ABSL_GUARDED_BY(mutex_) = 0;
+  int refused_transfers_ ABSL_GUARDED_BY(mutex_) = 0;
+  int refused_registrations_ ABSL_GUARDED_BY(mutex_) = 0;
   int registrations_ ABSL_GUARDED_BY(mutex_) = 0;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<uint32_t, Rank> ranks_ ABSL_GUARDED_BY(mutex_);
