@@ -152,12 +152,14 @@ void CoordinatorLink::Loop() {
   absl::Duration pause = kFirstPause;
   std::string last_error;
   absl::Time conflict_since = absl::InfiniteFuture();
+  bool was_registered = false;
   while (!stopping_) {
     const bool registered = host_.Do([](Session& session, absl::Time) { return session.registered(); });
     if (!registered && !AwaitTurn(&LinkPace::register_from)) return;
     const absl::Status status = registered ? Synchronize() : Register();
     if (stopping_) return;
     if (status.ok()) {
+      was_registered = true;
       if (!last_error.empty()) Log(LogLevel::kInfo, "coordinator_reached", {{"coordinator", options_.address}});
       last_error.clear();
       pause = kFirstPause;
@@ -188,6 +190,11 @@ void CoordinatorLink::Loop() {
     } else if (const std::string text(status.message()); text != last_error) {
       Log(LogLevel::kWarn, registered ? "synchronize_failed" : "register_failed", {{"error", status}});
       last_error = text;
+    }
+    if (!registered && was_registered && reason == Reason::kCoordinatorUnreachable) {
+      // It may come back to all agents at one instant, which then all try again.
+      MutexLock lock(mutex_);
+      pace_.OnLost(lease_ttl_, now);
     }
     // Half to all of the pause, so that a thousand agents do not come back together.
     double part = 0;
