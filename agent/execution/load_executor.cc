@@ -108,13 +108,13 @@ void LoadExecutor::Stop() {
 void LoadExecutor::ReportProgress(const ActiveLoad& load) {
   const ByteServer::Progress read = load.source->progress();
   context_.host.Do([&](Session& session, absl::Time) {
-    session.OnReadProgress(load.number, {read.bytes_done, read.storage_bytes, read.io_path, read.all_read});
+    session.loads().OnProgress(load.number, {read.bytes_done, read.storage_bytes, read.io_path, read.all_read});
   });
 }
 
 void LoadExecutor::Fail(uint64_t number, const absl::Status& error) {
   Log(LogLevel::kError, "load_failed", {{"load", number}, {"error", error}});
-  context_.host.Do([&](Session& session, absl::Time) { session.OnReadFailed(number, error); });
+  context_.host.Do([&](Session& session, absl::Time) { session.loads().OnFailed(number, error); });
 }
 
 absl::Status LoadExecutor::MakeSource(const action::StartRead& order, ActiveLoad& load) {
@@ -165,6 +165,7 @@ LoadConsumerOptions LoadExecutor::ConsumerOptions(const action::StartRead& order
                                         .agent_token = context_.tokens.Current()};
   LoadConsumerOptions consumer;
   consumer.rank = context_.options.rank;
+  consumer.load = order.number;
   consumer.boot_id = context_.boot_id;
   consumer.descriptor_socket = context_.descriptors.path();
   consumer.shared_memory = context_.options.shared_memory;
@@ -198,7 +199,7 @@ void LoadExecutor::Begin(const action::StartRead& order) {
     return Fail(load.number, made);
   }
   load.consumer =
-      std::make_shared<LoadConsumer>(*order.plan, order.order, load.source, context_.pool, ConsumerOptions(order));
+      std::make_shared<LoadConsumer>(*order.plan, order.peers, load.source, context_.pool, ConsumerOptions(order));
   load.transfer = TransferService::Key::OfLoad(order.plan->plan_digest(), order.order.transfer_token());
   context_.transfers.Add(load.transfer, order.order.transfer_token(), load.source);
   Log(LogLevel::kInfo, order.source == nullptr ? "load_started" : "reshard_started",
@@ -214,7 +215,7 @@ void LoadExecutor::Begin(const action::StartRead& order) {
   load.consumer->Start();
   if (load.lender != nullptr) {
     context_.host.Do([&](Session& session, absl::Time) {
-      session.OnSource(load.number, {load.writable_id, std::max<uint64_t>(order.source->slab_bytes, 4096)});
+      session.loads().OnSource(load.number, {load.writable_id, std::max<uint64_t>(order.source->slab_bytes, 4096)});
     });
   }
   ReportProgress(load);  // those who wait for the load look again
@@ -252,7 +253,7 @@ void LoadExecutor::EndNow(uint64_t number) {
     MutexLock lock(mutex_);
     retired_.push_back(std::move(load.consumer));
   }
-  context_.host.Do([&](Session& session, absl::Time) { session.OnReadStopped(number); });
+  context_.host.Do([&](Session& session, absl::Time) { session.loads().OnStopped(number); });
 }
 
 void LoadExecutor::DestroyRetired() {

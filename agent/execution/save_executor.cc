@@ -43,8 +43,9 @@ void SaveExecutor::Tick() {
   if (writing == nullptr) return;
   const std::vector<uint32_t> waiting_for =
       writing->moved_in != nullptr ? writing->moved_in->waiting_for() : std::vector<uint32_t>();
-  context_.host.Do(
-      [&](Session& session, absl::Time) { session.OnWriteProgress(writing->save, writing->bytes_done, waiting_for); });
+  context_.host.Do([&](Session& session, absl::Time) {
+    session.saves().OnWriteProgress(writing->save, writing->bytes_done, waiting_for);
+  });
 }
 
 void SaveExecutor::Cancel() {
@@ -88,7 +89,7 @@ void SaveExecutor::MakeSlabNow(uint64_t bytes) {
   } else {
     Log(LogLevel::kError, "slab_refused", {{"bytes", bytes}, {"error", made.status()}});
   }
-  context_.host.Do([&](Session& session, absl::Time now) { session.OnSlab(std::move(made), now); });
+  context_.host.Do([&](Session& session, absl::Time) { session.OnSlab(std::move(made)); });
 }
 
 absl::Status SaveExecutor::Lend(const action::StartWrite& order, const std::shared_ptr<SharedMemory>& slab) {
@@ -133,7 +134,7 @@ void SaveExecutor::StartWrite(const action::StartWrite& order) {
     options.boot_id = context_.boot_id;
     options.token = context_.tokens.Current();
     options.shared_memory = context_.options.shared_memory;
-    run->moved_in = std::make_shared<ShardFetcher>(order.target, order.order, std::move(options));
+    run->moved_in = std::make_shared<ShardFetcher>(order.target, order.order, order.peers, std::move(options));
   }
   std::shared_ptr<SharedMemory> slab;
   {
@@ -201,9 +202,9 @@ void SaveExecutor::EndWrite(const action::StartWrite& order, const WriterRun& ru
   }
   context_.host.Do([&](Session& session, absl::Time) {
     if (outcome.ok()) {
-      session.OnWriteEnded(order.save, std::move(outcome->result));
+      session.saves().OnWriteEnded(order.save, std::move(outcome->result));
     } else {
-      session.OnWriteEnded(order.save, outcome.status());
+      session.saves().OnWriteEnded(order.save, outcome.status());
     }
   });
 }

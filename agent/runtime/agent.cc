@@ -138,7 +138,7 @@ bool Agent::Drain(absl::Duration timeout) {
     uint64_t version = 0;
     const bool holds = host_.Do([&](Session& session, absl::Time) {
       version = session.version();
-      return session.HoldsStagedSaves();
+      return session.saves().HoldsStaged();
     });
     const absl::Duration left = deadline - Clock::Real().SteadyNow();
     if (!holds) return true;
@@ -214,6 +214,8 @@ void Agent::Execute(Action action) {
     link_->PutLayout(put->layout);
   } else if (const auto* get = std::get_if<action::GetPlan>(&action)) {
     link_->GetPlan(get->digest, get->known);
+  } else if (const auto* peers = std::get_if<action::GetPeers>(&action)) {
+    link_->GetPeers(peers->ranks);
   } else if (const auto* slab = std::get_if<action::MakeSlab>(&action)) {
     saves_->MakeSlab(slab->bytes);
   } else if (const auto* write = std::get_if<action::StartWrite>(&action)) {

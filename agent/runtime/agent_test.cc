@@ -581,15 +581,6 @@ class LoadTest : public AgentTest {
     order.set_step(7);
     order.set_plan_digest("load-plan");
     order.set_transfer_token(token);
-    for (uint32_t rank = 0; rank < 2; ++rank) {
-      const v1::RegisterAgentRequest registration = coordinator_.registration(rank);
-      auto* peer = order.add_peers();
-      peer->set_rank(rank);
-      peer->set_incarnation(registration.agent().incarnation());
-      peer->set_transfer_address(registration.transfer_address());
-      peer->set_descriptor_socket(registration.descriptor_socket());
-      peer->set_boot_id(registration.boot_id());
-    }
     return order;
   }
 
@@ -773,6 +764,24 @@ TEST_F(LoadTest, MissingFile_IsFound) {
   EXPECT_TRUE(HasReason(StatusFromProto(failed.error()), Reason::kFileMissing));
 }
 
+TEST_F(LoadTest, Peers_AreAskedForOnce_AndOnlyTheOtherSources) {
+  RunLoad("shared-memory");
+  EXPECT_EQ(coordinator_.peer_requests(0), std::vector<std::vector<uint32_t>>({{1}}));
+  EXPECT_EQ(coordinator_.peer_requests(1), std::vector<std::vector<uint32_t>>({{0}}));
+}
+
+TEST_F(LoadTest, SourceThatNobodyHolds_EndsTheLoadByName) {
+  coordinator_.Hide(1);
+  Save();
+  coordinator_.AddPlan(0, "load-plan", PlanFor(0).SerializeAsString());
+  OrderLoad(0, LoadOrderOf(v1::LoadOrder::READ));
+  std::thread trainer([&] { (void)trainers_[0]->BeginLoad(*WholeLayout(), 1); });
+  const absl::Status error = StatusFromProto(AwaitLoad(0, v1::LoadState::FAILED).error());
+  EXPECT_TRUE(HasReason(error, Reason::kTransportFailed)) << error;
+  EXPECT_NE(error.message().find("no address of rank 1"), std::string::npos) << error;
+  trainer.join();
+}
+
 TEST_F(LoadTest, WhoHasNotItsToken_GetsNothingOfALoad) {
   Save();
   coordinator_.AddPlan(0, "load-plan", PlanFor(0).SerializeAsString());
@@ -780,16 +789,16 @@ TEST_F(LoadTest, WhoHasNotItsToken_GetsNothingOfALoad) {
   std::thread trainer([&] { EXPECT_TRUE(trainers_[0]->BeginLoad(*WholeLayout(), 1).ok()); });
   AwaitLoad(0, v1::LoadState::READING);
   trainer.join();
-  const v1::TransferPeer source = LoadOrderOf(v1::LoadOrder::READ).peers(0);
+  const v1::RegisterAgentRequest source = coordinator_.registration(0);
   const auto stub = v1::TransferService::NewStub(MakeChannel(source.transfer_address()));
-  const auto ask = [&](const std::string& number_of, const std::string& token) {
+  const auto ask = [&](const std::string& number_of, const std::string& token, uint64_t process = 0) {
     v1::AwaitRoundRequest request;
     v1::TransferIdentity& transfer = *request.mutable_transfer();
     transfer.set_job("demo");
     transfer.set_plan_digest("load-plan");
     transfer.set_load_number(TransferService::Key::OfLoad("load-plan", number_of).load_number);
     transfer.set_consumer_rank(1);
-    transfer.set_source_incarnation(source.incarnation());
+    transfer.set_source_incarnation(process != 0 ? process : source.agent().incarnation());
     transfer.set_token(token);
     request.mutable_max_wait()->set_nanos(1);
     grpc::ClientContext context;
@@ -801,6 +810,7 @@ TEST_F(LoadTest, WhoHasNotItsToken_GetsNothingOfALoad) {
   EXPECT_TRUE(ask("secret", "secret").ok());
   EXPECT_TRUE(HasReason(ask("secret", "guess"), Reason::kBadToken));
   EXPECT_TRUE(HasReason(ask("guess", "guess"), Reason::kPlanUnknown)) << "of another load, or none";
+  EXPECT_TRUE(HasReason(ask("secret", "secret", 77), Reason::kStaleIncarnation)) << "of the process before this one";
 }
 
 // A source that was told to abort before its consumers were does not end their load: the coordinator's word does.

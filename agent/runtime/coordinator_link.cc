@@ -13,6 +13,7 @@
 #include "common/rpc/endpoint.h"
 #include "common/rpc/plan_part.h"
 #include "common/status/reason.h"
+#include "common/status/retry_delay.h"
 #include "common/status/status.h"
 
 namespace cairn {
@@ -26,6 +27,9 @@ constexpr absl::Duration kLongestPause = absl::Seconds(1);
 constexpr absl::Duration kProgressInterval = absl::Milliseconds(500);
 constexpr uint64_t kChunkBytes = uint64_t{2} << 20;
 constexpr uint64_t kMaxPlanBytes = uint64_t{1} << 30;
+// An upload or download that an overloaded coordinator has refused so often is given up. If it is still wanted, the
+// next orders bring it again.
+constexpr int kMostRefusals = 10;
 
 }  // namespace
 
@@ -56,7 +60,10 @@ CoordinatorLink::CoordinatorLink(SessionHost& host, CoordinatorLinkOptions optio
     : host_(host),
       options_(std::move(options)),
       stub_(v1::AgentCoordinationService::NewStub(MakeChannel(options_.address))),
-      checkpoints_(v1::CheckpointService::NewStub(MakeChannel(options_.address))) {}
+      checkpoints_(v1::CheckpointService::NewStub(MakeChannel(options_.address))),
+      pace_(options_.registration.world_size(), [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+        return std::uniform_real_distribution<double>(0, 1)(random_);  // the pace is used under the lock
+      }) {}
 
 CoordinatorLink::~CoordinatorLink() { Stop(false); }
 
@@ -71,6 +78,7 @@ void CoordinatorLink::Stop(bool unregister) {
   {
     MutexLock lock(mutex_);
     for (grpc::ClientContext* call : calls_) call->TryCancel();
+    stopped_.NotifyAll();
   }
   transfers_.Stop();
   if (thread_.joinable()) thread_.join();
@@ -100,22 +108,65 @@ void CoordinatorLink::Nudge() {
   if (waiting_ != nullptr) waiting_->TryCancel();
 }
 
+bool CoordinatorLink::AwaitTurn(absl::Time (LinkPace::*from)() const) {
+  MutexLock lock(mutex_);
+  while (!stopping_) {
+    const absl::Duration left = (pace_.*from)() - Clock::Real().SteadyNow();
+    if (left <= absl::ZeroDuration()) return true;
+    stopped_.WaitFor(mutex_, std::min(left, LinkPace::kLongestWait));
+  }
+  return false;
+}
+
+bool CoordinatorLink::NoteOverload(const absl::Status& status) {
+  const auto delay = RetryDelayOf(status);
+  if (!absl::IsResourceExhausted(status) || !delay.has_value()) return false;
+  absl::Duration wait;
+  {
+    MutexLock lock(mutex_);
+    const absl::Time now = Clock::Real().SteadyNow();
+    pace_.OnOverloaded(*delay, now);
+    wait = pace_.transfer_from() - now;
+  }
+  Log(LogLevel::kInfo, "coordinator_overloaded", {{"seconds", absl::ToDoubleSeconds(wait)}, {"error", status}});
+  return true;
+}
+
+template <typename Request, typename Response>
+absl::Status CoordinatorLink::Transfer(grpc::Status (v1::AgentCoordinationService::Stub::*method)(grpc::ClientContext*,
+                                                                                                  const Request&,
+                                                                                                  Response*),
+                                       Request& request, Response& response) {
+  for (int refusals = 1;; ++refusals) {
+    if (!AwaitTurn(&LinkPace::transfer_from)) return MakeError(Reason::kInterrupted, "the agent ends");
+    // The epoch may have changed while it waited.
+    host_.Do([&](Session& session, absl::Time) { *request.mutable_agent() = session.Identity(); });
+    response.Clear();
+    StoppableCall call(*this, kChunkTimeout);
+    const absl::Status status = call.ErrorOf((stub_.get()->*method)(call.context(), request, &response));
+    if (!NoteOverload(status) || refusals == kMostRefusals) return status;
+  }
+}
+
 void CoordinatorLink::Loop() {
-  std::mt19937 random(std::random_device{}());
   absl::Duration pause = kFirstPause;
   std::string last_error;
   absl::Time conflict_since = absl::InfiniteFuture();
+  bool was_registered = false;
   while (!stopping_) {
     const bool registered = host_.Do([](Session& session, absl::Time) { return session.registered(); });
+    if (!registered && !AwaitTurn(&LinkPace::register_from)) return;
     const absl::Status status = registered ? Synchronize() : Register();
     if (stopping_) return;
     if (status.ok()) {
+      was_registered = true;
       if (!last_error.empty()) Log(LogLevel::kInfo, "coordinator_reached", {{"coordinator", options_.address}});
       last_error.clear();
       pause = kFirstPause;
       continue;
     }
     host_.Do([&](Session& session, absl::Time now) { session.OnLinkFailed(status, now); });
+    NoteOverload(status);
     const auto reason = ReasonOf(status);
     const absl::Time now = Clock::Real().SteadyNow();
     // May end by itself: a lease ends, storage is mounted, a coordinator that was started anew puts its token where
@@ -126,7 +177,11 @@ void CoordinatorLink::Loop() {
     if (reason == Reason::kNotRegistered || reason == Reason::kStaleEpoch) {
       Log(LogLevel::kInfo, "register_again", {{"error", status}});
       host_.Do([](Session& session, absl::Time) { session.OnUnregistered(); });
-      if (registered) continue;  // at once; a second refusal pauses
+      if (registered) {  // in its turn; a second refusal pauses
+        MutexLock lock(mutex_);
+        pace_.OnLost(lease_ttl_, now);
+        continue;
+      }
     } else if (reason == Reason::kStaleIncarnation || reason == Reason::kBadJobName ||
                reason == Reason::kRankOutOfRange || now - conflict_since >= options_.register_timeout) {
       Log(LogLevel::kError, "refused", {{"error", status}});
@@ -136,8 +191,17 @@ void CoordinatorLink::Loop() {
       Log(LogLevel::kWarn, registered ? "synchronize_failed" : "register_failed", {{"error", status}});
       last_error = text;
     }
+    if (!registered && was_registered && reason == Reason::kCoordinatorUnreachable) {
+      // It may come back to all agents at one instant, which then all try again.
+      MutexLock lock(mutex_);
+      pace_.OnLost(lease_ttl_, now);
+    }
     // Half to all of the pause, so that a thousand agents do not come back together.
-    const double part = std::uniform_real_distribution<double>(0.5, 1.0)(random);
+    double part = 0;
+    {
+      MutexLock lock(mutex_);
+      part = std::uniform_real_distribution<double>(0.5, 1.0)(random_);
+    }
     const uint64_t version = host_.Do([](Session& session, absl::Time) { return session.version(); });
     host_.WaitForChange(version, pause * part);
     pause = std::min(pause * 2, kLongestPause);
@@ -197,8 +261,8 @@ absl::Status CoordinatorLink::Synchronize() {
   if (called.error_code() == grpc::StatusCode::CANCELLED) return absl::OkStatus();
   CAIRN_RETURN_IF_ERROR(call.ErrorOf(called));
   uint64_t now_version = 0;
-  CAIRN_RETURN_IF_ERROR(host_.Do([&](Session& session, absl::Time now) {
-    const absl::Status status = session.OnOrders(response, now);
+  CAIRN_RETURN_IF_ERROR(host_.Do([&](Session& session, absl::Time) {
+    const absl::Status status = session.OnOrders(response);
     now_version = session.version();
     active = session.active();
     return status;
@@ -221,16 +285,13 @@ void CoordinatorLink::PutLayout(RankLayoutPtr layout) {
 absl::Status CoordinatorLink::SendLayout(const RankLayout& layout) {
   uint64_t offset = 0;
   do {
-    if (stopping_) return MakeError(Reason::kInterrupted, "the agent ends");
     v1::PutLayoutRequest request;
-    host_.Do([&](Session& session, absl::Time) { *request.mutable_agent() = session.Identity(); });
     request.set_digest(layout.digest);
     request.set_total_bytes(layout.bytes.size());
     request.set_offset(offset);
     request.set_chunk(layout.bytes.substr(offset, kChunkBytes));
-    StoppableCall call(*this, kChunkTimeout);
     v1::PutLayoutResponse response;
-    CAIRN_RETURN_IF_ERROR(call.ErrorOf(stub_->PutLayout(call.context(), request, &response)));
+    CAIRN_RETURN_IF_ERROR(Transfer(&v1::AgentCoordinationService::Stub::PutLayout, request, response));
     if (response.received_bytes() <= offset || response.received_bytes() > layout.bytes.size()) {
       if (response.received_bytes() == layout.bytes.size()) return absl::OkStatus();
       return MakeError(Reason::kInternal, absl::StrCat("after the chunk at ", offset, " the coordinator wants ",
@@ -246,7 +307,7 @@ void CoordinatorLink::GetPlan(std::string digest, std::string known) {
     auto plan = WithMemory("to fetch a plan", [&] { return FetchPlan(digest, known); });
     if (!plan.ok())
       Log(LogLevel::kWarn, "get_plan_failed", {{"plan", DigestHex(digest).substr(0, 12)}, {"error", plan.status()}});
-    host_.Do([&](Session& session, absl::Time now) { session.OnPlan(digest, std::move(plan), now); });
+    host_.Do([&](Session& session, absl::Time) { session.OnPlan(digest, std::move(plan)); });
   });
 }
 
@@ -255,15 +316,12 @@ absl::StatusOr<std::string> CoordinatorLink::FetchPlan(const std::string& digest
   std::string plan;
   uint64_t total = 0;
   do {
-    if (stopping_) return MakeError(Reason::kInterrupted, "the agent ends");
     v1::GetPlanRequest request;
-    host_.Do([&](Session& session, absl::Time) { *request.mutable_agent() = session.Identity(); });
     request.set_plan_digest(digest);
     request.set_offset(plan.size());
     if (plan.empty()) request.set_known_part_digest(known_digest);
-    StoppableCall call(*this, kChunkTimeout);
     v1::GetPlanResponse response;
-    CAIRN_RETURN_IF_ERROR(call.ErrorOf(stub_->GetPlan(call.context(), request, &response)));
+    CAIRN_RETURN_IF_ERROR(Transfer(&v1::AgentCoordinationService::Stub::GetPlan, request, response));
     if (response.same_part()) {
       if (known_digest.empty() || !plan.empty()) {
         return MakeError(Reason::kInternal, "the coordinator says that the plan is one that was not named");
@@ -279,6 +337,22 @@ absl::StatusOr<std::string> CoordinatorLink::FetchPlan(const std::string& digest
     plan += response.chunk();
   } while (plan.size() < total);
   return plan;
+}
+
+void CoordinatorLink::GetPeers(std::vector<uint32_t> ranks) {
+  transfers_.Post([this, ranks = std::move(ranks)] {
+    const auto peers = FetchPeers(ranks);
+    if (!peers.ok()) Log(LogLevel::kWarn, "get_peers_failed", {{"ranks", ranks.size()}, {"error", peers.status()}});
+    host_.Do([&](Session& session, absl::Time) { session.OnPeers(ranks, peers); });
+  });
+}
+
+absl::StatusOr<v1::GetTransferPeersResponse> CoordinatorLink::FetchPeers(const std::vector<uint32_t>& ranks) {
+  v1::GetTransferPeersRequest request;
+  request.mutable_ranks()->Assign(ranks.begin(), ranks.end());
+  v1::GetTransferPeersResponse response;
+  CAIRN_RETURN_IF_ERROR(Transfer(&v1::AgentCoordinationService::Stub::GetTransferPeers, request, response));
+  return response;
 }
 
 void CoordinatorLink::ListCheckpoints(v1::ListCheckpointsRequest request,

@@ -1,5 +1,6 @@
 // The agent's side of AgentCoordinationService: keeps it registered, exchanges state for orders in one long-poll loop,
-// and moves layouts and plans. Every call has a deadline; failed ones are tried again with growing pauses.
+// and moves layouts and plans. Every call has a deadline; failed ones are tried again with growing pauses. What an
+// overloaded coordinator refuses waits as long as it says, while the loop goes on (link_pace.h).
 #ifndef CAIRN_AGENT_RUNTIME_COORDINATOR_LINK_H_
 #define CAIRN_AGENT_RUNTIME_COORDINATOR_LINK_H_
 
@@ -7,15 +8,19 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <random>
 #include <set>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "agent/runtime/link_pace.h"
 #include "agent/session/session_host.h"
 #include "cairn/v1/agent_coordination_service.grpc.pb.h"
 #include "cairn/v1/checkpoint_service.grpc.pb.h"
+#include "common/base/mutex.h"
 #include "common/process/task_queue.h"
 #include "common/rpc/token_source.h"
 
@@ -59,6 +64,7 @@ class CoordinatorLink {
   // Answered by the session's events.
   void PutLayout(RankLayoutPtr layout);
   void GetPlan(std::string digest, std::string known);
+  void GetPeers(std::vector<uint32_t> ranks);
 
   // One page of the job's committed checkpoints; `done` is called on one of gRPC's threads.
   void ListCheckpoints(v1::ListCheckpointsRequest request,
@@ -69,10 +75,20 @@ class CoordinatorLink {
   class StoppableCall;
 
   void Loop();
+  // Waits until the pace lets a call begin; false if the link was stopped meanwhile.
+  bool AwaitTurn(absl::Time (LinkPace::*from)() const);
+  // True for the refusal of an overloaded coordinator; then its delay is kept.
+  bool NoteOverload(const absl::Status& status);
+  // An upload or download: waits for its turn, and repeats what an overloaded coordinator refuses. Blocks.
+  template <typename Request, typename Response>
+  absl::Status Transfer(grpc::Status (v1::AgentCoordinationService::Stub::*method)(grpc::ClientContext*, const Request&,
+                                                                                   Response*),
+                        Request& request, Response& response);
   absl::Status Register();
   absl::Status Synchronize();
   absl::Status SendLayout(const RankLayout& layout);
   absl::StatusOr<std::string> FetchPlan(const std::string& digest, const std::string& known);
+  absl::StatusOr<v1::GetTransferPeersResponse> FetchPeers(const std::vector<uint32_t>& ranks);
   // The error of a call; after BAD_TOKEN the next one sends another token, if there is one.
   absl::Status ErrorOf(const grpc::Status& status, const std::string& token) const;
 
@@ -82,6 +98,9 @@ class CoordinatorLink {
   const std::unique_ptr<v1::CheckpointService::Stub> checkpoints_;
   std::atomic<bool> stopping_ = false;
   Mutex mutex_;
+  CondVar stopped_;
+  std::mt19937 random_ ABSL_GUARDED_BY(mutex_){std::random_device{}()};
+  LinkPace pace_ ABSL_GUARDED_BY(mutex_);
   std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mutex_);
   grpc::ClientContext* waiting_ ABSL_GUARDED_BY(mutex_) = nullptr;  // the call that a change ends
   absl::Duration lease_ttl_ = absl::Seconds(10);                    // of the loop's thread

@@ -67,15 +67,15 @@ class ReplicaCheckTest : public ::testing::Test {
     order.set_sample_replicas(sample_);
     response.set_check_replicas(check_all_);
     response.set_sample_replicas(sample_);
-    ASSERT_TRUE(session_.OnOrders(response, now_).ok());
+    ASSERT_TRUE(session_.OnOrders(response).ok());
     for (bool more = true; more;) {
       more = false;
       for (Action& action : session_.TakeActions()) {
         if (const auto* get = std::get_if<action::GetPlan>(&action)) {
-          session_.OnPlan(get->digest, plans_.at(get->digest), now_);
+          session_.OnPlan(get->digest, plans_.at(get->digest));
           more = true;
         } else if (const auto* slab = std::get_if<action::MakeSlab>(&action)) {
-          session_.OnSlab(SlabDescription{1, slab->bytes}, now_);
+          session_.OnSlab(SlabDescription{1, slab->bytes});
           more = true;
         }
       }
@@ -98,7 +98,7 @@ class ReplicaCheckTest : public ::testing::Test {
     request.add_object_sizes(8192);
     for (size_t i = 0; i < checked; ++i) request.add_check_checksums(1000 + static_cast<uint32_t>(i));
     for (size_t i = 0; i < sampled; ++i) request.add_sampled_checksums(2000 + static_cast<uint32_t>(i));
-    return session_.CommitStaging(request, now_);
+    return session_.CommitStaging(request);
   }
 
   v1::SaveState State() { return session_.BuildRequest(std::nullopt).state().saves(0); }

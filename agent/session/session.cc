@@ -4,66 +4,53 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/digest.h"
 #include "common/base/time_proto.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/status/status_proto.h"
+#include "common/storage/checkpoint_path.h"
 
 namespace cairn {
 namespace {
 
-// Besides those in use.
-constexpr size_t kKeptLayouts = 8;
-constexpr size_t kKeptPlans = 8;
 // A trainer that was replaced notices within a second, so few of them still call.
 constexpr size_t kKeptReplaced = 64;
 
 }  // namespace
 
-Session::Session(SessionOptions options)
-    : options_(std::move(options)), link_trouble_(options_.rank), next_save_(options_.incarnation | 1) {}
-
-std::vector<Action> Session::TakeActions() { return std::exchange(actions_, {}); }
-
-bool Session::active() const {
-  return !saves_.empty() ||
-         std::any_of(loads_.begin(), loads_.end(), [](const auto& entry) { return !entry.second.ended; });
-}
-
 v1::AgentIdentity Session::Identity() const {
   v1::AgentIdentity identity;
-  identity.set_job(options_.job);
-  identity.set_rank(options_.rank);
-  identity.set_incarnation(options_.incarnation);
-  identity.set_coordinator_epoch(coordinator_epoch_);
+  identity.set_job(context_.options.job);
+  identity.set_rank(context_.options.rank);
+  identity.set_incarnation(context_.options.incarnation);
+  identity.set_coordinator_epoch(context_.coordinator_epoch);
   return identity;
 }
 
 absl::Status Session::CheckEpoch(uint64_t epoch) const {
-  if (epoch >= coordinator_epoch_) return absl::OkStatus();
+  if (epoch >= context_.coordinator_epoch) return absl::OkStatus();
   return MakeError(Reason::kStaleEpoch, absl::StrCat("an answer from coordinator epoch ", epoch, ", but epoch ",
-                                                     coordinator_epoch_, " has been heard of"));
+                                                     context_.coordinator_epoch, " has been heard of"));
 }
 
 absl::Status Session::OnRegistered(const v1::RegisterAgentResponse& response) {
   CAIRN_RETURN_IF_ERROR(CheckEpoch(response.coordinator_epoch()));
-  coordinator_epoch_ = response.coordinator_epoch();
-  membership_epoch_ = response.membership_epoch();
+  context_.coordinator_epoch = response.coordinator_epoch();
+  plans_.peers().Begin({response.coordinator_epoch(), response.membership_epoch()});
   known_revision_ = 0;
   lease_ttl_ = DurationOf(response.lease_ttl());
-  registered_ = true;
-  Changed();
+  context_.registered = true;
+  context_.Changed();
   return absl::OkStatus();
 }
 
 void Session::OnUnregistered() {
-  registered_ = false;
+  context_.registered = false;
   known_revision_ = 0;
   // What the old coordinator said about plans is the old one's; a new one may have found it again, and will say so.
-  current_plan_digest_.clear();
+  plans_.ForgetCurrent();
   current_plan_error_ = absl::OkStatus();
-  Changed();
+  context_.Changed();
 }
 
 v1::SynchronizeAgentRequest Session::BuildRequest(std::optional<int64_t> current_step) {
@@ -78,52 +65,33 @@ v1::SynchronizeAgentRequest Session::BuildRequest(std::optional<int64_t> current
   if (trainer_ && current_step) trainer.set_current_step(*current_step);
   trainer.set_layout_digest(trainer_layout_);
   *state.mutable_arm() = arm_;
-  told_saves_.clear();
-  told_loads_.clear();
   told_layout_ = trainer_layout_;
-  for (const auto& [step, save] : saves_) {
-    *state.add_saves() = StateOf(save);
-    told_saves_[step] = save.id;
-  }
-  asked_.AddTo(state);
-  for (const auto& [number, load] : loads_) {
-    if (load.ended) continue;
-    *state.add_loads() = StateOf(load);
-    told_loads_[number] = load.trainer;
-  }
-  state.set_memory_budget(options_.memory_budget);
-  state.set_round_bytes(options_.round_bytes);
+  saves_.AddTo(state);
+  loads_.AddTo(state);
+  state.set_memory_budget(context_.options.memory_budget);
+  state.set_round_bytes(context_.options.round_bytes);
   return request;
 }
 
-absl::Status Session::OnOrders(const v1::SynchronizeAgentResponse& response, absl::Time now) {
+absl::Status Session::OnOrders(const v1::SynchronizeAgentResponse& response) {
   CAIRN_RETURN_IF_ERROR(CheckEpoch(response.coordinator_epoch()));
-  link_trouble_.Over();
-  coordinator_epoch_ = response.coordinator_epoch();
-  membership_epoch_ = response.membership_epoch();
+  context_.trouble.Over();
+  context_.coordinator_epoch = response.coordinator_epoch();
+  plans_.peers().Heard({response.coordinator_epoch(), response.membership_epoch()});
   known_revision_ = response.revision();
   if (response.has_lease_ttl()) lease_ttl_ = DurationOf(response.lease_ttl());
-  current_plan_digest_ = response.current_plan_digest();
-  current_plan_checks_replicas_ = response.check_replicas();
-  current_plan_samples_replicas_ = response.sample_replicas();
+  plans_.SetCurrent({response.current_plan_digest(), response.check_replicas(), response.sample_replicas()});
   // An answer to a request that named another layout says nothing about this one.
   current_plan_error_ =
       told_layout_ == trainer_layout_ ? StatusFromProto(response.current_plan_error()) : absl::OkStatus();
   for (const std::string& digest : response.wanted_layouts()) {
-    const auto layout = layouts_.find(digest);
-    if (layout == layouts_.end() || !puts_.insert(digest).second) continue;
-    Do(action::PutLayout{layout->second});
+    RankLayoutPtr layout = layouts_.Find(digest);
+    if (layout == nullptr || !puts_.insert(digest).second) continue;
+    context_.Do(action::PutLayout{std::move(layout)});
   }
   if (response.has_arm()) ApplyArm(response.arm());
-  for (const v1::SaveOrder& order : response.saves()) {
-    if (!asked_.Apply(order)) ApplySave(order, now);
-  }
-  // A save that was never begun here and that the coordinator no longer speaks of needs no answer.
-  std::erase_if(saves_, [&](const auto& entry) {
-    return entry.second.id == 0 && std::none_of(response.saves().begin(), response.saves().end(),
-                                                [&](const auto& order) { return order.step() == entry.first; });
-  });
-  for (const v1::LoadOrder& order : response.loads()) ApplyLoad(order);
+  saves_.Obey(response.saves());
+  for (const v1::LoadOrder& order : response.loads()) loads_.Obey(order);
   Advance();
   return absl::OkStatus();
 }
@@ -133,18 +101,14 @@ void Session::OnLayoutPut(const std::string& digest, const absl::Status&) {
   puts_.erase(digest);
 }
 
-void Session::OnPlan(const std::string& digest, absl::StatusOr<std::string> bytes, absl::Time) {
-  gets_.erase(digest);
-  // If it failed (another plan has taken its place, or the coordinator restarted), the next orders say what to fetch.
-  if (!bytes.ok()) return;
-  if (plans_.insert_or_assign(digest, *std::move(bytes)).second) plan_order_.push_back(digest);
-  while (plan_order_.size() > kKeptPlans) {
-    plans_.erase(plan_order_.front());
-    images_.erase(plan_order_.front());
-    plan_order_.pop_front();
-  }
+void Session::OnPlan(const std::string& digest, absl::StatusOr<std::string> bytes) {
+  if (!plans_.OnPlan(digest, std::move(bytes))) return;
   Advance();
-  Changed();
+  context_.Changed();
+}
+
+void Session::OnPeers(const std::vector<uint32_t>& ranks, const absl::StatusOr<v1::GetTransferPeersResponse>& answer) {
+  if (plans_.OnPeers(ranks, answer)) Advance();
 }
 
 void Session::ApplyArm(const v1::ArmOrder& order) {
@@ -156,24 +120,24 @@ void Session::ApplyArm(const v1::ArmOrder& order) {
       arm_.set_step(order.step());
       if (trainer_) {
         arm_.set_status(v1::ArmState::STATUS_UNSPECIFIED);
-        Do(action::ControlPage{order});
+        context_.Do(action::ControlPage{order});
       } else {
         arm_.set_status(v1::ArmState::REFUSED);
-        Changed();
+        context_.Changed();
       }
       return;
     case v1::ArmOrder::AGREE:
-      if (same && arm_.status() == v1::ArmState::ARMED) Do(action::ControlPage{order});
+      if (same && arm_.status() == v1::ArmState::ARMED) context_.Do(action::ControlPage{order});
       return;
     case v1::ArmOrder::DISARM:
       if (same && arm_.status() == v1::ArmState::DISARMED) return;
       arm_.set_number(order.number());
       arm_.set_step(order.step());
       if (trainer_) {
-        Do(action::ControlPage{order});
+        context_.Do(action::ControlPage{order});
       } else {
         arm_.set_status(v1::ArmState::DISARMED);
-        Changed();
+        context_.Changed();
       }
       return;
     default:
@@ -184,14 +148,14 @@ void Session::ApplyArm(const v1::ArmOrder& order) {
 void Session::OnControlPage(uint64_t number, v1::ArmState::Status status) {
   if (arm_.number() != number || arm_.status() == status) return;
   arm_.set_status(status);
-  Changed();
+  context_.Changed();
 }
 
 absl::Status Session::Replaced() const {
   return MakeError(Reason::kStaleIncarnation,
-                   absl::StrCat("rank ", options_.rank, " of job ", options_.job,
+                   absl::StrCat("rank ", context_.options.rank, " of job ", context_.options.job,
                                 ": another trainer has taken this one's place; stop this process"),
-                   {{"job", options_.job}, {"rank", absl::StrCat(options_.rank)}});
+                   {{"job", context_.options.job}, {"rank", absl::StrCat(context_.options.rank)}});
 }
 
 absl::Status Session::CheckAttach(uint64_t trainer, uint64_t previous_agent) const {
@@ -200,7 +164,8 @@ absl::Status Session::CheckAttach(uint64_t trainer, uint64_t previous_agent) con
   // without end.
   if (std::find(replaced_.begin(), replaced_.end(), trainer) != replaced_.end()) return Replaced();
   if (previous_agent == 0) return absl::OkStatus();
-  const bool given_on = previous_agent == options_.incarnation && last_trainer_ != 0 && last_trainer_ != trainer;
+  const bool given_on =
+      previous_agent == context_.options.incarnation && last_trainer_ != 0 && last_trainer_ != trainer;
   return trainer_ || given_on ? Replaced() : absl::OkStatus();
 }
 
@@ -214,38 +179,32 @@ void Session::Attach(uint64_t trainer) {
   trainer_ = trainer;
   last_trainer_ = trainer;
   trainer_layout_.clear();
-  Changed();
+  context_.Changed();
 }
 
-void Session::OnTrainerGone(uint64_t trainer, TrainerEnd how) {
-  slab_use_.TrainerGone(trainer, how);
-  asked_.TrainerGone(trainer);
-  if (trainer_ != trainer) {
-    Advance();  // the slab may be free now
-    Changed();
-    return;
-  }
+absl::Status Session::Lost(TrainerEnd how, std::string_view when) const {
   const std::string_view ended = how == TrainerEnd::kEnded      ? "ended"
                                  : how == TrainerEnd::kReplaced ? "was replaced by another one"
                                                                 : "detached";
-  const auto lost = [&](std::string_view what) {
-    return MakeError(
-        Reason::kTrainerLost,
-        absl::StrCat("rank ", options_.rank, ": the trainer ", absl::string_view(ended.data(), ended.size()), " ",
-                     absl::string_view(what.data(), what.size())),
-        {{"rank", absl::StrCat(options_.rank)}, {"ranks", absl::StrCat(options_.rank)}});
-  };
-  for (auto& [step, save] : saves_) {
-    if (save.trainer != trainer) continue;
-    if (save.phase == v1::SaveState::BEGUN || save.phase == v1::SaveState::STAGING) {
-      Fail(save, lost("before its state was staged"));
-    }
+  const std::string rank = absl::StrCat(context_.options.rank);
+  return MakeError(Reason::kTrainerLost,
+                   absl::StrCat("rank ", rank, ": the trainer ", absl::string_view(ended.data(), ended.size()), " ",
+                                absl::string_view(when.data(), when.size())),
+                   {{"rank", rank}, {"ranks", rank}});
+}
+
+void Session::OnTrainerGone(uint64_t trainer, TrainerEnd how) {
+  slab_.use().TrainerGone(trainer, how);
+  saves_.ForgetQuestions(trainer);
+  if (trainer_ != trainer) {
+    Advance();  // the slab may be free now
+    context_.Changed();
+    return;
   }
-  for (auto& [number, load] : loads_) {
-    if (load.trainer == trainer && !load.ended && !load.consumed) Fail(load, lost("while it was loading"));
-  }
+  saves_.OnTrainerLost(trainer, Lost(how, "before its state was staged"));
+  loads_.OnTrainerLost(trainer, Lost(how, "while it was loading"));
   trainer_.reset();
-  slab_error_ = absl::OkStatus();
+  slab_.ForgetError();
   // The page is made anew for the next trainer.
   if (arm_.status() == v1::ArmState::ARMED || arm_.status() == v1::ArmState::AGREED) {
     arm_.set_status(v1::ArmState::DISARMED);
@@ -253,140 +212,126 @@ void Session::OnTrainerGone(uint64_t trainer, TrainerEnd how) {
     arm_.set_status(v1::ArmState::REFUSED);
   }
   Advance();
-  Changed();
+  context_.Changed();
 }
 
 absl::Status Session::CheckAttached(uint64_t trainer) const {
   if (trainer_ == trainer) return absl::OkStatus();
   if (std::find(replaced_.begin(), replaced_.end(), trainer) != replaced_.end()) return Replaced();
-  return MakeError(Reason::kNotRegistered, absl::StrCat("rank ", options_.rank, ": this trainer is not attached"));
+  return MakeError(Reason::kNotRegistered,
+                   absl::StrCat("rank ", context_.options.rank, ": this trainer is not attached"));
 }
 
 void Session::AddLayout(RankLayoutPtr layout) {
-  const std::string digest = layout->digest;
-  if (!layouts_.emplace(digest, std::move(layout)).second) std::erase(layout_order_, digest);
-  layout_order_.push_back(digest);
-  ForgetOldLayouts();
+  layouts_.Add(std::move(layout), [this](const std::string& digest) {
+    return digest == trainer_layout_ || saves_.Uses(digest) || loads_.Uses(digest);
+  });
 }
 
-// A layout is kept as long as the trainer, a save or a load that goes on has it, and a few more for calls to come.
-void Session::ForgetOldLayouts() {
-  const auto in_use = [&](const std::string& digest) {
-    const auto uses = [&](const auto& entry) { return entry.second.layout && entry.second.layout->digest == digest; };
-    const auto gives = [&](const auto& entry) {
-      return entry.second.source_layout && entry.second.source_layout->digest == digest;
-    };
-    return digest == trainer_layout_ || std::any_of(saves_.begin(), saves_.end(), uses) ||
-           std::any_of(loads_.begin(), loads_.end(), uses) || std::any_of(loads_.begin(), loads_.end(), gives);
-  };
-  size_t idle = 0;
-  for (auto digest = layout_order_.rbegin(); digest != layout_order_.rend(); ++digest) {
-    if (!in_use(*digest) && ++idle > kKeptLayouts) layouts_.erase(*digest);
-  }
-  std::erase_if(layout_order_, [&](const std::string& digest) { return !layouts_.contains(digest); });
-}
-
-absl::StatusOr<v1::PrepareResponse> Session::Prepare(const v1::PrepareRequest& request, absl::Time) {
+absl::StatusOr<v1::PrepareResponse> Session::Prepare(const v1::PrepareRequest& request) {
   CAIRN_RETURN_IF_ERROR(CheckAttached(request.trainer_incarnation()));
   v1::PrepareResponse response;
-  const auto layout = layouts_.find(request.layout().digest());
-  if (layout == layouts_.end()) {
+  const RankLayoutPtr layout = layouts_.Find(request.layout().digest());
+  if (layout == nullptr) {
     response.set_need_layout(true);
     return response;
   }
-  if (trainer_layout_ != layout->first) {
-    trainer_layout_ = layout->first;
+  if (trainer_layout_ != layout->digest) {
+    trainer_layout_ = layout->digest;
     current_plan_error_ = absl::OkStatus();
-    Changed();
+    context_.Changed();
   }
   CAIRN_RETURN_IF_ERROR(current_plan_error_);
-  SetPending(response);
+  context_.SetPending(response);
   // A plan of before the coordinator heard of this layout may be for another one.
-  if (current_plan_digest_.empty() || told_layout_ != trainer_layout_) return response;
-  const auto image = WantImage(current_plan_digest_, layout->second);
+  if (plans_.current().digest.empty() || told_layout_ != trainer_layout_) return response;
+  const auto image = plans_.WantImage(plans_.current().digest, layout);
   if (HasReason(image.status(), Reason::kLayoutChanged)) return response;
   CAIRN_RETURN_IF_ERROR(image.status());
   if (*image == nullptr) return response;
   // A slab in use is large enough or will be replaced by the next save.
-  if (!SlabIsHeld() || slab_->bytes < (*image)->slab_bytes) {
-    CAIRN_ASSIGN_OR_RETURN(const bool ready, WantSlab((*image)->slab_bytes, request.trainer_incarnation()));
+  const bool held = saves_.HoldsSlab();
+  if (!held || slab_.made()->bytes < (*image)->slab_bytes) {
+    CAIRN_ASSIGN_OR_RETURN(const bool ready, slab_.Want((*image)->slab_bytes, request.trainer_incarnation(), held));
     if (!ready) return response;
   }
-  cached_ = *image;
+  plans_.SetNewest(*image);
   response.set_pending(false);
   response.clear_stalled();
-  response.set_slab_bytes(slab_->bytes);
+  response.set_slab_bytes(slab_.made()->bytes);
   return response;
 }
 
-const std::string* Session::WantPlan(const std::string& digest, const std::string& known) {
-  const auto plan = plans_.find(digest);
-  if (plan != plans_.end()) return &plan->second;
-  if (!digest.empty() && gets_.insert(digest).second) {
-    const auto last = plans_.find(known);
-    Do(action::GetPlan{digest, last == plans_.end() ? "" : last->second});
+absl::StatusOr<v1::BeginSaveResponse> Session::BeginSave(const v1::BeginSaveRequest& request, absl::Time now) {
+  CAIRN_RETURN_IF_ERROR(CheckAttached(request.trainer_incarnation()));
+  CAIRN_RETURN_IF_ERROR(CheckStep(request.step()));
+  const RankLayoutPtr layout = layouts_.Find(request.layout().digest());
+  if (layout == nullptr) {
+    v1::BeginSaveResponse response;
+    response.set_need_layout(true);
+    return response;
   }
-  return nullptr;
+  const uint64_t begun = saves_.begun();
+  auto response = saves_.Begin(request, layout, now);
+  if (saves_.begun() != begun) trainer_layout_ = layout->digest;
+  return response;
 }
 
-absl::StatusOr<SaveImagePtr> Session::WantImage(const std::string& plan_digest, const RankLayoutPtr& layout) {
-  // A coordinator that has lost a plan may still name it: what is in use here needs no fetching.
-  if (cached_ && cached_->plan_digest == plan_digest && cached_->layout->digest == layout->digest) return cached_;
-  const auto image = images_.find(plan_digest);
-  if (image != images_.end() && image->second->layout->digest == layout->digest) return image->second;
-  const std::string* bytes = WantPlan(plan_digest, cached_ ? cached_->plan_digest : "");
-  if (bytes == nullptr) return nullptr;
-  v1::WritePlan plan;
-  if (!plan.ParseFromString(*bytes) || plan.plan_digest() != plan_digest || plan.rank() != options_.rank) {
-    return MakeError(Reason::kInternal,
-                     absl::StrCat("rank ", options_.rank, ": the coordinator sent something else for plan ",
-                                  DigestHex(plan_digest).substr(0, 12)));
+absl::Status Session::CommitStaging(const v1::CommitStagingRequest& request) {
+  CAIRN_RETURN_IF_ERROR(CheckAttached(request.trainer_incarnation()));
+  return saves_.CommitStaging(request);
+}
+
+absl::StatusOr<v1::WaitSaveResponse> Session::WaitSave(const v1::WaitSaveRequest& request) {
+  CAIRN_RETURN_IF_ERROR(CheckAttached(request.trainer_incarnation()));
+  return saves_.Wait(request);
+}
+
+absl::Status Session::CancelSave(const v1::CancelSaveRequest& request) {
+  CAIRN_RETURN_IF_ERROR(CheckAttached(request.trainer_incarnation()));
+  return saves_.Cancel(request);
+}
+
+absl::StatusOr<v1::BeginLoadResponse> Session::BeginLoad(const v1::BeginLoadRequest& request) {
+  CAIRN_RETURN_IF_ERROR(CheckAttached(request.trainer_incarnation()));
+  v1::BeginLoadResponse response;
+  RankLayoutPtr layout = layouts_.Find(request.layout().digest());
+  if (layout == nullptr) {
+    response.set_need_layout(true);
+    return response;
   }
-  CAIRN_ASSIGN_OR_RETURN(SaveImagePtr made, MakeSaveImage(layout, plan));
-  images_[plan_digest] = made;
-  return made;
-}
-
-bool Session::SlabIsHeld() const {
-  if (!slab_) return false;
-  if (writer_) return true;
-  return std::any_of(saves_.begin(), saves_.end(), [](const auto& entry) {
-    const Save& save = entry.second;
-    return save.staged != nullptr && save.phase >= v1::SaveState::STAGING && save.phase <= v1::SaveState::WRITTEN;
-  });
-}
-
-absl::StatusOr<bool> Session::WantSlab(uint64_t bytes, uint64_t trainer) {
-  bytes = std::max<uint64_t>(bytes, 4096);  // something to write from, even for a rank that stages nothing
-  if (making_slab_ || SlabIsHeld()) return false;
-  if (slab_ && slab_->bytes >= bytes && slab_use_.AllowedTo(trainer)) return true;
-  if (!slab_error_.ok() && bytes >= slab_error_bytes_) return std::exchange(slab_error_, absl::OkStatus());
-  making_slab_ = true;
-  slab_error_ = absl::OkStatus();
-  slab_error_bytes_ = bytes;
-  slab_asker_ = trainer;
-  slab_.reset();
-  slab_use_ = SlabUse();
-  Do(action::MakeSlab{bytes});
-  return false;
-}
-
-void Session::OnSlab(absl::StatusOr<SlabDescription> slab, absl::Time) {
-  making_slab_ = false;
-  if (slab.ok()) {
-    slab_ = *slab;
-    slab_error_ = absl::OkStatus();
-  } else if (trainer_ == slab_asker_) {
-    slab_error_ =
-        Annotate(slab.status(), absl::StrCat("rank ", options_.rank), {{"rank", absl::StrCat(options_.rank)}});
+  RankLayoutPtr source = request.has_source() ? layouts_.Find(request.source().digest()) : nullptr;
+  if (request.has_source() && source == nullptr) {
+    response.set_need_source(true);
+    return response;
   }
+  return loads_.Begin(request, std::move(layout), std::move(source));
+}
+
+absl::Status Session::CommitSource(const v1::CommitSourceRequest& request) {
+  CAIRN_RETURN_IF_ERROR(CheckAttached(request.trainer_incarnation()));
+  return loads_.CommitSource(request);
+}
+
+absl::Status Session::CheckLoad(uint64_t trainer, uint64_t number) const {
+  CAIRN_RETURN_IF_ERROR(CheckAttached(trainer));
+  return loads_.Check(trainer, number);
+}
+
+absl::StatusOr<v1::EndLoadResponse> Session::EndLoad(const v1::EndLoadRequest& request) {
+  CAIRN_RETURN_IF_ERROR(CheckAttached(request.trainer_incarnation()));
+  return loads_.End(request);
+}
+
+void Session::OnSlab(absl::StatusOr<SlabDescription> slab) {
+  slab_.OnMade(std::move(slab), trainer_);
   Advance();
-  Changed();
+  context_.Changed();
 }
 
 void Session::Advance() {
-  for (auto& [step, save] : saves_) AdvanceSave(save);
-  for (auto& [number, load] : loads_) AdvanceLoad(load);
+  saves_.Advance();
+  loads_.Advance();
 }
 
 }  // namespace cairn

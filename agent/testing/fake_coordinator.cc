@@ -76,14 +76,67 @@ void FakeCoordinator::Restart(uint64_t epoch) {
   changed_.NotifyAll();
 }
 
+void FakeCoordinator::ChangeMembership() {
+  MutexLock lock(mutex_);
+  ++membership_epoch_;
+  for (auto& [number, rank] : ranks_) ++rank.revision;
+  changed_.NotifyAll();
+}
+
+void FakeCoordinator::Hide(uint32_t rank) {
+  MutexLock lock(mutex_);
+  ranks_[rank].hidden = true;
+}
+
 void FakeCoordinator::Refuse(absl::Status error) {
   MutexLock lock(mutex_);
   refusal_ = std::move(error);
 }
 
+void FakeCoordinator::RefuseTransfers(int count, absl::Status error) {
+  MutexLock lock(mutex_);
+  transfers_to_refuse_ = count;
+  transfer_refusal_ = std::move(error);
+}
+
+void FakeCoordinator::AwaitCount(const int& counted, int count) {
+  const absl::Time deadline = Clock::Real().SteadyNow() + absl::Seconds(10);
+  while (counted < count) {
+    const absl::Duration left = deadline - Clock::Real().SteadyNow();
+    if (left <= absl::ZeroDuration()) {
+      ADD_FAILURE() << counted << " calls were refused, not " << count;
+      return;
+    }
+    changed_.WaitFor(mutex_, left);
+  }
+}
+
+void FakeCoordinator::AwaitRefusals(int count) {
+  MutexLock lock(mutex_);
+  AwaitCount(refused_transfers_, count);
+}
+
+void FakeCoordinator::AwaitRegistrationRefusals(int count) {
+  MutexLock lock(mutex_);
+  AwaitCount(refused_registrations_, count);
+}
+
+absl::Status FakeCoordinator::RefuseTransfer() {
+  if (transfers_to_refuse_ == 0) return absl::OkStatus();
+  --transfers_to_refuse_;
+  ++refused_transfers_;
+  changed_.NotifyAll();
+  return transfer_refusal_;
+}
+
 v1::RegisterAgentRequest FakeCoordinator::registration(uint32_t rank) {
   MutexLock lock(mutex_);
   return ranks_[rank].registration;
+}
+
+std::vector<std::vector<uint32_t>> FakeCoordinator::peer_requests(uint32_t rank) {
+  MutexLock lock(mutex_);
+  return ranks_[rank].peer_requests;
 }
 
 std::string FakeCoordinator::layout(const std::string& digest) {
@@ -104,13 +157,17 @@ bool FakeCoordinator::unregistered(uint32_t rank) {
 grpc::Status FakeCoordinator::RegisterAgent(grpc::ServerContext*, const v1::RegisterAgentRequest* request,
                                             v1::RegisterAgentResponse* response) {
   MutexLock lock(mutex_);
-  if (!refusal_.ok()) return ToGrpcStatus(refusal_);
+  if (!refusal_.ok()) {
+    ++refused_registrations_;
+    changed_.NotifyAll();
+    return ToGrpcStatus(refusal_);
+  }
   Rank& rank = ranks_[request->agent().rank()];
   rank.registration = *request;
   rank.registered = true;
   ++registrations_;
   response->set_coordinator_epoch(epoch_);
-  response->set_membership_epoch(1);
+  response->set_membership_epoch(membership_epoch_);
   response->mutable_lease_ttl()->set_seconds(3);
   changed_.NotifyAll();
   return grpc::Status::OK;
@@ -140,7 +197,7 @@ grpc::Status FakeCoordinator::SynchronizeAgent(grpc::ServerContext* context, con
   if (!rank.registered) return Refusal(Reason::kNotRegistered);
   *response = rank.orders;
   response->set_coordinator_epoch(epoch_);
-  response->set_membership_epoch(1);
+  response->set_membership_epoch(membership_epoch_);
   response->set_revision(rank.revision);
   response->mutable_lease_ttl()->set_seconds(3);
   return grpc::Status::OK;
@@ -149,6 +206,7 @@ grpc::Status FakeCoordinator::SynchronizeAgent(grpc::ServerContext* context, con
 grpc::Status FakeCoordinator::PutLayout(grpc::ServerContext*, const v1::PutLayoutRequest* request,
                                         v1::PutLayoutResponse* response) {
   MutexLock lock(mutex_);
+  if (const absl::Status refused = RefuseTransfer(); !refused.ok()) return ToGrpcStatus(refused);
   std::string& layout = layouts_[request->digest()];
   if (request->offset() == 0) layout.clear();
   if (request->offset() != layout.size()) return Refusal(Reason::kBadRequest);
@@ -161,11 +219,33 @@ grpc::Status FakeCoordinator::PutLayout(grpc::ServerContext*, const v1::PutLayou
 grpc::Status FakeCoordinator::GetPlan(grpc::ServerContext*, const v1::GetPlanRequest* request,
                                       v1::GetPlanResponse* response) {
   MutexLock lock(mutex_);
+  if (const absl::Status refused = RefuseTransfer(); !refused.ok()) return ToGrpcStatus(refused);
   const auto& plans = ranks_[request->agent().rank()].plans;
   const auto plan = plans.find(request->plan_digest());
   if (plan == plans.end() || request->offset() > plan->second.size()) return Refusal(Reason::kPlanUnknown);
   response->set_chunk(plan->second.substr(request->offset(), kChunk));
   response->set_total_bytes(plan->second.size());
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeCoordinator::GetTransferPeers(grpc::ServerContext*, const v1::GetTransferPeersRequest* request,
+                                               v1::GetTransferPeersResponse* response) {
+  MutexLock lock(mutex_);
+  if (const absl::Status refused = RefuseTransfer(); !refused.ok()) return ToGrpcStatus(refused);
+  ranks_[request->agent().rank()].peer_requests.emplace_back(request->ranks().begin(), request->ranks().end());
+  response->set_coordinator_epoch(epoch_);
+  response->set_membership_epoch(membership_epoch_);
+  for (const uint32_t number : request->ranks()) {
+    const auto rank = ranks_.find(number);
+    if (rank == ranks_.end() || !rank->second.registered || rank->second.hidden) continue;
+    const v1::RegisterAgentRequest& registration = rank->second.registration;
+    v1::TransferPeer& peer = *response->add_peers();
+    peer.set_rank(number);
+    peer.set_incarnation(registration.agent().incarnation());
+    peer.set_transfer_address(registration.transfer_address());
+    peer.set_descriptor_socket(registration.descriptor_socket());
+    peer.set_boot_id(registration.boot_id());
+  }
   return grpc::Status::OK;
 }
 

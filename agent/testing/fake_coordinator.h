@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -31,10 +32,22 @@ class FakeCoordinator final : public v1::AgentCoordinationService::Service {
   v1::AgentState Await(uint32_t rank, const std::function<bool(const v1::AgentState&)>& wanted);
   // As after a restart: nobody is registered, and the epoch is another.
   void Restart(uint64_t epoch);
+  // Another membership counts from now on.
+  void ChangeMembership();
+  // The rank counts as absent when agents ask where it is.
+  void Hide(uint32_t rank);
   // Registrations are refused by this error; OK: no more.
   void Refuse(absl::Status error);
+  // As many of the next uploads and downloads are refused by this error.
+  void RefuseTransfers(int count, absl::Status error);
+  // Waits until so many of them have been refused. Fails the test after ten seconds.
+  void AwaitRefusals(int count);
+  // The same for registrations.
+  void AwaitRegistrationRefusals(int count);
 
   v1::RegisterAgentRequest registration(uint32_t rank);
+  // What the rank has asked for by GetTransferPeers, call by call.
+  std::vector<std::vector<uint32_t>> peer_requests(uint32_t rank);
   std::string layout(const std::string& digest);
   int registrations();
   bool unregistered(uint32_t rank);
@@ -45,20 +58,28 @@ class FakeCoordinator final : public v1::AgentCoordinationService::Service {
                                 v1::SynchronizeAgentResponse*) override;
   grpc::Status PutLayout(grpc::ServerContext*, const v1::PutLayoutRequest*, v1::PutLayoutResponse*) override;
   grpc::Status GetPlan(grpc::ServerContext*, const v1::GetPlanRequest*, v1::GetPlanResponse*) override;
+  grpc::Status GetTransferPeers(grpc::ServerContext*, const v1::GetTransferPeersRequest*,
+                                v1::GetTransferPeersResponse*) override;
   grpc::Status UnregisterAgent(grpc::ServerContext*, const v1::UnregisterAgentRequest*,
                                v1::UnregisterAgentResponse*) override;
 
  private:
+  void AwaitCount(const int& counted, int count) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The refusal of an upload or download, if one is due.
+  absl::Status RefuseTransfer() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   struct Rank {
     v1::RegisterAgentRequest registration;
     bool registered = false;
     bool unregistered = false;
+    bool hidden = false;
     uint64_t sequence = 0;
     v1::AgentState state;
     bool heard = false;
     v1::SynchronizeAgentResponse orders;
     uint64_t revision = 1;
     std::map<std::string, std::string> plans;
+    std::vector<std::vector<uint32_t>> peer_requests;
   };
 
   std::unique_ptr<grpc::Server> server_;
@@ -66,7 +87,12 @@ class FakeCoordinator final : public v1::AgentCoordinationService::Service {
   Mutex mutex_;
   CondVar changed_;
   uint64_t epoch_ ABSL_GUARDED_BY(mutex_) = 5;
+  uint64_t membership_epoch_ ABSL_GUARDED_BY(mutex_) = 1;
   absl::Status refusal_ ABSL_GUARDED_BY(mutex_);
+  absl::Status transfer_refusal_ ABSL_GUARDED_BY(mutex_);
+  int transfers_to_refuse_ ABSL_GUARDED_BY(mutex_) = 0;
+  int refused_transfers_ ABSL_GUARDED_BY(mutex_) = 0;
+  int refused_registrations_ ABSL_GUARDED_BY(mutex_) = 0;
   int registrations_ ABSL_GUARDED_BY(mutex_) = 0;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<uint32_t, Rank> ranks_ ABSL_GUARDED_BY(mutex_);

@@ -97,7 +97,7 @@ grpc::ServerUnaryReactor* LocalService::Prepare(grpc::CallbackServerContext* con
   kept.mutable_layout()->clear_layout();
   return LongPoll<v1::PrepareRequest, v1::PrepareResponse>(
       agent_.host(), context, std::move(kept), response,
-      [](Session& session, const v1::PrepareRequest& asked, absl::Time now) { return session.Prepare(asked, now); });
+      [](Session& session, const v1::PrepareRequest& asked, absl::Time) { return session.Prepare(asked); });
 }
 
 grpc::ServerUnaryReactor* LocalService::BeginSave(grpc::CallbackServerContext* context,
@@ -118,9 +118,8 @@ grpc::ServerUnaryReactor* LocalService::BeginSave(grpc::CallbackServerContext* c
 grpc::ServerUnaryReactor* LocalService::CommitStaging(grpc::CallbackServerContext* context,
                                                       const v1::CommitStagingRequest* request,
                                                       v1::CommitStagingResponse*) {
-  return FinishNow(context, agent_.host().Do([&](Session& session, absl::Time now) {
-    return session.CommitStaging(*request, now);
-  }));
+  return FinishNow(context,
+                   agent_.host().Do([&](Session& session, absl::Time) { return session.CommitStaging(*request); }));
 }
 
 grpc::ServerUnaryReactor* LocalService::WaitSave(grpc::CallbackServerContext* context,
@@ -132,8 +131,8 @@ grpc::ServerUnaryReactor* LocalService::WaitSave(grpc::CallbackServerContext* co
 
 grpc::ServerUnaryReactor* LocalService::CancelSave(grpc::CallbackServerContext* context,
                                                    const v1::CancelSaveRequest* request, v1::CancelSaveResponse*) {
-  return FinishNow(
-      context, agent_.host().Do([&](Session& session, absl::Time now) { return session.CancelSave(*request, now); }));
+  return FinishNow(context,
+                   agent_.host().Do([&](Session& session, absl::Time) { return session.CancelSave(*request); }));
 }
 
 grpc::ServerUnaryReactor* LocalService::BeginLoad(grpc::CallbackServerContext* context,
@@ -171,7 +170,7 @@ grpc::ServerUnaryReactor* LocalService::ReceiveLoad(grpc::CallbackServerContext*
   if (const absl::Status status = check(); !status.ok()) return FinishNow(context, status);
   const std::shared_ptr<LoadConsumer> load = agent_.loads().Find(request->number(), request->trainer_incarnation());
   if (load == nullptr &&
-      agent_.host().Do([&](Session& session, absl::Time) { return session.LoadHasEnded(request->number()); })) {
+      agent_.host().Do([&](Session& session, absl::Time) { return session.loads().HasEnded(request->number()); })) {
     response->set_complete(true);
     return FinishNow(context, absl::OkStatus());
   }

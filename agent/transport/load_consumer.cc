@@ -29,14 +29,14 @@ void Describe(const std::string& descriptor_socket, uint64_t descriptor_id, uint
 
 }  // namespace
 
-LoadConsumer::LoadConsumer(const v1::ReadPlan& plan, const v1::LoadOrder& order, std::shared_ptr<ByteServer> own,
+LoadConsumer::LoadConsumer(const v1::ReadPlan& plan, const PeerMap& peers, std::shared_ptr<ByteServer> own,
                            BufferPool& pool, LoadConsumerOptions options)
     : own_(std::move(own)), pool_(pool), options_(std::move(options)), ledger_(plan, options_.window_bytes) {
   for (size_t number = 0; number < ledger_.sources(); ++number) {
-    const Source& source = sources_.emplace_back(MakeSource(ledger_.rank(number), order));
+    const Source& source = sources_.emplace_back(MakeSource(ledger_.rank(number), peers));
     if (local(number)) continue;
     Log(LogLevel::kInfo, "load_source",
-        {{"load", order.number()},
+        {{"load", options_.load},
          {"source", source.rank},
          {"rounds", ledger_.rounds(number)},
          {"transport", source.mapped ? "shared-memory" : "grpc"}});
@@ -48,7 +48,7 @@ LoadConsumer::LoadConsumer(const v1::ReadPlan& plan, const v1::LoadOrder& order,
 
 LoadConsumer::~LoadConsumer() { Stop(MakeError(Reason::kInterrupted, "the load has ended")); }
 
-LoadConsumer::Source LoadConsumer::MakeSource(uint32_t rank, const v1::LoadOrder& order) const {
+LoadConsumer::Source LoadConsumer::MakeSource(uint32_t rank, const PeerMap& peers) const {
   Source source;
   source.rank = rank;
   if (rank == options_.rank) {
@@ -56,13 +56,13 @@ LoadConsumer::Source LoadConsumer::MakeSource(uint32_t rank, const v1::LoadOrder
     source.descriptor_socket = options_.descriptor_socket;
     return source;
   }
-  for (const v1::TransferPeer& peer : order.peers()) {
-    if (peer.rank() != rank || peer.transfer_address().empty()) continue;
-    const bool same_machine = !peer.boot_id().empty() && peer.boot_id() == options_.boot_id;
-    source.mapped = options_.shared_memory && same_machine && CanConnect(peer.descriptor_socket());
-    source.descriptor_socket = peer.descriptor_socket();
-    source.fetcher = options_.connect(peer);
-  }
+  const auto found = peers.find(rank);
+  if (found == peers.end() || found->second.transfer_address().empty()) return source;
+  const v1::TransferPeer& peer = found->second;
+  const bool same_machine = !peer.boot_id().empty() && peer.boot_id() == options_.boot_id;
+  source.mapped = options_.shared_memory && same_machine && CanConnect(peer.descriptor_socket());
+  source.descriptor_socket = peer.descriptor_socket();
+  source.fetcher = options_.connect(peer);
   return source;
 }
 

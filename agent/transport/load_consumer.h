@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "agent/reader/buffer_pool.h"
 #include "agent/reader/round_byte_server.h"
+#include "agent/session/peer_book.h"
 #include "agent/transport/consumer_ledger.h"
 #include "agent/transport/copy_packer.h"
 #include "agent/transport/round_fetcher.h"
@@ -26,6 +27,7 @@ namespace cairn {
 
 struct LoadConsumerOptions {
   uint32_t rank = 0;
+  uint64_t load = 0;  // its number, for the log
   std::string boot_id;
   // The socket of this agent, for its own buffers and windows.
   std::string descriptor_socket;
@@ -43,8 +45,8 @@ struct LoadConsumerOptions {
 // Thread-safe.
 class LoadConsumer {
  public:
-  // `own` lends this rank's rounds.
-  LoadConsumer(const v1::ReadPlan& plan, const v1::LoadOrder& order, std::shared_ptr<ByteServer> own, BufferPool& pool,
+  // `peers` are the other ranks that the plan names as sources; `own` lends this rank's rounds.
+  LoadConsumer(const v1::ReadPlan& plan, const PeerMap& peers, std::shared_ptr<ByteServer> own, BufferPool& pool,
                LoadConsumerOptions options);
   // Stops. `own` must have been stopped before.
   ~LoadConsumer();
@@ -80,7 +82,7 @@ class LoadConsumer {
     uint64_t id = 0;
   };
 
-  Source MakeSource(uint32_t rank, const v1::LoadOrder& order) const;
+  Source MakeSource(uint32_t rank, const PeerMap& peers) const;
   bool local(size_t source) const { return sources_[source].rank == options_.rank; }
 
   // Asks the source for its next round.

@@ -29,15 +29,16 @@ constexpr absl::Duration kLongestPause = absl::Milliseconds(500);
 
 }  // namespace
 
-ShardFetcher::ShardFetcher(SaveImagePtr target, const v1::SaveOrder& order, ShardFetcherOptions options)
+ShardFetcher::ShardFetcher(SaveImagePtr target, const v1::SaveOrder& order, const PeerMap& peers,
+                           ShardFetcherOptions options)
     : target_(std::move(target)),
       step_(order.step()),
       attempt_(order.attempt()),
       transfer_token_(order.transfer_token()),
       options_(std::move(options)) {
   for (const MovedIn& moved : target_->moved_in) sources_[moved.from_rank].rank = moved.from_rank;
-  for (const v1::TransferPeer& peer : order.peers()) {
-    if (const auto source = sources_.find(peer.rank()); source != sources_.end()) source->second.peer = peer;
+  for (auto& [rank, source] : sources_) {
+    if (const auto peer = peers.find(rank); peer != peers.end()) source.peer = peer->second;
   }
 }
 

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "agent/session/peer_book.h"
 #include "agent/session/save_image.h"
 #include "agent/sockets/lent_memory.h"
 #include "agent/transport/shard_source.h"
@@ -36,8 +37,8 @@ struct ShardFetcherOptions {
 // it never changes silently.
 class ShardFetcher final : public ShardSource {
  public:
-  // `order` brings the peers and the secret; `target` says what comes from whom.
-  ShardFetcher(SaveImagePtr target, const v1::SaveOrder& order, ShardFetcherOptions options);
+  // `target` says what comes from whom, `peers` where those are; `order` brings the secret.
+  ShardFetcher(SaveImagePtr target, const v1::SaveOrder& order, const PeerMap& peers, ShardFetcherOptions options);
   ~ShardFetcher() override;
 
   absl::Status Fetch(size_t index, uint64_t offset, uint64_t bytes, char* to) override;

@@ -189,6 +189,10 @@ constexpr ReasonInfo kTable[] = {
     {Reason::kCoordinatorUnreachable, "COORDINATOR_UNREACHABLE", absl::StatusCode::kUnavailable,
      "The coordinator did not answer.",
      "Check --coordinator or CAIRN_COORDINATOR, and that it runs; its log says why it ended."},
+    {Reason::kOverloaded, "OVERLOADED", absl::StatusCode::kResourceExhausted,
+     "The coordinator has more to do than it can at this moment; its answer says when to call again.",
+     "Agents call again by themselves. If it stays so, give the coordinator more processors, or its jobs longer "
+     "leases."},
     {Reason::kAgentUnreachable, "AGENT_UNREACHABLE", absl::StatusCode::kUnavailable, "The agent did not answer.",
      "Check its address (trainers: CAIRN_AGENT), and that it runs; its log says why it ended."},
     {Reason::kTransportFailed, "TRANSPORT_FAILED", absl::StatusCode::kUnavailable,

@@ -93,6 +93,7 @@ enum class Reason {
   kBadToken,
   kNotLoopback,
   kCoordinatorUnreachable,
+  kOverloaded,
   kAgentUnreachable,
   kTransportFailed,
   kTimedOut,

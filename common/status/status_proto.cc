@@ -7,7 +7,9 @@
 namespace cairn {
 namespace {
 
-constexpr char kErrorInfoUrl[] = "type.googleapis.com/google.rpc.ErrorInfo";
+// The details that errors of Cairn have.
+constexpr const char* kDetailUrls[] = {"type.googleapis.com/google.rpc.ErrorInfo",
+                                       "type.googleapis.com/google.rpc.RetryInfo"};
 
 }  // namespace
 
@@ -16,9 +18,11 @@ google::rpc::Status StatusToProto(const absl::Status& status) {
   if (status.ok()) return proto;
   proto.set_code(static_cast<int>(status.code()));
   proto.set_message(std::string(status.message()));
-  if (const auto payload = status.GetPayload(kErrorInfoUrl); payload.has_value()) {
+  for (const char* url : kDetailUrls) {
+    const auto payload = status.GetPayload(url);
+    if (!payload.has_value()) continue;
     google::protobuf::Any* detail = proto.add_details();
-    detail->set_type_url(kErrorInfoUrl);
+    detail->set_type_url(url);
     detail->set_value(std::string(*payload));
   }
   return proto;
@@ -30,7 +34,9 @@ absl::Status StatusFromProto(const google::rpc::Status& proto) {
   if (proto.code() >= 1 && proto.code() <= 16) code = static_cast<absl::StatusCode>(proto.code());
   absl::Status status(code, proto.message());
   for (const google::protobuf::Any& detail : proto.details()) {
-    if (detail.Is<google::rpc::ErrorInfo>()) status.SetPayload(kErrorInfoUrl, absl::Cord(detail.value()));
+    for (const char* url : kDetailUrls) {
+      if (detail.type_url() == url) status.SetPayload(url, absl::Cord(detail.value()));
+    }
   }
   return status;
 }

@@ -1,4 +1,4 @@
-// Describes in orders where agents find each other.
+// Tells agents where they find each other.
 #ifndef CAIRN_COORDINATOR_DECISION_TRANSFER_PEERS_H_
 #define CAIRN_COORDINATOR_DECISION_TRANSFER_PEERS_H_
 
@@ -7,8 +7,9 @@
 
 namespace cairn {
 
-// What `asking` must know to reach `peer`.
-v1::TransferPeer TransferPeerFor(const Member& peer, const Member& asking);
+// What the agent that asks must know to reach the agents of its request's ranks. Ranks without a member are left out.
+// The coordinator's epoch is not set.
+v1::GetTransferPeersResponse TransferPeersFor(const v1::GetTransferPeersRequest& request, const Membership& members);
 
 }  // namespace cairn
 

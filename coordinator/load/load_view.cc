@@ -3,12 +3,11 @@
 
 #include "common/base/time_proto.h"
 #include "common/status/status_proto.h"
-#include "coordinator/decision/transfer_peers.h"
 #include "coordinator/load/load.h"
 
 namespace cairn {
 
-v1::LoadOrder Load::OrderFor(const Member& member, const v1::LoadState& state, const JobContext& context) const {
+v1::LoadOrder Load::OrderFor(const Member&, const v1::LoadState& state, const JobContext&) const {
   v1::LoadOrder order;
   order.set_number(state.number());
   order.set_trainer_incarnation(state.trainer_incarnation());
@@ -22,9 +21,6 @@ v1::LoadOrder Load::OrderFor(const Member& member, const v1::LoadState& state, c
       order.set_plan_digest(plan_.plan_digest);
       order.set_source_plan_digest(plan_.source_plan_digest);
       order.set_transfer_token(plan_.transfer_token);
-      for (const auto& [rank, peer] : context.members.members()) {
-        *order.add_peers() = TransferPeerFor(peer, member);
-      }
       break;
     case Phase::kDone:
       order.set_action(v1::LoadOrder::DONE);

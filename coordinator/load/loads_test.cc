@@ -147,6 +147,20 @@ TEST_F(LoadsTest, Apply_OpenCalls_MeetWhateverTheirNumbers) {
   EXPECT_EQ(Action(1, 1), v1::LoadOrder::DONE);
 }
 
+TEST_F(LoadsTest, OrderToRead_WhateverTheWorld_StaysBelowTwoKilobytes) {
+  for (const int ranks : {2, 512}) {
+    Start(ranks);
+    for (int rank = 0; rank < ranks; ++rank) {
+      Report(rank, Call(rank, 1));
+      decisions_->layouts().Add(Layout(rank), 1);  // more layouts than are kept of those that nobody holds
+    }
+    Report(0, Call(0, 1));
+    ASSERT_TRUE(Plan());
+    ASSERT_EQ(Action(1, 1), v1::LoadOrder::READ) << ranks;
+    EXPECT_LT(job().OrdersFor(1, At()).ByteSizeLong(), 2048u) << ranks;
+  }
+}
+
 TEST_F(LoadsTest, ViewTellsHowLongARankIsIdle_WithFractionsOfASecond) {
   Report(0, Call(0, 1));
   Report(1, Call(1, 1));

@@ -5,7 +5,6 @@
 #include "common/base/time_proto.h"
 #include "common/status/status_proto.h"
 #include "common/storage/checkpoint_path.h"
-#include "coordinator/decision/transfer_peers.h"
 #include "coordinator/save/save.h"
 
 namespace cairn {
@@ -60,10 +59,7 @@ v1::SaveOrder Save::OrderFor(const Member& member, const v1::SaveState& state, c
       if (!stalled_.ok()) *order.mutable_stalled() = StatusToProto(stalled_);
       order.set_action(attempt_ == 0 ? v1::SaveOrder::STAGE : v1::SaveOrder::WRITE);
       for (const auto& [from, to] : plan_.moves) {
-        if (from != member.rank && to != member.rank) continue;
-        order.set_transfer_token(plan_.transfer_token);
-        const Member* peer = to == member.rank ? context.members.Find(from) : nullptr;
-        if (peer != nullptr) *order.add_peers() = TransferPeerFor(*peer, member);
+        if (from == member.rank || to == member.rank) order.set_transfer_token(plan_.transfer_token);
       }
       break;
     case Phase::kAborting: {

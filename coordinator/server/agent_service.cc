@@ -6,9 +6,11 @@
 #include "common/base/digest.h"
 #include "common/base/time_proto.h"
 #include "common/rpc/endpoint.h"
+#include "common/rpc/peer_limits.h"
 #include "common/rpc/plan_part.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "coordinator/decision/transfer_peers.h"
 
 namespace cairn {
 namespace {
@@ -18,6 +20,22 @@ std::string NameOf(const v1::AgentIdentity& agent) { return absl::StrCat(agent.j
 absl::Status NotRegistered(const v1::AgentIdentity& agent) {
   return MakeError(Reason::kNotRegistered, absl::StrCat(agent.job(), ": rank ", agent.rank(), " is not registered"),
                    {{"job", agent.job()}, {"rank", absl::StrCat(agent.rank())}});
+}
+
+// What one agent says of itself, others are told in one message for thousands.
+absl::Status CheckAddresses(const v1::RegisterAgentRequest& request) {
+  if (request.transfer_address().size() <= kMaxTransferAddressBytes &&
+      request.descriptor_socket().size() <= kMaxDescriptorSocketBytes && request.boot_id().size() <= kMaxBootIdBytes) {
+    return absl::OkStatus();
+  }
+  const v1::AgentIdentity& agent = request.agent();
+  return MakeError(
+      Reason::kBadRequest,
+      absl::StrCat(NameOf(agent), ": its addresses are too long: ", request.transfer_address().size(), " bytes of ",
+                   kMaxTransferAddressBytes, " for its transfer address, ", request.descriptor_socket().size(), " of ",
+                   kMaxDescriptorSocketBytes, " for its socket, ", request.boot_id().size(), " of ", kMaxBootIdBytes,
+                   " for its boot id"),
+      {{"job", agent.job()}, {"rank", absl::StrCat(agent.rank())}});
 }
 
 }  // namespace
@@ -56,6 +74,7 @@ grpc::ServerUnaryReactor* AgentService::RegisterAgent(grpc::CallbackServerContex
                      MakeError(Reason::kUnsupported, absl::StrCat("the agent speaks protocol ", request->protocol(),
                                                                   ", this coordinator ", kProtocolVersion)));
   }
+  if (absl::Status status = CheckAddresses(*request); !status.ok()) return FinishNow(context, status);
   const auto registered = dispatcher_.Event(
       agent.job(),
       [&](Decisions& decisions, const Environment& environment) -> absl::StatusOr<v1::RegisterAgentResponse> {
@@ -149,6 +168,31 @@ grpc::ServerUnaryReactor* AgentService::GetPlan(grpc::CallbackServerContext* con
         made.set_chunk(part->substr(asked.offset(), kMaxChunkBytes));
         return made;
       });
+}
+
+grpc::ServerUnaryReactor* AgentService::GetTransferPeers(grpc::CallbackServerContext* context,
+                                                         const v1::GetTransferPeersRequest* request,
+                                                         v1::GetTransferPeersResponse* response) {
+  const v1::AgentIdentity& agent = request->agent();
+  absl::Status status = CheckToken(*context, token_);
+  if (status.ok()) status = CheckEpoch(agent);
+  if (status.ok() && static_cast<size_t>(request->ranks_size()) > kMaxTransferPeers) {
+    status =
+        MakeError(Reason::kBadRequest, absl::StrCat(NameOf(agent), " asks where ", request->ranks_size(),
+                                                    " ranks are, at most ", kMaxTransferPeers, " are told at once"));
+  }
+  if (!status.ok()) return FinishNow(context, status);
+  auto told = dispatcher_.Event(
+      [&](Decisions& decisions, const Environment& environment) -> absl::StatusOr<v1::GetTransferPeersResponse> {
+        Job* job = decisions.Find(agent.job());
+        if (job == nullptr) return NotRegistered(agent);
+        CAIRN_RETURN_IF_ERROR(job->Touch(agent, /*uploaded=*/false, environment));
+        return TransferPeersFor(*request, job->members());
+      });
+  if (!told.ok()) return FinishNow(context, told.status());
+  told->set_coordinator_epoch(options_.coordinator_epoch);
+  *response = *std::move(told);
+  return FinishNow(context, absl::OkStatus());
 }
 
 grpc::ServerUnaryReactor* AgentService::UnregisterAgent(grpc::CallbackServerContext* context,

@@ -27,6 +27,9 @@ class AgentService final : public v1::AgentCoordinationService::CallbackService 
                                       v1::PutLayoutResponse* response) override;
   grpc::ServerUnaryReactor* GetPlan(grpc::CallbackServerContext* context, const v1::GetPlanRequest* request,
                                     v1::GetPlanResponse* response) override;
+  grpc::ServerUnaryReactor* GetTransferPeers(grpc::CallbackServerContext* context,
+                                             const v1::GetTransferPeersRequest* request,
+                                             v1::GetTransferPeersResponse* response) override;
   grpc::ServerUnaryReactor* UnregisterAgent(grpc::CallbackServerContext* context,
                                             const v1::UnregisterAgentRequest* request,
                                             v1::UnregisterAgentResponse* response) override;

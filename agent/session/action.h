@@ -1,0 +1,103 @@
+// What a session wants done: the shell carries it out, and tells the session what became of it.
+#ifndef CAIRN_AGENT_SESSION_ACTION_H_
+#define CAIRN_AGENT_SESSION_ACTION_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "agent/session/peer_book.h"
+#include "agent/session/rank_layout.h"
+#include "agent/session/save_image.h"
+#include "cairn/v1/agent_coordination_service.pb.h"
+#include "cairn/v1/plan.pb.h"
+
+namespace cairn {
+
+using ReadPlanPtr = std::shared_ptr<const v1::ReadPlan>;
+
+// What the shell is to do. Each is answered by the event named.
+namespace action {
+
+// Upload a layout that the coordinator lacks. -> OnLayoutPut
+struct PutLayout {
+  RankLayoutPtr layout;
+};
+// Fetch this rank's part of a plan. -> OnPlan
+struct GetPlan {
+  std::string digest;
+  // The part that this rank had last: if it has the same to do, nothing need be sent. Empty for none.
+  std::string known;
+};
+// Ask where the agents of these ranks are. -> OnPeers
+struct GetPeers {
+  std::vector<uint32_t> ranks;
+};
+// Make a pre-faulted slab of at least `bytes` in place of the one that is there. -> OnSlab
+struct MakeSlab {
+  uint64_t bytes = 0;
+};
+// Write the bins of `target` below the root's `directory`, taking the items from where `staged` has them in the slab.
+// -> OnWriteProgress, then OnWriteEnded
+struct StartWrite {
+  uint64_t save = 0;
+  int64_t step = 0;
+  uint32_t attempt = 0;
+  std::string directory;
+  SaveImagePtr staged;
+  SaveImagePtr target;
+  std::vector<uint64_t> object_bytes;
+  // Has the secret for what is moved in; what is moved out is lent to whoever has it.
+  v1::SaveOrder order;
+  // Those whose shards are moved in. One that no agent holds is missing.
+  PeerMap peers;
+};
+// Nobody needs this save's slab any more: what was lent of it is taken back.
+struct EndLending {
+  uint64_t save = 0;
+};
+// Stop the writer of this save; its files are removed unless all were complete. -> OnWriteEnded
+struct StopWrite {
+  uint64_t save = 0;
+};
+// Write into the control page. -> OnControlPage
+struct ControlPage {
+  v1::ArmOrder order;
+};
+// Read, and deliver to this rank and to others. -> OnReadProgress, OnReadFailed
+struct StartRead {
+  uint64_t number = 0;
+  uint64_t trainer = 0;  // whose load it is: its successor counts from 1 again
+  ReadPlanPtr plan;
+  v1::LoadOrder order;
+  // The other ranks that bytes come from. One that no agent holds is missing.
+  PeerMap peers;
+  // Set for a reshard, null for a load: the image of the memory that the trainer fills and this agent lends, in place
+  // of files. -> also OnSource
+  SaveImagePtr source;
+};
+// The trainer has copied its source of a reshard: it may be lent.
+struct LendSource {
+  uint64_t number = 0;
+};
+// Free all that a load holds. -> OnReadStopped
+struct StopRead {
+  uint64_t number = 0;
+};
+
+}  // namespace action
+
+using Action = std::variant<action::PutLayout, action::GetPlan, action::GetPeers, action::MakeSlab, action::StartWrite,
+                            action::EndLending, action::StopWrite, action::ControlPage, action::StartRead,
+                            action::LendSource, action::StopRead>;
+
+struct SlabDescription {
+  uint64_t descriptor_id = 0;
+  uint64_t bytes = 0;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_AGENT_SESSION_ACTION_H_

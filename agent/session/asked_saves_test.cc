@@ -1,0 +1,123 @@
+// Saves that a trainer asks about, through the session that they are part of.
+#include "agent/session/asked_saves.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "agent/testing/layouts.h"
+#include "agent/testing/session_fixture.h"
+#include "common/status/reason.h"
+#include "common/status/status_proto.h"
+
+namespace cairn {
+namespace {
+
+using testing::MakeLayout;
+using testing::Whole;
+
+// A session that has just begun, and a trainer that has been there for longer.
+class AskedSavesTest : public SessionFixture {
+ protected:
+  AskedSavesTest() : SessionFixture(MakeLayout({Whole("a", DType::kFloat32, {100})}, {})) {}
+
+  std::vector<v1::SaveState> Saves() {
+    const v1::AgentState state = State();
+    return {state.saves().begin(), state.saves().end()};
+  }
+  absl::StatusOr<v1::WaitSaveResponse> Wait(int64_t step, uint32_t attempt, uint64_t trainer = kTrainer) {
+    v1::WaitSaveRequest request;
+    request.set_trainer_incarnation(trainer);
+    request.set_step(step);
+    request.set_save(12345);  // of the agent before
+    request.set_attempt(attempt);
+    return session_.WaitSave(request);
+  }
+  absl::StatusOr<v1::BeginSaveResponse> Begin(int64_t step, int timeout = 60) {
+    return BeginSave(kTrainer, step, timeout);
+  }
+  void Order(const std::vector<v1::SaveOrder>& orders = {}) {
+    State();
+    v1::SynchronizeAgentResponse response;
+    response.set_coordinator_epoch(5);
+    response.set_revision(++revision_);
+    for (const v1::SaveOrder& order : orders) *response.add_saves() = order;
+    ASSERT_TRUE(session_.OnOrders(response).ok());
+  }
+  static v1::SaveOrder Answer(const v1::SaveState& asked, v1::SaveOrder::Action action) {
+    v1::SaveOrder order;
+    order.set_step(asked.step());
+    order.set_attempt(asked.attempt());
+    order.set_call(asked.call());
+    order.set_action(action);
+    return order;
+  }
+
+  uint64_t revision_ = 0;
+};
+
+TEST_F(AskedSavesTest, UnknownSave_WithItsAttempt_IsAskedForAndItsVerdictTold) {
+  EXPECT_TRUE(HasReason(Wait(7, 0).status(), Reason::kNotCommitted)) << "nobody can say which attempt it was";
+  const uint64_t version = session_.version();
+  const auto pending = Wait(7, 2);
+  ASSERT_TRUE(pending.ok()) << pending.status();
+  EXPECT_TRUE(pending->pending());
+  EXPECT_EQ(pending->attempt(), 2u);
+  EXPECT_GT(session_.version(), version) << "the coordinator is asked at once";
+  ASSERT_EQ(State().saves_size(), 1);
+  const v1::SaveState asked = State().saves(0);
+  EXPECT_EQ(asked.phase(), v1::SaveState::ASKED);
+  EXPECT_EQ(asked.attempt(), 2u);
+  EXPECT_TRUE(Wait(7, 2)->pending());
+  EXPECT_EQ(State().saves_size(), 1) << "asked once";
+
+  v1::SaveOrder wait = Answer(asked, v1::SaveOrder::WAIT);
+  *wait.mutable_stalled() = StatusToProto(MakeError(Reason::kStorageStalled, "storage hangs"));
+  Order({wait});
+  EXPECT_TRUE(HasReason(StatusFromProto(Wait(7, 2)->stalled()), Reason::kStorageStalled));
+  v1::SaveOrder other = Answer(asked, v1::SaveOrder::ABORTED);
+  other.set_attempt(1);
+  Order({other});
+  EXPECT_TRUE(Wait(7, 2)->pending()) << "of another attempt";
+  v1::SaveOrder aborted = Answer(asked, v1::SaveOrder::ABORTED);
+  *aborted.mutable_error() = StatusToProto(MakeError(Reason::kRankLost, "rank 3 was lost", {{"ranks", "3"}}));
+  Order({aborted});
+  EXPECT_EQ(State().saves_size(), 0) << "it need not be asked any more";
+  const auto told = Wait(7, 2);
+  ASSERT_TRUE(told.ok() && told->has_checkpoint());
+  EXPECT_EQ(told->checkpoint().state(), v1::Checkpoint::ABORTED);
+  EXPECT_EQ(told->checkpoint().attempt(), 2u);
+  const absl::Status error = StatusFromProto(told->checkpoint().error());
+  EXPECT_TRUE(HasReason(error, Reason::kRankLost));
+  EXPECT_EQ(MetadataOf(error)["ranks"], "3");
+}
+
+TEST_F(AskedSavesTest, AskedSave_BesideASaveOfThatStep_IsNoneOfTheTrainers) {
+  EXPECT_TRUE(Wait(7, 1)->pending());
+  EXPECT_TRUE(Begin(7)->pending());
+  v1::SaveState begun, asked;
+  for (const v1::SaveState& save : Saves()) (save.phase() == v1::SaveState::ASKED ? asked : begun) = save;
+  EXPECT_EQ(begun.phase(), v1::SaveState::BEGUN);
+  ASSERT_NE(begun.call(), asked.call());
+  Order({Answer(asked, v1::SaveOrder::COMMITTED), Answer(begun, v1::SaveOrder::WAIT)});
+  EXPECT_EQ(Wait(7, 1)->checkpoint().state(), v1::Checkpoint::COMMITTED);
+  EXPECT_TRUE(Begin(7)->pending()) << "this one has no verdict";
+  EXPECT_FALSE(session_.saves().HoldsStaged());
+}
+
+TEST_F(AskedSavesTest, AskedSaves_OfOneTrainer_AreBoundedAndEndWithIt) {
+  for (uint32_t attempt = 1; attempt <= 1000; ++attempt) EXPECT_TRUE(Wait(7, attempt)->pending());
+  EXPECT_LE(State().saves_size(), 64);
+  std::vector<v1::SaveOrder> answers;
+  for (const v1::SaveState& asked : Saves()) answers.push_back(Answer(asked, v1::SaveOrder::COMMITTED));
+  Order(answers);
+  // Verdicts that nobody fetches make room for others.
+  EXPECT_TRUE(Wait(7, 1000)->pending());
+  ASSERT_EQ(State().saves_size(), 1);
+  EXPECT_EQ(State().saves(0).attempt(), 1000u);
+  session_.OnTrainerGone(kTrainer, TrainerEnd::kEnded);
+  EXPECT_EQ(State().saves_size(), 0);
+}
+
+}  // namespace
+}  // namespace cairn

@@ -1,0 +1,68 @@
+// One load or reshard of this rank, from the trainer's call to the coordinator's verdict.
+//
+//   BEGUN -> READING -> DONE
+//     |         |
+//     +---------+-> FAILED -> STOPPED
+#ifndef CAIRN_AGENT_SESSION_RANK_LOAD_H_
+#define CAIRN_AGENT_SESSION_RANK_LOAD_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "agent/session/action.h"
+#include "cairn/v1/agent_coordination_service.pb.h"
+#include "cairn/v1/local_agent_service.pb.h"
+
+namespace cairn {
+
+// What RankLoads keeps of each; it makes the transitions.
+struct RankLoad {
+  // True when the trainer can begin to receive.
+  bool Begun() const;
+  // The first error counts.
+  void Fail(absl::Status why);
+  // The coordinator has said how it ended: layouts, plan and image are let go.
+  void End();
+  // Takes this rank's part of the order's plan. INTERNAL: it is another one.
+  absl::Status TakePlan(const std::string& bytes, uint32_t own_rank);
+  // What the trainer is told when it has begun, and when it has ended.
+  void Describe(v1::BeginLoadResponse& response) const;
+  void Describe(v1::EndLoadResponse& response) const;
+  // What the coordinator is told.
+  v1::LoadState State() const;
+
+  uint64_t number = 0;
+  uint64_t trainer = 0;
+  std::optional<int64_t> wanted_step;
+  RankLayoutPtr layout;
+  // Set for a reshard, null for a load: what this rank holds, what it lends of that, and where the trainer copies it.
+  RankLayoutPtr source_layout;
+  SaveImagePtr source_image;
+  std::optional<SlabDescription> source_memory;
+  bool source_staged = false;
+  bool fallback = false;
+  bool strict = true;
+  v1::LoadState::Phase phase = v1::LoadState::BEGUN;
+  v1::LoadOrder order;
+  // This rank's part of the plan when it has come, and the other ranks that it names as sources.
+  ReadPlanPtr fetched;
+  std::vector<uint32_t> sources;
+  ReadPlanPtr plan;      // the same, once it is read by
+  bool reading = false;  // the shell holds something for it
+  bool stopping = false;
+  bool all_read = false;
+  bool consumed = false;
+  bool ended = false;       // ordered DONE (the totals stand in `order`) or FAILED
+  uint64_t read_bytes = 0;  // by its plan
+  uint64_t bytes_done = 0;
+  uint64_t storage_bytes = 0;
+  v1::IoPath io_path = v1::IO_PATH_UNSPECIFIED;
+  absl::Status error;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_AGENT_SESSION_RANK_LOAD_H_

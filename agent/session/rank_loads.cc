@@ -1,0 +1,305 @@
+#include "agent/session/rank_loads.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+#include "common/status/status_proto.h"
+
+namespace cairn {
+namespace {
+
+constexpr size_t kKeptLoads = 16;
+
+}  // namespace
+
+RankLoad* RankLoads::Find(uint64_t number) {
+  const auto load = loads_.find(number);
+  return load == loads_.end() ? nullptr : &load->second;
+}
+
+const RankLoad* RankLoads::FindOf(uint64_t trainer, uint64_t number) const {
+  const auto load = loads_.find(number);
+  return load == loads_.end() || load->second.trainer != trainer ? nullptr : &load->second;
+}
+
+absl::Status RankLoads::Bad(uint64_t number, std::string_view what) const {
+  const SessionOptions& own = context_.options;
+  return MakeError(
+      Reason::kBadRequest,
+      absl::StrCat(own.job, ": rank ", own.rank, ": load ", number, " ", absl::string_view(what.data(), what.size())),
+      {{"job", own.job}, {"rank", absl::StrCat(own.rank)}});
+}
+
+absl::Status RankLoads::Interrupted(std::string_view why) const {
+  const SessionOptions& own = context_.options;
+  return MakeError(Reason::kInterrupted,
+                   absl::StrCat("rank ", own.rank, ": ", absl::string_view(why.data(), why.size())),
+                   {{"job", own.job}, {"rank", absl::StrCat(own.rank)}});
+}
+
+absl::StatusOr<v1::BeginLoadResponse> RankLoads::Begin(const v1::BeginLoadRequest& request, RankLayoutPtr layout,
+                                                       RankLayoutPtr source) {
+  v1::BeginLoadResponse response;
+  if (request.number() == 0) return Bad(0, "is none: loads are counted from 1");
+  RankLoad* load = Find(request.number());
+  if (load != nullptr && load->trainer != request.trainer_incarnation()) {
+    // One of a trainer that has ended; what it holds must be given back before the number can be used again.
+    StopReading(*load);
+    if (load->reading) {
+      context_.SetPending(response);
+      return response;
+    }
+    loads_.erase(request.number());
+    load = nullptr;
+  }
+  if (load == nullptr) {
+    CAIRN_RETURN_IF_ERROR(GiveUpOthers(request.trainer_incarnation(), request.number()));
+    ForgetEnded();
+    load = &loads_[request.number()];
+    load->number = request.number();
+    load->trainer = request.trainer_incarnation();
+    if (request.has_step()) load->wanted_step = request.step();
+    load->layout = std::move(layout);
+    load->source_layout = std::move(source);
+    load->strict = request.strict();
+    load->fallback = request.fallback();
+    context_.Changed();
+  }
+  if (!load->error.ok()) return load->error;
+  if (load->ended) return Bad(request.number(), "has ended");
+  if (load->Begun()) {
+    load->Describe(response);
+  } else {
+    context_.SetPending(response);
+  }
+  return response;
+}
+
+// A trainer has one load at a time. This call of it was overtaken, or the last one was given up without a word.
+absl::Status RankLoads::GiveUpOthers(uint64_t trainer, uint64_t number) {
+  for (auto& [other_number, other] : loads_) {
+    if (other.trainer != trainer) continue;
+    if (other_number > number) return Bad(number, absl::StrCat("was followed by load ", other_number));
+    if (!other.ended) Fail(other, Interrupted("the trainer gave the load up and began another"));
+  }
+  return absl::OkStatus();
+}
+
+void RankLoads::ForgetEnded() {
+  // One that failed while the coordinator was away, and holds nothing, need not be told to it.
+  for (auto load = loads_.begin(); load != loads_.end() && loads_.size() >= kKeptLoads;) {
+    const bool over = (load->second.ended || !load->second.error.ok()) && !load->second.reading;
+    load = over ? loads_.erase(load) : std::next(load);
+  }
+}
+
+absl::Status RankLoads::CommitSource(const v1::CommitSourceRequest& request) {
+  CAIRN_RETURN_IF_ERROR(Check(request.trainer_incarnation(), request.number()));
+  RankLoad& load = *Find(request.number());
+  if (!load.source_memory) return Bad(request.number(), "has no memory for a source");
+  if (std::exchange(load.source_staged, true)) return absl::OkStatus();
+  context_.Do(action::LendSource{load.number});
+  context_.Changed();
+  return absl::OkStatus();
+}
+
+absl::Status RankLoads::Check(uint64_t trainer, uint64_t number) const {
+  const RankLoad* load = FindOf(trainer, number);
+  return load == nullptr ? Bad(number, "was not begun") : load->error;
+}
+
+bool RankLoads::HasEnded(uint64_t number) const {
+  const auto load = loads_.find(number);
+  return load != loads_.end() && load->second.ended;
+}
+
+absl::StatusOr<v1::EndLoadResponse> RankLoads::End(const v1::EndLoadRequest& request) {
+  v1::EndLoadResponse response;
+  if (FindOf(request.trainer_incarnation(), request.number()) == nullptr) return Bad(request.number(), "was not begun");
+  RankLoad& load = *Find(request.number());
+  if (request.has_error() && request.error().code() != 0 && !load.ended && load.error.ok()) {
+    absl::Status error = StatusFromProto(request.error());
+    if (!ReasonOf(error)) error = Interrupted(absl::StrCat("the trainer gave the load up: ", error.message()));
+    Fail(load, error);
+    Advance();
+  }
+  if (!load.error.ok()) {
+    // What all ranks are told names more than what this one knew when it gave up: whom it waited for, what to do next.
+    if (load.ended || !request.has_error()) return load.error;
+    response.set_pending(true);
+    return response;
+  }
+  if (load.plan == nullptr && !load.ended) return Bad(request.number(), "has no plan yet");
+  if (!std::exchange(load.consumed, true)) {
+    context_.Changed();
+    Advance();
+  }
+  if (load.ended) {
+    load.Describe(response);
+  } else {
+    response.set_pending(true);
+  }
+  return response;
+}
+
+void RankLoads::OnTrainerLost(uint64_t trainer, const absl::Status& error) {
+  for (auto& [number, load] : loads_) {
+    if (load.trainer == trainer && !load.ended && !load.consumed) Fail(load, error);
+  }
+}
+
+void RankLoads::Fail(RankLoad& load, absl::Status error) {
+  load.Fail(std::move(error));
+  context_.Changed();
+}
+
+void RankLoads::EndByOrder(RankLoad& load) {
+  load.End();
+  context_.Changed();
+}
+
+void RankLoads::StopReading(RankLoad& load) {
+  if (!load.reading || std::exchange(load.stopping, true)) return;
+  context_.Do(action::StopRead{load.number});
+}
+
+void RankLoads::AddTo(v1::AgentState& state) {
+  told_.clear();
+  for (const auto& [number, load] : loads_) {
+    if (load.ended) continue;
+    *state.add_loads() = load.State();
+    told_[number] = load.trainer;
+  }
+}
+
+void RankLoads::Obey(const v1::LoadOrder& order) {
+  RankLoad* load = Find(order.number());
+  const auto told = told_.find(order.number());
+  if (load == nullptr || load->ended || told == told_.end() || told->second != load->trainer) return;
+  if (order.trainer_incarnation() != 0 && order.trainer_incarnation() != load->trainer) return;
+  switch (order.action()) {
+    case v1::LoadOrder::READ:
+      if (load->phase == v1::LoadState::BEGUN) load->order = order;
+      return;  // Advance follows
+    case v1::LoadOrder::DONE:
+      load->order = order;
+      StopReading(*load);
+      EndByOrder(*load);
+      return;
+    case v1::LoadOrder::ABORT:
+    case v1::LoadOrder::FAILED:
+      Abort(*load, order);
+      return;
+    default:
+      return;
+  }
+}
+
+void RankLoads::Abort(RankLoad& load, const v1::LoadOrder& order) {
+  const bool failed = order.action() == v1::LoadOrder::FAILED;
+  // What the coordinator says is told to all ranks, and holds what this rank had said.
+  if (load.error.ok() || failed) {
+    absl::Status verdict = StatusFromProto(order.error());
+    if (!verdict.ok()) load.error = std::move(verdict);
+  }
+  if (load.error.ok()) load.error = Interrupted("the load was aborted");
+  StopReading(load);
+  if (!load.reading && load.phase != v1::LoadState::STOPPED) {
+    load.phase = v1::LoadState::STOPPED;
+    context_.Changed();
+  }
+  if (failed) EndByOrder(load);
+}
+
+void RankLoads::Advance() {
+  for (auto& [number, load] : loads_) Advance(load);
+}
+
+void RankLoads::Advance(RankLoad& load) {
+  if (load.phase == v1::LoadState::BEGUN && load.order.action() == v1::LoadOrder::READ && load.plan == nullptr) {
+    StartReading(load);
+  } else if (load.phase == v1::LoadState::READING && load.consumed && load.all_read) {
+    load.phase = v1::LoadState::DONE;
+    context_.Changed();
+  }
+}
+
+void RankLoads::StartReading(RankLoad& load) {
+  if (load.fetched == nullptr || load.fetched->plan_digest() != load.order.plan_digest()) {
+    const std::string* bytes = plans_.Want(load.order.plan_digest());
+    if (bytes == nullptr) return;
+    if (const absl::Status taken = load.TakePlan(*bytes, context_.options.rank); !taken.ok()) return Fail(load, taken);
+  }
+  // The peers and the image are asked for side by side.
+  std::optional<PeerMap> peers = plans_.WantPeers(load.sources);
+  if (load.source_layout != nullptr) {
+    auto image = plans_.WantImage(load.order.source_plan_digest(), load.source_layout);
+    if (!image.ok()) return Fail(load, image.status());
+    if (*image == nullptr) return;
+    load.source_image = *std::move(image);
+  }
+  if (!peers.has_value()) return;
+  load.plan = load.fetched;
+  if (load.source_layout == nullptr) load.read_bytes = load.plan->read_bytes();
+  load.reading = true;
+  load.phase = v1::LoadState::READING;
+  context_.Do(
+      action::StartRead{load.number, load.trainer, load.plan, load.order, *std::move(peers), load.source_image});
+  context_.Changed();
+}
+
+void RankLoads::OnSource(uint64_t number, SlabDescription memory) {
+  RankLoad* load = Find(number);
+  if (load == nullptr || !load->reading) return;
+  load->source_memory = memory;
+  context_.Changed();
+}
+
+void RankLoads::OnProgress(uint64_t number, const Progress& progress) {
+  RankLoad* load = Find(number);
+  if (load == nullptr || !load->reading) return;
+  load->bytes_done = progress.bytes_done;
+  load->storage_bytes = progress.storage_bytes;
+  load->io_path = progress.io_path;
+  if (progress.all_read && !load->all_read) {
+    load->all_read = true;
+    context_.Changed();
+    Advance();
+  }
+}
+
+void RankLoads::OnFailed(uint64_t number, const absl::Status& status) {
+  RankLoad* load = Find(number);
+  if (load == nullptr || !load->reading || load->ended) return;
+  const std::string rank = absl::StrCat(context_.options.rank);
+  ErrorMetadata metadata = {{"job", context_.options.job}, {"rank", rank}};
+  if (load->source_layout == nullptr) metadata.emplace_back("step", absl::StrCat(load->order.step()));
+  Fail(*load, Annotate(status, absl::StrCat("rank ", rank), metadata));
+}
+
+void RankLoads::OnStopped(uint64_t number) {
+  RankLoad* load = Find(number);
+  if (load == nullptr) return;
+  load->reading = false;
+  load->stopping = false;
+  if (!load->error.ok()) load->phase = v1::LoadState::STOPPED;
+  Advance();
+  context_.Changed();
+}
+
+bool RankLoads::active() const {
+  return std::any_of(loads_.begin(), loads_.end(), [](const auto& entry) { return !entry.second.ended; });
+}
+
+bool RankLoads::Uses(const std::string& layout_digest) const {
+  const auto is_it = [&](const RankLayoutPtr& layout) { return layout && layout->digest == layout_digest; };
+  return std::any_of(loads_.begin(), loads_.end(), [&](const auto& entry) {
+    return is_it(entry.second.layout) || is_it(entry.second.source_layout);
+  });
+}
+
+}  // namespace cairn

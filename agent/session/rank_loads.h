@@ -1,0 +1,94 @@
+// The loads and reshards of this rank: what its trainer asks of them, what the coordinator orders, and what the reader
+// reports.
+#ifndef CAIRN_AGENT_SESSION_RANK_LOADS_H_
+#define CAIRN_AGENT_SESSION_RANK_LOADS_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "agent/session/rank_load.h"
+#include "agent/session/rank_plans.h"
+#include "agent/session/session_context.h"
+#include "cairn/v1/agent_coordination_service.pb.h"
+#include "cairn/v1/local_agent_service.pb.h"
+
+namespace cairn {
+
+// A pure function of calls. Not thread-safe.
+class RankLoads {
+ public:
+  // Both must outlive it.
+  RankLoads(SessionContext& context, RankPlans& plans) : context_(context), plans_(plans) {}
+
+  // --- With the trainer, which is attached. Errors are those of LocalAgentService.
+
+  // `layout` and `source`: those that the request names; `source` is null for a load.
+  absl::StatusOr<v1::BeginLoadResponse> Begin(const v1::BeginLoadRequest& request, RankLayoutPtr layout,
+                                              RankLayoutPtr source);
+  // Ends the staging of a reshard's source.
+  absl::Status CommitSource(const v1::CommitSourceRequest& request);
+  // OK while the load may still give batches; its error otherwise.
+  absl::Status Check(uint64_t trainer, uint64_t number) const;
+  // True when the load's verdict is known: nothing more comes.
+  bool HasEnded(uint64_t number) const;
+  absl::StatusOr<v1::EndLoadResponse> End(const v1::EndLoadRequest& request);
+  // What the trainer has not copied yet fails with `error`.
+  void OnTrainerLost(uint64_t trainer, const absl::Status& error);
+
+  // --- With the coordinator.
+
+  // Adds what the coordinator is told. Orders are understood as an answer to what was added last.
+  void AddTo(v1::AgentState& state);
+  // Takes one order. Advance follows.
+  void Obey(const v1::LoadOrder& order);
+
+  // --- With the reader.
+
+  struct Progress {
+    uint64_t bytes_done = 0;
+    uint64_t storage_bytes = 0;
+    v1::IoPath io_path = v1::IO_PATH_UNSPECIFIED;
+    bool all_read = false;
+  };
+  // The memory for a reshard's source.
+  void OnSource(uint64_t number, SlabDescription memory);
+  void OnProgress(uint64_t number, const Progress& progress);
+  void OnFailed(uint64_t number, const absl::Status& status);
+  void OnStopped(uint64_t number);
+  // Takes every step that has become possible.
+  void Advance();
+
+  // True while one has no verdict.
+  bool active() const;
+  bool Uses(const std::string& layout_digest) const;
+
+ private:
+  RankLoad* Find(uint64_t number);
+  // Of this trainer; null if it has not begun it.
+  const RankLoad* FindOf(uint64_t trainer, uint64_t number) const;
+  absl::Status Bad(uint64_t number, std::string_view what) const;
+  absl::Status Interrupted(std::string_view why) const;
+  // Ends the load that the trainer gave up without a word. INVALID_ARGUMENT (BAD_REQUEST): it has begun a later one.
+  absl::Status GiveUpOthers(uint64_t trainer, uint64_t number);
+  // Makes room for one more.
+  void ForgetEnded();
+  void Fail(RankLoad& load, absl::Status error);
+  void EndByOrder(RankLoad& load);
+  void Abort(RankLoad& load, const v1::LoadOrder& order);
+  void StopReading(RankLoad& load);
+  void Advance(RankLoad& load);
+  void StartReading(RankLoad& load);
+
+  SessionContext& context_;
+  RankPlans& plans_;
+  std::map<uint64_t, RankLoad> loads_;  // by number
+  std::map<uint64_t, uint64_t> told_;   // what AddTo added last: number -> trainer
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_AGENT_SESSION_RANK_LOADS_H_

@@ -1,0 +1,238 @@
+// Loads and reshards, through the session that they are part of.
+#include "agent/session/rank_loads.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "agent/testing/layouts.h"
+#include "agent/testing/session_fixture.h"
+#include "common/status/reason.h"
+#include "common/status/status_proto.h"
+
+namespace cairn {
+namespace {
+
+using testing::MakeLayout;
+using testing::Whole;
+
+using RankLoadsTest = ServedSession;
+
+TEST_F(RankLoadsTest, Load_OrderedStepByStep_GoesThroughItsPhases) {
+  v1::ReadPlan plan;
+  plan.set_plan_digest("r1");
+  plan.set_layout_digest(layout_->digest);
+  plan.set_rank(3);
+  plan.set_read_bytes(10);
+  plans_["r1"] = plan.SerializeAsString();
+  v1::BeginLoadRequest begin;
+  begin.set_trainer_incarnation(kTrainer);
+  begin.set_number(1);
+  begin.mutable_layout()->set_digest(layout_->digest);
+  EXPECT_TRUE(session_.BeginLoad(begin)->pending());
+  const auto order = [&](v1::LoadOrder::Action action, uint64_t trainer = 0) {
+    State();
+    v1::SynchronizeAgentResponse response;
+    response.set_coordinator_epoch(5);
+    auto* load = response.add_loads();
+    load->set_number(1);
+    load->set_action(action);
+    load->set_step(4);
+    load->set_plan_digest("r1");
+    load->set_trainer_incarnation(trainer);
+    EXPECT_TRUE(session_.OnOrders(response).ok());
+    return Serve();
+  };
+  EXPECT_TRUE(order(v1::LoadOrder::FAILED, 12345).empty()) << "that is another trainer's";
+  auto actions = order(v1::LoadOrder::READ);
+  ASSERT_EQ(actions.size(), 1u);
+  EXPECT_TRUE(std::holds_alternative<action::StartRead>(actions[0]));
+  EXPECT_EQ(session_.BeginLoad(begin)->step(), 4);
+  v1::EndLoadRequest end;
+  end.set_trainer_incarnation(kTrainer);
+  end.set_number(1);
+  EXPECT_TRUE(session_.EndLoad(end)->pending());
+  EXPECT_EQ(State().loads(0).phase(), v1::LoadState::READING) << "others may still need what it reads";
+  session_.loads().OnProgress(1,
+                              {.bytes_done = 10, .storage_bytes = 12, .io_path = v1::IO_PATH_DIRECT, .all_read = true});
+  EXPECT_EQ(State().loads(0).phase(), v1::LoadState::DONE);
+  actions = order(v1::LoadOrder::DONE);
+  ASSERT_EQ(actions.size(), 1u);
+  EXPECT_TRUE(std::holds_alternative<action::StopRead>(actions[0]));
+  EXPECT_EQ(session_.EndLoad(end)->bytes_read(), 10u);
+  EXPECT_EQ(State().loads_size(), 0);
+}
+
+TEST_F(RankLoadsTest, FailedLoad_AfterTheOrder_IsStopped) {
+  v1::ReadPlan plan;
+  plan.set_plan_digest("r1");
+  plan.set_layout_digest(layout_->digest);
+  plan.set_rank(3);
+  plans_["r1"] = plan.SerializeAsString();
+  v1::BeginLoadRequest begin;
+  begin.set_trainer_incarnation(kTrainer);
+  begin.set_number(1);
+  begin.mutable_layout()->set_digest(layout_->digest);
+  EXPECT_TRUE(session_.BeginLoad(begin)->pending());
+  const auto order = [&](v1::LoadOrder::Action action) {
+    State();
+    v1::SynchronizeAgentResponse response;
+    response.set_coordinator_epoch(5);
+    auto* load = response.add_loads();
+    load->set_number(1);
+    load->set_action(action);
+    load->set_plan_digest("r1");
+    EXPECT_TRUE(session_.OnOrders(response).ok());
+    return Serve();
+  };
+  order(v1::LoadOrder::READ);
+  session_.loads().OnFailed(1, MakeError(Reason::kChecksumMismatch, "flipped"));
+  EXPECT_EQ(State().loads(0).phase(), v1::LoadState::FAILED);
+  EXPECT_TRUE(HasReason(session_.CheckLoad(kTrainer, 1), Reason::kChecksumMismatch));
+  EXPECT_EQ(order(v1::LoadOrder::ABORT).size(), 1u);
+  EXPECT_EQ(State().loads(0).phase(), v1::LoadState::FAILED) << "its buffers are still held";
+  session_.loads().OnStopped(1);
+  EXPECT_EQ(State().loads(0).phase(), v1::LoadState::STOPPED);
+  order(v1::LoadOrder::FAILED);
+  EXPECT_EQ(State().loads_size(), 0);
+  EXPECT_TRUE(HasReason(session_.BeginLoad(begin).status(), Reason::kChecksumMismatch));
+}
+
+TEST_F(RankLoadsTest, Reshard_OrderedStepByStep_LendsItsSourceAndEndsWhenAllIsTaken) {
+  const RankLayoutPtr target = MakeLayout({Whole("a", DType::kFloat32, {100})}, {});
+  session_.AddLayout(target);
+  v1::BeginLoadRequest request;
+  request.set_trainer_incarnation(trainer_);
+  request.set_number(1);
+  request.mutable_layout()->set_digest(target->digest);
+  request.mutable_source()->set_digest("unknown");
+  EXPECT_TRUE(session_.BeginLoad(request)->need_source());
+  request.mutable_source()->set_digest(layout_->digest);
+  EXPECT_TRUE(session_.BeginLoad(request)->pending());
+  ASSERT_EQ(State().loads_size(), 1);
+  EXPECT_EQ(State().loads(0).source_layout_digest(), layout_->digest);
+  v1::ReadPlan read;
+  read.set_plan_digest("r1");
+  read.set_rank(3);
+  read.set_layout_digest(target->digest);
+  read.set_read_bytes(400);
+  plans_["r1"] = read.SerializeAsString();
+  v1::SynchronizeAgentResponse response;
+  response.set_coordinator_epoch(5);
+  v1::LoadOrder& order = *response.add_loads();
+  order.set_number(1);
+  order.set_action(v1::LoadOrder::READ);
+  order.set_plan_digest("r1");
+  order.set_source_plan_digest("p1");
+  ASSERT_TRUE(session_.OnOrders(response).ok());
+  auto actions = Serve();
+  ASSERT_EQ(actions.size(), 1u);
+  ASSERT_NE(std::get<action::StartRead>(actions[0]).source, nullptr);
+  EXPECT_TRUE(session_.BeginLoad(request)->pending()) << "no memory yet";
+  v1::CommitSourceRequest commit;
+  commit.set_trainer_incarnation(trainer_);
+  commit.set_number(1);
+  EXPECT_TRUE(HasReason(session_.CommitSource(commit), Reason::kBadRequest));
+  session_.loads().OnSource(1, {77, 8192});
+  const auto begun = session_.BeginLoad(request);
+  ASSERT_TRUE(begun.ok());
+  EXPECT_EQ(begun->source_memory().descriptor_id(), 77u);
+  EXPECT_EQ(begun->source_placements_size(), 3) << "what the plan p1 has this rank lend";
+  EXPECT_FALSE(State().loads(0).source_staged());
+  ASSERT_TRUE(session_.CommitSource(commit).ok());
+  ASSERT_TRUE(session_.CommitSource(commit).ok()) << "idempotent";
+  actions = Serve();
+  ASSERT_EQ(actions.size(), 1u);
+  EXPECT_EQ(std::get<action::LendSource>(actions[0]).number, 1u);
+  EXPECT_TRUE(State().loads(0).source_staged());
+  session_.loads().OnProgress(1, {0, 0, v1::IO_PATH_MEMORY, true});
+  v1::EndLoadRequest end;
+  end.set_trainer_incarnation(trainer_);
+  end.set_number(1);
+  EXPECT_TRUE(session_.EndLoad(end)->pending());
+  EXPECT_EQ(State().loads(0).phase(), v1::LoadState::DONE);
+  order.set_action(v1::LoadOrder::DONE);
+  order.set_unique_bytes(400);
+  order.set_io_path(v1::IO_PATH_MEMORY);
+  ASSERT_TRUE(session_.OnOrders(response).ok());
+  const auto ended = session_.EndLoad(end);
+  ASSERT_TRUE(ended.ok() && !ended->pending());
+  EXPECT_EQ(ended->bytes_read(), 0u) << "nothing came from storage";
+  EXPECT_EQ(ended->unique_bytes(), 400u);
+  EXPECT_EQ(ended->io_path(), v1::IO_PATH_MEMORY);
+}
+
+class GivenUpLoadTest : public SessionFixture {
+ protected:
+  GivenUpLoadTest() : SessionFixture(testing::MakeLayout({testing::Whole("a", DType::kFloat32, {100})}, {})) {}
+
+  absl::StatusOr<v1::BeginLoadResponse> Begin(uint64_t number) {
+    v1::BeginLoadRequest request;
+    request.set_trainer_incarnation(kTrainer);
+    request.set_number(number);
+    request.mutable_layout()->set_digest(layout_->digest);
+    return session_.BeginLoad(request);
+  }
+  absl::StatusOr<v1::EndLoadResponse> GiveUp(uint64_t number) {
+    v1::EndLoadRequest request;
+    request.set_trainer_incarnation(kTrainer);
+    request.set_number(number);
+    *request.mutable_error() = StatusToProto(MakeError(Reason::kTimedOut, "no plan within 1 s"));
+    return session_.EndLoad(request);
+  }
+  void Order(uint64_t number, v1::LoadOrder::Action action, const absl::Status& error = absl::OkStatus()) {
+    State();
+    v1::SynchronizeAgentResponse response;
+    response.set_coordinator_epoch(5);
+    v1::LoadOrder& order = *response.add_loads();
+    order.set_number(number);
+    order.set_trainer_incarnation(kTrainer);
+    order.set_action(action);
+    if (!error.ok()) *order.mutable_error() = StatusToProto(error);
+    EXPECT_TRUE(session_.OnOrders(response).ok());
+  }
+};
+
+TEST_F(GivenUpLoadTest, Load_GivenUpBeforeItsPlan_IsToldToTheCoordinatorWhoseWordTheTrainerGets) {
+  EXPECT_TRUE(Begin(1)->pending());
+  const uint64_t version = session_.version();
+  EXPECT_TRUE(GiveUp(1)->pending());
+  EXPECT_NE(session_.version(), version) << "the coordinator hears of it at once";
+  EXPECT_EQ(State().loads(0).phase(), v1::LoadState::FAILED);
+  EXPECT_TRUE(HasReason(StatusFromProto(State().loads(0).error()), Reason::kTimedOut));
+  EXPECT_TRUE(HasReason(Begin(1).status(), Reason::kTimedOut));
+  const uint64_t told = session_.version();
+  EXPECT_TRUE(GiveUp(1)->pending());
+  EXPECT_EQ(session_.version(), told) << "asked again, nothing is new";
+  Order(1, v1::LoadOrder::FAILED, MakeError(Reason::kRankLate, "rank 1 held up the others", {{"ranks", "1"}}));
+  EXPECT_TRUE(HasReason(GiveUp(1).status(), Reason::kRankLate));
+  EXPECT_EQ(State().loads_size(), 0);
+}
+
+TEST_F(GivenUpLoadTest, NextCall_AfterOneGivenUpWithoutAWord_EndsItAndOlderOnesCannotCome) {
+  EXPECT_TRUE(Begin(1)->pending());
+  EXPECT_TRUE(Begin(3)->pending());
+  const v1::AgentState state = State();
+  ASSERT_EQ(state.loads_size(), 2);
+  EXPECT_EQ(state.loads(0).phase(), v1::LoadState::FAILED);
+  EXPECT_TRUE(HasReason(StatusFromProto(state.loads(0).error()), Reason::kInterrupted));
+  EXPECT_EQ(state.loads(1).phase(), v1::LoadState::BEGUN);
+  const absl::Status late = Begin(2).status();
+  EXPECT_TRUE(HasReason(late, Reason::kBadRequest));
+  EXPECT_EQ(MetadataOf(late)["job"], "demo");
+  EXPECT_EQ(MetadataOf(late)["rank"], "3");
+}
+
+TEST_F(GivenUpLoadTest, Loads_GivenUpWhileTheCoordinatorIsAway_AreBounded) {
+  for (uint64_t number = 1; number <= 1000; ++number) {
+    EXPECT_TRUE(Begin(number)->pending());
+    EXPECT_TRUE(GiveUp(number)->pending());
+    ASSERT_LE(State().loads_size(), 16);
+  }
+  EXPECT_TRUE(Begin(1001)->pending());
+  const v1::AgentState state = State();
+  EXPECT_EQ(state.loads(state.loads_size() - 1).number(), 1001u);
+}
+
+}  // namespace
+}  // namespace cairn

@@ -1,0 +1,101 @@
+#include "agent/session/rank_save.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+#include "common/status/status_proto.h"
+
+namespace cairn {
+
+absl::Status RankSave::Aborted(int64_t step) {
+  return MakeError(Reason::kSaveCancelled, absl::StrCat("the save of step ", step, " was aborted"));
+}
+
+bool RankSave::Staged() const {
+  return phase == v1::SaveState::STAGED || phase == v1::SaveState::WRITING || phase == v1::SaveState::WRITTEN;
+}
+
+bool RankSave::HoldsSlab() const {
+  return staged != nullptr && phase >= v1::SaveState::STAGING && phase <= v1::SaveState::WRITTEN;
+}
+
+bool RankSave::OrderedToGoOn() const {
+  return order.action() == v1::SaveOrder::STAGE || order.action() == v1::SaveOrder::WRITE;
+}
+
+void RankSave::Fail(absl::Status why) {
+  if (error.ok()) error = std::move(why);
+  if (phase != v1::SaveState::STOPPED) phase = v1::SaveState::FAILED;
+}
+
+std::vector<uint32_t> RankSave::Sources() const {
+  std::set<uint32_t> ranks;
+  for (const MovedIn& moved : target->moved_in) ranks.insert(moved.from_rank);
+  return {ranks.begin(), ranks.end()};
+}
+
+absl::Status RankSave::TakeStaged(const v1::CommitStagingRequest& request) {
+  if (static_cast<size_t>(request.object_sizes_size()) != layout->object_count()) {
+    return MakeError(Reason::kBadRequest, absl::StrCat("lengths of ", request.object_sizes_size(),
+                                                       " objects were given, the layout has ", layout->object_count()));
+  }
+  for (size_t i = 0; i < layout->object_count(); ++i) {
+    const StoredItem& object = layout->items[layout->shard_count + i];
+    const uint64_t bytes = request.object_sizes(static_cast<int>(i));
+    if (bytes > object.bytes()) {
+      return MakeError(Reason::kBadRequest,
+                       absl::StrCat("object ", object.name, " has ", bytes, " bytes, its slot only ", object.bytes()),
+                       {{"name", object.name}});
+    }
+  }
+  CAIRN_RETURN_IF_ERROR(TakeReplicaChecksums(checklist, *layout, request, replica_checksum));
+  object_bytes.assign(request.object_sizes().begin(), request.object_sizes().end());
+  return absl::OkStatus();
+}
+
+void RankSave::AddPlacements(v1::BeginSaveResponse& response) const {
+  for (uint32_t item = 0; item < staged->slab_offset.size(); ++item) {
+    if (staged->slab_offset[item] == SaveImage::kNotStaged) continue;
+    v1::Placement& placement = *response.add_placements();
+    placement.set_item(item);
+    placement.set_slab_offset(staged->slab_offset[item]);
+    placement.set_bytes(staged->layout->items[item].bytes());
+  }
+  response.mutable_check_items()->Assign(checklist.must.begin(), checklist.must.end());
+  response.mutable_may_check_items()->Assign(checklist.may.begin(), checklist.may.end());
+}
+
+v1::SaveState RankSave::State() const {
+  v1::SaveState state;
+  state.set_step(step);
+  state.set_phase(phase);
+  state.set_attempt(attempt);
+  state.set_attempt_nonce(attempt_nonce);
+  if (layout) state.set_layout_digest(layout->digest);
+  if (target) {
+    state.set_plan_digest(target->plan_digest);
+    state.set_bytes_total(target->file_bytes);
+  }
+  state.set_bytes_done(bytes_done);
+  if (!error.ok()) *state.mutable_error() = StatusToProto(error);
+  if (phase == v1::SaveState::WRITTEN) *state.mutable_result() = result;
+  if (phase == v1::SaveState::WRITING) {
+    state.mutable_awaited_ranks()->Assign(waiting_for.begin(), waiting_for.end());
+  }
+  for (const v1::ReplicaChecksum& checksum : replica_checksum) *state.add_replica_checksums() = checksum;
+  // By another plan than that of the checks it may hold more without writing it.
+  state.set_all_replicas_checked(
+      Staged() && checklist.all &&
+      std::includes(staged->replica.begin(), staged->replica.end(), target->replica.begin(), target->replica.end()));
+  state.set_allow_dropped_names(allow_dropped_names);
+  state.set_call(call);
+  state.set_trainer_incarnation(trainer);
+  state.set_request_id(request_id);
+  return state;
+}
+
+}  // namespace cairn

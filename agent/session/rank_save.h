@@ -1,0 +1,88 @@
+// One save of this rank, from the trainer's call to its verdict.
+//
+//   BEGUN -> STAGING -> STAGED -> WRITING
+//     |         |          |         |
+//     +---------+----------+---------+-> WRITTEN
+//     +-> FAILED (own reason) -> STOPPED (ordered to abort) -> verdict: told to the trainer and forgotten
+#ifndef CAIRN_AGENT_SESSION_RANK_SAVE_H_
+#define CAIRN_AGENT_SESSION_RANK_SAVE_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "agent/session/rank_layout.h"
+#include "agent/session/replica_check.h"
+#include "agent/session/save_image.h"
+#include "cairn/v1/agent_coordination_service.pb.h"
+#include "cairn/v1/local_agent_service.pb.h"
+
+namespace cairn {
+
+// What RankSaves keeps of each; it makes the transitions.
+struct RankSave {
+  struct NextCall {
+    uint64_t trainer = 0;
+    absl::Time deadline;
+  };
+
+  // What is said of a save whose abort has no reason.
+  static absl::Status Aborted(int64_t step);
+
+  // The trainer has staged, and nothing has failed since.
+  bool Staged() const;
+  // The slab holds what it stages or staged.
+  bool HoldsSlab() const;
+  bool OrderedToGoOn() const;
+  // The first error counts.
+  void Fail(absl::Status why);
+  // The ranks whose shards the target takes in, ascending.
+  std::vector<uint32_t> Sources() const;
+  // Takes what the trainer says of its staged state: the lengths of its objects, and checksums.
+  // INVALID_ARGUMENT (BAD_REQUEST): it does not fit the layout or the checklist.
+  absl::Status TakeStaged(const v1::CommitStagingRequest& request);
+  // Where the trainer copies what, and which checksums it makes.
+  void AddPlacements(v1::BeginSaveResponse& response) const;
+  // What the coordinator is told.
+  v1::SaveState State() const;
+
+  uint64_t id = 0;  // 0 for an attempt of before this process, which is only told STOPPED
+  int64_t step = 0;
+  uint64_t call = 0;
+  uint64_t trainer = 0;
+  RankLayoutPtr layout;
+  bool allow_dropped_names = false;
+  // This step was committed once: only the coordinator, who asks storage, knows whether that stands.
+  bool ask_first = false;
+  absl::Time stage_deadline = absl::InfiniteFuture();
+  // Until then the coordinator may say for whom this rank has waited in vain; its trainer is told nothing before.
+  absl::Time blame_deadline = absl::InfinitePast();
+  v1::SaveState::Phase phase = v1::SaveState::BEGUN;
+  // The plan by which the slab was opened, and the one to write by: they differ if another rank's layout changed.
+  SaveImagePtr staged;
+  SaveImagePtr target;
+  ReplicaChecklist checklist;  // when STAGING or later
+  std::vector<uint64_t> object_bytes;
+  std::vector<v1::ReplicaChecksum> replica_checksum;
+  v1::SaveOrder order;
+  uint32_t attempt = 0;
+  uint64_t attempt_nonce = 0;
+  std::string request_id;
+  // The attempt of the writer that runs now, or of the last one that ran, and how far it is.
+  uint32_t write_attempt = 0;
+  uint64_t write_nonce = 0;
+  uint64_t bytes_done = 0;
+  std::vector<uint32_t> waiting_for;
+  v1::WriteResult result;
+  absl::Status error;
+  // The trainer has been given the error: its next BeginSave is a new call, which waits until this one has its verdict.
+  bool told = false;
+  std::optional<NextCall> next_call;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_AGENT_SESSION_RANK_SAVE_H_

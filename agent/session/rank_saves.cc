@@ -1,0 +1,262 @@
+// What the trainer asks of its saves.
+#include "agent/session/rank_saves.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/time_proto.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+#include "common/status/status_proto.h"
+#include "common/storage/checkpoint_path.h"
+
+namespace cairn {
+namespace {
+
+// Failed saves that the coordinator has not given a verdict on. More come together only while it is away.
+constexpr size_t kMaxFailed = 16;
+constexpr absl::Duration kDefaultStageTimeout = absl::Minutes(10);
+
+absl::Duration TimeoutOf(const v1::BeginSaveRequest& request) {
+  return request.has_timeout() ? DurationOf(request.timeout()) : kDefaultStageTimeout;
+}
+
+}  // namespace
+
+RankSave* RankSaves::Find(int64_t step) {
+  const auto save = saves_.find(step);
+  return save == saves_.end() ? nullptr : &save->second;
+}
+
+RankSave* RankSaves::FindById(uint64_t id) {
+  for (auto& [step, save] : saves_) {
+    if (save.id == id && id != 0) return &save;
+  }
+  return nullptr;
+}
+
+absl::StatusOr<v1::BeginSaveResponse> RankSaves::Begin(const v1::BeginSaveRequest& request, const RankLayoutPtr& layout,
+                                                       absl::Time now) {
+  const int64_t step = request.step();
+  v1::BeginSaveResponse response;
+  RankSave* save = Find(step);
+  if (save == nullptr) {
+    if (const auto untold = ended_.TakeUntold(step, request.trainer_incarnation()); untold.has_value()) return *untold;
+    CAIRN_RETURN_IF_ERROR(CheckRoom());
+    save = &saves_[step];
+    save->id = next_save_++;
+    save->step = step;
+    save->call = next_call_++;
+    save->trainer = request.trainer_incarnation();
+    save->ask_first = ended_.Committed(step);
+    save->layout = layout;
+    save->allow_dropped_names = request.allow_dropped_names();
+    save->stage_deadline = now + TimeoutOf(request);
+    ++begun_;
+    context_.Changed();
+    Advance();
+  } else if (IsNextCall(*save, request)) {
+    CAIRN_RETURN_IF_ERROR(AwaitTurn(*save, request, now));
+    context_.SetPending(response);
+    return response;
+  }
+  if (save->phase == v1::SaveState::STAGED) {
+    // The trainer has another state of this step. Nothing reads the first one yet: the call takes its place.
+    save->phase = v1::SaveState::STAGING;
+    save->stage_deadline = now + TimeoutOf(request);
+    save->replica_checksum.clear();
+    context_.Changed();
+  }
+  if (!save->error.ok()) {
+    const absl::Status error = ErrorToTell(*save, now);
+    save->told = !error.ok();
+    if (save->told) return error;
+    response.set_pending(true);
+    return response;
+  }
+  if (save->phase == v1::SaveState::BEGUN) {
+    context_.SetPending(response);
+    return response;
+  }
+  response.set_save(save->id);
+  save->AddPlacements(response);
+  if (response.placements_size() > 0) {  // whoever copies nothing need not be able to write
+    response.mutable_slab()->set_descriptor_id(slab_.made()->descriptor_id);
+    response.mutable_slab()->set_bytes(slab_.made()->bytes);
+    slab_.use().HandOut(save->trainer);
+  }
+  return response;
+}
+
+bool RankSaves::IsNextCall(RankSave& save, const v1::BeginSaveRequest& request) {
+  if (save.told || save.trainer != request.trainer_incarnation() || save.id == 0) return true;
+  // What is written, or read by other ranks, must not change, and it is that which a commit holds.
+  if (save.Staged() && (save.phase != v1::SaveState::STAGED || save.write_attempt != 0)) return true;
+  if (!save.error.ok() || save.layout->digest == request.layout().digest()) return false;
+  // Without a word, by an interrupt: the trainer is told of the call that it makes now.
+  const uint32_t rank = context_.options.rank;
+  Fail(save, MakeError(Reason::kSaveCancelled,
+                       absl::StrCat("rank ", rank, ": the trainer gave up saving step ", save.step,
+                                    " and began again with another layout"),
+                       {{"rank", absl::StrCat(rank)}, {"step", absl::StrCat(save.step)}}));
+  save.told = true;
+  Advance();
+  return true;
+}
+
+// The next call of a step begins when the one before has its verdict.
+absl::Status RankSaves::AwaitTurn(RankSave& save, const v1::BeginSaveRequest& request, absl::Time now) {
+  const absl::Duration timeout = TimeoutOf(request);
+  if (!save.next_call || save.next_call->trainer != request.trainer_incarnation()) {
+    save.next_call = {request.trainer_incarnation(), now + timeout};
+  }
+  if (now < save.next_call->deadline) return absl::OkStatus();
+  save.next_call.reset();
+  if (!context_.trouble.status().ok()) return context_.trouble.status();
+  if (save.order.has_stalled()) return StatusFromProto(save.order.stalled());
+  const uint32_t rank = context_.options.rank;
+  return MakeError(Reason::kSaveInProgress,
+                   absl::StrCat("rank ", rank, ": the attempt before to save step ", save.step,
+                                " has not ended within ", absl::FormatDuration(timeout)),
+                   {{"step", absl::StrCat(save.step)}, {"rank", absl::StrCat(rank)}});
+}
+
+absl::Status RankSaves::ErrorToTell(RankSave& save, absl::Time now) const {
+  const bool waited = save.blame_deadline != absl::InfinitePast();
+  const absl::Status blame =
+      waited && save.order.action() == v1::SaveOrder::ABORT ? StatusFromProto(save.order.error()) : absl::OkStatus();
+  if (!blame.ok()) return blame;
+  return waited && now < save.blame_deadline ? absl::OkStatus() : save.error;
+}
+
+absl::Status RankSaves::CheckRoom() const {
+  const auto failed = std::count_if(saves_.begin(), saves_.end(),
+                                    [](const auto& entry) { return entry.second.phase == v1::SaveState::FAILED; });
+  if (static_cast<size_t>(failed) < kMaxFailed) return absl::OkStatus();
+  const std::string why = absl::StrCat(failed, " saves have failed that the coordinator has yet to hear of");
+  if (!context_.trouble.status().ok()) return Annotate(context_.trouble.status(), why);
+  return MakeError(Reason::kSaveInProgress, absl::StrCat("rank ", context_.options.rank, ": ", why),
+                   {{"rank", absl::StrCat(context_.options.rank)}});
+}
+
+absl::Status RankSaves::CommitStaging(const v1::CommitStagingRequest& request) {
+  RankSave* save = FindById(request.save());
+  if (save == nullptr || save->trainer != request.trainer_incarnation()) {
+    if (const auto ended = ended_.Tell(request.save(), request.trainer_incarnation()); ended.has_value()) return *ended;
+    return MakeError(Reason::kBadRequest,
+                     absl::StrCat("rank ", context_.options.rank, ": no save ", request.save(), " was begun"));
+  }
+  if (!save->error.ok()) {
+    save->told = true;
+    return save->error;
+  }
+  if (save->Staged()) return absl::OkStatus();
+  if (save->phase != v1::SaveState::STAGING) {
+    return MakeError(Reason::kBadRequest, absl::StrCat("save ", save->id, " of step ", save->step, " has no slab yet"));
+  }
+  CAIRN_RETURN_IF_ERROR(save->TakeStaged(request));
+  if (const int sampled = request.sampled_checksums_size(); sampled > 0) {
+    next_sample_ = save->checklist.may[static_cast<size_t>(sampled) - 1] + 1;
+  }
+  save->phase = v1::SaveState::STAGED;
+  slab_.use().Staged(save->trainer);
+  context_.Changed();
+  Advance();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::WaitSaveResponse> RankSaves::Wait(const v1::WaitSaveRequest& request) {
+  v1::WaitSaveResponse response;
+  const RankSave* save = request.save() != 0 ? FindById(request.save()) : Find(request.step());
+  if (save != nullptr && save->id != 0) {
+    context_.SetPending(response);
+    response.set_attempt(save->attempt);
+    if (!response.has_stalled() && save->order.has_stalled()) *response.mutable_stalled() = save->order.stalled();
+    return response;
+  }
+  if (const v1::Checkpoint* verdict = ended_.Verdict(request.step(), request.save(), request.trainer_incarnation());
+      verdict != nullptr) {
+    *response.mutable_checkpoint() = *verdict;
+    return response;
+  }
+  if (request.attempt() != 0 && CheckStep(request.step()).ok()) return AskFor(request);
+  const uint32_t rank = context_.options.rank;
+  return MakeError(Reason::kNotCommitted,
+                   absl::StrCat("rank ", rank, ": this agent knows of no save of step ", request.step()),
+                   {{"step", absl::StrCat(request.step())}, {"rank", absl::StrCat(rank)}});
+}
+
+v1::WaitSaveResponse RankSaves::AskFor(const v1::WaitSaveRequest& request) {
+  v1::WaitSaveResponse response;
+  const AskedSaves::Question question{request.trainer_incarnation(), request.step(), request.attempt()};
+  if (const auto verdict = asked_.Take(question); verdict.has_value()) {
+    absl::Status error;
+    if (verdict->action() == v1::SaveOrder::ABORTED) {
+      error = StatusFromProto(verdict->error());
+      if (error.ok()) error = RankSave::Aborted(request.step());
+    }
+    *response.mutable_checkpoint() = CheckpointOf(*verdict, error);
+    return response;
+  }
+  if (asked_.Ask(question, next_call_)) {
+    ++next_call_;
+    context_.Changed();
+  }
+  context_.SetPending(response);
+  response.set_attempt(request.attempt());
+  const v1::SaveOrder* last = asked_.Last(question);
+  if (!response.has_stalled() && last != nullptr && last->has_stalled()) *response.mutable_stalled() = last->stalled();
+  return response;
+}
+
+absl::Status RankSaves::Cancel(const v1::CancelSaveRequest& request) {
+  slab_.use().GaveUp(request.trainer_incarnation());
+  RankSave* save = FindById(request.save());
+  if (save == nullptr || save->trainer != request.trainer_incarnation() ||
+      (save->phase != v1::SaveState::BEGUN && save->phase != v1::SaveState::STAGING)) {
+    return absl::OkStatus();
+  }
+  absl::Status error = StatusFromProto(request.error());
+  if (error.ok() || !ReasonOf(error)) {
+    const std::string why = error.ok() ? "" : absl::StrCat(": ", error.message());
+    const uint32_t rank = context_.options.rank;
+    error = MakeError(Reason::kSaveCancelled,
+                      absl::StrCat("rank ", rank, ": the trainer gave up saving step ", save->step, why),
+                      {{"rank", absl::StrCat(rank)}, {"step", absl::StrCat(save->step)}});
+  }
+  Fail(*save, std::move(error));
+  save->told = true;
+  Advance();
+  return absl::OkStatus();
+}
+
+void RankSaves::OnTrainerLost(uint64_t trainer, const absl::Status& error) {
+  for (auto& [step, save] : saves_) {
+    if (save.trainer != trainer) continue;
+    if (save.phase == v1::SaveState::BEGUN || save.phase == v1::SaveState::STAGING) Fail(save, error);
+  }
+}
+
+void RankSaves::Fail(RankSave& save, absl::Status error) {
+  save.Fail(std::move(error));
+  context_.Changed();
+}
+
+bool RankSaves::HoldsStaged() const {
+  return writer_ || std::any_of(saves_.begin(), saves_.end(), [](const auto& entry) { return entry.second.Staged(); });
+}
+
+bool RankSaves::HoldsSlab() const {
+  if (!slab_.made()) return false;
+  return writer_ ||
+         std::any_of(saves_.begin(), saves_.end(), [](const auto& entry) { return entry.second.HoldsSlab(); });
+}
+
+bool RankSaves::Uses(const std::string& layout_digest) const {
+  return std::any_of(saves_.begin(), saves_.end(), [&](const auto& entry) {
+    return entry.second.layout && entry.second.layout->digest == layout_digest;
+  });
+}
+
+}  // namespace cairn

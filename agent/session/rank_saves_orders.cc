@@ -1,0 +1,315 @@
+// What the coordinator orders of the saves, and what follows from that, from the writer's reports and from the clock.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "agent/session/rank_saves.h"
+#include "common/status/reason.h"
+#include "common/status/status_proto.h"
+
+namespace cairn {
+namespace {
+
+// What the coordinator may take to name those that a rank has waited for. A client waits five seconds beyond its
+// timeout.
+constexpr absl::Duration kBlameGrace = absl::Seconds(3);
+
+}  // namespace
+
+void RankSaves::AddTo(v1::AgentState& state) {
+  told_.clear();
+  for (const auto& [step, save] : saves_) {
+    *state.add_saves() = save.State();
+    told_[step] = save.id;
+  }
+  asked_.AddTo(state);
+}
+
+void RankSaves::Obey(const google::protobuf::RepeatedPtrField<v1::SaveOrder>& orders) {
+  for (const v1::SaveOrder& order : orders) {
+    if (!asked_.Apply(order)) Apply(order);
+  }
+  // A save that was never begun here and that the coordinator no longer speaks of needs no answer.
+  std::erase_if(saves_, [&](const auto& entry) {
+    return entry.second.id == 0 &&
+           std::none_of(orders.begin(), orders.end(), [&](const auto& order) { return order.step() == entry.first; });
+  });
+}
+
+void RankSaves::Apply(const v1::SaveOrder& order) {
+  RankSave* save = Find(order.step());
+  if (save == nullptr) {
+    // An order from before this process: nothing here touches that attempt.
+    if (order.action() != v1::SaveOrder::ABORT) return;
+    RankSave& stub = saves_[order.step()];
+    stub.step = order.step();
+    stub.attempt = order.attempt();
+    stub.phase = v1::SaveState::STOPPED;
+    stub.error = StatusFromProto(order.error());
+    context_.Changed();
+    return;
+  }
+  // Begun after the request that this answers was sent.
+  const auto told = told_.find(order.step());
+  if (told == told_.end() || told->second != save->id) return;
+  if (order.call() != 0 && order.call() != save->call && save->id != 0) return;
+  if (!order.request_id().empty()) save->request_id = order.request_id();
+  switch (order.action()) {
+    case v1::SaveOrder::COMMITTED:
+    case v1::SaveOrder::ABORTED:
+      End(*save, order);
+      return;
+    case v1::SaveOrder::ABORT:
+      Abort(*save, order);
+      return;
+    case v1::SaveOrder::WAIT:
+    case v1::SaveOrder::STAGE:
+    case v1::SaveOrder::WRITE:
+      if (save->attempt != order.attempt()) context_.Changed();
+      save->order = order;
+      // An order that only waits may name the attempt without its nonce.
+      if (order.attempt_nonce() != 0 || order.attempt() != save->attempt) save->attempt_nonce = order.attempt_nonce();
+      save->attempt = order.attempt();
+      return;  // Advance follows
+    default:
+      return;
+  }
+}
+
+void RankSaves::Abort(RankSave& save, const v1::SaveOrder& order) {
+  if (save.order.action() == v1::SaveOrder::ABORT && save.attempt == order.attempt()) return;
+  save.order = order;
+  save.attempt = order.attempt();
+  if (save.error.ok()) save.error = StatusFromProto(order.error());
+  if (save.error.ok()) save.error = RankSave::Aborted(save.step);
+  if (writer_ == save.id && save.id != 0) {
+    StopWriter(save);
+  } else {
+    save.phase = v1::SaveState::STOPPED;
+  }
+  context_.Changed();
+}
+
+v1::Checkpoint RankSaves::CheckpointOf(const v1::SaveOrder& verdict, const absl::Status& error) const {
+  v1::Checkpoint checkpoint;
+  checkpoint.set_job(context_.options.job);
+  checkpoint.set_step(verdict.step());
+  checkpoint.set_state(error.ok() ? v1::Checkpoint::COMMITTED : v1::Checkpoint::ABORTED);
+  checkpoint.set_attempt(verdict.attempt());
+  checkpoint.set_bytes(verdict.bytes());
+  checkpoint.set_world_size(verdict.world_size() != 0 ? verdict.world_size() : context_.options.world_size);
+  checkpoint.set_data_directory(verdict.directory());
+  checkpoint.set_request_id(verdict.request_id());
+  checkpoint.set_coordinator_epoch(context_.coordinator_epoch);
+  if (verdict.has_commit_time()) *checkpoint.mutable_commit_time() = verdict.commit_time();
+  if (!error.ok()) *checkpoint.mutable_error() = StatusToProto(error);
+  if (verdict.has_warning()) *checkpoint.mutable_warning() = verdict.warning();
+  return checkpoint;
+}
+
+void RankSaves::End(RankSave& save, const v1::SaveOrder& verdict) {
+  EndedSaves::Ended ended;
+  ended.id = save.id;
+  ended.step = save.step;
+  ended.trainer = save.trainer;
+  if (verdict.action() != v1::SaveOrder::COMMITTED) {
+    ended.error = StatusFromProto(verdict.error());
+    if (ended.error.ok()) ended.error = save.error;
+    if (ended.error.ok()) ended.error = RankSave::Aborted(save.step);
+    ended.untold = !save.told && !save.Staged() && save.id != 0;
+  }
+  ended.checkpoint = CheckpointOf(verdict, ended.error);
+  if (verdict.attempt() == 0) ended.checkpoint.set_attempt(save.attempt);
+  ended.checkpoint.set_request_id(save.request_id);
+  StopWriter(save);
+  if (save.id != 0) ended_.Add(std::move(ended));
+  if (save.write_attempt != 0 && !save.target->moved_out.empty()) context_.Do(action::EndLending{save.id});
+  saves_.erase(save.step);
+  context_.Changed();
+}
+
+void RankSaves::StopWriter(const RankSave& save) {
+  if (save.id == 0 || writer_ != save.id || std::exchange(writer_stopping_, true)) return;
+  context_.Do(action::StopWrite{save.id});
+}
+
+void RankSaves::Advance() {
+  for (auto& [step, save] : saves_) Advance(save);
+}
+
+void RankSaves::Advance(RankSave& save) {
+  if (save.phase == v1::SaveState::BEGUN && save.id != 0) return OpenSlab(save);
+  if (save.phase != v1::SaveState::STAGING && !save.Staged()) return;
+  if (!save.OrderedToGoOn() || !FollowPlan(save)) return;
+  if (save.order.action() != v1::SaveOrder::WRITE) return;
+  if (save.order.attempt() == save.write_attempt && save.order.attempt_nonce() == save.write_nonce) return;
+  if (save.phase == v1::SaveState::WRITING) return StopWriter(save);  // another attempt: its files are given up
+  Write(save);
+}
+
+void RankSaves::OpenSlab(RankSave& save) {
+  const bool ordered = save.OrderedToGoOn();
+  const RankPlans::Current& current = plans_.current();
+  const SaveImagePtr& newest = plans_.newest();
+  SaveImagePtr image;
+  if (ordered) {
+    auto wanted = plans_.WantImage(save.order.plan_digest(), save.layout);
+    if (!wanted.ok()) return Fail(save, wanted.status());
+    image = *std::move(wanted);
+  } else if (!save.ask_first && newest && newest->layout->digest == save.layout->digest &&
+             (current.digest.empty() || current.digest == newest->plan_digest)) {
+    // Nothing here has changed, so the trainer need not wait for the other ranks: the last plan is taken until the
+    // coordinator orders another.
+    image = newest;
+  }
+  if (image == nullptr) return;
+  const auto ready = slab_.Want(image->slab_bytes, save.trainer, HoldsSlab());
+  if (!ready.ok()) return Fail(save, ready.status());
+  if (!*ready) return;
+  save.staged = image;
+  save.target = image;
+  plans_.SetNewest(image);
+  save.checklist = MakeReplicaChecklist(*image, ordered ? save.order.check_replicas() : current.check_replicas,
+                                        ordered ? save.order.sample_replicas() : current.sample_replicas, next_sample_);
+  save.phase = v1::SaveState::STAGING;
+  context_.Changed();
+}
+
+bool RankSaves::FollowPlan(RankSave& save) {
+  if (save.order.plan_digest() == save.target->plan_digest) return true;
+  // Another rank's layout changed. The image is rebuilt while it is written: each item is taken from where the trainer
+  // put it.
+  auto wanted = plans_.WantImage(save.order.plan_digest(), save.layout);
+  if (!wanted.ok()) {
+    Fail(save, wanted.status());
+    return false;
+  }
+  if (*wanted == nullptr) return false;
+  plans_.SetNewest(*wanted);  // what the next save follows, also if this one cannot
+  if (const auto item = FirstUnstaged(*save.staged, **wanted)) {
+    const std::string& name = save.layout->items[*item].name;
+    const uint32_t rank = context_.options.rank;
+    Fail(save, MakeError(Reason::kLayoutChanged,
+                         absl::StrCat("rank ", rank, ": by the new plan it writes ", name,
+                                      ", which was not staged under the one before; save again"),
+                         {{"rank", absl::StrCat(rank)}, {"tensor", name}}));
+    return false;
+  }
+  save.target = *std::move(wanted);
+  context_.Changed();
+  return true;
+}
+
+void RankSaves::Write(RankSave& save) {
+  // The peers are asked for while the trainer still stages.
+  std::optional<PeerMap> peers = plans_.WantPeers(save.Sources());
+  if (save.phase == v1::SaveState::STAGING || writer_ || !peers.has_value()) return;
+  save.phase = v1::SaveState::WRITING;
+  save.write_attempt = save.order.attempt();
+  save.write_nonce = save.order.attempt_nonce();
+  save.bytes_done = 0;
+  save.result.Clear();
+  writer_ = save.id;
+  writer_stopping_ = false;
+  if (!save.target->moved_out.empty()) slab_.use().Lend();
+  save.waiting_for.clear();
+  context_.Do(action::StartWrite{save.id, save.step, save.write_attempt, save.order.directory(), save.staged,
+                                 save.target, save.object_bytes, save.order, *std::move(peers)});
+  context_.Changed();
+}
+
+void RankSaves::OnWriteProgress(uint64_t id, uint64_t bytes_done, std::vector<uint32_t> waiting_for) {
+  RankSave* save = FindById(id);
+  if (save == nullptr) return;
+  save->bytes_done = bytes_done;
+  if (save->waiting_for == waiting_for) return;
+  save->waiting_for = std::move(waiting_for);
+  context_.Changed();
+}
+
+void RankSaves::OnWriteEnded(uint64_t id, absl::StatusOr<v1::WriteResult> result) {
+  if (writer_ != id) return;
+  writer_.reset();
+  const bool stopping = std::exchange(writer_stopping_, false);
+  RankSave* save = FindById(id);
+  // A verdict came while it was written: what the writer lent meanwhile is nobody's any more.
+  if (save == nullptr) context_.Do(action::EndLending{id});
+  if (save != nullptr && save->phase == v1::SaveState::WRITING) {
+    save->waiting_for.clear();
+    if (save->order.action() == v1::SaveOrder::ABORT) {
+      save->phase = v1::SaveState::STOPPED;
+    } else if (stopping) {
+      save->phase = v1::SaveState::STAGED;  // for the next attempt
+    } else if (result.ok()) {
+      save->phase = v1::SaveState::WRITTEN;
+      save->bytes_done = save->target->file_bytes;
+      save->result = *std::move(result);
+    } else {
+      const std::string rank = absl::StrCat(context_.options.rank);
+      Fail(*save,
+           Annotate(result.status(), absl::StrCat("rank ", rank),
+                    {{"rank", rank}, {"ranks", rank}, {"step", absl::StrCat(save->step)}, {"phase", "writing"}}));
+    }
+  }
+  Advance();
+  context_.Changed();
+}
+
+absl::Status RankSaves::StalledStorage(const RankSave& waiting) const {
+  if (waiting.order.has_stalled()) return StatusFromProto(waiting.order.stalled());
+  if (!HoldsSlab()) return absl::OkStatus();
+  for (const auto& [step, save] : saves_) {
+    if (save.order.has_stalled()) return StatusFromProto(save.order.stalled());
+  }
+  return absl::OkStatus();
+}
+
+void RankSaves::OnTick(absl::Time now) {
+  bool late = false;
+  for (auto& [step, save] : saves_) {
+    if (save.phase != v1::SaveState::BEGUN && save.phase != v1::SaveState::STAGING) continue;
+    if (now < save.stage_deadline) continue;
+    late = true;
+    Fail(save, WhyLate(save, now));
+  }
+  if (late) Advance();
+}
+
+absl::Status RankSaves::WhyLate(RankSave& save, absl::Time now) const {
+  const std::string rank = absl::StrCat("rank ", context_.options.rank);
+  const bool staging = save.phase == v1::SaveState::STAGING;
+  ErrorMetadata metadata = {{"step", absl::StrCat(save.step)},
+                            {"rank", absl::StrCat(context_.options.rank)},
+                            {"phase", staging ? "staging" : "planning"}};
+  if (staging) {
+    // Only who does not stage is late itself; who waits for a plan does not know for whom.
+    metadata.emplace_back("ranks", absl::StrCat(context_.options.rank));
+    return MakeError(Reason::kRankLate,
+                     absl::StrCat(rank, ": the trainer has not staged step ", save.step, " within the save's timeout"),
+                     metadata);
+  }
+  const absl::Status& trouble = context_.trouble.status();
+  if (const absl::Status stalled = trouble.ok() ? StalledStorage(save) : trouble; !stalled.ok()) {
+    return Annotate(stalled, absl::StrCat(rank, ": step ", save.step, " could not be staged within the save's timeout"),
+                    metadata);
+  }
+  if (HoldsSlab()) {
+    return MakeError(
+        Reason::kSaveInProgress,
+        absl::StrCat(rank, ": the slab was held by the save of another step for the whole timeout of step ", save.step),
+        metadata);
+  }
+  if (!context_.registered) {
+    return MakeError(
+        Reason::kCoordinatorUnreachable,
+        absl::StrCat(rank, ": the coordinator was not heard of within the timeout of the save of step ", save.step),
+        metadata);
+  }
+  save.blame_deadline = now + kBlameGrace;
+  return MakeError(Reason::kRankLate,
+                   absl::StrCat(rank, " waited for other ranks for the whole timeout of its save of step ", save.step,
+                                ": they have not called save or prepare, so there is no plan"),
+                   metadata);
+}
+
+}  // namespace cairn

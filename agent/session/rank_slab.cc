@@ -1,0 +1,37 @@
+#include "agent/session/rank_slab.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/reason.h"
+
+namespace cairn {
+
+absl::StatusOr<bool> RankSlab::Want(uint64_t bytes, uint64_t trainer, bool held) {
+  bytes = std::max<uint64_t>(bytes, 4096);  // something to write from, even for a rank that stages nothing
+  if (making_ || held) return false;
+  if (made_ && made_->bytes >= bytes && use_.AllowedTo(trainer)) return true;
+  if (!error_.ok() && bytes >= error_bytes_) return std::exchange(error_, absl::OkStatus());
+  making_ = true;
+  error_ = absl::OkStatus();
+  error_bytes_ = bytes;
+  asker_ = trainer;
+  made_.reset();
+  use_ = SlabUse();
+  context_.Do(action::MakeSlab{bytes});
+  return false;
+}
+
+void RankSlab::OnMade(absl::StatusOr<SlabDescription> slab, std::optional<uint64_t> attached) {
+  making_ = false;
+  if (slab.ok()) {
+    made_ = *slab;
+    error_ = absl::OkStatus();
+  } else if (attached == asker_) {
+    const std::string rank = absl::StrCat(context_.options.rank);
+    error_ = Annotate(slab.status(), absl::StrCat("rank ", rank), {{"rank", rank}});
+  }
+}
+
+}  // namespace cairn
