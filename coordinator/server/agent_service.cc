@@ -183,6 +183,7 @@ grpc::ServerUnaryReactor* AgentService::GetTransferPeers(grpc::CallbackServerCon
   }
   if (!status.ok()) return FinishNow(context, status);
   auto told = dispatcher_.Event(
+      request->agent().job(),
       [&](Decisions& decisions, const Environment& environment) -> absl::StatusOr<v1::GetTransferPeersResponse> {
         Job* job = decisions.Find(agent.job());
         if (job == nullptr) return NotRegistered(agent);
