@@ -139,11 +139,11 @@ std::vector<RankResult> Results(const SavePlan& plan) {
     if (results.empty() || results.back().rank != file.rank) {
       results.emplace_back().rank = file.rank;
     }
-    v1::FileResult& out = *results.back().result.add_file();
+    v1::FileResult& out = *results.back().result.add_files();
     out.set_file_bytes(file.header_bytes + file.data_bytes);
     for (const PlannedItem& item : file.items) {
-      out.add_item_crc32c(crc = crc * 1664525 + 1013904223);
-      if (item.item.object) out.add_object_bytes(100);
+      out.add_item_checksums(crc = crc * 1664525 + 1013904223);
+      if (item.item.object) out.add_object_sizes(100);
     }
   }
   return results;
@@ -309,7 +309,7 @@ void Changed(const std::string& style, int64_t ranks) {
   const size_t rank = static_cast<size_t>(ranks) / 2;
   v1::Layout layout;
   layout.ParseFromString(world.layouts[rank]);
-  v1::ObjectDeclaration& object = *layout.add_object();
+  v1::ObjectDeclaration& object = *layout.add_objects();
   object.set_name("zz.new");
   object.set_slot_bytes(4096);
   object.set_per_rank(true);

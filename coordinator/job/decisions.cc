@@ -26,7 +26,7 @@ Environment Decisions::At(absl::Time now, absl::Time wall) {
     }
   }
   last_now_ = now;
-  return Environment{now - skipped_, wall, *layouts_, actions_, log_, next_ticket_};
+  return Environment{now - skipped_, wall, *layouts_, actions_, log_, next_ticket_, deaf_};
 }
 
 absl::StatusOr<Job*> Decisions::JobFor(const std::string& name, const Environment& environment) {

@@ -43,6 +43,9 @@ class Decisions {
   // As AddLayout, of a layout that is in the table already.
   void OnLayout(const std::string& digest, const Environment& environment);
 
+  // Says for how long in all the coordinator has not been able to listen: that time counts against no lease.
+  void set_deaf(absl::Duration deaf) { deaf_ = deaf; }
+
   // Whether there is no job.
   bool empty() const { return jobs_.empty(); }
   bool busy() const;
@@ -60,6 +63,7 @@ class Decisions {
   uint64_t next_ticket_ = 1;
   absl::Time last_now_ = absl::InfinitePast();
   absl::Duration skipped_ = absl::ZeroDuration();
+  absl::Duration deaf_ = absl::ZeroDuration();
 };
 
 }  // namespace cairn

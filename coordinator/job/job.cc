@@ -148,7 +148,6 @@ absl::StatusOr<v1::RegisterAgentResponse> Job::Register(const v1::RegisterAgentR
   JobContext context = MakeContext(environment);
   last_used_ = context.now;
   if (!options_.root_proof.empty() && request.root_proof() != options_.root_proof) return RootMismatch(request);
-  Expire(context);
   const int rank = static_cast<int>(request.agent().rank());
   const Member* before = members_.Find(rank);
   const bool restarted = before != nullptr && before->incarnation != request.agent().incarnation();
@@ -177,25 +176,15 @@ absl::StatusOr<v1::RegisterAgentResponse> Job::Register(const v1::RegisterAgentR
 absl::Status Job::Touch(const v1::AgentIdentity& agent, bool uploaded, Environment environment) {
   JobContext context = MakeContext(environment);
   last_used_ = context.now;
-  Expire(context);
   const auto member = members_.Authenticate(agent, context.now);
   if (!member.ok()) return member.status();
   if (uploaded) (*member)->uploaded = context.now;
   return absl::OkStatus();
 }
 
-void Job::Expire(JobContext& context) {
-  const std::vector<int> lost = members_.Expire(context.now);
-  if (lost.empty()) return;
-  OnLost(lost, context);
-  if (attention_) Advance(context);
-  RefreshOrders(context);
-}
-
 absl::Status Job::Synchronize(const v1::SynchronizeAgentRequest& request, Environment environment) {
   JobContext context = MakeContext(environment);
   last_used_ = context.now;
-  Expire(context);
   const auto found = members_.Authenticate(request.agent(), context.now);
   if (!found.ok()) return found.status();
   Member& member = **found;
@@ -248,7 +237,6 @@ void Job::OnMember(int rank, JobContext& context) {
 
 absl::Status Job::Unregister(const v1::AgentIdentity& agent, Environment environment) {
   JobContext context = MakeContext(environment);
-  Expire(context);
   const auto member = members_.Authenticate(agent, context.now);
   if (!member.ok()) return member.status();
   const int rank = (*member)->rank;
@@ -873,7 +861,9 @@ void Job::OnLoadPlanned(uint64_t id, uint64_t ticket, const absl::StatusOr<Plann
 void Job::Tick(Environment environment) {
   if (!recovered_ && !members_.empty()) EnsureRecovered(environment);
   JobContext context = MakeContext(environment);
-  Expire(context);
+  // Leases end here and nowhere else: an agent that is heard before that has kept its own.
+  members_.set_deaf(environment.deaf);
+  OnLost(members_.Expire(context.now), context);
   if (absl::Status stalled = RecoveryStalled(context.now); stalled != recovery_stalled_) {
     recovery_stalled_ = std::move(stalled);
     context.orders_changed = true;

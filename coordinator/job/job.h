@@ -32,6 +32,7 @@ struct Environment {
   std::vector<CoreAction>& actions;
   std::vector<std::string>& log;
   uint64_t& next_ticket;
+  absl::Duration deaf = absl::ZeroDuration();  // how long in all the coordinator could not listen
 };
 
 // Names the checkpoint that a call is about, by its step, else by its request, else the latest committed one.
@@ -122,8 +123,6 @@ class Job {
   };
 
   JobContext MakeContext(Environment& environment) const;
-  // Removes the members whose lease has ended.
-  void Expire(JobContext& context);
   // Says to all that depends on it that the rank's agent has come, is lost, or has another trainer.
   void OnMember(int rank, JobContext& context);
   // Looks at what a report has changed: whether Advance may have a step to take.

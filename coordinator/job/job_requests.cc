@@ -40,7 +40,6 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Job::Create(const v1::CreateCheckp
     if (!recovery_error_.ok() && !patient) return recovery_error_;
     return std::nullopt;
   }
-  Expire(context);
   const absl::Time deadline =
       request.has_timeout() ? context.now + DurationOf(request.timeout()) : absl::InfiniteFuture();
   const CheckpointKey key{std::nullopt, request.request_id()};

@@ -41,18 +41,17 @@ absl::StatusOr<bool> Membership::Register(const v1::RegisterAgentRequest& reques
                      absl::StrCat(job_, ": rank ", agent.rank(), " of a world of ", request.world_size()),
                      {{"job", job_}, {"rank", absl::StrCat(agent.rank())}});
   }
-  Expire(now);
   const int rank = static_cast<int>(agent.rank());
   const int world_size = static_cast<int>(request.world_size());
   const Member* held = Find(rank);
   const bool other = held != nullptr && held->incarnation != agent.incarnation();
-  if (other && request.predecessor() != held->incarnation) {
+  if (other && request.predecessor() != held->incarnation && now - deaf_ <= held->lease_end) {
     return MakeError(Reason::kRankConflict,
                      absl::StrCat(job_, ": rank ", rank, " is held by agent ", ShortId(held->incarnation), " on ",
                                   held->node.empty() ? "an unnamed node" : held->node, ", heard ",
                                   absl::FormatDuration(absl::Trunc(now - held->heard, absl::Milliseconds(100))),
                                   " ago; its lease ends in ",
-                                  absl::FormatDuration(absl::Trunc(held->lease_end - now, absl::Milliseconds(100)))),
+                                  absl::FormatDuration(absl::Trunc(held->lease_end - (now - deaf_), absl::Milliseconds(100)))),
                      {{"job", job_}, {"rank", absl::StrCat(rank)}, {"node", held->node}});
   }
   const bool alone = size_ == 0 || (size_ == 1 && held != nullptr);
@@ -91,12 +90,11 @@ absl::StatusOr<bool> Membership::Register(const v1::RegisterAgentRequest& reques
 
 void Membership::Renew(Member& member, absl::Time now) {
   member.heard = now;
-  member.lease_end = now + lease_ttl_;
+  member.lease_end = now - deaf_ + lease_ttl_;
   by_silence_.splice(by_silence_.end(), by_silence_, member.by_silence);
 }
 
 absl::StatusOr<Member*> Membership::Authenticate(const v1::AgentIdentity& agent, absl::Time now) {
-  Expire(now);
   if (agent.rank() >= slots_.size() || slots_[agent.rank()] == nullptr) {
     return MakeError(Reason::kNotRegistered, absl::StrCat(job_, ": rank ", agent.rank(), " is not registered"),
                      {{"job", job_}, {"rank", absl::StrCat(agent.rank())}});
@@ -197,7 +195,7 @@ void Membership::Remove(int rank) {
 
 std::vector<int> Membership::Expire(absl::Time now) {
   std::vector<int> ranks;
-  while (!by_silence_.empty() && now > Find(by_silence_.front())->lease_end) {
+  while (!by_silence_.empty() && now - deaf_ > Find(by_silence_.front())->lease_end) {
     ranks.push_back(by_silence_.front());
     Drop(ranks.back());
   }

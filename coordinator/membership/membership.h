@@ -29,7 +29,7 @@ struct Member {
   std::string descriptor_socket;
   std::string boot_id;
   absl::Time heard;  // any request
-  absl::Time lease_end;
+  absl::Time lease_end;  // on a clock that stands still while the coordinator cannot listen
   // The last report of SynchronizeAgent; it means nothing until `reported`.
   bool reported = false;
   uint64_t sequence = 0;
@@ -105,19 +105,22 @@ class Membership {
   Membership(std::string job, absl::Duration lease_ttl) : job_(std::move(job)), lease_ttl_(lease_ttl) {}
 
   // Takes `request`'s rank, or renews the lease if the same incarnation holds it. The new agent may also take the place
-  // of one that is known to have ended. That is known if the new agent has its descriptor socket, because a live agent
+  // of one whose lease has ended, or that is known to have ended. That is known if the new agent has its descriptor socket, because a live agent
   // gives that to nobody. Returns whether the set of (rank, incarnation) changed.
   // INVALID_ARGUMENT (BAD_REQUEST, RANK_OUT_OF_RANGE), FAILED_PRECONDITION (WORLD_SIZE_MISMATCH): a live agent has
   // another world size; ALREADY_EXISTS (RANK_CONFLICT): a live agent holds the rank.
   absl::StatusOr<bool> Register(const v1::RegisterAgentRequest& request, absl::Time now);
 
-  // Returns the member that `agent` says it is, and extends its lease.
+  // Returns the member that `agent` says it is, and extends its lease, also one that has ended but was not removed yet.
   // FAILED_PRECONDITION (NOT_REGISTERED), ABORTED (STALE_INCARNATION).
   absl::StatusOr<Member*> Authenticate(const v1::AgentIdentity& agent, absl::Time now);
 
   // Keeps a report, and holds the layouts that it names.
   ReportChange Report(Member& member, const v1::AgentState& state, uint64_t sequence, LayoutTable& layouts,
                       absl::Time now);
+
+  // Says for how long in all the coordinator has not been able to listen. That time counts against no lease.
+  void set_deaf(absl::Duration deaf) { deaf_ = deaf; }
 
   // Gives a rank back.
   void Remove(int rank);
@@ -156,6 +159,7 @@ class Membership {
 
   const std::string job_;
   const absl::Duration lease_ttl_;
+  absl::Duration deaf_ = absl::ZeroDuration();
   std::vector<std::unique_ptr<Member>> slots_;  // by rank; null: no agent
   size_t size_ = 0;
   // The ranks by the time when they were last heard. All leases are equally long, so the first one ends first.

@@ -81,6 +81,7 @@ TEST(MembershipTest, Register_AnotherWorldSize_OnlyWithoutLiveAgents) {
   EXPECT_FALSE(members.complete());
   EXPECT_TRUE(members.Register(Request(1, 8, 2), kStart).ok());
   EXPECT_TRUE(members.complete());
+  EXPECT_EQ(members.Expire(kStart + absl::Seconds(20)).size(), 2u);
   EXPECT_TRUE(members.Register(Request(5, 9, 8), kStart + absl::Seconds(20)).ok());
   EXPECT_EQ(members.world_size(), 8);
 }

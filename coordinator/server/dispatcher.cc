@@ -70,13 +70,41 @@ void Dispatcher::RunTimer() {
   }
 }
 
+void Dispatcher::Probe(std::function<void(std::function<void()> ended)> call) {
+  MutexLock lock(mutex_);
+  probe_ = std::move(call);
+}
+
+absl::Duration Dispatcher::WatchListening() {
+  std::function<void(std::function<void()>)> call;
+  {
+    MutexLock lock(mutex_);
+    call = probe_;
+  }
+  absl::Duration deaf;
+  {
+    MutexLock lock(listening_->mutex);
+    const absl::Time now = clock_.SteadyNow();
+    deaf = listening_->clock.deaf(now);
+    if (call == nullptr || !listening_->clock.Due(now)) return deaf;
+    listening_->clock.Begin(now);
+  }
+  call([listening = listening_, &clock = clock_] {
+    MutexLock lock(listening->mutex);
+    listening->clock.End(clock.SteadyNow());
+  });
+  return deaf;
+}
+
 void Dispatcher::Tick() {
+  const absl::Duration deaf = WatchListening();
   for (const std::shared_ptr<Cell>& cell : Cells()) {
     const absl::Time begin = clock_.SteadyNow();
     if (begin < cell->next_tick) continue;
     Effects effects;
     {
       MutexLock lock(cell->mutex);
+      cell->decisions.set_deaf(deaf);
       cell->decisions.Tick(clock_.SteadyNow(), clock_.WallNow());
       Collect(*cell, effects, /*people=*/true);
     }

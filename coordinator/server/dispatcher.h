@@ -24,6 +24,7 @@
 #include "coordinator/job/decisions.h"
 #include "coordinator/server/executor.h"
 #include "coordinator/server/layout_store.h"
+#include "coordinator/server/listening_clock.h"
 
 namespace cairn {
 
@@ -61,6 +62,10 @@ class Dispatcher {
 
   // The bytes of a layout are in the store: tells every job. Ignored if they have gone again.
   void OnLayout(const std::string& digest);
+  // Begins to ask, by calls to this coordinator itself, whether it can listen: `call` makes one and runs what it is
+  // given when the answer has come, or an error. See listening_clock.h.
+  void Probe(std::function<void(std::function<void()> ended)> call);
+
   // Keeps these layouts, whose bytes are in the store, until the agents have had the time to come back. They belong to
   // plans of an earlier coordinator.
   void KeepForAWhile(const std::vector<std::string>& layouts);
@@ -163,6 +168,8 @@ class Dispatcher {
   void RunTimer();
   void Tick();
   void WatchWorkers();
+  // Makes the next call to itself, if one is due. Returns for how long in all the coordinator could not listen.
+  absl::Duration WatchListening();
 
   const Clock& clock_;
   const DecisionOptions options_;
@@ -179,6 +186,13 @@ class Dispatcher {
   std::atomic<bool> stopped_ = false;
   std::atomic<int> stalled_calls_ = 0;
   bool threads_refused_ = false;  // the timer's
+  // What a call to itself leaves behind, which may end after this object.
+  struct Listening {
+    Mutex mutex;
+    ListeningClock clock ABSL_GUARDED_BY(mutex);
+  };
+  const std::shared_ptr<Listening> listening_ = std::make_shared<Listening>();
+  std::function<void(std::function<void()>)> probe_ ABSL_GUARDED_BY(mutex_);
   CondVar stop_;
   std::thread timer_;
 };

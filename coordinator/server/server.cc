@@ -20,6 +20,8 @@ namespace {
 
 constexpr int kWorkers = 4;
 constexpr uint64_t kLayoutCapacity = uint64_t{1} << 30;
+// The longest time in one piece in which the coordinator may say of itself that it could not listen.
+constexpr int kMaxDeafLeases = 6;
 // Streams that ask for nothing new end within this once the server stops.
 constexpr absl::Duration kShutdown = absl::Seconds(2);
 
@@ -62,6 +64,8 @@ class CoordinatorServer::Impl {
     }
     const size_t colon = options_.listen.rfind(':');
     address_ = absl::StrCat(options_.listen.substr(0, colon), ":", port);
+    self_ = v1::CheckpointService::NewStub(server_->InProcessChannel(grpc::ChannelArguments()));
+    dispatcher_.Probe([this](std::function<void()> ended) { CallSelf(std::move(ended)); });
     return absl::OkStatus();
   }
 
@@ -89,6 +93,22 @@ class CoordinatorServer::Impl {
   }
 
  private:
+  // One call through the queues that agents' calls go through.
+  void CallSelf(std::function<void()> ended) {
+    struct Call {
+      grpc::ClientContext context;
+      v1::GetCapabilitiesRequest request;
+      v1::Capabilities response;
+    };
+    auto call = std::make_shared<Call>();
+    if (!options_.token.empty()) call->context.AddMetadata("authorization", absl::StrCat("Bearer ", options_.token));
+    // An answer that never comes must not keep leases for ever.
+    call->context.set_deadline(std::chrono::system_clock::now() +
+                               absl::ToChronoMilliseconds(kMaxDeafLeases * options_.decisions.lease_ttl));
+    self_->async()->GetCapabilities(&call->context, &call->request, &call->response,
+                                    [call, ended = std::move(ended)](const grpc::Status&) { ended(); });
+  }
+
   const ServerOptions options_;
   PosixStorage& storage_;
   const Clock& clock_;
@@ -102,6 +122,7 @@ class CoordinatorServer::Impl {
   CheckpointService people_;
   std::atomic<bool> stop_warming_ = false;
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<v1::CheckpointService::Stub> self_;
   bool drained_ = false;
   bool ended_ = true;
   std::string address_;
