@@ -46,13 +46,14 @@ absl::StatusOr<bool> Membership::Register(const v1::RegisterAgentRequest& reques
   const Member* held = Find(rank);
   const bool other = held != nullptr && held->incarnation != agent.incarnation();
   if (other && request.predecessor() != held->incarnation && now - deaf_ <= held->lease_end) {
-    return MakeError(Reason::kRankConflict,
-                     absl::StrCat(job_, ": rank ", rank, " is held by agent ", ShortId(held->incarnation), " on ",
-                                  held->node.empty() ? "an unnamed node" : held->node, ", heard ",
-                                  absl::FormatDuration(absl::Trunc(now - held->heard, absl::Milliseconds(100))),
-                                  " ago; its lease ends in ",
-                                  absl::FormatDuration(absl::Trunc(held->lease_end - (now - deaf_), absl::Milliseconds(100)))),
-                     {{"job", job_}, {"rank", absl::StrCat(rank)}, {"node", held->node}});
+    return MakeError(
+        Reason::kRankConflict,
+        absl::StrCat(job_, ": rank ", rank, " is held by agent ", ShortId(held->incarnation), " on ",
+                     held->node.empty() ? "an unnamed node" : held->node, ", heard ",
+                     absl::FormatDuration(absl::Trunc(now - held->heard, absl::Milliseconds(100))),
+                     " ago; its lease ends in ",
+                     absl::FormatDuration(absl::Trunc(held->lease_end - (now - deaf_), absl::Milliseconds(100)))),
+        {{"job", job_}, {"rank", absl::StrCat(rank)}, {"node", held->node}});
   }
   const bool alone = size_ == 0 || (size_ == 1 && held != nullptr);
   if (!alone && world_size != world_size_) {

@@ -28,7 +28,7 @@ struct Member {
   std::string transfer_address;
   std::string descriptor_socket;
   std::string boot_id;
-  absl::Time heard;  // any request
+  absl::Time heard;      // any request
   absl::Time lease_end;  // on a clock that stands still while the coordinator cannot listen
   // The last report of SynchronizeAgent; it means nothing until `reported`.
   bool reported = false;
@@ -105,8 +105,8 @@ class Membership {
   Membership(std::string job, absl::Duration lease_ttl) : job_(std::move(job)), lease_ttl_(lease_ttl) {}
 
   // Takes `request`'s rank, or renews the lease if the same incarnation holds it. The new agent may also take the place
-  // of one whose lease has ended, or that is known to have ended. That is known if the new agent has its descriptor socket, because a live agent
-  // gives that to nobody. Returns whether the set of (rank, incarnation) changed.
+  // of one whose lease has ended, or that is known to have ended. That is known if the new agent has its descriptor
+  // socket, because a live agent gives that to nobody. Returns whether the set of (rank, incarnation) changed.
   // INVALID_ARGUMENT (BAD_REQUEST, RANK_OUT_OF_RANGE), FAILED_PRECONDITION (WORLD_SIZE_MISMATCH): a live agent has
   // another world size; ALREADY_EXISTS (RANK_CONFLICT): a live agent holds the rank.
   absl::StatusOr<bool> Register(const v1::RegisterAgentRequest& request, absl::Time now);
