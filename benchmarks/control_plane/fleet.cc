@@ -13,6 +13,13 @@ constexpr int kRanksPerConnection = 64;
 constexpr uint32_t kSeed = 1;
 constexpr absl::Duration kLastCalls = absl::Seconds(30);
 
+// Keeps a channel until the process ends. The thread of gRPC that has run the last call's callback lets go of that call
+// a moment later; if it then held the channel's last reference, it would destroy the queue that it runs in.
+void KeepForEver(std::shared_ptr<grpc::Channel> channel) {
+  static auto& kept = *new std::vector<std::shared_ptr<grpc::Channel>>();
+  kept.push_back(std::move(channel));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Fleet>> Fleet::Make(EventLoop& loop, FleetOptions options) {
@@ -38,7 +45,10 @@ Fleet::Fleet(EventLoop& loop, FleetOptions options, std::unique_ptr<PosixStorage
                                                    : (options_.ranks + kRanksPerConnection - 1) / kRanksPerConnection;
   std::vector<std::shared_ptr<grpc::Channel>> channels;
   channels.reserve(static_cast<size_t>(connections));
-  for (int i = 0; i < connections; ++i) channels.push_back(MakeChannel(options_.address));
+  for (int i = 0; i < connections; ++i) {
+    channels.push_back(MakeChannel(options_.address));
+    KeepForEver(channels.back());
+  }
   std::uniform_real_distribution<double> about(0.5, 1.5);
   for (int rank = 0; rank < options_.ranks; ++rank) {
     ThinAgentOptions agent;

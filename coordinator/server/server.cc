@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/mutex.h"
 #include "common/rpc/endpoint.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -87,26 +88,57 @@ class CoordinatorServer::Impl {
     if (server_ != nullptr) {
       server_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kShutdown));
       server_->Wait();
+      AwaitSelfCall();
       server_ = nullptr;
     }
     return ended_;
   }
 
  private:
-  // One call through the queues that agents' calls go through.
+  // A call to this coordinator itself. It belongs to the server: if gRPC's own thread let go of the last thing that
+  // holds the channel, it would destroy the queue that it runs in.
+  struct SelfCall {
+    grpc::ClientContext context;
+    v1::GetCapabilitiesRequest request;
+    v1::Capabilities response;
+  };
+  struct SelfCallState {
+    Mutex mutex;
+    CondVar ended;
+    bool under_way ABSL_GUARDED_BY(mutex) = false;
+  };
+
+  // One call through the queues that agents' calls go through; only when the last one has ended.
   void CallSelf(std::function<void()> ended) {
-    struct Call {
-      grpc::ClientContext context;
-      v1::GetCapabilitiesRequest request;
-      v1::Capabilities response;
-    };
-    auto call = std::make_shared<Call>();
-    if (!options_.token.empty()) call->context.AddMetadata("authorization", absl::StrCat("Bearer ", options_.token));
+    {
+      MutexLock lock(self_call_state_->mutex);
+      self_call_state_->under_way = true;
+    }
+    self_call_ = std::make_unique<SelfCall>();
+    SelfCall& call = *self_call_;
+    if (!options_.token.empty()) call.context.AddMetadata("authorization", absl::StrCat("Bearer ", options_.token));
     // An answer that never comes must not keep leases for ever.
-    call->context.set_deadline(std::chrono::system_clock::now() +
-                               absl::ToChronoMilliseconds(kMaxDeafLeases * options_.decisions.lease_ttl));
-    self_->async()->GetCapabilities(&call->context, &call->request, &call->response,
-                                    [call, ended = std::move(ended)](const grpc::Status&) { ended(); });
+    call.context.set_deadline(std::chrono::system_clock::now() +
+                              absl::ToChronoMilliseconds(kMaxDeafLeases * options_.decisions.lease_ttl));
+    self_->async()->GetCapabilities(&call.context, &call.request, &call.response,
+                                    [state = self_call_state_, ended = std::move(ended)](const grpc::Status&) {
+                                      {
+                                        MutexLock lock(state->mutex);
+                                        state->under_way = false;
+                                        state->ended.NotifyAll();
+                                      }
+                                      ended();  // the next call may begin
+                                    });
+  }
+
+  // The server has shut down, so the last call to itself ends at once.
+  void AwaitSelfCall() {
+    {
+      MutexLock lock(self_call_state_->mutex);
+      while (self_call_state_->under_way) self_call_state_->ended.Wait(self_call_state_->mutex);
+    }
+    self_call_ = nullptr;
+    self_ = nullptr;
   }
 
   const ServerOptions options_;
@@ -123,6 +155,8 @@ class CoordinatorServer::Impl {
   std::atomic<bool> stop_warming_ = false;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<v1::CheckpointService::Stub> self_;
+  std::unique_ptr<SelfCall> self_call_;
+  const std::shared_ptr<SelfCallState> self_call_state_ = std::make_shared<SelfCallState>();
   bool drained_ = false;
   bool ended_ = true;
   std::string address_;
