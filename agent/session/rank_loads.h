@@ -68,7 +68,7 @@ class RankLoads {
 
  private:
   RankLoad* Find(uint64_t number);
-  // Of this trainer; null if it has not begun it.
+  // Returns the load that this trainer has begun under that number; null if there is none.
   const RankLoad* FindOf(uint64_t trainer, uint64_t number) const;
   absl::Status Bad(uint64_t number, std::string_view what) const;
   absl::Status Interrupted(std::string_view why) const;

@@ -31,7 +31,7 @@ void Demand(const absl::Status& status) {
   std::exit(1);
 }
 
-// Of this thread: what other processes take from it counts for nothing.
+// Returns the CPU time of this thread, so that what other processes take counts for nothing.
 absl::Duration ThreadCpuTime() {
   timespec time = {};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);

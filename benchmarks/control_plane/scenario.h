@@ -15,14 +15,14 @@ struct ScenarioOptions {
   std::string name;
   // Without address, root and job.
   FleetOptions fleet;
-  // Of a load: `fleet.ranks` saved, so many load.
+  // The number of ranks that load; `fleet.ranks` have saved.
   int target_ranks = 0;
   int saves = 3;
   absl::Duration idle_window = absl::Seconds(20);
   absl::Duration lease = absl::Seconds(10);
-  // Of one save or load; then the scenario says how far it came.
+  // One save or load may take this long; then the scenario says how far it came.
   absl::Duration patience = absl::Minutes(2);
-  // Of the small job of "mixed".
+  // The small job of "mixed" has so many ranks.
   int small_ranks = 64;
   // Against the empty server: not "load" and not "restart".
   bool empty_server = false;

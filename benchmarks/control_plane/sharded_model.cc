@@ -9,7 +9,7 @@ namespace cairn {
 namespace {
 
 constexpr int64_t kColumns = 1024;
-// Of each rank that saves; a load with other ranks cuts bands between them.
+// Each rank that saves has so many rows; a load with other ranks cuts bands between them.
 constexpr int64_t kRowsPerRank = 4;
 constexpr uint64_t kSlotBytes = 4096;
 constexpr const char* kStates[] = {"model", "optimizer.exp_avg", "optimizer.exp_avg_sq"};

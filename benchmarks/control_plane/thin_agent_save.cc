@@ -15,7 +15,7 @@ namespace cairn {
 namespace {
 
 constexpr uint64_t kObjectBytes = 64;
-// Of every shared object, on all ranks: nobody looks into the sparse files, but the holders' checksums are compared.
+// All ranks say this of every shared object: nobody looks into the sparse files, but the checksums are compared.
 constexpr uint32_t kObjectChecksum = 0x0b1ec7;
 
 bool Staged(v1::SaveState::Phase phase) {
