@@ -188,6 +188,7 @@ absl::Status Job::Synchronize(const v1::SynchronizeAgentRequest& request, Enviro
   const auto found = members_.Authenticate(request.agent(), context.now);
   if (!found.ok()) return found.status();
   Member& member = **found;
+  const bool all_had_layouts = AllHaveLayouts();
   const ReportChange change =
       members_.Report(member, request.state(), request.sequence(), context.layouts, context.now);
   if (context.now >= next_revision_) {
@@ -201,20 +202,21 @@ absl::Status Job::Synchronize(const v1::SynchronizeAgentRequest& request, Enviro
   if (recovered_) {
     Apply(member, context);
     if (apply_all_) ApplyAll(context);
-    attention_ = Watch(member, change, context) || attention_;
+    // If all had one before, what follows waits for the next tick: all may be changing theirs, one after the other.
+    attention_ = Watch(member, change, context) || attention_ || (!all_had_layouts && AllHaveLayouts());
   }
   if (attention_) Advance(context);
   RefreshOrders(context);
   return absl::OkStatus();
 }
 
+bool Job::AllHaveLayouts() const {
+  return members_.complete() && members_.with_layout() == static_cast<size_t>(members_.world_size());
+}
+
 bool Job::Watch(const Member& member, const ReportChange& change, JobContext& context) {
   if (change.trainer || change.first) OnMember(member.rank, context);
-  if (change.layout || change.first) {
-    plan_inputs_changed_ = true;
-    // If all had one before, what follows waits for the next tick: all may be changing theirs, one after the other.
-    if (members_.with_layout() == static_cast<size_t>(members_.world_size()) && current_plan_.empty()) return true;
-  }
+  if (change.layout || change.first) plan_inputs_changed_ = true;
   const bool answered = agreement_.Report(member, context);
   return answered || !member.asked.empty() || (change.first && members_.all_reported()) || loads_.attention() ||
          std::any_of(saves_.begin(), saves_.end(), [](const Save& save) { return !save.ended() && save.attention(); });
@@ -419,6 +421,8 @@ void Job::AdvanceCurrentPlan(JobContext& context) {
   const bool partial = members_.with_layout() < world_size || world_size == 0;
   const bool waits = plan_partial_since_ != absl::InfiniteFuture();
   if (!plan_inputs_changed_ && !waits) return;
+  // One plan at a time: while all ranks change their layouts, every set between the first and the last is another one.
+  if (plan_under_way_ && !partial) return;
   const auto before = std::tuple(current_plan_, current_plan_check_, std::string(current_plan_error_.message()));
   RequestCurrentPlan(partial, context);
   const auto after = std::tuple(current_plan_, current_plan_check_, std::string(current_plan_error_.message()));
@@ -460,6 +464,7 @@ void Job::RequestCurrentPlan(bool partial, JobContext& context) {
   const SavePlanEntry* entry = plans_.Request(layout, context);
   if (entry == nullptr) return;  // until its layouts have come
   plan_inputs_changed_ = false;
+  plan_under_way_ = entry->state == SavePlanEntry::State::kPending;
   if (entry->state == SavePlanEntry::State::kReady) {
     current_plan_ = entry->plan.plan_digest;
     current_plan_check_ =
@@ -794,6 +799,7 @@ void Job::OnSavePlanned(const std::string& key, const absl::StatusOr<PlannedSave
   JobContext context = MakeContext(environment);
   plans_.OnPlanned(key, plan);
   plan_inputs_changed_ = true;
+  plan_under_way_ = false;
   ++revision_;
   Advance(context);
 }

@@ -127,6 +127,8 @@ class Job {
   void OnMember(int rank, JobContext& context);
   // Looks at what a report has changed: whether Advance may have a step to take.
   bool Watch(const Member& member, const ReportChange& change, JobContext& context);
+  // Whether the trainer of every rank has declared a layout.
+  bool AllHaveLayouts() const;
   // Whether time alone may bring a step.
   bool restless() const;
   // Notes which layouts that `member` names are missing.
@@ -245,6 +247,7 @@ class Job {
 
   // True if what the current plan is made of may have changed since it was looked at.
   bool plan_inputs_changed_ = true;
+  bool plan_under_way_ = false;  // was asked for, and its result has not come
   std::string current_plan_;
   bool current_plan_check_ = false;
   absl::Status current_plan_error_;

@@ -180,6 +180,39 @@ class JobTest : public testing::Test {
   std::vector<CoreAction> actions_;
 };
 
+// While the trainers declare other layouts one after the other, every set between is another one: n plans would be n²
+// hashes and n plans of which all but the last are for nothing.
+TEST_F(JobTest, CurrentPlan_LayoutsChangeOneByOne_IsAskedForOnceAtATime) {
+  const auto declare = [&](int rank, const std::string& layout) {
+    decisions_->layouts().Add(layout, 1);
+    v1::SynchronizeAgentRequest request;
+    *request.mutable_agent() = Identity(rank);
+    v1::TrainerState& state = *request.mutable_state()->mutable_trainer();
+    state.set_attached(true);
+    state.set_incarnation(Trainer(rank));
+    state.set_layout_digest(layout);
+    ASSERT_TRUE(job().Synchronize(request, At()).ok());
+  };
+  declare(0, "a0");
+  EXPECT_FALSE(Take<PlanSave>().has_value()) << "rank 1 has declared none";
+  declare(1, "a1");
+  const auto first = Take<PlanSave>();
+  ASSERT_TRUE(first.has_value()) << "all have one: nothing is to be waited for";
+  for (int i = 0; i < 3; ++i) {
+    declare(0, absl::StrCat("b0-", i));
+    declare(1, absl::StrCat("b1-", i));
+    Pass(absl::Seconds(1));
+  }
+  EXPECT_FALSE(Take<PlanSave>().has_value()) << "the first one is under way";
+  job().OnSavePlanned(first->key, PlannedSave{"plan a", 1}, At());
+  const auto second = Take<PlanSave>();
+  ASSERT_TRUE(second.has_value());
+  EXPECT_EQ(second->layout, (std::vector<std::string>{"b0-2", "b1-2"}));
+  job().OnSavePlanned(second->key, PlannedSave{"plan b", 1}, At());
+  EXPECT_FALSE(Take<PlanSave>().has_value());
+  EXPECT_EQ(job().OrdersFor(1, At()).current_plan_digest(), "plan b");
+}
+
 TEST_F(JobTest, Commit_InDoubt_IsPutAgainUntilStorageSaysWhatStands) {
   PutVerdict put = BringToCommit(1);
   for (int i = 0; i < 60; ++i) {  // for three phase timeouts

@@ -41,6 +41,7 @@ Dispatcher::Dispatcher(const DecisionOptions& options, Executor& executor, Layou
       executor_(executor),
       layouts_(layouts),
       workers_(workers, options.storage_timeout, clock),
+      listening_(std::make_shared<Listening>(options.lease_ttl / 2)),  // as Decisions::At
       timer_([this] { RunTimer(); }) {}
 
 std::shared_ptr<Dispatcher::Cell> Dispatcher::CellOf(const std::string& job) {
@@ -85,7 +86,8 @@ absl::Duration Dispatcher::WatchListening() {
   {
     MutexLock lock(listening_->mutex);
     const absl::Time now = clock_.SteadyNow();
-    deaf = listening_->clock.deaf(now);
+    listening_->clock.Pass(now);
+    deaf = listening_->clock.deaf();
     if (call == nullptr || !listening_->clock.Due(now)) return deaf;
     listening_->clock.Begin(now);
   }

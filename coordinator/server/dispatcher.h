@@ -188,10 +188,12 @@ class Dispatcher {
   bool threads_refused_ = false;  // the timer's
   // What a call to itself leaves behind, which may end after this object.
   struct Listening {
+    explicit Listening(absl::Duration longest_gap) : clock(longest_gap) {}
+
     Mutex mutex;
     ListeningClock clock ABSL_GUARDED_BY(mutex);
   };
-  const std::shared_ptr<Listening> listening_ = std::make_shared<Listening>();
+  const std::shared_ptr<Listening> listening_;
   std::function<void(std::function<void()>)> probe_ ABSL_GUARDED_BY(mutex_);
   CondVar stop_;
   std::thread timer_;

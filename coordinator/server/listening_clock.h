@@ -20,23 +20,35 @@ class ListeningClock {
   // The pause between two calls.
   static constexpr absl::Duration kInterval = absl::Milliseconds(250);
 
+  // `longest_gap`: a longer time between two calls of Pass is one in which the whole process was stopped. Others count
+  // that.
+  explicit ListeningClock(absl::Duration longest_gap) : longest_gap_(longest_gap) {}
+
+  // Time has passed. The caller says so often.
+  void Pass(absl::Time now) {
+    const absl::Time since = std::max(last_, begun_ + kUsual);
+    if (calling() && now > since && now - last_ <= longest_gap_) deaf_ += now - since;
+    last_ = now;
+  }
   // Whether the next call is to be made now.
   bool Due(absl::Time now) const { return !calling() && now - ended_ >= kInterval; }
   bool calling() const { return begun_ != absl::InfiniteFuture(); }
-  void Begin(absl::Time now) { begun_ = now; }
+  void Begin(absl::Time now) {
+    Pass(now);
+    begun_ = now;
+  }
   void End(absl::Time now) {
-    deaf_ = deaf(now);
+    Pass(now);
     begun_ = absl::InfiniteFuture();
     ended_ = now;
   }
-  // The time in which the coordinator could not listen, since the start; with that of a call under way.
-  absl::Duration deaf(absl::Time now) const {
-    if (!calling()) return deaf_;
-    return deaf_ + std::max(absl::ZeroDuration(), now - begun_ - kUsual);
-  }
+  // The time in which the coordinator could not listen, from the start to the last Pass.
+  absl::Duration deaf() const { return deaf_; }
 
  private:
+  const absl::Duration longest_gap_;
   absl::Duration deaf_ = absl::ZeroDuration();
+  absl::Time last_ = absl::InfinitePast();
   absl::Time begun_ = absl::InfiniteFuture();
   absl::Time ended_ = absl::InfinitePast();
 };

@@ -8,7 +8,7 @@ namespace {
 constexpr absl::Time kStart = absl::UnixEpoch();
 
 TEST(ListeningClockTest, Deaf_QuickCalls_IsNothing) {
-  ListeningClock clock;
+  ListeningClock clock(absl::Seconds(5));
   absl::Time now = kStart;
   for (int i = 0; i < 10; ++i) {
     ASSERT_TRUE(clock.Due(now));
@@ -19,18 +19,29 @@ TEST(ListeningClockTest, Deaf_QuickCalls_IsNothing) {
     EXPECT_FALSE(clock.Due(now));
     now += ListeningClock::kInterval;
   }
-  EXPECT_EQ(clock.deaf(now), absl::ZeroDuration());
+  EXPECT_EQ(clock.deaf(), absl::ZeroDuration());
 }
 
 TEST(ListeningClockTest, Deaf_SlowCalls_AddsUpAlsoThatOfTheCallUnderWay) {
-  ListeningClock clock;
+  ListeningClock clock(absl::Seconds(5));
   clock.Begin(kStart);
-  EXPECT_EQ(clock.deaf(kStart + absl::Seconds(3)), absl::Seconds(3) - ListeningClock::kUsual);
+  clock.Pass(kStart + absl::Milliseconds(50));
+  EXPECT_EQ(clock.deaf(), absl::ZeroDuration());
+  clock.Pass(kStart + absl::Seconds(3));
+  EXPECT_EQ(clock.deaf(), absl::Seconds(3) - ListeningClock::kUsual);
   clock.End(kStart + absl::Seconds(4));
   const absl::Duration once = absl::Seconds(4) - ListeningClock::kUsual;
-  EXPECT_EQ(clock.deaf(kStart + absl::Seconds(9)), once);
-  clock.Begin(kStart + absl::Seconds(9));
-  EXPECT_EQ(clock.deaf(kStart + absl::Seconds(10)), once + absl::Seconds(1) - ListeningClock::kUsual);
+  EXPECT_EQ(clock.deaf(), once);
+  clock.Pass(kStart + absl::Seconds(9));
+  EXPECT_EQ(clock.deaf(), once) << "no call was under way";
+}
+
+TEST(ListeningClockTest, Deaf_ProcessWasStopped_IsNotCountedHere) {
+  ListeningClock clock(absl::Seconds(5));
+  clock.Begin(kStart);
+  clock.Pass(kStart + absl::Seconds(1));
+  clock.Pass(kStart + absl::Seconds(61));
+  EXPECT_EQ(clock.deaf(), absl::Seconds(1) - ListeningClock::kUsual);
 }
 
 }  // namespace
