@@ -6,7 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/digest.h"
+#include "common/rpc/plan_part.h"
 #include "common/status/reason.h"
+#include "common/status/status.h"
 #include "common/status/status_proto.h"
 
 namespace cairn {
@@ -28,8 +30,9 @@ void RankLoad::End() {
 }
 
 absl::Status RankLoad::TakePlan(const std::string& bytes, uint32_t own_rank) {
-  auto part = std::make_shared<v1::ReadPlan>();
-  if (!part->ParseFromString(bytes) || part->plan_digest() != order.plan_digest() || part->rank() != own_rank ||
+  CAIRN_ASSIGN_OR_RETURN(v1::ReadPlan read, ParseReadPlan(bytes));
+  auto part = std::make_shared<v1::ReadPlan>(std::move(read));
+  if (part->plan_digest() != order.plan_digest() || part->rank() != own_rank ||
       part->layout_digest() != layout->digest) {
     return MakeError(Reason::kInternal,
                      absl::StrCat("rank ", own_rank, ": the coordinator sent something else for plan ",

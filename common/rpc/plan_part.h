@@ -7,6 +7,9 @@
 #include <string>
 #include <string_view>
 
+#include "absl/status/statusor.h"
+#include "cairn/v1/plan.pb.h"
+
 namespace cairn {
 
 // Returns what follows the plan's digest in a serialized WritePlan or ReadPlan; nothing if the part does not begin with
@@ -18,6 +21,10 @@ std::string BodyDigestOf(std::string_view part);
 
 // Returns the part that has the same body in the plan of this digest (32 bytes). `part` must have a body.
 std::string PartOfPlan(std::string_view plan_digest, std::string_view part);
+
+// Parses a rank's part of a load plan. The shared objects, which come packed, stand in `objects` and `copies` then,
+// where the others are. INTERNAL: it is none, or its shared objects contradict themselves.
+absl::StatusOr<v1::ReadPlan> ParseReadPlan(std::string_view part);
 
 }  // namespace cairn
 

@@ -309,19 +309,21 @@ absl::StatusOr<std::shared_ptr<const std::string>> PlanStore::PartFor(const std:
   const auto none = [&] {
     return MakeError(Reason::kPlanUnknown, absl::StrCat("rank ", rank, " has no part in plan ", DigestHex(digest)));
   };
+  std::optional<LoadPlan> load;
   {
     MutexLock lock(mutex_);
     for (const Part& part : parts_) {
       if (part.digest == digest && part.rank == rank) return part.bytes;
     }
-    if (const LoadPlan* known = Take(loads_, digest); known != nullptr) {
-      const auto load = std::make_shared<const LoadPlan>(*known);
-      if (load->PartFor(rank).empty()) return none();
-      return std::shared_ptr<const std::string>(load, &load->PartFor(rank));
-    }
+    if (const LoadPlan* known = Take(loads_, digest); known != nullptr) load = *known;
   }
-  CAIRN_ASSIGN_OR_RETURN(const SavePlan save, FindSave(digest));
-  auto part = std::make_shared<const std::string>(save.PartFor(rank));
+  std::shared_ptr<const std::string> part;
+  if (load.has_value()) {
+    part = std::make_shared<const std::string>(load->PartFor(rank));
+  } else {
+    CAIRN_ASSIGN_OR_RETURN(const SavePlan save, FindSave(digest));
+    part = std::make_shared<const std::string>(save.PartFor(rank));
+  }
   if (part->empty()) return none();
   if (part->size() <= kMaxChunkBytes) return part;
   MutexLock lock(mutex_);

@@ -66,8 +66,8 @@ class PlanStore {
 
   // A plan that was made before, perhaps by an earlier coordinator. NOT_FOUND (PLAN_UNKNOWN).
   absl::StatusOr<SavePlan> FindSave(const std::string& digest);
-  // The serialized part of a rank. A save's is made when it is asked for, and kept for further chunks if it has more
-  // than one; a load's is the plan's own. NOT_FOUND (PLAN_UNKNOWN): no such plan, or it is none of this rank's.
+  // The serialized part of a rank. It is made when it is asked for, and kept for further chunks if it has more than
+  // one. NOT_FOUND (PLAN_UNKNOWN): no such plan, or it is none of this rank's.
   absl::StatusOr<std::shared_ptr<const std::string>> PartFor(const std::string& digest, int rank);
 
  private:
@@ -115,7 +115,7 @@ class PlanStore {
   Mutex mutex_;
   std::list<Made<SavePlan>> saves_ ABSL_GUARDED_BY(mutex_);  // used last first
   std::list<Made<LoadPlan>> loads_ ABSL_GUARDED_BY(mutex_);
-  // Parts of saves of more than one chunk, which are being downloaded; used last first.
+  // Parts of more than one chunk, which are being downloaded; used last first.
   struct Part {
     std::string digest;
     int rank;

@@ -1,19 +1,15 @@
 #include "planner/load/load_plan.h"
 
 #include <algorithm>
-#include <map>
-#include <numeric>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
-#include "cairn/v1/plan.pb.h"
 #include "common/base/digest.h"
-#include "common/format/wire.h"
 #include "common/status/status.h"
 #include "planner/layout/layout_set.h"
 #include "planner/load/mapped_match.h"
 #include "planner/load/name_match.h"
+#include "planner/load/read_parts.h"
 #include "planner/load/reads.h"
 
 namespace cairn {
@@ -22,444 +18,20 @@ class LoadPlan::Impl {
  public:
   std::string digest;
   std::vector<int> ranks;
-  std::vector<std::string> parts;
+  ReadParts parts;
   std::vector<std::string> missing;
   std::vector<std::string> unexpected;
-  uint64_t total_bytes_read = 0;
   uint64_t unique_bytes = 0;
-  LoadTotals totals;
   std::shared_ptr<const aoa::MappingReport> mapping_report;
 };
 
 namespace {
 
-constexpr uint64_t kPage = 4096;
 constexpr uint64_t kMinRoundBytes = 2 * kChecksumBlockBytes;
-
-// Puts the segments of every reader into rounds, and writes every rank's part.
-class PartWriter {
- public:
-  PartWriter(const Manifest& source, const LayoutSet& targets, const NameMatch& match, const Reads& reads,
-             const LoadOptions& options, LoadPlan::Impl& plan)
-      : source_(source), targets_(targets), match_(match), reads_(reads), options_(options), plan_(plan) {}
-
-  void Write() {
-    const size_t ranks = targets_.ranks().size();
-    round_stamp_.assign(ranks, 0);
-    pair_bytes_.assign(ranks, 0);
-    read_fields_.resize(ranks);
-    read_bytes_.resize(ranks);
-    std::vector<OrderedSegment> order;
-    order.reserve(reads_.segments.size());
-    for (uint32_t s = 0; s < reads_.segments.size(); ++s) {
-      const Segment& segment = reads_.segments[s];
-      const uint32_t item = reads_.items[segment.needed].item;
-      order.push_back({segment.reader, FileOf(item), OffsetOf(item) + segment.begin, s, item});
-    }
-    std::sort(order.begin(), order.end(), [](const OrderedSegment& a, const OrderedSegment& b) {
-      return std::tie(a.reader, a.file, a.offset) < std::tie(b.reader, b.file, b.offset);
-    });
-    for (size_t begin = 0; begin < order.size();) {
-      size_t end = begin;
-      while (end < order.size() && order[end].reader == order[begin].reader) ++end;
-      WriteReader(static_cast<size_t>(order[begin].reader), std::span(order).subspan(begin, end - begin));
-      begin = end;
-    }
-    WriteParts();
-  }
-
- private:
-  // A segment in the order of reading. Its sort key stands beside its number, so that sorting stays in the cache.
-  struct OrderedSegment {
-    int reader;
-    uint32_t file;
-    uint64_t offset;
-    uint32_t segment;
-    uint32_t item;
-  };
-  struct PlannedRead {
-    uint32_t file;
-    uint64_t file_offset;
-    uint64_t bytes;
-    uint64_t buffer_offset;
-  };
-  // A Copy message without its target.
-  struct CopyBody {
-    uint32_t key;  // the target shard, or the number of the object
-    uint32_t round;
-    uint32_t reader;
-    uint32_t length;
-    uint64_t at;  // where it stands in bodies_
-  };
-
-  bool IsObject(uint32_t item) const { return item >= source_.shards.size(); }
-  const ManifestObject& ObjectOf(uint32_t item) const { return source_.objects[item - source_.shards.size()]; }
-  uint32_t FileOf(uint32_t item) const { return IsObject(item) ? ObjectOf(item).file : source_.shards[item].file; }
-  uint64_t OffsetOf(uint32_t item) const {
-    return IsObject(item) ? ObjectOf(item).file_offset : source_.shards[item].file_offset;
-  }
-  // Returns where a virtual file begins in the memory of its rank. The files lie one after the other, each padded to
-  // pages, as an agent lays them out in a slab.
-  uint64_t BaseOf(uint32_t file) const {
-    uint64_t base = 0;
-    for (uint32_t f = file; f-- > 0 && source_.files[f].rank == source_.files[file].rank;) {
-      base += (source_.files[f].bytes() + kPage - 1) / kPage * kPage;
-    }
-    return base;
-  }
-  void WriteReader(size_t reader, std::span<const OrderedSegment> segments);
-  void Place(size_t reader, const Segment& segment, ByteRange range);
-  void AddCopies(size_t reader, const Segment& segment, ByteRange range, uint64_t buffer_offset);
-  void AppendBody(uint32_t key, size_t reader, const StridedCopy& copy, std::span<const DType> casts,
-                  std::vector<CopyBody>& bodies);
-  void Consume(int rank, uint64_t bytes);
-  void ConsumeShard(uint32_t target, uint64_t bytes);
-  void FlushRound();
-  void WriteFiles(std::span<const OrderedSegment> segments);
-  void WriteParts();
-  template <typename Each>
-  void ForEachConsumer(const ManifestObject& object, Each&& each) const;
-
-  const Manifest& source_;
-  const LayoutSet& targets_;
-  const NameMatch& match_;
-  const Reads& reads_;
-  const LoadOptions& options_;
-  LoadPlan::Impl& plan_;
-
-  // The part of the reader whose reads are being written.
-  std::string* out_ = nullptr;
-  std::vector<uint32_t> files_;  // files of the manifest, in order
-  uint32_t round_ = 0;
-  uint64_t cursor_ = 0;  // where the content of the round's buffer ends
-  std::vector<PlannedRead> round_reads_;
-  std::vector<uint32_t> consumers_;
-  std::vector<uint64_t> pair_bytes_;  // by consumer
-  std::vector<int> touched_;          // consumers that have pair_bytes_
-  // If round_stamp_[rank] == stamp_, the rank stands in consumers_.
-  std::vector<uint64_t> round_stamp_;
-  uint64_t stamp_ = 1;
-  // The overlaps of the item that was looked at last.
-  uint32_t cached_needed_ = UINT32_MAX;
-  std::map<uint32_t, Overlap> cached_overlaps_;
-  std::vector<StridedCopy> scratch_;
-
-  std::vector<std::string> read_fields_;  // by rank: its files and rounds, serialized
-  std::vector<uint64_t> read_bytes_;
-  std::string bodies_;
-  std::vector<CopyBody> shard_copies_;
-  std::vector<CopyBody> object_copies_;
-};
-
-template <typename Each>
-void PartWriter::ForEachConsumer(const ManifestObject& object, Each&& each) const {
-  if (ConsumersOf(source_, targets_, object) == ObjectConsumers::kOwner) {
-    each(static_cast<int>(std::lower_bound(targets_.ranks().begin(), targets_.ranks().end(), *object.rank) -
-                          targets_.ranks().begin()));
-    return;
-  }
-  for (int r = 0; r < static_cast<int>(targets_.ranks().size()); ++r) each(r);
-}
-
-void PartWriter::WriteReader(size_t reader, std::span<const OrderedSegment> segments) {
-  out_ = &read_fields_[reader];
-  WriteFiles(segments);
-  round_ = 0;
-  cursor_ = 0;
-  ++stamp_;
-  touched_.clear();
-  for (size_t k = 0; k < segments.size(); ++k) {
-    if (k + 8 < segments.size()) {
-      // The items of a rank lie far apart in memory, so the next ones are fetched ahead.
-      __builtin_prefetch(&reads_.segments[segments[k + 8].segment]);
-      if (!IsObject(segments[k + 8].item)) __builtin_prefetch(&source_.shards[segments[k + 8].item]);
-    }
-    const Segment& segment = reads_.segments[segments[k].segment];
-    const NeededItem& needed = reads_.items[segment.needed];
-    const auto first = reads_.ranges.begin() + needed.first_range;
-    const auto last = first + needed.ranges;
-    auto range =
-        std::upper_bound(first, last, segment.begin, [](uint64_t begin, const ByteRange& r) { return begin < r.end; });
-    for (; range != last && range->begin < segment.end; ++range) {
-      Place(reader, segment, {std::max(range->begin, segment.begin), std::min(range->end, segment.end)});
-    }
-  }
-  FlushRound();
-  std::sort(touched_.begin(), touched_.end());
-  for (int rank : touched_) {
-    uint64_t& bytes = pair_bytes_[static_cast<size_t>(rank)];
-    if (rank != static_cast<int>(reader)) {
-      plan_.totals.copies.push_back({targets_.ranks()[reader], targets_.ranks()[static_cast<size_t>(rank)], bytes});
-    }
-    bytes = 0;
-  }
-}
-
-void PartWriter::WriteFiles(std::span<const OrderedSegment> segments) {
-  files_.clear();
-  std::string nested;
-  std::vector<uint64_t> offsets, lengths;
-  std::vector<uint32_t> checksums;
-  std::vector<std::string> names;
-  for (size_t begin = 0; begin < segments.size();) {
-    const uint32_t f = segments[begin].file;
-    offsets.clear();
-    lengths.clear();
-    checksums.clear();
-    names.clear();
-    size_t end = begin;
-    uint32_t last = UINT32_MAX;
-    for (; end < segments.size(); ++end) {
-      const uint32_t item = segments[end].item;
-      if (segments[end].file != f) break;
-      if (item == last) continue;
-      last = item;
-      offsets.push_back(OffsetOf(item));
-      if (IsObject(item)) {
-        const ManifestObject& object = ObjectOf(item);
-        lengths.push_back(object.slot_bytes);
-        checksums.push_back(object.crc32c);
-        names.push_back(Manifest::item_of(object).stored_name());
-      } else {
-        const ManifestShard& shard = source_.shards[item];
-        lengths.push_back(shard.bytes);
-        checksums.push_back(shard.crc32c);
-        names.push_back(shard.flat ? source_.item_of(shard).stored_name() : source_.tensors[shard.tensor].name);
-      }
-    }
-    const ManifestFile& file = source_.files[f];
-    files_.push_back(f);
-    nested.clear();
-    WireWriter inner(nested);
-    inner.String(v1::ReadFile::kPathFieldNumber, source_.path_of(file));
-    inner.Number(v1::ReadFile::kHeaderBytesFieldNumber, file.header_bytes);
-    inner.Number(v1::ReadFile::kFileBytesFieldNumber, file.bytes());
-    inner.Fixed32(v1::ReadFile::kHeaderCrc32CFieldNumber, file.header_crc32c);
-    inner.Packed(v1::ReadFile::kItemOffsetsFieldNumber, offsets);
-    inner.Packed(v1::ReadFile::kItemSizesFieldNumber, lengths);
-    inner.PackedFixed32(v1::ReadFile::kItemChecksumsFieldNumber, checksums);
-    for (const std::string& name : names) inner.Bytes(v1::ReadFile::kItemNamesFieldNumber, name);
-    inner.Number(v1::ReadFile::kUnverifiedFieldNumber, file.imported() ? 1 : 0);
-    WireWriter(*out_).Bytes(v1::ReadPlan::kFilesFieldNumber, nested);
-    begin = end;
-  }
-}
-
-void PartWriter::Place(size_t reader, const Segment& segment, ByteRange range) {
-  const uint32_t item = reads_.items[segment.needed].item;
-  const uint64_t offset = OffsetOf(item) + range.begin;
-  const uint64_t bytes = range.end - range.begin;
-  const auto file =
-      static_cast<uint32_t>(std::lower_bound(files_.begin(), files_.end(), FileOf(item)) - files_.begin());
-  const bool continues = !round_reads_.empty() && round_reads_.back().file == file &&
-                         round_reads_.back().file_offset + round_reads_.back().bytes == offset;
-  uint64_t at = continues ? cursor_ : (cursor_ + kPage - 1) / kPage * kPage + offset % kPage;
-  bool extend = continues;
-  if (options_.owners_read) {
-    // The memory of a rank is its own buffer, so nothing is read into it and nothing moves within it.
-    at = BaseOf(FileOf(item)) + offset;
-  } else if (at + bytes > options_.round_bytes) {
-    FlushRound();
-    at = offset % kPage;
-    extend = false;
-  }
-  if (extend) {
-    round_reads_.back().bytes += bytes;
-  } else {
-    round_reads_.push_back({file, offset, bytes, at});
-  }
-  cursor_ = at + bytes;
-  read_bytes_[reader] += bytes;
-  plan_.total_bytes_read += bytes;
-  auto& totals = plan_.totals.reads;
-  const int rank = targets_.ranks()[reader];
-  if (totals.empty() || totals.back().rank != rank || totals.back().file != FileOf(item)) {
-    totals.push_back({rank, FileOf(item), 0});
-  }
-  totals.back().bytes += bytes;
-  AddCopies(reader, segment, range, at);
-}
-
-void PartWriter::AddCopies(size_t reader, const Segment& segment, ByteRange range, uint64_t buffer_offset) {
-  const uint32_t item = reads_.items[segment.needed].item;
-  if (IsObject(item)) {
-    const auto number = item - static_cast<uint32_t>(source_.shards.size());
-    StridedCopy copy;
-    copy.source_offset = static_cast<int64_t>(buffer_offset);
-    copy.target_offset = static_cast<int64_t>(range.begin);
-    copy.element_bytes = static_cast<int64_t>(range.end - range.begin);
-    AppendBody(number, reader, copy, {}, object_copies_);
-    ForEachConsumer(source_.objects[number], [&](int rank) { Consume(rank, range.end - range.begin); });
-    return;
-  }
-  const ManifestShard& shard = source_.shards[item];
-  const int element = BytesOf(source_.tensors[shard.tensor].dtype);
-  const FlatRange part{static_cast<int64_t>(range.begin) / element, static_cast<int64_t>(range.end) / element};
-  if (cached_needed_ != segment.needed) {
-    cached_needed_ = segment.needed;
-    cached_overlaps_.clear();
-  }
-  for (uint32_t u = segment.first_use; u < segment.last_use; ++u) {
-    const Use& use = reads_.uses[u];
-    if (use.end <= range.begin || use.begin >= range.end) continue;
-    auto overlap = cached_overlaps_.find(u);
-    if (overlap == cached_overlaps_.end()) {
-      overlap = cached_overlaps_.emplace(u, OverlapOf(source_, shard, targets_, match_, use)).first;
-    }
-    std::span<const DType> casts;
-    if (use.link != NameMatch::kNone) casts = match_.links[use.link].casts;
-    scratch_.clear();
-    overlap->second.AppendCopies(part, element, scratch_);
-    uint64_t bytes = 0;
-    for (StridedCopy& copy : scratch_) {
-      copy.source_offset += static_cast<int64_t>(buffer_offset);
-      AppendBody(use.target, reader, copy, casts, shard_copies_);
-      bytes += static_cast<uint64_t>(copy.bytes());
-    }
-    if (bytes > 0) ConsumeShard(use.target, bytes);
-  }
-}
-
-void PartWriter::AppendBody(uint32_t key, size_t reader, const StridedCopy& copy, std::span<const DType> casts,
-                            std::vector<CopyBody>& bodies) {
-  const uint64_t at = bodies_.size();
-  WireWriter writer(bodies_);
-  writer.Number(v1::Copy::kSourceRankFieldNumber, static_cast<uint64_t>(targets_.ranks()[reader]));
-  writer.Number(v1::Copy::kRoundFieldNumber, round_);
-  writer.Number(v1::Copy::kSourceOffsetFieldNumber, static_cast<uint64_t>(copy.source_offset));
-  writer.Number(v1::Copy::kTargetOffsetFieldNumber, static_cast<uint64_t>(copy.target_offset));
-  writer.Number(v1::Copy::kElementBytesFieldNumber, static_cast<uint64_t>(copy.element_bytes));
-  writer.Packed(v1::Copy::kExtentsFieldNumber, copy.extent);
-  writer.Packed(v1::Copy::kSourceStridesFieldNumber, copy.source_stride);
-  writer.Packed(v1::Copy::kTargetStridesFieldNumber, copy.target_stride);
-  if (casts.size() > 1) writer.Packed(v1::Copy::kCastsFieldNumber, casts);
-  bodies.push_back({key, round_, static_cast<uint32_t>(reader), static_cast<uint32_t>(bodies_.size() - at), at});
-}
-
-void PartWriter::Consume(int rank, uint64_t bytes) {
-  const auto r = static_cast<size_t>(rank);
-  if (round_stamp_[r] != stamp_) {
-    round_stamp_[r] = stamp_;
-    consumers_.push_back(static_cast<uint32_t>(rank));
-  }
-  if (pair_bytes_[r] == 0) touched_.push_back(rank);
-  pair_bytes_[r] += bytes;
-}
-
-void PartWriter::ConsumeShard(uint32_t target, uint64_t bytes) {
-  for (uint32_t layout : targets_.HoldersOf(target)) {
-    for (int rank : targets_.layouts()[layout].rank_indices) Consume(rank, bytes);
-  }
-}
-
-void PartWriter::FlushRound() {
-  if (round_reads_.empty()) return;
-  std::string nested, read;
-  WireWriter round(nested);
-  for (const PlannedRead& planned : round_reads_) {
-    read.clear();
-    WireWriter writer(read);
-    writer.Number(v1::Read::kFileFieldNumber, planned.file);
-    writer.Number(v1::Read::kFileOffsetFieldNumber, planned.file_offset);
-    writer.Number(v1::Read::kBytesFieldNumber, planned.bytes);
-    writer.Number(v1::Read::kBufferOffsetFieldNumber, planned.buffer_offset);
-    round.Bytes(v1::ReadRound::kReadsFieldNumber, read);
-  }
-  round.Number(v1::ReadRound::kBufferBytesFieldNumber, cursor_);
-  std::sort(consumers_.begin(), consumers_.end());
-  for (uint32_t& consumer : consumers_) consumer = static_cast<uint32_t>(targets_.ranks()[consumer]);
-  round.Packed(v1::ReadRound::kConsumersFieldNumber, consumers_);
-  WireWriter(*out_).Bytes(v1::ReadPlan::kRoundsFieldNumber, nested);
-  round_reads_.clear();
-  consumers_.clear();
-  cursor_ = 0;
-  ++round_;
-  ++stamp_;
-}
-
-void PartWriter::WriteParts() {
-  // The copies are ordered by target shard; then those of each rank by (round, source rank).
-  std::vector<size_t> first(targets_.shard_count() + 1, 0);
-  for (const CopyBody& body : shard_copies_) ++first[body.key + 1];
-  std::partial_sum(first.begin(), first.end(), first.begin());
-  std::vector<uint32_t> by_target(shard_copies_.size());
-  {
-    std::vector<size_t> next(first.begin(), first.end() - 1);
-    for (uint32_t i = 0; i < shard_copies_.size(); ++i) by_target[next[shard_copies_[i].key]++] = i;
-  }
-  struct Line {
-    uint32_t round;
-    uint32_t reader;
-    uint32_t target;
-    uint32_t length;
-    uint64_t at;
-  };
-  std::vector<Line> lines;
-  std::vector<std::vector<std::pair<uint32_t, bool>>> objects_of(targets_.ranks().size());
-  std::vector<std::vector<uint32_t>> object_bodies(source_.objects.size());
-  for (uint32_t i = 0; i < object_copies_.size(); ++i) object_bodies[object_copies_[i].key].push_back(i);
-  std::string nested;
-  for (size_t r = 0; r < targets_.ranks().size(); ++r) {
-    const uint32_t layout_number = targets_.rank_layouts()[r];
-    const LayoutSet::Layout& layout = targets_.layouts()[layout_number];
-    std::string& part = plan_.parts.emplace_back();
-    WireWriter writer(part);
-    writer.String(v1::ReadPlan::kPlanDigestFieldNumber, plan_.digest);
-    writer.String(v1::ReadPlan::kLayoutDigestFieldNumber, targets_.layout_digests()[layout_number]);
-    writer.Number(v1::ReadPlan::kRankFieldNumber, static_cast<uint64_t>(targets_.ranks()[r]));
-    part.append(read_fields_[r]);
-    read_fields_[r] = std::string();
-    lines.clear();
-    const std::span<const uint32_t> shards = targets_.ItemsOf(layout);
-    for (uint32_t i = 0; i < shards.size(); ++i) {
-      if (shards[i] >= LayoutSet::kInvalidShard) continue;
-      for (size_t k = first[shards[i]]; k < first[shards[i] + 1]; ++k) {
-        const CopyBody& body = shard_copies_[by_target[k]];
-        lines.push_back({body.round, body.reader, i, body.length, body.at});
-      }
-    }
-    std::string objects;
-    uint32_t target = layout.shards;
-    for (uint32_t n = 0; n < source_.objects.size(); ++n) {
-      const ManifestObject& object = source_.objects[n];
-      if (ConsumersOf(source_, targets_, object) == ObjectConsumers::kOwner && *object.rank != targets_.ranks()[r]) {
-        continue;
-      }
-      nested.clear();
-      WireWriter inner(nested);
-      inner.String(v1::ReadObject::kNameFieldNumber, object.name);
-      inner.Number(v1::ReadObject::kBytesFieldNumber, object.bytes);
-      inner.Number(v1::ReadObject::kPerRankFieldNumber, object.rank ? 1 : 0);
-      inner.Number(v1::ReadObject::kRankFieldNumber, static_cast<uint64_t>(object.rank.value_or(0)));
-      WireWriter(objects).Bytes(v1::ReadPlan::kObjectsFieldNumber, nested);
-      for (uint32_t i : object_bodies[n]) {
-        const CopyBody& body = object_copies_[i];
-        lines.push_back({body.round, body.reader, target, body.length, body.at});
-      }
-      ++target;
-    }
-    std::stable_sort(lines.begin(), lines.end(), [](const Line& a, const Line& b) {
-      return std::pair(a.round, a.reader) < std::pair(b.round, b.reader);
-    });
-    for (const Line& line : lines) {
-      const size_t target_field = line.target == 0 ? 0 : 1 + static_cast<size_t>(WireWriter::VarintBytes(line.target));
-      part.push_back(static_cast<char>(v1::ReadPlan::kCopiesFieldNumber << 3 | 2));
-      writer.Varint(line.length + target_field);
-      part.append(bodies_, line.at, line.length);
-      writer.Number(v1::Copy::kTargetFieldNumber, line.target);
-    }
-    part.append(objects);
-    writer.Number(v1::ReadPlan::kReadBytesFieldNumber, read_bytes_[r]);
-    // One report is enough, because it may be longer than all else that a rank needs.
-    if (r == 0 && plan_.mapping_report != nullptr)
-      writer.String(v1::ReadPlan::kMappingReportFieldNumber, aoa::FormatReport(*plan_.mapping_report));
-    part.shrink_to_fit();
-  }
-}
 
 std::string LoadPlanDigest(const Manifest& source, const LayoutSet& targets, const LoadOptions& options) {
   Digester digester;
-  digester.Add("cairn load plan 3")
+  digester.Add("cairn load plan 4")
       .Add(source.job)
       .Add(static_cast<uint64_t>(source.step))
       .Add(uint64_t{source.attempt});
@@ -484,17 +56,22 @@ std::string LoadPlanDigest(const Manifest& source, const LayoutSet& targets, con
 
 const std::string& LoadPlan::digest() const { return impl_->digest; }
 const std::vector<int>& LoadPlan::ranks() const { return impl_->ranks; }
-const std::string& LoadPlan::PartFor(int rank) const {
-  static const std::string* const kNone = new std::string();
+std::string LoadPlan::PartFor(int rank) const {
   const auto found = std::lower_bound(impl_->ranks.begin(), impl_->ranks.end(), rank);
-  if (found == impl_->ranks.end() || *found != rank) return *kNone;
-  return impl_->parts[static_cast<size_t>(found - impl_->ranks.begin())];
+  if (found == impl_->ranks.end() || *found != rank) return {};
+  return impl_->parts.own[static_cast<size_t>(found - impl_->ranks.begin())] + impl_->parts.shared;
+}
+uint64_t LoadPlan::resident_bytes() const {
+  uint64_t bytes = sizeof(Impl) + impl_->parts.shared.size();
+  for (const std::string& part : impl_->parts.own) bytes += sizeof(part) + part.capacity();
+  bytes += impl_->parts.totals.reads.capacity() * sizeof(LoadTotals::RankFile);
+  return bytes + impl_->parts.totals.copies.capacity() * sizeof(LoadTotals::RankPair);
 }
 const std::vector<std::string>& LoadPlan::missing() const { return impl_->missing; }
 const std::vector<std::string>& LoadPlan::unexpected() const { return impl_->unexpected; }
-uint64_t LoadPlan::total_bytes_read() const { return impl_->total_bytes_read; }
+uint64_t LoadPlan::total_bytes_read() const { return impl_->parts.total_bytes_read; }
 uint64_t LoadPlan::unique_bytes() const { return impl_->unique_bytes; }
-const LoadTotals& LoadPlan::totals() const { return impl_->totals; }
+const LoadTotals& LoadPlan::totals() const { return impl_->parts.totals; }
 const aoa::MappingReport* LoadPlan::mapping_report() const { return impl_->mapping_report.get(); }
 
 absl::StatusOr<LoadPlan> MakeLoadPlan(const Manifest& source, std::span<const RankInput> targets,
@@ -529,7 +106,8 @@ absl::StatusOr<LoadPlan> MakeLoadPlan(const Manifest& source, std::span<const Ra
     faults.Add({Reason::kBadRequest, "", {}, {}, {}, "a rank that holds bytes of the source is not among the targets"});
     return faults.ToStatus();
   }
-  PartWriter(source, set, match, reads, options, *plan).Write();
+  plan->parts = WriteReadParts(source, set, match, reads, options, plan->digest,
+                               plan->mapping_report == nullptr ? "" : aoa::FormatReport(*plan->mapping_report));
   return LoadPlan(std::move(plan));
 }
 

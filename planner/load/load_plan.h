@@ -17,26 +17,10 @@
 #include "mapping/report.h"
 #include "planner/layout/rank_input.h"
 #include "planner/load/load_options.h"
+#include "planner/load/load_totals.h"
 #include "planner/save/save_plan.h"
 
 namespace cairn {
-
-struct LoadTotals {
-  // What one rank reads from one file.
-  struct RankFile {
-    int rank = 0;
-    uint32_t file = 0;  // index into Manifest::files
-    uint64_t bytes = 0;
-  };
-  // What one rank takes from the reads of another rank, or from its own.
-  struct RankPair {
-    int from = 0;
-    int to = 0;
-    uint64_t bytes = 0;
-  };
-  std::vector<RankFile> reads;   // ordered by (rank, file)
-  std::vector<RankPair> copies;  // ordered by (from, to), where from != to
-};
 
 // Immutable, cheap to copy, thread-safe.
 class LoadPlan {
@@ -49,7 +33,9 @@ class LoadPlan {
   const std::string& digest() const;
   const std::vector<int>& ranks() const;
   // Returns the serialized cairn.v1.ReadPlan of a rank; empty for a rank that is not in the plan.
-  const std::string& PartFor(int rank) const;
+  std::string PartFor(int rank) const;
+  // About what the plan takes in memory.
+  uint64_t resident_bytes() const;
   // missing() has the names that targets want and the checkpoint lacks; unexpected() has the tensors of the checkpoint
   // that no target wants, but no objects. Both are sorted.
   const std::vector<std::string>& missing() const;

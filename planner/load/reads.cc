@@ -13,6 +13,10 @@ constexpr uint64_t kBlock = kChecksumBlockBytes;
 constexpr uint64_t kDataPage = 4096;
 // A balanced reader has about this many segments. More would balance better, but cost more reads.
 constexpr uint64_t kSegmentsPerRank = 8;
+// Every rank asks every reader of what all ranks get. So one reader takes up to so many bytes and objects of that: with
+// thousands of ranks there would be thousands of readers of a small object each, and so millions of questions.
+constexpr uint64_t kSharedBytesPerReader = uint64_t{1} << 20;
+constexpr int kSharedObjectsPerReader = 256;
 
 class ReadsPlanner {
  public:
@@ -51,6 +55,15 @@ class ReadsPlanner {
   void AddObjects();
   void CutSegments();
   void ChooseReaders();
+  // Says what each rank has to read so far. Ranks are indices.
+  class Balance;
+  // The only rank that takes bytes of the segment; -1 if there are several.
+  int OnlyConsumerOf(const Segment& segment) const;
+  // Of the ranks that need most of a tensor's segment, the one with the least to read.
+  int BestHolderOf(const Segment& segment, const Balance& balance) const;
+  // Gives out segments of objects that all ranks get.
+  void ChooseReadersForAll(const std::vector<uint32_t>& segments, Balance& balance);
+  const ManifestObject* ObjectOf(const Segment& segment) const;
   int OwnerOf(const Segment& segment) const;
   bool SameLayouts() const;
   // Returns whether the rank (an index) itself takes bytes of the segment.
@@ -284,43 +297,108 @@ int ReadsPlanner::OwnerOf(const Segment& segment) const {
   return found != targets_.ranks().end() && *found == rank ? static_cast<int>(found - targets_.ranks().begin()) : -1;
 }
 
+const ManifestObject* ReadsPlanner::ObjectOf(const Segment& segment) const {
+  const uint32_t item = reads_.items[segment.needed].item;
+  return item < source_.shards.size() ? nullptr : &source_.objects[item - source_.shards.size()];
+}
+
+class ReadsPlanner::Balance {
+ public:
+  explicit Balance(const LayoutSet& targets)
+      : targets_(targets), load_(targets.ranks().size()), node_load_(targets.nodes().size()) {}
+
+  void Give(Segment& segment, int rank) {
+    segment.reader = rank;
+    load_[static_cast<size_t>(rank)] += segment.bytes;
+    node_load_[targets_.rank_nodes()[static_cast<size_t>(rank)]] += segment.bytes;
+  }
+  // Returns the one with less to read; `a` may be -1 for none.
+  int Lesser(int a, int b) const { return a < 0 || Key(b) < Key(a) ? b : a; }
+
+ private:
+  std::tuple<uint64_t, uint64_t, int> Key(int rank) const {
+    const auto r = static_cast<size_t>(rank);
+    return {load_[r], node_load_[targets_.rank_nodes()[r]], rank};
+  }
+
+  const LayoutSet& targets_;
+  std::vector<uint64_t> load_;
+  std::vector<uint64_t> node_load_;
+};
+
+int ReadsPlanner::OnlyConsumerOf(const Segment& segment) const {
+  if (segment.first_use + 1 != segment.last_use) return -1;
+  const auto holders = targets_.HoldersOf(reads_.uses[segment.first_use].target);
+  if (holders.size() != 1 || targets_.layouts()[holders[0]].rank_indices.size() != 1) return -1;
+  return targets_.layouts()[holders[0]].rank_indices[0];
+}
+
+int ReadsPlanner::BestHolderOf(const Segment& segment, const Balance& balance) const {
+  const auto meets = [&](const Use& use) {
+    return std::min(use.end, segment.end) -
+           std::min(std::max(use.begin, segment.begin), std::min(use.end, segment.end));
+  };
+  uint64_t most = 0;
+  for (uint32_t u = segment.first_use; u < segment.last_use; ++u) most = std::max(most, meets(reads_.uses[u]));
+  int best = -1;
+  for (uint32_t u = segment.first_use; u < segment.last_use; ++u) {
+    if (meets(reads_.uses[u]) * 2 < most) continue;
+    for (uint32_t layout : targets_.HoldersOf(reads_.uses[u].target)) {
+      for (int rank : targets_.layouts()[layout].rank_indices) best = balance.Lesser(best, rank);
+    }
+  }
+  return best;
+}
+
+void ReadsPlanner::ChooseReadersForAll(const std::vector<uint32_t>& segments, Balance& balance) {
+  int reader = -1;
+  uint64_t bytes = 0;
+  int count = 0;
+  for (uint32_t s : segments) {
+    Segment& segment = reads_.segments[s];
+    if (reader < 0 || bytes + segment.bytes > kSharedBytesPerReader || count == kSharedObjectsPerReader) {
+      reader = -1;
+      bytes = 0;
+      count = 0;
+      for (int rank = 0; rank < static_cast<int>(targets_.ranks().size()); ++rank)
+        reader = balance.Lesser(reader, rank);
+    }
+    bytes += segment.bytes;
+    ++count;
+    balance.Give(segment, reader);
+  }
+}
+
 void ReadsPlanner::ChooseReaders() {
   if (targets_.ranks().empty()) return;
   if (options_.owners_read) {
     for (Segment& segment : reads_.segments) segment.reader = OwnerOf(segment);
     return;
   }
-  std::vector<uint64_t> load(targets_.ranks().size()), node_load(targets_.nodes().size());
-  const auto give = [&](Segment& segment, int rank) {
-    segment.reader = rank;
-    load[static_cast<size_t>(rank)] += segment.bytes;
-    node_load[targets_.rank_nodes()[static_cast<size_t>(rank)]] += segment.bytes;
-  };
-  const auto key = [&](int rank) {
-    const auto r = static_cast<size_t>(rank);
-    return std::tuple(load[r], node_load[targets_.rank_nodes()[r]], rank);
-  };
-  std::vector<uint32_t> shared;
+  Balance balance(targets_);
+  std::vector<uint32_t> shared, for_all;
   const bool same = SameLayouts();
   for (uint32_t s = 0; s < reads_.segments.size(); ++s) {
     Segment& segment = reads_.segments[s];
+    const ManifestObject* object = ObjectOf(segment);
+    if (object != nullptr && ConsumersOf(source_, targets_, *object) == ObjectConsumers::kOwner) {
+      const auto& ranks = targets_.ranks();
+      balance.Give(segment,
+                   static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), *object->rank) - ranks.begin()));
+      continue;
+    }
     if (same) {
       // The writer of a moved shard does not hold it, so it does not read the shard either.
       const int owner = OwnerOf(segment);
       if (owner >= 0 && Needs(owner, segment)) {
-        give(segment, owner);
+        balance.Give(segment, owner);
         continue;
       }
     }
-    int only = -1;
-    bool single = segment.first_use + 1 == segment.last_use;
-    if (single) {
-      const auto holders = targets_.HoldersOf(reads_.uses[segment.first_use].target);
-      single = holders.size() == 1 && targets_.layouts()[holders[0]].rank_indices.size() == 1;
-      if (single) only = targets_.layouts()[holders[0]].rank_indices[0];
-    }
-    if (single) {
-      give(segment, only);
+    if (object != nullptr) {
+      for_all.push_back(s);
+    } else if (const int only = OnlyConsumerOf(segment); only >= 0) {
+      balance.Give(segment, only);
     } else {
       shared.push_back(s);
     }
@@ -329,39 +407,9 @@ void ReadsPlanner::ChooseReaders() {
                    [&](uint32_t a, uint32_t b) { return reads_.segments[a].bytes > reads_.segments[b].bytes; });
   for (uint32_t s : shared) {
     Segment& segment = reads_.segments[s];
-    const uint32_t item = reads_.items[segment.needed].item;
-    int best = -1;
-    const auto offer = [&](int rank) {
-      if (best < 0 || key(rank) < key(best)) best = rank;
-    };
-    if (item >= source_.shards.size()) {
-      const ManifestObject& object = source_.objects[item - source_.shards.size()];
-      if (ConsumersOf(source_, targets_, object) == ObjectConsumers::kOwner) {
-        best = OwnerOf(segment) >= 0
-                   ? static_cast<int>(std::lower_bound(targets_.ranks().begin(), targets_.ranks().end(), *object.rank) -
-                                      targets_.ranks().begin())
-                   : 0;
-      } else if (object.rank) {
-        best = static_cast<int>(static_cast<size_t>(*object.rank) % targets_.ranks().size());
-      } else {
-        for (int r = 0; r < static_cast<int>(load.size()); ++r) offer(r);
-      }
-    } else {
-      const auto meets = [&](const Use& use) {
-        return std::min(use.end, segment.end) -
-               std::min(std::max(use.begin, segment.begin), std::min(use.end, segment.end));
-      };
-      uint64_t most = 0;
-      for (uint32_t u = segment.first_use; u < segment.last_use; ++u) most = std::max(most, meets(reads_.uses[u]));
-      for (uint32_t u = segment.first_use; u < segment.last_use; ++u) {
-        if (meets(reads_.uses[u]) * 2 < most) continue;
-        for (uint32_t layout : targets_.HoldersOf(reads_.uses[u].target)) {
-          for (int rank : targets_.layouts()[layout].rank_indices) offer(rank);
-        }
-      }
-    }
-    give(segment, best);
+    balance.Give(segment, BestHolderOf(segment, balance));
   }
+  ChooseReadersForAll(for_all, balance);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "cairn/v1/plan.pb.h"
+#include "common/rpc/plan_part.h"
 #include "planner/load/load_plan.h"
 #include "planner/testing/executor.h"
 #include "planner/testing/model.h"
@@ -54,8 +55,9 @@ std::string RunReshard(const Model& model, uint64_t seed, const std::function<vo
   for (size_t r = 0; r < slabs.size(); ++r) taken[r].resize(slabs[r].size());
   const size_t world = std::max(sources.size(), wanted.size());
   for (size_t r = 0; r < world; ++r) {
-    v1::ReadPlan part;
-    if (!part.ParseFromString(plan->load.PartFor(static_cast<int>(r)))) return absl::StrCat("no part of rank ", r);
+    auto parsed = ParseReadPlan(plan->load.PartFor(static_cast<int>(r)));
+    if (!parsed.ok()) return absl::StrCat("no part of rank ", r);
+    v1::ReadPlan& part = *parsed;
     if (spoil) spoil(part);
     lent += part.read_bytes();
     if (part.rounds_size() > 1) return "memory has more than one round";
@@ -152,10 +154,10 @@ TEST(ReshardPlanTest, ReshardPlan_ARankThatOnlyGives_HasAPart) {
   const auto plan = MakeReshardPlan(InputsOf(sources), InputsOf(targets), LoadOptions());
   ASSERT_TRUE(plan.ok()) << plan.status();
   for (int rank : {0, 1, 2}) {
-    v1::ReadPlan part;
-    ASSERT_TRUE(part.ParseFromString(plan->load.PartFor(rank)));
-    EXPECT_EQ(part.rounds_size(), 1) << rank;
-    EXPECT_EQ(part.copies_size() > 0, rank == 0) << rank;
+    const auto part = ParseReadPlan(plan->load.PartFor(rank));
+    ASSERT_TRUE(part.ok()) << part.status();
+    EXPECT_EQ(part->rounds_size(), 1) << rank;
+    EXPECT_EQ(part->copies_size() > 0, rank == 0) << rank;
   }
 }
 

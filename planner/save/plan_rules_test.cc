@@ -359,11 +359,11 @@ TEST(LoadRulesTest, LoadPlan_ObjectsPerRankInAnotherWorld_AreReadOnceForEveryRan
     ASSERT_TRUE(plan.ok()) << plan.status();
     EXPECT_EQ(plan->total_bytes_read(), 4 * 4096u);
     for (size_t r = 0; r < targets.size(); ++r) {
-      v1::ReadPlan part;
-      ASSERT_TRUE(part.ParseFromString(plan->PartFor(static_cast<int>(r))));
+      const auto part = ParseReadPlan(plan->PartFor(static_cast<int>(r)));
+      ASSERT_TRUE(part.ok()) << part.status();
       std::set<uint32_t> ranks;
       int shared = 0;
-      for (const v1::ReadObject& object : part.objects()) {
+      for (const v1::ReadObject& object : part->objects()) {
         if (object.per_rank()) {
           ranks.insert(object.rank());
         } else {

@@ -9,6 +9,7 @@
 #include "common/base/crc32c.h"
 #include "common/base/digest.h"
 #include "common/format/safetensors_header.h"
+#include "common/rpc/plan_part.h"
 #include "common/tensor/testing/float_codec.h"
 #include "planner/testing/model.h"
 
@@ -216,7 +217,9 @@ std::string ExecuteLoad(const LoadPlan& plan, const Manifest& manifest, const St
   for (size_t r = 0; r < targets.size(); ++r) {
     std::string bytes = plan.PartFor(static_cast<int>(r));
     if (mutate) mutate(static_cast<int>(r), bytes);
-    if (!parts[r].ParseFromString(bytes)) return absl::StrCat("the part of rank ", r, " does not parse");
+    auto parsed = ParseReadPlan(bytes);
+    if (!parsed.ok()) return absl::StrCat("rank ", r, ": ", parsed.status().message());
+    parts[r] = *std::move(parsed);
     if (parts[r].layout_digest() != targets[r].digest || parts[r].rank() != r) return "another identity";
     if (std::string error = RunReads(parts[r], storage, round_bytes, touched, rounds[r]); !error.empty()) {
       return absl::StrCat("rank ", r, ": ", error);

@@ -1,0 +1,566 @@
+#include "planner/load/read_parts.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <span>
+#include <tuple>
+#include <utility>
+
+#include "cairn/v1/plan.pb.h"
+#include "common/format/wire.h"
+#include "planner/load/overlap.h"
+
+namespace cairn {
+namespace {
+
+constexpr uint64_t kPage = 4096;
+
+// Puts the segments of every reader into rounds, and writes every rank's part.
+class PartWriter {
+ public:
+  PartWriter(const Manifest& source, const LayoutSet& targets, const NameMatch& match, const Reads& reads,
+             const LoadOptions& options)
+      : source_(source), targets_(targets), match_(match), reads_(reads), options_(options) {}
+
+  ReadParts Write(const std::string& plan_digest, const std::string& mapping_report) {
+    NumberObjects();
+    const size_t ranks = targets_.ranks().size();
+    round_stamp_.assign(ranks, 0);
+    pair_bytes_.assign(ranks, 0);
+    read_fields_.resize(ranks);
+    read_bytes_.resize(ranks);
+    std::vector<OrderedSegment> order;
+    order.reserve(reads_.segments.size());
+    for (uint32_t s = 0; s < reads_.segments.size(); ++s) {
+      const Segment& segment = reads_.segments[s];
+      const uint32_t item = reads_.items[segment.needed].item;
+      order.push_back({segment.reader, FileOf(item), OffsetOf(item) + segment.begin, s, item});
+    }
+    std::sort(order.begin(), order.end(), [](const OrderedSegment& a, const OrderedSegment& b) {
+      return std::tie(a.reader, a.file, a.offset) < std::tie(b.reader, b.file, b.offset);
+    });
+    for (size_t begin = 0; begin < order.size();) {
+      size_t end = begin;
+      while (end < order.size() && order[end].reader == order[begin].reader) ++end;
+      WriteReader(static_cast<size_t>(order[begin].reader), std::span(order).subspan(begin, end - begin));
+      begin = end;
+    }
+    WriteShared();
+    WriteParts(plan_digest, mapping_report);
+    return std::move(parts_);
+  }
+
+ private:
+  // A segment in the order of reading. Its sort key stands beside its number, so that sorting stays in the cache.
+  struct OrderedSegment {
+    int reader;
+    uint32_t file;
+    uint64_t offset;
+    uint32_t segment;
+    uint32_t item;
+  };
+  struct PlannedRead {
+    uint32_t file;
+    uint64_t file_offset;
+    uint64_t bytes;
+    uint64_t buffer_offset;
+  };
+  // A Copy message without its target.
+  struct CopyBody {
+    uint32_t key;  // the target shard, or the number of the object in the manifest
+    uint32_t round;
+    uint32_t reader;
+    uint32_t length;
+    uint64_t at;  // where it stands in bodies_
+  };
+
+  // A copy of an object that all ranks get.
+  struct SharedCopy {
+    uint32_t round;
+    uint32_t reader;
+    uint32_t object;  // its number in SharedObjects
+    uint64_t source_offset;
+    ByteRange range;
+  };
+
+  bool IsObject(uint32_t item) const { return item >= source_.shards.size(); }
+  const ManifestObject& ObjectOf(uint32_t item) const { return source_.objects[item - source_.shards.size()]; }
+  uint32_t FileOf(uint32_t item) const { return IsObject(item) ? ObjectOf(item).file : source_.shards[item].file; }
+  uint64_t OffsetOf(uint32_t item) const {
+    return IsObject(item) ? ObjectOf(item).file_offset : source_.shards[item].file_offset;
+  }
+  // Returns where a virtual file begins in the memory of its rank. The files lie one after the other, each padded to
+  // pages, as an agent lays them out in a slab.
+  uint64_t BaseOf(uint32_t file) const {
+    uint64_t base = 0;
+    for (uint32_t f = file; f-- > 0 && source_.files[f].rank == source_.files[file].rank;) {
+      base += (source_.files[f].bytes() + kPage - 1) / kPage * kPage;
+    }
+    return base;
+  }
+  void WriteReader(size_t reader, std::span<const OrderedSegment> segments);
+  void Place(size_t reader, const Segment& segment, ByteRange range);
+  void AddCopies(size_t reader, const Segment& segment, ByteRange range, uint64_t buffer_offset);
+  void AppendBody(uint32_t key, size_t reader, const StridedCopy& copy, std::span<const DType> casts,
+                  std::vector<CopyBody>& bodies);
+  void Consume(int rank, uint64_t bytes);
+  void ConsumeShard(uint32_t target, uint64_t bytes);
+  void FlushRound();
+  void WriteFiles(std::span<const OrderedSegment> segments);
+  void NumberObjects();
+  void WriteShared();
+  void WriteGroups(std::string& out) const;
+  void WriteParts(const std::string& plan_digest, const std::string& mapping_report);
+
+  const Manifest& source_;
+  const LayoutSet& targets_;
+  const NameMatch& match_;
+  const Reads& reads_;
+  const LoadOptions& options_;
+  ReadParts parts_;
+
+  // The part of the reader whose reads are being written.
+  std::string* out_ = nullptr;
+  std::vector<uint32_t> files_;  // files of the manifest, in order
+  uint32_t round_ = 0;
+  uint64_t cursor_ = 0;  // where the content of the round's buffer ends
+  std::vector<PlannedRead> round_reads_;
+  std::vector<uint32_t> consumers_;
+  bool all_consume_ = false;          // the round
+  std::vector<uint64_t> pair_bytes_;  // by consumer
+  uint64_t bytes_for_all_ = 0;        // what every consumer takes besides
+  std::vector<int> touched_;          // consumers that have pair_bytes_
+  // If round_stamp_[rank] == stamp_, the rank stands in consumers_.
+  std::vector<uint64_t> round_stamp_;
+  uint64_t stamp_ = 1;
+  // The overlaps of the item that was looked at last.
+  uint32_t cached_needed_ = UINT32_MAX;
+  std::map<uint32_t, Overlap> cached_overlaps_;
+  std::vector<StridedCopy> scratch_;
+
+  std::vector<std::string> read_fields_;  // by rank: its files and rounds, serialized
+  std::vector<uint64_t> read_bytes_;
+  std::string bodies_;
+  std::vector<CopyBody> shard_copies_;
+  // By number in the manifest: the number in SharedObjects, or kOwn for an object that only its owner gets.
+  static constexpr uint32_t kOwn = UINT32_MAX;
+  std::vector<uint32_t> shared_number_;
+  std::vector<CopyBody> own_copies_;
+  std::vector<SharedCopy> shared_copies_;
+};
+
+void PartWriter::NumberObjects() {
+  uint32_t next = 0;
+  for (const ManifestObject& object : source_.objects) {
+    shared_number_.push_back(ConsumersOf(source_, targets_, object) == ObjectConsumers::kOwner ? kOwn : next++);
+  }
+}
+
+void PartWriter::WriteReader(size_t reader, std::span<const OrderedSegment> segments) {
+  out_ = &read_fields_[reader];
+  WriteFiles(segments);
+  round_ = 0;
+  cursor_ = 0;
+  ++stamp_;
+  touched_.clear();
+  bytes_for_all_ = 0;
+  for (size_t k = 0; k < segments.size(); ++k) {
+    if (k + 8 < segments.size()) {
+      // The items of a rank lie far apart in memory, so the next ones are fetched ahead.
+      __builtin_prefetch(&reads_.segments[segments[k + 8].segment]);
+      if (!IsObject(segments[k + 8].item)) __builtin_prefetch(&source_.shards[segments[k + 8].item]);
+    }
+    const Segment& segment = reads_.segments[segments[k].segment];
+    const NeededItem& needed = reads_.items[segment.needed];
+    const auto first = reads_.ranges.begin() + needed.first_range;
+    const auto last = first + needed.ranges;
+    auto range =
+        std::upper_bound(first, last, segment.begin, [](uint64_t begin, const ByteRange& r) { return begin < r.end; });
+    for (; range != last && range->begin < segment.end; ++range) {
+      Place(reader, segment, {std::max(range->begin, segment.begin), std::min(range->end, segment.end)});
+    }
+  }
+  FlushRound();
+  if (bytes_for_all_ > 0) {
+    touched_.resize(targets_.ranks().size());
+    std::iota(touched_.begin(), touched_.end(), 0);
+  }
+  std::sort(touched_.begin(), touched_.end());
+  for (int rank : touched_) {
+    uint64_t& bytes = pair_bytes_[static_cast<size_t>(rank)];
+    bytes += bytes_for_all_;
+    if (rank != static_cast<int>(reader)) {
+      parts_.totals.copies.push_back({targets_.ranks()[reader], targets_.ranks()[static_cast<size_t>(rank)], bytes});
+    }
+    bytes = 0;
+  }
+}
+
+void PartWriter::WriteFiles(std::span<const OrderedSegment> segments) {
+  files_.clear();
+  std::string nested;
+  std::vector<uint64_t> offsets, lengths;
+  std::vector<uint32_t> checksums;
+  std::vector<std::string> names;
+  for (size_t begin = 0; begin < segments.size();) {
+    const uint32_t f = segments[begin].file;
+    offsets.clear();
+    lengths.clear();
+    checksums.clear();
+    names.clear();
+    size_t end = begin;
+    uint32_t last = UINT32_MAX;
+    for (; end < segments.size(); ++end) {
+      const uint32_t item = segments[end].item;
+      if (segments[end].file != f) break;
+      if (item == last) continue;
+      last = item;
+      offsets.push_back(OffsetOf(item));
+      if (IsObject(item)) {
+        const ManifestObject& object = ObjectOf(item);
+        lengths.push_back(object.slot_bytes);
+        checksums.push_back(object.crc32c);
+        names.push_back(Manifest::item_of(object).stored_name());
+      } else {
+        const ManifestShard& shard = source_.shards[item];
+        lengths.push_back(shard.bytes);
+        checksums.push_back(shard.crc32c);
+        names.push_back(shard.flat ? source_.item_of(shard).stored_name() : source_.tensors[shard.tensor].name);
+      }
+    }
+    const ManifestFile& file = source_.files[f];
+    files_.push_back(f);
+    nested.clear();
+    WireWriter inner(nested);
+    inner.String(v1::ReadFile::kPathFieldNumber, source_.path_of(file));
+    inner.Number(v1::ReadFile::kHeaderBytesFieldNumber, file.header_bytes);
+    inner.Number(v1::ReadFile::kFileBytesFieldNumber, file.bytes());
+    inner.Fixed32(v1::ReadFile::kHeaderCrc32CFieldNumber, file.header_crc32c);
+    inner.Packed(v1::ReadFile::kItemOffsetsFieldNumber, offsets);
+    inner.Packed(v1::ReadFile::kItemSizesFieldNumber, lengths);
+    inner.PackedFixed32(v1::ReadFile::kItemChecksumsFieldNumber, checksums);
+    for (const std::string& name : names) inner.Bytes(v1::ReadFile::kItemNamesFieldNumber, name);
+    inner.Number(v1::ReadFile::kUnverifiedFieldNumber, file.imported() ? 1 : 0);
+    WireWriter(*out_).Bytes(v1::ReadPlan::kFilesFieldNumber, nested);
+    begin = end;
+  }
+}
+
+void PartWriter::Place(size_t reader, const Segment& segment, ByteRange range) {
+  const uint32_t item = reads_.items[segment.needed].item;
+  const uint64_t offset = OffsetOf(item) + range.begin;
+  const uint64_t bytes = range.end - range.begin;
+  const auto file =
+      static_cast<uint32_t>(std::lower_bound(files_.begin(), files_.end(), FileOf(item)) - files_.begin());
+  const bool continues = !round_reads_.empty() && round_reads_.back().file == file &&
+                         round_reads_.back().file_offset + round_reads_.back().bytes == offset;
+  uint64_t at = continues ? cursor_ : (cursor_ + kPage - 1) / kPage * kPage + offset % kPage;
+  bool extend = continues;
+  if (options_.owners_read) {
+    // The memory of a rank is its own buffer, so nothing is read into it and nothing moves within it.
+    at = BaseOf(FileOf(item)) + offset;
+  } else if (at + bytes > options_.round_bytes) {
+    FlushRound();
+    at = offset % kPage;
+    extend = false;
+  }
+  if (extend) {
+    round_reads_.back().bytes += bytes;
+  } else {
+    round_reads_.push_back({file, offset, bytes, at});
+  }
+  cursor_ = at + bytes;
+  read_bytes_[reader] += bytes;
+  parts_.total_bytes_read += bytes;
+  auto& totals = parts_.totals.reads;
+  const int rank = targets_.ranks()[reader];
+  if (totals.empty() || totals.back().rank != rank || totals.back().file != FileOf(item)) {
+    totals.push_back({rank, FileOf(item), 0});
+  }
+  totals.back().bytes += bytes;
+  AddCopies(reader, segment, range, at);
+}
+
+void PartWriter::AddCopies(size_t reader, const Segment& segment, ByteRange range, uint64_t buffer_offset) {
+  const uint32_t item = reads_.items[segment.needed].item;
+  if (IsObject(item)) {
+    const auto number = item - static_cast<uint32_t>(source_.shards.size());
+    if (shared_number_[number] != kOwn) {
+      shared_copies_.push_back({round_, static_cast<uint32_t>(reader), shared_number_[number], buffer_offset, range});
+      bytes_for_all_ += range.end - range.begin;
+      all_consume_ = true;
+      return;
+    }
+    StridedCopy copy;
+    copy.source_offset = static_cast<int64_t>(buffer_offset);
+    copy.target_offset = static_cast<int64_t>(range.begin);
+    copy.element_bytes = static_cast<int64_t>(range.end - range.begin);
+    AppendBody(number, reader, copy, {}, own_copies_);
+    const auto& ranks = targets_.ranks();
+    Consume(
+        static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), *source_.objects[number].rank) - ranks.begin()),
+        range.end - range.begin);
+    return;
+  }
+  const ManifestShard& shard = source_.shards[item];
+  const int element = BytesOf(source_.tensors[shard.tensor].dtype);
+  const FlatRange part{static_cast<int64_t>(range.begin) / element, static_cast<int64_t>(range.end) / element};
+  if (cached_needed_ != segment.needed) {
+    cached_needed_ = segment.needed;
+    cached_overlaps_.clear();
+  }
+  for (uint32_t u = segment.first_use; u < segment.last_use; ++u) {
+    const Use& use = reads_.uses[u];
+    if (use.end <= range.begin || use.begin >= range.end) continue;
+    auto overlap = cached_overlaps_.find(u);
+    if (overlap == cached_overlaps_.end()) {
+      overlap = cached_overlaps_.emplace(u, OverlapOf(source_, shard, targets_, match_, use)).first;
+    }
+    std::span<const DType> casts;
+    if (use.link != NameMatch::kNone) casts = match_.links[use.link].casts;
+    scratch_.clear();
+    overlap->second.AppendCopies(part, element, scratch_);
+    uint64_t bytes = 0;
+    for (StridedCopy& copy : scratch_) {
+      copy.source_offset += static_cast<int64_t>(buffer_offset);
+      AppendBody(use.target, reader, copy, casts, shard_copies_);
+      bytes += static_cast<uint64_t>(copy.bytes());
+    }
+    if (bytes > 0) ConsumeShard(use.target, bytes);
+  }
+}
+
+void PartWriter::AppendBody(uint32_t key, size_t reader, const StridedCopy& copy, std::span<const DType> casts,
+                            std::vector<CopyBody>& bodies) {
+  const uint64_t at = bodies_.size();
+  WireWriter writer(bodies_);
+  writer.Number(v1::Copy::kSourceRankFieldNumber, static_cast<uint64_t>(targets_.ranks()[reader]));
+  writer.Number(v1::Copy::kRoundFieldNumber, round_);
+  writer.Number(v1::Copy::kSourceOffsetFieldNumber, static_cast<uint64_t>(copy.source_offset));
+  writer.Number(v1::Copy::kTargetOffsetFieldNumber, static_cast<uint64_t>(copy.target_offset));
+  writer.Number(v1::Copy::kElementBytesFieldNumber, static_cast<uint64_t>(copy.element_bytes));
+  writer.Packed(v1::Copy::kExtentsFieldNumber, copy.extent);
+  writer.Packed(v1::Copy::kSourceStridesFieldNumber, copy.source_stride);
+  writer.Packed(v1::Copy::kTargetStridesFieldNumber, copy.target_stride);
+  if (casts.size() > 1) writer.Packed(v1::Copy::kCastsFieldNumber, casts);
+  bodies.push_back({key, round_, static_cast<uint32_t>(reader), static_cast<uint32_t>(bodies_.size() - at), at});
+}
+
+void PartWriter::Consume(int rank, uint64_t bytes) {
+  const auto r = static_cast<size_t>(rank);
+  if (round_stamp_[r] != stamp_) {
+    round_stamp_[r] = stamp_;
+    consumers_.push_back(static_cast<uint32_t>(rank));
+  }
+  if (pair_bytes_[r] == 0) touched_.push_back(rank);
+  pair_bytes_[r] += bytes;
+}
+
+void PartWriter::ConsumeShard(uint32_t target, uint64_t bytes) {
+  for (uint32_t layout : targets_.HoldersOf(target)) {
+    for (int rank : targets_.layouts()[layout].rank_indices) Consume(rank, bytes);
+  }
+}
+
+void PartWriter::FlushRound() {
+  if (round_reads_.empty()) return;
+  std::string nested, read;
+  WireWriter round(nested);
+  for (const PlannedRead& planned : round_reads_) {
+    read.clear();
+    WireWriter writer(read);
+    writer.Number(v1::Read::kFileFieldNumber, planned.file);
+    writer.Number(v1::Read::kFileOffsetFieldNumber, planned.file_offset);
+    writer.Number(v1::Read::kBytesFieldNumber, planned.bytes);
+    writer.Number(v1::Read::kBufferOffsetFieldNumber, planned.buffer_offset);
+    round.Bytes(v1::ReadRound::kReadsFieldNumber, read);
+  }
+  round.Number(v1::ReadRound::kBufferBytesFieldNumber, cursor_);
+  if (all_consume_) {
+    consumers_.resize(targets_.ranks().size());
+    std::iota(consumers_.begin(), consumers_.end(), 0);
+  }
+  std::sort(consumers_.begin(), consumers_.end());
+  for (uint32_t& consumer : consumers_) consumer = static_cast<uint32_t>(targets_.ranks()[consumer]);
+  round.Packed(v1::ReadRound::kConsumersFieldNumber, consumers_);
+  WireWriter(*out_).Bytes(v1::ReadPlan::kRoundsFieldNumber, nested);
+  round_reads_.clear();
+  consumers_.clear();
+  all_consume_ = false;
+  cursor_ = 0;
+  ++round_;
+  ++stamp_;
+}
+
+void PartWriter::WriteGroups(std::string& out) const {
+  std::string nested;
+  std::vector<uint32_t> ranks;
+  std::vector<uint64_t> bytes;
+  for (size_t begin = 0; begin < source_.objects.size();) {
+    const ManifestObject& first = source_.objects[begin];
+    ranks.clear();
+    bytes.clear();
+    size_t end = begin;
+    for (; end < source_.objects.size(); ++end) {
+      const ManifestObject& object = source_.objects[end];
+      if (object.name != first.name || object.rank.has_value() != first.rank.has_value()) break;
+      if (shared_number_[end] == kOwn) continue;
+      bytes.push_back(object.bytes);
+      if (object.rank) ranks.push_back(static_cast<uint32_t>(*object.rank));
+    }
+    begin = end;
+    if (bytes.empty()) continue;
+    nested.clear();
+    WireWriter group(nested);
+    group.String(v1::SharedObjectGroup::kNameFieldNumber, first.name);
+    group.Number(v1::SharedObjectGroup::kPerRankFieldNumber, first.rank ? 1 : 0);
+    group.Packed(v1::SharedObjectGroup::kRanksFieldNumber, ranks);
+    group.Packed(v1::SharedObjectGroup::kBytesFieldNumber, bytes);
+    WireWriter(out).Bytes(v1::SharedObjects::kGroupsFieldNumber, nested);
+  }
+}
+
+void PartWriter::WriteShared() {
+  std::string shared, nested;
+  WriteGroups(shared);
+  if (shared.empty()) return;
+  std::vector<uint64_t> size_of;  // by number in SharedObjects
+  for (size_t n = 0; n < source_.objects.size(); ++n) {
+    if (shared_number_[n] != kOwn) size_of.push_back(source_.objects[n].bytes);
+  }
+  std::sort(shared_copies_.begin(), shared_copies_.end(), [](const SharedCopy& a, const SharedCopy& b) {
+    return std::tie(a.round, a.reader, a.object, a.range.begin) < std::tie(b.round, b.reader, b.object, b.range.begin);
+  });
+  const auto whole = [&](const SharedCopy& copy) { return copy.range.end - copy.range.begin == size_of[copy.object]; };
+  const auto rank_of = [&](const SharedCopy& copy) { return static_cast<uint64_t>(targets_.ranks()[copy.reader]); };
+  std::vector<uint64_t> offsets;
+  std::string pieces;
+  for (size_t begin = 0; begin < shared_copies_.size();) {
+    const SharedCopy& first = shared_copies_[begin];
+    nested.clear();
+    WireWriter writer(nested);
+    if (!whole(first)) {
+      writer.Number(v1::Copy::kSourceRankFieldNumber, rank_of(first));
+      writer.Number(v1::Copy::kRoundFieldNumber, first.round);
+      writer.Number(v1::Copy::kSourceOffsetFieldNumber, first.source_offset);
+      writer.Number(v1::Copy::kTargetOffsetFieldNumber, first.range.begin);
+      writer.Number(v1::Copy::kTargetFieldNumber, first.object);
+      writer.Number(v1::Copy::kElementBytesFieldNumber, first.range.end - first.range.begin);
+      WireWriter(pieces).Bytes(v1::SharedObjects::kPiecesFieldNumber, nested);
+      ++begin;
+      continue;
+    }
+    offsets.clear();
+    size_t end = begin;
+    for (; end < shared_copies_.size(); ++end) {
+      const SharedCopy& copy = shared_copies_[end];
+      if (copy.round != first.round || copy.reader != first.reader || !whole(copy) ||
+          copy.object != first.object + (end - begin)) {
+        break;
+      }
+      offsets.push_back(copy.source_offset);
+    }
+    begin = end;
+    writer.Number(v1::SharedRun::kSourceRankFieldNumber, rank_of(first));
+    writer.Number(v1::SharedRun::kRoundFieldNumber, first.round);
+    writer.Number(v1::SharedRun::kFirstObjectFieldNumber, first.object);
+    writer.Packed(v1::SharedRun::kSourceOffsetsFieldNumber, offsets);
+    WireWriter(shared).Bytes(v1::SharedObjects::kRunsFieldNumber, nested);
+  }
+  shared += pieces;
+  WireWriter(parts_.shared).Bytes(v1::ReadPlan::kSharedObjectsFieldNumber, shared);
+}
+
+void PartWriter::WriteParts(const std::string& plan_digest, const std::string& mapping_report) {
+  // The copies are ordered by target shard; then those of each rank by (round, source rank).
+  std::vector<size_t> first(targets_.shard_count() + 1, 0);
+  for (const CopyBody& body : shard_copies_) ++first[body.key + 1];
+  std::partial_sum(first.begin(), first.end(), first.begin());
+  std::vector<uint32_t> by_target(shard_copies_.size());
+  {
+    std::vector<size_t> next(first.begin(), first.end() - 1);
+    for (uint32_t i = 0; i < shard_copies_.size(); ++i) by_target[next[shard_copies_[i].key]++] = i;
+  }
+  struct Line {
+    uint32_t round;
+    uint32_t reader;
+    uint32_t target;
+    uint32_t length;
+    uint64_t at;
+  };
+  std::vector<Line> lines;
+  std::vector<std::vector<uint32_t>> own_objects(targets_.ranks().size());  // their numbers in the manifest
+  for (uint32_t n = 0; n < source_.objects.size(); ++n) {
+    if (shared_number_[n] != kOwn) continue;
+    const auto& ranks = targets_.ranks();
+    const auto owner = std::lower_bound(ranks.begin(), ranks.end(), *source_.objects[n].rank);
+    own_objects[static_cast<size_t>(owner - ranks.begin())].push_back(n);
+  }
+  std::vector<std::vector<uint32_t>> own_bodies(source_.objects.size());
+  for (uint32_t i = 0; i < own_copies_.size(); ++i) own_bodies[own_copies_[i].key].push_back(i);
+  std::string nested;
+  for (size_t r = 0; r < targets_.ranks().size(); ++r) {
+    const uint32_t layout_number = targets_.rank_layouts()[r];
+    const LayoutSet::Layout& layout = targets_.layouts()[layout_number];
+    std::string& part = parts_.own.emplace_back();
+    WireWriter writer(part);
+    writer.String(v1::ReadPlan::kPlanDigestFieldNumber, plan_digest);
+    writer.String(v1::ReadPlan::kLayoutDigestFieldNumber, targets_.layout_digests()[layout_number]);
+    writer.Number(v1::ReadPlan::kRankFieldNumber, static_cast<uint64_t>(targets_.ranks()[r]));
+    part.append(read_fields_[r]);
+    read_fields_[r] = std::string();
+    lines.clear();
+    const std::span<const uint32_t> shards = targets_.ItemsOf(layout);
+    for (uint32_t i = 0; i < shards.size(); ++i) {
+      if (shards[i] >= LayoutSet::kInvalidShard) continue;
+      for (size_t k = first[shards[i]]; k < first[shards[i] + 1]; ++k) {
+        const CopyBody& body = shard_copies_[by_target[k]];
+        lines.push_back({body.round, body.reader, i, body.length, body.at});
+      }
+    }
+    std::string objects;
+    uint32_t target = layout.shards;
+    for (uint32_t n : own_objects[r]) {
+      const ManifestObject& object = source_.objects[n];
+      nested.clear();
+      WireWriter inner(nested);
+      inner.String(v1::ReadObject::kNameFieldNumber, object.name);
+      inner.Number(v1::ReadObject::kBytesFieldNumber, object.bytes);
+      inner.Number(v1::ReadObject::kPerRankFieldNumber, 1);
+      inner.Number(v1::ReadObject::kRankFieldNumber, static_cast<uint64_t>(*object.rank));
+      WireWriter(objects).Bytes(v1::ReadPlan::kObjectsFieldNumber, nested);
+      for (uint32_t i : own_bodies[n]) {
+        const CopyBody& body = own_copies_[i];
+        lines.push_back({body.round, body.reader, target, body.length, body.at});
+      }
+      ++target;
+    }
+    std::stable_sort(lines.begin(), lines.end(), [](const Line& a, const Line& b) {
+      return std::pair(a.round, a.reader) < std::pair(b.round, b.reader);
+    });
+    for (const Line& line : lines) {
+      const size_t target_field = line.target == 0 ? 0 : 1 + static_cast<size_t>(WireWriter::VarintBytes(line.target));
+      part.push_back(static_cast<char>(v1::ReadPlan::kCopiesFieldNumber << 3 | 2));
+      writer.Varint(line.length + target_field);
+      part.append(bodies_, line.at, line.length);
+      writer.Number(v1::Copy::kTargetFieldNumber, line.target);
+    }
+    part.append(objects);
+    writer.Number(v1::ReadPlan::kReadBytesFieldNumber, read_bytes_[r]);
+    // One report is enough, because it may be longer than all else that a rank needs.
+    if (r == 0) writer.String(v1::ReadPlan::kMappingReportFieldNumber, mapping_report);
+    writer.Number(v1::ReadPlan::kFirstSharedTargetFieldNumber, target);
+    part.shrink_to_fit();
+  }
+}
+
+}  // namespace
+
+ReadParts WriteReadParts(const Manifest& source, const LayoutSet& targets, const NameMatch& match, const Reads& reads,
+                         const LoadOptions& options, const std::string& plan_digest,
+                         const std::string& mapping_report) {
+  return PartWriter(source, targets, match, reads, options).Write(plan_digest, mapping_report);
+}
+
+}  // namespace cairn

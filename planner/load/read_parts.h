@@ -1,0 +1,34 @@
+// Writes what each rank of a load does: what it reads in which rounds, and which copies it takes.
+#ifndef CAIRN_PLANNER_LOAD_READ_PARTS_H_
+#define CAIRN_PLANNER_LOAD_READ_PARTS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/format/manifest.h"
+#include "planner/layout/layout_set.h"
+#include "planner/load/load_options.h"
+#include "planner/load/load_totals.h"
+#include "planner/load/name_match.h"
+#include "planner/load/reads.h"
+
+namespace cairn {
+
+struct ReadParts {
+  // By index of the rank: a serialized cairn.v1.ReadPlan without the fields that are the same in all parts.
+  std::vector<std::string> own;
+  // Those fields, serialized. A rank's part is its own bytes and then these, because that is how protobuf merges
+  // messages.
+  std::string shared;
+  LoadTotals totals;
+  uint64_t total_bytes_read = 0;
+};
+
+// `mapping_report`: for the part of the first rank; empty if there is no mapping.
+ReadParts WriteReadParts(const Manifest& source, const LayoutSet& targets, const NameMatch& match, const Reads& reads,
+                         const LoadOptions& options, const std::string& plan_digest, const std::string& mapping_report);
+
+}  // namespace cairn
+
+#endif  // CAIRN_PLANNER_LOAD_READ_PARTS_H_
