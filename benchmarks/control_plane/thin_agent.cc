@@ -11,6 +11,7 @@
 #include "common/rpc/endpoint.h"
 #include "common/rpc/plan_part.h"
 #include "common/status/reason.h"
+#include "common/status/retry_delay.h"
 #include "common/status/status.h"
 #include "common/status/status_proto.h"
 #include "common/storage/root_proof.h"
@@ -255,6 +256,17 @@ void ThinAgent::Changed() {
   }
 }
 
+bool ThinAgent::ComeAgain(const absl::Status& status, void (ThinAgent::*call)()) {
+  const std::optional<absl::Duration> delay = RetryDelayOf(status);
+  if (!delay) return false;
+  ++around_.counters.errors["sent away for a while"];
+  const double part = std::uniform_real_distribution<double>(0.8, 1.2)(random_);
+  around_.loop.After(*delay * part, [this, call] {
+    if (!stopped_) (this->*call)();
+  });
+  return true;
+}
+
 void ThinAgent::PutLayout() {
   auto call = std::make_shared<Call<v1::PutLayoutRequest, v1::PutLayoutResponse>>();
   *call->request.mutable_agent() = Identity();
@@ -268,6 +280,7 @@ void ThinAgent::PutLayout() {
 }
 
 void ThinAgent::OnPutLayout(Call<v1::PutLayoutRequest, v1::PutLayoutResponse>& call, const absl::Status& status) {
+  if (ComeAgain(status, &ThinAgent::PutLayout)) return;
   const uint64_t received = status.ok() ? call.response.received_bytes() : 0;
   if (!status.ok()) {
     const auto reason = ReasonOf(status);
@@ -303,6 +316,7 @@ void ThinAgent::GetPlan() {
 }
 
 void ThinAgent::OnGetPlan(Call<v1::GetPlanRequest, v1::GetPlanResponse>& call, const absl::Status& status) {
+  if (ComeAgain(status, &ThinAgent::GetPlan)) return;
   if (!status.ok()) {
     const auto reason = ReasonOf(status);
     ++around_.counters.errors[absl::StrCat("plan: ", reason ? std::string(InfoOf(*reason).name) : "?")];

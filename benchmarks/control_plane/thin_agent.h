@@ -148,6 +148,8 @@ class ThinAgent {
   // The state has changed: it is sent at once.
   void Changed();
 
+  // Makes the call again after the delay with which an overloaded coordinator has refused it. False: it has not.
+  bool ComeAgain(const absl::Status& status, void (ThinAgent::*call)());
   void PutLayout();
   void OnPutLayout(Call<v1::PutLayoutRequest, v1::PutLayoutResponse>& call, const absl::Status& status);
   void WantPart(const std::string& plan_digest);

@@ -129,6 +129,8 @@ grpc::ServerUnaryReactor* AgentService::PutLayout(grpc::CallbackServerContext* c
   if (absl::Status status = Authenticate(*context, request->agent(), /*uploaded=*/true); !status.ok()) {
     return FinishNow(context, status);
   }
+  auto place = dispatcher_.Admit(request->chunk().size());
+  if (!place.ok()) return FinishNow(context, place.status());
   // The last chunk is hashed, which takes a while for a large layout.
   return dispatcher_.OnWorker(
       *this, *request, response,
@@ -141,7 +143,8 @@ grpc::ServerUnaryReactor* AgentService::PutLayout(grpc::CallbackServerContext* c
         v1::PutLayoutResponse made;
         made.set_received_bytes(next);
         return made;
-      });
+      },
+      *std::move(place));
 }
 
 grpc::ServerUnaryReactor* AgentService::GetPlan(grpc::CallbackServerContext* context, const v1::GetPlanRequest* request,
@@ -149,6 +152,9 @@ grpc::ServerUnaryReactor* AgentService::GetPlan(grpc::CallbackServerContext* con
   if (absl::Status status = Authenticate(*context, request->agent(), /*uploaded=*/false); !status.ok()) {
     return FinishNow(context, status);
   }
+  // What waits holds no bytes: the part is made on the worker.
+  auto place = dispatcher_.Admit(0);
+  if (!place.ok()) return FinishNow(context, place.status());
   return dispatcher_.OnWorker(
       *this, *request, response,
       [](AgentService& self, const v1::GetPlanRequest& asked) -> absl::StatusOr<v1::GetPlanResponse> {
@@ -167,7 +173,8 @@ grpc::ServerUnaryReactor* AgentService::GetPlan(grpc::CallbackServerContext* con
         made.set_total_bytes(part->size());
         made.set_chunk(part->substr(asked.offset(), kMaxChunkBytes));
         return made;
-      });
+      },
+      *std::move(place));
 }
 
 grpc::ServerUnaryReactor* AgentService::GetTransferPeers(grpc::CallbackServerContext* context,

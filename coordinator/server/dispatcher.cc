@@ -40,6 +40,7 @@ Dispatcher::Dispatcher(const DecisionOptions& options, Executor& executor, Layou
       options_(options),
       executor_(executor),
       layouts_(layouts),
+      admission_(workers),
       workers_(workers, options.storage_timeout, clock),
       listening_(std::make_shared<Listening>(options.lease_ttl / 2)),  // as Decisions::At
       timer_([this] { RunTimer(); }) {}
@@ -268,7 +269,8 @@ void Dispatcher::OnEnd(Cell& cell, const Caller& caller, HeldCall& call, bool ti
   Release(std::move(effects));
 }
 
-grpc::ServerUnaryReactor* Dispatcher::AnswerOnWorker(std::function<Answer()> work) {
+grpc::ServerUnaryReactor* Dispatcher::AnswerOnWorker(std::function<Answer()> work,
+                                                     std::shared_ptr<Admission::Place> place) {
   auto call = HeldCall::Start(kMaxWork, [](HeldCall& ended, bool timer) {
     if (timer) {
       ended.Answer(MakeError(Reason::kStorageStalled, absl::StrCat("the coordinator's storage did not answer within ",
@@ -276,14 +278,16 @@ grpc::ServerUnaryReactor* Dispatcher::AnswerOnWorker(std::function<Answer()> wor
     }
   });
   grpc::ServerUnaryReactor* reactor = call->reactor();
-  const bool taken = workers_.Offer([call, work = std::move(work)] {
+  const bool taken = workers_.Offer([call, work = std::move(work), place = std::move(place), &clock = clock_] {
     if (call->finished()) return;
+    const absl::Time begin = clock.SteadyNow();
     Answer answer;
     const absl::Status enough = WithMemory("to answer the call", [&] {
       answer = work();
       return absl::OkStatus();
     });
     if (!enough.ok()) answer = {enough};
+    if (place != nullptr) place->Took(clock.SteadyNow() - begin);
     if (!call->Claim()) return;
     if (answer.respond) answer.respond();
     call->AnswerClaimed(answer.status);

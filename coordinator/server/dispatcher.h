@@ -22,6 +22,7 @@
 #include "common/process/worker_pool.h"
 #include "common/rpc/reactor.h"
 #include "coordinator/job/decisions.h"
+#include "coordinator/server/admission.h"
 #include "coordinator/server/executor.h"
 #include "coordinator/server/layout_store.h"
 #include "coordinator/server/listening_clock.h"
@@ -91,12 +92,19 @@ class Dispatcher {
   }
 
   // Answers a call with what `work` makes of a copy of its request on a worker. `work` is a function without captures,
-  // so that nothing of the call can slip in.
+  // so that nothing of the call can slip in. `place`: of work that needed admission.
   template <typename Service, typename Request, typename Response>
   grpc::ServerUnaryReactor* OnWorker(
       Service& service, const Request& request, Response* response,
-      std::type_identity_t<absl::StatusOr<Response> (*)(Service&, const Request&)> work) {
-    return AnswerOnWorker([&service, request, response, work] { return AnswerWith(work(service, request), response); });
+      std::type_identity_t<absl::StatusOr<Response> (*)(Service&, const Request&)> work,
+      std::shared_ptr<Admission::Place> place = nullptr) {
+    return AnswerOnWorker([&service, request, response, work] { return AnswerWith(work(service, request), response); },
+                          std::move(place));
+  }
+  // Takes an upload or download whose call holds so many bytes. RESOURCE_EXHAUSTED (OVERLOADED): the caller is to come
+  // again later.
+  absl::StatusOr<std::shared_ptr<Admission::Place>> Admit(uint64_t bytes) {
+    return admission_.Enter(bytes, clock_.SteadyNow());
   }
 
   // Runs `work` on a worker; ignored after Stop.
@@ -153,7 +161,7 @@ class Dispatcher {
   std::vector<std::shared_ptr<Cell>> Cells();
   grpc::ServerUnaryReactor* HoldAnswer(grpc::CallbackServerContext* context, const Caller& caller,
                                        absl::Duration max_wait, AnswerPoll poll);
-  grpc::ServerUnaryReactor* AnswerOnWorker(std::function<Answer()> work);
+  grpc::ServerUnaryReactor* AnswerOnWorker(std::function<Answer()> work, std::shared_ptr<Admission::Place> place);
   static std::optional<Answer> Ask(Cell& cell, const AnswerPoll& poll, const Environment& environment, bool last)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(cell.mutex);
   // Takes the answers of the held calls that the last event may have answered, and what else it has brought. `people`:
@@ -175,6 +183,7 @@ class Dispatcher {
   const DecisionOptions options_;
   Executor& executor_;
   LayoutStore& layouts_;
+  Admission admission_;
   WorkerPool workers_;
   // Which layouts are kept. While its lock is held, the bytes of every layout that counts as here are in the store.
   const std::shared_ptr<LayoutTable> kept_ = std::make_shared<LayoutTable>();
