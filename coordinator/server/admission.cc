@@ -40,8 +40,8 @@ absl::StatusOr<std::shared_ptr<Admission::Place>> Admission::Enter(uint64_t byte
   const absl::Time turn = std::max(next_turn_, now + std::max(line, kShortestDelay));
   next_turn_ = std::min(turn + each, now + kLongestDelay);
   return WithRetryDelay(
-      MakeError(Reason::kOverloaded,
-                absl::StrCat("the coordinator has ", calls_, " uploads and downloads of ", bytes_, " bytes to do first")),
+      MakeError(Reason::kOverloaded, absl::StrCat("the coordinator has ", calls_, " uploads and downloads of ", bytes_,
+                                                  " bytes to do first")),
       std::min(turn - now, kLongestDelay));
 }
 

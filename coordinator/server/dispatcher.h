@@ -94,10 +94,9 @@ class Dispatcher {
   // Answers a call with what `work` makes of a copy of its request on a worker. `work` is a function without captures,
   // so that nothing of the call can slip in. `place`: of work that needed admission.
   template <typename Service, typename Request, typename Response>
-  grpc::ServerUnaryReactor* OnWorker(
-      Service& service, const Request& request, Response* response,
-      std::type_identity_t<absl::StatusOr<Response> (*)(Service&, const Request&)> work,
-      std::shared_ptr<Admission::Place> place = nullptr) {
+  grpc::ServerUnaryReactor* OnWorker(Service& service, const Request& request, Response* response,
+                                     std::type_identity_t<absl::StatusOr<Response> (*)(Service&, const Request&)> work,
+                                     std::shared_ptr<Admission::Place> place = nullptr) {
     return AnswerOnWorker([&service, request, response, work] { return AnswerWith(work(service, request), response); },
                           std::move(place));
   }
