@@ -20,6 +20,7 @@
 #include "common/file/confined_path.h"
 #include "common/file/errno_error.h"
 #include "common/file/full_transfer.h"
+#include "common/file/retry.h"
 #include "common/resources/aligned_buffer.h"
 #include "common/resources/memory.h"
 #include "common/resources/thread.h"
@@ -55,7 +56,7 @@ class Output {
   }
 
   absl::Status Open() {
-    if (mkdir(directory_.c_str(), 0755) == 0) {
+    if (RetryInterrupted([&] { return mkdir(directory_.c_str(), 0755); }) == 0) {
       made_directory_ = true;
     } else if (errno == ENOENT) {
       // The parent directory is not made too: otherwise, if a mount were missing, the export would fill the disk below
@@ -97,7 +98,7 @@ class Output {
   }
 
   absl::Status Sync(int fd, const std::string& name) {
-    return fsync(fd) == 0 ? absl::OkStatus() : ErrnoError(errno, "fsync", Path(name));
+    return Fsync(fd) == 0 ? absl::OkStatus() : ErrnoError(errno, "fsync", Path(name));
   }
 
   // Names the files in the order in which they were created.
@@ -119,7 +120,7 @@ class Output {
     }
     if (made_directory_) {
       const UniqueFd parent(openat(fd_.get(), "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-      if (!parent.valid() || fsync(parent.get()) != 0) return ErrnoError(errno, "fsync", directory_);
+      if (!parent.valid() || Fsync(parent.get()) != 0) return ErrnoError(errno, "fsync", directory_);
     }
     done_ = true;
     published_.clear();
@@ -130,7 +131,7 @@ class Output {
   std::string Path(const std::string& name) const { return absl::StrCat(directory_, "/", name); }
 
   absl::Status SyncDirectory() {
-    return fsync(fd_.get()) == 0 ? absl::OkStatus() : ErrnoError(errno, "fsync", directory_);
+    return Fsync(fd_.get()) == 0 ? absl::OkStatus() : ErrnoError(errno, "fsync", directory_);
   }
 
   const std::string directory_;

@@ -15,6 +15,7 @@
 #include "common/base/crc32c.h"
 #include "common/base/mutex.h"
 #include "common/file/errno_error.h"
+#include "common/file/retry.h"
 #include "common/format/safetensors_header.h"
 #include "common/resources/aligned_buffer.h"
 #include "common/resources/memory.h"
@@ -137,7 +138,7 @@ class BinFile {
     std::memcpy(buffer.data(), header.data(), header.size());
     CAIRN_RETURN_IF_ERROR(WriteAt(0, buffer.data(), header.size()));
     if (ftruncate(fd_.get(), static_cast<off_t>(file_.bytes())) != 0) return Failed(errno, "truncate", "");
-    if (fsync(fd_.get()) != 0) return Failed(errno, "fsync", absl::StrCat(file_.bytes(), " bytes"));
+    if (Fsync(fd_.get()) != 0) return Failed(errno, "fsync", absl::StrCat(file_.bytes(), " bytes"));
     fd_ = UniqueFd();
     const PosixStorage::PutResult renamed = storage_.Rename(partial_path_, final_path_);
     made_final_ = renamed.put.ok() ? *renamed.put == PosixStorage::Put::kCreated : renamed.in_doubt;

@@ -12,6 +12,7 @@
 #include "common/file/confined_path.h"
 #include "common/file/errno_error.h"
 #include "common/file/full_transfer.h"
+#include "common/file/retry.h"
 #include "common/file/unique_fd.h"
 
 namespace cairn {
@@ -30,7 +31,7 @@ absl::Status WriteTemporary(int directory, const std::string& temporary, std::sp
   absl::Status written;
   if (const int error = WriteFully(fd.get(), pieces); error != 0) {
     written = ErrnoError(error, "write", path);
-  } else if (options.durable != Durable::kNothing && fsync(fd.get()) != 0) {
+  } else if (options.durable != Durable::kNothing && Fsync(fd.get()) != 0) {
     written = ErrnoError(errno, "fsync", path);
   }
   if (!written.ok()) unlinkat(directory, temporary.c_str(), 0);
@@ -63,7 +64,7 @@ PutResult WriteAtomically(int directory, const std::string& name, std::span<cons
   // What stood there is synced too, because its maker may not have come to its own fsync, or that fsync may have
   // failed. The temporary name has just changed the directory, so this fsync has something to write and can fail: see
   // PosixStorage::SettleDirectory.
-  if (options.durable == Durable::kAll && fsync(directory) != 0) {
+  if (options.durable == Durable::kAll && Fsync(directory) != 0) {
     return {ErrnoError(errno, "fsync", path), /*in_doubt=*/true};
   }
   return {error == 0 ? Put::kCreated : Put::kExists};

@@ -10,6 +10,7 @@
 #include "common/file/atomic_write.h"
 #include "common/file/confined_path.h"
 #include "common/file/errno_error.h"
+#include "common/file/retry.h"
 #include "common/status/status.h"
 
 namespace cairn {
@@ -17,11 +18,11 @@ namespace cairn {
 absl::StatusOr<UniqueFd> DurableDirectories::OpenOrMake(UniqueFd current, const std::vector<std::string>& parts,
                                                         std::string_view path, std::vector<Unsynced>& unsynced) {
   for (const std::string& part : parts) {
-    const bool made = mkdirat(current.get(), part.c_str(), 0777) == 0;
+    const bool made = RetryInterrupted([&] { return mkdirat(current.get(), part.c_str(), 0777); }) == 0;
     if (!made && errno != EEXIST) return ErrnoError(errno, "mkdir", path);
     CAIRN_ASSIGN_OR_RETURN(UniqueFd next, EnterDirectory(current.get(), part, path));
     struct statx info = {};
-    if (statx(next.get(), "", AT_EMPTY_PATH, STATX_INO | STATX_BTIME, &info) != 0) {
+    if (RetryInterrupted([&] { return statx(next.get(), "", AT_EMPTY_PATH, STATX_INO | STATX_BTIME, &info); }) != 0) {
       return ErrnoError(errno, "stat", path);
     }
     const Identity child = {(uint64_t{info.stx_dev_major} << 32) | info.stx_dev_minor, info.stx_ino,
@@ -45,7 +46,7 @@ absl::StatusOr<UniqueFd> DurableDirectories::OpenOrMake(UniqueFd current, const 
 absl::Status DurableDirectories::Sync(const std::vector<Unsynced>& unsynced, std::string_view path) {
   // All syncs come at the end: directories that share a journal are written by the first one.
   for (const Unsynced& name : unsynced) {
-    if (fsync(name.parent.get()) != 0) return ErrnoError(errno, "fsync", path);
+    if (Fsync(name.parent.get()) != 0) return ErrnoError(errno, "fsync", path);
   }
   constexpr size_t kMaxDurable = 10'000;
   MutexLock lock(mutex_);

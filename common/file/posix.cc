@@ -63,11 +63,11 @@ absl::StatusOr<std::unique_ptr<PosixStorage>> PosixStorage::Open(const std::stri
   std::string clean = root;
   while (clean.size() > 1 && clean.back() == '/') clean.pop_back();
   if (create) {
-    const bool made = mkdir(clean.c_str(), 0777) == 0;
+    const bool made = RetryInterrupted([&] { return mkdir(clean.c_str(), 0777); }) == 0;
     if (!made && errno != EEXIST) return failed("mkdir");
     // A root that stood there was made durable by its maker, or is a place to mount. It is synced all the same.
     const UniqueFd parent(::open(absl::StrCat(clean, "/..").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if ((!parent.valid() || fsync(parent.get()) != 0) && made) return failed("fsync");
+    if ((!parent.valid() || Fsync(parent.get()) != 0) && made) return failed("fsync");
   }
   UniqueFd fd(::open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd.valid()) return failed("open");
@@ -128,7 +128,7 @@ absl::StatusOr<PosixStorage::Put> PosixStorage::MakeDirectoryExclusive(std::stri
   CAIRN_ASSIGN_OR_RETURN(UniqueFd root, OpenDirectory(""));
   std::vector<DurableDirectories::Unsynced> unsynced;
   CAIRN_ASSIGN_OR_RETURN(const UniqueFd parent, durable_.OpenOrMake(std::move(root), parts, Full(path), unsynced));
-  if (mkdirat(parent.get(), leaf.c_str(), 0777) != 0) {
+  if (RetryInterrupted([&] { return mkdirat(parent.get(), leaf.c_str(), 0777); }) != 0) {
     if (errno == EEXIST) return Put::kExists;
     return ErrnoError(errno, "mkdir", Full(path));
   }
@@ -226,7 +226,7 @@ PosixStorage::PutResult PosixStorage::Rename(std::string_view from, std::string_
   if (error == EEXIST) return {Put::kExists};
   if (error != 0) return {ErrnoError(error, "rename", Full(to)), !IsRefusedName(error)};
   unlinkat(directory->get(), from_leaf.c_str(), 0);
-  if (fsync(directory->get()) != 0) return {ErrnoError(errno, "fsync", Full(to)), /*in_doubt=*/true};
+  if (Fsync(directory->get()) != 0) return {ErrnoError(errno, "fsync", Full(to)), /*in_doubt=*/true};
   return {Put::kCreated};
 }
 
@@ -272,7 +272,7 @@ absl::Status PosixStorage::RemoveAll(std::string_view path) {
   }
   const std::string full = Full(path);
   CAIRN_RETURN_IF_ERROR(RemoveIn(parent->get(), full.substr(0, full.size() - leaf.size() - 1), {leaf}, 0));
-  if (fsync(parent->get()) != 0) return ErrnoError(errno, "fsync", full);
+  if (Fsync(parent->get()) != 0) return ErrnoError(errno, "fsync", full);
   return absl::OkStatus();
 }
 
@@ -283,7 +283,7 @@ absl::Status PosixStorage::RemoveAllOf(std::string_view directory, const std::ve
   }
   CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, OpenDirectory(directory));
   CAIRN_RETURN_IF_ERROR(RemoveIn(fd.get(), Full(directory), names, 0));
-  if (fsync(fd.get()) != 0) return ErrnoError(errno, "fsync", Full(directory));
+  if (Fsync(fd.get()) != 0) return ErrnoError(errno, "fsync", Full(directory));
   return absl::OkStatus();
 }
 
@@ -326,7 +326,7 @@ std::vector<absl::Status> PosixStorage::SettleDirectories(const std::vector<std:
     }
     for (size_t i = begin; i < end; ++i) {
       const UniqueFd& directory = directories[i - begin];
-      if (directory.valid() && fsync(directory.get()) != 0) settled[i] = ErrnoError(errno, "fsync", Full(paths[i]));
+      if (directory.valid() && Fsync(directory.get()) != 0) settled[i] = ErrnoError(errno, "fsync", Full(paths[i]));
     }
   }
   return settled;

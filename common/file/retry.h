@@ -2,6 +2,8 @@
 #ifndef CAIRN_COMMON_FILE_RETRY_H_
 #define CAIRN_COMMON_FILE_RETRY_H_
 
+#include <unistd.h>
+
 #include <cerrno>
 
 namespace cairn {
@@ -13,6 +15,12 @@ int RetryInterrupted(auto&& call) {
     result = call();
   } while (result < 0 && errno == EINTR);
   return result;
+}
+
+// fsync(2), which a signal may interrupt on a network file system. After any other error, what it was called for may be
+// lost.
+inline int Fsync(int fd) {
+  return RetryInterrupted([&] { return fsync(fd); });
 }
 
 }  // namespace cairn

@@ -24,6 +24,7 @@
 #include "absl/strings/str_split.h"
 #include "common/base/random_id.h"
 #include "common/file/atomic_write.h"
+#include "common/file/retry.h"
 #include "common/rpc/address.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -93,7 +94,7 @@ bool IsRefused(const std::string& file) {
 }
 
 void RemoveOld(int directory, time_t now) {
-  UniqueFd again(openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  UniqueFd again(RetryInterrupted([&] { return openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
   DIR* list = again.valid() ? fdopendir(again.get()) : nullptr;
   if (list == nullptr) return;
   again.release();  // belongs to the list now
@@ -109,8 +110,10 @@ void RemoveOld(int directory, time_t now) {
 
 // Opens a directory within `parent` that only this user may write to.
 absl::StatusOr<UniqueFd> EnterOwn(int parent, const std::string& name, uid_t uid, bool make) {
-  if (make && mkdirat(parent, name.c_str(), 0700) != 0 && errno != EEXIST) return Unusable(errno);
-  UniqueFd directory(openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (make && RetryInterrupted([&] { return mkdirat(parent, name.c_str(), 0700); }) != 0 && errno != EEXIST)
+    return Unusable(errno);
+  UniqueFd directory(
+      RetryInterrupted([&] { return openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC); }));
   if (!directory.valid()) return CannotOpen(errno);
   struct stat info;
   if (fstat(directory.get(), &info) != 0) return Unusable(errno);
@@ -149,7 +152,8 @@ absl::StatusOr<UniqueFd> TokenDirectory::Open(const std::string& base, bool make
 }
 
 absl::StatusOr<std::vector<std::string>> TokenDirectory::ReadLines(int directory, const std::string& name) const {
-  const UniqueFd file(openat(directory, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  const UniqueFd file(RetryInterrupted(
+      [&] { return openat(directory, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC); }));
   if (!file.valid()) return CannotOpen(errno);
   struct stat info;
   if (fstat(file.get(), &info) != 0) return Unusable(errno);

@@ -14,6 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "common/base/random_id.h"
 #include "common/file/errno_error.h"
+#include "common/file/retry.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 
@@ -84,7 +85,7 @@ absl::StatusOr<EpochFile> EpochFile::Acquire(PosixStorage& storage, absl::Durati
   std::string text = absl::StrFormat("epoch %u %d %s %s ", epoch, getpid(), HostName(), RandomToken(8));
   text.resize(kRecordBytes - 1, ' ');
   text += '\n';
-  if (pwrite(fd.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) || fsync(fd.get()) != 0) {
+  if (pwrite(fd.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) || Fsync(fd.get()) != 0) {
     return ErrnoError(errno, "write", path);
   }
   CAIRN_RETURN_IF_ERROR(storage.SettleDirectory(".cairn"));

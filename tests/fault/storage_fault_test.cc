@@ -260,6 +260,26 @@ TEST_F(StorageFaultTest, Save_DirectWritesAreRefusedLate_Commits) {
   ExpectWhole(8, 1);
 }
 
+TEST_F(StorageFaultTest, Save_CallsAreInterrupted_Commits) {
+  // As on a network file system, when a signal comes.
+  const Service coordinator = StartCoordinator({"FAULT_INTERRUPTED=1"});
+  const Service agent = Start("agent/cairn-agent", AgentFlags(coordinator, 0, 1, root_), {"FAULT_INTERRUPTED=1"});
+  FakeTrainer trainer(agent.address);
+  ASSERT_TRUE(trainer.Attach().ok());
+  const RankLayoutPtr layout = MakeLayout({Whole("w", DType::kFloat32, {1000})}, {});
+  for (int64_t step = 1; step <= 4; ++step) {
+    const auto begun = trainer.BeginSave(*layout, step);
+    ASSERT_TRUE(begun.ok()) << begun.status();
+    ASSERT_TRUE(trainer.Fill(*begun, {Pattern("w", layout->items[0].bytes())}).ok());
+    ASSERT_TRUE(trainer.Commit(*begun, {}).ok());
+    const auto checkpoint = trainer.WaitSave(step, begun->save());
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+    EXPECT_EQ(checkpoint->state(), v1::Checkpoint::COMMITTED) << checkpoint->ShortDebugString();
+    EXPECT_EQ(checkpoint->attempt(), 1u);
+  }
+  ExpectWhole(4, 1);
+}
+
 TEST_F(StorageFaultTest, SaveAndLoad_SystemRefusesThreads_FailByNameAndLaterOnesWork) {
   const std::string none = Path("no-threads");
   const Service coordinator = StartCoordinator({absl::StrCat("FAULT_THREADS=", none)});

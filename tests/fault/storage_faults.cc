@@ -11,6 +11,7 @@
 //   FAULT_OPEN_ONCE=ENDING         opening a name with this ending fails, once, with EIO
 //   FAULT_DIRECT_WRITES=1          O_DIRECT is taken, and direct writes are refused with EINVAL
 //   FAULT_FULL=FILE                no file below .cairn takes a byte while FILE exists
+//   FAULT_INTERRUPTED=1            a signal interrupts every second fsync, mkdirat, statx and openat
 //   FAULT_THREADS=FILE             no thread is to be had while FILE exists
 //   FAULT_TRACE=FILE               lines "create DIRECTORY", "link DIRECTORY/NAME", "fsync PATH ok|failed"
 #include <dlfcn.h>
@@ -61,6 +62,14 @@ void Trace(const std::string& line) {
   errno = before;
 }
 
+// True for every second call that has a counter of its own.
+bool Interrupted(std::atomic<int>& calls) {
+  static const bool on = !Option("FAULT_INTERRUPTED").empty();
+  if (!on || calls.fetch_add(1) % 2 != 0) return false;
+  errno = EINTR;
+  return true;
+}
+
 bool EndsWith(const std::string& name, const std::string& ending) { return !ending.empty() && name.ends_with(ending); }
 
 std::mutex mutex;
@@ -76,6 +85,8 @@ int flock(int fd, int operation) noexcept {
 }
 
 int mkdirat(int directory, const char* name, mode_t mode) noexcept {
+  static std::atomic<int> calls = 0;
+  if (Interrupted(calls)) return -1;
   static const std::string gate = Option("FAULT_GATE_MKDIR");
   const size_t colon = gate.find(':');
   if (colon != std::string::npos && gate.substr(0, colon) == name) {
@@ -107,7 +118,15 @@ int linkat(int from_directory, const char* from, int to_directory, const char* t
   return result;
 }
 
+int statx(int directory, const char* name, int flags, unsigned mask, struct statx* info) noexcept {
+  static std::atomic<int> calls = 0;
+  if (Interrupted(calls)) return -1;
+  return Real<int(int, const char*, int, unsigned, struct statx*)>("statx")(directory, name, flags, mask, info);
+}
+
 int fsync(int fd) {
+  static std::atomic<int> calls = 0;
+  if (Interrupted(calls)) return -1;
   const std::string path = PathOf(fd);
   {
     const std::lock_guard lock(mutex);
@@ -128,6 +147,8 @@ int openat(int directory, const char* name, int flags, ...) {
   va_start(list, flags);
   const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(list, mode_t) : 0;
   va_end(list);
+  static std::atomic<int> calls = 0;
+  if (Interrupted(calls)) return -1;
   static const std::string fail_once = Option("FAULT_OPEN_ONCE");
   static std::atomic<bool> failed = false;
   if (EndsWith(name, fail_once) && !failed.exchange(true)) {
