@@ -265,9 +265,7 @@ void Job::OnLost(const std::vector<int>& ranks, JobContext& context) {
   attention_ = attention_ || agreement_.state() != StepAgreement::State::kIdle || !current_plan_.empty();
   for (SaveRequest& request : requests_) {
     if (request.state != SaveRequest::State::kWaiting) continue;
-    request.state = SaveRequest::State::kEnded;
-    request.error = ErrorNaming(Reason::kRankLost, context, {"save", request.step}, "lost", named_ranks);
-    request.revision = ++revision_;
+    EndRequest(request, ErrorNaming(Reason::kRankLost, context, {"save", request.step}, "lost", named_ranks), context);
   }
   for (int rank : ranks) OnMember(rank, context);
 }

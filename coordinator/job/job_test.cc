@@ -274,6 +274,16 @@ TEST_F(JobTest, RequestThatFailedAfterTheLastCommit_IsShown_UntilTheNextSaveBegi
   EXPECT_EQ(job().View(At()).checkpoint().state(), v1::Checkpoint::COLLECTING);
 }
 
+TEST_F(JobTest, Request_RankIsLostAfterTheLastCommit_IsShownAsFailed) {
+  const PutVerdict put = BringToCommit(4);
+  job().OnVerdict(put.step, put.ticket, PutOutcome{Standing(put, /*committed=*/true), false}, At());
+  Request("asked for", std::nullopt);
+  ASSERT_TRUE(job().Unregister(Identity(1), At()).ok());
+  const v1::Checkpoint shown = job().View(At()).checkpoint();
+  EXPECT_EQ(shown.request_id(), "asked for") << "the older commit does not hide it";
+  EXPECT_TRUE(HasReason(StatusFromProto(shown.error()), Reason::kRankLost)) << shown.ShortDebugString();
+}
+
 TEST_F(JobTest, RequestBehindSavesWithoutEnd_EndsWhenAnAgentIsMissing) {
   DecisionOptions options = Options();
   options.lease_ttl = absl::Seconds(2);
