@@ -25,26 +25,30 @@ constexpr absl::Duration kForgetInterval = absl::Seconds(1);
 
 }  // namespace
 
-Job::Job(std::string name, const DecisionOptions& options, absl::Time now)
-    : name_(std::move(name)), options_(options), started_(now), members_(name_, options.lease_ttl), last_used_(now) {}
+Job::Job(std::string name, const DecisionOptions& options, LayoutTable& layouts, Effects& effects, absl::Time now)
+    : name_(std::move(name)),
+      options_(options),
+      members_(name_, options.lease_ttl),
+      context_{name_, options_, members_, layouts, plans_, effects, now, now, now},
+      last_used_(now) {}
 
-JobContext Job::MakeContext(Environment& environment) const {
-  // The tables are the job's own: a context is only ever made by its methods.
-  Job& self = const_cast<Job&>(*this);
-  return JobContext{name_,
-                    options_,
-                    environment.now,
-                    environment.wall,
-                    members_,
-                    environment.layouts,
-                    self.plans_,
-                    last_committed_,
-                    EarliestUndecided(),
-                    StalledStep(),
-                    environment.actions,
-                    environment.log,
-                    environment.next_ticket,
-                    self.orders_changed_};
+void Job::SetMoment(const Moment& moment, JobContext& context) const {
+  context.now = moment.now;
+  context.wall = moment.wall;
+  context.last_committed = last_committed_;
+  context.earliest_step = EarliestUndecided();
+  context.stalled_step = StalledStep();
+}
+
+JobContext& Job::Begin(const Moment& moment) {
+  SetMoment(moment, context_);
+  return context_;
+}
+
+JobContext Job::At(const Moment& moment) const {
+  JobContext context = context_;
+  SetMoment(moment, context);
+  return context;
 }
 
 std::optional<int64_t> Job::StalledStep() const {
@@ -143,9 +147,8 @@ absl::Status Job::RootMismatch(const v1::RegisterAgentRequest& request) const {
 
 // Agents.
 
-absl::StatusOr<v1::RegisterAgentResponse> Job::Register(const v1::RegisterAgentRequest& request,
-                                                        Environment environment) {
-  JobContext context = MakeContext(environment);
+absl::StatusOr<v1::RegisterAgentResponse> Job::Register(const v1::RegisterAgentRequest& request, const Moment& moment) {
+  JobContext& context = Begin(moment);
   last_used_ = context.now;
   if (!options_.root_proof.empty() && request.root_proof() != options_.root_proof) return RootMismatch(request);
   const int rank = static_cast<int>(request.agent().rank());
@@ -163,7 +166,7 @@ absl::StatusOr<v1::RegisterAgentResponse> Job::Register(const v1::RegisterAgentR
     context.Log("rank=", request.agent().rank(), " incarnation=", ShortId(request.agent().incarnation()),
                 " node=", request.node(), " event=registered agents=", members_.size(), "/", members_.world_size());
   }
-  EnsureRecovered(environment);
+  EnsureRecovered(moment);
   if (attention_) Advance(context);
   RefreshOrders(context);
   v1::RegisterAgentResponse response;
@@ -173,8 +176,8 @@ absl::StatusOr<v1::RegisterAgentResponse> Job::Register(const v1::RegisterAgentR
   return response;
 }
 
-absl::Status Job::Touch(const v1::AgentIdentity& agent, bool uploaded, Environment environment) {
-  JobContext context = MakeContext(environment);
+absl::Status Job::Touch(const v1::AgentIdentity& agent, bool uploaded, const Moment& moment) {
+  JobContext& context = Begin(moment);
   last_used_ = context.now;
   const auto member = members_.Authenticate(agent, context.now);
   if (!member.ok()) return member.status();
@@ -182,8 +185,8 @@ absl::Status Job::Touch(const v1::AgentIdentity& agent, bool uploaded, Environme
   return absl::OkStatus();
 }
 
-absl::Status Job::Synchronize(const v1::SynchronizeAgentRequest& request, Environment environment) {
-  JobContext context = MakeContext(environment);
+absl::Status Job::Synchronize(const v1::SynchronizeAgentRequest& request, const Moment& moment) {
+  JobContext& context = Begin(moment);
   last_used_ = context.now;
   const auto found = members_.Authenticate(request.agent(), context.now);
   if (!found.ok()) return found.status();
@@ -237,8 +240,8 @@ void Job::OnMember(int rank, JobContext& context) {
   }
 }
 
-absl::Status Job::Unregister(const v1::AgentIdentity& agent, Environment environment) {
-  JobContext context = MakeContext(environment);
+absl::Status Job::Unregister(const v1::AgentIdentity& agent, const Moment& moment) {
+  JobContext& context = Begin(moment);
   const auto member = members_.Authenticate(agent, context.now);
   if (!member.ok()) return member.status();
   const int rank = (*member)->rank;
@@ -387,7 +390,7 @@ void Job::SweepLater(Save& save, const JobContext& context) {
 }
 
 void Job::AdvanceSweeps(JobContext& context) {
-  if (context.now - started_ < 2 * options_.lease_ttl) return;
+  if (context.now - context.started < 2 * options_.lease_ttl) return;
   for (Sweep& sweep : sweeps_) {
     if (sweep.ticket != 0 || sweep.done || context.now < sweep.next_try) continue;
     const auto& [step, attempt, tombstone] = sweep.leftover;
@@ -401,7 +404,7 @@ void Job::AdvanceSweeps(JobContext& context) {
       }
     }
     if (sweep.done || context.now < sweep.next_try) continue;
-    sweep.ticket = context.next_ticket++;
+    sweep.ticket = context.NewTicket();
     context.Log("step=", step, " attempt=", attempt, " event=sweeping");
     if (tombstone) {
       context.Do(RemoveFiles{step, attempt, sweep.ticket});
@@ -526,12 +529,12 @@ void Job::WantNothing(int rank) {
   }
 }
 
-void Job::OnLayout(const std::string& digest, Environment environment) {
+void Job::OnLayout(const std::string& digest, const Moment& moment) {
   const auto wanted = wanted_.find(digest);
   if (wanted == wanted_.end()) return;
   Wake(*wanted->second.begin());
   wanted_.erase(wanted);
-  JobContext context = MakeContext(environment);
+  JobContext& context = Begin(moment);
   if (wanted_.empty()) Advance(context);
   RefreshOrders(context);
 }
@@ -625,7 +628,7 @@ std::optional<bool> Job::StillCommitted(int64_t step, const std::string& caller,
 
 void Job::ReadAgain(int64_t step, StepRead& read, JobContext& context) {
   if (read.ticket != 0 || read.waiting.empty()) return;
-  read.ticket = context.next_ticket++;
+  read.ticket = context.NewTicket();
   read.begun = context.now;
   read.asking = std::exchange(read.waiting, {});
   context.Do(ReadStep{step, read.ticket});
@@ -675,10 +678,10 @@ v1::SynchronizeAgentResponse Job::MakeOrders(const Member& member, const JobCont
   return response;
 }
 
-v1::SynchronizeAgentResponse Job::OrdersFor(int rank, Environment environment) {
+v1::SynchronizeAgentResponse Job::OrdersFor(int rank, const Moment& moment) {
   const Member* member = members_.Find(rank);
   if (member == nullptr) return {};
-  v1::SynchronizeAgentResponse response = MakeOrders(*member, MakeContext(environment));
+  v1::SynchronizeAgentResponse response = MakeOrders(*member, Begin(moment));
   Orders& orders = OrdersOf(rank);
   std::string bytes = response.SerializeAsString();
   if (orders.incarnation != member->incarnation || orders.bytes != bytes) {
@@ -705,17 +708,19 @@ bool Job::KnowsOrders(int rank, uint64_t known) const {
          orders.made_version == orders_version(rank) && orders.revision <= known;
 }
 
-std::string Job::Inconsistency(Environment environment) {
-  JobContext context = MakeContext(environment);
-  const auto seen = [&] { return std::tuple(context.actions.size(), context.log.size(), orders_version_); };
+std::string Job::Inconsistency(const Moment& moment) {
+  JobContext& context = Begin(moment);
+  const auto seen = [&] {
+    return std::tuple(context.effects.actions.size(), context.effects.log.size(), orders_version_);
+  };
   const auto before = seen();
   if (recovered_) ApplyAll(context);
   Advance(context);
   if (seen() != before) {
     return absl::StrCat(name_, ": a step was possible and not taken: ",
-                        context.log.size() > std::get<1>(before)       ? context.log.back()
-                        : context.actions.size() > std::get<0>(before) ? "an action follows"
-                                                                       : "orders change");
+                        context.effects.log.size() > std::get<1>(before)       ? context.effects.log.back()
+                        : context.effects.actions.size() > std::get<0>(before) ? "an action follows"
+                                                                               : "orders change");
   }
   for (const auto& [rank, member] : members_.members()) {
     const Orders& orders = OrdersOf(rank);
@@ -736,38 +741,37 @@ std::string Job::Inconsistency(Environment environment) {
 
 // Results.
 
-void Job::EnsureRecovered(Environment environment) {
-  if (recovered_ || recovering_ || environment.now < next_recovery_) return;
+void Job::EnsureRecovered(const Moment& moment) {
+  if (recovered_ || recovering_ || moment.now < next_recovery_) return;
   recovering_ = true;
-  recovery_begun_ = std::min(recovery_begun_, environment.now);
-  environment.actions.push_back({name_, RecoverJob{}});
+  recovery_begun_ = std::min(recovery_begun_, moment.now);
+  context_.Do(RecoverJob{});
 }
 
-void Job::OnRecovered(const absl::StatusOr<Recovered>& recovered, Environment environment) {
+void Job::OnRecovered(const absl::StatusOr<Recovered>& recovered, const Moment& moment) {
   recovering_ = false;
   ++revision_;
   if (!recovered.ok()) {
     recovery_error_ = recovered.status();
-    next_recovery_ = environment.now + kRecoveryRetry;
-    MakeContext(environment).Log("event=recovery-failed error=\"", recovered.status().message(), "\"");
+    next_recovery_ = moment.now + kRecoveryRetry;
+    Begin(moment).Log("event=recovery-failed error=\"", recovered.status().message(), "\"");
     return;
   }
-  recovered_ = orders_changed_ = true;
+  recovered_ = context_.orders_changed = true;
   recovery_error_ = absl::OkStatus();
   for (const VerdictSummary& verdict : recovered->verdict) Keep(verdict);
-  JobContext context = MakeContext(environment);
+  JobContext& context = Begin(moment);
   for (const Leftover& leftover : recovered->leftover) sweeps_.push_back({leftover});
   context.Log("event=recovered verdicts=", recovered->verdict.size(), " unfinished=", recovered->leftover.size());
   ApplyAll(context);
   Advance(context);
 }
 
-void Job::OnStepRead(int64_t step, uint64_t ticket, const absl::StatusOr<Recovered>& recovered,
-                     Environment environment) {
+void Job::OnStepRead(int64_t step, uint64_t ticket, const absl::StatusOr<Recovered>& recovered, const Moment& moment) {
   const auto found = step_reads_.find(step);
   if (found == step_reads_.end() || found->second.ticket != ticket) return;
   ++revision_;
-  orders_changed_ = true;
+  context_.orders_changed = true;
   if (recovered.ok()) {
     verdicts_.erase(verdicts_.lower_bound({step, 0}), verdicts_.lower_bound({step + 1, 0}));
     last_committed_.reset();
@@ -776,7 +780,7 @@ void Job::OnStepRead(int64_t step, uint64_t ticket, const absl::StatusOr<Recover
     }
     for (const VerdictSummary& verdict : recovered->verdict) Keep(verdict);
   }
-  JobContext context = MakeContext(environment);
+  JobContext& context = Begin(moment);
   StepRead& read = found->second;
   read.ticket = 0;
   if (Committed(step)) {
@@ -793,8 +797,8 @@ void Job::OnStepRead(int64_t step, uint64_t ticket, const absl::StatusOr<Recover
   Advance(context);
 }
 
-void Job::OnSavePlanned(const std::string& key, const absl::StatusOr<PlannedSave>& plan, Environment environment) {
-  JobContext context = MakeContext(environment);
+void Job::OnSavePlanned(const std::string& key, const absl::StatusOr<PlannedSave>& plan, const Moment& moment) {
+  JobContext& context = Begin(moment);
   plans_.OnPlanned(key, plan);
   plan_inputs_changed_ = true;
   plan_under_way_ = false;
@@ -802,8 +806,8 @@ void Job::OnSavePlanned(const std::string& key, const absl::StatusOr<PlannedSave
   Advance(context);
 }
 
-void Job::OnReserved(int64_t step, uint64_t ticket, const absl::StatusOr<Reserved>& reserved, Environment environment) {
-  JobContext context = MakeContext(environment);
+void Job::OnReserved(int64_t step, uint64_t ticket, const absl::StatusOr<Reserved>& reserved, const Moment& moment) {
+  JobContext& context = Begin(moment);
   ++revision_;
   Save* save = ActiveSave(step);
   const bool taken = save != nullptr && save->OnReserved(ticket, reserved, context);
@@ -813,18 +817,18 @@ void Job::OnReserved(int64_t step, uint64_t ticket, const absl::StatusOr<Reserve
   Advance(context);
 }
 
-void Job::OnManifest(int64_t step, uint64_t ticket, const absl::StatusOr<MadeManifest>& made, Environment environment) {
-  JobContext context = MakeContext(environment);
+void Job::OnManifest(int64_t step, uint64_t ticket, const absl::StatusOr<MadeManifest>& made, const Moment& moment) {
+  JobContext& context = Begin(moment);
   ++revision_;
   if (Save* save = ActiveSave(step); save != nullptr) save->OnManifest(ticket, made, context);
   plan_inputs_changed_ = true;  // its replicas may have been compared
   Advance(context);
 }
 
-void Job::OnVerdict(int64_t step, uint64_t ticket, const PutOutcome& outcome, Environment environment) {
+void Job::OnVerdict(int64_t step, uint64_t ticket, const PutOutcome& outcome, const Moment& moment) {
   const absl::StatusOr<VerdictSummary>& standing = outcome.standing;
   if (standing.ok()) Keep(*standing);
-  JobContext context = MakeContext(environment);
+  JobContext& context = Begin(moment);
   ++revision_;
   if (Save* save = ActiveSave(step); save != nullptr) {
     save->OnVerdict(ticket, outcome, context);
@@ -840,8 +844,8 @@ void Job::OnVerdict(int64_t step, uint64_t ticket, const PutOutcome& outcome, En
   Advance(context);
 }
 
-void Job::OnRemoved(int64_t step, uint64_t ticket, const absl::Status& status, Environment environment) {
-  JobContext context = MakeContext(environment);
+void Job::OnRemoved(int64_t step, uint64_t ticket, const absl::Status& status, const Moment& moment) {
+  JobContext& context = Begin(moment);
   ++revision_;
   if (Save* save = ActiveSave(step); save != nullptr) {
     save->OnRemoved(ticket, status, context);
@@ -854,19 +858,18 @@ void Job::OnRemoved(int64_t step, uint64_t ticket, const absl::Status& status, E
   Advance(context);
 }
 
-void Job::OnLoadPlanned(uint64_t id, uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan,
-                        Environment environment) {
-  JobContext context = MakeContext(environment);
+void Job::OnLoadPlanned(uint64_t id, uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, const Moment& moment) {
+  JobContext& context = Begin(moment);
   ++revision_;
   loads_.OnPlanned(id, ticket, plan, context);
   Advance(context);
 }
 
-void Job::Tick(Environment environment) {
-  if (!recovered_ && !members_.empty()) EnsureRecovered(environment);
-  JobContext context = MakeContext(environment);
+void Job::Tick(const Moment& moment, absl::Duration deaf) {
+  if (!recovered_ && !members_.empty()) EnsureRecovered(moment);
+  JobContext& context = Begin(moment);
   // Leases end here and nowhere else: an agent that is heard before that has kept its own.
-  members_.set_deaf(environment.deaf);
+  members_.set_deaf(deaf);
   OnLost(members_.Expire(context.now), context);
   if (absl::Status stalled = RecoveryStalled(context.now); stalled != recovery_stalled_) {
     recovery_stalled_ = std::move(stalled);

@@ -24,27 +24,19 @@
 
 namespace cairn {
 
-// What comes with every event of a job.
-struct Environment {
-  absl::Time now;   // never runs backwards, and does not count time during which the coordinator itself was stopped
-  absl::Time wall;  // for people
-  LayoutTable& layouts;
-  std::vector<CoreAction>& actions;
-  std::vector<std::string>& log;
-  uint64_t& next_ticket;
-  absl::Duration deaf = absl::ZeroDuration();  // how long in all the coordinator could not listen
-};
-
 // Names the checkpoint that a call is about, by its step, else by its request, else the latest committed one.
 struct CheckpointKey {
   std::optional<int64_t> step;
   std::string request_id;
 };
 
-// A function of events and time. Its effects are actions in the environment. Not thread-safe.
+// A function of events and time. Not thread-safe.
 class Job {
  public:
-  Job(std::string name, const DecisionOptions& options, absl::Time now);
+  // What it is given besides its name must outlive it.
+  Job(std::string name, const DecisionOptions& options, LayoutTable& layouts, Effects& effects, absl::Time now);
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
 
   const std::string& name() const { return name_; }
   uint64_t revision() const { return revision_; }
@@ -64,49 +56,50 @@ class Job {
   absl::Time last_used() const { return last_used_; }
 
   // Calls of agents. The errors are those of the RPCs of AgentCoordinationService.
-  absl::StatusOr<v1::RegisterAgentResponse> Register(const v1::RegisterAgentRequest& request, Environment environment);
-  absl::Status Synchronize(const v1::SynchronizeAgentRequest& request, Environment environment);
-  absl::Status Unregister(const v1::AgentIdentity& agent, Environment environment);
+  absl::StatusOr<v1::RegisterAgentResponse> Register(const v1::RegisterAgentRequest& request, const Moment& moment);
+  absl::Status Synchronize(const v1::SynchronizeAgentRequest& request, const Moment& moment);
+  absl::Status Unregister(const v1::AgentIdentity& agent, const Moment& moment);
   // Extends the lease, at uploads and downloads. `uploaded` says that a chunk of a layout came.
-  absl::Status Touch(const v1::AgentIdentity& agent, bool uploaded, Environment environment);
+  absl::Status Touch(const v1::AgentIdentity& agent, bool uploaded, const Moment& moment);
   // Says what `rank`'s agent should do. The revision is that of the last change of these orders.
-  v1::SynchronizeAgentResponse OrdersFor(int rank, Environment environment);
+  v1::SynchronizeAgentResponse OrdersFor(int rank, const Moment& moment);
   // Whether OrdersFor would give a revision of at most `known`. Costs less than to put the orders together.
   bool KnowsOrders(int rank, uint64_t known) const;
 
   // Calls of people. They answer nothing if the answer must wait for the recovery from storage or, with `patient`, for
   // agents that come back after the coordinator's restart.
   std::optional<absl::StatusOr<v1::Checkpoint>> Create(const v1::CreateCheckpointRequest& request, bool patient,
-                                                       Environment environment);
+                                                       const Moment& moment);
   // `known_epoch` is the epoch of the coordinator that has told the caller of this request before, 0 for none. What
   // that coordinator knew may come back with the agents.
   std::optional<absl::StatusOr<v1::Checkpoint>> Get(const CheckpointKey& key, uint64_t known_epoch,
-                                                    Environment environment);
-  std::optional<absl::StatusOr<v1::Checkpoint>> Cancel(const CheckpointKey& key, Environment environment);
-  v1::Job View(Environment environment) const;
+                                                    const Moment& moment);
+  std::optional<absl::StatusOr<v1::Checkpoint>> Cancel(const CheckpointKey& key, const Moment& moment);
+  v1::Job View(const Moment& moment) const;
 
-  // Time has passed. The caller does this every few hundred milliseconds.
-  void Tick(Environment environment);
+  // Time has passed. The caller does this every few hundred milliseconds. `deaf`: how long in all the coordinator could
+  // not listen.
+  void Tick(const Moment& moment, absl::Duration deaf);
   // The bytes of this layout have come, for whichever job.
-  void OnLayout(const std::string& digest, Environment environment);
+  void OnLayout(const std::string& digest, const Moment& moment);
 
   // Results of actions.
-  void OnRecovered(const absl::StatusOr<Recovered>& recovered, Environment environment);
-  void OnStepRead(int64_t step, uint64_t ticket, const absl::StatusOr<Recovered>& recovered, Environment environment);
-  void OnSavePlanned(const std::string& key, const absl::StatusOr<PlannedSave>& plan, Environment environment);
-  void OnReserved(int64_t step, uint64_t ticket, const absl::StatusOr<Reserved>& reserved, Environment environment);
-  void OnManifest(int64_t step, uint64_t ticket, const absl::StatusOr<MadeManifest>& made, Environment environment);
-  void OnVerdict(int64_t step, uint64_t ticket, const PutOutcome& outcome, Environment environment);
-  void OnRemoved(int64_t step, uint64_t ticket, const absl::Status& status, Environment environment);
-  void OnLoadPlanned(uint64_t id, uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, Environment environment);
+  void OnRecovered(const absl::StatusOr<Recovered>& recovered, const Moment& moment);
+  void OnStepRead(int64_t step, uint64_t ticket, const absl::StatusOr<Recovered>& recovered, const Moment& moment);
+  void OnSavePlanned(const std::string& key, const absl::StatusOr<PlannedSave>& plan, const Moment& moment);
+  void OnReserved(int64_t step, uint64_t ticket, const absl::StatusOr<Reserved>& reserved, const Moment& moment);
+  void OnManifest(int64_t step, uint64_t ticket, const absl::StatusOr<MadeManifest>& made, const Moment& moment);
+  void OnVerdict(int64_t step, uint64_t ticket, const PutOutcome& outcome, const Moment& moment);
+  void OnRemoved(int64_t step, uint64_t ticket, const absl::Status& status, const Moment& moment);
+  void OnLoadPlanned(uint64_t id, uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, const Moment& moment);
 
   // Says what the incremental bookkeeping has missed: compares it with what follows from looking at everything. Empty
-  // if it has missed nothing. `environment` is of the last tick, because what only time brings waits for the next one.
+  // if it has missed nothing. `moment` is that of the last tick, because what only time brings waits for the next one.
   // For tests: it costs much.
-  std::string Inconsistency(Environment environment);
+  std::string Inconsistency(const Moment& moment);
 
   // Starts reading what storage knows of the job, once.
-  void EnsureRecovered(Environment environment);
+  void EnsureRecovered(const Moment& moment);
   bool recovered() const { return recovered_; }
   bool known() const { return members_.world_size() > 0 || !verdicts_.empty(); }
 
@@ -122,7 +115,11 @@ class Job {
     uint64_t made_changes = 0;
   };
 
-  JobContext MakeContext(Environment& environment) const;
+  // Returns the job's context, set for an event.
+  JobContext& Begin(const Moment& moment);
+  // Returns a copy of it for whoever only looks.
+  JobContext At(const Moment& moment) const;
+  void SetMoment(const Moment& moment, JobContext& context) const;
   // Says to all that depends on it that the rank's agent has come, is lost, or has another trainer.
   void OnMember(int rank, JobContext& context);
   // Looks at what a report has changed: whether Advance may have a step to take.
@@ -202,11 +199,11 @@ class Job {
   void Forget(absl::Time now);
 
   const std::string name_;
-  const DecisionOptions options_;
-  const absl::Time started_;
+  const DecisionOptions& options_;
 
   Membership members_;
   PlanTable plans_;
+  JobContext context_;
   StepAgreement agreement_;
   std::list<Save> saves_;  // oldest first; ended ones stay as the answer to late calls
   Loads loads_;
@@ -257,7 +254,6 @@ class Job {
   absl::Time next_revision_ = absl::InfinitePast();  // for what changes without end: when agents were last heard
   bool attention_ = true;                            // Advance may have a step to take
   bool apply_all_ = false;                           // so may Apply, for other members than the one that reported
-  bool orders_changed_ = false;
   uint64_t orders_version_ = 1;
   Woken woken_;
   // The layouts that are missing, each with the ranks that name it. The first of them is asked.

@@ -25,9 +25,9 @@ void Job::EndRequest(SaveRequest& request, absl::Status error, JobContext& conte
 }
 
 std::optional<absl::StatusOr<v1::Checkpoint>> Job::Create(const v1::CreateCheckpointRequest& request, bool patient,
-                                                          Environment environment) {
-  EnsureRecovered(environment);
-  JobContext context = MakeContext(environment);
+                                                          const Moment& moment) {
+  EnsureRecovered(moment);
+  JobContext& context = Begin(moment);
   last_used_ = context.now;
   if (request.request_id().empty() || request.request_id().size() > kMaxRequestIdBytes) {
     return MakeError(Reason::kBadRequest, absl::StrCat("a request id of 1 to ", kMaxRequestIdBytes, " bytes is needed"),
@@ -45,7 +45,7 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Job::Create(const v1::CreateCheckp
   const CheckpointKey key{std::nullopt, request.request_id()};
   // The request may be a repeated one: in flight, ended since the start, or ended before.
   for (const SaveRequest& known : requests_) {
-    if (known.id == request.request_id()) return Get(key, 0, environment);
+    if (known.id == request.request_id()) return Get(key, 0, moment);
   }
   for (const Save& save : saves_) {
     if (save.HasRequest(request.request_id())) return save.View(context);
@@ -59,7 +59,7 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Job::Create(const v1::CreateCheckp
   if (members_.empty()) {
     // After a restart of the coordinator, agents come back by themselves. So the job is not unknown before they have
     // had the time.
-    if (patient && context.now - started_ < options_.lease_ttl) return std::nullopt;
+    if (patient && context.now - context.started < options_.lease_ttl) return std::nullopt;
     return MakeError(Reason::kJobNotFound, absl::StrCat("no agent of job ", name_, " is registered"), {{"job", name_}});
   }
   SaveRequest entry;
@@ -94,7 +94,7 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Job::Create(const v1::CreateCheckp
               " state=PREPARING");
   ++revision_;
   Advance(context);
-  return Get(key, 0, environment);
+  return Get(key, 0, moment);
 }
 
 bool Job::HasLostTrainer(SaveRequest& request, const Member& member) {
@@ -288,9 +288,9 @@ const VerdictSummary* Job::FindVerdict(const CheckpointKey& key) const {
 }
 
 std::optional<absl::StatusOr<v1::Checkpoint>> Job::Get(const CheckpointKey& key, uint64_t known_epoch,
-                                                       Environment environment) {
-  EnsureRecovered(environment);
-  JobContext context = MakeContext(environment);
+                                                       const Moment& moment) {
+  EnsureRecovered(moment);
+  JobContext& context = Begin(moment);
   last_used_ = context.now;
   if (key.step.has_value()) {
     if (absl::Status status = CheckStep(*key.step); !status.ok()) return status;
@@ -329,7 +329,7 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Job::Get(const CheckpointKey& key,
     v1::Checkpoint lost;
     lost.set_job(name_);
     lost.set_request_id(key.request_id);
-    const bool waiting = context.now - started_ < 2 * options_.lease_ttl;
+    const bool waiting = context.now - context.started < 2 * options_.lease_ttl;
     // Until it is certain, the answer carries the epoch of the coordinator that the caller knows, so that the caller
     // asks with that epoch again.
     lost.set_coordinator_epoch(waiting ? known_epoch : options_.coordinator_epoch);
@@ -352,8 +352,8 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Job::Get(const CheckpointKey& key,
                    metadata);
 }
 
-std::optional<absl::StatusOr<v1::Checkpoint>> Job::Cancel(const CheckpointKey& key, Environment environment) {
-  JobContext context = MakeContext(environment);
+std::optional<absl::StatusOr<v1::Checkpoint>> Job::Cancel(const CheckpointKey& key, const Moment& moment) {
+  JobContext& context = Begin(moment);
   for (Save& save : saves_) {
     if (save.ended()) continue;
     if (key.step.has_value() ? save.step() == *key.step : key.request_id.empty() || save.HasRequest(key.request_id)) {
@@ -370,7 +370,7 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Job::Cancel(const CheckpointKey& k
   }
   ++revision_;
   Advance(context);
-  return Get(key, 0, environment);
+  return Get(key, 0, moment);
 }
 
 v1::Checkpoint Job::ViewOf(const VerdictSummary& verdict) const {
@@ -427,8 +427,8 @@ v1::Checkpoint Job::ViewOf(const SaveRequest& request, const JobContext& context
   return view;
 }
 
-v1::Job Job::View(Environment environment) const {
-  const JobContext context = MakeContext(environment);
+v1::Job Job::View(const Moment& moment) const {
+  const JobContext context = At(moment);
   v1::Job view;
   view.set_job(name_);
   view.set_world_size(static_cast<uint32_t>(members_.world_size()));

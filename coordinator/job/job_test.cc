@@ -32,8 +32,7 @@ class JobTest : public testing::Test {
       Register(rank);
       Report(rank, Trainer(rank));
     }
-    Answer<RecoverJob>(
-        [](Job& job, const RecoverJob&, const Environment& environment) { job.OnRecovered(Recovered(), environment); });
+    Answer<RecoverJob>([](Job& job, const RecoverJob&, const Moment& moment) { job.OnRecovered(Recovered(), moment); });
   }
 
   static DecisionOptions Options() {
@@ -45,7 +44,7 @@ class JobTest : public testing::Test {
   }
   static std::string Layout(int rank) { return absl::StrCat("layout", rank); }
   static uint64_t Trainer(int rank) { return static_cast<uint64_t>(100 + rank); }
-  Environment At() { return decisions_->At(now_, now_); }
+  Moment At() { return decisions_->At(now_, now_); }
   Job& job() { return **decisions_->JobFor(kJob, At()); }
 
   v1::AgentIdentity Identity(int rank) {
@@ -142,12 +141,12 @@ class JobTest : public testing::Test {
   // ... and all its files; a manifest is made, and handed out.
   PutVerdict BringToCommit(int64_t step) {
     Plan(step);
-    Answer<ReserveAttempt>([](Job& job, const ReserveAttempt& what, const Environment& environment) {
-      job.OnReserved(what.step, what.ticket, Reserved{1, kNonce}, environment);
+    Answer<ReserveAttempt>([](Job& job, const ReserveAttempt& what, const Moment& moment) {
+      job.OnReserved(what.step, what.ticket, Reserved{1, kNonce}, moment);
     });
     for (int rank = 0; rank < 2; ++rank) Report(rank, Trainer(rank), {Written(rank, step)});
-    Answer<MakeManifest>([](Job& job, const MakeManifest& what, const Environment& environment) {
-      job.OnManifest(what.step, what.ticket, MadeManifest{std::make_shared<std::string>("m"), 1}, environment);
+    Answer<MakeManifest>([](Job& job, const MakeManifest& what, const Moment& moment) {
+      job.OnManifest(what.step, what.ticket, MadeManifest{std::make_shared<std::string>("m"), 1}, moment);
     });
     return Take<PutVerdict>().value_or(PutVerdict());
   }

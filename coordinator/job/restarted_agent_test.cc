@@ -40,7 +40,7 @@ class RestartedAgentTest : public testing::Test {
     job().OnRecovered(recovered, At());
   }
   static std::string Layout(int rank) { return absl::StrCat("layout", rank); }
-  Environment At() { return decisions_->At(now_, now_); }
+  Moment At() { return decisions_->At(now_, now_); }
   Job& job() { return **decisions_->JobFor(kJob, At()); }
 
   void Register(int rank) {

@@ -50,7 +50,7 @@ class LoadsTest : public testing::Test {
   }
   static std::string Layout(int rank) { return absl::StrCat("layout", rank); }
   static uint64_t Trainer(int rank) { return static_cast<uint64_t>(100 + rank); }
-  Environment At() { return decisions_->At(now_, now_); }
+  Moment At() { return decisions_->At(now_, now_); }
   Job& job() { return **decisions_->JobFor(kJob, At()); }
   v1::AgentIdentity Identity(int rank) {
     v1::AgentIdentity identity;
