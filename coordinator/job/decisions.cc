@@ -61,10 +61,10 @@ void Decisions::Tick(absl::Time now, absl::Time wall) {
   }
 }
 
-std::vector<std::pair<std::string, Job::Woken>> Decisions::TakeWoken() {
-  std::vector<std::pair<std::string, Job::Woken>> woken;
+std::vector<std::pair<std::string, OrderBook::Woken>> Decisions::TakeWoken() {
+  std::vector<std::pair<std::string, OrderBook::Woken>> woken;
   for (auto& [name, job] : jobs_) {
-    Job::Woken of_job = job->TakeWoken();
+    OrderBook::Woken of_job = job->TakeWoken();
     if (of_job.all || !of_job.ranks.empty()) woken.emplace_back(name, std::move(of_job));
   }
   return woken;

@@ -55,7 +55,7 @@ class Decisions {
   std::vector<CoreAction> TakeActions() { return std::exchange(effects_.actions, {}); }
   std::vector<std::string> TakeLog() { return std::exchange(effects_.log, {}); }
   // The jobs of which agents' orders may have changed since the last call, other than by the agents' own reports.
-  std::vector<std::pair<std::string, Job::Woken>> TakeWoken();
+  std::vector<std::pair<std::string, OrderBook::Woken>> TakeWoken();
 
  private:
   const DecisionOptions options_;

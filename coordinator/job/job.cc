@@ -161,7 +161,7 @@ absl::StatusOr<v1::RegisterAgentResponse> Job::Register(const v1::RegisterAgentR
   if (members_.world_size() != world_size) attention_ = true;
   if (*changed) {
     ++revision_;
-    plan_inputs_changed_ = true;
+    current_plan_.InputsChanged();
     OnMember(rank, context);
     context.Log("rank=", request.agent().rank(), " incarnation=", ShortId(request.agent().incarnation()),
                 " node=", request.node(), " event=registered agents=", members_.size(), "/", members_.world_size());
@@ -201,7 +201,7 @@ absl::Status Job::Synchronize(const v1::SynchronizeAgentRequest& request, const 
   // Who asks for a verdict may have it read again.
   if (change.stale || (change.same && member.asked.empty())) return absl::OkStatus();
   ++revision_;
-  Want(member, context);
+  wanted_layouts_.Apply(member, context.layouts, orders_);
   if (recovered_) {
     Apply(member, context);
     if (apply_all_) ApplyAll(context);
@@ -219,7 +219,7 @@ bool Job::AllHaveLayouts() const {
 
 bool Job::Watch(const Member& member, const ReportChange& change, JobContext& context) {
   if (change.trainer || change.first) OnMember(member.rank, context);
-  if (change.layout || change.first) plan_inputs_changed_ = true;
+  if (change.layout || change.first) current_plan_.InputsChanged();
   const bool answered = agreement_.Report(member, context);
   return answered || !member.asked.empty() || (change.first && members_.all_reported()) || loads_.attention() ||
          std::any_of(saves_.begin(), saves_.end(), [](const Save& save) { return !save.ended() && save.attention(); });
@@ -260,12 +260,12 @@ void Job::OnLost(const std::vector<int>& ranks, JobContext& context) {
   for (int rank : ranks) {
     context.Log("rank=", rank, " event=lost");
     named_ranks.push_back({rank, v1::RankProgress::ARMING, "its agent is gone"});
-    WantNothing(rank);
+    wanted_layouts_.OnLost(rank, orders_);
     agreement_.OnLost(rank);
-    Wake(rank);  // its agent's held call has no member any more
+    orders_.Wake(rank);  // its agent's held call has no member any more
   }
-  plan_inputs_changed_ = true;
-  attention_ = attention_ || agreement_.state() != StepAgreement::State::kIdle || !current_plan_.empty();
+  current_plan_.InputsChanged();
+  attention_ = attention_ || agreement_.state() != StepAgreement::State::kIdle || !current_plan_.digest().empty();
   for (SaveRequest& request : requests_) {
     if (request.state != SaveRequest::State::kWaiting) continue;
     EndRequest(request, ErrorNaming(Reason::kRankLost, context, {"save", request.step}, "lost", named_ranks), context);
@@ -340,7 +340,7 @@ void Job::Advance(JobContext& context) {
       AdvanceRequests(context);
       moved = agreement_.state() != before;
     }
-    AdvanceCurrentPlan(context);
+    current_plan_.Advance(context);
     AdvanceSweeps(context);
     if (context.now >= next_forget_) Forget(context.now);
     // What a verdict is made of may have changed.
@@ -377,10 +377,9 @@ bool Job::AdvanceOperations(JobContext& context) {
 }
 
 bool Job::restless() const {
-  const bool partial = members_.with_layout() > 0 || plan_partial_since_ != absl::InfiniteFuture();
   return attention_ || !recovered_ || busy() || !sweeps_.empty() || !step_reads_.empty() ||
-         agreement_.state() != StepAgreement::State::kIdle || (plan_inputs_changed_ && partial) ||
-         plan_partial_since_ != absl::InfiniteFuture() || saves_.size() > kEndedKept ||
+         agreement_.state() != StepAgreement::State::kIdle || current_plan_.restless(members_) ||
+         saves_.size() > kEndedKept ||
          std::any_of(saves_.begin(), saves_.end(), [](const Save& save) { return save.holds_calls(); });
 }
 
@@ -417,133 +416,17 @@ void Job::AdvanceSweeps(JobContext& context) {
   sweeps_.remove_if([](const Sweep& sweep) { return sweep.done; });
 }
 
-void Job::AdvanceCurrentPlan(JobContext& context) {
-  const size_t world_size = static_cast<size_t>(members_.world_size());
-  const bool partial = members_.with_layout() < world_size || world_size == 0;
-  const bool waits = plan_partial_since_ != absl::InfiniteFuture();
-  if (!plan_inputs_changed_ && !waits) return;
-  // One plan at a time: while all ranks change their layouts, every set between the first and the last is another one.
-  if (plan_under_way_ && !partial) return;
-  const auto before = std::tuple(current_plan_, current_plan_check_, std::string(current_plan_error_.message()));
-  RequestCurrentPlan(partial, context);
-  const auto after = std::tuple(current_plan_, current_plan_check_, std::string(current_plan_error_.message()));
-  if (before != after) context.orders_changed = true;
-}
-
-void Job::RequestCurrentPlan(bool partial, JobContext& context) {
-  current_plan_.clear();
-  // An agent may follow a plan that it has while none is known here.
-  current_plan_check_ = options_.check_replicas == ReplicaCheck::kAlways;
-  if (partial) {
-    plan_inputs_changed_ = false;
-    if (members_.with_layout() == 0) {
-      plan_partial_since_ = absl::InfiniteFuture();
-      current_plan_error_ = absl::OkStatus();
-      return;
-    }
-    plan_partial_since_ = std::min(plan_partial_since_, context.now);
-    const bool late = context.now - plan_partial_since_ >= options_.phase_timeout;
-    if (!late) {
-      current_plan_error_ = absl::OkStatus();
-    } else if (current_plan_error_.ok()) {
-      std::vector<NamedRank> silent;
-      for (int rank = 0; rank < members_.world_size(); ++rank) {
-        const Member* member = members_.Find(rank);
-        if (member != nullptr && !member->state.trainer().layout_digest().empty()) continue;
-        silent.push_back({rank, v1::RankProgress::WAITING,
-                          member == nullptr ? "no agent registered" : "its trainer has declared no layout"});
-      }
-      current_plan_error_ =
-          ErrorNaming(Reason::kRankLate, context, {"save", std::nullopt}, "held up the plan", std::move(silent));
-    }
-    return;
-  }
-  plan_partial_since_ = absl::InfiniteFuture();
-  current_plan_error_ = absl::OkStatus();
-  std::vector<std::string> layout;
-  for (const auto& [rank, member] : members_.members()) layout.push_back(member.state.trainer().layout_digest());
-  const SavePlanEntry* entry = plans_.Request(layout, context);
-  if (entry == nullptr) return;  // until its layouts have come
-  plan_inputs_changed_ = false;
-  plan_under_way_ = entry->state == SavePlanEntry::State::kPending;
-  if (entry->state == SavePlanEntry::State::kReady) {
-    current_plan_ = entry->plan.plan_digest;
-    current_plan_check_ =
-        current_plan_check_ || (options_.check_replicas == ReplicaCheck::kFirst && !entry->replicas_checked);
-  } else if (entry->state == SavePlanEntry::State::kFailed) {
-    current_plan_error_ = entry->error;
-  }
-}
-
 // Orders.
 
-uint64_t Job::orders_version(int rank) const {
-  const auto at = static_cast<size_t>(rank);
-  return orders_version_ + (at < orders_.size() ? orders_[at].own_version : 0);
-}
-
-Job::Woken Job::TakeWoken() { return std::exchange(woken_, {}); }
-
-Job::Orders& Job::OrdersOf(int rank) {
-  const auto at = static_cast<size_t>(rank);
-  if (orders_.size() <= at) orders_.resize(at + 1);
-  return orders_[at];
-}
-
-void Job::Wake(int rank) {
-  ++OrdersOf(rank).own_version;
-  woken_.ranks.push_back(rank);
-}
-
-void Job::Want(const Member& member, const JobContext& context) {
-  const auto at = static_cast<size_t>(member.rank);
-  std::vector<std::string> missing;
-  for (const LayoutHold& hold : member.layouts) {
-    if (!context.layouts.contains(hold.digest())) missing.push_back(hold.digest());
-  }
-  if (at < wants_.size() ? wants_[at] == missing : missing.empty()) return;
-  WantNothing(member.rank);
-  if (wants_.size() <= at) wants_.resize(at + 1);
-  for (const std::string& digest : missing) {
-    std::set<int>& ranks = wanted_[digest];
-    const int asked = ranks.empty() ? -1 : *ranks.begin();
-    ranks.insert(member.rank);
-    if (asked > member.rank) Wake(asked);
-  }
-  wants_[at] = std::move(missing);
-}
-
-void Job::WantNothing(int rank) {
-  const auto at = static_cast<size_t>(rank);
-  if (at >= wants_.size()) return;
-  for (const std::string& digest : std::exchange(wants_[at], {})) {
-    const auto wanted = wanted_.find(digest);
-    if (wanted == wanted_.end()) continue;
-    const bool asked = *wanted->second.begin() == rank;
-    wanted->second.erase(rank);
-    if (wanted->second.empty()) {
-      wanted_.erase(wanted);
-    } else if (asked) {
-      Wake(*wanted->second.begin());
-    }
-  }
-}
-
 void Job::OnLayout(const std::string& digest, const Moment& moment) {
-  const auto wanted = wanted_.find(digest);
-  if (wanted == wanted_.end()) return;
-  Wake(*wanted->second.begin());
-  wanted_.erase(wanted);
+  if (!wanted_layouts_.OnLayout(digest, orders_)) return;
   JobContext& context = Begin(moment);
-  if (wanted_.empty()) Advance(context);
+  if (wanted_layouts_.empty()) Advance(context);
   RefreshOrders(context);
 }
 
 void Job::RefreshOrders(JobContext& context) {
-  if (!context.orders_changed) return;
-  context.orders_changed = false;
-  woken_.all = true;
-  ++orders_version_;
+  if (std::exchange(context.orders_changed, false)) orders_.WakeAll();
 }
 
 v1::SaveOrder Job::SaveOrderFor(const Member& member, const v1::SaveState& state, const JobContext& context) const {
@@ -644,14 +527,8 @@ absl::Status Job::RecoveryStalled(absl::Time now) const {
 
 v1::SynchronizeAgentResponse Job::MakeOrders(const Member& member, const JobContext& context) const {
   v1::SynchronizeAgentResponse response;
-  const int rank = member.rank;
-  if (static_cast<size_t>(rank) < wants_.size()) {
-    for (const std::string& digest : wants_[static_cast<size_t>(rank)]) {
-      const auto wanted = wanted_.find(digest);
-      if (wanted != wanted_.end() && *wanted->second.begin() == rank) response.add_wanted_layouts(digest);
-    }
-  }
-  if (const auto arm = agreement_.OrderFor(rank); arm.has_value()) *response.mutable_arm() = *arm;
+  wanted_layouts_.AddTo(member.rank, response);
+  if (const auto arm = agreement_.OrderFor(member.rank); arm.has_value()) *response.mutable_arm() = *arm;
   for (const v1::SaveState& state : member.state.saves()) {
     *response.add_saves() = SaveOrderFor(member, state, context);
   }
@@ -669,11 +546,8 @@ v1::SynchronizeAgentResponse Job::MakeOrders(const Member& member, const JobCont
     order.set_action(v1::LoadOrder::FAILED);
     *order.mutable_error() = StatusToProto(recovery_stalled_);
   }
-  if (!member.state.trainer().layout_digest().empty()) {
-    response.set_current_plan_digest(current_plan_);
-    if (!current_plan_error_.ok()) *response.mutable_current_plan_error() = StatusToProto(current_plan_error_);
-  }
-  response.set_check_replicas(current_plan_check_);
+  if (!member.state.trainer().layout_digest().empty()) current_plan_.WriteTo(response);
+  response.set_check_replicas(current_plan_.check_replicas());
   response.set_sample_replicas(options_.check_replicas != ReplicaCheck::kNever);
   return response;
 }
@@ -682,36 +556,24 @@ v1::SynchronizeAgentResponse Job::OrdersFor(int rank, const Moment& moment) {
   const Member* member = members_.Find(rank);
   if (member == nullptr) return {};
   v1::SynchronizeAgentResponse response = MakeOrders(*member, Begin(moment));
-  Orders& orders = OrdersOf(rank);
-  std::string bytes = response.SerializeAsString();
-  if (orders.incarnation != member->incarnation || orders.bytes != bytes) {
-    orders.incarnation = member->incarnation;
-    orders.bytes = std::move(bytes);
-    orders.revision = ++revision_;
-  }
-  orders.made_version = orders_version(rank);
-  orders.made_changes = member->changes;
+  const uint64_t revision = orders_.Keep(*member, response.SerializeAsString(), revision_);
   // It only dates what the agent knows of others: nobody is woken for it.
   response.set_membership_epoch(members_.epoch());
   response.set_coordinator_epoch(options_.coordinator_epoch);
-  response.set_revision(orders.revision);
+  response.set_revision(revision);
   SetDuration(options_.lease_ttl, *response.mutable_lease_ttl());
   return response;
 }
 
 bool Job::KnowsOrders(int rank, uint64_t known) const {
-  const auto at = static_cast<size_t>(rank);
   const Member* member = members_.Find(rank);
-  if (member == nullptr || at >= orders_.size()) return false;
-  const Orders& orders = orders_[at];
-  return orders.incarnation == member->incarnation && orders.made_changes == member->changes &&
-         orders.made_version == orders_version(rank) && orders.revision <= known;
+  return member != nullptr && orders_.Knows(*member, known);
 }
 
 std::string Job::Inconsistency(const Moment& moment) {
   JobContext& context = Begin(moment);
   const auto seen = [&] {
-    return std::tuple(context.effects.actions.size(), context.effects.log.size(), orders_version_);
+    return std::tuple(context.effects.actions.size(), context.effects.log.size(), orders_.version());
   };
   const auto before = seen();
   if (recovered_) ApplyAll(context);
@@ -723,20 +585,14 @@ std::string Job::Inconsistency(const Moment& moment) {
                                                                                : "orders change");
   }
   for (const auto& [rank, member] : members_.members()) {
-    const Orders& orders = OrdersOf(rank);
-    const bool current = orders.incarnation == member.incarnation && orders.made_changes == member.changes &&
-                         orders.made_version == orders_version(rank);
-    if (!current || MakeOrders(member, context).SerializeAsString() == orders.bytes) continue;
+    const std::string* told = orders_.Current(member);
+    if (told == nullptr || MakeOrders(member, context).SerializeAsString() == *told) continue;
     return absl::StrCat(name_, ": the orders of rank ", rank,
                         " have changed, and nobody was told: ", MakeOrders(member, context).ShortDebugString());
   }
-  std::map<std::string, std::set<int>> wanted;
-  for (const auto& [rank, member] : members_.members()) {
-    for (const LayoutHold& hold : member.layouts) {
-      if (!context.layouts.contains(hold.digest())) wanted[hold.digest()].insert(rank);
-    }
-  }
-  return wanted == wanted_ ? "" : absl::StrCat(name_, ": the missing layouts are not those that are wanted");
+  return wanted_layouts_.IsConsistent(members_, context.layouts)
+             ? ""
+             : absl::StrCat(name_, ": the missing layouts are not those that are wanted");
 }
 
 // Results.
@@ -800,8 +656,7 @@ void Job::OnStepRead(int64_t step, uint64_t ticket, const absl::StatusOr<Recover
 void Job::OnSavePlanned(const std::string& key, const absl::StatusOr<PlannedSave>& plan, const Moment& moment) {
   JobContext& context = Begin(moment);
   plans_.OnPlanned(key, plan);
-  plan_inputs_changed_ = true;
-  plan_under_way_ = false;
+  current_plan_.OnPlanned();
   ++revision_;
   Advance(context);
 }
@@ -821,7 +676,7 @@ void Job::OnManifest(int64_t step, uint64_t ticket, const absl::StatusOr<MadeMan
   JobContext& context = Begin(moment);
   ++revision_;
   if (Save* save = ActiveSave(step); save != nullptr) save->OnManifest(ticket, made, context);
-  plan_inputs_changed_ = true;  // its replicas may have been compared
+  current_plan_.InputsChanged();  // its replicas may have been compared
   Advance(context);
 }
 

@@ -16,7 +16,10 @@
 #include "cairn/v1/checkpoint_service.pb.h"
 #include "coordinator/decision/job_context.h"
 #include "coordinator/decision/plan_table.h"
+#include "coordinator/job/current_plan.h"
+#include "coordinator/job/order_book.h"
 #include "coordinator/job/save_request.h"
+#include "coordinator/job/wanted_layouts.h"
 #include "coordinator/load/loads.h"
 #include "coordinator/membership/membership.h"
 #include "coordinator/save/save.h"
@@ -42,14 +45,9 @@ class Job {
   uint64_t revision() const { return revision_; }
   const Membership& members() const { return members_; }
   // This number grows whenever the orders of `rank` may have changed for another reason than its agent's own report.
-  uint64_t orders_version(int rank) const;
-  // The ranks whose orders may have changed since the last call, for another reason than their own reports: all of
-  // them, or these.
-  struct Woken {
-    bool all = false;
-    std::vector<int> ranks;
-  };
-  Woken TakeWoken();
+  uint64_t orders_version(int rank) const { return orders_.version(rank); }
+  // The ranks whose orders may have changed since the last call, for another reason than their own reports.
+  OrderBook::Woken TakeWoken() { return orders_.TakeWoken(); }
   // Nothing would be lost if the job were forgotten.
   bool idle() const;
   bool busy() const;
@@ -104,17 +102,6 @@ class Job {
   bool known() const { return members_.world_size() > 0 || !verdicts_.empty(); }
 
  private:
-  struct Orders {
-    uint64_t incarnation = 0;
-    std::string bytes;
-    uint64_t revision = 0;
-    // Grows when the orders of this rank alone may have changed.
-    uint64_t own_version = 0;
-    // What they were made from: Job::orders_version and Member::changes.
-    uint64_t made_version = 0;
-    uint64_t made_changes = 0;
-  };
-
   // Returns the job's context, set for an event.
   JobContext& Begin(const Moment& moment);
   // Returns a copy of it for whoever only looks.
@@ -128,14 +115,8 @@ class Job {
   bool AllHaveLayouts() const;
   // Whether time alone may bring a step.
   bool restless() const;
-  // Notes which layouts that `member` names are missing.
-  void Want(const Member& member, const JobContext& context);
-  void WantNothing(int rank);
-  Orders& OrdersOf(int rank);
   // What the rank's agent should do, without the revision and what dates the answer.
   v1::SynchronizeAgentResponse MakeOrders(const Member& member, const JobContext& context) const;
-  // The orders of this rank alone may have changed.
-  void Wake(int rank);
   void Apply(const Member& member, JobContext& context);
   // Applies the reports of all members again, after a save has ended: calls that came meanwhile begin the next one.
   void ApplyAll(JobContext& context);
@@ -143,9 +124,6 @@ class Job {
   // Takes one step of each save and load that can. Returns whether another one may be possible now.
   bool AdvanceOperations(JobContext& context);
   void AdvanceRequests(JobContext& context);
-  void AdvanceCurrentPlan(JobContext& context);
-  // `partial`: some ranks have declared no layout yet.
-  void RequestCurrentPlan(bool partial, JobContext& context);
   void RefreshOrders(JobContext& context);
   void AdvanceSweeps(JobContext& context);
   // Takes over the files that `save` has left in storage, to remove them later.
@@ -242,24 +220,14 @@ class Job {
   absl::Status recovery_error_;
   absl::Status recovery_stalled_;  // as told in orders
 
-  // True if what the current plan is made of may have changed since it was looked at.
-  bool plan_inputs_changed_ = true;
-  bool plan_under_way_ = false;  // was asked for, and its result has not come
-  std::string current_plan_;
-  bool current_plan_check_ = false;
-  absl::Status current_plan_error_;
-  absl::Time plan_partial_since_ = absl::InfiniteFuture();
+  CurrentPlan current_plan_;
+  WantedLayouts wanted_layouts_;
+  OrderBook orders_;
 
   uint64_t revision_ = 1;
   absl::Time next_revision_ = absl::InfinitePast();  // for what changes without end: when agents were last heard
   bool attention_ = true;                            // Advance may have a step to take
   bool apply_all_ = false;                           // so may Apply, for other members than the one that reported
-  uint64_t orders_version_ = 1;
-  Woken woken_;
-  // The layouts that are missing, each with the ranks that name it. The first of them is asked.
-  std::map<std::string, std::set<int>> wanted_;
-  std::vector<std::vector<std::string>> wants_;  // by rank: its layouts in `wanted_`
-  std::vector<Orders> orders_;                   // by rank
   absl::Time next_forget_ = absl::InfinitePast();
   absl::Time last_used_;
 };
