@@ -73,6 +73,8 @@ struct JobContext {
   // The smallest step whose commit waits for storage that does not answer.
   std::optional<int64_t> stalled_step;
 
+  // Grows whenever what people see of the job may have changed.
+  uint64_t revision = 1;
   // Set by whatever changes the orders of ranks for another reason than their own reports.
   bool orders_changed = false;
 
