@@ -13,7 +13,6 @@
 namespace cairn {
 namespace {
 
-constexpr size_t kMaxRequestIdBytes = 128;
 // When agents were last heard is shown to people so often.
 constexpr absl::Duration kHeardInterval = absl::Seconds(1);
 constexpr absl::Duration kForgetInterval = absl::Seconds(1);
@@ -31,14 +30,6 @@ absl::Status RootMismatch(const v1::RegisterAgentRequest& request, const JobCont
        {"ranks", rank},
        {"node", request.node()},
        {"root", context.options.root}});
-}
-
-absl::Status CheckRequest(const v1::CreateCheckpointRequest& request, const JobContext& context) {
-  if (request.request_id().empty() || request.request_id().size() > kMaxRequestIdBytes) {
-    return MakeError(Reason::kBadRequest, absl::StrCat("a request id of 1 to ", kMaxRequestIdBytes, " bytes is needed"),
-                     {{"job", context.job}});
-  }
-  return request.has_step() ? CheckStep(request.step()) : absl::OkStatus();
 }
 
 bool AllHaveLayouts(const Membership& members) {
@@ -371,163 +362,6 @@ std::string Job::Inconsistency(const Moment& moment) {
   return wanted_layouts_.IsConsistent(members_, context.layouts)
              ? ""
              : absl::StrCat(name_, ": the missing layouts are not those that are wanted");
-}
-
-// People.
-
-std::optional<absl::StatusOr<v1::Checkpoint>> Job::Create(const v1::CreateCheckpointRequest& request, bool patient,
-                                                          const Moment& moment) {
-  JobContext& context = Begin(moment);
-  recovery_.Begin(context);
-  last_used_ = context.now;
-  if (absl::Status status = CheckRequest(request, context); !status.ok()) return status;
-  if (!recovery_.done()) {
-    if (!recovery_.error().ok() && !patient) return recovery_.error();
-    return std::nullopt;
-  }
-  // The request may be a repeated one: in flight, ended since the start, or ended before.
-  const CheckpointKey key{std::nullopt, request.request_id()};
-  if (checkpoints_.Knows(request.request_id())) return checkpoints_.Find(key, 0, context);
-  if (request.has_step()) {
-    const auto still =
-        verdicts_.StillCommitted(request.step(), absl::StrCat("request ", request.request_id()), context);
-    if (!still.has_value()) return std::nullopt;
-    if (*still) return VerdictBook::CommittedError(request.step(), context);
-  }
-  if (members_.empty()) {
-    // After a restart of the coordinator, agents come back by themselves. So the job is not unknown before they have
-    // had the time.
-    if (patient && context.now - context.started < options_.lease_ttl) return std::nullopt;
-    return MakeError(Reason::kJobNotFound, absl::StrCat("no agent of job ", name_, " is registered"), {{"job", name_}});
-  }
-  if (absl::Status status = requests_.Add(request, saves_, context); !status.ok()) return status;
-  Advance(context);
-  return checkpoints_.Find(key, 0, context);
-}
-
-std::optional<absl::StatusOr<v1::Checkpoint>> Job::Get(const CheckpointKey& key, uint64_t known_epoch,
-                                                       const Moment& moment) {
-  JobContext& context = Begin(moment);
-  recovery_.Begin(context);
-  last_used_ = context.now;
-  if (key.step.has_value()) {
-    if (absl::Status status = CheckStep(*key.step); !status.ok()) return status;
-  }
-  return checkpoints_.Find(key, known_epoch, context);
-}
-
-std::optional<absl::StatusOr<v1::Checkpoint>> Job::Cancel(const CheckpointKey& key, const Moment& moment) {
-  JobContext& context = Begin(moment);
-  saves_.Cancel(key, context);
-  requests_.Cancel(key, context);
-  ++context.revision;
-  Advance(context);
-  return Get(key, 0, moment);
-}
-
-v1::Job Job::View(const Moment& moment) const {
-  const JobContext context = At(moment);
-  v1::Job view;
-  view.set_job(name_);
-  view.set_world_size(static_cast<uint32_t>(members_.world_size()));
-  view.set_coordinator_epoch(options_.coordinator_epoch);
-  view.set_membership_epoch(members_.epoch());
-  view.set_revision(context.revision);
-  for (const auto& [rank, member] : members_.members()) {
-    v1::JobRank& entry = *view.add_ranks();
-    entry.set_rank(static_cast<uint32_t>(rank));
-    entry.set_node(member.node);
-    entry.set_address(member.transfer_address);
-    entry.set_trainer_attached(member.reported && member.state.trainer().attached());
-    if (member.current_step().has_value()) entry.set_current_step(*member.current_step());
-    SetDuration(context.now - member.heard, *entry.mutable_last_heard());
-  }
-  if (auto shown = checkpoints_.Shown(context); shown.has_value()) *view.mutable_checkpoint() = *std::move(shown);
-  loads_.View(context, view);
-  return view;
-}
-
-// Results.
-
-void Job::EnsureRecovered(const Moment& moment) { recovery_.Begin(Begin(moment)); }
-
-void Job::OnRecovered(const absl::StatusOr<Recovered>& recovered, const Moment& moment) {
-  if (recovered.ok()) {
-    for (const VerdictSummary& verdict : recovered->verdict) verdicts_.Keep(verdict);
-  }
-  JobContext& context = Begin(moment);
-  ++context.revision;
-  if (!recovery_.OnRead(recovered.status(), context)) return;
-  for (const Leftover& leftover : recovered->leftover) leftovers_.Add(leftover);
-  context.Log("event=recovered verdicts=", recovered->verdict.size(), " unfinished=", recovered->leftover.size());
-  ApplyAll(context);
-  Advance(context);
-}
-
-void Job::OnStepRead(int64_t step, uint64_t ticket, const absl::StatusOr<Recovered>& recovered, const Moment& moment) {
-  if (!verdicts_.OnRead(step, ticket, recovered, Begin(moment))) return;
-  JobContext& context = Begin(moment);  // with what was read
-  ++context.revision;
-  if (!verdicts_.Committed(step)) ApplyAll(context);
-  Advance(context);
-}
-
-void Job::OnSavePlanned(const std::string& key, const absl::StatusOr<PlannedSave>& plan, const Moment& moment) {
-  JobContext& context = Begin(moment);
-  plans_.OnPlanned(key, plan);
-  current_plan_.OnPlanned();
-  ++context.revision;
-  Advance(context);
-}
-
-void Job::OnReserved(int64_t step, uint64_t ticket, const absl::StatusOr<Reserved>& reserved, const Moment& moment) {
-  JobContext& context = Begin(moment);
-  ++context.revision;
-  Save* save = saves_.Active(step);
-  const bool taken = save != nullptr && save->OnReserved(ticket, reserved, context);
-  // The number comes too late. The directory that was made gets a tombstone and is removed, as that of an attempt that
-  // nobody finished.
-  if (!taken && reserved.ok()) leftovers_.Add({step, reserved->attempt});
-  Advance(context);
-}
-
-void Job::OnManifest(int64_t step, uint64_t ticket, const absl::StatusOr<MadeManifest>& made, const Moment& moment) {
-  JobContext& context = Begin(moment);
-  ++context.revision;
-  if (Save* save = saves_.Active(step); save != nullptr) save->OnManifest(ticket, made, context);
-  current_plan_.InputsChanged();  // its replicas may have been compared
-  Advance(context);
-}
-
-void Job::OnVerdict(int64_t step, uint64_t ticket, const PutOutcome& outcome, const Moment& moment) {
-  if (outcome.standing.ok()) verdicts_.Keep(*outcome.standing);
-  JobContext& context = Begin(moment);
-  ++context.revision;
-  if (Save* save = saves_.Active(step); save != nullptr) {
-    save->OnVerdict(ticket, outcome, context);
-    if (save->ended()) ApplyAll(context);
-  }
-  leftovers_.OnVerdict(ticket, outcome.standing, context);
-  Advance(context);
-}
-
-void Job::OnRemoved(int64_t step, uint64_t ticket, const absl::Status& status, const Moment& moment) {
-  JobContext& context = Begin(moment);
-  ++context.revision;
-  if (Save* save = saves_.Active(step); save != nullptr) {
-    save->OnRemoved(ticket, status, context);
-    KeepLeftovers(context);
-    if (save->ended()) ApplyAll(context);
-  }
-  leftovers_.OnRemoved(ticket);
-  Advance(context);
-}
-
-void Job::OnLoadPlanned(uint64_t id, uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, const Moment& moment) {
-  JobContext& context = Begin(moment);
-  ++context.revision;
-  loads_.OnPlanned(id, ticket, plan, context);
-  Advance(context);
 }
 
 }  // namespace cairn
