@@ -43,6 +43,7 @@ Job::Job(std::string name, const DecisionOptions& options, LayoutTable& layouts,
       options_(options),
       members_(name_, options.lease_ttl),
       context_{name_, options_, members_, layouts, plans_, effects, now, now, now},
+      settled_{now, now},
       last_used_(now) {}
 
 void Job::SetMoment(const Moment& moment, JobContext& context) const {
@@ -226,6 +227,7 @@ void Job::ApplyAll(JobContext& context) {
 
 void Job::Advance(JobContext& context) {
   attention_ = false;
+  settled_ = {context.now, context.wall};
   if (recovery_.done()) {
     while (AdvanceOperations(context)) {
     }
@@ -278,6 +280,7 @@ void Job::Tick(const Moment& moment, absl::Duration deaf) {
   recovery_.Tick(context);
   if (restless()) Advance(context);
   RefreshOrders(context);
+  settled_ = moment;
 }
 
 void Job::OnLayout(const std::string& digest, const Moment& moment) {
@@ -339,8 +342,8 @@ bool Job::KnowsOrders(int rank, uint64_t known) const {
   return member != nullptr && orders_.Knows(*member, known);
 }
 
-std::string Job::Inconsistency(const Moment& moment) {
-  JobContext& context = Begin(moment);
+std::string Job::Inconsistency() {
+  JobContext& context = Begin(settled_);
   const auto seen = [&] {
     return std::tuple(context.effects.actions.size(), context.effects.log.size(), orders_.version());
   };

@@ -87,10 +87,10 @@ class Job {
   void OnRemoved(int64_t step, uint64_t ticket, const absl::Status& status, const Moment& moment);
   void OnLoadPlanned(uint64_t id, uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, const Moment& moment);
 
-  // Says what the incremental bookkeeping has missed: compares it with what follows from looking at everything. Empty
-  // if it has missed nothing. `moment` is that of the last tick, because what only time brings waits for the next one.
-  // For tests: it costs much.
-  std::string Inconsistency(const Moment& moment);
+  // Says what the incremental bookkeeping has missed: compares it with what follows from looking at everything, at the
+  // time of the last tick or step, because what time brings later waits for the next one. Empty if it has missed
+  // nothing. For tests: it costs much.
+  std::string Inconsistency();
 
   // Starts reading what storage knows of the job, once.
   void EnsureRecovered(const Moment& moment);
@@ -156,6 +156,7 @@ class Job {
   bool apply_all_ = false;  // Apply may have something to do for other members than the one that reported
   absl::Time next_revision_ = absl::InfinitePast();  // for what changes without end: when agents were last heard
   absl::Time next_forget_ = absl::InfinitePast();
+  Moment settled_;  // when every step was taken that time had made possible
   absl::Time last_used_;
 };
 

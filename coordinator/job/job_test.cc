@@ -56,6 +56,19 @@ TEST_F(JobTest, CurrentPlan_LayoutsChangeOneByOne_IsAskedForOnceAtATime) {
   EXPECT_EQ(job().OrdersFor(1, At()).current_plan_digest(), "plan b");
 }
 
+TEST_F(JobTest, Inconsistency_TimeoutPassesBetweenTwoTicks_IsNone) {
+  v1::AgentState state = StateWith(Trainer(0));
+  state.mutable_trainer()->set_layout_digest(Layout(0));
+  Synchronize(0, state);
+  Pass(absl::Milliseconds(250));  // one tick, from which on the other ranks' layouts are waited for
+  Pass(Options().phase_timeout - absl::Milliseconds(100));
+  now_ += absl::Milliseconds(200);
+  Request("asked for", std::nullopt);  // takes the step that time has made possible: rank 1 holds up the plan
+  EXPECT_TRUE(job().OrdersFor(0, At()).has_current_plan_error());
+  EXPECT_EQ(job().Inconsistency(), "");
+  EXPECT_TRUE(job().OrdersFor(0, At()).has_current_plan_error());
+}
+
 TEST_F(JobTest, Save_SavesBeyondWhatIsKept_WaitForOthersToEnd) {
   std::vector<v1::SaveState> saves;
   for (int step = 0; step < 200; ++step) saves.push_back(Begun(0, step));

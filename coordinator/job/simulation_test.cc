@@ -96,7 +96,6 @@ class World : private Simulation {
     options.lease_ttl = kLease;
     options.storage_timeout = kStorageTimeout;
     decisions_ = std::make_unique<Decisions>(options);
-    last_tick_ = absl::InfinitePast();
     ++generation_;
   }
 
@@ -104,7 +103,7 @@ class World : private Simulation {
   void InCore(Function function) {
     const Moment moment = decisions_->At(now_, now_);
     function(moment);
-    CheckBookkeeping(moment);
+    CheckBookkeeping();
     std::vector<CoreAction> actions = decisions_->TakeActions();
     for (const std::string& line : decisions_->TakeLog()) {
       Log(absl::StrCat("epoch=", epoch_, " ", line));
@@ -118,12 +117,10 @@ class World : private Simulation {
   }
 
   // What is kept with every event must be what follows from looking at everything.
-  void CheckBookkeeping(const Moment& moment) {
+  void CheckBookkeeping() {
     Job* job = decisions_->Find(kJob);
     if (job == nullptr) return;
-    Moment last_tick = moment;
-    last_tick.now = last_tick_;
-    const std::string missed = job->Inconsistency(last_tick);
+    const std::string missed = job->Inconsistency();
     if (!missed.empty()) Violation(missed);
   }
 
@@ -137,7 +134,7 @@ class World : private Simulation {
   void Tick() {
     if (now_ >= coordinator_frozen_until_) {
       decisions_->Tick(now_, now_);
-      InCore([this](const Moment& moment) { last_tick_ = moment.now; });
+      InCore([](const Moment&) {});
     }
     After(absl::Milliseconds(100), [this] { Tick(); });
   }
@@ -594,7 +591,6 @@ class World : private Simulation {
   uint64_t next_id_ = 100;
 
   std::vector<Agent> agents_;
-  absl::Time last_tick_ = absl::InfinitePast();
   std::unique_ptr<Decisions> decisions_;
   uint64_t epoch_ = 0;
   uint64_t generation_ = 0;
