@@ -50,7 +50,7 @@ absl::Duration TimeOf(Function function) {
 class CoreUnderTest::Core {
  public:
   explicit Core(absl::Time now) : decisions_(DecisionOptions()) {
-    InCore(now, [&](const Environment& environment) { job_ = *decisions_.JobFor(kJob, environment); });
+    InCore(now, [&](const Moment& moment) { job_ = *decisions_.JobFor(kJob, moment); });
     actions_ = decisions_.TakeActions();
   }
 
@@ -67,46 +67,44 @@ class CoreUnderTest::Core {
 
   // The result of an action that succeeds, handed back.
   void Answer(absl::Time now, const CoreAction& action) {
-    InCore(now, [&](const Environment& environment) {
-      std::visit([&](const auto& what) { Give(what, environment); }, action.what);
-    });
+    InCore(now, [&](const Moment& moment) { std::visit([&](const auto& what) { Give(what, moment); }, action.what); });
   }
 
  private:
-  void Give(const RecoverJob&, const Environment& environment) { job_->OnRecovered(Recovered(), environment); }
-  void Give(const ReadStep& read, const Environment& environment) {
-    job_->OnStepRead(read.step, read.ticket, Recovered(), environment);
+  void Give(const RecoverJob&, const Moment& moment) { job_->OnRecovered(Recovered(), moment); }
+  void Give(const ReadStep& read, const Moment& moment) {
+    job_->OnStepRead(read.step, read.ticket, Recovered(), moment);
   }
-  void Give(const PlanSave& plan, const Environment& environment) {
+  void Give(const PlanSave& plan, const Moment& moment) {
     PlannedSave planned;
     planned.plan_digest = "the plan";
     planned.plan_digest.resize(kDigestBytes, '.');
     planned.bytes = 1;
     planned.transfer_token = "token";
-    job_->OnSavePlanned(plan.key, planned, environment);
+    job_->OnSavePlanned(plan.key, planned, moment);
   }
-  void Give(const ReserveAttempt& reserve, const Environment& environment) {
-    job_->OnReserved(reserve.step, reserve.ticket, Reserved{reserve.above + 1, reserve.above + 1}, environment);
+  void Give(const ReserveAttempt& reserve, const Moment& moment) {
+    job_->OnReserved(reserve.step, reserve.ticket, Reserved{reserve.above + 1, reserve.above + 1}, moment);
   }
-  void Give(const MakeManifest& make, const Environment& environment) {
+  void Give(const MakeManifest& make, const Moment& moment) {
     MadeManifest made;
     made.manifest = std::make_shared<const std::string>("manifest");
     made.bytes = 1;
     made.bins = std::make_shared<const std::vector<BinFile>>();
-    job_->OnManifest(make.step, make.ticket, made, environment);
+    job_->OnManifest(make.step, make.ticket, made, moment);
   }
-  void Give(const PutVerdict& put, const Environment& environment) {
+  void Give(const PutVerdict& put, const Moment& moment) {
     VerdictSummary verdict;
     verdict.step = put.step;
     verdict.attempt = put.attempt;
     verdict.committed = put.manifest != nullptr;
     verdict.error = put.error;
-    job_->OnVerdict(put.step, put.ticket, PutOutcome{verdict, false}, environment);
+    job_->OnVerdict(put.step, put.ticket, PutOutcome{verdict, false}, moment);
   }
-  void Give(const RemoveFiles& remove, const Environment& environment) {
-    job_->OnRemoved(remove.step, remove.ticket, absl::OkStatus(), environment);
+  void Give(const RemoveFiles& remove, const Moment& moment) {
+    job_->OnRemoved(remove.step, remove.ticket, absl::OkStatus(), moment);
   }
-  void Give(const PlanLoad&, const Environment&) {}
+  void Give(const PlanLoad&, const Moment&) {}
 
   Decisions decisions_;
   Job* job_ = nullptr;
@@ -132,8 +130,7 @@ absl::Duration CoreUnderTest::Register(int rank) {
   request.set_transfer_address(absl::StrCat("10.0.0.1:", rank));
   absl::Status status;
   const absl::Duration time = TimeOf([&] {
-    core_->InCore(
-        now_, [&](const Environment& environment) { status = core_->job().Register(request, environment).status(); });
+    core_->InCore(now_, [&](const Moment& moment) { status = core_->job().Register(request, moment).status(); });
   });
   Demand(status);
   return time;
@@ -167,19 +164,16 @@ absl::Duration CoreUnderTest::Report(int rank, v1::SaveState::Phase phase, int64
     if (phase == v1::SaveState::WRITTEN) save.mutable_result()->add_files()->set_file_bytes(1);
   }
   absl::Status status;
-  const absl::Duration time = TimeOf([&] {
-    core_->InCore(now_,
-                  [&](const Environment& environment) { status = core_->job().Synchronize(request, environment); });
-  });
+  const absl::Duration time = TimeOf(
+      [&] { core_->InCore(now_, [&](const Moment& moment) { status = core_->job().Synchronize(request, moment); }); });
   Demand(status);
   return time;
 }
 
 absl::Duration CoreUnderTest::TellOrders(int rank) {
   v1::SynchronizeAgentResponse orders;
-  const absl::Duration time = TimeOf([&] {
-    core_->InCore(now_, [&](const Environment& environment) { orders = core_->job().OrdersFor(rank, environment); });
-  });
+  const absl::Duration time = TimeOf(
+      [&] { core_->InCore(now_, [&](const Moment& moment) { orders = core_->job().OrdersFor(rank, moment); }); });
   for (const std::string& digest : orders.wanted_layouts()) core_->decisions().layouts().Add(digest, kLayoutBytes);
   action_[static_cast<size_t>(rank)] = v1::SaveOrder::ACTION_UNSPECIFIED;
   if (orders.saves_size() > 0) {
@@ -192,7 +186,7 @@ absl::Duration CoreUnderTest::TellOrders(int rank) {
 absl::Duration CoreUnderTest::Tick() {
   return TimeOf([&] {
     core_->decisions().Tick(now_, now_);
-    core_->InCore(now_, [](const Environment&) {});
+    core_->InCore(now_, [](const Moment&) {});
   });
 }
 

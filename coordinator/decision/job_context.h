@@ -39,34 +39,53 @@ struct DecisionOptions {
 
 class PlanTable;
 
+// When an event comes.
+struct Moment {
+  absl::Time now;   // never runs backwards, and does not count time during which the coordinator itself was stopped
+  absl::Time wall;  // for people
+};
+
+// What the decisions leave for the server around them.
+struct Effects {
+  std::vector<CoreAction> actions;
+  // One line per change of state, "key=value ...", for the log.
+  std::vector<std::string> log;
+  // No ticket is given twice, also not to a job that was forgotten and made again.
+  uint64_t next_ticket = 1;
+};
+
+// A job has one of these for life, and all of its parts are given it with every event.
 struct JobContext {
   const std::string& job;
   const DecisionOptions& options;
-  absl::Time now;
-  absl::Time wall;  // for people
   const Membership& members;
   LayoutTable& layouts;
   PlanTable& plans;
+  Effects& effects;
+  const absl::Time started;  // when the job was first heard of
+
+  // These are set at the beginning of every event.
+  absl::Time now;
+  absl::Time wall;  // for people
   std::optional<int64_t> last_committed;
   // The smallest step of the saves in flight. It commits first.
   std::optional<int64_t> earliest_step;
   // The smallest step whose commit waits for storage that does not answer.
   std::optional<int64_t> stalled_step;
 
-  std::vector<CoreAction>& actions;
-  // One line per change of state, "key=value ...", for the log.
-  std::vector<std::string>& log;
-  uint64_t& next_ticket;
+  // Grows whenever what people see of the job may have changed.
+  uint64_t revision = 1;
   // Set by whatever changes the orders of ranks for another reason than their own reports.
-  bool& orders_changed;
+  bool orders_changed = false;
 
+  uint64_t NewTicket() { return effects.next_ticket++; }
   template <typename What>
   void Do(What what) {
-    actions.push_back({job, std::move(what)});
+    effects.actions.push_back({job, std::move(what)});
   }
   template <typename... Parts>
   void Log(const Parts&... parts) {
-    log.push_back(absl::StrCat("job=", job, " ", parts...));
+    effects.log.push_back(absl::StrCat("job=", job, " ", parts...));
   }
 };
 

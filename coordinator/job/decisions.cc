@@ -15,24 +15,24 @@ constexpr absl::Duration kForgetAfter = absl::Minutes(10);
 
 }  // namespace
 
-Environment Decisions::At(absl::Time now, absl::Time wall) {
+Moment Decisions::At(absl::Time now, absl::Time wall) {
   if (last_now_ != absl::InfinitePast()) {
     const absl::Duration gap = now - last_now_;
     if (gap < absl::ZeroDuration()) {
       now = last_now_;
     } else if (gap > options_.lease_ttl / 2) {
       skipped_ += gap;
-      log_.push_back(absl::StrCat("event=stopped for=", Seconds(gap)));
+      effects_.log.push_back(absl::StrCat("event=stopped for=", Seconds(gap)));
     }
   }
   last_now_ = now;
-  return Environment{now - skipped_, wall, *layouts_, actions_, log_, next_ticket_, deaf_};
+  return Moment{now - skipped_, wall};
 }
 
-absl::StatusOr<Job*> Decisions::JobFor(const std::string& name, const Environment& environment) {
+absl::StatusOr<Job*> Decisions::JobFor(const std::string& name, const Moment& moment) {
   CAIRN_RETURN_IF_ERROR(CheckJobName(name));
   std::unique_ptr<Job>& job = jobs_[name];
-  if (job == nullptr) job = std::make_unique<Job>(name, options_, environment.now);
+  if (job == nullptr) job = std::make_unique<Job>(name, options_, *layouts_, effects_, moment.now);
   return job.get();
 }
 
@@ -41,30 +41,30 @@ Job* Decisions::Find(const std::string& name) {
   return found == jobs_.end() ? nullptr : found->second.get();
 }
 
-void Decisions::AddLayout(const std::string& digest, uint64_t bytes, const Environment& environment) {
+void Decisions::AddLayout(const std::string& digest, uint64_t bytes, const Moment& moment) {
   layouts_->Add(digest, bytes);
-  OnLayout(digest, environment);
+  OnLayout(digest, moment);
 }
 
-void Decisions::OnLayout(const std::string& digest, const Environment& environment) {
-  for (auto& [name, job] : jobs_) job->OnLayout(digest, environment);
+void Decisions::OnLayout(const std::string& digest, const Moment& moment) {
+  for (auto& [name, job] : jobs_) job->OnLayout(digest, moment);
 }
 
 void Decisions::Tick(absl::Time now, absl::Time wall) {
-  const Environment environment = At(now, wall);
+  const Moment moment = At(now, wall);
   for (auto job = jobs_.begin(); job != jobs_.end();) {
-    job->second->Tick(environment);
+    job->second->Tick(moment, deaf_);
     // A name that was only asked for is no job.
     const absl::Duration after = job->second->known() ? kForgetAfter : options_.lease_ttl;
-    const bool forget = job->second->idle() && environment.now - job->second->last_used() > after;
+    const bool forget = job->second->idle() && moment.now - job->second->last_used() > after;
     job = forget ? jobs_.erase(job) : std::next(job);
   }
 }
 
-std::vector<std::pair<std::string, Job::Woken>> Decisions::TakeWoken() {
-  std::vector<std::pair<std::string, Job::Woken>> woken;
+std::vector<std::pair<std::string, OrderBook::Woken>> Decisions::TakeWoken() {
+  std::vector<std::pair<std::string, OrderBook::Woken>> woken;
   for (auto& [name, job] : jobs_) {
-    Job::Woken of_job = job->TakeWoken();
+    OrderBook::Woken of_job = job->TakeWoken();
     if (of_job.all || !of_job.ranks.empty()) woken.emplace_back(name, std::move(of_job));
   }
   return woken;

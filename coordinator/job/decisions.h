@@ -22,15 +22,18 @@ class Decisions {
   explicit Decisions(const DecisionOptions& options,
                      std::shared_ptr<LayoutTable> layouts = std::make_shared<LayoutTable>())
       : options_(options), layouts_(std::move(layouts)) {}
+  Decisions(const Decisions&) = delete;
+  Decisions& operator=(const Decisions&) = delete;
 
   const DecisionOptions& options() const { return options_; }
 
-  // Returns the environment of an event at `now`. If nothing was called for longer than half a lease, the coordinator
-  // itself was stopped (SIGSTOP, a suspended machine). That time does not count, because the silence is nobody's fault.
-  Environment At(absl::Time now, absl::Time wall);
+  // Returns the moment of an event that comes at `now`. If nothing was called for longer than half a lease, the
+  // coordinator itself was stopped (SIGSTOP, a suspended machine). That time does not count, because the silence is
+  // nobody's fault.
+  Moment At(absl::Time now, absl::Time wall);
 
   // Makes the job if it is new. INVALID_ARGUMENT (BAD_JOB_NAME).
-  absl::StatusOr<Job*> JobFor(const std::string& name, const Environment& environment);
+  absl::StatusOr<Job*> JobFor(const std::string& name, const Moment& moment);
   // Null if there is none of this name.
   Job* Find(const std::string& name);
 
@@ -39,9 +42,9 @@ class Decisions {
 
   LayoutTable& layouts() { return *layouts_; }
   // The bytes of a layout have come. Tells every job.
-  void AddLayout(const std::string& digest, uint64_t bytes, const Environment& environment);
+  void AddLayout(const std::string& digest, uint64_t bytes, const Moment& moment);
   // As AddLayout, of a layout that is in the table already.
-  void OnLayout(const std::string& digest, const Environment& environment);
+  void OnLayout(const std::string& digest, const Moment& moment);
 
   // Says for how long in all the coordinator has not been able to listen: that time counts against no lease.
   void set_deaf(absl::Duration deaf) { deaf_ = deaf; }
@@ -49,18 +52,16 @@ class Decisions {
   // Whether there is no job.
   bool empty() const { return jobs_.empty(); }
   bool busy() const;
-  std::vector<CoreAction> TakeActions() { return std::exchange(actions_, {}); }
-  std::vector<std::string> TakeLog() { return std::exchange(log_, {}); }
+  std::vector<CoreAction> TakeActions() { return std::exchange(effects_.actions, {}); }
+  std::vector<std::string> TakeLog() { return std::exchange(effects_.log, {}); }
   // The jobs of which agents' orders may have changed since the last call, other than by the agents' own reports.
-  std::vector<std::pair<std::string, Job::Woken>> TakeWoken();
+  std::vector<std::pair<std::string, OrderBook::Woken>> TakeWoken();
 
  private:
   const DecisionOptions options_;
   const std::shared_ptr<LayoutTable> layouts_;
+  Effects effects_;
   std::map<std::string, std::unique_ptr<Job>> jobs_;
-  std::vector<CoreAction> actions_;
-  std::vector<std::string> log_;
-  uint64_t next_ticket_ = 1;
   absl::Time last_now_ = absl::InfinitePast();
   absl::Duration skipped_ = absl::ZeroDuration();
   absl::Duration deaf_ = absl::ZeroDuration();

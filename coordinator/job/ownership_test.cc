@@ -25,7 +25,7 @@ class OwnershipTest : public testing::Test {
     return *decisions_;
   }
   Job& job() { return **decisions().JobFor("demo", At()); }
-  Environment At() { return decisions().At(now_, now_); }
+  Moment At() { return decisions().At(now_, now_); }
 
   v1::AgentIdentity Identity(uint32_t rank) {
     v1::AgentIdentity identity;

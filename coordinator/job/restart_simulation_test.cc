@@ -110,7 +110,7 @@ class World : private Simulation {
 
   void Tick() {
     decisions_->Tick(now_, now_);
-    InCore([](const Environment&) {});
+    InCore([](const Moment&) {});
     for (const Rank& rank : ranks_) {
       if (rank.outcome || now_ - std::max(rank.started, last_event_) <= Longest()) continue;
       Violation(absl::StrCat("rank ", rank.number, " waits for step ", step_, " for ",
@@ -122,24 +122,22 @@ class World : private Simulation {
   absl::Duration Longest() const { return coordinator_restarts_ ? kLongest + 2 * kPhaseTimeout : kLongest; }
 
   void Execute(uint64_t epoch, const CoreAction& action) {
-    std::function<void(Job&, const Environment&)> reply = [](Job&, const Environment&) {};
+    std::function<void(Job&, const Moment&)> reply = [](Job&, const Moment&) {};
     if (std::get_if<RecoverJob>(&action.what) != nullptr) {
       Recovered recovered;
       for (const auto& [key, verdict] : verdicts_) recovered.verdict.push_back(verdict);
       for (const auto& [step, attempt] : directories_) {
         if (!verdicts_.contains({step, attempt})) recovered.leftover.push_back({step, attempt, false});
       }
-      reply = [recovered](Job& job, const Environment& at) { job.OnRecovered(recovered, at); };
+      reply = [recovered](Job& job, const Moment& at) { job.OnRecovered(recovered, at); };
     } else if (const auto* read = std::get_if<ReadStep>(&action.what); read != nullptr) {
       Recovered recovered;
       for (const auto& [key, verdict] : verdicts_) {
         if (key.first == read->step) recovered.verdict.push_back(verdict);
       }
-      reply = [=](Job& job, const Environment& at) { job.OnStepRead(read->step, read->ticket, recovered, at); };
+      reply = [=](Job& job, const Moment& at) { job.OnStepRead(read->step, read->ticket, recovered, at); };
     } else if (const auto* plan = std::get_if<PlanSave>(&action.what); plan != nullptr) {
-      reply = [key = plan->key](Job& job, const Environment& at) {
-        job.OnSavePlanned(key, PlannedSave{"plan", 1}, at);
-      };
+      reply = [key = plan->key](Job& job, const Moment& at) { job.OnSavePlanned(key, PlannedSave{"plan", 1}, at); };
     } else if (const auto* reserve = std::get_if<ReserveAttempt>(&action.what); reserve != nullptr) {
       uint32_t attempt = reserve->above + 1;
       for (const auto& [step, number] : directories_) {
@@ -148,26 +146,26 @@ class World : private Simulation {
         Put(step, number, false, MakeError(Reason::kCoordinatorRestarted, "left"));
       }
       directories_.insert({reserve->step, attempt});
-      reply = [=, step = reserve->step, ticket = reserve->ticket](Job& job, const Environment& at) {
+      reply = [=, step = reserve->step, ticket = reserve->ticket](Job& job, const Moment& at) {
         job.OnReserved(step, ticket, Reserved{attempt, attempt}, at);
       };
     } else if (const auto* make = std::get_if<MakeManifest>(&action.what); make != nullptr) {
-      reply = [step = make->step, ticket = make->ticket](Job& job, const Environment& at) {
+      reply = [step = make->step, ticket = make->ticket](Job& job, const Moment& at) {
         job.OnManifest(step, ticket, MadeManifest{std::make_shared<std::string>("m"), 1}, at);
       };
     } else if (const auto* put = std::get_if<PutVerdict>(&action.what); put != nullptr) {
       const VerdictSummary standing = Put(put->step, put->attempt, put->manifest != nullptr, put->error);
-      reply = [=, step = put->step, ticket = put->ticket](Job& job, const Environment& at) {
+      reply = [=, step = put->step, ticket = put->ticket](Job& job, const Moment& at) {
         job.OnVerdict(step, ticket, PutOutcome{standing}, at);
       };
     } else if (const auto* remove = std::get_if<RemoveFiles>(&action.what); remove != nullptr) {
-      reply = [step = remove->step, ticket = remove->ticket](Job& job, const Environment& at) {
+      reply = [step = remove->step, ticket = remove->ticket](Job& job, const Moment& at) {
         job.OnRemoved(step, ticket, absl::OkStatus(), at);
       };
     }
     if (epoch != epoch_) return;
-    InCore([&](const Environment& environment) {
-      if (Job* job = decisions_->Find(kJob); job != nullptr) reply(*job, environment);
+    InCore([&](const Moment& moment) {
+      if (Job* job = decisions_->Find(kJob); job != nullptr) reply(*job, moment);
     });
   }
 
@@ -202,8 +200,8 @@ class World : private Simulation {
       *request.mutable_agent() = Identity(rank);
       request.set_world_size(static_cast<uint32_t>(ranks_.size()));
       request.set_predecessor(rank.registered_last);
-      InCore([&](const Environment& environment) {
-        if (!(*decisions_->JobFor(kJob, environment))->Register(request, environment).ok()) return;
+      InCore([&](const Moment& moment) {
+        if (!(*decisions_->JobFor(kJob, moment))->Register(request, moment).ok()) return;
         for (const Rank& other : ranks_) decisions_->layouts().Add(Layout(other.number), 1);
         agent.registered = true;
         rank.registered_last = agent.incarnation;
@@ -226,10 +224,10 @@ class World : private Simulation {
         if (rank.agent.incarnation == incarnation) rank.agent.registered = false;
         return;
       }
-      InCore([&](const Environment& environment) {
+      InCore([&](const Moment& moment) {
         Job* job = decisions_->Find(kJob);
-        if (job == nullptr || !job->Synchronize(request, environment).ok()) return;
-        After(Delay(), [this, &rank, incarnation, epoch = epoch_, orders = job->OrdersFor(rank.number, environment)] {
+        if (job == nullptr || !job->Synchronize(request, moment).ok()) return;
+        After(Delay(), [this, &rank, incarnation, epoch = epoch_, orders = job->OrdersFor(rank.number, moment)] {
           if (rank.agent.incarnation != incarnation || epoch != epoch_ || Chance(0.02)) return;
           for (const v1::SaveOrder& order : orders.saves()) Obey(rank, order);
         });

@@ -7,90 +7,32 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
-#include "coordinator/job/decisions.h"
+#include "coordinator/testing/job_fixture.h"
 
 namespace cairn {
 namespace {
 
-constexpr char kJob[] = "demo";
 constexpr int64_t kStep = 10;
-constexpr uint64_t kNonce = 7;
 
-class RestartedAgentTest : public testing::Test {
+class RestartedAgentTest : public JobFixture {
  protected:
   RestartedAgentTest() { Start(Recovered()); }
 
   // A coordinator that finds this in storage, and its agents.
   void Start(const Recovered& recovered) {
-    DecisionOptions options;
-    options.phase_timeout = absl::Seconds(20);
-    options.lease_ttl = absl::Minutes(10);  // nothing here ends by a lease
-    options.storage_timeout = absl::Seconds(5);
+    DecisionOptions options = Options();
     options.coordinator_epoch = ++epoch_;
-    decisions_ = std::make_unique<Decisions>(options);
-    actions_.clear();
-    for (int rank = 0; rank < 2; ++rank) {
-      decisions_->layouts().Add(Layout(rank), 1);
-      Register(rank);
-    }
-    ASSERT_TRUE(Take<RecoverJob>().has_value());
-    job().OnRecovered(recovered, At());
-  }
-  static std::string Layout(int rank) { return absl::StrCat("layout", rank); }
-  Environment At() { return decisions_->At(now_, now_); }
-  Job& job() { return **decisions_->JobFor(kJob, At()); }
-
-  void Register(int rank) {
-    v1::RegisterAgentRequest request;
-    *request.mutable_agent() = Identity(rank);
-    request.set_world_size(2);
-    if (incarnation_[rank] > 100) request.set_predecessor(incarnation_[rank] - 100);
-    const auto registered = job().Register(request, At());
-    ASSERT_TRUE(registered.ok()) << registered.status();
-  }
-  void Restart(int rank) {
-    incarnation_[rank] += 100;
-    Register(rank);
-  }
-  v1::AgentIdentity Identity(int rank) {
-    v1::AgentIdentity identity;
-    identity.set_job(kJob);
-    identity.set_rank(static_cast<uint32_t>(rank));
-    identity.set_incarnation(incarnation_[rank]);
-    return identity;
+    StartDecisions(options);
+    for (int rank = 0; rank < 2; ++rank) Register(rank);
+    Recover(recovered);
   }
   void Report(int rank, const std::vector<v1::SaveState>& saves = {}) {
-    v1::SynchronizeAgentRequest request;
-    *request.mutable_agent() = Identity(rank);
-    v1::TrainerState& state = *request.mutable_state()->mutable_trainer();
-    state.set_attached(true);
-    state.set_incarnation(static_cast<uint64_t>(50 + rank));
-    for (const v1::SaveState& save : saves) {
-      v1::SaveState& added = *request.mutable_state()->add_saves() = save;
-      added.set_trainer_incarnation(state.incarnation());
-    }
-    ASSERT_TRUE(job().Synchronize(request, At()).ok());
+    JobFixture::Report(rank, Trainer(rank), saves);
   }
-  void ReportNoTrainer(int rank) {
-    v1::SynchronizeAgentRequest request;
-    *request.mutable_agent() = Identity(rank);
-    ASSERT_TRUE(job().Synchronize(request, At()).ok());
-  }
-  v1::SaveState State(int rank, v1::SaveState::Phase phase, uint64_t call = 1) {
-    v1::SaveState state;
-    state.set_step(kStep);
-    state.set_call(call);
-    state.set_phase(phase);
-    state.set_layout_digest(Layout(rank));
-    if (phase >= v1::SaveState::STAGED) {
-      state.set_plan_digest("plan");
-      state.set_attempt(1);
-      state.set_attempt_nonce(kNonce);
-    }
-    return state;
+  static v1::SaveState State(int rank, v1::SaveState::Phase phase, uint64_t call = 1) {
+    return phase == v1::SaveState::BEGUN ? Begun(rank, kStep, call) : InAttempt(rank, kStep, phase, call);
   }
   static v1::SaveState Asked(uint32_t attempt, uint64_t number = 9) {
     v1::SaveState state;
@@ -101,33 +43,14 @@ class RestartedAgentTest : public testing::Test {
     return state;
   }
   // The order that answers this call.
-  v1::SaveOrder OrderOf(int rank, uint64_t call = 1) {
+  v1::SaveOrder AnswerTo(int rank, uint64_t call = 1) {
     const v1::SynchronizeAgentResponse orders = job().OrdersFor(rank, At());
     for (const v1::SaveOrder& order : orders.saves()) {
       if (order.call() == call || order.call() == 0) return order;
     }
     return {};
   }
-  static std::optional<Reason> ErrorOf(const v1::SaveOrder& order) { return ReasonOf(StatusFromProto(order.error())); }
   static std::string RanksOf(const v1::SaveOrder& order) { return MetadataOf(StatusFromProto(order.error()))["ranks"]; }
-
-  template <typename What>
-  std::optional<What> Take() {
-    for (CoreAction& action : decisions_->TakeActions()) actions_.push_back(std::move(action));
-    for (auto action = actions_.begin(); action != actions_.end(); ++action) {
-      if (!std::holds_alternative<What>(action->what)) continue;
-      What found = std::get<What>(std::move(action->what));
-      actions_.erase(action);
-      return found;
-    }
-    return std::nullopt;
-  }
-  void Pass(absl::Duration time) {
-    for (const absl::Time end = now_ + time; now_ < end;) {
-      now_ += std::min(absl::Duration(absl::Milliseconds(250)), end - now_);
-      decisions_->Tick(now_, now_);
-    }
-  }
   static VerdictSummary Verdict(uint32_t attempt, bool committed, absl::Status error = absl::OkStatus()) {
     VerdictSummary verdict;
     verdict.step = kStep;
@@ -136,16 +59,6 @@ class RestartedAgentTest : public testing::Test {
     verdict.error = std::move(error);
     verdict.bytes = 123;
     return verdict;
-  }
-  // Both ranks have begun, there are a plan and attempt 1.
-  void Number() {
-    for (int rank = 0; rank < 2; ++rank) Report(rank, {State(rank, v1::SaveState::BEGUN)});
-    if (const auto plan = Take<PlanSave>(); plan.has_value()) {
-      job().OnSavePlanned(plan->key, PlannedSave{"plan", 1}, At());
-    }
-    const auto reserve = Take<ReserveAttempt>();
-    ASSERT_TRUE(reserve.has_value());
-    job().OnReserved(kStep, reserve->ticket, Reserved{1, kNonce}, At());
   }
   // The abort of attempt 1 runs to its end; only rank 0 has an agent that was in it.
   void FinishAbort() {
@@ -159,18 +72,14 @@ class RestartedAgentTest : public testing::Test {
     job().OnRemoved(kStep, remove->ticket, absl::OkStatus(), At());
   }
 
-  absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
   uint64_t epoch_ = 0;
-  uint64_t incarnation_[2] = {1, 2};
-  std::unique_ptr<Decisions> decisions_;
-  std::vector<CoreAction> actions_;
 };
 
 TEST_F(RestartedAgentTest, Attempt_AgentRestarts_EndsAtOnceAndNamesTheRank) {
-  Number();
+  Number(kStep);
   Report(1, {State(1, v1::SaveState::STAGED)});
   Restart(1);
-  const v1::SaveOrder order = OrderOf(0);
+  const v1::SaveOrder order = AnswerTo(0);
   EXPECT_EQ(order.action(), v1::SaveOrder::ABORT);
   EXPECT_EQ(ErrorOf(order), Reason::kRankLost);
   EXPECT_EQ(RanksOf(order), "1");
@@ -179,13 +88,13 @@ TEST_F(RestartedAgentTest, Attempt_AgentRestarts_EndsAtOnceAndNamesTheRank) {
 TEST_F(RestartedAgentTest, Attempt_DurableRankRestarts_IsNeededAsLongAsAnotherWaitsForItsShards) {
   for (const bool waits : {false, true}) {
     Start(Recovered());
-    Number();
+    Number(kStep);
     Report(1, {State(1, v1::SaveState::WRITTEN)});
     v1::SaveState writing = State(0, v1::SaveState::WRITING);
     if (waits) writing.add_awaited_ranks(1);
     Report(0, {writing});
     Restart(1);
-    const v1::SaveOrder order = OrderOf(0);
+    const v1::SaveOrder order = AnswerTo(0);
     EXPECT_EQ(order.action(), waits ? v1::SaveOrder::ABORT : v1::SaveOrder::WRITE);
     if (waits) {
       EXPECT_EQ(ErrorOf(order), Reason::kRankLost);
@@ -206,26 +115,26 @@ TEST_F(RestartedAgentTest, Request_WaitsForAgreement_EndsToo) {
 }
 
 TEST_F(RestartedAgentTest, AskedSave_SaveIsLive_HearsItsVerdictWhenAllDo) {
-  Number();
+  Number(kStep);
   Report(1, {State(1, v1::SaveState::STAGED)});
   Restart(1);
   Report(1, {Asked(1)});
-  EXPECT_EQ(OrderOf(1, 9).action(), v1::SaveOrder::WAIT);
+  EXPECT_EQ(AnswerTo(1, 9).action(), v1::SaveOrder::WAIT);
   FinishAbort();
-  const v1::SaveOrder told = OrderOf(1, 9);
+  const v1::SaveOrder told = AnswerTo(1, 9);
   EXPECT_EQ(told.action(), v1::SaveOrder::ABORTED);
   EXPECT_EQ(told.attempt(), 1u);
   EXPECT_EQ(ErrorOf(told), Reason::kRankLost);
   EXPECT_EQ(RanksOf(told), "1");
-  EXPECT_EQ(told.error().message(), OrderOf(0).error().message()) << "all hear the same";
+  EXPECT_EQ(told.error().message(), AnswerTo(0).error().message()) << "all hear the same";
 }
 
 TEST_F(RestartedAgentTest, AskedSave_ItsFilesAreDurable_IsToldOfTheCommit) {
-  Number();
+  Number(kStep);
   for (int rank = 0; rank < 2; ++rank) Report(rank, {State(rank, v1::SaveState::WRITTEN)});
   Restart(1);
   Report(1, {Asked(1)});
-  EXPECT_EQ(OrderOf(1, 9).action(), v1::SaveOrder::WAIT);
+  EXPECT_EQ(AnswerTo(1, 9).action(), v1::SaveOrder::WAIT);
   const auto make = Take<MakeManifest>();
   ASSERT_TRUE(make.has_value());
   job().OnManifest(kStep, make->ticket, MadeManifest{std::make_shared<std::string>("m"), 1}, At());
@@ -234,9 +143,9 @@ TEST_F(RestartedAgentTest, AskedSave_ItsFilesAreDurable_IsToldOfTheCommit) {
   const uint64_t orders = job().orders_version(1);
   job().OnVerdict(kStep, put->ticket, PutOutcome{Verdict(1, true)}, At());
   EXPECT_GT(job().orders_version(1), orders) << "whoever waits for orders is woken";
-  EXPECT_EQ(OrderOf(1, 9).action(), v1::SaveOrder::COMMITTED);
-  EXPECT_EQ(OrderOf(1, 9).bytes(), 123u);
-  EXPECT_EQ(OrderOf(1, 9).directory(), "demo/000000000010/0001");
+  EXPECT_EQ(AnswerTo(1, 9).action(), v1::SaveOrder::COMMITTED);
+  EXPECT_EQ(AnswerTo(1, 9).bytes(), 123u);
+  EXPECT_EQ(AnswerTo(1, 9).directory(), "demo/000000000010/0001");
 }
 
 TEST_F(RestartedAgentTest, AskedSave_OthersSave_NeitherOpensNorJoinsNorDelays) {
@@ -246,8 +155,8 @@ TEST_F(RestartedAgentTest, AskedSave_OthersSave_NeitherOpensNorJoinsNorDelays) {
   Report(1, {Asked(1)});
   EXPECT_FALSE(Take<PlanSave>().has_value()) << "rank 1 has not begun";
   Pass(absl::Seconds(20));
-  EXPECT_EQ(ErrorOf(OrderOf(0)), Reason::kRankLate) << "nor is it waited for any longer";
-  EXPECT_EQ(RanksOf(OrderOf(0)), "1");
+  EXPECT_EQ(ErrorOf(AnswerTo(0)), Reason::kRankLate) << "nor is it waited for any longer";
+  EXPECT_EQ(RanksOf(AnswerTo(0)), "1");
 }
 
 TEST_F(RestartedAgentTest, AskedSave_CoordinatorRestarted_IsAnsweredByStorage) {
@@ -255,14 +164,14 @@ TEST_F(RestartedAgentTest, AskedSave_CoordinatorRestarted_IsAnsweredByStorage) {
   recovered.verdict = {Verdict(1, false, MakeError(Reason::kRankLost, "rank 1 was lost")), Verdict(3, true)};
   Start(recovered);
   Report(1, {Asked(1, 11), Asked(2, 12), Asked(3, 13), Asked(4, 14), Asked(0, 15)});
-  EXPECT_EQ(OrderOf(1, 11).action(), v1::SaveOrder::ABORTED);
-  EXPECT_EQ(ErrorOf(OrderOf(1, 11)), Reason::kRankLost);
-  EXPECT_EQ(OrderOf(1, 12).action(), v1::SaveOrder::ABORTED) << "a higher attempt began, so this one had ended";
-  EXPECT_EQ(ErrorOf(OrderOf(1, 12)), Reason::kSuperseded);
-  EXPECT_EQ(OrderOf(1, 13).action(), v1::SaveOrder::COMMITTED);
-  EXPECT_EQ(OrderOf(1, 14).action(), v1::SaveOrder::ABORTED) << "another attempt's commit is not its";
-  EXPECT_EQ(ErrorOf(OrderOf(1, 14)), Reason::kNotCommitted);
-  EXPECT_EQ(OrderOf(1, 15).action(), v1::SaveOrder::ABORTED);
+  EXPECT_EQ(AnswerTo(1, 11).action(), v1::SaveOrder::ABORTED);
+  EXPECT_EQ(ErrorOf(AnswerTo(1, 11)), Reason::kRankLost);
+  EXPECT_EQ(AnswerTo(1, 12).action(), v1::SaveOrder::ABORTED) << "a higher attempt began, so this one had ended";
+  EXPECT_EQ(ErrorOf(AnswerTo(1, 12)), Reason::kSuperseded);
+  EXPECT_EQ(AnswerTo(1, 13).action(), v1::SaveOrder::COMMITTED);
+  EXPECT_EQ(AnswerTo(1, 14).action(), v1::SaveOrder::ABORTED) << "another attempt's commit is not its";
+  EXPECT_EQ(ErrorOf(AnswerTo(1, 14)), Reason::kNotCommitted);
+  EXPECT_EQ(AnswerTo(1, 15).action(), v1::SaveOrder::ABORTED);
 }
 
 TEST_F(RestartedAgentTest, AskedSave_UnfinishedAttempt_WaitsForItsTombstone) {
@@ -270,7 +179,7 @@ TEST_F(RestartedAgentTest, AskedSave_UnfinishedAttempt_WaitsForItsTombstone) {
   recovered.leftover = {{kStep, 1, false}};
   Start(recovered);
   Report(1, {Asked(1)});
-  EXPECT_EQ(OrderOf(1, 9).action(), v1::SaveOrder::WAIT) << "ranks may come back with it";
+  EXPECT_EQ(AnswerTo(1, 9).action(), v1::SaveOrder::WAIT) << "ranks may come back with it";
   // Asking does not keep it alive.
   for (int i = 0; i < 25 && !Take<PutVerdict>().has_value(); ++i) {
     Pass(absl::Minutes(1));
@@ -283,8 +192,8 @@ TEST_F(RestartedAgentTest, AskedSave_UnfinishedAttempt_WaitsForItsTombstone) {
       break;
     }
   }
-  EXPECT_EQ(OrderOf(1, 9).action(), v1::SaveOrder::ABORTED);
-  EXPECT_EQ(ErrorOf(OrderOf(1, 9)), Reason::kCoordinatorRestarted);
+  EXPECT_EQ(AnswerTo(1, 9).action(), v1::SaveOrder::ABORTED);
+  EXPECT_EQ(ErrorOf(AnswerTo(1, 9)), Reason::kCoordinatorRestarted);
 }
 
 TEST_F(RestartedAgentTest, AskedSave_WhoseVerdictCouldNotBeRead_IsReadAgain) {
@@ -293,8 +202,8 @@ TEST_F(RestartedAgentTest, AskedSave_WhoseVerdictCouldNotBeRead_IsReadAgain) {
   recovered.verdict[0].damaged = true;
   Start(recovered);
   Report(1, {Asked(1)});
-  EXPECT_EQ(OrderOf(1, 9).action(), v1::SaveOrder::WAIT);
-  EXPECT_TRUE(HasReason(StatusFromProto(OrderOf(1, 9).stalled()), Reason::kStorageError));
+  EXPECT_EQ(AnswerTo(1, 9).action(), v1::SaveOrder::WAIT);
+  EXPECT_TRUE(HasReason(StatusFromProto(AnswerTo(1, 9).stalled()), Reason::kStorageError));
   auto read = Take<ReadStep>();
   ASSERT_TRUE(read.has_value());
   job().OnStepRead(kStep, read->ticket, recovered, At());
@@ -305,49 +214,49 @@ TEST_F(RestartedAgentTest, AskedSave_WhoseVerdictCouldNotBeRead_IsReadAgain) {
   ASSERT_TRUE(read.has_value());
   recovered.verdict = {Verdict(1, true)};
   job().OnStepRead(kStep, read->ticket, recovered, At());
-  EXPECT_EQ(OrderOf(1, 9).action(), v1::SaveOrder::COMMITTED);
+  EXPECT_EQ(AnswerTo(1, 9).action(), v1::SaveOrder::COMMITTED);
 }
 
 TEST_F(RestartedAgentTest, OpenCall_AttemptWasAborted_HearsItsVerdictFromTheNextAgent) {
-  Number();
+  Number(kStep);
   Restart(1);
   Report(1, {State(1, v1::SaveState::BEGUN)});  // the client repeats its call
   FinishAbort();
   Report(0);  // rank 0 has been told, and trains on
   Pass(absl::Seconds(2));
-  EXPECT_EQ(OrderOf(1).action(), v1::SaveOrder::ABORTED) << "it does not begin an attempt that nobody else joins";
-  EXPECT_EQ(ErrorOf(OrderOf(1)), Reason::kRankLost);
-  EXPECT_EQ(OrderOf(1).attempt(), 1u);
+  EXPECT_EQ(AnswerTo(1).action(), v1::SaveOrder::ABORTED) << "it does not begin an attempt that nobody else joins";
+  EXPECT_EQ(ErrorOf(AnswerTo(1)), Reason::kRankLost);
+  EXPECT_EQ(AnswerTo(1).attempt(), 1u);
   // The next one begins anew.
   Report(1, {State(1, v1::SaveState::BEGUN, 2)});
   Pass(absl::Seconds(2));
-  EXPECT_EQ(OrderOf(1, 2).action(), v1::SaveOrder::WAIT);
+  EXPECT_EQ(AnswerTo(1, 2).action(), v1::SaveOrder::WAIT);
   EXPECT_TRUE(job().Get({kStep, ""}, 0, At())->ok());
 }
 
 TEST_F(RestartedAgentTest, OpenCall_OthersTryAgain_IsTakenByTheNextAttempt) {
-  Number();
+  Number(kStep);
   Restart(1);
   FinishAbort();
   Report(1, {State(1, v1::SaveState::BEGUN)});  // begins again as well, and is the first to do so
-  EXPECT_EQ(OrderOf(1).action(), v1::SaveOrder::WAIT);
+  EXPECT_EQ(AnswerTo(1).action(), v1::SaveOrder::WAIT);
   Pass(absl::Milliseconds(500));
   Report(0, {State(0, v1::SaveState::BEGUN, 2)});
   Report(1, {State(1, v1::SaveState::BEGUN)});
   EXPECT_TRUE(Take<ReserveAttempt>().has_value()) << "both are in it";
   Pass(absl::Seconds(2));
-  EXPECT_NE(OrderOf(1).action(), v1::SaveOrder::ABORTED) << "and nobody is told of the one before";
+  EXPECT_NE(AnswerTo(1).action(), v1::SaveOrder::ABORTED) << "and nobody is told of the one before";
 }
 
 TEST_F(RestartedAgentTest, Trainer_AskedForTheVerdict_IsNotToldItAgain) {
-  Number();
+  Number(kStep);
   Restart(1);
   FinishAbort();
   Report(1, {Asked(1)});
-  EXPECT_EQ(OrderOf(1, 9).action(), v1::SaveOrder::ABORTED);
+  EXPECT_EQ(AnswerTo(1, 9).action(), v1::SaveOrder::ABORTED);
   Report(1, {State(1, v1::SaveState::BEGUN, 3)});
   Pass(absl::Seconds(2));
-  EXPECT_EQ(OrderOf(1, 3).action(), v1::SaveOrder::WAIT);
+  EXPECT_EQ(AnswerTo(1, 3).action(), v1::SaveOrder::WAIT);
 }
 
 TEST_F(RestartedAgentTest, OpenCall_ComesLate_IsAnsweredWhateverItsNumber) {
@@ -355,12 +264,12 @@ TEST_F(RestartedAgentTest, OpenCall_ComesLate_IsAnsweredWhateverItsNumber) {
   Report(0, {State(0, v1::SaveState::BEGUN)});
   Report(1);
   Pass(absl::Seconds(20));
-  EXPECT_EQ(ErrorOf(OrderOf(0)), Reason::kRankLate);
+  EXPECT_EQ(ErrorOf(AnswerTo(0)), Reason::kRankLate);
   Report(0);
   Report(1, {State(1, v1::SaveState::BEGUN, 17)});
   Pass(absl::Seconds(2));
-  EXPECT_EQ(OrderOf(1, 17).action(), v1::SaveOrder::ABORTED);
-  EXPECT_EQ(ErrorOf(OrderOf(1, 17)), Reason::kRankLate);
+  EXPECT_EQ(AnswerTo(1, 17).action(), v1::SaveOrder::ABORTED);
+  EXPECT_EQ(ErrorOf(AnswerTo(1, 17)), Reason::kRankLate);
 }
 
 TEST_F(RestartedAgentTest, CallThatComesBackAfterItsAttemptEnded_HearsOfIt) {
@@ -372,15 +281,15 @@ TEST_F(RestartedAgentTest, CallThatComesBackAfterItsAttemptEnded_HearsOfIt) {
     staged.clear_attempt_nonce();
     Report(0, {staged});
     Restart(0);
-    Report(0);                              // its trainer was told by its agent
-    if (!with_trainer) ReportNoTrainer(1);  // it has just started
+    Report(0);                                    // its trainer was told by its agent
+    if (!with_trainer) JobFixture::Report(1, 0);  // it has just started
     staged.set_layout_digest(Layout(1));
     Report(1, {staged});
-    EXPECT_EQ(OrderOf(1).action(), v1::SaveOrder::WAIT) << "all may try again together";
+    EXPECT_EQ(AnswerTo(1).action(), v1::SaveOrder::WAIT) << "all may try again together";
     Pass(absl::Seconds(2));
-    EXPECT_EQ(OrderOf(1).action(), with_trainer ? v1::SaveOrder::ABORTED : v1::SaveOrder::WAIT);
+    EXPECT_EQ(AnswerTo(1).action(), with_trainer ? v1::SaveOrder::ABORTED : v1::SaveOrder::WAIT);
     if (with_trainer) {
-      EXPECT_EQ(ErrorOf(OrderOf(1)), Reason::kRankLost);
+      EXPECT_EQ(ErrorOf(AnswerTo(1)), Reason::kRankLost);
     }
   }
 }

@@ -96,15 +96,14 @@ class World : private Simulation {
     options.lease_ttl = kLease;
     options.storage_timeout = kStorageTimeout;
     decisions_ = std::make_unique<Decisions>(options);
-    last_tick_ = absl::InfinitePast();
     ++generation_;
   }
 
   template <typename Function>
   void InCore(Function function) {
-    const Environment environment = decisions_->At(now_, now_);
-    function(environment);
-    CheckBookkeeping(environment);
+    const Moment moment = decisions_->At(now_, now_);
+    function(moment);
+    CheckBookkeeping();
     std::vector<CoreAction> actions = decisions_->TakeActions();
     for (const std::string& line : decisions_->TakeLog()) {
       Log(absl::StrCat("epoch=", epoch_, " ", line));
@@ -118,12 +117,10 @@ class World : private Simulation {
   }
 
   // What is kept with every event must be what follows from looking at everything.
-  void CheckBookkeeping(const Environment& environment) {
+  void CheckBookkeeping() {
     Job* job = decisions_->Find(kJob);
     if (job == nullptr) return;
-    Environment last_tick = environment;
-    last_tick.now = last_tick_;
-    const std::string missed = job->Inconsistency(last_tick);
+    const std::string missed = job->Inconsistency();
     if (!missed.empty()) Violation(missed);
   }
 
@@ -137,7 +134,7 @@ class World : private Simulation {
   void Tick() {
     if (now_ >= coordinator_frozen_until_) {
       decisions_->Tick(now_, now_);
-      InCore([this](const Environment& environment) { last_tick_ = environment.now; });
+      InCore([](const Moment&) {});
     }
     After(absl::Milliseconds(100), [this] { Tick(); });
   }
@@ -178,8 +175,8 @@ class World : private Simulation {
     const absl::Status error = MakeError(Reason::kStorageError, "the storage failed");
     const auto reply = [&](auto function) {
       if (generation != generation_) return;
-      InCore([&](const Environment& environment) {
-        if (Job* job = decisions_->Find(kJob); job != nullptr) function(*job, environment);
+      InCore([&](const Moment& moment) {
+        if (Job* job = decisions_->Find(kJob); job != nullptr) function(*job, moment);
       });
     };
     if (std::get_if<RecoverJob>(&action.what) != nullptr) {
@@ -193,23 +190,21 @@ class World : private Simulation {
           }
         }
       }
-      reply([&](Job& job, const Environment& environment) {
-        job.OnRecovered(fails ? absl::StatusOr<Recovered>(error) : recovered, environment);
+      reply([&](Job& job, const Moment& moment) {
+        job.OnRecovered(fails ? absl::StatusOr<Recovered>(error) : recovered, moment);
       });
     } else if (const auto* read = std::get_if<ReadStep>(&action.what); read != nullptr) {
       Recovered recovered;
       for (const auto& [key, verdict] : verdicts_) {
         if (key.first == read->step) recovered.verdict.push_back(verdict);
       }
-      reply([&](Job& job, const Environment& environment) {
-        job.OnStepRead(read->step, read->ticket, fails ? absl::StatusOr<Recovered>(error) : recovered, environment);
+      reply([&](Job& job, const Moment& moment) {
+        job.OnStepRead(read->step, read->ticket, fails ? absl::StatusOr<Recovered>(error) : recovered, moment);
       });
     } else if (const auto* plan = std::get_if<PlanSave>(&action.what); plan != nullptr) {
       std::string digest = "plan:";
       for (const std::string& layout : plan->layout) absl::StrAppend(&digest, layout);
-      reply([&](Job& job, const Environment& environment) {
-        job.OnSavePlanned(plan->key, PlannedSave{digest, 1}, environment);
-      });
+      reply([&](Job& job, const Moment& moment) { job.OnSavePlanned(plan->key, PlannedSave{digest, 1}, moment); });
     } else if (const auto* reserve = std::get_if<ReserveAttempt>(&action.what); reserve != nullptr) {
       absl::StatusOr<uint32_t> attempt = reserve->above + 1;
       for (const auto& [key, verdict] : verdicts_) {
@@ -238,14 +233,14 @@ class World : private Simulation {
       if (attempt.ok()) directories_[reserve->step].insert(*attempt);
       // The coordinator that asked is dead; the next one hears of the directory when it recovers.
       if (attempt.ok() && generation != generation_) orphans_.insert({reserve->step, *attempt});
-      reply([&](Job& job, const Environment& environment) {
+      reply([&](Job& job, const Moment& moment) {
         job.OnReserved(reserve->step, reserve->ticket,
                        attempt.ok() ? absl::StatusOr<Reserved>(Reserved{*attempt, *attempt}) : attempt.status(),
-                       environment);
+                       moment);
       });
     } else if (const auto* make = std::get_if<MakeManifest>(&action.what); make != nullptr) {
-      reply([&](Job& job, const Environment& environment) {
-        job.OnManifest(make->step, make->ticket, MadeManifest{std::make_shared<std::string>("m"), 1}, environment);
+      reply([&](Job& job, const Moment& moment) {
+        job.OnManifest(make->step, make->ticket, MadeManifest{std::make_shared<std::string>("m"), 1}, moment);
       });
     } else if (const auto* put = std::get_if<PutVerdict>(&action.what); put != nullptr) {
       // A failure before it took effect, after it, or before an effect that comes later: of the last two the shell
@@ -260,9 +255,7 @@ class World : private Simulation {
       } else if (failure == 3) {
         After(absl::Milliseconds(1 + Pick(4000)), [this, late = *put] { Put(late.step, late.attempt, late); });
       }
-      reply([&](Job& job, const Environment& environment) {
-        job.OnVerdict(put->step, put->ticket, outcome, environment);
-      });
+      reply([&](Job& job, const Moment& moment) { job.OnVerdict(put->step, put->ticket, outcome, moment); });
     } else if (const auto* remove = std::get_if<RemoveFiles>(&action.what); remove != nullptr) {
       const std::pair<int64_t, uint32_t> key{remove->step, remove->attempt};
       if (!verdicts_.contains(key) || verdicts_[key].committed) {
@@ -271,8 +264,8 @@ class World : private Simulation {
       }
       for (const Agent& agent : agents_) files_.erase({remove->step, remove->attempt, agent.rank});
       directories_[remove->step].erase(remove->attempt);
-      reply([&](Job& job, const Environment& environment) {
-        job.OnRemoved(remove->step, remove->ticket, absl::OkStatus(), environment);
+      reply([&](Job& job, const Moment& moment) {
+        job.OnRemoved(remove->step, remove->ticket, absl::OkStatus(), moment);
       });
     }
   }
@@ -298,11 +291,11 @@ class World : private Simulation {
       request.set_world_size(static_cast<uint32_t>(agents_.size()));
       Send([this, &agent, incarnation, request] {
         if (request.agent().coordinator_epoch() > epoch_) return;
-        InCore([&](const Environment& environment) {
-          const auto job = decisions_->JobFor(kJob, environment);
-          const auto response = (*job)->Register(request, environment);
+        InCore([&](const Moment& moment) {
+          const auto job = decisions_->JobFor(kJob, moment);
+          const auto response = (*job)->Register(request, moment);
           if (!response.ok()) return;
-          for (const Agent& other : agents_) decisions_->AddLayout(Layout(other), 1, environment);
+          for (const Agent& other : agents_) decisions_->AddLayout(Layout(other), 1, moment);
           Send([&agent, incarnation, answer = *response] {
             if (agent.incarnation != incarnation || answer.coordinator_epoch() < agent.epoch) return;
             agent.epoch = answer.coordinator_epoch();
@@ -324,13 +317,13 @@ class World : private Simulation {
     *state.mutable_arm() = agent.arm;
     for (const auto& [step, save] : agent.saves) *state.add_saves() = save;
     const auto deliver = [this, &agent, incarnation, request] {
-      InCore([&](const Environment& environment) {
+      InCore([&](const Moment& moment) {
         Job* job = decisions_->Find(kJob);
         absl::Status status = request.agent().coordinator_epoch() != epoch_ ? MakeError(Reason::kStaleEpoch, "epoch")
                               : job == nullptr                              ? MakeError(Reason::kNotRegistered, "job")
-                                                                            : job->Synchronize(request, environment);
+                                                                            : job->Synchronize(request, moment);
         v1::SynchronizeAgentResponse orders;
-        if (status.ok()) orders = job->OrdersFor(agent.rank, environment);
+        if (status.ok()) orders = job->OrdersFor(agent.rank, moment);
         Send([this, &agent, incarnation, status, orders] {
           if (agent.incarnation != incarnation || now_ < agent.frozen_until) return;
           if (HasReason(status, Reason::kStaleIncarnation)) {
@@ -510,11 +503,11 @@ class World : private Simulation {
     request.set_request_id(absl::StrCat("r", ++next_id_));
     request.mutable_timeout()->set_seconds(15);
     Send([this, request] {
-      InCore([&](const Environment& environment) {
-        const auto job = decisions_->JobFor(kJob, environment);
-        const auto checkpoint = (*job)->Create(request, false, environment);
+      InCore([&](const Moment& moment) {
+        const auto job = decisions_->JobFor(kJob, moment);
+        const auto checkpoint = (*job)->Create(request, false, moment);
         if (checkpoint.has_value() && checkpoint->ok()) asked_[request.request_id()] = {epoch_, now_};
-        if (Chance(0.1)) (*job)->Cancel({std::nullopt, request.request_id()}, environment);
+        if (Chance(0.1)) (*job)->Cancel({std::nullopt, request.request_id()}, moment);
       });
     });
   }
@@ -577,12 +570,12 @@ class World : private Simulation {
         }
       }
     }
-    InCore([&](const Environment& environment) {
+    InCore([&](const Moment& moment) {
       Job* job = decisions_->Find(kJob);
       if (job == nullptr) return;
       for (const auto& [id, asked] : asked_) {
         if (asked.first != epoch_) continue;
-        const auto checkpoint = job->Get({std::nullopt, id}, 0, environment);
+        const auto checkpoint = job->Get({std::nullopt, id}, 0, moment);
         if (!checkpoint.has_value() || !checkpoint->ok()) continue;  // forgotten: it ended long ago
         const auto state = (*checkpoint)->state();
         const bool stalled = state == v1::Checkpoint::COMMITTING && (*checkpoint)->has_error();
@@ -598,7 +591,6 @@ class World : private Simulation {
   uint64_t next_id_ = 100;
 
   std::vector<Agent> agents_;
-  absl::Time last_tick_ = absl::InfinitePast();
   std::unique_ptr<Decisions> decisions_;
   uint64_t epoch_ = 0;
   uint64_t generation_ = 0;

@@ -251,7 +251,7 @@ void Load::Advance(JobContext& context) {
       const uint64_t wish = member.state.round_bytes();
       if (wish != 0) make.round_bytes = make.round_bytes == 0 ? wish : std::min(make.round_bytes, wish);
     }
-    ticket_ = make.ticket = context.next_ticket++;
+    ticket_ = make.ticket = context.NewTicket();
     progress_base_ = context.now;
     context.Do(std::move(make));
     return;

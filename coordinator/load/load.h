@@ -58,7 +58,7 @@ class Load {
   void OnPlanned(uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, JobContext& context);
 
   // The order for a call that is in this operation.
-  v1::LoadOrder OrderFor(const Member& member, const v1::LoadState& state, const JobContext& context) const;
+  v1::LoadOrder OrderFor(const v1::LoadState& state) const;
   v1::Load View(const JobContext& context) const;
 
  private:

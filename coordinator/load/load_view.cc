@@ -7,7 +7,7 @@
 
 namespace cairn {
 
-v1::LoadOrder Load::OrderFor(const Member&, const v1::LoadState& state, const JobContext&) const {
+v1::LoadOrder Load::OrderFor(const v1::LoadState& state) const {
   v1::LoadOrder order;
   order.set_number(state.number());
   order.set_trainer_incarnation(state.trainer_incarnation());

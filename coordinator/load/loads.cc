@@ -107,7 +107,7 @@ void Loads::Forget(const Membership& members) {
 }
 
 v1::LoadOrder Loads::OrderFor(const Member& member, const v1::LoadState& state, const JobContext& context) const {
-  if (const Load* load = Find(member.rank, state); load != nullptr) return load->OrderFor(member, state, context);
+  if (const Load* load = Find(member.rank, state); load != nullptr) return load->OrderFor(state);
   v1::LoadOrder order;
   order.set_number(state.number());
   order.set_trainer_incarnation(state.trainer_incarnation());

@@ -108,8 +108,8 @@ class World : private Simulation {
 
   template <typename Function>
   void InCore(Function function) {
-    const Environment environment = decisions_->At(now_, now_);
-    function(environment);
+    const Moment moment = decisions_->At(now_, now_);
+    function(moment);
     for (const std::string& line : decisions_->TakeLog()) {
       Log(absl::StrCat("epoch=", epoch_, " ", line));
     }
@@ -121,7 +121,7 @@ class World : private Simulation {
   }
 
   void Execute(const CoreAction& action) {
-    InCore([&](const Environment& environment) {
+    InCore([&](const Moment& moment) {
       Job* job = decisions_->Find(kJob);
       if (job == nullptr) return;
       if (std::holds_alternative<RecoverJob>(action.what)) {
@@ -129,7 +129,7 @@ class World : private Simulation {
         verdict.step = 7;
         verdict.attempt = 1;
         verdict.committed = true;
-        job->OnRecovered(Recovered{{verdict}, {}}, environment);
+        job->OnRecovered(Recovered{{verdict}, {}}, moment);
       } else if (const auto* plan = std::get_if<PlanLoad>(&action.what); plan != nullptr) {
         if (plan->layout.size() != ranks_.size()) Violation("a plan for some of the ranks");
         PlannedLoad planned;
@@ -138,14 +138,14 @@ class World : private Simulation {
         planned.plan_digest = "plan";
         // The token follows from the operation alone, as a load's secret does.
         planned.transfer_token = absl::StrCat(epoch_, " ", plan->number);
-        job->OnLoadPlanned(plan->number, plan->ticket, planned, environment);
+        job->OnLoadPlanned(plan->number, plan->ticket, planned, moment);
       }
     });
   }
 
   void Tick() {
     decisions_->Tick(now_, now_);
-    InCore([](const Environment&) {});
+    InCore([](const Moment&) {});
     After(absl::Milliseconds(100), [this] { Tick(); });
   }
 
@@ -239,8 +239,8 @@ class World : private Simulation {
       *request.mutable_agent() = Identity(rank);
       request.set_world_size(static_cast<uint32_t>(ranks_.size()));
       Send([this, &rank, request] {
-        InCore([&](const Environment& environment) {
-          const auto response = (*decisions_->JobFor(kJob, environment))->Register(request, environment);
+        InCore([&](const Moment& moment) {
+          const auto response = (*decisions_->JobFor(kJob, moment))->Register(request, moment);
           if (!response.ok()) return;
           for (const Rank& each : ranks_) decisions_->layouts().Add(absl::StrCat("layout", each.rank), 1);
           Send([&rank, agent = request.agent().incarnation(), epoch = response->coordinator_epoch()] {
@@ -260,16 +260,16 @@ class World : private Simulation {
     trainer.set_incarnation(rank.trainer);
     for (const auto& [key, call] : rank.calls) *request.mutable_state()->add_loads() = call;
     Send([this, &rank, request] {
-      InCore([&](const Environment& environment) {
+      InCore([&](const Moment& moment) {
         Job* job = decisions_->Find(kJob);
         if (request.agent().coordinator_epoch() != epoch_ || job == nullptr ||
-            !job->Synchronize(request, environment).ok()) {
+            !job->Synchronize(request, moment).ok()) {
           Send([&rank, agent = request.agent().incarnation()] {
             if (rank.agent == agent) rank.registered = false;
           });
           return;
         }
-        Send([this, &rank, agent = request.agent().incarnation(), orders = job->OrdersFor(rank.rank, environment)] {
+        Send([this, &rank, agent = request.agent().incarnation(), orders = job->OrdersFor(rank.rank, moment)] {
           if (rank.agent == agent && orders.coordinator_epoch() == rank.epoch) Obey(rank, orders);
         });
       });

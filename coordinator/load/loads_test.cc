@@ -12,31 +12,18 @@
 #include "common/base/time_proto.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
-#include "coordinator/job/decisions.h"
+#include "coordinator/testing/job_fixture.h"
 
 namespace cairn {
 namespace {
 
-constexpr char kJob[] = "demo";
-
-class LoadsTest : public testing::Test {
+class LoadsTest : public JobFixture {
  protected:
   LoadsTest() { Start(2); }
 
   void Start(int ranks) {
-    ranks_ = ranks;
-    DecisionOptions options;
-    options.phase_timeout = absl::Seconds(20);
-    options.lease_ttl = absl::Minutes(10);  // agents are not what ends here
-    options.storage_timeout = absl::Seconds(5);
-    decisions_ = std::make_unique<Decisions>(options);
-    for (int rank = 0; rank < ranks; ++rank) {
-      decisions_->layouts().Add(Layout(rank), 1);
-      v1::RegisterAgentRequest request;
-      *request.mutable_agent() = Identity(rank);
-      request.set_world_size(static_cast<uint32_t>(ranks));
-      EXPECT_TRUE(job().Register(request, At()).ok());
-    }
+    StartDecisions(Options(), ranks);
+    for (int rank = 0; rank < ranks; ++rank) Register(rank);
     Recovered recovered;
     for (int64_t step : {3, 5, 7}) {
       VerdictSummary verdict;
@@ -45,29 +32,13 @@ class LoadsTest : public testing::Test {
       verdict.committed = true;
       recovered.verdict.push_back(verdict);
     }
-    job().OnRecovered(recovered, At());
-    decisions_->TakeActions();
-  }
-  static std::string Layout(int rank) { return absl::StrCat("layout", rank); }
-  static uint64_t Trainer(int rank) { return static_cast<uint64_t>(100 + rank); }
-  Environment At() { return decisions_->At(now_, now_); }
-  Job& job() { return **decisions_->JobFor(kJob, At()); }
-  v1::AgentIdentity Identity(int rank) {
-    v1::AgentIdentity identity;
-    identity.set_job(kJob);
-    identity.set_rank(static_cast<uint32_t>(rank));
-    identity.set_incarnation(static_cast<uint64_t>(1 + rank));
-    return identity;
+    Recover(recovered);
   }
   // What the rank's agent says: its trainer (0: none), and its calls.
   void Report(int rank, uint64_t trainer, const std::vector<v1::LoadState>& calls = {}) {
-    v1::SynchronizeAgentRequest request;
-    *request.mutable_agent() = Identity(rank);
-    v1::TrainerState& state = *request.mutable_state()->mutable_trainer();
-    state.set_attached(trainer != 0);
-    state.set_incarnation(trainer);
-    for (const v1::LoadState& call : calls) *request.mutable_state()->add_loads() = call;
-    ASSERT_TRUE(job().Synchronize(request, At()).ok());
+    v1::AgentState state = StateWith(trainer);
+    for (const v1::LoadState& call : calls) *state.add_loads() = call;
+    Synchronize(rank, state);
   }
   void Report(int rank, const v1::LoadState& call) { Report(rank, call.trainer_incarnation(), {call}); }
   v1::LoadState Call(int rank, uint64_t number, uint64_t trainer = 0) {
@@ -120,17 +91,8 @@ class LoadsTest : public testing::Test {
     }
     return false;
   }
-  void Pass(absl::Duration time) {
-    for (const absl::Time end = now_ + time; now_ < end;) {
-      now_ += std::min(absl::Duration(absl::Milliseconds(500)), end - now_);
-      decisions_->Tick(now_, now_);
-    }
-  }
 
-  int ranks_ = 0;
   std::vector<std::pair<int64_t, absl::Status>> passed_over_;  // by each plan
-  absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
-  std::unique_ptr<Decisions> decisions_;
 };
 
 TEST_F(LoadsTest, Apply_OpenCalls_MeetWhateverTheirNumbers) {

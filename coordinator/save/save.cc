@@ -370,7 +370,7 @@ void Save::AdvanceForward(JobContext& context) {
   if (phase_ == Phase::kAborting || !has_plan()) return;
   if (attempt_ == 0) {
     if (reserve_ticket_ != 0) return;
-    reserve_ticket_ = context.next_ticket++;
+    reserve_ticket_ = context.NewTicket();
     reserve_time_ = context.now;
     const bool allow =
         std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.state.allow_dropped_names(); });
@@ -391,7 +391,7 @@ void Save::AdvanceForward(JobContext& context) {
     make.replica_checksum.emplace_back(rank.state.replica_checksums().begin(), rank.state.replica_checksums().end());
   }
   make.replicas_must_match = check_replicas_;
-  manifest_ticket_ = make.ticket = context.next_ticket++;
+  manifest_ticket_ = make.ticket = context.NewTicket();
   manifest_time_ = context.now;
   context.Do(std::move(make));
 }

@@ -35,7 +35,7 @@ inline constexpr absl::Duration kSaveFailureGrace = absl::Milliseconds(500);
 // that try again together do so within moments.
 inline constexpr absl::Duration kNextAttemptGrace = absl::Seconds(1);
 
-// A function of reports, results and `context.now`. Its effects are actions in `context.actions`. Not thread-safe.
+// A function of reports, results and `context.now`. Its effects are actions of the context. Not thread-safe.
 class Save {
  public:
   enum class Phase { kCollecting, kWriting, kCommitting, kCommitted, kAborting, kAborted };

@@ -179,14 +179,14 @@ size_t Save::Unstopped(const JobContext& context) const {
 }
 
 void Save::PutManifest(JobContext& context) {
-  verdict_ticket_ = context.next_ticket++;
+  verdict_ticket_ = context.NewTicket();
   verdict_ticket_is_manifest_ = true;
   context.Do(PutVerdict{step_, attempt_, attempt_nonce_, manifest_->manifest, manifest_->bins, absl::OkStatus(),
                         request_ids_.empty() ? "" : request_ids_.front(), verdict_ticket_});
 }
 
 void Save::PutTombstone(const absl::Status& error, JobContext& context) {
-  verdict_ticket_ = context.next_ticket++;
+  verdict_ticket_ = context.NewTicket();
   verdict_ticket_is_manifest_ = false;
   context.Do(PutVerdict{step_, attempt_, attempt_nonce_, nullptr, nullptr, error,
                         request_ids_.empty() ? "" : request_ids_.front(), verdict_ticket_});
@@ -222,7 +222,7 @@ void Save::AdvanceAbort(JobContext& context) {
     return;
   }
   if (unstopped_ > 0 && context.now - abort_time_ < context.options.lease_ttl) return;
-  remove_ticket_ = context.next_ticket++;
+  remove_ticket_ = context.NewTicket();
   remove_time_ = context.now;
   context.Do(RemoveFiles{step_, attempt_, remove_ticket_});
 }

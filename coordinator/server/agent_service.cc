@@ -52,9 +52,9 @@ absl::Status AgentService::Authenticate(const grpc::CallbackServerContext& conte
                                         bool uploaded) {
   CAIRN_RETURN_IF_ERROR(CheckToken(context, token_));
   CAIRN_RETURN_IF_ERROR(CheckEpoch(agent));
-  return dispatcher_.Event(agent.job(), [&](Decisions& decisions, const Environment& environment) {
+  return dispatcher_.Event(agent.job(), [&](Decisions& decisions, const Moment& moment) {
     Job* job = decisions.Find(agent.job());
-    return job == nullptr ? NotRegistered(agent) : job->Touch(agent, uploaded, environment);
+    return job == nullptr ? NotRegistered(agent) : job->Touch(agent, uploaded, moment);
   });
 }
 
@@ -76,10 +76,9 @@ grpc::ServerUnaryReactor* AgentService::RegisterAgent(grpc::CallbackServerContex
   }
   if (absl::Status status = CheckAddresses(*request); !status.ok()) return FinishNow(context, status);
   const auto registered = dispatcher_.Event(
-      agent.job(),
-      [&](Decisions& decisions, const Environment& environment) -> absl::StatusOr<v1::RegisterAgentResponse> {
-        CAIRN_ASSIGN_OR_RETURN(Job * job, decisions.JobFor(agent.job(), environment));
-        return job->Register(*request, environment);
+      agent.job(), [&](Decisions& decisions, const Moment& moment) -> absl::StatusOr<v1::RegisterAgentResponse> {
+        CAIRN_ASSIGN_OR_RETURN(Job * job, decisions.JobFor(agent.job(), moment));
+        return job->Register(*request, moment);
       });
   if (!registered.ok()) return FinishNow(context, registered.status());
   *response = *registered;
@@ -94,9 +93,9 @@ grpc::ServerUnaryReactor* AgentService::SynchronizeAgent(grpc::CallbackServerCon
   if (!status.ok()) return FinishNow(context, status);
   const v1::AgentIdentity agent = request->agent();
   const int rank = static_cast<int>(agent.rank());
-  status = dispatcher_.Event(agent.job(), [&](Decisions& decisions, const Environment& environment) {
+  status = dispatcher_.Event(agent.job(), [&](Decisions& decisions, const Moment& moment) {
     Job* job = decisions.Find(agent.job());
-    return job == nullptr ? NotRegistered(agent) : job->Synchronize(*request, environment);
+    return job == nullptr ? NotRegistered(agent) : job->Synchronize(*request, moment);
   });
   if (!status.ok()) return FinishNow(context, status);
   const absl::Duration max_wait = std::min(DurationOf(request->max_wait()), options_.lease_ttl / 3);
@@ -106,7 +105,7 @@ grpc::ServerUnaryReactor* AgentService::SynchronizeAgent(grpc::CallbackServerCon
   // The orders are only put together anew when something that they depend on has changed.
   auto version = std::make_shared<uint64_t>(0);
   const auto poll = [agent, rank, known, next_delay, version](
-                        Decisions& decisions, const Environment& environment,
+                        Decisions& decisions, const Moment& moment,
                         bool last) -> std::optional<absl::StatusOr<v1::SynchronizeAgentResponse>> {
     Job* job = decisions.Find(agent.job());
     const Member* member = job == nullptr ? nullptr : job->members().Find(rank);
@@ -114,7 +113,7 @@ grpc::ServerUnaryReactor* AgentService::SynchronizeAgent(grpc::CallbackServerCon
     if (!last && (*version == job->orders_version(rank) || (known != 0 && job->KnowsOrders(rank, known)))) {
       return std::nullopt;
     }
-    v1::SynchronizeAgentResponse orders = job->OrdersFor(rank, environment);
+    v1::SynchronizeAgentResponse orders = job->OrdersFor(rank, moment);
     *version = job->orders_version(rank);
     if (!last && known != 0 && orders.revision() <= known) return std::nullopt;
     SetDuration(next_delay, *orders.mutable_next_delay());
@@ -191,10 +190,10 @@ grpc::ServerUnaryReactor* AgentService::GetTransferPeers(grpc::CallbackServerCon
   if (!status.ok()) return FinishNow(context, status);
   auto told = dispatcher_.Event(
       request->agent().job(),
-      [&](Decisions& decisions, const Environment& environment) -> absl::StatusOr<v1::GetTransferPeersResponse> {
+      [&](Decisions& decisions, const Moment& moment) -> absl::StatusOr<v1::GetTransferPeersResponse> {
         Job* job = decisions.Find(agent.job());
         if (job == nullptr) return NotRegistered(agent);
-        CAIRN_RETURN_IF_ERROR(job->Touch(agent, /*uploaded=*/false, environment));
+        CAIRN_RETURN_IF_ERROR(job->Touch(agent, /*uploaded=*/false, moment));
         return TransferPeersFor(*request, job->members());
       });
   if (!told.ok()) return FinishNow(context, told.status());
@@ -210,11 +209,10 @@ grpc::ServerUnaryReactor* AgentService::UnregisterAgent(grpc::CallbackServerCont
   if (status.ok()) status = CheckEpoch(request->agent());
   if (!status.ok()) return FinishNow(context, status);
   layouts_.Forget(NameOf(request->agent()));
-  return FinishNow(
-      context, dispatcher_.Event(request->agent().job(), [&](Decisions& decisions, const Environment& environment) {
-        Job* job = decisions.Find(request->agent().job());
-        return job == nullptr ? NotRegistered(request->agent()) : job->Unregister(request->agent(), environment);
-      }));
+  return FinishNow(context, dispatcher_.Event(request->agent().job(), [&](Decisions& decisions, const Moment& moment) {
+    Job* job = decisions.Find(request->agent().job());
+    return job == nullptr ? NotRegistered(request->agent()) : job->Unregister(request->agent(), moment);
+  }));
 }
 
 }  // namespace cairn

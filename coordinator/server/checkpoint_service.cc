@@ -61,13 +61,12 @@ grpc::ServerUnaryReactor* CheckpointService::CreateCheckpoint(grpc::CallbackServ
     return FinishNow(context, MakeError(Reason::kBadRequest, "a timeout must not be negative"));
   }
   const v1::CreateCheckpointRequest create = *request;
-  return dispatcher_.Hold(
-      context, {create.job()}, kPatience, response,
-      [create](Decisions& decisions, const Environment& environment, bool last) -> CheckpointAnswer {
-        const auto job = decisions.JobFor(create.job(), environment);
-        if (!job.ok()) return job.status();
-        return (*job)->Create(create, /*patient=*/!last, environment);
-      });
+  return dispatcher_.Hold(context, {create.job()}, kPatience, response,
+                          [create](Decisions& decisions, const Moment& moment, bool last) -> CheckpointAnswer {
+                            const auto job = decisions.JobFor(create.job(), moment);
+                            if (!job.ok()) return job.status();
+                            return (*job)->Create(create, /*patient=*/!last, moment);
+                          });
 }
 
 grpc::ServerUnaryReactor* CheckpointService::GetCheckpoint(grpc::CallbackServerContext* context,
@@ -77,10 +76,10 @@ grpc::ServerUnaryReactor* CheckpointService::GetCheckpoint(grpc::CallbackServerC
   const std::string name = request->job();
   const CheckpointKey key = KeyOf(*request);
   return dispatcher_.Hold(context, {name}, kPatience, response,
-                          [name, key](Decisions& decisions, const Environment& environment, bool) -> CheckpointAnswer {
-                            const auto job = decisions.JobFor(name, environment);
+                          [name, key](Decisions& decisions, const Moment& moment, bool) -> CheckpointAnswer {
+                            const auto job = decisions.JobFor(name, moment);
                             if (!job.ok()) return job.status();
-                            return (*job)->Get(key, 0, environment);
+                            return (*job)->Get(key, 0, moment);
                           });
 }
 
@@ -95,11 +94,11 @@ grpc::ServerUnaryReactor* CheckpointService::WaitCheckpoint(grpc::CallbackServer
   const uint64_t epoch = options_.coordinator_epoch;
   auto begun = std::make_shared<absl::Time>(absl::InfinitePast());
   return dispatcher_.Hold(context, {name}, MaxWait(request->has_max_wait(), request->max_wait()), response,
-                          [name, key, known, known_epoch, epoch, begun](
-                              Decisions& decisions, const Environment& environment, bool last) -> CheckpointAnswer {
-                            const auto job = decisions.JobFor(name, environment);
+                          [name, key, known, known_epoch, epoch, begun](Decisions& decisions, const Moment& moment,
+                                                                        bool last) -> CheckpointAnswer {
+                            const auto job = decisions.JobFor(name, moment);
                             if (!job.ok()) return job.status();
-                            auto checkpoint = (*job)->Get(key, known_epoch, environment);
+                            auto checkpoint = (*job)->Get(key, known_epoch, moment);
                             if (!checkpoint.has_value() || !checkpoint->ok()) return checkpoint;
                             // What came back from before a restart is told only if it is certain.
                             const bool unsure = (*checkpoint)->state() == v1::Checkpoint::PREPARING &&
@@ -108,9 +107,9 @@ grpc::ServerUnaryReactor* CheckpointService::WaitCheckpoint(grpc::CallbackServer
                             const v1::Checkpoint::State state = (*checkpoint)->state();
                             const bool ended = state == v1::Checkpoint::COMMITTED || state == v1::Checkpoint::ABORTED ||
                                                state == v1::Checkpoint::DAMAGED;
-                            if (*begun == absl::InfinitePast()) *begun = environment.now;
+                            if (*begun == absl::InfinitePast()) *begun = moment.now;
                             // Ends are told at once, mere progress at a pace that people can follow.
-                            const bool soon = known != 0 && !ended && environment.now - *begun < kProgressInterval;
+                            const bool soon = known != 0 && !ended && moment.now - *begun < kProgressInterval;
                             if (!last && (!news || unsure || soon)) return std::nullopt;
                             return checkpoint;
                           });
@@ -123,10 +122,10 @@ grpc::ServerUnaryReactor* CheckpointService::CancelCheckpoint(grpc::CallbackServ
   const std::string name = request->job();
   const CheckpointKey key = KeyOf(*request);
   return dispatcher_.Hold(context, {name}, kPatience, response,
-                          [name, key](Decisions& decisions, const Environment& environment, bool) -> CheckpointAnswer {
-                            const auto job = decisions.JobFor(name, environment);
+                          [name, key](Decisions& decisions, const Moment& moment, bool) -> CheckpointAnswer {
+                            const auto job = decisions.JobFor(name, moment);
                             if (!job.ok()) return job.status();
-                            return (*job)->Cancel(key, environment);
+                            return (*job)->Cancel(key, moment);
                           });
 }
 
@@ -190,11 +189,11 @@ grpc::ServerUnaryReactor* CheckpointService::HoldJob(grpc::CallbackServerContext
                                                      uint64_t known, absl::Duration max_wait, v1::Job* response) {
   auto begun = std::make_shared<absl::Time>(absl::InfinitePast());
   return dispatcher_.Hold(context, {name}, max_wait, response,
-                          [this, name, known, begun](Decisions& decisions, const Environment& environment,
+                          [this, name, known, begun](Decisions& decisions, const Moment& moment,
                                                      bool last) -> std::optional<absl::StatusOr<v1::Job>> {
-                            const auto job = decisions.JobFor(name, environment);
+                            const auto job = decisions.JobFor(name, moment);
                             if (!job.ok()) return job.status();
-                            (*job)->EnsureRecovered(environment);
+                            (*job)->EnsureRecovered(moment);
                             if (!(*job)->known()) {
                               if (!(*job)->recovered() && !last) return std::nullopt;
                               return MakeError(
@@ -202,10 +201,10 @@ grpc::ServerUnaryReactor* CheckpointService::HoldJob(grpc::CallbackServerContext
                                   absl::StrCat("no agent of job ", name, " is registered, and it has no checkpoint"),
                                   {{"job", name}});
                             }
-                            if (*begun == absl::InfinitePast()) *begun = environment.now;
-                            const bool soon = known != 0 && environment.now - *begun < kProgressInterval;
+                            if (*begun == absl::InfinitePast()) *begun = moment.now;
+                            const bool soon = known != 0 && moment.now - *begun < kProgressInterval;
                             if (!last && ((*job)->revision() <= known || soon)) return std::nullopt;
-                            v1::Job view = (*job)->View(environment);
+                            v1::Job view = (*job)->View(moment);
                             view.set_stalled_storage_calls(static_cast<uint32_t>(dispatcher_.stalled_calls()));
                             return view;
                           });

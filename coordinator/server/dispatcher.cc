@@ -136,8 +136,8 @@ void Dispatcher::OnLayout(const std::string& digest) {
     Effects effects;
     {
       MutexLock lock(cell->mutex);
-      const Environment environment = cell->decisions.At(clock_.SteadyNow(), clock_.WallNow());
-      cell->decisions.OnLayout(digest, environment);
+      const Moment moment = cell->decisions.At(clock_.SteadyNow(), clock_.WallNow());
+      cell->decisions.OnLayout(digest, moment);
       Collect(*cell, effects);
     }
     Release(std::move(effects));
@@ -165,25 +165,24 @@ void Dispatcher::WatchWorkers() {
     LogLine(clock_, absl::StrCat("event=storage-stalled calls=", stalled));
 }
 
-std::optional<Dispatcher::Answer> Dispatcher::Ask(Cell& cell, const AnswerPoll& poll, const Environment& environment,
-                                                  bool last) {
-  std::optional<Answer> answer = poll(cell.decisions, environment, last);
+std::optional<Dispatcher::Answer> Dispatcher::Ask(Cell& cell, const AnswerPoll& poll, const Moment& moment, bool last) {
+  std::optional<Answer> answer = poll(cell.decisions, moment, last);
   if (last && !answer.has_value()) {
     answer = Answer{MakeError(Reason::kStorageStalled, "the coordinator has not heard from its storage yet")};
   }
   return answer;
 }
 
-bool Dispatcher::TryAnswer(Cell& cell, const Held& held, const Environment& environment, Effects& effects) {
-  std::optional<Answer> answer = Ask(cell, held.poll, environment, /*last=*/stopped_);
+bool Dispatcher::TryAnswer(Cell& cell, const Held& held, const Moment& moment, Effects& effects) {
+  std::optional<Answer> answer = Ask(cell, held.poll, moment, /*last=*/stopped_);
   if (!answer.has_value()) return false;
   effects.answers.emplace_back(held.call, *std::move(answer));
   return true;
 }
 
 void Dispatcher::Collect(Cell& cell, Effects& effects, bool people) {
-  const Environment environment = cell.decisions.At(clock_.SteadyNow(), clock_.WallNow());
-  const auto answered = [&](const auto& entry) { return TryAnswer(cell, entry.second, environment, effects); };
+  const Moment moment = cell.decisions.At(clock_.SteadyNow(), clock_.WallNow());
+  const auto answered = [&](const auto& entry) { return TryAnswer(cell, entry.second, moment, effects); };
   for (const auto& [job, woken] : cell.decisions.TakeWoken()) {
     people = people || woken.all;
     if (woken.all) absl::erase_if(cell.agents, answered);
@@ -222,12 +221,12 @@ grpc::ServerUnaryReactor* Dispatcher::HoldAnswer(grpc::CallbackServerContext* co
   std::shared_ptr<HeldCall> call;
   {
     MutexLock lock(cell->mutex);
-    const Environment environment = cell->decisions.At(clock_.SteadyNow(), clock_.WallNow());
+    const Moment moment = cell->decisions.At(clock_.SteadyNow(), clock_.WallNow());
     if (const auto earlier = cell->agents.find(caller.rank); earlier != cell->agents.end()) {
-      effects.answers.emplace_back(earlier->second.call, *Ask(*cell, earlier->second.poll, environment, /*last=*/true));
+      effects.answers.emplace_back(earlier->second.call, *Ask(*cell, earlier->second.poll, moment, /*last=*/true));
       cell->agents.erase(earlier);
     }
-    now = Ask(*cell, poll, environment, /*last=*/stopped_ || max_wait <= absl::ZeroDuration());
+    now = Ask(*cell, poll, moment, /*last=*/stopped_ || max_wait <= absl::ZeroDuration());
     if (!now.has_value()) {
       // The call's end takes the lock too, so it cannot come before the call stands in its list.
       call = HeldCall::Start(max_wait,
@@ -254,8 +253,8 @@ void Dispatcher::OnEnd(Cell& cell, const Caller& caller, HeldCall& call, bool ti
     const auto end = [&](auto& calls, auto held) {
       if (held == calls.end() || held->second.call.get() != &call) return;
       if (timer) {
-        const Environment environment = cell.decisions.At(clock_.SteadyNow(), clock_.WallNow());
-        effects.answers.emplace_back(held->second.call, *Ask(cell, held->second.poll, environment, /*last=*/true));
+        const Moment moment = cell.decisions.At(clock_.SteadyNow(), clock_.WallNow());
+        effects.answers.emplace_back(held->second.call, *Ask(cell, held->second.poll, moment, /*last=*/true));
       }
       calls.erase(held);
     };
@@ -327,8 +326,8 @@ void Dispatcher::Execute(const CoreAction& action) {
   const std::string& name = action.job;
   // A job that was forgotten meanwhile needs no result.
   const auto apply = [&](auto function) {
-    Event(name, [&](Decisions& decisions, const Environment& environment) {
-      if (Job* job = decisions.Find(name); job != nullptr) function(*job, environment);
+    Event(name, [&](Decisions& decisions, const Moment& moment) {
+      if (Job* job = decisions.Find(name); job != nullptr) function(*job, moment);
       return 0;
     });
   };
@@ -343,20 +342,20 @@ void Dispatcher::Execute(const CoreAction& action) {
             return WithMemory(absl::StrCat("for ", name), [&] { return executor_.Run(name, what); });
           }
         }();
-        apply([&](Job& job, const Environment& environment) {
-          if constexpr (std::is_same_v<What, RecoverJob>) job.OnRecovered(result, environment);
-          if constexpr (std::is_same_v<What, ReadStep>) job.OnStepRead(what.step, what.ticket, result, environment);
-          if constexpr (std::is_same_v<What, PlanSave>) job.OnSavePlanned(what.key, result, environment);
+        apply([&](Job& job, const Moment& moment) {
+          if constexpr (std::is_same_v<What, RecoverJob>) job.OnRecovered(result, moment);
+          if constexpr (std::is_same_v<What, ReadStep>) job.OnStepRead(what.step, what.ticket, result, moment);
+          if constexpr (std::is_same_v<What, PlanSave>) job.OnSavePlanned(what.key, result, moment);
           if constexpr (std::is_same_v<What, ReserveAttempt>) {
-            job.OnReserved(what.step, what.ticket, result, environment);
+            job.OnReserved(what.step, what.ticket, result, moment);
           }
           if constexpr (std::is_same_v<What, MakeManifest>) {
-            job.OnManifest(what.step, what.ticket, result, environment);
+            job.OnManifest(what.step, what.ticket, result, moment);
           }
-          if constexpr (std::is_same_v<What, PutVerdict>) job.OnVerdict(what.step, what.ticket, result, environment);
-          if constexpr (std::is_same_v<What, RemoveFiles>) job.OnRemoved(what.step, what.ticket, result, environment);
+          if constexpr (std::is_same_v<What, PutVerdict>) job.OnVerdict(what.step, what.ticket, result, moment);
+          if constexpr (std::is_same_v<What, RemoveFiles>) job.OnRemoved(what.step, what.ticket, result, moment);
           if constexpr (std::is_same_v<What, PlanLoad>) {
-            job.OnLoadPlanned(what.number, what.ticket, result, environment);
+            job.OnLoadPlanned(what.number, what.ticket, result, moment);
           }
         });
         // Nobody waits for it.

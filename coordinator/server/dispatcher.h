@@ -39,8 +39,8 @@ class Dispatcher {
   // Says under the lock what a held call answers, or nothing if it must wait on. `last` means that its time is over, so
   // that it must answer. It must not hold pointers to the call's request.
   template <typename Response>
-  using Poll = std::function<std::optional<absl::StatusOr<Response>>(Decisions& decisions,
-                                                                     const Environment& environment, bool last)>;
+  using Poll =
+      std::function<std::optional<absl::StatusOr<Response>>(Decisions& decisions, const Moment& moment, bool last)>;
 
   Dispatcher(const DecisionOptions& options, Executor& executor, LayoutStore& layouts, const Clock& clock, int workers);
   ~Dispatcher() { Stop(); }
@@ -52,8 +52,8 @@ class Dispatcher {
     Effects effects;
     auto result = [&] {
       MutexLock lock(cell->mutex);
-      const Environment environment = cell->decisions.At(clock_.SteadyNow(), clock_.WallNow());
-      auto value = function(cell->decisions, environment);
+      const Moment moment = cell->decisions.At(clock_.SteadyNow(), clock_.WallNow());
+      auto value = function(cell->decisions, moment);
       Collect(*cell, effects);
       return value;
     }();
@@ -83,9 +83,9 @@ class Dispatcher {
   grpc::ServerUnaryReactor* Hold(grpc::CallbackServerContext* context, const Caller& caller, absl::Duration max_wait,
                                  Response* response, std::type_identity_t<Poll<Response>> poll) {
     return HoldAnswer(context, caller, max_wait,
-                      [response, poll = std::move(poll)](Decisions& decisions, const Environment& environment,
+                      [response, poll = std::move(poll)](Decisions& decisions, const Moment& moment,
                                                          bool last) -> std::optional<Answer> {
-                        std::optional<absl::StatusOr<Response>> made = poll(decisions, environment, last);
+                        std::optional<absl::StatusOr<Response>> made = poll(decisions, moment, last);
                         if (!made.has_value()) return std::nullopt;
                         return AnswerWith(*std::move(made), response);
                       });
@@ -122,8 +122,7 @@ class Dispatcher {
     // Writes the response; called without the lock, by whoever may answer.
     std::function<void()> respond = nullptr;
   };
-  using AnswerPoll =
-      std::function<std::optional<Answer>(Decisions& decisions, const Environment& environment, bool last)>;
+  using AnswerPoll = std::function<std::optional<Answer>(Decisions& decisions, const Moment& moment, bool last)>;
 
   template <typename Response>
   static Answer AnswerWith(absl::StatusOr<Response> made, Response* response) {
@@ -161,13 +160,13 @@ class Dispatcher {
   grpc::ServerUnaryReactor* HoldAnswer(grpc::CallbackServerContext* context, const Caller& caller,
                                        absl::Duration max_wait, AnswerPoll poll);
   grpc::ServerUnaryReactor* AnswerOnWorker(std::function<Answer()> work, std::shared_ptr<Admission::Place> place);
-  static std::optional<Answer> Ask(Cell& cell, const AnswerPoll& poll, const Environment& environment, bool last)
+  static std::optional<Answer> Ask(Cell& cell, const AnswerPoll& poll, const Moment& moment, bool last)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(cell.mutex);
   // Takes the answers of the held calls that the last event may have answered, and what else it has brought. `people`:
   // asks those of people whatever it was.
   void Collect(Cell& cell, Effects& effects, bool people = false) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cell.mutex);
   // True if the held call is answered now. The answer is in `effects`.
-  bool TryAnswer(Cell& cell, const Held& held, const Environment& environment, Effects& effects)
+  bool TryAnswer(Cell& cell, const Held& held, const Moment& moment, Effects& effects)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(cell.mutex);
   void Release(Effects effects);
   void OnEnd(Cell& cell, const Caller& caller, HeldCall& call, bool timer);

@@ -47,7 +47,7 @@ class Service final : public v1::AgentCoordinationService::CallbackService {
                                              v1::SynchronizeAgentResponse* response) override {
     return dispatcher_.Hold(
         context, {"demo"}, absl::Minutes(1), response,
-        [node = request->agent().job()](Decisions&, const Environment&,
+        [node = request->agent().job()](Decisions&, const Moment&,
                                         bool last) -> std::optional<absl::StatusOr<v1::SynchronizeAgentResponse>> {
           if (!last) return std::nullopt;
           v1::SynchronizeAgentResponse made;

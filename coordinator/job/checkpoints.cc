@@ -1,0 +1,99 @@
+#include "coordinator/job/checkpoints.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/time_proto.h"
+#include "common/status/reason.h"
+#include "common/status/status_proto.h"
+#include "common/storage/checkpoint_path.h"
+#include "coordinator/decision/rank_error.h"
+
+namespace cairn {
+
+bool Checkpoints::Knows(const std::string& request_id) const {
+  const CheckpointKey key{std::nullopt, request_id};
+  return requests_.Contains(request_id) || saves_.Find(key) != nullptr || verdicts_.Find(key) != nullptr;
+}
+
+std::optional<absl::StatusOr<v1::Checkpoint>> Checkpoints::Find(const CheckpointKey& key, uint64_t known_epoch,
+                                                                const JobContext& context) const {
+  if (const Save* save = saves_.Find(key); save != nullptr) {
+    v1::Checkpoint view = save->View(context);
+    if (key.by_request()) view.set_request_id(key.request_id);
+    return view;
+  }
+  if (const SaveRequest* request = requests_.Find(key); request != nullptr) return requests_.View(*request, context);
+  if (!recovery_.done()) {
+    if (!recovery_.error().ok()) return recovery_.error();
+    return std::nullopt;
+  }
+  if (const VerdictSummary* verdict = verdicts_.Find(key); verdict != nullptr) return View(*verdict, context);
+  const bool from_before = key.by_request() && known_epoch != 0 && known_epoch < context.options.coordinator_epoch;
+  if (from_before) return ViewFromBefore(key, known_epoch, context);
+  return NotCommitted(key, context);
+}
+
+std::optional<v1::Checkpoint> Checkpoints::Shown(const JobContext& context) const {
+  const Save* save = saves_.Shown();
+  if (save != nullptr && !save->ended()) return save->View(context);
+  // A request that waits, or that has failed since, must not be hidden by an older commit.
+  if (const SaveRequest* request = requests_.Shown(); request != nullptr) return requests_.View(*request, context);
+  if (save != nullptr) return save->View(context);
+  return std::nullopt;
+}
+
+v1::Checkpoint Checkpoints::View(const VerdictSummary& verdict, const JobContext& context) {
+  v1::Checkpoint view;
+  view.set_job(context.job);
+  view.set_step(verdict.step);
+  view.set_attempt(verdict.attempt);
+  view.set_request_id(verdict.request_id);
+  view.set_coordinator_epoch(context.options.coordinator_epoch);
+  view.set_revision(1);
+  view.set_state(verdict.committed ? v1::Checkpoint::COMMITTED
+                 : verdict.damaged ? v1::Checkpoint::DAMAGED
+                                   : v1::Checkpoint::ABORTED);
+  view.set_data_directory(AttemptDirectory(context.job, verdict.step, verdict.attempt));
+  if (verdict.committed) {
+    view.set_bytes(verdict.bytes);
+    view.set_world_size(verdict.world_size);
+    SetTimestamp(verdict.commit_time, *view.mutable_commit_time());
+    // If a save ended before the coordinator's start, only its end is known.
+    SetTimestamp(verdict.commit_time, *view.mutable_create_time());
+  } else {
+    *view.mutable_error() = StatusToProto(verdict.error);
+  }
+  return view;
+}
+
+v1::Checkpoint Checkpoints::ViewFromBefore(const CheckpointKey& key, uint64_t known_epoch, const JobContext& context) {
+  v1::Checkpoint lost;
+  lost.set_job(context.job);
+  lost.set_request_id(key.request_id);
+  const bool waiting = context.now - context.started < 2 * context.options.lease_ttl;
+  // Until it is certain, the answer carries the epoch of the coordinator that the caller knows, so that the caller
+  // asks with that epoch again.
+  lost.set_coordinator_epoch(waiting ? known_epoch : context.options.coordinator_epoch);
+  lost.set_revision(waiting ? 1 : 2);
+  lost.set_state(waiting ? v1::Checkpoint::PREPARING : v1::Checkpoint::ABORTED);
+  if (!waiting) {
+    *lost.mutable_error() = StatusToProto(OperationError(Reason::kCoordinatorRestarted, context, {"save"},
+                                                         "no rank had begun the save when the coordinator restarted"));
+  }
+  return lost;
+}
+
+absl::Status Checkpoints::NotCommitted(const CheckpointKey& key, const JobContext& context) {
+  const std::string what = key.step.has_value() ? absl::StrCat(context.job, "@", *key.step)
+                           : key.by_request()   ? absl::StrCat(context.job, ": request ", key.request_id)
+                                                : context.job;
+  ErrorMetadata metadata = {{"job", context.job}};
+  if (key.step.has_value()) metadata.emplace_back("step", absl::StrCat(*key.step));
+  return MakeError(
+      Reason::kNotCommitted,
+      absl::StrCat(what, key.step.has_value() || key.by_request() ? " was never saved" : " has no checkpoint"),
+      metadata);
+}
+
+}  // namespace cairn

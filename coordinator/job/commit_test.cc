@@ -1,0 +1,178 @@
+// How a save ends if storage fails, hangs, or answers late: nobody is told an end before it is certain.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <utility>
+
+#include "common/status/reason.h"
+#include "common/status/status_proto.h"
+#include "coordinator/testing/job_fixture.h"
+
+namespace cairn {
+namespace {
+
+class CommitTest : public TwoRankFixture {
+ protected:
+  void Doubt(const PutVerdict& put) {
+    job().OnVerdict(put.step, put.ticket, PutOutcome{MakeError(Reason::kStorageError, "I/O error"), true}, At());
+  }
+  // Step 1's manifest may stand when its files are found to be gone. Returns what is put next.
+  PutVerdict LoseFilesInDoubt() {
+    Doubt(BringToCommit(1));
+    Pass(absl::Seconds(1));
+    const PutVerdict again = Take<PutVerdict>().value_or(PutVerdict());
+    job().OnVerdict(1, again.ticket, PutOutcome{MakeError(Reason::kRootMismatch, "gone"), true}, At());
+    EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::WRITE) << "the first put may have come to stand";
+    Pass(absl::Seconds(1));
+    return Take<PutVerdict>().value_or(PutVerdict());
+  }
+};
+
+TEST_F(CommitTest, Commit_InDoubt_IsPutAgainUntilStorageSaysWhatStands) {
+  PutVerdict put = BringToCommit(1);
+  for (int i = 0; i < 60; ++i) {  // for three phase timeouts
+    Doubt(put);
+    EXPECT_FALSE(Take<PutVerdict>().has_value());
+    Pass(absl::Seconds(1));
+    const auto again = Take<PutVerdict>();
+    ASSERT_TRUE(again.has_value());
+    EXPECT_NE(again->manifest, nullptr);
+    EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::WRITE);
+    put = *again;
+  }
+  EXPECT_TRUE(HasReason(StatusFromProto(OrderOf(0, 1).stalled()), Reason::kStorageStalled));
+  job().OnVerdict(1, put.ticket, PutOutcome{Standing(put, true)}, At());
+  EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::COMMITTED);
+  EXPECT_EQ(OrderOf(1, 1).commit_time().seconds(), 1700000000);
+}
+
+TEST_F(CommitTest, Verdict_ReadsAsDamaged_MayHaveBeenMisread) {
+  PutVerdict put = BringToCommit(1);
+  VerdictSummary damaged = Standing(put, false);
+  damaged.damaged = true;
+  damaged.error = MakeError(Reason::kManifestCorrupt, "checksum");
+  job().OnVerdict(1, put.ticket, PutOutcome{damaged}, At());
+  EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::WRITE) << "nobody hears ABORTED yet";
+  Pass(absl::Seconds(1));
+  put = *Take<PutVerdict>();
+  job().OnVerdict(1, put.ticket, PutOutcome{Standing(put, true)}, At());
+  EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::COMMITTED);
+}
+
+TEST_F(CommitTest, CommitThatFailedForCertain_IsAborted) {
+  const PutVerdict put = BringToCommit(1);
+  job().OnVerdict(1, put.ticket, PutOutcome{MakeError(Reason::kNoSpace, "full"), false}, At());
+  EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::ABORT);
+  EXPECT_EQ(ErrorOf(OrderOf(0, 1)), Reason::kNoSpace);
+  const auto tombstone = Take<PutVerdict>();
+  ASSERT_TRUE(tombstone.has_value());
+  EXPECT_EQ(tombstone->manifest, nullptr);
+}
+
+TEST_F(CommitTest, Commit_FailedAfterDoubt_StaysInDoubt) {
+  PutVerdict put = BringToCommit(1);
+  Doubt(put);
+  Pass(absl::Seconds(1));
+  put = *Take<PutVerdict>();
+  job().OnVerdict(1, put.ticket, PutOutcome{MakeError(Reason::kNoSpace, "full"), false}, At());
+  EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::WRITE) << "the first put may come to stand yet";
+}
+
+TEST_F(CommitTest, CommitInDoubt_WhoseFilesAreGone_IsAbortedWhenATombstoneStands) {
+  const PutVerdict tombstone = LoseFilesInDoubt();
+  ASSERT_EQ(tombstone.manifest, nullptr);
+  job().OnVerdict(1, tombstone.ticket, PutOutcome{Standing(tombstone, false)}, At());
+  EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::ABORT);
+  EXPECT_EQ(ErrorOf(OrderOf(0, 1)), Reason::kRootMismatch);
+}
+
+TEST_F(CommitTest, CommitInDoubt_WhoseFilesAreGone_IsToldAsCommittedIfItStands) {
+  const PutVerdict tombstone = LoseFilesInDoubt();
+  job().OnVerdict(1, tombstone.ticket, PutOutcome{Standing(tombstone, true)}, At());
+  EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::COMMITTED);
+}
+
+TEST_F(CommitTest, HangingCommit_IsStalled_NamedToAll_AndBlamedForLaterSaves) {
+  const PutVerdict put = BringToCommit(1);
+  Pass(absl::Seconds(5));
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_TRUE(HasReason(StatusFromProto(OrderOf(rank, 1).stalled()), Reason::kStorageStalled));
+  }
+  const auto view = job().Get({1, ""}, 0, At());
+  EXPECT_EQ((*view)->state(), v1::Checkpoint::COMMITTING);
+  EXPECT_TRUE(HasReason(StatusFromProto((*view)->error()), Reason::kStorageStalled));
+  // The next save: rank 0 waits for the memory that the first one holds, rank 1's trainer for the first one's verdict.
+  Report(0, Trainer(0), {Written(0, 1), Begun(0, 2)});
+  Pass(Options().phase_timeout);
+  EXPECT_EQ(OrderOf(0, 2).action(), v1::SaveOrder::ABORTED);
+  EXPECT_EQ(ErrorOf(OrderOf(0, 2)), Reason::kStorageStalled) << OrderOf(0, 2).error().message();
+  // A person gives up: a tombstone is put, and still nobody is told ABORTED before the answer.
+  const auto cancelled = job().Cancel({1, ""}, At());
+  EXPECT_EQ((*cancelled)->state(), v1::Checkpoint::COMMITTING);
+  EXPECT_TRUE(HasReason(StatusFromProto((*cancelled)->error()), Reason::kStorageStalled));
+  const auto tombstone = Take<PutVerdict>();
+  ASSERT_TRUE(tombstone.has_value());
+  EXPECT_EQ(tombstone->manifest, nullptr);
+  EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::WRITE);
+  // The manifest's put comes back first, and stood.
+  job().OnVerdict(1, put.ticket, PutOutcome{Standing(put, true)}, At());
+  EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::COMMITTED);
+}
+
+TEST_F(CommitTest, Cancel_WhileInDoubt_AbortsWhenTheTombstoneStands) {
+  BringToCommit(1);
+  job().Cancel({1, ""}, At());
+  const auto tombstone = Take<PutVerdict>();
+  ASSERT_TRUE(tombstone.has_value());
+  job().OnVerdict(1, tombstone->ticket, PutOutcome{Standing(*tombstone, false)}, At());
+  EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::ABORT);
+  EXPECT_EQ(ErrorOf(OrderOf(0, 1)), Reason::kSaveCancelled);
+}
+
+TEST_F(CommitTest, Save_UnansweredActions_EndWithStorageNamed) {
+  Plan(1);
+  ASSERT_TRUE(Take<ReserveAttempt>().has_value());
+  Pass(absl::Seconds(11));
+  EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::ABORTED);
+  EXPECT_EQ(ErrorOf(OrderOf(0, 1)), Reason::kStorageStalled);
+}
+
+TEST_F(CommitTest, Reserve_NumberThatComesTooLate_IsBuried) {
+  Plan(1);
+  const auto reserve = Take<ReserveAttempt>();
+  Pass(absl::Seconds(11));
+  ASSERT_EQ(ErrorOf(OrderOf(0, 1)), Reason::kStorageStalled) << "the save has ended without a number";
+  job().OnReserved(1, reserve->ticket, Reserved{1, kNonce}, At());
+  Pass(3 * Options().lease_ttl);
+  const auto tombstone = Take<PutVerdict>();
+  ASSERT_TRUE(tombstone.has_value());
+  EXPECT_EQ(tombstone->manifest, nullptr);
+}
+
+TEST_F(CommitTest, Remove_NotAnswered_HoldsNobodyUp) {
+  const PutVerdict put = BringToCommit(1);
+  job().OnVerdict(1, put.ticket, PutOutcome{MakeError(Reason::kNoSpace, "full"), false}, At());
+  const auto tombstone = Take<PutVerdict>();
+  job().OnVerdict(1, tombstone->ticket, PutOutcome{Standing(*tombstone, false)}, At());
+  for (int rank = 0; rank < 2; ++rank) {
+    v1::SaveState stopped = Written(rank, 1);
+    stopped.set_phase(v1::SaveState::STOPPED);
+    Report(rank, Trainer(rank), {stopped});
+  }
+  ASSERT_TRUE(Take<RemoveFiles>().has_value());
+  Pass(absl::Seconds(10));
+  EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::ABORTED);
+}
+
+TEST_F(CommitTest, Recover_StorageHangs_IsToldToTheRanks) {
+  StartDecisions(Options());
+  for (int rank = 0; rank < 2; ++rank) Register(rank);
+  Report(0, Trainer(0), {Begun(0, 1)});
+  EXPECT_FALSE(OrderOf(0, 1).has_stalled());
+  Pass(absl::Seconds(6));
+  EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::WAIT);
+  EXPECT_TRUE(HasReason(StatusFromProto(OrderOf(0, 1).stalled()), Reason::kStorageStalled));
+}
+
+}  // namespace
+}  // namespace cairn

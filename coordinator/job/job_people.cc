@@ -1,0 +1,97 @@
+// What people ask of a job.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/time_proto.h"
+#include "common/status/reason.h"
+#include "common/storage/checkpoint_path.h"
+#include "coordinator/job/job.h"
+
+namespace cairn {
+namespace {
+
+constexpr size_t kMaxRequestIdBytes = 128;
+
+absl::Status CheckRequest(const v1::CreateCheckpointRequest& request, const JobContext& context) {
+  if (request.request_id().empty() || request.request_id().size() > kMaxRequestIdBytes) {
+    return MakeError(Reason::kBadRequest, absl::StrCat("a request id of 1 to ", kMaxRequestIdBytes, " bytes is needed"),
+                     {{"job", context.job}});
+  }
+  return request.has_step() ? CheckStep(request.step()) : absl::OkStatus();
+}
+
+}  // namespace
+
+std::optional<absl::StatusOr<v1::Checkpoint>> Job::Create(const v1::CreateCheckpointRequest& request, bool patient,
+                                                          const Moment& moment) {
+  JobContext& context = Begin(moment);
+  recovery_.Begin(context);
+  last_used_ = context.now;
+  if (absl::Status status = CheckRequest(request, context); !status.ok()) return status;
+  if (!recovery_.done()) {
+    if (!recovery_.error().ok() && !patient) return recovery_.error();
+    return std::nullopt;
+  }
+  // The request may be a repeated one: in flight, ended since the start, or ended before.
+  const CheckpointKey key{std::nullopt, request.request_id()};
+  if (checkpoints_.Knows(request.request_id())) return checkpoints_.Find(key, 0, context);
+  if (request.has_step()) {
+    const auto still =
+        verdicts_.StillCommitted(request.step(), absl::StrCat("request ", request.request_id()), context);
+    if (!still.has_value()) return std::nullopt;
+    if (*still) return VerdictBook::CommittedError(request.step(), context);
+  }
+  if (members_.empty()) {
+    // After a restart of the coordinator, agents come back by themselves. So the job is not unknown before they have
+    // had the time.
+    if (patient && context.now - context.started < options_.lease_ttl) return std::nullopt;
+    return MakeError(Reason::kJobNotFound, absl::StrCat("no agent of job ", name_, " is registered"), {{"job", name_}});
+  }
+  if (absl::Status status = requests_.Add(request, saves_, context); !status.ok()) return status;
+  Advance(context);
+  return checkpoints_.Find(key, 0, context);
+}
+
+std::optional<absl::StatusOr<v1::Checkpoint>> Job::Get(const CheckpointKey& key, uint64_t known_epoch,
+                                                       const Moment& moment) {
+  JobContext& context = Begin(moment);
+  recovery_.Begin(context);
+  last_used_ = context.now;
+  if (key.step.has_value()) {
+    if (absl::Status status = CheckStep(*key.step); !status.ok()) return status;
+  }
+  return checkpoints_.Find(key, known_epoch, context);
+}
+
+std::optional<absl::StatusOr<v1::Checkpoint>> Job::Cancel(const CheckpointKey& key, const Moment& moment) {
+  JobContext& context = Begin(moment);
+  saves_.Cancel(key, context);
+  requests_.Cancel(key, context);
+  ++context.revision;
+  Advance(context);
+  return Get(key, 0, moment);
+}
+
+v1::Job Job::View(const Moment& moment) const {
+  const JobContext context = At(moment);
+  v1::Job view;
+  view.set_job(name_);
+  view.set_world_size(static_cast<uint32_t>(members_.world_size()));
+  view.set_coordinator_epoch(options_.coordinator_epoch);
+  view.set_membership_epoch(members_.epoch());
+  view.set_revision(context.revision);
+  for (const auto& [rank, member] : members_.members()) {
+    v1::JobRank& entry = *view.add_ranks();
+    entry.set_rank(static_cast<uint32_t>(rank));
+    entry.set_node(member.node);
+    entry.set_address(member.transfer_address);
+    entry.set_trainer_attached(member.reported && member.state.trainer().attached());
+    if (member.current_step().has_value()) entry.set_current_step(*member.current_step());
+    SetDuration(context.now - member.heard, *entry.mutable_last_heard());
+  }
+  if (auto shown = checkpoints_.Shown(context); shown.has_value()) *view.mutable_checkpoint() = *std::move(shown);
+  loads_.View(context, view);
+  return view;
+}
+
+}  // namespace cairn

@@ -1,0 +1,87 @@
+// What has come of the actions that a job has asked for.
+#include "coordinator/job/job.h"
+
+namespace cairn {
+
+void Job::EnsureRecovered(const Moment& moment) { recovery_.Begin(Begin(moment)); }
+
+void Job::OnRecovered(const absl::StatusOr<Recovered>& recovered, const Moment& moment) {
+  if (recovered.ok()) {
+    for (const VerdictSummary& verdict : recovered->verdict) verdicts_.Keep(verdict);
+  }
+  JobContext& context = Begin(moment);
+  ++context.revision;
+  if (!recovery_.OnRead(recovered.status(), context)) return;
+  for (const Leftover& leftover : recovered->leftover) leftovers_.Add(leftover);
+  context.Log("event=recovered verdicts=", recovered->verdict.size(), " unfinished=", recovered->leftover.size());
+  ApplyAll(context);
+  Advance(context);
+}
+
+void Job::OnStepRead(int64_t step, uint64_t ticket, const absl::StatusOr<Recovered>& recovered, const Moment& moment) {
+  if (!verdicts_.OnRead(step, ticket, recovered, Begin(moment))) return;
+  JobContext& context = Begin(moment);  // with what was read
+  ++context.revision;
+  if (!verdicts_.Committed(step)) ApplyAll(context);
+  Advance(context);
+}
+
+void Job::OnSavePlanned(const std::string& key, const absl::StatusOr<PlannedSave>& plan, const Moment& moment) {
+  JobContext& context = Begin(moment);
+  plans_.OnPlanned(key, plan);
+  current_plan_.OnPlanned();
+  ++context.revision;
+  Advance(context);
+}
+
+void Job::OnReserved(int64_t step, uint64_t ticket, const absl::StatusOr<Reserved>& reserved, const Moment& moment) {
+  JobContext& context = Begin(moment);
+  ++context.revision;
+  Save* save = saves_.Active(step);
+  const bool taken = save != nullptr && save->OnReserved(ticket, reserved, context);
+  // The number comes too late. The directory that was made gets a tombstone and is removed, as that of an attempt that
+  // nobody finished.
+  if (!taken && reserved.ok()) leftovers_.Add({step, reserved->attempt});
+  Advance(context);
+}
+
+void Job::OnManifest(int64_t step, uint64_t ticket, const absl::StatusOr<MadeManifest>& made, const Moment& moment) {
+  JobContext& context = Begin(moment);
+  ++context.revision;
+  if (Save* save = saves_.Active(step); save != nullptr) save->OnManifest(ticket, made, context);
+  current_plan_.InputsChanged();  // its replicas may have been compared
+  Advance(context);
+}
+
+void Job::OnVerdict(int64_t step, uint64_t ticket, const PutOutcome& outcome, const Moment& moment) {
+  if (outcome.standing.ok()) verdicts_.Keep(*outcome.standing);
+  JobContext& context = Begin(moment);
+  ++context.revision;
+  if (Save* save = saves_.Active(step); save != nullptr) {
+    save->OnVerdict(ticket, outcome, context);
+    if (save->ended()) ApplyAll(context);
+  }
+  leftovers_.OnVerdict(ticket, outcome.standing, context);
+  Advance(context);
+}
+
+void Job::OnRemoved(int64_t step, uint64_t ticket, const absl::Status& status, const Moment& moment) {
+  JobContext& context = Begin(moment);
+  ++context.revision;
+  if (Save* save = saves_.Active(step); save != nullptr) {
+    save->OnRemoved(ticket, status, context);
+    KeepLeftovers(context);
+    if (save->ended()) ApplyAll(context);
+  }
+  leftovers_.OnRemoved(ticket);
+  Advance(context);
+}
+
+void Job::OnLoadPlanned(uint64_t id, uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, const Moment& moment) {
+  JobContext& context = Begin(moment);
+  ++context.revision;
+  loads_.OnPlanned(id, ticket, plan, context);
+  Advance(context);
+}
+
+}  // namespace cairn

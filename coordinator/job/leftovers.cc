@@ -1,0 +1,66 @@
+#include "coordinator/job/leftovers.h"
+
+#include <algorithm>
+
+#include "common/status/reason.h"
+#include "coordinator/decision/rank_error.h"
+
+namespace cairn {
+
+bool Leftovers::Contains(int64_t step, uint32_t attempt) const {
+  return std::any_of(sweeps_.begin(), sweeps_.end(), [&](const Sweep& sweep) {
+    return sweep.leftover.step == step && sweep.leftover.attempt == attempt;
+  });
+}
+
+void Leftovers::Advance(const Saves& saves, const VerdictBook& verdicts, JobContext& context) {
+  if (context.now - context.started < 2 * context.options.lease_ttl) return;
+  for (Sweep& sweep : sweeps_) {
+    if (sweep.ticket != 0 || sweep.done || context.now < sweep.next_try) continue;
+    const auto& [step, attempt, tombstone] = sweep.leftover;
+    // Meanwhile a save, or the number of a new attempt, may have taken this one up.
+    const VerdictSummary* verdict = verdicts.Find(step, attempt);
+    if (verdict != nullptr && verdict->committed) sweep.done = true;
+    if (const Save* save = saves.Active(step); save != nullptr && save->attempt() == attempt) continue;
+    for (const auto& [rank, member] : context.members.members()) {
+      for (const v1::SaveState& state : member.state.saves()) {
+        if (state.step() == step && state.attempt() == attempt) {
+          sweep.next_try = context.now + context.options.lease_ttl;
+        }
+      }
+    }
+    if (!sweep.done && context.now >= sweep.next_try) Begin(sweep, context);
+  }
+  sweeps_.remove_if([](const Sweep& sweep) { return sweep.done; });
+}
+
+void Leftovers::Begin(Sweep& sweep, JobContext& context) {
+  const auto& [step, attempt, tombstone] = sweep.leftover;
+  sweep.ticket = context.NewTicket();
+  context.Log("step=", step, " attempt=", attempt, " event=sweeping");
+  if (tombstone) {
+    context.Do(RemoveFiles{step, attempt, sweep.ticket});
+    return;
+  }
+  const absl::Status error = OperationError(Reason::kCoordinatorRestarted, context, {"save", step, attempt},
+                                            "left unfinished, and no rank came back with it");
+  context.Do(PutVerdict{step, attempt, 0, nullptr, nullptr, error, "", sweep.ticket});
+}
+
+void Leftovers::OnVerdict(uint64_t ticket, const absl::StatusOr<VerdictSummary>& standing, const JobContext& context) {
+  for (Sweep& sweep : sweeps_) {
+    if (sweep.ticket != ticket) continue;
+    sweep.ticket = 0;
+    sweep.leftover.tombstone = standing.ok() && !standing->committed;
+    sweep.done = standing.ok() && standing->damaged;  // its files stay for whoever may rescue them
+    if (!standing.ok()) sweep.next_try = context.now + context.options.lease_ttl;
+  }
+}
+
+void Leftovers::OnRemoved(uint64_t ticket) {
+  for (Sweep& sweep : sweeps_) {
+    if (sweep.ticket == ticket) sweep.done = true;
+  }
+}
+
+}  // namespace cairn

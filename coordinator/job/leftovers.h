@@ -1,0 +1,48 @@
+// The attempts that nobody finished, or whose files could not be removed. Each gets its tombstone and loses its files
+// when its agents have had the time to come back with it.
+#ifndef CAIRN_COORDINATOR_JOB_LEFTOVERS_H_
+#define CAIRN_COORDINATOR_JOB_LEFTOVERS_H_
+
+#include <cstdint>
+#include <list>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "coordinator/decision/job_context.h"
+#include "coordinator/job/verdict_book.h"
+#include "coordinator/save/saves.h"
+
+namespace cairn {
+
+// Not thread-safe.
+class Leftovers {
+ public:
+  // Nothing is done about it before `next_try`.
+  void Add(const Leftover& leftover, absl::Time next_try = absl::InfinitePast()) {
+    sweeps_.push_back({leftover, 0, next_try});
+  }
+  bool empty() const { return sweeps_.empty(); }
+  bool Contains(int64_t step, uint32_t attempt) const;
+
+  // Takes every step that is possible now. It leaves alone what a save under way or a member speaks of.
+  void Advance(const Saves& saves, const VerdictBook& verdicts, JobContext& context);
+  // The results of its actions. Those of others are ignored.
+  void OnVerdict(uint64_t ticket, const absl::StatusOr<VerdictSummary>& standing, const JobContext& context);
+  void OnRemoved(uint64_t ticket);
+
+ private:
+  struct Sweep {
+    Leftover leftover;
+    uint64_t ticket = 0;  // of the action under way
+    absl::Time next_try = absl::InfinitePast();
+    bool done = false;
+  };
+
+  static void Begin(Sweep& sweep, JobContext& context);
+
+  std::list<Sweep> sweeps_;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_COORDINATOR_JOB_LEFTOVERS_H_

@@ -1,0 +1,61 @@
+#include "coordinator/job/order_book.h"
+
+#include <utility>
+
+namespace cairn {
+
+OrderBook::Orders& OrderBook::Of(int rank) {
+  const auto at = static_cast<size_t>(rank);
+  if (orders_.size() <= at) orders_.resize(at + 1);
+  return orders_[at];
+}
+
+void OrderBook::WakeAll() {
+  woken_.all = true;
+  ++version_;
+}
+
+void OrderBook::Wake(int rank) {
+  ++Of(rank).own_version;
+  woken_.ranks.push_back(rank);
+}
+
+OrderBook::Woken OrderBook::TakeWoken() { return std::exchange(woken_, {}); }
+
+uint64_t OrderBook::version(int rank) const {
+  const auto at = static_cast<size_t>(rank);
+  return version_ + (at < orders_.size() ? orders_[at].own_version : 0);
+}
+
+uint64_t OrderBook::Keep(const Member& member, std::string orders, uint64_t& revision) {
+  Orders& kept = Of(member.rank);
+  if (kept.incarnation != member.incarnation || kept.bytes != orders) {
+    kept.incarnation = member.incarnation;
+    kept.bytes = std::move(orders);
+    kept.revision = ++revision;
+  }
+  kept.made_version = version(member.rank);
+  kept.made_changes = member.changes;
+  return kept.revision;
+}
+
+const OrderBook::Orders* OrderBook::CurrentEntry(const Member& member) const {
+  const auto at = static_cast<size_t>(member.rank);
+  if (at >= orders_.size()) return nullptr;
+  const Orders& orders = orders_[at];
+  const bool current = orders.incarnation == member.incarnation && orders.made_changes == member.changes &&
+                       orders.made_version == version(member.rank);
+  return current ? &orders : nullptr;
+}
+
+bool OrderBook::Knows(const Member& member, uint64_t known) const {
+  const Orders* orders = CurrentEntry(member);
+  return orders != nullptr && orders->revision <= known;
+}
+
+const std::string* OrderBook::Current(const Member& member) const {
+  const Orders* orders = CurrentEntry(member);
+  return orders == nullptr ? nullptr : &orders->bytes;
+}
+
+}  // namespace cairn

@@ -1,0 +1,66 @@
+#include "coordinator/job/order_book.h"
+
+#include <gtest/gtest.h>
+
+namespace cairn {
+namespace {
+
+Member Agent(int rank, uint64_t incarnation) {
+  Member member;
+  member.rank = rank;
+  member.incarnation = incarnation;
+  member.changes = 1;
+  return member;
+}
+
+TEST(OrderBookTest, Keep_OrdersAreTheSame_KeepTheirRevision) {
+  OrderBook book;
+  uint64_t revision = 10;
+  const Member member = Agent(3, 7);
+  EXPECT_EQ(book.Keep(member, "write", revision), 11u);
+  EXPECT_EQ(book.Keep(member, "write", revision), 11u);
+  EXPECT_EQ(book.Keep(member, "abort", revision), 12u);
+  EXPECT_EQ(book.Keep(Agent(3, 8), "abort", revision), 13u) << "another agent was told nothing yet";
+  EXPECT_EQ(revision, 13u);
+}
+
+TEST(OrderBookTest, Knows_WhatOrdersAreMadeFromChanged_IsFalseUntilTheyAreMadeAgain) {
+  OrderBook book;
+  uint64_t revision = 0;
+  Member member = Agent(1, 7);
+  EXPECT_FALSE(book.Knows(member, 100)) << "none were made";
+  book.Keep(member, "wait", revision);
+  EXPECT_TRUE(book.Knows(member, 1));
+  EXPECT_FALSE(book.Knows(member, 0)) << "the agent has not heard of them";
+  const auto changes = {+[](OrderBook& b, Member&) { b.WakeAll(); }, +[](OrderBook& b, Member&) { b.Wake(1); },
+                        +[](OrderBook&, Member& m) { ++m.changes; }, +[](OrderBook&, Member& m) { ++m.incarnation; }};
+  for (const auto change : changes) {
+    change(book, member);
+    EXPECT_FALSE(book.Knows(member, 100));
+    EXPECT_EQ(book.Current(member), nullptr);
+    book.Keep(member, "wait", revision);
+    EXPECT_TRUE(book.Knows(member, 100));
+    EXPECT_EQ(*book.Current(member), "wait");
+  }
+}
+
+TEST(OrderBookTest, Wake_OneRank_LeavesTheOthersAlone) {
+  OrderBook book;
+  uint64_t revision = 0;
+  book.Keep(Agent(0, 7), "wait", revision);
+  const uint64_t others = book.version(0);
+  const uint64_t own = book.version(2);
+  book.Wake(2);
+  EXPECT_EQ(book.version(0), others);
+  EXPECT_GT(book.version(2), own);
+  EXPECT_TRUE(book.Knows(Agent(0, 7), 100));
+  const OrderBook::Woken woken = book.TakeWoken();
+  EXPECT_FALSE(woken.all);
+  EXPECT_EQ(woken.ranks, std::vector<int>{2});
+  EXPECT_TRUE(book.TakeWoken().ranks.empty()) << "each is told once";
+  book.WakeAll();
+  EXPECT_TRUE(book.TakeWoken().all);
+}
+
+}  // namespace
+}  // namespace cairn

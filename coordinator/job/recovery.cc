@@ -1,0 +1,50 @@
+#include "coordinator/job/recovery.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/reason.h"
+#include "coordinator/decision/rank_error.h"
+
+namespace cairn {
+namespace {
+
+constexpr absl::Duration kRetry = absl::Seconds(1);
+
+}  // namespace
+
+void Recovery::Begin(JobContext& context) {
+  if (done_ || under_way_ || context.now < next_try_) return;
+  under_way_ = true;
+  begun_ = std::min(begun_, context.now);
+  context.Do(RecoverJob{});
+}
+
+bool Recovery::OnRead(const absl::Status& status, JobContext& context) {
+  under_way_ = false;
+  error_ = status;
+  if (!status.ok()) {
+    next_try_ = context.now + kRetry;
+    context.Log("event=recovery-failed error=\"", status.message(), "\"");
+    return false;
+  }
+  done_ = context.orders_changed = true;
+  return true;
+}
+
+void Recovery::Tick(JobContext& context) {
+  absl::Status stalled;
+  if (!done_ && context.now - begun_ >= context.options.storage_timeout) {
+    stalled =
+        MakeError(Reason::kStorageStalled,
+                  absl::StrCat(context.job, ": storage has not said for ", Seconds(context.options.storage_timeout),
+                               " what the job has saved", error_.ok() ? "" : ": ", error_.message()),
+                  {{"job", context.job}});
+  }
+  if (stalled == stalled_) return;
+  stalled_ = std::move(stalled);
+  context.orders_changed = true;
+}
+
+}  // namespace cairn

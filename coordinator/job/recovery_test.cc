@@ -1,0 +1,52 @@
+#include "coordinator/job/recovery.h"
+
+#include "common/status/reason.h"
+#include "coordinator/testing/part_test.h"
+
+namespace cairn {
+namespace {
+
+using RecoveryTest = PartTest;
+
+TEST_F(RecoveryTest, Begin_StorageFails_IsAskedAgainAfterAWhile) {
+  Recovery recovery;
+  recovery.Begin(context_);
+  ASSERT_TRUE(Take<RecoverJob>().has_value());
+  recovery.Begin(context_);
+  EXPECT_FALSE(Take<RecoverJob>().has_value()) << "it is under way";
+  EXPECT_FALSE(recovery.OnRead(MakeError(Reason::kStorageError, "I/O error"), context_));
+  EXPECT_TRUE(HasReason(recovery.error(), Reason::kStorageError));
+  recovery.Begin(context_);
+  EXPECT_FALSE(Take<RecoverJob>().has_value()) << "not at once";
+  Pass(absl::Seconds(1));
+  recovery.Begin(context_);
+  ASSERT_TRUE(Take<RecoverJob>().has_value());
+  EXPECT_TRUE(recovery.OnRead(absl::OkStatus(), context_));
+  EXPECT_TRUE(recovery.done());
+  EXPECT_TRUE(recovery.error().ok());
+  Pass(absl::Hours(1));
+  recovery.Begin(context_);
+  EXPECT_FALSE(Take<RecoverJob>().has_value()) << "once is enough";
+}
+
+TEST_F(RecoveryTest, Tick_StorageDoesNotAnswer_IsStalledUntilItDoes) {
+  Recovery recovery;
+  Pass(absl::Minutes(1));
+  recovery.Tick(context_);
+  EXPECT_TRUE(recovery.stalled().ok()) << "it was not asked";
+  recovery.Begin(context_);
+  Pass(absl::Seconds(4));
+  recovery.Tick(context_);
+  EXPECT_TRUE(recovery.stalled().ok());
+  EXPECT_FALSE(context_.orders_changed);
+  Pass(absl::Seconds(1));
+  recovery.Tick(context_);
+  EXPECT_TRUE(HasReason(recovery.stalled(), Reason::kStorageStalled)) << recovery.stalled();
+  EXPECT_TRUE(context_.orders_changed) << "the ranks are told";
+  recovery.OnRead(absl::OkStatus(), context_);
+  recovery.Tick(context_);
+  EXPECT_TRUE(recovery.stalled().ok());
+}
+
+}  // namespace
+}  // namespace cairn

@@ -1,0 +1,107 @@
+#include "coordinator/job/save_answers.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/base/time_proto.h"
+#include "common/status/reason.h"
+#include "common/status/status_proto.h"
+#include "common/storage/checkpoint_path.h"
+#include "coordinator/decision/rank_error.h"
+
+namespace cairn {
+namespace {
+
+void TellCommitted(const VerdictSummary& verdict, v1::SaveOrder& order) {
+  order.set_action(v1::SaveOrder::COMMITTED);
+  order.set_bytes(verdict.bytes);
+  order.set_world_size(verdict.world_size);
+  SetTimestamp(verdict.commit_time, *order.mutable_commit_time());
+}
+
+v1::SaveOrder Wait(v1::SaveOrder order, const absl::Status& stalled = absl::OkStatus()) {
+  order.set_action(v1::SaveOrder::WAIT);
+  if (!stalled.ok()) *order.mutable_stalled() = StatusToProto(stalled);
+  return order;
+}
+
+v1::SaveOrder Aborted(v1::SaveOrder order, const absl::Status& error) {
+  order.set_action(v1::SaveOrder::ABORTED);
+  *order.mutable_error() = StatusToProto(error);
+  return order;
+}
+
+}  // namespace
+
+std::string CallerOf(const Member& member, const v1::SaveState& state) {
+  return absl::StrCat("rank ", member.rank, " ", member.incarnation, " ", state.call());
+}
+
+v1::SaveOrder SaveAnswers::OrderFor(const Member& member, const v1::SaveState& state, const JobContext& context) const {
+  if (const Save* save = saves_.EndedOf(member, state); save != nullptr) return save->OrderFor(member, state, context);
+  if (verdicts_.WasRefused(state.step(), CallerOf(member, state))) {
+    v1::SaveOrder order;
+    order.set_step(state.step());
+    order.set_call(state.call());
+    return Aborted(std::move(order), VerdictBook::CommittedError(state.step(), context));
+  }
+  if (const Save* save = saves_.Active(state.step()); save != nullptr) return save->OrderFor(member, state, context);
+  if (const Save* save = saves_.EndedFor(member, state); save != nullptr) return save->OrderFor(member, state, context);
+  return OrderFromStorage(state, context);
+}
+
+v1::SaveOrder SaveAnswers::OrderFromStorage(const v1::SaveState& state, const JobContext& context) const {
+  v1::SaveOrder order;
+  order.set_step(state.step());
+  order.set_call(state.call());
+  order.set_attempt(state.attempt());
+  order.set_attempt_nonce(state.attempt_nonce());
+  if (!recovery_.done() || !CheckStep(state.step()).ok()) return Wait(std::move(order), recovery_.stalled());
+  const VerdictSummary* verdict = verdicts_.FindSettled(state.step(), state.attempt());
+  if (verdict == nullptr) return Wait(std::move(order), verdicts_.ReadStalled(state.step(), context));
+  if (verdict->committed) {
+    TellCommitted(*verdict, order);
+    return order;
+  }
+  const bool stopped = state.phase() == v1::SaveState::STOPPED || state.phase() == v1::SaveState::FAILED;
+  order.set_action(stopped ? v1::SaveOrder::ABORTED : v1::SaveOrder::ABORT);
+  *order.mutable_error() = StatusToProto(verdict->error);
+  return order;
+}
+
+v1::SaveOrder SaveAnswers::VerdictFor(const v1::SaveState& asked, const JobContext& context) const {
+  const int64_t step = asked.step();
+  const uint32_t attempt = asked.attempt();
+  v1::SaveOrder order;
+  order.set_step(step);
+  order.set_call(asked.call());
+  order.set_attempt(attempt);
+  if (const absl::Status status = CheckStep(step); !status.ok()) return Aborted(std::move(order), status);
+  if (attempt == 0) {
+    return Aborted(std::move(order), MakeError(Reason::kBadRequest,
+                                               absl::StrCat(context.job, "@", step, ": attempts are counted from 1")));
+  }
+  if (const Save* save = saves_.FindAttempt(step, attempt); save != nullptr) {
+    if (!save->ended()) return Wait(std::move(order), save->stalled());
+    order.set_directory(AttemptDirectory(context.job, step, attempt));
+    save->TellVerdict(order);
+    return order;
+  }
+  if (!recovery_.done()) return Wait(std::move(order), recovery_.stalled());
+  if (const VerdictSummary* verdict = verdicts_.Find(step, attempt); verdict != nullptr) {
+    if (verdicts_.FindSettled(step, attempt) == nullptr) return Wait(std::move(order), verdict->error);
+    if (!verdict->committed) return Aborted(std::move(order), verdict->error);
+    order.set_directory(AttemptDirectory(context.job, step, attempt));
+    TellCommitted(*verdict, order);
+    return order;
+  }
+  // Nobody has finished the attempt yet. Ranks may come back with it; if they do not, it gets its tombstone.
+  if (leftovers_.Contains(step, attempt)) return Wait(std::move(order));
+  const Operation operation{"save", step, attempt};
+  const bool later = verdicts_.HasLater(step, attempt) || saves_.HasLater(step, attempt);
+  return Aborted(std::move(order),
+                 later ? OperationError(Reason::kSuperseded, context, operation,
+                                        "was not committed: a later attempt of the step has begun")
+                       : OperationError(Reason::kNotCommitted, context, operation,
+                                        "storage holds nothing of it; if it was committed, it was removed since"));
+}
+
+}  // namespace cairn

@@ -1,0 +1,44 @@
+// What agents are told of their saves: by the save itself as long as it is remembered, then by what storage has said.
+#ifndef CAIRN_COORDINATOR_JOB_SAVE_ANSWERS_H_
+#define CAIRN_COORDINATOR_JOB_SAVE_ANSWERS_H_
+
+#include <string>
+
+#include "cairn/v1/agent_coordination_service.pb.h"
+#include "coordinator/decision/job_context.h"
+#include "coordinator/job/leftovers.h"
+#include "coordinator/job/recovery.h"
+#include "coordinator/job/verdict_book.h"
+#include "coordinator/save/saves.h"
+
+namespace cairn {
+
+// Names the rank's call, as one who asks the VerdictBook.
+std::string CallerOf(const Member& member, const v1::SaveState& state);
+
+// Looks at the parts of a job that it is given, and changes nothing. Not thread-safe.
+class SaveAnswers {
+ public:
+  // These must outlive it.
+  SaveAnswers(const Recovery& recovery, const VerdictBook& verdicts, const Saves& saves, const Leftovers& leftovers)
+      : recovery_(recovery), verdicts_(verdicts), saves_(saves), leftovers_(leftovers) {}
+
+  // The order for a call that the rank's agent has reported.
+  v1::SaveOrder OrderFor(const Member& member, const v1::SaveState& state, const JobContext& context) const;
+  // The order for an agent that restarted and asks about an attempt of which it holds nothing: the verdict, or to wait.
+  // All ranks get the same verdict. ABORTED is told only if nobody can commit the attempt any more.
+  v1::SaveOrder VerdictFor(const v1::SaveState& asked, const JobContext& context) const;
+
+ private:
+  // The order for a call that no save answers.
+  v1::SaveOrder OrderFromStorage(const v1::SaveState& state, const JobContext& context) const;
+
+  const Recovery& recovery_;
+  const VerdictBook& verdicts_;
+  const Saves& saves_;
+  const Leftovers& leftovers_;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_COORDINATOR_JOB_SAVE_ANSWERS_H_

@@ -1,0 +1,101 @@
+#include "coordinator/job/save_answers.h"
+
+#include "common/status/reason.h"
+#include "common/status/status_proto.h"
+#include "coordinator/testing/part_test.h"
+
+namespace cairn {
+namespace {
+
+class SaveAnswersTest : public PartTest {
+ protected:
+  SaveAnswersTest() { RegisterAll(1); }
+
+  void Recover() { recovery_.OnRead(absl::OkStatus(), context_); }
+  static v1::SaveState Call(v1::SaveState::Phase phase, uint32_t attempt = 0) {
+    v1::SaveState state;
+    state.set_step(4);
+    state.set_call(1);
+    state.set_attempt(attempt);
+    state.set_phase(phase);
+    return state;
+  }
+  v1::SaveOrder OrderFor(const v1::SaveState& call) { return answers_.OrderFor(*members_.Find(0), call, context_); }
+  v1::SaveOrder VerdictOf(uint32_t attempt) {
+    return answers_.VerdictFor(Call(v1::SaveState::ASKED, attempt), context_);
+  }
+  static std::optional<Reason> Why(const v1::SaveOrder& order) { return ReasonOf(StatusFromProto(order.error())); }
+
+  Recovery recovery_;
+  VerdictBook verdicts_;
+  Saves saves_;
+  Leftovers leftovers_;
+  const SaveAnswers answers_{recovery_, verdicts_, saves_, leftovers_};
+};
+
+TEST_F(SaveAnswersTest, OrderFor_StorageHasNotAnswered_WaitsAndTellsOfTheStall) {
+  recovery_.Begin(context_);
+  EXPECT_EQ(OrderFor(Call(v1::SaveState::BEGUN)).action(), v1::SaveOrder::WAIT);
+  EXPECT_FALSE(OrderFor(Call(v1::SaveState::BEGUN)).has_stalled());
+  Pass(options_.storage_timeout);
+  recovery_.Tick(context_);
+  const v1::SaveOrder order = OrderFor(Call(v1::SaveState::BEGUN));
+  EXPECT_EQ(order.action(), v1::SaveOrder::WAIT);
+  EXPECT_EQ(ReasonOf(StatusFromProto(order.stalled())), Reason::kStorageStalled);
+}
+
+TEST_F(SaveAnswersTest, OrderFor_SaveUnderWay_IsTheSaves) {
+  Recover();
+  verdicts_.Keep(Verdict(4, 1, false));
+  saves_.Begin(4, context_).AddRequest("r", absl::InfiniteFuture());
+  EXPECT_EQ(OrderFor(Call(v1::SaveState::BEGUN, 1)).request_id(), "r");
+}
+
+TEST_F(SaveAnswersTest, OrderFor_OnlyStorageRemembersTheAttempt_IsItsVerdict) {
+  Recover();
+  verdicts_.Keep(Verdict(4, 1, false));
+  verdicts_.Keep(Verdict(4, 2, true));
+  EXPECT_EQ(OrderFor(Call(v1::SaveState::WRITING, 1)).action(), v1::SaveOrder::ABORT) << "it has to stop first";
+  EXPECT_EQ(OrderFor(Call(v1::SaveState::STOPPED, 1)).action(), v1::SaveOrder::ABORTED);
+  EXPECT_EQ(OrderFor(Call(v1::SaveState::WRITTEN, 2)).action(), v1::SaveOrder::COMMITTED);
+  EXPECT_EQ(OrderFor(Call(v1::SaveState::WRITTEN, 3)).action(), v1::SaveOrder::WAIT);
+}
+
+TEST_F(SaveAnswersTest, OrderFor_CallThatWasRefused_StaysRefused) {
+  Recover();
+  verdicts_.Keep(Verdict(4, 1, true));
+  const v1::SaveState call = Call(v1::SaveState::BEGUN);
+  ASSERT_EQ(verdicts_.StillCommitted(4, CallerOf(*members_.Find(0), call), context_), std::nullopt);
+  EXPECT_EQ(OrderFor(call).action(), v1::SaveOrder::WAIT);
+  verdicts_.OnRead(4, Take<ReadStep>()->ticket, Recovered{{Verdict(4, 1, true)}, {}}, context_);
+  EXPECT_EQ(Why(OrderFor(call)), Reason::kStepCommitted);
+  saves_.Begin(4, context_);  // people have removed the step, and another rank saves it again
+  EXPECT_EQ(Why(OrderFor(call)), Reason::kStepCommitted);
+}
+
+TEST_F(SaveAnswersTest, VerdictFor_AttemptOfWhichNothingIsKnown_IsAbortedOnlyIfNobodyCanCommitIt) {
+  EXPECT_EQ(VerdictOf(1).action(), v1::SaveOrder::WAIT) << "storage has not answered";
+  Recover();
+  leftovers_.Add({4, 1});
+  EXPECT_EQ(VerdictOf(1).action(), v1::SaveOrder::WAIT) << "ranks may come back with it";
+  EXPECT_EQ(Why(VerdictOf(2)), Reason::kNotCommitted);
+  verdicts_.Keep(Verdict(4, 3, false));
+  EXPECT_EQ(Why(VerdictOf(2)), Reason::kSuperseded);
+  EXPECT_EQ(Why(VerdictOf(0)), Reason::kBadRequest) << "attempts are counted from 1";
+}
+
+TEST_F(SaveAnswersTest, VerdictFor_VerdictThatCouldNotBeRead_Waits) {
+  Recover();
+  VerdictSummary unread = Verdict(4, 1, false);
+  unread.damaged = true;
+  unread.error = MakeError(Reason::kStorageError, "I/O error");
+  verdicts_.Keep(unread);
+  EXPECT_EQ(VerdictOf(1).action(), v1::SaveOrder::WAIT);
+  EXPECT_EQ(ReasonOf(StatusFromProto(VerdictOf(1).stalled())), Reason::kStorageError);
+  verdicts_.Keep(Verdict(4, 1, true));
+  EXPECT_EQ(VerdictOf(1).action(), v1::SaveOrder::COMMITTED);
+  EXPECT_EQ(VerdictOf(1).directory(), "demo/000000000004/0001");
+}
+
+}  // namespace
+}  // namespace cairn

@@ -1,0 +1,366 @@
+#include "coordinator/job/save_requests.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/time_proto.h"
+#include "common/status/reason.h"
+#include "common/status/status_proto.h"
+
+namespace cairn {
+namespace {
+
+constexpr size_t kKept = 64;
+
+bool Waits(const SaveRequest& request) { return request.state == SaveRequest::State::kWaiting; }
+
+}  // namespace
+
+absl::Status SaveRequests::Add(const v1::CreateCheckpointRequest& request, const Saves& saves, JobContext& context) {
+  SaveRequest entry;
+  entry.id = request.request_id();
+  if (request.has_timeout()) entry.deadline = context.now + DurationOf(request.timeout());
+  entry.progress = entry.created = entry.complete = entry.last_checked = context.now;
+  entry.created_wall = context.wall;
+  entry.revision = ++context.revision;
+  if (request.has_step()) {
+    entry.step = request.step();
+    entry.step_given = true;
+    std::vector<NamedRank> passed;
+    for (const auto& [rank, member] : context.members.members()) {
+      if (member.current_step().value_or(-1) < request.step()) continue;
+      passed.push_back({rank, v1::RankProgress::ARMING, absl::StrCat("last reported step ", *member.current_step())});
+    }
+    if (!passed.empty() && saves.Active(request.step()) == nullptr) {
+      return ErrorNaming(Reason::kStepPassed, context, {"save", request.step()},
+                         absl::StrCat("passed step ", request.step()), std::move(passed));
+    }
+  }
+  for (const auto& [rank, member] : context.members.members()) {
+    const v1::TrainerState& trainer = member.state.trainer();
+    if (member.reported && trainer.attached()) entry.trainer[rank] = trainer.incarnation();
+  }
+  requests_.push_back(std::move(entry));
+  context.Log("request=", request.request_id(), request.has_step() ? absl::StrCat(" step=", request.step()) : "",
+              " state=PREPARING");
+  ++context.revision;
+  return absl::OkStatus();
+}
+
+void SaveRequests::End(SaveRequest& request, absl::Status error, JobContext& context) {
+  if (request.state == SaveRequest::State::kEnded) return;
+  request.state = SaveRequest::State::kEnded;
+  request.error = std::move(error);
+  request.revision = ++context.revision;
+  request.saves_begun = saves_begun_;
+  context.Log("request=", request.id, " state=ABORTED error=\"", request.error.message(), "\"");
+}
+
+void SaveRequests::Cancel(const CheckpointKey& key, JobContext& context) {
+  for (SaveRequest& request : requests_) {
+    if (!Waits(request)) continue;
+    if (key.step.has_value() ? request.step == key.step : key.request_id.empty() || request.id == key.request_id) {
+      End(request, OperationError(Reason::kSaveCancelled, context, {"save", request.step}, "cancelled on request"),
+          context);
+    }
+  }
+}
+
+bool SaveRequests::OnReport(const Member& member, const JobContext& context) {
+  return agreement_.Report(member, context);
+}
+
+bool SaveRequests::OnMember(int rank, const JobContext& context) {
+  const Member* member = context.members.Find(rank);
+  return std::any_of(requests_.begin(), requests_.end(), [&](SaveRequest& request) {
+    return Waits(request) && (member == nullptr || HasLostTrainer(request, *member));
+  });
+}
+
+void SaveRequests::OnLost(const std::vector<int>& ranks, JobContext& context) {
+  std::vector<NamedRank> lost;
+  for (int rank : ranks) {
+    agreement_.OnLost(rank);
+    lost.push_back({rank, v1::RankProgress::ARMING, "its agent is gone"});
+  }
+  for (SaveRequest& request : requests_) {
+    if (!Waits(request)) continue;
+    End(request, ErrorNaming(Reason::kRankLost, context, {"save", request.step}, "lost", lost), context);
+  }
+}
+
+void SaveRequests::OnSaveBegun(Save& save, JobContext& context) {
+  ++saves_begun_;
+  for (SaveRequest& request : requests_) {
+    if (request.state != SaveRequest::State::kEnded || !request.agreed || request.step != save.step()) continue;
+    save.Abort(request.error, context);
+    request.agreed = false;
+  }
+}
+
+bool SaveRequests::HasLostTrainer(SaveRequest& request, const Member& member) {
+  if (!member.reported) return false;
+  const v1::TrainerState& trainer = member.state.trainer();
+  const auto known = request.trainer.find(member.rank);
+  if (known != request.trainer.end()) return !trainer.attached() || trainer.incarnation() != known->second;
+  if (trainer.attached()) request.trainer[member.rank] = trainer.incarnation();
+  return false;
+}
+
+void SaveRequests::CheckTrainers(SaveRequest& request, JobContext& context) {
+  std::vector<NamedRank> lost;
+  for (const auto& [rank, member] : context.members.members()) {
+    if (!HasLostTrainer(request, member)) continue;
+    lost.push_back({rank, request.agreed ? v1::RankProgress::WAITING : v1::RankProgress::ARMING, "its trainer ended"});
+  }
+  if (lost.empty()) return;
+  End(request, ErrorNaming(Reason::kTrainerLost, context, {"save", request.step}, "lost the trainer", std::move(lost)),
+      context);
+}
+
+void SaveRequests::EndAsIncomplete(SaveRequest& request, JobContext& context) {
+  std::vector<NamedRank> absent;
+  for (int rank : context.members.Absent()) {
+    absent.push_back({rank, v1::RankProgress::WAITING, "no agent registered"});
+  }
+  End(request,
+      ErrorNaming(Reason::kWorldIncomplete, context, {"save", request.step}, "not registered", std::move(absent)),
+      context);
+}
+
+bool SaveRequests::EndAsStalled(SaveRequest& request, JobContext& context) {
+  if (!context.stalled_step.has_value()) return false;
+  End(request,
+      OperationError(Reason::kStorageStalled, context, {"save", request.step},
+                     absl::StrCat("held up by the save of step ", *context.stalled_step,
+                                  ", whose commit waits for storage that does not answer")),
+      context);
+  return true;
+}
+
+void SaveRequests::CheckTime(SaveRequest& request, bool blocked, JobContext& context) {
+  const absl::Duration phase_timeout = context.options.phase_timeout;
+  if (context.now >= request.deadline && blocked) {
+    if (EndAsStalled(request, context)) return;
+    End(request,
+        OperationError(Reason::kSaveInProgress, context, {"save", request.step},
+                       "another step's save did not end within the request's timeout"),
+        context);
+    return;
+  }
+  if (blocked) request.blocked += context.now - request.last_checked;
+  request.last_checked = context.now;
+  // Saves that the trainers begin may follow each other without end while a rank is absent: they end nothing here.
+  if (context.members.complete()) request.complete = context.now;
+  if (context.now - request.complete >= phase_timeout) {
+    EndAsIncomplete(request, context);
+    return;
+  }
+  if (blocked) request.progress = context.now;
+  const Awaited awaited = LookAtRanks(request, context);
+  const bool out_of_time = context.now >= request.deadline;
+  const bool slow = !request.agreed && context.now - request.progress >= phase_timeout;
+  if (!awaited.late.empty() || out_of_time || slow) EndAsLate(request, awaited, context);
+}
+
+SaveRequests::Awaited SaveRequests::LookAtRanks(SaveRequest& request, const JobContext& context) const {
+  const absl::Duration phase_timeout = context.options.phase_timeout;
+  Awaited awaited;
+  if (!request.agreed) {
+    request.progress = std::max(request.progress, agreement_.progress());
+    awaited.ranks = agreement_.Awaited(context);
+    if (context.now - request.progress >= phase_timeout) awaited.late = awaited.ranks;
+    return awaited;
+  }
+  for (const auto& [rank, member] : context.members.members()) {
+    // A trainer on its way to the step is slow, not late; one that has passed it will not come.
+    const bool coming = request.step.has_value() && member.current_step().value_or(-1) <= *request.step;
+    const absl::Time progress = coming ? std::max(request.progress, member.stepped) : request.progress;
+    const std::string detail =
+        absl::StrCat("no progress for ", Seconds(context.now - progress), ", last reported step ",
+                     member.current_step().has_value() ? absl::StrCat(*member.current_step()) : "none");
+    awaited.ranks.push_back({rank, v1::RankProgress::WAITING, detail});
+    if (context.now - progress >= phase_timeout) awaited.late.push_back(awaited.ranks.back());
+  }
+  return awaited;
+}
+
+void SaveRequests::EndAsLate(SaveRequest& request, const Awaited& awaited, JobContext& context) {
+  const Operation operation{"save", request.step};
+  if (!context.members.complete()) {
+    EndAsIncomplete(request, context);
+    return;
+  }
+  if (EndAsStalled(request, context)) return;
+  const std::vector<NamedRank>& named = awaited.late.empty() ? awaited.ranks : awaited.late;
+  if (awaited.late.empty() && 2 * request.blocked > context.now - request.created) {
+    // The ranks had little time left: they are not to blame.
+    End(request,
+        OperationError(Reason::kSaveInProgress, context, operation,
+                       absl::StrCat("did not begin within the request's timeout; ", Seconds(request.blocked),
+                                    " of it passed behind another step's save")),
+        context);
+  } else if (!request.agreed && (!agreeing() || named.empty())) {
+    End(request, ErrorNaming(Reason::kStepRefused, context, operation, "did not agree on a step", named), context);
+  } else {
+    End(request, ErrorNaming(Reason::kRankLate, context, operation, named.size() == 1 ? "is late" : "are late", named),
+        context);
+  }
+}
+
+void SaveRequests::TakeAgreedStep(SaveRequest& request, JobContext& context) {
+  if (request.agreed || agreement_.state() != StepAgreement::State::kAgreed) return;
+  if (!request.step_given) {
+    request.step = agreement_.step();
+    request.revision = ++context.revision;
+  } else if (request.step != agreement_.step()) {
+    return;
+  }
+  request.agreed = true;
+  request.progress = context.now;
+}
+
+bool SaveRequests::Settle(SaveRequest& request, Saves& saves, const VerdictBook& verdicts, JobContext& context) {
+  if (!request.step.has_value()) return false;
+  if (Save* save = saves.Active(*request.step); save != nullptr) {
+    save->AddRequest(request.id, request.deadline);
+    context.orders_changed = true;
+    request.state = SaveRequest::State::kAttached;
+    ++context.revision;
+    return true;
+  }
+  // The save may have ended within one event.
+  if (!verdicts.Committed(*request.step)) return false;
+  End(request, VerdictBook::CommittedError(*request.step, context), context);
+  return true;
+}
+
+void SaveRequests::Advance(Saves& saves, const VerdictBook& verdicts, JobContext& context) {
+  if (!agreement_recovered_ && context.members.all_reported()) {
+    agreement_recovered_ = true;
+    agreement_.Recover(context);
+  }
+  // One step of the agreement may make the next one possible.
+  for (bool moved = true; moved;) {
+    const StepAgreement::State before = agreement_.state();
+    agreement_.Advance(context);
+    SaveRequest* first = nullptr;
+    for (SaveRequest& request : requests_) {
+      if (!Waits(request)) continue;
+      TakeAgreedStep(request, context);
+      if (Settle(request, saves, verdicts, context)) continue;
+      CheckTrainers(request, context);
+      if (Waits(request)) CheckTime(request, saves.busy() && !request.agreed, context);
+      if (Waits(request) && !request.agreed && first == nullptr) first = &request;
+    }
+    AdvanceAgreement(first, saves, verdicts, context);
+    moved = agreement_.state() != before;
+  }
+}
+
+void SaveRequests::AdvanceAgreement(SaveRequest* first, const Saves& saves, const VerdictBook& verdicts,
+                                    JobContext& context) {
+  switch (agreement_.state()) {
+    case StepAgreement::State::kIdle:
+      if (first != nullptr && !saves.busy()) {
+        if (absl::Status status = agreement_.Want(first->step, context); !status.ok()) End(*first, status, context);
+      }
+      break;
+    case StepAgreement::State::kArming:
+      if (!waiting()) agreement_.Stop(context);
+      break;
+    case StepAgreement::State::kAgreeing:
+    case StepAgreement::State::kAgreed:
+      CheckAgreement(saves, verdicts, context);
+      break;
+    case StepAgreement::State::kDisarming:
+      break;
+  }
+}
+
+void SaveRequests::CheckAgreement(const Saves& saves, const VerdictBook& verdicts, JobContext& context) {
+  const int64_t step = agreement_.step();
+  // The agreement stands in the control pages until every trainer has acted on it or gone past it.
+  bool over = true;
+  for (const auto& [rank, member] : context.members.members()) {
+    const bool begun = std::any_of(member.state.saves().begin(), member.state.saves().end(),
+                                   [&](const v1::SaveState& save) { return save.step() == step; });
+    over = over && (begun || member.current_step().value_or(-1) > step);
+  }
+  const bool settled = saves.Ended(step) != nullptr || verdicts.Committed(step);
+  const bool needed = std::any_of(requests_.begin(), requests_.end(), [&](const SaveRequest& request) {
+    return Waits(request) && (!request.agreed || request.step == step);
+  });
+  if (over || settled || !context.members.complete()) {
+    agreement_.Stop(context);
+  } else if (!needed && !agreement_.inherited() && saves.Active(step) == nullptr) {
+    agreement_.Revoke(context);
+  }
+}
+
+bool SaveRequests::waiting() const { return std::any_of(requests_.begin(), requests_.end(), Waits); }
+
+bool SaveRequests::Contains(const std::string& id) const {
+  return std::any_of(requests_.begin(), requests_.end(), [&](const SaveRequest& request) { return request.id == id; });
+}
+
+const SaveRequest* SaveRequests::Find(const CheckpointKey& key) const {
+  for (const SaveRequest& request : requests_) {
+    if (request.state == SaveRequest::State::kAttached) continue;
+    if (key.by_request() ? request.id == key.request_id
+                         : key.step.has_value() && request.step == key.step && Waits(request)) {
+      return &request;
+    }
+  }
+  return nullptr;
+}
+
+const SaveRequest* SaveRequests::Shown() const {
+  const auto first = std::find_if(requests_.begin(), requests_.end(), Waits);
+  if (first != requests_.end()) return &*first;
+  const SaveRequest* failed = nullptr;
+  for (const SaveRequest& request : requests_) {
+    if (request.state != SaveRequest::State::kEnded || request.saves_begun != saves_begun_) continue;
+    if (failed == nullptr || request.revision > failed->revision) failed = &request;
+  }
+  return failed;
+}
+
+v1::Checkpoint SaveRequests::View(const SaveRequest& request, const JobContext& context) const {
+  v1::Checkpoint view;
+  view.set_job(context.job);
+  view.set_request_id(request.id);
+  if (request.step.has_value()) view.set_step(*request.step);
+  view.set_coordinator_epoch(context.options.coordinator_epoch);
+  view.set_revision(request.revision);
+  view.set_world_size(static_cast<uint32_t>(context.members.world_size()));
+  SetTimestamp(request.created_wall, *view.mutable_create_time());
+  view.set_state(request.state == SaveRequest::State::kEnded ? v1::Checkpoint::ABORTED : v1::Checkpoint::PREPARING);
+  if (!request.error.ok()) *view.mutable_error() = StatusToProto(request.error);
+  const std::vector<NamedRank> awaited = request.agreed ? std::vector<NamedRank>() : agreement_.Awaited(context);
+  const bool late = context.now - request.progress > context.options.phase_timeout / 2;
+  for (int rank = 0; rank < context.members.world_size(); ++rank) {
+    v1::RankProgress& progress = *view.add_ranks();
+    progress.set_rank(static_cast<uint32_t>(rank));
+    progress.set_phase(v1::RankProgress::WAITING);
+    if (const Member* member = context.members.Find(rank); member != nullptr) {
+      progress.set_node(member->node);
+      SetDuration(context.now - member->stepped, *progress.mutable_idle());
+    }
+    for (const NamedRank& named_rank : awaited) {
+      if (named_rank.rank != rank) continue;
+      progress.set_note(named_rank.detail);
+      progress.set_late(late && Waits(request));
+    }
+  }
+  return view;
+}
+
+void SaveRequests::Forget() {
+  for (auto request = requests_.begin(); requests_.size() > kKept && request != requests_.end();) {
+    request = Waits(*request) ? std::next(request) : requests_.erase(request);
+  }
+}
+
+}  // namespace cairn

@@ -1,0 +1,190 @@
+#include "coordinator/job/save_requests.h"
+
+#include "common/status/reason.h"
+#include "common/status/status_proto.h"
+#include "coordinator/testing/part_test.h"
+
+namespace cairn {
+namespace {
+
+class SaveRequestsTest : public PartTest {
+ protected:
+  SaveRequestsTest() {
+    RegisterAll(2);
+    for (int rank = 0; rank < 2; ++rank) Step(rank, 10);
+  }
+
+  // The rank's trainer is at this step.
+  void Step(int rank, int64_t step, uint64_t trainer = 50) {
+    requests_.OnReport(Report(rank, Trainer(trainer, "", step)), context_);
+  }
+  absl::Status Ask(const std::string& id, std::optional<int64_t> step = std::nullopt,
+                   std::optional<int64_t> timeout = std::nullopt) {
+    v1::CreateCheckpointRequest request;
+    request.set_request_id(id);
+    if (step.has_value()) request.set_step(*step);
+    if (timeout.has_value()) request.mutable_timeout()->set_seconds(*timeout);
+    const absl::Status added = requests_.Add(request, saves_, context_);
+    Advance();
+    return added;
+  }
+  void Advance() {
+    context_.stalled_step = saves_.StalledStep();
+    requests_.Advance(saves_, verdicts_, context_);
+  }
+  // Lets time pass as the job's ticks do.
+  void PassSlowly(absl::Duration time) {
+    for (; time > absl::ZeroDuration(); time -= absl::Seconds(1)) {
+      Pass(absl::Seconds(1));
+      Advance();
+    }
+  }
+  // Both ranks do what they are ordered: they arm, and then agree.
+  void Agree() {
+    for (const v1::ArmState::Status answer : {v1::ArmState::ARMED, v1::ArmState::AGREED}) {
+      for (int rank = 0; rank < 2; ++rank) {
+        v1::AgentState state = Trainer(50, "", 10);
+        state.mutable_arm()->set_number(requests_.OrderFor(rank)->number());
+        state.mutable_arm()->set_step(requests_.OrderFor(rank)->step());
+        state.mutable_arm()->set_status(answer);
+        requests_.OnReport(Report(rank, state), context_);
+      }
+      Advance();
+    }
+  }
+  v1::Checkpoint ViewOf(const std::string& id) const {
+    const SaveRequest* request = requests_.Find(CheckpointKey{std::nullopt, id});
+    return request == nullptr ? v1::Checkpoint() : requests_.View(*request, context_);
+  }
+  std::optional<Reason> Why(const std::string& id) const { return ReasonOf(StatusFromProto(ViewOf(id).error())); }
+
+  Saves saves_;
+  VerdictBook verdicts_;
+  SaveRequests requests_;
+};
+
+TEST_F(SaveRequestsTest, Advance_RanksAgree_TheSaveOfThatStepAnswersIt) {
+  ASSERT_TRUE(Ask("r").ok());
+  EXPECT_EQ(ViewOf("r").state(), v1::Checkpoint::PREPARING);
+  EXPECT_TRUE(requests_.agreeing());
+  Agree();
+  ASSERT_TRUE(ViewOf("r").has_step()) << "the ranks have agreed";
+  Save& save = saves_.Begin(ViewOf("r").step(), context_);
+  requests_.OnSaveBegun(save, context_);
+  Advance();
+  EXPECT_TRUE(save.HasRequest("r"));
+  EXPECT_EQ(requests_.Find(CheckpointKey{std::nullopt, "r"}), nullptr) << "the save answers now";
+  EXPECT_TRUE(requests_.Contains("r"));
+  EXPECT_FALSE(requests_.waiting());
+}
+
+TEST_F(SaveRequestsTest, Add_StepThatARankHasPassed_IsRefused) {
+  Step(1, 20);
+  const absl::Status refused = Ask("r", 15);
+  EXPECT_TRUE(HasReason(refused, Reason::kStepPassed)) << refused;
+  EXPECT_EQ(MetadataOf(refused)["ranks"], "1");
+  EXPECT_FALSE(requests_.Contains("r"));
+  saves_.Begin(15, context_);
+  EXPECT_TRUE(Ask("r", 15).ok()) << "a save of the step is under way";
+  EXPECT_TRUE(saves_.Active(15)->HasRequest("r"));
+}
+
+TEST_F(SaveRequestsTest, Advance_AnotherSaveIsUnderWay_WaitsForItsEnd) {
+  saves_.Begin(9, context_);
+  ASSERT_TRUE(Ask("r").ok());
+  EXPECT_FALSE(requests_.agreeing());
+  saves_.Cancel(CheckpointKey{}, context_);
+  saves_.Advance(context_);
+  Advance();
+  EXPECT_TRUE(requests_.agreeing());
+}
+
+TEST_F(SaveRequestsTest, Advance_TimeoutPassesBehindAnotherSave_BlamesNoRank) {
+  saves_.Begin(9, context_);
+  ASSERT_TRUE(Ask("r", std::nullopt, 3).ok());
+  PassSlowly(absl::Seconds(3));
+  EXPECT_EQ(Why("r"), Reason::kSaveInProgress);
+  EXPECT_EQ(MetadataOf(StatusFromProto(ViewOf("r").error())).count("ranks"), 0u);
+}
+
+TEST_F(SaveRequestsTest, Advance_RankDoesNotAnswer_IsNamed) {
+  ASSERT_TRUE(Ask("r").ok());
+  PassSlowly(options_.phase_timeout);
+  EXPECT_EQ(Why("r"), Reason::kRankLate);
+  EXPECT_FALSE(requests_.waiting());
+}
+
+TEST_F(SaveRequestsTest, Advance_WorldIsNotComplete_EndsWithTheAbsentRanks) {
+  members_.Remove(1);
+  ASSERT_TRUE(Ask("r").ok());
+  PassSlowly(options_.phase_timeout);
+  EXPECT_EQ(Why("r"), Reason::kWorldIncomplete);
+  EXPECT_EQ(MetadataOf(StatusFromProto(ViewOf("r").error()))["ranks"], "1");
+}
+
+TEST_F(SaveRequestsTest, OnMember_TrainerEnded_MakesAStepPossible) {
+  ASSERT_TRUE(Ask("r").ok());
+  EXPECT_FALSE(requests_.OnMember(1, context_));
+  Step(1, 10, /*trainer=*/51);
+  EXPECT_TRUE(requests_.OnMember(1, context_));
+  Advance();
+  EXPECT_EQ(Why("r"), Reason::kTrainerLost);
+}
+
+TEST_F(SaveRequestsTest, OnLost_RequestWaits_EndsWithIt) {
+  ASSERT_TRUE(Ask("r").ok());
+  members_.Remove(1);
+  requests_.OnLost({1}, context_);
+  EXPECT_EQ(Why("r"), Reason::kRankLost);
+}
+
+TEST_F(SaveRequestsTest, OnSaveBegun_RequestWasCancelledAfterTheAgreement_TakesTheSaveWithIt) {
+  ASSERT_TRUE(Ask("r").ok());
+  Agree();
+  const int64_t step = ViewOf("r").step();
+  requests_.Cancel(CheckpointKey{std::nullopt, "r"}, context_);
+  EXPECT_EQ(Why("r"), Reason::kSaveCancelled);
+  Save& other = saves_.Begin(step + 1, context_);
+  requests_.OnSaveBegun(other, context_);
+  EXPECT_EQ(other.phase(), Save::Phase::kCollecting);
+  Save& save = saves_.Begin(step, context_);
+  requests_.OnSaveBegun(save, context_);
+  EXPECT_EQ(save.phase(), Save::Phase::kAborting);
+}
+
+TEST_F(SaveRequestsTest, Shown_RequestFailed_IsShownUntilASaveBegins) {
+  requests_.OnSaveBegun(saves_.Begin(98, context_), context_);
+  ASSERT_TRUE(Ask("first").ok());
+  requests_.Cancel(CheckpointKey{}, context_);
+  ASSERT_NE(requests_.Shown(), nullptr);
+  EXPECT_EQ(requests_.Shown()->id, "first");
+  ASSERT_TRUE(Ask("second").ok());
+  EXPECT_EQ(requests_.Shown()->id, "second") << "it waits";
+  requests_.Cancel(CheckpointKey{}, context_);
+  EXPECT_EQ(requests_.Shown()->id, "second") << "it ended last";
+  requests_.OnSaveBegun(saves_.Begin(99, context_), context_);
+  EXPECT_EQ(requests_.Shown(), nullptr);
+}
+
+TEST_F(SaveRequestsTest, Advance_StepIsCommittedAlready_EndsTheRequest) {
+  verdicts_.Keep(Verdict(15, 1, true));
+  ASSERT_TRUE(Ask("r", 15).ok());
+  EXPECT_EQ(Why("r"), Reason::kStepCommitted);
+}
+
+TEST_F(SaveRequestsTest, Forget_ManyHaveEnded_KeepsTheLastAndThoseThatWait) {
+  ASSERT_TRUE(Ask("waits").ok());
+  for (int i = 0; i < 100; ++i) {
+    const std::string id = std::to_string(i);
+    ASSERT_TRUE(Ask(id).ok());
+    requests_.Cancel(CheckpointKey{std::nullopt, id}, context_);
+  }
+  requests_.Forget();
+  EXPECT_TRUE(requests_.Contains("waits"));
+  EXPECT_FALSE(requests_.Contains("36"));
+  EXPECT_TRUE(requests_.Contains("37"));
+  EXPECT_TRUE(requests_.Contains("99"));
+}
+
+}  // namespace
+}  // namespace cairn

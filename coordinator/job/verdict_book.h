@@ -1,0 +1,78 @@
+// Remembers what storage has said of the job's attempts: which are committed, which were aborted and why. People may
+// remove steps behind the coordinator's back, so a step is read again before anybody is refused for what is remembered
+// of it.
+#ifndef CAIRN_COORDINATOR_JOB_VERDICT_BOOK_H_
+#define CAIRN_COORDINATOR_JOB_VERDICT_BOOK_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "coordinator/decision/checkpoint_key.h"
+#include "coordinator/decision/job_context.h"
+
+namespace cairn {
+
+// Not thread-safe.
+class VerdictBook {
+ public:
+  // Takes what stands in storage, in the place of what was remembered of the attempt.
+  void Keep(const VerdictSummary& verdict);
+
+  bool empty() const { return verdicts_.empty(); }
+  std::optional<int64_t> last_committed() const { return last_committed_; }
+  bool Committed(int64_t step) const;
+  // STEP_COMMITTED: what whoever would save the step again is told.
+  static absl::Status CommittedError(int64_t step, const JobContext& context);
+  // Each is null if there is none. The second one leaves out a verdict that could not be read: it may stand all the
+  // same. The third one finds the newest verdict that the key names.
+  const VerdictSummary* Find(int64_t step, uint32_t attempt) const;
+  const VerdictSummary* FindSettled(int64_t step, uint32_t attempt) const;
+  const VerdictSummary* Find(const CheckpointKey& key) const;
+  // Whether there is a verdict of a later attempt of the step.
+  bool HasLater(int64_t step, uint32_t attempt) const;
+
+  // It is remembered that the step is committed. Does storage still say so? Answers nothing while the step is being
+  // read. `caller` asks again until it is answered, and gets what was read after it had first asked.
+  std::optional<bool> StillCommitted(int64_t step, const std::string& caller, JobContext& context);
+  // Whether `caller` was told that the step is committed. It stays told so, though the step may have gone since.
+  bool WasRefused(int64_t step, const std::string& caller) const;
+  // Reads a verdict again that could not be read. `caller` asks for it.
+  void ReadUnsettled(int64_t step, uint32_t attempt, const std::string& caller, JobContext& context);
+  // Takes the result of a ReadStep. Returns false if it is not the one that was waited for.
+  bool OnRead(int64_t step, uint64_t ticket, const absl::StatusOr<Recovered>& read, JobContext& context);
+  // STORAGE_STALLED if the step has been read for too long; else OK.
+  absl::Status ReadStalled(int64_t step, const JobContext& context) const;
+  // Whether steps were asked about that are not forgotten yet.
+  bool restless() const { return !reads_.empty(); }
+  void Forget(absl::Time now);
+
+ private:
+  // Reads one step again.
+  struct Read {
+    uint64_t ticket = 0;  // of the read under way
+    absl::Time begun;
+    std::set<std::string> waiting;   // for the next read
+    std::set<std::string> asking;    // for the one under way
+    std::set<std::string> answered;  // the step is still committed
+    absl::Time answered_time = absl::InfinitePast();
+  };
+
+  static void Begin(int64_t step, Read& read, JobContext& context);
+
+  std::map<std::pair<int64_t, uint32_t>, VerdictSummary> verdicts_;  // by step and attempt
+  std::optional<int64_t> last_committed_;
+  std::map<int64_t, Read> reads_;  // by step
+  // If a verdict could not be read, it is read again for those who ask, but not before this time.
+  absl::Time next_unsettled_read_ = absl::InfinitePast();
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_COORDINATOR_JOB_VERDICT_BOOK_H_

@@ -1,0 +1,119 @@
+#include "coordinator/job/verdict_book.h"
+
+#include "common/status/reason.h"
+#include "coordinator/testing/part_test.h"
+
+namespace cairn {
+namespace {
+
+class VerdictBookTest : public PartTest {
+ protected:
+  // Storage says this of step 4 to the read that is under way.
+  bool Answer(const absl::StatusOr<Recovered>& recovered) {
+    const auto read = Take<ReadStep>();
+    return read.has_value() && book_.OnRead(4, read->ticket, recovered, context_);
+  }
+  static Recovered Holding(const VerdictSummary& verdict) { return {{verdict}, {}}; }
+  static VerdictSummary Damaged(Reason reason) {
+    VerdictSummary verdict = Verdict(4, 1, false);
+    verdict.damaged = true;
+    verdict.error = MakeError(reason, "cannot be read");
+    return verdict;
+  }
+
+  VerdictBook book_;
+};
+
+TEST_F(VerdictBookTest, Find_ByStepRequestOrNeither_IsTheNewest) {
+  book_.Keep(Verdict(4, 1, false));
+  VerdictSummary asked_for = Verdict(4, 2, true);
+  asked_for.request_id = "r";
+  book_.Keep(asked_for);
+  book_.Keep(Verdict(6, 1, false));
+  EXPECT_EQ(book_.Find(CheckpointKey{4, ""})->attempt, 2u);
+  EXPECT_EQ(book_.Find(CheckpointKey{std::nullopt, "r"})->attempt, 2u);
+  EXPECT_EQ(book_.Find(CheckpointKey{})->step, 4) << "the latest that is committed";
+  EXPECT_EQ(book_.Find(CheckpointKey{std::nullopt, "s"}), nullptr);
+  EXPECT_EQ(book_.last_committed(), 4);
+  EXPECT_TRUE(book_.Committed(4));
+  EXPECT_FALSE(book_.Committed(6));
+  EXPECT_TRUE(book_.HasLater(4, 1));
+  EXPECT_FALSE(book_.HasLater(4, 2));
+}
+
+TEST_F(VerdictBookTest, FindSettled_VerdictThatCouldNotBeRead_IsLeftOut) {
+  book_.Keep(Damaged(Reason::kStorageError));
+  EXPECT_NE(book_.Find(4, 1), nullptr);
+  EXPECT_EQ(book_.FindSettled(4, 1), nullptr);
+  book_.Keep(Damaged(Reason::kManifestCorrupt));
+  EXPECT_NE(book_.FindSettled(4, 1), nullptr) << "it stands, and is corrupt";
+}
+
+TEST_F(VerdictBookTest, StillCommitted_CallerAsksWhileItIsRead_GetsWhatIsReadAfterwards) {
+  EXPECT_EQ(book_.StillCommitted(4, "first", context_), false) << "nothing is remembered of it";
+  book_.Keep(Verdict(4, 1, true));
+  EXPECT_EQ(book_.StillCommitted(4, "first", context_), std::nullopt);
+  const auto read = Take<ReadStep>();
+  ASSERT_TRUE(read.has_value());
+  EXPECT_EQ(book_.StillCommitted(4, "second", context_), std::nullopt);
+  EXPECT_FALSE(Take<ReadStep>().has_value()) << "one at a time";
+  EXPECT_FALSE(book_.OnRead(4, read->ticket + 1, Recovered(), context_)) << "another read's result";
+  ASSERT_TRUE(book_.OnRead(4, read->ticket, Holding(Verdict(4, 1, true)), context_));
+  EXPECT_EQ(book_.StillCommitted(4, "first", context_), true);
+  EXPECT_FALSE(book_.WasRefused(4, "second"));
+  ASSERT_TRUE(Answer(Recovered())) << "it is read again for the second caller";
+  EXPECT_EQ(book_.StillCommitted(4, "second", context_), false) << "people have removed the step";
+  EXPECT_EQ(book_.StillCommitted(4, "first", context_), true) << "it stays told";
+  EXPECT_EQ(book_.last_committed(), std::nullopt);
+}
+
+TEST_F(VerdictBookTest, OnRead_StorageFails_WhatIsRememberedCounts) {
+  book_.Keep(Verdict(4, 1, true));
+  EXPECT_EQ(book_.StillCommitted(4, "first", context_), std::nullopt);
+  ASSERT_TRUE(Answer(MakeError(Reason::kStorageError, "I/O error")));
+  EXPECT_EQ(book_.StillCommitted(4, "first", context_), true);
+}
+
+TEST_F(VerdictBookTest, ReadUnsettled_AskedOften_IsReadOnceASecond) {
+  book_.Keep(Damaged(Reason::kStorageError));
+  book_.ReadUnsettled(4, 2, "rank 0", context_);
+  EXPECT_FALSE(Take<ReadStep>().has_value()) << "there is no verdict of attempt 2";
+  book_.ReadUnsettled(4, 1, "rank 0", context_);
+  ASSERT_TRUE(Answer(Holding(Damaged(Reason::kStorageError))));
+  book_.ReadUnsettled(4, 1, "rank 0", context_);
+  EXPECT_FALSE(Take<ReadStep>().has_value());
+  Pass(absl::Seconds(1));
+  book_.ReadUnsettled(4, 1, "rank 0", context_);
+  ASSERT_TRUE(Answer(Holding(Verdict(4, 1, true))));
+  EXPECT_TRUE(book_.FindSettled(4, 1)->committed);
+}
+
+TEST_F(VerdictBookTest, ReadStalled_StorageDoesNotAnswer_NamesTheStep) {
+  book_.Keep(Verdict(4, 1, true));
+  EXPECT_EQ(book_.StillCommitted(4, "first", context_), std::nullopt);
+  Pass(absl::Seconds(4));
+  EXPECT_TRUE(book_.ReadStalled(4, context_).ok());
+  Pass(absl::Seconds(1));
+  const absl::Status stalled = book_.ReadStalled(4, context_);
+  EXPECT_TRUE(HasReason(stalled, Reason::kStorageStalled)) << stalled;
+  EXPECT_EQ(MetadataOf(stalled)["step"], "4");
+  EXPECT_TRUE(book_.ReadStalled(5, context_).ok());
+}
+
+TEST_F(VerdictBookTest, Forget_LongAfterTheAnswer_AsksStorageAnew) {
+  book_.Keep(Verdict(4, 1, true));
+  EXPECT_EQ(book_.StillCommitted(4, "first", context_), std::nullopt);
+  book_.Forget(context_.now + absl::Hours(1));
+  EXPECT_TRUE(book_.restless()) << "the read is under way";
+  ASSERT_TRUE(Answer(Holding(Verdict(4, 1, true))));
+  Pass(absl::Minutes(1));
+  book_.Forget(context_.now);
+  EXPECT_TRUE(book_.WasRefused(4, "first"));
+  Pass(absl::Seconds(1));
+  book_.Forget(context_.now);
+  EXPECT_FALSE(book_.restless());
+  EXPECT_EQ(book_.StillCommitted(4, "first", context_), std::nullopt);
+}
+
+}  // namespace
+}  // namespace cairn
