@@ -124,9 +124,16 @@ struct PlanLoad {
   uint64_t ticket = 0;
 };
 
+// The plan of a PlanLoad is not needed any more by the load that it was made for. Not answered.
+struct ForgetLoadPlan {
+  std::string plan_digest;
+};
+
 struct CoreAction {
   std::string job;
-  std::variant<RecoverJob, ReadStep, PlanSave, ReserveAttempt, MakeManifest, PutVerdict, RemoveFiles, PlanLoad> what;
+  std::variant<RecoverJob, ReadStep, PlanSave, ReserveAttempt, MakeManifest, PutVerdict, RemoveFiles, PlanLoad,
+               ForgetLoadPlan>
+      what;
 };
 
 struct Recovered {
