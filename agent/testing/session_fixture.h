@@ -82,7 +82,7 @@ class ServedSession : public SessionFixture {
   absl::StatusOr<v1::BeginSaveResponse> Begin(int64_t step, int timeout = 60) {
     return BeginSave(trainer_, step, timeout);
   }
-  absl::Status Commit(uint64_t save, std::vector<uint64_t> objects = {10}) {
+  absl::Status Commit(uint64_t save, const std::vector<uint64_t>& objects = {10}) {
     v1::CommitStagingRequest request;
     request.set_trainer_incarnation(trainer_);
     request.set_save(save);
