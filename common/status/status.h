@@ -21,11 +21,9 @@
 
 #define CAIRN_CONCAT_INNER_(a, b) a##b
 #define CAIRN_CONCAT_(a, b) CAIRN_CONCAT_INNER_(a, b)
-// NOLINTBEGIN(bugprone-macro-parentheses): a declaration takes none, and a holder in them would be no name.
 #define CAIRN_ASSIGN_OR_RETURN_IMPL_(holder, declaration, expression) \
   auto holder = (expression);                                         \
   if (!holder.ok()) return std::move(holder).status();                \
   declaration = *std::move(holder)
-// NOLINTEND(bugprone-macro-parentheses)
 
 #endif  // CAIRN_COMMON_STATUS_STATUS_H_
