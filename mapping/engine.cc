@@ -31,7 +31,7 @@ std::string ListText(const Shape& list) {
 
 Engine::Engine(Program& program, const KeySpace& source, const KeySpace& destination, bool reverse,
                Diagnostics& diagnostics)
-    : program_(program), source_(source), destination_(destination), reverse_(reverse), diagnostics_(diagnostics) {
+    : program_(program), destination_(destination), reverse_(reverse), diagnostics_(diagnostics) {
   const size_t symbols = program.symbols().size();
   inputs_.assign(symbols, kUnset);
   bindings_.assign(symbols, kUnset);

@@ -69,7 +69,6 @@ class Engine {
   };
 
   Program& program_;
-  const KeySpace& source_;
   const KeySpace& destination_;
   bool reverse_;
   Diagnostics& diagnostics_;

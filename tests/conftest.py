@@ -17,3 +17,7 @@ for name in ("CAIRN_COORDINATOR", "CAIRN_AGENT", "CAIRN_TOKEN_FILE", "CAIRN_INSE
     os.environ.pop(name, None)
 os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="cairn-run-")
 atexit.register(shutil.rmtree, os.environ["XDG_RUNTIME_DIR"], ignore_errors=True)
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "interop: compares with another library (tools/test --interop)")

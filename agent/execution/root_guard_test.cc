@@ -35,7 +35,7 @@ class RootGuardTest : public testing::Test {
   int registrations_ = 0;
 };
 
-TEST_F(RootGuardTest, RootThatStays_IsNotAskedAgain) {
+TEST_F(RootGuardTest, Check_RootStays_DoesNotRegisterAgain) {
   const std::string proof = Serve();
   EXPECT_EQ(guard_->ReadProof(), proof);
   guard_->Accepted(proof);
@@ -44,7 +44,7 @@ TEST_F(RootGuardTest, RootThatStays_IsNotAskedAgain) {
   EXPECT_EQ(registrations_, 0);
 }
 
-TEST_F(RootGuardTest, EmptyDirectoryInItsPlace_HasToBeProven) {
+TEST_F(RootGuardTest, Check_EmptyDirectoryInItsPlace_FailsUntilTheRootIsBack) {
   Serve();
   Register();
   Unmount("storage");
@@ -59,7 +59,7 @@ TEST_F(RootGuardTest, EmptyDirectoryInItsPlace_HasToBeProven) {
   EXPECT_TRUE(guard_->Check().ok()) << "what was proven is back";
 }
 
-TEST_F(RootGuardTest, OtherStorageWithTheSameProof_IsTheSame) {
+TEST_F(RootGuardTest, Check_AnotherMountWithTheSameProof_IsTheSameRoot) {
   Serve();
   Register();
   std::filesystem::copy(Root(), directory_ + "/second-mount", std::filesystem::copy_options::recursive);
@@ -69,7 +69,7 @@ TEST_F(RootGuardTest, OtherStorageWithTheSameProof_IsTheSame) {
   EXPECT_EQ(registrations_, 0);
 }
 
-TEST_F(RootGuardTest, ChangeWhileARegistrationIsUnderWay_IsNotTakenForProven) {
+TEST_F(RootGuardTest, Accepted_RootChangedDuringTheRegistration_IsNotTakenForProven) {
   Serve();
   const std::string proof = guard_->ReadProof();
   Unmount("storage");

@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint64_t kPage = 4096;
 
-TEST(BufferPoolTest, EverythingThatIsHeld_CountsAgainstTheBudget) {
+TEST(BufferPoolTest, Budget_SlabsSourcesAndBuffersAreHeld_CountsThemAll) {
   BufferPool pool(10 * kPage, 1);
   auto slab = pool.Make("slab", 4 * kPage).value();
   auto source = pool.Make("source", 3 * kPage - 1).value();
@@ -35,7 +35,7 @@ TEST(BufferPoolTest, EverythingThatIsHeld_CountsAgainstTheBudget) {
   EXPECT_EQ(slab->bytes(), 4 * kPage);
 }
 
-TEST(BufferPoolTest, Memory_MayOutliveThePool) {
+TEST(BufferPoolTest, Memory_PoolIsGone_StaysUsable) {
   std::shared_ptr<SharedMemory> memory;
   {
     BufferPool pool(0, 1);

@@ -21,7 +21,7 @@ v1::ReadPlan Plan(const std::vector<std::vector<uint32_t>>& consumers) {
   return plan;
 }
 
-TEST(RoundLedgerTest, ReadsTwoRoundsAhead_AndTheThirdWhenTheFirstIsReleased) {
+TEST(RoundLedgerTest, NextToRead_TwoRoundsAreReady_WaitsForARelease) {
   RoundLedger ledger(Plan({{0}, {0}, {0}}));
   EXPECT_EQ(ledger.NextToRead(), 0u);
   ledger.MarkReady(0);
@@ -35,7 +35,7 @@ TEST(RoundLedgerTest, ReadsTwoRoundsAhead_AndTheThirdWhenTheFirstIsReleased) {
   EXPECT_EQ(ledger.NextToRead(), std::nullopt);
 }
 
-TEST(RoundLedgerTest, ABufferIsFreeWhenAllOfItsConsumersHaveReleasedIt) {
+TEST(RoundLedgerTest, NextToRead_OneConsumerStillCopies_WaitsForItsRelease) {
   RoundLedger ledger(Plan({{1, 4}, {4}, {1}}));
   ledger.MarkReady(0);
   ledger.MarkReady(1);
@@ -49,14 +49,14 @@ TEST(RoundLedgerTest, ABufferIsFreeWhenAllOfItsConsumersHaveReleasedIt) {
   EXPECT_EQ(ledger.StandingOf(2), Standing::kNotYet);
 }
 
-TEST(RoundLedgerTest, ARoundThatNobodyTakesIsFreeAtOnce) {
+TEST(RoundLedgerTest, NextToRead_RoundThatNobodyTakes_NeedsNoRelease) {
   RoundLedger ledger(Plan({{}, {}, {}}));
   ledger.MarkReady(0);
   ledger.MarkReady(1);
   EXPECT_EQ(ledger.NextToRead(), 2u);
 }
 
-TEST(RoundLedgerTest, AReleaseIsNeverTakenBack) {
+TEST(RoundLedgerTest, Release_OvertakenByALaterOne_IsNotTakenBack) {
   RoundLedger ledger(Plan({{3}, {3}}));
   ledger.MarkReady(0);
   ledger.MarkReady(1);
@@ -65,7 +65,7 @@ TEST(RoundLedgerTest, AReleaseIsNeverTakenBack) {
   EXPECT_TRUE(ledger.all_released());
 }
 
-TEST(RoundLedgerTest, WhatIsNotReadYetCannotBeReleased) {
+TEST(RoundLedgerTest, Release_RoundThatIsNotReadYet_StaysToBeReleased) {
   RoundLedger ledger(Plan({{3}, {3}}));
   ledger.MarkReady(0);
   ledger.Release(3, 100);
@@ -75,14 +75,14 @@ TEST(RoundLedgerTest, WhatIsNotReadYetCannotBeReleased) {
   EXPECT_FALSE(ledger.all_released());
 }
 
-TEST(RoundLedgerTest, ReleasesOfStrangersChangeNothing) {
+TEST(RoundLedgerTest, Release_RankThatTakesNothing_ChangesNothing) {
   RoundLedger ledger(Plan({{3}}));
   ledger.MarkReady(0);
   ledger.Release(9, 1);
   EXPECT_EQ(ledger.StandingOf(0), Standing::kReady);
 }
 
-TEST(RoundLedgerTest, RefusesRoundsThatThePlanLacks_AndRanksThatTakeNothingFromThem) {
+TEST(RoundLedgerTest, CheckConsumer_RoundOrRankThatThePlanLacks_IsRefused) {
   const RoundLedger ledger(Plan({{1, 4}, {4}}));
   EXPECT_TRUE(ledger.CheckConsumer(1, 0).ok());
   EXPECT_TRUE(ledger.CheckConsumer(4, 1).ok());
@@ -90,7 +90,7 @@ TEST(RoundLedgerTest, RefusesRoundsThatThePlanLacks_AndRanksThatTakeNothingFromT
   EXPECT_TRUE(HasReason(ledger.CheckConsumer(4, 2), Reason::kBadRequest));
 }
 
-TEST(RoundLedgerTest, APlanWithoutRoundsIsReadAndReleased) {
+TEST(RoundLedgerTest, Ledger_PlanWithoutRounds_IsReadAndReleased) {
   const RoundLedger ledger(Plan({}));
   EXPECT_EQ(ledger.NextToRead(), std::nullopt);
   EXPECT_TRUE(ledger.all_read());

@@ -11,7 +11,6 @@
 #include <fstream>
 #include <random>
 
-#include "agent/reader/round_ledger.h"
 #include "agent/staging/shared_memory.h"
 #include "agent/testing/layouts.h"
 #include "common/base/crc32c.h"
@@ -125,7 +124,7 @@ class RoundReaderTest : public ::testing::Test {
   uint64_t cached_ = 0, direct_ = 0, buffered_ = 0;  // of all reads so far
 };
 
-TEST_F(RoundReaderTest, WholeItems_AreReadOnce) {
+TEST_F(RoundReaderTest, Read_WholeItems_ReadsEachByteOnce) {
   const uint64_t header = plan_.files(0).header_bytes();
   const uint32_t round = AddRound({{header, bytes_.size()}});
   ASSERT_TRUE(Read(round).ok());
@@ -135,7 +134,7 @@ TEST_F(RoundReaderTest, WholeItems_AreReadOnce) {
   EXPECT_TRUE(io_path_ == v1::IO_PATH_CACHED || io_path_ == v1::IO_PATH_DIRECT) << io_path_;
 }
 
-TEST_F(RoundReaderTest, RandomRanges_AnyChunk_AnyWay) {
+TEST_F(RoundReaderTest, Read_RandomRangesByAnyChunkAndPath_GivesTheirBytes) {
   std::mt19937 random(23);
   const uint64_t header = plan_.files(0).header_bytes();
   bool dropped = false;
@@ -173,7 +172,7 @@ TEST_F(RoundReaderTest, RandomRanges_AnyChunk_AnyWay) {
   }
 }
 
-TEST_F(RoundReaderTest, EveryFlippedByte_IsFound_AndNamed) {
+TEST_F(RoundReaderTest, Read_FlippedByte_IsFoundAndNamed) {
   std::mt19937 random(29);
   const uint64_t header = plan_.files(0).header_bytes();
   const uint64_t b = plan_.files(0).item_offsets(1);
@@ -201,7 +200,7 @@ TEST_F(RoundReaderTest, EveryFlippedByte_IsFound_AndNamed) {
   EXPECT_TRUE(HasReason(Read(whole), Reason::kChecksumMismatch)) << "also where they are not needed";
 }
 
-TEST_F(RoundReaderTest, FaultsOfStorage_HaveTheirReason) {
+TEST_F(RoundReaderTest, Read_StorageFails_TellsTheReason) {
   const uint32_t round = AddRound({{plan_.files(0).header_bytes(), bytes_.size()}});
   RoundReaderOptions options;
   options.range.pread = [](int, void*, size_t, off_t) -> ssize_t {
@@ -220,7 +219,7 @@ TEST_F(RoundReaderTest, FaultsOfStorage_HaveTheirReason) {
   EXPECT_TRUE(HasReason(Read(round), Reason::kFileMissing));
 }
 
-TEST_F(RoundReaderTest, PlansThatReachOutside_AreRefused) {
+TEST_F(RoundReaderTest, Read_PlanThatReachesOutside_IsRefused) {
   const uint32_t round = AddRound({{5000, 6000}});
   auto* read = plan_.mutable_rounds(static_cast<int>(round))->mutable_reads(0);
   const v1::Read good = *read;
@@ -235,44 +234,6 @@ TEST_F(RoundReaderTest, PlansThatReachOutside_AreRefused) {
   *read = good;
   plan_.mutable_files(0)->set_item_offsets(1, 1);
   EXPECT_TRUE(HasReason(Read(round), Reason::kBadRequest));
-}
-
-TEST(RoundLedgerTest, ABufferIsReused_OnlyWhenAllHaveReleasedIt) {
-  v1::ReadPlan plan;
-  for (int r = 0; r < 4; ++r) {
-    auto* round = plan.add_rounds();
-    round->add_consumers(1);
-    if (r != 2) round->add_consumers(5);
-  }
-  RoundLedger ledger(plan);
-  EXPECT_EQ(ledger.NextToRead(), 0u);
-  EXPECT_EQ(ledger.StandingOf(0), RoundLedger::Standing::kNotYet);
-  ledger.MarkReady(0);
-  EXPECT_EQ(ledger.NextToRead(), 1u);
-  ledger.MarkReady(1);
-  EXPECT_EQ(ledger.NextToRead(), std::nullopt);
-  ledger.Release(1, 1);
-  EXPECT_EQ(ledger.NextToRead(), std::nullopt) << "rank 5 still has it";
-  EXPECT_EQ(ledger.StandingOf(0), RoundLedger::Standing::kReady);
-  ledger.Release(5, 1);
-  EXPECT_EQ(ledger.StandingOf(0), RoundLedger::Standing::kGone);
-  EXPECT_EQ(ledger.NextToRead(), 2u);
-  ledger.MarkReady(2);
-  ledger.Release(1, 9);
-  EXPECT_FALSE(ledger.all_released()) << "nobody can release what was not read";
-  EXPECT_EQ(ledger.NextToRead(), std::nullopt);
-  ledger.Release(5, 2);
-  EXPECT_EQ(ledger.NextToRead(), 3u);
-  ledger.Release(5, 0);
-  EXPECT_EQ(ledger.NextToRead(), 3u) << "a release is not taken back";
-  ledger.MarkReady(3);
-  EXPECT_TRUE(ledger.all_read());
-  EXPECT_TRUE(ledger.CheckConsumer(5, 1).ok());
-  EXPECT_TRUE(HasReason(ledger.CheckConsumer(5, 2), Reason::kBadRequest));
-  EXPECT_TRUE(HasReason(ledger.CheckConsumer(1, 4), Reason::kBadRequest));
-  ledger.Release(1, 4);
-  ledger.Release(5, 4);
-  EXPECT_TRUE(ledger.all_released());
 }
 
 }  // namespace

@@ -98,7 +98,7 @@ absl::Status RoundSource::ReadAll() {
 
 std::optional<absl::StatusOr<RoundBuffer>> RoundSource::AnswerFor(uint32_t consumer, uint32_t round) {
   if (!error_.ok()) return error_;
-  if (const absl::Status bad = ledger_.CheckConsumer(consumer, round); !bad.ok()) return bad;
+  if (absl::Status bad = ledger_.CheckConsumer(consumer, round); !bad.ok()) return bad;
   switch (ledger_.StandingOf(round)) {
     case RoundLedger::Standing::kNotYet:
       return std::nullopt;
@@ -129,19 +129,19 @@ void RoundSource::AnswerWaiting() {
 
 uint64_t RoundSource::Await(uint32_t consumer, uint32_t round, uint32_t released_below, Done done) {
   std::optional<absl::StatusOr<RoundBuffer>> answer;
-  uint64_t call = 0;
   {
     MutexLock lock(mutex_);
     ledger_.Release(consumer, released_below);
     changed_.NotifyAll();
     answer = AnswerFor(consumer, round);
     if (!answer) {
-      call = next_call_++;
+      const uint64_t call = next_call_++;
       waiting_.emplace(call, Waiting{consumer, round, std::move(done)});
+      return call;
     }
   }
-  if (answer) done(*std::move(answer));
-  return call;
+  done(*std::move(answer));
+  return 0;
 }
 
 void RoundSource::Forget(uint64_t call) {

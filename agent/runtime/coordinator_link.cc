@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "agent/runtime/link_limits.h"
 #include "common/base/clock.h"
 #include "common/base/digest.h"
 #include "common/base/time_proto.h"
@@ -19,13 +20,13 @@
 namespace cairn {
 namespace {
 
-constexpr absl::Duration kCallTimeout = absl::Seconds(5);
-constexpr absl::Duration kChunkTimeout = absl::Seconds(15);
-constexpr absl::Duration kFirstPause = absl::Milliseconds(50);
-constexpr absl::Duration kLongestPause = absl::Seconds(1);
-// While a save or load runs, so that progress is seen.
-constexpr absl::Duration kProgressInterval = absl::Milliseconds(500);
-constexpr uint64_t kChunkBytes = uint64_t{2} << 20;
+using link_limits::kCallTimeout;
+using link_limits::kChunkBytes;
+using link_limits::kChunkTimeout;
+using link_limits::kFirstPause;
+using link_limits::kLongestPause;
+using link_limits::kProgressInterval;
+
 constexpr uint64_t kMaxPlanBytes = uint64_t{1} << 30;
 // An upload or download that an overloaded coordinator has refused so often is given up. If it is still wanted, the
 // next orders bring it again.

@@ -8,8 +8,7 @@
 #include "agent/testing/fake_coordinator.h"
 #include "agent/testing/fake_trainer.h"
 #include "agent/testing/layouts.h"
-#include "agent/trainer_service/local_server.h"
-#include "agent/trainer_service/local_service.h"
+#include "agent/testing/running_agent.h"
 #include "common/base/random_id.h"
 #include "common/rpc/endpoint.h"
 #include "common/status/reason.h"
@@ -21,6 +20,7 @@ namespace {
 using testing::FakeCoordinator;
 using testing::FakeTrainer;
 using testing::MakeLayout;
+using testing::RunningAgent;
 using testing::Whole;
 
 class LinkTroubleTest : public ::testing::Test {
@@ -32,9 +32,7 @@ class LinkTroubleTest : public ::testing::Test {
   }
   void TearDown() override {
     trainer_.reset();
-    agent_->Quiesce();
-    server_->Shutdown(absl::Milliseconds(200));
-    agent_->Stop(false);
+    agent_.reset();
     std::filesystem::remove_all(directory_);
   }
   void Start(const std::string& coordinator) {
@@ -43,15 +41,8 @@ class LinkTroubleTest : public ::testing::Test {
     options.job = "demo";
     options.root = directory_ + "/root";
     options.socket_directory = directory_ + "/sockets";
-    auto agent = Agent::Start(options);
-    ASSERT_TRUE(agent.ok()) << agent.status();
-    agent_ = *std::move(agent);
-    service_ = std::make_unique<LocalService>(*agent_);
-    auto server =
-        LocalServer::Start(options.socket_directory + "/agent.sock", UserPolicy(std::vector<uid_t>()), service_.get());
-    ASSERT_TRUE(server.ok()) << server.status();
-    server_ = *std::move(server);
-    trainer_ = std::make_unique<FakeTrainer>("unix:" + server_->path());
+    agent_ = std::make_unique<RunningAgent>(options);
+    trainer_ = std::make_unique<FakeTrainer>(agent_->address());
     ASSERT_TRUE(trainer_->Attach().ok());
   }
   // What a save's pending answer says keeps it.
@@ -77,13 +68,11 @@ class LinkTroubleTest : public ::testing::Test {
 
   const RankLayoutPtr layout_ = MakeLayout({Whole("a", DType::kFloat32, {100})}, {});
   std::string directory_;
-  std::unique_ptr<Agent> agent_;
-  std::unique_ptr<LocalService> service_;
-  std::unique_ptr<LocalServer> server_;
+  std::unique_ptr<RunningAgent> agent_;
   std::unique_ptr<FakeTrainer> trainer_;
 };
 
-TEST_F(LinkTroubleTest, Refusal_IsToldUntilItIsOver) {
+TEST_F(LinkTroubleTest, Link_CoordinatorRefuses_TellsTheTrainerUntilItIsOver) {
   FakeCoordinator coordinator;
   coordinator.Refuse(MakeError(Reason::kRootMismatch, "another root", {{"root", "/theirs"}}));
   Start(coordinator.address());
@@ -99,7 +88,7 @@ TEST_F(LinkTroubleTest, Refusal_IsToldUntilItIsOver) {
   for (const absl::Time end = absl::Now() + absl::Seconds(30); !Stalled().ok();) ASSERT_LT(absl::Now(), end);
 }
 
-TEST_F(LinkTroubleTest, CoordinatorThatIsNotThere_IsNamedWithItsAddress) {
+TEST_F(LinkTroubleTest, Link_CoordinatorIsNotThere_NamesItsAddress) {
   std::string nobody;
   {
     FakeCoordinator gone;

@@ -33,7 +33,7 @@ TEST(KnownLayoutsTest, LayoutInUse_WhateverIsAddedLater_IsKept) {
   EXPECT_NE(layouts.Find(used), nullptr);
 }
 
-TEST(KnownLayoutsTest, LayoutAddedAgain_CountsAsTheNewest) {
+TEST(KnownLayoutsTest, Add_LayoutThatIsKnown_CountsAsTheNewest) {
   KnownLayouts layouts;
   const auto idle = [](const std::string&) { return false; };
   for (int i = 0; i < 8; ++i) layouts.Add(Layout(i), idle);

@@ -34,7 +34,7 @@ class PeerBookTest : public ::testing::Test {
   PeerBook book_;
 };
 
-TEST_F(PeerBookTest, UnknownRanks_AreAskedForOnce) {
+TEST_F(PeerBookTest, Ask_UnknownRanks_NamesEachOnce) {
   EXPECT_FALSE(book_.Find({2, 7}).has_value());
   EXPECT_EQ(book_.Ask({2, 7}), std::vector<Ranks>({{2, 7}}));
   EXPECT_EQ(book_.Ask({7, 9}), std::vector<Ranks>({{9}})) << "rank 7 is being asked for";
@@ -45,12 +45,12 @@ TEST_F(PeerBookTest, UnknownRanks_AreAskedForOnce) {
   EXPECT_TRUE(book_.Ask({2, 7, 9}).empty());
 }
 
-TEST_F(PeerBookTest, NoRanks_NeedNoAnswer) {
+TEST_F(PeerBookTest, Find_NoRanks_NeedsNoAnswer) {
   ASSERT_TRUE(book_.Find({}).has_value());
   EXPECT_TRUE(book_.Ask({}).empty());
 }
 
-TEST_F(PeerBookTest, RankThatNobodyHolds_IsKnownToBeAbsent) {
+TEST_F(PeerBookTest, Find_RankThatNobodyHolds_IsKnownToBeAbsent) {
   book_.Ask({2, 7});
   book_.Answer({2, 7}, AnswerOf({5, 1}, {{2, Peer(2, 20)}}));
   ASSERT_TRUE(book_.Find({2, 7}).has_value());
@@ -58,7 +58,7 @@ TEST_F(PeerBookTest, RankThatNobodyHolds_IsKnownToBeAbsent) {
   EXPECT_TRUE(book_.Ask({7}).empty());
 }
 
-TEST_F(PeerBookTest, LaterMembership_ForgetsWhatWasSaid) {
+TEST_F(PeerBookTest, Heard_LaterMembership_ForgetsWhatWasSaid) {
   book_.Ask({2});
   book_.Answer({2}, AnswerOf({5, 1}, {{2, Peer(2, 20)}}));
   book_.Heard({5, 2});
@@ -66,7 +66,7 @@ TEST_F(PeerBookTest, LaterMembership_ForgetsWhatWasSaid) {
   EXPECT_EQ(book_.Ask({2}), std::vector<Ranks>({{2}}));
 }
 
-TEST_F(PeerBookTest, OvertakenMessage_ChangesNothing) {
+TEST_F(PeerBookTest, Heard_OvertakenMessage_ChangesNothing) {
   book_.Heard({5, 2});
   book_.Ask({2});
   book_.Answer({2}, AnswerOf({5, 2}, {{2, Peer(2, 21)}}));
@@ -75,7 +75,7 @@ TEST_F(PeerBookTest, OvertakenMessage_ChangesNothing) {
   EXPECT_EQ(book_.Find({2})->at(2).incarnation(), 21u);
 }
 
-TEST_F(PeerBookTest, AnswerOfAnEarlierMembership_IsNotBelieved) {
+TEST_F(PeerBookTest, Answer_OfAnEarlierMembership_IsNotBelieved) {
   book_.Ask({2});
   book_.Heard({5, 2});
   book_.Answer({2}, AnswerOf({5, 1}, {{2, Peer(2, 20)}}));
@@ -83,7 +83,7 @@ TEST_F(PeerBookTest, AnswerOfAnEarlierMembership_IsNotBelieved) {
   EXPECT_EQ(book_.Ask({2}), std::vector<Ranks>({{2}}));
 }
 
-TEST_F(PeerBookTest, AnswerOfALaterMembership_ReplacesTheBook) {
+TEST_F(PeerBookTest, Answer_OfALaterMembership_ReplacesTheBook) {
   book_.Ask({2});
   book_.Answer({2}, AnswerOf({5, 1}, {{2, Peer(2, 20)}}));
   book_.Ask({3});
@@ -92,7 +92,7 @@ TEST_F(PeerBookTest, AnswerOfALaterMembership_ReplacesTheBook) {
   EXPECT_FALSE(book_.Find({2}).has_value()) << "another agent may hold it now";
 }
 
-TEST_F(PeerBookTest, RestartedCoordinator_CountsItsMembershipsAnew) {
+TEST_F(PeerBookTest, Heard_CoordinatorRestarted_CountsMembershipsAnew) {
   book_.Heard({5, 9});
   book_.Ask({2});
   book_.Answer({2}, AnswerOf({5, 9}, {{2, Peer(2, 20)}}));
@@ -100,7 +100,7 @@ TEST_F(PeerBookTest, RestartedCoordinator_CountsItsMembershipsAnew) {
   EXPECT_FALSE(book_.Find({2}).has_value());
 }
 
-TEST_F(PeerBookTest, Registration_CountsWhateverWasHeardBefore) {
+TEST_F(PeerBookTest, Begin_LaterMembershipWasHeardBefore_CountsAllTheSame) {
   book_.Heard({5, 9});
   book_.Begin({5, 3});
   book_.Ask({2});
@@ -108,20 +108,20 @@ TEST_F(PeerBookTest, Registration_CountsWhateverWasHeardBefore) {
   EXPECT_TRUE(book_.Find({2}).has_value());
 }
 
-TEST_F(PeerBookTest, FailedRequest_IsAskedAgain) {
+TEST_F(PeerBookTest, Ask_RequestFailed_NamesItsRanksAgain) {
   book_.Ask({2});
   book_.Answer({2}, MakeError(Reason::kCoordinatorUnreachable, "away"));
   EXPECT_FALSE(book_.Find({2}).has_value());
   EXPECT_EQ(book_.Ask({2}), std::vector<Ranks>({{2}}));
 }
 
-TEST_F(PeerBookTest, PeersThatWereNotAskedFor_AreNotKept) {
+TEST_F(PeerBookTest, Answer_PeersThatWereNotAskedFor_AreNotKept) {
   book_.Ask({2});
   book_.Answer({2}, AnswerOf({5, 1}, {{2, Peer(2, 20)}, {3, Peer(3, 30)}}));
   EXPECT_FALSE(book_.Find({3}).has_value());
 }
 
-TEST_F(PeerBookTest, ManyRanks_AreAskedForInSeveralRequests) {
+TEST_F(PeerBookTest, Ask_ManyRanks_MakesSeveralRequests) {
   Ranks all(2 * kMaxTransferPeers + 1);
   std::iota(all.begin(), all.end(), 0);
   const std::vector<Ranks> requests = book_.Ask(all);

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <string>
+#include <vector>
 
 #include "agent/testing/layouts.h"
 #include "agent/testing/session_fixture.h"
@@ -16,84 +16,88 @@ namespace {
 using testing::MakeLayout;
 using testing::Whole;
 
-using RankLoadsTest = ServedSession;
-
-TEST_F(RankLoadsTest, Load_OrderedStepByStep_GoesThroughItsPhases) {
-  v1::ReadPlan plan;
-  plan.set_plan_digest("r1");
-  plan.set_layout_digest(layout_->digest);
-  plan.set_rank(3);
-  plan.set_read_bytes(10);
-  plans_["r1"] = plan.SerializeAsString();
-  v1::BeginLoadRequest begin;
-  begin.set_trainer_incarnation(kTrainer);
-  begin.set_number(1);
-  begin.mutable_layout()->set_digest(layout_->digest);
-  EXPECT_TRUE(session_.BeginLoad(begin)->pending());
-  const auto order = [&](v1::LoadOrder::Action action, uint64_t trainer = 0) {
+// The trainer's load has the number 1, and its plan the digest "r1".
+class RankLoadsTest : public ServedSession {
+ protected:
+  void AddReadPlan(const RankLayout& target, uint64_t read_bytes) {
+    v1::ReadPlan plan;
+    plan.set_plan_digest("r1");
+    plan.set_layout_digest(target.digest);
+    plan.set_rank(3);
+    plan.set_read_bytes(read_bytes);
+    plans_["r1"] = plan.SerializeAsString();
+  }
+  static v1::BeginLoadRequest BeginOf(const RankLayout& target) {
+    v1::BeginLoadRequest request;
+    request.set_trainer_incarnation(kTrainer);
+    request.set_number(1);
+    request.mutable_layout()->set_digest(target.digest);
+    return request;
+  }
+  static v1::EndLoadRequest End() {
+    v1::EndLoadRequest request;
+    request.set_trainer_incarnation(kTrainer);
+    request.set_number(1);
+    return request;
+  }
+  static v1::LoadOrder OrderOf(v1::LoadOrder::Action action) {
+    v1::LoadOrder order;
+    order.set_number(1);
+    order.set_action(action);
+    order.set_plan_digest("r1");
+    return order;
+  }
+  // Gives the order as an answer to the session's state as it is now. Returns what a shell has to do besides.
+  std::vector<Action> OrderLoad(const v1::LoadOrder& order) {
     State();
     v1::SynchronizeAgentResponse response;
     response.set_coordinator_epoch(5);
-    auto* load = response.add_loads();
-    load->set_number(1);
-    load->set_action(action);
-    load->set_step(4);
-    load->set_plan_digest("r1");
-    load->set_trainer_incarnation(trainer);
+    *response.add_loads() = order;
     EXPECT_TRUE(session_.OnOrders(response).ok());
     return Serve();
-  };
-  EXPECT_TRUE(order(v1::LoadOrder::FAILED, 12345).empty()) << "that is another trainer's";
-  auto actions = order(v1::LoadOrder::READ);
+  }
+};
+
+TEST_F(RankLoadsTest, Load_OrderedStepByStep_GoesThroughItsPhases) {
+  AddReadPlan(*layout_, 10);
+  const v1::BeginLoadRequest begin = BeginOf(*layout_);
+  EXPECT_TRUE(session_.BeginLoad(begin)->pending());
+  v1::LoadOrder others = OrderOf(v1::LoadOrder::FAILED);
+  others.set_trainer_incarnation(12345);
+  EXPECT_TRUE(OrderLoad(others).empty()) << "that is another trainer's";
+  v1::LoadOrder read = OrderOf(v1::LoadOrder::READ);
+  read.set_step(4);
+  auto actions = OrderLoad(read);
   ASSERT_EQ(actions.size(), 1u);
   EXPECT_TRUE(std::holds_alternative<action::StartRead>(actions[0]));
   EXPECT_EQ(session_.BeginLoad(begin)->step(), 4);
-  v1::EndLoadRequest end;
-  end.set_trainer_incarnation(kTrainer);
-  end.set_number(1);
-  EXPECT_TRUE(session_.EndLoad(end)->pending());
+  EXPECT_TRUE(session_.EndLoad(End())->pending());
   EXPECT_EQ(State().loads(0).phase(), v1::LoadState::READING) << "others may still need what it reads";
   session_.loads().OnProgress(1,
                               {.bytes_done = 10, .storage_bytes = 12, .io_path = v1::IO_PATH_DIRECT, .all_read = true});
   EXPECT_EQ(State().loads(0).phase(), v1::LoadState::DONE);
-  actions = order(v1::LoadOrder::DONE);
+  v1::LoadOrder done = OrderOf(v1::LoadOrder::DONE);
+  done.set_step(4);
+  actions = OrderLoad(done);
   ASSERT_EQ(actions.size(), 1u);
   EXPECT_TRUE(std::holds_alternative<action::StopRead>(actions[0]));
-  EXPECT_EQ(session_.EndLoad(end)->bytes_read(), 10u);
+  EXPECT_EQ(session_.EndLoad(End())->bytes_read(), 10u);
   EXPECT_EQ(State().loads_size(), 0);
 }
 
 TEST_F(RankLoadsTest, FailedLoad_AfterTheOrder_IsStopped) {
-  v1::ReadPlan plan;
-  plan.set_plan_digest("r1");
-  plan.set_layout_digest(layout_->digest);
-  plan.set_rank(3);
-  plans_["r1"] = plan.SerializeAsString();
-  v1::BeginLoadRequest begin;
-  begin.set_trainer_incarnation(kTrainer);
-  begin.set_number(1);
-  begin.mutable_layout()->set_digest(layout_->digest);
+  AddReadPlan(*layout_, 0);
+  const v1::BeginLoadRequest begin = BeginOf(*layout_);
   EXPECT_TRUE(session_.BeginLoad(begin)->pending());
-  const auto order = [&](v1::LoadOrder::Action action) {
-    State();
-    v1::SynchronizeAgentResponse response;
-    response.set_coordinator_epoch(5);
-    auto* load = response.add_loads();
-    load->set_number(1);
-    load->set_action(action);
-    load->set_plan_digest("r1");
-    EXPECT_TRUE(session_.OnOrders(response).ok());
-    return Serve();
-  };
-  order(v1::LoadOrder::READ);
+  OrderLoad(OrderOf(v1::LoadOrder::READ));
   session_.loads().OnFailed(1, MakeError(Reason::kChecksumMismatch, "flipped"));
   EXPECT_EQ(State().loads(0).phase(), v1::LoadState::FAILED);
   EXPECT_TRUE(HasReason(session_.CheckLoad(kTrainer, 1), Reason::kChecksumMismatch));
-  EXPECT_EQ(order(v1::LoadOrder::ABORT).size(), 1u);
+  EXPECT_EQ(OrderLoad(OrderOf(v1::LoadOrder::ABORT)).size(), 1u);
   EXPECT_EQ(State().loads(0).phase(), v1::LoadState::FAILED) << "its buffers are still held";
   session_.loads().OnStopped(1);
   EXPECT_EQ(State().loads(0).phase(), v1::LoadState::STOPPED);
-  order(v1::LoadOrder::FAILED);
+  OrderLoad(OrderOf(v1::LoadOrder::FAILED));
   EXPECT_EQ(State().loads_size(), 0);
   EXPECT_TRUE(HasReason(session_.BeginLoad(begin).status(), Reason::kChecksumMismatch));
 }
@@ -101,31 +105,17 @@ TEST_F(RankLoadsTest, FailedLoad_AfterTheOrder_IsStopped) {
 TEST_F(RankLoadsTest, Reshard_OrderedStepByStep_LendsItsSourceAndEndsWhenAllIsTaken) {
   const RankLayoutPtr target = MakeLayout({Whole("a", DType::kFloat32, {100})}, {});
   session_.AddLayout(target);
-  v1::BeginLoadRequest request;
-  request.set_trainer_incarnation(trainer_);
-  request.set_number(1);
-  request.mutable_layout()->set_digest(target->digest);
+  v1::BeginLoadRequest request = BeginOf(*target);
   request.mutable_source()->set_digest("unknown");
   EXPECT_TRUE(session_.BeginLoad(request)->need_source());
   request.mutable_source()->set_digest(layout_->digest);
   EXPECT_TRUE(session_.BeginLoad(request)->pending());
   ASSERT_EQ(State().loads_size(), 1);
   EXPECT_EQ(State().loads(0).source_layout_digest(), layout_->digest);
-  v1::ReadPlan read;
-  read.set_plan_digest("r1");
-  read.set_rank(3);
-  read.set_layout_digest(target->digest);
-  read.set_read_bytes(400);
-  plans_["r1"] = read.SerializeAsString();
-  v1::SynchronizeAgentResponse response;
-  response.set_coordinator_epoch(5);
-  v1::LoadOrder& order = *response.add_loads();
-  order.set_number(1);
-  order.set_action(v1::LoadOrder::READ);
-  order.set_plan_digest("r1");
+  AddReadPlan(*target, 400);
+  v1::LoadOrder order = OrderOf(v1::LoadOrder::READ);
   order.set_source_plan_digest("p1");
-  ASSERT_TRUE(session_.OnOrders(response).ok());
-  auto actions = Serve();
+  auto actions = OrderLoad(order);
   ASSERT_EQ(actions.size(), 1u);
   ASSERT_NE(std::get<action::StartRead>(actions[0]).source, nullptr);
   EXPECT_TRUE(session_.BeginLoad(request)->pending()) << "no memory yet";
@@ -146,16 +136,13 @@ TEST_F(RankLoadsTest, Reshard_OrderedStepByStep_LendsItsSourceAndEndsWhenAllIsTa
   EXPECT_EQ(std::get<action::LendSource>(actions[0]).number, 1u);
   EXPECT_TRUE(State().loads(0).source_staged());
   session_.loads().OnProgress(1, {0, 0, v1::IO_PATH_MEMORY, true});
-  v1::EndLoadRequest end;
-  end.set_trainer_incarnation(trainer_);
-  end.set_number(1);
-  EXPECT_TRUE(session_.EndLoad(end)->pending());
+  EXPECT_TRUE(session_.EndLoad(End())->pending());
   EXPECT_EQ(State().loads(0).phase(), v1::LoadState::DONE);
   order.set_action(v1::LoadOrder::DONE);
   order.set_unique_bytes(400);
   order.set_io_path(v1::IO_PATH_MEMORY);
-  ASSERT_TRUE(session_.OnOrders(response).ok());
-  const auto ended = session_.EndLoad(end);
+  OrderLoad(order);
+  const auto ended = session_.EndLoad(End());
   ASSERT_TRUE(ended.ok() && !ended->pending());
   EXPECT_EQ(ended->bytes_read(), 0u) << "nothing came from storage";
   EXPECT_EQ(ended->unique_bytes(), 400u);

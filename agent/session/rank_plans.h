@@ -1,5 +1,5 @@
-// What the coordinator has planned for this rank, as far as it is here: parts of plans, the images made of them, and
-// where the ranks are that they name.
+// Holds what the coordinator has planned for this rank, as far as it has come: parts of plans, the images made of them,
+// and the addresses of the ranks that they name.
 #ifndef CAIRN_AGENT_SESSION_RANK_PLANS_H_
 #define CAIRN_AGENT_SESSION_RANK_PLANS_H_
 
@@ -20,7 +20,8 @@
 
 namespace cairn {
 
-// What is wanted and not here is asked for, once; whoever wants it asks again when it has come. Not thread-safe.
+// What somebody wants, and what is not here, is asked for once. Whoever wants it calls again when it has come. Not
+// thread-safe.
 class RankPlans {
  public:
   // `context` must outlive it.
@@ -40,16 +41,16 @@ class RankPlans {
   const SaveImagePtr& newest() const { return newest_; }
   void SetNewest(SaveImagePtr image) { newest_ = std::move(image); }
 
-  // The bytes of a plan if they are there; else asks for them. `known`: the digest of a plan whose part may be the
-  // same.
+  // Returns the bytes of a plan if they are here; else it asks for them and returns null. `known` is the digest of a
+  // plan whose part may be the same.
   const std::string* Want(const std::string& digest, const std::string& known = "");
-  // The image of a plan for this layout; null while the plan is being fetched. Errors: MakeSaveImage's; INTERNAL: the
-  // coordinator sent something else.
+  // Returns the image of a plan for this layout, or null while the plan is being fetched. Errors are those of
+  // MakeSaveImage, and INTERNAL if the coordinator has sent something else.
   absl::StatusOr<SaveImagePtr> WantImage(const std::string& plan_digest, const RankLayoutPtr& layout);
-  // The agents of these ranks, as far as there are any; nothing while the coordinator is asked.
+  // Returns the agents of these ranks, as far as there are any, or nothing while the coordinator is asked.
   std::optional<PeerMap> WantPeers(const std::vector<uint32_t>& ranks);
 
-  // The answers. True if what came may let a save or load go on.
+  // These take the answers. They return true if what came may let a save or load go on.
   bool OnPlan(const std::string& digest, absl::StatusOr<std::string> bytes);
   bool OnPeers(const std::vector<uint32_t>& ranks, const absl::StatusOr<v1::GetTransferPeersResponse>& answer);
   PeerBook& peers() { return peers_; }
@@ -58,10 +59,10 @@ class RankPlans {
   SessionContext& context_;
   Current current_;
   SaveImagePtr newest_;
-  std::map<std::string, std::string> plans_;  // fetched: serialized WritePlan or ReadPlan
+  std::map<std::string, std::string> plans_;  // fetched ones, each a serialized WritePlan or ReadPlan
   std::deque<std::string> order_;
-  std::set<std::string> gets_;                  // being fetched
-  std::map<std::string, SaveImagePtr> images_;  // of plans_, by plan digest
+  std::set<std::string> gets_;                  // plans that are being fetched
+  std::map<std::string, SaveImagePtr> images_;  // those of plans_, by plan digest
   PeerBook peers_;
 };
 

@@ -135,7 +135,7 @@ TEST_F(RankSavesTest, CheckReplicas_WhenOrdered_AsksForWhatThisRankDoesNotWrite)
   EXPECT_EQ(Only().replica_checksums(0).crc32c(), 0xabcdu);
 }
 
-TEST_F(RankSavesTest, TrainersEnd_AfterStaging_ChangesNothing_BeforeItTheSaveFails) {
+TEST_F(RankSavesTest, TrainersEnd_BeforeStaging_FailsTheSaveAndLaterChangesNothing) {
   const uint64_t save = StartWriting(7);
   session_.OnTrainerGone(kTrainer, TrainerEnd::kEnded);
   session_.saves().OnWriteEnded(save, Result());

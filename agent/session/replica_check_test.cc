@@ -131,7 +131,7 @@ class ReplicaCheckTest : public ::testing::Test {
   Session session_;
 };
 
-TEST_F(ReplicaCheckTest, SharedObjects_AreAlwaysChecked_AlsoByTheirWriter) {
+TEST_F(ReplicaCheckTest, SharedObjects_OnTheirWriter_AreCheckedToo) {
   sample_ = false;
   EXPECT_EQ(Must(Begin(1)), (Items{8}));
   EXPECT_TRUE(May(Begin(1)).empty());
@@ -144,7 +144,7 @@ TEST_F(ReplicaCheckTest, SharedObjects_AreAlwaysChecked_AlsoByTheirWriter) {
   EXPECT_FALSE(State().all_replicas_checked());
 }
 
-TEST_F(ReplicaCheckTest, RankThatWritesAllThatItHolds_HasCheckedAll) {
+TEST_F(ReplicaCheckTest, Rank_WritesAllThatItHolds_HasCheckedAll) {
   EXPECT_EQ(Must(Begin(1, "all")), (Items{8}));
   EXPECT_TRUE(May(Begin(1, "all")).empty());
   EXPECT_FALSE(State().all_replicas_checked()) << "nothing is staged yet";
@@ -152,7 +152,7 @@ TEST_F(ReplicaCheckTest, RankThatWritesAllThatItHolds_HasCheckedAll) {
   EXPECT_TRUE(State().all_replicas_checked());
 }
 
-TEST_F(ReplicaCheckTest, CheckAll_AsksForEveryReplica_AndForNoSample) {
+TEST_F(ReplicaCheckTest, CheckAll_WhenOrdered_AsksForEveryReplicaAndForNoSample) {
   check_all_ = true;
   const v1::BeginSaveResponse begun = Begin(1);
   EXPECT_EQ(Must(begun), (Items{1, 2, 3, 4, 5, 6, 8}));
@@ -162,7 +162,7 @@ TEST_F(ReplicaCheckTest, CheckAll_AsksForEveryReplica_AndForNoSample) {
   EXPECT_TRUE(State().all_replicas_checked());
 }
 
-TEST_F(ReplicaCheckTest, Sample_GoesAroundAllReplicas_AsFastAsTheTrainerCanCheckThem) {
+TEST_F(ReplicaCheckTest, Sample_OverManySaves_GoesAroundAllReplicasAsFastAsTheyAreChecked) {
   EXPECT_EQ(Sample(2), (Items{1, 2, 3, 4, 5, 6}));
   EXPECT_EQ(Sample(0), (Items{3, 4, 5, 6, 1, 2})) << "behind those that were checked";
   EXPECT_EQ(Sample(3), (Items{3, 4, 5, 6, 1, 2})) << "none was";
@@ -171,13 +171,13 @@ TEST_F(ReplicaCheckTest, Sample_GoesAroundAllReplicas_AsFastAsTheTrainerCanCheck
   EXPECT_EQ(Sample(6), (Items{1, 2, 3, 4, 5, 6}));
 }
 
-TEST_F(ReplicaCheckTest, MoreThanWereOffered_IsRefused_AndDoesNotMoveTheRotation) {
+TEST_F(ReplicaCheckTest, Commit_MoreThanWasOffered_IsRefusedAndDoesNotMoveTheRotation) {
   const v1::BeginSaveResponse begun = Begin(1);
   EXPECT_TRUE(HasReason(Commit(begun, 1, 7), Reason::kBadRequest));
   EXPECT_EQ(May(Begin(1)), (Items{1, 2, 3, 4, 5, 6}));
 }
 
-TEST_F(ReplicaCheckTest, PlanThatChangesAfterStaging_IsNotTakenForChecked) {
+TEST_F(ReplicaCheckTest, Plan_ChangesAfterStaging_IsNotTakenForChecked) {
   // By "all" this rank had nothing to compare; by "p" six replicas.
   check_all_ = true;
   ASSERT_TRUE(Commit(Begin(1, "all"), 1, 0).ok());
@@ -188,7 +188,7 @@ TEST_F(ReplicaCheckTest, PlanThatChangesAfterStaging_IsNotTakenForChecked) {
   EXPECT_EQ(State().replica_checksums(0).item(), 8u) << "the shared object is compared by whatever plan";
 }
 
-TEST(ReplicaChecklistTest, Sample_IsBounded_AndCoversAllInTurn) {
+TEST(ReplicaChecklistTest, Sample_OfManyReplicas_IsBoundedAndCoversAllInTurn) {
   std::vector<StoredItem> shards;
   for (uint32_t i = 0; i < 1000; ++i) shards.push_back(Whole("t" + std::to_string(10000 + i), DType::kUint8, {1}));
   const RankLayoutPtr layout = MakeLayout(shards, {});

@@ -28,7 +28,7 @@ class SessionAttachTest : public ::testing::Test {
   Session session_{{.job = "demo", .rank = 3, .world_size = 8, .incarnation = kAgent}};
 };
 
-TEST_F(SessionAttachTest, NewTrainer_TakesTheRank_AndTheOneBeforeStaysReplaced) {
+TEST_F(SessionAttachTest, Attach_NewTrainer_TakesTheRankAndTheOneBeforeStaysReplaced) {
   ASSERT_TRUE(Attach(kFirst).ok());
   ASSERT_TRUE(Attach(kSecond).ok());
   EXPECT_TRUE(Stale(session_.CheckAttached(kFirst)));
@@ -41,7 +41,7 @@ TEST_F(SessionAttachTest, NewTrainer_TakesTheRank_AndTheOneBeforeStaysReplaced) 
   EXPECT_TRUE(HasReason(session_.CheckAttached(kSecond), Reason::kNotRegistered));
 }
 
-TEST_F(SessionAttachTest, AttachedTrainer_MayRepeatItsAttachment) {
+TEST_F(SessionAttachTest, Attach_AttachedAlready_MayBeRepeated) {
   ASSERT_TRUE(Attach(kFirst).ok());
   EXPECT_TRUE(Attach(kFirst).ok());
   EXPECT_TRUE(Attach(kFirst, kAgent).ok());
@@ -49,7 +49,7 @@ TEST_F(SessionAttachTest, AttachedTrainer_MayRepeatItsAttachment) {
   EXPECT_EQ(session_.attached_trainer(), kFirst);
 }
 
-TEST_F(SessionAttachTest, AfterTheAgentsRestart_OneTrainerGoesOn_ButTakesTheRankFromNobody) {
+TEST_F(SessionAttachTest, Attach_AgentHasRestarted_OneTrainerGoesOnButTakesTheRankFromNobody) {
   EXPECT_TRUE(Attach(kFirst, kAgentBefore).ok());
   EXPECT_TRUE(Stale(Attach(kSecond, kAgentBefore)));
   EXPECT_EQ(session_.attached_trainer(), kFirst);
@@ -58,13 +58,13 @@ TEST_F(SessionAttachTest, AfterTheAgentsRestart_OneTrainerGoesOn_ButTakesTheRank
   EXPECT_TRUE(Stale(Attach(kFirst, kAgent)));
 }
 
-TEST_F(SessionAttachTest, SuccessorThatHasEnded_BeforeTheOldTrainerCameToThisAgent_IsInNobodysWay) {
+TEST_F(SessionAttachTest, Attach_SuccessorEndedBeforeTheOldTrainerCame_IsInNobodysWay) {
   ASSERT_TRUE(Attach(kSecond).ok());
   session_.OnTrainerGone(kSecond, TrainerEnd::kEnded);
   EXPECT_TRUE(Attach(kFirst, kAgentBefore).ok());
 }
 
-TEST_F(SessionAttachTest, TrainerThatDetached_MayComeBack_UntilAnotherOneHadTheRank) {
+TEST_F(SessionAttachTest, Attach_TrainerHasDetached_MayComeBackUntilAnotherHadTheRank) {
   ASSERT_TRUE(Attach(kFirst).ok());
   session_.OnTrainerGone(kFirst, TrainerEnd::kDetached);
   EXPECT_TRUE(Attach(kFirst, kAgent).ok());

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "agent/testing/layouts.h"
 #include "agent/testing/session_fixture.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
@@ -12,48 +11,9 @@
 namespace cairn {
 namespace {
 
-using testing::MakeLayout;
-using testing::Whole;
-
-// A session that has just begun, and a trainer that has been there for longer.
-class SessionAwayTest : public SessionFixture {
+class SessionAwayTest : public SucceedingSession {
  protected:
-  SessionAwayTest() : SessionFixture(MakeLayout({Whole("a", DType::kFloat32, {100})}, {})) {}
-
-  std::vector<v1::SaveState> Saves() {
-    const v1::AgentState state = State();
-    return {state.saves().begin(), state.saves().end()};
-  }
-  absl::StatusOr<v1::WaitSaveResponse> Wait(int64_t step, uint32_t attempt, uint64_t trainer = kTrainer) {
-    v1::WaitSaveRequest request;
-    request.set_trainer_incarnation(trainer);
-    request.set_step(step);
-    request.set_save(12345);  // of the agent before
-    request.set_attempt(attempt);
-    return session_.WaitSave(request);
-  }
-  absl::StatusOr<v1::BeginSaveResponse> Begin(int64_t step, int timeout = 60) {
-    return BeginSave(kTrainer, step, timeout);
-  }
-  void Order(const std::vector<v1::SaveOrder>& orders = {}) {
-    State();
-    v1::SynchronizeAgentResponse response;
-    response.set_coordinator_epoch(5);
-    response.set_revision(++revision_);
-    for (const v1::SaveOrder& order : orders) *response.add_saves() = order;
-    ASSERT_TRUE(session_.OnOrders(response).ok());
-  }
-  static v1::SaveOrder Answer(const v1::SaveState& asked, v1::SaveOrder::Action action) {
-    v1::SaveOrder order;
-    order.set_step(asked.step());
-    order.set_attempt(asked.attempt());
-    order.set_call(asked.call());
-    order.set_action(action);
-    return order;
-  }
   void Fail(Reason reason) { session_.OnLinkFailed(MakeError(reason, "the link's words"), now_); }
-
-  uint64_t revision_ = 0;
 };
 
 TEST_F(SessionAwayTest, LinkTrouble_UntilOrdersCome_IsToldInEveryPendingAnswer) {

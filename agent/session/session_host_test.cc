@@ -21,7 +21,7 @@ class SessionHostTest : public ::testing::Test {
   SessionHost host_{{.job = "demo"}, Clock::Real(), [](const Action&) {}};
 };
 
-TEST_F(SessionHostTest, AWaiterIsAsked_AfterEachEvent_UntilItHasItsAnswer) {
+TEST_F(SessionHostTest, Waiter_UntilItHasItsAnswer_IsAskedAfterEachEvent) {
   const auto waiter = MakeWaiter();
   host_.Wait(waiter);
   host_.Tick();
@@ -33,7 +33,7 @@ TEST_F(SessionHostTest, AWaiterIsAsked_AfterEachEvent_UntilItHasItsAnswer) {
   EXPECT_EQ(finished_, 1);
 }
 
-TEST_F(SessionHostTest, AnAnsweredWaiter_CannotBeForgotten) {
+TEST_F(SessionHostTest, Forget_WaiterHasItsAnswer_IsRefused) {
   const auto waiter = MakeWaiter();
   bool forgotten = true;
   // As a timer does whose time is over while the answer is on its way.
@@ -44,7 +44,7 @@ TEST_F(SessionHostTest, AnAnsweredWaiter_CannotBeForgotten) {
   EXPECT_FALSE(forgotten);
 }
 
-TEST_F(SessionHostTest, AForgottenWaiter_IsNeverAsked_AlsoIfItComesLater) {
+TEST_F(SessionHostTest, Forget_WaiterComesLater_IsNeverAsked) {
   const auto waiter = MakeWaiter();
   EXPECT_TRUE(host_.Forget(waiter));
   answer_ = true;

@@ -25,7 +25,7 @@ class PredecessorTest : public testing::Test {
   AgentPlace place_;
 };
 
-TEST_F(PredecessorTest, EachProcess_LearnsWhoRegisteredLast) {
+TEST_F(PredecessorTest, PredecessorIn_AfterEachRegistration_IsTheLast) {
   EXPECT_EQ(PredecessorIn(place_), 0u);
   for (const uint64_t incarnation : {uint64_t{7}, UINT64_MAX, uint64_t{9}}) {
     ASSERT_TRUE(LeaveToSuccessor(place_, incarnation).ok());
@@ -36,7 +36,7 @@ TEST_F(PredecessorTest, EachProcess_LearnsWhoRegisteredLast) {
   EXPECT_EQ(found.st_mode & 0777, 0600u);
 }
 
-TEST_F(PredecessorTest, WhatIsNoIncarnation_IsNobodys) {
+TEST_F(PredecessorTest, PredecessorIn_FileThatIsNoIncarnation_IsNobody) {
   ASSERT_TRUE(LeaveToSuccessor(place_, 7).ok());
   std::string whole;
   std::getline(std::ifstream(directory_ + "/incarnation"), whole);
@@ -49,7 +49,7 @@ TEST_F(PredecessorTest, WhatIsNoIncarnation_IsNobodys) {
 }
 
 // Its sockets may be in use where the directory was made: whoever listens here has not taken them over.
-TEST_F(PredecessorTest, DirectoryOfAnotherPlace_HasNone) {
+TEST_F(PredecessorTest, PredecessorIn_DirectoryOfAnotherPlace_IsNobody) {
   ASSERT_TRUE(LeaveToSuccessor(place_, 7).ok());
   EXPECT_EQ(PredecessorIn({directory_, "another machine, or the same after a reboot"}), 0u);
   const std::string copy = directory_ + "/copy";
@@ -61,12 +61,12 @@ TEST_F(PredecessorTest, DirectoryOfAnotherPlace_HasNone) {
   EXPECT_EQ(PredecessorIn(place_), 7u);
 }
 
-TEST_F(PredecessorTest, MachineWithoutAName_LeavesNothing) {
+TEST_F(PredecessorTest, LeaveToSuccessor_MachineWithoutAName_LeavesNothing) {
   ASSERT_TRUE(LeaveToSuccessor({directory_, ""}, 7).ok());
   EXPECT_EQ(PredecessorIn({directory_, ""}), 0u);
 }
 
-TEST_F(PredecessorTest, Link_IsNotFollowed) {
+TEST_F(PredecessorTest, PredecessorIn_SymbolicLink_IsNotFollowed) {
   ASSERT_TRUE(LeaveToSuccessor(place_, 7).ok());
   std::filesystem::rename(directory_ + "/incarnation", directory_ + "/elsewhere");
   std::filesystem::create_symlink("elsewhere", directory_ + "/incarnation");
@@ -78,13 +78,13 @@ TEST_F(PredecessorTest, Link_IsNotFollowed) {
   EXPECT_EQ(kept, "0000000000000007");
 }
 
-TEST_F(PredecessorTest, UnfinishedFileOfADeadProcess_IsInNobodysWay) {
+TEST_F(PredecessorTest, LeaveToSuccessor_UnfinishedFileOfADeadProcess_IsReplaced) {
   std::ofstream(directory_ + "/incarnation.new") << "half";
   ASSERT_TRUE(LeaveToSuccessor(place_, 8).ok());
   EXPECT_EQ(PredecessorIn(place_), 8u);
 }
 
-TEST_F(PredecessorTest, DirectoryThatIsGone_IsNamed) {
+TEST_F(PredecessorTest, LeaveToSuccessor_DirectoryIsGone_IsASocketDirectoryError) {
   const absl::Status status = LeaveToSuccessor({directory_ + "/gone", "boot"}, 8);
   EXPECT_TRUE(HasReason(status, Reason::kSocketDirectory)) << status;
   EXPECT_EQ(PredecessorIn({directory_ + "/gone", "boot"}), 0u);

@@ -18,7 +18,7 @@
 namespace cairn {
 namespace {
 
-TEST(SharedMemoryTest, PagesAreMade_BeforeAnybodyWrites) {
+TEST(SharedMemoryTest, Populate_NobodyHasWritten_MakesAllPages) {
   const auto memory = SharedMemory::Create("test", (uint64_t{40} << 20) + 1);
   ASSERT_TRUE(memory.ok()) << memory.status();
   EXPECT_EQ((*memory)->bytes() % 4096, 0u);
@@ -28,7 +28,7 @@ TEST(SharedMemoryTest, PagesAreMade_BeforeAnybodyWrites) {
   for (unsigned char page : resident) ASSERT_TRUE(page & 1);
 }
 
-TEST(SharedMemoryTest, ReadOnlyDescriptor_CannotWrite_AndNobodyCanCutIt) {
+TEST(SharedMemoryTest, OpenReadOnly_AnyUse_NeitherWritesNorCutsTheMemory) {
   const auto memory = SharedMemory::Create("test", 4096);
   ASSERT_TRUE(memory.ok());
   (*memory)->data()[0] = 'x';
@@ -43,7 +43,7 @@ TEST(SharedMemoryTest, ReadOnlyDescriptor_CannotWrite_AndNobodyCanCutIt) {
   EXPECT_LT(ftruncate((*memory)->fd(), 0), 0) << "sealed";
 }
 
-TEST(SharedMemoryTest, ImpossibleSize_IsAMemoryLimit) {
+TEST(SharedMemoryTest, Create_ImpossibleSize_IsAMemoryLimit) {
   EXPECT_TRUE(HasReason(SharedMemory::Create("test", UINT64_MAX).status(), Reason::kMemoryLimit));
   EXPECT_TRUE(HasReason(SharedMemory::Create("test", 0).status(), Reason::kMemoryLimit));
 }
@@ -59,7 +59,7 @@ class MemoryLimitTest : public ::testing::Test {
   std::string root_;
 };
 
-TEST_F(MemoryLimitTest, Version2_OfAllGroupsAbove_WithoutPageCache) {
+TEST_F(MemoryLimitTest, ReadMemoryLimits_Version2_TakesAllGroupsAboveWithoutPageCache) {
   Write("/proc/self/cgroup", "0::/pod/trainer\n");
   Write("/sys/fs/cgroup/pod/trainer/memory.max", "max\n");
   Write("/sys/fs/cgroup/pod/memory.max", "1000000\n");
@@ -78,7 +78,7 @@ TEST_F(MemoryLimitTest, Version2_OfAllGroupsAbove_WithoutPageCache) {
   EXPECT_EQ(MetadataOf(refused)["used"], "300000");
 }
 
-TEST_F(MemoryLimitTest, Version1_AndNoLimit) {
+TEST_F(MemoryLimitTest, ReadMemoryLimits_Version1_TakesTheGroupThatHasALimit) {
   Write("/proc/self/cgroup", "12:cpu,cpuacct:/x\n5:memory:/job\n1:name=systemd:/\n");
   Write("/sys/fs/cgroup/memory/job/memory.limit_in_bytes", "5000000");
   Write("/sys/fs/cgroup/memory/job/memory.usage_in_bytes", "1000000");
@@ -90,7 +90,7 @@ TEST_F(MemoryLimitTest, Version1_AndNoLimit) {
   EXPECT_EQ(limits[0].used, 600'000u);
 }
 
-TEST_F(MemoryLimitTest, Budget_CountsWhatIsHeld) {
+TEST_F(MemoryLimitTest, CheckMemory_Budget_CountsWhatIsHeld) {
   EXPECT_TRUE(CheckMemory(60, 40, 100, {}).ok());
   EXPECT_TRUE(HasReason(CheckMemory(61, 40, 100, {}), Reason::kMemoryLimit));
   EXPECT_TRUE(HasReason(CheckMemory(UINT64_MAX, 40, 100, {}), Reason::kMemoryLimit));
@@ -112,7 +112,7 @@ class TrainerPage {
   uint64_t* const words_;
 };
 
-TEST(ControlPageTest, Arm_IsRefusedForAStepThatWasReported) {
+TEST(ControlPageTest, Arm_StepWasReported_IsRefused) {
   auto page = ControlPage::Create();
   ASSERT_TRUE(page.ok());
   TrainerPage trainer(**page);
@@ -136,7 +136,7 @@ TEST(ControlPageTest, Arm_IsRefusedForAStepThatWasReported) {
   EXPECT_EQ(trainer.order(), 0u);
 }
 
-TEST(ControlPageTest, TrainerThatIsReplaced_SeesIt_AndNoAgreementOfItsSuccessor) {
+TEST(ControlPageTest, Replaced_AfterAnAgreement_IsSeenAndTheAgreementIsGone) {
   auto page = ControlPage::Create();
   ASSERT_TRUE(page.ok());
   TrainerPage trainer(**page);
@@ -148,7 +148,7 @@ TEST(ControlPageTest, TrainerThatIsReplaced_SeesIt_AndNoAgreementOfItsSuccessor)
   EXPECT_EQ(trainer.order(), 0u);
 }
 
-TEST(ControlPageTest, ArmAndReport_AtTheSameTime_OneSeesTheOther) {
+TEST(ControlPageTest, ArmAndReport_AtTheSameTime_OneOfThemSeesTheOther) {
   auto page = ControlPage::Create();
   ASSERT_TRUE(page.ok());
   TrainerPage trainer(**page);

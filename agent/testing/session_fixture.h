@@ -64,6 +64,49 @@ class SessionFixture : public ::testing::Test {
   Session session_;
 };
 
+// A session that has just begun, and a trainer that has been there for longer.
+class SucceedingSession : public SessionFixture {
+ protected:
+  SucceedingSession() : SessionFixture(testing::MakeLayout({testing::Whole("a", DType::kFloat32, {100})}, {})) {}
+
+  std::vector<v1::SaveState> Saves() {
+    const v1::AgentState state = State();
+    return {state.saves().begin(), state.saves().end()};
+  }
+  // Asks for the verdict of a save that the agent before this one knew.
+  absl::StatusOr<v1::WaitSaveResponse> Wait(int64_t step, uint32_t attempt, uint64_t trainer = kTrainer) {
+    v1::WaitSaveRequest request;
+    request.set_trainer_incarnation(trainer);
+    request.set_step(step);
+    request.set_save(12345);
+    request.set_attempt(attempt);
+    return session_.WaitSave(request);
+  }
+  absl::StatusOr<v1::BeginSaveResponse> Begin(int64_t step, int timeout = 60) {
+    return BeginSave(kTrainer, step, timeout);
+  }
+  // Gives orders that answer the session's state as it is now.
+  void Order(const std::vector<v1::SaveOrder>& orders = {}) {
+    State();
+    v1::SynchronizeAgentResponse response;
+    response.set_coordinator_epoch(5);
+    response.set_revision(++revision_);
+    for (const v1::SaveOrder& order : orders) *response.add_saves() = order;
+    ASSERT_TRUE(session_.OnOrders(response).ok());
+  }
+  // The order that answers this state of a save.
+  static v1::SaveOrder Answer(const v1::SaveState& asked, v1::SaveOrder::Action action) {
+    v1::SaveOrder order;
+    order.set_step(asked.step());
+    order.set_attempt(asked.attempt());
+    order.set_call(asked.call());
+    order.set_action(action);
+    return order;
+  }
+
+  uint64_t revision_ = 0;
+};
+
 // A session and what a shell would hold for it.
 class ServedSession : public SessionFixture {
  protected:
@@ -82,7 +125,7 @@ class ServedSession : public SessionFixture {
   absl::StatusOr<v1::BeginSaveResponse> Begin(int64_t step, int timeout = 60) {
     return BeginSave(trainer_, step, timeout);
   }
-  absl::Status Commit(uint64_t save, std::vector<uint64_t> objects = {10}) {
+  absl::Status Commit(uint64_t save, const std::vector<uint64_t>& objects = {10}) {
     v1::CommitStagingRequest request;
     request.set_trainer_incarnation(trainer_);
     request.set_save(save);

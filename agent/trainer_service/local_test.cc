@@ -66,7 +66,7 @@ class LocalTest : public ::testing::Test {
   const uid_t owner_ = geteuid();
 };
 
-TEST_F(LocalTest, SocketDirectory_IsMadeForItsOwnerAlone) {
+TEST_F(LocalTest, PrepareSocketDirectory_MissingOrTooOpen_IsForItsOwnerAlone) {
   ASSERT_TRUE(PrepareSocketDirectory(directory_ + "/inner", false).ok());
   struct stat info = {};
   ASSERT_EQ(stat((directory_ + "/inner").c_str(), &info), 0);
@@ -79,7 +79,7 @@ TEST_F(LocalTest, SocketDirectory_IsMadeForItsOwnerAlone) {
   EXPECT_EQ(info.st_mode & 0777, 0700u);
 }
 
-TEST_F(LocalTest, SocketDirectoriesThatOthersControl_AreRefused) {
+TEST_F(LocalTest, PrepareSocketDirectory_OthersControlIt_IsRefused) {
   std::filesystem::create_directories(directory_);
   const auto refused = [](const std::string& path) {
     return HasReason(PrepareSocketDirectory(path, false), Reason::kSocketDirectory);
@@ -99,14 +99,14 @@ TEST_F(LocalTest, SocketDirectoriesThatOthersControl_AreRefused) {
   }
 }
 
-TEST_F(LocalTest, DefaultSocketDirectory_FitsASocket_AndTellsRanksApart) {
+TEST_F(LocalTest, DefaultSocketDirectory_LongNameOfAJob_FitsASocketAndTellsRanksApart) {
   const std::string job(190, 'x');
   EXPECT_NE(DefaultSocketDirectory(job, 1), DefaultSocketDirectory(job, 2));
   EXPECT_LT(DefaultSocketDirectory(job, 123456).size(), 84u);
   EXPECT_EQ(DefaultSocketDirectory("a/b", 1).find("a/b"), std::string::npos);
 }
 
-TEST_F(LocalTest, TwoAgents_DoNotShareASocket_AndADeadOnesIsTaken) {
+TEST_F(LocalTest, ListenOnUnixSocket_AnotherListens_IsRefusedUntilItIsDead) {
   std::filesystem::create_directories(directory_);
   const std::string path = directory_ + "/s";
   {
@@ -118,7 +118,7 @@ TEST_F(LocalTest, TwoAgents_DoNotShareASocket_AndADeadOnesIsTaken) {
 }
 
 // As that of a stopped process after a while, whose clients have tried again and again.
-TEST_F(LocalTest, ListenerWithoutRoom_IsNotTaken_AndNotWaitedFor) {
+TEST_F(LocalTest, ListenOnUnixSocket_ListenerWithoutRoom_IsNotTakenAndNotWaitedFor) {
   ASSERT_TRUE(PrepareSocketDirectory(directory_, false).ok());
   const std::string path = directory_ + "/agent.sock";
   const auto first = ListenOnUnixSocket(path, false);
@@ -134,7 +134,7 @@ TEST_F(LocalTest, ListenerWithoutRoom_IsNotTaken_AndNotWaitedFor) {
   EXPECT_TRUE(HasReason(ListenOnUnixSocket(path, false).status(), Reason::kSocketDirectory));
 }
 
-TEST_F(LocalTest, Descriptor_ReachesAnotherProcess_ReadOnlyWhereAsked) {
+TEST_F(LocalTest, DescriptorSocket_AnotherProcess_GetsTheMemoryReadOnlyWhereAsked) {
   ASSERT_TRUE(PrepareSocketDirectory(directory_, false).ok());
   auto socket = DescriptorSocket::Listen(directory_ + "/d", UserPolicy());
   ASSERT_TRUE(socket.ok()) << socket.status();
@@ -163,7 +163,7 @@ TEST_F(LocalTest, Descriptor_ReachesAnotherProcess_ReadOnlyWhereAsked) {
   EXPECT_TRUE(HasReason(ReceiveDescriptor(directory_ + "/nobody", 1, owner_).status(), Reason::kAgentUnreachable));
 }
 
-TEST_F(LocalTest, AnotherUser_GetsNoDescriptor_UnlessAllowed) {
+TEST_F(LocalTest, DescriptorSocket_AnotherUser_GetsNothingUnlessAllowed) {
   if (InChild([] { return 0; }, 4321) != 0) GTEST_SKIP() << "only root, and in no sandbox, can become another user";
   ASSERT_TRUE(PrepareSocketDirectory(directory_, true).ok());
   const auto memory = *SharedMemory::Create("test", 4096);
@@ -178,7 +178,7 @@ TEST_F(LocalTest, AnotherUser_GetsNoDescriptor_UnlessAllowed) {
   EXPECT_EQ(InChild(receive, 4322), 7);
 }
 
-TEST_F(LocalTest, TrainerWatch_NoticesTheEndOfAProcess) {
+TEST_F(LocalTest, TrainerWatch_ProcessIsKilled_TellsIt) {
   Mutex mutex;
   CondVar changed;
   uint64_t ended = 0;
@@ -209,7 +209,7 @@ TEST_F(LocalTest, TrainerWatch_NoticesTheEndOfAProcess) {
   EXPECT_FALSE(watch.Watch(43, 0)) << "a process that the kernel does not name";
 }
 
-TEST_F(LocalTest, TrainerWatch_TellsAlsoTheEndOfThoseThatWereReplaced_NotOfTheForgotten) {
+TEST_F(LocalTest, TrainerWatch_SeveralProcessesEnd_TellsAllButTheForgotten) {
   Mutex mutex;
   CondVar changed;
   std::vector<uint64_t> ended;
@@ -238,7 +238,7 @@ TEST_F(LocalTest, TrainerWatch_TellsAlsoTheEndOfThoseThatWereReplaced_NotOfTheFo
   EXPECT_EQ(ended, (std::vector<uint64_t>{2, 3}));
 }
 
-TEST_F(LocalTest, LentMemory_IsReadOnlyForEverybodyElse_ByWhateverWay) {
+TEST_F(LocalTest, LentMemory_OpenedInAnyWay_IsReadOnlyForEverybodyElse) {
   ASSERT_TRUE(PrepareSocketDirectory(directory_, false).ok());
   auto socket = DescriptorSocket::Listen(directory_ + "/d", UserPolicy());
   ASSERT_TRUE(socket.ok()) << socket.status();
@@ -280,7 +280,7 @@ TEST_F(LocalTest, LentMemory_IsReadOnlyForEverybodyElse_ByWhateverWay) {
   EXPECT_TRUE(HasReason(LentMemory::Map(directory_ + "/d", readers, 8192, owner_ + 1).status(), Reason::kPeerUid));
 }
 
-TEST_F(LocalTest, MoreConnectionsThanPlaces_AreTakenLater_AndCostNoProcessorTime) {
+TEST_F(LocalTest, DescriptorSocket_MoreConnectionsThanPlaces_AreTakenLaterWithoutProcessorTime) {
   ASSERT_TRUE(PrepareSocketDirectory(directory_, false).ok());
   auto socket = DescriptorSocket::Listen(directory_ + "/d", UserPolicy());
   ASSERT_TRUE(socket.ok()) << socket.status();
@@ -293,7 +293,7 @@ TEST_F(LocalTest, MoreConnectionsThanPlaces_AreTakenLater_AndCostNoProcessorTime
   EXPECT_TRUE(ReceiveDescriptor(directory_ + "/d", id, owner_).ok());
 }
 
-TEST_F(LocalTest, OutOfDescriptors_WaitsWithoutSpinning) {
+TEST_F(LocalTest, DescriptorSocket_OutOfDescriptors_WaitsWithoutSpinning) {
   ASSERT_TRUE(PrepareSocketDirectory(directory_, false).ok());
   EXPECT_EQ(InChild([&] {
               auto socket = DescriptorSocket::Listen(directory_ + "/d", UserPolicy());

@@ -1,6 +1,6 @@
-// What a consumer of a load has asked for, holds and has handed to its trainer: which round to ask of which source
-// next, what a source may reuse, which batches are ready, and how much memory their windows may take. Decides only;
-// holds no bytes.
+// Keeps the books of a load's consumer: what it has asked for, what it holds, and what it has handed to its trainer.
+// The ledger decides which round to ask of which source next, what a source may reuse, which batches are ready, and how
+// much memory their windows may take. It holds no bytes.
 #ifndef CAIRN_AGENT_TRANSPORT_CONSUMER_LEDGER_H_
 #define CAIRN_AGENT_TRANSPORT_CONSUMER_LEDGER_H_
 
@@ -23,30 +23,31 @@ namespace cairn {
 // Not thread-safe.
 class ConsumerLedger {
  public:
-  // `window_bytes`: of windows that may be out at once; one is always allowed.
+  // The windows that are out at once have at most `window_bytes` together, but one is always allowed.
   ConsumerLedger(const v1::ReadPlan& plan, uint64_t window_bytes);
 
   size_t sources() const { return sources_.size(); }
   uint32_t rank(size_t source) const { return sources_[source].rank; }
   size_t rounds(size_t source) const { return sources_[source].rounds.size(); }
 
-  // The round to ask of `source` now. Nothing: all its rounds came.
+  // Returns the round to ask of `source` now, or nothing if all its rounds came.
   std::optional<uint32_t> NextRound(size_t source) const;
-  // The source may reuse its buffers of all rounds below this one. Never falls.
+  // The source may reuse its buffers of all rounds below the returned one, which never falls.
   uint32_t ReleasedBelow(size_t source) const;
 
-  // The round stands at its source and is held from now on. Returns its copies, which the ledger gives away. Nothing:
-  // it is not the round that NextRound says.
+  // Says that the round stands at its source; it is held from now on. Returns its copies, which the ledger gives away,
+  // or nothing if it is not the round that NextRound names.
   std::optional<std::vector<v1::Copy>> TakeRound(size_t source, uint32_t round);
 
-  // A round that came becomes one batch, which lies in its source's buffer. Numbers the batch and returns the number.
+  // Makes a round that came into one batch, which lies in its source's buffer. Returns the number that it gives the
+  // batch.
   uint64_t AddMapped(size_t source, uint32_t round, v1::LoadBatch batch);
 
-  // The largest window that a round is cut into, so that one is filled while another is copied.
+  // Returns the size of the largest window that a round is cut into, so that one is filled while another is copied.
   uint64_t largest_window() const;
-  // A round that came becomes `windows` (> 0) batches, each of which lies in a window of this agent.
+  // Makes a round that came into `windows` (> 0) batches, each of which lies in a window of this agent.
   void ExpectWindows(size_t source, uint32_t round, size_t windows);
-  // Whether a window of `bytes` may be taken now.
+  // Returns whether a window of `bytes` may be taken now.
   bool HasRoom(uint64_t bytes) const { return windows_out_ == 0 || windows_out_ + bytes <= window_bytes_; }
   void TakeRoom(uint64_t bytes) { windows_out_ += bytes; }
 
@@ -55,30 +56,30 @@ class ConsumerLedger {
     // It was the last window of its round: the source is to be told ReleasedBelow.
     bool round_released = false;
   };
-  // A window is filled, whose room was taken; it gives that back when the batch is released.
+  // Says that a window is filled. Its room was taken, and is given back when the batch is released.
   Filled AddFilled(size_t source, uint32_t round, uint64_t window_bytes, v1::LoadBatch batch);
 
   struct Received {
     std::vector<v1::LoadBatch> batches;
     bool complete = false;  // no more will come
   };
-  // What the trainer gets now. Nothing: it has to wait.
+  // Returns what the trainer gets now, or nothing if it has to wait.
   std::optional<Received> TakeReady();
 
-  // The trainer has copied the batch. Returns the source that is to be told ReleasedBelow, if the batch lay in that
-  // one's buffer. A number that is not out is ignored.
+  // Says that the trainer has copied the batch. Returns the source that is to be told ReleasedBelow, if the batch lay
+  // in that source's buffer. A number that is not out is ignored.
   std::optional<size_t> Release(uint64_t batch);
-  // The trainer has copied all that it will: nothing is ready any more. Returns what is to be released.
+  // Says that the trainer copies no more, so that nothing is ready. Returns the batches that are to be released.
   std::vector<uint64_t> DropReady();
 
  private:
   struct Source {
     uint32_t rank = 0;
-    std::vector<uint32_t> rounds;                      // that have something for this rank, ascending
-    std::map<uint32_t, std::vector<v1::Copy>> copies;  // by round; of rounds that have not come
-    size_t next = 0;                                   // into rounds: the first that has not come
+    std::vector<uint32_t> rounds;                      // those that have something for this rank, ascending
+    std::map<uint32_t, std::vector<v1::Copy>> copies;  // those of rounds that have not come, by round
+    size_t next = 0;                                   // rounds[next] is the first that has not come
     std::set<uint32_t> held;                           // rounds that came and are not released
-    std::map<uint32_t, size_t> unfilled;               // by round: windows to come
+    std::map<uint32_t, size_t> unfilled;               // how many windows are still to be filled, by round
   };
   struct Batch {
     size_t source = 0;
@@ -93,7 +94,7 @@ class ConsumerLedger {
   std::vector<Source> sources_;
   size_t to_come_ = 0;               // batches that are not ready yet
   std::deque<v1::LoadBatch> ready_;  // not given to the trainer yet
-  std::map<uint64_t, Batch> out_;    // ready, or given and not released; by number
+  std::map<uint64_t, Batch> out_;    // those that are ready, or given and not released, by number
   uint64_t next_batch_ = 1;
   uint64_t windows_out_ = 0;  // bytes
 };

@@ -28,7 +28,7 @@ std::vector<uint64_t> Numbers(const ConsumerLedger::Received& received) {
   return numbers;
 }
 
-TEST(ConsumerLedgerTest, AsksEachSourceForItsRoundsInOrder) {
+TEST(ConsumerLedgerTest, NextRound_SeveralSources_AsksEachForItsRoundsInOrder) {
   ConsumerLedger ledger(Plan({{7, 0}, {2, 3}, {7, 4}, {2, 1}, {7, 4}}), kWindowBytes);
   ASSERT_EQ(ledger.sources(), 2u);
   EXPECT_EQ(ledger.rank(0), 7u);
@@ -43,7 +43,7 @@ TEST(ConsumerLedgerTest, AsksEachSourceForItsRoundsInOrder) {
   EXPECT_EQ(ledger.NextRound(0), std::nullopt);
 }
 
-TEST(ConsumerLedgerTest, TakesNoRoundThatItDidNotAskFor) {
+TEST(ConsumerLedgerTest, TakeRound_RoundThatWasNotAskedFor_IsNotTaken) {
   ConsumerLedger ledger(Plan({{1, 0}, {1, 2}}), kWindowBytes);
   EXPECT_FALSE(ledger.TakeRound(0, 2).has_value());
   EXPECT_FALSE(ledger.TakeRound(0, 1).has_value());
@@ -53,7 +53,7 @@ TEST(ConsumerLedgerTest, TakesNoRoundThatItDidNotAskFor) {
   EXPECT_FALSE(ledger.TakeRound(0, 2).has_value());
 }
 
-TEST(ConsumerLedgerTest, ASourceKeepsARoundUntilItsBatchIsReleased_AlsoOutOfOrder) {
+TEST(ConsumerLedgerTest, ReleasedBelow_BatchesReleasedOutOfOrder_KeepsTheRoundsThatAreCopied) {
   ConsumerLedger ledger(Plan({{1, 0}, {1, 2}, {1, 5}}), kWindowBytes);
   EXPECT_EQ(ledger.ReleasedBelow(0), 0u);
   ledger.TakeRound(0, 0);
@@ -71,7 +71,7 @@ TEST(ConsumerLedgerTest, ASourceKeepsARoundUntilItsBatchIsReleased_AlsoOutOfOrde
   EXPECT_EQ(ledger.ReleasedBelow(0), 6u);
 }
 
-TEST(ConsumerLedgerTest, ASourceKeepsAFetchedRoundUntilItsLastWindowIsFilled) {
+TEST(ConsumerLedgerTest, ReleasedBelow_FetchedRound_KeepsItUntilItsLastWindowIsFilled) {
   ConsumerLedger ledger(Plan({{1, 0}}), kWindowBytes);
   ledger.TakeRound(0, 0);
   ledger.ExpectWindows(0, 0, 2);
@@ -86,7 +86,7 @@ TEST(ConsumerLedgerTest, ASourceKeepsAFetchedRoundUntilItsLastWindowIsFilled) {
   EXPECT_EQ(ledger.ReleasedBelow(0), 1u);  // before the trainer has copied it
 }
 
-TEST(ConsumerLedgerTest, WindowsStayWithinTheirBytes_ButOneIsAlwaysAllowed) {
+TEST(ConsumerLedgerTest, HasRoom_WindowsAreOut_StaysWithinTheirBytesButAllowsOne) {
   ConsumerLedger ledger(Plan({{1, 0}, {2, 0}}), kWindowBytes);
   EXPECT_EQ(ledger.largest_window(), kWindowBytes / 2);
   EXPECT_TRUE(ledger.HasRoom(100 * kWindowBytes));
@@ -103,11 +103,11 @@ TEST(ConsumerLedgerTest, WindowsStayWithinTheirBytes_ButOneIsAlwaysAllowed) {
   EXPECT_TRUE(ledger.HasRoom(kWindowBytes / 2));
 }
 
-TEST(ConsumerLedgerTest, SmallestWindowIsAMebibyte) {
+TEST(ConsumerLedgerTest, LargestWindow_NoBytesAreAllowed_IsAMebibyte) {
   EXPECT_EQ(ConsumerLedger(Plan({}), 0).largest_window(), uint64_t{1} << 20);
 }
 
-TEST(ConsumerLedgerTest, AnEmptyWindowIsAWindow) {
+TEST(ConsumerLedgerTest, AddFilled_EmptyWindow_CountsAsAWindow) {
   ConsumerLedger ledger(Plan({{1, 0}}), kWindowBytes);
   ledger.TakeRound(0, 0);
   ledger.ExpectWindows(0, 0, 1);
@@ -116,7 +116,7 @@ TEST(ConsumerLedgerTest, AnEmptyWindowIsAWindow) {
   EXPECT_EQ(ledger.Release(filled.batch), std::nullopt);  // the source was told already
 }
 
-TEST(ConsumerLedgerTest, IsCompleteWhenTheLastBatchOfAllSourcesIsGiven) {
+TEST(ConsumerLedgerTest, TakeReady_LastBatchOfAllSourcesIsGiven_IsComplete) {
   ConsumerLedger ledger(Plan({{1, 0}, {2, 0}}), kWindowBytes);
   EXPECT_FALSE(ledger.TakeReady().has_value());
   ledger.TakeRound(1, 0);
@@ -140,13 +140,13 @@ TEST(ConsumerLedgerTest, IsCompleteWhenTheLastBatchOfAllSourcesIsGiven) {
   EXPECT_TRUE(ledger.TakeReady()->complete);  // as often as it is asked
 }
 
-TEST(ConsumerLedgerTest, APlanThatTakesNothingIsCompleteAtOnce) {
+TEST(ConsumerLedgerTest, TakeReady_PlanThatTakesNothing_IsCompleteAtOnce) {
   ConsumerLedger ledger(Plan({}), kWindowBytes);
   EXPECT_EQ(ledger.sources(), 0u);
   EXPECT_TRUE(ledger.TakeReady()->complete);
 }
 
-TEST(ConsumerLedgerTest, ReleasesWhatIsOutOnce) {
+TEST(ConsumerLedgerTest, Release_BatchThatIsNotOut_ReleasesNothing) {
   ConsumerLedger ledger(Plan({{1, 0}}), kWindowBytes);
   EXPECT_EQ(ledger.Release(1), std::nullopt);
   ledger.TakeRound(0, 0);
@@ -155,7 +155,7 @@ TEST(ConsumerLedgerTest, ReleasesWhatIsOutOnce) {
   EXPECT_EQ(ledger.Release(batch), std::nullopt);
 }
 
-TEST(ConsumerLedgerTest, WhatIsDroppedIsReleasedAndGivenToNobody) {
+TEST(ConsumerLedgerTest, DropReady_GivenAndReadyBatches_AreReleasedAndGivenToNobody) {
   ConsumerLedger ledger(Plan({{1, 0}, {1, 1}, {2, 0}}), kWindowBytes);
   ledger.TakeRound(0, 0);
   const uint64_t given = ledger.AddMapped(0, 0, {});

@@ -35,7 +35,7 @@ void Walk(const std::string& buffer, const v1::Copy& copy, int dimension, int64_
   }
 }
 
-TEST(CopyPackerTest, SplitCopies_AreSmallEnough_AndDoTheSame) {
+TEST(CopyPackerTest, Split_RandomCopies_MakesSmallOnesThatDoTheSame) {
   std::mt19937 random(7);
   std::string buffer(5000, '\0');
   for (char& c : buffer) c = static_cast<char>(random());
@@ -63,7 +63,7 @@ TEST(CopyPackerTest, SplitCopies_AreSmallEnough_AndDoTheSame) {
   }
 }
 
-TEST(CutIntoWindowsTest, WindowsAreSmallEnough_AndHoldAllInOrder) {
+TEST(CutIntoWindowsTest, CutIntoWindows_RandomCopies_MakesSmallWindowsThatHoldAllInOrder) {
   std::mt19937 random(8);
   const std::string buffer(4000, 'x');
   for (int round = 0; round < 300; ++round) {
@@ -106,7 +106,7 @@ TEST(CutIntoWindowsTest, WindowsAreSmallEnough_AndHoldAllInOrder) {
   EXPECT_TRUE(HasReason(CutIntoWindows({lame}, 100).status(), Reason::kBadRequest));
 }
 
-TEST(CopyPackerTest, RandomCopies_ArePackedInOrder_WhateverThePieces) {
+TEST(CopyPackerTest, Pack_RandomCopiesInAnyPieces_KeepsTheirOrder) {
   std::mt19937 random(31);
   std::string buffer(5000, '\0');
   for (char& c : buffer) c = static_cast<char>(random());
@@ -144,7 +144,7 @@ TEST(CopyPackerTest, RandomCopies_ArePackedInOrder_WhateverThePieces) {
   }
 }
 
-TEST(CheckSourceTest, HostileCopies_AreRefused) {
+TEST(CheckSourceTest, CheckSource_HostileCopies_AreRefused) {
   const auto bad = [](const v1::Copy& copy) { return HasReason(CheckSource(copy, 1000), Reason::kBadRequest); };
   EXPECT_TRUE(CheckSource(Make(0, 1000, {}, {}), 1000).ok());
   EXPECT_TRUE(CheckSource(Make(990, 10, {100}, {-10}), 1000).ok());

@@ -1,5 +1,5 @@
-// Lends memory that a trainer has staged: the slab of a save to ranks that write its shards for it, the source of a
-// reshard to the ranks that take it apart.
+// Lends memory that a trainer has staged. The slab of a save is lent to the ranks that write its shards for it, and the
+// source of a reshard to the ranks that take shards from it.
 #ifndef CAIRN_AGENT_TRANSPORT_SLAB_BYTE_SERVER_H_
 #define CAIRN_AGENT_TRANSPORT_SLAB_BYTE_SERVER_H_
 
@@ -14,7 +14,7 @@
 
 namespace cairn {
 
-// The memory is round 0, and the only one. Thread-safe.
+// To its consumers the memory is round 0, and there is no other. Thread-safe.
 class SlabByteServer final : public ByteServer {
  public:
   // The buffer's descriptor id comes when it is lent.
@@ -23,14 +23,15 @@ class SlabByteServer final : public ByteServer {
   // and one that has none gets nothing.
   SlabByteServer(RoundBuffer buffer, const SaveImage& staged, const SaveImage& target);
 
-  // The trainer has copied everything, and other processes may have it under this id: those who wait are answered.
+  // Says that the trainer has copied everything, and that other processes may have it under this id. Those who wait are
+  // answered.
   void MarkStaged(uint64_t descriptor_id);
 
   uint64_t Await(uint32_t consumer, uint32_t round, uint32_t released_below, Done done) override;
   void Forget(uint64_t call) override;
   void Release(uint32_t, uint32_t) override {}
   void Stop(const absl::Status& why) override;
-  // All is "read" once it is staged; nothing of it comes from storage.
+  // Everything counts as read once it is staged. Nothing of it comes from storage.
   Progress progress() override;
 
  private:

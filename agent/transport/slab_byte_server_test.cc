@@ -19,7 +19,7 @@ struct Answers {
   }
 };
 
-TEST(SlabLenderTest, ConsumersWait_UntilTheTrainerHasStaged) {
+TEST(SlabByteServerTest, Await_TrainerHasNotStaged_WaitsUntilItHas) {
   SlabByteServer lender(RoundBuffer{0, 8192, nullptr});
   Answers answers;
   const uint64_t first = lender.Await(1, 0, 0, answers.Take());
@@ -36,7 +36,7 @@ TEST(SlabLenderTest, ConsumersWait_UntilTheTrainerHasStaged) {
   EXPECT_TRUE(HasReason(answers.all[2].status(), Reason::kBadRequest));
 }
 
-TEST(SlabLenderTest, OfASave_EachConsumerIsToldItsOwnShards_WhereTheyWereStaged) {
+TEST(SlabByteServerTest, Await_ImageOfASave_TellsEachConsumerItsShardsWhereTheyWereStaged) {
   const auto layout = MakeLayout({Whole("a", DType::kUint8, {10}), Whole("b", DType::kUint8, {20}),
                                   Whole("c", DType::kUint8, {30}), Whole("d", DType::kUint8, {40})},
                                  {});
@@ -57,7 +57,7 @@ TEST(SlabLenderTest, OfASave_EachConsumerIsToldItsOwnShards_WhereTheyWereStaged)
   EXPECT_TRUE(HasReason(answers.all[2].status(), Reason::kBadRequest));
 }
 
-TEST(SlabLenderTest, Stopped_TellsThoseWhoWaitWhy) {
+TEST(SlabByteServerTest, Stop_ConsumersWait_TellsThemWhy) {
   SlabByteServer lender(RoundBuffer{0, 8192, nullptr});
   Answers answers;
   lender.Await(1, 0, 0, answers.Take());
@@ -66,7 +66,7 @@ TEST(SlabLenderTest, Stopped_TellsThoseWhoWaitWhy) {
   EXPECT_TRUE(HasReason(answers.all[0].status(), Reason::kInterrupted));
 }
 
-TEST(SaveImageTest, PlansThatMoveWhatCannotBe_AreRefused) {
+TEST(SaveImageTest, MakeSaveImage_PlanMovesWhatCannotBe_IsRefused) {
   const auto layout = MakeLayout({Whole("a", DType::kUint8, {10}), Whole("b", DType::kUint8, {20})}, {});
   const testing::MovedInShard in = {3, 0, Whole("m", DType::kUint8, {5})};
   EXPECT_TRUE(MakeSaveImage(layout, MakeMovingPlan(*layout, 0, {{0, 2}}, "p", {in}, {{1, 3}})).ok());

@@ -145,7 +145,7 @@ class BinWriterTest : public ::testing::Test {
   std::atomic<uint64_t> done_ = 0;
 };
 
-TEST_F(BinWriterTest, WritesEveryByte_DirectAndBuffered_WithSmallChunks) {
+TEST_F(BinWriterTest, WriteBins_DirectOrBufferedInAnyChunks_WritesEveryByte) {
   for (const bool direct : {true, false}) {
     for (const uint64_t chunk : {uint64_t{4096}, uint64_t{3 * 4096 * 11}, uint64_t{8} << 20}) {
       const BinWriteJob job = Job({{3, 0, 2}, {5, 1}}, {{3, 0, 2}, {5, 1}});
@@ -161,14 +161,14 @@ TEST_F(BinWriterTest, WritesEveryByte_DirectAndBuffered_WithSmallChunks) {
   }
 }
 
-TEST_F(BinWriterTest, AnotherPlan_TakesItemsFromWhereTheyWereStaged) {
+TEST_F(BinWriterTest, WriteBins_AnotherPlanThanStaged_TakesItemsFromWhereTheyAre) {
   const BinWriteJob job = Job({{3, 0, 2}, {5, 1}}, {{1, 2}, {0, 5, 3}});
   auto outcome = WriteBins(*storage_, job, {.io_threads = 2, .chunk_bytes = 65536}, stop_, done_);
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   ExpectFiles(job, outcome->result);
 }
 
-TEST_F(BinWriterTest, ShardsOfOtherRanks_AreFetchedOnceIntoTheirPlaces) {
+TEST_F(BinWriterTest, WriteBins_ShardsOfOtherRanks_AreFetchedOnceIntoTheirPlaces) {
   for (const uint64_t chunk : {uint64_t{4096}, uint64_t{65536}, uint64_t{8} << 20}) {
     const BinWriteJob job = Job({{3, 6, 2}, {5, 1}}, {{3, 6, 2}, {5, 1}});
     done_ = fetched_ = 0;
@@ -179,7 +179,7 @@ TEST_F(BinWriterTest, ShardsOfOtherRanks_AreFetchedOnceIntoTheirPlaces) {
   }
 }
 
-TEST_F(BinWriterTest, ShardsOfOtherRanks_AlsoUnderAPlanThatWasNotStaged) {
+TEST_F(BinWriterTest, WriteBins_ShardsOfOtherRanksUnderAnotherPlan_AreFetchedOnce) {
   const BinWriteJob job = Job({{3, 0, 2}, {5, 1}}, {{1, 6}, {0, 5, 3}});
   auto outcome = WriteBins(*storage_, job, {.io_threads = 2, .chunk_bytes = 65536}, stop_, done_);
   ASSERT_TRUE(outcome.ok()) << outcome.status();
@@ -187,7 +187,7 @@ TEST_F(BinWriterTest, ShardsOfOtherRanks_AlsoUnderAPlanThatWasNotStaged) {
   ExpectFiles(job, outcome->result);
 }
 
-TEST_F(BinWriterTest, ShardsThatDoNotCome_EndTheJob_AndLeaveNoFile) {
+TEST_F(BinWriterTest, WriteBins_ShardDoesNotCome_FailsAndLeavesNoFile) {
   BinWriteJob job = Job({{3, 6, 2}, {5, 1}}, {{3, 6, 2}, {5, 1}});
   job.fetch_moved = [](size_t, uint64_t offset, uint64_t, char*) {
     return offset < (1 << 20) ? absl::OkStatus() : MakeError(Reason::kTransportFailed, "rank 7 is gone");
@@ -197,7 +197,7 @@ TEST_F(BinWriterTest, ShardsThatDoNotCome_EndTheJob_AndLeaveNoFile) {
   EXPECT_TRUE(Empty());
 }
 
-TEST_F(BinWriterTest, ShortWrites_AreContinued) {
+TEST_F(BinWriterTest, WriteBins_ShortWrites_AreContinued) {
   std::atomic<uint32_t> calls = 0;
   BinWriterOptions options = {.io_threads = 2, .chunk_bytes = 1 << 20};
   options.pwrite = [&](int fd, const void* bytes, size_t size, off_t offset) -> ssize_t {
@@ -214,7 +214,7 @@ TEST_F(BinWriterTest, ShortWrites_AreContinued) {
   ExpectFiles(job, outcome->result);
 }
 
-TEST_F(BinWriterTest, ErrorsHaveTheirReason_AndLeaveNoFile) {
+TEST_F(BinWriterTest, WriteBins_StorageFails_TellsTheReasonAndLeavesNoFile) {
   const std::pair<int, Reason> cases[] = {{ENOSPC, Reason::kNoSpace},
                                           {EDQUOT, Reason::kNoSpace},
                                           {EROFS, Reason::kStorageReadOnly},
@@ -237,7 +237,7 @@ TEST_F(BinWriterTest, ErrorsHaveTheirReason_AndLeaveNoFile) {
   }
 }
 
-TEST_F(BinWriterTest, Stop_EndsSoon_AndLeavesNoFile) {
+TEST_F(BinWriterTest, WriteBins_Stopped_EndsSoonAndLeavesNoFile) {
   BinWriterOptions options = {.io_threads = 2, .chunk_bytes = 65536};
   std::atomic<int> calls = 0;
   options.pwrite = [&](int fd, const void* bytes, size_t size, off_t offset) -> ssize_t {
@@ -250,7 +250,7 @@ TEST_F(BinWriterTest, Stop_EndsSoon_AndLeavesNoFile) {
   EXPECT_TRUE(Empty());
 }
 
-TEST_F(BinWriterTest, RefusedDirectWrite_GoesThroughThePageCache_AndSaysSo) {
+TEST_F(BinWriterTest, WriteBins_DirectWriteRefused_GoesThroughThePageCacheAndSaysSo) {
   BinWriterOptions options = {.io_threads = 1};
   std::atomic<int> calls = 0;
   options.pwrite = [&](int fd, const void* bytes, size_t size, off_t offset) -> ssize_t {
@@ -267,7 +267,7 @@ TEST_F(BinWriterTest, RefusedDirectWrite_GoesThroughThePageCache_AndSaysSo) {
   ExpectFiles(job, outcome->result);
 }
 
-TEST_F(BinWriterTest, DirectWritesRefused_WithSeveralThreads_EverySaveGoesThroughThePageCache) {
+TEST_F(BinWriterTest, WriteBins_DirectWritesRefusedToSeveralThreads_GoesThroughThePageCache) {
   for (int save = 0; save < 8; ++save) {
     // As a file system that takes the flag and refuses the write; each refusal lets another thread go ahead.
     BinWriterOptions options = {.io_threads = 2, .chunk_bytes = 65536};
@@ -285,7 +285,7 @@ TEST_F(BinWriterTest, DirectWritesRefused_WithSeveralThreads_EverySaveGoesThroug
   }
 }
 
-TEST_F(BinWriterTest, DirectWritesRefusedLater_ToTwoThreadsAtOnce_AreBothDoneAgain) {
+TEST_F(BinWriterTest, WriteBins_DirectWritesRefusedLaterToTwoThreadsAtOnce_DoesBothAgain) {
   BinWriterOptions options = {.io_threads = 2, .chunk_bytes = 65536};
   // The probe passes; then two writes are under way, and both are refused.
   std::atomic<int> calls = 0;
@@ -303,7 +303,7 @@ TEST_F(BinWriterTest, DirectWritesRefusedLater_ToTwoThreadsAtOnce_AreBothDoneAga
   ExpectFiles(job, outcome->result);
 }
 
-TEST_F(BinWriterTest, DirectoryOfAnother_OrNone_IsNotWrittenTo) {
+TEST_F(BinWriterTest, WriteBins_DirectoryOfAnotherOrNone_WritesNothing) {
   BinWriteJob job = Job({{3}, {1}}, {{3}, {1}});
   job.nonce = 0x1234;
   auto outcome = WriteBins(*storage_, job, {.io_threads = 2}, stop_, done_);
@@ -316,7 +316,7 @@ TEST_F(BinWriterTest, DirectoryOfAnother_OrNone_IsNotWrittenTo) {
   EXPECT_FALSE(std::filesystem::exists(root_ + "/demo")) << "agents make no directories";
 }
 
-TEST_F(BinWriterTest, FilesOfOthers_AreNeitherReplacedNorRemoved) {
+TEST_F(BinWriterTest, WriteBins_FilesOfOthers_AreNeitherReplacedNorRemoved) {
   for (const std::string ending : {".partial", ".safetensors"}) {
     const BinWriteJob job = Job({{3}, {1}}, {{3}, {1}});
     const std::string name = job.target->file[1].name + ending;
@@ -329,7 +329,7 @@ TEST_F(BinWriterTest, FilesOfOthers_AreNeitherReplacedNorRemoved) {
   }
 }
 
-TEST_F(BinWriterTest, FullDisk_IsNamed_AndItsSpaceGivenBack) {
+TEST_F(BinWriterTest, WriteBins_FullDisk_TellsItAndGivesItsSpaceBack) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can mount";
   const std::string mount_point = std::string(::testing::TempDir()) + "/full-" + RandomToken(6);
   std::filesystem::create_directory(mount_point);
@@ -347,7 +347,7 @@ TEST_F(BinWriterTest, FullDisk_IsNamed_AndItsSpaceGivenBack) {
   std::filesystem::remove(mount_point);
 }
 
-TEST_F(BinWriterTest, PathsThatLeaveTheRoot_AreRefused) {
+TEST_F(BinWriterTest, WriteBins_PathLeavesTheRoot_IsRefused) {
   BinWriteJob job = Job({{0}}, {{0}});
   job.directory = "../elsewhere";
   EXPECT_TRUE(HasReason(WriteBins(*storage_, job, {}, stop_, done_).status(), Reason::kPathEscape));
@@ -357,7 +357,7 @@ TEST_F(BinWriterTest, PathsThatLeaveTheRoot_AreRefused) {
   EXPECT_TRUE(HasReason(WriteBins(*storage_, job, {}, stop_, done_).status(), Reason::kPathEscape));
 }
 
-TEST(ItemChecksummerTest, RandomItemsAndChunks_AgreeWithWholeChecksums) {
+TEST(ItemChecksummerTest, Checksums_RandomItemsAndChunks_EqualThoseOfTheWhole) {
   std::mt19937 random(17);
   for (int round = 0; round < 40; ++round) {
     std::vector<uint64_t> begins = {0};

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "agent/runtime/link_limits.h"
 #include "cairn/v1/layout.pb.h"
 #include "common/base/digest.h"
 #include "common/base/random_id.h"
@@ -19,13 +20,13 @@
 namespace cairn {
 namespace {
 
-// Those of coordinator_link.cc.
-constexpr absl::Duration kCallTimeout = absl::Seconds(5);
-constexpr absl::Duration kChunkTimeout = absl::Seconds(15);
-constexpr absl::Duration kFirstPause = absl::Milliseconds(50);
-constexpr absl::Duration kLongestPause = absl::Seconds(1);
-constexpr absl::Duration kProgressInterval = absl::Milliseconds(500);
-constexpr uint64_t kChunkBytes = uint64_t{2} << 20;
+// It calls as a real agent does.
+using link_limits::kCallTimeout;
+using link_limits::kChunkBytes;
+using link_limits::kChunkTimeout;
+using link_limits::kFirstPause;
+using link_limits::kLongestPause;
+using link_limits::kProgressInterval;
 
 constexpr uint64_t kFrameBytes = 5;
 constexpr uint64_t kMemoryBudget = uint64_t{64} << 30;

@@ -123,7 +123,7 @@ TEST_F(LoadsTest, OrderToRead_WhateverTheWorld_StaysBelowTwoKilobytes) {
   }
 }
 
-TEST_F(LoadsTest, ViewTellsHowLongARankIsIdle_WithFractionsOfASecond) {
+TEST_F(LoadsTest, View_RankIsIdle_TellsHowLongWithFractionsOfASecond) {
   Report(0, Call(0, 1));
   Report(1, Call(1, 1));
   ASSERT_TRUE(Plan());
@@ -134,7 +134,7 @@ TEST_F(LoadsTest, ViewTellsHowLongARankIsIdle_WithFractionsOfASecond) {
   EXPECT_EQ(DurationOf(view.loads(0).ranks(0).idle()), absl::Milliseconds(1500));
 }
 
-TEST_F(LoadsTest, CallThatTimedOutAlone_EndsAtOnce_AndTheNextOnesMeet) {
+TEST_F(LoadsTest, Load_CallTimedOutAlone_EndsAtOnceAndTheNextOnesMeet) {
   Report(1, Trainer(1));
   Report(0, Call(0, 1));
   Report(0, Failed(Call(0, 1), Reason::kTimedOut, "no plan within 1 s"));
@@ -149,7 +149,7 @@ TEST_F(LoadsTest, CallThatTimedOutAlone_EndsAtOnce_AndTheNextOnesMeet) {
   EXPECT_TRUE(Plan());
 }
 
-TEST_F(LoadsTest, RankThatNeverCalls_IsNamedToAllWhoWait_AndItsLaterCallBeginsAnew) {
+TEST_F(LoadsTest, Load_RankNeverCalls_IsNamedToAllWhoWaitAndItsLaterCallBeginsAnew) {
   Start(3);
   for (int rank = 0; rank < 3; ++rank) Report(rank, Trainer(rank));
   Report(0, Call(0, 3));
@@ -184,7 +184,7 @@ TEST_F(LoadsTest, Apply_CallThatHasEnded_IsNeverMatchedAgain) {
   EXPECT_TRUE(Plan());
 }
 
-TEST_F(LoadsTest, CallThatFailedBeforeItWasHeardOf_IsToldItsOwnError_AndEndsNobodyElses) {
+TEST_F(LoadsTest, Load_CallFailedBeforeItWasHeardOf_HasItsOwnErrorAndEndsNobodyElses) {
   Report(1, Call(1, 1));
   Report(0, Failed(Call(0, 1), Reason::kTimedOut, "no plan within 1 s"));
   EXPECT_EQ(Why(0, 1), Reason::kTimedOut);
@@ -219,7 +219,7 @@ TEST_F(LoadsTest, Load_SuccessorThatJoinedAPredecessorsOperation_IsNotEndedWithI
   EXPECT_TRUE(Plan());
 }
 
-TEST_F(LoadsTest, RestartedTrainer_WhileOthersWait_TakesItsPlace) {
+TEST_F(LoadsTest, Load_TrainerRestartsWhileOthersWait_TakesItsPlace) {
   Report(1, Trainer(1));
   Report(0, Call(0, 4));
   Report(1, 0);
@@ -329,7 +329,7 @@ TEST_F(LoadsTest, View_StepIsNotKnownYet_DoesNotShowIt) {
   EXPECT_EQ(job().View(At()).loads(0).step(), 7);
 }
 
-TEST_F(LoadsTest, RestartedCoordinator_GoesOnWithCallsThatHaveItsPlan_WhateverTheirNumbers) {
+TEST_F(LoadsTest, Load_RestartedCoordinator_GoesOnWithCallsThatHaveItsPlan) {
   Report(0, In(Call(0, 5), v1::LoadState::READING));
   Report(1, In(Call(1, 1), v1::LoadState::DONE));
   ASSERT_TRUE(Plan());

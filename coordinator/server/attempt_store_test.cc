@@ -172,7 +172,7 @@ TEST_F(AttemptStoreTest, Put_DirectoryOfAnother_IsNotCommitted) {
   EXPECT_TRUE(first_->Commit(5, *reserved).standing->committed);
 }
 
-TEST_F(AttemptStoreTest, Manifest_IsNotPut_WhileAFileIsMissingOrShort) {
+TEST_F(AttemptStoreTest, Put_FileIsMissingOrShort_PutsNoManifest) {
   const auto reserved = first_->Reserve(5);
   const std::vector<BinFile> bins = {{"rank00000-bin00.safetensors", 0, 4}, {"rank00001-bin00.safetensors", 1, 6}};
   const std::string directory = AttemptDirectory("demo", 5, 1) + "/";
@@ -214,7 +214,7 @@ TEST_F(AttemptStoreTest, Remove_NoTombstoneIsRead_KeepsTheFiles) {
   EXPECT_TRUE(Exists(directory)) << "what a damaged verdict belongs to may be rescued";
 }
 
-TEST_F(AttemptStoreTest, ManyFiles_CommitAndRemove_CostTheSameSyncs) {
+TEST_F(AttemptStoreTest, CommitAndRemove_ManyFiles_CostTheSameSyncs) {
   std::vector<int> calls;
   for (const int64_t files : {5, 300}) {
     const auto reserved = first_->Reserve(files);

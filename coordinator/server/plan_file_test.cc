@@ -79,7 +79,7 @@ class PlanFileTest : public testing::Test {
   std::vector<std::shared_ptr<const std::string>> bytes_;
 };
 
-TEST_F(PlanFileTest, Written_IsReadAgain) {
+TEST_F(PlanFileTest, Open_WrittenFile_GivesThePlanBack) {
   const auto file = Open(Written());
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ(file->inputs().bins, 3);
@@ -95,7 +95,7 @@ TEST_F(PlanFileTest, Written_IsReadAgain) {
   EXPECT_EQ(file->Find(Digest("another")), nullptr);
 }
 
-TEST_F(PlanFileTest, TooManyRanksToRead_IsNotWritten) {
+TEST_F(PlanFileTest, Write_TooManyRanksToRead_IsRefused) {
   inputs_.layout.assign((1 << 17) + 1, Digest(""));
   inputs_.node.assign(inputs_.layout.size(), "");
   bytes_.assign(inputs_.layout.size(), std::make_shared<const std::string>());
@@ -109,7 +109,7 @@ TEST_F(PlanFileTest, TooManyRanksToRead_IsNotWritten) {
   EXPECT_FALSE(storage_->Exists("p"));
 }
 
-TEST_F(PlanFileTest, AnyFlippedBitOrLostByte_IsFound) {
+TEST_F(PlanFileTest, Open_FlippedBitOrLostByte_IsFound) {
   const std::string whole = Written();
   for (size_t length = 0; length < whole.size(); ++length) {
     EXPECT_TRUE(HasReason(Open(whole.substr(0, length)).status(), Reason::kPlanUnknown)) << length;
@@ -131,7 +131,7 @@ TEST_F(PlanFileTest, AnyFlippedBitOrLostByte_IsFound) {
   }
 }
 
-TEST_F(PlanFileTest, OtherVersion_IsNotRead) {
+TEST_F(PlanFileTest, Open_AnotherVersion_IsRefused) {
   std::string newer = Written();
   newer[8] = 2;
   EXPECT_FALSE(Open(newer).ok());
@@ -140,12 +140,12 @@ TEST_F(PlanFileTest, OtherVersion_IsNotRead) {
   EXPECT_NE(file.status().message().find("version is 2"), std::string::npos) << file.status();
 }
 
-TEST_F(PlanFileTest, DirectoryInItsPlace_IsAnError) {
+TEST_F(PlanFileTest, Open_DirectoryInItsPlace_IsAStorageError) {
   UniqueFd fd(open(root_.c_str(), O_RDONLY | O_DIRECTORY));
   EXPECT_TRUE(HasReason(PlanFile::Open(std::move(fd), "plan").status(), Reason::kStorageError));
 }
 
-TEST_F(PlanFileTest, LengthsBeyondTheFile_TakeNoMemory) {
+TEST_F(PlanFileTest, Open_LengthsBeyondTheFile_TakeNoMemory) {
   if (!LimitedAddressSpace::Works()) GTEST_SKIP();
   const std::string whole = Written();
   const LimitedAddressSpace limited(64 << 20);
@@ -159,7 +159,7 @@ TEST_F(PlanFileTest, LengthsBeyondTheFile_TakeNoMemory) {
 }
 
 // Whatever is accepted keeps every promise of the header, though the checksums fit.
-TEST_F(PlanFileTest, HostileBytesWithFittingChecksums_StayWithinTheFile) {
+TEST_F(PlanFileTest, Open_HostileBytesWithFittingChecksums_StaysWithinTheFile) {
   const std::string whole = Written();
   const uint64_t index = NumberAt(whole, 12, 8);
   int accepted = 0;

@@ -218,7 +218,7 @@ class PlanIdentityTest : public ::testing::Test {
   std::vector<std::unique_ptr<Agent>> agents_;
 };
 
-TEST_F(PlanIdentityTest, UnchangedLayouts_AreNeverSentAgain_NorAfterARestart) {
+TEST_F(PlanIdentityTest, UnchangedLayouts_AfterARestartToo_AreNeverSentAgain) {
   for (int r = 0; r < kAgents; ++r) agents_[static_cast<size_t>(r)]->SetLayout(LayoutOf(r, ""));
   const double first = FromLastDigestToLastAnswer();
   const std::set<std::string> plan = Plans();

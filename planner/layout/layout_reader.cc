@@ -59,7 +59,6 @@ LayoutSet::LayoutSet(std::span<const RankInput> inputs, FaultList& faults) {
   absl::flat_hash_map<absl::string_view, uint32_t> layout_ids;
   absl::flat_hash_map<std::string, uint32_t> node_ids;
   std::vector<std::string_view> layout_bytes;
-  size_t total_bytes = 0;
   for (const RankInput* input : sorted) {
     if (!ranks_.empty() && ranks_.back() == input->rank) {
       faults.Add(
@@ -77,7 +76,6 @@ LayoutSet::LayoutSet(std::span<const RankInput> inputs, FaultList& faults) {
       layouts_.emplace_back();
       layout_digests_.emplace_back(input->layout_digest);
       layout_bytes.push_back(input->layout);
-      total_bytes += input->layout.size();
     }
     const auto node = node_ids.try_emplace(input->node, static_cast<uint32_t>(nodes_.size()));
     if (node.second) nodes_.push_back(input->node);

@@ -3,7 +3,6 @@
 // failure prints its seed and the smallest set of tensors that still fails.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -11,14 +10,10 @@
 #include "common/format/verdict.h"
 #include "planner/testing/executor.h"
 #include "planner/testing/model.h"
+#include "planner/testing/seeds.h"
 
 namespace cairn::testing {
 namespace {
-
-uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
 
 struct Faults {
   std::function<void(int, std::string&)> in_write_plan;

@@ -3,21 +3,16 @@
 // CAIRN_ORACLE_CASES sets how many cases (default 4000), CAIRN_ORACLE_SEED the first seed.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <set>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/digest.h"
 #include "planner/save/save_plan.h"
 #include "planner/testing/model.h"
+#include "planner/testing/seeds.h"
 
 namespace cairn::testing {
 namespace {
-
-uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
 
 // Calls each(element number in the tensor) for every element of a shard, by counting through its box.
 template <typename Each>

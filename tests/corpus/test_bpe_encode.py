@@ -12,6 +12,8 @@ from tokenizers import Tokenizer
 
 from bpe_testing import any_text, cairn, encode, multilingual, random_text, rng, to_bytes, train
 
+pytestmark = pytest.mark.interop
+
 RULES = ["gpt2", "gpt4", "cl100k", "llama3", "qwen2", "o200k", "whitespace"]
 SPECIALS = ["<|endoftext|>", "<|end|>", "<|end|>x", "[SEP]"]
 

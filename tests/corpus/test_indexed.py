@@ -14,6 +14,8 @@ with warnings.catch_warnings():
     indexed = pytest.importorskip("megatron.core.datasets.indexed_dataset")
 torch = pytest.importorskip("torch")
 
+pytestmark = pytest.mark.interop
+
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 CAIRN = pathlib.Path(os.environ.get("CAIRN_BIN_DIR", REPOSITORY / "dist" / "bin")) / "cairn"
 DTYPES = [numpy.uint8, numpy.int8, numpy.int16, numpy.int32, numpy.int64, numpy.float64, numpy.float32, numpy.uint16]

@@ -20,6 +20,8 @@ from preprocess_peer import (
     write_jsonl,
 )
 
+pytestmark = pytest.mark.interop
+
 WORDS = "the quick brown fox jumps over lazy dogs and checkpoints [SEP] x, y. <extra_id_3>!".split()
 
 

@@ -8,6 +8,8 @@ from preprocess_peer import HfPeer, assert_same_pairs, cairn_preprocess, preproc
 
 tokenizers = pytest.importorskip("tokenizers")
 
+pytestmark = pytest.mark.interop
+
 TEXT = (
     "It's the end of a checkpoint; they've 1234 tensors, naïve Zürich  and   blanks.\n\tdef f(x): return x\u2019s 中文 "
     "한국어 😀 THE End!? "

@@ -8,6 +8,8 @@ from preprocess_peer import SPECIAL, BertPeer, assert_same_pairs, cairn_preproce
 
 punkt = pytest.importorskip("nltk.tokenize.punkt")
 
+pytestmark = pytest.mark.interop
+
 NAMES = "Smith Bach Miller O'Neil Müller Öz Éva Иванов Ωmega".split()
 WORDS = (
     "the checkpoint was written at and it of reads every rank in order to be sure that nothing is lost when a disk "

@@ -8,6 +8,8 @@ import pytest
 
 from preprocess_peer import SPECIAL, BertPeer, assert_same_pairs, cairn_preprocess, preprocess, write_jsonl
 
+pytestmark = pytest.mark.interop
+
 KINDS = [("BertWordPieceCase", False), ("BertWordPieceLowerCase", True)]
 
 

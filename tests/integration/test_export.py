@@ -220,6 +220,7 @@ def test_an_interrupt_leaves_nothing_behind(saved, tmp_path):
     assert seen
 
 
+@pytest.mark.interop
 def test_transformers_opens_it(tmp_path):
     """Two ranks save a tiny Llama with fused weights. Exported backwards, it gives the same logits."""
     torch = pytest.importorskip("torch")

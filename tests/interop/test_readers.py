@@ -13,6 +13,8 @@ import cairn
 import cairn.torch
 from testing.ranks import noise, on_ranks, rows
 
+pytestmark = pytest.mark.interop
+
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int8, torch.uint8, torch.bool,
           torch.float8_e4m3fn, torch.float8_e5m2, torch.complex64, torch.uint16, torch.uint32, torch.uint64]
 

@@ -13,6 +13,8 @@ pytest.importorskip("torch")
 
 import cairn
 
+pytestmark = pytest.mark.interop
+
 WORKER = pathlib.Path(__file__).with_name("dtensor_worker.py")
 
 

@@ -1,4 +1,7 @@
-"""Compares random programs with an oracle that executes the statements on small arrays, forwards and backwards."""
+"""Compares random programs with an oracle that executes the statements on small arrays, forwards and backwards.
+
+CAIRN_AOA_SEEDS sets how many programs each test takes (default 60).
+"""
 
 import os
 import random

@@ -136,6 +136,7 @@ def test_bad_input_is_an_error_not_a_crash(command, text):
     )
 
 
+@pytest.mark.interop
 def test_bins_equal_megatrons():
     filesystem = pytest.importorskip("megatron.core.dist_checkpointing.strategies.filesystem_async")
     torch = pytest.importorskip("torch")

@@ -137,3 +137,19 @@ def test_what_lint_found_is_a_failure_with_its_output(tmp_path):
         line, told = count(tmp_path, events, options=["--keep", tmp_path / "kept"])
         assert line == "2 passed, 1 failed" and any("tools/lint" in entry for entry in told), told
     assert any("a.cc:1: wrong" in file.read_text() for file in (tmp_path / "kept").iterdir())
+
+
+def test_only_the_suites_that_are_named_are_expected(tmp_path):
+    (tmp_path / "fuzz.xml").write_text(JUNIT.format(GOOD + GOOD))
+    (tmp_path / "fuzz.status").write_text("0")
+
+    def line_of(*suites):
+        done = subprocess.run([sys.executable, str(TOOL), str(tmp_path), "--suites", *suites], capture_output=True,
+                              text=True)
+        return done.stdout.splitlines()[-1]
+
+    assert line_of("Fuzz") == "2 passed, 0 failed"
+    assert line_of("Fuzz", "Python") == "2 passed, 1 failed"
+    assert line_of("C++", "Fuzz", "Python") == "2 passed, 2 failed"
+    (tmp_path / "fuzz.status").write_text("1")
+    assert line_of("Fuzz") == "2 passed, 1 failed"  # interrupted

@@ -1,4 +1,5 @@
-"""tools/test --repeat: rounds are added up, and a test that fails in one of them is named with it."""
+"""tools/test: each kind of run counts its suites. Rounds are added up, and a test that fails in one is named with
+it."""
 
 import os
 import pathlib
@@ -48,6 +49,14 @@ with open("arguments", "a") as file:
 """  # noqa: E501
 
 
+# This stands in for tools/fuzz: one target of two fails.
+FUZZ = """#!/bin/sh
+[ "$1" = --results ] || exit 2
+echo "<testsuite><testcase name='f'/><testcase name='g'><failure/></testcase></testsuite>" >"$2"
+exit 1
+"""
+
+
 def script(path: pathlib.Path, text: str) -> None:
     path.write_text(text.format(python=sys.executable))
     path.chmod(0o755)
@@ -64,6 +73,7 @@ def house(tmp_path):
         script(tools / name, "#!/bin/sh\n")
     script(tools / "python_env", f"#!/bin/sh\necho {bin_}/python\n")
     script(tools / "lint", "#!/bin/sh\necho what is wrong\necho \"$@\" > lint_arguments\nexit ${{LINT_ENDS:-0}}\n")
+    script(tools / "fuzz", FUZZ)
     script(bin_ / "bazel", BAZEL)
     script(bin_ / "python", PYTEST)
     return tmp_path / "house"
@@ -105,7 +115,36 @@ def test_rounds_add_up_and_every_second_one_is_busy(house):
     assert all("-k some tests" in line for line in (house / "arguments").read_text().splitlines())
 
 
-@pytest.mark.parametrize("arguments", [["--repeat"], ["--repeat", "0"], ["--repeat=many"]])
+def test_sanitizers_run_the_cpp_tests_alone(house):
+    for sanitizer in ("asan", "tsan"):
+        done, lines = run(house, f"--{sanitizer}")
+        assert (lines[-1], done.returncode) == ("3 passed, 0 failed", 0), done
+        done, lines = run(house, f"--{sanitizer}", "--repeat", "2", "//a:b")
+        assert (lines[-1], done.returncode) == ("6 passed, 0 failed", 0), done
+    rounds = (house / "rounds").read_text().splitlines()
+    assert ["--config=asan" in round_ for round_ in rounds] == [True] * 3 + [False] * 3
+    assert ["--config=tsan" in round_ for round_ in rounds] == [False] * 3 + [True] * 3
+    assert [round_.split()[-1] for round_ in rounds] == ["//...", "//a:b", "//a:b"] * 2
+    assert not (house / "arguments").exists() and not (house / "lint_arguments").exists()
+    done, lines = run(house, "--asan", fail_in="7")
+    assert (lines[-1], done.returncode) == ("2 passed, 1 failed", 1), done
+
+
+def test_interop_runs_only_the_tests_that_are_marked(house):
+    done, lines = run(house, "--interop", "-k", "some")
+    assert (lines[-1], done.returncode) == ("2 passed, 0 failed", 0), done
+    assert "-m interop -k some tests" in (house / "arguments").read_text()
+    assert not (house / "rounds").exists() and not (house / "lint_arguments").exists()
+
+
+def test_exhaustive_draws_more_cases_and_fuzzes(house):
+    done, lines = run(house, "--exhaustive")
+    assert (lines[-1], done.returncode) == ("6 passed, 1 failed", 1), done
+    assert "--test_env=CAIRN_SIMULATION_SEEDS=1000" in (house / "rounds").read_text()
+
+
+@pytest.mark.parametrize("arguments", [["--repeat"], ["--repeat", "0"], ["--repeat=many"], ["--asan", "--tsan"],
+                                       ["--exhaustive", "--interop"]])
 def test_bad_arguments_are_told(house, arguments):
     done, _ = run(house, *arguments)
     assert done.returncode == 2 and "usage: tools/test" in done.stderr

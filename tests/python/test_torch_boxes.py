@@ -13,6 +13,8 @@ import cairn
 import cairn.torch
 from cairn.torch import boxes_of
 
+pytestmark = pytest.mark.interop
+
 
 def local_by_torch(whole, mesh_shape, coordinate, placements):
     """Splits the way DTensor does, placement by placement."""

@@ -13,6 +13,8 @@ import cairn
 import cairn.torch
 from testing.fake_agent import FakeAgent
 
+pytestmark = pytest.mark.interop
+
 
 @pytest.fixture
 def client():

@@ -1,86 +1,27 @@
 #include "tests/testing/fake_agent.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <fstream>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "cairn/v1/layout.pb.h"
-#include "common/base/crc32c.h"
-#include "common/base/digest.h"
 #include "common/base/random_id.h"
 #include "common/file/posix.h"
-#include "common/format/safetensors_header.h"
 #include "common/rpc/endpoint.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/status/status_proto.h"
-#include "common/storage/attempt_owner.h"
 #include "common/storage/root_proof.h"
 #include "tests/testing/process.h"
 
 namespace cairn::testing {
 namespace {
 
-constexpr int64_t kRows = 256;
-constexpr int64_t kColumns = 32;
-constexpr int64_t kBias = 100;
-constexpr char kMeta[] = "{\"made by\": \"a test\"}";
 constexpr absl::Duration kCallTimeout = absl::Seconds(10);
 
 }  // namespace
 
-struct FakeAgent::Item {
-  StoredItem stored;
-  std::string bytes;  // without the slot's padding
-};
-
 FakeAgent::FakeAgent(FakeAgentOptions options)
-    : options_(std::move(options)), incarnation_(RandomId()), trainer_(RandomId()) {
+    : options_(std::move(options)), incarnation_(RandomId()), held_(options_), trainer_(RandomId()) {
   if (options_.token.empty()) options_.token = ReadWhole(options_.root + "/.cairn/token");
-  v1::TensorSchema schema;
-  const auto add_tensor = [&](const std::string& name, std::vector<int64_t> shape) {
-    schema.add_names(name);
-    schema.add_dtypes(v1::DTYPE_FLOAT32);
-    schema.add_ndims(static_cast<uint32_t>(shape.size()));
-    for (int64_t size : shape) schema.add_global_dims(size);
-  };
-  v1::Layout layout;
-  const auto add_shard = [&](const std::string& name, Shape global, Shape offset, Shape shape, char fill) {
-    layout.add_shard_tensors(static_cast<uint32_t>(schema.names_size() - 1));
-    for (int64_t at : offset) layout.add_shard_offsets(at);
-    for (int64_t size : shape) layout.add_shard_shapes(size);
-    Item item;
-    item.stored.name = name;
-    item.stored.dtype = DType::kFloat32;
-    item.stored.global_shape = global;
-    item.stored.box = {offset, shape};
-    item.bytes.assign(item.stored.bytes(), fill);
-    items_.push_back(std::move(item));
-  };
-  if (!options_.without_b) {
-    add_tensor("b", {kBias});
-    add_shard("b", {kBias}, {0}, {kBias}, options_.diverged ? 'x' : 'b');
-  }
-  const Shape global = {kRows * options_.world_size, kColumns};
-  add_tensor("w", {global.begin(), global.end()});
-  add_shard("w", global, {kRows * options_.rank, 0}, {kRows, kColumns}, static_cast<char>('0' + options_.rank));
-  layout.set_tensor_schema(schema.SerializeAsString());
-  v1::ObjectDeclaration& object = *layout.add_objects();
-  object.set_name("meta");
-  object.set_slot_bytes(4096);
-  Item meta;
-  meta.stored.name = "meta";
-  meta.stored.dtype = DType::kUint8;
-  meta.stored.global_shape = {4096};
-  meta.stored.box = {{0}, {4096}};
-  meta.stored.object = true;
-  meta.bytes = kMeta;
-  items_.push_back(std::move(meta));
-  layout_ = layout.SerializeAsString();
-  layout_digest_ = Digest(layout_);
   stub_ = v1::AgentCoordinationService::NewStub(MakeChannel(options_.coordinator));
   thread_ = std::thread([this] { Run(); });
 }
@@ -118,7 +59,7 @@ void FakeAgent::Save(int64_t step, bool allow_dropped_names) {
   save.Clear();
   save.set_step(step);
   save.set_phase(v1::SaveState::BEGUN);
-  save.set_layout_digest(layout_digest_);
+  save.set_layout_digest(held_.layout_digest());
   save.set_allow_dropped_names(allow_dropped_names);
   save.set_call(++calls_[step]);
   save.set_trainer_incarnation(trainer_);
@@ -165,7 +106,7 @@ void FakeAgent::Load(uint64_t number, std::optional<int64_t> step) {
   v1::LoadState& load = loads_[number];
   load.set_number(number);
   load.set_phase(v1::LoadState::BEGUN);
-  load.set_layout_digest(layout_digest_);
+  load.set_layout_digest(held_.layout_digest());
   load.set_strict(true);
   load.set_trainer_incarnation(trainer_);
   if (step.has_value()) load.set_step(*step);
@@ -251,7 +192,7 @@ void FakeAgent::Run() {
       v1::AgentState& state = *request.mutable_state();
       state.mutable_trainer()->set_attached(trainer_attached_);
       state.mutable_trainer()->set_incarnation(trainer_);
-      state.mutable_trainer()->set_layout_digest(layout_digest_);
+      state.mutable_trainer()->set_layout_digest(held_.layout_digest());
       if (step_.has_value()) state.mutable_trainer()->set_current_step(*step_);
       *state.mutable_arm() = arm_;
       for (const auto& [step, save] : saves_) *state.add_saves() = save;
@@ -288,7 +229,7 @@ void FakeAgent::Run() {
 
 void FakeAgent::Obey(const v1::SynchronizeAgentResponse& response) {
   for (const std::string& digest : response.wanted_layouts()) {
-    if (digest == layout_digest_) PutLayout();
+    if (digest == held_.layout_digest()) PutLayout();
   }
   {
     std::lock_guard lock(mutex_);
@@ -369,7 +310,7 @@ void FakeAgent::ObeySave(const v1::SaveOrder& order) {
         lock.unlock();
         const auto plan = GetPlan(order.plan_digest());
         if (!plan.ok()) return;  // the next orders say what to fetch
-        const absl::Status status = Write(written, order, *plan);
+        const absl::Status status = held_.Write(written, order, *plan);
         lock.lock();
         asked_to_check_ = order.check_replicas();
         if (!saves_.contains(order.step())) return;
@@ -407,13 +348,13 @@ void FakeAgent::PutLayout() {
     std::lock_guard lock(mutex_);
     *request.mutable_agent() = Identity();
   }
-  request.set_digest(layout_digest_);
-  request.set_total_bytes(layout_.size());
+  request.set_digest(held_.layout_digest());
+  request.set_total_bytes(held_.layout().size());
   // The layout is sent in two chunks, as a large one would be.
-  const size_t half = layout_.size() / 2;
-  for (const auto& [offset, size] : {std::pair<size_t, size_t>{0, half}, {half, layout_.size() - half}}) {
+  const size_t half = held_.layout().size() / 2;
+  for (const auto& [offset, size] : {std::pair<size_t, size_t>{0, half}, {half, held_.layout().size() - half}}) {
     request.set_offset(offset);
-    request.set_chunk(layout_.substr(offset, size));
+    request.set_chunk(held_.layout().substr(offset, size));
     grpc::ClientContext context;
     PrepareCall(context, kCallTimeout, options_.token);
     v1::PutLayoutResponse response;
@@ -439,70 +380,6 @@ absl::StatusOr<std::string> FakeAgent::GetPlan(const std::string& digest) {
     bytes += response.chunk();
     if (bytes.size() >= response.total_bytes()) return bytes;
   }
-}
-
-std::string FakeAgent::BytesOf(uint32_t item) const {
-  std::string bytes = items_[item].bytes;
-  bytes.resize(items_[item].stored.bytes(), '\0');
-  return bytes;
-}
-
-absl::Status FakeAgent::Write(v1::SaveState& save, const v1::SaveOrder& order, const std::string& bytes) {
-  v1::WritePlan plan;
-  if (!plan.ParseFromString(bytes)) return MakeError(Reason::kInternal, "the plan cannot be parsed");
-  CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(options_.root, false));
-  CAIRN_RETURN_IF_ERROR(CheckAttemptOwner(*storage, order.directory(), order.attempt_nonce()));
-  std::vector<bool> written(items_.size(), false);
-  save.clear_result();
-  for (const v1::PlannedFile& file : plan.files()) {
-    std::vector<StoredItem> stored;
-    std::vector<ItemChecksums> checksums;
-    std::string data;
-    v1::FileResult& result = *save.mutable_result()->add_files();
-    for (uint32_t item : file.items()) {
-      const std::string content = BytesOf(item);
-      written[item] = true;
-      ItemChecksums sums;
-      sums.crc32c = Crc32c(content.data(), content.size());
-      for (size_t at = 0; at < content.size(); at += kChecksumBlockBytes) {
-        sums.blocks.push_back(Crc32c(content.data() + at, std::min<size_t>(kChecksumBlockBytes, content.size() - at)));
-      }
-      if (items_[item].stored.object) {
-        sums.object_bytes = items_[item].bytes.size();
-        result.add_object_sizes(sums.object_bytes);
-      }
-      result.add_item_checksums(sums.crc32c);
-      stored.push_back(items_[item].stored);
-      checksums.push_back(std::move(sums));
-      data += content;
-    }
-    const BinIdentity identity = {options_.job,      order.step(),      order.attempt(), static_cast<int>(plan.rank()),
-                                  plan.world_size(), plan.total_files()};
-    const std::string header = RenderHeader(stored, checksums, identity);
-    if (header.size() != file.header_bytes() || data.size() != file.data_bytes()) {
-      return MakeError(Reason::kInternal,
-                       absl::StrCat(file.name(), ": the plan's positions are not those of the file"));
-    }
-    result.set_header_crc32c(Crc32c(header.data(), header.size()));
-    result.set_file_bytes(header.size() + data.size());
-    const std::string path = absl::StrCat(options_.root, "/", order.directory(), "/", file.name(), ".safetensors");
-    std::ofstream out(path, std::ios::binary);
-    out << header << data;
-    if (!out.flush()) return MakeError(Reason::kStorageError, absl::StrCat("cannot write ", path));
-  }
-  save.clear_replica_checksums();
-  const bool check = order.check_replicas() && !options_.silent_on_tensors;
-  save.set_all_replicas_checked(check);
-  for (uint32_t item = 0; item < items_.size(); ++item) {
-    const bool object = items_[item].stored.object;
-    if (object ? options_.silent_on_objects : written[item] || !check) continue;
-    const std::string content = BytesOf(item);
-    v1::ReplicaChecksum& checksum = *save.add_replica_checksums();
-    checksum.set_item(item);
-    checksum.set_crc32c(Crc32c(content.data(), content.size()));
-    if (object) checksum.set_object_bytes(items_[item].bytes.size());
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace cairn::testing

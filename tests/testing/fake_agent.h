@@ -1,6 +1,5 @@
 // Plays an agent and its trainer in one thread, for tests of the coordinator. It speaks the real protocol, writes real
-// bins, and can be told to stop anywhere. Every rank holds a third of "w" (or its share of it), the whole of "b", and
-// the object "meta".
+// bins (fake_state.h), and can be told to stop anywhere.
 #ifndef CAIRN_TESTS_TESTING_FAKE_AGENT_H_
 #define CAIRN_TESTS_TESTING_FAKE_AGENT_H_
 
@@ -19,24 +18,9 @@
 #include "absl/time/time.h"
 #include "cairn/v1/agent_coordination_service.grpc.pb.h"
 #include "cairn/v1/plan.pb.h"
+#include "tests/testing/fake_state.h"
 
 namespace cairn::testing {
-
-struct FakeAgentOptions {
-  std::string coordinator;
-  std::string root;
-  std::string job = "demo";
-  int rank = 0;
-  int world_size = 3;
-  std::string token;  // if it is empty, the root's token is used, if there is one
-  // Holds a "b" with other bytes than the other ranks'.
-  bool diverged = false;
-  // Declares no "b".
-  bool without_b = false;
-  // Gives no checksum of "meta", or none of "b" although it was ordered to.
-  bool silent_on_objects = false;
-  bool silent_on_tensors = false;
-};
 
 // Thread-safe.
 class FakeAgent {
@@ -78,25 +62,19 @@ class FakeAgent {
   bool asked_to_check();
 
  private:
-  struct Item;
-
   void Run();
   bool Register();
   void Obey(const v1::SynchronizeAgentResponse& response);
   void ObeySave(const v1::SaveOrder& order);
   void PutLayout();
   absl::StatusOr<std::string> GetPlan(const std::string& digest);
-  absl::Status Write(v1::SaveState& save, const v1::SaveOrder& order, const std::string& plan);
-  std::string BytesOf(uint32_t item) const;
   v1::AgentIdentity Identity() const;
   template <typename Predicate>
   bool WaitFor(absl::Duration timeout, Predicate predicate);
 
   FakeAgentOptions options_;
   const uint64_t incarnation_;
-  std::string layout_;
-  std::string layout_digest_;
-  std::vector<Item> items_;
+  const FakeState held_;
   std::unique_ptr<v1::AgentCoordinationService::Stub> stub_;
 
   std::mutex mutex_;

@@ -1,0 +1,27 @@
+#include "agent/testing/running_agent.h"
+
+#include <gtest/gtest.h>
+
+#include <utility>
+
+namespace cairn::testing {
+
+RunningAgent::RunningAgent(const AgentOptions& options) {
+  auto agent = Agent::Start(options);
+  EXPECT_TRUE(agent.ok()) << agent.status();
+  agent_ = *std::move(agent);
+  service_ = std::make_unique<LocalService>(*agent_);
+  auto server =
+      LocalServer::Start(options.socket_directory + "/agent.sock", UserPolicy(options.allowed_users), service_.get());
+  EXPECT_TRUE(server.ok()) << server.status();
+  server_ = *std::move(server);
+  service_->SetPeerLookup([this](const std::string& peer) { return server_->PeerOfCall(peer); });
+}
+
+RunningAgent::~RunningAgent() {
+  agent_->Quiesce();
+  server_->Shutdown(absl::Milliseconds(200));
+  agent_->Stop(false);
+}
+
+}  // namespace cairn::testing

@@ -1,0 +1,142 @@
+// The real coordinator is killed, frozen or asked to end, while fake agents save. There must be one verdict, and
+// nothing may be half committed.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <thread>
+
+#include "common/file/posix.h"
+#include "common/status/status_proto.h"
+#include "tests/fault/coordinator_fixture.h"
+
+namespace cairn::testing {
+namespace {
+
+using State = v1::Checkpoint;
+
+class CoordinatorEndTest : public CoordinatorFixture {};
+
+// The coordinator is killed while rank 1 stands still in each phase; the save goes on under the next coordinator.
+TEST_F(CoordinatorEndTest, Save_CoordinatorIsKilledInAnyPhase_GoesOn) {
+  Start();
+  StartAgents();
+  int64_t step = 0;
+  uint64_t epoch = 1;
+  for (v1::SaveState::Phase phase :
+       {v1::SaveState::STAGING, v1::SaveState::STAGED, v1::SaveState::WRITING, v1::SaveState::WRITTEN}) {
+    agents_[1]->HoldAt(phase);
+    if (phase == v1::SaveState::WRITTEN) agents_[0]->HoldAt(v1::SaveState::STAGED);
+    SaveAll(++step);
+    ASSERT_TRUE(agents_[1]->WaitPhase(step, phase)) << phase;
+    Restart();
+    ++epoch;
+    agents_[0]->Release();
+    agents_[1]->Release();
+    EXPECT_TRUE(Verdict(step).ok()) << v1::SaveState::Phase_Name(phase) << ": " << Verdict(step);
+    EXPECT_EQ(agents_[1]->epoch(), epoch);
+    ExpectWhole(step);
+  }
+  EXPECT_EQ(Steps(), (std::vector<int64_t>{1, 2, 3, 4}));
+}
+
+TEST_F(CoordinatorEndTest, Save_CoordinatorAndAgentAreKilled_AbortsCleanly) {
+  Start({"--phase-timeout=60s", "--lease-ttl=1s"});
+  StartAgents();
+  agents_[1]->HoldAt(v1::SaveState::WRITING);
+  SaveAll(3);
+  ASSERT_TRUE(agents_[1]->WaitPhase(3, v1::SaveState::WRITING));
+  coordinator_.Kill();
+  agents_[1]->Kill();
+  Start(flags_);
+  agents_[1] = std::make_unique<FakeAgent>(AgentOptions(1));
+  const absl::Status verdict = Verdict(3, {1});
+  EXPECT_TRUE(HasReason(verdict, Reason::kRankLost)) << verdict;
+  EXPECT_EQ(MetadataOf(verdict)["ranks"], "1");
+  EXPECT_FALSE(HasFiles(3, 1));
+  SaveAll(4);
+  EXPECT_TRUE(Verdict(4).ok());
+}
+
+TEST_F(CoordinatorEndTest, Save_CoordinatorRestartsInPreparing_EndsTheRequestByName) {
+  Start({"--phase-timeout=60s", "--lease-ttl=1s"});
+  StartAgents();  // no trainer reports a step, so no step is agreed on
+  const std::string id = RandomToken();
+  const auto created = Create(std::nullopt, id);
+  ASSERT_TRUE(created.ok()) << created.status();
+  EXPECT_EQ(created->state(), State::PREPARING);
+  Restart();
+  const v1::Checkpoint ended = Follow(*created, id);
+  EXPECT_EQ(ended.state(), State::ABORTED);
+  EXPECT_TRUE(HasReason(StatusFromProto(ended.error()), Reason::kCoordinatorRestarted)) << ended.ShortDebugString();
+}
+
+// The coordinator is frozen just before it commits, and finds a tombstone when it wakes up.
+TEST_F(CoordinatorEndTest, Save_TombstoneStandsWhenAFrozenCoordinatorWakes_IsNotCommitted) {
+  Start({"--phase-timeout=60s", "--lease-ttl=10s"});
+  StartAgents();
+  agents_[1]->HoldAt(v1::SaveState::WRITING);
+  SaveAll(8);
+  ASSERT_TRUE(agents_[0]->WaitPhase(8, v1::SaveState::WRITTEN));
+  ASSERT_TRUE(agents_[2]->WaitPhase(8, v1::SaveState::WRITTEN));
+  coordinator_.Signal(SIGSTOP);
+  auto storage = PosixStorage::Open(root_, false);
+  ASSERT_TRUE(storage.ok());
+  Tombstone tombstone;
+  tombstone.job = "demo";
+  tombstone.step = 8;
+  tombstone.attempt = 1;
+  tombstone.reason = "RANK_LOST";
+  tombstone.message = "aborted by another coordinator";
+  ASSERT_EQ(*(*storage)->PutIfAbsent(VerdictPath("demo", 8, 1), EncodeVerdict(tombstone)), PosixStorage::Put::kCreated);
+  agents_[1]->Release();  // it writes once it is answered, and then everything is there for a commit
+  coordinator_.Signal(SIGCONT);
+  const absl::Status verdict = Verdict(8);
+  EXPECT_TRUE(HasReason(verdict, Reason::kRankLost)) << verdict;
+  EXPECT_EQ(verdict.message(), "aborted by another coordinator");
+  EXPECT_TRUE(Steps().empty());
+  SaveAll(8);
+  EXPECT_TRUE(Verdict(8).ok());
+  EXPECT_TRUE(HasFiles(8, 2));
+  EXPECT_FALSE(HasFiles(8, 1));
+}
+
+TEST_F(CoordinatorEndTest, Save_CoordinatorIsFrozenBeyondTheLease_BlamesNobody) {
+  Start({"--phase-timeout=60s", "--lease-ttl=1s"});
+  StartAgents();
+  agents_[1]->HoldAt(v1::SaveState::WRITING);
+  SaveAll(8);
+  ASSERT_TRUE(agents_[1]->WaitPhase(8, v1::SaveState::WRITING));
+  coordinator_.Signal(SIGSTOP);
+  std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+  coordinator_.Signal(SIGCONT);
+  agents_[1]->Release();
+  EXPECT_TRUE(Verdict(8).ok());
+}
+
+TEST_F(CoordinatorEndTest, Start_AnotherCoordinatorHasTheRoot_IsRefusedAndNamesIt) {
+  Start();
+  const std::string log = directory_.path() + "/second.log";
+  Process second({"coordinator/cairn-coordinator", "--root", root_, "--lock-timeout=200ms"}, log);
+  EXPECT_EQ(second.Wait(absl::Seconds(30)), 1);
+  EXPECT_NE(ReadWhole(log).find("ROOT_IN_USE"), std::string::npos) << ReadWhole(log);
+  EXPECT_NE(ReadWhole(log).find(absl::StrCat("process ", coordinator_.pid())), std::string::npos) << ReadWhole(log);
+}
+
+TEST_F(CoordinatorEndTest, Sigterm_SaveIsInFlight_DrainsIt) {
+  Start();
+  StartAgents();
+  agents_[1]->HoldAt(v1::SaveState::WRITING);
+  SaveAll(2);
+  ASSERT_TRUE(agents_[1]->WaitPhase(2, v1::SaveState::WRITING));
+  coordinator_.Signal(SIGTERM);
+  for (;;) {
+    const auto refused = Create(std::nullopt);
+    if (HasReason(refused.status(), Reason::kCoordinatorUnreachable)) break;
+  }
+  agents_[1]->Release();
+  EXPECT_TRUE(Verdict(2).ok());
+  EXPECT_EQ(coordinator_.Wait(absl::Seconds(30)), 0);
+}
+
+}  // namespace
+}  // namespace cairn::testing
