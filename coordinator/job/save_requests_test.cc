@@ -153,6 +153,7 @@ TEST_F(SaveRequestsTest, OnSaveBegun_RequestWasCancelledAfterTheAgreement_TakesT
 }
 
 TEST_F(SaveRequestsTest, Shown_RequestFailed_IsShownUntilASaveBegins) {
+  requests_.OnSaveBegun(saves_.Begin(98, context_), context_);
   ASSERT_TRUE(Ask("first").ok());
   requests_.Cancel(CheckpointKey{}, context_);
   ASSERT_NE(requests_.Shown(), nullptr);
