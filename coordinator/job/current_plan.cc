@@ -1,6 +1,5 @@
 #include "coordinator/job/current_plan.h"
 
-#include <algorithm>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -49,12 +48,11 @@ void CurrentPlan::WaitForLayouts(JobContext& context) {
     error_ = absl::OkStatus();
     return;
   }
-  partial_since_ = std::min(partial_since_, context.now);
-  if (context.now - partial_since_ < context.options.phase_timeout) {
+  if (partial_since_ == absl::InfiniteFuture()) {
+    partial_since_ = context.now;
     error_ = absl::OkStatus();
-    return;
   }
-  if (!error_.ok()) return;
+  if (!error_.ok() || context.now - partial_since_ < context.options.phase_timeout) return;
   std::vector<NamedRank> silent;
   for (int rank = 0; rank < context.members.world_size(); ++rank) {
     const Member* member = context.members.Find(rank);

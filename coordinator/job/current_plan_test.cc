@@ -70,6 +70,9 @@ TEST_F(CurrentPlanTest, Advance_RankDeclaresNoLayout_IsNamedAfterThePhaseTimeout
   plan_.Advance(context_);
   EXPECT_TRUE(HasReason(Error(), Reason::kRankLate)) << Error();
   EXPECT_EQ(MetadataOf(Error())["ranks"], "1");
+  Pass(-absl::Seconds(1));
+  plan_.Advance(context_);
+  EXPECT_FALSE(Error().ok()) << "what was told is not taken back by a look at the time of the last tick";
   Declare(1, "b");
   EXPECT_TRUE(Error().ok());
 }
