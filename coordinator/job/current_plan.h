@@ -26,6 +26,8 @@ class CurrentPlan {
 
   // Empty while there is none.
   const std::string& digest() const { return digest_; }
+  // Whether agents are told something of it that another set of members may take back: the plan, or why there is none.
+  bool told() const { return !digest_.empty() || !error_.ok(); }
   // Writes the plan into the orders of an agent whose trainer has declared a layout.
   void WriteTo(v1::SynchronizeAgentResponse& response) const;
   // Whether the next save compares all replicas. Agents need it with or without a plan.

@@ -182,7 +182,7 @@ void Job::OnLost(const std::vector<int>& ranks, JobContext& context) {
   }
   current_plan_.InputsChanged();
   requests_.OnLost(ranks, context);
-  attention_ = attention_ || requests_.agreeing() || !current_plan_.digest().empty();
+  attention_ = attention_ || requests_.agreeing() || current_plan_.told();
   for (int rank : ranks) OnMember(rank, context);
 }
 
@@ -191,6 +191,7 @@ void Job::Apply(const Member& member, JobContext& context) {
   for (const v1::SaveState& state : member.state.saves()) {
     if (!CheckStep(state.step()).ok() || saves_.EndedOf(member, state) != nullptr) continue;
     Save* save = saves_.Active(state.step());
+    if (save != nullptr && save_answers_.IsOfEarlierAttempt(state, *save)) continue;
     if (save == nullptr) save = BeginSave(member, state, context);
     if (save == nullptr || verdicts_.WasRefused(state.step(), CallerOf(member, state))) continue;
     save->Report(member, state, context);
@@ -229,9 +230,11 @@ void Job::Advance(JobContext& context) {
   attention_ = false;
   settled_ = {context.now, context.wall};
   if (recovery_.done()) {
-    while (AdvanceOperations(context)) {
-    }
-    requests_.Advance(saves_, verdicts_, context);
+    do {
+      while (AdvanceOperations(context)) {
+      }
+      requests_.Advance(saves_, verdicts_, context);
+    } while (saves_.attention());  // the timeout of a request that has come to a save may be over
     current_plan_.Advance(context);
     leftovers_.Advance(saves_, verdicts_, context);
     if (context.now >= next_forget_) Forget(context.now);

@@ -35,6 +35,11 @@ std::string CallerOf(const Member& member, const v1::SaveState& state) {
   return absl::StrCat("rank ", member.rank, " ", member.incarnation, " ", state.call());
 }
 
+bool SaveAnswers::IsOfEarlierAttempt(const v1::SaveState& state, const Save& active) const {
+  return state.attempt() > 0 && state.attempt() != active.attempt() &&
+         verdicts_.FindSettled(state.step(), state.attempt()) != nullptr;
+}
+
 v1::SaveOrder SaveAnswers::OrderFor(const Member& member, const v1::SaveState& state, const JobContext& context) const {
   if (const Save* save = saves_.EndedOf(member, state); save != nullptr) return save->OrderFor(member, state, context);
   if (verdicts_.WasRefused(state.step(), CallerOf(member, state))) {
@@ -43,7 +48,9 @@ v1::SaveOrder SaveAnswers::OrderFor(const Member& member, const v1::SaveState& s
     order.set_call(state.call());
     return Aborted(std::move(order), VerdictBook::CommittedError(state.step(), context));
   }
-  if (const Save* save = saves_.Active(state.step()); save != nullptr) return save->OrderFor(member, state, context);
+  if (const Save* save = saves_.Active(state.step()); save != nullptr) {
+    return IsOfEarlierAttempt(state, *save) ? OrderFromStorage(state, context) : save->OrderFor(member, state, context);
+  }
   if (const Save* save = saves_.EndedFor(member, state); save != nullptr) return save->OrderFor(member, state, context);
   return OrderFromStorage(state, context);
 }

@@ -23,6 +23,8 @@ class SaveAnswers {
   SaveAnswers(const Recovery& recovery, const VerdictBook& verdicts, const Saves& saves, const Leftovers& leftovers)
       : recovery_(recovery), verdicts_(verdicts), saves_(saves), leftovers_(leftovers) {}
 
+  // Whether the call is of an attempt that has its verdict in storage, while `active` is a later attempt of the step.
+  bool IsOfEarlierAttempt(const v1::SaveState& state, const Save& active) const;
   // The order for a call that the rank's agent has reported.
   v1::SaveOrder OrderFor(const Member& member, const v1::SaveState& state, const JobContext& context) const;
   // The order for an agent that restarted and asks about an attempt of which it holds nothing: the verdict, or to wait.

@@ -48,7 +48,17 @@ TEST_F(SaveAnswersTest, OrderFor_SaveUnderWay_IsTheSaves) {
   Recover();
   verdicts_.Keep(Verdict(4, 1, false));
   saves_.Begin(4, context_).AddRequest("r", absl::InfiniteFuture());
-  EXPECT_EQ(OrderFor(Call(v1::SaveState::BEGUN, 1)).request_id(), "r");
+  EXPECT_EQ(OrderFor(Call(v1::SaveState::BEGUN)).request_id(), "r");
+}
+
+TEST_F(SaveAnswersTest, OrderFor_CallOfAnAttemptThatEndedBeforeTheSave_IsTheVerdict) {
+  Recover();
+  verdicts_.Keep(Verdict(4, 1, false));
+  saves_.Begin(4, context_).AddRequest("r", absl::InfiniteFuture());
+  const v1::SaveOrder order = OrderFor(Call(v1::SaveState::WRITING, 1));
+  EXPECT_EQ(order.action(), v1::SaveOrder::ABORT) << "else the new save would take the old attempt for its own";
+  EXPECT_EQ(order.attempt(), 1u);
+  EXPECT_EQ(order.request_id(), "");
 }
 
 TEST_F(SaveAnswersTest, OrderFor_OnlyStorageRemembersTheAttempt_IsItsVerdict) {

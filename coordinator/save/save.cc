@@ -41,6 +41,7 @@ void Save::AddRequest(const std::string& request_id, absl::Time deadline) {
   if (request_id.empty() || HasRequest(request_id)) return;
   request_ids_.push_back(request_id);
   deadline_ = std::min(deadline_, deadline);
+  attention_ = true;
   Touch();
 }
 
