@@ -105,7 +105,6 @@ class CoreUnderTest::Core {
     job_->OnRemoved(remove.step, remove.ticket, absl::OkStatus(), moment);
   }
   void Give(const PlanLoad&, const Moment&) {}
-  void Give(const ForgetLoadPlan&, const Moment&) {}
 
   Decisions decisions_;
   Job* job_ = nullptr;

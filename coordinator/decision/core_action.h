@@ -124,16 +124,9 @@ struct PlanLoad {
   uint64_t ticket = 0;
 };
 
-// The plan of a PlanLoad is not needed any more by the load that it was made for. Not answered.
-struct ForgetLoadPlan {
-  std::string plan_digest;
-};
-
 struct CoreAction {
   std::string job;
-  std::variant<RecoverJob, ReadStep, PlanSave, ReserveAttempt, MakeManifest, PutVerdict, RemoveFiles, PlanLoad,
-               ForgetLoadPlan>
-      what;
+  std::variant<RecoverJob, ReadStep, PlanSave, ReserveAttempt, MakeManifest, PutVerdict, RemoveFiles, PlanLoad> what;
 };
 
 struct Recovered {

@@ -267,25 +267,25 @@ void Load::Advance(JobContext& context) {
   SetPhase(Phase::kDone, context);
 }
 
-bool Load::OnPlanned(uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, JobContext& context) {
-  if (ticket != ticket_ || ended() || has_plan()) return false;
+void Load::OnPlanned(uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, JobContext& context) {
+  if (ticket != ticket_ || ended() || has_plan()) return;
   if (!plan.ok()) {
     if (HasReason(plan.status(), Reason::kPlanUnknown)) {
       ticket_ = 0;  // a layout was evicted meanwhile: it is asked for again
-      return false;
+      return;
     }
     absl::Status error =
         Annotate(plan.status(), absl::StrCat(context.job, " (load)"), {{"job", context.job}, {"phase", "planning"}});
     // One that passes damaged steps over has looked at the older ones already.
     const v1::LoadState& first = ranks_.front().state;
     Fail(first.has_step() || !first.fallback() ? WithOlderStep(std::move(error), context) : std::move(error), context);
-    return false;
+    return;
   }
   if (!inherited_plan_.empty() && inherited_plan_ != plan->plan_digest) {
     Fail(OperationError(Reason::kCoordinatorRestarted, context, operation(),
                         "the ranks read by a plan that is not today's"),
          context);
-    return false;
+    return;
   }
   plan_ = *plan;
   for (const auto& [step, error] : plan_.passed_over) {
@@ -293,7 +293,6 @@ bool Load::OnPlanned(uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, J
   }
   progress_base_ = context.now;
   SetPhase(Phase::kReading, context);
-  return true;
 }
 
 }  // namespace cairn

@@ -55,10 +55,7 @@ class Load {
   // Whether a report or a member has made a step possible since the last Advance.
   bool attention() const { return attention_; }
   void Fail(absl::Status error, JobContext& context);
-  // Returns whether the load follows this plan now.
-  bool OnPlanned(uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, JobContext& context);
-  // Empty while there is none.
-  const std::string& plan_digest() const { return plan_.plan_digest; }
+  void OnPlanned(uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, JobContext& context);
 
   // The order for a call that is in this operation.
   v1::LoadOrder OrderFor(const v1::LoadState& state) const;

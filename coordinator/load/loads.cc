@@ -73,7 +73,6 @@ bool Loads::Advance(JobContext& context) {
     } while (load.attention() && !load.ended());
     if (!load.ended()) continue;
     ended = true;
-    if (!load.plan_digest().empty()) context.Do(ForgetLoadPlan{load.plan_digest()});
     for (const auto& [rank, member] : context.members.members()) {
       const v1::LoadState* call = load.CallOf(rank);
       if (call == nullptr || !IsCurrent(member, *call)) continue;
@@ -86,11 +85,9 @@ bool Loads::Advance(JobContext& context) {
 }
 
 void Loads::OnPlanned(uint64_t id, uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, JobContext& context) {
-  bool taken = false;
   for (Load& load : loads_) {
-    if (load.id() == id) taken = load.OnPlanned(ticket, plan, context);
+    if (load.id() == id) load.OnPlanned(ticket, plan, context);
   }
-  if (!taken && plan.ok()) context.Do(ForgetLoadPlan{plan->plan_digest});
 }
 
 void Loads::Forget(const Membership& members) {

@@ -83,7 +83,6 @@ class World : private Simulation {
         }
       }
     }
-    if (plans_kept_ != 0) Violation(absl::StrCat(plans_kept_, " plans are kept for no load"));
     return violation();
   }
 
@@ -105,7 +104,6 @@ class World : private Simulation {
     options.phase_timeout = kPhaseTimeout;
     options.lease_ttl = kLease;
     decisions_ = std::make_unique<Decisions>(options);
-    plans_kept_ = 0;
   }
 
   template <typename Function>
@@ -140,10 +138,7 @@ class World : private Simulation {
         planned.plan_digest = "plan";
         // The token follows from the operation alone, as a load's secret does.
         planned.transfer_token = absl::StrCat(epoch_, " ", plan->number);
-        ++plans_kept_;
         job->OnLoadPlanned(plan->number, plan->ticket, planned, moment);
-      } else if (std::holds_alternative<ForgetLoadPlan>(action.what)) {
-        if (--plans_kept_ < 0) Violation("a plan was given back twice");
       }
     });
   }
@@ -374,7 +369,6 @@ class World : private Simulation {
   std::vector<Rank> ranks_;
   std::unique_ptr<Decisions> decisions_;
   uint64_t epoch_ = 0;
-  int plans_kept_ = 0;  // by the server
   std::map<std::string, std::map<int, std::pair<uint64_t, uint64_t>>> readers_;
   int loads_ = 0;
   int failures_ = 0;

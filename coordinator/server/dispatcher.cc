@@ -324,12 +324,11 @@ bool Dispatcher::Stop() {
 
 void Dispatcher::Execute(const CoreAction& action) {
   const std::string& name = action.job;
-  // A job that was forgotten meanwhile needs no result. Returns whether it was there.
+  // A job that was forgotten meanwhile needs no result.
   const auto apply = [&](auto function) {
-    return Event(name, [&](Decisions& decisions, const Moment& moment) {
-      Job* job = decisions.Find(name);
-      if (job != nullptr) function(*job, moment);
-      return job != nullptr;
+    Event(name, [&](Decisions& decisions, const Moment& moment) {
+      if (Job* job = decisions.Find(name); job != nullptr) function(*job, moment);
+      return 0;
     });
   };
   std::visit(
@@ -343,8 +342,7 @@ void Dispatcher::Execute(const CoreAction& action) {
             return WithMemory(absl::StrCat("for ", name), [&] { return executor_.Run(name, what); });
           }
         }();
-        if constexpr (std::is_same_v<What, ForgetLoadPlan>) return;  // not answered
-        const bool known = apply([&](Job& job, const Moment& moment) {
+        apply([&](Job& job, const Moment& moment) {
           if constexpr (std::is_same_v<What, RecoverJob>) job.OnRecovered(result, moment);
           if constexpr (std::is_same_v<What, ReadStep>) job.OnStepRead(what.step, what.ticket, result, moment);
           if constexpr (std::is_same_v<What, PlanSave>) job.OnSavePlanned(what.key, result, moment);
@@ -360,9 +358,6 @@ void Dispatcher::Execute(const CoreAction& action) {
             job.OnLoadPlanned(what.number, what.ticket, result, moment);
           }
         });
-        if constexpr (std::is_same_v<What, PlanLoad>) {
-          if (!known && result.ok()) executor_.Run(name, ForgetLoadPlan{result->plan_digest}).IgnoreError();
-        }
         // Nobody waits for it.
         if constexpr (std::is_same_v<What, PlanSave>) {
           if (!result.ok()) return;

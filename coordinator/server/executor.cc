@@ -112,9 +112,7 @@ absl::Status Executor::Run(const std::string& job, const RemoveFiles& action) {
 }
 
 absl::StatusOr<PlannedLoad> Executor::Run(const std::string& job, const PlanLoad& action) {
-  std::optional<LoadPlan> made;
-  auto planned = Plan(job, action, made);
-  if (!planned.ok() && made.has_value()) plans_.ForgetLoad(made->digest());
+  auto planned = Plan(job, action);
   if (planned.ok()) {
     if (planned->world_size > 0) planned->older_step = catalog_.CommittedBelow(job, planned->step);
     return planned;
@@ -127,15 +125,10 @@ absl::StatusOr<PlannedLoad> Executor::Run(const std::string& job, const PlanLoad
   return older.has_value() ? WithMetadata(planned.status(), {{"older_step", absl::StrCat(*older)}}) : planned.status();
 }
 
-absl::Status Executor::Run(const std::string&, const ForgetLoadPlan& action) {
-  plans_.ForgetLoad(action.plan_digest);
-  return absl::OkStatus();
-}
-
-absl::StatusOr<PlannedLoad> Executor::Plan(const std::string& job, const PlanLoad& action,
-                                           std::optional<LoadPlan>& made) {
+absl::StatusOr<PlannedLoad> Executor::Plan(const std::string& job, const PlanLoad& action) {
   LoadWish wish;
   PlannedLoad planned;
+  std::optional<LoadPlan> made;
   std::string name = absl::StrCat(job, " (the source of the reshard)");
   ErrorMetadata metadata = {{"job", job}};
   if (!action.source_layout.empty()) {

@@ -35,11 +35,9 @@ class Executor {
   absl::Status Run(const std::string& job, const RemoveFiles& action);
   // NOT_FOUND (NOT_COMMITTED, MISSING_NAMES), FAILED_PRECONDITION (UNEXPECTED_NAMES), DATA_LOSS (MANIFEST_CORRUPT).
   absl::StatusOr<PlannedLoad> Run(const std::string& job, const PlanLoad& action);
-  absl::Status Run(const std::string& job, const ForgetLoadPlan& action);
+  absl::StatusOr<PlannedLoad> Plan(const std::string& job, const PlanLoad& action);
 
  private:
-  // As Run, but for what the caller does with the result. Sets `made` to the plan as soon as there is one.
-  absl::StatusOr<PlannedLoad> Plan(const std::string& job, const PlanLoad& action, std::optional<LoadPlan>& made);
   absl::Status CheckNames(const std::string& job, int64_t step, const SavePlan& plan);
 
   Catalog& catalog_;

@@ -149,42 +149,31 @@ absl::StatusOr<PlanStore::Inputs> PlanStore::Collect(const std::vector<std::stri
   return inputs;
 }
 
-const SavePlan* PlanStore::Take(const std::string& digest) {
+template <typename Plan>
+const Plan* PlanStore::Take(std::list<Made<Plan>>& plans, const std::string& digest) {
   const auto found =
-      std::find_if(saves_.begin(), saves_.end(), [&](const MadeSave& made) { return made.plan.digest() == digest; });
-  if (found == saves_.end()) return nullptr;
-  saves_.splice(saves_.begin(), saves_, found);
-  return &saves_.front().plan;
+      std::find_if(plans.begin(), plans.end(), [&](const Made<Plan>& made) { return made.plan.digest() == digest; });
+  if (found == plans.end()) return nullptr;
+  plans.splice(plans.begin(), plans, found);
+  return &plans.front().plan;
 }
 
-void PlanStore::DropParts(const std::string& digest) {
-  parts_.remove_if([&](const Part& part) {
-    if (part.digest != digest) return false;
-    part_bytes_ -= part.bytes->size();
-    return true;
-  });
-}
-
-void PlanStore::Keep(const SavePlan& plan, uint64_t bytes) {
-  if (Take(plan.digest()) != nullptr) return;
-  saves_.push_front({plan, bytes});
+template <typename Plan>
+void PlanStore::Keep(std::list<Made<Plan>>& plans, const Plan& plan, uint64_t bytes) {
+  if (Take(plans, plan.digest()) != nullptr) return;
+  plans.push_front({plan, bytes});
   uint64_t all = 0;
-  for (const MadeSave& made : saves_) all += made.bytes;
-  while (saves_.size() > kPlansKept || (saves_.size() > 2 && all > plan_bytes_)) {
-    DropParts(saves_.back().plan.digest());
-    all -= saves_.back().bytes;
-    saves_.pop_back();
+  for (const Made<Plan>& made : plans) all += made.bytes;
+  while (plans.size() > kPlansKept || (plans.size() > 2 && all > plan_bytes_)) {
+    const std::string dropped = plans.back().plan.digest();
+    all -= plans.back().bytes;
+    plans.pop_back();
+    parts_.remove_if([&](const Part& part) {
+      if (part.digest != dropped) return false;
+      part_bytes_ -= part.bytes->size();
+      return true;
+    });
   }
-}
-
-void PlanStore::Keep(const LoadPlan& plan) { ++loads_.try_emplace(plan.digest(), MadeLoad{plan}).first->second.uses; }
-
-void PlanStore::ForgetLoad(const std::string& digest) {
-  MutexLock lock(mutex_);
-  const auto found = loads_.find(digest);
-  if (found == loads_.end() || --found->second.uses > 0) return;
-  loads_.erase(found);
-  DropParts(digest);
 }
 
 absl::StatusOr<SavePlan> PlanStore::Make(const Inputs& inputs) {
@@ -192,12 +181,12 @@ absl::StatusOr<SavePlan> PlanStore::Make(const Inputs& inputs) {
   {
     const std::string digest = SavePlanDigest(inputs.ranks, save_options_);
     MutexLock lock(mutex_);
-    if (const SavePlan* known = Take(digest); known != nullptr) return *known;
+    if (const SavePlan* known = Take(saves_, digest); known != nullptr) return *known;
   }
   CAIRN_ASSIGN_OR_RETURN(const SavePlan plan, MakeSavePlan(inputs.ranks, save_options_));
   const uint64_t bytes = BytesOf(inputs.bytes);
   MutexLock lock(mutex_);
-  Keep(plan, bytes);
+  Keep(saves_, plan, bytes);
   return plan;
 }
 
@@ -275,7 +264,7 @@ absl::StatusOr<LoadPlan> PlanStore::MakeLoad(const Manifest& source, const std::
   const Computing computing;
   CAIRN_ASSIGN_OR_RETURN(const LoadPlan plan, MakeLoadPlan(source, inputs.ranks, options));
   MutexLock lock(mutex_);
-  Keep(plan);
+  Keep(loads_, plan, 0);
   return plan;
 }
 
@@ -294,8 +283,8 @@ absl::StatusOr<ReshardPlan> PlanStore::MakeReshard(const std::vector<std::string
   CAIRN_ASSIGN_OR_RETURN(const ReshardPlan plan, MakeReshardPlan(sources.ranks, targets.ranks, LoadOptions()));
   const uint64_t source_bytes = BytesOf(sources.bytes);
   MutexLock lock(mutex_);
-  Keep(plan.source, source_bytes);
-  Keep(plan.load);
+  Keep(saves_, plan.source, source_bytes);
+  Keep(loads_, plan.load, 0);
   return plan;
 }
 
@@ -303,7 +292,7 @@ absl::StatusOr<SavePlan> PlanStore::FindSave(const std::string& digest) {
   if (digest.size() != kDigestBytes) return Unknown(digest.substr(0, kDigestBytes));
   {
     MutexLock lock(mutex_);
-    if (const SavePlan* known = Take(digest); known != nullptr) return *known;
+    if (const SavePlan* known = Take(saves_, digest); known != nullptr) return *known;
   }
   const auto file = OpenPlan(storage_, digest);
   if (!file.ok() || file->inputs().bins != save_options_.bins_per_rank || file->inputs().moves != save_options_.moves) {
@@ -326,7 +315,7 @@ absl::StatusOr<std::shared_ptr<const std::string>> PlanStore::PartFor(const std:
     for (const Part& part : parts_) {
       if (part.digest == digest && part.rank == rank) return part.bytes;
     }
-    if (const auto found = loads_.find(digest); found != loads_.end()) load = found->second.plan;
+    if (const LoadPlan* known = Take(loads_, digest); known != nullptr) load = *known;
   }
   std::shared_ptr<const std::string> part;
   if (load.has_value()) {

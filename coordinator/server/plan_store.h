@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <deque>
 #include <list>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -25,8 +24,7 @@
 namespace cairn {
 
 // Save plans are kept below `<root>/.cairn/plans/` as what they were made from, each in one file (plan_file.h), so that
-// a restarted coordinator finds them by digest without asking the agents. They are bounded. Load plans are only in
-// memory, until they are given back.
+// a restarted coordinator finds them by digest without asking the agents; load plans only in memory. Both are bounded.
 // Thread-safe; methods block on planning and, but for MakeSave, on storage.
 //
 // What is resident for one rank of 16,384 with 300 tensors each (fully sharded; Megatron with a distributed optimizer):
@@ -37,7 +35,8 @@ class PlanStore {
  public:
   // `save`: the options of all save plans.
   // `plan_bytes`: what plans of saves may take in memory, but for the two used last. An older one is made again from
-  // what is on disk when it is asked for.
+  // what is on disk when it is asked for. Plans of loads are bounded by their number alone, since nobody can make one
+  // again.
   PlanStore(PosixStorage& storage, LayoutStore& layouts, SaveOptions save, uint64_t plan_bytes = kPlanBytesKept)
       : storage_(storage), layouts_(layouts), save_options_(std::move(save)), plan_bytes_(plan_bytes) {}
 
@@ -56,18 +55,14 @@ class PlanStore {
   // (PLAN_UNKNOWN): a layout's bytes are gone.
   absl::Status Persist(const std::string& digest, const std::vector<std::string>& layout,
                        const std::vector<std::string>& node);
-  // Keeps the plan until ForgetLoad was called as often as it was made.
   absl::StatusOr<LoadPlan> MakeLoad(const Manifest& source, const std::vector<std::string>& layout,
                                     const std::vector<std::string>& node, uint64_t round_bytes, const LoadWish& wish);
   // What these target layouts ask for. NOT_FOUND (PLAN_UNKNOWN), and the errors of ReadLoadWish.
   absl::StatusOr<LoadWish> WishOf(const std::vector<std::string>& layout, const std::vector<std::string>& node);
 
-  // From memory of one layout to memory of the other; `layout` and `source_layout` by rank. The load's plan is kept as
-  // MakeLoad keeps one.
+  // From memory of one layout to memory of the other; `layout` and `source_layout` by rank.
   absl::StatusOr<ReshardPlan> MakeReshard(const std::vector<std::string>& source_layout,
                                           const std::vector<std::string>& layout, const std::vector<std::string>& node);
-
-  void ForgetLoad(const std::string& digest);
 
   // A plan that was made before, perhaps by an earlier coordinator. NOT_FOUND (PLAN_UNKNOWN).
   absl::StatusOr<SavePlan> FindSave(const std::string& digest);
@@ -97,19 +92,17 @@ class PlanStore {
   absl::StatusOr<uint64_t> Write(const Writing& writing);
   // Removes the plans of `kept` that are too many.
   absl::Status Trim(std::list<Kept>& kept);
-  struct MadeSave {
-    SavePlan plan;
-    uint64_t bytes = 0;  // about what it takes
+  // A plan in memory, with about what it takes if that is bounded.
+  template <typename Plan>
+  struct Made {
+    Plan plan;
+    uint64_t bytes = 0;
   };
-  struct MadeLoad {
-    LoadPlan plan;
-    int uses = 0;
-  };
-  void Keep(const SavePlan& plan, uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Keep(const LoadPlan& plan) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  template <typename Plan>
+  void Keep(std::list<Made<Plan>>& plans, const Plan& plan, uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Moves it to the front. Null if it is not there.
-  const SavePlan* Take(const std::string& digest) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void DropParts(const std::string& digest) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  template <typename Plan>
+  static const Plan* Take(std::list<Made<Plan>>& plans, const std::string& digest);
 
   static constexpr size_t kPlansKept = 8;
   static constexpr uint64_t kPlanBytesKept = uint64_t{1} << 30;
@@ -120,8 +113,8 @@ class PlanStore {
   const SaveOptions save_options_;
   const uint64_t plan_bytes_;
   Mutex mutex_;
-  std::list<MadeSave> saves_ ABSL_GUARDED_BY(mutex_);              // used last first
-  std::map<std::string, MadeLoad> loads_ ABSL_GUARDED_BY(mutex_);  // by digest
+  std::list<Made<SavePlan>> saves_ ABSL_GUARDED_BY(mutex_);  // used last first
+  std::list<Made<LoadPlan>> loads_ ABSL_GUARDED_BY(mutex_);
   // Parts of more than one chunk, which are being downloaded; used last first.
   struct Part {
     std::string digest;

@@ -254,21 +254,5 @@ TEST_F(PlanStoreTest, PartFor_AnyRank_IsWhatThePlanSays) {
   EXPECT_TRUE(HasReason(plans.PartFor(reshard->load.digest(), 50).status(), Reason::kPlanUnknown));
 }
 
-TEST_F(PlanStoreTest, LoadPlan_EveryUseWasGivenBack_IsForgotten) {
-  MakeWorld(4);
-  LayoutStore layouts(1 << 20);
-  Upload(layouts);
-  PlanStore plans(*storage_, layouts, SaveOptions());
-  const auto made = plans.MakeReshard(digests_, digests_, nodes_);
-  ASSERT_TRUE(made.ok()) << made.status();
-  const std::string digest = made->load.digest();
-  ASSERT_TRUE(plans.MakeReshard(digests_, digests_, nodes_).ok());  // another load with the same layouts
-  plans.ForgetLoad(digest);
-  EXPECT_TRUE(plans.PartFor(digest, 3).ok()) << "the other load still reads by it";
-  plans.ForgetLoad(digest);
-  EXPECT_TRUE(HasReason(plans.PartFor(digest, 3).status(), Reason::kPlanUnknown));
-  plans.ForgetLoad(digest);  // nothing is left to forget
-}
-
 }  // namespace
 }  // namespace cairn
