@@ -4,7 +4,9 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "benchmarks/control_plane/fleet.h"
 #include "benchmarks/control_plane/server_under_test.h"
 #include "common/status/reason.h"
@@ -85,6 +87,38 @@ TEST(FleetTest, Save_CoordinatorKilledInside_Commits) {
   ASSERT_TRUE(server->Restart().ok());
   EXPECT_TRUE((*fleet)->WaitVerdict(kPatience)) << (*fleet)->error();
   EXPECT_EQ((*fleet)->counters().second_registrations, 16u);
+}
+
+// More jobs than the coordinator keeps plans for.
+TEST(FleetTest, ManyJobs_SaveInTurnAndLoadAtOnce_NoneLosesItsPlan) {
+  constexpr int kJobs = 20;
+  const auto server = StartCoordinator();
+  ASSERT_NE(server, nullptr);
+  EventLoop loop;
+  std::vector<std::unique_ptr<Fleet>> jobs;
+  for (int i = 0; i < kJobs; ++i) {
+    FleetOptions options = SmallFleet(*server);
+    options.job = absl::StrCat("job", i);
+    options.ranks = 2 + i;
+    options.connections = 1;
+    auto fleet = Fleet::Make(loop, options);
+    ASSERT_TRUE(fleet.ok()) << fleet.status();
+    jobs.push_back(*std::move(fleet));
+    jobs.back()->Start();
+  }
+  for (const int64_t step : {1, 2}) {
+    for (const auto& job : jobs) {
+      job->ForgetMilestones();
+      job->Save(step);
+      ASSERT_TRUE(job->WaitVerdict(kPatience)) << job->error();
+    }
+  }
+  for (const auto& job : jobs) job->Load(1, 2);
+  for (const auto& job : jobs) {
+    loop.RunUntil([&] { return job->times(Milestone::kLoaded).ranks == job->size(); }, kPatience);
+    EXPECT_EQ(job->times(Milestone::kLoaded).ranks, job->size()) << job->error();
+    EXPECT_TRUE(job->counters().errors.empty());
+  }
 }
 
 // The control: what does not commit is not counted as a commit.

@@ -156,6 +156,8 @@ struct PlannedSave {
   // By this token an agent knows that its peer takes part in the save. It cannot be guessed, and it is the same after a
   // restart.
   std::string transfer_token;
+  // As long as somebody has it, agents find the plan by its digest. Null in simulations.
+  std::shared_ptr<const void> hold;
 };
 
 struct MadeManifest {
@@ -178,6 +180,8 @@ struct PlannedLoad {
   std::optional<int64_t> older_step;                          // the newest committed one below `step`
   uint64_t total_bytes_read = 0;
   uint64_t unique_bytes = 0;
+  // As in PlannedSave; of a reshard, for both plans.
+  std::shared_ptr<const void> hold;
 };
 
 }  // namespace cairn

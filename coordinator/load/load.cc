@@ -60,6 +60,7 @@ void Load::Drop() {
   plan_.missing = {};
   plan_.unexpected = {};
   plan_.transfer_token.clear();
+  plan_.hold = nullptr;
 }
 
 const v1::LoadState* Load::CallOf(int rank) const {

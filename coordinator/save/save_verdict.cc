@@ -261,6 +261,7 @@ void Save::End(Phase phase, JobContext& context) {
   }
   plan_.moves = {};
   plan_.transfer_token.clear();
+  plan_.hold = nullptr;
   manifest_.reset();
   stalled_ = absl::OkStatus();
   given_up_ = absl::OkStatus();

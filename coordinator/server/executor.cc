@@ -36,7 +36,8 @@ absl::StatusOr<Recovered> Executor::Run(const std::string& job, const ReadStep& 
 
 absl::StatusOr<PlannedSave> Executor::Run(const std::string&, const PlanSave& action) {
   CAIRN_ASSIGN_OR_RETURN(const SavePlan plan, plans_.MakeSave(action.layout, action.node));
-  return PlannedSave{plan.digest(), plan.total_bytes(), plan.MovePairs(), secret_.TokenFor(plan.digest())};
+  return PlannedSave{plan.digest(), plan.total_bytes(), plan.MovePairs(), secret_.TokenFor(plan.digest()),
+                     plans_.HoldSave(plan.digest(), action.layout, action.node)};
 }
 
 void Executor::Keep(const PlanSave& action, const PlannedSave& plan) {
@@ -135,6 +136,7 @@ absl::StatusOr<PlannedLoad> Executor::Plan(const std::string& job, const PlanLoa
     CAIRN_ASSIGN_OR_RETURN(const ReshardPlan reshard,
                            plans_.MakeReshard(action.source_layout, action.layout, action.node));
     planned.source_plan_digest = reshard.source.digest();
+    planned.hold = plans_.HoldReshard(reshard);
     made = reshard.load;
   } else {
     CAIRN_ASSIGN_OR_RETURN(wish, plans_.WishOf(action.layout, action.node));
@@ -155,6 +157,7 @@ absl::StatusOr<PlannedLoad> Executor::Plan(const std::string& job, const PlanLoa
       name = wish.import_directory;
     }
     CAIRN_ASSIGN_OR_RETURN(made, plans_.MakeLoad(*manifest, action.layout, action.node, action.round_bytes, wish));
+    planned.hold = plans_.HoldLoad(*made);
     planned.step = manifest->step;
     planned.world_size = manifest->world_size;
   }

@@ -159,12 +159,12 @@ const Plan* PlanStore::Take(std::list<Made<Plan>>& plans, const std::string& dig
 }
 
 template <typename Plan>
-void PlanStore::Keep(std::list<Made<Plan>>& plans, const Plan& plan, uint64_t bytes) {
+void PlanStore::Keep(std::list<Made<Plan>>& plans, const Plan& plan, uint64_t bytes, size_t most) {
   if (Take(plans, plan.digest()) != nullptr) return;
   plans.push_front({plan, bytes});
   uint64_t all = 0;
   for (const Made<Plan>& made : plans) all += made.bytes;
-  while (plans.size() > kPlansKept || (plans.size() > 2 && all > plan_bytes_)) {
+  while (plans.size() > most || (plans.size() > 2 && all > plan_bytes_)) {
     const std::string dropped = plans.back().plan.digest();
     all -= plans.back().bytes;
     plans.pop_back();
@@ -186,7 +186,7 @@ absl::StatusOr<SavePlan> PlanStore::Make(const Inputs& inputs) {
   CAIRN_ASSIGN_OR_RETURN(const SavePlan plan, MakeSavePlan(inputs.ranks, save_options_));
   const uint64_t bytes = BytesOf(inputs.bytes);
   MutexLock lock(mutex_);
-  Keep(saves_, plan, bytes);
+  Keep(saves_, plan, bytes, kSavesKept);
   return plan;
 }
 
@@ -264,7 +264,7 @@ absl::StatusOr<LoadPlan> PlanStore::MakeLoad(const Manifest& source, const std::
   const Computing computing;
   CAIRN_ASSIGN_OR_RETURN(const LoadPlan plan, MakeLoadPlan(source, inputs.ranks, options));
   MutexLock lock(mutex_);
-  Keep(loads_, plan, 0);
+  Keep(loads_, plan, 0, kLoadsKept);
   return plan;
 }
 
@@ -283,9 +283,40 @@ absl::StatusOr<ReshardPlan> PlanStore::MakeReshard(const std::vector<std::string
   CAIRN_ASSIGN_OR_RETURN(const ReshardPlan plan, MakeReshardPlan(sources.ranks, targets.ranks, LoadOptions()));
   const uint64_t source_bytes = BytesOf(sources.bytes);
   MutexLock lock(mutex_);
-  Keep(saves_, plan.source, source_bytes);
-  Keep(loads_, plan.load, 0);
+  Keep(saves_, plan.source, source_bytes, kSavesKept);
+  Keep(loads_, plan.load, 0, kLoadsKept);
   return plan;
+}
+
+std::shared_ptr<const PlanStore::Held> PlanStore::Hold(const std::string& digest, Held held) {
+  MutexLock lock(mutex_);
+  std::erase_if(held_, [](const auto& entry) { return entry.second.expired(); });
+  std::weak_ptr<const Held>& standing = held_[digest];
+  if (auto before = standing.lock(); before != nullptr) return before;
+  auto now = std::make_shared<const Held>(std::move(held));
+  standing = now;
+  return now;
+}
+
+std::shared_ptr<const PlanStore::Held> PlanStore::FindHeld(const std::string& digest) {
+  MutexLock lock(mutex_);
+  const auto found = held_.find(digest);
+  return found == held_.end() ? nullptr : found->second.lock();
+}
+
+std::shared_ptr<const void> PlanStore::HoldSave(const std::string& digest, const std::vector<std::string>& layout,
+                                                const std::vector<std::string>& node) {
+  return Hold(digest, {std::nullopt, std::nullopt, layout, node});
+}
+
+std::shared_ptr<const void> PlanStore::HoldLoad(const LoadPlan& plan) {
+  return Hold(plan.digest(), {std::nullopt, plan, {}, {}});
+}
+
+std::shared_ptr<const void> PlanStore::HoldReshard(const ReshardPlan& plan) {
+  using Both = std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>;
+  return std::make_shared<const Both>(Hold(plan.source.digest(), {plan.source, std::nullopt, {}, {}}),
+                                      HoldLoad(plan.load));
 }
 
 absl::StatusOr<SavePlan> PlanStore::FindSave(const std::string& digest) {
@@ -293,6 +324,12 @@ absl::StatusOr<SavePlan> PlanStore::FindSave(const std::string& digest) {
   {
     MutexLock lock(mutex_);
     if (const SavePlan* known = Take(saves_, digest); known != nullptr) return *known;
+  }
+  const auto held = FindHeld(digest);
+  if (held != nullptr && held->save.has_value()) return *held->save;
+  if (held != nullptr && !held->load.has_value()) {
+    CAIRN_ASSIGN_OR_RETURN(const Inputs inputs, Collect(held->layout, held->node));
+    return Make(inputs);
   }
   const auto file = OpenPlan(storage_, digest);
   if (!file.ok() || file->inputs().bins != save_options_.bins_per_rank || file->inputs().moves != save_options_.moves) {
@@ -316,6 +353,9 @@ absl::StatusOr<std::shared_ptr<const std::string>> PlanStore::PartFor(const std:
       if (part.digest == digest && part.rank == rank) return part.bytes;
     }
     if (const LoadPlan* known = Take(loads_, digest); known != nullptr) load = *known;
+  }
+  if (!load.has_value()) {
+    if (const auto held = FindHeld(digest); held != nullptr) load = held->load;
   }
   std::shared_ptr<const std::string> part;
   if (load.has_value()) {

@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <deque>
 #include <list>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,7 +26,8 @@
 namespace cairn {
 
 // Save plans are kept below `<root>/.cairn/plans/` as what they were made from, each in one file (plan_file.h), so that
-// a restarted coordinator finds them by digest without asking the agents; load plans only in memory. Both are bounded.
+// a restarted coordinator finds them by digest without asking the agents; load plans only in memory. Both are bounded,
+// but for what somebody holds: a plan by which a save or load goes is found until its end, however many jobs there are.
 // Thread-safe; methods block on planning and, but for MakeSave, on storage.
 //
 // What is resident for one rank of 16,384 with 300 tensors each (fully sharded; Megatron with a distributed optimizer):
@@ -34,9 +37,8 @@ namespace cairn {
 class PlanStore {
  public:
   // `save`: the options of all save plans.
-  // `plan_bytes`: what plans of saves may take in memory, but for the two used last. An older one is made again from
-  // what is on disk when it is asked for. Plans of loads are bounded by their number alone, since nobody can make one
-  // again.
+  // `plan_bytes`: what plans of saves may take in memory, but for the two used last. An older one is made again, from
+  // what is held or on disk, when it is asked for. Plans of loads that nobody holds are bounded by their number alone.
   PlanStore(PosixStorage& storage, LayoutStore& layouts, SaveOptions save, uint64_t plan_bytes = kPlanBytesKept)
       : storage_(storage), layouts_(layouts), save_options_(std::move(save)), plan_bytes_(plan_bytes) {}
 
@@ -63,6 +65,14 @@ class PlanStore {
   // From memory of one layout to memory of the other; `layout` and `source_layout` by rank.
   absl::StatusOr<ReshardPlan> MakeReshard(const std::vector<std::string>& source_layout,
                                           const std::vector<std::string>& layout, const std::vector<std::string>& node);
+
+  // FindSave and PartFor find the plan for as long as the result lives. Of a save only what its plan was made from is
+  // kept, and its layouts must stay in the layout store as long; of a load the plan itself, since nobody can make one
+  // again.
+  std::shared_ptr<const void> HoldSave(const std::string& digest, const std::vector<std::string>& layout,
+                                       const std::vector<std::string>& node);
+  std::shared_ptr<const void> HoldLoad(const LoadPlan& plan);
+  std::shared_ptr<const void> HoldReshard(const ReshardPlan& plan);
 
   // A plan that was made before, perhaps by an earlier coordinator. NOT_FOUND (PLAN_UNKNOWN).
   absl::StatusOr<SavePlan> FindSave(const std::string& digest);
@@ -99,12 +109,25 @@ class PlanStore {
     uint64_t bytes = 0;
   };
   template <typename Plan>
-  void Keep(std::list<Made<Plan>>& plans, const Plan& plan, uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Keep(std::list<Made<Plan>>& plans, const Plan& plan, uint64_t bytes, size_t most)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What somebody holds under a digest: a plan, or what the plan of a save was made from.
+  struct Held {
+    std::optional<SavePlan> save;
+    std::optional<LoadPlan> load;
+    std::vector<std::string> layout, node;
+  };
+  std::shared_ptr<const Held> Hold(const std::string& digest, Held held);
+  // Null if nobody holds it.
+  std::shared_ptr<const Held> FindHeld(const std::string& digest);
   // Moves it to the front. Null if it is not there.
   template <typename Plan>
   static const Plan* Take(std::list<Made<Plan>>& plans, const std::string& digest);
 
-  static constexpr size_t kPlansKept = 8;
+  // Those of saves are bounded by their memory first: all ranks of a job ask for their parts at once, and a plan that is
+  // not here is made anew for each.
+  static constexpr size_t kSavesKept = 256;
+  static constexpr size_t kLoadsKept = 8;
   static constexpr uint64_t kPlanBytesKept = uint64_t{1} << 30;
   static constexpr size_t kPartBytesKept = size_t{64} << 20;
 
@@ -115,6 +138,7 @@ class PlanStore {
   Mutex mutex_;
   std::list<Made<SavePlan>> saves_ ABSL_GUARDED_BY(mutex_);  // used last first
   std::list<Made<LoadPlan>> loads_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::weak_ptr<const Held>> held_ ABSL_GUARDED_BY(mutex_);
   // Parts of more than one chunk, which are being downloaded; used last first.
   struct Part {
     std::string digest;

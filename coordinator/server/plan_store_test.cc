@@ -236,6 +236,43 @@ TEST_F(PlanStoreTest, Plans_AboveTheirMemory_AreTheTwoUsedLast) {
   EXPECT_TRUE(plans.FindSave(made[3]).ok());
 }
 
+// As many jobs save and load in turn as one coordinator may serve.
+TEST_F(PlanStoreTest, Plans_ManyAreHeld_EachIsFound) {
+  constexpr int kJobs = 100;
+  LayoutStore layouts(1 << 20);
+  PlanStore plans(*storage_, layouts, SaveOptions(), /*plan_bytes=*/1000);
+  ASSERT_TRUE(plans.Recover().ok());
+  std::vector<SavePlan> saves;
+  std::vector<ReshardPlan> reshards;
+  std::vector<std::shared_ptr<const void>> holds;
+  for (int ranks = 1; ranks <= kJobs; ++ranks) {
+    MakeWorld(ranks);
+    Upload(layouts);
+    saves.push_back(*plans.MakeSave(digests_, nodes_));
+    holds.push_back(plans.HoldSave(saves.back().digest(), digests_, nodes_));
+    reshards.push_back(*plans.MakeReshard(digests_, digests_, nodes_));
+    holds.push_back(plans.HoldReshard(reshards.back()));
+  }
+  const auto expect_parts = [&](const std::string& digest, const auto& plan) {
+    const auto part = plans.PartFor(digest, 0);
+    ASSERT_TRUE(part.ok()) << part.status();
+    EXPECT_EQ(**part, plan.PartFor(0));
+  };
+  for (int i = 0; i < kJobs; ++i) {
+    expect_parts(saves[i].digest(), saves[i]);
+    expect_parts(reshards[i].source.digest(), reshards[i].source);
+    expect_parts(reshards[i].load.digest(), reshards[i].load);
+  }
+  holds.clear();
+  for (int ranks = kJobs + 1; ranks <= 2 * kJobs; ++ranks) {
+    MakeWorld(ranks);
+    Upload(layouts);
+    ASSERT_TRUE(plans.MakeReshard(digests_, digests_, nodes_).ok());
+  }
+  EXPECT_TRUE(HasReason(plans.FindSave(saves[0].digest()).status(), Reason::kPlanUnknown));
+  EXPECT_TRUE(HasReason(plans.PartFor(reshards[0].load.digest(), 0).status(), Reason::kPlanUnknown));
+}
+
 TEST_F(PlanStoreTest, PartFor_AnyRank_IsWhatThePlanSays) {
   MakeWorld(50);
   LayoutStore layouts(1 << 20);
