@@ -305,6 +305,7 @@ int Memory(PosixStorage& storage, const std::string& style, int64_t ranks, int64
   const auto load = plans.MakeLoad(*manifest, digests, nodes, 0, wish);
   if (!load.ok()) return std::fprintf(stderr, "%s\n", std::string(load.status().message()).c_str()), 1;
   tell("plan of a load into the same layouts");
+  const auto hold = plans.HoldLoad(*load);
   for (const int rank : load->ranks()) (void)plans.PartFor(load->digest(), rank);
   tell("parts of the load, after each was asked for");
   return 0;

@@ -83,6 +83,9 @@ class World : private Simulation {
         }
       }
     }
+    for (const auto& hold : holds_) {
+      if (!hold.expired()) Violation("the plan of a load that has ended is kept");
+    }
     return violation();
   }
 
@@ -138,6 +141,8 @@ class World : private Simulation {
         planned.plan_digest = "plan";
         // The token follows from the operation alone, as a load's secret does.
         planned.transfer_token = absl::StrCat(epoch_, " ", plan->number);
+        planned.hold = std::make_shared<const int>(0);
+        holds_.push_back(planned.hold);
         job->OnLoadPlanned(plan->number, plan->ticket, planned, moment);
       }
     });
@@ -369,6 +374,7 @@ class World : private Simulation {
   std::vector<Rank> ranks_;
   std::unique_ptr<Decisions> decisions_;
   uint64_t epoch_ = 0;
+  std::vector<std::weak_ptr<const void>> holds_;  // of plans
   std::map<std::string, std::map<int, std::pair<uint64_t, uint64_t>>> readers_;
   int loads_ = 0;
   int failures_ = 0;

@@ -149,25 +149,23 @@ absl::StatusOr<PlanStore::Inputs> PlanStore::Collect(const std::vector<std::stri
   return inputs;
 }
 
-template <typename Plan>
-const Plan* PlanStore::Take(std::list<Made<Plan>>& plans, const std::string& digest) {
+const SavePlan* PlanStore::Take(const std::string& digest) {
   const auto found =
-      std::find_if(plans.begin(), plans.end(), [&](const Made<Plan>& made) { return made.plan.digest() == digest; });
-  if (found == plans.end()) return nullptr;
-  plans.splice(plans.begin(), plans, found);
-  return &plans.front().plan;
+      std::find_if(saves_.begin(), saves_.end(), [&](const Made& made) { return made.plan.digest() == digest; });
+  if (found == saves_.end()) return nullptr;
+  saves_.splice(saves_.begin(), saves_, found);
+  return &saves_.front().plan;
 }
 
-template <typename Plan>
-void PlanStore::Keep(std::list<Made<Plan>>& plans, const Plan& plan, uint64_t bytes, size_t most) {
-  if (Take(plans, plan.digest()) != nullptr) return;
-  plans.push_front({plan, bytes});
+void PlanStore::Keep(const SavePlan& plan, uint64_t bytes) {
+  if (Take(plan.digest()) != nullptr) return;
+  saves_.push_front({plan, bytes});
   uint64_t all = 0;
-  for (const Made<Plan>& made : plans) all += made.bytes;
-  while (plans.size() > most || (plans.size() > 2 && all > plan_bytes_)) {
-    const std::string dropped = plans.back().plan.digest();
-    all -= plans.back().bytes;
-    plans.pop_back();
+  for (const Made& made : saves_) all += made.bytes;
+  while (saves_.size() > kSavesKept || (saves_.size() > 2 && all > plan_bytes_)) {
+    const std::string dropped = saves_.back().plan.digest();
+    all -= saves_.back().bytes;
+    saves_.pop_back();
     parts_.remove_if([&](const Part& part) {
       if (part.digest != dropped) return false;
       part_bytes_ -= part.bytes->size();
@@ -181,12 +179,12 @@ absl::StatusOr<SavePlan> PlanStore::Make(const Inputs& inputs) {
   {
     const std::string digest = SavePlanDigest(inputs.ranks, save_options_);
     MutexLock lock(mutex_);
-    if (const SavePlan* known = Take(saves_, digest); known != nullptr) return *known;
+    if (const SavePlan* known = Take(digest); known != nullptr) return *known;
   }
   CAIRN_ASSIGN_OR_RETURN(const SavePlan plan, MakeSavePlan(inputs.ranks, save_options_));
   const uint64_t bytes = BytesOf(inputs.bytes);
   MutexLock lock(mutex_);
-  Keep(saves_, plan, bytes, kSavesKept);
+  Keep(plan, bytes);
   return plan;
 }
 
@@ -262,10 +260,7 @@ absl::StatusOr<LoadPlan> PlanStore::MakeLoad(const Manifest& source, const std::
   if (round_bytes != 0) options.round_bytes = std::max(round_bytes, kMinRoundBytes);
   options.mapping = wish.mapping;
   const Computing computing;
-  CAIRN_ASSIGN_OR_RETURN(const LoadPlan plan, MakeLoadPlan(source, inputs.ranks, options));
-  MutexLock lock(mutex_);
-  Keep(loads_, plan, 0, kLoadsKept);
-  return plan;
+  return MakeLoadPlan(source, inputs.ranks, options);
 }
 
 absl::StatusOr<LoadWish> PlanStore::WishOf(const std::vector<std::string>& layout,
@@ -283,8 +278,7 @@ absl::StatusOr<ReshardPlan> PlanStore::MakeReshard(const std::vector<std::string
   CAIRN_ASSIGN_OR_RETURN(const ReshardPlan plan, MakeReshardPlan(sources.ranks, targets.ranks, LoadOptions()));
   const uint64_t source_bytes = BytesOf(sources.bytes);
   MutexLock lock(mutex_);
-  Keep(saves_, plan.source, source_bytes, kSavesKept);
-  Keep(loads_, plan.load, 0, kLoadsKept);
+  Keep(plan.source, source_bytes);
   return plan;
 }
 
@@ -323,7 +317,7 @@ absl::StatusOr<SavePlan> PlanStore::FindSave(const std::string& digest) {
   if (digest.size() != kDigestBytes) return Unknown(digest.substr(0, kDigestBytes));
   {
     MutexLock lock(mutex_);
-    if (const SavePlan* known = Take(saves_, digest); known != nullptr) return *known;
+    if (const SavePlan* known = Take(digest); known != nullptr) return *known;
   }
   const auto held = FindHeld(digest);
   if (held != nullptr && held->save.has_value()) return *held->save;
@@ -346,20 +340,15 @@ absl::StatusOr<std::shared_ptr<const std::string>> PlanStore::PartFor(const std:
   const auto none = [&] {
     return MakeError(Reason::kPlanUnknown, absl::StrCat("rank ", rank, " has no part in plan ", DigestHex(digest)));
   };
-  std::optional<LoadPlan> load;
   {
     MutexLock lock(mutex_);
     for (const Part& part : parts_) {
       if (part.digest == digest && part.rank == rank) return part.bytes;
     }
-    if (const LoadPlan* known = Take(loads_, digest); known != nullptr) load = *known;
-  }
-  if (!load.has_value()) {
-    if (const auto held = FindHeld(digest); held != nullptr) load = held->load;
   }
   std::shared_ptr<const std::string> part;
-  if (load.has_value()) {
-    part = std::make_shared<const std::string>(load->PartFor(rank));
+  if (const auto held = FindHeld(digest); held != nullptr && held->load.has_value()) {
+    part = std::make_shared<const std::string>(held->load->PartFor(rank));
   } else {
     CAIRN_ASSIGN_OR_RETURN(const SavePlan save, FindSave(digest));
     part = std::make_shared<const std::string>(save.PartFor(rank));

@@ -26,9 +26,9 @@
 namespace cairn {
 
 // Save plans are kept below `<root>/.cairn/plans/` as what they were made from, each in one file (plan_file.h), so that
-// a restarted coordinator finds them by digest without asking the agents; load plans only in memory. Both are bounded,
-// but for what somebody holds: a plan by which a save or load goes is found until its end, however many jobs there are.
-// Thread-safe; methods block on planning and, but for MakeSave, on storage.
+// a restarted coordinator finds them by digest without asking the agents. They are bounded, but for what somebody
+// holds: a plan by which a save goes is found until its end, however many jobs there are. Plans of loads are only in
+// memory, and as long as somebody holds them. Thread-safe; methods block on planning and, but for MakeSave, on storage.
 //
 // What is resident for one rank of 16,384 with 300 tensors each (fully sharded; Megatron with a distributed optimizer):
 // its layout in the LayoutStore, 24 and 31 kB; the plan of a save, 23 and 20 kB; no part of it, since a part is made
@@ -38,7 +38,7 @@ class PlanStore {
  public:
   // `save`: the options of all save plans.
   // `plan_bytes`: what plans of saves may take in memory, but for the two used last. An older one is made again, from
-  // what is held or on disk, when it is asked for. Plans of loads that nobody holds are bounded by their number alone.
+  // what is held or on disk, when it is asked for.
   PlanStore(PosixStorage& storage, LayoutStore& layouts, SaveOptions save, uint64_t plan_bytes = kPlanBytesKept)
       : storage_(storage), layouts_(layouts), save_options_(std::move(save)), plan_bytes_(plan_bytes) {}
 
@@ -102,15 +102,11 @@ class PlanStore {
   absl::StatusOr<uint64_t> Write(const Writing& writing);
   // Removes the plans of `kept` that are too many.
   absl::Status Trim(std::list<Kept>& kept);
-  // A plan in memory, with about what it takes if that is bounded.
-  template <typename Plan>
   struct Made {
-    Plan plan;
-    uint64_t bytes = 0;
+    SavePlan plan;
+    uint64_t bytes = 0;  // about what it takes
   };
-  template <typename Plan>
-  void Keep(std::list<Made<Plan>>& plans, const Plan& plan, uint64_t bytes, size_t most)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Keep(const SavePlan& plan, uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // What somebody holds under a digest: a plan, or what the plan of a save was made from.
   struct Held {
     std::optional<SavePlan> save;
@@ -121,13 +117,11 @@ class PlanStore {
   // Null if nobody holds it.
   std::shared_ptr<const Held> FindHeld(const std::string& digest);
   // Moves it to the front. Null if it is not there.
-  template <typename Plan>
-  static const Plan* Take(std::list<Made<Plan>>& plans, const std::string& digest);
+  const SavePlan* Take(const std::string& digest) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // Those of saves are bounded by their memory first: all ranks of a job ask for their parts at once, and a plan that is
-  // not here is made anew for each.
+  // In memory. They are bounded by their bytes first: all ranks of a job ask for their parts at once, and a plan that
+  // is not here is made anew for each.
   static constexpr size_t kSavesKept = 256;
-  static constexpr size_t kLoadsKept = 8;
   static constexpr uint64_t kPlanBytesKept = uint64_t{1} << 30;
   static constexpr size_t kPartBytesKept = size_t{64} << 20;
 
@@ -136,8 +130,7 @@ class PlanStore {
   const SaveOptions save_options_;
   const uint64_t plan_bytes_;
   Mutex mutex_;
-  std::list<Made<SavePlan>> saves_ ABSL_GUARDED_BY(mutex_);  // used last first
-  std::list<Made<LoadPlan>> loads_ ABSL_GUARDED_BY(mutex_);
+  std::list<Made> saves_ ABSL_GUARDED_BY(mutex_);  // used last first
   std::map<std::string, std::weak_ptr<const Held>> held_ ABSL_GUARDED_BY(mutex_);
   // Parts of more than one chunk, which are being downloaded; used last first.
   struct Part {

@@ -285,6 +285,7 @@ TEST_F(PlanStoreTest, PartFor_AnyRank_IsWhatThePlanSays) {
   EXPECT_TRUE(HasReason(plans.PartFor(Digest("none"), 0).status(), Reason::kPlanUnknown));
   const auto reshard = plans.MakeReshard(digests_, digests_, nodes_);
   ASSERT_TRUE(reshard.ok()) << reshard.status();
+  const auto hold = plans.HoldReshard(*reshard);
   for (int rank = 0; rank < 50; ++rank) {
     EXPECT_EQ(**plans.PartFor(reshard->load.digest(), rank), reshard->load.PartFor(rank));
   }
