@@ -124,9 +124,8 @@ class PlanStore {
   template <typename Plan>
   static const Plan* Take(std::list<Made<Plan>>& plans, const std::string& digest);
 
-  // Those of saves are bounded by their memory first: all ranks of a job ask for their parts at once, and a plan that is
-  // not here is made anew for each.
-  static constexpr size_t kSavesKept = 256;
+  // All ranks of a job ask for their parts at once, and a plan of a save that is not here is made anew for each.
+  static constexpr size_t kSavesKept = 64;
   static constexpr size_t kLoadsKept = 8;
   static constexpr uint64_t kPlanBytesKept = uint64_t{1} << 30;
   static constexpr size_t kPartBytesKept = size_t{64} << 20;
