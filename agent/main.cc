@@ -26,6 +26,7 @@
 #include "common/process/log.h"
 #include "common/process/quantity.h"
 #include "common/resources/memory.h"
+#include "common/resources/open_files.h"
 #include "common/rpc/address.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -215,6 +216,8 @@ absl::Status Serve(Settings settings) {
   Ending ending;
   settings.agent.on_fatal = [&ending](const absl::Status& error) { ending.OnFatal(error); };
   const cairn::AgentOptions& options = settings.agent;
+  // Other agents take bytes from it, each by a connection of its own.
+  cairn::RaiseOpenFileLimit();
 
   CAIRN_ASSIGN_OR_RETURN(const auto agent, cairn::WithMemory("to start", [&] { return cairn::Agent::Start(options); }));
   cairn::LocalService service(*agent);

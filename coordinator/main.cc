@@ -20,6 +20,7 @@
 #include "common/process/arguments.h"
 #include "common/process/quantity.h"
 #include "common/resources/memory.h"
+#include "common/resources/open_files.h"
 #include "common/rpc/address.h"
 #include "common/rpc/endpoint.h"
 #include "common/rpc/token.h"
@@ -104,6 +105,8 @@ absl::Status Serve(const Flags& flags) {
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);  // a write beyond a limit fails by EFBIG, and is reported
 
+  // Each agent has a connection.
+  const uint64_t open_files = RaiseOpenFileLimit();
   CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(flags.root, /*create=*/true));
   CAIRN_ASSIGN_OR_RETURN(const EpochFile epoch,
                          EpochFile::Acquire(*storage, lock_timeout, clock, [&](const std::string& holder) {
@@ -141,8 +144,9 @@ absl::Status Serve(const Flags& flags) {
     return held;
   };
   CAIRN_ASSIGN_OR_RETURN(const auto server, CoordinatorServer::Start(options, *storage, clock));
-  LogLine(clock, absl::StrCat("event=serving address=", server->address(), " root=", flags.root,
-                              " epoch=", epoch.epoch(), " version=", std::string(kVersion), " pid=", getpid()));
+  LogLine(clock,
+          absl::StrCat("event=serving address=", server->address(), " root=", flags.root, " epoch=", epoch.epoch(),
+                       " version=", std::string(kVersion), " pid=", getpid(), " open-files=", open_files));
   // Before anybody is told the address: who knows it finds the token.
   std::optional<TokenCopy> copy;
   if (flags.token_file.empty() && !flags.insecure) {

@@ -119,9 +119,9 @@ class PlanStore {
   // Moves it to the front. Null if it is not there.
   const SavePlan* Take(const std::string& digest) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // In memory. They are bounded by their bytes first: all ranks of a job ask for their parts at once, and a plan that
-  // is not here is made anew for each.
-  static constexpr size_t kSavesKept = 256;
+  // In memory. All ranks of a job ask for their parts at once, and a plan of a save that is not here is made anew for
+  // each.
+  static constexpr size_t kSavesKept = 64;
   static constexpr uint64_t kPlanBytesKept = uint64_t{1} << 30;
   static constexpr size_t kPartBytesKept = size_t{64} << 20;
 
