@@ -54,7 +54,7 @@ class Running {
         LocalServer::Start(options.socket_directory + "/agent.sock", UserPolicy(options.allowed_users), service_.get());
     EXPECT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
-    service_->SetPeerLookup([this](const std::string& peer) { return server_->PeerOfCall(peer); });
+    service_->SetCallerLookup([this](const std::string& peer) { return server_->CallerOf(peer); });
   }
   ~Running() {
     agent_->Quiesce();
