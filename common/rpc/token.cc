@@ -24,10 +24,10 @@ absl::StatusOr<std::string> ReadTokenFile(const std::string& path) {
     return MakeError(Reason::kBadToken, absl::StrCat("the token file ", path, " ", why), metadata);
   };
   // A mounted Secret belongs to root and has mode 0644, unless the pod says otherwise.
-  const std::string accepted =
-      absl::StrCat("Let this process (user ", geteuid(), ") read it and others not: mode 0400 or 0600 with this user as ",
-                   "its owner, or 0440 with a group of this process. For a Secret of Kubernetes set `defaultMode: 0440` ",
-                   "in its volume and `fsGroup` in the pod's securityContext.");
+  const std::string accepted = absl::StrCat(
+      "Let this process (user ", geteuid(), ") read it and others not: mode 0400 or 0600 with this user as ",
+      "its owner, or 0440 with a group of this process. For a Secret of Kubernetes set `defaultMode: 0440` ",
+      "in its volume and `fsGroup` in the pod's securityContext.");
   struct stat info;
   std::ifstream file(path);
   std::string token;

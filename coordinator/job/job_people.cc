@@ -28,13 +28,14 @@ absl::Status CheckTrainers(const JobContext& context) {
   // After a restart of the coordinator, the other agents may have trainers.
   if (!context.members.complete() && context.now - context.started < context.options.lease_ttl) return absl::OkStatus();
   const size_t agents = context.members.size();
-  return MakeError(Reason::kStepRefused,
-                   absl::StrCat(context.job, ": no training process is attached to ",
-                                agents == 1 ? "its agent" : absl::StrCat("any of its ", agents, " agents"),
-                                ", so there is nothing to save"),
-                   {{"job", context.job},
-                    {"next", absl::StrCat("Start the training processes and let each call cairn.connect(); `cairn status ",
-                                          context.job, "` shows which ranks have a trainer.")}});
+  return MakeError(
+      Reason::kStepRefused,
+      absl::StrCat(context.job, ": no training process is attached to ",
+                   agents == 1 ? "its agent" : absl::StrCat("any of its ", agents, " agents"),
+                   ", so there is nothing to save"),
+      {{"job", context.job},
+       {"next", absl::StrCat("Start the training processes and let each call cairn.connect(); `cairn status ",
+                             context.job, "` shows which ranks have a trainer.")}});
 }
 
 }  // namespace

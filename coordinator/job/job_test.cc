@@ -64,8 +64,9 @@ TEST_F(JobTest, Create_NoTrainerIsAttached_IsRefusedAtOnce) {
   const auto refused = job().Create(request, /*patient=*/true, At());
   ASSERT_TRUE(refused.has_value());
   EXPECT_TRUE(HasReason(refused->status(), Reason::kStepRefused)) << refused->status();
-  EXPECT_EQ(refused->status().message(), absl::StrCat(kJob, ": no training process is attached to any of its 2 agents, "
-                                                            "so there is nothing to save"));
+  EXPECT_EQ(refused->status().message(), absl::StrCat(kJob,
+                                                      ": no training process is attached to any of its 2 agents, "
+                                                      "so there is nothing to save"));
   Report(1, Trainer(1));
   const auto taken = job().Create(request, /*patient=*/true, At());
   ASSERT_TRUE(taken.has_value());
