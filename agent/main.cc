@@ -225,7 +225,7 @@ absl::Status Serve(Settings settings) {
                            return cairn::LocalServer::Start(options.socket_directory + "/agent.sock",
                                                             cairn::UserPolicy(options.allowed_users), &service);
                          }));
-  service.SetPeerLookup([&server](const std::string& peer) { return server->PeerOfCall(peer); });
+  service.SetCallerLookup([&server](const std::string& peer) { return server->CallerOf(peer); });
   const std::string address = "unix:" + server->path();
   if (!settings.address_file.empty()) {
     CAIRN_RETURN_IF_ERROR(cairn::WriteAddressFile(settings.address_file, address));

@@ -56,7 +56,7 @@ std::optional<std::pair<Reason, std::string>> ErrorInLog(const std::string& path
 }  // namespace
 
 absl::StatusOr<ChildProcess> ChildProcess::Start(const std::vector<std::string>& arguments, const std::string& log) {
-  const int log_fd = ::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  const int log_fd = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (log_fd < 0) return ErrnoError(errno, "open", log);
   std::vector<char*> argv;
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
@@ -80,6 +80,9 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(const std::vector<std::string>&
     dup2(log_fd, STDERR_FILENO);
     signal(SIGINT, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
     execv(argv[0], argv.data());
     _exit(127);
   }

@@ -17,8 +17,8 @@ namespace cairn::cli {
 // Not thread-safe. The destructor kills the process, and the kernel does so if the command itself is killed.
 class ChildProcess {
  public:
-  // `arguments[0]` is the program's path. The program's output goes to the file `log`, which is replaced. UNAVAILABLE
-  // (STORAGE_ERROR): it cannot be started.
+  // `arguments[0]` is the program's path. The program's output is added to the file `log`. UNAVAILABLE (STORAGE_ERROR):
+  // it cannot be started.
   static absl::StatusOr<ChildProcess> Start(const std::vector<std::string>& arguments, const std::string& log);
   ~ChildProcess();
   ChildProcess(ChildProcess&& other) noexcept;

@@ -1,14 +1,17 @@
 // The `cairn` command.
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cli/aoa_command.h"
 #include "cli/command.h"
 #include "cli/corpus_command.h"
+#include "cli/down_command.h"
 #include "cli/export_command.h"
 #include "cli/list_command.h"
 #include "cli/plan_command.h"
 #include "cli/repair_command.h"
+#include "cli/run_command.h"
 #include "cli/save_command.h"
 #include "cli/status_command.h"
 #include "cli/up_command.h"
@@ -38,7 +41,10 @@ int main(int argc, char** argv) {
   app.AddFlag("--insecure", context.insecure, "Send no token; of `up`: ask for none")
       .FromEnvironment("CAIRN_INSECURE")
       .Excludes(token_file);
+  std::vector<std::string> training;
+  app.TakeRest(AddRunCommand(app, context, training), training);
   AddUpCommand(app, context);
+  AddDownCommand(app, context);
   AddSaveCommand(app, context);
   AddStatusCommand(app, context);
   AddListCommand(app, context);

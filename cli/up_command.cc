@@ -1,209 +1,141 @@
 #include "cli/up_command.h"
 
-#include <sys/stat.h>
+#include <fcntl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "cli/child_process.h"
 #include "cli/interrupt.h"
+#include "cli/local_cluster.h"
 #include "cli/terminal.h"
+#include "common/base/clock.h"
 #include "common/file/errno_error.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "common/storage/checkpoint_path.h"
 
 namespace cairn::cli {
 namespace {
 
-constexpr absl::Duration kStartTimeout = absl::Seconds(30);
 constexpr absl::Duration kDrainTimeout = absl::Minutes(2);
 
 struct Arguments {
-  int ranks = 1;
-  std::string root;
-  std::string job = "demo";
+  LocalClusterOptions cluster = {.job = "demo"};
   std::string transport = "host";
-  std::vector<std::string> coordinator_flags;
-  std::vector<std::string> agent_flags;
+  bool detach = false;
 };
 
-// Returns the path of a service's program, which stands beside this one.
-absl::StatusOr<std::string> Program(const std::string& name) {
-  std::error_code error;
-  const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
-  const std::string path = (self.parent_path() / name).string();
-  if (error || access(path.c_str(), X_OK) != 0) return ErrnoError(ENOENT, "start", path);
-  return path;
+void Print(const CommandContext& context, const Arguments& arguments, const LocalCluster& cluster) {
+  if (context.json()) {
+    nlohmann::ordered_json json = {{"coordinator", cluster.coordinator_address()},
+                                   {"job", arguments.cluster.job},
+                                   {"root", arguments.cluster.root},
+                                   {"agents", cluster.agents()},
+                                   {"agent", cluster.agent_pattern()},
+                                   {"logs", cluster.logs()}};
+    std::printf("%s\n", json.dump(2).c_str());
+  } else {
+    for (const auto& [name, value] : cluster.Environment())
+      std::printf("export %s='%s'\n", name.c_str(), value.c_str());
+    std::fprintf(stderr, "%s logs in %s; %s\n", Coloured(stderr, Colour::kGreen, "up:").c_str(), cluster.logs().c_str(),
+                 arguments.detach ? absl::StrCat("`cairn down --job ", arguments.cluster.job, "` ends it").c_str()
+                                  : "Ctrl-C drains and ends it");
+  }
+  std::fflush(stdout);
 }
 
-// A directory that only this user can use, for sockets, address files and logs. It is removed at the end; after a
-// failure its logs stay.
-class RunDirectory {
- public:
-  static absl::StatusOr<std::unique_ptr<RunDirectory>> Make() {
-    const char* base = std::getenv("XDG_RUNTIME_DIR");
-    std::string pattern = absl::StrCat(base != nullptr && access(base, W_OK) == 0 ? base : "/tmp", "/cairn-up-XXXXXX");
-    if (mkdtemp(pattern.data()) == nullptr) return ErrnoError(errno, "mkdtemp", pattern);
-    return std::unique_ptr<RunDirectory>(new RunDirectory(pattern));
+// Waits for Ctrl-C, or for `cairn down`, and meanwhile starts again what ends.
+void Supervise(LocalCluster& cluster) {
+  while (!InterruptFlag()) {
+    for (const std::string& said : cluster.Tend()) std::fprintf(stderr, "%s\n", said.c_str());
+    absl::SleepFor(absl::Milliseconds(100));
   }
-  ~RunDirectory() {
-    std::error_code ignored;
-    if (!keep_) std::filesystem::remove_all(path_, ignored);
-  }
-  const std::string& path() const { return path_; }
-  void Keep() { keep_ = true; }
-
- private:
-  explicit RunDirectory(std::string path) : path_(std::move(path)) {}
-  const std::string path_;
-  bool keep_ = false;
-};
-
-void AddTokenFlags(const CommandContext& context, std::vector<std::string>& command) {
-  if (!context.token_file.empty()) command.insert(command.end(), {"--token-file", context.token_file});
-  if (context.insecure) command.push_back("--insecure");
 }
 
-class LocalCluster {
- public:
-  LocalCluster(const Arguments& arguments, const std::string& run) : arguments_(arguments), run_(run) {}
+void Drain(LocalCluster& cluster) {
+  std::fprintf(stderr, "draining ...\n");
+  const absl::Time deadline = Clock::Real().SteadyNow() + kDrainTimeout;
+  cluster.Drain([&] { return Clock::Real().SteadyNow() >= deadline; });
+}
 
-  absl::Status Start(const CommandContext& context) {
-    CAIRN_ASSIGN_OR_RETURN(const std::string coordinator, Program("cairn-coordinator"));
-    CAIRN_ASSIGN_OR_RETURN(const std::string agent, Program("cairn-agent"));
-    std::vector<std::string> command = {coordinator,
-                                        "--listen",
-                                        "127.0.0.1:0",
-                                        "--root",
-                                        arguments_.root,
-                                        "--address-file",
-                                        run_ + "/coordinator.address"};
-    AddTokenFlags(context, command);
-    command.insert(command.end(), arguments_.coordinator_flags.begin(), arguments_.coordinator_flags.end());
-    CAIRN_RETURN_IF_ERROR(Launch(command, "coordinator"));
-    CAIRN_ASSIGN_OR_RETURN(coordinator_address_,
-                           AwaitAddress(children_[0], run_ + "/coordinator.address", NameOf(0), kStartTimeout));
-    for (int rank = 0; rank < arguments_.ranks; ++rank) {
-      const std::string name = absl::StrCat("rank", rank);
-      command = {agent,
-                 "--coordinator",
-                 coordinator_address_,
-                 "--job",
-                 arguments_.job,
-                 "--rank",
-                 absl::StrCat(rank),
-                 "--world-size",
-                 absl::StrCat(arguments_.ranks),
-                 "--root",
-                 arguments_.root,
-                 "--socket-directory",
-                 run_ + "/" + name,
-                 "--address-file",
-                 absl::StrCat(run_, "/", name, ".address")};
-      AddTokenFlags(context, command);
-      command.insert(command.end(), arguments_.agent_flags.begin(), arguments_.agent_flags.end());
-      CAIRN_RETURN_IF_ERROR(Launch(command, name));
-    }
-    for (int rank = 0; rank < arguments_.ranks; ++rank) {
-      CAIRN_ASSIGN_OR_RETURN(std::string address, AwaitAddress(children_[static_cast<size_t>(rank) + 1],
-                                                               absl::StrCat(run_, "/rank", rank, ".address"),
-                                                               NameOf(static_cast<size_t>(rank) + 1), kStartTimeout));
-      agents_.push_back(std::move(address));
-    }
-    return absl::OkStatus();
-  }
+absl::Status CheckTransport(const std::string& transport) {
+  if (transport == "host") return absl::OkStatus();
+  return MakeError(Reason::kUnsupported,
+                   absl::StrCat("--transport ", transport, ": this version moves bytes by host only"));
+}
 
-  void Print(const CommandContext& context) const {
-    if (context.json()) {
-      nlohmann::ordered_json json = {{"coordinator", coordinator_address_},
-                                     {"job", arguments_.job},
-                                     {"root", arguments_.root},
-                                     {"agents", agents_},
-                                     {"logs", run_}};
-      std::printf("%s\n", json.dump(2).c_str());
-    } else {
-      std::printf("export CAIRN_COORDINATOR=%s\n", coordinator_address_.c_str());
-      for (size_t rank = 0; rank < agents_.size(); ++rank) {
-        std::printf("export CAIRN_AGENT=%s  # the trainer of rank %zu\n", agents_[rank].c_str(), rank);
-      }
-      std::fprintf(stderr, "%s logs in %s; Ctrl-C drains and ends it\n",
-                   Coloured(stderr, Colour::kGreen, "up:").c_str(), run_.c_str());
-    }
-    std::fflush(stdout);
-  }
-
-  // Waits until Ctrl-C (OK), or until a service ends by itself. No service is started again, because the person at this
-  // terminal would not see why it ended.
-  absl::Status Supervise() {
-    for (;;) {
-      if (InterruptFlag()) return absl::OkStatus();
-      for (size_t i = 0; i < children_.size(); ++i) {
-        if (const auto end = children_[i].Ended()) return ErrorOf(children_[i], NameOf(i), *end);
-      }
-      absl::SleepFor(absl::Milliseconds(100));
-    }
-  }
-
-  // Ends the agents first, so that they finish what is staged and give their ranks back.
-  void Drain() {
-    for (size_t i = children_.size(); i-- > 1;) children_[i].Signal(SIGTERM);
-    for (size_t i = children_.size(); i-- > 1;) children_[i].Wait(kDrainTimeout);
-    if (!children_.empty()) {
-      children_[0].Signal(SIGTERM);
-      children_[0].Wait(kDrainTimeout);
-    }
-  }
-
- private:
-  static ChildName NameOf(size_t child) {
-    if (child == 0) return {"the coordinator", Reason::kCoordinatorUnreachable};
-    return {absl::StrCat("the agent of rank ", child - 1), Reason::kAgentUnreachable};
-  }
-
-  absl::Status Launch(const std::vector<std::string>& command, const std::string& name) {
-    CAIRN_ASSIGN_OR_RETURN(ChildProcess child, ChildProcess::Start(command, absl::StrCat(run_, "/", name, ".log")));
-    children_.push_back(std::move(child));
-    return absl::OkStatus();
-  }
-
-  const Arguments& arguments_;
-  const std::string run_;
-  std::string coordinator_address_;
-  std::vector<std::string> agents_;
-  std::vector<ChildProcess> children_;  // the coordinator, then the agents by rank
-};
-
-absl::Status Up(const CommandContext& context, const Arguments& arguments) {
-  CAIRN_RETURN_IF_ERROR(CheckJobName(arguments.job));
-  if (arguments.transport != "host") {
-    return MakeError(Reason::kUnsupported,
-                     absl::StrCat("--transport ", arguments.transport, ": this version moves bytes by host only"));
-  }
+// `on_started` is called when everything serves.
+absl::Status Up(const CommandContext& context, const Arguments& arguments,
+                const std::function<void(const LocalCluster&)>& on_started) {
+  CAIRN_RETURN_IF_ERROR(CheckTransport(arguments.transport));
   InterruptFlag();  // from here on, Ctrl-C drains
-  std::error_code error;
-  std::filesystem::create_directories(arguments.root, error);
-  if (error) return ErrnoError(error.value(), "mkdir", arguments.root);
-  CAIRN_ASSIGN_OR_RETURN(const auto run, RunDirectory::Make());
-  LocalCluster cluster(arguments, run->path());
-  absl::Status status = cluster.Start(context);
-  if (status.ok()) {
-    cluster.Print(context);
-    status = cluster.Supervise();
-    std::fprintf(stderr, "%sdraining ...\n",
-                 status.ok() ? "" : absl::StrCat(status.message(), "; all others end with it, ").c_str());
+  LocalCluster cluster(arguments.cluster, context);
+  if (const absl::Status started = cluster.Start(); !started.ok()) {
+    return WithMetadata(started, {{"job", arguments.cluster.job}, {"root", arguments.cluster.root}});
   }
-  cluster.Drain();
-  if (status.ok()) return status;
-  run->Keep();
-  return WithMetadata(status, {{"job", arguments.job}, {"root", arguments.root}});
+  Print(context, arguments, cluster);
+  on_started(cluster);
+  Supervise(cluster);
+  Drain(cluster);
+  return absl::OkStatus();
+}
+
+// What a detached child sends behind its output when everything serves.
+constexpr char kStarted = '\0';
+
+// Copies what the child prints until it serves or has ended. Returns whether it serves.
+bool FollowStart(int output) {
+  char bytes[4096];
+  while (true) {
+    const ssize_t got = ::read(output, bytes, sizeof(bytes));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    const bool started = bytes[got - 1] == kStarted;
+    std::fwrite(bytes, 1, static_cast<size_t>(got) - (started ? 1 : 0), stdout);
+    std::fflush(stdout);
+    if (started) return true;
+  }
+}
+
+// Leaves the terminal: from here on, what this process says stands beside the logs of its services.
+void LeaveTerminal(const LocalCluster& cluster) {
+  const std::string log = cluster.logs() + "/up.log";
+  const int log_fd = ::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  const int null_fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  (void)!::write(STDOUT_FILENO, &kStarted, 1);
+  dup2(null_fd, STDIN_FILENO);
+  dup2(null_fd, STDOUT_FILENO);
+  dup2(log_fd >= 0 ? log_fd : null_fd, STDERR_FILENO);
+}
+
+// Does Up in a process of its own, which goes on when this one has ended. Returns the exit status.
+int UpDetached(const CommandContext& context, const Arguments& arguments) {
+  int output[2];
+  if (pipe2(output, O_CLOEXEC) != 0) return ReportError(context, ErrnoError(errno, "pipe", "of a process"));
+  const pid_t child = fork();
+  if (child < 0) return ReportError(context, ErrnoError(errno, "fork", "cairn up"));
+  if (child == 0) {
+    setsid();
+    dup2(output[1], STDOUT_FILENO);
+    ::close(output[0]);
+    ::close(output[1]);
+    const int status = ReportError(context, Up(context, arguments, LeaveTerminal));
+    std::fflush(nullptr);
+    _exit(status);
+  }
+  ::close(output[1]);
+  const bool started = FollowStart(output[0]);
+  ::close(output[0]);
+  if (started) return kDone;
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : static_cast<int>(kFailed);
 }
 
 }  // namespace
@@ -212,21 +144,22 @@ void AddUpCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
   Command command =
       app.AddCommand("up", "Runs a coordinator and N agents on this machine until Ctrl-C; prints what trainers need");
-  command.AddOption("--ranks", arguments->ranks, "Number of ranks").Required().Between(1, 4096);
-  command.AddOption("--root", arguments->root, "Directory of the checkpoints; made if absent").Required();
-  command.AddOption("--job", arguments->job, "The job's name").ShowDefault();
+  command.AddOption("--ranks", arguments->cluster.ranks, "Number of ranks on this machine").Required().Between(1, 4096);
+  AddLocalClusterOptions(command, arguments->cluster);
   command.AddOption("--transport", arguments->transport, "How agents exchange bytes")
       .OneOf({"host", "nccl"})
       .ShowDefault();
-  command.AddOption("--coordinator-flag", arguments->coordinator_flags,
-                    "Passed on, for example --coordinator-flag=--phase-timeout=1m");
-  command.AddOption("--agent-flag", arguments->agent_flags, "Passed on to every agent");
+  command.AddFlag("--detach", arguments->detach, "Return when all serve, and go on until `cairn down`");
   command.Footer(
-      "Example:\n  cairn up --ranks 4 --root /checkpoints --job demo\n"
-      "When one of them ends by itself, all are ended: the error is that one's own, and the logs stay.\n"
-      "Exit status: 0 ended by Ctrl-C, 1 one of them failed, 130 interrupted before all were up.");
+      "Examples:\n"
+      "  cairn up --ranks 4 --root /checkpoints --job demo\n"
+      "  eval \"$(cairn up --ranks 4 --root /checkpoints --detach)\"; torchrun --nproc-per-node 4 train.py; cairn "
+      "down\n"
+      "A process that ends is started again. Logs stay in the directory that the command prints.\n"
+      "Exit status: 0 ended by Ctrl-C, 1 one of them did not start, 130 interrupted before all were up.");
   command.Action([arguments, &context] {
-    context.exit_status = ReportError(context, Up(context, *arguments));
+    context.exit_status = arguments->detach ? UpDetached(context, *arguments)
+                                            : ReportError(context, Up(context, *arguments, [](const LocalCluster&) {}));
     // A service that cannot be reached has ended here, so the outcome is known.
     if (context.exit_status == kUnknown) context.exit_status = kFailed;
   });

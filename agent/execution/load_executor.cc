@@ -167,7 +167,7 @@ LoadConsumerOptions LoadExecutor::ConsumerOptions(const action::StartRead& order
   consumer.rank = context_.options.rank;
   consumer.load = order.number;
   consumer.boot_id = context_.boot_id;
-  consumer.descriptor_socket = context_.descriptors.path();
+  consumer.socket = {context_.descriptors.path(), context_.descriptors.owner().incarnation};
   consumer.shared_memory = context_.options.shared_memory;
   consumer.window_bytes = 2 * context_.options.round_bytes;
   consumer.connect = [host](const v1::TransferPeer& peer) { return std::make_unique<HostRoundFetcher>(peer, host); };

@@ -66,16 +66,17 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
   const UserPolicy policy(given.allowed_users);
   CAIRN_RETURN_IF_ERROR(PrepareSocketDirectory(given.socket_directory, !policy.only_self()));
   CAIRN_ASSIGN_OR_RETURN(agent->descriptors_,
-                         DescriptorSocket::Listen(given.socket_directory + "/descriptors.sock", policy));
+                         DescriptorSocket::Listen(given.socket_directory + "/descriptors.sock", policy,
+                                                  {given.job, given.rank, agent->incarnation_}));
   CAIRN_RETURN_IF_ERROR(agent->StartTransferServer());
   const ExecutorContext context = {
       given,        agent->boot_id_,   *agent->storage_, *agent->root_,  *agent->descriptors_,
       agent->pool_, agent->transfers_, agent->host_,     *agent->tokens_};
   agent->saves_ = std::make_unique<SaveExecutor>(context);
   agent->loads_ = std::make_unique<LoadExecutor>(context);
-  agent->watch_ = std::make_unique<TrainerWatch>([raw = agent.get()](uint64_t trainer) {
-    Log(LogLevel::kWarn, "trainer_ended");
-    raw->TrainerGone(trainer, TrainerEnd::kEnded);
+  agent->watch_ = std::make_unique<TrainerWatch>([raw = agent.get()](uint64_t trainer, TrainerEnd how) {
+    Log(LogLevel::kWarn, "trainer_ended", {{"seen_by", how == TrainerEnd::kEnded ? "process" : "connection"}});
+    raw->TrainerGone(trainer, how);
   });
   CoordinatorLinkOptions link;
   link.address = given.coordinator;
@@ -147,7 +148,8 @@ bool Agent::Drain(absl::Duration timeout) {
   }
 }
 
-absl::StatusOr<v1::AttachResponse> Agent::Attach(const v1::AttachRequest& request, std::optional<pid_t> pid) {
+absl::StatusOr<v1::AttachResponse> Agent::Attach(const v1::AttachRequest& request, const Peer& peer,
+                                                 const PeerEnd& end) {
   if (request.trainer_incarnation() == 0) return MakeError(Reason::kBadRequest, "a trainer's incarnation is not 0");
   if (request.protocol() > kProtocolVersion) {
     return MakeError(Reason::kUnsupported, absl::StrCat("the trainer speaks protocol ", request.protocol(),
@@ -171,13 +173,21 @@ absl::StatusOr<v1::AttachResponse> Agent::Attach(const v1::AttachRequest& reques
     }
     response.set_control_page_descriptor(page_id_);
   }
-  const bool watched = watch_->Watch(request.trainer_incarnation(), pid.value_or(0));
+  if (end.process != nullptr) {
+    watch_->WatchProcess(request.trainer_incarnation(), end.process);
+  } else if (end.connection != nullptr) {
+    watch_->WatchConnection(request.trainer_incarnation(), end.connection);
+  }
   const absl::Duration lease_ttl = host_.Do([&](Session& session, absl::Time) {
     session.Attach(request.trainer_incarnation());
     return session.lease_ttl();
   });
   Log(LogLevel::kInfo, "trainer_attached",
-      {{"pid", pid.value_or(0)}, {"watched", watched ? "yes" : "no"}, {"client", request.client_version()}});
+      {{"pid", peer.pid},
+       {"watched", end.process != nullptr      ? "process"
+                   : end.connection != nullptr ? "connection"
+                                               : "no"},
+       {"client", request.client_version()}});
   response.set_job(options_.job);
   response.set_rank(options_.rank);
   response.set_world_size(options_.world_size);

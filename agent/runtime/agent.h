@@ -18,6 +18,7 @@
 #include "agent/session/session_host.h"
 #include "agent/session/trainer_watch.h"
 #include "agent/sockets/descriptor_socket.h"
+#include "agent/sockets/peer.h"
 #include "agent/staging/control_page.h"
 #include "agent/transport/transfer_service.h"
 #include "common/base/mutex.h"
@@ -38,10 +39,11 @@ class Agent {
   CoordinatorLink& link() { return *link_; }
   const AgentOptions& options() const { return options_; }
   const std::string& descriptor_socket() const { return descriptors_->path(); }
+  uint64_t incarnation() const { return incarnation_; }
 
-  // A trainer begins its session, or goes on with it. `pid`: its process, if the kernel said so. Errors are those of
-  // LocalAgentService.
-  absl::StatusOr<v1::AttachResponse> Attach(const v1::AttachRequest& request, std::optional<pid_t> pid);
+  // A trainer begins its session, or goes on with it. `end` tells when it is gone; with neither of its two, that shows
+  // only by the timeouts of what the trainer had begun. Errors are those of LocalAgentService.
+  absl::StatusOr<v1::AttachResponse> Attach(const v1::AttachRequest& request, const Peer& peer, const PeerEnd& end);
   // Also of one that is not attached any more.
   void TrainerGone(uint64_t incarnation, TrainerEnd how);
 

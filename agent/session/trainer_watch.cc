@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <utility>
@@ -15,7 +14,7 @@ constexpr size_t kMaxWatched = 16;
 
 }  // namespace
 
-TrainerWatch::TrainerWatch(std::function<void(uint64_t)> on_end)
+TrainerWatch::TrainerWatch(std::function<void(uint64_t, TrainerEnd)> on_end)
     : on_end_(std::move(on_end)), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), thread_([this] { Run(); }) {}
 
 TrainerWatch::~TrainerWatch() {
@@ -32,17 +31,22 @@ void TrainerWatch::Wake() {
   (void)!write(wake_.get(), &one, sizeof(one));
 }
 
-bool TrainerWatch::Watch(uint64_t incarnation, pid_t pid) {
-  UniqueFd process(pid > 0 ? static_cast<int>(syscall(SYS_pidfd_open, pid, 0)) : -1);
-  const bool watched = process.valid();
+void TrainerWatch::WatchProcess(uint64_t incarnation, std::shared_ptr<const UniqueFd> process) {
+  Add({incarnation, std::move(process), TrainerEnd::kEnded});
+}
+
+void TrainerWatch::WatchConnection(uint64_t incarnation, std::shared_ptr<const UniqueFd> connection) {
+  Add({incarnation, std::move(connection), TrainerEnd::kDetached});
+}
+
+void TrainerWatch::Add(Watched watched) {
   {
     MutexLock lock(mutex_);
-    std::erase_if(watched_, [&](const Watched& one) { return one.incarnation == incarnation; });
-    if (watched) watched_.push_back({incarnation, std::make_shared<const UniqueFd>(std::move(process))});
+    std::erase_if(watched_, [&](const Watched& one) { return one.incarnation == watched.incarnation; });
+    watched_.push_back(std::move(watched));
     if (watched_.size() > kMaxWatched) watched_.pop_front();
   }
   Wake();
-  return watched;
 }
 
 void TrainerWatch::Forget(uint64_t incarnation) {
@@ -62,21 +66,23 @@ void TrainerWatch::Run() {
       watched = watched_;
     }
     std::vector<pollfd> polled = {{wake_.get(), POLLIN, 0}};
-    for (const Watched& one : watched) polled.push_back({one.process->get(), POLLIN, 0});
+    // What a trainer sends is for others to read: of a connection only the end counts, which poll always tells.
+    for (const Watched& one : watched) {
+      polled.push_back({one.fd->get(), static_cast<short>(one.end == TrainerEnd::kEnded ? POLLIN : 0), 0});
+    }
     if (poll(polled.data(), polled.size(), -1) < 0) continue;
     if (polled[0].revents != 0) {
       uint64_t count = 0;
       (void)!read(wake_.get(), &count, sizeof(count));
     }
     for (size_t i = 0; i < watched.size(); ++i) {
-      if ((polled[i + 1].revents & POLLIN) == 0) continue;
+      if (polled[i + 1].revents == 0) continue;
       bool still = false;
       {
         MutexLock lock(mutex_);
-        still =
-            std::erase_if(watched_, [&](const Watched& one) { return one.incarnation == watched[i].incarnation; }) > 0;
+        still = std::erase_if(watched_, [&](const Watched& one) { return one.fd == watched[i].fd; }) > 0;
       }
-      if (still) on_end_(watched[i].incarnation);
+      if (still) on_end_(watched[i].incarnation, watched[i].end);
     }
   }
 }

@@ -25,6 +25,9 @@ namespace {
 
 constexpr size_t kMaxConnections = 64;
 constexpr int kTimeoutSeconds = 5;
+// What comes before the job's name when somebody asks whose socket it is.
+constexpr size_t kOwnerBytes = 1 + 8 + 4 + 4;
+constexpr size_t kMaxJobBytes = 1024;
 // While nobody can be taken, because all places or the process's descriptors are in use.
 constexpr absl::Duration kAcceptPause = absl::Milliseconds(100);
 
@@ -48,24 +51,79 @@ void SendAnswer(int connection, int error, int fd) {
   (void)sendmsg(connection, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-uint64_t FromLittleEndian(const unsigned char* bytes) {
+uint64_t FromLittleEndian(const unsigned char* bytes, int count) {
   uint64_t value = 0;
-  for (int i = 7; i >= 0; --i) value = value << 8 | bytes[i];
+  for (int i = count - 1; i >= 0; --i) value = value << 8 | bytes[i];
   return value;
+}
+
+void AppendLittleEndian(uint64_t value, int count, std::string& bytes) {
+  for (int i = 0; i < count; ++i) bytes += static_cast<char>(value >> (8 * i));
+}
+
+std::string OwnerAnswer(const SocketOwner& owner) {
+  std::string answer(1, '\0');
+  AppendLittleEndian(owner.incarnation, 8, answer);
+  AppendLittleEndian(owner.rank, 4, answer);
+  AppendLittleEndian(owner.job.size(), 4, answer);
+  return answer + owner.job;
+}
+
+absl::Status Unreachable(const std::string& path, absl::string_view why, int error) {
+  return MakeError(Reason::kAgentUnreachable,
+                   absl::StrCat("descriptor socket ", path, ": ", why, ": ", std::generic_category().message(error)),
+                   {{"address", path}});
+}
+
+// A connection to the descriptor socket of an agent that runs as `owner`, whose calls wait some seconds at most.
+absl::StatusOr<UniqueFd> ConnectTo(const std::string& path, uid_t owner) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof(address.sun_path)) return Unreachable(path, "connect", ENOENT);
+  std::memcpy(address.sun_path, path.data(), path.size());
+  UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const timeval timeout = {kTimeoutSeconds, 0};
+  setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
+  setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
+  if (connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0)
+    return Unreachable(path, "connect", errno);
+  CAIRN_ASSIGN_OR_RETURN(const Peer peer, PeerOf(fd.get()));
+  if (peer.uid != owner) {
+    return MakeError(Reason::kPeerUid,
+                     absl::StrCat("descriptor socket ", path, ": a process of user ", peer.uid,
+                                  " listens there, not one of user ", owner),
+                     {{"uid", absl::StrCat(peer.uid)}});
+  }
+  return fd;
+}
+
+// A refused peer's answer may be there before its request is sent, so a failure shows in the answer.
+void SendRequest(int connection, uint64_t id) {
+  std::string request;
+  AppendLittleEndian(id, 8, request);
+  (void)send(connection, request.data(), request.size(), MSG_NOSIGNAL);
+}
+
+absl::Status Refused(const std::string& path, unsigned char error) {
+  if (error != EPERM) return Unreachable(path, "the descriptor", error);
+  return MakeError(Reason::kPeerUid, absl::StrCat("descriptor socket ", path, ": it serves another user"));
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<DescriptorSocket>> DescriptorSocket::Listen(const std::string& path, UserPolicy policy) {
+absl::StatusOr<std::unique_ptr<DescriptorSocket>> DescriptorSocket::Listen(const std::string& path, UserPolicy policy,
+                                                                           SocketOwner owner) {
   CAIRN_ASSIGN_OR_RETURN(UniqueFd listener, ListenOnUnixSocket(path, !policy.only_self()));
   UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   return std::unique_ptr<DescriptorSocket>(
-      new DescriptorSocket(path, std::move(policy), std::move(listener), std::move(wake)));
+      new DescriptorSocket(path, std::move(policy), std::move(owner), std::move(listener), std::move(wake)));
 }
 
-DescriptorSocket::DescriptorSocket(std::string path, UserPolicy policy, UniqueFd listener, UniqueFd wake)
+DescriptorSocket::DescriptorSocket(std::string path, UserPolicy policy, SocketOwner owner, UniqueFd listener,
+                                   UniqueFd wake)
     : path_(std::move(path)),
       policy_(std::move(policy)),
+      owner_(std::move(owner)),
       listener_(std::move(listener)),
       wake_(std::move(wake)),
       thread_([this] { Serve(); }) {}
@@ -95,6 +153,12 @@ void DescriptorSocket::Withdraw(uint64_t id) {
 }
 
 void DescriptorSocket::Answer(int connection, uint64_t id) {
+  if (id == 0) {
+    // Some hundred bytes, which a fresh socket's buffer holds; a peer that does not read them is its own fault.
+    const std::string answer = OwnerAnswer(owner_);
+    (void)send(connection, answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    return;
+  }
   MutexLock lock(mutex_);
   const auto offered = offered_.find(id);
   if (offered == offered_.end()) return SendAnswer(connection, ENOENT, -1);
@@ -133,7 +197,7 @@ void DescriptorSocket::Serve() {
         if (got > 0) connection.received += static_cast<size_t>(got);
         if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) keep = false;
         if (connection.received == sizeof(connection.request)) {
-          Answer(connection.fd.get(), FromLittleEndian(connection.request));
+          Answer(connection.fd.get(), FromLittleEndian(connection.request, 8));
           connection.received = 0;  // a connection may ask for several
           connection.deadline = now + absl::Seconds(kTimeoutSeconds);
         }
@@ -157,33 +221,8 @@ void DescriptorSocket::Serve() {
 }
 
 absl::StatusOr<UniqueFd> ReceiveDescriptor(const std::string& path, uint64_t id, uid_t owner) {
-  const auto unreachable = [&](std::string_view why, int error) {
-    return MakeError(Reason::kAgentUnreachable,
-                     absl::StrCat("descriptor socket ", path, ": ", absl::string_view(why.data(), why.size()), ": ",
-                                  std::generic_category().message(error)),
-                     {{"address", path}});
-  };
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  if (path.empty() || path.size() >= sizeof(address.sun_path)) return unreachable("connect", ENOENT);
-  std::memcpy(address.sun_path, path.data(), path.size());
-  UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const timeval timeout = {kTimeoutSeconds, 0};
-  setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
-  setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
-  if (connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0)
-    return unreachable("connect", errno);
-  CAIRN_ASSIGN_OR_RETURN(const Peer peer, PeerOf(fd.get()));
-  if (peer.uid != owner) {
-    return MakeError(Reason::kPeerUid,
-                     absl::StrCat("descriptor socket ", path, ": a process of user ", peer.uid,
-                                  " listens there, not one of user ", owner),
-                     {{"uid", absl::StrCat(peer.uid)}});
-  }
-  unsigned char request[8];
-  for (int i = 0; i < 8; ++i) request[i] = static_cast<unsigned char>(id >> (8 * i));
-  // A refused peer's answer may be there before its request is sent.
-  (void)send(fd.get(), request, sizeof(request), MSG_NOSIGNAL);
+  CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, ConnectTo(path, owner));
+  SendRequest(fd.get(), id);
   unsigned char byte = 0;
   iovec data = {&byte, 1};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
@@ -193,18 +232,38 @@ absl::StatusOr<UniqueFd> ReceiveDescriptor(const std::string& path, uint64_t id,
   message.msg_control = control;
   message.msg_controllen = sizeof(control);
   const ssize_t got = recvmsg(fd.get(), &message, MSG_CMSG_CLOEXEC);
-  if (got < 0) return unreachable("receive", errno);
-  if (got == 0) return unreachable("receive", ECONNRESET);
-  if (byte == EPERM)
-    return MakeError(Reason::kPeerUid, absl::StrCat("descriptor socket ", path, ": it serves another user"));
-  if (byte != 0) return unreachable("the descriptor", byte);
+  if (got < 0) return Unreachable(path, "receive", errno);
+  if (got == 0) return Unreachable(path, "receive", ECONNRESET);
+  if (byte != 0) return Refused(path, byte);
   const cmsghdr* header = CMSG_FIRSTHDR(&message);
   if (header == nullptr || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) {
-    return unreachable("the answer has no descriptor", EPROTO);
+    return Unreachable(path, "the answer has no descriptor", EPROTO);
   }
   int received = -1;
   std::memcpy(&received, CMSG_DATA(header), sizeof(int));
   return UniqueFd(received);
+}
+
+absl::StatusOr<SocketOwner> AskSocketOwner(const std::string& path, uid_t owner) {
+  CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, ConnectTo(path, owner));
+  SendRequest(fd.get(), 0);
+  unsigned char answer[kOwnerBytes];
+  // A refusal is one byte alone.
+  const ssize_t first = recv(fd.get(), answer, 1, 0);
+  if (first <= 0) return Unreachable(path, "receive", first < 0 ? errno : ECONNRESET);
+  if (answer[0] != 0) return Refused(path, answer[0]);
+  const auto receive = [&](void* to, size_t bytes) {
+    return recv(fd.get(), to, bytes, MSG_WAITALL) == static_cast<ssize_t>(bytes);
+  };
+  if (!receive(answer + 1, sizeof(answer) - 1)) return Unreachable(path, "the answer is cut off", EPROTO);
+  SocketOwner found;
+  found.incarnation = FromLittleEndian(answer + 1, 8);
+  found.rank = static_cast<uint32_t>(FromLittleEndian(answer + 9, 4));
+  const uint64_t length = FromLittleEndian(answer + 13, 4);
+  if (length > kMaxJobBytes) return Unreachable(path, "the job's name is too long", EPROTO);
+  found.job.resize(length);
+  if (length > 0 && !receive(found.job.data(), length)) return Unreachable(path, "the answer is cut off", EPROTO);
+  return found;
 }
 
 }  // namespace cairn

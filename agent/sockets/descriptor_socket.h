@@ -1,5 +1,9 @@
 // Hands shared memory to other processes: they connect, send the 8 bytes of a descriptor id (little-endian), and get
 // one byte (0 or an errno) with the descriptor as SCM_RIGHTS. Ids are random, so knowing one is being told it.
+//
+// The id 0 asks whose socket this is. The answer has no descriptor: the byte 0, then the agent's incarnation (8 bytes),
+// its rank (4), the length of its job's name (4, all little-endian) and the name. A path alone does not say that: two
+// containers of one machine often have different sockets under the same path.
 #ifndef CAIRN_AGENT_SOCKETS_DESCRIPTOR_SOCKET_H_
 #define CAIRN_AGENT_SOCKETS_DESCRIPTOR_SOCKET_H_
 
@@ -16,11 +20,20 @@
 
 namespace cairn {
 
+// The agent that listens at a descriptor socket.
+struct SocketOwner {
+  std::string job;
+  uint32_t rank = 0;
+  uint64_t incarnation = 0;
+};
+
 // Thread-safe.
 class DescriptorSocket {
  public:
-  // Listens at `path` until it is destroyed. FAILED_PRECONDITION (SOCKET_DIRECTORY).
-  static absl::StatusOr<std::unique_ptr<DescriptorSocket>> Listen(const std::string& path, UserPolicy policy);
+  // Listens at `path` until it is destroyed, and tells everybody that asks that it is that of `owner`.
+  // FAILED_PRECONDITION (SOCKET_DIRECTORY).
+  static absl::StatusOr<std::unique_ptr<DescriptorSocket>> Listen(const std::string& path, UserPolicy policy,
+                                                                  SocketOwner owner);
   ~DescriptorSocket();
 
   // Offers memory, to writers or, if `read_only`, to readers: then it is sealed first (SharedMemory::OpenReadOnly), so
@@ -30,6 +43,7 @@ class DescriptorSocket {
   void Withdraw(uint64_t id);
 
   const std::string& path() const { return path_; }
+  const SocketOwner& owner() const { return owner_; }
 
  private:
   struct Offered {
@@ -38,12 +52,13 @@ class DescriptorSocket {
     int fd() const { return read_only.valid() ? read_only.get() : memory->fd(); }
   };
 
-  DescriptorSocket(std::string path, UserPolicy policy, UniqueFd listener, UniqueFd wake);
+  DescriptorSocket(std::string path, UserPolicy policy, SocketOwner owner, UniqueFd listener, UniqueFd wake);
   void Serve();
   void Answer(int connection, uint64_t id);
 
   const std::string path_;
   const UserPolicy policy_;
+  const SocketOwner owner_;
   const UniqueFd listener_;
   const UniqueFd wake_;  // an eventfd: written once, to end
   Mutex mutex_;
@@ -55,6 +70,9 @@ class DescriptorSocket {
 // few seconds. What comes is not looked at yet: see LentMemory. UNAVAILABLE (AGENT_UNREACHABLE): nobody there, or the
 // id is not offered. PERMISSION_DENIED (PEER_UID): either side is of another user.
 absl::StatusOr<UniqueFd> ReceiveDescriptor(const std::string& path, uint64_t id, uid_t owner);
+// Asks whose descriptor socket stands at `path`. Waits and fails as ReceiveDescriptor; an agent of an older version
+// does not know the question: UNAVAILABLE (AGENT_UNREACHABLE).
+absl::StatusOr<SocketOwner> AskSocketOwner(const std::string& path, uid_t owner);
 
 }  // namespace cairn
 

@@ -4,9 +4,11 @@
 
 #include <sys/types.h>
 
+#include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/file/unique_fd.h"
 
 namespace cairn {
 
@@ -15,6 +17,25 @@ struct Peer {
   pid_t pid = 0;
   uid_t uid = 0;
 };
+
+// What tells the end of the process behind a connection. One of the two is set, or none.
+struct PeerEnd {
+  // A pidfd, which becomes readable.
+  std::shared_ptr<const UniqueFd> process;
+  // Where the kernel gives no pidfd: the connection itself, which hangs up. It says less, because a process may also
+  // close its connection and go on.
+  std::shared_ptr<const UniqueFd> connection;
+};
+
+// The process at the other end of a connection.
+struct Caller {
+  Peer peer;
+  PeerEnd end;
+};
+
+// How the end of the peer of a connected Unix socket will show. A peer in another pid namespace has no pid here, so its
+// process is asked for by SO_PEERPIDFD, which Linux has since 6.5.
+PeerEnd EndOf(int fd, const Peer& peer);
 
 // SO_PEERCRED of a connected Unix socket: the credentials at the time of its connect(2).
 // UNAVAILABLE (STORAGE_ERROR): no such socket.

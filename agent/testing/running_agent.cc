@@ -15,7 +15,7 @@ RunningAgent::RunningAgent(const AgentOptions& options) {
       LocalServer::Start(options.socket_directory + "/agent.sock", UserPolicy(options.allowed_users), service_.get());
   EXPECT_TRUE(server.ok()) << server.status();
   server_ = *std::move(server);
-  service_->SetPeerLookup([this](const std::string& peer) { return server_->PeerOfCall(peer); });
+  service_->SetCallerLookup([this](const std::string& peer) { return server_->CallerOf(peer); });
 }
 
 RunningAgent::~RunningAgent() {

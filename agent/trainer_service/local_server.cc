@@ -99,21 +99,22 @@ void LocalServer::Accept() {
       grpc::AddInsecureChannelFromFd(refusing_server_.get(), fd.release());
       continue;
     }
+    Caller caller = {*peer, EndOf(fd.get(), *peer)};
     {
       MutexLock lock(mutex_);
-      peers_[fd.get()] = *peer;  // the number is taken anew only when the connection before is closed
+      callers_[fd.get()] = std::move(caller);  // the number is taken anew only when the connection before is closed
     }
     grpc::AddInsecureChannelFromFd(server_.get(), fd.release());
   }
 }
 
-std::optional<Peer> LocalServer::PeerOfCall(const std::string& peer) {
+std::optional<Caller> LocalServer::CallerOf(const std::string& peer) {
   absl::string_view number = peer;
   int fd = -1;
   if (!absl::ConsumePrefix(&number, "fd:") || !absl::SimpleAtoi(number, &fd)) return std::nullopt;
   MutexLock lock(mutex_);
-  const auto found = peers_.find(fd);
-  if (found == peers_.end()) return std::nullopt;
+  const auto found = callers_.find(fd);
+  if (found == callers_.end()) return std::nullopt;
   return found->second;
 }
 

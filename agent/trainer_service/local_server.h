@@ -32,7 +32,7 @@ class LocalServer {
   ~LocalServer();
 
   // The process behind a call, by the peer that its context names; nothing if that is not known.
-  std::optional<Peer> PeerOfCall(const std::string& peer);
+  std::optional<Caller> CallerOf(const std::string& peer);
 
   // No new calls; those that are held are cancelled after `grace`. Idempotent.
   void Shutdown(absl::Duration grace);
@@ -53,7 +53,7 @@ class LocalServer {
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<grpc::Server> refusing_server_;
   Mutex mutex_;
-  std::map<int, Peer> peers_ ABSL_GUARDED_BY(mutex_);  // by descriptor number, which gRPC names its peers by
+  std::map<int, Caller> callers_ ABSL_GUARDED_BY(mutex_);  // by descriptor number, which gRPC names its peers by
   bool shut_down_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

@@ -79,13 +79,17 @@ absl::Status LocalService::TakeLayout(const v1::LayoutReference& reference) {
   return absl::OkStatus();
 }
 
+void LocalService::NameSocket(v1::SlabReference& memory) const {
+  memory.set_descriptor_socket(agent_.descriptor_socket());
+  memory.set_agent_incarnation(agent_.incarnation());
+  memory.set_agent_rank(agent_.options().rank);
+}
+
 grpc::ServerUnaryReactor* LocalService::Attach(grpc::CallbackServerContext* context, const v1::AttachRequest* request,
                                                v1::AttachResponse* response) {
-  std::optional<pid_t> pid;
-  if (lookup_) {
-    if (const auto peer = lookup_(context->peer()); peer && peer->pid > 0) pid = peer->pid;
-  }
-  auto attached = agent_.Attach(*request, pid);
+  Caller caller;
+  if (lookup_) caller = lookup_(context->peer()).value_or(Caller());
+  auto attached = agent_.Attach(*request, caller.peer, caller.end);
   if (attached.ok()) *response = *std::move(attached);
   return FinishNow(context, attached.status());
 }
@@ -108,9 +112,9 @@ grpc::ServerUnaryReactor* LocalService::BeginSave(grpc::CallbackServerContext* c
   kept.mutable_layout()->clear_layout();
   return LongPoll<v1::BeginSaveRequest, v1::BeginSaveResponse>(
       agent_.host(), context, std::move(kept), response,
-      [path = agent_.descriptor_socket()](Session& session, const v1::BeginSaveRequest& asked, absl::Time now) {
+      [this](Session& session, const v1::BeginSaveRequest& asked, absl::Time now) {
         auto answer = session.BeginSave(asked, now);
-        if (answer.ok() && answer->has_slab()) answer->mutable_slab()->set_descriptor_socket(path);
+        if (answer.ok() && answer->has_slab()) NameSocket(*answer->mutable_slab());
         return answer;
       });
 }
@@ -147,9 +151,9 @@ grpc::ServerUnaryReactor* LocalService::BeginLoad(grpc::CallbackServerContext* c
   }
   return LongPoll<v1::BeginLoadRequest, v1::BeginLoadResponse>(
       agent_.host(), context, std::move(kept), response,
-      [path = agent_.descriptor_socket()](Session& session, const v1::BeginLoadRequest& asked, absl::Time) {
+      [this](Session& session, const v1::BeginLoadRequest& asked, absl::Time) {
         auto answer = session.BeginLoad(asked);
-        if (answer.ok() && answer->has_source_memory()) answer->mutable_source_memory()->set_descriptor_socket(path);
+        if (answer.ok() && answer->has_source_memory()) NameSocket(*answer->mutable_source_memory());
         return answer;
       });
 }

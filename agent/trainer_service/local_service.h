@@ -17,8 +17,8 @@ class LocalService final : public v1::LocalAgentService::CallbackService {
   // `agent` must outlive the server.
   explicit LocalService(Agent& agent) : agent_(agent) {}
 
-  // How the peer of a call (ServerContext::peer) is found; to be set before the first call.
-  void SetPeerLookup(std::function<std::optional<Peer>(const std::string&)> lookup) { lookup_ = std::move(lookup); }
+  // How the caller behind the peer of a call (ServerContext::peer) is found; to be set before the first call.
+  void SetCallerLookup(std::function<std::optional<Caller>(const std::string&)> lookup) { lookup_ = std::move(lookup); }
 
   grpc::ServerUnaryReactor* Attach(grpc::CallbackServerContext* context, const v1::AttachRequest* request,
                                    v1::AttachResponse* response) override;
@@ -49,9 +49,11 @@ class LocalService final : public v1::LocalAgentService::CallbackService {
  private:
   // Makes the layout that comes with a request known.
   absl::Status TakeLayout(const v1::LayoutReference& reference);
+  // Says where the trainer gets the memory of this agent.
+  void NameSocket(v1::SlabReference& memory) const;
 
   Agent& agent_;
-  std::function<std::optional<Peer>(const std::string&)> lookup_;
+  std::function<std::optional<Caller>(const std::string&)> lookup_;
 };
 
 }  // namespace cairn

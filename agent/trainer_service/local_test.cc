@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,19 +17,24 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "agent/session/trainer_watch.h"
 #include "agent/sockets/descriptor_socket.h"
 #include "agent/sockets/lent_memory.h"
+#include "agent/sockets/peer.h"
 #include "agent/sockets/socket_directory.h"
+#include "agent/transport/local_peer.h"
 #include "common/base/mutex.h"
 #include "common/base/random_id.h"
 #include "common/status/reason.h"
 
 namespace cairn {
 namespace {
+
+const SocketOwner kOwner = {"demo", 3, 42};
 
 class LocalTest : public ::testing::Test {
  protected:
@@ -50,6 +56,9 @@ class LocalTest : public ::testing::Test {
     UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) return UniqueFd();
     return fd;
+  }
+  static std::shared_ptr<const UniqueFd> OpenProcess(pid_t pid) {
+    return std::make_shared<const UniqueFd>(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   }
   // Runs `body` in a child process, as another user if `uid` says so; its exit status.
   static int InChild(const std::function<int()>& body, uid_t uid = 0) {
@@ -136,7 +145,7 @@ TEST_F(LocalTest, ListenOnUnixSocket_ListenerWithoutRoom_IsNotTakenAndNotWaitedF
 
 TEST_F(LocalTest, DescriptorSocket_AnotherProcess_GetsTheMemoryReadOnlyWhereAsked) {
   ASSERT_TRUE(PrepareSocketDirectory(directory_, false).ok());
-  auto socket = DescriptorSocket::Listen(directory_ + "/d", UserPolicy());
+  auto socket = DescriptorSocket::Listen(directory_ + "/d", UserPolicy(), kOwner);
   ASSERT_TRUE(socket.ok()) << socket.status();
   const auto memory = *SharedMemory::Create("test", 8192);
   memory->data()[5000] = 'q';
@@ -163,11 +172,38 @@ TEST_F(LocalTest, DescriptorSocket_AnotherProcess_GetsTheMemoryReadOnlyWhereAske
   EXPECT_TRUE(HasReason(ReceiveDescriptor(directory_ + "/nobody", 1, owner_).status(), Reason::kAgentUnreachable));
 }
 
+TEST_F(LocalTest, DescriptorSocket_Asked_SaysWhoseItIs) {
+  ASSERT_TRUE(PrepareSocketDirectory(directory_, false).ok());
+  auto socket = DescriptorSocket::Listen(directory_ + "/d", UserPolicy(), kOwner);
+  ASSERT_TRUE(socket.ok()) << socket.status();
+  const auto found = AskSocketOwner(directory_ + "/d", owner_);
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(found->job, "demo");
+  EXPECT_EQ(found->rank, 3u);
+  EXPECT_EQ(found->incarnation, 42u);
+  EXPECT_TRUE(HasReason(AskSocketOwner(directory_ + "/d", owner_ + 1).status(), Reason::kPeerUid));
+  EXPECT_TRUE(HasReason(AskSocketOwner(directory_ + "/nobody", owner_).status(), Reason::kAgentUnreachable));
+}
+
+TEST_F(LocalTest, PathOfAnotherAgent_LendsNoMemoryOfTheOneThatIsMeant) {
+  ASSERT_TRUE(PrepareSocketDirectory(directory_, false).ok());
+  auto socket = DescriptorSocket::Listen(directory_ + "/d", UserPolicy(), kOwner);
+  ASSERT_TRUE(socket.ok()) << socket.status();
+  v1::TransferPeer peer;
+  peer.set_descriptor_socket(directory_ + "/d");
+  peer.set_boot_id("boot");
+  peer.set_incarnation(42);
+  EXPECT_TRUE(LendsMemoryHere(peer, "boot"));
+  EXPECT_FALSE(LendsMemoryHere(peer, "another boot"));
+  peer.set_incarnation(43);
+  EXPECT_FALSE(LendsMemoryHere(peer, "boot")) << "another container has the same path";
+}
+
 TEST_F(LocalTest, DescriptorSocket_AnotherUser_GetsNothingUnlessAllowed) {
   if (InChild([] { return 0; }, 4321) != 0) GTEST_SKIP() << "only root, and in no sandbox, can become another user";
   ASSERT_TRUE(PrepareSocketDirectory(directory_, true).ok());
   const auto memory = *SharedMemory::Create("test", 4096);
-  auto socket = DescriptorSocket::Listen(directory_ + "/d", UserPolicy({4321}));
+  auto socket = DescriptorSocket::Listen(directory_ + "/d", UserPolicy({4321}), kOwner);
   ASSERT_TRUE(socket.ok()) << socket.status();
   const uint64_t id = *(*socket)->Offer(memory, false);
   const auto receive = [&] {
@@ -182,8 +218,9 @@ TEST_F(LocalTest, TrainerWatch_ProcessIsKilled_TellsIt) {
   Mutex mutex;
   CondVar changed;
   uint64_t ended = 0;
-  TrainerWatch watch([&](uint64_t incarnation) {
+  TrainerWatch watch([&](uint64_t incarnation, TrainerEnd how) {
     MutexLock lock(mutex);
+    EXPECT_EQ(how, TrainerEnd::kEnded);
     ended = incarnation;
     changed.NotifyAll();
   });
@@ -195,7 +232,7 @@ TEST_F(LocalTest, TrainerWatch_ProcessIsKilled_TellsIt) {
     (void)!read(pipe_ends[0], &byte, 1);
     pause();
   }
-  EXPECT_TRUE(watch.Watch(42, child));
+  watch.WatchProcess(42, OpenProcess(child));
   kill(child, SIGKILL);
   {
     MutexLock lock(mutex);
@@ -206,14 +243,63 @@ TEST_F(LocalTest, TrainerWatch_ProcessIsKilled_TellsIt) {
   waitpid(child, nullptr, 0);
   close(pipe_ends[0]);
   close(pipe_ends[1]);
-  EXPECT_FALSE(watch.Watch(43, 0)) << "a process that the kernel does not name";
+}
+
+TEST_F(LocalTest, TrainerWatch_ConnectionEnds_SaysThatTheTrainerIsGone_NotItsMemory) {
+  Mutex mutex;
+  CondVar changed;
+  std::vector<uint64_t> detached;
+  TrainerWatch watch([&](uint64_t incarnation, TrainerEnd how) {
+    MutexLock lock(mutex);
+    EXPECT_EQ(how, TrainerEnd::kDetached);
+    detached.push_back(incarnation);
+    changed.NotifyAll();
+  });
+  int lasting[2];
+  int ending[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, lasting), 0);
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ending), 0);
+  watch.WatchConnection(1, std::make_shared<const UniqueFd>(lasting[0]));
+  watch.WatchConnection(2, std::make_shared<const UniqueFd>(ending[0]));
+  ASSERT_EQ(write(lasting[1], "call", 4), 4) << "what a trainer sends is no end";
+  close(ending[1]);
+  MutexLock lock(mutex);
+  while (detached.empty() && changed.WaitFor(mutex, absl::Seconds(10))) {
+  }
+  EXPECT_EQ(detached, std::vector<uint64_t>{2});
+  close(lasting[1]);
+}
+
+TEST_F(LocalTest, PeerEnd_ShowsTheEndOfTheProcessThatConnected) {
+  ASSERT_TRUE(PrepareSocketDirectory(directory_, false).ok());
+  const auto listener = ListenOnUnixSocket(directory_ + "/s", false);
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  const pid_t child = fork();
+  if (child == 0) {
+    const UniqueFd connection = Connect(directory_ + "/s");
+    while (true) pause();
+  }
+  pollfd waiting = {listener->get(), POLLIN, 0};
+  ASSERT_EQ(poll(&waiting, 1, 10000), 1);
+  const UniqueFd accepted(accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC));
+  const auto peer = PeerOf(accepted.get());
+  ASSERT_TRUE(peer.ok()) << peer.status();
+  EXPECT_EQ(peer->pid, child);
+  const PeerEnd end = EndOf(accepted.get(), *peer);
+  ASSERT_NE(end.process, nullptr) << "this process sees its child, whatever the kernel's version";
+  EXPECT_EQ(end.connection, nullptr);
+  pollfd ended = {end.process->get(), POLLIN, 0};
+  EXPECT_EQ(poll(&ended, 1, 0), 0);
+  kill(child, SIGKILL);
+  EXPECT_EQ(poll(&ended, 1, 10000), 1);
+  waitpid(child, nullptr, 0);
 }
 
 TEST_F(LocalTest, TrainerWatch_SeveralProcessesEnd_TellsAllButTheForgotten) {
   Mutex mutex;
   CondVar changed;
   std::vector<uint64_t> ended;
-  TrainerWatch watch([&](uint64_t incarnation) {
+  TrainerWatch watch([&](uint64_t incarnation, TrainerEnd) {
     MutexLock lock(mutex);
     ended.push_back(incarnation);
     changed.NotifyAll();
@@ -224,7 +310,7 @@ TEST_F(LocalTest, TrainerWatch_SeveralProcessesEnd_TellsAllButTheForgotten) {
     if (children.back() == 0) {
       while (true) pause();
     }
-    EXPECT_TRUE(watch.Watch(incarnation, children.back()));
+    watch.WatchProcess(incarnation, OpenProcess(children.back()));
   }
   watch.Forget(1);
   for (pid_t child : children) {
@@ -240,7 +326,7 @@ TEST_F(LocalTest, TrainerWatch_SeveralProcessesEnd_TellsAllButTheForgotten) {
 
 TEST_F(LocalTest, LentMemory_OpenedInAnyWay_IsReadOnlyForEverybodyElse) {
   ASSERT_TRUE(PrepareSocketDirectory(directory_, false).ok());
-  auto socket = DescriptorSocket::Listen(directory_ + "/d", UserPolicy());
+  auto socket = DescriptorSocket::Listen(directory_ + "/d", UserPolicy(), kOwner);
   ASSERT_TRUE(socket.ok()) << socket.status();
   const auto memory = *SharedMemory::Create("test", 8192);
   const uint64_t writers = *(*socket)->Offer(memory, false);
@@ -282,7 +368,7 @@ TEST_F(LocalTest, LentMemory_OpenedInAnyWay_IsReadOnlyForEverybodyElse) {
 
 TEST_F(LocalTest, DescriptorSocket_MoreConnectionsThanPlaces_AreTakenLaterWithoutProcessorTime) {
   ASSERT_TRUE(PrepareSocketDirectory(directory_, false).ok());
-  auto socket = DescriptorSocket::Listen(directory_ + "/d", UserPolicy());
+  auto socket = DescriptorSocket::Listen(directory_ + "/d", UserPolicy(), kOwner);
   ASSERT_TRUE(socket.ok()) << socket.status();
   const auto memory = *SharedMemory::Create("test", 4096);
   const uint64_t id = *(*socket)->Offer(memory, true);
@@ -296,7 +382,7 @@ TEST_F(LocalTest, DescriptorSocket_MoreConnectionsThanPlaces_AreTakenLaterWithou
 TEST_F(LocalTest, DescriptorSocket_OutOfDescriptors_WaitsWithoutSpinning) {
   ASSERT_TRUE(PrepareSocketDirectory(directory_, false).ok());
   EXPECT_EQ(InChild([&] {
-              auto socket = DescriptorSocket::Listen(directory_ + "/d", UserPolicy());
+              auto socket = DescriptorSocket::Listen(directory_ + "/d", UserPolicy(), kOwner);
               if (!socket.ok()) return 1;
               const auto memory = *SharedMemory::Create("test", 4096);
               const uint64_t id = *(*socket)->Offer(memory, true);

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "agent/transport/can_connect.h"
+#include "agent/transport/local_peer.h"
 #include "common/process/log.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -21,10 +21,13 @@ absl::Status CheckSources(const std::vector<v1::Copy>& copies, uint64_t buffer_b
   return absl::OkStatus();
 }
 
-void Describe(const std::string& descriptor_socket, uint64_t descriptor_id, uint64_t bytes, v1::LoadBatch& batch) {
+void Describe(uint32_t rank, const DescriptorSource& socket, uint64_t descriptor_id, uint64_t bytes,
+              v1::LoadBatch& batch) {
   batch.mutable_buffer()->set_descriptor_id(descriptor_id);
   batch.mutable_buffer()->set_bytes(bytes);
-  batch.mutable_buffer()->set_descriptor_socket(descriptor_socket);
+  batch.mutable_buffer()->set_descriptor_socket(socket.path);
+  batch.mutable_buffer()->set_agent_incarnation(socket.incarnation);
+  batch.mutable_buffer()->set_agent_rank(rank);
 }
 
 }  // namespace
@@ -53,15 +56,14 @@ LoadConsumer::Source LoadConsumer::MakeSource(uint32_t rank, const PeerMap& peer
   source.rank = rank;
   if (rank == options_.rank) {
     source.mapped = true;
-    source.descriptor_socket = options_.descriptor_socket;
+    source.socket = options_.socket;
     return source;
   }
   const auto found = peers.find(rank);
   if (found == peers.end() || found->second.transfer_address().empty()) return source;
   const v1::TransferPeer& peer = found->second;
-  const bool same_machine = !peer.boot_id().empty() && peer.boot_id() == options_.boot_id;
-  source.mapped = options_.shared_memory && same_machine && CanConnect(peer.descriptor_socket());
-  source.descriptor_socket = peer.descriptor_socket();
+  source.mapped = options_.shared_memory && LendsMemoryHere(peer, options_.boot_id);
+  source.socket = {peer.descriptor_socket(), peer.incarnation()};
   source.fetcher = options_.connect(peer);
   return source;
 }
@@ -119,7 +121,7 @@ void LoadConsumer::OnRound(size_t source, uint32_t round, const SourceRound& arr
 void LoadConsumer::HandOutMapped(size_t source, uint32_t round, const SourceRound& arrived,
                                  std::vector<v1::Copy> copies) {
   v1::LoadBatch batch;
-  Describe(sources_[source].descriptor_socket, arrived.descriptor_id, arrived.bytes, batch);
+  Describe(sources_[source].rank, sources_[source].socket, arrived.descriptor_id, arrived.bytes, batch);
   for (v1::Copy& copy : copies) *batch.add_copies() = std::move(copy);
   {
     MutexLock lock(mutex_);
@@ -182,7 +184,7 @@ absl::StatusOr<LoadConsumer::Window> LoadConsumer::FillWindow(size_t source, uin
 
 bool LoadConsumer::HandOutFilled(size_t source, uint32_t round, const CopyWindow& part, Window window) {
   v1::LoadBatch batch;
-  Describe(options_.descriptor_socket, window.id, window.memory->bytes(), batch);
+  Describe(options_.rank, options_.socket, window.id, window.memory->bytes(), batch);
   uint64_t offset = 0;
   for (const v1::Copy& copy : part.copies) {
     *batch.add_copies() = PackedCopy(copy, offset);

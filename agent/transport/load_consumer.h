@@ -25,12 +25,18 @@
 
 namespace cairn {
 
+// Where the trainer gets descriptors of one agent's memory.
+struct DescriptorSource {
+  std::string path;
+  uint64_t incarnation = 0;  // of the agent that must answer there
+};
+
 struct LoadConsumerOptions {
   uint32_t rank = 0;
   uint64_t load = 0;  // its number, for the log
   std::string boot_id;
-  // The socket of this agent, for its own buffers and windows.
-  std::string descriptor_socket;
+  // That of this agent, for its own buffers and windows.
+  DescriptorSource socket;
   bool shared_memory = true;
   // Windows that may be out at once, bytes; one is always allowed.
   uint64_t window_bytes = 0;
@@ -73,7 +79,7 @@ class LoadConsumer {
   struct Source {
     uint32_t rank = 0;
     bool mapped = false;                    // the trainer maps its buffers; else their bytes are fetched
-    std::string descriptor_socket;          // of the agent whose buffers the trainer maps
+    DescriptorSource socket;                // of the agent whose buffers the trainer maps
     std::unique_ptr<RoundFetcher> fetcher;  // null for this rank itself, and for one without an address
   };
   // Memory that a batch was fetched into.

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "agent/transport/can_connect.h"
 #include "agent/transport/copy_stream.h"
+#include "agent/transport/local_peer.h"
 #include "common/base/clock.h"
 #include "common/base/time_proto.h"
 #include "common/process/log.h"
@@ -190,10 +190,9 @@ absl::Status ShardFetcher::Resolve(Source& source) {
     if (source.ready) return absl::OkStatus();
     if (source.peer.transfer_address().empty()) return Failed(source, "its address is not known");
     source.resolving = true;
-    source.mapped = options_.shared_memory && !source.peer.boot_id().empty() &&
-                    source.peer.boot_id() == options_.boot_id && CanConnect(source.peer.descriptor_socket());
     if (source.stub == nullptr) source.stub = v1::TransferService::NewStub(MakeChannel(source.peer.transfer_address()));
   }
+  source.mapped = options_.shared_memory && LendsMemoryHere(source.peer, options_.boot_id);
   Log(LogLevel::kInfo, "save_source",
       {{"step", step_}, {"source", source.rank}, {"transport", source.mapped ? "shared-memory" : "grpc"}});
   const absl::Status status = AwaitStaged(source);

@@ -176,7 +176,18 @@ ArgumentParser::ArgumentParser(const std::string& name, const std::string& help,
 
 ArgumentParser::~ArgumentParser() = default;
 
+void ArgumentParser::TakeRest(const Command& command, std::vector<std::string>& rest) {
+  rest_command_ = command.app_;
+  rest_ = &rest;
+}
+
 std::optional<int> ArgumentParser::Parse(int argc, const char* const* argv) {
+  const char* const* const end = argv + argc;
+  const char* const* const dashes = std::find(argv, end, std::string_view("--"));
+  if (rest_ != nullptr && dashes != end && std::find(argv, dashes, rest_command_->get_name()) != dashes) {
+    rest_->assign(dashes + 1, end);
+    argc = static_cast<int>(dashes - argv);
+  }
   for (int i = 1; i < argc; ++i) {
     // CLI11 would take the next argument for the value.
     if (const std::string_view flag = argv[i]; flag.starts_with("--") && flag.ends_with('=')) {

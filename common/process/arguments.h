@@ -65,6 +65,7 @@ class Command {
   void Action(std::function<void()> action);
 
  protected:
+  friend class ArgumentParser;
   explicit Command(CLI::App* app) : app_(app) {}
   CLI::App* app_;
 };
@@ -76,6 +77,9 @@ class ArgumentParser : public Command {
   ArgumentParser(const ArgumentParser&) = delete;
   ArgumentParser& operator=(const ArgumentParser&) = delete;
 
+  // Gives `command` what stands behind "--" as it is: the command line of another program.
+  void TakeRest(const Command& command, std::vector<std::string>& rest);
+
   // Fills the variables and runs actions. Returns nothing if the program should go on, else its exit status: 0 after
   // --help and --version; 2 after it has printed "error: BAD_REQUEST: ..." and the next action on standard error, or
   // the help of a command that needs another command behind it. An unknown command is a mistake also beside --help.
@@ -83,6 +87,8 @@ class ArgumentParser : public Command {
 
  private:
   const std::unique_ptr<CLI::App> owned_;
+  const CLI::App* rest_command_ = nullptr;
+  std::vector<std::string>* rest_ = nullptr;
 };
 
 }  // namespace cairn

@@ -73,6 +73,26 @@ class ArgumentsTest : public ::testing::Test {
   int ran_ = 0;
 };
 
+TEST_F(ArgumentsTest, Rest_StandsBehindDashes_IsTakenAsItIs) {
+  std::vector<std::string> rest;
+  Command other = parser_.AddCommand("wrap", "Runs another program");
+  other.AddOption("--name", file_, "Name");
+  parser_.TakeRest(other, rest);
+  EXPECT_EQ(Parse({"wrap", "--name", "n", "--", "prog", "run", "--size=", "--name", "x", "--", "y"}).exit_status,
+            std::nullopt);
+  EXPECT_THAT(rest, ElementsAre("prog", "run", "--size=", "--name", "x", "--", "y"));
+  EXPECT_EQ(file_, "n");
+  EXPECT_EQ(ran_, 0);
+}
+
+TEST_F(ArgumentsTest, Rest_OfAnotherCommand_IsItsPositionals) {
+  std::vector<std::string> rest;
+  parser_.TakeRest(parser_.AddCommand("wrap", "Runs another program"), rest);
+  EXPECT_EQ(Parse({"run", "--", "file"}).exit_status, std::nullopt);
+  EXPECT_EQ(file_, "file");
+  EXPECT_TRUE(rest.empty());
+}
+
 TEST_F(ArgumentsTest, Parse_EveryKindOfArgument_Arrives) {
   const Answer answer = Parse({"run", "x", "--threads", "8", "--size=18446744073709551615", "--tag", "[a]", "--tag=b,c",
                                "-q", "--mode", "fast", "--keys", "p", "q,r"});

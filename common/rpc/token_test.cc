@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <filesystem>
 #include <fstream>
+#include <string>
 
+#include "absl/strings/match.h"
 #include "common/status/reason.h"
 
 namespace cairn {
@@ -12,6 +15,7 @@ namespace {
 
 std::string WriteFile(const std::string& name, const std::string& text, mode_t mode) {
   const std::string path = testing::TempDir() + "/" + name;
+  std::filesystem::remove(path);
   std::ofstream(path) << text;
   chmod(path.c_str(), mode);
   return path;
@@ -27,6 +31,19 @@ TEST(ReadTokenFileTest, ReadTokenFile_BadFiles_AreRefused) {
   EXPECT_FALSE(ReadTokenFile(WriteFile("open", "0123456789abcdef\n", 0644)).ok());
   EXPECT_FALSE(ReadTokenFile(WriteFile("short", "0123\n", 0600)).ok());
   EXPECT_FALSE(ReadTokenFile(WriteFile("empty", "", 0600)).ok());
+}
+
+// What a container sees whose Secret was mounted without a mode.
+TEST(ReadTokenFileTest, ReadTokenFile_EveryUserCanRead_SaysWhatIsAcceptedAndWhatToSet) {
+  const absl::Status refused = ReadTokenFile(WriteFile("secret", "0123456789abcdef\n", 0644)).status();
+  EXPECT_TRUE(absl::StrContains(refused.message(), "mode 0644")) << refused;
+  const std::string next = NextActionOf(refused);
+  for (const char* part : {"0400", "0600", "0440", "`defaultMode: 0440`", "`fsGroup`", "securityContext."}) {
+    EXPECT_TRUE(absl::StrContains(next, part)) << part << ": " << next;
+  }
+  for (const mode_t mode : {0400, 0600, 0440, 0640}) {
+    EXPECT_TRUE(ReadTokenFile(WriteFile("accepted", "0123456789abcdef\n", mode)).ok()) << mode;
+  }
 }
 
 TEST(TokenMatchesTest, TokenMatches_PartOfTheToken_IsFalse) {

@@ -20,6 +20,24 @@ absl::Status CheckRequest(const v1::CreateCheckpointRequest& request, const JobC
   return request.has_step() ? CheckStep(request.step()) : absl::OkStatus();
 }
 
+// Without any trainer, nobody reports a step that the job could agree on, and nobody will call save.
+absl::Status CheckTrainers(const JobContext& context) {
+  for (const auto& [rank, member] : context.members.members()) {
+    if (!member.reported || member.state.trainer().attached()) return absl::OkStatus();
+  }
+  // After a restart of the coordinator, the other agents may have trainers.
+  if (!context.members.complete() && context.now - context.started < context.options.lease_ttl) return absl::OkStatus();
+  const size_t agents = context.members.size();
+  return MakeError(
+      Reason::kStepRefused,
+      absl::StrCat(context.job, ": no training process is attached to ",
+                   agents == 1 ? "its agent" : absl::StrCat("any of its ", agents, " agents"),
+                   ", so there is nothing to save"),
+      {{"job", context.job},
+       {"next", absl::StrCat("Start the training processes and let each call cairn.connect(); `cairn status ",
+                             context.job, "` shows which ranks have a trainer.")}});
+}
+
 }  // namespace
 
 std::optional<absl::StatusOr<v1::Checkpoint>> Job::Create(const v1::CreateCheckpointRequest& request, bool patient,
@@ -46,6 +64,9 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Job::Create(const v1::CreateCheckp
     // had the time.
     if (patient && context.now - context.started < options_.lease_ttl) return std::nullopt;
     return MakeError(Reason::kJobNotFound, absl::StrCat("no agent of job ", name_, " is registered"), {{"job", name_}});
+  }
+  if (!saves_.busy()) {
+    if (absl::Status status = CheckTrainers(context); !status.ok()) return status;
   }
   if (absl::Status status = requests_.Add(request, saves_, context); !status.ok()) return status;
   Advance(context);

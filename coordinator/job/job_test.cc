@@ -56,6 +56,23 @@ TEST_F(JobTest, CurrentPlan_LayoutsChangeOneByOne_IsAskedForOnceAtATime) {
   EXPECT_EQ(job().OrdersFor(1, At()).current_plan_digest(), "plan b");
 }
 
+TEST_F(JobTest, Create_NoTrainerIsAttached_IsRefusedAtOnce) {
+  v1::CreateCheckpointRequest request;
+  request.set_job(kJob);
+  request.set_request_id("r");
+  for (int rank = 0; rank < 2; ++rank) Report(rank, 0);
+  const auto refused = job().Create(request, /*patient=*/true, At());
+  ASSERT_TRUE(refused.has_value());
+  EXPECT_TRUE(HasReason(refused->status(), Reason::kStepRefused)) << refused->status();
+  EXPECT_EQ(refused->status().message(), absl::StrCat(kJob,
+                                                      ": no training process is attached to any of its 2 agents, "
+                                                      "so there is nothing to save"));
+  Report(1, Trainer(1));
+  const auto taken = job().Create(request, /*patient=*/true, At());
+  ASSERT_TRUE(taken.has_value());
+  EXPECT_TRUE(taken->ok()) << "the other rank's trainer may be on its way: " << taken->status();
+}
+
 TEST_F(JobTest, Inconsistency_TimeoutPassesBetweenTwoTicks_IsNone) {
   v1::AgentState state = StateWith(Trainer(0));
   state.mutable_trainer()->set_layout_digest(Layout(0));

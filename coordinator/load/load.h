@@ -31,7 +31,7 @@ class Load {
   // `id` counts the operations of the job. `inherited_plan` is empty for an operation that begins now. If it began
   // under an earlier coordinator, it is the plan by which ranks read already.
   Load(uint64_t id, std::string inherited_plan, absl::Time now)
-      : id_(id), inherited_plan_(std::move(inherited_plan)), progress_base_(now) {}
+      : id_(id), inherited_plan_(std::move(inherited_plan)), created_(now), progress_base_(now) {}
 
   uint64_t id() const { return id_; }
   Phase phase() const { return phase_; }
@@ -94,7 +94,8 @@ class Load {
     bool trainer = false;
     std::string detail;
   };
-  // Looks at one rank's agent and trainer.
+  // Looks at one rank's agent and trainer. Of a rank that has not begun, an agent counts only when it was heard since
+  // the load exists. One that was not may be dead since the job's last run, and its successor is waited for.
   std::optional<MemberFault> LookAt(int index, JobContext& context);
   bool CheckMembers(JobContext& context);
   // Adds `sign` for everything that is counted of `rank`.
@@ -117,6 +118,7 @@ class Load {
 
   const uint64_t id_;
   std::string inherited_plan_;
+  const absl::Time created_;
   // True while all its calls stood in the first reports of their agents: they may have begun under an earlier
   // coordinator.
   bool may_be_inherited_ = true;

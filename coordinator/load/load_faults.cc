@@ -84,6 +84,7 @@ std::optional<Load::MemberFault> Load::LookAt(int index, JobContext& context) {
     if (!rank.begun && !rank.seen) return std::nullopt;
     return MemberFault{false, "its agent is gone"};
   }
+  if (!rank.begun && member->heard < created_) return std::nullopt;
   rank.seen = true;
   if (rank.begun && member->incarnation != rank.agent) return MemberFault{false, "its agent was restarted"};
   if (!member->reported) return std::nullopt;

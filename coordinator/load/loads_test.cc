@@ -95,6 +95,60 @@ class LoadsTest : public JobFixture {
   std::vector<std::pair<int64_t, absl::Status>> passed_over_;  // by each plan
 };
 
+// All processes of a job were killed and started again. The agents of the last run stand until their leases end, and
+// the new ones cannot come before that.
+TEST_F(LoadsTest, Advance_AgentOfTheLastRunIsLost_WaitsForItsSuccessor) {
+  DecisionOptions options = Options();
+  options.phase_timeout = absl::Minutes(1);
+  options.lease_ttl = absl::Seconds(10);
+  StartDecisions(options, 2);
+  for (int rank = 0; rank < 2; ++rank) {
+    Register(rank);
+    Report(rank, Trainer(rank));
+  }
+  Recover({});
+  Pass(absl::Seconds(1));
+  Restart(0);
+  Report(0, Call(0, 1, 777));
+  for (int second = 0; second < 11; ++second) {
+    Pass(absl::Seconds(1));
+    Report(0, Call(0, 1, 777));
+  }
+  EXPECT_EQ(Action(0, 1), v1::LoadOrder::WAIT) << Error(0, 1);
+  Restart(1);
+  Report(1, 0);
+  // The next trainer takes longer to start than another one would have to take a lost one's place.
+  for (int second = 0; second < 11; ++second) {
+    Pass(absl::Seconds(1));
+    Report(0, Call(0, 1, 777));
+    Report(1, 0);
+  }
+  EXPECT_EQ(Action(0, 1), v1::LoadOrder::WAIT) << Error(0, 1);
+  Report(1, Call(1, 1, 778));
+  ASSERT_TRUE(Plan());
+  EXPECT_EQ(Action(0, 1), v1::LoadOrder::READ);
+}
+
+TEST_F(LoadsTest, Advance_AgentIsLostThatWasHeardInTheLoad_EndsIt) {
+  DecisionOptions options = Options();
+  options.lease_ttl = absl::Seconds(10);
+  StartDecisions(options, 2);
+  for (int rank = 0; rank < 2; ++rank) {
+    Register(rank);
+    Report(rank, Trainer(rank));
+  }
+  Recover({});
+  Report(0, Call(0, 1));
+  Pass(absl::Seconds(1));
+  Report(1, Trainer(1));
+  for (int second = 0; second < 11; ++second) {
+    Pass(absl::Seconds(1));
+    Report(0, Call(0, 1));
+  }
+  EXPECT_EQ(Why(0, 1), Reason::kRankLost);
+  EXPECT_EQ(Detail(0, 1, "ranks"), "1");
+}
+
 TEST_F(LoadsTest, Apply_OpenCalls_MeetWhateverTheirNumbers) {
   Report(0, Call(0, 5));
   Report(1, Call(1, 1));

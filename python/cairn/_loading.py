@@ -88,7 +88,7 @@ class Loader:
         """Copies what this rank lends in a reshard to where others can read it."""
         reference = begun.source_memory
         memory = _memory.Mapping(reference.descriptor_socket, reference.descriptor_id, reference.bytes,
-                                 self._session.owner, writable=True, populate=False)
+                                 _memory.lender_of(reference, self._session.owner), writable=True, populate=False)
         _staging.copy_out(source, begun.source_placements, memory)
         self._session.agent.call("CommitSource", _wire.LOCAL_AGENT["CommitSource"].request(
             trainer_incarnation=self._session.incarnation, number=number))

@@ -47,6 +47,9 @@ def as_json(mapping: Mapping) -> str:
             raise Error("BAD_REQUEST", f"the mapping {mapping!r} is a file, and a string is a mapping's text: "
                         f"give pathlib.Path({mapping!r})")
         text = mapping.lstrip()
+        if "->" not in text and text and not text.startswith(("{", "[", "#")):
+            raise Error("INPUT_UNREADABLE", f"the mapping {mapping!r} has no statement such as \"a -> b\", and no file "
+                        "is at that path", {"next": "Give statements, or the path of a file as a pathlib.Path."})
         if not text.startswith(("{", "[")):
             mapping = [mapping]
         else:

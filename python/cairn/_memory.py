@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import ctypes
+import dataclasses
 import fcntl
 import mmap
 import os
@@ -12,6 +13,7 @@ import struct
 import threading
 import time
 import weakref
+from typing import NoReturn
 
 import numpy
 
@@ -27,6 +29,8 @@ _AGREEMENT_WAIT = 5.0
 _SIZE_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 _FUTURE_WRITE = 0x0010  # F_SEAL_FUTURE_WRITE, which Python names since 3.13
 _CREDENTIALS = struct.Struct("iII")  # struct ucred: pid, uid, gid
+_SOCKET_OWNER = struct.Struct("<QII")  # incarnation, rank, length of the job's name
+_MAX_JOB_BYTES = 1024
 
 
 def owner_of(address: str) -> int:
@@ -38,17 +42,65 @@ def owner_of(address: str) -> int:
         raise Error("AGENT_UNREACHABLE", f"the agent's socket {path}: {error}") from None
 
 
-def receive_descriptor(path: str, descriptor_id: int, owner: int) -> int:
-    """Asks the descriptor socket of an agent of user `owner` for a descriptor. Raises AGENT_UNREACHABLE, PEER_UID."""
+@dataclasses.dataclass(frozen=True)
+class Lender:
+    """The agent that must answer at a descriptor socket: its user, its rank, and its process."""
+
+    user: int
+    rank: int
+    incarnation: int  # 0: an agent of an older version, which says it of nobody
+
+    def check(self, path: str, channel: socket.socket) -> None:
+        """Asks who listens at `path`: in another container, another agent may have the same path.
+
+        Raises RANK_CONFLICT for the agent of another rank, AGENT_UNREACHABLE for another process of this one.
+        """
+        if not self.incarnation:
+            return
+        channel.sendall(struct.pack("<Q", 0))
+        status = channel.recv(1)
+        if status != b"\x00":
+            _refuse("did not say whose it is", 0, status)
+        incarnation, rank, length = _SOCKET_OWNER.unpack(_receive_exactly(channel, _SOCKET_OWNER.size))
+        job = _receive_exactly(channel, min(length, _MAX_JOB_BYTES)).decode(errors="replace")
+        if incarnation == self.incarnation:
+            return
+        found = f"the descriptor socket {path} is that of the agent of rank {rank} of job {job}"
+        if rank == self.rank:
+            raise Error("AGENT_UNREACHABLE", f"{found}, but of another process than the one that lends the memory")
+        raise Error("RANK_CONFLICT", f"{found}, and not of rank {self.rank}, which lends the memory",
+                    {"rank": str(self.rank), "next": "Give each agent of a machine a --socket-directory of its own, "
+                     "and each trainer's container the directory of its own agent."})
+
+
+def _receive_exactly(channel: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        part = channel.recv(size - len(data))
+        if not part:
+            raise OSError("the connection was closed")
+        data += part
+    return data
+
+
+def _refuse(what: str, descriptor_id: int, answer: bytes) -> NoReturn:
+    code = answer[0] if answer else 0
+    raise Error("AGENT_UNREACHABLE", f"the agent {what}{f' {descriptor_id:#x}' if descriptor_id else ''}: "
+                f"{os.strerror(code) if code else 'the connection was closed'}")
+
+
+def receive_descriptor(path: str, descriptor_id: int, lender: Lender) -> int:
+    """Asks the descriptor socket of `lender` for a descriptor. Raises AGENT_UNREACHABLE, PEER_UID, RANK_CONFLICT."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
             channel.settimeout(_SOCKET_TIMEOUT)
             channel.connect(path)
             _, user, _ = _CREDENTIALS.unpack(channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED,
                                                                 _CREDENTIALS.size))
-            if user != owner:
+            if user != lender.user:
                 raise Error("PEER_UID", f"a process of user {user} listens at {path}, not one of the agent's user "
-                            f"{owner}", {"uid": str(user)})
+                            f"{lender.user}", {"uid": str(user)})
+            lender.check(path, channel)
             channel.sendall(struct.pack("<Q", descriptor_id))
             data, descriptors, _, _ = socket.recv_fds(channel, 1, 1)
     except OSError as error:
@@ -58,9 +110,7 @@ def receive_descriptor(path: str, descriptor_id: int, owner: int) -> int:
         return descriptors[0]
     for descriptor in descriptors:
         os.close(descriptor)
-    code = data[0] if data else 0
-    raise Error("AGENT_UNREACHABLE", f"the agent gave no memory for descriptor {descriptor_id:#x}: "
-                f"{os.strerror(code) if code else 'the connection was closed'}")
+    _refuse("gave no memory for descriptor", descriptor_id, data)
 
 
 def _check_seals(descriptor: int, path: str, writable: bool) -> None:
@@ -108,13 +158,13 @@ _MAP_FAILED = ctypes.c_void_p(-1).value
 
 
 class Mapping:
-    """Shared memory of an agent of user `owner`. It stays mapped as long as the object (or a view of it) lives.
+    """Shared memory of the agent `lender`. It stays mapped as long as the object (or a view of it) lives.
 
-    Raises AGENT_UNREACHABLE, PEER_UID, MEMORY_UNSEALED, MEMORY_LIMIT.
+    Raises AGENT_UNREACHABLE, PEER_UID, RANK_CONFLICT, MEMORY_UNSEALED, MEMORY_LIMIT.
     """
 
-    def __init__(self, path: str, descriptor_id: int, size: int, owner: int, writable: bool, populate: bool):
-        descriptor = receive_descriptor(path, descriptor_id, owner)
+    def __init__(self, path: str, descriptor_id: int, size: int, lender: Lender, writable: bool, populate: bool):
+        descriptor = receive_descriptor(path, descriptor_id, lender)
         try:
             _check_seals(descriptor, path, writable)
             actual = os.fstat(descriptor).st_size
@@ -129,6 +179,11 @@ class Mapping:
         self.size = size
         self.bytes = numpy.asarray(self._region)
         self.address = self.bytes.__array_interface__["data"][0]
+
+
+def lender_of(reference: _wire.Message, owner: int) -> Lender:
+    """Returns who lends what a SlabReference names; agents whose memory is mapped here run as the user `owner`."""
+    return Lender(owner, reference.agent_rank, reference.agent_incarnation)
 
 
 class MappingCache:
@@ -151,8 +206,8 @@ class MappingCache:
             # This comes first, so that the memory of a slab that was given up is free before there is another one.
             while len(self._entries) >= self._capacity:
                 self._entries.popitem(last=False)
-            mapping = Mapping(reference.descriptor_socket, reference.descriptor_id, reference.bytes, owner, writable,
-                              populate=True)
+            mapping = Mapping(reference.descriptor_socket, reference.descriptor_id, reference.bytes,
+                              lender_of(reference, owner), writable, populate=True)
             self._regions.add(mapping._region)
             self._entries[key] = mapping
             return mapping

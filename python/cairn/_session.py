@@ -112,8 +112,9 @@ class Session:
             self.rank = answer.rank
             self.world_size = answer.world_size
             self.owner = _memory.owner_of(self.agent.address)
+            lender = _memory.Lender(self.owner, answer.rank, answer.agent_incarnation)
             page = _memory.ControlPage(_memory.Mapping(answer.descriptor_socket, answer.control_page_descriptor, 4096,
-                                                       self.owner, writable=True, populate=False))
+                                                       lender, writable=True, populate=False))
             self._known_layouts.clear()
             self._on_new_agent()
             self.agent_incarnation = answer.agent_incarnation

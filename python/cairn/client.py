@@ -10,7 +10,19 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, SupportsIndex
 
-from cairn import _agent, _loading, _mapping, _memory, _operation, _results, _saving, _session, _timeouts, _watch
+from cairn import (
+    _agent,
+    _discovery,
+    _loading,
+    _mapping,
+    _memory,
+    _operation,
+    _results,
+    _saving,
+    _session,
+    _timeouts,
+    _watch,
+)
 from cairn._errors import Error
 from cairn._results import LoadReport
 from cairn._saving import Saving
@@ -38,7 +50,8 @@ def connect(address: str | None = None, timeout: float = _session.PATIENCE) -> C
     """Connects to one agent.
 
     Args:
-      address: the agent's, such as "unix:/run/cairn/0.sock"; by default that of the environment's CAIRN_AGENT.
+      address: the agent's, such as "unix:/run/cairn/0.sock". By default the environment's CAIRN_AGENT gives it: an
+        address, one with "{rank}" in it, or a directory; the rank is RANK, SLURM_PROCID or LOCAL_RANK.
       timeout: seconds for which an agent that is just starting is waited for.
 
     Returns:
@@ -46,17 +59,20 @@ def connect(address: str | None = None, timeout: float = _session.PATIENCE) -> C
 
     Raises:
       Error: AGENT_UNREACHABLE (no address is known, or nobody answers there), BAD_REQUEST (an argument is of the wrong
-        kind), STALE_INCARNATION (a newer trainer has taken the rank meanwhile), PEER_UID or MEMORY_UNSEALED (who
-        listens there is not an agent of the socket's owner).
+        kind), RANK_CONFLICT (the agent that the environment leads to is that of another rank), STALE_INCARNATION (a
+        newer trainer has taken the rank meanwhile), PEER_UID or MEMORY_UNSEALED (who listens there is not an agent of
+        the socket's owner).
     """
-    if address is None:
-        address = os.environ.get("CAIRN_AGENT", "")
-        if not address:
-            raise Error("AGENT_UNREACHABLE", "no agent's address: give one to cairn.connect or set CAIRN_AGENT "
-                        "(`cairn up` prints it)")
-    if not isinstance(address, str):
+    if not isinstance(address, str | None):
         raise Error("BAD_REQUEST", f"an agent's address is a string, not {address!r}")
-    return Client(address, _timeouts.seconds(timeout, "connect"))
+    found = _discovery.find() if address is None else _discovery.Found(address)
+    client = Client(found.address, _timeouts.seconds(timeout, "connect"))
+    try:
+        found.check(client.rank, client.job)
+    except Error:
+        client.close()
+        raise
+    return client
 
 
 class Client:

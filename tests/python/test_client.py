@@ -413,6 +413,20 @@ def test_memory_that_could_be_cut_off_is_refused(agent, monkeypatch):
         cairn.connect(agent.address)
 
 
+def test_descriptor_socket_of_another_ranks_agent_is_refused_by_name(agent, client):
+    """Two containers of one machine have sockets at the same path, and this one sees the wrong one."""
+    agent.socket_owner = (1234, 7)
+    with pytest.raises(cairn.Error, match="agent of rank 7 of job demo, and not of rank 0") as caught:
+        client.save(1, {"w": np.arange(8)})
+    assert caught.value.reason == "RANK_CONFLICT" and "--socket-directory" in str(caught.value)
+    agent.socket_owner = (1234, 0)
+    with pytest.raises(cairn.Error, match="another process") as caught:
+        cairn.connect(agent.address)
+    assert caught.value.reason == "AGENT_UNREACHABLE"
+    agent.socket_owner = None
+    client.save(1, {"w": np.arange(8)}).wait()
+
+
 def test_memory_of_another_users_process_is_refused(agent, client, monkeypatch):
     client.save(1, {"w": np.arange(8)}).wait()
     monkeypatch.setattr(client._session, "owner", client._session.owner + 1)

@@ -74,6 +74,7 @@ class FakeAgent:
         self.refuse: dict[str, list[Refusal]] = {}  # method -> refusals of its next calls
         self.hang: set[str] = set()     # methods that never answer
         self.repeat_batches = False     # give unreleased batches again
+        self.socket_owner: tuple[int, int] | None = None  # incarnation and rank, of another agent at its path
         self.unsealed = False           # give read buffers that anybody may write
         self.lease_ttl = 0.0            # told at the next attach; 0: not known
         self.verdict: Refusal | None = None  # of the next save, instead of a commit
@@ -157,6 +158,13 @@ class FakeAgent:
                     if len(request) < 8:
                         continue  # it did not like what it saw
                     number = struct.unpack("<Q", request)[0]
+                    if number == 0:  # whose socket is this?
+                        incarnation, rank = self.socket_owner or (self._incarnation, self.rank)
+                        peer.sendall(b"\0" + struct.pack("<QII", incarnation, rank, 4) + b"demo")
+                        request = peer.recv(8)
+                        if len(request) < 8:
+                            continue
+                        number = struct.unpack("<Q", request)[0]
                     if number in self._descriptors:
                         socket.send_fds(peer, [b"\0"], [self._descriptors[number]])
                     else:
@@ -165,7 +173,8 @@ class FakeAgent:
         threading.Thread(target=serve, daemon=True).start()
 
     def _slab(self, number: int, size: int) -> dict:
-        return {"descriptor_id": number, "bytes": max(size, 1),
+        return {"descriptor_id": number, "bytes": max(size, 1), "agent_incarnation": self._incarnation,
+                "agent_rank": self.rank,
                 "descriptor_socket": f"{self.directory}/descriptors.sock"}
 
     # Calls.

@@ -1,0 +1,104 @@
+#include "cli/run_command.h"
+
+#include <cstdio>
+#include <memory>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "cli/foreground_process.h"
+#include "cli/interrupt.h"
+#include "cli/launcher_ranks.h"
+#include "cli/local_cluster.h"
+#include "common/base/clock.h"
+#include "common/process/quantity.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+
+namespace cairn::cli {
+namespace {
+
+constexpr absl::Duration kTendInterval = absl::Milliseconds(200);
+// As shells have it, of a program that cannot be started.
+constexpr int kNoProgram = 127;
+
+struct Arguments {
+  LocalClusterOptions cluster = {.job = "train"};
+  std::optional<int64_t> ranks;
+  std::string drain_timeout = "10m";
+};
+
+// Returns the exit status of the training command.
+absl::StatusOr<int> Run(CommandContext& context, Arguments& arguments, const std::vector<std::string>& training) {
+  if (training.empty()) {
+    return MakeError(Reason::kBadRequest,
+                     "no training command: it stands behind --, as in `cairn run --root DIR -- torchrun train.py`");
+  }
+  CAIRN_ASSIGN_OR_RETURN(const absl::Duration drain_timeout, ParseDuration(arguments.drain_timeout));
+  if (arguments.ranks.has_value()) {
+    arguments.cluster.ranks = static_cast<int>(*arguments.ranks);
+  } else {
+    CAIRN_ASSIGN_OR_RETURN(arguments.cluster.ranks, RanksOfLauncher(training));
+  }
+  InterruptFlag();  // from here on, Ctrl-C ends the start
+  LocalCluster cluster(arguments.cluster, context);
+  if (const absl::Status started = cluster.Start(); !started.ok()) {
+    return WithMetadata(started, {{"job", arguments.cluster.job}, {"root", arguments.cluster.root}});
+  }
+  std::fprintf(stderr, "cairn: job %s, %d ranks here, coordinator %s, logs in %s\n", arguments.cluster.job.c_str(),
+               arguments.cluster.ranks, cluster.coordinator_address().c_str(), cluster.logs().c_str());
+  auto process = ForegroundProcess::Start(training, cluster.Environment());
+  if (!process.ok()) {
+    ReportError(context, process.status());
+    return kNoProgram;
+  }
+  std::optional<int> status;
+  while (!status.has_value()) {
+    status = process->Follow(kTendInterval);
+    for (const std::string& said : cluster.Tend()) std::fprintf(stderr, "cairn: %s\n", said.c_str());
+  }
+  // Saves that are staged go on without their trainers.
+  const absl::Time deadline = Clock::Real().SteadyNow() + drain_timeout;
+  bool gave_up = false;
+  cluster.Drain([&] {
+    gave_up = gave_up || process->Interrupted() || Clock::Real().SteadyNow() >= deadline;
+    return gave_up;
+  });
+  if (gave_up) std::fprintf(stderr, "cairn: ended before all saves that were staged had their verdict\n");
+  return *status;
+}
+
+}  // namespace
+
+Command AddRunCommand(Command app, CommandContext& context, const std::vector<std::string>& training) {
+  auto arguments = std::make_shared<Arguments>();
+  Command command = app.AddCommand(
+      "run", "Runs a training command, such as torchrun, with a coordinator and the agents of its ranks beside it");
+  AddLocalClusterOptions(command, arguments->cluster);
+  command
+      .AddOption("--ranks", arguments->ranks,
+                 "Number of ranks on this machine (default: torchrun's --nproc-per-node, else 1)")
+      .Between(1, 4096);
+  command
+      .AddOption("--drain-timeout", arguments->drain_timeout,
+                 "How long saves that are staged may take after the training command has ended")
+      .ShowDefault();
+  command.Footer(
+      "Examples:\n"
+      "  cairn run --root /checkpoints -- torchrun --nproc-per-node 4 train.py\n"
+      "  cairn run --root /checkpoints --ranks 2 --nodes 2 --node-rank 0 --host 10.0.0.1 \\\n"
+      "      --coordinator 10.0.0.1:7420 --token-file /shared/token -- torchrun --nnodes 2 ... train.py\n"
+      "The command finds its agents by CAIRN_AGENT, which it gets in its environment. Signals are handed on to it. "
+      "What\n"
+      "Cairn started beside it is started again if it ends, and ends after the command. Logs stay in the directory "
+      "that\n"
+      "is printed.\n"
+      "Exit status: that of the training command (128 + N if signal N ended it), 127 if it cannot be started; 1, 2, 3\n"
+      "or 130 if Cairn's own processes did not start.");
+  command.Action([arguments, &context, &training] {
+    const absl::StatusOr<int> status = Run(context, *arguments, training);
+    context.exit_status = status.ok() ? *status : ReportError(context, status.status());
+  });
+  return command;
+}
+
+}  // namespace cairn::cli

@@ -1,0 +1,99 @@
+#include "cli/run_directory.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/digest.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+
+namespace cairn::cli {
+namespace {
+
+// The longest path below the directory is "/rank4095/descriptors.sock".
+constexpr size_t kLongestPath = sizeof(sockaddr_un::sun_path) - 1 - 26;
+
+absl::Status Fault(const std::string& path, absl::string_view why, const std::string& next = "") {
+  ErrorMetadata metadata = {{"directory", path}};
+  if (!next.empty()) metadata.emplace_back("next", next);
+  return MakeError(Reason::kSocketDirectory, absl::StrCat(path, ": ", why), metadata);
+}
+
+absl::Status MakePrivate(const std::string& path) {
+  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+    return Fault(path, absl::StrCat("it cannot be made: ", std::generic_category().message(errno)));
+  }
+  struct stat info;
+  if (lstat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) return Fault(path, "it is no directory");
+  if (info.st_uid != geteuid()) return Fault(path, absl::StrCat("it belongs to user ", info.st_uid));
+  if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0) return Fault(path, "others may write to it: chmod go-w it");
+  return absl::OkStatus();
+}
+
+struct flock WholeFile() {
+  struct flock lock = {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  return lock;
+}
+
+std::string LockOf(const std::string& path) { return path + "/lock"; }
+
+}  // namespace
+
+std::string RunDirectory::PathOf(const std::string& job) {
+  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
+  const std::string base = runtime != nullptr && runtime[0] == '/' && access(runtime, W_OK) == 0 ? runtime : "/tmp";
+  const std::string prefix = absl::StrCat(base, "/cairn-", geteuid(), "/up-");
+  const bool fits = prefix.size() + job.size() <= kLongestPath && job.find('/') == std::string::npos;
+  return prefix + (fits ? job : DigestHex(Digest(job)).substr(0, 16));
+}
+
+absl::StatusOr<std::unique_ptr<RunDirectory>> RunDirectory::Take(const std::string& path) {
+  if (path.size() > kLongestPath || path.empty() || path[0] != '/') {
+    return Fault(path,
+                 absl::StrCat("the directory of sockets is an absolute path of at most ", kLongestPath, " bytes"));
+  }
+  const std::string parent = path.substr(0, path.rfind('/'));
+  if (!parent.empty() && access(parent.c_str(), F_OK) != 0) CAIRN_RETURN_IF_ERROR(MakePrivate(parent));
+  CAIRN_RETURN_IF_ERROR(MakePrivate(path));
+  UniqueFd fd(::open(LockOf(path).c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!fd.valid()) return Fault(path, absl::StrCat("its lock: ", std::generic_category().message(errno)));
+  struct flock lock = WholeFile();
+  if (fcntl(fd.get(), F_SETLK, &lock) != 0) {
+    const auto holder = HolderOf(path);
+    return Fault(path,
+                 absl::StrCat("another `cairn up` or `cairn run` of the job holds it",
+                              holder.has_value() ? absl::StrCat(", process ", *holder) : ""),
+                 "End that one (`cairn down --job JOB` does so), or give this one another --job.");
+  }
+  return std::unique_ptr<RunDirectory>(new RunDirectory(path, std::move(fd)));
+}
+
+std::optional<pid_t> RunDirectory::HolderOf(const std::string& path) {
+  const UniqueFd fd(::open(LockOf(path).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+  struct flock lock = WholeFile();
+  if (!fd.valid() || fcntl(fd.get(), F_GETLK, &lock) != 0 || lock.l_type == F_UNLCK) return std::nullopt;
+  return lock.l_pid;
+}
+
+std::string RunDirectory::SocketDirectory(int rank) const { return absl::StrCat(path_, "/rank", rank); }
+
+std::string RunDirectory::AgentPattern() const { return absl::StrCat("unix:", path_, "/rank{rank}/agent.sock"); }
+
+std::string RunDirectory::NewLog(const std::string& name) const {
+  const std::string log = absl::StrCat(path_, "/", name, ".log");
+  (void)std::rename(log.c_str(), (log + ".1").c_str());  // there may be none
+  return log;
+}
+
+}  // namespace cairn::cli

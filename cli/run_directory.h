@@ -1,0 +1,47 @@
+// The directory of the processes that `cairn up` and `cairn run` start for one job of this user.
+#ifndef CAIRN_CLI_RUN_DIRECTORY_H_
+#define CAIRN_CLI_RUN_DIRECTORY_H_
+
+#include <sys/types.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/file/unique_fd.h"
+
+namespace cairn::cli {
+
+// Holds the directory while the processes run. It stays afterwards, because it has their logs: `NAME.log`, and
+// `NAME.log.1` of the run before. `rankN/agent.sock` is the agent of rank N. Only this user can use it.
+class RunDirectory {
+ public:
+  // Returns "<XDG_RUNTIME_DIR or /tmp>/cairn-<uid>/up-<job>". A name with '/', or one that would make the paths of
+  // sockets too long, is replaced by its hash.
+  static std::string PathOf(const std::string& job);
+
+  // Takes the directory, and makes it if it is missing. FAILED_PRECONDITION (SOCKET_DIRECTORY): it belongs to another
+  // user, cannot be made, is too long for sockets, or another command holds it.
+  static absl::StatusOr<std::unique_ptr<RunDirectory>> Take(const std::string& path);
+
+  // Returns the process that holds the directory; nothing if none does.
+  static std::optional<pid_t> HolderOf(const std::string& path);
+
+  const std::string& path() const { return path_; }
+  std::string SocketDirectory(int rank) const;
+  // Returns where trainers find their agents, with "{rank}" in place of the rank.
+  std::string AgentPattern() const;
+  // Returns the path of a log to write to. What the last run wrote is kept as "NAME.log.1".
+  std::string NewLog(const std::string& name) const;
+
+ private:
+  RunDirectory(std::string path, UniqueFd lock) : path_(std::move(path)), lock_(std::move(lock)) {}
+
+  const std::string path_;
+  const UniqueFd lock_;
+};
+
+}  // namespace cairn::cli
+
+#endif  // CAIRN_CLI_RUN_DIRECTORY_H_

@@ -1,0 +1,119 @@
+"""Finds the address of the agent beside this process, from what launchers leave in the environment."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+import re
+from collections.abc import Mapping
+
+from cairn._errors import Error
+
+# The rank within the job, as torchrun, srun, Open MPI and other PMI launchers give it, first come first served. Where
+# only LOCAL_RANK is known, the job has one machine.
+_RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "LOCAL_RANK")
+_LOCAL_RANK = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
+_FIELD = re.compile(r"\{(\w*)\}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """An agent's address.
+
+    Attributes:
+      rank: the rank whose agent must be there; None if the address was not chosen by rank.
+      variable: the variable that gave the rank.
+    """
+
+    address: str
+    rank: int | None = None
+    variable: str = ""
+
+    def check(self, rank: int, job: str) -> None:
+        """Raises RANK_CONFLICT if the agent that was found there is that of another rank."""
+        if self.rank is not None and rank != self.rank:
+            raise Error("RANK_CONFLICT", f"the agent at {self.address} is that of rank {rank} of job {job}, and this "
+                        f"process has {self.variable}={self.rank}",
+                        {"job": job, "rank": str(self.rank),
+                         "next": "Let CAIRN_AGENT name the agent of this rank, for example by {rank} in its path."})
+
+
+def find(environment: Mapping[str, str] = os.environ) -> Found:
+    """Returns the address by CAIRN_AGENT, or where agents without --socket-directory have their sockets.
+
+    CAIRN_AGENT is an address, an address with "{rank}" or "{local_rank}" in it, or a directory: then the agent is
+    rank<N>/agent.sock or <N>/agent.sock below it, or the only one, agent.sock.
+
+    Raises:
+      Error: AGENT_UNREACHABLE (no address can be told, or no socket is in the directory), BAD_REQUEST (a rank is no
+        number).
+    """
+    given = environment.get("CAIRN_AGENT", "")
+    if not given:
+        return _by_default(environment)
+    path = given.removeprefix("unix://").removeprefix("unix:")
+    if "{" in given:
+        return _filled(given, environment)
+    if (given.startswith(("/", "unix:"))) and os.path.isdir(path):
+        return _in_directory(pathlib.Path(path), environment)
+    return Found(given)
+
+
+def _number(environment: Mapping[str, str], variables: tuple[str, ...]) -> tuple[int, str] | None:
+    for variable in variables:
+        text = environment.get(variable, "")
+        if not text:
+            continue
+        if not text.isascii() or not text.isdigit():
+            raise Error("BAD_REQUEST", f"{variable}={text} is no rank")
+        return int(text), variable
+    return None
+
+
+def _filled(pattern: str, environment: Mapping[str, str]) -> Found:
+    rank, variable = None, ""
+    numbers = {}
+    for field in set(_FIELD.findall(pattern)):
+        variables = {"rank": _RANK, "local_rank": _LOCAL_RANK}.get(field)
+        if variables is None:
+            raise Error("BAD_REQUEST", f"CAIRN_AGENT={pattern}: {{{field}}} is neither {{rank}} nor {{local_rank}}")
+        number = _number(environment, variables)
+        if number is None:
+            raise Error("AGENT_UNREACHABLE", f"CAIRN_AGENT={pattern}, and this process has no rank: none of "
+                        f"{', '.join(variables)} is set",
+                        {"next": "Start it by a launcher such as torchrun or srun, or set RANK."})
+        numbers[field] = str(number[0])
+        if field == "rank":
+            rank, variable = number
+    return Found(_FIELD.sub(lambda field: numbers[field[1]], pattern), rank, variable)
+
+
+def _in_directory(directory: pathlib.Path, environment: Mapping[str, str]) -> Found:
+    number = _number(environment, _RANK)
+    looked = []
+    if number is not None:
+        looked = [directory / f"rank{number[0]}" / "agent.sock", directory / str(number[0]) / "agent.sock"]
+        for socket in looked:
+            if socket.exists():
+                return Found(f"unix:{socket}", *number)
+    only = directory / "agent.sock"
+    if only.exists():
+        return Found(f"unix:{only}")
+    whose = f" of rank {number[0]} ({number[1]})" if number is not None else "; this process has no rank (RANK)"
+    raise Error("AGENT_UNREACHABLE", f"CAIRN_AGENT={directory} is a directory without the socket of an agent{whose}: "
+                f"nothing is at {', '.join(map(str, [*looked, only]))}")
+
+
+def _by_default(environment: Mapping[str, str]) -> Found:
+    """Returns the socket in the agent's default directory (DefaultSocketDirectory of agent/sockets)."""
+    number = _number(environment, _RANK)
+    job = environment.get("CAIRN_JOB", "")
+    if number is None or not job:
+        raise Error("AGENT_UNREACHABLE", "no agent's address: give one to cairn.connect or set CAIRN_AGENT",
+                    {"next": "Start the training by `cairn run`, which sets it; `cairn up` prints it. With CAIRN_JOB "
+                     "and RANK an agent without --socket-directory is found, too."})
+    runtime = environment.get("XDG_RUNTIME_DIR", "")
+    base = runtime if runtime.startswith("/") and os.access(runtime, os.W_OK) else "/tmp"
+    name = f"{job.replace('/', '_')}-{number[0]}"
+    return Found(f"unix:{base}/cairn-{os.geteuid()}/{name}/agent.sock", *number)

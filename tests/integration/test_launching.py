@@ -1,0 +1,183 @@
+"""Tests `cairn run`, `cairn up --detach` and `cairn down`: what they start, what they hand on, what survives."""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+
+import pytest
+
+import cairn
+from testing.ranks import until
+
+PATHS = os.pathsep.join([str(pathlib.Path(cairn.__file__).parents[1]), str(pathlib.Path(__file__).parents[1])])
+CAIRN = str(cairn.local.binary("cairn"))
+
+# A launcher as torchrun is one: a process for each rank, which knows its rank by RANK.
+LAUNCHER = """
+import os, subprocess, sys
+ranks = [subprocess.Popen([sys.executable, *sys.argv[2:]], env={**os.environ, "RANK": str(rank)})
+         for rank in range(int(sys.argv[1]))]
+sys.exit(max(rank.wait() for rank in ranks))
+"""
+
+TRAINER = """
+import sys
+import numpy as np
+import cairn
+client = cairn.connect()
+saving = client.save(int(sys.argv[1]), {"w": cairn.Shard(np.full(1024, client.rank), (2048,), (1024 * client.rank,))})
+saving.wait()
+"""
+
+
+@pytest.fixture
+def runtime(monkeypatch):
+    """The runtime directory of a user who runs nothing else."""
+    directory = tempfile.mkdtemp(prefix="cairn-run-")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", directory)
+    monkeypatch.setenv("PYTHONPATH", PATHS)
+    yield pathlib.Path(directory)
+    subprocess.run([CAIRN, "down"], capture_output=True, check=False)
+    shutil.rmtree(directory)
+
+
+@pytest.fixture
+def scripts(tmp_path):
+    (tmp_path / "launch.py").write_text(LAUNCHER)
+    (tmp_path / "train.py").write_text(TRAINER)
+    return tmp_path
+
+
+def run(*arguments: str, **options) -> subprocess.CompletedProcess:
+    return subprocess.run([CAIRN, *arguments], capture_output=True, text=True, check=False, timeout=120,
+                          stdin=subprocess.DEVNULL, **options)
+
+
+def committed(root) -> list[int]:
+    listed = run("--format=json", "list", "train", f"--root={root}")
+    return [step["step"] for step in json.loads(listed.stdout)["checkpoints"]]
+
+
+def services(log_directory: pathlib.Path) -> dict[str, int]:
+    """Returns the processes whose standard error is a log of this directory, by the log's name."""
+    found = {}
+    for process in pathlib.Path("/proc").iterdir():
+        try:
+            log = pathlib.Path(os.readlink(process / "fd" / "2"))
+        except OSError:
+            continue
+        if log.parent == log_directory and process.name.isdigit():
+            found[log.stem] = int(process.name)
+    return found
+
+
+def test_run_gives_every_rank_its_agent_and_ends_with_the_command(runtime, scripts):
+    root = scripts / "checkpoints"
+    done = run("run", f"--root={root}", "--ranks=2", "--", sys.executable, str(scripts / "launch.py"), "2",
+               str(scripts / "train.py"), "5")
+    assert done.returncode == 0, done.stderr
+    assert committed(root) == [5]
+    logs = pathlib.Path(re.search(r"logs in (\S+)", done.stderr)[1])
+    assert {log.name for log in logs.glob("*.log")} == {"coordinator.log", "rank0.log", "rank1.log"}
+    assert not services(logs), "what it started has ended"
+    again = run("run", f"--root={root}", "--ranks=2", "--", sys.executable, str(scripts / "launch.py"), "2",
+                str(scripts / "train.py"), "6")
+    assert again.returncode == 0 and committed(root) == [5, 6]
+    assert (logs / "rank0.log.1").exists(), "the log of the run before"
+
+
+def test_run_with_torchrun_takes_the_number_of_ranks_from_it(runtime, scripts):
+    pytest.importorskip("torch.distributed.run")
+    root = scripts / "checkpoints"
+    done = run("run", f"--root={root}", "--", sys.executable, "-m", "torch.distributed.run", "--standalone",
+               "--nproc-per-node=2", str(scripts / "train.py"), "3")
+    assert done.returncode == 0, done.stderr
+    assert committed(root) == [3]
+
+
+@pytest.mark.parametrize(("script", "status"), [("exit 42", 42), ("kill -KILL $$", 128 + signal.SIGKILL)])
+def test_run_hands_on_the_exit_status(runtime, tmp_path, script, status):
+    assert run("run", f"--root={tmp_path}", "--", "sh", "-c", script).returncode == status
+
+
+def test_run_of_no_program_says_so(runtime, tmp_path):
+    done = run("run", f"--root={tmp_path}", "--", "/no/such/program")
+    assert done.returncode == 127 and "/no/such/program" in done.stderr
+    done = run("run", f"--root={tmp_path}")
+    assert done.returncode == 1 and "behind --" in done.stderr
+
+
+def test_run_hands_on_signals_and_passes_no_token_in_arguments(runtime, tmp_path):
+    token = "0123456789abcdef0123456789abcdef"
+    (tmp_path / "token").write_text(token + "\n")
+    (tmp_path / "token").chmod(0o600)
+    script = f"trap 'exit 9' TERM; echo $CAIRN_AGENT $CAIRN_TOKEN_FILE > {tmp_path}/ready; while :; do sleep 0.05; done"
+    running = subprocess.Popen([CAIRN, "run", f"--root={tmp_path}", f"--token-file={tmp_path}/token", "--", "sh", "-c",
+                                script], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    until(lambda: (tmp_path / "ready").exists() and (tmp_path / "ready").read_text())
+    agent, token_file = (tmp_path / "ready").read_text().split()
+    assert agent.endswith("/rank{rank}/agent.sock") and token_file == str(tmp_path / "token")
+    logs = pathlib.Path(re.search(r"logs in (\S+)", running.stderr.readline())[1])
+    processes = services(logs)
+    assert set(processes) == {"coordinator", "rank0"}
+    for process in [running.pid, *processes.values()]:
+        for file in ("cmdline", "environ"):
+            assert token not in pathlib.Path(f"/proc/{process}/{file}").read_text(), file
+    running.send_signal(signal.SIGTERM)
+    running.communicate(timeout=60)
+    assert running.returncode == 9
+    assert not services(logs)
+
+
+@pytest.mark.parametrize("killed", ["coordinator", "rank1"])
+def test_dead_service_is_started_again_and_saves_go_on(runtime, scripts, killed):
+    root = scripts / "checkpoints"
+    (scripts / "train.py").write_text(TRAINER.replace("saving = ", textwrap.dedent("""
+        import pathlib, time
+        go = pathlib.Path(sys.argv[2])
+        go.with_suffix(f".{client.rank}").touch()
+        while not go.exists():
+            time.sleep(0.01)
+        saving = """)))
+    running = subprocess.Popen(
+        [CAIRN, "run", f"--root={root}", "--ranks=2", "--", sys.executable, str(scripts / "launch.py"), "2",
+         str(scripts / "train.py"), "5", str(scripts / "go")], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        text=True)
+    logs = pathlib.Path(re.search(r"logs in (\S+)", running.stderr.readline())[1])
+    until(lambda: (scripts / "go.0").exists() and (scripts / "go.1").exists(), text="trainers")
+    os.kill(services(logs)[killed], signal.SIGKILL)
+    said = running.stderr.readline()
+    assert "ended with signal 9; it is started again" in said, said
+    (scripts / "go").touch()
+    _, errors = running.communicate(timeout=120)
+    assert running.returncode == 0, errors
+    assert committed(root) == [5]
+
+
+def test_up_detached_serves_until_down(runtime, scripts):
+    root = scripts / "checkpoints"
+    started = run("up", "--ranks=2", f"--root={root}", "--job=train", "--detach")
+    assert started.returncode == 0, started.stderr
+    environment = dict(re.findall(r"^export (\w+)='(.*)'$", started.stdout, re.MULTILINE))
+    assert environment["CAIRN_JOB"] == "train"
+    second = run("up", "--ranks=2", f"--root={root}", "--job=train", "--detach")
+    assert second.returncode == 1 and "SOCKET_DIRECTORY" in second.stderr and "cairn down" in second.stderr
+    trained = subprocess.run([sys.executable, str(scripts / "launch.py"), "2", str(scripts / "train.py"), "8"],
+                             env={**os.environ, **environment}, capture_output=True, text=True, check=False)
+    assert trained.returncode == 0, trained.stderr
+    assert run("down", "--job=train").returncode == 0
+    assert committed(root) == [8]
+    again = run("down", "--job=train")
+    assert again.returncode == 1 and "no `cairn up` of job train runs here" in again.stderr
+
+
+def test_up_detached_that_cannot_start_says_why(runtime, tmp_path):
+    done = run("up", "--ranks=1", f"--root={tmp_path}", "--detach", "--agent-flag=--memory-budget=plenty")
+    assert done.returncode == 1 and "BAD_QUANTITY: the agent of rank 0 ended with exit status 2" in done.stderr

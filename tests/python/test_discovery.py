@@ -1,0 +1,81 @@
+"""Tests which agent a process finds by what launchers leave in its environment."""
+
+import os
+import pathlib
+import tempfile
+
+import pytest
+
+import cairn
+from cairn import _discovery
+from testing.fake_agent import FakeAgent
+
+
+def find(**environment: str) -> str:
+    return _discovery.find(environment).address
+
+
+def test_address_is_taken_as_it_is():
+    assert find(CAIRN_AGENT="10.0.0.1:7") == "10.0.0.1:7"
+    assert find(CAIRN_AGENT="unix:/nowhere/agent.sock", RANK="3") == "unix:/nowhere/agent.sock"
+
+
+@pytest.mark.parametrize("variable", ["RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "LOCAL_RANK"])
+def test_pattern_gets_the_rank_of_every_launcher(variable):
+    found = _discovery.find({"CAIRN_AGENT": "unix:/run/rank{rank}/agent.sock", variable: "12"})
+    assert (found.address, found.rank, found.variable) == ("unix:/run/rank12/agent.sock", 12, variable)
+
+
+def test_pattern_prefers_the_global_rank_and_knows_the_local_one():
+    environment = {"RANK": "9", "LOCAL_RANK": "1", "SLURM_PROCID": "0"}
+    assert find(CAIRN_AGENT="/run/{rank}/{local_rank}", **environment) == "/run/9/1"
+    assert _discovery.find({"CAIRN_AGENT": "/run/{local_rank}", **environment}).rank is None, "not the rank of the job"
+
+
+@pytest.mark.parametrize(("environment", "reason", "text"), [
+    ({"CAIRN_AGENT": "/run/{rank}"}, "AGENT_UNREACHABLE", "RANK, SLURM_PROCID"),
+    ({"CAIRN_AGENT": "/run/{node}", "RANK": "1"}, "BAD_REQUEST", "{node} is neither"),
+    ({"CAIRN_AGENT": "/run/{rank}", "RANK": "-1"}, "BAD_REQUEST", "RANK=-1 is no rank"),
+    ({}, "AGENT_UNREACHABLE", "CAIRN_AGENT"),
+    ({"RANK": "1"}, "AGENT_UNREACHABLE", "cairn run"),
+])
+def test_what_is_missing_is_said(environment, reason, text):
+    with pytest.raises(cairn.Error) as caught:
+        _discovery.find(environment)
+    assert caught.value.reason == reason and text in str(caught.value)
+
+
+def test_directory_has_the_agent_of_each_rank_or_the_only_one(tmp_path):
+    for name in ("rank0", "1"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "agent.sock").touch()
+    assert find(CAIRN_AGENT=str(tmp_path), RANK="0") == f"unix:{tmp_path}/rank0/agent.sock"
+    assert find(CAIRN_AGENT=f"unix:{tmp_path}", RANK="1") == f"unix:{tmp_path}/1/agent.sock"
+    with pytest.raises(cairn.Error, match=r"of rank 2 \(RANK\).*rank2/agent.sock"):
+        find(CAIRN_AGENT=str(tmp_path), RANK="2")
+    (tmp_path / "agent.sock").touch()
+    assert find(CAIRN_AGENT=str(tmp_path), RANK="2") == f"unix:{tmp_path}/agent.sock", "the sidecar of a pod"
+
+
+def test_without_an_address_the_agents_default_directory_is_used(tmp_path):
+    assert find(CAIRN_JOB="team/llm", RANK="4", XDG_RUNTIME_DIR=str(tmp_path)) == (
+        f"unix:{tmp_path}/cairn-{os.geteuid()}/team_llm-4/agent.sock")
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_agent_of_another_rank_is_refused(monkeypatch, rank):
+    with tempfile.TemporaryDirectory(prefix="cairn-") as base:  # a short path, for sockets
+        (pathlib.Path(base) / "rank1").mkdir()
+        agent = FakeAgent(pathlib.Path(base) / "rank1", rank=rank, world_size=2)
+        monkeypatch.setenv("CAIRN_AGENT", base)
+        monkeypatch.setenv("RANK", "1")
+        try:
+            if rank == 1:
+                with cairn.connect() as client:
+                    assert client.rank == 1
+                return
+            with pytest.raises(cairn.Error, match="is that of rank 0 of job demo, and this process has RANK=1") as said:
+                cairn.connect()
+            assert said.value.reason == "RANK_CONFLICT"
+        finally:
+            agent.close()
