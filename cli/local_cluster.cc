@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <filesystem>
 #include <utility>
@@ -110,7 +111,12 @@ absl::Status LocalCluster::Start() {
   }
   std::error_code error;
   std::filesystem::create_directories(options_.root, error);
-  if (error) return ErrnoError(error.value(), "mkdir", options_.root);
+  if (error) {
+    // No file is missing: below /proc, for example, no directory can be made.
+    const int number = error.value();
+    return number == ENOENT ? ErrnoError(Reason::kStorageReadOnly, number, "mkdir", options_.root)
+                            : ErrnoError(number, "mkdir", options_.root);
+  }
   const std::string& directory = options_.run_directory;
   CAIRN_ASSIGN_OR_RETURN(
       directory_, RunDirectory::Take(directory.empty() ? RunDirectory::PathOf(options_.job) : Absolute(directory)));

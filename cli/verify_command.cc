@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "cli/fault_view.h"
 #include "cli/interrupt.h"
@@ -42,7 +43,16 @@ nlohmann::ordered_json ReportToJson(const Manifest& manifest, const VerifyReport
 absl::Status Verify(CommandContext& context, const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(arguments.name));
   CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(arguments.root, false));
-  CAIRN_ASSIGN_OR_RETURN(const Manifest manifest, CheckpointStore(*storage).ReadManifest(name.job, name.step));
+  // The reason's own advice may be this command.
+  const std::string next =
+      absl::StrCat("Load an earlier step: `cairn list ", name.job, " --root ", storage->root(),
+                   " --check` shows whose files are whole. Files cannot be repaired, only be put back from a copy.");
+  const auto read = CheckpointStore(*storage).ReadManifest(name.job, name.step);
+  if (absl::StrContains(NextActionOf(read.status()), "cairn verify")) {
+    return WithMetadata(read.status(), {{"next", next}});
+  }
+  CAIRN_RETURN_IF_ERROR(read.status());
+  const Manifest& manifest = *read;
   std::atomic<uint64_t> done = 0;
   VerifyOptions options;
   options.threads = arguments.threads;
@@ -73,12 +83,9 @@ absl::Status Verify(CommandContext& context, const Arguments& arguments) {
   }
   FaultTable(report).Print(stdout);
   const VerifyFault& first = report.faults.front();
-  const std::string next =
-      absl::StrCat("Load an earlier step: `cairn list ", manifest.job, " --root ", storage->root(),
-                   " --check` shows whose files are whole. Files cannot be repaired, only be put back from a copy.");
   return MakeError(first.reason,
                    absl::StrCat(manifest.job, "@", manifest.step, " has ", report.faults_in_all,
-                                " faults; the first: ", first.message),
+                                report.faults_in_all == 1 ? " fault: " : " faults; the first: ", first.message),
                    {{"job", manifest.job},
                     {"step", absl::StrCat(manifest.step)},
                     {"file", first.file},

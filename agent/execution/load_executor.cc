@@ -188,11 +188,10 @@ void LoadExecutor::Begin(const action::StartRead& order) {
   }
   if (order.source == nullptr) {
     if (const absl::Status proven = context_.root.Check(); !proven.ok()) {
-      return Fail(load.number,
-                  Annotate(proven, absl::StrCat("rank ", context_.options.rank, " on ", context_.options.node)));
+      return Fail(load.number, Annotate(proven, absl::StrCat("on ", context_.options.node)));
     }
     auto reader = MakeReader(order);
-    if (!reader.ok()) return Fail(load.number, Annotate(reader.status(), absl::StrCat("rank ", context_.options.rank)));
+    if (!reader.ok()) return Fail(load.number, reader.status());
     load.source = *std::move(reader);
   } else if (const absl::Status made = MakeSource(order, load); !made.ok()) {
     if (load.writable_id != 0) context_.descriptors.Withdraw(load.writable_id);

@@ -6,6 +6,13 @@
 #include "coordinator/load/load.h"
 
 namespace cairn {
+namespace {
+
+// Ranks call a load within seconds of each other. For one that does not, the others may wait until the phase timeout,
+// so people are told much earlier whom they wait for.
+constexpr absl::Duration kNoteAfter = absl::Seconds(2);
+
+}  // namespace
 
 v1::LoadOrder Load::OrderFor(const v1::LoadState& state) const {
   v1::LoadOrder order;
@@ -81,7 +88,9 @@ v1::Load Load::View(const JobContext& context) const {
     SetDuration(idle, *progress.mutable_idle());
     progress.set_late(idle > context.options.phase_timeout / 2 &&
                       std::binary_search(awaited.begin(), awaited.end(), index));
-    if (progress.late()) progress.set_note(NamedRanks({index}, context).front().detail);
+    if (progress.late() || (!rank.begun && idle >= kNoteAfter)) {
+      progress.set_note(NamedRanks({index}, context).front().detail);
+    }
     if (const Member* member = context.members.Find(index); member != nullptr) progress.set_node(member->node);
   }
   return view;

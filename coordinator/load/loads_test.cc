@@ -188,6 +188,20 @@ TEST_F(LoadsTest, View_RankIsIdle_TellsHowLongWithFractionsOfASecond) {
   EXPECT_EQ(DurationOf(view.loads(0).ranks(0).idle()), absl::Milliseconds(1500));
 }
 
+// One trainer was restarted and loads, and the others go on training.
+TEST_F(LoadsTest, View_RankDoesNotCallTheLoad_IsNamedWithinSeconds) {
+  Report(1, Trainer(1));
+  Report(0, Call(0, 1));
+  Pass(absl::Seconds(1));
+  EXPECT_EQ(job().View(At()).loads(0).ranks(1).note(), "") << "it may be about to call it";
+  Pass(absl::Seconds(2));
+  const v1::Job view = job().View(At());
+  EXPECT_EQ(view.loads(0).ranks(1).note(),
+            "no progress for 3s, its trainer has not begun the load, agent last heard 3s ago");
+  EXPECT_FALSE(view.loads(0).ranks(1).late());
+  EXPECT_EQ(view.loads(0).ranks(0).note(), "") << "it waits for the other one";
+}
+
 TEST_F(LoadsTest, Load_CallTimedOutAlone_EndsAtOnceAndTheNextOnesMeet) {
   Report(1, Trainer(1));
   Report(0, Call(0, 1));

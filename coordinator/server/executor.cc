@@ -170,12 +170,14 @@ absl::StatusOr<PlannedLoad> Executor::Plan(const std::string& job, const PlanLoa
   };
   if (action.strict && !plan.missing().empty()) {
     return fault(Reason::kMissingNames, plan.missing(),
-                 absl::StrCat("lacks ", plan.missing().size(), " names that the target wants",
+                 absl::StrCat("lacks ", plan.missing().size(), plan.missing().size() == 1 ? " name" : " names",
+                              " that the target wants",
                               wish.mapping != nullptr ? " (the statement '_ -> NAME' keeps one as it is)" : ""));
   }
   if (action.strict && !plan.unexpected().empty()) {
     return fault(Reason::kUnexpectedNames, plan.unexpected(),
-                 absl::StrCat("has ", plan.unexpected().size(), " tensors that the target does not want",
+                 absl::StrCat("has ", plan.unexpected().size(), plan.unexpected().size() == 1 ? " tensor" : " tensors",
+                              " that the target does not want",
                               wish.mapping != nullptr ? " (the statement 'NAME -> _' leaves one out)" : ""));
   }
   planned.plan_digest = plan.digest();

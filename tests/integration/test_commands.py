@@ -211,12 +211,22 @@ def test_status_shows_the_last_failure_and_the_last_commit(tmp_path):
         status = command_json("status", "demo", address)
         assert (status["step"], status["state"], status["last_committed"]["step"]) == (2, "ABORTED", 1)
         # A request that no rank ever began fails too.
+        trainers = [cluster.connect(rank) for rank in range(2)]
         command("save", "demo", address, "--timeout=1s", expect=1)
         status = command_json("status", "demo", address)
         assert status["state"] == "ABORTED" and status["error"]["reason"] != "REPLICA_MISMATCH", status
         assert status["last_committed"]["step"] == 1
+        for trainer in trainers:
+            trainer.close()
         table = command("status", "demo", address).stdout
         assert status["error"]["reason"] in table and "latest committed: demo@1, " in table and "next: " in table, table
+
+
+def test_save_without_any_trainer_is_refused_with_what_is_missing(tmp_path):
+    with cairn.local.Cluster(ranks=2, root=tmp_path) as cluster:
+        said = command("save", "demo", f"--coordinator={cluster.coordinator.address}", expect=1).stderr
+        assert "STEP_REFUSED: demo: no training process is attached to any of its 2 agents" in said, said
+        assert "next: Start the training processes" in said and "`cairn status demo`" in said, said
 
 
 def test_status_says_why_a_load_failed_and_whose_agent_is_missing(tmp_path):

@@ -383,6 +383,8 @@ def test_other_mistakes_are_refused(client):
             client.load({"w": np.zeros(2)}, mapping=mapping)
     with pytest.raises(cairn.Error, match="INPUT_UNREADABLE"):
         client.load({"w": np.zeros(2)}, mapping=pathlib.Path("absent.aoa"))
+    with pytest.raises(cairn.Error, match=r"INPUT_UNREADABLE.*no file is at that path"):
+        client.load({"w": np.zeros(2)}, mapping="mappings/absent.aoa")
     with pytest.raises(cairn.Error, match=r"BAD_REQUEST.*give pathlib\.Path"):
         client.load({"w": np.zeros(2)}, mapping=__file__)
     with pytest.raises(cairn.Error, match="BAD_REQUEST"):
