@@ -43,10 +43,9 @@ void Put(const DeviceOutcome& outcome, const Handle& handle, CairnDeviceOutcome*
 int64_t Read(bool to_host, const CairnCopy* copies, int64_t count, const int64_t* dimensions, const uint64_t* streams,
              bool with_target, std::vector<StagedCopy>& to) {
   for (int64_t i = 0; i < count; ++i) {
-    CairnCopy row = copies[i];
+    const CairnCopy& row = copies[i];
     const uint64_t device = reinterpret_cast<uint64_t>(to_host ? row.source : row.target) +
                             static_cast<uint64_t>(to_host ? row.source_offset : row.target_offset);
-    (to_host ? row.source_bytes : row.target_bytes) = -1;
     std::optional<cairn::Walk> walk = cairn::ResolveWalk(row, dimensions, with_target);
     if (!walk) return i;
     for (const cairn::TiledCopy::Dimension& d : walk->dimensions) {

@@ -8,8 +8,8 @@
 
 extern "C" {
 
-// As DeviceOutcome. Texts are cut to fit and end with a zero. `unsound` copies have the kind -1: they leave their host
-// memory, have a negative stride on the device, or repeat its elements as targets.
+// As DeviceOutcome. Texts are cut to fit and end with a zero. The kind -1 says that copy `index` is not sound: it
+// leaves its source or target, has a negative stride on the device, or repeats the device's elements as targets.
 struct CairnDeviceOutcome {
   int64_t kind;
   int64_t index;
@@ -34,8 +34,7 @@ void cairn_device_pin(void* staging, int64_t device, void* memory, int64_t bytes
                       struct CairnDeviceOutcome* outcome);
 void cairn_device_unpin(void* staging, void* memory, double seconds, struct CairnDeviceOutcome* outcome);
 
-// Makes copies as cairn_copy does. `to_host` says which side is the device's; the size of that side is not looked at.
-// `streams` has one for each copy.
+// Makes copies as cairn_copy does. `to_host` says which side is the device's. `streams` has one for each copy.
 void cairn_device_copy(void* staging, int64_t to_host, const struct CairnCopy* copies, int64_t count,
                        const int64_t* dimensions, const uint64_t* streams, int64_t threads, double seconds,
                        struct CairnDeviceOutcome* outcome);
