@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,7 @@ class Declared:
 
     Attributes:
       devices: copies the arrays that are on devices.
+      deadline: time.monotonic() by which copies from devices must have ended.
     """
 
     layout: bytes
@@ -55,6 +57,7 @@ class Declared:
     shards: list[DeclaredShard]
     objects: list[DeclaredObject]
     devices: _device.Devices | None = None
+    deadline: float = math.inf
 
     def device_arrays(self) -> list[DeviceArray]:
         return [entry.array for entry in self.shards if isinstance(entry.array, DeviceArray)]

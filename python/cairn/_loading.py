@@ -15,6 +15,8 @@ from cairn._results import DeviceReport, LoadReport
 
 # What the job says about a load that was given up comes within a second, unless the coordinator is away.
 _VERDICT_PATIENCE = 3.0
+# A device that has not given the bytes by then is stalled.
+_LEND_SECONDS = 600.0
 
 
 class Loader:
@@ -76,7 +78,7 @@ class Loader:
             if begun.world_size:  # neither a reshard nor an import
                 known["step"] = str(begun.step)
             if source is not None:
-                self.lend(number, source, begun, timeout)
+                self.lend(number, source, begun)
             data, device = _receiving.receive(agent, self._session.incarnation, number, declared, begun, timeout,
                                               self._session.owner, self._session.lease())
             return begun, _await_end(agent, end, what, timeout), data, device
@@ -89,12 +91,13 @@ class Loader:
                 raise told from None
             raise
 
-    def lend(self, number: int, source: _layout.Declared, begun: _wire.Message, timeout: float) -> None:
+    def lend(self, number: int, source: _layout.Declared, begun: _wire.Message) -> None:
         """Copies what this rank lends in a reshard to where others can read it."""
         reference = begun.source_memory
         memory = _memory.Mapping(reference.descriptor_socket, reference.descriptor_id, reference.bytes,
                                  self._session.owner, writable=True, populate=False)
-        _staging.copy_from_devices(source, begun.source_placements, memory, timeout)
+        source.deadline = time.monotonic() + _LEND_SECONDS
+        _staging.copy_from_devices(source, begun.source_placements, memory)
         _staging.copy_out(source, begun.source_placements, memory)
         self._session.agent.call("CommitSource", _wire.LOCAL_AGENT["CommitSource"].request(
             trainer_incarnation=self._session.incarnation, number=number))

@@ -48,7 +48,8 @@ def receive(agent: _agent.Agent, incarnation: int, number: int, declared: _layou
                     if error.reason == "AGENT_UNREACHABLE":
                         _await_reason(agent, request, lease)
                     raise
-                on_devices = _copy_batch(batch, buffer, targets)
+                _copy_batch(batch, buffer, targets)
+                on_devices = _copies_to_devices(batch, buffer, targets)
                 if len(on_devices):
                     assert declared.devices is not None
                     report = declared.devices.to_devices(on_devices, buffer, timeout).plus(report)
@@ -115,18 +116,29 @@ class _Target:
             self._array[...] = self._packed
 
 
-def _copy_batch(batch: _wire.Message, buffer: _memory.Mapping, targets: list[_Target]) -> _device.DeviceCopyList:
-    """Makes the copies to the host, and returns those to devices."""
+def _copy_batch(batch: _wire.Message, buffer: _memory.Mapping, targets: list[_Target]) -> None:
+    """Makes the copies to the host."""
     copies = _native.CopyList()
-    on_devices = _device.DeviceCopyList()
     for copy in batch.copies:
         if copy.target >= len(targets) or not len(copy.extents) == len(copy.source_strides) == len(copy.target_strides):
             raise Error("INTERNAL", f"the agent's plan copies to item {copy.target} of {len(targets)}")
-        target = targets[copy.target]
-        chosen = copies if target.on_device is None else on_devices
-        chosen.add(buffer.address, buffer.size, copy.source_offset, target.address, target.nbytes, copy.target_offset,
-                   copy.element_bytes, copy.extents, copy.source_strides, copy.target_strides, copy.casts)
-        if target.on_device is not None:
-            on_devices.about(target.name, target.on_device)
+        if targets[copy.target].on_device is None:
+            _add(copies, copy, buffer, targets[copy.target])
     copies.run()
-    return on_devices
+
+
+def _copies_to_devices(batch: _wire.Message, buffer: _memory.Mapping,
+                       targets: list[_Target]) -> _device.DeviceCopyList:
+    """Returns the copies that _copy_batch() leaves out, whose plan it has checked."""
+    copies = _device.DeviceCopyList()
+    for copy in batch.copies:
+        target = targets[copy.target]
+        if target.on_device is not None:
+            _add(copies, copy, buffer, target)
+            copies.about(target.name, target.on_device)
+    return copies
+
+
+def _add(copies: _native.CopyList, copy: _wire.Message, buffer: _memory.Mapping, target: _Target) -> None:
+    copies.add(buffer.address, buffer.size, copy.source_offset, target.address, target.nbytes, copy.target_offset,
+               copy.element_bytes, copy.extents, copy.source_strides, copy.target_strides, copy.casts)

@@ -69,11 +69,11 @@ class Saver:
           holder: lives as long as the Saving: the client, whose session that asks.
         """
         declared = self._declare(state)
-        deadline = started + timeout
+        deadline = declared.deadline = started + timeout
         while True:
             begun, agent = self._begin(step, declared, allow_dropped_names, deadline, timeout)
             try:
-                report = self.stage(declared, begun, deadline)
+                report = self.stage(declared, begun)
                 self._commit(declared, begun, agent, started)
                 return Saving(self, step, begun.save, agent, holder, report)
             except _session.Restarted:
@@ -114,7 +114,7 @@ class Saver:
             time.sleep(pause)
             pause = min(2 * pause, 0.5)
 
-    def stage(self, declared: _layout.Declared, begun: _wire.Message, deadline: float) -> DeviceReport | None:
+    def stage(self, declared: _layout.Declared, begun: _wire.Message) -> DeviceReport | None:
         """Copies everything to its place in the slab. Returns how arrays on devices were copied, if there are any."""
         if not begun.placements:
             return None
@@ -123,9 +123,8 @@ class Saver:
         report = None
         if on_devices:
             # Without prepare() this is where the slab is pinned.
-            self._devices.pin(slab, on_devices, max(deadline - time.monotonic(), 0.0))
-            report = _staging.copy_from_devices(declared, begun.placements, slab,
-                                                max(deadline - time.monotonic(), 0.0))
+            self._devices.pin(slab, on_devices, max(declared.deadline - time.monotonic(), 0.0))
+            report = _staging.copy_from_devices(declared, begun.placements, slab)
         _staging.copy_out(declared, begun.placements, slab)
         return report
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 
 from cairn import _device, _layout, _memory, _native, _wire
@@ -29,8 +30,8 @@ def copy_out(declared: _layout.Declared, placement: Iterable[_wire.Message], mem
     copies.run()
 
 
-def copy_from_devices(declared: _layout.Declared, placement: Iterable[_wire.Message], memory: _memory.Mapping,
-                      timeout: float) -> DeviceReport | None:
+def copy_from_devices(declared: _layout.Declared, placement: Iterable[_wire.Message],
+                      memory: _memory.Mapping) -> DeviceReport | None:
     """Copies items of the layout that are on devices to their places in shared memory. None if there are none.
 
     Raises Error as Devices.to_host.
@@ -44,4 +45,4 @@ def copy_from_devices(declared: _layout.Declared, placement: Iterable[_wire.Mess
     if not len(copies):
         return None
     assert declared.devices is not None
-    return declared.devices.to_host(copies, memory, timeout)
+    return declared.devices.to_host(copies, memory, max(declared.deadline - time.monotonic(), 0.0))
