@@ -259,6 +259,8 @@ absl::StatusOr<v1::PrepareResponse> Session::Prepare(const v1::PrepareRequest& r
   response.set_pending(false);
   response.clear_stalled();
   response.set_slab_bytes(slab_.made()->bytes);
+  response.mutable_slab()->set_descriptor_id(slab_.made()->descriptor_id);
+  response.mutable_slab()->set_bytes(slab_.made()->bytes);
   return response;
 }
 

@@ -52,6 +52,8 @@ TEST_F(SessionTest, Prepare_UntilThereIsAPlanOfItsLayout_WaitsAndThenMakesTheSla
   ASSERT_TRUE(prepared.ok());
   EXPECT_FALSE(prepared->pending());
   EXPECT_GT(prepared->slab_bytes(), 0u);
+  EXPECT_EQ(prepared->slab().bytes(), prepared->slab_bytes());
+  EXPECT_NE(prepared->slab().descriptor_id(), 0u);
   EXPECT_FALSE(Begin(1)->pending()) << "the first save need not ask";
 
   *response.mutable_current_plan_error() = StatusToProto(MakeError(Reason::kShardGap, "a gap"));

@@ -101,7 +101,11 @@ grpc::ServerUnaryReactor* LocalService::Prepare(grpc::CallbackServerContext* con
   kept.mutable_layout()->clear_layout();
   return LongPoll<v1::PrepareRequest, v1::PrepareResponse>(
       agent_.host(), context, std::move(kept), response,
-      [](Session& session, const v1::PrepareRequest& asked, absl::Time) { return session.Prepare(asked); });
+      [path = agent_.descriptor_socket()](Session& session, const v1::PrepareRequest& asked, absl::Time) {
+        auto answer = session.Prepare(asked);
+        if (answer.ok() && answer->has_slab()) answer->mutable_slab()->set_descriptor_socket(path);
+        return answer;
+      });
 }
 
 grpc::ServerUnaryReactor* LocalService::BeginSave(grpc::CallbackServerContext* context,

@@ -200,6 +200,15 @@ constexpr ReasonInfo kTable[] = {
     {Reason::kTimedOut, "TIMED_OUT", absl::StatusCode::kDeadlineExceeded,
      "The caller's own timeout passed; the outcome is unknown.", "`cairn status JOB` says how it goes on."},
     {Reason::kInterrupted, "INTERRUPTED", absl::StatusCode::kCancelled, "The command was interrupted.", "Nothing."},
+    {Reason::kDeviceError, "DEVICE_ERROR", absl::StatusCode::kUnavailable,
+     "A call of the GPU's driver failed, or there is no driver for an array that is on a GPU.",
+     "Look at what the message names. After CUDA_ERROR_ILLEGAL_ADDRESS or a launch failure restart the trainer: its "
+     "context is broken."},
+    {Reason::kDeviceStalled, "DEVICE_STALLED", absl::StatusCode::kDeadlineExceeded,
+     "The GPU's driver did not do a copy, or did not pin memory, in time.",
+     "Save again, with a larger timeout if the GPU is busy; if it goes on, look at the GPU with nvidia-smi and restart "
+     "the "
+     "trainer."},
     {Reason::kInternal, "INTERNAL", absl::StatusCode::kInternal, "A bug in Cairn.", "Report it with the log."},
     {Reason::kMappingSyntax, "MAPPING_SYNTAX", absl::StatusCode::kInvalidArgument,
      "A mapping statement cannot be parsed.", "Correct the statement at the position named."},

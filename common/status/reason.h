@@ -98,6 +98,8 @@ enum class Reason {
   kTransportFailed,
   kTimedOut,
   kInterrupted,
+  kDeviceError,
+  kDeviceStalled,
   kInternal,
   // Mappings (AOA).
   kMappingSyntax,

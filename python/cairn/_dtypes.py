@@ -7,6 +7,7 @@ from typing import Any
 import numpy
 
 from cairn import _wire
+from cairn._device_array import DeviceArray
 from cairn._errors import Error
 from cairn._state import Array
 
@@ -24,7 +25,7 @@ _NATIVE_KINDS = "biufcV"
 _KNOWN: dict[tuple[object, ...], str] = {}
 
 
-def of_array(array: Array, dtype: str | None, name: str) -> str:
+def of_array(array: Array | DeviceArray, dtype: str | None, name: str) -> str:
     """Returns the torch name of an array's elements, or `dtype` if the caller gave one. Raises BAD_DTYPE."""
     key = (array.dtype, dtype)
     known = _KNOWN.get(key)  # numpy takes microseconds to say a dtype's name

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from cairn import _dtypes, _objects, _wire
+from cairn import _device_array, _dtypes, _objects, _wire
+from cairn._device_array import DeviceArray
 from cairn._errors import Error
 from cairn._state import Alias, Array, PerRank, Shard
+
+if TYPE_CHECKING:
+    from cairn import _device
 
 _SLOT_BYTES = 4096
 _LENGTH_BYTES = 8
@@ -24,7 +29,7 @@ _Slot = tuple[str, int, bool, bytes]
 @dataclasses.dataclass
 class DeclaredShard:
     name: str
-    array: Array
+    array: Array | DeviceArray
 
     @property
     def nbytes(self) -> int:
@@ -40,12 +45,22 @@ class DeclaredObject:
 
 @dataclasses.dataclass
 class Declared:
-    """A state in the order of the layout's items: shards, then objects."""
+    """A state in the order of the layout's items: shards, then objects.
+
+    Attributes:
+      devices: copies the arrays that are on devices.
+      deadline: time.monotonic() by which copies from devices must have ended.
+    """
 
     layout: bytes
     digest: bytes
     shards: list[DeclaredShard]
     objects: list[DeclaredObject]
+    devices: _device.Devices | None = None
+    deadline: float = math.inf
+
+    def device_arrays(self) -> list[DeviceArray]:
+        return [entry.array for entry in self.shards if isinstance(entry.array, DeviceArray)]
 
 
 def slot_bytes(length: int) -> int:
@@ -102,7 +117,7 @@ class LayoutBuilder:
         """Raises Error for what no layout can say. What a layout can say, the coordinator judges for all ranks.
 
         Args:
-          state: name -> Shard, list of Shards, numpy array, alias, per_rank, bytes or JSON value.
+          state: name -> Shard, list of Shards, numpy array, array on a device, alias, per_rank, bytes or JSON value.
           writable: the arrays are to be loaded into.
           length_prefix: of a reshard's source: objects begin with their length, which a layout does not tell (see
             without_length), and their digests are in the layout.
@@ -118,10 +133,11 @@ class LayoutBuilder:
             if isinstance(value, Shard):
                 keys.append(_shard_key(name, value, writable))
                 shards.append(DeclaredShard(name, value.array))
-            elif isinstance(value, numpy.ndarray):
-                shard = Shard(value, value.shape, (0,) * value.ndim)
+            elif isinstance(value, numpy.ndarray) or _device_array.is_on_device(value):
+                array = value if isinstance(value, numpy.ndarray) else _device_array.of(value)
+                shard = Shard(array, array.shape, (0,) * array.ndim)
                 keys.append(_shard_key(name, shard, writable))
-                shards.append(DeclaredShard(name, value))
+                shards.append(DeclaredShard(name, shard.array))
             elif isinstance(value, (list, tuple)) and any(isinstance(part, Shard) for part in value):
                 for part in value:
                     if not isinstance(part, Shard):

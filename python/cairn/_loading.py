@@ -9,19 +9,22 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from cairn import _agent, _layout, _mapping, _memory, _objects, _receiving, _session, _staging, _wire
+from cairn import _agent, _device, _layout, _mapping, _memory, _objects, _receiving, _session, _staging, _wire
 from cairn._errors import Error
-from cairn._results import LoadReport
+from cairn._results import DeviceReport, LoadReport
 
 # What the job says about a load that was given up comes within a second, unless the coordinator is away.
 _VERDICT_PATIENCE = 3.0
+# A device that has not given the bytes by then is stalled.
+_LEND_SECONDS = 600.0
 
 
 class Loader:
     """The loads and reshards of one session, one at a time."""
 
-    def __init__(self, session: _session.Session) -> None:
+    def __init__(self, session: _session.Session, devices: _device.Devices) -> None:
         self._session = session
+        self._devices = devices
         self._targets = _layout.LayoutBuilder()
         self._sources = _layout.LayoutBuilder()
         self._numbers = itertools.count(1)
@@ -35,32 +38,36 @@ class Loader:
             request.step = step
         elif source is None:
             request.fallback = fallback
-        begun, ended, data = self._run(request, declared, None, timeout)
+        begun, ended, data, device = self._run(request, declared, None, timeout)
         objects = _decode(begun, data, self._session.rank, self._session.world_size,
                           begun.world_size or self._session.world_size)
-        return _report(begun.step if source is None else None, objects, begun, ended)
+        return _report(begun.step if source is None else None, objects, begun, ended, device)
 
     def reshard(self, source_state: dict[str, Any], target_state: dict[str, Any], strict: bool,
                 timeout: float) -> LoadReport:
         """See Client.reshard."""
         source = self._sources.declare(source_state, length_prefix=True)
         declared = self._targets.declare(target_state, writable=True)
-        begun, ended, slots = self._run(self._request(strict), declared, source, timeout)
+        begun, ended, slots, device = self._run(self._request(strict), declared, source, timeout)
         data = [_layout.without_length(slot, entry.name) for entry, slot in zip(begun.objects, slots, strict=True)]
         objects = _decode(begun, data, self._session.rank, self._session.world_size, self._session.world_size)
-        return _report(None, objects, begun, ended)
+        return _report(None, objects, begun, ended, device)
 
     def _request(self, strict: bool) -> _wire.Message:
         return _wire.LOCAL_AGENT["BeginLoad"].request(trainer_incarnation=self._session.incarnation,
                                                       number=next(self._numbers), strict=strict)
 
     def _run(self, request: _wire.Message, declared: _layout.Declared, source: _layout.Declared | None,
-             timeout: float) -> tuple[_wire.Message, _wire.Message, list[bytearray]]:
+             timeout: float) -> tuple[_wire.Message, _wire.Message, list[bytearray], DeviceReport | None]:
         """Makes a load, from its request to its end; or a reshard, if there is a source.
 
-        Returns what the agent said at its begin and at its end, and the bytes of its objects.
+        Returns what the agent said at its begin and at its end, the bytes of its objects, and how arrays on devices
+        were filled.
         """
         what = "load" if source is None else "reshard"
+        declared.devices = self._devices
+        if source is not None:
+            source.devices = self._devices
         agent, number = self._session.agent, request.number
         end = _wire.LOCAL_AGENT["EndLoad"].request(trainer_incarnation=self._session.incarnation, number=number)
         known = {"step": str(request.step)} if request.HasField("step") else {}
@@ -72,9 +79,9 @@ class Loader:
                 known["step"] = str(begun.step)
             if source is not None:
                 self.lend(number, source, begun)
-            data = _receiving.receive(agent, self._session.incarnation, number, declared, begun, timeout,
-                                      self._session.owner, self._session.lease())
-            return begun, _await_end(agent, end, what, timeout), data
+            data, device = _receiving.receive(agent, self._session.incarnation, number, declared, begun, timeout,
+                                              self._session.owner, self._session.lease())
+            return begun, _await_end(agent, end, what, timeout), data, device
         except BaseException as error:
             if isinstance(error, Error):
                 for key, value in known.items():
@@ -89,6 +96,8 @@ class Loader:
         reference = begun.source_memory
         memory = _memory.Mapping(reference.descriptor_socket, reference.descriptor_id, reference.bytes,
                                  _memory.lender_of(reference, self._session.owner), writable=True, populate=False)
+        source.deadline = time.monotonic() + _LEND_SECONDS
+        _staging.copy_from_devices(source, begun.source_placements, memory)
         _staging.copy_out(source, begun.source_placements, memory)
         self._session.agent.call("CommitSource", _wire.LOCAL_AGENT["CommitSource"].request(
             trainer_incarnation=self._session.incarnation, number=number))
@@ -135,12 +144,13 @@ def _give_up(agent: _agent.Agent, end: _wire.Message, error: BaseException) -> E
     return None
 
 
-def _report(step: int | None, objects: dict[str, Any], begun: _wire.Message, ended: _wire.Message) -> LoadReport:
+def _report(step: int | None, objects: dict[str, Any], begun: _wire.Message, ended: _wire.Message,
+            device: DeviceReport | None) -> LoadReport:
     passed_over = [{"step": each.step, "reason": _wire.error_from_status(each.error).reason}
                    for each in begun.passed_over_steps]
     return LoadReport(step, objects, list(begun.missing_names), list(begun.unexpected_names), ended.bytes_read,
                       ended.total_bytes_read, ended.unique_bytes, ended.storage_bytes, _wire.IO_PATHS[ended.io_path],
-                      begun.mapping_report, passed_over)
+                      begun.mapping_report, passed_over, device)
 
 
 def _decode(begun: _wire.Message, data: Sequence[bytes | bytearray], rank: int, world_size: int,

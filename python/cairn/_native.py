@@ -12,7 +12,7 @@ import numpy
 from cairn._errors import Error
 from cairn._state import Array
 
-_INTERFACE_VERSION = 2
+_INTERFACE_VERSION = 3
 # A row of the copies' table, as struct CairnCopy.
 SOURCE, SOURCE_BYTES, SOURCE_OFFSET, TARGET, TARGET_BYTES, TARGET_OFFSET, ELEMENT_BYTES, DIMENSIONS, FIRST, CASTS = (
     range(10)
@@ -38,11 +38,11 @@ def _load() -> ctypes.CDLL:
     return library
 
 
-_LIBRARY = _load()
-store_then_load = _LIBRARY.cairn_store_then_load
+LIBRARY = _load()
+store_then_load = LIBRARY.cairn_store_then_load
 
 
-def _copy_threads() -> int:
+def copy_threads() -> int:
     """Two threads reach most of a socket's memory bandwidth; more would take cores from the training of neighbours."""
     text = os.environ.get("CAIRN_COPY_THREADS", "")
     if text:
@@ -84,15 +84,15 @@ class CopyList:
             self.add(address, -1, 0, target, target_bytes, target_offset, array.itemsize, array.shape, array.strides,
                      row_major_strides(array.shape, array.itemsize))
 
-    def _tables(self) -> tuple[Array, Array]:
+    def tables(self) -> tuple[Array, Array]:
         rows = numpy.array(self._rows, numpy.int64).reshape(len(self._rows), 10)
         return rows, numpy.array(self._dimensions, numpy.int64)
 
     def run(self) -> None:
         if not self._rows:
             return
-        rows, dimensions = self._tables()
-        bad = _LIBRARY.cairn_copy(rows.ctypes.data, len(rows), dimensions.ctypes.data, _copy_threads())
+        rows, dimensions = self.tables()
+        bad = LIBRARY.cairn_copy(rows.ctypes.data, len(rows), dimensions.ctypes.data, copy_threads())
         if bad >= 0:
             raise Error("INTERNAL", f"a copy of the agent's plan leaves its buffer: {self._rows[bad]}")
 
@@ -100,9 +100,9 @@ class CopyList:
         """Returns the CRC32C of each copy's source."""
         if not self._rows:
             return []
-        rows, dimensions = self._tables()
+        rows, dimensions = self.tables()
         result = numpy.zeros(len(rows), numpy.uint32)
-        bad = _LIBRARY.cairn_checksum(rows.ctypes.data, len(rows), dimensions.ctypes.data, _copy_threads(),
+        bad = LIBRARY.cairn_checksum(rows.ctypes.data, len(rows), dimensions.ctypes.data, copy_threads(),
                                       result.ctypes.data)
         if bad >= 0:
             raise Error("INTERNAL", f"a checksum's source is not sound: {self._rows[bad]}")

@@ -6,8 +6,10 @@ import time
 
 import numpy
 
-from cairn import _agent, _layout, _memory, _native, _wire
+from cairn import _agent, _device, _layout, _memory, _native, _wire
+from cairn._device_array import DeviceArray
 from cairn._errors import Error
+from cairn._results import DeviceReport
 from cairn._state import Array
 
 # A reason is waited for this many leases, but at least and at most this many seconds.
@@ -15,8 +17,8 @@ _REASON_LEASES, _REASON_LEAST, _REASON_MOST = 1.5, 5.0, 300.0
 
 
 def receive(agent: _agent.Agent, incarnation: int, number: int, declared: _layout.Declared, begun: _wire.Message,
-            timeout: float, owner: int, lease: float) -> list[bytearray]:
-    """Copies batch after batch into the arrays and returns the objects' bytes.
+            timeout: float, owner: int, lease: float) -> tuple[list[bytearray], DeviceReport | None]:
+    """Copies batch after batch into the arrays. Returns the objects' bytes, and how arrays on devices were filled.
 
     Args:
       begun: the agent's answer to BeginLoad.
@@ -24,10 +26,11 @@ def receive(agent: _agent.Agent, incarnation: int, number: int, declared: _layou
       owner: the user of the agents whose memory is read.
       lease: seconds without a word after which an agent counts as lost.
     """
-    targets: list[_Target] = [_Target(entry.array) for entry in declared.shards]
+    targets: list[_Target] = [_Target(entry.array, entry.name) for entry in declared.shards]
+    report: DeviceReport | None = None
     objects = [bytearray(entry.bytes) for entry in begun.objects]
     for data in objects:
-        targets.append(_Target(numpy.frombuffer(data, numpy.uint8) if data else numpy.empty(0, numpy.uint8)))
+        targets.append(_Target(numpy.frombuffer(data, numpy.uint8) if data else numpy.empty(0, numpy.uint8), ""))
     buffers = _memory.MappingCache(capacity=64)
     released: list[int] = []
     copied: set[int] = set()
@@ -46,6 +49,10 @@ def receive(agent: _agent.Agent, incarnation: int, number: int, declared: _layou
                         _await_reason(agent, request, lease)
                     raise
                 _copy_batch(batch, buffer, targets)
+                on_devices = _copies_to_devices(batch, buffer, targets)
+                if len(on_devices):
+                    assert declared.devices is not None
+                    report = declared.devices.to_devices(on_devices, buffer, timeout).plus(report)
                 copied.add(batch.batch)
             released.append(batch.batch)
             deadline = time.monotonic() + timeout
@@ -53,9 +60,13 @@ def receive(agent: _agent.Agent, incarnation: int, number: int, declared: _layou
             break
         if time.monotonic() > deadline:
             raise Error("TIMED_OUT", f"no bytes arrived for {timeout:g} s")
+    last = _device.DeviceCopyList()
     for target in targets:
-        target.finish()
-    return objects
+        target.finish(last)
+    if len(last):
+        assert declared.devices is not None
+        report = declared.devices.to_devices(last, targets, timeout).plus(report)
+    return objects, report
 
 
 def within(deadline: float) -> float:
@@ -76,26 +87,58 @@ def _await_reason(agent: _agent.Agent, request: _wire.Message, lease: float) -> 
 
 
 class _Target:
-    """Says where one item of a load goes."""
+    """Says where one item of a load goes. `on_device` is set if that is a device's memory."""
 
-    def __init__(self, array: Array) -> None:
+    def __init__(self, array: Array | DeviceArray, name: str) -> None:
         self._array = array
+        self.name = name
+        self.on_device: DeviceArray | None = None
         # Plans assume packed elements, so an array with another memory order gets a packed copy first.
-        self._packed = array if array.flags.c_contiguous else array.copy(order="C")
-        self.address = self._packed.__array_interface__["data"][0]
-        self.nbytes = self._packed.nbytes
+        self._packed: Array | None = None
+        if isinstance(array, DeviceArray):
+            if array.flags.c_contiguous:
+                self.on_device = array
+                self.address = array.address
+            else:
+                self._packed = numpy.empty(array.nbytes, numpy.uint8)
+        else:
+            self._packed = array if array.flags.c_contiguous else array.copy(order="C")
+        if self._packed is not None:
+            self.address = self._packed.__array_interface__["data"][0]
+        self.nbytes = array.nbytes
 
-    def finish(self) -> None:
-        if self._packed is not self._array:
+    def finish(self, last: _device.DeviceCopyList) -> None:
+        """Fills the array from its packed copy; if it is on a device, by a copy that is added to `last`."""
+        if isinstance(self._array, DeviceArray):
+            if self._packed is not None:
+                last.add_filling(self.name, self._array, self.address)
+        elif self._packed is not self._array:
             self._array[...] = self._packed
 
 
 def _copy_batch(batch: _wire.Message, buffer: _memory.Mapping, targets: list[_Target]) -> None:
+    """Makes the copies to the host."""
     copies = _native.CopyList()
     for copy in batch.copies:
         if copy.target >= len(targets) or not len(copy.extents) == len(copy.source_strides) == len(copy.target_strides):
             raise Error("INTERNAL", f"the agent's plan copies to item {copy.target} of {len(targets)}")
-        target = targets[copy.target]
-        copies.add(buffer.address, buffer.size, copy.source_offset, target.address, target.nbytes, copy.target_offset,
-                   copy.element_bytes, copy.extents, copy.source_strides, copy.target_strides, copy.casts)
+        if targets[copy.target].on_device is None:
+            _add(copies, copy, buffer, targets[copy.target])
     copies.run()
+
+
+def _copies_to_devices(batch: _wire.Message, buffer: _memory.Mapping,
+                       targets: list[_Target]) -> _device.DeviceCopyList:
+    """Returns the copies that _copy_batch() leaves out, whose plan it has checked."""
+    copies = _device.DeviceCopyList()
+    for copy in batch.copies:
+        target = targets[copy.target]
+        if target.on_device is not None:
+            _add(copies, copy, buffer, target)
+            copies.about(target.name, target.on_device)
+    return copies
+
+
+def _add(copies: _native.CopyList, copy: _wire.Message, buffer: _memory.Mapping, target: _Target) -> None:
+    copies.add(buffer.address, buffer.size, copy.source_offset, target.address, target.nbytes, copy.target_offset,
+               copy.element_bytes, copy.extents, copy.source_strides, copy.target_strides, copy.casts)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 import numpy
 
 from cairn import _layout, _native
+from cairn._device_array import DeviceArray
 
 # The part of the time for which saves block a trainer that samples may take. Training waits for the slowest rank, which
 # on a busy machine is one that was held up while it checked: half of the 5 % that the whole may cost is left for that.
@@ -17,6 +18,8 @@ _SLOWEST = 1e9
 _PER_ITEM = 10e-6
 # The clock is read each time this many bytes are done.
 _BATCH_BYTES = 4 << 20
+# A device that does not answer for this long is stalled.
+_DEVICE_SECONDS = 60.0
 
 
 def checksums(declared: _layout.Declared, items: Iterable[int]) -> list[int]:
@@ -24,14 +27,25 @@ def checksums(declared: _layout.Declared, items: Iterable[int]) -> list[int]:
     shards = len(declared.shards)
     keep = []
     checks = _native.CopyList()
+    on_devices: list[tuple[str, DeviceArray]] = []
+    order: list[bool] = []  # of each item whether it is on a device
     for item in items:
-        if item < shards:
-            checks.add_array(declared.shards[item].array, 0, -1, 0)
+        array = declared.shards[item].array if item < shards else None
+        order.append(isinstance(array, DeviceArray))
+        if isinstance(array, DeviceArray):
+            on_devices.append((declared.shards[item].name, array))
+        elif array is not None:
+            checks.add_array(array, 0, -1, 0)
         else:
             data = numpy.frombuffer(declared.objects[item - shards].data, numpy.uint8)
             keep.append(data)
             checks.add_array(data, 0, -1, 0)
-    return checks.checksums()
+    if not on_devices:
+        return checks.checksums()
+    assert declared.devices is not None
+    there = iter(declared.devices.checksums(on_devices, _DEVICE_SECONDS))
+    here = iter(checks.checksums())
+    return [next(there if on_device else here) for on_device in order]
 
 
 class Sampler:

@@ -44,6 +44,35 @@ class Checkpoint:
 
 
 @dataclasses.dataclass(frozen=True)
+class DeviceReport:
+    """How arrays on GPUs were copied.
+
+    Attributes:
+      path: "pinned-slab" (straight between the device and the agent's memory), "pinned-ring" (through two pinned
+        buffers; always so in a load) or "pageable" (through the driver's own buffers, the slowest).
+      fallback: why it was no better path; "" if it was the best.
+      bytes: that were copied.
+      copies: calls of the driver that copied them.
+      seconds: that it took.
+      pinned_bytes: of the host's memory that are pinned.
+    """
+
+    path: str
+    fallback: str
+    bytes: int
+    copies: int
+    seconds: float
+    pinned_bytes: int
+
+    def plus(self, other: DeviceReport | None) -> DeviceReport:
+        """Returns the report of both. They took the same path."""
+        if other is None:
+            return self
+        return DeviceReport(other.path, other.fallback, self.bytes + other.bytes, self.copies + other.copies,
+                            self.seconds + other.seconds, max(self.pinned_bytes, other.pinned_bytes))
+
+
+@dataclasses.dataclass(frozen=True)
 class LoadReport:
     """What a load or a reshard did.
 
@@ -58,6 +87,7 @@ class LoadReport:
       mapping: what the mapping did, as a text for people: matched, missing, unexpected, added and removed names, and
         the rest grouped by pattern. On rank 0; "" on the others and without a mapping.
       passed_over: newer steps that are damaged and were not loaded, newest first: {"step", "reason"} each.
+      device: how arrays on GPUs were filled; None if there were none.
     """
 
     step: int | None
@@ -71,6 +101,7 @@ class LoadReport:
     path: str
     mapping: str = ""
     passed_over: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    device: DeviceReport | None = None
 
 
 def committed(session: _session.Session) -> list[Checkpoint]:

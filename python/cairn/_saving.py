@@ -6,9 +6,9 @@ import threading
 import time
 from typing import Any
 
-from cairn import _agent, _layout, _memory, _replicas, _session, _staging, _timeouts, _wire
+from cairn import _agent, _device, _layout, _memory, _replicas, _session, _staging, _timeouts, _wire
 from cairn._errors import Error
-from cairn._results import Checkpoint
+from cairn._results import Checkpoint, DeviceReport
 
 # An agent itself ends an attempt and says who was late. The client gives up only if the agent does not.
 _TIMEOUT_GRACE = 5.0
@@ -21,25 +21,44 @@ class Saver:
       sampler: chooses the replicas that are checked besides those that the coordinator asks for.
     """
 
-    def __init__(self, session: _session.Session, slabs: _memory.MappingCache) -> None:
+    def __init__(self, session: _session.Session, slabs: _memory.MappingCache, devices: _device.Devices) -> None:
         """`slabs` has room for one slab. What is mapped there is given to nobody else."""
         self.sampler = _replicas.Sampler()
         self._session = session
         self._slabs = slabs
         self._builder = _layout.LayoutBuilder()
+        self._devices = devices
+        self._hanging: int | None = None  # a save whose copies from devices did not end in time
 
     def prepare(self, state: dict[str, Any], timeout: float) -> int:
         """See Client.prepare."""
-        declared = self._builder.declare(state)
+        declared = self._declare(state)
+        deadline = time.monotonic() + timeout
         request = _wire.LOCAL_AGENT["Prepare"].request(trainer_incarnation=self._session.incarnation)
         try:
             response, _ = self._session.call_with_layout(
-                "Prepare", request, declared, time.monotonic() + timeout,
+                "Prepare", request, declared, deadline,
                 f"no plan within {timeout:g} s: have all ranks called prepare?")
         except Error as error:
             self._give_up_slab(error)
             raise
+        on_devices = declared.device_arrays()
+        if on_devices and response.HasField("slab"):
+            slab = self._slabs.get(response.slab, self._session.owner, writable=True)
+            self._devices.pin(slab, on_devices, max(deadline - time.monotonic(), 0.0))
         return int(response.slab_bytes)
+
+    def _declare(self, state: dict[str, Any]) -> _layout.Declared:
+        """Raises DEVICE_STALLED while the copies of an earlier save hang, since they may still write to the slab."""
+        declared = self._builder.declare(state)
+        declared.devices = self._devices
+        if self._devices.busy():
+            raise Error("DEVICE_STALLED", "the GPU's driver has still not ended what an earlier call asked of it",
+                        {"job": self._session.job, "rank": str(self._session.rank)})
+        if self._hanging is not None:
+            self._cancel(self._hanging, Error("DEVICE_STALLED", "the GPU's driver did not copy the state in time"))
+            self._hanging = None
+        return declared
 
     def save(self, step: int, state: dict[str, Any], started: float, timeout: float, allow_dropped_names: bool,
              holder: object) -> Saving:
@@ -49,17 +68,21 @@ class Saver:
           started: time.monotonic() of the call; it has `timeout` seconds from then.
           holder: lives as long as the Saving: the client, whose session that asks.
         """
-        declared = self._builder.declare(state)
-        deadline = started + timeout
+        declared = self._declare(state)
+        deadline = declared.deadline = started + timeout
         while True:
             begun, agent = self._begin(step, declared, allow_dropped_names, deadline, timeout)
             try:
-                self.stage(declared, begun)
+                report = self.stage(declared, begun)
                 self._commit(declared, begun, agent, started)
-                return Saving(self, step, begun.save, agent, holder)
+                return Saving(self, step, begun.save, agent, holder, report)
             except _session.Restarted:
                 pass
             except BaseException as error:
+                if isinstance(error, Error) and error.reason == "DEVICE_STALLED":
+                    self._hanging = begun.save
+                    error.metadata.update(self._about(step))
+                    raise
                 unreachable = isinstance(error, Error) and error.reason == "AGENT_UNREACHABLE"
                 if not unreachable or not self._session.restarted_since(agent):
                     self._cancel(begun.save, error)
@@ -91,11 +114,19 @@ class Saver:
             time.sleep(pause)
             pause = min(2 * pause, 0.5)
 
-    def stage(self, declared: _layout.Declared, begun: _wire.Message) -> None:
-        """Copies everything to its place in the slab."""
-        if begun.placements:
-            _staging.copy_out(declared, begun.placements,
-                              self._slabs.get(begun.slab, self._session.owner, writable=True))
+    def stage(self, declared: _layout.Declared, begun: _wire.Message) -> DeviceReport | None:
+        """Copies everything to its place in the slab. Returns how arrays on devices were copied, if there are any."""
+        if not begun.placements:
+            return None
+        slab = self._slabs.get(begun.slab, self._session.owner, writable=True)
+        on_devices = declared.device_arrays()
+        report = None
+        if on_devices:
+            # Without prepare() this is where the slab is pinned.
+            self._devices.pin(slab, on_devices, max(declared.deadline - time.monotonic(), 0.0))
+            report = _staging.copy_from_devices(declared, begun.placements, slab)
+        _staging.copy_out(declared, begun.placements, slab)
+        return report
 
     def _commit(self, declared: _layout.Declared, begun: _wire.Message, agent: int, started: float) -> None:
         """Tells the agent that all is staged, and gives it the checksums of what other ranks hold too."""
@@ -175,10 +206,13 @@ class Saving:
 
     Attributes:
       step: the step that is saved.
+      device: how arrays on GPUs were copied; None if this rank had none to copy.
     """
 
-    def __init__(self, saver: Saver, step: int, number: int, agent: int, holder: object) -> None:
+    def __init__(self, saver: Saver, step: int, number: int, agent: int, holder: object,
+                 device: DeviceReport | None) -> None:
         self.step = step
+        self.device = device
         self._saver = saver
         self._number = number
         self._agent = agent  # the incarnation that holds it

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 
-from cairn import _layout, _memory, _native, _wire
+from cairn import _device, _layout, _memory, _native, _wire
+from cairn._device_array import DeviceArray
 from cairn._errors import Error
+from cairn._results import DeviceReport
 
 
 def copy_out(declared: _layout.Declared, placement: Iterable[_wire.Message], memory: _memory.Mapping) -> None:
-    """Copies items of the layout to their places in shared memory."""
+    """Copies items of the layout that are on the host to their places in shared memory."""
     copies = _native.CopyList()
     shards = len(declared.shards)
     for place in placement:
         if place.item < shards:
-            copies.add_array(declared.shards[place.item].array, memory.address, memory.size, place.slab_offset)
+            array = declared.shards[place.item].array
+            if not isinstance(array, DeviceArray):
+                copies.add_array(array, memory.address, memory.size, place.slab_offset)
         else:
             entry = declared.objects[place.item - shards]
             end = place.slab_offset + place.bytes
@@ -23,3 +28,21 @@ def copy_out(declared: _layout.Declared, placement: Iterable[_wire.Message], mem
             memory.bytes[place.slab_offset:place.slab_offset + len(entry.data)] = memoryview(entry.data)
             memory.bytes[place.slab_offset + len(entry.data):end] = 0
     copies.run()
+
+
+def copy_from_devices(declared: _layout.Declared, placement: Iterable[_wire.Message],
+                      memory: _memory.Mapping) -> DeviceReport | None:
+    """Copies items of the layout that are on devices to their places in shared memory. None if there are none.
+
+    Raises Error as Devices.to_host.
+    """
+    copies = _device.DeviceCopyList()
+    for place in placement:
+        if place.item < len(declared.shards):
+            entry = declared.shards[place.item]
+            if isinstance(entry.array, DeviceArray):
+                copies.add_device_array(entry.name, entry.array, memory.address, memory.size, place.slab_offset)
+    if not len(copies):
+        return None
+    assert declared.devices is not None
+    return declared.devices.to_host(copies, memory, max(declared.deadline - time.monotonic(), 0.0))

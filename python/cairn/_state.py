@@ -8,6 +8,8 @@ from typing import Any, SupportsIndex
 
 import numpy
 
+from cairn import _device_array
+from cairn._device_array import DeviceArray
 from cairn._errors import Error
 
 Array = numpy.ndarray[Any, Any]
@@ -17,7 +19,8 @@ class Shard:
     """A part of a global tensor that this rank holds.
 
     Args:
-      array: the elements, in this process's memory. Need not be contiguous.
+      array: the elements, in this process's memory or on a GPU (anything that has `__cuda_array_interface__`).
+        Need not be contiguous.
       global_shape: of the whole tensor, in elements.
       offset: where this shard's box begins in it.
       shape: of the box; that of the array unless `flat_range` is given.
@@ -25,21 +28,23 @@ class Shard:
       dtype: torch name of the elements, for what numpy lacks ("bfloat16"); as wide as the array's.
 
     Raises:
-      Error: BAD_REQUEST (the array is none of numpy's), BAD_SHAPE (a shape, offset or range is no sequence of
-        integers), SHAPE_OVERFLOW (a number leaves 64 bits).
+      Error: BAD_REQUEST (the array is none of numpy's, and on no GPU), BAD_SHAPE (a shape, offset or range is no
+        sequence of integers), SHAPE_OVERFLOW (a number leaves 64 bits).
 
     What else a shard says is checked when it is saved or loaded, together with what all other ranks say.
     """
 
     __slots__ = ("_dtype", "array", "flat_range", "global_shape", "offset", "shape")
 
-    def __init__(self, array: Array, global_shape: Iterable[SupportsIndex], offset: Iterable[SupportsIndex],
+    def __init__(self, array: Any, global_shape: Iterable[SupportsIndex], offset: Iterable[SupportsIndex],
                  shape: Iterable[SupportsIndex] | None = None, flat_range: Iterable[SupportsIndex] | None = None,
                  dtype: str | None = None) -> None:
-        if not isinstance(array, numpy.ndarray):
+        if not isinstance(array, numpy.ndarray) and _device_array.is_on_device(array):
+            array = _device_array.of(array)
+        elif not isinstance(array, numpy.ndarray):
             raise Error("BAD_REQUEST", f"a shard's array must be a numpy array, not {type(array).__name__} "
                         "(for torch tensors use cairn.torch)")
-        self.array: Array = array
+        self.array: Array | DeviceArray = array
         self.global_shape: tuple[int, ...] = _integers(global_shape, "global_shape")
         self.offset: tuple[int, ...] = _integers(offset, "offset")
         self.shape: tuple[int, ...] = array.shape if shape is None else _integers(shape, "shape")

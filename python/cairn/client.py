@@ -12,6 +12,7 @@ from typing import Any, SupportsIndex
 
 from cairn import (
     _agent,
+    _device,
     _discovery,
     _loading,
     _mapping,
@@ -94,12 +95,13 @@ class Client:
         self._agent = _agent.Agent(address)
         # There is one slab at a time; what is mapped here is given to nobody else.
         self._slabs = _memory.MappingCache(capacity=1)
+        self._devices = _device.Devices()
         self._operation = _operation.Operation(_weakly(self._leave))
         self._left = False
         self._session = _session.Session(self._agent, on_new_agent=_weakly(self._slabs.clear),
                                          on_replaced=_weakly(self._leave))
-        self._saver = _saving.Saver(self._session, self._slabs)
-        self._loader = _loading.Loader(self._session)
+        self._saver = _saving.Saver(self._session, self._slabs, self._devices)
+        self._loader = _loading.Loader(self._session, self._devices)
         self._watch = _watch.SessionWatch()
         try:
             self._session.attach(timeout)
@@ -123,6 +125,7 @@ class Client:
                 self._left = True
                 self._watch.stop()
                 self._session.detach(self._slabs.clear())
+                self._devices.close()
         finally:
             self._operation.release()
 
@@ -137,6 +140,8 @@ class Client:
         idle = self._operation.acquire(_CLOSE_PATIENCE)
         try:
             self._session.detach(idle and self._slabs.clear())
+            if idle:
+                self._devices.close()
             self._agent.close()
         finally:
             if idle:
@@ -208,7 +213,8 @@ class Client:
 
         Args:
           step: from 0 to 999999999999; one that has no committed checkpoint.
-          state: name -> Shard, list of Shards, numpy array (whole, the same on all ranks), alias(), or a value: bytes
+          state: name -> Shard, list of Shards, numpy array (whole, the same on all ranks), array on a GPU
+            (alike), alias(), or a value: bytes
             or JSON, the same on all ranks, or per_rank() of one. Shapes and offsets count elements.
           timeout: seconds until this rank has staged, all waiting for other ranks included.
           allow_dropped_names: do not refuse a state that lacks names of the job's last committed step.

@@ -6,28 +6,9 @@
 
 #include <cstdint>
 
-extern "C" {
+#include "python/native/copy_table.h"
 
-// A strided copy. For every index vector within `extent` it copies element_bytes bytes from source + source_offset +
-// sum(index * source_stride) to target + target_offset + sum(index * target_stride). `first_dimension` is an index into
-// the array of dimensions, where this copy's extent, source strides and target strides follow one another (3 *
-// dimensions numbers). A size of -1 means that the caller answers for that side's bounds.
-//
-// If `casts` is not 0, it is two or more, and as many dtype numbers (cairn.v1.DType) follow the dimensions: each
-// element is cast from the first dtype to the second, and so on. element_bytes is then the width of the first; elements
-// of the last are written.
-struct CairnCopy {
-  const void* source;
-  int64_t source_bytes;
-  int64_t source_offset;
-  void* target;
-  int64_t target_bytes;
-  int64_t target_offset;
-  int64_t element_bytes;
-  int64_t dimensions;
-  int64_t first_dimension;
-  int64_t casts;
-};
+extern "C" {
 
 // Makes `count` copies that do not overlap, with up to `threads` threads. Returns -1 if all were made. Otherwise
 // nothing was copied, and it returns the index of the first copy that would leave its source or target, has more than

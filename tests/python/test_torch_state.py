@@ -1,10 +1,12 @@
 """Tests cairn.torch against an agent in this process: nested dicts, dtypes, strides, leaves."""
 
 import collections
+import ctypes
 import pathlib
 import shutil
 import tempfile
 
+import numpy
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -180,3 +182,51 @@ def test_device_without_a_call_to_wait_is_copied_from_without_haste(monkeypatch)
     copies.add(tensor, host)
     copies.from_devices()
     assert host.value == "value" and accelerator.log == ["to host, non_blocking=False"]
+
+
+# Tensors on GPUs. The stand-in's memory belongs to tensors that say they are on the host, so only what tells the two
+# apart is replaced.
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    from cairn import _device
+    from testing.stand_in_gpu import LIBRARY, StandInGpu
+
+    monkeypatch.setattr(_device, "DRIVER", str(LIBRARY))
+    monkeypatch.setattr(cairn.torch._shards, "_is_on_cuda", lambda tensor: hasattr(tensor, "on_stand_in"))
+    monkeypatch.setattr(cairn.torch._shards, "_current_stream", lambda tensor: 0)
+    monkeypatch.setattr(torch.Tensor, "detach", lambda tensor: tensor)  # would lose the attribute
+    gpu = StandInGpu()
+    yield gpu
+    gpu.reset()
+
+
+def on_gpu(gpu, values):
+    """Returns a tensor on the stand-in's device, and one of the same memory that the host may touch."""
+    raw = values.contiguous().reshape(-1).view(torch.uint8)
+    array = gpu.array(raw.numpy())
+    there = torch.frombuffer((ctypes.c_char * array.values.nbytes).from_address(array.address), dtype=values.dtype)
+    there = there.reshape(values.shape)
+    there.on_stand_in = array
+    return there, torch.from_numpy(array.values).view(values.dtype).reshape(values.shape)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_tensors_on_gpus_keep_their_bits(client, gpu, dtype):
+    values = random_tensor((5, 6), dtype)
+    tensor, _ = on_gpu(gpu, values)
+    cairn.torch.save(client, 1, {"w": tensor, "host": values}).wait()
+    target, seen = on_gpu(gpu, torch.zeros((5, 6), dtype=dtype))
+    report = cairn.torch.load(client, {"w": target, "host": torch.zeros((5, 6), dtype=dtype)})
+    assert bits(seen) == bits(values)
+    assert report.device.bytes == values.nbytes
+
+
+def test_arrays_of_other_libraries_may_stand_in_a_state_dict(client, gpu):
+    state = {"list": [gpu.array(numpy.arange(5)), 7], "array": gpu.array(numpy.arange(6))}
+    cairn.torch.save(client, 1, state).wait()
+    target = {"list": [gpu.array(numpy.zeros(5, "int64")), 0], "array": gpu.array(numpy.zeros(6, "int64"))}
+    cairn.torch.load(client, target)
+    assert target["list"][1] == 7
+    assert (target["array"].values == numpy.arange(6)).all() and (target["list"][0].values == numpy.arange(5)).all()

@@ -76,6 +76,7 @@ class FakeAgent:
         self.repeat_batches = False     # give unreleased batches again
         self.socket_owner: tuple[int, int] | None = None  # incarnation and rank, of another agent at its path
         self.unsealed = False           # give read buffers that anybody may write
+        self.one_slab = False           # Prepare makes a slab, and all saves use it
         self.lease_ttl = 0.0            # told at the next attach; 0: not known
         self.verdict: Refusal | None = None  # of the next save, instead of a commit
         self.stalled: Refusal | None = None  # what pending answers say
@@ -107,6 +108,7 @@ class FakeAgent:
         self._saves: dict[int, dict] = {}
         self._loads: dict[int, dict] = {}
         self._ids = itertools.count(1)
+        self._prepared: tuple[int, int, mmap.mmap] | None = None  # descriptor, size, memory
         self._stop = threading.Event()
         self.page_descriptor, page = self._memory(4096)
         page[0:8] = struct.pack("<Q", 0x314E524941430001)
@@ -236,7 +238,14 @@ class FakeAgent:
             return self._response("Prepare", need_layout=True)
         if self._is_pending():
             return self._pending("Prepare")
-        return self._response("Prepare", slab_bytes=sum(item.size for item in parse_layout(layout)[0]))
+        items, objects = parse_layout(layout)
+        size = sum(item.size for item in items) + sum(entry.slot_bytes for entry in objects)
+        if not self.one_slab:
+            return self._response("Prepare", slab_bytes=size)
+        if self._prepared is None or self._prepared[1] < size:
+            number, memory = self._memory(size)
+            self._prepared = number, size, memory
+        return self._response("Prepare", slab_bytes=size, slab=self._slab(*self._prepared[:2]))
 
     def BeginSave(self, request):
         layout = self._layout(request.layout)
@@ -253,7 +262,10 @@ class FakeAgent:
         for i, entry in enumerate(objects):
             placements.append({"item": len(items) + i, "slab_offset": at, "bytes": entry.slot_bytes})
             at += entry.slot_bytes
-        number, slab = self._memory(at)
+        if self.one_slab and self._prepared is not None and self._prepared[1] >= at:
+            number, at, slab = self._prepared
+        else:
+            number, slab = self._memory(at)
         save = next(self._ids)
         self._saves[save] = {"step": request.step, "items": items, "objects": objects, "slab": slab,
                              "places": placements, "committed": False}

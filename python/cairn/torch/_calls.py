@@ -36,7 +36,8 @@ def save(client: Client, step: SupportsIndex, state_dict: dict[str, Any], timeou
       step: from 0 to 999999999999.
       state_dict: dicts and lists, nested, of tensors on any device, DTensors, Shards, numpy arrays, alias(),
         per_rank(), bytes and JSON values.
-      timeout: seconds until this rank has staged. Copies from devices come before and are not counted.
+      timeout: seconds until this rank has staged. Copies from devices that are none of CUDA's come before and are not
+        counted.
       allow_dropped_names: do not refuse a state that lacks names of the job's last committed step.
 
     Returns:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy
 import torch
 
+from cairn._device_array import is_on_device
 from cairn._errors import Error
 from cairn._state import Alias, PerRank, Shard
 from cairn.torch._copies import DeviceCopies
@@ -20,7 +21,7 @@ class FlatState:
     Attributes:
       state: name -> shards, other tensors and objects, as Client.save takes them.
       objects: where a loaded object goes, by name.
-      copies: of the tensors on devices, whose stand-ins are in `state`.
+      copies: of the tensors on devices that are none of CUDA's, whose stand-ins are in `state`.
     """
 
     def __init__(self) -> None:
@@ -45,7 +46,7 @@ def flatten(state_dict: dict[str, Any]) -> FlatState:
                         "joined by '.'", {"tensor": name})
         if isinstance(value, torch.Tensor):
             flat.state[name] = shards_of(value, name, flat.copies)
-        elif isinstance(value, (Shard, Alias, numpy.ndarray)):
+        elif isinstance(value, (Shard, Alias, numpy.ndarray)) or is_on_device(value):
             flat.state[name] = value
         else:
             flat.state[name] = value
@@ -86,4 +87,4 @@ def _holds_tensor(value: Any) -> bool:
         return any(_holds_tensor(item) for item in value.values())
     if isinstance(value, (list, tuple)):
         return any(_holds_tensor(item) for item in value)
-    return isinstance(value, (torch.Tensor, Shard, PerRank, numpy.ndarray))
+    return isinstance(value, (torch.Tensor, Shard, PerRank, numpy.ndarray)) or is_on_device(value)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import numpy
 import torch
 
+from cairn._device_array import DeviceArray
 from cairn._errors import Error
 from cairn._state import Array, Shard
 from cairn.torch._boxes import boxes_of
@@ -18,6 +20,8 @@ except ImportError:  # a torch without distributed
     DTensor = None
 
 _RAW_VIEW = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_RAW_DTYPE: dict[int, numpy.dtype[Any]] = {width: numpy.dtype(name)
+                                           for width, name in ((1, "u1"), (2, "i2"), (4, "i4"), (8, "i8"), (16, "c16"))}
 
 
 def shards_of(tensor: torch.Tensor, name: str, copies: DeviceCopies) -> Shard | list[Shard]:
@@ -25,7 +29,7 @@ def shards_of(tensor: torch.Tensor, name: str, copies: DeviceCopies) -> Shard | 
 
     Args:
       name: the tensor's, for errors.
-      copies: gets the tensor, if its memory is on a device.
+      copies: gets the tensor, if its memory is on a device that is not one of CUDA's.
 
     Raises:
       Error: UNSUPPORTED (sparse, quantized, a ShardedTensor, a lazy conjugate or a strange placement), BAD_REQUEST (on
@@ -65,9 +69,9 @@ def _shards_of_dtensor(tensor: Any, dtype: str, name: str, copies: DeviceCopies)
     return shards[0] if len(shards) == 1 else shards
 
 
-def _array(tensor: torch.Tensor, name: str, copies: DeviceCopies) -> Array:
-    """Returns a local tensor's memory as an array of raw elements; that of a stand-in on the host if it is on a
-    device."""
+def _array(tensor: torch.Tensor, name: str, copies: DeviceCopies) -> Array | DeviceArray:
+    """Returns a local tensor's memory as an array of raw elements; that of a stand-in on the host if it is on a device
+    that is not one of CUDA's."""
     tensor = tensor.detach()
     if type(tensor).__name__ == "AsyncCollectiveTensor":  # of a collective that is still under way
         tensor = tensor.wait()
@@ -78,12 +82,14 @@ def _array(tensor: torch.Tensor, name: str, copies: DeviceCopies) -> Array:
     if tensor.is_conj() or tensor.is_neg():
         raise Error("UNSUPPORTED", f"{name!r} is a lazy conjugate or negative: use .resolve_conj() or .resolve_neg()",
                     {"tensor": name})
+    width = tensor.element_size()
+    if _is_on_cuda(tensor) and width in _RAW_DTYPE:
+        return DeviceArray(tensor.data_ptr(), tuple(tensor.shape), tuple(step * width for step in tensor.stride()),
+                           _RAW_DTYPE[width], _current_stream(tensor), tensor)
     if tensor.device.type != "cpu":
-        host = torch.empty_like(tensor, device="cpu", memory_format=torch.contiguous_format,
-                                pin_memory=tensor.device.type == "cuda")
+        host = torch.empty_like(tensor, device="cpu", memory_format=torch.contiguous_format)
         copies.add(tensor, host)
         tensor = host
-    width = tensor.element_size()
     if width == 16:  # no raw element of that width; numpy knows complex128
         whole: Array = tensor.numpy()
         return whole
@@ -92,3 +98,13 @@ def _array(tensor: torch.Tensor, name: str, copies: DeviceCopies) -> Array:
         return raw
     except (KeyError, RuntimeError, TypeError) as error:
         raise Error("BAD_DTYPE", f"{name!r}: {tensor.dtype}: {error}", {"tensor": name}) from None
+
+
+def _is_on_cuda(tensor: torch.Tensor) -> bool:
+    """ROCm calls its devices the same, and has another driver."""
+    return tensor.device.type == "cuda" and torch.version.hip is None
+
+
+def _current_stream(tensor: torch.Tensor) -> int:
+    """Returns the stream on which the trainer works now. A save or load comes after what is enqueued there."""
+    return int(torch.cuda.current_stream(tensor.device).cuda_stream)

@@ -1,0 +1,38 @@
+// Opens CUDA's driver at run time.
+#ifndef CAIRN_COMMON_GPU_DRIVER_H_
+#define CAIRN_COMMON_GPU_DRIVER_H_
+
+#include <string>
+
+#include "common/gpu/driver_api.h"
+
+namespace cairn {
+
+// The library "libcuda", initialised. It stays open until the process ends, because the trainer uses it too.
+// Thread-safe.
+class GpuDriver {
+ public:
+  static constexpr char kLibrary[] = "libcuda.so.1";
+
+  // `path` is a name that the loader looks up, or an absolute path. Returns null, and says why in `error`, if there is
+  // no such library, if it lacks one of the functions, or if it does not start (it finds no device, or belongs to a
+  // forked child). A later call tries again.
+  static const GpuDriver* Open(const std::string& path, std::string* error);
+
+  const cuda::Functions& call() const { return functions_; }
+  // A stand-in for tests exports the symbol `cairn_stand_in`.
+  bool is_stand_in() const { return is_stand_in_; }
+
+  // For messages, such as "CUDA_ERROR_OUT_OF_MEMORY".
+  std::string NameOf(cuda::Result result) const;
+
+ private:
+  GpuDriver() = default;
+
+  cuda::Functions functions_;
+  bool is_stand_in_ = false;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_COMMON_GPU_DRIVER_H_

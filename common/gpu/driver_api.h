@@ -1,0 +1,116 @@
+// Declares the calls of CUDA's driver that Cairn makes. They are our own declarations, because the driver is opened at
+// run time and most machines that build Cairn have no CUDA. driver_api_test.cc compares them with cuda.h where there is
+// one.
+#ifndef CAIRN_COMMON_GPU_DRIVER_API_H_
+#define CAIRN_COMMON_GPU_DRIVER_API_H_
+
+#include <cstddef>
+#include <cstdint>
+
+namespace cairn::cuda {
+
+// CUresult. These are the values that Cairn or its stand-in looks at.
+using Result = int;
+inline constexpr Result kSuccess = 0;
+inline constexpr Result kInvalidValue = 1;
+inline constexpr Result kOutOfMemory = 2;
+inline constexpr Result kNotInitialized = 3;
+inline constexpr Result kNoDevice = 100;
+inline constexpr Result kInvalidDevice = 101;
+inline constexpr Result kInvalidContext = 201;
+inline constexpr Result kInvalidHandle = 400;
+inline constexpr Result kNotReady = 600;
+inline constexpr Result kIllegalAddress = 700;
+inline constexpr Result kHostMemoryAlreadyRegistered = 712;
+inline constexpr Result kHostMemoryNotRegistered = 713;
+inline constexpr Result kNotSupported = 801;
+inline constexpr Result kUnknown = 999;
+
+using Device = int;
+using DevicePointer = unsigned long long;  // CUdeviceptr
+using Context = struct ContextHandle*;
+using Stream = struct StreamHandle*;
+using Event = struct EventHandle*;
+
+// Flags.
+inline constexpr unsigned kStreamNonBlocking = 1;
+inline constexpr unsigned kEventBlockingSync = 1;
+inline constexpr unsigned kEventDisableTiming = 2;
+inline constexpr unsigned kMemHostAllocPortable = 1;
+inline constexpr unsigned kMemHostRegisterPortable = 1;
+
+// CUmemorytype.
+inline constexpr int kMemoryTypeHost = 1;
+inline constexpr int kMemoryTypeDevice = 2;
+
+// CUpointer_attribute.
+inline constexpr int kPointerMemoryType = 2;
+inline constexpr int kPointerDeviceOrdinal = 9;
+
+// Numbers that stand for streams.
+inline constexpr uint64_t kStreamLegacy = 1;
+inline constexpr uint64_t kStreamPerThread = 2;
+
+// CUDA_MEMCPY2D.
+struct Copy2D {
+  size_t source_x;
+  size_t source_y;
+  int source_type;
+  const void* source_host;
+  DevicePointer source_device;
+  void* source_array;
+  size_t source_pitch;
+  size_t target_x;
+  size_t target_y;
+  int target_type;
+  void* target_host;
+  DevicePointer target_device;
+  void* target_array;
+  size_t target_pitch;
+  size_t width;
+  size_t height;
+};
+
+// F(member of Functions, symbol of the library, signature). The symbols have their versions, which cuda.h hides.
+#define CAIRN_CUDA_FUNCTIONS(F)                                                         \
+  F(get_error_name, cuGetErrorName, (Result, const char**))                             \
+  F(init, cuInit, (unsigned))                                                           \
+  F(driver_get_version, cuDriverGetVersion, (int*))                                     \
+  F(device_get_count, cuDeviceGetCount, (int*))                                         \
+  F(device_get, cuDeviceGet, (Device*, int))                                            \
+  F(device_get_name, cuDeviceGetName, (char*, int, Device))                             \
+  F(primary_context_retain, cuDevicePrimaryCtxRetain, (Context*, Device))               \
+  F(primary_context_release, cuDevicePrimaryCtxRelease_v2, (Device))                    \
+  F(context_push, cuCtxPushCurrent_v2, (Context))                                       \
+  F(context_pop, cuCtxPopCurrent_v2, (Context*))                                        \
+  F(memory_get_info, cuMemGetInfo_v2, (size_t*, size_t*))                               \
+  F(memory_allocate, cuMemAlloc_v2, (DevicePointer*, size_t))                           \
+  F(memory_free, cuMemFree_v2, (DevicePointer))                                         \
+  F(host_allocate, cuMemHostAlloc, (void**, size_t, unsigned))                          \
+  F(host_free, cuMemFreeHost, (void*))                                                  \
+  F(host_register, cuMemHostRegister_v2, (void*, size_t, unsigned))                     \
+  F(host_unregister, cuMemHostUnregister, (void*))                                      \
+  F(pointer_get_attribute, cuPointerGetAttribute, (void*, int, DevicePointer))          \
+  F(copy_to_host, cuMemcpyDtoHAsync_v2, (void*, DevicePointer, size_t, Stream))         \
+  F(copy_to_device, cuMemcpyHtoDAsync_v2, (DevicePointer, const void*, size_t, Stream)) \
+  F(copy_2d, cuMemcpy2DAsync_v2, (const Copy2D*, Stream))                               \
+  F(stream_create, cuStreamCreate, (Stream*, unsigned))                                 \
+  F(stream_destroy, cuStreamDestroy_v2, (Stream))                                       \
+  F(stream_wait_event, cuStreamWaitEvent, (Stream, Event, unsigned))                    \
+  F(stream_query, cuStreamQuery, (Stream))                                              \
+  F(stream_synchronize, cuStreamSynchronize, (Stream))                                  \
+  F(event_create, cuEventCreate, (Event*, unsigned))                                    \
+  F(event_destroy, cuEventDestroy_v2, (Event))                                          \
+  F(event_record, cuEventRecord, (Event, Stream))                                       \
+  F(event_query, cuEventQuery, (Event))                                                 \
+  F(event_synchronize, cuEventSynchronize, (Event))
+
+struct Functions {
+#define CAIRN_CUDA_MEMBER(member, symbol, parameters) Result(*member) parameters = nullptr;
+  CAIRN_CUDA_FUNCTIONS(CAIRN_CUDA_MEMBER)
+#undef CAIRN_CUDA_MEMBER
+};
+
+}  // namespace cairn::cuda
+
+#endif  // CAIRN_COMMON_GPU_DRIVER_API_H_

@@ -1,0 +1,105 @@
+// Compares our declarations of the driver's calls with the toolkit's. The comparison is done by the compiler.
+#include "common/gpu/driver_api.h"
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <type_traits>
+
+#if __has_include(<cuda.h>)
+#include <cuda.h>
+
+namespace cairn::cuda {
+namespace {
+
+// Two types are passed alike if both are pointers, or both are integers (or enums) of one size and sign.
+template <typename T>
+constexpr int KindOf() {
+  if constexpr (std::is_pointer_v<T>) {
+    return 0;
+  } else if constexpr (std::is_enum_v<T>) {
+    return sizeof(T) == sizeof(int) ? 4 : -1;  // the sign of an enum's type does not show in how it is passed
+  } else if constexpr (std::is_same_v<T, int>) {
+    return 4;
+  } else {
+    static_assert(std::is_integral_v<T>);
+    return static_cast<int>(sizeof(T)) + (std::is_signed_v<T> ? 100 : 200);
+  }
+}
+
+template <typename Ours, typename Theirs>
+struct Same : std::false_type {};
+template <typename R, typename... Ours, typename S, typename... Theirs>
+struct Same<R (*)(Ours...), S (*)(Theirs...)> {
+  static constexpr bool Check() {
+    if constexpr (sizeof...(Ours) != sizeof...(Theirs)) {
+      return false;
+    } else {
+      return KindOf<R>() == KindOf<S>() && (... && (KindOf<Ours>() == KindOf<Theirs>()));
+    }
+  }
+  static constexpr bool value = Check();
+};
+
+// An int flag of ours against an unsigned one of theirs would not show otherwise.
+static_assert(!Same<int (*)(int), CUresult (*)(unsigned)>::value);
+static_assert(!Same<int (*)(int), CUresult (*)(long)>::value);
+static_assert(!Same<int (*)(int), CUresult (*)(void*)>::value);
+
+#define CAIRN_COMPARE(member, symbol, parameters) \
+  static_assert(Same<decltype(Functions::member), decltype(&::symbol)>::value, #symbol);
+CAIRN_CUDA_FUNCTIONS(CAIRN_COMPARE)
+#undef CAIRN_COMPARE
+
+static_assert(kSuccess == CUDA_SUCCESS);
+static_assert(kInvalidValue == CUDA_ERROR_INVALID_VALUE);
+static_assert(kOutOfMemory == CUDA_ERROR_OUT_OF_MEMORY);
+static_assert(kNotInitialized == CUDA_ERROR_NOT_INITIALIZED);
+static_assert(kNoDevice == CUDA_ERROR_NO_DEVICE);
+static_assert(kInvalidDevice == CUDA_ERROR_INVALID_DEVICE);
+static_assert(kInvalidContext == CUDA_ERROR_INVALID_CONTEXT);
+static_assert(kInvalidHandle == CUDA_ERROR_INVALID_HANDLE);
+static_assert(kNotReady == CUDA_ERROR_NOT_READY);
+static_assert(kIllegalAddress == CUDA_ERROR_ILLEGAL_ADDRESS);
+static_assert(kHostMemoryAlreadyRegistered == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+static_assert(kHostMemoryNotRegistered == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+static_assert(kNotSupported == CUDA_ERROR_NOT_SUPPORTED);
+static_assert(kUnknown == CUDA_ERROR_UNKNOWN);
+static_assert(kStreamNonBlocking == CU_STREAM_NON_BLOCKING);
+static_assert(kEventBlockingSync == CU_EVENT_BLOCKING_SYNC);
+static_assert(kEventDisableTiming == CU_EVENT_DISABLE_TIMING);
+static_assert(kMemHostAllocPortable == CU_MEMHOSTALLOC_PORTABLE);
+static_assert(kMemHostRegisterPortable == CU_MEMHOSTREGISTER_PORTABLE);
+static_assert(kMemoryTypeHost == CU_MEMORYTYPE_HOST);
+static_assert(kMemoryTypeDevice == CU_MEMORYTYPE_DEVICE);
+static_assert(kPointerMemoryType == CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
+static_assert(kPointerDeviceOrdinal == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL);
+
+static_assert(sizeof(Copy2D) == sizeof(CUDA_MEMCPY2D));
+static_assert(offsetof(Copy2D, source_type) == offsetof(CUDA_MEMCPY2D, srcMemoryType));
+static_assert(offsetof(Copy2D, source_host) == offsetof(CUDA_MEMCPY2D, srcHost));
+static_assert(offsetof(Copy2D, source_device) == offsetof(CUDA_MEMCPY2D, srcDevice));
+static_assert(offsetof(Copy2D, source_pitch) == offsetof(CUDA_MEMCPY2D, srcPitch));
+static_assert(offsetof(Copy2D, target_x) == offsetof(CUDA_MEMCPY2D, dstXInBytes));
+static_assert(offsetof(Copy2D, target_type) == offsetof(CUDA_MEMCPY2D, dstMemoryType));
+static_assert(offsetof(Copy2D, target_host) == offsetof(CUDA_MEMCPY2D, dstHost));
+static_assert(offsetof(Copy2D, target_device) == offsetof(CUDA_MEMCPY2D, dstDevice));
+static_assert(offsetof(Copy2D, target_pitch) == offsetof(CUDA_MEMCPY2D, dstPitch));
+static_assert(offsetof(Copy2D, width) == offsetof(CUDA_MEMCPY2D, WidthInBytes));
+static_assert(offsetof(Copy2D, height) == offsetof(CUDA_MEMCPY2D, Height));
+
+TEST(DriverApiTest, SpecialStreams_AsInTheHeader_HaveOurNumbers) {
+  EXPECT_EQ(reinterpret_cast<uint64_t>(CU_STREAM_LEGACY), kStreamLegacy);
+  EXPECT_EQ(reinterpret_cast<uint64_t>(CU_STREAM_PER_THREAD), kStreamPerThread);
+}
+
+}  // namespace
+}  // namespace cairn::cuda
+
+#else
+
+TEST(DriverApiTest, Declarations_WithoutTheToolkitsHeader_AreNotCompared) {
+  GTEST_SKIP() << "this machine has no cuda.h (CUDA_HOME, /usr/local/cuda)";
+}
+
+#endif

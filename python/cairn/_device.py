@@ -1,0 +1,252 @@
+"""Copies between GPUs and the host by the native helper, and keeps the host's memory pinned."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Sequence
+
+import numpy
+
+from cairn import _native
+from cairn._device_array import DeviceArray
+from cairn._errors import Error
+from cairn._memory import Mapping
+from cairn._results import DeviceReport
+
+# A name that the loader looks up, or an absolute path.
+DRIVER = "libcuda.so.1"
+# Each of the ring's two buffers.
+SLOT_BYTES = 64 << 20
+# The driver stalls all its other calls while it pins a piece.
+PIECE_BYTES = 256 << 20
+# Giving memory up takes no longer than this.
+_RELEASE_SECONDS = 5.0
+
+_PATHS = ("pinned-slab", "pinned-ring", "pageable")
+_DONE, _DRIVER_FAILED, _STALLED, _NOT_ON_DEVICE, _MANY_DEVICES, _UNSOUND = 0, 1, 2, 3, 4, -1
+
+
+class _Outcome(ctypes.Structure):
+    """struct CairnDeviceOutcome."""
+
+    _fields_ = (("kind", ctypes.c_int64), ("index", ctypes.c_int64), ("path", ctypes.c_int64),
+                ("bytes", ctypes.c_int64), ("calls", ctypes.c_int64), ("pinned_bytes", ctypes.c_int64),
+                ("text", ctypes.c_char * 256), ("fallback", ctypes.c_char * 256))
+
+
+class DeviceCopyList(_native.CopyList):
+    """Copies of which one side is a device's memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.streams: list[int] = []
+        self.names: list[str] = []
+        self.owners: list[object] = []
+
+    def about(self, name: str, array: DeviceArray) -> None:
+        """Says of the copy that was just added whose it is."""
+        self.names.append(name)
+        self.streams.append(array.stream)
+        self.owners.append(array.owner)
+
+    def add_device_array(self, name: str, array: DeviceArray, target: int, target_bytes: int,
+                         target_offset: int) -> None:
+        """Adds a copy of a whole array, in row-major order, to contiguous bytes of the host."""
+        if array.flags.c_contiguous:
+            self.add(array.address, -1, 0, target, target_bytes, target_offset, array.nbytes)
+        else:
+            self.add(array.address, -1, 0, target, target_bytes, target_offset, array.itemsize, array.shape,
+                     array.strides, _native.row_major_strides(array.shape, array.itemsize))
+        self.about(name, array)
+
+    def add_filling(self, name: str, array: DeviceArray, source: int) -> None:
+        """Adds a copy of contiguous bytes of the host, in row-major order, to a whole array."""
+        self.add(source, array.nbytes, 0, array.address, -1, 0, array.itemsize, array.shape,
+                 _native.row_major_strides(array.shape, array.itemsize), array.strides)
+        self.about(name, array)
+
+
+class Devices:
+    """What one client has of the driver. It opens the driver when the first array on a device comes. Thread-safe, but
+    copies follow one another."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # a mapping may end while it is held
+        self._handle: int | None = None
+        self._process = os.getpid()
+        self._pinned: weakref.WeakSet[Mapping] = weakref.WeakSet()  # pinned, or refused to be
+        # What a copy that hangs may still touch.
+        self._held: list[object] = []
+
+    # Copying.
+
+    def to_host(self, copies: DeviceCopyList, memory: object, timeout: float) -> DeviceReport:
+        """Makes copies from devices, and returns when they are done.
+
+        Args:
+          memory: what keeps the targets alive.
+          timeout: seconds.
+
+        Raises:
+          Error: DEVICE_ERROR (a call of the driver failed; there is no driver), DEVICE_STALLED (it did not answer in
+            time; the copies may go on, and `memory` is kept until they end), BAD_REQUEST (an array is on no device any
+            more, or on two; it has negative strides).
+        """
+        return self._copy(copies, True, memory, timeout)
+
+    def to_devices(self, copies: DeviceCopyList, memory: object, timeout: float) -> DeviceReport:
+        """Makes copies to devices, through the ring. Otherwise as to_host()."""
+        return self._copy(copies, False, memory, timeout)
+
+    def _copy(self, copies: DeviceCopyList, to_host: bool, memory: object, timeout: float) -> DeviceReport:
+        rows, dimensions = copies.tables()
+        streams = numpy.array(copies.streams, numpy.uint64)
+        outcome = _Outcome()
+        begun = time.monotonic()
+        _LIBRARY.cairn_device_copy(self._open(), to_host, rows.ctypes.data, len(rows), dimensions.ctypes.data,
+                                   streams.ctypes.data, _native.copy_threads(), timeout, ctypes.byref(outcome))
+        self._check(outcome, copies.names, (memory, copies.owners), timeout)
+        return DeviceReport(_PATHS[outcome.path], outcome.fallback.decode(), outcome.bytes, outcome.calls,
+                            time.monotonic() - begun, outcome.pinned_bytes)
+
+    def checksums(self, arrays: Iterable[tuple[str, DeviceArray]], timeout: float) -> list[int]:
+        """Returns the CRC32C of each array in row-major order. Raises as to_host() does."""
+        copies = DeviceCopyList()
+        result: list[int] = []
+        packed: list[int] = []
+        for name, array in arrays:
+            if array.flags.c_contiguous:
+                copies.add_device_array(name, array, 0, -1, 0)
+                packed.append(len(result))
+                result.append(0)
+            else:
+                result.append(self._checksum_on_host(name, array, timeout))
+        if packed:
+            rows, dimensions = copies.tables()
+            streams = numpy.array(copies.streams, numpy.uint64)
+            sums = numpy.zeros(len(rows), numpy.uint32)
+            outcome = _Outcome()
+            _LIBRARY.cairn_device_checksum(self._open(), rows.ctypes.data, len(rows), dimensions.ctypes.data,
+                                           streams.ctypes.data, timeout, sums.ctypes.data, ctypes.byref(outcome))
+            self._check(outcome, copies.names, copies.owners, timeout)
+            for position, value in zip(packed, sums, strict=True):
+                result[position] = int(value)
+        return result
+
+    def _checksum_on_host(self, name: str, array: DeviceArray, timeout: float) -> int:
+        """The ring has the elements in the order of the device's memory, which is another one here."""
+        data = numpy.empty(array.nbytes, numpy.uint8)
+        copies = DeviceCopyList()
+        copies.add_device_array(name, array, data.ctypes.data, data.nbytes, 0)
+        self.to_host(copies, data, timeout)
+        check = _native.CopyList()
+        check.add_array(data, 0, -1, 0)
+        return check.checksums()[0]
+
+    def _check(self, outcome: _Outcome, names: Sequence[str], memory: object, timeout: float) -> None:
+        text = outcome.text.decode()
+        about = {"tensor": names[outcome.index]} if 0 <= outcome.index < len(names) else {}
+        name = repr(about.get("tensor", ""))
+        if outcome.kind == _STALLED:
+            self._held.append(memory)
+            raise Error("DEVICE_STALLED", f"{text} ({timeout:g} s)", about)
+        if outcome.kind == _DRIVER_FAILED:
+            raise Error("DEVICE_ERROR", text, about)
+        if outcome.kind == _NOT_ON_DEVICE:
+            raise Error("BAD_REQUEST", f"{name}: its memory is no device's; was it freed?", about)
+        if outcome.kind == _MANY_DEVICES:
+            raise Error("BAD_REQUEST", f"{name}: its memory is of two devices", about)
+        if outcome.kind == _UNSOUND:
+            raise Error("BAD_REQUEST", f"{name}: its strides on the device are negative, or it repeats elements that "
+                        "are to be filled", about)
+
+    # Pinning.
+
+    def pin(self, mapping: Mapping, arrays: Iterable[DeviceArray], timeout: float) -> None:
+        """Pins a mapping, if it is not pinned, for the device of the first array. It is unpinned before it is unmapped.
+
+        If the driver refuses, copies take another path and say why.
+
+        Raises:
+          Error: DEVICE_STALLED, and DEVICE_ERROR of a driver that cannot be opened.
+        """
+        if mapping in self._pinned:
+            return
+        handle = self._open()
+        ordinals = (int(_LIBRARY.cairn_device_of(handle, array.address)) for array in arrays if array.nbytes)
+        device = next((ordinal for ordinal in ordinals if ordinal >= 0), None)
+        if device is None:
+            return  # copying will name the array
+        outcome = _Outcome()
+        _LIBRARY.cairn_device_pin(handle, device, mapping.address, mapping.size, PIECE_BYTES, timeout,
+                                  ctypes.byref(outcome))
+        if outcome.kind == _STALLED:
+            self._check(outcome, (), mapping, timeout)
+        self._pinned.add(mapping)
+        if outcome.kind == _DONE:
+            weakref.finalize(mapping, self._unpin, mapping.address).atexit = False
+
+    def _unpin(self, address: int) -> None:
+        with self._lock:
+            if self._handle is not None and os.getpid() == self._process:
+                _LIBRARY.cairn_device_unpin(self._handle, address, _RELEASE_SECONDS, ctypes.byref(_Outcome()))
+
+    # The driver.
+
+    def busy(self) -> bool:
+        """Returns whether a copy from before still hangs in the driver."""
+        if self._handle is not None and _LIBRARY.cairn_device_busy(self._handle):
+            return True
+        self._held.clear()
+        return False
+
+    def _open(self) -> int:
+        with self._lock:
+            if self._handle is None:
+                outcome = _Outcome()
+                self._handle = _LIBRARY.cairn_device_open(DRIVER.encode(), SLOT_BYTES, ctypes.byref(outcome))
+                if self._handle is None:
+                    raise Error("DEVICE_ERROR", f"an array is on a GPU, and CUDA's driver cannot be opened: "
+                                f"{outcome.text.decode()}")
+            return self._handle
+
+    def close(self) -> None:
+        """Gives up all memory and streams, unless a copy hangs: then it is given up when that ends."""
+        if self.busy():
+            _HANGING.append(self._held)
+        with self._lock:
+            if self._handle is not None and os.getpid() == self._process:
+                _LIBRARY.cairn_device_close(self._handle)
+            self._handle = None
+
+
+# Memory of clients that were closed while a copy hung.
+_HANGING: list[object] = []
+
+
+def _declare_functions() -> ctypes.CDLL:
+    library = _native.LIBRARY
+    pointer, number, seconds = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
+    library.cairn_device_open.argtypes = [ctypes.c_char_p, number, pointer]
+    library.cairn_device_open.restype = pointer
+    library.cairn_device_close.argtypes = [pointer]
+    library.cairn_device_close.restype = None
+    library.cairn_device_busy.argtypes = [pointer]
+    library.cairn_device_busy.restype = number
+    library.cairn_device_of.argtypes = [pointer, ctypes.c_uint64]
+    library.cairn_device_of.restype = number
+    library.cairn_device_pin.argtypes = [pointer, number, pointer, number, number, seconds, pointer]
+    library.cairn_device_unpin.argtypes = [pointer, pointer, seconds, pointer]
+    library.cairn_device_copy.argtypes = [pointer, number, pointer, number, pointer, pointer, number, seconds, pointer]
+    library.cairn_device_checksum.argtypes = [pointer, pointer, number, pointer, pointer, seconds, pointer, pointer]
+    for function in (library.cairn_device_pin, library.cairn_device_unpin, library.cairn_device_copy,
+                     library.cairn_device_checksum):
+        function.restype = None
+    return library
+
+
+_LIBRARY = _declare_functions()

@@ -1,0 +1,154 @@
+#include "python/native/device_context.h"
+
+#include <algorithm>
+
+namespace cairn {
+
+void Require(const GpuDriver& driver, cuda::Result result, const char* call) {
+  if (result != cuda::kSuccess) throw DriverFailure{std::string(call) + ": " + driver.NameOf(result)};
+}
+
+DeviceContext::DeviceContext(const GpuDriver& driver, int ordinal) : driver_(driver), ordinal_(ordinal) {
+  Require(driver, driver.call().device_get(&device_, ordinal), "cuDeviceGet");
+  Require(driver, driver.call().primary_context_retain(&context_, device_), "cuDevicePrimaryCtxRetain");
+  try {
+    const CurrentContext current(driver, *this);
+    Require(driver, driver.call().stream_create(&stream_, cuda::kStreamNonBlocking), "cuStreamCreate");
+  } catch (const DriverFailure&) {
+    driver.call().primary_context_release(device_);
+    throw;
+  }
+}
+
+DeviceContext::~DeviceContext() {
+  if (driver_.call().context_push(context_) == cuda::kSuccess) {
+    driver_.call().stream_destroy(stream_);
+    cuda::Context popped = nullptr;
+    driver_.call().context_pop(&popped);
+  }
+  driver_.call().primary_context_release(device_);
+}
+
+CurrentContext::CurrentContext(const GpuDriver& driver, const DeviceContext& context) : driver_(driver) {
+  Require(driver, driver.call().context_push(context.context()), "cuCtxPushCurrent");
+}
+
+CurrentContext::~CurrentContext() {
+  cuda::Context popped = nullptr;
+  driver_.call().context_pop(&popped);
+}
+
+DeviceEvent::DeviceEvent(const GpuDriver& driver) : driver_(driver) {
+  Require(driver, driver.call().event_create(&event_, cuda::kEventBlockingSync | cuda::kEventDisableTiming),
+          "cuEventCreate");
+}
+
+DeviceEvent::~DeviceEvent() { driver_.call().event_destroy(event_); }
+
+void PinnedMemory::Pin(char* memory, int64_t bytes, int64_t piece_bytes) {
+  Unpin(memory);
+  std::vector<std::pair<char*, int64_t>>& pieces = pieces_[memory];
+  try {
+    for (int64_t at = 0; at < bytes; at += piece_bytes) {
+      const int64_t size = std::min(piece_bytes, bytes - at);
+      Require(driver_,
+              driver_.call().host_register(memory + at, static_cast<size_t>(size), cuda::kMemHostRegisterPortable),
+              "cuMemHostRegister");
+      pieces.emplace_back(memory + at, size);
+      bytes_ += size;
+    }
+  } catch (const DriverFailure&) {
+    Unpin(memory);
+    throw;
+  }
+}
+
+void PinnedMemory::Unpin(char* memory) {
+  const auto found = pieces_.find(memory);
+  if (found == pieces_.end()) return;
+  for (const auto& [piece, size] : found->second) {
+    driver_.call().host_unregister(piece);  // fails only in a context that is broken, which holds nothing
+    bytes_ -= size;
+  }
+  pieces_.erase(found);
+}
+
+void PinnedMemory::UnpinAll() {
+  while (!pieces_.empty()) Unpin(pieces_.begin()->first);
+}
+
+bool PinnedMemory::Holds(const void* memory, int64_t bytes) const {
+  const char* begin = static_cast<const char*>(memory);
+  for (const auto& [base, pieces] : pieces_) {
+    if (pieces.empty() || begin < base) continue;
+    if (begin + bytes <= pieces.back().first + pieces.back().second) return true;
+  }
+  return false;
+}
+
+const std::string& StagingRing::Make() {
+  if (slots_[0] != nullptr) return why_;
+  std::array<void*, 2> found = {};
+  const auto bytes = static_cast<size_t>(slot_bytes_);
+  try {
+    for (void*& slot : found) {
+      Require(driver_, driver_.call().host_allocate(&slot, bytes, cuda::kMemHostAllocPortable), "cuMemHostAlloc");
+    }
+    for (size_t i = 0; i < found.size(); ++i) slots_[i] = static_cast<std::byte*>(found[i]);
+    pinned_ = true;
+  } catch (const DriverFailure& failure) {
+    if (found[0] != nullptr) driver_.call().host_free(found[0]);
+    why_ = failure.text;
+    plain_.resize(2 * bytes);
+    slots_ = {plain_.data(), plain_.data() + bytes};
+  }
+  return why_;
+}
+
+void StagingRing::Free() {
+  if (pinned_) {
+    for (std::byte* slot : slots_) driver_.call().host_free(slot);
+  }
+  slots_ = {};
+  plain_ = {};
+  why_.clear();
+  pinned_ = false;
+}
+
+int64_t EnqueueRows(const GpuDriver& driver, cuda::Stream stream, const std::vector<DeviceRows>& rows, bool to_host,
+                    std::byte* packed) {
+  for (const DeviceRows& each : rows) {
+    std::byte* host = packed + each.packed_offset;
+    const auto bytes = static_cast<size_t>(each.row_bytes);
+    if (each.rows == 1 && to_host) {
+      Require(driver, driver.call().copy_to_host(host, each.device, bytes, stream), "cuMemcpyDtoHAsync");
+      continue;
+    }
+    if (each.rows == 1) {
+      Require(driver, driver.call().copy_to_device(each.device, host, bytes, stream), "cuMemcpyHtoDAsync");
+      continue;
+    }
+    cuda::Copy2D copy = {};
+    copy.width = bytes;
+    copy.height = static_cast<size_t>(each.rows);
+    if (to_host) {
+      copy.source_type = cuda::kMemoryTypeDevice;
+      copy.source_device = each.device;
+      copy.source_pitch = static_cast<size_t>(each.pitch);
+      copy.target_type = cuda::kMemoryTypeHost;
+      copy.target_host = host;
+      copy.target_pitch = bytes;
+    } else {
+      copy.source_type = cuda::kMemoryTypeHost;
+      copy.source_host = host;
+      copy.source_pitch = bytes;
+      copy.target_type = cuda::kMemoryTypeDevice;
+      copy.target_device = each.device;
+      copy.target_pitch = static_cast<size_t>(each.pitch);
+    }
+    Require(driver, driver.call().copy_2d(&copy, stream), "cuMemcpy2DAsync");
+  }
+  return static_cast<int64_t>(rows.size());
+}
+
+}  // namespace cairn

@@ -1,0 +1,126 @@
+// What a client has of the driver: contexts and streams, pinned memory, and the ring of two buffers.
+#ifndef CAIRN_PYTHON_NATIVE_DEVICE_CONTEXT_H_
+#define CAIRN_PYTHON_NATIVE_DEVICE_CONTEXT_H_
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/gpu/driver.h"
+#include "common/gpu/transfer.h"
+
+namespace cairn {
+
+// A call of the driver that failed.
+struct DriverFailure {
+  std::string text;
+};
+
+// Throws DriverFailure, "CALL: RESULT", unless the result is success.
+void Require(const GpuDriver& driver, cuda::Result result, const char* call);
+
+// The primary context of one device, and a stream of ours in it. The trainer's libraries use the same context.
+class DeviceContext {
+ public:
+  // Throws DriverFailure.
+  DeviceContext(const GpuDriver& driver, int ordinal);
+  ~DeviceContext();
+  DeviceContext(const DeviceContext&) = delete;
+  DeviceContext& operator=(const DeviceContext&) = delete;
+
+  cuda::Stream stream() const { return stream_; }
+  cuda::Context context() const { return context_; }
+  int ordinal() const { return ordinal_; }
+
+ private:
+  const GpuDriver& driver_;
+  const int ordinal_;
+  cuda::Device device_ = 0;
+  cuda::Context context_ = nullptr;
+  cuda::Stream stream_ = nullptr;
+};
+
+// Makes a context current in this thread while it lives.
+class CurrentContext {
+ public:
+  CurrentContext(const GpuDriver& driver, const DeviceContext& context);
+  ~CurrentContext();
+  CurrentContext(const CurrentContext&) = delete;
+  CurrentContext& operator=(const CurrentContext&) = delete;
+
+ private:
+  const GpuDriver& driver_;
+};
+
+// An event; of the context that is current when it is made and when it ends.
+class DeviceEvent {
+ public:
+  explicit DeviceEvent(const GpuDriver& driver);
+  ~DeviceEvent();
+  DeviceEvent(const DeviceEvent&) = delete;
+  DeviceEvent& operator=(const DeviceEvent&) = delete;
+
+  void Record(cuda::Stream stream) { Require(driver_, driver_.call().event_record(event_, stream), "cuEventRecord"); }
+  void Await() { Require(driver_, driver_.call().event_synchronize(event_), "cuEventSynchronize"); }
+  cuda::Event event() const { return event_; }
+
+ private:
+  const GpuDriver& driver_;
+  cuda::Event event_ = nullptr;
+};
+
+// Host memory that is pinned, whole pieces at a time. A context must be current in all calls.
+class PinnedMemory {
+ public:
+  explicit PinnedMemory(const GpuDriver& driver) : driver_(driver) {}
+
+  // Throws DriverFailure; then nothing of this memory is pinned.
+  void Pin(char* memory, int64_t bytes, int64_t piece_bytes);
+  // Does nothing for memory that is not pinned.
+  void Unpin(char* memory);
+  void UnpinAll();
+  bool Holds(const void* memory, int64_t bytes) const;
+  bool empty() const { return pieces_.empty(); }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  const GpuDriver& driver_;
+  std::map<char*, std::vector<std::pair<char*, int64_t>>> pieces_;
+  std::atomic<int64_t> bytes_{0};
+};
+
+// Two buffers of the host. A context must be current in all calls.
+class StagingRing {
+ public:
+  StagingRing(const GpuDriver& driver, int64_t slot_bytes) : driver_(driver), slot_bytes_(slot_bytes) {}
+
+  // Makes the buffers, if they are not there. Returns why they are not pinned; "" if they are.
+  const std::string& Make();
+  void Free();
+  bool pinned() const { return pinned_; }
+  int64_t slot_bytes() const { return slot_bytes_; }
+  int64_t pinned_bytes() const { return pinned_ ? 2 * slot_bytes_ : 0; }
+  std::byte* slot(size_t index) const { return slots_[index]; }
+
+ private:
+  const GpuDriver& driver_;
+  const int64_t slot_bytes_;
+  std::array<std::byte*, 2> slots_ = {};
+  std::vector<std::byte> plain_;
+  std::atomic<bool> pinned_{false};
+  std::string why_;
+};
+
+// Enqueues the copies of a part between the device and host memory where its elements are packed. Returns how many
+// calls it made; throws DriverFailure.
+int64_t EnqueueRows(const GpuDriver& driver, cuda::Stream stream, const std::vector<DeviceRows>& rows, bool to_host,
+                    std::byte* packed);
+
+}  // namespace cairn
+
+#endif  // CAIRN_PYTHON_NATIVE_DEVICE_CONTEXT_H_

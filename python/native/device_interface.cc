@@ -1,0 +1,129 @@
+#include "python/native/device_interface.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "python/native/copy_table.h"
+#include "python/native/device_staging.h"
+
+namespace {
+
+using cairn::DeviceOutcome;
+using cairn::DeviceStaging;
+using cairn::StagedCopy;
+
+// What a handle points to.
+struct Handle {
+  const cairn::GpuDriver& driver;
+  DeviceStaging staging;
+};
+
+template <size_t kBytes>
+void Put(const std::string& text, char (&to)[kBytes]) {
+  const size_t length = std::min(text.size(), kBytes - 1);
+  std::memcpy(to, text.data(), length);
+  to[length] = '\0';
+}
+
+void Put(const DeviceOutcome& outcome, const Handle& handle, CairnDeviceOutcome* to) {
+  to->kind = outcome.kind;
+  to->index = outcome.index;
+  to->path = static_cast<int64_t>(outcome.path);
+  to->bytes = outcome.bytes;
+  to->calls = outcome.calls;
+  to->pinned_bytes = handle.staging.pinned_bytes();
+  Put(outcome.text, to->text);
+  Put(outcome.fallback, to->fallback);
+}
+
+// Returns the index of the first copy that is not sound; -1 if all are.
+int64_t Read(bool to_host, const CairnCopy* copies, int64_t count, const int64_t* dimensions, const uint64_t* streams,
+             bool with_target, std::vector<StagedCopy>& to) {
+  for (int64_t i = 0; i < count; ++i) {
+    const CairnCopy& row = copies[i];
+    const uint64_t device = reinterpret_cast<uint64_t>(to_host ? row.source : row.target) +
+                            static_cast<uint64_t>(to_host ? row.source_offset : row.target_offset);
+    std::optional<cairn::Walk> walk = cairn::ResolveWalk(row, dimensions, with_target);
+    if (!walk) return i;
+    for (const cairn::TiledCopy::Dimension& d : walk->dimensions) {
+      const int64_t stride = to_host ? d.source_stride : d.target_stride;
+      if (stride < 0 || (stride == 0 && d.extent > 1 && !to_host)) return i;
+    }
+    StagedCopy& copy = to.emplace_back();
+    copy.stream = streams[i];
+    copy.copy = {.to_host = to_host,
+                 .device = device,
+                 .copy = {.source = to_host ? nullptr : reinterpret_cast<const std::byte*>(walk->source),
+                          .target = to_host ? reinterpret_cast<std::byte*>(walk->target) : nullptr,
+                          .element_bytes = walk->element_bytes,
+                          .dimensions = std::move(walk->dimensions),
+                          .casts = std::move(walk->casts)}};
+  }
+  return -1;
+}
+
+Handle& Of(void* staging) { return *static_cast<Handle*>(staging); }
+
+}  // namespace
+
+void* cairn_device_open(const char* path, int64_t slot_bytes, CairnDeviceOutcome* outcome) {
+  *outcome = {};
+  std::string error;
+  const cairn::GpuDriver* driver = cairn::GpuDriver::Open(path, &error);
+  if (driver == nullptr) {
+    outcome->kind = DeviceOutcome::kDriverFailed;
+    Put(error, outcome->text);
+    return nullptr;
+  }
+  return new Handle{*driver, DeviceStaging(*driver, slot_bytes)};
+}
+
+void cairn_device_close(void* staging) { delete static_cast<Handle*>(staging); }
+
+int64_t cairn_device_busy(void* staging) { return Of(staging).staging.busy() ? 1 : 0; }
+
+int64_t cairn_device_of(void* staging, uint64_t address) {
+  int type = 0, ordinal = 0;
+  const cairn::cuda::Functions& call = Of(staging).driver.call();
+  if (call.pointer_get_attribute(&type, cairn::cuda::kPointerMemoryType, address) != cairn::cuda::kSuccess ||
+      type != cairn::cuda::kMemoryTypeDevice ||
+      call.pointer_get_attribute(&ordinal, cairn::cuda::kPointerDeviceOrdinal, address) != cairn::cuda::kSuccess) {
+    return -1;
+  }
+  return ordinal;
+}
+
+void cairn_device_pin(void* staging, int64_t device, void* memory, int64_t bytes, int64_t piece_bytes, double seconds,
+                      CairnDeviceOutcome* outcome) {
+  Put(Of(staging).staging.Pin(static_cast<int>(device), memory, bytes, piece_bytes, seconds), Of(staging), outcome);
+}
+
+void cairn_device_unpin(void* staging, void* memory, double seconds, CairnDeviceOutcome* outcome) {
+  Put(Of(staging).staging.Unpin(memory, seconds), Of(staging), outcome);
+}
+
+void cairn_device_copy(void* staging, int64_t to_host, const CairnCopy* copies, int64_t count,
+                       const int64_t* dimensions, const uint64_t* streams, int64_t threads, double seconds,
+                       CairnDeviceOutcome* outcome) {
+  *outcome = {};
+  std::vector<StagedCopy> staged;
+  outcome->index = Read(to_host != 0, copies, count, dimensions, streams, true, staged);
+  outcome->kind = -1;
+  if (outcome->index >= 0) return;
+  Put(Of(staging).staging.Copy(std::move(staged), threads, seconds), Of(staging), outcome);
+}
+
+void cairn_device_checksum(void* staging, const CairnCopy* copies, int64_t count, const int64_t* dimensions,
+                           const uint64_t* streams, double seconds, uint32_t* checksums, CairnDeviceOutcome* outcome) {
+  *outcome = {};
+  std::vector<StagedCopy> staged;
+  outcome->index = Read(true, copies, count, dimensions, streams, false, staged);
+  outcome->kind = -1;
+  if (outcome->index >= 0) return;
+  std::vector<uint32_t> result;
+  Put(Of(staging).staging.Checksum(std::move(staged), seconds, &result), Of(staging), outcome);
+  std::copy(result.begin(), result.end(), checksums);
+}

@@ -1,0 +1,337 @@
+// Tests DeviceStaging with the stand-in for CUDA's driver.
+#include "python/native/device_staging.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <future>
+#include <memory>
+#include <random>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "common/base/crc32c.h"
+#include "tests/testing/stand_in/cuda/loaded.h"
+
+namespace cairn {
+namespace {
+
+constexpr int64_t kSlot = 4096;
+constexpr double kPatience = 60;  // seconds that no test needs
+
+// Memory of a device, which the test may look into.
+class DeviceMemory {
+ public:
+  DeviceMemory(const LoadedStandIn& gpu, int device, size_t size) : gpu_(gpu), device_(device) {
+    const auto& call = gpu.driver->call();
+    call.primary_context_retain(&context_, device);
+    call.context_push(context_);
+    if (call.memory_allocate(&address, size) != cuda::kSuccess) std::abort();
+    call.context_pop(&context_);
+    bytes = {static_cast<std::byte*>(gpu.alias(address)), size};
+  }
+  ~DeviceMemory() { Free(); }
+  void Free() {
+    if (address == 0) return;
+    const auto& call = gpu_.driver->call();
+    call.context_push(context_);
+    call.memory_free(address);
+    call.context_pop(&context_);
+    call.primary_context_release(device_);
+    address = 0;
+  }
+  void Fill(unsigned seed) {
+    std::mt19937 random(seed);
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+  }
+
+  cuda::DevicePointer address = 0;
+  std::span<std::byte> bytes;
+
+ private:
+  const LoadedStandIn& gpu_;
+  const int device_;
+  cuda::Context context_ = nullptr;
+};
+
+class DeviceStagingTest : public testing::Test {
+ protected:
+  void SetUp() override { gpu_.reset(); }
+  void TearDown() override {
+    gpu_.reset();
+    staging_.reset();
+    for (const char* what :
+         {"registered_bytes", "allocated_host_bytes", "used_device_bytes", "contexts", "streams", "events"}) {
+      EXPECT_EQ(gpu_.count(what), 0) << what << " was not given back";
+    }
+  }
+
+  static StagedCopy ToHost(const DeviceMemory& memory, std::byte* host) {
+    return {.copy = {.device = memory.address,
+                     .copy = {.target = host, .element_bytes = static_cast<int64_t>(memory.bytes.size())}}};
+  }
+  DeviceOutcome Pin(std::vector<std::byte>& memory, int64_t piece = 1024) {
+    return staging_->Pin(0, memory.data(), static_cast<int64_t>(memory.size()), piece, kPatience);
+  }
+  bool Same(const std::byte* host, const DeviceMemory& memory) {
+    return std::memcmp(host, memory.bytes.data(), memory.bytes.size()) == 0;
+  }
+
+  const LoadedStandIn& gpu_ = LoadedStandIn::Get();
+  std::unique_ptr<DeviceStaging> staging_ = std::make_unique<DeviceStaging>(*gpu_.driver, kSlot);
+};
+
+TEST_F(DeviceStagingTest, Copy_ToPinnedMemory_GoesStraightWithOneCallForEachArray) {
+  constexpr size_t kArrays = 3000;
+  std::vector<std::byte> slab(kArrays * 64);
+  ASSERT_EQ(Pin(slab).kind, DeviceOutcome::kDone);
+  DeviceMemory memory(gpu_, 0, slab.size());
+  memory.Fill(1);
+  std::vector<StagedCopy> copies;
+  for (size_t i = 0; i < kArrays; ++i) {
+    copies.push_back(
+        {.copy = {.device = memory.address + i * 64, .copy = {.target = slab.data() + i * 64, .element_bytes = 64}}});
+  }
+  const DeviceOutcome outcome = staging_->Copy(copies, 2, kPatience);
+  ASSERT_EQ(outcome.kind, DeviceOutcome::kDone) << outcome.text;
+  EXPECT_EQ(outcome.path, DevicePath::kPinnedSlab);
+  EXPECT_EQ(outcome.fallback, "");
+  EXPECT_EQ(outcome.calls, static_cast<int64_t>(kArrays));
+  EXPECT_EQ(gpu_.count("cuMemcpyDtoHAsync_v2"), static_cast<int64_t>(kArrays));
+  EXPECT_EQ(gpu_.count("cuStreamWaitEvent"), 1) << "one for the stream, not one for each array";
+  EXPECT_EQ(gpu_.count("bytes_to_host"), static_cast<int64_t>(slab.size())) << "each byte moves once";
+  EXPECT_EQ(gpu_.count("allocated_host_bytes"), 0);
+  EXPECT_TRUE(Same(slab.data(), memory));
+}
+
+TEST_F(DeviceStagingTest, Copy_ToMemoryThatIsNotPinned_TakesTheRingAndSaysWhy) {
+  DeviceMemory memory(gpu_, 0, 5 * kSlot + 17);
+  memory.Fill(2);
+  std::vector<std::byte> host(memory.bytes.size());
+  const DeviceOutcome outcome = staging_->Copy({ToHost(memory, host.data())}, 2, kPatience);
+  EXPECT_EQ(outcome.path, DevicePath::kPinnedRing);
+  EXPECT_EQ(outcome.fallback, "the memory is not pinned");
+  EXPECT_EQ(gpu_.count("allocated_host_bytes"), 2 * kSlot);
+  EXPECT_EQ(outcome.bytes, static_cast<int64_t>(host.size()));
+  EXPECT_TRUE(Same(host.data(), memory));
+}
+
+TEST_F(DeviceStagingTest, Copy_NothingCanBePinned_IsPageableAndNamesBothCauses) {
+  gpu_.set("pinnable_bytes", 0);
+  DeviceMemory memory(gpu_, 0, 3 * kSlot);
+  memory.Fill(3);
+  std::vector<std::byte> host(memory.bytes.size());
+  EXPECT_EQ(Pin(host).kind, DeviceOutcome::kDriverFailed);
+  const DeviceOutcome outcome = staging_->Copy({ToHost(memory, host.data())}, 2, kPatience);
+  EXPECT_EQ(outcome.path, DevicePath::kPageable);
+  EXPECT_EQ(outcome.fallback, "cuMemHostRegister: CUDA_ERROR_OUT_OF_MEMORY; cuMemHostAlloc: CUDA_ERROR_OUT_OF_MEMORY");
+  EXPECT_TRUE(Same(host.data(), memory));
+}
+
+TEST_F(DeviceStagingTest, Pin_ALaterPieceIsRefused_LeavesNothingPinned) {
+  gpu_.set("pinnable_bytes", 2500);
+  std::vector<std::byte> slab(4096);
+  const DeviceOutcome outcome = Pin(slab);
+  EXPECT_EQ(outcome.kind, DeviceOutcome::kDriverFailed);
+  EXPECT_EQ(outcome.text, "cuMemHostRegister: CUDA_ERROR_OUT_OF_MEMORY");
+  EXPECT_EQ(gpu_.count("cuMemHostRegister_v2"), 3);
+  EXPECT_EQ(gpu_.count("registered_bytes"), 0);
+  EXPECT_EQ(staging_->pinned_bytes(), 0);
+}
+
+TEST_F(DeviceStagingTest, Unpin_PinnedMemory_GivesAllPiecesBack) {
+  std::vector<std::byte> slab(4096);
+  ASSERT_EQ(Pin(slab).kind, DeviceOutcome::kDone);
+  EXPECT_EQ(gpu_.count("registered_bytes"), 4096);
+  EXPECT_EQ(staging_->pinned_bytes(), 4096);
+  EXPECT_EQ(staging_->Unpin(slab.data(), kPatience).kind, DeviceOutcome::kDone);
+  EXPECT_EQ(gpu_.count("registered_bytes"), 0);
+}
+
+// What the trainer's stream has not done yet when the copy is asked for.
+TEST_F(DeviceStagingTest, Copy_TheTrainersStreamStillWrites_ComesAfterIt) {
+  DeviceMemory memory(gpu_, 0, 256);
+  std::vector<std::byte> fresh(256, std::byte{7}), slab(256);
+  ASSERT_EQ(Pin(slab).kind, DeviceOutcome::kDone);
+  ASSERT_EQ(staging_->Pin(0, fresh.data(), 256, 256, kPatience).kind, DeviceOutcome::kDone);
+  const auto& call = gpu_.driver->call();
+  cuda::Context context = nullptr;
+  cuda::Stream stream = nullptr;
+  ASSERT_EQ(call.primary_context_retain(&context, 0), cuda::kSuccess);
+  ASSERT_EQ(call.context_push(context), cuda::kSuccess);
+  ASSERT_EQ(call.stream_create(&stream, cuda::kStreamNonBlocking), cuda::kSuccess);
+  gpu_.set("engine_stopped", 1);
+  ASSERT_EQ(call.copy_to_device(memory.address, fresh.data(), 256, stream), cuda::kSuccess);
+  StagedCopy copy = ToHost(memory, slab.data());
+  copy.stream = reinterpret_cast<uint64_t>(stream);
+  auto done = std::async(std::launch::async, [&] { return staging_->Copy({copy}, 1, kPatience); });
+  while (gpu_.count("cuMemcpyDtoHAsync_v2") == 0) std::this_thread::yield();
+  EXPECT_EQ(slab[0], std::byte{0});
+  gpu_.set("engine_stopped", 0);
+  EXPECT_EQ(done.get().kind, DeviceOutcome::kDone);
+  EXPECT_EQ(slab, fresh);
+  EXPECT_EQ(gpu_.count("cuStreamWaitEvent"), 1);
+  call.stream_destroy(stream);
+  call.context_pop(&context);
+  call.primary_context_release(0);
+}
+
+TEST_F(DeviceStagingTest, Copy_ArraysOfTwoDevices_UsesAStreamOfEach) {
+  DeviceMemory first(gpu_, 0, 700), second(gpu_, 1, 900);
+  first.Fill(4);
+  second.Fill(5);
+  for (const bool pinned : {true, false}) {
+    std::vector<std::byte> slab(1600);
+    if (pinned) {
+      ASSERT_EQ(Pin(slab).kind, DeviceOutcome::kDone);
+    }
+    const DeviceOutcome outcome =
+        staging_->Copy({ToHost(first, slab.data()), ToHost(second, slab.data() + 700)}, 2, kPatience);
+    EXPECT_EQ(outcome.kind, DeviceOutcome::kDone) << outcome.text;
+    EXPECT_EQ(gpu_.count("streams"), 2);
+    EXPECT_TRUE(Same(slab.data(), first) && Same(slab.data() + 700, second));
+    staging_->Unpin(slab.data(), kPatience);
+  }
+}
+
+TEST_F(DeviceStagingTest, Copy_StridedArrays_BothWays_KeepElements) {
+  // 40 x 50 elements of 4 bytes, which the device has transposed, with a gap after each column.
+  constexpr int64_t kRows = 40, kColumns = 50, kPitch = kRows * 4 + 12;
+  DeviceMemory memory(gpu_, 0, kColumns * kPitch);
+  memory.Fill(6);
+  const std::vector<TiledCopy::Dimension> dimensions = {{kRows, 4, kColumns * 4}, {kColumns, kPitch, 4}};
+  std::vector<std::byte> host(kRows * kColumns * 4);
+  StagedCopy copy = {.copy = {.device = memory.address,
+                              .copy = {.target = host.data(), .element_bytes = 4, .dimensions = dimensions}}};
+  ASSERT_EQ(staging_->Copy({copy}, 2, kPatience).kind, DeviceOutcome::kDone);
+  for (int64_t row = 0; row < kRows; ++row) {
+    for (int64_t column = 0; column < kColumns; ++column) {
+      ASSERT_EQ(std::memcmp(&host[static_cast<size_t>((row * kColumns + column) * 4)],
+                            &memory.bytes[static_cast<size_t>(column * kPitch + row * 4)], 4),
+                0);
+    }
+  }
+  const std::vector<std::byte> before(memory.bytes.begin(), memory.bytes.end());
+  for (int64_t column = 0; column < kColumns; ++column)
+    std::memset(&memory.bytes[static_cast<size_t>(column * kPitch)], 0, kRows * 4);
+  StagedCopy back = {
+      .copy = {.to_host = false, .device = memory.address, .copy = {.source = host.data(), .element_bytes = 4}}};
+  for (const auto& d : dimensions) back.copy.copy.dimensions.push_back({d.extent, d.target_stride, d.source_stride});
+  ASSERT_EQ(staging_->Copy({back}, 2, kPatience).kind, DeviceOutcome::kDone);
+  EXPECT_TRUE(std::equal(before.begin(), before.end(), memory.bytes.begin())) << "gaps are left alone";
+}
+
+TEST_F(DeviceStagingTest, Copy_ToTheDevice_TakesTheRingOnly) {
+  DeviceMemory memory(gpu_, 0, 10 * kSlot + 5);
+  std::vector<std::byte> host(memory.bytes.size());
+  std::mt19937 random(7);
+  for (std::byte& byte : host) byte = static_cast<std::byte>(random());
+  const StagedCopy copy = {
+      .copy = {.to_host = false,
+               .device = memory.address,
+               .copy = {.source = host.data(), .element_bytes = static_cast<int64_t>(host.size())}}};
+  const DeviceOutcome outcome = staging_->Copy({copy}, 2, kPatience);
+  EXPECT_EQ(outcome.path, DevicePath::kPinnedRing);
+  EXPECT_EQ(outcome.fallback, "");
+  EXPECT_TRUE(Same(host.data(), memory));
+  EXPECT_EQ(gpu_.count("bytes_to_device"), static_cast<int64_t>(host.size()));
+  EXPECT_EQ(staging_->pinned_bytes(), 2 * kSlot);
+}
+
+TEST_F(DeviceStagingTest, Copy_AnyCallFails_SaysWhichOneAndTheNextWorks) {
+  DeviceMemory memory(gpu_, 0, 3 * kSlot);
+  memory.Fill(8);
+  std::vector<std::byte> host(memory.bytes.size());
+  for (const char* call : {"cuDevicePrimaryCtxRetain", "cuStreamCreate", "cuCtxPushCurrent_v2", "cuEventCreate",
+                           "cuEventRecord", "cuStreamWaitEvent", "cuMemcpyDtoHAsync_v2", "cuEventSynchronize"}) {
+    SCOPED_TRACE(call);
+    staging_ = std::make_unique<DeviceStaging>(*gpu_.driver, kSlot);
+    gpu_.fail(call, 1, cuda::kUnknown);
+    const DeviceOutcome failed = staging_->Copy({ToHost(memory, host.data())}, 1, kPatience);
+    EXPECT_EQ(failed.kind, DeviceOutcome::kDriverFailed);
+    EXPECT_NE(failed.text.find(": CUDA_ERROR_UNKNOWN"), std::string::npos) << failed.text;
+    EXPECT_TRUE(std::string(call).starts_with(failed.text.substr(0, failed.text.find(':')))) << failed.text;
+    std::fill(host.begin(), host.end(), std::byte{0});
+    EXPECT_EQ(staging_->Copy({ToHost(memory, host.data())}, 1, kPatience).kind, DeviceOutcome::kDone);
+    EXPECT_TRUE(Same(host.data(), memory));
+  }
+}
+
+TEST_F(DeviceStagingTest, Copy_ABrokenContext_FailsEachTimeAndEndsWithItsName) {
+  DeviceMemory memory(gpu_, 0, 64);
+  std::vector<std::byte> host(64);
+  gpu_.set("broken", cuda::kIllegalAddress);
+  for (int i = 0; i < 2; ++i) {
+    const DeviceOutcome outcome = staging_->Copy({ToHost(memory, host.data())}, 1, kPatience);
+    EXPECT_EQ(outcome.kind, DeviceOutcome::kDriverFailed);
+    EXPECT_NE(outcome.text.find("CUDA_ERROR_ILLEGAL_ADDRESS"), std::string::npos);
+  }
+  gpu_.reset();
+}
+
+TEST_F(DeviceStagingTest, Copy_TheDriverHangs_EndsAtItsDeadlineAndGoesOnLater) {
+  DeviceMemory memory(gpu_, 0, 64);
+  memory.Fill(9);
+  std::vector<std::byte> host(64);
+  for (const char* call : {"cuMemcpyDtoHAsync_v2", "cuEventSynchronize", "cuCtxPushCurrent_v2"}) {
+    SCOPED_TRACE(call);
+    gpu_.hang(call);
+    EXPECT_EQ(staging_->Copy({ToHost(memory, host.data())}, 1, 0.01).kind, DeviceOutcome::kStalled);
+    EXPECT_TRUE(staging_->busy());
+    EXPECT_EQ(staging_->Copy({ToHost(memory, host.data())}, 1, kPatience).kind, DeviceOutcome::kStalled)
+        << "at once, while the first one hangs";
+    gpu_.hang(nullptr);
+    while (staging_->busy()) std::this_thread::yield();
+    EXPECT_EQ(staging_->Copy({ToHost(memory, host.data())}, 1, kPatience).kind, DeviceOutcome::kDone);
+    EXPECT_TRUE(Same(host.data(), memory));
+  }
+}
+
+TEST_F(DeviceStagingTest, Copy_MemoryThatIsNoDevices_IsNamedAndNothingIsCopied) {
+  DeviceMemory memory(gpu_, 0, 64), freed(gpu_, 0, 64);
+  std::vector<std::byte> host(128);
+  StagedCopy second = ToHost(freed, host.data() + 64);
+  freed.Free();
+  const DeviceOutcome outcome = staging_->Copy({ToHost(memory, host.data()), second}, 1, kPatience);
+  EXPECT_EQ(outcome.kind, DeviceOutcome::kNotOnDevice);
+  EXPECT_EQ(outcome.index, 1);
+  EXPECT_EQ(gpu_.count("bytes_to_host"), 0);
+  StagedCopy too_long = ToHost(memory, host.data());
+  too_long.copy.copy.element_bytes = 128;
+  EXPECT_EQ(staging_->Copy({too_long}, 1, kPatience).kind, DeviceOutcome::kNotOnDevice);
+}
+
+TEST_F(DeviceStagingTest, Checksum_ArraysLargerThanTheRing_AreThoseOfTheirBytes) {
+  std::vector<std::unique_ptr<DeviceMemory>> memory;
+  std::vector<StagedCopy> copies;
+  for (const size_t bytes : {size_t{1}, size_t{kSlot}, size_t{5 * kSlot + 3}, size_t{100}}) {
+    memory.push_back(std::make_unique<DeviceMemory>(gpu_, 0, bytes));
+    memory.back()->Fill(static_cast<unsigned>(bytes));
+    copies.push_back(ToHost(*memory.back(), nullptr));
+  }
+  copies.push_back({.copy = {.copy = {.element_bytes = 4, .dimensions = {{0, 4, 4}}}}});
+  std::vector<uint32_t> sums;
+  ASSERT_EQ(staging_->Checksum(copies, kPatience, &sums).kind, DeviceOutcome::kDone);
+  ASSERT_EQ(sums.size(), 5u);
+  for (size_t i = 0; i < memory.size(); ++i) {
+    EXPECT_EQ(sums[i],
+              ExtendCrc32c(0, reinterpret_cast<const char*>(memory[i]->bytes.data()), memory[i]->bytes.size()));
+  }
+  EXPECT_EQ(sums[4], 0u);
+}
+
+TEST_F(DeviceStagingTest, Destructor_WhileTheDriverHangs_GivesAllBackWhenItGoesOn) {
+  std::vector<std::byte> slab(4096);
+  ASSERT_EQ(Pin(slab).kind, DeviceOutcome::kDone);
+  DeviceMemory memory(gpu_, 0, 64);
+  gpu_.hang("cuMemcpyDtoHAsync_v2");
+  EXPECT_EQ(staging_->Copy({ToHost(memory, slab.data())}, 1, 0.01).kind, DeviceOutcome::kStalled);
+  staging_.reset();
+  EXPECT_EQ(gpu_.count("registered_bytes"), 4096) << "the copy may still write there";
+  gpu_.hang(nullptr);
+  while (gpu_.count("streams") > 0) std::this_thread::yield();
+}
+
+}  // namespace
+}  // namespace cairn

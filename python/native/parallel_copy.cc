@@ -1,0 +1,82 @@
+#include "python/native/parallel_copy.h"
+
+#include <algorithm>
+#include <atomic>
+#include <system_error>
+#include <thread>
+
+#include "common/tensor/transposer.h"
+
+namespace cairn {
+namespace {
+
+// Threads take the work in pieces of about this size.
+constexpr int64_t kPieceBytes = int64_t{4} << 20;
+// With less work than this, a second thread costs more than it saves.
+constexpr int64_t kBytesPerThread = int64_t{2} << 20;
+
+using Dimension = TiledCopy::Dimension;
+
+// Cuts a simplified copy into pieces that threads may take.
+void Split(const TiledCopy& copy, std::vector<TiledCopy>& pieces) {
+  const int64_t bytes = copy.source_bytes();
+  if (bytes == 0) return;
+  if (copy.dimensions.empty()) {
+    if (copy.is_cast()) return pieces.push_back(copy);
+    for (int64_t at = 0; at < bytes; at += kPieceBytes) {
+      TiledCopy& piece = pieces.emplace_back(copy);
+      piece.source += at;
+      piece.target += at;
+      piece.element_bytes = std::min(kPieceBytes, bytes - at);
+    }
+    return;
+  }
+  const Dimension outer = copy.dimensions.front();
+  int64_t step = std::clamp<int64_t>(kPieceBytes / (bytes / outer.extent), 1, outer.extent);
+  // If the order of axes changes, a piece is whole tiles.
+  const int64_t tile = std::max<int64_t>(1, Transposer::kRun / copy.element_bytes);
+  step = (step + tile - 1) / tile * tile;
+  for (int64_t at = 0; at < outer.extent; at += step) {
+    TiledCopy& piece = pieces.emplace_back(copy);
+    piece.source += at * outer.source_stride;
+    piece.target += at * outer.target_stride;
+    piece.dimensions.front().extent = std::min(step, outer.extent - at);
+  }
+}
+
+}  // namespace
+
+void ExecuteAll(std::vector<TiledCopy> copies, int64_t threads) {
+  std::vector<TiledCopy> pieces;
+  int64_t total = 0;
+  for (TiledCopy& copy : copies) {
+    copy.Simplify();
+    total += copy.source_bytes();
+    Split(copy, pieces);
+  }
+  InParallel(static_cast<int64_t>(pieces.size()), UsefulThreads(threads, total),
+             [&](int64_t i) { Execute(pieces[static_cast<size_t>(i)]); });
+}
+
+void InParallel(int64_t count, int64_t threads, const std::function<void(int64_t)>& work) {
+  std::atomic<int64_t> next{0};
+  auto run = [&] {
+    for (int64_t i = next++; i < count; i = next++) work(i);
+  };
+  std::vector<std::thread> helpers;
+  for (int64_t i = 1; i < std::min(threads, count); ++i) {
+    try {
+      helpers.emplace_back(run);
+    } catch (const std::system_error&) {
+      break;  // the system refuses more threads, so those that run do the work
+    }
+  }
+  run();
+  for (std::thread& helper : helpers) helper.join();
+}
+
+int64_t UsefulThreads(int64_t threads, int64_t bytes) {
+  return std::clamp<int64_t>(bytes / kBytesPerThread, 1, std::max<int64_t>(threads, 1));
+}
+
+}  // namespace cairn

@@ -1,0 +1,165 @@
+"""Measures one part of what Cairn does with a GPU, and prints it as one line of JSON. tools/test_gpu runs the parts.
+
+It uses the driver alone, so it needs no PyTorch, and runs with the stand-in too, whose figures mean nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import pathlib
+import platform
+import tempfile
+import time
+
+import numpy
+
+# A bundle carries what the native helper is linked with.
+for library in sorted(pathlib.Path(os.environ.get("CAIRN_TRAINER_LIBRARIES", "/nonexistent")).glob("*")):
+    ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)
+
+import cairn
+from cairn import _device
+
+GB = 1_000_000_000
+
+
+class Gpu:
+    """Device 0, whose primary context is current in this thread."""
+
+    def __init__(self, path: str) -> None:
+        self.library = ctypes.CDLL(path)
+        self.check("cuInit", 0)
+        context = ctypes.c_void_p()
+        self.check("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
+        self.check("cuCtxPushCurrent_v2", context)
+
+    def check(self, function: str, *arguments: object) -> None:
+        result = self.library[function](*arguments)
+        if result != 0:
+            raise RuntimeError(f"{function}: {result}")
+
+    def allocate(self, size: int) -> int:
+        address = ctypes.c_uint64()
+        self.check("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size))
+        return address.value
+
+    def pinned(self, size: int) -> ctypes.c_void_p:
+        memory = ctypes.c_void_p()
+        self.check("cuMemHostAlloc", ctypes.byref(memory), ctypes.c_size_t(size), 1)
+        return memory
+
+    def seconds_of_copy(self, to_host: bool, device: int, host: ctypes.c_void_p, size: int) -> float:
+        """The best of five: one copy, waited for."""
+        best = float("inf")
+        for _ in range(5):
+            begun = time.perf_counter()
+            if to_host:
+                self.check("cuMemcpyDtoHAsync_v2", host, ctypes.c_uint64(device), ctypes.c_size_t(size), None)
+            else:
+                self.check("cuMemcpyHtoDAsync_v2", ctypes.c_uint64(device), host, ctypes.c_size_t(size), None)
+            self.check("cuStreamSynchronize", None)
+            best = min(best, time.perf_counter() - begun)
+        return best
+
+    def write(self, device: int, values: numpy.ndarray) -> None:
+        self.check("cuMemcpyHtoDAsync_v2", ctypes.c_uint64(device), ctypes.c_void_p(values.ctypes.data),
+                   ctypes.c_size_t(values.nbytes), None)
+        self.check("cuStreamSynchronize", None)
+
+    def read(self, device: int, size: int) -> numpy.ndarray:
+        values = numpy.empty(size, numpy.uint8)
+        self.check("cuMemcpyDtoHAsync_v2", ctypes.c_void_p(values.ctypes.data), ctypes.c_uint64(device),
+                   ctypes.c_size_t(size), None)
+        self.check("cuStreamSynchronize", None)
+        return values
+
+
+class GpuBytes:
+    """A packed array on the device."""
+
+    def __init__(self, gpu: Gpu, size: int, seed: int) -> None:
+        self.gpu, self.size = gpu, size
+        self.address = gpu.allocate(size)
+        self.fill(seed)
+        self.__cuda_array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (self.address, False),
+                                         "version": 3, "stream": None}
+
+    def fill(self, seed: int) -> None:
+        self.values = numpy.random.default_rng(seed).integers(0, 256, min(self.size, 1 << 20), numpy.uint8)
+        for at in range(0, self.size, self.values.nbytes):
+            self.gpu.write(self.address + at, self.values[:self.size - at])
+
+    def holds(self, other: GpuBytes) -> bool:
+        return bool((self.gpu.read(self.address, self.size) == self.gpu.read(other.address, self.size)).all())
+
+
+def probe(gpu: Gpu, size: int) -> dict[str, object]:
+    version, free, total = ctypes.c_int(), ctypes.c_size_t(), ctypes.c_size_t()
+    name = ctypes.create_string_buffer(256)
+    gpu.check("cuDriverGetVersion", ctypes.byref(version))
+    gpu.check("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+    gpu.check("cuDeviceGetName", name, 256, 0)
+    device, host = gpu.allocate(size), gpu.pinned(size)
+    return {"device": name.value.decode(), "driver": version.value, "device_bytes": total.value,
+            "glibc": platform.libc_ver()[1], "python": platform.python_version(), "cores": os.cpu_count(),
+            "pinned_to_host_gb_s": size / GB / gpu.seconds_of_copy(True, device, host, size),
+            "pinned_to_device_gb_s": size / GB / gpu.seconds_of_copy(False, device, host, size)}
+
+
+def save(gpu: Gpu, size: int) -> dict[str, object]:
+    """Blocked time of saves of 300 arrays, against one pinned copy of as many bytes; and pinning."""
+    count = 300
+    each = size // count // 256 * 256
+    state = {f"w{i:03}": GpuBytes(gpu, each, i) for i in range(count)}
+    size = each * count
+    with tempfile.TemporaryDirectory() as root, cairn.local.Cluster(ranks=1, root=root) as cluster:
+        with cluster.connect(0) as client:
+            begun = time.perf_counter()
+            client.prepare(state)
+            prepared = time.perf_counter() - begun
+            blocked, paths = [], []
+            for step in range(4):
+                begun = time.perf_counter()
+                saving = client.save(step, state)
+                blocked.append(time.perf_counter() - begun)
+                paths.append(f"{saving.device.path} {saving.device.fallback}".strip())
+                saving.wait()
+            pinned_bytes = saving.device.pinned_bytes
+    device, host = gpu.allocate(size), gpu.pinned(size)
+    copy = gpu.seconds_of_copy(True, device, host, size)
+    return {"bytes": size, "prepare_s": prepared, "prepare_s_per_gb": prepared / (size / GB), "blocked_s": blocked,
+            "one_pinned_copy_s": copy, "second_save_over_copy": blocked[1] / copy, "paths": paths,
+            "pinned_bytes_over_slab": pinned_bytes - size}
+
+
+def load(gpu: Gpu, size: int) -> dict[str, object]:
+    """Time of a load into the device's memory, and whether every byte is there."""
+    source, target = GpuBytes(gpu, size, 1), GpuBytes(gpu, size, 2)
+    with tempfile.TemporaryDirectory() as root, cairn.local.Cluster(ranks=1, root=root) as cluster:
+        with cluster.connect(0) as client:
+            client.save(1, {"w": source}).wait()
+            begun = time.perf_counter()
+            report = client.load({"w": target})
+            took = time.perf_counter() - begun
+    return {"bytes": size, "load_s": took, "load_gb_s": size / GB / took, "from": report.path,
+            "path": report.device.path, "copying_s": report.device.seconds, "equal": target.holds(source)}
+
+
+PARTS = {"probe": probe, "save": save, "load": load}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("part", choices=PARTS)
+    parser.add_argument("--libcuda", default=_device.DRIVER)
+    parser.add_argument("--bytes", type=int, default=2 * GB)
+    options = parser.parse_args()
+    _device.DRIVER = options.libcuda
+    print(json.dumps(PARTS[options.part](Gpu(options.libcuda), options.bytes)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

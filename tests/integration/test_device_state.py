@@ -1,0 +1,82 @@
+"""Saves, loads and reshards arrays on GPUs, with real agents and the stand-in for CUDA's driver."""
+
+import threading
+
+import numpy
+import pytest
+
+import cairn
+from cairn import _device
+from testing.parallel import layout
+from testing.ranks import on_ranks
+from testing.stand_in_gpu import LIBRARY, StandInGpu
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    monkeypatch.setattr(_device, "DRIVER", str(LIBRARY))
+    monkeypatch.setattr(_device, "SLOT_BYTES", 1 << 16)
+    gpu = StandInGpu()
+    yield gpu
+    gpu.reset()
+
+
+def on_device(gpu, state, device, zero=False):
+    """Returns the state with its arrays on a device, and those arrays by name."""
+    arrays = {name: gpu.array(numpy.zeros_like(shard.array) if zero else shard.array, device=device)
+              for name, shard in state.items()}
+    return {name: cairn.Shard(arrays[name], shard.global_shape, shard.offset, shard.shape, shard.flat_range)
+            for name, shard in state.items()}, arrays
+
+
+def check(arrays, state, rank):
+    for name, shard in state.items():
+        assert arrays[name].values.tobytes() == shard.array.tobytes(), (rank, name)
+
+
+def test_a_sharded_state_is_pinned_saved_and_loaded_in_another_layout(gpu, tmp_path):
+    before, after = layout(2, 1, 2), layout(1, 2, 2)
+    prepared = threading.Barrier(4, timeout=60)
+
+    def work(rank, client):
+        state, _ = on_device(gpu, before(rank), rank % 2)
+        client.prepare(state)
+        prepared.wait()
+        pieces = gpu.count("cuMemHostRegister_v2")
+        for step in range(2):
+            saving = client.save(step, state)
+            saving.wait()
+            assert saving.device is None or saving.device.path == "pinned-slab", saving.device
+        target, arrays = on_device(gpu, after(rank), rank % 2, zero=True)
+        report = client.load(target)
+        check(arrays, after(rank), rank)
+        assert report.device.path == "pinned-ring"
+        return pieces
+
+    with cairn.local.Cluster(ranks=4, root=tmp_path / "checkpoints") as cluster:
+        assert on_ranks(cluster, work) == [4] * 4, "prepare pins each rank's slab"
+        assert gpu.count("cuMemHostRegister_v2") == 4, "no save pinned anything"
+
+
+def test_replicas_on_devices_that_differ_are_found(gpu, tmp_path):
+    def work(rank, client):
+        state = {"w": gpu.array(numpy.full((1000,), rank, "float32"), device=rank)}
+        with pytest.raises(cairn.Error) as error:
+            client.save(1, state).wait()
+        return error.value.reason
+
+    with cairn.local.Cluster(ranks=2, root=tmp_path / "checkpoints") as cluster:
+        assert on_ranks(cluster, work) == ["REPLICA_MISMATCH"] * 2
+
+
+def test_a_reshard_goes_from_devices_to_devices(gpu, tmp_path):
+    before, after = layout(2, 1, 1), layout(1, 2, 1)
+
+    def work(rank, client):
+        source, _ = on_device(gpu, before(rank), rank)
+        target, arrays = on_device(gpu, after(rank), rank, zero=True)
+        client.reshard(source, target)
+        check(arrays, after(rank), rank)
+
+    with cairn.local.Cluster(ranks=2, root=tmp_path / "checkpoints") as cluster:
+        on_ranks(cluster, work)

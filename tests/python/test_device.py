@@ -1,0 +1,238 @@
+"""Tests saves and loads of arrays on GPUs, with the stand-in for CUDA's driver and an agent in this process."""
+
+import os
+
+import numpy
+import pytest
+
+import cairn
+from cairn import _device, _device_array
+from testing.stand_in_gpu import ILLEGAL_ADDRESS, LIBRARY, StandInGpu
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    monkeypatch.setattr(_device, "DRIVER", str(LIBRARY))
+    monkeypatch.setattr(_device, "SLOT_BYTES", 1 << 16)
+    monkeypatch.setattr(_device, "PIECE_BYTES", 1 << 18)
+    gpu = StandInGpu()
+    yield gpu
+    gpu.reset()
+
+
+@pytest.fixture
+def one_slab(agent):
+    agent.one_slab = True
+    return agent
+
+
+def random_array(shape, dtype="float32", seed=1):
+    values = numpy.random.default_rng(seed).integers(0, 100, shape)
+    return values.astype(dtype)
+
+
+def test_arrays_of_all_orders_and_devices_come_back(gpu, client):
+    values = {"matrix": random_array((300, 70)), "scalar": random_array(()), "empty": random_array((0, 3)),
+              "transposed": random_array((50, 60)).T, "columns": random_array((40, 90))[:, 10:20],
+              "permuted": random_array((7, 8, 9)).transpose(1, 2, 0), "bytes": random_array((1000,), "uint8"),
+              "complex": random_array((33,), "complex128"), "large": random_array((300_000,))}
+    state = {name: gpu.array(value, device=len(name) % 2) for name, value in values.items()}
+    state |= {"on_host": random_array((10,)), "object": {"a": 1}}
+    saving = client.save(1, state)
+    saving.wait()
+    assert saving.device.bytes == sum(value.nbytes for value in values.values())
+    target = {name: gpu.array(numpy.zeros_like(value), device=1 - len(name) % 2) for name, value in values.items()}
+    target |= {"on_host": numpy.zeros(10, "float32"), "object": None}
+    report = client.load(target)
+    assert report.objects == {"object": {"a": 1}}
+    assert (target["on_host"] == state["on_host"]).all()
+    for name, value in values.items():
+        assert (target[name].values == value).all(), name
+    assert report.device.path == "pinned-ring" and report.device.fallback == ""
+    assert report.device.bytes == saving.device.bytes
+
+
+def test_prepare_pins_once_and_a_save_pins_nothing(gpu, one_slab, client):
+    state = {"w": gpu.array(random_array((1000, 300)))}
+    client.prepare(state)
+    pieces = gpu.count("cuMemHostRegister_v2")
+    assert pieces == 5 and gpu.count("registered_bytes") >= 1_200_000
+    for step in range(3):
+        state["w"].values[...] += 1
+        saving = client.save(step, state)
+        saving.wait()
+        assert saving.device.path == "pinned-slab" and saving.device.fallback == ""
+        assert saving.device.copies == 1
+        assert saving.device.pinned_bytes == gpu.count("registered_bytes")
+        assert (one_slab.committed[step][0][0][1]) == state["w"].values.tobytes()
+    assert gpu.count("cuMemHostRegister_v2") == pieces
+    assert gpu.count("bytes_to_host") == 3 * 1_200_000
+    assert gpu.count("allocated_host_bytes") == 0
+    client.close()
+    assert not any(gpu.held().values())
+
+
+def test_a_save_without_prepare_pins_its_slab(gpu, client):
+    saving = client.save(1, {"w": gpu.array(random_array((1000,)))})
+    assert saving.device.path == "pinned-slab"
+    saving.wait()
+
+
+def test_each_fallback_is_named(gpu, client):
+    state = {"w": gpu.array(random_array((100_000,)))}
+    gpu.fail("cuMemHostRegister_v2")
+    saving = client.save(1, state)
+    assert (saving.device.path, saving.device.fallback) == ("pinned-ring", "cuMemHostRegister: CUDA_ERROR_UNKNOWN")
+    saving.wait()
+    gpu.set("pinnable_bytes", 0)
+    with cairn.connect(client._agent.address) as other:
+        saving = other.save(2, state)
+        assert saving.device.path == "pageable"
+        assert saving.device.fallback == ("cuMemHostRegister: CUDA_ERROR_OUT_OF_MEMORY; "
+                                          "cuMemHostAlloc: CUDA_ERROR_OUT_OF_MEMORY")
+        saving.wait()
+        target = {"w": gpu.array(numpy.zeros(100_000, "float32"))}
+        report = other.load(target)
+        assert (report.device.path, report.device.fallback) == ("pageable", "cuMemHostAlloc: CUDA_ERROR_OUT_OF_MEMORY")
+        assert (target["w"].values == state["w"].values).all()
+
+
+def test_host_memory_of_a_load_is_the_ring_alone(gpu, client):
+    state = {"w": gpu.array(random_array((1_000_000,)))}
+    client.save(1, state).wait()
+    target = {"w": gpu.array(numpy.zeros(1_000_000, "float32"))}
+    used = gpu.count("used_device_bytes")
+    report = client.load(target)
+    assert gpu.count("allocated_host_bytes") == 2 * _device.SLOT_BYTES
+    assert gpu.count("used_device_bytes") == used
+    assert gpu.count("bytes_to_device") == report.device.bytes == 4_000_000
+
+
+def test_checksums_are_those_of_the_bytes_on_the_device(gpu, agent, client):
+    values = {"a": random_array((500, 400)), "b": random_array((30, 40)).T, "c": random_array((9,)),
+              "d": random_array((0,))}
+    agent.check_items = True
+    client.save(1, {name: numpy.ascontiguousarray(value) for name, value in values.items()} | {"object": 5}).wait()
+    expected = agent.checksums
+    mixed = {name: gpu.array(value) if name != "c" else value for name, value in values.items()}
+    client.save(2, mixed | {"object": 5}).wait()
+    assert agent.checksums == expected
+
+
+def test_an_array_that_was_freed_is_named_and_the_next_save_works(gpu, agent, client):
+    state = {"kept": gpu.array(random_array((10,))), "freed": gpu.array(random_array((10,)))}
+    client.prepare(state)
+    state["freed"].free()
+    with pytest.raises(cairn.Error, match="'freed': its memory is no device's") as error:
+        client.save(1, state)
+    assert error.value.reason == "BAD_REQUEST" and error.value.metadata["tensor"] == "freed"
+    assert len(agent.cancelled) == 1
+    del state["freed"]
+    client.save(2, state, allow_dropped_names=True).wait()
+
+
+def test_a_call_that_fails_ends_the_save_and_the_next_one_works(gpu, agent, client):
+    state = {"w": gpu.array(random_array((10,)))}
+    for function in ("cuEventRecord", "cuMemcpyDtoHAsync_v2", "cuEventSynchronize"):
+        gpu.fail(function)
+        with pytest.raises(cairn.Error, match="CUDA_ERROR_UNKNOWN") as error:
+            client.save(1, state)
+        assert error.value.reason == "DEVICE_ERROR"
+    assert len(agent.cancelled) == 3
+    client.save(1, state).wait()
+    gpu.set("broken", ILLEGAL_ADDRESS)
+    with pytest.raises(cairn.Error, match="CUDA_ERROR_ILLEGAL_ADDRESS"):
+        client.load(state)
+    gpu.set("broken", 0)
+
+
+def test_a_driver_that_hangs_ends_the_save_at_its_deadline(gpu, one_slab, client):
+    state = {"w": gpu.array(random_array((10,)))}
+    client.prepare(state)
+    gpu.hang("cuMemcpyDtoHAsync_v2")
+    with pytest.raises(cairn.Error) as error:
+        client.save(1, state, timeout=0.2)
+    assert error.value.reason == "DEVICE_STALLED" and error.value.metadata["step"] == "1"
+    assert not one_slab.cancelled, "the copy may still write to the slab"
+    with pytest.raises(cairn.Error) as error:
+        client.save(2, state)
+    assert error.value.reason == "DEVICE_STALLED"
+    gpu.hang(None)
+    while client._devices.busy():
+        pass
+    client.save(2, state).wait()
+    assert len(one_slab.cancelled) == 1, "now the agent may use the slab again"
+
+
+def test_a_client_that_is_closed_while_the_driver_hangs_keeps_the_slab_mapped(gpu, one_slab, client):
+    state = {"w": gpu.array(random_array((10,)))}
+    client.prepare(state)
+    gpu.hang("cuMemcpyDtoHAsync_v2")
+    with pytest.raises(cairn.Error):
+        client.save(1, state, timeout=0.2)
+    client.close()
+    assert one_slab.unmapped == [False]
+    gpu.hang(None)
+    while gpu.count("streams"):
+        pass
+    assert not any(gpu.held().values())
+
+
+def test_without_a_driver_arrays_on_gpus_are_refused(gpu, client, monkeypatch):
+    array = gpu.array(random_array((10,)))
+    monkeypatch.setattr(_device, "DRIVER", "/nowhere/libcuda.so.1")
+    with pytest.raises(cairn.Error, match=r"/nowhere/libcuda\.so\.1") as error:
+        client.save(1, {"w": array})
+    assert error.value.reason == "DEVICE_ERROR"
+    client.save(1, {"w": random_array((10,))}).wait()
+
+
+def test_what_cannot_be_filled_is_refused(gpu, client):
+    client.save(1, {"w": gpu.array(random_array((4, 5)))}).wait()
+    read_only = gpu.array(random_array((4, 5)))
+    read_only.__cuda_array_interface__["data"] = (read_only.address, True)
+    with pytest.raises(cairn.Error, match="read-only"):
+        client.load({"w": read_only})
+    repeated = gpu.array(random_array((4, 5)), strides=(0, 4))
+    with pytest.raises(cairn.Error, match="repeats elements"):
+        client.load({"w": repeated})
+
+
+def test_an_array_that_repeats_elements_is_saved(gpu, client):
+    row = gpu.array(random_array((1, 5)), shape=(4, 5), strides=(0, 4))
+    client.save(1, {"w": row}).wait()
+    target = {"w": numpy.zeros((4, 5), "float32")}
+    client.load(target)
+    assert (target["w"] == row.values).all()
+
+
+@pytest.mark.parametrize("interface, reason", [({"stream": 2}, "UNSUPPORTED"), ({"mask": 1}, "UNSUPPORTED"),
+                                               ({"strides": (1, 2, 3)}, "BAD_REQUEST"),
+                                               ({"typestr": "?!"}, "BAD_REQUEST"), ({"strides": (-4,)}, "BAD_REQUEST")])
+def test_descriptions_that_are_not_sound_are_refused(gpu, client, interface, reason):
+    with pytest.raises(cairn.Error) as error:
+        client.save(1, {"w": gpu.array(random_array((10,)), **interface)})
+    assert error.value.reason == reason
+
+
+def test_parts_of_a_device_array_are_those_of_numpy():
+    like = numpy.zeros((6, 7, 8), "int32").transpose(2, 0, 1)
+    array = _device_array.DeviceArray(1000, like.shape, like.strides, like.dtype, 0, None)
+    for index in [(slice(2, 5), slice(0, 6), slice(3, 4)), (slice(0, 8), slice(0, 6), slice(0, 7))]:
+        part, expected = array[index], like[index]
+        assert (part.shape, part.strides, part.nbytes) == (expected.shape, expected.strides, expected.nbytes)
+        assert part.address - 1000 == expected.__array_interface__["data"][0] - like.__array_interface__["data"][0]
+        assert part.flags.c_contiguous == expected.flags.c_contiguous
+
+
+def test_a_forked_child_leaves_its_parents_gpu_alone(gpu, one_slab, client):
+    state = {"w": gpu.array(random_array((10,)))}
+    client.prepare(state)
+    child = os.fork()
+    if child == 0:
+        client._slabs.clear()
+        client._devices.close()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    client.save(1, state).wait()
+    assert client.save(2, state).device.path == "pinned-slab"

@@ -1,0 +1,42 @@
+// What tests set of the stand-in for CUDA's driver, and what they may ask it. A test gets these functions by dlsym.
+#ifndef CAIRN_TESTS_TESTING_STAND_IN_CUDA_CONTROLS_H_
+#define CAIRN_TESTS_TESTING_STAND_IN_CUDA_CONTROLS_H_
+
+#include <cstdint>
+
+extern "C" {
+
+// Sets a number. Returns -1 for a name that it does not have.
+//   devices            how many devices there are (2)
+//   device_bytes       memory of each device; more is out of memory (1 GiB)
+//   pinnable_bytes     host memory that may be registered or allocated at one time (1 GiB)
+//   bytes_per_second   speed of a copy; 0: as fast as the host copies (0)
+//   copy_delay_us      time before each copy (0)
+//   engine_stopped     1: copies that are queued do not begin until it is 0 again (0)
+//   broken             a result that every call returns from then on, as after a fault of a kernel (0)
+int64_t cairn_stand_in_set(const char* name, int64_t value);
+
+// Makes the `nth` next call of `function` (1: the next one) return `result` and do nothing.
+void cairn_stand_in_fail(const char* function, int64_t nth, int64_t result);
+
+// Makes calls of `function` block; null lets all go on.
+void cairn_stand_in_hang(const char* function);
+
+// Returns how often a function was called, or one of:
+//   bytes_to_host, bytes_to_device   copied so far
+//   registered_bytes, allocated_host_bytes, used_device_bytes, contexts, streams, events   that there are now
+//   hanging                          calls that block now
+int64_t cairn_stand_in_count(const char* name);
+
+// Returns where the host can read and write the device memory at an address; null if there is none.
+void* cairn_stand_in_alias(unsigned long long device);
+
+// Back to the beginning: all settings, and all counts of calls. What was allocated stays.
+void cairn_stand_in_reset();
+
+// Says that this library is the stand-in.
+extern const int cairn_stand_in;
+
+}  // extern "C"
+
+#endif  // CAIRN_TESTS_TESTING_STAND_IN_CUDA_CONTROLS_H_

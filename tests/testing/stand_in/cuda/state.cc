@@ -1,0 +1,117 @@
+#include "tests/testing/stand_in/cuda/state.h"
+
+#include <thread>
+
+namespace cairn::stand_in {
+
+struct Queue::Shared {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<std::function<void()>> work;
+  int64_t added = 0;
+  int64_t done = 0;
+  bool ending = false;
+};
+
+Queue::Queue(bool blocking) : blocking_(blocking), shared_(std::make_shared<Shared>()) {
+  // A thread that is told to hang may outlive the queue, and even the test.
+  std::thread([shared = shared_] {
+    std::unique_lock lock(shared->mutex);
+    for (;;) {
+      shared->changed.wait(lock, [&] { return shared->ending || !shared->work.empty(); });
+      if (shared->work.empty()) return;
+      const std::function<void()> next = std::move(shared->work.front());
+      shared->work.pop_front();
+      lock.unlock();
+      next();
+      lock.lock();
+      ++shared->done;
+      shared->changed.notify_all();
+    }
+  }).detach();
+}
+
+Queue::~Queue() {
+  const std::lock_guard lock(shared_->mutex);
+  shared_->ending = true;
+  shared_->changed.notify_all();
+}
+
+int64_t Queue::Add(std::function<void()> work) {
+  const std::lock_guard lock(shared_->mutex);
+  shared_->work.push_back(std::move(work));
+  shared_->changed.notify_all();
+  return ++shared_->added;
+}
+
+int64_t Queue::last() {
+  const std::lock_guard lock(shared_->mutex);
+  return shared_->added;
+}
+
+bool Queue::IsDone(int64_t ticket) {
+  const std::lock_guard lock(shared_->mutex);
+  return shared_->done >= ticket;
+}
+
+void Queue::Await(int64_t ticket) {
+  std::unique_lock lock(shared_->mutex);
+  shared_->changed.wait(lock, [&] { return shared_->done >= ticket; });
+}
+
+State& TheState() {
+  static State& state = *new State;
+  return state;
+}
+
+const Allocation* State::Find(cuda::DevicePointer address, size_t bytes, size_t* offset) const {
+  auto next = memory.upper_bound(address);
+  if (next == memory.begin()) return nullptr;
+  --next;
+  *offset = static_cast<size_t>(address - next->first);
+  if (*offset > next->second.bytes || bytes > next->second.bytes - *offset) return nullptr;
+  return *offset == next->second.bytes && bytes == 0 ? nullptr : &next->second;
+}
+
+bool State::IsPinned(uintptr_t address, size_t bytes) const {
+  // Ranges that follow one another pin what spans them.
+  uintptr_t at = address;
+  const uintptr_t end = address + bytes;
+  while (at < end) {
+    uintptr_t reached = at;
+    for (const auto* ranges : {&registered, &host_allocations}) {
+      auto next = ranges->upper_bound(at);
+      if (next == ranges->begin()) continue;
+      --next;
+      reached = std::max(reached, next->first + next->second);
+    }
+    if (reached == at) return false;
+    at = reached;
+  }
+  return true;
+}
+
+int64_t State::BytesOf(const std::map<uintptr_t, size_t>& ranges) const {
+  int64_t total = 0;
+  for (const auto& [address, bytes] : ranges) total += static_cast<int64_t>(bytes);
+  return total;
+}
+
+int64_t State::UsedBytes(int device) const {
+  int64_t total = 0;
+  for (const auto& [address, allocation] : memory) {
+    if (allocation.device == device || device < 0) total += static_cast<int64_t>(allocation.bytes);
+  }
+  return total;
+}
+
+std::shared_ptr<Queue> State::FindStream(cuda::Stream stream) {
+  uintptr_t handle = reinterpret_cast<uintptr_t>(stream);
+  if (handle == cuda::kStreamLegacy) handle = 0;
+  const auto found = streams.find(handle);
+  if (found != streams.end()) return found->second;
+  if (handle != 0) return nullptr;
+  return streams[0] = std::make_shared<Queue>(true);
+}
+
+}  // namespace cairn::stand_in

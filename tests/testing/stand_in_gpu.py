@@ -1,0 +1,96 @@
+"""The stand-in for CUDA's driver in this process, and arrays on its devices."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pathlib
+
+import numpy
+
+LIBRARY = pathlib.Path(os.environ.get(
+    "CAIRN_STAND_IN_CUDA",
+    pathlib.Path(__file__).resolve().parents[2] / "bazel-bin/tests/testing/stand_in/cuda/libcairn_stand_in_cuda.so"))
+
+ILLEGAL_ADDRESS, UNKNOWN = 700, 999
+
+
+class StandInGpu:
+    """See tests/testing/stand_in/cuda/controls.h for what can be set."""
+
+    def __init__(self):
+        if not LIBRARY.exists():
+            raise FileNotFoundError(f"{LIBRARY}: run bazel build //tests/testing/stand_in/cuda:all")
+        self.library = ctypes.CDLL(str(LIBRARY))
+        self.library.cairn_stand_in_count.restype = ctypes.c_int64
+        self.library.cairn_stand_in_alias.restype = ctypes.c_void_p
+        self.library.cairn_stand_in_alias.argtypes = [ctypes.c_uint64]
+        assert self.library.cuInit(0) == 0
+        self.library.cairn_stand_in_reset()
+
+    def set(self, name, value):
+        assert self.library.cairn_stand_in_set(name.encode(), ctypes.c_int64(value)) == 0
+
+    def fail(self, function, result=UNKNOWN, nth=1):
+        self.library.cairn_stand_in_fail(function.encode(), ctypes.c_int64(nth), ctypes.c_int64(result))
+
+    def hang(self, function):
+        self.library.cairn_stand_in_hang(None if function is None else function.encode())
+
+    def count(self, name):
+        return self.library.cairn_stand_in_count(name.encode())
+
+    def reset(self):
+        self.library.cairn_stand_in_reset()
+
+    def held(self):
+        """What was taken from the driver and not given back, but for the arrays."""
+        return {name: self.count(name) for name in ("registered_bytes", "allocated_host_bytes", "streams", "events")}
+
+    def array(self, values, device=0, **interface):
+        return GpuArray(self, numpy.asarray(values), device, interface)
+
+
+class GpuArray:
+    """An array on a device, as CuPy and Numba show theirs. Its memory order is that of the values it is made of."""
+
+    def __init__(self, gpu, values, device, interface):
+        self._gpu = gpu
+        library, context, address = gpu.library, ctypes.c_void_p(), ctypes.c_uint64()
+        assert library.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) == 0
+        self._context, self._device = context, device
+        span = sum((n - 1) * s for n, s in zip(values.shape, values.strides)) + values.itemsize if values.size else 1
+        with self._current():
+            assert library.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(max(span, 1))) == 0
+        self.address = address.value
+        self.values = self._view(values)
+        self.values[...] = values
+        self.__cuda_array_interface__ = {"shape": values.shape, "strides": values.strides, "version": 3,
+                                         "typestr": values.dtype.str, "data": (self.address, False), "stream": None,
+                                         **interface}
+
+    def _view(self, like):
+        """A numpy array of the same pages, where the host may touch them."""
+        alias = self._gpu.library.cairn_stand_in_alias(self.address)
+        span = sum((n - 1) * s for n, s in zip(like.shape, like.strides)) + like.itemsize if like.size else 0
+        raw = (ctypes.c_char * span).from_address(alias)
+        return numpy.ndarray(like.shape, like.dtype, raw, strides=like.strides)
+
+    def _current(self):
+        return _Current(self._gpu.library, self._context)
+
+    def free(self):
+        with self._current():
+            assert self._gpu.library.cuMemFree_v2(ctypes.c_uint64(self.address)) == 0
+        self._gpu.library.cuDevicePrimaryCtxRelease_v2(self._device)
+
+
+class _Current:
+    def __init__(self, library, context):
+        self._library, self._context = library, context
+
+    def __enter__(self):
+        assert self._library.cuCtxPushCurrent_v2(self._context) == 0
+
+    def __exit__(self, *_):
+        self._library.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
