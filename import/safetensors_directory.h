@@ -1,6 +1,6 @@
 // Reads a directory of safetensors files, as Hugging Face writes them, as if it were a checkpoint.
-#ifndef CAIRN_COMMON_STORAGE_IMPORT_DIRECTORY_H_
-#define CAIRN_COMMON_STORAGE_IMPORT_DIRECTORY_H_
+#ifndef CAIRN_IMPORT_SAFETENSORS_DIRECTORY_H_
+#define CAIRN_IMPORT_SAFETENSORS_DIRECTORY_H_
 
 #include <string>
 
@@ -12,11 +12,11 @@ namespace cairn {
 // Reads the headers of all files that model.safetensors.index.json names, or, without an index, of all that end in
 // .safetensors. Each tensor becomes one shard. A file's name is its absolute path without symbolic links (Hugging
 // Face's cache has some, which are resolved here). Only the headers have checksums. Everything in the files is
-// untrusted. INVALID_ARGUMENT (BAD_REQUEST): `directory` is not absolute. DATA_LOSS (FILE_MISSING): there is no such
-// directory, or no such file in it; (FILE_TRUNCATED, BAD_SAFETENSORS): names file and tensor, also when index and files
-// disagree. UNIMPLEMENTED (UNSUPPORTED): it has a dtype that Cairn does not know. UNAVAILABLE (STORAGE_ERROR).
-absl::StatusOr<Manifest> ReadImportDirectory(const std::string& directory);
+// untrusted, and `directory` is an absolute path without symbolic links. DATA_LOSS (FILE_MISSING): there is no such
+// file in it; (FILE_TRUNCATED, BAD_SAFETENSORS): names file and tensor, also when index and files disagree.
+// UNIMPLEMENTED (UNSUPPORTED): it has a dtype that Cairn does not know. UNAVAILABLE (STORAGE_ERROR).
+absl::StatusOr<Manifest> ReadSafetensorsDirectory(const std::string& directory);
 
 }  // namespace cairn
 
-#endif  // CAIRN_COMMON_STORAGE_IMPORT_DIRECTORY_H_
+#endif  // CAIRN_IMPORT_SAFETENSORS_DIRECTORY_H_
