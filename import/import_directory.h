@@ -9,10 +9,10 @@
 
 namespace cairn {
 
-// Reads a directory of torch.distributed.checkpoint (it has a `.metadata`), or one of safetensors files, as Hugging
-// Face writes them. Files have their absolute paths as names, without symbolic links. INVALID_ARGUMENT (BAD_REQUEST):
-// `directory` is not absolute. DATA_LOSS (FILE_MISSING): there is no such directory, or nothing of either kind in it.
-// Also fails as ReadDcpDirectory and ReadSafetensorsDirectory do.
+// Reads a directory of torch.distributed.checkpoint (it has a `.metadata`), one of safetensors files, as Hugging Face
+// writes them, or a file that torch.save wrote. Files have their absolute paths as names, without symbolic links.
+// INVALID_ARGUMENT (BAD_REQUEST): `directory` is not absolute. DATA_LOSS (FILE_MISSING): nothing stands there, or
+// nothing of these kinds is in it. Also fails as ReadDcpDirectory, ReadSafetensorsDirectory and ReadTorchArchive do.
 absl::StatusOr<Manifest> ReadImportDirectory(const std::string& directory);
 
 }  // namespace cairn

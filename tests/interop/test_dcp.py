@@ -184,6 +184,23 @@ def test_missing_names_are_refused_and_partial_loads_allowed(cluster, tmp_path):
         assert target["a"].tolist() == [1, 1] and target["b"].tolist() == [0, 0]
 
 
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_a_file_of_torch_save_loads_bit_for_bit(cluster, tmp_path, protocol):
+    saved = state(6)
+    saved["model"]["tied"] = saved["model"]["float32"]
+    saved["model"]["view"] = torch.arange(10.0)[3:7]
+    saved["model"]["parameter"] = torch.nn.Parameter(torch.ones(3))
+    torch.save(saved | {"args": argparse.Namespace(a=1)}, tmp_path / "all.pt", pickle_protocol=protocol)
+    names = {f"model.{name}": value for name, value in saved["model"].items()}
+    names |= {"optimizer.state.0.step": saved["optimizer"]["state"][0]["step"], "nested.0": saved["nested"][0]}
+    target = {name: torch.zeros(value.shape, dtype=value.dtype) for name, value in names.items()}
+    with cluster.connect(0) as client:
+        report = cairn.torch.load(client, target, source=tmp_path / "all.pt")
+    for name, value in names.items():
+        assert bits(target[name]) == bits(value.detach()), name
+    assert report.total_bytes_read == report.unique_bytes and report.objects == {}
+
+
 def rewrite(directory, change):
     """Changes the metadata of a directory, as an attacker would."""
     path = directory / ".metadata"
