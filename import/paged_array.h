@@ -15,14 +15,14 @@ class PagedArray {
  public:
   size_t size() const { return size_; }
   void push_back(const T& value) {
-    if (size_ % kPage == 0) pages_.push_back(std::make_unique<T[]>(kPage));
+    if (size_ % kPage == 0) pages_.push_back(std::make_unique_for_overwrite<T[]>(kPage));
     (*this)[size_++] = value;
   }
   T& operator[](size_t i) { return pages_[i / kPage][i % kPage]; }
   const T& operator[](size_t i) const { return pages_[i / kPage][i % kPage]; }
 
  private:
-  static constexpr size_t kPage = size_t{1} << 12;
+  static constexpr size_t kPage = size_t{1} << 14;
 
   size_t size_ = 0;
   std::vector<std::unique_ptr<T[]>> pages_;

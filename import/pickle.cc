@@ -203,11 +203,11 @@ class PickleReader {
 
   absl::StatusOr<PickleDocument> Read() {
     if (bytes_.size() < 2 || static_cast<uint8_t>(bytes_[0]) != kProto) return Bad("does not begin as a pickle");
-    while (!stopped_) {
+    for (uint32_t steps = 1; !stopped_; ++steps) {
       opcode_at_ = at_;
-      CAIRN_ASSIGN_OR_RETURN(const uint64_t opcode, Number(1));
-      CAIRN_RETURN_IF_ERROR(Step(static_cast<uint8_t>(opcode)));
-      if (MemoryBytes() > limits_.memory_bytes) {
+      if (at_ == bytes_.size()) return Bad("is cut off");
+      CAIRN_RETURN_IF_ERROR(Step(static_cast<uint8_t>(bytes_[at_++])));
+      if ((steps % kStepsPerCheck == 0 || stopped_) && IsTooLarge()) {
         return MakeError(Reason::kMemoryLimit,
                          absl::StrCat(what_, ": the pickle needs more than ", limits_.memory_bytes, " bytes"),
                          {{"file", what_}});
@@ -229,6 +229,12 @@ class PickleReader {
         {{"file", what_}, {"offset", absl::StrCat(opcode_at_)}});
   }
 
+  // One opcode takes memory for at most what stands on the stack, so it is enough to look now and then.
+  static constexpr uint32_t kStepsPerCheck = 256;
+  bool IsTooLarge() const {
+    return MemoryBytes() > limits_.memory_bytes || document_.cells_.size() > UINT32_MAX / 2 ||
+           document_.containers_.size() > UINT32_MAX / 2;
+  }
   uint64_t MemoryBytes() const {
     return document_.owned_bytes_ +
            (document_.cells_.size() + document_.persistent_.size() + stack_.size() + memo_.size()) * sizeof(Value) +
@@ -276,7 +282,7 @@ class PickleReader {
   // Makes a container of the values of the stack from `first` on, and takes them off.
   Value Collect(Kind kind, size_t first) {
     Container container;
-    container.begin = document_.cells_.size();
+    container.begin = static_cast<uint32_t>(document_.cells_.size());
     container.count = static_cast<uint32_t>(stack_.size() - first);
     for (size_t i = first; i < stack_.size(); ++i) document_.cells_.push_back(stack_[i]);
     stack_.resize(first);
@@ -290,7 +296,7 @@ class PickleReader {
     auto& containers = document_.containers_;
     const auto head = static_cast<size_t>(container.payload());
     const size_t tail = containers[head].tail == PickleDocument::kLast ? head : containers[head].tail;
-    const uint64_t end = document_.cells_.size();
+    const auto end = static_cast<uint32_t>(document_.cells_.size());
     const auto count = static_cast<uint32_t>(stack_.size() - first);
     for (size_t i = first; i < stack_.size(); ++i) document_.cells_.push_back(stack_[i]);
     stack_.resize(first);
@@ -375,7 +381,7 @@ class PickleReader {
     if (stack_.size() <= Floor()) return Bad("remembers nothing");
     // Each value that is remembered takes bytes of the input, so this bounds the memo by the input's length.
     if (index >= bytes_.size()) return Bad("remembers a value under an impossible number");
-    if (index >= memo_.size()) memo_.resize(index + 1, Value(Kind::kWideInt, -1));
+    while (index >= memo_.size()) memo_.push_back(Value(Kind::kWideInt, -1));
     memo_[index] = stack_.back();
     return absl::OkStatus();
   }
@@ -460,9 +466,10 @@ class PickleReader {
   size_t at_ = 0;
   size_t opcode_at_ = 0;
   bool stopped_ = false;
+  std::optional<Value> empty_tuple_;
   std::vector<Value> stack_;
   std::vector<size_t> marks_;  // heights of the stack
-  std::vector<Value> memo_;
+  PagedArray<Value> memo_;
   PickleDocument document_;
 };
 
@@ -510,8 +517,9 @@ absl::Status PickleReader::Step(uint8_t opcode) {
       CAIRN_ASSIGN_OR_RETURN(const uint64_t index, Number(opcode == kBinGet ? 1 : 4));
       return Get(index);
     }
-    case kEmptyTuple:
-      Push(Collect(Kind::kTuple, stack_.size()));
+    case kEmptyTuple:  // nothing changes a tuple, so one is enough
+      if (!empty_tuple_) empty_tuple_ = Collect(Kind::kTuple, stack_.size());
+      Push(*empty_tuple_);
       return absl::OkStatus();
     case kEmptyList:
       Push(Collect(Kind::kList, stack_.size()));

@@ -122,7 +122,7 @@ class PickleDocument {
   static constexpr uint32_t kLast = UINT32_MAX;
   // A part of a container. What is added later may need a further part.
   struct Container {
-    uint64_t begin = 0;  // in cells_
+    uint32_t begin = 0;  // in cells_
     uint32_t count = 0;
     uint32_t next = kLast;
     uint32_t tail = kLast;  // of the first part: the last one
