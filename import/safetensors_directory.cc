@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -19,6 +20,11 @@ namespace cairn {
 namespace {
 
 constexpr uint64_t kMaxIndexBytes = uint64_t{256} << 20;
+constexpr uint64_t kMaxConfigBytes = uint64_t{1} << 20;
+// How transformers names the output layer, and the embeddings that it may be tied to.
+constexpr char kHead[] = "lm_head.weight";
+constexpr const char* kEmbeddings[] = {"model.embed_tokens.weight", "transformer.wte.weight",
+                                       "model.language_model.embed_tokens.weight", "gpt_neox.embed_in.weight"};
 
 class Importer {
  public:
@@ -30,6 +36,7 @@ class Importer {
     digester.Add("cairn import 1");
     for (const std::string& name : files_) CAIRN_RETURN_IF_ERROR(ReadFile(name, digester));
     CAIRN_RETURN_IF_ERROR(CheckIndex());
+    CAIRN_RETURN_IF_ERROR(FindTiedHead(digester));
     manifest_.plan_digest = digester.Finish();
     for (auto& [name, found] : tensors_) {
       const auto number = static_cast<uint32_t>(manifest_.tensors.size());
@@ -146,6 +153,27 @@ class Importer {
         return Bad(absl::StrCat(directory_, ": '", tensor, "' of ", files_[found.file], " is not in the index"),
                    files_[found.file]);
       }
+    }
+    return absl::OkStatus();
+  }
+
+  // A model whose output layer is tied to its embedding is stored without it, and config.json says so.
+  absl::Status FindTiedHead(Digester& digester) {
+    if (tensors_.contains(kHead)) return absl::OkStatus();
+    const auto file = ForeignFile::Open(absl::StrCat(directory_, "/config.json"));
+    if (HasReason(file.status(), Reason::kFileMissing)) return absl::OkStatus();
+    if (!file.ok()) return file.status();
+    if (file->bytes() > kMaxConfigBytes) return absl::OkStatus();
+    CAIRN_ASSIGN_OR_RETURN(const std::string text, file->Read(0, file->bytes()));
+    const auto config = nlohmann::json::parse(text, nullptr, false);
+    if (!config.is_object() || config.value("tie_word_embeddings", nlohmann::json()) != nlohmann::json(true)) {
+      return absl::OkStatus();
+    }
+    for (const char* embedding : kEmbeddings) {
+      if (!tensors_.contains(embedding)) continue;
+      manifest_.aliases.emplace_back(kHead, embedding);
+      digester.Add(kHead).Add(embedding);
+      break;
     }
     return absl::OkStatus();
   }
