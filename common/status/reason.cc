@@ -138,6 +138,9 @@ constexpr ReasonInfo kTable[] = {
      "Correct --root, or make the directory; every agent and the coordinator must see it."},
     {Reason::kBadSafetensors, "BAD_SAFETENSORS", absl::StatusCode::kDataLoss, "A file is not valid safetensors.",
      "Run `cairn verify JOB@STEP --root ROOT`, which names all that is damaged; load an earlier step."},
+    {Reason::kBadForeignFile, "BAD_FOREIGN_FILE", absl::StatusCode::kDataLoss,
+     "A file of another library's checkpoint is not what its format says.",
+     "Open it with the library that wrote it to see whether it is whole; take another copy or an earlier step."},
     {Reason::kManifestCorrupt, "MANIFEST_CORRUPT", absl::StatusCode::kDataLoss,
      "A manifest cannot be read or fails its checksum.",
      "Stop the coordinator and run `cairn repair JOB@STEP --root ROOT`, which makes the manifest anew if all bins are "

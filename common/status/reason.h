@@ -73,6 +73,7 @@ enum class Reason {
   kFileMissing,
   kRootMissing,
   kBadSafetensors,
+  kBadForeignFile,
   kManifestCorrupt,
   kFormatTooNew,
   kNoSpace,

@@ -12,7 +12,7 @@
 #include "common/status/fault.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
-#include "common/storage/import_directory.h"
+#include "import/import_directory.h"
 
 namespace cairn {
 namespace {

@@ -12,6 +12,7 @@ See docs/python.md. `cairn.torch` takes state dicts of PyTorch, `cairn.shards` d
 
 from cairn import local, shards
 from cairn._errors import Error
+from cairn._opaque import Opaque
 from cairn._results import Checkpoint, LoadReport
 from cairn._state import Alias, PerRank, Shard, alias, per_rank
 from cairn._version import __version__
@@ -23,6 +24,7 @@ __all__ = [
     "Client",
     "Error",
     "LoadReport",
+    "Opaque",
     "PerRank",
     "Saving",
     "Shard",

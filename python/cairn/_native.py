@@ -35,6 +35,10 @@ def _load() -> ctypes.CDLL:
     library.cairn_checksum.restype = number
     library.cairn_store_then_load.argtypes = [pointer, ctypes.c_uint64, pointer]
     library.cairn_store_then_load.restype = ctypes.c_uint64
+    library.cairn_torch_value.argtypes = [pointer, number, ctypes.c_char_p, pointer, pointer]
+    library.cairn_torch_value.restype = number
+    library.cairn_free_text.argtypes = [pointer]
+    library.cairn_free_text.restype = None
     return library
 
 
@@ -107,6 +111,22 @@ class CopyList:
         if bad >= 0:
             raise Error("INTERNAL", f"a checksum's source is not sound: {self._rows[bad]}")
         return [int(value) for value in result]
+
+
+def torch_value(archive: bytes, name: str) -> bytes:
+    """Returns a value that torch.save wrote as the bytes of an object. Nothing is unpickled.
+
+    Raises:
+      Error: BAD_FOREIGN_FILE, UNSUPPORTED or MEMORY_LIMIT, with the name.
+    """
+    text, size = ctypes.c_void_p(), ctypes.c_int64()
+    done = _LIBRARY.cairn_torch_value(archive, len(archive), name.encode(), ctypes.byref(text), ctypes.byref(size))
+    result = ctypes.string_at(text.value, size.value) if text.value else b"MEMORY_LIMIT: no memory for a value"
+    _LIBRARY.cairn_free_text(text)
+    if done == 1:
+        return result
+    reason, message = result.decode(errors="replace").split(": ", 1)
+    raise Error(reason, message, {"object": name})
 
 
 def row_major_strides(shape: Sequence[int], itemsize: int) -> list[int]:

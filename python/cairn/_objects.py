@@ -1,7 +1,8 @@
 """Turns values that are no tensors into bytes, and back. Nothing is pickled.
 
 The stored bytes begin with one byte that says what follows: 0 raw bytes, 1 JSON text in UTF-8, 2 JSON text in which
-what JSON lacks (tuples, bytes, dicts with keys that are no strings) stands as {"$cairn": kind, "value": ...}.
+what JSON lacks (tuples, bytes, dicts with keys that are no strings) stands as {"$cairn": kind, "value": ...}. What
+begins as a zip archive was written by torch.save: a source of a load that Cairn did not write.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ import base64
 import json
 from typing import Any
 
+from cairn import _native
 from cairn._errors import Error
+from cairn._opaque import Opaque
 
 _BYTES, _JSON, _TAGGED = 0, 1, 2
+_ZIP = b"PK\x03\x04"
 _TAG = "$cairn"
 _PLAIN = (str, int, float, bool, type(None))
 _MAX_DEPTH = 200
@@ -63,7 +67,9 @@ def _to_json(value: Any, path: str, tagged: _Tagged, depth: int) -> Any:
 
 
 def decode(data: bytes | bytearray, name: str) -> Any:
-    """Returns the value of these bytes. Raises CHECKSUM_MISMATCH, FORMAT_TOO_NEW."""
+    """Returns the value of these bytes. Raises CHECKSUM_MISMATCH, FORMAT_TOO_NEW, and as _native.torch_value()."""
+    if data[:4] == _ZIP:
+        data = _native.torch_value(bytes(data), name)
     kind = data[0] if data else None
     try:
         if kind == _BYTES:
@@ -86,6 +92,8 @@ def _untag(document: dict[str, Any]) -> Any:
         return tuple(value)
     if kind == "bytes":
         return base64.b64decode(value)
+    if kind == "opaque":
+        return Opaque(value)
     if kind == "dict":
         return {key: item for key, item in value}
     raise ValueError(f"unknown kind {kind!r}")

@@ -191,6 +191,24 @@ def test_damaged_huggingface_directories_are_refused(root, tmp_path):
                         "empty": "FILE_MISSING"}
 
 
+@pytest.mark.parametrize("config, tied", [({"tie_word_embeddings": True}, True), ({"tie_word_embeddings": False}, False),
+                                          ({}, False), ([], False), (None, False)])
+def test_a_tied_output_layer_is_known_from_the_config(root, tmp_path, config, tied):
+    source = {"model.embed_tokens.weight": values((11, 4), 1), "model.norm.weight": values((4,), 2)}
+    model = tmp_path / "model"
+    model.mkdir()
+    safetensors.numpy.save_file(source, model / "model.safetensors")
+    if config is not None:
+        (model / "config.json").write_text(json.dumps(config))
+    state = {name: np.zeros_like(array) for name, array in source.items()}
+    state["lm_head.weight"] = np.zeros((11, 4), np.float32)
+    with cairn.local.Cluster(ranks=1, root=root) as cluster, cluster.connect(0) as client:
+        report = client.load(state, source=model, strict=False)
+    assert report.missing == ([] if tied else ["lm_head.weight"])
+    expected = source["model.embed_tokens.weight"] if tied else np.zeros((11, 4), np.float32)
+    assert state["lm_head.weight"].tobytes() == expected.tobytes()
+
+
 def test_agent_for_other_users_imports_only_below_its_import_root(root, tmp_path):
     source = {"a": values((64, 8), 1)}
     write_huggingface(tmp_path / "models" / "allowed", source, files=1)

@@ -7,6 +7,7 @@ import sys
 
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
@@ -16,6 +17,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 
 import cairn
 import cairn.torch
+import cairn.torch.dcp
 
 
 def build(layout: str):
@@ -63,13 +65,14 @@ def main() -> None:
         world = dist.get_world_size()
         mesh = init_device_mesh("cpu", (2, world // 2) if world % 2 == 0 else (1, world))
         table = torch.arange(13 * 7, dtype=torch.float64).reshape(13, 7)
-        if action == "load":
+        saves = action in ("save", "torch-save")
+        if not saves:
             table = torch.zeros_like(table)
         extra = {"twice": distribute_tensor(table.clone(), mesh, [Shard(0), Shard(0)]),
                  "both": distribute_tensor(table.clone(), mesh, [Shard(1), Shard(0)]),
                  "half": distribute_tensor(table.clone(), mesh, [Replicate(), Shard(1)]),
                  "plain": table.clone()}
-        if action == "save":
+        if saves:
             for _ in range(2):
                 model(torch.ones(4, 10)).square().sum().backward()
                 optimizer.step()
@@ -83,13 +86,18 @@ def main() -> None:
         }
         if action == "save":
             cairn.torch.save(client, 7, state).wait()
+        elif action == "torch-save":
+            torch.distributed.checkpoint.save(state, checkpoint_id=os.environ["DCP_DIRECTORY"])
         else:
             for value in (*optimizer_state["state"].values(), model_state):
                 for tensor in value.values():
                     tensor.zero_()
             state["note"] = {"epoch": 0, "pair": None}
-            report = cairn.torch.load(client, state)
-            assert report.total_bytes_read == report.unique_bytes
+            if action == "load":
+                report = cairn.torch.load(client, state)
+                assert report.total_bytes_read == report.unique_bytes
+            else:
+                cairn.torch.dcp.load(state, checkpoint_id=os.environ["DCP_DIRECTORY"], client=client)
             assert state["note"] == {"epoch": 4, "pair": (1, 2)}
             set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
             state["model"], state["optimizer"] = get_state_dict(model, optimizer)

@@ -27,6 +27,7 @@ def run(root: pathlib.Path, action: str, layout: str, world: int) -> dict:
             environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1",
                            "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo",
                            "CAIRN_AGENT": cluster.agents[rank].address, "DIGESTS": str(digests),
+                           "DCP_DIRECTORY": str(root.parent / "dcp"),
                            "PYTHONPATH": str(pathlib.Path(cairn.__file__).parents[1])}
             processes.append(cluster.spawn([sys.executable, str(WORKER), action, layout], env=environment,
                                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
@@ -41,4 +42,13 @@ def test_every_layout_loads_what_another_saved(tmp_path):
     assert len(saved) > 20
     for layout, world in (("fsdp", 3), ("tensor", 2), ("replicated+fsdp", 4), ("plain", 1)):
         loaded = run(root, "load", layout, world)
+        assert loaded == saved, (layout, world)
+
+
+def test_every_layout_loads_what_torch_saved(tmp_path):
+    root = tmp_path / "root"
+    saved = run(root, "torch-save", "fsdp+tensor", 4)
+    assert len(saved) > 20 and (tmp_path / "dcp/.metadata").exists()
+    for layout, world in (("fsdp", 3), ("tensor", 2), ("plain", 1)):
+        loaded = run(root, "dcp-load", layout, world)
         assert loaded == saved, (layout, world)

@@ -8,7 +8,7 @@ from typing import Any, SupportsIndex
 from cairn._mapping import Mapping
 from cairn._results import LoadReport
 from cairn.client import Client, Saving
-from cairn.torch._flatten import flatten
+from cairn.torch._flatten import flatten, is_dcp_directory
 
 
 def prepare(client: Client, state_dict: dict[str, Any], timeout: float = 600) -> int:
@@ -69,13 +69,11 @@ def load(client: Client, state_dict: dict[str, Any], step: SupportsIndex | None 
       What was loaded, the objects, and how many bytes were read.
 
     Raises:
-      Error: as save() of what the state dict holds, and as Client.load. Tensors on the host may be partly filled then,
+      Error: as save() of what the state dict holds, as Client.load, and UNSUPPORTED (a value of the source is an object
+        that only another library's code could make). Tensors on the host may be partly filled then,
         those on devices and other values are as they were.
     """
-    flat = flatten(state_dict)
+    flat = flatten(state_dict, as_dcp=source is not None and is_dcp_directory(source))
     report = client.load(flat.state, step, mapping, strict, source=source, fallback=fallback, timeout=timeout)
-    flat.copies.to_devices()
-    for name, put in flat.objects.items():
-        if name in report.objects:
-            put(report.objects[name])
+    flat.put(report.objects)
     return report

@@ -1,15 +1,8 @@
-#include "common/storage/import_directory.h"
-
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include "import/safetensors_directory.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <climits>
-#include <cstdlib>
 #include <map>
-#include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -17,48 +10,21 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
 #include "common/base/digest.h"
-#include "common/file/errno_error.h"
-#include "common/file/full_transfer.h"
 #include "common/file/posix.h"
 #include "common/format/plain_header.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "import/foreign_file.h"
 
 namespace cairn {
 namespace {
 
 constexpr uint64_t kMaxIndexBytes = uint64_t{256} << 20;
-
-absl::StatusOr<std::string> Resolve(const std::string& path) {
-  const std::unique_ptr<char, void (*)(void*)> real(realpath(path.c_str(), nullptr), std::free);
-  if (real == nullptr) return ErrnoError(errno, "open", path);
-  return std::string(real.get());
-}
-
-struct OpenedFile {
-  UniqueFd fd;
-  struct stat info;
-};
-
-absl::StatusOr<OpenedFile> OpenRegular(const std::string& path) {
-  OpenedFile file;
-  file.fd = UniqueFd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  if (!file.fd.valid()) return ErrnoError(errno, "open", path);
-  if (fstat(file.fd.get(), &file.info) != 0) return ErrnoError(errno, "stat", path);
-  if (!S_ISREG(file.info.st_mode)) return ErrnoError(EISDIR, "read", path);
-  return file;
-}
-
-absl::StatusOr<std::string> ReadBytes(const OpenedFile& file, const std::string& path, uint64_t bytes) {
-  std::string text(bytes, '\0');
-  size_t got = 0;
-  if (const int error = ReadFullyAt(file.fd.get(), text.data(), bytes, 0, got); error != 0) {
-    return ErrnoError(error, "read", path);
-  }
-  if (got == bytes) return text;
-  return MakeError(Reason::kFileTruncated, absl::StrCat(path, " ends at ", got, ", expected ", bytes),
-                   {{"file", path}});
-}
+constexpr uint64_t kMaxConfigBytes = uint64_t{1} << 20;
+// How transformers names the output layer, and the embeddings that it may be tied to.
+constexpr char kHead[] = "lm_head.weight";
+constexpr const char* kEmbeddings[] = {"model.embed_tokens.weight", "transformer.wte.weight",
+                                       "model.language_model.embed_tokens.weight", "gpt_neox.embed_in.weight"};
 
 class Importer {
  public:
@@ -70,6 +36,7 @@ class Importer {
     digester.Add("cairn import 1");
     for (const std::string& name : files_) CAIRN_RETURN_IF_ERROR(ReadFile(name, digester));
     CAIRN_RETURN_IF_ERROR(CheckIndex());
+    CAIRN_RETURN_IF_ERROR(FindTiedHead(digester));
     manifest_.plan_digest = digester.Finish();
     for (auto& [name, found] : tensors_) {
       const auto number = static_cast<uint32_t>(manifest_.tensors.size());
@@ -106,11 +73,11 @@ class Importer {
 
   absl::Status FindFiles() {
     const std::string path = absl::StrCat(directory_, "/", std::string(kPlainIndexName));
-    auto opened = OpenRegular(path);
+    auto opened = ForeignFile::Open(path);
     if (opened.ok()) {
-      const auto bytes = static_cast<uint64_t>(opened->info.st_size);
+      const uint64_t bytes = opened->bytes();
       if (bytes > kMaxIndexBytes) return Bad(absl::StrCat(path, " has ", bytes, " bytes"), path);
-      CAIRN_ASSIGN_OR_RETURN(const std::string text, ReadBytes(*opened, path, bytes));
+      CAIRN_ASSIGN_OR_RETURN(const std::string text, opened->Read(0, bytes));
       auto index = ParsePlainIndex(text);
       if (!index.ok()) return Annotate(index.status(), path, {{"file", path}});
       index_ = *std::move(index);
@@ -136,16 +103,16 @@ class Importer {
   }
 
   absl::Status ReadFile(const std::string& name, Digester& digester) {
-    CAIRN_ASSIGN_OR_RETURN(const std::string path, Resolve(absl::StrCat(directory_, "/", name)));
-    CAIRN_ASSIGN_OR_RETURN(const OpenedFile opened, OpenRegular(path));
-    const auto bytes = static_cast<uint64_t>(opened.info.st_size);
-    CAIRN_ASSIGN_OR_RETURN(const std::string first, ReadBytes(opened, path, std::min<uint64_t>(8, bytes)));
+    CAIRN_ASSIGN_OR_RETURN(const std::string path, ResolvePath(absl::StrCat(directory_, "/", name)));
+    CAIRN_ASSIGN_OR_RETURN(const ForeignFile opened, ForeignFile::Open(path));
+    const uint64_t bytes = opened.bytes();
+    CAIRN_ASSIGN_OR_RETURN(const std::string first, opened.Read(0, std::min<uint64_t>(8, bytes)));
     const auto annotated = [&](const absl::Status& status) {
       return Annotate(status, absl::StrCat(directory_, "/", name), {{"file", path}});
     };
     const auto header_bytes = PlainHeaderBytesFrom(first, bytes);
     if (!header_bytes.ok()) return annotated(header_bytes.status());
-    CAIRN_ASSIGN_OR_RETURN(const std::string header, ReadBytes(opened, path, *header_bytes));
+    CAIRN_ASSIGN_OR_RETURN(const std::string header, opened.Read(0, *header_bytes));
     auto tensors = ParsePlainHeader(header, bytes);
     if (!tensors.ok()) return annotated(tensors.status());
     const auto number = static_cast<uint32_t>(manifest_.files.size());
@@ -154,9 +121,8 @@ class Importer {
     file.header_bytes = *header_bytes;
     file.data_bytes = bytes - *header_bytes;
     file.header_crc32c = Crc32c(header.data(), header.size());
-    digester.Add(path).Add(bytes).Add(Digest(header));
-    digester.Add(static_cast<uint64_t>(opened.info.st_mtim.tv_sec))
-        .Add(static_cast<uint64_t>(opened.info.st_mtim.tv_nsec));
+    opened.AddTo(digester);
+    digester.Add(Digest(header));
     for (uint32_t i = 0; i < tensors->size(); ++i) {
       const std::string tensor = (*tensors)[i].name;
       const auto [at, fresh] = tensors_.try_emplace(tensor, Found{std::move((*tensors)[i]), number, i});
@@ -191,6 +157,27 @@ class Importer {
     return absl::OkStatus();
   }
 
+  // A model whose output layer is tied to its embedding is stored without it, and config.json says so.
+  absl::Status FindTiedHead(Digester& digester) {
+    if (tensors_.contains(kHead)) return absl::OkStatus();
+    const auto file = ForeignFile::Open(absl::StrCat(directory_, "/config.json"));
+    if (HasReason(file.status(), Reason::kFileMissing)) return absl::OkStatus();
+    if (!file.ok()) return file.status();
+    if (file->bytes() > kMaxConfigBytes) return absl::OkStatus();
+    CAIRN_ASSIGN_OR_RETURN(const std::string text, file->Read(0, file->bytes()));
+    const auto config = nlohmann::json::parse(text, nullptr, false);
+    if (!config.is_object() || config.value("tie_word_embeddings", nlohmann::json()) != nlohmann::json(true)) {
+      return absl::OkStatus();
+    }
+    for (const char* embedding : kEmbeddings) {
+      if (!tensors_.contains(embedding)) continue;
+      manifest_.aliases.emplace_back(kHead, embedding);
+      digester.Add(kHead).Add(embedding);
+      break;
+    }
+    return absl::OkStatus();
+  }
+
   const std::string directory_;
   std::optional<PlainIndex> index_;
   std::vector<std::string> files_;
@@ -200,13 +187,6 @@ class Importer {
 
 }  // namespace
 
-absl::StatusOr<Manifest> ReadImportDirectory(const std::string& directory) {
-  if (directory.empty() || directory[0] != '/' || directory.find('\0') != std::string::npos) {
-    return MakeError(Reason::kBadRequest,
-                     absl::StrCat("the directory to import must be an absolute path, not '", directory, "'"));
-  }
-  CAIRN_ASSIGN_OR_RETURN(const std::string real, Resolve(directory));
-  return Importer(real).Read();
-}
+absl::StatusOr<Manifest> ReadSafetensorsDirectory(const std::string& directory) { return Importer(directory).Read(); }
 
 }  // namespace cairn

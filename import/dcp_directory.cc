@@ -1,0 +1,166 @@
+#include "import/dcp_directory.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/digest.h"
+#include "common/base/mutex.h"
+#include "common/resources/helper_threads.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+#include "import/dcp_metadata.h"
+#include "import/foreign_file.h"
+#include "import/foreign_manifest.h"
+#include "import/torch_file.h"
+
+namespace cairn {
+namespace {
+
+// That of 4096 ranks takes 212 MB.
+constexpr uint64_t kMostMetadataBytes = uint64_t{2} << 30;
+// A chunk that lies transposed is cut into as many pieces at most.
+constexpr size_t kMostPieces = size_t{1} << 16;
+constexpr int kReaders = 15;
+
+// The elements of one chunk, by where they lie in its file.
+using Pieces = std::vector<TorchTensor::Piece>;
+
+class DirectoryReader {
+ public:
+  DirectoryReader(const std::string& directory, DcpMetadata metadata)
+      : directory_(directory), metadata_(std::move(metadata)), pieces_(metadata_.entries.size()) {}
+
+  // Reads the descriptions of all tensors, by several threads: each read waits for storage.
+  absl::Status Read() {
+    files_.resize(metadata_.files.size());
+    first_entry_.assign(metadata_.files.size() + 1, 0);
+    for (const DcpEntry& entry : metadata_.entries) ++first_entry_[entry.file + 1];
+    for (size_t f = 0; f < metadata_.files.size(); ++f) first_entry_[f + 1] += first_entry_[f];
+    HelperThreads readers(kReaders);
+    const auto failed = readers.ForEach(metadata_.files.size(), 1, [this](size_t file) {
+      const absl::Status status = ReadFile(file);
+      if (status.ok()) return 0;
+      MutexLock lock(mutex_);
+      if (!error_.has_value() || file < error_->first) error_.emplace(file, status);
+      return 1;
+    });
+    if (!failed.has_value()) return absl::OkStatus();
+    MutexLock lock(mutex_);
+    return error_->second;
+  }
+
+  absl::StatusOr<Manifest> MakeManifest(std::string_view metadata_digest) && {
+    ForeignManifest manifest("cairn import dcp 1");
+    for (const std::optional<ForeignFile>& file : files_) manifest.AddFile(*file);
+    manifest.AddDigest(metadata_digest);
+    for (DcpTensor& tensor : metadata_.tensors) manifest.AddTensor(tensor.name, tensor.dtype, tensor.global_shape);
+    std::vector<const DcpEntry*> values(metadata_.values.size());
+    Shape offset;
+    for (size_t e = 0; e < metadata_.entries.size(); ++e) {
+      const DcpEntry& entry = metadata_.entries[e];
+      if (entry.tensor == DcpEntry::kNoTensor) {
+        values[entry.value] = &entry;
+        continue;
+      }
+      const auto origin = metadata_.offset_of(entry);
+      for (const TorchTensor::Piece& piece : pieces_[e]) {
+        offset = piece.box.offset;
+        for (size_t d = 0; d < offset.size(); ++d) offset[d] += origin[d];
+        manifest.AddPiece(entry.tensor, offset, piece.box.shape, entry.file, piece.offset);
+      }
+      pieces_[e] = Pieces();
+    }
+    for (size_t v = 0; v < values.size(); ++v) {
+      manifest.AddValue(metadata_.values[v], values[v]->file, values[v]->offset, values[v]->bytes);
+    }
+    return std::move(manifest).Finish();
+  }
+
+ private:
+  absl::Status ReadFile(size_t number);
+  absl::StatusOr<Pieces> ReadChunk(const ForeignFile& file, const DcpEntry& entry) const;
+
+  const std::string& directory_;
+  DcpMetadata metadata_;
+  std::vector<size_t> first_entry_;                // of each file
+  std::vector<std::optional<ForeignFile>> files_;  // set by the thread that reads the file
+  std::vector<Pieces> pieces_;                     // of each entry; set by the thread that reads its file
+  Mutex mutex_;
+  std::optional<std::pair<size_t, absl::Status>> error_ ABSL_GUARDED_BY(mutex_);  // of the first file that failed
+};
+
+absl::Status DirectoryReader::ReadFile(size_t number) {
+  CAIRN_ASSIGN_OR_RETURN(ForeignFile file, ForeignFile::OpenBelow(directory_, metadata_.files[number]));
+  for (size_t e = first_entry_[number]; e < first_entry_[number + 1]; ++e) {
+    const DcpEntry& entry = metadata_.entries[e];
+    if (entry.tensor == DcpEntry::kNoTensor) continue;
+    CAIRN_ASSIGN_OR_RETURN(pieces_[e], ReadChunk(file, entry));
+  }
+  file.Close();
+  files_[number] = std::move(file);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Pieces> DirectoryReader::ReadChunk(const ForeignFile& file, const DcpEntry& entry) const {
+  const DcpTensor& tensor = metadata_.tensors[entry.tensor];
+  const std::string what = absl::StrCat(file.path(), " at ", entry.offset, " ('", tensor.name, "')");
+  const auto read = [&](uint64_t offset, uint64_t bytes) { return file.Read(entry.offset + offset, bytes); };
+  if (entry.bytes > file.bytes() || entry.offset > file.bytes() - entry.bytes) {
+    return MakeError(Reason::kFileTruncated,
+                     absl::StrCat(file.path(), " has ", file.bytes(), " bytes, but '", tensor.name, "' takes ",
+                                  entry.bytes, " bytes at ", entry.offset),
+                     {{"file", file.path()}, {"tensor", tensor.name}});
+  }
+  const ErrorMetadata place = {{"file", file.path()}, {"offset", absl::StrCat(entry.offset)}, {"tensor", tensor.name}};
+  const auto opened = TorchFile::Open(entry.bytes, read, what);
+  if (!opened.ok()) return WithMetadata(opened.status(), place);
+  const auto stored = opened->Tensor(opened->document().root());
+  if (!stored.ok()) return WithMetadata(stored.status(), place);
+  const auto shape = metadata_.shape_of(entry);
+  if (!stored->has_value()) {
+    return MakeError(
+        Reason::kUnsupported,
+        absl::StrCat(what, " is ", opened->document().Describe(opened->document().root()), ", not a tensor"), place);
+  }
+  const TorchTensor& chunk = **stored;
+  if (chunk.dtype != tensor.dtype || !std::equal(shape.begin(), shape.end(), chunk.shape.begin(), chunk.shape.end())) {
+    return MakeError(Reason::kBadForeignFile,
+                     absl::StrCat(what, " has ", std::string(NameOf(chunk.dtype)), ShapeToString(chunk.shape),
+                                  ", its metadata says ", std::string(NameOf(tensor.dtype)), ShapeToString(shape)),
+                     place);
+  }
+  auto pieces = chunk.Pieces(kMostPieces);
+  if (!pieces) {
+    return MakeError(Reason::kUnsupported,
+                     absl::StrCat(what, " is stored with strides ", ShapeToString(chunk.strides),
+                                  ", which would take too many reads"),
+                     place);
+  }
+  for (TorchTensor::Piece& piece : *pieces) piece.offset += entry.offset;
+  return *std::move(pieces);
+}
+
+}  // namespace
+
+absl::StatusOr<Manifest> ReadDcpDirectory(const std::string& directory) {
+  CAIRN_ASSIGN_OR_RETURN(const ForeignFile file, ForeignFile::OpenBelow(directory, kDcpMetadataName));
+  if (file.bytes() > kMostMetadataBytes) {
+    return MakeError(Reason::kBadForeignFile, absl::StrCat(file.path(), " has ", file.bytes(), " bytes"),
+                     {{"file", file.path()}});
+  }
+  std::optional<DirectoryReader> reader;
+  std::string digest;
+  {
+    CAIRN_ASSIGN_OR_RETURN(const std::string text, file.Read(0, file.bytes()));
+    CAIRN_ASSIGN_OR_RETURN(DcpMetadata metadata, ReadDcpMetadata(text, file.path()));
+    digest = Digest(text);
+    reader.emplace(directory, std::move(metadata));
+  }
+  CAIRN_RETURN_IF_ERROR(reader->Read());
+  return (*std::move(reader)).MakeManifest(digest);
+}
+
+}  // namespace cairn

@@ -1,0 +1,355 @@
+#include "import/dcp_metadata.h"
+
+#include <algorithm>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/format/stored_item.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+#include "common/tensor/tiling.h"
+#include "import/pickle.h"
+#include "import/torch_file.h"
+
+namespace cairn {
+namespace {
+
+// A document takes about twice the pickle's length; this leaves room for what is unusual.
+constexpr uint64_t kMemoryPerByte = 6;
+
+// Finds attributes of many objects of one class. The keys of a class are one text that the pickle recalls, so most are
+// recognised without looking at their letters.
+class Attributes {
+ public:
+  Attributes(const PickleDocument& document, std::span<const std::string_view> names)
+      : document_(document), names_(names.begin(), names.end()), known_(names.size()), values_(names.size()) {}
+
+  // Returns the attributes in the order of the names; nothing for those that the object lacks.
+  const std::vector<std::optional<PickleValue>>& Of(PickleValue object) {
+    std::fill(values_.begin(), values_.end(), std::nullopt);
+    const PickleObject* record = document_.Object(object);
+    if (record == nullptr) return values_;
+    document_.ForEachPair(record->state, [&](PickleValue key, PickleValue value) {
+      for (size_t i = 0; i < names_.size(); ++i) {
+        if (key == known_[i] || document_.Text(key) == names_[i]) {
+          known_[i] = key;
+          values_[i] = value;
+          return;
+        }
+      }
+    });
+    return values_;
+  }
+
+ private:
+  const PickleDocument& document_;
+  const std::vector<std::string_view> names_;
+  std::vector<PickleValue> known_;
+  std::vector<std::optional<PickleValue>> values_;
+};
+
+bool IsPathBelow(std::string_view path) {
+  if (path.empty() || path.find('\0') != std::string_view::npos) return false;
+  for (const absl::string_view part : absl::StrSplit(absl::string_view(path.data(), path.size()), '/')) {
+    if (part.empty() || part == "." || part == "..") return false;
+  }
+  return true;
+}
+
+class MetadataReader {
+ public:
+  MetadataReader(const PickleDocument& document, const std::string& what) : document_(document), what_(what) {}
+
+  absl::StatusOr<DcpMetadata> Read() {
+    const auto described = document_.Find(document_.root(), "state_dict_metadata");
+    const auto stored = document_.Find(document_.root(), "storage_data");
+    if (!described || !stored || described->kind() != PickleKind::kDict || stored->kind() != PickleKind::kDict) {
+      return Bad("is no Metadata of torch.distributed.checkpoint");
+    }
+    CAIRN_RETURN_IF_ERROR(ReadNames(*described));
+    CAIRN_RETURN_IF_ERROR(ReadEntries(*stored));
+    CAIRN_RETURN_IF_ERROR(MatchChunks());
+    CAIRN_RETURN_IF_ERROR(CheckRanges());
+    return std::move(metadata_);
+  }
+
+ private:
+  struct Described {
+    uint32_t number = 0;  // of the tensor or value
+    bool is_tensor = false;
+    PickleValue chunks;
+  };
+
+  absl::Status Bad(std::string_view problem, std::string_view tensor = "") const {
+    ErrorMetadata metadata = {{"file", what_}};
+    if (!tensor.empty()) metadata.emplace_back("tensor", std::string(tensor));
+    return MakeError(Reason::kBadForeignFile, absl::StrCat(what_, " ", std::string(problem)), metadata);
+  }
+
+  absl::Status ReadNames(PickleValue described);
+  absl::Status ReadTensor(std::string_view name, PickleValue value);
+  absl::Status ReadEntries(PickleValue stored);
+  absl::Status ReadEntry(PickleValue index, PickleValue info);
+  absl::StatusOr<uint32_t> FileNumber(PickleValue path);
+  absl::Status MatchChunks();
+  absl::Status CheckRanges();
+  bool AppendDims(PickleValue size, size_t ndim);
+
+  const PickleDocument& document_;
+  const std::string& what_;
+  DcpMetadata metadata_;
+  absl::flat_hash_map<std::string_view, Described> by_name_;
+  std::vector<PickleValue> chunks_;  // of each tensor: the list of its chunks
+  absl::flat_hash_map<std::string_view, uint32_t> file_numbers_;
+  static constexpr std::string_view kIndexNames[] = {"fqn", "offset"};
+  static constexpr std::string_view kInfoNames[] = {"relative_path", "offset", "length", "transform_descriptors"};
+  Attributes index_ = Attributes(document_, kIndexNames);
+  Attributes info_ = Attributes(document_, kInfoNames);
+};
+
+absl::Status MetadataReader::ReadNames(PickleValue described) {
+  std::vector<std::pair<std::string_view, PickleValue>> names;
+  absl::Status status;
+  document_.ForEachPair(described, [&](PickleValue key, PickleValue value) {
+    if (const auto name = document_.Text(key)) {
+      names.emplace_back(*name, value);
+    } else {
+      status = Bad("has a name that is no text");
+    }
+  });
+  CAIRN_RETURN_IF_ERROR(status);
+  std::sort(names.begin(), names.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  by_name_.reserve(names.size());
+  for (size_t i = 0; i < names.size(); ++i) {
+    const auto& [name, value] = names[i];
+    if (i > 0 && names[i - 1].first == name)
+      return Bad(absl::StrCat("describes '", std::string(name), "' twice"), name);
+    CAIRN_RETURN_IF_ERROR(Annotate(CheckName(name), what_));
+    const PickleObject* object = document_.Object(value);
+    if (object == nullptr)
+      return Bad(absl::StrCat("describes '", std::string(name), "' by ", document_.Describe(value)), name);
+    if (const auto type = document_.Global(object->callable); type && type->ends_with(".BytesStorageMetadata")) {
+      by_name_[name] = {static_cast<uint32_t>(metadata_.values.size()), false, PickleValue()};
+      metadata_.values.emplace_back(name);
+    } else {
+      CAIRN_RETURN_IF_ERROR(ReadTensor(name, value));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MetadataReader::ReadTensor(std::string_view name, PickleValue value) {
+  const auto size = document_.Find(value, "size");
+  const auto chunks = document_.Find(value, "chunks");
+  const auto properties = document_.Find(value, "properties");
+  const auto shape = size ? TorchSize(document_, *size) : std::nullopt;
+  const PickleObject* about = properties ? document_.Object(*properties) : nullptr;
+  if (!shape || !chunks || chunks->kind() != PickleKind::kList || about == nullptr) {
+    return Bad(absl::StrCat("describes '", std::string(name), "' by ", document_.Describe(value), ", not as a tensor"),
+               name);
+  }
+  // The properties pickle themselves as a tuple, whose first element is the dtype.
+  const std::vector<PickleValue> first = document_.Elements(about->state, 1);
+  const auto dtype = about->state.kind() == PickleKind::kTuple && !first.empty() ? std::optional(first[0])
+                                                                                 : document_.Find(*properties, "dtype");
+  DcpTensor& tensor = metadata_.tensors.emplace_back();
+  tensor.name = name;
+  tensor.global_shape = *shape;
+  const auto known = dtype ? TorchDtype(document_, *dtype) : std::nullopt;
+  if (!known) {
+    return MakeError(
+        Reason::kUnsupported,
+        absl::StrCat(what_, ": '", std::string(name), "' has the dtype ",
+                     dtype ? document_.Describe(*dtype) : "that is not said", ", which Cairn does not know"),
+        {{"file", what_}, {"tensor", std::string(name)}});
+  }
+  tensor.dtype = *known;
+  const auto elements = ElementCount(tensor.global_shape);
+  if (!elements || *elements > INT64_MAX / BytesOf(tensor.dtype)) {
+    return Bad(absl::StrCat("gives '", std::string(name), "' the shape ", ShapeToString(tensor.global_shape)), name);
+  }
+  by_name_[name] = {static_cast<uint32_t>(metadata_.tensors.size() - 1), true, *chunks};
+  chunks_.push_back(*chunks);
+  return absl::OkStatus();
+}
+
+absl::Status MetadataReader::ReadEntries(PickleValue stored) {
+  metadata_.entries.reserve(document_.Size(stored));
+  absl::Status status;
+  document_.ForEachPair(stored, [&](PickleValue index, PickleValue info) {
+    if (status.ok()) status = ReadEntry(index, info);
+  });
+  return status;
+}
+
+absl::Status MetadataReader::ReadEntry(PickleValue index, PickleValue info) {
+  const auto& key = index_.Of(index);
+  const auto& place = info_.Of(info);
+  const auto fqn = key[0] ? document_.Text(*key[0]) : std::nullopt;
+  const int64_t offset = place[1] ? document_.Int(*place[1]).value_or(-1) : -1;
+  const int64_t bytes = place[2] ? document_.Int(*place[2]).value_or(-1) : -1;
+  if (!fqn || !place[0] || offset < 0 || bytes < 0) {
+    return Bad(absl::StrCat("says where something lies by ", document_.Describe(info)));
+  }
+  if (place[3] && place[3]->kind() != PickleKind::kNone && document_.Size(*place[3]) > 0) {
+    return MakeError(
+        Reason::kUnsupported,
+        absl::StrCat(what_, ": '", std::string(*fqn), "' was written through an extension, such as a compression"),
+        {{"file", what_}, {"tensor", std::string(*fqn)}});
+  }
+  const auto found = by_name_.find(*fqn);
+  if (found == by_name_.end())
+    return Bad(absl::StrCat("stores '", std::string(*fqn), "', which it does not describe"), *fqn);
+  DcpEntry entry;
+  entry.offset = static_cast<uint64_t>(offset);
+  entry.bytes = static_cast<uint64_t>(bytes);
+  CAIRN_ASSIGN_OR_RETURN(entry.file, FileNumber(*place[0]));
+  if (found->second.is_tensor) {
+    entry.tensor = found->second.number;
+    entry.dims = metadata_.dims.size();
+    const size_t ndim = metadata_.tensors[entry.tensor].global_shape.size();
+    if (!key[1] || !AppendDims(*key[1], ndim))
+      return Bad(absl::StrCat("gives a chunk of '", std::string(*fqn), "' no offset"), *fqn);
+    metadata_.dims.resize(metadata_.dims.size() + ndim, -1);
+  } else {
+    entry.value = found->second.number;
+  }
+  metadata_.entries.push_back(entry);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint32_t> MetadataReader::FileNumber(PickleValue path) {
+  const auto text = document_.Text(path);
+  if (!text) return Bad("names a file by what is no text");
+  const auto [found, fresh] = file_numbers_.try_emplace(*text, static_cast<uint32_t>(metadata_.files.size()));
+  if (fresh) {
+    if (!IsPathBelow(*text)) {
+      return MakeError(Reason::kPathEscape,
+                       absl::StrCat(what_, ": '", std::string(*text), "' is no path below the directory"),
+                       {{"file", std::string(*text)}});
+    }
+    metadata_.files.emplace_back(*text);
+  }
+  return found->second;
+}
+
+// Appends a tuple of `ndim` numbers from 0 to the dims.
+bool MetadataReader::AppendDims(PickleValue size, size_t ndim) {
+  if (size.kind() != PickleKind::kTuple || document_.Size(size) != ndim) return false;
+  bool sound = true;
+  document_.ForEach(size, [&](PickleValue each) {
+    const auto number = document_.Int(each);
+    sound = sound && number && *number >= 0;
+    metadata_.dims.push_back(number.value_or(0));
+  });
+  return sound;
+}
+
+// Gives each entry the sizes of the chunk at its offset, and checks that the chunks tile their tensors.
+absl::Status MetadataReader::MatchChunks() {
+  std::vector<std::vector<uint32_t>> entries_of(metadata_.tensors.size());
+  std::vector<bool> stored(metadata_.values.size(), false);
+  for (uint32_t e = 0; e < metadata_.entries.size(); ++e) {
+    const DcpEntry& entry = metadata_.entries[e];
+    if (entry.tensor != DcpEntry::kNoTensor) {
+      entries_of[entry.tensor].push_back(e);
+    } else if (stored[entry.value]) {
+      return Bad(absl::StrCat("stores '", metadata_.values[entry.value], "' twice"), metadata_.values[entry.value]);
+    } else {
+      stored[entry.value] = true;
+    }
+  }
+  for (size_t v = 0; v < stored.size(); ++v) {
+    if (!stored[v])
+      return Bad(absl::StrCat("does not say where '", metadata_.values[v], "' lies"), metadata_.values[v]);
+  }
+  static constexpr std::string_view kChunkNames[] = {"offsets", "sizes"};
+  Attributes attributes(document_, kChunkNames);
+  for (size_t t = 0; t < metadata_.tensors.size(); ++t) {
+    const DcpTensor& tensor = metadata_.tensors[t];
+    const size_t ndim = tensor.global_shape.size();
+    std::vector<uint32_t>& entries = entries_of[t];
+    int64_t* const dims = metadata_.dims.data();
+    const auto before = [&](const int64_t* a, const int64_t* b) {
+      return std::lexicographical_compare(a, a + ndim, b, b + ndim);
+    };
+    std::sort(entries.begin(), entries.end(), [&](uint32_t a, uint32_t b) {
+      return before(dims + metadata_.entries[a].dims, dims + metadata_.entries[b].dims);
+    });
+    absl::Status status;
+    document_.ForEach(chunks_[t], [&](PickleValue chunk) {
+      if (!status.ok()) return;
+      const auto& parts = attributes.Of(chunk);
+      const auto offsets = parts[0] ? TorchSize(document_, *parts[0]) : std::nullopt;
+      const auto sizes = parts[1] ? TorchSize(document_, *parts[1]) : std::nullopt;
+      if (!offsets || !sizes || !Contains(tensor.global_shape, {*offsets, *sizes})) {
+        status = Bad(
+            absl::StrCat("gives '", tensor.name, "' a chunk outside of its shape ", ShapeToString(tensor.global_shape)),
+            tensor.name);
+        return;
+      }
+      // A chunk that several ranks hold is listed once for each of them; empty chunks may share an offset with others.
+      auto at = std::lower_bound(
+          entries.begin(), entries.end(), offsets->data(),
+          [&](uint32_t e, const int64_t* offset) { return before(dims + metadata_.entries[e].dims, offset); });
+      if (at == entries.end() || before(offsets->data(), dims + metadata_.entries[*at].dims)) {
+        if (ElementCount(*sizes) == 0) return;
+        status = Bad(absl::StrCat("does not say where the chunk ", ToString(Box{*offsets, *sizes}), " of '",
+                                  tensor.name, "' lies"),
+                     tensor.name);
+        return;
+      }
+      int64_t* const known = dims + metadata_.entries[*at].dims + ndim;
+      if (ndim > 0 && known[0] >= 0 && ElementCount(*sizes) == 0) return;
+      std::copy(sizes->begin(), sizes->end(), known);
+    });
+    CAIRN_RETURN_IF_ERROR(status);
+    std::vector<PackedBox> boxes;
+    for (const uint32_t e : entries) {
+      const auto shape = metadata_.shape_of(metadata_.entries[e]);
+      if (std::find(shape.begin(), shape.end(), -1) != shape.end()) {
+        return Bad(absl::StrCat("stores a chunk of '", tensor.name, "' that it does not describe"), tensor.name);
+      }
+      if (ElementCount(shape) != 0) boxes.push_back(dims + metadata_.entries[e].dims);
+    }
+    const auto elements = ElementCount(tensor.global_shape);
+    if (elements == 0 ? !boxes.empty() : !TilesExactly(tensor.global_shape, boxes)) {
+      return Bad(absl::StrCat("has chunks of '", tensor.name, "' that do not make up its shape ",
+                              ShapeToString(tensor.global_shape), " exactly"),
+                 tensor.name);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Ranges must not overlap, which nothing that torch writes does: agents read each byte for one item.
+absl::Status MetadataReader::CheckRanges() {
+  std::vector<DcpEntry>& entries = metadata_.entries;
+  std::sort(entries.begin(), entries.end(), [](const DcpEntry& a, const DcpEntry& b) {
+    return std::tie(a.file, a.offset) < std::tie(b.file, b.offset);
+  });
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const DcpEntry& entry = entries[i];
+    const bool overlaps =
+        i > 0 && entries[i - 1].file == entry.file && entries[i - 1].offset + entries[i - 1].bytes > entry.offset;
+    if (overlaps || entry.bytes > INT64_MAX - entry.offset) {
+      return Bad(absl::StrCat("has entries that overlap at ", entry.offset, " of ", metadata_.files[entry.file]));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<DcpMetadata> ReadDcpMetadata(std::string_view bytes, const std::string& what) {
+  PickleLimits limits;
+  limits.memory_bytes = std::max<uint64_t>(limits.memory_bytes, kMemoryPerByte * bytes.size());
+  CAIRN_ASSIGN_OR_RETURN(const PickleDocument document, ReadPickle(bytes, what, limits));
+  return MetadataReader(document, what).Read();
+}
+
+}  // namespace cairn

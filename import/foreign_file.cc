@@ -1,0 +1,68 @@
+#include "import/foreign_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/file/errno_error.h"
+#include "common/file/full_transfer.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+
+namespace cairn {
+
+absl::StatusOr<std::string> ResolvePath(const std::string& path) {
+  const std::unique_ptr<char, void (*)(void*)> real(realpath(path.c_str(), nullptr), std::free);
+  if (real == nullptr) return ErrnoError(errno, "open", path);
+  return std::string(real.get());
+}
+
+absl::StatusOr<ForeignFile> ForeignFile::Open(const std::string& path) {
+  ForeignFile file;
+  file.path_ = path;
+  file.fd_ = UniqueFd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (!file.fd_.valid()) return ErrnoError(errno, "open", path);
+  struct stat info;
+  if (fstat(file.fd_.get(), &info) != 0) return ErrnoError(errno, "stat", path);
+  if (!S_ISREG(info.st_mode)) return ErrnoError(EISDIR, "read", path);
+  file.bytes_ = static_cast<uint64_t>(info.st_size);
+  file.seconds_ = static_cast<uint64_t>(info.st_mtim.tv_sec);
+  file.nanoseconds_ = static_cast<uint64_t>(info.st_mtim.tv_nsec);
+  return file;
+}
+
+absl::StatusOr<ForeignFile> ForeignFile::OpenBelow(const std::string& directory, std::string_view name) {
+  CAIRN_ASSIGN_OR_RETURN(const std::string path, ResolvePath(absl::StrCat(directory, "/", std::string(name))));
+  if (!path.starts_with(directory == "/" ? directory : directory + "/")) {
+    return MakeError(Reason::kPathEscape,
+                     absl::StrCat(directory, "/", std::string(name), " leads to ", path, ", outside of the directory"),
+                     {{"file", path}});
+  }
+  return Open(path);
+}
+
+absl::StatusOr<std::string> ForeignFile::Read(uint64_t offset, uint64_t bytes) const {
+  if (bytes > bytes_ || offset > bytes_ - bytes) {
+    return MakeError(Reason::kFileTruncated,
+                     absl::StrCat(path_, " has ", bytes_, " bytes, but ", bytes, " bytes at ", offset, " are named"),
+                     {{"file", path_}, {"offset", absl::StrCat(offset)}});
+  }
+  std::string text(bytes, '\0');
+  size_t got = 0;
+  if (const int error = ReadFullyAt(fd_.get(), text.data(), bytes, offset, got); error != 0) {
+    return ErrnoError(error, "read", path_);
+  }
+  if (got == bytes) return text;
+  return MakeError(Reason::kFileTruncated,
+                   absl::StrCat(path_, " ends at ", offset + got, ", expected ", offset + bytes), {{"file", path_}});
+}
+
+void ForeignFile::AddTo(Digester& digester) const { digester.Add(path_).Add(bytes_).Add(seconds_).Add(nanoseconds_); }
+
+}  // namespace cairn

@@ -1,0 +1,45 @@
+// Opens files that another program wrote, outside of Cairn's storage.
+#ifndef CAIRN_IMPORT_FOREIGN_FILE_H_
+#define CAIRN_IMPORT_FOREIGN_FILE_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "common/base/digest.h"
+#include "common/file/unique_fd.h"
+
+namespace cairn {
+
+// Returns an absolute path without symbolic links. DATA_LOSS (FILE_MISSING): there is nothing at the path.
+absl::StatusOr<std::string> ResolvePath(const std::string& path);
+
+class ForeignFile {
+ public:
+  // Opens a regular file. DATA_LOSS (FILE_MISSING), UNAVAILABLE (STORAGE_ERROR): it is none, or cannot be opened.
+  static absl::StatusOr<ForeignFile> Open(const std::string& path);
+  // Opens a file below a directory whose path has no symbolic links. INVALID_ARGUMENT (PATH_ESCAPE): a link leads out
+  // of the directory.
+  static absl::StatusOr<ForeignFile> OpenBelow(const std::string& directory, std::string_view name);
+
+  const std::string& path() const { return path_; }
+  uint64_t bytes() const { return bytes_; }
+  // Reads exactly `bytes`. DATA_LOSS (FILE_TRUNCATED): the file ends before. UNAVAILABLE (STORAGE_ERROR). Thread-safe.
+  absl::StatusOr<std::string> Read(uint64_t offset, uint64_t bytes) const;
+  // Closes the file. Path and length stay.
+  void Close() { fd_ = UniqueFd(); }
+  // Adds what tells this file from one that was written anew: path, length and time.
+  void AddTo(Digester& digester) const;
+
+ private:
+  std::string path_;
+  UniqueFd fd_;
+  uint64_t bytes_ = 0;
+  uint64_t seconds_ = 0;
+  uint64_t nanoseconds_ = 0;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_IMPORT_FOREIGN_FILE_H_

@@ -1,0 +1,28 @@
+#include "import/import_directory.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+#include "import/dcp_directory.h"
+#include "import/foreign_file.h"
+#include "import/safetensors_directory.h"
+#include "import/torch_archive.h"
+
+namespace cairn {
+
+absl::StatusOr<Manifest> ReadImportDirectory(const std::string& directory) {
+  if (directory.empty() || directory[0] != '/' || directory.find('\0') != std::string::npos) {
+    return MakeError(Reason::kBadRequest,
+                     absl::StrCat("the directory to import must be an absolute path, not '", directory, "'"));
+  }
+  CAIRN_ASSIGN_OR_RETURN(const std::string real, ResolvePath(directory));
+  struct stat info;
+  if (stat(real.c_str(), &info) == 0 && S_ISREG(info.st_mode)) return ReadTorchArchive(real);
+  if (access(absl::StrCat(real, "/", std::string(kDcpMetadataName)).c_str(), F_OK) == 0) return ReadDcpDirectory(real);
+  return ReadSafetensorsDirectory(real);
+}
+
+}  // namespace cairn

@@ -1,0 +1,183 @@
+#include "import/torch_value.h"
+
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+#include "import/torch_file.h"
+
+namespace cairn {
+namespace {
+
+// These are the kinds of python/cairn/_objects.py.
+constexpr char kRawBytes = 0, kJson = 1, kTaggedJson = 2;
+constexpr std::string_view kTag = "$cairn";
+constexpr int kMostDepth = 200;
+// Text takes more room than a pickle, but not more than this.
+constexpr uint64_t kMostGrowth = 16, kMostSmall = uint64_t{1} << 20;
+
+class Encoder {
+ public:
+  Encoder(const PickleDocument& document, const std::string& what)
+      : document_(document), what_(what), most_(kMostSmall + kMostGrowth * document.consumed()) {}
+
+  absl::StatusOr<std::string> Encode(PickleValue value) {
+    CAIRN_RETURN_IF_ERROR(Append(value, 0));
+    return absl::StrCat(std::string(1, tagged_ ? kTaggedJson : kJson), text_);
+  }
+
+ private:
+  absl::Status Unsupported(std::string_view problem) const {
+    return MakeError(Reason::kUnsupported, absl::StrCat(what_, ": the value ", std::string(problem)),
+                     {{"object", what_}});
+  }
+
+  absl::Status Append(PickleValue value, int depth);
+  absl::Status AppendElements(PickleValue value, int depth);
+  absl::Status AppendDict(PickleValue value, int depth);
+  void AppendFloat(double number);
+  void AppendText(std::string_view text);
+  // Begins {"$cairn": kind, "value":, which the caller ends with "}".
+  void BeginTagged(std::string_view kind) {
+    tagged_ = true;
+    absl::StrAppend(&text_, "{\"", std::string(kTag), "\":\"", std::string(kind), "\",\"value\":");
+  }
+
+  const PickleDocument& document_;
+  const std::string& what_;
+  const uint64_t most_;
+  std::string text_;
+  bool tagged_ = false;
+};
+
+absl::Status Encoder::Append(PickleValue value, int depth) {
+  if (depth > kMostDepth) return Unsupported(absl::StrCat("is nested more than ", kMostDepth, " levels deep"));
+  if (text_.size() > most_) return Unsupported("holds the same parts too often");
+  switch (value.kind()) {
+    case PickleKind::kNone:
+      text_ += "null";
+      return absl::OkStatus();
+    case PickleKind::kBool:
+      text_ += *document_.Bool(value) ? "true" : "false";
+      return absl::OkStatus();
+    case PickleKind::kFloat:
+      AppendFloat(*document_.Float(value));
+      return absl::OkStatus();
+    case PickleKind::kText:
+      AppendText(*document_.Text(value));
+      return absl::OkStatus();
+    case PickleKind::kBytes:
+      BeginTagged("bytes");
+      absl::StrAppend(&text_, "\"", absl::Base64Escape(std::string(*document_.Bytes(value))), "\"}");
+      return absl::OkStatus();
+    case PickleKind::kList:
+      return AppendElements(value, depth);
+    case PickleKind::kTuple:
+      BeginTagged("tuple");
+      CAIRN_RETURN_IF_ERROR(AppendElements(value, depth));
+      text_ += '}';
+      return absl::OkStatus();
+    case PickleKind::kDict:
+      return AppendDict(value, depth);
+    case PickleKind::kInt:
+    case PickleKind::kWideInt:
+      if (const auto number = document_.Int(value)) {
+        absl::StrAppend(&text_, *number);
+        return absl::OkStatus();
+      }
+      [[fallthrough]];
+    case PickleKind::kSet:
+    case PickleKind::kGlobal:
+    case PickleKind::kObject:
+    case PickleKind::kPersistent:
+      BeginTagged("opaque");
+      AppendText(document_.Describe(value));
+      text_ += '}';
+      return absl::OkStatus();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Encoder::AppendElements(PickleValue value, int depth) {
+  text_ += '[';
+  bool first = true;
+  absl::Status status;
+  document_.ForEach(value, [&](PickleValue each) {
+    if (!status.ok()) return;
+    if (!std::exchange(first, false)) text_ += ',';
+    status = Append(each, depth + 1);
+  });
+  text_ += ']';
+  return status;
+}
+
+absl::Status Encoder::AppendDict(PickleValue value, int depth) {
+  bool plain = true;
+  document_.ForEachPair(value, [&](PickleValue key, PickleValue) {
+    const auto text = document_.Text(key);
+    plain = plain && text && *text != kTag;
+  });
+  if (!plain) BeginTagged("dict");
+  text_ += plain ? '{' : '[';
+  bool first = true;
+  absl::Status status;
+  document_.ForEachPair(value, [&](PickleValue key, PickleValue item) {
+    if (!status.ok()) return;
+    if (!std::exchange(first, false)) text_ += ',';
+    if (!plain) text_ += '[';
+    status = Append(key, depth + 1);
+    if (!status.ok()) return;
+    text_ += plain ? ':' : ',';
+    status = Append(item, depth + 1);
+    if (!plain) text_ += ']';
+  });
+  text_ += plain ? "}" : "]}";
+  return status;
+}
+
+void Encoder::AppendText(std::string_view text) {
+  text_ += '"';
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      text_ += '\\';
+      text_ += c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      text_ += absl::StrFormat("\\u%04x", static_cast<int>(c));
+    } else {
+      text_ += c;
+    }
+  }
+  text_ += '"';
+}
+
+// Writes a number that Python reads as the same float, never as an int.
+void Encoder::AppendFloat(double number) {
+  if (std::isnan(number)) {
+    text_ += "NaN";
+  } else if (std::isinf(number)) {
+    text_ += number < 0 ? "-Infinity" : "Infinity";
+  } else {
+    const std::string digits = absl::StrFormat("%.17g", number);
+    absl::StrAppend(&text_, digits, digits.find_first_of(".e") == std::string::npos ? ".0" : "");
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> EncodeValue(const PickleDocument& document, PickleValue value, const std::string& what) {
+  if (const auto bytes = document.Bytes(value)) return std::string(1, kRawBytes) + std::string(*bytes);
+  return Encoder(document, what).Encode(value);
+}
+
+absl::StatusOr<std::string> EncodeTorchValue(std::string_view archive, const std::string& what) {
+  const ReadRange read = [&](uint64_t offset, uint64_t bytes) { return std::string(archive.substr(offset, bytes)); };
+  CAIRN_ASSIGN_OR_RETURN(const TorchFile file, TorchFile::Open(archive.size(), read, what));
+  return EncodeValue(file.document(), file.document().root(), what);
+}
+
+}  // namespace cairn

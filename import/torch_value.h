@@ -1,0 +1,24 @@
+// Turns a value that torch.save wrote into the bytes by which Cairn keeps an object.
+#ifndef CAIRN_IMPORT_TORCH_VALUE_H_
+#define CAIRN_IMPORT_TORCH_VALUE_H_
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "import/pickle.h"
+
+namespace cairn {
+
+// Returns an object's bytes, in the form that python/cairn/_objects.py describes. What that form lacks (tensors, sets,
+// objects of any class) becomes {"$cairn": "opaque", "value": DESCRIPTION}. `what` names the value in errors.
+// UNIMPLEMENTED (UNSUPPORTED): it is nested more than 200 levels deep, or, because it holds the same parts again and
+// again, takes far more room than its pickle.
+absl::StatusOr<std::string> EncodeValue(const PickleDocument& document, PickleValue value, const std::string& what);
+
+// The same for the value of a whole archive of torch.save, which is untrusted. Also fails as TorchFile::Open.
+absl::StatusOr<std::string> EncodeTorchValue(std::string_view archive, const std::string& what);
+
+}  // namespace cairn
+
+#endif  // CAIRN_IMPORT_TORCH_VALUE_H_

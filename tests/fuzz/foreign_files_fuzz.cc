@@ -1,0 +1,76 @@
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include "import/dcp_metadata.h"
+#include "import/pickle.h"
+#include "import/torch_file.h"
+#include "import/torch_value.h"
+
+namespace {
+
+// A document that is accepted can be walked over, and took no more of the input than there is.
+void TryPickle(std::string_view bytes) {
+  const auto document = cairn::ReadPickle(bytes, "fuzz", {.memory_bytes = uint64_t{64} << 20});
+  if (!document.ok()) return;
+  if (document->consumed() > bytes.size()) std::abort();
+  if (const auto value = cairn::EncodeValue(*document, document->root(), "fuzz"); value.ok() && value->empty()) {
+    std::abort();
+  }
+}
+
+// A tensor that is accepted lies inside of its archive, in pieces that are as large as it is.
+void TryTorchFile(std::string_view bytes) {
+  const cairn::ReadRange read = [&](uint64_t offset, uint64_t length) -> absl::StatusOr<std::string> {
+    if (length > bytes.size() || offset > bytes.size() - length) std::abort();
+    return std::string(bytes.substr(offset, length));
+  };
+  const auto file = cairn::TorchFile::Open(bytes.size(), read, "fuzz");
+  if (!file.ok()) return;
+  const auto tensor = file->Tensor(file->document().root());
+  if (!tensor.ok() || !tensor->has_value()) return;
+  const auto pieces = (*tensor)->Pieces(1000);
+  if (!pieces) return;
+  int64_t elements = 0;
+  for (const auto& piece : *pieces) {
+    if (!cairn::Contains((*tensor)->shape, piece.box)) std::abort();
+    const uint64_t end = piece.offset + static_cast<uint64_t>(piece.box.size() * cairn::BytesOf((*tensor)->dtype));
+    if (end > bytes.size()) std::abort();
+    elements += piece.box.size();
+  }
+  if (elements != cairn::ElementCount((*tensor)->shape)) std::abort();
+}
+
+// Metadata that is accepted has entries inside of their tensors, in order and without overlaps.
+void TryMetadata(std::string_view bytes) {
+  const auto metadata = cairn::ReadDcpMetadata(bytes, "fuzz");
+  if (!metadata.ok()) return;
+  for (size_t i = 0; i < metadata->entries.size(); ++i) {
+    const cairn::DcpEntry& entry = metadata->entries[i];
+    if (entry.file >= metadata->files.size()) std::abort();
+    if (i > 0 && metadata->entries[i - 1].file == entry.file &&
+        metadata->entries[i - 1].offset + metadata->entries[i - 1].bytes > entry.offset) {
+      std::abort();
+    }
+    if (entry.tensor == cairn::DcpEntry::kNoTensor) continue;
+    const auto offset = metadata->offset_of(entry);
+    const auto shape = metadata->shape_of(entry);
+    const cairn::Box box = {{offset.begin(), offset.end()}, {shape.begin(), shape.end()}};
+    if (!cairn::Contains(metadata->tensors[entry.tensor].global_shape, box)) std::abort();
+  }
+  for (const std::string& name : metadata->files) {
+    if (name.empty() || name.front() == '/' || name == ".." || name.starts_with("../")) std::abort();
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
+  TryPickle(bytes);
+  TryTorchFile(bytes);
+  TryMetadata(bytes);
+  (void)cairn::EncodeTorchValue(bytes, "fuzz").ok();
+  return 0;
+}
