@@ -6,6 +6,7 @@
 #include "cli/aoa_command.h"
 #include "cli/command.h"
 #include "cli/corpus_command.h"
+#include "cli/delete_command.h"
 #include "cli/down_command.h"
 #include "cli/export_command.h"
 #include "cli/list_command.h"
@@ -51,6 +52,7 @@ int main(int argc, char** argv) {
   AddShowCommand(app, context);
   AddVerifyCommand(app, context);
   AddRepairCommand(app, context);
+  AddDeleteCommand(app, context);
   AddExportCommand(app, context);
   AddPlanCommand(app, context);
   AddAoaCommand(app, context);

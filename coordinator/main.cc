@@ -108,7 +108,7 @@ absl::Status Serve(const Flags& flags) {
   // Each agent has a connection.
   const uint64_t open_files = RaiseOpenFileLimit();
   CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(flags.root, /*create=*/true));
-  CAIRN_ASSIGN_OR_RETURN(const EpochFile epoch,
+  CAIRN_ASSIGN_OR_RETURN(EpochFile epoch,
                          EpochFile::Acquire(*storage, lock_timeout, clock, [&](const std::string& holder) {
                            LogLine(clock, absl::StrCat("event=waiting root=", flags.root, " holder=\"", holder, "\""));
                          }));
@@ -143,6 +143,7 @@ absl::Status Serve(const Flags& flags) {
     });
     return held;
   };
+  options.raise_format = [&] { return epoch.RaiseFormat(); };
   CAIRN_ASSIGN_OR_RETURN(const auto server, CoordinatorServer::Start(options, *storage, clock));
   LogLine(clock,
           absl::StrCat("event=serving address=", server->address(), " root=", flags.root, " epoch=", epoch.epoch(),

@@ -41,8 +41,11 @@ uint64_t LittleEndian(std::string_view bytes) {
   return value;
 }
 
-// Decodes bytes that CheckVerdict has accepted. Throws std::bad_alloc.
-absl::StatusOr<Verdict> DecodeChecked(std::string_view bytes, uint64_t max_record_bytes) {
+// A deletion is a few hundred bytes; its cause may be longer.
+constexpr uint64_t kMaxDeletionBytes = uint64_t{1} << 20;
+
+// Unpacks the record of bytes that CheckVerdict has accepted. Throws std::bad_alloc.
+absl::StatusOr<v1::VerdictRecord> UnpackChecked(std::string_view bytes, uint64_t max_record_bytes) {
   const std::string_view frame = bytes.substr(kPrefixBytes);
   const unsigned long long size = ZSTD_getFrameContentSize(frame.data(), frame.size());
   if (size == ZSTD_CONTENTSIZE_UNKNOWN || size == ZSTD_CONTENTSIZE_ERROR)
@@ -54,7 +57,12 @@ absl::StatusOr<Verdict> DecodeChecked(std::string_view bytes, uint64_t max_recor
   if (unpacked != size) return CorruptVerdict("its zstd frame");
   v1::VerdictRecord record;
   if (!record.ParseFromString(plain)) return CorruptVerdict("its record is no VerdictRecord");
-  plain = std::string();
+  return record;
+}
+
+// Decodes bytes that CheckVerdict has accepted. Throws std::bad_alloc.
+absl::StatusOr<Verdict> DecodeChecked(std::string_view bytes, uint64_t max_record_bytes) {
+  CAIRN_ASSIGN_OR_RETURN(const v1::VerdictRecord record, UnpackChecked(bytes, max_record_bytes));
   switch (record.verdict_case()) {
     case v1::VerdictRecord::kManifest: {
       CAIRN_ASSIGN_OR_RETURN(Manifest manifest, ReadManifestRecord(record.manifest()));
@@ -65,10 +73,28 @@ absl::StatusOr<Verdict> DecodeChecked(std::string_view bytes, uint64_t max_recor
       return Verdict(Tombstone{in.job(), in.step(), in.attempt(), in.request_id(), in.reason(), in.message(),
                                absl::FromUnixNanos(in.time_unix_nanos())});
     }
+    case v1::VerdictRecord::kDeletion:
+      return CorruptVerdict("a deletion stands in the place of a verdict");
     case v1::VerdictRecord::VERDICT_NOT_SET:
       break;
   }
   return MakeError(Reason::kFormatTooNew, "the verdict is of a kind that this version does not know");
+}
+
+std::string Pack(v1::VerdictRecord record) {
+  const std::string plain = record.SerializeAsString();
+  record.Clear();
+  std::string bytes(kPrefixBytes + ZSTD_compressBound(plain.size()), '\0');
+  const size_t frame = ZSTD_compress(bytes.data() + kPrefixBytes, bytes.size() - kPrefixBytes, plain.data(),
+                                     plain.size(), kCompressionLevel);
+  bytes.resize(kPrefixBytes + frame);
+  std::string prefix(kMagic);
+  AppendLittleEndian(kVersion, 4, prefix);
+  AppendLittleEndian(frame, 8, prefix);
+  const uint32_t crc = ExtendCrc32c(Crc32c(prefix.data(), prefix.size()), bytes.data() + kPrefixBytes, frame);
+  AppendLittleEndian(crc, 4, prefix);
+  std::memcpy(bytes.data(), prefix.data(), kPrefixBytes);
+  return bytes;
 }
 
 }  // namespace
@@ -88,19 +114,23 @@ std::string EncodeVerdict(const Verdict& verdict) {
     out.set_message(tombstone.message);
     out.set_time_unix_nanos(absl::ToUnixNanos(tombstone.time));
   }
-  const std::string plain = record.SerializeAsString();
-  record.Clear();
-  std::string bytes(kPrefixBytes + ZSTD_compressBound(plain.size()), '\0');
-  const size_t frame = ZSTD_compress(bytes.data() + kPrefixBytes, bytes.size() - kPrefixBytes, plain.data(),
-                                     plain.size(), kCompressionLevel);
-  bytes.resize(kPrefixBytes + frame);
-  std::string prefix(kMagic);
-  AppendLittleEndian(kVersion, 4, prefix);
-  AppendLittleEndian(frame, 8, prefix);
-  const uint32_t crc = ExtendCrc32c(Crc32c(prefix.data(), prefix.size()), bytes.data() + kPrefixBytes, frame);
-  AppendLittleEndian(crc, 4, prefix);
-  std::memcpy(bytes.data(), prefix.data(), kPrefixBytes);
-  return bytes;
+  return Pack(std::move(record));
+}
+
+std::string EncodeDeletion(const Deletion& deletion) {
+  v1::VerdictRecord record;
+  v1::DeletionRecord& out = *record.mutable_deletion();
+  out.set_job(deletion.job);
+  out.set_step(deletion.step);
+  out.set_attempt(deletion.attempt);
+  out.set_request_id(deletion.request_id);
+  out.set_cause(deletion.cause);
+  out.set_time_unix_nanos(absl::ToUnixNanos(deletion.time));
+  out.set_remaining_step(deletion.remaining_step);
+  out.set_bytes(deletion.bytes);
+  out.set_world_size(deletion.world_size);
+  out.set_commit_time_unix_nanos(absl::ToUnixNanos(deletion.commit_time));
+  return Pack(std::move(record));
 }
 
 absl::Status CheckVerdict(std::string_view bytes) {
@@ -127,6 +157,25 @@ absl::Status CheckVerdict(std::string_view bytes) {
 absl::StatusOr<Verdict> DecodeVerdict(std::string_view bytes, uint64_t max_record_bytes) {
   CAIRN_RETURN_IF_ERROR(CheckVerdict(bytes));
   return WithMemory("to unpack a verdict", [&] { return DecodeChecked(bytes, max_record_bytes); });
+}
+
+absl::StatusOr<Deletion> DecodeDeletion(std::string_view bytes) {
+  CAIRN_RETURN_IF_ERROR(CheckVerdict(bytes));
+  return WithMemory("to unpack a deletion", [&]() -> absl::StatusOr<Deletion> {
+    CAIRN_ASSIGN_OR_RETURN(const v1::VerdictRecord record, UnpackChecked(bytes, kMaxDeletionBytes));
+    if (!record.has_deletion()) return CorruptVerdict("another record stands in the place of a deletion");
+    const v1::DeletionRecord& in = record.deletion();
+    return Deletion{in.job(),
+                    in.step(),
+                    in.attempt(),
+                    in.cause(),
+                    absl::FromUnixNanos(in.time_unix_nanos()),
+                    in.remaining_step(),
+                    in.request_id(),
+                    in.bytes(),
+                    in.world_size(),
+                    absl::FromUnixNanos(in.commit_time_unix_nanos())};
+  });
 }
 
 bool ShowsManifestOf(std::string_view bytes, std::string_view job, int64_t step, uint32_t attempt) {

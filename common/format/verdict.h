@@ -1,5 +1,5 @@
-// Encodes and decodes the record that ends an attempt: a manifest (the commit) or a tombstone. docs/storage_format.md
-// has its bytes.
+// Encodes and decodes the record that ends an attempt, which is a manifest (the commit) or a tombstone, and the record
+// by which a committed attempt was deleted. docs/storage_format.md has their bytes.
 #ifndef CAIRN_COMMON_FORMAT_VERDICT_H_
 #define CAIRN_COMMON_FORMAT_VERDICT_H_
 
@@ -29,9 +29,30 @@ struct Tombstone {
 
 using Verdict = std::variant<Manifest, Tombstone>;
 
+// Says that an attempt was deleted. It stands beside the attempt's verdict, which stays.
+struct Deletion {
+  std::string job;
+  int64_t step = 0;
+  uint32_t attempt = 0;
+  // Who wanted it, or which policy, for people.
+  std::string cause;
+  absl::Time time = absl::UnixEpoch();
+  // A sound checkpoint of the job that stood then.
+  int64_t remaining_step = 0;
+  // What the manifest said; empty, and a world of no ranks, if it could not be read.
+  std::string request_id;
+  uint64_t bytes = 0;
+  uint32_t world_size = 0;
+  absl::Time commit_time = absl::UnixEpoch();
+
+  bool operator==(const Deletion&) const = default;
+};
+
 // Returns the bytes of a verdict: magic "CAIRNVRD", version, length, CRC32C, one zstd frame of a
 // cairn.v1.VerdictRecord.
 std::string EncodeVerdict(const Verdict& verdict);
+// Returns the bytes of a deletion, in the same form.
+std::string EncodeDeletion(const Deletion& deletion);
 
 // Checks by the head and the checksum, in linear time, that the bytes are what a writer put there. It does not decode
 // the record. DATA_LOSS (MANIFEST_CORRUPT), FAILED_PRECONDITION (FORMAT_TOO_NEW): as DecodeVerdict.
@@ -43,6 +64,8 @@ absl::Status CheckVerdict(std::string_view bytes);
 // FAILED_PRECONDITION (FORMAT_TOO_NEW): it has the right checksum and a higher version. RESOURCE_EXHAUSTED
 // (MEMORY_LIMIT): the system refused the memory.
 absl::StatusOr<Verdict> DecodeVerdict(std::string_view bytes, uint64_t max_record_bytes = uint64_t{1} << 30);
+// Reads a deletion, as DecodeVerdict reads a verdict. Neither takes the other's record.
+absl::StatusOr<Deletion> DecodeDeletion(std::string_view bytes);
 
 // Returns true if what is left of a damaged verdict shows that it was the manifest of this attempt: up to the damage,
 // its zstd frame gives a record that begins like a manifest and not like a tombstone. False proves nothing.

@@ -65,6 +65,9 @@ enum class Reason {
   kSuperseded,
   kCoordinatorRestarted,
   kNotCommitted,
+  kLastCheckpoint,
+  kCheckpointPinned,
+  kCheckpointInUse,
   kJobNotFound,
   kPlanUnknown,
   // Storage.

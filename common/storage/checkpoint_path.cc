@@ -12,9 +12,15 @@ namespace cairn {
 namespace {
 
 constexpr std::string_view kVerdictEnding = ".verdict";
+constexpr std::string_view kDeletionEnding = ".deleted";
 
 bool AllDigits(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+std::optional<uint32_t> AttemptBefore(std::string_view ending, std::string_view name) {
+  if (!name.ends_with(ending)) return std::nullopt;
+  return ParseAttemptName(name.substr(0, name.size() - ending.size()));
 }
 
 }  // namespace
@@ -67,6 +73,14 @@ std::string RepairedPath(std::string_view job, int64_t step, uint32_t attempt) {
   return absl::StrCat(AttemptDirectory(job, step, attempt), ".repaired");
 }
 
+std::string DeletionPath(std::string_view job, int64_t step, uint32_t attempt) {
+  return absl::StrCat(AttemptDirectory(job, step, attempt), std::string(kDeletionEnding));
+}
+
+std::string PinPath(std::string_view job, int64_t step) {
+  return absl::StrCat(StepDirectory(job, step), "/", std::string(kPinName));
+}
+
 std::string BinName(int rank, int bin, int part) {
   std::string name = absl::StrFormat("rank%05d-bin%02d", rank, bin);
   if (part > 0) absl::StrAppend(&name, "-part", part + 1);
@@ -90,10 +104,9 @@ std::optional<uint32_t> ParseAttemptName(std::string_view name) {
   return attempt;
 }
 
-std::optional<uint32_t> ParseVerdictName(std::string_view name) {
-  if (!name.ends_with(kVerdictEnding)) return std::nullopt;
-  return ParseAttemptName(name.substr(0, name.size() - kVerdictEnding.size()));
-}
+std::optional<uint32_t> ParseVerdictName(std::string_view name) { return AttemptBefore(kVerdictEnding, name); }
+
+std::optional<uint32_t> ParseDeletionName(std::string_view name) { return AttemptBefore(kDeletionEnding, name); }
 
 absl::StatusOr<CheckpointName> ParseCheckpointName(std::string_view text) {
   CheckpointName name;

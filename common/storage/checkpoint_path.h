@@ -30,15 +30,21 @@ std::string AttemptDirectory(std::string_view job, int64_t step, uint32_t attemp
 std::string VerdictPath(std::string_view job, int64_t step, uint32_t attempt);
 // "<job>/<step>/0001.repaired": a manifest that a repair made from the attempt's bins, in place of a damaged verdict.
 std::string RepairedPath(std::string_view job, int64_t step, uint32_t attempt);
+// "<job>/<step>/0001.deleted": the record by which a committed attempt was deleted. Its verdict stays.
+std::string DeletionPath(std::string_view job, int64_t step, uint32_t attempt);
+// "<job>/<step>/pinned": whatever stands there keeps the step from being deleted.
+std::string PinPath(std::string_view job, int64_t step);
+inline constexpr std::string_view kPinName = "pinned";
 // "rank00003-bin01". Part 0 is the bin's first file. A second shard of one name in a bin needs a further file: part 1
 // is "rank00003-bin01-part2".
 std::string BinName(int rank, int bin, int part = 0);
 
 // Returns the step of a directory name like "000000000042"; nothing for another name.
 std::optional<int64_t> ParseStepName(std::string_view name);
-// Returns the attempt of "0001" or "0001.verdict"; nothing for another name.
+// Returns the attempt of "0001", "0001.verdict" or "0001.deleted"; nothing for another name.
 std::optional<uint32_t> ParseAttemptName(std::string_view name);
 std::optional<uint32_t> ParseVerdictName(std::string_view name);
+std::optional<uint32_t> ParseDeletionName(std::string_view name);
 
 struct CheckpointName {
   std::string job;

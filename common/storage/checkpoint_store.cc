@@ -78,6 +78,8 @@ std::string WhatStands(const StepRecord& step) {
   for (const AttemptRecord& record : step.attempts) {
     if (record.kind == AttemptRecord::Kind::kTombstone) {
       absl::StrAppend(&text, "; attempt ", record.attempt, " was aborted: ", record.error.message());
+    } else if (record.kind == AttemptRecord::Kind::kDeleted) {
+      absl::StrAppend(&text, "; attempt ", record.attempt, " was committed once: ", record.error.message());
     } else if (record.kind == AttemptRecord::Kind::kNone) {
       absl::StrAppend(&text, "; the files of attempt ", record.attempt,
                       " stand there without a verdict: its save goes on, or it never ended, or its verdict is lost");
@@ -96,6 +98,25 @@ std::string NextForWhatStands(std::string_view job, const StepRecord& step, cons
   return absl::StrCat("If a save of this step goes on, wait for it: `cairn status ", std::string(job),
                       "`. If its verdict was lost, stop the coordinator and put the verdict back from a copy, or copy ",
                       directory, " away, before a coordinator starts again: that removes these files.");
+}
+
+std::string UtcTime(absl::Time time) { return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", time, absl::UTCTimeZone()); }
+
+AttemptRecord Summarize(int64_t step, const Deletion& deletion) {
+  AttemptRecord record;
+  record.attempt = deletion.attempt;
+  record.kind = AttemptRecord::Kind::kDeleted;
+  record.request_id = deletion.request_id;
+  record.time = deletion.commit_time;
+  record.bytes = deletion.bytes;
+  record.world_size = deletion.world_size;
+  record.error =
+      MakeError(Reason::kNotCommitted,
+                absl::StrCat(deletion.job, "@", step, " was deleted at ", UtcTime(deletion.time),
+                             deletion.cause.empty() ? "" : absl::StrCat(" (", deletion.cause, ")"), "; step ",
+                             deletion.remaining_step, " remained"),
+                {{"job", deletion.job}, {"step", absl::StrCat(step)}, {"attempt", absl::StrCat(deletion.attempt)}});
+  return record;
 }
 
 // Returns the record, or its error if it is damaged.
@@ -214,7 +235,43 @@ absl::StatusOr<Verdict> CheckpointStore::ReadVerdict(std::string_view job, int64
   return *std::move(found);
 }
 
+std::optional<AttemptRecord> CheckpointStore::ReadDeletion(std::string_view job, int64_t step, uint32_t attempt) {
+  const std::string path = DeletionPath(job, step, attempt);
+  AttemptRecord damaged;
+  damaged.attempt = attempt;
+  damaged.kind = AttemptRecord::Kind::kDamaged;
+  const auto fd = storage_.OpenFile(path, O_RDONLY | O_NONBLOCK);
+  if (!fd.ok()) {
+    if (IsGone(fd.status())) return std::nullopt;
+    damaged.error = fd.status();
+    return damaged;
+  }
+  std::optional<Deletion> found;
+  const std::string file = absl::StrCat(storage_.root(), "/", path);
+  const auto read = ReadSurely(path, fd->get(), [&](const std::string& bytes) -> absl::Status {
+    CAIRN_ASSIGN_OR_RETURN(Deletion deletion, DecodeDeletion(bytes));
+    if (deletion.job != job || deletion.step != step || deletion.attempt != attempt) {
+      return MakeError(Reason::kManifestCorrupt, absl::StrCat("it is the deletion of ", deletion.job, "@",
+                                                              deletion.step, " attempt ", deletion.attempt));
+    }
+    found = std::move(deletion);
+    return absl::OkStatus();
+  });
+  if (found.has_value() && read.ok()) return Summarize(step, *found);
+  damaged.error = Annotate(read.status(), file,
+                           {{"job", std::string(job)},
+                            {"step", absl::StrCat(step)},
+                            {"attempt", absl::StrCat(attempt)},
+                            {"file", file},
+                            {"root", storage_.root()},
+                            {"next", absl::StrCat("The attempt was deleted, and its files may be gone. If all of them "
+                                                  "are there, move ",
+                                                  file, " away; else load another step.")}});
+  return damaged;
+}
+
 AttemptRecord CheckpointStore::ReadAttempt(std::string_view job, int64_t step, uint32_t attempt) {
+  if (const auto deletion = ReadDeletion(job, step, attempt)) return *deletion;
   auto record = ReadRecord(job, step, attempt, VerdictPath(job, step, attempt));
   if (record.ok()) return *record;
   AttemptRecord none;
@@ -247,6 +304,8 @@ StepRecord CheckpointStore::ReadStep(std::string_view job, int64_t step) {
   std::map<uint32_t, bool> attempts;  // true if the attempt's directory stands
   for (const PosixStorage::Entry& entry : *entries) {
     if (const auto number = ParseVerdictName(entry.name)) attempts.try_emplace(*number, false);
+    if (const auto number = ParseDeletionName(entry.name)) attempts.try_emplace(*number, false);
+    found.pinned |= entry.name == kPinName;
     found.temporaries |= IsTemporaryName(entry.name);
     if (const auto number = ParseAttemptName(entry.name); number.has_value() && entry.directory) {
       attempts[*number] = true;

@@ -47,7 +47,8 @@ struct AttemptRecord {
     kNone,       // no verdict
     kManifest,   // the commit
     kTombstone,  // the abort
-    kDamaged,    // a verdict that cannot be read or belongs to another attempt
+    kDamaged,    // a verdict or a deletion that cannot be read or belongs to another attempt
+    kDeleted,    // a commit, or a damaged verdict, that was deleted; its files may be there still
   };
   uint32_t attempt = 0;
   Kind kind = Kind::kNone;
@@ -56,13 +57,14 @@ struct AttemptRecord {
   // A repair made the manifest from the bins; the verdict is damaged.
   bool repaired = false;
   std::string request_id;
-  // The time that the manifest or the tombstone names.
+  // The time that the manifest or the tombstone names; of a deleted attempt that of its commit.
   absl::Time time = absl::UnixEpoch();
   // The lengths of the manifest's files, headers included.
   uint64_t bytes = 0;
-  uint32_t world_size = 0;
+  uint32_t world_size = 0;  // of a deleted attempt 0 if its manifest could not be read
   std::string plan_digest;  // of a manifest
-  // Says why the attempt was aborted (a tombstone), or what is wrong with the verdict (a damaged one).
+  // Says why the attempt was aborted (a tombstone), what is wrong with the verdict (a damaged one), or when and why the
+  // attempt was deleted.
   absl::Status error;
   // The file that was read; not set if the record is damaged.
   FileIdentity identity;
@@ -79,6 +81,8 @@ struct StepRecord {
   std::vector<AttemptRecord> attempts;  // ascending
   // Whether names of unfinished files stand there: see PosixStorage::RemoveTemporaries.
   bool temporaries = false;
+  // Whether anything stands at PinPath, readable or not.
+  bool pinned = false;
   // Why the step's directory cannot be listed, so that nothing is known of its attempts; OK if it can.
   absl::Status unlisted;
 
@@ -147,6 +151,9 @@ class CheckpointStore {
  private:
   absl::StatusOr<AttemptRecord> ReadRecord(std::string_view job, int64_t step, uint32_t attempt,
                                            const std::string& path);
+  // The attempt's record according to its deletion; nothing if there is none. A deletion that cannot be read is damage
+  // of the attempt: nobody knows what is left of it.
+  std::optional<AttemptRecord> ReadDeletion(std::string_view job, int64_t step, uint32_t attempt);
   absl::StatusOr<Verdict> ReadVerdict(std::string_view job, int64_t step, uint32_t attempt, const std::string& path,
                                       int fd);
   // Returns the bytes of a file once `take` accepts them. If `take` says MANIFEST_CORRUPT it reads them a second time.

@@ -22,24 +22,31 @@ namespace cairn {
 struct VerdictSummary {
   int64_t step = 0;
   uint32_t attempt = 0;
+  // Its verdict is a manifest. It stays true if the attempt is deleted later.
   bool committed = false;
+  // It was deleted: nobody may load it, whatever its verdict was, and `error` says when and why.
+  bool deleted = false;
   // There is a verdict that cannot be read, or that is not what it should be: `error` says why. Nobody may load the
   // attempt, and nothing of it is removed.
   bool damaged = false;
   std::string request_id;
-  // Why it was aborted (a tombstone), or what is wrong with it (a damaged verdict).
+  // Why it was aborted (a tombstone), what is wrong with it (a damaged verdict), or when and why it was deleted.
   absl::Status error;
-  // The next three are set for a manifest.
+  // The next three are set for a manifest, also of a deleted attempt.
   uint64_t bytes = 0;
   uint32_t world_size = 0;
   absl::Time commit_time = absl::UnixEpoch();
+
+  // Whether it may be loaded: it makes its step a committed one.
+  bool stands() const { return committed && !deleted; }
 };
 
-// An attempt that has a directory but no manifest.
+// An attempt that has a directory, and no manifest or a deleted one.
 struct Leftover {
   int64_t step = 0;
   uint32_t attempt = 0;
-  bool tombstone = false;  // one stands; only the files are left
+  bool tombstone = false;  // one stands, or a deletion; only the files are left
+  bool deleted = false;    // it is a deletion: loads that have begun may read the files still
 };
 
 // Asks what storage knows of the job. Answered by Job::OnRecovered.
@@ -103,10 +110,12 @@ struct PutVerdict {
   uint64_t ticket = 0;
 };
 
-// Removes an attempt's directory. This action is given only when a tombstone stands. Answered by Job::OnRemoved.
+// Removes an attempt's directory. This action is given only when a tombstone stands, or a deletion and nobody reads the
+// files. Answered by Job::OnRemoved.
 struct RemoveFiles {
   int64_t step = 0;
   uint32_t attempt = 0;
+  bool deleted = false;
   uint64_t ticket = 0;
 };
 
@@ -124,14 +133,34 @@ struct PlanLoad {
   uint64_t ticket = 0;
 };
 
+// Puts the record by which a committed or damaged step is deleted. Its files stay until RemoveFiles. Answered by
+// Job::OnStepsChanged.
+struct DeleteStep {
+  int64_t step = 0;
+  std::string cause;
+};
+// What is done about steps that have ended. One is under way at a time, because each looks at what the others leave.
+struct ChangeSteps {
+  std::variant<DeleteStep> change;
+  uint64_t ticket = 0;
+};
+
 struct CoreAction {
   std::string job;
-  std::variant<RecoverJob, ReadStep, PlanSave, ReserveAttempt, MakeManifest, PutVerdict, RemoveFiles, PlanLoad> what;
+  std::variant<RecoverJob, ReadStep, PlanSave, ReserveAttempt, MakeManifest, PutVerdict, RemoveFiles, PlanLoad,
+               ChangeSteps>
+      what;
 };
 
 struct Recovered {
   std::vector<VerdictSummary> verdict;  // ascending by (step, attempt)
   std::vector<Leftover> leftover;
+};
+
+// The result of a ChangeSteps.
+struct ChangedSteps {
+  // The attempts that are deleted now, also those that were before.
+  std::vector<VerdictSummary> deleted;
 };
 
 struct Reserved {

@@ -28,7 +28,7 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Checkpoints::Find(const Checkpoint
     if (!recovery_.error().ok()) return recovery_.error();
     return std::nullopt;
   }
-  if (const VerdictSummary* verdict = verdicts_.Find(key); verdict != nullptr) return View(*verdict, context);
+  if (const VerdictSummary* verdict = verdicts_.Find(key); verdict != nullptr) return ViewOfVerdict(*verdict, context);
   const bool from_before = key.by_request() && known_epoch != 0 && known_epoch < context.options.coordinator_epoch;
   if (from_before) return ViewFromBefore(key, known_epoch, context);
   return NotCommitted(key, context);
@@ -43,7 +43,7 @@ std::optional<v1::Checkpoint> Checkpoints::Shown(const JobContext& context) cons
   return std::nullopt;
 }
 
-v1::Checkpoint Checkpoints::View(const VerdictSummary& verdict, const JobContext& context) {
+v1::Checkpoint ViewOfVerdict(const VerdictSummary& verdict, const JobContext& context) {
   v1::Checkpoint view;
   view.set_job(context.job);
   view.set_step(verdict.step);
@@ -51,9 +51,10 @@ v1::Checkpoint Checkpoints::View(const VerdictSummary& verdict, const JobContext
   view.set_request_id(verdict.request_id);
   view.set_coordinator_epoch(context.options.coordinator_epoch);
   view.set_revision(1);
-  view.set_state(verdict.committed ? v1::Checkpoint::COMMITTED
-                 : verdict.damaged ? v1::Checkpoint::DAMAGED
-                                   : v1::Checkpoint::ABORTED);
+  view.set_state(verdict.deleted     ? v1::Checkpoint::DELETED
+                 : verdict.committed ? v1::Checkpoint::COMMITTED
+                 : verdict.damaged   ? v1::Checkpoint::DAMAGED
+                                     : v1::Checkpoint::ABORTED);
   view.set_data_directory(AttemptDirectory(context.job, verdict.step, verdict.attempt));
   if (verdict.committed) {
     view.set_bytes(verdict.bytes);
@@ -61,9 +62,8 @@ v1::Checkpoint Checkpoints::View(const VerdictSummary& verdict, const JobContext
     SetTimestamp(verdict.commit_time, *view.mutable_commit_time());
     // If a save ended before the coordinator's start, only its end is known.
     SetTimestamp(verdict.commit_time, *view.mutable_create_time());
-  } else {
-    *view.mutable_error() = StatusToProto(verdict.error);
   }
+  if (!verdict.error.ok()) *view.mutable_error() = StatusToProto(verdict.error);
   return view;
 }
 

@@ -16,6 +16,9 @@
 
 namespace cairn {
 
+// What stands in storage of an attempt, as people see it.
+v1::Checkpoint ViewOfVerdict(const VerdictSummary& verdict, const JobContext& context);
+
 // Looks at the parts of a job that it is given, and changes nothing. Not thread-safe.
 class Checkpoints {
  public:
@@ -35,7 +38,6 @@ class Checkpoints {
   std::optional<v1::Checkpoint> Shown(const JobContext& context) const;
 
  private:
-  static v1::Checkpoint View(const VerdictSummary& verdict, const JobContext& context);
   // What has become of a request that an earlier coordinator took.
   static v1::Checkpoint ViewFromBefore(const CheckpointKey& key, uint64_t known_epoch, const JobContext& context);
   static absl::Status NotCommitted(const CheckpointKey& key, const JobContext& context);

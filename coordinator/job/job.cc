@@ -67,13 +67,15 @@ JobContext Job::At(const Moment& moment) const {
 
 bool Job::busy() const { return saves_.busy() || loads_.busy() || requests_.waiting(); }
 
-bool Job::idle() const { return members_.empty() && !recovery_.under_way() && !busy() && leftovers_.empty(); }
+bool Job::idle() const {
+  return members_.empty() && !recovery_.under_way() && !busy() && leftovers_.empty() && step_changes_.empty();
+}
 
 bool Job::attention() const { return attention_ || saves_.attention() || loads_.attention(); }
 
 bool Job::restless() const {
-  return attention() || !recovery_.done() || busy() || !leftovers_.empty() || verdicts_.restless() ||
-         requests_.agreeing() || current_plan_.restless(members_) || saves_.restless();
+  return attention() || !recovery_.done() || busy() || !leftovers_.empty() || !step_changes_.empty() ||
+         verdicts_.restless() || requests_.agreeing() || current_plan_.restless(members_) || saves_.restless();
 }
 
 // Agents.
@@ -236,7 +238,8 @@ void Job::Advance(JobContext& context) {
       requests_.Advance(saves_, verdicts_, context);
     } while (saves_.attention());  // the timeout of a request that has come to a save may be over
     current_plan_.Advance(context);
-    leftovers_.Advance(saves_, verdicts_, context);
+    step_changes_.Advance(loads_, context);
+    leftovers_.Advance(saves_, loads_, verdicts_, context);
     if (context.now >= next_forget_) Forget(context.now);
     // What a verdict is made of may have changed.
     if (!members_.asking().empty()) context.orders_changed = true;
@@ -272,6 +275,7 @@ void Job::Forget(absl::Time now) {
   loads_.Forget(members_);
   verdicts_.Forget(now);
   requests_.Forget();
+  step_changes_.Forget(now);
 }
 
 void Job::Tick(const Moment& moment, absl::Duration deaf) {

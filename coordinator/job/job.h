@@ -21,6 +21,7 @@
 #include "coordinator/job/recovery.h"
 #include "coordinator/job/save_answers.h"
 #include "coordinator/job/save_requests.h"
+#include "coordinator/job/step_changes.h"
 #include "coordinator/job/verdict_book.h"
 #include "coordinator/job/wanted_layouts.h"
 #include "coordinator/load/loads.h"
@@ -69,6 +70,16 @@ class Job {
   std::optional<absl::StatusOr<v1::Checkpoint>> Get(const CheckpointKey& key, uint64_t known_epoch,
                                                     const Moment& moment);
   std::optional<absl::StatusOr<v1::Checkpoint>> Cancel(const CheckpointKey& key, const Moment& moment);
+  // Takes a change of the job's steps, if `number` is 0, and sets it. Answers nothing until the change has ended and,
+  // with `patient`, while files of what was deleted are being removed. `files_left`: whether some are there still.
+  struct Changed {
+    ChangedSteps steps;
+    bool files_left = false;
+  };
+  std::optional<absl::StatusOr<Changed>> Change(const ChangeSteps& change, uint64_t& number, bool patient,
+                                                const Moment& moment);
+  // What stands in storage of an attempt, as people see it.
+  v1::Checkpoint ViewOf(const VerdictSummary& verdict, const Moment& moment) const;
   v1::Job View(const Moment& moment) const;
 
   // Time has passed. The caller does this every few hundred milliseconds. `deaf`: how long in all the coordinator could
@@ -85,6 +96,7 @@ class Job {
   void OnManifest(int64_t step, uint64_t ticket, const absl::StatusOr<MadeManifest>& made, const Moment& moment);
   void OnVerdict(int64_t step, uint64_t ticket, const PutOutcome& outcome, const Moment& moment);
   void OnRemoved(int64_t step, uint64_t ticket, const absl::Status& status, const Moment& moment);
+  void OnStepsChanged(uint64_t ticket, const absl::StatusOr<ChangedSteps>& changed, const Moment& moment);
   void OnLoadPlanned(uint64_t id, uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, const Moment& moment);
 
   // Says what the incremental bookkeeping has missed: compares it with what follows from looking at everything, at the
@@ -146,6 +158,7 @@ class Job {
   Loads loads_;
   SaveRequests requests_;
   Leftovers leftovers_;
+  StepChanges step_changes_;
   CurrentPlan current_plan_;
   WantedLayouts wanted_layouts_;
   OrderBook orders_;

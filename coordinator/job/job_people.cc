@@ -93,6 +93,36 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Job::Cancel(const CheckpointKey& k
   return Get(key, 0, moment);
 }
 
+std::optional<absl::StatusOr<Job::Changed>> Job::Change(const ChangeSteps& change, uint64_t& number, bool patient,
+                                                        const Moment& moment) {
+  JobContext& context = Begin(moment);
+  recovery_.Begin(context);
+  last_used_ = context.now;
+  if (!recovery_.done()) {
+    if (!recovery_.error().ok() && !patient) return recovery_.error();
+    return std::nullopt;
+  }
+  if (number == 0) {
+    const absl::StatusOr<uint64_t> asked = step_changes_.Ask(change, context);
+    if (!asked.ok()) return asked.status();
+    number = *asked;
+    Advance(context);
+  }
+  const absl::StatusOr<ChangedSteps>* result = step_changes_.Find(number);
+  if (result == nullptr) return std::nullopt;
+  if (!result->ok()) return result->status();
+  Changed changed{**result};
+  for (const VerdictSummary& deleted : changed.steps.deleted) {
+    if (patient && leftovers_.Removing(deleted.step, deleted.attempt)) return std::nullopt;
+    changed.files_left = changed.files_left || leftovers_.Contains(deleted.step, deleted.attempt);
+  }
+  return changed;
+}
+
+v1::Checkpoint Job::ViewOf(const VerdictSummary& verdict, const Moment& moment) const {
+  return ViewOfVerdict(verdict, At(moment));
+}
+
 v1::Job Job::View(const Moment& moment) const {
   const JobContext context = At(moment);
   v1::Job view;

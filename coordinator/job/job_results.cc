@@ -73,8 +73,23 @@ void Job::OnRemoved(int64_t step, uint64_t ticket, const absl::Status& status, c
     KeepLeftovers(context);
     if (save->ended()) ApplyAll(context);
   }
-  leftovers_.OnRemoved(ticket);
+  leftovers_.OnRemoved(ticket, status, context);
   Advance(context);
+}
+
+void Job::OnStepsChanged(uint64_t ticket, const absl::StatusOr<ChangedSteps>& changed, const Moment& moment) {
+  JobContext& context = Begin(moment);
+  if (!step_changes_.OnChanged(ticket, changed, context)) return;
+  ++context.revision;
+  if (changed.ok()) {
+    for (const VerdictSummary& deleted : changed->deleted) {
+      verdicts_.Keep(deleted);
+      if (leftovers_.Contains(deleted.step, deleted.attempt)) continue;
+      leftovers_.Add({deleted.step, deleted.attempt, /*tombstone=*/true, /*deleted=*/true});
+      context.Log("step=", deleted.step, " attempt=", deleted.attempt, " event=deleted");
+    }
+  }
+  Advance(Begin(moment));  // with what is deleted now
 }
 
 void Job::OnLoadPlanned(uint64_t id, uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, const Moment& moment) {

@@ -13,11 +13,23 @@ bool Leftovers::Contains(int64_t step, uint32_t attempt) const {
   });
 }
 
-void Leftovers::Advance(const Saves& saves, const VerdictBook& verdicts, JobContext& context) {
+bool Leftovers::Removing(int64_t step, uint32_t attempt) const {
+  return std::any_of(sweeps_.begin(), sweeps_.end(), [&](const Sweep& sweep) {
+    return sweep.leftover.step == step && sweep.leftover.attempt == attempt && sweep.leftover.tombstone &&
+           sweep.ticket != 0;
+  });
+}
+
+void Leftovers::Advance(const Saves& saves, const Loads& loads, const VerdictBook& verdicts, JobContext& context) {
   if (context.now - context.started < 2 * context.options.lease_ttl) return;
   for (Sweep& sweep : sweeps_) {
     if (sweep.ticket != 0 || sweep.done || context.now < sweep.next_try) continue;
-    const auto& [step, attempt, tombstone] = sweep.leftover;
+    const auto& [step, attempt, tombstone, deleted] = sweep.leftover;
+    if (deleted) {
+      // Whatever begins now finds the deletion; what has begun before may have found the checkpoint.
+      if (!loads.MayRead(step)) Begin(sweep, context);
+      continue;
+    }
     // Meanwhile a save, or the number of a new attempt, may have taken this one up.
     const VerdictSummary* verdict = verdicts.Find(step, attempt);
     if (verdict != nullptr && verdict->committed) sweep.done = true;
@@ -35,11 +47,11 @@ void Leftovers::Advance(const Saves& saves, const VerdictBook& verdicts, JobCont
 }
 
 void Leftovers::Begin(Sweep& sweep, JobContext& context) {
-  const auto& [step, attempt, tombstone] = sweep.leftover;
+  const auto& [step, attempt, tombstone, deleted] = sweep.leftover;
   sweep.ticket = context.NewTicket();
   context.Log("step=", step, " attempt=", attempt, " event=sweeping");
   if (tombstone) {
-    context.Do(RemoveFiles{step, attempt, sweep.ticket});
+    context.Do(RemoveFiles{step, attempt, deleted, sweep.ticket});
     return;
   }
   const absl::Status error = OperationError(Reason::kCoordinatorRestarted, context, {"save", step, attempt},
@@ -57,9 +69,16 @@ void Leftovers::OnVerdict(uint64_t ticket, const absl::StatusOr<VerdictSummary>&
   }
 }
 
-void Leftovers::OnRemoved(uint64_t ticket) {
+void Leftovers::OnRemoved(uint64_t ticket, const absl::Status& status, JobContext& context) {
   for (Sweep& sweep : sweeps_) {
-    if (sweep.ticket == ticket) sweep.done = true;
+    if (sweep.ticket != ticket) continue;
+    // The next coordinator tries what has failed again. People who deleted a checkpoint want its room before.
+    sweep.done = status.ok() || !sweep.leftover.deleted;
+    if (sweep.done) continue;
+    sweep.ticket = 0;
+    sweep.next_try = context.now + context.options.storage_timeout;
+    context.Log("step=", sweep.leftover.step, " attempt=", sweep.leftover.attempt, " event=files-left error=\"",
+                status.message(), "\"");
   }
 }
 

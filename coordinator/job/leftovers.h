@@ -1,5 +1,6 @@
-// The attempts that nobody finished, or whose files could not be removed. Each gets its tombstone and loses its files
-// when its agents have had the time to come back with it.
+// The attempts that nobody finished, that were deleted, or whose files could not be removed. One without a verdict gets
+// its tombstone when its agents have had the time to come back with it. Then its files are removed, those of a deleted
+// one when no load reads them any more.
 #ifndef CAIRN_COORDINATOR_JOB_LEFTOVERS_H_
 #define CAIRN_COORDINATOR_JOB_LEFTOVERS_H_
 
@@ -10,6 +11,7 @@
 #include "absl/time/time.h"
 #include "coordinator/decision/job_context.h"
 #include "coordinator/job/verdict_book.h"
+#include "coordinator/load/loads.h"
 #include "coordinator/save/saves.h"
 
 namespace cairn {
@@ -23,12 +25,14 @@ class Leftovers {
   }
   bool empty() const { return sweeps_.empty(); }
   bool Contains(int64_t step, uint32_t attempt) const;
+  // Whether its files are being removed now.
+  bool Removing(int64_t step, uint32_t attempt) const;
 
   // Takes every step that is possible now. It leaves alone what a save under way or a member speaks of.
-  void Advance(const Saves& saves, const VerdictBook& verdicts, JobContext& context);
+  void Advance(const Saves& saves, const Loads& loads, const VerdictBook& verdicts, JobContext& context);
   // The results of its actions. Those of others are ignored.
   void OnVerdict(uint64_t ticket, const absl::StatusOr<VerdictSummary>& standing, const JobContext& context);
-  void OnRemoved(uint64_t ticket);
+  void OnRemoved(uint64_t ticket, const absl::Status& status, JobContext& context);
 
  private:
   struct Sweep {

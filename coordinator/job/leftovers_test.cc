@@ -10,7 +10,7 @@ class LeftoversTest : public PartTest {
  protected:
   LeftoversTest() { RegisterAll(1); }
 
-  void Advance() { leftovers_.Advance(saves_, verdicts_, context_); }
+  void Advance() { leftovers_.Advance(saves_, loads_, verdicts_, context_); }
   // The agents have had the time to come back to a coordinator that restarted.
   void PassTheStart() { Pass(2 * options_.lease_ttl); }
   // The rank's agent holds attempt 1 of step 4.
@@ -22,6 +22,7 @@ class LeftoversTest : public PartTest {
   }
 
   Saves saves_;
+  Loads loads_;
   VerdictBook verdicts_;
   Leftovers leftovers_;
 };
@@ -43,7 +44,7 @@ TEST_F(LeftoversTest, Advance_NobodyComesBack_GetsATombstoneAndIsRemoved) {
   const auto remove = Take<RemoveFiles>();
   ASSERT_TRUE(remove.has_value());
   EXPECT_TRUE(leftovers_.Contains(4, 1));
-  leftovers_.OnRemoved(remove->ticket);
+  leftovers_.OnRemoved(remove->ticket, absl::OkStatus(), context_);
   Advance();
   EXPECT_TRUE(leftovers_.empty());
 }
@@ -93,6 +94,48 @@ TEST_F(LeftoversTest, OnVerdict_ADamagedOneStands_ItsFilesStay) {
   Advance();
   EXPECT_FALSE(Take<RemoveFiles>().has_value());
   EXPECT_TRUE(leftovers_.empty());
+}
+
+TEST_F(LeftoversTest, Advance_WasDeletedAndALoadReadsIt_ItsFilesStayUntilTheLoadHasEnded) {
+  v1::AgentState state = Trainer(100);
+  v1::LoadState& load = *state.add_loads();
+  load.set_number(1);
+  load.set_trainer_incarnation(100);
+  load.set_step(4);
+  loads_.Apply(Report(0, state), context_);
+  leftovers_.Add({4, 1, /*tombstone=*/true, /*deleted=*/true});
+  leftovers_.Add({5, 1, /*tombstone=*/true, /*deleted=*/true});
+  Advance();
+  EXPECT_FALSE(Take<RemoveFiles>().has_value()) << "loads of before the restart may come back";
+  PassTheStart();
+  Advance();
+  auto remove = Take<RemoveFiles>();
+  ASSERT_TRUE(remove.has_value());
+  EXPECT_EQ(remove->step, 5) << "nobody reads that one";
+  EXPECT_TRUE(remove->deleted);
+  EXPECT_FALSE(Take<RemoveFiles>().has_value());
+  state.mutable_loads(0)->set_phase(v1::LoadState::FAILED);
+  loads_.Apply(Report(0, state), context_);
+  while (loads_.busy()) {
+    Pass(absl::Seconds(1));
+    loads_.Advance(context_);
+  }
+  Advance();
+  remove = Take<RemoveFiles>();
+  ASSERT_TRUE(remove.has_value());
+  EXPECT_EQ(remove->step, 4);
+}
+
+TEST_F(LeftoversTest, OnRemoved_DeletedFilesCouldNotBeRemoved_IsTriedAgain) {
+  leftovers_.Add({4, 1, /*tombstone=*/true, /*deleted=*/true});
+  PassTheStart();
+  Advance();
+  leftovers_.OnRemoved(Take<RemoveFiles>()->ticket, MakeError(Reason::kStorageError, "I/O error"), context_);
+  EXPECT_TRUE(leftovers_.Contains(4, 1));
+  EXPECT_FALSE(leftovers_.Removing(4, 1));
+  Pass(options_.storage_timeout);
+  Advance();
+  EXPECT_TRUE(Take<RemoveFiles>().has_value());
 }
 
 }  // namespace

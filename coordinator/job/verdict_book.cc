@@ -17,12 +17,20 @@ constexpr absl::Duration kReadAgain = absl::Seconds(1);
 
 void VerdictBook::Keep(const VerdictSummary& verdict) {
   verdicts_[{verdict.step, verdict.attempt}] = verdict;
-  if (verdict.committed) last_committed_ = std::max(last_committed_.value_or(verdict.step), verdict.step);
+  if (verdict.stands()) last_committed_ = std::max(last_committed_.value_or(verdict.step), verdict.step);
+  if (verdict.deleted && last_committed_ == verdict.step) FindLastCommitted();
+}
+
+void VerdictBook::FindLastCommitted() {
+  last_committed_.reset();
+  for (const auto& [key, verdict] : verdicts_) {
+    if (verdict.stands()) last_committed_ = key.first;
+  }
 }
 
 bool VerdictBook::Committed(int64_t step) const {
   for (auto it = verdicts_.lower_bound({step, 0}); it != verdicts_.end() && it->first.first == step; ++it) {
-    if (it->second.committed) return true;
+    if (it->second.stands()) return true;
   }
   return false;
 }
@@ -50,7 +58,7 @@ const VerdictSummary* VerdictBook::Find(const CheckpointKey& key) const {
   const VerdictSummary* found = nullptr;
   for (const auto& [at, verdict] : verdicts_) {
     if (key.step.has_value() ? at.first == *key.step
-                             : (key.request_id.empty() ? verdict.committed : verdict.request_id == key.request_id)) {
+                             : (key.request_id.empty() ? verdict.stands() : verdict.request_id == key.request_id)) {
       found = &verdict;
     }
   }
@@ -98,10 +106,7 @@ bool VerdictBook::OnRead(int64_t step, uint64_t ticket, const absl::StatusOr<Rec
   if (found == reads_.end() || found->second.ticket != ticket) return false;
   if (result.ok()) {
     verdicts_.erase(verdicts_.lower_bound({step, 0}), verdicts_.lower_bound({step + 1, 0}));
-    last_committed_.reset();
-    for (const auto& [key, verdict] : verdicts_) {
-      if (verdict.committed) last_committed_ = key.first;
-    }
+    FindLastCommitted();
     for (const VerdictSummary& verdict : result->verdict) Keep(verdict);
   }
   Read& read = found->second;

@@ -65,6 +65,7 @@ class VerdictBook {
   };
 
   static void Begin(int64_t step, Read& read, JobContext& context);
+  void FindLastCommitted();
 
   std::map<std::pair<int64_t, uint32_t>, VerdictSummary> verdicts_;  // by step and attempt
   std::optional<int64_t> last_committed_;

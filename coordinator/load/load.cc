@@ -31,6 +31,12 @@ std::optional<int64_t> Load::wanted_step() const {
   return std::nullopt;
 }
 
+bool Load::MayRead(int64_t step) const {
+  if (ended()) return false;
+  if (const std::optional<int64_t> wanted = wanted_step()) return *wanted == step;
+  return !IsReshard() && (ticket_ != 0 || !inherited_plan_.empty());
+}
+
 bool Load::AllBegun(const JobContext& context) const {
   return context.members.world_size() > 0 && ranks_.size() == static_cast<size_t>(context.members.world_size()) &&
          std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.begun; });

@@ -35,6 +35,8 @@ class Load {
 
   uint64_t id() const { return id_; }
   Phase phase() const { return phase_; }
+  // Whether it reads this step, wants it, or has begun to look for the one that it takes.
+  bool MayRead(int64_t step) const;
   bool ended() const { return phase_ == Phase::kDone || phase_ == Phase::kFailed; }
   const absl::Status& error() const { return error_; }
 

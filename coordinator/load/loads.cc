@@ -130,6 +130,10 @@ bool Loads::busy() const {
   return std::any_of(loads_.begin(), loads_.end(), [](const Load& load) { return !load.ended(); });
 }
 
+bool Loads::MayRead(int64_t step) const {
+  return std::any_of(loads_.begin(), loads_.end(), [&](const Load& load) { return load.MayRead(step); });
+}
+
 void Loads::View(const JobContext& context, v1::Job& view) const {
   for (const Load& load : loads_) *view.add_loads() = load.View(context);
 }

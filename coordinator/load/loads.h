@@ -43,6 +43,8 @@ class Loads {
   // The order for a call that the rank's agent has reported.
   v1::LoadOrder OrderFor(const Member& member, const v1::LoadState& state, const JobContext& context) const;
   bool busy() const;
+  // Whether a load that has begun reads this step, or may come to read it.
+  bool MayRead(int64_t step) const;
   void View(const JobContext& context, v1::Job& view) const;
 
  private:

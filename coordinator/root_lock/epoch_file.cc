@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <thread>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -25,6 +26,18 @@ constexpr char kPath[] = ".cairn/epoch";
 // The record keeps its length, within one sector, so that a power cut leaves the old one or the new one.
 constexpr size_t kRecordBytes = 256;
 constexpr absl::Duration kRetry = absl::Milliseconds(50);
+// The first word of the record says what the root may hold. Versions that know only the first one refuse any other.
+constexpr char kFirstFormat[] = "epoch";
+constexpr char kDeletionsFormat[] = "epoch/2";
+
+// The record with this first word in the place of `record`'s own.
+std::string WithFormat(const std::string& record, const std::string& format) {
+  std::string text = absl::StrCat(format, record.substr(record.find(' ')));
+  absl::StripTrailingAsciiWhitespace(&text);
+  text.resize(kRecordBytes - 1, ' ');
+  text += '\n';
+  return text;
+}
 
 std::string HostName() {
   char name[128] = {};
@@ -70,9 +83,17 @@ absl::StatusOr<EpochFile> EpochFile::Acquire(PosixStorage& storage, absl::Durati
   }
   CAIRN_ASSIGN_OR_RETURN(const std::string record, Read(fd.get(), path));
   uint64_t epoch = 0;
+  std::string format = kFirstFormat;
   if (!record.empty()) {
     const std::vector<std::string> words = absl::StrSplit(record, absl::ByAnyChar(" \n"), absl::SkipEmpty());
-    if (words.size() < 2 || words[0] != "epoch" || !absl::SimpleAtoi(words[1], &epoch)) {
+    if (!words.empty() && words[0] == kDeletionsFormat) format = kDeletionsFormat;
+    if (!words.empty() && words[0] != format && words[0].starts_with("epoch/")) {
+      return MakeError(Reason::kFormatTooNew,
+                       absl::StrCat(storage.root(), " holds what a later version of Cairn has put there (", path,
+                                    " begins with ", words[0], ")"),
+                       {{"file", path}, {"root", storage.root()}});
+    }
+    if (words.size() < 2 || words[0] != format || !absl::SimpleAtoi(words[1], &epoch)) {
       return MakeError(Reason::kFileTruncated,
                        absl::StrCat(path,
                                     " does not hold an epoch. Write \"epoch N\" with an N above every epoch in the "
@@ -82,7 +103,7 @@ absl::StatusOr<EpochFile> EpochFile::Acquire(PosixStorage& storage, absl::Durati
   }
   ++epoch;
   // Two that take the lock at once write the same epoch: the random word tells their records apart.
-  std::string text = absl::StrFormat("epoch %u %d %s %s ", epoch, getpid(), HostName(), RandomToken(8));
+  std::string text = absl::StrFormat("%s %u %d %s %s ", format, epoch, getpid(), HostName(), RandomToken(8));
   text.resize(kRecordBytes - 1, ' ');
   text += '\n';
   if (pwrite(fd.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) || Fsync(fd.get()) != 0) {
@@ -95,10 +116,33 @@ absl::StatusOr<EpochFile> EpochFile::Acquire(PosixStorage& storage, absl::Durati
 }
 
 absl::Status EpochFile::Check() const {
+  MutexLock lock(record_->mutex);
+  return CheckRecord(record_->text);
+}
+
+absl::Status EpochFile::RaiseFormat() {
+  MutexLock lock(record_->mutex);
+  CAIRN_RETURN_IF_ERROR(CheckRecord(record_->text));
+  const std::string raised = WithFormat(record_->text, kDeletionsFormat);
+  if (record_->text == raised && record_->durable) return absl::OkStatus();
+  const std::string path = absl::StrCat(storage_->root(), "/", kPath);
+  // From here on either record may stand there; the file is looked at with the one that was written last.
+  record_->durable = false;
+  if (pwrite(fd_.get(), raised.data(), raised.size(), 0) != static_cast<ssize_t>(raised.size())) {
+    return ErrnoError(errno, "write", path);
+  }
+  record_->text = raised;
+  if (Fsync(fd_.get()) != 0) return ErrnoError(errno, "write", path);
+  record_->durable = true;
+  // Where another file stands at the path by now, its readers do not see what was written.
+  return CheckRecord(raised);
+}
+
+absl::Status EpochFile::CheckRecord(const std::string& own) const {
   const auto record = storage_->ReadFile(kPath, kRecordBytes);
   const bool missing = HasReason(record.status(), Reason::kFileMissing);
   if (!record.ok() && !missing && !HasReason(record.status(), Reason::kMessageTooLarge)) return record.status();
-  if (record.ok() && *record == record_) return absl::OkStatus();
+  if (record.ok() && *record == own) return absl::OkStatus();
   const std::string holder = HolderIn(record.value_or(""));
   return MakeError(Reason::kRootInUse,
                    missing ? absl::StrCat(storage_->root(), "/", kPath, " is gone: nobody knows who serves the root")

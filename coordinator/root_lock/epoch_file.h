@@ -6,11 +6,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
+#include "common/base/mutex.h"
 #include "common/file/posix.h"
 #include "common/file/unique_fd.h"
 
@@ -20,7 +23,8 @@ class EpochFile {
  public:
   // `storage` must outlive it. Takes the lock and counts up; this is durable when it returns. If another process holds
   // the lock, it tells `waiting` once who that is, and tries for `patience`. FAILED_PRECONDITION (ROOT_IN_USE): still
-  // held; DATA_LOSS (FILE_TRUNCATED): the file does not hold an epoch; and the errors of storage.
+  // held; (FORMAT_TOO_NEW): the root holds what this version does not know; DATA_LOSS (FILE_TRUNCATED): the file does
+  // not hold an epoch; and the errors of storage.
   static absl::StatusOr<EpochFile> Acquire(PosixStorage& storage, absl::Duration patience, const Clock& clock,
                                            const std::function<void(const std::string& holder)>& waiting);
 
@@ -37,14 +41,34 @@ class EpochFile {
   // time.
   absl::Status Check() const;
 
+  // Makes the root one that holds deletions, if it is not one yet. The record says so from then on, and a coordinator
+  // or a repair of an earlier version, which would take a deleted checkpoint for a damaged one, refuses the root.
+  // Durable when it returns. Thread-safe. Fails as Check, and with the errors of storage; then nothing may be deleted.
+  absl::Status RaiseFormat();
+
  private:
+  // The record, which RaiseFormat changes while Check reads it.
+  struct Record {
+    explicit Record(std::string written) : text(std::move(written)) {}
+
+    Mutex mutex;
+    std::string text ABSL_GUARDED_BY(mutex);
+    bool durable ABSL_GUARDED_BY(mutex) = true;
+  };
+
   EpochFile(PosixStorage& storage, UniqueFd fd, uint64_t epoch, std::string record, absl::Time began)
-      : storage_(&storage), fd_(std::move(fd)), epoch_(epoch), record_(std::move(record)), began_(began) {}
+      : storage_(&storage),
+        fd_(std::move(fd)),
+        epoch_(epoch),
+        record_(std::make_unique<Record>(std::move(record))),
+        began_(began) {}
+
+  absl::Status CheckRecord(const std::string& own) const;
 
   PosixStorage* storage_;
   UniqueFd fd_;  // holds the lock
   uint64_t epoch_;
-  std::string record_;
+  std::unique_ptr<Record> record_;
   absl::Time began_;
 };
 

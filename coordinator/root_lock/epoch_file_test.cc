@@ -90,5 +90,43 @@ TEST_F(EpochFileTest, Check_TwoTookOneEpochAtOnce_TellsThemApart) {
   EXPECT_TRUE(rival->Check().ok());
 }
 
+TEST_F(EpochFileTest, RaiseFormat_TheRootHasDeletions_IsRefusedByThoseThatKnowNone) {
+  const std::string path = root_ + "/.cairn/epoch";
+  const auto first_word = [&] {
+    std::string word;
+    std::ifstream(path) >> word;
+    return word;
+  };
+  {
+    auto file = Acquire();
+    ASSERT_TRUE(file.ok()) << file.status();
+    EXPECT_EQ(first_word(), "epoch") << "an earlier version may still serve the root";
+    ASSERT_TRUE(file->RaiseFormat().ok());
+    EXPECT_NE(first_word(), "epoch") << "earlier versions take no other word";
+    EXPECT_EQ(std::filesystem::file_size(path), 256u);
+    EXPECT_TRUE(file->Check().ok());
+    EXPECT_TRUE(file->RaiseFormat().ok()) << "it may be asked for again";
+    EXPECT_TRUE(file->Check().ok());
+  }
+  const auto next = Acquire();
+  ASSERT_TRUE(next.ok()) << next.status();
+  EXPECT_EQ(next->epoch(), 2u);
+  EXPECT_NE(first_word(), "epoch") << "the root keeps its deletions";
+}
+
+TEST_F(EpochFileTest, RaiseFormat_RootIsAnothers_IsRefused) {
+  auto file = Acquire();
+  ASSERT_TRUE(file.ok());
+  std::filesystem::remove(root_ + "/.cairn/epoch");
+  ASSERT_TRUE(Acquire().ok());
+  EXPECT_TRUE(HasReason(file->RaiseFormat(), Reason::kRootInUse));
+}
+
+TEST_F(EpochFileTest, Acquire_FormatOfALaterVersion_IsRefused) {
+  ASSERT_TRUE(Acquire().ok());
+  std::ofstream(root_ + "/.cairn/epoch") << "epoch/3 41 1 host word";
+  EXPECT_TRUE(HasReason(Acquire().status(), Reason::kFormatTooNew));
+}
+
 }  // namespace
 }  // namespace cairn

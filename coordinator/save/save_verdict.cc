@@ -224,7 +224,7 @@ void Save::AdvanceAbort(JobContext& context) {
   if (unstopped_ > 0 && context.now - abort_time_ < context.options.lease_ttl) return;
   remove_ticket_ = context.NewTicket();
   remove_time_ = context.now;
-  context.Do(RemoveFiles{step_, attempt_, remove_ticket_});
+  context.Do(RemoveFiles{step_, attempt_, /*deleted=*/false, remove_ticket_});
 }
 
 void Save::OnRemoved(uint64_t ticket, const absl::Status& status, JobContext& context) {

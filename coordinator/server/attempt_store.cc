@@ -38,7 +38,7 @@ absl::StatusOr<Reserved> AttemptStore::Reserve(const std::string& job, int64_t s
   CAIRN_RETURN_IF_ERROR(holds_root_());
   CAIRN_ASSIGN_OR_RETURN(const Catalog::Step listed, catalog_.ListStep(job, step));
   uint32_t highest = above;
-  std::set<uint32_t> damaged;
+  std::set<uint32_t> kept;
   for (uint32_t attempt : listed.verdict) {
     highest = std::max(highest, attempt);
     const auto verdict = ReadBack(job, step, attempt);
@@ -46,8 +46,8 @@ absl::StatusOr<Reserved> AttemptStore::Reserve(const std::string& job, int64_t s
       return Annotate(verdict.status(), absl::StrCat("nobody knows how attempt ", attempt, " of ", job, "@", step,
                                                      " ended, so no other one is begun"));
     }
-    if (verdict->committed) return StepCommitted(job, step, attempt);
-    if (verdict->damaged) damaged.insert(attempt);
+    if (verdict->stands()) return StepCommitted(job, step, attempt);
+    if (verdict->damaged || verdict->deleted) kept.insert(attempt);
   }
   for (uint32_t attempt : listed.directory) {
     highest = std::max(highest, attempt);
@@ -59,8 +59,9 @@ absl::StatusOr<Reserved> AttemptStore::Reserve(const std::string& job, int64_t s
       if (!put.standing.ok()) return put.standing.status();
       if (put.standing->committed) return StepCommitted(job, step, attempt);
     }
-    // The files of a damaged verdict are kept, because a person may still rescue them.
-    if (!damaged.contains(attempt)) CAIRN_RETURN_IF_ERROR(Remove(job, step, attempt));
+    // The files of a damaged verdict are kept, because a person may still rescue them, and those of a deleted attempt
+    // until no load reads them.
+    if (!kept.contains(attempt)) CAIRN_RETURN_IF_ERROR(Remove(job, step, attempt));
   }
   KeepReserve();
   for (uint32_t attempt = highest + 1; attempt <= kMaxAttempt; ++attempt) {
@@ -201,8 +202,8 @@ PutOutcome AttemptStore::PutTombstone(const std::string& job, int64_t step, uint
 
 absl::Status AttemptStore::Remove(const std::string& job, int64_t step, uint32_t attempt) {
   CAIRN_ASSIGN_OR_RETURN(const VerdictSummary verdict, ReadBack(job, step, attempt));
-  if (verdict.committed) return StepCommitted(job, step, attempt);
-  if (verdict.damaged) return verdict.error;
+  if (verdict.stands()) return StepCommitted(job, step, attempt);
+  if (verdict.damaged || verdict.deleted) return verdict.error;
   return storage_.RemoveAll(AttemptDirectory(job, step, attempt));
 }
 

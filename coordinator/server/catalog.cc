@@ -15,7 +15,8 @@ VerdictSummary SummaryOf(int64_t step, const AttemptRecord& record) {
   VerdictSummary summary;
   summary.step = step;
   summary.attempt = record.attempt;
-  summary.committed = record.kind == AttemptRecord::Kind::kManifest;
+  summary.deleted = record.kind == AttemptRecord::Kind::kDeleted;
+  summary.committed = record.kind == AttemptRecord::Kind::kManifest || (summary.deleted && record.world_size > 0);
   summary.damaged = record.kind == AttemptRecord::Kind::kDamaged;
   summary.request_id = record.request_id;
   summary.error = record.error;
@@ -43,6 +44,9 @@ void AddTo(Recovered& recovered, const StepRecord& step) {
     if (record.kind == AttemptRecord::Kind::kTombstone && record.directory) {
       recovered.leftover.push_back({step.step, record.attempt, /*tombstone=*/true});
     }
+    if (record.kind == AttemptRecord::Kind::kDeleted && record.directory) {
+      recovered.leftover.push_back({step.step, record.attempt, /*tombstone=*/true, /*deleted=*/true});
+    }
   }
 }
 
@@ -56,7 +60,7 @@ std::vector<StepRecord> Catalog::Settled(const std::string& job, std::vector<Ste
   std::vector<StepRecord*> told;
   for (StepRecord& step : steps) {
     const bool verdict = std::any_of(step.attempts.begin(), step.attempts.end(), [](const AttemptRecord& record) {
-      return record.kind == AttemptRecord::Kind::kManifest || record.kind == AttemptRecord::Kind::kTombstone;
+      return record.kind != AttemptRecord::Kind::kNone && record.kind != AttemptRecord::Kind::kDamaged;
     });
     if (!verdict) continue;
     directories.push_back(StepDirectory(job, step.step));
@@ -205,6 +209,21 @@ absl::StatusOr<Catalog::SoundCheckpoint> Catalog::FindSound(const std::string& j
              : Annotate(found.passed_over.front().second,
                         absl::StrCat("the newest ", found.passed_over.size(), " checkpoints of ", job,
                                      " are damaged; the first of them"));
+}
+
+std::optional<int64_t> Catalog::NewestSound(const std::string& job, std::optional<int64_t> except) {
+  const auto steps = store_.Steps(job);
+  if (!steps.ok()) return std::nullopt;
+  size_t passed_over = 0;
+  for (size_t i = steps->size(); i-- > 0 && passed_over < kMaxPassedOver;) {
+    const int64_t step = (*steps)[i];
+    if (step == except) continue;
+    const StepRecord record = store_.ReadStep(job, step);
+    if (record.state() == StepRecord::State::kNothing) continue;
+    if (ReadSound(job, record).ok()) return step;
+    ++passed_over;
+  }
+  return std::nullopt;
 }
 
 std::optional<int64_t> Catalog::CommittedBelow(const std::string& job, int64_t step) {

@@ -55,6 +55,10 @@ class Catalog {
   // NOT_FOUND (NOT_COMMITTED). If none of the newest 64 is sound, the error is that of the newest one.
   absl::StatusOr<SoundCheckpoint> FindSound(const std::string& job, bool fallback);
 
+  // The newest step but `except` whose manifest can be read and whose files stand there in their lengths. Nothing if
+  // none of the newest 64 is such, or if the job cannot be listed.
+  std::optional<int64_t> NewestSound(const std::string& job, std::optional<int64_t> except = std::nullopt);
+
   // The newest committed step below `step`, as its record says: none of its files are looked at. Nothing if there is
   // none, or if the job cannot be listed.
   std::optional<int64_t> CommittedBelow(const std::string& job, int64_t step);
@@ -72,6 +76,8 @@ class Catalog {
     std::vector<uint32_t> verdict;    // attempts that have one
     std::vector<uint32_t> directory;  // attempts that have files
   };
+  // What stands of one step.
+  StepRecord ReadStep(const std::string& job, int64_t step) { return store_.ReadStep(job, step); }
   // The attempts of one step; empty if there is none.
   absl::StatusOr<Step> ListStep(const std::string& job, int64_t step);
   // What ends an attempt. DATA_LOSS (FILE_MISSING): nothing yet; (MANIFEST_CORRUPT), FAILED_PRECONDITION

@@ -129,6 +129,37 @@ grpc::ServerUnaryReactor* CheckpointService::CancelCheckpoint(grpc::CallbackServ
                           });
 }
 
+grpc::ServerUnaryReactor* CheckpointService::DeleteCheckpoint(grpc::CallbackServerContext* context,
+                                                              const v1::DeleteCheckpointRequest* request,
+                                                              v1::DeleteCheckpointResponse* response) {
+  absl::Status status = CheckToken(*context, token_);
+  if (status.ok()) status = CheckJobName(request->job());
+  if (status.ok() && !request->has_step()) {
+    status = MakeError(Reason::kBadRequest, "say which step to delete", {{"job", request->job()}});
+  }
+  if (status.ok()) status = CheckStep(request->step());
+  if (!status.ok()) return FinishNow(context, status);
+  const std::string name = request->job();
+  const ChangeSteps change{DeleteStep{request->step(), request->cause()}};
+  auto number = std::make_shared<uint64_t>(0);
+  return dispatcher_.Hold(
+      context, {name}, kPatience, response,
+      [name, change, number](Decisions& decisions, const Moment& moment,
+                             bool last) -> std::optional<absl::StatusOr<v1::DeleteCheckpointResponse>> {
+        const auto job = decisions.JobFor(name, moment);
+        if (!job.ok()) return job.status();
+        const auto changed = (*job)->Change(change, *number, /*patient=*/!last, moment);
+        if (!changed.has_value()) return std::nullopt;
+        if (!changed->ok()) return changed->status();
+        v1::DeleteCheckpointResponse made;
+        for (const VerdictSummary& deleted : (*changed)->steps.deleted) {
+          *made.add_deleted_attempts() = (*job)->ViewOf(deleted, moment);
+        }
+        made.set_files_left((*changed)->files_left);
+        return made;
+      });
+}
+
 grpc::ServerUnaryReactor* CheckpointService::ListCheckpoints(grpc::CallbackServerContext* context,
                                                              const v1::ListCheckpointsRequest* request,
                                                              v1::ListCheckpointsResponse* response) {

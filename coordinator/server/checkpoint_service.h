@@ -30,6 +30,9 @@ class CheckpointService final : public v1::CheckpointService::CallbackService {
                                              v1::Checkpoint* response) override;
   grpc::ServerUnaryReactor* GetCheckpoint(grpc::CallbackServerContext* context, const v1::GetCheckpointRequest* request,
                                           v1::Checkpoint* response) override;
+  grpc::ServerUnaryReactor* DeleteCheckpoint(grpc::CallbackServerContext* context,
+                                             const v1::DeleteCheckpointRequest* request,
+                                             v1::DeleteCheckpointResponse* response) override;
   grpc::ServerUnaryReactor* ListCheckpoints(grpc::CallbackServerContext* context,
                                             const v1::ListCheckpointsRequest* request,
                                             v1::ListCheckpointsResponse* response) override;

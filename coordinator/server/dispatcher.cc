@@ -354,6 +354,7 @@ void Dispatcher::Execute(const CoreAction& action) {
           }
           if constexpr (std::is_same_v<What, PutVerdict>) job.OnVerdict(what.step, what.ticket, result, moment);
           if constexpr (std::is_same_v<What, RemoveFiles>) job.OnRemoved(what.step, what.ticket, result, moment);
+          if constexpr (std::is_same_v<What, ChangeSteps>) job.OnStepsChanged(what.ticket, result, moment);
           if constexpr (std::is_same_v<What, PlanLoad>) {
             job.OnLoadPlanned(what.number, what.ticket, result, moment);
           }

@@ -109,7 +109,12 @@ absl::StatusOr<MadeManifest> Executor::Run(const std::string& job, const MakeMan
 PutOutcome Executor::Run(const std::string& job, const PutVerdict& action) { return attempts_.Put(job, action); }
 
 absl::Status Executor::Run(const std::string& job, const RemoveFiles& action) {
-  return attempts_.Remove(job, action.step, action.attempt);
+  return action.deleted ? deletions_.Remove(job, action.step, action.attempt)
+                        : attempts_.Remove(job, action.step, action.attempt);
+}
+
+absl::StatusOr<ChangedSteps> Executor::Run(const std::string& job, const ChangeSteps& action) {
+  return deletions_.Delete(job, std::get<DeleteStep>(action.change));
 }
 
 absl::StatusOr<PlannedLoad> Executor::Run(const std::string& job, const PlanLoad& action) {

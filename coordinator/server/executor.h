@@ -10,6 +10,7 @@
 #include "coordinator/decision/core_action.h"
 #include "coordinator/server/attempt_store.h"
 #include "coordinator/server/catalog.h"
+#include "coordinator/server/deletion_store.h"
 #include "coordinator/server/plan_store.h"
 #include "coordinator/server/transfer_secret.h"
 
@@ -18,8 +19,14 @@ namespace cairn {
 // Thread-safe. Each method is one action; its errors become the action's result.
 class Executor {
  public:
-  Executor(Catalog& catalog, AttemptStore& attempts, PlanStore& plans, TransferSecret secret, const Clock& clock)
-      : catalog_(catalog), attempts_(attempts), plans_(plans), secret_(std::move(secret)), clock_(clock) {}
+  Executor(Catalog& catalog, AttemptStore& attempts, DeletionStore& deletions, PlanStore& plans, TransferSecret secret,
+           const Clock& clock)
+      : catalog_(catalog),
+        attempts_(attempts),
+        deletions_(deletions),
+        plans_(plans),
+        secret_(std::move(secret)),
+        clock_(clock) {}
 
   absl::StatusOr<Recovered> Run(const std::string& job, const RecoverJob& action);
   absl::StatusOr<Recovered> Run(const std::string& job, const ReadStep& action);
@@ -35,6 +42,7 @@ class Executor {
   absl::Status Run(const std::string& job, const RemoveFiles& action);
   // NOT_FOUND (NOT_COMMITTED, MISSING_NAMES), FAILED_PRECONDITION (UNEXPECTED_NAMES), DATA_LOSS (MANIFEST_CORRUPT).
   absl::StatusOr<PlannedLoad> Run(const std::string& job, const PlanLoad& action);
+  absl::StatusOr<ChangedSteps> Run(const std::string& job, const ChangeSteps& action);
   absl::StatusOr<PlannedLoad> Plan(const std::string& job, const PlanLoad& action);
 
  private:
@@ -42,6 +50,7 @@ class Executor {
 
   Catalog& catalog_;
   AttemptStore& attempts_;
+  DeletionStore& deletions_;
   PlanStore& plans_;
   const TransferSecret secret_;
   const Clock& clock_;

@@ -38,7 +38,8 @@ class CoordinatorServer::Impl {
         plans_(storage, layouts_, options_.save),
         catalog_(storage, options_.began),
         attempts_(storage, catalog_, clock, options_.holds_root),
-        executor_(catalog_, attempts_, plans_, std::move(secret), clock),
+        deletions_(storage, catalog_, clock, {options_.holds_root, options_.raise_format}),
+        executor_(catalog_, attempts_, deletions_, plans_, std::move(secret), clock),
         dispatcher_(options_.decisions, executor_, layouts_, clock, kWorkers),
         agents_(options_.decisions, options_.token, dispatcher_, layouts_, plans_),
         people_(options_.decisions, options_.token, storage.root(), dispatcher_, catalog_) {}
@@ -148,6 +149,7 @@ class CoordinatorServer::Impl {
   PlanStore plans_;
   Catalog catalog_;
   AttemptStore attempts_;
+  DeletionStore deletions_;
   Executor executor_;
   Dispatcher dispatcher_;
   AgentService agents_;

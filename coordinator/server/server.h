@@ -26,6 +26,8 @@ struct ServerOptions {
   // Checks whether this process still serves the root. It is asked before everything that is decided in storage:
   // EpochFile::Check.
   std::function<absl::Status()> holds_root = [] { return absl::OkStatus(); };
+  // Makes the root one that coordinators refuse which know no deletions: EpochFile::RaiseFormat.
+  std::function<absl::Status()> raise_format = [] { return absl::OkStatus(); };
 };
 
 // Thread-safe.

@@ -1,0 +1,79 @@
+#include "cli/delete_command.h"
+
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "cli/coordinator_client.h"
+#include "common/process/quantity.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+#include "common/storage/checkpoint_path.h"
+
+namespace cairn::cli {
+namespace {
+
+// The coordinator answers within 8 s, if its storage does.
+constexpr absl::Duration kPatience = absl::Seconds(20);
+
+struct Arguments {
+  std::string name;
+  std::string cause = "cairn delete";
+};
+
+nlohmann::ordered_json AnswerToJson(const v1::DeleteCheckpointResponse& answer) {
+  nlohmann::ordered_json json = {{"deleted", nlohmann::ordered_json::array()}, {"files_left", answer.files_left()}};
+  for (const v1::Checkpoint& deleted : answer.deleted_attempts()) {
+    json["deleted"].push_back(
+        {{"job", deleted.job()}, {"step", deleted.step()}, {"attempt", deleted.attempt()}, {"bytes", deleted.bytes()}});
+  }
+  return json;
+}
+
+absl::Status Delete(const CommandContext& context, const Arguments& arguments) {
+  CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(arguments.name));
+  if (!name.step) {
+    return MakeError(Reason::kBadRequest, absl::StrCat("say which step to delete: ", name.job, "@STEP"));
+  }
+  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context));
+  v1::DeleteCheckpointRequest request;
+  request.set_job(name.job);
+  request.set_step(*name.step);
+  request.set_cause(arguments.cause);
+  v1::DeleteCheckpointResponse answer;
+  CAIRN_RETURN_IF_ERROR(client->Call(&v1::CheckpointService::Stub::DeleteCheckpoint, request, &answer,
+                                     /*patience=*/absl::ZeroDuration(), kPatience));
+  if (context.json()) {
+    std::printf("%s\n", AnswerToJson(answer).dump(2).c_str());
+    return absl::OkStatus();
+  }
+  for (const v1::Checkpoint& deleted : answer.deleted_attempts()) {
+    std::printf("deleted %s@%lld (attempt %u), %s\n", deleted.job().c_str(), static_cast<long long>(deleted.step()),
+                deleted.attempt(), FormatSize(static_cast<int64_t>(deleted.bytes())).c_str());
+  }
+  if (answer.files_left()) {
+    std::printf(
+        "its files are still there: they go when no load reads them, or when the agents of an earlier "
+        "coordinator have had the time to come back\n");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddDeleteCommand(Command app, CommandContext& context) {
+  auto arguments = std::make_shared<Arguments>();
+  Command command = app.AddCommand("delete", "Deletes one checkpoint, if the job has another sound one");
+  command.AddOption("JOB@STEP", arguments->name, "The checkpoint").Required();
+  command.AddOption("--cause", arguments->cause, "Why, for people who look for it later").ShowDefault();
+  command.Footer(
+      "Example:\n  cairn delete demo@1200 --coordinator 127.0.0.1:7420\n"
+      "Refused are the job's last sound checkpoint, one that is being loaded, and one that is pinned. The step may be "
+      "saved\nanew. Deleting a step that was deleted before does nothing.\n"
+      "Exit status: 0 deleted, 1 refused: the checkpoint stays as it was, 3 the answer is unknown: try again.");
+  command.Action([arguments, &context] { context.exit_status = ReportError(context, Delete(context, *arguments)); });
+}
+
+}  // namespace cairn::cli

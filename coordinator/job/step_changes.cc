@@ -1,0 +1,77 @@
+#include "coordinator/job/step_changes.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/reason.h"
+
+namespace cairn {
+namespace {
+
+constexpr size_t kMaxChanges = 64;
+constexpr absl::Duration kKept = absl::Minutes(1);
+
+}  // namespace
+
+absl::StatusOr<uint64_t> StepChanges::Ask(ChangeSteps change, const JobContext& context) {
+  const auto open = std::count_if(changes_.begin(), changes_.end(), [](const Change& each) { return !each.ended; });
+  if (static_cast<size_t>(open) >= kMaxChanges) {
+    return MakeError(Reason::kOverloaded,
+                     absl::StrCat(context.job, ": ", open, " changes of its steps wait for storage already"),
+                     {{"job", context.job}});
+  }
+  Change& added = changes_.emplace_back();
+  added.number = ++last_number_;
+  added.action = std::move(change);
+  return added.number;
+}
+
+const absl::StatusOr<ChangedSteps>* StepChanges::Find(uint64_t number) const {
+  const auto found = std::find_if(changes_.begin(), changes_.end(),
+                                  [&](const Change& change) { return change.number == number && change.ended; });
+  return found == changes_.end() ? nullptr : &found->result;
+}
+
+absl::Status StepChanges::Check(const ChangeSteps& action, const Loads& loads, const JobContext& context) {
+  const int64_t step = std::get<DeleteStep>(action.change).step;
+  if (!loads.MayRead(step)) return absl::OkStatus();
+  return MakeError(Reason::kCheckpointInUse, absl::StrCat(context.job, "@", step, " is being loaded"),
+                   {{"job", context.job}, {"step", absl::StrCat(step)}});
+}
+
+void StepChanges::Advance(const Loads& loads, JobContext& context) {
+  for (Change& change : changes_) {
+    if (change.ended) continue;
+    if (change.action.ticket != 0) return;  // under way
+    if (absl::Status refused = Check(change.action, loads, context); !refused.ok()) {
+      End(change, std::move(refused), context);
+      continue;
+    }
+    change.action.ticket = context.NewTicket();
+    context.Do(ChangeSteps(change.action));
+    return;
+  }
+}
+
+void StepChanges::End(Change& change, absl::StatusOr<ChangedSteps> result, const JobContext& context) {
+  change.ended = true;
+  change.result = std::move(result);
+  change.end = context.now;
+}
+
+bool StepChanges::OnChanged(uint64_t ticket, const absl::StatusOr<ChangedSteps>& result, const JobContext& context) {
+  const auto found = std::find_if(changes_.begin(), changes_.end(), [&](const Change& change) {
+    return change.action.ticket == ticket && !change.ended;
+  });
+  if (found == changes_.end()) return false;
+  End(*found, result, context);
+  return true;
+}
+
+void StepChanges::Forget(absl::Time now) {
+  changes_.remove_if([&](const Change& change) { return change.ended && now - change.end > kKept; });
+}
+
+}  // namespace cairn

@@ -1,0 +1,53 @@
+// What people, or the job's policy, want done about steps that have ended. Changes of a job happen one after the other:
+// each looks for a sound checkpoint that remains, so two at a time could delete each other's.
+#ifndef CAIRN_COORDINATOR_JOB_STEP_CHANGES_H_
+#define CAIRN_COORDINATOR_JOB_STEP_CHANGES_H_
+
+#include <cstdint>
+#include <list>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "coordinator/decision/job_context.h"
+#include "coordinator/load/loads.h"
+
+namespace cairn {
+
+// Not thread-safe.
+class StepChanges {
+ public:
+  // Takes a change, which begins when those before it have ended. Returns the number that Find wants.
+  // RESOURCE_EXHAUSTED (OVERLOADED): too many wait.
+  absl::StatusOr<uint64_t> Ask(ChangeSteps change, const JobContext& context);
+  // How the change ended; null while it has not. It is remembered for a minute.
+  const absl::StatusOr<ChangedSteps>* Find(uint64_t number) const;
+
+  // Begins the next change. A step that a load reads is refused: FAILED_PRECONDITION (CHECKPOINT_IN_USE).
+  void Advance(const Loads& loads, JobContext& context);
+  // Takes the result of an action. Returns false if it is not the one that was waited for.
+  bool OnChanged(uint64_t ticket, const absl::StatusOr<ChangedSteps>& result, const JobContext& context);
+
+  bool empty() const { return changes_.empty(); }
+  void Forget(absl::Time now);
+
+ private:
+  struct Change {
+    uint64_t number = 0;
+    ChangeSteps action;
+    bool ended = false;
+    absl::StatusOr<ChangedSteps> result;
+    absl::Time end;
+  };
+
+  // OK if the change may begin.
+  static absl::Status Check(const ChangeSteps& action, const Loads& loads, const JobContext& context);
+  static void End(Change& change, absl::StatusOr<ChangedSteps> result, const JobContext& context);
+
+  std::list<Change> changes_;  // oldest first
+  uint64_t last_number_ = 0;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_COORDINATOR_JOB_STEP_CHANGES_H_

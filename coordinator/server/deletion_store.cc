@@ -1,0 +1,113 @@
+#include "coordinator/server/deletion_store.h"
+
+#include <optional>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/format/verdict.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+#include "common/storage/checkpoint_path.h"
+#include "coordinator/server/attempt_store.h"
+
+namespace cairn {
+namespace {
+
+// More of it is cut off.
+constexpr size_t kMaxCauseBytes = 512;
+
+absl::Status LastCheckpoint(const std::string& job, int64_t step) {
+  return MakeError(Reason::kLastCheckpoint,
+                   absl::StrCat(job, "@", step, " is not deleted: the job has no other sound checkpoint"),
+                   {{"job", job}, {"step", absl::StrCat(step)}});
+}
+
+}  // namespace
+
+absl::StatusOr<ChangedSteps> DeletionStore::Delete(const std::string& job, const DeleteStep& action) {
+  CAIRN_RETURN_IF_ERROR(CheckJobName(job));
+  CAIRN_RETURN_IF_ERROR(CheckStep(action.step));
+  CAIRN_RETURN_IF_ERROR(root_.held());
+  const StepRecord record = catalog_.ReadStep(job, action.step);
+  CAIRN_RETURN_IF_ERROR(record.unlisted);
+  ChangedSteps changed;
+  std::vector<const AttemptRecord*> doomed;
+  for (const AttemptRecord& attempt : record.attempts) {
+    if (attempt.kind == AttemptRecord::Kind::kDeleted) {
+      CAIRN_ASSIGN_OR_RETURN(VerdictSummary summary, catalog_.Read(job, action.step, attempt.attempt));
+      changed.deleted.push_back(std::move(summary));
+    }
+    // What cannot be read today may be a checkpoint tomorrow.
+    if (attempt.kind == AttemptRecord::Kind::kDamaged && !IsProvenDamage(attempt.error)) return attempt.error;
+    if (attempt.kind == AttemptRecord::Kind::kManifest || attempt.kind == AttemptRecord::Kind::kDamaged) {
+      doomed.push_back(&attempt);
+    }
+  }
+  if (doomed.empty() && changed.deleted.empty()) {
+    const auto manifest = catalog_.ReadManifest(job, action.step);
+    return manifest.ok() ? MakeError(Reason::kStorageError,
+                                     absl::StrCat(job, "@", action.step, " was committed while it was looked at"),
+                                     {{"job", job}, {"step", absl::StrCat(action.step)}})
+                         : manifest.status();
+  }
+  // An earlier coordinator may have ended between a record's name and its fsync.
+  CAIRN_RETURN_IF_ERROR(storage_.SettleDirectory(StepDirectory(job, action.step)));
+  if (doomed.empty()) return changed;
+  if (record.pinned) {
+    return MakeError(Reason::kCheckpointPinned, absl::StrCat(job, "@", action.step, " is pinned"),
+                     {{"job", job}, {"step", absl::StrCat(action.step)}});
+  }
+  const std::optional<int64_t> remaining = catalog_.NewestSound(job, action.step);
+  if (!remaining.has_value()) return LastCheckpoint(job, action.step);
+  CAIRN_RETURN_IF_ERROR(storage_.SettleDirectory(StepDirectory(job, *remaining)));
+  CAIRN_RETURN_IF_ERROR(root_.raise_format());
+  // Attempts ascend, so until the last one is deleted the step is what it was.
+  for (const AttemptRecord* attempt : doomed) {
+    CAIRN_ASSIGN_OR_RETURN(VerdictSummary summary, PutDeletion(job, action.step, *attempt, *remaining, action.cause));
+    changed.deleted.push_back(std::move(summary));
+  }
+  return changed;
+}
+
+absl::StatusOr<VerdictSummary> DeletionStore::PutDeletion(const std::string& job, int64_t step,
+                                                          const AttemptRecord& attempt, int64_t remaining,
+                                                          const std::string& cause) {
+  Deletion deletion;
+  deletion.job = job;
+  deletion.step = step;
+  deletion.attempt = attempt.attempt;
+  deletion.cause = cause.substr(0, kMaxCauseBytes);
+  deletion.time = clock_.WallNow();
+  deletion.remaining_step = remaining;
+  if (attempt.kind == AttemptRecord::Kind::kManifest) {
+    deletion.request_id = attempt.request_id;
+    deletion.bytes = attempt.bytes;
+    deletion.world_size = attempt.world_size;
+    deletion.commit_time = attempt.time;
+  }
+  const std::string bytes = EncodeDeletion(deletion);
+  const std::string path = DeletionPath(job, step, attempt.attempt);
+  CAIRN_RETURN_IF_ERROR(root_.held());
+  auto put = storage_.PutIfAbsent(path, bytes);
+  if (HasReason(put.status(), Reason::kNoSpace)) {
+    // Whoever deletes wants room: a full disk must not keep them from it.
+    AttemptStore::ReleaseReserve(storage_);
+    put = storage_.PutIfAbsent(path, bytes);
+  }
+  CAIRN_RETURN_IF_ERROR(put.status());
+  // Where the name stood already it may be our own: over a network, `link` may say so of what it has just made.
+  return catalog_.Read(job, step, attempt.attempt);
+}
+
+absl::Status DeletionStore::Remove(const std::string& job, int64_t step, uint32_t attempt) {
+  CAIRN_RETURN_IF_ERROR(root_.held());
+  CAIRN_ASSIGN_OR_RETURN(const VerdictSummary summary, catalog_.Read(job, step, attempt));
+  if (!summary.deleted) {
+    return MakeError(Reason::kStepCommitted, absl::StrCat(job, "@", step, " attempt ", attempt, " is not deleted"),
+                     {{"job", job}, {"step", absl::StrCat(step)}, {"attempt", absl::StrCat(attempt)}});
+  }
+  if (!catalog_.NewestSound(job).has_value()) return LastCheckpoint(job, step);
+  return storage_.RemoveAll(AttemptDirectory(job, step, attempt));
+}
+
+}  // namespace cairn

@@ -1,0 +1,60 @@
+// Deletes committed checkpoints: it puts the record of a deletion, and later removes the files. docs/retention.md says
+// in which order these become durable, and what a crash between them leaves.
+#ifndef CAIRN_COORDINATOR_SERVER_DELETION_STORE_H_
+#define CAIRN_COORDINATOR_SERVER_DELETION_STORE_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/clock.h"
+#include "common/file/posix.h"
+#include "coordinator/decision/core_action.h"
+#include "coordinator/server/catalog.h"
+
+namespace cairn {
+
+// Thread-safe, if deletions of one job come one after the other. Every method blocks on storage and may fail with its
+// reasons.
+class DeletionStore {
+ public:
+  struct Root {
+    // Looks whether this coordinator still holds the root. It is asked right before every record and every removal.
+    std::function<absl::Status()> held;
+    // Makes the root one that coordinators refuse which know no deletions. Durable when it returns; idempotent.
+    std::function<absl::Status()> raise_format;
+  };
+  // All arguments must outlive the store.
+  DeletionStore(PosixStorage& storage, Catalog& catalog, const Clock& clock, Root root)
+      : storage_(storage), catalog_(catalog), clock_(clock), root_(std::move(root)) {}
+
+  // Deletes all attempts of a step that are committed, or whose verdict is proven to be damaged. When it returns, their
+  // deletions are durable, and their files are there still. It tells the attempts that are deleted now, also those that
+  // were before.
+  // NOT_FOUND (NOT_COMMITTED): the step has no checkpoint and never had one that was deleted. FAILED_PRECONDITION
+  // (CHECKPOINT_PINNED); (LAST_CHECKPOINT): the job has no other sound checkpoint; (ROOT_IN_USE). DATA_LOSS
+  // (MANIFEST_CORRUPT): the record of an earlier deletion is damaged. Else why something of the step cannot be read: if
+  // that is not proven damage, nothing is deleted. After other errors some attempts may be deleted; the highest one is
+  // the last.
+  absl::StatusOr<ChangedSteps> Delete(const std::string& job, const DeleteStep& action);
+
+  // Removes the files of a deleted attempt. Nobody may read them any more. It looks once more whether the job has a
+  // sound checkpoint, because one that was deleted too much must be found again: FAILED_PRECONDITION (LAST_CHECKPOINT).
+  absl::Status Remove(const std::string& job, int64_t step, uint32_t attempt);
+
+ private:
+  absl::StatusOr<VerdictSummary> PutDeletion(const std::string& job, int64_t step, const AttemptRecord& attempt,
+                                             int64_t remaining, const std::string& cause);
+
+  PosixStorage& storage_;
+  Catalog& catalog_;
+  const Clock& clock_;
+  const Root root_;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_COORDINATOR_SERVER_DELETION_STORE_H_

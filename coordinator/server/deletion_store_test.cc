@@ -1,0 +1,282 @@
+#include "coordinator/server/deletion_store.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/fake_clock.h"
+#include "common/format/verdict.h"
+#include "common/status/reason.h"
+#include "common/storage/checkpoint_path.h"
+
+namespace cairn {
+namespace {
+
+constexpr char kJob[] = "demo";
+
+class DeletionStoreTest : public testing::Test {
+ protected:
+  DeletionStoreTest() {
+    std::string pattern = testing::TempDir() + "/deletions_XXXXXX";
+    root_ = mkdtemp(pattern.data());
+    storage_ = *PosixStorage::Open(root_, false);
+    Open();
+  }
+  ~DeletionStoreTest() override { std::filesystem::remove_all(root_); }
+
+  // A coordinator that has just started.
+  void Open() {
+    catalog_ = std::make_unique<Catalog>(*storage_);
+    store_ = std::make_unique<DeletionStore>(*storage_, *catalog_, clock_,
+                                             DeletionStore::Root{[this] { return held_; },
+                                                                 [this] {
+                                                                   ++raised_;
+                                                                   return raise_;
+                                                                 }});
+  }
+  // A checkpoint with one file.
+  void Commit(int64_t step, uint32_t attempt = 1) {
+    Manifest manifest;
+    manifest.job = kJob;
+    manifest.step = step;
+    manifest.attempt = attempt;
+    manifest.request_id = "request";
+    manifest.world_size = 1;
+    manifest.layout_digests = {std::string(32, 'd')};
+    manifest.rank_layout = {0};
+    manifest.nodes = {"n"};
+    manifest.rank_node = {0};
+    manifest.files = {{"rank00000-bin00", 0, 4096, 0, 0}};
+    ASSERT_TRUE(storage_->MakeDirectories(AttemptDirectory(kJob, step, attempt)).ok());
+    std::ofstream(Bin(step, attempt)) << std::string(4096, 'h');
+    ASSERT_TRUE(storage_->PutIfAbsent(VerdictPath(kJob, step, attempt), EncodeVerdict(manifest)).ok());
+  }
+  std::string Bin(int64_t step, uint32_t attempt = 1) const {
+    return root_ + "/" + AttemptDirectory(kJob, step, attempt) + "/rank00000-bin00.safetensors";
+  }
+  std::string Verdict(int64_t step, uint32_t attempt = 1) const {
+    return root_ + "/" + VerdictPath(kJob, step, attempt);
+  }
+  std::string Deletion(int64_t step, uint32_t attempt = 1) const {
+    return root_ + "/" + DeletionPath(kJob, step, attempt);
+  }
+  static void Damage(const std::string& path) { std::filesystem::resize_file(path, 10); }
+  absl::StatusOr<ChangedSteps> Delete(int64_t step) { return store_->Delete(kJob, {step, "a test"}); }
+  std::vector<int64_t> Listed() {
+    std::vector<int64_t> steps;
+    const auto listed = catalog_->Checkpoints(kJob);
+    for (const StepRecord& step : *listed) {
+      if (step.state() == StepRecord::State::kCommitted) steps.push_back(step.step);
+    }
+    return steps;
+  }
+
+  std::string root_;
+  std::unique_ptr<PosixStorage> storage_;
+  FakeClock clock_;
+  absl::Status held_;
+  absl::Status raise_;
+  int raised_ = 0;
+  std::unique_ptr<Catalog> catalog_;
+  std::unique_ptr<DeletionStore> store_;
+};
+
+TEST_F(DeletionStoreTest, Delete_AnotherSoundOneRemains_IsNoCheckpointAnyMoreAndKeepsItsFiles) {
+  Commit(1);
+  Commit(2);
+  const auto changed = Delete(1);
+  ASSERT_TRUE(changed.ok()) << changed.status();
+  ASSERT_EQ(changed->deleted.size(), 1u);
+  EXPECT_TRUE(changed->deleted[0].deleted);
+  EXPECT_TRUE(changed->deleted[0].committed);
+  EXPECT_FALSE(changed->deleted[0].stands());
+  EXPECT_EQ(changed->deleted[0].bytes, 4096u);
+  EXPECT_EQ(changed->deleted[0].request_id, "request");
+  EXPECT_EQ(Listed(), std::vector<int64_t>{2});
+  EXPECT_TRUE(std::filesystem::exists(Bin(1)));
+  EXPECT_EQ(raised_, 1);
+  const auto told = catalog_->ReadManifest(kJob, 1).status();
+  EXPECT_TRUE(HasReason(told, Reason::kNotCommitted)) << told;
+  EXPECT_NE(told.message().find("a test"), std::string::npos) << told;
+  EXPECT_NE(told.message().find("step 2 remained"), std::string::npos) << told;
+}
+
+TEST_F(DeletionStoreTest, Delete_WasDeletedBefore_ChangesNothing) {
+  Commit(1);
+  Commit(2);
+  ASSERT_TRUE(Delete(1).ok());
+  clock_.Advance(absl::Hours(1));
+  const auto again = Delete(1);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->deleted.size(), 1u);
+  EXPECT_EQ(raised_, 1);
+}
+
+TEST_F(DeletionStoreTest, Delete_TheLastSoundOne_IsRefused) {
+  Commit(1);
+  EXPECT_TRUE(HasReason(Delete(1).status(), Reason::kLastCheckpoint));
+  Commit(2);
+  std::filesystem::remove(Bin(2));
+  EXPECT_TRUE(HasReason(Delete(1).status(), Reason::kLastCheckpoint)) << "the other one lacks a file";
+  Commit(3);
+  Damage(Verdict(3));
+  EXPECT_TRUE(HasReason(Delete(1).status(), Reason::kLastCheckpoint)) << "that one's manifest does not read";
+  EXPECT_EQ(Listed(), (std::vector<int64_t>{1, 2}));
+}
+
+TEST_F(DeletionStoreTest, Delete_DeletedOnesAreNoSoundOnes_TheLastStays) {
+  Commit(1);
+  Commit(2);
+  ASSERT_TRUE(Delete(2).ok());
+  EXPECT_TRUE(HasReason(Delete(1).status(), Reason::kLastCheckpoint)) << "the files of step 2 are there still";
+}
+
+TEST_F(DeletionStoreTest, Delete_NeverCommitted_SaysSo) {
+  Commit(1);
+  EXPECT_TRUE(HasReason(Delete(7).status(), Reason::kNotCommitted));
+}
+
+TEST_F(DeletionStoreTest, Delete_IsPinned_IsRefusedWhateverThePinIs) {
+  Commit(1);
+  Commit(2);
+  std::filesystem::create_symlink("nowhere", root_ + "/" + PinPath(kJob, 1));
+  EXPECT_TRUE(HasReason(Delete(1).status(), Reason::kCheckpointPinned));
+  EXPECT_FALSE(std::filesystem::exists(Deletion(1)));
+}
+
+TEST_F(DeletionStoreTest, Delete_ManifestIsDamaged_IsDeletedOnDemand) {
+  Commit(1);
+  Commit(2);
+  Damage(Verdict(1));
+  const auto changed = Delete(1);
+  ASSERT_TRUE(changed.ok()) << changed.status();
+  EXPECT_FALSE(changed->deleted[0].committed) << "nobody knows what it was";
+  EXPECT_EQ(catalog_->ReadStep(kJob, 1).state(), StepRecord::State::kNothing);
+}
+
+TEST_F(DeletionStoreTest, Delete_StorageSaysNotWhatStands_IsRefused) {
+  Commit(1);
+  Commit(2);
+  std::filesystem::remove(Verdict(1));
+  std::filesystem::create_symlink("nowhere", Verdict(1));
+  const auto changed = Delete(1);
+  EXPECT_TRUE(HasReason(changed.status(), Reason::kPathEscape)) << changed.status();
+  EXPECT_FALSE(std::filesystem::exists(Deletion(1)));
+}
+
+TEST_F(DeletionStoreTest, Delete_RootIsAnothers_PutsNothing) {
+  Commit(1);
+  Commit(2);
+  held_ = MakeError(Reason::kRootInUse, "another coordinator's");
+  EXPECT_TRUE(HasReason(Delete(1).status(), Reason::kRootInUse));
+  EXPECT_EQ(raised_, 0);
+  EXPECT_FALSE(std::filesystem::exists(Deletion(1)));
+}
+
+TEST_F(DeletionStoreTest, Delete_FormatCannotBeRaised_PutsNothing) {
+  Commit(1);
+  Commit(2);
+  raise_ = MakeError(Reason::kStorageError, "I/O error");
+  EXPECT_TRUE(HasReason(Delete(1).status(), Reason::kStorageError));
+  EXPECT_FALSE(std::filesystem::exists(Deletion(1))) << "an older coordinator would not understand it";
+}
+
+TEST_F(DeletionStoreTest, Delete_TwoAttemptsAreCommitted_BothGo) {
+  Commit(1, 1);
+  Commit(1, 2);
+  Commit(2);
+  const auto changed = Delete(1);
+  ASSERT_TRUE(changed.ok()) << changed.status();
+  EXPECT_EQ(changed->deleted.size(), 2u);
+  EXPECT_EQ(Listed(), std::vector<int64_t>{2});
+}
+
+TEST_F(DeletionStoreTest, ReadStep_DeletionCannotBeRead_IsDamagedAndKeepsItsFiles) {
+  Commit(1);
+  Commit(2);
+  ASSERT_TRUE(Delete(1).ok());
+  Damage(Deletion(1));
+  Open();
+  const StepRecord step = catalog_->ReadStep(kJob, 1);
+  EXPECT_EQ(step.state(), StepRecord::State::kDamaged);
+  EXPECT_TRUE(HasReason(step.damage(), Reason::kManifestCorrupt));
+  EXPECT_FALSE(store_->Remove(kJob, 1, 1).ok());
+  EXPECT_TRUE(std::filesystem::exists(Bin(1)));
+}
+
+TEST_F(DeletionStoreTest, ReadStep_DeletionOfAnotherStep_IsDamage) {
+  Commit(1);
+  Commit(2);
+  ASSERT_TRUE(Delete(1).ok());
+  std::filesystem::copy(Deletion(1), Deletion(2));
+  Open();
+  EXPECT_EQ(catalog_->ReadStep(kJob, 2).state(), StepRecord::State::kDamaged);
+  EXPECT_FALSE(store_->Remove(kJob, 2, 1).ok());
+}
+
+TEST_F(DeletionStoreTest, Remove_IsDeleted_RemovesTheFilesAndKeepsTheRecords) {
+  Commit(1);
+  Commit(2);
+  ASSERT_TRUE(Delete(1).ok());
+  ASSERT_TRUE(store_->Remove(kJob, 1, 1).ok());
+  EXPECT_FALSE(std::filesystem::exists(Bin(1)));
+  EXPECT_TRUE(std::filesystem::exists(Verdict(1)));
+  EXPECT_TRUE(std::filesystem::exists(Deletion(1)));
+  EXPECT_TRUE(store_->Remove(kJob, 1, 1).ok()) << "it may be asked for again";
+}
+
+TEST_F(DeletionStoreTest, Remove_IsNotDeleted_RemovesNothing) {
+  Commit(1);
+  Commit(2);
+  EXPECT_FALSE(store_->Remove(kJob, 1, 1).ok());
+  EXPECT_TRUE(std::filesystem::exists(Bin(1)));
+}
+
+TEST_F(DeletionStoreTest, Remove_NothingSoundIsLeft_RemovesNothing) {
+  Commit(1);
+  Commit(2);
+  ASSERT_TRUE(Delete(1).ok());
+  // A coordinator that was frozen between its look and its record has deleted the other one.
+  std::filesystem::copy(Deletion(1), root_ + "/kept");
+  std::filesystem::remove(Deletion(1));
+  ASSERT_TRUE(Delete(2).ok());
+  std::filesystem::copy(root_ + "/kept", Deletion(1));
+  Open();
+  EXPECT_TRUE(Listed().empty());
+  EXPECT_TRUE(HasReason(store_->Remove(kJob, 1, 1), Reason::kLastCheckpoint));
+  EXPECT_TRUE(HasReason(store_->Remove(kJob, 2, 1), Reason::kLastCheckpoint));
+  EXPECT_TRUE(std::filesystem::exists(Bin(1)) && std::filesystem::exists(Bin(2)));
+}
+
+TEST_F(DeletionStoreTest, Remove_RootIsAnothers_RemovesNothing) {
+  Commit(1);
+  Commit(2);
+  ASSERT_TRUE(Delete(1).ok());
+  held_ = MakeError(Reason::kRootInUse, "another coordinator's");
+  EXPECT_TRUE(HasReason(store_->Remove(kJob, 1, 1), Reason::kRootInUse));
+  EXPECT_TRUE(std::filesystem::exists(Bin(1)));
+}
+
+TEST_F(DeletionStoreTest, Recover_EndedBetweenRecordAndRemoval_TheFilesAreLeftovers) {
+  Commit(1);
+  Commit(2);
+  ASSERT_TRUE(Delete(1).ok());
+  Open();
+  const auto recovered = catalog_->Recover(kJob);
+  ASSERT_TRUE(recovered.ok());
+  ASSERT_EQ(recovered->leftover.size(), 1u);
+  EXPECT_EQ(recovered->leftover[0].step, 1);
+  EXPECT_TRUE(recovered->leftover[0].deleted);
+  ASSERT_EQ(recovered->verdict.size(), 2u);
+  EXPECT_TRUE(recovered->verdict[0].deleted);
+  ASSERT_TRUE(store_->Remove(kJob, 1, 1).ok());
+  EXPECT_TRUE(catalog_->Recover(kJob)->leftover.empty());
+}
+
+}  // namespace
+}  // namespace cairn
