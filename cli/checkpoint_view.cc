@@ -38,7 +38,8 @@ nlohmann::ordered_json ListedToJson(const v1::Checkpoint& checkpoint) {
   nlohmann::ordered_json json = {{"job", checkpoint.job()},
                                  {"step", checkpoint.step()},
                                  {"state", StateName(checkpoint.state())},
-                                 {"attempt", checkpoint.attempt()}};
+                                 {"attempt", checkpoint.attempt()},
+                                 {"pinned", checkpoint.pinned()}};
   if (checkpoint.state() == v1::Checkpoint::DAMAGED) {
     json["commit_time"] = json["bytes"] = json["world_size"] = nullptr;
     json["error"] = ErrorToJson(StatusFromProto(checkpoint.error()));
@@ -51,7 +52,7 @@ nlohmann::ordered_json ListedToJson(const v1::Checkpoint& checkpoint) {
 }
 
 Table ListTable(const std::vector<v1::Checkpoint>& checkpoints) {
-  Table table({"STEP", "STATE", "COMMITTED", "BYTES", "RANKS", "ATTEMPT", "ERROR"});
+  Table table({"STEP", "STATE", "COMMITTED", "BYTES", "RANKS", "ATTEMPT", "PINNED", "ERROR"});
   for (const v1::Checkpoint& checkpoint : checkpoints) {
     const bool damaged = checkpoint.state() == v1::Checkpoint::DAMAGED;
     const absl::Status error = StatusFromProto(checkpoint.error());
@@ -62,7 +63,8 @@ Table ListTable(const std::vector<v1::Checkpoint>& checkpoints) {
     table.Add({absl::StrCat(checkpoint.step()), StateName(checkpoint.state()), TimeText(checkpoint.commit_time()),
                damaged ? "" : FormatSize(static_cast<int64_t>(checkpoint.bytes())),
                damaged ? "" : absl::StrCat(checkpoint.world_size()),
-               checkpoint.attempt() == 0 ? "" : absl::StrCat(checkpoint.attempt()), text},
+               checkpoint.attempt() == 0 ? "" : absl::StrCat(checkpoint.attempt()), checkpoint.pinned() ? "pinned" : "",
+               text},
               damaged ? Colour::kRed : Colour::kNone);
   }
   return table;

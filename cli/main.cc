@@ -12,6 +12,7 @@
 #include "cli/list_command.h"
 #include "cli/plan_command.h"
 #include "cli/repair_command.h"
+#include "cli/retention_command.h"
 #include "cli/run_command.h"
 #include "cli/save_command.h"
 #include "cli/status_command.h"
@@ -53,6 +54,9 @@ int main(int argc, char** argv) {
   AddVerifyCommand(app, context);
   AddRepairCommand(app, context);
   AddDeleteCommand(app, context);
+  AddPruneCommand(app, context);
+  AddRetentionCommand(app, context);
+  AddPinCommands(app, context);
   AddExportCommand(app, context);
   AddPlanCommand(app, context);
   AddAoaCommand(app, context);

@@ -68,6 +68,7 @@ enum class Reason {
   kLastCheckpoint,
   kCheckpointPinned,
   kCheckpointInUse,
+  kRetentionUnreadable,
   kJobNotFound,
   kPlanUnknown,
   // Storage.

@@ -81,6 +81,8 @@ std::string PinPath(std::string_view job, int64_t step) {
   return absl::StrCat(StepDirectory(job, step), "/", std::string(kPinName));
 }
 
+std::string RetentionPath(std::string_view job) { return absl::StrCat(std::string(job), "/.retention"); }
+
 std::string BinName(int rank, int bin, int part) {
   std::string name = absl::StrFormat("rank%05d-bin%02d", rank, bin);
   if (part > 0) absl::StrAppend(&name, "-part", part + 1);

@@ -35,6 +35,8 @@ std::string DeletionPath(std::string_view job, int64_t step, uint32_t attempt);
 // "<job>/<step>/pinned": whatever stands there keeps the step from being deleted.
 std::string PinPath(std::string_view job, int64_t step);
 inline constexpr std::string_view kPinName = "pinned";
+// "<job>/.retention": the job's policy of what is kept.
+std::string RetentionPath(std::string_view job);
 // "rank00003-bin01". Part 0 is the bin's first file. A second shard of one name in a bin needs a further file: part 1
 // is "rank00003-bin01-part2".
 std::string BinName(int rank, int bin, int part = 0);

@@ -24,6 +24,14 @@ bool IsGone(const absl::Status& status) { return HasReason(status, Reason::kFile
 
 int64_t Nanoseconds(const struct timespec& time) { return time.tv_sec * 1'000'000'000 + time.tv_nsec; }
 
+// Tells an open file from others; nothing if the system does not say.
+std::optional<FileIdentity> IdentityOf(int fd) {
+  struct stat info = {};
+  if (fstat(fd, &info) != 0) return std::nullopt;
+  return FileIdentity{info.st_dev, info.st_ino, static_cast<uint64_t>(info.st_size), Nanoseconds(info.st_mtim),
+                      Nanoseconds(info.st_ctim)};
+}
+
 // A record says which attempt it ends, and must stand at that place: a copied or restored one would commit another's
 // files.
 absl::Status CheckPlace(std::string_view job, int64_t step, uint32_t attempt, const Verdict& verdict) {
@@ -173,14 +181,11 @@ absl::StatusOr<AttemptRecord> CheckpointStore::ReadRecord(std::string_view job, 
                                                           const std::string& path) {
   // O_NONBLOCK keeps the open from waiting if this is no regular file.
   CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, storage_.OpenFile(path, O_RDONLY | O_NONBLOCK));
-  struct stat info = {};
-  const bool known = fstat(fd.get(), &info) == 0;
-  const FileIdentity identity = {info.st_dev, info.st_ino, static_cast<uint64_t>(info.st_size),
-                                 Nanoseconds(info.st_mtim), Nanoseconds(info.st_ctim)};
-  if (known) {
+  const std::optional<FileIdentity> identity = IdentityOf(fd.get());
+  if (identity.has_value()) {
     MutexLock lock(mutex_);
     const auto found = known_.find(path);
-    if (found != known_.end() && found->second.identity == identity) return Readable(found->second);
+    if (found != known_.end() && found->second.identity == *identity) return Readable(found->second);
   }
   const auto verdict = ReadVerdict(job, step, attempt, path, fd.get());
   AttemptRecord record;
@@ -194,10 +199,10 @@ absl::StatusOr<AttemptRecord> CheckpointStore::ReadRecord(std::string_view job, 
   } else {
     return verdict.status();  // another try may succeed
   }
-  record.identity = identity;
+  record.identity = identity.value_or(FileIdentity{});
   MutexLock lock(mutex_);
   if (known_.size() >= kMaxKnown) known_.clear();
-  if (known) known_[path] = record;
+  if (identity.has_value()) known_[path] = record;
   return Readable(std::move(record));
 }
 
@@ -246,6 +251,12 @@ std::optional<AttemptRecord> CheckpointStore::ReadDeletion(std::string_view job,
     damaged.error = fd.status();
     return damaged;
   }
+  const std::optional<FileIdentity> identity = IdentityOf(fd->get());
+  if (identity.has_value()) {
+    MutexLock lock(mutex_);
+    const auto known = known_.find(path);
+    if (known != known_.end() && known->second.identity == *identity) return known->second;
+  }
   std::optional<Deletion> found;
   const std::string file = absl::StrCat(storage_.root(), "/", path);
   const auto read = ReadSurely(path, fd->get(), [&](const std::string& bytes) -> absl::Status {
@@ -257,7 +268,14 @@ std::optional<AttemptRecord> CheckpointStore::ReadDeletion(std::string_view job,
     found = std::move(deletion);
     return absl::OkStatus();
   });
-  if (found.has_value() && read.ok()) return Summarize(step, *found);
+  if (found.has_value() && read.ok()) {
+    AttemptRecord record = Summarize(step, *found);
+    record.identity = identity.value_or(FileIdentity{});
+    MutexLock lock(mutex_);
+    if (known_.size() >= kMaxKnown) known_.clear();
+    if (identity.has_value()) known_[path] = record;
+    return record;
+  }
   damaged.error = Annotate(read.status(), file,
                            {{"job", std::string(job)},
                             {"step", absl::StrCat(step)},

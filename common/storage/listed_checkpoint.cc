@@ -10,6 +10,7 @@ v1::Checkpoint ListedCheckpoint(const std::string& job, const StepRecord& step) 
   v1::Checkpoint listed;
   listed.set_job(job);
   listed.set_step(step.step);
+  listed.set_pinned(step.pinned);
   const AttemptRecord* attempt = step.deciding();
   if (attempt != nullptr) {
     listed.set_attempt(attempt->attempt);

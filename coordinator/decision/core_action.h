@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
+#include "coordinator/decision/prune_policy.h"
 
 namespace cairn {
 
@@ -139,9 +140,26 @@ struct DeleteStep {
   int64_t step = 0;
   std::string cause;
 };
+// Puts or removes the pin of a step that is committed or damaged.
+struct PinStep {
+  int64_t step = 0;
+  bool pinned = true;
+  std::string note;  // stands in the pin, for people
+};
+// Deletes what a policy does not keep: see ChoosePruned.
+struct PruneSteps {
+  // Unset: the job's own, which stands in storage. If there is none, nothing is pruned.
+  std::optional<PrunePolicy> policy;
+  bool dry_run = false;
+  std::vector<int64_t> in_use;  // steps that loads want
+};
+// Sets the job's own policy; an empty one removes it.
+struct SetRetention {
+  PrunePolicy policy;
+};
 // What is done about steps that have ended. One is under way at a time, because each looks at what the others leave.
 struct ChangeSteps {
-  std::variant<DeleteStep> change;
+  std::variant<DeleteStep, PinStep, PruneSteps, SetRetention> change;
   uint64_t ticket = 0;
 };
 
@@ -161,6 +179,9 @@ struct Recovered {
 struct ChangedSteps {
   // The attempts that are deleted now, also those that were before.
   std::vector<VerdictSummary> deleted;
+  // Of a PruneSteps: what becomes, or became, of every checkpoint; and the policy that said so.
+  std::vector<PruneChoice> choices;
+  PrunePolicy policy;
 };
 
 struct Reserved {

@@ -56,6 +56,7 @@ void Job::OnManifest(int64_t step, uint64_t ticket, const absl::StatusOr<MadeMan
 void Job::OnVerdict(int64_t step, uint64_t ticket, const PutOutcome& outcome, const Moment& moment) {
   if (outcome.standing.ok()) verdicts_.Keep(*outcome.standing);
   JobContext& context = Begin(moment);
+  if (outcome.standing.ok() && outcome.standing->stands()) step_changes_.AskToPrune(context);
   ++context.revision;
   if (Save* save = saves_.Active(step); save != nullptr) {
     save->OnVerdict(ticket, outcome, context);

@@ -28,6 +28,15 @@ absl::StatusOr<uint64_t> StepChanges::Ask(ChangeSteps change, const JobContext& 
   return added.number;
 }
 
+void StepChanges::AskToPrune(const JobContext& context) {
+  for (const Change& change : changes_) {
+    const auto* prune = std::get_if<PruneSteps>(&change.action.change);
+    if (prune != nullptr && !prune->policy.has_value() && !change.ended && change.action.ticket == 0) return;
+  }
+  // If too many wait, the next commit asks again.
+  Ask({PruneSteps{}}, context).status().IgnoreError();
+}
+
 const absl::StatusOr<ChangedSteps>* StepChanges::Find(uint64_t number) const {
   const auto found = std::find_if(changes_.begin(), changes_.end(),
                                   [&](const Change& change) { return change.number == number && change.ended; });
@@ -35,7 +44,9 @@ const absl::StatusOr<ChangedSteps>* StepChanges::Find(uint64_t number) const {
 }
 
 absl::Status StepChanges::Check(const ChangeSteps& action, const Loads& loads, const JobContext& context) {
-  const int64_t step = std::get<DeleteStep>(action.change).step;
+  const auto* deletion = std::get_if<DeleteStep>(&action.change);
+  if (deletion == nullptr) return absl::OkStatus();
+  const int64_t step = deletion->step;
   if (!loads.MayRead(step)) return absl::OkStatus();
   return MakeError(Reason::kCheckpointInUse, absl::StrCat(context.job, "@", step, " is being loaded"),
                    {{"job", context.job}, {"step", absl::StrCat(step)}});
@@ -49,6 +60,7 @@ void StepChanges::Advance(const Loads& loads, JobContext& context) {
       End(change, std::move(refused), context);
       continue;
     }
+    if (auto* prune = std::get_if<PruneSteps>(&change.action.change)) prune->in_use = loads.WantedSteps();
     change.action.ticket = context.NewTicket();
     context.Do(ChangeSteps(change.action));
     return;

@@ -28,6 +28,9 @@ class StepChanges {
   // Takes the result of an action. Returns false if it is not the one that was waited for.
   bool OnChanged(uint64_t ticket, const absl::StatusOr<ChangedSteps>& result, const JobContext& context);
 
+  // Has the job's own policy carried out, unless that waits to be done already.
+  void AskToPrune(const JobContext& context);
+
   bool empty() const { return changes_.empty(); }
   void Forget(absl::Time now);
 

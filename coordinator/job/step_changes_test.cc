@@ -62,6 +62,33 @@ TEST_F(StepChangesTest, Advance_StepIsBeingLoaded_IsRefusedAndTheNextBegins) {
   EXPECT_EQ(std::get<DeleteStep>(begun->change).step, 2);
 }
 
+TEST_F(StepChangesTest, Advance_Prune_KnowsWhatIsBeingLoaded) {
+  Load(1);
+  ASSERT_TRUE(changes_.Ask({PruneSteps{}}, context_).ok());
+  Advance();
+  EXPECT_EQ(std::get<PruneSteps>(Take<ChangeSteps>()->change).in_use, std::vector<int64_t>{1});
+}
+
+TEST_F(StepChangesTest, AskToPrune_OneWaitsAlready_IsNotDoubled) {
+  Delete(1);
+  Advance();
+  const uint64_t first = Take<ChangeSteps>()->ticket;
+  changes_.AskToPrune(context_);
+  changes_.AskToPrune(context_);
+  changes_.OnChanged(first, ChangedSteps{}, context_);
+  Advance();
+  const auto prune = Take<ChangeSteps>();
+  ASSERT_TRUE(prune.has_value());
+  changes_.AskToPrune(context_);  // that one may have looked before the newest commit
+  changes_.OnChanged(prune->ticket, ChangedSteps{}, context_);
+  Advance();
+  const auto next = Take<ChangeSteps>();
+  ASSERT_TRUE(next.has_value());
+  changes_.OnChanged(next->ticket, ChangedSteps{}, context_);
+  Advance();
+  EXPECT_FALSE(Take<ChangeSteps>().has_value());
+}
+
 TEST_F(StepChangesTest, OnChanged_ResultOfAnother_IsIgnored) {
   const uint64_t number = Delete(1);
   Advance();

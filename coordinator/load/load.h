@@ -35,6 +35,8 @@ class Load {
 
   uint64_t id() const { return id_; }
   Phase phase() const { return phase_; }
+  // Nothing while only "the latest" is wanted, and for a reshard or an import.
+  std::optional<int64_t> wanted_step() const;
   // Whether it reads this step, wants it, or has begun to look for the one that it takes.
   bool MayRead(int64_t step) const;
   bool ended() const { return phase_ == Phase::kDone || phase_ == Phase::kFailed; }
@@ -81,8 +83,6 @@ class Load {
   // The bytes come from the ranks' memory instead of a checkpoint.
   bool IsReshard() const;
   Operation operation() const { return {IsReshard() ? "reshard" : "load", wanted_step(), 0}; }
-  // Nothing while only "the latest" is wanted, and for a reshard or an import.
-  std::optional<int64_t> wanted_step() const;
   bool has_plan() const { return !plan_.plan_digest.empty(); }
   bool AllBegun(const JobContext& context) const;
   v1::RankProgress::Phase PhaseOf(const Rank& rank) const;

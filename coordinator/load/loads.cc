@@ -130,6 +130,15 @@ bool Loads::busy() const {
   return std::any_of(loads_.begin(), loads_.end(), [](const Load& load) { return !load.ended(); });
 }
 
+std::vector<int64_t> Loads::WantedSteps() const {
+  std::vector<int64_t> steps;
+  for (const Load& load : loads_) {
+    const std::optional<int64_t> step = load.ended() ? std::nullopt : load.wanted_step();
+    if (step.has_value()) steps.push_back(*step);
+  }
+  return steps;
+}
+
 bool Loads::MayRead(int64_t step) const {
   return std::any_of(loads_.begin(), loads_.end(), [&](const Load& load) { return load.MayRead(step); });
 }

@@ -14,6 +14,7 @@
 #include <list>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
@@ -43,6 +44,8 @@ class Loads {
   // The order for a call that the rank's agent has reported.
   v1::LoadOrder OrderFor(const Member& member, const v1::LoadState& state, const JobContext& context) const;
   bool busy() const;
+  // The steps that loads read or want, as far as they are known.
+  std::vector<int64_t> WantedSteps() const;
   // Whether a load that has begun reads this step, or may come to read it.
   bool MayRead(int64_t step) const;
   void View(const JobContext& context, v1::Job& view) const;

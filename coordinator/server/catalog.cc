@@ -181,6 +181,7 @@ absl::StatusOr<Catalog::ManifestPtr> Catalog::ReadNewestReadable(const std::stri
 
 absl::StatusOr<Catalog::ManifestPtr> Catalog::ReadSound(const std::string& job, const StepRecord& step) {
   CAIRN_RETURN_IF_ERROR(step.damage());
+  if (step.state() != StepRecord::State::kCommitted) return CheckpointStore::NotCommitted(job, step.step, std::nullopt);
   CAIRN_ASSIGN_OR_RETURN(ManifestPtr manifest, Decode(job, CheckpointStore::ManifestFileOf(job, step)));
   CAIRN_RETURN_IF_ERROR(CheckFilesOf(store_.storage(), *manifest));
   return manifest;

@@ -76,6 +76,8 @@ class Catalog {
     std::vector<uint32_t> verdict;    // attempts that have one
     std::vector<uint32_t> directory;  // attempts that have files
   };
+  // Whether the step's manifest can be read and its files stand there in their lengths.
+  bool IsSound(const std::string& job, int64_t step) { return ReadSound(job, store_.ReadStep(job, step)).ok(); }
   // What stands of one step.
   StepRecord ReadStep(const std::string& job, int64_t step) { return store_.ReadStep(job, step); }
   // The attempts of one step; empty if there is none.

@@ -46,9 +46,35 @@ std::optional<int64_t> PageStart(const v1::ListCheckpointsRequest& request) {
   return after;
 }
 
+absl::StatusOr<PrunePolicy> PolicyOf(const v1::RetentionPolicy& policy) {
+  if (policy.keep_last() < 0 || policy.keep_every() < 0) {
+    return MakeError(Reason::kBadRequest, "what is kept is counted from 1");
+  }
+  return PrunePolicy{policy.keep_last(), policy.keep_every()};
+}
+
+absl::Status NoRule(const std::string& job) {
+  return MakeError(
+      Reason::kBadRequest, absl::StrCat("nothing says which checkpoints of ", job, " to keep"),
+      {{"job", job},
+       {"next",
+        absl::StrCat("Give --keep-last or --keep-every, or set the job's policy: `cairn retention ", job, "`.")}});
+}
+
 using CheckpointAnswer = std::optional<absl::StatusOr<v1::Checkpoint>>;
 
 }  // namespace
+
+template <typename Request>
+absl::Status CheckpointService::CheckStepRequest(const grpc::CallbackServerContext& context, const Request& request) {
+  CAIRN_RETURN_IF_ERROR(CheckToken(context, token_));
+  CAIRN_RETURN_IF_ERROR(CheckJobName(request.job()));
+  if (!request.has_step()) {
+    return MakeError(Reason::kBadRequest, absl::StrCat(request.job(), ": the request names no step"),
+                     {{"job", request.job()}});
+  }
+  return CheckStep(request.step());
+}
 
 grpc::ServerUnaryReactor* CheckpointService::CreateCheckpoint(grpc::CallbackServerContext* context,
                                                               const v1::CreateCheckpointRequest* request,
@@ -129,34 +155,94 @@ grpc::ServerUnaryReactor* CheckpointService::CancelCheckpoint(grpc::CallbackServ
                           });
 }
 
+template <typename Response>
+grpc::ServerUnaryReactor* CheckpointService::HoldChange(grpc::CallbackServerContext* context, const std::string& name,
+                                                        const ChangeSteps& change, Response* response,
+                                                        ChangeAnswer<Response> answer) {
+  auto number = std::make_shared<uint64_t>(0);
+  return dispatcher_.Hold(context, {name}, kPatience, response,
+                          [name, change, number, answer](Decisions& decisions, const Moment& moment,
+                                                         bool last) -> std::optional<absl::StatusOr<Response>> {
+                            const auto job = decisions.JobFor(name, moment);
+                            if (!job.ok()) return job.status();
+                            const auto changed = (*job)->Change(change, *number, /*patient=*/!last, moment);
+                            if (!changed.has_value()) return std::nullopt;
+                            if (!changed->ok()) return changed->status();
+                            return answer(**job, **changed, moment);
+                          });
+}
+
 grpc::ServerUnaryReactor* CheckpointService::DeleteCheckpoint(grpc::CallbackServerContext* context,
                                                               const v1::DeleteCheckpointRequest* request,
                                                               v1::DeleteCheckpointResponse* response) {
+  if (absl::Status status = CheckStepRequest(*context, *request); !status.ok()) return FinishNow(context, status);
+  return HoldChange<v1::DeleteCheckpointResponse>(
+      context, request->job(), {DeleteStep{request->step(), request->cause()}}, response,
+      [](const Job& job, const Job::Changed& changed,
+         const Moment& moment) -> absl::StatusOr<v1::DeleteCheckpointResponse> {
+        v1::DeleteCheckpointResponse made;
+        for (const VerdictSummary& deleted : changed.steps.deleted)
+          *made.add_deleted_attempts() = job.ViewOf(deleted, moment);
+        made.set_files_left(changed.files_left);
+        return made;
+      });
+}
+
+grpc::ServerUnaryReactor* CheckpointService::PinCheckpoint(grpc::CallbackServerContext* context,
+                                                           const v1::PinCheckpointRequest* request,
+                                                           v1::PinCheckpointResponse* response) {
+  if (absl::Status status = CheckStepRequest(*context, *request); !status.ok()) return FinishNow(context, status);
+  return HoldChange<v1::PinCheckpointResponse>(
+      context, request->job(), {PinStep{request->step(), request->pinned(), request->note()}}, response,
+      [](const Job&, const Job::Changed&, const Moment&) -> absl::StatusOr<v1::PinCheckpointResponse> {
+        return v1::PinCheckpointResponse();
+      });
+}
+
+grpc::ServerUnaryReactor* CheckpointService::PruneCheckpoints(grpc::CallbackServerContext* context,
+                                                              const v1::PruneCheckpointsRequest* request,
+                                                              v1::PruneCheckpointsResponse* response) {
   absl::Status status = CheckToken(*context, token_);
   if (status.ok()) status = CheckJobName(request->job());
-  if (status.ok() && !request->has_step()) {
-    status = MakeError(Reason::kBadRequest, "say which step to delete", {{"job", request->job()}});
+  PruneSteps prune;
+  prune.dry_run = request->dry_run();
+  if (status.ok() && request->has_policy()) {
+    const auto policy = PolicyOf(request->policy());
+    status = policy.status();
+    if (policy.ok() && policy->empty()) status = NoRule(request->job());
+    if (status.ok()) prune.policy = *policy;
   }
-  if (status.ok()) status = CheckStep(request->step());
   if (!status.ok()) return FinishNow(context, status);
-  const std::string name = request->job();
-  const ChangeSteps change{DeleteStep{request->step(), request->cause()}};
-  auto number = std::make_shared<uint64_t>(0);
-  return dispatcher_.Hold(
-      context, {name}, kPatience, response,
-      [name, change, number](Decisions& decisions, const Moment& moment,
-                             bool last) -> std::optional<absl::StatusOr<v1::DeleteCheckpointResponse>> {
-        const auto job = decisions.JobFor(name, moment);
-        if (!job.ok()) return job.status();
-        const auto changed = (*job)->Change(change, *number, /*patient=*/!last, moment);
-        if (!changed.has_value()) return std::nullopt;
-        if (!changed->ok()) return changed->status();
-        v1::DeleteCheckpointResponse made;
-        for (const VerdictSummary& deleted : (*changed)->steps.deleted) {
-          *made.add_deleted_attempts() = (*job)->ViewOf(deleted, moment);
+  return HoldChange<v1::PruneCheckpointsResponse>(
+      context, request->job(), {prune}, response,
+      [](const Job& job, const Job::Changed& changed, const Moment&) -> absl::StatusOr<v1::PruneCheckpointsResponse> {
+        if (changed.steps.policy.empty()) return NoRule(job.name());
+        v1::PruneCheckpointsResponse made;
+        for (const PruneChoice& choice : changed.steps.choices) {
+          v1::PruneCheckpointsResponse::Choice& entry = *made.add_choices();
+          entry.set_step(choice.step);
+          entry.set_prune(choice.prune);
+          entry.set_why(choice.why);
         }
-        made.set_files_left((*changed)->files_left);
+        made.mutable_policy()->set_keep_last(changed.steps.policy.keep_last);
+        made.mutable_policy()->set_keep_every(changed.steps.policy.keep_every);
+        made.set_files_left(changed.files_left);
         return made;
+      });
+}
+
+grpc::ServerUnaryReactor* CheckpointService::SetRetention(grpc::CallbackServerContext* context,
+                                                          const v1::SetRetentionRequest* request,
+                                                          v1::SetRetentionResponse* response) {
+  absl::Status status = CheckToken(*context, token_);
+  if (status.ok()) status = CheckJobName(request->job());
+  const auto policy = PolicyOf(request->policy());
+  if (status.ok()) status = policy.status();
+  if (!status.ok()) return FinishNow(context, status);
+  return HoldChange<v1::SetRetentionResponse>(
+      context, request->job(), {cairn::SetRetention{*policy}}, response,
+      [](const Job&, const Job::Changed&, const Moment&) -> absl::StatusOr<v1::SetRetentionResponse> {
+        return v1::SetRetentionResponse();
       });
 }
 

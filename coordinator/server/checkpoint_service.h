@@ -33,6 +33,13 @@ class CheckpointService final : public v1::CheckpointService::CallbackService {
   grpc::ServerUnaryReactor* DeleteCheckpoint(grpc::CallbackServerContext* context,
                                              const v1::DeleteCheckpointRequest* request,
                                              v1::DeleteCheckpointResponse* response) override;
+  grpc::ServerUnaryReactor* PinCheckpoint(grpc::CallbackServerContext* context, const v1::PinCheckpointRequest* request,
+                                          v1::PinCheckpointResponse* response) override;
+  grpc::ServerUnaryReactor* PruneCheckpoints(grpc::CallbackServerContext* context,
+                                             const v1::PruneCheckpointsRequest* request,
+                                             v1::PruneCheckpointsResponse* response) override;
+  grpc::ServerUnaryReactor* SetRetention(grpc::CallbackServerContext* context, const v1::SetRetentionRequest* request,
+                                         v1::SetRetentionResponse* response) override;
   grpc::ServerUnaryReactor* ListCheckpoints(grpc::CallbackServerContext* context,
                                             const v1::ListCheckpointsRequest* request,
                                             v1::ListCheckpointsResponse* response) override;
@@ -54,6 +61,15 @@ class CheckpointService final : public v1::CheckpointService::CallbackService {
                                             v1::Capabilities* response) override;
 
  private:
+  template <typename Response>
+  using ChangeAnswer = absl::StatusOr<Response> (*)(const Job& job, const Job::Changed& changed, const Moment& moment);
+  // Asks the job for a change of its steps, and answers by `answer` when it has ended.
+  template <typename Response>
+  grpc::ServerUnaryReactor* HoldChange(grpc::CallbackServerContext* context, const std::string& name,
+                                       const ChangeSteps& change, Response* response, ChangeAnswer<Response> answer);
+  // OK if the caller may ask, and names a job and a step.
+  template <typename Request>
+  absl::Status CheckStepRequest(const grpc::CallbackServerContext& context, const Request& request);
   grpc::ServerUnaryReactor* HoldJob(grpc::CallbackServerContext* context, const std::string& name, uint64_t known,
                                     absl::Duration max_wait, v1::Job* response);
 

@@ -1,6 +1,8 @@
 #include "coordinator/server/deletion_store.h"
 
+#include <algorithm>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -9,6 +11,7 @@
 #include "common/status/status.h"
 #include "common/storage/checkpoint_path.h"
 #include "coordinator/server/attempt_store.h"
+#include "coordinator/server/retention_file.h"
 
 namespace cairn {
 namespace {
@@ -97,6 +100,78 @@ absl::StatusOr<VerdictSummary> DeletionStore::PutDeletion(const std::string& job
   CAIRN_RETURN_IF_ERROR(put.status());
   // Where the name stood already it may be our own: over a network, `link` may say so of what it has just made.
   return catalog_.Read(job, step, attempt.attempt);
+}
+
+absl::StatusOr<ChangedSteps> DeletionStore::Pin(const std::string& job, const PinStep& action) {
+  CAIRN_RETURN_IF_ERROR(root_.held());
+  const StepRecord record = catalog_.ReadStep(job, action.step);
+  CAIRN_RETURN_IF_ERROR(record.unlisted);
+  if (record.state() == StepRecord::State::kNothing) return catalog_.ReadManifest(job, action.step).status();
+  const std::string path = PinPath(job, action.step);
+  if (!action.pinned) {
+    CAIRN_RETURN_IF_ERROR(storage_.RemoveAll(path));
+    return ChangedSteps{};
+  }
+  // A pin that stands there already keeps its note.
+  CAIRN_RETURN_IF_ERROR(storage_.PutIfAbsent(path, absl::StrCat(action.note.substr(0, kMaxCauseBytes), "\n")).status());
+  return ChangedSteps{};
+}
+
+absl::StatusOr<ChangedSteps> DeletionStore::SetPolicy(const std::string& job, const SetRetention& action) {
+  CAIRN_RETURN_IF_ERROR(root_.held());
+  if (action.policy.empty()) {
+    CAIRN_RETURN_IF_ERROR(storage_.RemoveAll(RetentionPath(job)));
+  } else {
+    CAIRN_RETURN_IF_ERROR(storage_.MakeDirectories(job));
+    CAIRN_RETURN_IF_ERROR(storage_.PutReplacing(RetentionPath(job), EncodeRetention(action.policy)));
+  }
+  ChangedSteps changed;
+  changed.policy = action.policy;
+  return changed;
+}
+
+absl::StatusOr<PrunePolicy> DeletionStore::ReadPolicy(const std::string& job) {
+  const auto text = storage_.ReadFile(RetentionPath(job), kMaxRetentionBytes);
+  if (HasReason(text.status(), Reason::kFileMissing)) return PrunePolicy{};
+  CAIRN_RETURN_IF_ERROR(text.status());
+  auto policy = DecodeRetention(*text);
+  if (policy.ok()) return policy;
+  const std::string file = absl::StrCat(storage_.root(), "/", RetentionPath(job));
+  return Annotate(policy.status(), file, {{"job", job}, {"file", file}});
+}
+
+absl::StatusOr<ChangedSteps> DeletionStore::Prune(const std::string& job, const PruneSteps& action) {
+  CAIRN_RETURN_IF_ERROR(root_.held());
+  ChangedSteps changed;
+  if (action.policy.has_value()) {
+    changed.policy = *action.policy;
+  } else {
+    CAIRN_ASSIGN_OR_RETURN(changed.policy, ReadPolicy(job));
+  }
+  if (changed.policy.empty()) return changed;
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, catalog_.Checkpoints(job));
+  std::vector<PruneCandidate> candidates;
+  for (const StepRecord& step : steps) {
+    const bool in_use = std::find(action.in_use.begin(), action.in_use.end(), step.step) != action.in_use.end();
+    candidates.push_back({step.step, step.state() == StepRecord::State::kDamaged, step.pinned, in_use});
+  }
+  changed.choices = ChoosePruned(candidates, changed.policy, [&](int64_t step) { return catalog_.IsSound(job, step); });
+  if (action.dry_run) return changed;
+  const std::string cause =
+      absl::StrCat(action.policy.has_value() ? "cairn prune" : "policy of the job", ", keep last ",
+                   changed.policy.keep_last, ", keep every ", changed.policy.keep_every);
+  for (PruneChoice& choice : changed.choices) {
+    if (!choice.prune) continue;
+    auto deleted = Delete(job, {choice.step, cause});
+    if (HasReason(deleted.status(), Reason::kRootInUse)) return deleted.status();
+    if (!deleted.ok()) {
+      choice.prune = false;
+      choice.why = std::string(deleted.status().message());
+      continue;
+    }
+    for (VerdictSummary& summary : deleted->deleted) changed.deleted.push_back(std::move(summary));
+  }
+  return changed;
 }
 
 absl::Status DeletionStore::Remove(const std::string& job, int64_t step, uint32_t attempt) {

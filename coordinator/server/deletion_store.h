@@ -1,5 +1,6 @@
-// Deletes committed checkpoints: it puts the record of a deletion, and later removes the files. docs/retention.md says
-// in which order these become durable, and what a crash between them leaves.
+// Deletes committed checkpoints: it puts the record of a deletion, and later removes the files. It also keeps what
+// decides about that: pins, and the policy of a job. docs/retention.md says in which order these become durable, and
+// what a crash between them leaves.
 #ifndef CAIRN_COORDINATOR_SERVER_DELETION_STORE_H_
 #define CAIRN_COORDINATOR_SERVER_DELETION_STORE_H_
 
@@ -41,11 +42,25 @@ class DeletionStore {
   // the last.
   absl::StatusOr<ChangedSteps> Delete(const std::string& job, const DeleteStep& action);
 
+  // Puts or removes a step's pin, durably. NOT_FOUND (NOT_COMMITTED): the step has no checkpoint. FAILED_PRECONDITION
+  // (ROOT_IN_USE).
+  absl::StatusOr<ChangedSteps> Pin(const std::string& job, const PinStep& action);
+
+  // Deletes, oldest first, what the policy does not keep. It goes on after one that cannot be deleted, whose choice
+  // says why. Without a policy in `action` and without one of the job, it does nothing. DATA_LOSS
+  // (RETENTION_UNREADABLE): the job's policy cannot be read, so nothing is deleted. FAILED_PRECONDITION (ROOT_IN_USE).
+  absl::StatusOr<ChangedSteps> Prune(const std::string& job, const PruneSteps& action);
+
+  // Sets the job's policy, durably.
+  absl::StatusOr<ChangedSteps> SetPolicy(const std::string& job, const SetRetention& action);
+
   // Removes the files of a deleted attempt. Nobody may read them any more. It looks once more whether the job has a
   // sound checkpoint, because one that was deleted too much must be found again: FAILED_PRECONDITION (LAST_CHECKPOINT).
   absl::Status Remove(const std::string& job, int64_t step, uint32_t attempt);
 
  private:
+  // The job's policy; an empty one if there is none.
+  absl::StatusOr<PrunePolicy> ReadPolicy(const std::string& job);
   absl::StatusOr<VerdictSummary> PutDeletion(const std::string& job, int64_t step, const AttemptRecord& attempt,
                                              int64_t remaining, const std::string& cause);
 

@@ -262,6 +262,69 @@ TEST_F(DeletionStoreTest, Remove_RootIsAnothers_RemovesNothing) {
   EXPECT_TRUE(std::filesystem::exists(Bin(1)));
 }
 
+TEST_F(DeletionStoreTest, Pin_PinnedAndUnpinned_ProtectsBetween) {
+  Commit(1);
+  Commit(2);
+  ASSERT_TRUE(store_->Pin(kJob, {1, true, "in the paper"}).ok());
+  ASSERT_TRUE(store_->Pin(kJob, {1, true, "again"}).ok());
+  EXPECT_TRUE(catalog_->ReadStep(kJob, 1).pinned);
+  EXPECT_TRUE(HasReason(Delete(1).status(), Reason::kCheckpointPinned));
+  ASSERT_TRUE(store_->Pin(kJob, {1, false, ""}).ok());
+  EXPECT_FALSE(catalog_->ReadStep(kJob, 1).pinned);
+  EXPECT_TRUE(Delete(1).ok());
+  EXPECT_TRUE(HasReason(store_->Pin(kJob, {1, true, ""}).status(), Reason::kNotCommitted)) << "it is deleted";
+}
+
+TEST_F(DeletionStoreTest, Prune_APolicyIsGiven_DeletesTheRest) {
+  for (int64_t step : {10, 20, 30, 40, 50}) Commit(step);
+  std::filesystem::remove(Bin(20));
+  Damage(Verdict(50));
+  ASSERT_TRUE(store_->Pin(kJob, {10, true, ""}).ok());
+  Commit(5);
+  const auto dry = store_->Prune(kJob, {PrunePolicy{.keep_last = 1}, /*dry_run=*/true, {}});
+  ASSERT_TRUE(dry.ok()) << dry.status();
+  EXPECT_TRUE(dry->deleted.empty());
+  EXPECT_EQ(Listed(), (std::vector<int64_t>{5, 10, 20, 30, 40}));
+  const auto pruned = store_->Prune(kJob, {PrunePolicy{.keep_last = 1}, /*dry_run=*/false, {}});
+  ASSERT_TRUE(pruned.ok()) << pruned.status();
+  EXPECT_EQ(pruned->choices, dry->choices);
+  EXPECT_EQ(Listed(), (std::vector<int64_t>{10, 20, 40})) << "20 lacks a file";
+  ASSERT_EQ(pruned->deleted.size(), 2u);
+  EXPECT_EQ(pruned->deleted[0].step, 5) << "the oldest first";
+}
+
+TEST_F(DeletionStoreTest, Prune_StepIsInUse_Stays) {
+  for (int64_t step : {10, 20, 30}) Commit(step);
+  ASSERT_TRUE(store_->Prune(kJob, {PrunePolicy{.keep_last = 1}, /*dry_run=*/false, {10}}).ok());
+  EXPECT_EQ(Listed(), (std::vector<int64_t>{10, 30}));
+}
+
+TEST_F(DeletionStoreTest, Prune_TheJobsPolicy_IsTheOneThatWasSetLast) {
+  for (int64_t step : {10, 20, 30}) Commit(step);
+  const PruneSteps by_policy;
+  ASSERT_TRUE(store_->Prune(kJob, by_policy).ok());
+  EXPECT_EQ(Listed().size(), 3u) << "it has none";
+  ASSERT_TRUE(store_->SetPolicy(kJob, {PrunePolicy{.keep_last = 1}}).ok());
+  ASSERT_TRUE(store_->SetPolicy(kJob, {PrunePolicy{.keep_last = 2}}).ok());
+  Open();
+  const auto pruned = store_->Prune(kJob, by_policy);
+  ASSERT_TRUE(pruned.ok()) << pruned.status();
+  EXPECT_EQ(pruned->policy, PrunePolicy{.keep_last = 2});
+  EXPECT_EQ(Listed(), (std::vector<int64_t>{20, 30}));
+  ASSERT_TRUE(store_->SetPolicy(kJob, {}).ok());
+  Commit(40);
+  ASSERT_TRUE(store_->Prune(kJob, by_policy).ok());
+  EXPECT_EQ(Listed().size(), 3u) << "it has none any more";
+}
+
+TEST_F(DeletionStoreTest, Prune_TheJobsPolicyCannotBeRead_DeletesNothing) {
+  for (int64_t step : {10, 20, 30}) Commit(step);
+  ASSERT_TRUE(store_->SetPolicy(kJob, {PrunePolicy{.keep_last = 1}}).ok());
+  Damage(root_ + "/" + RetentionPath(kJob));
+  EXPECT_TRUE(HasReason(store_->Prune(kJob, PruneSteps{}).status(), Reason::kRetentionUnreadable));
+  EXPECT_EQ(Listed().size(), 3u);
+}
+
 TEST_F(DeletionStoreTest, Recover_EndedBetweenRecordAndRemoval_TheFilesAreLeftovers) {
   Commit(1);
   Commit(2);

@@ -114,6 +114,9 @@ absl::Status Executor::Run(const std::string& job, const RemoveFiles& action) {
 }
 
 absl::StatusOr<ChangedSteps> Executor::Run(const std::string& job, const ChangeSteps& action) {
+  if (const auto* pin = std::get_if<PinStep>(&action.change)) return deletions_.Pin(job, *pin);
+  if (const auto* prune = std::get_if<PruneSteps>(&action.change)) return deletions_.Prune(job, *prune);
+  if (const auto* policy = std::get_if<SetRetention>(&action.change)) return deletions_.SetPolicy(job, *policy);
   return deletions_.Delete(job, std::get<DeleteStep>(action.change));
 }
 

@@ -278,7 +278,7 @@ def test_addresses_are_checked_where_they_are_given(tmp_path, address):
 
 
 def test_unknown_commands_are_mistakes():
-    for arguments in (["prune", "demo"], ["prune", "--help"], ["corpus", "eat", "--help"]):
+    for arguments in (["purge", "demo"], ["purge", "--help"], ["corpus", "eat", "--help"]):
         assert "unknown command" in command(*arguments, expect=2).stderr
     assert "did you mean 'list'?" in command("lsit", "demo", expect=2).stderr
 

@@ -112,6 +112,35 @@ def test_step_that_a_rank_waits_to_load_is_refused(tmp_path):
         assert committed(root) == [2]
 
 
+def test_policy_of_a_job_is_carried_out_after_each_commit(tmp_path):
+    root = tmp_path / "checkpoints"
+    with cairn.local.Cluster(ranks=2, root=root, **FLAGS) as cluster:
+        flags = ["--coordinator", cluster.coordinator.address, "--token-file", str(root / ".cairn/token")]
+        save(cluster, 1, 2, 3, 4)
+        assert "BAD_REQUEST" in command("prune", "demo", *flags, expect=1).stderr
+        command("pin", "demo@1", "--note", "in the paper", *flags)
+        dry = command_json("prune", "demo", "--keep-last", "2", "--dry-run", *flags)
+        assert [(entry["step"], entry["pruned"]) for entry in dry["checkpoints"]] == [
+            (1, False), (2, True), (3, False), (4, False)]
+        assert committed(root) == [1, 2, 3, 4]
+        command("retention", "demo", "--keep-last", "1", "--keep-every", "3", *flags)
+        save(cluster, 5)
+        until(lambda: committed(root) == [1, 3, 5], text="the policy")
+        assert [entry["pinned"] for entry in
+                command_json("list", "demo", "--root", str(root))["checkpoints"]] == [True, False, False]
+        command("unpin", "demo@1", *flags)
+        cluster.coordinator.kill()
+        cluster.coordinator.restart()
+        save(cluster, 6)
+        until(lambda: committed(root) == [3, 6], text="the policy after a restart")
+        command("retention", "demo", "--off", *flags)
+        save(cluster, 7, 8)
+        assert committed(root) == [3, 6, 7, 8]
+        assert load(cluster) == [(8, True)] * 2
+        command_json("prune", "demo", "--keep-last", "1", *flags)
+        assert committed(root) == [8]
+
+
 def test_coordinator_of_an_earlier_version_refuses_a_root_with_deletions(tmp_path):
     root = tmp_path / "checkpoints"
     with cairn.local.Cluster(ranks=2, root=root, **FLAGS) as cluster:

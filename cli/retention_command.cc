@@ -1,0 +1,173 @@
+#include "cli/retention_command.h"
+
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "cli/coordinator_client.h"
+#include "cli/terminal.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+#include "common/storage/checkpoint_path.h"
+
+namespace cairn::cli {
+namespace {
+
+// The coordinator answers within 8 s, if its storage does.
+constexpr absl::Duration kTimeout = absl::Seconds(20);
+
+struct Arguments {
+  std::string name;
+  int64_t keep_last = 0;
+  int64_t keep_every = 0;
+  bool dry_run = false;
+  bool off = false;
+  std::string note = "cairn pin";
+};
+
+template <typename Method, typename Request, typename Response>
+absl::Status Ask(const CommandContext& context, Method method, const Request& request, Response& response) {
+  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context));
+  return client->Call(method, request, &response, /*patience=*/absl::ZeroDuration(), kTimeout);
+}
+
+void SetPolicy(const Arguments& arguments, v1::RetentionPolicy& policy) {
+  policy.set_keep_last(arguments.keep_last);
+  policy.set_keep_every(arguments.keep_every);
+}
+
+void AddRules(Command command, const std::shared_ptr<Arguments>& arguments) {
+  command.AddOption("--keep-last", arguments->keep_last, "Keep so many of the newest sound checkpoints").Positive();
+  command.AddOption("--keep-every", arguments->keep_every, "Keep the steps that are multiples of this").Positive();
+}
+
+nlohmann::ordered_json AnswerToJson(const v1::PruneCheckpointsResponse& answer, bool dry_run) {
+  nlohmann::ordered_json json = {{"dry_run", dry_run},
+                                 {"keep_last", answer.policy().keep_last()},
+                                 {"keep_every", answer.policy().keep_every()},
+                                 {"files_left", answer.files_left()},
+                                 {"checkpoints", nlohmann::ordered_json::array()}};
+  for (const auto& choice : answer.choices()) {
+    json["checkpoints"].push_back({{"step", choice.step()}, {"pruned", choice.prune()}, {"why", choice.why()}});
+  }
+  return json;
+}
+
+absl::Status Prune(const CommandContext& context, const Arguments& arguments) {
+  CAIRN_RETURN_IF_ERROR(CheckJobName(arguments.name));
+  v1::PruneCheckpointsRequest request;
+  request.set_job(arguments.name);
+  request.set_dry_run(arguments.dry_run);
+  if (arguments.keep_last > 0 || arguments.keep_every > 0) SetPolicy(arguments, *request.mutable_policy());
+  v1::PruneCheckpointsResponse answer;
+  CAIRN_RETURN_IF_ERROR(Ask(context, &v1::CheckpointService::Stub::PruneCheckpoints, request, answer));
+  if (context.json()) {
+    std::printf("%s\n", AnswerToJson(answer, arguments.dry_run).dump(2).c_str());
+    return absl::OkStatus();
+  }
+  Table table({"STEP", arguments.dry_run ? "WOULD BE" : "", "WHY"});
+  int pruned = 0;
+  for (const auto& choice : answer.choices()) {
+    pruned += choice.prune() ? 1 : 0;
+    table.Add({absl::StrCat(choice.step()), choice.prune() ? "deleted" : "kept", choice.why()},
+              choice.prune() ? Colour::kRed : Colour::kNone);
+  }
+  table.Print(stdout);
+  std::printf("%s: %d of %d checkpoints %s deleted\n", arguments.name.c_str(), pruned, answer.choices_size(),
+              arguments.dry_run ? "would be" : "were");
+  if (answer.files_left()) std::printf("some of their files go later, when no load reads them\n");
+  return absl::OkStatus();
+}
+
+absl::Status Retention(const CommandContext& context, const Arguments& arguments) {
+  CAIRN_RETURN_IF_ERROR(CheckJobName(arguments.name));
+  const bool rules = arguments.keep_last > 0 || arguments.keep_every > 0;
+  if (rules == arguments.off) {
+    return MakeError(Reason::kBadRequest, "give --keep-last, --keep-every or both; or --off alone");
+  }
+  v1::SetRetentionRequest request;
+  request.set_job(arguments.name);
+  SetPolicy(arguments, *request.mutable_policy());
+  v1::SetRetentionResponse answer;
+  CAIRN_RETURN_IF_ERROR(Ask(context, &v1::CheckpointService::Stub::SetRetention, request, answer));
+  if (context.json()) {
+    std::printf("%s\n",
+                nlohmann::ordered_json(
+                    {{"job", arguments.name}, {"keep_last", arguments.keep_last}, {"keep_every", arguments.keep_every}})
+                    .dump(2)
+                    .c_str());
+  } else if (arguments.off) {
+    std::printf("%s: nothing is deleted by itself any more\n", arguments.name.c_str());
+  } else {
+    std::printf("%s: after each commit, what the rules do not keep is deleted\n", arguments.name.c_str());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Pin(const CommandContext& context, const Arguments& arguments, bool pinned) {
+  CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(arguments.name));
+  if (!name.step) {
+    return MakeError(Reason::kBadRequest, absl::StrCat("say which step: ", name.job, "@STEP"));
+  }
+  v1::PinCheckpointRequest request;
+  request.set_job(name.job);
+  request.set_step(*name.step);
+  request.set_pinned(pinned);
+  request.set_note(arguments.note);
+  v1::PinCheckpointResponse answer;
+  CAIRN_RETURN_IF_ERROR(Ask(context, &v1::CheckpointService::Stub::PinCheckpoint, request, answer));
+  if (context.json()) {
+    std::printf("%s\n",
+                nlohmann::ordered_json({{"job", name.job}, {"step", *name.step}, {"pinned", pinned}}).dump(2).c_str());
+  } else {
+    std::printf("%s@%lld is %s\n", name.job.c_str(), static_cast<long long>(*name.step),
+                pinned ? "pinned: nothing deletes it" : "not pinned any more");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddPruneCommand(Command app, CommandContext& context) {
+  auto arguments = std::make_shared<Arguments>();
+  Command command = app.AddCommand("prune", "Deletes the checkpoints of a job that its rules do not keep");
+  command.AddOption("JOB", arguments->name, "The job's name").Required();
+  AddRules(command, arguments);
+  command.AddFlag("--dry-run", arguments->dry_run, "Only say what would be deleted");
+  command.Footer(
+      "Examples:\n  cairn prune demo --keep-last 3 --keep-every 1000 --dry-run\n  cairn prune demo\n"
+      "A checkpoint stays if one rule wants it. Without rules those of `cairn retention` hold. The newest sound "
+      "checkpoint,\ndamaged and pinned ones, and one that is being loaded always stay.");
+  command.Action([arguments, &context] { context.exit_status = ReportError(context, Prune(context, *arguments)); });
+}
+
+void AddRetentionCommand(Command app, CommandContext& context) {
+  auto arguments = std::make_shared<Arguments>();
+  Command command = app.AddCommand("retention", "Sets which checkpoints of a job the coordinator keeps");
+  command.AddOption("JOB", arguments->name, "The job's name").Required();
+  AddRules(command, arguments);
+  command.AddFlag("--off", arguments->off, "Keep all");
+  command.Footer(
+      "Examples:\n  cairn retention demo --keep-last 3 --keep-every 1000\n  cairn retention demo --off\n"
+      "The coordinator carries it out after each commit of the job, as `cairn prune` does.");
+  command.Action([arguments, &context] { context.exit_status = ReportError(context, Retention(context, *arguments)); });
+}
+
+void AddPinCommands(Command app, CommandContext& context) {
+  for (const bool pinned : {true, false}) {
+    auto arguments = std::make_shared<Arguments>();
+    Command command = app.AddCommand(pinned ? "pin" : "unpin", pinned ? "Keeps a checkpoint from being deleted"
+                                                                      : "Lets a pinned checkpoint be deleted again");
+    command.AddOption("JOB@STEP", arguments->name, "The checkpoint").Required();
+    if (pinned) command.AddOption("--note", arguments->note, "Why, for people who look at the pin").ShowDefault();
+    command.Footer(pinned ? "Example:\n  cairn pin demo@1200 --note \"in the paper\""
+                          : "Example:\n  cairn unpin demo@1200");
+    command.Action([arguments, pinned, &context] {
+      context.exit_status = ReportError(context, Pin(context, *arguments, pinned));
+    });
+  }
+}
+
+}  // namespace cairn::cli

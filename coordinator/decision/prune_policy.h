@@ -1,0 +1,46 @@
+// Chooses which checkpoints of a job are pruned.
+#ifndef CAIRN_COORDINATOR_DECISION_PRUNE_POLICY_H_
+#define CAIRN_COORDINATOR_DECISION_PRUNE_POLICY_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace cairn {
+
+// A checkpoint stays if one of the rules wants it. A rule with 0 is not given.
+struct PrunePolicy {
+  int64_t keep_last = 0;   // so many of the newest sound ones; at least one is kept always
+  int64_t keep_every = 0;  // steps that are multiples of this
+
+  bool empty() const { return keep_last == 0 && keep_every == 0; }
+  bool operator==(const PrunePolicy&) const = default;
+};
+
+// A step that is committed or damaged.
+struct PruneCandidate {
+  int64_t step = 0;
+  bool damaged = false;  // by its records; nothing is known of its files
+  bool pinned = false;
+  bool in_use = false;  // a load wants it
+};
+
+// What becomes of a checkpoint.
+struct PruneChoice {
+  int64_t step = 0;
+  bool prune = false;
+  std::string why;  // it stays; for people
+
+  bool operator==(const PruneChoice&) const = default;
+};
+
+// Says what becomes of every candidate, in their order, which is ascending. `is_sound` says whether a committed step's
+// manifest can be read and its files stand there. It is asked only of steps for which that decides, the newest first.
+// What is not sound is never pruned, and does not count among the newest. If no step is sound, nothing is pruned.
+std::vector<PruneChoice> ChoosePruned(const std::vector<PruneCandidate>& candidates, const PrunePolicy& policy,
+                                      const std::function<bool(int64_t step)>& is_sound);
+
+}  // namespace cairn
+
+#endif  // CAIRN_COORDINATOR_DECISION_PRUNE_POLICY_H_
