@@ -9,7 +9,8 @@
 namespace cairn {
 
 // A std::vector holds its elements twice while it grows, which hundreds of megabytes cannot afford. This array takes
-// one page after the other, so it never has more than one page too many.
+// one page after the other, so it never has more than one page too many. Pages are small, because most pickles are, and
+// a directory has a great many of them.
 template <typename T>
 class PagedArray {
  public:
@@ -22,7 +23,7 @@ class PagedArray {
   const T& operator[](size_t i) const { return pages_[i / kPage][i % kPage]; }
 
  private:
-  static constexpr size_t kPage = size_t{1} << 14;
+  static constexpr size_t kPage = size_t{1} << 10;
 
   size_t size_ = 0;
   std::vector<std::unique_ptr<T[]>> pages_;

@@ -191,8 +191,9 @@ def test_damaged_huggingface_directories_are_refused(root, tmp_path):
                         "empty": "FILE_MISSING"}
 
 
-@pytest.mark.parametrize("config, tied", [({"tie_word_embeddings": True}, True), ({"tie_word_embeddings": False}, False),
-                                          ({}, False), ([], False), (None, False)])
+@pytest.mark.parametrize(("config", "tied"), [({"tie_word_embeddings": True}, True),
+                                              ({"tie_word_embeddings": False}, False), ({}, False), ([], False),
+                                              (None, False)])
 def test_a_tied_output_layer_is_known_from_the_config(root, tmp_path, config, tied):
     source = {"model.embed_tokens.weight": values((11, 4), 1), "model.norm.weight": values((4,), 2)}
     model = tmp_path / "model"
