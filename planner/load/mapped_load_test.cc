@@ -328,7 +328,8 @@ absl::StatusOr<LoadPlan> PlanInto(const Saved& saved, std::vector<TensorDescript
   layout.tensors = std::move(wanted);
   Canonicalize(layout);
   const std::string bytes = SerializeLayout(layout);
-  const RankInput input{0, "node", bytes, Digest(bytes)};
+  const std::string digest = Digest(bytes);
+  const RankInput input{0, "node", bytes, digest};
   LoadOptions options;
   auto mapping = std::make_shared<aoa::Config>();
   mapping->statements = std::move(statements);

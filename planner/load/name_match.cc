@@ -26,7 +26,7 @@ std::optional<std::string> Exchange(std::string_view name, std::string_view part
 
 class Matcher {
  public:
-  Matcher(const Manifest& source, const LayoutSet& targets) : source_(source), targets_(targets) {
+  Matcher(const Manifest& source, const LayoutSet& targets) : targets_(targets) {
     for (uint32_t i = 0; i < source.tensors.size(); ++i) stored_.emplace(source.tensors[i].name, i);
     for (const auto& [name, target] : source.aliases) {
       aliases_.emplace(name, target);
@@ -80,7 +80,6 @@ class Matcher {
   }
 
  private:
-  const Manifest& source_;
   const LayoutSet& targets_;
   absl::flat_hash_map<std::string, uint32_t> stored_;
   std::map<std::string, std::string> aliases_;

@@ -139,6 +139,19 @@ def test_what_lint_found_is_a_failure_with_its_output(tmp_path):
     assert any("a.cc:1: wrong" in file.read_text() for file in (tmp_path / "kept").iterdir())
 
 
+def test_each_test_that_does_not_build_is_a_failure(tmp_path):
+    def built(label, success, size="SMALL"):
+        configured = {"testSize": size} if size else {}
+        return [{"id": {"targetConfigured": {"label": label}}, "configured": configured},
+                {"id": {"targetCompleted": {"label": label}}, "completed": {"success": True} if success else {}}]
+
+    events = [*built("//a", True), result(tmp_path, "//a", GOOD), summary("//a", "PASSED"), *built("//b", False),
+              *built("//c", False), *built("//a:library", False, size=None)]
+    line, told = count(tmp_path, events, bazel_status=1)
+    assert line == "2 passed, 2 failed"
+    assert [entry for entry in told if "DID_NOT_BUILD" in entry] == told, told
+
+
 def test_only_the_suites_that_are_named_are_expected(tmp_path):
     (tmp_path / "fuzz.xml").write_text(JUNIT.format(GOOD + GOOD))
     (tmp_path / "fuzz.status").write_text("0")
