@@ -120,9 +120,9 @@ def torch_value(archive: bytes, name: str) -> bytes:
       Error: BAD_FOREIGN_FILE, UNSUPPORTED or MEMORY_LIMIT, with the name.
     """
     text, size = ctypes.c_void_p(), ctypes.c_int64()
-    done = _LIBRARY.cairn_torch_value(archive, len(archive), name.encode(), ctypes.byref(text), ctypes.byref(size))
+    done = LIBRARY.cairn_torch_value(archive, len(archive), name.encode(), ctypes.byref(text), ctypes.byref(size))
     result = ctypes.string_at(text.value, size.value) if text.value else b"MEMORY_LIMIT: no memory for a value"
-    _LIBRARY.cairn_free_text(text)
+    LIBRARY.cairn_free_text(text)
     if done == 1:
         return result
     reason, message = result.decode(errors="replace").split(": ", 1)
