@@ -105,6 +105,9 @@ class CoreUnderTest::Core {
     job_->OnRemoved(remove.step, remove.ticket, absl::OkStatus(), moment);
   }
   void Give(const PlanLoad&, const Moment&) {}
+  void Give(const ChangeSteps& change, const Moment& moment) {
+    job_->OnStepsChanged(change.ticket, ChangedSteps(), moment);
+  }
 
   Decisions decisions_;
   Job* job_ = nullptr;

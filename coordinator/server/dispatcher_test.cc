@@ -91,8 +91,10 @@ class DispatcherTest : public testing::Test {
     catalog_ = std::make_unique<Catalog>(*storage_);
     attempts_ = std::make_unique<AttemptStore>(*storage_, *catalog_, Clock::Real());
     plans_ = std::make_unique<PlanStore>(*storage_, layouts_, SaveOptions());
-    executor_ =
-        std::make_unique<Executor>(*catalog_, *attempts_, *plans_, *TransferSecret::Load(*storage_), Clock::Real());
+    deletions_ =
+        std::make_unique<DeletionStore>(*storage_, *catalog_, Clock::Real(), DeletionStore::Root{nullptr, nullptr});
+    executor_ = std::make_unique<Executor>(*catalog_, *attempts_, *deletions_, *plans_,
+                                           *TransferSecret::Load(*storage_), Clock::Real());
     dispatcher_ = std::make_unique<Dispatcher>(DecisionOptions(), *executor_, layouts_, Clock::Real(), 2);
     service_ = std::make_unique<Service>(*dispatcher_);
     grpc::ServerBuilder builder;
@@ -114,6 +116,7 @@ class DispatcherTest : public testing::Test {
   LayoutStore layouts_{1 << 20};
   std::unique_ptr<Catalog> catalog_;
   std::unique_ptr<AttemptStore> attempts_;
+  std::unique_ptr<DeletionStore> deletions_;
   std::unique_ptr<PlanStore> plans_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<Dispatcher> dispatcher_;
