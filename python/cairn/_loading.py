@@ -15,6 +15,8 @@ from cairn._results import DeviceReport, LoadReport
 
 # What the job says about a load that was given up comes within a second, unless the coordinator is away.
 _VERDICT_PATIENCE = 3.0
+# After Ctrl-C it is waited for too, but not as long: a call of another rank that comes meanwhile would meet this one.
+_INTERRUPTED_PATIENCE = 1.0
 # A device that has not given the bytes by then is stalled.
 _LEND_SECONDS = 600.0
 
@@ -134,7 +136,7 @@ def _give_up(agent: _agent.Agent, end: _wire.Message, error: BaseException) -> E
     """
     end.error.CopyFrom(_wire.status_from_error(error))
     try:
-        agent.call("EndLoad", end, _VERDICT_PATIENCE if isinstance(error, Error) else 0.0)
+        agent.call("EndLoad", end, _VERDICT_PATIENCE if isinstance(error, Error) else _INTERRUPTED_PATIENCE)
     except Error as told:
         if not isinstance(error, Error) or told.reason in ("AGENT_UNREACHABLE", "NOT_REGISTERED", "STALE_INCARNATION"):
             return None
