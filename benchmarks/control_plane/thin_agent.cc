@@ -73,7 +73,7 @@ void ThinAgent::Launch(Method method, const std::shared_ptr<CallType>& call, abs
   traffic.up_bytes += call->request.ByteSizeLong() + kFrameBytes;
   auto on_answer = [this, call, &traffic, done](const grpc::Status& answer) {
     if (answer.ok() && options_.answered) options_.answered(SteadyNow() - call->begun);
-    around_.loop.Post([this, call, &traffic, done, answer] {
+    around_.Post([this, call, &traffic, done, answer] {
       --around_.calls;
       if (waiting_ == &call->context) waiting_ = nullptr;
       if (stopped_) return;
@@ -109,9 +109,8 @@ void ThinAgent::Leave() {
   *call->request.mutable_agent() = Identity();
   PrepareCall(call->context, kChunkTimeout, token_);
   ++around_.calls;
-  stub_->async()->UnregisterAgent(&call->context, &call->request, &call->response, [this, call](const grpc::Status&) {
-    around_.loop.Post([this] { --around_.calls; });
-  });
+  stub_->async()->UnregisterAgent(&call->context, &call->request, &call->response,
+                                  [this, call](const grpc::Status&) { around_.Post([this] { --around_.calls; }); });
 }
 
 v1::AgentIdentity ThinAgent::Identity() const {
@@ -240,7 +239,7 @@ void ThinAgent::OnFailed(const absl::Status& status) {
 
 void ThinAgent::Pause(absl::Duration delay) {
   pausing_ = true;
-  around_.loop.After(delay, [this, pause = ++pauses_] {
+  around_.After(delay, [this, pause = ++pauses_] {
     if (!pausing_ || pause != pauses_) return;
     pausing_ = false;
     Next();
@@ -253,7 +252,7 @@ void ThinAgent::Changed() {
     waiting_->TryCancel();
   } else if (pausing_) {
     pausing_ = false;
-    around_.loop.Post([this] { Next(); });
+    around_.Post([this] { Next(); });
   }
 }
 
@@ -262,7 +261,7 @@ bool ThinAgent::ComeAgain(const absl::Status& status, void (ThinAgent::*call)())
   if (!delay) return false;
   ++around_.counters.errors["sent away for a while"];
   const double part = std::uniform_real_distribution<double>(0.8, 1.2)(random_);
-  around_.loop.After(*delay * part, [this, call] {
+  around_.After(*delay * part, [this, call] {
     if (!stopped_) (this->*call)();
   });
   return true;

@@ -65,6 +65,10 @@ struct AgentCounters {
 
 // What all agents of a process share. Outlives them.
 struct AgentSurroundings {
+  // As those of the loop, for the owner of these agents.
+  void Post(std::function<void()> task) { loop.Post(this, std::move(task)); }
+  void After(absl::Duration delay, std::function<void()> task) { loop.After(this, delay, std::move(task)); }
+
   EventLoop& loop;
   std::string address;
   // Null for a server without storage: then no file is looked at or made.
