@@ -172,6 +172,7 @@ void ThinAgent::Synchronize() {
   v1::SynchronizeAgentRequest& request = call->request;
   *request.mutable_agent() = Identity();
   request.set_known_revision(options_.answered ? 0 : revision_);
+  if (std::exchange(upload_ended_, false)) uploading_ = false;  // see Session::BuildRequest
   request.set_sequence(++sequence_);
   v1::AgentState& state = *request.mutable_state();
   state.mutable_trainer()->set_attached(true);
@@ -291,7 +292,7 @@ void ThinAgent::OnPutLayout(Call<v1::PutLayoutRequest, v1::PutLayoutResponse>& c
     return PutLayout();
   }
   // If it failed, the coordinator asks again.
-  uploading_ = false;
+  upload_ended_ = true;
   if (received != options_.layout.size()) return;
   ++around_.counters.layouts_uploaded;
   around_.reached(Milestone::kUploaded, options_.rank);
@@ -354,7 +355,9 @@ void ThinAgent::Obey(const v1::SynchronizeAgentResponse& response) {
   current_plan_ = response.current_plan_digest();
   current_plan_checks_ = response.check_replicas();
   for (const std::string& digest : response.wanted_layouts()) {
-    if (digest != layout_digest_ || std::exchange(uploading_, true)) continue;
+    if (digest != layout_digest_) continue;
+    if (upload_ended_) revision_ = 0;
+    if (std::exchange(uploading_, true)) continue;
     uploaded_bytes_ = 0;
     PutLayout();
   }

@@ -199,6 +199,7 @@ class ThinAgent {
   absl::Time heard_ = absl::InfinitePast();
 
   bool uploading_ = false;
+  bool upload_ended_ = false;  // since the last request was sent
   uint64_t uploaded_bytes_ = 0;
   std::string wanted_plan_;  // being fetched; empty if none
   std::string incoming_;     // its bytes so far
