@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import weakref
 from typing import Any, SupportsIndex
 
 from cairn._mapping import Mapping
 from cairn._results import LoadReport
 from cairn.client import Client, Saving
+from cairn.torch._blocks import Blocks
 from cairn.torch._flatten import flatten, is_dcp_directory
+
+_blocks: weakref.WeakKeyDictionary[Client, Blocks] = weakref.WeakKeyDictionary()
 
 
 def prepare(client: Client, state_dict: dict[str, Any], timeout: float = 600) -> int:
@@ -24,7 +28,7 @@ def prepare(client: Client, state_dict: dict[str, Any], timeout: float = 600) ->
     Raises:
       Error: as save() of what the state dict holds, and as Client.prepare.
     """
-    return client.prepare(flatten(state_dict).state, timeout)
+    return client.prepare(flatten(state_dict, blocks=_blocks_of(client)).state, timeout)
 
 
 def save(client: Client, step: SupportsIndex, state_dict: dict[str, Any], timeout: float = 60, *,
@@ -49,9 +53,14 @@ def save(client: Client, step: SupportsIndex, state_dict: dict[str, Any], timeou
         not what its placements say), BAD_DTYPE, UNSUPPORTED (sparse and quantized tensors, ShardedTensor, tuples with
         tensors); and as Client.save.
     """
-    flat = flatten(state_dict)
+    flat = flatten(state_dict, blocks=_blocks_of(client))
     flat.copies.from_devices()
     return client.save(step, flat.state, timeout, allow_dropped_names=allow_dropped_names)
+
+
+def _blocks_of(client: Client) -> Blocks:
+    """Returns what is remembered of the client's last save."""
+    return _blocks.setdefault(client, Blocks())
 
 
 def load(client: Client, state_dict: dict[str, Any], step: SupportsIndex | None = None,
