@@ -6,6 +6,7 @@ import os
 import weakref
 from typing import Any, SupportsIndex
 
+from cairn._errors import Error
 from cairn._mapping import Mapping
 from cairn._results import LoadReport
 from cairn.client import Client, Saving
@@ -83,6 +84,25 @@ def load(client: Client, state_dict: dict[str, Any], step: SupportsIndex | None 
         those on devices and other values are as they were.
     """
     flat = flatten(state_dict, as_dcp=source is not None and is_dcp_directory(source))
-    report = client.load(flat.state, step, mapping, strict, source=source, fallback=fallback, timeout=timeout)
+    try:
+        report = client.load(flat.state, step, mapping, strict, source=source, fallback=fallback, timeout=timeout)
+    except Error as error:
+        if error.reason in ("MISSING_NAMES", "UNEXPECTED_NAMES"):
+            _advise(error, state_dict)
+        raise
     flat.put(report.objects)
     return report
+
+
+def _advise(error: Error, state_dict: dict[str, Any], path: str = "") -> None:
+    """Says what to do if the names that the state lacks are those of an optimizer that has done no step."""
+    for key, value in state_dict.items():
+        name = f"{path}.{key}" if path else str(key)
+        if not isinstance(value, dict):
+            continue
+        if value.keys() == {"state", "param_groups"} and not value["state"]:
+            error.metadata["next"] = (
+                f"{name!r} is the state of an optimizer that has done no step, so it has no tensors to fill: take it from "
+                "torch's get_optimizer_state_dict, or give the optimizer itself to cairn.torch.CheckpointManager.")
+            return
+        _advise(error, value, name)

@@ -120,20 +120,35 @@ class CheckpointManager:
           Error: the program's own mistakes (BAD_REQUEST, BAD_NAME, NAME_COLLISION, NAMES_DROPPED, SHARD_OVERLAP ...),
             and STALE_INCARNATION: another trainer has taken this one's rank.
         """
-        if self._closed:
-            raise Error("BAD_REQUEST", "this CheckpointManager was closed", {"job": self._client.job})
-        self._tell()
+        self._begin_call()
         self._client.report_step(step)
         number = step.__index__()
         saving = None
         if self._client.save_requested() == number or self._schedule.step_is_due(number):
-            saving = self._save(number, state, metrics)
+            saving = self._begin_save(number, state, metrics)
         elif self._client.rank == 0 and self._schedule.time_is_due():
             self._schedule.restart()
             self._ask()
         if self._termination.asked and not self.should_stop:
             self._terminate(saving)
         return saving
+
+    def save(self, step: SupportsIndex, state: State, metrics: Mapping[str, float] | None = None) -> Saving | None:
+        """Saves whether or not it is due. Every rank must call it for the same step. Arguments and errors as step()."""
+        self._begin_call()
+        return self._begin_save(step.__index__(), state, metrics)
+
+    def wait(self, timeout: float = 600) -> None:
+        """Waits for the saves that are under way, and tells how they ended.
+
+        Raises:
+          Error: TIMED_OUT (one goes on), BAD_REQUEST (the timeout is no number of seconds).
+        """
+        self._join(_timeouts.seconds(timeout, "wait"))
+        self._tell()
+        if any(thread.is_alive() for thread in self._waiting):
+            raise Error("TIMED_OUT", f"a save of {self._client.job} has not ended within {timeout:g} s; it goes on",
+                        {"job": self._client.job, "outcome": "unknown"})
 
     def restore_or_initialize(self, state: dict[str, Any], *, strict: bool = True, mapping: Any = None,
                               source: Any = None, timeout: float = 1800) -> int | None:
@@ -178,23 +193,20 @@ class CheckpointManager:
           Error: that of the newest save, if it failed, because no step() can tell it any more; TIMED_OUT (it has not
             ended in time and goes on); BAD_REQUEST (the timeout is no number of seconds).
         """
-        deadline = time.monotonic() + _timeouts.seconds(timeout, "close")
+        seconds = _timeouts.seconds(timeout, "close")
         if self._closed:
             return
         self._closed = True
         if self._request is not None:
             self._request.stop()
-        for thread in self._waiting:
-            thread.join(max(deadline - time.monotonic(), 0.0))
+        self._join(seconds)
         newest = max(self._ended, key=lambda ended: ended[0], default=None)
-        late = any(thread.is_alive() for thread in self._waiting)
-        self._tell()
-        if self._termination.asked:
-            self._termination.end_process()
-        self._termination.stop()
-        if late:
-            raise Error("TIMED_OUT", f"a save of {self._client.job} has not ended within {timeout:g} s; it goes on",
-                        {"job": self._client.job, "outcome": "unknown"})
+        try:
+            self.wait(0.0)
+        finally:
+            if self._termination.asked:
+                self._termination.end_process()
+            self._termination.stop()
         if newest is not None and isinstance(newest[1], Error):
             raise newest[1]
 
@@ -212,7 +224,17 @@ class CheckpointManager:
 
     # Saves.
 
-    def _save(self, step: int, state: State, metrics: Mapping[str, float] | None) -> Saving | None:
+    def _begin_call(self) -> None:
+        if self._closed:
+            raise Error("BAD_REQUEST", "this CheckpointManager was closed", {"job": self._client.job})
+        self._tell()
+
+    def _join(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        for thread in self._waiting:
+            thread.join(max(deadline - time.monotonic(), 0.0))
+
+    def _begin_save(self, step: int, state: State, metrics: Mapping[str, float] | None) -> Saving | None:
         self._schedule.restart()
         given: Any = state() if callable(state) and not is_stateful(state) else state
         gathered = Gathered(given)
@@ -263,9 +285,7 @@ class CheckpointManager:
                 self._request = _Request(self._client, "SIGTERM", follow=True)
             if self._request.alive():
                 return
-        deadline = time.monotonic() + _LAST_SAVE_SECONDS
-        for thread in self._waiting:
-            thread.join(max(deadline - time.monotonic(), 0.0))
+        self._join(_LAST_SAVE_SECONDS)
         self._tell()
         self.should_stop = True
         self._termination.end_process()

@@ -81,7 +81,7 @@ class Gathered:
             return Whole(PerRank(None if self._to_load else target.state_dict()))
         if self._to_load and isinstance(value, torch.optim.Optimizer) and _make_state(value):
             self._made.append(value)
-        self._restore.append(lambda: value.load_state_dict(result[key]))
+        self._restore.append(_load(value, result, key))
         return value.state_dict()
 
 
@@ -89,6 +89,12 @@ def _give_back(container: dict[str, Any], key: str, result: dict[str, Any]) -> C
     def put() -> None:
         container[key] = result[key]
     return put
+
+
+def _load(target: Any, result: dict[str, Any], key: str) -> Callable[[], None]:
+    def load() -> None:
+        target.load_state_dict(result[key])
+    return load
 
 
 def _holds_stateful(value: Any, depth: int) -> bool:
