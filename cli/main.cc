@@ -9,6 +9,7 @@
 #include "cli/delete_command.h"
 #include "cli/down_command.h"
 #include "cli/export_command.h"
+#include "cli/import_command.h"
 #include "cli/list_command.h"
 #include "cli/plan_command.h"
 #include "cli/repair_command.h"
@@ -58,6 +59,7 @@ int main(int argc, char** argv) {
   AddRetentionCommand(app, context);
   AddPinCommands(app, context);
   AddExportCommand(app, context);
+  AddImportCommand(app, context);
   AddPlanCommand(app, context);
   AddAoaCommand(app, context);
   AddCorpusCommand(app, context);
