@@ -1,4 +1,3 @@
-// `cairn import`: what another program wrote, as a committed checkpoint.
 #ifndef CAIRN_CLI_IMPORT_COMMAND_H_
 #define CAIRN_CLI_IMPORT_COMMAND_H_
 
@@ -6,6 +5,7 @@
 
 namespace cairn::cli {
 
+// Declares `cairn import`, which makes a checkpoint of what another library wrote.
 void AddImportCommand(Command app, CommandContext& context);
 
 }  // namespace cairn::cli

@@ -7,6 +7,7 @@
 #include "cli/command.h"
 #include "cli/corpus_command.h"
 #include "cli/delete_command.h"
+#include "cli/diff_command.h"
 #include "cli/down_command.h"
 #include "cli/export_command.h"
 #include "cli/import_command.h"
@@ -58,6 +59,7 @@ int main(int argc, char** argv) {
   AddPruneCommand(app, context);
   AddRetentionCommand(app, context);
   AddPinCommands(app, context);
+  AddDiffCommand(app, context);
   AddExportCommand(app, context);
   AddImportCommand(app, context);
   AddPlanCommand(app, context);
