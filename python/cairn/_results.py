@@ -73,6 +73,24 @@ class DeviceReport:
 
 
 @dataclasses.dataclass(frozen=True)
+class StagingReport:
+    """How a save was staged.
+
+    Attributes:
+      path: the slowest way that some of this rank's arrays took: that of DeviceReport, or "host" if it has no arrays on
+        GPUs.
+      blocked_seconds: for which save() kept its caller.
+      pinned_bytes: of the host's memory that the client keeps pinned.
+      fallback: why `path` is not "pinned-slab"; "" if it is, or is "host".
+    """
+
+    path: str
+    blocked_seconds: float
+    pinned_bytes: int
+    fallback: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
 class LoadReport:
     """What a load or a reshard did.
 

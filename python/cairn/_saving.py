@@ -8,7 +8,7 @@ from typing import Any
 
 from cairn import _agent, _device, _layout, _memory, _replicas, _session, _staging, _timeouts, _wire
 from cairn._errors import Error
-from cairn._results import Checkpoint, DeviceReport
+from cairn._results import Checkpoint, DeviceReport, StagingReport
 
 # An agent itself ends an attempt and says who was late. The client gives up only if the agent does not.
 _TIMEOUT_GRACE = 5.0
@@ -75,7 +75,7 @@ class Saver:
             try:
                 report = self.stage(declared, begun)
                 self._commit(declared, begun, agent, started)
-                return Saving(self, step, begun.save, agent, holder, report)
+                return Saving(self, step, begun.save, agent, holder, report, time.monotonic() - started)
             except _session.Restarted:
                 pass
             except BaseException as error:
@@ -207,12 +207,16 @@ class Saving:
     Attributes:
       step: the step that is saved.
       device: how arrays on GPUs were copied; None if this rank had none to copy.
+      staging: the way of all arrays, and for how long save() kept its caller.
     """
 
     def __init__(self, saver: Saver, step: int, number: int, agent: int, holder: object,
-                 device: DeviceReport | None) -> None:
+                 device: DeviceReport | None, blocked_seconds: float) -> None:
         self.step = step
         self.device = device
+        self.staging = StagingReport("host", blocked_seconds, 0)
+        if device is not None:
+            self.staging = StagingReport(device.path, blocked_seconds, device.pinned_bytes, device.fallback)
         self._saver = saver
         self._number = number
         self._agent = agent  # the incarnation that holds it
