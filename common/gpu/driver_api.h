@@ -26,7 +26,7 @@ inline constexpr Result kIllegalAddress = 700;
 inline constexpr Result kHostMemoryAlreadyRegistered = 712;
 inline constexpr Result kHostMemoryNotRegistered = 713;
 inline constexpr Result kNotSupported = 801;
-inline constexpr Result kStreamCaptureUnsupported = 900;
+inline constexpr Result kStreamCaptureImplicit = 906;  // asked of the default stream while another one captures
 inline constexpr Result kUnknown = 999;
 
 using Device = int;

@@ -61,7 +61,7 @@ static_assert(kInvalidContext == CUDA_ERROR_INVALID_CONTEXT);
 static_assert(kInvalidHandle == CUDA_ERROR_INVALID_HANDLE);
 static_assert(kInvalidPtx == CUDA_ERROR_INVALID_PTX);
 static_assert(kNotFound == CUDA_ERROR_NOT_FOUND);
-static_assert(kStreamCaptureUnsupported == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+static_assert(kStreamCaptureImplicit == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
 static_assert(kCaptureNone == CU_STREAM_CAPTURE_STATUS_NONE);
 static_assert(kDeviceComputeMajor == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
 static_assert(kDeviceComputeMinor == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);

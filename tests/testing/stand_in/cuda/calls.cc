@@ -24,10 +24,13 @@ using cuda::Result;
 using cuda::Stream;
 
 // Plays the copy engine in a stream's thread.
-void Engine(int64_t bytes) {
+void Engine(int64_t bytes, bool to_host) {
   State& state = TheState();
   std::unique_lock lock(state.mutex);
-  state.changed.wait(lock, [&] { return state.settings.engine_stopped == 0; });
+  state.changed.wait(lock, [&] {
+    const int64_t stopped = state.settings.engine_stopped;
+    return stopped == 0 || (stopped == 2 && !to_host);
+  });
   int64_t wait_us = state.settings.copy_delay_us;
   if (state.settings.bytes_per_second > 0) wait_us += bytes * 1'000'000 / state.settings.bytes_per_second;
   lock.unlock();
@@ -47,7 +50,7 @@ Result CopyRows(const Side& target, size_t target_pitch, const Side& source, siz
   const std::shared_ptr<Queue> queue = state.FindStream(stream);
   if (queue == nullptr) return cuda::kInvalidHandle;
   const int64_t ticket = AddWork(state, queue, [=] {
-    Engine(static_cast<int64_t>(width * height));
+    Engine(static_cast<int64_t>(width * height), std::strcmp(count, "bytes_to_host") == 0);
     for (size_t row = 0; row < height; ++row) {
       std::memcpy(target.bytes + row * target_pitch, source.bytes + row * source_pitch, width);
     }
@@ -103,7 +106,7 @@ Result cuGetErrorName(Result result, const char** name) {
       {kHostMemoryAlreadyRegistered, "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED"},
       {kHostMemoryNotRegistered, "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED"},
       {kNotSupported, "CUDA_ERROR_NOT_SUPPORTED"},
-      {kStreamCaptureUnsupported, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"},
+      {kStreamCaptureImplicit, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"},
       {kUnknown, "CUDA_ERROR_UNKNOWN"},
   };
   for (const auto& [code, text] : kNames) {
@@ -385,6 +388,8 @@ Result cuStreamIsCapturing(Stream stream, int* status) {
   CAIRN_ENTER(true);
   const std::lock_guard lock(TheState().mutex);
   if (TheState().FindStream(stream) == nullptr) return kInvalidHandle;
+  const bool is_default = reinterpret_cast<uintptr_t>(stream) <= kStreamLegacy;
+  if (is_default && TheState().settings.capturing != 0) return kStreamCaptureImplicit;
   *status = static_cast<int>(TheState().settings.capturing);
   return kSuccess;
 }
