@@ -105,6 +105,7 @@ enum class Reason {
   kInterrupted,
   kDeviceError,
   kDeviceStalled,
+  kTornSnapshot,
   kInternal,
   // Mappings (AOA).
   kMappingSyntax,

@@ -12,7 +12,8 @@ extern "C" {
 //   pinnable_bytes     host memory that may be registered or allocated at one time (1 GiB)
 //   bytes_per_second   speed of a copy; 0: as fast as the host copies (0)
 //   copy_delay_us      time before each copy (0)
-//   engine_stopped     1: copies that are queued do not begin until it is 0 again (0)
+//   engine_stopped     1: copies that are queued do not begin until it is 0 again; 2: only those to the host (0)
+//   capturing          1: every stream says that it records a graph (0)
 //   broken             a result that every call returns from then on, as after a fault of a kernel (0)
 int64_t cairn_stand_in_set(const char* name, int64_t value);
 
@@ -24,7 +25,7 @@ void cairn_stand_in_hang(const char* function);
 
 // Returns how often a function was called, or one of:
 //   bytes_to_host, bytes_to_device   copied so far
-//   registered_bytes, allocated_host_bytes, used_device_bytes, contexts, streams, events   that there are now
+//   registered_bytes, allocated_host_bytes, used_device_bytes, contexts, streams, events, modules   that there are now
 //   hanging                          calls that block now
 int64_t cairn_stand_in_count(const char* name);
 
