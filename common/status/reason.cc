@@ -223,6 +223,9 @@ constexpr ReasonInfo kTable[] = {
      "Save again, with a larger timeout if the GPU is busy; if it goes on, look at the GPU with nvidia-smi and restart "
      "the "
      "trainer."},
+    {Reason::kNcclUnavailable, "NCCL_UNAVAILABLE", absl::StatusCode::kFailedPrecondition,
+     "An agent has --nccl=require, and the bytes of an operation cannot go over NCCL.",
+     "Mend what the message says, or give the agents --nccl=auto."},
     {Reason::kInternal, "INTERNAL", absl::StatusCode::kInternal, "A bug in Cairn.", "Report it with the log."},
     {Reason::kMappingSyntax, "MAPPING_SYNTAX", absl::StatusCode::kInvalidArgument,
      "A mapping statement cannot be parsed.", "Correct the statement at the position named."},

@@ -105,6 +105,7 @@ enum class Reason {
   kInterrupted,
   kDeviceError,
   kDeviceStalled,
+  kNcclUnavailable,
   kInternal,
   // Mappings (AOA).
   kMappingSyntax,
