@@ -454,5 +454,21 @@ Result cuEventSynchronize(Event event) {
   return kSuccess;
 }
 
+bool cairn_stand_in_enqueue(void* stream, void (*work)(void*), void* argument) {
+  const std::lock_guard lock(TheState().mutex);
+  const std::shared_ptr<Queue> queue = TheState().FindStream(static_cast<Stream>(stream));
+  if (queue == nullptr) return false;
+  AddWork(TheState(), queue, [work, argument] { work(argument); });
+  return true;
+}
+
+void* cairn_stand_in_reach(const void* address, uint64_t bytes) {
+  Side side;
+  if (OnDevice(reinterpret_cast<DevicePointer>(address), bytes, &side)) return side.bytes;
+  return IsPinned(address, bytes) ? Bytes(address) : nullptr;
+}
+
+int64_t cairn_stand_in_current_device() { return current.empty() ? -1 : DeviceOf(current.back()); }
+
 }  // extern "C"
 // NOLINTEND(readability-identifier-naming)
