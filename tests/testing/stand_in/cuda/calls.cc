@@ -468,7 +468,7 @@ void* cairn_stand_in_reach(const void* address, uint64_t bytes) {
   return IsPinned(address, bytes) ? Bytes(address) : nullptr;
 }
 
-int64_t cairn_stand_in_current_device() { return current.empty() ? -1 : DeviceOf(current.back()); }
+int64_t cairn_stand_in_current_device() { return Current().empty() ? -1 : DeviceOf(Current().back()); }
 
 }  // extern "C"
 // NOLINTEND(readability-identifier-naming)
