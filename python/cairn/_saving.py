@@ -117,8 +117,9 @@ class Saver:
                 pass
             except BaseException as error:
                 if isinstance(error, Error) and error.reason == "DEVICE_STALLED":
-                    self._hanging = begun.save
                     error.metadata.update(self._about(step))
+                if self._devices.busy():  # what is copied still goes to the slab
+                    self._hanging = begun.save
                     raise
                 unreachable = isinstance(error, Error) and error.reason == "AGENT_UNREACHABLE"
                 if not unreachable or not self._session.restarted_since(agent):
