@@ -225,8 +225,8 @@ constexpr ReasonInfo kTable[] = {
      "trainer."},
     {Reason::kTornSnapshot, "TORN_SNAPSHOT", absl::StatusCode::kAborted,
      "A tensor changed on the GPU while an overlapped save still copied it; nothing was committed.",
-     "Call saving.before_update() ahead of whatever changes the tensor outside of its optimizer's step, or save without "
-     "overlap."},
+     "Call saving.before_update() ahead of whatever changes the tensor outside of its optimizer's step, or save "
+     "without overlap."},
     {Reason::kInternal, "INTERNAL", absl::StatusCode::kInternal, "A bug in Cairn.", "Report it with the log."},
     {Reason::kMappingSyntax, "MAPPING_SYNTAX", absl::StatusCode::kInvalidArgument,
      "A mapping statement cannot be parsed.", "Correct the statement at the position named."},

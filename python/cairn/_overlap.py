@@ -1,4 +1,4 @@
-"""Overlapped saves: which arrays may be copied while the trainer goes on, and what makes their updates wait for that."""
+"""Overlapped saves: which arrays may be copied while the trainer goes on, and what makes their updates wait."""
 
 from __future__ import annotations
 

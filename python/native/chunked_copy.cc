@@ -106,8 +106,7 @@ void ChunkedCopy::Serve(const std::vector<OverlapState::Streams>& guards) {
     for (const OverlapState::Streams& streams : guards) {
       const auto named = streams.find(ordinal);
       const uint64_t stream = named == streams.end() ? 0 : named->second;
-      Require(driver_,
-              driver_.call().stream_wait_event(reinterpret_cast<cuda::Stream>(stream), lane.end->event(), 0),
+      Require(driver_, driver_.call().stream_wait_event(reinterpret_cast<cuda::Stream>(stream), lane.end->event(), 0),
               "cuStreamWaitEvent");
     }
   }

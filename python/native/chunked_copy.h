@@ -38,8 +38,8 @@ class ChunkedCopy {
   struct Lane {
     const DeviceContext* device = nullptr;
     std::vector<Piece> pieces;
-    size_t next = 0;      // piece
-    int64_t taken = 0;    // bytes of it
+    size_t next = 0;    // piece
+    int64_t taken = 0;  // bytes of it
     // Of the chunks that are enqueued: the older one is `first`.
     std::array<std::unique_ptr<DeviceEvent>, 2> events;
     size_t first = 0;

@@ -46,8 +46,7 @@ std::optional<int> DeviceCore::OrdinalOf(uint64_t address) const {
     return std::nullopt;
   }
   Require(driver, result, "cuPointerGetAttribute");
-  Require(driver, call.pointer_get_attribute(&ordinal, cuda::kPointerDeviceOrdinal, address),
-          "cuPointerGetAttribute");
+  Require(driver, call.pointer_get_attribute(&ordinal, cuda::kPointerDeviceOrdinal, address), "cuPointerGetAttribute");
   return ordinal;
 }
 
@@ -156,7 +155,7 @@ bool DeviceCore::CopyStraight(const DeviceCopy& copy, cuda::Stream stream, Devic
 }
 
 void DeviceCore::CopyThroughRing(const std::vector<StagedCopy>& copies, const std::vector<size_t>& indices,
-                     const DeviceContext& device, int64_t threads, DeviceOutcome& outcome) {
+                                 const DeviceContext& device, int64_t threads, DeviceOutcome& outcome) {
   const CurrentContext current(driver, device);
   ring.Make();
   RingRun run(driver, device, ring, copies.front().copy.to_host, [&](RingRun::Batch& batch) {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "common/base/crc32c.h"
-#include "python/native/device_memory.h"
+#include "tests/testing/stand_in/cuda/device_memory.h"
 #include "tests/testing/stand_in/cuda/loaded.h"
 
 namespace cairn {

@@ -339,6 +339,6 @@ def test_covered_memory_is_that_of_its_spans():
     def array(address, size):
         return _device_array.DeviceArray(address, (size,), (1,), numpy.dtype("u1"), 0, None)
 
-    for address, size, inside in [(100, 210, True), (99, 5, False), (309, 2, False), (400, 100, True), (400, 101, False),
-                                  (350, 10, False), (250, 60, True)]:
+    for address, size, inside in [(100, 210, True), (99, 5, False), (309, 2, False), (400, 100, True),
+                                  (400, 101, False), (350, 10, False), (250, 60, True)]:
         assert covered.holds(array(address, size)) == inside, (address, size)

@@ -159,11 +159,20 @@ Result cuDeviceGetAttribute(int* value, int attribute, Device device) {
   const std::lock_guard lock(TheState().mutex);
   if (device < 0 || device >= TheState().settings.devices) return kInvalidDevice;
   switch (attribute) {
-    case kDeviceComputeMajor: *value = 9; return kSuccess;
-    case kDeviceComputeMinor: *value = 0; return kSuccess;
-    case kDeviceHandleTypePosix: *value = 1; return kSuccess;
-    case kDeviceHandleTypeFabric: *value = 0; return kSuccess;
-    default: return kInvalidValue;
+    case kDeviceComputeMajor:
+      *value = 9;
+      return kSuccess;
+    case kDeviceComputeMinor:
+      *value = 0;
+      return kSuccess;
+    case kDeviceHandleTypePosix:
+      *value = 1;
+      return kSuccess;
+    case kDeviceHandleTypeFabric:
+      *value = 0;
+      return kSuccess;
+    default:
+      return kInvalidValue;
   }
 }
 
@@ -300,6 +309,11 @@ Result cuPointerGetAttribute(void* data, int attribute, DevicePointer address) {
   size_t offset = 0;
   const Allocation* found = TheState().Find(address, 1, &offset);
   int value = 0;
+  if (found != nullptr && attribute == kPointerAllowedHandleTypes) {
+    const unsigned long long none = 0;
+    std::memcpy(data, &none, sizeof none);
+    return kSuccess;
+  }
   if (found != nullptr) {
     value = attribute == kPointerMemoryType ? kMemoryTypeDevice : found->device;
   } else if (TheState().IsPinned(static_cast<uintptr_t>(address), 1)) {
