@@ -395,7 +395,12 @@ class RandomTimingTest : public OverlappedStagingTest {
 
 TEST_F(RandomTimingTest, Overlap_WithTheGuard_IsNeverTorn) { EXPECT_EQ(Run(true, 1), 0); }
 
-TEST_F(RandomTimingTest, Overlap_WithoutTheGuard_IsTornAndEachTearIsFound) { EXPECT_GT(Run(false, 2), 0); }
+TEST_F(RandomTimingTest, Overlap_WithoutTheGuard_IsTornAndEachTearIsFound) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "a torn save is a data race";
+#endif
+  EXPECT_GT(Run(false, 2), 0);
+}
 
 }  // namespace
 }  // namespace cairn
