@@ -172,20 +172,20 @@ std::string TextOf(const GpuProbe& probe) {
                                  probe.is_stand_in ? ", a stand-in for tests" : ""));
   if (probe.devices.empty()) line("devices", "none");
   for (const GpuDeviceProbe& device : probe.devices) {
-    const std::string handles = absl::StrCat(device.posix_handles ? " descriptors" : "",
-                                             device.fabric_handles ? " fabric" : "");
+    const std::string handles =
+        absl::StrCat(device.posix_handles ? " descriptors" : "", device.fabric_handles ? " fabric" : "");
     line(absl::StrCat("device ", device.ordinal),
          device.error.empty()
              ? absl::StrFormat("%s, compute %d.%d, %.1f of %.1f GB free; exports memory as:%s", device.name,
-                               device.compute_major, device.compute_minor,
-                               static_cast<double>(device.free_bytes) / kGb, static_cast<double>(device.bytes) / kGb,
-                               handles.empty() ? " nothing" : handles)
+                               device.compute_major, device.compute_minor, static_cast<double>(device.free_bytes) / kGb,
+                               static_cast<double>(device.bytes) / kGb, handles.empty() ? " nothing" : handles)
              : device.error);
   }
   if (probe.path.empty()) return text;
   line("pinning", probe.pin_seconds_per_gb > 0 ? absl::StrFormat("%.3f s/GB", probe.pin_seconds_per_gb)
                                                : absl::StrCat("refused (", probe.fallback, ")"));
-  if (probe.to_host_gb_per_second > 0) line("copy", absl::StrFormat("%.1f GB/s to the host", probe.to_host_gb_per_second));
+  if (probe.to_host_gb_per_second > 0)
+    line("copy", absl::StrFormat("%.1f GB/s to the host", probe.to_host_gb_per_second));
   line("save", absl::StrCat(probe.path, probe.fallback.empty() ? "" : absl::StrCat(" (", probe.fallback, ")"),
                             probe.path == "pinned-slab" ? "; overlap= is possible" : "; overlap= is synchronous"));
   line("proof", probe.no_proof.empty() ? "the kernel can be loaded" : absl::StrCat("none (", probe.no_proof, ")"));

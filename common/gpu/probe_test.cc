@@ -14,8 +14,8 @@ class GpuProbeTest : public testing::Test {
   void SetUp() override { gpu_.reset(); }
   void TearDown() override {
     gpu_.reset();
-    for (const char* what : {"registered_bytes", "allocated_host_bytes", "used_device_bytes", "contexts", "streams",
-                             "modules"}) {
+    for (const char* what :
+         {"registered_bytes", "allocated_host_bytes", "used_device_bytes", "contexts", "streams", "modules"}) {
       EXPECT_EQ(gpu_.count(what), 0) << what << " was not given back";
     }
   }
@@ -52,8 +52,7 @@ TEST_F(GpuProbeTest, Probe_NothingCanBePinned_NamesBothCalls) {
   gpu_.set("pinnable_bytes", 0);
   const GpuProbe probe = Probe();
   EXPECT_EQ(probe.path, "pageable");
-  EXPECT_EQ(probe.fallback,
-            "cuMemHostRegister: CUDA_ERROR_OUT_OF_MEMORY; cuMemHostAlloc: CUDA_ERROR_OUT_OF_MEMORY");
+  EXPECT_EQ(probe.fallback, "cuMemHostRegister: CUDA_ERROR_OUT_OF_MEMORY; cuMemHostAlloc: CUDA_ERROR_OUT_OF_MEMORY");
 }
 
 TEST_F(GpuProbeTest, Probe_TheKernelIsRefused_SaysWhy) {

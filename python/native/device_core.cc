@@ -149,7 +149,8 @@ DeviceOutcome DeviceCore::Copy(const std::vector<StagedCopy>& copies, int64_t th
 bool DeviceCore::CopyStraight(const DeviceCopy& copy, cuda::Stream stream, DeviceOutcome& outcome) {
   const std::vector<DevicePart> parts = PartsOf(copy, std::numeric_limits<int64_t>::max());
   if (parts.empty() || !parts.front().direct) return parts.empty();
-  outcome.calls += EnqueueRows(driver, stream, parts.front().rows, true, parts.front().host.target);
+  std::byte* packed = parts.front().host.target;
+  outcome.calls += EnqueueRows(driver, stream, pinned.Cut(parts.front().rows, packed), true, packed);
   outcome.bytes += parts.front().bytes;
   return true;
 }

@@ -145,6 +145,25 @@ TEST_F(OverlappedStagingTest, Overlap_AnArrayLargerThanAChunk_IsCutAndMovesOnce)
   EXPECT_TRUE(InSlab(Held(memory)));
 }
 
+TEST_F(OverlappedStagingTest, Overlap_OverSeamsOfPinnedPieces_IsCutThere) {
+  DeviceMemory memory(gpu_, 0, 10 * kChunk);
+  memory.Fill(22);
+  ASSERT_EQ(staging_->Pin(0, slab_.data(), static_cast<int64_t>(slab_.size()), 1500, kPatience).kind,
+            DeviceOutcome::kDone);
+  for (const bool guarded : {false, true}) {
+    gpu_.set("engine_stopped", guarded ? 1 : 0);
+    const auto state = Begin({ToSlab(memory, 700)});
+    if (guarded) {
+      EXPECT_TRUE(state->Guard({{0, trainer_->number()}}, kPatience));
+    }
+    gpu_.set("engine_stopped", 0);
+    const DeviceOutcome outcome = End(*state);
+    EXPECT_EQ(outcome.kind, DeviceOutcome::kDone) << outcome.text;
+    EXPECT_TRUE(InSlab(Held(memory), 700));
+    std::fill(slab_.begin(), slab_.end(), std::byte{0});
+  }
+}
+
 // The trainer's thread goes on at once; the stream is what waits.
 TEST_F(OverlappedStagingTest, Guard_TheCopiesHaveNotBegun_LetsTheUpdateWaitAndNotItsCaller) {
   DeviceMemory memory(gpu_, 0, 20 * kChunk);

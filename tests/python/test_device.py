@@ -62,7 +62,7 @@ def test_prepare_pins_once_and_a_save_pins_nothing(gpu, one_slab, client):
         saving = client.save(step, state)
         saving.wait()
         assert saving.device.path == "pinned-slab" and saving.device.fallback == ""
-        assert saving.device.copies == 1
+        assert saving.device.copies == pieces, "a copy does not reach from one piece into the next"
         assert saving.device.pinned_bytes == gpu.count("registered_bytes")
         assert (saving.staging.path, saving.staging.fallback) == ("pinned-slab", "")
         assert saving.staging.pinned_bytes == saving.device.pinned_bytes and saving.staging.blocked_seconds > 0
