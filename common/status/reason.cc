@@ -225,8 +225,8 @@ constexpr ReasonInfo kTable[] = {
      "trainer."},
     {Reason::kTornSnapshot, "TORN_SNAPSHOT", absl::StatusCode::kAborted,
      "A tensor changed on the GPU while an overlapped save still copied it; nothing was committed.",
-     "Call saving.before_update() ahead of whatever changes the tensor outside of its optimizer's step, or save without "
-     "overlap."},
+     "Call saving.before_update() ahead of whatever changes the tensor outside of its optimizer's step, or save "
+     "without overlap."},
     {Reason::kNcclUnavailable, "NCCL_UNAVAILABLE", absl::StatusCode::kFailedPrecondition,
      "An agent has --nccl=require, and the bytes of an operation cannot go over NCCL.",
      "Mend what the message says, or give the agents --nccl=auto."},

@@ -117,8 +117,9 @@ class Saver:
                 pass
             except BaseException as error:
                 if isinstance(error, Error) and error.reason == "DEVICE_STALLED":
-                    self._hanging = begun.save
                     error.metadata.update(self._about(step))
+                if self._devices.busy():  # what is copied still goes to the slab
+                    self._hanging = begun.save
                     raise
                 unreachable = isinstance(error, Error) and error.reason == "AGENT_UNREACHABLE"
                 if not unreachable or not self._session.restarted_since(agent):
@@ -131,8 +132,8 @@ class Saver:
                 raise self._restarted(step)
 
     def _restarted(self, step: int) -> Error:
-        return Error("RANK_LOST", f"{self._session.job}@{step}: the agent of rank {self._session.rank} restarted during "
-                     f"the save of step {step}; save again", self._about(step))
+        return Error("RANK_LOST", f"{self._session.job}@{step}: the agent of rank {self._session.rank} restarted "
+                     f"during the save of step {step}; save again", self._about(step))
 
     def _begin(self, step: int, declared: _layout.Declared, allow_dropped_names: bool, deadline: float,
                timeout: float) -> tuple[_wire.Message, int]:
@@ -334,9 +335,9 @@ class Saving:
     def before_update(self, streams: Mapping[int, int] | None = None) -> None:
         """Call it before arrays change that an overlapped save may still copy, outside of their optimizer's step.
 
-        A moving average is such a change, or the replay of a CUDA graph, or a write to a tensor's `.data`. The GPU waits
-        until the copies have ended, and the caller only until the driver knows that. Without an overlapped save, and
-        after its copies, this costs next to nothing.
+        A moving average is such a change, or the replay of a CUDA graph, or a write to a tensor's `.data`. The GPU
+        waits until the copies have ended, and the caller only until the driver knows that. Without an overlapped save,
+        and after its copies, this costs next to nothing.
 
         Args:
           streams: device -> number of the CUDA stream of the change. By default those that torch has current.

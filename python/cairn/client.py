@@ -225,8 +225,8 @@ class Client:
             or JSON, the same on all ranks, or per_rank() of one. Shapes and offsets count elements.
           timeout: seconds until this rank has staged, all waiting for other ranks included.
           allow_dropped_names: do not refuse a state that lacks names of the job's last committed step.
-          overlap: optimizers, whose parameters and states may be copied late; and arrays, or lists and dicts of them, if
-            you call the save's before_update() before each change of these. Where a step cannot be seen the save is
+          overlap: optimizers, whose parameters and states may be copied late; and arrays, or lists and dicts of them,
+            if you call the save's before_update() before each change of these. Where a step cannot be seen the save is
             as without it, and its `staging` says why.
           check_overlap: let the GPU prove that no array changed before it was copied. By default the first three
             overlapped saves do.
