@@ -107,7 +107,7 @@ def _advise(error: Error, state_dict: dict[str, Any], path: str = "") -> None:
             continue
         if value.keys() == {"state", "param_groups"} and not value["state"]:
             error.metadata["next"] = (
-                f"{name!r} is the state of an optimizer that has done no step, so it has no tensors to fill: take it from "
-                "torch's get_optimizer_state_dict, or give the optimizer itself to cairn.torch.CheckpointManager.")
+                f"{name!r} is the state of an optimizer that has done no step, so it has no tensors to fill: take it "
+                "from torch's get_optimizer_state_dict, or give the optimizer itself to cairn.torch.CheckpointManager.")
             return
         _advise(error, value, name)
