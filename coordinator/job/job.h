@@ -81,6 +81,8 @@ class Job {
   // What stands in storage of an attempt, as people see it.
   v1::Checkpoint ViewOf(const VerdictSummary& verdict, const Moment& moment) const;
   v1::Job View(const Moment& moment) const;
+  // The job in a few numbers.
+  v1::JobSummary Summary(const Moment& moment) const;
 
   // Time has passed. The caller does this every few hundred milliseconds. `deaf`: how long in all the coordinator could
   // not listen.
