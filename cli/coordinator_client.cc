@@ -50,4 +50,14 @@ absl::Status CoordinatorClient::Retry(absl::Duration patience, const TryCall& ca
   }
 }
 
+absl::StatusOr<std::optional<v1::Checkpoint>> LastCommitted(CoordinatorClient& client, const std::string& job) {
+  v1::GetCheckpointRequest request;
+  request.set_job(job);
+  v1::Checkpoint checkpoint;
+  const absl::Status status = client.Call(&v1::CheckpointService::Stub::GetCheckpoint, request, &checkpoint);
+  if (HasReason(status, Reason::kNotCommitted)) return std::nullopt;
+  CAIRN_RETURN_IF_ERROR(status);
+  return checkpoint;
+}
+
 }  // namespace cairn::cli

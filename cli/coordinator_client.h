@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -44,6 +45,9 @@ class CoordinatorClient {
   TokenCandidates tokens_;  // the first one is the token that was accepted last
   const std::unique_ptr<v1::CheckpointService::Stub> stub_;
 };
+
+// Returns the latest committed step; nothing if the job has none.
+absl::StatusOr<std::optional<v1::Checkpoint>> LastCommitted(CoordinatorClient& client, const std::string& job);
 
 }  // namespace cairn::cli
 
