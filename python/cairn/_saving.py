@@ -111,6 +111,9 @@ class Saver:
                 # The agent's memory holds an earlier step, and is free when that is written.
                 if error.reason != "SAVE_IN_PROGRESS" or time.monotonic() + pause > deadline:
                     raise
+            except BaseException as error: # Ctrl-C: no other rank may wait for this one
+                self._cancel(0, error, step)
+                raise
             time.sleep(pause)
             pause = min(2 * pause, 0.5)
 
@@ -138,10 +141,13 @@ class Saver:
             sampled_checksums=sampled)
         self._session.call("CommitStaging", request, held_by=agent)
 
-    def _cancel(self, save: int, error: BaseException) -> None:
-        """Gives a save up. Must be called only when nothing copies for it any more, which the agent then assumes."""
+    def _cancel(self, save: int, error: BaseException, step: int = 0) -> None:
+        """Gives a save up; 0: the one of `step` that the agent has not answered yet.
+
+        Must be called only when nothing copies for it any more, which the agent then assumes.
+        """
         request = _wire.LOCAL_AGENT["CancelSave"].request(trainer_incarnation=self._session.incarnation, save=save,
-                                                          error=_wire.status_from_error(error))
+                                                          step=step, error=_wire.status_from_error(error))
         try:
             self._session.agent.call("CancelSave", request)
         except Error:
