@@ -8,6 +8,7 @@
 #include "cli/completion_command.h"
 #include "cli/corpus_command.h"
 #include "cli/delete_command.h"
+#include "cli/doctor_command.h"
 #include "cli/down_command.h"
 #include "cli/export_command.h"
 #include "cli/list_command.h"
@@ -63,6 +64,7 @@ int main(int argc, char** argv) {
   AddRetentionCommand(app, context);
   AddPinCommands(app, context);
   AddExportCommand(app, context);
+  AddDoctorCommand(app, context);
   AddPlanCommand(app, context);
   AddAoaCommand(app, context);
   AddCorpusCommand(app, context);

@@ -1,6 +1,7 @@
 """Tests what an operator sees of saves and loads from outside: timelines, metrics, alerts and the dashboard."""
 
 import collections
+import itertools
 import json
 import pathlib
 import re
@@ -84,7 +85,7 @@ def test_a_timeline_accounts_for_all_time_and_names_the_rank_that_was_waited_for
             tracks[event["pid"], event["tid"]].append(event)
     assert sorted(tracks) == [(pid, tid) for pid in (1, 2) for tid in (0, 1, 2)]
     for slices in tracks.values():
-        for before, after in zip(slices, slices[1:]):
+        for before, after in itertools.pairwise(slices):
             assert before["ts"] + before["dur"] == after["ts"]
     for pid in processes:
         assert len({(slices[0]["ts"], slices[-1]["ts"] + slices[-1]["dur"])
@@ -148,7 +149,7 @@ def test_metrics_are_served_only_where_they_are_asked_for(tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        address = "127.0.0.1:%d" % taken.getsockname()[1]
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(cairn.Error, match="cannot be bound") as refused:
             cairn.local.Cluster(1, tmp_path / "root", coordinator_flags=[f"--metrics-listen={address}"]).__enter__()
         assert refused.value.reason == "BAD_REQUEST"
@@ -173,7 +174,7 @@ def test_every_panel_and_alert_speaks_of_metrics_that_exist(tmp_path, prometheus
         shutil.copy(MONITORING / "alerts.yaml", tmp_path)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
-            address = "127.0.0.1:%d" % free.getsockname()[1]
+            address = f"127.0.0.1:{free.getsockname()[1]}"
         with open(tmp_path / "prometheus.log", "wb") as log:
             server = subprocess.Popen([prometheus / "prometheus", f"--config.file={tmp_path}/prometheus.yaml",
                                        f"--storage.tsdb.path={tmp_path}/data", f"--web.listen-address={address}"],
