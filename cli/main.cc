@@ -8,9 +8,11 @@
 #include "cli/completion_command.h"
 #include "cli/corpus_command.h"
 #include "cli/delete_command.h"
+#include "cli/diff_command.h"
 #include "cli/doctor_command.h"
 #include "cli/down_command.h"
 #include "cli/export_command.h"
+#include "cli/import_command.h"
 #include "cli/list_command.h"
 #include "cli/plan_command.h"
 #include "cli/repair_command.h"
@@ -63,8 +65,10 @@ int main(int argc, char** argv) {
   AddPruneCommand(app, context);
   AddRetentionCommand(app, context);
   AddPinCommands(app, context);
+  AddDiffCommand(app, context);
   AddExportCommand(app, context);
   AddDoctorCommand(app, context);
+  AddImportCommand(app, context);
   AddPlanCommand(app, context);
   AddAoaCommand(app, context);
   AddCorpusCommand(app, context);
