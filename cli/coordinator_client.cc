@@ -30,7 +30,9 @@ absl::StatusOr<std::unique_ptr<CoordinatorClient>> CoordinatorClient::Connect(co
 CoordinatorClient::CoordinatorClient(std::string address, TokenCandidates tokens)
     : address_(std::move(address)),
       tokens_(std::move(tokens)),
-      stub_(v1::CheckpointService::NewStub(MakeChannel(address_, kMaxViewBytes))) {}
+      channel_(MakeChannel(address_, kMaxViewBytes)),
+      stub_(v1::CheckpointService::NewStub(channel_)),
+      monitoring_(v1::MonitoringService::NewStub(channel_)) {}
 
 absl::Status CoordinatorClient::TryTokens(const TryCall& call) {
   if (tokens_.tokens.empty()) {

@@ -54,7 +54,7 @@ class Questions {
   absl::StatusOr<Json> Jobs() {
     MutexLock lock(mutex_);
     v1::ListJobsResponse response;
-    CAIRN_RETURN_IF_ERROR(client_->Call(&v1::CheckpointService::Stub::ListJobs, v1::ListJobsRequest(), &response));
+    CAIRN_RETURN_IF_ERROR(client_->Call(&v1::MonitoringService::Stub::ListJobs, v1::ListJobsRequest(), &response));
     Json jobs = Json::array();
     for (const v1::JobSummary& job : response.jobs()) {
       Json& entry = jobs.emplace_back(Json{{"job", job.job()},

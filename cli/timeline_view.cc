@@ -34,7 +34,7 @@ absl::StatusOr<std::vector<v1::Timeline>> FetchTimelines(CoordinatorClient& clie
   std::vector<v1::Timeline> timelines;
   do {
     v1::ListTimelinesResponse response;
-    CAIRN_RETURN_IF_ERROR(client.Call(&v1::CheckpointService::Stub::ListTimelines, request, &response));
+    CAIRN_RETURN_IF_ERROR(client.Call(&v1::MonitoringService::Stub::ListTimelines, request, &response));
     timelines.insert(timelines.end(), response.timelines().begin(), response.timelines().end());
     request.set_page_token(response.next_page_token());
   } while (!request.page_token().empty());

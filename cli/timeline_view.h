@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "cairn/v1/checkpoint_service.pb.h"
+#include "cairn/v1/monitoring_service.pb.h"
 #include "cli/coordinator_client.h"
 
 namespace cairn::cli {

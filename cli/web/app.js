@@ -145,21 +145,21 @@ function svgElement(name, attributes) {
 }
 
 function drawTimeline(timeline) {
-  const rowHeight = 16, left = 80, width = 1000;
+  // The names of tracks take the left part. Percentages keep text as it is, however wide the page.
+  const rowHeight = 16, left = 9, width = 91;
   const tracks = [{name: "all ranks", spans: timeline.spans},
                   ...timeline.ranks.map((rank) => ({name: `rank ${rank.rank}`, spans: rank.spans}))];
   const height = rowHeight * tracks.length + 4;
-  const svg = svgElement("svg", {viewBox: `0 0 ${left + width} ${height}`, height, role: "img",
-                                 "aria-label": "timeline", preserveAspectRatio: "none"});
+  const svg = svgElement("svg", {height, role: "img", "aria-label": "timeline"});
   const scale = width / Math.max(timeline.duration, 1e-9);
   tracks.forEach((track, row) => {
     const label = svgElement("text", {x: 2, y: row * rowHeight + 12});
     label.textContent = track.name;
     svg.append(label);
     for (const span of track.spans) {
-      const bar = svgElement("rect", {x: left + span.begin * scale, y: row * rowHeight + 2,
-                                      width: Math.max((span.end - span.begin) * scale, 0.5), height: rowHeight - 4,
-                                      class: span.phase});
+      const bar = svgElement("rect", {x: `${left + span.begin * scale}%`, y: row * rowHeight + 2,
+                                      width: `${Math.max((span.end - span.begin) * scale, 0.05)}%`,
+                                      height: rowHeight - 4, class: span.phase});
       const text = `${track.name}: ${span.phase}, ${seconds(span.end - span.begin)}` +
         (span.awaited_ranks.length > 0 ? `, waits for rank ${span.awaited_ranks.join(", ")}` : "");
       const title = svgElement("title", {});

@@ -340,29 +340,6 @@ grpc::ServerUnaryReactor* CheckpointService::WaitJob(grpc::CallbackServerContext
   return HoldJob(context, request->job(), known, MaxWait(request->has_max_wait(), request->max_wait()), response);
 }
 
-grpc::ServerUnaryReactor* CheckpointService::ListTimelines(grpc::CallbackServerContext* context,
-                                                           const v1::ListTimelinesRequest* request,
-                                                           v1::ListTimelinesResponse* response) {
-  absl::Status status = CheckToken(*context, token_);
-  if (status.ok()) status = CheckJobName(request->job());
-  if (status.ok() && request->has_step()) status = CheckStep(request->step());
-  uint64_t before = 0;
-  if (status.ok() && !request->page_token().empty() && !absl::SimpleAtoi(request->page_token(), &before)) {
-    status = MakeError(Reason::kBadRequest, "the page token was not given by this coordinator");
-  }
-  if (!status.ok()) return FinishNow(context, status);
-  // What it makes has a bound, and waits for nothing.
-  *response = operations_.List(*request, before);
-  return FinishNow(context, absl::OkStatus());
-}
-
-grpc::ServerUnaryReactor* CheckpointService::ListJobs(grpc::CallbackServerContext* context, const v1::ListJobsRequest*,
-                                                      v1::ListJobsResponse* response) {
-  if (absl::Status status = CheckToken(*context, token_); !status.ok()) return FinishNow(context, status);
-  for (v1::JobSummary& job : dispatcher_.Jobs()) *response->add_jobs() = std::move(job);
-  return FinishNow(context, absl::OkStatus());
-}
-
 grpc::ServerUnaryReactor* CheckpointService::PlanReshard(grpc::CallbackServerContext* context,
                                                          const v1::PlanReshardRequest* request,
                                                          v1::PlanReshardResponse* response) {

@@ -8,7 +8,6 @@
 #include "cairn/v1/checkpoint_service.grpc.pb.h"
 #include "coordinator/server/catalog.h"
 #include "coordinator/server/dispatcher.h"
-#include "coordinator/server/operation_log.h"
 
 namespace cairn {
 
@@ -16,13 +15,12 @@ namespace cairn {
 class CheckpointService final : public v1::CheckpointService::CallbackService {
  public:
   CheckpointService(const DecisionOptions& options, std::string token, std::string root, Dispatcher& dispatcher,
-                    Catalog& catalog, OperationLog& operations)
+                    Catalog& catalog)
       : options_(options),
         token_(std::move(token)),
         root_(std::move(root)),
         dispatcher_(dispatcher),
-        catalog_(catalog),
-        operations_(operations) {}
+        catalog_(catalog) {}
 
   // Refuses new saves from now on.
   void Drain() { draining_ = true; }
@@ -56,10 +54,6 @@ class CheckpointService final : public v1::CheckpointService::CallbackService {
                                    v1::Job* response) override;
   grpc::ServerUnaryReactor* WaitJob(grpc::CallbackServerContext* context, const v1::WaitJobRequest* request,
                                     v1::Job* response) override;
-  grpc::ServerUnaryReactor* ListTimelines(grpc::CallbackServerContext* context, const v1::ListTimelinesRequest* request,
-                                          v1::ListTimelinesResponse* response) override;
-  grpc::ServerUnaryReactor* ListJobs(grpc::CallbackServerContext* context, const v1::ListJobsRequest* request,
-                                     v1::ListJobsResponse* response) override;
   grpc::ServerUnaryReactor* PlanReshard(grpc::CallbackServerContext* context, const v1::PlanReshardRequest* request,
                                         v1::PlanReshardResponse* response) override;
   grpc::ServerUnaryReactor* GetCapabilities(grpc::CallbackServerContext* context,
@@ -84,7 +78,6 @@ class CheckpointService final : public v1::CheckpointService::CallbackService {
   const std::string root_;
   Dispatcher& dispatcher_;
   Catalog& catalog_;
-  OperationLog& operations_;
   std::atomic<bool> draining_ = false;
 };
 

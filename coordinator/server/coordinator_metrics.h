@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "cairn/v1/checkpoint_service.pb.h"
+#include "cairn/v1/monitoring_service.pb.h"
 #include "common/base/mutex.h"
 #include "coordinator/timeline/operation_timeline.h"
 

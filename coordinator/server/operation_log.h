@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "cairn/v1/checkpoint_service.pb.h"
+#include "cairn/v1/monitoring_service.pb.h"
 #include "common/base/mutex.h"
 #include "coordinator/timeline/operation_timeline.h"
 
@@ -27,7 +27,7 @@ class OperationLog {
   // Takes an operation that has ended. The oldest of its job goes if there are too many of that, else the oldest of
   // all.
   void Add(std::shared_ptr<const OperationTimeline> timeline);
-  // Answers CheckpointService.ListTimelines. `before`: the page begins below this id; 0 for the first page.
+  // Answers MonitoringService.ListTimelines. `before`: the page begins below this id; 0 for the first page.
   v1::ListTimelinesResponse List(const v1::ListTimelinesRequest& request, uint64_t before) const;
 
  private:

@@ -17,6 +17,7 @@
 #include "coordinator/server/agent_service.h"
 #include "coordinator/server/checkpoint_service.h"
 #include "coordinator/server/coordinator_metrics.h"
+#include "coordinator/server/monitoring_service.h"
 #include "coordinator/server/operation_log.h"
 
 namespace cairn {
@@ -45,7 +46,8 @@ class CoordinatorServer::Impl {
         executor_(catalog_, attempts_, deletions_, plans_, std::move(secret), clock),
         dispatcher_(options_.decisions, executor_, layouts_, clock, kWorkers),
         agents_(options_.decisions, options_.token, dispatcher_, layouts_, plans_),
-        people_(options_.decisions, options_.token, storage.root(), dispatcher_, catalog_, operations_) {
+        people_(options_.decisions, options_.token, storage.root(), dispatcher_, catalog_),
+        monitoring_(options_.token, dispatcher_, operations_) {
     dispatcher_.Observe([this](const std::shared_ptr<const OperationTimeline>& timeline) {
       metrics_->Observe(*timeline);
       operations_.Add(timeline);
@@ -67,6 +69,7 @@ class CoordinatorServer::Impl {
     builder.AddListeningPort(options_.listen, grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(&agents_);
     builder.RegisterService(&people_);
+    builder.RegisterService(&monitoring_);
     server_ = builder.BuildAndStart();
     if (server_ == nullptr || port == 0) {
       return MakeError(Reason::kCoordinatorUnreachable, absl::StrCat("cannot listen on ", options_.listen),
@@ -172,6 +175,7 @@ class CoordinatorServer::Impl {
   Dispatcher dispatcher_;
   AgentService agents_;
   CheckpointService people_;
+  MonitoringService monitoring_;
   std::atomic<bool> stop_warming_ = false;
   std::unique_ptr<MetricsServer> metrics_server_;
   std::unique_ptr<grpc::Server> server_;
