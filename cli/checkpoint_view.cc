@@ -70,6 +70,20 @@ Table ListTable(const std::vector<v1::Checkpoint>& checkpoints) {
   return table;
 }
 
+nlohmann::ordered_json RanksToJson(const google::protobuf::RepeatedPtrField<v1::RankProgress>& ranks) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  for (const v1::RankProgress& rank : ranks) {
+    json.push_back({{"rank", rank.rank()},
+                    {"phase", PhaseName(rank)},
+                    {"bytes_done", rank.bytes_done()},
+                    {"bytes_total", rank.bytes_total()},
+                    {"late", rank.late()},
+                    {"node", rank.node()},
+                    {"note", rank.note()}});
+  }
+  return json;
+}
+
 nlohmann::ordered_json ProgressToJson(const v1::Checkpoint& checkpoint) {
   nlohmann::ordered_json json;
   json["job"] = checkpoint.job();
@@ -77,16 +91,7 @@ nlohmann::ordered_json ProgressToJson(const v1::Checkpoint& checkpoint) {
   json["state"] = StateName(checkpoint.state());
   json["attempt"] = checkpoint.attempt();
   json["phase"] = absl::AsciiStrToLower(StateName(checkpoint.state()));
-  json["ranks"] = nlohmann::ordered_json::array();
-  for (const v1::RankProgress& rank : checkpoint.ranks()) {
-    json["ranks"].push_back({{"rank", rank.rank()},
-                             {"phase", PhaseName(rank)},
-                             {"bytes_done", rank.bytes_done()},
-                             {"bytes_total", rank.bytes_total()},
-                             {"late", rank.late()},
-                             {"node", rank.node()},
-                             {"note", rank.note()}});
-  }
+  json["ranks"] = RanksToJson(checkpoint.ranks());
   json["error"] = checkpoint.has_error() ? ErrorToJson(StatusFromProto(checkpoint.error())) : nullptr;
   json["warning"] = checkpoint.has_warning() ? ErrorToJson(StatusFromProto(checkpoint.warning())) : nullptr;
   if (checkpoint.state() == v1::Checkpoint::COMMITTED) {

@@ -213,7 +213,8 @@ constexpr ReasonInfo kTable[] = {
      "Bytes could not be exchanged between two agents.", "Look at both agents' logs and the network between them."},
     {Reason::kTimedOut, "TIMED_OUT", absl::StatusCode::kDeadlineExceeded,
      "The caller's own timeout passed; the outcome is unknown.", "`cairn status JOB` says how it goes on."},
-    {Reason::kInterrupted, "INTERRUPTED", absl::StatusCode::kCancelled, "The command was interrupted.", "Nothing."},
+    {Reason::kInterrupted, "INTERRUPTED", absl::StatusCode::kCancelled, "The command was interrupted.",
+     "Do it again if it is still wanted."},
     {Reason::kDeviceError, "DEVICE_ERROR", absl::StatusCode::kUnavailable,
      "A call of the GPU's driver failed, or there is no driver for an array that is on a GPU.",
      "Look at what the message names. After CUDA_ERROR_ILLEGAL_ADDRESS or a launch failure restart the trainer: its "

@@ -3,6 +3,7 @@
 #define CAIRN_COORDINATOR_DECISION_JOB_CONTEXT_H_
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "coordinator/decision/core_action.h"
 #include "coordinator/membership/layout_table.h"
 #include "coordinator/membership/membership.h"
+#include "coordinator/timeline/operation_timeline.h"
 
 namespace cairn {
 
@@ -50,6 +52,8 @@ struct Effects {
   std::vector<CoreAction> actions;
   // One line per change of state, "key=value ...", for the log.
   std::vector<std::string> log;
+  // The operations that have ended.
+  std::vector<std::shared_ptr<const OperationTimeline>> timelines;
   // No ticket is given twice, also not to a job that was forgotten and made again.
   uint64_t next_ticket = 1;
 };
