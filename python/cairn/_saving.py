@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from typing import Any
 
-from cairn import _agent, _device, _layout, _memory, _replicas, _session, _staging, _timeouts, _wire
+from cairn import _agent, _device, _layout, _line, _memory, _replicas, _session, _staging, _timeouts, _wire
 from cairn._errors import Error
 from cairn._results import Checkpoint, DeviceReport
 
 # An agent itself ends an attempt and says who was late. The client gives up only if the agent does not.
 _TIMEOUT_GRACE = 5.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Wish:
+    """What is asked of a save; see Client.save.
+
+    Attributes:
+      resumed_from: the checkpoint from which the training has gone on; None if it has loaded none.
+    """
+
+    step: int
+    allow_dropped_names: bool
+    overwrite: bool
+    resumed_from: _line.ResumePoint | None
 
 
 class Saver:
@@ -60,18 +75,18 @@ class Saver:
             self._hanging = None
         return declared
 
-    def save(self, step: int, state: dict[str, Any], started: float, timeout: float, allow_dropped_names: bool,
-             holder: object) -> Saving:
+    def save(self, wish: Wish, state: dict[str, Any], started: float, timeout: float, holder: object) -> Saving:
         """See Client.save.
 
         Args:
           started: time.monotonic() of the call; it has `timeout` seconds from then.
           holder: lives as long as the Saving: the client, whose session that asks.
         """
+        step = wish.step
         declared = self._declare(state)
         deadline = declared.deadline = started + timeout
         while True:
-            begun, agent = self._begin(step, declared, allow_dropped_names, deadline, timeout)
+            begun, agent = self._begin(wish, declared, deadline, timeout)
             try:
                 report = self.stage(declared, begun)
                 self._commit(declared, begun, agent, started)
@@ -94,18 +109,22 @@ class Saver:
                 raise Error("RANK_LOST", f"{self._session.job}@{step}: the agent of rank {self._session.rank} "
                             f"restarted during the save of step {step}; save again", self._about(step))
 
-    def _begin(self, step: int, declared: _layout.Declared, allow_dropped_names: bool, deadline: float,
+    def _begin(self, wish: Wish, declared: _layout.Declared, deadline: float,
                timeout: float) -> tuple[_wire.Message, int]:
         """Returns where the state goes, and the incarnation of the agent that said so."""
         request = _wire.LOCAL_AGENT["BeginSave"].request(
-            trainer_incarnation=self._session.incarnation, step=step, allow_dropped_names=allow_dropped_names)
+            trainer_incarnation=self._session.incarnation, step=wish.step,
+            allow_dropped_names=wish.allow_dropped_names, overwrite=wish.overwrite)
+        if wish.resumed_from is not None:
+            request.resumed_from.line = wish.resumed_from.line
+            request.resumed_from.step = wish.resumed_from.step
         _wire.set_duration(request.timeout, max(deadline - time.monotonic(), 0.0))
         pause = 0.02
         while True:
             try:
                 return self._session.call_with_layout(
                     "BeginSave", request, declared, deadline + _TIMEOUT_GRACE,
-                    f"step {step}: staging could not begin within {timeout:g} s")
+                    f"step {wish.step}: staging could not begin within {timeout:g} s")
             except Error as error:
                 self._give_up_slab(error)
                 # The agent's memory holds an earlier step, and is free when that is written.
