@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "cli/aoa_command.h"
+#include "cli/cancel_command.h"
 #include "cli/command.h"
 #include "cli/corpus_command.h"
 #include "cli/delete_command.h"
@@ -48,6 +49,7 @@ int main(int argc, char** argv) {
   AddUpCommand(app, context);
   AddDownCommand(app, context);
   AddSaveCommand(app, context);
+  AddCancelCommand(app, context);
   AddStatusCommand(app, context);
   AddListCommand(app, context);
   AddShowCommand(app, context);
