@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "cli/coordinator_client.h"
+#include "cli/named_step.h"
 #include "cli/terminal.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -108,21 +109,20 @@ absl::Status Retention(const CommandContext& context, const Arguments& arguments
 
 absl::Status Pin(const CommandContext& context, const Arguments& arguments, bool pinned) {
   CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(arguments.name));
-  if (!name.step) {
-    return MakeError(Reason::kBadRequest, absl::StrCat("say which step: ", name.job, "@STEP"));
-  }
+  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context));
+  CAIRN_ASSIGN_OR_RETURN(const int64_t step, NamedStep(*client, name, pinned ? "pin" : "unpin"));
   v1::PinCheckpointRequest request;
   request.set_job(name.job);
-  request.set_step(*name.step);
+  request.set_step(step);
   request.set_pinned(pinned);
   request.set_note(arguments.note);
   v1::PinCheckpointResponse answer;
   CAIRN_RETURN_IF_ERROR(Ask(context, &v1::CheckpointService::Stub::PinCheckpoint, request, answer));
   if (context.json()) {
     std::printf("%s\n",
-                nlohmann::ordered_json({{"job", name.job}, {"step", *name.step}, {"pinned", pinned}}).dump(2).c_str());
+                nlohmann::ordered_json({{"job", name.job}, {"step", step}, {"pinned", pinned}}).dump(2).c_str());
   } else {
-    std::printf("%s@%lld is %s\n", name.job.c_str(), static_cast<long long>(*name.step),
+    std::printf("%s@%lld is %s\n", name.job.c_str(), static_cast<long long>(step),
                 pinned ? "pinned: nothing deletes it" : "not pinned any more");
   }
   return absl::OkStatus();

@@ -126,7 +126,8 @@ constexpr ReasonInfo kTable[] = {
      "Save another step first. If nobody needs the job any more, stop its coordinator and remove the job's directory "
      "below --root."},
     {Reason::kCheckpointPinned, "CHECKPOINT_PINNED", absl::StatusCode::kFailedPrecondition,
-     "The checkpoint is pinned, so it is neither deleted nor overwritten.", "If nobody needs the pin, run `cairn unpin JOB@STEP` first."},
+     "The checkpoint is pinned, so it is neither deleted nor overwritten.",
+     "If nobody needs the pin, run `cairn unpin JOB@STEP` first."},
     {Reason::kCheckpointInUse, "CHECKPOINT_IN_USE", absl::StatusCode::kFailedPrecondition,
      "The checkpoint is being loaded, so it is not deleted.",
      "Try again when the load has ended; `cairn status JOB` shows it."},
@@ -223,6 +224,13 @@ constexpr ReasonInfo kTable[] = {
      "Save again, with a larger timeout if the GPU is busy; if it goes on, look at the GPU with nvidia-smi and restart "
      "the "
      "trainer."},
+    {Reason::kTornSnapshot, "TORN_SNAPSHOT", absl::StatusCode::kAborted,
+     "A tensor changed on the GPU while an overlapped save still copied it; nothing was committed.",
+     "Call saving.before_update() ahead of whatever changes the tensor outside of its optimizer's step, or save without "
+     "overlap."},
+    {Reason::kNcclUnavailable, "NCCL_UNAVAILABLE", absl::StatusCode::kFailedPrecondition,
+     "An agent has --nccl=require, and the bytes of an operation cannot go over NCCL.",
+     "Mend what the message says, or give the agents --nccl=auto."},
     {Reason::kInternal, "INTERNAL", absl::StatusCode::kInternal, "A bug in Cairn.", "Report it with the log."},
     {Reason::kMappingSyntax, "MAPPING_SYNTAX", absl::StatusCode::kInvalidArgument,
      "A mapping statement cannot be parsed.", "Correct the statement at the position named."},
