@@ -48,7 +48,8 @@ nlohmann::ordered_json ListedToJson(const v1::Checkpoint& checkpoint) {
   json["commit_time"] = TimeText(checkpoint.commit_time());
   json["bytes"] = checkpoint.bytes();
   json["world_size"] = checkpoint.world_size();
-  json["continues_step"] = checkpoint.has_continues_step() ? nlohmann::ordered_json(checkpoint.continues_step()) : nullptr;
+  json["continues_step"] =
+      checkpoint.has_continues_step() ? nlohmann::ordered_json(checkpoint.continues_step()) : nullptr;
   return json;
 }
 

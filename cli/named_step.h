@@ -12,8 +12,8 @@
 namespace cairn::cli {
 
 // Returns the step of "JOB@STEP"; of "JOB@latest" the one that the coordinator says is the latest. `verb`: what is done
-// to it, for the error. INVALID_ARGUMENT (BAD_REQUEST): the name is a job's alone. NOT_FOUND (NOT_COMMITTED): the job has
-// no checkpoint.
+// to it, for the error. INVALID_ARGUMENT (BAD_REQUEST): the name is a job's alone. NOT_FOUND (NOT_COMMITTED): the job
+// has no checkpoint.
 absl::StatusOr<int64_t> NamedStep(CoordinatorClient& client, const CheckpointName& name, const std::string& verb);
 
 }  // namespace cairn::cli

@@ -123,9 +123,8 @@ absl::StatusOr<CheckpointName> ParseCheckpointName(std::string_view text) {
   }
   int64_t value;
   if (step.size() > 12 || !AllDigits(step) || !absl::SimpleAtoi(absl::string_view(step.data(), step.size()), &value)) {
-    return MakeError(Reason::kBadStep,
-                     absl::StrCat("\"", std::string(step.substr(0, 40)), "\" is neither \"latest\" nor a step from 0 to ",
-                                  kMaxStep));
+    return MakeError(Reason::kBadStep, absl::StrCat("\"", std::string(step.substr(0, 40)),
+                                                    "\" is neither \"latest\" nor a step from 0 to ", kMaxStep));
   }
   name.step = value;
   return name;

@@ -137,9 +137,9 @@ class CheckpointStore {
   static ManifestFile ManifestFileOf(std::string_view job, const StepRecord& committed);
   // Finds the manifest's file of a step, or of the latest committed one that is not superseded. NOT_FOUND
   // (NOT_COMMITTED): the message names the latest committed step, if there is one, and says what stands of `step`:
-  // aborted attempts, files without a verdict. If the step is damaged, it fails with that damage; without `step`, damage
-  // above the latest committed step is an error too, so it is never skipped silently. To find the latest one it reads
-  // the records of all steps.
+  // aborted attempts, files without a verdict. If the step is damaged, it fails with that damage; without `step`,
+  // damage above the latest committed step is an error too, so it is never skipped silently. To find the latest one it
+  // reads the records of all steps.
   absl::StatusOr<ManifestFile> Find(std::string_view job, std::optional<int64_t> step);
   // Decodes what Find found. DATA_LOSS (MANIFEST_CORRUPT, FILE_MISSING), FAILED_PRECONDITION (FORMAT_TOO_NEW).
   absl::StatusOr<Manifest> Read(std::string_view job, const ManifestFile& file);

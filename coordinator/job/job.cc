@@ -213,8 +213,8 @@ Save* Job::BeginSave(const Member& member, const v1::SaveState& state, JobContex
   if (state.attempt() > 0 && verdicts_.FindSettled(step, state.attempt()) != nullptr) return nullptr;
   if (saves_.EndedFor(member, state) != nullptr) return nullptr;
   // A checkpoint may be replaced that the trainers say they want replaced, or from before which they have gone on.
-  const bool replaces = state.overwrite() ||
-                        (verdicts_.Committed(step) && context.lines->LeavesBehind(ResumedFrom(state), step));
+  const bool replaces =
+      state.overwrite() || (verdicts_.Committed(step) && context.lines->LeavesBehind(ResumedFrom(state), step));
   if (!replaces && verdicts_.StillCommitted(step, CallerOf(member, state), context).value_or(true)) return nullptr;
   if (saves_.full()) return nullptr;
   Save& save = saves_.Begin(step, context);

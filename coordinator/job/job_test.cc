@@ -182,6 +182,9 @@ TEST_F(JobTest, Save_StepThatWasCommitted_IsReadAgainBeforeASaveOfItIsRefused) {
 TEST_F(JobTest, Save_OverwriteOfACommittedStep_TakesItsPlaceAndThenDeletesIt) {
   const PutVerdict first = BringToCommit(4);
   job().OnVerdict(first.step, first.ticket, PutOutcome{Standing(first, /*committed=*/true), false}, At());
+  Answer<ChangeSteps>([](Job& job, const ChangeSteps& prune, const Moment& at) {
+    job.OnStepsChanged(prune.ticket, ChangedSteps{}, at);
+  });
   for (int rank = 0; rank < 2; ++rank) Report(rank, Trainer(rank));
   const auto overwriting = [](v1::SaveState state) {
     state.set_overwrite(true);

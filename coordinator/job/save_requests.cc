@@ -235,8 +235,8 @@ bool SaveRequests::Settle(SaveRequest& request, Saves& saves, const VerdictBook&
   // The save may have ended within one event.
   const VerdictSummary* verdict = verdicts.Find({*request.step, ""});
   if (verdict == nullptr || !verdict->stands()) return false;
-  // Ranks agree only on a step that all have yet to reach. So a checkpoint from before is one that they have left behind,
-  // though nothing was committed since by which storage would show that.
+  // Ranks agree only on a step that all have yet to reach. So a checkpoint from before is one that they have left
+  // behind, though nothing was committed since by which storage would show that.
   const bool left_behind = request.step_given ? context.lines->superseded().contains(*request.step)
                                               : verdict->lineage.sequence <= request.sequence;
   if (left_behind) return false;

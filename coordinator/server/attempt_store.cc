@@ -39,7 +39,8 @@ absl::Status AttemptStore::MayReplace(const std::string& job, const ReserveAttem
   if (action.left_behind.contains(action.step)) return absl::OkStatus();
   if (!action.overwrite) return StepCommitted(job, action.step, attempt);
   if (!catalog_.ReadStep(job, action.step).pinned) return absl::OkStatus();
-  return MakeError(Reason::kCheckpointPinned, absl::StrCat(job, "@", action.step, " is pinned, so it is not overwritten"),
+  return MakeError(Reason::kCheckpointPinned,
+                   absl::StrCat(job, "@", action.step, " is pinned, so it is not overwritten"),
                    {{"job", job}, {"step", absl::StrCat(action.step)}});
 }
 

@@ -169,8 +169,7 @@ absl::StatusOr<Catalog::ManifestPtr> Catalog::ReadManifest(const std::string& jo
   return Decode(job, file);
 }
 
-absl::StatusOr<Catalog::ManifestPtr> Catalog::ReadNewestReadable(const std::string& job,
-                                                                 const std::string& known,
+absl::StatusOr<Catalog::ManifestPtr> Catalog::ReadNewestReadable(const std::string& job, const std::string& known,
                                                                  const std::set<int64_t>& except) {
   CAIRN_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, store_.Steps(job));
   for (size_t i = steps.size(); i-- > 0;) {

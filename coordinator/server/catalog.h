@@ -58,8 +58,8 @@ class Catalog {
   // NOT_FOUND (NOT_COMMITTED). If none of the newest 64 is sound, the error is that of the newest one.
   absl::StatusOr<SoundCheckpoint> FindSound(const std::string& job, bool fallback);
 
-  // The newest step but `except` that is not superseded, whose manifest can be read and whose files stand there in their
-  // lengths. Nothing if none of the newest 64 is such, or if the job cannot be listed.
+  // The newest step but `except` that is not superseded, whose manifest can be read and whose files stand there in
+  // their lengths. Nothing if none of the newest 64 is such, or if the job cannot be listed.
   std::optional<int64_t> NewestSound(const std::string& job, std::optional<int64_t> except = std::nullopt);
 
   // The newest committed step below `step` that is not superseded, as its record says: none of its files are looked at.

@@ -36,9 +36,9 @@ class DeletionStore {
   // the last.
   absl::StatusOr<ChangedSteps> Delete(const std::string& job, const DeleteStep& action);
 
-  // Deletes the commits of a step in whose place a later one stands, as Delete does. It also tells those that were deleted
-  // before and have their files still. Does nothing if there are none, if the step is pinned, or if the files of the later
-  // one are not all there.
+  // Deletes the commits of a step in whose place a later one stands, as Delete does. It also tells those that were
+  // deleted before and have their files still. Does nothing if there are none, if the step is pinned, or if the files
+  // of the later one are not all there.
   absl::StatusOr<ChangedSteps> Delete(const std::string& job, const DeleteReplaced& action);
 
   // Puts or removes a step's pin, durably. NOT_FOUND (NOT_COMMITTED): the step has no checkpoint. FAILED_PRECONDITION

@@ -34,10 +34,10 @@ class DeletionStoreTest : public testing::Test {
     catalog_ = std::make_unique<Catalog>(*storage_);
     store_ = std::make_unique<DeletionStore>(*storage_, *catalog_, clock_,
                                              RootHold{[this] { return held_; },
-                                                                 [this] {
-                                                                   ++raised_;
-                                                                   return raise_;
-                                                                 }});
+                                                      [this] {
+                                                        ++raised_;
+                                                        return raise_;
+                                                      }});
   }
   // A checkpoint with one file.
   void Commit(int64_t step, uint32_t attempt = 1) {

@@ -88,7 +88,7 @@ class PartTest : public testing::Test {
   PlanTable plans_;
   const absl::Time start_ = absl::UnixEpoch() + absl::Hours(1);
   CommittedLines lines_;
-  JobContext context_{name_,  options_, members_, layouts_,     plans_,  effects_,
+  JobContext context_{name_,  options_, members_, layouts_,     plans_, effects_,
                       start_, start_,   start_,   std::nullopt, &lines_};
   uint64_t sequence_ = 0;
 };

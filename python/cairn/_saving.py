@@ -8,19 +8,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from cairn import (
-    _agent,
-    _device,
-    _layout,
-    _line,
-    _memory,
-    _overlap,
-    _replicas,
-    _session,
-    _staging,
-    _timeouts,
-    _wire,
-)
+from cairn import _agent, _device, _layout, _line, _memory, _overlap, _replicas, _session, _staging, _timeouts, _wire
 from cairn._errors import Error
 from cairn._results import Checkpoint, DeviceReport, StagingReport
 
@@ -184,7 +172,7 @@ class Saver:
                 if error.reason != "SAVE_IN_PROGRESS" or time.monotonic() + pause > deadline:
                     raise
             except BaseException as error: # Ctrl-C: no other rank may wait for this one
-                self._cancel(0, error, step)
+                self._cancel(0, error, wish.step)
                 raise
             time.sleep(pause)
             pause = min(2 * pause, 0.5)
