@@ -48,6 +48,8 @@ nlohmann::ordered_json ListedToJson(const v1::Checkpoint& checkpoint) {
   json["commit_time"] = TimeText(checkpoint.commit_time());
   json["bytes"] = checkpoint.bytes();
   json["world_size"] = checkpoint.world_size();
+  json["continues_step"] =
+      checkpoint.has_continues_step() ? nlohmann::ordered_json(checkpoint.continues_step()) : nullptr;
   return json;
 }
 
@@ -55,6 +57,7 @@ Table ListTable(const std::vector<v1::Checkpoint>& checkpoints) {
   Table table({"STEP", "STATE", "COMMITTED", "BYTES", "RANKS", "ATTEMPT", "PINNED", "ERROR"});
   for (const v1::Checkpoint& checkpoint : checkpoints) {
     const bool damaged = checkpoint.state() == v1::Checkpoint::DAMAGED;
+    const bool superseded = checkpoint.state() == v1::Checkpoint::SUPERSEDED;
     const absl::Status error = StatusFromProto(checkpoint.error());
     std::string text;
     if (damaged) {
@@ -65,7 +68,9 @@ Table ListTable(const std::vector<v1::Checkpoint>& checkpoints) {
                damaged ? "" : absl::StrCat(checkpoint.world_size()),
                checkpoint.attempt() == 0 ? "" : absl::StrCat(checkpoint.attempt()), checkpoint.pinned() ? "pinned" : "",
                text},
-              damaged ? Colour::kRed : Colour::kNone);
+              damaged      ? Colour::kRed
+              : superseded ? Colour::kYellow
+                           : Colour::kNone);
   }
   return table;
 }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "cli/aoa_command.h"
+#include "cli/cancel_command.h"
 #include "cli/command.h"
 #include "cli/completion_command.h"
 #include "cli/corpus_command.h"
@@ -54,6 +55,7 @@ int main(int argc, char** argv) {
   AddUpCommand(app, context);
   AddDownCommand(app, context);
   AddSaveCommand(app, context);
+  AddCancelCommand(app, context);
   AddStatusCommand(app, context);
   AddTimelineCommand(app, context);
   AddServeCommand(app, context);

@@ -105,7 +105,7 @@ constexpr ReasonInfo kTable[] = {
      "Restart the job; its load takes the last committed step."},
     {Reason::kStepCommitted, "STEP_COMMITTED", absl::StatusCode::kAlreadyExists,
      "The step has a committed checkpoint already.",
-     "Save another step. To save this one anew, run `cairn delete JOB@STEP` first."},
+     "Save another step. To replace this one, save it with overwrite=True on all ranks."},
     {Reason::kStepPassed, "STEP_PASSED", absl::StatusCode::kFailedPrecondition,
      "A rank's training has passed the step.", "Ask for a later step, or for none and let the ranks agree."},
     {Reason::kStepRefused, "STEP_REFUSED", absl::StatusCode::kAborted,
@@ -126,7 +126,8 @@ constexpr ReasonInfo kTable[] = {
      "Save another step first. If nobody needs the job any more, stop its coordinator and remove the job's directory "
      "below --root."},
     {Reason::kCheckpointPinned, "CHECKPOINT_PINNED", absl::StatusCode::kFailedPrecondition,
-     "The checkpoint is pinned, so it is not deleted.", "If nobody needs the pin, run `cairn unpin JOB@STEP` first."},
+     "The checkpoint is pinned, so it is neither deleted nor overwritten.",
+     "If nobody needs the pin, run `cairn unpin JOB@STEP` first."},
     {Reason::kCheckpointInUse, "CHECKPOINT_IN_USE", absl::StatusCode::kFailedPrecondition,
      "The checkpoint is being loaded, so it is not deleted.",
      "Try again when the load has ended; `cairn status JOB` shows it."},

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "common/storage/lineage.h"
 #include "coordinator/decision/core_action.h"
 #include "coordinator/membership/layout_table.h"
 #include "coordinator/membership/membership.h"
@@ -72,6 +73,8 @@ struct JobContext {
   absl::Time now;
   absl::Time wall;  // for people
   std::optional<int64_t> last_committed;
+  // What is committed, and what builds on what.
+  const CommittedLines* lines = nullptr;
   // The smallest step of the saves in flight. It commits first.
   std::optional<int64_t> earliest_step;
   // The smallest step whose commit waits for storage that does not answer.

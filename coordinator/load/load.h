@@ -129,6 +129,8 @@ class Load {
   bool ReadsWith(const std::string& token_digest) const;
   static bool IsSuccessor(const Rank& rank, uint64_t trainer);
   void SetPhase(Phase phase, JobContext& context);
+  // See LoadOrder.line. It is made of the first rank's call, so a coordinator that restarts names the same line.
+  uint64_t Line() const;
   // Frees what an ended load does not need any more.
   void Drop();
 

@@ -19,6 +19,11 @@ bool Failed(const v1::SaveState& state) {
 
 }  // namespace
 
+std::optional<ResumePoint> ResumedFrom(const v1::SaveState& state) {
+  if (!state.has_resumed_from()) return std::nullopt;
+  return ResumePoint{state.resumed_from().line(), state.resumed_from().step()};
+}
+
 std::string_view SavePhaseName(Save::Phase phase) {
   switch (phase) {
     case Save::Phase::kCollecting:
@@ -388,11 +393,16 @@ void Save::AdvanceForward(JobContext& context) {
     if (reserve_ticket_ != 0) return;
     reserve_ticket_ = context.NewTicket();
     reserve_time_ = context.now;
-    const bool allow =
+    ReserveAttempt reserve{step_};
+    for (const Rank& rank : ranks_) reserve.above = std::max(reserve.above, rank.state.attempt());
+    reserve.plan_digest = plan_.plan_digest;
+    reserve.allow_dropped_names =
         std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.state.allow_dropped_names(); });
-    uint32_t above = 0;
-    for (const Rank& rank : ranks_) above = std::max(above, rank.state.attempt());
-    context.Do(ReserveAttempt{step_, above, plan_.plan_digest, allow, reserve_ticket_});
+    reserve.overwrite =
+        std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.state.overwrite(); });
+    reserve.left_behind = context.lines->LeftBehindBy(ResumedFrom(ranks_.front().state));
+    reserve.ticket = reserve_ticket_;
+    context.Do(std::move(reserve));
     return;
   }
   if (std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return Staged(rank.state); })) {
@@ -407,6 +417,7 @@ void Save::AdvanceForward(JobContext& context) {
     make.replica_checksum.emplace_back(rank.state.replica_checksums().begin(), rank.state.replica_checksums().end());
   }
   make.replicas_must_match = check_replicas_;
+  make.lineage = context.lines->Next(ResumedFrom(ranks_.front().state));
   manifest_ticket_ = make.ticket = context.NewTicket();
   manifest_time_ = context.now;
   context.Do(std::move(make));

@@ -23,6 +23,7 @@
 #include "absl/time/time.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "cairn/v1/checkpoint_service.pb.h"
+#include "common/storage/lineage.h"
 #include "coordinator/decision/job_context.h"
 #include "coordinator/decision/rank_error.h"
 #include "coordinator/timeline/operation_timeline.h"
@@ -271,6 +272,9 @@ class Save {
 };
 
 std::string_view SavePhaseName(Save::Phase phase);
+
+// The checkpoint from which the training of a call has gone on; nothing if it has loaded none.
+std::optional<ResumePoint> ResumedFrom(const v1::SaveState& state);
 
 }  // namespace cairn
 

@@ -41,7 +41,7 @@ class CoordinatorServer::Impl {
         layouts_(kLayoutCapacity),
         plans_(storage, layouts_, options_.save),
         catalog_(storage, options_.began),
-        attempts_(storage, catalog_, clock, options_.holds_root),
+        attempts_(storage, catalog_, clock, {options_.holds_root, options_.raise_format}),
         deletions_(storage, catalog_, clock, {options_.holds_root, options_.raise_format}),
         executor_(catalog_, attempts_, deletions_, plans_, std::move(secret), clock),
         dispatcher_(options_.decisions, executor_, layouts_, clock, kWorkers),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from cairn import _agent, _device, _layout, _memory, _overlap, _replicas, _session, _staging, _timeouts, _wire
+from cairn import _agent, _device, _layout, _line, _memory, _overlap, _replicas, _session, _staging, _timeouts, _wire
 from cairn._errors import Error
 from cairn._results import Checkpoint, DeviceReport, StagingReport
 
@@ -15,6 +16,20 @@ from cairn._results import Checkpoint, DeviceReport, StagingReport
 _TIMEOUT_GRACE = 5.0
 # So many overlapped saves of a client prove that nothing was torn, if save() is not told otherwise.
 _CHECKED_SAVES = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Wish:
+    """What is asked of a save; see Client.save.
+
+    Attributes:
+      resumed_from: the checkpoint from which the training has gone on; None if it has loaded none.
+    """
+
+    step: int
+    allow_dropped_names: bool
+    overwrite: bool
+    resumed_from: _line.ResumePoint | None
 
 
 class Saver:
@@ -88,19 +103,20 @@ class Saver:
                 return
             self._behind.ended.wait()
 
-    def save(self, step: int, state: dict[str, Any], started: float, timeout: float, allow_dropped_names: bool,
-             holder: object, overlap: Iterable[Any] | None = None, check: bool | None = None) -> Saving:
+    def save(self, wish: Wish, state: dict[str, Any], started: float, timeout: float, holder: object,
+             overlap: Iterable[Any] | None = None, check: bool | None = None) -> Saving:
         """See Client.save.
 
         Args:
           started: time.monotonic() of the call; it has `timeout` seconds from then.
           holder: lives as long as the Saving: the client, whose session that asks.
         """
+        step = wish.step
         self.settle(started + timeout)
         declared = self._declare(state)
         deadline = declared.deadline = started + timeout
         while True:
-            begun, agent = self._begin(step, declared, allow_dropped_names, deadline, timeout)
+            begun, agent = self._begin(wish, declared, deadline, timeout)
             try:
                 why = ""
                 if overlap is not None and begun.placements and declared.device_arrays():
@@ -135,25 +151,29 @@ class Saver:
         return Error("RANK_LOST", f"{self._session.job}@{step}: the agent of rank {self._session.rank} restarted "
                      f"during the save of step {step}; save again", self._about(step))
 
-    def _begin(self, step: int, declared: _layout.Declared, allow_dropped_names: bool, deadline: float,
+    def _begin(self, wish: Wish, declared: _layout.Declared, deadline: float,
                timeout: float) -> tuple[_wire.Message, int]:
         """Returns where the state goes, and the incarnation of the agent that said so."""
         request = _wire.LOCAL_AGENT["BeginSave"].request(
-            trainer_incarnation=self._session.incarnation, step=step, allow_dropped_names=allow_dropped_names)
+            trainer_incarnation=self._session.incarnation, step=wish.step,
+            allow_dropped_names=wish.allow_dropped_names, overwrite=wish.overwrite)
+        if wish.resumed_from is not None:
+            request.resumed_from.line = wish.resumed_from.line
+            request.resumed_from.step = wish.resumed_from.step
         _wire.set_duration(request.timeout, max(deadline - time.monotonic(), 0.0))
         pause = 0.02
         while True:
             try:
                 return self._session.call_with_layout(
                     "BeginSave", request, declared, deadline + _TIMEOUT_GRACE,
-                    f"step {step}: staging could not begin within {timeout:g} s")
+                    f"step {wish.step}: staging could not begin within {timeout:g} s")
             except Error as error:
                 self._give_up_slab(error)
                 # The agent's memory holds an earlier step, and is free when that is written.
                 if error.reason != "SAVE_IN_PROGRESS" or time.monotonic() + pause > deadline:
                     raise
             except BaseException as error: # Ctrl-C: no other rank may wait for this one
-                self._cancel(0, error, step)
+                self._cancel(0, error, wish.step)
                 raise
             time.sleep(pause)
             pause = min(2 * pause, 0.5)
