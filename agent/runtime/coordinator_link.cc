@@ -356,17 +356,20 @@ absl::StatusOr<v1::GetTransferPeersResponse> CoordinatorLink::FetchPeers(const s
   return response;
 }
 
-void CoordinatorLink::ListCheckpoints(v1::ListCheckpointsRequest request,
-                                      std::function<void(absl::StatusOr<v1::ListCheckpointsResponse>)> done) {
+template <typename Request, typename Response>
+void CoordinatorLink::Ask(void (v1::CheckpointService::Stub::async::*method)(grpc::ClientContext*, const Request*,
+                                                                             Response*,
+                                                                             std::function<void(grpc::Status)>),
+                          Request request, std::function<void(absl::StatusOr<Response>)> done) {
   struct Call {
     grpc::ClientContext context;
-    v1::ListCheckpointsRequest request;
-    v1::ListCheckpointsResponse response;
+    Request request;
+    Response response;
   };
   auto call = std::make_shared<Call>();
   call->request = std::move(request);
   PrepareCall(call->context, kCallTimeout, options_.tokens->Current());
-  checkpoints_->async()->ListCheckpoints(
+  (checkpoints_->async()->*method)(
       &call->context, &call->request, &call->response,
       [call, address = options_.address, done = std::move(done)](const grpc::Status& status) {
         const absl::Status error = CallError(status, PeerKind::kCoordinator, address);
@@ -376,6 +379,21 @@ void CoordinatorLink::ListCheckpoints(v1::ListCheckpointsRequest request,
           done(error);
         }
       });
+}
+
+void CoordinatorLink::ListCheckpoints(v1::ListCheckpointsRequest request,
+                                      std::function<void(absl::StatusOr<v1::ListCheckpointsResponse>)> done) {
+  Ask(&v1::CheckpointService::Stub::async::ListCheckpoints, std::move(request), std::move(done));
+}
+
+void CoordinatorLink::CreateCheckpoint(v1::CreateCheckpointRequest request,
+                                       std::function<void(absl::StatusOr<v1::Checkpoint>)> done) {
+  Ask(&v1::CheckpointService::Stub::async::CreateCheckpoint, std::move(request), std::move(done));
+}
+
+void CoordinatorLink::SetRetention(v1::SetRetentionRequest request,
+                                   std::function<void(absl::StatusOr<v1::SetRetentionResponse>)> done) {
+  Ask(&v1::CheckpointService::Stub::async::SetRetention, std::move(request), std::move(done));
 }
 
 }  // namespace cairn

@@ -69,6 +69,11 @@ class CoordinatorLink {
   // One page of the job's committed checkpoints; `done` is called on one of gRPC's threads.
   void ListCheckpoints(v1::ListCheckpointsRequest request,
                        std::function<void(absl::StatusOr<v1::ListCheckpointsResponse>)> done);
+  // Asks for a save of the job. `done` as above.
+  void CreateCheckpoint(v1::CreateCheckpointRequest request, std::function<void(absl::StatusOr<v1::Checkpoint>)> done);
+  // Sets what is kept of the job. `done` as above.
+  void SetRetention(v1::SetRetentionRequest request,
+                    std::function<void(absl::StatusOr<v1::SetRetentionResponse>)> done);
 
  private:
   // A call that Stop ends.
@@ -89,6 +94,11 @@ class CoordinatorLink {
   absl::Status SendLayout(const RankLayout& layout);
   absl::StatusOr<std::string> FetchPlan(const std::string& digest, const std::string& known);
   absl::StatusOr<v1::GetTransferPeersResponse> FetchPeers(const std::vector<uint32_t>& ranks);
+  // Makes a call for the trainer, which neither waits nor is repeated.
+  template <typename Request, typename Response>
+  void Ask(void (v1::CheckpointService::Stub::async::*method)(grpc::ClientContext*, const Request*, Response*,
+                                                              std::function<void(grpc::Status)>),
+           Request request, std::function<void(absl::StatusOr<Response>)> done);
   // The error of a call; after BAD_TOKEN the next one sends another token, if there is one.
   absl::Status ErrorOf(const grpc::Status& status, const std::string& token) const;
 

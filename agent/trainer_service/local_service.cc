@@ -24,6 +24,14 @@ absl::Duration MaxWait(const Request& request) {
   return std::clamp(DurationOf(request.max_wait()), absl::ZeroDuration(), kLongestWait);
 }
 
+// Holds a call while the coordinator is asked. The calls to the coordinator have deadlines of their own; this bounds
+// several of them together.
+std::shared_ptr<HeldCall> HoldForCoordinator() {
+  return HeldCall::Start(kLongestWait, [](HeldCall& held, bool timer) {
+    if (timer) held.Answer(MakeError(Reason::kCoordinatorUnreachable, "the coordinator did not answer in time"));
+  });
+}
+
 // Answers by `ask`, when it says something that is not pending, or with what is pending when the time is over.
 template <typename Request, typename Response>
 grpc::ServerUnaryReactor* LongPoll(SessionHost& host, grpc::CallbackServerContext* context, Request request,
@@ -231,11 +239,7 @@ grpc::ServerUnaryReactor* LocalService::ListLocalCheckpoints(grpc::CallbackServe
   const absl::Status attached = agent_.host().Do(
       [&](Session& session, absl::Time) { return session.CheckAttached(request->trainer_incarnation()); });
   if (!attached.ok()) return FinishNow(context, attached);
-  // The calls to the coordinator have deadlines of their own; this bounds the pages together.
-  const auto call = HeldCall::Start(kLongestWait, [](HeldCall& held, bool timer) {
-    if (timer)
-      held.Answer(MakeError(Reason::kCoordinatorUnreachable, "the coordinator did not list its checkpoints in time"));
-  });
+  const auto call = HoldForCoordinator();
   struct Pages : std::enable_shared_from_this<Pages> {
     Agent* agent = nullptr;
     std::shared_ptr<HeldCall> call;
@@ -265,6 +269,43 @@ grpc::ServerUnaryReactor* LocalService::ListLocalCheckpoints(grpc::CallbackServe
   pages->response = response;
   grpc::ServerUnaryReactor* reactor = call->reactor();
   pages->Next();
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* LocalService::RequestLocalSave(grpc::CallbackServerContext* context,
+                                                         const v1::RequestLocalSaveRequest* request,
+                                                         v1::RequestLocalSaveResponse* response) {
+  const absl::Status attached = agent_.host().Do(
+      [&](Session& session, absl::Time) { return session.CheckAttached(request->trainer_incarnation()); });
+  if (!attached.ok()) return FinishNow(context, attached);
+  const auto call = HoldForCoordinator();
+  v1::CreateCheckpointRequest asked;
+  asked.set_job(agent_.options().job);
+  asked.set_request_id(request->request_id());
+  if (request->has_timeout()) *asked.mutable_timeout() = request->timeout();
+  grpc::ServerUnaryReactor* reactor = call->reactor();
+  agent_.link().CreateCheckpoint(std::move(asked), [call, response](absl::StatusOr<v1::Checkpoint> checkpoint) {
+    if (!call->Claim()) return;
+    if (checkpoint.ok()) *response->mutable_checkpoint() = *std::move(checkpoint);
+    call->AnswerClaimed(checkpoint.status());
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* LocalService::SetLocalRetention(grpc::CallbackServerContext* context,
+                                                          const v1::SetLocalRetentionRequest* request,
+                                                          v1::SetLocalRetentionResponse*) {
+  const absl::Status attached = agent_.host().Do(
+      [&](Session& session, absl::Time) { return session.CheckAttached(request->trainer_incarnation()); });
+  if (!attached.ok()) return FinishNow(context, attached);
+  const auto call = HoldForCoordinator();
+  v1::SetRetentionRequest asked;
+  asked.set_job(agent_.options().job);
+  *asked.mutable_policy() = request->policy();
+  grpc::ServerUnaryReactor* reactor = call->reactor();
+  agent_.link().SetRetention(std::move(asked), [call](const absl::StatusOr<v1::SetRetentionResponse>& answer) {
+    call->Answer(answer.status());
+  });
   return reactor;
 }
 

@@ -106,6 +106,7 @@ enum class Reason {
   kDeviceError,
   kDeviceStalled,
   kTornSnapshot,
+  kNcclUnavailable,
   kInternal,
   // Mappings (AOA).
   kMappingSyntax,

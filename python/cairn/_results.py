@@ -129,6 +129,17 @@ class LoadReport:
     passed_over: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     device: DeviceReport | None = None
 
+    def __repr__(self) -> str:
+        """What was done, in one line; objects and names by their number."""
+        parts = [f"step={self.step}"] if self.step is not None else []
+        parts += [f"{self.unique_bytes} bytes, {self.total_bytes_read} read ({self.path})",
+                  f"{len(self.objects)} objects"]
+        parts += [f"{len(names)} names {what}" for what, names in
+                  (("missing", self.missing), ("unexpected", self.unexpected)) if names]
+        if self.passed_over:
+            parts.append(f"{len(self.passed_over)} damaged steps passed over")
+        return f"LoadReport({', '.join(parts)})"
+
 
 def committed(session: _session.Session) -> list[Checkpoint]:
     """Returns the committed checkpoints of the session's job, by ascending step."""

@@ -18,6 +18,7 @@ from cairn import (
     _mapping,
     _memory,
     _operation,
+    _requests,
     _results,
     _saving,
     _session,
@@ -246,6 +247,39 @@ class Client:
         started = time.monotonic()
         with self._operation.of("save", timeout):
             return self._saver.save(number, state, started, timeout, allow_dropped_names, self, overlap, check_overlap)
+
+    def request_save(self, timeout: float = 600, request_id: str | None = None) -> str:
+        """Asks for a save at a step that no rank has passed, as `cairn save` does. Returns at once.
+
+        When the ranks have agreed, save_requested() returns the step on each of them. If a save is being agreed on
+        already, that one answers the request.
+
+        Args:
+          timeout: seconds after which the request, or its save, is given up.
+          request_id: what an earlier call returned: asks for no other save, but raises the error if that one was given
+            up.
+
+        Returns:
+          The request's id.
+
+        Raises:
+          Error: COORDINATOR_UNREACHABLE, SAVE_IN_PROGRESS; with `request_id` also what ended the save.
+        """
+        return _requests.request_save(self._session, request_id, _timeouts.seconds(timeout, "request_save"))
+
+    def set_retention(self, keep_last: int | None = None, keep_every: int | None = None) -> None:
+        """Sets which checkpoints of the job are kept; the coordinator deletes the others (docs/retention.md).
+
+        The rules hold until others are set. One rank's call is enough. Without rules all checkpoints are kept.
+
+        Args:
+          keep_last: so many of the newest sound checkpoints.
+          keep_every: those whose step is a multiple of this.
+
+        Raises:
+          Error: BAD_REQUEST (a rule is no integer from 1), COORDINATOR_UNREACHABLE.
+        """
+        _requests.set_retention(self._session, keep_last, keep_every)
 
     # Loading.
 

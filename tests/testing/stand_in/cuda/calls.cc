@@ -469,5 +469,22 @@ Result cuEventSynchronize(Event event) {
   return kSuccess;
 }
 
+bool cairn_stand_in_enqueue(void* stream, void (*work)(void*), void* argument) {
+  const std::lock_guard lock(TheState().mutex);
+  const std::shared_ptr<Queue> queue = TheState().FindStream(static_cast<Stream>(stream));
+  if (queue == nullptr) return false;
+  AddWork(TheState(), queue, [work, argument] { work(argument); });
+  return true;
+}
+
+void* cairn_stand_in_reach(const void* address, uint64_t bytes) {
+  Side side;
+  if (OnDevice(reinterpret_cast<DevicePointer>(address), bytes, &side)) return side.bytes;
+  const std::lock_guard lock(TheState().mutex);
+  return TheState().IsPinned(reinterpret_cast<uintptr_t>(address), bytes) ? Bytes(address) : nullptr;
+}
+
+int64_t cairn_stand_in_current_device() { return Current().empty() ? -1 : DeviceOf(Current().back()); }
+
 }  // extern "C"
 // NOLINTEND(readability-identifier-naming)

@@ -32,6 +32,14 @@ int64_t cairn_stand_in_count(const char* name);
 // Returns where the host can read and write the device memory at an address; null if there is none.
 void* cairn_stand_in_alias(unsigned long long device);
 
+// For the stand-in for NCCL, which works in streams and on memory of this one.
+// Adds work to a stream. Returns false if there is no such stream.
+bool cairn_stand_in_enqueue(void* stream, void (*work)(void*), void* argument);
+// Returns where the host can reach these bytes; null unless they are a device's memory or pinned memory of the host.
+void* cairn_stand_in_reach(const void* address, uint64_t bytes);
+// Returns the device whose context is current in this thread; -1 for none.
+int64_t cairn_stand_in_current_device();
+
 // Back to the beginning: all settings, and all counts of calls. What was allocated stays.
 void cairn_stand_in_reset();
 
