@@ -24,6 +24,13 @@ absl::Duration MaxWait(const Request& request) {
   return std::clamp(DurationOf(request.max_wait()), absl::ZeroDuration(), kLongestWait);
 }
 
+// A call that the coordinator answers. The calls to it have deadlines of their own; this bounds them together.
+std::shared_ptr<HeldCall> HoldForCoordinator() {
+  return HeldCall::Start(kLongestWait, [](HeldCall& held, bool timer) {
+    if (timer) held.Answer(MakeError(Reason::kCoordinatorUnreachable, "the coordinator did not answer in time"));
+  });
+}
+
 // Answers by `ask`, when it says something that is not pending, or with what is pending when the time is over.
 template <typename Request, typename Response>
 grpc::ServerUnaryReactor* LongPoll(SessionHost& host, grpc::CallbackServerContext* context, Request request,
@@ -225,17 +232,17 @@ grpc::ServerUnaryReactor* LocalService::EndLoad(grpc::CallbackServerContext* con
       [](Session& session, const v1::EndLoadRequest& asked, absl::Time) { return session.EndLoad(asked); });
 }
 
+absl::Status LocalService::CheckAttached(uint64_t trainer) {
+  return agent_.host().Do([&](Session& session, absl::Time) { return session.CheckAttached(trainer); });
+}
+
 grpc::ServerUnaryReactor* LocalService::ListLocalCheckpoints(grpc::CallbackServerContext* context,
                                                              const v1::ListLocalCheckpointsRequest* request,
                                                              v1::ListLocalCheckpointsResponse* response) {
-  const absl::Status attached = agent_.host().Do(
-      [&](Session& session, absl::Time) { return session.CheckAttached(request->trainer_incarnation()); });
-  if (!attached.ok()) return FinishNow(context, attached);
-  // The calls to the coordinator have deadlines of their own; this bounds the pages together.
-  const auto call = HeldCall::Start(kLongestWait, [](HeldCall& held, bool timer) {
-    if (timer)
-      held.Answer(MakeError(Reason::kCoordinatorUnreachable, "the coordinator did not list its checkpoints in time"));
-  });
+  if (absl::Status attached = CheckAttached(request->trainer_incarnation()); !attached.ok()) {
+    return FinishNow(context, attached);
+  }
+  const auto call = HoldForCoordinator();
   struct Pages : std::enable_shared_from_this<Pages> {
     Agent* agent = nullptr;
     std::shared_ptr<HeldCall> call;
@@ -265,6 +272,45 @@ grpc::ServerUnaryReactor* LocalService::ListLocalCheckpoints(grpc::CallbackServe
   pages->response = response;
   grpc::ServerUnaryReactor* reactor = call->reactor();
   pages->Next();
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* LocalService::RequestSave(grpc::CallbackServerContext* context,
+                                                    const v1::RequestSaveRequest* request,
+                                                    v1::RequestSaveResponse* response) {
+  if (absl::Status attached = CheckAttached(request->trainer_incarnation()); !attached.ok()) {
+    return FinishNow(context, attached);
+  }
+  v1::CreateCheckpointRequest create;
+  create.set_job(agent_.options().job);
+  create.set_request_id(request->request_id());
+  if (request->has_timeout()) *create.mutable_timeout() = request->timeout();
+  create.set_reason(request->reason());
+  const auto call = HoldForCoordinator();
+  grpc::ServerUnaryReactor* reactor = call->reactor();
+  agent_.link().CreateCheckpoint(std::move(create), [call, response](absl::StatusOr<v1::Checkpoint> checkpoint) {
+    if (!call->Claim()) return;
+    if (checkpoint.ok()) *response->mutable_checkpoint() = *std::move(checkpoint);
+    call->AnswerClaimed(checkpoint.status());
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* LocalService::GetLocalJob(grpc::CallbackServerContext* context,
+                                                    const v1::GetLocalJobRequest* request,
+                                                    v1::GetLocalJobResponse* response) {
+  if (absl::Status attached = CheckAttached(request->trainer_incarnation()); !attached.ok()) {
+    return FinishNow(context, attached);
+  }
+  v1::GetJobRequest get;
+  get.set_job(agent_.options().job);
+  const auto call = HoldForCoordinator();
+  grpc::ServerUnaryReactor* reactor = call->reactor();
+  agent_.link().GetJob(std::move(get), [call, response](absl::StatusOr<v1::Job> job) {
+    if (!call->Claim()) return;
+    if (job.ok()) *response->mutable_job() = *std::move(job);
+    call->AnswerClaimed(job.status());
+  });
   return reactor;
 }
 

@@ -43,10 +43,15 @@ class LocalService final : public v1::LocalAgentService::CallbackService {
   grpc::ServerUnaryReactor* ListLocalCheckpoints(grpc::CallbackServerContext* context,
                                                  const v1::ListLocalCheckpointsRequest* request,
                                                  v1::ListLocalCheckpointsResponse* response) override;
+  grpc::ServerUnaryReactor* RequestSave(grpc::CallbackServerContext* context, const v1::RequestSaveRequest* request,
+                                        v1::RequestSaveResponse* response) override;
+  grpc::ServerUnaryReactor* GetLocalJob(grpc::CallbackServerContext* context, const v1::GetLocalJobRequest* request,
+                                        v1::GetLocalJobResponse* response) override;
   grpc::ServerUnaryReactor* Detach(grpc::CallbackServerContext* context, const v1::DetachRequest* request,
                                    v1::DetachResponse* response) override;
 
  private:
+  absl::Status CheckAttached(uint64_t trainer);
   // Makes the layout that comes with a request known.
   absl::Status TakeLayout(const v1::LayoutReference& reference);
   // Says where the trainer gets the memory of this agent.
