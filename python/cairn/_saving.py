@@ -6,7 +6,7 @@ import threading
 import time
 from typing import Any
 
-from cairn import _agent, _device, _layout, _memory, _replicas, _session, _staging, _timeouts, _wire
+from cairn import _agent, _awaited, _device, _layout, _memory, _replicas, _session, _staging, _timeouts, _wire
 from cairn._errors import Error
 from cairn._results import Checkpoint, DeviceReport
 
@@ -160,6 +160,9 @@ class Saver:
     def job(self) -> str:
         return self._session.job
 
+    def teller(self) -> _awaited.Teller:
+        return self._session.teller("save")
+
     def verdict(self, step: int, save: int, agent: int, attempt: int,
                 max_wait: float) -> tuple[Checkpoint | Error | None, Error | None, int]:
         """Returns the verdict, if there is one; why there may be none for long, if that is known; and the attempt's
@@ -241,6 +244,7 @@ class Saving:
         """
         timeout = _timeouts.seconds(timeout, "wait")
         deadline = time.monotonic() + timeout
+        teller = self._saver.teller()
         while True:
             with self._lock:
                 if isinstance(self._outcome, Error):
@@ -250,7 +254,8 @@ class Saving:
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 raise self._late(timeout)
-            self._poll(min(_agent.MAX_WAIT, remaining))
+            self._poll(min(_agent.MAX_WAIT, remaining, teller.wait()))
+            teller.look()
 
     def done(self) -> bool:
         """Returns whether wait() would return at once.
