@@ -18,8 +18,6 @@ if REASON is not None and os.environ.get("CAIRN_TEST_PODS"):  # tools/test --pod
 pytestmark = pytest.mark.skipif(REASON is not None, reason=f"not run: {REASON}")
 
 MIB = 1 << 20
-# What the kubelet runs in the agent's container when the pod is evicted; without Kubernetes, the test runs it.
-EVICTION = ["/usr/bin/cairn", "save", "--reason", "eviction", "--timeout", "100s"]
 
 
 def save(pods: podman.Pods) -> int:
@@ -31,8 +29,8 @@ def save(pods: podman.Pods) -> int:
 
 
 def evict(pods: podman.Pods) -> int:
-    """Does to all pods at once what the kubelet does to one; the step that was saved."""
-    hooks = [pods.start("exec", pods.agent(rank), *EVICTION) for rank in range(pods.ranks)]
+    """Does to all pods at once what the kubelet does to one: hook, SIGTERM, and the sidecar last; the step that was saved."""
+    hooks = [pods.start("exec", pods.agent(rank), *podman.EVICTION) for rank in range(pods.ranks)]
     for rank in range(pods.ranks):
         pods.podman("kill", "--signal", "TERM", pods.trainer(rank))
     for rank in range(pods.ranks):

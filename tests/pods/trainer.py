@@ -12,7 +12,7 @@ import numpy as np
 
 import cairn
 
-ROWS, COLUMNS = 1024, 2048
+ROWS, COLUMNS = 512, 1024
 
 
 def whole(step: int) -> np.ndarray:
@@ -62,7 +62,7 @@ def main() -> None:
             if client.save_requested() is not None:
                 client.save(step, state)
                 say(saving=step)
-            time.sleep(0.01)
+            time.sleep(0.05)
     say(evicted=eviction.step, error=str(eviction.error or ""))
     client.close()
     sys.exit(0 if eviction.error is None else 1)

@@ -20,6 +20,8 @@ DEPLOY = REPOSITORY / "deploy/kubernetes"
 IMAGE = "localhost/cairn:test"
 TRAINER_IMAGE = "localhost/cairn-trainer:test"
 AGENT_USER, TRAINER_USER = 7421, 1000
+# What the kubelet runs in the agent's container when the pod is evicted, as the manifests say.
+EVICTION = ["/usr/bin/cairn", "save", "--reason", "eviction", "--timeout", "100s"]
 
 
 def kubectl() -> str | None:
@@ -205,7 +207,7 @@ events_logger = "file"
             found = [line for line in self.said(rank) if key in line]
             if len(found) >= times:
                 return found[-1]
-            time.sleep(0.1)
+            time.sleep(0.4)  # each look starts a podman
         raise AssertionError(f"rank {rank} has not said {key!r} {times} times: {self.logs()}")
 
     def logs(self) -> str:
