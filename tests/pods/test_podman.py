@@ -29,7 +29,7 @@ def save(pods: podman.Pods) -> int:
 
 
 def evict(pods: podman.Pods) -> int:
-    """Does to all pods at once what the kubelet does to one: hook, SIGTERM, and the sidecar last; the step that was saved."""
+    """Does to all pods what the kubelet does to one: hook and SIGTERM, the sidecar last; the step that was saved."""
     hooks = [pods.start("exec", pods.agent(rank), *podman.EVICTION) for rank in range(pods.ranks)]
     for rank in range(pods.ranks):
         pods.podman("kill", "--signal", "TERM", pods.trainer(rank))
