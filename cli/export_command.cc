@@ -2,17 +2,15 @@
 
 #include <atomic>
 #include <cstdio>
-#include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "cli/interrupt.h"
 #include "cli/progress_line.h"
+#include "cli/tensor_choice.h"
 #include "cli/terminal.h"
-#include "cli/text_input.h"
 #include "common/base/clock.h"
 #include "common/process/quantity.h"
 #include "common/status/reason.h"
@@ -21,35 +19,19 @@
 #include "common/storage/checkpoint_store.h"
 #include "export/export_plan.h"
 #include "export/exporter.h"
-#include "mapping/json.h"
 
 namespace cairn::cli {
 namespace {
-
-constexpr size_t kMaxMappingBytes = size_t{64} << 20;
 
 struct Arguments {
   std::string name;
   std::string root;
   std::string directory;
-  std::string mapping;
-  bool reverse = false;
-  std::vector<std::string> include;
-  std::vector<std::string> exclude;
+  ChoiceArguments choice;
   std::string max_shard_size = "5GB";
   std::string memory = "1GiB";
   int threads = 2;
 };
-
-// The file has JSON as for `cairn aoa resolve`, or the statements as text.
-absl::StatusOr<aoa::Config> ReadMapping(const std::string& path) {
-  CAIRN_ASSIGN_OR_RETURN(const std::string text, ReadTextInput(path, kMaxMappingBytes));
-  const size_t first = text.find_first_not_of(" \t\r\n");
-  if (first != std::string::npos && (text[first] == '{' || text[first] == '[')) return aoa::ParseConfig(text);
-  aoa::Config config;
-  config.statements = {text};
-  return config;
-}
 
 absl::Status Export(const CommandContext& context, const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(arguments.name));
@@ -58,14 +40,7 @@ absl::Status Export(const CommandContext& context, const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(const int64_t memory, ParseSize(arguments.memory));
   if (max_shard <= 0) return MakeError(Reason::kBadQuantity, "--max-shard-size must be above 0");
   options.max_shard_bytes = static_cast<uint64_t>(max_shard);
-  options.include = arguments.include;
-  options.exclude = arguments.exclude;
-  if (!arguments.mapping.empty()) {
-    CAIRN_ASSIGN_OR_RETURN(options.mapping, ReadMapping(arguments.mapping));
-    if (arguments.reverse) options.mapping->reverse = !options.mapping->reverse;
-  } else if (arguments.reverse) {
-    return MakeError(Reason::kBadRequest, "--reverse needs a --mapping to run backwards");
-  }
+  CAIRN_ASSIGN_OR_RETURN(options.choice, ReadChoice(arguments.choice));
   CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(arguments.root, false));
   CAIRN_ASSIGN_OR_RETURN(const Manifest manifest, CheckpointStore(*storage).ReadManifest(name.job, name.step));
   CAIRN_ASSIGN_OR_RETURN(const ExportPlan plan, MakeExportPlan(manifest, options));
@@ -117,11 +92,7 @@ void AddExportCommand(Command app, CommandContext& context) {
       .AddOption("--to", arguments->directory,
                  "Directory to write into; made if it is not there, those above it are not")
       .Required();
-  command.AddOption("--mapping", arguments->mapping,
-                    "Statements of the mapping language, as JSON or text; - reads standard input");
-  command.AddFlag("--reverse", arguments->reverse, "Run the mapping backwards: a load's mapping exports");
-  command.AddOption("--include", arguments->include, "Only stored tensors whose names match this shell pattern");
-  command.AddOption("--exclude", arguments->exclude, "Leave out stored tensors whose names match");
+  AddChoiceOptions(command, arguments->choice);
   command.AddOption("--max-shard-size", arguments->max_shard_size, "Largest file").ShowDefault();
   command.AddOption("--memory", arguments->memory, "For the bytes under way, whatever the size of the model")
       .ShowDefault();

@@ -7,8 +7,10 @@
 #include "cli/command.h"
 #include "cli/corpus_command.h"
 #include "cli/delete_command.h"
+#include "cli/diff_command.h"
 #include "cli/down_command.h"
 #include "cli/export_command.h"
+#include "cli/import_command.h"
 #include "cli/list_command.h"
 #include "cli/plan_command.h"
 #include "cli/repair_command.h"
@@ -57,7 +59,9 @@ int main(int argc, char** argv) {
   AddPruneCommand(app, context);
   AddRetentionCommand(app, context);
   AddPinCommands(app, context);
+  AddDiffCommand(app, context);
   AddExportCommand(app, context);
+  AddImportCommand(app, context);
   AddPlanCommand(app, context);
   AddAoaCommand(app, context);
   AddCorpusCommand(app, context);

@@ -4,31 +4,20 @@
 #define CAIRN_EXPORT_EXPORT_PLAN_H_
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/format/manifest.h"
 #include "common/format/plain_header.h"
-#include "mapping/mapping.h"
-#include "planner/load/axis_map.h"
+#include "export/whole_tensors.h"
 
 namespace cairn {
 
 struct ExportOptions {
-  // Without a mapping, every tensor keeps its own name. With one, the outputs are what the statements leave over.
-  std::optional<aoa::Config> mapping;
-  // Shell patterns (fnmatch) of stored names; empty means all. The mapping sees only tensors that these patterns leave.
-  std::vector<std::string> include;
-  std::vector<std::string> exclude;
+  TensorChoice choice;
   // The most bytes of tensors in one file; a larger tensor gets a file of its own.
   uint64_t max_shard_bytes = 5'000'000'000;
-};
-
-struct ExportTensor {
-  PlainTensor plain;  // begin and end count from the begin of its file's data
-  std::vector<AxisMap> links;
 };
 
 struct ExportFile {
@@ -39,16 +28,15 @@ struct ExportFile {
 };
 
 struct ExportPlan {
-  std::vector<ExportTensor> tensors;
+  std::vector<WholeTensor> tensors;
   std::vector<ExportFile> files;
   std::string index;         // the bytes of model.safetensors.index.json
   uint64_t total_bytes = 0;  // those of the tensors
 };
 
-// Makes the plan from its arguments alone. A second name of a tied weight is not written, unless a statement gives it.
-// Tensors are dealt out in the natural order of their names ("layers.2" before "layers.10"), so a file holds
-// neighbouring layers. INVALID_ARGUMENT: the mapping's faults; MAPPING_DTYPE: parts of one output arrive in different
-// dtypes; BAD_REQUEST: nothing is left to export. UNIMPLEMENTED (UNSUPPORTED): safetensors has no name for a dtype.
+// Makes the plan from its arguments alone. Tensors are dealt out in the natural order of their names ("layers.2" before
+// "layers.10"), so a file holds neighbouring layers. INVALID_ARGUMENT (BAD_REQUEST): nothing is left to export.
+// UNIMPLEMENTED (UNSUPPORTED): safetensors has no name for a dtype. Also fails as ChooseTensors does.
 absl::StatusOr<ExportPlan> MakeExportPlan(const Manifest& manifest, const ExportOptions& options);
 
 // Compares numbers within names by their value: "a2" < "a10".

@@ -66,9 +66,9 @@ TEST(ExportPlanTest, MakeExportPlan_WithAMapping_GivesItsOutputsInTheirDtypes) {
   Manifest manifest = ManifestOf({{"opt", DType::kFloat32, {2}}, {"w", DType::kFloat32, {4, 2}}});
   manifest.aliases = {{"tied", "w"}};
   ExportOptions options;
-  options.exclude = {"opt*"};
-  options.mapping.emplace();
-  options.mapping->statements = {"w -> v, dtype='bfloat16'", "v^T -> out"};
+  options.choice.exclude = {"opt*"};
+  options.choice.mapping.emplace();
+  options.choice.mapping->statements = {"w -> v, dtype='bfloat16'", "v^T -> out"};
   const auto plan = MakeExportPlan(manifest, options);
   ASSERT_TRUE(plan.ok()) << plan.status();
   ASSERT_EQ(plan->tensors.size(), 1u);
@@ -84,12 +84,12 @@ TEST(ExportPlanTest, MakeExportPlan_TensorCannotBeWritten_NamesTheReason) {
   const Manifest odd = ManifestOf({{"x", DType::kComplex128, {2}}});
   EXPECT_EQ(reason(MakeExportPlan(odd, {})), "UNSUPPORTED");
   ExportOptions none;
-  none.include = {"nothing"};
+  none.choice.include = {"nothing"};
   EXPECT_EQ(reason(MakeExportPlan(odd, none)), "BAD_REQUEST");
   const Manifest mixed = ManifestOf({{"a", DType::kFloat32, {2}}, {"b", DType::kFloat32, {2}}});
   ExportOptions wrong;
-  wrong.mapping.emplace();
-  wrong.mapping->statements = {"a, c -> d, axis=0"};
+  wrong.choice.mapping.emplace();
+  wrong.choice.mapping->statements = {"a, c -> d, axis=0"};
   EXPECT_EQ(reason(MakeExportPlan(mixed, wrong)), "MAPPING_UNKNOWN_NAME");
 }
 

@@ -180,4 +180,10 @@ absl::StatusOr<std::string> EncodeTorchValue(std::string_view archive, const std
   return EncodeValue(file.document(), file.document().root(), what);
 }
 
+bool HoldsOpaqueValue(std::string_view bytes) {
+  // Within a text, the quotes would be escaped.
+  static constexpr std::string_view kOpaque = R"({"$cairn":"opaque",)";
+  return !bytes.empty() && bytes[0] == kTaggedJson && bytes.find(kOpaque) != std::string_view::npos;
+}
+
 }  // namespace cairn

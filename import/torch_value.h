@@ -19,6 +19,9 @@ absl::StatusOr<std::string> EncodeValue(const PickleDocument& document, PickleVa
 // The same for the value of a whole archive of torch.save, which is untrusted. Also fails as TorchFile::Open.
 absl::StatusOr<std::string> EncodeTorchValue(std::string_view archive, const std::string& what);
 
+// Returns true if these bytes of an object, which EncodeValue made, hold an opaque record.
+bool HoldsOpaqueValue(std::string_view bytes);
+
 }  // namespace cairn
 
 #endif  // CAIRN_IMPORT_TORCH_VALUE_H_

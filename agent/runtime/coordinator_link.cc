@@ -451,18 +451,21 @@ void CoordinatorLink::Ask(void (v1::CheckpointService::Stub::async::*method)(grp
 
 void CoordinatorLink::ListCheckpoints(v1::ListCheckpointsRequest request,
                                       std::function<void(absl::StatusOr<v1::ListCheckpointsResponse>)> done) {
-  Ask<v1::ListCheckpointsRequest, v1::ListCheckpointsResponse>(&v1::CheckpointService::Stub::async::ListCheckpoints,
-                                                               std::move(request), std::move(done));
+  Ask(&v1::CheckpointService::Stub::async::ListCheckpoints, std::move(request), std::move(done));
 }
 
 void CoordinatorLink::CreateCheckpoint(v1::CreateCheckpointRequest request,
                                        std::function<void(absl::StatusOr<v1::Checkpoint>)> done) {
-  Ask<v1::CreateCheckpointRequest, v1::Checkpoint>(&v1::CheckpointService::Stub::async::CreateCheckpoint,
-                                                   std::move(request), std::move(done));
+  Ask(&v1::CheckpointService::Stub::async::CreateCheckpoint, std::move(request), std::move(done));
+}
+
+void CoordinatorLink::SetRetention(v1::SetRetentionRequest request,
+                                   std::function<void(absl::StatusOr<v1::SetRetentionResponse>)> done) {
+  Ask(&v1::CheckpointService::Stub::async::SetRetention, std::move(request), std::move(done));
 }
 
 void CoordinatorLink::GetJob(v1::GetJobRequest request, std::function<void(absl::StatusOr<v1::Job>)> done) {
-  Ask<v1::GetJobRequest, v1::Job>(&v1::CheckpointService::Stub::async::GetJob, std::move(request), std::move(done));
+  Ask(&v1::CheckpointService::Stub::async::GetJob, std::move(request), std::move(done));
 }
 
 }  // namespace cairn

@@ -76,8 +76,12 @@ class CoordinatorLink {
   // One page of the job's committed checkpoints; `done` is called on one of gRPC's threads.
   void ListCheckpoints(v1::ListCheckpointsRequest request,
                        std::function<void(absl::StatusOr<v1::ListCheckpointsResponse>)> done);
-  // The same for a save of the whole job, and for the job as the coordinator sees it.
+  // Asks for a save of the job. `done` as above.
   void CreateCheckpoint(v1::CreateCheckpointRequest request, std::function<void(absl::StatusOr<v1::Checkpoint>)> done);
+  // Sets what is kept of the job. `done` as above.
+  void SetRetention(v1::SetRetentionRequest request,
+                    std::function<void(absl::StatusOr<v1::SetRetentionResponse>)> done);
+  // The job as the coordinator sees it. `done` as above.
   void GetJob(v1::GetJobRequest request, std::function<void(absl::StatusOr<v1::Job>)> done);
 
  private:
@@ -112,14 +116,14 @@ class CoordinatorLink {
   // The call itself. Tries another connection if the answer is overdue; CANCELLED if that one is used now.
   grpc::Status CallSynchronize(StoppableCall& call, absl::Duration max_wait, const v1::SynchronizeAgentRequest& request,
                                v1::SynchronizeAgentResponse& response);
-  // A call of CheckpointService for a trainer.
+  absl::Status SendLayout(const RankLayout& layout);
+  absl::StatusOr<std::string> FetchPlan(const std::string& digest, const std::string& known);
+  absl::StatusOr<v1::GetTransferPeersResponse> FetchPeers(const std::vector<uint32_t>& ranks);
+  // Makes a call for the trainer, which neither waits nor is repeated.
   template <typename Request, typename Response>
   void Ask(void (v1::CheckpointService::Stub::async::*method)(grpc::ClientContext*, const Request*, Response*,
                                                               std::function<void(grpc::Status)>),
            Request request, std::function<void(absl::StatusOr<Response>)> done);
-  absl::Status SendLayout(const RankLayout& layout);
-  absl::StatusOr<std::string> FetchPlan(const std::string& digest, const std::string& known);
-  absl::StatusOr<v1::GetTransferPeersResponse> FetchPeers(const std::vector<uint32_t>& ranks);
   // The error of a call; after BAD_TOKEN the next one sends another token, if there is one.
   absl::Status ErrorOf(const grpc::Status& status, const std::string& token) const;
 

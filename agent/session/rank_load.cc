@@ -87,6 +87,7 @@ v1::LoadState RankLoad::State() const {
   state.set_fallback(fallback);
   if (plan) {
     state.set_plan_digest(plan->plan_digest());
+    state.set_transfer_token_digest(Digest(order.transfer_token()));
     state.set_bytes_total(plan->read_bytes());
   }
   state.set_bytes_done(bytes_done);

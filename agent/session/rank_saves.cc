@@ -212,7 +212,7 @@ v1::WaitSaveResponse RankSaves::AskFor(const v1::WaitSaveRequest& request) {
 
 absl::Status RankSaves::Cancel(const v1::CancelSaveRequest& request) {
   slab_.use().GaveUp(request.trainer_incarnation());
-  RankSave* save = FindById(request.save());
+  RankSave* save = request.save() != 0 ? FindById(request.save()) : Find(request.step());
   if (save == nullptr || save->trainer != request.trainer_incarnation() ||
       (save->phase != v1::SaveState::BEGUN && save->phase != v1::SaveState::STAGING)) {
     return absl::OkStatus();

@@ -171,8 +171,8 @@ void RankSaves::OpenSlab(RankSave& save) {
   plans_.SetNewest(image);
   save.checklist = MakeReplicaChecklist(*image, ordered ? save.order.check_replicas() : current.check_replicas,
                                         ordered ? save.order.sample_replicas() : current.sample_replicas, next_sample_);
+  // Nobody waits to hear of it: the next report is soon enough.
   save.phase = v1::SaveState::STAGING;
-  context_.Changed();
 }
 
 bool RankSaves::FollowPlan(RankSave& save) {
@@ -215,7 +215,6 @@ void RankSaves::Write(RankSave& save) {
   save.waiting_for.clear();
   context_.Do(action::StartWrite{save.id, save.step, save.write_attempt, save.order.directory(), save.staged,
                                  save.target, save.object_bytes, save.order, *std::move(peers)});
-  context_.Changed();
 }
 
 void RankSaves::OnWriteProgress(uint64_t id, uint64_t bytes_done, std::vector<uint32_t> waiting_for) {

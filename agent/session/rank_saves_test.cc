@@ -229,6 +229,19 @@ TEST_F(RankSavesTest, NextCall_WithAnotherLayout_DoesNotFollowTheFirstOnes) {
   EXPECT_EQ(Only().call(), 2u);
 }
 
+TEST_F(RankSavesTest, Cancel_ACallWithoutAnAnswer_FailsThatOfItsStep) {
+  EXPECT_TRUE(Begin(7)->pending());
+  v1::CancelSaveRequest cancel;
+  cancel.set_trainer_incarnation(trainer_);
+  cancel.set_step(8);
+  EXPECT_TRUE(session_.CancelSave(cancel).ok());
+  EXPECT_EQ(Only().phase(), v1::SaveState::BEGUN) << "another step";
+  cancel.set_step(7);
+  EXPECT_TRUE(session_.CancelSave(cancel).ok());
+  EXPECT_EQ(Only().phase(), v1::SaveState::FAILED);
+  EXPECT_TRUE(HasReason(StatusFromProto(Only().error()), Reason::kSaveCancelled));
+}
+
 TEST_F(RankSavesTest, AnotherStep_UntilItsTimeout_WaitsForTheSlab) {
   const uint64_t first = StartWriting(7);
   EXPECT_TRUE(Begin(8)->pending());

@@ -58,6 +58,9 @@ v1::SynchronizeAgentRequest Session::BuildRequest(std::optional<int64_t> current
   *request.mutable_agent() = Identity();
   request.set_known_revision(known_revision_);
   request.set_sequence(++sequence_);
+  // Whoever answers this one knows of them.
+  for (const std::string& digest : ended_puts_) puts_.erase(digest);
+  ended_puts_.clear();
   v1::AgentState& state = *request.mutable_state();
   v1::TrainerState& trainer = *state.mutable_trainer();
   trainer.set_attached(trainer_.has_value());
@@ -86,8 +89,13 @@ absl::Status Session::OnOrders(const v1::SynchronizeAgentResponse& response) {
       told_layout_ == trainer_layout_ ? StatusFromProto(response.current_plan_error()) : absl::OkStatus();
   for (const std::string& digest : response.wanted_layouts()) {
     RankLayoutPtr layout = layouts_.Find(digest);
-    if (layout == nullptr || !puts_.insert(digest).second) continue;
-    context_.Do(action::PutLayout{std::move(layout)});
+    if (layout == nullptr) continue;
+    if (puts_.insert(digest).second) {
+      context_.Do(action::PutLayout{std::move(layout)});
+    } else if (ended_puts_.contains(digest)) {
+      // This answer may be older than the upload. If it is not, the next one says so again, at once.
+      known_revision_ = 0;
+    }
   }
   if (response.has_arm()) ApplyArm(response.arm());
   saves_.Obey(response.saves());
@@ -98,7 +106,7 @@ absl::Status Session::OnOrders(const v1::SynchronizeAgentResponse& response) {
 
 void Session::OnLayoutPut(const std::string& digest, const absl::Status&) {
   // If it failed, the coordinator asks again.
-  puts_.erase(digest);
+  ended_puts_.insert(digest);
 }
 
 void Session::OnPlan(const std::string& digest, absl::StatusOr<std::string> bytes) {

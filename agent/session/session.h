@@ -132,7 +132,10 @@ class Session {
   v1::ArmState arm_;
 
   KnownLayouts layouts_;
-  std::set<std::string> puts_;  // layouts being uploaded
+  // Layouts whose upload has begun, and those of them whose upload has ended since the last request was built: the
+  // answer to that request may still ask for them.
+  std::set<std::string> puts_;
+  std::set<std::string> ended_puts_;
   RankPlans plans_{context_};
   RankSlab slab_{context_};
   RankSaves saves_{context_, plans_, slab_};

@@ -62,6 +62,27 @@ TEST_F(SessionTest, Prepare_UntilThereIsAPlanOfItsLayout_WaitsAndThenMakesTheSla
   EXPECT_TRUE(HasReason(session_.Prepare(request).status(), Reason::kShardGap));
 }
 
+// The answers to two calls overtake each other.
+TEST_F(SessionTest, WantedLayout_InAnAnswerOlderThanItsUpload_IsNotUploadedAgain) {
+  v1::SynchronizeAgentResponse wanted;
+  wanted.set_coordinator_epoch(5);
+  wanted.set_revision(8);
+  wanted.add_wanted_layouts(layout_->digest);
+  const auto uploads = [&] {
+    EXPECT_TRUE(session_.OnOrders(wanted).ok());
+    const auto actions = session_.TakeActions();
+    return std::count_if(actions.begin(), actions.end(),
+                         [](const auto& action) { return std::holds_alternative<action::PutLayout>(action); });
+  };
+  State();
+  EXPECT_EQ(uploads(), 1);
+  State();
+  session_.OnLayoutPut(layout_->digest, absl::OkStatus());
+  EXPECT_EQ(uploads(), 0) << "asked for before the upload ended";
+  EXPECT_EQ(session_.BuildRequest(std::nullopt).known_revision(), 0u) << "it may be wanted all the same";
+  EXPECT_EQ(uploads(), 1) << "asked for afterwards";
+}
+
 TEST_F(SessionTest, ArmOrders_WithAndWithoutATrainer_AreCarriedOutOnce) {
   const auto order = [&](uint64_t number, v1::ArmOrder::Action action) {
     State();

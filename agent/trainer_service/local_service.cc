@@ -24,7 +24,8 @@ absl::Duration MaxWait(const Request& request) {
   return std::clamp(DurationOf(request.max_wait()), absl::ZeroDuration(), kLongestWait);
 }
 
-// A call that the coordinator answers. The calls to it have deadlines of their own; this bounds them together.
+// Holds a call while the coordinator is asked. The calls to the coordinator have deadlines of their own; this bounds
+// several of them together.
 std::shared_ptr<HeldCall> HoldForCoordinator() {
   return HeldCall::Start(kLongestWait, [](HeldCall& held, bool timer) {
     if (timer) held.Answer(MakeError(Reason::kCoordinatorUnreachable, "the coordinator did not answer in time"));
@@ -275,23 +276,40 @@ grpc::ServerUnaryReactor* LocalService::ListLocalCheckpoints(grpc::CallbackServe
   return reactor;
 }
 
-grpc::ServerUnaryReactor* LocalService::RequestSave(grpc::CallbackServerContext* context,
-                                                    const v1::RequestSaveRequest* request,
-                                                    v1::RequestSaveResponse* response) {
+grpc::ServerUnaryReactor* LocalService::RequestLocalSave(grpc::CallbackServerContext* context,
+                                                         const v1::RequestLocalSaveRequest* request,
+                                                         v1::RequestLocalSaveResponse* response) {
   if (absl::Status attached = CheckAttached(request->trainer_incarnation()); !attached.ok()) {
     return FinishNow(context, attached);
   }
-  v1::CreateCheckpointRequest create;
-  create.set_job(agent_.options().job);
-  create.set_request_id(request->request_id());
-  if (request->has_timeout()) *create.mutable_timeout() = request->timeout();
-  create.set_reason(request->reason());
   const auto call = HoldForCoordinator();
+  v1::CreateCheckpointRequest asked;
+  asked.set_job(agent_.options().job);
+  asked.set_request_id(request->request_id());
+  if (request->has_timeout()) *asked.mutable_timeout() = request->timeout();
+  asked.set_reason(request->reason());
   grpc::ServerUnaryReactor* reactor = call->reactor();
-  agent_.link().CreateCheckpoint(std::move(create), [call, response](absl::StatusOr<v1::Checkpoint> checkpoint) {
+  agent_.link().CreateCheckpoint(std::move(asked), [call, response](absl::StatusOr<v1::Checkpoint> checkpoint) {
     if (!call->Claim()) return;
     if (checkpoint.ok()) *response->mutable_checkpoint() = *std::move(checkpoint);
     call->AnswerClaimed(checkpoint.status());
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* LocalService::SetLocalRetention(grpc::CallbackServerContext* context,
+                                                          const v1::SetLocalRetentionRequest* request,
+                                                          v1::SetLocalRetentionResponse*) {
+  if (absl::Status attached = CheckAttached(request->trainer_incarnation()); !attached.ok()) {
+    return FinishNow(context, attached);
+  }
+  const auto call = HoldForCoordinator();
+  v1::SetRetentionRequest asked;
+  asked.set_job(agent_.options().job);
+  *asked.mutable_policy() = request->policy();
+  grpc::ServerUnaryReactor* reactor = call->reactor();
+  agent_.link().SetRetention(std::move(asked), [call](const absl::StatusOr<v1::SetRetentionResponse>& answer) {
+    call->Answer(answer.status());
   });
   return reactor;
 }

@@ -43,8 +43,12 @@ class LocalService final : public v1::LocalAgentService::CallbackService {
   grpc::ServerUnaryReactor* ListLocalCheckpoints(grpc::CallbackServerContext* context,
                                                  const v1::ListLocalCheckpointsRequest* request,
                                                  v1::ListLocalCheckpointsResponse* response) override;
-  grpc::ServerUnaryReactor* RequestSave(grpc::CallbackServerContext* context, const v1::RequestSaveRequest* request,
-                                        v1::RequestSaveResponse* response) override;
+  grpc::ServerUnaryReactor* RequestLocalSave(grpc::CallbackServerContext* context,
+                                             const v1::RequestLocalSaveRequest* request,
+                                             v1::RequestLocalSaveResponse* response) override;
+  grpc::ServerUnaryReactor* SetLocalRetention(grpc::CallbackServerContext* context,
+                                              const v1::SetLocalRetentionRequest* request,
+                                              v1::SetLocalRetentionResponse* response) override;
   grpc::ServerUnaryReactor* GetLocalJob(grpc::CallbackServerContext* context, const v1::GetLocalJobRequest* request,
                                         v1::GetLocalJobResponse* response) override;
   grpc::ServerUnaryReactor* Detach(grpc::CallbackServerContext* context, const v1::DetachRequest* request,

@@ -9,45 +9,46 @@ namespace cairn {
 
 absl::Time SteadyNow() { return Clock::Real().SteadyNow(); }
 
-void EventLoop::Post(std::function<void()> task) {
+void EventLoop::Post(Owner owner, std::function<void()> task) {
   MutexLock lock(mutex_);
-  tasks_.push_back(std::move(task));
+  tasks_.push_back({owner, std::move(task)});
   if (tasks_.size() == 1) posted_.NotifyAll();
 }
 
-void EventLoop::After(absl::Duration delay, std::function<void()> task) {
-  timers_.push({SteadyNow() + delay, ++order_, std::move(task)});
+void EventLoop::After(Owner owner, absl::Duration delay, std::function<void()> task) {
+  timers_.emplace(SteadyNow() + delay, Task{owner, std::move(task)});
 }
 
 bool EventLoop::RunUntil(const std::function<bool()>& done, absl::Duration timeout) {
   const absl::Time deadline = SteadyNow() + timeout;
-  std::vector<std::function<void()>> round;
+  std::vector<Task> round;
   for (;;) {
     if (done()) return true;
     const absl::Time now = SteadyNow();
     if (now >= deadline) return false;
-    while (!timers_.empty() && timers_.top().at <= now) {
-      round.push_back(std::move(const_cast<Timer&>(timers_.top()).task));
-      timers_.pop();
+    while (!timers_.empty() && timers_.begin()->first <= now) {
+      round.push_back(std::move(timers_.begin()->second));
+      timers_.erase(timers_.begin());
     }
     {
       MutexLock lock(mutex_);
       if (round.empty() && tasks_.empty()) {
-        const absl::Time next = timers_.empty() ? deadline : std::min(deadline, timers_.top().at);
+        const absl::Time next = timers_.empty() ? deadline : std::min(deadline, timers_.begin()->first);
         posted_.WaitFor(mutex_, next - now);
       }
-      for (std::function<void()>& task : tasks_) round.push_back(std::move(task));
+      for (Task& task : tasks_) round.push_back(std::move(task));
       tasks_.clear();
     }
-    for (const std::function<void()>& task : round) task();
+    for (const Task& task : round) task.run();
     round.clear();
   }
 }
 
-void EventLoop::Clear() {
-  timers_ = {};
+void EventLoop::Forget(Owner owner) {
+  const auto owned = [owner](const Task& task) { return task.owner == owner; };
+  std::erase_if(timers_, [&](const auto& timer) { return owned(timer.second); });
   MutexLock lock(mutex_);
-  tasks_.clear();
+  std::erase_if(tasks_, owned);
 }
 
 void EventLoop::RunFor(absl::Duration time) {

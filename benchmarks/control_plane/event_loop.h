@@ -2,9 +2,8 @@
 #ifndef CAIRN_BENCHMARKS_CONTROL_PLANE_EVENT_LOOP_H_
 #define CAIRN_BENCHMARKS_CONTROL_PLANE_EVENT_LOOP_H_
 
-#include <cstdint>
 #include <functional>
-#include <queue>
+#include <map>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -14,30 +13,30 @@ namespace cairn {
 
 class EventLoop {
  public:
+  // Who may take tasks back that have not run. Only the address counts.
+  using Owner = const void*;
+
   // The task runs in the thread of RunUntil. Thread-safe; does not block.
-  void Post(std::function<void()> task);
+  void Post(Owner owner, std::function<void()> task);
   // For tasks only: the thread of RunUntil, or the one that will call it.
-  void After(absl::Duration delay, std::function<void()> task);
+  void After(Owner owner, absl::Duration delay, std::function<void()> task);
   // Runs tasks until `done` says so, and says whether it did before `timeout`. `done` is asked after every round of
   // tasks, so it must be cheap.
   bool RunUntil(const std::function<bool()>& done, absl::Duration timeout);
   void RunFor(absl::Duration time);
-  // What was to run will not: its owner ends.
-  void Clear();
+  // What was to run for this owner will not; that of others will. Not to be called by a task.
+  void Forget(Owner owner);
 
  private:
-  struct Timer {
-    absl::Time at;
-    uint64_t order;
-    std::function<void()> task;
-    bool operator<(const Timer& other) const { return at != other.at ? at > other.at : order > other.order; }
+  struct Task {
+    Owner owner;
+    std::function<void()> run;
   };
 
   Mutex mutex_;
   CondVar posted_;
-  std::vector<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
-  std::priority_queue<Timer> timers_;
-  uint64_t order_ = 0;
+  std::vector<Task> tasks_ ABSL_GUARDED_BY(mutex_);
+  std::multimap<absl::Time, Task> timers_;  // equal times in the order in which they were set
 };
 
 // Monotonic; the one clock of the benchmark.

@@ -1,6 +1,8 @@
 #include "benchmarks/control_plane/fleet.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <utility>
 
 #include "common/rpc/endpoint.h"
@@ -11,7 +13,8 @@ namespace {
 
 constexpr int kRanksPerConnection = 64;
 constexpr uint32_t kSeed = 1;
-constexpr absl::Duration kLastCalls = absl::Seconds(30);
+// More than any call may take.
+constexpr absl::Duration kLastCalls = absl::Seconds(45);
 
 // Keeps a channel until the process ends. The thread of gRPC that has run the last call's callback lets go of that call
 // a moment later; if it then held the channel's last reference, it would destroy the queue that it runs in.
@@ -71,8 +74,12 @@ Fleet::Fleet(EventLoop& loop, FleetOptions options, std::unique_ptr<PosixStorage
 Fleet::~Fleet() {
   for (auto& agent : agents_) agent->Stop();
   // What is posted or timed still names the agents: it runs, and finds them stopped.
-  loop_.RunUntil([this] { return surroundings_.calls == 0; }, kLastCalls);
-  loop_.Clear();
+  if (!loop_.RunUntil([this] { return surroundings_.calls == 0; }, kLastCalls)) {
+    std::fprintf(stderr, "%s: %d calls did not end; what they would touch goes now\n", options_.job.c_str(),
+                 surroundings_.calls);
+    std::abort();
+  }
+  loop_.Forget(&surroundings_);
 }
 
 absl::Duration Fleet::Within(absl::Duration spread) {
@@ -80,16 +87,16 @@ absl::Duration Fleet::Within(absl::Duration spread) {
 }
 
 void Fleet::Start() {
-  for (auto& agent : agents_) loop_.After(Within(options_.start_spread), [&agent] { agent->Start(); });
+  for (auto& agent : agents_) surroundings_.After(Within(options_.start_spread), [&agent] { agent->Start(); });
 }
 
 void Fleet::Save(int64_t step) {
-  for (auto& agent : agents_) loop_.After(Within(options_.call_spread), [&agent, step] { agent->Save(step); });
+  for (auto& agent : agents_) surroundings_.After(Within(options_.call_spread), [&agent, step] { agent->Save(step); });
 }
 
 void Fleet::Load(uint64_t number, std::optional<int64_t> step) {
   for (auto& agent : agents_) {
-    loop_.After(Within(options_.call_spread), [&agent, number, step] { agent->Load(number, step); });
+    surroundings_.After(Within(options_.call_spread), [&agent, number, step] { agent->Load(number, step); });
   }
 }
 

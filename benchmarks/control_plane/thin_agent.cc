@@ -73,7 +73,7 @@ void ThinAgent::Launch(Method method, const std::shared_ptr<CallType>& call, abs
   traffic.up_bytes += call->request.ByteSizeLong() + kFrameBytes;
   auto on_answer = [this, call, &traffic, done](const grpc::Status& answer) {
     if (answer.ok() && options_.answered) options_.answered(SteadyNow() - call->begun);
-    around_.loop.Post([this, call, &traffic, done, answer] {
+    around_.Post([this, call, &traffic, done, answer] {
       --around_.calls;
       if (waiting_ == &call->context) waiting_ = nullptr;
       if (stopped_) return;
@@ -109,9 +109,8 @@ void ThinAgent::Leave() {
   *call->request.mutable_agent() = Identity();
   PrepareCall(call->context, kChunkTimeout, token_);
   ++around_.calls;
-  stub_->async()->UnregisterAgent(&call->context, &call->request, &call->response, [this, call](const grpc::Status&) {
-    around_.loop.Post([this] { --around_.calls; });
-  });
+  stub_->async()->UnregisterAgent(&call->context, &call->request, &call->response,
+                                  [this, call](const grpc::Status&) { around_.Post([this] { --around_.calls; }); });
 }
 
 v1::AgentIdentity ThinAgent::Identity() const {
@@ -173,6 +172,7 @@ void ThinAgent::Synchronize() {
   v1::SynchronizeAgentRequest& request = call->request;
   *request.mutable_agent() = Identity();
   request.set_known_revision(options_.answered ? 0 : revision_);
+  if (std::exchange(upload_ended_, false)) uploading_ = false;  // see Session::BuildRequest
   request.set_sequence(++sequence_);
   v1::AgentState& state = *request.mutable_state();
   state.mutable_trainer()->set_attached(true);
@@ -240,7 +240,7 @@ void ThinAgent::OnFailed(const absl::Status& status) {
 
 void ThinAgent::Pause(absl::Duration delay) {
   pausing_ = true;
-  around_.loop.After(delay, [this, pause = ++pauses_] {
+  around_.After(delay, [this, pause = ++pauses_] {
     if (!pausing_ || pause != pauses_) return;
     pausing_ = false;
     Next();
@@ -253,7 +253,7 @@ void ThinAgent::Changed() {
     waiting_->TryCancel();
   } else if (pausing_) {
     pausing_ = false;
-    around_.loop.Post([this] { Next(); });
+    around_.Post([this] { Next(); });
   }
 }
 
@@ -262,7 +262,7 @@ bool ThinAgent::ComeAgain(const absl::Status& status, void (ThinAgent::*call)())
   if (!delay) return false;
   ++around_.counters.errors["sent away for a while"];
   const double part = std::uniform_real_distribution<double>(0.8, 1.2)(random_);
-  around_.loop.After(*delay * part, [this, call] {
+  around_.After(*delay * part, [this, call] {
     if (!stopped_) (this->*call)();
   });
   return true;
@@ -292,7 +292,7 @@ void ThinAgent::OnPutLayout(Call<v1::PutLayoutRequest, v1::PutLayoutResponse>& c
     return PutLayout();
   }
   // If it failed, the coordinator asks again.
-  uploading_ = false;
+  upload_ended_ = true;
   if (received != options_.layout.size()) return;
   ++around_.counters.layouts_uploaded;
   around_.reached(Milestone::kUploaded, options_.rank);
@@ -355,7 +355,9 @@ void ThinAgent::Obey(const v1::SynchronizeAgentResponse& response) {
   current_plan_ = response.current_plan_digest();
   current_plan_checks_ = response.check_replicas();
   for (const std::string& digest : response.wanted_layouts()) {
-    if (digest != layout_digest_ || std::exchange(uploading_, true)) continue;
+    if (digest != layout_digest_) continue;
+    if (upload_ended_) revision_ = 0;
+    if (std::exchange(uploading_, true)) continue;
     uploaded_bytes_ = 0;
     PutLayout();
   }

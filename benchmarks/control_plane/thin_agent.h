@@ -65,6 +65,10 @@ struct AgentCounters {
 
 // What all agents of a process share. Outlives them.
 struct AgentSurroundings {
+  // As those of the loop, for the owner of these agents.
+  void Post(std::function<void()> task) { loop.Post(this, std::move(task)); }
+  void After(absl::Duration delay, std::function<void()> task) { loop.After(this, delay, std::move(task)); }
+
   EventLoop& loop;
   std::string address;
   // Null for a server without storage: then no file is looked at or made.
@@ -195,6 +199,7 @@ class ThinAgent {
   absl::Time heard_ = absl::InfinitePast();
 
   bool uploading_ = false;
+  bool upload_ended_ = false;  // since the last request was sent
   uint64_t uploaded_bytes_ = 0;
   std::string wanted_plan_;  // being fetched; empty if none
   std::string incoming_;     // its bytes so far

@@ -62,7 +62,7 @@ void ThinAgent::OnReadPart(const std::string& digest, const std::string& bytes) 
   load_->state.set_plan_digest(digest);
   load_->state.set_bytes_total(plan.read_bytes());
   load_->state.set_phase(v1::LoadState::READING);
-  around_.loop.After(options_.read_time, [this, number = load_->state.number(), read = plan.read_bytes()] {
+  around_.After(options_.read_time, [this, number = load_->state.number(), read = plan.read_bytes()] {
     if (stopped_ || !load_ || load_->state.number() != number || load_->state.phase() != v1::LoadState::READING) {
       return;
     }

@@ -91,8 +91,7 @@ void ThinAgent::AdvanceSave() {
     for (const v1::PlannedFile& file : part_.files()) total += file.header_bytes() + file.data_bytes();
     save.state.set_bytes_total(total);
     save.state.set_all_replicas_checked(ordered ? save.order.check_replicas() : current_plan_checks_);
-    Changed();
-    around_.loop.After(options_.stage_time, [this, call = save.state.call()] { OnStaged(call); });
+    around_.After(options_.stage_time, [this, call = save.state.call()] { OnStaged(call); });
     return;
   }
   if (!ordered || (phase != v1::SaveState::STAGING && !Staged(phase))) return;
@@ -115,9 +114,8 @@ void ThinAgent::AdvanceSave() {
   save.state.set_bytes_done(0);
   save.write_attempt = save.order.attempt();
   save.write_nonce = save.order.attempt_nonce();
-  Changed();
-  around_.loop.After(options_.write_time, [this, call = save.state.call(), attempt = save.write_attempt,
-                                           nonce = save.write_nonce] { OnWriteEnded(call, attempt, nonce); });
+  around_.After(options_.write_time, [this, call = save.state.call(), attempt = save.write_attempt,
+                                      nonce = save.write_nonce] { OnWriteEnded(call, attempt, nonce); });
 }
 
 void ThinAgent::OnStaged(uint64_t call) {

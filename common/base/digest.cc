@@ -40,6 +40,26 @@ std::string Digester::Finish() {
   return digest;
 }
 
+RunningDigest::RunningDigest() : context_(EVP_MD_CTX_new()) {
+  EVP_DigestInit_ex(static_cast<EVP_MD_CTX*>(context_), EVP_sha256(), nullptr);
+}
+
+RunningDigest::RunningDigest(const RunningDigest& other) : context_(EVP_MD_CTX_new()) {
+  EVP_MD_CTX_copy_ex(static_cast<EVP_MD_CTX*>(context_), static_cast<EVP_MD_CTX*>(other.context_));
+}
+
+RunningDigest::~RunningDigest() { EVP_MD_CTX_free(static_cast<EVP_MD_CTX*>(context_)); }
+
+void RunningDigest::Add(std::string_view bytes) {
+  EVP_DigestUpdate(static_cast<EVP_MD_CTX*>(context_), bytes.data(), bytes.size());
+}
+
+std::string RunningDigest::Finish() {
+  std::string digest(kDigestBytes, '\0');
+  EVP_DigestFinal_ex(static_cast<EVP_MD_CTX*>(context_), reinterpret_cast<unsigned char*>(digest.data()), nullptr);
+  return digest;
+}
+
 std::string DigestHex(std::string_view digest) {
   return absl::BytesToHexString(absl::string_view(digest.data(), digest.size()));
 }

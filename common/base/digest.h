@@ -32,6 +32,23 @@ class Digester {
   void* context_;  // EVP_MD_CTX
 };
 
+// Takes bytes piece by piece; the result is that of Digest for all of them. A copy goes on from where the original is.
+// Not thread-safe.
+class RunningDigest {
+ public:
+  RunningDigest();
+  RunningDigest(const RunningDigest& other);
+  RunningDigest& operator=(const RunningDigest&) = delete;
+  ~RunningDigest();
+
+  void Add(std::string_view bytes);
+  // Must be called once only.
+  std::string Finish();
+
+ private:
+  void* context_;  // EVP_MD_CTX
+};
+
 // Returns lower-case hexadecimal digits, for people and file names.
 std::string DigestHex(std::string_view digest);
 

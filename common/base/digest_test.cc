@@ -15,5 +15,15 @@ TEST(DigesterTest, Finish_PartsCutElsewhere_Differs) {
   EXPECT_EQ(Digester().Add("ab").Add(7).Finish(), Digester().Add("ab").Add(7).Finish());
 }
 
+TEST(RunningDigestTest, Finish_BytesInPieces_IsTheDigestOfAll) {
+  RunningDigest digest;
+  digest.Add("ab");
+  RunningDigest copy(digest);
+  digest.Add("c");
+  copy.Add("d");
+  EXPECT_EQ(digest.Finish(), Digest("abc"));
+  EXPECT_EQ(copy.Finish(), Digest("abd"));
+}
+
 }  // namespace
 }  // namespace cairn

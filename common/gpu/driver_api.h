@@ -18,12 +18,15 @@ inline constexpr Result kNotInitialized = 3;
 inline constexpr Result kNoDevice = 100;
 inline constexpr Result kInvalidDevice = 101;
 inline constexpr Result kInvalidContext = 201;
+inline constexpr Result kInvalidPtx = 218;
 inline constexpr Result kInvalidHandle = 400;
+inline constexpr Result kNotFound = 500;
 inline constexpr Result kNotReady = 600;
 inline constexpr Result kIllegalAddress = 700;
 inline constexpr Result kHostMemoryAlreadyRegistered = 712;
 inline constexpr Result kHostMemoryNotRegistered = 713;
 inline constexpr Result kNotSupported = 801;
+inline constexpr Result kStreamCaptureImplicit = 906;  // asked of the default stream while another one captures
 inline constexpr Result kUnknown = 999;
 
 using Device = int;
@@ -31,6 +34,8 @@ using DevicePointer = unsigned long long;  // CUdeviceptr
 using Context = struct ContextHandle*;
 using Stream = struct StreamHandle*;
 using Event = struct EventHandle*;
+using Module = struct ModuleHandle*;
+using Function = struct FunctionHandle*;
 
 // Flags.
 inline constexpr unsigned kStreamNonBlocking = 1;
@@ -39,6 +44,9 @@ inline constexpr unsigned kEventDisableTiming = 2;
 inline constexpr unsigned kMemHostAllocPortable = 1;
 inline constexpr unsigned kMemHostRegisterPortable = 1;
 
+// CUstreamCaptureStatus: the stream records a graph only if it is not this.
+inline constexpr int kCaptureNone = 0;
+
 // CUmemorytype.
 inline constexpr int kMemoryTypeHost = 1;
 inline constexpr int kMemoryTypeDevice = 2;
@@ -46,6 +54,12 @@ inline constexpr int kMemoryTypeDevice = 2;
 // CUpointer_attribute.
 inline constexpr int kPointerMemoryType = 2;
 inline constexpr int kPointerDeviceOrdinal = 9;
+
+// CUdevice_attribute.
+inline constexpr int kDeviceComputeMajor = 75;
+inline constexpr int kDeviceComputeMinor = 76;
+inline constexpr int kDeviceHandleTypePosix = 103;
+inline constexpr int kDeviceHandleTypeFabric = 128;
 
 // Numbers that stand for streams.
 inline constexpr uint64_t kStreamLegacy = 1;
@@ -79,6 +93,7 @@ struct Copy2D {
   F(device_get_count, cuDeviceGetCount, (int*))                                         \
   F(device_get, cuDeviceGet, (Device*, int))                                            \
   F(device_get_name, cuDeviceGetName, (char*, int, Device))                             \
+  F(device_get_attribute, cuDeviceGetAttribute, (int*, int, Device))                    \
   F(primary_context_retain, cuDevicePrimaryCtxRetain, (Context*, Device))               \
   F(primary_context_release, cuDevicePrimaryCtxRelease_v2, (Device))                    \
   F(context_push, cuCtxPushCurrent_v2, (Context))                                       \
@@ -98,12 +113,18 @@ struct Copy2D {
   F(stream_destroy, cuStreamDestroy_v2, (Stream))                                       \
   F(stream_wait_event, cuStreamWaitEvent, (Stream, Event, unsigned))                    \
   F(stream_query, cuStreamQuery, (Stream))                                              \
+  F(stream_is_capturing, cuStreamIsCapturing, (Stream, int*))                           \
   F(stream_synchronize, cuStreamSynchronize, (Stream))                                  \
   F(event_create, cuEventCreate, (Event*, unsigned))                                    \
   F(event_destroy, cuEventDestroy_v2, (Event))                                          \
   F(event_record, cuEventRecord, (Event, Stream))                                       \
   F(event_query, cuEventQuery, (Event))                                                 \
-  F(event_synchronize, cuEventSynchronize, (Event))
+  F(event_synchronize, cuEventSynchronize, (Event))                                     \
+  F(module_load, cuModuleLoadData, (Module*, const void*))                              \
+  F(module_unload, cuModuleUnload, (Module))                                            \
+  F(module_get_function, cuModuleGetFunction, (Function*, Module, const char*))         \
+  F(launch_kernel, cuLaunchKernel,                                                      \
+    (Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream, void**, void**))
 
 struct Functions {
 #define CAIRN_CUDA_MEMBER(member, symbol, parameters) Result(*member) parameters = nullptr;

@@ -223,6 +223,13 @@ constexpr ReasonInfo kTable[] = {
      "Save again, with a larger timeout if the GPU is busy; if it goes on, look at the GPU with nvidia-smi and restart "
      "the "
      "trainer."},
+    {Reason::kTornSnapshot, "TORN_SNAPSHOT", absl::StatusCode::kAborted,
+     "A tensor changed on the GPU while an overlapped save still copied it; nothing was committed.",
+     "Call saving.before_update() ahead of whatever changes the tensor outside of its optimizer's step, or save without "
+     "overlap."},
+    {Reason::kNcclUnavailable, "NCCL_UNAVAILABLE", absl::StatusCode::kFailedPrecondition,
+     "An agent has --nccl=require, and the bytes of an operation cannot go over NCCL.",
+     "Mend what the message says, or give the agents --nccl=auto."},
     {Reason::kInternal, "INTERNAL", absl::StatusCode::kInternal, "A bug in Cairn.", "Report it with the log."},
     {Reason::kMappingSyntax, "MAPPING_SYNTAX", absl::StatusCode::kInvalidArgument,
      "A mapping statement cannot be parsed.", "Correct the statement at the position named."},

@@ -105,6 +105,8 @@ enum class Reason {
   kInterrupted,
   kDeviceError,
   kDeviceStalled,
+  kTornSnapshot,
+  kNcclUnavailable,
   kInternal,
   // Mappings (AOA).
   kMappingSyntax,

@@ -131,6 +131,8 @@ struct PlanLoad {
   std::vector<std::string> node;
   bool strict = true;
   uint64_t round_bytes = 0;  // largest read buffer that every agent can make; 0 for no wish
+  // Of the calls of all ranks that make this operation: no other has it, and after a restart it is the same.
+  std::string calls_digest;
   uint64_t ticket = 0;
 };
 
@@ -222,7 +224,8 @@ struct PlannedLoad {
   uint32_t world_size = 0;  // of the ranks that saved it
   std::string plan_digest;
   std::string source_plan_digest;  // of a reshard
-  // By this token an agent knows that its peer takes part in the load. It cannot be guessed.
+  // By this token an agent knows that its peer takes part in the load. It cannot be guessed, and it is the same after a
+  // restart.
   std::string transfer_token;
   std::vector<std::string> missing;
   std::vector<std::string> unexpected;

@@ -9,6 +9,7 @@
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
 #include "common/storage/checkpoint_path.h"
+#include "coordinator/job/order_news.h"
 
 namespace cairn {
 namespace {
@@ -335,7 +336,8 @@ v1::SynchronizeAgentResponse Job::OrdersFor(int rank, const Moment& moment) {
   if (member == nullptr) return {};
   JobContext& context = Begin(moment);
   v1::SynchronizeAgentResponse response = MakeOrders(*member, context);
-  const uint64_t revision = orders_.Keep(*member, response.SerializeAsString(), context.revision);
+  const uint64_t revision =
+      orders_.Keep(*member, response.SerializeAsString(), NewsIn(response, member->state), context.revision);
   // It only dates what the agent knows of others: nobody is woken for it.
   response.set_membership_epoch(members_.epoch());
   response.set_coordinator_epoch(options_.coordinator_epoch);

@@ -1,5 +1,6 @@
 #include "coordinator/job/order_book.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace cairn {
@@ -27,13 +28,15 @@ uint64_t OrderBook::version(int rank) const {
   return version_ + (at < orders_.size() ? orders_[at].own_version : 0);
 }
 
-uint64_t OrderBook::Keep(const Member& member, std::string orders, uint64_t& revision) {
+uint64_t OrderBook::Keep(const Member& member, std::string orders, std::vector<uint64_t> news, uint64_t& revision) {
   Orders& kept = Of(member.rank);
-  if (kept.incarnation != member.incarnation || kept.bytes != orders) {
+  if (kept.incarnation != member.incarnation ||
+      !std::includes(kept.news.begin(), kept.news.end(), news.begin(), news.end())) {
     kept.incarnation = member.incarnation;
-    kept.bytes = std::move(orders);
     kept.revision = ++revision;
   }
+  kept.bytes = std::move(orders);
+  kept.news = std::move(news);
   kept.made_version = version(member.rank);
   kept.made_changes = member.changes;
   return kept.revision;

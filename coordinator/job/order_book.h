@@ -30,9 +30,9 @@ class OrderBook {
   // Grows whenever all are woken.
   uint64_t version() const { return version_; }
 
-  // Keeps the orders that were made for `member` now. Returns the revision of their last change, which is a new one of
-  // the job's `revision` if they are not the orders that the agent was told last.
-  uint64_t Keep(const Member& member, std::string orders, uint64_t& revision);
+  // Keeps the orders that were made for `member` now, and what of them is news to it (see NewsIn). Returns their
+  // revision, which is a new one of the job's `revision` if there is news that was not among the last orders.
+  uint64_t Keep(const Member& member, std::string orders, std::vector<uint64_t> news, uint64_t& revision);
   // Whether nothing has changed that the kept orders were made from, and their revision is at most `known`.
   bool Knows(const Member& member, uint64_t known) const;
   // The kept orders, if nothing that they were made from has changed since; else null.
@@ -42,6 +42,7 @@ class OrderBook {
   struct Orders {
     uint64_t incarnation = 0;
     std::string bytes;
+    std::vector<uint64_t> news;
     uint64_t revision = 0;
     // Grows when the orders of this rank alone may have changed.
     uint64_t own_version = 0;

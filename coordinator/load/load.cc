@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/digest.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
 #include "coordinator/load/load_state.h"
@@ -215,6 +216,19 @@ std::vector<int> Load::Owing(const JobContext& context) const {
   return ranks;
 }
 
+bool Load::ReadsWith(const std::string& token_digest) const {
+  return std::all_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) {
+    const std::string& known = rank.state.transfer_token_digest();
+    return known.empty() || known == token_digest;
+  });
+}
+
+std::string Load::CallsDigest() const {
+  Digester digester;
+  for (const Rank& rank : ranks_) digester.Add(rank.state.trainer_incarnation()).Add(rank.state.number());
+  return digester.Finish();
+}
+
 void Load::Advance(JobContext& context) {
   attention_ = false;
   if (ended() || !CheckMembers(context) || !CheckErrors(context) || !CheckInherited(context)) return;
@@ -258,6 +272,7 @@ void Load::Advance(JobContext& context) {
       const uint64_t wish = member.state.round_bytes();
       if (wish != 0) make.round_bytes = make.round_bytes == 0 ? wish : std::min(make.round_bytes, wish);
     }
+    make.calls_digest = CallsDigest();
     ticket_ = make.ticket = context.NewTicket();
     progress_base_ = context.now;
     context.Do(std::move(make));
@@ -288,11 +303,13 @@ void Load::OnPlanned(uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, J
     Fail(first.has_step() || !first.fallback() ? WithOlderStep(std::move(error), context) : std::move(error), context);
     return;
   }
-  if (!inherited_plan_.empty() && inherited_plan_ != plan->plan_digest) {
-    Fail(OperationError(Reason::kCoordinatorRestarted, context, operation(),
-                        "the ranks read by a plan that is not today's"),
-         context);
-    return;
+  if (!inherited_plan_.empty()) {
+    const char* unlike = inherited_plan_ != plan->plan_digest       ? "the ranks read by a plan that is not today's"
+                         : !ReadsWith(Digest(plan->transfer_token)) ? "some ranks are not in it any more"
+                                                                    : nullptr;
+    if (unlike != nullptr) {
+      return Fail(OperationError(Reason::kCoordinatorRestarted, context, operation(), unlike), context);
+    }
   }
   plan_ = *plan;
   for (const auto& [step, error] : plan_.passed_over) {

@@ -113,6 +113,10 @@ class Load {
   // Whether all ranks may still come into an operation that began under an earlier coordinator.
   bool CheckInherited(JobContext& context);
   bool CheckAgreement(JobContext& context);
+  // See PlanLoad::calls_digest.
+  std::string CallsDigest() const;
+  // Whether the ranks that read already do it with this token, so that others can join them.
+  bool ReadsWith(const std::string& token_digest) const;
   static bool IsSuccessor(const Rank& rank, uint64_t trainer);
   void SetPhase(Phase phase, JobContext& context);
   // Frees what an ended load does not need any more.

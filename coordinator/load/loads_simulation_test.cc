@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/digest.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
 #include "coordinator/job/decisions.h"
@@ -24,6 +25,8 @@ constexpr absl::Duration kLease = absl::Seconds(4);
 constexpr absl::Duration kStorm = absl::Seconds(90);
 // Until whoever waited alone when the storm ended has been told so, and has met the others.
 constexpr absl::Duration kCalm = absl::Seconds(90);
+// How long ranks may read by two tokens before they hear why that cannot end.
+constexpr absl::Duration kSplitTime = absl::Seconds(4);
 
 // A rank: its agent and its trainer.
 struct Rank {
@@ -37,6 +40,7 @@ struct Rank {
   std::map<std::pair<uint64_t, uint64_t>, v1::LoadState> calls;
   uint64_t number = 0;  // of the trainer's last call
   bool calling = false;
+  std::string token;  // by which it was last told to read
   absl::Time called;
   absl::Time gives_up;
   int done = 0;    // since the calm, or the last round
@@ -139,8 +143,8 @@ class World : private Simulation {
         planned.step = 7;
         planned.world_size = 1;
         planned.plan_digest = "plan";
-        // The token follows from the operation alone, as a load's secret does.
-        planned.transfer_token = absl::StrCat(epoch_, " ", plan->number);
+        // The token follows from the operation alone, whichever coordinator gives it.
+        planned.transfer_token = plan->calls_digest;
         planned.hold = std::make_shared<const int>(0);
         holds_.push_back(planned.hold);
         job->OnLoadPlanned(plan->number, plan->ticket, planned, moment);
@@ -293,12 +297,14 @@ class World : private Simulation {
           if (state.phase() != v1::LoadState::BEGUN) break;
           state.set_phase(v1::LoadState::READING);
           state.set_plan_digest(order.plan_digest());
+          state.set_transfer_token_digest(Digest(order.transfer_token()));
           // One secret, one call of each rank.
           if (!readers_[order.transfer_token()].emplace(rank.rank, key).second &&
               readers_[order.transfer_token()][rank.rank] != key) {
             Violation(absl::StrCat("rank ", rank.rank, " is in one operation with two calls"));
           }
-          Read(rank, key);
+          rank.token = order.transfer_token();
+          Read(rank, key, rank.token);
           break;
         case v1::LoadOrder::DONE:
           if (state.phase() == v1::LoadState::BEGUN || state.phase() == v1::LoadState::READING) {
@@ -332,16 +338,37 @@ class World : private Simulation {
     }
   }
 
-  void Read(Rank& rank, std::pair<uint64_t, uint64_t> key) {
-    After(Delay() * 5, [this, &rank, key, agent = rank.agent] {
+  void Read(Rank& rank, std::pair<uint64_t, uint64_t> key, std::string token) {
+    After(Delay() * 5, [this, &rank, key, token = std::move(token), agent = rank.agent] {
       const auto found = rank.calls.find(key);
       if (rank.agent != agent || found == rank.calls.end() || found->second.phase() != v1::LoadState::READING) return;
       if (stormy() && Chance(0.1)) {
         Fail(found->second, Reason::kStorageError, "I/O error");
+      } else if (readers_[token].size() < ranks_.size()) {
+        // Every rank takes bytes from every other one, which gives them for this token only.
+        CheckTokens();
+        Read(rank, key, token);
       } else {
         found->second.set_phase(v1::LoadState::DONE);
       }
     });
+  }
+
+  // No rank is left to wait for bytes that nobody will give it.
+  void CheckTokens() {
+    const bool split =
+        std::all_of(ranks_.begin(), ranks_.end(),
+                    [&](const Rank& rank) {
+                      const auto call = rank.calls.find({rank.trainer, rank.number});
+                      return rank.calling && call != rank.calls.end() && call->second.phase() == v1::LoadState::READING;
+                    }) &&
+        std::any_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) { return rank.token != ranks_.front().token; });
+    if (!split) {
+      split_since_ = absl::InfiniteFuture();
+      return;
+    }
+    split_since_ = std::min(split_since_, now_);
+    if (now_ - split_since_ > kSplitTime) Violation("all ranks read, and not by one token");
   }
 
   void Disturb() {
@@ -376,6 +403,7 @@ class World : private Simulation {
   uint64_t epoch_ = 0;
   std::vector<std::weak_ptr<const void>> holds_;  // of plans
   std::map<std::string, std::map<int, std::pair<uint64_t, uint64_t>>> readers_;
+  absl::Time split_since_ = absl::InfiniteFuture();
   int loads_ = 0;
   int failures_ = 0;
   int given_up_ = 0;

@@ -5,10 +5,12 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/digest.h"
 #include "common/base/time_proto.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
@@ -84,6 +86,7 @@ class LoadsTest : public JobFixture {
       planned.world_size = 2;
       planned.plan_digest = digest;
       planned.transfer_token = "token";
+      calls_digest_ = plan->calls_digest;
       planned.passed_over = passed_over_;
       if (planned.step > 5) planned.older_step = 5;
       job().OnLoadPlanned(plan->number, plan->ticket, planned, At());
@@ -93,6 +96,7 @@ class LoadsTest : public JobFixture {
   }
 
   std::vector<std::pair<int64_t, absl::Status>> passed_over_;  // by each plan
+  std::string calls_digest_;                                   // of the last plan that was asked for
 };
 
 // All processes of a job were killed and started again. The agents of the last run stand until their leases end, and
@@ -429,6 +433,28 @@ TEST_F(LoadsTest, Load_RestartedCoordinator_TakesTheCallThatWasNotToldOfThePlan)
     EXPECT_EQ(Action(0, 5), v1::LoadOrder::READ);
     EXPECT_EQ(Action(1, 2), v1::LoadOrder::READ);
   }
+}
+
+TEST_F(LoadsTest, CallsDigest_UnderTwoCoordinators_SameForTheSameCallsOnly) {
+  std::set<std::string> digests;
+  for (const uint64_t number : {2, 2, 3}) {
+    Start(2);
+    Report(0, Call(0, 5));
+    Report(1, Call(1, number));
+    ASSERT_TRUE(Plan());
+    digests.insert(calls_digest_);
+  }
+  EXPECT_EQ(digests.size(), 2u);
+}
+
+TEST_F(LoadsTest, Load_RestartedCoordinator_EndsIfARankReadsWithAnotherToken) {
+  v1::LoadState reading = In(Call(0, 5), v1::LoadState::READING);
+  reading.set_transfer_token_digest(Digest("another token"));
+  Report(0, reading);
+  Report(1, Call(1, 2));
+  ASSERT_TRUE(Plan());
+  EXPECT_EQ(Why(0, 5), Reason::kCoordinatorRestarted);
+  EXPECT_EQ(Why(1, 2), Reason::kCoordinatorRestarted);
 }
 
 TEST_F(LoadsTest, Load_RestartedCoordinator_TellsTheErrorOfACallThatWasInTheOperation) {

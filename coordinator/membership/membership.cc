@@ -84,6 +84,7 @@ absl::StatusOr<bool> Membership::Register(const v1::RegisterAgentRequest& reques
   member.transfer_address = request.transfer_address();
   member.descriptor_socket = request.descriptor_socket();
   member.boot_id = request.boot_id();
+  member.nccl = request.nccl();
   Renew(member, now);
   if (changed) ++epoch_;
   return changed;

@@ -28,6 +28,7 @@ struct Member {
   std::string transfer_address;
   std::string descriptor_socket;
   std::string boot_id;
+  v1::NcclSupport nccl;
   absl::Time heard;      // any request
   absl::Time lease_end;  // on a clock that stands still while the coordinator cannot listen
   // The last report of SynchronizeAgent; it means nothing until `reported`.

@@ -25,16 +25,17 @@ absl::Status NotRegistered(const v1::AgentIdentity& agent) {
 // What one agent says of itself, others are told in one message for thousands.
 absl::Status CheckAddresses(const v1::RegisterAgentRequest& request) {
   if (request.transfer_address().size() <= kMaxTransferAddressBytes &&
-      request.descriptor_socket().size() <= kMaxDescriptorSocketBytes && request.boot_id().size() <= kMaxBootIdBytes) {
+      request.descriptor_socket().size() <= kMaxDescriptorSocketBytes && request.boot_id().size() <= kMaxBootIdBytes &&
+      request.node().size() <= kMaxNodeBytes) {
     return absl::OkStatus();
   }
   const v1::AgentIdentity& agent = request.agent();
   return MakeError(
       Reason::kBadRequest,
-      absl::StrCat(NameOf(agent), ": its addresses are too long: ", request.transfer_address().size(), " bytes of ",
+      absl::StrCat(NameOf(agent), ": its names are too long: ", request.transfer_address().size(), " bytes of ",
                    kMaxTransferAddressBytes, " for its transfer address, ", request.descriptor_socket().size(), " of ",
                    kMaxDescriptorSocketBytes, " for its socket, ", request.boot_id().size(), " of ", kMaxBootIdBytes,
-                   " for its boot id"),
+                   " for its boot id, ", request.node().size(), " of ", kMaxNodeBytes, " for its node"),
       {{"job", agent.job()}, {"rank", absl::StrCat(agent.rank())}});
 }
 

@@ -60,11 +60,12 @@ class AgentServiceTest : public ::testing::Test {
     identity.set_coordinator_epoch(kEpoch);
     return identity;
   }
-  absl::Status Register(uint32_t rank, const std::string& address) {
+  absl::Status Register(uint32_t rank, const std::string& address, const std::string& node = "") {
     v1::RegisterAgentRequest request;
     *request.mutable_agent() = Identity(rank);
     request.set_world_size(8);
     request.set_transfer_address(address);
+    request.set_node(node);
     v1::RegisterAgentResponse response;
     return Call(&v1::AgentCoordinationService::Stub::RegisterAgent, request, response);
   }
@@ -120,11 +121,13 @@ TEST_F(AgentServiceTest, GetTransferPeers_OfWhoHasNoRank_TellsNothing) {
   EXPECT_EQ(response.peers_size(), 0);
 }
 
-TEST_F(AgentServiceTest, RegisterAgent_WithAnAddressThatIsTooLong_IsRefused) {
+TEST_F(AgentServiceTest, RegisterAgent_WithANameThatIsTooLong_IsRefused) {
   EXPECT_TRUE(Register(0, std::string(kMaxTransferAddressBytes, 'a')).ok());
   const absl::Status refused = Register(1, std::string(kMaxTransferAddressBytes + 1, 'a'));
   EXPECT_TRUE(HasReason(refused, Reason::kBadRequest)) << refused;
   EXPECT_EQ(MetadataOf(refused)["rank"], "1");
+  EXPECT_TRUE(Register(1, "a:1", std::string(kMaxNodeBytes, 'n')).ok());
+  EXPECT_TRUE(HasReason(Register(2, "a:2", std::string(kMaxNodeBytes + 1, 'n')), Reason::kBadRequest));
 }
 
 }  // namespace

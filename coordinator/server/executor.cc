@@ -7,7 +7,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/base/random_id.h"
 #include "common/base/version.h"
 #include "common/status/fault.h"
 #include "common/status/reason.h"
@@ -189,7 +188,7 @@ absl::StatusOr<PlannedLoad> Executor::Plan(const std::string& job, const PlanLoa
                               wish.mapping != nullptr ? " (the statement 'NAME -> _' leaves one out)" : ""));
   }
   planned.plan_digest = plan.digest();
-  planned.transfer_token = RandomToken();
+  planned.transfer_token = secret_.TokenForLoad(plan.digest(), action.calls_digest);
   planned.missing = plan.missing();
   planned.unexpected = plan.unexpected();
   if (action.source_layout.empty()) planned.total_bytes_read = plan.total_bytes_read();

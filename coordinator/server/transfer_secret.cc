@@ -24,4 +24,10 @@ std::string TransferSecret::TokenFor(const std::string& plan_digest) const {
   return DigestHex(digester.Finish());
 }
 
+std::string TransferSecret::TokenForLoad(const std::string& plan_digest, const std::string& calls_digest) const {
+  Digester digester;
+  digester.Add("cairn transfer token of a load 1").Add(secret_).Add(plan_digest).Add(calls_digest);
+  return DigestHex(digester.Finish());
+}
+
 }  // namespace cairn

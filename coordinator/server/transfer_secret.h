@@ -10,8 +10,8 @@
 namespace cairn {
 
 // The secret stands in `<root>/.cairn/transfer.secret`, and only its owner can read it. The first coordinator makes it.
-// So a restarted coordinator gives the agents of a save in flight the token that they have already. Immutable;
-// thread-safe.
+// So a restarted coordinator gives the agents of a save or load in flight the token that some of them have already.
+// Immutable; thread-safe.
 class TransferSecret {
  public:
   // Reads it, or makes it. The errors of storage; DATA_LOSS (FILE_TRUNCATED): what stands there is no secret.
@@ -19,6 +19,9 @@ class TransferSecret {
 
   // The token by which an agent shows that it takes part in a save with this plan.
   std::string TokenFor(const std::string& plan_digest) const;
+  // The same for a load or reshard; `calls_digest` is that of PlanLoad. Loads by one plan have different tokens, so that
+  // an agent that is in one of them gives nothing to another.
+  std::string TokenForLoad(const std::string& plan_digest, const std::string& calls_digest) const;
 
  private:
   explicit TransferSecret(std::string secret) : secret_(std::move(secret)) {}

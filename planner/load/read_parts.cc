@@ -10,6 +10,7 @@
 #include "cairn/v1/plan.pb.h"
 #include "common/format/wire.h"
 #include "planner/load/overlap.h"
+#include "planner/load/shared_objects.h"
 
 namespace cairn {
 namespace {
@@ -21,10 +22,9 @@ class PartWriter {
  public:
   PartWriter(const Manifest& source, const LayoutSet& targets, const NameMatch& match, const Reads& reads,
              const LoadOptions& options)
-      : source_(source), targets_(targets), match_(match), reads_(reads), options_(options) {}
+      : source_(source), targets_(targets), match_(match), reads_(reads), options_(options), shared_(source, targets) {}
 
   ReadParts Write(const std::string& plan_digest, const std::string& mapping_report) {
-    NumberObjects();
     const size_t ranks = targets_.ranks().size();
     round_stamp_.assign(ranks, 0);
     pair_bytes_.assign(ranks, 0);
@@ -46,7 +46,7 @@ class PartWriter {
       WriteReader(static_cast<size_t>(order[begin].reader), std::span(order).subspan(begin, end - begin));
       begin = end;
     }
-    WriteShared();
+    parts_.shared = shared_.Write();
     WriteParts(plan_digest, mapping_report);
     return std::move(parts_);
   }
@@ -75,15 +75,6 @@ class PartWriter {
     uint64_t at;  // where it stands in bodies_
   };
 
-  // A copy of an object that all ranks get.
-  struct SharedCopy {
-    uint32_t round;
-    uint32_t reader;
-    uint32_t object;  // its number in SharedObjects
-    uint64_t source_offset;
-    ByteRange range;
-  };
-
   bool IsObject(uint32_t item) const { return item >= source_.shards.size(); }
   const ManifestObject& ObjectOf(uint32_t item) const { return source_.objects[item - source_.shards.size()]; }
   uint32_t FileOf(uint32_t item) const { return IsObject(item) ? ObjectOf(item).file : source_.shards[item].file; }
@@ -108,9 +99,6 @@ class PartWriter {
   void ConsumeShard(uint32_t target, uint64_t bytes);
   void FlushRound();
   void WriteFiles(std::span<const OrderedSegment> segments);
-  void NumberObjects();
-  void WriteShared();
-  void WriteGroups(std::string& out) const;
   void WriteParts(const std::string& plan_digest, const std::string& mapping_report);
 
   const Manifest& source_;
@@ -143,19 +131,9 @@ class PartWriter {
   std::vector<uint64_t> read_bytes_;
   std::string bodies_;
   std::vector<CopyBody> shard_copies_;
-  // By number in the manifest: the number in SharedObjects, or kOwn for an object that only its owner gets.
-  static constexpr uint32_t kOwn = UINT32_MAX;
-  std::vector<uint32_t> shared_number_;
-  std::vector<CopyBody> own_copies_;
-  std::vector<SharedCopy> shared_copies_;
+  std::vector<CopyBody> own_copies_;  // of objects that only their owners get
+  SharedObjectCopies shared_;
 };
-
-void PartWriter::NumberObjects() {
-  uint32_t next = 0;
-  for (const ManifestObject& object : source_.objects) {
-    shared_number_.push_back(ConsumersOf(source_, targets_, object) == ObjectConsumers::kOwner ? kOwn : next++);
-  }
-}
 
 void PartWriter::WriteReader(size_t reader, std::span<const OrderedSegment> segments) {
   out_ = &read_fields_[reader];
@@ -286,8 +264,8 @@ void PartWriter::AddCopies(size_t reader, const Segment& segment, ByteRange rang
   const uint32_t item = reads_.items[segment.needed].item;
   if (IsObject(item)) {
     const auto number = item - static_cast<uint32_t>(source_.shards.size());
-    if (shared_number_[number] != kOwn) {
-      shared_copies_.push_back({round_, static_cast<uint32_t>(reader), shared_number_[number], buffer_offset, range});
+    if (shared_.Has(number)) {
+      shared_.Add(number, {round_, static_cast<uint32_t>(reader), buffer_offset, range.begin, range.end - range.begin});
       bytes_for_all_ += range.end - range.begin;
       all_consume_ = true;
       return;
@@ -393,85 +371,6 @@ void PartWriter::FlushRound() {
   ++stamp_;
 }
 
-void PartWriter::WriteGroups(std::string& out) const {
-  std::string nested;
-  std::vector<uint32_t> ranks;
-  std::vector<uint64_t> bytes;
-  for (size_t begin = 0; begin < source_.objects.size();) {
-    const ManifestObject& first = source_.objects[begin];
-    ranks.clear();
-    bytes.clear();
-    size_t end = begin;
-    for (; end < source_.objects.size(); ++end) {
-      const ManifestObject& object = source_.objects[end];
-      if (object.name != first.name || object.rank.has_value() != first.rank.has_value()) break;
-      if (shared_number_[end] == kOwn) continue;
-      bytes.push_back(object.bytes);
-      if (object.rank) ranks.push_back(static_cast<uint32_t>(*object.rank));
-    }
-    begin = end;
-    if (bytes.empty()) continue;
-    nested.clear();
-    WireWriter group(nested);
-    group.String(v1::SharedObjectGroup::kNameFieldNumber, first.name);
-    group.Number(v1::SharedObjectGroup::kPerRankFieldNumber, first.rank ? 1 : 0);
-    group.Packed(v1::SharedObjectGroup::kRanksFieldNumber, ranks);
-    group.Packed(v1::SharedObjectGroup::kBytesFieldNumber, bytes);
-    WireWriter(out).Bytes(v1::SharedObjects::kGroupsFieldNumber, nested);
-  }
-}
-
-void PartWriter::WriteShared() {
-  std::string shared, nested;
-  WriteGroups(shared);
-  if (shared.empty()) return;
-  std::vector<uint64_t> size_of;  // by number in SharedObjects
-  for (size_t n = 0; n < source_.objects.size(); ++n) {
-    if (shared_number_[n] != kOwn) size_of.push_back(source_.objects[n].bytes);
-  }
-  std::sort(shared_copies_.begin(), shared_copies_.end(), [](const SharedCopy& a, const SharedCopy& b) {
-    return std::tie(a.round, a.reader, a.object, a.range.begin) < std::tie(b.round, b.reader, b.object, b.range.begin);
-  });
-  const auto whole = [&](const SharedCopy& copy) { return copy.range.end - copy.range.begin == size_of[copy.object]; };
-  const auto rank_of = [&](const SharedCopy& copy) { return static_cast<uint64_t>(targets_.ranks()[copy.reader]); };
-  std::vector<uint64_t> offsets;
-  std::string pieces;
-  for (size_t begin = 0; begin < shared_copies_.size();) {
-    const SharedCopy& first = shared_copies_[begin];
-    nested.clear();
-    WireWriter writer(nested);
-    if (!whole(first)) {
-      writer.Number(v1::Copy::kSourceRankFieldNumber, rank_of(first));
-      writer.Number(v1::Copy::kRoundFieldNumber, first.round);
-      writer.Number(v1::Copy::kSourceOffsetFieldNumber, first.source_offset);
-      writer.Number(v1::Copy::kTargetOffsetFieldNumber, first.range.begin);
-      writer.Number(v1::Copy::kTargetFieldNumber, first.object);
-      writer.Number(v1::Copy::kElementBytesFieldNumber, first.range.end - first.range.begin);
-      WireWriter(pieces).Bytes(v1::SharedObjects::kPiecesFieldNumber, nested);
-      ++begin;
-      continue;
-    }
-    offsets.clear();
-    size_t end = begin;
-    for (; end < shared_copies_.size(); ++end) {
-      const SharedCopy& copy = shared_copies_[end];
-      if (copy.round != first.round || copy.reader != first.reader || !whole(copy) ||
-          copy.object != first.object + (end - begin)) {
-        break;
-      }
-      offsets.push_back(copy.source_offset);
-    }
-    begin = end;
-    writer.Number(v1::SharedRun::kSourceRankFieldNumber, rank_of(first));
-    writer.Number(v1::SharedRun::kRoundFieldNumber, first.round);
-    writer.Number(v1::SharedRun::kFirstObjectFieldNumber, first.object);
-    writer.Packed(v1::SharedRun::kSourceOffsetsFieldNumber, offsets);
-    WireWriter(shared).Bytes(v1::SharedObjects::kRunsFieldNumber, nested);
-  }
-  shared += pieces;
-  WireWriter(parts_.shared).Bytes(v1::ReadPlan::kSharedObjectsFieldNumber, shared);
-}
-
 void PartWriter::WriteParts(const std::string& plan_digest, const std::string& mapping_report) {
   // The copies are ordered by target shard; then those of each rank by (round, source rank).
   std::vector<size_t> first(targets_.shard_count() + 1, 0);
@@ -492,7 +391,7 @@ void PartWriter::WriteParts(const std::string& plan_digest, const std::string& m
   std::vector<Line> lines;
   std::vector<std::vector<uint32_t>> own_objects(targets_.ranks().size());  // their numbers in the manifest
   for (uint32_t n = 0; n < source_.objects.size(); ++n) {
-    if (shared_number_[n] != kOwn) continue;
+    if (shared_.Has(n)) continue;
     const auto& ranks = targets_.ranks();
     const auto owner = std::lower_bound(ranks.begin(), ranks.end(), *source_.objects[n].rank);
     own_objects[static_cast<size_t>(owner - ranks.begin())].push_back(n);

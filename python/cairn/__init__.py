@@ -14,7 +14,8 @@ from cairn import eviction, local, shards
 from cairn._errors import Error
 from cairn._opaque import Opaque
 from cairn._results import Checkpoint, LoadReport
-from cairn._state import Alias, PerRank, Shard, alias, per_rank
+from cairn._serializers import register_serializer
+from cairn._state import Alias, PerRank, PerRankValues, Shard, alias, per_rank
 from cairn._version import __version__
 from cairn.client import Client, Saving, connect
 
@@ -26,6 +27,7 @@ __all__ = [
     "LoadReport",
     "Opaque",
     "PerRank",
+    "PerRankValues",
     "Saving",
     "Shard",
     "__version__",
@@ -34,5 +36,6 @@ __all__ = [
     "eviction",
     "local",
     "per_rank",
+    "register_serializer",
     "shards",
 ]

@@ -6,6 +6,7 @@ import ctypes
 import os
 import threading
 import time
+import typing
 import weakref
 from collections.abc import Iterable, Sequence
 
@@ -28,6 +29,9 @@ _RELEASE_SECONDS = 5.0
 
 _PATHS = ("pinned-slab", "pinned-ring", "pageable")
 _DONE, _DRIVER_FAILED, _STALLED, _NOT_ON_DEVICE, _MANY_DEVICES, _UNSOUND = 0, 1, 2, 3, 4, -1
+_NOT_PINNED, _CAPTURING, _TORN, _UNGUARDED = 5, 6, 7, 8
+# Between two chunks of an overlapped save other copies find their way.
+CHUNK_BYTES = 16 << 20
 
 
 class _Outcome(ctypes.Structure):
@@ -35,7 +39,8 @@ class _Outcome(ctypes.Structure):
 
     _fields_ = (("kind", ctypes.c_int64), ("index", ctypes.c_int64), ("path", ctypes.c_int64),
                 ("bytes", ctypes.c_int64), ("calls", ctypes.c_int64), ("pinned_bytes", ctypes.c_int64),
-                ("text", ctypes.c_char * 256), ("fallback", ctypes.c_char * 256))
+                ("text", ctypes.c_char * 256), ("fallback", ctypes.c_char * 256), ("checked", ctypes.c_int64),
+                ("unchecked", ctypes.c_char * 256))
 
 
 class DeviceCopyList(_native.CopyList):
@@ -94,7 +99,7 @@ class Devices:
         Raises:
           Error: DEVICE_ERROR (a call of the driver failed; there is no driver), DEVICE_STALLED (it did not answer in
             time; the copies may go on, and `memory` is kept until they end), BAD_REQUEST (an array is on no device any
-            more, or on two; it has negative strides).
+            more, or on two; it has negative strides; its stream records a graph).
         """
         return self._copy(copies, True, memory, timeout)
 
@@ -110,8 +115,46 @@ class Devices:
         _LIBRARY.cairn_device_copy(self._open(), to_host, rows.ctypes.data, len(rows), dimensions.ctypes.data,
                                    streams.ctypes.data, _native.copy_threads(), timeout, ctypes.byref(outcome))
         self._check(outcome, copies.names, (memory, copies.owners), timeout)
-        return DeviceReport(_PATHS[outcome.path], outcome.fallback.decode(), outcome.bytes, outcome.calls,
-                            time.monotonic() - begun, outcome.pinned_bytes)
+        return _report(outcome, time.monotonic() - begun)
+
+    def begin_overlap(self, copies: DeviceCopyList, behind: Sequence[bool], check: bool, memory: object,
+                      deadline: float) -> Overlap | str:
+        """Begins copies that go on behind the caller's back, and returns when it may go on.
+
+        Args:
+          behind: of each copy whether only guarded updates change its array. The others are as if they were copied
+            already when this returns.
+          check: let the devices prove that nothing was torn.
+          memory: what keeps the targets alive.
+          deadline: time.monotonic() until which the copies must have ended.
+
+        Returns:
+          The copies; or why they cannot be made so, and then nothing was begun.
+
+        Raises:
+          Error: as to_host().
+        """
+        rows, dimensions = copies.tables()
+        streams = numpy.array(copies.streams, numpy.uint64)
+        late = numpy.array(behind, numpy.uint8)
+        outcome = _Outcome()
+        patience = max(deadline - time.monotonic(), 0.0)
+        keep = (memory, copies.owners)
+        begun = time.monotonic()
+        handle = _LIBRARY.cairn_overlap_begin(self._open(), rows.ctypes.data, len(rows), dimensions.ctypes.data,
+                                              streams.ctypes.data, late.ctypes.data, check, CHUNK_BYTES,
+                                              _native.copy_threads(), patience, ctypes.byref(outcome))
+        if handle is None:
+            if outcome.kind == _NOT_PINNED:
+                return outcome.fallback.decode() or "the memory is not pinned"
+            self._check(outcome, copies.names, keep, patience)
+            return "there is nothing to copy"
+        self._held.append(keep)
+        return Overlap(self, handle, copies.names, keep, begun, deadline, outcome.pinned_bytes)
+
+    def let_go(self, keep: object) -> None:
+        """The copies that `keep` belongs to have ended."""
+        self._held[:] = [held for held in self._held if held is not keep]
 
     def checksums(self, arrays: Iterable[tuple[str, DeviceArray]], timeout: float) -> list[int]:
         """Returns the CRC32C of each array in row-major order. Raises as to_host() does."""
@@ -148,21 +191,11 @@ class Devices:
         return check.checksums()[0]
 
     def _check(self, outcome: _Outcome, names: Sequence[str], memory: object, timeout: float) -> None:
-        text = outcome.text.decode()
-        about = {"tensor": names[outcome.index]} if 0 <= outcome.index < len(names) else {}
-        name = repr(about.get("tensor", ""))
         if outcome.kind == _STALLED:
             self._held.append(memory)
-            raise Error("DEVICE_STALLED", f"{text} ({timeout:g} s)", about)
-        if outcome.kind == _DRIVER_FAILED:
-            raise Error("DEVICE_ERROR", text, about)
-        if outcome.kind == _NOT_ON_DEVICE:
-            raise Error("BAD_REQUEST", f"{name}: its memory is no device's; was it freed?", about)
-        if outcome.kind == _MANY_DEVICES:
-            raise Error("BAD_REQUEST", f"{name}: its memory is of two devices", about)
-        if outcome.kind == _UNSOUND:
-            raise Error("BAD_REQUEST", f"{name}: its strides on the device are negative, or it repeats elements that "
-                        "are to be filled", about)
+        error = _error_of(outcome, names, timeout)
+        if error is not None:
+            raise error
 
     # Pinning.
 
@@ -217,7 +250,7 @@ class Devices:
     def close(self) -> None:
         """Gives up all memory and streams, unless a copy hangs: then it is given up when that ends."""
         if self.busy():
-            _HANGING.append(self._held)
+            _HANGING.append(list(self._held))
         with self._lock:
             if self._handle is not None and os.getpid() == self._process:
                 _LIBRARY.cairn_device_close(self._handle)
@@ -226,6 +259,92 @@ class Devices:
 
 # Memory of clients that were closed while a copy hung.
 _HANGING: list[object] = []
+
+
+class Overlap:
+    """Copies that go on behind the trainer's back. Made by Devices.begin_overlap(). Thread-safe.
+
+    Attributes:
+      pinned_bytes: of the host's memory that are pinned.
+    """
+
+    def __init__(self, devices: Devices, handle: int, names: Sequence[str], keep: object, begun: float,
+                 deadline: float, pinned_bytes: int) -> None:
+        self.pinned_bytes = pinned_bytes
+        self._devices = devices
+        self._handle = handle
+        self._names = names
+        self._keep: object = keep  # what the copies read and write
+        self._begun = begun
+        self._deadline = deadline
+        self._process = os.getpid()
+        self._ended = False
+
+    def guard(self, streams: typing.Mapping[int, int]) -> None:
+        """Lets streams (device -> number) wait until the copies have ended, and the default streams of other devices.
+
+        The caller itself waits only until the driver knows. If that does not become so by the deadline, the save fails.
+        """
+        if self._ended or os.getpid() != self._process:
+            return
+        ordinals = numpy.array(list(streams.keys()), numpy.int64)
+        numbers = numpy.array(list(streams.values()), numpy.uint64)
+        _LIBRARY.cairn_overlap_guard(self._handle, ordinals.ctypes.data, numbers.ctypes.data, len(ordinals),
+                                     max(self._deadline - time.monotonic(), 0.0))
+
+    def wait(self) -> DeviceReport:
+        """Returns when all is copied and checked.
+
+        Raises:
+          Error: DEVICE_STALLED (not by the deadline; what the copies use is kept), DEVICE_ERROR, TORN_SNAPSHOT.
+        """
+        outcome = _Outcome()
+        if not _LIBRARY.cairn_overlap_await(self._handle, max(self._deadline - time.monotonic(), 0.0),
+                                            ctypes.byref(outcome)):
+            raise Error("DEVICE_STALLED", "the GPU's driver has not ended the copies of an overlapped save "
+                        f"({self._deadline - self._begun:g} s)")
+        self._ended = True
+        self._devices.let_go(self._keep)
+        self._keep = None
+        error = _error_of(outcome, self._names, 0.0)
+        if error is not None:
+            raise error
+        return _report(outcome, time.monotonic() - self._begun)
+
+    def __del__(self) -> None:
+        if os.getpid() == self._process:
+            _LIBRARY.cairn_overlap_free(self._handle)
+
+
+def _report(outcome: _Outcome, seconds: float) -> DeviceReport:
+    return DeviceReport(_PATHS[outcome.path], outcome.fallback.decode(), outcome.bytes, outcome.calls, seconds,
+                        outcome.pinned_bytes, outcome.checked, outcome.unchecked.decode())
+
+
+def _error_of(outcome: _Outcome, names: Sequence[str], timeout: float) -> Error | None:
+    text = outcome.text.decode()
+    about = {"tensor": names[outcome.index]} if 0 <= outcome.index < len(names) else {}
+    name = repr(about.get("tensor", ""))
+    if outcome.kind == _STALLED:
+        return Error("DEVICE_STALLED", f"{text} ({timeout:g} s)", about)
+    if outcome.kind == _UNGUARDED:
+        return Error("DEVICE_STALLED", text, about)
+    if outcome.kind == _DRIVER_FAILED:
+        return Error("DEVICE_ERROR", text, about)
+    if outcome.kind == _NOT_ON_DEVICE:
+        return Error("BAD_REQUEST", f"{name}: its memory is no device's; was it freed?", about)
+    if outcome.kind == _MANY_DEVICES:
+        return Error("BAD_REQUEST", f"{name}: its memory is of two devices", about)
+    if outcome.kind == _CAPTURING:
+        return Error("BAD_REQUEST", f"{name}: its stream records a CUDA graph, in which nothing can be copied",
+                     {**about, "next": "Save, load and reshard before the capture begins or after it has ended."})
+    if outcome.kind == _TORN:
+        return Error("TORN_SNAPSHOT", f"{name} changed on the GPU before it was copied: its bytes are not those of "
+                     "the save", about)
+    if outcome.kind == _UNSOUND:
+        return Error("BAD_REQUEST", f"{name}: its strides on the device are negative, or it repeats elements that "
+                     "are to be filled", about)
+    return None
 
 
 def _declare_functions() -> ctypes.CDLL:
@@ -243,6 +362,15 @@ def _declare_functions() -> ctypes.CDLL:
     library.cairn_device_unpin.argtypes = [pointer, pointer, seconds, pointer]
     library.cairn_device_copy.argtypes = [pointer, number, pointer, number, pointer, pointer, number, seconds, pointer]
     library.cairn_device_checksum.argtypes = [pointer, pointer, number, pointer, pointer, seconds, pointer, pointer]
+    library.cairn_overlap_begin.argtypes = [pointer, pointer, number, pointer, pointer, pointer, number, number, number,
+                                            seconds, pointer]
+    library.cairn_overlap_begin.restype = pointer
+    library.cairn_overlap_guard.argtypes = [pointer, pointer, pointer, number, seconds]
+    library.cairn_overlap_guard.restype = number
+    library.cairn_overlap_await.argtypes = [pointer, seconds, pointer]
+    library.cairn_overlap_await.restype = number
+    library.cairn_overlap_free.argtypes = [pointer]
+    library.cairn_overlap_free.restype = None
     for function in (library.cairn_device_pin, library.cairn_device_unpin, library.cairn_device_copy,
                      library.cairn_device_checksum):
         function.restype = None

@@ -12,6 +12,7 @@ from typing import Any
 from cairn import _agent, _device, _layout, _mapping, _memory, _objects, _receiving, _session, _staging, _wire
 from cairn._errors import Error
 from cairn._results import DeviceReport, LoadReport
+from cairn._state import PerRankValues
 
 # What the job says about a load that was given up comes within a second, unless the coordinator is away.
 _VERDICT_PATIENCE = 3.0
@@ -159,8 +160,8 @@ def _decode(begun: _wire.Message, data: Sequence[bytes | bytearray], rank: int, 
             saved_by: int) -> dict[str, Any]:
     """Returns the objects by name.
 
-    Of objects that each rank has for itself it returns this rank's own, or the list of all if `saved_by` is another
-    number of ranks."""
+    Of objects that each rank has for itself it returns this rank's own, or a PerRankValues of all if `saved_by` is
+    another number of ranks."""
     result: dict[str, Any] = {}
     of_ranks: dict[str, dict[int, Any]] = {}
     for entry, content in zip(begun.objects, data, strict=True):
@@ -171,7 +172,7 @@ def _decode(begun: _wire.Message, data: Sequence[bytes | bytearray], rank: int, 
             result[entry.name] = value
     for name, values in of_ranks.items():
         if saved_by != world_size:
-            result[name] = [values.get(each) for each in range(saved_by)]
+            result[name] = PerRankValues(values.get(each) for each in range(saved_by))
         elif rank in values:
             result[name] = values[rank]
     return result

@@ -1,7 +1,8 @@
 """Turns values that are no tensors into bytes, and back. Nothing is pickled.
 
 The stored bytes begin with one byte that says what follows: 0 raw bytes, 1 JSON text in UTF-8, 2 JSON text in which
-what JSON lacks (tuples, bytes, dicts with keys that are no strings) stands as {"$cairn": kind, "value": ...}. What
+what JSON lacks (tuples, bytes, dicts with keys that are no strings, small arrays, values with a registered serializer)
+stands as {"$cairn": kind, "value": ...}. What
 begins as a zip archive was written by torch.save: a source of a load that Cairn did not write.
 """
 
@@ -11,7 +12,7 @@ import base64
 import json
 from typing import Any
 
-from cairn import _native
+from cairn import _native, _serializers
 from cairn._errors import Error
 from cairn._opaque import Opaque
 
@@ -61,9 +62,26 @@ def _to_json(value: Any, path: str, tagged: _Tagged, depth: int) -> Any:
     if type(value) in (bytes, bytearray):
         tagged.used = True
         return {_TAG: "bytes", "value": base64.b64encode(value).decode()}
-    raise Error("BAD_REQUEST", f"{path!r} is a {type(value).__module__}.{type(value).__qualname__}; the state may hold "
-                "cairn.Shard, numpy arrays, bytes and JSON values (a numpy or torch scalar: use .item())",
-                {"object": path[:200]})
+    encoded = _serializers.encode(value, path)
+    if encoded is not None:
+        tagged.used = True
+        return {_TAG: encoded[0], "value": encoded[1]}
+    raise _refusal(value, path)
+
+
+def _refusal(value: Any, path: str) -> Error:
+    """Returns the error for a value that no object may hold; it says what to give in its place."""
+    kind = type(value)
+    if callable(getattr(value, "state_dict", None)):
+        action = "Give its state_dict(), or use cairn.torch.CheckpointManager, which asks for it."
+    elif callable(getattr(value, "item", None)) and getattr(value, "ndim", None) == 0:
+        action = "Give its .item()."
+    elif callable(getattr(value, "data_ptr", None)):
+        action = "Use cairn.torch.save and cairn.torch.load, which take tensors of PyTorch."
+    else:
+        action = "Give plain values, or make the class known by cairn.register_serializer."
+    return Error("BAD_REQUEST", f"{path!r} is a {kind.__module__}.{kind.__qualname__}; a state holds tensors, bytes "
+                 "and JSON values", {"object": path[:200], "next": action})
 
 
 def decode(data: bytes | bytearray, name: str) -> Any:
@@ -94,6 +112,8 @@ def _untag(document: dict[str, Any]) -> Any:
         return base64.b64decode(value)
     if kind == "opaque":
         return Opaque(value)
+    if kind in ("array", "user"):
+        return _serializers.decode(kind, value)
     if kind == "dict":
         return {key: item for key, item in value}
     raise ValueError(f"unknown kind {kind!r}")

@@ -55,6 +55,8 @@ class DeviceReport:
       copies: calls of the driver that copied them.
       seconds: that it took.
       pinned_bytes: of the host's memory that are pinned.
+      checked: arrays of an overlapped save whose CRC32C the device computed at the save, and found in what was copied.
+      unchecked: why it could not; "" if it did, or was not asked to.
     """
 
     path: str
@@ -63,6 +65,8 @@ class DeviceReport:
     copies: int
     seconds: float
     pinned_bytes: int
+    checked: int = 0
+    unchecked: str = ""
 
     def plus(self, other: DeviceReport | None) -> DeviceReport:
         """Returns the report of both. They took the same path."""
@@ -70,6 +74,28 @@ class DeviceReport:
             return self
         return DeviceReport(other.path, other.fallback, self.bytes + other.bytes, self.copies + other.copies,
                             self.seconds + other.seconds, max(self.pinned_bytes, other.pinned_bytes))
+
+
+@dataclasses.dataclass(frozen=True)
+class StagingReport:
+    """How a save was staged.
+
+    Attributes:
+      path: the slowest way that some of this rank's arrays took: that of DeviceReport, or "host" if it has no arrays on
+        GPUs.
+      blocked_seconds: for which save() kept its caller.
+      pinned_bytes: of the host's memory that the client keeps pinned.
+      fallback: why `path` is not "pinned-slab"; "" if it is, or is "host".
+      overlapped: whether arrays are copied while the trainer goes on.
+      synchronous_because: why not, although save() was asked to; "" otherwise.
+    """
+
+    path: str
+    blocked_seconds: float
+    pinned_bytes: int
+    fallback: str = ""
+    overlapped: bool = False
+    synchronous_because: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,6 +128,17 @@ class LoadReport:
     mapping: str = ""
     passed_over: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     device: DeviceReport | None = None
+
+    def __repr__(self) -> str:
+        """What was done, in one line; objects and names by their number."""
+        parts = [f"step={self.step}"] if self.step is not None else []
+        parts += [f"{self.unique_bytes} bytes, {self.total_bytes_read} read ({self.path})",
+                  f"{len(self.objects)} objects"]
+        parts += [f"{len(names)} names {what}" for what, names in
+                  (("missing", self.missing), ("unexpected", self.unexpected)) if names]
+        if self.passed_over:
+            parts.append(f"{len(self.passed_over)} damaged steps passed over")
+        return f"LoadReport({', '.join(parts)})"
 
 
 def committed(session: _session.Session) -> list[Checkpoint]:

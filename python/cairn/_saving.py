@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from cairn import _agent, _awaited, _device, _layout, _memory, _replicas, _session, _staging, _timeouts, _wire
+from cairn import _agent, _awaited, _device, _layout, _memory, _overlap, _replicas, _session, _staging, _timeouts, _wire
 from cairn._errors import Error
-from cairn._results import Checkpoint, DeviceReport
+from cairn._results import Checkpoint, DeviceReport, StagingReport
 
 # An agent itself ends an attempt and says who was late. The client gives up only if the agent does not.
 _TIMEOUT_GRACE = 5.0
+# So many overlapped saves of a client prove that nothing was torn, if save() is not told otherwise.
+_CHECKED_SAVES = 3
 
 
 class Saver:
@@ -29,11 +32,15 @@ class Saver:
         self._builder = _layout.LayoutBuilder()
         self._devices = devices
         self._hanging: int | None = None  # a save whose copies from devices did not end in time
+        self._guards = _overlap.Guards()
+        self._behind: _overlap.Behind | None = None  # the last overlapped save
+        self._overlapped = 0  # saves
 
     def prepare(self, state: dict[str, Any], timeout: float) -> int:
         """See Client.prepare."""
-        declared = self._declare(state)
         deadline = time.monotonic() + timeout
+        self.settle(deadline)
+        declared = self._declare(state)
         request = _wire.LOCAL_AGENT["Prepare"].request(trainer_incarnation=self._session.incarnation)
         try:
             response, _ = self._session.call_with_layout(
@@ -60,22 +67,52 @@ class Saver:
             self._hanging = None
         return declared
 
+    def settle(self, deadline: float) -> None:
+        """Waits until an overlapped save has staged everything. Its own error is its Saving's.
+
+        Raises:
+          Error: DEVICE_STALLED (not by the deadline), and as Session.check.
+        """
+        self._session.check()
+        if self._behind is not None and not self._behind.ended.wait(max(deadline - time.monotonic(), 0.0)):
+            raise Error("DEVICE_STALLED", f"the overlapped save of step {self._behind.step} still copies",
+                        self._about(self._behind.step))
+        self._behind = None
+
+    def finish(self) -> None:
+        """Waits until an overlapped save is staged or given up, which it is by its deadline."""
+        if self._behind is not None:
+            try:
+                self._session.check()
+            except Error:
+                return
+            self._behind.ended.wait()
+
     def save(self, step: int, state: dict[str, Any], started: float, timeout: float, allow_dropped_names: bool,
-             holder: object) -> Saving:
+             holder: object, overlap: Iterable[Any] | None = None, check: bool | None = None) -> Saving:
         """See Client.save.
 
         Args:
           started: time.monotonic() of the call; it has `timeout` seconds from then.
           holder: lives as long as the Saving: the client, whose session that asks.
         """
+        self.settle(started + timeout)
         declared = self._declare(state)
         deadline = declared.deadline = started + timeout
         while True:
             begun, agent = self._begin(step, declared, allow_dropped_names, deadline, timeout)
             try:
+                why = ""
+                if overlap is not None and begun.placements and declared.device_arrays():
+                    behind = self._stage_behind(step, declared, begun, agent, overlap, check)
+                    if isinstance(behind, _overlap.Behind):
+                        return Saving(self, step, begun.save, agent, holder, None,
+                                      behind.staging(time.monotonic() - started), behind)
+                    why = behind
                 report = self.stage(declared, begun)
                 self._commit(declared, begun, agent, started)
-                return Saving(self, step, begun.save, agent, holder, report)
+                return Saving(self, step, begun.save, agent, holder, report,
+                              _synchronous(report, time.monotonic() - started, why))
             except _session.Restarted:
                 pass
             except BaseException as error:
@@ -91,8 +128,11 @@ class Saver:
             # The call goes on with the agent's next process. If the coordinator knew of it, the attempt has ended
             # and its verdict comes; else this begins it.
             if time.monotonic() >= deadline:
-                raise Error("RANK_LOST", f"{self._session.job}@{step}: the agent of rank {self._session.rank} "
-                            f"restarted during the save of step {step}; save again", self._about(step))
+                raise self._restarted(step)
+
+    def _restarted(self, step: int) -> Error:
+        return Error("RANK_LOST", f"{self._session.job}@{step}: the agent of rank {self._session.rank} restarted during "
+                     f"the save of step {step}; save again", self._about(step))
 
     def _begin(self, step: int, declared: _layout.Declared, allow_dropped_names: bool, deadline: float,
                timeout: float) -> tuple[_wire.Message, int]:
@@ -111,6 +151,9 @@ class Saver:
                 # The agent's memory holds an earlier step, and is free when that is written.
                 if error.reason != "SAVE_IN_PROGRESS" or time.monotonic() + pause > deadline:
                     raise
+            except BaseException as error: # Ctrl-C: no other rank may wait for this one
+                self._cancel(0, error, step)
+                raise
             time.sleep(pause)
             pause = min(2 * pause, 0.5)
 
@@ -128,20 +171,71 @@ class Saver:
         _staging.copy_out(declared, begun.placements, slab)
         return report
 
+    def _stage_behind(self, step: int, declared: _layout.Declared, begun: _wire.Message, agent: int,
+                      overlap: Iterable[Any], check: bool | None) -> _overlap.Behind | str:
+        """Begins to copy arrays on devices, and stages all others. Returns why not, if the save must be synchronous."""
+        covered = self._guards.cover(overlap)
+        if isinstance(covered, str):
+            return covered
+        slab = self._slabs.get(begun.slab, self._session.owner, writable=True)
+        self._devices.pin(slab, declared.device_arrays(), max(declared.deadline - time.monotonic(), 0.0))
+        # The devices' thread is busy from the beginning of the copies on, so what else it is needed for comes first.
+        _staging.copy_out(declared, begun.placements, slab)
+        request = self._commit_request(declared, begun)
+        if check is None:
+            check = self._overlapped < _CHECKED_SAVES
+        copies = _staging.begin_overlap(declared, begun.placements, slab, covered, check)
+        if isinstance(copies, str):
+            return copies
+        self._overlapped += 1
+        self._guards.set(copies)
+        self._behind = _overlap.Behind(step, copies, lambda: self._end_behind(copies, step, request, agent))
+        return self._behind
+
+    def _end_behind(self, copies: _device.Overlap, step: int, request: _wire.Message, agent: int) -> DeviceReport:
+        """Waits for the copies of an overlapped save, and commits that to the agent.
+
+        Raises:
+          Error: why it was given up.
+        """
+        try:
+            report = copies.wait()
+            self._session.call("CommitStaging", request, held_by=agent)
+            return report
+        except _session.Restarted:
+            raise self._restarted(step) from None
+        except Error as error:
+            error.metadata.update(self._about(step))
+            if error.reason == "DEVICE_STALLED" and self._devices.busy():
+                self._hanging = request.save  # what is copied still goes to the slab
+            else:
+                self._cancel(request.save, error)
+            raise
+
+    def before_update(self, streams: Mapping[int, int] | None) -> None:
+        self._guards.before_update(streams)
+
+    def _commit_request(self, declared: _layout.Declared, begun: _wire.Message) -> _wire.Message:
+        """Has the checksums of what other ranks hold too, as far as the coordinator asks for them."""
+        return _wire.LOCAL_AGENT["CommitStaging"].request(
+            trainer_incarnation=self._session.incarnation, save=begun.save,
+            object_sizes=[len(entry.data) for entry in declared.objects],
+            check_checksums=_replicas.checksums(declared, begun.check_items))
+
     def _commit(self, declared: _layout.Declared, begun: _wire.Message, agent: int, started: float) -> None:
         """Tells the agent that all is staged, and gives it the checksums of what other ranks hold too."""
-        checksums = _replicas.checksums(declared, begun.check_items)
-        sampled = self.sampler.sample(declared, begun.may_check_items, time.monotonic() - started)
-        request = _wire.LOCAL_AGENT["CommitStaging"].request(
-            trainer_incarnation=self._session.incarnation, save=begun.save,
-            object_sizes=[len(entry.data) for entry in declared.objects], check_checksums=checksums,
-            sampled_checksums=sampled)
+        request = self._commit_request(declared, begun)
+        request.sampled_checksums.extend(self.sampler.sample(declared, begun.may_check_items,
+                                                             time.monotonic() - started))
         self._session.call("CommitStaging", request, held_by=agent)
 
-    def _cancel(self, save: int, error: BaseException) -> None:
-        """Gives a save up. Must be called only when nothing copies for it any more, which the agent then assumes."""
+    def _cancel(self, save: int, error: BaseException, step: int = 0) -> None:
+        """Gives a save up; 0: the one of `step` that the agent has not answered yet.
+
+        Must be called only when nothing copies for it any more, which the agent then assumes.
+        """
         request = _wire.LOCAL_AGENT["CancelSave"].request(trainer_incarnation=self._session.incarnation, save=save,
-                                                          error=_wire.status_from_error(error))
+                                                          step=step, error=_wire.status_from_error(error))
         try:
             self._session.agent.call("CancelSave", request)
         except Error:
@@ -204,18 +298,28 @@ class Saver:
                      "client.checkpoints() tells which steps are. If this one is not, save again", unknown)
 
 
+def _synchronous(report: DeviceReport | None, blocked_seconds: float, why: str) -> StagingReport:
+    if report is None:
+        return StagingReport("host", blocked_seconds, 0)
+    return StagingReport(report.path, blocked_seconds, report.pinned_bytes, report.fallback, synchronous_because=why)
+
+
 class Saving:
     """A save whose state is staged: it goes on without the trainer. Made by Client.save(). Thread-safe.
 
+    Of an overlapped save, arrays on GPUs may still be copied; the optimizers it was told of wait for that.
+
     Attributes:
       step: the step that is saved.
-      device: how arrays on GPUs were copied; None if this rank had none to copy.
+      staging: the way of all arrays, and for how long save() kept its caller.
     """
 
     def __init__(self, saver: Saver, step: int, number: int, agent: int, holder: object,
-                 device: DeviceReport | None) -> None:
+                 device: DeviceReport | None, staging: StagingReport, behind: _overlap.Behind | None = None) -> None:
         self.step = step
-        self.device = device
+        self.staging = staging
+        self._device = device
+        self._behind = behind
         self._saver = saver
         self._number = number
         self._agent = agent  # the incarnation that holds it
@@ -224,6 +328,24 @@ class Saving:
         self._stalled: Error | None = None
         self._attempt = 0  # as the agent told it
         self._lock = threading.Lock()
+
+    @property
+    def device(self) -> DeviceReport | None:
+        """How arrays on GPUs were copied; None if this rank had none to copy, or has not copied all of them yet."""
+        return self._device if self._behind is None else self._behind.report
+
+    def before_update(self, streams: Mapping[int, int] | None = None) -> None:
+        """Call it before arrays change that an overlapped save may still copy, outside of their optimizer's step.
+
+        A moving average is such a change, or the replay of a CUDA graph, or a write to a tensor's `.data`. The GPU waits
+        until the copies have ended, and the caller only until the driver knows that. Without an overlapped save, and
+        after its copies, this costs next to nothing.
+
+        Args:
+          streams: device -> number of the CUDA stream of the change. By default those that torch has current.
+        """
+        if self._behind is not None:
+            self._saver.before_update(streams)
 
     def wait(self, timeout: float = 600) -> Checkpoint:
         """Waits for the verdict.
@@ -285,6 +407,13 @@ class Saving:
                      {**about, "outcome": "unknown"})
 
     def _poll(self, max_wait: float) -> None:
+        if self._behind is not None:
+            if not self._behind.ended.wait(max_wait):
+                return
+            if self._behind.error is not None:
+                with self._lock:
+                    self._outcome = self._outcome or self._behind.error
+                return
         try:
             outcome, stalled, attempt = self._saver.verdict(self.step, self._number, self._agent, self._attempt,
                                                             max_wait)

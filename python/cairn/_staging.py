@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from cairn import _device, _layout, _memory, _native, _wire
+from cairn import _device, _layout, _memory, _native, _overlap, _wire
 from cairn._device_array import DeviceArray
 from cairn._errors import Error
 from cairn._results import DeviceReport
@@ -36,13 +36,35 @@ def copy_from_devices(declared: _layout.Declared, placement: Iterable[_wire.Mess
 
     Raises Error as Devices.to_host.
     """
+    copies, _ = _copies_of(declared, placement, memory)
+    if not len(copies):
+        return None
+    assert declared.devices is not None
+    return declared.devices.to_host(copies, memory, max(declared.deadline - time.monotonic(), 0.0))
+
+
+def begin_overlap(declared: _layout.Declared, placement: Iterable[_wire.Message], memory: _memory.Mapping,
+                  covered: _overlap.Covered, check: bool) -> _device.Overlap | str:
+    """As copy_from_devices(), but what is in `covered` may be copied after it has returned.
+
+    Returns and raises as Devices.begin_overlap.
+    """
+    copies, arrays = _copies_of(declared, placement, memory)
+    if not len(copies):
+        return "this rank copies no arrays on GPUs"
+    assert declared.devices is not None
+    behind = [array.flags.c_contiguous and covered.holds(array) for array in arrays]
+    return declared.devices.begin_overlap(copies, behind, check, memory, declared.deadline)
+
+
+def _copies_of(declared: _layout.Declared, placement: Iterable[_wire.Message],
+               memory: _memory.Mapping) -> tuple[_device.DeviceCopyList, list[DeviceArray]]:
     copies = _device.DeviceCopyList()
+    arrays = []
     for place in placement:
         if place.item < len(declared.shards):
             entry = declared.shards[place.item]
             if isinstance(entry.array, DeviceArray):
                 copies.add_device_array(entry.name, entry.array, memory.address, memory.size, place.slab_offset)
-    if not len(copies):
-        return None
-    assert declared.devices is not None
-    return declared.devices.to_host(copies, memory, max(declared.deadline - time.monotonic(), 0.0))
+                arrays.append(entry.array)
+    return copies, arrays

@@ -89,6 +89,13 @@ class PerRank:
     value: Any
 
 
+class PerRankValues(list[Any]):
+    """The values of all ranks, in order of rank, that a load gives for a per_rank() value of another number of ranks.
+
+    It is a list of its own type, because a rank's own value may be a list, too.
+    """
+
+
 def alias(name: str) -> Alias:
     """Declares that this entry of the state is the tensor `name` under a second name (tied weights).
 
@@ -103,7 +110,6 @@ def alias(name: str) -> Alias:
 def per_rank(value: Any) -> PerRank:
     """Marks a value that differs between ranks, so that every rank's value is kept.
 
-    A load gives back this rank's own value, or the list of all, in order of rank, if the number of ranks has
-    changed.
+    A load gives back this rank's own value, or a PerRankValues, the list of all, if the number of ranks has changed.
     """
     return PerRank(value)

@@ -6,7 +6,7 @@ import atexit
 import os
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, SupportsIndex
 
@@ -18,6 +18,7 @@ from cairn import (
     _mapping,
     _memory,
     _operation,
+    _requests,
     _results,
     _saving,
     _session,
@@ -130,7 +131,9 @@ class Client:
             self._operation.release()
 
     def close(self) -> None:
-        """Ends the session; saves that are staged go on. Idempotent; never raises."""
+        """Ends the session; saves that are staged go on, and an overlapped one is staged first. Idempotent; never
+        raises."""
+        self._saver.finish()
         if not self._session.close("this client was closed"):
             return
         _OPEN.discard(self)
@@ -206,8 +209,12 @@ class Client:
             return self._saver.prepare(state, timeout)
 
     def save(self, step: SupportsIndex, state: dict[str, Any], timeout: float = 60, *,
-             allow_dropped_names: bool = False) -> Saving:
+             allow_dropped_names: bool = False, overlap: Iterable[Any] | None = None,
+             check_overlap: bool | None = None) -> Saving:
         """Copies the state to the agent; returns when that is done, and the arrays may change again.
+
+        With `overlap` it returns earlier: arrays on GPUs are copied while the trainer goes on, and the next step of
+        their optimizers waits for that, on the GPU (docs/gpu.md).
 
         Every rank of the job must call it for the same step.
 
@@ -218,6 +225,11 @@ class Client:
             or JSON, the same on all ranks, or per_rank() of one. Shapes and offsets count elements.
           timeout: seconds until this rank has staged, all waiting for other ranks included.
           allow_dropped_names: do not refuse a state that lacks names of the job's last committed step.
+          overlap: optimizers, whose parameters and states may be copied late; and arrays, or lists and dicts of them, if
+            you call the save's before_update() before each change of these. Where a step cannot be seen the save is
+            as without it, and its `staging` says why.
+          check_overlap: let the GPU prove that no array changed before it was copied. By default the first three
+            overlapped saves do.
 
         Returns:
           The save, which goes on by itself; its wait() gives the verdict.
@@ -226,14 +238,48 @@ class Client:
           Error: BAD_STEP, BAD_REQUEST, BAD_NAME, BAD_SHAPE, BAD_DTYPE, NAME_COLLISION (what this rank says is wrong by
             itself); SHARD_GAP, SHARD_OVERLAP, SHAPE_MISMATCH, DTYPE_MISMATCH, NAMES_DROPPED (the ranks' states do not
             make one); STEP_COMMITTED (the step stands already); SAVE_IN_PROGRESS (an earlier save has not ended within
-            the timeout); RANK_LATE, RANK_LOST (ranks that are waited for; `metadata["ranks"]` lists them); TIMED_OUT
+            the timeout); DEVICE_ERROR, DEVICE_STALLED (the GPU's driver; of an overlapped save wait() raises them, and
+            TORN_SNAPSHOT); RANK_LATE, RANK_LOST (ranks that are waited for; `metadata["ranks"]` lists them); TIMED_OUT
             (the agent did not answer by the deadline); MEMORY_LIMIT. All reasons: docs/errors.md.
         """
         number = _checked_step(step)
         timeout = _timeouts.seconds(timeout, "save")
         started = time.monotonic()
         with self._operation.of("save", timeout):
-            return self._saver.save(number, state, started, timeout, allow_dropped_names, holder=self)
+            return self._saver.save(number, state, started, timeout, allow_dropped_names, self, overlap, check_overlap)
+
+    def request_save(self, timeout: float = 600, request_id: str | None = None) -> str:
+        """Asks for a save at a step that no rank has passed, as `cairn save` does. Returns at once.
+
+        When the ranks have agreed, save_requested() returns the step on each of them. If a save is being agreed on
+        already, that one answers the request.
+
+        Args:
+          timeout: seconds after which the request, or its save, is given up.
+          request_id: what an earlier call returned: asks for no other save, but raises the error if that one was given
+            up.
+
+        Returns:
+          The request's id.
+
+        Raises:
+          Error: COORDINATOR_UNREACHABLE, SAVE_IN_PROGRESS; with `request_id` also what ended the save.
+        """
+        return _requests.request_save(self._session, request_id, _timeouts.seconds(timeout, "request_save"))
+
+    def set_retention(self, keep_last: int | None = None, keep_every: int | None = None) -> None:
+        """Sets which checkpoints of the job are kept; the coordinator deletes the others (docs/retention.md).
+
+        The rules hold until others are set. One rank's call is enough. Without rules all checkpoints are kept.
+
+        Args:
+          keep_last: so many of the newest sound checkpoints.
+          keep_every: those whose step is a multiple of this.
+
+        Raises:
+          Error: BAD_REQUEST (a rule is no integer from 1), COORDINATOR_UNREACHABLE.
+        """
+        _requests.set_retention(self._session, keep_last, keep_every)
 
     # Loading.
 
@@ -273,6 +319,7 @@ class Client:
             raise Error("BAD_REQUEST", "a load has a step or a source, not both", {"job": self.job})
         timeout = _timeouts.seconds(timeout, "load")
         with _loading.named(self.job, self.rank), self._operation.of("load", timeout):
+            self._saver.settle(time.monotonic() + timeout)
             return self._loader.load(state, number, mapping, source, strict, fallback, timeout)
 
     # Resharding.
@@ -301,6 +348,7 @@ class Client:
         """
         timeout = _timeouts.seconds(timeout, "reshard")
         with _loading.named(self.job, self.rank), self._operation.of("reshard", timeout):
+            self._saver.settle(time.monotonic() + timeout)
             return self._loader.reshard(source_state, target_state, strict, timeout)
 
     # Looking around.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,15 +29,33 @@ void Put(const std::string& text, char (&to)[kBytes]) {
   to[length] = '\0';
 }
 
-void Put(const DeviceOutcome& outcome, const Handle& handle, CairnDeviceOutcome* to) {
+void Put(const DeviceOutcome& outcome, int64_t pinned_bytes, CairnDeviceOutcome* to) {
   to->kind = outcome.kind;
   to->index = outcome.index;
   to->path = static_cast<int64_t>(outcome.path);
   to->bytes = outcome.bytes;
   to->calls = outcome.calls;
-  to->pinned_bytes = handle.staging.pinned_bytes();
+  to->pinned_bytes = pinned_bytes;
+  to->checked = outcome.checked;
   Put(outcome.text, to->text);
   Put(outcome.fallback, to->fallback);
+  Put(outcome.unchecked, to->unchecked);
+}
+
+void Put(const DeviceOutcome& outcome, const Handle& handle, CairnDeviceOutcome* to) {
+  Put(outcome, handle.staging.pinned_bytes(), to);
+}
+
+// What the handle of an overlapped save points to.
+struct OverlapHandle {
+  std::shared_ptr<cairn::OverlapState> state;
+  std::vector<int64_t> rows;  // of the caller's table, in the order of the copies
+  int64_t pinned_bytes = 0;
+};
+
+void Put(const DeviceOutcome& outcome, const OverlapHandle& handle, CairnDeviceOutcome* to) {
+  Put(outcome, handle.pinned_bytes, to);
+  if (outcome.index >= 0) to->index = handle.rows[static_cast<size_t>(outcome.index)];
 }
 
 // Returns the index of the first copy that is not sound; -1 if all are.
@@ -127,3 +146,46 @@ void cairn_device_checksum(void* staging, const CairnCopy* copies, int64_t count
   Put(Of(staging).staging.Checksum(std::move(staged), seconds, &result), Of(staging), outcome);
   std::copy(result.begin(), result.end(), checksums);
 }
+
+void* cairn_overlap_begin(void* staging, const CairnCopy* copies, int64_t count, const int64_t* dimensions,
+                          const uint64_t* streams, const uint8_t* behind, int64_t check, int64_t chunk_bytes,
+                          int64_t threads, double seconds, CairnDeviceOutcome* outcome) {
+  *outcome = {};
+  std::vector<StagedCopy> staged;
+  outcome->index = Read(true, copies, count, dimensions, streams, true, staged);
+  outcome->kind = -1;
+  if (outcome->index >= 0) return nullptr;
+  auto handle = std::make_unique<OverlapHandle>();
+  cairn::OverlapRequest request = {.check = check != 0, .chunk_bytes = chunk_bytes, .threads = threads};
+  std::vector<int64_t> others;
+  for (size_t i = 0; i < staged.size(); ++i) {
+    const cairn::TiledCopy& copy = staged[i].copy.copy;
+    const bool may_wait = behind[i] != 0 && copy.dimensions.empty() && !copy.is_cast();
+    (may_wait ? handle->rows : others).push_back(static_cast<int64_t>(i));
+    (may_wait ? request.behind : request.at_once).push_back(std::move(staged[i]));
+  }
+  handle->rows.insert(handle->rows.end(), others.begin(), others.end());
+  DeviceOutcome begun;
+  handle->state = Of(staging).staging.Overlap(std::move(request), seconds, &begun);
+  handle->pinned_bytes = Of(staging).staging.pinned_bytes();
+  Put(begun, *handle, outcome);
+  return begun.kind == DeviceOutcome::kDone ? handle.release() : nullptr;
+}
+
+int64_t cairn_overlap_guard(void* overlap, const int64_t* ordinals, const uint64_t* streams, int64_t count,
+                            double seconds) {
+  cairn::OverlapState::Streams named;
+  for (int64_t i = 0; i < count; ++i) named[static_cast<int>(ordinals[i])] = streams[i];
+  return static_cast<OverlapHandle*>(overlap)->state->Guard(std::move(named), seconds) ? 1 : 0;
+}
+
+int64_t cairn_overlap_await(void* overlap, double seconds, CairnDeviceOutcome* outcome) {
+  const auto& handle = *static_cast<OverlapHandle*>(overlap);
+  DeviceOutcome ended;
+  if (!handle.state->AwaitEnd(seconds, &ended)) return 0;
+  *outcome = {};
+  Put(ended, handle, outcome);
+  return 1;
+}
+
+void cairn_overlap_free(void* overlap) { delete static_cast<OverlapHandle*>(overlap); }

@@ -19,6 +19,8 @@ struct CairnDeviceOutcome {
   int64_t pinned_bytes;
   char text[256];
   char fallback[256];
+  int64_t checked;
+  char unchecked[256];
 };
 
 // Opens the driver and returns a DeviceStaging; null, with the reason in `outcome`, if there is no driver.
@@ -43,6 +45,23 @@ void cairn_device_copy(void* staging, int64_t to_host, const struct CairnCopy* c
 void cairn_device_checksum(void* staging, const struct CairnCopy* copies, int64_t count, const int64_t* dimensions,
                            const uint64_t* streams, double seconds, uint32_t* checksums,
                            struct CairnDeviceOutcome* outcome);
+
+// See DeviceStaging::Overlap. `behind` has a 1 for each copy of an array that only guarded updates change; one that is
+// not packed on both sides is copied at once all the same. Returns null if it has not begun; `outcome` says why.
+void* cairn_overlap_begin(void* staging, const struct CairnCopy* copies, int64_t count, const int64_t* dimensions,
+                          const uint64_t* streams, const uint8_t* behind, int64_t check, int64_t chunk_bytes,
+                          int64_t threads, double seconds, struct CairnDeviceOutcome* outcome);
+
+// Lets streams wait for the copies: streams[i] of the device ordinals[i], and the default streams of other devices.
+// Returns 0 if the time has passed, and the save will fail.
+int64_t cairn_overlap_guard(void* overlap, const int64_t* ordinals, const uint64_t* streams, int64_t count,
+                            double seconds);
+
+// Returns 0 if the time has passed before all was copied and checked; `outcome` is not set then.
+int64_t cairn_overlap_await(void* overlap, double seconds, struct CairnDeviceOutcome* outcome);
+
+// May come before the end. Nothing else may be called then.
+void cairn_overlap_free(void* overlap);
 
 }  // extern "C"
 

@@ -5,43 +5,15 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "common/gpu/driver.h"
-#include "common/gpu/transfer.h"
+#include "python/native/overlap_state.h"
+#include "python/native/staged_copy.h"
 
 namespace cairn {
 
-// A copy, and the stream of the trainer after whose work it comes (0 and 1: the default stream).
-struct StagedCopy {
-  DeviceCopy copy;
-  uint64_t stream = 0;
-};
-
-// How a device's bytes reached the host, from best to worst.
-enum class DevicePath : int64_t {
-  kPinnedSlab = 0,  // straight, into memory that is pinned
-  kPinnedRing = 1,  // through two pinned buffers, and from there by threads of the host
-  kPageable = 2,    // through the driver's own buffers
-};
-
-struct DeviceOutcome {
-  enum Kind : int64_t {
-    kDone = 0,
-    kDriverFailed = 1,  // `text` has the call and its result
-    kStalled = 2,       // work of the driver did not end in time, and goes on: all memory must stay
-    kNotOnDevice = 3,   // the memory of copy `index` is no device's, or not any more
-    kManyDevices = 4,   // the memory of copy `index` begins on one device and ends on another
-  };
-  Kind kind = kDone;
-  int64_t index = -1;
-  DevicePath path = DevicePath::kPinnedSlab;
-  int64_t bytes = 0;
-  int64_t calls = 0;  // that enqueued a copy
-  std::string text;
-  std::string fallback;  // why it was no better path
-};
+class DeviceCore;
 
 // Does one thing at a time. What it is asked runs in a thread of its own, so that a driver that hangs keeps nobody
 // longer than the given number of seconds; until that ends, everything else is kStalled at once. Thread-safe.
@@ -63,22 +35,28 @@ class DeviceStaging {
   // Makes the copies, which all go the same way, and waits for them. `threads` copy on the host.
   DeviceOutcome Copy(std::vector<StagedCopy> copies, int64_t threads, double seconds);
 
+  // Begins a save whose copies go on behind the trainer's back, and returns when all arrays are as if they were copied,
+  // if updates wait for OverlapState::Guard. That is kept by the returned state, which outlives this object if need be;
+  // until it has ended, everything else is kStalled. The outcome says whether it has begun: kDone, or why not.
+  std::shared_ptr<OverlapState> Overlap(OverlapRequest request, double seconds, DeviceOutcome* outcome);
+
   // Computes the CRC32C of each array, in the order of the device's memory. The targets of the copies are not used.
   DeviceOutcome Checksum(std::vector<StagedCopy> copies, double seconds, std::vector<uint32_t>* checksums);
 
   // Whether something from before still runs.
   bool busy() const;
-  // Of memory that is pinned now, the ring's included.
+  // Of memory that is pinned now, the ring's and that of sums included.
   int64_t pinned_bytes() const;
 
   static constexpr double kCloseSeconds = 5;
 
  private:
-  struct Core;
-  DeviceOutcome Run(double seconds, std::function<DeviceOutcome(Core&)> work);
+  // Returns false if something from before still runs, or if there is no thread; `outcome` says which.
+  bool Start(std::function<void(DeviceCore&)> work, DeviceOutcome* outcome);
+  DeviceOutcome Run(double seconds, std::function<DeviceOutcome(DeviceCore&)> work);
 
   // A thread that hangs keeps it.
-  const std::shared_ptr<Core> core_;
+  const std::shared_ptr<DeviceCore> core_;
 };
 
 }  // namespace cairn

@@ -7,7 +7,11 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 #include <utility>
+
+#include "common/base/crc32c.h"
+#include "common/gpu/crc32c_kernel.h"
 
 namespace cairn {
 namespace {
@@ -49,6 +53,25 @@ struct Pages {
   }
   bool operator==(const Pages& other) const { return std::memcmp(bytes, other.bytes, kBytes) == 0; }
   char* bytes = nullptr;
+};
+
+// The kernel that sums arrays, compiled by the driver.
+struct Kernel {
+  explicit Kernel(const GpuDriver& driver) : call(driver.call()) {
+    loaded = call.module_load(&module, kCrc32cKernelPtx);
+    if (loaded == cuda::kSuccess) loaded = call.module_get_function(&function, module, crc32c::kKernelName);
+  }
+  ~Kernel() { call.module_unload(module); }
+  Result Launch(DevicePointer ranges, uint32_t count, unsigned long long blocks, DevicePointer sums,
+                cuda::Stream stream) {
+    void* parameters[] = {&ranges, &count, &blocks, &sums};
+    const auto grid = static_cast<unsigned>((blocks + crc32c::kWarps - 1) / crc32c::kWarps);
+    return call.launch_kernel(function, grid, 1, 1, crc32c::kThreads, 1, 1, 0, stream, parameters, nullptr);
+  }
+  const cuda::Functions& call;
+  cuda::Module module = nullptr;
+  cuda::Function function = nullptr;
+  Result loaded = cuda::kSuccess;
 };
 
 std::string Equal(bool equal) { return equal ? "bytes equal" : "bytes differ"; }
@@ -313,6 +336,57 @@ std::vector<ContractCase> Cases() {
     d.call().stream_synchronize(nullptr);
     d.call().host_unregister(from.bytes);
     return Equal(from == to);
+  });
+  add("stream_that_captures_nothing", [](const GpuDriver& d) {
+    Device device(d);
+    int status = -1;
+    const std::string result = d.NameOf(d.call().stream_is_capturing(device.stream, &status));
+    return result + " " + std::to_string(status);
+  });
+
+  // Kernels.
+  add("module_that_is_no_ptx", [](const GpuDriver& d) {
+    cuda::Module module = nullptr;
+    return d.NameOf(d.call().module_load(&module, "this is no PTX"));
+  });
+  add("module_without_such_a_kernel", [](const GpuDriver& d) {
+    Kernel kernel(d);
+    cuda::Function function = nullptr;
+    return d.NameOf(kernel.loaded) + ", " +
+           d.NameOf(d.call().module_get_function(&function, kernel.module, "cairn_no_such_kernel"));
+  });
+  add("kernel_that_is_launched_with_nothing", [](const GpuDriver& d) {
+    Device device(d);
+    Kernel kernel(d);
+    return d.NameOf(kernel.Launch(device.memory, 0, 0, device.memory, device.stream));
+  });
+  // Sizes around rows and blocks, at addresses that are multiples of 16 and not.
+  add("kernel_sums_as_the_host_does", [](const GpuDriver& d) {
+    Device data(d), tables(d);
+    Kernel kernel(d);
+    Pages bytes, sums;
+    bytes.Fill(7);
+    std::vector<crc32c::Range> ranges;
+    unsigned long long at = 0, blocks = 0;
+    for (const unsigned long long size : {1, 511, 512, 513, 1024, 65535, 65536, 65537, 200000, 300001, 16, 4}) {
+      ranges.push_back({.address = data.memory + at, .bytes = size, .first_block = blocks});
+      blocks += static_cast<unsigned long long>(Crc32cBlocksOf(static_cast<int64_t>(size)));
+      at += size;
+    }
+    constexpr size_t kSums = kBytes / 2;  // where the sums lie
+    d.call().copy_to_device(data.memory, bytes.bytes, kBytes, data.stream);
+    d.call().copy_to_device(tables.memory, ranges.data(), ranges.size() * sizeof(ranges[0]), data.stream);
+    const Result launched = kernel.Launch(tables.memory, static_cast<uint32_t>(ranges.size()), blocks,
+                                          tables.memory + kSums, data.stream);
+    d.call().copy_to_host(sums.bytes, tables.memory + kSums, blocks * sizeof(uint32_t), data.stream);
+    const Result done = d.call().stream_synchronize(data.stream);
+    bool equal = true;
+    for (const crc32c::Range& range : ranges) {
+      const auto* raw = reinterpret_cast<const uint32_t*>(sums.bytes) + range.first_block;
+      equal = equal && Crc32cOfBlocks(raw, static_cast<int64_t>(range.bytes)) ==
+                           Crc32c(bytes.bytes + (range.address - data.memory), range.bytes);
+    }
+    return d.NameOf(launched) + ", " + d.NameOf(done) + ", " + Equal(equal);
   });
   add("stream_without_work", [](const GpuDriver& d) {
     Device device(d);

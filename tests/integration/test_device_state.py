@@ -1,5 +1,9 @@
 """Saves, loads and reshards arrays on GPUs, with real agents and the stand-in for CUDA's driver."""
 
+import os
+import signal
+import subprocess
+import sys
 import threading
 
 import numpy
@@ -80,3 +84,39 @@ def test_a_reshard_goes_from_devices_to_devices(gpu, tmp_path):
 
     with cairn.local.Cluster(ranks=2, root=tmp_path / "checkpoints") as cluster:
         on_ranks(cluster, work)
+
+
+# Says "copying" when the driver has the save's copy, which does not begin.
+DIES = """
+import sys, threading, numpy, cairn
+from cairn import _device
+from testing.stand_in_gpu import LIBRARY, StandInGpu
+_device.DRIVER = str(LIBRARY)
+gpu = StandInGpu()
+state = {"w": gpu.array(numpy.zeros(100_000, "float32"))}
+client = cairn.connect(sys.argv[1])
+client.prepare(state)
+gpu.set("engine_stopped", 1)
+threading.Thread(target=client.save, args=(1, state), daemon=True).start()
+while gpu.count("cuMemcpyDtoHAsync_v2") == 0:
+    pass
+print("copying", flush=True)
+threading.Event().wait()
+"""
+
+
+def test_a_trainer_that_is_killed_while_it_copies_leaves_nothing_in_the_way(gpu, tmp_path):
+    with cairn.local.Cluster(ranks=1, root=tmp_path / "checkpoints") as cluster:
+        trainer = subprocess.Popen([sys.executable, "-c", DIES, cluster.agents[0].address], text=True,
+                                   stdout=subprocess.PIPE,
+                                   env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+        assert trainer.stdout.readline() == "copying\n"
+        trainer.send_signal(signal.SIGKILL)
+        assert trainer.wait() == -signal.SIGKILL
+        with cluster.connect(0) as client:
+            state = {"w": gpu.array(numpy.ones(100_000, "float32"))}
+            client.prepare(state)
+            assert client.save(1, state).wait().step == 1
+            target = {"w": numpy.zeros(100_000, "float32")}
+            client.load(target)
+            assert (target["w"] == 1).all()

@@ -337,3 +337,27 @@ def test_commit_of_a_later_save_is_not_taken_for_that_of_one_whose_agent_restart
         with pytest.raises(cairn.Error) as told:
             lost.wait(30)
         assert told.value.metadata.get("outcome") == "unknown", told.value
+
+
+def test_save_given_up_while_it_waits_for_others_ends_for_them_too(root, monkeypatch):
+    """Ctrl-C before this rank knows where its state goes: the others need not wait for its timeout."""
+    state = {"w": np.zeros(16, np.float32)}
+    with cairn.local.Cluster(ranks=2, root=root) as cluster, cluster.connect(0) as zero, cluster.connect(1) as one:
+        call = zero._agent.call
+
+        def interrupted(name, request, max_wait=None, **more):
+            answer = call(name, request, max_wait if name != "BeginSave" else 0.05, **more)
+            if name == "BeginSave" and answer.pending:
+                raise KeyboardInterrupt
+            return answer
+
+        with monkeypatch.context() as patch:
+            patch.setattr(zero._agent, "call", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                zero.save(1, state)
+        with pytest.raises(cairn.Error) as caught:
+            one.save(1, state, timeout=60).wait(60)
+        assert caught.value.reason == "INTERRUPTED" and caught.value.metadata["ranks"] == "0", caught.value
+        with concurrent.futures.ThreadPoolExecutor(2) as threads:
+            saves = [threads.submit(lambda client: client.save(2, state).wait(60), client) for client in (zero, one)]
+            assert [save.result(90).step for save in saves] == [2, 2]

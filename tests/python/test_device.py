@@ -64,6 +64,8 @@ def test_prepare_pins_once_and_a_save_pins_nothing(gpu, one_slab, client):
         assert saving.device.path == "pinned-slab" and saving.device.fallback == ""
         assert saving.device.copies == 1
         assert saving.device.pinned_bytes == gpu.count("registered_bytes")
+        assert (saving.staging.path, saving.staging.fallback) == ("pinned-slab", "")
+        assert saving.staging.pinned_bytes == saving.device.pinned_bytes and saving.staging.blocked_seconds > 0
         assert (one_slab.committed[step][0][0][1]) == state["w"].values.tobytes()
     assert gpu.count("cuMemHostRegister_v2") == pieces
     assert gpu.count("bytes_to_host") == 3 * 1_200_000
@@ -78,6 +80,13 @@ def test_a_save_without_prepare_pins_its_slab(gpu, client):
     saving.wait()
 
 
+def test_staging_of_a_save_without_arrays_on_gpus_is_the_hosts(client):
+    saving = client.save(1, {"w": random_array((1000,))})
+    assert (saving.staging.path, saving.staging.pinned_bytes, saving.device) == ("host", 0, None)
+    assert saving.staging.blocked_seconds > 0
+    saving.wait()
+
+
 def test_each_fallback_is_named(gpu, client):
     state = {"w": gpu.array(random_array((100_000,)))}
     gpu.fail("cuMemHostRegister_v2")
@@ -87,7 +96,8 @@ def test_each_fallback_is_named(gpu, client):
     gpu.set("pinnable_bytes", 0)
     with cairn.connect(client._agent.address) as other:
         saving = other.save(2, state)
-        assert saving.device.path == "pageable"
+        assert saving.device.path == saving.staging.path == "pageable"
+        assert saving.staging.fallback == saving.device.fallback
         assert saving.device.fallback == ("cuMemHostRegister: CUDA_ERROR_OUT_OF_MEMORY; "
                                           "cuMemHostAlloc: CUDA_ERROR_OUT_OF_MEMORY")
         saving.wait()
@@ -129,6 +139,41 @@ def test_an_array_that_was_freed_is_named_and_the_next_save_works(gpu, agent, cl
     assert len(agent.cancelled) == 1
     del state["freed"]
     client.save(2, state, allow_dropped_names=True).wait()
+
+
+def test_an_array_that_is_replaced_after_prepare_is_saved_as_it_is_then(gpu, client):
+    values = random_array((100, 20))
+    for device, shape in ((0, (100, 20)), (0, (40, 20)), (1, (100, 20))):  # the same, cut, and moved
+        client.prepare({"w": gpu.array(values)})
+        now = values[:shape[0]] + 1
+        saving = client.save(device * 10 + shape[0], {"w": gpu.array(now, device=device)})
+        saving.wait()
+        target = {"w": numpy.zeros(shape, "float32")}
+        client.load(target)
+        assert (target["w"] == now).all() and saving.staging.path == "pinned-slab"
+    client.close()
+    assert not any(gpu.held().values())
+
+
+def test_two_clients_of_one_process_do_not_meet(gpu, agent, client):
+    states = [{"w": gpu.array(random_array((50_000,), seed=seed), device=seed)} for seed in range(2)]
+    gpu.hang("cuMemcpyDtoHAsync_v2")
+    with pytest.raises(cairn.Error) as error:
+        client.save(1, states[0], timeout=0.2)
+    assert error.value.reason == "DEVICE_STALLED"
+    gpu.hang(None)
+    with cairn.connect(agent.address) as other:
+        other.save(2, states[1]).wait()
+        while client._devices.busy():
+            pass
+        client.save(3, states[0]).wait()
+        assert gpu.count("streams") == 2
+    for step, state in ((2, states[1]), (3, states[0])):
+        target = {"w": numpy.zeros(50_000, "float32")}
+        client.load(target, step=step)
+        assert (target["w"] == state["w"].values).all()
+    client.close()
+    assert not any(gpu.held().values())
 
 
 def test_a_call_that_fails_ends_the_save_and_the_next_one_works(gpu, agent, client):

@@ -116,6 +116,22 @@ def test_what_cannot_be_stored_is_refused(client, make, reason):
     assert caught.value.reason == reason
 
 
+def test_fresh_optimizer_has_nothing_to_fill_and_the_error_says_what_to_do(tmp_path):
+    def make():
+        model = torch.nn.Linear(2, 2)
+        return model, torch.optim.AdamW(model.parameters())
+
+    model, optimizer = make()
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    with cairn.local.Cluster(ranks=1, root=tmp_path) as cluster, cluster.connect(0) as client:
+        cairn.torch.save(client, 1, {"nested": {"optimizer": optimizer.state_dict()}}).wait()
+        with pytest.raises(cairn.Error) as caught:
+            cairn.torch.load(client, {"nested": {"optimizer": make()[1].state_dict()}})
+    assert caught.value.reason == "MISSING_NAMES"
+    assert "'nested.optimizer' is the state of an optimizer that has done no step" in str(caught.value)
+
+
 class Accelerator:
     """A device that does its work only when somebody waits for it, in the order in which it was given."""
 

@@ -7,9 +7,15 @@
 Keys become one name, joined by "."; a load fills the same nested dict in place, so its keys, their types and their
 order stay. A tensor that is no DTensor is whole and the same on all ranks, as for torch.distributed.checkpoint.
 Everything that is no tensor becomes an object that is the same on all ranks; wrap it in cairn.per_rank where it is not.
+CheckpointManager saves models, optimizers and data loaders while they train, when it is due.
 """
 
 from cairn.torch._boxes import boxes_of
 from cairn.torch._calls import load, prepare, save
+from cairn.torch._manager import CheckpointManager
+from cairn.torch._rng import rng_state, set_rng_state
+from cairn.torch._small_tensors import register as _register_small_tensors
 
-__all__ = ["boxes_of", "load", "prepare", "save"]
+__all__ = ["CheckpointManager", "boxes_of", "load", "prepare", "rng_state", "save", "set_rng_state"]
+
+_register_small_tensors()

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import weakref
 from typing import Any, SupportsIndex
 
+from cairn._errors import Error
 from cairn._mapping import Mapping
 from cairn._results import LoadReport
 from cairn.client import Client, Saving
+from cairn.torch._blocks import Blocks
 from cairn.torch._flatten import flatten, is_dcp_directory
+
+_blocks: weakref.WeakKeyDictionary[Client, Blocks] = weakref.WeakKeyDictionary()
 
 
 def prepare(client: Client, state_dict: dict[str, Any], timeout: float = 600) -> int:
@@ -24,7 +29,7 @@ def prepare(client: Client, state_dict: dict[str, Any], timeout: float = 600) ->
     Raises:
       Error: as save() of what the state dict holds, and as Client.prepare.
     """
-    return client.prepare(flatten(state_dict).state, timeout)
+    return client.prepare(flatten(state_dict, blocks=_blocks_of(client)).state, timeout)
 
 
 def save(client: Client, step: SupportsIndex, state_dict: dict[str, Any], timeout: float = 60, *,
@@ -49,9 +54,14 @@ def save(client: Client, step: SupportsIndex, state_dict: dict[str, Any], timeou
         not what its placements say), BAD_DTYPE, UNSUPPORTED (sparse and quantized tensors, ShardedTensor, tuples with
         tensors); and as Client.save.
     """
-    flat = flatten(state_dict)
+    flat = flatten(state_dict, blocks=_blocks_of(client))
     flat.copies.from_devices()
     return client.save(step, flat.state, timeout, allow_dropped_names=allow_dropped_names)
+
+
+def _blocks_of(client: Client) -> Blocks:
+    """Returns what is remembered of the client's last save."""
+    return _blocks.setdefault(client, Blocks())
 
 
 def load(client: Client, state_dict: dict[str, Any], step: SupportsIndex | None = None,
@@ -74,6 +84,25 @@ def load(client: Client, state_dict: dict[str, Any], step: SupportsIndex | None 
         those on devices and other values are as they were.
     """
     flat = flatten(state_dict, as_dcp=source is not None and is_dcp_directory(source))
-    report = client.load(flat.state, step, mapping, strict, source=source, fallback=fallback, timeout=timeout)
+    try:
+        report = client.load(flat.state, step, mapping, strict, source=source, fallback=fallback, timeout=timeout)
+    except Error as error:
+        if error.reason in ("MISSING_NAMES", "UNEXPECTED_NAMES"):
+            _advise(error, state_dict)
+        raise
     flat.put(report.objects)
     return report
+
+
+def _advise(error: Error, state_dict: dict[str, Any], path: str = "") -> None:
+    """Says what to do if the names that the state lacks are those of an optimizer that has done no step."""
+    for key, value in state_dict.items():
+        name = f"{path}.{key}" if path else str(key)
+        if not isinstance(value, dict):
+            continue
+        if value.keys() == {"state", "param_groups"} and not value["state"]:
+            error.metadata["next"] = (
+                f"{name!r} is the state of an optimizer that has done no step, so it has no tensors to fill: take it from "
+                "torch's get_optimizer_state_dict, or give the optimizer itself to cairn.torch.CheckpointManager.")
+            return
+        _advise(error, value, name)

@@ -11,69 +11,30 @@
 
 #include "common/gpu/driver_api.h"
 #include "tests/testing/stand_in/cuda/controls.h"
+#include "tests/testing/stand_in/cuda/entry.h"
 #include "tests/testing/stand_in/cuda/state.h"
 
 namespace cairn::stand_in {
 namespace {
 
-using cuda::Context;
 using cuda::Copy2D;
 using cuda::Device;
 using cuda::DevicePointer;
-using cuda::Event;
 using cuda::Result;
 using cuda::Stream;
 
-thread_local std::vector<Context> current;
-
-Context ContextOf(int device) { return reinterpret_cast<Context>(uintptr_t{0x100} + static_cast<uintptr_t>(device)); }
-int DeviceOf(Context context) { return static_cast<int>(reinterpret_cast<uintptr_t>(context) - 0x100); }
-
-// Counts a call, and returns what a fault makes of it. With `in_context` the call needs a current context.
-Result Enter(const char* function, bool in_context) {
-  State& state = TheState();
-  std::unique_lock lock(state.mutex);
-  ++state.counts[function];
-  if (state.hanging.contains(function)) {
-    ++state.counts["hanging"];
-    state.changed.wait(lock, [&] { return !state.hanging.contains(function); });
-    --state.counts["hanging"];
-  }
-  const auto failure = state.failures.find(function);
-  if (failure != state.failures.end() && --failure->second.calls_left == 0) {
-    const Result result = failure->second.result;
-    state.failures.erase(failure);
-    return result;
-  }
-  if (state.process != getpid()) return cuda::kNotInitialized;
-  if (state.settings.broken != 0) return static_cast<Result>(state.settings.broken);
-  return in_context && current.empty() ? cuda::kInvalidContext : cuda::kSuccess;
-}
-
-#define CAIRN_ENTER(in_context) \
-  if (const Result entered = Enter(__func__, in_context); entered != ::cairn::cuda::kSuccess) return entered
-
 // Plays the copy engine in a stream's thread.
-void Engine(int64_t bytes) {
+void Engine(int64_t bytes, bool to_host) {
   State& state = TheState();
   std::unique_lock lock(state.mutex);
-  state.changed.wait(lock, [&] { return state.settings.engine_stopped == 0; });
+  state.changed.wait(lock, [&] {
+    const int64_t stopped = state.settings.engine_stopped;
+    return stopped == 0 || (stopped == 2 && !to_host);
+  });
   int64_t wait_us = state.settings.copy_delay_us;
   if (state.settings.bytes_per_second > 0) wait_us += bytes * 1'000'000 / state.settings.bytes_per_second;
   lock.unlock();
   if (wait_us > 0) std::this_thread::sleep_for(std::chrono::microseconds(wait_us));
-}
-
-// Adds work to a stream, behind what the default stream's rules put before it. Wants the mutex held.
-int64_t AddWork(State& state, const std::shared_ptr<Queue>& queue, std::function<void()> work) {
-  if (queue->blocking()) {
-    const std::shared_ptr<Queue> legacy = state.FindStream(nullptr);
-    for (const auto& [handle, other] : state.streams) {
-      if (other == queue || !other->blocking() || (other != legacy && queue != legacy)) continue;
-      queue->Add([other = other, ticket = other->last()] { other->Await(ticket); });
-    }
-  }
-  return queue->Add(std::move(work));
 }
 
 struct Side {
@@ -89,7 +50,7 @@ Result CopyRows(const Side& target, size_t target_pitch, const Side& source, siz
   const std::shared_ptr<Queue> queue = state.FindStream(stream);
   if (queue == nullptr) return cuda::kInvalidHandle;
   const int64_t ticket = AddWork(state, queue, [=] {
-    Engine(static_cast<int64_t>(width * height));
+    Engine(static_cast<int64_t>(width * height), std::strcmp(count, "bytes_to_host") == 0);
     for (size_t row = 0; row < height; ++row) {
       std::memcpy(target.bytes + row * target_pitch, source.bytes + row * source_pitch, width);
     }
@@ -137,12 +98,15 @@ Result cuGetErrorName(Result result, const char** name) {
       {kNoDevice, "CUDA_ERROR_NO_DEVICE"},
       {kInvalidDevice, "CUDA_ERROR_INVALID_DEVICE"},
       {kInvalidContext, "CUDA_ERROR_INVALID_CONTEXT"},
+      {kInvalidPtx, "CUDA_ERROR_INVALID_PTX"},
       {kInvalidHandle, "CUDA_ERROR_INVALID_HANDLE"},
+      {kNotFound, "CUDA_ERROR_NOT_FOUND"},
       {kNotReady, "CUDA_ERROR_NOT_READY"},
       {kIllegalAddress, "CUDA_ERROR_ILLEGAL_ADDRESS"},
       {kHostMemoryAlreadyRegistered, "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED"},
       {kHostMemoryNotRegistered, "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED"},
       {kNotSupported, "CUDA_ERROR_NOT_SUPPORTED"},
+      {kStreamCaptureImplicit, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"},
       {kUnknown, "CUDA_ERROR_UNKNOWN"},
   };
   for (const auto& [code, text] : kNames) {
@@ -190,6 +154,19 @@ Result cuDeviceGetName(char* name, int length, Device device) {
   return kSuccess;
 }
 
+Result cuDeviceGetAttribute(int* value, int attribute, Device device) {
+  CAIRN_ENTER(false);
+  const std::lock_guard lock(TheState().mutex);
+  if (device < 0 || device >= TheState().settings.devices) return kInvalidDevice;
+  switch (attribute) {
+    case kDeviceComputeMajor: *value = 9; return kSuccess;
+    case kDeviceComputeMinor: *value = 0; return kSuccess;
+    case kDeviceHandleTypePosix: *value = 1; return kSuccess;
+    case kDeviceHandleTypeFabric: *value = 0; return kSuccess;
+    default: return kInvalidValue;
+  }
+}
+
 Result cuDevicePrimaryCtxRetain(Context* context, Device device) {
   CAIRN_ENTER(false);
   const std::lock_guard lock(TheState().mutex);
@@ -213,14 +190,14 @@ Result cuCtxPushCurrent_v2(Context context) {
   const std::lock_guard lock(TheState().mutex);
   const auto found = TheState().contexts.find(DeviceOf(context));
   if (found == TheState().contexts.end() || found->second == 0) return kInvalidContext;
-  current.push_back(context);
+  Current().push_back(context);
   return kSuccess;
 }
 
 Result cuCtxPopCurrent_v2(Context* context) {
   CAIRN_ENTER(true);
-  *context = current.back();
-  current.pop_back();
+  *context = Current().back();
+  Current().pop_back();
   return kSuccess;
 }
 
@@ -228,7 +205,7 @@ Result cuMemGetInfo_v2(size_t* free_bytes, size_t* total) {
   CAIRN_ENTER(true);
   const std::lock_guard lock(TheState().mutex);
   *total = static_cast<size_t>(TheState().settings.device_bytes);
-  *free_bytes = *total - static_cast<size_t>(TheState().UsedBytes(DeviceOf(current.back())));
+  *free_bytes = *total - static_cast<size_t>(TheState().UsedBytes(DeviceOf(Current().back())));
   return kSuccess;
 }
 
@@ -236,7 +213,7 @@ Result cuMemAlloc_v2(DevicePointer* address, size_t bytes) {
   CAIRN_ENTER(true);
   if (bytes == 0) return kInvalidValue;
   const std::lock_guard lock(TheState().mutex);
-  const int device = DeviceOf(current.back());
+  const int device = DeviceOf(Current().back());
   if (TheState().UsedBytes(device) + static_cast<int64_t>(bytes) > TheState().settings.device_bytes)
     return kOutOfMemory;
   const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
@@ -407,6 +384,16 @@ Result cuStreamQuery(Stream stream) {
   return queue->IsDone(queue->last()) ? kSuccess : kNotReady;
 }
 
+Result cuStreamIsCapturing(Stream stream, int* status) {
+  CAIRN_ENTER(true);
+  const std::lock_guard lock(TheState().mutex);
+  if (TheState().FindStream(stream) == nullptr) return kInvalidHandle;
+  const bool is_default = reinterpret_cast<uintptr_t>(stream) <= kStreamLegacy;
+  if (is_default && TheState().settings.capturing != 0) return kStreamCaptureImplicit;
+  *status = static_cast<int>(TheState().settings.capturing);
+  return kSuccess;
+}
+
 Result cuStreamSynchronize(Stream stream) {
   CAIRN_ENTER(true);
   std::shared_ptr<Queue> queue;
@@ -466,6 +453,22 @@ Result cuEventSynchronize(Event event) {
   if (recorded.queue != nullptr) recorded.queue->Await(recorded.ticket);
   return kSuccess;
 }
+
+bool cairn_stand_in_enqueue(void* stream, void (*work)(void*), void* argument) {
+  const std::lock_guard lock(TheState().mutex);
+  const std::shared_ptr<Queue> queue = TheState().FindStream(static_cast<Stream>(stream));
+  if (queue == nullptr) return false;
+  AddWork(TheState(), queue, [work, argument] { work(argument); });
+  return true;
+}
+
+void* cairn_stand_in_reach(const void* address, uint64_t bytes) {
+  Side side;
+  if (OnDevice(reinterpret_cast<DevicePointer>(address), bytes, &side)) return side.bytes;
+  return IsPinned(address, bytes) ? Bytes(address) : nullptr;
+}
+
+int64_t cairn_stand_in_current_device() { return current.empty() ? -1 : DeviceOf(current.back()); }
 
 }  // extern "C"
 // NOLINTEND(readability-identifier-naming)

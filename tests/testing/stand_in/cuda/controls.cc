@@ -19,6 +19,7 @@ int64_t cairn_stand_in_set(const char* name, int64_t value) {
       {"bytes_per_second", &Settings::bytes_per_second},
       {"copy_delay_us", &Settings::copy_delay_us},
       {"engine_stopped", &Settings::engine_stopped},
+      {"capturing", &Settings::capturing},
       {"broken", &Settings::broken},
   };
   const auto field = kFields.find(name);
@@ -55,6 +56,7 @@ int64_t cairn_stand_in_count(const char* name) {
   if (what == "used_device_bytes") return state.UsedBytes(-1);
   if (what == "streams") return static_cast<int64_t>(state.streams.size() - state.streams.count(0));
   if (what == "events") return static_cast<int64_t>(state.events.size());
+  if (what == "modules") return static_cast<int64_t>(state.modules.size());
   if (what == "contexts") {
     int64_t total = 0;
     for (const auto& [device, retained] : state.contexts) total += retained;

@@ -12,7 +12,8 @@ extern "C" {
 //   pinnable_bytes     host memory that may be registered or allocated at one time (1 GiB)
 //   bytes_per_second   speed of a copy; 0: as fast as the host copies (0)
 //   copy_delay_us      time before each copy (0)
-//   engine_stopped     1: copies that are queued do not begin until it is 0 again (0)
+//   engine_stopped     1: copies that are queued do not begin until it is 0 again; 2: only those to the host (0)
+//   capturing          1: every stream says that it records a graph (0)
 //   broken             a result that every call returns from then on, as after a fault of a kernel (0)
 int64_t cairn_stand_in_set(const char* name, int64_t value);
 
@@ -24,12 +25,20 @@ void cairn_stand_in_hang(const char* function);
 
 // Returns how often a function was called, or one of:
 //   bytes_to_host, bytes_to_device   copied so far
-//   registered_bytes, allocated_host_bytes, used_device_bytes, contexts, streams, events   that there are now
+//   registered_bytes, allocated_host_bytes, used_device_bytes, contexts, streams, events, modules   that there are now
 //   hanging                          calls that block now
 int64_t cairn_stand_in_count(const char* name);
 
 // Returns where the host can read and write the device memory at an address; null if there is none.
 void* cairn_stand_in_alias(unsigned long long device);
+
+// For the stand-in for NCCL, which works in streams and on memory of this one.
+// Adds work to a stream. Returns false if there is no such stream.
+bool cairn_stand_in_enqueue(void* stream, void (*work)(void*), void* argument);
+// Returns where the host can reach these bytes; null unless they are a device's memory or pinned memory of the host.
+void* cairn_stand_in_reach(const void* address, uint64_t bytes);
+// Returns the device whose context is current in this thread; -1 for none.
+int64_t cairn_stand_in_current_device();
 
 // Back to the beginning: all settings, and all counts of calls. What was allocated stays.
 void cairn_stand_in_reset();

@@ -56,6 +56,7 @@ struct Settings {
   int64_t bytes_per_second = 0;
   int64_t copy_delay_us = 0;
   int64_t engine_stopped = 0;
+  int64_t capturing = 0;
   int64_t broken = 0;
 };
 
@@ -79,6 +80,7 @@ struct State {
   std::map<int, int64_t> contexts;  // device -> how often it is retained
   std::map<uintptr_t, std::shared_ptr<Queue>> streams;
   std::map<uintptr_t, EventState> events;
+  std::map<uintptr_t, std::string> modules;
   uintptr_t next_handle = 0x1000;
 
   // These want the mutex held.

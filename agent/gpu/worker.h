@@ -1,0 +1,89 @@
+// cairn-gpu-worker: the one process of an agent that calls CUDA and NCCL. Calls of NCCL may hang, an error may leave
+// the process's context broken, and a device's memory is surely given back only by the end of the process. So all of
+// that happens here, and the agent ends the worker when something is wrong or nothing is needed of it any more.
+#ifndef CAIRN_AGENT_GPU_WORKER_H_
+#define CAIRN_AGENT_GPU_WORKER_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "agent/gpu/gpu_worker.pb.h"
+#include "agent/gpu/worker_socket.h"
+#include "common/gpu/driver.h"
+#include "common/nccl/library.h"
+
+namespace cairn {
+
+struct WorkerLibraries {
+  std::string driver = GpuDriver::kLibrary;
+  std::string nccl = NcclLibrary::kLibrary;
+};
+
+// Answers the requests of gpu_worker.proto in their order. What comes over the socket is not trusted: the worker never
+// reads or writes outside of the memory that it was given. Not thread-safe.
+class Worker {
+ public:
+  Worker(UniqueFd socket, WorkerLibraries libraries);
+  ~Worker();
+
+  // Serves until the agent closes its end, or until something fails. Then aborts the group, which may hang.
+  void Run();
+
+ private:
+  struct Memory {
+    char* data = nullptr;
+    uint64_t bytes = 0;
+    bool writable = false;
+  };
+
+  // Takes one packet. False: nothing more comes.
+  bool Serve();
+  absl::Status Handle(const worker::WorkerRequest& request, UniqueFd descriptor);
+  absl::Status Open();
+  absl::Status Describe();
+  absl::Status MakeId();
+  absl::Status Join(const worker::Join& join);
+  absl::Status Map(const worker::Map& map, const UniqueFd& descriptor);
+  absl::Status Unmap(const worker::Unmap& unmap);
+  absl::Status Register(Memory& memory);
+  void Release(const Memory& memory);
+  absl::Status CheckStep(const worker::Step& step) const;
+  absl::Status StartStep(const worker::Step& step);
+
+  // Looks at what the group does.
+  bool busy() const { return joining_ || step_.has_value(); }
+  absl::Status Look();
+  absl::Status FinishJoin();
+
+  absl::Status Send(const worker::WorkerEvent& event) { return socket_.Send(event, -1); }
+  absl::Status DriverError(const char* call, cuda::Result result) const;
+  absl::Status NcclError(const char* call, nccl::Result result) const;
+
+  WorkerSocket socket_;
+  const WorkerLibraries libraries_;
+  const GpuDriver* driver_ = nullptr;
+  std::unique_ptr<const NcclLibrary> nccl_;
+
+  cuda::Context context_ = nullptr;
+  cuda::Stream stream_ = nullptr;
+  cuda::Event event_ = nullptr;
+  nccl::Comm comm_ = nullptr;
+  uint32_t ranks_ = 0;
+  uint64_t free_before_ = 0;
+  bool joining_ = false;
+  std::map<uint64_t, Memory> memory_;
+  uint64_t last_step_ = 0;
+  struct RunningStep {
+    uint64_t number = 0;
+    bool recorded = false;  // the event stands behind its work
+  };
+  std::optional<RunningStep> step_;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_AGENT_GPU_WORKER_H_

@@ -1,0 +1,74 @@
+// The agent's end of a cairn-gpu-worker.
+#ifndef CAIRN_AGENT_GPU_WORKER_PROCESS_H_
+#define CAIRN_AGENT_GPU_WORKER_PROCESS_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "agent/gpu/gpu_worker.pb.h"
+#include "agent/gpu/worker_socket.h"
+
+namespace cairn {
+
+struct WorkerProcessOptions {
+  std::string program;                 // the path of cairn-gpu-worker
+  std::string libcuda;                 // a name that the loader looks up, or an absolute path
+  std::string libnccl;
+  // After its socket is closed the worker may take so long to end; then it is killed.
+  absl::Duration grace = absl::Seconds(5);
+};
+
+// Calls are made by one thread at a time, but for Cancel. Nothing that the worker does can harm the agent: a call ends
+// by its timeout, and what the worker says is checked.
+//
+// Errors: UNAVAILABLE (TRANSPORT_FAILED) says what the worker said, or how it ended; the worker can only be ended then.
+class WorkerProcess {
+ public:
+  // UNAVAILABLE (TRANSPORT_FAILED): the program cannot be started.
+  static absl::StatusOr<std::unique_ptr<WorkerProcess>> Start(const WorkerProcessOptions& options);
+  // Ends the worker, and waits until its process is gone: for the grace at most, and then it is killed.
+  ~WorkerProcess();
+
+  absl::StatusOr<worker::Described> Describe(absl::Duration timeout);
+  // The secret by which ranks join a group.
+  absl::StatusOr<std::string> MakeUniqueId(absl::Duration timeout);
+  // Returns what the group takes of the device's memory.
+  absl::StatusOr<uint64_t> Join(const worker::Join& join, absl::Duration timeout);
+  absl::Status Map(uint64_t memory, uint64_t bytes, bool writable, int descriptor, absl::Duration timeout);
+  absl::Status Unmap(uint64_t memory, absl::Duration timeout);
+  // DEADLINE_EXCEEDED (TIMED_OUT): it was not done in time.
+  absl::Status Step(const worker::Step& step, absl::Duration timeout);
+
+  // Ends what a call waits for, from any thread. The worker aborts and ends.
+  void Cancel() { socket_.Close(); }
+  pid_t pid() const { return pid_; }
+
+ private:
+  WorkerProcess(UniqueFd socket, pid_t pid, absl::Duration grace)
+      : socket_(std::move(socket)), pid_(pid), grace_(grace) {}
+
+  // Sends a request and waits for its answer, which must be of the kind that is given.
+  absl::StatusOr<worker::WorkerEvent> Ask(const worker::WorkerRequest& request, int descriptor,
+                                          worker::WorkerEvent::EventCase expected, absl::Duration timeout);
+  absl::StatusOr<worker::WorkerEvent> Await(absl::Duration timeout);
+  // Waits for the end of the process. False: it goes on.
+  bool AwaitEnd(absl::Duration timeout);
+  absl::Status Ended();
+
+  WorkerSocket socket_;
+  const pid_t pid_;
+  const absl::Duration grace_;
+  bool reaped_ = false;
+  int exit_status_ = 0;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_AGENT_GPU_WORKER_PROCESS_H_

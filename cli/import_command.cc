@@ -1,0 +1,131 @@
+#include "cli/import_command.h"
+
+#include <atomic>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "cli/interrupt.h"
+#include "cli/manifest_view.h"
+#include "cli/progress_line.h"
+#include "cli/tensor_choice.h"
+#include "cli/terminal.h"
+#include "common/base/clock.h"
+#include "common/file/posix.h"
+#include "common/process/quantity.h"
+#include "common/resources/open_files.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+#include "common/storage/checkpoint_path.h"
+#include "import/checkpoint/importer.h"
+
+namespace cairn::cli {
+namespace {
+
+struct Arguments {
+  std::string directory;
+  std::string name;
+  std::string root;
+  ChoiceArguments choice;
+  std::string memory = "1GiB";
+  int threads = 2;
+};
+
+// Adds advice for a person whose import was refused.
+absl::Status WithNextAction(const absl::Status& status, const std::string& root) {
+  if (!HasReason(status, Reason::kRootInUse)) return status;
+  return WithMetadata(
+      status, {{"root", root},
+               {"next",
+                "Stop the coordinator that serves the root and import then, or import into another root. A job that "
+                "runs can load the directory without an import: client.load(state, source=DIRECTORY)."}});
+}
+
+absl::Status Import(const CommandContext& context, const Arguments& arguments) {
+  CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(arguments.name));
+  if (!name.step) {
+    return MakeError(Reason::kBadRequest, absl::StrCat("say which step it becomes: ", name.job, "@STEP"));
+  }
+  CAIRN_ASSIGN_OR_RETURN(const int64_t memory, ParseSize(arguments.memory));
+  std::atomic<uint64_t> done = 0, total = 0;
+  ImportOptions options;
+  CAIRN_ASSIGN_OR_RETURN(options.choice, ReadChoice(arguments.choice));
+  options.memory_bytes = static_cast<uint64_t>(memory);
+  options.threads = arguments.threads;
+  InterruptFlag();
+  options.interrupted = [] { return InterruptFlag().load(); };
+  options.progress = [&](uint64_t bytes, uint64_t of) {
+    total = of;
+    done = bytes;
+  };
+  // Every file of the source stays open while it is read.
+  RaiseOpenFileLimit();
+  std::error_code error;
+  const std::string directory = std::filesystem::absolute(arguments.directory, error).string();
+  if (error) return MakeError(Reason::kBadRequest, absl::StrCat("no path: '", arguments.directory, "'"));
+  CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(arguments.root, /*create=*/true));
+  const absl::Time begin = Clock::Real().SteadyNow();
+  absl::StatusOr<ImportReport> report;
+  {
+    const ProgressLine line([&] {
+      return DescribeProgress(absl::StrCat("importing ", arguments.name, ":"), done, total,
+                              absl::ToDoubleSeconds(Clock::Real().SteadyNow() - begin));
+    });
+    report = ImportCheckpoint(*storage, directory, name.job, *name.step, Clock::Real(), options);
+  }
+  CAIRN_RETURN_IF_ERROR(WithNextAction(report.status(), storage->root()));
+  const Manifest& manifest = report->manifest;
+  if (context.json()) {
+    nlohmann::ordered_json json = SummaryToJson(manifest);
+    json["source"] = directory;
+    json["tensors"] = manifest.tensors.size();
+    json["objects"] = manifest.objects.size();
+    json["aliases"] = manifest.aliases.size();
+    json["opaque"] = report->opaque;
+    std::printf("%s\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+    return absl::OkStatus();
+  }
+  std::printf("%s %s as %s@%lld: %zu tensors and %zu objects, %s in %zu files, %s\n",
+              Coloured(stdout, Colour::kGreen, "imported").c_str(), directory.c_str(), manifest.job.c_str(),
+              static_cast<long long>(manifest.step), manifest.tensors.size(), manifest.objects.size(),
+              FormatSize(static_cast<int64_t>(manifest.total_bytes())).c_str(), manifest.files.size(),
+              ShortDuration(Clock::Real().SteadyNow() - begin).c_str());
+  if (!report->opaque.empty()) {
+    std::printf("values of classes that Cairn does not build; only what they were is kept:\n");
+    for (const std::string& each : report->opaque) std::printf("  %s\n", each.c_str());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddImportCommand(Command app, CommandContext& context) {
+  auto arguments = std::make_shared<Arguments>();
+  Command command = app.AddCommand("import", "Makes a checkpoint of what another library wrote");
+  command
+      .AddOption("DIR", arguments->directory,
+                 "A directory of torch.distributed.checkpoint or of safetensors files, or a file of torch.save")
+      .Required();
+  command.AddOption("--to", arguments->name, "The checkpoint that it becomes, JOB@STEP").Required();
+  command.AddOption("--root", arguments->root, "The storage; stop its coordinator first").Required();
+  AddChoiceOptions(command, arguments->choice);
+  command.AddOption("--memory", arguments->memory, "For the bytes under way, whatever the size of the model")
+      .ShowDefault();
+  command.AddOption("--threads", arguments->threads, "Read, permute and cast at once").Between(1, 64).ShowDefault();
+  command.Footer(
+      "Examples:\n"
+      "  cairn import /models/llama --to demo@0 --root /checkpoints\n"
+      "  cairn import /old/step-900 --to demo@900 --root /checkpoints --mapping load.aoa --exclude 'optimizer.*'\n"
+      "No pickle is executed. The checkpoint appears when it is whole; an import that ends before leaves nothing.\n"
+      "Exit status: 0 committed, 1 not committed.");
+  command.Action([arguments, &context] {
+    const absl::Status status = Import(context, *arguments);
+    if (!status.ok()) context.exit_status = ReportError(context, status);
+  });
+}
+
+}  // namespace cairn::cli

@@ -1,0 +1,26 @@
+// The kernel that computes CRC32C on a GPU, and what its results mean on the host.
+#ifndef CAIRN_COMMON_GPU_CRC32C_KERNEL_H_
+#define CAIRN_COMMON_GPU_CRC32C_KERNEL_H_
+
+#include <cstdint>
+
+#include "common/gpu/crc32c_lanes.h"
+
+namespace cairn {
+
+// The kernel's text in PTX, which the driver compiles for its GPU. It ends with a zero.
+extern const char* const kCrc32cKernelPtx;
+
+inline int64_t Crc32cBlocksOf(int64_t bytes) {
+  return (bytes + crc32c::kBlockBytes - 1) / int64_t{crc32c::kBlockBytes};
+}
+
+// Returns the CRC32C of an array of `bytes` bytes from the raw CRCs of its blocks, as the kernel computes them.
+uint32_t Crc32cOfBlocks(const uint32_t* raw, int64_t bytes);
+
+// Returns the raw CRC of one block, computed as the kernel does it, but on the host.
+uint32_t Crc32cBlockOnHost(const void* data, uint32_t bytes);
+
+}  // namespace cairn
+
+#endif  // CAIRN_COMMON_GPU_CRC32C_KERNEL_H_

@@ -1,0 +1,194 @@
+#include "coordinator/exchange/groups.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace cairn {
+namespace {
+
+using v1::GroupState;
+using v1::NcclSupport;
+
+// As NCCL takes it.
+constexpr size_t kUniqueIdBytes = 128;
+constexpr size_t kMostErrorBytes = 300;
+
+std::string VersionText(int version) {
+  return absl::StrCat(version / 10000, ".", version / 100 % 100, ".", version % 100);
+}
+
+bool Wants(const NcclSupport& nccl) { return nccl.policy() == NcclSupport::AUTO || nccl.policy() == NcclSupport::REQUIRE; }
+
+std::string NameOf(int rank, const Member& member) {
+  return member.node.empty() ? absl::StrCat("rank ", rank) : absl::StrCat("rank ", rank, " on ", member.node);
+}
+
+}  // namespace
+
+bool Groups::NeedsTransport(const Membership& members) {
+  const Member* first = nullptr;
+  for (const auto& [rank, member] : members.members()) {
+    if (first == nullptr) {
+      first = &member;
+    } else if (member.boot_id != first->boot_id || !member.nccl.shared_memory() || !first->nccl.shared_memory()) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool Groups::SomebodyRequires(const Membership& members) {
+  for (const auto& [rank, member] : members.members()) {
+    if (member.nccl.policy() == NcclSupport::REQUIRE) return true;
+  }
+  return false;
+}
+
+std::string Groups::Refusal(const Membership& members) {
+  const Member* first = nullptr;
+  for (const auto& [rank, member] : members.members()) {
+    const NcclSupport& nccl = member.nccl;
+    if (!Wants(nccl)) return absl::StrCat(NameOf(rank, member), " has --nccl=never");
+    if (nccl.version() <= 0) {
+      return absl::StrCat(NameOf(rank, member), ": ",
+                          nccl.error().empty() ? "no version of NCCL" : nccl.error().substr(0, kMostErrorBytes));
+    }
+    if (first == nullptr) {
+      first = &member;
+    } else if (nccl.version() != first->nccl.version()) {
+      return absl::StrCat(NameOf(first->rank, *first), " has NCCL ", VersionText(first->nccl.version()), ", ",
+                          NameOf(rank, member), " has ", VersionText(nccl.version()));
+    }
+  }
+  for (const auto& [rank, member] : members.members()) {
+    if (first->boot_id == member.boot_id) continue;
+    for (const Member* each : {first, &member}) {
+      if (each->nccl.trusted_network()) continue;
+      return absl::StrCat("the ranks are on several machines, and ", NameOf(each->rank, *each),
+                          " has no --nccl-trusted-network");
+    }
+  }
+  return "";
+}
+
+ExchangeWay Groups::OverHost(const Membership& members, std::string reason) const {
+  return {ExchangeWay::Kind::kHost, 0, std::move(reason), SomebodyRequires(members)};
+}
+
+ExchangeWay Groups::Want(const Membership& members, absl::Time now) {
+  Advance(members, now);
+  const auto range = members.members();
+  bool anybody = false;
+  for (const auto& [rank, member] : range) anybody = anybody || Wants(member.nccl);
+  if (!anybody || !members.complete() || !NeedsTransport(members)) return {};
+  if (std::string refusal = Refusal(members); !refusal.empty()) return OverHost(members, std::move(refusal));
+  if (!group_.has_value() && broken_epoch_ == members.epoch()) return OverHost(members, broken_);
+  if (!group_.has_value()) {
+    Group& group = group_.emplace();
+    group.number = (coordinator_epoch_ << 32) + ++last_number_;
+    group.membership_epoch = members.epoch();
+    for (const auto& [rank, member] : range) group.incarnations.push_back(member.incarnation);
+    group.joined.resize(group.incarnations.size());
+    group.begun = now;
+  }
+  group_->used = now;
+  return {ExchangeWay::Kind::kUndecided, group_->number, "", false};
+}
+
+ExchangeWay Groups::Settle(const Membership& members, absl::Time now) {
+  Advance(members, now);
+  if (!group_.has_value()) {
+    return OverHost(members, broken_epoch_ == members.epoch() ? broken_ : "the agents have changed meanwhile");
+  }
+  group_->used = now;
+  return {group_->ready ? ExchangeWay::Kind::kGroup : ExchangeWay::Kind::kUndecided, group_->number, "", false};
+}
+
+bool Groups::IsReady(uint64_t number) const {
+  return group_.has_value() && group_->number == number && group_->ready;
+}
+
+void Groups::Use(uint64_t number, absl::Time now) {
+  if (IsReady(number)) group_->used = now;
+}
+
+void Groups::Break(uint64_t number, const std::string& why, absl::Time) {
+  if (group_.has_value() && group_->number == number) GiveUp(why);
+}
+
+void Groups::GiveUp(std::string why) {
+  broken_ = std::move(why);
+  broken_epoch_ = group_->membership_epoch;
+  group_.reset();
+}
+
+bool Groups::Apply(const Member& member, absl::Time) {
+  if (!group_.has_value()) return false;
+  const size_t rank = static_cast<size_t>(member.rank);
+  if (rank >= group_->incarnations.size() || group_->incarnations[rank] != member.incarnation) return false;
+  const auto& states = member.state.groups();
+  const auto state = std::find_if(states.begin(), states.end(),
+                                  [&](const GroupState& each) { return each.number() == group_->number; });
+  if (state == states.end()) {
+    // It has not heard of the group, or was told of its end by another coordinator.
+    if (!group_->joined[rank]) return false;
+    GiveUp(absl::StrCat(NameOf(member.rank, member), " has left the group"));
+    return true;
+  }
+  switch (state->phase()) {
+    case GroupState::BUILDING:
+      if (rank != 0 || !group_->unique_id.empty() || state->unique_id().size() != kUniqueIdBytes) return false;
+      group_->unique_id = state->unique_id();
+      return true;
+    case GroupState::READY: {
+      if (group_->unique_id.empty() || group_->joined[rank]) return false;
+      group_->joined[rank] = true;
+      const bool all = std::all_of(group_->joined.begin(), group_->joined.end(), [](bool joined) { return joined; });
+      group_->ready = all;
+      return all;
+    }
+    case GroupState::BROKEN:
+      GiveUp(absl::StrCat(NameOf(member.rank, member), ": ", state->error().substr(0, kMostErrorBytes)));
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool Groups::Advance(const Membership& members, absl::Time now) {
+  if (!group_.has_value()) return false;
+  if (members.epoch() != group_->membership_epoch) {
+    group_.reset();  // others hold the ranks now: a new group may be built at once
+    return true;
+  }
+  if (!group_->ready && now - group_->begun >= kBuildTimeout) {
+    std::string missing;
+    for (size_t rank = 0; rank < group_->joined.size() && missing.size() < kMostErrorBytes; ++rank) {
+      if (!group_->joined[rank]) absl::StrAppend(&missing, missing.empty() ? "" : ", ", rank);
+    }
+    GiveUp(absl::StrCat("the group was not complete within ", absl::FormatDuration(kBuildTimeout), ": ranks ", missing,
+                        " have not joined"));
+    return true;
+  }
+  if (group_->ready && now - group_->used >= kIdleTimeout) {
+    group_.reset();
+    return true;
+  }
+  return false;
+}
+
+void Groups::AddTo(const Member& member, v1::SynchronizeAgentResponse& response) const {
+  const size_t rank = static_cast<size_t>(member.rank);
+  if (!group_.has_value() || rank >= group_->incarnations.size() ||
+      group_->incarnations[rank] != member.incarnation) {
+    return;
+  }
+  v1::GroupOrder& order = *response.add_groups();
+  order.set_number(group_->number);
+  for (uint32_t each = 0; each < group_->incarnations.size(); ++each) order.add_ranks(each);
+  order.set_unique_id(group_->unique_id);
+}
+
+}  // namespace cairn

@@ -1,0 +1,99 @@
+// Decides which ranks exchange bytes over NCCL, and when. A group is built in the background when an operation first
+// wants one, and is kept while the same agents hold the same ranks. Its number is made of the coordinator's epoch, so
+// no group of another coordinator is ever taken for it.
+//
+//   nothing --Want--> building --the first rank's id--> joining --all have joined--> ready --idle--> nothing
+//                         \_____________________________\_________________________\--> broken
+//
+// A group that has broken is not built again until the membership changes: until then all goes over the host
+// transport, and the reason is told.
+#ifndef CAIRN_COORDINATOR_EXCHANGE_GROUPS_H_
+#define CAIRN_COORDINATOR_EXCHANGE_GROUPS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "cairn/v1/agent_coordination_service.pb.h"
+#include "coordinator/membership/membership.h"
+
+namespace cairn {
+
+// How the bytes of one operation go.
+struct ExchangeWay {
+  enum class Kind {
+    kNone,       // NCCL does not come into question: no agent wants it, or all share memory
+    kUndecided,  // the group is being built
+    kHost,       // `reason` says why not over NCCL
+    kGroup,
+  };
+  Kind kind = Kind::kNone;
+  uint64_t group = 0;
+  std::string reason;
+  // With kHost: an agent has the policy "require", so the operation cannot go on.
+  bool refused = false;
+};
+
+// The group of one job. A function of calls and `now`. Not thread-safe.
+class Groups {
+ public:
+  // A group that is not complete after this time is given up.
+  static constexpr absl::Duration kBuildTimeout = absl::Seconds(30);
+  // A group that nothing has used for this time is ended, so that the devices' memory is free.
+  static constexpr absl::Duration kIdleTimeout = absl::Minutes(1);
+
+  explicit Groups(uint64_t coordinator_epoch) : coordinator_epoch_(coordinator_epoch) {}
+
+  // An operation of all ranks has begun. Begins to build a group, if one is needed and there is none.
+  ExchangeWay Want(const Membership& members, absl::Time now);
+  // How an operation goes that was undecided, now that all its ranks are ready to send.
+  ExchangeWay Settle(const Membership& members, absl::Time now);
+  // Whether all ranks of the group are in it.
+  bool IsReady(uint64_t number) const;
+  // An operation goes on that uses the group.
+  void Use(uint64_t number, absl::Time now);
+  // An operation that used the group has failed: nobody knows which bytes are still under way in it.
+  void Break(uint64_t number, const std::string& why, absl::Time now);
+
+  // Takes what a member has reported. Returns whether the orders of others or what is decided may have changed.
+  bool Apply(const Member& member, absl::Time now);
+  // Does what follows from the membership and the time. Returns the same.
+  bool Advance(const Membership& members, absl::Time now);
+  bool empty() const { return !group_.has_value(); }
+
+  // Adds the orders of a rank's agent.
+  void AddTo(const Member& member, v1::SynchronizeAgentResponse& response) const;
+
+ private:
+  struct Group {
+    uint64_t number = 0;
+    uint64_t membership_epoch = 0;
+    std::vector<uint64_t> incarnations;  // of the agents, by rank
+    std::vector<bool> joined;            // by rank
+    std::string unique_id;
+    absl::Time begun;
+    absl::Time used;
+    bool ready = false;
+  };
+
+  // Whether some bytes cannot go through shared memory.
+  static bool NeedsTransport(const Membership& members);
+  static bool SomebodyRequires(const Membership& members);
+  // Why the ranks may not, or cannot, have a group; empty if they may.
+  static std::string Refusal(const Membership& members);
+  ExchangeWay OverHost(const Membership& members, std::string reason) const;
+  void GiveUp(std::string why);
+
+  const uint64_t coordinator_epoch_;
+  uint64_t last_number_ = 0;
+  std::optional<Group> group_;
+  // Why the last group ended that broke, and the membership in which it did.
+  std::string broken_;
+  uint64_t broken_epoch_ = 0;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_COORDINATOR_EXCHANGE_GROUPS_H_

@@ -1,0 +1,180 @@
+"""Overlapped saves: which arrays may be copied while the trainer goes on, and what makes their updates wait for that."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy
+
+from cairn import _device_array
+from cairn._device import Overlap
+from cairn._device_array import DeviceArray
+from cairn._errors import Error
+from cairn._results import DeviceReport, StagingReport
+
+
+class Covered:
+    """The memory that changes only in updates that wait."""
+
+    def __init__(self, spans: Iterable[tuple[int, int]]) -> None:
+        """`spans` are addresses, from the first byte to the one behind the last."""
+        self._begins: list[int] = []
+        self._ends: list[int] = []
+        for begin, end in sorted(spans):
+            if self._ends and begin <= self._ends[-1]:
+                self._ends[-1] = max(self._ends[-1], end)
+            else:
+                self._begins.append(begin)
+                self._ends.append(end)
+
+    def holds(self, array: DeviceArray) -> bool:
+        """Returns whether the memory of a contiguous array is all in it."""
+        at = bisect.bisect_right(self._begins, array.address) - 1
+        return at >= 0 and array.address + array.nbytes <= self._ends[at]
+
+
+class Guards:
+    """The hooks of one client on optimizers' steps. Thread-safe.
+
+    A hook stays as long as its optimizer, because taking it off in one thread while another one makes a step would
+    break that step. Between saves it does nothing.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._hooked: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._current: Overlap | None = None
+
+    def cover(self, parts: Iterable[Any]) -> Covered | str:
+        """Puts hooks on optimizers.
+
+        Args:
+          parts: what Client.save was given as `overlap`.
+
+        Returns:
+          The memory of their parameters and states; or why one of them cannot be guarded.
+
+        Raises:
+          Error: BAD_REQUEST (a part is neither an optimizer nor arrays).
+        """
+        spans: list[tuple[int, int]] = []
+        for part in parts:
+            if not hasattr(part, "param_groups"):
+                spans.extend(_spans(part))
+                continue
+            why = self._put_on(part)
+            if why:
+                return why
+            spans.extend(_spans([group["params"] for group in part.param_groups]))
+            spans.extend(_spans(list(getattr(part, "state", {}).values())))
+        return Covered(spans)
+
+    def _put_on(self, optimizer: Any) -> str:
+        """Returns why it cannot be."""
+        name = type(optimizer).__name__
+        torch = sys.modules.get("torch")
+        wrapped = torch is not None and isinstance(optimizer, torch.optim.Optimizer) and not getattr(
+            type(optimizer).step, "hooked", False)
+        if wrapped or not hasattr(optimizer, "register_step_pre_hook"):
+            return f"the step of {name} calls no hooks"
+        if any(group.get("capturable") for group in optimizer.param_groups):
+            return f"{name} is capturable, and a CUDA graph with its step calls no hooks"
+        with self._lock:
+            if optimizer not in self._hooked:
+                optimizer.register_step_pre_hook(_Hook(self))
+                self._hooked.add(optimizer)
+        return ""
+
+    def set(self, overlap: Overlap | None) -> None:
+        """Says whose copies updates wait for."""
+        self._current = overlap
+
+    def before_update(self, streams: Mapping[int, int] | None = None) -> None:
+        """Lets the given streams (device -> number) wait, or those that torch has current, or the default streams."""
+        overlap = self._current
+        if overlap is not None:
+            overlap.guard(current_streams() if streams is None else streams)
+
+
+class _Hook:
+    """What an optimizer calls before its step. It keeps no client alive."""
+
+    def __init__(self, guards: Guards) -> None:
+        self._guards = weakref.ref(guards)
+        self._process = os.getpid()
+
+    def __call__(self, *_: object) -> None:
+        guards = self._guards()
+        if guards is not None and os.getpid() == self._process:
+            guards.before_update()
+
+
+class Behind:
+    """The end of an overlapped save: a thread waits, outside of Python, until all is copied, and makes one call.
+
+    Attributes:
+      step: that is saved.
+      ended: is set when the save is staged or given up.
+      report: how arrays were copied, then.
+      error: why it was given up, then.
+    """
+
+    def __init__(self, step: int, copies: Overlap, end: Callable[[], DeviceReport]) -> None:
+        """`end` returns when the save is staged, or raises why it was given up. It begins at once."""
+        self.step = step
+        self.ended = threading.Event()
+        self.report: DeviceReport | None = None
+        self.error: Error | None = None
+        self._copies = copies
+        self._end = end
+        threading.Thread(target=self._run, name="cairn-overlap", daemon=True).start()
+
+    def staging(self, blocked_seconds: float) -> StagingReport:
+        return StagingReport("pinned-slab", blocked_seconds, self._copies.pinned_bytes, overlapped=True)
+
+    def _run(self) -> None:
+        try:
+            self.report = self._end()
+        except Error as error:
+            self.error = error
+        except Exception as error:  # nobody else would hear of it
+            self.error = Error("INTERNAL", f"an overlapped save ended with {error!r}")
+        finally:
+            self.ended.set()
+
+
+def current_streams() -> dict[int, int]:
+    """Returns the stream in which torch works now, for each device; {} without torch."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return {}
+    return {device: int(torch.cuda.current_stream(device).cuda_stream) for device in range(torch.cuda.device_count())}
+
+
+def _spans(value: Any) -> Iterator[tuple[int, int]]:
+    """Yields the memory of all arrays on devices in nested dicts and lists. What is on the host has none."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        yield from itertools.chain.from_iterable(map(_spans, value))
+        return
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        local = value.to_local() if hasattr(value, "to_local") else value
+        if local.is_cuda and local.numel():
+            last = sum((extent - 1) * step for extent, step in zip(local.shape, local.stride(), strict=True))
+            yield local.data_ptr(), local.data_ptr() + (last + 1) * local.element_size()
+    elif _device_array.is_on_device(value):
+        array = _device_array.of(value)
+        if array.nbytes:
+            last = sum((extent - 1) * step for extent, step in zip(array.shape, array.strides, strict=True))
+            yield array.address, array.address + last + array.itemsize
+    elif not isinstance(value, (numpy.ndarray, numpy.generic, int, float, bool, str, bytes, type(None))):
+        raise Error("BAD_REQUEST", f"overlap= has optimizers and arrays, and not {type(value).__name__}")

@@ -1,0 +1,327 @@
+"""Saves a training job when it is due, keeps what is to be kept, and resumes it."""
+
+from __future__ import annotations
+
+import collections
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, SupportsIndex
+
+from cairn import _timeouts
+from cairn._errors import Error
+from cairn._results import Checkpoint
+from cairn.client import Client, Saving
+from cairn.torch import _calls
+from cairn.torch._schedule import Schedule
+from cairn.torch._stateful import Gathered, is_stateful
+from cairn.torch._termination import Termination
+
+_log = logging.getLogger("cairn")
+# The program's own mistakes: they are the same at every save, so training does not go on after them.
+_MISTAKES = frozenset({
+    "ALIAS_UNRESOLVED", "BAD_DTYPE", "BAD_NAME", "BAD_REQUEST", "BAD_SHAPE", "BAD_STEP", "DTYPE_MISMATCH",
+    "LAYOUT_LIMIT", "NAMES_DROPPED", "NAME_COLLISION", "SHAPE_MISMATCH", "SHAPE_OVERFLOW", "SHARD_GAP",
+    "SHARD_OVERLAP", "STALE_INCARNATION", "UNSUPPORTED",
+})
+# A request for a save is asked about so often, in seconds.
+_ASK_AGAIN = 1.0
+# A process that is to end waits so long for its last save.
+_LAST_SAVE_SECONDS = 600.0
+
+State = dict[str, Any] | Callable[[], dict[str, Any]]
+_Ended = tuple[int, Checkpoint | Error, Mapping[str, float] | None]
+
+
+class CheckpointManager:
+    """Saves a job's state while it trains. Every rank makes one, with the same arguments, and calls the same methods.
+
+        with CheckpointManager(client, every_steps=1000, keep_last=3) as manager:
+            state = {"model": model, "optimizer": optimizer, "rng": cairn.torch.rng_state()}
+            start = manager.restore_or_initialize(state)
+            for step in range(0 if start is None else start + 1, steps):
+                train(step)
+                manager.step(step, state)
+
+    A state is as for cairn.torch.save, and may hold objects with state_dict() and load_state_dict(): they are asked for
+    their states. cairn.per_rank(object) has a state of its own on each rank; torchdata's StatefulDataLoader always has.
+
+    A save that fails ends neither step() nor the training. It is told in the next step(): as an error in the log of the
+    name "cairn", and to on_failure. Only the program's own mistakes are raised, such as a state that cannot be stored.
+    Not thread-safe.
+
+    Attributes:
+      should_stop: this process got SIGTERM, and a save that began after it has ended.
+    """
+
+    def __init__(self, client: Client, *, every_steps: int | None = None, every_minutes: float | None = None,
+                 keep_last: int | None = None, keep_every: int | None = None,
+                 keep_best: tuple[str, str] | None = None,
+                 on_commit: Callable[[Checkpoint, Mapping[str, float] | None], None] | None = None,
+                 on_failure: Callable[[Error], None] | None = None, handle_sigterm: bool = True,
+                 save_timeout: float = 60, clock: Callable[[], float] = time.monotonic) -> None:
+        """
+        Args:
+          client: this rank's. It stays open after close().
+          every_steps: save at the steps that are multiples of this.
+          every_minutes: ask for a save when so much time has passed since the last one began; the ranks agree on the
+            step.
+          keep_last, keep_every: the rules by which the coordinator deletes older checkpoints of the job, as
+            Client.set_retention. Without any of them, the job's rules stay as they are.
+          keep_best: not supported yet.
+          on_commit: called with each committed checkpoint and the metrics that its step() was given, by the next step()
+            or close().
+          on_failure: called likewise with the error of each save that failed.
+          handle_sigterm: when the process gets SIGTERM, ask for a save, go on training until the ranks have agreed on
+            its step, wait for its end, and end the process as the signal would have. If the program had a handler of
+            its own, that is called at once, and the process is not ended. Only in the main thread.
+          save_timeout: as `timeout` of Client.save.
+          clock: seconds since any moment, never backwards.
+
+        Raises:
+          Error: BAD_REQUEST, UNSUPPORTED (keep_best), COORDINATOR_UNREACHABLE (the rules cannot be set now).
+        """
+        if keep_best is not None:
+            raise Error("UNSUPPORTED", f"keep_best={keep_best!r}: the coordinator has no rule for metrics",
+                        {"job": client.job, "next": "Use keep_last and keep_every, and pin the best step: "
+                                                    "`cairn pin JOB@STEP`."})
+        self.should_stop = False
+        self._client = client
+        self._schedule = Schedule(every_steps, every_minutes, clock)
+        self._on_commit = on_commit
+        self._on_failure = on_failure
+        self._save_timeout = _timeouts.seconds(save_timeout, "CheckpointManager")
+        self._ended: collections.deque[_Ended] = collections.deque()
+        self._waiting: list[threading.Thread] = []
+        self._request: _Request | None = None
+        self._closed = False
+        if client.rank == 0 and (keep_last is not None or keep_every is not None):
+            client.set_retention(keep_last, keep_every)
+        self._termination = Termination()
+        if handle_sigterm and not self._termination.start():
+            _log.info("%s: SIGTERM is not handled, because this is not the main thread", client.job)
+
+    # Training.
+
+    def step(self, step: SupportsIndex, state: State, metrics: Mapping[str, float] | None = None) -> Saving | None:
+        """Says that this rank has done `step`, and saves if that is due. Costs microseconds if it is not.
+
+        Args:
+          step: from 0 to 999999999999, ascending.
+          state: what is saved, or a function that returns it, which is called only if it is saved.
+          metrics: of this step, handed to on_commit.
+
+        Returns:
+          The save that has begun; None if none has, or if it failed at once, which is told as any failure.
+
+        Raises:
+          Error: the program's own mistakes (BAD_REQUEST, BAD_NAME, NAME_COLLISION, NAMES_DROPPED, SHARD_OVERLAP ...),
+            and STALE_INCARNATION: another trainer has taken this one's rank.
+        """
+        self._begin_call()
+        self._client.report_step(step)
+        number = step.__index__()
+        saving = None
+        if self._client.save_requested() == number or self._schedule.step_is_due(number):
+            saving = self._begin_save(number, state, metrics)
+        elif self._client.rank == 0 and self._schedule.time_is_due():
+            self._schedule.restart()
+            self._ask()
+        if self._termination.asked and not self.should_stop:
+            self._terminate(saving)
+        return saving
+
+    def save(self, step: SupportsIndex, state: State, metrics: Mapping[str, float] | None = None) -> Saving | None:
+        """Saves whether or not it is due. Every rank must call it for the same step. Arguments and errors as step()."""
+        self._begin_call()
+        return self._begin_save(step.__index__(), state, metrics)
+
+    def wait(self, timeout: float = 600) -> None:
+        """Waits for the saves that are under way, and tells how they ended.
+
+        Raises:
+          Error: TIMED_OUT (one goes on), BAD_REQUEST (the timeout is no number of seconds).
+        """
+        self._join(_timeouts.seconds(timeout, "wait"))
+        self._tell()
+        if any(thread.is_alive() for thread in self._waiting):
+            raise Error("TIMED_OUT", f"a save of {self._client.job} has not ended within {timeout:g} s; it goes on",
+                        {"job": self._client.job, "outcome": "unknown"})
+
+    def restore_or_initialize(self, state: dict[str, Any], *, strict: bool = True, mapping: Any = None,
+                              source: Any = None, timeout: float = 1800) -> int | None:
+        """Loads the job's latest checkpoint into the state. Every rank must call it.
+
+        Objects of the state get what they saved; tensors are filled in place; other values are replaced in its dicts.
+
+        Args:
+          state: as for step(), but no function.
+          strict, mapping, source, timeout: as for Client.load.
+
+        Returns:
+          The step that was loaded; None if the job has no checkpoint yet, and the state is as it was. None also if
+          `source` was loaded.
+
+        Raises:
+          Error: as cairn.torch.load, but for NOT_COMMITTED.
+        """
+        gathered = Gathered(state, to_load=True)
+        try:
+            report = _calls.load(self._client, gathered.state, None, mapping, strict, source=source, timeout=timeout)
+        except BaseException as error:
+            gathered.abandon()
+            if isinstance(error, Error) and error.reason == "NOT_COMMITTED" and source is None:
+                return None
+            raise
+        for passed in report.passed_over:
+            _log.warning("%s@%s is damaged (%s) and was passed over", self._client.job, passed["step"],
+                         passed["reason"])
+        for name in gathered.restore():
+            _log.warning("%s@%s: %r was saved by another number of ranks, and begins anew", self._client.job,
+                         report.step, name)
+        self._schedule.restart()
+        return report.step
+
+    # Ending.
+
+    def close(self, timeout: float = 600) -> None:
+        """Waits for the saves that are under way, tells how they ended, and gives SIGTERM back. Idempotent.
+
+        Raises:
+          Error: that of the newest save, if it failed, because no step() can tell it any more; TIMED_OUT (it has not
+            ended in time and goes on); BAD_REQUEST (the timeout is no number of seconds).
+        """
+        seconds = _timeouts.seconds(timeout, "close")
+        if self._closed:
+            return
+        self._closed = True
+        if self._request is not None:
+            self._request.stop()
+        self._join(seconds)
+        newest = max(self._ended, key=lambda ended: ended[0], default=None)
+        try:
+            self.wait(0.0)
+        finally:
+            if self._termination.asked:
+                self._termination.end_process()
+            self._termination.stop()
+        if newest is not None and isinstance(newest[1], Error):
+            raise newest[1]
+
+    def __enter__(self) -> CheckpointManager:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 traceback: TracebackType | None) -> None:
+        try:
+            self.close()
+        except Error as failure:
+            if error is None:
+                raise
+            _log.error("%s", failure)  # the exception that ends the block is not to be replaced by it
+
+    # Saves.
+
+    def _begin_call(self) -> None:
+        if self._closed:
+            raise Error("BAD_REQUEST", "this CheckpointManager was closed", {"job": self._client.job})
+        self._tell()
+
+    def _join(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        for thread in self._waiting:
+            thread.join(max(deadline - time.monotonic(), 0.0))
+
+    def _begin_save(self, step: int, state: State, metrics: Mapping[str, float] | None) -> Saving | None:
+        self._schedule.restart()
+        given: Any = state() if callable(state) and not is_stateful(state) else state
+        gathered = Gathered(given)
+        try:
+            saving = _calls.save(self._client, step, gathered.state, self._save_timeout)
+        except Error as error:
+            if error.reason in _MISTAKES:
+                raise
+            error.metadata.setdefault("step", str(step))
+            self._ended.append((step, error, metrics))
+            return None
+        thread = threading.Thread(target=self._await, args=(saving, metrics), name="cairn-save", daemon=True)
+        self._waiting = [other for other in self._waiting if other.is_alive()] + [thread]
+        thread.start()
+        return saving
+
+    def _await(self, saving: Saving, metrics: Mapping[str, float] | None) -> None:
+        try:
+            self._ended.append((saving.step, saving.wait(_timeouts.LONGEST), metrics))
+        except Error as error:
+            self._ended.append((saving.step, error, metrics))
+
+    def _tell(self) -> None:
+        """Tells how saves have ended since the last call."""
+        while self._ended:
+            step, outcome, metrics = self._ended.popleft()
+            if isinstance(outcome, Checkpoint):
+                if outcome.warning is not None:
+                    _log.warning("%s@%s: %s", self._client.job, step, outcome.warning)
+                if self._on_commit is not None:
+                    self._on_commit(outcome, metrics)
+                continue
+            _log.error("the save of %s@%s failed, training goes on: %s", self._client.job, step, outcome)
+            if self._on_failure is not None:
+                self._on_failure(outcome)
+
+    # Requests.
+
+    def _ask(self) -> None:
+        """Asks the job for a save, unless the last call for one hangs."""
+        if self._request is None or not self._request.alive():
+            self._request = _Request(self._client, "every_minutes", follow=False)
+
+    def _terminate(self, saving: Saving | None) -> None:
+        """Does what is next to be done after SIGTERM."""
+        if saving is None:
+            if self._request is None or not self._request.follow:
+                self._request = _Request(self._client, "SIGTERM", follow=True)
+            if self._request.alive():
+                return
+        self._join(_LAST_SAVE_SECONDS)
+        self._tell()
+        self.should_stop = True
+        self._termination.end_process()
+
+
+class _Request:
+    """A request for a save. A thread of its own makes it, so that training goes on meanwhile.
+
+    Attributes:
+      follow: the thread lives until the request has failed, or stop() is called.
+    """
+
+    def __init__(self, client: Client, cause: str, follow: bool) -> None:
+        """
+        Args:
+          cause: why, for people.
+        """
+        self.follow = follow
+        self._client = client
+        self._cause = cause
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="cairn-request", daemon=True)
+        self._thread.start()
+
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def _run(self) -> None:
+        try:
+            number = self._client.request_save()
+            while self.follow and not self._stopped.wait(_ASK_AGAIN):
+                self._client.request_save(request_id=number)
+        except Error as error:
+            if not self._stopped.is_set():
+                _log.error("%s: the save that was asked for (%s) cannot be made: %s", self._client.job, self._cause,
+                           error)

@@ -1,0 +1,52 @@
+"""The states of the random number generators that a training loop draws from, as one value."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy
+import torch
+
+from cairn._errors import Error
+from cairn._state import PerRank, PerRankValues, per_rank
+
+
+def rng_state() -> PerRank:
+    """Returns the states of the global generators of Python, numpy and torch, and of CUDA's current device.
+
+    It is an entry of a state: every rank has its own. A device is left out while this process has not used CUDA.
+    Generators that a program has made itself (`torch.Generator`, `numpy.random.default_rng`) are not known here.
+    """
+    state: dict[str, Any] = {
+        "python": random.getstate(),
+        "numpy": numpy.random.get_state(legacy=False),
+        "torch": torch.get_rng_state(),
+    }
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        state["cuda"] = torch.cuda.get_rng_state()
+    return per_rank(state)
+
+
+def set_rng_state(state: Any) -> bool:
+    """Puts the generators into a state that rng_state() returned, or that a load brought in its place.
+
+    Returns:
+      False, with the generators as they were, if another number of ranks saved the state: then no rank's numbers can go
+      on as they would have. Seed the generators anew in that case.
+
+    Raises:
+      Error: BAD_REQUEST (it is no such state).
+    """
+    if isinstance(state, PerRank):
+        state = state.value
+    if isinstance(state, PerRankValues):
+        return False
+    if not isinstance(state, dict) or not {"python", "numpy", "torch"} <= state.keys():
+        raise Error("BAD_REQUEST", "this is no state that cairn.torch.rng_state() returned")
+    random.setstate(state["python"])
+    numpy.random.set_state(state["numpy"])
+    torch.set_rng_state(state["torch"])
+    if "cuda" in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state["cuda"])
+    return True

@@ -1,0 +1,69 @@
+// Copies from devices to pinned memory in pieces, so that other copies find their way between them.
+#ifndef CAIRN_PYTHON_NATIVE_CHUNKED_COPY_H_
+#define CAIRN_PYTHON_NATIVE_CHUNKED_COPY_H_
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "python/native/device_context.h"
+#include "python/native/overlap_state.h"
+
+namespace cairn {
+
+// A copy engine takes copies in the order in which they were enqueued, whatever their streams: if gigabytes were
+// enqueued at once, a copy of a few bytes (`loss.item()`) would wait for them all. So at most two chunks of each device
+// are enqueued at a time, until an update waits for the copies; then all the rest is.
+class ChunkedCopy {
+ public:
+  ChunkedCopy(const GpuDriver& driver, int64_t chunk_bytes) : driver_(driver), chunk_bytes_(chunk_bytes) {}
+
+  // Both sides are packed. No context need be current.
+  void Add(const DeviceContext& device, const DeviceCopy& copy);
+  // Copies all, serves guards meanwhile, and returns when the copies have ended. Throws DriverFailure; the caller then
+  // waits for the devices' streams.
+  void Run(OverlapState& state);
+
+  int64_t calls() const { return calls_; }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  struct Piece {
+    uint64_t source = 0;
+    std::byte* target = nullptr;
+    int64_t bytes = 0;
+  };
+  struct Lane {
+    const DeviceContext* device = nullptr;
+    std::vector<Piece> pieces;
+    size_t next = 0;      // piece
+    int64_t taken = 0;    // bytes of it
+    // Of the chunks that are enqueued: the older one is `first`.
+    std::array<std::unique_ptr<DeviceEvent>, 2> events;
+    size_t first = 0;
+    size_t queued = 0;
+    std::unique_ptr<DeviceEvent> end;  // behind all of the lane, if it is enqueued
+  };
+
+  // Makes the events while the context is current, and ends them so.
+  void Open(Lane& lane);
+  void Close(Lane& lane);
+  // Returns whether it did something.
+  bool Advance(Lane& lane, bool all);
+  void EnqueueChunk(Lane& lane, bool all);
+  bool HasEnded(Lane& lane) const;
+  void Serve(const std::vector<OverlapState::Streams>& guards);
+  bool IsReached(const DeviceEvent& event) const;
+
+  const GpuDriver& driver_;
+  const int64_t chunk_bytes_;
+  std::map<int, Lane> lanes_;
+  int64_t calls_ = 0;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_PYTHON_NATIVE_CHUNKED_COPY_H_

@@ -1,0 +1,239 @@
+#include "python/native/device_core.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "common/base/crc32c.h"
+#include "python/native/parallel_copy.h"
+#include "python/native/ring_run.h"
+
+namespace cairn {
+namespace {
+
+int64_t HostSpanOf(const DeviceCopy& copy) {
+  int64_t span = copy.copy.target_element_bytes();
+  for (const TiledCopy::Dimension& d : copy.copy.dimensions) span += (d.extent - 1) * d.target_stride;
+  return span;
+}
+
+}  // namespace
+
+int64_t SpanOf(const DeviceCopy& copy) {
+  int64_t span = copy.device_element_bytes();
+  for (const TiledCopy::Dimension& d : copy.copy.dimensions) {
+    if (d.extent == 0) return 0;
+    span += (d.extent - 1) * (copy.to_host ? d.source_stride : d.target_stride);
+  }
+  return span;
+}
+
+DeviceOutcome FailedBy(const DriverFailure& failure) {
+  return {.kind = DeviceOutcome::kDriverFailed, .text = failure.text};
+}
+
+DeviceContext& DeviceCore::Device(int ordinal) {
+  std::unique_ptr<DeviceContext>& device = devices[ordinal];
+  if (device == nullptr) device = std::make_unique<DeviceContext>(driver, ordinal);
+  return *device;
+}
+
+std::optional<int> DeviceCore::OrdinalOf(uint64_t address) const {
+  int type = 0, ordinal = 0;
+  const auto& call = driver.call();
+  const cuda::Result result = call.pointer_get_attribute(&type, cuda::kPointerMemoryType, address);
+  if (result == cuda::kInvalidValue || (result == cuda::kSuccess && type != cuda::kMemoryTypeDevice)) {
+    return std::nullopt;
+  }
+  Require(driver, result, "cuPointerGetAttribute");
+  Require(driver, call.pointer_get_attribute(&ordinal, cuda::kPointerDeviceOrdinal, address),
+          "cuPointerGetAttribute");
+  return ordinal;
+}
+
+std::map<int, DeviceCore::Job> DeviceCore::JobsOf(const std::vector<StagedCopy>& copies, DeviceOutcome& outcome) {
+  std::map<int, Job> jobs;
+  for (size_t i = 0; i < copies.size(); ++i) {
+    const int64_t span = SpanOf(copies[i].copy);
+    if (span == 0) continue;
+    const auto first = OrdinalOf(copies[i].copy.device);
+    const auto last = OrdinalOf(copies[i].copy.device + static_cast<uint64_t>(span - 1));
+    outcome.index = static_cast<int64_t>(i);
+    outcome.kind = !first || !last ? DeviceOutcome::kNotOnDevice : DeviceOutcome::kManyDevices;
+    if (!first || first != last) return {};
+    jobs[*first].copies.push_back(i);
+    jobs[*first].streams.insert(copies[i].stream);
+  }
+  outcome.kind = DeviceOutcome::kDone;
+  outcome.index = -1;
+  for (auto& [ordinal, job] : jobs) job.device = &Device(ordinal);
+  for (const auto& [ordinal, job] : jobs) {
+    const CurrentContext current(driver, *job.device);
+    std::set<uint64_t> asked;
+    for (const size_t index : job.copies) {
+      if (!asked.insert(copies[index].stream).second || !IsCapturing(copies[index].stream)) continue;
+      outcome.kind = DeviceOutcome::kCapturing;
+      outcome.index = static_cast<int64_t>(index);
+      return {};
+    }
+  }
+  return jobs;
+}
+
+bool DeviceCore::IsCapturing(uint64_t stream) const {
+  int status = cuda::kCaptureNone;
+  const cuda::Result result = driver.call().stream_is_capturing(reinterpret_cast<cuda::Stream>(stream), &status);
+  if (result == cuda::kStreamCaptureImplicit) return true;
+  Require(driver, result, "cuStreamIsCapturing");
+  return status != cuda::kCaptureNone;
+}
+
+void DeviceCore::Order(const Job& job) {
+  for (const uint64_t stream : job.streams) {
+    DeviceEvent event(driver);
+    event.Record(reinterpret_cast<cuda::Stream>(stream));
+    Require(driver, driver.call().stream_wait_event(job.device->stream(), event.event(), 0), "cuStreamWaitEvent");
+  }
+}
+
+bool DeviceCore::MayCopyStraight(const std::vector<StagedCopy>& copies, DeviceOutcome& outcome) {
+  const bool to_host = copies.front().copy.to_host;
+  if (to_host && std::all_of(copies.begin(), copies.end(), [&](const StagedCopy& each) {
+        return SpanOf(each.copy) == 0 || pinned.Holds(each.copy.copy.target, HostSpanOf(each.copy));
+      })) {
+    return true;
+  }
+  outcome.path = DevicePath::kPinnedRing;
+  if (to_host) outcome.fallback = pin_failure.empty() ? "the memory is not pinned" : pin_failure;
+  const std::string& why = ring.Make();
+  if (why.empty()) return false;
+  outcome.path = DevicePath::kPageable;
+  outcome.fallback += (outcome.fallback.empty() ? "" : "; ") + why;
+  return to_host;
+}
+
+DeviceOutcome DeviceCore::Copy(const std::vector<StagedCopy>& copies, int64_t threads) {
+  DeviceOutcome outcome;
+  std::map<int, Job> jobs;
+  try {
+    jobs = JobsOf(copies, outcome);
+    if (jobs.empty()) return outcome;
+    const CurrentContext any(driver, *jobs.begin()->second.device);
+    const bool straight = MayCopyStraight(copies, outcome);
+    // All devices are busy before the host waits for one.
+    std::map<int, std::vector<size_t>> through_ring;
+    for (auto& [ordinal, job] : jobs) {
+      const CurrentContext current(driver, *job.device);
+      Order(job);
+      for (const size_t index : job.copies) {
+        if (!straight || !CopyStraight(copies[index].copy, job.device->stream(), outcome)) {
+          through_ring[ordinal].push_back(index);
+        }
+      }
+    }
+    for (const auto& [ordinal, indices] : through_ring) {
+      CopyThroughRing(copies, indices, Device(ordinal), threads, outcome);
+    }
+    for (const auto& [ordinal, job] : jobs) {
+      const CurrentContext current(driver, *job.device);
+      DeviceEvent done(driver);
+      done.Record(job.device->stream());
+      done.Await();
+    }
+  } catch (const DriverFailure& failure) {
+    AwaitAll(jobs);
+    return FailedBy(failure);
+  }
+  return outcome;
+}
+
+bool DeviceCore::CopyStraight(const DeviceCopy& copy, cuda::Stream stream, DeviceOutcome& outcome) {
+  const std::vector<DevicePart> parts = PartsOf(copy, std::numeric_limits<int64_t>::max());
+  if (parts.empty() || !parts.front().direct) return parts.empty();
+  outcome.calls += EnqueueRows(driver, stream, parts.front().rows, true, parts.front().host.target);
+  outcome.bytes += parts.front().bytes;
+  return true;
+}
+
+void DeviceCore::CopyThroughRing(const std::vector<StagedCopy>& copies, const std::vector<size_t>& indices,
+                     const DeviceContext& device, int64_t threads, DeviceOutcome& outcome) {
+  const CurrentContext current(driver, device);
+  ring.Make();
+  RingRun run(driver, device, ring, copies.front().copy.to_host, [&](RingRun::Batch& batch) {
+    std::vector<TiledCopy> host;
+    for (auto& [index, part] : batch.parts) host.push_back(part.host);
+    ExecuteAll(std::move(host), threads);
+  });
+  for (const size_t index : indices) {
+    for (DevicePart& part : PartsOf(copies[index].copy, ring.slot_bytes())) {
+      outcome.bytes += part.bytes;
+      run.Add(index, std::move(part));
+    }
+  }
+  run.Finish();
+  outcome.calls += run.calls();
+}
+
+DeviceOutcome DeviceCore::Checksum(const std::vector<StagedCopy>& copies, std::vector<uint32_t>& checksums) {
+  DeviceOutcome outcome = {.path = DevicePath::kPinnedRing};
+  checksums.assign(copies.size(), 0);
+  std::map<int, Job> jobs;
+  try {
+    jobs = JobsOf(copies, outcome);
+    for (auto& [ordinal, job] : jobs) {
+      const CurrentContext current(driver, *job.device);
+      outcome.fallback = ring.Make();
+      if (!outcome.fallback.empty()) outcome.path = DevicePath::kPageable;
+      Order(job);
+      RingRun run(driver, *job.device, ring, true, [&](RingRun::Batch& batch) {
+        for (const auto& [index, part] : batch.parts) {
+          checksums[index] = ExtendCrc32c(checksums[index], reinterpret_cast<const char*>(part.host.source),
+                                          static_cast<size_t>(part.bytes));
+        }
+      });
+      for (const size_t index : job.copies) {
+        for (DevicePart& part : PartsOf(copies[index].copy, ring.slot_bytes())) {
+          outcome.bytes += part.bytes;
+          run.Add(index, std::move(part));
+        }
+      }
+      run.Finish();
+      outcome.calls += run.calls();
+    }
+  } catch (const DriverFailure& failure) {
+    AwaitAll(jobs);
+    return FailedBy(failure);
+  }
+  return outcome;
+}
+
+void DeviceCore::AwaitAll(const std::map<int, Job>& jobs) {
+  for (const auto& [ordinal, job] : jobs) {
+    if (job.device == nullptr) continue;
+    try {
+      const CurrentContext current(driver, *job.device);
+      driver.call().stream_synchronize(job.device->stream());
+    } catch (const DriverFailure&) {
+      // A context that is broken moves nothing any more.
+    }
+  }
+}
+
+void DeviceCore::Close() {
+  if (devices.empty()) return;
+  try {
+    const CurrentContext current(driver, *devices.begin()->second);
+    pinned.UnpinAll();
+    ring.Free();
+    for (auto& [ordinal, digest] : digests) {
+      const CurrentContext own(driver, Device(ordinal));
+      digest.Free();
+    }
+  } catch (const DriverFailure&) {
+    // A context that is broken gives its memory up with the process.
+  }
+  digests.clear();
+  devices.clear();
+}
+
+}  // namespace cairn

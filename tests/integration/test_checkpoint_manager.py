@@ -1,0 +1,292 @@
+"""Tests CheckpointManager with real processes: when it saves, what it keeps, how it resumes and ends."""
+
+import itertools
+import logging
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import cairn
+import cairn.torch
+from cairn.torch import CheckpointManager
+from testing.ranks import command_json, on_ranks, until
+
+WORKER = pathlib.Path(__file__).with_name("manager_worker.py")
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    with cairn.local.Cluster(ranks=1, root=tmp_path / "root") as cluster:
+        yield cluster
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def make(seed):
+    torch.manual_seed(seed)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU(), torch.nn.Linear(3, 2))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+    return model, optimizer, scheduler
+
+
+def train(model, optimizer, scheduler):
+    loss = model(torch.randn(5, 4)).square().sum()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    scheduler.step()
+    return loss.item()
+
+
+def test_Step_EveryStepsIsDue_SavesAndCloseWaits(cluster):
+    committed = []
+    with cluster.connect(0) as client:
+        with CheckpointManager(client, every_steps=3, on_commit=lambda *seen: committed.append(seen)) as manager:
+            assert manager.restore_or_initialize({"w": torch.zeros(3)}) is None
+            for step in range(8):
+                manager.step(step, {"w": torch.full((3,), float(step))}, metrics={"loss": step / 2})
+        assert client.checkpoints() == [0, 3, 6]
+        assert [(checkpoint.step, metrics) for checkpoint, metrics in committed] == [
+            (0, {"loss": 0.0}), (3, {"loss": 1.5}), (6, {"loss": 3.0})]
+        target = {"w": torch.zeros(3)}
+        with CheckpointManager(client) as manager:
+            assert manager.restore_or_initialize(target) == 6
+        assert target["w"].tolist() == [6, 6, 6]
+
+
+def test_RestoreOrInitialize_ObjectsWithStates_GoOnAsIfNeverStopped(cluster):
+    reference = make(1)
+    expected = [train(*reference) for _ in range(6)]
+    with cluster.connect(0) as client:
+        parts = make(1)
+        with CheckpointManager(client, every_steps=3) as manager:
+            for step in range(1, 5):
+                assert train(*parts) == expected[step - 1]
+                manager.step(step, lambda: {"model": parts[0], "optim": {"optimizer": parts[1], "scheduler": parts[2]},
+                                            "rng": cairn.torch.rng_state(), "note": {"step": step}})
+        parts = make(2)
+        state = {"model": parts[0], "optim": {"optimizer": parts[1], "scheduler": parts[2]},
+                 "rng": cairn.torch.rng_state(), "note": {"step": 0}}
+        with CheckpointManager(client) as manager:
+            assert manager.restore_or_initialize(state) == 3
+        assert state["note"] == {"step": 3}
+        assert cairn.torch.set_rng_state(state["rng"])
+        assert [train(*parts) for _ in range(3)] == expected[3:]
+
+
+def test_RestoreOrInitialize_NoCheckpoint_LeavesEverythingFresh(cluster):
+    model, optimizer, _ = make(3)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    state = {"model": model, "optimizer": optimizer, "epoch": 7}
+    with cluster.connect(0) as client, CheckpointManager(client) as manager:
+        assert manager.restore_or_initialize(state) is None
+    assert not optimizer.state and optimizer.param_groups[0]["lr"] == 0.1 and state["epoch"] == 7
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_RestoreOrInitialize_DataLoader_GoesOnAtItsPosition(cluster):
+    StatefulDataLoader = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+    loader = StatefulDataLoader(list(range(20)), batch_size=2, shuffle=True)
+    torch.manual_seed(5)
+    batches = iter(loader)
+    seen = [next(batches).tolist() for _ in range(4)]
+    with cluster.connect(0) as client:
+        with CheckpointManager(client, every_steps=1) as manager:
+            manager.step(1, {"loader": loader})
+        rest = [batch.tolist() for batch in batches]
+        other = StatefulDataLoader(list(range(20)), batch_size=2, shuffle=True)
+        with CheckpointManager(client) as manager:
+            assert manager.restore_or_initialize({"loader": other}) == 1
+        assert [batch.tolist() for batch in other] == rest and len(seen) + len(rest) == 10
+
+
+def test_RestoreOrInitialize_AnotherNumberOfRanks_LeavesRanksOwnStates(tmp_path, caplog):
+    class Position:
+        at = 0
+
+        def state_dict(self):
+            return {"at": self.at}
+
+        def load_state_dict(self, state):
+            self.at = state["at"]
+
+    def save(rank, client):
+        position = Position()
+        position.at = 10 + rank
+        with CheckpointManager(client, every_steps=1) as manager:
+            manager.step(1, {"position": cairn.per_rank(position), "rng": cairn.torch.rng_state()})
+
+    def load(rank, client):
+        position = Position()
+        state = {"position": cairn.per_rank(position), "rng": cairn.torch.rng_state()}
+        with CheckpointManager(client) as manager:
+            assert manager.restore_or_initialize(state) == 1
+        return position.at, cairn.torch.set_rng_state(state["rng"])
+
+    with cairn.local.Cluster(ranks=2, root=tmp_path) as cluster:
+        on_ranks(cluster, save)
+        assert on_ranks(cluster, load) == [(10, True), (11, True)]
+    with cairn.local.Cluster(ranks=1, root=tmp_path) as cluster, caplog.at_level(logging.WARNING, "cairn"):
+        assert on_ranks(cluster, load) == [(0, False)]
+    assert "'position' was saved by another number of ranks" in caplog.text
+
+
+def test_Step_MinutesHavePassed_AllRanksAgreeOnAStep(tmp_path):
+    clock = Clock()
+
+    def work(rank, client):
+        saved = []
+        # Only the clock of rank 0 counts.
+        with CheckpointManager(client, every_minutes=5, clock=clock if rank == 0 else Clock()) as manager:
+            for step in range(1, 100_000):
+                time.sleep(0.002)  # a step of training
+                if step == 3 and rank == 0:
+                    clock.now += 301
+                if manager.step(step, lambda: {"w": np.full(4, step)}) is not None:
+                    saved.append(step)
+                    break
+        return saved
+
+    with cairn.local.Cluster(ranks=2, root=tmp_path) as cluster:
+        first, second = on_ranks(cluster, work)
+        assert first == second and len(first) == 1 and first[0] > 3
+        with cluster.connect(0) as client:
+            assert client.checkpoints() == first
+
+
+def test_KeepLast_IsGiven_TheCoordinatorDeletesOlderOnes(cluster):
+    with cluster.connect(0) as client:
+        with CheckpointManager(client, every_steps=1, keep_last=2, keep_every=4) as manager:
+            for step in range(1, 8):
+                manager.step(step, {"w": torch.ones(2)})
+        until(lambda: client.checkpoints() == [4, 6, 7], text="pruning")
+        CheckpointManager(client).close()  # says nothing about what is kept
+        policy = command_json("prune", "demo", "--dry-run", f"--coordinator={cluster.coordinator.address}")
+        assert (policy["keep_last"], policy["keep_every"]) == (2, 4)
+
+
+def test_Step_ASaveFailed_IsToldAtALaterStepAndTrainingGoesOn(tmp_path, caplog):
+    failures, told = [], threading.Event()
+
+    def work(rank, client):
+        with CheckpointManager(client, every_steps=2,
+                               on_failure=failures.append if rank == 0 else None) as manager:
+            manager.step(2, {"w": torch.ones(2)})
+            if rank == 1:
+                assert told.wait(60)
+            else:
+                assert manager.step(4, {"w": torch.ones(2)}) is not None  # the other rank does not come
+                odd = itertools.count(5, 2)
+                until(lambda: manager.step(next(odd), {}) or failures, text="the save failed")
+                told.set()
+            manager.step(10**6, {"w": torch.ones(2)})
+        return client.checkpoints()
+
+    with cairn.local.Cluster(ranks=2, root=tmp_path, coordinator_flags=("--phase-timeout=1s",)) as cluster:
+        assert on_ranks(cluster, work)[0] == [2, 10**6]
+    assert [(error.reason, error.metadata["step"]) for error in failures] == [("RANK_LATE", "4")]
+    assert "the save of demo@4 failed, training goes on: RANK_LATE" in caplog.text
+
+
+def test_Close_TheNewestSaveFailed_Raises(cluster):
+    with cluster.connect(0) as client:
+        client.save(1, {"w": np.ones(2)}).wait()
+        manager = CheckpointManager(client, every_steps=1)
+        assert manager.step(1, {"w": torch.ones(2)}) is None
+        with pytest.raises(cairn.Error) as caught:
+            manager.close()
+        assert caught.value.reason == "STEP_COMMITTED"
+        manager.close()
+        with pytest.raises(cairn.Error) as caught:
+            manager.step(3, {})
+        assert caught.value.reason == "BAD_REQUEST" and "closed" in caught.value.message
+
+
+@pytest.mark.parametrize("arguments, reason, word", [
+    ({"every_steps": 0}, "BAD_REQUEST", "every_steps"), ({"every_steps": 1.5}, "BAD_REQUEST", "every_steps"),
+    ({"every_minutes": 0}, "BAD_REQUEST", "every_minutes"), ({"every_minutes": "5"}, "BAD_REQUEST", "every_minutes"),
+    ({"keep_last": 0}, "BAD_REQUEST", "keep_last"), ({"keep_every": -1}, "BAD_REQUEST", "keep_every"),
+    ({"keep_best": ("loss", "min")}, "UNSUPPORTED", "keep_best"), ({"save_timeout": -1}, "BAD_REQUEST", "timeout"),
+])
+def test_Manager_WrongArguments_AreRefusedByName(cluster, arguments, reason, word):
+    with cluster.connect(0) as client, pytest.raises(cairn.Error) as caught:
+        CheckpointManager(client, **arguments)
+    assert caught.value.reason == reason and word in caught.value.message
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_Step_AStateThatCannotBeStored_IsRaised(cluster):
+    with cluster.connect(0) as client, CheckpointManager(client, every_steps=1) as manager:
+        with pytest.raises(cairn.Error) as caught:
+            manager.step(1, {"a": {"b": object()}})
+        assert caught.value.reason == "BAD_REQUEST" and "a.b" in caught.value.message
+        with pytest.raises(cairn.Error) as caught:
+            manager.step(2, torch.nn.Linear(1, 1))
+        assert '{"model": model}' in caught.value.message
+
+
+def start(cluster, rank, log, *options):
+    environment = {**os.environ, "CAIRN_AGENT": cluster.agents[rank].address, "OMP_NUM_THREADS": "1",
+                   "PYTHONPATH": str(pathlib.Path(cairn.__file__).parents[1])}
+    return cluster.spawn([sys.executable, str(WORKER), str(log), *options], env=environment,
+                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+@pytest.mark.parametrize("receivers", [(0, 1), (1,)])
+def test_Sigterm_WhileTraining_EndsAfterACommittedSave(tmp_path, receivers):
+    with cairn.local.Cluster(ranks=2, root=tmp_path / "root") as cluster:
+        logs = [tmp_path / f"{rank}.log" for rank in range(2)]
+        workers = [start(cluster, rank, logs[rank]) for rank in range(2)]
+        until(lambda: all(log.exists() and len(log.read_text().split()) > 5 for log in logs), text="training")
+        for rank in receivers:
+            workers[rank].send_signal(signal.SIGTERM)
+        outputs = [workers[rank].communicate(timeout=60)[0] for rank in receivers]
+        assert [workers[rank].returncode for rank in receivers] == [-signal.SIGTERM] * len(receivers), outputs
+        with cluster.connect(0) as client:
+            committed = client.checkpoints()
+        # It went on until the step on which all ranks had agreed, and not further.
+        for rank in receivers:
+            assert committed == [int(logs[rank].read_text().split()[-1])], outputs
+
+
+def test_Sigterm_TheProgramHasAHandler_ItIsCalledAndTheProgramDecides(tmp_path):
+    with cairn.local.Cluster(ranks=1, root=tmp_path / "root") as cluster:
+        log = tmp_path / "log"
+        worker = start(cluster, 0, log, "--own-handler")
+        until(lambda: log.exists() and len(log.read_text().split()) > 5, text="training")
+        worker.send_signal(signal.SIGTERM)
+        output = worker.communicate(timeout=60)[0]
+        assert worker.returncode == 0 and output == "own handler\nshould stop\n"
+        with cluster.connect(0) as client:
+            assert client.checkpoints() == [int(log.read_text().split()[-1])]
+
+
+def test_RngState_IsPutBack_AllGeneratorsRepeat():
+    def draw():
+        return random.random(), np.random.rand(3).tolist(), np.random.randn(), torch.rand(3).tolist()
+
+    np.random.randn()  # leaves a second normal number behind
+    state = cairn.torch.rng_state()
+    first = draw()
+    assert cairn.torch.set_rng_state(state) and draw() == first
+    with pytest.raises(cairn.Error) as caught:
+        cairn.torch.set_rng_state({"torch": 1})
+    assert caught.value.reason == "BAD_REQUEST"

@@ -1,0 +1,130 @@
+"""cairn import: a directory of another library becomes a checkpoint like any other."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+import safetensors.torch
+
+import cairn
+import cairn.torch
+import cairn.torch.dcp
+from testing.dcp import assert_equal, state, tensor, write
+from testing.ranks import command, command_json, on_ranks, until
+
+
+def imported(source, root, name="demo@3", *more, expect=0):
+    return command_json("import", str(source), "--to", name, "--root", str(root), *more, expect=expect)
+
+
+def attempts(root, step="000000000003"):
+    directory = root / "demo" / step
+    return sorted(path.name for path in directory.iterdir()) if directory.exists() else []
+
+
+def test_a_directory_of_torch_becomes_a_checkpoint(tmp_path):
+    write(tmp_path / "dcp", state(1), thread_count=3, single_file_per_rank=False)
+    answer = imported(tmp_path / "dcp", tmp_path / "root")
+    assert (answer["job"], answer["step"], answer["state"], answer["opaque"]) == ("demo", 3, "COMMITTED", [])
+    command("verify", "demo@3", "--root", str(tmp_path / "root"))
+    targets = (state(None), state(None))
+    with cairn.local.Cluster(ranks=2, root=tmp_path / "root") as cluster:
+        on_ranks(cluster, lambda rank, client: cairn.torch.dcp.load(targets[rank], checkpoint_id="3", client=client))
+    for target in targets:
+        assert_equal(target, state(1))
+
+
+def test_tied_weights_of_hugging_face_files_stay_tied(tmp_path):
+    source = tmp_path / "model"
+    source.mkdir()
+    tensors = {"model.embed_tokens.weight": tensor((50, 8), torch.bfloat16, 1), "b": tensor((3,), torch.bool, 2),
+               "a": tensor((5, 7), torch.float64, 3)}
+    safetensors.torch.save_file(tensors, source / "model.safetensors")
+    (source / "config.json").write_text(json.dumps({"tie_word_embeddings": True}))
+    assert imported(source, tmp_path / "root")["aliases"] == 1
+    target = {name: torch.zeros_like(value) for name, value in tensors.items()}
+    with cairn.local.Cluster(ranks=1, root=tmp_path / "root") as cluster, cluster.connect(0) as client:
+        cairn.torch.load(client, target)
+        head = {"lm_head.weight": torch.zeros(50, 8, dtype=torch.bfloat16)}
+        cairn.torch.load(client, head, strict=False)
+    assert_equal(target, tensors)
+    assert_equal(head["lm_head.weight"], tensors["model.embed_tokens.weight"])
+
+
+def test_a_file_of_torch_save_goes_through_a_mapping(tmp_path):
+    tensors = {f"layers.{n}.w": tensor((40, 30), torch.float32, n) for n in range(3)} | {"skip": torch.ones(2)}
+    torch.save(tensors, tmp_path / "model.pt")
+    (tmp_path / "m.aoa").write_text("layers.$LAYER_ID.w^T -> t.$LAYER_ID\nt.0, t.1 -> both, axis=0")
+    imported(tmp_path / "model.pt", tmp_path / "root", "demo@3", "--mapping", str(tmp_path / "m.aoa"), "--exclude",
+             "skip")
+    target = {"both": torch.zeros(60, 40), "t.2": torch.zeros(30, 40)}
+    with cairn.local.Cluster(ranks=1, root=tmp_path / "root") as cluster, cluster.connect(0) as client:
+        cairn.torch.load(client, target)
+    assert_equal(target["both"], torch.cat([tensors["layers.0.w"].t(), tensors["layers.1.w"].t()]))
+    assert_equal(target["t.2"], tensors["layers.2.w"].t())
+
+
+def test_more_than_the_memory_is_streamed(tmp_path):
+    """A permuted tensor, and elements that straddle windows, go through windows of a few MB."""
+    tensors = {"a": tensor((999_999,), torch.bool, 1), "m": tensor((3001, 5003), torch.float32, 2),
+               "n": tensor((7_000_001,), torch.float64, 3), "z": tensor((13,), torch.int8, 4)}
+    safetensors.torch.save_file(tensors, tmp_path / "x.safetensors")
+    (tmp_path / "m.aoa").write_text("m^T -> m_t")
+    # A process's peak counts from before it ran the command, so a small process starts it.
+    measure = ("import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=sys.stderr);"
+               "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", measure, str(cairn.local.binary("cairn")), "import", str(tmp_path), "--to",
+         "demo@3", "--root", str(tmp_path / "root"), "--mapping", str(tmp_path / "m.aoa"), "--memory", "64MiB"],
+        check=True, capture_output=True, text=True)
+    assert int(done.stdout) * 1024 < 90 << 20
+    command("export", "demo@3", "--root", str(tmp_path / "root"), "--to", str(tmp_path / "out"))
+    out = safetensors.torch.load_file(tmp_path / "out" / "model-00001-of-00001.safetensors")
+    assert_equal(out.pop("m_t"), tensors.pop("m").t())
+    assert_equal(dict(sorted(out.items())), tensors)
+
+
+def test_values_of_classes_are_named(tmp_path):
+    write(tmp_path / "dcp", {"w": torch.ones(3), "plain": {"a": 1}, "odd": {"$cairn": "opaque"}, "path": [tmp_path]})
+    assert imported(tmp_path / "dcp", tmp_path / "root")["opaque"] == ["path"]
+
+
+def test_a_committed_step_and_a_served_root_are_refused(tmp_path):
+    safetensors.torch.save_file({"w": torch.ones(3)}, tmp_path / "x.safetensors")
+    imported(tmp_path, tmp_path / "root")
+    again = command("import", str(tmp_path), "--to", "demo@3", "--root", str(tmp_path / "root"), expect=1)
+    assert "STEP_COMMITTED" in again.stderr
+    with cairn.local.Cluster(ranks=1, root=tmp_path / "root"):
+        served = command("import", str(tmp_path), "--to", "demo@4", "--root", str(tmp_path / "root"), expect=1)
+    assert "ROOT_IN_USE" in served.stderr and "source=" in served.stderr
+    assert attempts(tmp_path / "root") == ["0001", "0001.verdict"]
+
+
+def test_a_source_that_cannot_be_read_leaves_nothing(tmp_path):
+    write(tmp_path / "dcp", state(1))
+    next((tmp_path / "dcp").glob("*.distcp")).write_bytes(b"")
+    refused = command("import", str(tmp_path / "dcp"), "--to", "demo@3", "--root", str(tmp_path / "root"), expect=1)
+    assert "FILE_TRUNCATED" in refused.stderr
+    assert attempts(tmp_path / "root") == []
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
+def test_an_import_that_is_ended_leaves_no_checkpoint(tmp_path, end):
+    safetensors.torch.save_file({f"w{n}": torch.zeros(50_000_000) for n in range(2)}, tmp_path / "x.safetensors")
+    root = tmp_path / "root"
+    process = subprocess.Popen([cairn.local.binary("cairn"), "import", tmp_path, "--to", "demo@3", "--root", root],
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until(lambda: list(root.glob("demo/*/0001/*.partial")), text="a bin")
+    process.send_signal(end)
+    assert process.wait(60) == (130 if end == signal.SIGINT else -signal.SIGKILL)
+    assert attempts(root) == (["0001.verdict"] if end == signal.SIGINT else ["0001"])
+    assert command_json("list", "demo", "--root", str(root))["checkpoints"] == []
+    # The next one removes what was left.
+    imported(tmp_path, root)
+    assert attempts(root) == ["0001.verdict", "0002", "0002.verdict"]
+    assert not list(root.glob("demo/*/*/*.partial"))
+    command("verify", "demo@3", "--root", str(root))
