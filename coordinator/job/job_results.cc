@@ -91,7 +91,8 @@ void Job::OnStepsChanged(uint64_t ticket, const absl::StatusOr<ChangedSteps>& ch
   if (changed.ok()) {
     for (const VerdictSummary& deleted : changed->deleted) {
       verdicts_.Keep(deleted);
-      if (leftovers_.Contains(deleted.step, deleted.attempt)) continue;
+      // One that was recovered before its commit, and is known as unfinished, may be there still: it removes nothing.
+      if (leftovers_.Removing(deleted.step, deleted.attempt)) continue;
       leftovers_.Add({deleted.step, deleted.attempt, /*tombstone=*/true, /*deleted=*/true});
       context.Log("step=", deleted.step, " attempt=", deleted.attempt, " event=deleted");
     }

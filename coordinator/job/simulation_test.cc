@@ -283,6 +283,10 @@ class World : private Simulation {
       absl::StatusOr<ChangedSteps> changed = error;
       // What follows an overwrite may have taken effect when it fails.
       if (!fails || std::holds_alternative<DeleteReplaced>(change->change)) changed = Change(*change);
+      // The coordinator that asked is dead, and the next one has read storage before: the one after it hears of it.
+      if (changed.ok() && generation != generation_) {
+        for (const VerdictSummary& deleted : changed->deleted) orphans_.insert({deleted.step, deleted.attempt});
+      }
       if (fails) changed = error;
       reply([&](Job& job, const Moment& moment) { job.OnStepsChanged(change->ticket, changed, moment); });
       CheckSound();
