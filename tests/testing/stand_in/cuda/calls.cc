@@ -480,7 +480,8 @@ bool cairn_stand_in_enqueue(void* stream, void (*work)(void*), void* argument) {
 void* cairn_stand_in_reach(const void* address, uint64_t bytes) {
   Side side;
   if (OnDevice(reinterpret_cast<DevicePointer>(address), bytes, &side)) return side.bytes;
-  return IsPinned(address, bytes) ? Bytes(address) : nullptr;
+  const std::lock_guard lock(TheState().mutex);
+  return TheState().KindOf(reinterpret_cast<uintptr_t>(address), bytes) == HostKind::kPinned ? Bytes(address) : nullptr;
 }
 
 int64_t cairn_stand_in_current_device() { return Current().empty() ? -1 : DeviceOf(Current().back()); }
