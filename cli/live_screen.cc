@@ -2,6 +2,7 @@
 
 #include <sys/ioctl.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -58,13 +59,12 @@ std::string CutLine(std::string_view line, size_t columns) {
 }
 
 std::string LiveScreen::Frame(std::string_view text, ScreenSize size) {
-  std::vector<std::string_view> lines = absl::StrSplit(text, '\n');
-  if (!lines.empty() && lines.back().empty()) lines.pop_back();
+  std::vector<std::string> lines = absl::StrSplit(std::string(text), '\n');
+  if (lines.back().empty()) lines.pop_back();
   // The last line of the screen stays free: a terminal scrolls when something is written behind its end.
   const size_t fits = size.rows > 2 ? size.rows - 1 : 1;
-  std::string more;
   if (lines.size() > fits) {
-    more = absl::StrCat("... ", lines.size() - fits + 1, " more lines; a higher terminal shows them");
+    const std::string more = absl::StrCat("... ", lines.size() - fits + 1, " more lines; a higher terminal shows them");
     lines.resize(fits - 1);
     lines.push_back(more);
   }
@@ -72,7 +72,7 @@ std::string LiveScreen::Frame(std::string_view text, ScreenSize size) {
   if (!begun_) absl::StrAppend(&frame, kHideCursor, kClearScreen);
   begun_ = true;
   frame += kHome;
-  for (const std::string_view line : lines) absl::StrAppend(&frame, CutLine(line, size.columns), kClearLine, "\r\n");
+  for (const std::string& line : lines) absl::StrAppend(&frame, CutLine(line, size.columns), kClearLine, "\r\n");
   absl::StrAppend(&frame, kClearBelow, kEndUpdate);
   return frame;
 }

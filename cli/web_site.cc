@@ -4,8 +4,6 @@
 #include <string_view>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
-#include "absl/strings/strip.h"
 #include "cli/command.h"
 #include "common/rpc/token.h"
 #include "common/status/reason.h"
@@ -64,7 +62,7 @@ WebAnswer WebSite::Ask(const std::string& path) const {
 
 WebAnswer WebSite::Answer(const WebRequest& request) const {
   WebAnswer answer;
-  std::string_view path = request.path;
+  const std::string& path = request.path;
   if (!IsKnownHost(request.host)) {
     answer =
         Refusal(421, MakeError(Reason::kBadRequest, "this server does not answer under that name",
@@ -78,13 +76,13 @@ WebAnswer WebSite::Answer(const WebRequest& request) const {
     answer = Page("text/javascript; charset=utf-8", kScript);
   } else if (path == "/style.css") {
     answer = Page("text/css; charset=utf-8", kStyle);
-  } else if (!absl::ConsumePrefix(&path, kQuestions)) {
+  } else if (!path.starts_with(kQuestions)) {
     answer = Refusal(404, MakeError(Reason::kBadRequest, "there is no such page"));
   } else if (!TokenMatches("Bearer " + options_.token, request.authorization)) {
     answer = Refusal(401, MakeError(Reason::kBadToken, "this is not the token of the page"));
     answer.headers.emplace_back("WWW-Authenticate", "Bearer");
   } else {
-    answer = Ask(std::string(path));
+    answer = Ask(path.substr(sizeof(kQuestions) - 1));
   }
   answer.headers.insert(answer.headers.end(), {{"Content-Security-Policy", kPolicy},
                                                {"X-Content-Type-Options", "nosniff"},

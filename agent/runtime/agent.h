@@ -48,7 +48,7 @@ class Agent {
   // Also of one that is not attached any more.
   void TrainerGone(uint64_t incarnation, TrainerEnd how);
 
-  // Where other agents reach this one.
+  // Where other agents reach this one, and where gRPC's health service says whether this agent serves.
   const std::string& transfer_address() const { return transfer_address_; }
 
   LoadExecutor& loads() { return *loads_; }

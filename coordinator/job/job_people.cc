@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/time_proto.h"
 #include "common/status/reason.h"
@@ -12,11 +13,21 @@ namespace cairn {
 namespace {
 
 constexpr size_t kMaxRequestIdBytes = 128;
+constexpr size_t kMaxReasonBytes = 64;
 
 absl::Status CheckRequest(const v1::CreateCheckpointRequest& request, const JobContext& context) {
   if (request.request_id().empty() || request.request_id().size() > kMaxRequestIdBytes) {
     return MakeError(Reason::kBadRequest, absl::StrCat("a request id of 1 to ", kMaxRequestIdBytes, " bytes is needed"),
                      {{"job", context.job}});
+  }
+  const std::string& reason = request.reason();
+  if (reason.size() > kMaxReasonBytes || !std::all_of(reason.begin(), reason.end(), [](char c) {
+        return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_';
+      })) {
+    return MakeError(
+        Reason::kBadRequest,
+        absl::StrCat("the reason of a save is a word of at most ", kMaxReasonBytes, " letters, digits, '-' and '_'"),
+        {{"job", context.job}});
   }
   return request.has_step() ? CheckStep(request.step()) : absl::OkStatus();
 }

@@ -44,7 +44,7 @@ absl::Status SaveRequests::Add(const v1::CreateCheckpointRequest& request, const
   }
   requests_.push_back(std::move(entry));
   context.Log("request=", request.request_id(), request.has_step() ? absl::StrCat(" step=", request.step()) : "",
-              " state=PREPARING");
+              request.reason().empty() ? "" : absl::StrCat(" reason=", request.reason()), " state=PREPARING");
   ++context.revision;
   return absl::OkStatus();
 }

@@ -8,7 +8,8 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from cairn import _agent, _device, _layout, _line, _memory, _overlap, _replicas, _session, _staging, _timeouts, _wire
+from cairn import (_agent, _awaited, _device, _layout, _line, _memory, _overlap, _replicas, _session, _staging, _timeouts,
+                   _wire)
 from cairn._errors import Error
 from cairn._results import Checkpoint, DeviceReport, StagingReport
 
@@ -275,6 +276,9 @@ class Saver:
     def job(self) -> str:
         return self._session.job
 
+    def teller(self) -> _awaited.Teller:
+        return self._session.teller("save")
+
     def verdict(self, step: int, save: int, agent: int, attempt: int,
                 max_wait: float) -> tuple[Checkpoint | Error | None, Error | None, int]:
         """Returns the verdict, if there is one; why there may be none for long, if that is known; and the attempt's
@@ -384,6 +388,7 @@ class Saving:
         """
         timeout = _timeouts.seconds(timeout, "wait")
         deadline = time.monotonic() + timeout
+        teller = self._saver.teller()
         while True:
             with self._lock:
                 if isinstance(self._outcome, Error):
@@ -393,7 +398,8 @@ class Saving:
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 raise self._late(timeout)
-            self._poll(min(_agent.MAX_WAIT, remaining))
+            self._poll(min(_agent.MAX_WAIT, remaining, teller.wait()))
+            teller.look()
 
     def done(self) -> bool:
         """Returns whether wait() would return at once.

@@ -97,7 +97,8 @@ state = {"w": gpu.array(numpy.zeros(100_000, "float32"))}
 client = cairn.connect(sys.argv[1])
 client.prepare(state)
 gpu.set("engine_stopped", 1)
-threading.Thread(target=client.save, args=(1, state), daemon=True).start()
+overlap = {"overlap": [list(state.values())]} if sys.argv[2] == "overlapped" else {}
+threading.Thread(target=client.save, args=(1, state), kwargs=overlap, daemon=True).start()
 while gpu.count("cuMemcpyDtoHAsync_v2") == 0:
     pass
 print("copying", flush=True)
@@ -105,10 +106,11 @@ threading.Event().wait()
 """
 
 
-def test_a_trainer_that_is_killed_while_it_copies_leaves_nothing_in_the_way(gpu, tmp_path):
+@pytest.mark.parametrize("way", ["synchronous", "overlapped"])
+def test_a_trainer_that_is_killed_while_it_copies_leaves_nothing_in_the_way(gpu, tmp_path, way):
     with cairn.local.Cluster(ranks=1, root=tmp_path / "checkpoints") as cluster:
-        trainer = subprocess.Popen([sys.executable, "-c", DIES, cluster.agents[0].address], text=True,
-                                   stdout=subprocess.PIPE,
+        trainer = subprocess.Popen([sys.executable, "-c", DIES, cluster.agents[0].address, way],
+                                   text=True, stdout=subprocess.PIPE,
                                    env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
         assert trainer.stdout.readline() == "copying\n"
         trainer.send_signal(signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Writes a directory of Megatron-core's torch_dist for test_import.py: its writer forks, so it has a process of its own."""
+"""Writes a directory of Megatron-core for test_import.py. The writer forks, so it has a process of its own."""
 
 import argparse
 import sys
@@ -28,7 +28,7 @@ def main() -> None:
                 "whole": ShardedTensor.from_rank_offsets("decoder.w", torch.arange(48.0).reshape(8, 6), replica_id=0),
                 "experts": [part("experts.w", 4, n, 2, prepend_axis_num=1) for n in range(2)],
                 "rows": [part("rows.w", 4, n, 3) for n in range(3)],
-                "extra": ShardedObject("decoder._extra_state", {"amax": [1.5, 2]}, (2,), (1,), replica_id=0),
+                "extra": ShardedObject("decoder._extra_state", {"amax": [1.5, 2]}, (1,), (0,), replica_id=0),
             },
             "args": argparse.Namespace(layers=2),
             "iteration": 7,

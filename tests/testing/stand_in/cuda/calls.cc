@@ -481,7 +481,7 @@ void* cairn_stand_in_reach(const void* address, uint64_t bytes) {
   Side side;
   if (OnDevice(reinterpret_cast<DevicePointer>(address), bytes, &side)) return side.bytes;
   const std::lock_guard lock(TheState().mutex);
-  return TheState().KindOf(reinterpret_cast<uintptr_t>(address), bytes) == HostKind::kPinned ? Bytes(address) : nullptr;
+  return TheState().IsPinned(reinterpret_cast<uintptr_t>(address), bytes) ? Bytes(address) : nullptr;
 }
 
 int64_t cairn_stand_in_current_device() { return Current().empty() ? -1 : DeviceOf(Current().back()); }

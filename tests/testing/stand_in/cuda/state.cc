@@ -83,6 +83,23 @@ HostKind State::KindOf(uintptr_t address, size_t bytes) const {
   return HostKind::kPageable;
 }
 
+bool State::IsPinned(uintptr_t address, size_t bytes) const {
+  uintptr_t at = address;
+  const uintptr_t end = address + bytes;
+  while (at < end) {
+    uintptr_t reached = at;
+    for (const auto* ranges : {&registered, &host_allocations}) {
+      auto next = ranges->upper_bound(at);
+      if (next == ranges->begin()) continue;
+      --next;
+      reached = std::max(reached, next->first + next->second);
+    }
+    if (reached == at) return false;
+    at = reached;
+  }
+  return true;
+}
+
 int64_t State::BytesOf(const std::map<uintptr_t, size_t>& ranges) const {
   int64_t total = 0;
   for (const auto& [address, bytes] : ranges) total += static_cast<int64_t>(bytes);

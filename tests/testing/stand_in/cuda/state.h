@@ -89,6 +89,8 @@ struct State {
   // These want the mutex held.
   const Allocation* Find(cuda::DevicePointer address, size_t bytes, size_t* offset) const;
   HostKind KindOf(uintptr_t address, size_t bytes) const;
+  // Whether all of it is pinned, in one range or in several that follow one another.
+  bool IsPinned(uintptr_t address, size_t bytes) const;
   int64_t BytesOf(const std::map<uintptr_t, size_t>& ranges) const;
   int64_t UsedBytes(int device) const;
   // The default stream is made when it is first used.
