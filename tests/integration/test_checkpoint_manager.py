@@ -272,7 +272,8 @@ def test_Sigterm_WhileTraining_EndsAfterACommittedSave(tmp_path, receivers):
     with cairn.local.Cluster(ranks=2, root=tmp_path / "root") as cluster:
         logs = [tmp_path / f"{rank}.log" for rank in range(2)]
         workers = [start(cluster, rank, logs[rank]) for rank in range(2)]
-        until(lambda: all(log.exists() and len(log.read_text().split()) > 5 for log in logs), limit=240, text="training")
+        until(lambda: all(log.exists() and len(log.read_text().split()) > 5 for log in logs), limit=240,
+              text="training")
         for rank in receivers:
             workers[rank].send_signal(signal.SIGTERM)
         outputs = [workers[rank].communicate(timeout=240)[0] for rank in receivers]
