@@ -18,9 +18,10 @@
 namespace cairn {
 
 struct WorkerProcessOptions {
-  std::string program;                 // the path of cairn-gpu-worker
-  std::string libcuda;                 // a name that the loader looks up, or an absolute path
-  std::string libnccl;
+  std::string program;  // the path of cairn-gpu-worker
+  // Names that the loader looks up, or absolute paths.
+  std::string libcuda = "libcuda.so.1";
+  std::string libnccl = "libnccl.so.2";
   // After its socket is closed the worker may take so long to end; then it is killed.
   absl::Duration grace = absl::Seconds(5);
 };

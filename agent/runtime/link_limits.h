@@ -11,6 +11,8 @@ namespace cairn::link_limits {
 // A call that carries no part of a layout or plan, and one that does.
 inline constexpr absl::Duration kCallTimeout = absl::Seconds(5);
 inline constexpr absl::Duration kChunkTimeout = absl::Seconds(15);
+// An answer that is so late may be on its way from an address where no coordinator is any more.
+inline constexpr absl::Duration kOverdue = absl::Seconds(1);
 // After a call that has failed the next one waits; the pause doubles up to the longest.
 inline constexpr absl::Duration kFirstPause = absl::Milliseconds(50);
 inline constexpr absl::Duration kLongestPause = absl::Seconds(1);

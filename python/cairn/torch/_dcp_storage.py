@@ -92,7 +92,7 @@ class CairnWriter(dcp.StorageWriter):  # type: ignore[misc]  # torch is not need
         copies.from_devices()
         step = step_of(self.checkpoint_id)
         client = own_client(self._given_client)
-        client.save(step, state, allow_dropped_names=True).wait(_timeouts.LONGEST)
+        client.save(step, state, allow_dropped_names=True, overwrite=True).wait(_timeouts.LONGEST)
         future: Future[list[Any]] = Future()
         future.set_result(results)
         return future

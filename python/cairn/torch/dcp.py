@@ -146,7 +146,7 @@ def _begin(state_dict: dict[str, Any], checkpoint_id: str | os.PathLike[str] | N
     flat: FlatState = flatten({key: value.state_dict() if isinstance(value, Stateful) else value
                                for key, value in state_dict.items()}, as_dcp=True)
     flat.copies.from_devices()
-    return client.save(step, flat.state, allow_dropped_names=True)
+    return client.save(step, flat.state, allow_dropped_names=True, overwrite=True)
 
 
 def _plans_as_usual(planner: Any, usual: type) -> bool:

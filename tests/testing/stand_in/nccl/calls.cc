@@ -207,6 +207,7 @@ Result ncclCommInitRankConfig(Comm* comm, int ranks, UniqueId id, int rank, Conf
     gethostname(hello.host, sizeof(hello.host) - 1);
   }
   if (hello.device < 0) return Refuse(kUnhandledCudaError, "Cuda failure 'invalid device context'");
+  SetRank(rank);
   auto made = std::make_shared<Communicator>(ranks, rank);
   *comm = reinterpret_cast<Comm>(made.get());
   made->Join(id, hello);
@@ -261,8 +262,7 @@ Result ncclRecv(void* memory, size_t count, int datatype, int peer, Comm comm, S
   return Add(comm, stream, {{false, peer, Bytes(memory), count}}, datatype);
 }
 
-Result ncclBroadcast(const void* source, void* target, size_t count, int datatype, int root, Comm comm,
-                     Stream stream) {
+Result ncclBroadcast(const void* source, void* target, size_t count, int datatype, int root, Comm comm, Stream stream) {
   const std::shared_ptr<Communicator> found = Find(comm);
   if (found == nullptr) return Refuse(kInvalidArgument, "the communicator is not one");
   std::vector<Operation> operations;

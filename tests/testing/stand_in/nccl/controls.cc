@@ -1,5 +1,6 @@
 #include "tests/testing/stand_in/nccl/controls.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <fstream>
 #include <string>
@@ -7,6 +8,13 @@
 const int cairn_stand_in = 1;
 
 namespace cairn::stand_in {
+namespace {
+
+std::atomic<int> own_rank = -1;
+
+}  // namespace
+
+void SetRank(int rank) { own_rank = rank; }
 
 int64_t NcclSetting(const char* name, int64_t otherwise) {
   const char* path = std::getenv("CAIRN_STAND_IN_NCCL");
@@ -15,7 +23,7 @@ int64_t NcclSetting(const char* name, int64_t otherwise) {
   std::string found;
   int64_t value = 0;
   while (file >> found >> value) {
-    if (found == name) return value;
+    if (found == name || found == name + ("." + std::to_string(own_rank))) return value;
   }
   return otherwise;
 }

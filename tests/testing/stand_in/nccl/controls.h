@@ -1,5 +1,6 @@
 // What tests set of the stand-in for NCCL. The library usually runs in another process than the test, so the settings
-// stand in a file whose path is in CAIRN_STAND_IN_NCCL: lines of a name and a number. It is read anew at each use.
+// stand in a file whose path is in CAIRN_STAND_IN_NCCL: lines of a name and a number. It is read anew at each use. A
+// name with a rank behind it, such as "group_stalls.1", is for that rank of a communicator alone.
 //   version            what ncclGetVersion says (22809)
 //   init_result        what ncclCommInitRankConfig returns (0)
 //   init_hangs         1: a communicator is never complete (0)
@@ -17,6 +18,8 @@
 namespace cairn::stand_in {
 
 int64_t NcclSetting(const char* name, int64_t otherwise);
+// This process is that rank from now on.
+void SetRank(int rank);
 
 }  // namespace cairn::stand_in
 

@@ -6,6 +6,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
@@ -115,6 +116,8 @@ void Serve(int listener) {
   const int ranks = peers.front().hello.ranks;
   const Answer answer = Check(peers);
   const int fd = answer.result == nccl::kSuccess ? Segment::Create(ranks) : -1;
+  // The first rank's process, which is this one, may end as soon as it has its answer.
+  std::sort(peers.begin(), peers.end(), [](const Peer& a, const Peer& b) { return a.hello.rank > b.hello.rank; });
   for (const Peer& peer : peers) SendAnswer(peer.connection, answer, fd);
   const std::shared_ptr<Segment> segment = fd >= 0 ? Segment::Map(fd, ranks) : nullptr;
   if (segment != nullptr) {

@@ -1,0 +1,32 @@
+#include "agent/gpu/exchange_schedule.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace cairn {
+
+uint64_t ExchangeStep::bytes(bool send) const {
+  uint64_t total = 0;
+  for (const ExchangeTransfer& transfer : transfers) total += transfer.send == send ? transfer.bytes : 0;
+  return total;
+}
+
+std::vector<ExchangeStep> MakeSchedule(const std::vector<ExchangeTransfer>& transfers) {
+  std::vector<ExchangeTransfer> sorted;
+  for (const ExchangeTransfer& transfer : transfers) {
+    if (transfer.bytes > 0) sorted.push_back(transfer);
+  }
+  std::sort(sorted.begin(), sorted.end(), [](const ExchangeTransfer& a, const ExchangeTransfer& b) {
+    return std::tie(a.round, a.window, a.peer, a.send) < std::tie(b.round, b.window, b.peer, b.send);
+  });
+  std::vector<ExchangeStep> steps;
+  for (const ExchangeTransfer& transfer : sorted) {
+    if (steps.empty() || steps.back().round != transfer.round || steps.back().window != transfer.window) {
+      steps.push_back({transfer.round, transfer.window, {}});
+    }
+    steps.back().transfers.push_back(transfer);
+  }
+  return steps;
+}
+
+}  // namespace cairn

@@ -1,0 +1,184 @@
+#include "agent/gpu/group_keeper.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/process/log.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+
+namespace cairn {
+namespace {
+
+// Less than the coordinator waits for a group.
+constexpr absl::Duration kJoinTimeout = absl::Seconds(25);
+constexpr absl::Duration kIdTimeout = absl::Seconds(10);
+constexpr size_t kMostRanks = 4096;
+
+}  // namespace
+
+void GroupKeeper::Follow(const std::vector<v1::GroupOrder>& orders) {
+  std::optional<v1::GroupOrder> order;
+  if (!orders.empty()) order = orders.front();  // there is at most one
+  {
+    MutexLock lock(mutex_);
+    // What the queue waits for may be a group that is over.
+    const bool over = current_ != nullptr && (!order.has_value() || order->number() != current_->number);
+    if (over && current_->worker != nullptr) current_->worker->Cancel();
+  }
+  queue_.Post([this, order = std::move(order)] { FollowNow(order); });
+}
+
+void GroupKeeper::FollowNow(const std::optional<v1::GroupOrder>& order) {
+  v1::GroupState state;
+  {
+    MutexLock lock(mutex_);
+    if (stopped_) return;
+    state = state_;
+  }
+  if (!order.has_value() || state.number() != order->number()) {
+    if (state.number() != 0) EndNow();
+    if (!order.has_value()) return;
+    if (const absl::Status begun = Begin(*order); !begun.ok()) {
+      return Report(v1::GroupState::BROKEN, std::string(begun.message()));
+    }
+    return FollowNow(order);
+  }
+  if (state.phase() != v1::GroupState::BUILDING || order->unique_id().empty()) return;
+  if (const absl::Status joined = Join(*order); joined.ok()) {
+    Report(v1::GroupState::READY, "");
+  } else {
+    Report(v1::GroupState::BROKEN, std::string(joined.message()));
+  }
+}
+
+absl::Status GroupKeeper::Begin(const v1::GroupOrder& order) {
+  auto group = std::make_shared<GroupWorker>();
+  group->number = order.number();
+  group->ranks.assign(order.ranks().begin(), order.ranks().end());
+  {
+    MutexLock lock(mutex_);
+    state_.Clear();
+    state_.set_number(order.number());
+    state_.set_phase(v1::GroupState::BUILDING);
+  }
+  const auto own = std::find(group->ranks.begin(), group->ranks.end(), options_.rank);
+  if (own == group->ranks.end() || group->ranks.size() > kMostRanks) {
+    return MakeError(Reason::kInternal, "the group is not one of this rank");
+  }
+  CAIRN_ASSIGN_OR_RETURN(group->worker, WorkerProcess::Start(options_.worker));
+  Log(LogLevel::kInfo, "gpu_worker_started",
+      {{"group", group->number}, {"pid", group->worker->pid()}, {"ranks", group->ranks.size()}});
+  WorkerProcess& worker = *group->worker;
+  {
+    MutexLock lock(mutex_);
+    current_ = group;
+  }
+  if (own != group->ranks.begin()) {
+    Report(v1::GroupState::BUILDING, "");
+    return absl::OkStatus();
+  }
+  CAIRN_ASSIGN_OR_RETURN(std::string id, worker.MakeUniqueId(kIdTimeout));
+  {
+    MutexLock lock(mutex_);
+    state_.set_unique_id(std::move(id));
+  }
+  Report(v1::GroupState::BUILDING, "");
+  return absl::OkStatus();
+}
+
+absl::Status GroupKeeper::Join(const v1::GroupOrder& order) {
+  std::shared_ptr<GroupWorker> group;
+  std::string own_id;
+  {
+    MutexLock lock(mutex_);
+    group = current_;
+    own_id = state_.unique_id();
+  }
+  if (!own_id.empty() && own_id != order.unique_id()) {
+    return MakeError(Reason::kInternal, "the group's id is not the one that this rank has made");
+  }
+  worker::Join join;
+  join.set_device(options_.device);
+  join.set_rank(
+      static_cast<uint32_t>(std::find(group->ranks.begin(), group->ranks.end(), options_.rank) - group->ranks.begin()));
+  join.set_ranks(static_cast<uint32_t>(group->ranks.size()));
+  join.set_unique_id(order.unique_id());
+  CAIRN_ASSIGN_OR_RETURN(const uint64_t device_bytes, group->worker->Join(join, kJoinTimeout));
+  MutexLock lock(mutex_);
+  state_.clear_unique_id();  // it is of no use to anybody any more
+  state_.set_device_bytes(device_bytes);
+  return absl::OkStatus();
+}
+
+void GroupKeeper::Report(v1::GroupState::Phase phase, const std::string& error) {
+  std::vector<v1::GroupState> states;
+  std::shared_ptr<GroupWorker> ended;
+  {
+    MutexLock lock(mutex_);
+    if (stopped_) return;
+    state_.set_phase(phase);
+    state_.set_error(error);
+    if (phase == v1::GroupState::BROKEN) {
+      state_.clear_unique_id();
+      ended = std::move(current_);
+    }
+    states.push_back(state_);
+  }
+  if (phase == v1::GroupState::BROKEN) {
+    Log(LogLevel::kWarn, "group_broken", {{"group", states.front().number()}, {"error", error}});
+  } else if (phase == v1::GroupState::READY) {
+    Log(LogLevel::kInfo, "group_ready",
+        {{"group", states.front().number()}, {"device_bytes", states.front().device_bytes()}});
+  }
+  options_.on_change(std::move(states));
+  // The last user of the worker waits for its end.
+}
+
+void GroupKeeper::EndNow() {
+  std::shared_ptr<GroupWorker> ended;
+  uint64_t number = 0;
+  {
+    MutexLock lock(mutex_);
+    ended = std::move(current_);
+    number = state_.number();
+    state_.Clear();
+  }
+  ended.reset();
+  Log(LogLevel::kInfo, "group_ended", {{"group", number}});
+  options_.on_change({});
+}
+
+std::shared_ptr<GroupWorker> GroupKeeper::Find(uint64_t number) {
+  MutexLock lock(mutex_);
+  return state_.number() == number && state_.phase() == v1::GroupState::READY ? current_ : nullptr;
+}
+
+void GroupKeeper::Break(uint64_t number, const absl::Status& why) {
+  {
+    MutexLock lock(mutex_);
+    if (state_.number() != number || current_ == nullptr) return;
+    current_->worker->Cancel();
+  }
+  queue_.Post([this, number, why] {
+    {
+      MutexLock lock(mutex_);
+      if (state_.number() != number || state_.phase() == v1::GroupState::BROKEN) return;
+    }
+    Report(v1::GroupState::BROKEN, std::string(why.message()));
+  });
+}
+
+void GroupKeeper::Stop() {
+  std::shared_ptr<GroupWorker> ended;
+  {
+    MutexLock lock(mutex_);
+    if (std::exchange(stopped_, true)) return;
+    if (current_ != nullptr && current_->worker != nullptr) current_->worker->Cancel();
+  }
+  queue_.Stop();
+  MutexLock lock(mutex_);
+  ended = std::move(current_);
+}
+
+}  // namespace cairn
