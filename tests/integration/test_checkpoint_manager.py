@@ -272,10 +272,11 @@ def test_Sigterm_WhileTraining_EndsAfterACommittedSave(tmp_path, receivers):
     with cairn.local.Cluster(ranks=2, root=tmp_path / "root") as cluster:
         logs = [tmp_path / f"{rank}.log" for rank in range(2)]
         workers = [start(cluster, rank, logs[rank]) for rank in range(2)]
-        until(lambda: all(log.exists() and len(log.read_text().split()) > 5 for log in logs), text="training")
+        until(lambda: all(log.exists() and len(log.read_text().split()) > 5 for log in logs), limit=240,
+              text="training")
         for rank in receivers:
             workers[rank].send_signal(signal.SIGTERM)
-        outputs = [workers[rank].communicate(timeout=60)[0] for rank in receivers]
+        outputs = [workers[rank].communicate(timeout=240)[0] for rank in receivers]
         assert [workers[rank].returncode for rank in receivers] == [-signal.SIGTERM] * len(receivers), outputs
         with cluster.connect(0) as client:
             committed = client.checkpoints()
@@ -288,9 +289,9 @@ def test_Sigterm_TheProgramHasAHandler_ItIsCalledAndTheProgramDecides(tmp_path):
     with cairn.local.Cluster(ranks=1, root=tmp_path / "root") as cluster:
         log = tmp_path / "log"
         worker = start(cluster, 0, log, "--own-handler")
-        until(lambda: log.exists() and len(log.read_text().split()) > 5, text="training")
+        until(lambda: log.exists() and len(log.read_text().split()) > 5, limit=240, text="training")
         worker.send_signal(signal.SIGTERM)
-        output = worker.communicate(timeout=60)[0]
+        output = worker.communicate(timeout=240)[0]
         assert worker.returncode == 0 and output == "own handler\nshould stop\n"
         with cluster.connect(0) as client:
             assert client.checkpoints() == [int(log.read_text().split()[-1])]
