@@ -190,7 +190,7 @@ TEST_F(ArgumentsTest, Describe_AllThatWasDeclared_HasCommandsOptionsAndValues) {
     }
     return OptionDescription();
   };
-  EXPECT_THAT(find(program, "--mode").values, ElementsAre("exact", "fast"));
+  EXPECT_THAT(find(program, "--mode").values, ElementsAre("fast", "exact"));
   EXPECT_TRUE(find(program, "--mode").takes_value);
   EXPECT_TRUE(find(run, "FILE").positional);
   EXPECT_THAT(find(run, "--quiet").names, ElementsAre("--quiet", "-q"));
