@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "agent/execution/root_guard.h"
+#include "agent/execution/transfer_counters.h"
 #include "agent/reader/buffer_pool.h"
 #include "agent/session/session_host.h"
 #include "agent/sockets/descriptor_socket.h"
@@ -64,6 +65,7 @@ struct ExecutorContext {
   TransferService& transfers;
   SessionHost& host;
   const TokenSource& tokens;
+  TransferCounters& counters;
 };
 
 // Threads that touch new pages of shared memory, in parallel as each page is cleared by the kernel.

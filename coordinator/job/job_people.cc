@@ -65,7 +65,7 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Job::Create(const v1::CreateCheckp
   // The request may be a repeated one: in flight, ended since the start, or ended before.
   const CheckpointKey key{std::nullopt, request.request_id()};
   if (checkpoints_.Knows(request.request_id())) return checkpoints_.Find(key, 0, context);
-  if (request.has_step()) {
+  if (request.has_step() && !context.lines->superseded().contains(request.step())) {
     const auto still =
         verdicts_.StillCommitted(request.step(), absl::StrCat("request ", request.request_id()), context);
     if (!still.has_value()) return std::nullopt;
@@ -133,6 +133,25 @@ std::optional<absl::StatusOr<Job::Changed>> Job::Change(const ChangeSteps& chang
 
 v1::Checkpoint Job::ViewOf(const VerdictSummary& verdict, const Moment& moment) const {
   return ViewOfVerdict(verdict, At(moment));
+}
+
+v1::JobSummary Job::Summary(const Moment& moment) const {
+  v1::JobSummary summary;
+  summary.set_job(name_);
+  summary.set_world_size(static_cast<uint32_t>(members_.world_size()));
+  summary.set_agents(static_cast<uint32_t>(members_.size()));
+  uint32_t trainers = 0;
+  for (const auto& [rank, member] : members_.members()) {
+    if (member.reported && member.state.trainer().attached()) ++trainers;
+  }
+  summary.set_trainers(trainers);
+  summary.set_saves_running(static_cast<uint32_t>(saves_.running()));
+  summary.set_loads_running(static_cast<uint32_t>(loads_.running()));
+  const absl::Time oldest = std::min(saves_.oldest_running(), loads_.oldest_running());
+  if (oldest < moment.now) SetDuration(moment.now - oldest, *summary.mutable_oldest_running());
+  const std::optional<int64_t> committed = verdicts_.last_committed();
+  if (committed.has_value()) summary.set_last_committed_step(*committed);
+  return summary;
 }
 
 v1::Job Job::View(const Moment& moment) const {

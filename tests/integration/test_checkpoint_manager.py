@@ -102,6 +102,23 @@ def test_RestoreOrInitialize_NoCheckpoint_LeavesEverythingFresh(cluster):
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
+def test_RestoreOrInitialize_OptimizerHadDoneNoStep_BeginsFreshAndMaySaveLater(cluster):
+    with cluster.connect(0) as client:
+        with CheckpointManager(client, every_steps=1) as manager:
+            manager.step(0, {"optimizer": make(1)[1]})
+        model, optimizer, scheduler = make(2)
+        with CheckpointManager(client, every_steps=1) as manager:
+            assert manager.restore_or_initialize({"optimizer": optimizer}) == 0
+            assert not optimizer.state
+            train(model, optimizer, scheduler)
+            assert manager.step(1, {"optimizer": optimizer}).wait().step == 1
+        fresh = make(3)[1]
+        with CheckpointManager(client) as manager:
+            assert manager.restore_or_initialize({"optimizer": fresh}) == 1
+        for one, other in zip(fresh.state.values(), optimizer.state.values()):
+            assert all(torch.equal(one[key], other[key]) for key in other)
+
+
 def test_RestoreOrInitialize_DataLoader_GoesOnAtItsPosition(cluster):
     StatefulDataLoader = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
     loader = StatefulDataLoader(list(range(20)), batch_size=2, shuffle=True)

@@ -73,22 +73,14 @@ const Allocation* State::Find(cuda::DevicePointer address, size_t bytes, size_t*
   return *offset == next->second.bytes && bytes == 0 ? nullptr : &next->second;
 }
 
-bool State::IsPinned(uintptr_t address, size_t bytes) const {
-  // Ranges that follow one another pin what spans them.
-  uintptr_t at = address;
-  const uintptr_t end = address + bytes;
-  while (at < end) {
-    uintptr_t reached = at;
-    for (const auto* ranges : {&registered, &host_allocations}) {
-      auto next = ranges->upper_bound(at);
-      if (next == ranges->begin()) continue;
-      --next;
-      reached = std::max(reached, next->first + next->second);
+HostKind State::KindOf(uintptr_t address, size_t bytes) const {
+  for (const auto* ranges : {&registered, &host_allocations}) {
+    for (const auto& [begin, length] : *ranges) {
+      if (address >= begin + length || begin >= address + bytes) continue;
+      return address >= begin && address + bytes <= begin + length ? HostKind::kPinned : HostKind::kMixed;
     }
-    if (reached == at) return false;
-    at = reached;
   }
-  return true;
+  return HostKind::kPageable;
 }
 
 int64_t State::BytesOf(const std::map<uintptr_t, size_t>& ranges) const {
