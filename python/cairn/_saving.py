@@ -8,8 +8,20 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from cairn import (_agent, _awaited, _device, _layout, _line, _memory, _overlap, _replicas, _session, _staging, _timeouts,
-                   _wire)
+from cairn import (
+    _agent,
+    _awaited,
+    _device,
+    _layout,
+    _line,
+    _memory,
+    _overlap,
+    _replicas,
+    _session,
+    _staging,
+    _timeouts,
+    _wire,
+)
 from cairn._errors import Error
 from cairn._results import Checkpoint, DeviceReport, StagingReport
 
