@@ -25,8 +25,8 @@ using link_limits::kChunkBytes;
 using link_limits::kChunkTimeout;
 using link_limits::kFirstPause;
 using link_limits::kLongestPause;
-using link_limits::kOverdue;
-using link_limits::kProgressInterval;
+using link_limits::Overdue;
+using link_limits::ProgressInterval;
 
 constexpr uint64_t kMaxPlanBytes = uint64_t{1} << 30;
 // An upload or download that an overloaded coordinator has refused so often is given up. If it is still wanted, the
@@ -265,7 +265,7 @@ absl::Status CoordinatorLink::Synchronize() {
     active = session.active();
   });
   absl::Duration max_wait = lease_ttl_ / 3;
-  if (active) max_wait = std::min(max_wait, kProgressInterval);
+  if (active) max_wait = std::min(max_wait, ProgressInterval(options_.registration.world_size()));
   SetDuration(max_wait, *request.mutable_max_wait());
   StoppableCall call(*this, max_wait + kCallTimeout);
   {
@@ -294,7 +294,7 @@ absl::Status CoordinatorLink::Synchronize() {
   }));
   if (response.has_lease_ttl()) lease_ttl_ = std::max(DurationOf(response.lease_ttl()), absl::Milliseconds(100));
   absl::Duration delay = std::min(DurationOf(response.next_delay()), lease_ttl_ / 3);
-  if (active) delay = std::min(delay, kProgressInterval);
+  if (active) delay = std::min(delay, ProgressInterval(options_.registration.world_size()));
   if (now_version == version && delay > absl::ZeroDuration()) host_.WaitForChange(version, delay);
   return absl::OkStatus();
 }
@@ -327,7 +327,7 @@ grpc::Status CoordinatorLink::CallSynchronize(StoppableCall& call, absl::Duratio
                                                  answer->status = status;
                                                  answer->came.NotifyAll();
                                                });
-  auto status = answer->Await(max_wait + kOverdue);
+  auto status = answer->Await(max_wait + Overdue(options_.registration.world_size()));
   std::shared_ptr<Connection> other;
   while (!status.has_value()) {
     if (other == nullptr) other = std::make_shared<Connection>(options_.address);
