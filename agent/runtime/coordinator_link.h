@@ -3,9 +3,9 @@
 // overloaded coordinator refuses waits as long as it says, while the loop goes on (link_pace.h).
 //
 // A coordinator may come back at another address under the same name, while packets to the old address vanish. A
-// connection notices that only after its keepalive, and gRPC looks up a name at most every 30 s. So a new channel is
-// made after each call that could not reach the coordinator; and if an answer is overdue, one is tried beside the call
-// that waits, and takes its place if it connects first.
+// connection notices that only after its keepalive. So a new channel is made after each call that could not reach the
+// coordinator; and if an answer is overdue, one is tried beside the call that waits, and takes its place if it connects
+// first.
 #ifndef CAIRN_AGENT_RUNTIME_COORDINATOR_LINK_H_
 #define CAIRN_AGENT_RUNTIME_COORDINATOR_LINK_H_
 

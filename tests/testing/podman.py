@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import ipaddress
 import json
 import os
 import pathlib
@@ -51,6 +53,11 @@ def why_not() -> str | None:
     for image in (IMAGE, TRAINER_IMAGE):
         if image not in images:
             return f"there is no image {image} (tools/test --pods makes it)"
+    programs = hashlib.sha256(b"".join(path.read_bytes() for path in sorted((REPOSITORY / "dist/bin").glob("cairn*"))))
+    label = subprocess.run(["podman", "image", "inspect", "--format", '{{index .Labels "cairn.programs"}}', IMAGE],
+                           capture_output=True, text=True, check=False).stdout.strip()
+    if label != programs.hexdigest()[:32]:
+        return f"the image {IMAGE} is of another build (tools/test --pods makes it anew)"
     return None
 
 
@@ -83,6 +90,10 @@ class Pods:
         self.root = self.directory / "checkpoints"
         self._site_packages = site_packages
         self._memory = memory
+        self._rank_manifest: dict[str, Any] = {}
+        self._subnet: ipaddress.IPv4Network | ipaddress.IPv6Network = ipaddress.ip_network("10.0.0.0/24")
+        self._addresses = 50
+        self._coordinator_address = ""
         self._environment = {**os.environ, "CONTAINERS_CONF": str(self._write_settings())}
 
     def _write_settings(self) -> pathlib.Path:
@@ -114,17 +125,20 @@ events_logger = "file"
         self.root.mkdir()
         os.chown(self.root, AGENT_USER, AGENT_USER)
         try:
-            coordinator, rank = render("podman", self.directory)
+            coordinator, self._rank_manifest = render("podman", self.directory)
             token = self.directory / "token"
             token.mkdir()
             shutil.copy(self.directory / "kubernetes/base/token", token / "token")
             (token / "token").chmod(0o400)
             os.chown(token / "token", AGENT_USER, AGENT_USER)
             self.podman("network", "create", self.name)
-            self._play(self._coordinator(coordinator))
+            network = json.loads(self.podman("network", "inspect", self.name))[0]
+            self._subnet = ipaddress.ip_network(network["subnets"][0]["subnet"])
+            self._coordinator_address = self._new_address()
+            self._play(self._coordinator(coordinator), self._coordinator_address)
             for number in range(self.ranks):
                 self._make_sockets(self.directory / f"sockets-{number}")
-                self._play(self._rank(rank, number))
+                self._play_rank(number)
         except BaseException:
             self._end()
             raise
@@ -136,17 +150,27 @@ events_logger = "file"
         sockets = self.directory / f"sockets-{rank}"
         shutil.rmtree(sockets)
         self._make_sockets(sockets)
-        self.podman("kube", "play", "--network", self.name, str(self.directory / f"{self.pod(rank)}.yaml"))
+        self._play_rank(rank)
 
     @staticmethod
     def _make_sockets(path: pathlib.Path) -> None:
         path.mkdir()
         path.chmod(0o1777)
 
-    def _play(self, manifest: dict[str, Any]) -> None:
+    def _new_address(self) -> str:
+        """Returns an address that no pod has had. podman's names are not used: for a second after a pod has come or
+        gone they lead to nobody or to the pod before, where a cluster hands out addresses."""
+        self._addresses += 1
+        return str(self._subnet[self._addresses])
+
+    def _play(self, manifest: dict[str, Any], address: str) -> None:
         path = self.directory / f"{manifest['metadata']['name']}.yaml"
         path.write_text(yaml.safe_dump(manifest))
-        self.podman("kube", "play", "--network", self.name, str(path))
+        self.podman("kube", "play", "--network", self.name, "--ip", address, str(path))
+
+    def _play_rank(self, rank: int) -> None:
+        address = self._new_address()
+        self._play(self._rank(rank, address), address)
 
     def _here(self, value: Any) -> Any:
         """Replaces the paths, images and names of the manifest by those of this test."""
@@ -158,22 +182,25 @@ events_logger = "file"
             return value
         if value == "localhost/cairn:dev":
             return IMAGE
-        return value.replace("/var/lib/cairn/", f"{self.directory}/").replace("cairn-coordinator-pod-0:",
-                                                                              f"{self.name}-coordinator-pod-0:")
+        return value.replace("/var/lib/cairn/", f"{self.directory}/")
 
     def _coordinator(self, manifest: dict[str, Any]) -> dict[str, Any]:
         manifest = self._here(manifest)
         manifest["metadata"]["name"] = f"{self.name}-coordinator"
         return manifest
 
-    def _rank(self, manifest: dict[str, Any], rank: int) -> dict[str, Any]:
-        manifest = self._here(manifest)
+    def _rank(self, rank: int, address: str) -> dict[str, Any]:
+        manifest = self._here(self._rank_manifest)
         manifest["metadata"]["name"] = self.pod(rank)
         manifest["metadata"]["annotations"] = {"cairn/rank": str(rank), "cairn/world-size": str(self.ranks)}
         pod = manifest["spec"]
         pod["volumes"][0]["hostPath"]["path"] = f"{self.directory}/sockets-{rank}"
         trainer, agent = pod["containers"]
         agent["resources"]["limits"]["memory"] = self._memory
+        for variable in agent["env"]:
+            if variable["name"] == "CAIRN_COORDINATOR":
+                variable["value"] = f"{self._coordinator_address}:7420"
+        agent["env"].append({"name": "CAIRN_ADVERTISE", "value": f"{address}:7421"})
         trainer["image"] = TRAINER_IMAGE
         trainer["resources"] = {"limits": {"memory": self._memory}}
         trainer["env"].append({"name": "PYTHONPATH", "value": "/python/cairn:/python/site-packages"})
