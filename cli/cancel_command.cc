@@ -42,7 +42,7 @@ bool UnderWay(const v1::Checkpoint& checkpoint) {
   }
 }
 
-// Returns the save under way that the arguments name. Its step, or if it has none its request, names it from then on.
+// Returns the save under way that the arguments name. SetKey names it from then on.
 absl::StatusOr<v1::Checkpoint> Find(CoordinatorClient& client, const CheckpointName& name) {
   v1::Checkpoint found;
   std::string what = name.job;
@@ -68,7 +68,9 @@ absl::StatusOr<v1::Checkpoint> Find(CoordinatorClient& client, const CheckpointN
 template <typename Request>
 void SetKey(const v1::Checkpoint& checkpoint, Request& request) {
   request.set_job(checkpoint.job());
-  if (checkpoint.has_step()) {
+  // What no rank has begun is known by its request alone when it has been given up.
+  const bool requested = checkpoint.state() == v1::Checkpoint::PREPARING && !checkpoint.request_id().empty();
+  if (checkpoint.has_step() && !requested) {
     request.set_step(checkpoint.step());
   } else {
     request.set_request_id(checkpoint.request_id());

@@ -48,7 +48,8 @@ absl::StatusOr<int> Run(CommandContext& context, Arguments& arguments, const std
                arguments.cluster.ranks, cluster.coordinator_address().c_str(), cluster.logs().c_str());
   auto process = ForegroundProcess::Start(training, cluster.Environment());
   if (!process.ok()) {
-    ReportError(context, process.status());
+    ReportError(context, WithMetadata(process.status(),
+                                      {{"next", "Give the path of a program, or the name of one that is on PATH."}}));
     return kNoProgram;
   }
   std::optional<int> status;

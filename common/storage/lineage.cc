@@ -60,8 +60,11 @@ std::set<int64_t> CommittedLines::NotBelow(const Lineage& lineage) const {
   std::map<uint64_t, int64_t> reach;
   uint64_t line = lineage.line;
   int64_t limit = INT64_MAX;
+  // The way down ends at a line of which no checkpoint is left to say where it came from.
+  bool lost = false;
   while (reach.try_emplace(line, limit).second) {
     const auto origin = origins.find(line);
+    lost = origin == origins.end() && line != 0;
     if (origin == origins.end() || !origin->second.step.has_value()) break;
     limit = std::min(limit, *origin->second.step);
     line = origin->second.line;
@@ -69,7 +72,8 @@ std::set<int64_t> CommittedLines::NotBelow(const Lineage& lineage) const {
   std::set<int64_t> steps;
   for (const Commit& commit : commits_) {
     const auto found = reach.find(commit.lineage.line);
-    if (found == reach.end() || commit.step > found->second) steps.insert(commit.step);
+    const bool below = found != reach.end() ? commit.step <= found->second : lost && commit.step <= limit;
+    if (!below) steps.insert(commit.step);
   }
   return steps;
 }

@@ -5,6 +5,10 @@
 // the job's commits. The newest commit decides. Its line is current up to its highest step, the line from which that
 // one went on is current up to the step where they part, and so on down to the first line. All else is superseded.
 //
+// If all checkpoints of a line are deleted, nobody knows any more from which line it went on. Then what lies below its
+// last known step counts as built upon, whichever line it is of: it may be a superseded one, but what the training
+// builds on is never taken for superseded.
+//
 // A save of a training that has loaded nothing joins the line of the newest commit. So it supersedes nothing, and nor
 // does what versions wrote that know no lines: those checkpoints are the line 0.
 #ifndef CAIRN_COMMON_STORAGE_LINEAGE_H_

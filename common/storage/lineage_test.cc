@@ -116,6 +116,27 @@ TEST_F(LineageTest, StepThatWasResumedFromIsDeleted_TheLineBelowStays) {
   EXPECT_EQ(Lines().latest(), 43);
 }
 
+TEST_F(LineageTest, AllOfALineBetweenIsDeleted_WhatIsBelowItIsBuiltUpon) {
+  for (int64_t step : {5, 10}) Commit(step);
+  for (int64_t step : {15, 20}) Commit(step, ResumePoint{7, 10});
+  for (int64_t step : {25, 30}) Commit(step, ResumePoint{8, 20});
+  Commit(40, ResumePoint{9, 30});
+  for (int64_t step : {10, 15, 20}) {
+    Remove(step);
+    EXPECT_EQ(Lines().superseded(), Steps({})) << "after the deletion of " << step;
+  }
+  EXPECT_EQ(Lines().LeftBehindBy(ResumePoint{10, 25}), Steps({30, 40}));
+}
+
+TEST_F(LineageTest, AllOfALineBetweenIsDeleted_WhatIsBeyondItStaysSuperseded) {
+  for (int64_t step : {40, 60}) Commit(step);
+  Commit(45, ResumePoint{7, 40});
+  Commit(50, ResumePoint{8, 45});
+  Remove(45);
+  EXPECT_EQ(Lines().superseded(), Steps({60}));
+  EXPECT_EQ(Lines().latest(), 50);
+}
+
 TEST_F(LineageTest, LineThatNamesItselfAsAncestor_EndsTheSearch) {
   commits_ = {{10, {0, std::nullopt, 0, 0}}, {20, {7, 10, 8, 1}}, {30, {8, 20, 7, 2}}};
   EXPECT_EQ(Lines().superseded(), Steps({10}));

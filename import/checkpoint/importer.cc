@@ -299,8 +299,13 @@ absl::StatusOr<ImportReport> ImportCheckpoint(PosixStorage& storage, const std::
   Catalog catalog(storage, lock.began());
   AttemptStore attempts(storage, catalog, clock, {.held = [&] { return lock.Check(); }});
   CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> before, catalog.Checkpoints(job));
-  CAIRN_ASSIGN_OR_RETURN(const Reserved reserved, attempts.Reserve(job, {.step = step}));
-  Attempt attempt(storage, attempts, job, step, reserved);
+  const absl::StatusOr<Reserved> reserved = attempts.Reserve(job, {.step = step});
+  if (HasReason(reserved.status(), Reason::kStepCommitted)) {
+    return WithMetadata(reserved.status(),
+                        {{"next", "Give another step by --to, or run `cairn delete JOB@STEP` first."}});
+  }
+  CAIRN_RETURN_IF_ERROR(reserved.status());
+  Attempt attempt(storage, attempts, job, step, *reserved);
   auto manifest = attempt.Write(source, plan, objects, directory, clock, options);
   if (manifest.ok()) manifest->lineage = LinesOf(before).Next(std::nullopt);
   const absl::Status status = manifest.ok() ? attempt.Commit(*manifest) : manifest.status();

@@ -49,5 +49,6 @@ def test_request_that_waits_for_the_ranks_is_given_up(tmp_path):
         with cluster.connect(0), cluster.connect(1):
             until(lambda: all(rank.trainer_attached for rank in call_coordinator(cluster, "GetJob", job="demo").ranks),
                   text="the trainers")
-            command("save", "demo", "--no-wait", *at)
-            assert command_json("cancel", "demo", *at)["error"]["reason"] == "SAVE_CANCELLED"
+            for request, name in ((), "demo"), (("--step", "600"), "demo@600"), (("--step", "700"), "demo"):
+                command("save", "demo", *request, "--no-wait", *at)
+                assert command_json("cancel", name, *at)["error"]["reason"] == "SAVE_CANCELLED"
