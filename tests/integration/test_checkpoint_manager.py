@@ -71,6 +71,22 @@ def test_Step_EveryStepsIsDue_SavesAndCloseWaits(cluster):
         assert target["w"].tolist() == [6, 6, 6]
 
 
+def test_RestoreOrInitialize_OlderStep_TrainingGoesOnFromIt(cluster):
+    with cluster.connect(0) as client, CheckpointManager(client, every_steps=3) as manager:
+        for step in range(7):
+            manager.step(step, {"w": torch.full((3,), float(step))})
+    target = {"w": torch.zeros(3)}
+    with cluster.connect(0) as client:
+        with CheckpointManager(client, every_steps=1) as manager:
+            with pytest.raises(cairn.Error) as caught:
+                manager.restore_or_initialize(target, step=4)
+            assert caught.value.reason == "NOT_COMMITTED"
+            assert manager.restore_or_initialize(target, step=3) == 3
+            assert target["w"].tolist() == [3, 3, 3]
+            manager.step(4, target)
+        assert client.checkpoints() == [0, 3, 4], "6 is superseded"
+
+
 def test_RestoreOrInitialize_ObjectsWithStates_GoOnAsIfNeverStopped(cluster):
     reference = make(1)
     expected = [train(*reference) for _ in range(6)]

@@ -157,14 +157,16 @@ class CheckpointManager:
             raise Error("TIMED_OUT", f"a save of {self._client.job} has not ended within {timeout:g} s; it goes on",
                         {"job": self._client.job, "outcome": "unknown"})
 
-    def restore_or_initialize(self, state: dict[str, Any], *, strict: bool = True, mapping: Any = None,
-                              source: Any = None, timeout: float = 1800) -> int | None:
-        """Loads the job's latest checkpoint into the state. Every rank must call it.
+    def restore_or_initialize(self, state: dict[str, Any], *, step: SupportsIndex | None = None, strict: bool = True,
+                              mapping: Any = None, source: Any = None, timeout: float = 1800) -> int | None:
+        """Loads the job's latest checkpoint, or that of `step`, into the state. Every rank must call it.
 
         Objects of the state get what they saved; tensors are filled in place; other values are replaced in its dicts.
 
         Args:
           state: as for step(), but no function.
+          step: the committed step to go back to. The training goes on from it, and later steps are superseded
+            (docs/retention.md).
           strict, mapping, source, timeout: as for Client.load.
 
         Returns:
@@ -172,12 +174,12 @@ class CheckpointManager:
           `source` was loaded.
 
         Raises:
-          Error: as cairn.torch.load, but for NOT_COMMITTED.
+          Error: as cairn.torch.load; NOT_COMMITTED only if `step` is given.
         """
         def load(make: bool) -> tuple[Gathered, LoadReport]:
             gathered = Gathered(state, to_load=True, make=make)
             try:
-                return gathered, _calls.load(self._client, gathered.state, None, mapping, strict, source=source,
+                return gathered, _calls.load(self._client, gathered.state, step, mapping, strict, source=source,
                                              timeout=timeout)
             except BaseException as error:
                 if gathered.abandon() and isinstance(error, Error) and error.reason == "MISSING_NAMES":
@@ -187,7 +189,7 @@ class CheckpointManager:
         try:
             gathered, report = load(make=True)
         except Error as error:
-            if error.reason == "NOT_COMMITTED" and source is None:
+            if error.reason == "NOT_COMMITTED" and step is None and source is None:
                 return None
             raise
         for passed in report.passed_over:
