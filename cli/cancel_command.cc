@@ -99,7 +99,7 @@ absl::StatusOr<v1::Checkpoint> Cancel(const CommandContext& context, const Argum
     request.mutable_max_wait()->set_seconds(1);
     CAIRN_RETURN_IF_ERROR(client->Call(&v1::CheckpointService::Stub::WaitCheckpoint, request, &checkpoint));
   }
-  // Of an overwrite that was given up, the checkpoint is told that stands: it is older than the save.
+  // An overwrite that was given up leaves the checkpoint that stood before, which is older than the save.
   if (checkpoint.state() == v1::Checkpoint::COMMITTED &&
       TimeOf(checkpoint.commit_time()) >= TimeOf(found.create_time())) {
     return MakeError(Reason::kStepCommitted,

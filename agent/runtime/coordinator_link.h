@@ -137,7 +137,7 @@ class CoordinatorLink {
   std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mutex_);
   grpc::ClientContext* waiting_ ABSL_GUARDED_BY(mutex_) = nullptr;  // the call that a change ends
   std::shared_ptr<Connection> connection_ ABSL_GUARDED_BY(mutex_);
-  // Of the loop's thread.
+  // Only the thread of the loop touches it.
   std::optional<bool> heard_;
   absl::Duration lease_ttl_ = absl::Seconds(10);
   TaskQueue transfers_{2};

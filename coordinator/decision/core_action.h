@@ -140,7 +140,8 @@ struct PlanLoad {
   std::vector<std::string> node;
   bool strict = true;
   uint64_t round_bytes = 0;  // largest read buffer that every agent can make; 0 for no wish
-  // Of the calls of all ranks that make this operation: no other has it, and after a restart it is the same.
+  // Names the operation by the calls of all ranks that make it: no other has this digest, and after a restart it is the
+  // same.
   std::string calls_digest;
   uint64_t ticket = 0;
 };
@@ -195,7 +196,7 @@ struct Recovered {
 struct ChangedSteps {
   // The attempts that are deleted now, also those that were before.
   std::vector<VerdictSummary> deleted;
-  // Of a PruneSteps: what becomes, or became, of every checkpoint; and the policy that said so.
+  // A PruneSteps sets these: what becomes, or became, of every checkpoint; and the policy that said so.
   std::vector<PruneChoice> choices;
   PrunePolicy policy;
 };

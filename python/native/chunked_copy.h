@@ -41,7 +41,7 @@ class ChunkedCopy {
     std::vector<Piece> pieces;
     size_t next = 0;    // piece
     int64_t taken = 0;  // bytes of it
-    // Of the chunks that are enqueued: the older one is `first`.
+    // These come behind the chunks that are enqueued; that of the older one is `first`.
     std::array<std::unique_ptr<DeviceEvent>, 2> events;
     size_t first = 0;
     size_t queued = 0;

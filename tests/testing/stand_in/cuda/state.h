@@ -65,7 +65,7 @@ struct Failure {
   cuda::Result result = 0;
 };
 
-// Of memory of the host: in one pinned range, in none, or neither of these, which no copy may use.
+// Says how memory of the host lies: in one pinned range, in none, or partly in one, which no copy may use.
 enum class HostKind { kPinned, kPageable, kMixed };
 
 // There is one, which is never destroyed. `mutex` guards all of it.
