@@ -29,8 +29,8 @@ struct GpuProbe {
   // What `save` will do with arrays on a GPU: "pinned-slab", "pinned-ring" or "pageable"; "" without a device.
   std::string path;
   std::string fallback;  // the call and its result that ruled out the better path
-  // What pinning shared memory takes, and how fast device 0 copies to it; 0 if that could not be measured. A slab is made
-  // of such memory.
+  // What pinning shared memory takes, and how fast device 0 copies to it; 0 if that could not be measured. A slab is
+  // made of such memory.
   double pin_seconds_per_gb = 0;
   double to_host_gb_per_second = 0;
   // Why the kernel that proves overlapped saves cannot be loaded; "" if it can.
