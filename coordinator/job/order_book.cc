@@ -5,31 +5,22 @@
 
 namespace cairn {
 
-OrderBook::Orders& OrderBook::Of(int rank) {
-  const auto at = static_cast<size_t>(rank);
-  if (orders_.size() <= at) orders_.resize(at + 1);
-  return orders_[at];
-}
-
 void OrderBook::WakeAll() {
   woken_.all = true;
   ++version_;
 }
 
 void OrderBook::Wake(int rank) {
-  ++Of(rank).own_version;
+  ++orders_.At(static_cast<size_t>(rank)).own_version;
   woken_.ranks.push_back(rank);
 }
 
 OrderBook::Woken OrderBook::TakeWoken() { return std::exchange(woken_, {}); }
 
-uint64_t OrderBook::version(int rank) const {
-  const auto at = static_cast<size_t>(rank);
-  return version_ + (at < orders_.size() ? orders_[at].own_version : 0);
-}
+uint64_t OrderBook::version(int rank) const { return version_ + orders_[static_cast<size_t>(rank)].own_version; }
 
 uint64_t OrderBook::Keep(const Member& member, std::string orders, std::vector<uint64_t> news, uint64_t& revision) {
-  Orders& kept = Of(member.rank);
+  Orders& kept = orders_.At(static_cast<size_t>(member.rank));
   if (kept.incarnation != member.incarnation ||
       !std::includes(kept.news.begin(), kept.news.end(), news.begin(), news.end())) {
     kept.incarnation = member.incarnation;
@@ -43,9 +34,7 @@ uint64_t OrderBook::Keep(const Member& member, std::string orders, std::vector<u
 }
 
 const OrderBook::Orders* OrderBook::CurrentEntry(const Member& member) const {
-  const auto at = static_cast<size_t>(member.rank);
-  if (at >= orders_.size()) return nullptr;
-  const Orders& orders = orders_[at];
+  const Orders& orders = orders_[static_cast<size_t>(member.rank)];
   const bool current = orders.incarnation == member.incarnation && orders.made_changes == member.changes &&
                        orders.made_version == version(member.rank);
   return current ? &orders : nullptr;

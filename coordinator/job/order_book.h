@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/rank_table.h"
 #include "coordinator/membership/membership.h"
 
 namespace cairn {
@@ -51,11 +52,10 @@ class OrderBook {
     uint64_t made_changes = 0;
   };
 
-  Orders& Of(int rank);
   // The entry that Current speaks of; null if it is out of date.
   const Orders* CurrentEntry(const Member& member) const;
 
-  std::vector<Orders> orders_;  // by rank
+  RankTable<Orders> orders_;
   uint64_t version_ = 1;
   Woken woken_;
 };

@@ -19,6 +19,7 @@
 #include "absl/time/time.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "cairn/v1/checkpoint_service.pb.h"
+#include "common/base/rank_table.h"
 #include "coordinator/decision/job_context.h"
 #include "coordinator/decision/rank_error.h"
 #include "coordinator/timeline/operation_timeline.h"
@@ -91,7 +92,7 @@ class Load {
   // Writes into the timeline what the rank's agent has reported.
   void Record(int rank, const v1::LoadState& state, absl::Time now);
   // The bytes come from the ranks' memory instead of a checkpoint.
-  bool IsReshard() const;
+  bool IsReshard() const { return counts_.resharding > 0; }
   Operation operation() const { return {IsReshard() ? "reshard" : "load", wanted_step(), 0}; }
   bool has_plan() const { return !plan_.plan_digest.empty(); }
   bool AllBegun(const JobContext& context) const;
@@ -141,12 +142,14 @@ class Load {
   // coordinator.
   bool may_be_inherited_ = true;
   Phase phase_ = Phase::kCollecting;
-  std::vector<Rank> ranks_;
+  RankTable<Rank> ranks_;
   // The number of ranks in each state, kept with every report. They only say when to look at all ranks.
   struct {
     size_t begun = 0;
     size_t done = 0;
     size_t failed = 0;
+    size_t resharding = 0;
+    size_t with_step = 0;
   } counts_;
   bool attention_ = true;
 

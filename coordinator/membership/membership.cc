@@ -69,8 +69,7 @@ absl::StatusOr<bool> Membership::Register(const v1::RegisterAgentRequest& reques
   const bool changed = held == nullptr || world_size != world_size_;
   if (world_size != world_size_) last_trainer_.erase(last_trainer_.lower_bound(world_size), last_trainer_.end());
   world_size_ = world_size;
-  if (slots_.size() <= static_cast<size_t>(rank)) slots_.resize(static_cast<size_t>(rank) + 1);
-  std::unique_ptr<Member>& slot = slots_[static_cast<size_t>(rank)];
+  std::unique_ptr<Member>& slot = slots_.At(static_cast<size_t>(rank));
   if (slot == nullptr) {
     slot = std::make_unique<Member>();
     slot->rank = rank;
@@ -97,7 +96,7 @@ void Membership::Renew(Member& member, absl::Time now) {
 }
 
 absl::StatusOr<Member*> Membership::Authenticate(const v1::AgentIdentity& agent, absl::Time now) {
-  if (agent.rank() >= slots_.size() || slots_[agent.rank()] == nullptr) {
+  if (slots_[agent.rank()] == nullptr) {
     return MakeError(Reason::kNotRegistered, absl::StrCat(job_, ": rank ", agent.rank(), " is not registered"),
                      {{"job", job_}, {"rank", absl::StrCat(agent.rank())}});
   }
@@ -182,7 +181,7 @@ ReportChange Membership::Report(Member& member, const v1::AgentState& state, uin
 }
 
 void Membership::Drop(int rank) {
-  std::unique_ptr<Member>& slot = slots_[static_cast<size_t>(rank)];
+  std::unique_ptr<Member>& slot = slots_.At(static_cast<size_t>(rank));
   Count(*slot, -1);
   by_silence_.erase(slot->by_silence);
   slot.reset();

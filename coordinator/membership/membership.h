@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
+#include "common/base/rank_table.h"
 #include "coordinator/membership/layout_table.h"
 
 namespace cairn {
@@ -55,6 +56,8 @@ struct Member {
   std::list<int>::iterator by_silence;
 };
 
+using MemberSlots = RankTable<std::unique_ptr<Member>>;  // null: no agent
+
 // The members by ascending rank, for loops: `for (const auto& [rank, member] : members)`.
 class MemberRange {
  public:
@@ -64,7 +67,7 @@ class MemberRange {
   };
   class Iterator {
    public:
-    Iterator(const std::vector<std::unique_ptr<Member>>& slots, size_t at) : slots_(slots), at_(at) { Skip(); }
+    Iterator(const MemberSlots& slots, size_t at) : slots_(slots), at_(at) { Skip(); }
     Entry operator*() const { return {static_cast<int>(at_), *slots_[at_]}; }
     Iterator& operator++() {
       ++at_;
@@ -75,18 +78,19 @@ class MemberRange {
 
    private:
     void Skip() {
-      while (at_ < slots_.size() && slots_[at_] == nullptr) ++at_;
+      at_ = slots_.NextKept(at_);
+      while (at_ < slots_.size() && slots_[at_] == nullptr) at_ = slots_.NextKept(at_ + 1);
     }
-    const std::vector<std::unique_ptr<Member>>& slots_;
+    const MemberSlots& slots_;
     size_t at_;
   };
 
-  explicit MemberRange(const std::vector<std::unique_ptr<Member>>& slots) : slots_(slots) {}
+  explicit MemberRange(const MemberSlots& slots) : slots_(slots) {}
   Iterator begin() const { return {slots_, 0}; }
   Iterator end() const { return {slots_, slots_.size()}; }
 
  private:
-  const std::vector<std::unique_ptr<Member>>& slots_;
+  const MemberSlots& slots_;
 };
 
 // What a report has changed of what the member said before.
@@ -131,9 +135,7 @@ class Membership {
   MemberRange members() const { return MemberRange(slots_); }
   size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
-  const Member* Find(int rank) const {
-    return static_cast<size_t>(rank) < slots_.size() ? slots_[static_cast<size_t>(rank)].get() : nullptr;
-  }
+  const Member* Find(int rank) const { return slots_[static_cast<size_t>(rank)].get(); }
   // 0 while nobody has registered.
   int world_size() const { return world_size_; }
   bool complete() const { return world_size_ > 0 && size_ == static_cast<size_t>(world_size_); }
@@ -161,7 +163,7 @@ class Membership {
   const std::string job_;
   const absl::Duration lease_ttl_;
   absl::Duration deaf_ = absl::ZeroDuration();
-  std::vector<std::unique_ptr<Member>> slots_;  // by rank; null: no agent
+  MemberSlots slots_;
   size_t size_ = 0;
   // The ranks by the time when they were last heard. All leases are equally long, so the first one ends first.
   std::list<int> by_silence_;

@@ -23,6 +23,7 @@
 #include "absl/time/time.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "cairn/v1/checkpoint_service.pb.h"
+#include "common/base/rank_table.h"
 #include "common/storage/lineage.h"
 #include "coordinator/decision/job_context.h"
 #include "coordinator/decision/rank_error.h"
@@ -137,8 +138,8 @@ class Save {
     absl::Time trainer_gone = absl::InfiniteFuture();
     // After an abort: the trainer to which the verdict is owed, and its call, which is held and then answered.
     uint64_t owed_trainer = 0;
-    // Its agent had not reported yet, so its trainer was not known.
-    bool owed_unknown = false;
+    // False if its agent had not reported yet, so that its trainer was not known.
+    bool owed_known = false;
     enum class OwedCall { kNone, kHeld, kAnswered } owed_call = OwedCall::kNone;
     uint64_t owed_agent = 0;
     uint64_t owed_number = 0;
@@ -151,6 +152,8 @@ class Save {
 
   static bool Staged(const v1::SaveState& state);
   Operation operation() const { return {"save", step_, attempt_}; }
+  // Takes up the size of the world.
+  void Fit(const JobContext& context);
   Rank& At(int rank, const JobContext& context);
   bool Written(const Rank& rank) const;
   bool AllBegun(const JobContext& context) const;
@@ -205,6 +208,8 @@ class Save {
   void SetPhase(Phase phase, JobContext& context);
   void Commit(const VerdictSummary& verdict, JobContext& context);
   void End(Phase phase, JobContext& context);
+  // Notes to whom the verdict of an aborted save is owed; see HoldOwed.
+  void OweVerdict(const JobContext& context);
   void Touch() { ++revision_; }
 
   const int64_t step_;
@@ -212,7 +217,7 @@ class Save {
   const absl::Time created_wall_;
   Phase phase_ = Phase::kCollecting;
   uint64_t revision_;
-  std::vector<Rank> ranks_;
+  RankTable<Rank> ranks_;
   std::vector<std::string> request_ids_;
   absl::Time deadline_ = absl::InfiniteFuture();
 
@@ -267,6 +272,8 @@ class Save {
   absl::Time remove_time_ = absl::InfiniteFuture();
   std::optional<Leftover> leftover_;
   VerdictSummary verdict_;
+  // After an abort: Rank::owed_known counts.
+  bool owes_unknown_ = false;
   int owed_answered_ = 0;
   const std::shared_ptr<OperationTimeline> timeline_;
 };

@@ -80,9 +80,8 @@ bool StepAgreement::Report(const Member& member, const JobContext& context) {
 
 bool StepAgreement::Note(int rank, const Answer& answer) {
   const auto at = static_cast<size_t>(rank);
-  if (answers_.size() <= at) answers_.resize(at + 1);
-  Answer& before = answers_[at];
-  if (before.status == answer.status && before.over == answer.over) return false;
+  if (answers_[at].status == answer.status && answers_[at].over == answer.over) return false;
+  Answer& before = answers_.At(at);
   const auto count = [](size_t& counter, bool was, bool is) {
     counter += is ? 1 : 0;
     counter -= was ? 1 : 0;

@@ -10,6 +10,7 @@
 #include <optional>
 #include <vector>
 
+#include "common/base/rank_table.h"
 #include "coordinator/decision/job_context.h"
 #include "coordinator/decision/rank_error.h"
 
@@ -74,8 +75,8 @@ class StepAgreement {
   uint64_t own_epoch_ = 0;
   uint32_t counter_ = 0;
   int64_t step_ = 0;
-  int refusals_ = 0;             // steps refused since the last agreement
-  std::vector<Answer> answers_;  // by rank
+  int refusals_ = 0;  // steps refused since the last agreement
+  RankTable<Answer> answers_;
   size_t armed_ = 0;
   size_t agreed_ = 0;
   size_t over_ = 0;
