@@ -151,6 +151,7 @@ class Save {
   };
 
   static bool Staged(const v1::SaveState& state);
+  static bool Failed(const v1::SaveState& state);
   Operation operation() const { return {"save", step_, attempt_}; }
   // Takes up the size of the world.
   void Fit(const JobContext& context);
