@@ -82,8 +82,13 @@ struct JobContext {
 
   // Grows whenever what people see of the job may have changed.
   uint64_t revision = 1;
-  // Set by whatever changes the orders of ranks for another reason than their own reports.
+  // Set by whatever changes the orders of ranks for another reason than their own reports: all agents hear of it at
+  // once.
   bool orders_changed = false;
+  // The orders of all ranks may have changed, and those of these ranks must hear of it at once. The others lose nothing
+  // if they hear of it in the answer to their next report.
+  bool orders_outdated = false;
+  std::vector<int> waking;
 
   uint64_t NewTicket() { return effects.next_ticket++; }
   template <typename What>

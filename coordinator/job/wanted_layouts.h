@@ -33,6 +33,8 @@ class WantedLayouts {
   bool IsConsistent(const Membership& members, const LayoutTable& layouts) const;
 
  private:
+  friend struct BookkeepingFault;  // of tests
+
   // The layouts that are missing, each with the ranks that name it.
   std::map<std::string, std::set<int>> wanted_;
   RankTable<std::vector<std::string>> named_;  // of each rank, its layouts in `wanted_`

@@ -119,13 +119,20 @@ void Load::OnMember(int rank, JobContext& context) {
   attention_ = attention_ || LookAt(rank, context).has_value();
 }
 
-void Load::Count(const Rank& rank, int sign) {
+void Load::Count(const Rank& rank, int sign, Counts& counts) {
   if (!rank.begun) return;
-  counts_.begun += static_cast<size_t>(sign);
-  if (rank.state.phase() == v1::LoadState::DONE) counts_.done += static_cast<size_t>(sign);
-  if (HasFailed(rank.state)) counts_.failed += static_cast<size_t>(sign);
-  if (!rank.state.source_layout_digest().empty()) counts_.resharding += static_cast<size_t>(sign);
-  if (rank.state.has_step()) counts_.with_step += static_cast<size_t>(sign);
+  counts.begun += static_cast<size_t>(sign);
+  if (rank.state.phase() == v1::LoadState::DONE) counts.done += static_cast<size_t>(sign);
+  if (HasFailed(rank.state)) counts.failed += static_cast<size_t>(sign);
+  if (!rank.state.source_layout_digest().empty()) counts.resharding += static_cast<size_t>(sign);
+  if (rank.state.has_step()) counts.with_step += static_cast<size_t>(sign);
+}
+
+bool Load::IsConsistent() const {
+  if (ended()) return true;
+  Counts counts;
+  for (const Rank& rank : ranks_) Count(rank, +1, counts);
+  return counts == counts_;
 }
 
 void Load::Follow(const Member& member, JobContext& context) {

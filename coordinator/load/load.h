@@ -73,8 +73,12 @@ class Load {
   // The order for a call that is in this operation.
   v1::LoadOrder OrderFor(const v1::LoadState& state) const;
   v1::Load View(const JobContext& context) const;
+  // Whether the ranks are counted as they are. For tests: it looks at every rank.
+  bool IsConsistent() const;
 
  private:
+  friend struct BookkeepingFault;  // of tests
+
   struct Rank {
     bool begun = false;
     uint64_t agent = 0;
@@ -111,8 +115,19 @@ class Load {
   // the load exists. One that was not may be dead since the job's last run, and its successor is waited for.
   std::optional<MemberFault> LookAt(int index, JobContext& context);
   bool CheckMembers(JobContext& context);
+  // The number of ranks in each state, kept with every report.
+  struct Counts {
+    size_t begun = 0;
+    size_t done = 0;
+    size_t failed = 0;
+    size_t resharding = 0;
+    size_t with_step = 0;
+
+    bool operator==(const Counts&) const = default;
+  };
   // Adds `sign` for everything that is counted of `rank`.
-  void Count(const Rank& rank, int sign);
+  void Count(const Rank& rank, int sign) { Count(rank, sign, counts_); }
+  static void Count(const Rank& rank, int sign, Counts& counts);
   // Is called before the load ends because ranks or trainers were lost. A trainer that took the place of a lost one is
   // released, so that its call begins a new operation.
   void ReleaseSuccessors();
@@ -143,14 +158,8 @@ class Load {
   bool may_be_inherited_ = true;
   Phase phase_ = Phase::kCollecting;
   RankTable<Rank> ranks_;
-  // The number of ranks in each state, kept with every report. They only say when to look at all ranks.
-  struct {
-    size_t begun = 0;
-    size_t done = 0;
-    size_t failed = 0;
-    size_t resharding = 0;
-    size_t with_step = 0;
-  } counts_;
+  // Those of phases only say when to look at all ranks.
+  Counts counts_;
   bool attention_ = true;
 
   absl::Time progress_base_;

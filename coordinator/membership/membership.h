@@ -30,6 +30,7 @@ struct Member {
   std::string descriptor_socket;
   std::string boot_id;
   v1::NcclSupport nccl;
+  bool short_orders = false;
   absl::Time heard;      // any request
   absl::Time lease_end;  // on a clock that stands still while the coordinator cannot listen
   // The last report of SynchronizeAgent; it means nothing until `reported`.
@@ -120,6 +121,9 @@ class Membership {
   // FAILED_PRECONDITION (NOT_REGISTERED), ABORTED (STALE_INCARNATION).
   absl::StatusOr<Member*> Authenticate(const v1::AgentIdentity& agent, absl::Time now);
 
+  // The whole state of a request that leaves out what the member has said before. FAILED_PRECONDITION (NOT_REGISTERED):
+  // that is not known here.
+  absl::StatusOr<v1::AgentState> Complete(const Member& member, const v1::SynchronizeAgentRequest& request) const;
   // Keeps a report, and holds the layouts that it names.
   ReportChange Report(Member& member, const v1::AgentState& state, uint64_t sequence, LayoutTable& layouts,
                       absl::Time now);
@@ -154,7 +158,12 @@ class Membership {
   // +1 whenever the set of (rank, incarnation) changes.
   uint64_t epoch() const { return epoch_; }
 
+  // Says what the counts have missed, by a look at every member. Empty if they have missed nothing. For tests.
+  std::string Inconsistency() const;
+
  private:
+  friend struct BookkeepingFault;  // of tests
+
   void Drop(int rank);
   void Renew(Member& member, absl::Time now);
   // Adds `sign` for everything that is counted of what `member` reports.

@@ -239,6 +239,7 @@ void Save::End(Phase phase, JobContext& context) {
     rank.state.clear_error();
   });
   plan_.moves = {};
+  moving_ = {};
   plan_.transfer_token.clear();
   plan_.hold = nullptr;
   manifest_.reset();

@@ -55,7 +55,12 @@ class StepAgreement {
   // True if an earlier coordinator began it, so that nobody here asked for it.
   bool inherited() const { return number_ != 0 && number_ >> 32 != (own_epoch_ & 0xffffffff); }
 
+  // Whether the answers are counted as the members give them. For tests: it looks at every member.
+  bool IsConsistent(const Membership& members) const;
+
  private:
+  friend struct BookkeepingFault;  // of tests
+
   // What a rank last answered to order `number_`.
   struct Answer {
     v1::ArmState::Status status = v1::ArmState::STATUS_UNSPECIFIED;
