@@ -34,6 +34,7 @@ nlohmann::ordered_json LoadToJson(const v1::Load& load) {
   nlohmann::ordered_json json = {
       {"number", load.number()}, {"state", v1::Load::State_Name(load.state())}, {"step", nullptr}};
   if (load.has_step()) json["step"] = load.step();
+  if (!load.transport().empty()) json["transport"] = load.transport();
   json["error"] = load.has_error() ? ErrorToJson(StatusFromProto(load.error())) : nullptr;
   return json;
 }
@@ -130,6 +131,7 @@ void PrintJob(const v1::Job& job, const std::optional<v1::Checkpoint>& committed
     const std::string step = load.has_step() ? absl::StrCat(" of step ", load.step()) : "";
     std::printf("load %llu%s: %s\n", static_cast<unsigned long long>(load.number()), step.c_str(),
                 absl::AsciiStrToLower(v1::Load::State_Name(load.state())).c_str());
+    if (!load.transport().empty()) std::printf("  transport: %s\n", load.transport().c_str());
     if (load.has_error()) std::printf("  %s\n", ErrorText(StatusFromProto(load.error())).c_str());
     if (load.ranks_size() > 0) RankTable(load.ranks()).Print(stdout);
   }

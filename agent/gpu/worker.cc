@@ -178,7 +178,8 @@ absl::Status Worker::FinishJoin() {
 
 absl::Status Worker::Map(const worker::Map& map, const UniqueFd& descriptor) {
   if (context_ == nullptr) return Refused("memory comes after the group");
-  if (memory_.contains(map.memory()) || memory_.size() >= kMostMemories) return Refused("memory that is known, or one too many");
+  if (memory_.contains(map.memory()) || memory_.size() >= kMostMemories)
+    return Refused("memory that is known, or one too many");
   struct stat file = {};
   if (!descriptor.valid() || fstat(descriptor.get(), &file) != 0 || map.bytes() == 0 || file.st_size < 0 ||
       map.bytes() > static_cast<uint64_t>(file.st_size)) {

@@ -137,8 +137,7 @@ absl::StatusOr<worker::WorkerEvent> WorkerProcess::Ask(const worker::WorkerReque
 absl::StatusOr<worker::Described> WorkerProcess::Describe(absl::Duration timeout) {
   worker::WorkerRequest request;
   request.mutable_describe();
-  CAIRN_ASSIGN_OR_RETURN(const worker::WorkerEvent event,
-                         Ask(request, -1, worker::WorkerEvent::kDescribed, timeout));
+  CAIRN_ASSIGN_OR_RETURN(const worker::WorkerEvent event, Ask(request, -1, worker::WorkerEvent::kDescribed, timeout));
   return event.described();
 }
 

@@ -2,7 +2,6 @@
 #ifndef CAIRN_AGENT_GPU_WORKER_SOCKET_H_
 #define CAIRN_AGENT_GPU_WORKER_SOCKET_H_
 
-
 #include <cstddef>
 #include <utility>
 

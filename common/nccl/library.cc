@@ -8,9 +8,9 @@
 namespace cairn {
 namespace {
 
-constexpr std::array<const char*, 8> kNames = {
-    "ncclSuccess",         "ncclUnhandledCudaError", "ncclSystemError", "ncclInternalError",
-    "ncclInvalidArgument", "ncclInvalidUsage",       "ncclRemoteError", "ncclInProgress"};
+constexpr std::array<const char*, 8> kNames = {"ncclSuccess",       "ncclUnhandledCudaError", "ncclSystemError",
+                                               "ncclInternalError", "ncclInvalidArgument",    "ncclInvalidUsage",
+                                               "ncclRemoteError",   "ncclInProgress"};
 
 }  // namespace
 

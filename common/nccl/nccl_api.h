@@ -46,18 +46,18 @@ struct Config {
 };
 
 // F(member of Functions, symbol of the library, type of the result, parameters).
-#define CAIRN_NCCL_FUNCTIONS(F)                                                                                        \
-  F(get_version, ncclGetVersion, Result, (int*))                                                                       \
-  F(get_unique_id, ncclGetUniqueId, Result, (UniqueId*))                                                               \
-  F(comm_init, ncclCommInitRankConfig, Result, (Comm*, int, UniqueId, int, Config*))                                   \
-  F(comm_get_async_error, ncclCommGetAsyncError, Result, (Comm, Result*))                                              \
-  F(comm_abort, ncclCommAbort, Result, (Comm))                                                                         \
-  F(get_error_string, ncclGetErrorString, const char*, (Result))                                                       \
-  F(get_last_error, ncclGetLastError, const char*, (Comm))                                                             \
-  F(group_start, ncclGroupStart, Result, ())                                                                           \
-  F(group_end, ncclGroupEnd, Result, ())                                                                               \
-  F(send, ncclSend, Result, (const void*, size_t, int, int, Comm, ::cairn::cuda::Stream))                              \
-  F(receive, ncclRecv, Result, (void*, size_t, int, int, Comm, ::cairn::cuda::Stream))                                 \
+#define CAIRN_NCCL_FUNCTIONS(F)                                                           \
+  F(get_version, ncclGetVersion, Result, (int*))                                          \
+  F(get_unique_id, ncclGetUniqueId, Result, (UniqueId*))                                  \
+  F(comm_init, ncclCommInitRankConfig, Result, (Comm*, int, UniqueId, int, Config*))      \
+  F(comm_get_async_error, ncclCommGetAsyncError, Result, (Comm, Result*))                 \
+  F(comm_abort, ncclCommAbort, Result, (Comm))                                            \
+  F(get_error_string, ncclGetErrorString, const char*, (Result))                          \
+  F(get_last_error, ncclGetLastError, const char*, (Comm))                                \
+  F(group_start, ncclGroupStart, Result, ())                                              \
+  F(group_end, ncclGroupEnd, Result, ())                                                  \
+  F(send, ncclSend, Result, (const void*, size_t, int, int, Comm, ::cairn::cuda::Stream)) \
+  F(receive, ncclRecv, Result, (void*, size_t, int, int, Comm, ::cairn::cuda::Stream))    \
   F(broadcast, ncclBroadcast, Result, (const void*, void*, size_t, int, int, Comm, ::cairn::cuda::Stream))
 
 struct Functions {

@@ -19,7 +19,9 @@ std::string VersionText(int version) {
   return absl::StrCat(version / 10000, ".", version / 100 % 100, ".", version % 100);
 }
 
-bool Wants(const NcclSupport& nccl) { return nccl.policy() == NcclSupport::AUTO || nccl.policy() == NcclSupport::REQUIRE; }
+bool Wants(const NcclSupport& nccl) {
+  return nccl.policy() == NcclSupport::AUTO || nccl.policy() == NcclSupport::REQUIRE;
+}
 
 std::string NameOf(int rank, const Member& member) {
   return member.node.empty() ? absl::StrCat("rank ", rank) : absl::StrCat("rank ", rank, " on ", member.node);
@@ -106,9 +108,7 @@ ExchangeWay Groups::Settle(const Membership& members, absl::Time now) {
   return {group_->ready ? ExchangeWay::Kind::kGroup : ExchangeWay::Kind::kUndecided, group_->number, "", false};
 }
 
-bool Groups::IsReady(uint64_t number) const {
-  return group_.has_value() && group_->number == number && group_->ready;
-}
+bool Groups::IsReady(uint64_t number) const { return group_.has_value() && group_->number == number && group_->ready; }
 
 void Groups::Use(uint64_t number, absl::Time now) {
   if (IsReady(number)) group_->used = now;
@@ -163,12 +163,12 @@ bool Groups::Advance(const Membership& members, absl::Time now) {
     group_.reset();  // others hold the ranks now: a new group may be built at once
     return true;
   }
-  if (!group_->ready && now - group_->begun >= kBuildTimeout) {
+  if (!group_->ready && now - group_->begun >= build_timeout_) {
     std::string missing;
     for (size_t rank = 0; rank < group_->joined.size() && missing.size() < kMostErrorBytes; ++rank) {
       if (!group_->joined[rank]) absl::StrAppend(&missing, missing.empty() ? "" : ", ", rank);
     }
-    GiveUp(absl::StrCat("the group was not complete within ", absl::FormatDuration(kBuildTimeout), ": ranks ", missing,
+    GiveUp(absl::StrCat("the group was not complete within ", absl::FormatDuration(build_timeout_), ": ranks ", missing,
                         " have not joined"));
     return true;
   }
@@ -181,8 +181,7 @@ bool Groups::Advance(const Membership& members, absl::Time now) {
 
 void Groups::AddTo(const Member& member, v1::SynchronizeAgentResponse& response) const {
   const size_t rank = static_cast<size_t>(member.rank);
-  if (!group_.has_value() || rank >= group_->incarnations.size() ||
-      group_->incarnations[rank] != member.incarnation) {
+  if (!group_.has_value() || rank >= group_->incarnations.size() || group_->incarnations[rank] != member.incarnation) {
     return;
   }
   v1::GroupOrder& order = *response.add_groups();

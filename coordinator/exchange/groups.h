@@ -44,7 +44,9 @@ class Groups {
   // A group that nothing has used for this time is ended, so that the devices' memory is free.
   static constexpr absl::Duration kIdleTimeout = absl::Minutes(1);
 
-  explicit Groups(uint64_t coordinator_epoch) : coordinator_epoch_(coordinator_epoch) {}
+  // `build_timeout` is shorter where ranks are given up sooner that make no progress.
+  explicit Groups(uint64_t coordinator_epoch, absl::Duration build_timeout = kBuildTimeout)
+      : coordinator_epoch_(coordinator_epoch), build_timeout_(build_timeout) {}
 
   // An operation of all ranks has begun. Begins to build a group, if one is needed and there is none.
   ExchangeWay Want(const Membership& members, absl::Time now);
@@ -87,6 +89,7 @@ class Groups {
   void GiveUp(std::string why);
 
   const uint64_t coordinator_epoch_;
+  const absl::Duration build_timeout_;
   uint64_t last_number_ = 0;
   std::optional<Group> group_;
   // Why the last group ended that broke, and the membership in which it did.

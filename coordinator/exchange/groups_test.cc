@@ -128,8 +128,7 @@ TEST_F(GroupsTest, Want_OneRankMayNotOrCannot_SaysWhichAndWhy) {
        "one", "rank 1 on n1: libnccl.so.2: not found"},
       {[](NcclSupport& nccl) { nccl.set_version(23007); }, "one",
        "rank 0 on n0 has NCCL 2.28.9, rank 1 on n1 has 2.30.7"},
-      {[](NcclSupport&) {}, "two",
-       "the ranks are on several machines, and rank 0 on n0 has no --nccl-trusted-network"},
+      {[](NcclSupport&) {}, "two", "the ranks are on several machines, and rank 0 on n0 has no --nccl-trusted-network"},
   };
   for (const Case& each : cases) {
     RegisterAll(2);
@@ -205,8 +204,7 @@ TEST_F(GroupsTest, Advance_OneRankDoesNotJoin_IsNamedAndGivenUp) {
   Report(2, number, GroupState::READY);
   now_ += Groups::kBuildTimeout;
   EXPECT_TRUE(groups_->Advance(*members_, now_));
-  EXPECT_EQ(groups_->Settle(*members_, now_).reason,
-            "the group was not complete within 30s: ranks 1 have not joined");
+  EXPECT_EQ(groups_->Settle(*members_, now_).reason, "the group was not complete within 30s: ranks 1 have not joined");
 }
 
 TEST_F(GroupsTest, Advance_NothingUsesIt_IsEnded) {

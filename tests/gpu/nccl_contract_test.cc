@@ -105,10 +105,10 @@ std::string ReadAll(int fd) {
 std::string Run(const cairn::NcclCase& each, Options& options) {
   std::vector<Process> ranks;
   for (int rank = 0; rank < kRanks; ++rank) {
-    ranks.push_back(Start({"nccl_contract_test", "--libcuda=" + options["--libcuda"],
-                           "--libnccl=" + options["--libnccl"], "--case=" + each.name,
-                           "--rank=" + std::to_string(rank)},
-                          each.apart ? "rank-" + std::to_string(rank) : ""));
+    ranks.push_back(
+        Start({"nccl_contract_test", "--libcuda=" + options["--libcuda"], "--libnccl=" + options["--libnccl"],
+               "--case=" + each.name, "--rank=" + std::to_string(rank)},
+              each.apart ? "rank-" + std::to_string(rank) : ""));
   }
   cairn::nccl::UniqueId id = {};
   if (read(ranks[0].out, &id, sizeof(id)) == sizeof(id)) {

@@ -57,8 +57,8 @@ std::shared_ptr<Segment> Segment::Map(int fd, int ranks) {
 Segment::~Segment() { munmap(data_, BytesOf(ranks_)); }
 
 Ring& Segment::ring(int from, int to) {
-  return reinterpret_cast<Ring*>(data_ + kHeaderBytes)[static_cast<size_t>(from) * static_cast<size_t>(ranks_) +
-                                                       static_cast<size_t>(to)];
+  return reinterpret_cast<Ring*>(
+      data_ + kHeaderBytes)[static_cast<size_t>(from) * static_cast<size_t>(ranks_) + static_cast<size_t>(to)];
 }
 
 std::atomic<uint32_t>& Segment::dead(int rank) {

@@ -1,0 +1,275 @@
+#include "agent/transport/group_exchange.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "agent/transport/copy_packer.h"
+#include "common/base/clock.h"
+#include "common/process/log.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+
+namespace cairn {
+namespace {
+
+// All ranks have staged their sources when the exchange begins, so they are about to call.
+constexpr absl::Duration kOfferTimeout = absl::Seconds(30);
+// Registering takes about 0.1 s for each GB.
+constexpr absl::Duration kMapTimeout = absl::Minutes(2);
+// When all ranks have what they wanted, each of them is about to see the end of its last step.
+constexpr absl::Duration kEndShortly = absl::Milliseconds(500);
+constexpr uint64_t kSmallestWindow = uint64_t{64} << 10;
+constexpr size_t kPackChunk = size_t{1} << 20;
+
+// What the worker knows the memory by.
+constexpr uint64_t kSourceMemory = 1;
+constexpr uint64_t kPackedMemory = 2;
+constexpr uint64_t kFirstSlotMemory = 3;
+
+// A window of contiguous bytes is sent from where it lies.
+bool IsContiguous(const CopyWindow& window) {
+  return window.copies.size() == 1 && window.copies.front().extents_size() == 0;
+}
+
+}  // namespace
+
+GroupExchange::GroupExchange(std::shared_ptr<GroupWorker> group, std::shared_ptr<LoadConsumer> consumer,
+                             std::shared_ptr<SharedMemory> source, std::shared_ptr<WindowOffers> offers,
+                             BufferPool& pool, GroupExchangeOptions options)
+    : group_(std::move(group)),
+      consumer_(std::move(consumer)),
+      source_(std::move(source)),
+      offers_(std::move(offers)),
+      pool_(pool),
+      options_(std::move(options)) {}
+
+GroupExchange::~GroupExchange() {
+  Stop();
+  for (const Slot& slot : slots_) {
+    if (slot.id != 0) options_.withdraw(slot.id);
+  }
+}
+
+void GroupExchange::Start() {
+  {
+    MutexLock lock(mutex_);
+    if (stopping_) return;
+    begun_ = true;
+  }
+  thread_ = std::thread([this] { Run(); });
+}
+
+void GroupExchange::Stop() {
+  bool broken = false;
+  const absl::Time until = Clock::Real().SteadyNow() + kEndShortly;
+  {
+    MutexLock lock(mutex_);
+    while (begun_ && !done_ && !stopping_ && Clock::Real().SteadyNow() < until) {
+      changed_.WaitFor(mutex_, until - Clock::Real().SteadyNow());
+    }
+    if (!std::exchange(stopping_, true)) broken = begun_ && !done_;
+    changed_.NotifyAll();
+  }
+  offers_->Stop();
+  // Its worker does not answer any more, so a step that is under way ends.
+  if (broken) options_.on_break(MakeError(Reason::kInterrupted, "an exchange was given up"));
+  if (thread_.joinable()) thread_.join();
+}
+
+void GroupExchange::Run() {
+  const absl::Time begin = Clock::Real().SteadyNow();
+  const absl::Status exchanged = Exchange();
+  bool stopping = false;
+  {
+    MutexLock lock(mutex_);
+    stopping = stopping_;
+    done_ = true;
+    changed_.NotifyAll();
+  }
+  uint64_t in = 0, out = 0;
+  for (const HeldWindow& held : receives_) in += held.window.copies.bytes;
+  for (const Send& send : sends_) out += send.window.copies.bytes;
+  Log(exchanged.ok() ? LogLevel::kInfo : LogLevel::kWarn, exchanged.ok() ? "exchanged" : "exchange_failed",
+      {{"load", options_.load},
+       {"group", group_->number},
+       {"received_bytes", in},
+       {"sent_bytes", out},
+       {"seconds", absl::ToDoubleSeconds(Clock::Real().SteadyNow() - begin)},
+       {"error", exchanged}});
+  if (exchanged.ok() || stopping) return;
+  options_.on_break(exchanged);
+  options_.on_error(exchanged);
+}
+
+uint32_t GroupExchange::IndexOf(uint32_t rank) const {
+  return static_cast<uint32_t>(std::find(group_->ranks.begin(), group_->ranks.end(), rank) - group_->ranks.begin());
+}
+
+absl::Status GroupExchange::Exchange() {
+  CAIRN_RETURN_IF_ERROR(Agree());
+  const std::vector<ExchangeStep> steps = Schedule();
+  CAIRN_RETURN_IF_ERROR(MakeMemory(steps));
+  for (const HeldWindow& held : receives_) {
+    if (held.window.copies.bytes > 0) continue;  // else it is in no step
+    consumer_->HandOutHeld(held, slots_[0].id, slots_[0].memory->bytes(), 0, [] {});
+  }
+  for (size_t i = 0; i < steps.size(); ++i) CAIRN_RETURN_IF_ERROR(RunStep(steps[i], slots_[i % slots_.size()]));
+  // The trainer may copy still, which needs the agent's memory but not the worker's.
+  for (const uint64_t memory : {kSourceMemory, kPackedMemory, kFirstSlotMemory, kFirstSlotMemory + 1}) {
+    CAIRN_RETURN_IF_ERROR(group_->worker->Unmap(memory, kMapTimeout));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GroupExchange::Agree() {
+  // All peers of a step together fill about one round.
+  const uint64_t window =
+      std::max(kSmallestWindow, options_.round_bytes / std::max<uint64_t>(1, group_->ranks.size() - 1));
+  CAIRN_ASSIGN_OR_RETURN(receives_, consumer_->TakeHeld(window));
+  std::map<uint32_t, std::vector<OfferedCopies>> taken;
+  for (const HeldWindow& held : receives_) {
+    if (IndexOf(held.rank) == group_->ranks.size()) {
+      return MakeError(Reason::kTransportFailed, absl::StrCat("rank ", held.rank, " is not in the group"));
+    }
+    taken[held.rank].push_back(held.window);
+  }
+  std::vector<uint32_t> others;
+  for (const uint32_t rank : group_->ranks) {
+    if (rank == options_.rank) continue;
+    others.push_back(rank);
+    const auto peer = options_.peers.find(rank);
+    if (peer == options_.peers.end()) {
+      return MakeError(Reason::kTransportFailed, absl::StrCat("no address of rank ", rank),
+                       {{"rank", absl::StrCat(rank)}, {"ranks", absl::StrCat(rank)}});
+    }
+    CAIRN_RETURN_IF_ERROR(SendOffers(options_.sender, peer->second, taken[rank]));
+  }
+  CAIRN_ASSIGN_OR_RETURN(WindowOffers::ByConsumer offered, offers_->Await(others, kOfferTimeout));
+  for (auto& [consumer, windows] : offered) {
+    for (OfferedCopies& each : windows) {
+      if (each.round != 0) return MakeError(Reason::kBadRequest, "a round of memory, which has one");
+      sends_.push_back({std::move(each), consumer});
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::vector<ExchangeStep> GroupExchange::Schedule() const {
+  std::vector<ExchangeTransfer> transfers;
+  for (size_t i = 0; i < receives_.size(); ++i) {
+    const OfferedCopies& window = receives_[i].window;
+    transfers.push_back({IndexOf(receives_[i].rank), false, window.round, window.window, window.copies.bytes, i});
+  }
+  for (size_t i = 0; i < sends_.size(); ++i) {
+    const OfferedCopies& window = sends_[i].window;
+    transfers.push_back({IndexOf(sends_[i].consumer), true, window.round, window.window, window.copies.bytes, i});
+  }
+  return MakeSchedule(transfers);
+}
+
+absl::Status GroupExchange::MakeMemory(const std::vector<ExchangeStep>& steps) {
+  uint64_t in = 1, packed = 1;
+  for (const ExchangeStep& step : steps) {
+    in = std::max(in, step.bytes(false));
+    uint64_t bytes = 0;
+    for (const ExchangeTransfer& transfer : step.transfers) {
+      if (transfer.send && !IsContiguous(sends_[transfer.index].window.copies)) bytes += transfer.bytes;
+    }
+    packed = std::max(packed, bytes);
+  }
+  WorkerProcess& worker = *group_->worker;
+  CAIRN_RETURN_IF_ERROR(worker.Map(kSourceMemory, source_->bytes(), false, source_->fd(), kMapTimeout));
+  CAIRN_ASSIGN_OR_RETURN(packed_, pool_.Make("cairn-packed", packed));
+  CAIRN_RETURN_IF_ERROR(worker.Map(kPackedMemory, packed_->bytes(), false, packed_->fd(), kMapTimeout));
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    Slot& slot = slots_[i];
+    CAIRN_ASSIGN_OR_RETURN(slot.memory, pool_.Make("cairn-exchange", in));
+    // The worker maps it before it is offered: from then on nobody can map it writable.
+    CAIRN_RETURN_IF_ERROR(worker.Map(kFirstSlotMemory + i, slot.memory->bytes(), true, slot.memory->fd(), kMapTimeout));
+    CAIRN_ASSIGN_OR_RETURN(slot.id, options_.offer(slot.memory));
+  }
+  return absl::OkStatus();
+}
+
+bool GroupExchange::AwaitSlot(Slot& slot) {
+  MutexLock lock(mutex_);
+  while (!stopping_ && slot.unreleased > 0) changed_.Wait(mutex_);
+  return !stopping_;
+}
+
+void GroupExchange::AddSend(const ExchangeTransfer& transfer, uint64_t& packed, worker::Step& step) {
+  const CopyWindow& window = sends_[transfer.index].window.copies;
+  worker::Transfer& sent = *step.add_transfers();
+  sent.set_peer(transfer.peer);
+  sent.set_send(true);
+  sent.set_bytes(transfer.bytes);
+  if (IsContiguous(window)) {
+    sent.set_memory(kSourceMemory);
+    sent.set_offset(window.copies.front().source_offset());
+    return;
+  }
+  sent.set_memory(kPackedMemory);
+  sent.set_offset(packed);
+  CopyPacker packer(source_->data(), window.copies);
+  for (std::string chunk = packer.Next(kPackChunk); !chunk.empty(); chunk = packer.Next(kPackChunk)) {
+    std::memcpy(packed_->data() + packed, chunk.data(), chunk.size());
+    packed += chunk.size();
+  }
+}
+
+absl::Status GroupExchange::RunStep(const ExchangeStep& step, Slot& slot) {
+  if (!AwaitSlot(slot)) return MakeError(Reason::kInterrupted, "the load has ended");
+  worker::Step request;
+  request.set_number(++group_->steps);
+  uint64_t received = 0, packed = 0;
+  std::vector<std::pair<size_t, uint64_t>> arriving;  // the number of what is received, and where
+  for (const ExchangeTransfer& transfer : step.transfers) {
+    if (transfer.send) {
+      AddSend(transfer, packed, request);
+      continue;
+    }
+    worker::Transfer& taken = *request.add_transfers();
+    taken.set_peer(transfer.peer);
+    taken.set_memory(kFirstSlotMemory + static_cast<uint64_t>(&slot - slots_.data()));
+    taken.set_offset(received);
+    taken.set_bytes(transfer.bytes);
+    arriving.emplace_back(transfer.index, received);
+    received += transfer.bytes;
+  }
+  if (const absl::Status stepped = group_->worker->Step(request, options_.stall_timeout); !stepped.ok()) {
+    return StepError(stepped, step);
+  }
+  {
+    MutexLock lock(mutex_);
+    slot.unreleased = arriving.size();
+  }
+  for (const auto& [index, offset] : arriving) {
+    consumer_->HandOutHeld(receives_[index], slot.id, slot.memory->bytes(), offset, [this, &slot] {
+      MutexLock lock(mutex_);
+      --slot.unreleased;
+      changed_.NotifyAll();
+    });
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GroupExchange::StepError(const absl::Status& error, const ExchangeStep& step) const {
+  std::set<uint32_t> peers;
+  for (const ExchangeTransfer& transfer : step.transfers) peers.insert(group_->ranks[transfer.peer]);
+  const std::string named = absl::StrJoin(peers, ", ");
+  const std::string where = absl::StrCat("window ", step.window, " of the exchange over NCCL with ranks ", named);
+  if (HasReason(error, Reason::kTimedOut)) {
+    return MakeError(Reason::kTransportFailed,
+                     absl::StrCat(where, " has made no progress for ", absl::FormatDuration(options_.stall_timeout)),
+                     {{"ranks", named}});
+  }
+  return MakeError(Reason::kTransportFailed, absl::StrCat(where, ": ", error.message()), {{"ranks", named}});
+}
+
+}  // namespace cairn
