@@ -8,6 +8,7 @@
 #include <cctype>
 #include <csignal>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,11 +18,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "agent/runtime/agent.h"
+#include "agent/runtime/agent_metrics.h"
 #include "agent/sockets/socket_directory.h"
 #include "agent/trainer_service/local_server.h"
 #include "agent/trainer_service/local_service.h"
 #include "common/base/version.h"
 #include "common/base/version_text.h"
+#include "common/metrics/metrics_server.h"
 #include "common/process/address_file.h"
 #include "common/process/arguments.h"
 #include "common/process/log.h"
@@ -62,6 +65,7 @@ struct Flags {
   std::string nccl = "auto";
   std::string nccl_saves = "never";
   std::string address_file;
+  std::string metrics_listen;
   std::string drain_timeout = "10m";
   std::string register_timeout = "20s";
 };
@@ -70,6 +74,7 @@ struct Flags {
 struct Settings {
   cairn::AgentOptions agent;
   std::string address_file;
+  std::string metrics_listen;
   absl::Duration drain_timeout;
 };
 
@@ -139,6 +144,9 @@ void AddFlags(Flags& flags, cairn::ArgumentParser& app) {
       .FromEnvironment("CAIRN_INSECURE")
       .Excludes(token_file);
   add("--address-file", flags.address_file, "written when the agent serves: the address for CAIRN_AGENT");
+  add("--metrics-listen", flags.metrics_listen,
+      "address at which Prometheus finds /metrics, without a token (default: none)")
+      .Fits(cairn::IsHostPort, "host:port, for example 127.0.0.1:9421");
   add("--drain-timeout", flags.drain_timeout, "how long SIGTERM waits for staged saves");
   add("--register-timeout", flags.register_timeout,
       "how long a rank that another agent still holds is asked for again, and a token looked for that the coordinator "
@@ -152,7 +160,7 @@ std::string HostName() {
 }
 
 absl::StatusOr<Settings> ReadFlags(const Flags& flags) {
-  Settings settings = {flags.agent, flags.address_file, absl::ZeroDuration()};
+  Settings settings = {flags.agent, flags.address_file, flags.metrics_listen, absl::ZeroDuration()};
   cairn::AgentOptions& agent = settings.agent;
   CAIRN_ASSIGN_OR_RETURN(const auto memory_budget, cairn::ParseSize(flags.memory_budget));
   CAIRN_ASSIGN_OR_RETURN(const auto round_bytes, cairn::ParseSize(flags.round_bytes));
@@ -217,14 +225,16 @@ class Ending {
   absl::Status fatal_;
 };
 
-void LogServing(const cairn::Agent& agent, const cairn::AgentOptions& options, const std::string& address) {
+void LogServing(const cairn::Agent& agent, const cairn::AgentOptions& options, const std::string& address,
+                const std::string& metrics) {
   cairn::Log(cairn::LogLevel::kInfo, "serving",
              {{"address", address},
               {"transfer", agent.transfer_address()},
               {"coordinator", options.coordinator},
               {"root", options.root},
               {"node", options.node},
-              {"version", cairn::kVersion}});
+              {"version", cairn::kVersion},
+              {"metrics", metrics}});
 }
 
 void Drain(cairn::Agent& agent, absl::Duration timeout) {
@@ -251,7 +261,12 @@ absl::Status Serve(Settings settings) {
   if (!settings.address_file.empty()) {
     CAIRN_RETURN_IF_ERROR(cairn::WriteAddressFile(settings.address_file, address));
   }
-  LogServing(*agent, options, address);
+  std::unique_ptr<cairn::MetricsServer> metrics;
+  if (!settings.metrics_listen.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(
+        metrics, cairn::MetricsServer::Start(settings.metrics_listen, {std::make_shared<cairn::AgentMetrics>(*agent)}));
+  }
+  LogServing(*agent, options, address, metrics == nullptr ? "" : metrics->address());
 
   const absl::Status fatal = ending.Await();
   if (fatal.ok()) Drain(*agent, settings.drain_timeout);

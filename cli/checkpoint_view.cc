@@ -48,6 +48,8 @@ nlohmann::ordered_json ListedToJson(const v1::Checkpoint& checkpoint) {
   json["commit_time"] = TimeText(checkpoint.commit_time());
   json["bytes"] = checkpoint.bytes();
   json["world_size"] = checkpoint.world_size();
+  json["continues_step"] =
+      checkpoint.has_continues_step() ? nlohmann::ordered_json(checkpoint.continues_step()) : nullptr;
   return json;
 }
 
@@ -55,6 +57,7 @@ Table ListTable(const std::vector<v1::Checkpoint>& checkpoints) {
   Table table({"STEP", "STATE", "COMMITTED", "BYTES", "RANKS", "ATTEMPT", "PINNED", "ERROR"});
   for (const v1::Checkpoint& checkpoint : checkpoints) {
     const bool damaged = checkpoint.state() == v1::Checkpoint::DAMAGED;
+    const bool superseded = checkpoint.state() == v1::Checkpoint::SUPERSEDED;
     const absl::Status error = StatusFromProto(checkpoint.error());
     std::string text;
     if (damaged) {
@@ -65,9 +68,25 @@ Table ListTable(const std::vector<v1::Checkpoint>& checkpoints) {
                damaged ? "" : absl::StrCat(checkpoint.world_size()),
                checkpoint.attempt() == 0 ? "" : absl::StrCat(checkpoint.attempt()), checkpoint.pinned() ? "pinned" : "",
                text},
-              damaged ? Colour::kRed : Colour::kNone);
+              damaged      ? Colour::kRed
+              : superseded ? Colour::kYellow
+                           : Colour::kNone);
   }
   return table;
+}
+
+nlohmann::ordered_json RanksToJson(const google::protobuf::RepeatedPtrField<v1::RankProgress>& ranks) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  for (const v1::RankProgress& rank : ranks) {
+    json.push_back({{"rank", rank.rank()},
+                    {"phase", PhaseName(rank)},
+                    {"bytes_done", rank.bytes_done()},
+                    {"bytes_total", rank.bytes_total()},
+                    {"late", rank.late()},
+                    {"node", rank.node()},
+                    {"note", rank.note()}});
+  }
+  return json;
 }
 
 nlohmann::ordered_json ProgressToJson(const v1::Checkpoint& checkpoint) {
@@ -77,16 +96,7 @@ nlohmann::ordered_json ProgressToJson(const v1::Checkpoint& checkpoint) {
   json["state"] = StateName(checkpoint.state());
   json["attempt"] = checkpoint.attempt();
   json["phase"] = absl::AsciiStrToLower(StateName(checkpoint.state()));
-  json["ranks"] = nlohmann::ordered_json::array();
-  for (const v1::RankProgress& rank : checkpoint.ranks()) {
-    json["ranks"].push_back({{"rank", rank.rank()},
-                             {"phase", PhaseName(rank)},
-                             {"bytes_done", rank.bytes_done()},
-                             {"bytes_total", rank.bytes_total()},
-                             {"late", rank.late()},
-                             {"node", rank.node()},
-                             {"note", rank.note()}});
-  }
+  json["ranks"] = RanksToJson(checkpoint.ranks());
   json["error"] = checkpoint.has_error() ? ErrorToJson(StatusFromProto(checkpoint.error())) : nullptr;
   json["warning"] = checkpoint.has_warning() ? ErrorToJson(StatusFromProto(checkpoint.warning())) : nullptr;
   if (checkpoint.state() == v1::Checkpoint::COMMITTED) {

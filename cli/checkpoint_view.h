@@ -20,6 +20,8 @@ bool IsEnded(const v1::Checkpoint& checkpoint);
 nlohmann::ordered_json ListedToJson(const v1::Checkpoint& checkpoint);
 // Has the columns STEP STATE COMMITTED BYTES RANKS ATTEMPT. Damaged checkpoints are red and show their error.
 Table ListTable(const std::vector<v1::Checkpoint>& checkpoints);
+// Returns a list of {"rank", "phase", "bytes_done", "bytes_total", "late", "node", "note"}.
+nlohmann::ordered_json RanksToJson(const google::protobuf::RepeatedPtrField<v1::RankProgress>& ranks);
 // Returns {"job", "step", "state", "attempt", "phase", "ranks": [...], "error", "warning"}.
 nlohmann::ordered_json ProgressToJson(const v1::Checkpoint& checkpoint);
 

@@ -30,7 +30,9 @@ absl::StatusOr<std::unique_ptr<CoordinatorClient>> CoordinatorClient::Connect(co
 CoordinatorClient::CoordinatorClient(std::string address, TokenCandidates tokens)
     : address_(std::move(address)),
       tokens_(std::move(tokens)),
-      stub_(v1::CheckpointService::NewStub(MakeChannel(address_, kMaxViewBytes))) {}
+      channel_(MakeChannel(address_, kMaxViewBytes)),
+      stub_(v1::CheckpointService::NewStub(channel_)),
+      monitoring_(v1::MonitoringService::NewStub(channel_)) {}
 
 absl::Status CoordinatorClient::TryTokens(const TryCall& call) {
   if (tokens_.tokens.empty()) {
@@ -55,6 +57,16 @@ absl::Status CoordinatorClient::Retry(absl::Duration patience, const TryCall& ca
     if (!HasReason(status, Reason::kCoordinatorUnreachable) || Clock::Real().SteadyNow() >= deadline) return status;
     absl::SleepFor(absl::Milliseconds(300));
   }
+}
+
+absl::StatusOr<std::optional<v1::Checkpoint>> LastCommitted(CoordinatorClient& client, const std::string& job) {
+  v1::GetCheckpointRequest request;
+  request.set_job(job);
+  v1::Checkpoint checkpoint;
+  const absl::Status status = client.Call(&v1::CheckpointService::Stub::GetCheckpoint, request, &checkpoint);
+  if (HasReason(status, Reason::kNotCommitted)) return std::nullopt;
+  CAIRN_RETURN_IF_ERROR(status);
+  return checkpoint;
 }
 
 }  // namespace cairn::cli

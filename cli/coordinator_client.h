@@ -4,11 +4,13 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "cairn/v1/checkpoint_service.grpc.pb.h"
+#include "cairn/v1/monitoring_service.grpc.pb.h"
 #include "cli/command.h"
 #include "common/rpc/endpoint.h"
 #include "common/rpc/token_source.h"
@@ -21,19 +23,29 @@ class CoordinatorClient {
   static absl::StatusOr<std::unique_ptr<CoordinatorClient>> Connect(const CommandContext& context);
 
   // Calls `method`, for example &v1::CheckpointService::Stub::GetJob. A coordinator that does not answer is tried again
-  // for `patience`. All these calls may be repeated, because they are idempotent.
+  // for `patience`. All these calls may be repeated, because they are idempotent. Methods of MonitoringService are
+  // called alike.
   template <typename Method, typename Request, typename Response>
   absl::Status Call(Method method, const Request& request, Response* response,
                     absl::Duration patience = absl::ZeroDuration(), absl::Duration timeout = absl::Seconds(10)) {
     return Retry(patience, [&](const std::string& token) {
       grpc::ClientContext call;
       PrepareCall(call, timeout, token);
-      return CallError((stub_.get()->*method)(&call, request, response), PeerKind::kCoordinator, address_);
+      return CallError((StubOf(method)->*method)(&call, request, response), PeerKind::kCoordinator, address_);
     });
   }
 
  private:
   CoordinatorClient(std::string address, TokenCandidates tokens);
+  // The stub that has the method.
+  template <typename... Types>
+  v1::CheckpointService::Stub* StubOf(grpc::Status (v1::CheckpointService::Stub::*)(Types...)) {
+    return stub_.get();
+  }
+  template <typename... Types>
+  v1::MonitoringService::Stub* StubOf(grpc::Status (v1::MonitoringService::Stub::*)(Types...)) {
+    return monitoring_.get();
+  }
   using TryCall = std::function<absl::Status(const std::string& token)>;
   // Repeats `call` until it ends otherwise than with COORDINATOR_UNREACHABLE, `patience` is over, or Ctrl-C comes.
   absl::Status Retry(absl::Duration patience, const TryCall& call);
@@ -42,8 +54,13 @@ class CoordinatorClient {
 
   const std::string address_;
   TokenCandidates tokens_;  // the first one is the token that was accepted last
+  const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<v1::CheckpointService::Stub> stub_;
+  const std::unique_ptr<v1::MonitoringService::Stub> monitoring_;
 };
+
+// Returns the latest committed step; nothing if the job has none.
+absl::StatusOr<std::optional<v1::Checkpoint>> LastCommitted(CoordinatorClient& client, const std::string& job);
 
 }  // namespace cairn::cli
 

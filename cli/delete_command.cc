@@ -5,10 +5,9 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "absl/strings/str_cat.h"
 #include "cli/coordinator_client.h"
+#include "cli/named_step.h"
 #include "common/process/quantity.h"
-#include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/storage/checkpoint_path.h"
 
@@ -34,13 +33,11 @@ nlohmann::ordered_json AnswerToJson(const v1::DeleteCheckpointResponse& answer) 
 
 absl::Status Delete(const CommandContext& context, const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(arguments.name));
-  if (!name.step) {
-    return MakeError(Reason::kBadRequest, absl::StrCat("say which step to delete: ", name.job, "@STEP"));
-  }
   CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context));
+  CAIRN_ASSIGN_OR_RETURN(const int64_t step, NamedStep(*client, name, "delete"));
   v1::DeleteCheckpointRequest request;
   request.set_job(name.job);
-  request.set_step(*name.step);
+  request.set_step(step);
   request.set_cause(arguments.cause);
   v1::DeleteCheckpointResponse answer;
   CAIRN_RETURN_IF_ERROR(client->Call(&v1::CheckpointService::Stub::DeleteCheckpoint, request, &answer,

@@ -48,10 +48,11 @@ absl::StatusOr<std::vector<v1::Checkpoint>> ListFromStorage(const std::string& r
   CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(root, false));
   CheckpointStore store(*storage);
   CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, store.ReadCheckpoints(job));
+  const CommittedLines lines = LinesOf(steps);
   std::vector<v1::Checkpoint> listed;
   for (const StepRecord& step : steps) {
-    v1::Checkpoint& entry = listed.emplace_back(ListedCheckpoint(job, step));
-    if (!check || entry.state() != v1::Checkpoint::COMMITTED) continue;
+    v1::Checkpoint& entry = listed.emplace_back(ListedCheckpoint(job, step, lines));
+    if (!check || entry.state() == v1::Checkpoint::DAMAGED) continue;
     const auto manifest = store.Read(job, CheckpointStore::ManifestFileOf(job, step));
     const absl::Status status = manifest.ok() ? CheckFilesOf(*storage, *manifest) : manifest.status();
     if (status.ok()) continue;
@@ -173,6 +174,8 @@ void AddListCommand(Command app, CommandContext& context) {
       "for\n"
       "each step: with --check it costs one `stat` for each file too, and a step with missing or short files is "
       "DAMAGED.\n"
+      "SUPERSEDED is committed too, but the training has gone on from an older step since: JOB alone means the newest "
+      "step\nthat is COMMITTED.\n"
       "`cairn show JOB@STEP` looks at one step's files, `cairn verify JOB@STEP` reads every byte of them.");
   command.Action([arguments, &context] {
     if (arguments->check && arguments->root.empty()) {

@@ -4,10 +4,13 @@
 #include <vector>
 
 #include "cli/aoa_command.h"
+#include "cli/cancel_command.h"
 #include "cli/command.h"
+#include "cli/completion_command.h"
 #include "cli/corpus_command.h"
 #include "cli/delete_command.h"
 #include "cli/diff_command.h"
+#include "cli/doctor_command.h"
 #include "cli/down_command.h"
 #include "cli/export_command.h"
 #include "cli/import_command.h"
@@ -17,7 +20,9 @@
 #include "cli/retention_command.h"
 #include "cli/run_command.h"
 #include "cli/save_command.h"
+#include "cli/serve_command.h"
 #include "cli/status_command.h"
+#include "cli/timeline_command.h"
 #include "cli/up_command.h"
 #include "cli/verify_command.h"
 #include "common/base/version_text.h"
@@ -50,7 +55,10 @@ int main(int argc, char** argv) {
   AddUpCommand(app, context);
   AddDownCommand(app, context);
   AddSaveCommand(app, context);
+  AddCancelCommand(app, context);
   AddStatusCommand(app, context);
+  AddTimelineCommand(app, context);
+  AddServeCommand(app, context);
   AddListCommand(app, context);
   AddShowCommand(app, context);
   AddVerifyCommand(app, context);
@@ -61,10 +69,12 @@ int main(int argc, char** argv) {
   AddPinCommands(app, context);
   AddDiffCommand(app, context);
   AddExportCommand(app, context);
+  AddDoctorCommand(app, context);
   AddImportCommand(app, context);
   AddPlanCommand(app, context);
   AddAoaCommand(app, context);
   AddCorpusCommand(app, context);
+  AddCompletionCommand(app, context);
 
   if (const std::optional<int> exit_status = app.Parse(argc, argv)) return *exit_status;
   return context.exit_status;

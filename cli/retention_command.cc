@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "cli/coordinator_client.h"
+#include "cli/named_step.h"
 #include "cli/terminal.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -81,23 +82,47 @@ absl::Status Prune(const CommandContext& context, const Arguments& arguments) {
   return absl::OkStatus();
 }
 
+void PrintPolicyJson(const std::string& job, int64_t keep_last, int64_t keep_every) {
+  const nlohmann::ordered_json json = {{"job", job}, {"keep_last", keep_last}, {"keep_every", keep_every}};
+  std::printf("%s\n", json.dump(2).c_str());
+}
+
+// Shows the rules that are in force. A prune by them that changes nothing is answered with them.
+absl::Status ShowRetention(const CommandContext& context, const std::string& job) {
+  v1::PruneCheckpointsRequest request;
+  request.set_job(job);
+  request.set_dry_run(true);
+  v1::PruneCheckpointsResponse answer;
+  const absl::Status status = Ask(context, &v1::CheckpointService::Stub::PruneCheckpoints, request, answer);
+  if (!HasReason(status, Reason::kBadRequest)) CAIRN_RETURN_IF_ERROR(status);  // BAD_REQUEST: the job has no rules
+  const v1::RetentionPolicy& policy = answer.policy();
+  if (context.json()) {
+    PrintPolicyJson(job, policy.keep_last(), policy.keep_every());
+    return absl::OkStatus();
+  }
+  if (policy.keep_last() == 0 && policy.keep_every() == 0) {
+    std::printf("%s: no rules: nothing is deleted by itself\n", job.c_str());
+    return absl::OkStatus();
+  }
+  std::string rules;
+  if (policy.keep_last() > 0) absl::StrAppend(&rules, " --keep-last ", policy.keep_last());
+  if (policy.keep_every() > 0) absl::StrAppend(&rules, " --keep-every ", policy.keep_every());
+  std::printf("%s:%s\n", job.c_str(), rules.c_str());
+  return absl::OkStatus();
+}
+
 absl::Status Retention(const CommandContext& context, const Arguments& arguments) {
   CAIRN_RETURN_IF_ERROR(CheckJobName(arguments.name));
   const bool rules = arguments.keep_last > 0 || arguments.keep_every > 0;
-  if (rules == arguments.off) {
-    return MakeError(Reason::kBadRequest, "give --keep-last, --keep-every or both; or --off alone");
-  }
+  if (rules && arguments.off) return MakeError(Reason::kBadRequest, "give either rules or --off");
+  if (!rules && !arguments.off) return ShowRetention(context, arguments.name);
   v1::SetRetentionRequest request;
   request.set_job(arguments.name);
   SetPolicy(arguments, *request.mutable_policy());
   v1::SetRetentionResponse answer;
   CAIRN_RETURN_IF_ERROR(Ask(context, &v1::CheckpointService::Stub::SetRetention, request, answer));
   if (context.json()) {
-    std::printf("%s\n",
-                nlohmann::ordered_json(
-                    {{"job", arguments.name}, {"keep_last", arguments.keep_last}, {"keep_every", arguments.keep_every}})
-                    .dump(2)
-                    .c_str());
+    PrintPolicyJson(arguments.name, arguments.keep_last, arguments.keep_every);
   } else if (arguments.off) {
     std::printf("%s: nothing is deleted by itself any more\n", arguments.name.c_str());
   } else {
@@ -108,21 +133,21 @@ absl::Status Retention(const CommandContext& context, const Arguments& arguments
 
 absl::Status Pin(const CommandContext& context, const Arguments& arguments, bool pinned) {
   CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(arguments.name));
-  if (!name.step) {
-    return MakeError(Reason::kBadRequest, absl::StrCat("say which step: ", name.job, "@STEP"));
-  }
+  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context));
+  CAIRN_ASSIGN_OR_RETURN(const int64_t step, NamedStep(*client, name, pinned ? "pin" : "unpin"));
   v1::PinCheckpointRequest request;
   request.set_job(name.job);
-  request.set_step(*name.step);
+  request.set_step(step);
   request.set_pinned(pinned);
   request.set_note(arguments.note);
   v1::PinCheckpointResponse answer;
-  CAIRN_RETURN_IF_ERROR(Ask(context, &v1::CheckpointService::Stub::PinCheckpoint, request, answer));
+  CAIRN_RETURN_IF_ERROR(client->Call(&v1::CheckpointService::Stub::PinCheckpoint, request, &answer,
+                                     /*patience=*/absl::ZeroDuration(), kTimeout));
   if (context.json()) {
     std::printf("%s\n",
-                nlohmann::ordered_json({{"job", name.job}, {"step", *name.step}, {"pinned", pinned}}).dump(2).c_str());
+                nlohmann::ordered_json({{"job", name.job}, {"step", step}, {"pinned", pinned}}).dump(2).c_str());
   } else {
-    std::printf("%s@%lld is %s\n", name.job.c_str(), static_cast<long long>(*name.step),
+    std::printf("%s@%lld is %s\n", name.job.c_str(), static_cast<long long>(step),
                 pinned ? "pinned: nothing deletes it" : "not pinned any more");
   }
   return absl::OkStatus();
@@ -145,13 +170,15 @@ void AddPruneCommand(Command app, CommandContext& context) {
 
 void AddRetentionCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
-  Command command = app.AddCommand("retention", "Sets which checkpoints of a job the coordinator keeps");
+  Command command = app.AddCommand("retention", "Shows or sets which checkpoints of a job the coordinator keeps");
   command.AddOption("JOB", arguments->name, "The job's name").Required();
   AddRules(command, arguments);
   command.AddFlag("--off", arguments->off, "Keep all");
   command.Footer(
-      "Examples:\n  cairn retention demo --keep-last 3 --keep-every 1000\n  cairn retention demo --off\n"
-      "The coordinator carries it out after each commit of the job, as `cairn prune` does.");
+      "Examples:\n  cairn retention demo\n  cairn retention demo --keep-last 3 --keep-every 1000\n"
+      "  cairn retention demo --off\n"
+      "Without flags it shows the rules that are in force. The coordinator carries them out after each commit of the "
+      "job,\nas `cairn prune` does.");
   command.Action([arguments, &context] { context.exit_status = ReportError(context, Retention(context, *arguments)); });
 }
 

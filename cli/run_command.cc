@@ -44,11 +44,13 @@ absl::StatusOr<int> Run(CommandContext& context, Arguments& arguments, const std
   if (const absl::Status started = cluster.Start(); !started.ok()) {
     return WithMetadata(started, {{"job", arguments.cluster.job}, {"root", arguments.cluster.root}});
   }
-  std::fprintf(stderr, "cairn: job %s, %d ranks here, coordinator %s, logs in %s\n", arguments.cluster.job.c_str(),
-               arguments.cluster.ranks, cluster.coordinator_address().c_str(), cluster.logs().c_str());
+  std::fprintf(stderr, "cairn: job %s, %d %s here, coordinator %s, logs in %s\n", arguments.cluster.job.c_str(),
+               arguments.cluster.ranks, arguments.cluster.ranks == 1 ? "rank" : "ranks",
+               cluster.coordinator_address().c_str(), cluster.logs().c_str());
   auto process = ForegroundProcess::Start(training, cluster.Environment());
   if (!process.ok()) {
-    ReportError(context, process.status());
+    ReportError(context, WithMetadata(process.status(),
+                                      {{"next", "Give the path of a program, or the name of one that is on PATH."}}));
     return kNoProgram;
   }
   std::optional<int> status;

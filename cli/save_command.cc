@@ -1,5 +1,6 @@
 #include "cli/save_command.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 
@@ -31,6 +32,8 @@ struct Arguments {
   std::optional<int64_t> step;
   bool no_wait = false;
   std::string timeout;
+  std::string reason;
+  std::optional<int64_t> rank;
 };
 
 std::string NameOf(const v1::Checkpoint& checkpoint) {
@@ -102,7 +105,18 @@ absl::StatusOr<v1::Checkpoint> Follow(CoordinatorClient& client, v1::Checkpoint 
   return checkpoint;
 }
 
-absl::StatusOr<v1::Checkpoint> Save(const CommandContext& context, const Arguments& arguments) {
+// Whether the rank's training process is gone. An error counts as no: then the save itself says what is wrong.
+bool HasEnded(CoordinatorClient& client, const std::string& job, int64_t rank) {
+  v1::GetJobRequest request;
+  request.set_job(job);
+  v1::Job view;
+  if (!client.Call(&v1::CheckpointService::Stub::GetJob, request, &view).ok()) return false;
+  return std::any_of(view.ranks().begin(), view.ranks().end(),
+                     [&](const v1::JobRank& member) { return member.rank() == rank && !member.trainer_attached(); });
+}
+
+// Nothing if the rank that it is for has no training process.
+absl::StatusOr<std::optional<v1::Checkpoint>> Save(const CommandContext& context, const Arguments& arguments) {
   CAIRN_RETURN_IF_ERROR(CheckJobName(arguments.job));
   absl::Duration timeout = absl::InfiniteDuration();
   if (!arguments.timeout.empty()) {
@@ -112,6 +126,8 @@ absl::StatusOr<v1::Checkpoint> Save(const CommandContext& context, const Argumen
   v1::CreateCheckpointRequest request;
   request.set_job(arguments.job);
   request.set_request_id(RandomToken());
+  request.set_reason(arguments.reason);
+  if (arguments.rank && HasEnded(*client, arguments.job, *arguments.rank)) return std::nullopt;
   if (arguments.step) {
     CAIRN_RETURN_IF_ERROR(CheckStep(*arguments.step));
     request.set_step(*arguments.step);
@@ -138,7 +154,8 @@ absl::StatusOr<v1::Checkpoint> Save(const CommandContext& context, const Argumen
       std::fprintf(stderr, "%s %s\n", Coloured(stderr, Colour::kYellow, "note:").c_str(), shared.c_str());
   }
   if (arguments.no_wait) return checkpoint;
-  return Follow(*client, std::move(checkpoint), request.request_id(), deadline);
+  CAIRN_ASSIGN_OR_RETURN(checkpoint, Follow(*client, std::move(checkpoint), request.request_id(), deadline));
+  return checkpoint;
 }
 
 void Report(CommandContext& context, const v1::Checkpoint& checkpoint) {
@@ -168,14 +185,20 @@ void Report(CommandContext& context, const v1::Checkpoint& checkpoint) {
 void AddSaveCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
   Command command = app.AddCommand("save", "Saves a job: all ranks at one step, followed to its verdict");
-  command.AddOption("JOB", arguments->job, "The job's name").Required();
+  command.AddOption("JOB", arguments->job, "The job's name").FromEnvironment("CAIRN_JOB").Required();
   command.AddOption("--step", arguments->step, "Save at this step; without it the ranks agree on one");
   command.AddFlag("--no-wait", arguments->no_wait, "Return when the save has been started");
   command.AddOption("--timeout", arguments->timeout, "Abort the save if it has no verdict by then, for example 10m");
+  command.AddOption("--reason", arguments->reason, "Why, for the coordinator's log, for example eviction");
+  command
+      .AddOption("--for-rank", arguments->rank,
+                 "Do nothing if this rank has no training process any more: for the end of its pod")
+      .FromEnvironment("CAIRN_RANK");
   command.Footer(
       "Examples:\n"
       "  cairn save demo\n"
       "  cairn save demo --timeout 10m --format=json\n"
+      "  cairn save demo --reason eviction --timeout 100s\n"
       "Ctrl-C ends this command, not the save: `cairn status JOB` shows how it goes on. Where a save of the job is "
       "under\n"
       "way already, the command says so, and follows that save or waits for its end.\n"
@@ -185,9 +208,13 @@ void AddSaveCommand(Command app, CommandContext& context) {
     const auto checkpoint = Save(context, *arguments);
     if (!checkpoint.ok()) {
       context.exit_status = ReportError(context, checkpoint.status());
-      return;
+    } else if (checkpoint->has_value()) {
+      Report(context, **checkpoint);
+    } else {
+      std::fprintf(stderr, "%s rank %lld of %s has no training process any more, so nothing was saved\n",
+                   Coloured(stderr, Colour::kYellow, "note:").c_str(), static_cast<long long>(*arguments->rank),
+                   arguments->job.c_str());
     }
-    Report(context, *checkpoint);
   });
 }
 

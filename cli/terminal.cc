@@ -71,12 +71,15 @@ std::string Table::Line(const std::vector<std::string>& cells, const std::vector
   return line;
 }
 
-void Table::Print(std::FILE* stream) const {
+void Table::Print(std::FILE* stream) const { std::fputs(For(stream).c_str(), stream); }
+
+std::string Table::For(std::FILE* stream) const {
   const auto widths = Widths();
-  std::fprintf(stream, "%s\n", Coloured(stream, Colour::kBold, Line(header_, widths)).c_str());
+  std::string text = Coloured(stream, Colour::kBold, Line(header_, widths)) + "\n";
   for (size_t i = 0; i < rows_.size(); ++i) {
-    std::fprintf(stream, "%s\n", Coloured(stream, colours_[i], Line(rows_[i], widths)).c_str());
+    absl::StrAppend(&text, Coloured(stream, colours_[i], Line(rows_[i], widths)), "\n");
   }
+  return text;
 }
 
 std::string Table::ToString() const {

@@ -24,6 +24,8 @@ class Table {
 
   void Add(std::vector<std::string> row, Colour colour = Colour::kNone);
   void Print(std::FILE* stream) const;
+  // Returns what Print would print on `stream`.
+  std::string For(std::FILE* stream) const;
   // Returns the table without colours, for tests and logs.
   std::string ToString() const;
 

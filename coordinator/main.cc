@@ -44,6 +44,7 @@ constexpr absl::Duration kLostDrain = absl::Seconds(1);
 struct Flags {
   std::string listen = "127.0.0.1:0";
   std::string address_file;
+  std::string metrics_listen;
   std::string root;
   std::string phase_timeout = "10m";
   std::string lease_ttl = "10s";
@@ -77,6 +78,7 @@ absl::Status Serve(const Flags& flags) {
   const Clock& clock = Clock::Real();
   ServerOptions options;
   options.listen = flags.listen;
+  options.metrics_listen = flags.metrics_listen;
   options.save.bins_per_rank = flags.bins_per_rank;
   options.save.moves = flags.moves == "auto" ? MovePolicy::kAuto : MovePolicy::kNever;
   CAIRN_ASSIGN_OR_RETURN(options.decisions.phase_timeout, ParseDuration(flags.phase_timeout));
@@ -147,7 +149,8 @@ absl::Status Serve(const Flags& flags) {
   CAIRN_ASSIGN_OR_RETURN(const auto server, CoordinatorServer::Start(options, *storage, clock));
   LogLine(clock,
           absl::StrCat("event=serving address=", server->address(), " root=", flags.root, " epoch=", epoch.epoch(),
-                       " version=", std::string(kVersion), " pid=", getpid(), " open-files=", open_files));
+                       " version=", std::string(kVersion), " pid=", getpid(), " open-files=", open_files,
+                       flags.metrics_listen.empty() ? "" : absl::StrCat(" metrics=", server->metrics_address())));
   // Before anybody is told the address: who knows it finds the token.
   std::optional<TokenCopy> copy;
   if (flags.token_file.empty() && !flags.insecure) {
@@ -190,6 +193,9 @@ int Main(int argc, char** argv) {
   add("listen", flags.listen, "Address to listen on; port 0 takes a free one. Beyond loopback --token-file is needed")
       .Fits(IsHostPort, "host:port, for example 127.0.0.1:7420");
   add("address-file", flags.address_file, "Write the address that was bound into this file");
+  add("metrics-listen", flags.metrics_listen,
+      "Address at which Prometheus finds /metrics, without a token (default: none)")
+      .Fits(IsHostPort, "host:port, for example 127.0.0.1:9420");
   add("root", flags.root, "Directory of all checkpoints, the same on every machine").Required();
   add("phase-timeout", flags.phase_timeout, "A rank without progress for that long in a phase ends the operation");
   add("storage-timeout", flags.storage_timeout, "Storage that has not answered for that long is said to be stalled");

@@ -51,7 +51,8 @@ struct ComparedName {
   Difference difference = Difference::kNone;
   std::optional<ComparedItem> first;
   std::optional<ComparedItem> second;
-  // Of values that differ: how many elements do (of an object: bytes), and the first one, counted row-major.
+  // If the values differ, this is how many elements do (bytes, if it is an object), and the first one, counted
+  // row-major.
   uint64_t differing = 0;
   uint64_t first_differing = 0;
 };

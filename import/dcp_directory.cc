@@ -52,7 +52,14 @@ class DirectoryReader {
     return error_->second;
   }
 
-  absl::StatusOr<Manifest> MakeManifest(std::string_view metadata_digest) && {
+  // Returns true if a tensor or a value has this name.
+  bool Has(std::string_view name) const {
+    return std::binary_search(metadata_.values.begin(), metadata_.values.end(), name) ||
+           std::any_of(metadata_.tensors.begin(), metadata_.tensors.end(),
+                       [&](const DcpTensor& tensor) { return tensor.name == name; });
+  }
+
+  absl::StatusOr<Manifest> MakeManifest(std::string_view metadata_digest, const std::optional<ForeignFile>& common) && {
     ForeignManifest manifest("cairn import dcp 1");
     for (const std::optional<ForeignFile>& file : files_) manifest.AddFile(*file);
     manifest.AddDigest(metadata_digest);
@@ -73,9 +80,16 @@ class DirectoryReader {
       }
       pieces_[e] = Pieces();
     }
+    std::optional<uint32_t> common_file;
+    if (common) common_file = manifest.AddFile(*common);
     for (size_t v = 0; v < values.size(); ++v) {
+      if (common_file && metadata_.values[v] > kMegatronCommonName) {
+        manifest.AddValue(std::string(kMegatronCommonName), *std::exchange(common_file, std::nullopt), 0,
+                          common->bytes());
+      }
       manifest.AddValue(metadata_.values[v], values[v]->file, values[v]->offset, values[v]->bytes);
     }
+    if (common_file) manifest.AddValue(std::string(kMegatronCommonName), *common_file, 0, common->bytes());
     return std::move(manifest).Finish();
   }
 
@@ -143,6 +157,18 @@ absl::StatusOr<Pieces> DirectoryReader::ReadChunk(const ForeignFile& file, const
   return *std::move(pieces);
 }
 
+// Opens what a checkpoint of Megatron-core keeps beside the files of DCP; nothing if it is no such checkpoint.
+absl::StatusOr<std::optional<ForeignFile>> OpenMegatronCommon(const std::string& directory) {
+  const auto marker = ForeignFile::OpenBelow(directory, kMegatronMarkerName);
+  if (HasReason(marker.status(), Reason::kFileMissing)) return std::nullopt;
+  CAIRN_RETURN_IF_ERROR(marker.status());
+  auto common = ForeignFile::OpenBelow(directory, kMegatronCommonName);
+  if (HasReason(common.status(), Reason::kFileMissing)) return std::nullopt;
+  CAIRN_RETURN_IF_ERROR(common.status());
+  common->Close();
+  return std::make_optional(*std::move(common));
+}
+
 }  // namespace
 
 absl::StatusOr<Manifest> ReadDcpDirectory(const std::string& directory) {
@@ -160,7 +186,14 @@ absl::StatusOr<Manifest> ReadDcpDirectory(const std::string& directory) {
     reader.emplace(directory, std::move(metadata));
   }
   CAIRN_RETURN_IF_ERROR(reader->Read());
-  return (*std::move(reader)).MakeManifest(digest);
+  CAIRN_ASSIGN_OR_RETURN(const auto common, OpenMegatronCommon(directory));
+  if (common && reader->Has(kMegatronCommonName)) {
+    return MakeError(Reason::kNameCollision,
+                     absl::StrCat(file.path(), " has '", std::string(kMegatronCommonName),
+                                  "', and there is such a file, whose value would have the same name"),
+                     {{"file", file.path()}, {"names", std::string(kMegatronCommonName)}});
+  }
+  return (*std::move(reader)).MakeManifest(digest, common);
 }
 
 }  // namespace cairn

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -18,9 +19,17 @@ absl::StatusOr<Manifest> ReadImportDirectory(const std::string& directory) {
     return MakeError(Reason::kBadRequest,
                      absl::StrCat("the directory to import must be an absolute path, not '", directory, "'"));
   }
-  CAIRN_ASSIGN_OR_RETURN(const std::string real, ResolvePath(directory));
+  const absl::StatusOr<std::string> resolved = ResolvePath(directory);
+  if (!resolved.ok()) {
+    return WithMetadata(resolved.status(), {{"next", "Check the path of what is to be imported."}});
+  }
+  const std::string& real = *resolved;
   struct stat info;
-  if (stat(real.c_str(), &info) == 0 && S_ISREG(info.st_mode)) return ReadTorchArchive(real);
+  if (stat(real.c_str(), &info) == 0 && S_ISREG(info.st_mode)) {
+    if (!absl::EndsWith(real, ".safetensors")) return ReadTorchArchive(real);
+    return MakeError(Reason::kBadRequest, absl::StrCat(real, " is one file of a safetensors directory"),
+                     {{"file", real}, {"next", "Give the directory that the file is in."}});
+  }
   if (access(absl::StrCat(real, "/", std::string(kDcpMetadataName)).c_str(), F_OK) == 0) return ReadDcpDirectory(real);
   return ReadSafetensorsDirectory(real);
 }

@@ -58,7 +58,7 @@ struct PickleObject {
 };
 
 struct PickleLimits {
-  // Of the tables in memory. The input itself is not copied and does not count.
+  // The tables in memory may take so much. The input itself is not copied and does not count.
   uint64_t memory_bytes = uint64_t{256} << 20;
 };
 

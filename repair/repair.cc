@@ -37,7 +37,7 @@ absl::Status Verified(const RepairOptions& options, const std::string& job, int6
   const VerifyFault& first = report.faults.front();
   return MakeError(first.reason,
                    absl::StrCat(job, "@", step, " cannot be repaired: its files have ", report.faults_in_all,
-                                " faults; the first: ", first.message),
+                                report.faults_in_all == 1 ? " fault: " : " faults; the first: ", first.message),
                    {{"job", job},
                     {"step", absl::StrCat(step)},
                     {"file", first.file},

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "agent/execution/root_guard.h"
+#include "agent/execution/transfer_counters.h"
 #include "agent/gpu/group_keeper.h"
 #include "agent/reader/buffer_pool.h"
 #include "agent/session/session_host.h"
@@ -72,6 +73,7 @@ struct ExecutorContext {
   TransferService& transfers;
   SessionHost& host;
   const TokenSource& tokens;
+  TransferCounters& counters;
   // Null if NCCL is never used.
   GroupKeeper* groups = nullptr;
 };

@@ -288,6 +288,7 @@ void LoadExecutor::EndNow(uint64_t number) {
   }
   if (load.source != nullptr) {
     const ByteServer::Progress read = load.source->progress();
+    context_.counters.Read(read.bytes_done, read.storage_bytes);
     Log(LogLevel::kInfo, "load_ended",
         {{"load", number},
          {"bytes", read.bytes_done},

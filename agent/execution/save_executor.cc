@@ -183,6 +183,7 @@ void SaveExecutor::EndWrite(const action::StartWrite& order, const WriterRun& ru
                             absl::StatusOr<BinWriteOutcome> outcome, double seconds) {
   const std::string transport = run.moved_in != nullptr ? run.moved_in->transport() : "";
   if (outcome.ok()) {
+    context_.counters.Wrote(order.target->file_bytes, seconds);
     Log(LogLevel::kInfo, "written",
         {{"step", order.step},
          {"attempt", order.attempt},
@@ -193,6 +194,7 @@ void SaveExecutor::EndWrite(const action::StartWrite& order, const WriterRun& ru
          {"moved_out", order.target->moved_out.size()},
          {"transport", transport}});
   } else {
+    context_.counters.FailedToWrite(outcome.status());
     Log(LogLevel::kError, "write_failed",
         {{"step", order.step}, {"attempt", order.attempt}, {"error", outcome.status()}});
   }

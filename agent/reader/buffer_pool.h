@@ -33,6 +33,8 @@ class BufferPool {
   void GiveBack(std::shared_ptr<SharedMemory> buffer);
   // Frees what is not out.
   void Trim();
+  // What is held now, bytes.
+  uint64_t held() const { return held_->load(); }
 
  private:
   absl::StatusOr<std::shared_ptr<SharedMemory>> MakeCounted(const std::string& name, uint64_t bytes);

@@ -1,5 +1,6 @@
 #include "agent/runtime/agent.h"
 
+#include <grpcpp/health_check_service_interface.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -20,6 +21,9 @@
 namespace cairn {
 namespace {
 
+// The name by which gRPC's health service says whether the agent hears from its coordinator; the empty name says
+// whether the agent itself serves.
+constexpr char kCoordinatorHealth[] = "coordinator";
 constexpr absl::Duration kTickInterval = absl::Milliseconds(50);
 // How old the coordinator's idea of the trainer's step may become.
 constexpr absl::Duration kStepInterval = absl::Milliseconds(500);
@@ -75,7 +79,8 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
   agent->MakeGroups();
   const ExecutorContext context = {
       given,        agent->boot_id_,   *agent->storage_, *agent->root_,   *agent->descriptors_,
-      agent->pool_, agent->transfers_, agent->host_,     *agent->tokens_, agent->groups_.get()};
+      agent->pool_, agent->transfers_, agent->host_,     *agent->tokens_, agent->counters_,
+      agent->groups_.get()};
   agent->saves_ = std::make_unique<SaveExecutor>(context);
   agent->loads_ = std::make_unique<LoadExecutor>(context);
   agent->watch_ = std::make_unique<TrainerWatch>([raw = agent.get()](uint64_t trainer, TrainerEnd how) {
@@ -103,6 +108,9 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
     if (const auto left = LeaveToSuccessor(place, raw->incarnation_); !left.ok()) {
       Log(LogLevel::kWarn, "successor_waits_for_lease", {{"error", left}});
     }
+  };
+  link.on_heard = [raw = agent.get()](bool answers) {
+    raw->transfer_server_->GetHealthCheckService()->SetServingStatus(kCoordinatorHealth, answers);
   };
   link.current_step = [raw = agent.get()] { return raw->CurrentStep(); };
   link.on_fatal = given.on_fatal ? given.on_fatal : [](const absl::Status&) {};
@@ -163,6 +171,7 @@ void Agent::Stop(bool unregister) {
 }
 
 bool Agent::Drain(absl::Duration timeout) {
+  transfer_server_->GetHealthCheckService()->SetServingStatus(false);
   const absl::Time deadline = Clock::Real().SteadyNow() + timeout;
   while (true) {
     uint64_t version = 0;
@@ -284,10 +293,12 @@ absl::Status Agent::StartTransferServer() {
   int port = 0;
   builder.AddListeningPort(options_.listen, grpc::InsecureServerCredentials(), &port);
   builder.RegisterService(&transfers_);
+  grpc::EnableDefaultHealthCheckService(true);
   transfer_server_ = builder.BuildAndStart();
   if (transfer_server_ == nullptr || port == 0) {
     return MakeError(Reason::kBadRequest, absl::StrCat("--listen ", options_.listen, " cannot be bound"));
   }
+  transfer_server_->GetHealthCheckService()->SetServingStatus(kCoordinatorHealth, false);
   std::string host = options_.listen.substr(0, options_.listen.rfind(':'));
   if (host == "0.0.0.0" || host == "[::]") host = options_.node;
   transfer_address_ = options_.advertise.empty() ? absl::StrCat(host, ":", port) : options_.advertise;

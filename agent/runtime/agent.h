@@ -13,6 +13,7 @@
 #include "agent/execution/load_executor.h"
 #include "agent/execution/root_guard.h"
 #include "agent/execution/save_executor.h"
+#include "agent/execution/transfer_counters.h"
 #include "agent/gpu/group_keeper.h"
 #include "agent/reader/buffer_pool.h"
 #include "agent/runtime/coordinator_link.h"
@@ -48,10 +49,13 @@ class Agent {
   // Also of one that is not attached any more.
   void TrainerGone(uint64_t incarnation, TrainerEnd how);
 
-  // Where other agents reach this one.
+  // Where other agents reach this one, and where gRPC's health service says whether this agent serves.
   const std::string& transfer_address() const { return transfer_address_; }
 
   LoadExecutor& loads() { return *loads_; }
+  const TransferCounters& counters() const { return counters_; }
+  // The shared memory of slab and read buffers, bytes.
+  uint64_t memory_held() const { return pool_.held(); }
 
   // Waits until staged saves have their verdicts, at most for `timeout`. True if none is left.
   bool Drain(absl::Duration timeout);
@@ -80,6 +84,7 @@ class Agent {
   std::string transfer_address_;
   const std::string boot_id_;
   BufferPool pool_;
+  TransferCounters counters_;
   TransferService transfers_;
 
   Mutex attaching_;  // one trainer after the other; taken before `mutex_`

@@ -25,7 +25,8 @@ using link_limits::kChunkBytes;
 using link_limits::kChunkTimeout;
 using link_limits::kFirstPause;
 using link_limits::kLongestPause;
-using link_limits::kProgressInterval;
+using link_limits::Overdue;
+using link_limits::ProgressInterval;
 
 constexpr uint64_t kMaxPlanBytes = uint64_t{1} << 30;
 // An upload or download that an overloaded coordinator has refused so often is given up. If it is still wanted, the
@@ -57,14 +58,19 @@ class CoordinatorLink::StoppableCall {
   grpc::ClientContext context_;
 };
 
+CoordinatorLink::Connection::Connection(const std::string& address)
+    : channel(MakeChannel(address)),
+      agents(v1::AgentCoordinationService::NewStub(channel)),
+      checkpoints(v1::CheckpointService::NewStub(channel)) {}
+
 CoordinatorLink::CoordinatorLink(SessionHost& host, CoordinatorLinkOptions options)
     : host_(host),
       options_(std::move(options)),
-      stub_(v1::AgentCoordinationService::NewStub(MakeChannel(options_.address))),
-      checkpoints_(v1::CheckpointService::NewStub(MakeChannel(options_.address))),
-      pace_(options_.registration.world_size(), [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-        return std::uniform_real_distribution<double>(0, 1)(random_);  // the pace is used under the lock
-      }) {}
+      pace_(options_.registration.world_size(),
+            [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+              return std::uniform_real_distribution<double>(0, 1)(random_);  // the pace is used under the lock
+            }),
+      connection_(std::make_shared<Connection>(options_.address)) {}
 
 CoordinatorLink::~CoordinatorLink() { Stop(false); }
 
@@ -94,13 +100,28 @@ void CoordinatorLink::Stop(bool unregister) {
   const std::string token = options_.tokens->Current();
   PrepareCall(context, kCallTimeout, token);
   v1::UnregisterAgentResponse response;
-  const absl::Status status = ErrorOf(stub_->UnregisterAgent(&context, request, &response), token);
+  const absl::Status status = ErrorOf(connection()->agents->UnregisterAgent(&context, request, &response), token);
   if (!status.ok()) Log(LogLevel::kWarn, "unregister_failed", {{"error", status}});
 }
 
 absl::Status CoordinatorLink::ErrorOf(const grpc::Status& status, const std::string& token) const {
   const absl::Status error = CallError(status, PeerKind::kCoordinator, options_.address);
   return HasReason(error, Reason::kBadToken) ? options_.tokens->Refused(token, error) : error;
+}
+
+std::shared_ptr<CoordinatorLink::Connection> CoordinatorLink::connection() {
+  MutexLock lock(mutex_);
+  return connection_;
+}
+
+void CoordinatorLink::Use(std::shared_ptr<Connection> connection) {
+  MutexLock lock(mutex_);
+  connection_.swap(connection);
+}
+
+void CoordinatorLink::Heard(bool answers) {
+  if (std::exchange(heard_, answers) == answers) return;
+  if (options_.on_heard) options_.on_heard(answers);
 }
 
 // Ends the wait of the call that carries an older state, so that the newer one is sent.
@@ -144,7 +165,8 @@ absl::Status CoordinatorLink::Transfer(grpc::Status (v1::AgentCoordinationServic
     host_.Do([&](Session& session, absl::Time) { *request.mutable_agent() = session.Identity(); });
     response.Clear();
     StoppableCall call(*this, kChunkTimeout);
-    const absl::Status status = call.ErrorOf((stub_.get()->*method)(call.context(), request, &response));
+    const std::shared_ptr<Connection> connected = connection();
+    const absl::Status status = call.ErrorOf((connected->agents.get()->*method)(call.context(), request, &response));
     if (!NoteOverload(status) || refusals == kMostRefusals) return status;
   }
 }
@@ -159,6 +181,7 @@ void CoordinatorLink::Loop() {
     if (!registered && !AwaitTurn(&LinkPace::register_from)) return;
     const absl::Status status = registered ? Synchronize() : Register();
     if (stopping_) return;
+    Heard(status.ok());
     if (status.ok()) {
       was_registered = true;
       if (!last_error.empty()) Log(LogLevel::kInfo, "coordinator_reached", {{"coordinator", options_.address}});
@@ -169,6 +192,7 @@ void CoordinatorLink::Loop() {
     host_.Do([&](Session& session, absl::Time now) { session.OnLinkFailed(status, now); });
     NoteOverload(status);
     const auto reason = ReasonOf(status);
+    if (reason == Reason::kCoordinatorUnreachable) Use(std::make_shared<Connection>(options_.address));
     const absl::Time now = Clock::Real().SteadyNow();
     // May end by itself: a lease ends, storage is mounted, a coordinator that was started anew puts its token where
     // agents look.
@@ -216,7 +240,7 @@ absl::Status CoordinatorLink::Register() {
   request.set_root_proof(proof);
   StoppableCall call(*this, kCallTimeout);
   v1::RegisterAgentResponse response;
-  absl::Status status = call.ErrorOf(stub_->RegisterAgent(call.context(), request, &response));
+  absl::Status status = call.ErrorOf(connection()->agents->RegisterAgent(call.context(), request, &response));
   if (HasReason(status, Reason::kRootMismatch)) {
     status = Annotate(status, absl::StrCat("this agent's root is ", options_.root), {{"agent_root", options_.root}});
   }
@@ -241,7 +265,7 @@ absl::Status CoordinatorLink::Synchronize() {
     active = session.active();
   });
   absl::Duration max_wait = lease_ttl_ / 3;
-  if (active) max_wait = std::min(max_wait, kProgressInterval);
+  if (active) max_wait = std::min(max_wait, ProgressInterval(options_.registration.world_size()));
   SetDuration(max_wait, *request.mutable_max_wait());
   StoppableCall call(*this, max_wait + kCallTimeout);
   {
@@ -252,8 +276,8 @@ absl::Status CoordinatorLink::Synchronize() {
   // Changed since the state was taken: nobody would have interrupted this call.
   const bool outdated =
       host_.Do([&](Session& session, absl::Time) { return session.version() != version; }) || stopping_;
-  const grpc::Status called = outdated ? grpc::Status(grpc::StatusCode::CANCELLED, "")
-                                       : stub_->SynchronizeAgent(call.context(), request, &response);
+  const grpc::Status called =
+      outdated ? grpc::Status(grpc::StatusCode::CANCELLED, "") : CallSynchronize(call, max_wait, request, response);
   {
     MutexLock lock(mutex_);
     waiting_ = nullptr;
@@ -270,9 +294,52 @@ absl::Status CoordinatorLink::Synchronize() {
   }));
   if (response.has_lease_ttl()) lease_ttl_ = std::max(DurationOf(response.lease_ttl()), absl::Milliseconds(100));
   absl::Duration delay = std::min(DurationOf(response.next_delay()), lease_ttl_ / 3);
-  if (active) delay = std::min(delay, kProgressInterval);
+  if (active) delay = std::min(delay, ProgressInterval(options_.registration.world_size()));
   if (now_version == version && delay > absl::ZeroDuration()) host_.WaitForChange(version, delay);
   return absl::OkStatus();
+}
+
+grpc::Status CoordinatorLink::CallSynchronize(StoppableCall& call, absl::Duration max_wait,
+                                              const v1::SynchronizeAgentRequest& request,
+                                              v1::SynchronizeAgentResponse& response) {
+  struct Answer {
+    Mutex mutex;
+    CondVar came;
+    std::optional<grpc::Status> status ABSL_GUARDED_BY(mutex);
+
+    std::optional<grpc::Status> Await(absl::Duration patience) {
+      const absl::Time end = Clock::Real().SteadyNow() + patience;
+      MutexLock lock(mutex);
+      while (!status.has_value()) {
+        const absl::Duration left = end - Clock::Real().SteadyNow();
+        if (left <= absl::ZeroDuration()) break;
+        came.WaitFor(mutex, left);
+      }
+      return status;
+    }
+  };
+  // The callback may still hold the lock when this function has seen the answer.
+  const auto answer = std::make_shared<Answer>();
+  const std::shared_ptr<Connection> connected = connection();
+  connected->agents->async()->SynchronizeAgent(call.context(), &request, &response,
+                                               [answer](const grpc::Status& status) {
+                                                 MutexLock lock(answer->mutex);
+                                                 answer->status = status;
+                                                 answer->came.NotifyAll();
+                                               });
+  auto status = answer->Await(max_wait + Overdue(options_.registration.world_size()));
+  std::shared_ptr<Connection> other;
+  while (!status.has_value()) {
+    if (other == nullptr) other = std::make_shared<Connection>(options_.address);
+    const bool connects = other->channel->GetState(true) == GRPC_CHANNEL_READY;
+    if (connects && connection() != other) {
+      Log(LogLevel::kInfo, "coordinator_overdue", {{"coordinator", options_.address}});
+      Use(other);
+      call.context()->TryCancel();
+    }
+    status = answer->Await(kFirstPause);
+  }
+  return *status;
 }
 
 void CoordinatorLink::PutLayout(RankLayoutPtr layout) {
@@ -369,7 +436,8 @@ void CoordinatorLink::Ask(void (v1::CheckpointService::Stub::async::*method)(grp
   auto call = std::make_shared<Call>();
   call->request = std::move(request);
   PrepareCall(call->context, kCallTimeout, options_.tokens->Current());
-  (checkpoints_->async()->*method)(
+  // The callback does not hold the connection: if it let go of it last, gRPC would destroy the queue that it runs in.
+  (connection()->checkpoints->async()->*method)(
       &call->context, &call->request, &call->response,
       [call, address = options_.address, done = std::move(done)](const grpc::Status& status) {
         const absl::Status error = CallError(status, PeerKind::kCoordinator, address);
@@ -394,6 +462,10 @@ void CoordinatorLink::CreateCheckpoint(v1::CreateCheckpointRequest request,
 void CoordinatorLink::SetRetention(v1::SetRetentionRequest request,
                                    std::function<void(absl::StatusOr<v1::SetRetentionResponse>)> done) {
   Ask(&v1::CheckpointService::Stub::async::SetRetention, std::move(request), std::move(done));
+}
+
+void CoordinatorLink::GetJob(v1::GetJobRequest request, std::function<void(absl::StatusOr<v1::Job>)> done) {
+  Ask(&v1::CheckpointService::Stub::async::GetJob, std::move(request), std::move(done));
 }
 
 }  // namespace cairn

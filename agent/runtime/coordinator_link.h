@@ -1,6 +1,11 @@
 // The agent's side of AgentCoordinationService: keeps it registered, exchanges state for orders in one long-poll loop,
 // and moves layouts and plans. Every call has a deadline; failed ones are tried again with growing pauses. What an
 // overloaded coordinator refuses waits as long as it says, while the loop goes on (link_pace.h).
+//
+// A coordinator may come back at another address under the same name, while packets to the old address vanish. A
+// connection notices that only after its keepalive. So a new channel is made after each call that could not reach the
+// coordinator; and if an answer is overdue, one is tried beside the call that waits, and takes its place if it connects
+// first.
 #ifndef CAIRN_AGENT_RUNTIME_COORDINATOR_LINK_H_
 #define CAIRN_AGENT_RUNTIME_COORDINATOR_LINK_H_
 
@@ -43,6 +48,8 @@ struct CoordinatorLinkOptions {
   // crash the lease of the one before must end first. So long, too, for a root that is not the coordinator's (yet), and
   // for a token that the coordinator takes.
   absl::Duration register_timeout = absl::Seconds(20);
+  // Called by the link's thread when the coordinator answers again, and when a call has failed.
+  std::function<void(bool answers)> on_heard;
   // The coordinator will not take this agent (STALE_INCARNATION, a bad rank or job; RANK_CONFLICT, WORLD_SIZE_MISMATCH,
   // ROOT_MISMATCH or BAD_TOKEN for all of register_timeout): it must end.
   std::function<void(const absl::Status&)> on_fatal;
@@ -74,10 +81,25 @@ class CoordinatorLink {
   // Sets what is kept of the job. `done` as above.
   void SetRetention(v1::SetRetentionRequest request,
                     std::function<void(absl::StatusOr<v1::SetRetentionResponse>)> done);
+  // The job as the coordinator sees it. `done` as above.
+  void GetJob(v1::GetJobRequest request, std::function<void(absl::StatusOr<v1::Job>)> done);
 
  private:
+  // A connection to the coordinator.
+  struct Connection {
+    explicit Connection(const std::string& address);
+    const std::shared_ptr<grpc::Channel> channel;
+    const std::unique_ptr<v1::AgentCoordinationService::Stub> agents;
+    const std::unique_ptr<v1::CheckpointService::Stub> checkpoints;
+  };
   // A call that Stop ends.
   class StoppableCall;
+
+  std::shared_ptr<Connection> connection();
+  // Later calls go over this connection. Never on a thread of gRPC, which must not end the connection before.
+  void Use(std::shared_ptr<Connection> connection);
+  // Tells on_heard what has changed.
+  void Heard(bool answers);
 
   void Loop();
   // Waits until the pace lets a call begin; false if the link was stopped meanwhile.
@@ -91,6 +113,9 @@ class CoordinatorLink {
                         Request& request, Response& response);
   absl::Status Register();
   absl::Status Synchronize();
+  // The call itself. Tries another connection if the answer is overdue; CANCELLED if that one is used now.
+  grpc::Status CallSynchronize(StoppableCall& call, absl::Duration max_wait, const v1::SynchronizeAgentRequest& request,
+                               v1::SynchronizeAgentResponse& response);
   absl::Status SendLayout(const RankLayout& layout);
   absl::StatusOr<std::string> FetchPlan(const std::string& digest, const std::string& known);
   absl::StatusOr<v1::GetTransferPeersResponse> FetchPeers(const std::vector<uint32_t>& ranks);
@@ -104,8 +129,6 @@ class CoordinatorLink {
 
   SessionHost& host_;
   const CoordinatorLinkOptions options_;
-  const std::unique_ptr<v1::AgentCoordinationService::Stub> stub_;
-  const std::unique_ptr<v1::CheckpointService::Stub> checkpoints_;
   std::atomic<bool> stopping_ = false;
   Mutex mutex_;
   CondVar stopped_;
@@ -113,7 +136,10 @@ class CoordinatorLink {
   LinkPace pace_ ABSL_GUARDED_BY(mutex_);
   std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mutex_);
   grpc::ClientContext* waiting_ ABSL_GUARDED_BY(mutex_) = nullptr;  // the call that a change ends
-  absl::Duration lease_ttl_ = absl::Seconds(10);                    // of the loop's thread
+  std::shared_ptr<Connection> connection_ ABSL_GUARDED_BY(mutex_);
+  // Only the thread of the loop touches it.
+  std::optional<bool> heard_;
+  absl::Duration lease_ttl_ = absl::Seconds(10);
   TaskQueue transfers_{2};
   std::thread thread_;
 };

@@ -65,6 +65,7 @@ void RankLoad::Describe(v1::BeginLoadResponse& response) const {
   *response.mutable_unexpected_names() = order.unexpected_names();
   *response.mutable_passed_over_steps() = order.passed_over_steps();
   response.set_world_size(order.world_size());
+  response.set_line(order.line());
   response.set_mapping_report(plan->mapping_report());
 }
 

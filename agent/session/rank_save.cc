@@ -92,6 +92,8 @@ v1::SaveState RankSave::State() const {
       Staged() && checklist.all &&
       std::includes(staged->replica.begin(), staged->replica.end(), target->replica.begin(), target->replica.end()));
   state.set_allow_dropped_names(allow_dropped_names);
+  state.set_overwrite(overwrite);
+  if (resumed_from.has_value()) *state.mutable_resumed_from() = *resumed_from;
   state.set_call(call);
   state.set_trainer_incarnation(trainer);
   state.set_request_id(request_id);

@@ -55,6 +55,8 @@ struct RankSave {
   uint64_t trainer = 0;
   RankLayoutPtr layout;
   bool allow_dropped_names = false;
+  bool overwrite = false;
+  std::optional<v1::ResumePoint> resumed_from;
   // This step was committed once: only the coordinator, who asks storage, knows whether that stands.
   bool ask_first = false;
   absl::Time stage_deadline = absl::InfiniteFuture();

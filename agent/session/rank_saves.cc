@@ -52,6 +52,8 @@ absl::StatusOr<v1::BeginSaveResponse> RankSaves::Begin(const v1::BeginSaveReques
     save->ask_first = ended_.Committed(step);
     save->layout = layout;
     save->allow_dropped_names = request.allow_dropped_names();
+    save->overwrite = request.overwrite();
+    if (request.has_resumed_from()) save->resumed_from = request.resumed_from();
     save->stage_deadline = now + TimeoutOf(request);
     ++begun_;
     context_.Changed();

@@ -1,5 +1,6 @@
 #include "agent/trainer_service/local_server.h"
 
+#include <grpcpp/ext/health_check_service_server_builder_option.h>
 #include <grpcpp/server_posix.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -53,6 +54,8 @@ absl::StatusOr<std::unique_ptr<LocalServer>> LocalServer::Start(const std::strin
   server->refusal_ = std::make_unique<Refusal>();
   grpc::ServerBuilder refusing;
   ConfigureServer(refusing, kRefusedMessageBytes);
+  // Not even the health service, which would answer otherwise.
+  refusing.SetOption(std::make_unique<grpc::HealthCheckServiceServerBuilderOption>(nullptr));
   refusing.RegisterCallbackGenericService(server->refusal_.get());
   server->refusing_server_ = refusing.BuildAndStart();
   if (server->server_ == nullptr || server->refusing_server_ == nullptr) {

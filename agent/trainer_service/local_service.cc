@@ -233,12 +233,16 @@ grpc::ServerUnaryReactor* LocalService::EndLoad(grpc::CallbackServerContext* con
       [](Session& session, const v1::EndLoadRequest& asked, absl::Time) { return session.EndLoad(asked); });
 }
 
+absl::Status LocalService::CheckAttached(uint64_t trainer) {
+  return agent_.host().Do([&](Session& session, absl::Time) { return session.CheckAttached(trainer); });
+}
+
 grpc::ServerUnaryReactor* LocalService::ListLocalCheckpoints(grpc::CallbackServerContext* context,
                                                              const v1::ListLocalCheckpointsRequest* request,
                                                              v1::ListLocalCheckpointsResponse* response) {
-  const absl::Status attached = agent_.host().Do(
-      [&](Session& session, absl::Time) { return session.CheckAttached(request->trainer_incarnation()); });
-  if (!attached.ok()) return FinishNow(context, attached);
+  if (absl::Status attached = CheckAttached(request->trainer_incarnation()); !attached.ok()) {
+    return FinishNow(context, attached);
+  }
   const auto call = HoldForCoordinator();
   struct Pages : std::enable_shared_from_this<Pages> {
     Agent* agent = nullptr;
@@ -275,14 +279,15 @@ grpc::ServerUnaryReactor* LocalService::ListLocalCheckpoints(grpc::CallbackServe
 grpc::ServerUnaryReactor* LocalService::RequestLocalSave(grpc::CallbackServerContext* context,
                                                          const v1::RequestLocalSaveRequest* request,
                                                          v1::RequestLocalSaveResponse* response) {
-  const absl::Status attached = agent_.host().Do(
-      [&](Session& session, absl::Time) { return session.CheckAttached(request->trainer_incarnation()); });
-  if (!attached.ok()) return FinishNow(context, attached);
+  if (absl::Status attached = CheckAttached(request->trainer_incarnation()); !attached.ok()) {
+    return FinishNow(context, attached);
+  }
   const auto call = HoldForCoordinator();
   v1::CreateCheckpointRequest asked;
   asked.set_job(agent_.options().job);
   asked.set_request_id(request->request_id());
   if (request->has_timeout()) *asked.mutable_timeout() = request->timeout();
+  asked.set_reason(request->reason());
   grpc::ServerUnaryReactor* reactor = call->reactor();
   agent_.link().CreateCheckpoint(std::move(asked), [call, response](absl::StatusOr<v1::Checkpoint> checkpoint) {
     if (!call->Claim()) return;
@@ -295,9 +300,9 @@ grpc::ServerUnaryReactor* LocalService::RequestLocalSave(grpc::CallbackServerCon
 grpc::ServerUnaryReactor* LocalService::SetLocalRetention(grpc::CallbackServerContext* context,
                                                           const v1::SetLocalRetentionRequest* request,
                                                           v1::SetLocalRetentionResponse*) {
-  const absl::Status attached = agent_.host().Do(
-      [&](Session& session, absl::Time) { return session.CheckAttached(request->trainer_incarnation()); });
-  if (!attached.ok()) return FinishNow(context, attached);
+  if (absl::Status attached = CheckAttached(request->trainer_incarnation()); !attached.ok()) {
+    return FinishNow(context, attached);
+  }
   const auto call = HoldForCoordinator();
   v1::SetRetentionRequest asked;
   asked.set_job(agent_.options().job);
@@ -305,6 +310,24 @@ grpc::ServerUnaryReactor* LocalService::SetLocalRetention(grpc::CallbackServerCo
   grpc::ServerUnaryReactor* reactor = call->reactor();
   agent_.link().SetRetention(std::move(asked), [call](const absl::StatusOr<v1::SetRetentionResponse>& answer) {
     call->Answer(answer.status());
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* LocalService::GetLocalJob(grpc::CallbackServerContext* context,
+                                                    const v1::GetLocalJobRequest* request,
+                                                    v1::GetLocalJobResponse* response) {
+  if (absl::Status attached = CheckAttached(request->trainer_incarnation()); !attached.ok()) {
+    return FinishNow(context, attached);
+  }
+  v1::GetJobRequest get;
+  get.set_job(agent_.options().job);
+  const auto call = HoldForCoordinator();
+  grpc::ServerUnaryReactor* reactor = call->reactor();
+  agent_.link().GetJob(std::move(get), [call, response](absl::StatusOr<v1::Job> job) {
+    if (!call->Claim()) return;
+    if (job.ok()) *response->mutable_job() = *std::move(job);
+    call->AnswerClaimed(job.status());
   });
   return reactor;
 }

@@ -49,10 +49,13 @@ class LocalService final : public v1::LocalAgentService::CallbackService {
   grpc::ServerUnaryReactor* SetLocalRetention(grpc::CallbackServerContext* context,
                                               const v1::SetLocalRetentionRequest* request,
                                               v1::SetLocalRetentionResponse* response) override;
+  grpc::ServerUnaryReactor* GetLocalJob(grpc::CallbackServerContext* context, const v1::GetLocalJobRequest* request,
+                                        v1::GetLocalJobResponse* response) override;
   grpc::ServerUnaryReactor* Detach(grpc::CallbackServerContext* context, const v1::DetachRequest* request,
                                    v1::DetachResponse* response) override;
 
  private:
+  absl::Status CheckAttached(uint64_t trainer);
   // Makes the layout that comes with a request known.
   absl::Status TakeLayout(const v1::LayoutReference& reference);
   // Says where the trainer gets the memory of this agent.

@@ -26,7 +26,7 @@ using link_limits::kChunkBytes;
 using link_limits::kChunkTimeout;
 using link_limits::kFirstPause;
 using link_limits::kLongestPause;
-using link_limits::kProgressInterval;
+using link_limits::ProgressInterval;
 
 constexpr uint64_t kFrameBytes = 5;
 constexpr uint64_t kMemoryBudget = uint64_t{64} << 30;
@@ -187,7 +187,7 @@ void ThinAgent::Synchronize() {
   state.set_memory_budget(kMemoryBudget);
   state.set_round_bytes(kRoundBytes);
   absl::Duration max_wait = lease_ / 3;
-  if (active()) max_wait = std::min(max_wait, kProgressInterval);
+  if (active()) max_wait = std::min(max_wait, ProgressInterval(static_cast<uint32_t>(options_.world_size)));
   SetDuration(max_wait, *request.mutable_max_wait());
   sent_version_ = version_;
   waiting_ = &call->context;
@@ -210,7 +210,7 @@ void ThinAgent::OnSynchronize(Call<v1::SynchronizeAgentRequest, v1::SynchronizeA
   Obey(call.response);
   if (stopped_) return;
   absl::Duration delay = std::min(DurationOf(call.response.next_delay()), lease_ / 3);
-  if (active()) delay = std::min(delay, kProgressInterval);
+  if (active()) delay = std::min(delay, ProgressInterval(static_cast<uint32_t>(options_.world_size)));
   if (options_.answered) delay = options_.ask_every;
   if (sent_version_ == version_ && delay > absl::ZeroDuration()) return Pause(delay);
   Next();

@@ -76,6 +76,18 @@ struct ManifestObject {
   bool operator==(const ManifestObject&) const = default;
 };
 
+// Says where a checkpoint stands among those of its job; see common/storage/lineage.h.
+struct Lineage {
+  uint64_t line = 0;
+  // The step from which the line has gone on, and the line of that step.
+  std::optional<int64_t> continues_step;
+  uint64_t parent_line = 0;
+  // Counts the job's commits from 1; 0 from a version that knows no lines.
+  uint64_t sequence = 0;
+
+  bool operator==(const Lineage&) const = default;
+};
+
 // Describes a whole checkpoint. It is a value type and takes about 50 bytes per shard and 8 per dimension entry.
 struct Manifest {
   std::string job;
@@ -86,6 +98,7 @@ struct Manifest {
   absl::Time commit_time = absl::UnixEpoch();
   std::string writer;
   std::string plan_digest;
+  Lineage lineage;
   std::vector<std::string> layout_digests;
   std::vector<uint32_t> rank_layout;
   std::vector<std::string> nodes;

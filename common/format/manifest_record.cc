@@ -32,7 +32,11 @@ absl::Status ReadWorld(const v1::ManifestRecord& record, Manifest& manifest) {
   manifest.rank_layout.assign(record.rank_layouts().begin(), record.rank_layouts().end());
   manifest.nodes.assign(record.nodes().begin(), record.nodes().end());
   manifest.rank_node.assign(record.rank_nodes().begin(), record.rank_nodes().end());
-  if (manifest.step < 0) return CorruptVerdict("a negative step");
+  manifest.lineage.line = record.line();
+  if (record.has_continues_step()) manifest.lineage.continues_step = record.continues_step();
+  manifest.lineage.parent_line = record.parent_line();
+  manifest.lineage.sequence = record.sequence();
+  if (manifest.step < 0 || record.continues_step() < 0) return CorruptVerdict("a negative step");
   for (uint32_t layout : manifest.rank_layout) {
     if (layout >= manifest.layout_digests.size()) return CorruptVerdict("a rank's layout");
   }
@@ -233,6 +237,10 @@ void WriteManifestRecord(const Manifest& manifest, v1::ManifestRecord& record) {
   record.set_commit_time_unix_nanos(absl::ToUnixNanos(manifest.commit_time));
   record.set_writer(manifest.writer);
   record.set_plan_digest(manifest.plan_digest);
+  record.set_line(manifest.lineage.line);
+  if (manifest.lineage.continues_step.has_value()) record.set_continues_step(*manifest.lineage.continues_step);
+  record.set_parent_line(manifest.lineage.parent_line);
+  record.set_sequence(manifest.lineage.sequence);
   for (const std::string& digest : manifest.layout_digests) record.add_layout_digests(digest);
   record.mutable_rank_layouts()->Assign(manifest.rank_layout.begin(), manifest.rank_layout.end());
   for (const std::string& node : manifest.nodes) record.add_nodes(node);

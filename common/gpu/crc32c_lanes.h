@@ -21,8 +21,8 @@
 
 namespace cairn::crc32c {
 
-using Word = unsigned int;         // 32 bits
-using Long = unsigned long long;   // 64 bits, on host and device
+using Word = unsigned int;        // 32 bits
+using Long = unsigned long long;  // 64 bits, on host and device
 
 // What the kernel is given of one array. Blocks of all arrays are counted through.
 struct Range {

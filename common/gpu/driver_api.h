@@ -54,6 +54,11 @@ inline constexpr int kMemoryTypeDevice = 2;
 // CUpointer_attribute.
 inline constexpr int kPointerMemoryType = 2;
 inline constexpr int kPointerDeviceOrdinal = 9;
+inline constexpr int kPointerAllowedHandleTypes = 14;
+
+// CUmemAllocationHandleType, as bits.
+inline constexpr unsigned long long kHandlePosix = 1;
+inline constexpr unsigned long long kHandleFabric = 8;
 
 // CUdevice_attribute.
 inline constexpr int kDeviceComputeMajor = 75;

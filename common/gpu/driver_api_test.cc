@@ -82,6 +82,9 @@ static_assert(kMemoryTypeHost == CU_MEMORYTYPE_HOST);
 static_assert(kMemoryTypeDevice == CU_MEMORYTYPE_DEVICE);
 static_assert(kPointerMemoryType == CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
 static_assert(kPointerDeviceOrdinal == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL);
+static_assert(kPointerAllowedHandleTypes == CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES);
+static_assert(kHandlePosix == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+static_assert(kHandleFabric == CU_MEM_HANDLE_TYPE_FABRIC);
 
 static_assert(sizeof(Copy2D) == sizeof(CUDA_MEMCPY2D));
 static_assert(offsetof(Copy2D, source_type) == offsetof(CUDA_MEMCPY2D, srcMemoryType));

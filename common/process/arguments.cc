@@ -87,6 +87,39 @@ int Tell(const CLI::App& app, const CLI::ParseError& error) {
   return Tell(*command, error.what());
 }
 
+// CLI11 tells the values of a member check only as text: "{table,json}".
+std::vector<std::string> MembersOf(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  const size_t begin = type.rfind('{'), end = type.rfind('}');
+  std::vector<std::string> members;
+  if (begin == std::string::npos || end == std::string::npos || end < begin) return members;
+  size_t at = begin + 1;
+  while (at < end) {
+    const size_t comma = std::min(type.find(',', at), end);
+    members.push_back(type.substr(at, comma - at));
+    at = comma + 1;
+  }
+  return members;
+}
+
+CommandDescription DescriptionOf(const CLI::App& app) {
+  CommandDescription description{app.get_name(), app.get_description(), {}, {}};
+  for (const CLI::Option* option : app.get_options()) {
+    OptionDescription& described = description.options.emplace_back();
+    described.positional = option->get_positional();
+    for (const std::string& name : option->get_lnames()) described.names.push_back("--" + name);
+    for (const std::string& name : option->get_snames()) described.names.push_back("-" + name);
+    if (described.positional) described.names = {option->get_name(true)};
+    described.help = option->get_description();
+    described.takes_value = option->get_items_expected_max() > 0;
+    described.values = MembersOf(*option);
+  }
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    description.commands.push_back(DescriptionOf(*command));
+  }
+  return description;
+}
+
 }  // namespace
 
 Argument& Argument::Required() {
@@ -180,6 +213,8 @@ void ArgumentParser::TakeRest(const Command& command, std::vector<std::string>& 
   rest_command_ = command.app_;
   rest_ = &rest;
 }
+
+CommandDescription ArgumentParser::Describe() const { return DescriptionOf(*app_); }
 
 std::optional<int> ArgumentParser::Parse(int argc, const char* const* argv) {
   const char* const* const end = argv + argc;

@@ -70,6 +70,21 @@ class Command {
   CLI::App* app_;
 };
 
+// What a program takes, for those that tell of it: completions of shells, lists of commands.
+struct OptionDescription {
+  std::vector<std::string> names;  // "--format", "-f"; of a positional argument its name alone
+  std::string help;
+  bool takes_value = false;
+  bool positional = false;
+  std::vector<std::string> values;  // all that it may be, if these are few
+};
+struct CommandDescription {
+  std::string name;
+  std::string help;
+  std::vector<OptionDescription> options;
+  std::vector<CommandDescription> commands;
+};
+
 class ArgumentParser : public Command {
  public:
   ArgumentParser(const std::string& name, const std::string& help, const std::string& version);
@@ -79,6 +94,9 @@ class ArgumentParser : public Command {
 
   // Gives `command` what stands behind "--" as it is: the command line of another program.
   void TakeRest(const Command& command, std::vector<std::string>& rest);
+
+  // Describes everything that was declared until now.
+  CommandDescription Describe() const;
 
   // Fills the variables and runs actions. Returns nothing if the program should go on, else its exit status: 0 after
   // --help and --version; 2 after it has printed "error: BAD_REQUEST: ..." and the next action on standard error, or

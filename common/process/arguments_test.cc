@@ -177,5 +177,29 @@ TEST_F(ArgumentsTest, Parse_OptionIsNotGiven_ReadsTheEnvironment) {
   unsetenv("CAIRN_TEST_LONG");
 }
 
+TEST_F(ArgumentsTest, Describe_AllThatWasDeclared_HasCommandsOptionsAndValues) {
+  const CommandDescription program = parser_.Describe();
+  EXPECT_EQ(program.name, "prog");
+  ASSERT_EQ(program.commands.size(), 2U);
+  const CommandDescription& run = program.commands[0];
+  EXPECT_EQ(run.name, "run");
+  EXPECT_EQ(run.help, "Runs");
+  const auto find = [](const CommandDescription& command, const std::string& name) {
+    for (const OptionDescription& option : command.options) {
+      if (option.names.front() == name) return option;
+    }
+    return OptionDescription();
+  };
+  EXPECT_THAT(find(program, "--mode").values, ElementsAre("fast", "exact"));
+  EXPECT_TRUE(find(program, "--mode").takes_value);
+  EXPECT_TRUE(find(run, "FILE").positional);
+  EXPECT_THAT(find(run, "--quiet").names, ElementsAre("--quiet", "-q"));
+  EXPECT_FALSE(find(run, "--quiet").takes_value);
+  EXPECT_TRUE(find(run, "--threads").takes_value);
+  EXPECT_TRUE(find(run, "--threads").values.empty()) << "a range is no list";
+  ASSERT_EQ(program.commands[1].commands.size(), 1U);
+  EXPECT_EQ(program.commands[1].commands[0].name, "one");
+}
+
 }  // namespace
 }  // namespace cairn

@@ -13,7 +13,7 @@ inline constexpr size_t kMaxTransferPeers = 4096;
 inline constexpr size_t kMaxTransferAddressBytes = 300;
 inline constexpr size_t kMaxDescriptorSocketBytes = 400;
 inline constexpr size_t kMaxBootIdBytes = 64;
-// Of the name of its machine.
+// The name of its machine may have so many bytes.
 inline constexpr size_t kMaxNodeBytes = 255;
 
 }  // namespace cairn

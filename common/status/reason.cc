@@ -105,7 +105,7 @@ constexpr ReasonInfo kTable[] = {
      "Restart the job; its load takes the last committed step."},
     {Reason::kStepCommitted, "STEP_COMMITTED", absl::StatusCode::kAlreadyExists,
      "The step has a committed checkpoint already.",
-     "Save another step. To save this one anew, run `cairn delete JOB@STEP` first."},
+     "Save another step. To replace this one, save it with overwrite=True on all ranks."},
     {Reason::kStepPassed, "STEP_PASSED", absl::StatusCode::kFailedPrecondition,
      "A rank's training has passed the step.", "Ask for a later step, or for none and let the ranks agree."},
     {Reason::kStepRefused, "STEP_REFUSED", absl::StatusCode::kAborted,
@@ -126,7 +126,8 @@ constexpr ReasonInfo kTable[] = {
      "Save another step first. If nobody needs the job any more, stop its coordinator and remove the job's directory "
      "below --root."},
     {Reason::kCheckpointPinned, "CHECKPOINT_PINNED", absl::StatusCode::kFailedPrecondition,
-     "The checkpoint is pinned, so it is not deleted.", "If nobody needs the pin, run `cairn unpin JOB@STEP` first."},
+     "The checkpoint is pinned, so it is neither deleted nor overwritten.",
+     "If nobody needs the pin, run `cairn unpin JOB@STEP` first."},
     {Reason::kCheckpointInUse, "CHECKPOINT_IN_USE", absl::StatusCode::kFailedPrecondition,
      "The checkpoint is being loaded, so it is not deleted.",
      "Try again when the load has ended; `cairn status JOB` shows it."},
@@ -213,7 +214,8 @@ constexpr ReasonInfo kTable[] = {
      "Bytes could not be exchanged between two agents.", "Look at both agents' logs and the network between them."},
     {Reason::kTimedOut, "TIMED_OUT", absl::StatusCode::kDeadlineExceeded,
      "The caller's own timeout passed; the outcome is unknown.", "`cairn status JOB` says how it goes on."},
-    {Reason::kInterrupted, "INTERRUPTED", absl::StatusCode::kCancelled, "The command was interrupted.", "Nothing."},
+    {Reason::kInterrupted, "INTERRUPTED", absl::StatusCode::kCancelled, "The command was interrupted.",
+     "Do it again if it is still wanted."},
     {Reason::kDeviceError, "DEVICE_ERROR", absl::StatusCode::kUnavailable,
      "A call of the GPU's driver failed, or there is no driver for an array that is on a GPU.",
      "Look at what the message names. After CUDA_ERROR_ILLEGAL_ADDRESS or a launch failure restart the trainer: its "
@@ -225,8 +227,8 @@ constexpr ReasonInfo kTable[] = {
      "trainer."},
     {Reason::kTornSnapshot, "TORN_SNAPSHOT", absl::StatusCode::kAborted,
      "A tensor changed on the GPU while an overlapped save still copied it; nothing was committed.",
-     "Call saving.before_update() ahead of whatever changes the tensor outside of its optimizer's step, or save without "
-     "overlap."},
+     "Call saving.before_update() ahead of whatever changes the tensor outside of its optimizer's step, or save "
+     "without overlap."},
     {Reason::kNcclUnavailable, "NCCL_UNAVAILABLE", absl::StatusCode::kFailedPrecondition,
      "An agent has --nccl=require, and the bytes of an operation cannot go over NCCL.",
      "Mend what the message says, or give the agents --nccl=auto."},

@@ -117,10 +117,14 @@ absl::StatusOr<CheckpointName> ParseCheckpointName(std::string_view text) {
   if (absl::Status status = CheckJobName(name.job); !status.ok()) return status;
   if (at == std::string_view::npos) return name;
   const std::string_view step = text.substr(at + 1);
+  if (step == "latest") {
+    name.latest = true;
+    return name;
+  }
   int64_t value;
   if (step.size() > 12 || !AllDigits(step) || !absl::SimpleAtoi(absl::string_view(step.data(), step.size()), &value)) {
-    return MakeError(Reason::kBadStep,
-                     absl::StrCat("\"", std::string(step.substr(0, 40)), "\" is no step from 0 to ", kMaxStep));
+    return MakeError(Reason::kBadStep, absl::StrCat("\"", std::string(step.substr(0, 40)),
+                                                    "\" is neither \"latest\" nor a step from 0 to ", kMaxStep));
   }
   name.step = value;
   return name;

@@ -51,8 +51,10 @@ std::optional<uint32_t> ParseDeletionName(std::string_view name);
 struct CheckpointName {
   std::string job;
   std::optional<int64_t> step;
+  // True for "JOB@latest". What reads a checkpoint takes "JOB" alone for the same; what changes one does not.
+  bool latest = false;
 };
-// Reads "JOB@STEP", or "JOB" alone. INVALID_ARGUMENT (BAD_JOB_NAME, BAD_STEP).
+// Reads "JOB@STEP", "JOB@latest", or "JOB" alone. INVALID_ARGUMENT (BAD_JOB_NAME, BAD_STEP).
 absl::StatusOr<CheckpointName> ParseCheckpointName(std::string_view text);
 
 }  // namespace cairn

@@ -37,6 +37,9 @@ TEST(CheckpointPathTest, CheckpointPath_EachName_HasItsForm) {
 TEST(ParseCheckpointNameTest, ParseCheckpointName_EachForm_IsReadOrRefused) {
   EXPECT_EQ(ParseCheckpointName("a/b@7")->step, 7);
   EXPECT_EQ(ParseCheckpointName("a/b")->step, std::nullopt);
+  EXPECT_FALSE(ParseCheckpointName("a/b")->latest);
+  EXPECT_EQ(ParseCheckpointName("a/b@latest")->step, std::nullopt);
+  EXPECT_TRUE(ParseCheckpointName("a/b@latest")->latest);
   for (const char* text : {"a@", "a@-1", "a@x", "a@1234567890123", "a@1@2"}) {
     EXPECT_TRUE(HasReason(ParseCheckpointName(text).status(), Reason::kBadStep)) << text;
   }

@@ -69,6 +69,7 @@ AttemptRecord Summarize(int64_t step, uint32_t attempt, const Verdict& verdict) 
     record.bytes = manifest->total_bytes();
     record.world_size = manifest->world_size;
     record.plan_digest = manifest->plan_digest;
+    record.lineage = manifest->lineage;
     return record;
   }
   const auto& tombstone = std::get<Tombstone>(verdict);
@@ -160,6 +161,14 @@ StepRecord::State StepRecord::state() const {
 absl::Status StepRecord::damage() const {
   if (!unlisted.ok()) return unlisted;
   return state() == State::kDamaged ? deciding()->error : absl::OkStatus();
+}
+
+CommittedLines LinesOf(const std::vector<StepRecord>& steps) {
+  std::vector<CommittedLines::Commit> commits;
+  for (const StepRecord& step : steps) {
+    if (step.state() == StepRecord::State::kCommitted) commits.push_back({step.step, step.deciding()->lineage});
+  }
+  return CommittedLines(std::move(commits));
 }
 
 absl::StatusOr<std::vector<int64_t>> CheckpointStore::Steps(std::string_view job) {
@@ -348,16 +357,10 @@ absl::StatusOr<std::vector<StepRecord>> CheckpointStore::ReadJob(std::string_vie
   return records;
 }
 
-absl::StatusOr<std::vector<StepRecord>> CheckpointStore::ReadCheckpoints(std::string_view job, int64_t after,
-                                                                         size_t limit) {
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, Steps(job));
-  std::vector<StepRecord> found;
-  for (auto step = std::upper_bound(steps.begin(), steps.end(), after); step != steps.end(); ++step) {
-    if (found.size() >= limit) break;
-    StepRecord record = ReadStep(job, *step);
-    if (record.state() != StepRecord::State::kNothing) found.push_back(std::move(record));
-  }
-  return found;
+absl::StatusOr<std::vector<StepRecord>> CheckpointStore::ReadCheckpoints(std::string_view job) {
+  CAIRN_ASSIGN_OR_RETURN(std::vector<StepRecord> records, ReadJob(job));
+  std::erase_if(records, [](const StepRecord& record) { return record.state() == StepRecord::State::kNothing; });
+  return records;
 }
 
 absl::Status CheckpointStore::NotCommitted(std::string_view job, std::optional<int64_t> step,
@@ -392,14 +395,12 @@ absl::StatusOr<CheckpointStore::ManifestFile> CheckpointStore::Find(std::string_
     stands = WhatStands(record);
     next = NextForWhatStands(job, record, absl::StrCat(storage_.root(), "/", StepDirectory(job, *step)));
   }
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, Steps(job));
-  for (size_t i = steps.size(); i-- > 0;) {
-    const StepRecord record = ReadStep(job, steps[i]);
-    // If the caller asks for a step, the latest one is only a hint in the message.
-    if (!step) CAIRN_RETURN_IF_ERROR(record.damage());
-    if (record.state() != StepRecord::State::kCommitted) continue;
-    if (step) return NotCommitted(job, step, steps[i], stands, next);
-    return ManifestFileOf(job, record);
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> records, ReadCheckpoints(job));
+  const CommittedLines lines = LinesOf(records);
+  if (step) return NotCommitted(job, step, lines.latest(), stands, next);
+  for (size_t i = records.size(); i-- > 0;) {
+    CAIRN_RETURN_IF_ERROR(records[i].damage());
+    if (!lines.superseded().contains(records[i].step)) return ManifestFileOf(job, records[i]);
   }
   return NotCommitted(job, step, std::nullopt, stands, next);
 }

@@ -20,6 +20,7 @@
 #include "common/file/posix.h"
 #include "common/format/manifest.h"
 #include "common/format/verdict.h"
+#include "common/storage/lineage.h"
 
 namespace cairn {
 
@@ -63,6 +64,7 @@ struct AttemptRecord {
   uint64_t bytes = 0;
   uint32_t world_size = 0;  // of a deleted attempt 0 if its manifest could not be read
   std::string plan_digest;  // of a manifest
+  Lineage lineage;          // of a manifest
   // Says why the attempt was aborted (a tombstone), what is wrong with the verdict (a damaged one), or when and why the
   // attempt was deleted.
   absl::Status error;
@@ -93,6 +95,9 @@ struct StepRecord {
   absl::Status damage() const;
 };
 
+// Returns the lineage of the committed ones of a job's steps. `steps` must be all of them.
+CommittedLines LinesOf(const std::vector<StepRecord>& steps);
+
 // Only reads. Thread-safe. Everything comes from listing, so no pointer file can be stale. What was read once, damaged
 // or not, is remembered by the identity of the file, so a file that was removed and written anew is read anew. A record
 // counts as damaged when it was read twice, the second time past the page cache, and gave the same bytes. If it gave
@@ -113,9 +118,8 @@ class CheckpointStore {
   StepRecord ReadStep(std::string_view job, int64_t step);
   // Reads all steps of a job that have at least one attempt, ascending. Fails as Steps.
   absl::StatusOr<std::vector<StepRecord>> ReadJob(std::string_view job);
-  // Reads those above `after` that are committed or damaged, at most `limit`. It reads nothing beyond the last of them.
-  absl::StatusOr<std::vector<StepRecord>> ReadCheckpoints(std::string_view job, int64_t after = -1,
-                                                          size_t limit = SIZE_MAX);
+  // Reads those that are committed or damaged.
+  absl::StatusOr<std::vector<StepRecord>> ReadCheckpoints(std::string_view job);
 
   // Reads what one attempt's record says now. It does not look for the attempt's directory.
   AttemptRecord ReadAttempt(std::string_view job, int64_t step, uint32_t attempt);
@@ -131,10 +135,11 @@ class CheckpointStore {
   };
   // Returns the manifest's file of a committed step.
   static ManifestFile ManifestFileOf(std::string_view job, const StepRecord& committed);
-  // Finds the manifest's file of a step, or of the latest committed one. NOT_FOUND (NOT_COMMITTED): the message names
-  // the latest committed step, if there is one, and says what stands of `step`: aborted attempts, files without a
-  // verdict. If the step is damaged, it fails with that damage; without `step`, damage above the latest committed step
-  // is an error too, so it is never skipped silently.
+  // Finds the manifest's file of a step, or of the latest committed one that is not superseded. NOT_FOUND
+  // (NOT_COMMITTED): the message names the latest committed step, if there is one, and says what stands of `step`:
+  // aborted attempts, files without a verdict. If the step is damaged, it fails with that damage; without `step`,
+  // damage above the latest committed step is an error too, so it is never skipped silently. To find the latest one it
+  // reads the records of all steps.
   absl::StatusOr<ManifestFile> Find(std::string_view job, std::optional<int64_t> step);
   // Decodes what Find found. DATA_LOSS (MANIFEST_CORRUPT, FILE_MISSING), FAILED_PRECONDITION (FORMAT_TOO_NEW).
   absl::StatusOr<Manifest> Read(std::string_view job, const ManifestFile& file);

@@ -6,7 +6,7 @@
 
 namespace cairn {
 
-v1::Checkpoint ListedCheckpoint(const std::string& job, const StepRecord& step) {
+v1::Checkpoint ListedCheckpoint(const std::string& job, const StepRecord& step, const CommittedLines& lines) {
   v1::Checkpoint listed;
   listed.set_job(job);
   listed.set_step(step.step);
@@ -22,7 +22,8 @@ v1::Checkpoint ListedCheckpoint(const std::string& job, const StepRecord& step) 
     *listed.mutable_error() = StatusToProto(step.damage());
     return listed;
   }
-  listed.set_state(v1::Checkpoint::COMMITTED);
+  listed.set_state(lines.superseded().contains(step.step) ? v1::Checkpoint::SUPERSEDED : v1::Checkpoint::COMMITTED);
+  if (attempt->lineage.continues_step.has_value()) listed.set_continues_step(*attempt->lineage.continues_step);
   listed.set_bytes(attempt->bytes);
   listed.set_world_size(attempt->world_size);
   SetTimestamp(attempt->time, *listed.mutable_commit_time());

@@ -9,8 +9,8 @@
 
 namespace cairn {
 
-// Returns COMMITTED, or DAMAGED with its error; `step` must be one of the two.
-v1::Checkpoint ListedCheckpoint(const std::string& job, const StepRecord& step);
+// Returns COMMITTED, SUPERSEDED if `lines` says so, or DAMAGED with its error; `step` must be committed or damaged.
+v1::Checkpoint ListedCheckpoint(const std::string& job, const StepRecord& step, const CommittedLines& lines);
 
 }  // namespace cairn
 

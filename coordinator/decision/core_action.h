@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -15,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
+#include "common/format/manifest.h"
 #include "coordinator/decision/prune_policy.h"
 
 namespace cairn {
@@ -37,6 +39,8 @@ struct VerdictSummary {
   uint64_t bytes = 0;
   uint32_t world_size = 0;
   absl::Time commit_time = absl::UnixEpoch();
+  // Set for a manifest that was not deleted.
+  Lineage lineage;
 
   // Whether it may be loaded: it makes its step a committed one.
   bool stands() const { return committed && !deleted; }
@@ -67,13 +71,17 @@ struct PlanSave {
 };
 
 // Finds a number for a new attempt at a step: above every verdict and directory of the step and above `above`. Puts
-// tombstones on attempts that have no verdict and removes the files of those that have one. Compares the plan's names
-// with those of the last committed step unless `allow_dropped_names`. Answered by Job::OnReserved.
+// tombstones on attempts that have no verdict and removes the files of those that have a tombstone. Compares the plan's
+// names with those of the last committed step on which the training builds, unless `allow_dropped_names`. A step that
+// is committed is taken only with `overwrite`, or if it is left behind. Answered by Job::OnReserved.
 struct ReserveAttempt {
   int64_t step = 0;
   uint32_t above = 0;
   std::string plan_digest;
   bool allow_dropped_names = false;
+  bool overwrite = false;
+  // The committed steps on which the training does not build: it has gone on from an older one.
+  std::set<int64_t> left_behind;
   uint64_t ticket = 0;
 };
 
@@ -87,6 +95,7 @@ struct MakeManifest {
   std::vector<v1::WriteResult> result;                             // by rank
   std::vector<std::vector<v1::ReplicaChecksum>> replica_checksum;  // by rank
   bool replicas_must_match = false;
+  Lineage lineage;  // stands in the manifest
   uint64_t ticket = 0;
 };
 
@@ -131,7 +140,8 @@ struct PlanLoad {
   std::vector<std::string> node;
   bool strict = true;
   uint64_t round_bytes = 0;  // largest read buffer that every agent can make; 0 for no wish
-  // Of the calls of all ranks that make this operation: no other has it, and after a restart it is the same.
+  // Names the operation by the calls of all ranks that make it: no other has this digest, and after a restart it is the
+  // same.
   std::string calls_digest;
   uint64_t ticket = 0;
 };
@@ -141,6 +151,11 @@ struct PlanLoad {
 struct DeleteStep {
   int64_t step = 0;
   std::string cause;
+};
+// Deletes the commits of a step in whose place a later one of the step stands, if that one is sound. Does nothing to a
+// step that is pinned.
+struct DeleteReplaced {
+  int64_t step = 0;
 };
 // Puts or removes the pin of a step that is committed or damaged.
 struct PinStep {
@@ -161,7 +176,7 @@ struct SetRetention {
 };
 // What is done about steps that have ended. One is under way at a time, because each looks at what the others leave.
 struct ChangeSteps {
-  std::variant<DeleteStep, PinStep, PruneSteps, SetRetention> change;
+  std::variant<DeleteStep, DeleteReplaced, PinStep, PruneSteps, SetRetention> change;
   uint64_t ticket = 0;
 };
 
@@ -181,7 +196,7 @@ struct Recovered {
 struct ChangedSteps {
   // The attempts that are deleted now, also those that were before.
   std::vector<VerdictSummary> deleted;
-  // Of a PruneSteps: what becomes, or became, of every checkpoint; and the policy that said so.
+  // A PruneSteps sets these: what becomes, or became, of every checkpoint; and the policy that said so.
   std::vector<PruneChoice> choices;
   PrunePolicy policy;
 };

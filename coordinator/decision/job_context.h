@@ -3,6 +3,7 @@
 #define CAIRN_COORDINATOR_DECISION_JOB_CONTEXT_H_
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -10,10 +11,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "common/storage/lineage.h"
 #include "coordinator/decision/core_action.h"
 #include "coordinator/exchange/groups.h"
 #include "coordinator/membership/layout_table.h"
 #include "coordinator/membership/membership.h"
+#include "coordinator/timeline/operation_timeline.h"
 
 namespace cairn {
 
@@ -51,6 +54,8 @@ struct Effects {
   std::vector<CoreAction> actions;
   // One line per change of state, "key=value ...", for the log.
   std::vector<std::string> log;
+  // The operations that have ended.
+  std::vector<std::shared_ptr<const OperationTimeline>> timelines;
   // No ticket is given twice, also not to a job that was forgotten and made again.
   uint64_t next_ticket = 1;
 };
@@ -69,6 +74,8 @@ struct JobContext {
   absl::Time now;
   absl::Time wall;  // for people
   std::optional<int64_t> last_committed;
+  // What is committed, and what builds on what.
+  const CommittedLines* lines = nullptr;
   // The smallest step of the saves in flight. It commits first.
   std::optional<int64_t> earliest_step;
   // The smallest step whose commit waits for storage that does not answer.

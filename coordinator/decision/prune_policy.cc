@@ -11,7 +11,13 @@ std::vector<PruneChoice> ChoosePruned(const std::vector<PruneCandidate>& candida
   const int64_t newest = std::max<int64_t>(policy.keep_last, 1);
   int64_t sound = 0;
   std::vector<PruneChoice> choices(candidates.size());
-  for (size_t i = candidates.size(); i-- > 0;) {
+  std::vector<size_t> order;  // the newest first
+  for (const bool superseded : {false, true}) {
+    for (size_t i = candidates.size(); i-- > 0;) {
+      if (candidates[i].superseded == superseded) order.push_back(i);
+    }
+  }
+  for (size_t i : order) {
     const PruneCandidate& candidate = candidates[i];
     PruneChoice& choice = choices[i];
     choice.step = candidate.step;

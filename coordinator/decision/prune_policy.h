@@ -24,6 +24,8 @@ struct PruneCandidate {
   bool damaged = false;  // by its records; nothing is known of its files
   bool pinned = false;
   bool in_use = false;  // a load wants it
+  // The training has gone on from an older step. It counts as older than every step that it still builds on.
+  bool superseded = false;
 };
 
 // What becomes of a checkpoint.
@@ -36,7 +38,8 @@ struct PruneChoice {
 };
 
 // Says what becomes of every candidate, in their order, which is ascending. `is_sound` says whether a committed step's
-// manifest can be read and its files stand there. It is asked only of steps for which that decides, the newest first.
+// manifest can be read and its files stand there. It is asked only of steps for which that decides, the newest first;
+// superseded ones come last.
 // What is not sound is never pruned, and does not count among the newest. If no step is sound, nothing is pruned.
 std::vector<PruneChoice> ChoosePruned(const std::vector<PruneCandidate>& candidates, const PrunePolicy& policy,
                                       const std::function<bool(int64_t step)>& is_sound);

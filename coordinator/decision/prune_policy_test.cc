@@ -38,6 +38,15 @@ TEST(PrunePolicyTest, ChoosePruned_KeepEvery_MultiplesAndTheNewestStay) {
   EXPECT_EQ(Pruned(Steps({50, 100, 150, 200, 250, 300}), {.keep_last = 3, .keep_every = 100}), (Set{50, 150}));
 }
 
+TEST(PrunePolicyTest, ChoosePruned_Superseded_CountAsOlderThanAllOthers) {
+  auto candidates = Steps({10, 20, 30, 40, 50});
+  candidates[3].superseded = candidates[4].superseded = true;
+  EXPECT_EQ(Pruned(candidates, {.keep_last = 2}), (Set{10, 40, 50}));
+  EXPECT_EQ(Pruned(candidates, {.keep_last = 4}), Set{40});
+  EXPECT_EQ(Pruned(candidates, {.keep_last = 1, .keep_every = 50}), (Set{10, 20, 40}));
+  EXPECT_EQ(Pruned(candidates, {.keep_last = 1}, /*broken=*/{10, 20, 30}), Set{40}) << "better than none";
+}
+
 TEST(PrunePolicyTest, ChoosePruned_PinnedOrInUse_Stay) {
   auto candidates = Steps({10, 20, 30, 40});
   candidates[0].pinned = true;

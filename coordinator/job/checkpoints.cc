@@ -18,7 +18,9 @@ bool Checkpoints::Knows(const std::string& request_id) const {
 
 std::optional<absl::StatusOr<v1::Checkpoint>> Checkpoints::Find(const CheckpointKey& key, uint64_t known_epoch,
                                                                 const JobContext& context) const {
-  if (const Save* save = saves_.Find(key); save != nullptr) {
+  // A save that failed to take the place of a checkpoint has changed nothing about it.
+  const bool stands = key.step.has_value() && verdicts_.Committed(*key.step);
+  if (const Save* save = saves_.Find(key); save != nullptr && !(stands && save->phase() == Save::Phase::kAborted)) {
     v1::Checkpoint view = save->View(context);
     if (key.by_request()) view.set_request_id(key.request_id);
     return view;

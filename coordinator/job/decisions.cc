@@ -70,6 +70,14 @@ std::vector<std::pair<std::string, OrderBook::Woken>> Decisions::TakeWoken() {
   return woken;
 }
 
+std::vector<v1::JobSummary> Decisions::Summaries(const Moment& moment) const {
+  std::vector<v1::JobSummary> summaries;
+  for (const auto& [name, job] : jobs_) {
+    if (job->known()) summaries.push_back(job->Summary(moment));
+  }
+  return summaries;
+}
+
 bool Decisions::busy() const {
   return std::any_of(jobs_.begin(), jobs_.end(), [](const auto& job) { return job.second->busy(); });
 }

@@ -54,6 +54,12 @@ class Decisions {
   bool busy() const;
   std::vector<CoreAction> TakeActions() { return std::exchange(effects_.actions, {}); }
   std::vector<std::string> TakeLog() { return std::exchange(effects_.log, {}); }
+  // The operations that have ended since the last call.
+  std::vector<std::shared_ptr<const OperationTimeline>> TakeTimelines() {
+    return std::exchange(effects_.timelines, {});
+  }
+  // In the order of their names; jobs that were only asked for are left out.
+  std::vector<v1::JobSummary> Summaries(const Moment& moment) const;
   // The jobs of which agents' orders may have changed since the last call, other than by the agents' own reports.
   std::vector<std::pair<std::string, OrderBook::Woken>> TakeWoken();
 

@@ -54,7 +54,8 @@ Job::Job(std::string name, const DecisionOptions& options, LayoutTable& layouts,
 void Job::SetMoment(const Moment& moment, JobContext& context) const {
   context.now = moment.now;
   context.wall = moment.wall;
-  context.last_committed = verdicts_.last_committed();
+  context.lines = &verdicts_.lines();
+  context.last_committed = context.lines->latest();
   context.earliest_step = saves_.EarliestUndecided();
   context.stalled_step = saves_.StalledStep();
 }
@@ -217,7 +218,10 @@ Save* Job::BeginSave(const Member& member, const v1::SaveState& state, JobContex
   if (Save* last = saves_.Last(step); last != nullptr) last->HoldOwed(member, state, context.now);
   if (state.attempt() > 0 && verdicts_.FindSettled(step, state.attempt()) != nullptr) return nullptr;
   if (saves_.EndedFor(member, state) != nullptr) return nullptr;
-  if (verdicts_.StillCommitted(step, CallerOf(member, state), context).value_or(true)) return nullptr;
+  // A checkpoint may be replaced that the trainers say they want replaced, or from before which they have gone on.
+  const bool replaces =
+      state.overwrite() || (verdicts_.Committed(step) && context.lines->LeavesBehind(ResumedFrom(state), step));
+  if (!replaces && verdicts_.StillCommitted(step, CallerOf(member, state), context).value_or(true)) return nullptr;
   if (saves_.full()) return nullptr;
   Save& save = saves_.Begin(step, context);
   // Calls of this step that found no save when they were reported belong to this one.

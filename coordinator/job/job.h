@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "cairn/v1/checkpoint_service.pb.h"
+#include "cairn/v1/monitoring_service.pb.h"
 #include "coordinator/decision/checkpoint_key.h"
 #include "coordinator/decision/job_context.h"
 #include "coordinator/decision/plan_table.h"
@@ -82,6 +83,8 @@ class Job {
   // What stands in storage of an attempt, as people see it.
   v1::Checkpoint ViewOf(const VerdictSummary& verdict, const Moment& moment) const;
   v1::Job View(const Moment& moment) const;
+  // The job in a few numbers.
+  v1::JobSummary Summary(const Moment& moment) const;
 
   // Time has passed. The caller does this every few hundred milliseconds. `deaf`: how long in all the coordinator could
   // not listen.

@@ -1,6 +1,8 @@
 // What people ask of a job.
+#include <algorithm>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/time_proto.h"
 #include "common/status/reason.h"
@@ -11,11 +13,21 @@ namespace cairn {
 namespace {
 
 constexpr size_t kMaxRequestIdBytes = 128;
+constexpr size_t kMaxReasonBytes = 64;
 
 absl::Status CheckRequest(const v1::CreateCheckpointRequest& request, const JobContext& context) {
   if (request.request_id().empty() || request.request_id().size() > kMaxRequestIdBytes) {
     return MakeError(Reason::kBadRequest, absl::StrCat("a request id of 1 to ", kMaxRequestIdBytes, " bytes is needed"),
                      {{"job", context.job}});
+  }
+  const std::string& reason = request.reason();
+  if (reason.size() > kMaxReasonBytes || !std::all_of(reason.begin(), reason.end(), [](char c) {
+        return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_';
+      })) {
+    return MakeError(
+        Reason::kBadRequest,
+        absl::StrCat("the reason of a save is a word of at most ", kMaxReasonBytes, " letters, digits, '-' and '_'"),
+        {{"job", context.job}});
   }
   return request.has_step() ? CheckStep(request.step()) : absl::OkStatus();
 }
@@ -53,7 +65,7 @@ std::optional<absl::StatusOr<v1::Checkpoint>> Job::Create(const v1::CreateCheckp
   // The request may be a repeated one: in flight, ended since the start, or ended before.
   const CheckpointKey key{std::nullopt, request.request_id()};
   if (checkpoints_.Knows(request.request_id())) return checkpoints_.Find(key, 0, context);
-  if (request.has_step()) {
+  if (request.has_step() && !context.lines->superseded().contains(request.step())) {
     const auto still =
         verdicts_.StillCommitted(request.step(), absl::StrCat("request ", request.request_id()), context);
     if (!still.has_value()) return std::nullopt;
@@ -121,6 +133,25 @@ std::optional<absl::StatusOr<Job::Changed>> Job::Change(const ChangeSteps& chang
 
 v1::Checkpoint Job::ViewOf(const VerdictSummary& verdict, const Moment& moment) const {
   return ViewOfVerdict(verdict, At(moment));
+}
+
+v1::JobSummary Job::Summary(const Moment& moment) const {
+  v1::JobSummary summary;
+  summary.set_job(name_);
+  summary.set_world_size(static_cast<uint32_t>(members_.world_size()));
+  summary.set_agents(static_cast<uint32_t>(members_.size()));
+  uint32_t trainers = 0;
+  for (const auto& [rank, member] : members_.members()) {
+    if (member.reported && member.state.trainer().attached()) ++trainers;
+  }
+  summary.set_trainers(trainers);
+  summary.set_saves_running(static_cast<uint32_t>(saves_.running()));
+  summary.set_loads_running(static_cast<uint32_t>(loads_.running()));
+  const absl::Time oldest = std::min(saves_.oldest_running(), loads_.oldest_running());
+  if (oldest < moment.now) SetDuration(moment.now - oldest, *summary.mutable_oldest_running());
+  const std::optional<int64_t> committed = verdicts_.last_committed();
+  if (committed.has_value()) summary.set_last_committed_step(*committed);
+  return summary;
 }
 
 v1::Job Job::View(const Moment& moment) const {

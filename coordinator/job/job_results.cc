@@ -13,6 +13,7 @@ void Job::OnRecovered(const absl::StatusOr<Recovered>& recovered, const Moment& 
   ++context.revision;
   if (!recovery_.OnRead(recovered.status(), context)) return;
   for (const Leftover& leftover : recovered->leftover) leftovers_.Add(leftover);
+  for (int64_t step : verdicts_.Replaced()) step_changes_.AskToDeleteReplaced(step, context);
   context.Log("event=recovered verdicts=", recovered->verdict.size(), " unfinished=", recovered->leftover.size());
   ApplyAll(context);
   Advance(context);
@@ -56,7 +57,12 @@ void Job::OnManifest(int64_t step, uint64_t ticket, const absl::StatusOr<MadeMan
 void Job::OnVerdict(int64_t step, uint64_t ticket, const PutOutcome& outcome, const Moment& moment) {
   if (outcome.standing.ok()) verdicts_.Keep(*outcome.standing);
   JobContext& context = Begin(moment);
-  if (outcome.standing.ok() && outcome.standing->stands()) step_changes_.AskToPrune(context);
+  if (outcome.standing.ok() && outcome.standing->stands()) {
+    for (int64_t replaced : verdicts_.Replaced()) {
+      if (replaced == step) step_changes_.AskToDeleteReplaced(step, context);
+    }
+    step_changes_.AskToPrune(context);
+  }
   ++context.revision;
   if (Save* save = saves_.Active(step); save != nullptr) {
     save->OnVerdict(ticket, outcome, context);
@@ -85,7 +91,8 @@ void Job::OnStepsChanged(uint64_t ticket, const absl::StatusOr<ChangedSteps>& ch
   if (changed.ok()) {
     for (const VerdictSummary& deleted : changed->deleted) {
       verdicts_.Keep(deleted);
-      if (leftovers_.Contains(deleted.step, deleted.attempt)) continue;
+      // One that was recovered before its commit, and is known as unfinished, may be there still: it removes nothing.
+      if (leftovers_.Removing(deleted.step, deleted.attempt)) continue;
       leftovers_.Add({deleted.step, deleted.attempt, /*tombstone=*/true, /*deleted=*/true});
       context.Log("step=", deleted.step, " attempt=", deleted.attempt, " event=deleted");
     }

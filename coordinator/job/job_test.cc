@@ -179,6 +179,96 @@ TEST_F(JobTest, Save_StepThatWasCommitted_IsReadAgainBeforeASaveOfItIsRefused) {
   EXPECT_TRUE(Take<ReserveAttempt>().has_value()) << "a save of it has begun";
 }
 
+TEST_F(JobTest, Save_OverwriteOfACommittedStep_TakesItsPlaceAndThenDeletesIt) {
+  const PutVerdict first = BringToCommit(4);
+  job().OnVerdict(first.step, first.ticket, PutOutcome{Standing(first, /*committed=*/true), false}, At());
+  Answer<ChangeSteps>([](Job& job, const ChangeSteps& prune, const Moment& at) {
+    job.OnStepsChanged(prune.ticket, ChangedSteps{}, at);
+  });
+  for (int rank = 0; rank < 2; ++rank) Report(rank, Trainer(rank));
+  const auto overwriting = [](v1::SaveState state) {
+    state.set_overwrite(true);
+    return state;
+  };
+  for (int rank = 0; rank < 2; ++rank) Report(rank, Trainer(rank), {overwriting(Begun(rank, 4, 2))});
+  const auto reserve = Take<ReserveAttempt>();
+  ASSERT_TRUE(reserve.has_value());
+  EXPECT_TRUE(reserve->overwrite);
+  job().OnReserved(4, reserve->ticket, Reserved{2, kNonce}, At());
+  EXPECT_EQ(job().Get({4, ""}, 0, At())->value().attempt(), 2u) << "what is under way";
+  for (int rank = 0; rank < 2; ++rank) {
+    v1::SaveState written = overwriting(InAttempt(rank, 4, v1::SaveState::WRITTEN, 2));
+    written.set_attempt(2);
+    Report(rank, Trainer(rank), {written});
+  }
+  Answer<MakeManifest>([](Job& job, const MakeManifest& what, const Moment& at) {
+    job.OnManifest(what.step, what.ticket, MadeManifest{std::make_shared<std::string>("m"), 1}, at);
+  });
+  const auto put = Take<PutVerdict>();
+  ASSERT_TRUE(put.has_value());
+  EXPECT_FALSE(Take<ChangeSteps>().has_value()) << "nothing is deleted before the new one stands";
+  job().OnVerdict(4, put->ticket, PutOutcome{Standing(*put, /*committed=*/true), false}, At());
+  const auto change = Take<ChangeSteps>();
+  ASSERT_TRUE(change.has_value());
+  ASSERT_NE(std::get_if<DeleteReplaced>(&change->change), nullptr);
+  EXPECT_EQ(std::get<DeleteReplaced>(change->change).step, 4);
+}
+
+TEST_F(JobTest, Save_OverwriteThatIsAborted_LeavesTheCheckpointShown) {
+  const PutVerdict first = BringToCommit(4);
+  job().OnVerdict(first.step, first.ticket, PutOutcome{Standing(first, /*committed=*/true), false}, At());
+  for (int rank = 0; rank < 2; ++rank) Report(rank, Trainer(rank));
+  v1::SaveState again = Begun(0, 4, 2);
+  again.set_overwrite(true);
+  Report(0, Trainer(0), {again});
+  job().Cancel({4, ""}, At());
+  EXPECT_EQ(OrderOf(0, 4).action(), v1::SaveOrder::ABORTED);
+  const auto shown = job().Get({4, ""}, 0, At());
+  EXPECT_EQ((*shown)->state(), v1::Checkpoint::COMMITTED);
+  EXPECT_EQ((*shown)->attempt(), 1u);
+}
+
+TEST_F(JobTest, Save_RanksOfWhichOneDoesNotOverwrite_TakeNoCommittedStep) {
+  const PutVerdict first = BringToCommit(4);
+  job().OnVerdict(first.step, first.ticket, PutOutcome{Standing(first, /*committed=*/true), false}, At());
+  v1::SaveState again = Begun(0, 4, 2);
+  again.set_overwrite(true);
+  Report(0, Trainer(0), {again});
+  Report(1, Trainer(1), {Begun(1, 4, 2)});
+  const auto reserve = Take<ReserveAttempt>();
+  ASSERT_TRUE(reserve.has_value());
+  EXPECT_FALSE(reserve->overwrite) << "storage refuses it";
+}
+
+TEST_F(JobTest, Save_TrainingThatWentBack_TakesTheStepThatItLeftBehind) {
+  VerdictSummary stood;
+  stood.committed = true;
+  Recovered recovered;
+  for (int64_t step : {40, 60}) {
+    stood.step = step;
+    stood.attempt = 1;
+    recovered.verdict.push_back(stood);
+  }
+  StartDecisions(Options());
+  for (int rank = 0; rank < 2; ++rank) Register(rank);
+  Recover(recovered);
+  const auto resumed = [](v1::SaveState state, int64_t step) {
+    state.mutable_resumed_from()->set_line(7);
+    state.mutable_resumed_from()->set_step(step);
+    return state;
+  };
+  Report(0, Trainer(0), {resumed(Begun(0, 60), 60)});
+  EXPECT_TRUE(Take<ReadStep>().has_value()) << "who has loaded step 60 itself is refused";
+  for (int rank = 0; rank < 2; ++rank) Report(rank, Trainer(rank), {resumed(Begun(rank, 60, 2), 40)});
+  const auto plan = Take<PlanSave>();
+  ASSERT_TRUE(plan.has_value());
+  job().OnSavePlanned(plan->key, PlannedSave{"plan", 1}, At());
+  const auto reserve = Take<ReserveAttempt>();
+  ASSERT_TRUE(reserve.has_value());
+  EXPECT_FALSE(reserve->overwrite);
+  EXPECT_EQ(reserve->left_behind, std::set<int64_t>{60});
+}
+
 TEST_F(JobTest, Save_CallThatWasRefused_JoinsNoLaterSaveOfTheStep) {
   const PutVerdict put = BringToCommit(1);
   job().OnVerdict(1, put.ticket, PutOutcome{Standing(put, true)}, At());

@@ -35,6 +35,8 @@ struct SaveRequest {
   absl::Duration blocked = absl::ZeroDuration();
   absl::Time created_wall;
   uint64_t revision = 1;
+  // The highest sequence number of the job's commits when the request came.
+  uint64_t sequence = 0;
   // The number of the job's saves that had begun when the request ended.
   uint64_t saves_begun = 0;
   // The trainers that were attached when the request came, by rank.

@@ -24,6 +24,7 @@ absl::Status SaveRequests::Add(const v1::CreateCheckpointRequest& request, const
   entry.progress = entry.created = entry.complete = entry.last_checked = context.now;
   entry.created_wall = context.wall;
   entry.revision = ++context.revision;
+  entry.sequence = context.lines->sequence();
   if (request.has_step()) {
     entry.step = request.step();
     entry.step_given = true;
@@ -43,7 +44,7 @@ absl::Status SaveRequests::Add(const v1::CreateCheckpointRequest& request, const
   }
   requests_.push_back(std::move(entry));
   context.Log("request=", request.request_id(), request.has_step() ? absl::StrCat(" step=", request.step()) : "",
-              " state=PREPARING");
+              request.reason().empty() ? "" : absl::StrCat(" reason=", request.reason()), " state=PREPARING");
   ++context.revision;
   return absl::OkStatus();
 }
@@ -92,6 +93,7 @@ void SaveRequests::OnLost(const std::vector<int>& ranks, JobContext& context) {
 
 void SaveRequests::OnSaveBegun(Save& save, JobContext& context) {
   ++saves_begun_;
+  save_of_agreement_begun_ = save_of_agreement_begun_ || save.step() == agreement_.step();
   for (SaveRequest& request : requests_) {
     if (request.state != SaveRequest::State::kEnded || !request.agreed || request.step != save.step()) continue;
     save.Abort(request.error, context);
@@ -231,7 +233,13 @@ bool SaveRequests::Settle(SaveRequest& request, Saves& saves, const VerdictBook&
     return true;
   }
   // The save may have ended within one event.
-  if (!verdicts.Committed(*request.step)) return false;
+  const VerdictSummary* verdict = verdicts.Find({*request.step, ""});
+  if (verdict == nullptr || !verdict->stands()) return false;
+  // Ranks agree only on a step that all have yet to reach. So a checkpoint from before is one that they have left
+  // behind, though nothing was committed since by which storage would show that.
+  const bool left_behind = request.step_given ? context.lines->superseded().contains(*request.step)
+                                              : verdict->lineage.sequence <= request.sequence;
+  if (left_behind) return false;
   End(request, VerdictBook::CommittedError(*request.step, context), context);
   return true;
 }
@@ -264,6 +272,7 @@ void SaveRequests::AdvanceAgreement(SaveRequest* first, const Saves& saves, cons
   switch (agreement_.state()) {
     case StepAgreement::State::kIdle:
       if (first != nullptr && !saves.busy()) {
+        save_of_agreement_begun_ = false;
         if (absl::Status status = agreement_.Want(first->step, context); !status.ok()) End(*first, status, context);
       }
       break;
@@ -288,7 +297,9 @@ void SaveRequests::CheckAgreement(const Saves& saves, const VerdictBook& verdict
                                    [&](const v1::SaveState& save) { return save.step() == step; });
     over = over && (begun || member.current_step().value_or(-1) > step);
   }
-  const bool settled = saves.Ended(step) != nullptr || verdicts.Committed(step);
+  // An agreement of an earlier coordinator may have been acted upon before this one knew of it.
+  const bool settled = (save_of_agreement_begun_ && saves.Active(step) == nullptr) ||
+                       (agreement_.inherited() && verdicts.Committed(step));
   const bool needed = std::any_of(requests_.begin(), requests_.end(), [&](const SaveRequest& request) {
     return Waits(request) && (!request.agreed || request.step == step);
   });

@@ -91,6 +91,8 @@ class SaveRequests {
   std::list<SaveRequest> requests_;  // oldest first
   StepAgreement agreement_;
   bool agreement_recovered_ = false;
+  // Whether a save of the agreement's step has begun since the agreement did.
+  bool save_of_agreement_begun_ = false;
   uint64_t saves_begun_ = 0;
 };
 

@@ -172,6 +172,20 @@ TEST_F(SaveRequestsTest, Advance_StepIsCommittedAlready_EndsTheRequest) {
   EXPECT_EQ(Why("r"), Reason::kStepCommitted);
 }
 
+// A training that went back agrees on a step that it had committed before it went back.
+TEST_F(SaveRequestsTest, Advance_AgreedStepWasCommittedBeforeTheRequest_WaitsForTheSave) {
+  for (int64_t step = 11; step < 30; ++step) verdicts_.Keep(Verdict(step, 1, true));
+  ASSERT_TRUE(Ask("r").ok());
+  Agree();
+  ASSERT_TRUE(ViewOf("r").has_step());
+  EXPECT_EQ(ViewOf("r").state(), v1::Checkpoint::PREPARING);
+  VerdictSummary now = Verdict(ViewOf("r").step(), 2, true);
+  now.lineage.sequence = 1;
+  verdicts_.Keep(now);
+  Advance();
+  EXPECT_EQ(Why("r"), Reason::kStepCommitted);
+}
+
 TEST_F(SaveRequestsTest, Forget_ManyHaveEnded_KeepsTheLastAndThoseThatWait) {
   ASSERT_TRUE(Ask("waits").ok());
   for (int i = 0; i < 100; ++i) {

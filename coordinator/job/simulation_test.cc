@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <set>
@@ -63,6 +65,7 @@ class World : private Simulation {
     After(absl::Milliseconds(100), [this] { Tick(); });
     After(absl::Seconds(1), [this] { Disturb(); });
     After(absl::Seconds(1), [this] { Ask(); });
+    After(absl::Seconds(1), [this] { Delete(); });
     RunUntil(end);
     if (violation().empty()) CheckQuiet();
     return violation();
@@ -73,6 +76,8 @@ class World : private Simulation {
   int agreements() const { return agreements_; }
   int doubts() const { return doubts_; }
   int stalls() const { return stalls_; }
+  int replaced() const { return replaced_; }
+  int deletions() const { return deletions_; }
 
  private:
   bool stormy() const { return now_ < stormy_until_; }
@@ -159,7 +164,9 @@ class World : private Simulation {
                 absl::StrCat("step ", step, " attempt ", attempt, " committed without the files of rank ", agent.rank));
           }
         }
-        if (!committed_steps_.insert(step).second) Violation(absl::StrCat("step ", step, " committed twice"));
+        const bool again = !committed_steps_.insert(step).second;
+        if (again && !overwrites_.contains(key)) Violation(absl::StrCat("step ", step, " committed twice"));
+        if (again) ++replaced_;
         if (!verdicts_.empty() && told_aborted_.contains(key)) {
           Violation(
               absl::StrCat("step ", step, " attempt ", attempt, " committed after a rank was told that it was not"));
@@ -185,8 +192,9 @@ class World : private Simulation {
       for (const auto& [step, attempts] : directories_) {
         for (uint32_t attempt : attempts) {
           const auto verdict = verdicts_.find({step, attempt});
-          if (verdict == verdicts_.end() || !verdict->second.committed) {
-            recovered.leftover.push_back({step, attempt, verdict != verdicts_.end()});
+          if (verdict == verdicts_.end() || !verdict->second.stands()) {
+            const bool deleted = verdict != verdicts_.end() && verdict->second.deleted;
+            recovered.leftover.push_back({step, attempt, verdict != verdicts_.end(), deleted});
           }
         }
       }
@@ -209,7 +217,7 @@ class World : private Simulation {
       absl::StatusOr<uint32_t> attempt = reserve->above + 1;
       for (const auto& [key, verdict] : verdicts_) {
         if (key.first != reserve->step) continue;
-        if (verdict.committed) attempt = MakeError(Reason::kStepCommitted, "committed");
+        if (verdict.stands() && !reserve->overwrite) attempt = MakeError(Reason::kStepCommitted, "committed");
         if (attempt.ok()) attempt = std::max(*attempt, key.second + 1);
       }
       for (uint32_t number : directories_[reserve->step]) {
@@ -224,13 +232,15 @@ class World : private Simulation {
       }
       if (attempt.ok()) {
         // What has a tombstone goes, as it does in the catalog.
-        for (uint32_t number : directories_[reserve->step]) {
+        std::erase_if(directories_[reserve->step], [&](uint32_t number) {
+          if (verdicts_[{reserve->step, number}].committed) return false;
           for (const Agent& agent : agents_) files_.erase({reserve->step, number, agent.rank});
-        }
-        directories_[reserve->step].clear();
+          return true;
+        });
       }
       if (fails) attempt = error;
       if (attempt.ok()) directories_[reserve->step].insert(*attempt);
+      if (attempt.ok() && reserve->overwrite) overwrites_.insert({reserve->step, *attempt});
       // The coordinator that asked is dead; the next one hears of the directory when it recovers.
       if (attempt.ok() && generation != generation_) orphans_.insert({reserve->step, *attempt});
       reply([&](Job& job, const Moment& moment) {
@@ -258,16 +268,72 @@ class World : private Simulation {
       reply([&](Job& job, const Moment& moment) { job.OnVerdict(put->step, put->ticket, outcome, moment); });
     } else if (const auto* remove = std::get_if<RemoveFiles>(&action.what); remove != nullptr) {
       const std::pair<int64_t, uint32_t> key{remove->step, remove->attempt};
-      if (!verdicts_.contains(key) || verdicts_[key].committed) {
+      if (!verdicts_.contains(key) || verdicts_[key].stands()) {
         Violation(
             absl::StrCat("files of step ", remove->step, " attempt ", remove->attempt, " removed without a tombstone"));
       }
+      if (verdicts_[key].deleted != remove->deleted) Violation("files are removed that nobody has asked for");
       for (const Agent& agent : agents_) files_.erase({remove->step, remove->attempt, agent.rank});
       directories_[remove->step].erase(remove->attempt);
       reply([&](Job& job, const Moment& moment) {
         job.OnRemoved(remove->step, remove->ticket, absl::OkStatus(), moment);
       });
+      CheckSound();
+    } else if (const auto* change = std::get_if<ChangeSteps>(&action.what); change != nullptr) {
+      absl::StatusOr<ChangedSteps> changed = error;
+      // What follows an overwrite may have taken effect when it fails.
+      if (!fails || std::holds_alternative<DeleteReplaced>(change->change)) changed = Change(*change);
+      // The coordinator that asked is dead, and the next one has read storage before: the one after it hears of it.
+      if (changed.ok() && generation != generation_) {
+        for (const VerdictSummary& deleted : changed->deleted) orphans_.insert({deleted.step, deleted.attempt});
+      }
+      if (fails) changed = error;
+      reply([&](Job& job, const Moment& moment) { job.OnStepsChanged(change->ticket, changed, moment); });
+      CheckSound();
     }
+  }
+
+  // The attempts that readers find: the highest one of each step that stands.
+  std::map<int64_t, uint32_t> Standing() const {
+    std::map<int64_t, uint32_t> standing;
+    for (const auto& [key, verdict] : verdicts_) {
+      if (verdict.stands()) standing[key.first] = key.second;
+    }
+    return standing;
+  }
+  bool HasFiles(int64_t step, uint32_t attempt) const {
+    return std::all_of(agents_.begin(), agents_.end(),
+                       [&](const Agent& agent) { return files_.contains({step, attempt, agent.rank}); });
+  }
+  // Whoever reads now finds only whole checkpoints, and one at least if there ever was one.
+  void CheckSound() {
+    const auto standing = Standing();
+    if (standing.empty() && !committed_steps_.empty()) Violation("no checkpoint is left");
+    for (const auto& [step, attempt] : standing) {
+      if (!HasFiles(step, attempt)) Violation(absl::StrCat("step ", step, " attempt ", attempt, " lost its files"));
+    }
+  }
+
+  // As the DeletionStore does.
+  ChangedSteps Change(const ChangeSteps& change) {
+    ChangedSteps changed;
+    const auto standing = Standing();
+    const auto* replaced = std::get_if<DeleteReplaced>(&change.change);
+    const auto* deletion = std::get_if<DeleteStep>(&change.change);
+    for (auto& [key, verdict] : verdicts_) {
+      const bool left = replaced != nullptr && key.first == replaced->step && verdict.deleted &&
+                        directories_[key.first].contains(key.second);
+      if (left) changed.deleted.push_back(verdict);
+      if (!verdict.stands()) continue;
+      const bool doomed = replaced != nullptr ? key.first == replaced->step && key.second < standing.at(key.first)
+                                              : deletion != nullptr && key.first == deletion->step;
+      if (!doomed || (deletion != nullptr && standing.size() == 1)) continue;
+      verdict.deleted = true;
+      verdict.error = MakeError(Reason::kNotCommitted, "deleted");
+      changed.deleted.push_back(verdict);
+      ++deletions_;
+    }
+    return changed;
   }
 
   // Agents and trainers.
@@ -483,15 +549,20 @@ class World : private Simulation {
     agent.arm_waits = 0;
     ++agent.step;
     const bool agreed = agent.agreed && agent.armed_step == agent.step;
-    if ((stormy() && agent.step % 40 == 0) || agreed) {
-      v1::SaveState& save = agent.saves[agent.step];
-      save.set_step(agent.step);
-      save.set_phase(v1::SaveState::BEGUN);
-      save.set_call(++agent.calls[agent.step]);
-      save.set_trainer_incarnation(agent.trainer);
-      save.set_layout_digest(Layout(agent));
-      agent.begun[agent.step] = now_;
-    }
+    if ((stormy() && agent.step % 40 == 0) || agreed) Save(agent, agent.step, /*overwrite=*/false);
+    // The step before is saved again, whether it was committed or not.
+    if (stormy() && !agreed && agent.step % 80 == 20) Save(agent, agent.step - 20, /*overwrite=*/true);
+  }
+
+  void Save(Agent& agent, int64_t step, bool overwrite) {
+    v1::SaveState& save = agent.saves[step];
+    save.set_step(step);
+    save.set_phase(v1::SaveState::BEGUN);
+    save.set_call(++agent.calls[step]);
+    save.set_trainer_incarnation(agent.trainer);
+    save.set_layout_digest(Layout(agent));
+    save.set_overwrite(overwrite);
+    agent.begun[step] = now_;
   }
 
   // People ask for saves.
@@ -508,6 +579,20 @@ class World : private Simulation {
         const auto checkpoint = (*job)->Create(request, false, moment);
         if (checkpoint.has_value() && checkpoint->ok()) asked_[request.request_id()] = {epoch_, now_};
         if (Chance(0.1)) (*job)->Cancel({std::nullopt, request.request_id()}, moment);
+      });
+    });
+  }
+
+  // People delete checkpoints.
+  void Delete() {
+    After(absl::Seconds(5 + Pick(10)), [this] { Delete(); });
+    const auto standing = Standing();
+    if (!stormy() || standing.empty()) return;
+    const int64_t step = std::next(standing.begin(), Pick(static_cast<int>(standing.size())))->first;
+    Send([this, step] {
+      InCore([&](const Moment& moment) {
+        uint64_t number = 0;
+        (*decisions_->JobFor(kJob, moment))->Change({DeleteStep{step, "a test"}}, number, /*patient=*/false, moment);
       });
     });
   }
@@ -565,7 +650,7 @@ class World : private Simulation {
       if (never_ > 0) break;  // what was to remove them may hang still
       for (uint32_t attempt : attempts) {
         if (orphans_.contains({step, attempt})) continue;
-        if (!verdicts_.contains({step, attempt}) || !verdicts_[{step, attempt}].committed) {
+        if (!verdicts_.contains({step, attempt}) || !verdicts_[{step, attempt}].stands()) {
           Violation(absl::StrCat("files of step ", step, " attempt ", attempt, " were never removed"));
         }
       }
@@ -603,12 +688,15 @@ class World : private Simulation {
   std::set<std::tuple<int64_t, uint32_t, int>> files_;
   std::set<std::pair<int64_t, uint32_t>> told_aborted_;
   std::set<int64_t> committed_steps_;
+  std::set<std::pair<int64_t, uint32_t>> overwrites_;  // attempts that may replace a commit
   std::map<std::string, std::pair<uint64_t, absl::Time>> asked_;
   int aborts_ = 0;
   int agreements_ = 0;
   int doubts_ = 0;
   int stalls_ = 0;
   int never_ = 0;
+  int replaced_ = 0;
+  int deletions_ = 0;
 };
 
 constexpr absl::Duration kStorm = absl::Seconds(120);
@@ -621,6 +709,8 @@ TEST(CoreSimulationTest, Invariants_EverySeed_Hold) {
   int agreements = 0;
   int doubts = 0;
   int stalls = 0;
+  int replaced = 0;
+  int deletions = 0;
   for (uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
     World world(seed, 2 + static_cast<int>(seed % 4), Planted::kNothing);
     const std::string violation = world.Run(kStorm, kCalm);
@@ -630,6 +720,8 @@ TEST(CoreSimulationTest, Invariants_EverySeed_Hold) {
     agreements += world.agreements();
     doubts += world.doubts();
     stalls += world.stalls();
+    replaced += world.replaced();
+    deletions += world.deletions();
   }
   // The storm must neither have been so bad that nothing works nor so mild that nothing fails.
   if (seeds.count > 10) {
@@ -638,6 +730,8 @@ TEST(CoreSimulationTest, Invariants_EverySeed_Hold) {
     EXPECT_GT(agreements, static_cast<int>(seeds.count));
     EXPECT_GT(doubts, 0);
     EXPECT_GT(stalls, 0);
+    EXPECT_GT(replaced, static_cast<int>(seeds.count));
+    EXPECT_GT(deletions, replaced);
   }
 }
 

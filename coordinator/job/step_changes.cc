@@ -37,6 +37,11 @@ void StepChanges::AskToPrune(const JobContext& context) {
   Ask({PruneSteps{}}, context).status().IgnoreError();
 }
 
+void StepChanges::AskToDeleteReplaced(int64_t step, const JobContext& context) {
+  // If too many wait, the next commit of the step or the next coordinator asks again.
+  Ask({DeleteReplaced{step}}, context).status().IgnoreError();
+}
+
 const absl::StatusOr<ChangedSteps>* StepChanges::Find(uint64_t number) const {
   const auto found = std::find_if(changes_.begin(), changes_.end(),
                                   [&](const Change& change) { return change.number == number && change.ended; });
@@ -56,6 +61,7 @@ void StepChanges::Advance(const Loads& loads, JobContext& context) {
   for (Change& change : changes_) {
     if (change.ended) continue;
     if (change.action.ticket != 0) return;  // under way
+    if (context.now < change.next_try) continue;
     if (absl::Status refused = Check(change.action, loads, context); !refused.ok()) {
       End(change, std::move(refused), context);
       continue;
@@ -78,6 +84,11 @@ bool StepChanges::OnChanged(uint64_t ticket, const absl::StatusOr<ChangedSteps>&
     return change.action.ticket == ticket && !change.ended;
   });
   if (found == changes_.end()) return false;
+  if (!result.ok() && std::holds_alternative<DeleteReplaced>(found->action.change)) {
+    found->action.ticket = 0;
+    found->next_try = context.now + context.options.storage_timeout;
+    return true;
+  }
   End(*found, result, context);
   return true;
 }

@@ -30,6 +30,9 @@ class StepChanges {
 
   // Has the job's own policy carried out, unless that waits to be done already.
   void AskToPrune(const JobContext& context);
+  // Has the commits of a step deleted in whose place a later one stands. Nobody waits for that, so it is tried again if
+  // storage fails.
+  void AskToDeleteReplaced(int64_t step, const JobContext& context);
 
   bool empty() const { return changes_.empty(); }
   void Forget(absl::Time now);
@@ -38,6 +41,7 @@ class StepChanges {
   struct Change {
     uint64_t number = 0;
     ChangeSteps action;
+    absl::Time next_try = absl::InfinitePast();
     bool ended = false;
     absl::StatusOr<ChangedSteps> result;
     absl::Time end;

@@ -89,6 +89,29 @@ TEST_F(StepChangesTest, AskToPrune_OneWaitsAlready_IsNotDoubled) {
   EXPECT_FALSE(Take<ChangeSteps>().has_value());
 }
 
+TEST_F(StepChangesTest, AskToDeleteReplaced_StorageFails_IsTriedAgainAndHoldsUpNoOther) {
+  changes_.AskToDeleteReplaced(1, context_);
+  Advance();
+  const auto failed = Take<ChangeSteps>();
+  ASSERT_TRUE(failed.has_value());
+  EXPECT_TRUE(changes_.OnChanged(failed->ticket, MakeError(Reason::kStorageError, "the storage failed"), context_));
+  Delete(2);
+  Advance();
+  const auto other = Take<ChangeSteps>();
+  ASSERT_TRUE(other.has_value());
+  EXPECT_NE(std::get_if<DeleteStep>(&other->change), nullptr);
+  changes_.OnChanged(other->ticket, ChangedSteps{}, context_);
+  Pass(options_.storage_timeout);
+  Advance();
+  const auto again = Take<ChangeSteps>();
+  ASSERT_TRUE(again.has_value());
+  EXPECT_EQ(std::get<DeleteReplaced>(again->change).step, 1);
+  changes_.OnChanged(again->ticket, ChangedSteps{}, context_);
+  Pass(options_.storage_timeout);
+  Advance();
+  EXPECT_FALSE(Take<ChangeSteps>().has_value());
+}
+
 TEST_F(StepChangesTest, OnChanged_ResultOfAnother_IsIgnored) {
   const uint64_t number = Delete(1);
   Advance();

@@ -17,15 +17,30 @@ constexpr absl::Duration kReadAgain = absl::Seconds(1);
 
 void VerdictBook::Keep(const VerdictSummary& verdict) {
   verdicts_[{verdict.step, verdict.attempt}] = verdict;
-  if (verdict.stands()) last_committed_ = std::max(last_committed_.value_or(verdict.step), verdict.step);
-  if (verdict.deleted && last_committed_ == verdict.step) FindLastCommitted();
+  lines_stale_ = true;
 }
 
-void VerdictBook::FindLastCommitted() {
-  last_committed_.reset();
+const CommittedLines& VerdictBook::lines() const {
+  if (!std::exchange(lines_stale_, false)) return lines_;
+  std::vector<CommittedLines::Commit> commits;
   for (const auto& [key, verdict] : verdicts_) {
-    if (verdict.stands()) last_committed_ = key.first;
+    if (!verdict.stands()) continue;
+    if (!commits.empty() && commits.back().step == key.first) commits.pop_back();
+    commits.push_back({key.first, verdict.lineage});
   }
+  lines_ = CommittedLines(std::move(commits));
+  return lines_;
+}
+
+std::vector<int64_t> VerdictBook::Replaced() const {
+  std::vector<int64_t> steps;
+  std::optional<int64_t> before;
+  for (const auto& [key, verdict] : verdicts_) {
+    if (!verdict.stands()) continue;
+    if (before == key.first && (steps.empty() || steps.back() != key.first)) steps.push_back(key.first);
+    before = key.first;
+  }
+  return steps;
 }
 
 bool VerdictBook::Committed(int64_t step) const {
@@ -55,12 +70,12 @@ const VerdictSummary* VerdictBook::FindSettled(int64_t step, uint32_t attempt) c
 }
 
 const VerdictSummary* VerdictBook::Find(const CheckpointKey& key) const {
+  const std::optional<int64_t> step = key.step.has_value() || key.by_request() ? key.step : last_committed();
   const VerdictSummary* found = nullptr;
   for (const auto& [at, verdict] : verdicts_) {
-    if (key.step.has_value() ? at.first == *key.step
-                             : (key.request_id.empty() ? verdict.stands() : verdict.request_id == key.request_id)) {
-      found = &verdict;
-    }
+    const bool named = key.by_request() ? verdict.request_id == key.request_id : at.first == step;
+    // An attempt that failed to take the place of a checkpoint has changed nothing about it.
+    if (named && (verdict.stands() || found == nullptr || !found->stands())) found = &verdict;
   }
   return found;
 }
@@ -106,7 +121,7 @@ bool VerdictBook::OnRead(int64_t step, uint64_t ticket, const absl::StatusOr<Rec
   if (found == reads_.end() || found->second.ticket != ticket) return false;
   if (result.ok()) {
     verdicts_.erase(verdicts_.lower_bound({step, 0}), verdicts_.lower_bound({step + 1, 0}));
-    FindLastCommitted();
+    lines_stale_ = true;
     for (const VerdictSummary& verdict : result->verdict) Keep(verdict);
   }
   Read& read = found->second;

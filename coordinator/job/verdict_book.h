@@ -10,6 +10,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -26,12 +27,17 @@ class VerdictBook {
   void Keep(const VerdictSummary& verdict);
 
   bool empty() const { return verdicts_.empty(); }
-  std::optional<int64_t> last_committed() const { return last_committed_; }
+  // The latest step on which the training builds.
+  std::optional<int64_t> last_committed() const { return lines().latest(); }
   bool Committed(int64_t step) const;
+  // What is committed, and what builds on what. The reference stays valid, and is brought up to date by the next call.
+  const CommittedLines& lines() const;
+  // The steps of which several attempts stand: the highest one has taken the place of the others.
+  std::vector<int64_t> Replaced() const;
   // STEP_COMMITTED: what whoever would save the step again is told.
   static absl::Status CommittedError(int64_t step, const JobContext& context);
   // Each is null if there is none. The second one leaves out a verdict that could not be read: it may stand all the
-  // same. The third one finds the newest verdict that the key names.
+  // same. The third one finds the newest verdict that the key names; of a step that is committed, its commit.
   const VerdictSummary* Find(int64_t step, uint32_t attempt) const;
   const VerdictSummary* FindSettled(int64_t step, uint32_t attempt) const;
   const VerdictSummary* Find(const CheckpointKey& key) const;
@@ -65,10 +71,11 @@ class VerdictBook {
   };
 
   static void Begin(int64_t step, Read& read, JobContext& context);
-  void FindLastCommitted();
 
   std::map<std::pair<int64_t, uint32_t>, VerdictSummary> verdicts_;  // by step and attempt
-  std::optional<int64_t> last_committed_;
+  // What follows from the verdicts, when it was asked for last.
+  mutable CommittedLines lines_;
+  mutable bool lines_stale_ = false;
   std::map<int64_t, Read> reads_;  // by step
   // If a verdict could not be read, it is read again for those who ask, but not before this time.
   absl::Time next_unsettled_read_ = absl::InfinitePast();

@@ -41,6 +41,33 @@ TEST_F(VerdictBookTest, Find_ByStepRequestOrNeither_IsTheNewest) {
   EXPECT_FALSE(book_.HasLater(4, 2));
 }
 
+TEST_F(VerdictBookTest, Find_LaterAttemptFailedToReplaceTheCommit_IsTheCommit) {
+  book_.Keep(Verdict(4, 1, true));
+  book_.Keep(Verdict(4, 2, false));
+  EXPECT_EQ(book_.Find(CheckpointKey{4, ""})->attempt, 1u);
+  EXPECT_EQ(book_.Replaced(), std::vector<int64_t>());
+  book_.Keep(Verdict(4, 3, true));
+  book_.Keep(Verdict(6, 1, true));
+  EXPECT_EQ(book_.Find(CheckpointKey{4, ""})->attempt, 3u);
+  EXPECT_EQ(book_.Replaced(), std::vector<int64_t>{4});
+  VerdictSummary deleted = Verdict(4, 1, true);
+  deleted.deleted = true;
+  book_.Keep(deleted);
+  EXPECT_EQ(book_.Replaced(), std::vector<int64_t>());
+}
+
+TEST_F(VerdictBookTest, LastCommitted_TrainingWentBack_IsTheLatestOfItsLine) {
+  book_.Keep(Verdict(40, 1, true));
+  book_.Keep(Verdict(60, 1, true));
+  EXPECT_EQ(book_.last_committed(), 60);
+  VerdictSummary back = Verdict(45, 1, true);
+  back.lineage = {7, 40, 0, 1};
+  book_.Keep(back);
+  EXPECT_EQ(book_.last_committed(), 45);
+  EXPECT_EQ(book_.Find(CheckpointKey{})->step, 45);
+  EXPECT_TRUE(book_.Committed(60)) << "it may be loaded by number";
+}
+
 TEST_F(VerdictBookTest, FindSettled_VerdictThatCouldNotBeRead_IsLeftOut) {
   book_.Keep(Damaged(Reason::kStorageError));
   EXPECT_NE(book_.Find(4, 1), nullptr);

@@ -55,7 +55,13 @@ void Load::SetPhase(Phase phase, JobContext& context) {
   if (phase == Phase::kFailed && way_.kind == ExchangeWay::Kind::kGroup) {
     context.groups->Break(way_.group, absl::StrCat("load ", id_, " failed: ", error_.message()), context.now);
   }
-  if (ended()) Drop();
+  if (ended()) {
+    timeline_->Finish({context.job, IsReshard() ? v1::Timeline::RESHARD : v1::Timeline::LOAD, wanted_step(), 0,
+                       plan_.total_bytes_read, ranks_.size(), error_},
+                      context.now);
+    context.effects.timelines.push_back(timeline_);
+    Drop();
+  }
   context.Log("load=", id_, wanted_step().has_value() ? absl::StrCat(" step=", *wanted_step()) : "",
               " state=", kNames[static_cast<size_t>(phase)],
               error_.ok() ? "" : absl::StrCat(" error=\"", error_.message(), "\""));
@@ -115,6 +121,7 @@ void Load::Join(const Member& member, const v1::LoadState& state, JobContext& co
   rank.progress = context.now;
   rank.state = state;
   Count(rank, +1);
+  Record(member.rank, state, context.now);
   attention_ = attention_ || counts_.begun == ranks_.size() || HasFailed(state);
   OnMember(member.rank, context);
 }
@@ -143,7 +150,7 @@ void Load::Follow(const Member& member, JobContext& context) {
     if (state.number() == rank.state.number()) found = &state;
     followed = followed || state.number() > rank.state.number();
   }
-  if (found != nullptr && (!followed || HasFailed(*found))) return Update(rank, *found, context);
+  if (found != nullptr && (!followed || HasFailed(*found))) return Update(member.rank, *found, context);
   const v1::TrainerState& trainer = member.state.trainer();
   const bool alive = trainer.attached() && trainer.incarnation() == rank.state.trainer_incarnation();
   Count(rank, -1);
@@ -156,7 +163,19 @@ void Load::Follow(const Member& member, JobContext& context) {
             : MakeError(Reason::kTrainerLost, "its trainer ended"));
 }
 
-void Load::Update(Rank& rank, const v1::LoadState& state, JobContext& context) {
+void Load::Record(int rank, const v1::LoadState& state, absl::Time now) {
+  timeline_->Mark(rank, RankMark::kCalled, now);
+  const bool reshard = !state.source_layout_digest().empty();
+  if (state.phase() == v1::LoadState::READING) {
+    if (reshard) timeline_->Mark(rank, RankMark::kStaging, now);
+    if (!reshard || state.source_staged()) timeline_->Mark(rank, RankMark::kMoving, now);
+  }
+  if (reshard && state.source_staged()) timeline_->Mark(rank, RankMark::kStaged, now);
+  if (state.phase() == v1::LoadState::DONE) timeline_->Mark(rank, RankMark::kDone, now);
+}
+
+void Load::Update(int index, const v1::LoadState& state, JobContext& context) {
+  Rank& rank = ranks_[static_cast<size_t>(index)];
   const bool moved = rank.state.phase() != state.phase() || rank.state.bytes_done() != state.bytes_done() ||
                      rank.state.storage_bytes() != state.storage_bytes() ||
                      rank.state.plan_digest() != state.plan_digest() ||
@@ -167,6 +186,7 @@ void Load::Update(Rank& rank, const v1::LoadState& state, JobContext& context) {
   rank.progress = context.now;
   rank.state = state;
   Count(rank, +1);
+  Record(index, state, context.now);
   const bool all_over = counts_.done + counts_.failed == ranks_.size();
   attention_ = attention_ || (counts_.failed > counts.failed && (counts.failed == 0 || all_over)) ||
                (counts_.done > counts.done && all_over) ||
@@ -322,6 +342,7 @@ void Load::OnPlanned(uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, J
     }
   }
   plan_ = *plan;
+  timeline_->Mark(OperationMark::kPlanned, context.now);
   for (const auto& [step, error] : plan_.passed_over) {
     context.Log("load=", id_, " step=", plan_.step, " passed-over=", step, " error=\"", error.message(), "\"");
   }

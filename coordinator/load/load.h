@@ -8,6 +8,7 @@
 #ifndef CAIRN_COORDINATOR_LOAD_LOAD_H_
 #define CAIRN_COORDINATOR_LOAD_LOAD_H_
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -21,6 +22,7 @@
 #include "coordinator/decision/job_context.h"
 #include "coordinator/decision/rank_error.h"
 #include "coordinator/exchange/groups.h"
+#include "coordinator/timeline/operation_timeline.h"
 
 namespace cairn {
 
@@ -31,10 +33,16 @@ class Load {
 
   // `id` counts the operations of the job. `inherited_plan` is empty for an operation that begins now. If it began
   // under an earlier coordinator, it is the plan by which ranks read already.
-  Load(uint64_t id, std::string inherited_plan, absl::Time now)
-      : id_(id), inherited_plan_(std::move(inherited_plan)), created_(now), progress_base_(now) {}
+  // `wall` is only shown to people.
+  Load(uint64_t id, std::string inherited_plan, absl::Time now, absl::Time wall)
+      : id_(id),
+        inherited_plan_(std::move(inherited_plan)),
+        created_(now),
+        progress_base_(now),
+        timeline_(std::make_shared<OperationTimeline>(v1::Timeline::LOAD, now, wall)) {}
 
   uint64_t id() const { return id_; }
+  absl::Time created() const { return created_; }
   Phase phase() const { return phase_; }
   // Nothing while only "the latest" is wanted, and for a reshard or an import.
   std::optional<int64_t> wanted_step() const;
@@ -80,7 +88,9 @@ class Load {
     absl::Time trainer_gone = absl::InfiniteFuture();
   };
 
-  void Update(Rank& rank, const v1::LoadState& state, JobContext& context);
+  void Update(int index, const v1::LoadState& state, JobContext& context);
+  // Writes into the timeline what the rank's agent has reported.
+  void Record(int rank, const v1::LoadState& state, absl::Time now);
   // The bytes come from the ranks' memory instead of a checkpoint.
   bool IsReshard() const;
   Operation operation() const { return {IsReshard() ? "reshard" : "load", wanted_step(), 0}; }
@@ -126,6 +136,8 @@ class Load {
   std::string transport() const;
   static bool IsSuccessor(const Rank& rank, uint64_t trainer);
   void SetPhase(Phase phase, JobContext& context);
+  // See LoadOrder.line. It is made of the first rank's call, so a coordinator that restarts names the same line.
+  uint64_t Line() const;
   // Frees what an ended load does not need any more.
   void Drop();
 
@@ -157,6 +169,7 @@ class Load {
   absl::Status error_;
   uint64_t storage_bytes_ = 0;
   v1::IoPath io_path_ = v1::IO_PATH_UNSPECIFIED;
+  const std::shared_ptr<OperationTimeline> timeline_;
 };
 
 }  // namespace cairn

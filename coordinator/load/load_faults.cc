@@ -114,8 +114,10 @@ bool Load::IsSuccessor(const Rank& rank, uint64_t trainer) {
 
 void Load::ReleaseSuccessors() {
   if (has_plan()) return;  // all have begun it, and were told so: they are in it together
-  for (Rank& rank : ranks_) {
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    Rank& rank = ranks_[i];
     if (!rank.successor) continue;
+    timeline_->Forget(static_cast<int>(i));
     Count(rank, -1);
     rank = Rank();
   }

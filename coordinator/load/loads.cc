@@ -47,9 +47,8 @@ void Loads::Apply(const Member& member, JobContext& context) {
     if (Find(member.rank, state) != nullptr || !IsNew(member, state)) continue;
     auto load = std::find_if(loads_.begin(), loads_.end(), [&](const Load& each) { return each.Takes(member, state); });
     if (load == loads_.end()) {
-      const auto active = std::count_if(loads_.begin(), loads_.end(), [](const Load& each) { return !each.ended(); });
-      if (static_cast<size_t>(active) >= kMaxActive) continue;
-      load = loads_.emplace(loads_.end(), ++last_id_, state.plan_digest(), context.now);
+      if (running() >= kMaxActive) continue;
+      load = loads_.emplace(loads_.end(), ++last_id_, state.plan_digest(), context.now, context.wall);
       context.Log("load=", last_id_, " state=COLLECTING");
     }
     load->Join(member, state, context);
@@ -128,6 +127,19 @@ v1::LoadOrder Loads::OrderFor(const Member& member, const v1::LoadState& state, 
 
 bool Loads::busy() const {
   return std::any_of(loads_.begin(), loads_.end(), [](const Load& load) { return !load.ended(); });
+}
+
+size_t Loads::running() const {
+  return static_cast<size_t>(
+      std::count_if(loads_.begin(), loads_.end(), [](const Load& load) { return !load.ended(); }));
+}
+
+absl::Time Loads::oldest_running() const {
+  absl::Time oldest = absl::InfiniteFuture();
+  for (const Load& load : loads_) {
+    if (!load.ended()) oldest = std::min(oldest, load.created());
+  }
+  return oldest;
 }
 
 std::vector<int64_t> Loads::WantedSteps() const {

@@ -44,6 +44,10 @@ class Loads {
   // The order for a call that the rank's agent has reported.
   v1::LoadOrder OrderFor(const Member& member, const v1::LoadState& state, const JobContext& context) const;
   bool busy() const;
+  // How many are under way.
+  size_t running() const;
+  // When the oldest of these began.
+  absl::Time oldest_running() const;
   // The steps that loads read or want, as far as they are known.
   std::vector<int64_t> WantedSteps() const;
   // Whether a load that has begun reads this step, or may come to read it.

@@ -19,6 +19,11 @@ bool Failed(const v1::SaveState& state) {
 
 }  // namespace
 
+std::optional<ResumePoint> ResumedFrom(const v1::SaveState& state) {
+  if (!state.has_resumed_from()) return std::nullopt;
+  return ResumePoint{state.resumed_from().line(), state.resumed_from().step()};
+}
+
 std::string_view SavePhaseName(Save::Phase phase) {
   switch (phase) {
     case Save::Phase::kCollecting:
@@ -88,10 +93,12 @@ void Save::Report(const Member& member, const v1::SaveState& state, JobContext& 
     rank.trainer = state.trainer_incarnation();
     rank.state = state;
     rank.progress = context.now;
+    Record(member.rank, state, context.now);
     if (attempt_ == 0 && reserve_ticket_ == 0 && state.attempt() > 0) {
       attempt_ = state.attempt();
       attempt_nonce_ = state.attempt_nonce();
       adopted_ = true;
+      timeline_->Mark(OperationMark::kNumbered, context.now);
       attention_ = context.orders_changed = true;
       Recount();  // with this rank
       context.Log("step=", step_, " attempt=", attempt_, " event=adopted rank=", member.rank);
@@ -120,6 +127,7 @@ void Save::Report(const Member& member, const v1::SaveState& state, JobContext& 
   rank.progress = context.now;
   rank.state = state;
   Count(rank, +1);
+  Record(member.rank, state, context.now);
   Touch();
   const size_t all = ranks_.size();
   // A rank that failed starts the grace in which others may fail too.
@@ -137,6 +145,15 @@ void Save::OnMember(int rank, JobContext& context) {
     At(rank, context);
     attention_ = attention_ || LookAt(rank, context).has_value();
   }
+}
+
+void Save::Record(int rank, const v1::SaveState& state, absl::Time now) {
+  timeline_->Mark(rank, RankMark::kCalled, now);
+  if (state.phase() == v1::SaveState::STAGING) timeline_->Mark(rank, RankMark::kStaging, now);
+  if (Staged(state)) timeline_->Mark(rank, RankMark::kStaged, now);
+  if (state.phase() == v1::SaveState::WRITING) timeline_->Mark(rank, RankMark::kMoving, now);
+  if (state.phase() == v1::SaveState::WRITTEN) timeline_->Mark(rank, RankMark::kDone, now);
+  timeline_->Await(rank, state.awaited_ranks_size() > 0 ? static_cast<int>(state.awaited_ranks(0)) : -1, now);
 }
 
 void Save::Count(const Rank& rank, int sign) {
@@ -157,6 +174,7 @@ void Save::SetPhase(Phase phase, JobContext& context) {
   if (phase_ == phase) return;
   phase_ = phase;
   attention_ = context.orders_changed = true;
+  if (phase == Phase::kAborting) timeline_->Mark(OperationMark::kAborting, context.now);
   Touch();
   context.Log("step=", step_, " attempt=", attempt_, " state=", std::string(SavePhaseName(phase)),
               error_.ok() ? "" : absl::StrCat(" error=\"", error_.message(), "\""));
@@ -256,8 +274,10 @@ void Save::See(Rank& rank, const Member& member, absl::Time now) {
 
 void Save::ReleaseSuccessors() {
   if (attempt_ > 0 || reserve_ticket_ != 0) return;  // all have begun it: they are in it together
-  for (Rank& rank : ranks_) {
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    Rank& rank = ranks_[i];
     if (!rank.successor) continue;
+    timeline_->Forget(static_cast<int>(i));
     Count(rank, -1);
     rank.begun = false;
     rank.state.Clear();
@@ -373,11 +393,16 @@ void Save::AdvanceForward(JobContext& context) {
     if (reserve_ticket_ != 0) return;
     reserve_ticket_ = context.NewTicket();
     reserve_time_ = context.now;
-    const bool allow =
+    ReserveAttempt reserve{step_};
+    for (const Rank& rank : ranks_) reserve.above = std::max(reserve.above, rank.state.attempt());
+    reserve.plan_digest = plan_.plan_digest;
+    reserve.allow_dropped_names =
         std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.state.allow_dropped_names(); });
-    uint32_t above = 0;
-    for (const Rank& rank : ranks_) above = std::max(above, rank.state.attempt());
-    context.Do(ReserveAttempt{step_, above, plan_.plan_digest, allow, reserve_ticket_});
+    reserve.overwrite =
+        std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.state.overwrite(); });
+    reserve.left_behind = context.lines->LeftBehindBy(ResumedFrom(ranks_.front().state));
+    reserve.ticket = reserve_ticket_;
+    context.Do(std::move(reserve));
     return;
   }
   if (std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return Staged(rank.state); })) {
@@ -392,6 +417,7 @@ void Save::AdvanceForward(JobContext& context) {
     make.replica_checksum.emplace_back(rank.state.replica_checksums().begin(), rank.state.replica_checksums().end());
   }
   make.replicas_must_match = check_replicas_;
+  make.lineage = context.lines->Next(ResumedFrom(ranks_.front().state));
   manifest_ticket_ = make.ticket = context.NewTicket();
   manifest_time_ = context.now;
   context.Do(std::move(make));
@@ -422,6 +448,7 @@ void Save::AdvancePlan(JobContext& context) {
     return;
   }
   plan_ = entry->plan;
+  timeline_->Mark(OperationMark::kPlanned, context.now);
   const bool first = !entry->replicas_checked;
   check_replicas_ = context.options.check_replicas == ReplicaCheck::kAlways ||
                     (context.options.check_replicas == ReplicaCheck::kFirst && first);
@@ -452,6 +479,7 @@ bool Save::OnReserved(uint64_t ticket, const absl::StatusOr<Reserved>& reserved,
   if (reserved.ok()) {
     attempt_ = reserved->attempt;
     attempt_nonce_ = reserved->nonce;
+    timeline_->Mark(OperationMark::kNumbered, context.now);
     progress_base_ = context.now;
     attention_ = context.orders_changed = true;
     Recount();

@@ -23,8 +23,10 @@
 #include "absl/time/time.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "cairn/v1/checkpoint_service.pb.h"
+#include "common/storage/lineage.h"
 #include "coordinator/decision/job_context.h"
 #include "coordinator/decision/rank_error.h"
+#include "coordinator/timeline/operation_timeline.h"
 
 namespace cairn {
 
@@ -42,9 +44,15 @@ class Save {
 
   // `wall` is only shown to people.
   Save(int64_t step, uint64_t first_revision, absl::Time now, absl::Time wall)
-      : step_(step), created_(now), created_wall_(wall), revision_(first_revision), progress_base_(now) {}
+      : step_(step),
+        created_(now),
+        created_wall_(wall),
+        revision_(first_revision),
+        progress_base_(now),
+        timeline_(std::make_shared<OperationTimeline>(v1::Timeline::SAVE, now, wall)) {}
 
   int64_t step() const { return step_; }
+  absl::Time created() const { return created_; }
   Phase phase() const { return phase_; }
   bool ended() const { return phase_ == Phase::kCommitted || phase_ == Phase::kAborted; }
   const absl::Status& error() const { return error_; }
@@ -168,6 +176,8 @@ class Save {
   // Looks at one rank's agent and trainer.
   std::optional<MemberFault> LookAt(int index, JobContext& context);
   bool CheckMembers(JobContext& context);
+  // Writes into the timeline what the rank's agent has reported.
+  void Record(int rank, const v1::SaveState& state, absl::Time now);
   // Adds `sign` for everything that is counted of `rank`.
   void Count(const Rank& rank, int sign);
   // Counts all ranks anew, after a change of what makes one count.
@@ -258,9 +268,13 @@ class Save {
   std::optional<Leftover> leftover_;
   VerdictSummary verdict_;
   int owed_answered_ = 0;
+  const std::shared_ptr<OperationTimeline> timeline_;
 };
 
 std::string_view SavePhaseName(Save::Phase phase);
+
+// The checkpoint from which the training of a call has gone on; nothing if it has loaded none.
+std::optional<ResumePoint> ResumedFrom(const v1::SaveState& state);
 
 }  // namespace cairn
 

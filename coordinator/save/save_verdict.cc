@@ -237,6 +237,11 @@ void Save::OnRemoved(uint64_t ticket, const absl::Status& status, JobContext& co
 }
 
 void Save::End(Phase phase, JobContext& context) {
+  const bool committed = phase == Phase::kCommitted;
+  timeline_->Finish({context.job, v1::Timeline::SAVE, step_, attempt_, committed ? verdict_.bytes : plan_.bytes,
+                     ranks_.size(), committed ? absl::OkStatus() : error_},
+                    context.now);
+  context.effects.timelines.push_back(timeline_);
   for (size_t i = 0; i < ranks_.size(); ++i) {
     Rank& rank = ranks_[i];
     const int index = static_cast<int>(i);

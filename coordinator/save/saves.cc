@@ -21,10 +21,7 @@ Save& Saves::Begin(int64_t step, JobContext& context) {
   return saves_.back();
 }
 
-bool Saves::full() const {
-  const auto active = std::count_if(saves_.begin(), saves_.end(), [](const Save& save) { return !save.ended(); });
-  return static_cast<size_t>(active) >= kMaxActive;
-}
+bool Saves::full() const { return running() >= kMaxActive; }
 
 const Save* Saves::Active(int64_t step) const {
   const auto found = std::find_if(saves_.begin(), saves_.end(),
@@ -112,6 +109,19 @@ std::optional<int64_t> Saves::StalledStep() const {
 
 bool Saves::busy() const {
   return std::any_of(saves_.begin(), saves_.end(), [](const Save& save) { return !save.ended(); });
+}
+
+size_t Saves::running() const {
+  return static_cast<size_t>(
+      std::count_if(saves_.begin(), saves_.end(), [](const Save& save) { return !save.ended(); }));
+}
+
+absl::Time Saves::oldest_running() const {
+  absl::Time oldest = absl::InfiniteFuture();
+  for (const Save& save : saves_) {
+    if (!save.ended()) oldest = std::min(oldest, save.created());
+  }
+  return oldest;
 }
 
 bool Saves::restless() const {

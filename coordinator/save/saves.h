@@ -50,6 +50,10 @@ class Saves {
 
   // Whether a save is under way.
   bool busy() const;
+  // How many are under way.
+  size_t running() const;
+  // When the oldest of these began.
+  absl::Time oldest_running() const;
   // Whether time alone may bring a step of an ended save.
   bool restless() const;
   // Whether a report or a member has made a step possible since the last Advance.

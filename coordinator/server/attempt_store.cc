@@ -34,10 +34,21 @@ void AttemptStore::KeepReserve() {
 
 void AttemptStore::ReleaseReserve(PosixStorage& storage) { storage.RemoveAll(kReservePath).IgnoreError(); }
 
-absl::StatusOr<Reserved> AttemptStore::Reserve(const std::string& job, int64_t step, uint32_t above) {
-  CAIRN_RETURN_IF_ERROR(holds_root_());
+absl::Status AttemptStore::MayReplace(const std::string& job, const ReserveAttempt& action, uint32_t attempt) {
+  // A pin of what the training has left behind keeps its files. It does not keep the training from going on.
+  if (action.left_behind.contains(action.step)) return absl::OkStatus();
+  if (!action.overwrite) return StepCommitted(job, action.step, attempt);
+  if (!catalog_.ReadStep(job, action.step).pinned) return absl::OkStatus();
+  return MakeError(Reason::kCheckpointPinned,
+                   absl::StrCat(job, "@", action.step, " is pinned, so it is not overwritten"),
+                   {{"job", job}, {"step", absl::StrCat(action.step)}});
+}
+
+absl::StatusOr<Reserved> AttemptStore::Reserve(const std::string& job, const ReserveAttempt& action) {
+  const int64_t step = action.step;
+  CAIRN_RETURN_IF_ERROR(root_.held());
   CAIRN_ASSIGN_OR_RETURN(const Catalog::Step listed, catalog_.ListStep(job, step));
-  uint32_t highest = above;
+  uint32_t highest = action.above;
   std::set<uint32_t> kept;
   for (uint32_t attempt : listed.verdict) {
     highest = std::max(highest, attempt);
@@ -46,8 +57,8 @@ absl::StatusOr<Reserved> AttemptStore::Reserve(const std::string& job, int64_t s
       return Annotate(verdict.status(), absl::StrCat("nobody knows how attempt ", attempt, " of ", job, "@", step,
                                                      " ended, so no other one is begun"));
     }
-    if (verdict->stands()) return StepCommitted(job, step, attempt);
-    if (verdict->damaged || verdict->deleted) kept.insert(attempt);
+    if (verdict->stands()) CAIRN_RETURN_IF_ERROR(MayReplace(job, action, attempt));
+    if (verdict->stands() || verdict->damaged || verdict->deleted) kept.insert(attempt);
   }
   for (uint32_t attempt : listed.directory) {
     highest = std::max(highest, attempt);
@@ -63,6 +74,7 @@ absl::StatusOr<Reserved> AttemptStore::Reserve(const std::string& job, int64_t s
     // until no load reads them.
     if (!kept.contains(attempt)) CAIRN_RETURN_IF_ERROR(Remove(job, step, attempt));
   }
+  if (!action.left_behind.empty()) CAIRN_RETURN_IF_ERROR(root_.raise_format());
   KeepReserve();
   for (uint32_t attempt = highest + 1; attempt <= kMaxAttempt; ++attempt) {
     const uint64_t nonce = RandomId();
@@ -169,7 +181,7 @@ PutOutcome AttemptStore::Put(const std::string& job, const PutVerdict& action) {
 
 PutOutcome AttemptStore::PutNow(const std::string& job, const PutVerdict& action) {
   const std::string path = VerdictPath(job, action.step, action.attempt);
-  if (absl::Status held = holds_root_(); !held.ok()) return WithDoubt(path, {std::move(held)});
+  if (absl::Status held = root_.held(); !held.ok()) return WithDoubt(path, {std::move(held)});
   if (action.manifest == nullptr) {
     return PutTombstone(job, action.step, action.attempt, action.error, action.request_id);
   }

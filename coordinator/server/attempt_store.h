@@ -4,7 +4,6 @@
 #define CAIRN_COORDINATOR_SERVER_ATTEMPT_STORE_H_
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <set>
 #include <string>
@@ -16,24 +15,25 @@
 #include "common/file/posix.h"
 #include "coordinator/decision/core_action.h"
 #include "coordinator/server/catalog.h"
+#include "coordinator/server/root_hold.h"
 
 namespace cairn {
 
 // Thread-safe; every method blocks on storage and may fail with its reasons.
 class AttemptStore {
  public:
-  // `holds_root` looks whether this coordinator still holds the root. It is asked before everything that another
-  // coordinator would do too. All arguments must outlive the store.
-  AttemptStore(
-      PosixStorage& storage, Catalog& catalog, const Clock& clock,
-      std::function<absl::Status()> holds_root = [] { return absl::OkStatus(); })
-      : storage_(storage), catalog_(catalog), clock_(clock), holds_root_(std::move(holds_root)) {}
+  // `root.held` is asked before everything that another coordinator would do too. The format is raised before the first
+  // attempt at a step while others are left behind: coordinators that know no lines would take those for the latest.
+  // All arguments must outlive the store.
+  AttemptStore(PosixStorage& storage, Catalog& catalog, const Clock& clock, RootHold root = {})
+      : storage_(storage), catalog_(catalog), clock_(clock), root_(std::move(root)) {}
 
   // Takes a free number for an attempt: see ReserveAttempt. When this returns, the attempt's directory was made by this
-  // call, and holds the nonce (common/storage/attempt_owner.h).
-  // ALREADY_EXISTS (STEP_COMMITTED), FAILED_PRECONDITION (ROOT_IN_USE); a verdict of the step that cannot be read is an
-  // error, because it may be a commit. One that is proven to be damaged is passed over.
-  absl::StatusOr<Reserved> Reserve(const std::string& job, int64_t step, uint32_t above);
+  // call, and holds the nonce (common/storage/attempt_owner.h). The files of a commit that will be replaced stay.
+  // ALREADY_EXISTS (STEP_COMMITTED), FAILED_PRECONDITION (ROOT_IN_USE; CHECKPOINT_PINNED: an overwrite of a pinned
+  // step); a verdict of the step that cannot be read is an error, because it may be a commit. One that is proven to be
+  // damaged is passed over.
+  absl::StatusOr<Reserved> Reserve(const std::string& job, const ReserveAttempt& action);
   // Puts the record that ends an attempt, if none stands there, and says what stands there then, durably. An error in
   // doubt stays in doubt until a later call has found out: see PutOutcome.
   // RESOURCE_EXHAUSTED (MEMORY_LIMIT), always in doubt. FAILED_PRECONDITION (ROOT_IN_USE); (ROOT_MISMATCH): the
@@ -46,6 +46,8 @@ class AttemptStore {
   absl::Status Remove(const std::string& job, int64_t step, uint32_t attempt);
 
  private:
+  // OK if the new attempt may take the place of this one, which is committed.
+  absl::Status MayReplace(const std::string& job, const ReserveAttempt& action, uint32_t attempt);
   PutOutcome PutNow(const std::string& job, const PutVerdict& action);
   // OK if the attempt may be committed: its directory is ours, and holds all files.
   absl::Status CheckComplete(const std::string& job, const PutVerdict& action);
@@ -63,7 +65,7 @@ class AttemptStore {
   PosixStorage& storage_;
   Catalog& catalog_;
   const Clock& clock_;
-  const std::function<absl::Status()> holds_root_;
+  const RootHold root_;
   Mutex mutex_;
   // The paths of records that may stand there although putting them has failed.
   std::set<std::string> doubted_ ABSL_GUARDED_BY(mutex_);

@@ -52,9 +52,16 @@ class Coordinator {
   Coordinator(const std::string& root, const Clock& clock)
       : storage_(*PosixStorage::Open(root, false)),
         catalog_(*storage_),
-        store_(*storage_, catalog_, clock, [this] { return held_; }) {}
+        store_(*storage_, catalog_, clock,
+               {[this] { return held_; },
+                [this] {
+                  ++raised_;
+                  return absl::OkStatus();
+                }}) {}
 
-  absl::StatusOr<Reserved> Reserve(int64_t step, uint32_t above = 0) { return store_.Reserve("demo", step, above); }
+  absl::StatusOr<Reserved> Reserve(int64_t step, uint32_t above = 0) { return Reserve({.step = step, .above = above}); }
+  absl::StatusOr<Reserved> Reserve(const ReserveAttempt& action) { return store_.Reserve("demo", action); }
+  int raised() const { return raised_; }
   PutOutcome Commit(int64_t step, const Reserved& reserved, std::vector<BinFile> bins = {}) {
     Manifest manifest;
     manifest.job = "demo";
@@ -75,6 +82,7 @@ class Coordinator {
   std::unique_ptr<PosixStorage> storage_;
   Catalog catalog_;
   absl::Status held_;
+  int raised_ = 0;
   AttemptStore store_;
 };
 
@@ -138,6 +146,22 @@ TEST_F(AttemptStoreTest, Reserve_AttemptsStand_NumberIsAboveAll) {
   ASSERT_TRUE(first_->Commit(6, *six).standing.ok());
   EXPECT_TRUE(HasReason(first_->Reserve(6).status(), Reason::kStepCommitted));
   EXPECT_TRUE(Exists(AttemptDirectory("demo", 6, 1)));
+}
+
+TEST_F(AttemptStoreTest, Reserve_StepIsCommitted_OnlyWhoMayReplaceItGetsANumber) {
+  const Reserved reserved = *first_->Reserve(5);
+  ASSERT_TRUE(first_->Commit(5, reserved).standing.ok());
+  EXPECT_TRUE(HasReason(first_->Reserve(5).status(), Reason::kStepCommitted));
+  EXPECT_TRUE(HasReason(first_->Reserve({.step = 5, .left_behind = {6}}).status(), Reason::kStepCommitted));
+  EXPECT_EQ(first_->raised(), 0);
+  EXPECT_EQ(first_->Reserve({.step = 5, .overwrite = true})->attempt, 2u);
+  EXPECT_EQ(first_->raised(), 0);
+  EXPECT_EQ(first_->Reserve({.step = 5, .left_behind = {5}})->attempt, 3u);
+  EXPECT_EQ(first_->raised(), 1);
+  EXPECT_TRUE(std::filesystem::exists(root_ + "/" + AttemptDirectory("demo", 5, 1))) << "it is the checkpoint yet";
+  std::ofstream(root_ + "/" + PinPath("demo", 5)) << "kept";
+  EXPECT_TRUE(HasReason(first_->Reserve({.step = 5, .overwrite = true}).status(), Reason::kCheckpointPinned));
+  EXPECT_EQ(first_->Reserve({.step = 5, .overwrite = true, .left_behind = {5}})->attempt, 4u);
 }
 
 TEST_F(AttemptStoreTest, Reserve_TwoCoordinatorsAtOnce_NeverShareADirectory) {

@@ -23,6 +23,7 @@ VerdictSummary SummaryOf(int64_t step, const AttemptRecord& record) {
   summary.bytes = record.bytes;
   summary.world_size = record.world_size;
   summary.commit_time = record.time;
+  summary.lineage = record.lineage;
   return summary;
 }
 
@@ -106,8 +107,8 @@ absl::StatusOr<Recovered> Catalog::Recover(const std::string& job) {
   return recovered;
 }
 
-absl::StatusOr<std::vector<StepRecord>> Catalog::Checkpoints(const std::string& job, int64_t after, size_t limit) {
-  return store_.ReadCheckpoints(job, after, limit);
+absl::StatusOr<std::vector<StepRecord>> Catalog::Checkpoints(const std::string& job) {
+  return store_.ReadCheckpoints(job);
 }
 
 absl::StatusOr<Catalog::Step> Catalog::ListStep(const std::string& job, int64_t step) {
@@ -168,9 +169,11 @@ absl::StatusOr<Catalog::ManifestPtr> Catalog::ReadManifest(const std::string& jo
   return Decode(job, file);
 }
 
-absl::StatusOr<Catalog::ManifestPtr> Catalog::ReadNewestReadable(const std::string& job, const std::string& known) {
+absl::StatusOr<Catalog::ManifestPtr> Catalog::ReadNewestReadable(const std::string& job, const std::string& known,
+                                                                 const std::set<int64_t>& except) {
   CAIRN_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, store_.Steps(job));
   for (size_t i = steps.size(); i-- > 0;) {
+    if (except.contains(steps[i])) continue;
     const StepRecord step = store_.ReadStep(job, steps[i]);
     if (step.state() != StepRecord::State::kCommitted) continue;
     if (!known.empty() && step.deciding()->plan_digest == known) return ManifestPtr();
@@ -187,12 +190,18 @@ absl::StatusOr<Catalog::ManifestPtr> Catalog::ReadSound(const std::string& job, 
   return manifest;
 }
 
+absl::StatusOr<std::vector<StepRecord>> Catalog::ReadCurrent(const std::string& job) {
+  CAIRN_ASSIGN_OR_RETURN(std::vector<StepRecord> steps, store_.ReadCheckpoints(job));
+  const CommittedLines lines = LinesOf(steps);
+  std::erase_if(steps, [&](const StepRecord& step) { return lines.superseded().contains(step.step); });
+  return steps;
+}
+
 absl::StatusOr<Catalog::SoundCheckpoint> Catalog::FindSound(const std::string& job, bool fallback) {
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, store_.Steps(job));
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, ReadCurrent(job));
   SoundCheckpoint found;
   for (size_t i = steps.size(); i-- > 0;) {
-    const StepRecord step = store_.ReadStep(job, steps[i]);
-    if (step.state() == StepRecord::State::kNothing) continue;
+    const StepRecord& step = steps[i];
     auto manifest = ReadSound(job, step);
     if (manifest.ok()) {
       found.manifest = *std::move(manifest);
@@ -213,26 +222,24 @@ absl::StatusOr<Catalog::SoundCheckpoint> Catalog::FindSound(const std::string& j
 }
 
 std::optional<int64_t> Catalog::NewestSound(const std::string& job, std::optional<int64_t> except) {
-  const auto steps = store_.Steps(job);
+  const auto steps = ReadCurrent(job);
   if (!steps.ok()) return std::nullopt;
   size_t passed_over = 0;
   for (size_t i = steps->size(); i-- > 0 && passed_over < kMaxPassedOver;) {
-    const int64_t step = (*steps)[i];
-    if (step == except) continue;
-    const StepRecord record = store_.ReadStep(job, step);
-    if (record.state() == StepRecord::State::kNothing) continue;
-    if (ReadSound(job, record).ok()) return step;
+    const StepRecord& step = (*steps)[i];
+    if (step.step == except) continue;
+    if (ReadSound(job, step).ok()) return step.step;
     ++passed_over;
   }
   return std::nullopt;
 }
 
 std::optional<int64_t> Catalog::CommittedBelow(const std::string& job, int64_t step) {
-  const auto steps = store_.Steps(job);
+  const auto steps = ReadCurrent(job);
   if (!steps.ok()) return std::nullopt;
   for (size_t i = steps->size(); i-- > 0;) {
-    const int64_t older = (*steps)[i];
-    if (older < step && store_.ReadStep(job, older).state() == StepRecord::State::kCommitted) return older;
+    const StepRecord& older = (*steps)[i];
+    if (older.step < step && older.state() == StepRecord::State::kCommitted) return older.step;
   }
   return std::nullopt;
 }

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,34 +34,36 @@ class Catalog {
   absl::StatusOr<Recovered> Recover(const std::string& job);
   // The same of one step.
   absl::StatusOr<Recovered> RecoverStep(const std::string& job, int64_t step);
-  // Steps above `after` that are committed or damaged, ascending, at most `limit`.
-  absl::StatusOr<std::vector<StepRecord>> Checkpoints(const std::string& job, int64_t after = -1,
-                                                      size_t limit = SIZE_MAX);
+  // The steps that are committed or damaged, ascending.
+  absl::StatusOr<std::vector<StepRecord>> Checkpoints(const std::string& job);
 
   using ManifestPtr = std::shared_ptr<const Manifest>;
   // The manifest of a committed step, or of the latest.
   // NOT_FOUND (NOT_COMMITTED), DATA_LOSS (MANIFEST_CORRUPT).
   absl::StatusOr<ManifestPtr> ReadManifest(const std::string& job, std::optional<int64_t> step);
-  // The newest manifest that can be read at all, no matter what became of its files and of newer steps; null if there
-  // is none, and if that one followed the plan `known`: then its record says so, and it is not decoded again.
-  absl::StatusOr<ManifestPtr> ReadNewestReadable(const std::string& job, const std::string& known = "");
+  // The newest manifest but those of `except` that can be read at all, no matter what became of its files and of newer
+  // steps; null if there is none, and if that one followed the plan `known`: then its record says so, and it is not
+  // decoded again.
+  absl::StatusOr<ManifestPtr> ReadNewestReadable(const std::string& job, const std::string& known = "",
+                                                 const std::set<int64_t>& except = {});
 
   struct SoundCheckpoint {
     ManifestPtr manifest;
     std::vector<std::pair<int64_t, absl::Status>> passed_over;  // newest first
   };
-  // The newest committed step whose manifest can be read and whose files stand there in their lengths. With `fallback`,
+  // The newest committed step that is not superseded, whose manifest can be read and whose files stand there in their
+  // lengths. With `fallback`,
   // steps that are proven to be damaged (see IsProvenDamage) are passed over. Without it, and if the damage is not
   // proven, the error of that step is returned.
   // NOT_FOUND (NOT_COMMITTED). If none of the newest 64 is sound, the error is that of the newest one.
   absl::StatusOr<SoundCheckpoint> FindSound(const std::string& job, bool fallback);
 
-  // The newest step but `except` whose manifest can be read and whose files stand there in their lengths. Nothing if
-  // none of the newest 64 is such, or if the job cannot be listed.
+  // The newest step but `except` that is not superseded, whose manifest can be read and whose files stand there in
+  // their lengths. Nothing if none of the newest 64 is such, or if the job cannot be listed.
   std::optional<int64_t> NewestSound(const std::string& job, std::optional<int64_t> except = std::nullopt);
 
-  // The newest committed step below `step`, as its record says: none of its files are looked at. Nothing if there is
-  // none, or if the job cannot be listed.
+  // The newest committed step below `step` that is not superseded, as its record says: none of its files are looked at.
+  // Nothing if there is none, or if the job cannot be listed.
   std::optional<int64_t> CommittedBelow(const std::string& job, int64_t step);
 
   // A manifest's bytes as they stand there.
@@ -87,6 +90,8 @@ class Catalog {
   absl::StatusOr<VerdictSummary> Read(const std::string& job, int64_t step, uint32_t attempt);
 
  private:
+  // The steps that are committed and not superseded, or damaged, ascending.
+  absl::StatusOr<std::vector<StepRecord>> ReadCurrent(const std::string& job);
   void RemoveTemporaries(const std::string& job, const std::vector<StepRecord>& steps);
   // The same steps, made durable: the process that put a verdict may have ended before its own fsync. A verdict that
   // cannot be made durable counts as damaged.

@@ -96,7 +96,7 @@ TEST_F(CatalogTest, Recover_UnknownJob_IsEmpty) {
 TEST_F(CatalogTest, Recover_JobWithAttempts_SeesVerdictsAndLeftovers) {
   Commit(10, 1);
   ASSERT_TRUE(Bury(20, 1, kLate, "r").ok());
-  ASSERT_EQ(attempts().Reserve("demo", 20, 0)->attempt, 2u);
+  ASSERT_EQ(attempts().Reserve("demo", {20})->attempt, 2u);
   ASSERT_TRUE(storage_->MakeDirectories("demo/not-a-step/0001").ok());
   ASSERT_TRUE(storage_->MakeDirectories("demo/sub/000000000007").ok());
   const auto recovered = catalog().Recover("demo");
@@ -120,7 +120,7 @@ TEST_F(CatalogTest, Recover_DamagedManifest_IsReportedAndNeverPassedOver) {
   ASSERT_TRUE(recovered.ok()) << recovered.status();
   EXPECT_FALSE(recovered->verdict[1].committed);
   // Its files are kept, and its number is not used again.
-  EXPECT_EQ(attempts().Reserve("demo", 20, 0)->attempt, 2u);
+  EXPECT_EQ(attempts().Reserve("demo", {20})->attempt, 2u);
   EXPECT_TRUE(recovered->verdict[1].damaged);
   EXPECT_EQ((*catalog().ReadNewestReadable("demo"))->step, 10);
   // A manifest of another step under this step's name.
@@ -158,9 +158,9 @@ TEST_F(CatalogTest, Recover_UnreadableVerdict_IsThatStepsTroubleAlone) {
   EXPECT_TRUE(recovered->verdict[2].damaged);
   EXPECT_EQ(recovered->verdict[2].attempt, 0u);
   EXPECT_TRUE(recovered->verdict[3].committed);
-  EXPECT_EQ(attempts().Reserve("demo", 40, 0)->attempt, 1u);
+  EXPECT_EQ(attempts().Reserve("demo", {40})->attempt, 1u);
   for (int64_t step : {20, 25}) {
-    const auto refused = attempts().Reserve("demo", step, 0);
+    const auto refused = attempts().Reserve("demo", {step});
     EXPECT_TRUE(HasReason(refused.status(), Reason::kPathEscape)) << refused.status();
     EXPECT_NE(std::string(refused.status().message()).find(StepName(step)), std::string::npos);
   }

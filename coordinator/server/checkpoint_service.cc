@@ -261,16 +261,17 @@ grpc::ServerUnaryReactor* CheckpointService::ListCheckpoints(grpc::CallbackServe
          const v1::ListCheckpointsRequest& asked) -> absl::StatusOr<v1::ListCheckpointsResponse> {
         const uint32_t size = asked.page_size() == 0 ? kMaxPage : std::min(asked.page_size(), kMaxPage);
         const int64_t after = PageStart(asked).value_or(-1);
-        CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps,
-                               self.catalog_.Checkpoints(asked.job(), after, size + 1));
+        CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, self.catalog_.Checkpoints(asked.job()));
+        const CommittedLines lines = LinesOf(steps);
         v1::ListCheckpointsResponse page;
         for (const StepRecord& step : steps) {
+          if (step.step <= after) continue;
           if (page.checkpoints_size() == static_cast<int>(size)) {
             page.set_next_page_token(absl::StrCat(page.checkpoints(page.checkpoints_size() - 1).step()));
             break;
           }
           v1::Checkpoint& entry = *page.add_checkpoints();
-          entry = ListedCheckpoint(asked.job(), step);
+          entry = ListedCheckpoint(asked.job(), step, lines);
           entry.set_coordinator_epoch(self.options_.coordinator_epoch);
           entry.set_revision(1);
         }

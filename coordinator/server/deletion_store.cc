@@ -72,6 +72,29 @@ absl::StatusOr<ChangedSteps> DeletionStore::Delete(const std::string& job, const
   return changed;
 }
 
+absl::StatusOr<ChangedSteps> DeletionStore::Delete(const std::string& job, const DeleteReplaced& action) {
+  CAIRN_RETURN_IF_ERROR(root_.held());
+  const StepRecord record = catalog_.ReadStep(job, action.step);
+  CAIRN_RETURN_IF_ERROR(record.unlisted);
+  ChangedSteps changed;
+  const AttemptRecord* standing = record.deciding();
+  if (standing == nullptr || record.pinned || !catalog_.IsSound(job, action.step)) return changed;
+  CAIRN_RETURN_IF_ERROR(storage_.SettleDirectory(StepDirectory(job, action.step)));
+  const std::string cause = absl::StrCat("attempt ", standing->attempt, " took its place");
+  for (const AttemptRecord& attempt : record.attempts) {
+    if (attempt.attempt >= standing->attempt) break;
+    if (attempt.kind == AttemptRecord::Kind::kDeleted && attempt.directory) {
+      CAIRN_ASSIGN_OR_RETURN(VerdictSummary summary, catalog_.Read(job, action.step, attempt.attempt));
+      changed.deleted.push_back(std::move(summary));
+    }
+    if (attempt.kind != AttemptRecord::Kind::kManifest) continue;
+    CAIRN_RETURN_IF_ERROR(root_.raise_format());
+    CAIRN_ASSIGN_OR_RETURN(VerdictSummary summary, PutDeletion(job, action.step, attempt, action.step, cause));
+    changed.deleted.push_back(std::move(summary));
+  }
+  return changed;
+}
+
 absl::StatusOr<VerdictSummary> DeletionStore::PutDeletion(const std::string& job, int64_t step,
                                                           const AttemptRecord& attempt, int64_t remaining,
                                                           const std::string& cause) {
@@ -150,10 +173,12 @@ absl::StatusOr<ChangedSteps> DeletionStore::Prune(const std::string& job, const 
   }
   if (changed.policy.empty()) return changed;
   CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, catalog_.Checkpoints(job));
+  const CommittedLines lines = LinesOf(steps);
   std::vector<PruneCandidate> candidates;
   for (const StepRecord& step : steps) {
     const bool in_use = std::find(action.in_use.begin(), action.in_use.end(), step.step) != action.in_use.end();
-    candidates.push_back({step.step, step.state() == StepRecord::State::kDamaged, step.pinned, in_use});
+    candidates.push_back({step.step, step.state() == StepRecord::State::kDamaged, step.pinned, in_use,
+                          lines.superseded().contains(step.step)});
   }
   changed.choices = ChoosePruned(candidates, changed.policy, [&](int64_t step) { return catalog_.IsSound(job, step); });
   if (action.dry_run) return changed;

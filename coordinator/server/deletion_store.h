@@ -5,7 +5,6 @@
 #define CAIRN_COORDINATOR_SERVER_DELETION_STORE_H_
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <utility>
 
@@ -15,6 +14,7 @@
 #include "common/file/posix.h"
 #include "coordinator/decision/core_action.h"
 #include "coordinator/server/catalog.h"
+#include "coordinator/server/root_hold.h"
 
 namespace cairn {
 
@@ -22,14 +22,8 @@ namespace cairn {
 // reasons.
 class DeletionStore {
  public:
-  struct Root {
-    // Looks whether this coordinator still holds the root. It is asked right before every record and every removal.
-    std::function<absl::Status()> held;
-    // Makes the root one that coordinators refuse which know no deletions. Durable when it returns; idempotent.
-    std::function<absl::Status()> raise_format;
-  };
-  // All arguments must outlive the store.
-  DeletionStore(PosixStorage& storage, Catalog& catalog, const Clock& clock, Root root)
+  // `root.held` is asked right before every record and every removal. All arguments must outlive the store.
+  DeletionStore(PosixStorage& storage, Catalog& catalog, const Clock& clock, RootHold root)
       : storage_(storage), catalog_(catalog), clock_(clock), root_(std::move(root)) {}
 
   // Deletes all attempts of a step that are committed, or whose verdict is proven to be damaged. When it returns, their
@@ -41,6 +35,11 @@ class DeletionStore {
   // that is not proven damage, nothing is deleted. After other errors some attempts may be deleted; the highest one is
   // the last.
   absl::StatusOr<ChangedSteps> Delete(const std::string& job, const DeleteStep& action);
+
+  // Deletes the commits of a step in whose place a later one stands, as Delete does. It also tells those that were
+  // deleted before and have their files still. Does nothing if there are none, if the step is pinned, or if the files
+  // of the later one are not all there.
+  absl::StatusOr<ChangedSteps> Delete(const std::string& job, const DeleteReplaced& action);
 
   // Puts or removes a step's pin, durably. NOT_FOUND (NOT_COMMITTED): the step has no checkpoint. FAILED_PRECONDITION
   // (ROOT_IN_USE).
@@ -67,7 +66,7 @@ class DeletionStore {
   PosixStorage& storage_;
   Catalog& catalog_;
   const Clock& clock_;
-  const Root root_;
+  const RootHold root_;
 };
 
 }  // namespace cairn

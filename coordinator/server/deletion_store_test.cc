@@ -33,11 +33,11 @@ class DeletionStoreTest : public testing::Test {
   void Open() {
     catalog_ = std::make_unique<Catalog>(*storage_);
     store_ = std::make_unique<DeletionStore>(*storage_, *catalog_, clock_,
-                                             DeletionStore::Root{[this] { return held_; },
-                                                                 [this] {
-                                                                   ++raised_;
-                                                                   return raise_;
-                                                                 }});
+                                             RootHold{[this] { return held_; },
+                                                      [this] {
+                                                        ++raised_;
+                                                        return raise_;
+                                                      }});
   }
   // A checkpoint with one file.
   void Commit(int64_t step, uint32_t attempt = 1) {
@@ -104,6 +104,39 @@ TEST_F(DeletionStoreTest, Delete_AnotherSoundOneRemains_IsNoCheckpointAnyMoreAnd
   EXPECT_TRUE(HasReason(told, Reason::kNotCommitted)) << told;
   EXPECT_NE(told.message().find("a test"), std::string::npos) << told;
   EXPECT_NE(told.message().find("step 2 remained"), std::string::npos) << told;
+}
+
+TEST_F(DeletionStoreTest, DeleteReplaced_LaterAttemptIsSound_DeletesTheEarlierOnes) {
+  Commit(1);
+  Commit(1, 2);
+  Commit(1, 3);
+  const auto changed = store_->Delete(kJob, DeleteReplaced{1});
+  ASSERT_TRUE(changed.ok()) << changed.status();
+  ASSERT_EQ(changed->deleted.size(), 2u);
+  EXPECT_EQ(changed->deleted[0].attempt, 1u);
+  EXPECT_EQ(changed->deleted[1].attempt, 2u);
+  EXPECT_EQ(Listed(), std::vector<int64_t>{1});
+  EXPECT_GT(raised_, 0);
+  EXPECT_TRUE(store_->Remove(kJob, 1, 1).ok());
+  EXPECT_FALSE(std::filesystem::exists(Bin(1, 1)));
+  EXPECT_EQ(store_->Delete(kJob, DeleteReplaced{1})->deleted.size(), 1u) << "the files of attempt 2 are there still";
+  EXPECT_TRUE(store_->Remove(kJob, 1, 2).ok());
+  EXPECT_FALSE(store_->Remove(kJob, 1, 3).ok());
+  EXPECT_TRUE(store_->Delete(kJob, DeleteReplaced{1})->deleted.empty()) << "nothing more to do";
+}
+
+TEST_F(DeletionStoreTest, DeleteReplaced_LaterOneIsNotSoundOrTheStepIsPinned_KeepsAll) {
+  Commit(1);
+  Commit(1, 2);
+  std::filesystem::remove(Bin(1, 2));
+  EXPECT_TRUE(store_->Delete(kJob, DeleteReplaced{1})->deleted.empty()) << "it lacks a file";
+  Commit(1, 3);
+  ASSERT_TRUE(store_->Pin(kJob, {1, true, ""}).ok());
+  EXPECT_TRUE(store_->Delete(kJob, DeleteReplaced{1})->deleted.empty()) << "pinned";
+  EXPECT_TRUE(store_->Delete(kJob, DeleteReplaced{7})->deleted.empty()) << "no such step";
+  EXPECT_EQ(raised_, 0);
+  held_ = MakeError(Reason::kRootInUse, "another one serves the root");
+  EXPECT_TRUE(HasReason(store_->Delete(kJob, DeleteReplaced{1}).status(), Reason::kRootInUse));
 }
 
 TEST_F(DeletionStoreTest, Delete_WasDeletedBefore_ChangesNothing) {

@@ -199,10 +199,15 @@ void Dispatcher::Collect(Cell& cell, Effects& effects, bool people) {
   }
   effects.actions = cell.decisions.TakeActions();
   effects.log = cell.decisions.TakeLog();
+  effects.timelines = cell.decisions.TakeTimelines();
 }
 
 void Dispatcher::Release(Effects effects) {
   for (const std::string& line : effects.log) LogLine(clock_, line);
+  // Before anybody is told of the end: who then asks for the timeline finds it.
+  for (const auto& timeline : effects.timelines) {
+    if (on_timeline_) on_timeline_(timeline);
+  }
   for (auto& [call, answer] : effects.answers) {
     if (!call->Claim()) continue;
     if (answer.respond) answer.respond();
@@ -293,6 +298,16 @@ grpc::ServerUnaryReactor* Dispatcher::AnswerOnWorker(std::function<Answer()> wor
   });
   if (!taken) call->Answer(MakeError(Reason::kStorageStalled, "too many calls wait for the coordinator's storage"));
   return reactor;
+}
+
+std::vector<v1::JobSummary> Dispatcher::Jobs() {
+  std::vector<v1::JobSummary> jobs;
+  for (const std::shared_ptr<Cell>& cell : Cells()) {
+    MutexLock lock(cell->mutex);
+    const Moment moment = cell->decisions.At(clock_.SteadyNow(), clock_.WallNow());
+    for (v1::JobSummary& summary : cell->decisions.Summaries(moment)) jobs.push_back(std::move(summary));
+  }
+  return jobs;
 }
 
 bool Dispatcher::busy() {

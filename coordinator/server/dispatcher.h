@@ -109,6 +109,12 @@ class Dispatcher {
   // Runs `work` on a worker; ignored after Stop.
   void InBackground(std::function<void()> work) { workers_.Submit(std::move(work)); }
 
+  // Is called with each operation that has ended, without a lock, from any thread. Must be set before the first event.
+  using OnTimeline = std::function<void(const std::shared_ptr<const OperationTimeline>&)>;
+  void Observe(OnTimeline on_timeline) { on_timeline_ = std::move(on_timeline); }
+  // The jobs in the order of their names.
+  std::vector<v1::JobSummary> Jobs();
+
   bool busy();
   // Threads that wait for storage beyond DecisionOptions.storage_timeout.
   int stalled_calls() const { return stalled_calls_.load(); }
@@ -139,6 +145,7 @@ class Dispatcher {
   struct Effects {
     std::vector<CoreAction> actions;
     std::vector<std::string> log;
+    std::vector<std::shared_ptr<const OperationTimeline>> timelines;
     std::vector<std::pair<std::shared_ptr<HeldCall>, Answer>> answers;
   };
 
@@ -181,6 +188,7 @@ class Dispatcher {
   const DecisionOptions options_;
   Executor& executor_;
   LayoutStore& layouts_;
+  OnTimeline on_timeline_;
   Admission admission_;
   WorkerPool workers_;
   // Which layouts are kept. While its lock is held, the bytes of every layout that counts as here are in the store.

@@ -91,8 +91,7 @@ class DispatcherTest : public testing::Test {
     catalog_ = std::make_unique<Catalog>(*storage_);
     attempts_ = std::make_unique<AttemptStore>(*storage_, *catalog_, Clock::Real());
     plans_ = std::make_unique<PlanStore>(*storage_, layouts_, SaveOptions());
-    deletions_ =
-        std::make_unique<DeletionStore>(*storage_, *catalog_, Clock::Real(), DeletionStore::Root{nullptr, nullptr});
+    deletions_ = std::make_unique<DeletionStore>(*storage_, *catalog_, Clock::Real(), RootHold{});
     executor_ = std::make_unique<Executor>(*catalog_, *attempts_, *deletions_, *plans_,
                                            *TransferSecret::Load(*storage_), Clock::Real());
     dispatcher_ = std::make_unique<Dispatcher>(DecisionOptions(), *executor_, layouts_, Clock::Real(), 2);

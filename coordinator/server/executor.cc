@@ -44,9 +44,11 @@ void Executor::Keep(const PlanSave& action, const PlannedSave& plan) {
   plans_.Persist(plan.plan_digest, action.layout, action.node).IgnoreError();
 }
 
-absl::Status Executor::CheckNames(const std::string& job, int64_t step, const SavePlan& plan) {
+absl::Status Executor::CheckNames(const std::string& job, const ReserveAttempt& action, const SavePlan& plan) {
+  const int64_t step = action.step;
   // A damaged checkpoint must not keep the job from making a sound one.
-  CAIRN_ASSIGN_OR_RETURN(const Catalog::ManifestPtr last, catalog_.ReadNewestReadable(job, plan.digest()));
+  CAIRN_ASSIGN_OR_RETURN(const Catalog::ManifestPtr last,
+                         catalog_.ReadNewestReadable(job, plan.digest(), action.left_behind));
   if (last == nullptr) return absl::OkStatus();
   std::vector<std::string> before;
   for (const ManifestTensor& tensor : last->tensors) before.push_back(tensor.name);
@@ -71,9 +73,9 @@ absl::Status Executor::CheckNames(const std::string& job, int64_t step, const Sa
 absl::StatusOr<Reserved> Executor::Run(const std::string& job, const ReserveAttempt& action) {
   if (!action.allow_dropped_names) {
     CAIRN_ASSIGN_OR_RETURN(const SavePlan plan, plans_.FindSave(action.plan_digest));
-    CAIRN_RETURN_IF_ERROR(CheckNames(job, action.step, plan));
+    CAIRN_RETURN_IF_ERROR(CheckNames(job, action, plan));
   }
-  return attempts_.Reserve(job, action.step, action.above);
+  return attempts_.Reserve(job, action);
 }
 
 absl::StatusOr<MadeManifest> Executor::Run(const std::string& job, const MakeManifest& action) {
@@ -96,7 +98,8 @@ absl::StatusOr<MadeManifest> Executor::Run(const std::string& job, const MakeMan
   commit.world_size = static_cast<uint32_t>(action.result.size());
   commit.commit_time = clock_.WallNow();
   commit.writer = absl::StrCat("cairn ", std::string(kVersion));
-  CAIRN_ASSIGN_OR_RETURN(const Manifest manifest, plan.MakeManifest(results, commit));
+  CAIRN_ASSIGN_OR_RETURN(Manifest manifest, plan.MakeManifest(results, commit));
+  manifest.lineage = action.lineage;
   auto bins = std::make_shared<std::vector<BinFile>>();
   for (const ManifestFile& file : manifest.files) {
     bins->push_back({absl::StrCat(file.name, ".safetensors"), file.rank, file.header_bytes + file.data_bytes});
@@ -113,6 +116,7 @@ absl::Status Executor::Run(const std::string& job, const RemoveFiles& action) {
 }
 
 absl::StatusOr<ChangedSteps> Executor::Run(const std::string& job, const ChangeSteps& action) {
+  if (const auto* replaced = std::get_if<DeleteReplaced>(&action.change)) return deletions_.Delete(job, *replaced);
   if (const auto* pin = std::get_if<PinStep>(&action.change)) return deletions_.Pin(job, *pin);
   if (const auto* prune = std::get_if<PruneSteps>(&action.change)) return deletions_.Prune(job, *prune);
   if (const auto* policy = std::get_if<SetRetention>(&action.change)) return deletions_.SetPolicy(job, *policy);

@@ -46,7 +46,7 @@ class Executor {
   absl::StatusOr<PlannedLoad> Plan(const std::string& job, const PlanLoad& action);
 
  private:
-  absl::Status CheckNames(const std::string& job, int64_t step, const SavePlan& plan);
+  absl::Status CheckNames(const std::string& job, const ReserveAttempt& action, const SavePlan& plan);
 
   Catalog& catalog_;
   AttemptStore& attempts_;

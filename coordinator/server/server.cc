@@ -10,11 +10,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
+#include "common/metrics/metrics_server.h"
 #include "common/rpc/endpoint.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "coordinator/server/agent_service.h"
 #include "coordinator/server/checkpoint_service.h"
+#include "coordinator/server/coordinator_metrics.h"
+#include "coordinator/server/monitoring_service.h"
+#include "coordinator/server/operation_log.h"
 
 namespace cairn {
 namespace {
@@ -37,12 +41,18 @@ class CoordinatorServer::Impl {
         layouts_(kLayoutCapacity),
         plans_(storage, layouts_, options_.save),
         catalog_(storage, options_.began),
-        attempts_(storage, catalog_, clock, options_.holds_root),
+        attempts_(storage, catalog_, clock, {options_.holds_root, options_.raise_format}),
         deletions_(storage, catalog_, clock, {options_.holds_root, options_.raise_format}),
         executor_(catalog_, attempts_, deletions_, plans_, std::move(secret), clock),
         dispatcher_(options_.decisions, executor_, layouts_, clock, kWorkers),
         agents_(options_.decisions, options_.token, dispatcher_, layouts_, plans_),
-        people_(options_.decisions, options_.token, storage.root(), dispatcher_, catalog_) {}
+        people_(options_.decisions, options_.token, storage.root(), dispatcher_, catalog_),
+        monitoring_(options_.token, dispatcher_, operations_) {
+    dispatcher_.Observe([this](const std::shared_ptr<const OperationTimeline>& timeline) {
+      metrics_->Observe(*timeline);
+      operations_.Add(timeline);
+    });
+  }
 
   absl::Status Start() {
     // A job's own directories follow when it is recovered.
@@ -59,6 +69,7 @@ class CoordinatorServer::Impl {
     builder.AddListeningPort(options_.listen, grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(&agents_);
     builder.RegisterService(&people_);
+    builder.RegisterService(&monitoring_);
     server_ = builder.BuildAndStart();
     if (server_ == nullptr || port == 0) {
       return MakeError(Reason::kCoordinatorUnreachable, absl::StrCat("cannot listen on ", options_.listen),
@@ -66,12 +77,16 @@ class CoordinatorServer::Impl {
     }
     const size_t colon = options_.listen.rfind(':');
     address_ = absl::StrCat(options_.listen.substr(0, colon), ":", port);
+    if (!options_.metrics_listen.empty()) {
+      CAIRN_ASSIGN_OR_RETURN(metrics_server_, MetricsServer::Start(options_.metrics_listen, {metrics_}));
+    }
     self_ = v1::CheckpointService::NewStub(server_->InProcessChannel(grpc::ChannelArguments()));
     dispatcher_.Probe([this](std::function<void()> ended) { CallSelf(std::move(ended)); });
     return absl::OkStatus();
   }
 
   const std::string& address() const { return address_; }
+  std::string metrics_address() const { return metrics_server_ == nullptr ? "" : metrics_server_->address(); }
 
   // False if a thread that storage holds may still use any part of this.
   bool Drain(absl::Duration timeout) {
@@ -85,6 +100,7 @@ class CoordinatorServer::Impl {
       }
     }
     stop_warming_ = true;
+    metrics_server_ = nullptr;
     ended_ = dispatcher_.Stop();
     if (server_ != nullptr) {
       server_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kShutdown));
@@ -151,10 +167,17 @@ class CoordinatorServer::Impl {
   AttemptStore attempts_;
   DeletionStore deletions_;
   Executor executor_;
+  OperationLog operations_;
+  const std::shared_ptr<CoordinatorMetrics> metrics_ = std::make_shared<CoordinatorMetrics>([this] {
+    return CoordinatorMetrics::Now{dispatcher_.Jobs(), dispatcher_.stalled_calls(),
+                                   options_.decisions.coordinator_epoch};
+  });
   Dispatcher dispatcher_;
   AgentService agents_;
   CheckpointService people_;
+  MonitoringService monitoring_;
   std::atomic<bool> stop_warming_ = false;
+  std::unique_ptr<MetricsServer> metrics_server_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<v1::CheckpointService::Stub> self_;
   std::unique_ptr<SelfCall> self_call_;
@@ -179,6 +202,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(Serv
 }
 
 const std::string& CoordinatorServer::address() const { return impl_->address(); }
+std::string CoordinatorServer::metrics_address() const { return impl_->metrics_address(); }
 bool CoordinatorServer::Drain(absl::Duration timeout) { return impl_->Drain(timeout); }
 
 }  // namespace cairn

@@ -18,9 +18,10 @@ namespace cairn {
 
 struct ServerOptions {
   std::string listen = "127.0.0.1:0";
-  std::string token;          // empty: none is asked for; whether `listen` may be then is the caller's to check
-  SaveOptions save;           // of all save plans
-  DecisionOptions decisions;  // with the coordinator's epoch
+  std::string metrics_listen;  // where Prometheus may ask; empty: nowhere
+  std::string token;           // empty: none is asked for; whether `listen` may be then is the caller's to check
+  SaveOptions save;            // of all save plans
+  DecisionOptions decisions;   // with the coordinator's epoch
   // When this process took the root, by the clock of the storage: EpochFile::began.
   absl::Time began = absl::InfinitePast();
   // Checks whether this process still serves the root. It is asked before everything that is decided in storage:
@@ -34,7 +35,8 @@ struct ServerOptions {
 class CoordinatorServer {
  public:
   // Starts serving. `storage` and `clock` must outlive the server.
-  // UNAVAILABLE (COORDINATOR_UNREACHABLE): the address cannot be bound; and the errors of storage.
+  // UNAVAILABLE (COORDINATOR_UNREACHABLE), INVALID_ARGUMENT (BAD_REQUEST): an address cannot be bound; and the errors
+  // of storage.
   static absl::StatusOr<std::unique_ptr<CoordinatorServer>> Start(ServerOptions options, PosixStorage& storage,
                                                                   const Clock& clock);
   // Stops as Drain(0) does. If storage still holds a thread, nothing that this thread may use is ever freed; storage
@@ -43,6 +45,8 @@ class CoordinatorServer {
 
   // "host:port" with the port that was bound.
   const std::string& address() const;
+  // The same of ServerOptions.metrics_listen; empty if there is none.
+  std::string metrics_address() const;
   // Takes no new saves, lets those in flight go on for `timeout` at most, answers all held calls, and stops. Agents
   // notice the end by their next call. Returns false if storage still holds a thread; then the process can only end by
   // _exit. Idempotent.

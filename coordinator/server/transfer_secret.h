@@ -19,8 +19,8 @@ class TransferSecret {
 
   // The token by which an agent shows that it takes part in a save with this plan.
   std::string TokenFor(const std::string& plan_digest) const;
-  // The same for a load or reshard; `calls_digest` is that of PlanLoad. Loads by one plan have different tokens, so that
-  // an agent that is in one of them gives nothing to another.
+  // The same for a load or reshard; `calls_digest` is that of PlanLoad. Loads by one plan have different tokens, so
+  // that an agent that is in one of them gives nothing to another.
   std::string TokenForLoad(const std::string& plan_digest, const std::string& calls_digest) const;
 
  private:

@@ -87,7 +87,9 @@ class PartTest : public testing::Test {
   Membership members_{name_, absl::Hours(1)};
   PlanTable plans_;
   const absl::Time start_ = absl::UnixEpoch() + absl::Hours(1);
-  JobContext context_{name_, options_, members_, layouts_, plans_, effects_, start_, start_, start_};
+  CommittedLines lines_;
+  JobContext context_{name_,  options_, members_, layouts_,     plans_, effects_,
+                      start_, start_,   start_,   std::nullopt, &lines_};
   uint64_t sequence_ = 0;
 };
 

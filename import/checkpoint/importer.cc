@@ -19,6 +19,7 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/storage/checkpoint_path.h"
+#include "common/storage/checkpoint_store.h"
 #include "coordinator/root_lock/epoch_file.h"
 #include "coordinator/server/attempt_store.h"
 #include "coordinator/server/catalog.h"
@@ -296,10 +297,17 @@ absl::StatusOr<ImportReport> ImportCheckpoint(PosixStorage& storage, const std::
   ItemReader objects(nullptr, source);
   CAIRN_ASSIGN_OR_RETURN(const ImportPlan plan, MakeImportPlan(source, options.choice, objects));
   Catalog catalog(storage, lock.began());
-  AttemptStore attempts(storage, catalog, clock, [&] { return lock.Check(); });
-  CAIRN_ASSIGN_OR_RETURN(const Reserved reserved, attempts.Reserve(job, step, 0));
-  Attempt attempt(storage, attempts, job, step, reserved);
+  AttemptStore attempts(storage, catalog, clock, {.held = [&] { return lock.Check(); }});
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> before, catalog.Checkpoints(job));
+  const absl::StatusOr<Reserved> reserved = attempts.Reserve(job, {.step = step});
+  if (HasReason(reserved.status(), Reason::kStepCommitted)) {
+    return WithMetadata(reserved.status(),
+                        {{"next", "Give another step by --to, or run `cairn delete JOB@STEP` first."}});
+  }
+  CAIRN_RETURN_IF_ERROR(reserved.status());
+  Attempt attempt(storage, attempts, job, step, *reserved);
   auto manifest = attempt.Write(source, plan, objects, directory, clock, options);
+  if (manifest.ok()) manifest->lineage = LinesOf(before).Next(std::nullopt);
   const absl::Status status = manifest.ok() ? attempt.Commit(*manifest) : manifest.status();
   if (!status.ok()) {
     attempt.Abort(status);

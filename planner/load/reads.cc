@@ -59,7 +59,7 @@ class ReadsPlanner {
   class Balance;
   // The only rank that takes bytes of the segment; -1 if there are several.
   int OnlyConsumerOf(const Segment& segment) const;
-  // Of the ranks that need most of a tensor's segment, the one with the least to read.
+  // Chooses, among the ranks that need most of a tensor's segment, the one with the least to read.
   int BestHolderOf(const Segment& segment, const Balance& balance) const;
   // Gives out segments of objects that all ranks get.
   void ChooseReadersForAll(const std::vector<uint32_t>& segments, Balance& balance);

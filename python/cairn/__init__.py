@@ -10,7 +10,7 @@ See docs/python.md. `cairn.torch` takes state dicts of PyTorch, `cairn.shards` d
 `cairn.local` starts a coordinator and agents on this machine.
 """
 
-from cairn import local, shards
+from cairn import eviction, local, shards
 from cairn._errors import Error
 from cairn._opaque import Opaque
 from cairn._results import Checkpoint, LoadReport
@@ -33,6 +33,7 @@ __all__ = [
     "__version__",
     "alias",
     "connect",
+    "eviction",
     "local",
     "per_rank",
     "register_serializer",

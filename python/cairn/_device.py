@@ -228,6 +228,10 @@ class Devices:
             if self._handle is not None and os.getpid() == self._process:
                 _LIBRARY.cairn_device_unpin(self._handle, address, _RELEASE_SECONDS, ctypes.byref(_Outcome()))
 
+    def handle_types(self, array: DeviceArray) -> int:
+        """Returns what its memory can be exported as: 1 a descriptor, 8 a fabric handle, 0 neither; -1: not known."""
+        return int(_LIBRARY.cairn_device_handle_types(self._open(), array.address))
+
     # The driver.
 
     def busy(self) -> bool:
@@ -347,9 +351,24 @@ def _error_of(outcome: _Outcome, names: Sequence[str], timeout: float) -> Error 
     return None
 
 
+def probe(probe_bytes: int = 256 << 20) -> tuple[bool, str]:
+    """Returns whether there is a driver, and what a look at it found, for people. It waits as long as the driver does.
+
+    Args:
+      probe_bytes: of the host's and the first device's memory that are taken for a moment.
+    """
+    text = ctypes.create_string_buffer(1 << 16)
+    found = _LIBRARY.cairn_device_probe(DRIVER.encode(), probe_bytes, text, len(text))
+    return bool(found), text.value.decode(errors="replace")
+
+
 def _declare_functions() -> ctypes.CDLL:
     library = _native.LIBRARY
     pointer, number, seconds = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
+    library.cairn_device_probe.argtypes = [ctypes.c_char_p, number, ctypes.c_char_p, number]
+    library.cairn_device_probe.restype = number
+    library.cairn_device_handle_types.argtypes = [pointer, ctypes.c_uint64]
+    library.cairn_device_handle_types.restype = number
     library.cairn_device_open.argtypes = [ctypes.c_char_p, number, pointer]
     library.cairn_device_open.restype = pointer
     library.cairn_device_close.argtypes = [pointer]

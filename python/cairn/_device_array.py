@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
 
@@ -14,8 +13,7 @@ from cairn._errors import Error
 _LEGACY_STREAM, _PER_THREAD_STREAM = 1, 2
 
 
-@dataclasses.dataclass(frozen=True)
-class _Flags:
+class _Flags(NamedTuple):
     """What numpy's arrays say under the same names."""
 
     c_contiguous: bool
@@ -93,7 +91,7 @@ def of(value: Any) -> DeviceArray:
     about = value.__cuda_array_interface__
     try:
         dtype = numpy.dtype(about["typestr"])
-        shape = tuple(int(extent) for extent in about["shape"])
+        shape = tuple(map(int, about["shape"]))
         address, read_only = about["data"]
         given = about.get("strides")
         stream = about.get("stream")
@@ -113,5 +111,5 @@ def of(value: Any) -> DeviceArray:
         given = strides
     if len(given) != len(shape) or min(shape, default=0) < 0:
         raise Error("BAD_REQUEST", f"an array on a device has the shape {shape} and the strides {tuple(given)}")
-    return DeviceArray(int(address or 0), shape, tuple(int(stride) for stride in given), dtype,
+    return DeviceArray(int(address or 0), shape, tuple(map(int, given)), dtype,
                        _LEGACY_STREAM if stream is None else int(stream), value, not read_only)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from cairn import _agent, _device, _layout, _mapping, _memory, _objects, _receiving, _session, _staging, _wire
+from cairn import _agent, _device, _layout, _line, _mapping, _memory, _objects, _receiving, _session, _staging, _wire
 from cairn._errors import Error
 from cairn._results import DeviceReport, LoadReport
 from cairn._state import PerRankValues
@@ -25,8 +25,9 @@ _LEND_SECONDS = 600.0
 class Loader:
     """The loads and reshards of one session, one at a time."""
 
-    def __init__(self, session: _session.Session, devices: _device.Devices) -> None:
+    def __init__(self, session: _session.Session, devices: _device.Devices, line: _line.Line) -> None:
         self._session = session
+        self._line = line
         self._devices = devices
         self._targets = _layout.LayoutBuilder()
         self._sources = _layout.LayoutBuilder()
@@ -42,6 +43,8 @@ class Loader:
         elif source is None:
             request.fallback = fallback
         begun, ended, data, device = self._run(request, declared, None, timeout)
+        if begun.line:
+            self._line.loaded(begun.line, begun.step)
         objects = _decode(begun, data, self._session.rank, self._session.world_size,
                           begun.world_size or self._session.world_size)
         return _report(begun.step if source is None else None, objects, begun, ended, device)

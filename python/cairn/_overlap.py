@@ -1,4 +1,4 @@
-"""Overlapped saves: which arrays may be copied while the trainer goes on, and what makes their updates wait for that."""
+"""Overlapped saves: which arrays may be copied while the trainer goes on, and what makes their updates wait."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def _spans(value: Any) -> Iterator[tuple[int, int]]:
     elif _device_array.is_on_device(value):
         array = _device_array.of(value)
         if array.nbytes:
-            last = sum((extent - 1) * step for extent, step in zip(array.shape, array.strides, strict=True))
-            yield array.address, array.address + last + array.itemsize
+            yield array.address, array.address + array.itemsize + sum(
+                (extent - 1) * step for extent, step in zip(array.shape, array.strides, strict=True))
     elif not isinstance(value, (numpy.ndarray, numpy.generic, int, float, bool, str, bytes, type(None))):
         raise Error("BAD_REQUEST", f"overlap= has optimizers and arrays, and not {type(value).__name__}")

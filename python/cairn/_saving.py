@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from cairn import _agent, _device, _layout, _memory, _overlap, _replicas, _session, _staging, _timeouts, _wire
+from cairn import (
+    _agent,
+    _awaited,
+    _device,
+    _layout,
+    _line,
+    _memory,
+    _overlap,
+    _replicas,
+    _session,
+    _staging,
+    _timeouts,
+    _wire,
+)
 from cairn._errors import Error
 from cairn._results import Checkpoint, DeviceReport, StagingReport
 
@@ -15,6 +29,20 @@ from cairn._results import Checkpoint, DeviceReport, StagingReport
 _TIMEOUT_GRACE = 5.0
 # So many overlapped saves of a client prove that nothing was torn, if save() is not told otherwise.
 _CHECKED_SAVES = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Wish:
+    """What is asked of a save; see Client.save.
+
+    Attributes:
+      resumed_from: the checkpoint from which the training has gone on; None if it has loaded none.
+    """
+
+    step: int
+    allow_dropped_names: bool
+    overwrite: bool
+    resumed_from: _line.ResumePoint | None
 
 
 class Saver:
@@ -88,19 +116,20 @@ class Saver:
                 return
             self._behind.ended.wait()
 
-    def save(self, step: int, state: dict[str, Any], started: float, timeout: float, allow_dropped_names: bool,
-             holder: object, overlap: Iterable[Any] | None = None, check: bool | None = None) -> Saving:
+    def save(self, wish: Wish, state: dict[str, Any], started: float, timeout: float, holder: object,
+             overlap: Iterable[Any] | None = None, check: bool | None = None) -> Saving:
         """See Client.save.
 
         Args:
           started: time.monotonic() of the call; it has `timeout` seconds from then.
           holder: lives as long as the Saving: the client, whose session that asks.
         """
+        step = wish.step
         self.settle(started + timeout)
         declared = self._declare(state)
         deadline = declared.deadline = started + timeout
         while True:
-            begun, agent = self._begin(step, declared, allow_dropped_names, deadline, timeout)
+            begun, agent = self._begin(wish, declared, deadline, timeout)
             try:
                 why = ""
                 if overlap is not None and begun.placements and declared.device_arrays():
@@ -117,8 +146,9 @@ class Saver:
                 pass
             except BaseException as error:
                 if isinstance(error, Error) and error.reason == "DEVICE_STALLED":
-                    self._hanging = begun.save
                     error.metadata.update(self._about(step))
+                if self._devices.busy():  # what is copied still goes to the slab
+                    self._hanging = begun.save
                     raise
                 unreachable = isinstance(error, Error) and error.reason == "AGENT_UNREACHABLE"
                 if not unreachable or not self._session.restarted_since(agent):
@@ -131,28 +161,32 @@ class Saver:
                 raise self._restarted(step)
 
     def _restarted(self, step: int) -> Error:
-        return Error("RANK_LOST", f"{self._session.job}@{step}: the agent of rank {self._session.rank} restarted during "
-                     f"the save of step {step}; save again", self._about(step))
+        return Error("RANK_LOST", f"{self._session.job}@{step}: the agent of rank {self._session.rank} restarted "
+                     f"during the save of step {step}; save again", self._about(step))
 
-    def _begin(self, step: int, declared: _layout.Declared, allow_dropped_names: bool, deadline: float,
+    def _begin(self, wish: Wish, declared: _layout.Declared, deadline: float,
                timeout: float) -> tuple[_wire.Message, int]:
         """Returns where the state goes, and the incarnation of the agent that said so."""
         request = _wire.LOCAL_AGENT["BeginSave"].request(
-            trainer_incarnation=self._session.incarnation, step=step, allow_dropped_names=allow_dropped_names)
+            trainer_incarnation=self._session.incarnation, step=wish.step,
+            allow_dropped_names=wish.allow_dropped_names, overwrite=wish.overwrite)
+        if wish.resumed_from is not None:
+            request.resumed_from.line = wish.resumed_from.line
+            request.resumed_from.step = wish.resumed_from.step
         _wire.set_duration(request.timeout, max(deadline - time.monotonic(), 0.0))
         pause = 0.02
         while True:
             try:
                 return self._session.call_with_layout(
                     "BeginSave", request, declared, deadline + _TIMEOUT_GRACE,
-                    f"step {step}: staging could not begin within {timeout:g} s")
+                    f"step {wish.step}: staging could not begin within {timeout:g} s")
             except Error as error:
                 self._give_up_slab(error)
                 # The agent's memory holds an earlier step, and is free when that is written.
                 if error.reason != "SAVE_IN_PROGRESS" or time.monotonic() + pause > deadline:
                     raise
             except BaseException as error: # Ctrl-C: no other rank may wait for this one
-                self._cancel(0, error, step)
+                self._cancel(0, error, wish.step)
                 raise
             time.sleep(pause)
             pause = min(2 * pause, 0.5)
@@ -254,6 +288,9 @@ class Saver:
     def job(self) -> str:
         return self._session.job
 
+    def teller(self) -> _awaited.Teller:
+        return self._session.teller("save")
+
     def verdict(self, step: int, save: int, agent: int, attempt: int,
                 max_wait: float) -> tuple[Checkpoint | Error | None, Error | None, int]:
         """Returns the verdict, if there is one; why there may be none for long, if that is known; and the attempt's
@@ -334,9 +371,9 @@ class Saving:
     def before_update(self, streams: Mapping[int, int] | None = None) -> None:
         """Call it before arrays change that an overlapped save may still copy, outside of their optimizer's step.
 
-        A moving average is such a change, or the replay of a CUDA graph, or a write to a tensor's `.data`. The GPU waits
-        until the copies have ended, and the caller only until the driver knows that. Without an overlapped save, and
-        after its copies, this costs next to nothing.
+        A moving average is such a change, or the replay of a CUDA graph, or a write to a tensor's `.data`. The GPU
+        waits until the copies have ended, and the caller only until the driver knows that. Without an overlapped save,
+        and after its copies, this costs next to nothing.
 
         Args:
           streams: device -> number of the CUDA stream of the change. By default those that torch has current.
@@ -363,6 +400,7 @@ class Saving:
         """
         timeout = _timeouts.seconds(timeout, "wait")
         deadline = time.monotonic() + timeout
+        teller = self._saver.teller()
         while True:
             with self._lock:
                 if isinstance(self._outcome, Error):
@@ -372,7 +410,8 @@ class Saving:
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 raise self._late(timeout)
-            self._poll(min(_agent.MAX_WAIT, remaining))
+            self._poll(min(_agent.MAX_WAIT, remaining, teller.wait()))
+            teller.look()
 
     def done(self) -> bool:
         """Returns whether wait() would return at once.

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from cairn import _agent, _layout, _memory, _wire
+from cairn import _agent, _awaited, _layout, _memory, _wire
 from cairn._errors import Error
 
 _PROTOCOL = 1
@@ -218,6 +218,7 @@ class Session:
         """
         uploads = 0
         stalled: Error | None = None
+        teller = self.teller("load" if name == "BeginLoad" else "save")
         while True:
             request.layout.digest = declared.digest
             request.layout.layout = b"" if declared.digest in self._known_layouts else declared.layout
@@ -228,7 +229,7 @@ class Session:
             if remaining <= 0:
                 raise self._late(late, stalled)
             agent = self.agent_incarnation
-            response = self.call(name, request, min(_agent.MAX_WAIT, max(remaining, 0.05)))
+            response = self.call(name, request, min(_agent.MAX_WAIT, max(remaining, 0.05), teller.wait()))
             if agent != self.agent_incarnation:
                 continue # nobody knows which of two processes has answered, so the current one is asked again
             wanted = [declared] if response.need_layout else []
@@ -249,6 +250,15 @@ class Session:
             if not response.pending:
                 return response, agent
             stalled = _wire.error_from_status(response.stalled) if response.HasField("stalled") else None
+            teller.look()
+
+    def teller(self, what: str) -> _awaited.Teller:
+        """Returns who tells whom a "save" or "load" waits for that begins now."""
+        return _awaited.Teller(self._job, what, self.rank, self.world_size)
+
+    def _job(self) -> _wire.Message:
+        request = _wire.LOCAL_AGENT["GetLocalJob"].request(trainer_incarnation=self.incarnation)
+        return self.agent.call("GetLocalJob", request).job
 
     def _late(self, late: str, stalled: Error | None) -> Error:
         metadata = {"job": self.job, "rank": str(self.rank)}

@@ -14,6 +14,7 @@ from cairn import (
     _agent,
     _device,
     _discovery,
+    _line,
     _loading,
     _mapping,
     _memory,
@@ -101,8 +102,9 @@ class Client:
         self._left = False
         self._session = _session.Session(self._agent, on_new_agent=_weakly(self._slabs.clear),
                                          on_replaced=_weakly(self._leave))
+        self._line = _line.Line()
         self._saver = _saving.Saver(self._session, self._slabs, self._devices)
-        self._loader = _loading.Loader(self._session, self._devices)
+        self._loader = _loading.Loader(self._session, self._devices, self._line)
         self._watch = _watch.SessionWatch()
         try:
             self._session.attach(timeout)
@@ -209,7 +211,7 @@ class Client:
             return self._saver.prepare(state, timeout)
 
     def save(self, step: SupportsIndex, state: dict[str, Any], timeout: float = 60, *,
-             allow_dropped_names: bool = False, overlap: Iterable[Any] | None = None,
+             allow_dropped_names: bool = False, overwrite: bool = False, overlap: Iterable[Any] | None = None,
              check_overlap: bool | None = None) -> Saving:
         """Copies the state to the agent; returns when that is done, and the arrays may change again.
 
@@ -219,14 +221,17 @@ class Client:
         Every rank of the job must call it for the same step.
 
         Args:
-          step: from 0 to 999999999999; one that has no committed checkpoint.
+          step: from 0 to 999999999999; one that has no committed checkpoint, unless `overwrite` is set or the training
+            has gone on from an older step (docs/retention.md, "Going back to an older step").
           state: name -> Shard, list of Shards, numpy array (whole, the same on all ranks), array on a GPU
             (alike), alias(), or a value: bytes
             or JSON, the same on all ranks, or per_rank() of one. Shapes and offsets count elements.
           timeout: seconds until this rank has staged, all waiting for other ranks included.
           allow_dropped_names: do not refuse a state that lacks names of the job's last committed step.
-          overlap: optimizers, whose parameters and states may be copied late; and arrays, or lists and dicts of them, if
-            you call the save's before_update() before each change of these. Where a step cannot be seen the save is
+          overwrite: a checkpoint of this step may stand already. It is deleted when this save is committed, and not
+            before: if the save fails, it stays what it was. All ranks must say so.
+          overlap: optimizers, whose parameters and states may be copied late; and arrays, or lists and dicts of them,
+            if you call the save's before_update() before each change of these. Where a step cannot be seen the save is
             as without it, and its `staging` says why.
           check_overlap: let the GPU prove that no array changed before it was copied. By default the first three
             overlapped saves do.
@@ -237,16 +242,18 @@ class Client:
         Raises:
           Error: BAD_STEP, BAD_REQUEST, BAD_NAME, BAD_SHAPE, BAD_DTYPE, NAME_COLLISION (what this rank says is wrong by
             itself); SHARD_GAP, SHARD_OVERLAP, SHAPE_MISMATCH, DTYPE_MISMATCH, NAMES_DROPPED (the ranks' states do not
-            make one); STEP_COMMITTED (the step stands already); SAVE_IN_PROGRESS (an earlier save has not ended within
-            the timeout); DEVICE_ERROR, DEVICE_STALLED (the GPU's driver; of an overlapped save wait() raises them, and
-            TORN_SNAPSHOT); RANK_LATE, RANK_LOST (ranks that are waited for; `metadata["ranks"]` lists them); TIMED_OUT
+            make one); STEP_COMMITTED (the step stands already); CHECKPOINT_PINNED (it would be overwritten, and is
+            pinned); SAVE_IN_PROGRESS (an earlier save has not ended within the timeout); DEVICE_ERROR, DEVICE_STALLED
+            (the GPU's driver; of an overlapped save wait() raises them, and TORN_SNAPSHOT); RANK_LATE, RANK_LOST (ranks
+            that are waited for; `metadata["ranks"]` lists them); TIMED_OUT
             (the agent did not answer by the deadline); MEMORY_LIMIT. All reasons: docs/errors.md.
         """
         number = _checked_step(step)
         timeout = _timeouts.seconds(timeout, "save")
         started = time.monotonic()
         with self._operation.of("save", timeout):
-            return self._saver.save(number, state, started, timeout, allow_dropped_names, self, overlap, check_overlap)
+            wish = _saving.Wish(number, allow_dropped_names, overwrite, self._line.at_save(number))
+            return self._saver.save(wish, state, started, timeout, self, overlap, check_overlap)
 
     def request_save(self, timeout: float = 600, request_id: str | None = None) -> str:
         """Asks for a save at a step that no rank has passed, as `cairn save` does. Returns at once.
@@ -354,7 +361,9 @@ class Client:
     # Looking around.
 
     def checkpoints(self) -> list[int]:
-        """The committed steps of this job, ascending.
+        """The committed steps of this job on which its training builds, ascending; load() takes the last one.
+
+        Superseded ones, which a training has left behind when it went on from an older step, are not among them.
 
         Raises:
           Error: COORDINATOR_UNREACHABLE, STORAGE_STALLED (nobody can tell now).

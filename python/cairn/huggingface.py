@@ -4,8 +4,8 @@
     trainer = Trainer(model, arguments, train_dataset=data, callbacks=[callback])
     trainer.train(resume_from_checkpoint=callback.resume_directory(trainer))
 
-The callback saves when the Trainer would (save_strategy, save_steps), in its place: the Trainer writes no checkpoints of
-its own. It needs transformers.
+The callback saves when the Trainer would (save_strategy, save_steps), in its place: the Trainer writes no checkpoints
+of its own. It needs transformers.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class CairnCallback(TrainerCallback):  # type: ignore[misc]  # transformers is n
         self._options = options
         self._manager: CheckpointManager | None = None
         self._resumed: Any = None  # the objects of the checkpoint that resume_directory() found
-        self._rng: Any = None  # to be put back when the first step begins
+        self._rng: Any = None  # to be put back when the Trainer is at its place in the data
         self._wanted = False  # this step is saved after its evaluation
         self._saved = -1  # the last step
         self._best_step: int | None = None
@@ -77,7 +77,7 @@ class CairnCallback(TrainerCallback):  # type: ignore[misc]  # transformers is n
             Client.load, but for NOT_COMMITTED.
         """
         if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
-            raise Error("UNSUPPORTED", "a Trainer with FSDP or DeepSpeed of accelerate cannot be resumed by CairnCallback",
+            raise Error("UNSUPPORTED", "CairnCallback cannot resume a Trainer with FSDP or DeepSpeed of accelerate",
                         {"job": self._client.job})
         try:
             report = self._client.load({}, strict=False)
@@ -123,8 +123,13 @@ class CairnCallback(TrainerCallback):  # type: ignore[misc]  # transformers is n
         self._rng = target.get("rng")
         self._resumed = None
 
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
+        """Puts the generators back before a whole epoch begins, which draws from them."""
+        if state.epoch is not None and float(state.epoch).is_integer():
+            self.on_step_begin(args, state, control)
+
     def on_step_begin(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
-        """Puts the generators back when the Trainer has found its place in the data, which draws from them."""
+        """Puts the generators back after the Trainer has found its place within an epoch."""
         if self._rng is not None:
             _rng.set_rng_state(self._rng)
             self._rng = None

@@ -81,7 +81,7 @@ void ChunkedCopy::EnqueueChunk(Lane& lane, bool all) {
   int64_t room = all ? std::numeric_limits<int64_t>::max() : chunk_bytes_;
   while (room > 0 && lane.next < lane.pieces.size()) {
     const Piece& piece = lane.pieces[lane.next];
-    const int64_t bytes = std::min(room, piece.bytes - lane.taken);
+    const int64_t bytes = std::min({room, piece.bytes - lane.taken, pinned_.BytesToSeam(piece.target + lane.taken)});
     Require(driver_,
             driver_.call().copy_to_host(piece.target + lane.taken, piece.source + static_cast<uint64_t>(lane.taken),
                                         static_cast<size_t>(bytes), lane.device->stream()),
@@ -106,8 +106,7 @@ void ChunkedCopy::Serve(const std::vector<OverlapState::Streams>& guards) {
     for (const OverlapState::Streams& streams : guards) {
       const auto named = streams.find(ordinal);
       const uint64_t stream = named == streams.end() ? 0 : named->second;
-      Require(driver_,
-              driver_.call().stream_wait_event(reinterpret_cast<cuda::Stream>(stream), lane.end->event(), 0),
+      Require(driver_, driver_.call().stream_wait_event(reinterpret_cast<cuda::Stream>(stream), lane.end->event(), 0),
               "cuStreamWaitEvent");
     }
   }

@@ -18,9 +18,10 @@ namespace cairn {
 // are enqueued at a time, until an update waits for the copies; then all the rest is.
 class ChunkedCopy {
  public:
-  ChunkedCopy(const GpuDriver& driver, int64_t chunk_bytes) : driver_(driver), chunk_bytes_(chunk_bytes) {}
+  ChunkedCopy(const GpuDriver& driver, const PinnedMemory& pinned, int64_t chunk_bytes)
+      : driver_(driver), pinned_(pinned), chunk_bytes_(chunk_bytes) {}
 
-  // Both sides are packed. No context need be current.
+  // Both sides are packed, and the host's is held by the pinned memory. No context need be current.
   void Add(const DeviceContext& device, const DeviceCopy& copy);
   // Copies all, serves guards meanwhile, and returns when the copies have ended. Throws DriverFailure; the caller then
   // waits for the devices' streams.
@@ -38,9 +39,9 @@ class ChunkedCopy {
   struct Lane {
     const DeviceContext* device = nullptr;
     std::vector<Piece> pieces;
-    size_t next = 0;      // piece
-    int64_t taken = 0;    // bytes of it
-    // Of the chunks that are enqueued: the older one is `first`.
+    size_t next = 0;    // piece
+    int64_t taken = 0;  // bytes of it
+    // These come behind the chunks that are enqueued; that of the older one is `first`.
     std::array<std::unique_ptr<DeviceEvent>, 2> events;
     size_t first = 0;
     size_t queued = 0;
@@ -58,6 +59,7 @@ class ChunkedCopy {
   bool IsReached(const DeviceEvent& event) const;
 
   const GpuDriver& driver_;
+  const PinnedMemory& pinned_;
   const int64_t chunk_bytes_;
   std::map<int, Lane> lanes_;
   int64_t calls_ = 0;

@@ -1,6 +1,7 @@
 #include "python/native/device_context.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace cairn {
 
@@ -84,6 +85,45 @@ bool PinnedMemory::Holds(const void* memory, int64_t bytes) const {
     if (begin + bytes <= pieces.back().first + pieces.back().second) return true;
   }
   return false;
+}
+
+int64_t PinnedMemory::BytesToSeam(const void* memory) const {
+  const char* at = static_cast<const char*>(memory);
+  for (const auto& [base, pieces] : pieces_) {
+    for (const auto& [piece, size] : pieces) {
+      if (at >= piece && at < piece + size) return size - (at - piece);
+    }
+  }
+  return std::numeric_limits<int64_t>::max();
+}
+
+std::vector<DeviceRows> PinnedMemory::Cut(const std::vector<DeviceRows>& rows, const std::byte* packed) const {
+  std::vector<DeviceRows> cut;
+  for (DeviceRows left : rows) {
+    while (left.rows > 0) {
+      const int64_t room = BytesToSeam(packed + left.packed_offset);
+      DeviceRows some = left;
+      some.rows = std::min(left.rows, room / left.row_bytes);
+      if (some.rows > 0) {
+        cut.push_back(some);
+      } else {
+        // The seam is within a row.
+        for (int64_t at = 0; at < left.row_bytes;) {
+          const int64_t bytes = std::min(left.row_bytes - at, BytesToSeam(packed + left.packed_offset + at));
+          cut.push_back({.device = left.device + static_cast<uint64_t>(at),
+                         .row_bytes = bytes,
+                         .pitch = bytes,
+                         .packed_offset = left.packed_offset + at});
+          at += bytes;
+        }
+        some.rows = 1;
+      }
+      left.rows -= some.rows;
+      left.device += static_cast<uint64_t>(some.rows * left.pitch);
+      left.packed_offset += some.rows * left.row_bytes;
+    }
+  }
+  return cut;
 }
 
 const std::string& StagingRing::Make() {

@@ -85,6 +85,10 @@ class PinnedMemory {
   void Unpin(char* memory);
   void UnpinAll();
   bool Holds(const void* memory, int64_t bytes) const;
+  // From this address to the end of its piece, for memory that is held.
+  int64_t BytesToSeam(const void* memory) const;
+  // Cuts rows whose packed bytes are held: a driver refuses a copy that reaches from one piece into the next.
+  std::vector<DeviceRows> Cut(const std::vector<DeviceRows>& rows, const std::byte* packed) const;
   bool empty() const { return pieces_.empty(); }
   int64_t bytes() const { return bytes_; }
 

@@ -46,8 +46,7 @@ std::optional<int> DeviceCore::OrdinalOf(uint64_t address) const {
     return std::nullopt;
   }
   Require(driver, result, "cuPointerGetAttribute");
-  Require(driver, call.pointer_get_attribute(&ordinal, cuda::kPointerDeviceOrdinal, address),
-          "cuPointerGetAttribute");
+  Require(driver, call.pointer_get_attribute(&ordinal, cuda::kPointerDeviceOrdinal, address), "cuPointerGetAttribute");
   return ordinal;
 }
 
@@ -150,13 +149,14 @@ DeviceOutcome DeviceCore::Copy(const std::vector<StagedCopy>& copies, int64_t th
 bool DeviceCore::CopyStraight(const DeviceCopy& copy, cuda::Stream stream, DeviceOutcome& outcome) {
   const std::vector<DevicePart> parts = PartsOf(copy, std::numeric_limits<int64_t>::max());
   if (parts.empty() || !parts.front().direct) return parts.empty();
-  outcome.calls += EnqueueRows(driver, stream, parts.front().rows, true, parts.front().host.target);
+  std::byte* packed = parts.front().host.target;
+  outcome.calls += EnqueueRows(driver, stream, pinned.Cut(parts.front().rows, packed), true, packed);
   outcome.bytes += parts.front().bytes;
   return true;
 }
 
 void DeviceCore::CopyThroughRing(const std::vector<StagedCopy>& copies, const std::vector<size_t>& indices,
-                     const DeviceContext& device, int64_t threads, DeviceOutcome& outcome) {
+                                 const DeviceContext& device, int64_t threads, DeviceOutcome& outcome) {
   const CurrentContext current(driver, device);
   ring.Make();
   RingRun run(driver, device, ring, copies.front().copy.to_host, [&](RingRun::Batch& batch) {

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/gpu/probe.h"
 #include "python/native/copy_table.h"
 #include "python/native/device_staging.h"
 
@@ -87,6 +88,22 @@ int64_t Read(bool to_host, const CairnCopy* copies, int64_t count, const int64_t
 Handle& Of(void* staging) { return *static_cast<Handle*>(staging); }
 
 }  // namespace
+
+int64_t cairn_device_probe(const char* path, int64_t bytes, char* text, int64_t size) {
+  const cairn::GpuProbe probe = cairn::ProbeGpu(path, bytes);
+  const std::string whole = cairn::TextOf(probe);
+  const size_t length = std::min(whole.size(), static_cast<size_t>(size) - 1);
+  std::memcpy(text, whole.data(), length);
+  text[length] = '\0';
+  return probe.error.empty() ? 1 : 0;
+}
+
+int64_t cairn_device_handle_types(void* staging, uint64_t address) {
+  unsigned long long types = 0;
+  const cairn::cuda::Result result =
+      Of(staging).driver.call().pointer_get_attribute(&types, cairn::cuda::kPointerAllowedHandleTypes, address);
+  return result == cairn::cuda::kSuccess ? static_cast<int64_t>(types) : -1;
+}
 
 void* cairn_device_open(const char* path, int64_t slot_bytes, CairnDeviceOutcome* outcome) {
   *outcome = {};

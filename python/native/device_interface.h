@@ -23,6 +23,13 @@ struct CairnDeviceOutcome {
   char unchecked[256];
 };
 
+// Writes TextOf(ProbeGpu(path, bytes)) to `text`, cut to fit, with a zero at its end. Returns 1 if there is a driver.
+int64_t cairn_device_probe(const char* path, int64_t bytes, char* text, int64_t size);
+
+// Returns what the memory at an address can be exported as: 1 a descriptor, 8 a fabric handle, 0 neither; -1 if the
+// driver does not say.
+int64_t cairn_device_handle_types(void* staging, uint64_t address);
+
 // Opens the driver and returns a DeviceStaging; null, with the reason in `outcome`, if there is no driver.
 void* cairn_device_open(const char* path, int64_t slot_bytes, struct CairnDeviceOutcome* outcome);
 void cairn_device_close(void* staging);

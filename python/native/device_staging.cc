@@ -13,9 +13,7 @@
 namespace cairn {
 namespace {
 
-DeviceOutcome Stalled() {
-  return {.kind = DeviceOutcome::kStalled, .text = "the GPU's driver did not answer in time"};
-}
+DeviceOutcome Stalled() { return {.kind = DeviceOutcome::kStalled, .text = "the GPU's driver did not answer in time"}; }
 
 }  // namespace
 

@@ -45,7 +45,7 @@ class DeviceStaging {
 
   // Whether something from before still runs.
   bool busy() const;
-  // Of memory that is pinned now, the ring's and that of sums included.
+  // Returns how much memory is pinned now, with the ring's and that of sums.
   int64_t pinned_bytes() const;
 
   static constexpr double kCloseSeconds = 5;

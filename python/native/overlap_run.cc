@@ -111,7 +111,7 @@ class Overlap {
   }
 
   void CopyBehind() {
-    ChunkedCopy chunked(core_.driver, request_.chunk_bytes);
+    ChunkedCopy chunked(core_.driver, core_.pinned, request_.chunk_bytes);
     for (const auto& [ordinal, job] : jobs_) {
       for (const size_t index : job.copies) {
         if (IsBehind(index)) chunked.Add(*job.device, copies_[index].copy);

@@ -14,8 +14,8 @@ namespace cairn {
 struct OverlapRequest {
   // Arrays that only guarded updates change, each packed on both sides.
   std::vector<StagedCopy> behind;
-  // All others. They are copied in the trainer's own streams, so that whatever it enqueues later comes after them; those
-  // that must be put into order by the host are copied before the save returns.
+  // All others. They are copied in the trainer's own streams, so that whatever it enqueues later comes after them;
+  // those that must be put into order by the host are copied before the save returns.
   std::vector<StagedCopy> at_once;
   bool check = false;  // have the device compute what the host must find
   int64_t chunk_bytes = int64_t{16} << 20;

@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "python/native/device_memory.h"
 #include "python/native/device_staging.h"
+#include "tests/testing/stand_in/cuda/device_memory.h"
 #include "tests/testing/stand_in/cuda/loaded.h"
 
 namespace cairn {
@@ -68,8 +68,7 @@ class OverlappedStagingTest : public testing::Test {
     gpu_.reset();
     trainer_.reset();
     staging_.reset();
-    for (const char* what :
-         {"registered_bytes", "allocated_host_bytes", "contexts", "streams", "events", "modules"}) {
+    for (const char* what : {"registered_bytes", "allocated_host_bytes", "contexts", "streams", "events", "modules"}) {
       EXPECT_EQ(gpu_.count(what), 0) << what << " was not given back";
     }
   }
@@ -79,18 +78,16 @@ class OverlappedStagingTest : public testing::Test {
               DeviceOutcome::kDone);
   }
   StagedCopy ToSlab(const DeviceMemory& memory, size_t offset = 0) {
-    return {.copy = {.device = memory.address,
-                     .copy = {.target = slab_.data() + offset,
-                              .element_bytes = static_cast<int64_t>(memory.bytes.size())}},
-            .stream = trainer_->number()};
+    return {
+        .copy = {.device = memory.address,
+                 .copy = {.target = slab_.data() + offset, .element_bytes = static_cast<int64_t>(memory.bytes.size())}},
+        .stream = trainer_->number()};
   }
   std::shared_ptr<OverlapState> Begin(std::vector<StagedCopy> behind, std::vector<StagedCopy> at_once = {},
                                       bool check = false) {
-    std::shared_ptr<OverlapState> state = staging_->Overlap({.behind = std::move(behind),
-                                                             .at_once = std::move(at_once),
-                                                             .check = check,
-                                                             .chunk_bytes = kChunk},
-                                                            kPatience, &begun_);
+    std::shared_ptr<OverlapState> state = staging_->Overlap(
+        {.behind = std::move(behind), .at_once = std::move(at_once), .check = check, .chunk_bytes = kChunk}, kPatience,
+        &begun_);
     EXPECT_EQ(begun_.kind, DeviceOutcome::kDone) << begun_.text;
     return state;
   }
@@ -118,9 +115,9 @@ TEST_F(OverlappedStagingTest, Overlap_ThreeThousandArrays_ReturnsWithTwoChunksEn
   memory.Fill(1);
   std::vector<StagedCopy> copies;
   for (size_t i = 0; i < kArrays; ++i) {
-    copies.push_back({.copy = {.device = memory.address + i * 64,
-                               .copy = {.target = slab_.data() + i * 64, .element_bytes = 64}},
-                      .stream = trainer_->number()});
+    copies.push_back(
+        {.copy = {.device = memory.address + i * 64, .copy = {.target = slab_.data() + i * 64, .element_bytes = 64}},
+         .stream = trainer_->number()});
   }
   gpu_.set("engine_stopped", 1);
   const auto state = Begin(copies);
@@ -146,6 +143,25 @@ TEST_F(OverlappedStagingTest, Overlap_AnArrayLargerThanAChunk_IsCutAndMovesOnce)
   EXPECT_EQ(outcome.calls, 11);
   EXPECT_EQ(gpu_.count("bytes_to_host"), 10 * kChunk + 7);
   EXPECT_TRUE(InSlab(Held(memory)));
+}
+
+TEST_F(OverlappedStagingTest, Overlap_OverSeamsOfPinnedPieces_IsCutThere) {
+  DeviceMemory memory(gpu_, 0, 10 * kChunk);
+  memory.Fill(22);
+  ASSERT_EQ(staging_->Pin(0, slab_.data(), static_cast<int64_t>(slab_.size()), 1500, kPatience).kind,
+            DeviceOutcome::kDone);
+  for (const bool guarded : {false, true}) {
+    gpu_.set("engine_stopped", guarded ? 1 : 0);
+    const auto state = Begin({ToSlab(memory, 700)});
+    if (guarded) {
+      EXPECT_TRUE(state->Guard({{0, trainer_->number()}}, kPatience));
+    }
+    gpu_.set("engine_stopped", 0);
+    const DeviceOutcome outcome = End(*state);
+    EXPECT_EQ(outcome.kind, DeviceOutcome::kDone) << outcome.text;
+    EXPECT_TRUE(InSlab(Held(memory), 700));
+    std::fill(slab_.begin(), slab_.end(), std::byte{0});
+  }
 }
 
 // The trainer's thread goes on at once; the stream is what waits.
@@ -346,8 +362,8 @@ TEST_F(OverlappedStagingTest, Destructor_WhileCopiesRun_GivesAllBackWhenTheyHave
   gpu_.set("engine_stopped", 0);
   EXPECT_EQ(End(*state).kind, DeviceOutcome::kDone);
   EXPECT_TRUE(InSlab(Held(memory)));
-  while (gpu_.count("streams") > 1) std::this_thread::yield();  // the trainer's own
-  while (gpu_.count("modules") > 0) std::this_thread::yield();
+  // Contexts are what it gives back last. The trainer's stream and the array have one each.
+  while (gpu_.count("contexts") > 2) std::this_thread::yield();
 }
 
 // Small saves while updates come at random times. CAIRN_EXHAUSTIVE makes 10,000 of them.
@@ -398,7 +414,12 @@ class RandomTimingTest : public OverlappedStagingTest {
 
 TEST_F(RandomTimingTest, Overlap_WithTheGuard_IsNeverTorn) { EXPECT_EQ(Run(true, 1), 0); }
 
-TEST_F(RandomTimingTest, Overlap_WithoutTheGuard_IsTornAndEachTearIsFound) { EXPECT_GT(Run(false, 2), 0); }
+TEST_F(RandomTimingTest, Overlap_WithoutTheGuard_IsTornAndEachTearIsFound) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "a torn save is a data race";
+#endif
+  EXPECT_GT(Run(false, 2), 0);
+}
 
 }  // namespace
 }  // namespace cairn

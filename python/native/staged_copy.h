@@ -40,8 +40,8 @@ struct DeviceOutcome {
   int64_t bytes = 0;
   int64_t calls = 0;  // that enqueued a copy
   std::string text;
-  std::string fallback;  // why it was no better path
-  int64_t checked = 0;   // arrays whose CRC32C the device computed
+  std::string fallback;   // why it was no better path
+  int64_t checked = 0;    // arrays whose CRC32C the device computed
   std::string unchecked;  // why it did not, where it was asked to
 };
 

@@ -7,8 +7,12 @@
 
 namespace {
 
-// A verdict that DecodeVerdict accepts must be the same after it was written and read again.
+// What a decoder accepts must be the same after it was written and read again.
 void Check(const std::string& bytes) {
+  if (const auto deletion = cairn::DecodeDeletion(bytes); deletion.ok()) {
+    const auto again = cairn::DecodeDeletion(cairn::EncodeDeletion(*deletion));
+    if (!again.ok() || !(*again == *deletion)) std::abort();
+  }
   const auto verdict = cairn::DecodeVerdict(bytes, 64 << 20);
   if (!verdict.ok()) return;
   const auto again = cairn::DecodeVerdict(cairn::EncodeVerdict(*verdict), 256 << 20);

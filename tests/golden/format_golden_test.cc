@@ -124,6 +124,35 @@ TEST(ManifestGoldenTest, DecodeVerdict_ManifestOfVersion1_IsRead) {
   EXPECT_EQ(std::get<Manifest>(*verdict), manifest);
 }
 
+TEST(ManifestGoldenTest, DecodeVerdict_ManifestWithALineageOfVersion1_IsRead) {
+  Manifest manifest;
+  manifest.job = "team/demo";
+  manifest.step = 45;
+  manifest.attempt = 1;
+  manifest.world_size = 1;
+  manifest.commit_time = absl::FromUnixSeconds(1'770'000'000);
+  manifest.lineage = {0x0123456789abcdef, 40, 0xfedcba9876543210, 7};
+  const auto verdict = DecodeVerdict(Golden("manifest_v1_lineage.verdict", EncodeVerdict(manifest)));
+  ASSERT_TRUE(verdict.ok()) << verdict.status();
+  EXPECT_EQ(std::get<Manifest>(*verdict), manifest);
+}
+
+TEST(DeletionGoldenTest, DecodeDeletion_DeletionOfVersion1_IsRead) {
+  const Deletion deletion = {.job = "team/demo",
+                             .step = 1200,
+                             .attempt = 1,
+                             .cause = "diverged",
+                             .time = absl::FromUnixSeconds(1'770'000'100),
+                             .remaining_step = 1100,
+                             .request_id = "fedcba9876543210",
+                             .bytes = 8192,
+                             .world_size = 2,
+                             .commit_time = absl::FromUnixSeconds(1'770'000'000)};
+  const auto read = DecodeDeletion(Golden("deletion_v1.deleted", EncodeDeletion(deletion)));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(*read, deletion);
+}
+
 TEST(TombstoneGoldenTest, DecodeVerdict_TombstoneOfVersion1_IsRead) {
   const Tombstone tombstone = {.job = "team/demo",
                                .step = 1200,

@@ -376,8 +376,8 @@ std::vector<ContractCase> Cases() {
     constexpr size_t kSums = kBytes / 2;  // where the sums lie
     d.call().copy_to_device(data.memory, bytes.bytes, kBytes, data.stream);
     d.call().copy_to_device(tables.memory, ranges.data(), ranges.size() * sizeof(ranges[0]), data.stream);
-    const Result launched = kernel.Launch(tables.memory, static_cast<uint32_t>(ranges.size()), blocks,
-                                          tables.memory + kSums, data.stream);
+    const Result launched =
+        kernel.Launch(tables.memory, static_cast<uint32_t>(ranges.size()), blocks, tables.memory + kSums, data.stream);
     d.call().copy_to_host(sums.bytes, tables.memory + kSums, blocks * sizeof(uint32_t), data.stream);
     const Result done = d.call().stream_synchronize(data.stream);
     bool equal = true;
@@ -387,6 +387,13 @@ std::vector<ContractCase> Cases() {
                            Crc32c(bytes.bytes + (range.address - data.memory), range.bytes);
     }
     return d.NameOf(launched) + ", " + d.NameOf(done) + ", " + Equal(equal);
+  });
+  add("handle_types_of_plain_memory", [](const GpuDriver& d) {
+    Device device(d);
+    unsigned long long types = 99;
+    const std::string result =
+        d.NameOf(d.call().pointer_get_attribute(&types, cuda::kPointerAllowedHandleTypes, device.memory));
+    return result + " " + std::to_string(types);
   });
   add("stream_without_work", [](const GpuDriver& d) {
     Device device(d);

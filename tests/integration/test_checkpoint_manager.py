@@ -71,6 +71,22 @@ def test_Step_EveryStepsIsDue_SavesAndCloseWaits(cluster):
         assert target["w"].tolist() == [6, 6, 6]
 
 
+def test_RestoreOrInitialize_OlderStep_TrainingGoesOnFromIt(cluster):
+    with cluster.connect(0) as client, CheckpointManager(client, every_steps=3) as manager:
+        for step in range(7):
+            manager.step(step, {"w": torch.full((3,), float(step))})
+    target = {"w": torch.zeros(3)}
+    with cluster.connect(0) as client:
+        with CheckpointManager(client, every_steps=1) as manager:
+            with pytest.raises(cairn.Error) as caught:
+                manager.restore_or_initialize(target, step=4)
+            assert caught.value.reason == "NOT_COMMITTED"
+            assert manager.restore_or_initialize(target, step=3) == 3
+            assert target["w"].tolist() == [3, 3, 3]
+            manager.step(4, target)
+        assert client.checkpoints() == [0, 3, 4], "6 is superseded"
+
+
 def test_RestoreOrInitialize_ObjectsWithStates_GoOnAsIfNeverStopped(cluster):
     reference = make(1)
     expected = [train(*reference) for _ in range(6)]
@@ -100,6 +116,23 @@ def test_RestoreOrInitialize_NoCheckpoint_LeavesEverythingFresh(cluster):
     assert not optimizer.state and optimizer.param_groups[0]["lr"] == 0.1 and state["epoch"] == 7
     assert all(parameter.grad is None for parameter in model.parameters())
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_RestoreOrInitialize_OptimizerHadDoneNoStep_BeginsFreshAndMaySaveLater(cluster):
+    with cluster.connect(0) as client:
+        with CheckpointManager(client, every_steps=1) as manager:
+            manager.step(0, {"optimizer": make(1)[1]})
+        model, optimizer, scheduler = make(2)
+        with CheckpointManager(client, every_steps=1) as manager:
+            assert manager.restore_or_initialize({"optimizer": optimizer}) == 0
+            assert not optimizer.state
+            train(model, optimizer, scheduler)
+            assert manager.step(1, {"optimizer": optimizer}).wait().step == 1
+        fresh = make(3)[1]
+        with CheckpointManager(client) as manager:
+            assert manager.restore_or_initialize({"optimizer": fresh}) == 1
+        for one, other in zip(fresh.state.values(), optimizer.state.values()):
+            assert all(torch.equal(one[key], other[key]) for key in other)
 
 
 def test_RestoreOrInitialize_DataLoader_GoesOnAtItsPosition(cluster):
@@ -255,10 +288,11 @@ def test_Sigterm_WhileTraining_EndsAfterACommittedSave(tmp_path, receivers):
     with cairn.local.Cluster(ranks=2, root=tmp_path / "root") as cluster:
         logs = [tmp_path / f"{rank}.log" for rank in range(2)]
         workers = [start(cluster, rank, logs[rank]) for rank in range(2)]
-        until(lambda: all(log.exists() and len(log.read_text().split()) > 5 for log in logs), text="training")
+        until(lambda: all(log.exists() and len(log.read_text().split()) > 5 for log in logs), limit=240,
+              text="training")
         for rank in receivers:
             workers[rank].send_signal(signal.SIGTERM)
-        outputs = [workers[rank].communicate(timeout=60)[0] for rank in receivers]
+        outputs = [workers[rank].communicate(timeout=240)[0] for rank in receivers]
         assert [workers[rank].returncode for rank in receivers] == [-signal.SIGTERM] * len(receivers), outputs
         with cluster.connect(0) as client:
             committed = client.checkpoints()
@@ -271,9 +305,9 @@ def test_Sigterm_TheProgramHasAHandler_ItIsCalledAndTheProgramDecides(tmp_path):
     with cairn.local.Cluster(ranks=1, root=tmp_path / "root") as cluster:
         log = tmp_path / "log"
         worker = start(cluster, 0, log, "--own-handler")
-        until(lambda: log.exists() and len(log.read_text().split()) > 5, text="training")
+        until(lambda: log.exists() and len(log.read_text().split()) > 5, limit=240, text="training")
         worker.send_signal(signal.SIGTERM)
-        output = worker.communicate(timeout=60)[0]
+        output = worker.communicate(timeout=240)[0]
         assert worker.returncode == 0 and output == "own handler\nshould stop\n"
         with cluster.connect(0) as client:
             assert client.checkpoints() == [int(log.read_text().split()[-1])]

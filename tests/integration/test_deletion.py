@@ -90,6 +90,7 @@ def test_last_sound_checkpoint_is_refused(tmp_path):
         assert "LAST_CHECKPOINT" in command("delete", "demo@1", *flags, expect=1).stderr
         assert "NOT_COMMITTED" in command("delete", "demo@7", *flags, expect=1).stderr
         assert "BAD_REQUEST" in command("delete", "demo", *flags, expect=1).stderr
+        assert "LAST_CHECKPOINT" in command("delete", "demo@latest", *flags, expect=1).stderr
         assert committed(root) == [1]
         assert load(cluster) == [(1, True)] * 2
 
@@ -123,7 +124,9 @@ def test_policy_of_a_job_is_carried_out_after_each_commit(tmp_path):
         assert [(entry["step"], entry["pruned"]) for entry in dry["checkpoints"]] == [
             (1, False), (2, True), (3, False), (4, False)]
         assert committed(root) == [1, 2, 3, 4]
+        assert command_json("retention", "demo", *flags) == {"job": "demo", "keep_last": 0, "keep_every": 0}
         command("retention", "demo", "--keep-last", "1", "--keep-every", "3", *flags)
+        assert "--keep-last 1 --keep-every 3" in command("retention", "demo", *flags).stdout
         save(cluster, 5)
         until(lambda: committed(root) == [1, 3, 5], text="the policy")
         assert [entry["pinned"] for entry in

@@ -97,7 +97,8 @@ state = {"w": gpu.array(numpy.zeros(100_000, "float32"))}
 client = cairn.connect(sys.argv[1])
 client.prepare(state)
 gpu.set("engine_stopped", 1)
-threading.Thread(target=client.save, args=(1, state), daemon=True).start()
+overlap = {"overlap": [list(state.values())]} if sys.argv[2] == "overlapped" else {}
+threading.Thread(target=client.save, args=(1, state), kwargs=overlap, daemon=True).start()
 while gpu.count("cuMemcpyDtoHAsync_v2") == 0:
     pass
 print("copying", flush=True)
@@ -105,10 +106,11 @@ threading.Event().wait()
 """
 
 
-def test_a_trainer_that_is_killed_while_it_copies_leaves_nothing_in_the_way(gpu, tmp_path):
+@pytest.mark.parametrize("way", ["synchronous", "overlapped"])
+def test_a_trainer_that_is_killed_while_it_copies_leaves_nothing_in_the_way(gpu, tmp_path, way):
     with cairn.local.Cluster(ranks=1, root=tmp_path / "checkpoints") as cluster:
-        trainer = subprocess.Popen([sys.executable, "-c", DIES, cluster.agents[0].address], text=True,
-                                   stdout=subprocess.PIPE,
+        trainer = subprocess.Popen([sys.executable, "-c", DIES, cluster.agents[0].address, way],
+                                   text=True, stdout=subprocess.PIPE,
                                    env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
         assert trainer.stdout.readline() == "copying\n"
         trainer.send_signal(signal.SIGKILL)
@@ -120,3 +122,70 @@ def test_a_trainer_that_is_killed_while_it_copies_leaves_nothing_in_the_way(gpu,
             target = {"w": numpy.zeros(100_000, "float32")}
             client.load(target)
             assert (target["w"] == 1).all()
+
+
+class Optimizer:
+    """Holds arrays, and has the hook that torch's optimizers have."""
+
+    def __init__(self, arrays):
+        self.param_groups = [{"params": list(arrays)}]
+        self.hooks = []
+
+    def register_step_pre_hook(self, hook):
+        self.hooks.append(hook)
+
+    def step(self, value):
+        """Returns what must live until the GPU has made the step."""
+        for hook in self.hooks:
+            hook(self, (), {})
+        return [array.enqueue(numpy.full(array.values.shape, value, array.values.dtype))
+                for array in self.param_groups[0]["params"]]
+
+
+def test_overlapped_saves_of_a_job_hold_what_each_step_began_with(gpu, tmp_path):
+    ranks, steps = 2, 4
+    gpu.set("copy_delay_us", 200)
+
+    def work(rank, client):
+        arrays = [gpu.array(numpy.zeros(5000, "float32"), device=rank) for _ in range(6)]
+        optimizer = Optimizer(arrays)
+        state = {f"w{i}": cairn.Shard(array, (ranks, 5000), (rank, 0), (1, 5000), (0, 5000))
+                 for i, array in enumerate(arrays)}
+        client.prepare(state)
+        kept = []
+        for step in range(steps):
+            saving = client.save(step, state, overlap=[optimizer])
+            assert saving.staging.overlapped, saving.staging
+            kept += optimizer.step(step + 1)
+            saving.wait()
+        for step in range(steps):
+            target = {name: cairn.Shard(numpy.empty((1, 5000), "float32"), (ranks, 5000), (rank, 0)) for name in state}
+            client.load(target, step=step)
+            assert all((shard.array == step).all() for shard in target.values()), step
+        return len(kept)
+
+    with cairn.local.Cluster(ranks=ranks, root=tmp_path / "checkpoints") as cluster:
+        assert on_ranks(cluster, work) == [24] * ranks
+
+
+def test_a_torn_save_of_one_rank_ends_it_for_all(gpu, tmp_path):
+    def work(rank, client):
+        array = gpu.array(numpy.zeros(5000, "float32"), device=rank)
+        state = {"w": cairn.Shard(array, (10_000,), (5000 * rank,), (5000,))}
+        client.prepare(state)
+        gpu.set("engine_stopped", 2)
+        saving = client.save(1, state, overlap=[[array]])
+        meet.wait()
+        if rank == 1:
+            with array._current():
+                gpu.library.cuStreamSynchronize(None)
+            array.values[123] = 1
+            gpu.set("engine_stopped", 0)
+        with pytest.raises(cairn.Error) as error:
+            saving.wait()
+        client.save(2, state).wait()
+        return error.value.reason, "'w' changed on the GPU" in error.value.message, client.checkpoints()
+
+    meet = threading.Barrier(2, timeout=60)
+    with cairn.local.Cluster(ranks=2, root=tmp_path / "checkpoints") as cluster:
+        assert on_ranks(cluster, work) == [("TORN_SNAPSHOT", True, [2])] * 2

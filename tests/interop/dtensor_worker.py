@@ -65,7 +65,7 @@ def main() -> None:
         world = dist.get_world_size()
         mesh = init_device_mesh("cpu", (2, world // 2) if world % 2 == 0 else (1, world))
         table = torch.arange(13 * 7, dtype=torch.float64).reshape(13, 7)
-        saves = action in ("save", "torch-save")
+        saves = action in ("save", "torch-save", "writer-save", "manager-save")
         if not saves:
             table = torch.zeros_like(table)
         extra = {"twice": distribute_tensor(table.clone(), mesh, [Shard(0), Shard(0)]),
@@ -88,6 +88,22 @@ def main() -> None:
             cairn.torch.save(client, 7, state).wait()
         elif action == "torch-save":
             torch.distributed.checkpoint.save(state, checkpoint_id=os.environ["DCP_DIRECTORY"])
+        elif action == "writer-save":
+            torch.distributed.checkpoint.save(state, checkpoint_id="somewhere/7",
+                                              storage_writer=cairn.torch.CairnWriter(client=client))
+        elif action == "manager-save":
+            with cairn.torch.CheckpointManager(client, every_steps=7) as manager:
+                manager.step(7, state | {"model": model, "optimizer": optimizer})
+        elif action == "manager-load":
+            state["note"] = {"epoch": 0, "pair": None}
+            fresh = torch.optim.AdamW(model.parameters(), lr=0.5, foreach=False)
+            for parameter in model.parameters():
+                torch.nn.init.zeros_(parameter)
+            with cairn.torch.CheckpointManager(client) as manager:
+                given = state | {"model": model, "optimizer": fresh}
+                assert manager.restore_or_initialize(given) == 7
+            assert given["note"] == {"epoch": 4, "pair": (1, 2)}
+            state["model"], state["optimizer"] = get_state_dict(model, fresh)
         else:
             for value in (*optimizer_state["state"].values(), model_state):
                 for tensor in value.values():
@@ -96,6 +112,8 @@ def main() -> None:
             if action == "load":
                 report = cairn.torch.load(client, state)
                 assert report.total_bytes_read == report.unique_bytes
+            elif action == "reader-load":
+                torch.distributed.checkpoint.load(state, storage_reader=cairn.torch.CairnReader("7", client=client))
             else:
                 cairn.torch.dcp.load(state, checkpoint_id=os.environ["DCP_DIRECTORY"], client=client)
             assert state["note"] == {"epoch": 4, "pair": (1, 2)}
@@ -110,3 +128,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    # Torch's gloo threads outlive destroy_process_group() here, and one that drops the tensors of the last collective
+    # while Python ends aborts the process: https://github.com/pytorch/pytorch/issues/190489
+    os._exit(0)

@@ -63,21 +63,23 @@ def client(tmp_path):
         yield client
 
 
-def test_Callback_TrainingIsInterrupted_GoesOnAsIfItWereNot(client, tmp_path):
+@pytest.mark.parametrize("every, last", [(4, 8), (6, 6)], ids=["within an epoch", "between epochs"])
+def test_Callback_TrainingIsInterrupted_GoesOnAsIfItWereNot(client, tmp_path, every, last):
     reference = Spy()
     trainer(tmp_path, [reference], save_strategy="no").train()  # 6 steps an epoch, 18 in all
     first = Spy(stop=10)
-    trainer(tmp_path, [first, CairnCallback(client)]).train()
-    assert client.checkpoints() == [4, 8]
+    trainer(tmp_path, [first, CairnCallback(client)], save_steps=every).train()
+    assert client.checkpoints() == list(range(every, last + 1, every))
     assert not list((tmp_path / "out").glob("checkpoint-*"))  # the Trainer wrote nothing itself
     second, callback = Spy(), CairnCallback(client)
-    resumed = trainer(tmp_path, [second, callback])
+    resumed = trainer(tmp_path, [second, callback], save_steps=every)
     torch.rand(5)  # the generator is elsewhere than where the first run began
     resumed.train(resume_from_checkpoint=callback.resume_directory(resumed))
-    assert sorted(second.weights) == list(range(9, 19))
+    assert sorted(second.weights) == list(range(last + 1, 19))
     for step, weight in {**first.weights, **second.weights}.items():
         assert torch.equal(weight, reference.weights[step]), step
-    assert resumed.state.global_step == 18 and client.checkpoints() == [4, 8, 12, 16, 18]
+    assert resumed.state.global_step == 18
+    assert client.checkpoints() == sorted({*range(every, 19, every), 18})
 
 
 def test_Callback_NoDirectoryIsGiven_GoesOnFromTheLatestStep(client, tmp_path, caplog):

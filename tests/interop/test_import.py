@@ -1,6 +1,7 @@
 """cairn import: a directory of another library becomes a checkpoint like any other."""
 
 import json
+import pathlib
 import signal
 import subprocess
 import sys
@@ -128,3 +129,29 @@ def test_an_import_that_is_ended_leaves_no_checkpoint(tmp_path, end):
     assert attempts(root) == ["0001.verdict", "0002", "0002.verdict"]
     assert not list(root.glob("demo/*/*/*.partial"))
     command("verify", "demo@3", "--root", str(root))
+
+
+def test_a_directory_of_megatron_becomes_a_checkpoint(tmp_path):
+    pytest.importorskip("megatron.core")
+    source = tmp_path / "iter_0000007"
+    source.mkdir()
+    subprocess.run([sys.executable, pathlib.Path(__file__).with_name("megatron_worker.py"), source], check=True,
+                   capture_output=True, timeout=120)
+    answer = imported(source, tmp_path / "root")
+    assert (answer["tensors"], answer["opaque"]) == (3, ["common.pt"])
+    assert command_json("diff", str(source), "demo@3", "--root", str(tmp_path / "root"))["compared"] == 5
+
+    def random(rows, number):
+        torch.manual_seed(number)
+        return torch.randn(rows, 3)
+
+    target = {"decoder.w": torch.zeros(8, 6), "experts.w": torch.zeros(2, 4, 3), "rows.w": torch.zeros(12, 3)}
+    with cairn.local.Cluster(ranks=1, root=tmp_path / "root") as cluster, cluster.connect(0) as client:
+        report = cairn.torch.load(client, target)
+    assert_equal(target, {"decoder.w": torch.arange(48.0).reshape(8, 6),
+                          "experts.w": torch.stack([random(4, n) for n in range(2)]),
+                          "rows.w": torch.cat([random(4, n) for n in range(3)])})
+    assert report.objects["decoder._extra_state/shard_0_1"] == [{"amax": [1.5, 2]}]  # Megatron puts it into a list
+    common = report.objects["common.pt"]
+    assert common["iteration"] == 7 and common["optimizer"]["param_groups"] == [{"lr": 0.1, "betas": (0.9, 0.95)}]
+    assert isinstance(common["args"], cairn.Opaque)

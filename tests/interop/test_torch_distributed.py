@@ -52,3 +52,19 @@ def test_every_layout_loads_what_torch_saved(tmp_path):
     for layout, world in (("fsdp", 3), ("tensor", 2), ("plain", 1)):
         loaded = run(root, "dcp-load", layout, world)
         assert loaded == saved, (layout, world)
+
+
+def test_every_layout_loads_what_the_writer_saved_for_torch(tmp_path):
+    root = tmp_path / "root"
+    saved = run(root, "writer-save", "fsdp+tensor", 4)
+    assert len(saved) > 20
+    for layout, world in (("fsdp", 3), ("tensor", 2), ("plain", 1)):
+        assert run(root, "reader-load", layout, world) == saved, (layout, world)
+
+
+def test_manager_takes_models_and_optimizers_of_any_layout(tmp_path):
+    root = tmp_path / "root"
+    saved = run(root, "manager-save", "fsdp+tensor", 4)
+    assert len(saved) > 20
+    for layout, world in (("fsdp", 2), ("tensor", 2)):
+        assert run(root, "manager-load", layout, world) == saved, (layout, world)

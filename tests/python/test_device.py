@@ -6,7 +6,7 @@ import numpy
 import pytest
 
 import cairn
-from cairn import _device, _device_array
+from cairn import _device, _device_array, doctor_gpu
 from testing.stand_in_gpu import ILLEGAL_ADDRESS, LIBRARY, StandInGpu
 
 
@@ -62,7 +62,7 @@ def test_prepare_pins_once_and_a_save_pins_nothing(gpu, one_slab, client):
         saving = client.save(step, state)
         saving.wait()
         assert saving.device.path == "pinned-slab" and saving.device.fallback == ""
-        assert saving.device.copies == 1
+        assert saving.device.copies == pieces, "a copy does not reach from one piece into the next"
         assert saving.device.pinned_bytes == gpu.count("registered_bytes")
         assert (saving.staging.path, saving.staging.fallback) == ("pinned-slab", "")
         assert saving.staging.pinned_bytes == saving.device.pinned_bytes and saving.staging.blocked_seconds > 0
@@ -281,3 +281,19 @@ def test_a_forked_child_leaves_its_parents_gpu_alone(gpu, one_slab, client):
     assert os.waitpid(child, 0)[1] == 0
     client.save(1, state).wait()
     assert client.save(2, state).device.path == "pinned-slab"
+
+
+def test_the_probe_says_what_a_save_will_do(gpu, monkeypatch):
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+    found, text = doctor_gpu.report()
+    assert found
+    lines = dict(line.split(maxsplit=1) for line in text.splitlines() if not line.startswith("device "))
+    assert lines["save"] == "pinned-slab; overlap= is possible"
+    assert lines["allocator"].startswith("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; ")
+    assert not any(gpu.held().values()) and gpu.count("used_device_bytes") >= 0
+    devices = _device.Devices()
+    assert doctor_gpu.handle_types(devices, _device_array.of(gpu.array(random_array((10,))))) == "nothing"
+    devices.close()
+    monkeypatch.setattr(_device, "DRIVER", "/nowhere/libcuda.so.1")
+    found, text = doctor_gpu.report()
+    assert not found and "/nowhere/libcuda.so.1" in text

@@ -27,6 +27,7 @@ class StandInGpu:
         self.library.cairn_stand_in_alias.argtypes = [ctypes.c_uint64]
         assert self.library.cuInit(0) == 0
         self.library.cairn_stand_in_reset()
+        self._stream = self._context = None
 
     def set(self, name, value):
         assert self.library.cairn_stand_in_set(name.encode(), ctypes.c_int64(value)) == 0
@@ -46,6 +47,33 @@ class StandInGpu:
     def held(self):
         """What was taken from the driver and not given back, but for the arrays."""
         return {name: self.count(name) for name in ("registered_bytes", "allocated_host_bytes", "streams", "events")}
+
+    def stream(self):
+        """Returns the number of a stream of device 0, which is none of those that wait for the default stream."""
+        if self._stream is None:
+            context, stream = ctypes.c_void_p(), ctypes.c_void_p()
+            assert self.library.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+            with _Current(self.library, context):
+                assert self.library.cuStreamCreate(ctypes.byref(stream), 1) == 0
+            self._stream, self._context = stream.value, context
+        return self._stream
+
+    def synchronize(self):
+        """Waits for the default stream, and for the one of stream()."""
+        context = ctypes.c_void_p()
+        assert self.library.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+        with _Current(self.library, context):
+            for stream in (None, self._stream):
+                assert self.library.cuStreamSynchronize(ctypes.c_void_p(stream)) == 0
+        self.library.cuDevicePrimaryCtxRelease_v2(0)
+
+    def close(self):
+        """Gives the stream back."""
+        if self._stream is not None:
+            with _Current(self.library, self._context):
+                self.library.cuStreamDestroy_v2(ctypes.c_void_p(self._stream))
+            self.library.cuDevicePrimaryCtxRelease_v2(0)
+            self._stream = None
 
     def array(self, values, device=0, **interface):
         return GpuArray(self, numpy.asarray(values), device, interface)
@@ -79,10 +107,36 @@ class GpuArray:
     def _current(self):
         return _Current(self._gpu.library, self._context)
 
+    def enqueue(self, values, stream=None):
+        """Writes to it when a stream gets there. Returns what must live until then: pinned memory."""
+        library, memory = self._gpu.library, ctypes.c_void_p()
+        values = numpy.ascontiguousarray(values)
+        with self._current():
+            assert library.cuMemHostAlloc(ctypes.byref(memory), ctypes.c_size_t(values.nbytes), 1) == 0
+            ctypes.memmove(memory, values.ctypes.data, values.nbytes)
+            assert library.cuMemcpyHtoDAsync_v2(ctypes.c_uint64(self.address), memory, ctypes.c_size_t(values.nbytes),
+                                                ctypes.c_void_p(stream)) == 0
+        return _Pinned(self, memory, values.nbytes)
+
     def free(self):
         with self._current():
             assert self._gpu.library.cuMemFree_v2(ctypes.c_uint64(self.address)) == 0
         self._gpu.library.cuDevicePrimaryCtxRelease_v2(self._device)
+
+
+class _Pinned:
+    """Gives the memory back when it is dropped."""
+
+    def __init__(self, array, memory, size):
+        self._array, self._memory, self._size = array, memory, size
+
+    def __len__(self):
+        return self._size
+
+    def __del__(self):
+        self._array._gpu.synchronize()
+        with self._array._current():
+            self._array._gpu.library.cuMemFreeHost(self._memory)
 
 
 class _Current:

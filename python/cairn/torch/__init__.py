@@ -16,6 +16,16 @@ from cairn.torch._manager import CheckpointManager
 from cairn.torch._rng import rng_state, set_rng_state
 from cairn.torch._small_tensors import register as _register_small_tensors
 
-__all__ = ["CheckpointManager", "boxes_of", "load", "prepare", "rng_state", "save", "set_rng_state"]
+__all__ = ["CairnReader", "CairnWriter", "CheckpointManager", "boxes_of", "load", "prepare", "rng_state", "save",
+           "set_rng_state"]
 
 _register_small_tensors()
+
+
+def __getattr__(name: str) -> object:
+    """Imports torch.distributed.checkpoint only where it is used."""
+    if name in ("CairnReader", "CairnWriter"):
+        from cairn.torch import dcp
+
+        return getattr(dcp, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections.abc import Iterable
 from typing import Any, SupportsIndex
 
 from cairn._errors import Error
@@ -33,8 +34,10 @@ def prepare(client: Client, state_dict: dict[str, Any], timeout: float = 600) ->
 
 
 def save(client: Client, step: SupportsIndex, state_dict: dict[str, Any], timeout: float = 60, *,
-         allow_dropped_names: bool = False) -> Saving:
-    """Calls Client.save for a state dict. It returns when all tensors are staged and may change again.
+         allow_dropped_names: bool = False, overwrite: bool = False, overlap: Iterable[Any] | None = None,
+         check_overlap: bool | None = None) -> Saving:
+    """Calls Client.save for a state dict. It returns when all tensors are staged and may change again; with `overlap`
+    earlier.
 
     Args:
       client: this rank's; every rank of the job calls it for the same step.
@@ -44,6 +47,8 @@ def save(client: Client, step: SupportsIndex, state_dict: dict[str, Any], timeou
       timeout: seconds until this rank has staged. Copies from devices that are none of CUDA's come before and are not
         counted.
       allow_dropped_names: do not refuse a state that lacks names of the job's last committed step.
+      overwrite: replace a checkpoint of this step; see Client.save.
+      overlap, check_overlap: as for Client.save, such as overlap=[optimizer].
 
     Returns:
       The save, which goes on by itself; its wait() gives the verdict.
@@ -56,7 +61,8 @@ def save(client: Client, step: SupportsIndex, state_dict: dict[str, Any], timeou
     """
     flat = flatten(state_dict, blocks=_blocks_of(client))
     flat.copies.from_devices()
-    return client.save(step, flat.state, timeout, allow_dropped_names=allow_dropped_names)
+    return client.save(step, flat.state, timeout, allow_dropped_names=allow_dropped_names, overwrite=overwrite,
+                       overlap=overlap, check_overlap=check_overlap)
 
 
 def _blocks_of(client: Client) -> Blocks:
@@ -102,7 +108,7 @@ def _advise(error: Error, state_dict: dict[str, Any], path: str = "") -> None:
             continue
         if value.keys() == {"state", "param_groups"} and not value["state"]:
             error.metadata["next"] = (
-                f"{name!r} is the state of an optimizer that has done no step, so it has no tensors to fill: take it from "
-                "torch's get_optimizer_state_dict, or give the optimizer itself to cairn.torch.CheckpointManager.")
+                f"{name!r} is the state of an optimizer that has done no step, so it has no tensors to fill: take it "
+                "from torch's get_optimizer_state_dict, or give the optimizer itself to cairn.torch.CheckpointManager.")
             return
         _advise(error, value, name)

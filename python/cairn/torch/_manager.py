@@ -12,7 +12,7 @@ from typing import Any, SupportsIndex
 
 from cairn import _timeouts
 from cairn._errors import Error
-from cairn._results import Checkpoint
+from cairn._results import Checkpoint, LoadReport
 from cairn.client import Client, Saving
 from cairn.torch import _calls
 from cairn.torch._schedule import Schedule
@@ -61,7 +61,8 @@ class CheckpointManager:
                  keep_best: tuple[str, str] | None = None,
                  on_commit: Callable[[Checkpoint, Mapping[str, float] | None], None] | None = None,
                  on_failure: Callable[[Error], None] | None = None, handle_sigterm: bool = True,
-                 save_timeout: float = 60, clock: Callable[[], float] = time.monotonic) -> None:
+                 chain_sigterm: bool = True, save_timeout: float = 60,
+                 clock: Callable[[], float] = time.monotonic) -> None:
         """
         Args:
           client: this rank's. It stays open after close().
@@ -77,6 +78,7 @@ class CheckpointManager:
           handle_sigterm: when the process gets SIGTERM, ask for a save, go on training until the ranks have agreed on
             its step, wait for its end, and end the process as the signal would have. If the program had a handler of
             its own, that is called at once, and the process is not ended. Only in the main thread.
+          chain_sigterm: call the program's own handler. Without it, only should_stop tells of the signal.
           save_timeout: as `timeout` of Client.save.
           clock: seconds since any moment, never backwards.
 
@@ -99,9 +101,14 @@ class CheckpointManager:
         self._closed = False
         if client.rank == 0 and (keep_last is not None or keep_every is not None):
             client.set_retention(keep_last, keep_every)
-        self._termination = Termination()
-        if handle_sigterm and not self._termination.start():
-            _log.info("%s: SIGTERM is not handled, because this is not the main thread", client.job)
+        self._termination = Termination(chain_sigterm)
+        if handle_sigterm:
+            self.watch_sigterm()
+
+    def watch_sigterm(self) -> None:
+        """Begins to handle SIGTERM, if that did not begin with the manager. Does nothing outside of the main thread."""
+        if not self._termination.start():
+            _log.info("%s: SIGTERM is not handled, because this is not the main thread", self._client.job)
 
     # Training.
 
@@ -150,14 +157,16 @@ class CheckpointManager:
             raise Error("TIMED_OUT", f"a save of {self._client.job} has not ended within {timeout:g} s; it goes on",
                         {"job": self._client.job, "outcome": "unknown"})
 
-    def restore_or_initialize(self, state: dict[str, Any], *, strict: bool = True, mapping: Any = None,
-                              source: Any = None, timeout: float = 1800) -> int | None:
-        """Loads the job's latest checkpoint into the state. Every rank must call it.
+    def restore_or_initialize(self, state: dict[str, Any], *, step: SupportsIndex | None = None, strict: bool = True,
+                              mapping: Any = None, source: Any = None, timeout: float = 1800) -> int | None:
+        """Loads the job's latest checkpoint, or that of `step`, into the state. Every rank must call it.
 
         Objects of the state get what they saved; tensors are filled in place; other values are replaced in its dicts.
 
         Args:
           state: as for step(), but no function.
+          step: the committed step to go back to. The training goes on from it, and later steps are superseded
+            (docs/retention.md).
           strict, mapping, source, timeout: as for Client.load.
 
         Returns:
@@ -165,14 +174,22 @@ class CheckpointManager:
           `source` was loaded.
 
         Raises:
-          Error: as cairn.torch.load, but for NOT_COMMITTED.
+          Error: as cairn.torch.load; NOT_COMMITTED only if `step` is given.
         """
-        gathered = Gathered(state, to_load=True)
+        def load(make: bool) -> tuple[Gathered, LoadReport]:
+            gathered = Gathered(state, to_load=True, make=make)
+            try:
+                return gathered, _calls.load(self._client, gathered.state, step, mapping, strict, source=source,
+                                             timeout=timeout)
+            except BaseException as error:
+                if gathered.abandon() and isinstance(error, Error) and error.reason == "MISSING_NAMES":
+                    return load(make=False)  # all ranks have this error
+                raise
+
         try:
-            report = _calls.load(self._client, gathered.state, None, mapping, strict, source=source, timeout=timeout)
-        except BaseException as error:
-            gathered.abandon()
-            if isinstance(error, Error) and error.reason == "NOT_COMMITTED" and source is None:
+            gathered, report = load(make=True)
+        except Error as error:
+            if error.reason == "NOT_COMMITTED" and step is None and source is None:
                 return None
             raise
         for passed in report.passed_over:

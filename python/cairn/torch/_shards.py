@@ -41,7 +41,7 @@ def shards_of(tensor: torch.Tensor, name: str, copies: DeviceCopies) -> Shard | 
     if type(tensor).__name__ == "ShardedTensor":
         raise Error("UNSUPPORTED", f"{name!r} is a ShardedTensor, which torch has replaced by DTensor",
                     {"tensor": name})
-    array = _array(tensor, name, copies)
+    array = array_of(tensor, name, copies)
     return Shard(array, array.shape, (0,) * array.ndim, dtype=dtype)
 
 
@@ -50,10 +50,10 @@ def _shards_of_dtensor(tensor: Any, dtype: str, name: str, copies: DeviceCopies)
     coordinate = tensor.device_mesh.get_coordinate()
     local = tensor.to_local()
     if coordinate is None:  # this rank is not part of the mesh and holds nothing
-        empty = _array(local.new_empty((0,) * len(global_shape)), name, copies)
+        empty = array_of(local.new_empty((0,) * len(global_shape)), name, copies)
         return Shard(empty, global_shape, (0,) * len(global_shape), dtype=dtype)
     boxes = boxes_of(global_shape, tuple(tensor.device_mesh.shape), tuple(coordinate), tensor.placements, name)
-    array = _array(local, name, copies)
+    array = array_of(local, name, copies)
     expected = tuple(sum(stop - start for start, stop in intervals) for intervals in boxes)
     if array.shape != expected:
         raise Error("BAD_SHAPE", f"{name!r}: this rank holds {array.shape} of {global_shape}, its placements "
@@ -69,7 +69,7 @@ def _shards_of_dtensor(tensor: Any, dtype: str, name: str, copies: DeviceCopies)
     return shards[0] if len(shards) == 1 else shards
 
 
-def _array(tensor: torch.Tensor, name: str, copies: DeviceCopies) -> Array | DeviceArray:
+def array_of(tensor: torch.Tensor, name: str, copies: DeviceCopies) -> Array | DeviceArray:
     """Returns a local tensor's memory as an array of raw elements; that of a stand-in on the host if it is on a device
     that is not one of CUDA's."""
     tensor = tensor.detach()

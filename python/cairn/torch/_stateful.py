@@ -25,13 +25,14 @@ class Gathered:
       state: nested dicts, as cairn.torch.save and load take them.
     """
 
-    def __init__(self, state: dict[str, Any], to_load: bool = False) -> None:
+    def __init__(self, state: dict[str, Any], to_load: bool = False, make: bool = True) -> None:
         """
         Args:
           state: nested dicts; values with state_dict() are asked for it. cairn.per_rank() of such a value, and a data
             loader of torchdata, has a state of its own on each rank.
           to_load: the state is to be loaded into. Optimizers that have done no step get the state that their first
             step makes, so that there is something to fill; abandon() takes it away again.
+          make: do give it to them. Not if the checkpoint was made before their first step, too.
 
         Raises:
           Error: BAD_REQUEST (the state is no dict).
@@ -42,6 +43,7 @@ class Gathered:
         if not isinstance(state, dict):
             raise Error("BAD_REQUEST", f"the state must be a dict, not {type(state).__name__}")
         self._to_load = to_load
+        self._make = make
         self._made: list[torch.optim.Optimizer] = []
         self._restore: list[Callable[[], str | None]] = []
         self.state: dict[str, Any] = self._gather(state, "")
@@ -54,10 +56,11 @@ class Gathered:
         """
         return [name for name in [restore() for restore in self._restore] if name is not None]
 
-    def abandon(self) -> None:
-        """Makes optimizers fresh again that were given a state to be loaded into."""
+    def abandon(self) -> bool:
+        """Makes optimizers fresh again that were given a state to be loaded into. Returns whether there were any."""
         for optimizer in self._made:
             optimizer.state.clear()
+        return bool(self._made)
 
     def _gather(self, container: dict[str, Any], path: str) -> dict[str, Any]:
         result: dict[str, Any] = {}
@@ -79,10 +82,14 @@ class Gathered:
             self._restore.append(lambda: _load_own(target, result[key].value.value, name))
             # A loader that has not begun has no state to show, and what is loaded replaces it as a whole.
             return Whole(PerRank(None if self._to_load else target.state_dict()))
-        if self._to_load and isinstance(value, torch.optim.Optimizer) and _make_state(value):
+        if not isinstance(value, torch.optim.Optimizer):
+            self._restore.append(_load(value, result, key))
+            return value.state_dict()
+        if self._to_load and self._make and _make_state(value):
             self._made.append(value)
-        self._restore.append(_load(value, result, key))
-        return value.state_dict()
+        self._restore.append(_load(value, result, key, state={}))
+        # An empty "state" would be an object, of a name that the save after the first step lacks.
+        return {name: part for name, part in value.state_dict().items() if name != "state" or part}
 
 
 def _give_back(container: dict[str, Any], key: str, result: dict[str, Any]) -> Callable[[], None]:
@@ -91,9 +98,9 @@ def _give_back(container: dict[str, Any], key: str, result: dict[str, Any]) -> C
     return put
 
 
-def _load(target: Any, result: dict[str, Any], key: str) -> Callable[[], None]:
+def _load(target: Any, result: dict[str, Any], key: str, **default: Any) -> Callable[[], None]:
     def load() -> None:
-        target.load_state_dict(result[key])
+        target.load_state_dict({**default, **result[key]} if default else result[key])
     return load
 
 

@@ -11,8 +11,10 @@ from typing import Any
 class Termination:
     """Handles SIGTERM from start() to stop(): takes note of it, and calls the handler that was there before."""
 
-    def __init__(self) -> None:
+    def __init__(self, chain: bool) -> None:
+        """`chain`: call the handler that was there before."""
         self.asked = False
+        self._chain = chain
         self._before: Any = None
         self._installed = False
 
@@ -41,5 +43,5 @@ class Termination:
 
     def _handle(self, number: int, frame: Any) -> None:
         self.asked = True
-        if callable(self._before):
+        if self._chain and callable(self._before):
             self._before(number, frame)

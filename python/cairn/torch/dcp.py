@@ -6,14 +6,14 @@
     dcp.load({"model": model_state}, checkpoint_id="checkpoints/1200")
 
 A number at the end of `checkpoint_id` is the step; the job is that of the agent. load() also takes a directory that
-torch.distributed.checkpoint wrote. Every rank of the job makes the call, as in PyTorch.
+torch.distributed.checkpoint wrote. Every rank of the job makes the call, as in PyTorch. Code that passes a
+storage_writer or storage_reader to PyTorch's own calls passes CairnWriter and CairnReader.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
 import os
-import re
 import threading
 from typing import Any
 
@@ -23,14 +23,15 @@ from torch.distributed.checkpoint.stateful import Stateful
 
 from cairn._errors import Error
 from cairn._results import Checkpoint
-from cairn.client import Client, Saving, connect
+from cairn.client import Client, Saving
+from cairn.torch._checkpoint_id import step_of
+from cairn.torch._dcp_storage import CairnReader, CairnWriter
 from cairn.torch._flatten import FlatState, flatten, is_dcp_directory
+from cairn.torch._own_client import own_client
 
-__all__ = ["async_save", "load", "save"]
+__all__ = ["CairnReader", "CairnWriter", "async_save", "load", "save"]
 
 _LONGEST = 365 * 24 * 3600.0
-_lock = threading.Lock()
-_clients: dict[int, Client] = {}  # by process, since a fork inherits none
 
 
 def save(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike[str] | None = None,
@@ -122,7 +123,7 @@ def load(state_dict: dict[str, Any], *, checkpoint_id: str | os.PathLike[str] | 
     if checkpoint_id is not None and is_dcp_directory(checkpoint_id):
         report = client.load(flat.state, strict=False, source=checkpoint_id)
     else:
-        report = client.load(flat.state, _step_of(checkpoint_id), strict=False)
+        report = client.load(flat.state, step_of(checkpoint_id), strict=False)
     if report.missing and not partial:
         names = ", ".join(report.missing[:8]) + (f" and {len(report.missing) - 8} more" if report.missing[8:] else "")
         raise Error("MISSING_NAMES", f"{checkpoint_id} lacks {len(report.missing)} names that the state wants: {names}",
@@ -140,20 +141,12 @@ def _begin(state_dict: dict[str, Any], checkpoint_id: str | os.PathLike[str] | N
     if storage_writer is not None:
         raise _unsupported("storage_writer", storage_writer)
     _plans_as_usual(planner, DefaultSavePlanner)
-    step = _step_of(checkpoint_id)
+    step = step_of(checkpoint_id)
     client = _client_of(client, process_group, no_dist)
     flat: FlatState = flatten({key: value.state_dict() if isinstance(value, Stateful) else value
                                for key, value in state_dict.items()}, as_dcp=True)
     flat.copies.from_devices()
-    return client.save(step, flat.state, allow_dropped_names=True)
-
-
-def _step_of(checkpoint_id: str | os.PathLike[str] | None) -> int:
-    found = None if checkpoint_id is None else re.search(r"([0-9]{1,12})/*$", os.fspath(checkpoint_id))
-    if found is None:
-        raise Error("BAD_REQUEST", f"checkpoint_id={checkpoint_id!r} does not end in the number of a step: write it as "
-                    "\"checkpoints/1200\"; a directory that PyTorch wrote can be loaded if it has a .metadata")
-    return int(found.group(1))
+    return client.save(step, flat.state, allow_dropped_names=True, overwrite=True)
 
 
 def _plans_as_usual(planner: Any, usual: type) -> bool:
@@ -172,11 +165,7 @@ def _unsupported(argument: str, value: Any) -> Error:
 
 
 def _client_of(client: Client | None, process_group: Any, no_dist: bool) -> Client:
-    if client is None:
-        with _lock:
-            client = _clients.get(os.getpid())
-            if client is None:
-                client = _clients[os.getpid()] = connect()
+    client = own_client(client)
     ranks = 1 if no_dist else client.world_size
     if process_group is not None:
         ranks = torch.distributed.get_world_size(process_group)

@@ -72,9 +72,12 @@ bool OnDevice(DevicePointer address, size_t bytes, Side* side) {
   return true;
 }
 
-bool IsPinned(const void* host, size_t bytes) {
+// Returns false if the memory is partly pinned, or in two ranges that were pinned one by one.
+bool OnHost(char* host, size_t bytes, Side* side) {
   const std::lock_guard lock(TheState().mutex);
-  return TheState().IsPinned(reinterpret_cast<uintptr_t>(host), bytes);
+  const HostKind kind = TheState().KindOf(reinterpret_cast<uintptr_t>(host), bytes);
+  *side = {.bytes = host, .pinned = kind == HostKind::kPinned};
+  return kind != HostKind::kMixed;
 }
 
 // The stand-in's copies write what the caller calls a source only if it is a target.
@@ -159,11 +162,20 @@ Result cuDeviceGetAttribute(int* value, int attribute, Device device) {
   const std::lock_guard lock(TheState().mutex);
   if (device < 0 || device >= TheState().settings.devices) return kInvalidDevice;
   switch (attribute) {
-    case kDeviceComputeMajor: *value = 9; return kSuccess;
-    case kDeviceComputeMinor: *value = 0; return kSuccess;
-    case kDeviceHandleTypePosix: *value = 1; return kSuccess;
-    case kDeviceHandleTypeFabric: *value = 0; return kSuccess;
-    default: return kInvalidValue;
+    case kDeviceComputeMajor:
+      *value = 9;
+      return kSuccess;
+    case kDeviceComputeMinor:
+      *value = 0;
+      return kSuccess;
+    case kDeviceHandleTypePosix:
+      *value = 1;
+      return kSuccess;
+    case kDeviceHandleTypeFabric:
+      *value = 0;
+      return kSuccess;
+    default:
+      return kInvalidValue;
   }
 }
 
@@ -300,9 +312,14 @@ Result cuPointerGetAttribute(void* data, int attribute, DevicePointer address) {
   size_t offset = 0;
   const Allocation* found = TheState().Find(address, 1, &offset);
   int value = 0;
+  if (found != nullptr && attribute == kPointerAllowedHandleTypes) {
+    const unsigned long long none = 0;
+    std::memcpy(data, &none, sizeof none);
+    return kSuccess;
+  }
   if (found != nullptr) {
     value = attribute == kPointerMemoryType ? kMemoryTypeDevice : found->device;
-  } else if (TheState().IsPinned(static_cast<uintptr_t>(address), 1)) {
+  } else if (TheState().KindOf(static_cast<uintptr_t>(address), 1) == HostKind::kPinned) {
     value = attribute == kPointerMemoryType ? kMemoryTypeHost : 0;
   } else {
     return kInvalidValue;
@@ -314,17 +331,15 @@ Result cuPointerGetAttribute(void* data, int attribute, DevicePointer address) {
 
 Result cuMemcpyDtoHAsync_v2(void* target, DevicePointer source, size_t bytes, Stream stream) {
   CAIRN_ENTER(true);
-  Side from;
-  if (!OnDevice(source, bytes, &from)) return kInvalidValue;
-  const Side to = {.bytes = static_cast<char*>(target), .pinned = IsPinned(target, bytes)};
+  Side from, to;
+  if (!OnDevice(source, bytes, &from) || !OnHost(static_cast<char*>(target), bytes, &to)) return kInvalidValue;
   return CopyRows(to, bytes, from, bytes, bytes, 1, stream, "bytes_to_host");
 }
 
 Result cuMemcpyHtoDAsync_v2(DevicePointer target, const void* source, size_t bytes, Stream stream) {
   CAIRN_ENTER(true);
-  Side to;
-  if (!OnDevice(target, bytes, &to)) return kInvalidValue;
-  const Side from = {.bytes = Bytes(source), .pinned = IsPinned(source, bytes)};
+  Side to, from;
+  if (!OnDevice(target, bytes, &to) || !OnHost(Bytes(source), bytes, &from)) return kInvalidValue;
   return CopyRows(to, bytes, from, bytes, bytes, 1, stream, "bytes_to_device");
 }
 
@@ -340,10 +355,10 @@ Result cuMemcpy2DAsync_v2(const Copy2D* copy, Stream stream) {
   Side source, target;
   if (to_host) {
     if (!OnDevice(copy->source_device, reach(copy->source_pitch), &source)) return kInvalidValue;
-    target = {static_cast<char*>(copy->target_host), IsPinned(copy->target_host, reach(copy->target_pitch))};
+    if (!OnHost(static_cast<char*>(copy->target_host), reach(copy->target_pitch), &target)) return kInvalidValue;
   } else {
     if (!OnDevice(copy->target_device, reach(copy->target_pitch), &target)) return kInvalidValue;
-    source = {Bytes(copy->source_host), IsPinned(copy->source_host, reach(copy->source_pitch))};
+    if (!OnHost(Bytes(copy->source_host), reach(copy->source_pitch), &source)) return kInvalidValue;
   }
   return CopyRows(target, copy->target_pitch, source, copy->source_pitch, copy->width, copy->height, stream,
                   to_host ? "bytes_to_host" : "bytes_to_device");
@@ -465,7 +480,8 @@ bool cairn_stand_in_enqueue(void* stream, void (*work)(void*), void* argument) {
 void* cairn_stand_in_reach(const void* address, uint64_t bytes) {
   Side side;
   if (OnDevice(reinterpret_cast<DevicePointer>(address), bytes, &side)) return side.bytes;
-  return IsPinned(address, bytes) ? Bytes(address) : nullptr;
+  const std::lock_guard lock(TheState().mutex);
+  return TheState().IsPinned(reinterpret_cast<uintptr_t>(address), bytes) ? Bytes(address) : nullptr;
 }
 
 int64_t cairn_stand_in_current_device() { return Current().empty() ? -1 : DeviceOf(Current().back()); }

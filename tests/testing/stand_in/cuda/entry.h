@@ -21,9 +21,9 @@ int DeviceOf(cuda::Context context);
 // Counts a call, and returns what a fault makes of it. With `in_context` the call needs a current context.
 cuda::Result Enter(const char* function, bool in_context);
 
-#define CAIRN_ENTER(in_context)                                                         \
+#define CAIRN_ENTER(in_context)                                                             \
   if (const ::cairn::cuda::Result entered = ::cairn::stand_in::Enter(__func__, in_context); \
-      entered != ::cairn::cuda::kSuccess)                                               \
+      entered != ::cairn::cuda::kSuccess)                                                   \
   return entered
 
 // Adds work to a stream, behind what the default stream's rules put before it. Wants the mutex held.

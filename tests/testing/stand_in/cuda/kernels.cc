@@ -29,8 +29,7 @@ bool SumBlocks(cuda::DevicePointer ranges, uint32_t count, unsigned long long bl
     const crc32c::Range range = table[crc32c::RangeOfBlock(table, count, block)];
     const unsigned long long offset = (block - range.first_block) * crc32c::kBlockBytes;
     if (offset >= range.bytes) return false;
-    const auto bytes =
-        static_cast<uint32_t>(std::min<unsigned long long>(crc32c::kBlockBytes, range.bytes - offset));
+    const auto bytes = static_cast<uint32_t>(std::min<unsigned long long>(crc32c::kBlockBytes, range.bytes - offset));
     const char* data = Alias(state, range.address + offset, bytes);
     if (data == nullptr) return false;
     const uint32_t value = Crc32cBlockOnHost(data, bytes);

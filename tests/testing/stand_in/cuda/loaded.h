@@ -20,6 +20,7 @@ struct LoadedStandIn {
     return loaded;
   }
 
+  std::string path;
   const GpuDriver* driver = nullptr;
   decltype(&cairn_stand_in_set) set = nullptr;
   decltype(&cairn_stand_in_fail) fail = nullptr;
@@ -30,8 +31,7 @@ struct LoadedStandIn {
 
  private:
   LoadedStandIn() {
-    const std::string path =
-        std::filesystem::absolute("tests/testing/stand_in/cuda/libcairn_stand_in_cuda.so").string();
+    path = std::filesystem::absolute("tests/testing/stand_in/cuda/libcairn_stand_in_cuda.so").string();
     std::string error;
     driver = GpuDriver::Open(path, &error);
     void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);

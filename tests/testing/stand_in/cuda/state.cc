@@ -73,8 +73,17 @@ const Allocation* State::Find(cuda::DevicePointer address, size_t bytes, size_t*
   return *offset == next->second.bytes && bytes == 0 ? nullptr : &next->second;
 }
 
+HostKind State::KindOf(uintptr_t address, size_t bytes) const {
+  for (const auto* ranges : {&registered, &host_allocations}) {
+    for (const auto& [begin, length] : *ranges) {
+      if (address >= begin + length || begin >= address + bytes) continue;
+      return address >= begin && address + bytes <= begin + length ? HostKind::kPinned : HostKind::kMixed;
+    }
+  }
+  return HostKind::kPageable;
+}
+
 bool State::IsPinned(uintptr_t address, size_t bytes) const {
-  // Ranges that follow one another pin what spans them.
   uintptr_t at = address;
   const uintptr_t end = address + bytes;
   while (at < end) {

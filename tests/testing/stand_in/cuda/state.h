@@ -65,6 +65,9 @@ struct Failure {
   cuda::Result result = 0;
 };
 
+// Says how memory of the host lies: in one pinned range, in none, or partly in one, which no copy may use.
+enum class HostKind { kPinned, kPageable, kMixed };
+
 // There is one, which is never destroyed. `mutex` guards all of it.
 struct State {
   std::mutex mutex;
@@ -85,6 +88,8 @@ struct State {
 
   // These want the mutex held.
   const Allocation* Find(cuda::DevicePointer address, size_t bytes, size_t* offset) const;
+  HostKind KindOf(uintptr_t address, size_t bytes) const;
+  // Whether all of it is pinned, in one range or in several that follow one another.
   bool IsPinned(uintptr_t address, size_t bytes) const;
   int64_t BytesOf(const std::map<uintptr_t, size_t>& ranges) const;
   int64_t UsedBytes(int device) const;

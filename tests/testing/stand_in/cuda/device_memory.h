@@ -1,6 +1,6 @@
 // Memory of the stand-in's devices, for tests.
-#ifndef CAIRN_PYTHON_NATIVE_DEVICE_MEMORY_H_
-#define CAIRN_PYTHON_NATIVE_DEVICE_MEMORY_H_
+#ifndef CAIRN_TESTS_TESTING_STAND_IN_CUDA_DEVICE_MEMORY_H_
+#define CAIRN_TESTS_TESTING_STAND_IN_CUDA_DEVICE_MEMORY_H_
 
 #include <cstddef>
 #include <cstdlib>
@@ -48,4 +48,4 @@ class DeviceMemory {
 
 }  // namespace cairn
 
-#endif  // CAIRN_PYTHON_NATIVE_DEVICE_MEMORY_H_
+#endif  // CAIRN_TESTS_TESTING_STAND_IN_CUDA_DEVICE_MEMORY_H_

@@ -1,0 +1,66 @@
+// What `cairn doctor` judges of what it has measured. It measures nothing itself, so tests give it any machine.
+#ifndef CAIRN_CLI_DIAGNOSIS_H_
+#define CAIRN_CLI_DIAGNOSIS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "agent/staging/memory_limit.h"
+#include "common/status/status.h"
+
+namespace cairn::cli {
+
+struct Finding {
+  enum class Level { kOk, kNote, kWarning, kFault };
+  Level level = Level::kOk;
+  std::string check;  // "free space"
+  std::string text;   // what was found, with its numbers
+  std::string next;   // what to change; empty if nothing
+};
+
+// "ok", "note", "warning", "fault".
+std::string LevelName(Finding::Level level);
+
+// Each takes what was measured of one thing.
+
+// `probe`: what PosixStorage::Open or ProbeAtomicCreate said.
+Finding JudgeRoot(const std::string& root, const absl::Status& probe);
+
+struct FreeSpace {
+  uint64_t bytes = 0;   // that this user may write
+  uint64_t inodes = 0;  // 0 of 0: the file system does not count them
+  uint64_t all_inodes = 0;
+};
+// `state`: the bytes of one checkpoint; 0 if not known.
+Finding JudgeFreeSpace(const FreeSpace& free, uint64_t state);
+
+// `error`: errno of a write with O_DIRECT; 0 if it went well.
+Finding JudgeDirectIo(int error);
+
+// Whether the memory of this container or machine holds the slab of one agent. `rank_state`: the bytes of one rank; 0
+// if not known.
+Finding JudgeMemory(const std::vector<MemoryLimit>& limits, uint64_t rank_state);
+
+// `storage_ahead`: how far the clock that dates files is ahead of this machine's.
+Finding JudgeClock(absl::Duration storage_ahead);
+
+Finding JudgeOpenFiles(uint64_t limit);
+
+// Whether the end of a trainer in another PID namespace is seen at once: `by_kernel` if SO_PEERPIDFD works here.
+Finding JudgePidNamespaces(bool by_kernel);
+
+Finding JudgeSockets(const std::string& directory, const absl::Status& made);
+
+// `versions`: what the coordinator runs.
+Finding JudgeCoordinator(const std::string& address, const absl::StatusOr<std::string>& version);
+
+// `longest`: of the saves that the coordinator remembers; nothing if it remembers none.
+Finding JudgeGracePeriod(absl::Duration grace, std::optional<absl::Duration> longest);
+
+}  // namespace cairn::cli
+
+#endif  // CAIRN_CLI_DIAGNOSIS_H_

@@ -1,0 +1,77 @@
+#include "cli/diagnosis.h"
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+
+#include "common/base/version.h"
+#include "common/status/reason.h"
+
+namespace cairn::cli {
+namespace {
+
+using Level = Finding::Level;
+
+constexpr uint64_t kGiB = uint64_t{1} << 30;
+
+TEST(DiagnosisTest, Root_ProbeFails_IsAFaultWithItsNextAction) {
+  EXPECT_EQ(JudgeRoot("/ckpt", absl::OkStatus()).level, Level::kOk);
+  const Finding fault = JudgeRoot("/ckpt", MakeError(Reason::kNoAtomicCreate, "link is not atomic"));
+  EXPECT_EQ(fault.level, Level::kFault);
+  EXPECT_FALSE(fault.next.empty());
+}
+
+TEST(DiagnosisTest, FreeSpace_AgainstACheckpoint_FaultsIfNotOneMoreFits) {
+  EXPECT_EQ(JudgeFreeSpace({10 * kGiB}, kGiB).level, Level::kOk);
+  EXPECT_EQ(JudgeFreeSpace({2 * kGiB}, kGiB).level, Level::kWarning);
+  EXPECT_EQ(JudgeFreeSpace({kGiB - 1}, kGiB).level, Level::kFault);
+  EXPECT_EQ(JudgeFreeSpace({kGiB}, 0).level, Level::kNote);
+  EXPECT_EQ(JudgeFreeSpace({10 * kGiB, 5, 1000000}, kGiB).level, Level::kWarning) << "no inodes";
+  EXPECT_EQ(JudgeFreeSpace({10 * kGiB, 0, 0}, kGiB).level, Level::kOk) << "they are not counted";
+}
+
+TEST(DiagnosisTest, DirectIo_Refused_IsAWarning) {
+  EXPECT_EQ(JudgeDirectIo(0).level, Level::kOk);
+  EXPECT_EQ(JudgeDirectIo(EINVAL).level, Level::kWarning);
+}
+
+TEST(DiagnosisTest, Memory_TightestLimit_Decides) {
+  const std::vector<MemoryLimit> limits = {{"machine", 64 * kGiB, 4 * kGiB}, {"memory.max of /pod", 8 * kGiB, kGiB}};
+  EXPECT_EQ(JudgeMemory(limits, 4 * kGiB).level, Level::kOk);
+  const Finding fault = JudgeMemory(limits, 8 * kGiB);
+  EXPECT_EQ(fault.level, Level::kFault);
+  EXPECT_NE(fault.text.find("memory.max of /pod"), std::string::npos) << fault.text;
+  EXPECT_NE(fault.next.find("1.12 GiB"), std::string::npos) << fault.next;
+  EXPECT_EQ(JudgeMemory({{"over", kGiB, 2 * kGiB}}, kGiB).level, Level::kFault) << "more is used than the limit";
+  EXPECT_EQ(JudgeMemory(limits, 0).level, Level::kNote);
+}
+
+TEST(DiagnosisTest, Clock_OffInEitherDirection_IsTold) {
+  EXPECT_EQ(JudgeClock(absl::Seconds(1)).level, Level::kOk);
+  EXPECT_EQ(JudgeClock(absl::Seconds(-10)).level, Level::kWarning);
+  EXPECT_EQ(JudgeClock(absl::Minutes(5)).level, Level::kFault);
+}
+
+TEST(DiagnosisTest, OpenFiles_Few_IsAWarning) {
+  EXPECT_EQ(JudgeOpenFiles(1024).level, Level::kWarning);
+  EXPECT_EQ(JudgeOpenFiles(65536).level, Level::kOk);
+}
+
+TEST(DiagnosisTest, Coordinator_AnotherVersion_IsAWarning) {
+  EXPECT_EQ(JudgeCoordinator("a:1", std::string(kVersion)).level, Level::kOk);
+  EXPECT_EQ(JudgeCoordinator("a:1", std::string("99.0")).level, Level::kWarning);
+  const Finding gone = JudgeCoordinator("a:1", MakeError(Reason::kCoordinatorUnreachable, "no answer"));
+  EXPECT_EQ(gone.level, Level::kFault);
+}
+
+TEST(DiagnosisTest, GracePeriod_AgainstTheLongestSave_FaultsIfItIsShorter) {
+  EXPECT_EQ(JudgeGracePeriod(absl::Seconds(30), absl::Seconds(10)).level, Level::kOk);
+  EXPECT_EQ(JudgeGracePeriod(absl::Seconds(30), absl::Seconds(20)).level, Level::kWarning);
+  const Finding fault = JudgeGracePeriod(absl::Seconds(30), absl::Seconds(40));
+  EXPECT_EQ(fault.level, Level::kFault);
+  EXPECT_NE(fault.next.find("2m"), std::string::npos) << fault.next;
+  EXPECT_EQ(JudgeGracePeriod(absl::Seconds(30), std::nullopt).level, Level::kNote);
+}
+
+}  // namespace
+}  // namespace cairn::cli

@@ -1,0 +1,220 @@
+#include "cli/doctor_command.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "agent/sockets/socket_directory.h"
+#include "agent/staging/shared_memory.h"
+#include "cli/coordinator_client.h"
+#include "cli/diagnosis.h"
+#include "cli/terminal.h"
+#include "cli/timeline_view.h"
+#include "common/base/clock.h"
+#include "common/base/time_proto.h"
+#include "common/file/posix.h"
+#include "common/process/quantity.h"
+#include "common/resources/aligned_buffer.h"
+#include "common/resources/open_files.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+#include "common/storage/checkpoint_path.h"
+#include "common/storage/checkpoint_store.h"
+
+namespace cairn::cli {
+namespace {
+
+struct Arguments {
+  std::string root;
+  std::string job;
+  std::string state_size;
+  std::string grace;
+};
+
+// What the judgements need to know of the state to be saved; 0 for what is not known.
+struct StateSize {
+  uint64_t all = 0;
+  uint64_t of_a_rank = 0;
+};
+
+// Writes a file that is gone again when it returns. `written` looks at it while it stands there.
+template <typename Written>
+int WithProbeFile(PosixStorage& storage, int flags, Written written) {
+  const std::string path = absl::StrCat(".cairn/", NewTemporaryName());
+  const auto file = storage.OpenFile(path, O_RDWR | O_CREAT | O_EXCL | flags, 0600);
+  if (!file.ok()) return EINVAL;
+  const AlignedBuffer block(kIoAlignment);
+  int error = pwrite(file->get(), block.data(), block.size(), 0) == static_cast<ssize_t>(block.size()) ? 0 : errno;
+  if (error == 0 && fsync(file->get()) != 0) error = errno;
+  written(file->get());
+  unlink(absl::StrCat(storage.root(), "/", path).c_str());
+  return error;
+}
+
+// The newest checkpoint of the job, or what the user says.
+absl::StatusOr<StateSize> SizeOf(PosixStorage& storage, const Arguments& arguments) {
+  if (!arguments.state_size.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(const int64_t bytes, ParseSize(arguments.state_size));
+    return StateSize{static_cast<uint64_t>(bytes), 0};
+  }
+  if (arguments.job.empty()) return StateSize();
+  CheckpointStore store(storage);
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, store.ReadCheckpoints(arguments.job));
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    if (step->state() != StepRecord::State::kCommitted) continue;
+    for (const AttemptRecord& attempt : step->attempts) {
+      if (attempt.kind != AttemptRecord::Kind::kManifest || attempt.world_size == 0) continue;
+      return StateSize{attempt.bytes, attempt.bytes / attempt.world_size};
+    }
+  }
+  return StateSize();
+}
+
+void LookAtRoot(const Arguments& arguments, std::vector<Finding>& findings) {
+  const auto storage = PosixStorage::Open(arguments.root, false);
+  findings.push_back(JudgeRoot(arguments.root, storage.ok() ? (*storage)->ProbeAtomicCreate() : storage.status()));
+  if (findings.back().level == Finding::Level::kFault) return;
+  const absl::StatusOr<StateSize> size = SizeOf(**storage, arguments);
+  if (!size.ok()) {
+    findings.push_back(
+        {Finding::Level::kFault, "state", std::string(size.status().message()), NextActionOf(size.status())});
+  }
+  const StateSize state = size.value_or(StateSize());
+  struct statvfs space = {};
+  if (statvfs(arguments.root.c_str(), &space) == 0) {
+    const FreeSpace free = {static_cast<uint64_t>(space.f_bavail) * space.f_frsize, space.f_favail, space.f_files};
+    findings.push_back(JudgeFreeSpace(free, state.all));
+  }
+  findings.push_back(JudgeDirectIo(WithProbeFile(**storage, O_DIRECT, [](int) {})));
+  WithProbeFile(**storage, 0, [&](int file) {
+    struct stat info = {};
+    if (fstat(file, &info) != 0) return;
+    findings.push_back(JudgeClock(absl::TimeFromTimespec(info.st_mtim) - Clock::Real().WallNow()));
+  });
+  findings.push_back(JudgeMemory(ReadMemoryLimits(), state.of_a_rank));
+}
+
+bool KernelTellsPeers() {
+  constexpr int kPeerPidfd = 77;  // SO_PEERPIDFD, which older headers do not name
+  int pair[2] = {-1, -1};
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return false;
+  int process = -1;
+  socklen_t size = sizeof(process);
+  const bool known = getsockopt(pair[0], SOL_SOCKET, kPeerPidfd, &process, &size) == 0;
+  for (int fd : {pair[0], pair[1], process}) {
+    if (fd >= 0) close(fd);
+  }
+  return known;
+}
+
+void LookAtMachine(const Arguments& arguments, std::vector<Finding>& findings) {
+  const std::string directory = DefaultSocketDirectory(arguments.job.empty() ? "doctor" : arguments.job, 0);
+  absl::Status made = PrepareSocketDirectory(directory, /*others_may_enter=*/false);
+  if (made.ok()) made = SharedMemory::CheckSealing();
+  findings.push_back(JudgeSockets(directory, made));
+  rmdir(directory.c_str());  // an agent's own has something in it, and stays
+  findings.push_back(JudgePidNamespaces(KernelTellsPeers()));
+  findings.push_back(JudgeOpenFiles(RaiseOpenFileLimit()));
+}
+
+absl::StatusOr<std::optional<absl::Duration>> LongestSave(CoordinatorClient& client, const std::string& job) {
+  v1::ListTimelinesRequest request;
+  request.set_job(job);
+  request.set_summary(true);
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<v1::Timeline> timelines, FetchTimelines(client, request));
+  std::optional<absl::Duration> longest;
+  for (const v1::Timeline& timeline : timelines) {
+    if (timeline.kind() != v1::Timeline::SAVE || timeline.has_error()) continue;
+    longest = std::max(longest.value_or(absl::ZeroDuration()), DurationOf(timeline.duration()));
+  }
+  return longest;
+}
+
+absl::Status LookAtCoordinator(const CommandContext& context, const Arguments& arguments,
+                               std::vector<Finding>& findings) {
+  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context));
+  v1::Capabilities capabilities;
+  const absl::Status answered =
+      client->Call(&v1::CheckpointService::Stub::GetCapabilities, v1::GetCapabilitiesRequest(), &capabilities);
+  findings.push_back(JudgeCoordinator(context.coordinator,
+                                      answered.ok() ? absl::StatusOr<std::string>(capabilities.version()) : answered));
+  if (!answered.ok() || arguments.grace.empty() || arguments.job.empty()) return absl::OkStatus();
+  CAIRN_ASSIGN_OR_RETURN(const absl::Duration grace, ParseDuration(arguments.grace));
+  CAIRN_ASSIGN_OR_RETURN(const std::optional<absl::Duration> longest, LongestSave(*client, arguments.job));
+  findings.push_back(JudgeGracePeriod(grace, longest));
+  return absl::OkStatus();
+}
+
+void Print(const CommandContext& context, const std::vector<Finding>& findings) {
+  if (context.json()) {
+    nlohmann::ordered_json json = {{"findings", nlohmann::ordered_json::array()}};
+    for (const Finding& finding : findings) {
+      json["findings"].push_back({{"check", finding.check},
+                                  {"level", LevelName(finding.level)},
+                                  {"text", finding.text},
+                                  {"next", finding.next}});
+    }
+    std::printf("%s\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
+    return;
+  }
+  for (const Finding& finding : findings) {
+    const Colour colour = finding.level == Finding::Level::kFault     ? Colour::kRed
+                          : finding.level == Finding::Level::kWarning ? Colour::kYellow
+                                                                      : Colour::kGreen;
+    std::printf("%s %s: %s\n", Coloured(stdout, colour, absl::StrFormat("%-8s", LevelName(finding.level))).c_str(),
+                finding.check.c_str(), finding.text.c_str());
+    if (!finding.next.empty()) std::printf("         next: %s\n", finding.next.c_str());
+  }
+}
+
+absl::Status Examine(const CommandContext& context, const Arguments& arguments, bool& faults) {
+  if (!arguments.job.empty()) CAIRN_RETURN_IF_ERROR(CheckJobName(arguments.job));
+  std::vector<Finding> findings;
+  if (!arguments.root.empty()) LookAtRoot(arguments, findings);
+  LookAtMachine(arguments, findings);
+  if (!context.coordinator.empty()) CAIRN_RETURN_IF_ERROR(LookAtCoordinator(context, arguments, findings));
+  Print(context, findings);
+  faults = std::any_of(findings.begin(), findings.end(),
+                       [](const Finding& finding) { return finding.level == Finding::Level::kFault; });
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddDoctorCommand(Command app, CommandContext& context) {
+  auto arguments = std::make_shared<Arguments>();
+  Command command = app.AddCommand("doctor", "Looks at what saves and loads will need here, and says what to change");
+  command.AddOption("--root", arguments->root, "Directory of all checkpoints: tries it, its space and its clock");
+  command.AddOption("--job", arguments->job, "Compares with this job's newest checkpoint and with its saves")
+      .FromEnvironment("CAIRN_JOB");
+  command.AddOption("--state-size", arguments->state_size, "Size of a checkpoint that is yet to be made, as 40GiB");
+  command.AddOption("--grace", arguments->grace,
+                    "Time between SIGTERM and the end, as 30s: compares it with the saves");
+  command.Footer(
+      "Run it where an agent or the coordinator will run, as the same user. With --coordinator it asks that one too.\n"
+      "Examples:\n"
+      "  cairn doctor --root /ckpt --state-size 40GiB\n"
+      "  cairn doctor --root /ckpt --job llm --coordinator coordinator:7420 --grace 30s\n"
+      "Exit status: 0 nothing is wrong (there may be warnings), 1 a fault was found, 2 usage.");
+  command.Action([arguments, &context] {
+    bool faults = false;
+    const absl::Status status = Examine(context, *arguments, faults);
+    context.exit_status = status.ok() ? (faults ? kFailed : kDone) : ReportError(context, status);
+  });
+}
+
+}  // namespace cairn::cli

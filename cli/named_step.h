@@ -1,0 +1,21 @@
+// Finds the step that a command is to change.
+#ifndef CAIRN_CLI_NAMED_STEP_H_
+#define CAIRN_CLI_NAMED_STEP_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "cli/coordinator_client.h"
+#include "common/storage/checkpoint_path.h"
+
+namespace cairn::cli {
+
+// Returns the step of "JOB@STEP"; of "JOB@latest" the one that the coordinator says is the latest. `verb`: what is done
+// to it, for the error. INVALID_ARGUMENT (BAD_REQUEST): the name is a job's alone. NOT_FOUND (NOT_COMMITTED): the job
+// has no checkpoint.
+absl::StatusOr<int64_t> NamedStep(CoordinatorClient& client, const CheckpointName& name, const std::string& verb);
+
+}  // namespace cairn::cli
+
+#endif  // CAIRN_CLI_NAMED_STEP_H_

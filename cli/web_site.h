@@ -1,0 +1,57 @@
+// Says what `cairn serve` answers to a browser. It knows no socket, so tests ask it directly.
+#ifndef CAIRN_CLI_WEB_SITE_H_
+#define CAIRN_CLI_WEB_SITE_H_
+
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace cairn::cli {
+
+struct WebRequest {
+  std::string method;         // "GET"
+  std::string path;           // decoded, without a query: "/api/job/llm"
+  std::string host;           // the Host header
+  std::string authorization;  // the Authorization header
+};
+
+struct WebAnswer {
+  int status = 200;
+  std::string type;  // of the body
+  std::string body;
+  std::vector<std::pair<std::string, std::string>> headers;  // besides those for type and length
+};
+
+// Thread-safe if its questions are. It only ever reads.
+class WebSite {
+ public:
+  // Answers a question with JSON; `rest` is what stands behind its name in the path: "llm" of "/api/job/llm".
+  using Question = std::function<absl::StatusOr<nlohmann::ordered_json>(const std::string& rest)>;
+  struct Options {
+    // What the Authorization header of a question must hold: "Bearer <token>".
+    std::string token;
+    // The Host headers that are answered. A page of another site whose name leads to this address is not: it could
+    // otherwise ask in the name of whoever looks at it.
+    std::vector<std::string> hosts;
+    // By name: "job" answers "/api/job/...".
+    std::map<std::string, Question> questions;
+  };
+  explicit WebSite(Options options) : options_(std::move(options)) {}
+
+  WebAnswer Answer(const WebRequest& request) const;
+
+ private:
+  bool IsKnownHost(const std::string& host) const;
+  WebAnswer Ask(const std::string& path) const;
+
+  const Options options_;
+};
+
+}  // namespace cairn::cli
+
+#endif  // CAIRN_CLI_WEB_SITE_H_

@@ -1,0 +1,153 @@
+#include "coordinator/server/coordinator_metrics.h"
+
+#include <prometheus/metric_type.h>
+
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/time/time.h"
+#include "common/base/time_proto.h"
+#include "common/metrics/process_metrics.h"
+#include "common/status/reason.h"
+
+namespace cairn {
+namespace {
+
+using prometheus::BuildCounter;
+using prometheus::BuildGauge;
+
+const prometheus::Histogram::BucketBoundaries& DurationBuckets() {
+  static const auto* const buckets =
+      new prometheus::Histogram::BucketBoundaries{0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800};
+  return *buckets;
+}
+
+// Prometheus itself names the target that it asks "job".
+constexpr char kJobLabel[] = "job_name";
+// This is no name of a job.
+constexpr char kOtherJobs[] = "(other)";
+
+std::string KindLabel(v1::Timeline::Kind kind) { return absl::AsciiStrToLower(v1::Timeline::Kind_Name(kind)); }
+
+}  // namespace
+
+CoordinatorMetrics::CoordinatorMetrics(std::function<Now()> now)
+    : now_(std::move(now)),
+      operations_(BuildCounter()
+                      .Name("cairn_operations_total")
+                      .Help("Saves, loads and reshards that have ended.")
+                      .Register(registry_)),
+      failures_(BuildCounter()
+                    .Name("cairn_operation_failures_total")
+                    .Help("Those of them that were given up, by the reason of the error.")
+                    .Register(registry_)),
+      bytes_(BuildCounter()
+                 .Name("cairn_operation_bytes_total")
+                 .Help("Bytes of the files of committed saves, and bytes that loads read.")
+                 .Register(registry_)),
+      seconds_(prometheus::BuildHistogram()
+                   .Name("cairn_operation_duration_seconds")
+                   .Help("From the first rank's call until the operation ended well.")
+                   .Register(registry_)),
+      phase_seconds_(BuildCounter()
+                         .Name("cairn_operation_phase_seconds_total")
+                         .Help("Where the time of ended operations went; the phases of one add up to its duration.")
+                         .Register(registry_)),
+      slowest_rank_(BuildGauge()
+                        .Name("cairn_slowest_rank")
+                        .Help("The rank that the last operation waited for in this phase, as a value.")
+                        .Register(registry_)),
+      slowest_behind_(BuildGauge()
+                          .Name("cairn_slowest_rank_behind_seconds")
+                          .Help("How much later this rank was than the one in the middle.")
+                          .Register(registry_)),
+      last_commit_time_(BuildGauge()
+                            .Name("cairn_last_commit_timestamp_seconds")
+                            .Help("When the last save was committed, since this coordinator started.")
+                            .Register(registry_)),
+      last_commit_step_(
+          BuildGauge().Name("cairn_last_commit_step").Help("The step of that save.").Register(registry_)) {}
+
+std::string CoordinatorMetrics::JobLabel(const std::string& job) const {
+  MutexLock lock(mutex_);
+  if (jobs_.size() >= kJobs && !jobs_.contains(job)) return kOtherJobs;
+  jobs_.insert(job);
+  return job;
+}
+
+void CoordinatorMetrics::Observe(const OperationTimeline& timeline) {
+  const OperationTimeline::End& end = timeline.end();
+  const std::string job = JobLabel(end.job);
+  const std::string kind = KindLabel(timeline.kind());
+  const prometheus::Labels labels = {{kJobLabel, job}, {"operation", kind}};
+  prometheus::Labels with_result = labels;
+  with_result["result"] = end.error.ok() ? "ok" : "failed";
+  operations_.Add(with_result).Increment();
+  for (const OperationTimeline::Stretch& stretch : timeline.stretches()) {
+    const prometheus::Labels with_phase = {
+        {kJobLabel, job}, {"operation", kind}, {"phase", SpanPhaseName(stretch.phase)}};
+    phase_seconds_.Add(with_phase).Increment(absl::ToDoubleSeconds(stretch.end - stretch.begin));
+    if (stretch.last_ranks.empty()) continue;
+    slowest_rank_.Add(with_phase).Set(stretch.last_ranks.front());
+    slowest_behind_.Add(with_phase).Set(absl::ToDoubleSeconds(stretch.behind));
+  }
+  if (!end.error.ok()) {
+    const auto reason = ReasonOf(end.error);
+    failures_
+        .Add({{kJobLabel, job},
+              {"operation", kind},
+              {"reason", reason.has_value() ? std::string(InfoOf(*reason).name) : "UNKNOWN"}})
+        .Increment();
+    return;
+  }
+  bytes_.Add(labels).Increment(static_cast<double>(end.bytes));
+  seconds_.Add(labels, DurationBuckets()).Observe(absl::ToDoubleSeconds(timeline.duration()));
+  if (timeline.kind() != v1::Timeline::SAVE) return;
+  last_commit_time_.Add({{kJobLabel, job}}).Set(absl::ToDoubleSeconds(timeline.end_wall() - absl::UnixEpoch()));
+  last_commit_step_.Add({{kJobLabel, job}}).Set(static_cast<double>(end.step.value_or(0)));
+}
+
+std::vector<prometheus::MetricFamily> CoordinatorMetrics::Collect() const {
+  const Now now = now_();
+  // A counter that begins above zero shows no increase, so those that alerts look at begin before the first operation.
+  for (const v1::JobSummary& job : now.jobs) {
+    for (const char* operation : {"save", "load"}) {
+      for (const char* result : {"ok", "failed"}) {
+        operations_.Add({{kJobLabel, JobLabel(job.job())}, {"operation", operation}, {"result", result}});
+      }
+    }
+  }
+  std::vector<prometheus::MetricFamily> families = registry_.Collect();
+  const auto gauge = [](const char* name, const char* help) {
+    return EmptyFamily(name, help, prometheus::MetricType::Gauge);
+  };
+  prometheus::MetricFamily world = gauge("cairn_job_world_size", "Ranks that the job has; 0 if not known.");
+  prometheus::MetricFamily agents = gauge("cairn_job_agents", "Agents of the job that are registered.");
+  prometheus::MetricFamily trainers = gauge("cairn_job_trainers", "Training processes attached to these agents.");
+  prometheus::MetricFamily running = gauge("cairn_operations_running", "Saves and loads that are under way.");
+  prometheus::MetricFamily oldest =
+      gauge("cairn_oldest_operation_seconds", "How long the oldest of these goes on; 0 if there is none.");
+  bool has_other = false;
+  for (const v1::JobSummary& job : now.jobs) {
+    const std::string label = JobLabel(job.job());
+    if (label == kOtherJobs) {
+      // Gauges of several jobs cannot stand under one name.
+      if (std::exchange(has_other, true)) continue;
+    }
+    AddMeasured(world, {{kJobLabel, label}}, job.world_size());
+    AddMeasured(agents, {{kJobLabel, label}}, job.agents());
+    AddMeasured(trainers, {{kJobLabel, label}}, job.trainers());
+    AddMeasured(running, {{kJobLabel, label}, {"operation", "save"}}, job.saves_running());
+    AddMeasured(running, {{kJobLabel, label}, {"operation", "load"}}, job.loads_running());
+    AddMeasured(oldest, {{kJobLabel, label}}, absl::ToDoubleSeconds(DurationOf(job.oldest_running())));
+  }
+  for (auto* family : {&world, &agents, &trainers, &running, &oldest}) families.push_back(std::move(*family));
+  families.push_back(MeasuredGauge("cairn_stalled_storage_calls",
+                                   "Threads that have waited for storage longer than --storage-timeout.",
+                                   now.stalled_storage_calls));
+  families.push_back(MeasuredGauge("cairn_coordinator_epoch", "Grows with each coordinator that takes the root.",
+                                   static_cast<double>(now.epoch)));
+  return families;
+}
+
+}  // namespace cairn

@@ -1,0 +1,63 @@
+// What a coordinator tells Prometheus of its jobs. docs/monitoring.md lists the metrics.
+#ifndef CAIRN_COORDINATOR_SERVER_COORDINATOR_METRICS_H_
+#define CAIRN_COORDINATOR_SERVER_COORDINATOR_METRICS_H_
+
+#include <prometheus/collectable.h>
+#include <prometheus/counter.h>
+#include <prometheus/family.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/metric_family.h>
+#include <prometheus/registry.h>
+
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cairn/v1/monitoring_service.pb.h"
+#include "common/base/mutex.h"
+#include "coordinator/timeline/operation_timeline.h"
+
+namespace cairn {
+
+// Thread-safe. The number of series has a bound: labels are the job, the kind of operation, its phase and the reason of
+// an error. A rank is only a value, that of the slowest one.
+class CoordinatorMetrics final : public prometheus::Collectable {
+ public:
+  // So many jobs have series of their own. Those that come later are counted together, as job "(other)".
+  static constexpr size_t kJobs = 50;
+
+  // What is asked at each scrape.
+  struct Now {
+    std::vector<v1::JobSummary> jobs;
+    int stalled_storage_calls = 0;
+    uint64_t epoch = 0;
+  };
+  explicit CoordinatorMetrics(std::function<Now()> now);
+
+  // An operation has ended.
+  void Observe(const OperationTimeline& timeline);
+  std::vector<prometheus::MetricFamily> Collect() const override;
+
+ private:
+  std::string JobLabel(const std::string& job) const;
+
+  const std::function<Now()> now_;
+  mutable Mutex mutex_;
+  mutable std::set<std::string> jobs_ ABSL_GUARDED_BY(mutex_);
+  prometheus::Registry registry_;
+  prometheus::Family<prometheus::Counter>& operations_;
+  prometheus::Family<prometheus::Counter>& failures_;
+  prometheus::Family<prometheus::Counter>& bytes_;
+  prometheus::Family<prometheus::Histogram>& seconds_;
+  prometheus::Family<prometheus::Counter>& phase_seconds_;
+  prometheus::Family<prometheus::Gauge>& slowest_rank_;
+  prometheus::Family<prometheus::Gauge>& slowest_behind_;
+  prometheus::Family<prometheus::Gauge>& last_commit_time_;
+  prometheus::Family<prometheus::Gauge>& last_commit_step_;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_COORDINATOR_SERVER_COORDINATOR_METRICS_H_

@@ -1,0 +1,177 @@
+"""Measures saves of a PyTorch model in training: Cairn's, and those of torch.distributed.checkpoint.
+
+It prints one line of JSON, as figures.py does. With --device=cpu it tries itself without a GPU; its figures then mean
+nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+
+import figures  # makes the bundle's libraries known before cairn is imported
+import torch
+
+import cairn
+import cairn.torch
+from cairn import _device
+
+SAVES = 5
+
+
+class Training:
+    """A model whose state has about `size` bytes, with AdamW; `device` is torch's name."""
+
+    def __init__(self, size: int, device: str) -> None:
+        width = 4096 if size >= 2 * figures.GB else 256
+        layers = max(size // (12 * width * width), 1)  # a parameter and two moments of four bytes
+        self.device = device
+        self.model = torch.nn.Sequential(*[torch.nn.Sequential(torch.nn.Linear(width, width, device=device),
+                                                               torch.nn.GELU()) for _ in range(layers)])
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=device == "cuda")
+        self._input = torch.randn(8192 if device == "cuda" else 64, width, device=device)
+        self.item_seconds: list[float] = []
+        self.before_update: Callable[[], object] = lambda: None  # what a save wants to be called before a change
+        for _ in range(3):
+            self.step()
+
+    def step(self) -> None:
+        """One step, with the look at the loss that many trainers take; how long that waits is kept."""
+        loss = self.model(self._input).square().mean()
+        self.synchronize()
+        small = loss.detach() + 0
+        begun = time.perf_counter()
+        small.item()
+        self.item_seconds.append(time.perf_counter() - begun)
+        loss.backward()
+        self.before_update()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def synchronize(self) -> None:
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+
+    def state(self) -> dict[str, object]:
+        return {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+
+    def seconds_of_steps(self, count: int) -> float:
+        self.synchronize()
+        begun = time.perf_counter()
+        for _ in range(count):
+            self.step()
+        self.synchronize()
+        return time.perf_counter() - begun
+
+
+# It makes the save of a step, and returns a function that waits until it is durable.
+Save = Callable[[int], Callable[[], object]]
+
+
+@contextlib.contextmanager
+def cairn_saves(training: Training, root: str, overlapped: bool) -> Iterator[Save]:
+    with cairn.local.Cluster(ranks=1, root=root) as cluster, cluster.connect(0) as client:
+        cairn.torch.prepare(client, training.state())
+
+        def save(step: int) -> Callable[[], object]:
+            overlap = [training.optimizer] if overlapped else None
+            return cairn.torch.save(client, step, training.state(), overlap=overlap, timeout=120).wait
+
+        yield save
+
+
+@contextlib.contextmanager
+def dcp_saves(training: Training, root: str, kept: bool) -> Iterator[Save]:
+    """torch's async_save; `kept`: with one stager that keeps pinned memory and copies behind training."""
+    from torch.distributed import checkpoint
+
+    stager = None
+    if kept:
+        from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+        on_gpu = training.device == "cuda"
+        stager = DefaultStager(StagingOptions(use_pinned_memory=on_gpu, use_shared_memory=True,
+                                              use_async_staging=on_gpu, use_non_blocking_copy=on_gpu))
+
+    def save(step: int) -> Callable[[], object]:
+        options = {"async_stager": stager} if stager is not None else {}
+        response = checkpoint.async_save(training.state(), checkpoint_id=f"{root}/{step}", **options)
+        staged = getattr(response, "staging_completion", None)
+        if staged is not None:  # the stager reads the tensors until then
+            training.before_update = staged.result
+        return getattr(response, "upload_completion", response).result
+
+    yield save
+
+
+def measure(training: Training, saves: Save, root: str, alone: float) -> dict[str, object]:
+    """Times saves, each with steps beside it until it is durable."""
+    blocked, lost, durable = [], [], []
+    training.item_seconds.clear()
+    for number in range(SAVES):
+        training.synchronize()
+        begun = time.perf_counter()
+        wait = saves(number + 1)
+        blocked.append(time.perf_counter() - begun)
+        steps = 4
+        for _ in range(steps):
+            training.step()
+        training.synchronize()
+        lost.append(time.perf_counter() - begun - steps * alone)
+        wait()
+        durable.append(time.perf_counter() - begun)
+        # The disk has no room for many checkpoints.
+        for old in (f"{root}/{number}", f"{root}/demo/{number:012}"):
+            shutil.rmtree(old, ignore_errors=True)
+    items = sorted(training.item_seconds)
+    return {"blocked_s": statistics.median(blocked[1:]), "lost_s": statistics.median(lost[1:]),
+            "durable_s": statistics.median(durable[1:]), "first_blocked_s": blocked[0],
+            "item_p99_ms": 1e3 * items[len(items) * 99 // 100]}
+
+
+def run(size: int, device: str) -> dict[str, object]:
+    os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
+    torch.distributed.init_process_group("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo", rank=0, world_size=1,
+                                         store=torch.distributed.HashStore())
+    training = Training(size, device)
+    state_bytes = sum(value.nbytes for value in training.model.state_dict().values()) * 3
+    alone = training.seconds_of_steps(10) / 10
+    results: dict[str, object] = {"torch": torch.__version__, "state_bytes": state_bytes, "step_s": alone}
+    items = sorted(training.item_seconds)
+    results["item_p99_alone_ms"] = 1e3 * items[len(items) * 99 // 100]
+    ways = {"cairn": lambda root: cairn_saves(training, root, False),
+            "cairn_overlap": lambda root: cairn_saves(training, root, True),
+            "dcp_async": lambda root: dcp_saves(training, root, False),
+            "dcp_stager": lambda root: dcp_saves(training, root, True)}
+    for name, way in ways.items():
+        try:
+            with tempfile.TemporaryDirectory() as root, way(root) as saves:
+                results |= {f"{name}_{key}": value for key, value in measure(training, saves, root, alone).items()}
+        except Exception as error:  # the others are measured all the same
+            results[f"{name}_failed"] = f"{type(error).__name__}: {error}"[:300]
+        training.before_update = lambda: None
+    torch.distributed.destroy_process_group()
+    return results
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=("torch",))
+    parser.add_argument("--libcuda", default=_device.DRIVER)
+    parser.add_argument("--bytes", type=int, default=2 * figures.GB)
+    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    options = parser.parse_args()
+    _device.DRIVER = options.libcuda
+    if options.device == "cuda" and not torch.cuda.is_available():
+        raise SystemExit(f"torch {torch.__version__} sees no GPU")
+    print(json.dumps(run(options.bytes, options.device)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""Tests what `cairn doctor` finds on a real machine, with a real root and coordinator."""
+
+import os
+
+import numpy as np
+
+import cairn
+from testing.ranks import command, command_json, noise, on_ranks, rows
+
+WHOLE = noise((64, 16), np.float32, 1)
+
+
+def findings(*arguments: str, expect: int = 0) -> dict[str, dict]:
+    found = command_json("doctor", *arguments, expect=expect)["findings"]
+    return {finding["check"]: finding for finding in found}
+
+
+def test_a_sound_machine_has_no_fault(tmp_path):
+    root = tmp_path / "root"
+    with cairn.local.Cluster(ranks=2, root=root) as cluster:
+        on_ranks(cluster, lambda rank, client: client.save(4, {"w": rows(WHOLE, rank, 2)}).wait(60))
+        before = sorted(os.listdir(root / ".cairn"))
+        found = findings(f"--root={root}", "--job=demo", f"--coordinator={cluster.coordinator.address}", "--grace=10m")
+        assert sorted(os.listdir(root / ".cairn")) == before, "it leaves nothing behind"
+        assert found["root"]["level"] == "ok"
+        assert found["coordinator"]["level"] == "ok"
+        assert found["grace period"]["level"] == "ok"
+        assert "the last checkpoint has" in found["free space"]["text"]
+        assert "an agent needs" in found["memory"]["text"]
+        assert {"direct I/O", "clock", "sockets", "PID namespaces", "open files"} <= set(found)
+        assert not [finding for finding in found.values() if finding["level"] == "fault"]
+        short = findings(f"--coordinator={cluster.coordinator.address}", "--job=demo", "--grace=1ms", expect=1)
+        assert short["grace period"]["level"] == "fault" and short["grace period"]["next"]
+        on_ranks(cluster, lambda rank, client: client.save(5, {"w": rows(WHOLE, rank, 2)}).wait(60))
+
+
+def test_faults_are_named_with_what_to_change(tmp_path):
+    absent = findings(f"--root={tmp_path / 'absent'}", expect=1)
+    assert absent["root"]["level"] == "fault" and absent["root"]["next"]
+    root = tmp_path / "root"
+    root.mkdir()
+    huge = findings(f"--root={root}", "--state-size=4000000GiB", expect=1)
+    assert huge["free space"]["level"] == "fault" and "Make room" in huge["free space"]["next"]
+    text = command("doctor", f"--root={root}", "--coordinator=127.0.0.1:1", expect=1).stdout
+    assert "fault    coordinator: " in text and "next: " in text

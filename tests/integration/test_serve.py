@@ -1,0 +1,122 @@
+"""Tests the page of `cairn serve` without a browser: what it answers to whom."""
+
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import re
+import signal
+import stat
+import subprocess
+
+import numpy as np
+
+import cairn
+from testing.ranks import command, noise, on_ranks, rows, until
+
+WHOLE = noise((64, 16), np.float32, 1)
+
+
+class Page:
+    """The page of a coordinator, and its process."""
+
+    def __init__(self, cluster, *flags: str) -> None:
+        self.process = subprocess.Popen(
+            [cairn.local.binary("cairn"), "serve", f"--coordinator={cluster.coordinator.address}",
+             "--listen=127.0.0.1:0", *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        first = self.process.stdout.readline()
+        assert first, self.process.stderr.read()
+        self.port = int(re.fullmatch(r"http://127\.0\.0\.1:(\d+)/\n", first).group(1))
+        self.said = self.process.stdout.readline()
+        self.token_file = pathlib.Path(re.search(r"it is in (.*)\.$", self.said.strip()).group(1))
+        self.token = self.token_file.read_text().split()[0]
+
+    def ask(self, path: str, method: str = "GET", **headers: str) -> tuple[int, dict, bytes]:
+        """Returns status, headers and body."""
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)) as connection:
+            connection.request(method, path, headers={"Authorization": f"Bearer {self.token}", **headers})
+            answer = connection.getresponse()
+            return answer.status, dict(answer.getheaders()), answer.read()
+
+    def json(self, path: str) -> dict:
+        status, _, body = self.ask(path)
+        assert status == 200, body
+        return json.loads(body)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.send_signal(signal.SIGINT)
+        out, self.errors = self.process.communicate(timeout=30)
+        assert self.process.returncode == 0, (out, self.errors)
+
+
+def test_the_page_shows_what_the_commands_show(tmp_path):
+    with cairn.local.Cluster(ranks=2, root=tmp_path / "root") as cluster, Page(cluster) as page:
+        on_ranks(cluster, lambda rank, client: client.save(4, {"w": rows(WHOLE, rank, 2)}).wait(60))
+        on_ranks(cluster, lambda rank, client: client.load({"w": rows(np.zeros_like(WHOLE), rank, 2)}))
+        (job,) = page.json("/api/jobs")["jobs"]
+        assert (job["job"], job["world_size"], job["agents"], job["last_committed_step"]) == ("demo", 2, 2, 4)
+        assert [agent["rank"] for agent in page.json("/api/job/demo")["agents"]] == [0, 1]
+        (checkpoint,) = page.json("/api/checkpoints/demo")["checkpoints"]
+        assert (checkpoint["step"], checkpoint["state"]) == (4, "COMMITTED")
+        load, save = page.json("/api/timelines/demo")["timelines"]
+        assert (save["kind"], save["step"], load["kind"]) == ("save", 4, "load")
+        assert save["ranks"] == [] and save["spans"], "the list leaves the ranks out"
+        timeline = page.json(f"/api/timeline/{save['id']}/demo")
+        assert [rank["rank"] for rank in timeline["ranks"]] == [0, 1]
+        for rank in timeline["ranks"]:
+            assert rank["spans"][0]["begin"] == 0 and rank["spans"][-1]["end"] == timeline["duration"]
+        assert page.ask("/api/job/none")[0] == 404
+        assert page.ask("/api/job/%3Cscript%3E")[0] == 400
+        assert page.ask("/api/timeline/999/demo")[0] == 404
+        assert page.ask("/api/timeline/x/demo")[0] == 400
+        assert page.ask("/../../etc/passwd")[0] == 404
+
+
+def test_the_page_is_closed_to_strangers(tmp_path):
+    with cairn.local.Cluster(ranks=1, root=tmp_path / "root") as cluster:
+        with Page(cluster) as page:
+            assert stat.S_IMODE(page.token_file.stat().st_mode) == 0o600
+            assert page.token not in page.said
+            assert page.token not in (cluster.root / ".cairn/token").read_text(), "it is a token of its own"
+            assert page.ask("/api/jobs")[0] == 200
+            assert page.ask("/api/jobs", Authorization="Bearer " + "0" * 32)[0] == 401
+            assert page.ask("/api/jobs", Authorization="")[0] == 401
+            assert page.ask(f"/api/jobs?token={page.token}", Authorization="")[0] == 401, "a URL holds no token"
+            assert page.ask("/api/jobs", Host="evil.example")[0] == 421
+            assert page.ask("/", Host="evil.example")[0] == 421
+            assert page.ask("/api/jobs", method="POST")[0] == 405
+            status, headers, body = page.ask("/", Authorization="")
+            assert status == 200 and b"<script src=" in body
+            assert headers["Content-Security-Policy"].startswith("default-src 'none'")
+            assert "unsafe" not in headers["Content-Security-Policy"]
+        assert page.token not in page.errors and not page.token_file.exists()
+        for service in (cluster.coordinator, *cluster.agents):
+            assert page.token not in service.log.read_text()
+
+
+def test_a_name_and_a_token_of_the_users_own_are_taken(tmp_path):
+    token = tmp_path / "token"
+    token.write_text("mine-0123456789abcdef\n")
+    os.chmod(token, 0o600)
+    with cairn.local.Cluster(ranks=1, root=tmp_path / "root") as cluster:
+        with Page(cluster, f"--page-token-file={token}", "--host=cairn.example") as page:
+            assert page.token == "mine-0123456789abcdef"
+            assert page.ask("/api/jobs", Host="cairn.example")[0] == 200
+            assert page.ask("/api/jobs", Host=f"cairn.example:{page.port}")[0] == 200
+        assert token.exists()
+
+
+def test_a_coordinator_that_is_gone_is_told_and_found_again(tmp_path):
+    with cairn.local.Cluster(ranks=1, root=tmp_path / "root") as cluster:
+        with Page(cluster) as page:
+            cluster.coordinator.kill(signal.SIGKILL)
+            status, _, body = page.ask("/api/jobs")
+            assert status == 503 and b"COORDINATOR_UNREACHABLE" in body
+            cluster.coordinator.restart()
+            until(lambda: page.ask("/api/jobs")[0] == 200, text="the coordinator, found again")
+    refused = command("serve", "--coordinator=127.0.0.1:1", expect=3)
+    assert "COORDINATOR_UNREACHABLE" in refused.stderr

@@ -1,0 +1,90 @@
+"""Tests what the log says of whom a save or load waits for."""
+
+import logging
+
+from cairn import _awaited, _wire
+from cairn._errors import Error
+
+Job = _wire.message("cairn.v1.Job")
+PHASES = _wire.enum_numbers("cairn.v1.RankProgress.Phase")
+SAVES = _wire.enum_numbers("cairn.v1.Checkpoint.State")
+LOADS = _wire.enum_numbers("cairn.v1.Load.State")
+
+
+def job(trainers=(0, 1), agents=(0, 1), save=None, load=None):
+    """A job of two ranks whose save and load are in these phases by rank."""
+    view = Job(job="demo", world_size=2)
+    for rank in agents:
+        view.ranks.add(rank=rank, trainer_attached=rank in trainers)
+    if save is not None:
+        view.checkpoint.state = SAVES["COLLECTING"]
+        for rank, phase in enumerate(save):
+            view.checkpoint.ranks.add(rank=rank, phase=PHASES[phase])
+    if load is not None:
+        added = view.loads.add(state=LOADS["COLLECTING"])
+        for rank, phase in enumerate(load):
+            added.ranks.add(rank=rank, phase=PHASES[phase])
+    return view
+
+
+def test_save_names_the_rank_that_has_not_called():
+    assert _awaited.awaited(job(save=("STAGED", "WAITING")), "save", 0) == "rank 1 (which has not called save)"
+
+
+def test_save_and_load_that_wait_for_each_other_say_so():
+    both = job(save=("STAGED", "WAITING"), load=("WAITING", "PLANNING"))
+    assert _awaited.awaited(both, "save", 0) == "rank 1 (which is in a load)"
+    assert _awaited.awaited(both, "load", 1) == "rank 0 (which is in a save)"
+
+
+def test_rank_without_trainer_or_agent_is_named_so():
+    assert _awaited.awaited(job(trainers=(0,), load=("PLANNING", "WAITING")), "load",
+                            0) == "rank 1 (no trainer is attached)"
+    assert _awaited.awaited(job(agents=(0,), load=("PLANNING", "WAITING")), "load",
+                            0) == "rank 1 (no agent is registered)"
+
+
+def test_many_ranks_are_counted():
+    view = job()
+    view.loads.add(state=LOADS["COLLECTING"])
+    for rank in range(20):
+        view.ranks.add(rank=rank, trainer_attached=True)
+        view.loads[0].ranks.add(rank=rank, phase=PHASES["WAITING"])
+    text = _awaited.awaited(view, "load", 0)
+    assert text.startswith("rank 1 (which has not called load), rank 2") and text.endswith(" and 11 more")
+
+
+def test_ended_operations_wait_for_nobody():
+    view = job(save=("STAGED", "WAITING"))
+    view.checkpoint.state = SAVES["COMMITTED"]
+    assert _awaited.awaited(view, "save", 0) == ""
+
+
+def test_teller_asks_late_and_tells_only_news(caplog):
+    now, answers = [100.0], []
+    teller = _awaited.Teller(lambda: answers.append(1) or job(save=("STAGED", "WAITING")), "save", 0, 2,
+                             clock=lambda: now[0])
+    with caplog.at_level(logging.WARNING, "cairn"):
+        for _ in range(5):
+            teller.look()
+            now[0] += teller.wait()
+    assert len(answers) == 4
+    assert [record.getMessage() for record in caplog.records] == [
+        "rank 0 has waited 3 s in save for rank 1 (which has not called save)"]
+
+
+def test_teller_of_a_large_job_asks_later_for_each_rank():
+    waits = [_awaited.Teller(Job, "save", rank, 1000, clock=lambda: 0.0).wait() for rank in (0, 1, 999)]
+    assert waits[0] == 3 and 3 < waits[1] < waits[2] < 20
+
+
+def test_teller_leaves_errors_to_the_call(caplog):
+    now = [0.0]
+
+    def refuse():
+        raise Error("COORDINATOR_UNREACHABLE", "nobody answers")
+
+    teller = _awaited.Teller(refuse, "save", 0, 2, clock=lambda: now[0])
+    now[0] += 10
+    teller.look()
+    assert not caplog.records

@@ -1,0 +1,344 @@
+"""Tests saves that copy behind the trainer's back, with the stand-in for CUDA's driver and an agent in this process."""
+
+import gc
+import os
+import threading
+
+import numpy
+import pytest
+
+import cairn
+from cairn import _device, _device_array, _overlap
+from testing.stand_in_gpu import LIBRARY, StandInGpu
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    monkeypatch.setattr(_device, "DRIVER", str(LIBRARY))
+    monkeypatch.setattr(_device, "SLOT_BYTES", 1 << 16)
+    monkeypatch.setattr(_device, "CHUNK_BYTES", 1 << 14)
+    gpu = StandInGpu()
+    yield gpu
+    gpu.reset()
+    gpu.close()
+
+
+@pytest.fixture
+def one_slab(agent):
+    agent.one_slab = True
+    return agent
+
+
+def values_of(size, seed=1):
+    return numpy.random.default_rng(seed).integers(0, 100, size).astype("float32")
+
+
+class Optimizer:
+    """What torch's optimizers show. A step writes to its parameters in the default stream."""
+
+    def __init__(self, gpu, parameters, state=None, **group):
+        self.param_groups = [{"params": parameters, **group}]
+        self.state = state or {}
+        self.hooks = []
+        self._gpu = gpu
+        self.sources = []
+
+    def register_step_pre_hook(self, hook):
+        self.hooks.append(hook)
+
+    def step(self):
+        for hook in self.hooks:
+            hook(self, (), {})
+        for parameter in self.param_groups[0]["params"]:
+            self.sources.append(parameter.enqueue(numpy.full(parameter.values.shape, 7, "float32")))
+
+
+@pytest.fixture
+def state(gpu):
+    return {"weight": gpu.array(values_of(30_000)), "moment": gpu.array(values_of(30_000, 2)),
+            "statistics": gpu.array(values_of(500, 3)), "on_host": values_of(40, 4), "object": {"epoch": 3}}
+
+
+@pytest.fixture
+def optimizer(gpu, state):
+    return Optimizer(gpu, [state["weight"]], {0: {"step": 4, "moment": state["moment"]}})
+
+
+def contents(state):
+    return {name: (value.values if hasattr(value, "values") and not isinstance(value, dict) else value).copy()
+            for name, value in state.items()}
+
+
+def check_committed(client, step, expected):
+    """Compares a committed step with what the state was when it was saved."""
+    target = {name: numpy.zeros_like(value) for name, value in expected.items() if isinstance(value, numpy.ndarray)}
+    client.load({**target, "object": None}, step=step)
+    for name, value in target.items():
+        assert (value == expected[name]).all(), name
+
+
+def test_a_save_returns_before_it_copies_and_the_step_waits(gpu, one_slab, client, state, optimizer):
+    client.prepare(state)
+    before = contents(state)
+    gpu.set("engine_stopped", 2)
+    saving = client.save(1, state, overlap=[optimizer])
+    assert saving.staging.overlapped and saving.staging.synchronous_because == ""
+    assert saving.staging.path == "pinned-slab" and saving.device is None and not saving.done()
+    assert saving.staging.pinned_bytes >= gpu.count("registered_bytes")
+    assert gpu.count("bytes_to_host") == 0
+    waits = gpu.count("cuStreamWaitEvent")
+    optimizer.step()
+    assert gpu.count("cuStreamWaitEvent") == waits + 1 and gpu.count("bytes_to_host") == 0
+    assert (state["weight"].values == before["weight"]).all(), "the GPU waits, and this thread does not"
+    gpu.set("engine_stopped", 0)
+    assert saving.wait().step == 1
+    assert saving.device.checked == 3 and saving.device.unchecked == ""
+    check_committed(client, 1, before)
+    gpu.synchronize()
+    assert (state["weight"].values == 7).all()
+    optimizer.sources.clear()
+    client.close()
+    assert not any(gpu.held().values()) and gpu.count("modules") == 0
+
+
+def test_what_no_optimizer_has_is_copied_in_the_trainers_stream(gpu, one_slab, client, state, optimizer):
+    client.prepare(state)
+    before = contents(state)
+    gpu.set("engine_stopped", 2)
+    saving = client.save(1, state, overlap=[optimizer])
+    kept = state["statistics"].enqueue(numpy.zeros(500, "float32"))
+    gpu.set("engine_stopped", 0)
+    saving.wait()
+    check_committed(client, 1, before)
+    gpu.synchronize()
+    assert (state["statistics"].values == 0).all() and len(kept) == 2000
+
+
+def graph_replay(gpu, state, saving):
+    """A graph that was captured before the save, with the optimizer's step in it."""
+    return state["weight"].enqueue(numpy.full(30_000, 5, "float32"))
+
+
+def moving_average(gpu, state, saving):
+    """In a stream of its own."""
+    return state["moment"].enqueue(numpy.full(30_000, 5, "float32"), stream=gpu.stream())
+
+
+def write_to_data(gpu, state, saving):
+    state["weight"].values[17] += 1
+
+
+@pytest.mark.parametrize("change, name", [(graph_replay, "weight"), (moving_average, "moment"),
+                                          (write_to_data, "weight")])
+def test_an_update_that_no_guard_saw_is_found(gpu, one_slab, client, state, optimizer, change, name):
+    client.prepare(state)
+    gpu.set("engine_stopped", 2)
+    statistics = state.pop("statistics")  # whose copy would keep the default stream waiting
+    saving = client.save(1, state, overlap=[optimizer])
+    gpu.synchronize()
+    kept = change(gpu, state, saving)
+    gpu.synchronize()
+    gpu.set("engine_stopped", 0)
+    with pytest.raises(cairn.Error, match=repr(name)) as error:
+        saving.wait()
+    assert error.value.reason == "TORN_SNAPSHOT" and error.value.metadata["tensor"] == name
+    assert "before_update" in str(error.value)
+    assert len(one_slab.cancelled) == 1 and 1 not in one_slab.committed
+    state["statistics"] = statistics
+    client.save(2, state, overlap=[optimizer]).wait()
+    check_committed(client, 2, contents(state))
+    del kept
+
+
+@pytest.mark.parametrize("change", [graph_replay, moving_average])
+def test_before_update_keeps_such_an_update_waiting(gpu, one_slab, client, state, optimizer, change):
+    client.prepare(state)
+    before = contents(state)
+    gpu.set("engine_stopped", 2)
+    saving = client.save(1, state, overlap=[optimizer])
+    saving.before_update({0: gpu.stream()} if change is moving_average else None)
+    kept = change(gpu, state, saving)
+    gpu.set("engine_stopped", 0)
+    saving.wait()
+    check_committed(client, 1, before)
+    saving.before_update()
+    del kept
+
+
+def test_statistics_that_are_called_an_optimizers_are_found(gpu, one_slab, client, state):
+    """As BatchNorm's would be, which change in forward."""
+    client.prepare(state)
+    gpu.set("engine_stopped", 2)
+    saving = client.save(1, state, overlap=[[value for name, value in state.items() if name in ("weight", "moment",
+                                                                                              "statistics")]])
+    gpu.synchronize()
+    kept = state["statistics"].enqueue(numpy.zeros(500, "float32"))
+    gpu.synchronize()
+    gpu.set("engine_stopped", 0)
+    with pytest.raises(cairn.Error, match="'statistics'"):
+        saving.wait()
+    del kept
+
+
+def test_the_first_three_saves_are_checked_and_others_on_request(gpu, one_slab, client, state, optimizer):
+    checked = []
+    for step, check in enumerate([None, None, None, None, True, None]):
+        saving = client.save(step, state, overlap=[optimizer], check_overlap=check)
+        saving.wait()
+        checked.append(saving.device.checked)
+    assert checked == [3, 3, 3, 0, 3, 0]
+    assert gpu.count("cuLaunchKernel") == 4
+
+
+def test_a_device_without_memory_for_the_proof_says_so(gpu, client, state, optimizer):
+    gpu.fail("cuMemAlloc_v2", result=2)
+    saving = client.save(1, state, overlap=[optimizer])
+    saving.wait()
+    assert (saving.device.checked, saving.device.unchecked) == (0, "cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY")
+
+
+@pytest.mark.parametrize("group, why", [({"capturable": True}, "Optimizer is capturable"),
+                                        ({"hookless": True}, "the step of Optimizer calls no hooks")])
+def test_a_step_that_no_guard_can_see_makes_the_save_synchronous(gpu, client, state, group, why, monkeypatch):
+    optimizer = Optimizer(gpu, [state["weight"]], **group)
+    if "hookless" in group:
+        monkeypatch.delattr(Optimizer, "register_step_pre_hook")
+    saving = client.save(1, state, overlap=[optimizer])
+    assert not saving.staging.overlapped and why in saving.staging.synchronous_because
+    assert saving.device.bytes == gpu.count("bytes_to_host")
+    saving.wait()
+
+
+def test_a_slab_that_cannot_be_pinned_makes_the_save_synchronous(gpu, client, state, optimizer):
+    gpu.fail("cuMemHostRegister_v2")
+    saving = client.save(1, state, overlap=[optimizer])
+    assert saving.staging.synchronous_because == "cuMemHostRegister: CUDA_ERROR_UNKNOWN"
+    assert saving.staging.path == "pinned-ring"
+    saving.wait()
+    check_committed(client, 1, contents(state))
+
+
+def test_what_overlap_must_not_have_is_refused(gpu, agent, client, state):
+    with pytest.raises(cairn.Error, match="overlap= has optimizers and arrays, and not object"):
+        client.save(1, state, overlap=[object()])
+    assert len(agent.cancelled) == 1
+    client.save(1, state, overlap=[]).wait()
+
+
+def test_a_stream_that_records_a_graph_is_left_alone(gpu, agent, client, state, optimizer):
+    client.prepare(state)
+    gpu.set("capturing", 1)
+    for overlap in (None, [optimizer]):
+        with pytest.raises(cairn.Error, match="records a CUDA graph") as error:
+            client.save(1, state, overlap=overlap)
+        assert error.value.reason == "BAD_REQUEST"
+    gpu.set("capturing", 0)
+    client.save(1, state, overlap=[optimizer]).wait()
+
+
+def test_the_next_operation_waits_for_the_copies(gpu, one_slab, client, state, optimizer):
+    client.prepare(state)
+    before = contents(state)
+    gpu.set("engine_stopped", 2)
+    first = client.save(1, state, overlap=[optimizer])
+    for operation in (lambda: client.save(2, state, timeout=0.05), lambda: client.load(state, timeout=0.05),
+                      lambda: client.prepare(state, timeout=0.05)):
+        with pytest.raises(cairn.Error, match="overlapped save of step 1 still copies"):
+            operation()
+    gpu.set("engine_stopped", 0)
+    second = client.save(2, state, overlap=[optimizer])
+    assert first.wait().step == 1 and second.wait().step == 2
+    check_committed(client, 1, before)
+
+
+def test_close_ends_the_staging_first(gpu, one_slab, client, state, optimizer):
+    client.prepare(state)
+    gpu.set("engine_stopped", 2)
+    client.save(1, state, overlap=[optimizer])
+    closing = threading.Thread(target=client.close)
+    closing.start()
+    gpu.set("engine_stopped", 0)
+    closing.join()
+    assert "CommitStaging" in one_slab.calls and one_slab.unmapped == [True]
+    assert not any(gpu.held().values())
+
+
+def test_a_driver_that_fails_or_hangs_ends_the_save_and_the_next_one_works(gpu, one_slab, client, state, optimizer):
+    client.prepare(state)
+    gpu.fail("cuEventQuery")
+    with pytest.raises(cairn.Error, match="cuEventQuery: CUDA_ERROR_UNKNOWN") as error:
+        client.save(1, state, overlap=[optimizer]).wait()
+    assert error.value.reason == "DEVICE_ERROR" and len(one_slab.cancelled) == 1
+    gpu.hang("cuEventQuery")
+    saving = client.save(2, state, overlap=[optimizer], timeout=0.3)
+    optimizer.step()
+    with pytest.raises(cairn.Error) as error:
+        saving.wait()
+    assert error.value.reason == "DEVICE_STALLED" and error.value.metadata["step"] == "2"
+    assert len(one_slab.cancelled) == 1, "the copies may still write to the slab"
+    with pytest.raises(cairn.Error, match="still not ended"):
+        client.save(3, state)
+    gpu.hang(None)
+    while client._devices.busy():
+        pass
+    client.save(3, state, overlap=[optimizer]).wait()
+    assert len(one_slab.cancelled) == 2
+    check_committed(client, 3, contents(state))
+
+
+def test_a_forked_child_leaves_the_copies_alone(gpu, one_slab, client, state, optimizer):
+    client.prepare(state)
+    gpu.set("engine_stopped", 2)
+    saving = client.save(1, state, overlap=[optimizer])
+    child = os.fork()
+    if child == 0:
+        for hook in optimizer.hooks:
+            hook(optimizer, (), {})
+        saving.before_update()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    gpu.set("engine_stopped", 0)
+    assert saving.wait().step == 1
+
+
+def test_an_optimizer_gets_one_hook_which_keeps_nothing_alive(gpu, agent, state, optimizer):
+    with cairn.connect(agent.address) as client:
+        for step in range(3):
+            client.save(step, state, overlap=[optimizer]).wait()
+        assert len(optimizer.hooks) == 1
+    guards = optimizer.hooks[0]._guards
+    del client
+    gc.collect()
+    assert guards() is None
+    optimizer.step()
+
+
+def test_torchs_optimizers_are_guarded(gpu, one_slab, client, state):
+    torch = pytest.importorskip("torch")
+    parameter = torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.AdamW([parameter], fused=False)
+    optimizer.state[parameter]["elsewhere"] = [state["weight"], state["moment"]]
+    client.prepare(state)
+    gpu.set("engine_stopped", 2)
+    saving = client.save(1, state, overlap=[optimizer])
+    assert saving.staging.overlapped, saving.staging
+    del optimizer.state[parameter]["elsewhere"]
+    parameter.grad = torch.ones(3)
+    waits = gpu.count("cuStreamWaitEvent")
+    optimizer.step()
+    assert gpu.count("cuStreamWaitEvent") == waits + 1
+    gpu.set("engine_stopped", 0)
+    saving.wait()
+    capturable = torch.optim.AdamW([parameter], capturable=True, fused=True)
+    assert "capturable" in client.save(2, state, overlap=[capturable]).staging.synchronous_because
+
+
+def test_covered_memory_is_that_of_its_spans():
+    covered = _overlap.Covered([(100, 200), (150, 300), (400, 500), (300, 310)])
+
+    def array(address, size):
+        return _device_array.DeviceArray(address, (size,), (1,), numpy.dtype("u1"), 0, None)
+
+    for address, size, inside in [(100, 210, True), (99, 5, False), (309, 2, False), (400, 100, True),
+                                  (400, 101, False), (350, 10, False), (250, 60, True)]:
+        assert covered.holds(array(address, size)) == inside, (address, size)

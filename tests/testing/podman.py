@@ -1,0 +1,258 @@
+"""Plays the manifests of deploy/kubernetes/overlays/podman: a coordinator and the pods of some ranks."""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import json
+import os
+import pathlib
+import resource
+import secrets
+import shutil
+import subprocess
+import tempfile
+import time
+from typing import Any
+
+import yaml
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+DEPLOY = REPOSITORY / "deploy/kubernetes"
+IMAGE = "localhost/cairn:test"
+TRAINER_IMAGE = "localhost/cairn-trainer:test"
+AGENT_USER, TRAINER_USER = 7421, 1000
+# What the kubelet runs in the agent's container when the pod is evicted, as the manifests say.
+EVICTION = ["/usr/bin/cairn", "save", "--reason", "eviction", "--timeout", "100s"]
+
+
+def kubectl() -> str | None:
+    """Returns a kubectl that knows kustomize's components, or None."""
+    found = shutil.which("kubectl")
+    if found is None:
+        return None
+    version = subprocess.run([found, "version", "--client", "-o", "json"], capture_output=True, text=True, check=False)
+    try:
+        kustomize = json.loads(version.stdout)["kustomizeVersion"].removeprefix("v")
+    except (ValueError, KeyError):
+        return None
+    return found if int(kustomize.split(".")[0]) >= 5 else None
+
+
+def why_not() -> str | None:
+    """Returns why no pods can be played here; None if they can."""
+    if os.geteuid() != 0:
+        return "podman is played as root only"
+    for program in ("podman", "runc", "netavark"):
+        if shutil.which(program, path=os.environ["PATH"] + ":/usr/lib/podman") is None:
+            return f"{program} is not installed (tools/install_packages containers)"
+    if kubectl() is None:
+        return "no kubectl with kustomize 5 is on PATH"
+    images = subprocess.run(["podman", "images", "--format", "{{.Repository}}:{{.Tag}}"], capture_output=True,
+                            text=True, check=False).stdout.split()
+    for image in (IMAGE, TRAINER_IMAGE):
+        if image not in images:
+            return f"there is no image {image} (tools/test --pods makes it)"
+    programs = hashlib.sha256(b"".join(path.read_bytes() for path in sorted((REPOSITORY / "dist/bin").glob("cairn*"))))
+    label = subprocess.run(["podman", "image", "inspect", "--format", '{{index .Labels "cairn.programs"}}', IMAGE],
+                           capture_output=True, text=True, check=False).stdout.strip()
+    if label != programs.hexdigest()[:32]:
+        return f"the image {IMAGE} is of another build (tools/test --pods makes it anew)"
+    return None
+
+
+def render(overlay: str, directory: pathlib.Path) -> list[dict[str, Any]]:
+    """Returns the objects of an overlay. Its token is made, since the repository has none."""
+    tree = directory / "kubernetes"
+    if not tree.exists():
+        shutil.copytree(DEPLOY, tree)
+        (tree / "base/token").write_text(secrets.token_hex(32) + "\n")
+    rendered = subprocess.run([kubectl() or "kubectl", "kustomize", tree / "overlays" / overlay], capture_output=True,
+                              text=True, check=False)
+    if rendered.returncode != 0:
+        raise AssertionError(f"{overlay}: {rendered.stderr}")
+    return [one for one in yaml.safe_load_all(rendered.stdout) if one]
+
+
+class Pods:
+    """The coordinator's pod and one pod of each rank. A context manager.
+
+    Args:
+      ranks: how many.
+      site_packages: the directory of the trainer's Python packages, for the container's Python.
+      memory: limit of each container, such as "512Mi".
+    """
+
+    def __init__(self, ranks: int, site_packages: pathlib.Path, memory: str) -> None:
+        self.ranks = ranks
+        self.name = "cairn-" + secrets.token_hex(3)
+        self.directory = pathlib.Path(tempfile.mkdtemp(prefix="cairn-pods-"))
+        self.root = self.directory / "checkpoints"
+        self._site_packages = site_packages
+        self._memory = memory
+        self._rank_manifest: dict[str, Any] = {}
+        self._subnet: ipaddress.IPv4Network | ipaddress.IPv6Network = ipaddress.ip_network("10.0.0.0/24")
+        self._addresses = 50
+        self._coordinator_address = ""
+        self._environment = {**os.environ, "CONTAINERS_CONF": str(self._write_settings())}
+
+    def _write_settings(self) -> pathlib.Path:
+        """Chooses runc, because others refuse machines with both versions of cgroups, and limits that are allowed."""
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        path = self.directory / "containers.conf"
+        path.write_text(f"""[containers]
+default_ulimits = ["nofile={files}:{files}", "nproc=4096:4096"]
+[engine]
+runtime = "runc"
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+""")
+        return path
+
+    def podman(self, *arguments: str, check: bool = True) -> str:
+        done = subprocess.run(["podman", *arguments], capture_output=True, text=True, check=False,
+                              env=self._environment, timeout=120)
+        if check and done.returncode != 0:
+            raise AssertionError(f"podman {' '.join(arguments)}: {done.stderr.strip()}")
+        return done.stdout
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(["podman", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                env=self._environment)
+
+    def __enter__(self) -> Pods:
+        self.directory.chmod(0o755)
+        self.root.mkdir()
+        os.chown(self.root, AGENT_USER, AGENT_USER)
+        try:
+            coordinator, self._rank_manifest = render("podman", self.directory)
+            token = self.directory / "token"
+            token.mkdir()
+            shutil.copy(self.directory / "kubernetes/base/token", token / "token")
+            (token / "token").chmod(0o400)
+            os.chown(token / "token", AGENT_USER, AGENT_USER)
+            self.podman("network", "create", self.name)
+            network = json.loads(self.podman("network", "inspect", self.name))[0]
+            self._subnet = ipaddress.ip_network(network["subnets"][0]["subnet"])
+            self._coordinator_address = self._new_address()
+            self._play(self._coordinator(coordinator), self._coordinator_address)
+            for number in range(self.ranks):
+                self._make_sockets(self.directory / f"sockets-{number}")
+                self._play_rank(number)
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def replace(self, rank: int) -> None:
+        """Removes the rank's pod and plays a new one of the same name, as a controller does after an eviction."""
+        self.podman("pod", "rm", "--force", "--time", "0", self.pod(rank))
+        sockets = self.directory / f"sockets-{rank}"
+        shutil.rmtree(sockets)
+        self._make_sockets(sockets)
+        self._play_rank(rank)
+
+    @staticmethod
+    def _make_sockets(path: pathlib.Path) -> None:
+        path.mkdir()
+        path.chmod(0o1777)
+
+    def _new_address(self) -> str:
+        """Returns an address that no pod has had. podman's names are not used: for a second after a pod has come or
+        gone they lead to nobody or to the pod before, where a cluster hands out addresses."""
+        self._addresses += 1
+        return str(self._subnet[self._addresses])
+
+    def _play(self, manifest: dict[str, Any], address: str) -> None:
+        path = self.directory / f"{manifest['metadata']['name']}.yaml"
+        path.write_text(yaml.safe_dump(manifest))
+        self.podman("kube", "play", "--network", self.name, "--ip", address, str(path))
+
+    def _play_rank(self, rank: int) -> None:
+        address = self._new_address()
+        self._play(self._rank(rank, address), address)
+
+    def _here(self, value: Any) -> Any:
+        """Replaces the paths, images and names of the manifest by those of this test."""
+        if isinstance(value, dict):
+            return {key: self._here(one) for key, one in value.items()}
+        if isinstance(value, list):
+            return [self._here(one) for one in value]
+        if not isinstance(value, str):
+            return value
+        if value == "localhost/cairn:dev":
+            return IMAGE
+        return value.replace("/var/lib/cairn/", f"{self.directory}/")
+
+    def _coordinator(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        manifest = self._here(manifest)
+        manifest["metadata"]["name"] = f"{self.name}-coordinator"
+        return manifest
+
+    def _rank(self, rank: int, address: str) -> dict[str, Any]:
+        manifest = self._here(self._rank_manifest)
+        manifest["metadata"]["name"] = self.pod(rank)
+        manifest["metadata"]["annotations"] = {"cairn/rank": str(rank), "cairn/world-size": str(self.ranks)}
+        pod = manifest["spec"]
+        pod["volumes"][0]["hostPath"]["path"] = f"{self.directory}/sockets-{rank}"
+        trainer, agent = pod["containers"]
+        agent["resources"]["limits"]["memory"] = self._memory
+        for variable in agent["env"]:
+            if variable["name"] == "CAIRN_COORDINATOR":
+                variable["value"] = f"{self._coordinator_address}:7420"
+        agent["env"].append({"name": "CAIRN_ADVERTISE", "value": f"{address}:7421"})
+        trainer["image"] = TRAINER_IMAGE
+        trainer["resources"] = {"limits": {"memory": self._memory}}
+        trainer["env"].append({"name": "PYTHONPATH", "value": "/python/cairn:/python/site-packages"})
+        trainer["env"].append({"name": "PYTHONDONTWRITEBYTECODE", "value": "1"})
+        for name, path, source in (("program", "/app", REPOSITORY / "tests/pods"),
+                                   ("package", "/python/cairn", REPOSITORY / "dist/python"),
+                                   ("libraries", "/python/site-packages", self._site_packages)):
+            pod["volumes"].append({"name": name, "hostPath": {"path": str(source)}})
+            trainer["volumeMounts"].append({"name": name, "mountPath": path, "readOnly": True})
+        trainer["command"] = ["python3", "/app/trainer.py"]
+        return manifest
+
+    def pod(self, rank: int) -> str:
+        return f"{self.name}-{rank}"
+
+    def trainer(self, rank: int) -> str:
+        return f"{self.pod(rank)}-trainer"
+
+    def agent(self, rank: int) -> str:
+        return f"{self.pod(rank)}-cairn-agent"
+
+    def said(self, rank: int) -> list[dict[str, Any]]:
+        """What the rank's trainers have printed."""
+        lines = self.podman("logs", self.trainer(rank), check=False).splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{")]
+
+    def await_said(self, rank: int, key: str, times: int = 1) -> dict[str, Any]:
+        """Waits until the trainer has printed the key so often; the last line that has it."""
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            found = [line for line in self.said(rank) if key in line]
+            if len(found) >= times:
+                return found[-1]
+            time.sleep(0.4)  # each look starts a podman
+        raise AssertionError(f"rank {rank} has not said {key!r} {times} times: {self.logs()}")
+
+    def logs(self) -> str:
+        names = self.podman("ps", "--all", "--format", "{{.Names}}", "--filter", f"name={self.name}").split()
+        texts = []
+        for name in names:
+            if name.endswith("-infra"):
+                continue
+            done = subprocess.run(["podman", "logs", "--tail", "30", name], stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True, check=False, env=self._environment)
+            texts.append(f"== {name}\n{done.stdout}")
+        return "\n".join(texts)
+
+    def _end(self) -> None:
+        for pod in self.podman("pod", "ps", "--format", "{{.Name}}", "--filter", f"name={self.name}").split():
+            self.podman("pod", "rm", "--force", "--time", "0", pod, check=False)
+        self.podman("network", "rm", "--force", self.name, check=False)
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
