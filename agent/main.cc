@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -178,7 +179,9 @@ absl::StatusOr<Settings> ReadFlags(const Flags& flags) {
   agent.nccl = flags.nccl == "never"  ? cairn::v1::NcclSupport::NEVER
                : flags.nccl == "auto" ? cairn::v1::NcclSupport::AUTO
                                       : cairn::v1::NcclSupport::REQUIRE;
-  agent.gpu_worker.program = (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "cairn-gpu-worker");
+  std::error_code unknown;  // then there is no worker, and NCCL is not used
+  agent.gpu_worker.program =
+      std::filesystem::read_symlink("/proc/self/exe", unknown).parent_path() / "cairn-gpu-worker";
   if (agent.node.empty()) agent.node = HostName();
   if (agent.socket_directory.empty()) agent.socket_directory = cairn::DefaultSocketDirectory(agent.job, agent.rank);
   return settings;

@@ -297,8 +297,8 @@ void LoadExecutor::EndNow(uint64_t number) {
          {"transport", load.consumer->transport()}});
     context_.transfers.Remove(load.transfer);
     const std::string why = absl::StrCat("rank ", context_.options.rank, ": load ", number, " has ended");
-    if (load.exchange != nullptr) load.exchange->Stop();
     load.consumer->Stop(MakeError(Reason::kInterrupted, why));
+    if (load.exchange != nullptr) load.exchange->Stop();  // no window of it waits for the trainer any more
     // As when it is not served any more: consumers await the coordinator's word, which says why.
     load.source->Stop(MakeError(Reason::kPlanUnknown, why, {{"rank", absl::StrCat(context_.options.rank)}}));
     load.source.reset();

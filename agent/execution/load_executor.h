@@ -49,7 +49,7 @@ class LoadExecutor {
 
  private:
   struct ExchangeTerms {
-    OfferSender sender;
+    OfferSenderOptions sender;
     PeerMap peers;
   };
   // Both sides of one load.

@@ -18,12 +18,11 @@
 namespace cairn {
 namespace {
 
-// All ranks have staged their sources when the exchange begins, so they are about to call.
-constexpr absl::Duration kOfferTimeout = absl::Seconds(30);
-// Registering takes about 0.1 s for each GB.
-constexpr absl::Duration kMapTimeout = absl::Minutes(2);
-// When all ranks have what they wanted, each of them is about to see the end of its last step.
-constexpr absl::Duration kEndShortly = absl::Milliseconds(500);
+// All ranks have staged their sources when the exchange begins, so they call when they have mapped them. A rank whose
+// worker does not map is named by its own agent, and an agent that is gone by the coordinator.
+constexpr absl::Duration kOfferTimeout = absl::Minutes(5);
+// Registering memory takes about 0.1 s for each GB.
+constexpr absl::Duration kMapTimePerGb = absl::Seconds(1);
 constexpr uint64_t kSmallestWindow = uint64_t{64} << 10;
 constexpr size_t kPackChunk = size_t{1} << 20;
 
@@ -47,7 +46,8 @@ GroupExchange::GroupExchange(std::shared_ptr<GroupWorker> group, std::shared_ptr
       source_(std::move(source)),
       offers_(std::move(offers)),
       pool_(pool),
-      options_(std::move(options)) {}
+      options_(std::move(options)),
+      sender_(options_.sender) {}
 
 GroupExchange::~GroupExchange() {
   Stop();
@@ -67,16 +67,19 @@ void GroupExchange::Start() {
 
 void GroupExchange::Stop() {
   bool broken = false;
-  const absl::Time until = Clock::Real().SteadyNow() + kEndShortly;
+  const absl::Time until = Clock::Real().SteadyNow() + MapTimeout(source_->bytes());
   {
     MutexLock lock(mutex_);
-    while (begun_ && !done_ && !stopping_ && Clock::Real().SteadyNow() < until) {
+    // Others take the last bytes perhaps, and the worker gives memory back. If the load has failed, the group is broken
+    // by the coordinator's order, and the exchange ends by that.
+    while (stepping_ && !done_ && !stopping_ && Clock::Real().SteadyNow() < until) {
       changed_.WaitFor(mutex_, until - Clock::Real().SteadyNow());
     }
     if (!std::exchange(stopping_, true)) broken = begun_ && !done_;
     changed_.NotifyAll();
   }
   offers_->Stop();
+  sender_.Cancel();
   // Its worker does not answer any more, so a step that is under way ends.
   if (broken) options_.on_break(MakeError(Reason::kInterrupted, "an exchange was given up"));
   if (thread_.joinable()) thread_.join();
@@ -112,33 +115,48 @@ uint32_t GroupExchange::IndexOf(uint32_t rank) const {
 }
 
 absl::Status GroupExchange::Exchange() {
+  CAIRN_RETURN_IF_ERROR(TakeWindows());
+  CAIRN_RETURN_IF_ERROR(MakeMemory());
   CAIRN_RETURN_IF_ERROR(Agree());
-  const std::vector<ExchangeStep> steps = Schedule();
-  CAIRN_RETURN_IF_ERROR(MakeMemory(steps));
+  std::vector<ExchangeTransfer> transfers = Receives();
+  for (const ExchangeTransfer& sent : Sends()) transfers.push_back(sent);
+  const std::vector<ExchangeStep> steps = MakeSchedule(transfers);
+  CAIRN_RETURN_IF_ERROR(MakePacked(steps));
+  {
+    MutexLock lock(mutex_);
+    stepping_ = true;
+  }
   for (const HeldWindow& held : receives_) {
     if (held.window.copies.bytes > 0) continue;  // else it is in no step
     consumer_->HandOutHeld(held, slots_[0].id, slots_[0].memory->bytes(), 0, [] {});
   }
   for (size_t i = 0; i < steps.size(); ++i) CAIRN_RETURN_IF_ERROR(RunStep(steps[i], slots_[i % slots_.size()]));
-  // The trainer may copy still, which needs the agent's memory but not the worker's.
+  // The trainer may copy still, which needs the agent's memory but not the worker's. All bytes have come, so the load
+  // does not fail if the worker does now.
   for (const uint64_t memory : {kSourceMemory, kPackedMemory, kFirstSlotMemory, kFirstSlotMemory + 1}) {
-    CAIRN_RETURN_IF_ERROR(group_->worker->Unmap(memory, kMapTimeout));
+    if (const absl::Status unmapped = group_->worker->Unmap(memory, MapTimeout(source_->bytes())); !unmapped.ok()) {
+      options_.on_break(unmapped);
+      break;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GroupExchange::TakeWindows() {
+  // All peers of a step together fill about one round.
+  const uint64_t window =
+      std::max(kSmallestWindow, options_.round_bytes / std::max<uint64_t>(1, group_->ranks.size() - 1));
+  CAIRN_ASSIGN_OR_RETURN(receives_, consumer_->TakeHeld(window));
+  for (const HeldWindow& held : receives_) {
+    if (IndexOf(held.rank) < group_->ranks.size()) continue;
+    return MakeError(Reason::kTransportFailed, absl::StrCat("rank ", held.rank, " is not in the group"));
   }
   return absl::OkStatus();
 }
 
 absl::Status GroupExchange::Agree() {
-  // All peers of a step together fill about one round.
-  const uint64_t window =
-      std::max(kSmallestWindow, options_.round_bytes / std::max<uint64_t>(1, group_->ranks.size() - 1));
-  CAIRN_ASSIGN_OR_RETURN(receives_, consumer_->TakeHeld(window));
   std::map<uint32_t, std::vector<OfferedCopies>> taken;
-  for (const HeldWindow& held : receives_) {
-    if (IndexOf(held.rank) == group_->ranks.size()) {
-      return MakeError(Reason::kTransportFailed, absl::StrCat("rank ", held.rank, " is not in the group"));
-    }
-    taken[held.rank].push_back(held.window);
-  }
+  for (const HeldWindow& held : receives_) taken[held.rank].push_back(held.window);
   std::vector<uint32_t> others;
   for (const uint32_t rank : group_->ranks) {
     if (rank == options_.rank) continue;
@@ -148,10 +166,15 @@ absl::Status GroupExchange::Agree() {
       return MakeError(Reason::kTransportFailed, absl::StrCat("no address of rank ", rank),
                        {{"rank", absl::StrCat(rank)}, {"ranks", absl::StrCat(rank)}});
     }
-    CAIRN_RETURN_IF_ERROR(SendOffers(options_.sender, peer->second, taken[rank]));
+    CAIRN_RETURN_IF_ERROR(sender_.Send(peer->second, taken[rank]));
   }
-  CAIRN_ASSIGN_OR_RETURN(WindowOffers::ByConsumer offered, offers_->Await(others, kOfferTimeout));
-  for (auto& [consumer, windows] : offered) {
+  auto offered = offers_->Await(others, kOfferTimeout);
+  if (!offered.ok()) {
+    const auto metadata = MetadataOf(offered.status());
+    return MakeError(Reason::kTransportFailed, std::string(offered.status().message()),
+                     {metadata.begin(), metadata.end()});
+  }
+  for (auto& [consumer, windows] : *offered) {
     for (OfferedCopies& each : windows) {
       if (each.round != 0) return MakeError(Reason::kBadRequest, "a round of memory, which has one");
       sends_.push_back({std::move(each), consumer});
@@ -160,41 +183,60 @@ absl::Status GroupExchange::Agree() {
   return absl::OkStatus();
 }
 
-std::vector<ExchangeStep> GroupExchange::Schedule() const {
+std::vector<ExchangeTransfer> GroupExchange::Receives() const {
   std::vector<ExchangeTransfer> transfers;
   for (size_t i = 0; i < receives_.size(); ++i) {
     const OfferedCopies& window = receives_[i].window;
     transfers.push_back({IndexOf(receives_[i].rank), false, window.round, window.window, window.copies.bytes, i});
   }
+  return transfers;
+}
+
+std::vector<ExchangeTransfer> GroupExchange::Sends() const {
+  std::vector<ExchangeTransfer> transfers;
   for (size_t i = 0; i < sends_.size(); ++i) {
     const OfferedCopies& window = sends_[i].window;
     transfers.push_back({IndexOf(sends_[i].consumer), true, window.round, window.window, window.copies.bytes, i});
   }
-  return MakeSchedule(transfers);
+  return transfers;
 }
 
-absl::Status GroupExchange::MakeMemory(const std::vector<ExchangeStep>& steps) {
-  uint64_t in = 1, packed = 1;
+absl::Duration GroupExchange::MapTimeout(uint64_t bytes) const {
+  return options_.stall_timeout + kMapTimePerGb * (static_cast<double>(bytes) / 1e9);
+}
+
+absl::Status GroupExchange::Map(uint64_t number, const SharedMemory& memory, bool writable) {
+  const absl::Status mapped =
+      group_->worker->Map(number, memory.bytes(), writable, memory.fd(), MapTimeout(memory.bytes()));
+  if (mapped.ok()) return mapped;
+  return MakeError(Reason::kTransportFailed, absl::StrCat("an exchange over NCCL: ", mapped.message()));
+}
+
+absl::Status GroupExchange::MakeMemory() {
+  uint64_t in = 1;
+  for (const ExchangeStep& step : MakeSchedule(Receives())) in = std::max(in, step.bytes(false));
+  CAIRN_RETURN_IF_ERROR(Map(kSourceMemory, *source_, false));
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    Slot& slot = slots_[i];
+    CAIRN_ASSIGN_OR_RETURN(slot.memory, pool_.Make("cairn-exchange", in));
+    // The worker maps it before it is offered: from then on nobody can map it writable.
+    CAIRN_RETURN_IF_ERROR(Map(kFirstSlotMemory + i, *slot.memory, true));
+    CAIRN_ASSIGN_OR_RETURN(slot.id, options_.offer(slot.memory));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GroupExchange::MakePacked(const std::vector<ExchangeStep>& steps) {
+  uint64_t packed = 1;
   for (const ExchangeStep& step : steps) {
-    in = std::max(in, step.bytes(false));
     uint64_t bytes = 0;
     for (const ExchangeTransfer& transfer : step.transfers) {
       if (transfer.send && !IsContiguous(sends_[transfer.index].window.copies)) bytes += transfer.bytes;
     }
     packed = std::max(packed, bytes);
   }
-  WorkerProcess& worker = *group_->worker;
-  CAIRN_RETURN_IF_ERROR(worker.Map(kSourceMemory, source_->bytes(), false, source_->fd(), kMapTimeout));
   CAIRN_ASSIGN_OR_RETURN(packed_, pool_.Make("cairn-packed", packed));
-  CAIRN_RETURN_IF_ERROR(worker.Map(kPackedMemory, packed_->bytes(), false, packed_->fd(), kMapTimeout));
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    Slot& slot = slots_[i];
-    CAIRN_ASSIGN_OR_RETURN(slot.memory, pool_.Make("cairn-exchange", in));
-    // The worker maps it before it is offered: from then on nobody can map it writable.
-    CAIRN_RETURN_IF_ERROR(worker.Map(kFirstSlotMemory + i, slot.memory->bytes(), true, slot.memory->fd(), kMapTimeout));
-    CAIRN_ASSIGN_OR_RETURN(slot.id, options_.offer(slot.memory));
-  }
-  return absl::OkStatus();
+  return Map(kPackedMemory, *packed_, false);
 }
 
 bool GroupExchange::AwaitSlot(Slot& slot) {
@@ -263,7 +305,8 @@ absl::Status GroupExchange::StepError(const absl::Status& error, const ExchangeS
   std::set<uint32_t> peers;
   for (const ExchangeTransfer& transfer : step.transfers) peers.insert(group_->ranks[transfer.peer]);
   const std::string named = absl::StrJoin(peers, ", ");
-  const std::string where = absl::StrCat("window ", step.window, " of the exchange over NCCL with ranks ", named);
+  const std::string where = absl::StrCat("window ", step.window, " of the exchange over NCCL with ",
+                                         peers.size() == 1 ? "rank " : "ranks ", named);
   if (HasReason(error, Reason::kTimedOut)) {
     return MakeError(Reason::kTransportFailed,
                      absl::StrCat(where, " has made no progress for ", absl::FormatDuration(options_.stall_timeout)),

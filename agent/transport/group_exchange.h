@@ -29,7 +29,7 @@ struct GroupExchangeOptions {
   uint64_t load = 0;  // its number, for the log
   // What is received in one step has at most about so many bytes.
   uint64_t round_bytes = 0;
-  OfferSender sender;
+  OfferSenderOptions sender;
   PeerMap peers;  // the other ranks of the group
   // A step that has not ended after this time is given up, and its peers are named.
   absl::Duration stall_timeout = absl::Seconds(5);
@@ -53,7 +53,8 @@ class GroupExchange {
   ~GroupExchange();
 
   void Start();
-  // Gives up what is not done, which breaks the group, and waits. Idempotent.
+  // Waits for what is about to end; gives up the rest, which breaks the group. The consumer must have been stopped, so
+  // that no window waits for its trainer. Idempotent.
   void Stop();
 
  private:
@@ -70,10 +71,19 @@ class GroupExchange {
 
   void Run();
   absl::Status Exchange();
-  // Tells the others what this rank takes, and hears what they take.
+  // Decides what this rank takes, and in which windows.
+  absl::Status TakeWindows();
+  // Gives the worker the source, and room for what is received.
+  absl::Status MakeMemory();
+  // Tells the others what this rank takes, and hears what they take. A rank that tells has made its memory, which may
+  // take long, so then all ranks are ready for the first step.
   absl::Status Agree();
-  std::vector<ExchangeStep> Schedule() const;
-  absl::Status MakeMemory(const std::vector<ExchangeStep>& steps);
+  absl::Status MakePacked(const std::vector<ExchangeStep>& steps);
+  std::vector<ExchangeTransfer> Receives() const;
+  std::vector<ExchangeTransfer> Sends() const;
+  // How long the worker may take to map memory, or to give it back.
+  absl::Duration MapTimeout(uint64_t bytes) const;
+  absl::Status Map(uint64_t number, const SharedMemory& memory, bool writable);
   absl::Status RunStep(const ExchangeStep& step, Slot& slot);
   // Adds a transfer of this rank's source, straight from it or packed at `packed`, which grows.
   void AddSend(const ExchangeTransfer& transfer, uint64_t& packed, worker::Step& step);
@@ -87,6 +97,7 @@ class GroupExchange {
   const std::shared_ptr<WindowOffers> offers_;
   BufferPool& pool_;
   const GroupExchangeOptions options_;
+  OfferSender sender_;
 
   // Of the exchange's thread.
   std::vector<HeldWindow> receives_;
@@ -97,6 +108,7 @@ class GroupExchange {
   Mutex mutex_;
   CondVar changed_;
   bool begun_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stepping_ ABSL_GUARDED_BY(mutex_) = false;  // all ranks are ready
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool done_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;

@@ -50,22 +50,41 @@ std::vector<v1::OfferWindowsRequest> RequestsOf(const std::vector<OfferedCopies>
 
 }  // namespace
 
-absl::Status SendOffers(const OfferSender& sender, const v1::TransferPeer& source,
-                        const std::vector<OfferedCopies>& windows) {
+absl::Status OfferSender::Send(const v1::TransferPeer& source, const std::vector<OfferedCopies>& windows) {
   const auto stub = v1::TransferService::NewStub(MakeChannel(source.transfer_address()));
   for (v1::OfferWindowsRequest& request : RequestsOf(windows)) {
     *request.mutable_transfer() =
-        IdentityOfLoad(sender.job, sender.plan_digest, sender.load_token, sender.consumer_rank, source);
-    grpc::ClientContext context;
-    PrepareCall(context, kCallTimeout, sender.agent_token);
-    v1::OfferWindowsResponse response;
-    const absl::Status told = CallError(stub->OfferWindows(&context, request, &response), PeerKind::kAgent,
-                                        absl::StrCat("of rank ", source.rank(), " at ", source.transfer_address()));
-    if (!told.ok()) {
+        IdentityOfLoad(options_.job, options_.plan_digest, options_.load_token, options_.consumer_rank, source);
+    if (const absl::Status told = Call(source, *stub, request); !told.ok()) {
       return Annotate(told, absl::StrCat("from rank ", source.rank()), {{"ranks", absl::StrCat(source.rank())}});
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status OfferSender::Call(const v1::TransferPeer& source, v1::TransferService::Stub& stub,
+                               const v1::OfferWindowsRequest& request) {
+  grpc::ClientContext context;
+  PrepareCall(context, kCallTimeout, options_.agent_token);
+  {
+    MutexLock lock(mutex_);
+    if (cancelled_) return MakeError(Reason::kInterrupted, "the exchange has ended");
+    current_ = &context;
+  }
+  v1::OfferWindowsResponse response;
+  const grpc::Status answered = stub.OfferWindows(&context, request, &response);
+  {
+    MutexLock lock(mutex_);
+    current_ = nullptr;
+  }
+  return CallError(answered, PeerKind::kAgent,
+                   absl::StrCat("of rank ", source.rank(), " at ", source.transfer_address()));
+}
+
+void OfferSender::Cancel() {
+  MutexLock lock(mutex_);
+  cancelled_ = true;
+  if (current_ != nullptr) current_->TryCancel();
 }
 
 }  // namespace cairn

@@ -66,10 +66,11 @@ absl::StatusOr<WindowOffers::ByConsumer> WindowOffers::Await(const std::vector<u
   MutexLock lock(mutex_);
   while (true) {
     std::string missing;
+    size_t count = 0;
     for (const uint32_t consumer : consumers) {
       const auto offer = offers_.find(consumer);
       if (offer == offers_.end() || !offer->second.complete) {
-        absl::StrAppend(&missing, missing.empty() ? "" : ", ", consumer);
+        absl::StrAppend(&missing, count++ == 0 ? "" : ", ", consumer);
       }
     }
     if (stopped_) return MakeError(Reason::kInterrupted, "the exchange has ended");
@@ -78,7 +79,8 @@ absl::StatusOr<WindowOffers::ByConsumer> WindowOffers::Await(const std::vector<u
     if (left <= absl::ZeroDuration()) {
       return MakeError(
           Reason::kTimedOut,
-          absl::StrCat("ranks ", missing, " have not said what they take within ", absl::FormatDuration(timeout)),
+          absl::StrCat(count == 1 ? "rank " : "ranks ", missing, count == 1 ? " has" : " have",
+                       " not said within ", absl::FormatDuration(timeout), " which windows to send"),
           {{"ranks", missing}});
     }
     changed_.WaitFor(mutex_, left);

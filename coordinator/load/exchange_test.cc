@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
 #include "coordinator/testing/job_fixture.h"
@@ -41,6 +42,7 @@ class ExchangeTest : public JobFixture {
     call.set_layout_digest(Layout(rank));
     call.set_source_layout_digest(Layout(rank));
     call.set_source_staged(staged);
+    call.set_bytes_done(++bytes_done_);  // each report is progress
     call.set_trainer_incarnation(Trainer(rank));
     call.set_strict(true);
     if (phase != LoadState::BEGUN) call.set_plan_digest("plan");
@@ -83,6 +85,7 @@ class ExchangeTest : public JobFixture {
 
   GroupState group_[2];
   bool staged_ = false;
+  uint64_t bytes_done_ = 0;
 };
 
 TEST_F(ExchangeTest, Reshard_GroupIsReadyAndAllHaveStaged_GoesOverNccl) {
@@ -120,6 +123,17 @@ TEST_F(ExchangeTest, Reshard_GroupBreaksBeforeItIsUsed_GoesOverTheHostAndSaysWhy
   EXPECT_EQ(Order(1).exchange().reason(), "rank 1: ncclSystemError");
   EXPECT_EQ(Transport(), "grpc (nccl: rank 1: ncclSystemError)");
   EXPECT_EQ(Orders(0).groups_size(), 0);
+}
+
+TEST_F(ExchangeTest, Reshard_TrainersStageLongerThanAnIdleGroupIsKept_GoesOverNccl) {
+  Plan();
+  Join();
+  for (absl::Duration passed; passed <= Groups::kIdleTimeout; passed += Options().phase_timeout / 2) {
+    Pass(Options().phase_timeout / 2);
+    for (int rank = 0; rank < 2; ++rank) ReportCall(rank, LoadState::READING);
+  }
+  Stage();
+  EXPECT_EQ(Way(0), Exchange::GROUP);
 }
 
 TEST_F(ExchangeTest, Reshard_GroupIsNeverComplete_GoesOverTheHostAfterItsTimeout) {
@@ -172,10 +186,13 @@ TEST_F(ExchangeTest, Reshard_GroupBreaksInTheExchangeAndNobodySaysWhy_EndsByItse
   Join();
   Stage();
   group_[1].set_phase(GroupState::BROKEN);
+  group_[1].set_error("cairn-gpu-worker was ended by signal 9");
   ReportCall(1, LoadState::READING, true);
   EXPECT_EQ(Order(0).action(), v1::LoadOrder::READ) << "the agents may say why";
   Pass(absl::Seconds(3));
-  EXPECT_TRUE(HasReason(StatusFromProto(Order(0).error()), Reason::kTransportFailed));
+  const absl::Status error = StatusFromProto(Order(0).error());
+  EXPECT_TRUE(HasReason(error, Reason::kTransportFailed));
+  EXPECT_TRUE(absl::StrContains(error.message(), "has broken: rank 1: cairn-gpu-worker was ended")) << error;
 }
 
 }  // namespace

@@ -348,18 +348,15 @@ void Load::OnPlanned(uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, J
   }
   progress_base_ = context.now;
   if (IsReshard() && context.groups != nullptr) {
-    ExchangeWay way = context.groups->Want(context.members, context.now);
-    // Some ranks may have begun over the host.
-    if (way.kind == ExchangeWay::Kind::kUndecided && !inherited_plan_.empty()) {
-      way = {ExchangeWay::Kind::kHost, 0, "the coordinator has restarted", false};
-    }
-    if (!TakeWay(std::move(way), context)) return;
+    if (!TakeWay(context.groups->Want(context.members, !inherited_plan_.empty(), context.now), context)) return;
   }
   SetPhase(Phase::kReading, context);
 }
 
 bool Load::CheckExchange(JobContext& context) {
-  if (way_.kind == ExchangeWay::Kind::kUndecided && counts_.staged == ranks_.size()) {
+  if (way_.kind == ExchangeWay::Kind::kUndecided) {
+    context.groups->Use(way_.group, context.now);  // trainers may stage for longer than an idle group is kept
+    if (counts_.staged < ranks_.size()) return true;
     return TakeWay(context.groups->Settle(context.members, context.now), context);
   }
   if (way_.kind != ExchangeWay::Kind::kGroup) return true;
@@ -370,7 +367,9 @@ bool Load::CheckExchange(JobContext& context) {
   // The agents that saw it break are about to say why.
   group_lost_ = std::min(group_lost_, context.now);
   if (context.now - group_lost_ < kGroupLostGrace) return true;
-  Fail(OperationError(Reason::kTransportFailed, context, operation(), "the group of the exchange over NCCL has broken"),
+  const std::string why = context.groups->WhyBroken(context.members);
+  Fail(OperationError(Reason::kTransportFailed, context, operation(),
+                      absl::StrCat("the group of the exchange over NCCL has broken", why.empty() ? "" : ": ", why)),
        context);
   return false;
 }

@@ -165,7 +165,7 @@ def test_a_step_that_hangs_names_its_peers_and_a_hung_abort_is_killed(root, cont
     source, target = halves(noise((3000, 1024), np.float32, 3), 2)
     with cairn.local.Cluster(ranks=2, root=root, agent_flags=agent_flags(), **FLAGS) as cluster:
         texts = broken(cluster, source, target)
-        assert any("window 1 of the exchange over NCCL with ranks 1 has made no progress for 5s" in text
+        assert any("window 1 of the exchange over NCCL with rank 1 has made no progress for 5s" in text
                    for text in texts), texts
         for pid in workers(cluster):
             until(lambda pid=pid: ended(pid), text="the end of a hung worker")
@@ -177,7 +177,7 @@ def test_a_worker_that_is_stopped_names_its_rank(root, controls):
         reshard(cluster, source, target)
         os.kill(workers(cluster)[1], signal.SIGSTOP)
         texts = broken(cluster, source, target)
-        assert any("with ranks 1 has made no progress" in text for text in texts) or any(
+        assert any("with rank 1 has made no progress" in text for text in texts) or any(
             "has not answered" in text for text in texts), texts
 
 
