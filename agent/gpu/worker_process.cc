@@ -72,22 +72,31 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const Worker
   return std::unique_ptr<WorkerProcess>(new WorkerProcess(std::move(own), pid, options.grace));
 }
 
-WorkerProcess::~WorkerProcess() {
+void WorkerProcess::End() {
   socket_.Close();
   if (AwaitEnd(grace_)) return;
-  kill(pid_, SIGKILL);
+  {
+    MutexLock lock(mutex_);
+    if (!reaped_) kill(pid_, SIGKILL);  // else the number may be that of another process
+  }
   AwaitEnd(absl::InfiniteDuration());
 }
 
-bool WorkerProcess::AwaitEnd(absl::Duration timeout) {
+bool WorkerProcess::Reap() {
+  MutexLock lock(mutex_);
   if (reaped_) return true;
+  const pid_t ended = waitpid(pid_, &exit_status_, WNOHANG);
+  return reaped_ = ended == pid_ || (ended < 0 && errno == ECHILD);
+}
+
+bool WorkerProcess::AwaitEnd(absl::Duration timeout) {
+  if (Reap()) return true;
   // A descriptor of the process becomes readable when it ends. Without one, as on an old kernel, its end is waited for
   // in small steps.
   const UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
   const absl::Time until = Clock::Real().SteadyNow() + timeout;
   while (true) {
-    const pid_t ended = waitpid(pid_, &exit_status_, WNOHANG);
-    if (ended == pid_ || (ended < 0 && errno == ECHILD)) return reaped_ = true;
+    if (Reap()) return true;
     const absl::Duration left = until - Clock::Real().SteadyNow();
     if (left <= absl::ZeroDuration()) return false;
     const absl::Duration wait = process.valid() ? std::min(left, absl::Minutes(1)) : absl::Milliseconds(10);
@@ -98,6 +107,7 @@ bool WorkerProcess::AwaitEnd(absl::Duration timeout) {
 
 absl::Status WorkerProcess::Ended() {
   if (!AwaitEnd(kEndShortly)) return Failed("has closed its socket");
+  MutexLock lock(mutex_);
   if (WIFSIGNALED(exit_status_)) return Failed(absl::StrCat("was ended by signal ", WTERMSIG(exit_status_)));
   return Failed(absl::StrCat("has ended with status ", WEXITSTATUS(exit_status_)));
 }

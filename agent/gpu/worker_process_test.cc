@@ -41,7 +41,7 @@ class WorkerProcessTest : public testing::Test {
     options_.libnccl = Absolute("tests/testing/stand_in/nccl/libcairn_stand_in_nccl.so");
     options_.grace = absl::Seconds(20);
     controls_ = testing::TempDir() + "/controls";
-    setenv("CAIRN_STAND_IN_NCCL", controls_.c_str(), 1);
+    setenv("STAND_IN_NCCL", controls_.c_str(), 1);
   }
   ~WorkerProcessTest() override { std::filesystem::remove(controls_); }
 
@@ -140,7 +140,7 @@ TEST_F(WorkerProcessTest, Join_OtherVersions_IsRefusedOnBoth) {
   const auto id = first->MakeUniqueId(kLimit);
   const std::string controls = controls_ + "-old";
   std::ofstream(controls) << "version 22707\n";
-  setenv("CAIRN_STAND_IN_NCCL", controls.c_str(), 1);
+  setenv("STAND_IN_NCCL", controls.c_str(), 1);
   auto second = Start();
   absl::Status other;
   std::thread joining([&] { other = Join(*second, 1, 2, *id); });

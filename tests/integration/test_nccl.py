@@ -5,6 +5,7 @@ import pathlib
 import random
 import re
 import signal
+import time
 
 import numpy as np
 import pytest
@@ -15,7 +16,9 @@ from testing.ranks import blank, command, noise, on_ranks, rows, until
 from testing.stand_in_gpu import LIBRARY as LIBCUDA
 
 LIBNCCL = pathlib.Path(os.environ.get(
-    "CAIRN_STAND_IN_NCCL_LIBRARY", LIBCUDA.parents[1] / "nccl" / "libcairn_stand_in_nccl.so"))
+    "CAIRN_STAND_IN_NCCL", LIBCUDA.parents[1] / "nccl" / "libcairn_stand_in_nccl.so"))
+FIRST = int(os.environ.get("CAIRN_NCCL_SEED", "1"))
+RUNS = 200 if os.environ.get("CAIRN_EXHAUSTIVE") else 4
 FLAGS = {"coordinator_flags": ["--phase-timeout=60s", "--lease-ttl=2s"]}
 
 
@@ -28,7 +31,7 @@ def agent_flags(*more, nccl="auto", libnccl=LIBNCCL) -> list[str]:
 def controls(tmp_path, monkeypatch):
     """Sets the stand-in for NCCL; all ranks are on one device."""
     path = tmp_path / "controls"
-    monkeypatch.setenv("CAIRN_STAND_IN_NCCL", str(path))
+    monkeypatch.setenv("STAND_IN_NCCL", str(path))
 
     def write(*settings):
         path.write_text("\n".join(("shared_device 1", *settings)) + "\n")
@@ -109,13 +112,13 @@ def test_large_tensors_cross_in_windows(root, controls):
 
 @pytest.mark.parametrize("settings, flags, reason", [
     (["version 0"], agent_flags(), "rank 0 on .*: no version of NCCL"),
-    ([], agent_flags(libnccl="/nowhere/libnccl.so.2"), "rank 0 on .*: .*/nowhere/libnccl.so.2"),
+    ([], agent_flags(libnccl="/nowhere/libnccl.so.2"), "rank 0 on .*: /nowhere/libnccl.so.2: .*"),
     (["init_result 5"], agent_flags(), "rank . on .*: ncclCommInitRankConfig: ncclInvalidUsage.*"),
     (["shared_device 0"], agent_flags(), "rank . on .*: .*Duplicate GPU detected.*")])
 def test_what_cannot_go_over_nccl_goes_over_the_host_and_says_why(root, controls, settings, flags, reason):
     controls(*settings)
     if settings == ["shared_device 0"]:
-        pathlib.Path(os.environ["CAIRN_STAND_IN_NCCL"]).write_text("shared_device 0\n")
+        pathlib.Path(os.environ["STAND_IN_NCCL"]).write_text("shared_device 0\n")
     with cairn.local.Cluster(ranks=2, root=root, agent_flags=flags, **FLAGS) as cluster:
         for report in reshard(cluster, *halves(noise((64, 64)), 2)):
             assert re.fullmatch(rf"grpc \(nccl: {reason}\)", report.transport), report.transport
@@ -134,6 +137,10 @@ def test_require_fails_instead(root, controls):
         for error in reshard(cluster, *halves(noise((64, 64)), 2), errors=True):
             assert isinstance(error, cairn.Error) and error.reason == "NCCL_UNAVAILABLE", error
             assert "/nowhere/libnccl.so.2" in str(error)
+
+
+def assert_goes_over_nccl(cluster, source, target):
+    assert {report.transport for report in reshard(cluster, source, target)} == {"nccl"}
 
 
 def broken(cluster, source, target):
@@ -155,9 +162,7 @@ def test_a_worker_is_killed_in_a_step(root, controls):
         # A new membership may have a new group.
         controls()
         cluster.agents[1].restart()
-        assert {report.transport for report in until(
-            lambda: [r for r in reshard(cluster, source, target, errors=True) if not isinstance(r, Exception)])} \
-            == {"nccl"}
+        assert_goes_over_nccl(cluster, source, target)
 
 
 def test_a_step_that_hangs_names_its_peers_and_a_hung_abort_is_killed(root, controls):
@@ -179,6 +184,26 @@ def test_a_worker_that_is_stopped_names_its_rank(root, controls):
         texts = broken(cluster, source, target)
         assert any("with rank 1 has made no progress" in text for text in texts) or any(
             "has not answered" in text for text in texts), texts
+
+
+def test_faults_in_a_step_end_all_calls_name_the_rank_and_the_next_call_works(root, controls):
+    source, target = halves(noise((3000, 1024), np.float32, 3), 3)
+    with cairn.local.Cluster(ranks=3, root=root, agent_flags=agent_flags(), **FLAGS) as cluster:
+        for seed in range(FIRST, FIRST + RUNS):
+            choose = random.Random(seed)
+            rank = choose.randrange(3)
+            fault = ("group_end_kills", "group_end_stops", "group_end_hangs", "group_stalls")[seed % 4]
+            settings = [f"{fault}.{rank} {choose.randrange(1, 3)}"]
+            settings += ["abort_hangs 1"] * choose.randrange(2) + ["deaths_unnoticed 1"] * choose.randrange(2)
+            print(f"CAIRN_NCCL_SEED={seed}: {settings}")
+            controls(*settings)
+            begun = time.monotonic()
+            texts = broken(cluster, source, target)
+            print(f"{time.monotonic() - begun:.1f} s: {texts[0]}")
+            assert any(re.search(rf"ranks? (\d, )*{rank}\b", text) for text in texts), texts
+            controls()
+            cluster.agents[choose.randrange(3)].restart()  # a new membership may have a new group
+            assert_goes_over_nccl(cluster, source, target)
 
 
 def test_an_agent_ends_its_worker(root, controls):
