@@ -27,6 +27,8 @@ namespace {
 constexpr int kWorkerSocket = 3;
 // How long the end of a process is waited for that has closed its socket.
 constexpr absl::Duration kEndShortly = absl::Seconds(1);
+// The last part of a step's time, in which a worker shows whether it is itself what does not go on.
+constexpr double kShareOfPing = 0.4;
 
 absl::Status Failed(const std::string& what) {
   return MakeError(Reason::kTransportFailed, absl::StrCat("cairn-gpu-worker ", what));
@@ -181,9 +183,39 @@ absl::Status WorkerProcess::Unmap(uint64_t memory, absl::Duration timeout) {
 }
 
 absl::Status WorkerProcess::Step(const worker::Step& step, absl::Duration timeout) {
+  const absl::Time until = Clock::Real().SteadyNow() + timeout;
   worker::WorkerRequest request;
   *request.mutable_step() = step;
-  return Ask(request, -1, worker::WorkerEvent::kStepDone, timeout).status();
+  const absl::Status done = Ask(request, -1, worker::WorkerEvent::kStepDone, timeout * (1 - kShareOfPing)).status();
+  if (!HasReason(done, Reason::kTimedOut)) return done;
+  worker::WorkerRequest ping;
+  ping.mutable_ping();
+  (void)socket_.Send(ping, -1);  // if the worker has ended, what it said last tells why
+  return AwaitStepAndPong(until);
+}
+
+absl::Status WorkerProcess::AwaitStepAndPong(absl::Time until) {
+  bool done = false, answers = false;
+  while (!done || !answers) {
+    const auto event = Await(until - Clock::Real().SteadyNow());
+    if (!event.ok()) {
+      if (!HasReason(event.status(), Reason::kTimedOut) || answers) return event.status();
+      return Failed("does not answer any more");
+    }
+    switch (event->event_case()) {
+      case worker::WorkerEvent::kStepDone:
+        done = true;
+        break;
+      case worker::WorkerEvent::kPong:
+        answers = true;
+        break;
+      case worker::WorkerEvent::kFailed:
+        return MakeError(Reason::kTransportFailed, event->failed().error());
+      default:
+        return Failed("has answered something else than it was asked");
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace cairn

@@ -27,8 +27,8 @@ struct WorkerProcessOptions {
   absl::Duration grace = absl::Seconds(5);
 };
 
-// Calls are made by one thread at a time, but for Cancel and End. Nothing that the worker does can harm the agent: a call ends
-// by its timeout, and what the worker says is checked.
+// Calls are made by one thread at a time, but for Cancel and End. Nothing that the worker does can harm the agent: a
+// call ends by its timeout, and what the worker says is checked.
 //
 // Errors: UNAVAILABLE (TRANSPORT_FAILED) says what the worker said, or how it ended; the worker can only be ended then.
 class WorkerProcess {
@@ -45,7 +45,8 @@ class WorkerProcess {
   absl::StatusOr<uint64_t> Join(const worker::Join& join, absl::Duration timeout);
   absl::Status Map(uint64_t memory, uint64_t bytes, bool writable, int descriptor, absl::Duration timeout);
   absl::Status Unmap(uint64_t memory, absl::Duration timeout);
-  // DEADLINE_EXCEEDED (TIMED_OUT): it was not done in time.
+  // DEADLINE_EXCEEDED (TIMED_OUT): it was not done in time, and the worker waits for other ranks. UNAVAILABLE
+  // (TRANSPORT_FAILED) if the worker itself does not answer any more.
   absl::Status Step(const worker::Step& step, absl::Duration timeout);
 
   // Ends what a call waits for, from any thread. The worker aborts and ends.
@@ -63,6 +64,8 @@ class WorkerProcess {
   absl::StatusOr<worker::WorkerEvent> Ask(const worker::WorkerRequest& request, int descriptor,
                                           worker::WorkerEvent::EventCase expected, absl::Duration timeout);
   absl::StatusOr<worker::WorkerEvent> Await(absl::Duration timeout);
+  // Waits for what ends a step, whose worker has been asked whether it goes on.
+  absl::Status AwaitStepAndPong(absl::Time until);
   // Whether the process is gone. Takes its status if so.
   bool Reap();
   // Waits for the end of the process. False: it goes on.

@@ -77,10 +77,17 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
                                                   {given.job, given.rank, agent->incarnation_}));
   CAIRN_RETURN_IF_ERROR(agent->StartTransferServer());
   agent->MakeGroups();
-  const ExecutorContext context = {
-      given,        agent->boot_id_,   *agent->storage_, *agent->root_,   *agent->descriptors_,
-      agent->pool_, agent->transfers_, agent->host_,     *agent->tokens_, agent->counters_,
-      agent->groups_.get()};
+  const ExecutorContext context = {given,
+                                   agent->boot_id_,
+                                   *agent->storage_,
+                                   *agent->root_,
+                                   *agent->descriptors_,
+                                   agent->pool_,
+                                   agent->transfers_,
+                                   agent->host_,
+                                   *agent->tokens_,
+                                   agent->counters_,
+                                   agent->groups_.get()};
   agent->saves_ = std::make_unique<SaveExecutor>(context);
   agent->loads_ = std::make_unique<LoadExecutor>(context);
   agent->watch_ = std::make_unique<TrainerWatch>([raw = agent.get()](uint64_t trainer, TrainerEnd how) {

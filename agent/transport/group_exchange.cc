@@ -143,9 +143,10 @@ absl::Status GroupExchange::Exchange() {
 }
 
 absl::Status GroupExchange::TakeWindows() {
-  // All peers of a step together fill about one round.
-  const uint64_t window =
-      std::max(kSmallestWindow, options_.round_bytes / std::max<uint64_t>(1, group_->ranks.size() - 1));
+  // Two steps' windows from all peers, and what one step packs for them, together take two rounds: as much as the
+  // windows of a load that goes over the host.
+  const uint64_t peers = std::max<uint64_t>(1, group_->ranks.size() - 1);
+  const uint64_t window = std::max(kSmallestWindow, options_.round_bytes / 3 * 2 / peers);
   CAIRN_ASSIGN_OR_RETURN(receives_, consumer_->TakeHeld(window));
   for (const HeldWindow& held : receives_) {
     if (IndexOf(held.rank) < group_->ranks.size()) continue;
@@ -312,7 +313,9 @@ absl::Status GroupExchange::StepError(const absl::Status& error, const ExchangeS
                      absl::StrCat(where, " has made no progress for ", absl::FormatDuration(options_.stall_timeout)),
                      {{"ranks", named}});
   }
-  return MakeError(Reason::kTransportFailed, absl::StrCat(where, ": ", error.message()), {{"ranks", named}});
+  // This rank's worker has failed, or says what NCCL says.
+  return MakeError(Reason::kTransportFailed, absl::StrCat(where, ": ", error.message()),
+                   {{"ranks", absl::StrCat(options_.rank)}});
 }
 
 }  // namespace cairn

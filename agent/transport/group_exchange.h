@@ -27,7 +27,7 @@ namespace cairn {
 struct GroupExchangeOptions {
   uint32_t rank = 0;
   uint64_t load = 0;  // its number, for the log
-  // What is received in one step has at most about so many bytes.
+  // All windows of the exchange together take about twice this.
   uint64_t round_bytes = 0;
   OfferSenderOptions sender;
   PeerMap peers;  // the other ranks of the group

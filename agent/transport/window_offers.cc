@@ -77,11 +77,10 @@ absl::StatusOr<WindowOffers::ByConsumer> WindowOffers::Await(const std::vector<u
     if (missing.empty()) break;
     const absl::Duration left = until - Clock::Real().SteadyNow();
     if (left <= absl::ZeroDuration()) {
-      return MakeError(
-          Reason::kTimedOut,
-          absl::StrCat(count == 1 ? "rank " : "ranks ", missing, count == 1 ? " has" : " have",
-                       " not said within ", absl::FormatDuration(timeout), " which windows to send"),
-          {{"ranks", missing}});
+      return MakeError(Reason::kTimedOut,
+                       absl::StrCat(count == 1 ? "rank " : "ranks ", missing, count == 1 ? " has" : " have",
+                                    " not said within ", absl::FormatDuration(timeout), " which windows to send"),
+                       {{"ranks", missing}});
     }
     changed_.WaitFor(mutex_, left);
   }

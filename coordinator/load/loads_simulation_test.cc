@@ -45,7 +45,7 @@ struct Rank {
   std::map<std::pair<uint64_t, uint64_t>, v1::LoadState> calls;
   uint64_t number = 0;  // of the trainer's last call
   bool calling = false;
-  std::string token;  // by which it was last told to read
+  std::string token;     // by which it was last told to read
   v1::GroupState group;  // number 0: none
   absl::Time called;
   absl::Time gives_up;
