@@ -192,7 +192,7 @@ void Load::Update(int index, const v1::LoadState& state, JobContext& context) {
   rank.state = state;
   Count(rank, +1);
   Record(index, state, context.now);
-  const bool all_over = counts_.done + counts_.failed == ranks_.size();
+  const bool all_over = counts_.done + counts_.failed == counts_.begun;  // an error waits for nobody who has not begun
   attention_ = attention_ || (counts_.failed > counts.failed && (counts.failed == 0 || all_over)) ||
                (counts_.done > counts.done && all_over) ||
                (counts_.staged > counts.staged && counts_.staged == ranks_.size());

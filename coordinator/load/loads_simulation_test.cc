@@ -126,6 +126,10 @@ class World : private Simulation {
   void InCore(Function function) {
     const Moment moment = decisions_->At(now_, now_);
     function(moment);
+    // What is kept with every event must be what follows from looking at everything.
+    if (Job* job = decisions_->Find(kJob); job != nullptr) {
+      if (const std::string missed = job->Inconsistency(); !missed.empty()) Violation(missed);
+    }
     for (const std::string& line : decisions_->TakeLog()) {
       Log(absl::StrCat("epoch=", epoch_, " ", line));
     }
