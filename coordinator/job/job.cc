@@ -261,7 +261,7 @@ void Job::Advance(JobContext& context) {
     leftovers_.Advance(saves_, loads_, verdicts_, context);
     if (context.now >= next_forget_) Forget(context.now);
     // What a verdict is made of may have changed.
-    if (!members_.asking().empty()) context.orders_changed = true;
+    context.waking.insert(context.waking.end(), members_.asking().begin(), members_.asking().end());
   }
   RefreshOrders(context);
 }

@@ -102,6 +102,10 @@ class World : private Simulation {
   template <typename Function>
   void InCore(Function function) {
     function(decisions_->At(now_, now_));
+    // What is kept with every event must be what follows from looking at everything.
+    if (Job* job = decisions_->Find(kJob); job != nullptr) {
+      if (const std::string missed = job->Inconsistency(); !missed.empty()) Violation(missed);
+    }
     for (const std::string& line : decisions_->TakeLog()) Log(line);
     for (CoreAction& action : decisions_->TakeActions()) {
       After(Delay(), [this, epoch = epoch_, action = std::move(action)] { Execute(epoch, action); });
