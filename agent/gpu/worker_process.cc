@@ -113,6 +113,8 @@ absl::Status WorkerProcess::Ended() {
   if (!AwaitEnd(kEndShortly)) return Failed("has closed its socket");
   MutexLock lock(mutex_);
   if (WIFSIGNALED(exit_status_)) return Failed(absl::StrCat("was ended by signal ", WTERMSIG(exit_status_)));
+  // A worker ends without an error when its agent has closed the socket.
+  if (WEXITSTATUS(exit_status_) == 0) return Failed("was ended with its group");
   return Failed(absl::StrCat("has ended with status ", WEXITSTATUS(exit_status_)));
 }
 
