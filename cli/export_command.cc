@@ -26,13 +26,14 @@
 #include "export/exported_values.h"
 #include "export/exporter.h"
 #include "export/item_reader.h"
+#include "export/megatron_plan.h"
 #include "export/model_files.h"
 #include "import/dcp_directory.h"
 
 namespace cairn::cli {
 namespace {
 
-constexpr const char *kHuggingFace = "huggingface", *kDcp = "dcp";
+constexpr const char *kHuggingFace = "huggingface", *kDcp = "dcp", *kMegatron = "megatron";
 
 struct Arguments {
   std::string name;
@@ -53,6 +54,7 @@ struct Written {
   uint64_t bytes = 0;  // of the tensors
   std::vector<std::pair<std::string, uint64_t>> files;
   std::string index;
+  std::vector<std::string> left_out;
 };
 
 // Shows progress and lets a signal end the export.
@@ -86,22 +88,40 @@ absl::StatusOr<Written> ExportToHuggingFace(PosixStorage& storage, const Manifes
   }
   Watch watch(manifest, plan.total_bytes);
   CAIRN_RETURN_IF_ERROR(WriteExport(storage, manifest, plan, arguments.directory, watch.Options(arguments, memory)));
-  Written written{plan.tensors.size(), std::nullopt, plan.total_bytes, {}, std::string(kPlainIndexName)};
+  Written written{plan.tensors.size(), std::nullopt, plan.total_bytes, {}, std::string(kPlainIndexName), {}};
   for (const ExportFile& file : plan.files) {
     written.files.emplace_back(file.name, file.header.size() + file.data_bytes);
   }
   return written;
 }
 
+absl::StatusOr<Written> WriteDcp(PosixStorage& storage, const Manifest& manifest, const DcpExportPlan& plan,
+                                 const Arguments& arguments, int64_t memory) {
+  Watch watch(manifest, plan.total_bytes);
+  CAIRN_RETURN_IF_ERROR(WriteDcpExport(storage, manifest, plan, arguments.directory, watch.Options(arguments, memory)));
+  Written written{plan.tensors.size(), plan.values, plan.total_bytes, {}, std::string(kDcpMetadataName), {}};
+  for (const DcpExportFile& file : plan.files) written.files.emplace_back(file.name, file.bytes);
+  for (const auto& [name, bytes] : plan.beside) written.files.emplace_back(name, bytes.size());
+  return written;
+}
+
 absl::StatusOr<Written> ExportToDcp(PosixStorage& storage, const Manifest& manifest, const ExportOptions& options,
                                     const Arguments& arguments, int64_t memory) {
   ItemReader reader(&storage, manifest);
-  CAIRN_ASSIGN_OR_RETURN(const auto values, ReadExportedValues(manifest, options.choice, reader));
+  CAIRN_ASSIGN_OR_RETURN(auto values, ReadExportedValues(manifest, options.choice, reader));
+  values = TakeApart(std::move(values));
+  CAIRN_RETURN_IF_ERROR(CheckNoneIsOpaque(values));
   CAIRN_ASSIGN_OR_RETURN(const DcpExportPlan plan, MakeDcpExportPlan(manifest, options, values));
-  Watch watch(manifest, plan.total_bytes);
-  CAIRN_RETURN_IF_ERROR(WriteDcpExport(storage, manifest, plan, arguments.directory, watch.Options(arguments, memory)));
-  Written written{plan.tensors.size(), plan.values, plan.total_bytes, {}, std::string(kDcpMetadataName)};
-  for (const DcpExportFile& file : plan.files) written.files.emplace_back(file.name, file.bytes);
+  return WriteDcp(storage, manifest, plan, arguments, memory);
+}
+
+absl::StatusOr<Written> ExportToMegatron(PosixStorage& storage, const Manifest& manifest, const ExportOptions& options,
+                                         const Arguments& arguments, int64_t memory) {
+  ItemReader reader(&storage, manifest);
+  CAIRN_ASSIGN_OR_RETURN(auto values, ReadExportedValues(manifest, options.choice, reader));
+  CAIRN_ASSIGN_OR_RETURN(const MegatronExportPlan plan, MakeMegatronExportPlan(manifest, options, std::move(values)));
+  CAIRN_ASSIGN_OR_RETURN(Written written, WriteDcp(storage, manifest, plan.dcp, arguments, memory));
+  written.left_out = plan.left_out;
   return written;
 }
 
@@ -120,7 +140,9 @@ absl::Status Export(const CommandContext& context, const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(const Manifest manifest, CheckpointStore(*storage).ReadManifest(name.job, name.step));
   InterruptFlag();
   const absl::Time begin = Clock::Real().SteadyNow();
-  const auto write = arguments.form == kDcp ? ExportToDcp : ExportToHuggingFace;
+  const auto write = arguments.form == kDcp        ? ExportToDcp
+                     : arguments.form == kMegatron ? ExportToMegatron
+                                                   : ExportToHuggingFace;
   CAIRN_ASSIGN_OR_RETURN(const Written written, write(*storage, manifest, options, arguments, memory));
   if (context.json()) {
     nlohmann::ordered_json json = {{"job", manifest.job},
@@ -132,6 +154,7 @@ absl::Status Export(const CommandContext& context, const Arguments& arguments) {
     json["files"] = nlohmann::ordered_json::array();
     for (const auto& [file, bytes] : written.files) json["files"].push_back({{"name", file}, {"bytes", bytes}});
     json["index"] = written.index;
+    if (arguments.form == kMegatron) json["left_out"] = written.left_out;
     std::printf("%s\n", json.dump(2).c_str());
     return absl::OkStatus();
   }
@@ -141,6 +164,10 @@ absl::Status Export(const CommandContext& context, const Arguments& arguments) {
               static_cast<long long>(manifest.step), arguments.directory.c_str(), written.tensors, values.c_str(),
               FormatSize(static_cast<int64_t>(written.bytes)).c_str(), written.files.size(),
               ShortDuration(Clock::Real().SteadyNow() - begin).c_str());
+  if (!written.left_out.empty()) {
+    std::printf("entries of common.pt that are left out, because only the code of their classes could make them:\n");
+    for (const std::string& each : written.left_out) std::printf("  %s\n", each.c_str());
+  }
   return absl::OkStatus();
 }
 
@@ -156,8 +183,10 @@ void AddExportCommand(Command app, CommandContext& context) {
                  "Directory to write into; made if it is not there, those above it are not")
       .Required();
   command
-      .AddOption("--as", arguments->form, "Whose files: safetensors for transformers, or torch.distributed.checkpoint")
-      .OneOf({kHuggingFace, kDcp})
+      .AddOption("--as", arguments->form,
+                 "Whose files: safetensors for transformers, or directories of "
+                 "torch.distributed.checkpoint or Megatron-core (torch_dist)")
+      .OneOf({kHuggingFace, kDcp, kMegatron})
       .ShowDefault();
   command.AddOption("--like", arguments->like,
                     "A model's directory, whose config.json, tokenizer and other small files are copied");

@@ -40,6 +40,7 @@ class DcpExporter {
     window_bytes_ = WindowBytes(options_.memory_bytes, reader_.buffer_bytes(), largest);
     CAIRN_ASSIGN_OR_RETURN(window_, AllocateWindow(window_bytes_));
     for (const DcpExportFile& file : plan_.files) CAIRN_RETURN_IF_ERROR(WriteFile(file));
+    for (const auto& [name, bytes] : plan_.beside) CAIRN_RETURN_IF_ERROR(output_.Add(name, bytes));
     return output_.Add(std::string(kDcpMetadataName), plan_.metadata);
   }
 
@@ -109,8 +110,10 @@ class DcpExporter {
 absl::Status WriteDcpExport(PosixStorage& storage, const Manifest& manifest, const DcpExportPlan& plan,
                             const std::string& directory, const WriteExportOptions& options) {
   OutputDirectory output(directory);
-  CAIRN_RETURN_IF_ERROR(
-      output.Open([](std::string_view name) { return name.ends_with(".distcp") || name.ends_with(".metadata"); }));
+  CAIRN_RETURN_IF_ERROR(output.Open([&](std::string_view name) {
+    return name.ends_with(".distcp") || name.ends_with(".metadata") ||
+           std::any_of(plan.beside.begin(), plan.beside.end(), [&](const auto& file) { return file.first == name; });
+  }));
   CAIRN_RETURN_IF_ERROR(DcpExporter(storage, manifest, plan, output, options).Run());
   if (options.interrupted && options.interrupted()) return MakeError(Reason::kInterrupted, "interrupted");
   return output.Publish();

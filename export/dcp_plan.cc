@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -17,7 +18,7 @@ constexpr std::string_view kMetadataModule = "torch.distributed.checkpoint.metad
 constexpr std::string_view kFileModule = "torch.distributed.checkpoint.filesystem";
 // Entries begin at multiples of this, so the elements in them do, too.
 constexpr uint64_t kAlignment = 64;
-constexpr uint64_t kMostPickleBytes = (uint64_t{1} << 31) - 1;
+constexpr uint64_t kMostValueBytes = (uint64_t{1} << 31) - 1;
 
 // A tensor, or a second name of one.
 struct Name {
@@ -187,7 +188,13 @@ void MetadataWriter::WritePaths() {
   for (const ExportedValue& value : values_) {
     pickle_.Text(value.name);
     pickle_.Mark();
-    for (const ObjectValue& key : value.path) WriteValue(key, pickle_);
+    for (const ObjectValue& key : value.path) {
+      if (int64_t number = 0; key.kind == ObjectValue::Kind::kInt && absl::SimpleAtoi(key.text, &number)) {
+        pickle_.Int(number);
+      } else {
+        pickle_.Text(key.text);
+      }
+    }
     pickle_.Tuple();
   }
   pickle_.SetItems();
@@ -287,17 +294,14 @@ absl::StatusOr<DcpExportPlan> MakeDcpExportPlan(const Manifest& manifest, const 
   CAIRN_ASSIGN_OR_RETURN(const std::vector<Name> names, NamesOf(manifest, options, plan.tensors, values));
   plan.values = values.size();
   for (const ExportedValue& value : values) {
-    PickleWriter pickle;
-    WriteValue(value.value, pickle);
-    const std::string text = std::move(pickle).Finish();
-    if (text.size() > kMostPickleBytes) {
+    DcpExportEntry entry;
+    entry.value = TorchArchiveOf(value.value);
+    entry.bytes = entry.value.size();
+    if (entry.bytes > kMostValueBytes) {
       return MakeError(Reason::kUnsupported,
-                       absl::StrCat("'", value.name, "' takes ", text.size(), " bytes, too many for a value"),
+                       absl::StrCat("'", value.name, "' takes ", entry.bytes, " bytes, too many for a value"),
                        {{"object", value.name}, {"next", "Leave it out by --exclude."}});
     }
-    DcpExportEntry entry;
-    entry.value = TorchValueArchive(text);
-    entry.bytes = entry.value.size();
     AddEntry(std::move(entry), options.max_shard_bytes, plan);
   }
   for (uint32_t t = 0; t < plan.tensors.size(); ++t) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -39,6 +40,8 @@ struct DcpExportFile {
 };
 
 struct DcpExportPlan {
+  // Small files beside those of torch.distributed.checkpoint: name and bytes.
+  std::vector<std::pair<std::string, std::string>> beside;
   std::vector<WholeTensor> tensors;  // by name
   std::vector<DcpExportFile> files;
   std::string metadata;      // the bytes of `.metadata`

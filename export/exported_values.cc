@@ -34,7 +34,7 @@ bool IsTakenApart(const ObjectValue& value) {
   return value.kind == Kind::kList && std::any_of(value.items.begin(), value.items.end(), IsTakenApart);
 }
 
-void TakeApart(ExportedValue&& whole, std::vector<ExportedValue>& parts) {
+void TakeOneApart(ExportedValue&& whole, std::vector<ExportedValue>& parts) {
   if (!IsTakenApart(whole.value)) {
     parts.push_back(std::move(whole));
     return;
@@ -50,7 +50,7 @@ void TakeApart(ExportedValue&& whole, std::vector<ExportedValue>& parts) {
     part.path = whole.path;
     part.path.push_back(std::move(key));
     part.value = std::move(whole.value.items[dict ? i + 1 : i]);
-    TakeApart(std::move(part), parts);
+    TakeOneApart(std::move(part), parts);
   }
 }
 
@@ -59,7 +59,6 @@ void TakeApart(ExportedValue&& whole, std::vector<ExportedValue>& parts) {
 absl::StatusOr<std::vector<ExportedValue>> ReadExportedValues(const Manifest& manifest, const TensorChoice& choice,
                                                               ItemReader& reader) {
   std::vector<ExportedValue> values;
-  std::vector<std::string> opaque;
   for (size_t begin = 0, end = 0; begin < manifest.objects.size(); begin = end) {
     const std::string& name = manifest.objects[begin].name;
     while (end < manifest.objects.size() && manifest.objects[end].name == name) ++end;
@@ -74,22 +73,34 @@ absl::StatusOr<std::vector<ExportedValue>> ReadExportedValues(const Manifest& ma
       whole.name = same ? name : absl::StrCat(name, ".rank", *manifest.objects[begin + i].rank);
       whole.path = {TextValue(whole.name)};
       CAIRN_ASSIGN_OR_RETURN(whole.value, ReadObjectValue(stored[i], name));
-      if (const ObjectValue* found = FindOpaque(whole.value)) {
-        opaque.push_back(absl::StrCat(whole.name, " (", found->text, ")"));
-      }
-      TakeApart(std::move(whole), values);
+      values.push_back(std::move(whole));
     }
-  }
-  if (!opaque.empty()) {
-    const size_t told = std::min(opaque.size(), kNamesTold);
-    std::string text = absl::StrJoin(opaque.begin(), opaque.begin() + static_cast<ptrdiff_t>(told), ", ");
-    if (opaque.size() > told) absl::StrAppend(&text, " and ", opaque.size() - told, " more");
-    return MakeError(Reason::kUnsupported,
-                     absl::StrCat("these values can only be made by the code of their classes: ", text),
-                     {{"names", text}, {"next", "Leave them out by --exclude."}});
   }
   std::sort(values.begin(), values.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
   return values;
+}
+
+std::vector<ExportedValue> TakeApart(std::vector<ExportedValue> values) {
+  std::vector<ExportedValue> parts;
+  for (ExportedValue& value : values) TakeOneApart(std::move(value), parts);
+  std::sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  return parts;
+}
+
+absl::Status CheckNoneIsOpaque(const std::vector<ExportedValue>& values) {
+  std::vector<std::string> opaque;
+  for (const ExportedValue& value : values) {
+    if (const ObjectValue* found = FindOpaque(value.value)) {
+      opaque.push_back(absl::StrCat(value.name, " (", found->text, ")"));
+    }
+  }
+  if (opaque.empty()) return absl::OkStatus();
+  const size_t told = std::min(opaque.size(), kNamesTold);
+  std::string text = absl::StrJoin(opaque.begin(), opaque.begin() + static_cast<ptrdiff_t>(told), ", ");
+  if (opaque.size() > told) absl::StrAppend(&text, " and ", opaque.size() - told, " more");
+  return MakeError(Reason::kUnsupported,
+                   absl::StrCat("these values can only be made by the code of their classes: ", text),
+                   {{"names", text}, {"next", "Leave them out by --exclude."}});
 }
 
 }  // namespace cairn

@@ -1,4 +1,4 @@
-// Finds the values of a checkpoint that are no tensors, under the names that torch.distributed.checkpoint gives them.
+// Finds the values of a checkpoint that are no tensors, for those who write them in another form.
 #ifndef CAIRN_EXPORT_EXPORTED_VALUES_H_
 #define CAIRN_EXPORT_EXPORTED_VALUES_H_
 
@@ -19,13 +19,16 @@ struct ExportedValue {
   ObjectValue value;
 };
 
-// Returns the chosen values, by name. What torch.distributed.checkpoint takes apart is taken apart: dicts, and lists
-// that hold dicts at any depth. An object of which every rank has its own keeps its name if all are the same, and gets
-// ".rank0" and so on behind it if they are not. UNIMPLEMENTED (UNSUPPORTED): names the values that only a class's own
-// code could make. INVALID_ARGUMENT (NAME_COLLISION): two values have one name, or a value has that of a tensor. Else
-// as ItemReader and ReadObjectValue.
+// Returns the chosen values, by name. An object of which every rank has its own keeps its name if all are the same, and
+// gets ".rank0" and so on behind it if they are not. Fails as ItemReader and ReadObjectValue do.
 absl::StatusOr<std::vector<ExportedValue>> ReadExportedValues(const Manifest& manifest, const TensorChoice& choice,
                                                               ItemReader& reader);
+
+// Takes apart what torch.distributed.checkpoint takes apart: dicts, and lists that hold dicts at any depth.
+std::vector<ExportedValue> TakeApart(std::vector<ExportedValue> values);
+
+// UNIMPLEMENTED (UNSUPPORTED): names the values that are or hold what only a class's own code could make.
+absl::Status CheckNoneIsOpaque(const std::vector<ExportedValue>& values);
 
 }  // namespace cairn
 

@@ -8,8 +8,11 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "common/tensor/dtype.h"
+#include "export/torch_archive_writer.h"
 
 namespace cairn {
 namespace {
@@ -19,6 +22,7 @@ using Kind = ObjectValue::Kind;
 // These are the kinds of python/cairn/_objects.py.
 constexpr char kRawBytes = 0, kJson = 1, kTaggedJson = 2;
 constexpr std::string_view kTag = "$cairn";
+constexpr std::string_view kTensorSerializer = "torch.Tensor";
 // The writers of objects allow 200 levels; a tagged value takes up to three of them more.
 constexpr int kMostDepth = 1000;
 
@@ -72,6 +76,26 @@ class Reader {
   const bool tagged_;
   size_t at_ = 0;
 };
+
+// Reads a tensor in the form of python/cairn/torch/_small_tensors.py: a line with the dtype and the shape, then the
+// elements.
+bool ReadTensor(std::string_view base64, ObjectValue& value) {
+  std::string bytes;
+  if (!absl::Base64Unescape(absl::string_view(base64.data(), base64.size()), &bytes)) return false;
+  const size_t end = bytes.find('\n');
+  if (end == std::string::npos) return false;
+  const std::vector<std::string> head = absl::StrSplit(bytes.substr(0, end), ' ');
+  const auto dtype = DTypeFromName(head[0]);
+  for (size_t i = 1; i < head.size(); ++i) {
+    if (!absl::SimpleAtoi(head[i], &value.shape.emplace_back())) return false;
+  }
+  const auto elements = ElementCount(value.shape);
+  value.kind = Kind::kTensor;
+  value.dtype = head[0];
+  value.text = bytes.substr(end + 1);
+  return dtype && elements && *elements <= static_cast<int64_t>(value.text.size()) &&
+         static_cast<uint64_t>(*elements * BytesOf(*dtype)) == value.text.size();
+}
 
 bool Reader::Value(ObjectValue& value, int depth) {
   if (depth > kMostDepth) return false;
@@ -232,8 +256,9 @@ bool Reader::Untag(std::string_view tag, ObjectValue&& content, ObjectValue& val
     return true;
   }
   if (tag == "user") {
-    value.kind = Kind::kOpaque;
     if (content.items.size() != 2 || content.items[0].kind != Kind::kText) return false;
+    if (content.items[0].text == kTensorSerializer) return ReadTensor(content.items[1].text, value);
+    value.kind = Kind::kOpaque;
     value.text = content.items[0].text;
     return true;
   }
@@ -314,7 +339,7 @@ const ObjectValue* FindOpaque(const ObjectValue& value) {
   return nullptr;
 }
 
-void WriteValue(const ObjectValue& value, PickleWriter& pickle) {
+void WriteValue(const ObjectValue& value, PickleWriter& pickle, std::vector<std::string_view>& storages) {
   switch (value.kind) {
     case Kind::kNone:
     case Kind::kOpaque:
@@ -332,10 +357,13 @@ void WriteValue(const ObjectValue& value, PickleWriter& pickle) {
       return pickle.Bytes(value.text);
     case Kind::kArray:
       return WriteArray(value, pickle);
+    case Kind::kTensor:
+      storages.push_back(value.text);
+      return WriteTorchTensor(*DTypeFromName(value.dtype), value.shape, absl::StrCat(storages.size() - 1), pickle);
     case Kind::kTuple:
       if (value.items.empty()) return pickle.EmptyTuple();
       pickle.Mark();
-      for (const ObjectValue& each : value.items) WriteValue(each, pickle);
+      for (const ObjectValue& each : value.items) WriteValue(each, pickle, storages);
       return pickle.Tuple();
     case Kind::kList:
     case Kind::kDict:
@@ -346,9 +374,16 @@ void WriteValue(const ObjectValue& value, PickleWriter& pickle) {
       }
       if (value.items.empty()) return;
       pickle.Mark();
-      for (const ObjectValue& each : value.items) WriteValue(each, pickle);
+      for (const ObjectValue& each : value.items) WriteValue(each, pickle, storages);
       return value.kind == Kind::kList ? pickle.AppendItems() : pickle.SetItems();
   }
+}
+
+std::string TorchArchiveOf(const ObjectValue& value) {
+  PickleWriter pickle;
+  std::vector<std::string_view> storages;
+  WriteValue(value, pickle, storages);
+  return TorchValueArchive(std::move(pickle).Finish(), storages);
 }
 
 }  // namespace cairn

@@ -25,18 +25,19 @@ struct ObjectValue {
     kTuple,
     kDict,
     kArray,   // of numpy
+    kTensor,  // of torch
     kOpaque,  // only a description is left of it, or a serializer of the user has made it
   };
 
   Kind kind = Kind::kNone;
   bool boolean = false;
   double number = 0;
-  // The digits of a kInt, a text, the bytes of a kBytes or kArray, or what a kOpaque is.
+  // The digits of a kInt, a text, the bytes of a kBytes, kArray or kTensor, or what a kOpaque is.
   std::string text;
   // The elements of a list or tuple; keys and values of a dict, in turn.
   std::vector<ObjectValue> items;
-  std::string dtype;  // of an array, as numpy says it: "<f8"
-  Shape shape;        // of an array
+  std::string dtype;  // of an array, as numpy says it: "<f8"; of a tensor, as torch does: "bfloat16"
+  Shape shape;        // of an array or tensor
 
   bool operator==(const ObjectValue&) const = default;
 };
@@ -48,8 +49,12 @@ absl::StatusOr<ObjectValue> ReadObjectValue(std::string_view bytes, std::string_
 // Returns the opaque part that a value is or holds; null if it has none.
 const ObjectValue* FindOpaque(const ObjectValue& value);
 
-// Adds what pushes the value, which must have no opaque part.
-void WriteValue(const ObjectValue& value, PickleWriter& pickle);
+// Adds what pushes the value, which must have no opaque part. The bytes of its tensors, which lie in the value, are
+// appended to `storages`.
+void WriteValue(const ObjectValue& value, PickleWriter& pickle, std::vector<std::string_view>& storages);
+
+// Returns what torch.save writes of the value, which must have no opaque part and take less than 2 GiB.
+std::string TorchArchiveOf(const ObjectValue& value);
 
 }  // namespace cairn
 

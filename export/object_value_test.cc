@@ -61,12 +61,24 @@ TEST(ObjectValueTest, FindOpaque_ClassesWithinAValue_AreFound) {
   EXPECT_EQ(FindOpaque(user)->text, "mine");
 }
 
+TEST(ObjectValueTest, ReadObjectValue_TensorOfTorch_HasItsElements) {
+  // The bytes are "int16 1 2\n" and two elements.
+  const ObjectValue value = Read("\x02{\"$cairn\":\"user\",\"value\":[\"torch.Tensor\",\"aW50MTYgMSAyCgEAAgA=\"]}");
+  EXPECT_EQ(value.kind, Kind::kTensor);
+  EXPECT_EQ(value.dtype, "int16");
+  EXPECT_EQ(value.shape, (Shape{1, 2}));
+  EXPECT_EQ(value.text, "\1\0\2\0"s);
+  EXPECT_EQ(FindOpaque(value), nullptr);
+}
+
 TEST(ObjectValueTest, ReadObjectValue_WhatIsNoValue_IsRefused) {
-  for (const std::string& text : {"\x01"s, "\x01[1"s, "\x01[1]]"s, "\x01{\"a\"}"s, "\x01\"\\ud83d\""s, "\x01-"s,
-                                  "\x01"
-                                  "1."s,
-                                  "\x01tru"s, "\x02{\"$cairn\":\"later\",\"value\":1}"s,
-                                  "\x02{\"$cairn\":\"bytes\",\"value\":\"*\"}"s, "\x01"s + std::string(100'000, '[')}) {
+  for (const std::string& text :
+       {"\x01"s, "\x01[1"s, "\x01[1]]"s, "\x01{\"a\"}"s, "\x01\"\\ud83d\""s, "\x01-"s,
+        "\x01"
+        "1."s,
+        "\x01tru"s, "\x02{\"$cairn\":\"later\",\"value\":1}"s, "\x02{\"$cairn\":\"bytes\",\"value\":\"*\"}"s,
+        "\x02{\"$cairn\":\"user\",\"value\":[\"torch.Tensor\",\"aW50MTYgMSAzCgEAAgA=\"]}"s,
+        "\x01"s + std::string(100'000, '[')}) {
     EXPECT_TRUE(HasReason(ReadObjectValue(text, "x").status(), Reason::kChecksumMismatch)) << text.substr(0, 20);
   }
   EXPECT_TRUE(HasReason(ReadObjectValue("", "x").status(), Reason::kFormatTooNew));

@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/tensor/box.h"
-#include "export/pickle_writer.h"
 
 namespace cairn {
 namespace {
@@ -51,39 +50,6 @@ std::string_view StorageClass(DType dtype) {
     default:
       return "";
   }
-}
-
-// Returns the pickle that rebuilds a tensor from the record data/0. One of a younger dtype has a storage of bytes.
-std::string TensorPickle(DType dtype, std::span<const int64_t> shape, int64_t elements) {
-  const std::string_view storage = StorageClass(dtype);
-  PickleWriter pickle;
-  pickle.Global("torch._utils", storage.empty() ? "_rebuild_tensor_v3" : "_rebuild_tensor_v2");
-  pickle.Mark();
-  pickle.Mark();
-  pickle.Text("storage");
-  if (storage.empty()) {
-    pickle.Global("torch.storage", "UntypedStorage");
-  } else {
-    pickle.Global("torch", storage);
-  }
-  pickle.Text("0");
-  pickle.Text("cpu");
-  pickle.Int(storage.empty() ? elements * BytesOf(dtype) : elements);
-  pickle.Tuple();
-  pickle.PersistentId();
-  pickle.Int(0);  // where the tensor begins in the storage
-  pickle.IntTuple(shape);
-  Shape strides(shape.size(), 1);
-  for (size_t d = shape.size(); d-- > 1;) strides[d - 1] = strides[d] * std::max<int64_t>(shape[d], 1);
-  pickle.IntTuple(strides);
-  pickle.Bool(false);                           // requires_grad
-  pickle.Global("collections", "OrderedDict");  // the hooks
-  pickle.EmptyTuple();
-  pickle.Reduce();
-  if (storage.empty()) pickle.Global("torch", NameOf(dtype));
-  pickle.Tuple();
-  pickle.Reduce();
-  return std::move(pickle).Finish();
 }
 
 using Records = std::vector<TorchArchiveRecord>;
@@ -147,10 +113,44 @@ void AddDirectory(const Records& records, uint64_t at, std::string& text) {
 
 }  // namespace
 
+void WriteTorchTensor(DType dtype, std::span<const int64_t> shape, std::string_view storage, PickleWriter& pickle) {
+  // A tensor of a younger dtype has a storage of bytes.
+  const std::string_view storage_class = StorageClass(dtype);
+  const int64_t elements = *ElementCount(shape);
+  pickle.Global("torch._utils", storage_class.empty() ? "_rebuild_tensor_v3" : "_rebuild_tensor_v2");
+  pickle.Mark();
+  pickle.Mark();
+  pickle.Text("storage");
+  if (storage_class.empty()) {
+    pickle.Global("torch.storage", "UntypedStorage");
+  } else {
+    pickle.Global("torch", storage_class);
+  }
+  pickle.Text(storage);
+  pickle.Text("cpu");
+  pickle.Int(storage_class.empty() ? elements * BytesOf(dtype) : elements);
+  pickle.Tuple();
+  pickle.PersistentId();
+  pickle.Int(0);  // where the tensor begins in the storage
+  pickle.IntTuple(shape);
+  Shape strides(shape.size(), 1);
+  for (size_t d = shape.size(); d-- > 1;) strides[d - 1] = strides[d] * std::max<int64_t>(shape[d], 1);
+  pickle.IntTuple(strides);
+  pickle.Bool(false);                           // requires_grad
+  pickle.Global("collections", "OrderedDict");  // the hooks
+  pickle.EmptyTuple();
+  pickle.Reduce();
+  if (storage_class.empty()) pickle.Global("torch", NameOf(dtype));
+  pickle.Tuple();
+  pickle.Reduce();
+}
+
 TorchTensorArchive::TorchTensorArchive(DType dtype, std::span<const int64_t> shape) {
   const int64_t elements = *ElementCount(shape);
   data_bytes_ = static_cast<uint64_t>(elements * BytesOf(dtype));
-  AddRecord("data.pkl", TensorPickle(dtype, shape, elements), 0, head_, records_);
+  PickleWriter pickle;
+  WriteTorchTensor(dtype, shape, "0", pickle);
+  AddRecord("data.pkl", std::move(pickle).Finish(), 0, head_, records_);
   AddRecord(".format_version", "1", 0, head_, records_);
   AddRecord(".storage_alignment", absl::StrCat(kAlignment), 0, head_, records_);
   AddRecord("byteorder", "little", 0, head_, records_);
@@ -168,13 +168,14 @@ std::string TorchTensorArchive::Tail(uint32_t crc32) const {
   return text;
 }
 
-std::string TorchValueArchive(std::string_view pickle) {
+std::string TorchValueArchive(std::string_view pickle, std::span<const std::string_view> storages) {
   std::string text;
   Records records;
   AddRecord("data.pkl", pickle, 0, text, records);
   AddRecord(".format_version", "1", 0, text, records);
   AddRecord(".storage_alignment", absl::StrCat(kAlignment), 0, text, records);
   AddRecord("byteorder", "little", 0, text, records);
+  for (size_t i = 0; i < storages.size(); ++i) AddRecord(absl::StrCat("data/", i), storages[i], 0, text, records);
   AddRecord("version", "3\n", 0, text, records);
   AddDirectory(records, 0, text);
   return text;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/tensor/dtype.h"
+#include "export/pickle_writer.h"
 
 namespace cairn {
 
@@ -41,8 +42,11 @@ class TorchTensorArchive {
   std::vector<TorchArchiveRecord> records_;  // those of the head; the last one is that of the elements
 };
 
-// Returns the archive of a value without tensors, from its pickle, which is shorter than 2 GiB.
-std::string TorchValueArchive(std::string_view pickle);
+// Adds what pushes a tensor whose elements, row-major, are those of the archive's record data/STORAGE.
+void WriteTorchTensor(DType dtype, std::span<const int64_t> shape, std::string_view storage, PickleWriter& pickle);
+
+// Returns the archive of a value, from its pickle and the bytes of data/0, data/1 and so on; less than 2 GiB together.
+std::string TorchValueArchive(std::string_view pickle, std::span<const std::string_view> storages);
 
 }  // namespace cairn
 

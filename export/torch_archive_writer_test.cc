@@ -45,7 +45,7 @@ TEST(TorchArchiveWriterTest, TorchTensorArchive_ScalarAndEmptyTensor_AreRead) {
 }
 
 TEST(TorchArchiveWriterTest, TorchValueArchive_Pickle_IsItsValue) {
-  const auto file = Open(TorchValueArchive("\x80\x02K\x07."));
+  const auto file = Open(TorchValueArchive("\x80\x02K\x07.", {}));
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ(file->document().Int(file->document().root()), 7);
 }

@@ -119,6 +119,18 @@ def test_Export_ValuesThatAreNoTensors_ComeBackAsTheyWere(tmp_path):
     assert torch.load(tmp_path / "one.pt", weights_only=False)["groups"] == values["groups"]
 
 
+def test_Export_StatesOfRandomNumberGenerators_RestoreThem(tmp_path):
+    """They hold tensors of torch and arrays of numpy."""
+    torch.manual_seed(5)
+    np.random.seed(6)
+    save(tmp_path / "root", {"w": torch.ones(2), "rng": cairn.torch.rng_state()})
+    expected = torch.rand(3), np.random.rand(3)
+    exported(tmp_path / "root", tmp_path / "out")
+    format_utils.dcp_to_torch_save(tmp_path / "out", tmp_path / "one.pt")
+    cairn.torch.set_rng_state(torch.load(tmp_path / "one.pt", weights_only=False)["rng"])
+    assert torch.equal(torch.rand(3), expected[0]) and (np.random.rand(3) == expected[1]).all()
+
+
 def test_Export_OwnValuesOfRanks_GetTheirRanksNames(tmp_path):
     def work(rank, client):
         client.save(3, {"rng": cairn.per_rank({"seed": rank}), "same": cairn.per_rank([1])}).wait()
