@@ -145,8 +145,8 @@ absl::Status Importer::AddEntry(std::string_view path, std::string_view raw, uin
     return Bad(absl::StrCat("has an entry '", std::string(path), "' of no rank"));
   }
   // Slashes within the parts of a path are written as %2F.
-  std::string name = absl::StrReplaceAll(
-      absl::StrReplaceAll(std::string(path.substr(slash + 1)), {{"/", "."}}), {{"%2F", "/"}, {"%25", "%"}});
+  std::string name = absl::StrReplaceAll(absl::StrReplaceAll(std::string(path.substr(slash + 1)), {{"/", "."}}),
+                                         {{"%2F", "/"}, {"%25", "%"}});
   entry.json = nlohmann::json::parse(raw, nullptr, false);
   if (!entry.json.is_object() || !Member(entry.json, "type").is_string()) {
     return Bad(absl::StrCat("has a damaged entry '", std::string(path), "'"));
@@ -191,8 +191,10 @@ absl::StatusOr<std::vector<Importer::Item>> Importer::Items() const {
 
 absl::StatusOr<const ForeignFile*> Importer::Open(const nlohmann::json& location, const std::string& name) {
   const std::string path = TextOf(location);
-  if (path.empty() || path.find('\0') != std::string::npos) {
-    return Bad(absl::StrCat("does not say where '", name, "' lies"), name);
+  if (!IsPathBelow(path)) {
+    return MakeError(Reason::kPathEscape,
+                     absl::StrCat(what_, ": '", path, "', where '", name, "' lies, is no path below the directory"),
+                     {{"file", path}, {"tensor", name}});
   }
   if (const auto found = files_.find(path); found != files_.end()) return &found->second.first;
   CAIRN_ASSIGN_OR_RETURN(ForeignFile file, ForeignFile::OpenBelow(directory_, path));
@@ -253,8 +255,8 @@ absl::Status Importer::AddTensor(const Item& item) {
   CAIRN_ASSIGN_OR_RETURN(const std::vector<Part> parts, PartsOf(item, global_shape));
   const std::string named = TextOf(Member(*parts[0].tensor, "dtype"));
   static constexpr std::string_view kTorch = "torch.";
-  const auto dtype = named.starts_with(kTorch) ? DTypeFromName(std::string_view(named).substr(kTorch.size()))
-                                               : std::nullopt;
+  const auto dtype =
+      named.starts_with(kTorch) ? DTypeFromName(std::string_view(named).substr(kTorch.size())) : std::nullopt;
   if (!dtype) return Unsupported(absl::StrCat("has the dtype '", named, "', which Cairn does not know"), item.name);
   const auto elements = ElementCount(global_shape);
   if (!elements || *elements > INT64_MAX / BytesOf(*dtype)) {
@@ -326,8 +328,8 @@ absl::Status Importer::AddPart(uint32_t tensor, const Part& part, DType dtype, c
   const auto read = [&](uint64_t offset, uint64_t bytes) { return again.Read(begin + offset, bytes); };
   CAIRN_ASSIGN_OR_RETURN(const TorchFile archive, TorchFile::Open(end - begin, read, what));
   CAIRN_ASSIGN_OR_RETURN(const auto found, archive.Tensor(archive.document().root()));
-  const auto pieces = found && found->dtype == dtype && found->shape == part.shape ? found->Pieces(kMostPieces)
-                                                                                   : std::nullopt;
+  const auto pieces =
+      found && found->dtype == dtype && found->shape == part.shape ? found->Pieces(kMostPieces) : std::nullopt;
   if (!pieces) {
     return MakeError(Reason::kBadForeignFile,
                      absl::StrCat(what, " is no tensor ", std::string(NameOf(dtype)), ShapeToString(part.shape)),

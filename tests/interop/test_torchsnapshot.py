@@ -88,6 +88,7 @@ def changed(tmp_path, change):
     document = json.loads(path.read_text())
     change(document["manifest"])
     path.write_text(json.dumps(document))
+    (tmp_path / "snapshot" / "link").symlink_to("/etc/passwd")
     return tmp_path / "snapshot"
 
 
@@ -97,7 +98,9 @@ def set_field(path, field, value):
 
 @pytest.mark.parametrize("change, reason", [
     (set_field("0/same/float32", "location", "../../conftest.py"), "PATH_ESCAPE"),
-    (set_field("0/same/float32", "location", "/"), "FILE_MISSING|STORAGE_ERROR|PATH_ESCAPE"),
+    (set_field("0/same/float32", "location", "/etc/passwd"), "PATH_ESCAPE"),
+    (set_field("0/same/float32", "location", "link"), "PATH_ESCAPE"),
+    (set_field("0/own/none", "location", "../own"), "PATH_ESCAPE"),
     (set_field("0/same/float32", "byte_range", [0, 25]), "BAD_FOREIGN_FILE"),
     (set_field("0/same/float32", "byte_range", [10**6, 10**6 + 24]), "FILE_TRUNCATED"),
     (set_field("0/same/float32", "shape", [2, -3]), "BAD_FOREIGN_FILE"),
