@@ -7,9 +7,11 @@
 
 #include <cctype>
 #include <csignal>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -61,6 +63,8 @@ struct Flags {
   std::string round_bytes = "32MiB";
   std::string shared_memory = "auto";
   std::string io = "auto";
+  std::string nccl = "auto";
+  std::string nccl_saves = "never";
   std::string address_file;
   std::string metrics_listen;
   std::string drain_timeout = "10m";
@@ -113,6 +117,20 @@ void AddFlags(Flags& flags, cairn::ArgumentParser& app) {
   add("--shared-memory", flags.shared_memory,
       "auto: with agents of this machine; never: bytes between agents go over the network")
       .OneOf({"auto", "never"});
+  add("--nccl", flags.nccl,
+      "auto: bytes of reshards go over NCCL between ranks that share no memory, if all ranks can; never; require: such "
+      "a reshard fails if they cannot")
+      .OneOf({"never", "auto", "require"});
+  add("--nccl-saves", flags.nccl_saves,
+      "the same for shards that move in a save; this version never uses NCCL for them")
+      .OneOf({"never"});
+  app.AddFlag("--nccl-trusted-network", flags.agent.nccl_trusted_network,
+              "the network between the machines may see the bytes, which NCCL sends as plain text")
+      .FromEnvironment("CAIRN_NCCL_TRUSTED_NETWORK");
+  add("--nccl-device", flags.agent.nccl_device, "number of the GPU by which this rank takes part (also LOCAL_RANK)")
+      .FromEnvironment("LOCAL_RANK");
+  add("--libcuda", flags.agent.gpu_worker.libcuda, "CUDA's driver: a name that the loader looks up, or a path");
+  add("--libnccl", flags.agent.gpu_worker.libnccl, "NCCL: a name that the loader looks up, or a path");
   add("--node", flags.agent.node, "name of this machine, for people and for planning (default: the host's name)");
   add("--allow-uid", flags.agent.allowed_users, "user whose trainers may connect besides this agent's own")
       .SplitAt(',');
@@ -158,6 +176,12 @@ absl::StatusOr<Settings> ReadFlags(const Flags& flags) {
   agent.round_bytes = static_cast<uint64_t>(round_bytes);
   agent.shared_memory = flags.shared_memory == "auto";
   agent.direct_io = flags.io == "auto";
+  agent.nccl = flags.nccl == "never"  ? cairn::v1::NcclSupport::NEVER
+               : flags.nccl == "auto" ? cairn::v1::NcclSupport::AUTO
+                                      : cairn::v1::NcclSupport::REQUIRE;
+  std::error_code unknown;  // then there is no worker, and NCCL is not used
+  agent.gpu_worker.program =
+      std::filesystem::read_symlink("/proc/self/exe", unknown).parent_path() / "cairn-gpu-worker";
   if (agent.node.empty()) agent.node = HostName();
   if (agent.socket_directory.empty()) agent.socket_directory = cairn::DefaultSocketDirectory(agent.job, agent.rank);
   return settings;

@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "cli/interrupt.h"
@@ -18,21 +20,110 @@
 #include "common/status/status.h"
 #include "common/storage/checkpoint_path.h"
 #include "common/storage/checkpoint_store.h"
+#include "export/dcp_exporter.h"
+#include "export/dcp_plan.h"
 #include "export/export_plan.h"
+#include "export/exported_values.h"
 #include "export/exporter.h"
+#include "export/item_reader.h"
+#include "export/megatron_plan.h"
+#include "export/model_files.h"
+#include "import/dcp_directory.h"
 
 namespace cairn::cli {
 namespace {
+
+constexpr const char *kHuggingFace = "huggingface", *kDcp = "dcp", *kMegatron = "megatron";
 
 struct Arguments {
   std::string name;
   std::string root;
   std::string directory;
+  std::string form = kHuggingFace;
+  std::string like;
   ChoiceArguments choice;
   std::string max_shard_size = "5GB";
   std::string memory = "1GiB";
   int threads = 2;
 };
+
+// What an export has written.
+struct Written {
+  size_t tensors = 0;
+  std::optional<size_t> values;
+  uint64_t bytes = 0;  // of the tensors
+  std::vector<std::pair<std::string, uint64_t>> files;
+  std::string index;
+  std::vector<std::string> left_out;
+};
+
+// Shows progress and lets a signal end the export.
+class Watch {
+ public:
+  Watch(const Manifest& manifest, uint64_t total_bytes)
+      : line_([this, total_bytes, what = absl::StrCat("exporting ", manifest.job, "@", manifest.step, ":")] {
+          return DescribeProgress(what, done_, total_bytes, absl::ToDoubleSeconds(Clock::Real().SteadyNow() - begin_));
+        }) {}
+
+  WriteExportOptions Options(const Arguments& arguments, int64_t memory) {
+    WriteExportOptions write;
+    write.memory_bytes = static_cast<uint64_t>(memory);
+    write.threads = arguments.threads;
+    write.interrupted = [] { return InterruptFlag().load(); };
+    write.progress = [this](uint64_t bytes) { done_ = bytes; };
+    return write;
+  }
+
+ private:
+  std::atomic<uint64_t> done_ = 0;
+  const absl::Time begin_ = Clock::Real().SteadyNow();
+  const ProgressLine line_;
+};
+
+absl::StatusOr<Written> ExportToHuggingFace(PosixStorage& storage, const Manifest& manifest,
+                                            const ExportOptions& options, const Arguments& arguments, int64_t memory) {
+  CAIRN_ASSIGN_OR_RETURN(ExportPlan plan, MakeExportPlan(manifest, options));
+  if (!arguments.like.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(plan.model_files, FindModelFiles(arguments.like));
+  }
+  Watch watch(manifest, plan.total_bytes);
+  CAIRN_RETURN_IF_ERROR(WriteExport(storage, manifest, plan, arguments.directory, watch.Options(arguments, memory)));
+  Written written{plan.tensors.size(), std::nullopt, plan.total_bytes, {}, std::string(kPlainIndexName), {}};
+  for (const ExportFile& file : plan.files) {
+    written.files.emplace_back(file.name, file.header.size() + file.data_bytes);
+  }
+  return written;
+}
+
+absl::StatusOr<Written> WriteDcp(PosixStorage& storage, const Manifest& manifest, const DcpExportPlan& plan,
+                                 const Arguments& arguments, int64_t memory) {
+  Watch watch(manifest, plan.total_bytes);
+  CAIRN_RETURN_IF_ERROR(WriteDcpExport(storage, manifest, plan, arguments.directory, watch.Options(arguments, memory)));
+  Written written{plan.tensors.size(), plan.values, plan.total_bytes, {}, std::string(kDcpMetadataName), {}};
+  for (const DcpExportFile& file : plan.files) written.files.emplace_back(file.name, file.bytes);
+  for (const auto& [name, bytes] : plan.beside) written.files.emplace_back(name, bytes.size());
+  return written;
+}
+
+absl::StatusOr<Written> ExportToDcp(PosixStorage& storage, const Manifest& manifest, const ExportOptions& options,
+                                    const Arguments& arguments, int64_t memory) {
+  ItemReader reader(&storage, manifest);
+  CAIRN_ASSIGN_OR_RETURN(auto values, ReadExportedValues(manifest, options.choice, reader));
+  values = TakeApart(std::move(values));
+  CAIRN_RETURN_IF_ERROR(CheckNoneIsOpaque(values));
+  CAIRN_ASSIGN_OR_RETURN(const DcpExportPlan plan, MakeDcpExportPlan(manifest, options, values));
+  return WriteDcp(storage, manifest, plan, arguments, memory);
+}
+
+absl::StatusOr<Written> ExportToMegatron(PosixStorage& storage, const Manifest& manifest, const ExportOptions& options,
+                                         const Arguments& arguments, int64_t memory) {
+  ItemReader reader(&storage, manifest);
+  CAIRN_ASSIGN_OR_RETURN(auto values, ReadExportedValues(manifest, options.choice, reader));
+  CAIRN_ASSIGN_OR_RETURN(const MegatronExportPlan plan, MakeMegatronExportPlan(manifest, options, std::move(values)));
+  CAIRN_ASSIGN_OR_RETURN(Written written, WriteDcp(storage, manifest, plan.dcp, arguments, memory));
+  written.left_out = plan.left_out;
+  return written;
+}
 
 absl::Status Export(const CommandContext& context, const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(arguments.name));
@@ -40,47 +131,45 @@ absl::Status Export(const CommandContext& context, const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(const int64_t max_shard, ParseSize(arguments.max_shard_size));
   CAIRN_ASSIGN_OR_RETURN(const int64_t memory, ParseSize(arguments.memory));
   if (max_shard <= 0) return MakeError(Reason::kBadQuantity, "--max-shard-size must be above 0");
+  if (!arguments.like.empty() && arguments.form != kHuggingFace) {
+    return MakeError(Reason::kBadRequest, "--like is for --as huggingface");
+  }
   options.max_shard_bytes = static_cast<uint64_t>(max_shard);
   CAIRN_ASSIGN_OR_RETURN(options.choice, ReadChoice(arguments.choice));
   CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(arguments.root, false));
   CheckpointStore store(*storage);
   CAIRN_ASSIGN_OR_RETURN(const std::optional<int64_t> step, store.StepOf(name));
   CAIRN_ASSIGN_OR_RETURN(const Manifest manifest, store.ReadManifest(name.job, step));
-  CAIRN_ASSIGN_OR_RETURN(const ExportPlan plan, MakeExportPlan(manifest, options));
-  std::atomic<uint64_t> done = 0;
-  WriteExportOptions write;
-  write.memory_bytes = static_cast<uint64_t>(memory);
-  write.threads = arguments.threads;
   InterruptFlag();
-  write.interrupted = [] { return InterruptFlag().load(); };
-  write.progress = [&](uint64_t bytes) { done = bytes; };
   const absl::Time begin = Clock::Real().SteadyNow();
-  {
-    const ProgressLine line([&] {
-      return DescribeProgress(absl::StrCat("exporting ", manifest.job, "@", manifest.step, ":"), done, plan.total_bytes,
-                              absl::ToDoubleSeconds(Clock::Real().SteadyNow() - begin));
-    });
-    CAIRN_RETURN_IF_ERROR(WriteExport(*storage, manifest, plan, arguments.directory, write));
-  }
+  const auto write = arguments.form == kDcp        ? ExportToDcp
+                     : arguments.form == kMegatron ? ExportToMegatron
+                                                   : ExportToHuggingFace;
+  CAIRN_ASSIGN_OR_RETURN(const Written written, write(*storage, manifest, options, arguments, memory));
   if (context.json()) {
     nlohmann::ordered_json json = {{"job", manifest.job},
                                    {"step", manifest.step},
                                    {"directory", arguments.directory},
-                                   {"tensors", plan.tensors.size()},
-                                   {"bytes", plan.total_bytes}};
+                                   {"tensors", written.tensors},
+                                   {"bytes", written.bytes}};
+    if (written.values) json["values"] = *written.values;
     json["files"] = nlohmann::ordered_json::array();
-    for (const ExportFile& file : plan.files) {
-      json["files"].push_back({{"name", file.name}, {"bytes", file.header.size() + file.data_bytes}});
-    }
-    json["index"] = std::string(kPlainIndexName);
+    for (const auto& [file, bytes] : written.files) json["files"].push_back({{"name", file}, {"bytes", bytes}});
+    json["index"] = written.index;
+    if (arguments.form == kMegatron) json["left_out"] = written.left_out;
     std::printf("%s\n", json.dump(2).c_str());
     return absl::OkStatus();
   }
-  std::printf("%s %s@%lld to %s: %zu tensors, %s in %zu files, %s\n",
+  const std::string values = written.values ? absl::StrCat(" and ", *written.values, " values") : "";
+  std::printf("%s %s@%lld to %s: %zu tensors%s, %s in %zu files, %s\n",
               Coloured(stdout, Colour::kGreen, "exported").c_str(), manifest.job.c_str(),
-              static_cast<long long>(manifest.step), arguments.directory.c_str(), plan.tensors.size(),
-              FormatSize(static_cast<int64_t>(plan.total_bytes)).c_str(), plan.files.size(),
+              static_cast<long long>(manifest.step), arguments.directory.c_str(), written.tensors, values.c_str(),
+              FormatSize(static_cast<int64_t>(written.bytes)).c_str(), written.files.size(),
               ShortDuration(Clock::Real().SteadyNow() - begin).c_str());
+  if (!written.left_out.empty()) {
+    std::printf("entries of common.pt that are left out, because only the code of their classes could make them:\n");
+    for (const std::string& each : written.left_out) std::printf("  %s\n", each.c_str());
+  }
   return absl::OkStatus();
 }
 
@@ -88,13 +177,21 @@ absl::Status Export(const CommandContext& context, const Arguments& arguments) {
 
 void AddExportCommand(Command app, CommandContext& context) {
   auto arguments = std::make_shared<Arguments>();
-  Command command = app.AddCommand("export", "Writes a checkpoint as Hugging Face safetensors: whole tensors");
+  Command command = app.AddCommand("export", "Writes a checkpoint as files of another library: whole tensors");
   command.AddOption("JOB@STEP", arguments->name, "The checkpoint; JOB alone is its latest").Required();
   command.AddOption("--root", arguments->root, "The storage").Required();
   command
       .AddOption("--to", arguments->directory,
                  "Directory to write into; made if it is not there, those above it are not")
       .Required();
+  command
+      .AddOption("--as", arguments->form,
+                 "Whose files: safetensors for transformers, or directories of "
+                 "torch.distributed.checkpoint or Megatron-core (torch_dist)")
+      .OneOf({kHuggingFace, kDcp, kMegatron})
+      .ShowDefault();
+  command.AddOption("--like", arguments->like,
+                    "A model's directory, whose config.json, tokenizer and other small files are copied");
   AddChoiceOptions(command, arguments->choice);
   command.AddOption("--max-shard-size", arguments->max_shard_size, "Largest file").ShowDefault();
   command.AddOption("--memory", arguments->memory, "For the bytes under way, whatever the size of the model")
@@ -103,8 +200,9 @@ void AddExportCommand(Command app, CommandContext& context) {
   command.Footer(
       "Examples:\n"
       "  cairn export demo@1200 --root /checkpoints --to /models/demo --include 'model.*'\n"
-      "  cairn export demo --root /checkpoints --to /models/demo --mapping load.aoa --reverse\n"
-      "Files get their names only when all are whole, model.safetensors.index.json last.");
+      "  cairn export demo --root /checkpoints --to /models/demo --mapping load.aoa --reverse --like /models/llama\n"
+      "  cairn export demo@1200 --root /checkpoints --to /old/step-1200 --as dcp\n"
+      "Files get their names only when all are whole; last comes model.safetensors.index.json or .metadata.");
   command.Action([arguments, &context] {
     const absl::Status status = Export(context, *arguments);
     if (!status.ok()) context.exit_status = ReportError(context, status);

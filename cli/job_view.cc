@@ -99,6 +99,7 @@ std::string LoadsText(std::FILE* stream, const v1::Job& job, MakeTable table) {
   for (const v1::Load& load : job.loads()) {
     absl::StrAppend(&text, "load ", load.number(), load.has_step() ? absl::StrCat(" of step ", load.step()) : "", ": ",
                     absl::AsciiStrToLower(v1::Load::State_Name(load.state())), "\n");
+    if (!load.transport().empty()) absl::StrAppend(&text, "  transport: ", load.transport(), "\n");
     if (load.has_error()) absl::StrAppend(&text, "  ", ErrorText(StatusFromProto(load.error())), "\n");
     if (load.ranks_size() > 0) text += table(load.ranks()).For(stream);
   }

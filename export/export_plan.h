@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "common/format/manifest.h"
 #include "common/format/plain_header.h"
+#include "export/model_files.h"
 #include "export/whole_tensors.h"
 
 namespace cairn {
@@ -30,8 +31,9 @@ struct ExportFile {
 struct ExportPlan {
   std::vector<WholeTensor> tensors;
   std::vector<ExportFile> files;
-  std::string index;         // the bytes of model.safetensors.index.json
-  uint64_t total_bytes = 0;  // those of the tensors
+  std::string index;                   // the bytes of model.safetensors.index.json
+  std::vector<ModelFile> model_files;  // to be copied; whoever wants some adds them to the plan
+  uint64_t total_bytes = 0;            // those of the tensors
 };
 
 // Makes the plan from its arguments alone. Tensors are dealt out in the natural order of their names ("layers.2" before

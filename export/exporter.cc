@@ -1,140 +1,21 @@
 #include "export/exporter.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "common/base/random_id.h"
-#include "common/file/atomic_write.h"
-#include "common/file/confined_path.h"
-#include "common/file/errno_error.h"
-#include "common/file/full_transfer.h"
-#include "common/file/retry.h"
 #include "common/resources/aligned_buffer.h"
-#include "common/resources/memory.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "export/output_directory.h"
 #include "export/tensor_reader.h"
+#include "export/window.h"
 
 namespace cairn {
 namespace {
 
-constexpr uint64_t kMinMemory = uint64_t{64} << 20;
-// Leaves room for headers, plans and stacks.
-constexpr uint64_t kSpareMemory = uint64_t{16} << 20;
-
-absl::StatusOr<AlignedBuffer> Allocate(uint64_t bytes) {
-  return WithMemory(absl::StrCat("for a buffer of ", bytes, " bytes; lower --memory"),
-                    [&]() -> absl::StatusOr<AlignedBuffer> { return AlignedBuffer(bytes); });
-}
-
-// The files that an export makes. Nothing of them is left unless Publish has succeeded.
-class Output {
- public:
-  explicit Output(std::string directory) : directory_(std::move(directory)) {}
-
-  ~Output() {
-    for (const auto& [temporary, name] : files_) unlinkat(fd_.get(), temporary.c_str(), 0);
-    for (const std::string& name : published_) unlinkat(fd_.get(), name.c_str(), 0);
-    if (made_directory_ && !done_) rmdir(directory_.c_str());
-  }
-
-  absl::Status Open() {
-    if (RetryInterrupted([&] { return mkdir(directory_.c_str(), 0755); }) == 0) {
-      made_directory_ = true;
-    } else if (errno == ENOENT) {
-      // The parent directory is not made too: otherwise, if a mount were missing, the export would fill the disk below
-      // it.
-      return MakeError(Reason::kBadRequest, absl::StrCat("the directory above ", directory_, " does not exist"),
-                       {{"file", directory_}, {"next", "Make that directory, or correct --to."}});
-    } else if (errno != EEXIST) {
-      return ErrnoError(errno, "make", directory_);
-    }
-    fd_ = UniqueFd(open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!fd_.valid()) return ErrnoError(errno, "open", directory_);
-    CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(directory_, false));
-    CAIRN_ASSIGN_OR_RETURN(const auto entries, storage->List(""));
-    for (const auto& [name, is_directory] : entries) {
-      if ((!name.ends_with(".safetensors") && name != kPlainIndexName) || name.starts_with(".")) continue;
-      return MakeError(Reason::kOutputExists,
-                       absl::StrCat(directory_, " holds ", name, " already; export into an empty directory"),
-                       {{"file", absl::StrCat(directory_, "/", name)}});
-    }
-    return absl::OkStatus();
-  }
-
-  // Makes a new file that will be `name`, and reserves its room.
-  absl::StatusOr<UniqueFd> Create(const std::string& name, uint64_t bytes) {
-    const std::string temporary = absl::StrCat(".tmp-export-", absl::Hex(RandomId(), absl::kZeroPad16), "-", name);
-    UniqueFd fd = OpenIn(fd_.get(), temporary, O_WRONLY | O_CREAT | O_EXCL);
-    if (!fd.valid()) return ErrnoError(errno, "create", Path(name));
-    files_.emplace_back(temporary, name);
-    const int error = bytes == 0 ? 0 : posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes));
-    if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
-      return Annotate(ErrnoError(error, "reserve", Path(name)), absl::StrCat(bytes, " bytes"));
-    }
-    return fd;
-  }
-
-  absl::Status Write(int fd, const std::string& name, uint64_t offset, std::string_view bytes) {
-    const int error = WriteFullyAt(fd, bytes, offset);
-    return error == 0 ? absl::OkStatus() : ErrnoError(error, "write", Path(name));
-  }
-
-  absl::Status Sync(int fd, const std::string& name) {
-    return Fsync(fd) == 0 ? absl::OkStatus() : ErrnoError(errno, "fsync", Path(name));
-  }
-
-  // Names the files in the order in which they were created.
-  absl::Status Publish() {
-    while (!files_.empty()) {
-      const auto& [temporary, name] = files_.front();
-      // The name must not replace something that has come meanwhile.
-      const int error = LinkNoReplace(fd_.get(), temporary, name);
-      if (error == EEXIST) {
-        return MakeError(Reason::kOutputExists, absl::StrCat(Path(name), " has come to be there meanwhile"),
-                         {{"file", Path(name)}});
-      }
-      if (error != 0) return ErrnoError(error, "link", Path(name));
-      unlinkat(fd_.get(), temporary.c_str(), 0);
-      published_.push_back(name);
-      // The files before the index must be durable before the index has its name.
-      if (files_.size() <= 2) CAIRN_RETURN_IF_ERROR(SyncDirectory());
-      files_.erase(files_.begin());
-    }
-    if (made_directory_) {
-      const UniqueFd parent(openat(fd_.get(), "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-      if (!parent.valid() || Fsync(parent.get()) != 0) return ErrnoError(errno, "fsync", directory_);
-    }
-    done_ = true;
-    published_.clear();
-    return absl::OkStatus();
-  }
-
- private:
-  std::string Path(const std::string& name) const { return absl::StrCat(directory_, "/", name); }
-
-  absl::Status SyncDirectory() {
-    return Fsync(fd_.get()) == 0 ? absl::OkStatus() : ErrnoError(errno, "fsync", directory_);
-  }
-
-  const std::string directory_;
-  UniqueFd fd_;
-  bool made_directory_ = false;
-  bool done_ = false;
-  std::vector<std::pair<std::string, std::string>> files_;  // temporary and final names, not published yet
-  std::vector<std::string> published_;
-};
-
 class Exporter {
  public:
-  Exporter(PosixStorage& storage, const Manifest& manifest, const ExportPlan& plan, Output& output,
+  Exporter(PosixStorage& storage, const Manifest& manifest, const ExportPlan& plan, OutputDirectory& output,
            const WriteExportOptions& options)
       : plan_(plan),
         output_(output),
@@ -142,18 +23,13 @@ class Exporter {
         reader_(&storage, manifest, {.threads = options.threads, .interrupted = options.interrupted}) {}
 
   absl::Status Run() {
-    const uint64_t memory = std::max(options_.memory_bytes, kMinMemory);
-    const uint64_t aside = kSpareMemory + reader_.buffer_bytes();
-    window_bytes_ = std::max(memory > aside ? memory - aside : 0, kMinMemory / 4) / 4096 * 4096;
     uint64_t largest = 0;
     for (const ExportFile& file : plan_.files) largest = std::max(largest, file.data_bytes);
-    window_bytes_ = std::max<uint64_t>(std::min(window_bytes_, largest), 4096);
-    CAIRN_ASSIGN_OR_RETURN(window_, Allocate(window_bytes_));
+    window_bytes_ = WindowBytes(options_.memory_bytes, reader_.buffer_bytes(), largest);
+    CAIRN_ASSIGN_OR_RETURN(window_, AllocateWindow(window_bytes_));
     for (const ExportFile& file : plan_.files) CAIRN_RETURN_IF_ERROR(WriteFile(file));
-    CAIRN_ASSIGN_OR_RETURN(const UniqueFd index, output_.Create(std::string(kPlainIndexName), plan_.index.size()));
-    const std::string name(kPlainIndexName);
-    CAIRN_RETURN_IF_ERROR(output_.Write(index.get(), name, 0, plan_.index));
-    return output_.Sync(index.get(), name);
+    for (const ModelFile& file : plan_.model_files) CAIRN_RETURN_IF_ERROR(output_.Copy(file.name, file.path));
+    return output_.Add(std::string(kPlainIndexName), plan_.index);
   }
 
  private:
@@ -193,7 +69,7 @@ class Exporter {
   }
 
   const ExportPlan& plan_;
-  Output& output_;
+  OutputDirectory& output_;
   const WriteExportOptions& options_;
   TensorReader reader_;
   uint64_t window_bytes_ = 0;
@@ -205,8 +81,12 @@ class Exporter {
 
 absl::Status WriteExport(PosixStorage& storage, const Manifest& manifest, const ExportPlan& plan,
                          const std::string& directory, const WriteExportOptions& options) {
-  Output output(directory);
-  CAIRN_RETURN_IF_ERROR(output.Open());
+  OutputDirectory output(directory);
+  CAIRN_RETURN_IF_ERROR(output.Open([&](std::string_view name) {
+    return name.ends_with(".safetensors") || name == kPlainIndexName ||
+           std::any_of(plan.model_files.begin(), plan.model_files.end(),
+                       [&](const ModelFile& file) { return file.name == name; });
+  }));
   CAIRN_RETURN_IF_ERROR(Exporter(storage, manifest, plan, output, options).Run());
   if (options.interrupted && options.interrupted()) return MakeError(Reason::kInterrupted, "interrupted");
   return output.Publish();

@@ -25,8 +25,9 @@ struct WriteExportOptions {
 
 // Writes the files of a plan into `directory`. Every source block that is read is verified. Files are written under
 // temporary names (".tmp-export-...") after their room was reserved. Only when all are durable do they get their names,
-// the index last, so a loader that goes by the index never sees a part. After an error all that was written is removed.
-// ALREADY_EXISTS (OUTPUT_EXISTS): `directory` holds safetensors files or an index. RESOURCE_EXHAUSTED (NO_SPACE).
+// the index last, so a loader that goes by the index never sees a part. After an error all that was written is removed;
+// what a killed export has left is removed by the next one. ALREADY_EXISTS (OUTPUT_EXISTS): `directory` holds
+// safetensors files, an index or one of the files to copy, or another export fills it. RESOURCE_EXHAUSTED (NO_SPACE).
 // CANCELLED (INTERRUPTED). DATA_LOSS and UNAVAILABLE: as ItemReader and storage.
 absl::Status WriteExport(PosixStorage& storage, const Manifest& manifest, const ExportPlan& plan,
                          const std::string& directory, const WriteExportOptions& options);

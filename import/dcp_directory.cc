@@ -56,7 +56,9 @@ class DirectoryReader {
   bool Has(std::string_view name) const {
     return std::binary_search(metadata_.values.begin(), metadata_.values.end(), name) ||
            std::any_of(metadata_.tensors.begin(), metadata_.tensors.end(),
-                       [&](const DcpTensor& tensor) { return tensor.name == name; });
+                       [&](const DcpTensor& tensor) { return tensor.name == name; }) ||
+           std::any_of(metadata_.aliases.begin(), metadata_.aliases.end(),
+                       [&](const auto& alias) { return alias.first == name; });
   }
 
   absl::StatusOr<Manifest> MakeManifest(std::string_view metadata_digest, const std::optional<ForeignFile>& common) && {
@@ -64,6 +66,7 @@ class DirectoryReader {
     for (const std::optional<ForeignFile>& file : files_) manifest.AddFile(*file);
     manifest.AddDigest(metadata_digest);
     for (DcpTensor& tensor : metadata_.tensors) manifest.AddTensor(tensor.name, tensor.dtype, tensor.global_shape);
+    for (const auto& [name, target] : metadata_.aliases) manifest.AddAlias(name, target);
     std::vector<const DcpEntry*> values(metadata_.values.size());
     Shape offset;
     for (size_t e = 0; e < metadata_.entries.size(); ++e) {

@@ -73,6 +73,7 @@ class MetadataReader {
     CAIRN_RETURN_IF_ERROR(ReadNames(*described));
     CAIRN_RETURN_IF_ERROR(ReadEntries(*stored));
     CAIRN_RETURN_IF_ERROR(MatchChunks());
+    FindAliases();
     CAIRN_RETURN_IF_ERROR(CheckRanges());
     return std::move(metadata_);
   }
@@ -96,6 +97,7 @@ class MetadataReader {
   absl::Status ReadEntry(PickleValue index, PickleValue info);
   absl::StatusOr<uint32_t> FileNumber(PickleValue path);
   absl::Status MatchChunks();
+  void FindAliases();
   absl::Status CheckRanges();
   bool AppendDims(PickleValue size, size_t ndim);
 
@@ -326,12 +328,61 @@ absl::Status MetadataReader::MatchChunks() {
   return absl::OkStatus();
 }
 
-// Ranges must not overlap, which nothing that torch writes does: agents read each byte for one item.
-absl::Status MetadataReader::CheckRanges() {
+// Takes out the tensors of which every chunk is also the same chunk of one other tensor: Cairn's export writes a tied
+// weight so.
+void MetadataReader::FindAliases() {
   std::vector<DcpEntry>& entries = metadata_.entries;
   std::sort(entries.begin(), entries.end(), [](const DcpEntry& a, const DcpEntry& b) {
-    return std::tie(a.file, a.offset) < std::tie(b.file, b.offset);
+    return std::tie(a.file, a.offset, a.tensor) < std::tie(b.file, b.offset, b.tensor);
   });
+  std::vector<uint32_t> first(metadata_.tensors.size(), DcpEntry::kNoTensor);
+  std::vector<int64_t> others(metadata_.tensors.size(), 0);  // chunks that are not shared with `first`
+  for (const DcpEntry& entry : entries) {
+    if (entry.tensor != DcpEntry::kNoTensor) ++others[entry.tensor];
+  }
+  bool found = false;
+  for (size_t begin = 0, end = 0; begin < entries.size(); begin = end) {
+    const DcpEntry& one = entries[begin];
+    const auto same_range = [&](const DcpEntry& other) {
+      return std::tie(other.file, other.offset, other.bytes) == std::tie(one.file, one.offset, one.bytes);
+    };
+    for (end = begin + 1; end < entries.size() && same_range(entries[end]); ++end) {
+      const DcpEntry& other = entries[end];
+      if (one.tensor == DcpEntry::kNoTensor || other.tensor == DcpEntry::kNoTensor) continue;
+      const DcpTensor &a = metadata_.tensors[one.tensor], &b = metadata_.tensors[other.tensor];
+      if (first[other.tensor] == DcpEntry::kNoTensor) first[other.tensor] = one.tensor;
+      const size_t ndim = a.global_shape.size();
+      const int64_t* const dims = metadata_.dims.data();
+      const bool same = first[other.tensor] == one.tensor && one.tensor != other.tensor && a.dtype == b.dtype &&
+                        a.global_shape == b.global_shape &&
+                        std::equal(dims + one.dims, dims + one.dims + 2 * ndim, dims + other.dims);
+      if (same && --others[other.tensor] == 0) found = true;
+    }
+  }
+  if (!found) return;
+  std::vector<uint32_t> numbers(metadata_.tensors.size());
+  std::vector<DcpTensor> kept;
+  for (size_t t = 0; t < metadata_.tensors.size(); ++t) {
+    if (first[t] != DcpEntry::kNoTensor && others[t] == 0) {
+      metadata_.aliases.emplace_back(metadata_.tensors[t].name, metadata_.tensors[first[t]].name);
+      numbers[t] = DcpEntry::kNoTensor;
+    } else {
+      numbers[t] = static_cast<uint32_t>(kept.size());
+      kept.push_back(metadata_.tensors[t]);
+    }
+  }
+  std::erase_if(entries, [&](const DcpEntry& entry) {
+    return entry.tensor != DcpEntry::kNoTensor && numbers[entry.tensor] == DcpEntry::kNoTensor;
+  });
+  for (DcpEntry& entry : entries) {
+    if (entry.tensor != DcpEntry::kNoTensor) entry.tensor = numbers[entry.tensor];
+  }
+  metadata_.tensors = std::move(kept);
+}
+
+// Ranges must not overlap, which nothing that torch writes does: agents read each byte for one item.
+absl::Status MetadataReader::CheckRanges() {
+  const std::vector<DcpEntry>& entries = metadata_.entries;
   for (size_t i = 0; i < entries.size(); ++i) {
     const DcpEntry& entry = entries[i];
     const bool overlaps =

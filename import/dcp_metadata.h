@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -39,6 +40,9 @@ struct DcpMetadata {
   std::vector<std::string> files;   // paths below the directory: no "..", no empty part
   std::vector<DcpEntry> entries;    // by file and offset; they do not overlap
   std::vector<int64_t> dims;
+  // Second names of tensors, by name, with the first ones: all their chunks are the same bytes. They are not in
+  // `tensors`.
+  std::vector<std::pair<std::string, std::string>> aliases;
 
   std::span<const int64_t> offset_of(const DcpEntry& entry) const {
     return {dims.data() + entry.dims, tensors[entry.tensor].global_shape.size()};

@@ -1,199 +1,22 @@
 #include "import/pickle.h"
 
-#include <algorithm>
 #include <bit>
+#include <optional>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "import/paged_array.h"
+#include "import/pickle_builder.h"
+#include "import/pickle_calls.h"
+#include "import/pickle_opcode.h"
 
 namespace cairn {
 namespace {
-
-// The opcodes of pickletools that protocols 2 to 5 write.
-enum Opcode : uint8_t {
-  kMark = '(',
-  kStop = '.',
-  kPop = '0',
-  kPopMark = '1',
-  kDup = '2',
-  kBinFloat = 'G',
-  kBinInt = 'J',
-  kBinInt1 = 'K',
-  kBinInt2 = 'M',
-  kNoneOp = 'N',
-  kBinPersId = 'Q',
-  kReduce = 'R',
-  kBinString = 'T',
-  kShortBinString = 'U',
-  kBinUnicode = 'X',
-  kAppend = 'a',
-  kBuild = 'b',
-  kGlobalOp = 'c',
-  kDictOp = 'd',
-  kEmptyDict = '}',
-  kAppends = 'e',
-  kBinGet = 'h',
-  kLongBinGet = 'j',
-  kListOp = 'l',
-  kEmptyList = ']',
-  kBinPut = 'q',
-  kLongBinPut = 'r',
-  kSetItem = 's',
-  kTupleOp = 't',
-  kEmptyTuple = ')',
-  kSetItems = 'u',
-  kProto = 0x80,
-  kNewObj = 0x81,
-  kTuple1 = 0x85,
-  kTuple2 = 0x86,
-  kTuple3 = 0x87,
-  kNewTrue = 0x88,
-  kNewFalse = 0x89,
-  kLong1 = 0x8a,
-  kLong4 = 0x8b,
-  kBinBytes = 'B',
-  kShortBinBytes = 'C',
-  kShortBinUnicode = 0x8c,
-  kBinUnicode8 = 0x8d,
-  kBinBytes8 = 0x8e,
-  kEmptySet = 0x8f,
-  kAddItems = 0x90,
-  kFrozenSet = 0x91,
-  kNewObjEx = 0x92,
-  kStackGlobal = 0x93,
-  kMemoize = 0x94,
-  kFrame = 0x95,
-  kByteArray8 = 0x96,
-};
-
-constexpr int64_t kLeastShortInt = -(int64_t{1} << 59);
-constexpr int64_t kMostShortInt = (int64_t{1} << 59) - 1;
-
-}  // namespace
-
-std::optional<int64_t> PickleDocument::Int(PickleValue value) const {
-  if (value.kind() == PickleKind::kInt) return value.payload();
-  if (value.kind() == PickleKind::kWideInt) return wide_[static_cast<size_t>(value.payload())];
-  return std::nullopt;
-}
-
-std::optional<bool> PickleDocument::Bool(PickleValue value) const {
-  if (value.kind() != PickleKind::kBool) return std::nullopt;
-  return value.payload() != 0;
-}
-
-std::optional<double> PickleDocument::Float(PickleValue value) const {
-  if (value.kind() != PickleKind::kFloat) return std::nullopt;
-  return floats_[static_cast<size_t>(value.payload())];
-}
-
-std::optional<std::string_view> PickleDocument::Text(PickleValue value) const {
-  if (value.kind() != PickleKind::kText) return std::nullopt;
-  return texts_[static_cast<size_t>(value.payload())];
-}
-
-std::optional<std::string_view> PickleDocument::Bytes(PickleValue value) const {
-  if (value.kind() != PickleKind::kBytes) return std::nullopt;
-  return texts_[static_cast<size_t>(value.payload())];
-}
-
-std::optional<std::string> PickleDocument::Global(PickleValue value) const {
-  if (value.kind() != PickleKind::kGlobal) return std::nullopt;
-  const Name& global = globals_[static_cast<size_t>(value.payload())];
-  return absl::StrCat(std::string(global.module), ".", std::string(global.name));
-}
-
-bool PickleDocument::IsGlobal(PickleValue value, std::string_view module, std::string_view name) const {
-  if (value.kind() != PickleKind::kGlobal) return false;
-  const Name& global = globals_[static_cast<size_t>(value.payload())];
-  return global.module == module && global.name == name;
-}
-
-const PickleObject* PickleDocument::Object(PickleValue value) const {
-  return value.kind() == PickleKind::kObject ? &objects_[static_cast<size_t>(value.payload())] : nullptr;
-}
-
-const PickleObject* PickleDocument::Object(PickleValue value, std::string_view module, std::string_view name) const {
-  const PickleObject* object = Object(value);
-  return object != nullptr && IsGlobal(object->callable, module, name) ? object : nullptr;
-}
-
-std::optional<PickleValue> PickleDocument::Persistent(PickleValue value) const {
-  if (value.kind() != PickleKind::kPersistent) return std::nullopt;
-  return persistent_[static_cast<size_t>(value.payload())];
-}
-
-size_t PickleDocument::Size(PickleValue value) const {
-  if (!IsContainer(value)) return 0;
-  size_t size = 0;
-  for (size_t n = static_cast<size_t>(value.payload());; n = containers_[n].next) {
-    size += containers_[n].count;
-    if (containers_[n].next == kLast) break;
-  }
-  return value.kind() == PickleKind::kDict ? size / 2 : size;
-}
-
-std::vector<PickleValue> PickleDocument::Elements(PickleValue value, size_t most) const {
-  std::vector<PickleValue> elements;
-  ForEach(value, [&](PickleValue each) {
-    if (elements.size() < most) elements.push_back(each);
-  });
-  return elements;
-}
-
-std::optional<PickleValue> PickleDocument::Find(PickleValue value, std::string_view key) const {
-  if (const PickleObject* object = Object(value)) value = object->state;
-  std::optional<PickleValue> found;
-  ForEachPair(value, [&](PickleValue each, PickleValue item) {
-    if (Text(each) == key) found = item;
-  });
-  return found;
-}
-
-std::string PickleDocument::Describe(PickleValue value) const {
-  switch (value.kind()) {
-    case PickleKind::kNone:
-      return "None";
-    case PickleKind::kBool:
-      return "a bool";
-    case PickleKind::kInt:
-    case PickleKind::kWideInt:
-      return "an int";
-    case PickleKind::kFloat:
-      return "a float";
-    case PickleKind::kText:
-      return "a str";
-    case PickleKind::kBytes:
-      return "bytes";
-    case PickleKind::kTuple:
-      return "a tuple";
-    case PickleKind::kList:
-      return "a list";
-    case PickleKind::kDict:
-      return "a dict";
-    case PickleKind::kSet:
-      return "a set";
-    case PickleKind::kGlobal:
-      return Global(value)->substr(0, 200);
-    case PickleKind::kObject:
-      // What rebuilds an object from its class, as protocol 2 writes it for enumerations and namespaces.
-      if (const PickleObject* object = Object(value); object->callable.kind() == PickleKind::kGlobal) {
-        const std::string callable = *Global(object->callable);
-        const std::vector<PickleValue> first = Elements(object->arguments, 1);
-        if (callable == "copyreg._reconstructor" && first.size() == 1 && first[0].kind() == PickleKind::kGlobal) {
-          return Global(first[0])->substr(0, 200);
-        }
-        return callable.substr(0, 200);
-      }
-      return "an object";
-    case PickleKind::kPersistent:
-      return "a storage";
-  }
-  return "a value";
-}
 
 // The stack machine of a pickle. Every opcode is a step of a loop, so nesting costs no stack of ours.
 class PickleReader {
@@ -202,25 +25,24 @@ class PickleReader {
       : bytes_(bytes), what_(what), limits_(limits) {}
 
   absl::StatusOr<PickleDocument> Read() {
-    if (bytes_.size() < 2 || static_cast<uint8_t>(bytes_[0]) != kProto) return Bad("does not begin as a pickle");
+    if (bytes_.size() < 2 || static_cast<PickleOpcode>(bytes_[0]) != PickleOpcode::kProto)
+      return Bad("does not begin as a pickle");
     for (uint32_t steps = 1; !stopped_; ++steps) {
       opcode_at_ = at_;
       if (at_ == bytes_.size()) return Bad("is cut off");
-      CAIRN_RETURN_IF_ERROR(Step(static_cast<uint8_t>(bytes_[at_++])));
+      CAIRN_RETURN_IF_ERROR(Step(static_cast<PickleOpcode>(bytes_[at_++])));
       if ((steps % kStepsPerCheck == 0 || stopped_) && IsTooLarge()) {
         return MakeError(Reason::kMemoryLimit,
                          absl::StrCat(what_, ": the pickle needs more than ", limits_.memory_bytes, " bytes"),
                          {{"file", what_}});
       }
     }
-    document_.consumed_ = at_;
-    return std::move(document_);
+    return std::move(builder_).Finish(root_, at_);
   }
 
  private:
   using Value = PickleValue;
   using Kind = PickleKind;
-  using Container = PickleDocument::Container;
 
   absl::Status Bad(std::string_view problem) const {
     return MakeError(
@@ -232,16 +54,8 @@ class PickleReader {
   // One opcode takes memory for at most what stands on the stack, so it is enough to look now and then.
   static constexpr uint32_t kStepsPerCheck = 256;
   bool IsTooLarge() const {
-    return MemoryBytes() > limits_.memory_bytes || document_.cells_.size() > UINT32_MAX / 2 ||
-           document_.containers_.size() > UINT32_MAX / 2;
-  }
-  uint64_t MemoryBytes() const {
-    return document_.owned_bytes_ +
-           (document_.cells_.size() + document_.persistent_.size() + stack_.size() + memo_.size()) * sizeof(Value) +
-           document_.containers_.size() * sizeof(Container) + document_.objects_.size() * sizeof(PickleObject) +
-           document_.texts_.size() * sizeof(std::string_view) +
-           document_.globals_.size() * 2 * sizeof(std::string_view) +
-           (2 * document_.wide_.size() + document_.floats_.size() + marks_.size()) * sizeof(double);
+    const uint64_t own = (stack_.size() + memo_.size()) * sizeof(Value) + marks_.size() * sizeof(size_t);
+    return builder_.memory_bytes() + own > limits_.memory_bytes || builder_.IsFull();
   }
 
   absl::StatusOr<std::string_view> Take(uint64_t size) {
@@ -261,7 +75,6 @@ class PickleReader {
   }
 
   void Push(Value value) { stack_.push_back(value); }
-  void Push(Kind kind, size_t index) { Push(Value(kind, static_cast<int64_t>(index))); }
 
   absl::StatusOr<Value> Pop() {
     if (stack_.size() <= Floor()) return Bad("takes from an empty stack");
@@ -279,38 +92,20 @@ class PickleReader {
     return mark;
   }
 
+  // The values of the stack from `first` on.
+  std::span<const Value> From(size_t first) const { return std::span(stack_).subspan(first); }
+
   // Makes a container of the values of the stack from `first` on, and takes them off.
   Value Collect(Kind kind, size_t first) {
-    Container container;
-    container.begin = static_cast<uint32_t>(document_.cells_.size());
-    container.count = static_cast<uint32_t>(stack_.size() - first);
-    for (size_t i = first; i < stack_.size(); ++i) document_.cells_.push_back(stack_[i]);
+    const Value container = builder_.Container(kind, From(first));
     stack_.resize(first);
-    document_.containers_.push_back(container);
-    return {kind, static_cast<int64_t>(document_.containers_.size() - 1)};
+    return container;
   }
 
   // Moves the values of the stack from `first` on into a container.
   void Extend(Value container, size_t first) {
-    if (first == stack_.size()) return;
-    auto& containers = document_.containers_;
-    const auto head = static_cast<size_t>(container.payload());
-    const size_t tail = containers[head].tail == PickleDocument::kLast ? head : containers[head].tail;
-    const auto end = static_cast<uint32_t>(document_.cells_.size());
-    const auto count = static_cast<uint32_t>(stack_.size() - first);
-    for (size_t i = first; i < stack_.size(); ++i) document_.cells_.push_back(stack_[i]);
+    builder_.Extend(container, From(first));
     stack_.resize(first);
-    if (containers[tail].count == 0 || containers[tail].begin + containers[tail].count == end) {
-      if (containers[tail].count == 0) containers[tail].begin = end;
-      containers[tail].count += count;
-      return;
-    }
-    Container part;
-    part.begin = end;
-    part.count = count;
-    containers.push_back(part);
-    containers[tail].next = static_cast<uint32_t>(containers.size() - 1);
-    containers[head].tail = containers[tail].next;
   }
 
   // Adds the values from `first` on to what stands below them: a container, or an object that Python would have made
@@ -323,8 +118,9 @@ class PickleReader {
       Extend(target, first);
       return absl::OkStatus();
     }
-    if (target.kind() != Kind::kObject) return Bad(absl::StrCat("adds items to ", document_.Describe(target)));
-    PickleObject& object = document_.objects_[static_cast<size_t>(target.payload())];
+    if (target.kind() != Kind::kObject)
+      return Bad(absl::StrCat("adds items to ", builder_.document().Describe(target)));
+    PickleObject& object = builder_.object(target);
     if (object.items.kind() == Kind::kNone) {
       object.items = Collect(kind, first);
       return absl::OkStatus();
@@ -332,41 +128,6 @@ class PickleReader {
     if (object.items.kind() != kind) return Bad("adds items of two kinds to one object");
     Extend(object.items, first);
     return absl::OkStatus();
-  }
-
-  absl::Status PushText(Kind kind, uint64_t size) {
-    CAIRN_ASSIGN_OR_RETURN(const std::string_view text, Take(size));
-    PushView(kind, text);
-    return absl::OkStatus();
-  }
-  void PushView(Kind kind, std::string_view text) {
-    document_.texts_.push_back(text);
-    Push(kind, document_.texts_.size() - 1);
-  }
-
-  void PushInt(int64_t value) {
-    if (value >= kLeastShortInt && value <= kMostShortInt) return Push(Value(Kind::kInt, value));
-    document_.wide_.push_back(value);
-    Push(Kind::kWideInt, document_.wide_.size() - 1);
-  }
-
-  // A little-endian two's complement number of any length.
-  absl::Status PushLong(uint64_t size) {
-    CAIRN_ASSIGN_OR_RETURN(const std::string_view bytes, Take(size));
-    if (size > 8) {
-      document_.wide_.push_back(std::nullopt);
-      Push(Kind::kWideInt, document_.wide_.size() - 1);
-      return absl::OkStatus();
-    }
-    uint64_t value = size > 0 && static_cast<uint8_t>(bytes.back()) >= 0x80 ? ~uint64_t{0} : 0;
-    for (size_t i = size; i-- > 0;) value = value << 8 | static_cast<uint8_t>(bytes[i]);
-    PushInt(static_cast<int64_t>(value));
-    return absl::OkStatus();
-  }
-
-  void PushGlobal(std::string_view module, std::string_view name) {
-    document_.globals_.push_back({module, name});
-    Push(Kind::kGlobal, document_.globals_.size() - 1);
   }
 
   absl::StatusOr<std::string_view> Line() {
@@ -392,55 +153,26 @@ class PickleReader {
     return absl::OkStatus();
   }
 
-  void PushObject(Value callable, Value arguments) {
-    PickleObject object;
-    object.callable = callable;
-    object.arguments = arguments;
-    document_.objects_.push_back(object);
-    Push(Kind::kObject, document_.objects_.size() - 1);
+  // A little-endian two's complement number of any length.
+  absl::Status PushLong(uint64_t size) {
+    CAIRN_ASSIGN_OR_RETURN(const std::string_view bytes, Take(size));
+    if (size > 8) {
+      Push(builder_.WideInt());
+      return absl::OkStatus();
+    }
+    uint64_t value = size > 0 && static_cast<uint8_t>(bytes.back()) >= 0x80 ? ~uint64_t{0} : 0;
+    for (size_t i = size; i-- > 0;) value = value << 8 | static_cast<uint8_t>(bytes[i]);
+    Push(builder_.Int(static_cast<int64_t>(value)));
+    return absl::OkStatus();
   }
 
-  // Notes a call. The few whose result is plain data become that data.
   absl::Status Call() {
     CAIRN_ASSIGN_OR_RETURN(const Value arguments, Pop());
     CAIRN_ASSIGN_OR_RETURN(const Value callable, Pop());
     if (arguments.kind() != Kind::kTuple) return Bad("calls with arguments that are no tuple");
-    const size_t count = document_.Size(arguments);
-    if (document_.IsGlobal(callable, "collections", "OrderedDict") && count == 0) {
-      Push(Collect(Kind::kDict, stack_.size()));
-      return absl::OkStatus();
-    }
-    const std::vector<Value> first = document_.Elements(arguments, 2);
-    if (document_.IsGlobal(callable, "torch", "Size") && count == 1 && first[0].kind() == Kind::kTuple) {
-      Push(first[0]);
-      return absl::OkStatus();
-    }
-    // Protocol 2 has no bytes: it writes the text that they are in Latin-1.
-    if (document_.IsGlobal(callable, "_codecs", "encode") && count == 2 && first[0].kind() == Kind::kText &&
-        document_.Text(first[1]) == "latin1") {
-      return PushLatin1(*document_.Text(first[0]));
-    }
-    PushObject(callable, arguments);
-    return absl::OkStatus();
-  }
-
-  // Pushes the bytes that a text of code points below 256 stands for.
-  absl::Status PushLatin1(std::string_view text) {
-    auto bytes = std::make_unique<std::string>();
-    for (size_t i = 0; i < text.size(); ++i) {
-      const auto byte = static_cast<uint8_t>(text[i]);
-      if (byte < 0x80) {
-        bytes->push_back(text[i]);
-      } else if ((byte == 0xc2 || byte == 0xc3) && i + 1 < text.size() &&
-                 (static_cast<uint8_t>(text[i + 1]) & 0xc0) == 0x80) {
-        bytes->push_back(static_cast<char>((byte & 3) << 6 | (static_cast<uint8_t>(text[++i]) & 0x3f)));
-      } else {
-        return Bad("has bytes that are no Latin-1");
-      }
-    }
-    document_.owned_bytes_ += bytes->size() + sizeof(std::string);
-    PushView(Kind::kBytes, *bytes);
-    document_.owned_.push_back(std::move(bytes));
+    const std::optional<Value> result = ResultOfCall(callable, arguments, builder_);
+    if (!result.has_value()) return Bad("has bytes that are no Latin-1");
+    Push(*result);
     return absl::OkStatus();
   }
 
@@ -451,14 +183,15 @@ class PickleReader {
       Push(target);
       return absl::OkStatus();
     }
-    if (target.kind() != Kind::kObject) return Bad(absl::StrCat("sets attributes of ", document_.Describe(target)));
-    document_.objects_[static_cast<size_t>(target.payload())].state = state;
+    if (target.kind() != Kind::kObject)
+      return Bad(absl::StrCat("sets attributes of ", builder_.document().Describe(target)));
+    builder_.object(target).state = state;
     Push(target);
     return absl::OkStatus();
   }
 
-  absl::Status Step(uint8_t opcode);
-  absl::Status StepLiteral(uint8_t opcode);
+  absl::Status Step(PickleOpcode opcode);
+  absl::Status StepLiteral(PickleOpcode opcode);
 
   const std::string_view bytes_;
   const std::string& what_;
@@ -470,10 +203,12 @@ class PickleReader {
   std::vector<Value> stack_;
   std::vector<size_t> marks_;  // heights of the stack
   PagedArray<Value> memo_;
-  PickleDocument document_;
+  PickleBuilder builder_;
+  Value root_;
 };
 
-absl::Status PickleReader::Step(uint8_t opcode) {
+absl::Status PickleReader::Step(PickleOpcode opcode) {
+  using enum PickleOpcode;
   switch (opcode) {
     case kProto: {
       CAIRN_ASSIGN_OR_RETURN(const uint64_t protocol, Number(1));
@@ -485,7 +220,7 @@ absl::Status PickleReader::Step(uint8_t opcode) {
       return size > bytes_.size() - at_ ? Bad("is cut off") : absl::OkStatus();
     }
     case kStop: {
-      CAIRN_ASSIGN_OR_RETURN(document_.root_, Pop());
+      CAIRN_ASSIGN_OR_RETURN(root_, Pop());
       if (!stack_.empty() || !marks_.empty()) return Bad("ends too early");
       stopped_ = true;
       return absl::OkStatus();
@@ -533,7 +268,7 @@ absl::Status PickleReader::Step(uint8_t opcode) {
     case kTuple1:
     case kTuple2:
     case kTuple3: {
-      const size_t count = opcode - kTuple1 + size_t{1};
+      const size_t count = opcode == kTuple1 ? 1 : opcode == kTuple2 ? 2 : 3;
       if (stack_.size() < Floor() + count) return Bad("takes from an empty stack");
       Push(Collect(Kind::kTuple, stack_.size() - count));
       return absl::OkStatus();
@@ -566,14 +301,14 @@ absl::Status PickleReader::Step(uint8_t opcode) {
     case kGlobalOp: {
       CAIRN_ASSIGN_OR_RETURN(const std::string_view module, Line());
       CAIRN_ASSIGN_OR_RETURN(const std::string_view name, Line());
-      PushGlobal(module, name);
+      Push(builder_.Global(module, name));
       return absl::OkStatus();
     }
     case kStackGlobal: {
       CAIRN_ASSIGN_OR_RETURN(const Value name, Pop());
       CAIRN_ASSIGN_OR_RETURN(const Value module, Pop());
       if (name.kind() != Kind::kText || module.kind() != Kind::kText) return Bad("names a class by what is no text");
-      PushGlobal(*document_.Text(module), *document_.Text(name));
+      Push(builder_.Global(*builder_.document().Text(module), *builder_.document().Text(name)));
       return absl::OkStatus();
     }
     case kReduce:
@@ -581,7 +316,7 @@ absl::Status PickleReader::Step(uint8_t opcode) {
     case kNewObj: {
       CAIRN_ASSIGN_OR_RETURN(const Value arguments, Pop());
       CAIRN_ASSIGN_OR_RETURN(const Value type, Pop());
-      PushObject(type, arguments);
+      Push(builder_.Object(type, arguments));
       return absl::OkStatus();
     }
     case kNewObjEx: {
@@ -591,15 +326,14 @@ absl::Status PickleReader::Step(uint8_t opcode) {
       Push(arguments);
       Push(keywords);
       const Value both = Collect(Kind::kTuple, stack_.size() - 2);
-      PushObject(type, both);
+      Push(builder_.Object(type, both));
       return absl::OkStatus();
     }
     case kBuild:
       return Build();
     case kBinPersId: {
       CAIRN_ASSIGN_OR_RETURN(const Value name, Pop());
-      document_.persistent_.push_back(name);
-      Push(Kind::kPersistent, document_.persistent_.size() - 1);
+      Push(builder_.Persistent(name));
       return absl::OkStatus();
     }
     default:
@@ -607,7 +341,8 @@ absl::Status PickleReader::Step(uint8_t opcode) {
   }
 }
 
-absl::Status PickleReader::StepLiteral(uint8_t opcode) {
+absl::Status PickleReader::StepLiteral(PickleOpcode opcode) {
+  using enum PickleOpcode;
   switch (opcode) {
     case kNoneOp:
       Push(Value());
@@ -618,13 +353,13 @@ absl::Status PickleReader::StepLiteral(uint8_t opcode) {
       return absl::OkStatus();
     case kBinInt: {
       CAIRN_ASSIGN_OR_RETURN(const uint64_t value, Number(4));
-      PushInt(static_cast<int32_t>(static_cast<uint32_t>(value)));
+      Push(builder_.Int(static_cast<int32_t>(static_cast<uint32_t>(value))));
       return absl::OkStatus();
     }
     case kBinInt1:
     case kBinInt2: {
       CAIRN_ASSIGN_OR_RETURN(const uint64_t value, Number(opcode == kBinInt1 ? 1 : 2));
-      PushInt(static_cast<int64_t>(value));
+      Push(builder_.Int(static_cast<int64_t>(value)));
       return absl::OkStatus();
     }
     case kLong1:
@@ -636,8 +371,7 @@ absl::Status PickleReader::StepLiteral(uint8_t opcode) {
       CAIRN_ASSIGN_OR_RETURN(const std::string_view bytes, Take(8));
       uint64_t bits = 0;  // big-endian, unlike everything else
       for (const char byte : bytes) bits = bits << 8 | static_cast<uint8_t>(byte);
-      document_.floats_.push_back(std::bit_cast<double>(bits));
-      Push(Kind::kFloat, document_.floats_.size() - 1);
+      Push(builder_.Float(std::bit_cast<double>(bits)));
       return absl::OkStatus();
     }
     case kShortBinUnicode:
@@ -646,7 +380,9 @@ absl::Status PickleReader::StepLiteral(uint8_t opcode) {
       CAIRN_ASSIGN_OR_RETURN(const uint64_t size, Number(opcode == kShortBinUnicode ? 1
                                                          : opcode == kBinUnicode    ? 4
                                                                                     : 8));
-      return PushText(Kind::kText, size);
+      CAIRN_ASSIGN_OR_RETURN(const std::string_view text, Take(size));
+      Push(builder_.Text(text));
+      return absl::OkStatus();
     }
     case kShortBinBytes:
     case kShortBinString:
@@ -657,15 +393,20 @@ absl::Status PickleReader::StepLiteral(uint8_t opcode) {
       const bool is_short = opcode == kShortBinBytes || opcode == kShortBinString;
       const bool is_long = opcode == kBinBytes8 || opcode == kByteArray8;
       CAIRN_ASSIGN_OR_RETURN(const uint64_t size, Number(is_short ? 1 : is_long ? 8 : 4));
-      return PushText(Kind::kBytes, size);
+      CAIRN_ASSIGN_OR_RETURN(const std::string_view bytes, Take(size));
+      Push(builder_.Bytes(bytes));
+      return absl::OkStatus();
     }
     default:
-      return MakeError(Reason::kUnsupported,
-                       absl::StrCat(what_, ": the pickle has the opcode ", absl::StrFormat("0x%02x", opcode),
-                                    " at byte ", opcode_at_, ", which no checkpoint of PyTorch needs"),
-                       {{"file", what_}, {"offset", absl::StrCat(opcode_at_)}});
+      return MakeError(
+          Reason::kUnsupported,
+          absl::StrCat(what_, ": the pickle has the opcode ", absl::StrFormat("0x%02x", static_cast<uint8_t>(opcode)),
+                       " at byte ", opcode_at_, ", which no checkpoint of PyTorch needs"),
+          {{"file", what_}, {"offset", absl::StrCat(opcode_at_)}});
   }
 }
+
+}  // namespace
 
 absl::StatusOr<PickleDocument> ReadPickle(std::string_view bytes, const std::string& what, const PickleLimits& limits) {
   return PickleReader(bytes, what, limits).Read();

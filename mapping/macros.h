@@ -3,7 +3,9 @@
 #ifndef CAIRN_MAPPING_MACROS_H_
 #define CAIRN_MAPPING_MACROS_H_
 
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,6 +32,9 @@ struct MacroContext {
   // query heads per KV head.
   bool legacy_qkv = false;
   Diagnostics& diagnostics;
+  // By symbol: the names that statements without a star give, left and right of their arrows. Nothing before the first
+  // pair of stars is expanded.
+  std::optional<std::array<std::vector<bool>, 2>> named = std::nullopt;
 
   const SymbolTable& symbols() const { return program.symbols(); }
   // Returns the name in quotes, for messages.

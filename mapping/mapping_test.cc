@@ -125,6 +125,70 @@ TEST(Mapping, Resolve_ManyThreads_Agree) {
   for (std::thread& thread : threads) thread.join();
 }
 
+// Returns "source -> target" of every target, in their order.
+std::vector<std::string> Renamings(const Config& config, const std::vector<std::string>& sources,
+                                   const std::vector<std::string>& targets) {
+  std::vector<ShardDesc> source, target;
+  for (const std::string& name : sources) source.push_back(Whole(name, {2}));
+  for (const std::string& name : targets) target.push_back(Whole(name, {2}));
+  const auto mapped = BuildMapping(config, source, target);
+  EXPECT_TRUE(mapped.ok()) << mapped.status();
+  std::vector<std::string> found;
+  if (!mapped.ok()) return found;
+  for (const ShardDesc& each : target) {
+    std::vector<Entry> entries;
+    EXPECT_TRUE(mapped->Resolve(each, entries).ok());
+    for (const Entry& entry : entries) {
+      found.push_back(std::string(entry.source_key) + " -> " + std::string(each.key));
+    }
+  }
+  return found;
+}
+
+TEST(Mapping, BuildMapping_StarOnBothSides_RenamesAPrefix) {
+  const Config config = {.statements = {"model.model.* -> model.*"}};
+  EXPECT_THAT(Renamings(config, {"model.model.embed", "model.model.layers.0.w", "model.model.1", "model.head", "x"},
+                        {"model.embed", "model.layers.0.w", "model.1", "model.head", "x"}),
+              ElementsAre("model.model.embed -> model.embed", "model.model.layers.0.w -> model.layers.0.w",
+                          "model.model.1 -> model.1", "model.head -> model.head", "x -> x"));
+}
+
+TEST(Mapping, BuildMapping_StarOnBothSidesBackwards_GivesTheOldNames) {
+  const Config config = {.statements = {"model.model.* -> model.*"}, .reverse = true};
+  EXPECT_THAT(Renamings(config, {"model.a", "model.b.c"}, {"model.model.a", "model.model.b.c"}),
+              ElementsAre("model.a -> model.model.a", "model.b.c -> model.model.b.c"));
+}
+
+TEST(Mapping, BuildMapping_StarsAndNamesThemselves_TheNamesGoFirst) {
+  const Config config = {.statements = {"a.* -> b.*", "a.x -> b.y", "a.z -> c", "a.u^T -> b.u"}};
+  EXPECT_THAT(Renamings(config, {"a.x", "a.y", "a.z", "a.w", "a.u"}, {"b.y", "c", "b.w", "b.u"}),
+              ElementsAre("a.x -> b.y", "a.z -> c", "a.w -> b.w", "a.u -> b.u"));
+}
+
+TEST(Mapping, BuildMapping_StarInTheMiddle_KeepsAttributesAndTransposes) {
+  std::vector<ShardDesc> source = {Whole("a.q.weight", {2, 3}), Whole("a.k.weight", {4, 3}), Whole("a.q.bias", {2})};
+  const auto mapped =
+      BuildMapping({.statements = {"a.*.weight^T -> b.*.kernel, dtype='bfloat16'"}}, source, std::nullopt);
+  ASSERT_TRUE(mapped.ok()) << mapped.status();
+  std::vector<std::string> names;
+  for (const Output& output : mapped->outputs()) {
+    names.push_back(std::string(mapped->Text(output.name)) + ShapeToString(mapped->variables().shape(output.variable)));
+  }
+  EXPECT_THAT(names, testing::UnorderedElementsAre("b.q.kernel(3, 2)", "b.k.kernel(3, 4)", "a.q.bias(2,)"));
+}
+
+TEST(Mapping, BuildMapping_StarsOfTwoSingleNames_MeanThemWhateverTheirNumbers) {
+  EXPECT_THAT(Renamings({.statements = {"e.*.w -> f.*.w"}}, {"e.0.w"}, {"f.5.w"}), ElementsAre("e.0.w -> f.5.w"));
+  EXPECT_THAT(Renamings({.statements = {"e.*.w -> f.*.w"}}, {"e.3.w", "e.4.w"}, {"f.4.w", "f.3.w"}),
+              ElementsAre("e.4.w -> f.4.w", "e.3.w -> f.3.w"));
+}
+
+TEST(Mapping, BuildMapping_StarOnBothSidesWithoutAMatch_NamesTheSide) {
+  const std::vector<ShardDesc> source = {Whole("a.x", {2})};
+  const auto mapped = BuildMapping({.statements = {"b.* -> c.*"}}, source, std::nullopt);
+  EXPECT_THAT(std::string(mapped.status().message()), HasSubstr("no source tensor matches 'b.*'"));
+}
+
 TEST(Report, MakeReport_ManyNames_GroupsByPatternAndCutsLongLists) {
   std::vector<std::string> names;
   for (int i = 0; i < 60; ++i) names.push_back("l." + std::to_string(i) + ".w");

@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "agent/execution/root_guard.h"
 #include "agent/execution/transfer_counters.h"
+#include "agent/gpu/group_keeper.h"
 #include "agent/reader/buffer_pool.h"
 #include "agent/session/session_host.h"
 #include "agent/sockets/descriptor_socket.h"
@@ -48,6 +49,13 @@ struct AgentOptions {
   bool direct_io = true;
   // False: bytes between agents always go over gRPC.
   bool shared_memory = true;
+  // Whether bytes between agents may, or must, go over NCCL where they cannot go through shared memory.
+  v1::NcclSupport::Policy nccl = v1::NcclSupport::NEVER;
+  // The network between the machines may see what NCCL sends: it is plain text.
+  bool nccl_trusted_network = false;
+  // The device of cairn-gpu-worker.
+  uint32_t nccl_device = 0;
+  WorkerProcessOptions gpu_worker = {};
   absl::Duration register_timeout = absl::Seconds(20);
   // Called once, from a thread of the agent, if it must end: the coordinator has refused it for good.
   std::function<void(const absl::Status&)> on_fatal;
@@ -66,6 +74,8 @@ struct ExecutorContext {
   SessionHost& host;
   const TokenSource& tokens;
   TransferCounters& counters;
+  // Null if NCCL is never used.
+  GroupKeeper* groups = nullptr;
 };
 
 // Threads that touch new pages of shared memory, in parallel as each page is cleared by the kernel.

@@ -57,6 +57,50 @@ void LoadExecutor::LendSource(uint64_t number) {
   queue_.Post([this, number] { LendNow(number); });
 }
 
+void LoadExecutor::DecideExchange(uint64_t number, const v1::Exchange& exchange) {
+  queue_.Post([this, number, exchange] { DecideNow(number, exchange); });
+}
+
+void LoadExecutor::DecideNow(uint64_t number, const v1::Exchange& exchange) {
+  const ActiveLoad load = FindActive(number);
+  if (load.consumer == nullptr) return;
+  if (exchange.way() == v1::Exchange::HOST) {
+    Log(LogLevel::kInfo, "transport",
+        {{"load", number}, {"transport", absl::StrCat("grpc (nccl: ", exchange.reason(), ")")}});
+    return load.consumer->GoByHost(exchange.reason());
+  }
+  if (const absl::Status begun = BeginExchange(load, exchange.group()); !begun.ok()) Fail(number, begun);
+}
+
+absl::Status LoadExecutor::BeginExchange(const ActiveLoad& load, uint64_t group) {
+  const std::shared_ptr<GroupWorker> worker = context_.groups == nullptr ? nullptr : context_.groups->Find(group);
+  if (worker == nullptr || load.offers == nullptr || load.memory == nullptr) {
+    return MakeError(Reason::kTransportFailed, "the group of the exchange over NCCL has broken");
+  }
+  GroupExchangeOptions options;
+  options.rank = context_.options.rank;
+  options.load = load.number;
+  options.round_bytes = context_.options.round_bytes;
+  options.sender = load.terms->sender;
+  options.peers = load.terms->peers;
+  options.offer = [this](std::shared_ptr<SharedMemory> memory) {
+    return context_.descriptors.Offer(std::move(memory), true);
+  };
+  options.withdraw = [this](uint64_t id) { context_.descriptors.Withdraw(id); };
+  options.on_break = [this, group](const absl::Status& why) { context_.groups->Break(group, why); };
+  options.on_error = [this, number = load.number](const absl::Status& error) { Fail(number, error); };
+  auto exchange = std::make_shared<GroupExchange>(worker, load.consumer, load.memory, load.offers, context_.pool,
+                                                  std::move(options));
+  {
+    MutexLock lock(mutex_);
+    const auto found = loads_.find(load.number);
+    if (found == loads_.end()) return absl::OkStatus();  // the agent ends
+    found->second.exchange = exchange;
+  }
+  exchange->Start();
+  return absl::OkStatus();
+}
+
 void LoadExecutor::End(uint64_t number) {
   queue_.Post([this, number] { EndNow(number); });
 }
@@ -108,7 +152,8 @@ void LoadExecutor::Stop() {
 void LoadExecutor::ReportProgress(const ActiveLoad& load) {
   const ByteServer::Progress read = load.source->progress();
   context_.host.Do([&](Session& session, absl::Time) {
-    session.loads().OnProgress(load.number, {read.bytes_done, read.storage_bytes, read.io_path, read.all_read});
+    session.loads().OnProgress(
+        load.number, {read.bytes_done, read.storage_bytes, read.io_path, read.all_read, load.consumer->transport()});
   });
 }
 
@@ -169,6 +214,8 @@ LoadConsumerOptions LoadExecutor::ConsumerOptions(const action::StartRead& order
   consumer.boot_id = context_.boot_id;
   consumer.socket = {context_.descriptors.path(), context_.descriptors.owner().incarnation};
   consumer.shared_memory = context_.options.shared_memory;
+  consumer.held = order.order.exchange().way() == v1::Exchange::UNDECIDED;
+  consumer.nccl_refusal = order.order.exchange().reason();
   consumer.window_bytes = 2 * context_.options.round_bytes;
   consumer.connect = [host](const v1::TransferPeer& peer) { return std::make_unique<HostRoundFetcher>(peer, host); };
   consumer.offer = [this](std::shared_ptr<SharedMemory> memory) {
@@ -200,7 +247,16 @@ void LoadExecutor::Begin(const action::StartRead& order) {
   load.consumer =
       std::make_shared<LoadConsumer>(*order.plan, order.peers, load.source, context_.pool, ConsumerOptions(order));
   load.transfer = TransferService::Key::OfLoad(order.plan->plan_digest(), order.order.transfer_token());
-  context_.transfers.Add(load.transfer, order.order.transfer_token(), load.source);
+  if (order.order.exchange().way() == v1::Exchange::UNDECIDED && load.memory != nullptr) {
+    load.offers = std::make_shared<WindowOffers>(load.memory->bytes());
+    load.terms = std::make_shared<ExchangeTerms>(ExchangeTerms{{.job = context_.options.job,
+                                                                .plan_digest = order.plan->plan_digest(),
+                                                                .consumer_rank = context_.options.rank,
+                                                                .load_token = order.order.transfer_token(),
+                                                                .agent_token = context_.tokens.Current()},
+                                                               order.peers});
+  }
+  context_.transfers.Add(load.transfer, order.order.transfer_token(), load.source, load.offers);
   Log(LogLevel::kInfo, order.source == nullptr ? "load_started" : "reshard_started",
       {{"load", load.number},
        {"step", order.order.step()},
@@ -242,6 +298,7 @@ void LoadExecutor::EndNow(uint64_t number) {
     context_.transfers.Remove(load.transfer);
     const std::string why = absl::StrCat("rank ", context_.options.rank, ": load ", number, " has ended");
     load.consumer->Stop(MakeError(Reason::kInterrupted, why));
+    if (load.exchange != nullptr) load.exchange->Stop();  // no window of it waits for the trainer any more
     // As when it is not served any more: consumers await the coordinator's word, which says why.
     load.source->Stop(MakeError(Reason::kPlanUnknown, why, {{"rank", absl::StrCat(context_.options.rank)}}));
     load.source.reset();

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "agent/execution/executor_context.h"
 #include "agent/reader/round_source.h"
+#include "agent/transport/group_exchange.h"
 #include "agent/transport/load_consumer.h"
 #include "agent/transport/slab_byte_server.h"
 #include "common/base/mutex.h"
@@ -29,6 +30,8 @@ class LoadExecutor {
   void Start(const action::StartRead& order);
   // The trainer has filled the memory that this rank lends in a reshard.
   void LendSource(uint64_t number);
+  // How the load's bytes go that waited for that.
+  void DecideExchange(uint64_t number, const v1::Exchange& exchange);
   // Frees all that the load holds; its consumers here and elsewhere end.
   void End(uint64_t number);
 
@@ -45,6 +48,10 @@ class LoadExecutor {
   void Stop();
 
  private:
+  struct ExchangeTerms {
+    OfferSenderOptions sender;
+    PeerMap peers;
+  };
   // Both sides of one load.
   struct ActiveLoad {
     uint64_t number = 0;
@@ -58,6 +65,11 @@ class LoadExecutor {
     std::shared_ptr<SharedMemory> memory;
     uint64_t writable_id = 0;
     uint64_t read_only_id = 0;
+    // Set for a reshard whose bytes may go over NCCL: what others take of it, and, once that is decided, the exchange
+    // with what it is made of.
+    std::shared_ptr<WindowOffers> offers;
+    std::shared_ptr<GroupExchange> exchange;
+    std::shared_ptr<const ExchangeTerms> terms;
   };
 
   ActiveLoad FindActive(uint64_t number);
@@ -67,6 +79,8 @@ class LoadExecutor {
   absl::StatusOr<std::shared_ptr<RoundSource>> MakeReader(const action::StartRead& order);
   LoadConsumerOptions ConsumerOptions(const action::StartRead& order);
   void LendNow(uint64_t number);
+  void DecideNow(uint64_t number, const v1::Exchange& exchange);
+  absl::Status BeginExchange(const ActiveLoad& load, uint64_t group);
   void EndNow(uint64_t number);
   void DestroyRetired();
   void ReportProgress(const ActiveLoad& load);

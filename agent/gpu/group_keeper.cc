@@ -132,7 +132,7 @@ void GroupKeeper::Report(v1::GroupState::Phase phase, const std::string& error) 
         {{"group", states.front().number()}, {"device_bytes", states.front().device_bytes()}});
   }
   options_.on_change(std::move(states));
-  // The last user of the worker waits for its end.
+  if (ended != nullptr) ended->worker->End();  // here, so that nobody else who uses it has to wait
 }
 
 void GroupKeeper::EndNow() {
@@ -144,7 +144,7 @@ void GroupKeeper::EndNow() {
     number = state_.number();
     state_.Clear();
   }
-  ended.reset();
+  if (ended != nullptr) ended->worker->End();
   Log(LogLevel::kInfo, "group_ended", {{"group", number}});
   options_.on_change({});
 }
@@ -177,8 +177,11 @@ void GroupKeeper::Stop() {
     if (current_ != nullptr && current_->worker != nullptr) current_->worker->Cancel();
   }
   queue_.Stop();
-  MutexLock lock(mutex_);
-  ended = std::move(current_);
+  {
+    MutexLock lock(mutex_);
+    ended = std::move(current_);
+  }
+  if (ended != nullptr) ended->worker->End();
 }
 
 }  // namespace cairn

@@ -45,7 +45,7 @@ class GroupKeeperTest : public testing::Test {
  protected:
   GroupKeeperTest() {
     controls_ = testing::TempDir() + "/controls";
-    setenv("CAIRN_STAND_IN_NCCL", controls_.c_str(), 1);
+    setenv("STAND_IN_NCCL", controls_.c_str(), 1);
     std::ofstream(controls_) << "shared_device 1\n";
     for (uint32_t rank = 0; rank < 2; ++rank) {
       GroupKeeperOptions options;

@@ -73,6 +73,11 @@ bool Worker::Serve() {
 }
 
 absl::Status Worker::Handle(const worker::WorkerRequest& request, UniqueFd descriptor) {
+  if (request.has_ping()) {
+    worker::WorkerEvent event;
+    event.mutable_pong();
+    return Send(event);
+  }
   if (busy()) return Refused("a request came before the last one was answered");
   switch (request.request_case()) {
     case worker::WorkerRequest::kDescribe:
@@ -87,6 +92,7 @@ absl::Status Worker::Handle(const worker::WorkerRequest& request, UniqueFd descr
       return Unmap(request.unmap());
     case worker::WorkerRequest::kStep:
       return StartStep(request.step());
+    case worker::WorkerRequest::kPing:
     case worker::WorkerRequest::REQUEST_NOT_SET:
       break;
   }

@@ -27,6 +27,8 @@ namespace {
 constexpr int kWorkerSocket = 3;
 // How long the end of a process is waited for that has closed its socket.
 constexpr absl::Duration kEndShortly = absl::Seconds(1);
+// The last part of a step's time, in which a worker shows whether it is itself what does not go on.
+constexpr double kShareOfPing = 0.4;
 
 absl::Status Failed(const std::string& what) {
   return MakeError(Reason::kTransportFailed, absl::StrCat("cairn-gpu-worker ", what));
@@ -72,22 +74,31 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const Worker
   return std::unique_ptr<WorkerProcess>(new WorkerProcess(std::move(own), pid, options.grace));
 }
 
-WorkerProcess::~WorkerProcess() {
+void WorkerProcess::End() {
   socket_.Close();
   if (AwaitEnd(grace_)) return;
-  kill(pid_, SIGKILL);
+  {
+    MutexLock lock(mutex_);
+    if (!reaped_) kill(pid_, SIGKILL);  // else the number may be that of another process
+  }
   AwaitEnd(absl::InfiniteDuration());
 }
 
-bool WorkerProcess::AwaitEnd(absl::Duration timeout) {
+bool WorkerProcess::Reap() {
+  MutexLock lock(mutex_);
   if (reaped_) return true;
+  const pid_t ended = waitpid(pid_, &exit_status_, WNOHANG);
+  return reaped_ = ended == pid_ || (ended < 0 && errno == ECHILD);
+}
+
+bool WorkerProcess::AwaitEnd(absl::Duration timeout) {
+  if (Reap()) return true;
   // A descriptor of the process becomes readable when it ends. Without one, as on an old kernel, its end is waited for
   // in small steps.
   const UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
   const absl::Time until = Clock::Real().SteadyNow() + timeout;
   while (true) {
-    const pid_t ended = waitpid(pid_, &exit_status_, WNOHANG);
-    if (ended == pid_ || (ended < 0 && errno == ECHILD)) return reaped_ = true;
+    if (Reap()) return true;
     const absl::Duration left = until - Clock::Real().SteadyNow();
     if (left <= absl::ZeroDuration()) return false;
     const absl::Duration wait = process.valid() ? std::min(left, absl::Minutes(1)) : absl::Milliseconds(10);
@@ -98,6 +109,7 @@ bool WorkerProcess::AwaitEnd(absl::Duration timeout) {
 
 absl::Status WorkerProcess::Ended() {
   if (!AwaitEnd(kEndShortly)) return Failed("has closed its socket");
+  MutexLock lock(mutex_);
   if (WIFSIGNALED(exit_status_)) return Failed(absl::StrCat("was ended by signal ", WTERMSIG(exit_status_)));
   return Failed(absl::StrCat("has ended with status ", WEXITSTATUS(exit_status_)));
 }
@@ -171,9 +183,39 @@ absl::Status WorkerProcess::Unmap(uint64_t memory, absl::Duration timeout) {
 }
 
 absl::Status WorkerProcess::Step(const worker::Step& step, absl::Duration timeout) {
+  const absl::Time until = Clock::Real().SteadyNow() + timeout;
   worker::WorkerRequest request;
   *request.mutable_step() = step;
-  return Ask(request, -1, worker::WorkerEvent::kStepDone, timeout).status();
+  const absl::Status done = Ask(request, -1, worker::WorkerEvent::kStepDone, timeout * (1 - kShareOfPing)).status();
+  if (!HasReason(done, Reason::kTimedOut)) return done;
+  worker::WorkerRequest ping;
+  ping.mutable_ping();
+  (void)socket_.Send(ping, -1);  // if the worker has ended, what it said last tells why
+  return AwaitStepAndPong(until);
+}
+
+absl::Status WorkerProcess::AwaitStepAndPong(absl::Time until) {
+  bool done = false, answers = false;
+  while (!done || !answers) {
+    const auto event = Await(until - Clock::Real().SteadyNow());
+    if (!event.ok()) {
+      if (!HasReason(event.status(), Reason::kTimedOut) || answers) return event.status();
+      return Failed("does not answer any more");
+    }
+    switch (event->event_case()) {
+      case worker::WorkerEvent::kStepDone:
+        done = true;
+        break;
+      case worker::WorkerEvent::kPong:
+        answers = true;
+        break;
+      case worker::WorkerEvent::kFailed:
+        return MakeError(Reason::kTransportFailed, event->failed().error());
+      default:
+        return Failed("has answered something else than it was asked");
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace cairn

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "agent/gpu/gpu_worker.pb.h"
 #include "agent/gpu/worker_socket.h"
+#include "common/base/mutex.h"
 
 namespace cairn {
 
@@ -26,16 +27,16 @@ struct WorkerProcessOptions {
   absl::Duration grace = absl::Seconds(5);
 };
 
-// Calls are made by one thread at a time, but for Cancel. Nothing that the worker does can harm the agent: a call ends
-// by its timeout, and what the worker says is checked.
+// Calls are made by one thread at a time, but for Cancel and End. Nothing that the worker does can harm the agent: a
+// call ends by its timeout, and what the worker says is checked.
 //
 // Errors: UNAVAILABLE (TRANSPORT_FAILED) says what the worker said, or how it ended; the worker can only be ended then.
 class WorkerProcess {
  public:
   // UNAVAILABLE (TRANSPORT_FAILED): the program cannot be started.
   static absl::StatusOr<std::unique_ptr<WorkerProcess>> Start(const WorkerProcessOptions& options);
-  // Ends the worker, and waits until its process is gone: for the grace at most, and then it is killed.
-  ~WorkerProcess();
+  // Ends the worker.
+  ~WorkerProcess() { End(); }
 
   absl::StatusOr<worker::Described> Describe(absl::Duration timeout);
   // The secret by which ranks join a group.
@@ -44,11 +45,15 @@ class WorkerProcess {
   absl::StatusOr<uint64_t> Join(const worker::Join& join, absl::Duration timeout);
   absl::Status Map(uint64_t memory, uint64_t bytes, bool writable, int descriptor, absl::Duration timeout);
   absl::Status Unmap(uint64_t memory, absl::Duration timeout);
-  // DEADLINE_EXCEEDED (TIMED_OUT): it was not done in time.
+  // DEADLINE_EXCEEDED (TIMED_OUT): it was not done in time, and the worker waits for other ranks. UNAVAILABLE
+  // (TRANSPORT_FAILED) if the worker itself does not answer any more.
   absl::Status Step(const worker::Step& step, absl::Duration timeout);
 
   // Ends what a call waits for, from any thread. The worker aborts and ends.
   void Cancel() { socket_.Close(); }
+  // Cancels, and waits until the process is gone: for the grace at most, and then it is killed. From any thread;
+  // idempotent.
+  void End();
   pid_t pid() const { return pid_; }
 
  private:
@@ -59,6 +64,10 @@ class WorkerProcess {
   absl::StatusOr<worker::WorkerEvent> Ask(const worker::WorkerRequest& request, int descriptor,
                                           worker::WorkerEvent::EventCase expected, absl::Duration timeout);
   absl::StatusOr<worker::WorkerEvent> Await(absl::Duration timeout);
+  // Waits for what ends a step, whose worker has been asked whether it goes on.
+  absl::Status AwaitStepAndPong(absl::Time until);
+  // Whether the process is gone. Takes its status if so.
+  bool Reap();
   // Waits for the end of the process. False: it goes on.
   bool AwaitEnd(absl::Duration timeout);
   absl::Status Ended();
@@ -66,8 +75,9 @@ class WorkerProcess {
   WorkerSocket socket_;
   const pid_t pid_;
   const absl::Duration grace_;
-  bool reaped_ = false;
-  int exit_status_ = 0;
+  Mutex mutex_;
+  bool reaped_ ABSL_GUARDED_BY(mutex_) = false;
+  int exit_status_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace cairn

@@ -41,7 +41,7 @@ class WorkerProcessTest : public testing::Test {
     options_.libnccl = Absolute("tests/testing/stand_in/nccl/libcairn_stand_in_nccl.so");
     options_.grace = absl::Seconds(20);
     controls_ = testing::TempDir() + "/controls";
-    setenv("CAIRN_STAND_IN_NCCL", controls_.c_str(), 1);
+    setenv("STAND_IN_NCCL", controls_.c_str(), 1);
   }
   ~WorkerProcessTest() override { std::filesystem::remove(controls_); }
 
@@ -140,7 +140,7 @@ TEST_F(WorkerProcessTest, Join_OtherVersions_IsRefusedOnBoth) {
   const auto id = first->MakeUniqueId(kLimit);
   const std::string controls = controls_ + "-old";
   std::ofstream(controls) << "version 22707\n";
-  setenv("CAIRN_STAND_IN_NCCL", controls.c_str(), 1);
+  setenv("STAND_IN_NCCL", controls.c_str(), 1);
   auto second = Start();
   absl::Status other;
   std::thread joining([&] { other = Join(*second, 1, 2, *id); });
@@ -173,10 +173,18 @@ TEST_F(WorkerProcessTest, Step_PeerIsKilled_FailsWithoutTheTimeout) {
   EXPECT_NE(dead.message().find("was ended by signal 9"), std::string::npos) << dead;
 }
 
-TEST_F(WorkerProcessTest, Step_PeerDoesNotCome_EndsByTheTimeout) {
+TEST_F(WorkerProcessTest, Step_OneWorkerHangs_IsToldFromTheOneThatWaits) {
+  options_.grace = absl::Milliseconds(100);
+  Set("group_end_hangs.1 1");
   Pair pair;
   ASSERT_NO_FATAL_FAILURE(MakePair(pair));
-  EXPECT_TRUE(HasReason(pair.worker[0]->Step(StepOf(1, 1), absl::Milliseconds(50)), Reason::kTimedOut));
+  absl::Status hung;
+  std::thread stepping([&] { hung = pair.worker[1]->Step(StepOf(1, 0), absl::Milliseconds(100)); });
+  const absl::Status waited = pair.worker[0]->Step(StepOf(1, 1), absl::Seconds(5));
+  stepping.join();
+  EXPECT_TRUE(HasReason(waited, Reason::kTimedOut)) << waited;
+  EXPECT_TRUE(HasReason(hung, Reason::kTransportFailed)) << hung;
+  EXPECT_NE(hung.message().find("does not answer any more"), std::string::npos) << hung;
 }
 
 TEST_F(WorkerProcessTest, Cancel_WhileAStepHangs_EndsTheCall) {

@@ -100,15 +100,18 @@ absl::Status RangeReader::ReadFully(int fd, uint64_t offset, uint64_t size, uint
       if (errno == EINTR) continue;
       return Annotate(ErrnoError(errno, "read", path_), absl::StrCat(size - done, " bytes at ", offset + done));
     }
-    if (got == 0) {
-      return MakeError(Reason::kFileTruncated,
-                       absl::StrCat(path_, " ends at ", offset + done, ", its manifest says ", file_bytes_),
-                       {{"file", path_}, {"expected", absl::StrCat(file_bytes_)}});
-    }
+    const uint64_t before = done;
     done += static_cast<uint64_t>(got);
     count += static_cast<uint64_t>(got);
-    // A direct read goes on at a whole block.
-    if (done < wanted && fd == direct_.get()) done = Down(done);
+    if (done >= wanted) break;
+    const uint64_t end = offset + done;
+    // A direct read goes on at a whole block. It ends within one only where the file does.
+    if (fd == direct_.get()) done = Down(done);
+    if (done == before) {
+      return MakeError(Reason::kFileTruncated,
+                       absl::StrCat(path_, " ends at ", end, ", its manifest says ", file_bytes_),
+                       {{"file", path_}, {"expected", absl::StrCat(file_bytes_)}});
+    }
   }
   return absl::OkStatus();
 }

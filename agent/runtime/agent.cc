@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "agent/gpu/nccl_probe.h"
 #include "agent/sockets/predecessor.h"
 #include "agent/sockets/socket_directory.h"
 #include "common/base/random_id.h"
@@ -26,6 +27,8 @@ constexpr char kCoordinatorHealth[] = "coordinator";
 constexpr absl::Duration kTickInterval = absl::Milliseconds(50);
 // How old the coordinator's idea of the trainer's step may become.
 constexpr absl::Duration kStepInterval = absl::Milliseconds(500);
+// How long libraries of CUDA and NCCL may take to open at the agent's start.
+constexpr absl::Duration kProbeTimeout = absl::Seconds(10);
 
 std::string ReadBootId() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
@@ -73,9 +76,18 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
                          DescriptorSocket::Listen(given.socket_directory + "/descriptors.sock", policy,
                                                   {given.job, given.rank, agent->incarnation_}));
   CAIRN_RETURN_IF_ERROR(agent->StartTransferServer());
-  const ExecutorContext context = {
-      given,        agent->boot_id_,   *agent->storage_, *agent->root_,   *agent->descriptors_,
-      agent->pool_, agent->transfers_, agent->host_,     *agent->tokens_, agent->counters_};
+  agent->MakeGroups();
+  const ExecutorContext context = {given,
+                                   agent->boot_id_,
+                                   *agent->storage_,
+                                   *agent->root_,
+                                   *agent->descriptors_,
+                                   agent->pool_,
+                                   agent->transfers_,
+                                   agent->host_,
+                                   *agent->tokens_,
+                                   agent->counters_,
+                                   agent->groups_.get()};
   agent->saves_ = std::make_unique<SaveExecutor>(context);
   agent->loads_ = std::make_unique<LoadExecutor>(context);
   agent->watch_ = std::make_unique<TrainerWatch>([raw = agent.get()](uint64_t trainer, TrainerEnd how) {
@@ -92,6 +104,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
   link.registration.set_predecessor(PredecessorIn({given.socket_directory, agent->boot_id_}));
   link.registration.set_transfer_address(agent->transfer_address_);
   link.registration.set_boot_id(agent->boot_id_);
+  *link.registration.mutable_nccl() = agent->ProbeNccl();
   link.registration.set_protocol(kProtocolVersion);
   link.registration.set_version(std::string(kVersion));
   link.root = given.root;
@@ -112,6 +125,29 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(AgentOptions options) {
   agent->link_->Start();
   agent->ticker_ = std::thread([raw = agent.get()] { raw->Tick(); });
   return agent;
+}
+
+void Agent::MakeGroups() {
+  if (options_.nccl == v1::NcclSupport::NEVER) return;
+  GroupKeeperOptions groups;
+  groups.rank = options_.rank;
+  groups.device = options_.nccl_device;
+  groups.worker = options_.gpu_worker;
+  groups.on_change = [this](std::vector<v1::GroupState> states) {
+    host_.Do([&](Session& session, absl::Time) { session.OnGroups(std::move(states)); });
+  };
+  groups_ = std::make_unique<GroupKeeper>(std::move(groups));
+}
+
+v1::NcclSupport Agent::ProbeNccl() const {
+  v1::NcclSupport support;
+  support.set_policy(options_.nccl);
+  support.set_trusted_network(options_.nccl_trusted_network);
+  support.set_shared_memory(options_.shared_memory);
+  if (options_.nccl != v1::NcclSupport::NEVER && options_.world_size > 1) {
+    cairn::ProbeNccl(options_.gpu_worker, kProbeTimeout, support);
+  }
+  return support;
 }
 
 Agent::~Agent() { Stop(false); }
@@ -138,6 +174,7 @@ void Agent::Stop(bool unregister) {
   if (saves_ == nullptr) return;
   saves_->Stop();
   loads_->Stop();
+  if (groups_ != nullptr) groups_->Stop();
 }
 
 bool Agent::Drain(absl::Duration timeout) {
@@ -248,6 +285,10 @@ void Agent::Execute(Action action) {
     loads_->Start(*read);
   } else if (const auto* lend = std::get_if<action::LendSource>(&action)) {
     loads_->LendSource(lend->number);
+  } else if (const auto* decide = std::get_if<action::DecideExchange>(&action)) {
+    loads_->DecideExchange(decide->number, decide->exchange);
+  } else if (const auto* follow = std::get_if<action::FollowGroups>(&action)) {
+    if (groups_ != nullptr) groups_->Follow(follow->orders);
   } else if (const auto* stop_read = std::get_if<action::StopRead>(&action)) {
     loads_->End(stop_read->number);
   }

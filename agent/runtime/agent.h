@@ -14,6 +14,7 @@
 #include "agent/execution/root_guard.h"
 #include "agent/execution/save_executor.h"
 #include "agent/execution/transfer_counters.h"
+#include "agent/gpu/group_keeper.h"
 #include "agent/reader/buffer_pool.h"
 #include "agent/runtime/coordinator_link.h"
 #include "agent/session/session_host.h"
@@ -66,6 +67,9 @@ class Agent {
  private:
   Agent(AgentOptions options, std::shared_ptr<TokenSource> tokens);
   absl::Status StartTransferServer();
+  void MakeGroups();
+  // What the coordinator is told of NCCL here. Blocks for some seconds at most.
+  v1::NcclSupport ProbeNccl() const;
   void Execute(Action action);
   void ApplyToPage(const v1::ArmOrder& order);
   std::optional<int64_t> CurrentStep();
@@ -93,6 +97,7 @@ class Agent {
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
 
   SessionHost host_;
+  std::unique_ptr<GroupKeeper> groups_;  // null if NCCL is never used
   std::unique_ptr<SaveExecutor> saves_;
   std::unique_ptr<LoadExecutor> loads_;
   std::unique_ptr<CoordinatorLink> link_;

@@ -5,14 +5,16 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "agent/runtime/layout_upload.h"
 #include "agent/runtime/link_limits.h"
+#include "agent/runtime/link_recovery.h"
+#include "agent/runtime/plan_download.h"
 #include "common/base/clock.h"
 #include "common/base/digest.h"
 #include "common/base/time_proto.h"
 #include "common/process/log.h"
 #include "common/resources/memory.h"
 #include "common/rpc/endpoint.h"
-#include "common/rpc/plan_part.h"
 #include "common/status/reason.h"
 #include "common/status/retry_delay.h"
 #include "common/status/status.h"
@@ -21,14 +23,11 @@ namespace cairn {
 namespace {
 
 using link_limits::kCallTimeout;
-using link_limits::kChunkBytes;
 using link_limits::kChunkTimeout;
 using link_limits::kFirstPause;
-using link_limits::kLongestPause;
 using link_limits::Overdue;
 using link_limits::ProgressInterval;
 
-constexpr uint64_t kMaxPlanBytes = uint64_t{1} << 30;
 // An upload or download that an overloaded coordinator has refused so often is given up. If it is still wanted, the
 // next orders bring it again.
 constexpr int kMostRefusals = 10;
@@ -172,10 +171,7 @@ absl::Status CoordinatorLink::Transfer(grpc::Status (v1::AgentCoordinationServic
 }
 
 void CoordinatorLink::Loop() {
-  absl::Duration pause = kFirstPause;
-  std::string last_error;
-  absl::Time conflict_since = absl::InfiniteFuture();
-  bool was_registered = false;
+  LinkRecovery recovery(options_.register_timeout);
   while (!stopping_) {
     const bool registered = host_.Do([](Session& session, absl::Time) { return session.registered(); });
     if (!registered && !AwaitTurn(&LinkPace::register_from)) return;
@@ -183,54 +179,39 @@ void CoordinatorLink::Loop() {
     if (stopping_) return;
     Heard(status.ok());
     if (status.ok()) {
-      was_registered = true;
-      if (!last_error.empty()) Log(LogLevel::kInfo, "coordinator_reached", {{"coordinator", options_.address}});
-      last_error.clear();
-      pause = kFirstPause;
+      if (recovery.OnAnswered()) Log(LogLevel::kInfo, "coordinator_reached", {{"coordinator", options_.address}});
       continue;
     }
     host_.Do([&](Session& session, absl::Time now) { session.OnLinkFailed(status, now); });
     NoteOverload(status);
-    const auto reason = ReasonOf(status);
-    if (reason == Reason::kCoordinatorUnreachable) Use(std::make_shared<Connection>(options_.address));
-    const absl::Time now = Clock::Real().SteadyNow();
-    // May end by itself: a lease ends, storage is mounted, a coordinator that was started anew puts its token where
-    // agents look.
-    const bool conflict = reason == Reason::kRankConflict || reason == Reason::kWorldSizeMismatch ||
-                          reason == Reason::kRootMismatch || reason == Reason::kBadToken;
-    conflict_since = conflict ? std::min(conflict_since, now) : absl::InfiniteFuture();
-    if (reason == Reason::kNotRegistered || reason == Reason::kStaleEpoch) {
-      Log(LogLevel::kInfo, "register_again", {{"error", status}});
-      host_.Do([](Session& session, absl::Time) { session.OnUnregistered(); });
-      if (registered) {  // in its turn; a second refusal pauses
-        MutexLock lock(mutex_);
-        pace_.OnLost(lease_ttl_, now);
-        continue;
-      }
-    } else if (reason == Reason::kStaleIncarnation || reason == Reason::kBadJobName ||
-               reason == Reason::kRankOutOfRange || now - conflict_since >= options_.register_timeout) {
+    const LinkRecovery::Next next = recovery.OnFailed(status, registered, Clock::Real().SteadyNow());
+    if (next.give_up) {
       Log(LogLevel::kError, "refused", {{"error", status}});
       options_.on_fatal(status);
       return;
-    } else if (const std::string text(status.message()); text != last_error) {
-      Log(LogLevel::kWarn, registered ? "synchronize_failed" : "register_failed", {{"error", status}});
-      last_error = text;
     }
-    if (!registered && was_registered && reason == Reason::kCoordinatorUnreachable) {
-      // It may come back to all agents at one instant, which then all try again.
+    if (next.tell) Log(LogLevel::kWarn, registered ? "synchronize_failed" : "register_failed", {{"error", status}});
+    if (next.reconnect) Use(std::make_shared<Connection>(options_.address));
+    if (next.register_again) {
+      Log(LogLevel::kInfo, "register_again", {{"error", status}});
+      host_.Do([](Session& session, absl::Time) { session.OnUnregistered(); });
+    }
+    if (next.take_turn) {
       MutexLock lock(mutex_);
-      pace_.OnLost(lease_ttl_, now);
+      pace_.OnLost(lease_ttl_, Clock::Real().SteadyNow());
     }
-    // Half to all of the pause, so that a thousand agents do not come back together.
-    double part = 0;
-    {
-      MutexLock lock(mutex_);
-      part = std::uniform_real_distribution<double>(0.5, 1.0)(random_);
-    }
-    const uint64_t version = host_.Do([](Session& session, absl::Time) { return session.version(); });
-    host_.WaitForChange(version, pause * part);
-    pause = std::min(pause * 2, kLongestPause);
+    if (next.pause > absl::ZeroDuration()) Pause(next.pause);
   }
+}
+
+void CoordinatorLink::Pause(absl::Duration longest) {
+  double part = 0;
+  {
+    MutexLock lock(mutex_);
+    part = std::uniform_real_distribution<double>(0.5, 1.0)(random_);
+  }
+  const uint64_t version = host_.Do([](Session& session, absl::Time) { return session.version(); });
+  host_.WaitForChange(version, longest * part);
 }
 
 absl::Status CoordinatorLink::Register() {
@@ -351,22 +332,13 @@ void CoordinatorLink::PutLayout(RankLayoutPtr layout) {
 }
 
 absl::Status CoordinatorLink::SendLayout(const RankLayout& layout) {
-  uint64_t offset = 0;
-  do {
-    v1::PutLayoutRequest request;
-    request.set_digest(layout.digest);
-    request.set_total_bytes(layout.bytes.size());
-    request.set_offset(offset);
-    request.set_chunk(layout.bytes.substr(offset, kChunkBytes));
+  LayoutUpload upload(layout);
+  while (!upload.done()) {
+    v1::PutLayoutRequest request = upload.Next();
     v1::PutLayoutResponse response;
     CAIRN_RETURN_IF_ERROR(Transfer(&v1::AgentCoordinationService::Stub::PutLayout, request, response));
-    if (response.received_bytes() <= offset || response.received_bytes() > layout.bytes.size()) {
-      if (response.received_bytes() == layout.bytes.size()) return absl::OkStatus();
-      return MakeError(Reason::kInternal, absl::StrCat("after the chunk at ", offset, " the coordinator wants ",
-                                                       response.received_bytes()));
-    }
-    offset = response.received_bytes();
-  } while (offset < layout.bytes.size());
+    CAIRN_RETURN_IF_ERROR(upload.Take(response));
+  }
   return absl::OkStatus();
 }
 
@@ -380,31 +352,14 @@ void CoordinatorLink::GetPlan(std::string digest, std::string known) {
 }
 
 absl::StatusOr<std::string> CoordinatorLink::FetchPlan(const std::string& digest, const std::string& known) {
-  const std::string known_digest = BodyDigestOf(known);
-  std::string plan;
-  uint64_t total = 0;
-  do {
-    v1::GetPlanRequest request;
-    request.set_plan_digest(digest);
-    request.set_offset(plan.size());
-    if (plan.empty()) request.set_known_part_digest(known_digest);
+  PlanDownload download(digest, known);
+  while (!download.done()) {
+    v1::GetPlanRequest request = download.Next();
     v1::GetPlanResponse response;
     CAIRN_RETURN_IF_ERROR(Transfer(&v1::AgentCoordinationService::Stub::GetPlan, request, response));
-    if (response.same_part()) {
-      if (known_digest.empty() || !plan.empty()) {
-        return MakeError(Reason::kInternal, "the coordinator says that the plan is one that was not named");
-      }
-      return PartOfPlan(digest, known);
-    }
-    if (total == 0) total = response.total_bytes();
-    if (response.total_bytes() != total || total > kMaxPlanBytes || plan.size() + response.chunk().size() > total ||
-        (response.chunk().empty() && plan.size() < total)) {
-      return MakeError(Reason::kInternal, absl::StrCat("the plan's chunk at ", plan.size(), " of ",
-                                                       response.total_bytes(), " bytes does not fit the others"));
-    }
-    plan += response.chunk();
-  } while (plan.size() < total);
-  return plan;
+    CAIRN_RETURN_IF_ERROR(download.Take(response));
+  }
+  return std::move(download).Plan();
 }
 
 void CoordinatorLink::GetPeers(std::vector<uint32_t> ranks) {

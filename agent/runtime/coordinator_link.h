@@ -109,6 +109,9 @@ class CoordinatorLink {
   void Heard(bool answers);
 
   void Loop();
+  // Waits from half to all of this time, so that a thousand agents do not come back together; less if something
+  // changes.
+  void Pause(absl::Duration longest);
   // Waits until the pace lets a call begin; false if the link was stopped meanwhile.
   bool AwaitTurn(absl::Time (LinkPace::*from)() const);
   // True for the refusal of an overloaded coordinator; then its delay is kept.

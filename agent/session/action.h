@@ -82,6 +82,15 @@ struct StartRead {
 struct LendSource {
   uint64_t number = 0;
 };
+// It is decided how a load's bytes go that waited for that.
+struct DecideExchange {
+  uint64_t number = 0;
+  v1::Exchange exchange;
+};
+// Build, keep and end groups, so that there are these alone. -> OnGroups
+struct FollowGroups {
+  std::vector<v1::GroupOrder> orders;
+};
 // Free all that a load holds. -> OnReadStopped
 struct StopRead {
   uint64_t number = 0;
@@ -91,7 +100,7 @@ struct StopRead {
 
 using Action = std::variant<action::PutLayout, action::GetPlan, action::GetPeers, action::MakeSlab, action::StartWrite,
                             action::EndLending, action::StopWrite, action::ControlPage, action::StartRead,
-                            action::LendSource, action::StopRead>;
+                            action::LendSource, action::DecideExchange, action::FollowGroups, action::StopRead>;
 
 struct SlabDescription {
   uint64_t descriptor_id = 0;

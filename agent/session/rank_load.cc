@@ -75,6 +75,7 @@ void RankLoad::Describe(v1::EndLoadResponse& response) const {
   response.set_total_bytes_read(order.total_bytes_read());
   response.set_unique_bytes(order.unique_bytes());
   response.set_storage_bytes(order.storage_bytes());
+  response.set_transport(transport);
   response.set_io_path(order.io_path() == v1::IO_PATH_UNSPECIFIED ? io_path : order.io_path());
 }
 

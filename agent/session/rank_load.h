@@ -60,6 +60,7 @@ struct RankLoad {
   uint64_t bytes_done = 0;
   uint64_t storage_bytes = 0;
   v1::IoPath io_path = v1::IO_PATH_UNSPECIFIED;
+  std::string transport;
   absl::Status error;
 };
 

@@ -183,8 +183,12 @@ void RankLoads::Obey(const v1::LoadOrder& order) {
   if (order.trainer_incarnation() != 0 && order.trainer_incarnation() != load->trainer) return;
   switch (order.action()) {
     case v1::LoadOrder::READ:
-      if (load->phase == v1::LoadState::BEGUN) load->order = order;
-      return;  // Advance follows
+      if (load->phase == v1::LoadState::BEGUN) {
+        load->order = order;  // Advance follows
+      } else {
+        TakeExchange(*load, order.exchange());
+      }
+      return;
     case v1::LoadOrder::DONE:
       load->order = order;
       StopReading(*load);
@@ -197,6 +201,15 @@ void RankLoads::Obey(const v1::LoadOrder& order) {
     default:
       return;
   }
+}
+
+void RankLoads::TakeExchange(RankLoad& load, const v1::Exchange& exchange) {
+  if (!load.reading || load.stopping || load.order.exchange().way() != v1::Exchange::UNDECIDED ||
+      (exchange.way() != v1::Exchange::HOST && exchange.way() != v1::Exchange::GROUP)) {
+    return;
+  }
+  *load.order.mutable_exchange() = exchange;
+  context_.Do(action::DecideExchange{load.number, exchange});
 }
 
 void RankLoads::Abort(RankLoad& load, const v1::LoadOrder& order) {
@@ -234,8 +247,9 @@ void RankLoads::StartReading(RankLoad& load) {
     if (bytes == nullptr) return;
     if (const absl::Status taken = load.TakePlan(*bytes, context_.options.rank); !taken.ok()) return Fail(load, taken);
   }
-  // The peers and the image are asked for side by side.
-  std::optional<PeerMap> peers = plans_.WantPeers(load.sources);
+  // The peers and the image are asked for side by side. In an exchange each rank speaks with all others of the group.
+  std::optional<PeerMap> peers =
+      plans_.WantPeers(load.order.exchange().way() == v1::Exchange::UNDECIDED ? context_.OtherRanks() : load.sources);
   if (load.source_layout != nullptr) {
     auto image = plans_.WantImage(load.order.source_plan_digest(), load.source_layout);
     if (!image.ok()) return Fail(load, image.status());
@@ -265,6 +279,7 @@ void RankLoads::OnProgress(uint64_t number, const Progress& progress) {
   load->bytes_done = progress.bytes_done;
   load->storage_bytes = progress.storage_bytes;
   load->io_path = progress.io_path;
+  load->transport = progress.transport;
   if (progress.all_read && !load->all_read) {
     load->all_read = true;
     context_.Changed();

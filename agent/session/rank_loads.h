@@ -53,6 +53,7 @@ class RankLoads {
     uint64_t storage_bytes = 0;
     v1::IoPath io_path = v1::IO_PATH_UNSPECIFIED;
     bool all_read = false;
+    std::string transport = {};  // as EndLoadResponse.transport
   };
   // The memory for a reshard's source.
   void OnSource(uint64_t number, SlabDescription memory);
@@ -78,6 +79,8 @@ class RankLoads {
   void ForgetEnded();
   void Fail(RankLoad& load, absl::Status error);
   void EndByOrder(RankLoad& load);
+  // How the bytes of a load go that is under way, if that was not decided yet.
+  void TakeExchange(RankLoad& load, const v1::Exchange& exchange);
   void Abort(RankLoad& load, const v1::LoadOrder& order);
   void StopReading(RankLoad& load);
   void Advance(RankLoad& load);

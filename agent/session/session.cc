@@ -71,6 +71,7 @@ v1::SynchronizeAgentRequest Session::BuildRequest(std::optional<int64_t> current
   told_layout_ = trainer_layout_;
   saves_.AddTo(state);
   loads_.AddTo(state);
+  for (const v1::GroupState& group : groups_) *state.add_groups() = group;
   state.set_memory_budget(context_.options.memory_budget);
   state.set_round_bytes(context_.options.round_bytes);
   return request;
@@ -98,6 +99,7 @@ absl::Status Session::OnOrders(const v1::SynchronizeAgentResponse& response) {
     }
   }
   if (response.has_arm()) ApplyArm(response.arm());
+  ApplyGroups(response);
   saves_.Obey(response.saves());
   for (const v1::LoadOrder& order : response.loads()) loads_.Obey(order);
   Advance();
@@ -151,6 +153,20 @@ void Session::ApplyArm(const v1::ArmOrder& order) {
     default:
       return;
   }
+}
+
+void Session::ApplyGroups(const v1::SynchronizeAgentResponse& response) {
+  v1::SynchronizeAgentResponse orders;
+  *orders.mutable_groups() = response.groups();
+  std::string bytes = orders.SerializeAsString();
+  if (bytes == followed_groups_) return;
+  followed_groups_ = std::move(bytes);
+  context_.Do(action::FollowGroups{{response.groups().begin(), response.groups().end()}});
+}
+
+void Session::OnGroups(std::vector<v1::GroupState> groups) {
+  groups_ = std::move(groups);
+  context_.Changed();
 }
 
 void Session::OnControlPage(uint64_t number, v1::ArmState::Status status) {

@@ -75,6 +75,8 @@ class Session {
   void OnPlan(const std::string& digest, absl::StatusOr<std::string> bytes);
   void OnPeers(const std::vector<uint32_t>& ranks, const absl::StatusOr<v1::GetTransferPeersResponse>& answer);
   void OnControlPage(uint64_t number, v1::ArmState::Status status);
+  // The groups that this rank builds or is in now.
+  void OnGroups(std::vector<v1::GroupState> groups);
   // Deadlines.
   void OnTick(absl::Time now) { saves_.OnTick(now); }
 
@@ -115,6 +117,7 @@ class Session {
   absl::Status Replaced() const;
   absl::Status Lost(TrainerEnd how, std::string_view when) const;
   void ApplyArm(const v1::ArmOrder& order);
+  void ApplyGroups(const v1::SynchronizeAgentResponse& response);
   // Takes every step that has become possible.
   void Advance();
 
@@ -130,6 +133,9 @@ class Session {
   std::deque<uint64_t> replaced_;  // trainers whose place another one has taken, the newest last
   std::string trainer_layout_;
   v1::ArmState arm_;
+  std::vector<v1::GroupState> groups_;
+  // The orders about groups that were followed last, as bytes.
+  std::string followed_groups_;
 
   KnownLayouts layouts_;
   // Layouts whose upload has begun, and those of them whose upload has ended since the last request was built: the

@@ -30,6 +30,14 @@ struct SessionContext {
   void Changed() { ++version; }
   void Do(Action action) { actions.push_back(std::move(action)); }
 
+  std::vector<uint32_t> OtherRanks() const {
+    std::vector<uint32_t> ranks;
+    for (uint32_t rank = 0; rank < options.world_size; ++rank) {
+      if (rank != options.rank) ranks.push_back(rank);
+    }
+    return ranks;
+  }
+
   // Makes an answer that there is none yet, with what keeps the agent from its coordinator.
   template <typename Response>
   void SetPending(Response& response) const {

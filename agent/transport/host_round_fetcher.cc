@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "agent/transport/transfer_service.h"
+#include "agent/transport/transfer_identity.h"
 #include "common/base/clock.h"
 #include "common/base/time_proto.h"
 #include "common/rpc/endpoint.h"
@@ -26,18 +26,6 @@ constexpr absl::Duration kUnknownTimeout = absl::Minutes(2);
 constexpr size_t kCopiesPerFetch = 8192;
 constexpr absl::Duration kFetchTimeout = absl::Minutes(10);
 
-v1::TransferIdentity IdentityOf(const v1::TransferPeer& source, const HostRoundFetcherOptions& options) {
-  v1::TransferIdentity identity;
-  identity.set_job(options.job);
-  identity.set_plan_digest(options.plan_digest);
-  identity.set_load_number(TransferService::Key::OfLoad(options.plan_digest, options.load_token).load_number);
-  identity.set_consumer_rank(options.consumer_rank);
-  identity.set_source_rank(source.rank());
-  identity.set_source_incarnation(source.incarnation());
-  identity.set_token(options.load_token);
-  return identity;
-}
-
 }  // namespace
 
 // One AwaitRound. Without `done` it only tells a release.
@@ -55,7 +43,7 @@ struct HostRoundFetcher::Call {
 };
 
 HostRoundFetcher::HostRoundFetcher(const v1::TransferPeer& source, const HostRoundFetcherOptions& options)
-    : identity_(IdentityOf(source, options)),
+    : identity_(IdentityOfLoad(options.job, options.plan_digest, options.load_token, options.consumer_rank, source)),
       address_(source.transfer_address()),
       agent_token_(options.agent_token),
       unreachable_timeout_(options.unreachable_timeout),

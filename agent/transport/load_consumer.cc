@@ -34,7 +34,12 @@ void Describe(uint32_t rank, const DescriptorSource& socket, uint64_t descriptor
 
 LoadConsumer::LoadConsumer(const v1::ReadPlan& plan, const PeerMap& peers, std::shared_ptr<ByteServer> own,
                            BufferPool& pool, LoadConsumerOptions options)
-    : own_(std::move(own)), pool_(pool), options_(std::move(options)), ledger_(plan, options_.window_bytes) {
+    : own_(std::move(own)),
+      pool_(pool),
+      options_(std::move(options)),
+      ledger_(plan, options_.window_bytes),
+      held_(options_.held),
+      nccl_refusal_(options_.nccl_refusal) {
   for (size_t number = 0; number < ledger_.sources(); ++number) {
     const Source& source = sources_.emplace_back(MakeSource(ledger_.rank(number), peers));
     if (local(number)) continue;
@@ -42,7 +47,9 @@ LoadConsumer::LoadConsumer(const v1::ReadPlan& plan, const PeerMap& peers, std::
         {{"load", options_.load},
          {"source", source.rank},
          {"rounds", ledger_.rounds(number)},
-         {"transport", source.mapped ? "shared-memory" : "grpc"}});
+         {"transport", source.mapped   ? "shared-memory"
+                       : options_.held ? "undecided"
+                                       : "grpc"}});
   }
   if (!std::all_of(sources_.begin(), sources_.end(), [](const Source& source) { return source.mapped; })) {
     fetch_queue_ = std::make_unique<TaskQueue>(kFetchThreads);
@@ -76,7 +83,62 @@ void LoadConsumer::Start() {
                           absl::StrCat("no address of rank ", rank, ", which reads for rank ", options_.rank),
                           {{"rank", rank}}));
   }
-  for (size_t source = 0; source < sources_.size(); ++source) AwaitNext(source);
+  for (size_t source = 0; source < sources_.size(); ++source) {
+    if (!Holds(source)) AwaitNext(source);
+  }
+}
+
+bool LoadConsumer::Holds(size_t source) {
+  MutexLock lock(mutex_);
+  return held_ && !sources_[source].mapped;
+}
+
+void LoadConsumer::GoByHost(std::string refusal) {
+  {
+    MutexLock lock(mutex_);
+    if (!std::exchange(held_, false)) return;
+    nccl_refusal_ = std::move(refusal);
+  }
+  for (size_t source = 0; source < sources_.size(); ++source) {
+    if (!sources_[source].mapped) AwaitNext(source);
+  }
+}
+
+absl::StatusOr<std::vector<HeldWindow>> LoadConsumer::TakeHeld(uint64_t window_bytes) {
+  std::vector<HeldWindow> taken;
+  MutexLock lock(mutex_);
+  if (!std::exchange(held_, false)) return taken;
+  for (size_t source = 0; source < sources_.size(); ++source) {
+    if (sources_[source].mapped) continue;
+    while (const std::optional<uint32_t> round = ledger_.NextRound(source)) {
+      const std::vector<v1::Copy> copies = *ledger_.TakeRound(source, *round);
+      CAIRN_ASSIGN_OR_RETURN(std::vector<CopyWindow> parts, CutIntoWindows(copies, window_bytes));
+      ledger_.ExpectWindows(source, *round, parts.size());
+      for (uint32_t window = 0; window < parts.size(); ++window) {
+        taken.push_back({source, sources_[source].rank, {*round, window, std::move(parts[window])}});
+      }
+    }
+  }
+  return taken;
+}
+
+void LoadConsumer::HandOutHeld(const HeldWindow& held, uint64_t memory_id, uint64_t memory_bytes, uint64_t offset,
+                               std::function<void()> released) {
+  v1::LoadBatch batch;
+  Describe(options_.rank, options_.socket, memory_id, memory_bytes, batch);
+  for (const v1::Copy& copy : held.window.copies.copies) {
+    *batch.add_copies() = PackedCopy(copy, offset);
+    offset += *CopyBytes(copy);
+  }
+  Window window{nullptr, memory_id, std::move(released)};
+  {
+    MutexLock lock(mutex_);
+    if (!ended_.ok()) return Discard(std::move(window));
+    const ConsumerLedger::Filled filled = ledger_.AddFilled(held.source, held.window.round, 0, std::move(batch));
+    windows_.emplace(filled.batch, std::move(window));
+    nccl_used_ = true;
+  }
+  Answer();
 }
 
 void LoadConsumer::AwaitNext(size_t source) {
@@ -202,6 +264,7 @@ bool LoadConsumer::HandOutFilled(size_t source, uint32_t round, const CopyWindow
 }
 
 void LoadConsumer::Discard(Window window) {
+  if (window.released != nullptr) return window.released();
   options_.withdraw(window.id);
   pool_.GiveBack(std::move(window.memory));
 }
@@ -310,8 +373,11 @@ void LoadConsumer::Stop(const absl::Status& why) {
 
 std::string LoadConsumer::transport() {
   MutexLock lock(mutex_);
-  if (mapped_used_ && fetched_used_) return "shared-memory+grpc";
-  return mapped_used_ ? "shared-memory" : fetched_used_ ? "grpc" : "";
+  std::string used = mapped_used_ ? "shared-memory" : "";
+  if (nccl_used_) absl::StrAppend(&used, used.empty() ? "" : "+", "nccl");
+  if (fetched_used_) absl::StrAppend(&used, used.empty() ? "" : "+", "grpc");
+  if (fetched_used_ && !nccl_refusal_.empty()) absl::StrAppend(&used, " (nccl: ", nccl_refusal_, ")");
+  return used;
 }
 
 }  // namespace cairn

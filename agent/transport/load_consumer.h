@@ -18,6 +18,7 @@
 #include "agent/transport/consumer_ledger.h"
 #include "agent/transport/copy_packer.h"
 #include "agent/transport/round_fetcher.h"
+#include "agent/transport/window_offers.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "cairn/v1/local_agent_service.pb.h"
 #include "common/base/mutex.h"
@@ -38,6 +39,10 @@ struct LoadConsumerOptions {
   // That of this agent, for its own buffers and windows.
   DescriptorSource socket;
   bool shared_memory = true;
+  // Bytes that need a transport wait until GoByHost or TakeHeld says which one.
+  bool held = false;
+  // Why they do not go over NCCL, for people; empty if nobody wants that.
+  std::string nccl_refusal;
   // Windows that may be out at once, bytes; one is always allowed.
   uint64_t window_bytes = 0;
   // The way to a source that is another rank.
@@ -46,6 +51,13 @@ struct LoadConsumerOptions {
   std::function<void(uint64_t)> withdraw;
   // The first error; called without a lock.
   std::function<void(const absl::Status&)> on_error;
+};
+
+// Bytes that come from a rank in one transfer of an exchange over NCCL.
+struct HeldWindow {
+  size_t source = 0;  // as the ledger numbers it
+  uint32_t rank = 0;
+  OfferedCopies window;
 };
 
 // Thread-safe.
@@ -59,6 +71,15 @@ class LoadConsumer {
 
   // Begins to follow the sources.
   void Start();
+  // What is held goes over the host transport, because of `refusal`.
+  void GoByHost(std::string refusal);
+  // What is held goes over NCCL: gives away all that is taken from other ranks, in windows of at most `window_bytes`,
+  // by (source, round, window). INVALID_ARGUMENT (BAD_REQUEST): the plan has copies that are none.
+  absl::StatusOr<std::vector<HeldWindow>> TakeHeld(uint64_t window_bytes);
+  // Says that a window has come, packed at `offset` of memory that the trainer is given by its id. `released` is called
+  // once, when the trainer has copied it or never will; it may be called under a lock and must not call this object.
+  void HandOutHeld(const HeldWindow& held, uint64_t memory_id, uint64_t memory_bytes, uint64_t offset,
+                   std::function<void()> released);
   // Ends all calls and waits for them; those who wait are told `why`. Idempotent.
   void Stop(const absl::Status& why);
 
@@ -71,7 +92,7 @@ class LoadConsumer {
   // The trainer has copied all batches.
   void ReleaseAll();
 
-  // "shared-memory", "grpc", both joined by '+'; empty if nothing came from another rank.
+  // "shared-memory", "nccl", "grpc" or "grpc (nccl: REASON)", joined by '+'; empty if nothing came from another rank.
   std::string transport();
 
  private:
@@ -86,11 +107,13 @@ class LoadConsumer {
   struct Window {
     std::shared_ptr<SharedMemory> memory;
     uint64_t id = 0;
+    std::function<void()> released = nullptr;  // set if the memory is not this object's
   };
 
   Source MakeSource(uint32_t rank, const PeerMap& peers) const;
   bool local(size_t source) const { return sources_[source].rank == options_.rank; }
 
+  bool Holds(size_t source);
   // Asks the source for its next round.
   void AwaitNext(size_t source);
   void OnRound(size_t source, uint32_t round, const SourceRound& arrived);
@@ -129,6 +152,9 @@ class LoadConsumer {
   std::map<uint64_t, Done> waiting_ ABSL_GUARDED_BY(mutex_);
   bool mapped_used_ ABSL_GUARDED_BY(mutex_) = false;
   bool fetched_used_ ABSL_GUARDED_BY(mutex_) = false;
+  bool nccl_used_ ABSL_GUARDED_BY(mutex_) = false;
+  bool held_ ABSL_GUARDED_BY(mutex_) = false;
+  std::string nccl_refusal_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<TaskQueue> fetch_queue_;  // null if nothing is fetched
 };
 

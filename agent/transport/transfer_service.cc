@@ -65,9 +65,10 @@ TransferService::Key TransferService::Key::OfLoad(const std::string& plan_digest
   return {plan_digest, number | 1};
 }
 
-void TransferService::Add(const Key& key, std::string token, std::shared_ptr<ByteServer> lender) {
+void TransferService::Add(const Key& key, std::string token, std::shared_ptr<ByteServer> lender,
+                          std::shared_ptr<WindowOffers> offers) {
   MutexLock lock(mutex_);
-  served_[key] = {std::move(token), std::move(lender)};
+  served_[key] = {std::move(token), std::move(lender), std::move(offers)};
 }
 
 void TransferService::Remove(const Key& key) {
@@ -79,8 +80,8 @@ void TransferService::Remove(const Key& key) {
   served_.erase(served);
 }
 
-absl::StatusOr<std::shared_ptr<ByteServer>> TransferService::LenderFor(const grpc::CallbackServerContext& context,
-                                                                       const v1::TransferIdentity& transfer) {
+absl::StatusOr<TransferService::Served> TransferService::ServedFor(const grpc::CallbackServerContext& context,
+                                                                   const v1::TransferIdentity& transfer) {
   if (options_.token) CAIRN_RETURN_IF_ERROR(CheckToken(context, options_.token()));
   if (transfer.job() != options_.job || transfer.source_rank() != options_.rank ||
       transfer.source_incarnation() != options_.incarnation) {
@@ -103,58 +104,60 @@ absl::StatusOr<std::shared_ptr<ByteServer>> TransferService::LenderFor(const grp
   if (!TokenMatches(served->second.token, transfer.token())) {
     return MakeError(Reason::kBadToken, absl::StrCat("rank ", options_.rank, ": the token is not that of ", what));
   }
-  return served->second.lender;
+  return served->second;
 }
 
 grpc::ServerUnaryReactor* TransferService::AwaitRound(grpc::CallbackServerContext* context,
                                                       const v1::AwaitRoundRequest* request,
                                                       v1::AwaitRoundResponse* response) {
-  auto source = LenderFor(*context, request->transfer());
-  if (!source.ok()) return FinishNow(context, source.status());
+  const auto served = ServedFor(*context, request->transfer());
+  if (!served.ok()) return FinishNow(context, served.status());
+  const std::shared_ptr<ByteServer> source = served->lender;
   const uint32_t consumer = request->transfer().consumer_rank();
   const absl::Duration max_wait = std::clamp(DurationOf(request->max_wait()), absl::ZeroDuration(), kLongestWait);
   if (max_wait <= absl::ZeroDuration()) {
     // Only a release.
-    (*source)->Release(consumer, request->released_below());
+    source->Release(consumer, request->released_below());
     return FinishNow(context, absl::OkStatus());
   }
   auto awaited = std::make_shared<std::atomic<uint64_t>>(0);
-  const auto call = HeldCall::Start(max_wait, [source = *source, awaited](HeldCall& held, bool timer) {
+  const auto call = HeldCall::Start(max_wait, [source, awaited](HeldCall& held, bool timer) {
     source->Forget(*awaited);
     if (timer) held.Answer(absl::OkStatus());  // not ready
   });
   grpc::ServerUnaryReactor* reactor = call->reactor();
-  *awaited = (*source)->Await(consumer, request->round(), request->released_below(),
-                              [call, response](absl::StatusOr<RoundBuffer> buffer) {
-                                if (!call->Claim()) return;
-                                if (buffer.ok()) {
-                                  response->set_ready(true);
-                                  response->set_descriptor_id(buffer->descriptor_id);
-                                  response->set_bytes(buffer->bytes);
-                                  for (const LentShard& shard : buffer->shards) {
-                                    v1::StagedShard& staged = *response->add_staged_shards();
-                                    staged.set_shard(shard.shard);
-                                    staged.set_offset(shard.offset);
-                                    staged.set_bytes(shard.bytes);
-                                  }
-                                }
-                                call->AnswerClaimed(buffer.status());
-                              });
-  if (call->finished()) (*source)->Forget(*awaited);
+  *awaited = source->Await(consumer, request->round(), request->released_below(),
+                           [call, response](absl::StatusOr<RoundBuffer> buffer) {
+                             if (!call->Claim()) return;
+                             if (buffer.ok()) {
+                               response->set_ready(true);
+                               response->set_descriptor_id(buffer->descriptor_id);
+                               response->set_bytes(buffer->bytes);
+                               for (const LentShard& shard : buffer->shards) {
+                                 v1::StagedShard& staged = *response->add_staged_shards();
+                                 staged.set_shard(shard.shard);
+                                 staged.set_offset(shard.offset);
+                                 staged.set_bytes(shard.bytes);
+                               }
+                             }
+                             call->AnswerClaimed(buffer.status());
+                           });
+  if (call->finished()) source->Forget(*awaited);
   return reactor;
 }
 
 grpc::ServerWriteReactor<v1::FetchCopiesResponse>* TransferService::FetchCopies(grpc::CallbackServerContext* context,
                                                                                 const v1::FetchCopiesRequest* request) {
-  auto source = LenderFor(*context, request->transfer());
-  if (!source.ok()) return new FetchReactor(source.status());
+  const auto served = ServedFor(*context, request->transfer());
+  if (!served.ok()) return new FetchReactor(served.status());
+  const std::shared_ptr<ByteServer> source = served->lender;
   // A round that has been awaited stands there, so this is answered at once.
   auto buffer = std::make_shared<absl::StatusOr<RoundBuffer>>(
       MakeError(Reason::kBadRequest, absl::StrCat("round ", request->round(), " is fetched before it was awaited")));
-  const uint64_t call = (*source)->Await(request->transfer().consumer_rank(), request->round(), 0,
-                                         [buffer](absl::StatusOr<RoundBuffer> now) { *buffer = std::move(now); });
+  const uint64_t call = source->Await(request->transfer().consumer_rank(), request->round(), 0,
+                                      [buffer](absl::StatusOr<RoundBuffer> now) { *buffer = std::move(now); });
   if (call != 0) {
-    (*source)->Forget(call);
+    source->Forget(call);
     return new FetchReactor(
         MakeError(Reason::kBadRequest, absl::StrCat("round ", request->round(), " is fetched before it was awaited")));
   }
@@ -163,6 +166,17 @@ grpc::ServerWriteReactor<v1::FetchCopiesResponse>* TransferService::FetchCopies(
     if (const absl::Status bad = CheckSource(copy, (*buffer)->bytes); !bad.ok()) return new FetchReactor(bad);
   }
   return new FetchReactor(**buffer, {request->copies().begin(), request->copies().end()});
+}
+
+grpc::ServerUnaryReactor* TransferService::OfferWindows(grpc::CallbackServerContext* context,
+                                                        const v1::OfferWindowsRequest* request,
+                                                        v1::OfferWindowsResponse*) {
+  const auto served = ServedFor(*context, request->transfer());
+  if (!served.ok()) return FinishNow(context, served.status());
+  if (served->offers == nullptr) {
+    return FinishNow(context, MakeError(Reason::kBadRequest, "no exchange over NCCL is expected here"));
+  }
+  return FinishNow(context, served->offers->Take(*request));
 }
 
 }  // namespace cairn

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "agent/reader/round_byte_server.h"
+#include "agent/transport/window_offers.h"
 #include "cairn/v1/transfer_service.grpc.pb.h"
 #include "common/base/mutex.h"
 
@@ -39,24 +40,27 @@ class TransferService final : public v1::TransferService::CallbackService {
     auto operator<=>(const Key&) const = default;
   };
 
-  // Serves it from now on; to whoever has its token.
-  void Add(const Key& key, std::string token, std::shared_ptr<ByteServer> lender);
+  // Serves it from now on; to whoever has its token. `offers` is null if the bytes never go over NCCL.
+  void Add(const Key& key, std::string token, std::shared_ptr<ByteServer> lender,
+           std::shared_ptr<WindowOffers> offers = nullptr);
   void Remove(const Key& key);
 
   grpc::ServerUnaryReactor* AwaitRound(grpc::CallbackServerContext* context, const v1::AwaitRoundRequest* request,
                                        v1::AwaitRoundResponse* response) override;
   grpc::ServerWriteReactor<v1::FetchCopiesResponse>* FetchCopies(grpc::CallbackServerContext* context,
                                                                  const v1::FetchCopiesRequest* request) override;
+  grpc::ServerUnaryReactor* OfferWindows(grpc::CallbackServerContext* context, const v1::OfferWindowsRequest* request,
+                                         v1::OfferWindowsResponse* response) override;
 
  private:
   struct Served {
     std::string token;
     std::shared_ptr<ByteServer> lender;
+    std::shared_ptr<WindowOffers> offers;
   };
 
-  // What a call may take from.
-  absl::StatusOr<std::shared_ptr<ByteServer>> LenderFor(const grpc::CallbackServerContext& context,
-                                                        const v1::TransferIdentity& transfer);
+  // What a call may use.
+  absl::StatusOr<Served> ServedFor(const grpc::CallbackServerContext& context, const v1::TransferIdentity& transfer);
 
   const TransferServiceOptions options_;
   Mutex mutex_;

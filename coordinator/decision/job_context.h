@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "common/storage/lineage.h"
 #include "coordinator/decision/core_action.h"
+#include "coordinator/exchange/groups.h"
 #include "coordinator/membership/layout_table.h"
 #include "coordinator/membership/membership.h"
 #include "coordinator/timeline/operation_timeline.h"
@@ -84,6 +85,8 @@ struct JobContext {
   uint64_t revision = 1;
   // Set by whatever changes the orders of ranks for another reason than their own reports.
   bool orders_changed = false;
+  // The job's group for exchanges over NCCL. Null where nothing is exchanged: in tests of single parts.
+  Groups* groups = nullptr;
 
   uint64_t NewTicket() { return effects.next_ticket++; }
   template <typename What>

@@ -14,6 +14,8 @@ using v1::NcclSupport;
 // As NCCL takes it.
 constexpr size_t kUniqueIdBytes = 128;
 constexpr size_t kMostErrorBytes = 300;
+// A step with all of a rank's peers must fit into one packet to its worker.
+constexpr size_t kMostRanks = 1024;
 
 std::string VersionText(int version) {
   return absl::StrCat(version / 10000, ".", version / 100 % 100, ".", version % 100);
@@ -49,6 +51,9 @@ bool Groups::SomebodyRequires(const Membership& members) {
 }
 
 std::string Groups::Refusal(const Membership& members) {
+  if (members.world_size() > static_cast<int>(kMostRanks)) {
+    return absl::StrCat("a group has at most ", kMostRanks, " ranks");
+  }
   const Member* first = nullptr;
   for (const auto& [rank, member] : members.members()) {
     const NcclSupport& nccl = member.nccl;
@@ -79,13 +84,14 @@ ExchangeWay Groups::OverHost(const Membership& members, std::string reason) cons
   return {ExchangeWay::Kind::kHost, 0, std::move(reason), SomebodyRequires(members)};
 }
 
-ExchangeWay Groups::Want(const Membership& members, absl::Time now) {
+ExchangeWay Groups::Want(const Membership& members, bool inherited, absl::Time now) {
   Advance(members, now);
   const auto range = members.members();
   bool anybody = false;
   for (const auto& [rank, member] : range) anybody = anybody || Wants(member.nccl);
   if (!anybody || !members.complete() || !NeedsTransport(members)) return {};
   if (std::string refusal = Refusal(members); !refusal.empty()) return OverHost(members, std::move(refusal));
+  if (inherited) return OverHost(members, "the coordinator has restarted");
   if (!group_.has_value() && broken_epoch_ == members.epoch()) return OverHost(members, broken_);
   if (!group_.has_value()) {
     Group& group = group_.emplace();
@@ -102,7 +108,8 @@ ExchangeWay Groups::Want(const Membership& members, absl::Time now) {
 ExchangeWay Groups::Settle(const Membership& members, absl::Time now) {
   Advance(members, now);
   if (!group_.has_value()) {
-    return OverHost(members, broken_epoch_ == members.epoch() ? broken_ : "the agents have changed meanwhile");
+    const std::string broken = WhyBroken(members);
+    return OverHost(members, broken.empty() ? "the agents have changed meanwhile" : broken);
   }
   group_->used = now;
   return {group_->ready ? ExchangeWay::Kind::kGroup : ExchangeWay::Kind::kUndecided, group_->number, "", false};
@@ -111,11 +118,15 @@ ExchangeWay Groups::Settle(const Membership& members, absl::Time now) {
 bool Groups::IsReady(uint64_t number) const { return group_.has_value() && group_->number == number && group_->ready; }
 
 void Groups::Use(uint64_t number, absl::Time now) {
-  if (IsReady(number)) group_->used = now;
+  if (group_.has_value() && group_->number == number) group_->used = now;
 }
 
 void Groups::Break(uint64_t number, const std::string& why, absl::Time) {
   if (group_.has_value() && group_->number == number) GiveUp(why);
+}
+
+std::string Groups::WhyBroken(const Membership& members) const {
+  return broken_epoch_ == members.epoch() ? broken_ : "";
 }
 
 void Groups::GiveUp(std::string why) {
@@ -163,13 +174,14 @@ bool Groups::Advance(const Membership& members, absl::Time now) {
     group_.reset();  // others hold the ranks now: a new group may be built at once
     return true;
   }
-  if (!group_->ready && now - group_->begun >= kBuildTimeout) {
+  if (!group_->ready && now - group_->begun >= build_timeout_) {
     std::string missing;
+    size_t count = 0;
     for (size_t rank = 0; rank < group_->joined.size() && missing.size() < kMostErrorBytes; ++rank) {
-      if (!group_->joined[rank]) absl::StrAppend(&missing, missing.empty() ? "" : ", ", rank);
+      if (!group_->joined[rank]) absl::StrAppend(&missing, count++ == 0 ? "" : ", ", rank);
     }
-    GiveUp(absl::StrCat("the group was not complete within ", absl::FormatDuration(kBuildTimeout), ": ranks ", missing,
-                        " have not joined"));
+    GiveUp(absl::StrCat("the group was not complete within ", absl::FormatDuration(build_timeout_),
+                        count == 1 ? ": rank " : ": ranks ", missing, count == 1 ? " has" : " have", " not joined"));
     return true;
   }
   if (group_->ready && now - group_->used >= kIdleTimeout) {

@@ -44,18 +44,24 @@ class Groups {
   // A group that nothing has used for this time is ended, so that the devices' memory is free.
   static constexpr absl::Duration kIdleTimeout = absl::Minutes(1);
 
-  explicit Groups(uint64_t coordinator_epoch) : coordinator_epoch_(coordinator_epoch) {}
+  // `build_timeout` is shorter where ranks are given up sooner that make no progress.
+  explicit Groups(uint64_t coordinator_epoch, absl::Duration build_timeout = kBuildTimeout)
+      : coordinator_epoch_(coordinator_epoch), build_timeout_(build_timeout) {}
 
-  // An operation of all ranks has begun. Begins to build a group, if one is needed and there is none.
-  ExchangeWay Want(const Membership& members, absl::Time now);
+  // An operation of all ranks has begun. Begins to build a group, if one is needed and there is none. `inherited`: it
+  // began under an earlier coordinator, so ranks may move its bytes over the host transport already.
+  ExchangeWay Want(const Membership& members, bool inherited, absl::Time now);
   // How an operation goes that was undecided, now that all its ranks are ready to send.
   ExchangeWay Settle(const Membership& members, absl::Time now);
   // Whether all ranks of the group are in it.
   bool IsReady(uint64_t number) const;
-  // An operation goes on that uses the group.
+  // An operation goes on that uses the group, or waits for it.
   void Use(uint64_t number, absl::Time now);
   // An operation that used the group has failed: nobody knows which bytes are still under way in it.
   void Break(uint64_t number, const std::string& why, absl::Time now);
+
+  // Why the last group has broken; empty if none has in this membership.
+  std::string WhyBroken(const Membership& members) const;
 
   // Takes what a member has reported. Returns whether the orders of others or what is decided may have changed.
   bool Apply(const Member& member, absl::Time now);
@@ -87,6 +93,7 @@ class Groups {
   void GiveUp(std::string why);
 
   const uint64_t coordinator_epoch_;
+  const absl::Duration build_timeout_;
   uint64_t last_number_ = 0;
   std::optional<Group> group_;
   // Why the last group ended that broke, and the membership in which it did.

@@ -68,7 +68,7 @@ class GroupsTest : public testing::Test {
     return response;
   }
   uint64_t Build(int ranks) {
-    const uint64_t number = groups_->Want(*members_, now_).group;
+    const uint64_t number = groups_->Want(*members_, false, now_).group;
     Report(0, number, GroupState::BUILDING, std::string(128, 'i'));
     for (int rank = 0; rank < ranks; ++rank) Report(rank, number, GroupState::READY);
     return number;
@@ -84,7 +84,7 @@ class GroupsTest : public testing::Test {
 
 TEST_F(GroupsTest, Want_AllAgree_BuildsByTheFirstRanksId) {
   RegisterAll(3);
-  const ExchangeWay way = groups_->Want(*members_, now_);
+  const ExchangeWay way = groups_->Want(*members_, false, now_);
   EXPECT_EQ(way.kind, Kind::kUndecided);
   EXPECT_EQ(way.group, (uint64_t{7} << 32) + 1);
   EXPECT_EQ(Orders(2).groups(0).ranks_size(), 3);
@@ -101,16 +101,16 @@ TEST_F(GroupsTest, Want_AllAgree_BuildsByTheFirstRanksId) {
 
 TEST_F(GroupsTest, Want_NobodyWantsNccl_DoesNotComeIntoQuestion) {
   for (int rank = 0; rank < 2; ++rank) Register(rank, 2, NcclSupport());
-  EXPECT_EQ(groups_->Want(*members_, now_).kind, Kind::kNone);
+  EXPECT_EQ(groups_->Want(*members_, false, now_).kind, Kind::kNone);
 }
 
 TEST_F(GroupsTest, Want_AllShareMemory_NeedsNoTransport) {
   NcclSupport nccl = Auto();
   nccl.set_shared_memory(true);
   for (int rank = 0; rank < 2; ++rank) Register(rank, 2, nccl);
-  EXPECT_EQ(groups_->Want(*members_, now_).kind, Kind::kNone);
+  EXPECT_EQ(groups_->Want(*members_, false, now_).kind, Kind::kNone);
   Register(1, 2, Auto());
-  EXPECT_EQ(groups_->Want(*members_, now_).kind, Kind::kUndecided);
+  EXPECT_EQ(groups_->Want(*members_, false, now_).kind, Kind::kUndecided);
 }
 
 TEST_F(GroupsTest, Want_OneRankMayNotOrCannot_SaysWhichAndWhy) {
@@ -135,7 +135,7 @@ TEST_F(GroupsTest, Want_OneRankMayNotOrCannot_SaysWhichAndWhy) {
     NcclSupport nccl = Auto();
     each.change(nccl);
     Register(1, 2, nccl, each.boot_id);
-    const ExchangeWay way = groups_->Want(*members_, now_);
+    const ExchangeWay way = groups_->Want(*members_, false, now_);
     EXPECT_EQ(way.kind, Kind::kHost);
     EXPECT_EQ(way.reason, each.reason);
     EXPECT_FALSE(way.refused);
@@ -148,7 +148,22 @@ TEST_F(GroupsTest, Want_SomebodyRequiresIt_IsRefusedInsteadOfGoneAround) {
   nccl.set_policy(NcclSupport::REQUIRE);
   nccl.set_version(0);
   Register(1, 2, nccl);
-  EXPECT_TRUE(groups_->Want(*members_, now_).refused);
+  EXPECT_TRUE(groups_->Want(*members_, false, now_).refused);
+}
+
+TEST_F(GroupsTest, Want_OperationOfAnEarlierCoordinator_StaysOnTheHost) {
+  RegisterAll(2);
+  const ExchangeWay way = groups_->Want(*members_, true, now_);
+  EXPECT_EQ(way.kind, Kind::kHost);
+  EXPECT_EQ(way.reason, "the coordinator has restarted");
+  EXPECT_TRUE(groups_->empty());
+  Register(1, 2, NcclSupport());
+  EXPECT_EQ(groups_->Want(*members_, true, now_).reason, "rank 1 on n1 has --nccl=never");
+}
+
+TEST_F(GroupsTest, Want_MoreRanksThanAStepCanName_GoesOverTheHost) {
+  RegisterAll(1025);
+  EXPECT_EQ(groups_->Want(*members_, false, now_).reason, "a group has at most 1024 ranks");
 }
 
 TEST_F(GroupsTest, Want_TrustedNetwork_LeavesTheMachine) {
@@ -156,13 +171,13 @@ TEST_F(GroupsTest, Want_TrustedNetwork_LeavesTheMachine) {
   nccl.set_trusted_network(true);
   Register(0, 2, nccl, "one");
   Register(1, 2, nccl, "two");
-  EXPECT_EQ(groups_->Want(*members_, now_).kind, Kind::kUndecided);
+  EXPECT_EQ(groups_->Want(*members_, false, now_).kind, Kind::kUndecided);
 }
 
 TEST_F(GroupsTest, Want_ReadyGroup_IsUsedAgain) {
   RegisterAll(2);
   const uint64_t number = Build(2);
-  EXPECT_EQ(groups_->Want(*members_, now_).group, number);
+  EXPECT_EQ(groups_->Want(*members_, false, now_).group, number);
   EXPECT_EQ(groups_->Settle(*members_, now_).kind, Kind::kGroup);
 }
 
@@ -172,7 +187,7 @@ TEST_F(GroupsTest, Advance_AnAgentIsReplaced_AbortsAndBuildsAnew) {
   Register(1, 2, Auto());
   EXPECT_TRUE(groups_->Advance(*members_, now_));
   EXPECT_EQ(Orders(0).groups_size(), 0);
-  const ExchangeWay way = groups_->Want(*members_, now_);
+  const ExchangeWay way = groups_->Want(*members_, false, now_);
   EXPECT_EQ(way.kind, Kind::kUndecided);
   EXPECT_NE(way.group, number);
   EXPECT_EQ(Orders(0).groups(0).unique_id(), "") << "an id is never used again";
@@ -184,9 +199,9 @@ TEST_F(GroupsTest, Apply_OneRankBreaks_TheHostCarriesUntilTheMembershipChanges) 
   EXPECT_TRUE(Report(1, number, GroupState::BROKEN, "", "ncclRemoteError"));
   EXPECT_FALSE(groups_->IsReady(number));
   EXPECT_EQ(groups_->Settle(*members_, now_).kind, Kind::kHost);
-  EXPECT_EQ(groups_->Want(*members_, now_).reason, "rank 1 on n1: ncclRemoteError");
+  EXPECT_EQ(groups_->Want(*members_, false, now_).reason, "rank 1 on n1: ncclRemoteError");
   Register(1, 2, Auto());
-  EXPECT_EQ(groups_->Want(*members_, now_).kind, Kind::kUndecided);
+  EXPECT_EQ(groups_->Want(*members_, false, now_).kind, Kind::kUndecided);
 }
 
 TEST_F(GroupsTest, Apply_AMemberForgetsTheGroupItJoined_BreaksIt) {
@@ -198,13 +213,13 @@ TEST_F(GroupsTest, Apply_AMemberForgetsTheGroupItJoined_BreaksIt) {
 
 TEST_F(GroupsTest, Advance_OneRankDoesNotJoin_IsNamedAndGivenUp) {
   RegisterAll(3);
-  const uint64_t number = groups_->Want(*members_, now_).group;
+  const uint64_t number = groups_->Want(*members_, false, now_).group;
   Report(0, number, GroupState::BUILDING, std::string(128, 'i'));
   Report(0, number, GroupState::READY);
   Report(2, number, GroupState::READY);
   now_ += Groups::kBuildTimeout;
   EXPECT_TRUE(groups_->Advance(*members_, now_));
-  EXPECT_EQ(groups_->Settle(*members_, now_).reason, "the group was not complete within 30s: ranks 1 have not joined");
+  EXPECT_EQ(groups_->Settle(*members_, now_).reason, "the group was not complete within 30s: rank 1 has not joined");
 }
 
 TEST_F(GroupsTest, Advance_NothingUsesIt_IsEnded) {
@@ -242,7 +257,7 @@ TEST_F(GroupsTest, Simulation_LateMessagesAndReplacedAgents_NeverMixGroups) {
       const bool calm = turn > 120;
       now_ += absl::Milliseconds(100);
       groups_->Advance(*members_, now_);
-      if (turn % 10 == 0) groups_->Want(*members_, now_);
+      if (turn % 10 == 0) groups_->Want(*members_, false, now_);
       const int rank = static_cast<int>(random() % static_cast<uint64_t>(ranks));
       if (!calm && chance(3)) Register(rank, ranks, Auto());
       Agent& agent = agents[rank];

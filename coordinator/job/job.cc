@@ -1,5 +1,6 @@
 #include "coordinator/job/job.h"
 
+#include <algorithm>
 #include <tuple>
 #include <utility>
 
@@ -43,9 +44,12 @@ Job::Job(std::string name, const DecisionOptions& options, LayoutTable& layouts,
     : name_(std::move(name)),
       options_(options),
       members_(name_, options.lease_ttl),
+      groups_(options.coordinator_epoch, std::min(Groups::kBuildTimeout, options.phase_timeout / 2)),
       context_{name_, options_, members_, layouts, plans_, effects, now, now, now},
       settled_{now, now},
-      last_used_(now) {}
+      last_used_(now) {
+  context_.groups = &groups_;
+}
 
 void Job::SetMoment(const Moment& moment, JobContext& context) const {
   context.now = moment.now;
@@ -77,7 +81,8 @@ bool Job::attention() const { return attention_ || saves_.attention() || loads_.
 
 bool Job::restless() const {
   return attention() || !recovery_.done() || busy() || !leftovers_.empty() || !step_changes_.empty() ||
-         verdicts_.restless() || requests_.agreeing() || current_plan_.restless(members_) || saves_.restless();
+         verdicts_.restless() || requests_.agreeing() || !groups_.empty() || current_plan_.restless(members_) ||
+         saves_.restless();
 }
 
 // Agents.
@@ -138,6 +143,7 @@ absl::Status Job::Synchronize(const v1::SynchronizeAgentRequest& request, const 
   if (change.stale || (change.same && member.asked.empty())) return absl::OkStatus();
   ++context.revision;
   wanted_layouts_.Apply(member, context.layouts, orders_);
+  if (groups_.Apply(member, context.now)) attention_ = context.orders_changed = true;
   if (recovery_.done()) {
     Apply(member, context);
     if (apply_all_) ApplyAll(context);
@@ -160,7 +166,7 @@ void Job::Watch(const Member& member, const ReportChange& change, JobContext& co
 void Job::OnMember(int rank, JobContext& context) {
   saves_.OnMember(rank, context);
   loads_.OnMember(rank, context);
-  attention_ = requests_.OnMember(rank, context) || attention_;
+  attention_ = requests_.OnMember(rank, context) || !groups_.empty() || attention_;
 }
 
 absl::Status Job::Unregister(const v1::AgentIdentity& agent, const Moment& moment) {
@@ -236,6 +242,7 @@ void Job::ApplyAll(JobContext& context) {
 void Job::Advance(JobContext& context) {
   attention_ = false;
   settled_ = {context.now, context.wall};
+  if (groups_.Advance(members_, context.now)) context.orders_changed = true;
   if (recovery_.done()) {
     do {
       while (AdvanceOperations(context)) {
@@ -329,6 +336,7 @@ v1::SynchronizeAgentResponse Job::MakeOrders(const Member& member, const JobCont
     order.set_action(v1::LoadOrder::FAILED);
     *order.mutable_error() = StatusToProto(recovery_.stalled());
   }
+  groups_.AddTo(member, response);
   if (!member.state.trainer().layout_digest().empty()) current_plan_.WriteTo(response);
   response.set_check_replicas(current_plan_.check_replicas());
   response.set_sample_replicas(options_.check_replicas != ReplicaCheck::kNever);

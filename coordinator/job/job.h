@@ -15,6 +15,7 @@
 #include "coordinator/decision/checkpoint_key.h"
 #include "coordinator/decision/job_context.h"
 #include "coordinator/decision/plan_table.h"
+#include "coordinator/exchange/groups.h"
 #include "coordinator/job/checkpoints.h"
 #include "coordinator/job/current_plan.h"
 #include "coordinator/job/leftovers.h"
@@ -153,6 +154,7 @@ class Job {
 
   Membership members_;
   PlanTable plans_;
+  Groups groups_;
   JobContext context_;
 
   Recovery recovery_;

@@ -6,7 +6,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
 #include "coordinator/job/decisions.h"
+#include "coordinator/job/testing/simulated_storage.h"
 #include "coordinator/testing/simulation.h"
 
 namespace cairn {
@@ -124,58 +124,35 @@ class World : private Simulation {
   void Execute(uint64_t epoch, const CoreAction& action) {
     std::function<void(Job&, const Moment&)> reply = [](Job&, const Moment&) {};
     if (std::get_if<RecoverJob>(&action.what) != nullptr) {
-      Recovered recovered;
-      for (const auto& [key, verdict] : verdicts_) recovered.verdict.push_back(verdict);
-      for (const auto& [step, attempt] : directories_) {
-        if (!verdicts_.contains({step, attempt})) recovered.leftover.push_back({step, attempt, false});
-      }
-      reply = [recovered](Job& job, const Moment& at) { job.OnRecovered(recovered, at); };
+      reply = [all = storage_.ReadAll()](Job& job, const Moment& at) { job.OnRecovered(all, at); };
     } else if (const auto* read = std::get_if<ReadStep>(&action.what); read != nullptr) {
-      Recovered recovered;
-      for (const auto& [key, verdict] : verdicts_) {
-        if (key.first == read->step) recovered.verdict.push_back(verdict);
-      }
-      reply = [=](Job& job, const Moment& at) { job.OnStepRead(read->step, read->ticket, recovered, at); };
+      reply = [read = *read, step = storage_.ReadStep(read->step)](Job& job, const Moment& at) {
+        job.OnStepRead(read.step, read.ticket, step, at);
+      };
     } else if (const auto* plan = std::get_if<PlanSave>(&action.what); plan != nullptr) {
       reply = [key = plan->key](Job& job, const Moment& at) { job.OnSavePlanned(key, PlannedSave{"plan", 1}, at); };
     } else if (const auto* reserve = std::get_if<ReserveAttempt>(&action.what); reserve != nullptr) {
-      uint32_t attempt = reserve->above + 1;
-      for (const auto& [step, number] : directories_) {
-        if (step != reserve->step) continue;
-        attempt = std::max(attempt, number + 1);
-        Put(step, number, false, MakeError(Reason::kCoordinatorRestarted, "left"));
-      }
-      directories_.insert({reserve->step, attempt});
-      reply = [=, step = reserve->step, ticket = reserve->ticket](Job& job, const Moment& at) {
-        job.OnReserved(step, ticket, Reserved{attempt, attempt}, at);
+      reply = [reserve = *reserve, reserved = storage_.Reserve(*reserve)](Job& job, const Moment& at) {
+        job.OnReserved(reserve.step, reserve.ticket, reserved, at);
       };
     } else if (const auto* make = std::get_if<MakeManifest>(&action.what); make != nullptr) {
       reply = [step = make->step, ticket = make->ticket](Job& job, const Moment& at) {
         job.OnManifest(step, ticket, MadeManifest{std::make_shared<std::string>("m"), 1}, at);
       };
     } else if (const auto* put = std::get_if<PutVerdict>(&action.what); put != nullptr) {
-      const VerdictSummary standing = Put(put->step, put->attempt, put->manifest != nullptr, put->error);
-      reply = [=, step = put->step, ticket = put->ticket](Job& job, const Moment& at) {
-        job.OnVerdict(step, ticket, PutOutcome{standing}, at);
+      reply = [put = *put, standing = storage_.PutIfAbsent(*put).standing](Job& job, const Moment& at) {
+        job.OnVerdict(put.step, put.ticket, PutOutcome{standing}, at);
       };
     } else if (const auto* remove = std::get_if<RemoveFiles>(&action.what); remove != nullptr) {
-      reply = [step = remove->step, ticket = remove->ticket](Job& job, const Moment& at) {
-        job.OnRemoved(step, ticket, absl::OkStatus(), at);
+      storage_.Remove({remove->step, remove->attempt});
+      reply = [remove = *remove](Job& job, const Moment& at) {
+        job.OnRemoved(remove.step, remove.ticket, absl::OkStatus(), at);
       };
     }
     if (epoch != epoch_) return;
     InCore([&](const Moment& moment) {
       if (Job* job = decisions_->Find(kJob); job != nullptr) reply(*job, moment);
     });
-  }
-
-  VerdictSummary Put(int64_t step, uint32_t attempt, bool committed, const absl::Status& error) {
-    VerdictSummary verdict;
-    verdict.step = step;
-    verdict.attempt = attempt;
-    verdict.committed = committed;
-    verdict.error = error;
-    return verdicts_.emplace(std::pair(step, attempt), verdict).first->second;
   }
 
   // Agents.
@@ -331,7 +308,7 @@ class World : private Simulation {
       }
     }
     if (order.attempt() > 0) {
-      const std::pair<int64_t, uint32_t> key{order.step(), order.attempt()};
+      const AttemptKey key{order.step(), order.attempt()};
       if (!told_.emplace(key, outcome.committed).second && told_[key] != outcome.committed) {
         Violation(absl::StrCat("ranks were told both of step ", order.step(), " attempt ", order.attempt()));
       }
@@ -416,10 +393,9 @@ class World : private Simulation {
   uint64_t next_id_ = 100;
   uint64_t epoch_ = 0;
   std::unique_ptr<Decisions> decisions_;
-  std::map<std::pair<int64_t, uint32_t>, VerdictSummary> verdicts_;
-  std::set<std::pair<int64_t, uint32_t>> directories_;
-  std::map<std::pair<int64_t, uint32_t>, bool> told_;
+  std::map<AttemptKey, bool> told_;  // whether it was committed
   std::vector<Rank> ranks_;
+  SimulatedStorage storage_{static_cast<int>(ranks_.size())};
   int64_t step_ = 0;
   uint64_t round_ = 0;
   int committed_ = 0;

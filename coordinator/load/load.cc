@@ -11,6 +11,9 @@
 namespace cairn {
 namespace {
 
+// How long agents may take to say why their group has broken.
+constexpr absl::Duration kGroupLostGrace = absl::Seconds(2);
+
 bool HasLayouts(const v1::LoadState& state, const JobContext& context) {
   return context.layouts.contains(state.layout_digest()) &&
          (state.source_layout_digest().empty() || context.layouts.contains(state.source_layout_digest()));
@@ -48,6 +51,10 @@ void Load::SetPhase(Phase phase, JobContext& context) {
   if (phase_ == phase) return;
   phase_ = phase;
   attention_ = context.orders_changed = true;
+  // Nobody knows which bytes of it are still under way.
+  if (phase == Phase::kFailed && way_.kind == ExchangeWay::Kind::kGroup) {
+    context.groups->Break(way_.group, absl::StrCat("load ", id_, " failed: ", error_.message()), context.now);
+  }
   if (ended()) {
     timeline_->Finish({context.job, IsReshard() ? v1::Timeline::RESHARD : v1::Timeline::LOAD, wanted_step(), 0,
                        plan_.total_bytes_read, ranks_.size(), error_},
@@ -129,6 +136,7 @@ void Load::Count(const Rank& rank, int sign) {
   counts_.begun += static_cast<size_t>(sign);
   if (rank.state.phase() == v1::LoadState::DONE) counts_.done += static_cast<size_t>(sign);
   if (HasFailed(rank.state)) counts_.failed += static_cast<size_t>(sign);
+  if (rank.state.source_staged()) counts_.staged += static_cast<size_t>(sign);
 }
 
 void Load::Follow(const Member& member, JobContext& context) {
@@ -181,7 +189,8 @@ void Load::Update(int index, const v1::LoadState& state, JobContext& context) {
   Record(index, state, context.now);
   const bool all_over = counts_.done + counts_.failed == ranks_.size();
   attention_ = attention_ || (counts_.failed > counts.failed && (counts.failed == 0 || all_over)) ||
-               (counts_.done > counts.done && all_over);
+               (counts_.done > counts.done && all_over) ||
+               (counts_.staged > counts.staged && counts_.staged == ranks_.size());
 }
 
 v1::RankProgress::Phase Load::PhaseOf(const Rank& rank) const {
@@ -298,6 +307,7 @@ void Load::Advance(JobContext& context) {
     context.Do(std::move(make));
     return;
   }
+  if (!CheckExchange(context)) return;
   if (!std::all_of(ranks_.begin(), ranks_.end(),
                    [](const Rank& rank) { return rank.state.phase() == v1::LoadState::DONE; })) {
     return;
@@ -337,7 +347,56 @@ void Load::OnPlanned(uint64_t ticket, const absl::StatusOr<PlannedLoad>& plan, J
     context.Log("load=", id_, " step=", plan_.step, " passed-over=", step, " error=\"", error.message(), "\"");
   }
   progress_base_ = context.now;
+  if (IsReshard() && context.groups != nullptr) {
+    if (!TakeWay(context.groups->Want(context.members, !inherited_plan_.empty(), context.now), context)) return;
+  }
   SetPhase(Phase::kReading, context);
+}
+
+bool Load::CheckExchange(JobContext& context) {
+  if (way_.kind == ExchangeWay::Kind::kUndecided) {
+    context.groups->Use(way_.group, context.now);  // trainers may stage for longer than an idle group is kept
+    if (counts_.staged < ranks_.size()) return true;
+    return TakeWay(context.groups->Settle(context.members, context.now), context);
+  }
+  if (way_.kind != ExchangeWay::Kind::kGroup) return true;
+  if (context.groups->IsReady(way_.group)) {
+    context.groups->Use(way_.group, context.now);
+    return true;
+  }
+  // The agents that saw it break are about to say why.
+  group_lost_ = std::min(group_lost_, context.now);
+  if (context.now - group_lost_ < kGroupLostGrace) return true;
+  const std::string why = context.groups->WhyBroken(context.members);
+  Fail(OperationError(Reason::kTransportFailed, context, operation(),
+                      absl::StrCat("the group of the exchange over NCCL has broken", why.empty() ? "" : ": ", why)),
+       context);
+  return false;
+}
+
+bool Load::TakeWay(ExchangeWay way, JobContext& context) {
+  if (way.kind == way_.kind) return true;
+  way_ = std::move(way);
+  context.orders_changed = true;
+  if (way_.kind == ExchangeWay::Kind::kHost && way_.refused) {
+    Fail(OperationError(Reason::kNcclUnavailable, context, operation(),
+                        absl::StrCat("--nccl=require, but ", way_.reason)),
+         context);
+    return false;
+  }
+  if (way_.kind != ExchangeWay::Kind::kUndecided) context.Log("load=", id_, " transport=\"", transport(), "\"");
+  return true;
+}
+
+std::string Load::transport() const {
+  switch (way_.kind) {
+    case ExchangeWay::Kind::kGroup:
+      return "nccl";
+    case ExchangeWay::Kind::kHost:
+      return absl::StrCat("grpc (nccl: ", way_.reason, ")");
+    default:
+      return "";
+  }
 }
 
 }  // namespace cairn

@@ -21,6 +21,7 @@
 #include "cairn/v1/checkpoint_service.pb.h"
 #include "coordinator/decision/job_context.h"
 #include "coordinator/decision/rank_error.h"
+#include "coordinator/exchange/groups.h"
 #include "coordinator/timeline/operation_timeline.h"
 
 namespace cairn {
@@ -127,6 +128,12 @@ class Load {
   std::string CallsDigest() const;
   // Whether the ranks that read already do it with this token, so that others can join them.
   bool ReadsWith(const std::string& token_digest) const;
+  // Decides by which transport the bytes go, as far as that can be said now. False: the load cannot go on.
+  bool CheckExchange(JobContext& context);
+  bool TakeWay(ExchangeWay way, JobContext& context);
+  void AddExchange(v1::LoadOrder& order) const;
+  // For people: "nccl", or "grpc (nccl: REASON)"; empty while it is not decided, and if NCCL is not wanted.
+  std::string transport() const;
   static bool IsSuccessor(const Rank& rank, uint64_t trainer);
   void SetPhase(Phase phase, JobContext& context);
   // See LoadOrder.line. It is made of the first rank's call, so a coordinator that restarts names the same line.
@@ -147,6 +154,7 @@ class Load {
     size_t begun = 0;
     size_t done = 0;
     size_t failed = 0;
+    size_t staged = 0;
   } counts_;
   bool attention_ = true;
 
@@ -154,6 +162,10 @@ class Load {
   absl::Time first_failure_ = absl::InfiniteFuture();
   uint64_t ticket_ = 0;
   PlannedLoad plan_;
+  // How the bytes go that cannot go through shared memory.
+  ExchangeWay way_;
+  // Since when the group of an exchange that goes on has been gone.
+  absl::Time group_lost_ = absl::InfiniteFuture();
   absl::Status error_;
   uint64_t storage_bytes_ = 0;
   v1::IoPath io_path_ = v1::IO_PATH_UNSPECIFIED;

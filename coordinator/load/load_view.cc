@@ -35,6 +35,7 @@ v1::LoadOrder Load::OrderFor(const v1::LoadState& state) const {
       order.set_source_plan_digest(plan_.source_plan_digest);
       order.set_transfer_token(plan_.transfer_token);
       if (plan_.world_size > 0) order.set_line(Line());
+      AddExchange(order);
       break;
     case Phase::kDone:
       order.set_action(v1::LoadOrder::DONE);
@@ -62,6 +63,16 @@ v1::LoadOrder Load::OrderFor(const v1::LoadState& state) const {
   return order;
 }
 
+void Load::AddExchange(v1::LoadOrder& order) const {
+  if (way_.kind == ExchangeWay::Kind::kNone) return;
+  v1::Exchange& exchange = *order.mutable_exchange();
+  exchange.set_way(way_.kind == ExchangeWay::Kind::kUndecided ? v1::Exchange::UNDECIDED
+                   : way_.kind == ExchangeWay::Kind::kHost    ? v1::Exchange::HOST
+                                                              : v1::Exchange::GROUP);
+  exchange.set_group(way_.kind == ExchangeWay::Kind::kGroup ? way_.group : 0);
+  exchange.set_reason(way_.reason);
+}
+
 v1::Load Load::View(const JobContext& context) const {
   v1::Load view;
   view.set_number(id_);
@@ -81,6 +92,7 @@ v1::Load Load::View(const JobContext& context) const {
       break;
   }
   if (phase_ == Phase::kFailed) *view.mutable_error() = StatusToProto(error_);
+  view.set_transport(transport());
   if (ended()) return view;
   const std::vector<int> awaited = Awaited(context);
   for (size_t i = 0; i < ranks_.size(); ++i) {

@@ -1,6 +1,7 @@
 // Ranks that call load at random moments, with random timeouts, while trainers, agents and coordinators die and
 // messages are lost: every call ends, and as soon as all ranks call without further faults, they meet. A failing seed
-// prints how to run it alone: CAIRN_SIMULATION_SEED=N.
+// prints how to run it alone: CAIRN_SIMULATION_SEED=N. Once with loads, and once with reshards of agents that can use
+// NCCL.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,11 +21,15 @@ namespace cairn {
 namespace {
 
 constexpr char kJob[] = "sim";
+// With a number of 16 digits, as long as an id of NCCL.
+const std::string& kIdEnd = *new std::string(112, 'i');
 constexpr absl::Duration kPhaseTimeout = absl::Seconds(20);
 constexpr absl::Duration kLease = absl::Seconds(4);
 constexpr absl::Duration kStorm = absl::Seconds(90);
 // Until whoever waited alone when the storm ended has been told so, and has met the others.
 constexpr absl::Duration kCalm = absl::Seconds(90);
+// A step of an exchange over NCCL that has not ended by then is given up.
+constexpr absl::Duration kStall = absl::Seconds(5);
 // How long ranks may read by two tokens before they hear why that cannot end.
 constexpr absl::Duration kSplitTime = absl::Seconds(4);
 
@@ -40,7 +45,8 @@ struct Rank {
   std::map<std::pair<uint64_t, uint64_t>, v1::LoadState> calls;
   uint64_t number = 0;  // of the trainer's last call
   bool calling = false;
-  std::string token;  // by which it was last told to read
+  std::string token;     // by which it was last told to read
+  v1::GroupState group;  // number 0: none
   absl::Time called;
   absl::Time gives_up;
   int done = 0;    // since the calm, or the last round
@@ -49,7 +55,9 @@ struct Rank {
 
 class World : private Simulation {
  public:
-  World(uint64_t seed, int ranks) : Simulation(seed), ranks_(static_cast<size_t>(ranks)) {
+  // `reshards`: all calls are reshards, and all agents can use NCCL.
+  World(uint64_t seed, int ranks, bool reshards)
+      : Simulation(seed), reshards_(reshards), ranks_(static_cast<size_t>(ranks)) {
     for (int rank = 0; rank < ranks; ++rank) {
       ranks_[static_cast<size_t>(rank)].rank = rank;
       NewAgent(ranks_[static_cast<size_t>(rank)]);
@@ -96,6 +104,7 @@ class World : private Simulation {
   int loads() const { return loads_; }
   int failures() const { return failures_; }
   int given_up() const { return given_up_; }
+  int exchanges() const { return exchanges_; }
 
  private:
   bool stormy() const { return now_ < stormy_until_; }
@@ -168,6 +177,7 @@ class World : private Simulation {
     rank.registered = false;
     rank.sequence = 0;
     rank.calls.clear();
+    rank.group.Clear();
     rank.rank = index;
     NewTrainer(rank);
   }
@@ -195,7 +205,7 @@ class World : private Simulation {
     state.set_trainer_incarnation(rank.trainer);
     state.set_phase(v1::LoadState::BEGUN);
     state.set_layout_digest(absl::StrCat("layout", rank.rank));
-    if (stormy() && Chance(0.05)) state.set_source_layout_digest(state.layout_digest());
+    if (reshards_ || (stormy() && Chance(0.05))) state.set_source_layout_digest(state.layout_digest());
     rank.calling = true;
     rank.called = now_;
     rank.gives_up = now_ + timeout;
@@ -247,6 +257,10 @@ class World : private Simulation {
       v1::RegisterAgentRequest request;
       *request.mutable_agent() = Identity(rank);
       request.set_world_size(static_cast<uint32_t>(ranks_.size()));
+      if (reshards_) {
+        request.mutable_nccl()->set_policy(v1::NcclSupport::AUTO);
+        request.mutable_nccl()->set_version(22809);
+      }
       Send([this, &rank, request] {
         InCore([&](const Moment& moment) {
           const auto response = (*decisions_->JobFor(kJob, moment))->Register(request, moment);
@@ -268,6 +282,7 @@ class World : private Simulation {
     trainer.set_attached(rank.trainer != 0);
     trainer.set_incarnation(rank.trainer);
     for (const auto& [key, call] : rank.calls) *request.mutable_state()->add_loads() = call;
+    if (rank.group.number() != 0) *request.mutable_state()->add_groups() = rank.group;
     Send([this, &rank, request] {
       InCore([&](const Moment& moment) {
         Job* job = decisions_->Find(kJob);
@@ -286,6 +301,7 @@ class World : private Simulation {
   }
 
   void Obey(Rank& rank, const v1::SynchronizeAgentResponse& orders) {
+    FollowGroups(rank, orders);
     for (const v1::LoadOrder& order : orders.loads()) {
       const std::pair<uint64_t, uint64_t> key{order.trainer_incarnation(), order.number()};
       const auto found = rank.calls.find(key);
@@ -294,6 +310,7 @@ class World : private Simulation {
       const bool waits = rank.calling && key == std::pair(rank.trainer, rank.number);
       switch (order.action()) {
         case v1::LoadOrder::READ:
+          TakeWay(rank, order);
           if (state.phase() != v1::LoadState::BEGUN) break;
           state.set_phase(v1::LoadState::READING);
           state.set_plan_digest(order.plan_digest());
@@ -338,6 +355,65 @@ class World : private Simulation {
     }
   }
 
+  void FollowGroups(Rank& rank, const v1::SynchronizeAgentResponse& orders) {
+    if (orders.groups().empty()) return rank.group.Clear();
+    const v1::GroupOrder& order = orders.groups(0);
+    if (rank.group.number() != order.number()) {
+      rank.group.Clear();
+      rank.group.set_number(order.number());
+      rank.group.set_phase(v1::GroupState::BUILDING);
+      // One id for each group; it is never used again.
+      if (rank.rank == 0) rank.group.set_unique_id(absl::StrCat(absl::Dec(++next_id_, absl::kZeroPad16), kIdEnd));
+    }
+    if (order.unique_id().empty()) return;
+    const auto [known, first] = group_ids_.emplace(order.number(), order.unique_id());
+    if (known->second != order.unique_id()) Violation("a group has two ids");
+    if (rank.group.phase() != v1::GroupState::BUILDING) return;
+    After(Delay() * 3, [this, &rank, number = order.number()] {
+      if (rank.group.number() != number || rank.group.phase() != v1::GroupState::BUILDING) return;
+      rank.group.clear_unique_id();
+      rank.group.set_phase(stormy() && Chance(0.1) ? v1::GroupState::BROKEN : v1::GroupState::READY);
+    });
+  }
+
+  // As an agent does: the first decision holds.
+  void TakeWay(const Rank& rank, const v1::LoadOrder& order) {
+    Way& way = ways_[order.transfer_token()][rank.rank];
+    if (way.exchange.way() == v1::Exchange::HOST || way.exchange.way() == v1::Exchange::GROUP) return;
+    way = {rank.epoch, order.exchange()};
+    if (order.exchange().way() == v1::Exchange::UNDECIDED) return;
+    for (const auto& [other, known] : ways_[order.transfer_token()]) {
+      if (known.epoch == way.epoch && known.exchange.way() != v1::Exchange::UNDECIDED &&
+          (known.exchange.way() != way.exchange.way() || known.exchange.group() != way.exchange.group())) {
+        Violation(absl::StrCat("ranks ", rank.rank, " and ", other, " go different ways"));
+      }
+    }
+  }
+
+  // Returns whether all bytes have come that this rank gets in the operation.
+  bool Exchanged(Rank& rank, v1::LoadState& state, const std::string& token) {
+    const std::map<int, Way>& ways = ways_[token];
+    const Way& own = ways.at(rank.rank);
+    if (own.exchange.way() == v1::Exchange::UNDECIDED) return false;
+    if (own.exchange.way() != v1::Exchange::GROUP) return readers_[token].size() == ranks_.size();
+    if (rank.group.number() != own.exchange.group() || rank.group.phase() != v1::GroupState::READY) {
+      Fail(state, Reason::kTransportFailed, "the group has broken");
+      return false;
+    }
+    if (std::all_of(ranks_.begin(), ranks_.end(), [&](const Rank& other) {
+          const auto way = ways.find(other.rank);
+          return way != ways.end() && way->second.exchange.group() == own.exchange.group();
+        })) {
+      return true;
+    }
+    const absl::Time since = exchanging_.emplace(std::pair(token, rank.rank), now_).first->second;
+    if (now_ - since > kStall || (stormy() && Chance(0.1))) {
+      rank.group.set_phase(v1::GroupState::BROKEN);
+      Fail(state, Reason::kTransportFailed, "a step has made no progress");
+    }
+    return false;
+  }
+
   void Read(Rank& rank, std::pair<uint64_t, uint64_t> key, std::string token) {
     After(Delay() * 5, [this, &rank, key, token = std::move(token), agent = rank.agent] {
       const auto found = rank.calls.find(key);
@@ -348,7 +424,11 @@ class World : private Simulation {
         // Every rank takes bytes from every other one, which gives them for this token only.
         CheckTokens();
         Read(rank, key, token);
+      } else if (reshards_ && (!found->second.source_staged() || !Exchanged(rank, found->second, token))) {
+        found->second.set_source_staged(true);
+        Read(rank, key, token);
       } else {
+        if (ways_[token][rank.rank].exchange.way() == v1::Exchange::GROUP) ++exchanges_;
         found->second.set_phase(v1::LoadState::DONE);
       }
     });
@@ -396,6 +476,12 @@ class World : private Simulation {
     }
   }
 
+  struct Way {
+    uint64_t epoch = 0;
+    v1::Exchange exchange;
+  };
+
+  const bool reshards_;
   absl::Time stormy_until_;
   uint64_t next_id_ = 100;
   std::vector<Rank> ranks_;
@@ -403,10 +489,14 @@ class World : private Simulation {
   uint64_t epoch_ = 0;
   std::vector<std::weak_ptr<const void>> holds_;  // of plans
   std::map<std::string, std::map<int, std::pair<uint64_t, uint64_t>>> readers_;
+  std::map<std::string, std::map<int, Way>> ways_;  // by token and rank
+  std::map<uint64_t, std::string> group_ids_;
+  std::map<std::pair<std::string, int>, absl::Time> exchanging_;
   absl::Time split_since_ = absl::InfiniteFuture();
   int loads_ = 0;
   int failures_ = 0;
   int given_up_ = 0;
+  int exchanges_ = 0;
 };
 
 TEST(LoadsSimulationTest, Invariants_EverySeed_EveryCallEndsAndSoundCallsMeet) {
@@ -415,7 +505,7 @@ TEST(LoadsSimulationTest, Invariants_EverySeed_EveryCallEndsAndSoundCallsMeet) {
   int failures = 0;
   int given_up = 0;
   for (uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
-    World world(seed, 1 + static_cast<int>(seed % 4));
+    World world(seed, 1 + static_cast<int>(seed % 4), false);
     const std::string violation = world.Run();
     ASSERT_EQ(violation, "") << "replay: CAIRN_SIMULATION_SEED=" << seed << " CAIRN_SIMULATION_LOG=1";
     loads += world.loads();
@@ -426,6 +516,26 @@ TEST(LoadsSimulationTest, Invariants_EverySeed_EveryCallEndsAndSoundCallsMeet) {
     EXPECT_GT(loads, 10 * static_cast<int>(seeds.count));
     EXPECT_GT(failures, 10 * static_cast<int>(seeds.count));
     EXPECT_GT(given_up, 5 * static_cast<int>(seeds.count));
+  }
+}
+
+TEST(LoadsSimulationTest, Invariants_ReshardsOverNccl_EveryCallEndsAndRanksGoOneWay) {
+  const Seeds seeds = SeedsToRun(40);
+  int loads = 0;
+  int failures = 0;
+  int exchanges = 0;
+  for (uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
+    World world(seed, 2 + static_cast<int>(seed % 3), true);
+    const std::string violation = world.Run();
+    ASSERT_EQ(violation, "") << "replay: CAIRN_SIMULATION_SEED=" << seed << " CAIRN_SIMULATION_LOG=1";
+    loads += world.loads();
+    failures += world.failures();
+    exchanges += world.exchanges();
+  }
+  if (seeds.count > 10) {
+    EXPECT_GT(loads, 10 * static_cast<int>(seeds.count));
+    EXPECT_GT(failures, 10 * static_cast<int>(seeds.count));
+    EXPECT_GT(exchanges, 5 * static_cast<int>(seeds.count));
   }
 }
 

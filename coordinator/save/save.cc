@@ -2,22 +2,11 @@
 
 #include <algorithm>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "common/process/quantity.h"
 #include "common/status/reason.h"
-#include "common/status/status_proto.h"
-#include "common/storage/checkpoint_path.h"
 #include "coordinator/decision/plan_table.h"
 
 namespace cairn {
-namespace {
-
-bool Failed(const v1::SaveState& state) {
-  return state.phase() == v1::SaveState::FAILED || state.phase() == v1::SaveState::STOPPED;
-}
-
-}  // namespace
 
 std::optional<ResumePoint> ResumedFrom(const v1::SaveState& state) {
   if (!state.has_resumed_from()) return std::nullopt;
@@ -191,200 +180,6 @@ void Save::Advance(JobContext& context) {
   if (phase_ == Phase::kAborting) AdvanceAbort(context);
 }
 
-bool Save::CheckMembers(JobContext& context) {
-  if (context.members.world_size() > 0 && ranks_.size() != static_cast<size_t>(context.members.world_size())) {
-    Abort(OperationError(Reason::kRankLost, context, operation(), "the job's world size changed during the save"),
-          context);
-    return false;
-  }
-  std::vector<NamedRank> lost;
-  std::vector<NamedRank> trainers;
-  for (size_t i = 0; i < ranks_.size(); ++i) {
-    const int index = static_cast<int>(i);
-    std::optional<MemberFault> fault = LookAt(index, context);
-    if (!fault.has_value()) continue;
-    (fault->trainer ? trainers : lost).push_back({index, PhaseOf(ranks_[i]), std::move(fault->detail)});
-  }
-  if (!lost.empty() || !trainers.empty()) ReleaseSuccessors();
-  if (!lost.empty()) {
-    Abort(ErrorNaming(Reason::kRankLost, context, operation(), "lost", std::move(lost)), context);
-    return false;
-  }
-  if (!trainers.empty()) {
-    Abort(ErrorNaming(Reason::kTrainerLost, context, operation(), "lost the trainer", std::move(trainers)), context);
-    return false;
-  }
-  return true;
-}
-
-std::optional<Save::MemberFault> Save::LookAt(int index, JobContext& context) {
-  Rank& rank = ranks_[static_cast<size_t>(index)];
-  const Member* member = context.members.Find(index);
-  if (rank.begun) {
-    if (Written(rank)) {
-      // Its part is durable, so the rank is needed no more, unless others write shards of it that they have not got
-      // yet.
-      if (member == nullptr || member->incarnation == rank.agent || !OthersWaitFor(index)) return std::nullopt;
-    }
-    if (member == nullptr) return MemberFault{false, DetailOf(index, rank, context)};
-    if (member->incarnation != rank.agent) return MemberFault{false, "its agent was restarted"};
-    const v1::TrainerState& trainer = member->state.trainer();
-    const bool same = trainer.attached() && trainer.incarnation() == rank.trainer;
-    if (rank.trainer == 0 || Failed(rank.state) || same) return std::nullopt;
-    if (!Staged(rank.state)) return MemberFault{true, DetailOf(index, rank, context)};
-    // An attempt with a number was begun by all, though not all have come back to a coordinator that restarted. What
-    // was staged before that is of an earlier life of the job. Ranks that have not begun would add their part of this
-    // one.
-    if (counts_.begun == ranks_.size() || attempt_ > 0 || !trainer.attached()) return std::nullopt;
-    return MemberFault{true, "another trainer took its place before all ranks had begun the save"};
-  }
-  if (member == nullptr) {
-    if (rank.seen) return MemberFault{false, "its agent is gone"};
-    if (!adopted_ || context.now - created_ <= 2 * context.options.lease_ttl) return std::nullopt;
-    return MemberFault{false, "its agent did not come back after the coordinator restarted"};
-  }
-  rank.seen = true;
-  if (!member->reported) return std::nullopt;
-  // An attempt only has a number when all ranks have begun it, and agents report all that they know.
-  if (adopted_) return MemberFault{false, "its agent was restarted and knows nothing of the save"};
-  // A trainer may begin while another rank's old one is still seen, or ends: the next one has the time to attach.
-  See(rank, *member, context.now);
-  if (context.now - rank.trainer_gone < context.options.lease_ttl) return std::nullopt;
-  return MemberFault{true, "its trainer ended before it began the save, and none took its place"};
-}
-
-bool Save::OthersWaitFor(int index) const {
-  return std::any_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) {
-    const auto& others = rank.state.awaited_ranks();
-    return rank.begun && !Written(rank) &&
-           std::find(others.begin(), others.end(), static_cast<uint32_t>(index)) != others.end();
-  });
-}
-
-void Save::See(Rank& rank, const Member& member, absl::Time now) {
-  const v1::TrainerState& trainer = member.state.trainer();
-  if (!trainer.attached()) {
-    if (rank.seen_trainer != 0) rank.trainer_gone = std::min(rank.trainer_gone, now);
-    return;
-  }
-  rank.trainer_gone = absl::InfiniteFuture();
-  rank.successor = rank.successor || (rank.seen_trainer != 0 && rank.seen_trainer != trainer.incarnation());
-  rank.seen_trainer = trainer.incarnation();
-}
-
-void Save::ReleaseSuccessors() {
-  if (attempt_ > 0 || reserve_ticket_ != 0) return;  // all have begun it: they are in it together
-  for (size_t i = 0; i < ranks_.size(); ++i) {
-    Rank& rank = ranks_[i];
-    if (!rank.successor) continue;
-    timeline_->Forget(static_cast<int>(i));
-    Count(rank, -1);
-    rank.begun = false;
-    rank.state.Clear();
-    rank.seen_trainer = 0;
-  }
-}
-
-bool Save::CheckErrors(JobContext& context) {
-  std::vector<RankError> errors;
-  bool all_done = true;
-  for (size_t i = 0; i < ranks_.size(); ++i) {
-    const Rank& rank = ranks_[i];
-    if (rank.begun && Failed(rank.state)) {
-      absl::Status error = StatusFromProto(rank.state.error());
-      if (error.ok()) error = MakeError(Reason::kInternal, "the agent gave the save up without a reason");
-      // A rank that could not get another rank's shards is not named for it.
-      int blamed = static_cast<int>(i);
-      if (HasReason(error, Reason::kTransportFailed)) {
-        int source = 0;
-        if (absl::SimpleAtoi(MetadataOf(error)["source_rank"], &source) && source >= 0) blamed = source;
-      }
-      errors.push_back({blamed, PhaseOf(rank), std::move(error)});
-    } else {
-      all_done = all_done && Written(rank);
-    }
-  }
-  if (errors.empty()) return true;
-  first_failure_ = std::min(first_failure_, context.now);
-  if (!all_done && context.now - first_failure_ < kSaveFailureGrace) return true;
-  // A rank that gave up waiting for the others is not named: the others are.
-  const bool timed_out = !has_plan() && std::all_of(errors.begin(), errors.end(), [](const RankError& error) {
-    return HasReason(error.error, Reason::kTimedOut) || HasReason(error.error, Reason::kRankLate);
-  });
-  if (timed_out) {
-    std::vector<int> awaited;
-    for (int rank : Awaited(context)) {
-      if (!Failed(ranks_[static_cast<size_t>(rank)].state)) awaited.push_back(rank);
-    }
-    if (!awaited.empty()) {
-      Abort(ErrorNaming(Reason::kRankLate, context, operation(), "held up the others beyond their timeout",
-                        NamedRanks(awaited, context)),
-            context);
-      return false;
-    }
-  }
-  Abort(ErrorFromRanks(context, operation(), errors), context);
-  return false;
-}
-
-std::vector<int> Save::WithoutExcused(std::vector<int> ranks) const {
-  std::erase_if(ranks, [&](int rank) {
-    const auto& others = ranks_[static_cast<size_t>(rank)].state.awaited_ranks();
-    return std::any_of(others.begin(), others.end(),
-                       [&](uint32_t other) { return other < ranks_.size() && !Staged(ranks_[other].state); });
-  });
-  return ranks;
-}
-
-bool Save::CheckDeadlines(JobContext& context) {
-  const std::vector<int> awaited = WithoutExcused(Awaited(context));
-  std::vector<int> late;
-  for (int rank : awaited) {
-    const Rank& state = ranks_[static_cast<size_t>(rank)];
-    if (context.now - ProgressOf(rank, state, context) >= context.options.phase_timeout) late.push_back(rank);
-  }
-  if (const auto storage = BlameStorage(late, context); !late.empty() && storage.has_value()) {
-    Abort(*storage, context);
-    return false;
-  }
-  if (!late.empty()) {
-    Abort(ErrorNaming(Reason::kRankLate, context, operation(), absl::StrCat(late.size() == 1 ? "is" : "are", " late"),
-                      NamedRanks(late, context)),
-          context);
-    return false;
-  }
-  if (reserve_ticket_ != 0 && context.now - reserve_time_ >= context.options.storage_patience()) {
-    Abort(OperationError(Reason::kStorageStalled, context, operation(),
-                         absl::StrCat("storage has not given the attempt a directory within ",
-                                      Seconds(context.options.storage_patience()))),
-          context);
-    return false;
-  }
-  if (awaited.empty() && !has_plan() && context.now - progress_base_ >= context.options.phase_timeout) {
-    Abort(OperationError(Reason::kTimedOut, context, operation(),
-                         "the coordinator could not plan the save within the phase timeout"),
-          context);
-    return false;
-  }
-  if (context.now >= deadline_) {
-    const auto storage = BlameStorage(awaited, context);
-    if (storage.has_value()) {
-      Abort(*storage, context);
-      return false;
-    }
-    Abort(!awaited.empty()
-              ? ErrorNaming(Reason::kRankLate, context, operation(), "held up the save beyond the request's timeout",
-                            NamedRanks(awaited, context))
-              : OperationError(reserve_ticket_ != 0 ? Reason::kStorageStalled : Reason::kTimedOut, context, operation(),
-                               reserve_ticket_ != 0
-                                   ? "storage has not given the attempt a directory before the request's timeout"
-                                   : "the coordinator has not planned the save before the request's timeout"),
-          context);
-    return false;
-  }
-  return true;
-}
-
 void Save::AdvanceForward(JobContext& context) {
   if (!AllBegun(context)) return;
   if (!has_plan()) AdvancePlan(context);
@@ -423,19 +218,6 @@ void Save::AdvanceForward(JobContext& context) {
   manifest_ticket_ = make.ticket = context.NewTicket();
   manifest_time_ = context.now;
   context.Do(std::move(make));
-}
-
-bool Save::CheckReplicasChecked(JobContext& context) {
-  std::vector<NamedRank> unchecked;
-  for (size_t i = 0; i < ranks_.size(); ++i) {
-    if (ranks_[i].state.all_replicas_checked()) continue;
-    unchecked.push_back({static_cast<int>(i), PhaseOf(ranks_[i]), "it staged by an earlier plan or order"});
-  }
-  if (unchecked.empty()) return true;
-  Abort(ErrorNaming(Reason::kLayoutChanged, context, operation(), "did not check all replicas; save again",
-                    std::move(unchecked)),
-        context);
-  return false;
 }
 
 void Save::AdvancePlan(JobContext& context) {

@@ -150,6 +150,7 @@ class Save {
   };
 
   static bool Staged(const v1::SaveState& state);
+  static bool Failed(const v1::SaveState& state);
   Operation operation() const { return {"save", step_, attempt_}; }
   Rank& At(int rank, const JobContext& context);
   bool Written(const Rank& rank) const;

@@ -155,18 +155,6 @@ void Save::Cancel(JobContext& context) {
   Abort(error, context);
 }
 
-std::optional<absl::Status> Save::BlameStorage(const std::vector<int>& late, const JobContext& context) const {
-  if (context.stalled_step.value_or(step_) == step_) return std::nullopt;
-  // A rank that has its slab is not held up by the save of another step.
-  for (int rank : late) {
-    const Rank& state = ranks_[static_cast<size_t>(rank)];
-    if (state.begun && state.state.phase() != v1::SaveState::BEGUN) return std::nullopt;
-  }
-  return OperationError(Reason::kStorageStalled, context, operation(),
-                        absl::StrCat("held up by the save of step ", *context.stalled_step,
-                                     ", whose commit waits for storage that does not answer"));
-}
-
 size_t Save::Unstopped(const JobContext& context) const {
   size_t count = 0;
   for (size_t i = 0; i < ranks_.size(); ++i) {

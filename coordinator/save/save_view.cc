@@ -16,6 +16,10 @@ bool Save::Staged(const v1::SaveState& state) {
          state.phase() == v1::SaveState::WRITTEN;
 }
 
+bool Save::Failed(const v1::SaveState& state) {
+  return state.phase() == v1::SaveState::FAILED || state.phase() == v1::SaveState::STOPPED;
+}
+
 v1::RankProgress::Phase Save::PhaseOf(const Rank& rank) const {
   if (!rank.begun) return v1::RankProgress::WAITING;
   switch (rank.state.phase()) {

@@ -8,10 +8,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
-#include <queue>
 #include <random>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
@@ -30,15 +30,17 @@ class Simulation {
   // Never, if `delay` is infinite. Events of one moment happen in the order in which they were asked for.
   void After(absl::Duration delay, std::function<void()> work) {
     if (delay == absl::InfiniteDuration()) return;
-    queue_.push({now_ + delay, ++order_, std::move(work)});
+    queue_.push_back({now_ + delay, ++order_, std::move(work)});
+    std::push_heap(queue_.begin(), queue_.end());
   }
   // Lets happen what happens up to `end`, or up to the first violation.
   void RunUntil(absl::Time end) {
-    while (!queue_.empty() && queue_.top().at <= end && violation_.empty()) {
-      now_ = std::max(now_, queue_.top().at);
-      const auto work = std::move(const_cast<Event&>(queue_.top()).work);
-      queue_.pop();
-      work();
+    while (!queue_.empty() && queue_.front().at <= end && violation_.empty()) {
+      std::pop_heap(queue_.begin(), queue_.end());
+      const Event event = std::move(queue_.back());
+      queue_.pop_back();
+      now_ = std::max(now_, event.at);
+      event.work();
     }
   }
 
@@ -63,7 +65,7 @@ class Simulation {
   std::string Clock() const { return absl::FormatDuration(now_ - absl::UnixEpoch()); }
 
   std::mt19937_64 random_;
-  std::priority_queue<Event> queue_;
+  std::vector<Event> queue_;  // a heap: the first event is in front
   uint64_t order_ = 0;
   std::string violation_;
 };

@@ -182,6 +182,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-    # With meshes, torch's gloo threads outlive destroy_process_group(); one that drops the tensors of the last collective
-    # while Python ends would abort this process (https://github.com/pytorch/pytorch/issues/190489).
+    # With meshes, torch's gloo threads outlive destroy_process_group(). One that drops the tensors of the last
+    # collective while Python ends would abort this process (https://github.com/pytorch/pytorch/issues/190489).
     os._exit(0)

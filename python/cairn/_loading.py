@@ -156,7 +156,7 @@ def _report(step: int | None, objects: dict[str, Any], begun: _wire.Message, end
                    for each in begun.passed_over_steps]
     return LoadReport(step, objects, list(begun.missing_names), list(begun.unexpected_names), ended.bytes_read,
                       ended.total_bytes_read, ended.unique_bytes, ended.storage_bytes, _wire.IO_PATHS[ended.io_path],
-                      begun.mapping_report, passed_over, device)
+                      begun.mapping_report, passed_over, device, ended.transport)
 
 
 def _decode(begun: _wire.Message, data: Sequence[bytes | bytearray], rank: int, world_size: int,

@@ -114,6 +114,8 @@ class LoadReport:
         the rest grouped by pattern. On rank 0; "" on the others and without a mapping.
       passed_over: newer steps that are damaged and were not loaded, newest first: {"step", "reason"} each.
       device: how arrays on GPUs were filled; None if there were none.
+      transport: how bytes of other ranks came, joined by "+": "shared-memory", "nccl", "grpc", or "grpc (nccl: REASON)"
+        if NCCL was wanted and could not be used; "" if none came.
     """
 
     step: int | None
@@ -128,6 +130,7 @@ class LoadReport:
     mapping: str = ""
     passed_over: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     device: DeviceReport | None = None
+    transport: str = ""
 
     def __repr__(self) -> str:
         """What was done, in one line; objects and names by their number."""

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-import sys
+import pathlib
 
 import torch
 import torch.distributed as dist
@@ -55,8 +55,16 @@ def digest(state) -> dict[str, str]:
     return result
 
 
-def main() -> None:
-    action, layout = sys.argv[1:]
+def run_rank(environment: dict[str, str], output: pathlib.Path, action: str, layout: str) -> None:
+    """Is the whole life of a rank's process, which ends without Python's finalization, as all of multiprocessing do.
+
+    Otherwise a gloo thread could abort it: with meshes, these threads outlive destroy_process_group(), and one may drop
+    the tensors of the last collective while Python ends (https://github.com/pytorch/pytorch/issues/190489).
+    """
+    os.environ.update(environment)
+    with output.open("a") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     model, optimizer = build(layout)
@@ -124,10 +132,3 @@ def main() -> None:
             with open(os.environ["DIGESTS"], "w") as file:
                 json.dump(digests, file)
     dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main()
-    # Torch's gloo threads outlive destroy_process_group() here, and one that drops the tensors of the last collective
-    # while Python ends aborts the process: https://github.com/pytorch/pytorch/issues/190489
-    os._exit(0)

@@ -135,7 +135,7 @@ def test_a_directory_of_megatron_becomes_a_checkpoint(tmp_path):
     pytest.importorskip("megatron.core")
     source = tmp_path / "iter_0000007"
     source.mkdir()
-    subprocess.run([sys.executable, pathlib.Path(__file__).with_name("megatron_worker.py"), source], check=True,
+    subprocess.run([sys.executable, pathlib.Path(__file__).with_name("megatron_worker.py"), "save", source], check=True,
                    capture_output=True, timeout=120)
     answer = imported(source, tmp_path / "root")
     assert (answer["tensors"], answer["opaque"]) == (3, ["common.pt"])

@@ -2,37 +2,60 @@
 for bit."""
 
 import json
+import multiprocessing
 import os
 import pathlib
-import subprocess
-import sys
+import time
 
 import pytest
 
 pytest.importorskip("torch")
 
+import dtensor_worker
+
 import cairn
 
 pytestmark = pytest.mark.interop
 
-WORKER = pathlib.Path(__file__).with_name("dtensor_worker.py")
+# Each rank is forked from a process that has imported torch already.
+RANKS = multiprocessing.get_context("forkserver")
+RANKS.set_forkserver_preload([dtensor_worker.__name__])
+
+
+@pytest.fixture(autouse=True, scope="module")
+def modules_for_the_fork_server():
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        (str(pathlib.Path(cairn.__file__).parents[1]), str(pathlib.Path(__file__).parent)))
+    yield
+    if before is None:
+        del os.environ["PYTHONPATH"]
+    else:
+        os.environ["PYTHONPATH"] = before
 
 
 def run(root: pathlib.Path, action: str, layout: str, world: int) -> dict:
-    digests = root.parent / f"{action}-{layout}-{world}.json"
+    name = f"{action}-{layout}-{world}"
+    digests, output = root.parent / f"{name}.json", root.parent / f"{name}.log"
     with cairn.local._reserve_port() as holder, cairn.local.Cluster(ranks=world, root=root) as cluster:
-        port = holder.getsockname()[1]
-        processes = []
+        ranks = []
         for rank in range(world):
-            environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1",
-                           "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo",
-                           "CAIRN_AGENT": cluster.agents[rank].address, "DIGESTS": str(digests),
-                           "DCP_DIRECTORY": str(root.parent / "dcp"),
-                           "PYTHONPATH": str(pathlib.Path(cairn.__file__).parents[1])}
-            processes.append(cluster.spawn([sys.executable, str(WORKER), action, layout], env=environment,
-                                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
-        outputs = [process.communicate(timeout=240)[0] for process in processes]
-        assert [process.returncode for process in processes] == [0] * world, "\n".join(outputs)[-3000:]
+            environment = {"RANK": str(rank), "WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1",
+                           "MASTER_PORT": str(holder.getsockname()[1]), "OMP_NUM_THREADS": "1",
+                           "GLOO_SOCKET_IFNAME": "lo", "CAIRN_AGENT": cluster.agents[rank].address,
+                           "DIGESTS": str(digests), "DCP_DIRECTORY": str(root.parent / "dcp")}
+            ranks.append(RANKS.Process(target=dtensor_worker.run_rank, args=(environment, output, action, layout)))
+        try:
+            for process in ranks:
+                process.start()
+            deadline = time.monotonic() + 240
+            for process in ranks:
+                process.join(max(deadline - time.monotonic(), 0))
+            assert [process.exitcode for process in ranks] == [0] * world, output.read_text()[-3000:]
+        finally:
+            for process in ranks:
+                if process.is_alive():
+                    process.kill()
     return json.loads(digests.read_text())
 
 

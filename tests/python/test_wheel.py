@@ -39,7 +39,8 @@ def metadata(wheel):
 def test_wheel_holds_what_was_built_and_nothing_else(wheel):
     built = {f"cairn/{path.relative_to(REPOSITORY / 'dist/python/cairn')}"
              for path in (REPOSITORY / "dist/python/cairn").rglob("*") if path.is_file() and path.suffix != ".pyc"}
-    programs = {"cairn/_bin/cairn", "cairn/_bin/cairn-agent", "cairn/_bin/cairn-coordinator", "_cairn_programs.py"}
+    programs = {"cairn/_bin/cairn", "cairn/_bin/cairn-agent", "cairn/_bin/cairn-gpu-worker",
+                "cairn/_bin/cairn-coordinator", "_cairn_programs.py"}
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert names == built | programs

@@ -157,7 +157,8 @@ class CheckpointManager:
                         {"job": self._client.job, "outcome": "unknown"})
 
     def restore_or_initialize(self, state: dict[str, Any], *, step: SupportsIndex | str | None = None,
-                              strict: bool = True, mapping: Any = None, source: Any = None, timeout: float = 1800) -> int | None:
+                              strict: bool = True, mapping: Any = None, source: Any = None,
+                              timeout: float = 1800) -> int | None:
         """Loads the job's latest checkpoint, or that of `step`, into the state. Every rank must call it.
 
         Objects of the state get what they saved; tensors are filled in place; other values are replaced in its dicts.

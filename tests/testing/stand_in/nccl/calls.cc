@@ -106,6 +106,7 @@ Result Launch(Group& launched) {
   static std::atomic<int64_t> calls = 0;
   const int64_t number = ++calls;
   if (IsCall("group_end_kills", number)) raise(SIGKILL);
+  if (IsCall("group_end_stops", number)) raise(SIGSTOP);
   if (IsCall("group_end_hangs", number)) Hang();
   const bool stalls = IsCall("group_stalls", number);
   if (launched.error != nccl::kSuccess) return launched.error;

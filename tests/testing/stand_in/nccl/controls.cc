@@ -17,7 +17,7 @@ std::atomic<int> own_rank = -1;
 void SetRank(int rank) { own_rank = rank; }
 
 int64_t NcclSetting(const char* name, int64_t otherwise) {
-  const char* path = std::getenv("CAIRN_STAND_IN_NCCL");
+  const char* path = std::getenv("STAND_IN_NCCL");
   if (path == nullptr) return otherwise;
   std::ifstream file(path);
   std::string found;

@@ -1,5 +1,5 @@
 // What tests set of the stand-in for NCCL. The library usually runs in another process than the test, so the settings
-// stand in a file whose path is in CAIRN_STAND_IN_NCCL: lines of a name and a number. It is read anew at each use. A
+// stand in a file whose path is in STAND_IN_NCCL: lines of a name and a number. It is read anew at each use. A
 // name with a rank behind it, such as "group_stalls.1", is for that rank of a communicator alone.
 //   version            what ncclGetVersion says (22809)
 //   init_result        what ncclCommInitRankConfig returns (0)
@@ -8,6 +8,7 @@
 //   group_end_hangs    the nth ncclGroupEnd of this process does not return (0: none)
 //   group_stalls       the nth ncclGroupEnd of this process enqueues work that never ends (0: none)
 //   group_end_kills    the nth ncclGroupEnd of this process ends the process by SIGKILL (0: none)
+//   group_end_stops    the nth ncclGroupEnd of this process stops the process by SIGSTOP (0: none)
 //   deaths_unnoticed   1: a peer's death shows as no error, so that its neighbours hang (0)
 //   shared_device      1: several ranks may have one device (0)
 #ifndef CAIRN_TESTS_TESTING_STAND_IN_NCCL_CONTROLS_H_

@@ -1,0 +1,17 @@
+// What this machine can do over NCCL.
+#ifndef CAIRN_AGENT_GPU_NCCL_PROBE_H_
+#define CAIRN_AGENT_GPU_NCCL_PROBE_H_
+
+#include "absl/time/time.h"
+#include "agent/gpu/worker_process.h"
+#include "cairn/v1/agent_coordination_service.pb.h"
+
+namespace cairn {
+
+// Fills `version`, or `error`. Asks a worker that is started for this, takes nothing of the device's memory and ends.
+// Blocks, but no longer than `timeout` and the worker's grace.
+void ProbeNccl(const WorkerProcessOptions& options, absl::Duration timeout, v1::NcclSupport& support);
+
+}  // namespace cairn
+
+#endif  // CAIRN_AGENT_GPU_NCCL_PROBE_H_

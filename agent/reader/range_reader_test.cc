@@ -1,0 +1,178 @@
+#include "agent/reader/range_reader.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "agent/testing/layouts.h"
+#include "common/base/random_id.h"
+#include "common/resources/aligned_buffer.h"
+#include "common/status/reason.h"
+
+namespace cairn {
+namespace {
+
+using Way = RangeReader::Way;
+
+constexpr uint64_t kFileBytes = 10 * kReadAlignment + 77;
+
+// A file, and a system call that gives its bytes and obeys the rules of O_DIRECT, whatever the file system can do.
+class RangeReaderTest : public ::testing::Test {
+ protected:
+  RangeReaderTest() {
+    root_ = ::testing::TempDir() + "/range-" + RandomToken(6);
+    std::filesystem::create_directories(root_);
+    std::ofstream(root_ + "/file", std::ios::binary) << bytes_;
+    storage_ = *PosixStorage::Open(root_, false);
+    options_.pread = [this](int fd, void* to, size_t size, off_t offset) -> ssize_t {
+      return Pread(IsDirect(fd), static_cast<char*>(to), size, static_cast<uint64_t>(offset));
+    };
+  }
+  ~RangeReaderTest() override { std::filesystem::remove_all(root_); }
+
+  // Where the file system refuses O_DIRECT, the reader has no descriptor for it.
+  static bool IsDirect(int fd) { return fd < 0 || (fcntl(fd, F_GETFL) & O_DIRECT) != 0; }
+  ssize_t Pread(bool direct, char* to, size_t size, uint64_t offset) {
+    if (++calls_ > 1000) std::abort();  // it would never end
+    if (direct) {
+      EXPECT_EQ(offset % kReadAlignment, 0);
+      EXPECT_EQ(size % kReadAlignment, 0);
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(to) % kReadAlignment, 0);
+    }
+    if (const int error = std::exchange(next_error_, 0); error != 0) {
+      errno = error;
+      return -1;
+    }
+    if (direct && direct_is_refused_) {
+      errno = EINVAL;
+      return -1;
+    }
+    if (offset >= end_) return 0;
+    const size_t got = std::min({size, end_ - offset, most_at_once_});
+    std::memcpy(to, bytes_.data() + offset, got);
+    return static_cast<ssize_t>(got);
+  }
+  std::unique_ptr<RangeReader> Open() {
+    auto reader = RangeReader::Open(*storage_, "file", kFileBytes, options_, counters_);
+    EXPECT_TRUE(reader.ok()) << reader.status();
+    return *std::move(reader);
+  }
+  absl::Status OpenError(const std::string& path, uint64_t bytes) {
+    return RangeReader::Open(*storage_, path, bytes, options_, counters_).status();
+  }
+
+  const std::string bytes_ = testing::Pattern("file", kFileBytes);
+  std::string root_;
+  std::unique_ptr<PosixStorage> storage_;
+  RangeReaderOptions options_;
+  ReadCounters counters_;
+  int calls_ = 0;
+  int next_error_ = 0;
+  bool direct_is_refused_ = false;
+  uint64_t end_ = kFileBytes;
+  uint64_t most_at_once_ = UINT64_MAX;
+};
+
+TEST_F(RangeReaderTest, Read_AnyRangeByAnyWay_GivesTheBytesAndTouchesNothingAround) {
+  std::mt19937 random(7);
+  const auto reader = Open();
+  for (int i = 0; i < 300; ++i) {
+    calls_ = 0;
+    const uint64_t offset = random() % kFileBytes;
+    const uint64_t size = random() % (kFileBytes - offset + 1);
+    const Way way = std::vector{Way::kCached, Way::kBuffered, Way::kDirect}[random() % 3];
+    most_at_once_ = random() % 2 ? 2 * kReadAlignment : UINT64_MAX;
+    std::string around(size + 200, '#');
+    ASSERT_TRUE(reader->Read(way, offset, size, around.data() + 100, /*in_place=*/false).ok());
+    EXPECT_EQ(around, std::string(100, '#') + bytes_.substr(offset, size) + std::string(100, '#'));
+  }
+}
+
+TEST_F(RangeReaderTest, Read_DirectIntoPlace_NeedsNoSecondBuffer) {
+  const auto reader = Open();
+  AlignedBuffer buffer(4 * kReadAlignment);
+  const uint64_t offset = 2 * kReadAlignment + 100;
+  ASSERT_TRUE(reader->Read(Way::kDirect, offset, 5000, buffer.data() + 100, /*in_place=*/true).ok());
+  EXPECT_EQ(std::string(buffer.data() + 100, 5000), bytes_.substr(offset, 5000));
+  EXPECT_EQ(std::string(buffer.data(), 100), bytes_.substr(2 * kReadAlignment, 100)) << "the whole block was read";
+  EXPECT_EQ(counters_.direct, 2 * kReadAlignment);
+}
+
+TEST_F(RangeReaderTest, Read_DirectIsRefused_GoesThroughThePageCacheFromThenOn) {
+  direct_is_refused_ = true;
+  const auto reader = Open();
+  std::string read(5000, '#');
+  ASSERT_TRUE(reader->Read(Way::kDirect, 100, read.size(), read.data(), /*in_place=*/false).ok());
+  EXPECT_EQ(read, bytes_.substr(100, 5000));
+  EXPECT_EQ(counters_.buffered, 5000);
+  EXPECT_EQ(counters_.direct, 0);
+  EXPECT_NE(reader->Begin(0, kFileBytes), Way::kDirect);
+}
+
+TEST_F(RangeReaderTest, Read_AnotherErrorOfADirectRead_IsTold) {
+  next_error_ = EIO;
+  const auto reader = Open();
+  std::string read(5000, '#');
+  const absl::Status status = reader->Read(Way::kDirect, 100, read.size(), read.data(), /*in_place=*/false);
+  EXPECT_TRUE(HasReason(status, Reason::kStorageError)) << status;
+}
+
+TEST_F(RangeReaderTest, Read_Interrupted_GoesOn) {
+  next_error_ = EINTR;
+  const auto reader = Open();
+  std::string read(10, '#');
+  ASSERT_TRUE(reader->Read(Way::kCached, 0, read.size(), read.data(), /*in_place=*/false).ok());
+  EXPECT_EQ(read, bytes_.substr(0, 10));
+}
+
+// The file was cut off after it was opened.
+TEST_F(RangeReaderTest, Read_TheFileEndsEarly_IsTruncatedByAnyWay) {
+  const auto reader = Open();
+  for (const Way way : {Way::kCached, Way::kBuffered, Way::kDirect}) {
+    for (const uint64_t end : {uint64_t{0}, kReadAlignment, kReadAlignment + 904}) {
+      calls_ = 0;
+      end_ = end;
+      std::string read(3 * kReadAlignment, '#');
+      const absl::Status status = reader->Read(way, 0, read.size(), read.data(), /*in_place=*/false);
+      EXPECT_TRUE(HasReason(status, Reason::kFileTruncated)) << end << ": " << status;
+    }
+  }
+}
+
+TEST_F(RangeReaderTest, Open_WhatIsNotTheManifestsFile_IsRefused) {
+  EXPECT_TRUE(HasReason(OpenError("file", kFileBytes + 1), Reason::kFileTruncated));
+  EXPECT_TRUE(HasReason(OpenError("file", kFileBytes - 1), Reason::kFileTruncated));
+  EXPECT_TRUE(HasReason(OpenError("missing", kFileBytes), Reason::kFileMissing));
+  std::filesystem::create_directories(root_ + "/folder");
+  EXPECT_FALSE(OpenError("folder", kFileBytes).ok());
+}
+
+TEST_F(RangeReaderTest, Begin_PagesThatWereJustWritten_AreCached) {
+  EXPECT_EQ(Open()->Begin(0, kFileBytes), Way::kCached);
+  EXPECT_EQ(Open()->Begin(5, 0), Way::kCached) << "nothing to read";
+}
+
+TEST(ReadCountersTest, IoPath_BytesByBothWays_IsThatOfMost) {
+  ReadCounters counters;
+  EXPECT_EQ(counters.io_path(), v1::IO_PATH_UNSPECIFIED);
+  counters.cached = 10;
+  counters.buffered = 10;
+  counters.direct = 20;
+  EXPECT_EQ(counters.io_path(), v1::IO_PATH_CACHED);
+  counters.direct = 21;
+  EXPECT_EQ(counters.io_path(), v1::IO_PATH_DIRECT);
+  EXPECT_EQ(counters.total(), 41);
+}
+
+}  // namespace
+}  // namespace cairn

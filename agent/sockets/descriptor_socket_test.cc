@@ -1,0 +1,165 @@
+#include "agent/sockets/descriptor_socket.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/random_id.h"
+#include "common/status/reason.h"
+
+namespace cairn {
+namespace {
+
+class DescriptorSocketTest : public testing::Test {
+ protected:
+  DescriptorSocketTest() {
+    // A socket's path has at most 107 bytes, and a test's own directory may be deeper.
+    directory_ = "/tmp/cairn-descriptors-" + RandomToken(6);
+    std::filesystem::create_directories(directory_);
+    path_ = directory_ + "/socket";
+    socket_ = Listen({.job = "demo", .rank = 3, .incarnation = 0x0123456789abcdef});
+  }
+  ~DescriptorSocketTest() override {
+    socket_.reset();
+    std::filesystem::remove_all(directory_);
+  }
+
+  std::unique_ptr<DescriptorSocket> Listen(SocketOwner owner) {
+    auto socket = DescriptorSocket::Listen(path_, UserPolicy(), std::move(owner));
+    EXPECT_TRUE(socket.ok()) << socket.status();
+    return *std::move(socket);
+  }
+  static std::shared_ptr<SharedMemory> Memory(const std::string& text) {
+    auto memory = *SharedMemory::Create("test", 4096);
+    std::memcpy(memory->data(), text.data(), text.size());
+    return memory;
+  }
+  // What the memory behind a descriptor begins with.
+  static std::string Read(const UniqueFd& fd, size_t bytes) {
+    std::string text(bytes, '\0');
+    EXPECT_EQ(pread(fd.get(), text.data(), bytes, 0), static_cast<ssize_t>(bytes));
+    return text;
+  }
+  // A connection that speaks for itself.
+  UniqueFd Connect() const {
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path, path_.data(), path_.size());
+    UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    return fd;
+  }
+
+  std::string directory_, path_;
+  std::unique_ptr<DescriptorSocket> socket_;
+};
+
+TEST_F(DescriptorSocketTest, Receive_OfferedMemory_IsTheSameMemory) {
+  const auto memory = Memory("before");
+  const auto id = socket_->Offer(memory, /*read_only=*/false);
+  ASSERT_TRUE(id.ok()) << id.status();
+  const auto fd = ReceiveDescriptor(path_, *id, geteuid());
+  ASSERT_TRUE(fd.ok()) << fd.status();
+  EXPECT_EQ(Read(*fd, 6), "before");
+  ASSERT_EQ(pwrite(fd->get(), "after!", 6, 0), 6);
+  EXPECT_EQ(std::string(memory->data(), 6), "after!");
+}
+
+TEST_F(DescriptorSocketTest, Receive_ReadOnlyMemory_CannotBeWritten) {
+  const auto memory = Memory("sealed");
+  const auto id = socket_->Offer(memory, /*read_only=*/true);
+  ASSERT_TRUE(id.ok()) << id.status();
+  const auto fd = ReceiveDescriptor(path_, *id, geteuid());
+  ASSERT_TRUE(fd.ok()) << fd.status();
+  EXPECT_EQ(Read(*fd, 6), "sealed");
+  EXPECT_LT(pwrite(fd->get(), "broken", 6, 0), 0);
+  EXPECT_EQ(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd->get(), 0), MAP_FAILED);
+  std::memcpy(memory->data(), "change", 6);
+  EXPECT_EQ(Read(*fd, 6), "change") << "its owner writes on";
+}
+
+TEST_F(DescriptorSocketTest, Receive_SeveralOffers_GivesTheOneOfTheId) {
+  const uint64_t first = *socket_->Offer(Memory("first!"), false);
+  const uint64_t second = *socket_->Offer(Memory("second"), false);
+  EXPECT_EQ(Read(*ReceiveDescriptor(path_, first, geteuid()), 6), "first!");
+  EXPECT_EQ(Read(*ReceiveDescriptor(path_, second, geteuid()), 6), "second");
+}
+
+TEST_F(DescriptorSocketTest, Receive_WithdrawnMemory_IsRefusedAndWhoHasItKeepsIt) {
+  const uint64_t id = *socket_->Offer(Memory("memory"), false);
+  const auto kept = ReceiveDescriptor(path_, id, geteuid());
+  socket_->Withdraw(id);
+  EXPECT_TRUE(HasReason(ReceiveDescriptor(path_, id, geteuid()).status(), Reason::kAgentUnreachable));
+  EXPECT_EQ(Read(*kept, 6), "memory");
+}
+
+TEST_F(DescriptorSocketTest, Receive_AnIdThatNobodyOffered_IsRefused) {
+  EXPECT_TRUE(HasReason(ReceiveDescriptor(path_, 12345, geteuid()).status(), Reason::kAgentUnreachable));
+}
+
+TEST_F(DescriptorSocketTest, Receive_NobodyListens_IsUnreachable) {
+  socket_.reset();
+  EXPECT_FALSE(std::filesystem::exists(path_)) << "it takes its path away";
+  EXPECT_TRUE(HasReason(ReceiveDescriptor(path_, 1, geteuid()).status(), Reason::kAgentUnreachable));
+  EXPECT_TRUE(HasReason(ReceiveDescriptor(std::string(200, 'x'), 1, geteuid()).status(), Reason::kAgentUnreachable));
+}
+
+TEST_F(DescriptorSocketTest, Receive_TheAgentIsOfAnotherUser_IsNotTrusted) {
+  const uint64_t id = *socket_->Offer(Memory("memory"), false);
+  EXPECT_TRUE(HasReason(ReceiveDescriptor(path_, id, geteuid() + 1).status(), Reason::kPeerUid));
+  EXPECT_TRUE(HasReason(AskSocketOwner(path_, geteuid() + 1).status(), Reason::kPeerUid));
+}
+
+TEST_F(DescriptorSocketTest, Serve_SilentAndHalfRequests_DoNotHoldUpOthers) {
+  const uint64_t id = *socket_->Offer(Memory("memory"), false);
+  std::vector<UniqueFd> silent;
+  for (int i = 0; i < 20; ++i) {
+    silent.push_back(Connect());
+    if (i % 2 == 0) {
+      ASSERT_EQ(send(silent.back().get(), "abc", 3, MSG_NOSIGNAL), 3);
+    }
+  }
+  EXPECT_TRUE(ReceiveDescriptor(path_, id, geteuid()).ok());
+}
+
+TEST_F(DescriptorSocketTest, Serve_ARequestInTwoParts_IsAnswered) {
+  const UniqueFd connection = Connect();
+  const std::string request(8, '\xee');  // an id that nobody offered
+  ASSERT_EQ(send(connection.get(), request.data(), 3, MSG_NOSIGNAL), 3);
+  ASSERT_TRUE(AskSocketOwner(path_, geteuid()).ok()) << "the first part has been read by now, or soon will be";
+  ASSERT_EQ(send(connection.get(), request.data() + 3, 5, MSG_NOSIGNAL), 5);
+  unsigned char answer = 0;
+  ASSERT_EQ(recv(connection.get(), &answer, 1, 0), 1);
+  EXPECT_EQ(answer, ENOENT);
+}
+
+TEST_F(DescriptorSocketTest, AskOwner_AnAgentListens_NamesItsJobRankAndIncarnation) {
+  const auto owner = AskSocketOwner(path_, geteuid());
+  ASSERT_TRUE(owner.ok()) << owner.status();
+  EXPECT_EQ(owner->job, "demo");
+  EXPECT_EQ(owner->rank, 3);
+  EXPECT_EQ(owner->incarnation, 0x0123456789abcdef);
+}
+
+TEST_F(DescriptorSocketTest, AskOwner_AnAgentTookThePath_NamesTheNewOne) {
+  socket_.reset();
+  socket_ = Listen({.job = std::string(200, 'j'), .rank = 70000, .incarnation = UINT64_MAX});
+  const auto owner = AskSocketOwner(path_, geteuid());
+  ASSERT_TRUE(owner.ok()) << owner.status();
+  EXPECT_EQ(owner->job, std::string(200, 'j'));
+  EXPECT_EQ(owner->rank, 70000);
+  EXPECT_EQ(owner->incarnation, UINT64_MAX);
+}
+
+}  // namespace
+}  // namespace cairn

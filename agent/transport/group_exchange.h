@@ -1,0 +1,119 @@
+// One rank's part of an exchange over NCCL: what its consumer takes from ranks with which it shares no memory, and what
+// those ranks take from it.
+#ifndef CAIRN_AGENT_TRANSPORT_GROUP_EXCHANGE_H_
+#define CAIRN_AGENT_TRANSPORT_GROUP_EXCHANGE_H_
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "agent/gpu/exchange_schedule.h"
+#include "agent/gpu/group_keeper.h"
+#include "agent/reader/buffer_pool.h"
+#include "agent/session/peer_book.h"
+#include "agent/transport/load_consumer.h"
+#include "agent/transport/offer_sender.h"
+#include "agent/transport/window_offers.h"
+#include "common/base/mutex.h"
+
+namespace cairn {
+
+struct GroupExchangeOptions {
+  uint32_t rank = 0;
+  uint64_t load = 0;  // its number, for the log
+  // All windows of the exchange together take about twice this.
+  uint64_t round_bytes = 0;
+  OfferSenderOptions sender;
+  PeerMap peers;  // the other ranks of the group
+  // A step that has not ended after this time is given up, and its peers are named.
+  absl::Duration stall_timeout = absl::Seconds(5);
+  // For the trainer, which copies out of what was received.
+  std::function<absl::StatusOr<uint64_t>(std::shared_ptr<SharedMemory>)> offer;
+  std::function<void(uint64_t)> withdraw;
+  // The group cannot be used any more.
+  std::function<void(const absl::Status&)> on_break;
+  // The load has failed. Called at most once, from the exchange's thread, without a lock.
+  std::function<void(const absl::Status&)> on_error;
+};
+
+// Thread-safe. Memory: two windows of what is received, one of what is packed to be sent.
+class GroupExchange {
+ public:
+  // `source`: what this rank lends, which is complete; its other ranks have read this from `offers` already, or will.
+  GroupExchange(std::shared_ptr<GroupWorker> group, std::shared_ptr<LoadConsumer> consumer,
+                std::shared_ptr<SharedMemory> source, std::shared_ptr<WindowOffers> offers, BufferPool& pool,
+                GroupExchangeOptions options);
+  // Stops.
+  ~GroupExchange();
+
+  void Start();
+  // Waits for what is about to end; gives up the rest, which breaks the group. The consumer must have been stopped, so
+  // that no window waits for its trainer. Idempotent.
+  void Stop();
+
+ private:
+  // What is received in one step; the trainer copies out of it while the next one is received.
+  struct Slot {
+    std::shared_ptr<SharedMemory> memory;
+    uint64_t id = 0;
+    size_t unreleased = 0;  // batches; guarded by mutex_
+  };
+  struct Send {
+    OfferedCopies window;
+    uint32_t consumer = 0;
+  };
+
+  void Run();
+  absl::Status Exchange();
+  // Decides what this rank takes, and in which windows.
+  absl::Status TakeWindows();
+  // Gives the worker the source, and room for what is received.
+  absl::Status MakeMemory();
+  // Tells the others what this rank takes, and hears what they take. A rank that tells has made its memory, which may
+  // take long, so then all ranks are ready for the first step.
+  absl::Status Agree();
+  absl::Status MakePacked(const std::vector<ExchangeStep>& steps);
+  std::vector<ExchangeTransfer> Receives() const;
+  std::vector<ExchangeTransfer> Sends() const;
+  // How long the worker may take to map memory, or to give it back.
+  absl::Duration MapTimeout(uint64_t bytes) const;
+  absl::Status Map(uint64_t number, const SharedMemory& memory, bool writable);
+  absl::Status RunStep(const ExchangeStep& step, Slot& slot);
+  // Adds a transfer of this rank's source, straight from it or packed at `packed`, which grows.
+  void AddSend(const ExchangeTransfer& transfer, uint64_t& packed, worker::Step& step);
+  bool AwaitSlot(Slot& slot);
+  absl::Status StepError(const absl::Status& error, const ExchangeStep& step) const;
+  uint32_t IndexOf(uint32_t rank) const;
+
+  const std::shared_ptr<GroupWorker> group_;
+  const std::shared_ptr<LoadConsumer> consumer_;
+  const std::shared_ptr<SharedMemory> source_;
+  const std::shared_ptr<WindowOffers> offers_;
+  BufferPool& pool_;
+  const GroupExchangeOptions options_;
+  OfferSender sender_;
+
+  // Of the exchange's thread.
+  std::vector<HeldWindow> receives_;
+  std::vector<Send> sends_;
+  std::shared_ptr<SharedMemory> packed_;
+  std::array<Slot, 2> slots_;
+
+  Mutex mutex_;
+  CondVar changed_;
+  bool begun_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stepping_ ABSL_GUARDED_BY(mutex_) = false;  // all ranks are ready
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool done_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_AGENT_TRANSPORT_GROUP_EXCHANGE_H_

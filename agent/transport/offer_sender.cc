@@ -1,0 +1,90 @@
+#include "agent/transport/offer_sender.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "agent/transport/transfer_identity.h"
+#include "cairn/v1/transfer_service.grpc.pb.h"
+#include "common/rpc/endpoint.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+
+namespace cairn {
+namespace {
+
+// Keeps a message far below its limit.
+constexpr int kCopiesPerCall = 8192;
+constexpr absl::Duration kCallTimeout = absl::Seconds(20);
+
+// Cuts a list into calls.
+std::vector<v1::OfferWindowsRequest> RequestsOf(const std::vector<OfferedCopies>& windows) {
+  std::vector<v1::OfferWindowsRequest> requests(1);
+  int copies = 0;
+  for (const OfferedCopies& window : windows) {
+    v1::OfferedWindow* offered = nullptr;
+    for (const v1::Copy& copy : window.copies.copies) {
+      if (copies == kCopiesPerCall) {
+        requests.emplace_back();
+        copies = 0;
+        offered = nullptr;
+      }
+      if (offered == nullptr) {
+        offered = requests.back().add_windows();
+        offered->set_round(window.round);
+        offered->set_window(window.window);
+      }
+      v1::Copy& told = *offered->add_copies();
+      told.set_source_offset(copy.source_offset());
+      told.set_element_bytes(copy.element_bytes());
+      *told.mutable_extents() = copy.extents();
+      *told.mutable_source_strides() = copy.source_strides();
+      ++copies;
+    }
+  }
+  for (size_t part = 0; part < requests.size(); ++part) {
+    requests[part].set_part(static_cast<uint32_t>(part));
+    requests[part].set_last(part + 1 == requests.size());
+  }
+  return requests;
+}
+
+}  // namespace
+
+absl::Status OfferSender::Send(const v1::TransferPeer& source, const std::vector<OfferedCopies>& windows) {
+  const auto stub = v1::TransferService::NewStub(MakeChannel(source.transfer_address()));
+  for (v1::OfferWindowsRequest& request : RequestsOf(windows)) {
+    *request.mutable_transfer() =
+        IdentityOfLoad(options_.job, options_.plan_digest, options_.load_token, options_.consumer_rank, source);
+    if (const absl::Status told = Call(source, *stub, request); !told.ok()) {
+      return Annotate(told, absl::StrCat("from rank ", source.rank()), {{"ranks", absl::StrCat(source.rank())}});
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status OfferSender::Call(const v1::TransferPeer& source, v1::TransferService::Stub& stub,
+                               const v1::OfferWindowsRequest& request) {
+  grpc::ClientContext context;
+  PrepareCall(context, kCallTimeout, options_.agent_token);
+  {
+    MutexLock lock(mutex_);
+    if (cancelled_) return MakeError(Reason::kInterrupted, "the exchange has ended");
+    current_ = &context;
+  }
+  v1::OfferWindowsResponse response;
+  const grpc::Status answered = stub.OfferWindows(&context, request, &response);
+  {
+    MutexLock lock(mutex_);
+    current_ = nullptr;
+  }
+  return CallError(answered, PeerKind::kAgent,
+                   absl::StrCat("of rank ", source.rank(), " at ", source.transfer_address()));
+}
+
+void OfferSender::Cancel() {
+  MutexLock lock(mutex_);
+  cancelled_ = true;
+  if (current_ != nullptr) current_->TryCancel();
+}
+
+}  // namespace cairn

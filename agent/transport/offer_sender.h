@@ -1,0 +1,49 @@
+// Tells the sources of an exchange over NCCL what this consumer takes.
+#ifndef CAIRN_AGENT_TRANSPORT_OFFER_SENDER_H_
+#define CAIRN_AGENT_TRANSPORT_OFFER_SENDER_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "agent/transport/window_offers.h"
+#include "cairn/v1/agent_coordination_service.pb.h"
+#include "cairn/v1/transfer_service.grpc.pb.h"
+#include "common/base/mutex.h"
+
+namespace cairn {
+
+struct OfferSenderOptions {
+  std::string job;
+  std::string plan_digest;
+  uint32_t consumer_rank = 0;
+  std::string load_token;
+  std::string agent_token;
+};
+
+// Thread-safe.
+class OfferSender {
+ public:
+  explicit OfferSender(OfferSenderOptions options) : options_(std::move(options)) {}
+
+  // Tells one source what this consumer takes. Blocks; one call at a time. Errors are those of the source, with its
+  // rank, and those of a connection.
+  absl::Status Send(const v1::TransferPeer& source, const std::vector<OfferedCopies>& windows);
+  // Ends the call that is under way, and all that follow.
+  void Cancel();
+
+ private:
+  absl::Status Call(const v1::TransferPeer& source, v1::TransferService::Stub& stub,
+                    const v1::OfferWindowsRequest& request);
+
+  const OfferSenderOptions options_;
+  Mutex mutex_;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  grpc::ClientContext* current_ ABSL_GUARDED_BY(mutex_) = nullptr;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_AGENT_TRANSPORT_OFFER_SENDER_H_

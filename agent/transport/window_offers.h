@@ -1,0 +1,60 @@
+// What the consumers of an exchange over NCCL tell a source: which windows of its rounds they take.
+#ifndef CAIRN_AGENT_TRANSPORT_WINDOW_OFFERS_H_
+#define CAIRN_AGENT_TRANSPORT_WINDOW_OFFERS_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "agent/transport/copy_packer.h"
+#include "cairn/v1/transfer_service.pb.h"
+#include "common/base/mutex.h"
+
+namespace cairn {
+
+// A window of a round, which goes in one transfer.
+struct OfferedCopies {
+  uint32_t round = 0;
+  uint32_t window = 0;
+  CopyWindow copies;
+};
+
+// What came to this rank, for one exchange. Thread-safe.
+class WindowOffers {
+ public:
+  // The bytes of the rounds that consumers may take from, as many as `buffer_bytes`.
+  explicit WindowOffers(uint64_t buffer_bytes) : buffer_bytes_(buffer_bytes) {}
+
+  // INVALID_ARGUMENT (BAD_REQUEST): the parts do not follow one another, windows do not ascend, copies lie outside of
+  // the source, or there are too many. What a consumer has sent before is kept then.
+  absl::Status Take(const v1::OfferWindowsRequest& request);
+
+  using ByConsumer = std::map<uint32_t, std::vector<OfferedCopies>>;
+  // Waits until all `consumers` have told everything, and gives it away.
+  // DEADLINE_EXCEEDED (TIMED_OUT) names those that have not; CANCELLED (INTERRUPTED) after Stop.
+  absl::StatusOr<ByConsumer> Await(const std::vector<uint32_t>& consumers, absl::Duration timeout);
+  void Stop();
+
+ private:
+  struct Offer {
+    uint32_t parts = 0;
+    bool complete = false;
+    uint64_t copies = 0;
+    std::vector<OfferedCopies> windows;
+  };
+  absl::Status Add(const v1::OfferedWindow& offered, bool may_continue, Offer& offer) const;
+
+  const uint64_t buffer_bytes_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::map<uint32_t, Offer> offers_ ABSL_GUARDED_BY(mutex_);  // by consumer
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_AGENT_TRANSPORT_WINDOW_OFFERS_H_

@@ -1,0 +1,92 @@
+#include "agent/transport/window_offers.h"
+
+#include <gtest/gtest.h>
+
+#include "common/status/reason.h"
+
+namespace cairn {
+namespace {
+
+v1::OfferWindowsRequest Part(uint32_t consumer, uint32_t part, bool last) {
+  v1::OfferWindowsRequest request;
+  request.mutable_transfer()->set_consumer_rank(consumer);
+  request.set_part(part);
+  request.set_last(last);
+  return request;
+}
+
+void Add(uint32_t window, uint64_t offset, uint64_t bytes, v1::OfferWindowsRequest& request) {
+  v1::OfferedWindow& offered = *request.add_windows();
+  offered.set_window(window);
+  v1::Copy& copy = *offered.add_copies();
+  copy.set_source_offset(offset);
+  copy.set_element_bytes(bytes);
+}
+
+TEST(WindowOffersTest, Await_AllHaveTold_GivesTheirWindows) {
+  WindowOffers offers(100);
+  auto first = Part(1, 0, false);
+  Add(0, 0, 10, first);
+  Add(1, 10, 20, first);
+  auto second = Part(1, 1, true);
+  Add(1, 50, 5, second);  // goes on
+  Add(2, 60, 40, second);
+  EXPECT_TRUE(offers.Take(first).ok());
+  EXPECT_TRUE(offers.Take(first).ok()) << "its answer may have been lost";
+  EXPECT_TRUE(offers.Take(second).ok());
+  EXPECT_TRUE(offers.Take(second).ok());
+  EXPECT_TRUE(offers.Take(Part(2, 0, true)).ok());
+  const auto all = offers.Await({1, 2}, absl::ZeroDuration());
+  ASSERT_TRUE(all.ok()) << all.status();
+  ASSERT_EQ(all->at(1).size(), 3);
+  EXPECT_EQ(all->at(1)[1].copies.bytes, 25);
+  EXPECT_EQ(all->at(1)[1].copies.copies.size(), 2);
+  EXPECT_TRUE(all->at(2).empty());
+}
+
+TEST(WindowOffersTest, Await_SomeHaveNotTold_NamesThem) {
+  WindowOffers offers(100);
+  EXPECT_TRUE(offers.Take(Part(1, 0, true)).ok());
+  EXPECT_TRUE(offers.Take(Part(3, 0, false)).ok());
+  const auto all = offers.Await({1, 2, 3}, absl::ZeroDuration());
+  EXPECT_TRUE(HasReason(all.status(), Reason::kTimedOut));
+  EXPECT_EQ(MetadataOf(all.status())["ranks"], "2, 3");
+}
+
+TEST(WindowOffersTest, Await_AfterStop_EndsAtOnce) {
+  WindowOffers offers(100);
+  offers.Stop();
+  EXPECT_TRUE(HasReason(offers.Await({1}, absl::InfiniteDuration()).status(), Reason::kInterrupted));
+}
+
+TEST(WindowOffersTest, Take_HostileLists_AreRefused) {
+  const auto refused = [](const std::vector<v1::OfferWindowsRequest>& parts) {
+    WindowOffers offers(100);
+    absl::Status last;
+    for (const auto& part : parts) last = offers.Take(part);
+    return HasReason(last, Reason::kBadRequest);
+  };
+  EXPECT_TRUE(refused({Part(1, 1, true)})) << "a part that follows nothing";
+  EXPECT_TRUE(refused({Part(1, 0, true), Part(1, 1, true)})) << "a part after the last";
+  auto outside = Part(1, 0, true);
+  Add(0, 90, 11, outside);
+  EXPECT_TRUE(refused({outside}));
+  auto descending = Part(1, 0, true);
+  Add(1, 0, 1, descending);
+  Add(0, 0, 1, descending);
+  EXPECT_TRUE(refused({descending}));
+  auto twice = Part(1, 0, true);
+  Add(1, 0, 1, twice);
+  Add(1, 0, 1, twice);
+  EXPECT_TRUE(refused({twice})) << "only the first window of a part goes on with one";
+  auto large = Part(1, 0, true);
+  Add(0, 0, 100, large);
+  for (int i = 0; i < 3; ++i) *large.mutable_windows(0)->add_copies() = large.windows(0).copies(0);
+  EXPECT_TRUE(refused({large})) << "a window that is larger than its source";
+  auto overflow = Part(1, 0, true);
+  Add(0, ~uint64_t{0}, 2, overflow);
+  EXPECT_TRUE(refused({overflow}));
+}
+
+}  // namespace
+}  // namespace cairn

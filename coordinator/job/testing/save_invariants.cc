@@ -1,0 +1,74 @@
+#include "coordinator/job/testing/save_invariants.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/status/reason.h"
+#include "common/status/status_proto.h"
+
+namespace cairn {
+namespace {
+
+std::string Name(AttemptKey attempt) { return absl::StrCat("step ", attempt.first, " attempt ", attempt.second); }
+
+}  // namespace
+
+std::string SaveInvariants::AfterPut(const VerdictSummary& verdict) {
+  if (!verdict.committed) return "";
+  const AttemptKey key{verdict.step, verdict.attempt};
+  const bool again = !committed_steps_.insert(verdict.step).second;
+  if (again) ++replaced_;
+  for (int rank = 0; rank < world_size_; ++rank) {
+    if (!storage_.HasFile(key, rank)) return absl::StrCat(Name(key), " committed without the files of rank ", rank);
+  }
+  if (again && !storage_.MayReplace(key)) return absl::StrCat("step ", verdict.step, " committed twice");
+  if (told_aborted_.contains(key)) return absl::StrCat(Name(key), " committed after a rank was told that it was not");
+  return "";
+}
+
+std::string SaveInvariants::BeforeRemove(const RemoveFiles& remove) const {
+  const AttemptKey key{remove.step, remove.attempt};
+  const VerdictSummary* verdict = storage_.Verdict(key);
+  if (verdict == nullptr || verdict->stands()) {
+    return absl::StrCat("files of ", Name(key), " removed without a tombstone");
+  }
+  return verdict->deleted == remove.deleted ? "" : "files are removed that nobody has asked for";
+}
+
+std::string SaveInvariants::Readable() const {
+  const auto standing = storage_.Standing();
+  if (standing.empty() && !committed_steps_.empty()) return "no checkpoint is left";
+  for (const auto& attempt : standing) {
+    if (!storage_.HasFiles(attempt)) return absl::StrCat(Name(attempt), " lost its files");
+  }
+  return "";
+}
+
+std::string SaveInvariants::Told(int rank, const v1::SaveOrder& order) {
+  const AttemptKey key{order.step(), order.attempt()};
+  const VerdictSummary* verdict = storage_.Verdict(key);
+  const bool committed = verdict != nullptr && verdict->committed;
+  if (order.action() == v1::SaveOrder::COMMITTED) {
+    return committed ? "" : absl::StrCat("rank ", rank, " was told that step ", order.step(), " was committed");
+  }
+  if (order.attempt() > 0) told_aborted_.insert(key);
+  const absl::Status error = StatusFromProto(order.error());
+  const auto reason = ReasonOf(error);
+  if (!reason.has_value()) return "an abort without a reason";
+  if ((reason == Reason::kRankLate || reason == Reason::kRankLost) && MetadataOf(error)["ranks"].empty()) {
+    return absl::StrCat("an abort that names nobody: ", std::string(error.message()));
+  }
+  if (order.attempt() > 0 && committed) {
+    return absl::StrCat("rank ", rank, " was told that ", Name(key), " was aborted, and it is committed");
+  }
+  return "";
+}
+
+std::string SaveInvariants::Tidy() const {
+  for (const AttemptKey& key : storage_.directories()) {
+    const VerdictSummary* verdict = storage_.Verdict(key);
+    const bool stands = verdict != nullptr && verdict->stands();
+    if (!stands && !orphans_.contains(key)) return absl::StrCat("files of ", Name(key), " were never removed");
+  }
+  return "";
+}
+
+}  // namespace cairn

@@ -1,0 +1,73 @@
+// The storage of one job in memory: what simulations of the coordinator's decisions commit to.
+#ifndef CAIRN_COORDINATOR_JOB_TESTING_SIMULATED_STORAGE_H_
+#define CAIRN_COORDINATOR_JOB_TESTING_SIMULATED_STORAGE_H_
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "coordinator/decision/core_action.h"
+
+namespace cairn {
+
+// A step, and the number of an attempt to save it.
+using AttemptKey = std::pair<int64_t, uint32_t>;
+
+// Carries out what the server's stores do with files: each action at once and whole. What fails, hangs or comes late is
+// the caller's affair. Not thread-safe.
+class SimulatedStorage {
+ public:
+  explicit SimulatedStorage(int world_size) : world_size_(world_size) {}
+
+  // Plants a fault: a later verdict takes the place of the one that stands.
+  void PlantOverwrittenVerdicts() { overwrites_verdicts_ = true; }
+
+  // A rank's agent has written its bin.
+  void Write(AttemptKey attempt, int rank) { files_.insert({attempt, rank}); }
+  bool HasFile(AttemptKey attempt, int rank) const { return files_.contains({attempt, rank}); }
+  bool HasFiles(AttemptKey attempt) const;
+
+  // What stands there of a step, or of all. Only the latter says what is left over.
+  Recovered ReadAll() const;
+  Recovered ReadStep(int64_t step) const;
+
+  // Takes a number, as ReserveAttempt says. If it fails, what was left over is cleared all the same, but no directory
+  // is made. STEP_COMMITTED: the step is committed, and the action does not overwrite.
+  absl::StatusOr<Reserved> Reserve(const ReserveAttempt& reserve, const absl::Status& failure = absl::OkStatus());
+  // Returns what stands now, and whether it is this record.
+  struct Put {
+    VerdictSummary standing;
+    bool taken = false;
+  };
+  Put PutIfAbsent(const PutVerdict& put);
+  void Remove(AttemptKey attempt);
+  // DeleteStep and DeleteReplaced, as the DeletionStore does them. The last checkpoint is not deleted.
+  ChangedSteps Change(const ChangeSteps& change);
+
+  const std::map<AttemptKey, VerdictSummary>& verdicts() const { return verdicts_; }
+  // Null if none stands.
+  const VerdictSummary* Verdict(AttemptKey attempt) const;
+  // The attempts that readers find: the highest one of each step that stands.
+  std::map<int64_t, uint32_t> Standing() const;
+  // The attempts that have a directory.
+  const std::set<AttemptKey>& directories() const { return directories_; }
+  // Whether an attempt was reserved to take the place of a committed one.
+  bool MayReplace(AttemptKey attempt) const { return overwrites_.contains(attempt); }
+  // How many attempts were deleted.
+  int deletions() const { return deletions_; }
+
+ private:
+  const int world_size_;
+  bool overwrites_verdicts_ = false;
+  std::map<AttemptKey, VerdictSummary> verdicts_;
+  std::set<AttemptKey> directories_;
+  std::set<std::pair<AttemptKey, int>> files_;
+  std::set<AttemptKey> overwrites_;
+  int deletions_ = 0;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_COORDINATOR_JOB_TESTING_SIMULATED_STORAGE_H_

@@ -1,0 +1,116 @@
+// A job whose saves meet every kind of fault: agents, trainers, people, a network that delays, drops, duplicates and
+// reorders, storage that fails, processes that crash, freeze and come back, and coordinators that are replaced while
+// their last actions are still on the way.
+#ifndef CAIRN_COORDINATOR_JOB_TESTING_SIMULATED_WORLD_H_
+#define CAIRN_COORDINATOR_JOB_TESTING_SIMULATED_WORLD_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "cairn/v1/agent_coordination_service.pb.h"
+#include "coordinator/job/decisions.h"
+#include "coordinator/job/testing/save_invariants.h"
+#include "coordinator/job/testing/simulated_agent.h"
+#include "coordinator/job/testing/simulated_storage.h"
+#include "coordinator/testing/simulation.h"
+
+namespace cairn {
+
+// What is wrong on purpose, to show that the invariants notice.
+enum class PlantedFault {
+  kNothing,
+  kVerdictOverwritten,  // storage lets a later verdict take the place of the first
+  kWrittenTooEarly,     // agents report files that they have not written
+  kDoubtConcealed,      // a put whose outcome is unknown is reported as one that had no effect
+};
+
+// Equal seeds give equal runs. See Simulation for the clock and the dice.
+class SimulatedWorld : private Simulation {
+ public:
+  SimulatedWorld(uint64_t seed, int ranks, PlantedFault planted);
+
+  // Runs for `calm` after `stormy`, and returns the first violation, or "". In the storm everything fails now and then;
+  // in the calm nothing does, so what was under way must end.
+  std::string Run(absl::Duration stormy, absl::Duration calm);
+
+  // What has happened, so that a test sees that the storm was neither too bad nor too mild.
+  struct Tally {
+    int commits = 0;     // steps
+    int replaced = 0;    // commits that took the place of another one
+    int aborts = 0;      // that a rank was told of
+    int agreements = 0;  // of ranks to save at one step
+    int doubts = 0;      // manifests of which the coordinator does not know whether they stand
+    int stalls = 0;      // that a rank was told of
+    int deletions = 0;
+  };
+  Tally tally() const;
+
+ private:
+  using Answer = std::function<void(Job&, const Moment&)>;
+
+  bool stormy() const { return now_ < stormy_until_; }
+  absl::Duration Delay();
+  void Check(const std::string& violation) {
+    if (!violation.empty()) Violation(violation);
+  }
+  void Restart(SimulatedAgent& agent);
+
+  // The coordinator. Its generation tells the results of a dead one from those of the living.
+  void StartCoordinator();
+  void InCore(const std::function<void(const Moment&)>& event);
+  void Tick();
+
+  // Storage. What a dead coordinator had on the way still happens, but nobody hears of it.
+  absl::Duration StorageDelay();
+  void Execute(uint64_t generation, const CoreAction& action);
+  Answer Reserve(const ReserveAttempt& reserve, const absl::Status& failure, bool orphaned);
+  Answer Put(const PutVerdict& put, const absl::Status& failure);
+  Answer Remove(const RemoveFiles& remove);
+  Answer Change(const ChangeSteps& change, const absl::Status& failure, bool orphaned);
+  VerdictSummary PutInStorage(const PutVerdict& put);
+
+  // Agents and trainers.
+  void Send(std::function<void()> deliver);
+  void Synchronize(SimulatedAgent& agent);
+  void Register(SimulatedAgent& agent);
+  void Obey(SimulatedAgent& agent, const v1::SynchronizeAgentResponse& orders);
+  void Obey(SimulatedAgent& agent, const v1::SaveOrder& order);
+  void Move(SimulatedAgent& agent, int64_t step, v1::SaveState::Phase from, v1::SaveState::Phase to);
+  void Train(SimulatedAgent& agent);
+
+  // People ask for saves, and delete checkpoints.
+  void Ask();
+  void Delete();
+
+  // Processes that crash and freeze.
+  void Disturb();
+  // After the calm nothing hangs, and nothing is left over.
+  void CheckQuiet();
+  void CheckRequests(const Moment& moment);
+
+  const PlantedFault planted_;
+  SimulatedStorage storage_;
+  SaveInvariants invariants_;
+  absl::Time stormy_until_;
+  uint64_t next_id_ = 100;
+
+  std::vector<SimulatedAgent> agents_;
+  std::unique_ptr<Decisions> decisions_;
+  uint64_t epoch_ = 0;
+  uint64_t generation_ = 0;
+  absl::Time coordinator_frozen_until_ = absl::InfinitePast();
+  absl::Time outage_until_ = absl::InfinitePast();  // of storage
+
+  std::map<std::string, uint64_t> asked_;  // the epoch in which a request was taken, by its id
+  int never_ = 0;                          // actions of storage that hang for ever
+  Tally tally_;
+};
+
+}  // namespace cairn
+
+#endif  // CAIRN_COORDINATOR_JOB_TESTING_SIMULATED_WORLD_H_

@@ -1,0 +1,199 @@
+// When a reshard goes over NCCL, and what becomes of it, through the job that it belongs to.
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "common/status/reason.h"
+#include "common/status/status_proto.h"
+#include "coordinator/testing/job_fixture.h"
+
+namespace cairn {
+namespace {
+
+using v1::Exchange;
+using v1::GroupState;
+using v1::LoadState;
+
+class ExchangeTest : public JobFixture {
+ protected:
+  ExchangeTest() { Start(v1::NcclSupport::AUTO, 22809); }
+
+  // Two ranks whose agents share no memory. Rank 1 has this policy and version.
+  void Start(v1::NcclSupport::Policy policy, int version) {
+    StartDecisions(Options(), 2);
+    for (int rank = 0; rank < 2; ++rank) {
+      v1::RegisterAgentRequest request;
+      *request.mutable_agent() = Identity(rank);
+      request.set_world_size(2);
+      request.set_boot_id("one");
+      request.mutable_nccl()->set_policy(rank == 0 ? v1::NcclSupport::AUTO : policy);
+      request.mutable_nccl()->set_version(rank == 0 ? 22809 : version);
+      ASSERT_TRUE(job().Register(request, At()).ok());
+    }
+    Recover();
+    for (int rank = 0; rank < 2; ++rank) ReportCall(rank, LoadState::BEGUN);
+  }
+  void ReportCall(int rank, LoadState::Phase phase, bool staged = false, const std::string& error = "") {
+    LoadState call;
+    call.set_number(1);
+    call.set_phase(phase);
+    call.set_layout_digest(Layout(rank));
+    call.set_source_layout_digest(Layout(rank));
+    call.set_source_staged(staged);
+    call.set_bytes_done(++bytes_done_);  // each report is progress
+    call.set_trainer_incarnation(Trainer(rank));
+    call.set_strict(true);
+    if (phase != LoadState::BEGUN) call.set_plan_digest("plan");
+    if (!error.empty()) {
+      *call.mutable_error() = StatusToProto(MakeError(Reason::kTransportFailed, error, {{"ranks", "1"}}));
+    }
+    v1::AgentState state = StateWith(Trainer(rank));
+    *state.add_loads() = call;
+    if (group_[rank].number() != 0) *state.add_groups() = group_[rank];
+    Synchronize(rank, state);
+    EXPECT_EQ(job().Inconsistency(), "");
+  }
+  void Plan() {
+    Answer<PlanLoad>([](Job& job, const PlanLoad& what, const Moment& at) {
+      PlannedLoad plan;
+      plan.plan_digest = "plan";
+      plan.source_plan_digest = "source";
+      job.OnLoadPlanned(what.number, what.ticket, plan, at);
+    });
+  }
+  v1::SynchronizeAgentResponse Orders(int rank) { return job().OrdersFor(rank, At()); }
+  v1::LoadOrder Order(int rank) { return Orders(rank).loads(0); }
+  Exchange::Way Way(int rank) { return Order(rank).exchange().way(); }
+  std::string Transport() { return job().View(At()).loads(0).transport(); }
+  // Both ranks do what the orders about groups say.
+  void Join() {
+    for (const bool joined : {false, true}) {
+      for (int rank = 0; rank < 2; ++rank) {
+        group_[rank].set_number(Orders(rank).groups(0).number());
+        group_[rank].set_phase(joined ? GroupState::READY : GroupState::BUILDING);
+        group_[rank].set_unique_id(rank == 0 && !joined ? std::string(128, 'i') : "");
+        ReportCall(rank, LoadState::READING, staged_);
+      }
+    }
+  }
+  void Stage() {
+    staged_ = true;
+    for (int rank = 0; rank < 2; ++rank) ReportCall(rank, LoadState::READING, true);
+  }
+
+  GroupState group_[2];
+  bool staged_ = false;
+  uint64_t bytes_done_ = 0;
+};
+
+TEST_F(ExchangeTest, Reshard_GroupIsReadyAndAllHaveStaged_GoesOverNccl) {
+  Plan();
+  EXPECT_EQ(Order(0).action(), v1::LoadOrder::READ) << "trainers stage while the group is built";
+  EXPECT_EQ(Way(0), Exchange::UNDECIDED);
+  Join();
+  EXPECT_EQ(Way(0), Exchange::UNDECIDED) << "not all have staged";
+  ReportCall(0, LoadState::READING, true);
+  EXPECT_EQ(Way(0), Exchange::UNDECIDED);
+  EXPECT_EQ(Transport(), "");
+  ReportCall(1, LoadState::READING, true);
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(Way(rank), Exchange::GROUP);
+    EXPECT_EQ(Order(rank).exchange().group(), Orders(rank).groups(0).number());
+  }
+  EXPECT_EQ(Transport(), "nccl");
+}
+
+TEST_F(ExchangeTest, Reshard_StagedBeforeTheGroupIsReady_WaitsForIt) {
+  Plan();
+  Stage();
+  EXPECT_EQ(Way(0), Exchange::UNDECIDED);
+  Join();
+  EXPECT_EQ(Way(0), Exchange::GROUP);
+}
+
+TEST_F(ExchangeTest, Reshard_GroupBreaksBeforeItIsUsed_GoesOverTheHostAndSaysWhy) {
+  Plan();
+  Join();
+  group_[1].set_phase(GroupState::BROKEN);
+  group_[1].set_error("ncclSystemError");
+  Stage();
+  EXPECT_EQ(Way(0), Exchange::HOST);
+  EXPECT_EQ(Order(1).exchange().reason(), "rank 1: ncclSystemError");
+  EXPECT_EQ(Transport(), "grpc (nccl: rank 1: ncclSystemError)");
+  EXPECT_EQ(Orders(0).groups_size(), 0);
+}
+
+TEST_F(ExchangeTest, Reshard_TrainersStageLongerThanAnIdleGroupIsKept_GoesOverNccl) {
+  Plan();
+  Join();
+  for (absl::Duration passed; passed <= Groups::kIdleTimeout; passed += Options().phase_timeout / 2) {
+    Pass(Options().phase_timeout / 2);
+    for (int rank = 0; rank < 2; ++rank) ReportCall(rank, LoadState::READING);
+  }
+  Stage();
+  EXPECT_EQ(Way(0), Exchange::GROUP);
+}
+
+TEST_F(ExchangeTest, Reshard_GroupIsNeverComplete_GoesOverTheHostAfterItsTimeout) {
+  Plan();
+  Stage();
+  Pass(Options().phase_timeout / 2 + absl::Seconds(1));
+  EXPECT_EQ(Way(0), Exchange::HOST);
+  EXPECT_EQ(Order(0).exchange().reason(), "the group was not complete within 10s: ranks 0, 1 have not joined");
+}
+
+TEST_F(ExchangeTest, Reshard_OtherVersions_GoesOverTheHostFromTheBeginning) {
+  Start(v1::NcclSupport::AUTO, 23007);
+  Plan();
+  EXPECT_EQ(Way(0), Exchange::HOST);
+  EXPECT_EQ(Orders(0).groups_size(), 0);
+}
+
+TEST_F(ExchangeTest, Reshard_RequiredAndNotToBeHad_FailsOnAllRanks) {
+  Start(v1::NcclSupport::REQUIRE, 23007);
+  Plan();
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_TRUE(HasReason(StatusFromProto(Order(rank).error()), Reason::kNcclUnavailable));
+  }
+}
+
+TEST_F(ExchangeTest, Reshard_NobodyWantsNccl_HasNothingToDecide) {
+  StartDecisions(Options(), 2);
+  for (int rank = 0; rank < 2; ++rank) Register(rank);
+  Recover();
+  for (int rank = 0; rank < 2; ++rank) ReportCall(rank, LoadState::BEGUN);
+  Plan();
+  EXPECT_EQ(Order(0).action(), v1::LoadOrder::READ);
+  EXPECT_FALSE(Order(0).has_exchange());
+}
+
+TEST_F(ExchangeTest, Reshard_ARankFailsInTheExchange_BreaksTheGroupForTheNext) {
+  Plan();
+  Join();
+  Stage();
+  ReportCall(0, LoadState::FAILED, true, "window 3 has made no progress");
+  Pass(absl::Seconds(2));
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_TRUE(HasReason(StatusFromProto(Order(rank).error()), Reason::kTransportFailed));
+    EXPECT_EQ(Orders(rank).groups_size(), 0) << "all abort";
+  }
+}
+
+TEST_F(ExchangeTest, Reshard_GroupBreaksInTheExchangeAndNobodySaysWhy_EndsByItself) {
+  Plan();
+  Join();
+  Stage();
+  group_[1].set_phase(GroupState::BROKEN);
+  group_[1].set_error("cairn-gpu-worker was ended by signal 9");
+  ReportCall(1, LoadState::READING, true);
+  EXPECT_EQ(Order(0).action(), v1::LoadOrder::READ) << "the agents may say why";
+  Pass(absl::Seconds(3));
+  const absl::Status error = StatusFromProto(Order(0).error());
+  EXPECT_TRUE(HasReason(error, Reason::kTransportFailed));
+  EXPECT_TRUE(absl::StrContains(error.message(), "has broken: rank 1: cairn-gpu-worker was ended")) << error;
+}
+
+}  // namespace
+}  // namespace cairn

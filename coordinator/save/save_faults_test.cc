@@ -1,0 +1,192 @@
+// What ends a save, and whom the error names.
+#include <string>
+
+#include "common/status/reason.h"
+#include "common/status/status_proto.h"
+#include "coordinator/save/save.h"
+#include "coordinator/testing/part_test.h"
+
+namespace cairn {
+namespace {
+
+constexpr int64_t kStep = 4;
+
+class SaveFaultsTest : public PartTest {
+ protected:
+  SaveFaultsTest() {
+    RegisterAll(3);
+    for (int rank = 0; rank < 3; ++rank) PartTest::Report(rank, Trainer(TrainerOf(rank), LayoutOf(rank), 3));
+  }
+
+  static uint64_t TrainerOf(int rank) { return 50 + static_cast<uint64_t>(rank); }
+  static std::string LayoutOf(int rank) { return "layout" + std::to_string(rank); }
+  static v1::SaveState In(v1::SaveState::Phase phase, int rank) {
+    v1::SaveState state;
+    state.set_step(kStep);
+    state.set_call(1);
+    state.set_phase(phase);
+    state.set_trainer_incarnation(TrainerOf(rank));
+    state.set_layout_digest(LayoutOf(rank));
+    return state;
+  }
+  // The rank's agent reports this of its call, and its trainer is attached.
+  void Report(int rank, const v1::SaveState& state) {
+    v1::AgentState agent = Trainer(TrainerOf(rank), LayoutOf(rank), kStep);
+    *agent.add_saves() = state;
+    save_.Report(PartTest::Report(rank, agent), state, context_);
+  }
+  void Report(int rank, v1::SaveState::Phase phase) { Report(rank, In(phase, rank)); }
+  void Fail(int rank, const absl::Status& error) {
+    v1::SaveState state = In(v1::SaveState::FAILED, rank);
+    *state.mutable_error() = StatusToProto(error);
+    Report(rank, state);
+  }
+  void BeginAll() {
+    for (int rank = 0; rank < 3; ++rank) Report(rank, v1::SaveState::BEGUN);
+  }
+  // The coordinator holds all layouts, and has planned them.
+  void Plan() {
+    for (int rank = 0; rank < 3; ++rank) layouts_.Add(LayoutOf(rank), 10);
+    save_.Advance(context_);
+    const auto plan = Take<PlanSave>();
+    ASSERT_TRUE(plan.has_value());
+    plans_.OnPlanned(plan->key, PlannedSave{"plan", 1});
+    save_.Advance(context_);
+  }
+  void PassAndAdvance(absl::Duration time) {
+    Pass(time);
+    save_.Advance(context_);
+  }
+  std::string RanksNamed() const {
+    auto metadata = MetadataOf(save_.error());
+    return metadata["ranks"];
+  }
+
+  Save save_{kStep, 1, context_.now, context_.wall};
+};
+
+TEST_F(SaveFaultsTest, Deadline_OneRankHasNotBegun_NamesThatRank) {
+  Report(0, v1::SaveState::BEGUN);
+  Report(2, v1::SaveState::BEGUN);
+  PassAndAdvance(absl::Seconds(19));
+  EXPECT_TRUE(save_.error().ok());
+  PassAndAdvance(absl::Seconds(1));
+  EXPECT_TRUE(HasReason(save_.error(), Reason::kRankLate)) << save_.error();
+  EXPECT_EQ(RanksNamed(), "1");
+}
+
+TEST_F(SaveFaultsTest, Deadline_ATrainerComesNearerToTheStep_IsSlowAndNotLate) {
+  Report(0, v1::SaveState::BEGUN);
+  Report(1, v1::SaveState::BEGUN);
+  Pass(absl::Seconds(15));
+  PartTest::Report(2, Trainer(TrainerOf(2), LayoutOf(2), kStep));
+  PassAndAdvance(absl::Seconds(15));
+  EXPECT_TRUE(save_.error().ok()) << save_.error();
+  PassAndAdvance(absl::Seconds(5));
+  EXPECT_EQ(RanksNamed(), "2");
+}
+
+TEST_F(SaveFaultsTest, Deadline_ARankWaitsForShardsOfAnother_OnlyTheOtherIsNamed) {
+  BeginAll();
+  Plan();
+  v1::SaveState waits = In(v1::SaveState::BEGUN, 0);
+  waits.add_awaited_ranks(2);
+  Report(0, waits);
+  Report(1, v1::SaveState::STAGED);
+  PassAndAdvance(absl::Seconds(20));
+  EXPECT_TRUE(HasReason(save_.error(), Reason::kRankLate)) << save_.error();
+  EXPECT_EQ(RanksNamed(), "2") << "rank 0 only waits, and rank 1 has staged";
+}
+
+TEST_F(SaveFaultsTest, Deadline_TheRequestsTimeout_NamesThoseThatAreAwaited) {
+  save_.AddRequest("request", context_.now + absl::Seconds(5));
+  Report(0, v1::SaveState::BEGUN);
+  PassAndAdvance(absl::Seconds(5));
+  EXPECT_TRUE(HasReason(save_.error(), Reason::kRankLate)) << save_.error();
+  EXPECT_EQ(RanksNamed(), "1, 2");
+}
+
+TEST_F(SaveFaultsTest, Deadline_AnEarlierSaveWaitsForStorage_NamesStorage) {
+  save_.AddRequest("request", context_.now + absl::Seconds(5));
+  context_.stalled_step = kStep - 1;
+  PassAndAdvance(absl::Seconds(5));
+  EXPECT_TRUE(HasReason(save_.error(), Reason::kStorageStalled)) << save_.error();
+  EXPECT_EQ(RanksNamed(), "");
+}
+
+TEST_F(SaveFaultsTest, Deadline_StorageGivesNoNumber_NamesStorage) {
+  BeginAll();
+  Plan();
+  ASSERT_TRUE(Take<ReserveAttempt>().has_value());
+  for (int rank = 0; rank < 3; ++rank) Report(rank, v1::SaveState::STAGED);
+  PassAndAdvance(options_.storage_patience() - absl::Seconds(1));
+  EXPECT_TRUE(save_.error().ok()) << save_.error();
+  PassAndAdvance(absl::Seconds(1));
+  EXPECT_TRUE(HasReason(save_.error(), Reason::kStorageStalled)) << save_.error();
+}
+
+TEST_F(SaveFaultsTest, Errors_TwoRanksWithinTheGrace_AreReportedTogether) {
+  BeginAll();
+  Fail(0, MakeError(Reason::kNoSpace, "disk full"));
+  save_.Advance(context_);
+  EXPECT_TRUE(save_.error().ok()) << "others may fail for the same cause";
+  Fail(2, MakeError(Reason::kNoSpace, "disk full"));
+  PassAndAdvance(kSaveFailureGrace);
+  EXPECT_TRUE(HasReason(save_.error(), Reason::kNoSpace)) << save_.error();
+  EXPECT_EQ(RanksNamed(), "0, 2");
+}
+
+TEST_F(SaveFaultsTest, Errors_ARankCouldNotReachAnother_NamesTheOther) {
+  BeginAll();
+  Fail(0, MakeError(Reason::kTransportFailed, "cannot reach rank 2", {{"source_rank", "2"}}));
+  save_.Advance(context_);
+  PassAndAdvance(kSaveFailureGrace);
+  EXPECT_TRUE(HasReason(save_.error(), Reason::kTransportFailed)) << save_.error();
+  EXPECT_EQ(RanksNamed(), "2");
+}
+
+TEST_F(SaveFaultsTest, Errors_ARankGaveUpWaiting_NamesThoseThatItWaitedFor) {
+  Report(0, v1::SaveState::BEGUN);
+  Report(1, v1::SaveState::BEGUN);
+  Fail(0, MakeError(Reason::kTimedOut, "its timeout is over"));
+  save_.Advance(context_);
+  PassAndAdvance(kSaveFailureGrace);
+  EXPECT_TRUE(HasReason(save_.error(), Reason::kRankLate)) << save_.error();
+  EXPECT_EQ(RanksNamed(), "2");
+}
+
+TEST_F(SaveFaultsTest, Members_TheTrainerOfACallEnded_NamesItsRank) {
+  BeginAll();
+  PartTest::Report(1, v1::AgentState());
+  save_.Advance(context_);
+  EXPECT_TRUE(HasReason(save_.error(), Reason::kTrainerLost)) << save_.error();
+  EXPECT_EQ(RanksNamed(), "1");
+}
+
+TEST_F(SaveFaultsTest, Members_NoTrainerTakesThePlaceOfOneThatHadNotBegun_IsWaitedForALease) {
+  Report(0, v1::SaveState::BEGUN);
+  save_.Advance(context_);  // sees the trainer of rank 1
+  PartTest::Report(1, v1::AgentState());
+  save_.Advance(context_);
+  PassAndAdvance(options_.lease_ttl - absl::Seconds(1));
+  EXPECT_TRUE(save_.error().ok()) << save_.error();
+  PassAndAdvance(absl::Seconds(1));
+  EXPECT_TRUE(HasReason(save_.error(), Reason::kTrainerLost)) << save_.error();
+  EXPECT_EQ(RanksNamed(), "1");
+}
+
+TEST_F(SaveFaultsTest, Members_AnAgentWasRestarted_IsLost) {
+  BeginAll();
+  v1::RegisterAgentRequest request;
+  *request.mutable_agent() = Identity(1);
+  request.mutable_agent()->set_incarnation(99);
+  request.set_predecessor(Identity(1).incarnation());
+  request.set_world_size(3);
+  ASSERT_TRUE(members_.Register(request, context_.now).ok());
+  save_.Advance(context_);
+  EXPECT_TRUE(HasReason(save_.error(), Reason::kRankLost)) << save_.error();
+  EXPECT_EQ(RanksNamed(), "1");
+}
+
+}  // namespace
+}  // namespace cairn

@@ -1,0 +1,254 @@
+#include "coordinator/server/executor.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "cairn/v1/plan.pb.h"
+#include "common/base/digest.h"
+#include "common/base/fake_clock.h"
+#include "common/status/reason.h"
+#include "common/storage/checkpoint_path.h"
+#include "planner/layout/layout_description.h"
+
+namespace cairn {
+namespace {
+
+constexpr char kJob[] = "demo";
+using Names = std::vector<std::string>;
+
+// Two ranks, which have a row of every tensor each, and real storage.
+class ExecutorTest : public testing::Test {
+ protected:
+  ExecutorTest() {
+    root_ = testing::TempDir() + "/executor-XXXXXX";
+    EXPECT_NE(mkdtemp(root_.data()), nullptr);
+    storage_ = *PosixStorage::Open(root_, false);
+    EXPECT_TRUE(storage_->MakeDirectories(".cairn").ok());
+    catalog_ = std::make_unique<Catalog>(*storage_);
+    attempts_ = std::make_unique<AttemptStore>(*storage_, *catalog_, clock_);
+    deletions_ = std::make_unique<DeletionStore>(*storage_, *catalog_, clock_, RootHold());
+    plans_ = std::make_unique<PlanStore>(*storage_, layouts_, SaveOptions());
+    executor_ = std::make_unique<Executor>(*catalog_, *attempts_, *deletions_, *plans_,
+                                           *TransferSecret::Load(*storage_), clock_);
+  }
+  ~ExecutorTest() override { std::filesystem::remove_all(root_); }
+
+  // The digests of the ranks' layouts, which are uploaded.
+  std::vector<std::string> LayoutsOf(const Names& names) {
+    std::vector<std::string> digests;
+    for (int rank = 0; rank < 2; ++rank) {
+      LayoutDescription layout;
+      for (const std::string& name : names) {
+        layout.tensors.push_back({name, DType::kFloat32, {2, 8}, {{{{rank, 0}, {1, 8}}, std::nullopt}}});
+      }
+      Canonicalize(layout);
+      digests.push_back(Upload(layout));
+    }
+    return digests;
+  }
+  std::string Upload(const LayoutDescription& layout) {
+    const std::string bytes = SerializeLayout(layout);
+    EXPECT_TRUE(layouts_.Put(Digest(bytes), bytes).ok());
+    return Digest(bytes);
+  }
+  PlannedSave PlanSaveOf(const std::vector<std::string>& layouts) {
+    auto planned = executor_->Run(kJob, PlanSave{"key", layouts, {"node0", "node1"}});
+    EXPECT_TRUE(planned.ok()) << planned.status();
+    return *std::move(planned);
+  }
+  // What both ranks report when they have written, with the checksum 77 for every item.
+  MakeManifest Written(int64_t step, uint32_t attempt, const PlannedSave& plan) {
+    MakeManifest action{step, attempt, plan.plan_digest, "request"};
+    for (int rank = 0; rank < 2; ++rank) {
+      v1::WritePlan part;
+      EXPECT_TRUE(part.ParseFromString(**plans_->PartFor(plan.plan_digest, rank)));
+      v1::WriteResult& result = action.result.emplace_back();
+      for (const v1::PlannedFile& file : part.files()) {
+        v1::FileResult& written = *result.add_files();
+        written.set_file_bytes(file.header_bytes() + file.data_bytes());
+        for (int i = 0; i < file.items_size(); ++i) written.add_item_checksums(77);
+      }
+      action.replica_checksum.emplace_back();
+    }
+    return action;
+  }
+  // Saves the step from its plan to its commit.
+  void Save(int64_t step, const Names& names) {
+    const PlannedSave plan = PlanSaveOf(LayoutsOf(names));
+    const auto reserved = executor_->Run(kJob, ReserveAttempt{.step = step, .plan_digest = plan.plan_digest});
+    ASSERT_TRUE(reserved.ok()) << reserved.status();
+    const auto made = executor_->Run(kJob, Written(step, reserved->attempt, plan));
+    ASSERT_TRUE(made.ok()) << made.status();
+    for (const BinFile& bin : *made->bins) {
+      const std::string path = absl::StrCat(root_, "/", AttemptDirectory(kJob, step, reserved->attempt), "/", bin.name);
+      std::ofstream(path).close();
+      std::filesystem::resize_file(path, bin.bytes);
+    }
+    const PutOutcome put = executor_->Run(
+        kJob, PutVerdict{step, reserved->attempt, reserved->nonce, made->manifest, made->bins, absl::OkStatus(), ""});
+    ASSERT_TRUE(put.standing.ok()) << put.standing.status();
+    ASSERT_TRUE(put.standing->committed);
+  }
+  // Plans a load of the latest step, or of one.
+  absl::StatusOr<PlannedLoad> Load(const Names& names, std::optional<int64_t> step = std::nullopt, bool strict = true) {
+    return executor_->Run(kJob, PlanLoad{.step = step,
+                                         .fallback = !step.has_value(),
+                                         .layout = LayoutsOf(names),
+                                         .node = {"node0", "node1"},
+                                         .strict = strict});
+  }
+  void Damage(int64_t step) {
+    std::ofstream(absl::StrCat(root_, "/", VerdictPath(kJob, step, 1)), std::ios::binary) << "garbage";
+    catalog_ = std::make_unique<Catalog>(*storage_);
+    executor_ = std::make_unique<Executor>(*catalog_, *attempts_, *deletions_, *plans_,
+                                           *TransferSecret::Load(*storage_), clock_);
+  }
+
+  std::string root_;
+  std::unique_ptr<PosixStorage> storage_;
+  FakeClock clock_;
+  LayoutStore layouts_{1 << 20};
+  std::unique_ptr<Catalog> catalog_;
+  std::unique_ptr<AttemptStore> attempts_;
+  std::unique_ptr<DeletionStore> deletions_;
+  std::unique_ptr<PlanStore> plans_;
+  std::unique_ptr<Executor> executor_;
+};
+
+TEST_F(ExecutorTest, Save_EveryActionInTurn_CanBeLoaded) {
+  Save(10, {"a", "b"});
+  Save(20, {"a", "b"});
+  const auto latest = Load({"a", "b"});
+  ASSERT_TRUE(latest.ok()) << latest.status();
+  EXPECT_EQ(latest->step, 20);
+  EXPECT_EQ(latest->world_size, 2);
+  EXPECT_EQ(latest->older_step, 10);
+  EXPECT_EQ(latest->unique_bytes, 2u * 2 * 8 * 4);
+  EXPECT_EQ(Load({"a", "b"}, 10)->step, 10);
+  EXPECT_EQ(Load({"a", "b"}, 10)->older_step, std::nullopt);
+  EXPECT_TRUE(HasReason(Load({"a", "b"}, 30).status(), Reason::kNotCommitted));
+  const auto recovered = executor_->Run(kJob, RecoverJob{});
+  ASSERT_TRUE(recovered.ok()) << recovered.status();
+  EXPECT_EQ(recovered->verdict.size(), 2);
+}
+
+TEST_F(ExecutorTest, Reserve_TheSaveLacksNames_IsRefusedUnlessThatIsAllowed) {
+  Save(10, {"a", "b", "c"});
+  const PlannedSave plan = PlanSaveOf(LayoutsOf({"b"}));
+  ReserveAttempt reserve{.step = 20, .plan_digest = plan.plan_digest};
+  const absl::Status refused = executor_->Run(kJob, reserve).status();
+  EXPECT_TRUE(HasReason(refused, Reason::kNamesDropped)) << refused;
+  EXPECT_EQ(MetadataOf(refused)["names"], "a, c");
+  EXPECT_EQ(MetadataOf(refused)["last_committed"], "10");
+  reserve.allow_dropped_names = true;
+  EXPECT_TRUE(executor_->Run(kJob, reserve).ok());
+}
+
+TEST_F(ExecutorTest, Reserve_TheTrainingWentOnFromAnOlderStep_ComparesWithThatOne) {
+  Save(10, {"a"});
+  Save(20, {"a", "b"});
+  const PlannedSave plan = PlanSaveOf(LayoutsOf({"a"}));
+  ReserveAttempt reserve{.step = 30, .plan_digest = plan.plan_digest};
+  EXPECT_TRUE(HasReason(executor_->Run(kJob, reserve).status(), Reason::kNamesDropped));
+  reserve.left_behind = {20};
+  EXPECT_TRUE(executor_->Run(kJob, reserve).ok());
+}
+
+TEST_F(ExecutorTest, PlanLoad_TheTargetWantsMore_NamesWhatIsMissing) {
+  Save(10, {"a"});
+  const absl::Status refused = Load({"a", "x", "y"}).status();
+  EXPECT_TRUE(HasReason(refused, Reason::kMissingNames)) << refused;
+  EXPECT_EQ(MetadataOf(refused)["names"], "x, y");
+  EXPECT_EQ(MetadataOf(refused)["step"], "10");
+  const auto tolerant = Load({"a", "x", "y"}, std::nullopt, /*strict=*/false);
+  ASSERT_TRUE(tolerant.ok()) << tolerant.status();
+  EXPECT_EQ(tolerant->missing, (Names{"x", "y"}));
+}
+
+TEST_F(ExecutorTest, PlanLoad_TheTargetWantsLess_NamesWhatIsUnexpected) {
+  Save(10, {"a", "b"});
+  EXPECT_TRUE(HasReason(Load({"a"}).status(), Reason::kUnexpectedNames));
+  EXPECT_EQ(Load({"a"}, std::nullopt, /*strict=*/false)->unexpected, (Names{"b"}));
+}
+
+TEST_F(ExecutorTest, PlanLoad_VeryManyNamesAreMissing_NamesSomeAndCountsTheRest) {
+  Save(10, {"a"});
+  Names wanted = {"a"};
+  for (int i = 10; i < 40; ++i) wanted.push_back(absl::StrCat("x", i));
+  const absl::Status refused = Load(wanted).status();
+  EXPECT_EQ(MetadataOf(refused)["count"], "30");
+  EXPECT_EQ(MetadataOf(refused)["names"], "x10, x11, x12, x13, x14, x15, x16, x17 and 22 more");
+}
+
+TEST_F(ExecutorTest, PlanLoad_TheStepIsDamaged_NamesTheOlderOneOrFallsBackToIt) {
+  Save(10, {"a"});
+  Save(20, {"a"});
+  Damage(20);
+  const absl::Status refused = Load({"a"}, 20).status();
+  EXPECT_TRUE(HasReason(refused, Reason::kManifestCorrupt)) << refused;
+  EXPECT_EQ(MetadataOf(refused)["older_step"], "10");
+  const auto fallback = Load({"a"});
+  ASSERT_TRUE(fallback.ok()) << fallback.status();
+  EXPECT_EQ(fallback->step, 10);
+  ASSERT_EQ(fallback->passed_over.size(), 1);
+  EXPECT_EQ(fallback->passed_over[0].first, 20);
+}
+
+TEST_F(ExecutorTest, PlanLoad_FromMemoryToMemory_HasAPlanOnEachSideAndReadsNothing) {
+  const auto reshard = executor_->Run(
+      kJob, PlanLoad{.source_layout = LayoutsOf({"a"}), .layout = LayoutsOf({"a"}), .node = {"node0", "node1"}});
+  ASSERT_TRUE(reshard.ok()) << reshard.status();
+  EXPECT_NE(reshard->source_plan_digest, "");
+  EXPECT_EQ(reshard->total_bytes_read, 0);
+  EXPECT_EQ(reshard->older_step, std::nullopt);
+  EXPECT_TRUE(plans_->PartFor(reshard->plan_digest, 1).ok()) << "it is held";
+}
+
+TEST_F(ExecutorTest, PlanLoad_OneStepByTwoOperations_HasTwoTokens) {
+  Save(10, {"a"});
+  PlanLoad load{.layout = LayoutsOf({"a"}), .node = {"node0", "node1"}, .calls_digest = "first"};
+  const auto first = executor_->Run(kJob, load);
+  EXPECT_EQ(executor_->Run(kJob, load)->transfer_token, first->transfer_token) << "the same after a restart";
+  load.calls_digest = "second";
+  EXPECT_NE(executor_->Run(kJob, load)->transfer_token, first->transfer_token);
+}
+
+TEST_F(ExecutorTest, MakeManifest_ReplicasDiffer_WarnsOrRefuses) {
+  // Both ranks hold the whole tensor; one of them writes it.
+  LayoutDescription layout;
+  layout.tensors.push_back({"w", DType::kFloat32, {4}, {{{{0}, {4}}, std::nullopt}}});
+  const std::string digest = Upload(layout);
+  const PlannedSave plan = PlanSaveOf({digest, digest});
+  MakeManifest make = Written(10, 1, plan);
+  const int holder = make.result[0].files_size() == 0 ? 0 : 1;
+  v1::ReplicaChecksum& replica = make.replica_checksum[static_cast<size_t>(holder)].emplace_back();
+  replica.set_item(0);
+  replica.set_crc32c(77);
+  EXPECT_TRUE(executor_->Run(kJob, make)->warning.ok()) << "they are equal";
+  make.replica_checksum[static_cast<size_t>(holder)][0].set_crc32c(78);
+  const auto made = executor_->Run(kJob, make);
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_TRUE(HasReason(made->warning, Reason::kReplicaMismatch)) << made->warning;
+  make.replicas_must_match = true;
+  EXPECT_TRUE(HasReason(executor_->Run(kJob, make).status(), Reason::kReplicaMismatch));
+}
+
+TEST_F(ExecutorTest, MakeManifest_AFileOfAnotherLength_IsRefused) {
+  const PlannedSave plan = PlanSaveOf(LayoutsOf({"a"}));
+  MakeManifest make = Written(10, 1, plan);
+  v1::FileResult& file = *make.result[1].mutable_files(0);
+  file.set_file_bytes(file.file_bytes() + 1);
+  EXPECT_TRUE(HasReason(executor_->Run(kJob, make).status(), Reason::kBadRequest));
+}
+
+}  // namespace
+}  // namespace cairn

@@ -1,0 +1,122 @@
+#include "export/dcp_exporter.h"
+
+#include <libdeflate.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "common/resources/aligned_buffer.h"
+#include "common/resources/thread.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+#include "export/output_directory.h"
+#include "export/tensor_reader.h"
+#include "export/torch_archive_writer.h"
+#include "export/window.h"
+#include "import/dcp_directory.h"
+
+namespace cairn {
+namespace {
+
+// The head and the tail of a chunk's archive take about 1 KiB, and one more for each dimension's numbers would be much.
+constexpr uint64_t kMostAroundChunk = uint64_t{64} << 10;
+static_assert(kDcpChunkBytes + kMostAroundChunk <= kSmallestWindowBytes);
+
+class DcpExporter {
+ public:
+  DcpExporter(PosixStorage& storage, const Manifest& manifest, const DcpExportPlan& plan, OutputDirectory& output,
+              const WriteExportOptions& options)
+      : plan_(plan),
+        output_(output),
+        options_(options),
+        reader_(&storage, manifest, {.threads = options.threads, .interrupted = options.interrupted}) {}
+
+  absl::Status Run() {
+    uint64_t largest = 0;
+    for (const DcpExportFile& file : plan_.files) largest = std::max(largest, file.bytes);
+    window_bytes_ = WindowBytes(options_.memory_bytes, reader_.buffer_bytes(), largest);
+    CAIRN_ASSIGN_OR_RETURN(window_, AllocateWindow(window_bytes_));
+    for (const DcpExportFile& file : plan_.files) CAIRN_RETURN_IF_ERROR(WriteFile(file));
+    for (const auto& [name, bytes] : plan_.beside) CAIRN_RETURN_IF_ERROR(output_.Add(name, bytes));
+    return output_.Add(std::string(kDcpMetadataName), plan_.metadata);
+  }
+
+ private:
+  absl::Status WriteFile(const DcpExportFile& file) {
+    CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, output_.Create(file.name, file.bytes));
+    for (size_t begin = 0, end = 0; begin < file.entries.size(); begin = end) {
+      const uint64_t origin = file.entries[begin].offset;
+      // A value may be larger than the window.
+      if (file.entries[begin].tensor == DcpExportEntry::kNoTensor) {
+        CAIRN_RETURN_IF_ERROR(output_.Write(fd.get(), file.name, origin, file.entries[begin].value));
+        end = begin + 1;
+        continue;
+      }
+      const auto fits = [&](const DcpExportEntry& entry) {
+        return entry.tensor != DcpExportEntry::kNoTensor && entry.offset + entry.bytes - origin <= window_bytes_;
+      };
+      for (end = begin + 1; end < file.entries.size() && fits(file.entries[end]);) ++end;
+      const std::span<const DcpExportEntry> entries(file.entries.data() + begin, end - begin);
+      CAIRN_RETURN_IF_ERROR(Fill(entries, origin));
+      const uint64_t bytes = entries.back().offset + entries.back().bytes - origin;
+      CAIRN_RETURN_IF_ERROR(output_.Write(fd.get(), file.name, origin, {window_.data(), bytes}));
+      if (options_.progress) options_.progress(done_);
+    }
+    return output_.Sync(fd.get(), file.name);
+  }
+
+  // Makes the window what the file holds from `origin` on.
+  absl::Status Fill(std::span<const DcpExportEntry> entries, uint64_t origin) {
+    std::vector<TorchTensorArchive> archives;
+    std::vector<TensorPart> parts;
+    uint64_t filled = 0;
+    for (const DcpExportEntry& entry : entries) {
+      const WholeTensor& tensor = plan_.tensors[entry.tensor];
+      const TorchTensorArchive& archive = archives.emplace_back(tensor.plain.dtype, entry.box.shape);
+      const uint64_t at = entry.offset - origin;
+      std::memset(window_.data() + filled, 0, at - filled);
+      std::memcpy(window_.data() + at, archive.head().data(), archive.head().size());
+      parts.push_back({&tensor, entry.begin, entry.begin + entry.box.size(), at + archive.head().size()});
+      filled = at + entry.bytes;
+      done_ += archive.data_bytes();
+    }
+    CAIRN_RETURN_IF_ERROR(reader_.Read(parts, window_.data()));
+    std::atomic<size_t> next{0};
+    RunOnThreads(std::min(options_.threads, static_cast<int>(entries.size())), [&] {
+      for (size_t i = next++; i < entries.size(); i = next++) {
+        char* const data = window_.data() + parts[i].at;
+        const uint64_t bytes = archives[i].data_bytes();
+        const std::string tail = archives[i].Tail(libdeflate_crc32(0, data, bytes));
+        std::memcpy(data + bytes, tail.data(), tail.size());
+      }
+    });
+    return absl::OkStatus();
+  }
+
+  const DcpExportPlan& plan_;
+  OutputDirectory& output_;
+  const WriteExportOptions& options_;
+  TensorReader reader_;
+  uint64_t window_bytes_ = 0;
+  AlignedBuffer window_;
+  uint64_t done_ = 0;
+};
+
+}  // namespace
+
+absl::Status WriteDcpExport(PosixStorage& storage, const Manifest& manifest, const DcpExportPlan& plan,
+                            const std::string& directory, const WriteExportOptions& options) {
+  OutputDirectory output(directory);
+  CAIRN_RETURN_IF_ERROR(output.Open([&](std::string_view name) {
+    return name.ends_with(".distcp") || name.ends_with(".metadata") ||
+           std::any_of(plan.beside.begin(), plan.beside.end(), [&](const auto& file) { return file.first == name; });
+  }));
+  CAIRN_RETURN_IF_ERROR(DcpExporter(storage, manifest, plan, output, options).Run());
+  if (options.interrupted && options.interrupted()) return MakeError(Reason::kInterrupted, "interrupted");
+  return output.Publish();
+}
+
+}  // namespace cairn

@@ -1,0 +1,23 @@
+// Writes a directory that torch.distributed.checkpoint reads.
+#ifndef CAIRN_EXPORT_DCP_EXPORTER_H_
+#define CAIRN_EXPORT_DCP_EXPORTER_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "common/file/posix.h"
+#include "common/format/manifest.h"
+#include "export/dcp_plan.h"
+#include "export/exporter.h"
+
+namespace cairn {
+
+// Writes the files of a plan into `directory`, as WriteExport does; `.metadata` gets its name last, and to PyTorch a
+// directory without it is no checkpoint. ALREADY_EXISTS (OUTPUT_EXISTS): `directory` holds such files. Else as
+// WriteExport.
+absl::Status WriteDcpExport(PosixStorage& storage, const Manifest& manifest, const DcpExportPlan& plan,
+                            const std::string& directory, const WriteExportOptions& options);
+
+}  // namespace cairn
+
+#endif  // CAIRN_EXPORT_DCP_EXPORTER_H_

@@ -1,0 +1,227 @@
+"""Reshards whose bytes go over NCCL: real agents with their workers, and stand-ins for CUDA's driver and NCCL."""
+
+import os
+import pathlib
+import random
+import re
+import signal
+import time
+
+import numpy as np
+import pytest
+
+import cairn
+from testing.parallel import WHOLE, layout
+from testing.ranks import blank, command, noise, on_ranks, rows, until
+from testing.stand_in_gpu import LIBRARY as LIBCUDA
+
+LIBNCCL = pathlib.Path(os.environ.get(
+    "CAIRN_STAND_IN_NCCL", LIBCUDA.parents[1] / "nccl" / "libcairn_stand_in_nccl.so"))
+FIRST = int(os.environ.get("CAIRN_NCCL_SEED", "1"))
+RUNS = 200 if os.environ.get("CAIRN_EXHAUSTIVE") else 4
+FLAGS = {"coordinator_flags": ["--phase-timeout=60s", "--lease-ttl=2s"]}
+
+
+def agent_flags(*more, nccl="auto", libnccl=LIBNCCL) -> list[str]:
+    return ["--shared-memory=never", "--round-bytes=2MiB", f"--nccl={nccl}", f"--libcuda={LIBCUDA}",
+            f"--libnccl={libnccl}", *more]
+
+
+@pytest.fixture
+def controls(tmp_path, monkeypatch):
+    """Sets the stand-in for NCCL; all ranks are on one device."""
+    path = tmp_path / "controls"
+    monkeypatch.setenv("STAND_IN_NCCL", str(path))
+
+    def write(*settings):
+        path.write_text("\n".join(("shared_device 1", *settings)) + "\n")
+
+    write()
+    return write
+
+
+@pytest.fixture
+def root(tmp_path):
+    return tmp_path / "checkpoints"
+
+
+def reshard(cluster, source, target, errors=False) -> list:
+    """Makes every rank reshard, and compares with numpy's own cut. Returns the reports."""
+    def work(rank, client):
+        wanted = target(rank) or {}
+        given = {name: blank(shard) for name, shard in wanted.items()}
+        report = client.reshard(source(rank) or {}, given, timeout=60)
+        for name, shard in wanted.items():
+            assert given[name].array.tobytes() == shard.array.tobytes(), (rank, name)
+        return report
+
+    return on_ranks(cluster, work, errors=errors)
+
+
+def halves(whole, ranks):
+    return (lambda rank: {"w": rows(whole, rank, ranks)}), (lambda rank: {"w": rows(whole, rank, ranks, 1)})
+
+
+def log_of(cluster) -> str:
+    return "".join(agent.log.read_text() for agent in cluster.agents)
+
+
+def workers(cluster) -> list[int]:
+    """Returns the process of each rank's newest worker."""
+    return [int(re.findall(r"gpu_worker_started.* pid=(\d+)", agent.log.read_text())[-1]) for agent in cluster.agents]
+
+
+def ended(pid) -> bool:
+    """Returns whether a process has ended, although nobody may have waited for it."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_pairs_of_layouts_are_byte_equal(root, controls):
+    layouts = {(1, 1, 4): layout(1, 1, 4), (4, 1, 1): layout(4, 1, 1), (2, 2, 1): layout(2, 2, 1),
+               (1, 4, 1): layout(1, 4, 1), (2, 1, 2): layout(2, 1, 2), (1, 2, 2): layout(1, 2, 2),
+               (3, 1, 1): lambda rank: layout(3, 1, 1)(rank) if rank < 3 else None,
+               (1, 1, 1): lambda rank: layout(1, 1, 1)(rank) if rank < 1 else None}
+    pairs = [(a, b) for a in layouts for b in layouts if a != b]
+    random.Random(7).shuffle(pairs)
+    unique = 4 * sum(2 * array.size for array in WHOLE.values())
+    with cairn.local.Cluster(ranks=4, root=root, agent_flags=agent_flags(nccl="require"), **FLAGS) as cluster:
+        used = set()
+        for source, target in pairs[:12]:
+            for report in reshard(cluster, layouts[source], layouts[target]):
+                assert report.unique_bytes == unique, (source, target)
+                used.add(report.transport)
+        assert used <= {"nccl", ""} and "nccl" in used
+        assert len(re.findall("event=gpu_worker_started", log_of(cluster))) == 4, "one group carried all of them"
+
+
+def test_large_tensors_cross_in_windows(root, controls):
+    whole = noise((3000, 1024), np.float32, 3)
+    with cairn.local.Cluster(ranks=2, root=root, agent_flags=agent_flags(), **FLAGS) as cluster:
+        source, target = halves(whole, 2)
+        for report in reshard(cluster, source, target) + reshard(cluster, target, source):
+            assert report.transport == "nccl"
+        # Contiguous rows go straight from the source.
+        for report in reshard(cluster, source, lambda rank: {"w": rows(whole, 1 - rank, 2)}):
+            assert report.transport == "nccl"
+        assert "load 1: done\n  transport: nccl" in command(
+            "status", "demo", f"--coordinator={cluster.coordinator.address}").stdout
+
+
+@pytest.mark.parametrize("settings, flags, reason", [
+    (["version 0"], agent_flags(), "rank 0 on .*: no version of NCCL"),
+    ([], agent_flags(libnccl="/nowhere/libnccl.so.2"), "rank 0 on .*: /nowhere/libnccl.so.2: .*"),
+    (["init_result 5"], agent_flags(), "rank . on .*: ncclCommInitRankConfig: ncclInvalidUsage.*"),
+    (["shared_device 0"], agent_flags(), "rank . on .*: .*Duplicate GPU detected.*")])
+def test_what_cannot_go_over_nccl_goes_over_the_host_and_says_why(root, controls, settings, flags, reason):
+    controls(*settings)
+    if settings == ["shared_device 0"]:
+        pathlib.Path(os.environ["STAND_IN_NCCL"]).write_text("shared_device 0\n")
+    with cairn.local.Cluster(ranks=2, root=root, agent_flags=flags, **FLAGS) as cluster:
+        for report in reshard(cluster, *halves(noise((64, 64)), 2)):
+            assert re.fullmatch(rf"grpc \(nccl: {reason}\)", report.transport), report.transport
+
+
+def test_never_is_not_a_fallback(root, controls):
+    with cairn.local.Cluster(ranks=2, root=root, agent_flags=agent_flags(nccl="never"), **FLAGS) as cluster:
+        for report in reshard(cluster, *halves(noise((64, 64)), 2)):
+            assert report.transport == "grpc"
+        assert "gpu_worker" not in log_of(cluster) and "event=nccl " not in log_of(cluster)
+
+
+def test_require_fails_instead(root, controls):
+    flags = agent_flags(nccl="require", libnccl="/nowhere/libnccl.so.2")
+    with cairn.local.Cluster(ranks=2, root=root, agent_flags=flags, **FLAGS) as cluster:
+        for error in reshard(cluster, *halves(noise((64, 64)), 2), errors=True):
+            assert isinstance(error, cairn.Error) and error.reason == "NCCL_UNAVAILABLE", error
+            assert "/nowhere/libnccl.so.2" in str(error)
+
+
+def assert_goes_over_nccl(cluster, source, target):
+    assert {report.transport for report in reshard(cluster, source, target)} == {"nccl"}
+
+
+def broken(cluster, source, target):
+    """Reshards, which fails; then the host carries the next one. Returns the errors' texts."""
+    errors = reshard(cluster, source, target, errors=True)
+    for error in errors:
+        assert isinstance(error, cairn.Error) and error.reason == "TRANSPORT_FAILED", error
+    for report in reshard(cluster, source, target):
+        assert report.transport.startswith("grpc (nccl: "), report.transport
+    return [str(error) for error in errors]
+
+
+def test_a_worker_is_killed_in_a_step(root, controls):
+    controls("group_end_kills.1 2")
+    source, target = halves(noise((3000, 1024), np.float32, 3), 3)
+    with cairn.local.Cluster(ranks=3, root=root, agent_flags=agent_flags(), **FLAGS) as cluster:
+        texts = broken(cluster, source, target)
+        assert any("was ended by signal 9" in text for text in texts), texts
+        # A new membership may have a new group.
+        controls()
+        cluster.agents[1].restart()
+        assert_goes_over_nccl(cluster, source, target)
+
+
+def test_a_step_that_hangs_names_its_peers_and_a_hung_abort_is_killed(root, controls):
+    controls("group_end_hangs.1 2", "abort_hangs 1")
+    source, target = halves(noise((3000, 1024), np.float32, 3), 2)
+    with cairn.local.Cluster(ranks=2, root=root, agent_flags=agent_flags(), **FLAGS) as cluster:
+        texts = broken(cluster, source, target)
+        assert any("window 1 of the exchange over NCCL with rank 1 has made no progress for 5s" in text
+                   for text in texts), texts
+        for pid in workers(cluster):
+            until(lambda pid=pid: ended(pid), text="the end of a hung worker")
+
+
+def test_a_worker_that_is_stopped_names_its_rank(root, controls):
+    source, target = halves(noise((3000, 1024), np.float32, 3), 2)
+    with cairn.local.Cluster(ranks=2, root=root, agent_flags=agent_flags(), **FLAGS) as cluster:
+        reshard(cluster, source, target)
+        os.kill(workers(cluster)[1], signal.SIGSTOP)
+        texts = broken(cluster, source, target)
+        assert any("with rank 1 has made no progress" in text for text in texts) or any(
+            "has not answered" in text for text in texts), texts
+
+
+def test_faults_in_a_step_end_all_calls_name_the_rank_and_the_next_call_works(root, controls):
+    source, target = halves(noise((3000, 1024), np.float32, 3), 3)
+    with cairn.local.Cluster(ranks=3, root=root, agent_flags=agent_flags(), **FLAGS) as cluster:
+        for seed in range(FIRST, FIRST + RUNS):
+            assert_goes_over_nccl(cluster, source, target)  # two steps of each rank
+            choose = random.Random(seed)
+            rank = choose.randrange(3)
+            fault = ("group_end_kills", "group_end_stops", "group_end_hangs", "group_stalls")[seed % 4]
+            settings = [f"{fault}.{rank} {choose.choice((3, 4))}"]
+            settings += ["abort_hangs 1"] * choose.randrange(2) + ["deaths_unnoticed 1"] * choose.randrange(2)
+            print(f"CAIRN_NCCL_SEED={seed}: {settings}")
+            controls(*settings)
+            begun = time.monotonic()
+            text = broken(cluster, source, target)[0]
+            print(f"{time.monotonic() - begun:.1f} s: {text}")
+            if fault == "group_end_kills":
+                assert re.search(f"rank {rank}: window . of the .*: cairn-gpu-worker was ended by signal 9", text), text
+            elif fault != "group_stalls":
+                assert re.search(f"rank {rank}: window . of the .*: cairn-gpu-worker does not answer", text), text
+            assert re.search(r"window . of the exchange over NCCL with ranks \d, \d", text), text
+            controls()
+            cluster.agents[choose.randrange(3)].restart()  # a new membership may have a new group
+
+
+def test_an_agent_ends_its_worker(root, controls):
+    source, target = halves(noise((64, 64)), 2)
+    with cairn.local.Cluster(ranks=2, root=root, agent_flags=agent_flags(), **FLAGS) as cluster:
+        reshard(cluster, source, target)
+        pids = workers(cluster)
+        cluster.agents[0].kill()
+        for pid in pids:  # the other one's because the membership has changed
+            until(lambda pid=pid: ended(pid), text="the end of a worker")
+
+
+def test_the_id_of_a_group_is_in_no_log(root, controls):
+    with cairn.local.Cluster(ranks=2, root=root, agent_flags=agent_flags(), **FLAGS) as cluster:
+        reshard(cluster, *halves(noise((64, 64)), 2))
+        text = log_of(cluster) + cluster.coordinator.log.read_text()
+        assert "group_ready" in text and "cairn-stand-in-nccl-" not in text
