@@ -55,7 +55,7 @@ TEST(CheckTagTest, CheckTag_GoodAndBadNames_AreToldApart) {
   for (const char* tag : {"best", "v1.0", "A", "Latest", "a-b_c.d"}) EXPECT_TRUE(CheckTag(tag).ok()) << tag;
   EXPECT_TRUE(CheckTag(std::string(64, 'x')).ok());
   for (const char* tag : {"", "latest", "1best", "-x", ".x", "a b", "a/b", "a@b", "gr\xc3\xb6", "a\nb"}) {
-    EXPECT_TRUE(HasReason(CheckTag(tag).status(), Reason::kBadRequest)) << tag;
+    EXPECT_TRUE(HasReason(CheckTag(tag), Reason::kBadRequest)) << tag;
   }
   EXPECT_FALSE(CheckTag(std::string(65, 'x')).ok());
 }
