@@ -19,9 +19,7 @@ std::string ResultOf(const absl::Status& status) {
   return std::string(InfoOf(ReasonOf(status).value_or(Reason::kInternal)).name);
 }
 
-std::string TimeText(absl::Time time) {
-  return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", time, absl::UTCTimeZone());
-}
+std::string TimeText(absl::Time time) { return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", time, absl::UTCTimeZone()); }
 
 }  // namespace
 
@@ -101,18 +99,18 @@ Table HistoryTable(const std::vector<HistoryEntry>& entries) {
   Table table({"TIME", "OPERATION", "STEP", "RESULT", "TOOK", "BYTES", "RATE", "SLOWEST", "WHY"});
   for (const HistoryEntry& entry : entries) {
     const std::optional<double> throughput = entry.throughput();
-    table.Add({entry.time == absl::UnixEpoch() ? "" : TimeText(entry.time), entry.kind,
-               entry.step.has_value() ? absl::StrCat(*entry.step) : "", entry.result,
-               entry.duration.has_value() ? ShortDuration(*entry.duration) : "",
-               entry.bytes == 0 ? "" : FormatSize(static_cast<int64_t>(entry.bytes)),
-               throughput.has_value() ? absl::StrCat(FormatSize(static_cast<int64_t>(*throughput)), "/s") : "",
-               entry.slowest_rank.has_value()
-                   ? absl::StrCat("rank ", *entry.slowest_rank, " (", entry.slowest_phase, ")")
-                   : "",
-               entry.message},
-              entry.result == kDone       ? Colour::kNone
-              : entry.result == "deleted" ? Colour::kDim
-                                          : Colour::kRed);
+    table.Add(
+        {entry.time == absl::UnixEpoch() ? "" : TimeText(entry.time), entry.kind,
+         entry.step.has_value() ? absl::StrCat(*entry.step) : "", entry.result,
+         entry.duration.has_value() ? ShortDuration(*entry.duration) : "",
+         entry.bytes == 0 ? "" : FormatSize(static_cast<int64_t>(entry.bytes)),
+         throughput.has_value() ? absl::StrCat(FormatSize(static_cast<int64_t>(*throughput)), "/s") : "",
+         entry.slowest_rank.has_value() ? absl::StrCat("rank ", *entry.slowest_rank, " (", entry.slowest_phase, ")")
+                                        : "",
+         entry.message},
+        entry.result == kDone       ? Colour::kNone
+        : entry.result == "deleted" ? Colour::kDim
+                                    : Colour::kRed);
   }
   return table;
 }

@@ -16,8 +16,8 @@ namespace cairn::cli {
 // "waiting" (some agents are there), or "stored" (there is no agent).
 std::string StateOf(const v1::JobSummary& job);
 
-// Returns {"job", "state", "world_size", "agents", "trainers", "last_committed_step", "last_commit_time"}; null for what
-// is not known.
+// Returns {"job", "state", "world_size", "agents", "trainers", "last_committed_step", "last_commit_time"}; null for
+// what is not known.
 nlohmann::ordered_json JobSummaryToJson(const v1::JobSummary& job);
 // `now`: says how old the last checkpoint is.
 Table JobsTable(const std::vector<v1::JobSummary>& jobs, absl::Time now);

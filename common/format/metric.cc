@@ -26,8 +26,7 @@ bool Metric::operator==(const Metric& other) const {
 
 bool IsMetricName(std::string_view name) {
   return !name.empty() && name.size() <= kMaxNameBytes && IsFirst(name.front()) &&
-         std::all_of(name.begin(), name.end(),
-                     [](char c) { return IsFirst(c) || c == '.' || c == '/' || c == '-'; });
+         std::all_of(name.begin(), name.end(), [](char c) { return IsFirst(c) || c == '.' || c == '/' || c == '-'; });
 }
 
 absl::StatusOr<BestRule> ParseBestRule(std::string_view text) {

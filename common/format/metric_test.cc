@@ -16,7 +16,9 @@ TEST(MetricTest, IsMetricName_NamesOfTrainingLibraries_AreTaken) {
 }
 
 TEST(MetricTest, IsMetricName_WhatARuleCouldNotSay_IsRefused) {
-  for (const char* name : {"", "a b", "loss:min", "-loss", "/loss", ".loss", "l\nx", "gr\xc3\xb6\xc3\x9f" "e"}) {
+  for (const char* name : {"", "a b", "loss:min", "-loss", "/loss", ".loss", "l\nx",
+                           "gr\xc3\xb6\xc3\x9f"
+                           "e"}) {
     EXPECT_FALSE(IsMetricName(name)) << name;
   }
   EXPECT_FALSE(IsMetricName(std::string(101, 'a')));

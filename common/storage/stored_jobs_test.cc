@@ -16,7 +16,9 @@ using ::testing::IsEmpty;
 
 class StoredJobsTest : public ::testing::Test {
  protected:
-  StoredJobsTest() : root_(std::filesystem::path(::testing::TempDir()) / ::testing::UnitTest::GetInstance()->current_test_info()->name()) {
+  StoredJobsTest()
+      : root_(std::filesystem::path(::testing::TempDir()) /
+              ::testing::UnitTest::GetInstance()->current_test_info()->name()) {
     std::filesystem::remove_all(root_);
     std::filesystem::create_directories(root_);
     storage_ = *PosixStorage::Open(root_, false);

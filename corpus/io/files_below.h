@@ -9,7 +9,8 @@
 
 namespace cairn::corpus {
 
-// Sorts paths by name without the ending of a compression, so that their order stays the same when files are compressed.
+// Sorts paths by name without the ending of a compression, so that their order stays the same when files are
+// compressed.
 void SortByName(std::vector<std::string>& paths);
 
 // Returns all regular files below a directory except hidden ones, in the order of SortByName. INPUT_UNREADABLE: there

@@ -90,8 +90,8 @@ def test_replicas_that_part_after_the_first_save_are_warned_of(make_cluster):
         # The manifest holds it: lists say it also without a coordinator.
         root = ["--root", str(cluster.root)]
         for where in (root, [f"--coordinator={cluster.coordinator.address}"]):
-            warned = [entry["step"] for entry in command_json("list", "demo", *where)["checkpoints"] if entry["warning"]]
-            assert warned == [step]
+            listed = command_json("list", "demo", *where)["checkpoints"]
+            assert [entry["step"] for entry in listed if entry["warning"]] == [step]
             assert command_json("show", f"demo@{step}", *where)["warning"]["reason"] == "REPLICA_MISMATCH"
             assert "REPLICA_MISMATCH" in command("list", "demo", *where).stdout
         # The save itself is whole, and so are the next ones.
