@@ -192,3 +192,11 @@ def test_up_detached_serves_until_down(runtime, scripts):
 def test_up_detached_that_cannot_start_says_why(runtime, tmp_path):
     done = run("up", "--ranks=1", f"--root={tmp_path}", "--detach", "--agent-flag=--memory-budget=plenty")
     assert done.returncode == 1 and "BAD_QUANTITY: the agent of rank 0 ended with exit status 2" in done.stderr
+
+
+def test_address_file_whose_directory_is_absent_is_no_damaged_checkpoint(runtime, tmp_path):
+    done = subprocess.run([str(cairn.local.binary("cairn-coordinator")), f"--root={tmp_path}", "--listen=127.0.0.1:0",
+                           "--insecure", f"--address-file={tmp_path}/none/address"], capture_output=True, text=True,
+                          timeout=60)
+    assert done.returncode == 1 and "BAD_REQUEST: the address file cannot be made" in done.stderr, done.stderr
+    assert "verify" not in done.stderr
