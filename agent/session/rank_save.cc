@@ -94,6 +94,7 @@ v1::SaveState RankSave::State() const {
   state.set_allow_dropped_names(allow_dropped_names);
   state.set_overwrite(overwrite);
   if (resumed_from.has_value()) *state.mutable_resumed_from() = *resumed_from;
+  *state.mutable_metrics() = metrics;
   state.set_call(call);
   state.set_trainer_incarnation(trainer);
   state.set_request_id(request_id);

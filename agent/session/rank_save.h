@@ -57,6 +57,7 @@ struct RankSave {
   bool allow_dropped_names = false;
   bool overwrite = false;
   std::optional<v1::ResumePoint> resumed_from;
+  google::protobuf::RepeatedPtrField<v1::Metric> metrics;
   // True if this step was committed once. Only the coordinator, which asks storage, knows whether that still stands.
   bool ask_first = false;
   absl::Time stage_deadline = absl::InfiniteFuture();
