@@ -15,6 +15,7 @@
 #include "common/process/log.h"
 #include "common/resources/memory.h"
 #include "common/rpc/endpoint.h"
+#include "common/rpc/short_orders.h"
 #include "common/status/reason.h"
 #include "common/status/retry_delay.h"
 #include "common/status/status.h"
@@ -219,6 +220,7 @@ absl::Status CoordinatorLink::Register() {
   host_.Do([&](Session& session, absl::Time) { *request.mutable_agent() = session.Identity(); });
   const std::string proof = options_.read_root_proof();
   request.set_root_proof(proof);
+  request.set_short_orders(true);
   StoppableCall call(*this, kCallTimeout);
   v1::RegisterAgentResponse response;
   absl::Status status = call.ErrorOf(connection()->agents->RegisterAgent(call.context(), request, &response));
@@ -227,6 +229,7 @@ absl::Status CoordinatorLink::Register() {
   }
   CAIRN_RETURN_IF_ERROR(status);
   options_.on_registered(proof);
+  reports_.Begin(response.short_reports());
   CAIRN_RETURN_IF_ERROR(host_.Do([&](Session& session, absl::Time) { return session.OnRegistered(response); }));
   if (response.has_lease_ttl()) lease_ttl_ = std::max(DurationOf(response.lease_ttl()), absl::Milliseconds(100));
   Log(LogLevel::kInfo, "registered",
@@ -248,6 +251,7 @@ absl::Status CoordinatorLink::Synchronize() {
   absl::Duration max_wait = lease_ttl_ / 3;
   if (active) max_wait = std::min(max_wait, ProgressInterval(options_.registration.world_size()));
   SetDuration(max_wait, *request.mutable_max_wait());
+  reports_.Shorten(request);
   StoppableCall call(*this, max_wait + kCallTimeout);
   {
     MutexLock lock(mutex_);
@@ -266,6 +270,8 @@ absl::Status CoordinatorLink::Synchronize() {
   // A change of the state ended the wait: the next call carries it.
   if (called.error_code() == grpc::StatusCode::CANCELLED) return absl::OkStatus();
   CAIRN_RETURN_IF_ERROR(call.ErrorOf(called));
+  reports_.OnAnswered(request.sequence());
+  CompleteOrders(request.agent().job(), last_plan_, response);
   uint64_t now_version = 0;
   CAIRN_RETURN_IF_ERROR(host_.Do([&](Session& session, absl::Time) {
     const absl::Status status = session.OnOrders(response);
@@ -273,6 +279,7 @@ absl::Status CoordinatorLink::Synchronize() {
     active = session.active();
     return status;
   }));
+  last_plan_ = response.current_plan_digest();
   if (response.has_lease_ttl()) lease_ttl_ = std::max(DurationOf(response.lease_ttl()), absl::Milliseconds(100));
   absl::Duration delay = std::min(DurationOf(response.next_delay()), lease_ttl_ / 3);
   if (active) delay = std::min(delay, ProgressInterval(options_.registration.world_size()));

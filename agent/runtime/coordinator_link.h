@@ -27,6 +27,7 @@
 #include "cairn/v1/checkpoint_service.grpc.pb.h"
 #include "common/base/mutex.h"
 #include "common/process/task_queue.h"
+#include "common/rpc/short_report.h"
 #include "common/rpc/token_source.h"
 
 namespace cairn {
@@ -150,6 +151,8 @@ class CoordinatorLink {
   // Only the thread of the loop touches it.
   std::optional<bool> heard_;
   absl::Duration lease_ttl_ = absl::Seconds(10);
+  ReportShortener reports_;
+  std::string last_plan_;  // the current plan of the last orders that were applied
   TaskQueue transfers_{2};
   std::thread thread_;
 };

@@ -55,6 +55,33 @@ TEST(FleetTest, Save_TwiceUnchanged_CommitsWithoutUploadingAgain) {
   EXPECT_TRUE((*fleet)->counters().errors.empty());
 }
 
+// Bytes are counts, and not times: only how many heartbeats come within a save depends on the machine.
+TEST(FleetTest, Save_Unchanged_TakesLessThanAKilobyteOfEachRank) {
+  constexpr uint64_t kCalls = 5;  // of a save in which no heartbeat comes
+  constexpr uint64_t kHeartbeatBytes = 150;
+  const auto server = StartCoordinator();
+  ASSERT_NE(server, nullptr);
+  EventLoop loop;
+  FleetOptions options = SmallFleet(*server);
+  options.model = {100, 16};
+  const auto fleet = Fleet::Make(loop, options);
+  ASSERT_TRUE(fleet.ok()) << fleet.status();
+  (*fleet)->Start();
+  for (const int64_t step : {1, 2, 3}) {
+    (*fleet)->StartCounting();
+    (*fleet)->ForgetMilestones();
+    (*fleet)->Save(step);
+    ASSERT_TRUE((*fleet)->WaitVerdict(kPatience)) << (*fleet)->error();
+  }
+  loop.RunFor(absl::Milliseconds(500));  // each says that it has heard the verdict
+  const Traffic& all = (*fleet)->counters().synchronizations;
+  const auto ranks = static_cast<uint64_t>((*fleet)->size());
+  const uint64_t heartbeats = all.calls > kCalls * ranks ? all.calls - kCalls * ranks : 0;
+  EXPECT_LT(all.up_bytes + all.down_bytes, 1000 * ranks + kHeartbeatBytes * heartbeats)
+      << all.calls << " calls, " << all.up_bytes << " bytes up, " << all.down_bytes << " down";
+  EXPECT_EQ((*fleet)->counters().parts.calls, 0u);
+}
+
 TEST(FleetTest, Load_OtherWorldSize_Ends) {
   const auto server = StartCoordinator();
   ASSERT_NE(server, nullptr);

@@ -59,6 +59,8 @@ class EmptyService final : public v1::AgentCoordinationService::CallbackService 
     response->set_coordinator_epoch(1);
     response->set_membership_epoch(1);
     SetDuration(absl::Milliseconds(flags_.lease_ms), *response->mutable_lease_ttl());
+    // Of a short report it needs only what such a report always has: the step, and a phase that has changed.
+    response->set_short_reports(true);
     return FinishNow(context, absl::OkStatus());
   }
 
@@ -80,6 +82,7 @@ class EmptyService final : public v1::AgentCoordinationService::CallbackService 
         held.step = 0;
       }
       held.response = response;
+      held.knows_plan = request->known_revision() != 0;
       if (request->known_revision() == RevisionFor(job, held)) {
         held.call = HeldCall::Start(DurationOf(request->max_wait()),
                                     [this, &job, rank](HeldCall& call, bool timer) { OnEnd(job, rank, call, timer); });
@@ -124,6 +127,7 @@ class EmptyService final : public v1::AgentCoordinationService::CallbackService 
     int64_t step = 0;  // of the save that it reports; 0 for none
     bool begun = false;
     bool written = false;
+    bool knows_plan = false;
   };
   struct Job {
     std::vector<Rank> ranks;
@@ -174,8 +178,11 @@ class EmptyService final : public v1::AgentCoordinationService::CallbackService 
     orders.set_coordinator_epoch(1);
     orders.set_membership_epoch(1);
     orders.set_revision(RevisionFor(job, rank));
-    SetDuration(absl::Milliseconds(flags_.lease_ms), *orders.mutable_lease_ttl());
-    orders.set_current_plan_digest(plan_digest_);
+    if (rank.knows_plan) {
+      orders.set_same_current_plan(true);
+    } else {
+      orders.set_current_plan_digest(plan_digest_);
+    }
     if (rank.step == 0) return orders;
     const uint64_t stage = RevisionFor(job, rank) % 4;
     v1::SaveOrder& order = *orders.add_saves();
@@ -183,8 +190,7 @@ class EmptyService final : public v1::AgentCoordinationService::CallbackService 
     order.set_action(stage == 2 ? v1::SaveOrder::COMMITTED : stage == 1 ? v1::SaveOrder::WRITE : v1::SaveOrder::WAIT);
     order.set_attempt(1);
     order.set_attempt_nonce(1);
-    order.set_plan_digest(plan_digest_);
-    order.set_directory(absl::StrCat("crowd/", absl::Dec(rank.step, absl::kZeroPad12), "/0001"));
+    order.set_by_current_plan(true);
     return orders;
   }
 

@@ -11,6 +11,7 @@
 #include "common/base/time_proto.h"
 #include "common/rpc/endpoint.h"
 #include "common/rpc/plan_part.h"
+#include "common/rpc/short_orders.h"
 #include "common/status/reason.h"
 #include "common/status/retry_delay.h"
 #include "common/status/status.h"
@@ -145,6 +146,7 @@ void ThinAgent::Register() {
   request.set_boot_id(absl::StrCat("4f6a0c1e-0000-4000-8000-", absl::Dec(node, absl::kZeroPad12)));
   request.set_protocol(kProtocolVersion);
   request.set_version("thin");
+  request.set_short_orders(true);
   if (around_.storage != nullptr) request.set_root_proof(ReadRootProof(*around_.storage).value_or(""));
   Launch([](auto& stub, auto& made,
             auto answer) { stub.RegisterAgent(&made.context, &made.request, &made.response, std::move(answer)); },
@@ -161,6 +163,7 @@ void ThinAgent::OnRegister(Call<v1::RegisterAgentRequest, v1::RegisterAgentRespo
   revision_ = 0;
   if (call.response.has_lease_ttl()) lease_ = DurationOf(call.response.lease_ttl());
   registered_ = true;
+  reports_.Begin(call.response.short_reports());
   pause_ = kFirstPause;
   if (std::exchange(was_registered_, true)) ++around_.counters.second_registrations;
   around_.reached(Milestone::kRegistered, options_.rank);
@@ -189,6 +192,7 @@ void ThinAgent::Synchronize() {
   absl::Duration max_wait = lease_ / 3;
   if (active()) max_wait = std::min(max_wait, ProgressInterval(static_cast<uint32_t>(options_.world_size)));
   SetDuration(max_wait, *request.mutable_max_wait());
+  reports_.Shorten(request);
   sent_version_ = version_;
   waiting_ = &call->context;
   Launch([](auto& stub, auto& made,
@@ -207,6 +211,9 @@ void ThinAgent::OnSynchronize(Call<v1::SynchronizeAgentRequest, v1::SynchronizeA
     return OnFailed(MakeError(Reason::kStaleEpoch, "the answer of an earlier coordinator"));
   }
   pause_ = kFirstPause;
+  reports_.OnAnswered(call.request.sequence());
+  CompleteOrders(options_.job, last_plan_, call.response);
+  last_plan_ = call.response.current_plan_digest();
   Obey(call.response);
   if (stopped_) return;
   absl::Duration delay = std::min(DurationOf(call.response.next_delay()), lease_ / 3);

@@ -20,6 +20,7 @@
 #include "cairn/v1/agent_coordination_service.grpc.pb.h"
 #include "cairn/v1/plan.pb.h"
 #include "common/file/posix.h"
+#include "common/rpc/short_report.h"
 
 namespace cairn {
 
@@ -189,6 +190,8 @@ class ThinAgent {
   uint64_t epoch_ = 0;
   uint64_t revision_ = 0;
   uint64_t sequence_ = 0;
+  ReportShortener reports_;
+  std::string last_plan_;  // the current plan of the last orders
   absl::Duration lease_ = absl::Seconds(10);
   absl::Duration pause_;
   uint64_t pauses_ = 0;  // counts them, so that a timer knows whether its own is still under way

@@ -31,12 +31,18 @@ struct WorkerPool::State {
   const Clock& clock;
   Mutex mutex;
   CondVar changed;
-  std::deque<std::function<void()>> queue ABSL_GUARDED_BY(mutex);
+  std::deque<std::function<void()>> submitted ABSL_GUARDED_BY(mutex);
+  std::deque<std::function<void()>> offered ABSL_GUARDED_BY(mutex);
   std::vector<std::shared_ptr<Worker>> workers ABSL_GUARDED_BY(mutex);
   int stalled ABSL_GUARDED_BY(mutex) = 0;
   // Threads beyond those that the pool was made with, in the place of those that hang.
   int replacements ABSL_GUARDED_BY(mutex) = 0;
   bool stopped ABSL_GUARDED_BY(mutex) = false;
+
+  // The queue whose first work is next.
+  std::deque<std::function<void()>>& Next() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    return submitted.empty() ? offered : submitted;
+  }
 };
 
 namespace {
@@ -101,14 +107,14 @@ void WorkerPool::Run(const std::shared_ptr<State>& state, const std::shared_ptr<
       // If another thread has taken the place of this one, which has come back from storage, this one ends.
       const bool spare = state->replacements > state->stalled;
       if (spare) --state->replacements;
-      while (!spare && state->queue.empty() && !state->stopped) state->changed.Wait(state->mutex);
-      if (spare || state->queue.empty()) {
+      while (!spare && state->Next().empty() && !state->stopped) state->changed.Wait(state->mutex);
+      if (spare || state->Next().empty()) {
         std::erase(state->workers, worker);
         state->changed.NotifyAll();
         return;
       }
-      work = std::move(state->queue.front());
-      state->queue.pop_front();
+      work = std::move(state->Next().front());
+      state->Next().pop_front();
       worker->since = state->clock.SteadyNow();
     }
     work();
@@ -118,16 +124,16 @@ void WorkerPool::Run(const std::shared_ptr<State>& state, const std::shared_ptr<
 void WorkerPool::Submit(std::function<void()> work) {
   MutexLock lock(state_->mutex);
   if (state_->stopped) return;
-  state_->queue.push_back(std::move(work));
+  state_->submitted.push_back(std::move(work));
   state_->changed.NotifyOne();
 }
 
 bool WorkerPool::Offer(std::function<void()> work) {
-  {
-    MutexLock lock(state_->mutex);
-    if (state_->queue.size() >= kMaxWaiting) return false;
-  }
-  Submit(std::move(work));
+  MutexLock lock(state_->mutex);
+  if (state_->submitted.size() + state_->offered.size() >= kMaxWaiting) return false;
+  if (state_->stopped) return true;
+  state_->offered.push_back(std::move(work));
+  state_->changed.NotifyOne();
   return true;
 }
 

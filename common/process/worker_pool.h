@@ -29,7 +29,8 @@ class WorkerPool {
 
   // Does nothing after Stop.
   void Submit(std::function<void()> work);
-  // Does the same for work that others can ask for without end. Returns false if too much of it waits.
+  // Does the same for work that others can ask for without end, which begins after all that was submitted. Returns
+  // false if too much of it waits.
   bool Offer(std::function<void()> work);
 
   // Puts a new thread in the place of each that hangs. The owner calls it every few hundred milliseconds. Returns how

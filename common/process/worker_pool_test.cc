@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "common/base/fake_clock.h"
 #include "common/base/mutex.h"
@@ -54,6 +56,21 @@ struct Fixture {
   Gate storage;
   Gate other;
 };
+
+// Thousands of uploads of one job must not be in the way of the few steps of another one's save.
+TEST(WorkerPoolTest, Submit_WorkThatWasOfferedWaits_GoesFirst) {
+  const auto fixture = std::make_shared<Fixture>();
+  WorkerPool pool(1, kStall, fixture->clock);
+  pool.Submit([fixture] { fixture->storage.Pass(); });
+  fixture->storage.AwaitInside(1);
+  std::vector<std::string> order;
+  EXPECT_TRUE(pool.Offer([&] { order.push_back("offered"); }));
+  pool.Submit([&] { order.push_back("submitted"); });
+  EXPECT_TRUE(pool.Offer([&] { order.push_back("offered later"); }));
+  fixture->storage.Open();
+  EXPECT_TRUE(pool.Stop(absl::InfiniteDuration()));
+  EXPECT_EQ(order, (std::vector<std::string>{"submitted", "offered", "offered later"}));
+}
 
 // A thread that comes back from storage is counted as hanging until it has said so.
 void AwaitNoneStalled(WorkerPool& pool) {

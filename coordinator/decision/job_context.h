@@ -83,8 +83,13 @@ struct JobContext {
 
   // Grows whenever what people see of the job may have changed.
   uint64_t revision = 1;
-  // Set by whatever changes the orders of ranks for another reason than their own reports.
+  // Set by whatever changes the orders of ranks for another reason than their own reports: all agents hear of it at
+  // once.
   bool orders_changed = false;
+  // The orders of all ranks may have changed, and those of these ranks must hear of it at once. The others lose nothing
+  // if they hear of it in the answer to their next report.
+  bool orders_outdated = false;
+  std::vector<int> waking;
   // The job's group for exchanges over NCCL. Null where nothing is exchanged: in tests of single parts.
   Groups* groups = nullptr;
 

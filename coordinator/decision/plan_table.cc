@@ -8,6 +8,7 @@
 namespace cairn {
 
 SavePlanEntry* PlanTable::Request(const std::vector<std::string>& layout, JobContext& context) {
+  ++keys_made_;
   Digester digester;
   std::vector<std::string> node;
   for (size_t rank = 0; rank < layout.size(); ++rank) {
@@ -46,6 +47,11 @@ void PlanTable::OnPlanned(const std::string& key, const absl::StatusOr<PlannedSa
   }
   entry->state = SavePlanEntry::State::kFailed;
   entry->error = plan.status();
+}
+
+SavePlanEntry* PlanTable::FindByKey(const std::string& key) {
+  const auto entry = std::find_if(entries_.begin(), entries_.end(), [&](const auto& e) { return e.key == key; });
+  return entry == entries_.end() ? nullptr : &*entry;
 }
 
 SavePlanEntry* PlanTable::Find(const std::string& plan_digest) {

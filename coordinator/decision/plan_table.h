@@ -2,6 +2,7 @@
 #ifndef CAIRN_COORDINATOR_DECISION_PLAN_TABLE_H_
 #define CAIRN_COORDINATOR_DECISION_PLAN_TABLE_H_
 
+#include <cstdint>
 #include <list>
 #include <string>
 #include <vector>
@@ -31,10 +32,15 @@ class PlanTable {
   void OnPlanned(const std::string& key, const absl::StatusOr<PlannedSave>& plan);
   // The newest entry with this plan digest, if any.
   SavePlanEntry* Find(const std::string& plan_digest);
+  // The entry with this key; null if it is not kept any more.
+  SavePlanEntry* FindByKey(const std::string& key);
+  // How many keys were made of the layouts and nodes of all ranks.
+  uint64_t keys_made() const { return keys_made_; }
 
  private:
   static constexpr size_t kCapacity = 8;
   std::list<SavePlanEntry> entries_;  // newest first
+  uint64_t keys_made_ = 0;
 };
 
 }  // namespace cairn

@@ -43,6 +43,8 @@ TEST_F(CurrentPlanTest, Advance_AllHaveLayouts_IsAskedForAndToldToAll) {
   EXPECT_TRUE(plan_.check_replicas()) << "the first save under it compares its replicas";
   EXPECT_TRUE(context_.orders_changed);
   EXPECT_FALSE(plan_.restless(members_));
+  for (int i = 0; i < 10; ++i) plan_.Advance(context_);
+  EXPECT_EQ(plans_.keys_made(), 2u) << "when it was asked for, and when it had come";
 }
 
 TEST_F(CurrentPlanTest, Advance_LayoutsChangeWhileOneIsUnderWay_AsksForTheLastSetOnly) {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/random_id.h"
 #include "common/base/time_proto.h"
+#include "common/rpc/short_orders.h"
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
 #include "common/storage/checkpoint_path.h"
@@ -115,6 +116,7 @@ absl::StatusOr<v1::RegisterAgentResponse> Job::Register(const v1::RegisterAgentR
   response.set_coordinator_epoch(options_.coordinator_epoch);
   response.set_membership_epoch(members_.epoch());
   SetDuration(options_.lease_ttl, *response.mutable_lease_ttl());
+  response.set_short_reports(true);
   return response;
 }
 
@@ -133,8 +135,13 @@ absl::Status Job::Synchronize(const v1::SynchronizeAgentRequest& request, const 
   if (!found.ok()) return found.status();
   Member& member = **found;
   const bool all_had_layouts = AllHaveLayouts(members_);
-  const ReportChange change =
-      members_.Report(member, request.state(), request.sequence(), context.layouts, context.now);
+  absl::StatusOr<v1::AgentState> completed;
+  if (request.base_sequence() != 0) {
+    completed = members_.Complete(member, request);
+    if (!completed.ok()) return completed.status();
+  }
+  const v1::AgentState& state = request.base_sequence() == 0 ? request.state() : *completed;
+  const ReportChange change = members_.Report(member, state, request.sequence(), context.layouts, context.now);
   if (context.now >= next_revision_) {
     next_revision_ = context.now + kHeardInterval;
     ++context.revision;
@@ -312,7 +319,11 @@ void Job::OnLayout(const std::string& digest, const Moment& moment) {
 // Orders.
 
 void Job::RefreshOrders(JobContext& context) {
-  if (std::exchange(context.orders_changed, false)) orders_.WakeAll();
+  const std::vector<int> waking = std::exchange(context.waking, {});
+  const bool outdated = std::exchange(context.orders_outdated, false);
+  if (std::exchange(context.orders_changed, false)) return orders_.WakeAll();
+  if (outdated) orders_.ChangeAll();
+  for (const int rank : waking) orders_.Wake(rank);
 }
 
 v1::SynchronizeAgentResponse Job::MakeOrders(const Member& member, const JobContext& context) const {
@@ -343,18 +354,21 @@ v1::SynchronizeAgentResponse Job::MakeOrders(const Member& member, const JobCont
   return response;
 }
 
-v1::SynchronizeAgentResponse Job::OrdersFor(int rank, const Moment& moment) {
+v1::SynchronizeAgentResponse Job::OrdersFor(int rank, const Moment& moment, uint64_t known) {
   const Member* member = members_.Find(rank);
   if (member == nullptr) return {};
   JobContext& context = Begin(moment);
   v1::SynchronizeAgentResponse response = MakeOrders(*member, context);
-  const uint64_t revision =
-      orders_.Keep(*member, response.SerializeAsString(), NewsIn(response, member->state), context.revision);
+  const bool same_plan = orders_.KnowsPlan(*member, known, response.current_plan_digest());
+  const uint64_t revision = orders_.Keep(
+      *member, {response.SerializeAsString(), response.current_plan_digest(), NewsIn(response, member->state)},
+      context.revision);
+  if (member->short_orders) ShortenOrders(name_, same_plan, response);
   // It only dates what the agent knows of others: nobody is woken for it.
   response.set_membership_epoch(members_.epoch());
   response.set_coordinator_epoch(options_.coordinator_epoch);
   response.set_revision(revision);
-  SetDuration(options_.lease_ttl, *response.mutable_lease_ttl());
+  if (!member->short_orders || known == 0) SetDuration(options_.lease_ttl, *response.mutable_lease_ttl());
   return response;
 }
 
@@ -363,8 +377,20 @@ bool Job::KnowsOrders(int rank, uint64_t known) const {
   return member != nullptr && orders_.Knows(*member, known);
 }
 
+std::string Job::MiscountedPart(const JobContext& context) const {
+  if (std::string missed = members_.Inconsistency(); !missed.empty()) return missed;
+  if (std::string missed = saves_.Inconsistency(); !missed.empty()) return missed;
+  if (!loads_.IsConsistent()) return "the ranks of a load are not counted as they are";
+  if (!requests_.IsConsistent(members_)) return "the answers of ranks that agree on a step are not counted as they are";
+  if (!verdicts_.IsConsistent()) return "the lines of checkpoints are not those of the verdicts";
+  if (!wanted_layouts_.IsConsistent(members_, context.layouts))
+    return "the missing layouts are not those that are wanted";
+  return "";
+}
+
 std::string Job::Inconsistency() {
   JobContext& context = Begin(settled_);
+  if (std::string missed = MiscountedPart(context); !missed.empty()) return absl::StrCat(name_, ": ", missed);
   const auto seen = [&] {
     return std::tuple(context.effects.actions.size(), context.effects.log.size(), orders_.version());
   };
@@ -378,14 +404,18 @@ std::string Job::Inconsistency() {
                                                                                : "orders change");
   }
   for (const auto& [rank, member] : members_.members()) {
-    const std::string* told = orders_.Current(member);
-    if (told == nullptr || MakeOrders(member, context).SerializeAsString() == *told) continue;
-    return absl::StrCat(name_, ": the orders of rank ", rank,
-                        " have changed, and nobody was told: ", MakeOrders(member, context).ShortDebugString());
+    const v1::SynchronizeAgentResponse orders = MakeOrders(member, context);
+    const std::string* kept = orders_.Current(member);
+    if (kept != nullptr && orders.SerializeAsString() != *kept) {
+      return absl::StrCat(name_, ": the orders of rank ", rank, " have changed unseen: ", orders.ShortDebugString());
+    }
+    const std::vector<uint64_t>* told = orders_.NewsToldTo(member);
+    const std::vector<uint64_t> news = NewsIn(orders, member.state);
+    if (told != nullptr && !std::includes(told->begin(), told->end(), news.begin(), news.end())) {
+      return absl::StrCat(name_, ": rank ", rank, " is not told what is new to it: ", orders.ShortDebugString());
+    }
   }
-  return wanted_layouts_.IsConsistent(members_, context.layouts)
-             ? ""
-             : absl::StrCat(name_, ": the missing layouts are not those that are wanted");
+  return "";
 }
 
 }  // namespace cairn

@@ -58,8 +58,9 @@ class Job {
   absl::Status Unregister(const v1::AgentIdentity& agent, const Moment& moment);
   // Extends the lease, at uploads and downloads. `uploaded` says that a chunk of a layout came.
   absl::Status Touch(const v1::AgentIdentity& agent, bool uploaded, const Moment& moment);
-  // Says what `rank`'s agent should do. The revision is that of the last change of these orders.
-  v1::SynchronizeAgentResponse OrdersFor(int rank, const Moment& moment);
+  // Says what `rank`'s agent should do. The revision is that of the last change of these orders. `known` is that of the
+  // last orders that the agent has applied, 0 for none: what it knows of these is left out, if it can do without.
+  v1::SynchronizeAgentResponse OrdersFor(int rank, const Moment& moment, uint64_t known = 0);
   // Whether OrdersFor would give a revision of at most `known`. Costs less than to put the orders together.
   bool KnowsOrders(int rank, uint64_t known) const;
 
@@ -114,6 +115,8 @@ class Job {
   bool known() const { return members_.world_size() > 0 || !verdicts_.empty(); }
 
  private:
+  friend struct BookkeepingFault;  // of tests
+
   // Returns the job's context, set for an event.
   JobContext& Begin(const Moment& moment);
   // Returns a copy of it for whoever only looks.
@@ -148,6 +151,8 @@ class Job {
   // What the rank's agent should do, without the revision and what dates the answer.
   v1::SynchronizeAgentResponse MakeOrders(const Member& member, const JobContext& context) const;
   void RefreshOrders(JobContext& context);
+  // What of the parts' own bookkeeping is not what a look at everything gives.
+  std::string MiscountedPart(const JobContext& context) const;
 
   const std::string name_;
   const DecisionOptions& options_;

@@ -10,7 +10,7 @@ namespace cairn {
 namespace {
 
 // Tells equal bytes of different fields apart.
-enum class Field { kPlan, kLayout, kArm, kSave, kLoad };
+enum class Field { kPlan, kGroups, kLayout, kArm, kSave, kLoad };
 
 uint64_t Fingerprint(Field field, const std::string& bytes) {
   return absl::Hash<std::pair<int, std::string>>{}({static_cast<int>(field), bytes});
@@ -36,7 +36,10 @@ std::vector<uint64_t> NewsIn(const v1::SynchronizeAgentResponse& orders, const v
   plan.set_check_replicas(orders.check_replicas());
   plan.set_sample_replicas(orders.sample_replicas());
   if (orders.has_current_plan_error()) *plan.mutable_current_plan_error() = orders.current_plan_error();
-  std::vector<uint64_t> news = {Fingerprint(Field::kPlan, plan.SerializeAsString())};
+  v1::SynchronizeAgentResponse groups;  // likewise: it ends every other one at once
+  *groups.mutable_groups() = orders.groups();
+  std::vector<uint64_t> news = {Fingerprint(Field::kPlan, plan.SerializeAsString()),
+                                Fingerprint(Field::kGroups, groups.SerializeAsString())};
   for (const std::string& digest : orders.wanted_layouts()) news.push_back(Fingerprint(Field::kLayout, digest));
   if (orders.has_arm()) news.push_back(Fingerprint(Field::kArm, orders.arm().SerializeAsString()));
   for (const v1::SaveOrder& order : orders.saves()) {

@@ -63,6 +63,9 @@ TEST(OrderNewsTest, OtherOrders_AreNewsOnceEach) {
   v1::SynchronizeAgentResponse armed;
   armed.mutable_arm()->set_number(1);
   EXPECT_TRUE(IsNews(armed));
+  v1::SynchronizeAgentResponse group;
+  group.add_groups()->set_number(1);
+  EXPECT_TRUE(IsNews(group));
   v1::SynchronizeAgentResponse load;
   load.add_loads()->set_action(v1::LoadOrder::WAIT);
   EXPECT_FALSE(IsNews(load));

@@ -1,6 +1,7 @@
 #include "coordinator/job/save_requests.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -351,6 +352,8 @@ v1::Checkpoint SaveRequests::View(const SaveRequest& request, const JobContext& 
   if (!request.error.ok()) *view.mutable_error() = StatusToProto(request.error);
   const std::vector<NamedRank> awaited = request.agreed ? std::vector<NamedRank>() : agreement_.Awaited(context);
   const bool late = context.now - request.progress > context.options.phase_timeout / 2;
+  std::map<int, const NamedRank*> awaited_rank;
+  for (const NamedRank& named_rank : awaited) awaited_rank.emplace(named_rank.rank, &named_rank);
   for (int rank = 0; rank < context.members.world_size(); ++rank) {
     v1::RankProgress& progress = *view.add_ranks();
     progress.set_rank(static_cast<uint32_t>(rank));
@@ -359,9 +362,8 @@ v1::Checkpoint SaveRequests::View(const SaveRequest& request, const JobContext& 
       progress.set_node(member->node);
       SetDuration(context.now - member->stepped, *progress.mutable_idle());
     }
-    for (const NamedRank& named_rank : awaited) {
-      if (named_rank.rank != rank) continue;
-      progress.set_note(named_rank.detail);
+    if (const auto found = awaited_rank.find(rank); found != awaited_rank.end()) {
+      progress.set_note(found->second->detail);
       progress.set_late(late && Waits(request));
     }
   }

@@ -60,8 +60,12 @@ class SaveRequests {
 
   // Forgets requests that have ended, but for the last ones.
   void Forget();
+  // See StepAgreement::IsConsistent.
+  bool IsConsistent(const Membership& members) const { return agreement_.IsConsistent(members); }
 
  private:
+  friend struct BookkeepingFault;  // of tests
+
   // Whether the trainer that the request was made for has ended. Notes the trainer if it is the rank's first one.
   static bool HasLostTrainer(SaveRequest& request, const Member& member);
   // Takes up the step that the ranks have agreed on.

@@ -21,15 +21,24 @@ void VerdictBook::Keep(const VerdictSummary& verdict) {
 }
 
 const CommittedLines& VerdictBook::lines() const {
-  if (!std::exchange(lines_stale_, false)) return lines_;
+  if (std::exchange(lines_stale_, false)) lines_ = MakeLines();
+  return lines_;
+}
+
+bool VerdictBook::IsConsistent() const {
+  const CommittedLines made = MakeLines();
+  return lines().superseded() == made.superseded() && lines().latest() == made.latest() &&
+         lines().sequence() == made.sequence();
+}
+
+CommittedLines VerdictBook::MakeLines() const {
   std::vector<CommittedLines::Commit> commits;
   for (const auto& [key, verdict] : verdicts_) {
     if (!verdict.stands()) continue;
     if (!commits.empty() && commits.back().step == key.first) commits.pop_back();
     commits.push_back({key.first, verdict.lineage});
   }
-  lines_ = CommittedLines(std::move(commits));
-  return lines_;
+  return CommittedLines(std::move(commits));
 }
 
 std::vector<int64_t> VerdictBook::Replaced() const {

@@ -58,8 +58,14 @@ class VerdictBook {
   // Whether steps were asked about that are not forgotten yet.
   bool restless() const { return !reads_.empty(); }
   void Forget(absl::Time now);
+  // Whether lines() is what follows from the verdicts. For tests.
+  bool IsConsistent() const;
 
  private:
+  friend struct BookkeepingFault;  // of tests
+
+  CommittedLines MakeLines() const;
+
   // Reads one step again.
   struct Read {
     uint64_t ticket = 0;  // of the read under way

@@ -10,22 +10,21 @@ void WantedLayouts::Apply(const Member& member, const LayoutTable& layouts, Orde
   for (const LayoutHold& hold : member.layouts) {
     if (!layouts.contains(hold.digest())) missing.push_back(hold.digest());
   }
-  if (at < named_.size() ? named_[at] == missing : missing.empty()) return;
+  if (named_[at] == missing) return;
   OnLost(member.rank, orders);
-  if (named_.size() <= at) named_.resize(at + 1);
   for (const std::string& digest : missing) {
     std::set<int>& ranks = wanted_[digest];
     const int asked = ranks.empty() ? -1 : *ranks.begin();
     ranks.insert(member.rank);
     if (asked > member.rank) orders.Wake(asked);
   }
-  named_[at] = std::move(missing);
+  named_.At(at) = std::move(missing);
 }
 
 void WantedLayouts::OnLost(int rank, OrderBook& orders) {
   const auto at = static_cast<size_t>(rank);
-  if (at >= named_.size()) return;
-  for (const std::string& digest : std::exchange(named_[at], {})) {
+  if (named_[at].empty()) return;
+  for (const std::string& digest : std::exchange(named_.At(at), {})) {
     const auto wanted = wanted_.find(digest);
     if (wanted == wanted_.end()) continue;
     const bool asked = *wanted->second.begin() == rank;
@@ -47,9 +46,7 @@ bool WantedLayouts::OnLayout(const std::string& digest, OrderBook& orders) {
 }
 
 void WantedLayouts::AddTo(int rank, v1::SynchronizeAgentResponse& response) const {
-  const auto at = static_cast<size_t>(rank);
-  if (at >= named_.size()) return;
-  for (const std::string& digest : named_[at]) {
+  for (const std::string& digest : named_[static_cast<size_t>(rank)]) {
     const auto wanted = wanted_.find(digest);
     if (wanted != wanted_.end() && *wanted->second.begin() == rank) response.add_wanted_layouts(digest);
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cairn/v1/agent_coordination_service.pb.h"
+#include "common/base/rank_table.h"
 #include "coordinator/job/order_book.h"
 #include "coordinator/membership/layout_table.h"
 #include "coordinator/membership/membership.h"
@@ -32,9 +33,11 @@ class WantedLayouts {
   bool IsConsistent(const Membership& members, const LayoutTable& layouts) const;
 
  private:
+  friend struct BookkeepingFault;  // of tests
+
   // The layouts that are missing, each with the ranks that name it.
   std::map<std::string, std::set<int>> wanted_;
-  std::vector<std::vector<std::string>> named_;  // by rank: its layouts in `wanted_`
+  RankTable<std::vector<std::string>> named_;  // of each rank, its layouts in `wanted_`
 };
 
 }  // namespace cairn

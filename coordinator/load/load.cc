@@ -21,16 +21,12 @@ bool HasLayouts(const v1::LoadState& state, const JobContext& context) {
 
 }  // namespace
 
-bool Load::IsReshard() const {
-  return std::any_of(ranks_.begin(), ranks_.end(),
-                     [](const Rank& rank) { return !rank.state.source_layout_digest().empty(); });
-}
-
 std::optional<int64_t> Load::wanted_step() const {
   if (IsReshard()) return std::nullopt;
   if (has_plan()) return plan_.world_size > 0 ? std::optional(plan_.step) : std::nullopt;
-  for (const Rank& rank : ranks_) {
-    if (rank.begun && rank.state.has_step()) return rank.state.step();
+  if (counts_.with_step == 0) return std::nullopt;
+  for (size_t i = ranks_.NextKept(0); i < ranks_.size(); i = ranks_.NextKept(i + 1)) {
+    if (ranks_[i].begun && ranks_[i].state.has_step()) return ranks_[i].state.step();
   }
   return std::nullopt;
 }
@@ -68,7 +64,7 @@ void Load::SetPhase(Phase phase, JobContext& context) {
 }
 
 void Load::Drop() {
-  for (Rank& rank : ranks_) {
+  ranks_.ChangeKept([](Rank& rank) {
     // What late calls are known by, and what was loaded.
     v1::LoadState kept;
     kept.set_trainer_incarnation(rank.state.trainer_incarnation());
@@ -76,7 +72,7 @@ void Load::Drop() {
     kept.set_source_layout_digest(rank.state.source_layout_digest());
     if (rank.state.has_step()) kept.set_step(rank.state.step());
     rank.state = std::move(kept);
-  }
+  });
   plan_.missing = {};
   plan_.unexpected = {};
   plan_.transfer_token.clear();
@@ -84,7 +80,6 @@ void Load::Drop() {
 }
 
 const v1::LoadState* Load::CallOf(int rank) const {
-  if (static_cast<size_t>(rank) >= ranks_.size()) return nullptr;
   const Rank& known = ranks_[static_cast<size_t>(rank)];
   return known.begun ? &known.state : nullptr;
 }
@@ -109,9 +104,9 @@ bool Load::Takes(const Member& member, const v1::LoadState& state) const {
 }
 
 void Load::Join(const Member& member, const v1::LoadState& state, JobContext& context) {
-  const size_t size = std::max(static_cast<size_t>(member.rank) + 1, static_cast<size_t>(context.members.world_size()));
+  const auto size = static_cast<size_t>(context.members.world_size());
   if (ranks_.size() < size) ranks_.resize(size);
-  Rank& rank = ranks_[static_cast<size_t>(member.rank)];
+  Rank& rank = ranks_.At(static_cast<size_t>(member.rank));
   rank.successor = rank.successor || IsSuccessor(rank, state.trainer_incarnation());
   may_be_inherited_ = may_be_inherited_ && member.changes == 1;
   if (inherited_plan_.empty()) inherited_plan_ = state.plan_digest();
@@ -131,18 +126,28 @@ void Load::OnMember(int rank, JobContext& context) {
   attention_ = attention_ || LookAt(rank, context).has_value();
 }
 
-void Load::Count(const Rank& rank, int sign) {
+void Load::Count(const Rank& rank, int sign, Counts& counts) {
   if (!rank.begun) return;
-  counts_.begun += static_cast<size_t>(sign);
-  if (rank.state.phase() == v1::LoadState::DONE) counts_.done += static_cast<size_t>(sign);
-  if (HasFailed(rank.state)) counts_.failed += static_cast<size_t>(sign);
-  if (rank.state.source_staged()) counts_.staged += static_cast<size_t>(sign);
+  counts.begun += static_cast<size_t>(sign);
+  if (rank.state.phase() == v1::LoadState::DONE) counts.done += static_cast<size_t>(sign);
+  if (HasFailed(rank.state)) counts.failed += static_cast<size_t>(sign);
+  if (rank.state.source_staged()) counts.staged += static_cast<size_t>(sign);
+  if (!rank.state.source_layout_digest().empty()) counts.resharding += static_cast<size_t>(sign);
+  if (rank.state.has_step()) counts.with_step += static_cast<size_t>(sign);
+}
+
+bool Load::IsConsistent() const {
+  if (ended()) return true;
+  Counts counts;
+  for (const Rank& rank : ranks_) Count(rank, +1, counts);
+  return counts == counts_;
 }
 
 void Load::Follow(const Member& member, JobContext& context) {
-  if (ended() || static_cast<size_t>(member.rank) >= ranks_.size()) return;
-  Rank& rank = ranks_[static_cast<size_t>(member.rank)];
-  if (!rank.begun || rank.agent != member.incarnation || HasFailed(rank.state)) return;
+  const auto at = static_cast<size_t>(member.rank);
+  if (ended() || !ranks_[at].begun) return;
+  Rank& rank = ranks_.At(at);
+  if (rank.agent != member.incarnation || HasFailed(rank.state)) return;
   const v1::LoadState* found = nullptr;
   bool followed = false;
   for (const v1::LoadState& state : member.state.loads()) {
@@ -175,7 +180,7 @@ void Load::Record(int rank, const v1::LoadState& state, absl::Time now) {
 }
 
 void Load::Update(int index, const v1::LoadState& state, JobContext& context) {
-  Rank& rank = ranks_[static_cast<size_t>(index)];
+  Rank& rank = ranks_.At(static_cast<size_t>(index));
   const bool moved = rank.state.phase() != state.phase() || rank.state.bytes_done() != state.bytes_done() ||
                      rank.state.storage_bytes() != state.storage_bytes() ||
                      rank.state.plan_digest() != state.plan_digest() ||

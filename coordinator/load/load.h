@@ -19,6 +19,7 @@
 #include "absl/time/time.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "cairn/v1/checkpoint_service.pb.h"
+#include "common/base/rank_table.h"
 #include "coordinator/decision/job_context.h"
 #include "coordinator/decision/rank_error.h"
 #include "coordinator/exchange/groups.h"
@@ -73,8 +74,12 @@ class Load {
   // The order for a call that is in this operation.
   v1::LoadOrder OrderFor(const v1::LoadState& state) const;
   v1::Load View(const JobContext& context) const;
+  // Whether the ranks are counted as they are. For tests: it looks at every rank.
+  bool IsConsistent() const;
 
  private:
+  friend struct BookkeepingFault;  // of tests
+
   struct Rank {
     bool begun = false;
     uint64_t agent = 0;
@@ -92,7 +97,7 @@ class Load {
   // Writes into the timeline what the rank's agent has reported.
   void Record(int rank, const v1::LoadState& state, absl::Time now);
   // The bytes come from the ranks' memory instead of a checkpoint.
-  bool IsReshard() const;
+  bool IsReshard() const { return counts_.resharding > 0; }
   Operation operation() const { return {IsReshard() ? "reshard" : "load", wanted_step(), 0}; }
   bool has_plan() const { return !plan_.plan_digest.empty(); }
   bool AllBegun(const JobContext& context) const;
@@ -111,8 +116,20 @@ class Load {
   // the load exists. One that was not may be dead since the job's last run, and its successor is waited for.
   std::optional<MemberFault> LookAt(int index, JobContext& context);
   bool CheckMembers(JobContext& context);
+  // The number of ranks in each state, kept with every report.
+  struct Counts {
+    size_t begun = 0;
+    size_t done = 0;
+    size_t failed = 0;
+    size_t staged = 0;
+    size_t resharding = 0;
+    size_t with_step = 0;
+
+    bool operator==(const Counts&) const = default;
+  };
   // Adds `sign` for everything that is counted of `rank`.
-  void Count(const Rank& rank, int sign);
+  void Count(const Rank& rank, int sign) { Count(rank, sign, counts_); }
+  static void Count(const Rank& rank, int sign, Counts& counts);
   // Is called before the load ends because ranks or trainers were lost. A trainer that took the place of a lost one is
   // released, so that its call begins a new operation.
   void ReleaseSuccessors();
@@ -148,14 +165,9 @@ class Load {
   // coordinator.
   bool may_be_inherited_ = true;
   Phase phase_ = Phase::kCollecting;
-  std::vector<Rank> ranks_;
-  // The number of ranks in each state, kept with every report. They only say when to look at all ranks.
-  struct {
-    size_t begun = 0;
-    size_t done = 0;
-    size_t failed = 0;
-    size_t staged = 0;
-  } counts_;
+  RankTable<Rank> ranks_;
+  // Those of phases only say when to look at all ranks.
+  Counts counts_;
   bool attention_ = true;
 
   absl::Time progress_base_;

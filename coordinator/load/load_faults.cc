@@ -77,13 +77,14 @@ bool Load::CheckMembers(JobContext& context) {
 }
 
 std::optional<Load::MemberFault> Load::LookAt(int index, JobContext& context) {
-  Rank& rank = ranks_[static_cast<size_t>(index)];
   const Member* member = context.members.Find(index);
   if (member == nullptr) {
+    const Rank& rank = ranks_[static_cast<size_t>(index)];
     // Others may still take bytes from a rank that is done itself.
     if (!rank.begun && !rank.seen) return std::nullopt;
     return MemberFault{false, "its agent is gone"};
   }
+  Rank& rank = ranks_.At(static_cast<size_t>(index));
   if (!rank.begun && member->heard < created_) return std::nullopt;
   rank.seen = true;
   if (rank.begun && member->incarnation != rank.agent) return MemberFault{false, "its agent was restarted"};
@@ -114,8 +115,8 @@ bool Load::IsSuccessor(const Rank& rank, uint64_t trainer) {
 
 void Load::ReleaseSuccessors() {
   if (has_plan()) return;  // all have begun it, and were told so: they are in it together
-  for (size_t i = 0; i < ranks_.size(); ++i) {
-    Rank& rank = ranks_[i];
+  for (size_t i = ranks_.NextKept(0); i < ranks_.size(); i = ranks_.NextKept(i + 1)) {
+    Rank& rank = ranks_.At(i);
     if (!rank.successor) continue;
     timeline_->Forget(static_cast<int>(i));
     Count(rank, -1);

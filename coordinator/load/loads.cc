@@ -151,6 +151,10 @@ std::vector<int64_t> Loads::WantedSteps() const {
   return steps;
 }
 
+bool Loads::IsConsistent() const {
+  return std::all_of(loads_.begin(), loads_.end(), [](const Load& load) { return load.IsConsistent(); });
+}
+
 bool Loads::MayRead(int64_t step) const {
   return std::any_of(loads_.begin(), loads_.end(), [&](const Load& load) { return load.MayRead(step); });
 }

@@ -53,8 +53,12 @@ class Loads {
   // Whether a load that has begun reads this step, or may come to read it.
   bool MayRead(int64_t step) const;
   void View(const JobContext& context, v1::Job& view) const;
+  // See Load::IsConsistent.
+  bool IsConsistent() const;
 
  private:
+  friend struct BookkeepingFault;  // of tests
+
   struct Call {
     uint64_t trainer = 0;
     uint64_t number = 0;

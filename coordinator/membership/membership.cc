@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/random_id.h"
+#include "common/rpc/short_report.h"
 #include "common/status/reason.h"
 
 namespace cairn {
@@ -69,8 +70,7 @@ absl::StatusOr<bool> Membership::Register(const v1::RegisterAgentRequest& reques
   const bool changed = held == nullptr || world_size != world_size_;
   if (world_size != world_size_) last_trainer_.erase(last_trainer_.lower_bound(world_size), last_trainer_.end());
   world_size_ = world_size;
-  if (slots_.size() <= static_cast<size_t>(rank)) slots_.resize(static_cast<size_t>(rank) + 1);
-  std::unique_ptr<Member>& slot = slots_[static_cast<size_t>(rank)];
+  std::unique_ptr<Member>& slot = slots_.At(static_cast<size_t>(rank));
   if (slot == nullptr) {
     slot = std::make_unique<Member>();
     slot->rank = rank;
@@ -85,6 +85,7 @@ absl::StatusOr<bool> Membership::Register(const v1::RegisterAgentRequest& reques
   member.descriptor_socket = request.descriptor_socket();
   member.boot_id = request.boot_id();
   member.nccl = request.nccl();
+  member.short_orders = request.short_orders();
   Renew(member, now);
   if (changed) ++epoch_;
   return changed;
@@ -97,7 +98,7 @@ void Membership::Renew(Member& member, absl::Time now) {
 }
 
 absl::StatusOr<Member*> Membership::Authenticate(const v1::AgentIdentity& agent, absl::Time now) {
-  if (agent.rank() >= slots_.size() || slots_[agent.rank()] == nullptr) {
+  if (slots_[agent.rank()] == nullptr) {
     return MakeError(Reason::kNotRegistered, absl::StrCat(job_, ": rank ", agent.rank(), " is not registered"),
                      {{"job", job_}, {"rank", absl::StrCat(agent.rank())}});
   }
@@ -128,6 +129,17 @@ void Membership::Count(const Member& member, int sign) {
   } else {
     asking_.erase(member.rank);
   }
+}
+
+absl::StatusOr<v1::AgentState> Membership::Complete(const Member& member,
+                                                    const v1::SynchronizeAgentRequest& request) const {
+  v1::AgentState known;
+  const bool has_base = member.reported && request.base_sequence() <= member.sequence;
+  if (has_base && known.ParseFromString(member.report)) return WholeState(std::move(known), request.state());
+  return MakeError(
+      Reason::kNotRegistered,
+      absl::StrCat(job_, ": rank ", member.rank, " leaves out what it said before, which is not known here"),
+      {{"job", job_}, {"rank", absl::StrCat(member.rank)}});
 }
 
 ReportChange Membership::Report(Member& member, const v1::AgentState& state, uint64_t sequence, LayoutTable& layouts,
@@ -182,7 +194,7 @@ ReportChange Membership::Report(Member& member, const v1::AgentState& state, uin
 }
 
 void Membership::Drop(int rank) {
-  std::unique_ptr<Member>& slot = slots_[static_cast<size_t>(rank)];
+  std::unique_ptr<Member>& slot = slots_.At(static_cast<size_t>(rank));
   Count(*slot, -1);
   by_silence_.erase(slot->by_silence);
   slot.reset();
@@ -214,6 +226,29 @@ size_t Membership::reporting(int64_t step) const {
 uint64_t Membership::LastTrainer(int rank) const {
   const auto found = last_trainer_.find(rank);
   return found == last_trainer_.end() ? 0 : found->second;
+}
+
+std::string Membership::Inconsistency() const {
+  Membership counted(job_, lease_ttl_);
+  for (const auto& [rank, member] : members()) {
+    ++counted.size_;
+    counted.Count(member, +1);
+  }
+  if (counted.size_ != size_ || counted.reported_ != reported_ || counted.with_layout_ != with_layout_ ||
+      counted.reporting_ != reporting_ || counted.asking_ != asking_) {
+    return absl::StrCat(job_, ": the members are not counted as they are");
+  }
+  absl::Time heard = absl::InfinitePast();
+  size_t silent = 0;
+  for (const int rank : by_silence_) {
+    const Member* member = Find(rank);
+    if (member == nullptr || member->heard < heard) {
+      return absl::StrCat(job_, ": rank ", rank, " does not stand where its silence belongs");
+    }
+    heard = member->heard;
+    ++silent;
+  }
+  return silent == size_ ? "" : absl::StrCat(job_, ": the silence of some members is not watched");
 }
 
 std::vector<int> Membership::Absent() const {

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
+#include "common/base/rank_table.h"
 #include "coordinator/membership/layout_table.h"
 
 namespace cairn {
@@ -29,6 +30,7 @@ struct Member {
   std::string descriptor_socket;
   std::string boot_id;
   v1::NcclSupport nccl;
+  bool short_orders = false;
   absl::Time heard;      // any request
   absl::Time lease_end;  // on a clock that stands still while the coordinator cannot listen
   // The last report of SynchronizeAgent; it means nothing until `reported`.
@@ -55,6 +57,8 @@ struct Member {
   std::list<int>::iterator by_silence;
 };
 
+using MemberSlots = RankTable<std::unique_ptr<Member>>;  // null: no agent
+
 // The members by ascending rank, for loops: `for (const auto& [rank, member] : members)`.
 class MemberRange {
  public:
@@ -64,7 +68,7 @@ class MemberRange {
   };
   class Iterator {
    public:
-    Iterator(const std::vector<std::unique_ptr<Member>>& slots, size_t at) : slots_(slots), at_(at) { Skip(); }
+    Iterator(const MemberSlots& slots, size_t at) : slots_(slots), at_(at) { Skip(); }
     Entry operator*() const { return {static_cast<int>(at_), *slots_[at_]}; }
     Iterator& operator++() {
       ++at_;
@@ -75,18 +79,19 @@ class MemberRange {
 
    private:
     void Skip() {
-      while (at_ < slots_.size() && slots_[at_] == nullptr) ++at_;
+      at_ = slots_.NextKept(at_);
+      while (at_ < slots_.size() && slots_[at_] == nullptr) at_ = slots_.NextKept(at_ + 1);
     }
-    const std::vector<std::unique_ptr<Member>>& slots_;
+    const MemberSlots& slots_;
     size_t at_;
   };
 
-  explicit MemberRange(const std::vector<std::unique_ptr<Member>>& slots) : slots_(slots) {}
+  explicit MemberRange(const MemberSlots& slots) : slots_(slots) {}
   Iterator begin() const { return {slots_, 0}; }
   Iterator end() const { return {slots_, slots_.size()}; }
 
  private:
-  const std::vector<std::unique_ptr<Member>>& slots_;
+  const MemberSlots& slots_;
 };
 
 // What a report has changed of what the member said before.
@@ -116,6 +121,9 @@ class Membership {
   // FAILED_PRECONDITION (NOT_REGISTERED), ABORTED (STALE_INCARNATION).
   absl::StatusOr<Member*> Authenticate(const v1::AgentIdentity& agent, absl::Time now);
 
+  // The whole state of a request that leaves out what the member has said before. FAILED_PRECONDITION (NOT_REGISTERED):
+  // that is not known here.
+  absl::StatusOr<v1::AgentState> Complete(const Member& member, const v1::SynchronizeAgentRequest& request) const;
   // Keeps a report, and holds the layouts that it names.
   ReportChange Report(Member& member, const v1::AgentState& state, uint64_t sequence, LayoutTable& layouts,
                       absl::Time now);
@@ -131,9 +139,7 @@ class Membership {
   MemberRange members() const { return MemberRange(slots_); }
   size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
-  const Member* Find(int rank) const {
-    return static_cast<size_t>(rank) < slots_.size() ? slots_[static_cast<size_t>(rank)].get() : nullptr;
-  }
+  const Member* Find(int rank) const { return slots_[static_cast<size_t>(rank)].get(); }
   // 0 while nobody has registered.
   int world_size() const { return world_size_; }
   bool complete() const { return world_size_ > 0 && size_ == static_cast<size_t>(world_size_); }
@@ -152,7 +158,12 @@ class Membership {
   // +1 whenever the set of (rank, incarnation) changes.
   uint64_t epoch() const { return epoch_; }
 
+  // Says what the counts have missed, by a look at every member. Empty if they have missed nothing. For tests.
+  std::string Inconsistency() const;
+
  private:
+  friend struct BookkeepingFault;  // of tests
+
   void Drop(int rank);
   void Renew(Member& member, absl::Time now);
   // Adds `sign` for everything that is counted of what `member` reports.
@@ -161,7 +172,7 @@ class Membership {
   const std::string job_;
   const absl::Duration lease_ttl_;
   absl::Duration deaf_ = absl::ZeroDuration();
-  std::vector<std::unique_ptr<Member>> slots_;  // by rank; null: no agent
+  MemberSlots slots_;
   size_t size_ = 0;
   // The ranks by the time when they were last heard. All leases are equally long, so the first one ends first.
   std::list<int> by_silence_;

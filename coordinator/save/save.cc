@@ -43,10 +43,14 @@ bool Save::HasRequest(const std::string& request_id) const {
   return std::find(request_ids_.begin(), request_ids_.end(), request_id) != request_ids_.end();
 }
 
-Save::Rank& Save::At(int rank, const JobContext& context) {
-  const size_t size = std::max(static_cast<size_t>(rank) + 1, static_cast<size_t>(context.members.world_size()));
+void Save::Fit(const JobContext& context) {
+  const size_t size = std::max<size_t>(1, static_cast<size_t>(context.members.world_size()));
   if (ranks_.size() < size) ranks_.resize(size);
-  return ranks_[static_cast<size_t>(rank)];
+}
+
+Save::Rank& Save::At(int rank, const JobContext& context) {
+  Fit(context);
+  return ranks_.At(static_cast<size_t>(rank));
 }
 
 bool Save::Written(const Rank& rank) const {
@@ -78,6 +82,7 @@ void Save::Report(const Member& member, const v1::SaveState& state, JobContext& 
     See(rank, member, context.now);
     Count(rank, -1);
     rank.begun = true;
+    plan_key_.clear();
     rank.agent = member.incarnation;
     rank.trainer = state.trainer_incarnation();
     rank.state = state;
@@ -145,24 +150,43 @@ void Save::Record(int rank, const v1::SaveState& state, absl::Time now) {
   timeline_->Await(rank, state.awaited_ranks_size() > 0 ? static_cast<int>(state.awaited_ranks(0)) : -1, now);
 }
 
-void Save::Count(const Rank& rank, int sign) {
+void Save::Count(const Rank& rank, int sign, Counts& counts) const {
   if (!rank.begun) return;
-  const auto add = [&](size_t& count, bool counts) { count += counts ? static_cast<size_t>(sign) : 0; };
-  add(counts_.begun, true);
-  add(counts_.staged, Staged(rank.state));
-  add(counts_.written, Written(rank));
-  add(counts_.failed, Failed(rank.state));
+  const auto add = [&](size_t& count, bool applies) { count += applies ? static_cast<size_t>(sign) : 0; };
+  add(counts.begun, true);
+  add(counts.staged, Staged(rank.state));
+  add(counts.written, Written(rank));
+  add(counts.failed, Failed(rank.state));
 }
 
-void Save::Recount() {
-  counts_ = {};
-  for (const Rank& rank : ranks_) Count(rank, +1);
+Save::Counts Save::Counted() const {
+  Counts counts;
+  for (const Rank& rank : ranks_) Count(rank, +1, counts);
+  return counts;
+}
+
+std::string Save::Inconsistency() const {
+  if (ended()) return "";
+  if (Counted() != counts_)
+    return absl::StrCat("the ranks of the save of step ", step_, " are not counted as they are");
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    const bool moves = std::any_of(plan_.moves.begin(), plan_.moves.end(), [&](const auto& move) {
+      return static_cast<size_t>(move.first) == rank || static_cast<size_t>(move.second) == rank;
+    });
+    if (moves != (rank < moving_.size() && moving_[rank])) {
+      return absl::StrCat("rank ", rank, " of the save of step ", step_, moves ? " lacks" : " needs no", " token");
+    }
+  }
+  return "";
 }
 
 void Save::SetPhase(Phase phase, JobContext& context) {
   if (phase_ == phase) return;
+  // Until the verdict a rank is told the same, however far the others are.
+  const bool orders_stay = phase == Phase::kWriting || phase == Phase::kCommitting;
   phase_ = phase;
-  attention_ = context.orders_changed = true;
+  attention_ = true;
+  if (!orders_stay) context.orders_changed = true;
   if (phase == Phase::kAborting) timeline_->Mark(OperationMark::kAborting, context.now);
   Touch();
   context.Log("step=", step_, " attempt=", attempt_, " state=", std::string(SavePhaseName(phase)),
@@ -172,7 +196,7 @@ void Save::SetPhase(Phase phase, JobContext& context) {
 void Save::Advance(JobContext& context) {
   if (ended()) return;
   attention_ = false;
-  At(0, context);  // the world's size may have become known
+  Fit(context);  // the world's size may have become known
   if (phase_ == Phase::kCollecting || phase_ == Phase::kWriting) {
     if (CheckMembers(context) && CheckErrors(context) && CheckDeadlines(context)) AdvanceForward(context);
   }
@@ -221,9 +245,13 @@ void Save::AdvanceForward(JobContext& context) {
 }
 
 void Save::AdvancePlan(JobContext& context) {
-  std::vector<std::string> layout;
-  for (const Rank& rank : ranks_) layout.push_back(rank.state.layout_digest());
-  SavePlanEntry* entry = context.plans.Request(layout, context);
+  SavePlanEntry* entry = plan_key_.empty() ? nullptr : context.plans.FindByKey(plan_key_);
+  if (entry == nullptr) {
+    std::vector<std::string> layout;
+    for (const Rank& rank : ranks_) layout.push_back(rank.state.layout_digest());
+    entry = context.plans.Request(layout, context);
+    plan_key_ = entry == nullptr ? "" : entry->key;
+  }
   if (entry == nullptr || entry->state == SavePlanEntry::State::kPending) return;
   if (entry->state == SavePlanEntry::State::kFailed) {
     Abort(Annotate(entry->error, absl::StrCat(context.job, "@", step_),
@@ -237,7 +265,12 @@ void Save::AdvancePlan(JobContext& context) {
   check_replicas_ = context.options.check_replicas == ReplicaCheck::kAlways ||
                     (context.options.check_replicas == ReplicaCheck::kFirst && first);
   progress_base_ = context.now;
-  attention_ = context.orders_changed = true;
+  moving_.assign(ranks_.size(), false);
+  for (const auto& [from, to] : plan_.moves) {
+    for (const int rank : {from, to}) moving_[static_cast<size_t>(rank)] = true;
+  }
+  attention_ = true;
+  TellPlan(context);
   Recount();
   Touch();
   if (!adopted_) return;
@@ -255,6 +288,18 @@ void Save::AdvancePlan(JobContext& context) {
   Abort(ErrorNaming(Reason::kCoordinatorRestarted, context, operation(), "cannot go on after the coordinator restarted",
                     std::move(other)),
         context);
+}
+
+void Save::TellPlan(JobContext& context) {
+  // Who stages by the plan already need not hear of it, unless there is more to hear.
+  if (attempt_ > 0 || !request_ids_.empty() || !stalled_.ok()) {
+    context.orders_changed = true;
+    return;
+  }
+  context.orders_outdated = true;
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (ranks_[rank].state.plan_digest() != plan_.plan_digest) context.waking.push_back(static_cast<int>(rank));
+  }
 }
 
 bool Save::OnReserved(uint64_t ticket, const absl::StatusOr<Reserved>& reserved, JobContext& context) {

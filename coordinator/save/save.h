@@ -23,6 +23,7 @@
 #include "absl/time/time.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "cairn/v1/checkpoint_service.pb.h"
+#include "common/base/rank_table.h"
 #include "common/storage/lineage.h"
 #include "coordinator/decision/job_context.h"
 #include "coordinator/decision/rank_error.h"
@@ -101,6 +102,9 @@ class Save {
 
   // The save as people see it.
   v1::Checkpoint View(const JobContext& context) const;
+  // Says what of the counts and of what follows from the plan is not what a look at everything gives. Empty if all is.
+  // For tests.
+  std::string Inconsistency() const;
 
   // When a save is aborted, some trainers have not heard of it, because the save waited for them, or because their
   // agents restarted while their calls were open. This verdict is owed to them: it answers the next call of each. But
@@ -121,6 +125,8 @@ class Save {
   void OweNothing();
 
  private:
+  friend struct BookkeepingFault;  // of tests
+
   struct Rank {
     bool begun = false;
     uint64_t agent = 0;
@@ -137,8 +143,8 @@ class Save {
     absl::Time trainer_gone = absl::InfiniteFuture();
     // After an abort: the trainer to which the verdict is owed, and its call, which is held and then answered.
     uint64_t owed_trainer = 0;
-    // Its agent had not reported yet, so its trainer was not known.
-    bool owed_unknown = false;
+    // False if its agent had not reported yet, so that its trainer was not known.
+    bool owed_known = false;
     enum class OwedCall { kNone, kHeld, kAnswered } owed_call = OwedCall::kNone;
     uint64_t owed_agent = 0;
     uint64_t owed_number = 0;
@@ -152,6 +158,8 @@ class Save {
   static bool Staged(const v1::SaveState& state);
   static bool Failed(const v1::SaveState& state);
   Operation operation() const { return {"save", step_, attempt_}; }
+  // Takes up the size of the world.
+  void Fit(const JobContext& context);
   Rank& At(int rank, const JobContext& context);
   bool Written(const Rank& rank) const;
   bool AllBegun(const JobContext& context) const;
@@ -179,10 +187,23 @@ class Save {
   bool CheckMembers(JobContext& context);
   // Writes into the timeline what the rank's agent has reported.
   void Record(int rank, const v1::SaveState& state, absl::Time now);
+  // The number of ranks in each state, kept with every report.
+  struct Counts {
+    size_t begun = 0;
+    size_t staged = 0;
+    size_t written = 0;
+    size_t failed = 0;
+
+    bool operator==(const Counts&) const = default;
+  };
   // Adds `sign` for everything that is counted of `rank`.
-  void Count(const Rank& rank, int sign);
+  void Count(const Rank& rank, int sign) { Count(rank, sign, counts_); }
+  void Count(const Rank& rank, int sign, Counts& counts) const;
   // Counts all ranks anew, after a change of what makes one count.
-  void Recount();
+  void Recount() { counts_ = Counted(); }
+  Counts Counted() const;
+  // Lets those hear of the plan at once who do not follow it yet.
+  void TellPlan(JobContext& context);
   // Notes which trainer of a rank, which has not begun, is waited for.
   static void See(Rank& rank, const Member& member, absl::Time now);
   // Is called before the save ends because ranks or trainers were lost. A trainer that took the place of a lost one is
@@ -206,6 +227,8 @@ class Save {
   void SetPhase(Phase phase, JobContext& context);
   void Commit(const VerdictSummary& verdict, JobContext& context);
   void End(Phase phase, JobContext& context);
+  // Notes to whom the verdict of an aborted save is owed; see HoldOwed.
+  void OweVerdict(const JobContext& context);
   void Touch() { ++revision_; }
 
   const int64_t step_;
@@ -213,24 +236,22 @@ class Save {
   const absl::Time created_wall_;
   Phase phase_ = Phase::kCollecting;
   uint64_t revision_;
-  std::vector<Rank> ranks_;
+  RankTable<Rank> ranks_;
   std::vector<std::string> request_ids_;
   absl::Time deadline_ = absl::InfiniteFuture();
 
-  // The number of ranks in each state, kept with every report. They only say when to look at all ranks.
-  struct {
-    size_t begun = 0;
-    size_t staged = 0;
-    size_t written = 0;
-    size_t failed = 0;
-  } counts_;
+  // They only say when to look at all ranks.
+  Counts counts_;
   size_t unstopped_ = 0;  // when ABORTING
   size_t held_calls_ = 0;
   bool attention_ = true;
 
   // The progress of every rank counts from here at the earliest: the time when the plan or the number came.
   absl::Time progress_base_;
+  // Of the entry in the table of plans, once it was asked for; empty if a rank has begun since.
+  std::string plan_key_;
   PlannedSave plan_;
+  std::vector<bool> moving_;  // by rank: it gives or takes shards by the plan
   bool check_replicas_ = false;
 
   uint32_t attempt_ = 0;
@@ -268,6 +289,8 @@ class Save {
   absl::Time remove_time_ = absl::InfiniteFuture();
   std::optional<Leftover> leftover_;
   VerdictSummary verdict_;
+  // After an abort: Rank::owed_known counts.
+  bool owes_unknown_ = false;
   int owed_answered_ = 0;
   const std::shared_ptr<OperationTimeline> timeline_;
 };

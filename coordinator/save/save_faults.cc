@@ -37,7 +37,7 @@ bool Save::CheckMembers(JobContext& context) {
 }
 
 std::optional<Save::MemberFault> Save::LookAt(int index, JobContext& context) {
-  Rank& rank = ranks_[static_cast<size_t>(index)];
+  const Rank& rank = ranks_[static_cast<size_t>(index)];
   const Member* member = context.members.Find(index);
   if (rank.begun) {
     if (Written(rank)) {
@@ -62,13 +62,14 @@ std::optional<Save::MemberFault> Save::LookAt(int index, JobContext& context) {
     if (!adopted_ || context.now - created_ <= 2 * context.options.lease_ttl) return std::nullopt;
     return MemberFault{false, "its agent did not come back after the coordinator restarted"};
   }
-  rank.seen = true;
+  Rank& known = ranks_.At(static_cast<size_t>(index));
+  known.seen = true;
   if (!member->reported) return std::nullopt;
   // An attempt only has a number when all ranks have begun it, and agents report all that they know.
   if (adopted_) return MemberFault{false, "its agent was restarted and knows nothing of the save"};
   // A trainer may begin while another rank's old one is still seen, or ends: the next one has the time to attach.
-  See(rank, *member, context.now);
-  if (context.now - rank.trainer_gone < context.options.lease_ttl) return std::nullopt;
+  See(known, *member, context.now);
+  if (context.now - known.trainer_gone < context.options.lease_ttl) return std::nullopt;
   return MemberFault{true, "its trainer ended before it began the save, and none took its place"};
 }
 
@@ -93,8 +94,8 @@ void Save::See(Rank& rank, const Member& member, absl::Time now) {
 
 void Save::ReleaseSuccessors() {
   if (attempt_ > 0 || reserve_ticket_ != 0) return;  // all have begun it: they are in it together
-  for (size_t i = 0; i < ranks_.size(); ++i) {
-    Rank& rank = ranks_[i];
+  for (size_t i = ranks_.NextKept(0); i < ranks_.size(); i = ranks_.NextKept(i + 1)) {
+    Rank& rank = ranks_.At(i);
     if (!rank.successor) continue;
     timeline_->Forget(static_cast<int>(i));
     Count(rank, -1);

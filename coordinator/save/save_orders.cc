@@ -58,8 +58,8 @@ v1::SaveOrder Save::OrderFor(const Member& member, const v1::SaveState& state, c
       order.set_sample_replicas(context.options.check_replicas != ReplicaCheck::kNever);
       if (!stalled_.ok()) *order.mutable_stalled() = StatusToProto(stalled_);
       order.set_action(attempt_ == 0 ? v1::SaveOrder::STAGE : v1::SaveOrder::WRITE);
-      for (const auto& [from, to] : plan_.moves) {
-        if (from == member.rank || to == member.rank) order.set_transfer_token(plan_.transfer_token);
+      if (static_cast<size_t>(member.rank) < moving_.size() && moving_[static_cast<size_t>(member.rank)]) {
+        order.set_transfer_token(plan_.transfer_token);
       }
       break;
     case Phase::kAborting: {

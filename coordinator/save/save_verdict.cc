@@ -230,29 +230,16 @@ void Save::End(Phase phase, JobContext& context) {
                      ranks_.size(), committed ? absl::OkStatus() : error_},
                     context.now);
   context.effects.timelines.push_back(timeline_);
-  for (size_t i = 0; i < ranks_.size(); ++i) {
-    Rank& rank = ranks_[i];
-    const int index = static_cast<int>(i);
-    if (phase == Phase::kAborted) {
-      // A call that had staged has returned: its trainer asks for the verdict itself.
-      const bool open = rank.begun && !Staged(rank.state);
-      if (rank.begun) {
-        rank.owed_trainer = open ? rank.trainer : 0;
-      } else if (!rank.successor) {
-        // A trainer whose agent has just restarted attaches again in a moment.
-        rank.owed_trainer = rank.seen_trainer != 0 ? rank.seen_trainer : context.members.LastTrainer(index);
-        // After a restart of the coordinator one whose agent has not come back yet may have called long before.
-        const Member* member = context.members.Find(index);
-        rank.owed_unknown = rank.owed_trainer == 0 && (member == nullptr || !member->reported);
-      }
-    }
-    // Frees what an ended save does not need any more.
+  if (phase == Phase::kAborted) OweVerdict(context);
+  // Frees what an ended save does not need any more.
+  ranks_.ChangeKept([](Rank& rank) {
     rank.state.clear_result();
     rank.state.clear_replica_checksums();
     rank.state.clear_awaited_ranks();
     rank.state.clear_error();
-  }
+  });
   plan_.moves = {};
+  moving_ = {};
   plan_.transfer_token.clear();
   plan_.hold = nullptr;
   manifest_.reset();
@@ -261,10 +248,35 @@ void Save::End(Phase phase, JobContext& context) {
   SetPhase(phase, context);
 }
 
+void Save::OweVerdict(const JobContext& context) {
+  owes_unknown_ = true;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    const Rank& rank = ranks_[i];
+    const int index = static_cast<int>(i);
+    uint64_t trainer = 0;
+    bool known = true;
+    if (rank.begun) {
+      // A call that had staged has returned: its trainer asks for the verdict itself.
+      trainer = Staged(rank.state) ? 0 : rank.trainer;
+    } else if (!rank.successor) {
+      // A trainer whose agent has just restarted attaches again in a moment.
+      trainer = rank.seen_trainer != 0 ? rank.seen_trainer : context.members.LastTrainer(index);
+      // After a restart of the coordinator one whose agent has not come back yet may have called long before.
+      const Member* member = context.members.Find(index);
+      known = trainer != 0 || (member != nullptr && member->reported);
+    }
+    if (!known) continue;
+    Rank& owed = ranks_.At(i);
+    owed.owed_trainer = trainer;
+    owed.owed_known = true;
+  }
+}
+
 void Save::HoldOwed(const Member& member, const v1::SaveState& state, absl::Time now) {
-  if (static_cast<size_t>(member.rank) >= ranks_.size()) return;
-  Rank& rank = ranks_[static_cast<size_t>(member.rank)];
-  if (rank.owed_trainer == 0 || rank.owed_trainer != state.trainer_incarnation()) return;
+  const auto at = static_cast<size_t>(member.rank);
+  if (ranks_[at].owed_trainer == 0) return;
+  Rank& rank = ranks_.At(at);
+  if (rank.owed_trainer != state.trainer_incarnation()) return;
   if (rank.begun && rank.agent == member.incarnation) return;  // its call is answered already
   if (rank.OwedTo(member, state)) return;  // it is held already; another one if the agent restarted once more
   if (rank.owed_call != Rank::OwedCall::kHeld) ++held_calls_;
@@ -275,9 +287,12 @@ void Save::HoldOwed(const Member& member, const v1::SaveState& state, absl::Time
 }
 
 void Save::NoteTold(const Member& member, const JobContext& context) {
-  if (static_cast<size_t>(member.rank) >= ranks_.size()) return;
-  Rank& rank = ranks_[static_cast<size_t>(member.rank)];
-  if (std::exchange(rank.owed_unknown, false)) {
+  const auto at = static_cast<size_t>(member.rank);
+  const bool unknown = owes_unknown_ && at < ranks_.size() && !ranks_[at].owed_known;
+  if (!unknown && ranks_[at].owed_trainer == 0) return;
+  Rank& rank = ranks_.At(at);
+  if (unknown) {
+    rank.owed_known = true;
     // An agent that only started since has no trainer yet, and one that comes much later has a new one.
     const v1::TrainerState& trainer = member.state.trainer();
     if (trainer.attached() && context.now - abort_time_ <= 2 * context.options.lease_ttl) {
@@ -295,8 +310,8 @@ void Save::NoteTold(const Member& member, const JobContext& context) {
 
 void Save::AnswerOwed(JobContext& context) {
   if (held_calls_ == 0) return;
-  for (size_t i = 0; i < ranks_.size(); ++i) {
-    Rank& rank = ranks_[i];
+  for (size_t i = ranks_.NextKept(0); i < ranks_.size(); i = ranks_.NextKept(i + 1)) {
+    Rank& rank = ranks_.At(i);
     if (rank.owed_call != Rank::OwedCall::kHeld || context.now - rank.held_since < kNextAttemptGrace) continue;
     const Member* member = context.members.Find(static_cast<int>(i));
     if (member == nullptr || member->incarnation != rank.owed_agent) continue;  // nobody would hear it
@@ -309,16 +324,17 @@ void Save::AnswerOwed(JobContext& context) {
 
 void Save::Heard(int rank) {
   if (static_cast<size_t>(rank) >= ranks_.size()) return;
-  ranks_[static_cast<size_t>(rank)].owed_trainer = 0;
-  ranks_[static_cast<size_t>(rank)].owed_unknown = false;
+  Rank& heard = ranks_.At(static_cast<size_t>(rank));
+  heard.owed_trainer = 0;
+  heard.owed_known = true;
 }
 
 void Save::OweNothing() {
-  for (Rank& rank : ranks_) {
+  ranks_.ChangeKept([](Rank& rank) {
     rank.owed_trainer = 0;
-    rank.owed_unknown = false;
     if (rank.owed_call == Rank::OwedCall::kHeld) rank.owed_call = Rank::OwedCall::kNone;
-  }
+  });
+  owes_unknown_ = false;
   held_calls_ = 0;
 }
 

@@ -16,7 +16,8 @@ Save& Saves::Begin(int64_t step, JobContext& context) {
     if (previous.step() == step) previous.OweNothing();
   }
   saves_.emplace_back(step, ++context.revision, context.now, context.wall);
-  context.orders_changed = true;
+  // Other ranks whose calls of this step wait hear that they are in a save now.
+  if (context.members.reporting(step) > 1) context.orders_changed = true;
   context.Log("step=", step, " state=COLLECTING");
   return saves_.back();
 }
@@ -182,6 +183,13 @@ std::vector<Leftover> Saves::TakeLeftovers() {
     if (const auto leftover = save.TakeLeftover(); leftover.has_value()) leftovers.push_back(*leftover);
   }
   return leftovers;
+}
+
+std::string Saves::Inconsistency() const {
+  for (const Save& save : saves_) {
+    if (std::string missed = save.Inconsistency(); !missed.empty()) return missed;
+  }
+  return "";
 }
 
 void Saves::Forget(const Membership& members) {

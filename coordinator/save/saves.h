@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <list>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "cairn/v1/agent_coordination_service.pb.h"
@@ -74,8 +75,12 @@ class Saves {
   std::vector<Leftover> TakeLeftovers();
   // Forgets saves that have ended and that no agent speaks of any more, but for the last ones.
   void Forget(const Membership& members);
+  // See Save::Inconsistency.
+  std::string Inconsistency() const;
 
  private:
+  friend struct BookkeepingFault;  // of tests
+
   std::list<Save> saves_;  // oldest first
 };
 

@@ -33,7 +33,7 @@ TEST_F(SavesTest, Begin_NewSave_IsActiveUntilItEnds) {
   saves_.Begin(4, context_);
   EXPECT_TRUE(saves_.busy());
   EXPECT_TRUE(saves_.attention()) << "its first step may be possible";
-  EXPECT_TRUE(context_.orders_changed);
+  EXPECT_FALSE(context_.orders_changed) << "nobody else waits for it";
   ASSERT_NE(saves_.Active(4), nullptr);
   EXPECT_EQ(saves_.Active(5), nullptr);
   EXPECT_EQ(saves_.Ended(4), nullptr);
@@ -42,6 +42,37 @@ TEST_F(SavesTest, Begin_NewSave_IsActiveUntilItEnds) {
   ASSERT_NE(saves_.Ended(4), nullptr);
   EXPECT_TRUE(HasReason(saves_.Ended(4)->error(), Reason::kSaveCancelled));
   EXPECT_EQ(saves_.Last(4), saves_.Ended(4));
+}
+
+TEST_F(SavesTest, Begin_OthersHaveCalledToo_TheyAreTold) {
+  for (int rank = 0; rank < 2; ++rank) {
+    v1::AgentState state = Trainer(50);
+    *state.add_saves() = Begun(4, 1);
+    Report(rank, state);
+  }
+  saves_.Begin(4, context_);
+  EXPECT_TRUE(context_.orders_changed);
+}
+
+// A key costs a look at every rank and a hash of all their layouts.
+TEST_F(SavesTest, Advance_ThePlanIsNotThereYet_MakesItsKeyOnce) {
+  layouts_.Add("layout", 1);
+  Save& save = saves_.Begin(4, context_);
+  for (int rank = 0; rank < 2; ++rank) {
+    v1::SaveState call = Begun(4, 1);
+    call.set_layout_digest("layout");
+    v1::AgentState state = Trainer(50, "layout");
+    *state.add_saves() = call;
+    save.Report(Report(rank, state), call, context_);
+  }
+  for (int i = 0; i < 10; ++i) saves_.Advance(context_);
+  EXPECT_EQ(plans_.keys_made(), 1u);
+  const auto make = Take<PlanSave>();
+  ASSERT_TRUE(make.has_value());
+  plans_.OnPlanned(make->key, PlannedSave{"plan", 1});
+  saves_.Advance(context_);
+  EXPECT_EQ(plans_.keys_made(), 1u);
+  EXPECT_TRUE(Take<ReserveAttempt>().has_value()) << "it has the plan";
 }
 
 TEST_F(SavesTest, Full_ThirtyTwoUnderWay_UntilOneEnds) {

@@ -78,11 +78,22 @@ bool StepAgreement::Report(const Member& member, const JobContext& context) {
          (state_ == State::kArming && armed_ + agreed_ >= world_size);
 }
 
+bool StepAgreement::IsConsistent(const Membership& members) const {
+  if (state_ == State::kIdle) return true;
+  size_t armed = 0, agreed = 0, over = 0;
+  for (const auto& [rank, member] : members.members()) {
+    const v1::ArmState::Status answer = AnswerOf(member, number_);
+    armed += answer == v1::ArmState::ARMED ? 1 : 0;
+    agreed += answer == v1::ArmState::AGREED ? 1 : 0;
+    over += IsOver(member) ? 1 : 0;
+  }
+  return armed == armed_ && agreed == agreed_ && over == over_;
+}
+
 bool StepAgreement::Note(int rank, const Answer& answer) {
   const auto at = static_cast<size_t>(rank);
-  if (answers_.size() <= at) answers_.resize(at + 1);
-  Answer& before = answers_[at];
-  if (before.status == answer.status && before.over == answer.over) return false;
+  if (answers_[at].status == answer.status && answers_[at].over == answer.over) return false;
+  Answer& before = answers_.At(at);
   const auto count = [](size_t& counter, bool was, bool is) {
     counter += is ? 1 : 0;
     counter -= was ? 1 : 0;

@@ -10,6 +10,7 @@
 #include <optional>
 #include <vector>
 
+#include "common/base/rank_table.h"
 #include "coordinator/decision/job_context.h"
 #include "coordinator/decision/rank_error.h"
 
@@ -54,7 +55,12 @@ class StepAgreement {
   // True if an earlier coordinator began it, so that nobody here asked for it.
   bool inherited() const { return number_ != 0 && number_ >> 32 != (own_epoch_ & 0xffffffff); }
 
+  // Whether the answers are counted as the members give them. For tests: it looks at every member.
+  bool IsConsistent(const Membership& members) const;
+
  private:
+  friend struct BookkeepingFault;  // of tests
+
   // What a rank last answered to order `number_`.
   struct Answer {
     v1::ArmState::Status status = v1::ArmState::STATUS_UNSPECIFIED;
@@ -74,8 +80,8 @@ class StepAgreement {
   uint64_t own_epoch_ = 0;
   uint32_t counter_ = 0;
   int64_t step_ = 0;
-  int refusals_ = 0;             // steps refused since the last agreement
-  std::vector<Answer> answers_;  // by rank
+  int refusals_ = 0;  // steps refused since the last agreement
+  RankTable<Answer> answers_;
   size_t armed_ = 0;
   size_t agreed_ = 0;
   size_t over_ = 0;

@@ -114,7 +114,7 @@ grpc::ServerUnaryReactor* AgentService::SynchronizeAgent(grpc::CallbackServerCon
     if (!last && (*version == job->orders_version(rank) || (known != 0 && job->KnowsOrders(rank, known)))) {
       return std::nullopt;
     }
-    v1::SynchronizeAgentResponse orders = job->OrdersFor(rank, moment);
+    v1::SynchronizeAgentResponse orders = job->OrdersFor(rank, moment, known);
     *version = job->orders_version(rank);
     if (!last && known != 0 && orders.revision() <= known) return std::nullopt;
     SetDuration(next_delay, *orders.mutable_next_delay());

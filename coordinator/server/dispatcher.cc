@@ -43,7 +43,8 @@ Dispatcher::Dispatcher(const DecisionOptions& options, Executor& executor, Layou
       admission_(workers),
       workers_(workers, options.storage_timeout, clock),
       listening_(std::make_shared<Listening>(options.lease_ttl / 2)),  // as Decisions::At
-      timer_([this] { RunTimer(); }) {}
+      timer_([this] { RunTimer(); }),
+      turns_thread_([this] { RunTurns(); }) {}
 
 std::shared_ptr<Dispatcher::Cell> Dispatcher::CellOf(const std::string& job) {
   MutexLock lock(mutex_);
@@ -69,6 +70,26 @@ void Dispatcher::RunTimer() {
     }
     Tick();
     WatchWorkers();
+  }
+}
+
+void Dispatcher::RunTurns() {
+  for (;;) {
+    std::shared_ptr<Cell> cell;
+    {
+      MutexLock lock(mutex_);
+      while (!stopped_ && turns_.empty()) turn_.Wait(mutex_);
+      if (stopped_) return;
+      cell = std::move(turns_.front());
+      turns_.pop_front();
+      cell->has_turn = false;
+    }
+    Effects effects;
+    {
+      MutexLock lock(cell->mutex);
+      Collect(*cell, effects);
+    }
+    Release(std::move(effects));
   }
 }
 
@@ -180,17 +201,30 @@ bool Dispatcher::TryAnswer(Cell& cell, const Held& held, const Moment& moment, E
   return true;
 }
 
+void Dispatcher::AskWoken(Cell& cell, const Moment& moment, Effects& effects) {
+  for (size_t asked = 0; asked < kAskedAtOnce && !cell.unasked.empty();) {
+    const auto call = cell.agents.find(cell.unasked.front());
+    cell.unasked.pop_front();
+    if (call == cell.agents.end()) continue;
+    ++asked;
+    if (TryAnswer(cell, call->second, moment, effects)) cell.agents.erase(call);
+  }
+  if (!cell.unasked.empty()) effects.unasked = cell.shared_from_this();
+}
+
 void Dispatcher::Collect(Cell& cell, Effects& effects, bool people) {
   const Moment moment = cell.decisions.At(clock_.SteadyNow(), clock_.WallNow());
   const auto answered = [&](const auto& entry) { return TryAnswer(cell, entry.second, moment, effects); };
   for (const auto& [job, woken] : cell.decisions.TakeWoken()) {
     people = people || woken.all;
-    if (woken.all) absl::erase_if(cell.agents, answered);
-    for (int rank : woken.ranks) {
-      const auto call = cell.agents.find(rank);
-      if (call != cell.agents.end() && answered(*call)) cell.agents.erase(call);
+    if (woken.all) {
+      cell.unasked.clear();
+      for (const auto& [rank, held] : cell.agents) cell.unasked.push_back(rank);
+    } else {
+      cell.unasked.insert(cell.unasked.end(), woken.ranks.begin(), woken.ranks.end());
     }
   }
+  AskWoken(cell, moment, effects);
   if (people || stopped_) absl::erase_if(cell.people, answered);
   if (stopped_) absl::erase_if(cell.agents, answered);
   {
@@ -216,6 +250,11 @@ void Dispatcher::Release(Effects effects) {
   for (CoreAction& action : effects.actions) {
     workers_.Submit([this, action = std::move(action)] { Execute(action); });
   }
+  if (effects.unasked == nullptr) return;
+  MutexLock lock(mutex_);
+  if (std::exchange(effects.unasked->has_turn, true)) return;
+  turns_.push_back(std::move(effects.unasked));
+  turn_.NotifyAll();
 }
 
 grpc::ServerUnaryReactor* Dispatcher::HoldAnswer(grpc::CallbackServerContext* context, const Caller& caller,
@@ -323,6 +362,7 @@ bool Dispatcher::Stop() {
     MutexLock lock(mutex_);
     stopped_ = true;
     stop_.NotifyAll();
+    turn_.NotifyAll();
   }
   // A call that comes to a job later is answered at once.
   for (const std::shared_ptr<Cell>& cell : Cells()) {
@@ -334,6 +374,7 @@ bool Dispatcher::Stop() {
     Release(std::move(effects));
   }
   if (timer_.joinable()) timer_.join();
+  if (turns_thread_.joinable()) turns_thread_.join();
   return workers_.Stop(kStopPatience);
 }
 

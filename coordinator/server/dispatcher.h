@@ -4,6 +4,7 @@
 #define CAIRN_COORDINATOR_SERVER_DISPATCHER_H_
 
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -30,7 +31,9 @@
 namespace cairn {
 
 // Thread-safe. Each job has a lock, so that a large job never delays another's heartbeats. It is never held while a
-// call is answered or an action runs.
+// call is answered or an action runs. If an event may have answered the held calls of thousands of ranks, at most
+// kAskedAtOnce of them are asked under the lock, and the others by a thread that gives one job after the other its
+// turn. So the calls of a small job are never behind all those of a large one.
 //
 // gRPC frees a call's request and response as soon as the call has ended, also if its caller cancels it. So work that
 // runs later is given neither. It makes a response of its own, which is swapped in if the call still waits.
@@ -41,6 +44,9 @@ class Dispatcher {
   template <typename Response>
   using Poll =
       std::function<std::optional<absl::StatusOr<Response>>(Decisions& decisions, const Moment& moment, bool last)>;
+
+  // So many held calls are asked before the job's lock is let go, and before the next job has its turn.
+  static constexpr size_t kAskedAtOnce = 64;
 
   Dispatcher(const DecisionOptions& options, Executor& executor, LayoutStore& layouts, const Clock& clock, int workers);
   ~Dispatcher() { Stop(); }
@@ -77,8 +83,8 @@ class Dispatcher {
     int rank = -1;  // an agent's; -1 for people
   };
   // Answers a call when `poll` has an answer: now, later, or when `max_wait` is over. An agent's call is asked again
-  // when the orders of its rank may have changed; a later call of the same rank ends its wait. Calls of people are
-  // asked again when the orders of any rank may have changed, and every moment.
+  // when its rank is woken; a later call of the same rank ends its wait. Calls of people are asked again when all ranks
+  // are woken, and every moment.
   template <typename Response>
   grpc::ServerUnaryReactor* Hold(grpc::CallbackServerContext* context, const Caller& caller, absl::Duration max_wait,
                                  Response* response, std::type_identity_t<Poll<Response>> poll) {
@@ -142,7 +148,10 @@ class Dispatcher {
     std::shared_ptr<HeldCall> call;
   };
   using HeldAgents = absl::flat_hash_map<int, Held>;  // by rank
+  struct Cell;
   struct Effects {
+    // The job, if some of its held calls are to be asked yet.
+    std::shared_ptr<Cell> unasked;
     std::vector<CoreAction> actions;
     std::vector<std::string> log;
     std::vector<std::shared_ptr<const OperationTimeline>> timelines;
@@ -150,15 +159,18 @@ class Dispatcher {
   };
 
   // One job: its decisions, and the calls that wait for them.
-  struct Cell {
+  struct Cell : std::enable_shared_from_this<Cell> {
     Cell(const DecisionOptions& options, std::shared_ptr<LayoutTable> layouts)
         : decisions(options, std::move(layouts)) {}
 
     Mutex mutex;
     Decisions decisions ABSL_GUARDED_BY(mutex);
     HeldAgents agents ABSL_GUARDED_BY(mutex);
+    // The ranks whose calls are to be asked yet. Some may have none any more.
+    std::deque<int> unasked ABSL_GUARDED_BY(mutex);
     absl::flat_hash_map<HeldCall*, Held> people ABSL_GUARDED_BY(mutex);
     absl::Time next_tick = absl::InfinitePast();  // the timer's
+    bool has_turn = false;                        // it stands in turns_, whose lock guards this
   };
 
   // Makes it if it is new. All that is no job's name shares one, which never has a job.
@@ -169,8 +181,10 @@ class Dispatcher {
   grpc::ServerUnaryReactor* AnswerOnWorker(std::function<Answer()> work, std::shared_ptr<Admission::Place> place);
   static std::optional<Answer> Ask(Cell& cell, const AnswerPoll& poll, const Moment& moment, bool last)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(cell.mutex);
-  // Takes the answers of the held calls that the last event may have answered, and what else it has brought. `people`:
-  // asks those of people whatever it was.
+  // Asks the next held calls of agents that were woken.
+  void AskWoken(Cell& cell, const Moment& moment, Effects& effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cell.mutex);
+  // Takes the answers of the held calls that the last event may have answered, of agents' at most kAskedAtOnce, and
+  // what else it has brought. `people`: asks those of people whatever it was.
   void Collect(Cell& cell, Effects& effects, bool people = false) ABSL_EXCLUSIVE_LOCKS_REQUIRED(cell.mutex);
   // True if the held call is answered now. The answer is in `effects`.
   bool TryAnswer(Cell& cell, const Held& held, const Moment& moment, Effects& effects)
@@ -179,6 +193,8 @@ class Dispatcher {
   void OnEnd(Cell& cell, const Caller& caller, HeldCall& call, bool timer);
   void Execute(const CoreAction& action);
   void RunTimer();
+  // Asks what events have left to be asked, until Stop.
+  void RunTurns();
   void Tick();
   void WatchWorkers();
   // Makes the next call to itself, if one is due. Returns for how long in all the coordinator could not listen.
@@ -196,6 +212,9 @@ class Dispatcher {
   Mutex kept_mutex_;
   Mutex mutex_;
   std::map<std::string, std::shared_ptr<Cell>> cells_ ABSL_GUARDED_BY(mutex_);  // by job
+  // The jobs with held calls to be asked yet. Each comes once, and is asked kAskedAtOnce of them before the next one.
+  std::deque<std::shared_ptr<Cell>> turns_ ABSL_GUARDED_BY(mutex_);
+  CondVar turn_;
   std::vector<LayoutHold> from_before_ ABSL_GUARDED_BY(mutex_);
   absl::Time from_before_until_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   std::atomic<bool> stopped_ = false;
@@ -212,6 +231,7 @@ class Dispatcher {
   std::function<void(std::function<void()>)> probe_ ABSL_GUARDED_BY(mutex_);
   CondVar stop_;
   std::thread timer_;
+  std::thread turns_thread_;
 };
 
 // A line of the log on standard error: time, then `text`. Thread-safe.

@@ -9,6 +9,8 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "cairn/v1/agent_coordination_service.grpc.pb.h"
@@ -56,6 +58,42 @@ class Service final : public v1::AgentCoordinationService::CallbackService {
         });
   }
 
+  // A held call of an agent, which is never answered before its end.
+  grpc::ServerUnaryReactor* GetTransferPeers(grpc::CallbackServerContext* context,
+                                             const v1::GetTransferPeersRequest* request,
+                                             v1::GetTransferPeersResponse* response) override {
+    const v1::AgentIdentity& agent = request->agent();
+    return dispatcher_.Hold(
+        context, {agent.job(), static_cast<int>(agent.rank())}, absl::Minutes(1), response,
+        [this, job = agent.job()](Decisions&, const Moment& moment,
+                                  bool last) -> std::optional<absl::StatusOr<v1::GetTransferPeersResponse>> {
+          MutexLock lock(mutex_);
+          // Whatever is asked under one lock is asked at the same moment.
+          if (holds_.empty() || holds_.back().job != job || holds_.back().at != moment.now) {
+            holds_.push_back({job, moment.now});
+          }
+          ++holds_.back().asked;
+          ++asked_;
+          changed_.NotifyAll();
+          if (!last) return std::nullopt;
+          return v1::GetTransferPeersResponse();
+        });
+  }
+
+  // The calls of one job that were asked without letting go of its lock.
+  struct LockHold {
+    std::string job;
+    absl::Time at;
+    size_t asked = 0;
+  };
+  // Waits until so many calls were asked, and forgets them.
+  std::vector<LockHold> AwaitAsked(size_t count) {
+    MutexLock lock(mutex_);
+    while (asked_ < count) changed_.Wait(mutex_);
+    asked_ = 0;
+    return std::exchange(holds_, {});
+  }
+
   void AwaitBegun(int count) {
     MutexLock lock(mutex_);
     while (begun_ < count) changed_.Wait(mutex_);
@@ -79,6 +117,8 @@ class Service final : public v1::AgentCoordinationService::CallbackService {
   int ended_ ABSL_GUARDED_BY(mutex_) = 0;
   bool open_ ABSL_GUARDED_BY(mutex_) = false;
   std::string seen_ ABSL_GUARDED_BY(mutex_);
+  std::vector<LockHold> holds_ ABSL_GUARDED_BY(mutex_);
+  size_t asked_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 class DispatcherTest : public testing::Test {
@@ -154,6 +194,52 @@ TEST_F(DispatcherTest, Call_Cancelled_LeavesItsWorkWhatItNeeds) {
   const std::string seen = service_->AwaitEnded(2);
   EXPECT_EQ(seen, std::string(seen.size(), 'x'));
   EXPECT_GE(seen.size(), size_t{2} << 20);
+}
+
+// All agents of two jobs wait. Whatever comes to a job, its lock is let go after so many calls, and then the other one
+// has its turn.
+TEST_F(DispatcherTest, AllAgentsAreWoken_TheLockIsHeldForAFewCallsAtATime) {
+  constexpr size_t kRanks = 5 * Dispatcher::kAskedAtOnce + 3;
+  const std::vector<std::string> jobs = {"one", "two"};
+  struct Call {
+    grpc::ClientContext context;
+    v1::GetTransferPeersRequest request;
+    v1::GetTransferPeersResponse response;
+  };
+  std::vector<std::unique_ptr<Call>> calls;
+  Mutex mutex;
+  CondVar ended;
+  size_t answered = 0;
+  for (const std::string& job : jobs) {
+    for (size_t rank = 0; rank < kRanks; ++rank) {
+      Call& call = *calls.emplace_back(std::make_unique<Call>());
+      call.request.mutable_agent()->set_job(job);
+      call.request.mutable_agent()->set_rank(static_cast<uint32_t>(rank));
+      stub_->async()->GetTransferPeers(&call.context, &call.request, &call.response, [&](const grpc::Status&) {
+        MutexLock lock(mutex);
+        ++answered;
+        ended.NotifyAll();
+      });
+    }
+  }
+  service_->AwaitAsked(calls.size());
+  for (const std::string& name : jobs) {
+    const absl::Status registered = dispatcher_->Event(name, [&](Decisions& decisions, const Moment& moment) {
+      v1::RegisterAgentRequest request;
+      request.mutable_agent()->set_job(name);
+      request.mutable_agent()->set_incarnation(1);
+      request.set_world_size(kRanks);
+      // When storage has said what it knows of the job, all are woken.
+      return (*decisions.JobFor(name, moment))->Register(request, moment).status();
+    });
+    ASSERT_TRUE(registered.ok()) << registered;
+  }
+  for (const Service::LockHold& hold : service_->AwaitAsked(calls.size())) {
+    EXPECT_LE(hold.asked, Dispatcher::kAskedAtOnce) << hold.job;
+  }
+  for (const auto& call : calls) call->context.TryCancel();
+  MutexLock lock(mutex);
+  while (answered < calls.size()) ended.Wait(mutex);
 }
 
 TEST_F(DispatcherTest, HeldCall_Drain_IsAnsweredWithWhatItsPollMade) {

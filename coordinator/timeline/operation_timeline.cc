@@ -39,16 +39,9 @@ int64_t OperationTimeline::Offset(absl::Time now) const {
   return std::max<int64_t>(0, absl::ToInt64Microseconds(now - begin_));
 }
 
-OperationTimeline::Rank& OperationTimeline::At(int rank) {
-  for (size_t next = ranks_.size(); next <= static_cast<size_t>(rank); ++next) {
-    ranks_.emplace_back().rank = static_cast<int>(next);
-  }
-  return ranks_[static_cast<size_t>(rank)];
-}
-
 void OperationTimeline::Mark(int rank, RankMark mark, absl::Time now) {
   if (ended() || rank < 0) return;
-  int64_t& at = At(rank).marks[static_cast<size_t>(mark)];
+  int64_t& at = ranks_.At(static_cast<size_t>(rank)).marks[static_cast<size_t>(mark)];
   if (at == kNever) at = Offset(now);
 }
 
@@ -59,7 +52,7 @@ void OperationTimeline::Mark(OperationMark mark, absl::Time now) {
 
 void OperationTimeline::Await(int rank, int awaited, absl::Time now) {
   if (ended() || rank < 0) return;
-  Rank& known = At(rank);
+  Rank& known = ranks_.At(static_cast<size_t>(rank));
   if (awaited >= 0) {
     known.awaited = awaited;
   } else if (known.awaited >= 0 && known.awaited_until == kNever) {
@@ -69,23 +62,20 @@ void OperationTimeline::Await(int rank, int awaited, absl::Time now) {
 
 void OperationTimeline::Forget(int rank) {
   if (ended() || rank < 0) return;
-  Rank& known = At(rank);
-  known = Rank{};
-  known.rank = rank;
+  ranks_.At(static_cast<size_t>(rank)) = Rank{};
 }
 
 OperationTimeline::Last OperationTimeline::LastOf(RankMark mark) const {
   std::vector<int64_t> times;
-  times.reserve(ranks_.size());
   Last last, lacking;
-  for (const Rank& rank : ranks_) {
-    const int64_t at = rank.at(mark);
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    const int64_t at = ranks_[rank].at(mark);
     if (at == kNever) {
-      if (lacking.ranks.size() < kAwaitedNamed) lacking.ranks.push_back(rank.rank);
+      if (lacking.ranks.size() < kAwaitedNamed) lacking.ranks.push_back(static_cast<int>(rank));
       continue;
     }
     times.push_back(at);
-    if (at > last.at) last = {{rank.rank}, at, kNever};
+    if (at > last.at) last = {{static_cast<int>(rank)}, at, kNever};
   }
   if (times.size() < ranks_.size() || times.empty()) return lacking;
   const auto middle = times.begin() + static_cast<ptrdiff_t>(times.size() / 2);
@@ -98,7 +88,7 @@ void OperationTimeline::Finish(End end, absl::Time now) {
   if (ended()) return;
   end_ = std::move(end);
   if (end_.kind != v1::Timeline::KIND_UNSPECIFIED) kind_ = end_.kind;
-  if (end_.world_size > 0) At(static_cast<int>(end_.world_size) - 1);
+  if (ranks_.size() < end_.world_size) ranks_.resize(end_.world_size);
   duration_ = Offset(now);
   called_ = LastOf(RankMark::kCalled);
   staged_ = LastOf(RankMark::kStaged);
@@ -131,10 +121,7 @@ void OperationTimeline::MakeStretches() {
 }
 
 void OperationTimeline::Thin() {
-  if (ranks_.size() <= kRanksKept) {
-    ranks_.shrink_to_fit();
-    return;
-  }
+  if (ranks_.empty()) return;
   std::vector<bool> kept(ranks_.size(), false);
   size_t count = 0;
   const auto keep = [&](int rank) {
@@ -143,24 +130,25 @@ void OperationTimeline::Thin() {
     ++count;
   };
   std::vector<int> order;
-  for (const Rank& rank : ranks_) order.push_back(rank.rank);
-  constexpr size_t kEach = 16;
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) order.push_back(static_cast<int>(rank));
+  const size_t each = std::min<size_t>(16, order.size());
   for (size_t mark = 0; mark < ranks_.front().marks.size(); ++mark) {
     // What never came is the latest of all.
     const auto time = [&](int rank) { return static_cast<uint64_t>(ranks_[static_cast<size_t>(rank)].marks[mark]); };
-    std::partial_sort(order.begin(), order.begin() + kEach, order.end(),
+    std::partial_sort(order.begin(), order.begin() + static_cast<ptrdiff_t>(each), order.end(),
                       [&](int a, int b) { return std::pair(time(b), a) < std::pair(time(a), b); });
-    for (size_t i = 0; i < kEach; ++i) keep(order[i]);
+    for (size_t i = 0; i < each; ++i) keep(order[i]);
     keep(*std::min_element(order.begin(), order.end(),
                            [&](int a, int b) { return std::pair(time(a), a) < std::pair(time(b), b); }));
   }
   for (size_t i = 0; i < kRanksKept; ++i) keep(static_cast<int>(i * ranks_.size() / kRanksKept));
-  std::vector<Rank> thinned;
-  thinned.reserve(count);
-  for (const Rank& rank : ranks_) {
-    if (kept[static_cast<size_t>(rank.rank)]) thinned.push_back(rank);
+  thinned_.reserve(count);
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (!kept[rank]) continue;
+    thinned_.push_back(ranks_[rank]);
+    thinned_.back().rank = static_cast<int>(rank);
   }
-  ranks_ = std::move(thinned);
+  ranks_.clear();
 }
 
 void OperationTimeline::AddSpans(const Rank& rank, v1::RankTimeline& view) const {
@@ -217,13 +205,13 @@ v1::Timeline OperationTimeline::View() const {
     SetDuration(stretch.end, *span.mutable_end());
     for (int rank : stretch.last_ranks) span.add_awaited_ranks(static_cast<uint32_t>(rank));
   }
-  for (const Rank& rank : ranks_) {
+  for (const Rank& rank : thinned_) {
     v1::RankTimeline& entry = *view.add_ranks();
     entry.set_rank(static_cast<uint32_t>(rank.rank));
     AddSpans(rank, entry);
   }
-  if (end_.world_size > ranks_.size()) {
-    view.set_ranks_left_out(static_cast<uint32_t>(end_.world_size - ranks_.size()));
+  if (end_.world_size > thinned_.size()) {
+    view.set_ranks_left_out(static_cast<uint32_t>(end_.world_size - thinned_.size()));
   }
   return view;
 }

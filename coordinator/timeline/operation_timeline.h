@@ -24,6 +24,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "cairn/v1/timeline.pb.h"
+#include "common/base/rank_table.h"
 
 namespace cairn {
 
@@ -89,7 +90,7 @@ class OperationTimeline {
  private:
   static constexpr int64_t kNever = -1;
   struct Rank {
-    int rank = 0;
+    int rank = 0;                                                             // once it has ended
     std::array<int64_t, 5> marks = {kNever, kNever, kNever, kNever, kNever};  // microseconds after begin_
     int awaited = -1;
     int64_t awaited_until = kNever;
@@ -104,7 +105,6 @@ class OperationTimeline {
   };
 
   int64_t Offset(absl::Time now) const;
-  Rank& At(int rank);
   Last LastOf(RankMark mark) const;
   void MakeStretches();
   void Thin();
@@ -113,7 +113,8 @@ class OperationTimeline {
   v1::Timeline::Kind kind_;
   const absl::Time begin_;
   const absl::Time begin_wall_;
-  std::vector<Rank> ranks_;  // by rank, until it has ended
+  RankTable<Rank> ranks_;      // until it has ended
+  std::vector<Rank> thinned_;  // those that are kept of them
   std::array<int64_t, 3> marks_ = {kNever, kNever, kNever};
   int64_t duration_ = kNever;
   Last called_, staged_, done_;
