@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/checkpoint_view.h"
 #include "cli/coordinator_client.h"
+#include "cli/named_step.h"
 #include "common/base/clock.h"
 #include "common/base/time_proto.h"
 #include "common/status/reason.h"
@@ -80,7 +81,8 @@ void SetKey(const v1::Checkpoint& checkpoint, Request& request) {
 absl::StatusOr<v1::Checkpoint> Cancel(const CommandContext& context, const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(arguments.name));
   CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context));
-  CAIRN_ASSIGN_OR_RETURN(const v1::Checkpoint found, Find(*client, name));
+  CAIRN_ASSIGN_OR_RETURN(const CheckpointName named, WithoutTag(*client, name));
+  CAIRN_ASSIGN_OR_RETURN(const v1::Checkpoint found, Find(*client, named));
   v1::CancelCheckpointRequest cancel;
   SetKey(found, cancel);
   v1::Checkpoint checkpoint;

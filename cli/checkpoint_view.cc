@@ -1,7 +1,12 @@
 #include "cli/checkpoint_view.h"
 
+#include <cstdio>
+#include <string>
+#include <vector>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "cli/command.h"
 #include "common/base/time_proto.h"
@@ -15,6 +20,12 @@ namespace {
 std::string Name(const v1::Checkpoint& checkpoint) {
   return checkpoint.has_step() ? absl::StrCat(checkpoint.job(), "@", checkpoint.step())
                                : absl::StrCat(checkpoint.job(), " (step not agreed yet)");
+}
+
+// Returns for example "REPLICA_MISMATCH: ...".
+std::string BareWarning(const v1::Checkpoint& checkpoint) {
+  const absl::Status warning = StatusFromProto(checkpoint.warning());
+  return absl::StrCat(std::string(InfoOf(ReasonOf(warning).value_or(Reason::kInternal)).name), ": ", warning.message());
 }
 
 std::string PhaseName(const v1::RankProgress& rank) {
@@ -35,11 +46,13 @@ std::string TimeText(const google::protobuf::Timestamp& time) {
 }
 
 nlohmann::ordered_json ListedToJson(const v1::Checkpoint& checkpoint) {
-  nlohmann::ordered_json json = {{"job", checkpoint.job()},
-                                 {"step", checkpoint.step()},
-                                 {"state", StateName(checkpoint.state())},
-                                 {"attempt", checkpoint.attempt()},
-                                 {"pinned", checkpoint.pinned()}};
+  nlohmann::ordered_json json = {
+      {"job", checkpoint.job()},
+      {"step", checkpoint.step()},
+      {"state", StateName(checkpoint.state())},
+      {"attempt", checkpoint.attempt()},
+      {"pinned", checkpoint.pinned()},
+      {"tags", std::vector<std::string>(checkpoint.tags().begin(), checkpoint.tags().end())}};
   if (checkpoint.state() == v1::Checkpoint::DAMAGED) {
     json["commit_time"] = json["bytes"] = json["world_size"] = nullptr;
     json["error"] = ErrorToJson(StatusFromProto(checkpoint.error()));
@@ -50,16 +63,39 @@ nlohmann::ordered_json ListedToJson(const v1::Checkpoint& checkpoint) {
   json["world_size"] = checkpoint.world_size();
   json["continues_step"] =
       checkpoint.has_continues_step() ? nlohmann::ordered_json(checkpoint.continues_step()) : nullptr;
+  json["metrics"] = nlohmann::ordered_json::object();
+  // What is no finite number becomes null: JSON has none.
+  for (const v1::Metric& metric : checkpoint.metrics()) json["metrics"][metric.name()] = metric.value();
+  json["warning"] = checkpoint.has_warning() ? ErrorToJson(StatusFromProto(checkpoint.warning())) : nullptr;
   return json;
 }
 
+void PrintStanding(const v1::Checkpoint& checkpoint) {
+  if (checkpoint.state() == v1::Checkpoint::SUPERSEDED) {
+    std::printf(
+        "  state      %s\n",
+        Coloured(stdout, Colour::kYellow, "SUPERSEDED: the training has gone on from an older step since").c_str());
+  }
+  if (checkpoint.pinned()) std::printf("  pinned     nothing deletes it\n");
+  if (checkpoint.tags_size() > 0) std::printf("  tags       %s\n", absl::StrJoin(checkpoint.tags(), ", ").c_str());
+  if (checkpoint.metrics_size() > 0) {
+    const auto text = [](std::string* out, const v1::Metric& metric) {
+      absl::StrAppend(out, metric.name(), " ", metric.value());
+    };
+    std::printf("  metrics    %s\n", absl::StrJoin(checkpoint.metrics(), ", ", text).c_str());
+  }
+  if (checkpoint.has_warning()) {
+    std::printf("  warning    %s\n", Coloured(stdout, Colour::kYellow, BareWarning(checkpoint)).c_str());
+  }
+}
+
 Table ListTable(const std::vector<v1::Checkpoint>& checkpoints) {
-  Table table({"STEP", "STATE", "COMMITTED", "BYTES", "RANKS", "ATTEMPT", "PINNED", "ERROR"});
+  Table table({"STEP", "STATE", "COMMITTED", "BYTES", "RANKS", "ATTEMPT", "PINNED", "TAGS", "ERROR"});
   for (const v1::Checkpoint& checkpoint : checkpoints) {
     const bool damaged = checkpoint.state() == v1::Checkpoint::DAMAGED;
     const bool superseded = checkpoint.state() == v1::Checkpoint::SUPERSEDED;
     const absl::Status error = StatusFromProto(checkpoint.error());
-    std::string text;
+    std::string text = checkpoint.has_warning() ? BareWarning(checkpoint) : "";
     if (damaged) {
       text = absl::StrCat(std::string(InfoOf(ReasonOf(error).value_or(Reason::kInternal)).name), ": ", error.message());
     }
@@ -67,10 +103,10 @@ Table ListTable(const std::vector<v1::Checkpoint>& checkpoints) {
                damaged ? "" : FormatSize(static_cast<int64_t>(checkpoint.bytes())),
                damaged ? "" : absl::StrCat(checkpoint.world_size()),
                checkpoint.attempt() == 0 ? "" : absl::StrCat(checkpoint.attempt()), checkpoint.pinned() ? "pinned" : "",
-               text},
-              damaged      ? Colour::kRed
-              : superseded ? Colour::kYellow
-                           : Colour::kNone);
+               absl::StrJoin(checkpoint.tags(), " "), text},
+              damaged                                  ? Colour::kRed
+              : superseded || checkpoint.has_warning() ? Colour::kYellow
+                                                       : Colour::kNone);
   }
   return table;
 }

@@ -59,6 +59,19 @@ absl::Status CoordinatorClient::Retry(absl::Duration patience, const TryCall& ca
   }
 }
 
+absl::StatusOr<std::vector<v1::Checkpoint>> ListCheckpoints(CoordinatorClient& client, const std::string& job) {
+  std::vector<v1::Checkpoint> listed;
+  v1::ListCheckpointsRequest request;
+  request.set_job(job);
+  do {
+    v1::ListCheckpointsResponse response;
+    CAIRN_RETURN_IF_ERROR(client.Call(&v1::CheckpointService::Stub::ListCheckpoints, request, &response));
+    listed.insert(listed.end(), response.checkpoints().begin(), response.checkpoints().end());
+    request.set_page_token(response.next_page_token());
+  } while (!request.page_token().empty());
+  return listed;
+}
+
 absl::StatusOr<std::optional<v1::Checkpoint>> LastCommitted(CoordinatorClient& client, const std::string& job) {
   v1::GetCheckpointRequest request;
   request.set_job(job);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -58,6 +59,9 @@ class CoordinatorClient {
   const std::unique_ptr<v1::CheckpointService::Stub> stub_;
   const std::unique_ptr<v1::MonitoringService::Stub> monitoring_;
 };
+
+// Returns the checkpoints of a job, by ascending step.
+absl::StatusOr<std::vector<v1::Checkpoint>> ListCheckpoints(CoordinatorClient& client, const std::string& job);
 
 // Returns the latest committed step; nothing if the job has none.
 absl::StatusOr<std::optional<v1::Checkpoint>> LastCommitted(CoordinatorClient& client, const std::string& job);

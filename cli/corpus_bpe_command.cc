@@ -7,10 +7,12 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -28,6 +30,7 @@
 #include "corpus/bpe/vocabulary.h"
 #include "corpus/bpe/word_runs.h"
 #include "corpus/io/errno_status.h"
+#include "corpus/io/files_below.h"
 #include "corpus/io/output_file.h"
 
 namespace cairn::cli {
@@ -80,9 +83,24 @@ uint64_t FileBytes(const std::vector<std::string>& inputs) {
   return bytes;
 }
 
+// A directory stands for the files below it.
+absl::StatusOr<std::vector<std::string>> FilesOf(const std::vector<std::string>& inputs) {
+  std::vector<std::string> files;
+  for (const std::string& input : inputs) {
+    std::error_code error;
+    if (!std::filesystem::is_directory(input, error)) {
+      files.push_back(input);
+      continue;
+    }
+    CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> below, corpus::FilesBelow(input));
+    files.insert(files.end(), below.begin(), below.end());
+  }
+  return files;
+}
+
 absl::StatusOr<corpus::TrainOptions> ToOptions(const TrainArguments& arguments) {
   corpus::TrainOptions options;
-  options.inputs = arguments.inputs;
+  CAIRN_ASSIGN_OR_RETURN(options.inputs, FilesOf(arguments.inputs));
   const auto json_lines = static_cast<size_t>(std::count_if(options.inputs.begin(), options.inputs.end(), IsJsonLines));
   if (!arguments.json_key.empty() || json_lines == options.inputs.size()) {
     options.unit = corpus::TextUnit::kJson;
@@ -184,13 +202,14 @@ void AddTrain(Command bpe, CommandContext& context) {
   auto arguments = std::make_shared<TrainArguments>();
   Command command = bpe.AddCommand("train", "Train a byte-level BPE vocabulary");
   command
-      .AddOption("INPUT", arguments->inputs, "Text or JSON lines (.jsonl), perhaps gzip or zstd; - is standard input")
+      .AddOption("INPUT", arguments->inputs,
+                 "Text or JSON lines (.jsonl), perhaps gzip or zstd: files or directories; - is standard input")
       .Required();
   command.AddOption("--vocab-size", arguments->vocab_size, "All tokens: 256 bytes + merges + special tokens")
       .Required();
   command
       .AddOption("--output", arguments->output,
-                 "Directory for tokenizer.json, vocab.json, merges.txt, tokenizer.tiktoken")
+                 "Directory for tokenizer.json, tokenizer_config.json, vocab.json, merges.txt, tokenizer.tiktoken")
       .Required();
   const Argument name = command
                             .AddOption("--pretokenizer", arguments->pretokenizer,

@@ -18,6 +18,7 @@
 #include "cli/progress_line.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "corpus/io/files_below.h"
 #include "corpus/preprocess/preprocess.h"
 #include "corpus/preprocess/tokenizer_choice.h"
 #include "corpus/punkt/icu_splitter.h"
@@ -45,11 +46,17 @@ struct Arguments {
   int workers = 0, partitions = 1, log_interval = 1000;
 };
 
-// A name that exists stands for itself. Any other is a pattern, whose matches are ordered by their bytes.
+// A directory stands for the files below it, and another name that exists for itself. Any other is a pattern, whose
+// matches are ordered by their bytes.
 absl::StatusOr<std::vector<std::string>> ExpandInputs(const std::vector<std::string>& inputs) {
   std::vector<std::string> files;
   for (const std::string& input : inputs) {
     std::error_code error;
+    if (std::filesystem::is_directory(input, error)) {
+      CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> below, corpus::FilesBelow(input));
+      files.insert(files.end(), below.begin(), below.end());
+      continue;
+    }
     if (std::filesystem::exists(input, error)) {
       files.push_back(input);
       continue;
@@ -169,7 +176,7 @@ void AddCorpusPreprocessCommand(Command corpus, CommandContext& context) {
   auto given = std::make_shared<Arguments>();
   Command app = corpus.AddCommand("preprocess", "JSON lines to Megatron-LM's .bin/.idx");
   app.Footer(kHelp);
-  app.AddOption("--input", given->inputs, "JSON lines, plain, .gz or .zst: files or quoted patterns")
+  app.AddOption("--input", given->inputs, "JSON lines, plain, .gz or .zst: files, directories or quoted patterns")
       .Required()
       .TakesMany();
   app.AddOption("--output-prefix", given->output_prefix, "The output's path without _KEY_document.bin").Required();

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -45,25 +46,37 @@ struct Side {
   Manifest manifest;
 };
 
-// No job's name begins as a path does.
-bool IsPath(const std::string& text) { return text.starts_with("/") || text.starts_with("."); }
+// No job's name begins as a path does, or has an empty part; and a directory that is there is meant, unless it stands
+// beside a root of the same job.
+bool IsPath(const std::string& text, const std::string& root) {
+  if (text.starts_with("/") || text.starts_with(".") || text.ends_with("/")) return true;
+  std::error_code error;
+  if (!std::filesystem::is_directory(text, error)) return false;
+  return root.empty() || !std::filesystem::is_directory(std::filesystem::path(root) / text, error);
+}
 
 absl::StatusOr<Side> Open(const std::string& text, const std::string& root) {
   Side side;
-  if (IsPath(text)) {
+  if (IsPath(text, root)) {
     std::error_code error;
     side.name = std::filesystem::absolute(text, error).string();
     if (error) return MakeError(Reason::kBadRequest, absl::StrCat("no path: '", text, "'"));
-    CAIRN_ASSIGN_OR_RETURN(side.manifest, ReadImportDirectory(side.name));
+    auto manifest = ReadImportDirectory(side.name);
+    if (HasReason(manifest.status(), Reason::kFileMissing)) {
+      return WithMetadata(manifest.status(), {{"next", "Give a directory that holds a checkpoint, or JOB@STEP."}});
+    }
+    CAIRN_ASSIGN_OR_RETURN(side.manifest, std::move(manifest));
     return side;
   }
   CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(text));
   if (root.empty()) {
     return MakeError(Reason::kBadRequest, absl::StrCat(text, " is a checkpoint: say below which --root it stands"),
-                     {{"next", "Add --root DIR. A directory of another library begins with / or a dot."}});
+                     {{"next", "Add --root DIR. A directory of another library is not at that path."}});
   }
   CAIRN_ASSIGN_OR_RETURN(side.storage, PosixStorage::Open(root, false));
-  CAIRN_ASSIGN_OR_RETURN(side.manifest, CheckpointStore(*side.storage).ReadManifest(name.job, name.step));
+  CheckpointStore store(*side.storage);
+  CAIRN_ASSIGN_OR_RETURN(const std::optional<int64_t> step, store.StepOf(name));
+  CAIRN_ASSIGN_OR_RETURN(side.manifest, store.ReadManifest(name.job, step));
   side.name = absl::StrCat(side.manifest.job, "@", side.manifest.step);
   return side;
 }

@@ -184,7 +184,12 @@ void Print(const CommandContext& context, const std::vector<Finding>& findings) 
 absl::Status Examine(const CommandContext& context, const Arguments& arguments, bool& faults) {
   if (!arguments.job.empty()) CAIRN_RETURN_IF_ERROR(CheckJobName(arguments.job));
   std::vector<Finding> findings;
-  if (!arguments.root.empty()) LookAtRoot(arguments, findings);
+  if (arguments.root.empty()) {
+    findings.push_back({Finding::Level::kNote, "storage", "it was not tried, because no root was given",
+                        "Add --root DIR: the directory of the checkpoints."});
+  } else {
+    LookAtRoot(arguments, findings);
+  }
   LookAtMachine(arguments, findings);
   if (!context.coordinator.empty()) CAIRN_RETURN_IF_ERROR(LookAtCoordinator(context, arguments, findings));
   Print(context, findings);

@@ -137,7 +137,9 @@ absl::Status Export(const CommandContext& context, const Arguments& arguments) {
   options.max_shard_bytes = static_cast<uint64_t>(max_shard);
   CAIRN_ASSIGN_OR_RETURN(options.choice, ReadChoice(arguments.choice));
   CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(arguments.root, false));
-  CAIRN_ASSIGN_OR_RETURN(const Manifest manifest, CheckpointStore(*storage).ReadManifest(name.job, name.step));
+  CheckpointStore store(*storage);
+  CAIRN_ASSIGN_OR_RETURN(const std::optional<int64_t> step, store.StepOf(name));
+  CAIRN_ASSIGN_OR_RETURN(const Manifest manifest, store.ReadManifest(name.job, step));
   InterruptFlag();
   const absl::Time begin = Clock::Real().SteadyNow();
   const auto write = arguments.form == kDcp        ? ExportToDcp

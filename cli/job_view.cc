@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/checkpoint_view.h"
 #include "cli/command.h"
+#include "cli/counted.h"
 #include "cli/terminal.h"
 #include "common/base/time_proto.h"
 #include "common/process/quantity.h"
@@ -75,7 +76,7 @@ std::string SaveText(std::FILE* stream, const v1::Job& job, MakeTable table) {
   if (!job.has_checkpoint()) return "";
   const v1::Checkpoint& save = job.checkpoint();
   std::string text = absl::StrCat("\nsave: ", ProgressText(save), "\n");
-  if (!IsEnded(save)) text += table(save.ranks()).For(stream);
+  if (!IsEnded(save) && save.ranks_size() > 0) text += table(save.ranks()).For(stream);
   if (save.has_error()) {
     const absl::Status error = StatusFromProto(save.error());
     absl::StrAppend(&text, "  ", Coloured(stream, Colour::kRed, ErrorText(error)), "\n  next: ", NextActionOf(error),
@@ -88,8 +89,8 @@ std::string SaveText(std::FILE* stream, const v1::Job& job, MakeTable table) {
 std::string CommittedText(const v1::Job& job, const std::optional<v1::Checkpoint>& committed) {
   if (!committed.has_value()) return "\nlatest committed: none\n";
   return absl::StrCat("\nlatest committed: ", job.job(), "@", committed->step(), ", ",
-                      FormatSize(static_cast<int64_t>(committed->bytes())), " by ", committed->world_size(), " ranks, ",
-                      TimeText(committed->commit_time()), "\n");
+                      FormatSize(static_cast<int64_t>(committed->bytes())), " by ",
+                      Counted(committed->world_size(), "rank"), ", ", TimeText(committed->commit_time()), "\n");
 }
 
 template <typename MakeTable>

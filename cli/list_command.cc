@@ -8,6 +8,7 @@
 #include "cli/checkpoint_view.h"
 #include "cli/coordinator_client.h"
 #include "cli/manifest_view.h"
+#include "cli/named_step.h"
 #include "cli/terminal.h"
 #include "common/format/verdict.h"
 #include "common/status/reason.h"
@@ -31,16 +32,7 @@ struct Arguments {
 
 absl::StatusOr<std::vector<v1::Checkpoint>> ListFromCoordinator(const CommandContext& context, const std::string& job) {
   CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context));
-  std::vector<v1::Checkpoint> listed;
-  v1::ListCheckpointsRequest request;
-  request.set_job(job);
-  do {
-    v1::ListCheckpointsResponse response;
-    CAIRN_RETURN_IF_ERROR(client->Call(&v1::CheckpointService::Stub::ListCheckpoints, request, &response));
-    listed.insert(listed.end(), response.checkpoints().begin(), response.checkpoints().end());
-    request.set_page_token(response.next_page_token());
-  } while (!request.page_token().empty());
-  return listed;
+  return ListCheckpoints(*client, job);
 }
 
 absl::StatusOr<std::vector<v1::Checkpoint>> ListFromStorage(const std::string& root, const std::string& job,
@@ -80,11 +72,10 @@ absl::Status List(const CommandContext& context, const Arguments& arguments) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Manifest> FetchManifest(const CommandContext& context, const CheckpointName& name, std::string& root) {
-  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context));
+absl::StatusOr<Manifest> FetchManifest(CoordinatorClient& client, const CheckpointName& name, std::string& root) {
   v1::Capabilities capabilities;
   CAIRN_RETURN_IF_ERROR(
-      client->Call(&v1::CheckpointService::Stub::GetCapabilities, v1::GetCapabilitiesRequest(), &capabilities));
+      client.Call(&v1::CheckpointService::Stub::GetCapabilities, v1::GetCapabilitiesRequest(), &capabilities));
   root = capabilities.root();
   std::string bytes;
   v1::GetManifestRequest request;
@@ -93,7 +84,7 @@ absl::StatusOr<Manifest> FetchManifest(const CommandContext& context, const Chec
   for (;;) {
     v1::GetManifestResponse response;
     request.set_offset(bytes.size());
-    CAIRN_RETURN_IF_ERROR(client->Call(&v1::CheckpointService::Stub::GetManifest, request, &response));
+    CAIRN_RETURN_IF_ERROR(client.Call(&v1::CheckpointService::Stub::GetManifest, request, &response));
     // The step is fixed now, because a later one may be committed while the chunks are fetched.
     request.set_step(response.step());
     bytes += response.chunk();
@@ -116,36 +107,73 @@ std::optional<absl::Status> LookAtFiles(const std::string& root, const Manifest&
   return CheckFilesOf(**storage, manifest);
 }
 
+// What stands of a checkpoint.
+struct Shown {
+  std::string root;
+  Manifest manifest;
+  // Set if this machine sees the files: whether they are there in their lengths.
+  std::optional<absl::Status> files;
+  std::optional<v1::Checkpoint> listed;  // as `cairn list` has it; nothing if it was deleted meanwhile
+};
+
+std::optional<v1::Checkpoint> EntryOf(const Manifest& manifest, const std::vector<v1::Checkpoint>& listed) {
+  for (const v1::Checkpoint& checkpoint : listed) {
+    if (checkpoint.step() == manifest.step && checkpoint.attempt() == manifest.attempt) return checkpoint;
+  }
+  return std::nullopt;
+}
+
+absl::StatusOr<Shown> LookFromHere(const std::string& root, CheckpointName name) {
+  Shown shown;
+  CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(root, false));
+  shown.root = storage->root();
+  CheckpointStore store(*storage);
+  CAIRN_ASSIGN_OR_RETURN(name.step, store.StepOf(name));
+  CAIRN_ASSIGN_OR_RETURN(shown.manifest, store.ReadManifest(name.job, name.step));
+  shown.files = CheckFilesOf(*storage, shown.manifest);
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<v1::Checkpoint> listed, ListFromStorage(root, name.job, /*check=*/false));
+  shown.listed = EntryOf(shown.manifest, listed);
+  return shown;
+}
+
+absl::StatusOr<Shown> LookFromCoordinator(const CommandContext& context, const CheckpointName& name) {
+  Shown shown;
+  CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context));
+  CAIRN_ASSIGN_OR_RETURN(const CheckpointName named, WithoutTag(*client, name));
+  CAIRN_ASSIGN_OR_RETURN(shown.manifest, FetchManifest(*client, named, shown.root));
+  shown.files = LookAtFiles(shown.root, shown.manifest);
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<v1::Checkpoint> listed, ListCheckpoints(*client, name.job));
+  shown.listed = EntryOf(shown.manifest, listed);
+  return shown;
+}
+
 absl::Status Show(const CommandContext& context, const Arguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(arguments.name));
-  std::string root = arguments.root;
-  absl::StatusOr<Manifest> manifest;
-  std::optional<absl::Status> files;
-  if (root.empty()) {
-    manifest = FetchManifest(context, name, root);
-    if (manifest.ok()) files = LookAtFiles(root, *manifest);
-  } else {
-    CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(root, false));
-    root = storage->root();
-    manifest = CheckpointStore(*storage).ReadManifest(name.job, name.step);
-    if (manifest.ok()) files = CheckFilesOf(*storage, *manifest);
-  }
-  if (!manifest.ok()) return manifest.status();
+  CAIRN_ASSIGN_OR_RETURN(const Shown shown, arguments.root.empty() ? LookFromCoordinator(context, name)
+                                                                   : LookFromHere(arguments.root, name));
+  const Manifest* const manifest = &shown.manifest;
+  const std::optional<absl::Status>& files = shown.files;
   const bool damaged = files.has_value() && !files->ok();
   if (context.json()) {
-    nlohmann::ordered_json json = ManifestToJson(*manifest, root);
+    nlohmann::ordered_json json = ManifestToJson(*manifest, shown.root);
+    if (shown.listed.has_value()) {
+      const nlohmann::ordered_json listed = ListedToJson(*shown.listed);
+      for (const char* key : {"state", "pinned", "tags", "metrics", "continues_step", "warning"})
+        json[key] = listed[key];
+    }
     json["files_checked"] = files.has_value();
     json["damage"] = damaged ? ErrorToJson(*files) : nullptr;
     std::printf("%s\n", json.dump(2).c_str());
     return files.value_or(absl::OkStatus());
   }
-  PrintSummary(*manifest, root);
+  PrintSummary(*manifest, shown.root);
+  if (shown.listed.has_value()) PrintStanding(*shown.listed);
   if (damaged) {
     std::printf("  on disk    %s\n",
                 Coloured(stdout, Colour::kRed, absl::StrCat("DAMAGED: ", files->message())).c_str());
   } else if (!files.has_value()) {
     std::printf("  on disk    not looked at: %s is not seen from here; run this with --root where it is\n",
-                root.c_str());
+                shown.root.c_str());
   } else {
     std::printf("  on disk    all files are there in their lengths; `cairn verify` reads them\n");
   }

@@ -126,7 +126,16 @@ absl::Status LocalCluster::Start() {
     CAIRN_RETURN_IF_ERROR(Launch(service));
     // Agents are started together, when their coordinator serves.
     if (&service == &services_.front() && HasCoordinator()) {
-      CAIRN_RETURN_IF_ERROR(AwaitAddress(*service.child, service.address_file, service.name, kStartTimeout).status());
+      const absl::Status started =
+          AwaitAddress(*service.child, service.address_file, service.name, kStartTimeout).status();
+      if (!HasReason(started, Reason::kRootInUse)) {
+        CAIRN_RETURN_IF_ERROR(started);
+        continue;
+      }
+      return WithMetadata(started, {{"next",
+                                     "For a second job on this root use the coordinator that serves it: "
+                                     "--no-coordinator --coordinator HOST:PORT. Else stop that one first, or give "
+                                     "another --root."}});
     }
   }
   for (Service& service : services_) {

@@ -13,7 +13,9 @@
 #include "cli/doctor_command.h"
 #include "cli/down_command.h"
 #include "cli/export_command.h"
+#include "cli/history_command.h"
 #include "cli/import_command.h"
+#include "cli/jobs_command.h"
 #include "cli/list_command.h"
 #include "cli/plan_command.h"
 #include "cli/repair_command.h"
@@ -22,6 +24,7 @@
 #include "cli/save_command.h"
 #include "cli/serve_command.h"
 #include "cli/status_command.h"
+#include "cli/tag_command.h"
 #include "cli/timeline_command.h"
 #include "cli/up_command.h"
 #include "cli/verify_command.h"
@@ -57,6 +60,8 @@ int main(int argc, char** argv) {
   AddSaveCommand(app, context);
   AddCancelCommand(app, context);
   AddStatusCommand(app, context);
+  AddJobsCommand(app, context);
+  AddHistoryCommand(app, context);
   AddTimelineCommand(app, context);
   AddServeCommand(app, context);
   AddListCommand(app, context);
@@ -67,6 +72,7 @@ int main(int argc, char** argv) {
   AddPruneCommand(app, context);
   AddRetentionCommand(app, context);
   AddPinCommands(app, context);
+  AddTagCommands(app, context);
   AddDiffCommand(app, context);
   AddExportCommand(app, context);
   AddDoctorCommand(app, context);

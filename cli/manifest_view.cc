@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
+#include "cli/counted.h"
 #include "cli/terminal.h"
 #include "common/process/quantity.h"
 #include "common/storage/checkpoint_path.h"
@@ -135,9 +136,10 @@ void PrintSummary(const Manifest& manifest, const std::string& root) {
   std::printf("%s\n", Coloured(stdout, Colour::kBold, absl::StrCat(manifest.job, "@", manifest.step)).c_str());
   std::printf("  committed  %s (attempt %u, %s)\n", CommitTimeText(manifest).c_str(), manifest.attempt,
               manifest.writer.c_str());
-  std::printf("  saved by   %u ranks\n", manifest.world_size);
-  std::printf("  holds      %zu tensors in %zu shards, %zu objects, %zu aliases: %s\n", manifest.tensors.size(),
-              manifest.shards.size(), manifest.objects.size(), manifest.aliases.size(),
+  std::printf("  saved by   %s\n", Counted(manifest.world_size, "rank").c_str());
+  std::printf("  holds      %s in %s, %s, %s: %s\n", Counted(manifest.tensors.size(), "tensor").c_str(),
+              Counted(manifest.shards.size(), "shard").c_str(), Counted(manifest.objects.size(), "object").c_str(),
+              Counted(manifest.aliases.size(), "alias", "aliases").c_str(),
               FormatSize(static_cast<int64_t>(manifest.total_bytes())).c_str());
   std::printf("  files      %zu in %s\n", manifest.files.size(), DataDirectory(manifest, root).c_str());
   PrintBalance(manifest);

@@ -17,6 +17,7 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/storage/checkpoint_path.h"
+#include "common/storage/checkpoint_store.h"
 #include "repair/repair.h"
 
 namespace cairn::cli {
@@ -78,11 +79,12 @@ absl::Status WithNextAction(const absl::Status& status, const CheckpointName& na
 }
 
 absl::Status Repair(const CommandContext& context, const Arguments& arguments) {
-  CAIRN_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(arguments.name));
-  if (!name.step) {
+  CAIRN_ASSIGN_OR_RETURN(CheckpointName name, ParseCheckpointName(arguments.name));
+  if (!name.step && name.tag.empty()) {
     return MakeError(Reason::kBadRequest, absl::StrCat("say which step to repair: ", name.job, "@STEP"));
   }
   CAIRN_ASSIGN_OR_RETURN(const auto storage, PosixStorage::Open(arguments.root, false));
+  CAIRN_ASSIGN_OR_RETURN(name.step, CheckpointStore(*storage).StepOf(name));
   std::atomic<uint64_t> done = 0;
   RepairOptions options;
   options.assume_committed = arguments.assume_committed;

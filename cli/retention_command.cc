@@ -9,6 +9,7 @@
 #include "cli/coordinator_client.h"
 #include "cli/named_step.h"
 #include "cli/terminal.h"
+#include "common/format/metric.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/storage/checkpoint_path.h"
@@ -23,6 +24,7 @@ struct Arguments {
   std::string name;
   int64_t keep_last = 0;
   int64_t keep_every = 0;
+  std::string keep_best;
   bool dry_run = false;
   bool off = false;
   std::string note = "cairn pin";
@@ -34,14 +36,32 @@ absl::Status Ask(const CommandContext& context, Method method, const Request& re
   return client->Call(method, request, &response, /*patience=*/absl::ZeroDuration(), kTimeout);
 }
 
-void SetPolicy(const Arguments& arguments, v1::RetentionPolicy& policy) {
+bool HasRules(const Arguments& arguments) {
+  return arguments.keep_last > 0 || arguments.keep_every > 0 || !arguments.keep_best.empty();
+}
+
+absl::StatusOr<v1::RetentionPolicy> PolicyOf(const Arguments& arguments) {
+  v1::RetentionPolicy policy;
   policy.set_keep_last(arguments.keep_last);
   policy.set_keep_every(arguments.keep_every);
+  if (arguments.keep_best.empty()) return policy;
+  CAIRN_ASSIGN_OR_RETURN(const BestRule best, ParseBestRule(arguments.keep_best));
+  policy.mutable_keep_best()->set_metric(best.metric);
+  policy.mutable_keep_best()->set_highest(best.highest);
+  return policy;
+}
+
+// Returns "METRIC:min" or "METRIC:max"; empty without such a rule.
+std::string BestText(const v1::RetentionPolicy& policy) {
+  if (!policy.has_keep_best()) return "";
+  return ToString(BestRule{policy.keep_best().metric(), policy.keep_best().highest()});
 }
 
 void AddRules(Command command, const std::shared_ptr<Arguments>& arguments) {
   command.AddOption("--keep-last", arguments->keep_last, "Keep so many of the newest sound checkpoints").Positive();
   command.AddOption("--keep-every", arguments->keep_every, "Keep the steps that are multiples of this").Positive();
+  command.AddOption("--keep-best", arguments->keep_best,
+                    "Keep the one with the best metric: METRIC:min or METRIC:max, as loss:min");
 }
 
 nlohmann::ordered_json AnswerToJson(const v1::PruneCheckpointsResponse& answer, bool dry_run) {
@@ -50,6 +70,7 @@ nlohmann::ordered_json AnswerToJson(const v1::PruneCheckpointsResponse& answer, 
                                  {"keep_every", answer.policy().keep_every()},
                                  {"files_left", answer.files_left()},
                                  {"checkpoints", nlohmann::ordered_json::array()}};
+  if (answer.policy().has_keep_best()) json["keep_best"] = BestText(answer.policy());
   for (const auto& choice : answer.choices()) {
     json["checkpoints"].push_back({{"step", choice.step()}, {"pruned", choice.prune()}, {"why", choice.why()}});
   }
@@ -61,7 +82,9 @@ absl::Status Prune(const CommandContext& context, const Arguments& arguments) {
   v1::PruneCheckpointsRequest request;
   request.set_job(arguments.name);
   request.set_dry_run(arguments.dry_run);
-  if (arguments.keep_last > 0 || arguments.keep_every > 0) SetPolicy(arguments, *request.mutable_policy());
+  if (HasRules(arguments)) {
+    CAIRN_ASSIGN_OR_RETURN(*request.mutable_policy(), PolicyOf(arguments));
+  }
   v1::PruneCheckpointsResponse answer;
   CAIRN_RETURN_IF_ERROR(Ask(context, &v1::CheckpointService::Stub::PruneCheckpoints, request, answer));
   if (context.json()) {
@@ -82,8 +105,9 @@ absl::Status Prune(const CommandContext& context, const Arguments& arguments) {
   return absl::OkStatus();
 }
 
-void PrintPolicyJson(const std::string& job, int64_t keep_last, int64_t keep_every) {
-  const nlohmann::ordered_json json = {{"job", job}, {"keep_last", keep_last}, {"keep_every", keep_every}};
+void PrintPolicyJson(const std::string& job, const v1::RetentionPolicy& policy) {
+  nlohmann::ordered_json json = {{"job", job}, {"keep_last", policy.keep_last()}, {"keep_every", policy.keep_every()}};
+  if (policy.has_keep_best()) json["keep_best"] = BestText(policy);
   std::printf("%s\n", json.dump(2).c_str());
 }
 
@@ -97,32 +121,33 @@ absl::Status ShowRetention(const CommandContext& context, const std::string& job
   if (!HasReason(status, Reason::kBadRequest)) CAIRN_RETURN_IF_ERROR(status);  // BAD_REQUEST: the job has no rules
   const v1::RetentionPolicy& policy = answer.policy();
   if (context.json()) {
-    PrintPolicyJson(job, policy.keep_last(), policy.keep_every());
+    PrintPolicyJson(job, policy);
     return absl::OkStatus();
   }
-  if (policy.keep_last() == 0 && policy.keep_every() == 0) {
+  if (policy.keep_last() == 0 && policy.keep_every() == 0 && !policy.has_keep_best()) {
     std::printf("%s: no rules: nothing is deleted by itself\n", job.c_str());
     return absl::OkStatus();
   }
   std::string rules;
   if (policy.keep_last() > 0) absl::StrAppend(&rules, " --keep-last ", policy.keep_last());
   if (policy.keep_every() > 0) absl::StrAppend(&rules, " --keep-every ", policy.keep_every());
+  if (policy.has_keep_best()) absl::StrAppend(&rules, " --keep-best ", BestText(policy));
   std::printf("%s:%s\n", job.c_str(), rules.c_str());
   return absl::OkStatus();
 }
 
 absl::Status Retention(const CommandContext& context, const Arguments& arguments) {
   CAIRN_RETURN_IF_ERROR(CheckJobName(arguments.name));
-  const bool rules = arguments.keep_last > 0 || arguments.keep_every > 0;
+  const bool rules = HasRules(arguments);
   if (rules && arguments.off) return MakeError(Reason::kBadRequest, "give either rules or --off");
   if (!rules && !arguments.off) return ShowRetention(context, arguments.name);
   v1::SetRetentionRequest request;
   request.set_job(arguments.name);
-  SetPolicy(arguments, *request.mutable_policy());
+  CAIRN_ASSIGN_OR_RETURN(*request.mutable_policy(), PolicyOf(arguments));
   v1::SetRetentionResponse answer;
   CAIRN_RETURN_IF_ERROR(Ask(context, &v1::CheckpointService::Stub::SetRetention, request, answer));
   if (context.json()) {
-    PrintPolicyJson(arguments.name, arguments.keep_last, arguments.keep_every);
+    PrintPolicyJson(arguments.name, request.policy());
   } else if (arguments.off) {
     std::printf("%s: nothing is deleted by itself any more\n", arguments.name.c_str());
   } else {
@@ -162,9 +187,10 @@ void AddPruneCommand(Command app, CommandContext& context) {
   AddRules(command, arguments);
   command.AddFlag("--dry-run", arguments->dry_run, "Only say what would be deleted");
   command.Footer(
-      "Examples:\n  cairn prune demo --keep-last 3 --keep-every 1000 --dry-run\n  cairn prune demo\n"
+      "Examples:\n  cairn prune demo --keep-last 3 --keep-every 1000 --dry-run\n"
+      "  cairn prune demo --keep-last 3 --keep-best loss:min\n  cairn prune demo\n"
       "A checkpoint stays if one rule wants it. Without rules those of `cairn retention` hold. The newest sound "
-      "checkpoint,\ndamaged and pinned ones, and one that is being loaded always stay.");
+      "checkpoint,\ndamaged, pinned and tagged ones, and one that is being loaded always stay.");
   command.Action([arguments, &context] { context.exit_status = ReportError(context, Prune(context, *arguments)); });
 }
 

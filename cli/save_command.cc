@@ -115,7 +115,7 @@ bool HasEnded(CoordinatorClient& client, const std::string& job, int64_t rank) {
                      [&](const v1::JobRank& member) { return member.rank() == rank && !member.trainer_attached(); });
 }
 
-// Nothing if the rank that it is for has no training process.
+// Returns nothing if the rank in question has no training process.
 absl::StatusOr<std::optional<v1::Checkpoint>> Save(const CommandContext& context, const Arguments& arguments) {
   CAIRN_RETURN_IF_ERROR(CheckJobName(arguments.job));
   absl::Duration timeout = absl::InfiniteDuration();

@@ -5,16 +5,21 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
 #include "cli/coordinator_client.h"
 #include "cli/interrupt.h"
 #include "cli/job_view.h"
 #include "cli/live_screen.h"
 #include "cli/transfer_rates.h"
 #include "common/base/clock.h"
+#include "common/status/reason.h"
 #include "common/status/status.h"
+#include "common/status/status_proto.h"
 #include "common/storage/checkpoint_path.h"
 
 namespace cairn::cli {
@@ -24,6 +29,30 @@ struct Arguments {
   std::string job;
   bool watch = false;
 };
+
+// The coordinator remembers the last save, and storage may have lost it since. This says so, and returns the latest
+// step that storage has. If storage does not answer, it returns what the coordinator remembers.
+absl::StatusOr<std::optional<v1::Checkpoint>> LookAtStorage(CoordinatorClient& client, v1::Job& job) {
+  if (job.stalled_storage_calls() > 0) return LastCommitted(client, job.job());
+  const auto listed = ListCheckpoints(client, job.job());
+  if (!listed.ok()) return LastCommitted(client, job.job());
+  std::optional<v1::Checkpoint> latest;
+  bool stands = false;
+  for (const v1::Checkpoint& checkpoint : *listed) {
+    if (checkpoint.state() == v1::Checkpoint::COMMITTED) latest = checkpoint;
+    stands = stands || checkpoint.step() == job.checkpoint().step();
+  }
+  if (job.checkpoint().state() == v1::Checkpoint::COMMITTED && !stands) {
+    const std::string name = absl::StrCat(job.job(), "@", job.checkpoint().step());
+    job.mutable_checkpoint()->set_state(v1::Checkpoint::DELETED);
+    *job.mutable_checkpoint()->mutable_error() = StatusToProto(
+        MakeError(Reason::kNotCommitted, absl::StrCat(name, " was committed, and was deleted or removed since"),
+                  {{"job", job.job()},
+                   {"step", absl::StrCat(job.checkpoint().step())},
+                   {"next", absl::StrCat("`cairn list ", job.job(), "` shows what there is.")}}));
+  }
+  return latest;
+}
 
 absl::Status Show(const CommandContext& context, const Arguments& arguments) {
   CAIRN_RETURN_IF_ERROR(CheckJobName(arguments.job));
@@ -42,7 +71,9 @@ absl::Status Show(const CommandContext& context, const Arguments& arguments) {
   do {
     CAIRN_RETURN_IF_ERROR(client->Call(&v1::CheckpointService::Stub::WaitJob, request, &job,
                                        arguments.watch ? absl::Minutes(1) : absl::ZeroDuration()));
-    CAIRN_ASSIGN_OR_RETURN(const auto committed, LastCommitted(*client, arguments.job));
+    // Who watches looks often, and a list reads storage.
+    CAIRN_ASSIGN_OR_RETURN(const auto committed,
+                           arguments.watch ? LastCommitted(*client, arguments.job) : LookAtStorage(*client, job));
     const ShownOperation shown = OperationUnderWay(job);
     const auto& ranks = shown.ranks != nullptr ? *shown.ranks : v1::Load::default_instance().ranks();
     rates.Update(shown.number, ranks, Clock::Real().SteadyNow());

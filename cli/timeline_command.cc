@@ -13,6 +13,7 @@
 #include "cli/checkpoint_view.h"
 #include "cli/chrome_trace.h"
 #include "cli/coordinator_client.h"
+#include "cli/named_step.h"
 #include "cli/terminal.h"
 #include "cli/timeline_view.h"
 #include "common/base/time_proto.h"
@@ -29,8 +30,9 @@ struct Arguments {
 };
 
 // Returns the job's timelines, oldest first. Of the ranks only with `ranks`.
-absl::StatusOr<std::vector<v1::Timeline>> Fetch(const CommandContext& context, const CheckpointName& name, bool ranks) {
+absl::StatusOr<std::vector<v1::Timeline>> Fetch(const CommandContext& context, CheckpointName name, bool ranks) {
   CAIRN_ASSIGN_OR_RETURN(const auto client, CoordinatorClient::Connect(context));
+  CAIRN_ASSIGN_OR_RETURN(name, WithoutTag(*client, name));
   v1::ListTimelinesRequest request;
   request.set_job(name.job);
   if (name.step.has_value()) request.set_step(*name.step);

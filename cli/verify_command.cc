@@ -4,9 +4,11 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "cli/counted.h"
 #include "cli/fault_view.h"
 #include "cli/interrupt.h"
 #include "cli/progress_line.h"
@@ -47,7 +49,9 @@ absl::Status Verify(CommandContext& context, const Arguments& arguments) {
   const std::string next =
       absl::StrCat("Load an earlier step: `cairn list ", name.job, " --root ", storage->root(),
                    " --check` shows whose files are whole. Files cannot be repaired, only be put back from a copy.");
-  const auto read = CheckpointStore(*storage).ReadManifest(name.job, name.step);
+  CheckpointStore store(*storage);
+  CAIRN_ASSIGN_OR_RETURN(const std::optional<int64_t> step, store.StepOf(name));
+  const auto read = store.ReadManifest(name.job, step);
   if (absl::StrContains(NextActionOf(read.status()), "cairn verify")) {
     return WithMetadata(read.status(), {{"next", next}});
   }
@@ -74,9 +78,9 @@ absl::Status Verify(CommandContext& context, const Arguments& arguments) {
     return absl::OkStatus();
   }
   if (report.faults.empty()) {
-    std::printf("%s %s@%lld: %llu files, %s read in %s, every checksum agrees\n",
+    std::printf("%s %s@%lld: %s, %s read in %s, every checksum agrees\n",
                 Coloured(stdout, Colour::kGreen, "verified").c_str(), manifest.job.c_str(),
-                static_cast<long long>(manifest.step), static_cast<unsigned long long>(report.files),
+                static_cast<long long>(manifest.step), Counted(report.files, "file").c_str(),
                 FormatSize(static_cast<int64_t>(report.bytes)).c_str(),
                 ShortDuration(Clock::Real().SteadyNow() - begin).c_str());
     return absl::OkStatus();

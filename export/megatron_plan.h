@@ -1,7 +1,7 @@
 // Plans a directory that Megatron-core's dist_checkpointing reads ("torch_dist").
 //
-// Format: megatron/core/dist_checkpointing of Megatron-core 0.12 to 0.16: a directory of torch.distributed.checkpoint, a
-// file with what is no tensor and the same on all ranks, and a file that says so.
+// Format: megatron/core/dist_checkpointing of Megatron-core 0.12 to 0.16: a directory of torch.distributed.checkpoint,
+// a file with what is no tensor and the same on all ranks, and a file that says so.
 #ifndef CAIRN_EXPORT_MEGATRON_PLAN_H_
 #define CAIRN_EXPORT_MEGATRON_PLAN_H_
 
@@ -23,9 +23,9 @@ struct MegatronExportPlan {
 };
 
 // Makes the plan from its arguments alone. A value named KEY/shard_INDEX_OF is a ShardedObject; it is a list with one
-// value, as Megatron stores it. The dict named common.pt becomes the file, and every other value is an entry of it. Fails
-// as MakeDcpExportPlan and CheckNoneIsOpaque do. INVALID_ARGUMENT (NAME_COLLISION): a value has the name of an entry of
-// common.pt.
+// value, as Megatron stores it. The dict named common.pt becomes the file, and every other value is an entry of it.
+// Fails as MakeDcpExportPlan and CheckNoneIsOpaque do. INVALID_ARGUMENT (NAME_COLLISION): a value has the name of an
+// entry of common.pt.
 absl::StatusOr<MegatronExportPlan> MakeMegatronExportPlan(const Manifest& manifest, const ExportOptions& options,
                                                           std::vector<ExportedValue> values);
 

@@ -31,7 +31,8 @@ TEST(MegatronPlanTest, IsShardedObjectName_Names_NeedAnIndexAndASize) {
   for (const char* name : {"decoder._extra_state/shard_0_1", "rng_state/shard_0.1_2.4", "a/b/shard_10_20"}) {
     EXPECT_TRUE(IsShardedObjectName(name)) << name;
   }
-  for (const char* name : {"iteration", "a/shard_1", "a/shard_", "/shard_0_1", "a/shard_x_1", "a/shard_1_", "a/shard_0_1_2"}) {
+  for (const char* name :
+       {"iteration", "a/shard_1", "a/shard_", "/shard_0_1", "a/shard_x_1", "a/shard_1_", "a/shard_0_1_2"}) {
     EXPECT_FALSE(IsShardedObjectName(name)) << name;
   }
 }
@@ -40,10 +41,10 @@ TEST(MegatronPlanTest, MakeMegatronExportPlan_CommonValues_LeaveOutWhatIsOpaque)
   ObjectValue opaque;
   opaque.kind = Kind::kOpaque;
   opaque.text = "argparse.Namespace";
-  const auto plan = MakeMegatronExportPlan(
-      Manifest(), {},
-      {ValueOf("common.pt", DictOf({TextOf("args"), opaque, TextOf("iteration"), TextOf("7")})),
-       ValueOf("a/shard_0_1", TextOf("x")), ValueOf("step", TextOf("8"))});
+  const auto plan =
+      MakeMegatronExportPlan(Manifest(), {},
+                             {ValueOf("common.pt", DictOf({TextOf("args"), opaque, TextOf("iteration"), TextOf("7")})),
+                              ValueOf("a/shard_0_1", TextOf("x")), ValueOf("step", TextOf("8"))});
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_THAT(plan->left_out, ElementsAre("args (argparse.Namespace)"));
   EXPECT_EQ(plan->dcp.values, 1u);

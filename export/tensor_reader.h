@@ -44,7 +44,7 @@ class TensorReader {
   uint64_t buffer_bytes() const;
 
   // Fills a window. What no part covers is left as it is. CANCELLED (INTERRUPTED). RESOURCE_EXHAUSTED (MEMORY_LIMIT).
-  // Else as ItemReader.
+  // Otherwise it fails as ItemReader does.
   absl::Status Read(std::span<const TensorPart> parts, char* window);
 
  private:

@@ -7,11 +7,11 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "common/format/stored_item.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/tensor/tiling.h"
+#include "import/foreign_file.h"
 #include "import/pickle.h"
 #include "import/torch_file.h"
 
@@ -51,14 +51,6 @@ class Attributes {
   std::vector<PickleValue> known_;
   std::vector<std::optional<PickleValue>> values_;
 };
-
-bool IsPathBelow(std::string_view path) {
-  if (path.empty() || path.find('\0') != std::string_view::npos) return false;
-  for (const absl::string_view part : absl::StrSplit(absl::string_view(path.data(), path.size()), '/')) {
-    if (part.empty() || part == "." || part == "..") return false;
-  }
-  return true;
-}
 
 class MetadataReader {
  public:

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "common/file/errno_error.h"
 #include "common/file/full_transfer.h"
 #include "common/status/reason.h"
@@ -21,6 +22,14 @@ absl::StatusOr<std::string> ResolvePath(const std::string& path) {
   const std::unique_ptr<char, void (*)(void*)> real(realpath(path.c_str(), nullptr), std::free);
   if (real == nullptr) return ErrnoError(errno, "open", path);
   return std::string(real.get());
+}
+
+bool IsPathBelow(std::string_view path) {
+  if (path.empty() || path.find('\0') != std::string_view::npos) return false;
+  for (const absl::string_view part : absl::StrSplit(absl::string_view(path.data(), path.size()), '/')) {
+    if (part.empty() || part == "." || part == "..") return false;
+  }
+  return true;
 }
 
 absl::StatusOr<ForeignFile> ForeignFile::Open(const std::string& path) {

@@ -15,6 +15,10 @@ namespace cairn {
 // Returns an absolute path without symbolic links. DATA_LOSS (FILE_MISSING): there is nothing at the path.
 absl::StatusOr<std::string> ResolvePath(const std::string& path);
 
+// Returns true if a path that a foreign file names stays below its directory: it has no part that is empty, "." or
+// "..", and no zero byte. Links are another matter: see ForeignFile::OpenBelow.
+bool IsPathBelow(std::string_view path);
+
 class ForeignFile {
  public:
   // Opens a regular file. DATA_LOSS (FILE_MISSING), UNAVAILABLE (STORAGE_ERROR): it is none, or cannot be opened.

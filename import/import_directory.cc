@@ -11,6 +11,7 @@
 #include "import/foreign_file.h"
 #include "import/safetensors_directory.h"
 #include "import/torch_archive.h"
+#include "import/torchsnapshot_directory.h"
 
 namespace cairn {
 
@@ -30,7 +31,11 @@ absl::StatusOr<Manifest> ReadImportDirectory(const std::string& directory) {
     return MakeError(Reason::kBadRequest, absl::StrCat(real, " is one file of a safetensors directory"),
                      {{"file", real}, {"next", "Give the directory that the file is in."}});
   }
-  if (access(absl::StrCat(real, "/", std::string(kDcpMetadataName)).c_str(), F_OK) == 0) return ReadDcpDirectory(real);
+  const auto has = [&](std::string_view name) {
+    return access(absl::StrCat(real, "/", std::string(name)).c_str(), F_OK) == 0;
+  };
+  if (has(kDcpMetadataName)) return ReadDcpDirectory(real);
+  if (has(kTorchsnapshotMetadataName)) return ReadTorchsnapshotDirectory(real);
   return ReadSafetensorsDirectory(real);
 }
 

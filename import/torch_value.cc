@@ -1,6 +1,8 @@
 #include "import/torch_value.h"
 
 #include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
@@ -21,6 +23,14 @@ constexpr int kMostDepth = 200;
 // Text takes more room than a pickle, but not more than this.
 constexpr uint64_t kMostGrowth = 16, kMostSmall = uint64_t{1} << 20;
 
+// Writes a number that Python reads as the same float, never as an int.
+std::string FloatText(double number) {
+  if (std::isnan(number)) return "NaN";
+  if (std::isinf(number)) return number < 0 ? "-Infinity" : "Infinity";
+  const std::string digits = absl::StrFormat("%.17g", number);
+  return absl::StrCat(digits, digits.find_first_of(".e") == std::string::npos ? ".0" : "");
+}
+
 class Encoder {
  public:
   Encoder(const PickleDocument& document, const std::string& what)
@@ -40,7 +50,6 @@ class Encoder {
   absl::Status Append(PickleValue value, int depth);
   absl::Status AppendElements(PickleValue value, int depth);
   absl::Status AppendDict(PickleValue value, int depth);
-  void AppendFloat(double number);
   void AppendText(std::string_view text);
   // Begins {"$cairn": kind, "value":, which the caller ends with "}".
   void BeginTagged(std::string_view kind) {
@@ -66,7 +75,7 @@ absl::Status Encoder::Append(PickleValue value, int depth) {
       text_ += *document_.Bool(value) ? "true" : "false";
       return absl::OkStatus();
     case PickleKind::kFloat:
-      AppendFloat(*document_.Float(value));
+      text_ += FloatText(*document_.Float(value));
       return absl::OkStatus();
     case PickleKind::kText:
       AppendText(*document_.Text(value));
@@ -155,16 +164,34 @@ void Encoder::AppendText(std::string_view text) {
   text_ += '"';
 }
 
-// Writes a number that Python reads as the same float, never as an int.
-void Encoder::AppendFloat(double number) {
-  if (std::isnan(number)) {
-    text_ += "NaN";
-  } else if (std::isinf(number)) {
-    text_ += number < 0 ? "-Infinity" : "Infinity";
-  } else {
-    const std::string digits = absl::StrFormat("%.17g", number);
-    absl::StrAppend(&text_, digits, digits.find_first_of(".e") == std::string::npos ? ".0" : "");
+// Encodes a value that stands in torchsnapshot's metadata: {"type": "int", "serialized_value": "7", ...}.
+absl::StatusOr<std::string> EncodeSnapshotEntry(std::string_view entry, const std::string& what) {
+  const auto json = nlohmann::json::parse(entry, nullptr, false);
+  const auto text = [&](const char* key) -> std::optional<std::string> {
+    const auto found = json.is_object() ? json.find(key) : json.end();
+    if (found == json.end() || !found->is_string()) return std::nullopt;
+    return found->get<std::string>();
+  };
+  const auto type = text("type"), value = text("serialized_value");
+  std::string bytes;
+  if (type && value) {
+    const std::string head(1, kJson);
+    const size_t sign = value->starts_with('-') ? 1 : 0;
+    if (type == "str") return absl::StrCat(head, json["serialized_value"].dump());
+    if (type == "bool" && value == "True") return absl::StrCat(head, "true");
+    if (type == "bool" && value == "False") return absl::StrCat(head, "false");
+    if (type == "int" && value->size() > sign && value->find_first_not_of("0123456789", sign) == std::string::npos) {
+      return absl::StrCat(head, *value);
+    }
+    if (type == "bytes" && absl::Base64Unescape(*value, &bytes)) return absl::StrCat(std::string(1, kRawBytes), bytes);
+    double number = 0;
+    if (type == "float" && absl::Base64Unescape(*value, &bytes) && bytes.size() == sizeof number) {
+      std::memcpy(&number, bytes.data(), sizeof number);
+      return absl::StrCat(head, FloatText(number));
+    }
   }
+  return MakeError(Reason::kBadForeignFile, absl::StrCat(what, ": the entry has no value that Cairn can read"),
+                   {{"object", what}});
 }
 
 }  // namespace
@@ -175,6 +202,7 @@ absl::StatusOr<std::string> EncodeValue(const PickleDocument& document, PickleVa
 }
 
 absl::StatusOr<std::string> EncodeTorchValue(std::string_view archive, const std::string& what) {
+  if (archive.starts_with('{')) return EncodeSnapshotEntry(archive, what);
   const ReadRange read = [&](uint64_t offset, uint64_t bytes) { return std::string(archive.substr(offset, bytes)); };
   CAIRN_ASSIGN_OR_RETURN(const TorchFile file, TorchFile::Open(archive.size(), read, what));
   return EncodeValue(file.document(), file.document().root(), what);

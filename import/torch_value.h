@@ -16,7 +16,9 @@ namespace cairn {
 // again, takes far more room than its pickle.
 absl::StatusOr<std::string> EncodeValue(const PickleDocument& document, PickleValue value, const std::string& what);
 
-// The same for the value of a whole archive of torch.save, which is untrusted. Also fails as TorchFile::Open.
+// The same for the value of a whole archive of torch.save, which is untrusted. Also fails as TorchFile::Open. What
+// begins with "{" is an entry of torchsnapshot's metadata, in which a number, a text or bytes stand. DATA_LOSS
+// (BAD_FOREIGN_FILE): the entry is none of these.
 absl::StatusOr<std::string> EncodeTorchValue(std::string_view archive, const std::string& what);
 
 // Returns true if these bytes of an object, which EncodeValue made, hold an opaque record.

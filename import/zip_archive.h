@@ -32,7 +32,7 @@ class ZipArchive {
   static absl::StatusOr<ZipArchive> Open(uint64_t bytes, const ReadRange& read, const std::string& what);
 
   const std::vector<ZipRecord>& records() const { return records_; }
-  // Null if there is no such record.
+  // Returns null if there is no such record.
   const ZipRecord* Find(std::string_view name) const;
 
  private:

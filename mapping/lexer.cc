@@ -1,5 +1,6 @@
 #include "mapping/lexer.h"
 
+#include <algorithm>
 #include <array>
 
 #include "absl/strings/str_cat.h"
@@ -34,6 +35,13 @@ std::string Unexpected(std::string_view text, size_t at) {
   const std::string_view character = CharacterAt(text, at);
   std::string message = absl::StrCat("Unexpected character '", absl::string_view(character.data(), character.size()),
                                      "' at position ", at);
+  // A text of many statements has lines, and people look for these.
+  if (text.find('\n') != std::string_view::npos) {
+    const std::string_view before = text.substr(0, at);
+    const size_t begin = before.rfind('\n');
+    absl::StrAppend(&message, " (line ", 1 + std::count(before.begin(), before.end(), '\n'), ", column ",
+                    begin == std::string_view::npos ? at + 1 : at - begin, ")");
+  }
   if (text[at] == '"' || text[at] == '\'') absl::StrAppend(&message, ": the quote is never closed");
   if (text[at] == '-' || text[at] == '/') absl::StrAppend(&message, ": names hold letters, digits and . _ only");
   return message;

@@ -23,7 +23,7 @@ class RootGuardTest : public testing::Test {
   ~RootGuardTest() override { std::filesystem::remove_all(directory_); }
 
   std::string Root() const { return directory_ + "/root"; }
-  // As a coordinator does that serves what stands there.
+  // Does what a coordinator does that serves this directory.
   std::string Serve() { return *PutRootProof(**PosixStorage::Open(Root(), true)); }
   void Register() { guard_->Accepted(guard_->ReadProof()); }
   void Unmount(const std::string& to) { std::filesystem::rename(Root(), directory_ + "/" + to); }

@@ -27,8 +27,10 @@ namespace {
 constexpr int kWorkerSocket = 3;
 // How long the end of a process is waited for that has closed its socket.
 constexpr absl::Duration kEndShortly = absl::Seconds(1);
-// The last part of a step's time, in which a worker shows whether it is itself what does not go on.
-constexpr double kShareOfPing = 0.4;
+// A step that is not done after this part of its time has its worker asked whether it goes on.
+constexpr double kPingAfter = 0.4;
+// The part of the rest in which the worker has to answer. So a worker that hangs is told before its peers give up.
+constexpr double kPongWithin = 2.0 / 3;
 
 absl::Status Failed(const std::string& what) {
   return MakeError(Reason::kTransportFailed, absl::StrCat("cairn-gpu-worker ", what));
@@ -111,6 +113,8 @@ absl::Status WorkerProcess::Ended() {
   if (!AwaitEnd(kEndShortly)) return Failed("has closed its socket");
   MutexLock lock(mutex_);
   if (WIFSIGNALED(exit_status_)) return Failed(absl::StrCat("was ended by signal ", WTERMSIG(exit_status_)));
+  // A worker ends without an error when its agent has closed the socket.
+  if (WEXITSTATUS(exit_status_) == 0) return Failed("was ended with its group");
   return Failed(absl::StrCat("has ended with status ", WEXITSTATUS(exit_status_)));
 }
 
@@ -186,7 +190,7 @@ absl::Status WorkerProcess::Step(const worker::Step& step, absl::Duration timeou
   const absl::Time until = Clock::Real().SteadyNow() + timeout;
   worker::WorkerRequest request;
   *request.mutable_step() = step;
-  const absl::Status done = Ask(request, -1, worker::WorkerEvent::kStepDone, timeout * (1 - kShareOfPing)).status();
+  const absl::Status done = Ask(request, -1, worker::WorkerEvent::kStepDone, timeout * kPingAfter).status();
   if (!HasReason(done, Reason::kTimedOut)) return done;
   worker::WorkerRequest ping;
   ping.mutable_ping();
@@ -195,9 +199,11 @@ absl::Status WorkerProcess::Step(const worker::Step& step, absl::Duration timeou
 }
 
 absl::Status WorkerProcess::AwaitStepAndPong(absl::Time until) {
+  const absl::Time asked = Clock::Real().SteadyNow();
+  const absl::Time answer_by = asked + (until - asked) * kPongWithin;
   bool done = false, answers = false;
   while (!done || !answers) {
-    const auto event = Await(until - Clock::Real().SteadyNow());
+    const auto event = Await((answers ? until : answer_by) - Clock::Real().SteadyNow());
     if (!event.ok()) {
       if (!HasReason(event.status(), Reason::kTimedOut) || answers) return event.status();
       return Failed("does not answer any more");

@@ -23,7 +23,7 @@ struct Ends {
     raw = UniqueFd(fds[0]);
     socket.emplace(UniqueFd(fds[1]));
   }
-  // As a worker that is out of its mind.
+  // Sends what no worker sends.
   void SendRaw(const std::string& packet, const std::vector<int>& descriptors) {
     std::string bytes = packet;
     iovec data = {bytes.data(), bytes.size()};

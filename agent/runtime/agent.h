@@ -46,7 +46,7 @@ class Agent {
   // A trainer begins its session, or goes on with it. `end` tells when it is gone; with neither of its two, that shows
   // only by the timeouts of what the trainer had begun. Errors are those of LocalAgentService.
   absl::StatusOr<v1::AttachResponse> Attach(const v1::AttachRequest& request, const Peer& peer, const PeerEnd& end);
-  // Also of one that is not attached any more.
+  // The trainer may have been detached meanwhile.
   void TrainerGone(uint64_t incarnation, TrainerEnd how);
 
   // Where other agents reach this one, and where gRPC's health service says whether this agent serves.

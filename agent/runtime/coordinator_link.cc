@@ -426,6 +426,26 @@ void CoordinatorLink::SetRetention(v1::SetRetentionRequest request,
   Ask(&v1::CheckpointService::Stub::async::SetRetention, std::move(request), std::move(done));
 }
 
+void CoordinatorLink::Delete(v1::DeleteCheckpointRequest request,
+                             std::function<void(absl::StatusOr<v1::DeleteCheckpointResponse>)> done) {
+  Ask(&v1::CheckpointService::Stub::async::DeleteCheckpoint, std::move(request), std::move(done));
+}
+
+void CoordinatorLink::Prune(v1::PruneCheckpointsRequest request,
+                            std::function<void(absl::StatusOr<v1::PruneCheckpointsResponse>)> done) {
+  Ask(&v1::CheckpointService::Stub::async::PruneCheckpoints, std::move(request), std::move(done));
+}
+
+void CoordinatorLink::Pin(v1::PinCheckpointRequest request,
+                          std::function<void(absl::StatusOr<v1::PinCheckpointResponse>)> done) {
+  Ask(&v1::CheckpointService::Stub::async::PinCheckpoint, std::move(request), std::move(done));
+}
+
+void CoordinatorLink::Tag(v1::TagCheckpointRequest request,
+                          std::function<void(absl::StatusOr<v1::TagCheckpointResponse>)> done) {
+  Ask(&v1::CheckpointService::Stub::async::TagCheckpoint, std::move(request), std::move(done));
+}
+
 void CoordinatorLink::GetJob(v1::GetJobRequest request, std::function<void(absl::StatusOr<v1::Job>)> done) {
   Ask(&v1::CheckpointService::Stub::async::GetJob, std::move(request), std::move(done));
 }

@@ -82,6 +82,13 @@ class CoordinatorLink {
   // Sets what is kept of the job. `done` as above.
   void SetRetention(v1::SetRetentionRequest request,
                     std::function<void(absl::StatusOr<v1::SetRetentionResponse>)> done);
+  // Change what the job keeps: delete a checkpoint or what a policy does not keep, pin one, name one. `done` as above.
+  void Delete(v1::DeleteCheckpointRequest request,
+              std::function<void(absl::StatusOr<v1::DeleteCheckpointResponse>)> done);
+  void Prune(v1::PruneCheckpointsRequest request,
+             std::function<void(absl::StatusOr<v1::PruneCheckpointsResponse>)> done);
+  void Pin(v1::PinCheckpointRequest request, std::function<void(absl::StatusOr<v1::PinCheckpointResponse>)> done);
+  void Tag(v1::TagCheckpointRequest request, std::function<void(absl::StatusOr<v1::TagCheckpointResponse>)> done);
   // The job as the coordinator sees it. `done` as above.
   void GetJob(v1::GetJobRequest request, std::function<void(absl::StatusOr<v1::Job>)> done);
 

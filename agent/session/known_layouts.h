@@ -19,7 +19,7 @@ class KnownLayouts {
   // Adds a layout, and forgets old ones: of those that are not in use, the eight that were added last stay for calls to
   // come.
   void Add(RankLayoutPtr layout, const InUse& in_use);
-  // Null for one that is not known.
+  // Returns null if the layout is not known.
   RankLayoutPtr Find(const std::string& digest) const;
 
  private:

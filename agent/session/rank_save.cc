@@ -87,13 +87,14 @@ v1::SaveState RankSave::State() const {
     state.mutable_awaited_ranks()->Assign(waiting_for.begin(), waiting_for.end());
   }
   for (const v1::ReplicaChecksum& checksum : replica_checksum) *state.add_replica_checksums() = checksum;
-  // By another plan than that of the checks it may hold more without writing it.
+  // Under another plan than that of the checks, the rank may hold more shards that it does not write.
   state.set_all_replicas_checked(
       Staged() && checklist.all &&
       std::includes(staged->replica.begin(), staged->replica.end(), target->replica.begin(), target->replica.end()));
   state.set_allow_dropped_names(allow_dropped_names);
   state.set_overwrite(overwrite);
   if (resumed_from.has_value()) *state.mutable_resumed_from() = *resumed_from;
+  *state.mutable_metrics() = metrics;
   state.set_call(call);
   state.set_trainer_incarnation(trainer);
   state.set_request_id(request_id);

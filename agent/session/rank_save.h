@@ -22,19 +22,19 @@
 
 namespace cairn {
 
-// What RankSaves keeps of each; it makes the transitions.
+// What RankSaves keeps of one save. RankSaves makes the transitions.
 struct RankSave {
   struct NextCall {
     uint64_t trainer = 0;
     absl::Time deadline;
   };
 
-  // What is said of a save whose abort has no reason.
+  // The error of a save that is ordered to abort without a reason.
   static absl::Status Aborted(int64_t step);
 
   // The trainer has staged, and nothing has failed since.
   bool Staged() const;
-  // The slab holds what it stages or staged.
+  // True if the slab holds what the trainer stages or has staged.
   bool HoldsSlab() const;
   bool OrderedToGoOn() const;
   // The first error counts.
@@ -57,10 +57,12 @@ struct RankSave {
   bool allow_dropped_names = false;
   bool overwrite = false;
   std::optional<v1::ResumePoint> resumed_from;
-  // This step was committed once: only the coordinator, who asks storage, knows whether that stands.
+  google::protobuf::RepeatedPtrField<v1::Metric> metrics;
+  // True if this step was committed once. Only the coordinator, which asks storage, knows whether that still stands.
   bool ask_first = false;
   absl::Time stage_deadline = absl::InfiniteFuture();
-  // Until then the coordinator may say for whom this rank has waited in vain; its trainer is told nothing before.
+  // Until then the trainer is told nothing, because the coordinator may still name the ranks for which this one has
+  // waited in vain.
   absl::Time blame_deadline = absl::InfinitePast();
   v1::SaveState::Phase phase = v1::SaveState::BEGUN;
   // The plan by which the slab was opened, and the one to write by: they differ if another rank's layout changed.

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/time_proto.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -54,6 +56,7 @@ absl::StatusOr<v1::BeginSaveResponse> RankSaves::Begin(const v1::BeginSaveReques
     save->allow_dropped_names = request.allow_dropped_names();
     save->overwrite = request.overwrite();
     if (request.has_resumed_from()) save->resumed_from = request.resumed_from();
+    save->metrics = request.metrics();
     save->stage_deadline = now + TimeoutOf(request);
     ++begun_;
     context_.Changed();
@@ -253,6 +256,18 @@ bool RankSaves::HoldsSlab() const {
   if (!slab_.made()) return false;
   return writer_ ||
          std::any_of(saves_.begin(), saves_.end(), [](const auto& entry) { return entry.second.HoldsSlab(); });
+}
+
+std::string RankSaves::SlabHolders() const {
+  std::vector<std::string> holders;
+  for (const auto& [step, save] : saves_) {
+    if (save.HoldsSlab()) {
+      holders.push_back(
+          absl::StrCat("step ", step, " (", absl::AsciiStrToLower(v1::SaveState::Phase_Name(save.phase)), ")"));
+    }
+  }
+  if (holders.empty()) return "an earlier trainer, whose copies have not ended";
+  return absl::StrCat("the save of ", absl::StrJoin(holders, " and of "));
 }
 
 bool RankSaves::Uses(const std::string& layout_digest) const {

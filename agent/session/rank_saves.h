@@ -67,6 +67,8 @@ class RankSaves {
   bool HoldsStaged() const;
   // True while the slab holds what is not written yet, or may have to be written again.
   bool HoldsSlab() const;
+  // Says whose save holds the slab, for an error: "the save of step 40 (writing)".
+  std::string SlabHolders() const;
   bool Uses(const std::string& layout_digest) const;
 
  private:

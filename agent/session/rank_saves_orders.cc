@@ -295,7 +295,7 @@ absl::Status RankSaves::WhyLate(RankSave& save, absl::Time now) const {
   if (HoldsSlab()) {
     return MakeError(
         Reason::kSaveInProgress,
-        absl::StrCat(rank, ": the slab was held by the save of another step for the whole timeout of step ", save.step),
+        absl::StrCat(rank, ": the slab was held by ", SlabHolders(), " for the whole timeout of step ", save.step),
         metadata);
   }
   if (!context_.registered) {

@@ -229,6 +229,22 @@ TEST_F(RankSavesTest, NextCall_WithAnotherLayout_DoesNotFollowTheFirstOnes) {
   EXPECT_EQ(Only().call(), 2u);
 }
 
+TEST_F(RankSavesTest, Begin_WithMetrics_TellsThem) {
+  const RankLayoutPtr layout = MakeLayout({Whole("d", DType::kFloat32, {100})}, {});
+  session_.AddLayout(layout);
+  v1::BeginSaveRequest request;
+  request.set_trainer_incarnation(trainer_);
+  request.set_step(7);
+  request.mutable_layout()->set_digest(layout->digest);
+  v1::Metric& metric = *request.add_metrics();
+  metric.set_name("loss");
+  metric.set_value(0.25);
+  EXPECT_TRUE(session_.BeginSave(request, now_)->pending());
+  ASSERT_EQ(Only().metrics_size(), 1);
+  EXPECT_EQ(Only().metrics(0).name(), "loss");
+  EXPECT_EQ(Only().metrics(0).value(), 0.25);
+}
+
 TEST_F(RankSavesTest, Cancel_ACallWithoutAnAnswer_FailsThatOfItsStep) {
   EXPECT_TRUE(Begin(7)->pending());
   v1::CancelSaveRequest cancel;
@@ -247,7 +263,9 @@ TEST_F(RankSavesTest, AnotherStep_UntilItsTimeout_WaitsForTheSlab) {
   EXPECT_TRUE(Begin(8)->pending());
   now_ += absl::Seconds(61);
   session_.OnTick(now_);
-  EXPECT_TRUE(HasReason(Begin(8).status(), Reason::kSaveInProgress));
+  const absl::Status refused = Begin(8).status();
+  EXPECT_TRUE(HasReason(refused, Reason::kSaveInProgress));
+  EXPECT_NE(refused.message().find("held by the save of step 7 (writing)"), std::string::npos) << refused;
   ASSERT_TRUE(Order(8, v1::SaveOrder::ABORTED).ok());
   EXPECT_TRUE(Begin(9)->pending());
   session_.saves().OnWriteEnded(first, Result());

@@ -18,7 +18,7 @@ class RankSlab {
   // `context` must outlive it.
   explicit RankSlab(SessionContext& context) : context_(context) {}
 
-  // Nothing while there is none.
+  // Returns nothing while there is no slab.
   const std::optional<SlabDescription>& made() const { return made_; }
   SlabUse& use() { return use_; }
 

@@ -14,7 +14,7 @@ constexpr uint64_t kSecond = 78;
 
 class SessionAttachTest : public ::testing::Test {
  protected:
-  // As the shell does it.
+  // Attaches as the shell around the session does.
   absl::Status Attach(uint64_t trainer, uint64_t previous_agent = 0) {
     const absl::Status allowed = session_.CheckAttach(trainer, previous_agent);
     if (allowed.ok()) session_.Attach(trainer);

@@ -36,7 +36,7 @@ TEST_F(SessionHostTest, Waiter_UntilItHasItsAnswer_IsAskedAfterEachEvent) {
 TEST_F(SessionHostTest, Forget_WaiterHasItsAnswer_IsRefused) {
   const auto waiter = MakeWaiter();
   bool forgotten = true;
-  // As a timer does whose time is over while the answer is on its way.
+  // Plays a timer whose time is over while the answer is on its way.
   waiter->finish = [&] { forgotten = host_.Forget(waiter); };
   host_.Wait(waiter);
   answer_ = true;

@@ -38,7 +38,7 @@ class FakeCoordinator final : public v1::AgentCoordinationService::Service {
   void Hide(uint32_t rank);
   // Registrations are refused by this error; OK: no more.
   void Refuse(absl::Status error);
-  // As many of the next uploads and downloads are refused by this error.
+  // The next `count` uploads and downloads are refused with this error.
   void RefuseTransfers(int count, absl::Status error);
   // Waits until so many of them have been refused. Fails the test after ten seconds.
   void AwaitRefusals(int count);

@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <set>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/digest.h"
 #include "common/base/time_proto.h"
+#include "common/format/metric.h"
 #include "common/rpc/reactor.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
@@ -30,6 +33,21 @@ std::shared_ptr<HeldCall> HoldForCoordinator() {
   return HeldCall::Start(kLongestWait, [](HeldCall& held, bool timer) {
     if (timer) held.Answer(MakeError(Reason::kCoordinatorUnreachable, "the coordinator did not answer in time"));
   });
+}
+
+absl::Status CheckMetrics(const v1::BeginSaveRequest& request) {
+  if (static_cast<size_t>(request.metrics_size()) > kMaxMetrics) {
+    return MakeError(Reason::kBadRequest, absl::StrCat("more than ", kMaxMetrics, " metrics"));
+  }
+  std::set<std::string> names;
+  for (const v1::Metric& metric : request.metrics()) {
+    if (!IsMetricName(metric.name()) || !names.insert(metric.name()).second) {
+      return MakeError(
+          Reason::kBadRequest,
+          "a metric's name is used twice, or is not up to 100 letters, digits, and characters of \"._/-\"");
+    }
+  }
+  return absl::OkStatus();
 }
 
 // Answers by `ask`, when it says something that is not pending, or with what is pending when the time is over.
@@ -120,6 +138,7 @@ grpc::ServerUnaryReactor* LocalService::BeginSave(grpc::CallbackServerContext* c
                                                   const v1::BeginSaveRequest* request,
                                                   v1::BeginSaveResponse* response) {
   if (const absl::Status taken = TakeLayout(request->layout()); !taken.ok()) return FinishNow(context, taken);
+  if (absl::Status metrics = CheckMetrics(*request); !metrics.ok()) return FinishNow(context, metrics);
   v1::BeginSaveRequest kept = *request;
   kept.mutable_layout()->clear_layout();
   return LongPoll<v1::BeginSaveRequest, v1::BeginSaveResponse>(
@@ -312,6 +331,49 @@ grpc::ServerUnaryReactor* LocalService::SetLocalRetention(grpc::CallbackServerCo
     call->Answer(answer.status());
   });
   return reactor;
+}
+
+template <typename Request, typename Response, typename Asked, typename Answer>
+grpc::ServerUnaryReactor* LocalService::Change(
+    grpc::CallbackServerContext* context, const Request& request, Response* response,
+    void (CoordinatorLink::*ask)(Asked, std::function<void(absl::StatusOr<Answer>)> done)) {
+  if (absl::Status attached = CheckAttached(request.trainer_incarnation()); !attached.ok()) {
+    return FinishNow(context, attached);
+  }
+  const auto call = HoldForCoordinator();
+  Asked asked = request.request();
+  asked.set_job(agent_.options().job);
+  grpc::ServerUnaryReactor* reactor = call->reactor();
+  (agent_.link().*ask)(std::move(asked), [call, response](absl::StatusOr<Answer> answer) {
+    if (!call->Claim()) return;
+    if (answer.ok()) *response->mutable_response() = *std::move(answer);
+    call->AnswerClaimed(answer.status());
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* LocalService::DeleteLocalCheckpoint(grpc::CallbackServerContext* context,
+                                                              const v1::DeleteLocalCheckpointRequest* request,
+                                                              v1::DeleteLocalCheckpointResponse* response) {
+  return Change(context, *request, response, &CoordinatorLink::Delete);
+}
+
+grpc::ServerUnaryReactor* LocalService::PruneLocalCheckpoints(grpc::CallbackServerContext* context,
+                                                              const v1::PruneLocalCheckpointsRequest* request,
+                                                              v1::PruneLocalCheckpointsResponse* response) {
+  return Change(context, *request, response, &CoordinatorLink::Prune);
+}
+
+grpc::ServerUnaryReactor* LocalService::PinLocalCheckpoint(grpc::CallbackServerContext* context,
+                                                           const v1::PinLocalCheckpointRequest* request,
+                                                           v1::PinLocalCheckpointResponse* response) {
+  return Change(context, *request, response, &CoordinatorLink::Pin);
+}
+
+grpc::ServerUnaryReactor* LocalService::TagLocalCheckpoint(grpc::CallbackServerContext* context,
+                                                           const v1::TagLocalCheckpointRequest* request,
+                                                           v1::TagLocalCheckpointResponse* response) {
+  return Change(context, *request, response, &CoordinatorLink::Tag);
 }
 
 grpc::ServerUnaryReactor* LocalService::GetLocalJob(grpc::CallbackServerContext* context,

@@ -49,6 +49,18 @@ class LocalService final : public v1::LocalAgentService::CallbackService {
   grpc::ServerUnaryReactor* SetLocalRetention(grpc::CallbackServerContext* context,
                                               const v1::SetLocalRetentionRequest* request,
                                               v1::SetLocalRetentionResponse* response) override;
+  grpc::ServerUnaryReactor* DeleteLocalCheckpoint(grpc::CallbackServerContext* context,
+                                                  const v1::DeleteLocalCheckpointRequest* request,
+                                                  v1::DeleteLocalCheckpointResponse* response) override;
+  grpc::ServerUnaryReactor* PruneLocalCheckpoints(grpc::CallbackServerContext* context,
+                                                  const v1::PruneLocalCheckpointsRequest* request,
+                                                  v1::PruneLocalCheckpointsResponse* response) override;
+  grpc::ServerUnaryReactor* PinLocalCheckpoint(grpc::CallbackServerContext* context,
+                                               const v1::PinLocalCheckpointRequest* request,
+                                               v1::PinLocalCheckpointResponse* response) override;
+  grpc::ServerUnaryReactor* TagLocalCheckpoint(grpc::CallbackServerContext* context,
+                                               const v1::TagLocalCheckpointRequest* request,
+                                               v1::TagLocalCheckpointResponse* response) override;
   grpc::ServerUnaryReactor* GetLocalJob(grpc::CallbackServerContext* context, const v1::GetLocalJobRequest* request,
                                         v1::GetLocalJobResponse* response) override;
   grpc::ServerUnaryReactor* Detach(grpc::CallbackServerContext* context, const v1::DetachRequest* request,
@@ -56,6 +68,11 @@ class LocalService final : public v1::LocalAgentService::CallbackService {
 
  private:
   absl::Status CheckAttached(uint64_t trainer);
+  // Hands a trainer's change of what the job keeps to the coordinator, by `ask`, and answers with what that says.
+  template <typename Request, typename Response, typename Asked, typename Answer>
+  grpc::ServerUnaryReactor* Change(grpc::CallbackServerContext* context, const Request& request, Response* response,
+                                   void (CoordinatorLink::*ask)(Asked,
+                                                                std::function<void(absl::StatusOr<Answer>)> done));
   // Makes the layout that comes with a request known.
   absl::Status TakeLayout(const v1::LayoutReference& reference);
   // Says where the trainer gets the memory of this agent.

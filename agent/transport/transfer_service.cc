@@ -116,7 +116,7 @@ grpc::ServerUnaryReactor* TransferService::AwaitRound(grpc::CallbackServerContex
   const uint32_t consumer = request->transfer().consumer_rank();
   const absl::Duration max_wait = std::clamp(DurationOf(request->max_wait()), absl::ZeroDuration(), kLongestWait);
   if (max_wait <= absl::ZeroDuration()) {
-    // Only a release.
+    // The call only releases.
     source->Release(consumer, request->released_below());
     return FinishNow(context, absl::OkStatus());
   }

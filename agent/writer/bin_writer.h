@@ -3,53 +3,16 @@
 #ifndef CAIRN_AGENT_WRITER_BIN_WRITER_H_
 #define CAIRN_AGENT_WRITER_BIN_WRITER_H_
 
-#include <sys/types.h>
-
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
-#include "agent/session/save_image.h"
+#include "agent/writer/bin_write_job.h"
 #include "cairn/v1/agent_coordination_service.pb.h"
 #include "common/file/posix.h"
 
 namespace cairn {
-
-struct BinWriterOptions {
-  // Besides them one thread computes checksums.
-  int io_threads = 2;
-  // The size of one write, a multiple of 4096.
-  uint64_t chunk_bytes = uint64_t{8} << 20;
-  // False: never O_DIRECT.
-  bool direct = true;
-  // The system call, for tests that make it fail or write less.
-  std::function<ssize_t(int, const void*, size_t, off_t)> pwrite;
-};
-
-struct BinWriteJob {
-  // Below the root, made by the coordinator: "<job>/<step>/<attempt>". It must hold `nonce`
-  // (common/storage/attempt_owner.h) before anything is written.
-  std::string directory;
-  uint64_t nonce = 0;
-  // Where the items lie in the slab, and the files to write. If these are different images of one layout, every item is
-  // copied once more on its way.
-  SaveImagePtr staged;
-  SaveImagePtr target;
-  // True lengths of the layout's objects, in its order. The rest of each slot is zeroed in the slab.
-  std::vector<uint64_t> object_bytes;
-  // At least staged->slab_bytes, 4096-aligned; nothing else may write to it meanwhile.
-  char* slab = nullptr;
-  // Copies [offset, offset + bytes) of target->moved_in[index] to `to`; waits until they are there. Called from the
-  // writer's threads, only if shards are moved in. Its error ends the job.
-  std::function<absl::Status(size_t index, uint64_t offset, uint64_t bytes, char* to)> fetch_moved;
-  // What the headers say beside the items: whose files they are.
-  std::string job;
-  int64_t step = 0;
-  uint32_t attempt = 0;
-};
 
 struct BinWriteOutcome {
   v1::WriteResult result;

@@ -32,7 +32,7 @@ struct FleetOptions {
   // Agents begin, and trainers call save or load, within this time of each other.
   absl::Duration start_spread = absl::Seconds(1);
   absl::Duration call_spread = absl::Milliseconds(200);
-  // Half to one and a half of these.
+  // Each agent takes from half to one and a half of these times.
   absl::Duration stage_time = absl::Milliseconds(50);
   absl::Duration write_time = absl::Milliseconds(200);
   absl::Duration read_time = absl::Milliseconds(200);
@@ -46,7 +46,7 @@ struct FleetOptions {
   std::function<void(absl::Duration)> answered;
 };
 
-// When how many of the ranks had come to a milestone.
+// How many ranks have come to a milestone, and when the first and the last of them did.
 struct MilestoneTimes {
   int ranks = 0;
   absl::Time first = absl::InfinitePast();

@@ -24,7 +24,7 @@
 
 namespace cairn {
 
-// What an agent has come to, for whoever measures.
+// What an agent has reached; the benchmarks measure when.
 enum class Milestone {
   kRegistered,
   kUploaded,    // its layout
@@ -58,13 +58,13 @@ struct AgentCounters {
   uint64_t interrupted = 0;
   uint64_t second_registrations = 0;
   uint64_t layouts_uploaded = 0;
-  // By reason.
+  // How often each reason of an error came.
   std::map<std::string, uint64_t> errors;
   // The longest time without an answer of the coordinator, from one answer to the next.
   absl::Duration longest_silence;
 };
 
-// What all agents of a process share. Outlives them.
+// What all agents of a process share. It must outlive them.
 struct AgentSurroundings {
   // As those of the loop, for the owner of these agents.
   void Post(std::function<void()> task) { loop.Post(this, std::move(task)); }

@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/format/metric.h"
 #include "common/format/stored_item.h"
 #include "common/tensor/box.h"
 #include "common/tensor/dtype.h"
@@ -99,6 +100,9 @@ struct Manifest {
   std::string writer;
   std::string plan_digest;
   Lineage lineage;
+  std::vector<Metric> metrics;  // by name; one of each name
+  // Says that replicas of tensors differed; empty if none was found to differ.
+  std::string replica_mismatch;
   std::vector<std::string> layout_digests;
   std::vector<uint32_t> rank_layout;
   std::vector<std::string> nodes;

@@ -36,6 +36,11 @@ absl::Status ReadWorld(const v1::ManifestRecord& record, Manifest& manifest) {
   if (record.has_continues_step()) manifest.lineage.continues_step = record.continues_step();
   manifest.lineage.parent_line = record.parent_line();
   manifest.lineage.sequence = record.sequence();
+  manifest.replica_mismatch = record.replica_mismatch();
+  if (record.metric_names_size() != record.metric_values_size()) return CorruptVerdict("the number of metrics");
+  for (int i = 0; i < record.metric_names_size(); ++i) {
+    manifest.metrics.push_back({record.metric_names(i), record.metric_values(i)});
+  }
   if (manifest.step < 0 || record.continues_step() < 0) return CorruptVerdict("a negative step");
   for (uint32_t layout : manifest.rank_layout) {
     if (layout >= manifest.layout_digests.size()) return CorruptVerdict("a rank's layout");
@@ -241,6 +246,11 @@ void WriteManifestRecord(const Manifest& manifest, v1::ManifestRecord& record) {
   if (manifest.lineage.continues_step.has_value()) record.set_continues_step(*manifest.lineage.continues_step);
   record.set_parent_line(manifest.lineage.parent_line);
   record.set_sequence(manifest.lineage.sequence);
+  record.set_replica_mismatch(manifest.replica_mismatch);
+  for (const Metric& metric : manifest.metrics) {
+    record.add_metric_names(metric.name);
+    record.add_metric_values(metric.value);
+  }
   for (const std::string& digest : manifest.layout_digests) record.add_layout_digests(digest);
   record.mutable_rank_layouts()->Assign(manifest.rank_layout.begin(), manifest.rank_layout.end());
   for (const std::string& node : manifest.nodes) record.add_nodes(node);

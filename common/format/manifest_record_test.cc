@@ -22,6 +22,13 @@ TEST(ManifestRecordTest, ReadManifestRecord_WrittenManifest_ComesBack) {
   EXPECT_EQ(*back, SmallManifest());
 }
 
+TEST(ManifestRecordTest, ReadManifestRecord_AMetricWithoutAValue_IsRefused) {
+  v1::ManifestRecord record;
+  WriteManifestRecord(SmallManifest(), record);
+  record.add_metric_names("cost");
+  EXPECT_TRUE(HasReason(ReadManifestRecord(record).status(), Reason::kManifestCorrupt));
+}
+
 TEST(ManifestRecordTest, ReadManifestRecord_TwoItemsAtOnePlace_AreRefused) {
   Manifest manifest = SmallManifest();
   manifest.shards[3].item = 1;

@@ -1,12 +1,20 @@
 #include "common/process/address_file.h"
 
+#include "absl/strings/str_cat.h"
 #include "common/file/atomic_write.h"
+#include "common/status/reason.h"
 
 namespace cairn {
 
 absl::Status WriteAddressFile(const std::string& path, const std::string& address) {
-  return WriteAtomically(path, address + "\n", {.replace = true, .durable = AtomicWriteOptions::Durable::kNothing})
-      .put.status();
+  const absl::Status status =
+      WriteAtomically(path, address + "\n", {.replace = true, .durable = AtomicWriteOptions::Durable::kNothing})
+          .put.status();
+  // A directory that is not there would else count as a file of a checkpoint.
+  if (!HasReason(status, Reason::kFileMissing)) return status;
+  return MakeError(
+      Reason::kBadRequest, absl::StrCat("the address file cannot be made: ", status.message()),
+      {{"file", path}, {"next", absl::StrCat("Make the directory above ", path, ", or give another path.")}});
 }
 
 }  // namespace cairn

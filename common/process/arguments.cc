@@ -232,7 +232,14 @@ std::optional<int> ArgumentParser::Parse(int argc, const char* const* argv) {
   try {
     app_->parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return error.get_exit_code() == 0 && !IsUnknownCommand(*app_) ? app_->exit(error) : Tell(*app_, error);
+    if (error.get_exit_code() == 0 && !IsUnknownCommand(*app_)) return app_->exit(error);
+    const bool lacks_dashes = rest_ != nullptr && dashes == end && rest_command_->parsed() &&
+                              dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
+    if (lacks_dashes) {
+      return Tell(*rest_command_, "what `" + NameOf(*rest_command_) + "` is to run must stand behind --, as in `" +
+                                      NameOf(*rest_command_) + " OPTIONS -- COMMAND ARGUMENTS`");
+    }
+    return Tell(*app_, error);
   }
   return std::nullopt;
 }

@@ -126,8 +126,8 @@ constexpr ReasonInfo kTable[] = {
      "Save another step first. If nobody needs the job any more, stop its coordinator and remove the job's directory "
      "below --root."},
     {Reason::kCheckpointPinned, "CHECKPOINT_PINNED", absl::StatusCode::kFailedPrecondition,
-     "The checkpoint is pinned, so it is neither deleted nor overwritten.",
-     "If nobody needs the pin, run `cairn unpin JOB@STEP` first."},
+     "The checkpoint has a pin or a tag, so it is neither deleted nor overwritten.",
+     "If nobody needs the pin, run `cairn unpin JOB@STEP` first; for a tag `cairn untag JOB@NAME`."},
     {Reason::kCheckpointInUse, "CHECKPOINT_IN_USE", absl::StatusCode::kFailedPrecondition,
      "The checkpoint is being loaded, so it is not deleted.",
      "Try again when the load has ended; `cairn status JOB` shows it."},

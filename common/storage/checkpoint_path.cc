@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -13,9 +15,20 @@ namespace {
 
 constexpr std::string_view kVerdictEnding = ".verdict";
 constexpr std::string_view kDeletionEnding = ".deleted";
+constexpr std::string_view kTagEnding = ".tag";
+constexpr std::string_view kLatest = "latest";
 
 bool AllDigits(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+bool IsTag(std::string_view text) {
+  constexpr size_t kMaxBytes = 64;
+  return !text.empty() && text.size() <= kMaxBytes && text != kLatest &&
+         absl::ascii_isalpha(static_cast<unsigned char>(text.front())) &&
+         std::all_of(text.begin(), text.end(), [](char c) {
+           return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-';
+         });
 }
 
 std::optional<uint32_t> AttemptBefore(std::string_view ending, std::string_view name) {
@@ -40,13 +53,21 @@ absl::Status CheckJobName(std::string_view job) {
     if (!letter(segment.front()) || !std::all_of(segment.begin(), segment.end(), [&](char c) {
           return letter(c) || c == '.' || c == '_' || c == '-';
         })) {
-      return fault("must be segments of [a-z0-9][a-z0-9._-]* joined by '/'");
+      return fault("must be segments of [a-z0-9][a-z0-9._-]* joined by '/': lower-case letters, digits and ._-");
     }
     if (segment.size() == 12 && AllDigits({segment.data(), segment.size()})) {
       return fault("has a segment of twelve digits, which is how steps are named");
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckTag(std::string_view tag) {
+  if (IsTag(tag)) return absl::OkStatus();
+  return MakeError(Reason::kBadRequest,
+                   absl::StrCat("\"", absl::CHexEscape(absl::string_view(tag.data(), std::min<size_t>(tag.size(), 80))),
+                                "\" is no tag: a tag is up to 64 letters, digits, and characters of \"._-\"; the first "
+                                "is a letter, and \"latest\" is taken"));
 }
 
 absl::Status CheckStep(int64_t step) {
@@ -81,6 +102,10 @@ std::string PinPath(std::string_view job, int64_t step) {
   return absl::StrCat(StepDirectory(job, step), "/", std::string(kPinName));
 }
 
+std::string TagPath(std::string_view job, int64_t step, std::string_view tag) {
+  return absl::StrCat(StepDirectory(job, step), "/", std::string(tag), std::string(kTagEnding));
+}
+
 std::string RetentionPath(std::string_view job) { return absl::StrCat(std::string(job), "/.retention"); }
 
 std::string BinName(int rank, int bin, int part) {
@@ -110,6 +135,13 @@ std::optional<uint32_t> ParseVerdictName(std::string_view name) { return Attempt
 
 std::optional<uint32_t> ParseDeletionName(std::string_view name) { return AttemptBefore(kDeletionEnding, name); }
 
+std::optional<std::string> ParseTagName(std::string_view name) {
+  if (!name.ends_with(kTagEnding)) return std::nullopt;
+  name.remove_suffix(kTagEnding.size());
+  if (!IsTag(name)) return std::nullopt;
+  return std::string(name);
+}
+
 absl::StatusOr<CheckpointName> ParseCheckpointName(std::string_view text) {
   CheckpointName name;
   const size_t at = text.find('@');
@@ -117,14 +149,19 @@ absl::StatusOr<CheckpointName> ParseCheckpointName(std::string_view text) {
   if (absl::Status status = CheckJobName(name.job); !status.ok()) return status;
   if (at == std::string_view::npos) return name;
   const std::string_view step = text.substr(at + 1);
-  if (step == "latest") {
+  if (step == kLatest) {
     name.latest = true;
+    return name;
+  }
+  if (IsTag(step)) {
+    name.tag = std::string(step);
     return name;
   }
   int64_t value;
   if (step.size() > 12 || !AllDigits(step) || !absl::SimpleAtoi(absl::string_view(step.data(), step.size()), &value)) {
-    return MakeError(Reason::kBadStep, absl::StrCat("\"", std::string(step.substr(0, 40)),
-                                                    "\" is neither \"latest\" nor a step from 0 to ", kMaxStep));
+    return MakeError(Reason::kBadStep,
+                     absl::StrCat("\"", std::string(step.substr(0, 40)),
+                                  "\" is neither \"latest\", nor a tag, nor a step from 0 to ", kMaxStep));
   }
   name.step = value;
   return name;

@@ -35,6 +35,8 @@ std::string DeletionPath(std::string_view job, int64_t step, uint32_t attempt);
 // "<job>/<step>/pinned": whatever stands there keeps the step from being deleted.
 std::string PinPath(std::string_view job, int64_t step);
 inline constexpr std::string_view kPinName = "pinned";
+// "<job>/<step>/NAME.tag": whatever stands there gives the step the name, and keeps it from being deleted.
+std::string TagPath(std::string_view job, int64_t step, std::string_view tag);
 // "<job>/.retention": the job's policy of what is kept.
 std::string RetentionPath(std::string_view job);
 // "rank00003-bin01". Part 0 is the bin's first file. A second shard of one name in a bin needs a further file: part 1
@@ -47,14 +49,22 @@ std::optional<int64_t> ParseStepName(std::string_view name);
 std::optional<uint32_t> ParseAttemptName(std::string_view name);
 std::optional<uint32_t> ParseVerdictName(std::string_view name);
 std::optional<uint32_t> ParseDeletionName(std::string_view name);
+// Returns the tag of "NAME.tag"; nothing for another name, and for a tag that is none.
+std::optional<std::string> ParseTagName(std::string_view name);
+
+// INVALID_ARGUMENT (BAD_REQUEST): the tag is not up to 64 letters, digits, and characters of "._-", of which the first
+// is a letter; or it is "latest".
+absl::Status CheckTag(std::string_view tag);
 
 struct CheckpointName {
   std::string job;
   std::optional<int64_t> step;
+  // Of "JOB@NAME"; else empty.
+  std::string tag;
   // True for "JOB@latest". What reads a checkpoint takes "JOB" alone for the same; what changes one does not.
   bool latest = false;
 };
-// Reads "JOB@STEP", "JOB@latest", or "JOB" alone. INVALID_ARGUMENT (BAD_JOB_NAME, BAD_STEP).
+// Reads "JOB@STEP", "JOB@latest", "JOB@NAME" of a tag, or "JOB" alone. INVALID_ARGUMENT (BAD_JOB_NAME, BAD_STEP).
 absl::StatusOr<CheckpointName> ParseCheckpointName(std::string_view text);
 
 }  // namespace cairn

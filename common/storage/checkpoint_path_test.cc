@@ -40,10 +40,33 @@ TEST(ParseCheckpointNameTest, ParseCheckpointName_EachForm_IsReadOrRefused) {
   EXPECT_FALSE(ParseCheckpointName("a/b")->latest);
   EXPECT_EQ(ParseCheckpointName("a/b@latest")->step, std::nullopt);
   EXPECT_TRUE(ParseCheckpointName("a/b@latest")->latest);
-  for (const char* text : {"a@", "a@-1", "a@x", "a@1234567890123", "a@1@2"}) {
+  EXPECT_EQ(ParseCheckpointName("a/b@paper-2.1_x")->tag, "paper-2.1_x");
+  EXPECT_EQ(ParseCheckpointName("a/b@paper")->step, std::nullopt);
+  EXPECT_EQ(ParseCheckpointName("a/b@latest")->tag, "");
+  EXPECT_EQ(ParseCheckpointName("a/b@7")->tag, "");
+  for (const char* text : {"a@", "a@-1", "a@7x", "a@1234567890123", "a@1@2", "a@x/y", "a@.x", "a@x@y"}) {
     EXPECT_TRUE(HasReason(ParseCheckpointName(text).status(), Reason::kBadStep)) << text;
   }
+  EXPECT_TRUE(HasReason(ParseCheckpointName("a@" + std::string(65, 'x')).status(), Reason::kBadStep));
   EXPECT_TRUE(HasReason(ParseCheckpointName("@1").status(), Reason::kBadJobName));
+}
+
+TEST(CheckTagTest, CheckTag_GoodAndBadNames_AreToldApart) {
+  for (const char* tag : {"best", "v1.0", "A", "Latest", "a-b_c.d"}) EXPECT_TRUE(CheckTag(tag).ok()) << tag;
+  EXPECT_TRUE(CheckTag(std::string(64, 'x')).ok());
+  for (const char* tag : {"", "latest", "1best", "-x", ".x", "a b", "a/b", "a@b", "gr\xc3\xb6", "a\nb"}) {
+    EXPECT_TRUE(HasReason(CheckTag(tag), Reason::kBadRequest)) << tag;
+  }
+  EXPECT_FALSE(CheckTag(std::string(65, 'x')).ok());
+}
+
+TEST(CheckTagTest, ParseTagName_WhatTagPathNames_ComesBack) {
+  EXPECT_EQ(TagPath("demo", 7, "best"), "demo/000000000007/best.tag");
+  EXPECT_EQ(ParseTagName("best.tag"), "best");
+  EXPECT_EQ(ParseTagName("v1.tag.tag"), "v1.tag");
+  for (const char* name : {"best", ".tag", "latest.tag", "0001.tag", ".best.tag", "pinned", "0001.verdict"}) {
+    EXPECT_EQ(ParseTagName(name), std::nullopt) << name;
+  }
 }
 
 }  // namespace

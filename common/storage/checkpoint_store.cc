@@ -7,11 +7,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/crc32c.h"
 #include "common/file/full_transfer.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "common/storage/checkpoint_path.h"
+#include "common/storage/tags.h"
 #include "common/storage/uncached_file.h"
 
 namespace cairn {
@@ -70,6 +72,8 @@ AttemptRecord Summarize(int64_t step, uint32_t attempt, const Verdict& verdict) 
     record.world_size = manifest->world_size;
     record.plan_digest = manifest->plan_digest;
     record.lineage = manifest->lineage;
+    record.metrics = manifest->metrics;
+    record.replica_mismatch = manifest->replica_mismatch;
     return record;
   }
   const auto& tombstone = std::get<Tombstone>(verdict);
@@ -161,6 +165,22 @@ StepRecord::State StepRecord::state() const {
 absl::Status StepRecord::damage() const {
   if (!unlisted.ok()) return unlisted;
   return state() == State::kDamaged ? deciding()->error : absl::OkStatus();
+}
+
+absl::Status StepRecord::Protection(std::string_view job) const {
+  const std::string name = absl::StrCat(std::string(job), "@", step);
+  if (pinned) {
+    return MakeError(Reason::kCheckpointPinned, absl::StrCat(name, " is pinned"),
+                     {{"job", std::string(job)}, {"step", absl::StrCat(step)}});
+  }
+  if (tags.empty()) return absl::OkStatus();
+  return MakeError(
+      Reason::kCheckpointPinned, absl::StrCat(name, " has the tag ", absl::StrJoin(tags, ", "), ", which keeps it"),
+      {{"job", std::string(job)},
+       {"step", absl::StrCat(step)},
+       {"tag", tags.front()},
+       {"next",
+        absl::StrCat("If nobody needs the tag, run `cairn untag ", std::string(job), "@", tags.front(), "` first.")}});
 }
 
 CommittedLines LinesOf(const std::vector<StepRecord>& steps) {
@@ -333,6 +353,7 @@ StepRecord CheckpointStore::ReadStep(std::string_view job, int64_t step) {
     if (const auto number = ParseVerdictName(entry.name)) attempts.try_emplace(*number, false);
     if (const auto number = ParseDeletionName(entry.name)) attempts.try_emplace(*number, false);
     found.pinned |= entry.name == kPinName;
+    if (auto tag = ParseTagName(entry.name)) found.tags.push_back(*std::move(tag));
     found.temporaries |= IsTemporaryName(entry.name);
     if (const auto number = ParseAttemptName(entry.name); number.has_value() && entry.directory) {
       attempts[*number] = true;
@@ -416,6 +437,15 @@ absl::StatusOr<Manifest> CheckpointStore::Read(std::string_view job, const Manif
 absl::StatusOr<std::string> CheckpointStore::ReadBytes(const ManifestFile& file) {
   CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, storage_.OpenFile(file.path, O_RDONLY | O_NONBLOCK));
   return ReadSurely(file.path, fd.get(), CheckVerdict);
+}
+
+absl::StatusOr<std::optional<int64_t>> CheckpointStore::StepOf(const CheckpointName& name) {
+  if (name.tag.empty()) return name.step;
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> records, ReadCheckpoints(name.job));
+  std::vector<StepTags> tags;
+  for (const StepRecord& record : records) tags.push_back({record.step, record.tags});
+  CAIRN_ASSIGN_OR_RETURN(const int64_t step, FindTag(name.job, name.tag, tags));
+  return step;
 }
 
 absl::StatusOr<Manifest> CheckpointStore::ReadManifest(std::string_view job, std::optional<int64_t> step) {

@@ -20,6 +20,7 @@
 #include "common/file/posix.h"
 #include "common/format/manifest.h"
 #include "common/format/verdict.h"
+#include "common/storage/checkpoint_path.h"
 #include "common/storage/lineage.h"
 
 namespace cairn {
@@ -62,9 +63,11 @@ struct AttemptRecord {
   absl::Time time = absl::UnixEpoch();
   // The lengths of the manifest's files, headers included.
   uint64_t bytes = 0;
-  uint32_t world_size = 0;  // of a deleted attempt 0 if its manifest could not be read
-  std::string plan_digest;  // of a manifest
-  Lineage lineage;          // of a manifest
+  uint32_t world_size = 0;       // of a deleted attempt 0 if its manifest could not be read
+  std::string plan_digest;       // of a manifest
+  Lineage lineage;               // of a manifest
+  std::vector<Metric> metrics;   // of a manifest
+  std::string replica_mismatch;  // of a manifest
   // Says why the attempt was aborted (a tombstone), what is wrong with the verdict (a damaged one), or when and why the
   // attempt was deleted.
   absl::Status error;
@@ -85,10 +88,15 @@ struct StepRecord {
   bool temporaries = false;
   // Whether anything stands at PinPath, readable or not.
   bool pinned = false;
+  // The names for which anything stands at TagPath, readable or not; ascending.
+  std::vector<std::string> tags;
   // Why the step's directory cannot be listed, so that nothing is known of its attempts; OK if it can.
   absl::Status unlisted;
 
   State state() const;
+  // Says what a person has put there to keep the step from being deleted, a pin or a tag: FAILED_PRECONDITION
+  // (CHECKPOINT_PINNED). OK if there is nothing.
+  absl::Status Protection(std::string_view job) const;
   // Returns the attempt that makes the step committed, or the highest damaged one; null if there is neither.
   const AttemptRecord* deciding() const;
   // Says why the step is damaged; OK if it is not.
@@ -145,6 +153,9 @@ class CheckpointStore {
   absl::StatusOr<Manifest> Read(std::string_view job, const ManifestFile& file);
   // Returns the bytes of what Find found, after it has checked their checksum. Fails as Read.
   absl::StatusOr<std::string> ReadBytes(const ManifestFile& file);
+  // Returns the step that a name means: its number, or that of its tag; nothing for "JOB" and "JOB@latest". Fails as
+  // FindTag, or as ReadCheckpoints.
+  absl::StatusOr<std::optional<int64_t>> StepOf(const CheckpointName& name);
   // Calls Find, then Read.
   absl::StatusOr<Manifest> ReadManifest(std::string_view job, std::optional<int64_t> step);
 

@@ -95,7 +95,8 @@ struct MakeManifest {
   std::vector<v1::WriteResult> result;                             // by rank
   std::vector<std::vector<v1::ReplicaChecksum>> replica_checksum;  // by rank
   bool replicas_must_match = false;
-  Lineage lineage;  // stands in the manifest
+  Lineage lineage;              // stands in the manifest
+  std::vector<Metric> metrics;  // stand in the manifest, in any order here
   uint64_t ticket = 0;
 };
 
@@ -163,6 +164,11 @@ struct PinStep {
   bool pinned = true;
   std::string note;  // stands in the pin, for people
 };
+// Gives a committed or damaged step a name that no other step has; or takes the name from all steps that have it.
+struct TagStep {
+  std::string tag;
+  std::optional<int64_t> step;  // unset: takes it away
+};
 // Deletes what a policy does not keep: see ChoosePruned.
 struct PruneSteps {
   // Unset: the job's own, which stands in storage. If there is none, nothing is pruned.
@@ -176,7 +182,7 @@ struct SetRetention {
 };
 // What is done about steps that have ended. One is under way at a time, because each looks at what the others leave.
 struct ChangeSteps {
-  std::variant<DeleteStep, DeleteReplaced, PinStep, PruneSteps, SetRetention> change;
+  std::variant<DeleteStep, DeleteReplaced, PinStep, TagStep, PruneSteps, SetRetention> change;
   uint64_t ticket = 0;
 };
 
@@ -199,6 +205,8 @@ struct ChangedSteps {
   // A PruneSteps sets these: what becomes, or became, of every checkpoint; and the policy that said so.
   std::vector<PruneChoice> choices;
   PrunePolicy policy;
+  // A TagStep sets these: the steps from which it took the name.
+  std::vector<int64_t> untagged;
 };
 
 struct Reserved {

@@ -4,17 +4,21 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "common/format/metric.h"
 
 namespace cairn {
 
 // A checkpoint stays if one of the rules wants it. A rule with 0 is not given.
 struct PrunePolicy {
-  int64_t keep_last = 0;   // so many of the newest sound ones; at least one is kept always
-  int64_t keep_every = 0;  // steps that are multiples of this
+  int64_t keep_last = 0;              // so many of the newest sound ones; at least one is kept always
+  int64_t keep_every = 0;             // steps that are multiples of this
+  std::optional<BestRule> keep_best;  // the sound one whose metric is the best
 
-  bool empty() const { return keep_last == 0 && keep_every == 0; }
+  bool empty() const { return keep_last == 0 && keep_every == 0 && !keep_best.has_value(); }
   bool operator==(const PrunePolicy&) const = default;
 };
 
@@ -23,9 +27,11 @@ struct PruneCandidate {
   int64_t step = 0;
   bool damaged = false;  // by its records; nothing is known of its files
   bool pinned = false;
+  bool tagged = false;
   bool in_use = false;  // a load wants it
   // The training has gone on from an older step. It counts as older than every step that it still builds on.
   bool superseded = false;
+  std::vector<Metric> metrics;
 };
 
 // What becomes of a checkpoint.
@@ -40,7 +46,11 @@ struct PruneChoice {
 // Says what becomes of every candidate, in their order, which is ascending. `is_sound` says whether a committed step's
 // manifest can be read and its files stand there. It is asked only of steps for which that decides, the newest first;
 // superseded ones come last.
-// What is not sound is never pruned, and does not count among the newest. If no step is sound, nothing is pruned.
+// What is not sound is never pruned, does not count among the newest, and is not the best. If no step is sound, nothing
+// is pruned.
+//
+// Of equal values the newest is the best; NaN is none. While no sound step has the metric of a rule, nothing is pruned:
+// a rule that nobody can follow must not delete what it was meant to keep.
 std::vector<PruneChoice> ChoosePruned(const std::vector<PruneCandidate>& candidates, const PrunePolicy& policy,
                                       const std::function<bool(int64_t step)>& is_sound);
 

@@ -2,8 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <limits>
+#include <optional>
 #include <random>
 #include <set>
+#include <utility>
 
 namespace cairn {
 namespace {
@@ -54,6 +58,55 @@ TEST(PrunePolicyTest, ChoosePruned_PinnedOrInUse_Stay) {
   EXPECT_EQ(Pruned(candidates, {.keep_last = 1}), Set{30});
 }
 
+TEST(PrunePolicyTest, ChoosePruned_Tagged_Stay) {
+  auto candidates = Steps({10, 20, 30});
+  candidates[0].tagged = true;
+  EXPECT_EQ(Pruned(candidates, {.keep_last = 1}), Set{20});
+}
+
+std::vector<PruneCandidate> WithLoss(const std::vector<std::pair<int64_t, double>>& losses) {
+  std::vector<PruneCandidate> candidates;
+  for (const auto& [step, loss] : losses) {
+    candidates.push_back({.step = step, .metrics = {{"cost", -loss}, {"loss", loss}}});
+  }
+  return candidates;
+}
+
+TEST(PrunePolicyTest, ChoosePruned_KeepBest_TheBestAndTheNewestStay) {
+  const auto candidates = WithLoss({{10, 3}, {20, 1}, {30, 2}, {40, 5}});
+  EXPECT_EQ(Pruned(candidates, {.keep_best = BestRule{"loss", false}}), (Set{10, 30}));
+  EXPECT_EQ(Pruned(candidates, {.keep_best = BestRule{"cost", true}}), (Set{10, 30}));
+  EXPECT_EQ(Pruned(candidates, {.keep_last = 2, .keep_best = BestRule{"loss", true}}), (Set{10, 20}));
+}
+
+TEST(PrunePolicyTest, ChoosePruned_KeepBest_OfEqualOnesTheNewest) {
+  EXPECT_EQ(Pruned(WithLoss({{10, 1}, {20, 1}, {30, 2}, {40, 5}}), {.keep_best = BestRule{"loss", false}}),
+            (Set{10, 30}));
+}
+
+TEST(PrunePolicyTest, ChoosePruned_TheBestIsDamaged_TheNextBestStays) {
+  auto candidates = WithLoss({{10, 1}, {20, 2}, {30, 3}, {40, 5}});
+  EXPECT_EQ(Pruned(candidates, {.keep_best = BestRule{"loss", false}}, {10}), Set{30}) << "10 lacks files, and stays";
+  candidates[0].damaged = true;
+  EXPECT_EQ(Pruned(candidates, {.keep_best = BestRule{"loss", false}}), Set{30}) << "its manifest";
+}
+
+TEST(PrunePolicyTest, ChoosePruned_NaN_IsNeverTheBest) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const bool highest : {false, true}) {
+    EXPECT_EQ(Pruned(WithLoss({{10, 7}, {20, nan}, {30, 7}, {40, nan}}), {.keep_best = BestRule{"loss", highest}}),
+              (Set{10, 20}));
+  }
+  EXPECT_EQ(Pruned(WithLoss({{10, 7}, {20, infinity}, {40, nan}}), {.keep_best = BestRule{"loss", false}}), Set{20});
+}
+
+TEST(PrunePolicyTest, ChoosePruned_NoStepHasTheMetric_NothingGoes) {
+  const auto candidates = WithLoss({{10, 3}, {20, 1}, {30, 2}});
+  EXPECT_EQ(Pruned(candidates, {.keep_last = 1, .keep_best = BestRule{"lss", false}}), Set{});
+  EXPECT_EQ(Pruned(Steps({10, 20}), {.keep_best = BestRule{"loss", false}}), Set{});
+}
+
 TEST(PrunePolicyTest, ChoosePruned_NewestAreDamaged_CountForNothingAndStay) {
   auto candidates = Steps({10, 20, 30, 40, 50});
   candidates[4].damaged = true;  // its manifest; step 40 lacks a file
@@ -82,15 +135,36 @@ TEST(PrunePolicyTest, ChoosePruned_AnyCandidates_NeverTheLastSoundOne) {
     Set broken, sound;
     for (int64_t step = 0; step < 30; ++step) {
       if (one_in(3)) continue;
-      candidates.push_back({step, one_in(5), one_in(5), one_in(5)});
+      candidates.push_back({step, one_in(5), one_in(5), one_in(5), one_in(5), one_in(5), {}});
+      if (!one_in(4)) candidates.back().metrics = {{"loss", static_cast<double>(random() % 5)}};
       if (one_in(3)) broken.insert(step);
       if (!candidates.back().damaged && !broken.contains(step)) sound.insert(step);
     }
-    const PrunePolicy policy = {static_cast<int64_t>(random() % 4), static_cast<int64_t>(random() % 8)};
-    for (int64_t step : Pruned(candidates, policy, broken)) {
-      ASSERT_EQ(sound.count(step), 1u) << "seed " << seed;
-      ASSERT_NE(step, *sound.rbegin()) << "seed " << seed;
+    PrunePolicy policy = {static_cast<int64_t>(random() % 4), static_cast<int64_t>(random() % 8), std::nullopt};
+    if (one_in(2)) policy.keep_best = BestRule{"loss", one_in(2)};
+    // The newest sound one of those that are not superseded, if there is one, and the best value of any.
+    std::optional<int64_t> newest, newest_superseded;
+    std::optional<double> best;
+    for (const PruneCandidate& candidate : candidates) {
+      if (!sound.contains(candidate.step)) continue;
+      (candidate.superseded ? newest_superseded : newest) = candidate.step;
+      if (candidate.metrics.empty() || !policy.keep_best.has_value()) continue;
+      const double value = candidate.metrics[0].value;
+      if (!best.has_value() || (policy.keep_best->highest ? value > *best : value < *best)) best = value;
     }
+    const Set pruned = Pruned(candidates, policy, broken);
+    for (int64_t step : pruned) {
+      ASSERT_EQ(sound.count(step), 1u) << "seed " << seed;
+      ASSERT_NE(step, newest.has_value() ? *newest : *newest_superseded) << "seed " << seed;
+    }
+    if (policy.keep_best.has_value() && !best.has_value()) {
+      ASSERT_EQ(pruned, Set{}) << "seed " << seed;
+    }
+    const bool best_stays = std::any_of(candidates.begin(), candidates.end(), [&](const PruneCandidate& candidate) {
+      return sound.contains(candidate.step) && !pruned.contains(candidate.step) && !candidate.metrics.empty() &&
+             candidate.metrics[0].value == *best;
+    });
+    ASSERT_TRUE(!best.has_value() || best_stays) << "seed " << seed;
   }
 }
 

@@ -11,7 +11,7 @@ namespace {
 using v1::GroupState;
 using v1::NcclSupport;
 
-// As NCCL takes it.
+// The length that NCCL demands.
 constexpr size_t kUniqueIdBytes = 128;
 constexpr size_t kMostErrorBytes = 300;
 // A step with all of a rank's peers must fit into one packet to its worker.

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "common/status/reason.h"
 #include "common/status/status_proto.h"
@@ -44,6 +45,20 @@ TEST_F(CommitTest, Commit_InDoubt_IsPutAgainUntilStorageSaysWhatStands) {
   job().OnVerdict(1, put.ticket, PutOutcome{Standing(put, true)}, At());
   EXPECT_EQ(OrderOf(0, 1).action(), v1::SaveOrder::COMMITTED);
   EXPECT_EQ(OrderOf(1, 1).commit_time().seconds(), 1700000000);
+}
+
+TEST_F(CommitTest, Manifest_RanksHaveMetrics_HasThoseOfRank0) {
+  Number(1);
+  for (int rank = 0; rank < 2; ++rank) {
+    v1::SaveState state = Written(rank, 1);
+    v1::Metric& metric = *state.add_metrics();
+    metric.set_name(rank == 0 ? "loss" : "cost");
+    metric.set_value(0.25);
+    Report(rank, Trainer(rank), {state});
+  }
+  const auto make = Take<MakeManifest>();
+  ASSERT_TRUE(make.has_value());
+  EXPECT_EQ(make->metrics, (std::vector<Metric>{{"loss", 0.25}}));
 }
 
 TEST_F(CommitTest, Verdict_ReadsAsDamaged_MayHaveBeenMisread) {

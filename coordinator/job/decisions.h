@@ -34,7 +34,7 @@ class Decisions {
 
   // Makes the job if it is new. INVALID_ARGUMENT (BAD_JOB_NAME).
   absl::StatusOr<Job*> JobFor(const std::string& name, const Moment& moment);
-  // Null if there is none of this name.
+  // Returns null if there is no job of this name.
   Job* Find(const std::string& name);
 
   // Lets time pass for all jobs. The caller does this every few hundred milliseconds.

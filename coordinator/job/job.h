@@ -47,7 +47,7 @@ class Job {
   uint64_t orders_version(int rank) const { return orders_.version(rank); }
   // The ranks whose orders may have changed since the last call, for another reason than their own reports.
   OrderBook::Woken TakeWoken() { return orders_.TakeWoken(); }
-  // Nothing would be lost if the job were forgotten.
+  // True if nothing would be lost by forgetting the job.
   bool idle() const;
   bool busy() const;
   absl::Time last_used() const { return last_used_; }

@@ -19,7 +19,7 @@ namespace cairn {
 // Not thread-safe.
 class Leftovers {
  public:
-  // Nothing is done about it before `next_try`.
+  // Its files are not touched before `next_try`.
   void Add(const Leftover& leftover, absl::Time next_try = absl::InfinitePast()) {
     sweeps_.push_back({leftover, 0, next_try});
   }

@@ -237,6 +237,8 @@ void Save::AdvanceForward(JobContext& context) {
   }
   make.replicas_must_match = check_replicas_;
   make.lineage = context.lines->Next(ResumedFrom(ranks_.front().state));
+  for (const v1::Metric& metric : ranks_.front().state.metrics())
+    make.metrics.push_back({metric.name(), metric.value()});
   manifest_ticket_ = make.ticket = context.NewTicket();
   manifest_time_ = context.now;
   context.Do(std::move(make));

@@ -38,10 +38,7 @@ absl::Status AttemptStore::MayReplace(const std::string& job, const ReserveAttem
   // A pin of what the training has left behind keeps its files. It does not keep the training from going on.
   if (action.left_behind.contains(action.step)) return absl::OkStatus();
   if (!action.overwrite) return StepCommitted(job, action.step, attempt);
-  if (!catalog_.ReadStep(job, action.step).pinned) return absl::OkStatus();
-  return MakeError(Reason::kCheckpointPinned,
-                   absl::StrCat(job, "@", action.step, " is pinned, so it is not overwritten"),
-                   {{"job", job}, {"step", absl::StrCat(action.step)}});
+  return Annotate(catalog_.ReadStep(job, action.step).Protection(job), "not overwritten");
 }
 
 absl::StatusOr<Reserved> AttemptStore::Reserve(const std::string& job, const ReserveAttempt& action) {

@@ -64,7 +64,7 @@ class CatalogTest : public testing::Test {
     EXPECT_TRUE(put->committed);
   }
   bool Exists(const std::string& path) { return std::filesystem::exists(root_ + "/" + path); }
-  // As a coordinator that has just started.
+  // The catalog of a coordinator that has just started.
   Catalog& catalog() {
     catalog_ = std::make_unique<Catalog>(*storage_);
     return *catalog_;

@@ -50,7 +50,23 @@ absl::StatusOr<PrunePolicy> PolicyOf(const v1::RetentionPolicy& policy) {
   if (policy.keep_last() < 0 || policy.keep_every() < 0) {
     return MakeError(Reason::kBadRequest, "what is kept is counted from 1");
   }
-  return PrunePolicy{policy.keep_last(), policy.keep_every()};
+  PrunePolicy rules{policy.keep_last(), policy.keep_every(), std::nullopt};
+  if (policy.has_keep_best()) {
+    rules.keep_best = BestRule{policy.keep_best().metric(), policy.keep_best().highest()};
+    CAIRN_RETURN_IF_ERROR(ParseBestRule(ToString(*rules.keep_best)).status());
+  }
+  return rules;
+}
+
+v1::RetentionPolicy PolicyToProto(const PrunePolicy& policy) {
+  v1::RetentionPolicy proto;
+  proto.set_keep_last(policy.keep_last);
+  proto.set_keep_every(policy.keep_every);
+  if (policy.keep_best.has_value()) {
+    proto.mutable_keep_best()->set_metric(policy.keep_best->metric);
+    proto.mutable_keep_best()->set_highest(policy.keep_best->highest);
+  }
+  return proto;
 }
 
 absl::Status NoRule(const std::string& job) {
@@ -58,7 +74,8 @@ absl::Status NoRule(const std::string& job) {
       Reason::kBadRequest, absl::StrCat("nothing says which checkpoints of ", job, " to keep"),
       {{"job", job},
        {"next",
-        absl::StrCat("Give --keep-last or --keep-every, or set the job's policy: `cairn retention ", job, "`.")}});
+        absl::StrCat("Give --keep-last, --keep-every or --keep-best, or set the job's policy: `cairn retention ", job,
+                     "`.")}});
 }
 
 using CheckpointAnswer = std::optional<absl::StatusOr<v1::Checkpoint>>;
@@ -199,6 +216,24 @@ grpc::ServerUnaryReactor* CheckpointService::PinCheckpoint(grpc::CallbackServerC
       });
 }
 
+grpc::ServerUnaryReactor* CheckpointService::TagCheckpoint(grpc::CallbackServerContext* context,
+                                                           const v1::TagCheckpointRequest* request,
+                                                           v1::TagCheckpointResponse* response) {
+  absl::Status status = request->tagged() ? CheckStepRequest(*context, *request) : CheckToken(*context, token_);
+  if (status.ok()) status = CheckJobName(request->job());
+  if (status.ok()) status = CheckTag(request->name());
+  if (!status.ok()) return FinishNow(context, status);
+  TagStep tag{request->name(), std::nullopt};
+  if (request->tagged()) tag.step = request->step();
+  return HoldChange<v1::TagCheckpointResponse>(
+      context, request->job(), {tag}, response,
+      [](const Job&, const Job::Changed& changed, const Moment&) -> absl::StatusOr<v1::TagCheckpointResponse> {
+        v1::TagCheckpointResponse made;
+        for (int64_t step : changed.steps.untagged) made.add_untagged_steps(step);
+        return made;
+      });
+}
+
 grpc::ServerUnaryReactor* CheckpointService::PruneCheckpoints(grpc::CallbackServerContext* context,
                                                               const v1::PruneCheckpointsRequest* request,
                                                               v1::PruneCheckpointsResponse* response) {
@@ -224,8 +259,7 @@ grpc::ServerUnaryReactor* CheckpointService::PruneCheckpoints(grpc::CallbackServ
           entry.set_prune(choice.prune);
           entry.set_why(choice.why);
         }
-        made.mutable_policy()->set_keep_last(changed.steps.policy.keep_last);
-        made.mutable_policy()->set_keep_every(changed.steps.policy.keep_every);
+        *made.mutable_policy() = PolicyToProto(changed.steps.policy);
         made.set_files_left(changed.files_left);
         return made;
       });

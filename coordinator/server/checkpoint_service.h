@@ -35,6 +35,8 @@ class CheckpointService final : public v1::CheckpointService::CallbackService {
                                              v1::DeleteCheckpointResponse* response) override;
   grpc::ServerUnaryReactor* PinCheckpoint(grpc::CallbackServerContext* context, const v1::PinCheckpointRequest* request,
                                           v1::PinCheckpointResponse* response) override;
+  grpc::ServerUnaryReactor* TagCheckpoint(grpc::CallbackServerContext* context, const v1::TagCheckpointRequest* request,
+                                          v1::TagCheckpointResponse* response) override;
   grpc::ServerUnaryReactor* PruneCheckpoints(grpc::CallbackServerContext* context,
                                              const v1::PruneCheckpointsRequest* request,
                                              v1::PruneCheckpointsResponse* response) override;

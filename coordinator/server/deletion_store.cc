@@ -56,10 +56,7 @@ absl::StatusOr<ChangedSteps> DeletionStore::Delete(const std::string& job, const
   // An earlier coordinator may have ended between a record's name and its fsync.
   CAIRN_RETURN_IF_ERROR(storage_.SettleDirectory(StepDirectory(job, action.step)));
   if (doomed.empty()) return changed;
-  if (record.pinned) {
-    return MakeError(Reason::kCheckpointPinned, absl::StrCat(job, "@", action.step, " is pinned"),
-                     {{"job", job}, {"step", absl::StrCat(action.step)}});
-  }
+  CAIRN_RETURN_IF_ERROR(record.Protection(job));
   const std::optional<int64_t> remaining = catalog_.NewestSound(job, action.step);
   if (!remaining.has_value()) return LastCheckpoint(job, action.step);
   CAIRN_RETURN_IF_ERROR(storage_.SettleDirectory(StepDirectory(job, *remaining)));
@@ -78,7 +75,7 @@ absl::StatusOr<ChangedSteps> DeletionStore::Delete(const std::string& job, const
   CAIRN_RETURN_IF_ERROR(record.unlisted);
   ChangedSteps changed;
   const AttemptRecord* standing = record.deciding();
-  if (standing == nullptr || record.pinned || !catalog_.IsSound(job, action.step)) return changed;
+  if (standing == nullptr || !record.Protection(job).ok() || !catalog_.IsSound(job, action.step)) return changed;
   CAIRN_RETURN_IF_ERROR(storage_.SettleDirectory(StepDirectory(job, action.step)));
   const std::string cause = absl::StrCat("attempt ", standing->attempt, " took its place");
   for (const AttemptRecord& attempt : record.attempts) {
@@ -140,6 +137,44 @@ absl::StatusOr<ChangedSteps> DeletionStore::Pin(const std::string& job, const Pi
   return ChangedSteps{};
 }
 
+absl::StatusOr<ChangedSteps> DeletionStore::Tag(const std::string& job, const TagStep& action) {
+  CAIRN_RETURN_IF_ERROR(CheckTag(action.tag));
+  if (!action.step.has_value()) return Untag(job, action.tag);
+  CAIRN_RETURN_IF_ERROR(root_.held());
+  const StepRecord record = catalog_.ReadStep(job, *action.step);
+  CAIRN_RETURN_IF_ERROR(record.unlisted);
+  if (record.state() == StepRecord::State::kNothing) return catalog_.ReadManifest(job, *action.step).status();
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, catalog_.Checkpoints(job));
+  for (const StepRecord& step : steps) {
+    if (step.step == *action.step || std::find(step.tags.begin(), step.tags.end(), action.tag) == step.tags.end()) {
+      continue;
+    }
+    const std::string name = absl::StrCat(job, "@", action.tag);
+    return MakeError(Reason::kBadRequest, absl::StrCat(name, " is step ", step.step, " already"),
+                     {{"job", job},
+                      {"step", absl::StrCat(step.step)},
+                      {"tag", action.tag},
+                      {"next", absl::StrCat("Run `cairn untag ", name, "` first, or choose another name.")}});
+  }
+  CAIRN_RETURN_IF_ERROR(root_.held());
+  const std::string text =
+      absl::StrCat(absl::FormatTime(absl::RFC3339_sec, clock_.WallNow(), absl::UTCTimeZone()), "\n");
+  CAIRN_RETURN_IF_ERROR(storage_.PutIfAbsent(TagPath(job, *action.step, action.tag), text).status());
+  return ChangedSteps{};
+}
+
+absl::StatusOr<ChangedSteps> DeletionStore::Untag(const std::string& job, const std::string& tag) {
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<StepRecord> steps, catalog_.Checkpoints(job));
+  CAIRN_RETURN_IF_ERROR(root_.held());
+  ChangedSteps changed;
+  for (const StepRecord& step : steps) {
+    if (std::find(step.tags.begin(), step.tags.end(), tag) == step.tags.end()) continue;
+    CAIRN_RETURN_IF_ERROR(storage_.RemoveAll(TagPath(job, step.step, tag)));
+    changed.untagged.push_back(step.step);
+  }
+  return changed;
+}
+
 absl::StatusOr<ChangedSteps> DeletionStore::SetPolicy(const std::string& job, const SetRetention& action) {
   CAIRN_RETURN_IF_ERROR(root_.held());
   if (action.policy.empty()) {
@@ -177,14 +212,17 @@ absl::StatusOr<ChangedSteps> DeletionStore::Prune(const std::string& job, const 
   std::vector<PruneCandidate> candidates;
   for (const StepRecord& step : steps) {
     const bool in_use = std::find(action.in_use.begin(), action.in_use.end(), step.step) != action.in_use.end();
-    candidates.push_back({step.step, step.state() == StepRecord::State::kDamaged, step.pinned, in_use,
-                          lines.superseded().contains(step.step)});
+    const bool damaged = step.state() == StepRecord::State::kDamaged;
+    candidates.push_back({step.step, damaged, step.pinned, !step.tags.empty(), in_use,
+                          lines.superseded().contains(step.step),
+                          damaged ? std::vector<Metric>() : step.deciding()->metrics});
   }
   changed.choices = ChoosePruned(candidates, changed.policy, [&](int64_t step) { return catalog_.IsSound(job, step); });
   if (action.dry_run) return changed;
-  const std::string cause =
-      absl::StrCat(action.policy.has_value() ? "cairn prune" : "policy of the job", ", keep last ",
-                   changed.policy.keep_last, ", keep every ", changed.policy.keep_every);
+  const std::string cause = absl::StrCat(
+      action.policy.has_value() ? "cairn prune" : "policy of the job", ", keep last ", changed.policy.keep_last,
+      ", keep every ", changed.policy.keep_every,
+      changed.policy.keep_best.has_value() ? absl::StrCat(", keep best ", ToString(*changed.policy.keep_best)) : "");
   for (PruneChoice& choice : changed.choices) {
     if (!choice.prune) continue;
     auto deleted = Delete(job, {choice.step, cause});

@@ -30,20 +30,25 @@ class DeletionStore {
   // deletions are durable, and their files are there still. It tells the attempts that are deleted now, also those that
   // were before.
   // NOT_FOUND (NOT_COMMITTED): the step has no checkpoint and never had one that was deleted. FAILED_PRECONDITION
-  // (CHECKPOINT_PINNED); (LAST_CHECKPOINT): the job has no other sound checkpoint; (ROOT_IN_USE). DATA_LOSS
-  // (MANIFEST_CORRUPT): the record of an earlier deletion is damaged. Else why something of the step cannot be read: if
-  // that is not proven damage, nothing is deleted. After other errors some attempts may be deleted; the highest one is
-  // the last.
+  // (CHECKPOINT_PINNED): the step has a pin or a tag; (LAST_CHECKPOINT): the job has no other sound checkpoint;
+  // (ROOT_IN_USE). DATA_LOSS (MANIFEST_CORRUPT): the record of an earlier deletion is damaged. Else why something of
+  // the step cannot be read: if that is not proven damage, nothing is deleted. After other errors some attempts may be
+  // deleted; the highest one is the last.
   absl::StatusOr<ChangedSteps> Delete(const std::string& job, const DeleteStep& action);
 
   // Deletes the commits of a step in whose place a later one stands, as Delete does. It also tells those that were
-  // deleted before and have their files still. Does nothing if there are none, if the step is pinned, or if the files
-  // of the later one are not all there.
+  // deleted before and have their files still. Does nothing if there are none, if the step has a pin or a tag, or if
+  // the files of the later one are not all there.
   absl::StatusOr<ChangedSteps> Delete(const std::string& job, const DeleteReplaced& action);
 
   // Puts or removes a step's pin, durably. NOT_FOUND (NOT_COMMITTED): the step has no checkpoint. FAILED_PRECONDITION
   // (ROOT_IN_USE).
   absl::StatusOr<ChangedSteps> Pin(const std::string& job, const PinStep& action);
+
+  // Gives a step the tag, or takes the tag away from whichever steps have it; durably. A tag that the step has stays as
+  // it is. INVALID_ARGUMENT (BAD_REQUEST): the tag is none, or another step has it. NOT_FOUND (NOT_COMMITTED): the step
+  // has no checkpoint. FAILED_PRECONDITION (ROOT_IN_USE).
+  absl::StatusOr<ChangedSteps> Tag(const std::string& job, const TagStep& action);
 
   // Deletes, oldest first, what the policy does not keep. It goes on after one that cannot be deleted, whose choice
   // says why. Without a policy in `action` and without one of the job, it does nothing. DATA_LOSS
@@ -58,6 +63,7 @@ class DeletionStore {
   absl::Status Remove(const std::string& job, int64_t step, uint32_t attempt);
 
  private:
+  absl::StatusOr<ChangedSteps> Untag(const std::string& job, const std::string& tag);
   // The job's policy; an empty one if there is none.
   absl::StatusOr<PrunePolicy> ReadPolicy(const std::string& job);
   absl::StatusOr<VerdictSummary> PutDeletion(const std::string& job, int64_t step, const AttemptRecord& attempt,

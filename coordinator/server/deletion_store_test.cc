@@ -40,12 +40,13 @@ class DeletionStoreTest : public testing::Test {
                                                       }});
   }
   // A checkpoint with one file.
-  void Commit(int64_t step, uint32_t attempt = 1) {
+  void Commit(int64_t step, uint32_t attempt = 1, std::vector<Metric> metrics = {}) {
     Manifest manifest;
     manifest.job = kJob;
     manifest.step = step;
     manifest.attempt = attempt;
     manifest.request_id = "request";
+    manifest.metrics = std::move(metrics);
     manifest.world_size = 1;
     manifest.layout_digests = {std::string(32, 'd')};
     manifest.rank_layout = {0};
@@ -306,6 +307,74 @@ TEST_F(DeletionStoreTest, Pin_PinnedAndUnpinned_ProtectsBetween) {
   EXPECT_FALSE(catalog_->ReadStep(kJob, 1).pinned);
   EXPECT_TRUE(Delete(1).ok());
   EXPECT_TRUE(HasReason(store_->Pin(kJob, {1, true, ""}).status(), Reason::kNotCommitted)) << "it is deleted";
+}
+
+TEST_F(DeletionStoreTest, Tag_TaggedAndUntagged_ProtectsBetween) {
+  Commit(1);
+  Commit(2);
+  ASSERT_TRUE(store_->Tag(kJob, {"paper", 1}).ok());
+  ASSERT_TRUE(store_->Tag(kJob, {"paper", 1}).ok()) << "again";
+  ASSERT_TRUE(store_->Tag(kJob, {"best", 1}).ok());
+  EXPECT_EQ(catalog_->ReadStep(kJob, 1).tags, (std::vector<std::string>{"best", "paper"}));
+  const absl::Status refused = Delete(1).status();
+  EXPECT_TRUE(HasReason(refused, Reason::kCheckpointPinned)) << refused;
+  EXPECT_NE(refused.message().find("best, paper"), std::string::npos) << refused;
+  EXPECT_EQ(store_->Tag(kJob, {"best", std::nullopt})->untagged, std::vector<int64_t>{1});
+  EXPECT_TRUE(HasReason(Delete(1).status(), Reason::kCheckpointPinned)) << "the other tag is there still";
+  EXPECT_EQ(store_->Tag(kJob, {"paper", std::nullopt})->untagged, std::vector<int64_t>{1});
+  EXPECT_TRUE(store_->Tag(kJob, {"paper", std::nullopt})->untagged.empty());
+  EXPECT_TRUE(Delete(1).ok());
+  EXPECT_TRUE(HasReason(store_->Tag(kJob, {"paper", 1}).status(), Reason::kNotCommitted)) << "it is deleted";
+}
+
+TEST_F(DeletionStoreTest, Tag_AnotherStepHasIt_IsRefused) {
+  Commit(1);
+  Commit(2);
+  ASSERT_TRUE(store_->Tag(kJob, {"best", 1}).ok());
+  const absl::Status refused = store_->Tag(kJob, {"best", 2}).status();
+  EXPECT_TRUE(HasReason(refused, Reason::kBadRequest)) << refused;
+  EXPECT_TRUE(catalog_->ReadStep(kJob, 2).tags.empty());
+  EXPECT_TRUE(HasReason(store_->Tag(kJob, {"../../x", 2}).status(), Reason::kBadRequest));
+}
+
+TEST_F(DeletionStoreTest, Tag_SeveralStepsHaveIt_UntagTakesItFromAll) {
+  for (int64_t step : {1, 2}) {
+    Commit(step);
+    ASSERT_TRUE(storage_->PutIfAbsent(TagPath(kJob, step, "best"), "").ok()) << "as two coordinators may have left it";
+  }
+  EXPECT_EQ(store_->Tag(kJob, {"best", std::nullopt})->untagged, (std::vector<int64_t>{1, 2}));
+  EXPECT_TRUE(Delete(1).ok());
+}
+
+TEST_F(DeletionStoreTest, Tag_CannotBeRead_Protects) {
+  Commit(1);
+  Commit(2);
+  std::filesystem::create_directory(root_ + "/" + TagPath(kJob, 1, "best"));
+  EXPECT_TRUE(HasReason(Delete(1).status(), Reason::kCheckpointPinned)) << "a directory is in its place";
+  ASSERT_TRUE(store_->Prune(kJob, {PrunePolicy{.keep_last = 1}, /*dry_run=*/false, {}}).ok());
+  EXPECT_EQ(Listed(), (std::vector<int64_t>{1, 2}));
+}
+
+TEST_F(DeletionStoreTest, Tag_RootIsLost_PutsNothing) {
+  Commit(1);
+  held_ = MakeError(Reason::kRootInUse, "another one");
+  EXPECT_TRUE(HasReason(store_->Tag(kJob, {"best", 1}).status(), Reason::kRootInUse));
+  EXPECT_TRUE(catalog_->ReadStep(kJob, 1).tags.empty());
+}
+
+TEST_F(DeletionStoreTest, Prune_KeepBest_TheBestByTheManifestsStays) {
+  Commit(10, 1, {{"loss", 0.5}});
+  Commit(20, 1, {{"loss", 0.1}});
+  Commit(30, 1, {{"loss", 0.3}});
+  Commit(40, 1, {{"accuracy", 0.9}});
+  const PrunePolicy policy{.keep_best = BestRule{"loss", false}};
+  ASSERT_TRUE(store_->SetPolicy(kJob, {policy}).ok());
+  Open();
+  const auto pruned = store_->Prune(kJob, PruneSteps{});
+  ASSERT_TRUE(pruned.ok()) << pruned.status();
+  EXPECT_EQ(pruned->policy, policy);
+  EXPECT_EQ(Listed(), (std::vector<int64_t>{20, 40}));
+  EXPECT_EQ(pruned->choices[1].why, "the lowest loss");
 }
 
 TEST_F(DeletionStoreTest, Prune_APolicyIsGiven_DeletesTheRest) {

@@ -100,6 +100,10 @@ absl::StatusOr<MadeManifest> Executor::Run(const std::string& job, const MakeMan
   commit.writer = absl::StrCat("cairn ", std::string(kVersion));
   CAIRN_ASSIGN_OR_RETURN(Manifest manifest, plan.MakeManifest(results, commit));
   manifest.lineage = action.lineage;
+  manifest.metrics = action.metrics;
+  std::sort(manifest.metrics.begin(), manifest.metrics.end(),
+            [](const Metric& a, const Metric& b) { return a.name < b.name; });
+  manifest.replica_mismatch = std::string(differing.ToStatus().message());
   auto bins = std::make_shared<std::vector<BinFile>>();
   for (const ManifestFile& file : manifest.files) {
     bins->push_back({absl::StrCat(file.name, ".safetensors"), file.rank, file.header_bytes + file.data_bytes});
@@ -118,6 +122,7 @@ absl::Status Executor::Run(const std::string& job, const RemoveFiles& action) {
 absl::StatusOr<ChangedSteps> Executor::Run(const std::string& job, const ChangeSteps& action) {
   if (const auto* replaced = std::get_if<DeleteReplaced>(&action.change)) return deletions_.Delete(job, *replaced);
   if (const auto* pin = std::get_if<PinStep>(&action.change)) return deletions_.Pin(job, *pin);
+  if (const auto* tag = std::get_if<TagStep>(&action.change)) return deletions_.Tag(job, *tag);
   if (const auto* prune = std::get_if<PruneSteps>(&action.change)) return deletions_.Prune(job, *prune);
   if (const auto* policy = std::get_if<SetRetention>(&action.change)) return deletions_.SetPolicy(job, *policy);
   return deletions_.Delete(job, std::get<DeleteStep>(action.change));

@@ -31,7 +31,7 @@ class LayoutStore {
   // (MESSAGE_TOO_LARGE): no room.
   absl::Status Put(const std::string& digest, std::string bytes);
 
-  // Null if it is not there (any more).
+  // Returns null if the layout is not there (any more).
   std::shared_ptr<const std::string> Get(const std::string& digest);
   void Drop(const std::string& digest);
   // Drops an agent's unfinished upload.

@@ -1,9 +1,15 @@
 #include "coordinator/server/monitoring_service.h"
 
+#include <map>
+#include <utility>
+#include <vector>
+
 #include "absl/strings/numbers.h"
 #include "common/rpc/endpoint.h"
 #include "common/status/reason.h"
+#include "common/status/status.h"
 #include "common/storage/checkpoint_path.h"
+#include "common/storage/stored_jobs.h"
 
 namespace cairn {
 
@@ -23,11 +29,33 @@ grpc::ServerUnaryReactor* MonitoringService::ListTimelines(grpc::CallbackServerC
   return FinishNow(context, absl::OkStatus());
 }
 
-grpc::ServerUnaryReactor* MonitoringService::ListJobs(grpc::CallbackServerContext* context, const v1::ListJobsRequest*,
+grpc::ServerUnaryReactor* MonitoringService::ListJobs(grpc::CallbackServerContext* context,
+                                                      const v1::ListJobsRequest* request,
                                                       v1::ListJobsResponse* response) {
   if (absl::Status status = CheckToken(*context, token_); !status.ok()) return FinishNow(context, status);
+  if (request->stored()) {
+    return dispatcher_.OnWorker(
+        *this, *request, response,
+        [](MonitoringService& self, const v1::ListJobsRequest&) -> absl::StatusOr<v1::ListJobsResponse> {
+          return self.AllJobs();
+        });
+  }
   for (v1::JobSummary& job : dispatcher_.Jobs()) *response->add_jobs() = std::move(job);
   return FinishNow(context, absl::OkStatus());
+}
+
+absl::StatusOr<v1::ListJobsResponse> MonitoringService::AllJobs() {
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> stored, FindJobs(storage_));
+  std::map<std::string, v1::JobSummary> jobs;
+  for (const std::string& job : stored) jobs[job].set_job(job);
+  for (v1::JobSummary& job : dispatcher_.Jobs()) jobs[job.job()] = std::move(job);
+  v1::ListJobsResponse response;
+  for (auto& [name, job] : jobs) {
+    // If one job cannot be read, what is known of the others is worth telling all the same.
+    if (const auto steps = catalog_.Checkpoints(name); steps.ok()) DescribeStored(*steps, job);
+    *response.add_jobs() = std::move(job);
+  }
+  return response;
 }
 
 }  // namespace cairn

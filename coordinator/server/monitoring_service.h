@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "cairn/v1/monitoring_service.grpc.pb.h"
+#include "common/file/posix.h"
+#include "coordinator/server/catalog.h"
 #include "coordinator/server/dispatcher.h"
 #include "coordinator/server/operation_log.h"
 
@@ -14,8 +16,13 @@ namespace cairn {
 // Thread-safe.
 class MonitoringService final : public v1::MonitoringService::CallbackService {
  public:
-  MonitoringService(std::string token, Dispatcher& dispatcher, const OperationLog& operations)
-      : token_(std::move(token)), dispatcher_(dispatcher), operations_(operations) {}
+  MonitoringService(std::string token, Dispatcher& dispatcher, const OperationLog& operations, PosixStorage& storage,
+                    Catalog& catalog)
+      : token_(std::move(token)),
+        dispatcher_(dispatcher),
+        operations_(operations),
+        storage_(storage),
+        catalog_(catalog) {}
 
   grpc::ServerUnaryReactor* ListJobs(grpc::CallbackServerContext* context, const v1::ListJobsRequest* request,
                                      v1::ListJobsResponse* response) override;
@@ -23,9 +30,14 @@ class MonitoringService final : public v1::MonitoringService::CallbackService {
                                           v1::ListTimelinesResponse* response) override;
 
  private:
+  // Lists those that the coordinator has heard of, and those that storage knows.
+  absl::StatusOr<v1::ListJobsResponse> AllJobs();
+
   const std::string token_;
   Dispatcher& dispatcher_;
   const OperationLog& operations_;
+  PosixStorage& storage_;
+  Catalog& catalog_;
 };
 
 }  // namespace cairn

@@ -53,7 +53,7 @@ class PlanFile {
   const PlanInputs& inputs() const { return inputs_; }
   // The distinct ones, by digest.
   const std::vector<Layout>& layouts() const { return layouts_; }
-  // Null if there is no layout of this digest.
+  // Returns null if there is no layout of this digest.
   const Layout* Find(std::string_view digest) const;
   // The bytes of one of layouts(). They have its CRC32C; the caller checks the digest. NOT_FOUND (PLAN_UNKNOWN): they
   // have not; the errors of errno_error.h.

@@ -114,7 +114,7 @@ class PlanStore {
     std::vector<std::string> layout, node;
   };
   std::shared_ptr<const Held> Hold(const std::string& digest, Held held);
-  // Null if nobody holds it.
+  // Returns null if nobody holds it.
   std::shared_ptr<const Held> FindHeld(const std::string& digest);
   // Moves it to the front. Null if it is not there.
   const SavePlan* Take(const std::string& digest) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

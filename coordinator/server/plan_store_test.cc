@@ -236,7 +236,7 @@ TEST_F(PlanStoreTest, Plans_AboveTheirMemory_AreTheTwoUsedLast) {
   EXPECT_TRUE(plans.FindSave(made[3]).ok());
 }
 
-// As many jobs save and load in turn as one coordinator may serve.
+// So many jobs save and load in turn as one coordinator may serve.
 TEST_F(PlanStoreTest, Plans_ManyAreHeld_EachIsFound) {
   constexpr int kJobs = 100;
   LayoutStore layouts(1 << 20);

@@ -1,4 +1,5 @@
-// The file that holds a job's policy of what is kept: one line, "retention/1 keep-last N keep-every M".
+// The file that holds a job's policy of what is kept: one line, "retention/1 keep-last N keep-every M", with
+// " keep-best METRIC:min" or " keep-best METRIC:max" behind it if there is such a rule.
 #ifndef CAIRN_COORDINATOR_SERVER_RETENTION_FILE_H_
 #define CAIRN_COORDINATOR_SERVER_RETENTION_FILE_H_
 

@@ -47,7 +47,7 @@ class CoordinatorServer::Impl {
         dispatcher_(options_.decisions, executor_, layouts_, clock, kWorkers),
         agents_(options_.decisions, options_.token, dispatcher_, layouts_, plans_),
         people_(options_.decisions, options_.token, storage.root(), dispatcher_, catalog_),
-        monitoring_(options_.token, dispatcher_, operations_) {
+        monitoring_(options_.token, dispatcher_, operations_, storage, catalog_) {
     dispatcher_.Observe([this](const std::shared_ptr<const OperationTimeline>& timeline) {
       metrics_->Observe(*timeline);
       operations_.Add(timeline);

@@ -9,6 +9,7 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/bpe/bpe_tokenizer.h"
+#include "corpus/bpe/build_tokenizer.h"
 #include "corpus/bpe/scanners.h"
 #include "corpus/bpe/tokenizer_files.h"
 #include "corpus/io/open_source.h"

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <charconv>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
@@ -321,111 +320,6 @@ absl::StatusOr<std::vector<std::pair<std::string, uint32_t>>> ParseTiktoken(std:
   }
   if (ranks.empty()) return Bad(name, "holds no tokens");
   return ranks;
-}
-
-absl::StatusOr<BpeTokenizer::Parts> BuildTokenizer(const TokenizerFile& file, const std::string& name) {
-  CAIRN_ASSIGN_OR_RETURN(Pretokenizer pretokenizer, Pretokenizer::FromPattern(file.pattern));
-  BpeTokenizer::Parts parts = {.model = {}, .added = file.added, .pretokenizer = std::move(pretokenizer)};
-  parts.add_prefix_space = file.add_prefix_space;
-  absl::flat_hash_map<std::string, uint32_t> id_of;
-  for (const auto& [text, id] : file.vocab) {
-    parts.vocab_size = std::max(parts.vocab_size, id + 1);
-    id_of[text] = id;
-    // A text outside of the byte-level alphabet can only be a special token, because no bytes lead to it.
-    if (auto bytes = FromByteLevel(text)) parts.model.AddToken(*std::move(bytes), id);
-  }
-  for (const AddedToken& token : file.added) parts.vocab_size = std::max(parts.vocab_size, token.id + 1);
-  for (size_t rank = 0; rank < file.merges.size(); ++rank) {
-    const auto& [left, right] = file.merges[rank];
-    uint32_t ids[3];
-    size_t part = 0;
-    for (const std::string& text : {left, right, left + right}) {
-      const auto it = id_of.find(text);
-      if (it == id_of.end()) {
-        return Bad(name, absl::StrCat("merge ", rank + 1, " ('", left.substr(0, 60), "' + '", right.substr(0, 60),
-                                      "'): '", text.substr(0, 120), "' is not in the vocabulary"));
-      }
-      ids[part++] = it->second;
-    }
-    parts.model.AddMerge(ids[0], ids[1], static_cast<uint32_t>(rank), ids[2]);
-  }
-  parts.model.set_ignore_merges(file.ignore_merges);
-  if (!file.unknown.empty()) {
-    const auto it = id_of.find(file.unknown);
-    if (it == id_of.end()) return Bad(name, absl::StrCat("unk_token '", file.unknown, "' is not in the vocabulary"));
-    parts.model.set_unknown(it->second, file.fuse_unknown);
-  }
-  return parts;
-}
-
-// tiktoken merges the pair whose joined bytes have the lowest rank. So each way to cut a token into two tokens is a
-// merge.
-absl::StatusOr<BpeTokenizer::Parts> BuildTiktoken(const std::vector<std::pair<std::string, uint32_t>>& ranks,
-                                                  const std::vector<AddedToken>& specials, const std::string& pattern,
-                                                  const std::string& name) {
-  CAIRN_ASSIGN_OR_RETURN(Pretokenizer pretokenizer, Pretokenizer::NamedOrPattern(pattern));
-  BpeTokenizer::Parts parts = {.model = {}, .added = specials, .pretokenizer = std::move(pretokenizer)};
-  absl::flat_hash_map<std::string_view, uint32_t> id_of;
-  int bytes = 0;
-  for (const auto& [token, rank] : ranks) {
-    if (!id_of.emplace(token, rank).second)
-      return Bad(name, absl::StrCat("rank ", rank, " has the token of another rank"));
-    parts.model.AddToken(token, rank);
-    parts.vocab_size = std::max(parts.vocab_size, rank + 1);
-    if (token.size() == 1) ++bytes;
-  }
-  if (bytes != 256) return Bad(name, absl::StrCat("has ", bytes, " of the 256 single bytes"));
-  for (const auto& [token, rank] : ranks) {
-    const std::string_view text = token;
-    for (size_t cut = 1; cut < text.size(); ++cut) {
-      const auto left = id_of.find(text.substr(0, cut));
-      if (left == id_of.end()) continue;
-      const auto right = id_of.find(text.substr(cut));
-      if (right != id_of.end()) parts.model.AddMerge(left->second, right->second, rank, rank);
-    }
-  }
-  for (const AddedToken& token : specials) parts.vocab_size = std::max(parts.vocab_size, token.id + 1);
-  parts.model.set_ignore_merges(true);  // a word that has a rank is one token
-  return parts;
-}
-
-absl::StatusOr<BpeVocabulary> ToVocabulary(const TokenizerFile& file, const std::string& name) {
-  BpeVocabulary vocabulary;
-  vocabulary.pattern = file.pattern;
-  size_t size = file.vocab.size();
-  for (const AddedToken& token : file.added) size = std::max<size_t>(size, token.id + 1);
-  std::vector<bool> set(size);
-  vocabulary.tokens.resize(size);
-  const auto put = [&](uint32_t id, std::string bytes, bool special) {
-    if (id >= size) return Bad(name, absl::StrCat("the ids are not 0 to n-1: ", id, " is beyond ", size, " tokens"));
-    set[id] = true;
-    vocabulary.tokens[id] = {std::move(bytes), special};
-    return absl::OkStatus();
-  };
-  absl::flat_hash_map<std::string, uint32_t> id_of;
-  absl::flat_hash_map<std::string, uint32_t> added;
-  for (const AddedToken& token : file.added) {
-    added.emplace(token.content, token.id);
-    CAIRN_RETURN_IF_ERROR(put(token.id, token.content, true));
-  }
-  for (const auto& [text, id] : file.vocab) {
-    if (added.contains(text)) continue;
-    id_of[text] = id;
-    auto bytes = FromByteLevel(text);
-    if (!bytes.has_value()) return Bad(name, absl::StrCat("'", text.substr(0, 100), "' is no byte-level token"));
-    CAIRN_RETURN_IF_ERROR(put(id, *std::move(bytes), false));
-  }
-  const auto gap = std::find(set.begin(), set.end(), false);
-  if (gap != set.end()) return Bad(name, absl::StrCat("no token has the id ", gap - set.begin()));
-  for (size_t rank = 0; rank < file.merges.size(); ++rank) {
-    const auto left = id_of.find(file.merges[rank].first);
-    const auto right = id_of.find(file.merges[rank].second);
-    if (left == id_of.end() || right == id_of.end()) {
-      return Bad(name, absl::StrCat("merge ", rank + 1, " has a token that is not in the vocabulary"));
-    }
-    vocabulary.merges.emplace_back(left->second, right->second);
-  }
-  return vocabulary;
 }
 
 }  // namespace cairn::corpus

@@ -10,7 +10,6 @@
 
 #include "absl/status/statusor.h"
 #include "corpus/bpe/bpe_tokenizer.h"
-#include "corpus/bpe/vocabulary.h"
 
 namespace cairn::corpus {
 
@@ -36,15 +35,6 @@ absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ParseMergesTxt(
 // Returns the bytes of each token and its rank.
 absl::StatusOr<std::vector<std::pair<std::string, uint32_t>>> ParseTiktoken(std::string_view content,
                                                                             const std::string& name);
-
-// Builds a tokenizer from what was parsed. Fails as above, and with BAD_PATTERN.
-absl::StatusOr<BpeTokenizer::Parts> BuildTokenizer(const TokenizerFile& file, const std::string& name);
-absl::StatusOr<BpeTokenizer::Parts> BuildTiktoken(const std::vector<std::pair<std::string, uint32_t>>& ranks,
-                                                  const std::vector<AddedToken>& specials, const std::string& pattern,
-                                                  const std::string& name);
-
-// Makes a vocabulary from what was parsed, so that training can go on from it. The ids must be 0..n-1.
-absl::StatusOr<BpeVocabulary> ToVocabulary(const TokenizerFile& file, const std::string& name);
 
 }  // namespace cairn::corpus
 

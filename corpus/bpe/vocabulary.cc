@@ -2,6 +2,9 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
@@ -30,6 +33,17 @@ Json PretokenizerJson(const BpeVocabulary& vocabulary) {
   return {{"type", "Sequence"}, {"pretokenizers", Json::array({split, ByteLevelJson(false, false)})}};
 }
 
+// What a special token is for can only be told by its name. These are the names in common use, the likeliest first.
+const std::pair<const char*, std::vector<const char*>> kRoles[] = {
+    {"bos_token", {"<|begin_of_text|>", "<s>", "<bos>", "[BOS]"}},
+    {"eos_token", {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[EOS]", "<|eos|>"}},
+    {"unk_token", {"<unk>", "[UNK]"}},
+    {"sep_token", {"[SEP]"}},
+    {"pad_token", {"<pad>", "<|pad|>", "[PAD]"}},
+    {"cls_token", {"[CLS]"}},
+    {"mask_token", {"<mask>", "[MASK]"}},
+};
+
 // nlohmann's ordered map searches linearly, so objects with many keys are written directly.
 std::string VocabObject(const BpeVocabulary& vocabulary) {
   std::string text = "{";
@@ -50,6 +64,21 @@ std::string MergesArray(const BpeVocabulary& vocabulary) {
 }
 
 }  // namespace
+
+std::string TokenizerConfigJson(const BpeVocabulary& vocabulary) {
+  Json config = {{"tokenizer_class", "PreTrainedTokenizerFast"}, {"clean_up_tokenization_spaces", false}};
+  std::set<std::string> specials;
+  for (const BpeVocabulary::Token& token : vocabulary.tokens) {
+    if (token.special) specials.insert(token.bytes);
+  }
+  for (const auto& [role, names] : kRoles) {
+    for (const char* name : names) {
+      if (config.contains(role) || !specials.contains(name)) continue;
+      config[role] = name;
+    }
+  }
+  return config.dump(2) + "\n";
+}
 
 std::string TokenizerJson(const BpeVocabulary& vocabulary) {
   Json added = Json::array();
@@ -97,6 +126,7 @@ absl::Status WriteVocabulary(const BpeVocabulary& vocabulary, const std::string&
   CAIRN_RETURN_IF_ERROR(WriteFileAtomically(directory + "/vocab.json", VocabJson(vocabulary)));
   CAIRN_RETURN_IF_ERROR(WriteFileAtomically(directory + "/merges.txt", MergesTxt(vocabulary)));
   CAIRN_RETURN_IF_ERROR(WriteFileAtomically(directory + "/tokenizer.tiktoken", TiktokenFile(vocabulary)));
+  CAIRN_RETURN_IF_ERROR(WriteFileAtomically(directory + "/tokenizer_config.json", TokenizerConfigJson(vocabulary)));
   return WriteFileAtomically(directory + "/tokenizer.json", TokenizerJson(vocabulary));
 }
 

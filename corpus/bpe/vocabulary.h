@@ -26,6 +26,9 @@ struct BpeVocabulary {
 // These return the content of files.
 // This one is tokenizer.json, which Hugging Face tokenizers loads and writes.
 std::string TokenizerJson(const BpeVocabulary& vocabulary);
+// This one is tokenizer_config.json: the class that opens tokenizer.json, and which special tokens are eos_token,
+// pad_token and so on, by their names in common use.
+std::string TokenizerConfigJson(const BpeVocabulary& vocabulary);
 // {"token": id, ...}, ascending by id. Tokens are in the byte-level alphabet, special tokens as they are.
 std::string VocabJson(const BpeVocabulary& vocabulary);
 // It has one line "left right" per merge, in order, below a line with the version.
@@ -33,9 +36,9 @@ std::string MergesTxt(const BpeVocabulary& vocabulary);
 // It has one line "base64 rank" per token. A rank is the token's id, so special tokens leave gaps.
 std::string TiktokenFile(const BpeVocabulary& vocabulary);
 
-// Writes tokenizer.json, vocab.json, merges.txt and tokenizer.tiktoken into `directory`, which is made if needed. Each
-// file is replaced as a whole, tokenizer.json last. RESOURCE_EXHAUSTED (NO_SPACE), FAILED_PRECONDITION
-// (STORAGE_READ_ONLY), UNAVAILABLE (STORAGE_ERROR).
+// Writes tokenizer.json, tokenizer_config.json, vocab.json, merges.txt and tokenizer.tiktoken into `directory`, which
+// is made if needed. Each file is replaced as a whole, tokenizer.json last. RESOURCE_EXHAUSTED (NO_SPACE),
+// FAILED_PRECONDITION (STORAGE_READ_ONLY), UNAVAILABLE (STORAGE_ERROR).
 absl::Status WriteVocabulary(const BpeVocabulary& vocabulary, const std::string& directory);
 
 }  // namespace cairn::corpus

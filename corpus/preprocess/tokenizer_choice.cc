@@ -84,7 +84,8 @@ absl::StatusOr<ChosenTokenizer> LoadChosenTokenizer(const TokenizerChoice& choic
     chosen.framing.end_of_document.reset();
   } else if (!chosen.framing.end_of_document) {
     return MakeError(Reason::kBadTokenizer,
-                     fmt::format("--append-eod: {} names neither an eos_token nor a sep_token in tokenizer_config.json",
+                     fmt::format("--append-eod: {} names neither an eos_token nor a sep_token in "
+                                 "tokenizer_config.json, so there is no token to append",
                                  choice.tokenizer_model));
   }
   return chosen;

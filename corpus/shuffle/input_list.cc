@@ -16,6 +16,7 @@
 #include "common/status/reason.h"
 #include "common/status/status.h"
 #include "corpus/io/errno_status.h"
+#include "corpus/io/files_below.h"
 #include "corpus/io/open_source.h"
 #include "corpus/shuffle/line_key.h"
 
@@ -25,36 +26,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kLargestHeader = 1 << 20;
-
-std::string SortName(const std::string& path) {
-  return CompressionOf(path) == Compression::kNone ? path : path.substr(0, path.rfind('.'));
-}
-
-void SortByName(std::vector<std::string>& paths) {
-  std::sort(paths.begin(), paths.end(), [](const std::string& a, const std::string& b) {
-    const std::string name_a = SortName(a), name_b = SortName(b);
-    return name_a != name_b ? name_a < name_b : a < b;
-  });
-}
-
-absl::StatusOr<std::vector<std::string>> FilesBelow(const std::string& directory) {
-  std::vector<std::string> files;
-  std::error_code error;
-  fs::recursive_directory_iterator entry(directory, error);
-  for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
-    if (entry->path().filename().string().front() == '.') {
-      if (entry->is_directory(error)) entry.disable_recursion_pending();
-      continue;
-    }
-    if (entry->is_regular_file(error)) files.push_back(entry->path().string());
-  }
-  if (error) return InputError("list", directory, error.value());
-  if (files.empty()) {
-    return MakeError(Reason::kInputUnreadable, absl::StrCat("no file is below ", directory), {{"file", directory}});
-  }
-  SortByName(files);
-  return files;
-}
 
 absl::StatusOr<std::vector<std::string>> FilesMatching(const std::string& pattern) {
   glob_t found;

@@ -10,8 +10,9 @@ See docs/python.md. `cairn.torch` takes state dicts of PyTorch, `cairn.shards` d
 `cairn.local` starts a coordinator and agents on this machine.
 """
 
-from cairn import eviction, local, shards
+from cairn import checkpoints, eviction, local, shards
 from cairn._errors import Error
+from cairn._keeping import PruneChoice
 from cairn._opaque import Opaque
 from cairn._results import Checkpoint, LoadReport
 from cairn._serializers import register_serializer
@@ -28,10 +29,12 @@ __all__ = [
     "Opaque",
     "PerRank",
     "PerRankValues",
+    "PruneChoice",
     "Saving",
     "Shard",
     "__version__",
     "alias",
+    "checkpoints",
     "connect",
     "eviction",
     "local",

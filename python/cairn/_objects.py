@@ -3,7 +3,8 @@
 The stored bytes begin with one byte that says what follows: 0 raw bytes, 1 JSON text in UTF-8, 2 JSON text in which
 what JSON lacks (tuples, bytes, dicts with keys that are no strings, small arrays, values with a registered serializer)
 stands as {"$cairn": kind, "value": ...}. What
-begins as a zip archive was written by torch.save: a source of a load that Cairn did not write.
+begins as a zip archive was written by torch.save, and what begins as a JSON object by torchsnapshot: a source of a load
+that Cairn did not write.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from cairn._errors import Error
 from cairn._opaque import Opaque
 
 _BYTES, _JSON, _TAGGED = 0, 1, 2
-_ZIP = b"PK\x03\x04"
+_FOREIGN = (b"PK\x03\x04", b"{")
 _TAG = "$cairn"
 _PLAIN = (str, int, float, bool, type(None))
 _MAX_DEPTH = 200
@@ -86,7 +87,7 @@ def _refusal(value: Any, path: str) -> Error:
 
 def decode(data: bytes | bytearray, name: str) -> Any:
     """Returns the value of these bytes. Raises CHECKSUM_MISMATCH, FORMAT_TOO_NEW, and as _native.torch_value()."""
-    if data[:4] == _ZIP:
+    if data.startswith(_FOREIGN):
         data = _native.torch_value(bytes(data), name)
     kind = data[0] if data else None
     try:

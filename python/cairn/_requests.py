@@ -19,13 +19,36 @@ def request_save(session: _session.Session, request_id: str | None, timeout: flo
     return number
 
 
-def set_retention(session: _session.Session, keep_last: int | None, keep_every: int | None) -> None:
-    """See Client.set_retention."""
-    request = _wire.LOCAL_AGENT["SetLocalRetention"].request(trainer_incarnation=session.incarnation)
-    for name, value in (("keep_last", keep_last), ("keep_every", keep_every)):
-        if value is None:
-            continue
-        if isinstance(value, bool) or not hasattr(value, "__index__") or not 1 <= value.__index__() < 2**63:
-            raise Error("BAD_REQUEST", f"{name} is an integer from 1, not {value!r}", {"job": session.job})
-        setattr(request.policy, name, value.__index__())
-    session.call("SetLocalRetention", request)
+# The agent's call for each of CheckpointService's that changes what is kept.
+_LOCAL = {
+    "DeleteCheckpoint": "DeleteLocalCheckpoint",
+    "PinCheckpoint": "PinLocalCheckpoint",
+    "PruneCheckpoints": "PruneLocalCheckpoints",
+    "TagCheckpoint": "TagLocalCheckpoint",
+}
+
+
+def change(session: _session.Session, name: str, request: _wire.Message) -> _wire.Message:
+    """Asks for a change of what the job keeps; see _keeping.Keeper."""
+    if name == "SetRetention":
+        return session.call("SetLocalRetention", _wire.LOCAL_AGENT["SetLocalRetention"].request(
+            trainer_incarnation=session.incarnation, policy=request.policy))
+    wrapped = _wire.LOCAL_AGENT[_LOCAL[name]].request(trainer_incarnation=session.incarnation, request=request)
+    return session.call(_LOCAL[name], wrapped).response
+
+
+def tags(session: _session.Session) -> dict[str, int]:
+    """See Client.tags."""
+    request = _wire.LOCAL_AGENT["ListLocalCheckpoints"].request(trainer_incarnation=session.incarnation)
+    listed = session.call("ListLocalCheckpoints", request).checkpoints
+    return {tag: checkpoint.step for checkpoint in listed for tag in checkpoint.tags}
+
+
+def tagged(session: _session.Session, name: str) -> int:
+    """Returns the step of a tag. Raises NOT_COMMITTED."""
+    known = tags(session)
+    if name not in known:
+        raise Error("NOT_COMMITTED", f"no checkpoint of {session.job} has the tag {name!r}; "
+                    + (f"its tags are {', '.join(sorted(known))}" if known else "it has no tags"),
+                    {"job": session.job, "tag": name})
+    return known[name]

@@ -37,12 +37,14 @@ class Wish:
 
     Attributes:
       resumed_from: the checkpoint from which the training has gone on; None if it has loaded none.
+      metrics: what was measured at the step.
     """
 
     step: int
     allow_dropped_names: bool
     overwrite: bool
     resumed_from: _line.ResumePoint | None
+    metrics: dict[str, float]
 
 
 class Saver:
@@ -173,6 +175,9 @@ class Saver:
         if wish.resumed_from is not None:
             request.resumed_from.line = wish.resumed_from.line
             request.resumed_from.step = wish.resumed_from.step
+        if self._session.rank == 0:  # those of the other ranks count for nothing
+            for name, value in wish.metrics.items():
+                request.metrics.add(name=name, value=value)
         _wire.set_duration(request.timeout, max(deadline - time.monotonic(), 0.0))
         pause = 0.02
         while True:

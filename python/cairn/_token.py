@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
+import re
+import stat
 
 from cairn._errors import Error
 
@@ -15,7 +18,44 @@ def metadata(root: pathlib.Path, flags: list[str]) -> tuple[tuple[str, str], ...
     given = _value(flags, "--token-file")
     if given is None and "--insecure" in flags:
         return ()
-    path = pathlib.Path(given) if given else root / ".cairn" / "token"
+    return _carried(pathlib.Path(given) if given else root / ".cairn" / "token")
+
+
+def of_coordinator(address: str, token_file: str | os.PathLike[str] | None) -> list[tuple[tuple[str, str], ...]]:
+    """Returns what calls to a coordinator may carry, the likeliest first: one at least, which may be empty.
+
+    Without a file, CAIRN_TOKEN_FILE and CAIRN_INSECURE decide, else the copies that coordinators of this machine leave
+    for their user (docs/protocol.md, "Security").
+
+    Raises Error (BAD_TOKEN): the file cannot be read.
+    """
+    given = os.fspath(token_file) if token_file is not None else os.environ.get("CAIRN_TOKEN_FILE")
+    if given:
+        return [_carried(pathlib.Path(given))]
+    if os.environ.get("CAIRN_INSECURE", "").lower() in ("1", "true", "on", "yes"):
+        return [()]
+    user = os.geteuid()
+    bases = dict.fromkeys([os.environ.get("XDG_RUNTIME_DIR", ""), f"/run/user/{user}", "/tmp"])
+    name = re.sub(r"[^A-Za-z0-9.-]", "_", address)[:200]
+    found = []
+    for base in bases:
+        directory = pathlib.Path(base, f"cairn-{user}", "tokens")
+        if base.startswith("/") and _own(directory.parent) and _own(directory) and (directory / name).is_file():
+            found.append(_carried(directory / name))
+    return found or [()]
+
+
+def _own(directory: pathlib.Path) -> bool:
+    """Says whether only this user may write to the directory, so that nobody else has planted a token there."""
+    try:
+        info = directory.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(info.st_mode) and info.st_uid == os.geteuid() and not info.st_mode & 0o022
+
+
+def _carried(path: pathlib.Path) -> tuple[tuple[str, str], ...]:
+    """Returns what a call carries to send the token of a file."""
     try:
         token = path.read_text().split("\n", 1)[0].strip()
     except OSError as error:

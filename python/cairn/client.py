@@ -6,7 +6,7 @@ import atexit
 import os
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, SupportsIndex
 
@@ -14,6 +14,7 @@ from cairn import (
     _agent,
     _device,
     _discovery,
+    _keeping,
     _line,
     _loading,
     _mapping,
@@ -25,6 +26,7 @@ from cairn import (
     _session,
     _timeouts,
     _watch,
+    _wire,
 )
 from cairn._errors import Error
 from cairn._results import LoadReport
@@ -32,7 +34,6 @@ from cairn._saving import Saving
 
 __all__ = ["Client", "Saving", "connect"]
 
-_MAX_STEP = 999_999_999_999
 # close() waits this long until another thread's call has ended.
 _CLOSE_PATIENCE = 1.0
 
@@ -78,7 +79,7 @@ def connect(address: str | None = None, timeout: float = _session.PATIENCE) -> C
     return client
 
 
-class Client:
+class Client(_keeping.Keeper):
     """One trainer's session with its agent. Made by connect().
 
     Thread-safe, but saves and loads of one client follow one another; several clients of one process are independent.
@@ -177,7 +178,7 @@ class Client:
         Raises:
           Error: BAD_STEP (no integer, or out of range).
         """
-        self._session.report(_checked_step(step))
+        self._session.report(_keeping.checked_step(step))
 
     def save_requested(self) -> int | None:
         """Returns whether the job saves at the step that was just reported.
@@ -211,7 +212,8 @@ class Client:
             return self._saver.prepare(state, timeout)
 
     def save(self, step: SupportsIndex, state: dict[str, Any], timeout: float = 60, *,
-             allow_dropped_names: bool = False, overwrite: bool = False, overlap: Iterable[Any] | None = None,
+             allow_dropped_names: bool = False, overwrite: bool = False,
+             metrics: Mapping[str, float] | None = None, overlap: Iterable[Any] | None = None,
              check_overlap: bool | None = None) -> Saving:
         """Copies the state to the agent; returns when that is done, and the arrays may change again.
 
@@ -230,6 +232,9 @@ class Client:
           allow_dropped_names: do not refuse a state that lacks names of the job's last committed step.
           overwrite: a checkpoint of this step may stand already. It is deleted when this save is committed, and not
             before: if the save fails, it stays what it was. All ranks must say so.
+          metrics: what was measured at the step, such as {"loss": 0.25}: up to 64 numbers, by names of up to 100
+            letters, digits, and characters of "._/-". Those of rank 0 count. They are committed with the checkpoint,
+            and decide which one is the best (docs/retention.md).
           overlap: optimizers, whose parameters and states may be copied late; and arrays, or lists and dicts of them,
             if you call the save's before_update() before each change of these. Where a step cannot be seen the save is
             as without it, and its `staging` says why.
@@ -248,11 +253,12 @@ class Client:
             that are waited for; `metadata["ranks"]` lists them); TIMED_OUT
             (the agent did not answer by the deadline); MEMORY_LIMIT. All reasons: docs/errors.md.
         """
-        number = _checked_step(step)
+        number = _keeping.checked_step(step)
+        measured = _keeping.checked_metrics(metrics)
         timeout = _timeouts.seconds(timeout, "save")
         started = time.monotonic()
         with self._operation.of("save", timeout):
-            wish = _saving.Wish(number, allow_dropped_names, overwrite, self._line.at_save(number))
+            wish = _saving.Wish(number, allow_dropped_names, overwrite, self._line.at_save(number), measured)
             return self._saver.save(wish, state, started, timeout, self, overlap, check_overlap)
 
     def request_save(self, timeout: float = 600, request_id: str | None = None) -> str:
@@ -274,25 +280,11 @@ class Client:
         """
         return _requests.request_save(self._session, request_id, _timeouts.seconds(timeout, "request_save"))
 
-    def set_retention(self, keep_last: int | None = None, keep_every: int | None = None) -> None:
-        """Sets which checkpoints of the job are kept; the coordinator deletes the others (docs/retention.md).
-
-        The rules hold until others are set. One rank's call is enough. Without rules all checkpoints are kept.
-
-        Args:
-          keep_last: so many of the newest sound checkpoints.
-          keep_every: those whose step is a multiple of this.
-
-        Raises:
-          Error: BAD_REQUEST (a rule is no integer from 1), COORDINATOR_UNREACHABLE.
-        """
-        _requests.set_retention(self._session, keep_last, keep_every)
-
     # Loading.
 
-    def load(self, state: dict[str, Any], step: SupportsIndex | None = None, mapping: _mapping.Mapping | None = None,
-             strict: bool = True, *, source: str | os.PathLike[str] | None = None, fallback: bool = True,
-             timeout: float = 1800) -> LoadReport:
+    def load(self, state: dict[str, Any], step: SupportsIndex | str | None = None,
+             mapping: _mapping.Mapping | None = None, strict: bool = True, *,
+             source: str | os.PathLike[str] | None = None, fallback: bool = True, timeout: float = 1800) -> LoadReport:
         """Fills the arrays of `state` in place from a committed checkpoint, made under this or any other layout.
 
         Every rank of the job must call it; the calls that are open on all ranks at one time belong together. On an
@@ -300,7 +292,7 @@ class Client:
 
         Args:
           state: as for save(); arrays must be writable. Objects need not be declared.
-          step: None for the latest committed one.
+          step: None for the latest committed one; or the name that tag() gave to one.
           mapping: statements of the mapping language (docs/mapping.md) by which the state's tensors are made of the
             checkpoint's: a list of them, a text with one per line, a path to a file, or the dict of an aoa_config.
           strict: refuse names that only the checkpoint or only the state has.
@@ -321,9 +313,12 @@ class Client:
             damaged); RANK_LATE, RANK_LOST, TIMED_OUT; BAD_STEP, BAD_REQUEST, BAD_NAME, BAD_SHAPE, BAD_DTYPE
             (arguments); INPUT_UNREADABLE (the mapping's file, the source). All reasons: docs/errors.md.
         """
-        number = None if step is None else _checked_step(step)
-        if number is not None and source is not None:
+        if step is not None and source is not None:
             raise Error("BAD_REQUEST", "a load has a step or a source, not both", {"job": self.job})
+        if isinstance(step, str):
+            number: int | None = _requests.tagged(self._session, step)
+        else:
+            number = None if step is None else _keeping.checked_step(step)
         timeout = _timeouts.seconds(timeout, "load")
         with _loading.named(self.job, self.rank), self._operation.of("load", timeout):
             self._saver.settle(time.monotonic() + timeout)
@@ -358,7 +353,19 @@ class Client:
             self._saver.settle(time.monotonic() + timeout)
             return self._loader.reshard(source_state, target_state, strict, timeout)
 
-    # Looking around.
+    # Looking around, and keeping.
+
+    def _change(self, name: str, request: _wire.Message) -> _wire.Message:
+        """See Keeper._change."""
+        return _requests.change(self._session, name, request)
+
+    def tags(self) -> dict[str, int]:
+        """The names that checkpoints of this job have, and their steps.
+
+        Raises:
+          Error: COORDINATOR_UNREACHABLE, STORAGE_STALLED (nobody can tell now).
+        """
+        return _requests.tags(self._session)
 
     def checkpoints(self) -> list[int]:
         """The committed steps of this job on which its training builds, ascending; load() takes the last one.
@@ -369,16 +376,6 @@ class Client:
           Error: COORDINATOR_UNREACHABLE, STORAGE_STALLED (nobody can tell now).
         """
         return [checkpoint.step for checkpoint in _results.committed(self._session)]
-
-
-def _checked_step(step: SupportsIndex) -> int:
-    """Raises BAD_STEP."""
-    if isinstance(step, bool) or not hasattr(step, "__index__"):
-        raise Error("BAD_STEP", f"a step is an integer, not {step!r}")
-    number = step.__index__()
-    if not 0 <= number <= _MAX_STEP:
-        raise Error("BAD_STEP", f"step {step} is not between 0 and {_MAX_STEP}", {"step": str(step)})
-    return number
 
 
 _OPEN: weakref.WeakSet[Client] = weakref.WeakSet()

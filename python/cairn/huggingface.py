@@ -40,8 +40,8 @@ class CairnCallback(TrainerCallback):  # type: ignore[misc]  # transformers is n
     Every rank has one. Saved are the model, the optimizer, the scheduler, the random number generators, and the
     Trainer's own state; only the model with `save_only_model`. `save_total_limit` becomes the job's rule of what is
     kept. With `load_best_model_at_end` the model of the best evaluation is loaded when the training ends; no checkpoint
-    is deleted then by a rule of the callback, because the coordinator knows no metrics. After SIGTERM the training
-    stops when the save has ended.
+    is deleted then by a rule of the callback, because the callback itself says which one is the best. After SIGTERM
+    the training stops when the save has ended.
 
     A Trainer that begins without resume_directory() gets the latest checkpoint too, but begins its data anew, and a
     warning says so.

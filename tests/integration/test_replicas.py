@@ -87,6 +87,13 @@ def test_replicas_that_part_after_the_first_save_are_warned_of(make_cluster):
         table = command("status", "demo", f"--coordinator={cluster.coordinator.address}").stdout
         assert "warning: REPLICA_MISMATCH" in table
         assert cluster.coordinator.log.read_text().count("event=replicas-differ") == 1
+        # The manifest holds it: lists say it also without a coordinator.
+        root = ["--root", str(cluster.root)]
+        for where in (root, [f"--coordinator={cluster.coordinator.address}"]):
+            listed = command_json("list", "demo", *where)["checkpoints"]
+            assert [entry["step"] for entry in listed if entry["warning"]] == [step]
+            assert command_json("show", f"demo@{step}", *where)["warning"]["reason"] == "REPLICA_MISMATCH"
+            assert "REPLICA_MISMATCH" in command("list", "demo", *where).stdout
         # The save itself is whole, and so are the next ones.
         loaded = on_ranks(cluster, lambda rank, client: client.load(state(rank), step=step).step)
         assert loaded == [step] * 3

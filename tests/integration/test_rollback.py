@@ -59,6 +59,9 @@ def test_latest_follows_the_training_that_went_back(tmp_path):
             assert load(cluster, step=60) == 60, "whoever names it gets it"
             assert command_json("show", "demo", "--root", str(root))["step"] == 45
             assert command_json("show", "demo", *address)["step"] == 45
+            for where in (["--root", str(root)], address):
+                assert command_json("show", "demo@50", *where)["state"] == "SUPERSEDED"
+                assert "SUPERSEDED" in command("show", "demo@50", *where).stdout
             with cluster.connect(0) as client:
                 assert client.checkpoints() == [20, 40, 45]
             cluster.coordinator.kill()

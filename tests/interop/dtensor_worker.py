@@ -120,6 +120,8 @@ def run_rank(environment: dict[str, str], output: pathlib.Path, action: str, lay
             if action == "load":
                 report = cairn.torch.load(client, state)
                 assert report.total_bytes_read == report.unique_bytes
+            elif action == "torch-load":
+                torch.distributed.checkpoint.load(state, checkpoint_id=os.environ["DCP_DIRECTORY"])
             elif action == "reader-load":
                 torch.distributed.checkpoint.load(state, storage_reader=cairn.torch.CairnReader("7", client=client))
             else:

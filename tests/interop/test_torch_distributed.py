@@ -14,6 +14,7 @@ pytest.importorskip("torch")
 import dtensor_worker
 
 import cairn
+from testing.ranks import command
 
 pytestmark = pytest.mark.interop
 
@@ -75,6 +76,14 @@ def test_every_layout_loads_what_torch_saved(tmp_path):
     for layout, world in (("fsdp", 3), ("tensor", 2), ("plain", 1)):
         loaded = run(root, "dcp-load", layout, world)
         assert loaded == saved, (layout, world)
+
+
+def test_torch_loads_an_export_under_every_layout(tmp_path):
+    root = tmp_path / "root"
+    saved = run(root, "save", "fsdp+tensor", 4)
+    command("export", "demo@7", "--root", str(root), "--to", str(tmp_path / "dcp"), "--as", "dcp")
+    for layout, world in (("fsdp", 3), ("tensor", 2), ("plain", 1)):
+        assert run(root, "torch-load", layout, world) == saved, (layout, world)
 
 
 def test_every_layout_loads_what_the_writer_saved_for_torch(tmp_path):

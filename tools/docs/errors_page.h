@@ -1,4 +1,4 @@
-// docs/errors.md, made from the table of reasons.
+// Makes docs/errors.md from the table of reasons.
 #ifndef CAIRN_TOOLS_DOCS_ERRORS_PAGE_H_
 #define CAIRN_TOOLS_DOCS_ERRORS_PAGE_H_
 

@@ -3,6 +3,7 @@
 #define CAIRN_COMMON_FORMAT_TESTING_SMALL_MANIFEST_H_
 
 #include <cstdlib>
+#include <limits>
 
 #include "common/format/manifest.h"
 
@@ -19,6 +20,8 @@ inline Manifest SmallManifest() {
   manifest.commit_time = absl::FromUnixSeconds(1'700'000'000);
   manifest.writer = "cairn test";
   manifest.plan_digest = std::string(32, 'p');
+  manifest.metrics = {{"accuracy", std::numeric_limits<double>::quiet_NaN()}, {"loss", 0.25}};
+  manifest.replica_mismatch = "replicas of w differ";
   manifest.layout_digests = {std::string(32, 'a'), std::string(32, 'b')};
   manifest.rank_layout = {0, 1};
   manifest.nodes = {"n"};

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections.abc
 import os
 import weakref
 from collections.abc import Iterable
@@ -34,7 +35,8 @@ def prepare(client: Client, state_dict: dict[str, Any], timeout: float = 600) ->
 
 
 def save(client: Client, step: SupportsIndex, state_dict: dict[str, Any], timeout: float = 60, *,
-         allow_dropped_names: bool = False, overwrite: bool = False, overlap: Iterable[Any] | None = None,
+         allow_dropped_names: bool = False, overwrite: bool = False,
+         metrics: collections.abc.Mapping[str, float] | None = None, overlap: Iterable[Any] | None = None,
          check_overlap: bool | None = None) -> Saving:
     """Calls Client.save for a state dict. It returns when all tensors are staged and may change again; with `overlap`
     earlier.
@@ -48,6 +50,7 @@ def save(client: Client, step: SupportsIndex, state_dict: dict[str, Any], timeou
         counted.
       allow_dropped_names: do not refuse a state that lacks names of the job's last committed step.
       overwrite: replace a checkpoint of this step; see Client.save.
+      metrics: what was measured at the step, such as {"loss": 0.25}; see Client.save.
       overlap, check_overlap: as for Client.save, such as overlap=[optimizer].
 
     Returns:
@@ -62,7 +65,7 @@ def save(client: Client, step: SupportsIndex, state_dict: dict[str, Any], timeou
     flat = flatten(state_dict, blocks=_blocks_of(client))
     flat.copies.from_devices()
     return client.save(step, flat.state, timeout, allow_dropped_names=allow_dropped_names, overwrite=overwrite,
-                       overlap=overlap, check_overlap=check_overlap)
+                       metrics=metrics, overlap=overlap, check_overlap=check_overlap)
 
 
 def _blocks_of(client: Client) -> Blocks:
@@ -70,7 +73,7 @@ def _blocks_of(client: Client) -> Blocks:
     return _blocks.setdefault(client, Blocks())
 
 
-def load(client: Client, state_dict: dict[str, Any], step: SupportsIndex | None = None,
+def load(client: Client, state_dict: dict[str, Any], step: SupportsIndex | str | None = None,
          mapping: Mapping | None = None, strict: bool = True, *, source: str | os.PathLike[str] | None = None,
          fallback: bool = True, timeout: float = 1800) -> LoadReport:
     """Calls Client.load for a state dict. It fills the dict's tensors in place and replaces its other values.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, SupportsIndex
 
-from cairn import _timeouts
+from cairn import _keeping, _timeouts
 from cairn._errors import Error
 from cairn._results import Checkpoint, LoadReport
 from cairn.client import Client, Saving
@@ -58,7 +58,7 @@ class CheckpointManager:
 
     def __init__(self, client: Client, *, every_steps: int | None = None, every_minutes: float | None = None,
                  keep_last: int | None = None, keep_every: int | None = None,
-                 keep_best: tuple[str, str] | None = None,
+                 keep_best: str | tuple[str, str] | None = None,
                  on_commit: Callable[[Checkpoint, Mapping[str, float] | None], None] | None = None,
                  on_failure: Callable[[Error], None] | None = None, handle_sigterm: bool = True,
                  chain_sigterm: bool = True, save_timeout: float = 60,
@@ -69,9 +69,9 @@ class CheckpointManager:
           every_steps: save at the steps that are multiples of this.
           every_minutes: ask for a save when so much time has passed since the last one began; the ranks agree on the
             step.
-          keep_last, keep_every: the rules by which the coordinator deletes older checkpoints of the job, as
-            Client.set_retention. Without any of them, the job's rules stay as they are.
-          keep_best: not supported yet.
+          keep_last, keep_every, keep_best: the rules by which the coordinator deletes older checkpoints of the job, as
+            Client.set_retention. Without any of them, the job's rules stay as they are. For keep_best, such as
+            "loss:min", rank 0 must give that metric to step().
           on_commit: called with each committed checkpoint and the metrics that its step() was given, by the next step()
             or close().
           on_failure: called likewise with the error of each save that failed.
@@ -83,12 +83,8 @@ class CheckpointManager:
           clock: seconds since any moment, never backwards.
 
         Raises:
-          Error: BAD_REQUEST, UNSUPPORTED (keep_best), COORDINATOR_UNREACHABLE (the rules cannot be set now).
+          Error: BAD_REQUEST, COORDINATOR_UNREACHABLE (the rules cannot be set now).
         """
-        if keep_best is not None:
-            raise Error("UNSUPPORTED", f"keep_best={keep_best!r}: the coordinator has no rule for metrics",
-                        {"job": client.job, "next": "Use keep_last and keep_every, and pin the best step: "
-                                                    "`cairn pin JOB@STEP`."})
         self.should_stop = False
         self._client = client
         self._schedule = Schedule(every_steps, every_minutes, clock)
@@ -99,8 +95,11 @@ class CheckpointManager:
         self._waiting: list[threading.Thread] = []
         self._request: _Request | None = None
         self._closed = False
-        if client.rank == 0 and (keep_last is not None or keep_every is not None):
-            client.set_retention(keep_last, keep_every)
+        if client.rank == 0 and any(rule is not None for rule in (keep_last, keep_every, keep_best)):
+            client.set_retention(keep_last, keep_every, keep_best)
+        self._best_metric: str | None = None
+        if client.rank == 0 and keep_best is not None:
+            self._best_metric = keep_best.rsplit(":", 1)[0] if isinstance(keep_best, str) else keep_best[0]
         self._termination = Termination(chain_sigterm)
         if handle_sigterm:
             self.watch_sigterm()
@@ -118,7 +117,7 @@ class CheckpointManager:
         Args:
           step: from 0 to 999999999999, ascending.
           state: what is saved, or a function that returns it, which is called only if it is saved.
-          metrics: of this step, handed to on_commit.
+          metrics: of this step, handed to on_commit. Those that Client.save takes are saved with it.
 
         Returns:
           The save that has begun; None if none has, or if it failed at once, which is told as any failure.
@@ -157,16 +156,17 @@ class CheckpointManager:
             raise Error("TIMED_OUT", f"a save of {self._client.job} has not ended within {timeout:g} s; it goes on",
                         {"job": self._client.job, "outcome": "unknown"})
 
-    def restore_or_initialize(self, state: dict[str, Any], *, step: SupportsIndex | None = None, strict: bool = True,
-                              mapping: Any = None, source: Any = None, timeout: float = 1800) -> int | None:
+    def restore_or_initialize(self, state: dict[str, Any], *, step: SupportsIndex | str | None = None,
+                              strict: bool = True, mapping: Any = None, source: Any = None,
+                              timeout: float = 1800) -> int | None:
         """Loads the job's latest checkpoint, or that of `step`, into the state. Every rank must call it.
 
         Objects of the state get what they saved; tensors are filled in place; other values are replaced in its dicts.
 
         Args:
           state: as for step(), but no function.
-          step: the committed step to go back to. The training goes on from it, and later steps are superseded
-            (docs/retention.md).
+          step: the committed step to go back to, or its tag. The training goes on from it, and later steps are
+            superseded (docs/retention.md).
           strict, mapping, source, timeout: as for Client.load.
 
         Returns:
@@ -255,8 +255,12 @@ class CheckpointManager:
         self._schedule.restart()
         given: Any = state() if callable(state) and not is_stateful(state) else state
         gathered = Gathered(given)
+        measured = _keeping.storable(metrics)
+        if self._best_metric is not None and self._best_metric not in measured:
+            _log.warning("%s@%s is saved without the metric %r, so it cannot be the best one", self._client.job, step,
+                         self._best_metric)
         try:
-            saving = _calls.save(self._client, step, gathered.state, self._save_timeout)
+            saving = _calls.save(self._client, step, gathered.state, self._save_timeout, metrics=measured)
         except Error as error:
             if error.reason in _MISTAKES:
                 raise

@@ -40,7 +40,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // Moves the bytes of a group's operations; with one peer they are moved in their order. Returns when all have been
   // moved or after Abort, and if a peer is lost only after Abort, as a kernel does.
   void Move(std::vector<Operation> operations);
-  // Never ends but by Abort.
+  // Ends only by Abort.
   void Stall();
   void Abort();
 

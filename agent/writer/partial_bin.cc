@@ -1,0 +1,213 @@
+#include "agent/writer/partial_bin.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/crc32c.h"
+#include "common/file/errno_error.h"
+#include "common/file/retry.h"
+#include "common/format/safetensors_header.h"
+#include "common/status/reason.h"
+#include "common/status/status.h"
+
+namespace cairn {
+namespace {
+
+constexpr uint64_t kAlign = kDataAlignment;
+
+}  // namespace
+
+uint64_t PaddedToBlock(uint64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+
+PartialBin::PartialBin(PosixStorage& storage, const BinWriteJob& job, const BinWriterOptions& options,
+                       const ImageFile& file, int index)
+    : storage_(storage),
+      job_(job),
+      options_(options),
+      file_(file),
+      index_(index),
+      checksummer_(Begins()),
+      // The slab holds the files as they will be.
+      contiguous_(job.staged == job.target),
+      final_path_(absl::StrCat(job.directory, "/", file.name, ".safetensors")),
+      partial_path_(absl::StrCat(job.directory, "/", file.name, ".partial")),
+      chunks_((PaddedToBlock(file.data_bytes) + options.chunk_bytes - 1) / options.chunk_bytes),
+      moves_in_(ChunksMovedIn()),
+      fragments_(chunks_),
+      left_(chunks_) {
+  for (uint64_t chunk = 0; chunk < chunks_; ++chunk) {
+    if (checked_apart(chunk)) ++left_;
+  }
+}
+
+absl::Status PartialBin::Open() {
+  // Without O_DIRECT: a file system may make the file and then refuse the flag.
+  CAIRN_ASSIGN_OR_RETURN(fd_, storage_.OpenFile(partial_path_, O_WRONLY | O_CREAT | O_EXCL));
+  made_partial_ = true;
+  const off_t bytes = static_cast<off_t>(PaddedToBlock(file_.bytes()));
+  while (fallocate(fd_.get(), 0, 0, bytes) != 0) {
+    if (errno == EINTR) continue;
+    if (errno == EOPNOTSUPP || errno == ENOSYS) break;
+    return Failed(errno, "allocate", absl::StrCat(bytes, " bytes"));
+  }
+  if (!options_.direct || fcntl(fd_.get(), F_SETFL, fcntl(fd_.get(), F_GETFL) | O_DIRECT) != 0) {
+    buffered_ = true;
+    return absl::OkStatus();
+  }
+  // Some take the flag and refuse the write. The header comes here last.
+  const AlignedBuffer zeros(kAlign);
+  return WriteAt(0, zeros.data(), kAlign);
+}
+
+absl::StatusOr<bool> PartialBin::WriteChunk(uint64_t number, AlignedBuffer& scratch) {
+  const uint64_t begin = number * options_.chunk_bytes;
+  const uint64_t size = std::min(options_.chunk_bytes, PaddedToBlock(file_.data_bytes) - begin);
+  char* const place = job_.slab + file_.slab_offset + file_.header_bytes + begin;
+  const char* bytes = place;
+  if (!contiguous_) {
+    if (scratch.size() == 0) scratch = AlignedBuffer(options_.chunk_bytes);
+    CAIRN_RETURN_IF_ERROR(Gather(begin, size, scratch.data(), /*moved_only=*/false));
+    bytes = scratch.data();
+  } else if (moves_in_[number]) {
+    CAIRN_RETURN_IF_ERROR(Gather(begin, size, place, /*moved_only=*/true));
+  }
+  if (!checked_apart(number)) fragments_[number] = checksummer_.Touch(begin, bytes, size);
+  CAIRN_RETURN_IF_ERROR(WriteAt(file_.header_bytes + begin, bytes, size));
+  return left_.fetch_sub(1) == 1;
+}
+
+bool PartialBin::CheckChunk(uint64_t number) {
+  const uint64_t begin = number * options_.chunk_bytes;
+  const uint64_t size = std::min(options_.chunk_bytes, PaddedToBlock(file_.data_bytes) - begin);
+  fragments_[number] = checksummer_.Touch(begin, job_.slab + file_.slab_offset + file_.header_bytes + begin, size);
+  return left_.fetch_sub(1) == 1;
+}
+
+absl::StatusOr<v1::FileResult> PartialBin::Finish() {
+  std::vector<ItemChecksums> checksums = checksummer_.Combine(fragments_);
+  std::vector<StoredItem> items;
+  items.reserve(file_.item.size());
+  v1::FileResult result;
+  const RankLayout& layout = *job_.target->layout;
+  for (size_t i = 0; i < file_.item.size(); ++i) {
+    const uint32_t number = file_.item[i];
+    items.push_back(job_.target->ItemAt(number));
+    result.add_item_checksums(checksums[i].crc32c);
+    if (number < layout.shard_count || job_.target->IsMovedIn(number)) continue;
+    checksums[i].object_bytes = job_.object_bytes[number - layout.shard_count];
+    result.add_object_sizes(checksums[i].object_bytes);
+  }
+  const SaveImage& target = *job_.target;
+  const BinIdentity identity = {job_.job,          job_.step,         job_.attempt, static_cast<int>(target.rank),
+                                target.world_size, target.total_files};
+  const std::string header = RenderHeader(items, checksums, identity, AliasesIn(target, static_cast<size_t>(index_)));
+  if (header.size() != file_.header_bytes) {
+    return MakeError(Reason::kInternal, absl::StrCat(final_path_, ": the header has ", header.size(),
+                                                     " bytes, planned were ", file_.header_bytes));
+  }
+  result.set_header_crc32c(Crc32c(header.data(), header.size()));
+  result.set_file_bytes(file_.bytes());
+  AlignedBuffer buffer(header.size());
+  std::memcpy(buffer.data(), header.data(), header.size());
+  CAIRN_RETURN_IF_ERROR(WriteAt(0, buffer.data(), header.size()));
+  if (ftruncate(fd_.get(), static_cast<off_t>(file_.bytes())) != 0) return Failed(errno, "truncate", "");
+  if (Fsync(fd_.get()) != 0) return Failed(errno, "fsync", absl::StrCat(file_.bytes(), " bytes"));
+  fd_ = UniqueFd();
+  const PosixStorage::PutResult renamed = storage_.Rename(partial_path_, final_path_);
+  made_final_ = renamed.put.ok() ? *renamed.put == PosixStorage::Put::kCreated : renamed.in_doubt;
+  CAIRN_RETURN_IF_ERROR(renamed.put.status());
+  if (*renamed.put == PosixStorage::Put::kExists) {
+    return ErrnoError(EEXIST, "rename", absl::StrCat(storage_.root(), "/", final_path_));
+  }
+  return result;
+}
+
+absl::Status PartialBin::Remove() {
+  fd_ = UniqueFd();
+  absl::Status partial, complete;
+  if (made_partial_) partial = storage_.RemoveAll(partial_path_);
+  if (made_final_) complete = storage_.RemoveAll(final_path_);
+  return partial.ok() ? complete : partial;
+}
+
+std::vector<uint64_t> PartialBin::Begins() const {
+  std::vector<uint64_t> begins = {0};
+  for (uint32_t number : file_.item) begins.push_back(begins.back() + job_.target->ItemAt(number).bytes());
+  return begins;
+}
+
+std::vector<bool> PartialBin::ChunksMovedIn() const {
+  std::vector<bool> moved(chunks_);
+  uint64_t begin = 0;
+  for (uint32_t number : file_.item) {
+    const uint64_t end = begin + job_.target->ItemAt(number).bytes();
+    if (job_.target->IsMovedIn(number) && begin < end) {
+      for (uint64_t chunk = begin / options_.chunk_bytes; chunk * options_.chunk_bytes < end; ++chunk) {
+        moved[chunk] = true;
+      }
+    }
+    begin = end;
+  }
+  return moved;
+}
+
+absl::Status PartialBin::Gather(uint64_t begin, uint64_t size, char* to, bool moved_only) const {
+  if (!moved_only) std::memset(to, 0, size);
+  uint64_t item_begin = 0;
+  for (uint32_t number : file_.item) {
+    const uint64_t item_bytes = job_.target->ItemAt(number).bytes();
+    const uint64_t from = std::max(begin, item_begin);
+    const uint64_t until = std::min(begin + size, item_begin + item_bytes);
+    if (from < until && job_.target->IsMovedIn(number)) {
+      CAIRN_RETURN_IF_ERROR(job_.fetch_moved(number - job_.target->layout->items.size(), from - item_begin,
+                                             until - from, to + (from - begin)));
+    } else if (from < until && !moved_only) {
+      std::memcpy(to + (from - begin), job_.slab + job_.staged->slab_offset[number] + (from - item_begin),
+                  until - from);
+    }
+    item_begin += item_bytes;
+    if (item_begin >= begin + size) break;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PartialBin::WriteAt(uint64_t offset, const char* bytes, uint64_t size) {
+  uint64_t done = 0;
+  while (done < size) {
+    // Before the write: another thread may change it meanwhile.
+    const bool direct = !buffered_;
+    const ssize_t written =
+        options_.pwrite ? options_.pwrite(fd_.get(), bytes + done, size - done, static_cast<off_t>(offset + done))
+                        : ::pwrite(fd_.get(), bytes + done, size - done, static_cast<off_t>(offset + done));
+    if (written < 0) {
+      if (errno == EINTR) continue;
+      if (errno == EINVAL && direct) {
+        // Refused: this file goes through the page cache, and whatever is under way is done again.
+        if (fcntl(fd_.get(), F_SETFL, fcntl(fd_.get(), F_GETFL) & ~O_DIRECT) == 0) {
+          buffered_ = true;
+          continue;
+        }
+        errno = EINVAL;
+      }
+      return Failed(errno, "write", absl::StrCat(size - done, " bytes at ", offset + done));
+    }
+    if (written == 0) return Failed(ENOSPC, "write", absl::StrCat(size - done, " bytes at ", offset + done));
+    done += static_cast<uint64_t>(written);
+    if (done < size) done = done / kAlign * kAlign;  // a direct write goes on at a whole block
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PartialBin::Failed(int error, std::string_view operation, const std::string& what) const {
+  const std::string path = absl::StrCat(storage_.root(), "/", partial_path_);
+  const absl::Status status = ErrnoError(error, operation, path);
+  return what.empty() ? status : Annotate(status, what);
+}
+
+}  // namespace cairn

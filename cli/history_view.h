@@ -1,0 +1,48 @@
+// Shows what was done with a job's checkpoints: one line for each operation that has ended.
+#ifndef CAIRN_CLI_HISTORY_VIEW_H_
+#define CAIRN_CLI_HISTORY_VIEW_H_
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "cairn/v1/monitoring_service.pb.h"
+#include "cli/terminal.h"
+#include "common/storage/checkpoint_store.h"
+
+namespace cairn::cli {
+
+struct HistoryEntry {
+  std::string kind;  // "save", "load" or "reshard"
+  std::optional<int64_t> step;
+  uint32_t attempt = 0;  // of a save; 0 if none had begun
+  // When the operation began; of what storage tells, when it ended.
+  absl::Time time = absl::UnixEpoch();
+  std::string result;  // "done", "deleted", or a reason as "RANK_LOST"
+  std::string message;
+  std::optional<absl::Duration> duration;
+  uint64_t bytes = 0;
+  uint32_t world_size = 0;
+  // The part of the operation that took longest and that a rank ended, and that rank.
+  std::string slowest_phase;
+  std::optional<uint32_t> slowest_rank;
+
+  // Bytes in a second; nothing if it is not known, or if the operation was given up.
+  std::optional<double> throughput() const;
+};
+
+HistoryEntry EntryOf(const v1::Timeline& timeline);
+// Returns the saves that storage knows of, oldest first. What has no verdict yet is left out.
+std::vector<HistoryEntry> EntriesOf(const std::vector<StepRecord>& steps);
+
+// Returns {"kind", "step", "attempt", "time", "result", "message", "duration", "bytes", "throughput", "world_size",
+// "slowest_rank", "slowest_phase"}; null for what is not known. Durations are seconds.
+nlohmann::ordered_json EntryToJson(const HistoryEntry& entry);
+Table HistoryTable(const std::vector<HistoryEntry>& entries);
+
+}  // namespace cairn::cli
+
+#endif  // CAIRN_CLI_HISTORY_VIEW_H_

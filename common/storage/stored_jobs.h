@@ -1,0 +1,26 @@
+// Finds the jobs that have something below a root.
+#ifndef CAIRN_COMMON_STORAGE_STORED_JOBS_H_
+#define CAIRN_COMMON_STORAGE_STORED_JOBS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "cairn/v1/monitoring_service.pb.h"
+#include "common/file/posix.h"
+#include "common/storage/checkpoint_store.h"
+
+namespace cairn {
+
+// Returns the names of the jobs that have a directory of a step or rules of what is kept, by name. What else stands
+// below the root is passed over, and so is what lies more than 8 directories deep; but a directory that cannot be
+// listed is an error. At most 10,000 directories are looked at: RESOURCE_EXHAUSTED (OVERLOADED).
+absl::StatusOr<std::vector<std::string>> FindJobs(PosixStorage& storage);
+
+// Says which step the job has committed last and when, and how many ranks made it if that is not known yet. `steps`:
+// those of the job that are committed or damaged.
+void DescribeStored(const std::vector<StepRecord>& steps, v1::JobSummary& job);
+
+}  // namespace cairn
+
+#endif  // CAIRN_COMMON_STORAGE_STORED_JOBS_H_
