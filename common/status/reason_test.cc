@@ -80,8 +80,8 @@ TEST(NextActionOfTest, NextActionOf_Commands_NameTheCheckpointUnlessTheMakerKnow
 
 // A message that names a command which does not exist would leave its reader helpless.
 TEST(ReasonTableTest, ReasonTable_NextActions_NameCommandsThatExist) {
-  const std::set<std::string> commands = {"up",     "run",    "down",   "save",  "status", "list",  "show",
-                                          "verify", "repair", "delete", "prune", "pin",    "unpin", "retention"};
+  const std::set<std::string> commands = {"up",     "run",    "down",  "save", "status", "list",  "show",     "verify",
+                                          "repair", "delete", "prune", "pin",  "unpin",  "untag", "retention"};
   for (const ReasonInfo& info : ReasonTable()) {
     const std::string text(info.next_action);
     for (size_t at = text.find("`cairn "); at != std::string::npos; at = text.find("`cairn ", at + 1)) {
