@@ -226,9 +226,11 @@ def test_json_format_and_errors(tmp_path, vocab):
     assert report["outputs"] == [{"key": "text", "prefix": str(tmp_path / "p_text_document"), "dtype": "uint16",
                                   "documents": 2, "sequences": 2, "tokens": 7}]
     (tmp_path / "bad.txt").write_text("no unk\n")
+    (tmp_path / "empty").mkdir()
     for reason, *flags in (
             ("INPUT_UNREADABLE", "--input", tmp_path / "none*.jsonl"),
-            ("INPUT_UNREADABLE", "--input", tmp_path),
+            ("INPUT_UNREADABLE", "--input", tmp_path / "empty"),
+            ("BAD_JSON_LINE", "--input", tmp_path),  # it takes the vocabulary for a document
             ("INPUT_UNREADABLE", "--vocab-file", tmp_path / "none.txt"),
             ("BAD_TOKENIZER", "--vocab-file", tmp_path / "bad.txt"),
             ("BAD_REQUEST", "--vocab-file", ""),
