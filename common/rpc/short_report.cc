@@ -1,5 +1,6 @@
 #include "common/rpc/short_report.h"
 
+#include <google/protobuf/descriptor.h>
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/wire_format_lite.h>
 
@@ -101,6 +102,15 @@ v1::AgentState Changes(const std::vector<const v1::AgentState*>& known, const v1
   return changes;
 }
 
+// Lists and messages are replaced, and not merged: otherwise a list would grow with every report that has it.
+void ClearReplaced(const v1::SaveState& change, v1::SaveState& save) {
+  std::vector<const google::protobuf::FieldDescriptor*> fields;
+  change.GetReflection()->ListFields(change, &fields);
+  for (const auto* field : fields) {
+    if (field->is_repeated() || field->message_type() != nullptr) save.GetReflection()->ClearField(&save, field);
+  }
+}
+
 }  // namespace
 
 void ReportShortener::Begin(bool allowed) {
@@ -157,12 +167,7 @@ v1::AgentState WholeState(v1::AgentState known, const v1::AgentState& changes) {
       continue;
     }
     v1::SaveState merged = *earlier;
-    // These are replaced and not merged.
-    if (save.has_error()) merged.clear_error();
-    if (save.has_result()) merged.clear_result();
-    if (save.has_resumed_from()) merged.clear_resumed_from();
-    if (save.replica_checksums_size() > 0) merged.clear_replica_checksums();
-    if (save.awaited_ranks_size() > 0) merged.clear_awaited_ranks();
+    ClearReplaced(save, merged);
     merged.MergeFrom(save);
     save = std::move(merged);
   }

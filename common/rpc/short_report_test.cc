@@ -162,6 +162,25 @@ TEST(WholeStateTest, UnknownFields_DoNotGrow) {
 }
 
 // Random states over a network that loses, delays and repeats requests and answers.
+TEST(WholeStateTest, AnyListOfASave_ComesAgain_IsReplaced) {
+  v1::AgentState state = Idle();
+  v1::SaveState& save = *state.add_saves() = Staging(1);
+  const auto* reflection = save.GetReflection();
+  int lists = 0;
+  for (int i = 0; i < save.GetDescriptor()->field_count(); ++i) {
+    const auto* field = save.GetDescriptor()->field(i);
+    if (!field->is_repeated()) continue;
+    ++lists;
+    if (field->message_type() != nullptr) {
+      reflection->AddMessage(&save, field);
+    } else {
+      reflection->AddUInt32(&save, field, 1);
+    }
+  }
+  EXPECT_GE(lists, 3);
+  EXPECT_EQ(WholeState(state, state).SerializeAsString(), state.SerializeAsString());
+}
+
 TEST(ReportShortenerTest, RandomStatesAndLosses_TheCoordinatorHoldsWhatWasSentLast) {
   for (uint32_t seed = 1; seed <= 300; ++seed) {
     std::minstd_rand random(seed);
@@ -188,6 +207,7 @@ TEST(ReportShortenerTest, RandomStatesAndLosses_TheCoordinatorHoldsWhatWasSentLa
         if (chance(8)) save.add_replica_checksums()->set_crc32c(static_cast<uint32_t>(random()));
         if (chance(8)) save.mutable_result()->add_files()->add_item_checksums(static_cast<uint32_t>(random()));
         if (chance(16)) save.clear_result();
+        if (chance(16)) save.add_metrics()->set_value(static_cast<double>(random() % 3));
         if (chance(16)) save.mutable_error()->set_message("e");
         if (chance(16)) save.mutable_resumed_from()->set_step(static_cast<int64_t>(random() % 3));
       }
