@@ -46,9 +46,10 @@ def checked_metrics(metrics: Mapping[str, Any] | None) -> dict[str, float]:
     """Returns them as floats. Values may be numbers and arrays of one number. Raises BAD_REQUEST."""
     if metrics is None:
         return {}
-    if not isinstance(metrics, Mapping) or len(metrics) > _MAX_METRICS:
-        raise Error("BAD_REQUEST", f"metrics are a dict of up to {_MAX_METRICS} numbers by name, not "
-                    f"{type(metrics).__name__}")
+    if not isinstance(metrics, Mapping):
+        raise Error("BAD_REQUEST", f"metrics are a dict of numbers by name, not {type(metrics).__name__}")
+    if len(metrics) > _MAX_METRICS:
+        raise Error("BAD_REQUEST", f"a step has up to {_MAX_METRICS} metrics, not {len(metrics)}")
     checked = {}
     for name, value in metrics.items():
         if not isinstance(name, str) or not _METRIC_NAME.fullmatch(name):
@@ -56,8 +57,8 @@ def checked_metrics(metrics: Mapping[str, Any] | None) -> dict[str, float]:
                         "of \"._/-\"")
         try:
             checked[name] = float(value)
-        except (TypeError, ValueError):
-            raise Error("BAD_REQUEST", f"the metric {name!r} is no number: {value!r}") from None
+        except (TypeError, ValueError, OverflowError):
+            raise Error("BAD_REQUEST", f"the metric {name!r} is no number: {str(value)[:80]}") from None
     return checked
 
 
