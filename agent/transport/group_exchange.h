@@ -99,7 +99,7 @@ class GroupExchange {
   const GroupExchangeOptions options_;
   OfferSender sender_;
 
-  // Of the exchange's thread.
+  // Only the exchange's thread uses these.
   std::vector<HeldWindow> receives_;
   std::vector<Send> sends_;
   std::shared_ptr<SharedMemory> packed_;

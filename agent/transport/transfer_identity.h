@@ -11,7 +11,7 @@
 
 namespace cairn {
 
-// Of a load. `load_token` is what its ranks share.
+// Names a transfer of a load. `load_token` is the secret that the load's ranks share.
 inline v1::TransferIdentity IdentityOfLoad(const std::string& job, const std::string& plan_digest,
                                            const std::string& load_token, uint32_t consumer_rank,
                                            const v1::TransferPeer& source) {

@@ -59,7 +59,7 @@ class EmptyService final : public v1::AgentCoordinationService::CallbackService 
     response->set_coordinator_epoch(1);
     response->set_membership_epoch(1);
     SetDuration(absl::Milliseconds(flags_.lease_ms), *response->mutable_lease_ttl());
-    // Of a short report it needs only what such a report always has: the step, and a phase that has changed.
+    // Short reports suffice, because this server reads only what they always have: the step, and a phase that changed.
     response->set_short_reports(true);
     return FinishNow(context, absl::OkStatus());
   }

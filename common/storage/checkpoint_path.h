@@ -59,7 +59,7 @@ absl::Status CheckTag(std::string_view tag);
 struct CheckpointName {
   std::string job;
   std::optional<int64_t> step;
-  // Of "JOB@NAME"; else empty.
+  // The name in "JOB@NAME". Otherwise it is empty.
   std::string tag;
   // True for "JOB@latest". What reads a checkpoint takes "JOB" alone for the same; what changes one does not.
   bool latest = false;

@@ -248,7 +248,7 @@ class Save {
 
   // The progress of every rank counts from here at the earliest: the time when the plan or the number came.
   absl::Time progress_base_;
-  // Of the entry in the table of plans, once it was asked for; empty if a rank has begun since.
+  // Names the entry in the table of plans, once it was asked for. It is empty if a rank has begun since.
   std::string plan_key_;
   PlannedSave plan_;
   std::vector<bool> moving_;  // by rank: it gives or takes shards by the plan
