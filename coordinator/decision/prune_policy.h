@@ -49,8 +49,8 @@ struct PruneChoice {
 // What is not sound is never pruned, does not count among the newest, and is not the best. If no step is sound, nothing
 // is pruned.
 //
-// If values are equal, the newest is the best. NaN is no value. While no sound step has the metric of a rule, nothing is pruned:
-// a rule that nobody can follow must not delete what it was meant to keep.
+// If values are equal, the newest is the best. NaN is no value. While no sound step has the metric of a rule, nothing
+// is pruned: a rule that nobody can follow must not delete what it was meant to keep.
 std::vector<PruneChoice> ChoosePruned(const std::vector<PruneCandidate>& candidates, const PrunePolicy& policy,
                                       const std::function<bool(int64_t step)>& is_sound);
 
