@@ -97,8 +97,7 @@ absl::Status LoadExecutor::BeginExchange(const ActiveLoad& load, uint64_t group)
     if (found == loads_.end()) return absl::OkStatus();  // the agent ends
     found->second.exchange = exchange;
   }
-  exchange->Start();
-  return absl::OkStatus();
+  return exchange->Start();
 }
 
 void LoadExecutor::End(uint64_t number) {

@@ -12,6 +12,7 @@
 #include "agent/transport/copy_packer.h"
 #include "common/base/clock.h"
 #include "common/process/log.h"
+#include "common/resources/thread.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
 
@@ -56,13 +57,12 @@ GroupExchange::~GroupExchange() {
   }
 }
 
-void GroupExchange::Start() {
-  {
-    MutexLock lock(mutex_);
-    if (stopping_) return;
-    begun_ = true;
-  }
-  thread_ = std::thread([this] { Run(); });
+absl::Status GroupExchange::Start() {
+  MutexLock lock(mutex_);
+  if (stopping_) return absl::OkStatus();
+  CAIRN_ASSIGN_OR_RETURN(thread_, StartThread("for an exchange over NCCL", [this] { Run(); }));
+  begun_ = true;
+  return absl::OkStatus();
 }
 
 void GroupExchange::Stop() {

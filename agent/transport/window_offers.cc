@@ -40,6 +40,8 @@ absl::Status WindowOffers::Take(const v1::OfferWindowsRequest& request) {
 }
 
 absl::Status WindowOffers::Add(const v1::OfferedWindow& offered, bool may_continue, Offer& offer) const {
+  // Windows are counted by their copies, so nobody may offer any number of empty ones.
+  if (offered.copies().empty()) return Bad("a window without copies");
   const auto place = std::tuple(offered.round(), offered.window());
   const bool has_last = !offer.windows.empty();
   const auto last = has_last ? std::tuple(offer.windows.back().round, offer.windows.back().window) : place;

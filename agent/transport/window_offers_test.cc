@@ -71,6 +71,9 @@ TEST(WindowOffersTest, Take_HostileLists_AreRefused) {
   auto outside = Part(1, 0, true);
   Add(0, 90, 11, outside);
   EXPECT_TRUE(refused({outside}));
+  auto empty = Part(1, 0, true);
+  empty.add_windows();
+  EXPECT_TRUE(refused({empty})) << "windows would be without number";
   auto descending = Part(1, 0, true);
   Add(1, 0, 1, descending);
   Add(0, 0, 1, descending);
