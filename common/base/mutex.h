@@ -40,8 +40,13 @@ class CondVar {
     condition_.wait(lock);
     lock.release();
   }
-  // Returns false when `timeout` has passed.
+  // Returns false when `timeout` has passed, which an infinite one never has. As Wait, it may return true without a
+  // reason.
   bool WaitFor(Mutex& mutex, absl::Duration timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    if (timeout > kLongestTimeout) {
+      Wait(mutex);
+      return true;
+    }
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
     const bool notified = condition_.wait_for(lock, absl::ToChronoNanoseconds(timeout)) == std::cv_status::no_timeout;
     lock.release();
@@ -51,6 +56,10 @@ class CondVar {
   void NotifyAll() { condition_.notify_all(); }
 
  private:
+  // The standard library adds the timeout to the time of its clock, in 64 bits of nanoseconds: 292 years. What is
+  // longer would end in the past.
+  static constexpr absl::Duration kLongestTimeout = absl::Hours(24 * 365 * 100);
+
   std::condition_variable condition_;
 };
 
