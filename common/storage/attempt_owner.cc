@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "common/storage/uncached_file.h"
 
 namespace cairn {
 namespace {
@@ -11,6 +12,8 @@ constexpr char kName[] = ".owner";
 constexpr uint64_t kMaxBytes = 4096;
 
 std::string Hex(uint64_t nonce) { return absl::StrCat(absl::Hex(nonce, absl::kZeroPad16)); }
+
+bool Names(std::string_view text, uint64_t nonce) { return text.substr(0, text.find('\n')) == Hex(nonce); }
 
 }  // namespace
 
@@ -24,7 +27,19 @@ absl::Status CheckAttemptOwner(PosixStorage& storage, std::string_view directory
   const auto text = storage.ReadFile(path, kMaxBytes);
   const bool missing = HasReason(text.status(), Reason::kFileMissing);
   if (!text.ok() && !missing) return text.status();
-  if (!missing && text->substr(0, text->find('\n')) == Hex(nonce)) return absl::OkStatus();
+  if (!missing) {
+    if (Names(*text, nonce)) return absl::OkStatus();
+    // Bits may have flipped on their way here, so it is read once more.
+    CAIRN_ASSIGN_OR_RETURN(const std::string again, ReadUncached(storage, path, kMaxBytes));
+    if (Names(again, nonce)) return absl::OkStatus();
+    if (again != *text) {
+      const std::string file = absl::StrCat(storage.root(), "/", path);
+      return MakeError(
+          Reason::kStorageError,
+          absl::StrCat(file, " gave other bytes when it was read again: nobody can say whose attempt it is"),
+          {{"file", file}});
+    }
+  }
   return MakeError(
       Reason::kRootMismatch,
       absl::StrCat(storage.root(), "/", path,

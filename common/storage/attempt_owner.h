@@ -21,8 +21,9 @@ namespace cairn {
 absl::StatusOr<PosixStorage::Put> MakeAttemptDirectory(PosixStorage& storage, std::string_view directory,
                                                        uint64_t nonce, std::string_view what);
 
-// FAILED_PRECONDITION (ROOT_MISMATCH): the directory is not there, has no owner, or has another one. Else the errors of
-// storage.
+// FAILED_PRECONDITION (ROOT_MISMATCH): the directory is not there, has no owner, or has another one; another number is
+// only believed if it was read twice, the second time past the page cache. UNAVAILABLE (STORAGE_ERROR): the two differ.
+// Else the other errors of storage.
 absl::Status CheckAttemptOwner(PosixStorage& storage, std::string_view directory, uint64_t nonce);
 
 }  // namespace cairn

@@ -1,6 +1,5 @@
 #include "common/storage/checkpoint_store.h"
 
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -8,28 +7,10 @@
 #include <filesystem>
 #include <fstream>
 
+#include "common/file/testing/watched_pread.h"
 #include "common/format/testing/newer_verdict.h"
 #include "common/status/reason.h"
 #include "common/storage/checkpoint_path.h"
-
-namespace {
-
-// Counts the bytes that all preads of this process have read. Tests run one after the other.
-uint64_t bytes_read = 0;
-int preads_to_spoil = 0;
-
-}  // namespace
-
-// Takes the place of the C library's pread, and lets bytes flip on their way here.
-extern "C" ssize_t pread(int fd, void* bytes, size_t size, off_t offset) {
-  static const auto real = reinterpret_cast<ssize_t (*)(int, void*, size_t, off_t)>(dlsym(RTLD_NEXT, "pread"));
-  const ssize_t got = real(fd, bytes, size, offset);
-  if (got <= 0) return got;
-  bytes_read += static_cast<uint64_t>(got);
-  // Each read flips another bit.
-  if (preads_to_spoil > 0) static_cast<char*>(bytes)[got / 2] ^= static_cast<char>(1 << preads_to_spoil-- % 8);
-  return got;
-}
 
 namespace cairn {
 namespace {
@@ -225,14 +206,14 @@ TEST_F(CheckpointStoreTest, ReadStep_DamagedRecord_IsReadOnceUntilTheFileChanges
   CheckpointStore store(*storage_);
   EXPECT_EQ(Steps(store.ReadCheckpoints("a/b")), (std::vector<int64_t>{10, 20}));
   const std::string told(store.ReadStep("a/b", 10).damage().message());
-  bytes_read = 0;
+  watched_pread.bytes = 0;
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(Steps(store.ReadCheckpoints("a/b")), (std::vector<int64_t>{10, 20}));
     EXPECT_TRUE(IsProvenDamage(store.ReadStep("a/b", 10).damage()));
     EXPECT_EQ(store.ReadStep("a/b", 10).damage().message(), told);
     EXPECT_TRUE(HasReason(store.ReadStep("a/b", 20).damage(), Reason::kFormatTooNew));
   }
-  EXPECT_EQ(bytes_read, 0u);
+  EXPECT_EQ(watched_pread.bytes, 0u);
   ASSERT_TRUE(storage_->PutIfAbsent(RepairedPath("a/b", 10, 1), Commit(10, 1)).ok());
   EXPECT_EQ(store.ReadStep("a/b", 10).state(), StepRecord::State::kCommitted) << "a repair is seen at once";
   std::filesystem::remove(root_ + "/" + VerdictPath("a/b", 20, 1));
@@ -244,20 +225,20 @@ TEST_F(CheckpointStoreTest, ReadStep_BitsFlipWhileRead_IsNoProvenDamage) {
   Put(10, 1, Commit(10, 1));
   {
     CheckpointStore store(*storage_);
-    preads_to_spoil = 1;
+    watched_pread.to_spoil = 1;
     EXPECT_EQ(store.ReadStep("a/b", 10).state(), StepRecord::State::kCommitted);
-    EXPECT_EQ(preads_to_spoil, 0);
-    preads_to_spoil = 1;
+    EXPECT_EQ(watched_pread.to_spoil, 0);
+    watched_pread.to_spoil = 1;
     EXPECT_EQ(store.ReadManifest("a/b", 10)->step, 10);
-    preads_to_spoil = 1;
+    watched_pread.to_spoil = 1;
     EXPECT_EQ(*store.ReadBytes(*store.Find("a/b", 10)), Commit(10, 1));
-    EXPECT_EQ(preads_to_spoil, 0);
+    EXPECT_EQ(watched_pread.to_spoil, 0);
   }
   // Both reads are spoiled, each in another way: that is no proof, and the next call reads anew.
   CheckpointStore store(*storage_);
-  preads_to_spoil = 2;
+  watched_pread.to_spoil = 2;
   const StepRecord doubtful = store.ReadStep("a/b", 10);
-  EXPECT_EQ(preads_to_spoil, 0);
+  EXPECT_EQ(watched_pread.to_spoil, 0);
   EXPECT_EQ(doubtful.state(), StepRecord::State::kDamaged);
   EXPECT_TRUE(HasReason(doubtful.damage(), Reason::kStorageError)) << doubtful.damage();
   EXPECT_FALSE(IsProvenDamage(doubtful.damage()));

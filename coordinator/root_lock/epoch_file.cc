@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <thread>
 
@@ -18,6 +19,7 @@
 #include "common/file/retry.h"
 #include "common/status/reason.h"
 #include "common/status/status.h"
+#include "common/storage/uncached_file.h"
 
 namespace cairn {
 namespace {
@@ -52,6 +54,24 @@ absl::StatusOr<std::string> Read(int fd, const std::string& path) {
   return record;
 }
 
+// More than a person writes into the file.
+constexpr uint64_t kMaxFileBytes = 4096;
+
+// Reads the record past the page cache, so that bits which flipped on their way are not believed.
+absl::StatusOr<std::string> ReadOnceMore(PosixStorage& storage) {
+  CAIRN_ASSIGN_OR_RETURN(std::string record, ReadUncached(storage, kPath, kMaxFileBytes));
+  record.resize(std::min(record.size(), kRecordBytes));
+  return record;
+}
+
+absl::Status GaveOtherBytes(const PosixStorage& storage) {
+  const std::string path = absl::StrCat(storage.root(), "/", kPath);
+  return MakeError(
+      Reason::kStorageError,
+      absl::StrCat(path, " gave other bytes when it was read again: nobody can say which coordinator the root has"),
+      {{"file", path}});
+}
+
 // For people.
 std::string HolderIn(const std::string& record) {
   const std::vector<std::string> words = absl::StrSplit(record, absl::ByAnyChar(" \n"), absl::SkipEmpty());
@@ -82,6 +102,9 @@ absl::StatusOr<EpochFile> EpochFile::Acquire(PosixStorage& storage, absl::Durati
     std::this_thread::sleep_for(absl::ToChronoMilliseconds(kRetry));
   }
   CAIRN_ASSIGN_OR_RETURN(const std::string record, Read(fd.get(), path));
+  // A wrong number would begin an epoch that agents have seen before.
+  CAIRN_ASSIGN_OR_RETURN(const std::string again, ReadOnceMore(storage));
+  if (again != record) return GaveOtherBytes(storage);
   uint64_t epoch = 0;
   std::string format = kFirstFormat;
   if (!record.empty()) {
@@ -139,10 +162,15 @@ absl::Status EpochFile::RaiseFormat() {
 }
 
 absl::Status EpochFile::CheckRecord(const std::string& own) const {
-  const auto record = storage_->ReadFile(kPath, kRecordBytes);
+  const auto record = storage_->ReadFile(kPath, kMaxFileBytes);
   const bool missing = HasReason(record.status(), Reason::kFileMissing);
   if (!record.ok() && !missing && !HasReason(record.status(), Reason::kMessageTooLarge)) return record.status();
   if (record.ok() && *record == own) return absl::OkStatus();
+  if (record.ok()) {
+    CAIRN_ASSIGN_OR_RETURN(const std::string again, ReadOnceMore(*storage_));
+    if (again == own) return absl::OkStatus();
+    if (again != record->substr(0, kRecordBytes)) return GaveOtherBytes(*storage_);
+  }
   const std::string holder = HolderIn(record.value_or(""));
   return MakeError(Reason::kRootInUse,
                    missing ? absl::StrCat(storage_->root(), "/", kPath, " is gone: nobody knows who serves the root")

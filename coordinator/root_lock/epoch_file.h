@@ -24,7 +24,8 @@ class EpochFile {
   // `storage` must outlive it. Takes the lock and counts up; this is durable when it returns. If another process holds
   // the lock, it tells `waiting` once who that is, and tries for `patience`. FAILED_PRECONDITION (ROOT_IN_USE): still
   // held; (FORMAT_TOO_NEW): the root holds what this version does not know; DATA_LOSS (FILE_TRUNCATED): the file does
-  // not hold an epoch; and the errors of storage.
+  // not hold an epoch; UNAVAILABLE (STORAGE_ERROR): it gave different bytes when it was read twice; and the other
+  // errors of storage.
   static absl::StatusOr<EpochFile> Acquire(PosixStorage& storage, absl::Duration patience, const Clock& clock,
                                            const std::function<void(const std::string& holder)>& waiting);
 
@@ -37,8 +38,8 @@ class EpochFile {
   // there with what Acquire has written. The lock itself proves nothing. On a network file system it may be local to
   // each machine (NFS with nolock, Lustre with localflock), or it may have been taken away. Thread-safe.
   // FAILED_PRECONDITION (ROOT_IN_USE): the record of another coordinator stands there, or none. This coordinator must
-  // stop serving, because the root will never be its own again. Errors of storage: the file could not be read this
-  // time.
+  // stop serving, because the root will never be its own again. That is only believed of a record that gave the same
+  // bytes twice, the second time past the page cache. Errors of storage: the file could not be read this time.
   absl::Status Check() const;
 
   // Makes the root one that holds deletions, if it is not one yet. The record says so from then on, and a coordinator

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 
+#include "common/file/testing/watched_pread.h"
 #include "common/status/reason.h"
 
 namespace cairn {
@@ -88,6 +89,37 @@ TEST_F(EpochFileTest, Check_TwoTookOneEpochAtOnce_TellsThemApart) {
   EXPECT_EQ(rival->epoch(), first->epoch());
   EXPECT_TRUE(HasReason(first->Check(), Reason::kRootInUse));
   EXPECT_TRUE(rival->Check().ok());
+}
+
+TEST_F(EpochFileTest, Acquire_BitOfTheNumberFlipsWhileRead_BeginsNoEarlierEpoch) {
+  for (int epoch = 1; epoch <= 9; ++epoch) ASSERT_TRUE(Acquire().ok());
+  watched_pread.spoiled_offset = sizeof("epoch ") - 1;  // "epoch 9" may then read as "epoch 8", or as "epoch 1"
+  for (const int first : {1, 2, 3, 4}) {
+    // The bit that flips is the one of the number that counts down.
+    watched_pread.to_spoil = first;
+    while (watched_pread.to_spoil > 0) {
+      const auto file = Acquire();
+      if (file.ok()) {
+        EXPECT_GT(file->epoch(), 9u);
+      } else {
+        EXPECT_TRUE(HasReason(file.status(), Reason::kStorageError)) << file.status();
+      }
+    }
+  }
+  watched_pread.spoiled_offset = -1;
+  EXPECT_GE(Acquire()->epoch(), 10u);
+}
+
+TEST_F(EpochFileTest, Check_BitsFlipWhileRead_EndsNoCoordinator) {
+  const auto file = Acquire();
+  ASSERT_TRUE(file.ok());
+  watched_pread.to_spoil = 1;
+  EXPECT_TRUE(file->Check().ok()) << "the second reading is its own record";
+  EXPECT_EQ(watched_pread.to_spoil, 0);
+  watched_pread.to_spoil = 2;
+  EXPECT_TRUE(HasReason(file->Check(), Reason::kStorageError)) << "two different readings prove nothing";
+  EXPECT_EQ(watched_pread.to_spoil, 0);
+  EXPECT_TRUE(file->Check().ok());
 }
 
 TEST_F(EpochFileTest, RaiseFormat_TheRootHasDeletions_IsRefusedByThoseThatKnowNone) {

@@ -1,6 +1,5 @@
 #include "coordinator/server/catalog.h"
 
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
@@ -8,24 +7,12 @@
 #include <fstream>
 
 #include "common/base/fake_clock.h"
+#include "common/file/testing/watched_pread.h"
 #include "common/format/testing/newer_verdict.h"
 #include "common/status/reason.h"
 #include "common/storage/attempt_owner.h"
 #include "common/storage/checkpoint_path.h"
 #include "coordinator/server/attempt_store.h"
-
-namespace {
-
-int preads = 0;  // of this process
-
-}  // namespace
-
-// Before the C library's.
-extern "C" ssize_t pread(int fd, void* bytes, size_t size, off_t offset) {
-  static const auto real = reinterpret_cast<ssize_t (*)(int, void*, size_t, off_t)>(dlsym(RTLD_NEXT, "pread"));
-  ++preads;
-  return real(fd, bytes, size, offset);
-}
 
 namespace cairn {
 namespace {
@@ -132,11 +119,11 @@ TEST_F(CatalogTest, ReadNewestReadable_OfTheKnownPlan_IsNotReadAgain) {
   Commit(10, 1);
   Catalog& catalog = this->catalog();
   EXPECT_EQ(catalog.ReadNewestReadable("demo", "plan").value(), nullptr);
-  preads = 0;
+  watched_pread.calls = 0;
   EXPECT_EQ(catalog.ReadNewestReadable("demo", "plan").value(), nullptr);
-  EXPECT_EQ(preads, 0);
+  EXPECT_EQ(watched_pread.calls, 0);
   EXPECT_EQ((*catalog.ReadNewestReadable("demo", "another"))->step, 10);
-  EXPECT_GT(preads, 0);
+  EXPECT_GT(watched_pread.calls, 0);
   // A damaged one above is passed over here too.
   std::filesystem::create_directories(root_ + "/demo/000000000020");
   std::ofstream(root_ + "/" + VerdictPath("demo", 20, 1)) << "rubbish";
