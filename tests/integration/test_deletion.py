@@ -16,7 +16,18 @@ import numpy as np
 
 import cairn
 from cairn import _agent, _wire
-from testing.ranks import blank, call_coordinator, command, command_json, noise, on_ranks, reasons, rows, until
+from testing.ranks import (
+    blank,
+    call_coordinator,
+    command,
+    command_json,
+    files_below,
+    noise,
+    on_ranks,
+    reasons,
+    rows,
+    until,
+)
 
 KILLS = 1000 if os.environ.get("CAIRN_EXHAUSTIVE") else 24
 # Files of what was deleted before the coordinator's start go when two leases have passed.
@@ -51,7 +62,7 @@ def committed(root) -> list[int]:
 
 
 def bins(root: pathlib.Path, step: int) -> list[pathlib.Path]:
-    return sorted((root / f"demo/{step:012}").rglob("*.safetensors"))
+    return files_below(root / f"demo/{step:012}", ".safetensors")
 
 
 def test_deleted_step_is_gone_for_everyone_and_can_be_saved_again(tmp_path):

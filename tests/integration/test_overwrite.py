@@ -13,7 +13,7 @@ import time
 import numpy as np
 
 import cairn
-from testing.ranks import blank, command, command_json, noise, on_ranks, reasons, rows, until
+from testing.ranks import blank, command, command_json, files_below, noise, on_ranks, reasons, rows, until
 
 KILLS = 300 if os.environ.get("CAIRN_EXHAUSTIVE") else 12
 # Files of what was replaced before the coordinator's start go when two leases have passed.
@@ -42,7 +42,7 @@ def loaded(cluster, versions) -> int:
 
 
 def bins(root: pathlib.Path, step: int, attempt: int) -> list[pathlib.Path]:
-    return sorted((root / f"demo/{step:012}/{attempt:04}").rglob("*.safetensors"))
+    return files_below(root / f"demo/{step:012}/{attempt:04}", ".safetensors")
 
 
 def listed(root: pathlib.Path) -> list[tuple]:

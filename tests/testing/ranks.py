@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pathlib
 import subprocess
 import threading
 import time
@@ -97,6 +98,13 @@ def call_coordinator(cluster, name: str, **fields):
     with _agent.make_channel(cluster.coordinator.address) as channel:
         call = channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
         return call(method.request(**fields), timeout=30.0, metadata=_token.metadata(cluster.root, []))
+
+
+def files_below(directory: pathlib.Path, ending: str = "") -> list[pathlib.Path]:
+    """Returns the files below a directory, sorted. Others may remove them meanwhile: pathlib's glob then ends with an
+    error now and then, os.walk passes over what went."""
+    return sorted(pathlib.Path(at, name) for at, _, names in os.walk(directory) for name in names
+                  if name.endswith(ending))
 
 
 def until(what, limit: float = 30.0, text: str = "it"):
