@@ -379,3 +379,20 @@ def test_save_given_up_while_it_waits_for_others_ends_for_them_too(root, monkeyp
         with concurrent.futures.ThreadPoolExecutor(2) as threads:
             saves = [threads.submit(lambda client: client.save(2, state).wait(60), client) for client in (zero, one)]
             assert [save.result(90).step for save in saves] == [2, 2]
+
+
+def test_another_directory_at_the_root_gets_nothing_and_the_job_goes_on_when_the_root_is_back(root):
+    flags = {**FLAGS, "agent_flags": ["--register-timeout=60s"]}
+    with cairn.local.Cluster(ranks=2, root=root, **flags) as cluster:
+        on_ranks(cluster, save(1, 2))
+        away = root.with_name("away")
+        root.rename(away)
+        root.mkdir()
+        refused = on_ranks(cluster, lambda rank, client: client.save(2, state(rank, 2)).wait(timeout=3), errors=True)
+        assert reasons(refused) == ["ROOT_MISMATCH"] * 2, refused
+        assert f"{root}/.cairn/root-proof" in str(refused[0]), refused[0]
+        assert list(root.iterdir()) == []
+        root.rmdir()
+        away.rename(root)
+        assert_next_save_works(cluster, 3)
+    assert_no_partial_checkpoint(root, [1, 3])
