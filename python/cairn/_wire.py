@@ -7,6 +7,7 @@ another version of Cairn's protos) meets no conflict in protobuf's default pool.
 from __future__ import annotations
 
 import importlib.resources
+from collections.abc import Iterator
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -19,7 +20,8 @@ Message = Any
 _ERROR_INFO_URL = "type.googleapis.com/google.rpc.ErrorInfo"
 
 
-def _make_pool() -> descriptor_pool.DescriptorPool:
+def _make_pool() -> tuple[descriptor_pool.DescriptorPool, list[str]]:
+    """Returns the descriptors of all our messages, and the names of their files."""
     try:
         data = importlib.resources.files("cairn").joinpath("_proto/descriptors.binpb").read_bytes()
     except FileNotFoundError as error:
@@ -27,12 +29,26 @@ def _make_pool() -> descriptor_pool.DescriptorPool:
             "cairn._proto/descriptors.binpb is missing: run tools/build and import cairn from dist/python"
         ) from error
     pool = descriptor_pool.DescriptorPool()
-    for file in descriptor_pb2.FileDescriptorSet.FromString(data).file:
+    files = descriptor_pb2.FileDescriptorSet.FromString(data).file
+    for file in files:
         pool.AddSerializedFile(file.SerializeToString())
-    return pool
+    return pool, [file.name for file in files]
 
 
-_POOL = _make_pool()
+_POOL, _FILES = _make_pool()
+
+
+def _classes_of(descriptor: Any) -> Iterator[Any]:
+    yield message_factory.GetMessageClass(descriptor)
+    for nested in descriptor.nested_types:
+        yield from _classes_of(nested)
+
+
+# Keeps the classes of all messages for as long as the process lives. Protobuf makes the class of a field's messages
+# when it is first read, and forgets it when nothing refers to it. Another thread that reads such a field while that is
+# garbage collected gets an object of a class that is freed under it, and the process dies (protobuf issue 12047).
+_CLASSES = [made for file in _FILES for top in _POOL.FindFileByName(file).message_types_by_name.values()
+            for made in _classes_of(top)]
 
 
 def message(name: str) -> Any:
